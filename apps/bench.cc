@@ -28,7 +28,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace bench --roof                             bandwidth of memory and caches, peak compute throughput
   millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
 
-constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kMaxTokens = int64_t{1} << 24;
 constexpr int64_t kLargerThanCaches = int64_t{64} << 20;
 
 struct BenchFlags {
@@ -51,8 +51,8 @@ Result<std::pair<int64_t, int64_t>> read_pair(const std::string& text) {
   long long prompt = 0, generate = 0;
   char separator = 0, rest = 0;
   const int read = std::sscanf(text.c_str(), "%9lld%c%9lld%c", &prompt, &separator, &generate, &rest);
-  if (read != 3 || (separator != ',' && separator != '+') || prompt < 1 || generate < 1 || prompt > kMostTokens ||
-      generate > kMostTokens)
+  if (read != 3 || (separator != ',' && separator != '+') || prompt < 1 || generate < 1 || prompt > kMaxTokens ||
+      generate > kMaxTokens)
     return Error::user(fmt::format("--pg: expected PROMPT,GENERATED such as 512,128, got {}", text));
   return std::pair<int64_t, int64_t>(prompt, generate);
 }
@@ -168,7 +168,7 @@ void add_bench_command(CLI::App& app) {
   CLI::App* command =
       add_command(app, "bench", "Measure the speed of a model and compare it with the limits of the machine", kExamples,
                   [=] { return run(*flags); });
-  const auto tokens = CLI::Range(int64_t{0}, kMostTokens);
+  const auto tokens = CLI::Range(int64_t{0}, kMaxTokens);
   command->add_option("-m,--model", flags->model,
                       "GGUF file, .safetensors file or Hugging Face folder; default: the built-in model");
   command->add_option("-p,--n-prompt", flags->prompt, "Prompt tokens; 0: skip this test")
@@ -210,7 +210,7 @@ void add_bench_command(CLI::App& app) {
       ->check(CLI::IsMember({"paged", "virtual"}))
       ->capture_default_str();
   command->add_option("--block-tokens", flags->block_tokens, "Tokens per KV block")
-      ->check(CLI::Range(int64_t{1}, kMostBlockTokens))
+      ->check(CLI::Range(int64_t{1}, kMaxBlockTokens))
       ->capture_default_str();
   command->add_flag("--scatter", flags->scatter,
                     "Allocate blocks in random order, like a pool that has been in use for a long time");

@@ -21,7 +21,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kHeldOut = 20, kRandom = 40;
-constexpr int64_t kLeastRounds = 2, kMostRounds = 25;
+constexpr int64_t kLeastRounds = 2, kMaxRounds = 25;
 // Seconds; a shorter step runs once untimed first, because steps of an engine follow each other.
 constexpr double kShort = 0.02;
 
@@ -101,7 +101,7 @@ class Calibrator {
     std::vector<TimedStep*> all;
     for (TimedStep& step : out.fitted) all.push_back(&step);
     for (TimedStep& step : out.held_out) all.push_back(&step);
-    for (; out.rounds < kMostRounds; ++out.rounds) {
+    for (; out.rounds < kMaxRounds; ++out.rounds) {
       const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
       const double next =
           out.rounds ? spent * static_cast<double>(out.rounds + 1) / static_cast<double>(out.rounds) : 0;
@@ -115,7 +115,7 @@ class Calibrator {
         step.samples.push_back(seconds);
         const double done =
             (static_cast<double>(out.rounds) + static_cast<double>(i + 1) / static_cast<double>(all.size())) /
-            std::min(rounds, static_cast<double>(kMostRounds));
+            std::min(rounds, static_cast<double>(kMaxRounds));
         if (!passed_(std::min(1.0, done))) return Error::cancelled("calibration: interrupted");
       }
     }

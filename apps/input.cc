@@ -29,8 +29,8 @@ Result<std::string> read_text_file(const std::string& path) {
 
 Result<nlohmann::ordered_json> read_json_file(const std::string& path) {
   MILLRACE_TRY(std::string text, read_text_file(path));
-  if (nests_deeper(text, kMostJsonDepth))
-    return Error::corrupt(fmt::format("{}: JSON nests deeper than {}", path, kMostJsonDepth));
+  if (nests_deeper(text, kMaxJsonDepth))
+    return Error::corrupt(fmt::format("{}: JSON nests deeper than {}", path, kMaxJsonDepth));
   try {
     return nlohmann::ordered_json::parse(text);
   } catch (const nlohmann::json::exception& error) {

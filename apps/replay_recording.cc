@@ -22,8 +22,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr auto kAnswerLimit = std::chrono::milliseconds(600 * 1000);
-constexpr size_t kMostReplyBytes = size_t{64} << 20;
-constexpr int64_t kMostShown = 20;
+constexpr size_t kMaxReplyBytes = size_t{64} << 20;
+constexpr int64_t kMaxShown = 20;
 
 // One answer of the replay.
 struct ReplayedAnswer {
@@ -143,7 +143,7 @@ ReplayedAnswer ask_server(const PostTarget& target, const std::string& model, co
   if (const char* key = std::getenv("MILLRACE_API_KEY"))
     headers.emplace_back("Authorization", std::string("Bearer ") + key);
   const auto reply = http_post(target, headers, body.dump(-1, ' ', false, Json::error_handler_t::replace), kAnswerLimit,
-                               kMostReplyBytes);
+                               kMaxReplyBytes);
   if (!reply.ok()) return {reply.error().message, {}};
   const Json json = parse_json(reply->body);
   if (reply->status != 200) return {fmt::format("HTTP {}: {}", reply->status, reply->body.substr(0, 200)), {}};
@@ -175,8 +175,8 @@ class RecordingReplay {
   RecordingReplay(const ReplayRecordingFlags& flags, const Recording& recording)
       : flags_(flags), recording_(recording) {}
 
-  // `ask` returns all answers of a request; called from several threads.
-  Outcome run(const std::function<std::vector<ReplayedAnswer>(const RecordedRequest&)>& ask) {
+  // `params` returns all answers of a request; called from several threads.
+  Outcome run(const std::function<std::vector<ReplayedAnswer>(const RecordedRequest&)>& params) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
     const auto count = std::min<size_t>(static_cast<size_t>(flags_.in_flight), recording_.requests.size());
@@ -188,7 +188,7 @@ class RecordingReplay {
             std::this_thread::sleep_until(start +
                                           std::chrono::duration_cast<std::chrono::nanoseconds>(
                                               std::chrono::duration<double>(request.arrival_seconds / flags_.speed)));
-          take(request, ask(request));
+          take(request, params(request));
         }
       });
     for (std::thread& thread : threads) thread.join();
@@ -236,11 +236,11 @@ void print(const ReplayRecordingFlags& flags, const Outcome& o) {
   }
   int64_t shown = 0;
   for (const Difference& one : o.differences) {
-    if (++shown > kMostShown) break;
+    if (++shown > kMaxShown) break;
     fmt::print("{} answer {}: {}\n", Json(one.id).dump(-1, ' ', true, Json::error_handler_t::replace), one.answer,
                one.what);
   }
-  if (shown > kMostShown) fmt::print("... and {} more\n", static_cast<int64_t>(o.differences.size()) - kMostShown);
+  if (shown > kMaxShown) fmt::print("... and {} more\n", static_cast<int64_t>(o.differences.size()) - kMaxShown);
   fmt::print("{} requests: {} answers identical, {} different, {} failed, {} not compared\n", o.requests, o.same,
              o.different, o.failed, o.not_compared);
 }

@@ -133,10 +133,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (ask.tools.any()) {
     constraint = {};
     constraint.kind = Constraint::Kind::structure;
-    constraint.text = to_text(
-        behind_reasoning(dialects[data[0] % dialects.size()]->structure(
-                             ask.tools.tools, {ask.tools.choice == AskedTools::Choice::required, ask.tools.parallel}),
-                         reasoning_marks()[0], static_cast<ReasoningPlace>(data[0] / 16 % 3)));
+    constraint.text = to_text(behind_reasoning(
+        dialects[data[0] % dialects.size()]->structure(
+            ask.tools.tools, {ask.tools.choice == RequestedTools::Choice::required, ask.tools.parallel}),
+        reasoning_marks()[0], static_cast<ReasoningPlace>(data[0] / 16 % 3)));
   }
   if (constraint.kind == Constraint::Kind::none) return 0;
   GrammarLimits limits;

@@ -33,21 +33,20 @@ constexpr bool has_name() {
   return begin < end && !(signature[begin] >= '0' && signature[begin] <= '9');
 }
 
-inline constexpr size_t kMostEnumerators = 64;
+inline constexpr size_t kMaxEnumerators = 64;
 
 template <typename E, size_t... I>
-constexpr std::array<bool, kMostEnumerators> list_named(std::index_sequence<I...>) {
+constexpr std::array<bool, kMaxEnumerators> list_named(std::index_sequence<I...>) {
   return {has_name<static_cast<E>(I)>()...};
 }
 
 template <typename E>
-inline constexpr std::array<bool, kMostEnumerators> kNamed =
-    list_named<E>(std::make_index_sequence<kMostEnumerators>());
+inline constexpr std::array<bool, kMaxEnumerators> kNamed = list_named<E>(std::make_index_sequence<kMaxEnumerators>());
 
 template <typename E>
 constexpr size_t count() {
   size_t count = 0, named = 0;
-  while (count < kMostEnumerators && kNamed<E>[count]) ++count;
+  while (count < kMaxEnumerators && kNamed<E>[count]) ++count;
   for (bool one : kNamed<E>) named += one;
   return count == named ? count : 0;  // 0: they are not contiguous from 0
 }
@@ -65,7 +64,7 @@ inline constexpr size_t kEnumerators = [] {
 // The enumerator with this value; nullopt: none.
 template <typename E>
 constexpr std::optional<E> find_enumerator(int64_t value) {
-  if (value < 0 || value >= static_cast<int64_t>(enum_detail::kMostEnumerators) ||
+  if (value < 0 || value >= static_cast<int64_t>(enum_detail::kMaxEnumerators) ||
       !enum_detail::kNamed<E>[static_cast<size_t>(value)])
     return std::nullopt;
   return static_cast<E>(value);

@@ -10,15 +10,15 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostJsonDepth = 256;
-inline constexpr int64_t kMostOwnJsonDepth = 1024;  // for JSON written by millrace itself around outside values
+inline constexpr int64_t kMaxJsonDepth = 256;
+inline constexpr int64_t kMaxOwnJsonDepth = 1024;  // for JSON written by millrace itself around outside values
 
 // Whether brackets outside strings nest deeper than `depth`. For invalid JSON the result is unspecified.
 bool nests_deeper(std::string_view text, int64_t depth);
 
 // Returns nlohmann's discarded value if `text` is invalid or nests deeper than `depth`.
 template <typename Json = nlohmann::ordered_json>
-Json parse_json(std::string_view text, int64_t depth = kMostJsonDepth) {
+Json parse_json(std::string_view text, int64_t depth = kMaxJsonDepth) {
   if (nests_deeper(text, depth)) return Json(Json::value_t::discarded);
   return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
 }

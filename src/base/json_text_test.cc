@@ -19,7 +19,7 @@ TEST(JsonText, RejectsDeeperNesting) {
   const std::string deep = std::string(256, '[') + std::string(256, ']');
   EXPECT_FALSE(parse_json(deep).is_discarded());
   EXPECT_TRUE(parse_json("[" + deep + "]").is_discarded());
-  EXPECT_FALSE(parse_json("[" + deep + "]", kMostOwnJsonDepth).is_discarded());
+  EXPECT_FALSE(parse_json("[" + deep + "]", kMaxOwnJsonDepth).is_discarded());
   for (const char* bad : {"", "{", "[1,]", "\"\xFF\"", "nul", "{} {}"})
     EXPECT_TRUE(parse_json(bad).is_discarded()) << bad;
   EXPECT_EQ(parse_json<nlohmann::json>(R"({"b": 1, "a": 2})").begin().key(), "a");

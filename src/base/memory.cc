@@ -28,7 +28,7 @@ std::optional<int64_t> read_key(const std::string& path, std::string_view key) {
 
 std::optional<int64_t> read_number(const std::string& path) { return read_key(path, ""); }
 
-constexpr int64_t kMostKb = INT64_MAX / 4096;
+constexpr int64_t kMaxKb = INT64_MAX / 4096;
 
 // File names of one version of control groups.
 struct GroupFiles {
@@ -66,7 +66,7 @@ void each_group(const std::string& root, const GroupFiles& version, const Use& u
 
 int64_t own_status(std::string_view key) {
   const int64_t kb = read_key("/proc/self/status", key).value_or(0);
-  return kb < kMostKb ? kb * 1024 : 0;
+  return kb < kMaxKb ? kb * 1024 : 0;
 }
 
 std::string gigabytes(int64_t bytes) {
@@ -78,9 +78,9 @@ std::string gigabytes(int64_t bytes) {
 
 AvailableMemory available_memory(const std::string& root) {
   AvailableMemory least;
-  if (auto kb = read_key(root + "/proc/meminfo", "MemAvailable:"); kb && *kb < kMostKb) {
+  if (auto kb = read_key(root + "/proc/meminfo", "MemAvailable:"); kb && *kb < kMaxKb) {
     const int64_t swap = read_key(root + "/proc/meminfo", "SwapFree:").value_or(0);
-    least = {(*kb + std::min(swap, kMostKb)) * 1024, "this machine"};
+    least = {(*kb + std::min(swap, kMaxKb)) * 1024, "this machine"};
   }
   for (const GroupFiles* version : {&kVersion2, &kVersion1}) {
     each_group(root, *version, [&](const std::string& folder, const std::string& group) {
@@ -98,9 +98,9 @@ AvailableMemory available_memory(const std::string& root) {
 
 AvailableMemory total_memory(const std::string& root) {
   AvailableMemory least;
-  if (auto kb = read_key(root + "/proc/meminfo", "MemTotal:"); kb && *kb < kMostKb) {
+  if (auto kb = read_key(root + "/proc/meminfo", "MemTotal:"); kb && *kb < kMaxKb) {
     const int64_t swap = read_key(root + "/proc/meminfo", "SwapTotal:").value_or(0);
-    least = {(*kb + std::min(swap, kMostKb)) * 1024, "this machine"};
+    least = {(*kb + std::min(swap, kMaxKb)) * 1024, "this machine"};
   }
   for (const GroupFiles* version : {&kVersion2, &kVersion1}) {
     each_group(root, *version, [&](const std::string& folder, const std::string& group) {

@@ -96,7 +96,7 @@ bool spin_until(const Ready& ready) {
 
 constexpr int kContextLines = 4;  // prefetched from a context, even if it is shorter
 
-constexpr int64_t kMostPieces = 0xffff;  // per thread
+constexpr int64_t kMaxPieces = 0xffff;  // per thread
 constexpr uint64_t kOnePiece = 1 << 16;
 
 constexpr uint64_t make_ticket(uint32_t epoch, int64_t next, int64_t end) {
@@ -126,11 +126,11 @@ void ThreadPool::State::Ticket::run(uint32_t piece, uint32_t count, int worker) 
 
 // Starts a job; returns its number of pieces.
 uint32_t ThreadPool::State::open(int64_t n, int64_t threads, const Claims& claims, Task task, const void* context) {
-  const int64_t grain = (n - 1) / (kMostPieces * threads) + 1;
+  const int64_t grain = (n - 1) / (kMaxPieces * threads) + 1;
   const int64_t all = grain == 1 ? n : (n - 1) / grain + 1;
   const int64_t pieces = all / threads;
   const int64_t longer = all % threads;
-  const int64_t most = std::clamp<int64_t>(claims.most / grain, 1, kMostPieces);
+  const int64_t most = std::clamp<int64_t>(claims.most / grain, 1, kMaxPieces);
   const int64_t least = std::clamp<int64_t>(claims.least / grain, 1, most);
   ++epoch;
   int64_t first = 0;
@@ -247,8 +247,8 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(int64_t n, const Claims& claims, Task task, const void* context) {
-  constexpr int64_t kMost = 1 << 30;  // indices of one job
-  if (threads_ == 1 || n <= 1 || n > kMost) {
+  constexpr int64_t kMax = 1 << 30;  // indices of one job
+  if (threads_ == 1 || n <= 1 || n > kMax) {
     for (int64_t begin = 0; begin < n; begin += claims.most) task(context, begin, std::min(n, begin + claims.most), 0);
     return;
   }

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kBlock = 16;
+constexpr int64_t kAccountBlock = 16;
 
 class Bench {
  public:
@@ -43,12 +43,12 @@ class Bench {
   std::unique_ptr<EngineCore> core_;
 };
 
-EngineOptions machine(int64_t kv_tokens, const std::string& policy = "fcfs") {
+EngineOptions accounting_machine(int64_t kv_tokens, const std::string& policy = "fcfs") {
   EngineOptions o;
   o.context = 512;
   o.max_streams = 16;
   o.kv_tokens = kv_tokens;
-  o.block_tokens = kBlock;
+  o.block_tokens = kAccountBlock;
   o.batch_tokens = 256;
   o.queue = 1000;
   o.policy = policy;
@@ -77,7 +77,7 @@ class Accounts : public ::testing::TestWithParam<std::tuple<const char*, int64_t
 
 TEST_P(Accounts, MatchPlansAndEvents) {
   const auto [policy, swap] = GetParam();
-  EngineOptions options = machine(1024, policy);
+  EngineOptions options = accounting_machine(1024, policy);
   options.resident_streams = 32;
   options.swap_tokens = swap;
   Bench bench(options);
@@ -163,7 +163,7 @@ TEST_P(Accounts, MatchPlansAndEvents) {
     ASSERT_TRUE(core.check_blocks().ok()) << core.check_blocks().error().message;
   }
   ASSERT_TRUE(core.idle());
-  EXPECT_EQ(core.stats().kv_blocks_free, 1024 / kBlock);
+  EXPECT_EQ(core.stats().kv_blocks_free, 1024 / kAccountBlock);
   EXPECT_GT(expected.preemptions, 0) << "the load caused no preemption";
   EXPECT_GT(expected.recomputed_tokens + expected.swapped_out_tokens, 0);
 }
@@ -178,10 +178,10 @@ INSTANTIATE_TEST_SUITE_P(OfEachPolicy, Accounts,
 TEST(AnswersBlocks, CoverWhatIsNotShared) {
   for (int64_t prompt : {1, 15, 16, 17, 31, 32, 33, 34, 48}) {
     constexpr int64_t kAnswers = 4, kAnswer = 12;
-    const int64_t whole = (prompt + kAnswer + kBlock - 1) / kBlock, shared = (prompt - 1) / kBlock;
+    const int64_t whole = (prompt + kAnswer + kAccountBlock - 1) / kAccountBlock, shared = (prompt - 1) / kAccountBlock;
     const int64_t exact = whole + (kAnswers - 1) * (whole - shared);
     for (int64_t blocks : {exact, exact - 1}) {
-      Bench bench(machine(blocks * kBlock));
+      Bench bench(accounting_machine(blocks * kAccountBlock));
       Request request = ask(prompt, kAnswer);
       request.n = kAnswers;
       ASSERT_TRUE(bench.core().add(1, request).ok());
@@ -207,7 +207,7 @@ TEST(AnswersBlocks, CoverWhatIsNotShared) {
 
 // A preempted stream is ahead of streams that arrived later.
 TEST(Queue, PreemptedStreamsKeepTheirOrderOfArrival) {
-  Bench bench(machine(6 * kBlock, "priority"));
+  Bench bench(accounting_machine(6 * kAccountBlock, "priority"));
   std::vector<TokenEvent> events;
   Request low = ask(40, 40), high = ask(60, 30);
   high.priority = 5;
@@ -229,7 +229,7 @@ TEST(Queue, PreemptedStreamsKeepTheirOrderOfArrival) {
 
 TEST(Limits, CancelledAndLateStreamsReleaseEverything) {
   for (bool late : {false, true}) {
-    Bench bench(machine(64 * kBlock));
+    Bench bench(accounting_machine(64 * kAccountBlock));
     std::vector<TokenEvent> events;
     for (RequestId id : {1, 2, 3}) {
       Request request = ask(50, 100);
@@ -256,7 +256,7 @@ TEST(Limits, CancelledAndLateStreamsReleaseEverything) {
 }
 
 TEST(Queue, RefusesRequestsWhileItIsFull) {
-  EngineOptions options = machine(64 * kBlock);
+  EngineOptions options = accounting_machine(64 * kAccountBlock);
   options.queue = 2;
   options.max_streams = 1;
   Bench bench(options);

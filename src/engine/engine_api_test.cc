@@ -23,7 +23,7 @@ std::shared_ptr<const LanguageModel> golden(int64_t memory = 0) {
   return model.ok() ? *model : nullptr;
 }
 
-Request ask(int64_t answer, int64_t n = 1) {
+Request api_request(int64_t answer, int64_t n = 1) {
   Request request;
   request.prompt = {1, 2, 3};
   request.max_tokens = answer;
@@ -35,7 +35,7 @@ Request ask(int64_t answer, int64_t n = 1) {
 // An engine whose thread waits in a sink until it is let on.
 class HeldEngine {
  public:
-  explicit HeldEngine(const EngineOptions& given, int64_t memory = 0, const Request& first = ask(60)) {
+  explicit HeldEngine(const EngineOptions& given, int64_t memory = 0, const Request& first = api_request(60)) {
     EngineOptions options = given;
     options.threads = 1;
     auto made = Engine::create(golden(memory), options);
@@ -86,12 +86,12 @@ TEST(EngineApi, TakesAsManyAsRunAndWait) {
   HeldEngine held(options);
   std::vector<std::unique_ptr<Stream>> streams;
   for (int i = 0; i < 2; ++i) {
-    auto stream = held.engine->submit(ask(3));
+    auto stream = held.engine->submit(api_request(3));
     ASSERT_TRUE(stream.ok());
     EXPECT_EQ((*stream)->id(), held.first_id + 1 + static_cast<RequestId>(i));
     streams.push_back(std::move(*stream));
   }
-  EXPECT_EQ(refusal(*held.engine, ask(3)), "queue: 3 requests are open already; try again later");
+  EXPECT_EQ(refusal(*held.engine, api_request(3)), "queue: 3 requests are open already; try again later");
   bool timed_out = false;
   EXPECT_FALSE(streams[0]->next(std::chrono::milliseconds(1), &timed_out));
   EXPECT_TRUE(timed_out);
@@ -105,24 +105,24 @@ TEST(EngineApi, TakesAsManyAsRunAndWait) {
   EXPECT_FALSE(streams[0]->next(std::chrono::milliseconds(1), &timed_out));
   EXPECT_FALSE(timed_out);  // it is over, not late
   EXPECT_FALSE(streams[0]->next());
-  EXPECT_EQ(refusal(*held.engine, ask(3)), "");  // its place is free
+  EXPECT_EQ(refusal(*held.engine, api_request(3)), "");  // its place is free
 }
 
 // request_memory(64) is 33792 bytes; 8 MiB are kept for requests, and 128 answers of 64 tokens take 4325376 of them.
 TEST(EngineApi, OpenRequestsStayWithinTheirMemory) {
   EngineOptions options;
   options.max_streams = 130;
-  HeldEngine held(options, int64_t{4} << 30, ask(-1, 128));
+  HeldEngine held(options, int64_t{4} << 30, api_request(-1, 128));
   ASSERT_EQ(request_memory(64), 33792);
   const int64_t limit = std::max<int64_t>(8 << 20, 2 * 130 * 33792), left = limit - 128 * 33792;
   const int64_t fit = left / 33792;
   ASSERT_LT(fit, 128 + 10);
   const auto with = [](int64_t Request::*count, int64_t value, int64_t answer) {
-    Request request = ask(answer);
+    Request request = api_request(answer);
     request.*count = value;
     return request;
   };
-  auto stream = held.engine->submit(ask(-1, std::min<int64_t>(fit, 120)));
+  auto stream = held.engine->submit(api_request(-1, std::min<int64_t>(fit, 120)));
   ASSERT_TRUE(stream.ok());
   const int64_t rest = left - std::min<int64_t>(fit, 120) * 33792;
   const int64_t more = rest / 33792 + 1;
@@ -144,22 +144,22 @@ TEST(EngineApi, OpenRequestsStayWithinTheirMemory) {
 TEST(EngineApi, MemoryOfEndedRequestsIsFree) {
   EngineOptions options;
   options.max_streams = 4;  // 8 MiB for requests: 248 answers of 64 tokens
-  HeldEngine held(options, int64_t{4} << 30, ask(-1, 128));
-  const std::string refused = refusal(*held.engine, ask(-1, 121));
+  HeldEngine held(options, int64_t{4} << 30, api_request(-1, 128));
+  const std::string refused = refusal(*held.engine, api_request(-1, 121));
   EXPECT_EQ(refused, "queue: the open requests take " + format_bytes(4325376) + " of the " + format_bytes(8388608) +
                          " that the memory budget has for them; try again later");
-  EXPECT_EQ(refusal(*held.engine, ask(-1, 120)), "");
+  EXPECT_EQ(refusal(*held.engine, api_request(-1, 120)), "");
   held.engine->cancel(held.first_id);
   held.let_on();
   EXPECT_EQ(held.ended.get_future().get().finish, FinishReason::cancelled);
-  EXPECT_EQ(refusal(*held.engine, ask(1, 128)), "");
+  EXPECT_EQ(refusal(*held.engine, api_request(1, 128)), "");
 }
 
 TEST(EngineApi, CancelledRequestsEndAndGoneStreamsCancel) {
   EngineOptions options;
   options.max_streams = 4;
   HeldEngine held(options);
-  auto stream = held.engine->submit(ask(60));
+  auto stream = held.engine->submit(api_request(60));
   ASSERT_TRUE(stream.ok());
   (*stream)->cancel();
   held.engine->cancel(held.first_id);
@@ -195,7 +195,7 @@ TEST(EngineApi, ItsEndIsTheEndOfEveryStream) {
     EngineOptions options;
     options.max_streams = 4;
     auto held = std::make_unique<HeldEngine>(options);
-    auto one = held->engine->submit(ask(60)), two = held->engine->submit(ask(60, 2));
+    auto one = held->engine->submit(api_request(60)), two = held->engine->submit(api_request(60, 2));
     ASSERT_TRUE(one.ok() && two.ok());
     std::promise<bool> looked;
     EXPECT_TRUE(held->engine->snapshot([&](EngineSnapshot&& look) { looked.set_value(look.stopped); }));

@@ -41,7 +41,7 @@ TEST(EngineOptionLimits, AcceptAndRefuseAtTheEdge) {
                           {"queue", &EngineOptions::queue, 0, 1 << 24},
                           {"KV tokens", &EngineOptions::kv_tokens, 0, int64_t{1} << 40},
                           {"swap tokens", &EngineOptions::swap_tokens, 0, int64_t{1} << 40},
-                          {"KV block size", &EngineOptions::block_tokens, 1, kMostBlockTokens},
+                          {"KV block size", &EngineOptions::block_tokens, 1, kMaxBlockTokens},
                           {"batch tokens", &EngineOptions::batch_tokens, 1, 65536}};
   for (const Limit& limit : limits) {
     for (int64_t value : {limit.least, limit.most}) {

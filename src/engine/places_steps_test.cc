@@ -7,7 +7,7 @@ namespace {
 
 using namespace testing;
 
-EngineOptions growing(int64_t blocks, int64_t swap_tokens = 0, bool prefix_cache = false) {
+EngineOptions growing_places(int64_t blocks, int64_t swap_tokens = 0, bool prefix_cache = false) {
   EngineOptions o = scripted_options(blocks);
   o.policy = "fcfs:reserve=prompt";
   o.prefix_cache = prefix_cache;
@@ -39,7 +39,7 @@ TEST(PlacesSteps, APromisedStreamWaitsForBlocksAndTheQueueKeepsItsOrder) {
 }
 
 TEST(PlacesSteps, GrowingStreamsPreemptTheLastAndComputeAgain) {
-  ScriptedEngine e(growing(6));
+  ScriptedEngine e(growing_places(6));
   add_three(e);
   EXPECT_EQ(e.watch(),
             (Lines{"admit 1 2 3; 1:[0+7]* 2:[0+7]* 3:[0+2] | 1 runs 7/8 2, 2 runs 7/8 2, 3 runs 2/3 1",
@@ -55,7 +55,7 @@ TEST(PlacesSteps, GrowingStreamsPreemptTheLastAndComputeAgain) {
 }
 
 TEST(PlacesSteps, APreemptedStreamFindsItsOwnBlocksInThePrefixIndex) {
-  ScriptedEngine e(growing(6, 0, true));
+  ScriptedEngine e(growing_places(6, 0, true));
   add_three(e);
   EXPECT_EQ(e.watch(), (Lines{"admit 1 2 3; 1:[0+7]* 2:[0+7]* 3:[0+2] | 1 runs 7/8 2, 2 runs 7/8 2, 3 runs 2/3 1",
                               "1:[7+1]* 2:[7+1]* 3:[2+1]* | 1 runs 8/9 2, 2 runs 8/9 2, 3 runs 3/4 1",
@@ -70,7 +70,7 @@ TEST(PlacesSteps, APreemptedStreamFindsItsOwnBlocksInThePrefixIndex) {
 }
 
 TEST(PlacesSteps, SwappedStreamsComeBackWithTheirBytes) {
-  ScriptedEngine e(growing(6, 20));
+  ScriptedEngine e(growing_places(6, 20));
   e.script.swap_seconds = 1e-3;
   add_three(e);
   EXPECT_EQ(
@@ -101,7 +101,7 @@ void begin_swap(ScriptedEngine& e) {
 }
 
 TEST(PlacesSteps, ASlowTierHoldsTheBlocksUntilTheMoveIsOver) {
-  ScriptedEngine e(growing(6, 20));
+  ScriptedEngine e(growing_places(6, 20));
   begin_swap(e);
   EXPECT_EQ(e.watch(3), (Lines{"1:[9+1]* | 1 runs 10/11 3, 2 runs 8/9 2, 3 leaves 3/4 1 !1",
                                "1:[10+1]* | 1 runs 11/12 3, 2 runs 8/9 2, 3 leaves 3/4 1 !1",
@@ -117,7 +117,7 @@ TEST(PlacesSteps, ASlowTierHoldsTheBlocksUntilTheMoveIsOver) {
 }
 
 TEST(PlacesSteps, AMoveOutThatFailsIsComputedAgain) {
-  ScriptedEngine e(growing(6, 20));
+  ScriptedEngine e(growing_places(6, 20));
   begin_swap(e);
   e.script.tier_state = TierState::failed;
   EXPECT_EQ(e.watch(2), (Lines{"1:[9+1]* 2:[8+1]* | 1 runs 10/11 3, 2 runs 9/10 3, 3 waits 0/4 0 !1",
@@ -129,7 +129,7 @@ TEST(PlacesSteps, AMoveOutThatFailsIsComputedAgain) {
 }
 
 TEST(PlacesSteps, ATierWithoutRoomIsDoneWithout) {
-  ScriptedEngine e(growing(6, 20));
+  ScriptedEngine e(growing_places(6, 20));
   e.script.swap_seconds = 1e-3;
   e.script.put_fails = true;
   add_three(e);
@@ -143,7 +143,7 @@ TEST(PlacesSteps, ATierWithoutRoomIsDoneWithout) {
 }
 
 TEST(PlacesSteps, AMoveInThatCannotBeginIsComputedAgain) {
-  ScriptedEngine e(growing(6, 20));
+  ScriptedEngine e(growing_places(6, 20));
   e.script.get_fails = true;
   e.script.swap_seconds = 1e-3;
   add_three(e);
@@ -163,7 +163,7 @@ TEST(PlacesSteps, AMoveInThatCannotBeginIsComputedAgain) {
 }
 
 TEST(PlacesSteps, AMoveInThatFailsKeepsItsBlocksAndIsComputedAgain) {
-  ScriptedEngine e(growing(6, 20));
+  ScriptedEngine e(growing_places(6, 20));
   e.script.swap_seconds = 1e-3;
   add_three(e);
   while (e.streams().find("loads") == std::string::npos) e.step();
@@ -178,7 +178,7 @@ TEST(PlacesSteps, AMoveInThatFailsKeepsItsBlocksAndIsComputedAgain) {
 
 TEST(PlacesSteps, ACancelledStreamLeavesTheTierToo) {
   for (bool leaves : {true, false}) {
-    ScriptedEngine e(growing(6, 20));
+    ScriptedEngine e(growing_places(6, 20));
     begin_swap(e);
     if (!leaves) e.script.tier_state = TierState::ready;
     if (!leaves) e.step();
@@ -195,7 +195,7 @@ TEST(PlacesSteps, ACancelledStreamLeavesTheTierToo) {
 }
 
 TEST(PlacesSteps, PreemptedStreamsQueueBeforeThoseThatCameLater) {
-  ScriptedEngine e(growing(6));
+  ScriptedEngine e(growing_places(6));
   add_three(e);
   e.step();
   e.step();

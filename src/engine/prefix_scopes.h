@@ -16,7 +16,7 @@ namespace millrace {
 
 class PrefixScopes {
  public:
-  static constexpr size_t kMostNames = 65536;
+  static constexpr size_t kMaxNames = 65536;
 
   // 0: neither tenant nor group nor adapters.
   uint64_t of(const std::string& tenant, const std::string& group, const std::string& adapters = "") {
@@ -30,7 +30,7 @@ class PrefixScopes {
       if (found == names_.end()) break;
       if (found->second == name) return scope;
     }
-    if (names_.size() >= kMostNames) {
+    if (names_.size() >= kMaxNames) {
       names_.erase(oldest_.front());
       oldest_.pop_front();
     }

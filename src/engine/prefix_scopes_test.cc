@@ -21,9 +21,8 @@ TEST(PrefixScopes, SeparatesTenantsGroupsAndAdapters) {
 TEST(PrefixScopes, EvictsTheOldestOfVeryManyNames) {
   PrefixScopes scopes;
   const uint64_t first = scopes.of("first", "");
-  for (size_t i = 0; i < 2 * PrefixScopes::kMostNames; ++i)
-    EXPECT_NE(scopes.of("", "salt " + std::to_string(i)), first);
-  EXPECT_EQ(scopes.size(), PrefixScopes::kMostNames);
+  for (size_t i = 0; i < 2 * PrefixScopes::kMaxNames; ++i) EXPECT_NE(scopes.of("", "salt " + std::to_string(i)), first);
+  EXPECT_EQ(scopes.size(), PrefixScopes::kMaxNames);
   EXPECT_NE(scopes.of("new", ""), 0u);
   EXPECT_EQ(scopes.of("first", ""), first);
 }

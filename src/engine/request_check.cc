@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostAnswers = 128;
+constexpr int64_t kMaxAnswers = 128;
 
 Result<void> check_range(const char* name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return {};
@@ -22,9 +22,9 @@ Result<void> check_seconds(const char* name, double value) {
 }
 
 Result<void> check_answers(const Request& request) {
-  MILLRACE_TRY_VOID(check_range("n", request.n, 1, kMostAnswers));
-  MILLRACE_TRY_VOID(check_range("beams", request.beams, 1, kMostAnswers));
-  if (request.best_of != 0) MILLRACE_TRY_VOID(check_range("best_of", request.best_of, request.n, kMostAnswers));
+  MILLRACE_TRY_VOID(check_range("n", request.n, 1, kMaxAnswers));
+  MILLRACE_TRY_VOID(check_range("beams", request.beams, 1, kMaxAnswers));
+  if (request.best_of != 0) MILLRACE_TRY_VOID(check_range("best_of", request.best_of, request.n, kMaxAnswers));
   if (request.beams == 1) return {};
   if (request.best_of > request.n) return Error::user("best_of: does not go with beams, which already choose the best");
   if (request.n > request.beams) return Error::user(fmt::format("n: {} answers of {} beams", request.n, request.beams));
@@ -51,7 +51,7 @@ Result<void> check_options(const EngineOptions& options) {
         fmt::format("KV store: fetches more than 0 and at most 1 of a prompt, got {}", options.kv_ssd_fetch));
   if (options.kv_ssd_fetch < 1 && options.kv_ssd_order != "importance")
     return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
-  MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, kMostBlockTokens));
+  MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, kMaxBlockTokens));
   return check_range("batch tokens", options.batch_tokens, 1, 65536);
 }
 

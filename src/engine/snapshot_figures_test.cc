@@ -20,7 +20,7 @@ Lines steps_seen(const EngineSnapshot& look) {
   return lines;
 }
 
-EngineOptions growing(int64_t blocks) {
+EngineOptions growing_figures(int64_t blocks) {
   EngineOptions o = scripted_options(blocks);
   o.policy = "fcfs:reserve=prompt";
   o.prefix_cache = false;
@@ -29,7 +29,7 @@ EngineOptions growing(int64_t blocks) {
 
 // Tokens that are computed again after a preemption count as prefill.
 TEST(SnapshotFigures, StepsByTheirChunks) {
-  ScriptedEngine e(growing(6));
+  ScriptedEngine e(growing_figures(6));
   e.core->snapshot();
   e.add(1, scripted_request(1000, 7, 8));
   e.add(2, scripted_request(2000, 7, 8));
@@ -106,7 +106,7 @@ TEST(SnapshotFigures, TheLatestEndedStreamsAreKept) {
     e.step();
   }
   const EngineSnapshot look = e.core->snapshot();
-  ASSERT_EQ(look.ended.size(), SnapshotRecorder::kMostEnded);
+  ASSERT_EQ(look.ended.size(), SnapshotRecorder::kMaxEnded);
   EXPECT_EQ(look.ended.front().request, 5u);
   EXPECT_EQ(look.ended.back().request, 260u);
 }

@@ -62,7 +62,7 @@ void SnapshotRecorder::step(int64_t number, const StepPlan& plan, std::span<cons
 
 void SnapshotRecorder::ended(const Sequence& sequence, int64_t now) {
   if (!recording_) return;
-  if (ended_.size() == kMostEnded) ended_.pop_front();
+  if (ended_.size() == kMaxEnded) ended_.pop_front();
   ended_.push_back(stream_snapshot(sequence));
   ended_.back().ended = seconds(now);
 }

@@ -20,7 +20,7 @@ StreamSnapshot stream_snapshot(const Sequence& sequence);
 class SnapshotRecorder {
  public:
   static constexpr int64_t kPatienceNs = 3'000'000'000;  // from the last snapshot on
-  static constexpr size_t kMostEnded = 256;
+  static constexpr size_t kMaxEnded = 256;
 
   void step(int64_t number, const StepPlan& plan, std::span<const StepWork> work, int64_t began_ns, double seconds);
   void ended(const Sequence& sequence, int64_t now);

@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kBlockTokens = 16;
-constexpr int64_t kMostContext = int64_t{1} << 24;
+constexpr int64_t kMaxContext = int64_t{1} << 24;
 
 }  // namespace
 
@@ -23,11 +23,11 @@ struct Embedder::Cursor {
 Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const LanguageModel> model,
                                                    const EmbedderOptions& options) {
   const auto& parts = model->parts();
-  if (options.context < 1 || options.context > std::min(kMostContext, parts.model->context()))
+  if (options.context < 1 || options.context > std::min(kMaxContext, parts.model->context()))
     return Error::user(fmt::format("context: must be 1 to {} tokens, is {}",
-                                   std::min(kMostContext, parts.model->context()), options.context));
-  if (options.batch_tokens < 1 || options.batch_tokens > kMostContext)
-    return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMostContext, options.batch_tokens));
+                                   std::min(kMaxContext, parts.model->context()), options.context));
+  if (options.batch_tokens < 1 || options.batch_tokens > kMaxContext)
+    return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMaxContext, options.batch_tokens));
   const Format* format = find_format(options.kv_format);
   if (!format || !parts.kernels.find_attention(format))
     return Error::user(

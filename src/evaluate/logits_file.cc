@@ -28,7 +28,7 @@ static_assert(sizeof(Header) == 32);
 
 constexpr char kMagic[8] = {'M', 'R', 'L', 'O', 'G', 'I', 'T', 'S'};
 constexpr uint32_t kVersion = 1;
-constexpr uint64_t kMostVocab = uint64_t{1} << 28;
+constexpr uint64_t kMaxVocab = uint64_t{1} << 28;
 constexpr float kLowestF16 = -65504.0f;
 
 int64_t row_bytes(LogitsElement element, int64_t vocab) { return 4 + vocab * (element == LogitsElement::f16 ? 2 : 4); }
@@ -109,8 +109,8 @@ Result<LogitsReader> LogitsReader::open(const std::string& path) {
   if (!element)
     return Error::unsupported(
         fmt::format("{}: element type {}; this build reads 0 (F32) and 1 (F16)", path, header.element));
-  if (header.vocab == 0 || header.vocab > kMostVocab)
-    return Error::corrupt(fmt::format("{}: vocabulary of {} is outside 1 to {}", path, header.vocab, kMostVocab));
+  if (header.vocab == 0 || header.vocab > kMaxVocab)
+    return Error::corrupt(fmt::format("{}: vocabulary of {} is outside 1 to {}", path, header.vocab, kMaxVocab));
   reader.element_ = *element;
   reader.vocab_ = static_cast<int64_t>(header.vocab);
   std::error_code error;

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 const fs::path kRerankers = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/reranker";
 
-std::shared_ptr<const LanguageModel> load(const std::string& name) {
+std::shared_ptr<const LanguageModel> load_ranker(const std::string& name) {
   auto model = LanguageModel::load(kRerankers / name, {.threads = 1});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? *model : nullptr;
@@ -57,7 +57,7 @@ std::vector<double> scores(const std::shared_ptr<const LanguageModel>& model,
 class Reranker : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Reranker, HasTheReferencesTokensAndScores) {
-  const auto model = load(GetParam());
+  const auto model = load_ranker(GetParam());
   ASSERT_TRUE(model);
   const auto head = head_of(*model);
   ASSERT_TRUE(head);
@@ -87,7 +87,7 @@ TEST_P(Reranker, HasTheReferencesTokensAndScores) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Reranker, ::testing::Values("yes_no.gguf", "dense.gguf", "folder"));
 
 TEST(RankingHead, WithoutAYesRanksNothing) {
-  const auto model = load("labels.gguf");
+  const auto model = load_ranker("labels.gguf");
   ASSERT_TRUE(model);
   const auto head = head_of(*model);
   ASSERT_TRUE(head);
@@ -103,7 +103,7 @@ TEST(RankingHead, IsNotThereInOtherModels) {
 }
 
 TEST(RankPrompt, CutsTheDocumentAlone) {
-  const auto model = load("yes_no.gguf");
+  const auto model = load_ranker("yes_no.gguf");
   const auto prompt = RankPrompt::create(*model);
   ASSERT_TRUE(prompt.ok());
   const std::string query = "the hand", document = "It is in the other hand, and so on, and on.";

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kScorerBlockTokens = 16;
 constexpr int64_t kLogitBytes = int64_t{64} << 20;  // per batch: large vocabularies score fewer rows at once
-constexpr int64_t kMostScorerContext = int64_t{1} << 24;
+constexpr int64_t kMaxScorerContext = int64_t{1} << 24;
 
 }  // namespace
 
@@ -50,13 +50,13 @@ struct Scorer::Cursor {
 
 Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageModel> model,
                                                const ScorerOptions& options) {
-  if (options.context < 2 || options.context > kMostScorerContext)
-    return Error::user(fmt::format("context: must be 2 to {} tokens, is {}", kMostScorerContext, options.context));
+  if (options.context < 2 || options.context > kMaxScorerContext)
+    return Error::user(fmt::format("context: must be 2 to {} tokens, is {}", kMaxScorerContext, options.context));
   if (options.context > model->parts().model->context())
     return Error::user(fmt::format("context: the model was loaded for {} tokens, {} requested",
                                    model->parts().model->context(), options.context));
-  if (options.batch_tokens < 1 || options.batch_tokens > kMostScorerContext)
-    return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMostScorerContext, options.batch_tokens));
+  if (options.batch_tokens < 1 || options.batch_tokens > kMaxScorerContext)
+    return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMaxScorerContext, options.batch_tokens));
   const Format* format = find_format(options.kv_format);
   if (!format)
     return Error::user(fmt::format("KV format: unknown name {}; try f32, f16, bf16 or q8_0", options.kv_format));

@@ -50,14 +50,14 @@ TEST(Windows, DocumentsScoreEveryTokenButTheFirstOnce) {
   }
 }
 
-std::shared_ptr<const LanguageModel> golden() {
+std::shared_ptr<const LanguageModel> golden_scores() {
   auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf",
                                    {.threads = 1, .context = 32});
   return model.ok() ? *model : nullptr;
 }
 
 TEST(Scorer, BatchesDoNotShow) {
-  const auto model = golden();
+  const auto model = golden_scores();
   ASSERT_TRUE(model);
   std::vector<TokenId> tokens;
   for (uint64_t i = 0; i < 75; ++i)
@@ -85,7 +85,7 @@ TEST(Scorer, BatchesDoNotShow) {
 }
 
 TEST(Scorer, RefusesWhatDoesNotFit) {
-  const auto model = golden();
+  const auto model = golden_scores();
   ASSERT_TRUE(model);
   EXPECT_FALSE(Scorer::create(model, {.threads = 1, .context = 1}).ok());
   EXPECT_FALSE(Scorer::create(model, {.threads = 1, .context = 33}).ok());

@@ -27,14 +27,14 @@ namespace http = boost::beast::http;
 using ErrorCode = boost::beast::error_code;
 using View = boost::beast::string_view;
 
-constexpr size_t kMostHeaderBytes = 64 << 10;
+constexpr size_t kMaxHeaderBytes = 64 << 10;
 
 // Passes the body to `body` as it arrives.
 class AnswerParser : public http::basic_parser<false> {
  public:
   explicit AnswerParser(std::function<bool(const HttpAnswer&, std::string_view)> body) : body_(std::move(body)) {
     eager(true);
-    header_limit(kMostHeaderBytes);
+    header_limit(kMaxHeaderBytes);
     body_limit(boost::none);
   }
   HttpAnswer answer;

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kMostListBytes = size_t{64} << 20;
+constexpr size_t kMaxListBytes = size_t{64} << 20;
 constexpr int64_t kSpareBytes = int64_t{64} << 20;  // of disk space to leave free
 
 std::string millions(int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
@@ -113,7 +113,7 @@ class Pull {
     HttpGet get{.bearer = options_.token, .timeout_seconds = options_.timeout_seconds};
     get.body = [&](const HttpAnswer&, std::string_view bytes) {
       text += bytes;
-      return text.size() <= kMostListBytes;
+      return text.size() <= kMaxListBytes;
     };
     MILLRACE_TRY(const HttpAnswer answer, http_get(url, get));
     if (answer.status != 200) return refused(answer, fmt::format("{} at {}", name_.repository, options_.revision));

@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMostFiles = 100'000;
-constexpr int64_t kMostBytes = int64_t{1} << 50;
+constexpr size_t kMaxFiles = 100'000;
+constexpr int64_t kMaxBytes = int64_t{1} << 50;
 
 std::string text_of(const Json& object, const char* key) {
   const auto found = object.find(key);
@@ -22,7 +22,7 @@ std::string text_of(const Json& object, const char* key) {
 int64_t size_of(const Json& object) {
   const auto found = object.find("size");
   if (found == object.end() || !found->is_number_integer()) return -1;
-  if (found->is_number_unsigned() && found->get<uint64_t>() > static_cast<uint64_t>(kMostBytes)) return -1;
+  if (found->is_number_unsigned() && found->get<uint64_t>() > static_cast<uint64_t>(kMaxBytes)) return -1;
   return found->get<int64_t>();
 }
 
@@ -45,7 +45,7 @@ Result<RemoteRepository> parse_repository(const std::string& text) {
   out.commit = text_of(json, "sha");
   if (out.commit.size() != 40 || !is_hash(out.commit)) return Error::corrupt("hub: the file list has no valid commit");
   const auto list = json.find("siblings");
-  if (list == json.end() || !list->is_array() || list->size() > kMostFiles)
+  if (list == json.end() || !list->is_array() || list->size() > kMaxFiles)
     return Error::corrupt("hub: the file list is missing or too long");
   for (const Json& one : *list) {
     if (!one.is_object()) return Error::corrupt("hub: the file list contains an invalid entry");
@@ -56,7 +56,7 @@ Result<RemoteRepository> parse_repository(const std::string& text) {
       file.hash = text_of(*lfs, "sha256");
       if (const int64_t size = size_of(*lfs); size >= 0) file.size = size;
     }
-    if (!is_hash(file.hash) || file.size < 0 || file.size > kMostBytes)
+    if (!is_hash(file.hash) || file.size < 0 || file.size > kMaxBytes)
       return Error::corrupt(fmt::format("hub: the file list has no valid size or hash of {}", file.name));
     out.files.push_back(std::move(file));
   }

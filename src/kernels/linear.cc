@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostBytes = 512 << 10;  // of packed weights at once: a run of memory long enough to hide its startup
+constexpr int64_t kMaxBytes = 512 << 10;  // of packed weights at once: a run of memory long enough to hide its startup
 constexpr int64_t kLeastBytes =
     128 << 10;  // read by one token in 2 to 4 us: with less, claims and cold starts cost more than late ends
 constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds: below this, starting a job costs more than the work
@@ -27,7 +27,7 @@ int64_t row_tiles(const MatmulKernel& kernel, int64_t rows) { return (rows + ker
 ThreadPool::Claims claims(int64_t tiles, int64_t bytes, int64_t tokens) {
   const int64_t tile_bytes = std::max<int64_t>(1, bytes / tiles);
   const int64_t most =
-      std::max<int64_t>(2, kMostBytes / tile_bytes);  // two: kernels multiply one token by some together
+      std::max<int64_t>(2, kMaxBytes / tile_bytes);  // two: kernels multiply one token by some together
   return {.least = std::min(most, kLeastBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1), .most = most};
 }
 

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kIdsAimed = int64_t{1} << 20;  // contiguous pool: each id costs a few bytes here and in the engine
-constexpr int64_t kMostAddresses = int64_t{1} << 45;  // bytes of address space; a process has 2^47 or more
+constexpr int64_t kMaxAddresses = int64_t{1} << 45;  // bytes of address space; a process has 2^47 or more
 
 int64_t system_page_bytes() { return sysconf(_SC_PAGESIZE); }
 
@@ -27,9 +27,9 @@ int64_t KvLayout::block_bytes() const {
 Result<void> KvLayout::check() const {
   constexpr int64_t kMaxDim = 1 << 20;
   if (!format) return Error::internal("KV cache: no format");
-  if (block_tokens < 1 || block_tokens > kMostBlockTokens) {
+  if (block_tokens < 1 || block_tokens > kMaxBlockTokens) {
     return Error::user(
-        fmt::format("KV block size: must be between 1 and {} tokens, got {}", kMostBlockTokens, block_tokens));
+        fmt::format("KV block size: must be between 1 and {} tokens, got {}", kMaxBlockTokens, block_tokens));
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& layer = layers[i];
@@ -91,7 +91,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
       return Error::user(fmt::format("KV pool: a block of a virtual pool is whole pages; {} tokens are not, {} are",
                                      layout.block_tokens, layout.page_block_tokens(page)));
     ids = kv_pool_ids(layout, blocks, options);
-    if (ids > INT32_MAX || ids > kMostAddresses / std::max<int64_t>(1, per_block))
+    if (ids > INT32_MAX || ids > kMaxAddresses / std::max<int64_t>(1, per_block))
       return Error::resource(
           fmt::format("KV cache: {} ids of {} bytes are more addresses than a process has; lower the context or the "
                       "number of streams",

@@ -41,7 +41,7 @@ struct KvLayout {
   int64_t page_block_tokens(int64_t page_bytes) const;
 };
 
-inline constexpr int64_t kMostBlockTokens = 65536;
+inline constexpr int64_t kMaxBlockTokens = 65536;
 
 enum class KvPoolMode { paged, virtual_ranges };
 

@@ -19,8 +19,8 @@ TEST(KvPoolLimits, OfTheLayout) {
   EXPECT_EQ(refused(small(), 1), "");
   EXPECT_EQ(refused(small(), 0), "KV cache: needs at least one block, got 0");
   EXPECT_EQ(refused(small(1), 1), "");
-  EXPECT_EQ(refused(small(kMostBlockTokens), 1), "");
-  for (int64_t tokens : {int64_t{0}, kMostBlockTokens + 1})
+  EXPECT_EQ(refused(small(kMaxBlockTokens), 1), "");
+  for (int64_t tokens : {int64_t{0}, kMaxBlockTokens + 1})
     EXPECT_EQ(refused(small(tokens), 1).find("KV block size: must be between 1 and 65536"), 0u);
   EXPECT_EQ(small(1, 1 << 20, 1 << 20).check().ok(), true) << "the most of both";
   for (auto [heads, dim] : {std::pair{0, 32}, {1, 0}, {-1, 32}, {1, -32}, {(1 << 20) + 1, 32}, {1, (1 << 20) + 1}})
@@ -34,7 +34,7 @@ TEST(KvPoolLimits, OfTheLayout) {
 TEST(KvPoolLimits, OfTheBlocks) {
   EXPECT_EQ(refused(small(), int64_t{INT32_MAX} + 1).find("KV cache: 2147483648 blocks are more than can be addressed"),
             0u);
-  const KvLayout huge{find_format("f16"), kMostBlockTokens, {{1 << 14, 1 << 14}}};  // 2^46 bytes a block
+  const KvLayout huge{find_format("f16"), kMaxBlockTokens, {{1 << 14, 1 << 14}}};  // 2^46 bytes a block
   ASSERT_EQ(huge.block_bytes(), int64_t{1} << 46);
   EXPECT_EQ(refused(huge, int64_t{1} << 17).find("KV cache: 131072 blocks of"), 0u);
   EXPECT_NE(refused(huge, int64_t{1} << 17).find("do not fit"), std::string::npos);

@@ -9,10 +9,10 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kBlock = 2;
+constexpr int64_t kTokensInBlock = 2;
 
-KvPool make_pool(int64_t blocks) {
-  auto pool = KvPool::create({find_format("f16"), kBlock, {{1, 32}}}, blocks);
+KvPool index_pool(int64_t blocks) {
+  auto pool = KvPool::create({find_format("f16"), kTokensInBlock, {{1, 32}}}, blocks);
   EXPECT_TRUE(pool.ok());
   return std::move(pool).value();
 }
@@ -21,7 +21,7 @@ KvPool make_pool(int64_t blocks) {
 std::vector<BlockId> store(PrefixIndex& index, KvPool& pool, const std::vector<TokenId>& tokens, uint64_t tenant = 0,
                            double keep_seconds = 0) {
   std::vector<BlockId> blocks;
-  for (size_t i = 0; i < tokens.size() / kBlock; ++i) blocks.push_back(*pool.allocate());
+  for (size_t i = 0; i < tokens.size() / kTokensInBlock; ++i) blocks.push_back(*pool.allocate());
   index.insert(tokens, blocks, tenant, keep_seconds);
   for (BlockId block : blocks) pool.release(block);
   return blocks;
@@ -35,11 +35,11 @@ int64_t found(PrefixIndex& index, KvPool& pool, const std::vector<TokenId>& toke
 
 // Whether the index has all full blocks of `tokens`; does not count as a use.
 bool has_all(const PrefixIndex& index, const std::vector<TokenId>& tokens, uint64_t tenant = 0) {
-  return index.known_blocks(tokens, tenant) == std::ssize(tokens) / kBlock;
+  return index.known_blocks(tokens, tenant) == std::ssize(tokens) / kTokensInBlock;
 }
 
 TEST(PrefixIndex, TenantsNeverMeetUnlessTheyShareASalt) {
-  KvPool pool = make_pool(8);
+  KvPool pool = index_pool(8);
   PrefixIndex index(pool, 1);
   store(index, pool, {1, 2, 3, 4}, 7);
   EXPECT_EQ(found(index, pool, {1, 2, 3, 4}, 8), 0);
@@ -50,7 +50,7 @@ TEST(PrefixIndex, TenantsNeverMeetUnlessTheyShareASalt) {
 }
 
 TEST(PrefixIndex, WhatIsToBeKeptGoesLastAndGoesAllTheSame) {
-  KvPool pool = make_pool(4);
+  KvPool pool = index_pool(4);
   ManualClock clock;
   PrefixIndex index(pool, {.identity = 1, .evictor = nullptr, .clock = &clock});
   store(index, pool, {1, 1}, 0, 10);
@@ -66,11 +66,11 @@ TEST(PrefixIndex, WhatIsToBeKeptGoesLastAndGoesAllTheSame) {
 }
 
 TEST(PrefixIndex, WhatRequestsLookAtStaysLonger) {
-  KvPool pool = make_pool(8);
+  KvPool pool = index_pool(8);
   PrefixIndex index(pool, {.identity = 1, .evictor = find_prefix_evictor("importance"), .clock = nullptr});
   auto store_weighed = [&](const std::vector<TokenId>& tokens, std::vector<float> importance) {
     std::vector<BlockId> blocks;
-    for (size_t i = 0; i < tokens.size() / kBlock; ++i) blocks.push_back(*pool.allocate());
+    for (size_t i = 0; i < tokens.size() / kTokensInBlock; ++i) blocks.push_back(*pool.allocate());
     index.insert(tokens, blocks, 0, 0, importance);
     for (BlockId block : blocks) pool.release(block);
   };
@@ -95,7 +95,7 @@ TEST(PrefixIndex, WhatRequestsLookAtStaysLonger) {
 }
 
 TEST(PrefixIndex, BlocksBeforeOneThatAStreamHoldsCanStillBeHad) {
-  KvPool pool = make_pool(6);
+  KvPool pool = index_pool(6);
   PrefixIndex index(pool, 1);
   store(index, pool, {1, 1});
   // The stream computed its own copy of the first block, so only its second one enters the index.
@@ -109,7 +109,7 @@ TEST(PrefixIndex, BlocksBeforeOneThatAStreamHoldsCanStillBeHad) {
 }
 
 TEST(PrefixIndex, CountsWhatItSaves) {
-  KvPool pool = make_pool(4);
+  KvPool pool = index_pool(4);
   ManualClock clock;
   PrefixIndex index(pool, {.identity = 1, .evictor = nullptr, .clock = &clock});
   store(index, pool, {1, 1, 2, 2});
@@ -152,7 +152,7 @@ struct Model {
   int64_t match(uint64_t tenant, const Prefix& tokens) {
     ++tick;
     int64_t count = 0;
-    for (size_t end = kBlock; end <= tokens.size(); end += kBlock, ++count) {
+    for (size_t end = kTokensInBlock; end <= tokens.size(); end += kTokensInBlock, ++count) {
       const auto it = blocks.find({tenant, Prefix(tokens.begin(), tokens.begin() + static_cast<int64_t>(end))});
       if (it == blocks.end()) break;
       ++it->second.uses;
@@ -162,7 +162,7 @@ struct Model {
   }
   void insert(uint64_t tenant, const Prefix& tokens) {
     ++tick;
-    for (size_t end = kBlock; end <= tokens.size(); end += kBlock) {
+    for (size_t end = kTokensInBlock; end <= tokens.size(); end += kTokensInBlock) {
       Block& block = blocks[{tenant, Prefix(tokens.begin(), tokens.begin() + static_cast<int64_t>(end))}];
       if (block.uses == 0) block.uses = 1;
       block.last = tick;
@@ -170,7 +170,7 @@ struct Model {
   }
   bool leaf(const std::pair<uint64_t, Prefix>& key) const {
     for (const auto& [other, block] : blocks)
-      if (other.first == key.first && other.second.size() == key.second.size() + kBlock &&
+      if (other.first == key.first && other.second.size() == key.second.size() + kTokensInBlock &&
           std::equal(key.second.begin(), key.second.end(), other.second.begin()))
         return false;
     return true;
@@ -184,7 +184,7 @@ struct Model {
   }
   static EvictRank rank(const PrefixEvictor& evictor, const Prefix& prefix, const Block& block) {
     PrefixUse use;
-    use.depth = static_cast<int64_t>(prefix.size()) / kBlock - 1;
+    use.depth = static_cast<int64_t>(prefix.size()) / kTokensInBlock - 1;
     use.uses = block.uses;
     use.last_use = block.last;
     return evictor.rank(use);
@@ -196,7 +196,7 @@ class PrefixIndexRandom : public ::testing::TestWithParam<const PrefixEvictor*> 
 // Few different tokens and lengths, so that prompts share, fork and collide all the time.
 TEST_P(PrefixIndexRandom, DoesWhatBruteForceDoes) {
   const PrefixEvictor& evictor = *GetParam();
-  KvPool pool = make_pool(40);
+  KvPool pool = index_pool(40);
   PrefixIndex index(pool, {.identity = 3, .evictor = &evictor, .clock = nullptr});
   Model model;
   uint64_t draw = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "contains.h"
 #include "loader/gguf.h"
 #include "loader/model_files.h"
 #include "loader/test_bytes.h"
@@ -27,9 +28,6 @@ std::string error_of(const Bytes& file, ErrorKind kind = ErrorKind::corrupt) {
   EXPECT_LT(model.error().message.size(), 400u);
   return model.error().message;
 }
-
-bool contains(const std::string& message, const std::string& text) { return message.find(text) != std::string::npos; }
-#define EXPECT_CONTAINS(message, text) EXPECT_PRED2(contains, message, text)
 
 Bytes with_key(const Bytes& entry) { return Bytes().gguf(0, 1).append(entry); }
 Bytes with_tensor(const std::vector<uint64_t>& dims, uint32_t type, uint64_t offset, size_t data = 64) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/ordered_json.h"
+#include "contains.h"
 #include "formats/format.h"
 #include "loader/test_bytes.h"
 #include "shared_data.h"
@@ -39,9 +40,6 @@ std::string error_of(const std::string& path, ErrorKind kind = ErrorKind::corrup
   EXPECT_EQ(model.error().message.find('\n'), std::string::npos);
   return model.error().message;
 }
-
-bool contains(const std::string& message, const std::string& text) { return message.find(text) != std::string::npos; }
-#define EXPECT_CONTAINS(message, text) EXPECT_PRED2(contains, message, text)
 
 TEST(HuggingFace, ReadsAFolder) {
   TemporaryFolder folder;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "contains.h"
 #include "loader/test_bytes.h"
 #include "shared_data.h"
 
@@ -58,9 +59,6 @@ std::vector<float> decoded(const Llama2cTensor& tensor) {
   tensor.decode(values.data());
   return values;
 }
-
-bool contains(const std::string& message, const std::string& text) { return message.find(text) != std::string::npos; }
-#define EXPECT_CONTAINS(message, text) EXPECT_PRED2(contains, message, text)
 
 TEST_F(Llama2c, ReadsVersion0) {
   auto checkpoint = read(version0());

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "contains.h"
 #include "loader/test_bytes.h"
 
 namespace millrace {
@@ -23,8 +24,7 @@ std::string error_of(std::string_view header, size_t data_bytes) {
   return parsed.error().message;
 }
 
-#define EXPECT_ERROR(text, header, bytes) EXPECT_PRED2(contains, error_of(header, bytes), text)
-bool contains(const std::string& message, const std::string& text) { return message.find(text) != std::string::npos; }
+#define EXPECT_ERROR(text, header, bytes) EXPECT_PRED2(testing::contains, error_of(header, bytes), text)
 
 TEST(Safetensors, ReadsTensorsOfEveryRank) {
   auto parsed = parse_safetensors(file_of(R"({"__metadata__":{"format":"pt","x":{"y":[1,null]}},)"
@@ -64,7 +64,7 @@ TEST(Safetensors, RefusesABadHeader) {
   EXPECT_FALSE(parse_safetensors(long_header.view(), "m").ok());
   Bytes past_end;
   past_end.put(uint64_t{3}).raw("{}");
-  EXPECT_TRUE(contains(parse_safetensors(past_end.view(), "m").error().message, "past the end of the file"));
+  EXPECT_TRUE(testing::contains(parse_safetensors(past_end.view(), "m").error().message, "past the end of the file"));
   EXPECT_ERROR("does not begin with '{'", "", 0);
   EXPECT_ERROR("does not begin with '{'", "[]", 0);
   EXPECT_ERROR("not valid JSON at offset", "{", 0);

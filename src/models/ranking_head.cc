@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kMostLabels = 1024;
+constexpr int64_t kMaxLabels = 1024;
 constexpr int64_t kRankPooling = 4;  // frozen: llama.cpp's
 constexpr const char* kOut = "cls.output.weight";
 
@@ -62,10 +62,10 @@ Result<std::optional<RankingHead>> RankingHead::read(const ModelFiles& files, co
   const StoredTensor* out = loader.find(kOut);
   if (!out) return std::optional<RankingHead>();
   const int64_t count = out->tensor.rows();
-  if (count < 1 || count > kMostLabels || out->tensor.cols() != spec.width)
+  if (count < 1 || count > kMaxLabels || out->tensor.cols() != spec.width)
     return Error::corrupt(
         fmt::format("{}: tensor {} has {} rows of {}; a ranking head of this model needs 1 to {} of {}", files.path,
-                    out->name, count, out->tensor.cols(), kMostLabels, spec.width));
+                    out->name, count, out->tensor.cols(), kMaxLabels, spec.width));
   RankingHead head;
   MILLRACE_TRY(head.out_, loader.vector(kOut, count * spec.width));
   MILLRACE_TRY(head.out_bias_, loader.optional_vector("cls.output.bias", count));

@@ -11,8 +11,8 @@ namespace millrace {
 namespace {
 
 constexpr size_t kLongestName = 256;
-constexpr size_t kMostUses = 16;  // of one request
-constexpr double kMostScale = 1e6;
+constexpr size_t kMaxUses = 16;  // of one request
+constexpr double kMaxScale = 1e6;
 
 }  // namespace
 
@@ -33,7 +33,7 @@ Result<void> AdapterRegistry::load(const std::string& name, const std::string& p
   const LanguageModel::Parts& parts = model_->parts();
   MILLRACE_TRY(auto adapter, LoraAdapter::load(path, *parts.model, *parts.files, parts.kernels, parts.accounts));
   std::lock_guard lock(mutex_);
-  if (adapters_.size() >= kMostAdapters && !adapters_.contains(name))
+  if (adapters_.size() >= kMaxAdapters && !adapters_.contains(name))
     return Error::resource(fmt::format("adapters: {} are loaded already; unload one", adapters_.size()));
   adapters_[name] = std::move(adapter);
   return {};
@@ -54,8 +54,8 @@ std::vector<AdapterInfo> AdapterRegistry::list() const {
 
 Result<LoraMix> AdapterRegistry::find(const std::vector<AdapterUse>& uses) const {
   LoraMix mix;
-  if (uses.size() > kMostUses)
-    return Error::user(fmt::format("adapters: at most {} for one request, got {}", kMostUses, uses.size()));
+  if (uses.size() > kMaxUses)
+    return Error::user(fmt::format("adapters: at most {} for one request, got {}", kMaxUses, uses.size()));
   std::lock_guard lock(mutex_);
   for (const AdapterUse& use : uses) {
     const auto found = adapters_.find(use.name);
@@ -65,9 +65,8 @@ Result<LoraMix> AdapterRegistry::find(const std::vector<AdapterUse>& uses) const
       return Error::user(
           fmt::format("adapter '{}': is not loaded; there {}", use.name, known.empty() ? "is none" : "are: " + known));
     }
-    if (!(std::abs(use.scale) <= kMostScale))
-      return Error::user(
-          fmt::format("adapter '{}': scale must be between -{} and {}", use.name, kMostScale, kMostScale));
+    if (!(std::abs(use.scale) <= kMaxScale))
+      return Error::user(fmt::format("adapter '{}': scale must be between -{} and {}", use.name, kMaxScale, kMaxScale));
     if (use.scale != 0) mix.push_back({found->second, static_cast<float>(use.scale)});
   }
   return mix;

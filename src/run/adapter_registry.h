@@ -15,7 +15,7 @@ namespace millrace {
 
 class AdapterRegistry {
  public:
-  static constexpr size_t kMostAdapters = 4096;
+  static constexpr size_t kMaxAdapters = 4096;
 
   explicit AdapterRegistry(std::shared_ptr<const LanguageModel> model) : model_(std::move(model)) {}
 

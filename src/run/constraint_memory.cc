@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostDefault = int64_t{64} << 20;
+constexpr int64_t kMaxDefault = int64_t{64} << 20;
 constexpr int64_t kLeastBytes = int64_t{4} << 20;  // in addition to the vocabulary
 constexpr int kCompilesAtOnce = 2;                 // so a short one need not wait for a long one
 
@@ -31,7 +31,7 @@ int64_t least_constraint_memory(const Tokenizer& tokenizer) { return vocabulary_
 int64_t default_constraint_memory(const Tokenizer* tokenizer, int64_t budget) {
   if (!tokenizer || budget <= 0) return 0;
   const int64_t least = least_constraint_memory(*tokenizer);
-  return least > budget / 4 ? 0 : std::max(least, std::min(kMostDefault, budget / 16));
+  return least > budget / 4 ? 0 : std::max(least, std::min(kMaxDefault, budget / 16));
 }
 
 ConstraintMemory::ConstraintMemory(const Tokenizer& tokenizer, std::shared_ptr<MemoryAccounts> accounts, int64_t bytes,

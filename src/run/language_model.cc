@@ -151,7 +151,7 @@ Result<std::string> LanguageModel::apply_chat_template(std::string_view messages
                                                        bool add_generation_prompt) const {
   auto input = parse_json(messages_json);
   if (input.is_discarded())
-    return Error::user(fmt::format("messages: not valid JSON, or nested deeper than {}", kMostJsonDepth));
+    return Error::user(fmt::format("messages: not valid JSON, or nested deeper than {}", kMaxJsonDepth));
   ChatContextOptions options;
   options.add_generation_prompt = add_generation_prompt;
   nlohmann::ordered_json messages = input;

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TEST(Logprobs, AreTheLogSoftmax) {
   std::vector<float> logits;
@@ -39,15 +39,15 @@ TEST(Logprobs, TopKEqualsAFullSortWithTies) {
 }
 
 TEST(Logprobs, LargeLogitsAndOddOnes) {
-  std::vector<float> logits = {1e30f, std::nanf(""), -kInf, 1e30f};
+  std::vector<float> logits = {1e30f, std::nanf(""), -kInfinity, 1e30f};
   auto out = compute_logprobs(logits, 1, 4);
-  EXPECT_EQ(out.chosen.logprob, -kInf);
+  EXPECT_EQ(out.chosen.logprob, -kInfinity);
   ASSERT_EQ(out.top.size(), 2u);
   EXPECT_NEAR(out.top[0].logprob, -std::log(2.0), 1e-6);
-  EXPECT_EQ(compute_logprobs(logits, 77, 0).chosen.logprob, -kInf);
-  EXPECT_EQ(compute_logprobs(logits, -1, -1).chosen.logprob, -kInf);
-  std::vector<float> nothing(3, -kInf);
-  EXPECT_EQ(compute_logprobs(nothing, 0, 3).chosen.logprob, -kInf);
+  EXPECT_EQ(compute_logprobs(logits, 77, 0).chosen.logprob, -kInfinity);
+  EXPECT_EQ(compute_logprobs(logits, -1, -1).chosen.logprob, -kInfinity);
+  std::vector<float> nothing(3, -kInfinity);
+  EXPECT_EQ(compute_logprobs(nothing, 0, 3).chosen.logprob, -kInfinity);
   EXPECT_TRUE(compute_logprobs(nothing, 0, 3).top.empty());
 }
 
@@ -57,13 +57,13 @@ TEST(Logprobs, OfTheFirstTokenAndTheLastAndOfNoneBesideThem) {
   const double sum = std::log(1 + std::exp(1.0) + std::exp(2.0));
   EXPECT_NEAR(log_sum_exp(logits), sum, 1e-12);
   for (TokenId token : {0, 1, 2}) EXPECT_NEAR(compute_logprobs(logits, token, 0).chosen.logprob, token - sum, 1e-6);
-  for (TokenId token : {-1, 3, 4}) EXPECT_EQ(compute_logprobs(logits, token, 0).chosen.logprob, -kInf) << token;
+  for (TokenId token : {-1, 3, 4}) EXPECT_EQ(compute_logprobs(logits, token, 0).chosen.logprob, -kInfinity) << token;
 }
 
 TEST(Logprobs, ARowWithoutLogitsDoesNotBorrowItsNeighbours) {
-  for (float beside : {std::nanf(""), kInf, 3.0f}) {
-    const std::vector<float> memory = {beside, -kInf, -kInf, beside};
-    EXPECT_EQ(log_sum_exp(std::span(memory).subspan(1, 2)), -kInf);
+  for (float beside : {std::nanf(""), kInfinity, 3.0f}) {
+    const std::vector<float> memory = {beside, -kInfinity, -kInfinity, beside};
+    EXPECT_EQ(log_sum_exp(std::span(memory).subspan(1, 2)), -kInfinity);
   }
 }
 

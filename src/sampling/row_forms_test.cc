@@ -16,11 +16,11 @@
 namespace millrace {
 namespace {
 
-constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr float kRemoved = -std::numeric_limits<float>::infinity();
 constexpr int32_t kVocab = 6000;  // more than a dense row is made a list of
 
 // Bytes, one token that ends, and words of letters.
-std::vector<std::string> vocabulary() {
+std::vector<std::string> row_vocabulary() {
   std::vector<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte) pieces.push_back(std::string(1, static_cast<char>(byte)));
   pieces.push_back("");
@@ -29,7 +29,7 @@ std::vector<std::string> vocabulary() {
 }
 
 CompiledGrammar compiled(const char* regex) {
-  static GrammarCache cache{vocabulary};
+  static GrammarCache cache{row_vocabulary};
   Constraint constraint;
   constraint.kind = Constraint::Kind::regex;
   constraint.text = regex;
@@ -39,7 +39,7 @@ CompiledGrammar compiled(const char* regex) {
 std::shared_ptr<const Tokenizer> byte_tokenizer() {
   TokenizerSpec spec;
   spec.kind = "rwkv";
-  for (const std::string& piece : vocabulary()) spec.tokens.push_back(piece.empty() ? "<end>" : piece);
+  for (const std::string& piece : row_vocabulary()) spec.tokens.push_back(piece.empty() ? "<end>" : piece);
   auto made = Tokenizer::create(std::move(spec));
   EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
   return made.ok() ? std::shared_ptr<const Tokenizer>(std::move(*made)) : nullptr;
@@ -64,7 +64,7 @@ std::multimap<std::string, std::function<void(SamplerSetup&)>> switches() {
       {"dry", [](SamplerSetup& s) { s.options.dry_multiplier = 2; }},
       {"logit_bias",
        [](SamplerSetup& s) {
-         s.options.logit_bias = {{40, 5.0}, {41, -5.0}, {50, kNone}, {300, 3.0}};
+         s.options.logit_bias = {{40, 5.0}, {41, -5.0}, {50, kRemoved}, {300, 3.0}};
        }},
       {"banned_tokens",
        [](SamplerSetup& s) {
@@ -129,7 +129,7 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
         std::set<TokenId> listed = {41, 42};
         for (int i = 0; i < round; ++i) listed.insert(static_cast<TokenId>(draw() % (i % 2 == 0 ? 60 : kVocab)));
         const std::vector<TokenId> tokens(listed.begin(), listed.end());
-        std::vector<float> masked(kVocab, kNone);
+        std::vector<float> masked(kVocab, kRemoved);
         for (TokenId token : tokens) masked[static_cast<size_t>(token)] = logits[static_cast<size_t>(token)];
 
         const auto list_step = entry.member(setup), dense_step = entry.member(setup);
@@ -144,7 +144,7 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
         EXPECT_EQ(left, left_by(*dense_step, dense)) << round;
         if (left != before) changed.insert(name);
         // ... and to a list in order.
-        std::vector<float> again(kVocab, kNone);
+        std::vector<float> again(kVocab, kRemoved);
         for (TokenId token : tokens) again[static_cast<size_t>(token)] = logits[static_cast<size_t>(token)];
         SamplingRow sorted;
         sorted.begin(again, 1, 5);
@@ -160,7 +160,7 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
 }
 
 TEST(RowForms, ForcingATokenOverrulesBansAndKeepsToAList) {
-  std::vector<float> logits = {1, kNone, 3};
+  std::vector<float> logits = {1, kRemoved, 3};
   SamplingRow row;
   row.begin(logits, 0, 0);
   row.force(1);
@@ -183,7 +183,7 @@ TEST(RowForms, EditsOfASortedListKeepItsOrderKnown) {
   row.keep_best(4);
   row.edit(4, [](float) { return 9.0f; });
   EXPECT_EQ(row.max_logit(), 9.0f);
-  row.edit(1, [](float) { return kNone; });
+  row.edit(1, [](float) { return kRemoved; });
   row.edit(0, [](float) { return 100.0f; });  // no candidate any more
   EXPECT_EQ(row.candidates().size(), 3u);
   row.keep_argmax();

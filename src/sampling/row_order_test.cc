@@ -10,9 +10,9 @@
 namespace millrace {
 namespace {
 
-constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr float kOutOfRow = -std::numeric_limits<float>::infinity();
 
-std::vector<TokenId> tokens_of(SamplingRow& row) {
+std::vector<TokenId> ordered_tokens(SamplingRow& row) {
   std::vector<TokenId> out;
   for (const auto& candidate : row.candidates()) out.push_back(candidate.token);
   return out;
@@ -34,7 +34,7 @@ class RowOrder : public ::testing::Test {
     ASSERT_LE(row_.sorted(), list.size());
     EXPECT_TRUE(std::is_sorted(list.begin(), list.begin() + static_cast<ptrdiff_t>(row_.sorted()), better));
     const auto best = std::min_element(list.begin(), list.end(), better);
-    EXPECT_EQ(row_.max_logit(), best == list.end() ? kNone : best->logit);
+    EXPECT_EQ(row_.max_logit(), best == list.end() ? kOutOfRow : best->logit);
   }
   std::vector<float> logits_ = {1, 5, 3, 6, 4, 2};
   SamplingRow row_;
@@ -42,24 +42,24 @@ class RowOrder : public ::testing::Test {
 
 TEST_F(RowOrder, SortingAsFarAsIsSortedMovesNothing) {
   row_.sort_prefix(0);
-  EXPECT_EQ(tokens_of(row_), (Ids{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(ordered_tokens(row_), (Ids{0, 1, 2, 3, 4, 5}));
   row_.sort_prefix(2);
-  const Ids before = tokens_of(row_);
+  const Ids before = ordered_tokens(row_);
   EXPECT_EQ(Ids(before.begin(), before.begin() + 2), (Ids{3, 1}));
   row_.sort_prefix(2);
   row_.sort_prefix(1);
-  EXPECT_EQ(tokens_of(row_), before);
+  EXPECT_EQ(ordered_tokens(row_), before);
   expect_truth(2);
 }
 
 TEST_F(RowOrder, TruncationKeepsWhatIsKnownOfTheRest) {
   row_.truncate(5);
   expect_truth(0);
-  EXPECT_EQ(tokens_of(row_), (Ids{0, 1, 2, 3, 4}));
+  EXPECT_EQ(ordered_tokens(row_), (Ids{0, 1, 2, 3, 4}));
   row_.sort_prefix(4);
   row_.truncate(2);
   expect_truth(2);
-  EXPECT_EQ(tokens_of(row_), (Ids{3, 1}));
+  EXPECT_EQ(ordered_tokens(row_), (Ids{3, 1}));
   row_.truncate(9);
   expect_truth(2);
 }
@@ -90,11 +90,11 @@ TEST_F(RowOrder, OneOfARowIsInOrder) {
   row_.begin(logits_, 0, 0);
   row_.keep_argmax();  // dense this time
   expect_truth(1);
-  EXPECT_EQ(tokens_of(row_), (Ids{3}));
+  EXPECT_EQ(ordered_tokens(row_), (Ids{3}));
 }
 
 TEST_F(RowOrder, SoftmaxOfNothingIsNothing) {
-  logits_.assign(6, kNone);
+  logits_.assign(6, kOutOfRow);
   row_.begin(logits_, 0, 0);
   const Softmax softmax = row_.softmax();
   EXPECT_EQ(softmax.max, 0.0);

@@ -10,10 +10,10 @@
 namespace millrace {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kRowInf = std::numeric_limits<float>::infinity();
+constexpr float kRowNan = std::numeric_limits<float>::quiet_NaN();
 
-std::vector<TokenId> tokens_of(SamplingRow& row) {
+std::vector<TokenId> row_tokens(SamplingRow& row) {
   std::vector<TokenId> out;
   for (const auto& candidate : row.candidates()) out.push_back(candidate.token);
   return out;
@@ -25,7 +25,7 @@ std::vector<float> rough_logits(size_t n, uint32_t seed) {
   std::vector<float> out(n);
   for (auto& x : out) {
     uint32_t r = engine() % 100;
-    x = r == 0 ? kNan : r == 1 ? -kInf : static_cast<float>(engine() % 50);
+    x = r == 0 ? kRowNan : r == 1 ? -kRowInf : static_cast<float>(engine() % 50);
   }
   return out;
 }
@@ -33,7 +33,7 @@ std::vector<float> rough_logits(size_t n, uint32_t seed) {
 std::vector<Candidate> sorted_reference(const std::vector<float>& logits) {
   std::vector<Candidate> all;
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] > -kInf) all.push_back({logits[i], static_cast<TokenId>(i)});
+    if (logits[i] > -kRowInf) all.push_back({logits[i], static_cast<TokenId>(i)});
   }
   std::sort(all.begin(), all.end(), better);
   return all;
@@ -41,9 +41,9 @@ std::vector<Candidate> sorted_reference(const std::vector<float>& logits) {
 
 TEST(Argmax, TakesTheFirstOfEqualsAndIgnoresNan) {
   EXPECT_EQ(argmax(std::vector<float>{1, 3, 3, 2}), 1);
-  EXPECT_EQ(argmax(std::vector<float>{kNan, -5, kNan, -7}), 1);
-  EXPECT_EQ(argmax(std::vector<float>{0, kInf, kInf}), 1);
-  EXPECT_EQ(argmax(std::vector<float>{kNan, -kInf}), -1);
+  EXPECT_EQ(argmax(std::vector<float>{kRowNan, -5, kRowNan, -7}), 1);
+  EXPECT_EQ(argmax(std::vector<float>{0, kRowInf, kRowInf}), 1);
+  EXPECT_EQ(argmax(std::vector<float>{kRowNan, -kRowInf}), -1);
   EXPECT_EQ(argmax({}), -1);
   for (size_t n : {1, 7, 8, 9, 1023, 1024, 1025, 5000}) {
     auto logits = rough_logits(n, static_cast<uint32_t>(n));
@@ -63,11 +63,11 @@ TEST(SamplingRow, KeepBestEqualsAFullSort) {
       for (const auto& candidate : expected) ids.push_back(candidate.token);
       row.begin(logits, 0, 0);
       row.keep_best(k);
-      EXPECT_EQ(tokens_of(row), ids) << n << " choose " << k;
+      EXPECT_EQ(row_tokens(row), ids) << n << " choose " << k;
       row.begin(logits, 0, 0);
       row.candidates();  // the same from a list
       row.keep_best(k);
-      EXPECT_EQ(tokens_of(row), ids) << n << " choose " << k << " from a list";
+      EXPECT_EQ(row_tokens(row), ids) << n << " choose " << k << " from a list";
     }
   }
 }
@@ -80,7 +80,7 @@ TEST(SamplingRow, KeepAboveKeepsWhatIsKnownToBeSorted) {
   row.sort_prefix(2);
   row.keep_above(3);
   EXPECT_EQ(row.sorted(), 2u);
-  EXPECT_EQ(tokens_of(row), (std::vector<TokenId>{1, 3, 2}));
+  EXPECT_EQ(row_tokens(row), (std::vector<TokenId>{1, 3, 2}));
   row.keep_above(4.5);
   EXPECT_EQ(row.sorted(), 1u);
 }
@@ -100,14 +100,14 @@ TEST(SamplingRow, VisitSortedSeesEveryoneInOrder) {
 }
 
 TEST(SamplingRow, SoftmaxSumsToOneAndSurvivesInfinity) {
-  std::vector<float> logits = {1e30f, kInf, kNan, kInf, -kInf};
+  std::vector<float> logits = {1e30f, kRowInf, kRowNan, kRowInf, -kRowInf};
   SamplingRow row;
   row.begin(logits, 0, 0);
   Softmax softmax = row.softmax();
   double sum = 0;
   for (const auto& candidate : row.candidates()) sum += softmax.probability(candidate.logit);
   EXPECT_NEAR(sum, 1.0, 1e-12);
-  EXPECT_EQ(tokens_of(row), (std::vector<TokenId>{0, 1, 3}));
+  EXPECT_EQ(row_tokens(row), (std::vector<TokenId>{0, 1, 3}));
 }
 
 }  // namespace

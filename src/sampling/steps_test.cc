@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kStepInf = std::numeric_limits<float>::infinity();
 
 // Options with every step off; temperature 1 draws from the model's own distribution.
 SamplerSetup neutral(int32_t vocab_size) {
@@ -42,7 +42,7 @@ Applied run_steps(const SamplerSetup& setup, std::vector<float> logits, const st
   return out;
 }
 
-std::vector<float> log_of(std::vector<double> probabilities) {
+std::vector<float> logs_of(std::vector<double> probabilities) {
   std::vector<float> out;
   for (double p : probabilities) out.push_back(static_cast<float>(std::log(p)));
   return out;
@@ -180,7 +180,7 @@ TEST(Lists, BiasBanAndAllow) {
   auto setup = neutral(4);
   setup.options.logit_bias = {{1, 2.5}, {2, -std::numeric_limits<double>::infinity()}};
   auto out = run_steps(setup, {1, 1, 1, 1});
-  EXPECT_EQ(out.logits, (std::vector<float>{1, 3.5f, -kInf, 1}));
+  EXPECT_EQ(out.logits, (std::vector<float>{1, 3.5f, -kStepInf, 1}));
   EXPECT_EQ(out.tokens, (Tokens{0, 1, 3}));
   setup.options.banned_tokens = {0};
   EXPECT_EQ(run_steps(setup, {1, 1, 1, 1}).tokens, (Tokens{1, 3}));
@@ -226,7 +226,7 @@ TEST(TopK, KeepsTheBestAndBreaksTiesByLowerId) {
 
 TEST(TopP, KeepsTheFewestThatReachTheMass) {
   auto setup = neutral(4);
-  auto logits = log_of({0.1, 0.5, 0.3, 0.1});
+  auto logits = logs_of({0.1, 0.5, 0.3, 0.1});
   setup.options.top_p = 0.75;
   EXPECT_EQ(run_steps(setup, logits).tokens, (Tokens{1, 2}));
   setup.options.top_p = 0.85;
@@ -238,9 +238,9 @@ TEST(TopP, KeepsTheFewestThatReachTheMass) {
 TEST(MinP, ComparesWithTheBest) {
   auto setup = neutral(4);
   setup.options.min_p = 0.25;
-  EXPECT_EQ(run_steps(setup, log_of({0.5, 0.13, 0.12, 0.25})).tokens, (Tokens{0, 1, 3}));
+  EXPECT_EQ(run_steps(setup, logs_of({0.5, 0.13, 0.12, 0.25})).tokens, (Tokens{0, 1, 3}));
   setup.options.min_p = 1;
-  EXPECT_EQ(run_steps(setup, log_of({0.5, 0.13, 0.12, 0.25})).tokens, (Tokens{0}));
+  EXPECT_EQ(run_steps(setup, logs_of({0.5, 0.13, 0.12, 0.25})).tokens, (Tokens{0}));
 }
 
 TEST(TopNSigma, ThresholdIsInStandardDeviations) {
@@ -254,7 +254,7 @@ TEST(TopNSigma, ThresholdIsInStandardDeviations) {
 TEST(TypicalP, PrefersTheTypicalOverTheLikely) {
   auto setup = neutral(4);
   // Entropy 1.168 nats; surprises 0.511, 1.609, 2.303, 2.303: distances 0.66, 0.44, 1.13, 1.13. Token 1 comes first.
-  auto logits = log_of({0.6, 0.2, 0.1, 0.1});
+  auto logits = logs_of({0.6, 0.2, 0.1, 0.1});
   setup.options.typical_p = 0.1;
   EXPECT_EQ(run_steps(setup, logits).tokens, (Tokens{1}));
   setup.options.typical_p = 0.5;
@@ -267,9 +267,9 @@ TEST(Xtc, KeepsOnlyTheLeastLikelyTopChoice) {
   auto setup = neutral(4);
   setup.options.xtc_probability = 1;
   setup.options.xtc_threshold = 0.15;
-  EXPECT_EQ(run_steps(setup, log_of({0.5, 0.2, 0.2, 0.1})).tokens, (Tokens{2, 3}));
+  EXPECT_EQ(run_steps(setup, logs_of({0.5, 0.2, 0.2, 0.1})).tokens, (Tokens{2, 3}));
   setup.options.xtc_threshold = 0.3;  // one top choice only: nothing to drop
-  EXPECT_EQ(run_steps(setup, log_of({0.5, 0.2, 0.2, 0.1})).tokens, (Tokens{0, 1, 2, 3}));
+  EXPECT_EQ(run_steps(setup, logs_of({0.5, 0.2, 0.2, 0.1})).tokens, (Tokens{0, 1, 2, 3}));
 }
 
 TEST(Temperature, TinyOnesDoNotOverflow) {

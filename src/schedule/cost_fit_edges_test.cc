@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-StepShape shape(int64_t tokens, int64_t outputs = 0, int64_t keys = 0, double pairs = 0) {
+StepShape fit_shape(int64_t tokens, int64_t outputs = 0, int64_t keys = 0, double pairs = 0) {
   return {tokens, outputs, keys, pairs};
 }
 
@@ -22,7 +22,7 @@ Json fitted(const std::vector<MeasuredStep>& steps, const SwapSpeed& swap = {}) 
 }
 
 TEST(CostFitKnots, StepsOfOneTokenMakeACurveOfTwoPoints) {
-  const Json fit = fitted(std::vector<MeasuredStep>(8, {shape(1), 0.5}));
+  const Json fit = fitted(std::vector<MeasuredStep>(8, {fit_shape(1), 0.5}));
   EXPECT_EQ(fit["tokens"]["at"], (Json{1, 2}));
   EXPECT_EQ(fit["outputs"]["at"], (Json{0, 1}));
   EXPECT_EQ(fit["keys"]["at"], (Json{0, 1, 2}));
@@ -34,11 +34,11 @@ TEST(CostFitKnots, ArePowersUpToTheMost) {
   const std::pair<int64_t, Json> cases[] = {
       {2, {1, 2}}, {3, {1, 2, 3}}, {4, {1, 2, 4}}, {5, {1, 2, 4, 5}}, {64, {1, 2, 4, 8, 16, 32, 64}}};
   for (const auto& [most, at] : cases)
-    EXPECT_EQ(fitted(std::vector<MeasuredStep>(8, {shape(most), 0.5}))["tokens"]["at"], at);
+    EXPECT_EQ(fitted(std::vector<MeasuredStep>(8, {fit_shape(most), 0.5}))["tokens"]["at"], at);
   const std::pair<int64_t, Json> outputs[] = {
       {1, {0, 1}}, {4, {0, 4}}, {5, {0, 4, 5}}, {16, {0, 4, 16}}, {17, {0, 4, 16, 17}}};
   for (const auto& [most, at] : outputs)
-    EXPECT_EQ(fitted(std::vector<MeasuredStep>(8, {shape(20, most), 0.5}))["outputs"]["at"], at);
+    EXPECT_EQ(fitted(std::vector<MeasuredStep>(8, {fit_shape(20, most), 0.5}))["outputs"]["at"], at);
 }
 
 // Whatever the number of curves' pieces, odd or even, each step is found again.
@@ -47,7 +47,7 @@ TEST(CostFitKnots, OfEveryNumberFit) {
     std::vector<MeasuredStep> steps;
     for (int64_t i = 0; i < 40; ++i) {
       const int64_t tokens = 1 + i * most / 40;
-      steps.push_back({shape(tokens, i % 2, i * 37 % 101 * 10, static_cast<double>(i * 53 % 97)), 0});
+      steps.push_back({fit_shape(tokens, i % 2, i * 37 % 101 * 10, static_cast<double>(i * 53 % 97)), 0});
       steps.back().seconds = 0.01 + 0.001 * static_cast<double>(tokens) + 0.002 * static_cast<double>(i % 2);
     }
     const auto cost = parse_cost_model(*fit_cost_model(steps), "fit");
@@ -58,18 +58,18 @@ TEST(CostFitKnots, OfEveryNumberFit) {
 
 TEST(CostFitSolution, SlowStepsAreFoundToo) {
   std::vector<MeasuredStep> steps;
-  for (int64_t i = 0; i < 16; ++i) steps.push_back({shape(1 + i % 2), i % 2 == 0 ? 100.0 : 300.0});
+  for (int64_t i = 0; i < 16; ++i) steps.push_back({fit_shape(1 + i % 2), i % 2 == 0 ? 100.0 : 300.0});
   const Json fit = fitted(steps);
   EXPECT_NEAR(fit["tokens"]["seconds"][0].get<double>(), 100, 1e-6);
   EXPECT_NEAR(fit["tokens"]["seconds"][1].get<double>(), 300, 1e-6);
 }
 
 TEST(CostFitSolution, OneStepAloneSaysWhatLargeOnesTake) {
-  std::vector<MeasuredStep> steps = {{shape(8), 0.9}};
-  for (int i = 0; i < 14; ++i) steps.push_back({shape(1 + i % 2), 0.1});
+  std::vector<MeasuredStep> steps = {{fit_shape(8), 0.9}};
+  for (int i = 0; i < 14; ++i) steps.push_back({fit_shape(1 + i % 2), 0.1});
   const auto cost = parse_cost_model(*fit_cost_model(steps), "fit");
   ASSERT_TRUE(cost.ok());
-  EXPECT_NEAR((*cost)->step_seconds(shape(8)), 0.9, 1e-6);
+  EXPECT_NEAR((*cost)->step_seconds(fit_shape(8)), 0.9, 1e-6);
 }
 
 // Steps that differ in their time alone: the fit is one number, the mean in which an error e above 0.05 weighs 0.05 /
@@ -78,7 +78,7 @@ TEST(CostFitSolution, OutliersLoseWeightRoundByRound) {
   for (const std::vector<double>& times :
        {std::vector<double>{2, 1, 1, 1, 1, 1, 1, 1.5}, {0.7, 1, 1.1, 1.2, 1.3, 1.5, 1.9, 4}}) {
     std::vector<MeasuredStep> steps;
-    for (const double seconds : times) steps.push_back({shape(1), seconds});
+    for (const double seconds : times) steps.push_back({fit_shape(1), seconds});
     std::vector<double> weights(times.size(), 1);
     double expected = 0;
     for (int round = 0; round < 6; ++round) {
@@ -93,7 +93,7 @@ TEST(CostFitSolution, OutliersLoseWeightRoundByRound) {
 }
 
 TEST(CostFitText, IsWrittenForReaders) {
-  const std::vector<MeasuredStep> steps(8, {shape(1), 0.5});
+  const std::vector<MeasuredStep> steps(8, {fit_shape(1), 0.5});
   EXPECT_TRUE(fit_cost_model(steps)->starts_with("{\n \"kind\": \"piecewise\",\n \"tokens\": {\n  \"at\": ["));
   EXPECT_EQ(fitted(steps, {0.5, 1e9})["kv_bytes_per_token"], 0.5);
   EXPECT_EQ(fitted(steps, {1, 1e9})["kv_bytes_per_token"], 1);

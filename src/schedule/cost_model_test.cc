@@ -8,14 +8,14 @@
 namespace millrace {
 namespace {
 
-StepShape shape(int64_t first, int64_t count) {
+StepShape model_shape(int64_t first, int64_t count) {
   StepShape out;
   out.add(first, count, true);
   return out;
 }
 
 TEST(CostModel, ShapesCountKeysAndPairs) {
-  StepShape s = shape(10, 3);  // attends to 11 + 12 + 13
+  StepShape s = model_shape(10, 3);  // attends to 11 + 12 + 13
   EXPECT_EQ(s.tokens, 3);
   EXPECT_EQ(s.keys, 13);
   EXPECT_DOUBLE_EQ(s.pairs, 36);
@@ -30,8 +30,8 @@ TEST(CostModel, AnalyticIsTheLongerOfArithmeticAndTraffic) {
                                    "kv_bytes_per_token": 1e6, "bandwidth": 1e11, "step_overhead": 0.001, "swap_bandwidth": 1e9})",
       "test");
   ASSERT_TRUE(cost.ok()) << cost.error().message;
-  EXPECT_NEAR((*cost)->step_seconds(shape(0, 1)), 0.001 + 0.01 + 1e-5, 1e-9);  // weights and one key
-  EXPECT_NEAR((*cost)->step_seconds(shape(0, 100)), 0.001 + 0.1, 1e-9);
+  EXPECT_NEAR((*cost)->step_seconds(model_shape(0, 1)), 0.001 + 0.01 + 1e-5, 1e-9);  // weights and one key
+  EXPECT_NEAR((*cost)->step_seconds(model_shape(0, 100)), 0.001 + 0.1, 1e-9);
   EXPECT_NEAR((*cost)->swap_seconds(1000), 1.0, 1e-9);
   EXPECT_NEAR((*cost)->prefill_seconds(250, 100), 3 * 0.001 + 0.25, 1e-6);
 }

@@ -17,21 +17,21 @@ namespace {
 
 using Vector = std::array<double, 3>;
 
-StepShape shape(int64_t tokens, int64_t keys) { return {tokens, 0, keys, 0}; }
+StepShape learned_shape(int64_t tokens, int64_t keys) { return {tokens, 0, keys, 0}; }
 
 class Textbook {
  public:
   explicit Textbook(bool bounded) : bounded_(bounded) {}
 
-  double seconds(const StepShape& shape) const {
-    const Vector x = of(shape);
+  double seconds(const StepShape& learned_shape) const {
+    const Vector x = of(learned_shape);
     return std::max(0.0, w_[0]) * x[0] + std::max(0.0, w_[1]) * x[1] + std::max(0.0, w_[2]) * x[2];
   }
-  void observe(const StepShape& shape, double y) {
-    const Vector x = of(shape);
+  void observe(const StepShape& learned_shape, double y) {
+    const Vector x = of(learned_shape);
     Vector px;
     for (int i : {0, 1, 2}) px[i] = p_[i][0] * x[0] + p_[i][1] * x[1] + p_[i][2] * x[2];
-    const double below = f_ * static_cast<double>(shape.tokens) + dot(x, px);
+    const double below = f_ * static_cast<double>(learned_shape.tokens) + dot(x, px);
     const double missed = y - dot(w_, x);
     for (int i : {0, 1, 2}) w_[i] += px[i] / below * missed;
     for (int i : {0, 1, 2})
@@ -41,8 +41,8 @@ class Textbook {
   }
 
  private:
-  static Vector of(const StepShape& shape) {
-    return {1, 0.01 * static_cast<double>(shape.tokens), 1e-4 * static_cast<double>(shape.keys)};
+  static Vector of(const StepShape& learned_shape) {
+    return {1, 0.01 * static_cast<double>(learned_shape.tokens), 1e-4 * static_cast<double>(learned_shape.keys)};
   }
   static double dot(const Vector& a, const Vector& b) { return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]; }
   void bound(int i) {
@@ -59,7 +59,7 @@ class Textbook {
 
 // Steps alike, for long, with one like none of them now and then.
 StepShape alike(int64_t tokens, int64_t keys, int i) {
-  return i % 40 == 39 ? shape(1 + i % 300, 100 * (i % 700)) : shape(tokens, keys);
+  return i % 40 == 39 ? learned_shape(1 + i % 300, 100 * (i % 700)) : learned_shape(tokens, keys);
 }
 
 double took(const StepShape& step, int i) {
@@ -74,7 +74,7 @@ void compare(int64_t tokens, int64_t keys, int steps) {
     const StepShape step = alike(tokens, keys, i);
     cost->observe(step, took(step, i));
     book.observe(step, took(step, i));
-    for (const StepShape& other : {shape(1, 0), shape(1, 50'000), shape(500, 0)}) {
+    for (const StepShape& other : {learned_shape(1, 0), learned_shape(1, 50'000), learned_shape(500, 0)}) {
       const double expected = std::max(1e-6, book.seconds(other));
       ASSERT_NEAR(cost->step_seconds(other) / expected, 1, 1e-6) << tokens << " " << keys << " " << i;
     }
@@ -91,7 +91,7 @@ TEST(LearnedCostBook, VariancesAreBoundThere) {
     const StepShape step = alike(800, 90'000, i);
     bounded.observe(step, took(step, i)), free.observe(step, took(step, i));
   }
-  EXPECT_GT(std::fabs(bounded.seconds(shape(1, 0)) / free.seconds(shape(1, 0)) - 1), 1e-5)
+  EXPECT_GT(std::fabs(bounded.seconds(learned_shape(1, 0)) / free.seconds(learned_shape(1, 0)) - 1), 1e-5)
       << "these steps would not show it";
 }
 

@@ -11,7 +11,7 @@ namespace {
 using namespace testing;
 
 // A policy that does what the test says.
-struct Told final : SchedulerPolicy {
+struct PlacePolicy final : SchedulerPolicy {
   std::function<const Sequence*(const ScheduleView&, const Sequence&)> wanted_victim;
   double gain = 1e9;
 
@@ -23,13 +23,13 @@ struct Told final : SchedulerPolicy {
   int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return stream.size() + 1; }
 };
 
-const Sequence* front(const ScheduleView& view) { return view.running.empty() ? nullptr : view.running.front(); }
+const Sequence* front_of(const ScheduleView& view) { return view.running.empty() ? nullptr : view.running.front(); }
 const Sequence* back(const ScheduleView& view) { return view.running.empty() ? nullptr : view.running.back(); }
 
 class Places : public ::testing::Test {
  protected:
   Places() : desk("fcfs") {
-    auto policy = std::make_unique<Told>();
+    auto policy = std::make_unique<PlacePolicy>();
     told = policy.get();
     desk.planner = std::make_unique<Planner>(std::move(policy));
     desk.limits.total_blocks = 64;
@@ -41,7 +41,7 @@ class Places : public ::testing::Test {
   }
 
   Desk desk;
-  Told* told = nullptr;
+  PlacePolicy* told = nullptr;
 };
 
 TEST_F(Places, PromisesOfAllKinds) {
@@ -98,7 +98,7 @@ TEST_F(Places, ThePolicySeesOnlyThoseThatMayGo) {
 TEST_F(Places, ForANewcomerAVictimMustHavePaidForItself) {
   Sequence& first = resident(1, 1);
   Sequence& newcomer = desk.wait(2, 10, 0, 16);
-  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front(view); };
+  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front_of(view); };
   for (auto [lost, phase, expected] : {std::tuple{7, StreamPhase::waiting, "preempt 1; admit 2;"},
                                        {8, StreamPhase::waiting, ""},
                                        {7, StreamPhase::swapped, "preempt 1; admit 2;"},
@@ -112,7 +112,7 @@ TEST_F(Places, ForANewcomerAVictimMustHavePaidForItself) {
 TEST_F(Places, WaitsForBlocksThatAreOnTheirWay) {
   resident(1, 2);
   desk.wait(2, 20, 0, 32), desk.wait(3, 10, 0, 16);  // 2 blocks and 1
-  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front(view); };
+  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front_of(view); };
   desk.free_blocks = 1;
   desk.leaving_blocks = 1;
   EXPECT_EQ(desk.places(), "") << "they are enough, and 3 does not overtake";
@@ -124,18 +124,18 @@ TEST_F(Places, WaitsForBlocksThatAreOnTheirWay) {
 }
 
 // Computing 14 tokens again takes 14 s.
-struct KeysCost final : CostModel {
+struct PlaceCost final : CostModel {
   double swap = 0;
   double step_seconds(const StepShape& shape) const override { return static_cast<double>(shape.keys); }
   double swap_seconds(int64_t) const override { return swap; }
 };
 
 TEST_F(Places, APreemptionCostsNoMoreThanItGains) {
-  KeysCost keys;
+  PlaceCost keys;
   desk.cost = &keys;
   resident(1, 1);
   desk.wait(2, 10, 0, 16);
-  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front(view); };
+  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front_of(view); };
   struct Case {
     double swap, gain;
     int64_t room;
@@ -157,12 +157,12 @@ TEST_F(Places, APreemptionCostsNoMoreThanItGains) {
 }
 
 TEST_F(Places, OneStoredTokenHasItsPriceAndNoneHasNot) {
-  KeysCost keys;
+  PlaceCost keys;
   keys.swap = 100;
   desk.cost = &keys;
   Sequence& first = desk.hold(desk.run(1, 10, 0, 1, 16), 1);
   desk.wait(2, 10, 0, 16);
-  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front(view); };
+  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front_of(view); };
   told->gain = 0.5;
   EXPECT_EQ(desk.places(), "");
   first.computed = 0;

@@ -19,7 +19,7 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostLost = 2;  // limit of lost tokens, as a multiple of the stream's tokens
+inline constexpr int64_t kMaxLost = 2;  // limit of lost tokens, as a multiple of the stream's tokens
 
 // Whether the engine can take the stream's blocks away now; used by planner and engine.
 inline bool can_be_preempted(const Sequence& stream) {
@@ -29,13 +29,13 @@ inline bool can_be_preempted(const Sequence& stream) {
 // Whether the planner may preempt it, for a running or for a waiting stream.
 inline bool may_be_victim(const Sequence& stream, bool to_newcomer) {
   if (!can_be_preempted(stream) || stream.computed < stream.progress.safe_until ||
-      stream.progress.lost > kMostLost * stream.size())
+      stream.progress.lost > kMaxLost * stream.size())
     return false;
   return !to_newcomer || stream.computed >= 2 * stream.progress.lost;
 }
 // A running stream is always allowed blocks for this many computed tokens.
 inline int64_t spared_tokens(const Sequence& stream) {
-  return std::max(stream.progress.safe_until, (stream.progress.lost + kMostLost - 1) / kMostLost);
+  return std::max(stream.progress.safe_until, (stream.progress.lost + kMaxLost - 1) / kMaxLost);
 }
 
 // Records a preemption: the computed tokens are lost, or stored in a tier.

@@ -45,7 +45,7 @@ std::optional<ApiError> live(Call& call, const Exchange& exchange) {
   head.headers.emplace_back("X-Accel-Buffering", "no");
   if (call.service.feed().watch(exchange, std::move(head))) return std::nullopt;
   return ApiError{ApiErrorKind::overloaded,
-                  fmt::format("{} clients are already watching; try again later", LiveFeed::kMostWatchers), ""};
+                  fmt::format("{} clients are already watching; try again later", LiveFeed::kMaxWatchers), ""};
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ struct Service::WaitingCall {
 // A request that waits for its constraint to be compiled.
 struct Service::WaitingAsk {
   HttpRequest request;
-  GenerationRequest ask;
+  GenerationRequest params;
   ConstraintWorkers::Ticket ticket = 0;
   std::atomic<bool> gone{false};  // the client disconnected
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
@@ -201,10 +201,10 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
   }
   const std::string wanted = wanted_model(request, call.body);
   std::optional<std::string> name = endpoint.without_model ? std::nullopt : models_->resolve(wanted);
-  if (!name && !endpoint.without_model && (name = model_with_adapter(*models_, wanted))) call.ask.adapter = wanted;
-  if (name) call.ask.served = models_->try_acquire(*name);
+  if (!name && !endpoint.without_model && (name = model_with_adapter(*models_, wanted))) call.params.adapter = wanted;
+  if (name) call.params.served = models_->try_acquire(*name);
   std::shared_ptr<WaitingCall> waiting;
-  if (name && !call.ask.served) {
+  if (name && !call.params.served) {
     waiting = std::make_shared<WaitingCall>();
     waiting->body = call.body;  // read again once the model is loaded
     waiting->rest = call.rest;
@@ -212,38 +212,38 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
   std::optional<ApiError> wrong = read_body(endpoint, call);
   if (!wrong && !endpoint.without_model && !name) wrong = no_such_model(wanted);
   if (wrong) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
-  if (name && call.ask.only_load && call.ask.keep_seconds == 0.0) {
-    call.ask.served.reset();
+  if (name && call.params.only_load && call.params.keep_seconds == 0.0) {
+    call.params.served.reset();
     models_->unload(*name);
     return answer(endpoint, call, exchange);
   }
-  if (call.ask.served && call.ask.keep_seconds) {
-    if (auto again = models_->try_acquire(*name, call.ask.keep_seconds)) call.ask.served = std::move(again);
+  if (call.params.served && call.params.keep_seconds) {
+    if (auto again = models_->try_acquire(*name, call.params.keep_seconds)) call.params.served = std::move(again);
   }
   if (!waiting) return answer(endpoint, call, exchange);
   waiting->request = std::move(request);
-  wait_for_model(endpoint, *name, call.ask, std::move(waiting), exchange);
+  wait_for_model(endpoint, *name, call.params, std::move(waiting), exchange);
 }
 
 std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call) const {
   if (call.request.method != "POST" || endpoint.raw_body) return std::nullopt;
-  call.ask.request.sampling = call.ask.served ? call.ask.served->sampling : options_.sampling;
-  call.ask.seed_given = options_.seed_given;
-  if (auto wrong = read_fields(endpoint.fields, call.body, call.ask)) return wrong;
+  call.params.request.sampling = call.params.served ? call.params.served->sampling : options_.sampling;
+  call.params.seed_given = options_.seed_given;
+  if (auto wrong = read_fields(endpoint.fields, call.body, call.params)) return wrong;
   if (endpoint.prepare)
-    if (auto wrong = endpoint.prepare(call.body, call.ask)) return wrong;
+    if (auto wrong = endpoint.prepare(call.body, call.params)) return wrong;
   return endpoint.look_up ? endpoint.look_up(call) : std::nullopt;
 }
 
 // Pings keep the stream open meanwhile.
-void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& ask,
+void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& params,
                              std::shared_ptr<WaitingCall> waiting, const Exchange& exchange) {
   if (waiting->request.header("x-request-id").empty()) waiting->request.headers.emplace_back("x-request-id", new_id());
-  exchange.on_gone([waiting] { waiting->gone = true; });
-  if (endpoint.format && ask.stream && *endpoint.format->ping)
+  exchange.on_disconnect([waiting] { waiting->gone = true; });
+  if (endpoint.format && params.stream && *endpoint.format->ping)
     exchange.ping_with(Generation::stream_head(*endpoint.format, headers(waiting->request)), endpoint.format->ping);
   models_->acquire(
-      name, ask.keep_seconds, [this, &endpoint, waiting, exchange](Result<std::shared_ptr<ServedModel>> served) {
+      name, params.keep_seconds, [this, &endpoint, waiting, exchange](Result<std::shared_ptr<ServedModel>> served) {
         if (waiting->gone) return;
         guarded(waiting->request, exchange, [&] { go_on(endpoint, *waiting, std::move(served), exchange); });
       });
@@ -255,10 +255,10 @@ void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::
   std::optional<ApiError> wrong;
   if (!served.ok()) wrong = model_error(served.error());
   if (!wrong) {
-    call.ask.served = std::move(*served);
+    call.params.served = std::move(*served);
     wrong = read_body(endpoint, call);
   }
-  call.ask.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();
+  call.params.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();
   if (wrong)
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(waiting.request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
@@ -268,7 +268,7 @@ void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::
 void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& exchange) {
   if (endpoint.format) {
     call.body = nullptr;
-    return generate(endpoint, std::move(call.ask), call.request, exchange);
+    return generate(endpoint, std::move(call.params), call.request, exchange);
   }
   if (endpoint.begin) {
     if (auto wrong = endpoint.begin(call, exchange))
@@ -283,22 +283,23 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
   exchange.reply(std::move(reply));
 }
 
-std::optional<ApiError> Service::make_prompts(GenerationRequest& ask) const {
-  const LanguageModel& model = *ask.served->model;
-  const int64_t context = ask.most_context > 0 ? std::min(ask.most_context, ask.served->context) : ask.served->context;
-  if (!ask.messages.is_null())
-    if (auto wrong = make_conversation(model, ask)) return wrong;
-  if (ask.infill)
-    if (auto wrong = make_infill_prompts(model, context, ask)) return wrong;
-  for (AskedPrompt& prompt : ask.prompts) {
+std::optional<ApiError> Service::make_prompts(GenerationRequest& params) const {
+  const LanguageModel& model = *params.served->model;
+  const int64_t context =
+      params.most_context > 0 ? std::min(params.most_context, params.served->context) : params.served->context;
+  if (!params.messages.is_null())
+    if (auto wrong = make_conversation(model, params)) return wrong;
+  if (params.infill)
+    if (auto wrong = make_infill_prompts(model, context, params)) return wrong;
+  for (AskedPrompt& prompt : params.prompts) {
     if (prompt.tokens.empty()) {
       auto tokens = model.encode(prompt.text, prompt.add_special);
       if (!tokens.ok()) return ApiError::from(tokens.error());
       prompt.tokens = std::move(*tokens);
-    } else if (ask.messages.is_null() && prompt.text.empty()) {
+    } else if (params.messages.is_null() && prompt.text.empty()) {
       prompt.text = model.decode(prompt.tokens);
     }
-    truncate_prompt(ask, prompt, context);
+    truncate_prompt(params, prompt, context);
     const auto count = static_cast<int64_t>(prompt.tokens.size());
     if (count == 0)
       return ApiError{ApiErrorKind::bad_request, "prompt: is empty, and this model adds no start token", "prompt"};
@@ -306,41 +307,42 @@ std::optional<ApiError> Service::make_prompts(GenerationRequest& ask) const {
       ApiError error{ApiErrorKind::too_long,
                      fmt::format("the prompt has {} tokens, which leaves no room for an answer in a context of {}",
                                  count, context),
-                     ask.messages.is_null() ? "prompt" : "messages"};
+                     params.messages.is_null() ? "prompt" : "messages"};
       error.prompt_tokens = count;
       error.context = context;
       return error;
     }
-    if (ask.most_context > 0)
-      ask.request.max_tokens = std::min(ask.request.max_tokens < 0 ? context : ask.request.max_tokens, context - count);
+    if (params.most_context > 0)
+      params.request.max_tokens =
+          std::min(params.request.max_tokens < 0 ? context : params.request.max_tokens, context - count);
   }
   return std::nullopt;
 }
 
 // Fills in the request's defaults and checks it against the limits and the engine.
-std::optional<ApiError> Service::complete(GenerationRequest& ask) const {
+std::optional<ApiError> Service::complete(GenerationRequest& params) const {
   const auto live = this->live();
-  if (auto wrong = check_limits(live->limits, ask)) return wrong;
-  if (auto wrong = choose_adapters(ask)) return wrong;
-  if (auto wrong = make_prompts(ask)) return wrong;
-  if (auto wrong = check_prompt_limits(live->limits, ask)) return wrong;
-  if (auto wrong = make_bad_words(*ask.served->model, ask)) return wrong;
-  if (!ask.seed_given) ask.request.sampling.seed = new_seed();
-  double& limit = ask.request.time_limit_seconds;
+  if (auto wrong = check_limits(live->limits, params)) return wrong;
+  if (auto wrong = choose_adapters(params)) return wrong;
+  if (auto wrong = make_prompts(params)) return wrong;
+  if (auto wrong = check_prompt_limits(live->limits, params)) return wrong;
+  if (auto wrong = make_bad_words(*params.served->model, params)) return wrong;
+  if (!params.seed_given) params.request.sampling.seed = new_seed();
+  double& limit = params.request.time_limit_seconds;
   limit = live->timeout_seconds;
-  if (ask.timeout_seconds > 0) limit = limit > 0 ? std::min(limit, ask.timeout_seconds) : ask.timeout_seconds;
-  if (limit > 0 && ask.waited_seconds > 0) {
-    limit -= ask.waited_seconds;
+  if (params.timeout_seconds > 0) limit = limit > 0 ? std::min(limit, params.timeout_seconds) : params.timeout_seconds;
+  if (limit > 0 && params.waited_seconds > 0) {
+    limit -= params.waited_seconds;
     if (limit <= 0)
       return ApiError{ApiErrorKind::time_limit, "timeout: the request timed out while its model was being loaded",
                       "timeout"};
   }
-  for (const AskedPrompt& prompt : ask.prompts) {
-    Request request = ask.request;
+  for (const AskedPrompt& prompt : params.prompts) {
+    Request request = params.request;
     request.prompt = prompt.tokens;
-    auto good = ask.served->engine->check(request);
+    auto good = params.served->engine->check(request);
     if (good.ok()) continue;
-    ApiError error = constraint_error(ask, ApiError::from(good.error()));
+    ApiError error = constraint_error(params, ApiError::from(good.error()));
     if (error.kind == ApiErrorKind::overloaded) error.kind = ApiErrorKind::bad_request;  // can never be satisfied
     return error;
   }
@@ -349,20 +351,20 @@ std::optional<ApiError> Service::complete(GenerationRequest& ask) const {
 
 // Rejects a request whose first token would be too late, so that the client can try elsewhere immediately. `expected`
 // is returned in a header.
-std::optional<ApiError> Service::check_wait(const GenerationRequest& ask, const HttpRequest& request,
+std::optional<ApiError> Service::check_wait(const GenerationRequest& params, const HttpRequest& request,
                                             double& expected) const {
   int64_t tokens = 0;
-  for (const AskedPrompt& prompt : ask.prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
-  expected = ask.served ? ask.served->wait->first_token_seconds(tokens) : 0;
+  for (const AskedPrompt& prompt : params.prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
+  expected = params.served ? params.served->wait->first_token_seconds(tokens) : 0;
   if (expected == 0) return std::nullopt;
-  double most = ask.max_ttft_seconds > 0 ? ask.max_ttft_seconds : live()->max_ttft_seconds;
+  double most = params.max_ttft_seconds > 0 ? params.max_ttft_seconds : live()->max_ttft_seconds;
   if (const std::string_view given = request.header("millrace-max-ttft"); !given.empty()) {
     const auto [end, status] = std::from_chars(given.data(), given.data() + given.size(), most);
     if (status != std::errc() || end != given.data() + given.size() || !(most > 0 && most <= 1e6))
       return ApiError{ApiErrorKind::bad_request, "Millrace-Max-TTFT: must be a number of seconds above 0", ""};
   }
   const char* name = "max_ttft";
-  if (const double deadline = ask.request.deadline_seconds; deadline > 0 && (most == 0 || deadline < most)) {
+  if (const double deadline = params.request.deadline_seconds; deadline > 0 && (most == 0 || deadline < most)) {
     most = deadline;
     name = "deadline";
   }
@@ -383,42 +385,42 @@ std::string salted(const std::string& tenant, const std::string& group, const st
 }
 
 // Charges the request to the caller's key and sets the engine's tenant.
-std::optional<ApiError> Service::charge(GenerationRequest& ask, const HttpRequest& request) const {
-  ask.share = WorkShare::of(request);
-  if (!request.account && !ask.cache_salt.empty()) ask.request.prefix_group = salted("", "", ask.cache_salt);
+std::optional<ApiError> Service::charge(GenerationRequest& params, const HttpRequest& request) const {
+  params.share = WorkShare::of(request);
+  if (!request.account && !params.cache_salt.empty()) params.request.prefix_group = salted("", "", params.cache_salt);
   if (!request.account) return std::nullopt;
   const ApiKey key = request.account->key();
-  ask.request.tenant = key.name;
-  ask.request.prefix_group =
-      ask.cache_salt.empty() ? key.cache_group : salted(key.name, key.cache_group, ask.cache_salt);
+  params.request.tenant = key.name;
+  params.request.prefix_group =
+      params.cache_salt.empty() ? key.cache_group : salted(key.name, key.cache_group, params.cache_salt);
   int64_t prompt_tokens = 0;
-  for (const AskedPrompt& prompt : ask.prompts) prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
-  const int64_t answers =
-      static_cast<int64_t>(ask.prompts.size()) * std::max({ask.request.n, ask.request.best_of, ask.request.beams});
+  for (const AskedPrompt& prompt : params.prompts) prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
+  const int64_t answers = static_cast<int64_t>(params.prompts.size()) *
+                          std::max({params.request.n, params.request.best_of, params.request.beams});
   if (auto refused = request.account->begin(prompt_tokens, answers, unix_seconds())) return refused;
-  ask.use = std::make_shared<KeyUse>(request.account, prompt_tokens, answers);
+  params.use = std::make_shared<KeyUse>(request.account, prompt_tokens, answers);
   return std::nullopt;
 }
 
-void Service::generate(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+void Service::generate(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                        const Exchange& exchange) {
-  if (ask.only_load) return Generation::start(*this, endpoint, std::move(ask), headers(request), exchange);
-  if (auto wrong = complete(ask))
+  if (params.only_load) return Generation::start(*this, endpoint, std::move(params), headers(request), exchange);
+  if (auto wrong = complete(params))
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
-  if (ask.request.constraint.kind == Constraint::Kind::none)
-    return begin_answer(endpoint, std::move(ask), request, exchange);
-  wait_for_constraint(endpoint, std::move(ask), request, exchange);
+  if (params.request.constraint.kind == Constraint::Kind::none)
+    return begin_answer(endpoint, std::move(params), request, exchange);
+  wait_for_constraint(endpoint, std::move(params), request, exchange);
 }
 
 // Compiles in the background: it can take long, and this thread serves other requests.
-void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                                   const Exchange& exchange) {
   auto waiting = std::make_shared<WaitingAsk>();
   waiting->request = request;
-  waiting->ask = std::move(ask);
-  const std::shared_ptr<ServedModel> served = waiting->ask.served;
-  const Constraint& constraint = waiting->ask.request.constraint;
+  waiting->params = std::move(params);
+  const std::shared_ptr<ServedModel> served = waiting->params.served;
+  const Constraint& constraint = waiting->params.request.constraint;
   if (const auto known = served->engine->compiled(constraint)) {
     constraints_->count_known();
     return constraint_came(endpoint, *waiting, *known, exchange);
@@ -440,7 +442,7 @@ void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest as
     });
   };
   waiting->ticket = constraints_->new_ticket();
-  exchange.on_gone([this, waiting] {
+  exchange.on_disconnect([this, waiting] {
     waiting->gone = true;
     constraints_->leave(waiting->ticket);
   });
@@ -455,10 +457,10 @@ void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest as
 void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
                               const Exchange& exchange) {
   std::optional<ApiError> wrong;
-  if (!compiled.ok()) wrong = constraint_error(waiting.ask, ApiError::from(compiled.error()));
+  if (!compiled.ok()) wrong = constraint_error(waiting.params, ApiError::from(compiled.error()));
   if (!compiled.ok() && compiled.error().kind == ErrorKind::cancelled)
     wrong = ApiError{ApiErrorKind::draining, "the server is shutting down", ""};
-  double& limit = waiting.ask.request.time_limit_seconds;
+  double& limit = waiting.params.request.time_limit_seconds;
   if (!wrong && limit > 0) {
     limit -= std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();
     if (limit <= 0)
@@ -468,52 +470,53 @@ void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, con
   if (wrong)
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(waiting.request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
-  waiting.ask.compiled = *compiled;
-  begin_answer(endpoint, std::move(waiting.ask), waiting.request, exchange);
+  waiting.params.compiled = *compiled;
+  begin_answer(endpoint, std::move(waiting.params), waiting.request, exchange);
 }
 
 namespace {
 
 // The parts of the constraint that are not enforced, as a header value: printable ASCII of bounded length.
 std::string weakened_header(const std::vector<std::string>& weakened) {
-  constexpr size_t kMost = 1024;
+  constexpr size_t kMax = 1024;
   std::string out;
   for (const std::string& one : weakened) out += (out.empty() ? "" : "; ") + one;
   for (char& c : out)
     if (c < 0x20 || c > 0x7E) c = '?';
-  return out.size() <= kMost ? out : out.substr(0, kMost - 3) + "...";
+  return out.size() <= kMax ? out : out.substr(0, kMax - 3) + "...";
 }
 
 }  // namespace
 
-void Service::begin_answer(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+void Service::begin_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                            const Exchange& exchange) {
   double expected = 0;
-  if (auto wrong = check_wait(ask, request, expected))
+  if (auto wrong = check_wait(params, request, expected))
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
-  if (auto wrong = charge(ask, request))
+  if (auto wrong = charge(params, request))
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
   HttpHeaders head = headers(request);
   if (expected > 0) head.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", expected));
-  head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));
-  if (const auto& weakened = ask.compiled.notes; !weakened.empty()) {
+  head.emplace_back("Millrace-Seed", std::to_string(params.request.sampling.seed));
+  if (const auto& weakened = params.compiled.notes; !weakened.empty()) {
     std::string value = weakened_header(weakened);
     telemetry().log().event(LogLevel::warn, "constraint weakened",
                             {{"request_id", head.front().second}, {"weakened", value}});
     head.emplace_back("Millrace-Weakened", std::move(value));
   }
-  if (ask.truncated_tokens > 0) head.emplace_back("Millrace-Truncated-Tokens", std::to_string(ask.truncated_tokens));
+  if (params.truncated_tokens > 0)
+    head.emplace_back("Millrace-Truncated-Tokens", std::to_string(params.truncated_tokens));
   Exchange to = exchange;
   if (const std::string id = stream_id(request);
-      !id.empty() && ask.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {
+      !id.empty() && params.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {
     if (auto kept = streams_->keep(stream_owner(request), id, exchange)) {
       to = std::move(*kept);
       head.emplace_back("X-Conversation-Id", id);
     }
   }
-  Generation::start(*this, endpoint, std::move(ask), std::move(head), to);
+  Generation::start(*this, endpoint, std::move(params), std::move(head), to);
 }
 
 }  // namespace millrace

@@ -68,7 +68,7 @@ class Service {
   std::optional<HttpReply> admit(HttpRequest& request) const;
   void handle(HttpRequest request, Exchange exchange);
   HttpReply refuse(const HttpRequest& request, int status, const std::string& message) const;
-  LastWords last_words(const HttpRequest& request) const;
+  FinalReply last_words(const HttpRequest& request) const;
 
   std::string metrics_text() const;
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
@@ -101,7 +101,7 @@ class Service {
   ApiError no_such_model(const std::string& name) const;
   // Converts the error of a model that could not be loaded.
   static ApiError model_error(const Error& error);
-  // Of the first model, which must be loaded. Code that answers a request uses call.served() or ask.served instead.
+  // Of the first model, which must be loaded. Code that answers a request uses call.served() or params.served instead.
   const LanguageModel& model() const { return *models_->first()->model; }
   Engine& engine() const { return *models_->first()->engine; }
   int64_t context() const { return models_->first()->context; }
@@ -125,30 +125,32 @@ class Service {
   std::string new_id() const;  // 24 hexadecimal digits
   uint64_t new_seed() const;
 
-  // Tokenizes the request's text or conversation for ask.served and checks that it fits the context. Fills in
-  // ask.prompts[].tokens and, for a chat, .text.
-  std::optional<ApiError> make_prompts(GenerationRequest& ask) const;
+  // Tokenizes the request's text or conversation for params.served and checks that it fits the context. Fills in
+  // params.prompts[].tokens and, for a chat, .text.
+  std::optional<ApiError> make_prompts(GenerationRequest& params) const;
 
  private:
   std::optional<ApiError> admit_caller(const Endpoint* endpoint, HttpRequest& request) const;
   bool origin_allowed(std::string_view origin) const;
   void take(HttpRequest& request, const Exchange& exchange);
-  void generate(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange);
+  void generate(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
+                const Exchange& exchange);
   struct WaitingAsk;
-  void wait_for_constraint(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+  void wait_for_constraint(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                            const Exchange& exchange);
   void constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
                        const Exchange& exchange);
-  void begin_answer(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+  void begin_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                     const Exchange& exchange);
-  std::optional<ApiError> complete(GenerationRequest& ask) const;
+  std::optional<ApiError> complete(GenerationRequest& params) const;
   double place_seconds() const;
-  std::optional<ApiError> check_wait(const GenerationRequest& ask, const HttpRequest& request, double& expected) const;
-  std::optional<ApiError> charge(GenerationRequest& ask, const HttpRequest& request) const;
+  std::optional<ApiError> check_wait(const GenerationRequest& params, const HttpRequest& request,
+                                     double& expected) const;
+  std::optional<ApiError> charge(GenerationRequest& params, const HttpRequest& request) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
   struct WaitingCall;
   std::optional<ApiError> read_body(const Endpoint& endpoint, Call& call) const;
-  void wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& ask,
+  void wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& params,
                       std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);
   void go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
              const Exchange& exchange);

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
+constexpr EncodeOptions kNoSpecials{.add_special = false, .parse_special = false};
 
 const std::string kSample =
     "The miller's wheel turns, the water runs; the miller's daughter counts 1234 sacks of flour and 56 of bran. "
@@ -116,7 +116,7 @@ void expect_lossless(const Tokenizer& tokenizer, int rounds, bool bytes_too = tr
   std::mt19937 rng(11);
   for (int round = 0; round < rounds; ++round) {
     const std::string text = round % 2 && bytes_too ? random_bytes(rng) : random_unicode(rng);
-    const auto ids = tokenizer.encode(text, kPlain);
+    const auto ids = tokenizer.encode(text, kNoSpecials);
     ASSERT_EQ(tokenizer.decode(ids, false), text) << spell_bytes(text);
     for (TokenId id : ids) ASSERT_TRUE(id >= 0 && id < tokenizer.vocab_size());
   }
@@ -186,7 +186,7 @@ TEST(TokenizerProperty, ShortAndLongWordsMatchTheDefinition) {
       std::string word;
       while (word.size() < length) word += rng() % 4 ? kSample.substr(rng() % 100, 5) : "th";
       word.resize(length);
-      EXPECT_EQ(tokenizer->encode(word, kPlain), naive_bpe(spec, word)) << word;
+      EXPECT_EQ(tokenizer->encode(word, kNoSpecials), naive_bpe(spec, word)) << word;
     }
   }
 }
@@ -200,9 +200,9 @@ TEST(TokenizerProperty, SpmSplitsAtSpacesWithoutChangingIds) {
   spec.scores.push_back(-0.5f);
   const auto spanning = make(spec);
   const TokenId token = spanning->vocab_size() - 1;
-  EXPECT_EQ(spanning->encode("n n", kPlain).at(1), token);
-  EXPECT_NE(cut->encode("n n", kPlain), spanning->encode("n n", kPlain));
-  EXPECT_EQ(spanning->decode(spanning->encode("an in the n", kPlain), false), "an in the n");
+  EXPECT_EQ(spanning->encode("n n", kNoSpecials).at(1), token);
+  EXPECT_NE(cut->encode("n n", kNoSpecials), spanning->encode("n n", kNoSpecials));
+  EXPECT_EQ(spanning->decode(spanning->encode("an in the n", kNoSpecials), false), "an in the n");
 }
 
 TEST(MergeTable, WorkOnOneLongWordGrowsLikeNLogN) {
@@ -227,12 +227,12 @@ TEST(MergeTable, WorkOnOneLongWordGrowsLikeNLogN) {
 TEST(Tokenizer, OneMegabyteWithoutSpacesTerminates) {
   const std::string text(1 << 20, 'a');
   for (const auto& tokenizer : {make(small_bpe("gpt-2")), make(small_spm())}) {
-    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, kPlain), false), text);
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, kNoSpecials), false), text);
   }
   const std::string spaces(1 << 20, ' ');
   for (const char* pre : {"deepseek-llm", "llama-bpe", "gpt-4o"}) {
     const auto tokenizer = make(small_bpe(pre));
-    EXPECT_EQ(tokenizer->decode(tokenizer->encode(spaces + "x", kPlain), false), spaces + "x");
+    EXPECT_EQ(tokenizer->decode(tokenizer->encode(spaces + "x", kNoSpecials), false), spaces + "x");
   }
 }
 
@@ -244,8 +244,8 @@ TEST(Tokenizer, SpecialTokens) {
   const auto tokenizer = make(spec);
   EXPECT_EQ(tokenizer->encode("<tool>"), (std::vector<TokenId>{end, tool, end}));
   EXPECT_EQ(tokenizer->encode("<tool><|end|>", {.add_special = false}), (std::vector<TokenId>{tool, end}));
-  EXPECT_EQ(tokenizer->encode("<tool>", kPlain), (std::vector<TokenId>{tool}));
-  const auto spelled = tokenizer->encode("<|end|>", kPlain);
+  EXPECT_EQ(tokenizer->encode("<tool>", kNoSpecials), (std::vector<TokenId>{tool}));
+  const auto spelled = tokenizer->encode("<|end|>", kNoSpecials);
   EXPECT_GT(spelled.size(), 1u);
   EXPECT_EQ(std::count(spelled.begin(), spelled.end(), end), 0);
   EXPECT_EQ(tokenizer->decode({end, tool, -5, 1 << 28}, true), "<tool>");
@@ -294,7 +294,7 @@ TEST(Tokenizer, WordPieceBothSpellings) {
     else if (token[0] != '[')
       token = "\xE2\x96\x81" + token;
   }
-  EXPECT_EQ(make(spec)->encode("unaffable cafe!", kPlain), (std::vector<TokenId>{3, 5, 4, 6, 7}));
+  EXPECT_EQ(make(spec)->encode("unaffable cafe!", kNoSpecials), (std::vector<TokenId>{3, 5, 4, 6, 7}));
 }
 
 TEST(Tokenizer, SharedBetweenThreads) {

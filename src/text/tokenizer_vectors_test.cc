@@ -19,7 +19,7 @@ std::string data(const std::string& name) {
   return testing::read_maybe_xz(testing::shared_data() / "tokenizers" / name);
 }
 
-std::unique_ptr<Tokenizer> make(Result<TokenizerSpec> spec) {
+std::unique_ptr<Tokenizer> make_tokenizer(Result<TokenizerSpec> spec) {
   EXPECT_TRUE(spec.ok()) << spec.error().message;
   if (!spec.ok()) return nullptr;
   auto tokenizer = Tokenizer::create(std::move(spec).value());
@@ -27,20 +27,20 @@ std::unique_ptr<Tokenizer> make(Result<TokenizerSpec> spec) {
   return tokenizer.ok() ? std::move(tokenizer).value() : nullptr;
 }
 
-struct Case {
+struct VectorCase {
   std::string text;
   Ids ids;
 };
 
 // .inp: each text is followed by a separator line; .out: one line of ids per text.
-std::vector<Case> read_cases(const std::string& stem) {
-  std::vector<Case> cases;
+std::vector<VectorCase> read_cases(const std::string& stem) {
+  std::vector<VectorCase> cases;
   const std::string input = data(stem + ".inp");
   const std::string separator = "\n__ggml_vocab_test__\n";
   std::istringstream out(data(stem + ".out"));
   size_t begin = 0;
   for (size_t end = input.find(separator); end != std::string::npos; end = input.find(separator, begin)) {
-    Case c{input.substr(begin, end - begin), {}};
+    VectorCase c{input.substr(begin, end - begin), {}};
     std::string line;
     std::getline(out, line);
     std::istringstream ids(line);
@@ -51,13 +51,13 @@ std::vector<Case> read_cases(const std::string& stem) {
   return cases;
 }
 
-constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
+constexpr EncodeOptions kPlainVectors{.add_special = false, .parse_special = false};
 
-void expect_cases(const Tokenizer& tokenizer, const std::vector<Case>& cases, bool lossless = true) {
+void expect_cases(const Tokenizer& tokenizer, const std::vector<VectorCase>& cases, bool lossless = true) {
   ASSERT_GT(cases.size(), 40u);
-  for (const Case& c : cases) {
-    EXPECT_EQ(tokenizer.encode(c.text, kPlain), c.ids) << "text: " << c.text;
-    EXPECT_EQ(tokenizer.encode(c.text, kPlain), c.ids) << "again, from the cache: " << c.text;
+  for (const VectorCase& c : cases) {
+    EXPECT_EQ(tokenizer.encode(c.text, kPlainVectors), c.ids) << "text: " << c.text;
+    EXPECT_EQ(tokenizer.encode(c.text, kPlainVectors), c.ids) << "again, from the cache: " << c.text;
     const std::string decoded = tokenizer.decode(c.ids, false);
     if (lossless)
       EXPECT_EQ(decoded, c.text) << "ids of: " << c.text;
@@ -72,7 +72,7 @@ TEST_P(GgufVocabulary, MatchesPublishedIds) {
   const std::string file = GetParam();
   MILLRACE_NEEDS_SHARED("tokenizers/llama.cpp/" + file);
   const std::string stem = "llama.cpp/" + (file.ends_with(".xz") ? file.substr(0, file.size() - 3) : file);
-  const auto tokenizer = make(testing::VocabGguf(data("llama.cpp/" + file)).read());
+  const auto tokenizer = make_tokenizer(testing::VocabGguf(data("llama.cpp/" + file)).read());
   ASSERT_TRUE(tokenizer);
   expect_cases(*tokenizer, read_cases(stem), tokenizer->spec().kind != "wordpiece");
 }
@@ -84,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Files, GgufVocabulary,
 
 TEST(TokenizerVectors, Gpt2VocabMerges) {
   MILLRACE_NEEDS_SHARED("tokenizers/gpt2/vocab.json.xz");
-  const auto tokenizer = make(read_vocab_merges(data("gpt2/vocab.json.xz"), data("gpt2/merges.txt.xz"), "", "gpt-2"));
+  const auto tokenizer =
+      make_tokenizer(read_vocab_merges(data("gpt2/vocab.json.xz"), data("gpt2/merges.txt.xz"), "", "gpt-2"));
   ASSERT_TRUE(tokenizer);
   expect_cases(*tokenizer, read_cases("llama.cpp/ggml-vocab-gpt-2.gguf"));
 }
@@ -92,7 +93,7 @@ TEST(TokenizerVectors, Gpt2VocabMerges) {
 TEST(TokenizerVectors, Llama3VocabMerges) {
   MILLRACE_NEEDS_SHARED("tokenizers/llama3/vocab.json.xz");
   const auto tokenizer =
-      make(read_vocab_merges(data("llama3/vocab.json.xz"), data("llama3/merges.txt.xz"), "", "llama-bpe"));
+      make_tokenizer(read_vocab_merges(data("llama3/vocab.json.xz"), data("llama3/merges.txt.xz"), "", "llama-bpe"));
   ASSERT_TRUE(tokenizer);
   expect_cases(*tokenizer, read_cases("llama.cpp/ggml-vocab-llama-bpe.gguf"));
 }
@@ -101,7 +102,7 @@ TEST(TokenizerVectors, Llama3Tiktoken) {
   MILLRACE_NEEDS_SHARED("tokenizers/llama3/tokenizer.model.xz");
   const std::string file = data("llama3/tokenizer.model.xz");
   EXPECT_EQ(sniff_tokenizer_file(file), "tiktoken");
-  const auto tokenizer = make(read_tiktoken(file, "llama-bpe"));
+  const auto tokenizer = make_tokenizer(read_tiktoken(file, "llama-bpe"));
   ASSERT_TRUE(tokenizer);
   expect_cases(*tokenizer, read_cases("llama.cpp/ggml-vocab-llama-bpe.gguf"));
   EXPECT_EQ(tokenizer->vocab_size(), 128256);
@@ -109,7 +110,7 @@ TEST(TokenizerVectors, Llama3Tiktoken) {
             (Ids{128000, 128006, 882, 128007, 271, 6151, 128009}));
   EXPECT_TRUE(tokenizer->is_eog(128009));
   EXPECT_TRUE(tokenizer->is_control(128000));
-  const Ids spelled = tokenizer->encode("<|eot_id|>", kPlain);
+  const Ids spelled = tokenizer->encode("<|eot_id|>", kPlainVectors);
   EXPECT_GT(spelled.size(), 1u);
   EXPECT_EQ(tokenizer->decode(spelled, true), "<|eot_id|>");
 }
@@ -133,7 +134,7 @@ TEST(TokenizerVectors, Qwen2WithItsConfig) {
     const auto applied = apply_tokenizer_config(*spec, data(file));
     ASSERT_TRUE(applied.ok()) << applied.error().message;
   }
-  const auto tokenizer = make(std::move(spec));
+  const auto tokenizer = make_tokenizer(std::move(spec));
   ASSERT_TRUE(tokenizer);
   expect_cases(*tokenizer, read_cases("llama.cpp/ggml-vocab-qwen2.gguf"));
   EXPECT_EQ(tokenizer->spec().eos, 151645);
@@ -141,7 +142,7 @@ TEST(TokenizerVectors, Qwen2WithItsConfig) {
   EXPECT_TRUE(tokenizer->is_eog(151643));
   EXPECT_EQ(tokenizer->encode("<|im_start|>user\nhi<|im_end|>"), (Ids{151644, 872, 198, 6023, 151645}));
   // <tool_call> is an added token that is not special: it is always matched and never skipped.
-  EXPECT_EQ(tokenizer->encode("<tool_call>", kPlain), (Ids{151657}));
+  EXPECT_EQ(tokenizer->encode("<tool_call>", kPlainVectors), (Ids{151657}));
   EXPECT_EQ(tokenizer->decode({151644, 151657}, true), "<tool_call>");
 }
 
@@ -152,7 +153,7 @@ TEST(TokenizerVectors, Phi3TokenizerJson) {
   EXPECT_TRUE(spec->add_bos);
   const auto applied = apply_tokenizer_config(*spec, data("phi3/tokenizer_config.json"));
   ASSERT_TRUE(applied.ok()) << applied.error().message;
-  const auto tokenizer = make(std::move(spec));
+  const auto tokenizer = make_tokenizer(std::move(spec));
   ASSERT_TRUE(tokenizer);
   expect_cases(*tokenizer, read_cases("llama.cpp/ggml-vocab-phi-3.gguf"));
 }
@@ -164,7 +165,7 @@ TEST(TokenizerVectors, PreTokenizersAgreeWithPublishedIds) {
   for (const std::string name : {"qwen35", "command-r", "qwen2", "llama-bpe", "gemma-4"}) {
     const auto pre = PreTokenizer::from_name(name == "gemma-4" ? "gemma4" : name);
     ASSERT_TRUE(pre.ok());
-    for (const Case& c : read_cases("llama.cpp/ggml-vocab-" + name + ".gguf")) {
+    for (const VectorCase& c : read_cases("llama.cpp/ggml-vocab-" + name + ".gguf")) {
       std::vector<uint32_t> ends, scratch;
       pre->split(c.text, ends, scratch);
       EXPECT_LE(ends.size(), c.ids.size()) << name << ": " << c.text;
@@ -207,13 +208,13 @@ TEST_P(TiktokenEncoding, MatchesPublishedIds) {
   const std::string name = GetParam();
   const std::string ranks = name == "p50k_edit" ? "p50k_base" : name;
   MILLRACE_NEEDS_SHARED("tokenizers/tiktoken/" + ranks + ".tiktoken.xz");
-  const auto tokenizer = make(read_tiktoken(data("tiktoken/" + ranks + ".tiktoken.xz"), name));
+  const auto tokenizer = make_tokenizer(read_tiktoken(data("tiktoken/" + ranks + ".tiktoken.xz"), name));
   ASSERT_TRUE(tokenizer);
   size_t checked = 0;
   for (const auto& row : read_csv(data("tiktoken/" + name + "_encodings.csv"))) {
     if (row.size() != 3 || row[1].empty() || row[1][0] != '[') continue;
     const auto expected = nlohmann::json::parse(row[1]).get<Ids>();
-    EXPECT_EQ(tokenizer->encode(row[0], kPlain), expected) << row[0];
+    EXPECT_EQ(tokenizer->encode(row[0], kPlainVectors), expected) << row[0];
     EXPECT_EQ(tokenizer->decode(expected, false), row[0]);
     ++checked;
   }
@@ -233,12 +234,12 @@ TEST(TokenizerVectors, SentencePieceModels) {
     std::string bytes = data(name);
     if (bytes.empty()) bytes = data(name + ".xz");
     EXPECT_EQ(sniff_tokenizer_file(bytes), "sentencepiece");
-    const auto tokenizer = make(read_sentencepiece_model(bytes));
+    const auto tokenizer = make_tokenizer(read_sentencepiece_model(bytes));
     ASSERT_TRUE(tokenizer);
     EXPECT_EQ(tokenizer->vocab_size(), model["vocab_size"].get<int>());
     for (size_t i = 0; i < texts.size(); ++i) {
       const auto ids = model["ids"][i].get<Ids>();
-      EXPECT_EQ(tokenizer->encode(texts[i], kPlain), ids) << texts[i];
+      EXPECT_EQ(tokenizer->encode(texts[i], kPlainVectors), ids) << texts[i];
       const char* key = model.contains("decoded") ? "decoded" : "text";
       EXPECT_EQ(tokenizer->decode(ids, false), model[key][i].get<std::string>()) << texts[i];
     }
@@ -250,45 +251,45 @@ TEST(TokenizerVectors, SentencePieceModels) {
 TEST(TokenizerVectors, MistralTokenizerJson) {
   MILLRACE_NEEDS_SHARED("tokenizers/mistral/mistral-7b-v0.3.tokenizer.json.xz");
   const auto expected = nlohmann::json::parse(data("sentencepiece/expected_ids.json"));
-  const auto tokenizer = make(read_tokenizer_json(data("mistral/mistral-7b-v0.3.tokenizer.json.xz")));
+  const auto tokenizer = make_tokenizer(read_tokenizer_json(data("mistral/mistral-7b-v0.3.tokenizer.json.xz")));
   ASSERT_TRUE(tokenizer);
   const auto texts = expected["texts"].get<std::vector<std::string>>();
   for (const auto& [name, model] : expected["models"].items()) {
     if (name.find(".model.v3") == std::string::npos) continue;
     for (size_t i = 0; i < texts.size(); ++i)
-      EXPECT_EQ(tokenizer->encode(texts[i], kPlain), model["ids"][i].get<Ids>()) << texts[i];
+      EXPECT_EQ(tokenizer->encode(texts[i], kPlainVectors), model["ids"][i].get<Ids>()) << texts[i];
   }
   EXPECT_EQ(tokenizer->encode("[INST] hi[/INST]"), (Ids{1, 3, 12782, 4}));
 }
 
 TEST(TokenizerVectors, Llama2cTokenizerIsTheSentencePieceModel) {
   MILLRACE_NEEDS_SHARED("tokenizers/sentencepiece/llama2_tokenizer.bin.xz");
-  const auto bin = make(read_llama2c_tokenizer(data("sentencepiece/llama2_tokenizer.bin.xz"), 32000));
-  const auto model = make(read_sentencepiece_model(data("sentencepiece/llama2_tokenizer.model")));
+  const auto bin = make_tokenizer(read_llama2c_tokenizer(data("sentencepiece/llama2_tokenizer.bin.xz"), 32000));
+  const auto model = make_tokenizer(read_sentencepiece_model(data("sentencepiece/llama2_tokenizer.model")));
   ASSERT_TRUE(bin && model);
   EXPECT_EQ(bin->spec().tokens, model->spec().tokens);
   const std::string text = testing::read_maybe_xz(testing::shared_data() / "text" / "en_frankenstein.txt.xz");
-  EXPECT_EQ(bin->encode(text, kPlain), model->encode(text, kPlain));
+  EXPECT_EQ(bin->encode(text, kPlainVectors), model->encode(text, kPlainVectors));
   EXPECT_EQ(model->decode(model->encode(text), true), text);
 }
 
 TEST(TokenizerVectors, TinyBpeInThreeForms) {
   MILLRACE_NEEDS_SHARED("tokenizers/tiny/tiny_bpe_tokenizer.json");
-  const auto json = make(read_tokenizer_json(data("tiny/tiny_bpe_tokenizer.json")));
-  const auto files =
-      make(read_vocab_merges(data("tiny/tiny_bpe_vocab.json"), data("tiny/tiny_bpe_merges.txt"), "", "qwen2"));
-  const auto ranks = make(read_tiktoken(data("tiny/tiktoken_small.model"), "cl100k"));
+  const auto json = make_tokenizer(read_tokenizer_json(data("tiny/tiny_bpe_tokenizer.json")));
+  const auto files = make_tokenizer(
+      read_vocab_merges(data("tiny/tiny_bpe_vocab.json"), data("tiny/tiny_bpe_merges.txt"), "", "qwen2"));
+  const auto ranks = make_tokenizer(read_tiktoken(data("tiny/tiktoken_small.model"), "cl100k"));
   ASSERT_TRUE(json && files && ranks);
   const std::string text = testing::read_maybe_xz(testing::shared_data() / "text" / "tinyshakespeare.txt.xz");
   ASSERT_FALSE(text.empty());
-  EXPECT_EQ(json->encode(text, kPlain), files->encode(text, kPlain));
+  EXPECT_EQ(json->encode(text, kPlainVectors), files->encode(text, kPlainVectors));
   for (const auto* tokenizer : {&json, &files, &ranks})
-    EXPECT_EQ((*tokenizer)->decode((*tokenizer)->encode(text, kPlain), false), text);
+    EXPECT_EQ((*tokenizer)->decode((*tokenizer)->encode(text, kPlainVectors), false), text);
 }
 
 TEST(TokenizerVectors, GptNeoxRoundTrip) {
   MILLRACE_NEEDS_SHARED("tokenizers/gptneox/20B_tokenizer.json.xz");
-  const auto tokenizer = make(read_tokenizer_json(data("gptneox/20B_tokenizer.json.xz")));
+  const auto tokenizer = make_tokenizer(read_tokenizer_json(data("gptneox/20B_tokenizer.json.xz")));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->vocab_size(), 50277);
   EXPECT_EQ(tokenizer->encode("Hello world"), (Ids{12092, 1533}));
@@ -298,7 +299,7 @@ TEST(TokenizerVectors, GptNeoxRoundTrip) {
 
 TEST(TokenizerVectors, RwkvIsGreedyLongestMatch) {
   MILLRACE_NEEDS_SHARED("tokenizers/rwkv/rwkv_vocab_v20230424.txt.xz");
-  const auto tokenizer = make(read_rwkv_vocab(data("rwkv/rwkv_vocab_v20230424.txt.xz")));
+  const auto tokenizer = make_tokenizer(read_rwkv_vocab(data("rwkv/rwkv_vocab_v20230424.txt.xz")));
   ASSERT_TRUE(tokenizer);
   const auto& tokens = tokenizer->spec().tokens;
   const std::string text = testing::read_maybe_xz(testing::shared_data() / "text" / "zh_prose.txt.xz").substr(0, 3000);

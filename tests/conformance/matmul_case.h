@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernel_tables.h"
 #include "kernels/activation.h"
 #include "kernels/kernel_table.h"
 #include "kernels/linear.h"
@@ -36,7 +37,7 @@ inline const std::vector<KernelTable>& tables() {
   return all;
 }
 
-inline std::vector<float> random_values(int64_t n, uint32_t seed) {
+inline std::vector<float> normal_values(int64_t n, uint32_t seed) {
   std::mt19937 engine(seed);
   std::normal_distribution<float> normal;
   std::vector<float> values(static_cast<size_t>(n));
@@ -52,7 +53,7 @@ struct Case {
 
 inline Case make_case(const Format& format, int64_t rows, int64_t cols, uint32_t seed) {
   Case c;
-  std::vector<float> values = random_values(rows * cols, seed);
+  std::vector<float> values = normal_values(rows * cols, seed);
   int64_t row_bytes = format.row_bytes(cols);
   c.stored.resize(static_cast<size_t>(rows * row_bytes));
   c.decoded.resize(values.size());
@@ -108,10 +109,6 @@ inline std::vector<float> multiply(const Weight& weight, const KernelTable& tabl
     EXPECT_EQ(padded[static_cast<size_t>(t * stride + weight.rows)], kCanary) << weight.name << " wrote past its rows";
   }
   return y;
-}
-
-inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 inline std::string where(const Format& format, const KernelTable& table, const Shape& shape) {

@@ -18,7 +18,7 @@ using namespace testing;  // matmul_case.h
 // one, and none below 2^-12 of the row's.
 TEST(MatmulConformance, ActivationsAreRoundedByHalfAStep) {
   constexpr int64_t kGroups = 20;
-  std::vector<float> x = random_values(kGroups * 32, 77);
+  std::vector<float> x = normal_values(kGroups * 32, 77);
   for (int64_t i = 0; i < kGroups * 32; ++i) x[i] = std::ldexp(x[i], static_cast<int>(-(i / 32)));  // from 1 to 2^-19
   float row_largest = 0;
   for (float v : x) row_largest = std::max(row_largest, std::abs(v));
@@ -45,7 +45,7 @@ TEST(MatmulConformance, NonFiniteInputShowsInTheOutput) {
   for (const Format* format : formats().members()) {
     Shape shape{5, format->block_values == 1 ? 64 : 2 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 47);
-    std::vector<float> x = random_values(shape.cols, 48);
+    std::vector<float> x = normal_values(shape.cols, 48);
     x[3] = std::numeric_limits<float>::quiet_NaN();
     for (const KernelTable& table : tables()) {
       ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
@@ -67,8 +67,8 @@ TEST(MatmulConformance, BlockScales) {
   for (Blocks blocks : {Blocks{128, 128}, Blocks{150, 300}, Blocks{1, 300}, Blocks{64, 256}}) {
     Case c = make_case(*format, shape.rows, shape.cols, 57);
     int64_t down = (shape.rows + blocks.rows - 1) / blocks.rows, across = (shape.cols + blocks.cols - 1) / blocks.cols;
-    c.weight.scales = {random_values(down * across, 58), blocks.rows, blocks.cols};
-    std::vector<float> x = random_values(2 * shape.cols, 59);
+    c.weight.scales = {normal_values(down * across, 58), blocks.rows, blocks.cols};
+    std::vector<float> x = normal_values(2 * shape.cols, 59);
     for (const KernelTable& table : tables()) {
       auto packed = pack_weight(c.weight, table, pool);
       ASSERT_TRUE(packed.ok()) << packed.error().message;

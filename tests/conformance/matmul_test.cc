@@ -42,7 +42,7 @@ TEST(MatmulConformance, MatchesTheDefinition) {
     double bound = is_int8(format->activation) ? kQuantBound : kFloatBound;
     for (const Shape& shape : shapes_for(*format)) {
       Case c = make_case(*format, shape.rows, shape.cols, 7);
-      std::vector<float> x = random_values(kTokens * shape.cols, 8);
+      std::vector<float> x = normal_values(kTokens * shape.cols, 8);
       std::vector<float> ref_y;
       for (const KernelTable& table : tables()) {
         auto packed = pack_weight(c.weight, table, pool);
@@ -80,7 +80,7 @@ TEST(MatmulConformance, TokensTogetherEqualEachAlone) {
   for (const Format* format : formats().members()) {
     Shape shape{51, format->block_values == 1 ? 200 : 3 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 17);
-    std::vector<float> x = random_values(kMost * shape.cols, 18);
+    std::vector<float> x = normal_values(kMost * shape.cols, 18);
     for (const KernelTable& table : tables()) {
       ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
       std::vector<float> alone;
@@ -106,7 +106,7 @@ TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
   for (const Format* format : formats().members()) {
     Shape shape{80, format->block_values == 1 ? 64 : format->block_values};  // two panels of 32 and a part of one
     Case c = make_case(*format, shape.rows, shape.cols, 67);
-    std::vector<float> x = random_values(kTokens * shape.cols, 68);
+    std::vector<float> x = normal_values(kTokens * shape.cols, 68);
     for (const KernelTable& table : tables()) {
       ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
       std::vector<float> expected = multiply(c.weight, table, pool, x, kTokens);  // rows of odd length
@@ -130,7 +130,7 @@ TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
     for (const auto& [rows, tokens] : {std::pair<int64_t, int64_t>{300, 1}, {219, 1}, {100, 1}, {219, 2}, {300, 3}}) {
       const Shape shape{rows, cols};
       Case c = make_case(*format, shape.rows, shape.cols, 27);
-      std::vector<float> x = random_values(tokens * shape.cols, 28);
+      std::vector<float> x = normal_values(tokens * shape.cols, 28);
       for (const KernelTable& table : tables()) {
         const std::string what = where(*format, table, shape) + " tokens " + std::to_string(tokens);
         ThreadPool one(1);
@@ -174,7 +174,7 @@ TEST(MatmulConformance, F8NanCodes) {
   c.stored[static_cast<size_t>(7 * 200 + 150)] = 0xff;
   for (const KernelTable& table : tables()) {
     ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
-    std::vector<float> y = multiply(c.weight, table, pool, random_values(200, 78), 1);
+    std::vector<float> y = multiply(c.weight, table, pool, normal_values(200, 78), 1);
     for (int r = 0; r < 20; ++r) EXPECT_EQ(std::isnan(y[static_cast<size_t>(r)]), r == 7) << isa_name(table.isa);
   }
 }
@@ -189,7 +189,7 @@ TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
     Case c = make_case(*format, shape.rows, shape.cols, 37);
     for (uint8_t& byte : c.stored) byte = static_cast<uint8_t>(engine());
     for (int64_t tokens : {1, 4, 7, 12}) {  // as many as make a kernel go another way
-      std::vector<float> x = random_values(tokens * shape.cols, 38);
+      std::vector<float> x = normal_values(tokens * shape.cols, 38);
       std::vector<float> ref_y;
       for (const KernelTable& table : tables()) {
         ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
@@ -210,7 +210,7 @@ TEST(MatmulConformance, ActivationsAreTheSameBitsEverywhere) {
   for (Activation kind : kActivations) {
     for (int64_t n : kSizes) {
       for (int variant = 0; variant < 4; ++variant) {
-        std::vector<float> x = random_values(n, static_cast<uint32_t>(n + variant));
+        std::vector<float> x = normal_values(n, static_cast<uint32_t>(n + variant));
         if (variant == 1) {
           for (int64_t i = 0; i < n; ++i) x[i] = kSpecial[i % std::size(kSpecial)];
         }

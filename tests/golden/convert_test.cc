@@ -60,7 +60,7 @@ std::vector<float> logits_of(const std::string& path, const std::vector<TokenId>
 }
 
 // max |difference| / max |logit|
-double relative_error(const std::vector<float>& got, const std::vector<float>& want) {
+double conversion_error(const std::vector<float>& got, const std::vector<float>& want) {
   if (got.size() != want.size() || want.empty()) return INFINITY;
   double worst = 0, largest = 0;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -71,7 +71,7 @@ double relative_error(const std::vector<float>& got, const std::vector<float>& w
   return worst / largest;
 }
 
-std::vector<std::string> golden_names() {
+std::vector<std::string> convertible_names() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(golden()))
     if (fs::exists(entry.path() / "expected.json")) names.push_back(entry.path().filename());
@@ -109,19 +109,19 @@ TEST_P(ConvertGolden, KeepsLogitsAndTextThereAndBack) {
   make(folder, scratch / "there.gguf");
   make(scratch / "there.gguf", scratch / "back");
   for (const char* name : {"there.gguf", "back"}) {
-    EXPECT_LT(relative_error(logits_of(scratch / name, tokens, context), want), 1e-5) << name;
+    EXPECT_LT(conversion_error(logits_of(scratch / name, tokens, context), want), 1e-5) << name;
     expect_same_text(folder, scratch / name);
   }
   for (const auto& entry : fs::directory_iterator(folder)) {  // a GGUF file that others wrote
     if (entry.path().extension() != ".gguf" || entry.path().filename().string().find("00002-of") != std::string::npos)
       continue;
     make(entry.path(), scratch / "folder");
-    EXPECT_LT(relative_error(logits_of(scratch / "folder", tokens, context), want), 1e-5);
+    EXPECT_LT(conversion_error(logits_of(scratch / "folder", tokens, context), want), 1e-5);
     expect_same_text(folder, scratch / "folder");
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ConvertGolden, ::testing::ValuesIn(golden_names()),
+INSTANTIATE_TEST_SUITE_P(All, ConvertGolden, ::testing::ValuesIn(convertible_names()),
                          [](const auto& test) { return test.param; });
 
 TEST(Convert, RoundsMatricesOnly) {
@@ -141,14 +141,15 @@ TEST(Convert, RoundsMatricesOnly) {
   const auto want = logits_of(golden() / "qwen3moe", tokens);
   // Rounding may send a token to other experts, so only a dense model is close everywhere.
   make(golden() / "llama", scratch / "dense.gguf", "q8_0");
-  const double error = relative_error(logits_of(scratch / "dense.gguf", tokens), logits_of(golden() / "llama", tokens));
+  const double error =
+      conversion_error(logits_of(scratch / "dense.gguf", tokens), logits_of(golden() / "llama", tokens));
   EXPECT_LT(error, 0.05);
   EXPECT_GT(error, 0.0);
   // The same kind again, and a folder from it, whose F32 holds the rounded values exactly.
   make(scratch / "q8.gguf", scratch / "again.gguf");
   make(scratch / "q8.gguf", scratch / "folder");
   EXPECT_EQ(logits_of(scratch / "q8.gguf", tokens), logits_of(scratch / "again.gguf", tokens));
-  EXPECT_LT(relative_error(logits_of(scratch / "folder", tokens), want), 0.3);
+  EXPECT_LT(conversion_error(logits_of(scratch / "folder", tokens), want), 0.3);
 }
 
 TEST(Convert, FolderToFolderInAnotherFormat) {
@@ -277,7 +278,7 @@ TEST(Convert, TinyRandomFoldersLoadOrAreRefusedByName) {
     ASSERT_TRUE(std::ranges::all_of(want, [](float x) { return std::isfinite(x); }));
     auto report = convert(folders / name, scratch / "f32.gguf", "f32");
     ASSERT_TRUE(report.ok()) << report.error().message;
-    EXPECT_LT(relative_error(logits_of(scratch / "f32.gguf", tokens), want), 2e-2);  // BF16 rounds activations too
+    EXPECT_LT(conversion_error(logits_of(scratch / "f32.gguf", tokens), want), 2e-2);  // BF16 rounds activations too
   }
   Scratch scratch;
   for (const char* name : {"tiny_qwen3_5", "tiny_gemma4"}) {

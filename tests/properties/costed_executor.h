@@ -12,9 +12,9 @@ struct FixedSeconds {
   double load = 1;           // of any load from the prefix store
 };
 
-class FixedCost final : public CostModel {
+class FixedSecondsCost final : public CostModel {
  public:
-  explicit FixedCost(const FixedSeconds& seconds) : seconds_(seconds) {}
+  explicit FixedSecondsCost(const FixedSeconds& seconds) : seconds_(seconds) {}
   double step_seconds(const StepShape& shape) const override {
     return seconds_.token * static_cast<double>(shape.tokens);
   }
@@ -55,7 +55,7 @@ class CostedExecutor final : public Executor {
 
  private:
   std::unique_ptr<Executor> inner_;
-  FixedCost cost_;
+  FixedSecondsCost cost_;
   bool joins_early_;
 };
 

@@ -129,7 +129,7 @@ TEST_P(EngineFormats, NothingButTheRequestShows) {
   EXPECT_TRUE(run_all(*core, kVocab)[1].same_bits(alone)) << "mates";
 }
 
-std::vector<FormatCase> cases() {
+std::vector<FormatCase> format_cases() {
   std::vector<FormatCase> out;
   for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
     if (isa > detect_isa()) continue;
@@ -140,7 +140,7 @@ std::vector<FormatCase> cases() {
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EngineFormats, ::testing::ValuesIn(cases()), [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(All, EngineFormats, ::testing::ValuesIn(format_cases()), [](const auto& test) {
   return test.param.weights + "_kv_" + test.param.kv_format + "_" + std::string(isa_name(test.param.isa));
 });
 

@@ -327,14 +327,14 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
   EXPECT_GT(whole_choices, 10);
 }
 
-std::vector<std::string> every_policy() {
+std::vector<std::string> scheduled_policies() {
   std::vector<std::string> out;
   for (const auto& entry : policies().entries()) out.push_back(entry.info.name);
   std::ranges::replace(out, std::string("fcfs"), std::string("fcfs:reserve=prompt"));  // whole promises preempt nobody
   return out;
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EngineSchedule, ::testing::ValuesIn(every_policy()), [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(Policies, EngineSchedule, ::testing::ValuesIn(scheduled_policies()), [](const auto& test) {
   std::string name = test.param;
   std::ranges::replace_if(
       name, [](char c) { return c == ':' || c == '='; }, '_');

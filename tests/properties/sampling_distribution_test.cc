@@ -18,17 +18,17 @@ namespace {
 using Distribution = std::vector<double>;  // by token id
 
 constexpr int64_t kDraws = 100000;
-constexpr int kVocab = 24;
+constexpr int kDistributionVocab = 24;
 
 std::vector<float> test_logits() {
   std::vector<float> out;
-  for (int i = 0; i < kVocab; ++i) out.push_back(static_cast<float>(3.0 * std::sin(i * 2.7) + 0.05 * i));
+  for (int i = 0; i < kDistributionVocab; ++i) out.push_back(static_cast<float>(3.0 * std::sin(i * 2.7) + 0.05 * i));
   return out;
 }
 
 SamplerSetup neutral() {
   SamplerSetup setup;
-  setup.vocab_size = kVocab;
+  setup.vocab_size = kDistributionVocab;
   setup.options.seed = 12345;
   setup.options.top_k = 0;
   setup.options.top_p = 1;
@@ -110,7 +110,7 @@ void expect_distribution(const SamplerSetup& setup, const Distribution& expected
   auto chain = SamplerChain::create(setup);
   ASSERT_TRUE(chain.ok()) << chain.error().message;
   for (TokenId token : history) chain->accept(token);
-  std::vector<int64_t> counts(kVocab, 0);
+  std::vector<int64_t> counts(kDistributionVocab, 0);
   SamplingRow row;
   const auto original = test_logits();
   for (int64_t position = 0; position < kDraws; ++position) {
@@ -160,7 +160,7 @@ TEST(SamplingDistribution, DynamicTemperature) {
   setup.options.temperature = 1.2;
   setup.options.dynamic_temperature_range = 0.7;
   setup.options.dynamic_temperature_exponent = 1.5;
-  double relative = entropy(model()) / std::log(static_cast<double>(kVocab));
+  double relative = entropy(model()) / std::log(static_cast<double>(kDistributionVocab));
   expect_distribution(setup, tempered(model(), 0.5 + 1.4 * std::pow(relative, 1.5)));
 }
 
@@ -209,9 +209,9 @@ TEST(SamplingDistribution, TopNSigma) {
   auto setup = neutral();
   setup.options.top_n_sigma = 1.0;
   auto logits = as_double(test_logits());
-  double mean = std::accumulate(logits.begin(), logits.end(), 0.0) / kVocab;
+  double mean = std::accumulate(logits.begin(), logits.end(), 0.0) / kDistributionVocab;
   double variance = 0;
-  for (double x : logits) variance += (x - mean) * (x - mean) / kVocab;
+  for (double x : logits) variance += (x - mean) * (x - mean) / kDistributionVocab;
   double threshold = *std::max_element(logits.begin(), logits.end()) - std::sqrt(variance);
   expect_distribution(setup, keep_if(model(), [&](size_t i) { return logits[i] >= threshold; }));
 }
@@ -291,7 +291,7 @@ TEST(SamplingDistribution, GreedyIsAlwaysTheBest) {
   auto setup = neutral();
   setup.options.temperature = 0;
   auto p = model();
-  Distribution expected(kVocab, 0.0);
+  Distribution expected(kDistributionVocab, 0.0);
   expected[by_probability(p)[0]] = 1;
   expect_distribution(setup, expected);
 }

@@ -141,14 +141,14 @@ Request asking(Constraint constraint, uint64_t seed) {
   return request;
 }
 
-struct Answer {
+struct CollectedAnswer {
   std::vector<TokenId> tokens;
   FinishReason finish = FinishReason::none;
   Error error;
 };
 
-Answer collect(Stream& stream) {
-  Answer out;
+CollectedAnswer collect(Stream& stream) {
+  CollectedAnswer out;
   while (auto event = stream.next()) {
     if (event->token >= 0 && event->finish != FinishReason::error) out.tokens.push_back(event->token);
     if (event->finish == FinishReason::none) continue;
@@ -166,7 +166,7 @@ TEST(AmbiguousGrammar, EndsItsStreamAloneAndWithTheReason) {
   options.threads = 1;
   options.max_streams = 4;
   auto engine = Engine::create(model, options).value();
-  const Answer alone = collect(**engine->submit(asking({}, 7)));
+  const CollectedAnswer alone = collect(**engine->submit(asking({}, 7)));
   ASSERT_EQ(alone.finish, FinishReason::length);
 
   auto beside = engine->submit(asking({}, 7)).value();
@@ -174,7 +174,7 @@ TEST(AmbiguousGrammar, EndsItsStreamAloneAndWithTheReason) {
   auto doubled = engine->submit(asking(grammar_of(doubling(37, "\"a\"")), 4));
   const auto refused = engine->submit(asking(grammar_of(doubling(3000, "\"\"")), 5));
   ASSERT_TRUE(growing_stream.ok()) << growing_stream.error().message;
-  const Answer met = collect(**growing_stream);
+  const CollectedAnswer met = collect(**growing_stream);
   EXPECT_EQ(met.finish, FinishReason::error);
   EXPECT_NE(met.error.message.find("constraint: "), std::string::npos) << met.error.message;
   EXPECT_NE(met.error.message.find("ambiguous"), std::string::npos) << met.error.message;

@@ -9,7 +9,7 @@ const std::string kSchema =
     R"({"type": "object", "properties": {"name": {"enum": ["Tim", "Lily"]}, "age": {"type": "integer", "minimum": 1, "maximum": 9}},
   "required": ["name", "age"], "additionalProperties": false})";
 
-std::string asked(const std::string& more) {
+std::string body_with_format(const std::string& more) {
   return R"({"max_tokens": 200, "temperature": 0, "messages": [{"role": "user", "content": "Once upon a time"}], )" +
          more + "}";
 }
@@ -23,16 +23,16 @@ TEST(AnthropicOutputFormat, TheTextFitsTheSchema) {
   LiveServer live;
   const std::string format = R"({"type": "json_schema", "schema": )" + kSchema + "}";
   for (const std::string& field : {R"("output_config": {"format": )" + format + "}", R"("output_format": )" + format}) {
-    const Json answer = post(live.port(), "/v1/messages", asked(field)).json();
+    const Json answer = post(live.port(), "/v1/messages", body_with_format(field)).json();
     ASSERT_TRUE(answer.contains("content")) << answer;
     EXPECT_EQ(answer["stop_reason"], "end_turn") << answer;
     EXPECT_TRUE(is_person(Json::parse(answer["content"][0]["text"].get<std::string>(), nullptr, false))) << answer;
   }
   std::string text;
-  for (const std::string& event :
-       events_of(post(live.port(), "/v1/messages",
-                      asked(R"("stream": true, "output_config": {"effort": "low", "format": )" + format + "}"))
-                     .body)) {
+  for (const std::string& event : events_of(
+           post(live.port(), "/v1/messages",
+                body_with_format(R"("stream": true, "output_config": {"effort": "low", "format": )" + format + "}"))
+               .body)) {
     const Json json = Json::parse(event, nullptr, false);
     if (json["type"] == "content_block_delta") text += json["delta"]["text"].get<std::string>();
   }
@@ -52,7 +52,7 @@ TEST(AnthropicOutputFormat, WhatIsWrongIsNamed) {
       {R"("container": "box")", "container"},
       {R"("mcp_servers": [{"type": "url"}])", "mcp_servers"}};
   for (const auto& [field, name] : wrong) {
-    const Response answer = post(live.port(), "/v1/messages", asked(field));
+    const Response answer = post(live.port(), "/v1/messages", body_with_format(field));
     EXPECT_EQ(answer.status, 400) << field;
     EXPECT_TRUE(answer.json()["error"]["message"].get<std::string>().starts_with(name + ": ")) << field << answer.body;
   }

@@ -9,7 +9,7 @@ constexpr const char* kTemplate = "{% for m in messages %}{{ m['role'] }}: {{ m[
 
 struct Chat : LiveServer {
   Chat() : LiveServer({}, {}, {}, nullptr, templated_model(kTemplate)) {}
-  Response ask(const std::string& path, const Json& messages) {
+  Response params(const std::string& path, const Json& messages) {
     Json body = {{"max_tokens", 1}, {path == "/v1/responses" ? "input" : "messages", messages}};
     if (path == "/v1/responses") body.erase("max_tokens");
     if (path.starts_with("/api/"))
@@ -28,42 +28,42 @@ const Json kHello = {{"role", "user"}, {"content", "Hello"}};
 TEST(ChatRoles, ThatThereAreNotAreRefused) {
   Chat chat;
   for (const char* path : {"/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"}) {
-    const Response refused = chat.ask(path, Json::array({{{"role", "robot"}, {"content", "Hello"}}}));
+    const Response refused = chat.params(path, Json::array({{{"role", "robot"}, {"content", "Hello"}}}));
     EXPECT_EQ(refused.status, 400) << path << refused.body;
     EXPECT_NE(refused.body.find("role"), std::string::npos) << refused.body;
-    EXPECT_EQ(chat.ask(path, Json::array({kHello})).status, 200) << path;
+    EXPECT_EQ(chat.params(path, Json::array({kHello})).status, 200) << path;
   }
   for (const char* role : {"system", "developer", "assistant"})
-    EXPECT_EQ(chat.ask("/v1/chat/completions", Json::array({{{"role", role}, {"content", "Hello"}}, kHello})).status,
+    EXPECT_EQ(chat.params("/v1/chat/completions", Json::array({{{"role", role}, {"content", "Hello"}}, kHello})).status,
               200)
         << role;
 }
 
 TEST(ChatRoles, AToolAnswersACallThatWasMade) {
   Chat chat;
-  const auto ask = [&](const Json& tool, const char* called) {
-    return chat.ask("/v1/chat/completions", Json::array({kHello, call(called), tool}));
+  const auto params = [&](const Json& tool, const char* called) {
+    return chat.params("/v1/chat/completions", Json::array({kHello, call(called), tool}));
   };
-  EXPECT_EQ(ask({{"role", "tool"}, {"content", "1"}, {"tool_call_id", "a"}}, "a").status, 200);
+  EXPECT_EQ(params({{"role", "tool"}, {"content", "1"}, {"tool_call_id", "a"}}, "a").status, 200);
   for (const Json& tool :
        {Json{{"role", "tool"}, {"content", "1"}}, Json{{"role", "tool"}, {"content", "1"}, {"tool_call_id", ""}},
         Json{{"role", "tool"}, {"content", "1"}, {"tool_call_id", 7}},
         Json{{"role", "tool"}, {"content", "1"}, {"tool_call_id", "b"}}}) {
-    const Response refused = ask(tool, "a");
+    const Response refused = params(tool, "a");
     EXPECT_EQ(refused.status, 400) << tool << refused.body;
     EXPECT_NE(refused.body.find("tool_call_id"), std::string::npos) << refused.body;
   }
   // Before the call it answers is as wrong as without one.
-  EXPECT_EQ(chat.ask("/v1/chat/completions",
-                     Json::array({kHello, {{"role", "tool"}, {"content", "1"}, {"tool_call_id", "a"}}, call("a")}))
+  EXPECT_EQ(chat.params("/v1/chat/completions",
+                        Json::array({kHello, {{"role", "tool"}, {"content", "1"}, {"tool_call_id", "a"}}, call("a")}))
                 .status,
             400);
 }
 
 TEST(ChatRoles, AnthropicsResultsToo) {
   Chat chat;
-  const auto ask = [&](const char* result) {
-    return chat.ask(
+  const auto params = [&](const char* result) {
+    return chat.params(
         "/v1/messages",
         Json::array(
             {kHello,
@@ -71,14 +71,15 @@ TEST(ChatRoles, AnthropicsResultsToo) {
               {"content", {{{"type", "tool_use"}, {"id", "a"}, {"name", "f"}, {"input", Json::object()}}}}},
              {{"role", "user"}, {"content", {{{"type", "tool_result"}, {"tool_use_id", result}, {"content", "1"}}}}}}));
   };
-  EXPECT_EQ(ask("a").status, 200) << ask("a").body;
-  EXPECT_EQ(ask("b").status, 400);
-  EXPECT_EQ(ask("b").json().value(Json::json_pointer("/error/type"), ""), "invalid_request_error");
-  EXPECT_EQ(chat.ask("/v1/messages",
-                     Json::array({{{"role", "user"},
-                                   {"content", {{{"type", "tool_result"}, {"tool_use_id", "a"}, {"content", "1"}}}}}}))
-                .status,
-            400);
+  EXPECT_EQ(params("a").status, 200) << params("a").body;
+  EXPECT_EQ(params("b").status, 400);
+  EXPECT_EQ(params("b").json().value(Json::json_pointer("/error/type"), ""), "invalid_request_error");
+  EXPECT_EQ(
+      chat.params("/v1/messages",
+                  Json::array({{{"role", "user"},
+                                {"content", {{{"type", "tool_result"}, {"tool_use_id", "a"}, {"content", "1"}}}}}}))
+          .status,
+      400);
 }
 
 TEST(ChatRoles, AndThoseOfResponses) {
@@ -87,16 +88,16 @@ TEST(ChatRoles, AndThoseOfResponses) {
   const auto result = [](const char* id) {
     return Json{{"type", "function_call_output"}, {"call_id", id}, {"output", "1"}};
   };
-  EXPECT_EQ(chat.ask("/v1/responses", Json::array({kHello, made, result("a")})).status, 200);
-  EXPECT_EQ(chat.ask("/v1/responses", Json::array({kHello, made, result("b")})).status, 400);
-  EXPECT_EQ(chat.ask("/v1/responses", Json::array({kHello, result("a")})).status, 400);
+  EXPECT_EQ(chat.params("/v1/responses", Json::array({kHello, made, result("a")})).status, 200);
+  EXPECT_EQ(chat.params("/v1/responses", Json::array({kHello, made, result("b")})).status, 400);
+  EXPECT_EQ(chat.params("/v1/responses", Json::array({kHello, result("a")})).status, 400);
 }
 
 // Ollama's tools name themselves, if anything; its clients send no ids.
 TEST(ChatRoles, OllamasToolsNeedNoId) {
   Chat chat;
   EXPECT_EQ(
-      chat.ask("/api/chat", Json::array({kHello, {{"role", "tool"}, {"tool_name", "f"}, {"content", "1"}}})).status,
+      chat.params("/api/chat", Json::array({kHello, {{"role", "tool"}, {"tool_name", "f"}, {"content", "1"}}})).status,
       200);
 }
 

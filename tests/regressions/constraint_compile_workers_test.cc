@@ -178,7 +178,7 @@ TEST(ConstraintCompileWorkers, ALongOneHoldsUpNoShortOne) {
   EXPECT_EQ(gate.bad, 0);
   ASSERT_TRUE(workers.add(workers.new_ticket(), slow("too many")).ok());
   ASSERT_TRUE(comes_true([&] { return gate.bad == 1; }));
-  EXPECT_EQ(workers.counts().turned_away, 1);
+  EXPECT_EQ(workers.counts().rejected, 1);
   gate.open = true;
   EXPECT_TRUE(comes_true([&] { return gate.good == 2; }));
 }

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMebibyte = int64_t{1} << 20;
 
 const char* const kBody =
     R"({"prompt": "Once", "max_tokens": 300, "temperature": 0, "guided_json": {"type": "object", "required": ["name", "age", "tags"],
@@ -22,7 +22,7 @@ int64_t small_budget() {
   EXPECT_TRUE(probe.ok());
   int64_t loaded = 0;
   if (probe.ok()) loaded = (*probe)->parts().accounts->total();
-  return std::max(300 * kMiB, loaded + 200 * kMiB);
+  return std::max(300 * kMebibyte, loaded + 200 * kMebibyte);
 }
 
 int64_t account(const Engine& engine, const std::string& name) {
@@ -38,7 +38,7 @@ TEST(ConstraintMemory, ASmallBudgetHasRoomForThemByDefault) {
   ServiceOptions service;
   service.stored_response_bytes = 1 << 20;
   LiveServer live(std::move(service), {}, {}, nullptr, model);
-  EXPECT_GT(model->parts().accounts->total(), budget - 8 * kMiB) << "the KV cache has what is left";
+  EXPECT_GT(model->parts().accounts->total(), budget - 8 * kMebibyte) << "the KV cache has what is left";
   const Response answer = post(live.port(), "/v1/completions", kBody);
   ASSERT_EQ(answer.status, 200) << answer.body;
   const Json said = Json::parse(answer.json()["choices"][0]["text"].get<std::string>(), nullptr, false);
@@ -68,14 +68,14 @@ TEST(ConstraintMemory, EnginesWithoutAServerToo) {
 TEST(ConstraintMemory, TheDefaultIsASixteenthWithinBounds) {
   const Tokenizer& tokenizer = *shipped_model()->parts().tokenizer;
   const int64_t least = least_constraint_memory(tokenizer);
-  EXPECT_LT(least, 16 * kMiB);
+  EXPECT_LT(least, 16 * kMebibyte);
   EXPECT_EQ(default_constraint_memory(&tokenizer, 0), 0) << "no budget, no account";
-  EXPECT_EQ(default_constraint_memory(nullptr, 300 * kMiB), 0);
-  EXPECT_EQ(default_constraint_memory(&tokenizer, 320 * kMiB), 20 * kMiB);
-  EXPECT_EQ(default_constraint_memory(&tokenizer, 64 * kMiB), std::max(least, 4 * kMiB));
+  EXPECT_EQ(default_constraint_memory(nullptr, 300 * kMebibyte), 0);
+  EXPECT_EQ(default_constraint_memory(&tokenizer, 320 * kMebibyte), 20 * kMebibyte);
+  EXPECT_EQ(default_constraint_memory(&tokenizer, 64 * kMebibyte), std::max(least, 4 * kMebibyte));
   EXPECT_EQ(default_constraint_memory(&tokenizer, 4 * least - 1), 0);
-  EXPECT_EQ(default_constraint_memory(&tokenizer, 1024 * kMiB), 64 * kMiB);
-  EXPECT_EQ(default_constraint_memory(&tokenizer, 64 * 1024 * kMiB), 64 * kMiB);
+  EXPECT_EQ(default_constraint_memory(&tokenizer, 1024 * kMebibyte), 64 * kMebibyte);
+  EXPECT_EQ(default_constraint_memory(&tokenizer, 64 * 1024 * kMebibyte), 64 * kMebibyte);
 }
 
 // The default gives way where the model would not run beside it, and the refusal then says what is missing.
@@ -84,7 +84,7 @@ TEST(ConstraintMemory, WhatHasNoRoomIsRefusedByName) {
   ASSERT_NE(model, nullptr);
   EngineOptions options;
   options.threads = 1;
-  options.constraint_memory = 1 * kMiB;
+  options.constraint_memory = 1 * kMebibyte;
   const auto refused = Engine::create(model, options);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("constraint memory"), std::string::npos) << refused.error().message;

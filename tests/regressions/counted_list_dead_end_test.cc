@@ -64,7 +64,7 @@ std::vector<Case> cases() {
   };
 }
 
-std::vector<std::string> pieces() {
+std::vector<std::string> list_pieces() {
   std::vector<std::string> all;
   for (int byte = 0; byte < 256; ++byte) all.push_back(std::string(1, static_cast<char>(byte)));
   for (const char* piece : {"true",      ", ",    ",\n",        "\n  ",      " \n",       "\n\t]",    "1,",
@@ -127,8 +127,8 @@ TEST(CountedListDeadEnd, EveryTextThatMayBeWrittenCanBeEnded) {
 }
 
 TEST(CountedListDeadEnd, MasksAreWhatCanBeWrittenAndLeadToAListWithinItsBounds) {
-  const std::vector<std::string> vocabulary = pieces();
-  GrammarCache cache(pieces);
+  const std::vector<std::string> vocabulary = list_pieces();
+  GrammarCache cache(list_pieces);
   for (const Case& one : cases()) {
     Constraint constraint;
     constraint.kind = Constraint::Kind::json_schema;

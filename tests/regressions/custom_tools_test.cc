@@ -7,9 +7,9 @@
 namespace millrace {
 namespace {
 
-const std::string kChat = "/v1/chat/completions";
+const std::string kToolChat = "/v1/chat/completions";
 
-std::string asked(const std::string& format, const std::string& more = "") {
+std::string body_with_tools(const std::string& format, const std::string& more = "") {
   return R"({"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 200, "temperature": 0, "tools": [{"type": "custom", "custom": {"name": "run", "description": "runs it", "format": )" +
          format + R"(}}], "tool_choice": {"type": "custom", "custom": {"name": "run"}})" + more + "}";
 }
@@ -24,7 +24,7 @@ TEST(CustomTools, TheInputFitsItsForm) {
   const std::pair<std::string, std::string> forms[] = {{kRegex, "say \"[abc]{2,4}\"\n"},
                                                        {kLark, "([hH][iI] [a-c]{2,4}|bye)"}};
   for (const auto& [format, regex] : forms) {
-    const Json answer = post(live.port(), kChat, asked(format)).json();
+    const Json answer = post(live.port(), kToolChat, body_with_tools(format)).json();
     ASSERT_TRUE(answer.contains("choices")) << answer;
     const Json& call = answer["choices"][0]["message"]["tool_calls"][0];
     EXPECT_EQ(call["type"], "custom");
@@ -33,7 +33,8 @@ TEST(CustomTools, TheInputFitsItsForm) {
     const std::string input = call["custom"]["input"];
     EXPECT_TRUE(std::regex_match(input, std::regex(regex))) << input;
     std::string streamed;
-    for (const std::string& event : events_of(post(live.port(), kChat, asked(format, R"(, "stream": true)")).body)) {
+    for (const std::string& event :
+         events_of(post(live.port(), kToolChat, body_with_tools(format, R"(, "stream": true)")).body)) {
       const Json chunk = Json::parse(event, nullptr, false);
       if (!chunk.is_object() || chunk["choices"].empty() || !chunk["choices"][0]["delta"].contains("tool_calls"))
         continue;
@@ -75,7 +76,7 @@ TEST(CustomTools, InResponsesAndInLaterTurns) {
   EXPECT_EQ(turns["usage"]["input_tokens"], next["usage"]["input_tokens"]) << turns;
   const Json chat =
       post(
-          live.port(), kChat,
+          live.port(), kToolChat,
           R"({"max_tokens": 1, "messages": [{"role": "user", "content": "Once"}, {"role": "assistant", "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "run", "input": "ab"}}]},
       {"role": "tool", "tool_call_id": "a", "content": "done"}]})")
           .json();
@@ -96,7 +97,7 @@ TEST(CustomTools, WhatCannotBeKeptIsRefusedByName) {
       {lark("start: WORD\n%import common.WORD\n%ignore \" \""), where + ".grammar.definition"},
       {lark("start: other"), where + ".grammar.definition"}};
   for (const auto& [format, field] : wrong) {
-    const Response answer = post(live.port(), kChat, asked(format));
+    const Response answer = post(live.port(), kToolChat, body_with_tools(format));
     EXPECT_EQ(answer.status, 400) << format << answer.body;
     EXPECT_EQ(answer.json()["error"]["param"], field) << answer.body;
   }
@@ -104,8 +105,8 @@ TEST(CustomTools, WhatCannotBeKeptIsRefusedByName) {
   std::string doubling = "start: r0\n", deep = "start: " + std::string(5000, '(');
   for (int i = 0; i < 40; ++i)
     doubling += "r" + std::to_string(i) + ": r" + std::to_string(i + 1) + " r" + std::to_string(i + 1) + "\n";
-  EXPECT_EQ(post(live.port(), kChat, asked(lark(doubling + "r40: \"a\""))).status, 400);
-  EXPECT_EQ(post(live.port(), kChat, asked(lark(deep))).status, 400);
+  EXPECT_EQ(post(live.port(), kToolChat, body_with_tools(lark(doubling + "r40: \"a\""))).status, 400);
+  EXPECT_EQ(post(live.port(), kToolChat, body_with_tools(lark(deep))).status, 400);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ constexpr size_t kDeep = 200000;
 
 std::string deep_object() { return R"({"a":)" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}"; }
 
-const char* const kTemplate =
+const char* const kDeepTemplate =
     "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}{% endfor %}{% "
     "endfor %}{{ tools }}";
 
@@ -40,7 +40,7 @@ TEST_P(DeepJson, ArgumentsOfAnEarlierCallDoNotEndTheServer) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Templates, DeepJson,
-                         ::testing::Values(kTemplate, "{% for m in messages %}{{ m.content }}{% endfor %}"));
+                         ::testing::Values(kDeepTemplate, "{% for m in messages %}{{ m.content }}{% endfor %}"));
 
 TEST(DeepJsonText, SchemasAndStructuresGivenAsTextAreRefused) {
   LiveServer live;
@@ -57,7 +57,7 @@ TEST(DeepJsonText, SchemasAndStructuresGivenAsTextAreRefused) {
 }
 
 TEST(DeepJsonText, MessagesOfTheLibrary) {
-  const auto model = templated_model(kTemplate);
+  const auto model = templated_model(kDeepTemplate);
   ASSERT_TRUE(model);
   const auto deep = model->apply_chat_template(
       R"([{"role": "user", "content": )" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}]", true);

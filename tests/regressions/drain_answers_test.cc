@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kChat = R"("messages": [{"role": "user", "content": "Once upon a time"}])";
+constexpr const char* kDrainChat = R"("messages": [{"role": "user", "content": "Once upon a time"}])";
 
 std::string rest_of(Client& client) {
   std::string out;
@@ -26,8 +26,8 @@ TEST(DrainAnswers, EveryClientGetsItsApisError) {
   auto gate = std::make_unique<StepGate>(live->engine());
   const std::pair<const char*, std::string> streams[] = {
       {"/v1/completions", R"({"prompt": "Once upon a time", "stream": true})"},
-      {"/v1/messages", std::string("{\"max_tokens\": 200, \"stream\": true, ") + kChat + "}"},
-      {"/api/chat", std::string("{") + kChat + "}"},
+      {"/v1/messages", std::string("{\"max_tokens\": 200, \"stream\": true, ") + kDrainChat + "}"},
+      {"/api/chat", std::string("{") + kDrainChat + "}"},
       {"/completion", R"({"prompt": "Once upon a time", "stream": true})"},
       {"/v1/responses", R"({"input": "Once upon a time", "stream": true})"}};
   std::vector<std::unique_ptr<Client>> clients;
@@ -46,7 +46,7 @@ TEST(DrainAnswers, EveryClientGetsItsApisError) {
   for (auto& client : clients) ASSERT_EQ(client->head().status, 200);
   Client waits(port), waits_to_stream(port), half(port);
   waits.post("/v1/completions", R"({"prompt": "One"})");
-  waits_to_stream.post("/v1/messages", std::string("{\"max_tokens\": 5, \"stream\": true, ") + kChat + "}");
+  waits_to_stream.post("/v1/messages", std::string("{\"max_tokens\": 5, \"stream\": true, ") + kDrainChat + "}");
   half.send("POST /api/chat HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n");
   ASSERT_EQ(half.head().status, 100);  // its head has been read
   ASSERT_TRUE(

@@ -173,7 +173,7 @@ Json least_body(const Endpoint& endpoint) {
     if (!field.required) continue;
     if (field.name == "messages")
       body[field.name] = {{{"role", "user"}, {"content", "One day"}}};
-    else if (field.types & kText)
+    else if (field.types & kJsonText)
       body[field.name] = field.choices.empty() ? "One day" : field.choices[0];
     else
       body[field.name] = 1;

@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string asked(const std::string& more) {
+std::string ollama_body(const std::string& more) {
   return R"({"stream": false, "prompt": "Once upon a time", )" + more + "}";
 }
 
@@ -25,7 +25,7 @@ bool is_digest(const Json& digest) {
 TEST(OllamaFields, LogprobsInItsShape) {
   LiveServer live;
   const std::string options = R"("options": {"temperature": 0, "num_predict": 6}, "logprobs": true, "top_logprobs": 2)";
-  const Json whole = post(live.port(), "/api/generate", asked(options)).json();
+  const Json whole = post(live.port(), "/api/generate", ollama_body(options)).json();
   ASSERT_TRUE(whole.contains("logprobs")) << whole;
   ASSERT_EQ(whole["logprobs"].size(), 6u);
   std::string text;
@@ -46,14 +46,14 @@ TEST(OllamaFields, LogprobsInItsShape) {
   }
   EXPECT_EQ(streamed.size(), 6u) << streamed;
   EXPECT_FALSE(
-      post(live.port(), "/api/generate", asked(R"("options": {"num_predict": 2})")).json().contains("logprobs"));
-  EXPECT_EQ(post(live.port(), "/api/generate", asked(R"("top_logprobs": 2)")).status, 400);
+      post(live.port(), "/api/generate", ollama_body(R"("options": {"num_predict": 2})")).json().contains("logprobs"));
+  EXPECT_EQ(post(live.port(), "/api/generate", ollama_body(R"("top_logprobs": 2)")).status, 400);
 }
 
 TEST(OllamaFields, AContextGoesOn) {
   LiveServer live;
   const std::string options = R"("options": {"temperature": 0, "num_predict": 8, "seed": 1})";
-  const Json first = post(live.port(), "/api/generate", asked(options)).json();
+  const Json first = post(live.port(), "/api/generate", ollama_body(options)).json();
   ASSERT_TRUE(first.contains("context") && first["context"].is_array()) << first;
   ASSERT_EQ(first["context"].size(), first["prompt_eval_count"].get<size_t>() + 8);
   const Json next =
@@ -77,7 +77,7 @@ TEST(OllamaFields, AContextGoesOn) {
   EXPECT_EQ(Json::parse(stream.substr(last + 1))["context"], first["context"]);
   for (const char* wrong :
        {R"("context": [99999999])", R"("context": [1], "raw": true)", R"("system": "a", "raw": true)"}) {
-    const Response answer = post(live.port(), "/api/generate", asked(wrong));
+    const Response answer = post(live.port(), "/api/generate", ollama_body(wrong));
     EXPECT_EQ(answer.status, 400) << wrong << answer.body;
   }
 }

@@ -18,7 +18,7 @@ namespace {
 
 using namespace testing;
 
-constexpr int64_t kPrompts = 4, kPromptTokens = 90, kBlock = 8;
+constexpr int64_t kPrompts = 4, kPromptTokens = 90, kHealBlock = 8;
 
 struct Pass {
   std::vector<std::vector<TokenId>> answers;
@@ -39,7 +39,7 @@ class StoreHealsInOnePass : public ::testing::TestWithParam<const char*> {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   std::unique_ptr<EngineCore> open() {
-    EngineOptions o = options(1, 48, kBlock);
+    EngineOptions o = options(1, 48, kHealBlock);
     o.kv_tokens = 1024;
     o.kv_ssd = path_;
     o.kv_ssd_size = 4 << 20;
@@ -99,7 +99,7 @@ class StoreHealsInOnePass : public ::testing::TestWithParam<const char*> {
 TEST_P(StoreHealsInOnePass, ThePassThatMeetsTheDamageLeavesNoneBehind) {
   const Pass first = pass(), stored = pass();
   ASSERT_EQ(stored.store.failed_tokens, 0);
-  ASSERT_EQ(stored.store.hit_tokens, kPrompts * (kPromptTokens / kBlock) * kBlock);
+  ASSERT_EQ(stored.store.hit_tokens, kPrompts * (kPromptTokens / kHealBlock) * kHealBlock);
   for (const uint64_t seed : {1, 2, 3, 4}) {
     damage(seed);
     if (HasFatalFailure()) return;
@@ -125,7 +125,7 @@ TEST_P(StoreHealsInOnePass, ItDoesNotWaitForTheEnginesEnd) {
   ASSERT_TRUE(core);
   EXPECT_EQ(ask_all(*core).answers, first.answers);
   // The writer is behind: it comes to its end, and the steps of further prompts take note of it.
-  const int64_t all = kPrompts * (kPromptTokens / kBlock);
+  const int64_t all = kPrompts * (kPromptTokens / kHealBlock);
   for (int i = 0; i < 600 && core->stats().store.blocks < all; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::vector<TokenEvent> events;

@@ -14,18 +14,18 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kBlock = 4, kBlocks = 6000;
+constexpr int64_t kStartBlock = 4, kBlocks = 6000;
 constexpr int64_t kSlotFile = 2 * 4096;  // one block: its record and one part
 
 class StoreStart : public ::testing::TestWithParam<StoreOrder> {
  protected:
   void SetUp() override {
-    auto made = KvPool::create({find_format("f16"), kBlock, {{1, 8}}}, 4);
+    auto made = KvPool::create({find_format("f16"), kStartBlock, {{1, 8}}}, 4);
     ASSERT_TRUE(made.ok());
     pool_ = std::make_unique<KvPool>(std::move(*made));
     path_ = ::testing::TempDir() + "store_start_" + std::to_string(::getpid());
-    for (int64_t i = 0; i < kBlocks * kBlock; ++i) tokens_.push_back(static_cast<TokenId>(i % 50'000));
-    chain_ = prefix_chain(tokens_, kBlock, 0);
+    for (int64_t i = 0; i < kBlocks * kStartBlock; ++i) tokens_.push_back(static_cast<TokenId>(i % 50'000));
+    chain_ = prefix_chain(tokens_, kStartBlock, 0);
   }
   void TearDown() override { std::filesystem::remove(path_); }
 
@@ -42,7 +42,7 @@ class StoreStart : public ::testing::TestWithParam<StoreOrder> {
   }
   void put(PrefixStore& store, std::span<const ChainLink> links) {
     for (const ChainLink& link : links) {
-      std::vector<uint8_t> bytes(static_cast<size_t>(2 * kBlock * pool_->row_bytes(0)),
+      std::vector<uint8_t> bytes(static_cast<size_t>(2 * kStartBlock * pool_->row_bytes(0)),
                                  static_cast<uint8_t>(link.key.low));
       copy_in(*pool_, 0, 0, bytes.data());
       store.put(link, 0, true);
@@ -57,7 +57,7 @@ class StoreStart : public ::testing::TestWithParam<StoreOrder> {
     LoadProgress progress = store.poll(ticket);
     while (progress.state == TierState::busy) progress = store.poll(ticket);
     store.erase(ticket);
-    std::vector<uint8_t> bytes(static_cast<size_t>(2 * kBlock * pool_->row_bytes(0)));
+    std::vector<uint8_t> bytes(static_cast<size_t>(2 * kStartBlock * pool_->row_bytes(0)));
     copy_out(*pool_, 0, 1, bytes.data());
     return progress.blocks == 1 && bytes == std::vector<uint8_t>(bytes.size(), static_cast<uint8_t>(link.key.low));
   }
@@ -82,8 +82,8 @@ TEST_P(StoreStart, WorksBeforeItsRecordsAreReadAndFindsThemAllAfterwards) {
   ASSERT_TRUE(store);
   EXPECT_GT(store->stats().unread_slots, 0);  // 24 MB of records were not waited for
   // Meanwhile it takes what it is given, known to the file or not, and gives it back.
-  std::vector<TokenId> other(40 * kBlock, 77);
-  const auto fresh = prefix_chain(other, kBlock, 1);
+  std::vector<TokenId> other(40 * kStartBlock, 77);
+  const auto fresh = prefix_chain(other, kStartBlock, 1);
   put(*store, fresh);
   put(*store, std::span(chain_).last(10));
   wait_for_records(*store);

@@ -417,29 +417,79 @@ class Files(unittest.TestCase):
                 self.assertIn(flag, helps[command], command)
 
 
+def depended_on(names):
+    """The installed packages that these need, and what those need, as apt would install them on a bare system."""
+    found, waiting = set(), list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        listed = run("dpkg-query", "-W", "-f", "${Pre-Depends}, ${Depends}\\n", name)
+        if listed.returncode != 0:  # virtual: another package provides it
+            continue
+        found.add(name)
+        for group in listed.stdout.split(","):
+            waiting += [re.split(r"[ (:]", one.strip())[0] for one in group.split("|") if one.strip()]
+    return found
+
+
+def copy_package(name, root):
+    for path in run("dpkg-query", "-L", name).stdout.splitlines():
+        there = os.path.join(root, os.path.realpath(os.path.dirname(path)).lstrip("/"), os.path.basename(path))
+        if os.path.isfile(path) and not os.path.lexists(there) and not path.startswith("/usr/share/"):
+            os.makedirs(os.path.dirname(there), exist_ok=True)
+            shutil.copy2(path, there, follow_symlinks=False)
+
+
 class Package(unittest.TestCase):
-    def test_debian_package(self):
+    @classmethod
+    def setUpClass(cls):
         if not shutil.which("dpkg-deb") or not shutil.which("dpkg-shlibdeps") or not os.path.exists(os.path.join(BINARY, "CPackConfig.cmake")):
-            self.skipTest("dpkg-dev is not there")
-        with tempfile.TemporaryDirectory() as folder:
-            done = run("cpack", "-G", "DEB", "--config", os.path.join(BINARY, "CPackConfig.cmake"), "-B", folder)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-            packages = glob.glob(os.path.join(folder, "*.deb"))
-            self.assertEqual(len(packages), 1)
-            fields = run("dpkg-deb", "-f", packages[0]).stdout
-            self.assertIn("Package: millrace\n", fields)
-            self.assertRegex(fields, r"Depends: .*libc6")
-            root = os.path.join(folder, "root")
-            self.assertEqual(run("dpkg-deb", "-x", packages[0], root).returncode, 0)
-            for path in ("lib/systemd/system/millrace.service", "share/man/man1/millrace.1", "share/bash-completion/completions/millrace", "share/zsh/vendor-completions/_millrace"):
-                self.assertTrue(os.path.getsize(os.path.join(root, "usr", path)) > 0, path)
-            self.assertEqual(read(root, "usr/share/man/man1/millrace.1"), millrace("man").stdout)
-            self.assertFalse(os.path.exists(os.path.join(root, "usr/include")))
-            program = os.path.join(root, "usr/bin/millrace")
-            self.assertEqual(run(program, "--version").stdout, millrace("--version").stdout)
-            with Server(binary=program) as server:
-                self.assertEqual(server.ask("GET", "/health/ready")[0], 200)
-                self.assertEqual(server.stop(), 0)
+            raise unittest.SkipTest("dpkg-dev is not installed")
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        done = run("cpack", "-G", "DEB", "--config", os.path.join(BINARY, "CPackConfig.cmake"), "-B", folder.name)
+        cls.packages = glob.glob(os.path.join(folder.name, "*.deb"))
+        cls.root = os.path.join(folder.name, "root")
+        assert done.returncode == 0 and len(cls.packages) == 1, done.stdout + done.stderr
+        unpacked = run("dpkg-deb", "-x", cls.packages[0], cls.root)
+        assert unpacked.returncode == 0, unpacked.stderr
+
+    def test_debian_package(self):
+        root = self.root
+        fields = run("dpkg-deb", "-f", self.packages[0]).stdout
+        self.assertIn("Package: millrace\n", fields)
+        self.assertRegex(fields, r"Depends: .*libc6")
+        for path in ("lib/systemd/system/millrace.service", "share/man/man1/millrace.1", "share/bash-completion/completions/millrace", "share/zsh/vendor-completions/_millrace"):
+            self.assertTrue(os.path.getsize(os.path.join(root, "usr", path)) > 0, path)
+        self.assertEqual(read(root, "usr/share/man/man1/millrace.1"), millrace("man").stdout)
+        self.assertFalse(os.path.exists(os.path.join(root, "usr/include")))
+        program = os.path.join(root, "usr/bin/millrace")
+        self.assertEqual(run(program, "--version").stdout, millrace("--version").stdout)
+        with Server(binary=program) as server:
+            self.assertEqual(server.ask("GET", "/health/ready")[0], 200)
+            self.assertEqual(server.stop(), 0)
+
+    def test_needs_no_more_than_its_dependencies(self):
+        """In a root that has the package and the packages it depends on, and nothing else: no compiler, no shell."""
+        enter = ["chroot"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "chroot"]
+        if run(*enter, "/", "/bin/true").returncode != 0:
+            self.skipTest("chroot is not permitted")
+        depends = run("dpkg-deb", "-f", self.packages[0], "Depends").stdout
+        with tempfile.TemporaryDirectory() as root:
+            for link in ("bin", "lib", "lib64", "sbin"):  # a merged /usr, as Debian has it
+                os.makedirs(os.path.join(root, "usr", link))
+                os.symlink("usr/" + link, os.path.join(root, link))
+            os.makedirs(os.path.join(root, "tmp"))
+            for package in depended_on(re.split(r"[ (:]", one.strip())[0] for one in depends.split(",")):
+                copy_package(package, root)
+            shutil.copytree(os.path.join(self.root, "usr"), os.path.join(root, "usr"), dirs_exist_ok=True)
+            self.assertFalse(os.path.lexists(os.path.join(root, "usr/bin/g++")))
+            words = ["run", "-p", "One day", "-n", "8", "--temp", "0"]
+            inside = run(*enter, root, "/usr/bin/millrace", *words)
+            self.assertEqual(inside.returncode, 0, inside.stderr)
+            self.assertEqual(inside.stdout, millrace(*words).stdout)
+            self.assertGreater(len(inside.stdout), 8)
 
 
 if __name__ == "__main__":

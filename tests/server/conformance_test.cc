@@ -56,10 +56,11 @@ void expect_refusal(const Response& answer, const std::string& api, int status, 
 // A value that the field takes.
 Json good_value(const Field& field) {
   if (field.name == "messages") return {{{"role", "user"}, {"content", "One day"}}};
-  if (field.types & kText) return field.choices.empty() ? "One day" : field.choices[0];
-  if (field.types & (kInteger | kNumber)) return std::max(1.0, field.min);
-  if (field.types & kBoolean) return false;
-  if (field.types & (kTokens | kTexts | kList)) return field.types & kTokens ? Json{1} : Json{"One day"};
+  if (field.types & kJsonText) return field.choices.empty() ? "One day" : field.choices[0];
+  if (field.types & (kJsonInteger | kJsonNumber)) return std::max(1.0, field.min);
+  if (field.types & kJsonBoolean) return false;
+  if (field.types & (kJsonTokens | kJsonTexts | kJsonList))
+    return field.types & kJsonTokens ? Json{1} : Json{"One day"};
   return Json::object();
 }
 
@@ -90,24 +91,24 @@ std::string number_text(double number) {
 std::vector<Wrong> wrong_values(const Field& field) {
   std::vector<Wrong> out;
   const std::pair<unsigned, Json> kinds[] = {
-      {kObject, {{"a", 1}}}, {kText, "x"}, {kBoolean, true}, {kNumber, 1.5}, {kList, {true}}};
+      {kJsonObject, {{"a", 1}}}, {kJsonText, "x"}, {kJsonBoolean, true}, {kJsonNumber, 1.5}, {kJsonList, {true}}};
   for (const auto& [type, value] : kinds) {
     if (field.types & type) continue;
     out.push_back({"a wrong type", value});
     break;
   }
-  if (field.types & (kInteger | kNumber)) {
+  if (field.types & (kJsonInteger | kJsonNumber)) {
     const auto beyond = [&](double bound, double sign) {
       return bound + sign * std::max(1.0, std::abs(bound) * 0.001);
     };
     const auto as_json = [&](double value) {
-      return std::abs(value) < 9e15 && field.types & kInteger ? Json(static_cast<int64_t>(value)) : Json(value);
+      return std::abs(value) < 9e15 && field.types & kJsonInteger ? Json(static_cast<int64_t>(value)) : Json(value);
     };
     if (field.min > -1e300) out.push_back({"below " + number_text(field.min), as_json(beyond(field.min, -1))});
     if (field.max < 1e300) out.push_back({"above " + number_text(field.max), as_json(beyond(field.max, 1))});
   }
-  if (field.types & kText && !field.choices.empty()) out.push_back({"none of its choices", "no such choice"});
-  if (field.most <= 4096 && field.types & (kTexts | kList))
+  if (field.types & kJsonText && !field.choices.empty()) out.push_back({"none of its choices", "no such choice"});
+  if (field.most <= 4096 && field.types & (kJsonTexts | kJsonList))
     out.push_back(
         {"more than " + std::to_string(field.most) + " items", std::vector<std::string>(field.most + 1, "a")});
   return out;
@@ -117,7 +118,7 @@ struct Asker {
   LiveServer live;
   Client client{live.port()};
 
-  Response ask(const Endpoint& endpoint, const std::string& body) {
+  Response params(const Endpoint& endpoint, const std::string& body) {
     const bool open_ended = endpoint.path.ends_with('*');
     client.post(open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "0" : endpoint.path, body);
     return client.response();
@@ -134,20 +135,20 @@ struct Asker {
       };
       if (field.harmless) {
         const std::string body = with({{"a", {1, 2}}});
-        expect_refusal(ask(endpoint, body), api, 400, name, endpoint.path + body.substr(0, 300));
+        expect_refusal(params(endpoint, body), api, 400, name, endpoint.path + body.substr(0, 300));
         shows(api, title_of(endpoint), "unsupported", "`" + name + "`");
         continue;
       }
       std::string told;
       for (const Wrong& wrong : wrong_values(field)) {
         const std::string body = with(wrong.value);
-        expect_refusal(ask(endpoint, body), api, 400, name, endpoint.path + " " + body.substr(0, 300));
+        expect_refusal(params(endpoint, body), api, 400, name, endpoint.path + " " + body.substr(0, 300));
         told += (told.empty() ? "" : "; ") + wrong.what;
       }
       if (field.required && parent.empty()) {
         Json body = good_body(endpoint);
         body.erase(field.name);
-        expect_refusal(ask(endpoint, body.dump()), api, 400, name, endpoint.path + " " + body.dump());
+        expect_refusal(params(endpoint, body.dump()), api, 400, name, endpoint.path + " " + body.dump());
         told += "; missing";
       }
       shows(api, title_of(endpoint), "field", "`" + name + "`\t" + told);
@@ -168,11 +169,11 @@ TEST(Conformance, UnknownFieldsAndNullsChangeNothing) {
     if (endpoint.method != "POST" || endpoint.fields.empty() || endpoint.admin) continue;
     const std::string api = api_of(endpoint.dialect);
     Json body = good_body(endpoint);
-    const Response plain = asker.ask(endpoint, body.dump());
+    const Response plain = asker.params(endpoint, body.dump());
     for (const Field& field : endpoint.fields)
       if (!body.contains(field.name)) body[field.name] = nullptr;
     body["nobody knows this"] = {{"a", {1, nullptr, "b"}}};
-    const Response odd = asker.ask(endpoint, body.dump());
+    const Response odd = asker.params(endpoint, body.dump());
     EXPECT_EQ(odd.status, plain.status) << body << odd.body;
     EXPECT_EQ(odd.headers.at("content-type"), plain.headers.at("content-type"));
     if (plain.status == 200)
@@ -186,8 +187,8 @@ TEST(Conformance, WhatIsNoRequest) {
     const std::string api = api_of(endpoint.dialect);
     if (endpoint.method != "POST" || endpoint.fields.empty()) continue;
     for (const char* body : {"", "{", "[1]", "\"a\"", "nul", "{\"a\": \"\xFF\"}", "{\"a\": 1e999}"})
-      expect_refusal(asker.ask(endpoint, body), api, 400, "", endpoint.path + " " + body);
-    expect_refusal(asker.ask(endpoint, std::string(100000, '[')), api, 400, "", endpoint.path + " [[[...");
+      expect_refusal(asker.params(endpoint, body), api, 400, "", endpoint.path + " " + body);
+    expect_refusal(asker.params(endpoint, std::string(100000, '[')), api, 400, "", endpoint.path + " [[[...");
     shows(api, title_of(endpoint), "refused", "a body that is no JSON object, no UTF-8, or nested too deeply: 400");
     std::string rest;
     bool wrong_method = false;
@@ -200,7 +201,7 @@ TEST(Conformance, WhatIsNoRequest) {
     if (model == endpoint.fields.end() || endpoint.path.starts_with("/models/")) continue;
     Json body = good_body(endpoint);
     body["model"] = "no such model";
-    const Response answer = asker.ask(endpoint, body.dump());
+    const Response answer = asker.params(endpoint, body.dump());
     expect_refusal(answer, api, 404, "model", endpoint.path + " " + body.dump());
     if (api == "openai") {
       EXPECT_EQ(answer.json()["error"]["code"], "model_not_found");
@@ -255,7 +256,7 @@ TEST(Conformance, APromptThatDoesNotFit) {
         body[name] = std::string(name) == "messages" ? Json{{{"role", "user"}, {"content", text}}} : Json(text);
         break;
       }
-      const Response answer = asker.ask(endpoint, body.dump());
+      const Response answer = asker.params(endpoint, body.dump());
       if (answer.body.find("fill in") != std::string::npos) continue;  // the model cannot
       EXPECT_EQ(answer.status, 400) << endpoint.path << answer.body;
       const Json json = answer.json();

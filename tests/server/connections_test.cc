@@ -4,7 +4,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kText = "/v1/completions";
+constexpr const char* kConnectionPrompt = "/v1/completions";
 constexpr const char* kEndless =
     R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
 
@@ -17,7 +17,7 @@ TEST(Connections, AReaderWhoLeavesFreesItsBlocks) {
   LiveServer live;
   {
     Client client(live.port());
-    client.post(kText, kEndless);
+    client.post(kConnectionPrompt, kEndless);
     ASSERT_EQ(client.head().status, 200);
     ASSERT_FALSE(client.chunk().empty());
     EXPECT_EQ(live.engine().stats().running, 1);
@@ -33,7 +33,7 @@ TEST(Connections, OneWhoWaitsForAWholeAnswerToo) {
   LiveServer live;
   {
     Client client(live.port());
-    client.post(kText, R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true})");
+    client.post(kConnectionPrompt, R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true})");
     ASSERT_TRUE(comes_true([&] { return live.engine().stats().running == 1; }));
   }
   EXPECT_TRUE(comes_true([&] { return all_blocks_free(live.engine()); }));
@@ -43,7 +43,7 @@ TEST(Connections, OneWhoWaitsForAWholeAnswerToo) {
 TEST(Connections, AReaderWhoLeavesCostsOneMoreStep) {
   LiveServer live;
   auto client = std::make_unique<Client>(live.port());
-  client->post(kText,
+  client->post(kConnectionPrompt,
                R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "n": 4})");
   ASSERT_EQ(client->head().status, 200);
   client.reset();
@@ -63,7 +63,7 @@ TEST(Connections, ASlowReaderIsCut) {
   Client client(live.port(), 4096);
   // Many choices of the old shape with log-probabilities: far more bytes than two sockets hold, and nobody reads them.
   client.post(
-      kText,
+      kConnectionPrompt,
       R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "logprobs": 20, "n": 8})");
   EXPECT_TRUE(comes_true([&] { return live.server->counts().slow_readers_cut == 1; }));
   EXPECT_TRUE(comes_true([&] { return all_blocks_free(live.engine()); }));
@@ -73,7 +73,8 @@ TEST(Connections, ASlowReaderIsCut) {
 TEST(Connections, DrainLetsAStreamFinishAndTakesNoMore) {
   LiveServer live;
   Client idle(live.port()), client(live.port());
-  client.post(kText, R"({"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": true, "stream": true})");
+  client.post(kConnectionPrompt,
+              R"({"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": true, "stream": true})");
   ASSERT_EQ(client.head().status, 200);
   live.server->drain();
   std::string stream;
@@ -87,7 +88,7 @@ TEST(Connections, DrainLetsAStreamFinishAndTakesNoMore) {
 TEST(Connections, AServerThatStopsEndsItsStreams) {
   auto live = std::make_unique<LiveServer>();
   Client client(live->port());
-  client.post(kText, kEndless);
+  client.post(kConnectionPrompt, kEndless);
   ASSERT_EQ(client.head().status, 200);
   live.reset();
   while (client.receive()) {
@@ -101,7 +102,7 @@ TEST(Connections, AHundredStreamsWaitTheirTurn) {
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 100; ++i) {
     clients.push_back(std::make_unique<Client>(live.port()));
-    clients.back()->post(kText, kEndless);
+    clients.back()->post(kConnectionPrompt, kEndless);
   }
   EXPECT_TRUE(comes_true([&] { return live.server->counts().answering == 100; }));
   EXPECT_TRUE(comes_true([&] { return live.engine().stats().waiting + live.engine().stats().running == 100; }));
@@ -115,9 +116,9 @@ TEST(Connections, AFullQueueIsRefusedWithRetryAfter) {
   engine.queue = 0;
   LiveServer live({}, {}, engine);
   Client first(live.port());
-  first.post(kText, kEndless);
+  first.post(kConnectionPrompt, kEndless);
   ASSERT_EQ(first.head().status, 200);
-  const Response second = post(live.port(), kText, kEndless);
+  const Response second = post(live.port(), kConnectionPrompt, kEndless);
   EXPECT_EQ(second.status, 429);
   EXPECT_EQ(second.headers.count("retry-after"), 1u);
   EXPECT_EQ(second.json()["error"]["code"], "queue_full");
@@ -148,7 +149,7 @@ TEST(Connections, OneAddressHasItsShare) {
     EXPECT_EQ(fourth.response().status, 503);
     EXPECT_FALSE(fourth.receive());
   }
-  EXPECT_EQ(live.server->counts().turned_away, 1);
+  EXPECT_EQ(live.server->counts().rejected, 1);
   first.reset();
   ASSERT_TRUE(comes_true([&] { return live.server->counts().connections == 2; }));
   EXPECT_EQ(get(live.port(), "/health").status, 200);
@@ -158,9 +159,9 @@ TEST(Connections, StaysOpenForManyRequests) {
   LiveServer live;
   Client client(live.port());
   for (int i = 0; i < 3; ++i) {
-    client.post(kText, R"({"prompt": "One", "max_tokens": 1})");
+    client.post(kConnectionPrompt, R"({"prompt": "One", "max_tokens": 1})");
     EXPECT_EQ(client.response().status, 200);
-    client.post(kText, R"({"prompt": "One", "max_tokens": 1, "stream": true})");
+    client.post(kConnectionPrompt, R"({"prompt": "One", "max_tokens": 1, "stream": true})");
     EXPECT_EQ(client.response().status, 200);
   }
   client.get("/health");  // two at once are answered in turn
@@ -208,9 +209,9 @@ TEST(Connections, SilentStreamsGetPings) {
   engine.max_streams = 1;
   LiveServer live({}, http, engine);
   Client first(live.port()), second(live.port());
-  first.post(kText, kEndless);
+  first.post(kConnectionPrompt, kEndless);
   ASSERT_EQ(first.head().status, 200);
-  second.post(kText, R"({"prompt": "One", "max_tokens": 2, "stream": true, "timeout": 30})");
+  second.post(kConnectionPrompt, R"({"prompt": "One", "max_tokens": 2, "stream": true, "timeout": 30})");
   ASSERT_EQ(second.head().status, 200);
   EXPECT_EQ(second.chunk(), ": ping\n\n");
   first.leave();
@@ -224,7 +225,7 @@ TEST(Limits, HeadsAndBodiesThatAreTooLarge) {
   http.body_bytes = 2000;
   http.header_bytes = 2000;
   LiveServer live({}, http);
-  EXPECT_EQ(post(live.port(), kText, std::string(3000, ' ')).status, 413);
+  EXPECT_EQ(post(live.port(), kConnectionPrompt, std::string(3000, ' ')).status, 413);
   Client chunked(live.port());
   chunked.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nbb8\r\n" +
                std::string(3000, ' ') + "\r\n0\r\n\r\n");
@@ -253,7 +254,9 @@ TEST(Limits, BodiesAreBoundedAllTogether) {
   EXPECT_EQ(refused.headers.count("retry-after"), 1u);
   first.send(R"({"prompt": "One", "max_tokens": 1})" + std::string(1900 - 34, ' '));
   EXPECT_EQ(first.response().status, 200);
-  EXPECT_EQ(post(live.port(), kText, R"({"prompt": "One", "max_tokens": 1})" + std::string(1800, ' ')).status, 200);
+  EXPECT_EQ(
+      post(live.port(), kConnectionPrompt, R"({"prompt": "One", "max_tokens": 1})" + std::string(1800, ' ')).status,
+      200);
 }
 
 TEST(Limits, ARequestThatDoesNotComeIn) {
@@ -280,7 +283,7 @@ TEST(Keys, CoverEveryPathButHealth) {
                             "Authorization: Bearer \r\n", "x-api-key: \r\n", "Authorization: Basic first-key\r\n"})
     EXPECT_EQ(get(port, "/v1/models", wrong).status, 401) << wrong;
   EXPECT_EQ(get(port, "/v1/models").json()["error"]["code"], "invalid_api_key");
-  EXPECT_EQ(post(port, kText, kEndless).status, 401);
+  EXPECT_EQ(post(port, kConnectionPrompt, kEndless).status, 401);
 }
 
 TEST(Origins, ALocalServerIsCalledByLocalNames) {

@@ -4,8 +4,8 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kText = "/v1/completions";
-constexpr const char* kEndless =
+constexpr const char* kKeyPrompt = "/v1/completions";
+constexpr const char* kEndlessRequest =
     R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
 constexpr const char* kShort =
     R"({"prompt": "Once upon a time", "max_tokens": 4, "ignore_eos": true, "temperature": 0})";
@@ -64,20 +64,20 @@ TEST(NamedKeys, StoredResponsesAreThoseOfTheirKey) {
 
 TEST(NamedKeys, RequestsAMinute) {
   LiveServer live(with_keys(R"({"name": "alice", "key": "a", "requests_per_minute": 2}, {"name": "bob", "key": "b"})"));
-  const Response first = post(live.port(), kText, kShort, key("a"));
+  const Response first = post(live.port(), kKeyPrompt, kShort, key("a"));
   EXPECT_EQ(first.status, 200);
   EXPECT_EQ(first.headers.at("x-ratelimit-limit-requests"), "2");
   EXPECT_EQ(first.headers.at("x-ratelimit-remaining-requests"), "1");
   EXPECT_EQ(first.headers.count("x-ratelimit-limit-tokens"), 0u);
-  EXPECT_EQ(post(live.port(), kText, kShort, key("a")).status, 200);
-  const Response third = post(live.port(), kText, kShort, key("a"));
+  EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, key("a")).status, 200);
+  const Response third = post(live.port(), kKeyPrompt, kShort, key("a"));
   EXPECT_EQ(third.status, 429);
   EXPECT_EQ(third.json()["error"]["code"], "rate_limit_exceeded");
   EXPECT_GE(std::stoi(third.headers.at("retry-after")), 1);
   EXPECT_LE(std::stoi(third.headers.at("retry-after")), 30);
   EXPECT_EQ(third.headers.at("x-ratelimit-remaining-requests"), "0");
   EXPECT_EQ(get(live.port(), "/v1/models", key("a")).status, 200);  // reading costs nothing
-  EXPECT_EQ(post(live.port(), kText, kShort, key("b")).status, 200);
+  EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, key("b")).status, 200);
   EXPECT_EQ(post(live.port(), "/v1/messages",
                  R"({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]})", key("a"))
                 .json()["error"]["type"],
@@ -87,16 +87,16 @@ TEST(NamedKeys, RequestsAMinute) {
 TEST(NamedKeys, TokensAMinuteAndQuotas) {
   LiveServer live(with_keys(
       R"({"name": "alice", "key": "a", "tokens_per_minute": 8}, {"name": "bob", "key": "b", "tokens_total": 10})"));
-  const Response first = post(live.port(), kText, kShort, key("a"));  // 5 of the prompt and 4 of the answer
+  const Response first = post(live.port(), kKeyPrompt, kShort, key("a"));  // 5 of the prompt and 4 of the answer
   ASSERT_EQ(first.status, 200);
   const int64_t used = first.json()["usage"]["total_tokens"];
   ASSERT_GT(used, 8);
-  EXPECT_EQ(post(live.port(), kText, kShort, key("a")).json()["error"]["code"], "rate_limit_exceeded");
+  EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, key("a")).json()["error"]["code"], "rate_limit_exceeded");
   EXPECT_EQ(usage_of(live, "alice").prompt_tokens + usage_of(live, "alice").generated_tokens, used);
   EXPECT_EQ(usage_of(live, "alice").refused, 1);
 
-  EXPECT_EQ(post(live.port(), kText, kShort, key("b")).status, 200);
-  const Response refused = post(live.port(), kText, kShort, key("b"));
+  EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, key("b")).status, 200);
+  const Response refused = post(live.port(), kKeyPrompt, kShort, key("b"));
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(refused.json()["error"]["code"], "insufficient_quota");
   EXPECT_EQ(refused.headers.at("x-should-retry"), "false");
@@ -105,15 +105,16 @@ TEST(NamedKeys, TokensAMinuteAndQuotas) {
 TEST(NamedKeys, AnswersUnderWay) {
   LiveServer live(with_keys(R"({"name": "alice", "key": "a", "streams": 2}, {"name": "bob", "key": "b"})"));
   Client first(live.port());
-  first.post(kText, kEndless, key("a"));
+  first.post(kKeyPrompt, kEndlessRequest, key("a"));
   ASSERT_EQ(first.head().status, 200);
-  EXPECT_EQ(post(live.port(), kText, R"({"prompt": "One", "max_tokens": 1, "n": 2})", key("a")).status, 429);
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(post(live.port(), kText, kShort, key("a")).status, 200);  // one after another
-  EXPECT_EQ(post(live.port(), kText, R"({"prompt": "One", "max_tokens": 1, "n": 2})", key("b")).status, 200);
+  EXPECT_EQ(post(live.port(), kKeyPrompt, R"({"prompt": "One", "max_tokens": 1, "n": 2})", key("a")).status, 429);
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, key("a")).status, 200);  // one after another
+  EXPECT_EQ(post(live.port(), kKeyPrompt, R"({"prompt": "One", "max_tokens": 1, "n": 2})", key("b")).status, 200);
   EXPECT_EQ(usage_of(live, "alice").streams, 1);
   first.leave();
   EXPECT_TRUE(comes_true([&] { return usage_of(live, "alice").streams == 0; }));
-  EXPECT_EQ(post(live.port(), kText, R"({"prompt": "One", "max_tokens": 1, "n": 2})", key("a")).status, 200);
+  EXPECT_EQ(post(live.port(), kKeyPrompt, R"({"prompt": "One", "max_tokens": 1, "n": 2})", key("a")).status, 200);
 }
 
 TEST(NamedKeys, PrefixesAreFoundWithinAKeyOrItsGroupOnly) {
@@ -123,7 +124,7 @@ TEST(NamedKeys, PrefixesAreFoundWithinAKeyOrItsGroupOnly) {
   for (int i = 0; i < 40; ++i) prompt += "Once upon a time there was a cat. ";
   const std::string body = R"({"max_tokens": 1, "temperature": 0, "prompt": ")" + prompt + "\"}";
   const auto cached = [&](const char* name) -> int64_t {
-    return post(live.port(), kText, body, key(name)).json()["usage"]["prompt_tokens_details"]["cached_tokens"];
+    return post(live.port(), kKeyPrompt, body, key(name)).json()["usage"]["prompt_tokens_details"]["cached_tokens"];
   };
   EXPECT_EQ(cached("a"), 0);
   EXPECT_GT(cached("a"), 0);
@@ -137,10 +138,10 @@ TEST(NamedKeys, WhatTheEngineDidNotTakeIsNotCharged) {
   engine.queue = 0;
   LiveServer live(with_keys(R"({"name": "alice", "key": "a"})"), {}, engine);
   Client first(live.port());
-  first.post(kText, kEndless, key("a"));
+  first.post(kKeyPrompt, kEndlessRequest, key("a"));
   ASSERT_EQ(first.head().status, 200);
   const int64_t before = usage_of(live, "alice").prompt_tokens;
-  EXPECT_EQ(post(live.port(), kText, kShort, key("a")).json()["error"]["code"], "queue_full");
+  EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, key("a")).json()["error"]["code"], "queue_full");
   EXPECT_EQ(usage_of(live, "alice").prompt_tokens, before);
 }
 
@@ -150,7 +151,7 @@ TEST(RequestLimits, AreTheServersOwn) {
       .answers = 3, .max_tokens = 5, .prompt_tokens = 20, .messages = 2, .stops = 2, .stop_bytes = 4, .logprobs = 3};
   LiveServer live(service);
   const auto status = [&](const std::string& fields) {
-    return post(live.port(), kText, "{\"prompt\": \"One\", \"max_tokens\": 1" + fields + "}").status;
+    return post(live.port(), kKeyPrompt, "{\"prompt\": \"One\", \"max_tokens\": 1" + fields + "}").status;
   };
   EXPECT_EQ(status(""), 200);
   EXPECT_EQ(status(R"(, "n": 4)"), 400);
@@ -159,10 +160,10 @@ TEST(RequestLimits, AreTheServersOwn) {
   EXPECT_EQ(status(R"(, "stop": ["a", "abcd"], "n": 3)"), 200);
   EXPECT_EQ(status(R"(, "logprobs": 4)"), 400);
   const Response cut =
-      post(live.port(), kText, R"({"prompt": "Once upon a time", "max_tokens": 100, "ignore_eos": true})");
+      post(live.port(), kKeyPrompt, R"({"prompt": "Once upon a time", "max_tokens": 100, "ignore_eos": true})");
   EXPECT_EQ(cut.json()["usage"]["completion_tokens"], 5);
   EXPECT_EQ(cut.json()["choices"][0]["finish_reason"], "length");
-  const Response long_prompt = post(live.port(), kText, "{\"prompt\": \"" + std::string(400, 'z') + "\"}");
+  const Response long_prompt = post(live.port(), kKeyPrompt, "{\"prompt\": \"" + std::string(400, 'z') + "\"}");
   EXPECT_EQ(long_prompt.status, 400);
   EXPECT_EQ(long_prompt.json()["error"]["code"], "context_length_exceeded");
   const char* message = R"({"role": "user", "content": "a"})";
@@ -174,29 +175,29 @@ TEST(Overload, WhatWouldComeTooLateIsRefusedWithTheEstimate) {
   EngineOptions engine;
   engine.max_streams = 1;
   LiveServer live({}, {}, engine);
-  const Response unmeasured =
-      post(live.port(), kText, R"({"prompt": "One day", "max_tokens": 16, "ignore_eos": true, "max_ttft": 0.001})");
+  const Response unmeasured = post(live.port(), kKeyPrompt,
+                                   R"({"prompt": "One day", "max_tokens": 16, "ignore_eos": true, "max_ttft": 0.001})");
   EXPECT_EQ(unmeasured.status, 200);
   EXPECT_EQ(unmeasured.headers.count("millrace-expected-ttft"), 0u);
-  const Response idle = post(live.port(), kText, kShort);
+  const Response idle = post(live.port(), kKeyPrompt, kShort);
   EXPECT_GT(std::stod(idle.headers.at("millrace-expected-ttft")), 0);
 
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 200; ++i) {
     clients.push_back(std::make_unique<Client>(live.port()));
-    clients.back()->post(kText, kEndless);
+    clients.back()->post(kKeyPrompt, kEndlessRequest);
   }
   ASSERT_TRUE(comes_true([&] { return live.engine().stats().running + live.engine().stats().waiting == 200; }));
   for (const char* how : {R"("max_ttft": 0.001)", R"("deadline": 0.001)"}) {
     const Response refused =
-        post(live.port(), kText, std::string(R"({"prompt": "One day", "max_tokens": 4, )") + how + "}");
+        post(live.port(), kKeyPrompt, std::string(R"({"prompt": "One day", "max_tokens": 4, )") + how + "}");
     EXPECT_EQ(refused.status, 429) << how;
     EXPECT_GT(std::stod(refused.headers.at("millrace-expected-ttft")),
               std::stod(idle.headers.at("millrace-expected-ttft")));
     EXPECT_GE(std::stoi(refused.headers.at("retry-after")), 1);
   }
-  EXPECT_EQ(post(live.port(), kText, kShort, "Millrace-Max-TTFT: 0.001\r\n").status, 429);
-  EXPECT_EQ(post(live.port(), kText, kShort, "Millrace-Max-TTFT: soon\r\n").status, 400);
+  EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, "Millrace-Max-TTFT: 0.001\r\n").status, 429);
+  EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, "Millrace-Max-TTFT: soon\r\n").status, 400);
 }
 
 TEST(Changes, ApplyToRequestsThatBeginAfterwards) {
@@ -205,7 +206,7 @@ TEST(Changes, ApplyToRequestsThatBeginAfterwards) {
   Client stays(live.port()), streaming(live.port());
   stays.get("/v1/models", key("a"));
   EXPECT_EQ(stays.response().status, 200);
-  streaming.post(kText, R"({"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": true, "stream": true})",
+  streaming.post(kKeyPrompt, R"({"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": true, "stream": true})",
                  key("a"));
   ASSERT_EQ(streaming.head().status, 200);
   service = with_keys(R"({"name": "alice", "key": "fresh", "requests_per_minute": 1}, {"name": "bob", "key": "b"})");
@@ -219,9 +220,9 @@ TEST(Changes, ApplyToRequestsThatBeginAfterwards) {
   EXPECT_EQ(get(live.port(), "/v1/models", key("b") + "Origin: https://good.example\r\n")
                 .headers["access-control-allow-origin"],
             "https://good.example");
-  EXPECT_EQ(post(live.port(), kText, std::string(2000, ' '), key("b")).status, 413);
-  EXPECT_EQ(post(live.port(), kText, kShort, key("fresh")).status, 200);
-  EXPECT_EQ(post(live.port(), kText, kShort, key("fresh")).status, 429);
+  EXPECT_EQ(post(live.port(), kKeyPrompt, std::string(2000, ' '), key("b")).status, 413);
+  EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, key("fresh")).status, 200);
+  EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, key("fresh")).status, 429);
   std::string stream;
   for (std::string part = streaming.chunk(); !part.empty(); part = streaming.chunk()) stream += part;
   EXPECT_EQ(events_of(stream).back(), "[DONE]");

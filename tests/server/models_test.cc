@@ -71,13 +71,13 @@ Json choice_of(const Response& response) {
 }
 
 // A folder of the test's own.
-struct Folder {
+struct ModelFolder {
   fs::path path;
-  Folder() {
+  ModelFolder() {
     std::string pattern = (fs::temp_directory_path() / "millrace-models-XXXXXX").string();
     path = ::mkdtemp(pattern.data());
   }
-  ~Folder() { fs::remove_all(path); }
+  ~ModelFolder() { fs::remove_all(path); }
   std::string file(const std::string& name, const std::string& from) const {
     fs::copy_file(from, path / name, fs::copy_options::overwrite_existing);
     return (path / name).string();
@@ -107,7 +107,7 @@ TEST(Models, StreamsOfTwoAtOnceAreThoseOfEachAlone) {
 }
 
 TEST(Models, AreListedAndLoadedAtTheFirstRequest) {
-  Folder folder;
+  ModelFolder folder;
   folder.file("small.gguf", golden("llama"));
   folder.file("mmproj-small.gguf", golden("llama"));
   Models server({}, {.folder = folder.path.string()});
@@ -146,7 +146,7 @@ TEST(Models, UnloadingLetsStreamsEnd) {
 }
 
 TEST(Models, OneIsReplacedUnderItsStreams) {
-  Folder folder;
+  ModelFolder folder;
   const std::string path = folder.file("it.gguf", golden("llama"));
   Models server({config("it", path), config("other", golden("qwen2"))});
   const Json old_text = choice_of(post(server.port(), "/v1/completions", body("it", 3, 100)))["text"];
@@ -169,7 +169,7 @@ TEST(Models, OneIsReplacedUnderItsStreams) {
 }
 
 TEST(Models, OneThatCannotBeLoadedSaysWhyAndTheOthersGoOn) {
-  Folder folder;
+  ModelFolder folder;
   const std::string path = folder.file("bad.gguf", golden("llama"));
   fs::resize_file(path, fs::file_size(path) / 2);
   Models server({config("good", golden("qwen2")), config("bad", path)});
@@ -234,18 +234,18 @@ TEST(Models, LeaveWhenNobodyUsesThem) {
   Models server({brief, config("other", golden("qwen2"))});
   choice_of(post(server.port(), "/v1/completions", body("brief", 1, 4)));
   EXPECT_TRUE(server.becomes("brief", "unloaded"));
-  Json ask = {{"model", "brief"}, {"keep_alive", -1}, {"stream", false}};
-  EXPECT_EQ(post(server.port(), "/api/generate", ask.dump()).json()["done_reason"], "load");
+  Json params = {{"model", "brief"}, {"keep_alive", -1}, {"stream", false}};
+  EXPECT_EQ(post(server.port(), "/api/generate", params.dump()).json()["done_reason"], "load");
   EXPECT_STREQ(server.status("brief").state, "loaded");
   EXPECT_FALSE(server.status("brief").idle_left);
-  ask["keep_alive"] = "1h30m";
-  EXPECT_EQ(post(server.port(), "/api/generate", ask.dump()).status, 200);
+  params["keep_alive"] = "1h30m";
+  EXPECT_EQ(post(server.port(), "/api/generate", params.dump()).status, 200);
   EXPECT_NEAR(server.status("brief").idle_left.value_or(0), 5400, 60);
-  ask["keep_alive"] = 0;
-  EXPECT_EQ(post(server.port(), "/api/generate", ask.dump()).json()["done_reason"], "unload");
+  params["keep_alive"] = 0;
+  EXPECT_EQ(post(server.port(), "/api/generate", params.dump()).json()["done_reason"], "unload");
   EXPECT_STREQ(server.status("brief").state, "unloaded");
-  ask["keep_alive"] = "soon";
-  EXPECT_EQ(post(server.port(), "/api/generate", ask.dump()).status, 400);
+  params["keep_alive"] = "soon";
+  EXPECT_EQ(post(server.port(), "/api/generate", params.dump()).status, 400);
   EXPECT_EQ(get(server.port(), "/api/tags").json()["models"].size(), 2u);
 }
 
@@ -299,7 +299,7 @@ TEST(Models, SoManyWaitForOneAndNoMore) {
 }
 
 TEST(Models, NamesAndFilesAreTheirsAlone) {
-  Folder folder;
+  ModelFolder folder;
   ModelConfig a = config("a", golden("llama")), b = config("b", golden("qwen2"));
   a.aliases = {"x"};
   b.aliases = {"x"};

@@ -5,9 +5,9 @@ namespace millrace {
 namespace {
 
 constexpr const char* kChat = "/v1/chat/completions";
-constexpr const char* kText = "/v1/completions";
+constexpr const char* kOpenaiPrompt = "/v1/completions";
 
-Request greedy(const std::string& prompt, int64_t max_tokens) {
+Request greedy_completion(const std::string& prompt, int64_t max_tokens) {
   Request request;
   request.prompt = *shipped_model()->encode(prompt);
   request.max_tokens = max_tokens;
@@ -17,7 +17,7 @@ Request greedy(const std::string& prompt, int64_t max_tokens) {
 
 TEST(OpenAiChat, AnswersWhatTheEngineAnswers) {
   LiveServer live;
-  const Direct direct = ask_engine(live.engine(), greedy("Once upon a time", 12));
+  const Direct direct = ask_engine(live.engine(), greedy_completion("Once upon a time", 12));
   const Response answer =
       post(live.port(), kChat,
            R"({"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 12, "temperature": 0})");
@@ -29,7 +29,8 @@ TEST(OpenAiChat, AnswersWhatTheEngineAnswers) {
   EXPECT_EQ(json["choices"][0]["message"]["content"], direct.text);
   EXPECT_EQ(json["choices"][0]["finish_reason"], "length");
   EXPECT_EQ(json["usage"]["completion_tokens"], 12);
-  EXPECT_EQ(json["usage"]["prompt_tokens"], static_cast<int64_t>(greedy("Once upon a time", 1).prompt.size()));
+  EXPECT_EQ(json["usage"]["prompt_tokens"],
+            static_cast<int64_t>(greedy_completion("Once upon a time", 1).prompt.size()));
 }
 
 TEST(OpenAiChat, StreamsByteForByte) {
@@ -56,7 +57,7 @@ TEST(OpenAiChat, StreamsByteForByte) {
   const std::string id = first["id"], created = first["created"].dump();
   EXPECT_TRUE(id.starts_with("chatcmpl-"));
 
-  auto stream_of = live.engine().submit(greedy("Once upon a time", 3));
+  auto stream_of = live.engine().submit(greedy_completion("Once upon a time", 3));
   ASSERT_TRUE(stream_of.ok());
   std::string expected;
   const auto frame = [&](const std::string& choices, const std::string& usage) {
@@ -116,7 +117,7 @@ TEST(OpenAiChat, SeveralAnswersAndLogprobs) {
 
 TEST(OpenAiChat, StopsBeforeAStopString) {
   LiveServer live;
-  const Direct direct = ask_engine(live.engine(), greedy("Once upon a time", 30));
+  const Direct direct = ask_engine(live.engine(), greedy_completion("Once upon a time", 30));
   const std::string stop = direct.text.substr(20, 6);
   const Json body = {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
                      {"max_tokens", 30},
@@ -253,7 +254,7 @@ TEST(OpenAiErrors, BadJsonPathsAndMethods) {
 
 TEST(OpenAiErrors, PromptTooLongTellsTheCounts) {
   LiveServer live;
-  const Response answer = post(live.port(), kText, Json{{"prompt", std::vector<TokenId>(100000, 5)}}.dump());
+  const Response answer = post(live.port(), kOpenaiPrompt, Json{{"prompt", std::vector<TokenId>(100000, 5)}}.dump());
   EXPECT_EQ(answer.status, 400);
   const Json error = answer.json()["error"];
   EXPECT_EQ(error["code"], "context_length_exceeded");
@@ -266,15 +267,15 @@ TEST(OpenAiCompletions, ListsOfPromptsAndTokens) {
   const auto tokens = *shipped_model()->encode("One day");
   const Json body = {
       {"prompt", {"Once upon a time", "One day"}}, {"max_tokens", 6}, {"temperature", 0}, {"n", 2}, {"echo", true}};
-  const Json json = post(live.port(), kText, body.dump()).json();
+  const Json json = post(live.port(), kOpenaiPrompt, body.dump()).json();
   ASSERT_EQ(json["choices"].size(), 4u) << json;
   EXPECT_EQ(json["choices"][0]["text"],
-            "Once upon a time" + ask_engine(live.engine(), greedy("Once upon a time", 6)).text);
-  EXPECT_EQ(json["choices"][2]["text"], "One day" + ask_engine(live.engine(), greedy("One day", 6)).text);
+            "Once upon a time" + ask_engine(live.engine(), greedy_completion("Once upon a time", 6)).text);
+  EXPECT_EQ(json["choices"][2]["text"], "One day" + ask_engine(live.engine(), greedy_completion("One day", 6)).text);
   EXPECT_EQ(json["choices"][1]["text"], json["choices"][0]["text"]);
   const Json by_tokens =
-      post(live.port(), kText, Json{{"prompt", tokens}, {"max_tokens", 6}, {"temperature", 0}}.dump()).json();
-  EXPECT_EQ(by_tokens["choices"][0]["text"], ask_engine(live.engine(), greedy("One day", 6)).text);
+      post(live.port(), kOpenaiPrompt, Json{{"prompt", tokens}, {"max_tokens", 6}, {"temperature", 0}}.dump()).json();
+  EXPECT_EQ(by_tokens["choices"][0]["text"], ask_engine(live.engine(), greedy_completion("One day", 6)).text);
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ TEST(Live, TellsOfStepsStreamsAndBlocks) {
 TEST(Live, SoManyMayWatchAndNoMore) {
   LiveServer live;
   std::vector<std::unique_ptr<Client>> watchers;
-  for (size_t i = 0; i < LiveFeed::kMostWatchers; ++i) {
+  for (size_t i = 0; i < LiveFeed::kMaxWatchers; ++i) {
     watchers.push_back(std::make_unique<Client>(live.port()));
     watchers.back()->get("/live");
     EXPECT_EQ(watchers.back()->head().status, 200);

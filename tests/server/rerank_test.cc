@@ -12,10 +12,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kGolden = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden";
+const fs::path kRankGolden = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden";
 
 std::shared_ptr<const LanguageModel> load(const fs::path& path) {
-  auto model = LanguageModel::load(kGolden / path, {.threads = 1});
+  auto model = LanguageModel::load(kRankGolden / path, {.threads = 1});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? *model : nullptr;
 }
@@ -26,7 +26,7 @@ struct RankServer : LiveServer {
 };
 
 const Json& reference() {
-  static const Json json = Json::parse(std::ifstream(kGolden / "reranker/ranking.json"));
+  static const Json json = Json::parse(std::ifstream(kRankGolden / "reranker/ranking.json"));
   return json;
 }
 

@@ -76,13 +76,13 @@ TEST(Responses, KeptForgottenAndContinued) {
   ServiceOptions service;
   service.stored_responses = 2;
   LiveServer live(service);
-  const auto ask = [&](const std::string& more) {
+  const auto params = [&](const std::string& more) {
     return post(live.port(), kPath, R"({"max_output_tokens": 3, "temperature": 0, )" + more + "}").json();
   };
-  const Json first = ask(R"("input": "Once upon a time", "instructions": "Be brief. ")");
+  const Json first = params(R"("input": "Once upon a time", "instructions": "Be brief. ")");
   const std::string id = first["id"];
   EXPECT_EQ(get(live.port(), kPath + "/" + id).json(), first);
-  const Json second = ask(
+  const Json second = params(
       R"("input": [{"role": "user", "content": [{"type": "input_text", "text": "And then"}]}], "previous_response_id": ")" +
       id + "\"");
   EXPECT_EQ(second["previous_response_id"], id);
@@ -92,8 +92,8 @@ TEST(Responses, KeptForgottenAndContinued) {
   };
   EXPECT_EQ(second["usage"]["input_tokens"],
             tokens("Once upon a time" + first["output"][0]["content"][0]["text"].get<std::string>() + "\nAnd then"));
-  EXPECT_EQ(ask(R"("input": "x", "store": false)")["store"], false);
-  ask(R"("input": "x")");  // the third: the first makes room
+  EXPECT_EQ(params(R"("input": "x", "store": false)")["store"], false);
+  params(R"("input": "x")");  // the third: the first makes room
   EXPECT_EQ(get(live.port(), kPath + "/" + id).status, 404);
   EXPECT_EQ(
       post(live.port(), kPath, R"({"input": "x", "previous_response_id": ")" + id + "\"}").json()["error"]["param"],

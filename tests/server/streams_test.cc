@@ -6,10 +6,10 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kChat = "/v1/chat/completions";
+constexpr const char* kChatBody = "/v1/chat/completions";
 constexpr const char* kId = "X-Conversation-Id: talk-1\r\n";
 
-std::string ask(int tokens) {
+std::string params(int tokens) {
   return Json{{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
               {"max_tokens", tokens},
               {"temperature", 0},
@@ -54,13 +54,13 @@ TEST(EventIds, SayWhereTheNextEventBegins) {
 TEST(Streams, AreReadOnWhereTheConnectionWasLost) {
   LiveServer live;
   Client whole(live.port());
-  whole.post(kChat, ask(40));
+  whole.post(kChatBody, params(40));
   whole.head();
   const std::string text = text_in(rest_of(whole));
   std::string stream;
   {
     Client client(live.port());
-    client.post(kChat, ask(40), kId);
+    client.post(kChatBody, params(40), kId);
     const Response head = client.head();
     EXPECT_EQ(head.headers.at("x-conversation-id"), "talk-1");
     while (events_of(stream).size() < 5) stream += client.chunk();
@@ -100,7 +100,7 @@ TEST(Streams, WorkEndsWhenNobodyComesBack) {
   LiveServer live(options);
   {
     Client client(live.port());
-    client.post(kChat, ask(100000), kId);
+    client.post(kChatBody, params(100000), kId);
     client.head();
     EXPECT_FALSE(client.chunk().empty());
   }
@@ -111,7 +111,7 @@ TEST(Streams, WorkEndsWhenNobodyComesBack) {
 TEST(Streams, RemovingOneEndsItsWork) {
   LiveServer live;
   Client client(live.port());
-  client.post(kChat, ask(100000), kId);
+  client.post(kChatBody, params(100000), kId);
   client.head();
   EXPECT_FALSE(client.chunk().empty());
   Client other(live.port());
@@ -128,12 +128,12 @@ TEST(Streams, ANewOneTakesTheIdAndAKeyItsOwn) {
   LiveServer live(options);
   const std::string one = "Authorization: Bearer one\r\n", two = "Authorization: Bearer two\r\n";
   Client first(live.port());
-  first.post(kChat, ask(100000), kId + one);
+  first.post(kChatBody, params(100000), kId + one);
   first.head();
   EXPECT_FALSE(first.chunk().empty());
   EXPECT_EQ(get(live.port(), "/v1/stream/talk-1", two).status, 404);
   Client second(live.port());
-  second.post(kChat, ask(4), kId + one);
+  second.post(kChatBody, params(4), kId + one);
   second.head();
   const std::string all = rest_of(second);
   rest_of(first);
@@ -152,7 +152,7 @@ TEST(Streams, OldBytesGoAndRoomIsBounded) {
   std::string all;
   for (int i = 0; i < 8; ++i) {
     Client client(live.port());
-    client.post(kChat, ask(60), "X-Conversation-Id: talk-" + std::to_string(i) + "\r\n");
+    client.post(kChatBody, params(60), "X-Conversation-Id: talk-" + std::to_string(i) + "\r\n");
     EXPECT_EQ(client.head().headers.count("x-conversation-id"), 1u) << i;
     all = rest_of(client);
     EXPECT_LE(live.server->service().streams().size(), 5);
@@ -167,10 +167,10 @@ TEST(Streams, OldBytesGoAndRoomIsBounded) {
 
 TEST(Streams, ErrorsBeforeTheFirstByteAreNotKept) {
   LiveServer live;
-  EXPECT_EQ(post(live.port(), kChat, R"({"stream": true})", kId).status, 400);
+  EXPECT_EQ(post(live.port(), kChatBody, R"({"stream": true})", kId).status, 400);
   EXPECT_EQ(get(live.port(), "/v1/stream/talk-1").status, 404);
   const Response whole =
-      post(live.port(), kChat, R"({"messages": [{"role": "user", "content": "One day"}], "max_tokens": 2})", kId);
+      post(live.port(), kChatBody, R"({"messages": [{"role": "user", "content": "One day"}], "max_tokens": 2})", kId);
   EXPECT_EQ(whole.status, 200);  // not a stream: nothing to read on
   EXPECT_EQ(get(live.port(), "/v1/stream/talk-1").status, 404);
 }

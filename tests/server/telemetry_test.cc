@@ -13,8 +13,8 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kText = "/v1/completions";
-constexpr const char* kShort = R"({"prompt": "Once upon a time", "max_tokens": 8, "seed": 5})";
+constexpr const char* kTelemetryPrompt = "/v1/completions";
+constexpr const char* kShortRequest = R"({"prompt": "Once upon a time", "max_tokens": 8, "seed": 5})";
 constexpr const char* kTrace = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 std::string problems_of(const Exposition& exposition) {
@@ -35,9 +35,9 @@ TEST(Telemetry, TheExpositionIsStrictlyValidAndCounts) {
     service.metrics_alias = alias;
     LiveServer live(service);
     EXPECT_EQ(problems_of(Exposition(get(live.port(), "/metrics").body)), "") << "before any request";
-    ASSERT_EQ(post(live.port(), kText, kShort).status, 200);
-    ASSERT_EQ(post(live.port(), kText, kShort).status, 200);
-    ASSERT_EQ(post(live.port(), kText, R"({"prompt": 5})").status, 400);
+    ASSERT_EQ(post(live.port(), kTelemetryPrompt, kShortRequest).status, 200);
+    ASSERT_EQ(post(live.port(), kTelemetryPrompt, kShortRequest).status, 200);
+    ASSERT_EQ(post(live.port(), kTelemetryPrompt, R"({"prompt": 5})").status, 400);
     ASSERT_EQ(get(live.port(), "/nowhere").status, 404);
     const Exposition after(get(live.port(), "/metrics").body);
     EXPECT_EQ(problems_of(after), "");
@@ -46,9 +46,10 @@ TEST(Telemetry, TheExpositionIsStrictlyValidAndCounts) {
         after.value("millrace_answers_finished_total", {{"model_name", "stories"}, {"finished_reason", "length"}}), 2);
     EXPECT_EQ(after.value("millrace_errors_total", {{"class", "user"}}), 2);
     EXPECT_EQ(after.value("millrace_errors_total", {{"class", "internal"}}), 0);
-    EXPECT_EQ(after.value("millrace_http_requests_total", {{"handler", kText}, {"method", "POST"}, {"status", "200"}}),
+    EXPECT_EQ(after.value("millrace_http_requests_total",
+                          {{"handler", kTelemetryPrompt}, {"method", "POST"}, {"status", "200"}}),
               2);
-    EXPECT_EQ(after.value("millrace_http_requests_total", {{"handler", kText}, {"status", "400"}}), 1);
+    EXPECT_EQ(after.value("millrace_http_requests_total", {{"handler", kTelemetryPrompt}, {"status", "400"}}), 1);
     EXPECT_EQ(after.value("millrace_http_requests_total", {{"handler", "none"}, {"status", "404"}}), 1);
     EXPECT_EQ(after.value("millrace_tenant_generated_tokens_total"), 16);
     for (const char* name :
@@ -74,7 +75,7 @@ TEST(Telemetry, VllmsNamesForWhatIsHere) {
   ServiceOptions service;
   service.metrics_alias = "vllm";
   LiveServer live(service);
-  ASSERT_EQ(post(live.port(), kText, kShort).status, 200);
+  ASSERT_EQ(post(live.port(), kTelemetryPrompt, kShortRequest).status, 200);
   const Exposition out(get(live.port(), "/metrics").body);
   for (const char* name : {"num_requests_running",
                            "num_requests_waiting",
@@ -109,14 +110,14 @@ TEST(Telemetry, VllmsNamesForWhatIsHere) {
   EXPECT_EQ(out.value("vllm:request_success_total", {{"finished_reason", "length"}}), 1);
   EXPECT_TRUE(std::isnan(out.value("vllm:request_success_total", {{"finished_reason", "time_limit"}})));
   EXPECT_EQ(out.value("vllm:time_to_first_token_seconds_bucket", {{"le", "2560"}}), 1);
-  EXPECT_EQ(out.value("http_requests_total", {{"handler", kText}}), 1);
+  EXPECT_EQ(out.value("http_requests_total", {{"handler", kTelemetryPrompt}}), 1);
 }
 
 TEST(Telemetry, AReaderWhoLeavesIsCounted) {
   LiveServer live;
   {
     Client client(live.port());
-    client.post(kText, R"({"prompt": "Once", "max_tokens": -1, "ignore_eos": true, "stream": true})");
+    client.post(kTelemetryPrompt, R"({"prompt": "Once", "max_tokens": -1, "ignore_eos": true, "stream": true})");
     ASSERT_EQ(client.head().status, 200);
   }
   ASSERT_TRUE(comes_true([&] {
@@ -138,7 +139,7 @@ TEST(Telemetry, ALongPrefillIsAliveAndReady) {
   engine.prefix_cache = false;
   LiveServer live({}, {}, engine);
   Client client(live.port());
-  client.post(kText, long_prompt(live.engine()));
+  client.post(kTelemetryPrompt, long_prompt(live.engine()));
   ASSERT_TRUE(comes_true([&] { return live.engine().stats().prompt_tokens > 0; }));
   EXPECT_EQ(get(live.port(), "/health/live").status, 200);
   EXPECT_EQ(get(live.port(), "/health/ready").status, 200);
@@ -153,7 +154,7 @@ TEST(Telemetry, AnEngineThatIsStuckIsNotAlive) {
   LiveServer live(service, {}, engine);
   EXPECT_EQ(get(live.port(), "/health/live").status, 200);  // nothing runs
   Client client(live.port());
-  client.post(kText, R"({"prompt": "Once", "max_tokens": -1, "ignore_eos": true, "stream": true})");
+  client.post(kTelemetryPrompt, R"({"prompt": "Once", "max_tokens": -1, "ignore_eos": true, "stream": true})");
   ASSERT_EQ(client.head().status, 200);
   EXPECT_TRUE(comes_true([&] { return get(live.port(), "/health/live").status == 503; }));
   EXPECT_TRUE(comes_true([&] { return get(live.port(), "/health/ready").status == 503; }));
@@ -161,7 +162,7 @@ TEST(Telemetry, AnEngineThatIsStuckIsNotAlive) {
 
 TEST(Telemetry, WaitingForAStepCountsAsQueue) {
   LiveServer live;
-  ASSERT_EQ(post(live.port(), kText, kShort).status, 200);
+  ASSERT_EQ(post(live.port(), kTelemetryPrompt, kShortRequest).status, 200);
   const Exposition out(get(live.port(), "/metrics").body);
   const double ttft = out.value("millrace_time_to_first_token_seconds_sum"),
                queue = out.value("millrace_request_queue_seconds_sum"),
@@ -179,10 +180,10 @@ TEST(Telemetry, OneLogLineARequest) {
     ServiceOptions service;
     service.telemetry = telemetry({.log = {.format = "json", .descriptor = ends[1]}});
     LiveServer live(service);
-    ASSERT_EQ(post(live.port(), kText, kShort, "X-Request-Id: mine\r\n").status, 200);
-    ASSERT_EQ(post(live.port(), kText, R"({"prompt": "secret words", "temperature": -1})").status, 400);
+    ASSERT_EQ(post(live.port(), kTelemetryPrompt, kShortRequest, "X-Request-Id: mine\r\n").status, 200);
+    ASSERT_EQ(post(live.port(), kTelemetryPrompt, R"({"prompt": "secret words", "temperature": -1})").status, 400);
     Client client(live.port());
-    client.post(kText, R"({"prompt": "secret words", "max_tokens": 4, "stream": true})");
+    client.post(kTelemetryPrompt, R"({"prompt": "secret words", "max_tokens": 4, "stream": true})");
     EXPECT_EQ(client.response().status, 200);
   }
   ::close(ends[1]);
@@ -199,7 +200,7 @@ TEST(Telemetry, OneLogLineARequest) {
   }
   ASSERT_EQ(lines.size(), 3u) << text;
   EXPECT_EQ(lines[0]["request_id"], "mine");
-  EXPECT_EQ(lines[0]["path"], kText);
+  EXPECT_EQ(lines[0]["path"], kTelemetryPrompt);
   EXPECT_EQ(lines[0]["status"], 200);
   EXPECT_EQ(lines[0]["model"], "stories");
   EXPECT_EQ(lines[0]["generated_tokens"], 8);
@@ -261,7 +262,7 @@ TEST(Telemetry, SpansReachTheCollectorUnderTheCallersTrace) {
   service.telemetry = telemetry({.log = {.level = "off"}, .otlp = {.endpoint = collector.url()}});
   LiveServer live(service);
   const std::string parent = std::string("traceparent: 00-") + kTrace + "-00f067aa0ba902b7-01\r\n";
-  const Response answer = post(live.port(), kText, kShort, parent);
+  const Response answer = post(live.port(), kTelemetryPrompt, kShortRequest, parent);
   ASSERT_EQ(answer.status, 200);
   const auto told = parse_traceparent(answer.headers.at("traceresponse"));
   ASSERT_TRUE(told);
@@ -309,10 +310,11 @@ TEST(Telemetry, WhatTheCallerDoesNotSampleIsNotSentAndFailuresAreCounted) {
   ServiceOptions service;
   service.telemetry = telemetry({.log = {.level = "off"}, .otlp = {.endpoint = collector.url()}});
   LiveServer live(service);
-  ASSERT_EQ(
-      post(live.port(), kText, kShort, std::string("traceparent: 00-") + kTrace + "-00f067aa0ba902b7-00\r\n").status,
-      200);
-  ASSERT_EQ(post(live.port(), kText, kShort).status, 200);
+  ASSERT_EQ(post(live.port(), kTelemetryPrompt, kShortRequest,
+                 std::string("traceparent: 00-") + kTrace + "-00f067aa0ba902b7-00\r\n")
+                .status,
+            200);
+  ASSERT_EQ(post(live.port(), kTelemetryPrompt, kShortRequest).status, 200);
   EXPECT_TRUE(comes_true([&] { return service.telemetry->counts().spans_dropped >= 4; }));
   for (const Json& span : collector.spans()) EXPECT_NE(span["traceId"], kTrace);
   EXPECT_EQ(service.telemetry->counts().spans_exported, 0);
@@ -337,7 +339,7 @@ TEST(Telemetry, RecordedAnswersAreTheEnginesOwn) {
     for (int i = 0; i < 4; ++i)
       clients.emplace_back([&, i] {
         const std::string seed = i % 2 ? "" : ", \"seed\": " + std::to_string(i);
-        EXPECT_EQ(post(live.port(), kText,
+        EXPECT_EQ(post(live.port(), kTelemetryPrompt,
                        R"({"prompt": ["Once upon a time", "One day"], "max_tokens": 12, "n": 2, "temperature": 1)" +
                            seed + "}")
                       .status,
@@ -349,7 +351,7 @@ TEST(Telemetry, RecordedAnswersAreTheEnginesOwn) {
       });
     for (std::thread& client : clients) client.join();
     Client leaver(live.port());
-    leaver.post(kText, R"({"prompt": "Once", "max_tokens": -1, "ignore_eos": true, "stream": true})");
+    leaver.post(kTelemetryPrompt, R"({"prompt": "Once", "max_tokens": -1, "ignore_eos": true, "stream": true})");
     ASSERT_EQ(leaver.head().status, 200);
     leaver.leave();
     ASSERT_TRUE(comes_true([&] {

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kEndless =
+constexpr const char* kEndlessOverTls =
     R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
 
 // A key and a certificate that it signed itself, in files that go with it.
@@ -150,7 +150,7 @@ TEST(Tls, AReaderWhoLeavesFreesItsBlocks) {
   for (bool with_goodbye : {true, false}) {
     {
       TlsClient client(live.port());
-      client.post(kEndless);
+      client.post(kEndlessOverTls);
       ASSERT_NE(client.until("data: ").find("200 OK"), std::string::npos);
       if (!with_goodbye) continue;
     }

@@ -117,9 +117,9 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
                                                    int64_t x_stride, const TileCut& cut, typename V::F (*acc)[R]) {
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
     const int64_t tokens = cut.size + (tile < cut.longer ? 1 : 0);
-    constexpr int kMost = V::template kTileTokens<Levels<V, N>>;
-    unroll<kMost - 1>([&](auto less) __attribute__((always_inline)) {  // no tile has one token
-      constexpr int T = kMost - less;
+    constexpr int kMax = V::template kTileTokens<Levels<V, N>>;
+    unroll<kMax - 1>([&](auto less) __attribute__((always_inline)) {  // no tile has one token
+      constexpr int T = kMax - less;
       if (tokens == T) multiply_group<T>(group, x, x_stride, acc);
     });
     x += tokens * x_stride;

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-KvPool make_pool() {
+KvPool tier_pool() {
   auto pool = KvPool::create({find_format("f16"), 4, {{2, 8}, {1, 16}}}, 6);
   EXPECT_TRUE(pool.ok());
   return std::move(*pool);
@@ -39,7 +39,7 @@ bool same(KvPool& pool, BlockId a, BlockId b) {
 }
 
 TEST(MemoryTier, BytesComeBackInOtherBlocks) {
-  KvPool pool = make_pool();
+  KvPool pool = tier_pool();
   auto tier = make_memory_tier(pool, 100);
   ASSERT_TRUE(tier.ok());
   for (BlockId b = 0; b < 6; ++b) fill(pool, b, static_cast<uint8_t>(40 * b));
@@ -60,7 +60,7 @@ TEST(MemoryTier, BytesComeBackInOtherBlocks) {
 }
 
 TEST(MemoryTier, WhatDoesNotFitIsRefused) {
-  KvPool pool = make_pool();
+  KvPool pool = tier_pool();
   auto tier = make_memory_tier(pool, 8);
   const BlockId blocks[] = {0, 1};
   ASSERT_TRUE((*tier)->put(blocks, 8).ok());

@@ -18,18 +18,18 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kBlock = 4, kLayers = 3;
+constexpr int64_t kStoreBlock = 4, kLayers = 3;
 constexpr int64_t kSlotFile = 4 * 4096;  // one block: its record and three parts
 
-KvPool make_pool(int64_t blocks = 8) {
-  auto pool = KvPool::create({find_format("f16"), kBlock, {{2, 8}, {1, 16}, {1, 32}}}, blocks);
+KvPool store_pool(int64_t blocks = 8) {
+  auto pool = KvPool::create({find_format("f16"), kStoreBlock, {{2, 8}, {1, 16}, {1, 32}}}, blocks);
   EXPECT_TRUE(pool.ok());
   return std::move(*pool);
 }
 
 std::vector<TokenId> prompt(int64_t seed, int64_t blocks) {
   std::vector<TokenId> tokens;
-  for (int64_t i = 0; i < blocks * kBlock; ++i) tokens.push_back(static_cast<TokenId>(seed * 1000 + i));
+  for (int64_t i = 0; i < blocks * kStoreBlock; ++i) tokens.push_back(static_cast<TokenId>(seed * 1000 + i));
   return tokens;
 }
 
@@ -42,7 +42,7 @@ std::vector<uint8_t> content(const PrefixKey& key, int64_t layer, size_t bytes) 
 }
 
 size_t part_bytes(const KvPool& pool, int64_t layer) {
-  return static_cast<size_t>(2 * pool.layout().layers[static_cast<size_t>(layer)].kv_heads * kBlock *
+  return static_cast<size_t>(2 * pool.layout().layers[static_cast<size_t>(layer)].kv_heads * kStoreBlock *
                              pool.row_bytes(layer));
 }
 
@@ -118,10 +118,10 @@ class SsdStore : public ::testing::TestWithParam<StoreOrder> {
 
 TEST_P(SsdStore, BlocksComeBackWholeByEveryWay) {
   const auto tokens = prompt(1, 5);
-  const auto chain = prefix_chain(tokens, kBlock, 0);
+  const auto chain = prefix_chain(tokens, kStoreBlock, 0);
   for (const bool uring : {true, false}) {
     for (const bool direct : {true, false}) {
-      KvPool pool = make_pool();
+      KvPool pool = store_pool();
       {
         auto store =
             open(pool, 16, {.identity_text = fmt::format("{} {}", uring, direct), .uring = uring, .direct = direct});
@@ -143,19 +143,19 @@ TEST_P(SsdStore, BlocksComeBackWholeByEveryWay) {
       EXPECT_EQ(load(*store, pool, std::span(chain).subspan(2)), 3);
       EXPECT_EQ(store->stats().read_blocks, 8);
       EXPECT_EQ(store->stats().corrupt_blocks, 0);
-      EXPECT_EQ(load(*store, pool, prefix_chain(tokens, kBlock, 7)), 0);  // another tenant
+      EXPECT_EQ(load(*store, pool, prefix_chain(tokens, kStoreBlock, 7)), 0);  // another tenant
     }
   }
 }
 
 TEST_P(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
-  KvPool pool = make_pool();
+  KvPool pool = store_pool();
   auto store = open(pool, 4);
   ASSERT_TRUE(store);
   EXPECT_EQ(store->stats().capacity, 4);
   const auto a = prompt(1, 2), b = prompt(2, 2), c = prompt(3, 1);
-  const auto chain_a = prefix_chain(a, kBlock, 0), chain_b = prefix_chain(b, kBlock, 0),
-             chain_c = prefix_chain(c, kBlock, 0);
+  const auto chain_a = prefix_chain(a, kStoreBlock, 0), chain_b = prefix_chain(b, kStoreBlock, 0),
+             chain_c = prefix_chain(c, kStoreBlock, 0);
   put(*store, pool, chain_a);
   put(*store, pool, chain_b);
   store.reset();
@@ -173,9 +173,9 @@ TEST_P(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
 }
 
 TEST_P(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
-  KvPool pool = make_pool();
+  KvPool pool = store_pool();
   const auto tokens = prompt(1, 3);
-  const auto chain = prefix_chain(tokens, kBlock, 0);
+  const auto chain = prefix_chain(tokens, kStoreBlock, 0);
   auto fresh = [&](int64_t blocks, const std::string& identity) {
     auto store = open(pool, blocks, {.identity_text = identity});
     const int64_t loaded = load(*store, pool, chain);
@@ -211,16 +211,16 @@ TEST_P(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
 
 // Whatever byte is damaged, a block is right or not there.
 TEST_P(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
-  KvPool pool = make_pool();
+  KvPool pool = store_pool();
   const auto tokens = prompt(1, 6);
-  const auto chain = prefix_chain(tokens, kBlock, 0);
+  const auto chain = prefix_chain(tokens, kStoreBlock, 0);
   for (int64_t round = 0; round < 24; ++round) {
     ::unlink(path_.c_str());
     { put(*open(pool, 8), pool, chain); }
     const auto draw = philox4x32(5, 0, static_cast<uint64_t>(round));
     // Slots were taken in order of the puts, the deepest block first.
     const int64_t slot = draw[0] % 6, block = 5 - slot, layer = round % 4 - 1;  // layer -1: the record
-    const auto length = static_cast<int64_t>(layer < 0 ? 64 + 4 * kBlock + 8 * kLayers : part_bytes(pool, layer));
+    const auto length = static_cast<int64_t>(layer < 0 ? 64 + 4 * kStoreBlock + 8 * kLayers : part_bytes(pool, layer));
     const auto geometry = StoreGeometry::create(pool.layout(), 4096 + 8 * kSlotFile, GetParam());
     ASSERT_TRUE(geometry.ok());
     const int64_t at =
@@ -245,10 +245,10 @@ TEST_P(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
 }
 
 TEST_P(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
-  KvPool pool = make_pool();
+  KvPool pool = store_pool();
   auto store = open(pool, 64, {.write_bytes = 1});  // one block at a time
   const auto tokens = prompt(1, 40);
-  const auto chain = prefix_chain(tokens, kBlock, 0);
+  const auto chain = prefix_chain(tokens, kStoreBlock, 0);
   for (size_t i = chain.size(); i-- > 0;) {
     fill(pool, 0, chain[i].key);
     store->put(chain[i], 0, false);
@@ -263,10 +263,10 @@ TEST_P(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
 }
 
 TEST_P(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
-  KvPool pool = make_pool();
+  KvPool pool = store_pool();
   auto store = open(pool);
   const auto tokens = prompt(1, 6);
-  const auto chain = prefix_chain(tokens, kBlock, 0);
+  const auto chain = prefix_chain(tokens, kStoreBlock, 0);
   put(*store, pool, chain);
   while (store->find(chain) < 6) {
   }
@@ -296,11 +296,11 @@ TEST_P(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      KvPool pool = make_pool();
+      KvPool pool = store_pool();
       auto store = open(pool, 10, {.uring = round % 2 == 0, .write_bytes = 3 * kSlotFile});
       for (uint64_t i = 0; store; ++i) {
         const auto& tokens = prompts[static_cast<size_t>(philox_uniform(round, 1, i) * kPrompts)];
-        put(*store, pool, prefix_chain(tokens, kBlock, 0));
+        put(*store, pool, prefix_chain(tokens, kStoreBlock, 0));
         if (::write(pipe_ends[1], "x", 1) != 1) break;
       }
       ::_exit(1);
@@ -315,11 +315,11 @@ TEST_P(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
     ::close(pipe_ends[0]);
     ASSERT_TRUE(WIFSIGNALED(status));
 
-    KvPool pool = make_pool();
+    KvPool pool = store_pool();
     auto store = open(pool, 10);
     ASSERT_TRUE(store);
     for (const auto& tokens : prompts) {
-      const auto chain = prefix_chain(tokens, kBlock, 0);
+      const auto chain = prefix_chain(tokens, kStoreBlock, 0);
       for (size_t i = 0; i < chain.size(); ++i) {
         const auto one = std::span(chain).subspan(i, 1);
         const int64_t found = store->find(one);
@@ -334,7 +334,7 @@ TEST_P(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
 
 // One layer of neighbouring slots stands together, no two parts overlap, and the file has room for exactly all of them.
 TEST(StoreGeometry, EveryPartHasAPlaceOfItsOwn) {
-  KvPool pool = make_pool();
+  KvPool pool = store_pool();
   for (const StoreOrder order : {StoreOrder::arrival, StoreOrder::importance}) {
     for (const int64_t blocks : {1, 3, 64, 65, 130}) {
       const auto g = StoreGeometry::create(pool.layout(), 4096 + blocks * kSlotFile, order);
@@ -360,9 +360,9 @@ TEST(StoreGeometry, EveryPartHasAPlaceOfItsOwn) {
 
 // What is put together gets neighbouring slots by falling attention mass, prompt by prompt, and keeps its mass on disk.
 TEST_P(SsdStore, ThePlaceOfABlockFollowsTheOrder) {
-  KvPool pool = make_pool();
+  KvPool pool = store_pool();
   const auto a = prompt(1, 4), b = prompt(2, 3);
-  auto chain_a = prefix_chain(a, kBlock, 0), chain_b = prefix_chain(b, kBlock, 0);
+  auto chain_a = prefix_chain(a, kStoreBlock, 0), chain_b = prefix_chain(b, kStoreBlock, 0);
   const float mass_a[] = {2, 0.5f, 3, 1}, mass_b[] = {1, 7, 5};
   for (size_t i = 0; i < chain_a.size(); ++i) chain_a[i].importance = mass_a[i];
   for (size_t i = 0; i < chain_b.size(); ++i) chain_b[i].importance = mass_b[i];
@@ -391,7 +391,7 @@ TEST_P(SsdStore, ThePlaceOfABlockFollowsTheOrder) {
 
   auto store = open(pool);
   EXPECT_EQ(store->importance(chain_b[1]), 7);
-  EXPECT_EQ(store->importance(prefix_chain(b, kBlock, 1)[0]), 0);
+  EXPECT_EQ(store->importance(prefix_chain(b, kStoreBlock, 1)[0]), 0);
   EXPECT_EQ(load(*store, pool, chain_a), 4);
   EXPECT_EQ(load(*store, pool, chain_b), 3);
   const ChainLink some[] = {chain_a[0], chain_a[2], chain_a[3]};  // a part of a chain

@@ -50,7 +50,7 @@ uint64_t record_sum(const StoreIdentity& identity, int64_t slot, std::span<const
   return XXH3_64bits_withSeed(bytes.data() + sizeof(RecordHead), bytes.size() - sizeof(RecordHead), head);
 }
 
-constexpr float kMostImportance = 1e6f;
+constexpr float kMaxImportance = 1e6f;
 
 bool all_zero(std::span<const uint8_t> bytes) {
   return std::ranges::all_of(bytes, [](uint8_t byte) { return byte == 0; });
@@ -88,8 +88,8 @@ Result<StoreGeometry> StoreGeometry::create(const KvLayout& layout, int64_t byte
   }
   g.slot_bytes = g.part_at.back();
   g.record_bytes = round_up(static_cast<int64_t>(sizeof(RecordHead)) + 4 * g.block_tokens + 8 * g.layers());
-  constexpr int64_t kMostSlots = INT32_MAX;
-  g.capacity = std::min(kMostSlots, (bytes - kStorePage) / (g.record_bytes + g.slot_bytes));
+  constexpr int64_t kMaxSlots = INT32_MAX;
+  g.capacity = std::min(kMaxSlots, (bytes - kStorePage) / (g.record_bytes + g.slot_bytes));
   if (g.capacity < 1) {
     return Error::user(fmt::format("KV store: one block of {} tokens takes {} bytes, {} are allowed; give it more",
                                    g.block_tokens, kStorePage + g.record_bytes + g.slot_bytes, bytes));
@@ -141,7 +141,7 @@ void encode_record(const StoreGeometry& geometry, const StoreIdentity& identity,
   head.magic = kRecordMagic;
   head.tokens = static_cast<uint32_t>(geometry.block_tokens);
   head.layers = static_cast<uint32_t>(geometry.layers());
-  head.importance = record.importance > 0 ? std::min(record.importance, kMostImportance) : 0;
+  head.importance = record.importance > 0 ? std::min(record.importance, kMaxImportance) : 0;
   head.sequence = record.sequence;
   head.key_low = record.key.low, head.key_high = record.key.high;
   head.parent_low = record.parent.low, head.parent_high = record.parent.high;
@@ -167,7 +167,7 @@ RecordState decode_record(const StoreGeometry& geometry, const StoreIdentity& id
   if (head.magic != kRecordMagic || head.tokens != static_cast<uint64_t>(geometry.block_tokens) ||
       head.layers != static_cast<uint64_t>(geometry.layers()) || head.sum != record_sum(identity, slot, bytes))
     return RecordState::bad;
-  if (!(head.importance >= 0 && head.importance <= kMostImportance)) return RecordState::bad;
+  if (!(head.importance >= 0 && head.importance <= kMaxImportance)) return RecordState::bad;
   record.importance = head.importance;
   record.sequence = head.sequence;
   record.key = {head.key_low, head.key_high};

@@ -12,16 +12,16 @@
 namespace millrace {
 namespace {
 
-struct Block {
+struct IndexedBlock {
   PrefixKey key, parent;
   std::vector<TokenId> tokens;
   ChainLink link() const { return {key, parent, tokens, 0.5f}; }
 };
 
-Block block(uint64_t id) { return {{id, id + 1}, {id + 2, id + 3}, {static_cast<TokenId>(id), 7}}; }
+IndexedBlock indexed_block(uint64_t id) { return {{id, id + 1}, {id + 2, id + 3}, {static_cast<TokenId>(id), 7}}; }
 
-StoreRecord record(uint64_t id, uint64_t sequence) {
-  const Block b = block(id);
+StoreRecord record_of(uint64_t id, uint64_t sequence) {
+  const IndexedBlock b = indexed_block(id);
   return {sequence, b.key, b.parent, b.tokens, {}, 0};
 }
 
@@ -41,7 +41,7 @@ TEST(StoreIndex, IsAListInOrderOfUse) {
   for (uint64_t step = 0; step < 20'000; ++step) {
     const auto draw = philox4x32(3, step, 0);
     const uint64_t id = draw[0] % 20;
-    const Block b = block(id);
+    const IndexedBlock b = indexed_block(id);
     const auto at = std::ranges::find(order, id, &Stored::id);
     switch (draw[1] % 6) {
       case 0:
@@ -54,7 +54,7 @@ TEST(StoreIndex, IsAListInOrderOfUse) {
           ++full;
           ASSERT_EQ(slot, free_to_go == order.end() ? -1 : free_to_go->slot);
           if (slot < 0) break;
-          ASSERT_FALSE(index.known(block(free_to_go->id).key));
+          ASSERT_FALSE(index.known(indexed_block(free_to_go->id).key));
           order.erase(free_to_go);
         } else {
           ASSERT_GE(slot, 0);
@@ -107,8 +107,8 @@ TEST(StoreIndex, IsAListInOrderOfUse) {
     ASSERT_EQ(index.size(), static_cast<int64_t>(order.size()));
     for (uint64_t other = 0; other < 20; ++other) {
       const auto found = std::ranges::find(order, other, &Stored::id);
-      ASSERT_EQ(index.find(block(other).link()), found == order.end() ? -1 : found->slot) << step;
-      ASSERT_EQ(index.known(block(other).key), found != order.end());
+      ASSERT_EQ(index.find(indexed_block(other).link()), found == order.end() ? -1 : found->slot) << step;
+      ASSERT_EQ(index.known(indexed_block(other).key), found != order.end());
     }
   }
   EXPECT_GT(full, 500);
@@ -119,10 +119,10 @@ TEST(StoreIndex, IsAListInOrderOfUse) {
 TEST(StoreIndex, AHitIsVerified) {
   StoreIndex index(2);
   bool dirty = false;
-  const Block b = block(1);
+  const IndexedBlock b = indexed_block(1);
   const int64_t slot = index.reserve(b.link(), dirty);
   index.publish(slot, {});
-  Block other = b;
+  IndexedBlock other = b;
   other.tokens.back() = 8;
   EXPECT_EQ(index.find(other.link()), -1);
   other = b;
@@ -136,19 +136,19 @@ TEST(StoreIndex, OfAFileThatWasThereTheLaterRecordCounts) {
   for (bool later_first : {false, true}) {
     StoreIndex index(6);
     index.forget_all();
-    index.restore(1, record(7, later_first ? 30 : 10));
-    index.restore(4, record(7, later_first ? 10 : 30));
-    index.restore(2, record(8, 20));
-    index.restore(0, record(9, 40));
+    index.restore(1, record_of(7, later_first ? 30 : 10));
+    index.restore(4, record_of(7, later_first ? 10 : 30));
+    index.restore(2, record_of(8, 20));
+    index.restore(0, record_of(9, 40));
     index.restored();
     EXPECT_EQ(index.size(), 3);
-    EXPECT_EQ(index.find(block(7).link()), later_first ? 1 : 4);
-    EXPECT_EQ(index.find(block(8).link()), 2);
+    EXPECT_EQ(index.find(indexed_block(7).link()), later_first ? 1 : 4);
+    EXPECT_EQ(index.find(indexed_block(8).link()), 2);
     bool dirty = false;
     std::vector<int64_t> slots;
     for (uint64_t id : {11, 12, 13}) {
       dirty = false;
-      slots.push_back(index.reserve(block(id).link(), dirty));
+      slots.push_back(index.reserve(indexed_block(id).link(), dirty));
       EXPECT_EQ(dirty, slots.back() != 5)
           << "slot 5 was beyond the last record: never written, the others may hold something";
       index.publish(slots.back(), {});
@@ -157,10 +157,10 @@ TEST(StoreIndex, OfAFileThatWasThereTheLaterRecordCounts) {
     EXPECT_EQ(slots, later_first ? (std::vector<int64_t>{3, 4, 5}) : (std::vector<int64_t>{1, 3, 5}));
     EXPECT_GT(index.record(slots[0]).sequence, 40u) << "goes on after the last one";
     // Then the least recently used by its number: 8, 7, 9 as far as they were written.
-    EXPECT_EQ(index.reserve(block(14).link(), dirty), 2);
-    EXPECT_EQ(index.reserve(block(15).link(), dirty), later_first ? 1 : 4);
-    EXPECT_EQ(index.reserve(block(16).link(), dirty), 0);
-    EXPECT_EQ(index.find(block(9).link()), -1);
+    EXPECT_EQ(index.reserve(indexed_block(14).link(), dirty), 2);
+    EXPECT_EQ(index.reserve(indexed_block(15).link(), dirty), later_first ? 1 : 4);
+    EXPECT_EQ(index.reserve(indexed_block(16).link(), dirty), 0);
+    EXPECT_EQ(index.find(indexed_block(9).link()), -1);
   }
 }
 

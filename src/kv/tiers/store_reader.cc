@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kReadBytes = 128 << 10;            // parts of adjacent layers are read together up to this size
 constexpr int64_t kBufferBytes = int64_t{16} << 20;  // of all reads in flight
-constexpr int64_t kMostReads = 64;
+constexpr int64_t kMaxReads = 64;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ StoreReader::StoreReader(const StoreFile& file, KvPool& pool, bool uring) : file
     cuts_.push_back(layer);
     buffer_bytes_ = std::max(buffer_bytes_, g.chunk_slots * (g.part_at[static_cast<size_t>(layer)] - g.part_at[begin]));
   }
-  const int64_t depth = buffer_bytes_ > 0 ? std::clamp<int64_t>(kBufferBytes / buffer_bytes_, 2, kMostReads) : 1;
+  const int64_t depth = buffer_bytes_ > 0 ? std::clamp<int64_t>(kBufferBytes / buffer_bytes_, 2, kMaxReads) : 1;
   io_ = make_block_io(file.fd(), depth, uring);
   if (auto buffers = AlignedBuffer::allocate(io_->depth() * buffer_bytes_, "KV store reads"); buffers.ok()) {
     buffers_ = std::move(*buffers);
@@ -138,7 +138,7 @@ void StoreReader::run(StoreLoad& load) {
     std::ranges::fill(load.bad, char{1});
     return;
   }
-  IoDone done[kMostReads];
+  IoDone done[kMaxReads];
   size_t next = 0;
   int64_t under_way = 0;
   auto given_up = [&] {

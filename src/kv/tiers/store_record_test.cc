@@ -13,7 +13,7 @@ namespace {
 constexpr StoreIdentity kIdentity{0xcad719f88c931876, 0x45469cb0582bcc1b};
 constexpr int64_t kSlot = 9;
 
-StoreGeometry geometry() {
+StoreGeometry record_geometry() {
   return *StoreGeometry::create({find_format("f16"), 4, {{2, 8}, {1, 16}, {1, 32}}}, 4096 + 5 * 4 * 4096);
 }
 
@@ -30,12 +30,12 @@ StoreRecord record(float importance = 2.5f) {
 
 std::vector<uint8_t> encoded(const StoreRecord& one, int64_t slot = kSlot) {
   std::vector<uint8_t> bytes(4096, 0xaa);
-  encode_record(geometry(), kIdentity, slot, one, bytes);
+  encode_record(record_geometry(), kIdentity, slot, one, bytes);
   return bytes;
 }
 
 template <typename Number>
-Number number(std::span<const uint8_t> bytes, size_t at) {
+Number number_at(std::span<const uint8_t> bytes, size_t at) {
   Number out;
   std::memcpy(&out, bytes.data() + at, sizeof out);
   return out;
@@ -43,29 +43,29 @@ Number number(std::span<const uint8_t> bytes, size_t at) {
 
 RecordState state_of(std::span<const uint8_t> bytes, int64_t slot = kSlot, const StoreIdentity& identity = kIdentity) {
   StoreRecord out;
-  return decode_record(geometry(), identity, slot, bytes, out);
+  return decode_record(record_geometry(), identity, slot, bytes, out);
 }
 
 TEST(StoreRecord, EveryByteIsWhereItWas) {
   const auto bytes = encoded(record());
   EXPECT_EQ(std::memcmp(bytes.data(), "BLK1", 4), 0);
-  EXPECT_EQ(number<uint32_t>(bytes, 4), 4u);
-  EXPECT_EQ(number<uint32_t>(bytes, 8), 3u);
-  EXPECT_EQ(number<float>(bytes, 12), 2.5f);
-  EXPECT_EQ(number<uint64_t>(bytes, 16), 0x0102030405060708u);
-  EXPECT_EQ(number<uint64_t>(bytes, 24), 0x6ab7565f448bb454u);
-  EXPECT_EQ(number<uint64_t>(bytes, 32), 0xce96c8f4ddc88419u);
-  EXPECT_EQ(number<uint64_t>(bytes, 40), 0x1122334455667788u);
-  EXPECT_EQ(number<uint64_t>(bytes, 48), 0x99aabbccddeeff00u);
-  EXPECT_EQ(number<uint64_t>(bytes, 56), 0xebac68afa619ee8bu);
-  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(number<int32_t>(bytes, 64 + 4 * i), record().tokens[i]);
-  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(number<uint64_t>(bytes, 80 + 8 * i), record().sums[i]);
+  EXPECT_EQ(number_at<uint32_t>(bytes, 4), 4u);
+  EXPECT_EQ(number_at<uint32_t>(bytes, 8), 3u);
+  EXPECT_EQ(number_at<float>(bytes, 12), 2.5f);
+  EXPECT_EQ(number_at<uint64_t>(bytes, 16), 0x0102030405060708u);
+  EXPECT_EQ(number_at<uint64_t>(bytes, 24), 0x6ab7565f448bb454u);
+  EXPECT_EQ(number_at<uint64_t>(bytes, 32), 0xce96c8f4ddc88419u);
+  EXPECT_EQ(number_at<uint64_t>(bytes, 40), 0x1122334455667788u);
+  EXPECT_EQ(number_at<uint64_t>(bytes, 48), 0x99aabbccddeeff00u);
+  EXPECT_EQ(number_at<uint64_t>(bytes, 56), 0xebac68afa619ee8bu);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(number_at<int32_t>(bytes, 64 + 4 * i), record().tokens[i]);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(number_at<uint64_t>(bytes, 80 + 8 * i), record().sums[i]);
   for (size_t at = 104; at < bytes.size(); ++at) ASSERT_EQ(bytes[at], 0) << at;
 }
 
 TEST(StoreRecord, ComesBackAsItWas) {
   StoreRecord back;
-  ASSERT_EQ(decode_record(geometry(), kIdentity, kSlot, encoded(record()), back), RecordState::good);
+  ASSERT_EQ(decode_record(record_geometry(), kIdentity, kSlot, encoded(record()), back), RecordState::good);
   EXPECT_EQ(back.sequence, record().sequence);
   EXPECT_EQ(back.key, record().key);
   EXPECT_EQ(back.parent, record().parent);
@@ -123,7 +123,7 @@ TEST(StoreRecord, FieldsAreCheckedBesideTheSum) {
 TEST(StoreRecord, AMassThatIsNoneIsNotKnown) {
   const auto mass = [](float importance) {
     StoreRecord back;
-    EXPECT_EQ(decode_record(geometry(), kIdentity, kSlot, encoded(record(importance)), back), RecordState::good);
+    EXPECT_EQ(decode_record(record_geometry(), kIdentity, kSlot, encoded(record(importance)), back), RecordState::good);
     return back.importance;
   };
   EXPECT_EQ(mass(0.5f), 0.5f);

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostRank = 4096;
+constexpr int64_t kMaxRank = 4096;
 
 // Converts a row of one head between the rotation orders: pairs (2i, 2i + 1) or (i, i + n/2).
 int64_t turned_row(int64_t row, int64_t head_dim, RopeStyle to) {
@@ -72,9 +72,9 @@ class LoraLoader {
     }
     const Tensor &a = factors.a->tensor, &b = factors.b->tensor;
     const int64_t rank = a.rows();
-    if (rank < 1 || rank > kMostRank || b.cols() != rank)
+    if (rank < 1 || rank > kMaxRank || b.cols() != rank)
       return wrong(*factors.b, fmt::format("has shape {}, its partner {}; they must share a rank of 1 to {}", shape(b),
-                                           shape(a), kMostRank));
+                                           shape(a), kMaxRank));
     const auto targets = lora_targets(model_, canonical, b.rows());
     if (targets.empty())
       return Error::unsupported(

@@ -14,13 +14,13 @@ namespace {
 
 using Ids = std::vector<TokenId>;
 constexpr TokenId kEnd = 256;
-constexpr int32_t kVocab = 300;  // bytes, the end, and letters in threes
+constexpr int32_t kConstraintVocab = 300;  // bytes, the end, and letters in threes
 
-std::vector<std::string> vocabulary() {
+std::vector<std::string> constraint_vocabulary() {
   std::vector<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte) pieces.push_back(std::string(1, static_cast<char>(byte)));
   pieces.push_back("");
-  while (pieces.size() < kVocab) pieces.push_back("zzz" + std::to_string(pieces.size()));
+  while (pieces.size() < kConstraintVocab) pieces.push_back("zzz" + std::to_string(pieces.size()));
   return pieces;
 }
 
@@ -31,20 +31,20 @@ class ConstraintEnds : public ::testing::Test {
     constraint.kind = Constraint::Kind::regex;
     constraint.text = regex;
     SamplerSetup setup;
-    setup.vocab_size = kVocab + 100;  // the model's rows are wider
+    setup.vocab_size = kConstraintVocab + 100;  // the model's rows are wider
     setup.end_of_generation = std::move(ends);
     setup.grammar = cache_.get(constraint).value();
     return setup;
   }
   Ids left_by(SamplerStep& step) {
-    std::vector<float> logits(kVocab + 100, 1.0f);
+    std::vector<float> logits(kConstraintVocab + 100, 1.0f);
     row_.begin(logits, 0, 0);
     step.apply(row_);
     Ids out;
     for (const Candidate& candidate : row_.candidates()) out.push_back(candidate.token);
     return out;
   }
-  GrammarCache cache_{vocabulary};
+  GrammarCache cache_{constraint_vocabulary};
   SamplingRow row_;
 };
 
@@ -81,7 +81,8 @@ TEST_F(ConstraintEnds, AnAnswerThatMustBeEmptyEndsOnlyOnceItIsAskedFor) {
 }
 
 TEST_F(ConstraintEnds, EndsAreTheTokensThatTheVocabularyHas) {
-  const auto step = make_constraint(setup_of("b?", {-1, -70, 0, kEnd, kVocab, kVocab + 1, 1 << 30}));
+  const auto step =
+      make_constraint(setup_of("b?", {-1, -70, 0, kEnd, kConstraintVocab, kConstraintVocab + 1, 1 << 30}));
   EXPECT_EQ(left_by(*step), (Ids{0, 'b', kEnd}));
 }
 

@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 // Every step off; temperature 1 draws from the model's own distribution.
-SamplerSetup neutral() {
+SamplerSetup neutral_setup() {
   SamplerSetup setup;
   setup.vocab_size = 10;
   setup.options.top_k = 0;
@@ -31,14 +31,14 @@ struct Case {
 
 void check(const std::vector<Case>& cases) {
   for (const Case& one : cases) {
-    SamplerSetup setup = neutral();
+    SamplerSetup setup = neutral_setup();
     one.change(setup);
     EXPECT_EQ(one.make(setup) != nullptr, one.made) << one.about;
   }
 }
 
 TEST(Factories, NoStepIsMadeOfNeutralOptions) {
-  for (const auto& entry : samplers().entries()) EXPECT_EQ(entry.member(neutral()), nullptr) << entry.info.name;
+  for (const auto& entry : samplers().entries()) EXPECT_EQ(entry.member(neutral_setup()), nullptr) << entry.info.name;
 }
 
 TEST(Factories, Penalties) {
@@ -95,7 +95,7 @@ using Change = std::function<void(SamplingOptions&)>;
 // Made with `on`, not with `off`; never for greedy decoding, and not beside mirostat if that replaces the step.
 void check_step(const char* about, SamplerFactory make, const Change& on, const Change& off, bool beside_mirostat) {
   const auto made = [&](const Change& change, double temperature, int64_t mirostat) {
-    SamplerSetup setup = neutral();
+    SamplerSetup setup = neutral_setup();
     setup.options.temperature = temperature;
     setup.options.mirostat = mirostat;
     change(setup.options);

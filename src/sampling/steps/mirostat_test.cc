@@ -11,10 +11,10 @@ namespace millrace {
 namespace {
 
 // Surprises in steps of about a fourteenth of a bit: how many tokens are left shows mu.
-constexpr size_t kVocab = 400;
+constexpr size_t kMirostatVocab = 400;
 std::vector<float> fine_logits() {
-  std::vector<float> logits(kVocab);
-  for (size_t i = 0; i < kVocab; ++i) logits[i] = -0.05f * static_cast<float>(i);
+  std::vector<float> logits(kMirostatVocab);
+  for (size_t i = 0; i < kMirostatVocab; ++i) logits[i] = -0.05f * static_cast<float>(i);
   return logits;
 }
 
@@ -81,8 +81,8 @@ TEST(Mirostat, LearnsOnceFromEachChoiceAndNotFromThePrompt) {
 TEST(Mirostat, LearnsNothingFromATokenThatItHadCutOff) {
   const auto step = make(1, 1);
   const size_t left = left_by(*step);
-  ASSERT_LT(left, kVocab - 1);
-  step->accept(kVocab - 1);
+  ASSERT_LT(left, kMirostatVocab - 1);
+  step->accept(kMirostatVocab - 1);
   EXPECT_EQ(left_by(*step), left);
 }
 

@@ -26,7 +26,7 @@ std::unique_ptr<SamplerStep> make(SamplerFactory factory, const std::function<vo
 }
 
 // The tokens that are left, ascending.
-Ids left_by(SamplerStep& step, std::vector<float> logits, uint64_t seed = 0, int64_t position = 0) {
+Ids kept_by(SamplerStep& step, std::vector<float> logits, uint64_t seed = 0, int64_t position = 0) {
   SamplingRow row;
   row.begin(logits, seed, position);
   step.apply(row);
@@ -38,23 +38,23 @@ Ids left_by(SamplerStep& step, std::vector<float> logits, uint64_t seed = 0, int
 
 TEST(TopNSigma, CountsTheDeviationOfTwo) {
   // Mean 1/2, deviation 1/2.
-  EXPECT_EQ(left_by(*make(make_top_n_sigma, [](auto& o) { o.top_n_sigma = 1.9; }), {1, 0}), (Ids{0}));
-  EXPECT_EQ(left_by(*make(make_top_n_sigma, [](auto& o) { o.top_n_sigma = 2; }), {1, 0}), (Ids{0, 1}));
+  EXPECT_EQ(kept_by(*make(make_top_n_sigma, [](auto& o) { o.top_n_sigma = 1.9; }), {1, 0}), (Ids{0}));
+  EXPECT_EQ(kept_by(*make(make_top_n_sigma, [](auto& o) { o.top_n_sigma = 2; }), {1, 0}), (Ids{0, 1}));
 }
 
 TEST(TopP, StopsWhereTheMassIsReached) {
   const auto half = make(make_top_p, [](auto& o) { o.top_p = 0.5; });
-  EXPECT_EQ(left_by(*half, log_of({0.4, 0.6})), (Ids{1}));
-  EXPECT_EQ(left_by(*half, {0, 0}), (Ids{0})) << "half the mass is enough";
-  EXPECT_EQ(left_by(*half, {0, 0, 0, 0}), (Ids{0, 1}));
+  EXPECT_EQ(kept_by(*half, log_of({0.4, 0.6})), (Ids{1}));
+  EXPECT_EQ(kept_by(*half, {0, 0}), (Ids{0})) << "half the mass is enough";
+  EXPECT_EQ(kept_by(*half, {0, 0, 0, 0}), (Ids{0, 1}));
 }
 
 TEST(TypicalP, GoesOnUntilTheMassIsExceeded) {
   const auto half = make(make_typical_p, [](auto& o) { o.typical_p = 0.5; });
-  EXPECT_EQ(left_by(*half, {0, 0}), (Ids{0, 1})) << "half the mass is not more than half";
-  EXPECT_EQ(left_by(*half, {0, 0, 0, 0}), (Ids{0, 1, 2}));
+  EXPECT_EQ(kept_by(*half, {0, 0}), (Ids{0, 1})) << "half the mass is not more than half";
+  EXPECT_EQ(kept_by(*half, {0, 0, 0, 0}), (Ids{0, 1, 2}));
   // Entropy 0.673 nats; surprises 0.511 and 0.916.
-  EXPECT_EQ(left_by(*half, log_of({0.4, 0.6})), (Ids{1}));
+  EXPECT_EQ(kept_by(*half, log_of({0.4, 0.6})), (Ids{1}));
 }
 
 TEST(TypicalP, LeavesAListWhoseOrderIsNotThatOfItsLogits) {
@@ -71,13 +71,13 @@ TEST(TypicalP, LeavesAListWhoseOrderIsNotThatOfItsLogits) {
 
 TEST(Xtc, OfTwoTopChoicesTheLessLikelyOneStays) {
   const auto step = make(make_xtc, [](auto& o) { o.xtc_probability = 1, o.xtc_threshold = 0.3; });
-  EXPECT_EQ(left_by(*step, log_of({0.5, 0.4, 0.1})), (Ids{1, 2}));
-  EXPECT_EQ(left_by(*step, log_of({0.4, 0.6})), (Ids{0}));
+  EXPECT_EQ(kept_by(*step, log_of({0.5, 0.4, 0.1})), (Ids{1, 2}));
+  EXPECT_EQ(kept_by(*step, log_of({0.4, 0.6})), (Ids{0}));
 }
 
 TEST(Xtc, ATopChoiceIsOneAtItsThresholdOrAbove) {
   const auto step = make(make_xtc, [](auto& o) { o.xtc_probability = 1, o.xtc_threshold = 0.25; });
-  EXPECT_EQ(left_by(*step, {0, 0, 0, 0}), (Ids{3}));
+  EXPECT_EQ(kept_by(*step, {0, 0, 0, 0}), (Ids{3}));
 }
 
 TEST(Xtc, ActsAtThePositionsThatItsStreamChooses) {
@@ -85,7 +85,7 @@ TEST(Xtc, ActsAtThePositionsThatItsStreamChooses) {
   size_t times = 0;
   for (int64_t position = 0; position < 100; ++position) {
     const bool acts = philox_uniform(9, 1, static_cast<uint64_t>(position)) < 0.5;
-    EXPECT_EQ(left_by(*step, {0, 0, 0}, 9, position), acts ? Ids{2} : (Ids{0, 1, 2})) << position;
+    EXPECT_EQ(kept_by(*step, {0, 0, 0}, 9, position), acts ? Ids{2} : (Ids{0, 1, 2})) << position;
     times += acts ? 1 : 0;
   }
   EXPECT_GT(times, 30u);
@@ -94,8 +94,8 @@ TEST(Xtc, ActsAtThePositionsThatItsStreamChooses) {
 
 TEST(Xtc, ADrawOfExactlyItsProbabilityIsNotBelowIt) {
   const double drawn = philox_uniform(9, 1, 4);
-  EXPECT_EQ(left_by(*make(make_xtc, [&](auto& o) { o.xtc_probability = drawn; }), {0, 0}, 9, 4), (Ids{0, 1}));
-  EXPECT_EQ(left_by(*make(make_xtc, [&](auto& o) { o.xtc_probability = drawn + 1e-9; }), {0, 0}, 9, 4), (Ids{1}));
+  EXPECT_EQ(kept_by(*make(make_xtc, [&](auto& o) { o.xtc_probability = drawn; }), {0, 0}, 9, 4), (Ids{0, 1}));
+  EXPECT_EQ(kept_by(*make(make_xtc, [&](auto& o) { o.xtc_probability = drawn + 1e-9; }), {0, 0}, 9, 4), (Ids{1}));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostTenants = 4096;  // retained while idle
+constexpr size_t kMaxTenants = 4096;  // retained while idle
 
 using Weights = std::map<std::string, double, std::less<>>;
 
@@ -65,7 +65,7 @@ class Vtc final : public SchedulerPolicy {
       case ScheduleEvent::Kind::preempted: break;
       case ScheduleEvent::Kind::left:
         if (--counter.open == 0) last_idle_ = counter.served;
-        if (counters_.size() > kMostTenants)
+        if (counters_.size() > kMaxTenants)
           std::erase_if(counters_, [](const auto& entry) { return entry.second.open == 0; });
         break;
     }

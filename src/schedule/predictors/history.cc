@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostHistories = 1024;
+constexpr size_t kMaxHistories = 1024;
 
 class History final : public Predictor {
  public:
@@ -31,7 +31,7 @@ class History final : public Predictor {
     all_.add(length, decay_);
     everybody_[size].add(length, decay_);
     auto found = tenants_.find(stream.request.tenant);
-    if (found == tenants_.end() && tenants_.size() < kMostHistories)
+    if (found == tenants_.end() && tenants_.size() < kMaxHistories)
       found = tenants_.try_emplace(stream.request.tenant).first;
     if (found != tenants_.end()) found->second[size].add(length, decay_);
   }

@@ -15,18 +15,18 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostKeys = 10000;
-constexpr size_t kMostNameBytes = 64;
-constexpr size_t kMostKeyBytes = 1024;
-constexpr size_t kMostFileBytes = size_t{4} << 20;
-constexpr int64_t kMostCount = int64_t{1} << 50;
+constexpr size_t kMaxKeys = 10000;
+constexpr size_t kMaxNameBytes = 64;
+constexpr size_t kMaxKeyBytes = 1024;
+constexpr size_t kMaxFileBytes = size_t{4} << 20;
+constexpr int64_t kMaxCount = int64_t{1} << 50;
 
 bool is_name(std::string_view text) {
   const auto good = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
            c == '-';
   };
-  return !text.empty() && text.size() <= kMostNameBytes && std::ranges::all_of(text, good);
+  return !text.empty() && text.size() <= kMaxNameBytes && std::ranges::all_of(text, good);
 }
 
 bool read_digest(std::string_view hex, KeyDigest& out) {
@@ -65,8 +65,8 @@ struct KeyReader {
     auto found = json.find(name);
     if (found == json.end()) return {};
     const double number = found->is_number() ? found->get<double>() : -1;
-    if (!found->is_number_integer() || !(number >= 0 && number <= static_cast<double>(kMostCount)))
-      return wrong(name, fmt::format("must be a whole number from 0 to {}; 0 is no limit", kMostCount));
+    if (!found->is_number_integer() || !(number >= 0 && number <= static_cast<double>(kMaxCount)))
+      return wrong(name, fmt::format("must be a whole number from 0 to {}; 0 is no limit", kMaxCount));
     out = found->get<int64_t>();
     return {};
   }
@@ -80,8 +80,8 @@ struct KeyReader {
       if (!read_digest(hex, out)) return wrong("key_sha256", "must be 64 hexadecimal digits, as sha256sum prints them");
       return {};
     }
-    if (key.empty() || key.size() > kMostKeyBytes)
-      return wrong("key", fmt::format("must have 1 to {} characters", kMostKeyBytes));
+    if (key.empty() || key.size() > kMaxKeyBytes)
+      return wrong("key", fmt::format("must have 1 to {} characters", kMaxKeyBytes));
     out = key_digest(key);
     return {};
   }
@@ -97,7 +97,7 @@ Result<ApiKey> KeyReader::read() const {
   ApiKey out;
   MILLRACE_TRY_VOID(text("name", out.name));
   if (!is_name(out.name))
-    return wrong("name", fmt::format("must have 1 to {} letters, digits, '.', '_' or '-'", kMostNameBytes));
+    return wrong("name", fmt::format("must have 1 to {} letters, digits, '.', '_' or '-'", kMaxNameBytes));
   MILLRACE_TRY_VOID(secret(out.digest));
   std::string role = "user";
   MILLRACE_TRY_VOID(text("role", role));
@@ -135,8 +135,8 @@ Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::str
   auto json = parse_json_object(text, source, {.keys = 64, .refuse_duplicates = true});
   if (!json.ok()) return Error::user(json.error().message);
   const auto list = json->find("keys");
-  if (list == json->end() || !list->is_array() || list->empty() || list->size() > kMostKeys || json->size() != 1)
-    return Error::user(fmt::format("{}: expected {{\"keys\": [...]}} with 1 to {} keys", source, kMostKeys));
+  if (list == json->end() || !list->is_array() || list->empty() || list->size() > kMaxKeys || json->size() != 1)
+    return Error::user(fmt::format("{}: expected {{\"keys\": [...]}} with 1 to {} keys", source, kMaxKeys));
   std::vector<ApiKey> out;
   std::set<std::string> names;
   std::set<KeyDigest> digests;
@@ -156,11 +156,10 @@ Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::str
 Result<KeysFile> read_api_keys(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return Error::user(fmt::format("{}: cannot be read", path));
-  std::string text(kMostFileBytes + 1, '\0');
+  std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMostFileBytes)
-    return Error::user(fmt::format("{}: is larger than {} bytes", path, kMostFileBytes));
+  if (text.size() > kMaxFileBytes) return Error::user(fmt::format("{}: is larger than {} bytes", path, kMaxFileBytes));
   KeysFile out;
   MILLRACE_TRY(out.keys, parse_api_keys(text, path));
   struct stat about {};

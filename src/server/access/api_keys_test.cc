@@ -96,22 +96,22 @@ TEST(ApiKeys, WarnsIfOthersCanReadTheFile) {
   EXPECT_EQ(read_api_keys(path).error().kind, ErrorKind::user);
 }
 
-HttpRequest with(const char* name, const char* value) { return HttpRequest{.headers = {{name, value}}}; }
+HttpRequest request_with(const char* name, const char* value) { return HttpRequest{.headers = {{name, value}}}; }
 
 TEST(Access, RemainingNamesKeepTheirAccounts) {
   Access access({plain_api_key("one", 1), plain_api_key("two", 2)});
   EXPECT_FALSE(access.open());
-  auto account = access.find(with("x-api-key", "one"));
+  auto account = access.find(request_with("x-api-key", "one"));
   ASSERT_TRUE(account);
   EXPECT_EQ(account->key().name, "#1");
-  EXPECT_EQ(access.find(with("authorization", "Bearer two"))->key().name, "#2");
+  EXPECT_EQ(access.find(request_with("authorization", "Bearer two"))->key().name, "#2");
   for (const char* wrong : {"Bearer on", "Bearer ", "Basic one", "one", "bearer"})
-    EXPECT_FALSE(access.find(with("authorization", wrong))) << wrong;
+    EXPECT_FALSE(access.find(request_with("authorization", wrong))) << wrong;
   EXPECT_FALSE(account->begin(10, 1, 0));
   access.replace({plain_api_key("three", 1)});
-  EXPECT_FALSE(access.find(with("x-api-key", "one")));
-  EXPECT_FALSE(access.find(with("x-api-key", "two")));
-  EXPECT_EQ(access.find(with("x-api-key", "three")), account);
+  EXPECT_FALSE(access.find(request_with("x-api-key", "one")));
+  EXPECT_FALSE(access.find(request_with("x-api-key", "two")));
+  EXPECT_EQ(access.find(request_with("x-api-key", "three")), account);
   EXPECT_EQ(access.usage()[0].prompt_tokens, 10);
   EXPECT_EQ(access.usage()[0].streams, 1);
   EXPECT_TRUE(Access({}).open());

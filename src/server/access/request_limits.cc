@@ -6,10 +6,10 @@
 
 namespace millrace {
 
-std::optional<ApiError> check_limits(const RequestLimits& limits, const GenerationRequest& ask) {
-  const Request& request = ask.request;
-  if (ask.messages.is_array() && static_cast<int64_t>(ask.messages.size()) > limits.messages)
-    return ApiError::bad("messages", fmt::format("at most {}, got {}", limits.messages, ask.messages.size()));
+std::optional<ApiError> check_limits(const RequestLimits& limits, const GenerationRequest& params) {
+  const Request& request = params.request;
+  if (params.messages.is_array() && static_cast<int64_t>(params.messages.size()) > limits.messages)
+    return ApiError::bad("messages", fmt::format("at most {}, got {}", limits.messages, params.messages.size()));
   if (static_cast<int64_t>(request.stop.size()) > limits.stops)
     return ApiError::bad("stop", fmt::format("at most {} strings, got {}", limits.stops, request.stop.size()));
   for (const std::string& stop : request.stop)
@@ -25,13 +25,13 @@ std::optional<ApiError> check_limits(const RequestLimits& limits, const Generati
   return std::nullopt;
 }
 
-std::optional<ApiError> check_prompt_limits(const RequestLimits& limits, GenerationRequest& ask) {
-  Request& request = ask.request;
+std::optional<ApiError> check_prompt_limits(const RequestLimits& limits, GenerationRequest& params) {
+  Request& request = params.request;
   const int64_t each = std::max({request.n, request.best_of, request.beams});
-  if (static_cast<int64_t>(ask.prompts.size()) * each > limits.answers)
-    return ApiError::bad("n", fmt::format("{} prompts with {} answers each exceed the limit of {}", ask.prompts.size(),
-                                          each, limits.answers));
-  for (const AskedPrompt& prompt : ask.prompts) {
+  if (static_cast<int64_t>(params.prompts.size()) * each > limits.answers)
+    return ApiError::bad("n", fmt::format("{} prompts with {} answers each exceed the limit of {}",
+                                          params.prompts.size(), each, limits.answers));
+  for (const AskedPrompt& prompt : params.prompts) {
     const auto count = static_cast<int64_t>(prompt.tokens.size());
     if (limits.prompt_tokens == 0 || count <= limits.prompt_tokens) continue;
     ApiError error{ApiErrorKind::too_long,

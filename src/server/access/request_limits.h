@@ -22,8 +22,8 @@ struct RequestLimits {
 };
 
 // Checks that need no tokenization.
-std::optional<ApiError> check_limits(const RequestLimits& limits, const GenerationRequest& ask);
+std::optional<ApiError> check_limits(const RequestLimits& limits, const GenerationRequest& params);
 // Checks after tokenization; caps max_tokens.
-std::optional<ApiError> check_prompt_limits(const RequestLimits& limits, GenerationRequest& ask);
+std::optional<ApiError> check_prompt_limits(const RequestLimits& limits, GenerationRequest& params);
 
 }  // namespace millrace

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-Handled list(Call& call) {
+Handled list_adapters(Call& call) {
   Json out = Json::array();
   for (const AdapterInfo& adapter : call.engine().adapters())
     out.push_back({{"id", out.size()},
@@ -47,7 +47,7 @@ Handled set_scales(Call& call) {
   return json_reply({{"success", true}});
 }
 
-Handled load(Call& call) {
+Handled load_adapter(Call& call) {
   const std::string name = call.body["lora_name"].get<std::string>(), path = call.body["lora_path"].get<std::string>();
   if (!call.service.trusts_callers())
     return ApiError{
@@ -64,7 +64,7 @@ Handled load(Call& call) {
   return json_reply({{"success", true}, {"lora_name", name}});
 }
 
-Handled unload(Call& call) {
+Handled unload_adapter(Call& call) {
   const std::string name = call.body["lora_name"].get<std::string>();
   if (!call.engine().unload_adapter(name))
     return ApiError{ApiErrorKind::no_model, fmt::format("adapter '{}' is not loaded", name.substr(0, 200)),
@@ -76,7 +76,7 @@ Handled unload(Call& call) {
 
 std::vector<Endpoint> adapter_endpoints() {
   const auto required = [](const char* name, const char* help) {
-    Field field{name, kText, "", help};
+    Field field{name, kJsonText, "", help};
     field.required = true;
     return field;
   };
@@ -86,7 +86,7 @@ std::vector<Endpoint> adapter_endpoints() {
                  .path = "/lora-adapters",
                  .dialect = &kLlamaServer,
                  .summary = "Lists the model's LoRA adapters, with the scales that requests use by default.",
-                 .handle = list});
+                 .handle = list_adapters});
   all.push_back(
       {.method = "POST",
        .path = "/lora-adapters",
@@ -103,14 +103,14 @@ std::vector<Endpoint> adapter_endpoints() {
        .summary = "Loads a LoRA adapter, or replaces it; requests in progress keep the version they started with.",
        .fields = {model_field(), name,
                   required("lora_path", "file or folder on the server: GGUF, or PEFT safetensors")},
-       .handle = load,
+       .handle = load_adapter,
        .admin = true});
   all.push_back({.method = "POST",
                  .path = "/v1/unload_lora_adapter",
                  .dialect = &kOpenAi,
                  .summary = "Unloads a LoRA adapter; requests in progress keep it.",
                  .fields = {model_field(), name},
-                 .handle = unload,
+                 .handle = unload_adapter,
                  .admin = true});
   return all;
 }

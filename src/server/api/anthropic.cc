@@ -109,7 +109,7 @@ std::string write_piece(const Answer& answer, Choice& choice, const AnswerPiece&
       }
       return out + block_delta(choice, {{"type", "text_delta"}, {"text", piece.text}});
     case Kind::reasoning:
-      if (!answer.ask.reasoning.shown) return "";
+      if (!answer.params.reasoning.shown) return "";
       if (choice.part_kind != Kind::reasoning) {
         out = end_block(choice);
         out += begin_block(choice, Kind::reasoning, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
@@ -155,7 +155,7 @@ std::string end(Answer& answer) {
 Json whole(Answer& answer) {
   const Choice& choice = answer.choices.front();
   Json content = Json::array();
-  if (!choice.reasoning.empty() && answer.ask.reasoning.shown)
+  if (!choice.reasoning.empty() && answer.params.reasoning.shown)
     content.push_back({{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}});
   if (!choice.text.empty() || choice.calls.empty()) content.push_back({{"type", "text"}, {"text", choice.text}});
   for (const ToolCall& call : choice.calls) {
@@ -225,9 +225,9 @@ Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out
 }
 
 // Agents send roles that the API does not define, for messages that are not from the user.
-Wrong read_messages(const Json& value, GenerationRequest& ask) {
+Wrong read_messages(const Json& value, GenerationRequest& params) {
   if (value.empty()) return ApiError::bad("messages", "is empty");
-  if (ask.messages.is_null()) ask.messages = Json::array();
+  if (params.messages.is_null()) params.messages = Json::array();
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = fmt::format("messages[{}]", i);
     const Json& message = value[i];
@@ -241,21 +241,21 @@ Wrong read_messages(const Json& value, GenerationRequest& ask) {
     ReadBlocks blocks;
     if (auto wrong = read_blocks(where + ".content", message["content"], &blocks)) return wrong;
     const std::string role = given == "assistant" || given == "system" ? given : "user";
-    for (Json& result : blocks.results) ask.messages.push_back(std::move(result));
+    for (Json& result : blocks.results) params.messages.push_back(std::move(result));
     if (!blocks.results.empty() && blocks.text.empty()) continue;
     Json one = {{"role", role}, {"content", std::move(blocks.text)}};
     if (!blocks.thinking.empty()) one["reasoning_content"] = std::move(blocks.thinking);
     if (!blocks.calls.empty()) one["tool_calls"] = std::move(blocks.calls);
-    ask.messages.push_back(std::move(one));
+    params.messages.push_back(std::move(one));
   }
-  if (auto wrong = check_tool_messages(ask.messages, 0, "messages", "tool_use_id")) return wrong;
-  const Json& last = ask.messages.back();
-  ask.continue_last_message = last["role"] == "assistant" && !last.contains("tool_calls");
-  ask.add_generation_prompt = !ask.continue_last_message;
+  if (auto wrong = check_tool_messages(params.messages, 0, "messages", "tool_use_id")) return wrong;
+  const Json& last = params.messages.back();
+  params.continue_last_message = last["role"] == "assistant" && !last.contains("tool_calls");
+  params.add_generation_prompt = !params.continue_last_message;
   return std::nullopt;
 }
 
-Wrong read_tools(const Json& value, GenerationRequest& ask) {
+Wrong read_tools(const Json& value, GenerationRequest& params) {
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = fmt::format("tools[{}]", i);
     const Json& tool = value[i];
@@ -266,53 +266,53 @@ Wrong read_tools(const Json& value, GenerationRequest& ask) {
       return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string();
     };
     Json schema = tool.contains("input_schema") ? tool["input_schema"] : Json();
-    if (auto wrong = add_tool(ask, where, text("name"), text("description"), std::move(schema),
+    if (auto wrong = add_tool(params, where, text("name"), text("description"), std::move(schema),
                               tool.contains("strict") && tool["strict"] == true))
       return wrong;
   }
   return std::nullopt;
 }
 
-Wrong read_choice(const Json& value, GenerationRequest& ask) {
-  using Choice = AskedTools::Choice;
+Wrong read_choice(const Json& value, GenerationRequest& params) {
+  using Choice = RequestedTools::Choice;
   const std::string type = value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>() : "";
-  ask.tools.choice_given = type != "auto";
+  params.tools.choice_given = type != "auto";
   if (type == "auto")
-    ask.tools.choice = Choice::automatic;
+    params.tools.choice = Choice::automatic;
   else if (type == "none")
-    ask.tools.choice = Choice::none;
+    params.tools.choice = Choice::none;
   else if (type == "any" || type == "tool")
-    ask.tools.choice = Choice::required;
+    params.tools.choice = Choice::required;
   else
     return ApiError::bad("tool_choice.type", "must be auto, any, tool or none");
   if (type == "tool") {
     if (!value.contains("name") || !value["name"].is_string())
       return ApiError::bad("tool_choice.name", "must be a string");
-    ask.tools.named = value["name"].get<std::string>();
+    params.tools.named = value["name"].get<std::string>();
   }
-  if (value.contains("disable_parallel_tool_use")) ask.tools.parallel = value["disable_parallel_tool_use"] != true;
+  if (value.contains("disable_parallel_tool_use")) params.tools.parallel = value["disable_parallel_tool_use"] != true;
   return std::nullopt;
 }
 
 // {"type": "json_schema", "schema"}
 Field format_field(const std::string& name, const std::string& where) {
-  Field field{name, kObject, "none",
+  Field field{name, kJsonObject, "none",
               "{\"type\": \"json_schema\", \"schema\"}: a JSON Schema that the output text must match"};
-  field.set = [where](const Json& value, GenerationRequest& ask) -> Wrong {
+  field.set = [where](const Json& value, GenerationRequest& params) -> Wrong {
     if (!value.contains("type") || value["type"] != "json_schema")
       return ApiError::bad(where + ".type", "must be json_schema");
     if (!value.contains("schema") || !value["schema"].is_object())
       return ApiError::bad(where + ".schema", "must be a JSON Schema");
-    return set_response_format(ask, value, where);
+    return set_response_format(params, value, where);
   };
   return field;
 }
 
 std::vector<Field> output_fields() {
-  Field effort{"effort", kText, "template default", "how much to think, for chat templates that support it"};
+  Field effort{"effort", kJsonText, "template default", "how much to think, for chat templates that support it"};
   effort.choices = {"low", "medium", "high", "xhigh", "max"};
-  effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    set_reasoning_effort(ask, value.get<std::string>());
+  effort.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    set_reasoning_effort(params, value.get<std::string>());
     return std::nullopt;
   };
   Field older = format_field("output_format", "output_format");
@@ -324,14 +324,14 @@ std::vector<Field> output_fields() {
 }
 
 std::vector<Field> thinking_members() {
-  Field budget{"budget_tokens", kInteger, "none", "maximum thinking tokens, if the chat template marks thinking"};
+  Field budget{"budget_tokens", kJsonInteger, "none", "maximum thinking tokens, if the chat template marks thinking"};
   budget.min = 0;
   budget.max = 2147483647;
-  Field display{"display", kText, "summarized",
+  Field display{"display", kJsonText, "summarized",
                 "summarized: thinking is returned as it is; omitted: its blocks are left out"};
   display.choices = {"summarized", "omitted"};
-  display.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.reasoning.shown = value != "omitted";
+  display.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.reasoning.shown = value != "omitted";
     return std::nullopt;
   };
   return {budget, display};
@@ -339,54 +339,55 @@ std::vector<Field> thinking_members() {
 
 std::vector<Field> tool_members() {
   const auto called_directly = [](const Json& value) { return value == Json::array({"direct"}); };
-  return {Field{"strict", kBoolean, "false", "the call's input matches the schema exactly, or the request is rejected"},
-          ignored_field("cache_control", kObject, "common prompt prefixes are shared automatically"),
-          ignored_field("eager_input_streaming", kBoolean, "a call's input is streamed as it is generated"),
-          unsupported_field("input_examples", is_empty),
-          unsupported_field("defer_loading", is_false),
-          unsupported_field("allowed_callers", called_directly)};
+  return {
+      Field{"strict", kJsonBoolean, "false", "the call's input matches the schema exactly, or the request is rejected"},
+      ignored_field("cache_control", kJsonObject, "common prompt prefixes are shared automatically"),
+      ignored_field("eager_input_streaming", kJsonBoolean, "a call's input is streamed as it is generated"),
+      unsupported_field("input_examples", is_empty),
+      unsupported_field("defer_loading", is_false),
+      unsupported_field("allowed_callers", called_directly)};
 }
 
 std::vector<Field> prompt_fields() {
-  Field system{"system", kText | kList, "none", "system prompt: a string or blocks of type text"};
-  system.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
+  Field system{"system", kJsonText | kJsonList, "none", "system prompt: a string or blocks of type text"};
+  system.set = [](const Json& value, GenerationRequest& params) -> Wrong {
     ReadBlocks blocks;
     if (auto wrong = read_blocks("system", value, &blocks)) return wrong;
-    ask.messages = Json::array({Json{{"role", "system"}, {"content", std::move(blocks.text)}}});
+    params.messages = Json::array({Json{{"role", "system"}, {"content", std::move(blocks.text)}}});
     return std::nullopt;
   };
   Field messages{
-      "messages", kList, "",
+      "messages", kJsonList, "",
       "the conversation: objects with \"role\" (user, assistant) and \"content\", a string or blocks of type text, "
       "thinking, tool_use and tool_result; if the last message is the assistant's, the output continues it"};
   messages.required = true;
   messages.most = 1 << 16;
   messages.set = read_messages;
-  Field tools{"tools", kList, "none", "tools the model may call: {\"name\", \"description\", \"input_schema\"}"};
+  Field tools{"tools", kJsonList, "none", "tools the model may call: {\"name\", \"description\", \"input_schema\"}"};
   tools.most = 256;
   tools.items = tool_members();
   tools.set = read_tools;
-  Field choice{"tool_choice", kObject, "{\"type\": \"auto\"}",
+  Field choice{"tool_choice", kJsonObject, "{\"type\": \"auto\"}",
                "auto; any: the model must call some tool; tool: it must call the tool \"name\"; none. "
                "\"disable_parallel_tool_use\": at most one call"};
   choice.set = read_choice;
-  Field thinking{"thinking", kObject, "template default",
+  Field thinking{"thinking", kJsonObject, "template default",
                  "{\"type\": \"enabled\", \"adaptive\" or \"disabled\"}, for chat templates that support it; thinking "
                  "is returned as blocks"};
   thinking.fields = thinking_members();
-  thinking.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
+  thinking.set = [](const Json& value, GenerationRequest& params) -> Wrong {
     const Json type = value.contains("type") ? value["type"] : Json();
     if (type != "enabled" && type != "disabled" && type != "adaptive")
       return ApiError::bad("thinking.type", "must be enabled, adaptive or disabled");
-    if (type != "adaptive") ask.variables["enable_thinking"] = type == "enabled";
+    if (type != "adaptive") params.variables["enable_thinking"] = type == "enabled";
     if (type == "enabled" && value.contains("budget_tokens"))
-      ask.reasoning.budget = value["budget_tokens"].get<int64_t>();
+      params.reasoning.budget = value["budget_tokens"].get<int64_t>();
     return std::nullopt;
   };
   return joined({{model_field(), system, messages, tools, choice, thinking}, output_fields()});
 }
 
-Wrong prepare_messages(const Json&, GenerationRequest& ask) { return check_tools(ask); }
+Wrong prepare_messages(const Json&, GenerationRequest& params) { return check_tools(params); }
 
 std::vector<Field> message_fields() {
   Field most = max_tokens_field("max_tokens", "");
@@ -404,8 +405,9 @@ std::vector<Field> message_fields() {
 }
 
 Handled count_tokens(Call& call) {
-  if (auto wrong = call.service.make_prompts(call.ask); wrong && wrong->kind != ApiErrorKind::too_long) return *wrong;
-  return json_reply({{"input_tokens", call.ask.prompts.front().tokens.size()}});
+  if (auto wrong = call.service.make_prompts(call.params); wrong && wrong->kind != ApiErrorKind::too_long)
+    return *wrong;
+  return json_reply({{"input_tokens", call.params.prompts.front().tokens.size()}});
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostListed = 1000;
+constexpr size_t kMaxModelsListed = 1000;
 constexpr size_t kUsual = 20;
 
 Json model_json(const Service& service, const std::string& name) {
@@ -67,7 +67,7 @@ Handled list_models_as_anthropic(Call& call) {
     for (const AdapterInfo& adapter : model.served->engine->adapters())
       all.push_back(model_json(call.service, adapter.name));
   }
-  Handled page = anthropic_page(std::move(all), call.request, kMostListed);
+  Handled page = anthropic_page(std::move(all), call.request, kMaxModelsListed);
   if (const auto* wrong = std::get_if<ApiError>(&page)) return kAnthropic.refuse(*wrong);
   return page;
 }

@@ -33,7 +33,7 @@ std::string number_text(double value) { return fmt::format("{}", value); }
 
 // "0 to 2", or "" without bounds.
 std::string bounds(const Field& field) {
-  if (!(field.types & (kInteger | kNumber)) || field.min <= -1e300) return "";
+  if (!(field.types & (kJsonInteger | kJsonNumber)) || field.min <= -1e300) return "";
   if (field.max >= 1e300) return "from " + number_text(field.min);
   return number_text(field.min) + " to " + number_text(field.max);
 }
@@ -99,28 +99,28 @@ Json type_json(unsigned type, const Field& field) {
   Json out;
   const auto list_of = [](Json item) { return Json{{"type", "array"}, {"items", std::move(item)}}; };
   switch (type) {
-    case kBoolean: return {{"type", "boolean"}};
-    case kInteger:
-    case kNumber:
-      out = {{"type", type == kInteger ? "integer" : "number"}};
+    case kJsonBoolean: return {{"type", "boolean"}};
+    case kJsonInteger:
+    case kJsonNumber:
+      out = {{"type", type == kJsonInteger ? "integer" : "number"}};
       if (field.min > -1e300) out["minimum"] = field.min;
       if (field.max < 1e300) out["maximum"] = field.max;
       return out;
-    case kText:
+    case kJsonText:
       out = {{"type", "string"}};
       if (!field.choices.empty()) out["enum"] = field.choices;
       return out;
-    case kTexts: return list_of({{"type", "string"}});
-    case kTokens: return list_of({{"type", "integer"}});
-    case kTokenLists: return list_of(list_of({{"type", "integer"}}));
-    case kObject: return field.fields.empty() ? Json{{"type", "object"}} : object_json(field.fields);
+    case kJsonTexts: return list_of({{"type", "string"}});
+    case kJsonTokens: return list_of({{"type", "integer"}});
+    case kJsonTokenLists: return list_of(list_of({{"type", "integer"}}));
+    case kJsonObject: return field.fields.empty() ? Json{{"type", "object"}} : object_json(field.fields);
     default: return list_of(Json::object());
   }
 }
 
 Json field_json(const Field& field) {
   Json kinds = Json::array();
-  for (unsigned type = 1; type <= kList; type <<= 1)
+  for (unsigned type = 1; type <= kJsonList; type <<= 1)
     if (field.types & type) kinds.push_back(type_json(type, field));
   Json out = kinds.size() == 1 ? Json(kinds[0]) : Json{{"anyOf", std::move(kinds)}};
   out["description"] = field.help;

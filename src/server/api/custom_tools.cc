@@ -12,7 +12,7 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-constexpr size_t kMostDefinition = 64 << 10;
+constexpr size_t kMaxDefinition = 64 << 10;
 constexpr size_t kLongestEscape = 12;  // a surrogate pair
 
 // Returns a regex for the whole input.
@@ -22,8 +22,8 @@ Wrong read_grammar(const std::string& where, const Json& grammar, std::string* p
   };
   const std::string syntax = text("syntax"), definition = text("definition");
   if (syntax != "regex" && syntax != "lark") return ApiError::bad(where + ".syntax", "must be regex or lark");
-  if (definition.empty() || definition.size() > kMostDefinition)
-    return ApiError::bad(where + ".definition", fmt::format("must be a string of 1 to {} bytes", kMostDefinition));
+  if (definition.empty() || definition.size() > kMaxDefinition)
+    return ApiError::bad(where + ".definition", fmt::format("must be a string of 1 to {} bytes", kMaxDefinition));
   if (syntax == "regex") {
     *pattern = definition;
     return std::nullopt;
@@ -36,7 +36,7 @@ Wrong read_grammar(const std::string& where, const Json& grammar, std::string* p
 
 }  // namespace
 
-Wrong add_custom_tool(GenerationRequest& ask, const std::string& where, const Json& tool) {
+Wrong add_custom_tool(GenerationRequest& params, const std::string& where, const Json& tool) {
   if (!tool.is_object()) return ApiError::bad(where, "must be an object");
   const auto text = [&](const char* key) {
     return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string();
@@ -60,8 +60,9 @@ Wrong add_custom_tool(GenerationRequest& ask, const std::string& where, const Js
                      {"properties", {{"input", std::move(input)}}},
                      {"required", {"input"}},
                      {"additionalProperties", false}};
-  if (auto wrong = add_tool(ask, where, text("name"), text("description"), std::move(parameters), false)) return wrong;
-  ask.tools.custom.push_back(text("name"));
+  if (auto wrong = add_tool(params, where, text("name"), text("description"), std::move(parameters), false))
+    return wrong;
+  params.tools.custom.push_back(text("name"));
   return std::nullopt;
 }
 
@@ -79,8 +80,8 @@ std::string custom_input(const std::string& arguments) {
   return "";
 }
 
-bool is_custom(const GenerationRequest& ask, const std::string& name) {
-  return std::ranges::find(ask.tools.custom, name) != ask.tools.custom.end();
+bool is_custom(const GenerationRequest& params, const std::string& name) {
+  return std::ranges::find(params.tools.custom, name) != params.tools.custom.end();
 }
 
 }  // namespace millrace

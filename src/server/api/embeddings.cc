@@ -190,7 +190,7 @@ Wrong embed_old_ollama(Call& call, const Exchange& exchange) {
 }
 
 Field dimensions_field() {
-  Field field{"dimensions", kInteger, "all",
+  Field field{"dimensions", kJsonInteger, "all",
               "number of leading values to keep of each vector, rescaled to a length of 1"};
   field.min = 1;
   field.max = 1 << 20;
@@ -198,7 +198,8 @@ Field dimensions_field() {
 }
 
 Field encoding_field() {
-  Field field{"encoding_format", kText, "float", "float: numbers; base64: their bytes as little-endian 32-bit floats"};
+  Field field{"encoding_format", kJsonText, "float",
+              "float: numbers; base64: their bytes as little-endian 32-bit floats"};
   field.choices = {"float", "base64"};
   return field;
 }
@@ -206,18 +207,18 @@ Field encoding_field() {
 }  // namespace
 
 std::vector<Endpoint> embedding_endpoints() {
-  constexpr unsigned kTextsOrTokens = kText | kTexts | kTokens | kTokenLists;
+  constexpr unsigned kTextsOrTokens = kJsonText | kJsonTexts | kJsonTokens | kJsonTokenLists;
   const Field openai_input = text_field("input", kTextsOrTokens, true, "text or tokens, or a list of either");
   Field content = text_field("content", kTextsOrTokens, false, "other name of input");
   Field input = text_field("input", kTextsOrTokens, false, "text or tokens, or a list of either");
-  Field scale{"embd_normalize", kInteger, "2", "2: vectors are normalized to a length of 1; -1: not normalized"};
+  Field scale{"embd_normalize", kJsonInteger, "2", "2: vectors are normalized to a length of 1; -1: not normalized"};
   scale.set = [](const Json& value, GenerationRequest&) -> Wrong {
     if (value == 2 || value == -1) return std::nullopt;
     return ApiError::unsupported("embd_normalize", "only 2 and -1 are supported");
   };
-  const Field options = ignored_field("options", kObject,
+  const Field options = ignored_field("options", kJsonObject,
                                       "they configure sampling, and how the model is loaded, which the server decides");
-  const Field truncate{"truncate", kBoolean, "true",
+  const Field truncate{"truncate", kJsonBoolean, "true",
                        "truncate texts longer than the context, and list them in `truncated`; false: reject them"};
   std::vector<Endpoint> list;
   list.push_back(
@@ -235,18 +236,19 @@ std::vector<Endpoint> embedding_endpoints() {
                     .summary = "Embeds texts as vectors.",
                     .fields = {model_field(), input, content, encoding_field(), pooling_field(), scale},
                     .begin = embed_llama});
-  list.push_back({.method = "POST",
-                  .path = "/api/embed",
-                  .dialect = &kOllama,
-                  .summary = "Embeds texts as vectors of length 1.",
-                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of texts"),
-                             truncate, dimensions_field(), keep_alive_field(), options},
-                  .begin = embed_ollama});
+  list.push_back(
+      {.method = "POST",
+       .path = "/api/embed",
+       .dialect = &kOllama,
+       .summary = "Embeds texts as vectors of length 1.",
+       .fields = {model_field(), text_field("input", kJsonText | kJsonTexts, true, "text, or a list of texts"),
+                  truncate, dimensions_field(), keep_alive_field(), options},
+       .begin = embed_ollama});
   list.push_back({.method = "POST",
                   .path = "/api/embeddings",
                   .dialect = &kOllama,
                   .summary = "Embeds one text, without normalizing its vector.",
-                  .fields = {model_field(), text_field("prompt", kText, true, "text"), keep_alive_field(), options},
+                  .fields = {model_field(), text_field("prompt", kJsonText, true, "text"), keep_alive_field(), options},
                   .begin = embed_old_ollama});
   return list;
 }

@@ -18,13 +18,13 @@ class Service;
 struct Call {
   Service& service;
   HttpRequest& request;
-  std::string rest;       // the part of the path matched by '*'
-  Json body;              // checked against the endpoint's fields
-  GenerationRequest ask;  // filled in by the fields
+  std::string rest;          // the part of the path matched by '*'
+  Json body;                 // checked against the endpoint's fields
+  GenerationRequest params;  // filled in by the fields
 
-  const ServedModel& served() const { return *ask.served; }
-  const LanguageModel& model() const { return *ask.served->model; }
-  Engine& engine() const { return *ask.served->engine; }
+  const ServedModel& served() const { return *params.served; }
+  const LanguageModel& model() const { return *params.served->model; }
+  Engine& engine() const { return *params.served->engine; }
 };
 
 using Handled = std::variant<HttpReply, ApiError>;
@@ -36,7 +36,7 @@ struct Endpoint {
   std::string summary;  // one sentence
   std::vector<Field> fields;
   // Checks that involve several fields, and values derived from them. May be null.
-  std::optional<ApiError> (*prepare)(const Json& body, GenerationRequest& ask) = nullptr;
+  std::optional<ApiError> (*prepare)(const Json& body, GenerationRequest& params) = nullptr;
   // The same for checks that need server state. May be null.
   std::optional<ApiError> (*look_up)(Call& call) = nullptr;
   // Exactly one is set: `format` writes generated text, handle() replies at once, begin() replies on the exchange, now

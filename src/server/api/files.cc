@@ -15,8 +15,8 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostMetadata = 16;
-constexpr size_t kMostListed = 10000;
+constexpr size_t kMaxMetadata = 16;
+constexpr size_t kMaxFilesListed = 10000;
 constexpr const char* kPurposes[] = {"assistants", "batch", "evals", "fine-tune", "user_data", "vision"};  // OpenAI's
 
 ApiError no_folder() {
@@ -48,7 +48,7 @@ Json page_json(std::vector<Item> items, const HttpRequest& request, size_t usual
   size_t limit = usual;
   const std::string count = query_value(request.query, "limit"), after = query_value(request.query, "after");
   std::from_chars(count.data(), count.data() + count.size(), limit);
-  limit = std::clamp<size_t>(limit, 1, kMostListed);
+  limit = std::clamp<size_t>(limit, 1, kMaxFilesListed);
   if (!after.empty()) {
     const auto found = std::ranges::find_if(items, [&](const Item& item) { return id(item) == after; });
     if (found != items.end()) items.erase(items.begin(), found + 1);
@@ -99,7 +99,7 @@ Handled list_files(Call& call) {
   std::vector<StoredFile> all = files->list(user_of(call));
   if (const std::string purpose = query_value(call.request.query, "purpose"); !purpose.empty())
     std::erase_if(all, [&](const StoredFile& file) { return file.purpose != purpose; });
-  return json_reply(page_json<StoredFile>(std::move(all), call.request, kMostListed, file_json,
+  return json_reply(page_json<StoredFile>(std::move(all), call.request, kMaxFilesListed, file_json,
                                           [](const StoredFile& file) { return file.id; }));
 }
 
@@ -182,16 +182,16 @@ FileUser user_of(const Call& call) {
 }
 
 std::vector<Endpoint> file_endpoints() {
-  Field input{"input_file_id", kText, "",
+  Field input{"input_file_id", kJsonText, "",
               "a file with one request in each line: \"custom_id\", \"method\", \"url\", \"body\""};
-  Field endpoint{"endpoint", kText, "",
+  Field endpoint{"endpoint", kJsonText, "",
                  "the endpoint of every line: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, "
                  "where available"};
-  Field window{"completion_window", kText, "", "time limit, after which the batch ends with the results it has"};
+  Field window{"completion_window", kJsonText, "", "time limit, after which the batch ends with the results it has"};
   window.choices = {"24h"};
   for (Field* field : {&input, &endpoint, &window}) field->required = true;
-  Field metadata{"metadata", kObject, "none", "strings that are returned with the batch"};
-  metadata.most = kMostMetadata;
+  Field metadata{"metadata", kJsonObject, "none", "strings that are returned with the batch"};
+  metadata.most = kMaxMetadata;
   const auto at = [](const char* method, const char* path, const char* summary, Handled (*handle)(Call&)) {
     return Endpoint{.method = method,
                     .path = path,

@@ -32,26 +32,26 @@ std::vector<Field> refused(const Refused& list) {
 
 // The client's user, and OpenAI's billing, storage and caching.
 std::vector<Field> openai_account_fields() {
-  return {
-      ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics"),
-      ignored_field("safety_identifier", kText, "it identifies the client's end user, for the provider's abuse checks"),
-      ignored_field("service_tier", kText, "all requests get the same service; `priority` orders them"),
-      ignored_field("prompt_cache_key", kText, "common prompt prefixes are shared automatically"),
-      ignored_field("prompt_cache_options", kObject, "common prompt prefixes are shared automatically"),
-      ignored_field("prompt_cache_retention", kText, "cached prompts stay as long as there is room")};
+  return {ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics"),
+          ignored_field("safety_identifier", kJsonText,
+                        "it identifies the client's end user, for the provider's abuse checks"),
+          ignored_field("service_tier", kJsonText, "all requests get the same service; `priority` orders them"),
+          ignored_field("prompt_cache_key", kJsonText, "common prompt prefixes are shared automatically"),
+          ignored_field("prompt_cache_options", kJsonObject, "common prompt prefixes are shared automatically"),
+          ignored_field("prompt_cache_retention", kJsonText, "cached prompts stay as long as there is room")};
 }
 
 // llama-server's and vLLM's fields shared by chat and text completion.
 std::vector<Field> engine_fields() {
   std::vector<Field> out = {
-      ignored_field("id_slot", kInteger, "there are no slots; common prompt prefixes are shared automatically"),
-      ignored_field("n_keep", kInteger, "a full context is never shifted: generation stops"),
-      ignored_field("n_discard", kInteger, "a full context is never shifted: generation stops"),
-      ignored_field("n_cache_reuse", kInteger, "it changes how fast a prompt is processed, not the output"),
-      ignored_field("backend_sampling", kBoolean, "it selects where tokens are sampled, not which"),
-      ignored_field("speculative.n_max", kInteger, "it changes how fast the output is generated, not the output"),
-      ignored_field("speculative.n_min", kInteger, "it changes how fast the output is generated, not the output"),
-      ignored_field("speculative.p_min", kNumber, "it changes how fast the output is generated, not the output")};
+      ignored_field("id_slot", kJsonInteger, "there are no slots; common prompt prefixes are shared automatically"),
+      ignored_field("n_keep", kJsonInteger, "a full context is never shifted: generation stops"),
+      ignored_field("n_discard", kJsonInteger, "a full context is never shifted: generation stops"),
+      ignored_field("n_cache_reuse", kJsonInteger, "it changes how fast a prompt is processed, not the output"),
+      ignored_field("backend_sampling", kJsonBoolean, "it selects where tokens are sampled, not which"),
+      ignored_field("speculative.n_max", kJsonInteger, "it changes how fast the output is generated, not the output"),
+      ignored_field("speculative.n_min", kJsonInteger, "it changes how fast the output is generated, not the output"),
+      ignored_field("speculative.p_min", kJsonNumber, "it changes how fast the output is generated, not the output")};
   return joined({std::move(out), refused({{"n_indent", is_zero},
                                           {"t_max_predict_ms", is_not_above_zero},
                                           {"t_max_prompt_ms", is_not_above_zero},
@@ -67,8 +67,8 @@ std::vector<Field> engine_fields() {
 
 std::vector<Field> vllm_refused() {
   std::vector<Field> out = {
-      ignored_field("guided_decoding_backend", kText, "one compiler serves every grammar"),
-      ignored_field("disable_log_stats", kBoolean, "it changes the server's log, not the output")};
+      ignored_field("guided_decoding_backend", kJsonText, "one compiler serves every grammar"),
+      ignored_field("disable_log_stats", kJsonBoolean, "it changes the server's log, not the output")};
   return joined({std::move(out), refused({{"prompt_embeds", is_empty},
                                           {"guided_whitespace_pattern", is_empty},
                                           {"logits_processors", is_empty},
@@ -88,11 +88,11 @@ std::vector<Field> other_token_fields() {
 }  // namespace
 
 std::vector<Field> llama_sampling_fields() {
-  Field breakers{"dry_sequence_breakers", kTexts, "server default",
+  Field breakers{"dry_sequence_breakers", kJsonTexts, "server default",
                  "strings that no repeated sequence crosses, for DRY"};
   breakers.most = 64;
-  breakers.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    auto set = set_sampling_option(ask.request.sampling, "dry_breakers", value.dump());
+  breakers.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    auto set = set_sampling_option(params.request.sampling, "dry_breakers", value.dump());
     if (!set.ok()) return ApiError::bad("dry_sequence_breakers", set.error().message);
     return std::nullopt;
   };
@@ -107,11 +107,11 @@ std::vector<Field> llama_sampling_fields() {
 std::vector<Field> other_chat_fields() {
   return joined(
       {openai_account_fields(),
-       {ignored_field("metadata", kObject,
+       {ignored_field("metadata", kJsonObject,
                       "it is for the provider's list of stored responses; this endpoint does not store responses"),
-        ignored_field("store", kBoolean, "this endpoint does not store responses, and fetching one returns 404"),
-        ignored_field("prediction", kObject, "it changes how fast the output is generated, not the output"),
-        ignored_field("adaptive_decay", kNumber, "it configures adaptive_target, which is rejected")},
+        ignored_field("store", kJsonBoolean, "this endpoint does not store responses, and fetching one returns 404"),
+        ignored_field("prediction", kJsonObject, "it changes how fast the output is generated, not the output"),
+        ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
        engine_fields(),
        vllm_refused(),
        other_token_fields(),
@@ -135,16 +135,17 @@ std::vector<Field> other_chat_fields() {
 }
 
 std::vector<Field> other_completion_fields() {
-  return joined({{ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics"),
-                  ignored_field("adaptive_decay", kNumber, "it configures adaptive_target, which is rejected")},
-                 engine_fields(),
-                 vllm_refused(),
-                 other_token_fields(),
-                 refused({{"add_special_tokens", is_true}})});
+  return joined(
+      {{ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics"),
+        ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
+       engine_fields(),
+       vllm_refused(),
+       other_token_fields(),
+       refused({{"add_special_tokens", is_true}})});
 }
 
 std::vector<Field> other_llama_completion_fields() {
-  return joined({{ignored_field("adaptive_decay", kNumber, "it configures adaptive_target, which is rejected")},
+  return joined({{ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
                  engine_fields(),
                  refused({{"image_data", is_empty},
                           {"multimodal_data", is_empty},
@@ -162,7 +163,7 @@ std::vector<Field> other_response_count_fields() {
 std::vector<Field> other_response_fields() {
   Field options = object_field("stream_options", "stream format", {unsupported_field("include_obfuscation", is_false)});
   return joined({openai_account_fields(),
-                 {ignored_field("max_tool_calls", kInteger,
+                 {ignored_field("max_tool_calls", kJsonInteger,
                                 "it limits calls of the provider's own tools, of which there are none"),
                   options},
                  refused({{"background", is_false},
@@ -173,28 +174,29 @@ std::vector<Field> other_response_fields() {
 }
 
 std::vector<Field> other_message_count_fields() {
-  return joined({{ignored_field("cache_control", kObject, "common prompt prefixes are shared automatically")},
+  return joined({{ignored_field("cache_control", kJsonObject, "common prompt prefixes are shared automatically")},
                  refused({{"mcp_servers", is_empty}, {"context_management", has_no_edits}, {"speed", is_standard}})});
 }
 
 std::vector<Field> other_message_fields() {
   return joined(
       {other_message_count_fields(),
-       {ignored_field("metadata", kObject, "it identifies the client's end user, for the provider's abuse checks"),
-        ignored_field("service_tier", kText, "all requests get the same service"),
-        ignored_field("betas", kTexts, "features are enabled by their fields"),
-        ignored_field("anthropic_version", kText, "this API has one version"),
-        ignored_field("user_profile_id", kText, "it identifies the client's end user, for the provider's statistics")},
+       {ignored_field("metadata", kJsonObject, "it identifies the client's end user, for the provider's abuse checks"),
+        ignored_field("service_tier", kJsonText, "all requests get the same service"),
+        ignored_field("betas", kJsonTexts, "features are enabled by their fields"),
+        ignored_field("anthropic_version", kJsonText, "this API has one version"),
+        ignored_field("user_profile_id", kJsonText,
+                      "it identifies the client's end user, for the provider's statistics")},
        refused({{"container", is_empty}, {"inference_geo", is_empty}})});
 }
 
 std::vector<Field> other_ollama_options() {
   std::vector<Field> out;
   for (const char* name : {"numa", "low_vram", "f16_kv", "use_mmap", "use_mlock"})
-    out.push_back(ignored_field(name, kBoolean, "the server decides how the model is loaded"));
+    out.push_back(ignored_field(name, kJsonBoolean, "the server decides how the model is loaded"));
   for (const char* name : {"num_batch", "num_gpu", "main_gpu", "num_thread"})
-    out.push_back(ignored_field(name, kInteger, "the server decides what the model runs on"));
-  out.push_back(ignored_field("num_keep", kInteger, "a full context is never shifted: generation stops"));
+    out.push_back(ignored_field(name, kJsonInteger, "the server decides what the model runs on"));
+  out.push_back(ignored_field("num_keep", kJsonInteger, "a full context is never shifted: generation stops"));
   return joined({std::move(out), refused({{"logits_all", is_false},
                                           {"vocab_only", is_false},
                                           {"embedding_only", is_false},
@@ -216,15 +218,16 @@ std::vector<Field> other_ollama_fields(bool generate) {
 }
 
 std::vector<Field> other_embedding_fields() {
-  return joined({{ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics"),
-                  ignored_field("priority", kInteger,
-                                "the embedding queue decides the order, regardless of how long texts wait")},
-                 refused({{"truncate_prompt_tokens", is_never},
-                          {"add_special_tokens", is_true},
-                          {"normalize", is_true},
-                          {"embed_dtype", [](const Json& value) { return value == "float32"; }},
-                          {"endianness", [](const Json& value) { return value == "native" || value == "little"; }},
-                          {"messages", is_empty}})});
+  return joined(
+      {{ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics"),
+        ignored_field("priority", kJsonInteger,
+                      "the embedding queue decides the order, regardless of how long texts wait")},
+       refused({{"truncate_prompt_tokens", is_never},
+                {"add_special_tokens", is_true},
+                {"normalize", is_true},
+                {"embed_dtype", [](const Json& value) { return value == "float32"; }},
+                {"endianness", [](const Json& value) { return value == "native" || value == "little"; }},
+                {"messages", is_empty}})});
 }
 
 }  // namespace millrace

@@ -10,10 +10,10 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostRegex = 64 << 10;  // every use of a rule repeats its text
-constexpr int kMostDepth = 64;
-constexpr size_t kMostRules = 1000;
-constexpr int64_t kMostRepeats = 1000;
+constexpr size_t kMaxRegex = 64 << 10;  // every use of a rule repeats its text
+constexpr int kMaxLarkDepth = 64;
+constexpr size_t kMaxRules = 1000;
+constexpr int64_t kMaxRepeats = 1000;
 
 // Lark's own "common" terminals.
 const std::map<std::string_view, std::string_view>& common_terminals() {
@@ -112,7 +112,7 @@ class Translator {
     rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
     if (name.empty() || !rest.starts_with(':'))
       return Error::user(fmt::format("line {}: expected a rule, 'name: ...'", number));
-    if (rules_.size() >= kMostRules) return Error::user(fmt::format("the grammar has more than {} rules", kMostRules));
+    if (rules_.size() >= kMaxRules) return Error::user(fmt::format("the grammar has more than {} rules", kMaxRules));
     if (rules_.contains(name)) return Error::user(fmt::format("line {}: rule '{}' is defined twice", number, name));
     Rule& rule = rules_[name];
     rule.body = std::string(rest.substr(1));
@@ -187,7 +187,7 @@ class Translator {
   }
 
   Result<std::string> alternatives(int depth) {
-    if (depth > kMostDepth) return Error::user("the grammar is nested too deeply");
+    if (depth > kMaxLarkDepth) return Error::user("the grammar is nested too deeply");
     std::string out = "(?:";
     do {
       for (;;) {
@@ -200,8 +200,8 @@ class Translator {
         }
         MILLRACE_TRY(const std::string part, repeated(depth));
         out += part;
-        if (out.size() > kMostRegex)
-          return Error::user(fmt::format("the grammar expands to a regex of more than {} bytes", kMostRegex));
+        if (out.size() > kMaxRegex)
+          return Error::user(fmt::format("the grammar expands to a regex of more than {} bytes", kMaxRegex));
       }
       out += '|';
     } while (take("|"));
@@ -227,8 +227,8 @@ class Translator {
     skip();
     int64_t value = -1;
     while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9')
-      value = std::min<int64_t>(std::max<int64_t>(value, 0) * 10 + (text_[at_++] - '0'), kMostRepeats + 1);
-    if (value < 0 || value > kMostRepeats) return bad(fmt::format("must be a number up to {}", kMostRepeats));
+      value = std::min<int64_t>(std::max<int64_t>(value, 0) * 10 + (text_[at_++] - '0'), kMaxRepeats + 1);
+    if (value < 0 || value > kMaxRepeats) return bad(fmt::format("must be a number up to {}", kMaxRepeats));
     return value;
   }
 

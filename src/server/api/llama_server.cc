@@ -83,9 +83,9 @@ Json last_json(const Answer& answer, size_t index, std::string content, Json tok
           {"model", answer.model_name},
           {"tokens_predicted", answer.generated_tokens},
           {"tokens_evaluated", answer.prompt_tokens},
-          {"generation_settings", {{"seed", answer.ask.request.sampling.seed}}},
+          {"generation_settings", {{"seed", answer.params.request.sampling.seed}}},
           {"prompt", answer.prompt_of(index).text},
-          {"truncated", answer.ask.truncated},
+          {"truncated", answer.params.truncated},
           {"stop_type", stop_type},
           {"stopping_word", choice.stopped_by},
           {"tokens_cached", answer.cached_tokens},
@@ -117,7 +117,7 @@ Json whole(Answer& answer) {
   for (size_t i = 0; i < answer.choices.size(); ++i) {
     const Choice& choice = answer.choices[i];
     Json one = last_json(answer, i, choice.text, choice.tokens);
-    if (answer.ask.request.sampling.logprobs >= 0) {
+    if (answer.params.request.sampling.logprobs >= 0) {
       one["completion_probabilities"] = Json::array();
       for (const ChosenToken& chosen : choice.logprobs)
         one["completion_probabilities"].push_back(probability_json(answer, chosen));
@@ -138,17 +138,17 @@ Field read_by_endpoint(const char* name, unsigned types, const char* default_val
 
 std::vector<Field> llama_completion_fields(std::vector<Field> prompt) {
   Field probabilities{
-      "n_probs", kInteger, "0",
+      "n_probs", kJsonInteger, "0",
       "return log-probabilities of the tokens, and of this many most likely tokens at each position; 0: none"};
   probabilities.min = 0;
   probabilities.max = 100;
-  probabilities.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    if (value.get<int64_t>() > 0) ask.request.sampling.logprobs = value.get<int64_t>();
+  probabilities.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    if (value.get<int64_t>() > 0) params.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
-  Field tokens{"return_tokens", kBoolean, "false", "return the output's token ids with its text"};
-  tokens.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.return_tokens = value.get<bool>();
+  Field tokens{"return_tokens", kJsonBoolean, "false", "return the output's token ids with its text"};
+  tokens.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.return_tokens = value.get<bool>();
     return std::nullopt;
   };
   return joined({std::move(prompt),
@@ -164,8 +164,8 @@ std::vector<Field> llama_completion_fields(std::vector<Field> prompt) {
                  other_llama_completion_fields()});
 }
 
-Wrong prepare_llama_completion(const Json& body, GenerationRequest& ask) {
-  if (!body.contains("n_predict")) ask.request.max_tokens = -1;
+Wrong prepare_llama_completion(const Json& body, GenerationRequest& params) {
+  if (!body.contains("n_predict")) params.request.max_tokens = -1;
   return std::nullopt;
 }
 
@@ -182,9 +182,10 @@ Json piece_json(const LanguageModel& model, TokenId token) {
 // vLLM's form: the text is in `prompt`, or there is a conversation.
 Handled tokenize_vllm(Call& call) {
   if (call.body.contains("prompt"))
-    call.ask.prompts = {{call.body["prompt"].get<std::string>(), {}, call.body.value("add_special_tokens", true)}};
-  if (auto wrong = call.service.make_prompts(call.ask); wrong && wrong->kind != ApiErrorKind::too_long) return *wrong;
-  const std::vector<TokenId>& tokens = call.ask.prompts.front().tokens;
+    call.params.prompts = {{call.body["prompt"].get<std::string>(), {}, call.body.value("add_special_tokens", true)}};
+  if (auto wrong = call.service.make_prompts(call.params); wrong && wrong->kind != ApiErrorKind::too_long)
+    return *wrong;
+  const std::vector<TokenId>& tokens = call.params.prompts.front().tokens;
   Json out = {{"count", tokens.size()}, {"max_model_len", call.served().context}, {"tokens", tokens}};
   if (call.body.value("return_token_strs", false)) {
     out["token_strs"] = Json::array();
@@ -194,7 +195,7 @@ Handled tokenize_vllm(Call& call) {
 }
 
 Handled tokenize(Call& call) {
-  if (!call.body.contains("content") && (call.body.contains("prompt") || !call.ask.messages.is_null()))
+  if (!call.body.contains("content") && (call.body.contains("prompt") || !call.params.messages.is_null()))
     return tokenize_vllm(call);
   if (!call.body.contains("content")) return ApiError::bad("content", "is missing");
   auto tokens = call.model().encode(call.body["content"].get_ref<const std::string&>(),
@@ -212,9 +213,9 @@ Handled detokenize(Call& call) {
 }
 
 Handled apply_template(Call& call) {
-  Json input = call.ask.variables;
-  input["messages"] = call.ask.messages;
-  auto text = chat_text(call.model(), input, call.ask.add_generation_prompt);
+  Json input = call.params.variables;
+  input["messages"] = call.params.messages;
+  auto text = chat_text(call.model(), input, call.params.add_generation_prompt);
   if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
   return json_reply({{"prompt", *text}});
 }
@@ -317,21 +318,21 @@ std::vector<Endpoint> llama_server_endpoints() {
        .dialect = &kLlamaServer,
        .summary = "Converts text to token ids.",
        .fields =
-           {read_by_endpoint("content", kText, "", "the text"),
-            read_by_endpoint("add_special", kBoolean, "false", "add the start token"),
-            read_by_endpoint("parse_special", kBoolean, "true",
+           {read_by_endpoint("content", kJsonText, "", "the text"),
+            read_by_endpoint("add_special", kJsonBoolean, "false", "add the start token"),
+            read_by_endpoint("parse_special", kJsonBoolean, "true",
                              "special tokens written in the text are converted to their ids"),
             read_by_endpoint(
-                "with_pieces", kBoolean, "false",
+                "with_pieces", kJsonBoolean, "false",
                 "return each token as an object with id and piece; a piece that is not valid UTF-8 is a list of bytes"),
             read_by_endpoint(
-                "prompt", kText, "",
+                "prompt", kJsonText, "",
                 "the text, in vLLM's form of this endpoint, which returns `count`, `max_model_len` and `tokens`"),
-            chat, read_by_endpoint("add_special_tokens", kBoolean, "true", "add the start token; vLLM's form"),
-            read_by_endpoint("return_token_strs", kBoolean, "false",
+            chat, read_by_endpoint("add_special_tokens", kJsonBoolean, "true", "add the start token; vLLM's form"),
+            read_by_endpoint("return_token_strs", kJsonBoolean, "false",
                              "also return each token's text, as `token_strs`; vLLM's form")},
        .handle = tokenize});
-  Field tokens = read_by_endpoint("tokens", kTokens, "", "the token ids", true);
+  Field tokens = read_by_endpoint("tokens", kJsonTokens, "", "the token ids", true);
   tokens.most = size_t{16} << 20;
   list.push_back({.method = "POST",
                   .path = "/detokenize",

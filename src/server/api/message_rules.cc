@@ -12,7 +12,7 @@ namespace {
 constexpr const char* kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
 
 // "" if absent.
-std::string text_of(const Json& json, const char* name) {
+std::string string_field(const Json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
@@ -30,9 +30,9 @@ std::optional<ApiError> check_tool_messages(const Json& messages, size_t first, 
     const Json& message = messages[i];
     if (const auto calls = message.find("tool_calls"); calls != message.end() && calls->is_array())
       for (const Json& call : *calls)
-        if (call.is_object()) called.insert(text_of(call, "id"));
-    if (i < first || text_of(message, "role") != "tool") continue;
-    const std::string answered = text_of(message, "tool_call_id");
+        if (call.is_object()) called.insert(string_field(call, "id"));
+    if (i < first || string_field(message, "role") != "tool") continue;
+    const std::string answered = string_field(message, "tool_call_id");
     if (answered.empty())
       return ApiError::bad(field,
                            fmt::format("a tool message must name the call that it answers in {}, as a string", id));

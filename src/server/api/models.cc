@@ -12,7 +12,7 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-Handled list(Call& call) {
+Handled list_models(Call& call) {
   Json data = Json::array();
   for (const ModelStatus& model : call.service.models().list())
     data.push_back(model_entry(call.service, model, model.name));
@@ -27,8 +27,8 @@ ApiError load_error(const Error& error) {
 }
 
 Wrong load(Call& call, const Exchange& exchange) {
-  const auto name = call.service.models().resolve(call.ask.model);
-  if (!name) return call.service.no_such_model(call.ask.model);
+  const auto name = call.service.models().resolve(call.params.model);
+  if (!name) return call.service.no_such_model(call.params.model);
   const std::string path = call.body.value("path", std::string());
   if (!path.empty() && !call.service.trusts_callers())
     return ApiError{
@@ -52,9 +52,9 @@ Wrong load(Call& call, const Exchange& exchange) {
   return std::nullopt;
 }
 
-Handled unload(Call& call) {
-  const auto name = call.service.models().resolve(call.ask.model);
-  if (!name) return call.service.no_such_model(call.ask.model);
+Handled unload_model(Call& call) {
+  const auto name = call.service.models().resolve(call.params.model);
+  if (!name) return call.service.no_such_model(call.params.model);
   if (!call.service.models().unload(*name))
     return ApiError{ApiErrorKind::bad_request, "model: '" + *name + "' is not loaded, or cannot be unloaded", "model"};
   return json_reply({{"success", true}});
@@ -120,14 +120,14 @@ std::optional<double> duration_seconds(std::string_view text) {
 }
 
 Field keep_alive_field() {
-  Field field{"keep_alive", kText | kNumber, "server default",
+  Field field{"keep_alive", kJsonText | kJsonNumber, "server default",
               "how long the model stays loaded after its last use: seconds, or a duration such as 5m or 1h30m; 0: not "
               "at all, negative: forever"};
-  field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
+  field.set = [](const Json& value, GenerationRequest& params) -> Wrong {
     const auto seconds =
         value.is_number() ? std::optional(value.get<double>()) : duration_seconds(value.get_ref<const std::string&>());
     if (!seconds) return ApiError::bad("keep_alive", "must be seconds, or a duration such as 5m or 1h30m");
-    ask.keep_seconds = *seconds;
+    params.keep_seconds = *seconds;
     return std::nullopt;
   };
   return field;
@@ -141,7 +141,7 @@ std::vector<Endpoint> model_endpoints() {
                  .path = "/models",
                  .dialect = &kLlamaServer,
                  .summary = "Lists the models, and whether they are loaded.",
-                 .handle = list,
+                 .handle = list_models,
                  .without_model = true});
   all.push_back(
       {.method = "POST",
@@ -149,9 +149,9 @@ std::vector<Endpoint> model_endpoints() {
        .dialect = &kLlamaServer,
        .summary = "Loads or replaces a model; returns when done. Open streams of a replaced model run to their end.",
        .fields = {model,
-                  Field{"path", kText, "its current path",
+                  Field{"path", kJsonText, "its current path",
                         "file or folder on the server to load it from, now and later"},
-                  Field{"reload", kBoolean, "false",
+                  Field{"reload", kJsonBoolean, "false",
                         "reload it even if it is loaded, for example after its file changed"}},
        .begin = load,
        .without_model = true,
@@ -161,7 +161,7 @@ std::vector<Endpoint> model_endpoints() {
                  .dialect = &kLlamaServer,
                  .summary = "Stops accepting requests for a model, and frees it when its open streams have ended.",
                  .fields = {model},
-                 .handle = unload,
+                 .handle = unload_model,
                  .without_model = true,
                  .admin = true});
   // Ollama's clients manage models with these.

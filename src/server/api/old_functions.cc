@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 using Wrong = std::optional<ApiError>;
-using Choice = AskedTools::Choice;
+using ToolChoice = RequestedTools::Choice;
 
 bool is_text(const Json& object, const char* key) { return object.contains(key) && object[key].is_string(); }
 
@@ -26,26 +26,27 @@ void convert_custom_call(Json& call) {
   call.erase("custom");
 }
 
-Wrong read_functions(const Json& value, GenerationRequest& ask) {
+Wrong read_functions(const Json& value, GenerationRequest& params) {
   if (value.empty()) return std::nullopt;
-  if (!ask.tools.tools.empty()) return ApiError::bad("functions", "is the older name of tools; give only one of them");
-  ask.tools.old_form = true;
-  ask.tools.parallel = false;
+  if (!params.tools.tools.empty())
+    return ApiError::bad("functions", "is the older name of tools; give only one of them");
+  params.tools.old_form = true;
+  params.tools.parallel = false;
   for (size_t i = 0; i < value.size(); ++i)
-    if (auto wrong = add_function(ask, fmt::format("functions[{}]", i), value[i])) return wrong;
+    if (auto wrong = add_function(params, fmt::format("functions[{}]", i), value[i])) return wrong;
   return std::nullopt;
 }
 
-Wrong read_function_call(const Json& value, GenerationRequest& ask) {
+Wrong read_function_call(const Json& value, GenerationRequest& params) {
   if (value.is_string()) {
     if (value != "none" && value != "auto") return ApiError::bad("function_call", "must be none, auto or {\"name\"}");
-    ask.tools.choice = value == "none" ? Choice::none : Choice::automatic;
+    params.tools.choice = value == "none" ? ToolChoice::none : ToolChoice::automatic;
   } else {
     if (!is_text(value, "name")) return ApiError::bad("function_call.name", "must be a string");
-    ask.tools.choice = Choice::required;
-    ask.tools.named = value["name"].get<std::string>();
+    params.tools.choice = ToolChoice::required;
+    params.tools.named = value["name"].get<std::string>();
   }
-  if (!ask.tools.old_form && value != "none" && value != "auto")
+  if (!params.tools.old_form && value != "none" && value != "auto")
     return ApiError::bad("function_call", "needs functions");
   return std::nullopt;
 }
@@ -53,12 +54,12 @@ Wrong read_function_call(const Json& value, GenerationRequest& ask) {
 }  // namespace
 
 std::vector<Field> old_function_fields() {
-  Field functions{"functions", kList, "none",
+  Field functions{"functions", kJsonList, "none",
                   "older name of tools: functions the model may call, {\"name\", \"description\", \"parameters\"}; a "
                   "response has at most one `function_call`"};
   functions.most = 256;
   functions.set = read_functions;
-  Field choice{"function_call", kText | kObject, "auto",
+  Field choice{"function_call", kJsonText | kJsonObject, "auto",
                "older name of tool_choice: none, auto, or {\"name\"} of the function that must be called"};
   choice.set = read_function_call;
   return {functions, choice};

@@ -71,17 +71,17 @@ Json last(const Answer& answer, const LineContent& content) {
   if (!content.logprobs.empty()) out["logprobs"] = content.logprobs;
   const RequestTimings& t = answer.timings;
   out["done"] = true;
-  out["done_reason"] = answer.ask.only_load ? (answer.ask.keep_seconds == 0.0 ? "unload" : "load")
+  out["done_reason"] = answer.params.only_load ? (answer.params.keep_seconds == 0.0 ? "unload" : "load")
                        : answer.choices.front().finish == FinishReason::stop ? "stop"
                                                                              : "length";
-  if (answer.ask.only_load) return out;
+  if (answer.params.only_load) return out;
   out["total_duration"] = nanoseconds(answer.total_seconds);
-  out["load_duration"] = nanoseconds(answer.ask.waited_seconds);
+  out["load_duration"] = nanoseconds(answer.params.waited_seconds);
   out["prompt_eval_count"] = answer.prompt_tokens;
   out["prompt_eval_duration"] = nanoseconds(t.prefill_seconds);
   out["eval_count"] = answer.generated_tokens;
   out["eval_duration"] = nanoseconds(t.decode_seconds);
-  if (answer.ask.keep_tokens) {  // for a later request to continue from
+  if (answer.params.keep_tokens) {  // for a later request to continue from
     std::vector<TokenId> context = answer.prompt_of(0).tokens;
     const std::vector<TokenId>& written = answer.choices.front().tokens;
     context.insert(context.end(), written.begin(), written.end());
@@ -97,7 +97,7 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   Choice& choice = answer.choices[index];
   LineContent content{.text = delta.text, .thinking = ""};
   for (const AnswerPiece& piece : delta.pieces) {
-    if (piece.kind == AnswerPiece::Kind::reasoning && answer.ask.reasoning.shown) content.thinking += piece.text;
+    if (piece.kind == AnswerPiece::Kind::reasoning && answer.params.reasoning.shown) content.thinking += piece.text;
     if (piece.kind == AnswerPiece::Kind::call_end && choice.streamed_calls < choice.calls.size())
       add_call(content, choice.calls[choice.streamed_calls++]);
   }
@@ -123,7 +123,7 @@ std::string end(Answer& answer) {
 template <void (*add_text)(Json&, const LineContent&)>
 Json whole(Answer& answer) {
   const Choice& choice = answer.choices.front();
-  LineContent content{.text = choice.text, .thinking = answer.ask.reasoning.shown ? choice.reasoning : ""};
+  LineContent content{.text = choice.text, .thinking = answer.params.reasoning.shown ? choice.reasoning : ""};
   for (const ToolCall& call : choice.calls) add_call(content, call);
   add_logprobs(answer, choice.logprobs, content);
   return last<add_text>(answer, content);
@@ -141,15 +141,15 @@ const AnswerFormat kGenerate = {"",
 
 Field options_field() {
   Field context{
-      "num_ctx", kInteger, "server default",
+      "num_ctx", kJsonInteger, "server default",
       "maximum tokens of prompt and output together; never more than the context that the model is served with"};
   context.min = 1;
   context.max = 2147483647;
-  context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.most_context = value.get<int64_t>();
+  context.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.most_context = value.get<int64_t>();
     return std::nullopt;
   };
-  Field options{"options", kObject, "{}", "sampling options"};
+  Field options{"options", kJsonObject, "{}", "sampling options"};
   options.fields = joined(
       {{context, max_tokens_field("num_predict", "-1"), seed_field(true), stop_field("stop"),
         sampling_field("repeat_penalty", "repetition_penalty"), sampling_field("repeat_last_n", "penalty_window")},
@@ -159,20 +159,21 @@ Field options_field() {
 }
 
 std::vector<Field> logprob_fields() {
-  Field logprobs{"logprobs", kBoolean, "false",
+  Field logprobs{"logprobs", kJsonBoolean, "false",
                  "return log-probabilities of the tokens, from the model's distribution before any sampling option"};
-  Field top{"top_logprobs", kInteger, "0", "number of most likely tokens to return at each position; needs logprobs"};
+  Field top{"top_logprobs", kJsonInteger, "0",
+            "number of most likely tokens to return at each position; needs logprobs"};
   top.min = 0;
   top.max = 20;
   return {logprobs, top};
 }
 
 Field truncate_field() {
-  Field truncate{"truncate", kBoolean, "false",
+  Field truncate{"truncate", kJsonBoolean, "false",
                  "true: a prompt that does not fit loses its beginning, and the Millrace-Truncated-Tokens header "
                  "reports how much; false: it is rejected"};
-  truncate.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    if (value.get<bool>()) ask.truncate_prompt = -1;
+  truncate.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    if (value.get<bool>()) params.truncate_prompt = -1;
     return std::nullopt;
   };
   return truncate;
@@ -180,11 +181,11 @@ Field truncate_field() {
 
 Field context_field() {
   Field context{
-      "context", kTokens, "none",
+      "context", kJsonTokens, "none",
       "the `context` of an earlier response, which this one continues; cannot be combined with raw or suffix"};
   context.most = 1 << 20;
-  context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.context_tokens = value.get<std::vector<TokenId>>();
+  context.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.context_tokens = value.get<std::vector<TokenId>>();
     return std::nullopt;
   };
   return context;
@@ -192,15 +193,15 @@ Field context_field() {
 
 // true, false, or how much: "low", "medium", "high".
 Field think_field() {
-  Field think{"think", kBoolean | kText, "template default",
+  Field think{"think", kJsonBoolean | kJsonText, "template default",
               "whether to think, or how much (low, medium, high), for chat templates that support it; thinking is "
               "returned in the field thinking"};
-  think.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
+  think.set = [](const Json& value, GenerationRequest& params) -> Wrong {
     if (value.is_string())
-      set_reasoning_effort(ask, value.get<std::string>());
+      set_reasoning_effort(params, value.get<std::string>());
     else
-      ask.variables["enable_thinking"] = value.get<bool>();
-    ask.reasoning.shown = value != false;
+      params.variables["enable_thinking"] = value.get<bool>();
+    params.reasoning.shown = value != false;
     return std::nullopt;
   };
   return think;
@@ -215,45 +216,46 @@ std::vector<Field> ollama_fields(std::vector<Field> prompt, bool generate) {
                  other_ollama_fields(generate)});
 }
 
-Wrong prepare_chat(const Json& body, GenerationRequest& ask) {
-  if (!body.contains("stream")) ask.stream = true;
-  if (!body.contains("options") || !body["options"].contains("num_predict")) ask.request.max_tokens = -1;
+Wrong prepare_chat(const Json& body, GenerationRequest& params) {
+  if (!body.contains("stream")) params.stream = true;
+  if (!body.contains("options") || !body["options"].contains("num_predict")) params.request.max_tokens = -1;
   const bool logprobs = body.value("logprobs", false);
   const auto top = body.value("top_logprobs", int64_t{0});
   if (top > 0 && !logprobs) return ApiError::bad("top_logprobs", "needs logprobs");
-  ask.request.sampling.logprobs = logprobs ? top : -1;
-  for (const Json& message : ask.messages)
+  params.request.sampling.logprobs = logprobs ? top : -1;
+  for (const Json& message : params.messages)
     if (message.contains("images") && !is_empty(message["images"]))
       return ApiError::unsupported("messages", "images are not supported");
-  return check_tools(ask);
+  return check_tools(params);
 }
 
 // An empty prompt loads the model, or with keep_alive 0 unloads it.
-Wrong prepare_generate(const Json& body, GenerationRequest& ask) {
+Wrong prepare_generate(const Json& body, GenerationRequest& params) {
   const std::string prompt = body.value("prompt", std::string());
-  ask.only_load = prompt.empty();
+  params.only_load = prompt.empty();
   const bool raw = body.value("raw", false);
   for (const char* name : {"context", "system"})
     if (raw && body.contains(name) && !is_empty(body[name])) return ApiError::bad(name, "cannot be combined with raw");
-  if (ask.infill && !ask.context_tokens.empty()) return ApiError::bad("context", "cannot be combined with suffix");
-  ask.keep_tokens = !raw && !ask.infill && !ask.only_load;
-  if (!body.value("raw", false) && !ask.infill) {
-    ask.messages = Json::array();
-    if (body.contains("system")) ask.messages.push_back({{"role", "system"}, {"content", body["system"]}});
-    ask.messages.push_back({{"role", "user"}, {"content", prompt}});
+  if (params.infill && !params.context_tokens.empty())
+    return ApiError::bad("context", "cannot be combined with suffix");
+  params.keep_tokens = !raw && !params.infill && !params.only_load;
+  if (!body.value("raw", false) && !params.infill) {
+    params.messages = Json::array();
+    if (body.contains("system")) params.messages.push_back({{"role", "system"}, {"content", body["system"]}});
+    params.messages.push_back({{"role", "user"}, {"content", prompt}});
   } else {
-    ask.prompts.push_back({prompt, {}});
+    params.prompts.push_back({prompt, {}});
   }
-  return prepare_chat(body, ask);
+  return prepare_chat(body, params);
 }
 
-Wrong prepare_conversation(const Json& body, GenerationRequest& ask) {
-  ask.only_load = !body.contains("messages");
-  if (ask.only_load) ask.messages = Json::array();
-  return prepare_chat(body, ask);
+Wrong prepare_conversation(const Json& body, GenerationRequest& params) {
+  params.only_load = !body.contains("messages");
+  if (params.only_load) params.messages = Json::array();
+  return prepare_chat(body, params);
 }
 
-constexpr int kMostOpened = 8;  // model files opened for one list; the next list opens more
+constexpr int kMaxOpened = 8;  // model files opened for one list; the next list opens more
 
 std::string parameter_text(int64_t parameters) {
   if (parameters <= 0) return "";
@@ -282,7 +284,7 @@ Json model_json(const Service& service, const ModelStatus& model, const std::str
 
 Handled tags(Call& call) {
   Json models = Json::array();
-  int may_open = kMostOpened;
+  int may_open = kMaxOpened;
   for (const ModelStatus& model : call.service.models().list()) {
     const ModelFact fact = call.service.model_facts().of(model, may_open);
     models.push_back(model_json(call.service, model, model.name, fact));
@@ -353,10 +355,11 @@ const Dialect kOllama = {"Ollama",
 std::vector<Endpoint> ollama_endpoints() {
   Field messages = messages_field();
   messages.required = false;
-  Field prompt{"prompt", kText, "", "the message to answer; empty: loads the model, or with keep_alive 0 unloads it"};
-  Field system{"system", kText, "none", "system prompt"};
-  Field raw{"raw", kBoolean, "false", "use the prompt as it is, without the chat template"};
-  Field shown{"model", kText, "the server's first model", "name or alias of the model"};
+  Field prompt{"prompt", kJsonText, "",
+               "the message to answer; empty: loads the model, or with keep_alive 0 unloads it"};
+  Field system{"system", kJsonText, "none", "system prompt"};
+  Field raw{"raw", kJsonBoolean, "false", "use the prompt as it is, without the chat template"};
+  Field shown{"model", kJsonText, "the server's first model", "name or alias of the model"};
   shown.set = model_field().set;
   Field named = shown;
   named.name = "name";

@@ -100,13 +100,13 @@ const std::string& openai_chunk_head(Answer& answer, const char* object) {
 }
 
 const char* openai_chunk_tail(const Answer& answer) {
-  return answer.ask.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n";
+  return answer.params.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n";
 }
 
 const char* openai_finish(const Answer& answer, const Choice& choice) {
   if (choice.finish != FinishReason::stop) return "length";
   if (choice.calls.empty()) return "stop";
-  return answer.ask.tools.old_form ? "function_call" : "tool_calls";
+  return answer.params.tools.old_form ? "function_call" : "tool_calls";
 }
 
 Json openai_logprob(const Answer& answer, const ChosenToken& chosen) {
@@ -164,7 +164,8 @@ Json openai_usage(const Answer& answer) {
               {"completion_tokens", generated},
               {"total_tokens", answer.prompt_tokens + generated},
               {"prompt_tokens_details", {{"cached_tokens", answer.cached_tokens}}}};
-  if (answer.ask.truncated_tokens > 0) out["prompt_tokens_details"]["truncated_tokens"] = answer.ask.truncated_tokens;
+  if (answer.params.truncated_tokens > 0)
+    out["prompt_tokens_details"]["truncated_tokens"] = answer.params.truncated_tokens;
   if (reasoning > 0) out["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};
   return out;
 }

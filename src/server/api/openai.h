@@ -12,8 +12,8 @@ std::vector<Field> chat_completion_fields();
 Json openai_error_json(const ApiError& error);
 Handled count_input_tokens(Call& call);  // for a conversation
 std::vector<Field> completion_fields();
-std::optional<ApiError> prepare_chat_completion(const Json& body, GenerationRequest& ask);
-std::optional<ApiError> prepare_completion(const Json& body, GenerationRequest& ask);
+std::optional<ApiError> prepare_chat_completion(const Json& body, GenerationRequest& params);
+std::optional<ApiError> prepare_completion(const Json& body, GenerationRequest& params);
 // The fields shared by complete responses and stream chunks; `object` is their type.
 Json openai_envelope(const Answer& answer, const char* object, Json choices);
 // Fast path: most chunks differ only in one text. The head runs from "data: {" to "choices": [", the tail ends the
@@ -27,6 +27,6 @@ Json openai_stop_reason(const Choice& choice);                     // vLLM's fie
 Json openai_prompt_logprobs(const Answer& answer, size_t prompt);  // vLLM's field
 
 // Converts OpenAI's messages to those of a chat template: joins text parts, and maps "developer" to "system".
-std::optional<ApiError> read_messages(const Json& value, GenerationRequest& ask);
+std::optional<ApiError> read_messages(const Json& value, GenerationRequest& params);
 
 }  // namespace millrace

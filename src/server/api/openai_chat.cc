@@ -23,7 +23,7 @@ using Wrong = std::optional<ApiError>;
 
 Json chunk(const Answer& answer, Json choices) {
   Json out = openai_envelope(answer, "chat.completion.chunk", std::move(choices));
-  if (answer.ask.include_usage) out["usage"] = answer.ask.continuous_usage ? openai_usage(answer) : Json();
+  if (answer.params.include_usage) out["usage"] = answer.params.continuous_usage ? openai_usage(answer) : Json();
   return out;
 }
 
@@ -33,7 +33,7 @@ class ChoiceChunks {
   ChoiceChunks(Answer& answer, size_t index, const Delta& delta) : answer_(answer), index_(index) {
     if (delta.logprob)
       logprobs_ = {{"content", Json::array({openai_logprob(answer, *delta.logprob)})}, {"refusal", nullptr}};
-    if (answer.ask.return_tokens && delta.token >= 0) tokens_ = Json::array({delta.token});
+    if (answer.params.return_tokens && delta.token >= 0) tokens_ = Json::array({delta.token});
   }
   void add(Json delta, Json finish = nullptr) {
     Json choice = {{"index", index_},
@@ -52,7 +52,7 @@ class ChoiceChunks {
   }
   // Fast path of add({{name, text}}), which nearly all chunks are.
   void add_text(const char* name, const std::string& text) {
-    if (waiting() || (answer_.ask.include_usage && answer_.ask.continuous_usage)) return add({{name, text}});
+    if (waiting() || (answer_.params.include_usage && answer_.params.continuous_usage)) return add({{name, text}});
     out_ += openai_chunk_head(answer_, "chat.completion.chunk");
     out_.append("{\"index\":").append(std::to_string(index_)).append(",\"delta\":{\"").append(name).append("\":");
     append_json_text(out_, text);
@@ -64,7 +64,7 @@ class ChoiceChunks {
                    {"logprobs", nullptr},
                    {"finish_reason", nullptr}};
     Json first = chunk(answer_, Json::array({std::move(choice)}));
-    if (answer_.ask.return_tokens) first["prompt_token_ids"] = answer_.prompt_of(index_).tokens;
+    if (answer_.params.return_tokens) first["prompt_token_ids"] = answer_.prompt_of(index_).tokens;
     out_ += sse_data(first);
   }
   bool waiting() const { return !logprobs_.is_null() || !tokens_.is_null(); }
@@ -91,13 +91,14 @@ void add_piece_chunk(const Answer& answer, Choice& choice, const AnswerPiece& pi
   switch (piece.kind) {
     case Kind::text: return chunks.add_text("content", piece.text);
     case Kind::reasoning:
-      if (answer.ask.reasoning.shown)
-        chunks.add_text(answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content", piece.text);
+      if (answer.params.reasoning.shown)
+        chunks.add_text(answer.params.reasoning.in_vllm_name ? "reasoning" : "reasoning_content", piece.text);
       return;
     case Kind::call: {
       const size_t at = choice.streamed_calls++;
-      if (answer.ask.tools.old_form) return chunks.add({{"function_call", {{"name", piece.text}, {"arguments", ""}}}});
-      const bool custom = is_custom(answer.ask, piece.text);
+      if (answer.params.tools.old_form)
+        return chunks.add({{"function_call", {{"name", piece.text}, {"arguments", ""}}}});
+      const bool custom = is_custom(answer.params, piece.text);
       Json call = {{"index", at}, {"id", choice.calls[at].id}, {"type", custom ? "custom" : "function"}};
       call[custom ? "custom" : "function"] = {{"name", piece.text}, {custom ? "input" : "arguments", ""}};
       choice.open_custom = custom;
@@ -105,7 +106,7 @@ void add_piece_chunk(const Answer& answer, Choice& choice, const AnswerPiece& pi
     }
     case Kind::arguments: {
       if (choice.streamed_calls == 0 || choice.open_custom) return;
-      if (answer.ask.tools.old_form) return chunks.add({{"function_call", {{"arguments", piece.text}}}});
+      if (answer.params.tools.old_form) return chunks.add({{"function_call", {{"arguments", piece.text}}}});
       Json call = {{"index", choice.streamed_calls - 1}, {"function", {{"arguments", piece.text}}}};
       return chunks.add({{"tool_calls", Json::array({std::move(call)})}});
     }
@@ -132,7 +133,7 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
 
 std::string end(Answer& answer) {
   std::string out;
-  if (answer.ask.include_usage) {
+  if (answer.params.include_usage) {
     Json last = chunk(answer, Json::array());
     last["usage"] = openai_usage(answer);
     out = sse_data(last);
@@ -142,17 +143,17 @@ std::string end(Answer& answer) {
 
 Json message_json(const Answer& answer, const Choice& choice) {
   Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-  if (!choice.reasoning.empty() && answer.ask.reasoning.shown)
-    message[answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content"] = choice.reasoning;
+  if (!choice.reasoning.empty() && answer.params.reasoning.shown)
+    message[answer.params.reasoning.in_vllm_name ? "reasoning" : "reasoning_content"] = choice.reasoning;
   if (choice.calls.empty()) return message;
   if (choice.text.empty()) message["content"] = nullptr;
-  if (answer.ask.tools.old_form) {
+  if (answer.params.tools.old_form) {
     message["function_call"] = {{"name", choice.calls[0].name}, {"arguments", choice.calls[0].arguments}};
     return message;
   }
   message["tool_calls"] = Json::array();
   for (const ToolCall& call : choice.calls) {
-    if (is_custom(answer.ask, call.name))
+    if (is_custom(answer.params, call.name))
       message["tool_calls"].push_back({{"id", call.id},
                                        {"type", "custom"},
                                        {"custom", {{"name", call.name}, {"input", custom_input(call.arguments)}}}});
@@ -168,7 +169,7 @@ Json whole(Answer& answer) {
   for (size_t i = 0; i < answer.choices.size(); ++i) {
     const Choice& choice = answer.choices[i];
     Json logprobs;
-    if (answer.ask.request.sampling.logprobs >= 0) {
+    if (answer.params.request.sampling.logprobs >= 0) {
       Json content = Json::array();
       for (const ChosenToken& chosen : choice.logprobs) content.push_back(openai_logprob(answer, chosen));
       logprobs = {{"content", std::move(content)}, {"refusal", nullptr}};
@@ -178,13 +179,13 @@ Json whole(Answer& answer) {
                 {"logprobs", std::move(logprobs)},
                 {"finish_reason", openai_finish(answer, choice)}};
     if (Json reason = openai_stop_reason(choice); !reason.is_null()) one["stop_reason"] = std::move(reason);
-    if (answer.ask.return_tokens) one["token_ids"] = choice.tokens;
+    if (answer.params.return_tokens) one["token_ids"] = choice.tokens;
     choices.push_back(std::move(one));
   }
   Json out = openai_envelope(answer, "chat.completion", std::move(choices));
   out["usage"] = openai_usage(answer);
   out["timings"] = timings_json(answer);
-  if (answer.ask.return_tokens) out["prompt_token_ids"] = answer.ask.prompts.front().tokens;
+  if (answer.params.return_tokens) out["prompt_token_ids"] = answer.params.prompts.front().tokens;
   if (!answer.prompt_logprobs.empty()) out["prompt_logprobs"] = openai_prompt_logprobs(answer, 0);
   return out;
 }
@@ -194,7 +195,7 @@ Json whole(Answer& answer) {
 const AnswerFormat kChatCompletions = {"chatcmpl-", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
 
 Field messages_field() {
-  Field field{"messages", kList, "",
+  Field field{"messages", kJsonList, "",
               "the conversation: objects with \"role\" (system, developer, user, assistant, tool) and \"content\", a "
               "string or parts of type text"};
   field.required = true;
@@ -204,30 +205,31 @@ Field messages_field() {
 }
 
 std::vector<Field> chat_prompt_fields() {
-  Field generation{"add_generation_prompt", kBoolean, "true", "end the prompt where the assistant's turn begins"};
-  generation.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.add_generation_prompt = value.get<bool>();
+  Field generation{"add_generation_prompt", kJsonBoolean, "true", "end the prompt where the assistant's turn begins"};
+  generation.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.add_generation_prompt = value.get<bool>();
     return std::nullopt;
   };
-  Field variables{"chat_template_kwargs", kObject, "{}", "additional variables for the chat template"};
+  Field variables{"chat_template_kwargs", kJsonObject, "{}", "additional variables for the chat template"};
   variables.most = 256;
-  variables.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    for (const auto& [name, variable] : value.items()) ask.variables[name] = variable;
+  variables.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    for (const auto& [name, variable] : value.items()) params.variables[name] = variable;
     return std::nullopt;
   };
   return {messages_field(), generation, variables};
 }
 
 std::vector<Field> chat_completion_fields() {
-  Field logprobs{"logprobs", kBoolean, "false",
+  Field logprobs{"logprobs", kJsonBoolean, "false",
                  "return log-probabilities of the tokens, from the model's distribution before any sampling option"};
-  Field top{"top_logprobs", kInteger, "0", "number of most likely tokens to return at each position; needs logprobs"};
+  Field top{"top_logprobs", kJsonInteger, "0",
+            "number of most likely tokens to return at each position; needs logprobs"};
   top.min = 0;
   top.max = 20;
-  Field go_on{"continue_final_message", kBoolean, "false",
+  Field go_on{"continue_final_message", kJsonBoolean, "false",
               "continue the last message; cannot be combined with add_generation_prompt"};
-  go_on.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.continue_last_message = value.get<bool>();
+  go_on.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.continue_last_message = value.get<bool>();
     return std::nullopt;
   };
   return joined({{model_field()},
@@ -250,23 +252,24 @@ std::vector<Field> chat_completion_fields() {
                  other_chat_fields()});
 }
 
-Wrong prepare_chat_completion(const Json& body, GenerationRequest& ask) {
-  if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
+Wrong prepare_chat_completion(const Json& body, GenerationRequest& params) {
+  if (body.contains("stream_options") && !params.stream) return ApiError::bad("stream_options", "needs stream");
   if (!body.contains("max_tokens") && !body.contains("max_completion_tokens") && !body.contains("n_predict"))
-    ask.request.max_tokens = -1;
+    params.request.max_tokens = -1;
   const bool logprobs = body.value("logprobs", false);
   if (body.contains("top_logprobs") && !logprobs && body["top_logprobs"].get<int64_t>() > 0)
     return ApiError::bad("top_logprobs", "needs logprobs");
-  ask.request.sampling.logprobs = logprobs ? body.value("top_logprobs", int64_t{0}) : -1;
-  if (ask.continue_last_message) {
+  params.request.sampling.logprobs = logprobs ? body.value("top_logprobs", int64_t{0}) : -1;
+  if (params.continue_last_message) {
     if (body.value("add_generation_prompt", false))
       return ApiError::bad("continue_final_message", "cannot be combined with add_generation_prompt");
-    ask.add_generation_prompt = false;
+    params.add_generation_prompt = false;
   }
-  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "cannot be combined with stream");
-  if (auto wrong = check_tool_messages(ask.messages, 0, "messages", "tool_call_id")) return wrong;
-  if (auto wrong = prepare_search(body, ask)) return wrong;
-  return check_tools(ask);
+  if (params.prompt_logprobs >= 0 && params.stream)
+    return ApiError::bad("prompt_logprobs", "cannot be combined with stream");
+  if (auto wrong = check_tool_messages(params.messages, 0, "messages", "tool_call_id")) return wrong;
+  if (auto wrong = prepare_search(body, params)) return wrong;
+  return check_tools(params);
 }
 
 }  // namespace millrace

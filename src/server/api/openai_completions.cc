@@ -41,8 +41,8 @@ struct OldLogprobs {
 };
 
 Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLogprobs& out) {
-  if (answer.prompt_logprobs.empty() || !answer.ask.echo) return {};
-  const auto& prompt = answer.prompt_logprobs[choice / static_cast<size_t>(answer.ask.request.n)];
+  if (answer.prompt_logprobs.empty() || !answer.params.echo) return {};
+  const auto& prompt = answer.prompt_logprobs[choice / static_cast<size_t>(answer.params.request.n)];
   for (size_t i = 0; i < prompt.size(); ++i) out.add(answer, prompt[i], i == 0, offset);
   return {};
 }
@@ -64,7 +64,7 @@ std::string chunk(const Answer& answer, size_t index, const std::string& text, J
   Json choice = {
       {"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
   Json out = openai_envelope(answer, "text_completion", Json::array({std::move(choice)}));
-  if (answer.ask.include_usage) out["usage"] = answer.ask.continuous_usage ? openai_usage(answer) : Json();
+  if (answer.params.include_usage) out["usage"] = answer.params.continuous_usage ? openai_usage(answer) : Json();
   return sse_data(out);
 }
 
@@ -72,11 +72,11 @@ std::string begin(Answer&) { return ""; }
 
 std::string delta(Answer& answer, size_t index, const Delta& delta) {
   Choice& choice = answer.choices[index];
-  const bool wants_logprobs = answer.ask.request.sampling.logprobs >= 0;
+  const bool wants_logprobs = answer.params.request.sampling.logprobs >= 0;
   std::string text = delta.text;
   OldLogprobs logprobs;
   bool some = delta.logprob != nullptr;
-  if (!choice.begun && answer.ask.echo) {
+  if (!choice.begun && answer.params.echo) {
     text = answer.prompt_of(index).text + text;
     echoed_logprobs(answer, index, choice.text_bytes, logprobs);
     some = wants_logprobs;
@@ -85,7 +85,7 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   if (delta.logprob) logprobs.add(answer, *delta.logprob, false, choice.text_bytes);
   const bool ended = delta.finish != FinishReason::none;
   if (text.empty() && !some && !ended) return "";
-  if (!some && !(answer.ask.include_usage && answer.ask.continuous_usage))
+  if (!some && !(answer.params.include_usage && answer.params.continuous_usage))
     return text_chunk(answer, index, text, ended ? openai_finish(answer, choice) : nullptr);
   return chunk(answer, index, text, some ? logprobs.json() : Json(),
                ended ? Json(openai_finish(answer, choice)) : Json());
@@ -93,7 +93,7 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
 
 std::string end(Answer& answer) {
   std::string out;
-  if (answer.ask.include_usage) {
+  if (answer.params.include_usage) {
     Json last = openai_envelope(answer, "text_completion", Json::array());
     last["usage"] = openai_usage(answer);
     add_weakened(answer, last);
@@ -107,21 +107,21 @@ Json whole(Answer& answer) {
   for (size_t i = 0; i < answer.choices.size(); ++i) {
     const Choice& choice = answer.choices[i];
     Json logprobs;
-    if (answer.ask.request.sampling.logprobs >= 0) {
+    if (answer.params.request.sampling.logprobs >= 0) {
       OldLogprobs lists;
       int64_t offset = 0;
-      if (answer.ask.echo) echoed_logprobs(answer, i, offset, lists);
+      if (answer.params.echo) echoed_logprobs(answer, i, offset, lists);
       for (const ChosenToken& chosen : choice.logprobs) lists.add(answer, chosen, false, offset);
       logprobs = lists.json();
     }
     Json one = {{"index", i},
-                {"text", answer.ask.echo ? answer.prompt_of(i).text + choice.text : choice.text},
+                {"text", answer.params.echo ? answer.prompt_of(i).text + choice.text : choice.text},
                 {"logprobs", std::move(logprobs)},
                 {"finish_reason", openai_finish(answer, choice)}};
     if (Json reason = openai_stop_reason(choice); !reason.is_null()) one["stop_reason"] = std::move(reason);
-    if (!answer.prompt_logprobs.empty() && answer.ask.prompt_logprobs >= 0)
-      one["prompt_logprobs"] = openai_prompt_logprobs(answer, i / static_cast<size_t>(answer.ask.request.n));
-    if (answer.ask.return_tokens) {
+    if (!answer.prompt_logprobs.empty() && answer.params.prompt_logprobs >= 0)
+      one["prompt_logprobs"] = openai_prompt_logprobs(answer, i / static_cast<size_t>(answer.params.request.n));
+    if (answer.params.return_tokens) {
       one["prompt_token_ids"] = answer.prompt_of(i).tokens;
       one["token_ids"] = choice.tokens;
     }
@@ -139,18 +139,18 @@ const AnswerFormat kCompletions = {"cmpl-", "text/event-stream", ": ping\n\n", b
 std::vector<Field> completion_fields() {
   Field prompt = prompt_field("prompt", true);
   prompt.required = true;
-  Field echo{"echo", kBoolean, "false",
+  Field echo{"echo", kJsonBoolean, "false",
              "return the prompt before the output; with logprobs, its log-probabilities too"};
-  echo.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.echo = value.get<bool>();
+  echo.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.echo = value.get<bool>();
     return std::nullopt;
   };
-  Field logprobs{"logprobs", kInteger, "none",
+  Field logprobs{"logprobs", kJsonInteger, "none",
                  "return log-probabilities of the tokens, and of this many most likely tokens at each position"};
   logprobs.min = 0;
   logprobs.max = 20;
-  logprobs.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.request.sampling.logprobs = value.get<int64_t>();
+  logprobs.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
   return joined({{model_field(), prompt, max_tokens_field("max_tokens", "16"), stream_field(false),
@@ -168,12 +168,13 @@ std::vector<Field> completion_fields() {
                  other_completion_fields()});
 }
 
-Wrong prepare_completion(const Json& body, GenerationRequest& ask) {
-  if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
-  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "cannot be combined with stream");
-  if (!body.contains("max_tokens") && !body.contains("n_predict")) ask.request.max_tokens = 16;
-  if (ask.infill && ask.echo) return ApiError::bad("suffix", "cannot be combined with echo");
-  return prepare_search(body, ask);
+Wrong prepare_completion(const Json& body, GenerationRequest& params) {
+  if (body.contains("stream_options") && !params.stream) return ApiError::bad("stream_options", "needs stream");
+  if (params.prompt_logprobs >= 0 && params.stream)
+    return ApiError::bad("prompt_logprobs", "cannot be combined with stream");
+  if (!body.contains("max_tokens") && !body.contains("n_predict")) params.request.max_tokens = 16;
+  if (params.infill && params.echo) return ApiError::bad("suffix", "cannot be combined with echo");
+  return prepare_search(body, params);
 }
 
 }  // namespace millrace

@@ -51,10 +51,10 @@ Wrong check_calls(const std::string& where, const Json& calls) {
 
 }  // namespace
 
-Wrong read_messages(const Json& given, GenerationRequest& ask) {
+Wrong read_messages(const Json& given, GenerationRequest& params) {
   const Json value = with_tool_calls(given);
   if (value.empty()) return ApiError::bad("messages", "is empty");
-  if (ask.messages.is_null()) ask.messages = Json::array();
+  if (params.messages.is_null()) params.messages = Json::array();
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = fmt::format("messages[{}]", i);
     const Json& message = value[i];
@@ -76,7 +76,7 @@ Wrong read_messages(const Json& given, GenerationRequest& ask) {
     for (const char* other : {"reasoning", "thinking"})  // earlier thinking, under the name used by templates
       if (read.contains(other) && read[other].is_string() && !read.contains("reasoning_content"))
         read["reasoning_content"] = read[other];
-    ask.messages.push_back(std::move(read));
+    params.messages.push_back(std::move(read));
   }
   return std::nullopt;
 }

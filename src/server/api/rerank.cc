@@ -21,7 +21,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 20;  // per request; the query counts once for each document
+constexpr int64_t kMaxRankedTokens = int64_t{1} << 20;  // per request; the query counts once for each document
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
 enum class Shape { results, texts };  // Jina's and Cohere's object, or TEI's list
@@ -65,10 +65,10 @@ Wrong read_head(const ServedModel& served, RankRequest& request) {
 }
 
 Wrong check_total(int64_t tokens) {
-  if (tokens <= kMostTokens) return std::nullopt;
+  if (tokens <= kMaxRankedTokens) return std::nullopt;
   return ApiError::bad(
       "documents",
-      fmt::format("all pairs together have more than {} tokens; send fewer documents at a time", kMostTokens));
+      fmt::format("all pairs together have more than {} tokens; send fewer documents at a time", kMaxRankedTokens));
 }
 
 Wrong add_pair(const ServedModel& served, const RankPrompt& prompt, const Limits& limits, const char* field,
@@ -197,7 +197,7 @@ Wrong read_documents(const Json& body, RankRequest& request) {
   request.shape = given ? Shape::results : Shape::texts;
   const Json& list = body[name];
   if (list.empty()) return ApiError::bad(name, "is empty");
-  if (list.size() > kMostTexts) return ApiError::bad(name, fmt::format("at most {}, got {}", kMostTexts, list.size()));
+  if (list.size() > kMaxTexts) return ApiError::bad(name, fmt::format("at most {}, got {}", kMaxTexts, list.size()));
   for (size_t i = 0; i < list.size(); ++i) {
     const bool object = list[i].is_object() && list[i].contains("text") && list[i]["text"].is_string();
     if (!object && !list[i].is_string())
@@ -290,8 +290,8 @@ Wrong score(Call& call, const Exchange& exchange) {
   const Json left = as_list(call.body["text_1"]), right = as_list(call.body["text_2"]);
   for (const auto& [name, list] : {std::pair("text_1", &left), {"text_2", &right}}) {
     if (list->empty()) return ApiError::bad(name, "is empty");
-    if (list->size() > kMostTexts)
-      return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMostTexts, list->size()));
+    if (list->size() > kMaxTexts)
+      return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMaxTexts, list->size()));
   }
   if (left.size() != 1 && left.size() != right.size())
     return ApiError::bad(
@@ -318,7 +318,7 @@ Wrong score(Call& call, const Exchange& exchange) {
 }
 
 Field whole_number(const char* name, const char* default_value, const char* help, double min) {
-  Field field{name, kInteger, default_value, help};
+  Field field{name, kJsonInteger, default_value, help};
   field.min = min;
   field.max = 1 << 24;
   return field;
@@ -335,24 +335,25 @@ std::vector<Field> rerank_fields(bool as_vllm) {
   const char* on = as_vllm ? "true" : "false";
   return {
       model_field(),
-      text_field("query", kText, true, "the query that the documents are ranked by"),
-      text_field("documents", kList, false, "strings, or objects with a string `text`"),
-      text_field("texts", kList, false, "the same in TEI's format, which returns a list of `index` and `score`"),
+      text_field("query", kJsonText, true, "the query that the documents are ranked by"),
+      text_field("documents", kJsonList, false, "strings, or objects with a string `text`"),
+      text_field("texts", kJsonList, false, "the same in TEI's format, which returns a list of `index` and `score`"),
       whole_number("top_n", "all", "number of best documents to return; 0: all", 0),
-      {"return_documents", kBoolean, on, "return each document's text"},
-      {"return_text", kBoolean, "false", "the same for `texts`"},
-      {"use_activation", kBoolean, on, "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
+      {"return_documents", kJsonBoolean, on, "return each document's text"},
+      {"return_text", kJsonBoolean, "false", "the same for `texts`"},
+      {"use_activation", kJsonBoolean, on,
+       "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
       truncation_field(),
       whole_number("max_tokens_per_doc", "all", "truncate documents to this many tokens, and list them in `truncated`",
                    1),
       pooling_field(),
-      ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics")};
+      ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics")};
 }
 
 }  // namespace
 
 std::vector<Endpoint> ranking_endpoints() {
-  constexpr unsigned kTextsOrTokens = kText | kTexts | kTokens | kTokenLists;
+  constexpr unsigned kTextsOrTokens = kJsonText | kJsonTexts | kJsonTokens | kJsonTokenLists;
   std::vector<Endpoint> list;
   for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"})
     list.push_back({.method = "POST",
@@ -382,10 +383,11 @@ std::vector<Endpoint> ranking_endpoints() {
                     text_field("text_2", kTextsOrTokens, true,
                                "text or tokens, or a list of either; for a ranking head, the document"),
                     pooling_field(),
-                    {"use_activation", kBoolean, "true",
+                    {"use_activation", kJsonBoolean, "true",
                      "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
                     truncation_field(),
-                    ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics")},
+                    ignored_field("user", kJsonText,
+                                  "it identifies the client's end user, for the provider's statistics")},
          .begin = score});
   return list;
 }

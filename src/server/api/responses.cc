@@ -36,7 +36,8 @@ Json usage_json(const Answer& answer) {
               {"output_tokens", answer.generated_tokens},
               {"output_tokens_details", {{"reasoning_tokens", choice.reasoning_tokens}}},
               {"total_tokens", answer.prompt_tokens + answer.generated_tokens}};
-  if (answer.ask.truncated_tokens > 0) out["input_tokens_details"]["truncated_tokens"] = answer.ask.truncated_tokens;
+  if (answer.params.truncated_tokens > 0)
+    out["input_tokens_details"]["truncated_tokens"] = answer.params.truncated_tokens;
   return out;
 }
 
@@ -48,12 +49,12 @@ Json ended(Answer& answer, Json output) {
   if (!complete) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
   out["usage"] = usage_json(answer);
   add_weakened(answer, out);
-  if (answer.ask.store) {
-    Json messages = std::move(answer.ask.kept["messages"]);
+  if (answer.params.store) {
+    Json messages = std::move(answer.params.kept["messages"]);
     Wrong wrong = add_input_items(out["output"], messages, "output");
     if (!wrong)
-      answer.ask.store->put(stored_as(answer.ask.kept["owner"].get<std::string>(), answer.id),
-                            {out, std::move(messages), std::move(answer.ask.kept["input"]), answer.deltas});
+      answer.params.store->put(stored_as(answer.params.kept["owner"].get<std::string>(), answer.id),
+                               {out, std::move(messages), std::move(answer.params.kept["input"]), answer.deltas});
   }
   return out;
 }
@@ -134,40 +135,41 @@ HttpReply refuse(const ApiError& error) { return kOpenAi.refuse(error); }
 
 // "text": {"format": {...}}; "reasoning": {"effort": ...}
 std::vector<Field> format_and_reasoning_fields() {
-  Field format{"format", kObject, "{\"type\": \"text\"}",
+  Field format{"format", kJsonObject, "{\"type\": \"text\"}",
                "output format: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
-  format.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    return set_response_format(ask, value, "text.format");
+  format.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    return set_response_format(params, value, "text.format");
   };
   const auto is_medium = [](const Json& value) { return value == "medium"; };
-  Field effort{"effort", kText, "template default",
+  Field effort{"effort", kJsonText, "template default",
                "how much to think (none, minimal, low, medium, high), for chat templates that support it"};
-  effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    set_reasoning_effort(ask, value.get<std::string>());
+  effort.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    set_reasoning_effort(params, value.get<std::string>());
     return std::nullopt;
   };
   const char* why = "thinking is returned in full, as the content of its item, where other servers send a summary";
   return {object_field("text", "output format", {format, unsupported_field("verbosity", is_medium)}),
-          object_field("reasoning", "thinking options",
-                       {effort, ignored_field("summary", kText, why), ignored_field("generate_summary", kText, why)})};
+          object_field(
+              "reasoning", "thinking options",
+              {effort, ignored_field("summary", kJsonText, why), ignored_field("generate_summary", kJsonText, why)})};
 }
 
 std::vector<Field> prompt_fields() {
-  Field input{"input", kText | kList, "",
+  Field input{"input", kJsonText | kJsonList, "",
               "the user's message, or items: messages, function_call, function_call_output and reasoning"};
   input.most = 1 << 16;
-  input.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.messages = Json::array();
-    return add_input_items(value, ask.messages, "input");
+  input.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.messages = Json::array();
+    return add_input_items(value, params.messages, "input");
   };
-  Field instructions{"instructions", kText, "none",
+  Field instructions{"instructions", kJsonText, "none",
                      "system prompt; the instructions of an earlier response are not carried over"};
-  Field previous{"previous_response_id", kText, "none", "a stored response to continue from"};
-  Field truncation{"truncation", kText, "disabled",
+  Field previous{"previous_response_id", kJsonText, "none", "a stored response to continue from"};
+  Field truncation{"truncation", kJsonText, "disabled",
                    "auto: a conversation that does not fit loses its beginning, and the response reports how much"};
   truncation.choices = {"auto", "disabled"};
-  truncation.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    if (value == "auto") ask.truncate_prompt = -1;
+  truncation.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    if (value == "auto") params.truncate_prompt = -1;
     return std::nullopt;
   };
   return joined(
@@ -176,11 +178,11 @@ std::vector<Field> prompt_fields() {
 
 // `include`. All other values concern items that this server never returns.
 Field include_field() {
-  Field include{"include", kTexts, "[]",
+  Field include{"include", kJsonTexts, "[]",
                 "message.output_text.logprobs: log-probabilities of the text's tokens. reasoning.encrypted_content and "
                 "the values of provider tools are accepted, and return nothing"};
   include.most = 64;
-  include.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
+  include.set = [](const Json& value, GenerationRequest& params) -> Wrong {
     static constexpr std::string_view kKnown[] = {"message.output_text.logprobs",
                                                   "reasoning.encrypted_content",
                                                   "file_search_call.results",
@@ -192,7 +194,7 @@ Field include_field() {
     for (const Json& name : value) {
       if (std::ranges::find(kKnown, name.get_ref<const std::string&>()) == std::end(kKnown))
         return ApiError::bad("include", fmt::format("'{}' cannot be included", name.get<std::string>().substr(0, 64)));
-      if (name == kKnown[0]) ask.request.sampling.logprobs = std::max<int64_t>(ask.request.sampling.logprobs, 0);
+      if (name == kKnown[0]) params.request.sampling.logprobs = std::max<int64_t>(params.request.sampling.logprobs, 0);
     }
     return std::nullopt;
   };
@@ -200,33 +202,33 @@ Field include_field() {
 }
 
 Field top_logprobs_field() {
-  Field top{"top_logprobs", kInteger, "0",
+  Field top{"top_logprobs", kJsonInteger, "0",
             "number of most likely tokens to return for each token of the text, with their log-probabilities"};
   top.min = 0;
   top.max = 20;
-  top.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    if (value > 0) ask.request.sampling.logprobs = value.get<int64_t>();
+  top.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    if (value > 0) params.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
   return top;
 }
 
 std::vector<Field> response_fields() {
-  Field store{"store", kBoolean, "true",
+  Field store{"store", kJsonBoolean, "true",
               "store the response for previous_response_id and GET, within the server's limits"};
   return joined(
       {prompt_fields(),
        {max_tokens_field("max_output_tokens", "-1"), stream_field(false), store, seed_field(false), stop_field("stop"),
-        Field{"metadata", kObject, "{}", "returned with the response"}, top_logprobs_field(), include_field()},
+        Field{"metadata", kJsonObject, "{}", "returned with the response"}, top_logprobs_field(), include_field()},
        sampling_fields(),
        extension_fields(),
        other_response_fields()});
 }
 
-Wrong prepare(const Json& body, GenerationRequest& ask) {
-  if (!body.contains("max_output_tokens")) ask.request.max_tokens = -1;
-  if (ask.messages.is_null()) ask.messages = Json::array();
-  if (ask.messages.empty() && !body.contains("previous_response_id") && !body.contains("instructions"))
+Wrong prepare(const Json& body, GenerationRequest& params) {
+  if (!body.contains("max_output_tokens")) params.request.max_tokens = -1;
+  if (params.messages.is_null()) params.messages = Json::array();
+  if (params.messages.empty() && !body.contains("previous_response_id") && !body.contains("instructions"))
     return ApiError::bad("input", "is missing");
   Json echo = Json::object();
   const std::pair<const char*, Json> shown[] = {{"instructions", nullptr},
@@ -234,23 +236,23 @@ Wrong prepare(const Json& body, GenerationRequest& ask) {
                                                 {"parallel_tool_calls", true},
                                                 {"previous_response_id", nullptr},
                                                 {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
-                                                {"temperature", ask.request.sampling.temperature},
+                                                {"temperature", params.request.sampling.temperature},
                                                 {"text", {{"format", {{"type", "text"}}}}},
                                                 {"tool_choice", "auto"},
                                                 {"tools", Json::array()},
-                                                {"top_p", ask.request.sampling.top_p},
+                                                {"top_p", params.request.sampling.top_p},
                                                 {"top_logprobs", 0},
                                                 {"truncation", "disabled"},
                                                 {"metadata", Json::object()}};
   for (const auto& [name, fallback] : shown) echo[name] = body.contains(name) ? body[name] : fallback;
-  ask.kept = {{"request", std::move(echo)}};
-  return check_tools(ask);
+  params.kept = {{"request", std::move(echo)}};
+  return check_tools(params);
 }
 
 Wrong look_up(Call& call) {
   const Service& service = call.service;
   const Json& body = call.body;
-  GenerationRequest& ask = call.ask;
+  GenerationRequest& params = call.params;
   Json messages = Json::array(), input = Json::array();
   if (body.contains("previous_response_id")) {
     auto earlier =
@@ -264,19 +266,19 @@ Wrong look_up(Call& call) {
     for (Json& item : earlier->response["output"]) input.push_back(std::move(item));
   }
   const size_t earlier_messages = messages.size();
-  for (Json& message : ask.messages) messages.push_back(std::move(message));
+  for (Json& message : params.messages) messages.push_back(std::move(message));
   if (auto wrong = check_tool_messages(messages, earlier_messages, "input", "call_id")) return wrong;
   if (messages.empty() && !body.contains("instructions")) return ApiError::bad("input", "is empty");
   if (body.value("store", true) && service.responses().keeps()) {
-    ask.store = service.shared_responses();
-    ask.kept["messages"] = messages;
-    ask.kept["owner"] = owner_of(call.request);
+    params.store = service.shared_responses();
+    params.kept["messages"] = messages;
+    params.kept["owner"] = owner_of(call.request);
     if (body.contains("input")) add_stored_items(body["input"], service.new_id(), input);
-    ask.kept["input"] = std::move(input);
+    params.kept["input"] = std::move(input);
   }
   if (body.contains("instructions"))
     messages.insert(messages.begin(), Json{{"role", "system"}, {"content", body["instructions"]}});
-  ask.messages = std::move(messages);
+  params.messages = std::move(messages);
   return std::nullopt;
 }
 
@@ -372,8 +374,9 @@ Handled forget(Call& call) {
 }  // namespace
 
 Handled count_input_tokens(Call& call) {
-  if (auto wrong = call.service.make_prompts(call.ask); wrong && wrong->kind != ApiErrorKind::too_long) return *wrong;
-  return json_reply({{"object", "response.input_tokens"}, {"input_tokens", call.ask.prompts.front().tokens.size()}});
+  if (auto wrong = call.service.make_prompts(call.params); wrong && wrong->kind != ApiErrorKind::too_long)
+    return *wrong;
+  return json_reply({{"object", "response.input_tokens"}, {"input_tokens", call.params.prompts.front().tokens.size()}});
 }
 
 const Dialect kResponses = {

@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-using Kind = AnswerPiece::Kind;
+using PieceKind = AnswerPiece::Kind;
 
 const char* item_status(const Choice& choice) {
   return choice.finish == FinishReason::stop || choice.finish == FinishReason::none ? "completed" : "incomplete";
@@ -56,10 +56,10 @@ class Pieces {
 Json response_json(const Answer& answer, const char* status, Json output) {
   Json out = {{"id", answer.id},  {"object", "response"}, {"created_at", answer.created},
               {"status", status}, {"error", nullptr},     {"incomplete_details", nullptr}};
-  for (const auto& [name, value] : answer.ask.kept["request"].items()) out[name] = value;
+  for (const auto& [name, value] : answer.params.kept["request"].items()) out[name] = value;
   out["model"] = answer.model_name;
   out["output"] = std::move(output);
-  out["store"] = answer.ask.store != nullptr;
+  out["store"] = answer.params.store != nullptr;
   out["usage"] = nullptr;
   return out;
 }
@@ -74,8 +74,8 @@ void ResponseEvents::event(const char* type, Json data) {
 
 void ResponseEvents::piece(const AnswerPiece& piece, Json logprobs) {
   switch (piece.kind) {
-    case Kind::text:
-    case Kind::reasoning: {
+    case PieceKind::text:
+    case PieceKind::reasoning: {
       if (choice_.part_kind != piece.kind) {
         close();
         open(piece.kind);
@@ -83,25 +83,26 @@ void ResponseEvents::piece(const AnswerPiece& piece, Json logprobs) {
       Json& part = item()["content"][0];
       part["text"].get_ref<std::string&>() += piece.text;
       answer_.deltas.back().push_back({piece.text.size(), logprobs.size()});
-      if (piece.kind == Kind::text) part["logprobs"].insert(part["logprobs"].end(), logprobs.begin(), logprobs.end());
-      return part_event(piece.kind == Kind::text ? "response.output_text.delta" : "response.reasoning_text.delta",
+      if (piece.kind == PieceKind::text)
+        part["logprobs"].insert(part["logprobs"].end(), logprobs.begin(), logprobs.end());
+      return part_event(piece.kind == PieceKind::text ? "response.output_text.delta" : "response.reasoning_text.delta",
                         "delta", piece.text, std::move(logprobs));
     }
-    case Kind::call: close(); return open_call(piece.text);
-    case Kind::arguments:
-      if (choice_.part_kind != Kind::call || choice_.open_custom) return;
+    case PieceKind::call: close(); return open_call(piece.text);
+    case PieceKind::arguments:
+      if (choice_.part_kind != PieceKind::call || choice_.open_custom) return;
       item()["arguments"].get_ref<std::string&>() += piece.text;
       answer_.deltas.back().push_back({piece.text.size(), 0});
       return event("response.function_call_arguments.delta",
                    {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"delta", piece.text}});
-    case Kind::call_end: return close();
+    case PieceKind::call_end: return close();
   }
 }
 
 void ResponseEvents::open_call(const std::string& name) {
   const std::string id = choice_.calls[choice_.streamed_calls++].id;
-  choice_.open_custom = is_custom(answer_.ask, name);
-  add(Kind::call, call_item(item_id(), id, name, choice_.open_custom));
+  choice_.open_custom = is_custom(answer_.params, name);
+  add(PieceKind::call, call_item(item_id(), id, name, choice_.open_custom));
 }
 
 void ResponseEvents::close_call() {
@@ -122,28 +123,28 @@ void ResponseEvents::close_call() {
 
 void ResponseEvents::close() {
   if (!choice_.part_kind) return;
-  const Kind kind = *choice_.part_kind;
+  const PieceKind kind = *choice_.part_kind;
   choice_.part_kind.reset();
-  if (kind == Kind::call) {
+  if (kind == PieceKind::call) {
     close_call();
   } else {
     const Json& part = item()["content"][0];
-    part_event(kind == Kind::text ? "response.output_text.done" : "response.reasoning_text.done", "text",
+    part_event(kind == PieceKind::text ? "response.output_text.done" : "response.reasoning_text.done", "text",
                part["text"].get<std::string>(), part.value("logprobs", Json::array()));
     event("response.content_part.done",
           {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"content_index", 0}, {"part", part}});
-    if (kind == Kind::text) item()["status"] = item_status(choice_);
+    if (kind == PieceKind::text) item()["status"] = item_status(choice_);
   }
   event("response.output_item.done", {{"output_index", choice_.part}, {"item", item()}});
 }
 
 void ResponseEvents::at_least_one() {
   if (!answer_.items.empty()) return;
-  open(Kind::text);
+  open(PieceKind::text);
   close();
 }
 
-void ResponseEvents::add(Kind kind, Json item) {
+void ResponseEvents::add(PieceKind kind, Json item) {
   answer_.items.push_back(std::move(item));
   answer_.deltas.push_back(Json::array());
   choice_.part = static_cast<int64_t>(answer_.items.size()) - 1;
@@ -151,8 +152,8 @@ void ResponseEvents::add(Kind kind, Json item) {
   event("response.output_item.added", {{"output_index", choice_.part}, {"item", answer_.items.back()}});
 }
 
-void ResponseEvents::open(Kind kind) {
-  if (kind == Kind::text) {
+void ResponseEvents::open(PieceKind kind) {
+  if (kind == PieceKind::text) {
     add(kind, {{"id", "msg_" + item_id()},
                {"type", "message"},
                {"status", "in_progress"},
@@ -197,7 +198,7 @@ std::string stored_response_events(const std::string& id, StoredResponse stored,
     const std::string type = item["type"];
     if (type == "message" || type == "reasoning") {
       const Json part = item["content"].empty() ? Json{{"text", ""}} : item["content"][0];
-      const Kind kind = type == "message" ? Kind::text : Kind::reasoning;
+      const PieceKind kind = type == "message" ? PieceKind::text : PieceKind::reasoning;
       if (i == 0 && part["text"] == "" && response["output"].size() == 1) {
         events.at_least_one();
         continue;
@@ -209,16 +210,16 @@ std::string stored_response_events(const std::string& id, StoredResponse stored,
     } else {
       const bool custom = type == "custom_tool_call";
       const std::string name = item["name"];
-      if (custom) answer.ask.tools.custom = {name};
+      if (custom) answer.params.tools.custom = {name};
       choice.calls.push_back(
           {item["call_id"].get<std::string>(), name,
            custom ? custom_arguments(item["input"].get<std::string>()) : item["arguments"].get<std::string>()});
-      events.piece({Kind::call, name});
+      events.piece({PieceKind::call, name});
       if (!custom)
         pieces.cut(item["arguments"].get<std::string>(), Json::array(), [&](std::string text, Json) {
-          events.piece({Kind::arguments, std::move(text)});
+          events.piece({PieceKind::arguments, std::move(text)});
         });
-      answer.ask.tools.custom.clear();
+      answer.params.tools.custom.clear();
     }
     if (item.value("status", "") == "incomplete") choice.finish = FinishReason::length;
     events.close();

@@ -12,18 +12,18 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-constexpr double kMostTokens = 2147483647;
-constexpr size_t kMostStops = 64;
-constexpr size_t kMostPrompts = 128;
-constexpr size_t kMostBytes = size_t{64} << 20;
+constexpr double kMaxRequestedTokens = 2147483647;
+constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxPrompts = 128;
+constexpr size_t kMaxBytes = size_t{64} << 20;
 
-Wrong set_bias(GenerationRequest& ask, std::string_view key, const Json& bias) {
+Wrong set_bias(GenerationRequest& params, std::string_view key, const Json& bias) {
   TokenId token = 0;
   auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), token);
   if (status != std::errc() || end != key.data() + key.size() || token < 0)
     return ApiError::bad("logit_bias", fmt::format("'{}' is not a token id", key));
   if (!bias.is_number()) return ApiError::bad("logit_bias", fmt::format("the bias of token {} is not a number", token));
-  ask.request.sampling.logit_bias[token] = bias.get<double>();
+  params.request.sampling.logit_bias[token] = bias.get<double>();
   return std::nullopt;
 }
 
@@ -52,73 +52,74 @@ std::vector<Field> sampling_fields(std::initializer_list<std::string_view> witho
 }
 
 Field model_field() {
-  return with_set("model", kText, "the server's first model", "name or alias of the model",
-                  [](const Json& value, GenerationRequest& ask) -> Wrong {
-                    ask.model = value.get<std::string>();
+  return with_set("model", kJsonText, "the server's first model", "name or alias of the model",
+                  [](const Json& value, GenerationRequest& params) -> Wrong {
+                    params.model = value.get<std::string>();
                     return std::nullopt;
                   });
 }
 
 Field stream_field(bool default_value) {
-  return with_set("stream", kBoolean, default_value ? "true" : "false", "send the output as it is generated",
-                  [](const Json& value, GenerationRequest& ask) -> Wrong {
-                    ask.stream = value.get<bool>();
+  return with_set("stream", kJsonBoolean, default_value ? "true" : "false", "send the output as it is generated",
+                  [](const Json& value, GenerationRequest& params) -> Wrong {
+                    params.stream = value.get<bool>();
                     return std::nullopt;
                   });
 }
 
 Field stop_field(const std::string& name) {
-  Field field =
-      with_set(name, kText | kTexts, "none", "strings that end the output, which never contains one, nor part of one",
-               [](const Json& value, GenerationRequest& ask) -> Wrong {
-                 ask.request.stop =
-                     value.is_string() ? std::vector{value.get<std::string>()} : value.get<std::vector<std::string>>();
-                 std::erase(ask.request.stop, "");
-                 return std::nullopt;
-               });
-  field.most = kMostStops;
+  Field field = with_set(name, kJsonText | kJsonTexts, "none",
+                         "strings that end the output, which never contains one, nor part of one",
+                         [](const Json& value, GenerationRequest& params) -> Wrong {
+                           params.request.stop = value.is_string() ? std::vector{value.get<std::string>()}
+                                                                   : value.get<std::vector<std::string>>();
+                           std::erase(params.request.stop, "");
+                           return std::nullopt;
+                         });
+  field.most = kMaxStops;
   return field;
 }
 
 Field seed_field(bool negative_is_random) {
   const std::string help = "sampling seed: the same request with the same seed gives the same output";
-  return bounded(with_set("seed", kInteger, "random, returned in the Millrace-Seed header",
+  return bounded(with_set("seed", kJsonInteger, "random, returned in the Millrace-Seed header",
                           help + (negative_is_random ? "; -1: random" : ""),
-                          [=](const Json& value, GenerationRequest& ask) -> Wrong {
+                          [=](const Json& value, GenerationRequest& params) -> Wrong {
                             if (negative_is_random && value.get<double>() < 0) return std::nullopt;
-                            ask.seed_given = true;
-                            ask.request.sampling.seed = value.is_number_unsigned()
-                                                            ? value.get<uint64_t>()
-                                                            : static_cast<uint64_t>(value.get<int64_t>());
+                            params.seed_given = true;
+                            params.request.sampling.seed = value.is_number_unsigned()
+                                                               ? value.get<uint64_t>()
+                                                               : static_cast<uint64_t>(value.get<int64_t>());
                             return std::nullopt;
                           }),
                  -9223372036854775808.0, 18446744073709551615.0);
 }
 
 Field max_tokens_field(const std::string& name, const std::string& default_value) {
-  return bounded(with_set(name, kInteger, default_value, "maximum tokens to generate; -1: until the context is full",
-                          [](const Json& value, GenerationRequest& ask) -> Wrong {
-                            ask.request.max_tokens = std::max<int64_t>(-1, value.get<int64_t>());
-                            return std::nullopt;
-                          }),
-                 -2, kMostTokens);
+  return bounded(
+      with_set(name, kJsonInteger, default_value, "maximum tokens to generate; -1: until the context is full",
+               [](const Json& value, GenerationRequest& params) -> Wrong {
+                 params.request.max_tokens = std::max<int64_t>(-1, value.get<int64_t>());
+                 return std::nullopt;
+               }),
+      -2, kMaxRequestedTokens);
 }
 
 Field logit_bias_field() {
   Field field =
-      with_set("logit_bias", kObject | kList, "none",
+      with_set("logit_bias", kJsonObject | kJsonList, "none",
                "{\"ID\": BIAS} or [[ID, BIAS]]: added to the logits of tokens; -100 or false practically bans one",
-               [](const Json& value, GenerationRequest& ask) -> Wrong {
+               [](const Json& value, GenerationRequest& params) -> Wrong {
                  if (value.is_object()) {
                    for (const auto& [key, bias] : value.items())
-                     if (auto wrong = set_bias(ask, key, bias)) return wrong;
+                     if (auto wrong = set_bias(params, key, bias)) return wrong;
                    return std::nullopt;
                  }
                  for (const Json& pair : value) {
                    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer())
                      return ApiError::bad("logit_bias", "must be an object or an array of [ID, BIAS]");
                    const Json bias = pair[1].is_boolean() && !pair[1].get<bool>() ? Json(-1e6) : pair[1];
-                   if (auto wrong = set_bias(ask, pair[0].dump(), bias)) return wrong;
+                   if (auto wrong = set_bias(params, pair[0].dump(), bias)) return wrong;
                  }
                  return std::nullopt;
                });
@@ -127,16 +128,16 @@ Field logit_bias_field() {
 }
 
 Field prompt_field(const std::string& name, bool several) {
-  const unsigned types = kText | kTokens | (several ? kTexts | kTokenLists : 0u);
+  const unsigned types = kJsonText | kJsonTokens | (several ? kJsonTexts | kJsonTokenLists : 0u);
   Field field =
       with_set(name, types, "",
                several ? "text or tokens to continue, or a list of either: each is continued separately"
                        : "text or tokens to continue",
-               [name](const Json& value, GenerationRequest& ask) -> Wrong {
+               [name](const Json& value, GenerationRequest& params) -> Wrong {
                  const bool list = value.is_array() && !value.empty() && !value[0].is_number();
                  if (value.is_array() && value.empty()) return ApiError::bad(name, "is empty");
-                 if (list && value.size() > kMostPrompts)
-                   return ApiError::bad(name, fmt::format("at most {} prompts, got {}", kMostPrompts, value.size()));
+                 if (list && value.size() > kMaxPrompts)
+                   return ApiError::bad(name, fmt::format("at most {} prompts, got {}", kMaxPrompts, value.size()));
                  for (const Json& one : list ? value : Json::array({value})) {
                    AskedPrompt prompt;
                    if (one.is_string()) {
@@ -145,36 +146,36 @@ Field prompt_field(const std::string& name, bool several) {
                      prompt.tokens = one.get<std::vector<TokenId>>();
                      if (prompt.tokens.empty()) return ApiError::bad(name, "a list of tokens is empty");
                    }
-                   ask.prompts.push_back(std::move(prompt));
+                   params.prompts.push_back(std::move(prompt));
                  }
                  return std::nullopt;
                });
-  field.most = kMostBytes;
+  field.most = kMaxBytes;
   return field;
 }
 
 Field answers_field() {
   return bounded(
-      with_set("n", kInteger, "1",
+      with_set("n", kJsonInteger, "1",
                "number of outputs for each prompt; they share the prompt's computation and differ in their seed",
-               [](const Json& value, GenerationRequest& ask) -> Wrong {
-                 ask.request.n = value.get<int64_t>();
+               [](const Json& value, GenerationRequest& params) -> Wrong {
+                 params.request.n = value.get<int64_t>();
                  return std::nullopt;
                }),
       1, 128);
 }
 
 Field usage_in_stream_field() {
-  Field options{"stream_options", kObject, "", "needs stream"};
-  options.fields = {with_set("include_usage", kBoolean, "false", "send a final chunk with the token counts",
-                             [](const Json& value, GenerationRequest& ask) -> Wrong {
-                               ask.include_usage = value.get<bool>();
+  Field options{"stream_options", kJsonObject, "", "needs stream"};
+  options.fields = {with_set("include_usage", kJsonBoolean, "false", "send a final chunk with the token counts",
+                             [](const Json& value, GenerationRequest& params) -> Wrong {
+                               params.include_usage = value.get<bool>();
                                return std::nullopt;
                              }),
-                    with_set("continuous_usage_stats", kBoolean, "false",
+                    with_set("continuous_usage_stats", kJsonBoolean, "false",
                              "send the counts so far in every chunk; needs include_usage",
-                             [](const Json& value, GenerationRequest& ask) -> Wrong {
-                               ask.continuous_usage = value.get<bool>();
+                             [](const Json& value, GenerationRequest& params) -> Wrong {
+                               params.continuous_usage = value.get<bool>();
                                return std::nullopt;
                              }),
                     unsupported_field("include_obfuscation", is_false)};
@@ -183,53 +184,54 @@ Field usage_in_stream_field() {
 
 std::vector<Field> extension_fields() {
   const auto tokens = [](const char* name, const char* help, std::vector<TokenId> SamplingOptions::*list) {
-    return with_set(name, kTokens, "none", help, [list](const Json& value, GenerationRequest& ask) -> Wrong {
-      ask.request.sampling.*list = value.get<std::vector<TokenId>>();
+    return with_set(name, kJsonTokens, "none", help, [list](const Json& value, GenerationRequest& params) -> Wrong {
+      params.request.sampling.*list = value.get<std::vector<TokenId>>();
       return std::nullopt;
     });
   };
   const auto flag = [](const char* name, const char* value, const char* help, bool Request::*member) {
-    return with_set(name, kBoolean, value, help, [member](const Json& given, GenerationRequest& ask) -> Wrong {
-      ask.request.*member = given.get<bool>();
+    return with_set(name, kJsonBoolean, value, help, [member](const Json& given, GenerationRequest& params) -> Wrong {
+      params.request.*member = given.get<bool>();
       return std::nullopt;
     });
   };
   return {
-      bounded(with_set("min_tokens", kInteger, "0", "the model's end tokens are not allowed before this many tokens",
-                       [](const Json& value, GenerationRequest& ask) -> Wrong {
-                         ask.request.min_tokens = value.get<int64_t>();
-                         return std::nullopt;
-                       }),
-              0, kMostTokens),
+      bounded(
+          with_set("min_tokens", kJsonInteger, "0", "the model's end tokens are not allowed before this many tokens",
+                   [](const Json& value, GenerationRequest& params) -> Wrong {
+                     params.request.min_tokens = value.get<int64_t>();
+                     return std::nullopt;
+                   }),
+          0, kMaxRequestedTokens),
       flag("ignore_eos", "false", "continue past the model's end tokens", &Request::ignore_eos),
       flag("cache_prompt", "true", "may reuse cached prompt prefixes, and cache its own", &Request::cache_prompt),
-      bounded(
-          with_set("priority", kInteger, "0", "higher runs first, if the server's scheduling policy uses priorities",
-                   [](const Json& value, GenerationRequest& ask) -> Wrong {
-                     ask.request.priority = value.get<int64_t>();
-                     return std::nullopt;
-                   }),
-          -1e9, 1e9),
-      bounded(
-          with_set("timeout", kNumber, "server default", "seconds after which generation stops, with the output so far",
-                   [](const Json& value, GenerationRequest& ask) -> Wrong {
-                     ask.timeout_seconds = value.get<double>();
-                     return std::nullopt;
-                   }),
-          0.001, 1e6),
-      bounded(with_set("max_ttft", kNumber, "server default",
-                       "reject with 429 if the first token is not expected within this many seconds; the "
-                       "Millrace-Max-TTFT header does the same",
-                       [](const Json& value, GenerationRequest& ask) -> Wrong {
-                         ask.max_ttft_seconds = value.get<double>();
+      bounded(with_set("priority", kJsonInteger, "0",
+                       "higher runs first, if the server's scheduling policy uses priorities",
+                       [](const Json& value, GenerationRequest& params) -> Wrong {
+                         params.request.priority = value.get<int64_t>();
+                         return std::nullopt;
+                       }),
+              -1e9, 1e9),
+      bounded(with_set("timeout", kJsonNumber, "server default",
+                       "seconds after which generation stops, with the output so far",
+                       [](const Json& value, GenerationRequest& params) -> Wrong {
+                         params.timeout_seconds = value.get<double>();
                          return std::nullopt;
                        }),
               0.001, 1e6),
-      bounded(with_set("deadline", kNumber, "none",
+      bounded(with_set("max_ttft", kJsonNumber, "server default",
+                       "reject with 429 if the first token is not expected within this many seconds; the "
+                       "Millrace-Max-TTFT header does the same",
+                       [](const Json& value, GenerationRequest& params) -> Wrong {
+                         params.max_ttft_seconds = value.get<double>();
+                         return std::nullopt;
+                       }),
+              0.001, 1e6),
+      bounded(with_set("deadline", kJsonNumber, "none",
                        "seconds within which the whole output is needed: the deadline policy schedules by it, and a "
                        "request that cannot meet it is rejected with 429",
-                       [](const Json& value, GenerationRequest& ask) -> Wrong {
-                         ask.request.deadline_seconds = value.get<double>();
+                       [](const Json& value, GenerationRequest& params) -> Wrong {
+                         params.request.deadline_seconds = value.get<double>();
                          return std::nullopt;
                        }),
               0.001, 1e6),

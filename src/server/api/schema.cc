@@ -10,9 +10,9 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostDepth = 64;
-constexpr size_t kMostKeys = 4096;
-constexpr double kMostTokenId = 2147483647;
+constexpr size_t kMaxBodyDepth = 64;
+constexpr size_t kMaxKeys = 4096;
+constexpr double kMaxTokenId = 2147483647;
 
 bool is_whole(const Json& value) {
   if (value.is_number_integer()) return true;
@@ -22,7 +22,7 @@ bool is_whole(const Json& value) {
 }
 
 bool is_token(const Json& value) {
-  return value.is_number_integer() && value.get<double>() >= 0 && value.get<double>() <= kMostTokenId;
+  return value.is_number_integer() && value.get<double>() >= 0 && value.get<double>() <= kMaxTokenId;
 }
 
 template <typename Is>
@@ -31,15 +31,15 @@ bool all(const Json& list, Is is) {
 }
 
 bool has_type(const Json& value, unsigned types) {
-  if (types & kBoolean && value.is_boolean()) return true;
-  if (types & kInteger && is_whole(value)) return true;
-  if (types & kNumber && value.is_number()) return true;
-  if (types & kText && value.is_string()) return true;
-  if (types & kObject && value.is_object()) return true;
-  if (types & kList && value.is_array()) return true;
-  if (types & kTexts && all(value, [](const Json& item) { return item.is_string(); })) return true;
-  if (types & kTokens && all(value, is_token)) return true;
-  return types & kTokenLists && all(value, [](const Json& item) { return all(item, is_token); });
+  if (types & kJsonBoolean && value.is_boolean()) return true;
+  if (types & kJsonInteger && is_whole(value)) return true;
+  if (types & kJsonNumber && value.is_number()) return true;
+  if (types & kJsonText && value.is_string()) return true;
+  if (types & kJsonObject && value.is_object()) return true;
+  if (types & kJsonList && value.is_array()) return true;
+  if (types & kJsonTexts && all(value, [](const Json& item) { return item.is_string(); })) return true;
+  if (types & kJsonTokens && all(value, is_token)) return true;
+  return types & kJsonTokenLists && all(value, [](const Json& item) { return all(item, is_token); });
 }
 
 const char* name_of(const Json& value) {
@@ -51,7 +51,8 @@ const char* name_of(const Json& value) {
   return value.is_null() ? "null" : "an object";
 }
 
-std::optional<ApiError> check_field(const Field& field, const std::string& name, Json& value, GenerationRequest& ask) {
+std::optional<ApiError> check_field(const Field& field, const std::string& name, Json& value,
+                                    GenerationRequest& params) {
   if (field.harmless) {
     if (field.harmless(value)) return std::nullopt;
     return ApiError::unsupported(name, "is not supported by this server; leave it out");
@@ -62,7 +63,7 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
     const double number = value.get<double>();
     if (!(number >= field.min && number <= field.max))
       return ApiError::bad(name, fmt::format("must be between {} and {}, got {}", field.min, field.max, number));
-    if (value.is_number_float() && !(field.types & kNumber)) value = static_cast<int64_t>(number);
+    if (value.is_number_float() && !(field.types & kJsonNumber)) value = static_cast<int64_t>(number);
   }
   if ((value.is_array() || value.is_object()) && value.size() > field.most) {
     return ApiError::bad(name, fmt::format("at most {} items, got {}", field.most, value.size()));
@@ -80,13 +81,13 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
     if (!known.empty()) return ApiError::bad(name, fmt::format("must be one of {}", known));
   }
   if (value.is_object() && !field.fields.empty())
-    if (auto wrong = read_fields(field.fields, value, ask, name + ".")) return wrong;
+    if (auto wrong = read_fields(field.fields, value, params, name + ".")) return wrong;
   if (value.is_array() && !field.items.empty())
     for (size_t i = 0; i < value.size(); ++i)
       if (value[i].is_object())
-        if (auto wrong = read_fields(field.items, value[i], ask, fmt::format("{}[{}].", name, i))) return wrong;
+        if (auto wrong = read_fields(field.items, value[i], params, fmt::format("{}[{}].", name, i))) return wrong;
   if (!field.set) return std::nullopt;
-  auto wrong = field.set(value, ask);
+  auto wrong = field.set(value, params);
   if (wrong && wrong->field.empty()) wrong->field = name;
   return wrong;
 }
@@ -94,22 +95,22 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
 }  // namespace
 
 std::string type_names(unsigned types) {
-  static const std::pair<unsigned, const char*> names[] = {{kBoolean, "boolean"},
-                                                           {kInteger, "integer"},
-                                                           {kNumber, "number"},
-                                                           {kText, "string"},
-                                                           {kTexts, "array of strings"},
-                                                           {kTokens, "array of token ids"},
-                                                           {kTokenLists, "array of arrays of token ids"},
-                                                           {kObject, "object"},
-                                                           {kList, "array"}};
+  static const std::pair<unsigned, const char*> names[] = {{kJsonBoolean, "boolean"},
+                                                           {kJsonInteger, "integer"},
+                                                           {kJsonNumber, "number"},
+                                                           {kJsonText, "string"},
+                                                           {kJsonTexts, "array of strings"},
+                                                           {kJsonTokens, "array of token ids"},
+                                                           {kJsonTokenLists, "array of arrays of token ids"},
+                                                           {kJsonObject, "object"},
+                                                           {kJsonList, "array"}};
   std::string out;
   for (const auto& [type, name] : names)
     if (types & type) out += (out.empty() ? "" : " or ") + std::string(name);
   return out;
 }
 
-std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, GenerationRequest& ask,
+std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, GenerationRequest& params,
                                     const std::string& where) {
   for (const Field& field : fields) {
     auto found = body.find(field.name);
@@ -121,13 +122,13 @@ std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body
       if (field.required) return ApiError::bad(where + field.name, "is missing");
       continue;
     }
-    if (auto wrong = check_field(field, where + field.name, *found, ask)) return wrong;
+    if (auto wrong = check_field(field, where + field.name, *found, params)) return wrong;
   }
   return std::nullopt;
 }
 
 std::optional<ApiError> parse_body(const std::string& bytes, Json* body) {
-  const JsonLimits limits{.bytes = bytes.size(), .depth = kMostDepth, .keys = kMostKeys};
+  const JsonLimits limits{.bytes = bytes.size(), .depth = kMaxBodyDepth, .keys = kMaxKeys};
   auto parsed = parse_json_object(bytes, "request body", limits);
   if (!parsed.ok()) return ApiError{ApiErrorKind::bad_request, parsed.error().message, ""};
   *body = std::move(*parsed);
@@ -137,11 +138,11 @@ std::optional<ApiError> parse_body(const std::string& bytes, Json* body) {
 Field sampling_field(const std::string& name, const std::string& option) {
   for (const OptionSpec& spec : sampling_schema()) {
     if (spec.name != option) continue;
-    Field field{name, spec.type == OptionSpec::Type::integer ? kInteger : kNumber, "server default", spec.help};
+    Field field{name, spec.type == OptionSpec::Type::integer ? kJsonInteger : kJsonNumber, "server default", spec.help};
     field.min = spec.min;
     field.max = spec.max;
-    field.set = [option](const Json& value, GenerationRequest& ask) -> std::optional<ApiError> {
-      auto set = set_sampling_option(ask.request.sampling, option, value.dump());
+    field.set = [option](const Json& value, GenerationRequest& params) -> std::optional<ApiError> {
+      auto set = set_sampling_option(params.request.sampling, option, value.dump());
       if (!set.ok()) return ApiError{ApiErrorKind::bad_request, set.error().message, ""};
       return std::nullopt;
     };
@@ -163,7 +164,7 @@ Field ignored_field(const std::string& name, unsigned types, const std::string& 
 }
 
 Field object_field(const std::string& name, const std::string& help, std::vector<Field> fields) {
-  Field field{name, kObject, "{}", help};
+  Field field{name, kJsonObject, "{}", help};
   field.fields = std::move(fields);
   return field;
 }

@@ -16,15 +16,15 @@ namespace millrace {
 
 // A field may have several types. A number without a fraction also counts as an integer.
 enum JsonTypes : unsigned {
-  kBoolean = 1,
-  kInteger = 2,
-  kNumber = 4,
-  kText = 8,
-  kTexts = 16,       // array of strings
-  kTokens = 32,      // array of token ids
-  kTokenLists = 64,  // array of such arrays
-  kObject = 128,
-  kList = 256,  // array of anything
+  kJsonBoolean = 1,
+  kJsonInteger = 2,
+  kJsonNumber = 4,
+  kJsonText = 8,
+  kJsonTexts = 16,       // array of strings
+  kJsonTokens = 32,      // array of token ids
+  kJsonTokenLists = 64,  // array of such arrays
+  kJsonObject = 128,
+  kJsonList = 256,  // array of anything
 };
 
 struct Field {
@@ -45,8 +45,8 @@ struct Field {
   std::string no_effect = {};  // why an accepted field is ignored; "": it is not
 };
 
-// Validates `body`, which must be an object, and fills in `ask`. Removes null fields; unknown fields are allowed.
-std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, GenerationRequest& ask,
+// Validates `body`, which must be an object, and fills in `params`. Removes null fields; unknown fields are allowed.
+std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, GenerationRequest& params,
                                     const std::string& where = "");
 
 // Parses a JSON object within the limits of depth and size.

@@ -8,6 +8,6 @@ namespace millrace {
 // best_of, use_beam_search, length_penalty, early_stopping.
 std::vector<Field> search_fields();
 // Call after all fields are read.
-std::optional<ApiError> prepare_search(const Json& body, GenerationRequest& ask);
+std::optional<ApiError> prepare_search(const Json& body, GenerationRequest& params);
 
 }  // namespace millrace

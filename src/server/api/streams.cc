@@ -12,7 +12,7 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-constexpr size_t kMostIds = 1024;
+constexpr size_t kMaxIds = 1024;
 
 // From the path, or ?conv_id=.
 std::string id_of(const Call& call) {
@@ -69,9 +69,9 @@ Handled look_up(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> stream_endpoints() {
-  Field ids{"conversation_ids", kTexts, "", "the ids to look up; there is no list of all streams"};
+  Field ids{"conversation_ids", kJsonTexts, "", "the ids to look up; there is no list of all streams"};
   ids.required = true;
-  ids.most = kMostIds;
+  ids.most = kMaxIds;
   const char* about =
       "Resumes the stream whose request had this id in its X-Conversation-Id header: from byte `?from=`, or from the "
       "event after `Last-Event-ID`. The new reader replaces the previous one.";

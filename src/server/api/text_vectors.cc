@@ -12,7 +12,7 @@ Field text_field(const char* name, unsigned types, bool required, const char* he
 }
 
 Field pooling_field() {
-  Field field{"pooling", kText, "model default",
+  Field field{"pooling", kJsonText, "model default",
               "how the tokens' hidden states are combined into one vector; none: one vector for each token"};
   field.choices = {"none", "mean", "cls", "last"};
   return field;
@@ -55,8 +55,8 @@ Wrong add_texts(const ServedModel& served, const char* name, const Json& input, 
   const bool one = input.is_string() || (input.is_array() && !input.empty() && input[0].is_number());
   if (input.empty() && !one) return ApiError::bad(name, "is empty");
   if (one) return add_text(served, name, input, truncate, out);
-  if (input.size() > kMostTexts)
-    return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMostTexts, input.size()));
+  if (input.size() > kMaxTexts)
+    return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMaxTexts, input.size()));
   for (const Json& text : input)
     if (auto wrong = add_text(served, name, text, truncate, out)) return wrong;
   return std::nullopt;
@@ -80,13 +80,13 @@ Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, 
                              .pooling = pooling,
                              .share = WorkShare::of(call.request),
                              .unwanted = std::make_shared<std::atomic<bool>>(false)};
-  exchange.on_gone([unwanted = work.unwanted] { *unwanted = true; });
+  exchange.on_disconnect([unwanted = work.unwanted] { *unwanted = true; });
   std::shared_ptr<KeyUse> use;
   if (call.request.account) {
     if (auto refused = call.request.account->begin(prompt_tokens, 1, unix_seconds())) return refused;
     use = std::make_shared<KeyUse>(call.request.account, prompt_tokens, 1);
   }
-  work.done = [&service, &dialect, exchange, use, keep_alive = call.ask.served, write = std::move(write),
+  work.done = [&service, &dialect, exchange, use, keep_alive = call.params.served, write = std::move(write),
                headers = service.headers(call.request)](Result<TextVectors> vectors) {
     if (!vectors.ok()) return exchange.reply(service.refused(dialect, ApiError::from(vectors.error()), headers));
     exchange.reply({.headers = headers, .body = to_text(write(*vectors))});

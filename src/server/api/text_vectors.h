@@ -9,7 +9,7 @@ namespace millrace {
 using Wrong = std::optional<ApiError>;
 using TextVectors = EmbeddingWorker::Vectors;
 
-inline constexpr size_t kMostTexts = 2048;  // per request
+inline constexpr size_t kMaxTexts = 2048;  // per request
 
 struct TextTokens {
   std::vector<std::vector<TokenId>> texts;

@@ -10,19 +10,19 @@ namespace millrace {
 namespace {
 
 using Wrong = std::optional<ApiError>;
-using Choice = AskedTools::Choice;
+using ToolChoice = RequestedTools::Choice;
 
-constexpr size_t kMostTools = 256;
-constexpr size_t kMostName = 128;
+constexpr size_t kMaxTools = 256;
+constexpr size_t kMaxName = 128;
 
 bool is_name(const std::string& name) {
-  return !name.empty() && name.size() <= kMostName && std::ranges::all_of(name, [](char c) {
+  return !name.empty() && name.size() <= kMaxName && std::ranges::all_of(name, [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
            c == '.' || c == ':' || c == '/';
   });
 }
 
-Wrong read_tools(GenerationRequest& ask, const std::string& field, const Json& value, bool flat) {
+Wrong read_tools(GenerationRequest& params, const std::string& field, const Json& value, bool flat) {
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = fmt::format("{}[{}]", field, i);
     const Json& tool = value[i];
@@ -30,14 +30,15 @@ Wrong read_tools(GenerationRequest& ask, const std::string& field, const Json& v
     if (tool.contains("type") && tool["type"] == "custom") {
       if (!flat && !tool.contains("custom")) return ApiError::bad(where + ".custom", "is missing");
       if (auto wrong =
-              flat ? add_custom_tool(ask, where, tool) : add_custom_tool(ask, where + ".custom", tool["custom"]))
+              flat ? add_custom_tool(params, where, tool) : add_custom_tool(params, where + ".custom", tool["custom"]))
         return wrong;
       continue;
     }
     if (tool.contains("type") && tool["type"] != "function")
       return ApiError::unsupported(where + ".type", "only tools of type 'function' and 'custom' are supported");
     if (!flat && !tool.contains("function")) return ApiError::bad(where + ".function", "is missing");
-    if (auto wrong = flat ? add_function(ask, where, tool) : add_function(ask, where + ".function", tool["function"]))
+    if (auto wrong =
+            flat ? add_function(params, where, tool) : add_function(params, where + ".function", tool["function"]))
       return wrong;
   }
   return std::nullopt;
@@ -59,7 +60,7 @@ Wrong read_named(const std::string& where, const Json& value, std::string* name)
 }
 
 // {"type": "allowed_tools", "mode", "tools"}, or with mode and tools nested in an object "allowed_tools".
-Wrong read_allowed(GenerationRequest& ask, const std::string& field, const Json& value) {
+Wrong read_allowed(GenerationRequest& params, const std::string& field, const Json& value) {
   const bool nested = value.contains("allowed_tools");
   const Json& allowed = nested ? value["allowed_tools"] : value;
   const std::string where = nested ? field + ".allowed_tools" : field;
@@ -67,72 +68,72 @@ Wrong read_allowed(GenerationRequest& ask, const std::string& field, const Json&
   if (!allowed.contains("mode") || (allowed["mode"] != "auto" && allowed["mode"] != "required"))
     return ApiError::bad(where + ".mode", "must be auto or required");
   if (!allowed.contains("tools") || !allowed["tools"].is_array() || allowed["tools"].empty() ||
-      allowed["tools"].size() > kMostTools)
-    return ApiError::bad(where + ".tools", fmt::format("must be an array of 1 to {} tools", kMostTools));
-  ask.tools.choice = allowed["mode"] == "required" ? Choice::required : Choice::automatic;
-  ask.tools.allowed.emplace();
+      allowed["tools"].size() > kMaxTools)
+    return ApiError::bad(where + ".tools", fmt::format("must be an array of 1 to {} tools", kMaxTools));
+  params.tools.choice = allowed["mode"] == "required" ? ToolChoice::required : ToolChoice::automatic;
+  params.tools.allowed.emplace();
   for (size_t i = 0; i < allowed["tools"].size(); ++i) {
     std::string name;
     if (auto wrong = read_named(fmt::format("{}.tools[{}]", where, i), allowed["tools"][i], &name)) return wrong;
-    ask.tools.allowed->push_back(std::move(name));
+    params.tools.allowed->push_back(std::move(name));
   }
   return std::nullopt;
 }
 
-Wrong read_choice(GenerationRequest& ask, const std::string& field, const Json& value) {
-  AskedTools& tools = ask.tools;
+Wrong read_choice(GenerationRequest& params, const std::string& field, const Json& value) {
+  RequestedTools& tools = params.tools;
   tools.choice_given = true;
   if (value.is_string()) {
     if (value == "auto")
-      tools.choice = Choice::automatic;
+      tools.choice = ToolChoice::automatic;
     else if (value == "none")
-      tools.choice = Choice::none;
+      tools.choice = ToolChoice::none;
     else if (value == "required")
-      tools.choice = Choice::required;
+      tools.choice = ToolChoice::required;
     else
       return ApiError::bad(field, "must be auto, none, required or a function");
     return std::nullopt;
   }
-  if (value.contains("type") && value["type"] == "allowed_tools") return read_allowed(ask, field, value);
+  if (value.contains("type") && value["type"] == "allowed_tools") return read_allowed(params, field, value);
   if (auto wrong = read_named(field, value, &tools.named)) return wrong;
-  tools.choice = Choice::required;
+  tools.choice = ToolChoice::required;
   return std::nullopt;
 }
 
 std::vector<Field> fields(bool flat) {
-  Field tools{"tools", kList, "none",
+  Field tools{"tools", kJsonList, "none",
               flat ? "tools the model may call: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}, "
                      "or {\"type\": \"custom\", \"name\", \"description\", \"format\"}, whose input is text"
                    : "tools the model may call: {\"type\": \"function\", \"function\": {\"name\", \"description\", "
                      "\"parameters\"}}, or {\"type\": \"custom\", \"custom\": {\"name\", \"description\", "
                      "\"format\"}}, whose input is text"};
-  tools.most = kMostTools;
-  tools.set = [flat](const Json& value, GenerationRequest& ask) -> Wrong {
+  tools.most = kMaxTools;
+  tools.set = [flat](const Json& value, GenerationRequest& params) -> Wrong {
     if (value.empty() && !flat) return ApiError::bad("tools", "is empty; leave it out");
-    return read_tools(ask, "tools", value, flat);
+    return read_tools(params, "tools", value, flat);
   };
-  Field choice{"tool_choice", kText | kObject, "auto",
+  Field choice{"tool_choice", kJsonText | kJsonObject, "auto",
                "auto: the model may call tools; none; required: it must call one; a tool: it must call that one; "
                "{\"type\": \"allowed_tools\"}: it may call only those. Arguments of calls match the tool's schema"};
-  choice.set = [](const Json& value, GenerationRequest& ask) { return read_choice(ask, "tool_choice", value); };
-  Field parallel{"parallel_tool_calls", kBoolean, "true", "a response may contain more than one call"};
-  parallel.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.tools.parallel = value.get<bool>();
+  choice.set = [](const Json& value, GenerationRequest& params) { return read_choice(params, "tool_choice", value); };
+  Field parallel{"parallel_tool_calls", kJsonBoolean, "true", "a response may contain more than one call"};
+  parallel.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.tools.parallel = value.get<bool>();
     return std::nullopt;
   };
   return {tools, choice, parallel};
 }
 
-Wrong check_allowed(const AskedTools& tools) {
+Wrong check_allowed(const RequestedTools& tools) {
   for (const std::string& name : *tools.allowed)
     if (std::ranges::find(tools.tools, name, &Tool::name) == tools.tools.end())
-      return ApiError::bad("tool_choice", fmt::format("there is no tool '{}' to allow", name.substr(0, kMostName)));
+      return ApiError::bad("tool_choice", fmt::format("there is no tool '{}' to allow", name.substr(0, kMaxName)));
   return std::nullopt;
 }
 
 }  // namespace
 
-Wrong add_function(GenerationRequest& ask, const std::string& where, const Json& function) {
+Wrong add_function(GenerationRequest& params, const std::string& where, const Json& function) {
   if (!function.is_object()) return ApiError::bad(where, "must be an object");
   if (!function.contains("name") || !function["name"].is_string())
     return ApiError::bad(where + ".name", "must be a string");
@@ -140,48 +141,48 @@ Wrong add_function(GenerationRequest& ask, const std::string& where, const Json&
     return function.contains(key) && function[key].is_string() ? function[key].get<std::string>() : std::string();
   };
   Json parameters = function.contains("parameters") ? function["parameters"] : Json();
-  return add_tool(ask, where, text("name"), text("description"), std::move(parameters),
+  return add_tool(params, where, text("name"), text("description"), std::move(parameters),
                   function.contains("strict") && function["strict"] == true);
 }
 
-Wrong add_tool(GenerationRequest& ask, const std::string& where, const std::string& name,
+Wrong add_tool(GenerationRequest& params, const std::string& where, const std::string& name,
                const std::string& description, Json parameters, bool strict) {
   if (!is_name(name))
     return ApiError::bad(where + ".name",
-                         fmt::format("must have 1 to {} letters, digits and '_', '-', '.', ':', '/'", kMostName));
-  for (const Tool& tool : ask.tools.tools)
+                         fmt::format("must have 1 to {} letters, digits and '_', '-', '.', ':', '/'", kMaxName));
+  for (const Tool& tool : params.tools.tools)
     if (tool.name == name) return ApiError::bad(where + ".name", fmt::format("'{}' is used twice", name));
   if (!parameters.is_null() && !parameters.is_object())
     return ApiError::bad(where + ".parameters", "must be a JSON Schema");
   if (parameters.is_null() || parameters.empty()) parameters = {{"type", "object"}, {"properties", Json::object()}};
-  if (ask.tools.definitions.is_null()) ask.tools.definitions = Json::array();
+  if (params.tools.definitions.is_null()) params.tools.definitions = Json::array();
   Json function = {{"name", name}, {"description", description}, {"parameters", parameters}};
   if (strict) function["strict"] = true;
-  ask.tools.definitions.push_back({{"type", "function"}, {"function", std::move(function)}});
+  params.tools.definitions.push_back({{"type", "function"}, {"function", std::move(function)}});
   // Do not allow undeclared arguments, unless the schema does.
   if (!parameters.contains("type")) parameters["type"] = "object";
   const bool composed = parameters.contains("$ref") || parameters.contains("anyOf") || parameters.contains("oneOf") ||
                         parameters.contains("allOf") || parameters.contains("patternProperties");
   if (!composed && !parameters.contains("additionalProperties")) parameters["additionalProperties"] = false;
-  ask.tools.tools.push_back({name, description, std::move(parameters)});
+  params.tools.tools.push_back({name, description, std::move(parameters)});
   return std::nullopt;
 }
 
-Wrong check_tools(GenerationRequest& ask) {
-  AskedTools& tools = ask.tools;
-  if (tools.choice_given && tools.tools.empty() && tools.choice != Choice::none)
+Wrong check_tools(GenerationRequest& params) {
+  RequestedTools& tools = params.tools;
+  if (tools.choice_given && tools.tools.empty() && tools.choice != ToolChoice::none)
     return ApiError::bad("tool_choice", "needs tools");
-  if (tools.any() && tools.choice == Choice::required && !ask.constraint_field.empty())
-    return ApiError::bad(ask.constraint_field, "cannot be combined with a required tool call");
-  if (ask.constrains_thinking && tools.any())
-    return ApiError::bad(ask.constraint_field, "cannot be combined with tools");
+  if (tools.any() && tools.choice == ToolChoice::required && !params.constraint_field.empty())
+    return ApiError::bad(params.constraint_field, "cannot be combined with a required tool call");
+  if (params.constrains_thinking && tools.any())
+    return ApiError::bad(params.constraint_field, "cannot be combined with tools");
   if (tools.allowed)
     if (auto wrong = check_allowed(tools)) return wrong;
   if (tools.named.empty()) return std::nullopt;
   const auto found = std::ranges::find(tools.tools, tools.named, &Tool::name);
   if (found == tools.tools.end())
     return ApiError::bad(tools.old_form ? "function_call" : "tool_choice",
-                         fmt::format("there is no tool '{}'", tools.named.substr(0, kMostName)));
+                         fmt::format("there is no tool '{}'", tools.named.substr(0, kMaxName)));
   tools.tools = {Tool(*found)};
   tools.parallel = false;
   return std::nullopt;
@@ -193,48 +194,49 @@ std::vector<Field> flat_tool_fields() { return fields(true); }
 
 Field ollama_tools_field() {
   Field tools = fields(false)[0];
-  tools.set = [](const Json& value, GenerationRequest& ask) { return read_tools(ask, "tools", value, false); };
+  tools.set = [](const Json& value, GenerationRequest& params) { return read_tools(params, "tools", value, false); };
   return tools;
 }
 
-void set_reasoning_effort(GenerationRequest& ask, const std::string& effort) {
-  ask.variables["reasoning_effort"] = effort;
-  if (!ask.variables.contains("enable_thinking")) ask.variables["enable_thinking"] = effort != "none";
+void set_reasoning_effort(GenerationRequest& params, const std::string& effort) {
+  params.variables["reasoning_effort"] = effort;
+  if (!params.variables.contains("enable_thinking")) params.variables["enable_thinking"] = effort != "none";
 }
 
 std::vector<Field> reasoning_fields() {
-  Field effort{"reasoning_effort", kText, "template default",
+  Field effort{"reasoning_effort", kJsonText, "template default",
                "how much to think, for chat templates that support it; none: not at all, if the template can"};
   effort.choices = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
-  effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    set_reasoning_effort(ask, value.get<std::string>());
+  effort.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    set_reasoning_effort(params, value.get<std::string>());
     return std::nullopt;
   };
-  Field format{"reasoning_format", kText, "auto",
+  Field format{"reasoning_format", kJsonText, "auto",
                "thinking: auto and deepseek: returned in reasoning_content; none: left in the text with its markers"};
   format.choices = {"none", "deepseek", "deepseek-legacy", "auto"};
-  format.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.reasoning.split = value != "none";
+  format.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.reasoning.split = value != "none";
     return std::nullopt;
   };
-  Field include{"include_reasoning", kBoolean, "absent",
+  Field include{"include_reasoning", kJsonBoolean, "absent",
                 "true: thinking is returned in the field reasoning, as in vLLM; false: it is left out"};
-  include.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.reasoning.shown = value.get<bool>();
-    ask.reasoning.in_vllm_name = value.get<bool>();
+  include.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.reasoning.shown = value.get<bool>();
+    params.reasoning.in_vllm_name = value.get<bool>();
     return std::nullopt;
   };
-  Field enable{"enable_thinking", kBoolean, "template default", "whether to think, for chat templates that support it"};
-  enable.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.variables["enable_thinking"] = value.get<bool>();
+  Field enable{"enable_thinking", kJsonBoolean, "template default",
+               "whether to think, for chat templates that support it"};
+  enable.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.variables["enable_thinking"] = value.get<bool>();
     return std::nullopt;
   };
-  Field budget{"thinking_token_budget", kInteger, "none",
+  Field budget{"thinking_token_budget", kJsonInteger, "none",
                "maximum thinking tokens, after which thinking is ended, if the chat template marks it; -1: no limit"};
   budget.min = -1;
   budget.max = 2147483647;
-  budget.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.reasoning.budget = value.get<int64_t>();
+  budget.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.reasoning.budget = value.get<int64_t>();
     return std::nullopt;
   };
   return {effort, format, include, enable, budget};

@@ -13,16 +13,16 @@ std::vector<Field> flat_tool_fields();
 Field ollama_tools_field();
 
 // {"name", "description", "parameters", "strict"}
-std::optional<ApiError> add_function(GenerationRequest& ask, const std::string& where, const Json& function);
+std::optional<ApiError> add_function(GenerationRequest& params, const std::string& where, const Json& function);
 // Adds a tool. `where` is its name in error messages.
-std::optional<ApiError> add_tool(GenerationRequest& ask, const std::string& where, const std::string& name,
+std::optional<ApiError> add_tool(GenerationRequest& params, const std::string& where, const std::string& name,
                                  const std::string& description, Json parameters, bool strict);
 // Checks that the tool options are consistent. Call after all fields are read.
-std::optional<ApiError> check_tools(GenerationRequest& ask);
+std::optional<ApiError> check_tools(GenerationRequest& params);
 
 // Thinking options: reasoning_effort, reasoning_format, include_reasoning, enable_thinking, thinking_token_budget.
 std::vector<Field> reasoning_fields();
 // Sets the template's variables; `effort` is "none" to "high".
-void set_reasoning_effort(GenerationRequest& ask, const std::string& effort);
+void set_reasoning_effort(GenerationRequest& params, const std::string& effort);
 
 }  // namespace millrace

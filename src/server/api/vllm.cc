@@ -8,7 +8,7 @@ namespace {
 
 Handled version(Call&) { return json_reply({{"version", kVersion}, {"commit", kCommit}}); }
 Handled ping(Call&) { return HttpReply{.content_type = "text/plain", .body = ""}; }
-Handled load(Call& call) {
+Handled load_lora(Call& call) {
   int64_t streams = 0;
   for (const ModelStatus& model : call.service.models().list()) {
     if (!model.served) continue;
@@ -44,7 +44,7 @@ std::vector<Endpoint> vllm_endpoints() {
            .path = "/load",
            .dialect = &kOpenAi,
            .summary = "How many streams are running or waiting.",
-           .handle = load,
+           .handle = load_lora,
            .without_model = true}};
 }
 

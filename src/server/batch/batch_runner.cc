@@ -17,9 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kWindowSeconds = 24 * 60 * 60;
-constexpr size_t kMostErrors = 100;               // reported for a failed batch
+constexpr size_t kMaxErrors = 100;                // reported for a failed batch
 constexpr auto kSlice = std::chrono::seconds(5);  // time slice of a batch while batches of other keys wait
-constexpr int64_t kMostState = 1 << 20;
+constexpr int64_t kMaxState = 1 << 20;
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -107,9 +107,9 @@ void BatchRunner::load() {
   for (const auto& entry : fs::directory_iterator(files_.folder(), error)) {
     const fs::path path = entry.path();
     if (path.extension() != ".json" || !is_stored_id(path.stem().string(), "batch_")) continue;
-    const auto text = read_whole_file(path, kMostState);
+    const auto text = read_whole_file(path, kMaxState);
     if (!text.ok()) continue;
-    Json batch = parse_json(*text, kMostOwnJsonDepth);
+    Json batch = parse_json(*text, kMaxOwnJsonDepth);
     if (!batch.is_object() || text_of(batch, "id") != path.stem().string()) continue;
     owners_[path.stem()] = text_of(batch, "owner");
     batch.erase("owner");
@@ -310,7 +310,7 @@ bool BatchRunner::validate(const std::string& id) {
   const Json batch = *find(id);
   Json errors = Json::array();
   const auto wrong = [&](const std::string& message, Json line) {
-    if (errors.size() < kMostErrors)
+    if (errors.size() < kMaxErrors)
       errors.push_back(
           {{"code", "invalid_request"}, {"message", message}, {"param", nullptr}, {"line", std::move(line)}});
   };

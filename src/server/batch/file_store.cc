@@ -18,8 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kMostNote = 1 << 16;
-constexpr size_t kMostName = 255;
+constexpr int64_t kMaxNote = 1 << 16;
+constexpr size_t kMaxName = 255;
 
 int64_t unix_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -41,9 +41,9 @@ Result<void> write_all(int file, std::string_view bytes, const fs::path& path) {
 }
 
 std::optional<StoredFile> read_note(const fs::path& path) {
-  const auto text = read_whole_file(path, kMostNote);
+  const auto text = read_whole_file(path, kMaxNote);
   if (!text.ok()) return std::nullopt;
-  const Json json = parse_json(*text, kMostOwnJsonDepth);
+  const Json json = parse_json(*text, kMaxOwnJsonDepth);
   if (!json.is_object()) return std::nullopt;
   StoredFile file;
   const auto text_of = [&](const char* name) {
@@ -166,7 +166,7 @@ Result<StoredFile> FileStore::add(const std::string& filename, const std::string
                                   const FileUser& user) {
   std::lock_guard lock(mutex_);
   MILLRACE_TRY_VOID(room_for(static_cast<int64_t>(content.size()), user));
-  const StoredFile file{new_id(),  filename.substr(0, kMostName),        purpose,
+  const StoredFile file{new_id(),  filename.substr(0, kMaxName),         purpose,
                         user.name, static_cast<int64_t>(content.size()), unix_now()};
   MILLRACE_TRY_VOID(replace_file(path(file.id), content));
   MILLRACE_TRY_VOID(note(file));

@@ -91,7 +91,7 @@ TEST(BatchLine, ParsesOpenAiLines) {
                           R"({"custom_id": "a", "url": "/v1/completions", "body": []})",
                           R"({"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {}})"})
     EXPECT_EQ(parse_batch_line(bad).error().kind, ErrorKind::user) << bad;
-  EXPECT_FALSE(parse_batch_line(std::string(kMostLineBytes + 1, ' ')).ok());
+  EXPECT_FALSE(parse_batch_line(std::string(kMaxLineBytes + 1, ' ')).ok());
 }
 
 TEST(BatchLine, ResultLinesRoundTrip) {

@@ -18,10 +18,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Before a rejected line is retried.
-constexpr auto kLeastWait = std::chrono::milliseconds(50), kMostWait = std::chrono::milliseconds(5000);
+constexpr auto kLeastWait = std::chrono::milliseconds(50), kMaxWait = std::chrono::milliseconds(5000);
 constexpr auto kPollInterval = std::chrono::milliseconds(50);  // for live requests waiting for the engine
 constexpr int64_t kPriority = -1'000'000;                      // for policies with priorities
-constexpr size_t kMostCustomId = 256;
+constexpr size_t kMaxCustomId = 256;
 constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses",
                                  "/v1/messages"};
 
@@ -69,7 +69,7 @@ std::optional<Clock::duration> wait_of(const HttpReply& reply) {
     if (name == "x-should-retry" && value == "false") return std::nullopt;  // a quota
     if (name == "Retry-After") std::from_chars(value.data(), value.data() + value.size(), seconds);
   }
-  return std::clamp<Clock::duration>(std::chrono::seconds(seconds), kLeastWait, kMostWait);
+  return std::clamp<Clock::duration>(std::chrono::seconds(seconds), kLeastWait, kMaxWait);
 }
 
 class LineTaker final : public AnswerTaker, public std::enable_shared_from_this<LineTaker> {
@@ -84,7 +84,7 @@ class LineTaker final : public AnswerTaker, public std::enable_shared_from_this<
   }
   void end(HttpReply whole, std::string) override { reply(std::move(whole)); }
   void post(std::function<void()> work) override { inbox_->add(std::move(work)); }
-  void on_gone(std::function<void()> gone) override {
+  void on_disconnect(std::function<void()> gone) override {
     inbox_->add([self = shared_from_this(), gone = std::move(gone)]() mutable {
       if (self->left_) return gone();
       if (!self->reply_) self->gone_ = std::move(gone);
@@ -114,7 +114,7 @@ class LineTaker final : public AnswerTaker, public std::enable_shared_from_this<
 
 LineResult result_of(const LineTaker& taker) {
   const HttpReply& reply = *taker.answer();
-  LineResult out{taker.line().custom_id, "", reply.status, parse_json(reply.body, kMostOwnJsonDepth)};
+  LineResult out{taker.line().custom_id, "", reply.status, parse_json(reply.body, kMaxOwnJsonDepth)};
   for (const auto& [name, value] : reply.headers)
     if (name == "X-Request-Id") out.request_id = value;
   if (out.body.is_discarded()) out.body = nullptr;
@@ -131,16 +131,16 @@ bool is_batch_url(const std::string& url) {
 }
 
 Result<BatchLine> parse_batch_line(std::string_view text) {
-  if (text.size() > kMostLineBytes)
-    return Error::user(fmt::format("has {} bytes, more than the limit of {}", text.size(), kMostLineBytes));
+  if (text.size() > kMaxLineBytes)
+    return Error::user(fmt::format("has {} bytes, more than the limit of {}", text.size(), kMaxLineBytes));
   Json json;
   if (auto wrong = parse_body(std::string(text), &json)) return Error::user(wrong->message);
   const auto text_of = [&](const char* name) {
     return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string();
   };
   BatchLine line{text_of("custom_id"), text_of("url"), nullptr};
-  if (line.custom_id.empty() || line.custom_id.size() > kMostCustomId)
-    return Error::user(fmt::format("custom_id: must be a string of 1 to {} bytes", kMostCustomId));
+  if (line.custom_id.empty() || line.custom_id.size() > kMaxCustomId)
+    return Error::user(fmt::format("custom_id: must be a string of 1 to {} bytes", kMaxCustomId));
   if (json.contains("method") && json["method"] != "POST") return Error::user("method: must be POST");
   if (!is_batch_url(line.url))
     return Error::user(fmt::format("url: '{}' is not available in batches", line.url.substr(0, 200)));
@@ -158,7 +158,7 @@ std::string result_line(const LineResult& result) {
 }
 
 std::optional<FinishedLine> parse_result_line(std::string_view text) {
-  const Json json = parse_json(text, kMostOwnJsonDepth);
+  const Json json = parse_json(text, kMaxOwnJsonDepth);
   if (!json.is_object() || !json.contains("custom_id") || !json["custom_id"].is_string()) return std::nullopt;
   if (!json.contains("response") || !json["response"].is_object()) return std::nullopt;
   const Json& response = json["response"];

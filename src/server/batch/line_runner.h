@@ -33,7 +33,7 @@ struct LineResult {
   Json body;
 };
 
-inline constexpr size_t kMostLineBytes = size_t{8} << 20;
+inline constexpr size_t kMaxLineBytes = size_t{8} << 20;
 
 // Whether batch lines may use this endpoint.
 bool is_batch_url(const std::string& url);

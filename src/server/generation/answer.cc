@@ -17,7 +17,7 @@ std::string token_text(const LanguageModel& model, TokenId token) {
 }
 
 void add_weakened(const Answer& answer, Json& out) {
-  if (!answer.ask.compiled.notes.empty()) out["millrace"]["weakened"] = answer.ask.compiled.notes;
+  if (!answer.params.compiled.notes.empty()) out["millrace"]["weakened"] = answer.params.compiled.notes;
 }
 
 }  // namespace millrace

@@ -45,7 +45,7 @@ struct Choice {
 
 struct Answer {
   const LanguageModel* model = nullptr;
-  GenerationRequest ask;
+  GenerationRequest params;
   std::string id;                                         // including the API's prefix
   std::string model_name;                                 // as served
   int64_t created = 0;                                    // Unix seconds
@@ -60,7 +60,9 @@ struct Answer {
   RequestTimings timings;      // of the choice that finished last
   double total_seconds = 0;    // since the request arrived
 
-  const AskedPrompt& prompt_of(size_t choice) const { return ask.prompts[choice / static_cast<size_t>(ask.request.n)]; }
+  const AskedPrompt& prompt_of(size_t choice) const {
+    return params.prompts[choice / static_cast<size_t>(params.request.n)];
+  }
 };
 
 // What one event appends to a choice.

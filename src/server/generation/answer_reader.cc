@@ -35,14 +35,14 @@ class Joined final : public CallParser {
 
 }  // namespace
 
-std::unique_ptr<AnswerReader> AnswerReader::create(const GenerationRequest& ask) {
-  if (!ask.dialect && !(ask.marks && ask.reasoning.split)) return nullptr;
+std::unique_ptr<AnswerReader> AnswerReader::create(const GenerationRequest& params) {
+  if (!params.dialect && !(params.marks && params.reasoning.split)) return nullptr;
   auto reader = std::make_unique<AnswerReader>();
-  if (ask.marks && ask.reasoning.split) reader->splitter_.emplace(*ask.marks, ask.place);
-  if (ask.dialect)
-    reader->parser_ =
-        ask.dialect->parser(ask.tools.any() ? std::span<const Tool>(ask.tools.tools) : std::span<const Tool>());
-  if (reader->parser_ && !ask.reasoning.split && answer_frames_of(*ask.dialect))
+  if (params.marks && params.reasoning.split) reader->splitter_.emplace(*params.marks, params.place);
+  if (params.dialect)
+    reader->parser_ = params.dialect->parser(params.tools.any() ? std::span<const Tool>(params.tools.tools)
+                                                                : std::span<const Tool>());
+  if (reader->parser_ && !params.reasoning.split && answer_frames_of(*params.dialect))
     reader->parser_ = std::make_unique<Joined>(std::move(reader->parser_));
   return reader;
 }
@@ -68,12 +68,12 @@ std::string new_call_id(bool is_short) {
   return id;
 }
 
-void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& ask, bool keep_text) {
+void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& params, bool keep_text) {
   for (const AnswerPiece& piece : delta.pieces) {
     if (piece.kind == Kind::text && keep_text) choice.text += piece.text;
     if (piece.kind == Kind::reasoning && keep_text) choice.reasoning += piece.text;
     if (piece.kind == Kind::call)
-      choice.calls.push_back({new_call_id(ask.dialect && ask.dialect->short_ids), piece.text, ""});
+      choice.calls.push_back({new_call_id(params.dialect && params.dialect->short_ids), piece.text, ""});
     if (piece.kind == Kind::arguments && !choice.calls.empty()) choice.calls.back().arguments += piece.text;
   }
 }

@@ -13,7 +13,7 @@ namespace millrace {
 class AnswerReader {
  public:
   // Null if there is nothing to parse.
-  static std::unique_ptr<AnswerReader> create(const GenerationRequest& ask);
+  static std::unique_ptr<AnswerReader> create(const GenerationRequest& params);
 
   // `last`: no more text follows.
   AnswerPieces read(std::string_view text, bool last);
@@ -26,7 +26,7 @@ class AnswerReader {
 
 // Adds a delta's pieces to the choice, and assigns the ids of calls. `keep_text`: also collect text and thinking, for
 // answers that are not streamed.
-void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& ask, bool keep_text);
+void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& params, bool keep_text);
 
 // "call_" and 24 letters and digits, or just nine.
 std::string new_call_id(bool is_short);

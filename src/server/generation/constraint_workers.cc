@@ -81,7 +81,7 @@ Result<void> ConstraintWorkers::add(Ticket ticket, Work work) {
     const auto of_tenant = static_cast<size_t>(
         std::ranges::count_if(jobs_, [&](const auto& entry) { return entry.second->tenant == work.tenant; }));
     if (first_.size() >= limits_.waiting || (!work.tenant.empty() && of_tenant >= limits_.of_tenant)) {
-      ++counts_.turned_away;
+      ++counts_.rejected;
       return too_many();
     }
     auto job = std::make_shared<Job>();
@@ -153,7 +153,7 @@ void ConstraintWorkers::run(const JobPtr& job, bool long_one) {
       if (long_.size() < limits_.long_waiting) {
         long_.push(job);
       } else {
-        counts_.turned_away += static_cast<int64_t>(job->waiters.size());
+        counts_.rejected += static_cast<int64_t>(job->waiters.size());
         compiled = too_many();
         again = false;
       }

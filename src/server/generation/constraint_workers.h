@@ -32,11 +32,11 @@ struct ConstraintCounts {
   int64_t known = 0;                   // requests whose constraint was in the cache
   int64_t shared = 0;                  // ... that joined a running compilation
   int64_t compiled = 0;
-  int64_t refused = 0;      // by the compiler
-  int64_t cancelled = 0;    // compilations whose clients had all left
-  int64_t turned_away = 0;  // requests rejected because the queue was full
-  int64_t long_ones = 0;    // compilations that took longer than a first try
-  double seconds = 0;       // of processor time
+  int64_t refused = 0;    // by the compiler
+  int64_t cancelled = 0;  // compilations whose clients had all left
+  int64_t rejected = 0;   // requests rejected because the queue was full
+  int64_t long_ones = 0;  // compilations that took longer than a first try
+  double seconds = 0;     // of processor time
 };
 
 class ConstraintWorkers {

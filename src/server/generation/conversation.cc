@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-using ToolChoice = AskedTools::Choice;
+using ToolChoice = RequestedTools::Choice;
 
 // Templates expect a call's arguments as an object; clients send them as text.
 void read_arguments(Json& messages) {
@@ -47,21 +47,21 @@ void add_to_system(Json& messages, const std::string& text) {
 }
 
 // Passes the tools to the template if it supports them, otherwise describes them in the messages.
-void add_tools(const std::string& chat_template, bool by_template, GenerationRequest& ask, Json& input) {
+void add_tools(const std::string& chat_template, bool by_template, GenerationRequest& params, Json& input) {
   const ToolDialect& dialect = tool_dialect_of(chat_template);
   const bool named = chat_template.find("tools") != std::string::npos,
              known = by_template && dialect.speaks(chat_template) && (named || tool_description_of(dialect));
-  if (ask.tools.any()) ask.dialect = known ? &dialect : &described_tools();
-  if (known && answer_frames_of(dialect) && !ask.continue_last_message) ask.dialect = &dialect;
-  if (known && named && ask.tools.any()) input["tools"] = ask.tools.definitions;
+  if (params.tools.any()) params.dialect = known ? &dialect : &described_tools();
+  if (known && answer_frames_of(dialect) && !params.continue_last_message) params.dialect = &dialect;
+  if (known && named && params.tools.any()) input["tools"] = params.tools.definitions;
   Json& messages = input["messages"];  // a reference: do not add to `input` below
   if (known) read_arguments(messages);
-  if (known && !named && ask.tools.any()) add_to_system(messages, tool_description_of(dialect)(ask.tools.tools));
+  if (known && !named && params.tools.any()) add_to_system(messages, tool_description_of(dialect)(params.tools.tools));
   if (known) return;
   if (has_calls(messages)) messages = describe_calls(messages);
-  if (ask.tools.any())
-    add_to_system(messages,
-                  describe_tools(ask.tools.tools, {ask.tools.choice == ToolChoice::required, ask.tools.parallel}));
+  if (params.tools.any())
+    add_to_system(messages, describe_tools(params.tools.tools,
+                                           {params.tools.choice == ToolChoice::required, params.tools.parallel}));
 }
 
 Json structure_of(const Constraint& constraint) {
@@ -83,7 +83,7 @@ Json structure_of(const Constraint& constraint) {
 }
 
 // The tools that the answer may call. The prompt lists all tools, so that cached prefixes stay valid.
-std::vector<Tool> callable_tools(const AskedTools& tools) {
+std::vector<Tool> callable_tools(const RequestedTools& tools) {
   std::vector<Tool> out = tools.tools;
   if (tools.allowed)
     std::erase_if(
@@ -91,14 +91,14 @@ std::vector<Tool> callable_tools(const AskedTools& tools) {
   return out;
 }
 
-void set_structure(GenerationRequest& ask, const Json& structure) {
-  ask.request.constraint = {};
-  ask.request.constraint.kind = Constraint::Kind::structure;
-  ask.request.constraint.text = to_text(structure);
+void set_structure(GenerationRequest& params, const Json& structure) {
+  params.request.constraint = {};
+  params.request.constraint.kind = Constraint::Kind::structure;
+  params.request.constraint.text = to_text(structure);
 }
 
 // The callable tools with the schemas for the constraint. Strict tools are marked there, where the model cannot see it.
-std::vector<Tool> constrained_tools(const AskedTools& requested) {
+std::vector<Tool> constrained_tools(const RequestedTools& requested) {
   std::vector<Tool> tools = callable_tools(requested);
   for (const Json& definition : requested.definitions.is_array() ? requested.definitions : Json::array()) {
     const Json& function = definition["function"];
@@ -110,33 +110,33 @@ std::vector<Tool> constrained_tools(const AskedTools& requested) {
 }
 
 // combine_constraints() for dialects in which every answer has frames.
-void constrain_frames(GenerationRequest& ask) {
-  const bool tools = ask.tools.any(), required = tools && ask.tools.choice == ToolChoice::required;
-  if (!tools && ask.request.constraint.kind == Constraint::Kind::none) return;
-  if (tools && ask.constraint_field.empty()) ask.constraint_field = "tools";
-  const std::vector<Tool> callable = tools ? constrained_tools(ask.tools) : std::vector<Tool>();
-  set_structure(ask, answer_frames_of(*ask.dialect)(callable, {required, ask.tools.parallel},
-                                                    required ? Json() : structure_of(ask.request.constraint)));
+void constrain_frames(GenerationRequest& params) {
+  const bool tools = params.tools.any(), required = tools && params.tools.choice == ToolChoice::required;
+  if (!tools && params.request.constraint.kind == Constraint::Kind::none) return;
+  if (tools && params.constraint_field.empty()) params.constraint_field = "tools";
+  const std::vector<Tool> callable = tools ? constrained_tools(params.tools) : std::vector<Tool>();
+  set_structure(params, answer_frames_of(*params.dialect)(callable, {required, params.tools.parallel},
+                                                          required ? Json() : structure_of(params.request.constraint)));
 }
 
 // Combines the constraints of the text, the calls and the thinking before them.
-void combine_constraints(GenerationRequest& ask) {
-  if (ask.dialect && answer_frames_of(*ask.dialect)) return constrain_frames(ask);
-  Constraint& constraint = ask.request.constraint;
-  const bool thinks = ask.marks && ask.place != ReasoningPlace::behind && !ask.constrains_thinking;
-  if (!ask.dialect && (constraint.kind == Constraint::Kind::none || !thinks)) return;
+void combine_constraints(GenerationRequest& params) {
+  if (params.dialect && answer_frames_of(*params.dialect)) return constrain_frames(params);
+  Constraint& constraint = params.request.constraint;
+  const bool thinks = params.marks && params.place != ReasoningPlace::behind && !params.constrains_thinking;
+  if (!params.dialect && (constraint.kind == Constraint::Kind::none || !thinks)) return;
   Json structure;
-  if (ask.dialect) {
-    const bool required = ask.tools.choice == ToolChoice::required;
+  if (params.dialect) {
+    const bool required = params.tools.choice == ToolChoice::required;
     const bool both = constraint.kind != Constraint::Kind::none && !required;
-    structure = ask.dialect->structure(constrained_tools(ask.tools), {required || both, ask.tools.parallel});
+    structure = params.dialect->structure(constrained_tools(params.tools), {required || both, params.tools.parallel});
     if (both) structure = {{"type", "or"}, {"elements", {structure_of(constraint), std::move(structure)}}};
-    if (ask.constraint_field.empty()) ask.constraint_field = "tools";
+    if (params.constraint_field.empty()) params.constraint_field = "tools";
   } else {
     structure = structure_of(constraint);
   }
-  if (thinks) structure = behind_reasoning(std::move(structure), *ask.marks, ask.place);
-  set_structure(ask, structure);
+  if (thinks) structure = behind_reasoning(std::move(structure), *params.marks, params.place);
+  set_structure(params, structure);
 }
 
 // Prepends the tokens of the conversation so far, and drops the start token of the new message.
@@ -163,83 +163,83 @@ void cut_after_last(std::string& text, const std::string& content) {
 
 }  // namespace
 
-std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& ask) {
+std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& params) {
   const std::string& chat_template = model.parts().files->chat_template;
-  Json input = ask.variables.is_object() ? std::move(ask.variables) : Json::object();
-  ask.variables = Json::object();
-  input["messages"] = std::move(ask.messages);
-  ask.messages = Json::array();
-  Json as_given = ask.tools.any() ? input : Json();
-  add_tools(chat_template, true, ask, input);
-  auto text = chat_text(model, input, ask.add_generation_prompt);
+  Json input = params.variables.is_object() ? std::move(params.variables) : Json::object();
+  params.variables = Json::object();
+  input["messages"] = std::move(params.messages);
+  params.messages = Json::array();
+  Json as_given = params.tools.any() ? input : Json();
+  add_tools(chat_template, true, params, input);
+  auto text = chat_text(model, input, params.add_generation_prompt);
   // Some templates only render in engines other than Python's: R1's passes a filter's result to tojson.
   if (!text.ok() && as_given.is_object() &&
       text.error().message.find("is not JSON serializable") != std::string::npos) {
     input = std::move(as_given);
-    add_tools(chat_template, false, ask, input);
-    text = chat_text(model, input, ask.add_generation_prompt);
+    add_tools(chat_template, false, params, input);
+    text = chat_text(model, input, params.add_generation_prompt);
   }
   if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
-  if (ask.continue_last_message) cut_after_last(*text, input["messages"].back().value("content", std::string()));
-  ask.marks = ask.dialect && answer_frames_of(*ask.dialect) ? nullptr : reasoning_marks_of(chat_template);
-  if (ask.marks) {
-    ask.place = reasoning_place(*text, *ask.marks);
-    if (ask.continue_last_message) {
+  if (params.continue_last_message) cut_after_last(*text, input["messages"].back().value("content", std::string()));
+  params.marks = params.dialect && answer_frames_of(*params.dialect) ? nullptr : reasoning_marks_of(chat_template);
+  if (params.marks) {
+    params.place = reasoning_place(*text, *params.marks);
+    if (params.continue_last_message) {
       const std::string content = input["messages"].back().value("content", std::string());
-      const size_t open = content.rfind(ask.marks->open), close = content.rfind(ask.marks->close);
-      ask.place = open != std::string::npos && (close == std::string::npos || close < open) ? ReasoningPlace::inside
-                                                                                            : ReasoningPlace::behind;
+      const size_t open = content.rfind(params.marks->open), close = content.rfind(params.marks->close);
+      params.place = open != std::string::npos && (close == std::string::npos || close < open) ? ReasoningPlace::inside
+                                                                                               : ReasoningPlace::behind;
     }
   }
-  if (ask.marks && ask.place != ReasoningPlace::behind)
-    ask.request.thinking = {ask.reasoning.budget, ask.marks->open, ask.marks->close,
-                            ask.place == ReasoningPlace::inside};
-  ask.request.show_markers = ask.marks || ask.dialect;
-  combine_constraints(ask);
+  if (params.marks && params.place != ReasoningPlace::behind)
+    params.request.thinking = {params.reasoning.budget, params.marks->open, params.marks->close,
+                               params.place == ReasoningPlace::inside};
+  params.request.show_markers = params.marks || params.dialect;
+  combine_constraints(params);
   auto tokens = encode_chat(model, *text);
   if (!tokens.ok()) return ApiError::from(tokens.error());
-  if (auto wrong = prepend_context(model, ask.context_tokens, *tokens)) return wrong;
-  ask.prompts.assign(1, {std::move(*text), std::move(*tokens)});
+  if (auto wrong = prepend_context(model, params.context_tokens, *tokens)) return wrong;
+  params.prompts.assign(1, {std::move(*text), std::move(*tokens)});
   return std::nullopt;
 }
 
-std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationRequest& ask) {
+std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationRequest& params) {
   // Encode after a newline, because tokenizers may add a space before the first word of a text.
-  if (ask.bad_words.empty()) return std::nullopt;
+  if (params.bad_words.empty()) return std::nullopt;
   const auto encode = [&](const std::string& text) {
     return model.encode(text, /*add_special=*/false, /*parse_special=*/false);
   };
   auto before = encode("\n");
   if (!before.ok()) return ApiError::bad("bad_words", before.error().message);
-  for (const std::string& word : ask.bad_words) {
+  for (const std::string& word : params.bad_words) {
     for (const bool spaced : {false, true}) {
       auto tokens = encode((spaced ? "\n " : "\n") + word);
       if (!tokens.ok()) return ApiError::bad("bad_words", tokens.error().message);
       if (tokens->size() <= before->size() || !std::equal(before->begin(), before->end(), tokens->begin())) continue;
-      ask.request.bad_words.emplace_back(tokens->begin() + static_cast<ptrdiff_t>(before->size()), tokens->end());
+      params.request.bad_words.emplace_back(tokens->begin() + static_cast<ptrdiff_t>(before->size()), tokens->end());
     }
   }
   return std::nullopt;
 }
 
-void truncate_prompt(GenerationRequest& ask, AskedPrompt& prompt, int64_t context) {
-  if (ask.truncate_prompt == 0) return;
+void truncate_prompt(GenerationRequest& params, AskedPrompt& prompt, int64_t context) {
+  if (params.truncate_prompt == 0) return;
   const auto count = static_cast<int64_t>(prompt.tokens.size());
-  const int64_t room = context - std::max<int64_t>(1, ask.request.max_tokens);
-  const int64_t most = ask.truncate_prompt > 0 ? ask.truncate_prompt : std::max<int64_t>(1, room);
+  const int64_t room = context - std::max<int64_t>(1, params.request.max_tokens);
+  const int64_t most = params.truncate_prompt > 0 ? params.truncate_prompt : std::max<int64_t>(1, room);
   if (count <= most) return;
-  ask.truncated_tokens += count - most;
+  params.truncated_tokens += count - most;
   prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.end() - most);
 }
 
-ApiError constraint_error(const GenerationRequest& ask, const ApiError& error) {
-  if (error.field != "constraint" || ask.constraint_field.empty() || error.kind == ApiErrorKind::internal ||
+ApiError constraint_error(const GenerationRequest& params, const ApiError& error) {
+  if (error.field != "constraint" || params.constraint_field.empty() || error.kind == ApiErrorKind::internal ||
       error.kind == ApiErrorKind::overloaded)
     return error;
   constexpr std::string_view kPrefix = "constraint: ";
   std::string reason = error.message;
   if (reason.starts_with(kPrefix)) reason.erase(0, kPrefix.size());
-  return ApiError::bad(ask.constraint_field, reason);
+  return ApiError::bad(params.constraint_field, reason);
 }
 
 }  // namespace millrace

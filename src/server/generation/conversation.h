@@ -9,17 +9,17 @@
 
 namespace millrace {
 
-// Replaces ask.messages by one prompt of text and tokens, and extends ask.request.constraint to the whole answer,
+// Replaces params.messages by one prompt of text and tokens, and extends params.request.constraint to the whole answer,
 // including thinking and tool calls.
-std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& ask);
+std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& params);
 
-// Converts ask.bad_words to tokens, with and without a leading space.
-std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationRequest& ask);
+// Converts params.bad_words to tokens, with and without a leading space.
+std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationRequest& params);
 
 // Removes the beginning of the prompt if the request asks for it, and counts the removed tokens.
-void truncate_prompt(GenerationRequest& ask, AskedPrompt& prompt, int64_t context);
+void truncate_prompt(GenerationRequest& params, AskedPrompt& prompt, int64_t context);
 
 // Converts an error about the request's constraint to a bad_request that names its field; other errors are unchanged.
-ApiError constraint_error(const GenerationRequest& ask, const ApiError& error);
+ApiError constraint_error(const GenerationRequest& params, const ApiError& error);
 
 }  // namespace millrace

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostValues = int64_t{1} << 25;  // per request
+constexpr int64_t kMaxValues = int64_t{1} << 25;  // per request
 constexpr int64_t kLeastContext = 512;
 
 Result<Pooling> chosen_pooling(const LanguageModel& model, std::optional<Pooling> pooling) {
@@ -43,7 +43,7 @@ struct EmbeddingWorker::Job {
 Result<void> EmbeddingWorker::add(Work work) {
   int64_t rows = 0;
   for (const auto& text : work.texts) rows += work.pooling == Pooling::none ? static_cast<int64_t>(text.size()) : 1;
-  if (rows > kMostValues / width())
+  if (rows > kMaxValues / width())
     return Error::user(
         fmt::format("input: {} vectors of {} values are more than one response may hold", rows, width()));
   const auto job = std::make_shared<Job>();

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-Generation::Generation(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers,
+Generation::Generation(Service& service, const Endpoint& endpoint, GenerationRequest params, HttpHeaders headers,
                        const Exchange& exchange)
     : service_(service),
       endpoint_(endpoint),
@@ -15,25 +15,25 @@ Generation::Generation(Service& service, const Endpoint& endpoint, GenerationReq
       exchange_(exchange),
       headers_(std::move(headers)),
       began_(std::chrono::steady_clock::now()) {
-  if (ask.served) answer_.model = ask.served->model.get();
-  answer_.id = format_.id_prefix + (ask.id.empty() ? service.new_id() : ask.id);
-  answer_.model_name = !ask.adapter.empty() ? ask.adapter
-                       : ask.served         ? ask.served->name()
-                                            : ask.model;  // an unload request needs no model
+  if (params.served) answer_.model = params.served->model.get();
+  answer_.id = format_.id_prefix + (params.id.empty() ? service.new_id() : params.id);
+  answer_.model_name = !params.adapter.empty() ? params.adapter
+                       : params.served         ? params.served->name()
+                                               : params.model;  // an unload request needs no model
   answer_.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  for (const AskedPrompt& prompt : ask.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
-  answer_.choices.resize(std::max<size_t>(1, ask.prompts.size() * static_cast<size_t>(ask.request.n)));
+  for (const AskedPrompt& prompt : params.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
+  answer_.choices.resize(std::max<size_t>(1, params.prompts.size() * static_cast<size_t>(params.request.n)));
   last_token_ns_.resize(answer_.choices.size());
-  open_prompts_ = ask.prompts.size();
-  answer_.ask = std::move(ask);
+  open_prompts_ = params.prompts.size();
+  answer_.params = std::move(params);
   if (RequestFacts* facts = exchange_.facts().get()) {
     for (const auto& [name, value] : headers_)
       if (name == "X-Request-Id") facts->id = value;
     service_.telemetry().started(facts, answer_);
   }
   if (service_.telemetry().records()) recorded_.resize(answer_.choices.size());
-  for (size_t i = 0; i < answer_.choices.size(); ++i) readers_.push_back(AnswerReader::create(answer_.ask));
+  for (size_t i = 0; i < answer_.choices.size(); ++i) readers_.push_back(AnswerReader::create(answer_.params));
 }
 
 HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders headers) {
@@ -43,33 +43,33 @@ HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders header
   return head;
 }
 
-void Generation::start(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers,
+void Generation::start(Service& service, const Endpoint& endpoint, GenerationRequest params, HttpHeaders headers,
                        const Exchange& exchange) {
   auto self =
-      std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(ask), std::move(headers), exchange));
-  if (self->answer_.ask.only_load) return self->answer_empty();
-  self->waiting_ = std::make_unique<WaitEntry>(self->answer_.ask.served->wait, self->answer_.prompt_tokens,
+      std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(params), std::move(headers), exchange));
+  if (self->answer_.params.only_load) return self->answer_empty();
+  self->waiting_ = std::make_unique<WaitEntry>(self->answer_.params.served->wait, self->answer_.prompt_tokens,
                                                static_cast<int64_t>(self->answer_.choices.size()));
-  exchange.on_gone([self] { self->gone(); });
+  exchange.on_disconnect([self] { self->gone(); });
   if (self->scored_top() >= 0) {
     self->score_prompts();
   } else {
     self->submit();
   }
-  if (self->answer_.ask.stream && *self->format_.ping)
+  if (self->answer_.params.stream && *self->format_.ping)
     exchange.ping_with(stream_head(self->format_, self->headers_), self->format_.ping);
 }
 
 // The number of most likely tokens to return for each prompt token; -1: do not score the prompt.
 int64_t Generation::scored_top() const {
-  const GenerationRequest& ask = answer_.ask;
-  return std::max(ask.prompt_logprobs, ask.echo ? ask.request.sampling.logprobs : -1);
+  const GenerationRequest& params = answer_.params;
+  return std::max(params.prompt_logprobs, params.echo ? params.request.sampling.logprobs : -1);
 }
 
 // The prompts' log-probabilities are computed before generation, because they come first in the response.
 void Generation::score_prompts() {
-  PromptScorer::Work work{.top = scored_top(), .share = answer_.ask.share, .unwanted = unwanted_};
-  for (const AskedPrompt& prompt : answer_.ask.prompts) work.prompts.push_back(prompt.tokens);
+  PromptScorer::Work work{.top = scored_top(), .share = answer_.params.share, .unwanted = unwanted_};
+  for (const AskedPrompt& prompt : answer_.params.prompts) work.prompts.push_back(prompt.tokens);
   work.done = [self = shared_from_this()](Result<std::vector<std::vector<ChosenToken>>> scored) {
     self->exchange_.post([self, scored = std::move(scored)]() mutable {
       if (self->over_) return;
@@ -78,23 +78,23 @@ void Generation::score_prompts() {
       self->submit();
     });
   };
-  auto added = answer_.ask.served->scorer->add(std::move(work));
+  auto added = answer_.params.served->scorer->add(std::move(work));
   if (!added.ok())
     exchange_.post([self = shared_from_this(), error = ApiError::from(added.error())] { self->fail(error); });
 }
 
 void Generation::submit() {
-  for (size_t i = 0; i < answer_.ask.prompts.size(); ++i) {
-    Request request = answer_.ask.request;
-    request.prompt = answer_.ask.prompts[i].tokens;
+  for (size_t i = 0; i < answer_.params.prompts.size(); ++i) {
+    Request request = answer_.params.request;
+    request.prompt = answer_.params.prompts[i].tokens;
     auto sink = [self = shared_from_this(), i](TokenEvent&& event) {
       self->exchange_.post([self, i, event = std::move(event)]() mutable { self->take(i, std::move(event)); });
     };
-    auto id = answer_.ask.served->engine->submit(std::move(request), std::move(sink));
+    auto id = answer_.params.served->engine->submit(std::move(request), std::move(sink));
     if (!id.ok())
       return exchange_.post([self = shared_from_this(), error = ApiError::from(id.error())] { self->fail(error); });
     exchange_.post([self = shared_from_this(), id = *id] {
-      if (self->over_) return self->answer_.ask.served->engine->cancel(id);
+      if (self->over_) return self->answer_.params.served->engine->cancel(id);
       self->ids_.push_back(id);
     });
   }
@@ -104,30 +104,30 @@ void Generation::take(size_t prompt, TokenEvent event) {
   if (over_) return;
   if (event.finish == FinishReason::error) return fail(ApiError::from(event.error));
   if (event.finish == FinishReason::cancelled) return fail({ApiErrorKind::draining, "the server is shutting down", ""});
-  const size_t index = prompt * static_cast<size_t>(answer_.ask.request.n) + static_cast<size_t>(event.answer);
+  const size_t index = prompt * static_cast<size_t>(answer_.params.request.n) + static_cast<size_t>(event.answer);
   Choice& choice = answer_.choices[index];
   if (event.token >= 0) {
     int64_t& before_ns = last_token_ns_[index];
     if (waiting_ && event.answer == 0 && before_ns == 0)
-      waiting_->prompt_done(static_cast<int64_t>(answer_.ask.prompts[prompt].tokens.size()));
+      waiting_->prompt_done(static_cast<int64_t>(answer_.params.prompts[prompt].tokens.size()));
     if (before_ns > 0)
       service_.metrics().token_gap(answer_.model_name, static_cast<double>(event.made_ns - before_ns) * 1e-9);
     before_ns = event.made_ns;
-    if (answer_.ask.use) answer_.ask.use->generated(1);
+    if (answer_.params.use) answer_.params.use->generated(1);
     if (!recorded_.empty() && counts_as_answer(event)) recorded_[index].push_back(event.token);
   }
   Delta delta{std::move(event.text), {}, event.token, nullptr, event.finish};
   ChosenToken chosen;
   if (event.end_token) delta.token = -1;
   read_delta(index, event, delta);
-  if (answer_.ask.request.sampling.logprobs >= 0 && delta.token >= 0) {
+  if (answer_.params.request.sampling.logprobs >= 0 && delta.token >= 0) {
     chosen = {event.token, event.logprob.logprob, std::move(event.top_logprobs), choice.last_kind};
     delta.logprob = &chosen;
   }
   if (event.finish != FinishReason::none) take_finish(prompt, event, choice);
-  if (delta.token >= 0 && (answer_.ask.keep_tokens || (answer_.ask.return_tokens && !answer_.ask.stream)))
+  if (delta.token >= 0 && (answer_.params.keep_tokens || (answer_.params.return_tokens && !answer_.params.stream)))
     choice.tokens.push_back(delta.token);
-  if (answer_.ask.stream) {
+  if (answer_.params.stream) {
     if (!streaming_) {
       streaming_ = true;
       HttpReply head = stream_head(format_, headers_);
@@ -148,7 +148,7 @@ void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta)
   Choice& choice = answer_.choices[index];
   if (event.token >= 0) ++choice.generated_tokens;
   if (event.end_token && event.finish == FinishReason::stop &&
-      std::ranges::find(answer_.ask.request.stop_tokens, event.token) != answer_.ask.request.stop_tokens.end())
+      std::ranges::find(answer_.params.request.stop_tokens, event.token) != answer_.params.request.stop_tokens.end())
     choice.stop_token = event.token;
   if (!readers_[index]) {
     if (!delta.text.empty()) choice.last_kind = AnswerPiece::Kind::text;
@@ -163,7 +163,7 @@ void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta)
   }
   if (!delta.pieces.empty()) choice.last_kind = delta.pieces.back().kind;
   if (thought && event.token >= 0) ++choice.reasoning_tokens;
-  take_pieces(choice, delta, answer_.ask, !answer_.ask.stream);
+  take_pieces(choice, delta, answer_.params, !answer_.params.stream);
 }
 
 void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& choice) {
@@ -179,7 +179,7 @@ void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& cho
 }
 
 void Generation::answer_empty() {
-  if (!answer_.ask.stream) return exchange_.reply({.headers = headers_, .body = to_text(format_.whole(answer_))});
+  if (!answer_.params.stream) return exchange_.reply({.headers = headers_, .body = to_text(format_.whole(answer_))});
   HttpReply head = stream_head(format_, headers_);
   head.body = format_.begin(answer_) + format_.end(answer_);
   exchange_.begin_stream(std::move(head));
@@ -189,11 +189,11 @@ void Generation::answer_empty() {
 void Generation::complete() {
   over_ = true;
   waiting_.reset();
-  answer_.ask.use.reset();  // before replying: the client's next request may arrive at once
+  answer_.params.use.reset();  // before replying: the client's next request may arrive at once
   answer_.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   service_.metrics().answered(answer_);
   record();
-  if (answer_.ask.stream) return exchange_.finish(format_.end(answer_));
+  if (answer_.params.stream) return exchange_.finish(format_.end(answer_));
   if (answer_.generated_tokens == 0 && answer_.choices.front().finish == FinishReason::time_limit) {
     const ApiError late{ApiErrorKind::time_limit, "timeout: the time limit was reached before the first token",
                         "timeout"};
@@ -209,7 +209,7 @@ void Generation::fail(const ApiError& error) {
   if (over_) return;
   Telemetry::failed(exchange_.facts().get(), error);
   if (!ids_.empty()) record();
-  if (!streaming_ && answer_.ask.use && error.kind == ApiErrorKind::overloaded) answer_.ask.use->give_back();
+  if (!streaming_ && answer_.params.use && error.kind == ApiErrorKind::overloaded) answer_.params.use->give_back();
   cancel();
   exchange_.end(service_.refused(*endpoint_.dialect, error, headers_), endpoint_.dialect->refuse_in_stream(error));
 }
@@ -228,9 +228,9 @@ void Generation::record() {
 void Generation::cancel() {
   over_ = true;
   waiting_.reset();
-  answer_.ask.use.reset();
+  answer_.params.use.reset();
   *unwanted_ = true;
-  for (RequestId id : ids_) answer_.ask.served->engine->cancel(id);
+  for (RequestId id : ids_) answer_.params.served->engine->cancel(id);
 }
 
 }  // namespace millrace

@@ -17,11 +17,11 @@ namespace millrace {
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   static HttpReply stream_head(const AnswerFormat& format, HttpHeaders headers);
-  static void start(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers,
+  static void start(Service& service, const Endpoint& endpoint, GenerationRequest params, HttpHeaders headers,
                     const Exchange& exchange);
 
  private:
-  Generation(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers,
+  Generation(Service& service, const Endpoint& endpoint, GenerationRequest params, HttpHeaders headers,
              const Exchange& exchange);
   int64_t scored_top() const;
   void score_prompts();

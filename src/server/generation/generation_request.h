@@ -26,7 +26,7 @@ struct AskedPrompt {
 };
 
 // The tools of a request, and how they may be used.
-struct AskedTools {
+struct RequestedTools {
   enum class Choice { automatic, none, required };
   Json definitions;         // in OpenAI's form, for the chat template; null: none
   std::vector<Tool> tools;  // with schemas for the constraint
@@ -62,7 +62,7 @@ struct GenerationRequest {
   bool continue_last_message = false;  // the answer continues the last message
 
   std::optional<InfillText> infill;  // set for infill; the prompts are then the text before the middle
-  AskedTools tools;
+  RequestedTools tools;
   AskedReasoning reasoning;
   std::string constraint_field;      // the field that set request.constraint; "": none
   CompiledConstraint compiled;       // held so that it stays in the engine's cache

@@ -33,7 +33,7 @@ std::optional<StoredResponse> ResponseStore::get(const std::string& id) {
     input = found->second.input;
     deltas = found->second.deltas;
   }
-  const auto parsed = [](const std::string& text) { return parse_json(text, kMostOwnJsonDepth); };
+  const auto parsed = [](const std::string& text) { return parse_json(text, kMaxOwnJsonDepth); };
   return StoredResponse{parsed(response), parsed(messages), parsed(input), parsed(deltas)};
 }
 

@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kMostIdBytes = 256;
+constexpr size_t kMaxIdBytes = 256;
 constexpr auto kSweepInterval = std::chrono::milliseconds(200);
 constexpr int64_t kStreamOverhead = 4096;  // bytes counted for each stream in addition to its buffer
 
@@ -63,7 +63,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
       std::lock_guard lock(mutex_);
       exchange = reader_;
     }
-    exchange.on_gone([weak = weak_from_this(), reader] {
+    exchange.on_disconnect([weak = weak_from_this(), reader] {
       if (const auto self = weak.lock()) self->reader_left(reader);
     });
   }
@@ -112,7 +112,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
     }
     exchange.post(std::move(work));
   }
-  void on_gone(std::function<void()> gone) override {
+  void on_disconnect(std::function<void()> gone) override {
     bool left;
     {
       std::lock_guard lock(mutex_);
@@ -250,8 +250,7 @@ std::string stream_id(const HttpRequest& request) {
 }
 
 bool is_stream_id(std::string_view id) {
-  return !id.empty() && id.size() <= kMostIdBytes &&
-         std::ranges::all_of(id, [](char c) { return c > ' ' && c < 0x7F; });
+  return !id.empty() && id.size() <= kMaxIdBytes && std::ranges::all_of(id, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
 bool StreamStore::make_room() {

@@ -19,7 +19,7 @@ class AnswerTaker {
   virtual void end(HttpReply reply, std::string bytes) = 0;
   virtual void ping_with(HttpReply head, std::string ping) = 0;
   virtual void post(std::function<void()> work) = 0;
-  virtual void on_gone(std::function<void()> gone) = 0;
+  virtual void on_disconnect(std::function<void()> gone) = 0;
 };
 
 }  // namespace millrace

@@ -89,7 +89,7 @@ class Exchange {
   // Runs `work` on the connection's strand; tasks posted to one exchange run in order, one at a time.
   void post(std::function<void()> work) const;
   // Called once on the strand if the client disconnects, or is disconnected, before the answer is complete.
-  void on_gone(std::function<void()> gone) const;
+  void on_disconnect(std::function<void()> gone) const;
 
   // The request's record for log, trace and metrics; null: not recorded.
   void note(std::shared_ptr<RequestFacts> facts) { facts_ = std::move(facts); }
@@ -102,7 +102,7 @@ class Exchange {
   std::shared_ptr<AnswerTaker> taker_;
 };
 
-struct LastWords {
+struct FinalReply {
   HttpReply whole;    // if no answer has begun
   std::string event;  // last event of a stream that has begun
 };
@@ -118,14 +118,14 @@ struct HttpHandler {
   std::function<HttpReply(const HttpRequest&, int status, const std::string& message)> refuse;
   // The end of an answer that is still open when the server stops; null: nothing is sent. The request has only its
   // method, path, id and origin.
-  std::function<LastWords(const HttpRequest&)> give_up;
+  std::function<FinalReply(const HttpRequest&)> give_up;
 };
 
 struct HttpCounts {
   int64_t connections = 0;  // open
   int64_t answering = 0;    // open connections with a request in progress
   int64_t slow_readers_cut = 0;
-  int64_t turned_away = 0;  // connections rejected because there were too many
+  int64_t rejected = 0;  // connections rejected because there were too many
 };
 
 class HttpServer {

@@ -17,7 +17,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr int64_t kMostDiscarded = int64_t{4} << 20;  // of a rejected body, so that the client still reads the answer
+constexpr int64_t kMaxDiscarded = int64_t{4} << 20;  // of a rejected body, so that the client still reads the answer
 constexpr double kLingerSeconds = 2;
 constexpr size_t kKeptBytes = 4096;  // buffer capacity retained between two requests of a connection
 
@@ -130,7 +130,7 @@ void HttpConnection::arm_ping() {
   });
 }
 
-void HttpConnection::on_gone(std::function<void(bool)> gone) { gone_ = std::move(gone); }
+void HttpConnection::on_disconnect(std::function<void(bool)> gone) { gone_ = std::move(gone); }
 
 void HttpConnection::queue(std::string bytes) {
   if (closed_) return;
@@ -209,7 +209,7 @@ void HttpConnection::linger() {
 void HttpConnection::discard() {
   stream_.async_read_some(asio::buffer(scrap_), [self = shared_from_this()](ErrorCode failed, size_t bytes) {
     self->discarded_ += static_cast<int64_t>(bytes);
-    if (failed || self->closed_ || self->discarded_ > kMostDiscarded) return self->close();
+    if (failed || self->closed_ || self->discarded_ > kMaxDiscarded) return self->close();
     self->discard();
   });
 }
@@ -276,16 +276,17 @@ void Exchange::post(std::function<void()> work) const {
   if (connection_) connection_->strand_queue().post(connection_, std::move(work));
 }
 
-void Exchange::on_gone(std::function<void()> gone) const {
+void Exchange::on_disconnect(std::function<void()> gone) const {
   auto notify = [facts = facts_, gone = std::move(gone)](bool given_up) {
     gone();
     if (facts) facts->end(!given_up ? 499 : facts->streamed ? 200 : 503, !given_up);
   };
-  if (taker_) return taker_->on_gone([notify = std::move(notify)] { notify(false); });
+  if (taker_) return taker_->on_disconnect([notify = std::move(notify)] { notify(false); });
   if (!connection_) return;
   connection_->strand_queue().post(connection_,
                                    [connection = connection_, number = number_, notify = std::move(notify)]() mutable {
-                                     if (connection->current(number)) return connection->on_gone(std::move(notify));
+                                     if (connection->current(number))
+                                       return connection->on_disconnect(std::move(notify));
                                      notify(false);  // already disconnected
                                    });
 }

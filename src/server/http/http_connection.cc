@@ -33,14 +33,14 @@ bool is_gone(const boost::system::error_code& failed) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool turned_away)
+HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool rejected)
     : server_(server),
       stream_(std::move(socket), server.current_tls()),
       timer_(stream_.get_executor()),
       ping_timer_(stream_.get_executor()),
       limits_(server.current_limits()),
       peer_(peer),
-      turned_away_(turned_away) {
+      turned_away_(rejected) {
   ErrorCode ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   ++(turned_away_ ? server_.turning_away : server_.open);
@@ -96,7 +96,7 @@ void HttpConnection::give_up() {
   if (!answering_ && !parser_) return close();
   keep_alive_ = false;
   ping_.clear();
-  LastWords last;
+  FinalReply last;
   if (server_.handler.give_up) last = server_.handler.give_up(answering_ ? answered_request_ : request_);
   last.whole.close = true;
   if (!answering_) {  // only part of a request was received

@@ -36,7 +36,7 @@ using PeerAddress = std::array<uint8_t, 16>;
 struct HttpServer::State {
   HttpHandler handler;
   std::atomic<bool> draining{false};
-  std::atomic<int64_t> open{0}, answering{0}, cut{0}, turned_away{0}, turning_away{0}, body_bytes{0};
+  std::atomic<int64_t> open{0}, answering{0}, cut{0}, rejected{0}, turning_away{0}, body_bytes{0};
   std::mutex mutex;
   std::set<HttpConnection*> connections;  // `mutex` guards this and the members up to `io`
   std::map<PeerAddress, int64_t> peers;   // open connections
@@ -82,8 +82,8 @@ struct HttpServer::State {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  // `turned_away`: over the connection limit; the request is read only to answer in the format of its API.
-  HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool turned_away);
+  // `rejected`: over the connection limit; the request is read only to answer in the format of its API.
+  HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool rejected);
   ~HttpConnection();
 
   void enroll();  // adds it to the server's connections; call once, before start()
@@ -102,7 +102,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void finish(std::string bytes);
   void end(HttpReply reply, std::string bytes);
   void ping_with(HttpReply head, std::string ping);
-  void on_gone(std::function<void(bool given_up)> gone);
+  void on_disconnect(std::function<void(bool given_up)> gone);
 
  private:
   using Clock = std::chrono::steady_clock;

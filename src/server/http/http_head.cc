@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostLengthDigits = 18;  // fits in 64 bits
+constexpr size_t kMaxLengthDigits = 18;  // fits in 64 bits
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -48,7 +48,7 @@ std::optional<HeadFault> read_line(std::string_view line, FramingFields& fields)
 
 std::optional<HeadFault> framing_fault(const FramingFields& fields, bool old) {
   if (fields.lengths > 1) return HeadFault{400, "Content-Length: appears more than once"};
-  if (fields.lengths == 1 && (fields.length.empty() || fields.length.size() > kMostLengthDigits ||
+  if (fields.lengths == 1 && (fields.length.empty() || fields.length.size() > kMaxLengthDigits ||
                               !std::ranges::all_of(fields.length, is_digit)))
     return HeadFault{400, "Content-Length: must be a number of bytes"};
   if (fields.encodings == 0) return std::nullopt;

@@ -65,7 +65,7 @@ const char* http_reason(int status) {
 
 namespace {
 
-constexpr int64_t kMostTurnedAway = 64;  // connections over the limit that are read to answer in their API's format
+constexpr int64_t kMaxTurnedAway = 64;  // connections over the limit that are read to answer in their API's format
 constexpr size_t kLookedAtBytes = 4096;
 constexpr auto kGiveUpTime = std::chrono::seconds(1);
 
@@ -102,11 +102,11 @@ void HttpServer::State::take(HttpSocket socket) {
   asio::post(connection->executor(), [connection] { connection->start(); });
 }
 
-// The first kMostTurnedAway are read far enough to answer in the format of the API they use; the others get a generic
+// The first kMaxTurnedAway are read far enough to answer in the format of the API they use; the others get a generic
 // answer immediately.
 void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
-  ++turned_away;
-  if (turning_away < kMostTurnedAway) {
+  ++rejected;
+  if (turning_away < kMaxTurnedAway) {
     auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), peer, true);
     connection->enroll();
     asio::post(connection->executor(), [connection] { connection->start(); });
@@ -210,7 +210,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, 
 
 int HttpServer::port() const { return state_->bound_port; }
 
-HttpCounts HttpServer::counts() const { return {state_->open, state_->answering, state_->cut, state_->turned_away}; }
+HttpCounts HttpServer::counts() const { return {state_->open, state_->answering, state_->cut, state_->rejected}; }
 
 void HttpServer::change(const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
   std::lock_guard lock(state_->mutex);

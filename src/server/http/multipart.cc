@@ -5,9 +5,9 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostParts = 64;
-constexpr size_t kMostHead = 16 << 10;
-constexpr size_t kMostBoundary = 70;
+constexpr size_t kMaxParts = 64;
+constexpr size_t kMaxHead = 16 << 10;
+constexpr size_t kMaxBoundary = 70;
 
 std::string lower(std::string_view text) {
   std::string out(text);
@@ -68,7 +68,7 @@ bool read_head(std::string_view head, FormPart& part) {
 std::optional<std::string> multipart_boundary(std::string_view content_type) {
   if (!lower(content_type).starts_with("multipart/form-data")) return std::nullopt;
   auto boundary = parameter(content_type, "boundary");
-  if (!boundary || boundary->empty() || boundary->size() > kMostBoundary) return std::nullopt;
+  if (!boundary || boundary->empty() || boundary->size() > kMaxBoundary) return std::nullopt;
   return boundary;
 }
 
@@ -78,10 +78,10 @@ std::optional<std::vector<FormPart>> parse_multipart(std::string_view body, cons
   std::vector<FormPart> parts;
   for (size_t at = first.size();;) {
     if (body.substr(at).starts_with("--")) return parts;  // the final boundary
-    if (!body.substr(at).starts_with("\r\n") || parts.size() == kMostParts) return std::nullopt;
+    if (!body.substr(at).starts_with("\r\n") || parts.size() == kMaxParts) return std::nullopt;
     at += 2;
     const size_t head = body.find("\r\n\r\n", at);
-    if (head == std::string_view::npos || head - at > kMostHead) return std::nullopt;
+    if (head == std::string_view::npos || head - at > kMaxHead) return std::nullopt;
     FormPart part;
     if (!read_head(body.substr(at, head - at), part)) return std::nullopt;
     at = head + 4;

@@ -20,18 +20,18 @@ void AdapterScales::set(std::map<std::string, double> scales) {
 }
 
 Field lora_field() {
-  Field field{"lora", kList, "the server's scales",
+  Field field{"lora", kJsonList, "the server's scales",
               "LoRA adapters as [{\"id\", \"scale\"}], with ids from /lora-adapters; adapters that are not listed "
               "are not used"};
   field.most = 64;
-  field.set = [](const Json& value, GenerationRequest& ask) -> std::optional<ApiError> {
-    ask.lora.emplace();
+  field.set = [](const Json& value, GenerationRequest& params) -> std::optional<ApiError> {
+    params.lora.emplace();
     for (const Json& one : value) {
       if (!one.is_object() || !one.contains("id") || !one["id"].is_number_integer())
         return ApiError::bad("lora", "each must be an object with the number \"id\"");
       const auto scale = one.find("scale");
       if (scale != one.end() && !scale->is_number()) return ApiError::bad("lora", "\"scale\" must be a number");
-      ask.lora->emplace_back(one["id"].get<int64_t>(), scale == one.end() ? 1.0 : scale->get<double>());
+      params.lora->emplace_back(one["id"].get<int64_t>(), scale == one.end() ? 1.0 : scale->get<double>());
     }
     return std::nullopt;
   };
@@ -47,24 +47,24 @@ std::optional<std::string> model_with_adapter(ModelRegistry& models, const std::
   return std::nullopt;
 }
 
-std::optional<ApiError> choose_adapters(GenerationRequest& ask) {
-  const auto adapters = ask.served->engine->adapters();
-  if (!ask.adapter.empty()) {
-    ask.request.adapters = {{ask.adapter, 1}};
-  } else if (ask.lora) {
-    for (const auto& [id, scale] : *ask.lora) {
+std::optional<ApiError> choose_adapters(GenerationRequest& params) {
+  const auto adapters = params.served->engine->adapters();
+  if (!params.adapter.empty()) {
+    params.request.adapters = {{params.adapter, 1}};
+  } else if (params.lora) {
+    for (const auto& [id, scale] : *params.lora) {
       if (id < 0 || id >= static_cast<int64_t>(adapters.size()))
         return ApiError::bad("lora",
                              fmt::format("no adapter {}; {} are loaded, see /lora-adapters", id, adapters.size()));
-      if (scale != 0) ask.request.adapters.push_back({adapters[static_cast<size_t>(id)].name, scale});
+      if (scale != 0) params.request.adapters.push_back({adapters[static_cast<size_t>(id)].name, scale});
     }
   } else {
     for (const AdapterInfo& adapter : adapters)
-      if (const double scale = ask.served->adapter_scales.get(adapter.name); scale != 0)
-        ask.request.adapters.push_back({adapter.name, scale});
+      if (const double scale = params.served->adapter_scales.get(adapter.name); scale != 0)
+        params.request.adapters.push_back({adapter.name, scale});
   }
-  if (ask.request.adapters.empty()) return std::nullopt;
-  if (ask.prompt_logprobs >= 0 || (ask.echo && ask.request.sampling.logprobs >= 0))
+  if (params.request.adapters.empty()) return std::nullopt;
+  if (params.prompt_logprobs >= 0 || (params.echo && params.request.sampling.logprobs >= 0))
     return ApiError{ApiErrorKind::unsupported, "prompt_logprobs: prompts are not scored with adapters",
                     "prompt_logprobs"};
   return std::nullopt;

@@ -32,7 +32,7 @@ Field lora_field();
 // The loaded model that has an adapter with this name; nullopt: none.
 std::optional<std::string> model_with_adapter(ModelRegistry& models, const std::string& adapter);
 
-// Fills in ask.request.adapters from the request, or from the model's default scales.
-std::optional<ApiError> choose_adapters(GenerationRequest& ask);
+// Fills in params.request.adapters from the request, or from the model's default scales.
+std::optional<ApiError> choose_adapters(GenerationRequest& params);
 
 }  // namespace millrace

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kHeadBytes = 1 << 20;  // contains the metadata and the tensor table, or most of them
 constexpr int64_t kSampleBytes = 4 << 10;
 constexpr int64_t kSamples = 64;
-constexpr size_t kMostKnown = 4096;
+constexpr size_t kMaxKnown = 4096;
 
 // GGUF's general.file_type, with llama.cpp's names.
 constexpr std::array<const char*, 39> kFileTypes = {
@@ -167,7 +167,7 @@ ModelFact ModelFacts::of(const ModelStatus& model, int& may_open) {
   }
   if (has_digest && (has_contents || fact.quantization.empty())) return fact;
   std::lock_guard lock(mutex_);
-  if (known_.size() >= kMostKnown) known_.clear();  // mostly of files that no longer exist
+  if (known_.size() >= kMaxKnown) known_.clear();  // mostly of files that no longer exist
   known_[key] = fact;
   return fact;
 }

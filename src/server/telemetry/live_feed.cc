@@ -25,16 +25,16 @@ struct LiveFeed::State {
 
   explicit State(const Service& s) : service(s) {}
   void loop(const std::weak_ptr<State>& self);
-  void ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self,
-           const std::shared_ptr<ServedModel>& served);
+  void params(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self,
+              const std::shared_ptr<ServedModel>& served);
   std::string event(const std::shared_ptr<ServedModel>& served);
   void send(std::unique_lock<std::mutex>& lock, const std::string& bytes, bool last);
 };
 
 // The callback holds only a weak reference to the state. The engine answers every snapshot request that it accepts,
 // even when it stops.
-void LiveFeed::State::ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self,
-                          const std::shared_ptr<ServedModel>& served) {
+void LiveFeed::State::params(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self,
+                             const std::shared_ptr<ServedModel>& served) {
   if (!served || requested) return;
   requested = true;
   lock.unlock();
@@ -77,7 +77,7 @@ void LiveFeed::State::loop(const std::weak_ptr<State>& self) {
     lock.unlock();
     auto served = service.models().first();
     lock.lock();
-    if (!snapshot) ask(lock, self, served);
+    if (!snapshot) params(lock, self, served);
     wake.wait_until(lock, next, [&] { return stop || snapshot.has_value(); });
     if (stop) break;
     if (service.draining()) {
@@ -108,14 +108,14 @@ LiveFeed::~LiveFeed() {
 bool LiveFeed::watch(const Exchange& exchange, HttpReply head) {
   head.body = sse_event("hello", hello_json(state_->service));
   std::lock_guard lock(state_->mutex);
-  if (state_->stop || state_->watchers.size() >= kMostWatchers) return false;
+  if (state_->stop || state_->watchers.size() >= kMaxWatchers) return false;
   if (!state_->thread.joinable()) {
     state_->thread = std::thread([state = state_.get(), self = std::weak_ptr<State>(state_)] { state->loop(self); });
   }
   const uint64_t number = state_->next_watcher++;
   state_->watchers.emplace_back(number, exchange);
   exchange.begin_stream(std::move(head));
-  exchange.on_gone([self = std::weak_ptr<State>(state_), number] {
+  exchange.on_disconnect([self = std::weak_ptr<State>(state_), number] {
     const auto state = self.lock();
     if (!state) return;
     std::lock_guard guard(state->mutex);

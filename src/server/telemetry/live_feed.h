@@ -22,13 +22,13 @@ struct EngineStats;
 
 class LiveFeed {
  public:
-  static constexpr size_t kMostWatchers = 16;
+  static constexpr size_t kMaxWatchers = 16;
   static constexpr int kEachSecond = 5;  // snapshots per second
 
   explicit LiveFeed(const Service& service);
   ~LiveFeed();
 
-  // False: there are already kMostWatchers.
+  // False: there are already kMaxWatchers.
   bool watch(const Exchange& exchange, HttpReply head);
 
  private:

@@ -22,8 +22,8 @@ namespace {
 using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
 
-constexpr size_t kMostTenants = 256;  // further tenants are counted as "other"
-constexpr size_t kMostLabelBytes = 64;
+constexpr size_t kMaxTenants = 256;  // further tenants are counted as "other"
+constexpr size_t kMaxLabelBytes = 64;
 
 // vLLM's buckets, with finer ones at the low end.
 Buckets first_token_buckets() {
@@ -42,7 +42,7 @@ Buckets count_buckets() { return {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000
 
 // Text from a client or operator as a label value: truncated, valid UTF-8.
 std::string label_text(const std::string& text) {
-  std::string out = parse_json(to_text(Json(text.substr(0, kMostLabelBytes)))).get<std::string>();
+  std::string out = parse_json(to_text(Json(text.substr(0, kMaxLabelBytes)))).get<std::string>();
   return out.empty() ? "none" : out;
 }
 
@@ -146,7 +146,7 @@ struct Metrics::State {
     const std::string label = label_text(tenant);
     std::lock_guard lock(mutex);
     if (!tenants.contains(label)) {
-      if (tenants.size() >= kMostTenants) return "other";
+      if (tenants.size() >= kMaxTenants) return "other";
       tenants.insert(label);
     }
     return label;
@@ -208,8 +208,9 @@ void Metrics::answered(const Answer& answer) {
   m.whole->Observe(answer.total_seconds);
   m.prompt_tokens->Observe(static_cast<double>(answer.prompt_tokens));
   m.longest->Observe(static_cast<double>(answer.longest_tokens));
-  m.answers_asked->Observe(static_cast<double>(answer.ask.request.n));
-  if (answer.ask.request.max_tokens >= 0) m.most_tokens->Observe(static_cast<double>(answer.ask.request.max_tokens));
+  m.answers_asked->Observe(static_cast<double>(answer.params.request.n));
+  if (answer.params.request.max_tokens >= 0)
+    m.most_tokens->Observe(static_cast<double>(answer.params.request.max_tokens));
 }
 
 void Metrics::aborted(const std::string& model) {
@@ -255,7 +256,7 @@ void add_constraint_metrics(MetricFamilies& families, const ConstraintCounts& co
   total("millrace_constraints_long_total",
         "Compilations that exceeded their first time slice and continued at idle priority", counts.long_ones);
   total("millrace_constraints_turned_away_total", "Requests rejected because too many constraints were waiting",
-        counts.turned_away);
+        counts.rejected);
   total("millrace_constraints_known_total", "Requests whose constraint was already compiled", counts.known);
   total("millrace_constraints_shared_total", "Requests that shared the compilation of another request", counts.shared);
   value("millrace_constraints_compile_seconds_total", "CPU time spent on compiling constraints", MetricType::Counter,

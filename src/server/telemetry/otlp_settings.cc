@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostHeaders = 64;
-constexpr int64_t kMostTimeoutMs = 600000;
+constexpr size_t kMaxHeaders = 64;
+constexpr int64_t kMaxTimeoutMs = 600000;
 
 bool is_token(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
@@ -38,7 +38,7 @@ Result<HttpHeaders> parse_headers(const std::string& name, std::string_view list
     const auto value = mark == std::string_view::npos ? std::nullopt : percent_decoded(stripped(one.substr(mark + 1)));
     const bool good =
         value && is_token(key) && std::ranges::all_of(*value, [](char c) { return c >= ' ' && c < 0x7F; });
-    if (!good || out.size() >= kMostHeaders)
+    if (!good || out.size() >= kMaxHeaders)
       return Error::user(
           name + ": expected at most 64 headers as NAME=VALUE,NAME=VALUE, percent-encoded");  // the value may be secret
     out.emplace_back(key, *value);
@@ -81,9 +81,9 @@ Result<OtlpSettings> with_otlp_environment(OtlpSettings settings,
   if (const auto [name, text] = of_traces("TIMEOUT"); !text.empty()) {
     int64_t ms = 0;
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), ms);
-    if (status != std::errc() || end != text.data() + text.size() || ms < 1 || ms > kMostTimeoutMs)
+    if (status != std::errc() || end != text.data() + text.size() || ms < 1 || ms > kMaxTimeoutMs)
       return Error::user(
-          fmt::format("{}: must be 1 to {} milliseconds, got '{}'", name, kMostTimeoutMs, text.substr(0, 40)));
+          fmt::format("{}: must be 1 to {} milliseconds, got '{}'", name, kMaxTimeoutMs, text.substr(0, 40)));
     settings.timeout = std::chrono::milliseconds(ms);
   }
   return settings;

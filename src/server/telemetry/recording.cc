@@ -18,10 +18,10 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "digests are over little-endian ids");
 
 constexpr int64_t kVersion = 1;
-constexpr int64_t kMostTokens = int64_t{1} << 31;
+constexpr int64_t kMaxTokens = int64_t{1} << 31;
 constexpr size_t kMaxRecordBytes = size_t{256} << 20;
-constexpr size_t kMostAnswers = 4096;
-constexpr double kMostSeconds = 1e9;
+constexpr size_t kMaxAnswers = 4096;
+constexpr double kMaxSeconds = 1e9;
 
 std::string hex(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
@@ -167,7 +167,7 @@ class LineReader {
   std::vector<TokenId> tokens(const char* name, const Json::array_t& list) {
     std::vector<TokenId> out;
     for (const Json& one : list) {
-      const bool good = one.is_number_unsigned() && one.get<uint64_t>() < static_cast<uint64_t>(kMostTokens);
+      const bool good = one.is_number_unsigned() && one.get<uint64_t>() < static_cast<uint64_t>(kMaxTokens);
       if (!good) fail(name, "must be a list of token ids");
       out.push_back(good ? static_cast<TokenId>(one.get<uint64_t>()) : 0);
     }
@@ -186,7 +186,7 @@ RecordedAnswer read_answer(const Json& json, LineReader& line) {
     return out;
   }
   LineReader reader(json);
-  out.tokens = reader.integer("tokens", 0, kMostTokens, -1);
+  out.tokens = reader.integer("tokens", 0, kMaxTokens, -1);
   out.digest = reader.text("digest");
   out.finish = reader.choice("finish", kFinishes, FinishReason::none);
   out.ids = reader.tokens("ids");
@@ -236,20 +236,19 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   LineReader line(json);
   RecordedRequest out;
   Request& r = out.request;
-  out.arrival_seconds = line.number("arrival", 0, kMostSeconds, -1);
+  out.arrival_seconds = line.number("arrival", 0, kMaxSeconds, -1);
   if (out.arrival_seconds < 0) line.fail("arrival", "is missing");
   out.id = line.text("id");
   if (prompts) r.prompt = line.tokens("prompt");
-  out.prompt_tokens =
-      prompts ? static_cast<int64_t>(r.prompt.size()) : line.integer("prompt_tokens", 1, kMostTokens, 0);
+  out.prompt_tokens = prompts ? static_cast<int64_t>(r.prompt.size()) : line.integer("prompt_tokens", 1, kMaxTokens, 0);
   out.prompt_hash = line.text("prompt_hash");
   if (out.prompt_tokens == 0) line.fail(prompts ? "prompt" : "prompt_tokens", "is missing");
   if (const Json* sampling = line.find("sampling"); sampling && sampling->is_object())
     read_sampling(*sampling, r, line);
   else
     line.fail("sampling", "is missing");
-  r.max_tokens = line.integer("max_tokens", -1, kMostTokens, r.max_tokens);
-  r.min_tokens = line.integer("min_tokens", 0, kMostTokens, 0);
+  r.max_tokens = line.integer("max_tokens", -1, kMaxTokens, r.max_tokens);
+  r.min_tokens = line.integer("min_tokens", 0, kMaxTokens, 0);
   r.ignore_eos = line.boolean("ignore_eos", false);
   r.stop = line.texts("stop");
   r.include_stop = line.boolean("include_stop", false);
@@ -258,15 +257,15 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   r.skip_special = line.boolean("skip_special", true);
   r.show_markers = line.boolean("show_markers", false);
   r.cache_prompt = line.boolean("cache_prompt", true);
-  r.n = line.integer("n", 1, kMostAnswers, 1);
-  r.best_of = line.integer("best_of", 0, kMostAnswers, 0);
-  r.beams = line.integer("beams", 1, kMostAnswers, 1);
+  r.n = line.integer("n", 1, kMaxAnswers, 1);
+  r.best_of = line.integer("best_of", 0, kMaxAnswers, 0);
+  r.beams = line.integer("beams", 1, kMaxAnswers, 1);
   r.length_penalty = line.number("length_penalty", -1e6, 1e6, 1);
   r.early_stopping = line.choice("early_stopping", kEarly, EarlyStopping::no);
   r.priority = line.integer("priority", -1000000000, 1000000000, 0);
   read_parts(line, r);
   const Json* answers = line.find("answers");
-  if (!answers || !answers->is_array() || answers->empty() || answers->size() > kMostAnswers)
+  if (!answers || !answers->is_array() || answers->empty() || answers->size() > kMaxAnswers)
     line.fail("answers", "must be a non-empty list");
   else
     for (const Json& answer : *answers) out.answers.push_back(read_answer(answer, line));

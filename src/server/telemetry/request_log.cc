@@ -12,9 +12,9 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostLines = 8192;
+constexpr size_t kMaxLines = 8192;
 constexpr size_t kBatch = 256;
-constexpr size_t kMostPathBytes = 256, kMostMessageBytes = 500, kMostPromptBytes = 4096;
+constexpr size_t kMaxPathBytes = 256, kMaxMessageBytes = 500, kMaxPromptBytes = 4096;
 constexpr EnumNames<LogLevel> kLevels("debug", "info", "warn", "error", "off");
 
 std::string timestamp(std::chrono::system_clock::time_point now) {
@@ -63,7 +63,7 @@ RequestLog::RequestLog(const LogOptions& options) : json_(options.format == "jso
   const auto level = find_log_level(options.level);
   level_ = level.ok() ? *level : LogLevel::info;
   if (level_ == LogLevel::off) return;
-  outbox_ = std::make_unique<Outbox>(kMostLines, kBatch, std::chrono::milliseconds(0),
+  outbox_ = std::make_unique<Outbox>(kMaxLines, kBatch, std::chrono::milliseconds(0),
                                      [descriptor = options.descriptor](const std::vector<std::string>& lines) {
                                        std::string bytes;
                                        for (const std::string& line : lines) bytes += line;
@@ -95,7 +95,7 @@ void RequestLog::request(const RequestFacts& f) {
   Json line = {{"message", "request"},
                {"request_id", f.id},
                {"method", f.method.substr(0, 20)},
-               {"path", f.path.substr(0, kMostPathBytes)},
+               {"path", f.path.substr(0, kMaxPathBytes)},
                {"status", f.status},
                {"seconds", to_microseconds(f.seconds)}};
   if (!f.tenant.empty()) line["tenant"] = f.tenant;
@@ -114,9 +114,9 @@ void RequestLog::request(const RequestFacts& f) {
     line["seed"] = f.parameters.seed;
   }
   if (!f.error.empty()) line["error"] = f.error;
-  if (!f.error_message.empty()) line["why"] = f.error_message.substr(0, kMostMessageBytes);
+  if (!f.error_message.empty()) line["why"] = f.error_message.substr(0, kMaxMessageBytes);
   if (f.parent) line["trace_id"] = f.trace.trace_id;
-  if (prompts_ && f.generates) line["prompt"] = f.prompt.substr(0, kMostPromptBytes);
+  if (prompts_ && f.generates) line["prompt"] = f.prompt.substr(0, kMaxPromptBytes);
   write(probe ? LogLevel::debug : level, std::move(line));
 }
 

@@ -11,9 +11,9 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr size_t kMostSpans = 8192, kSpanBatch = 512;
+constexpr size_t kMaxSpans = 8192, kSpanBatch = 512;
 constexpr auto kLinger = std::chrono::milliseconds(500);
-constexpr size_t kMostReply = 64 << 10;
+constexpr size_t kMaxReply = 64 << 10;
 constexpr int kServerSpan = 2, kInternalSpan = 1;
 
 Json attribute(const char* key, const std::string& text) { return {{"key", key}, {"value", {{"stringValue", text}}}}; }
@@ -124,7 +124,7 @@ Result<std::unique_ptr<SpanExporter>> SpanExporter::create(const OtlpSettings& s
   exporter->settings_ = settings;
   exporter->version_ = version;
   exporter->outbox_ = std::make_unique<Outbox>(
-      kMostSpans, kSpanBatch, kLinger, [e = exporter.get()](const std::vector<std::string>& spans) { e->send(spans); });
+      kMaxSpans, kSpanBatch, kLinger, [e = exporter.get()](const std::vector<std::string>& spans) { e->send(spans); });
   return exporter;
 }
 
@@ -141,7 +141,7 @@ void SpanExporter::send(const std::vector<std::string>& spans) {
   body += "]}]}]}";
   bool taken = false;
   try {
-    const auto reply = http_post(target_, settings_.headers, body, settings_.timeout, kMostReply);
+    const auto reply = http_post(target_, settings_.headers, body, settings_.timeout, kMaxReply);
     taken = reply.ok() && reply->status >= 200 && reply->status < 300;
   } catch (const std::exception&) {  // out of memory
   }

@@ -56,7 +56,7 @@ void Telemetry::ended(const RequestFacts& facts) {
 
 void Telemetry::started(RequestFacts* facts, const Answer& answer) const {
   if (!facts) return;
-  const Request& request = answer.ask.request;
+  const Request& request = answer.params.request;
   facts->generates = true;
   facts->model = answer.model_name;
   facts->answer_id = answer.id;
@@ -65,7 +65,7 @@ void Telemetry::started(RequestFacts* facts, const Answer& answer) const {
   facts->parameters = {request.max_tokens,           request.sampling.top_k, request.n,
                        request.sampling.temperature, request.sampling.top_p, request.sampling.seed};
   if (!log_->wants_prompts()) return;
-  for (const AskedPrompt& prompt : answer.ask.prompts) facts->prompt += prompt.text;
+  for (const AskedPrompt& prompt : answer.params.prompts) facts->prompt += prompt.text;
 }
 
 void Telemetry::finished(RequestFacts* facts, const TokenEvent& event) const {
@@ -86,10 +86,10 @@ void Telemetry::failed(RequestFacts* facts, const ApiError& error) {
 void Telemetry::recorded(const RequestFacts* facts, const Answer& answer,
                          const std::vector<std::vector<TokenId>>& tokens) {
   if (!recorder_ || !facts) return;
-  const auto n = static_cast<size_t>(answer.ask.request.n);
-  for (size_t i = 0; i < answer.ask.prompts.size(); ++i) {
-    RecordedRequest one{.id = facts->id, .request = answer.ask.request};
-    one.request.prompt = answer.ask.prompts[i].tokens;
+  const auto n = static_cast<size_t>(answer.params.request.n);
+  for (size_t i = 0; i < answer.params.prompts.size(); ++i) {
+    RecordedRequest one{.id = facts->id, .request = answer.params.request};
+    one.request.prompt = answer.params.prompts[i].tokens;
     for (size_t choice = i * n; choice < (i + 1) * n; ++choice) {
       const FinishReason finish = answer.choices[choice].finish;
       one.answers.push_back(

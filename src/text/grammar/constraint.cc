@@ -12,8 +12,8 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostTrigger = 1024;
-constexpr size_t kMostChoices = 10'000;
+constexpr size_t kMaxTrigger = 1024;
+constexpr size_t kMaxChoices = 10'000;
 
 using Kind = Constraint::Kind;
 
@@ -51,9 +51,9 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
         bytes += choice.size();
         ways.push_back(spec.bytes(choice));
       }
-      if (ways.size() > kMostChoices || static_cast<int64_t>(bytes) > limits.source_bytes)
+      if (ways.size() > kMaxChoices || static_cast<int64_t>(bytes) > limits.source_bytes)
         return Error::unsupported(
-            fmt::format("choice: more than {} texts or {} bytes", kMostChoices, limits.source_bytes));
+            fmt::format("choice: more than {} texts or {} bytes", kMaxChoices, limits.source_bytes));
       return set_root(spec, "the choice", spec.choice(std::move(ways)));
     }
   }
@@ -88,8 +88,8 @@ Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLi
     own.budget = &budget;
     return compile_constraint(constraint, own);
   }
-  if (constraint.trigger.size() > kMostTrigger)
-    return Error::user(fmt::format("constraint: the trigger is longer than {} bytes", kMostTrigger));
+  if (constraint.trigger.size() > kMaxTrigger)
+    return Error::user(fmt::format("constraint: the trigger is longer than {} bytes", kMaxTrigger));
   GrammarSpec spec(limits.budget);
   GrammarNotes notes;
   MILLRACE_TRY_VOID(add_constraint(spec, constraint, limits, notes));

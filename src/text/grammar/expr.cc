@@ -126,7 +126,7 @@ ExprId GrammarSpec::dfa(std::shared_ptr<const Dfa> dfa) {
 
 namespace {
 
-constexpr double kMostInlined = 3000;  // largest rule that is inlined, in leaves
+constexpr double kMaxInlined = 3000;  // largest rule that is inlined, in leaves
 
 class Inliner {
  public:
@@ -134,7 +134,7 @@ class Inliner {
       : exprs_(exprs), rules_(rules), sizes_(rules.size(), kUnknown) {
     for (size_t r = 0; r < rules.size(); ++r) size_of_rule(static_cast<RuleId>(r), 0);
   }
-  bool inlined(RuleId rule) const { return sizes_[static_cast<size_t>(rule)] <= kMostInlined; }
+  bool inlined(RuleId rule) const { return sizes_[static_cast<size_t>(rule)] <= kMaxInlined; }
 
  private:
   static constexpr double kUnknown = -1, kOnTheWay = -2, kNever = 1e300;
@@ -146,7 +146,7 @@ class Inliner {
     if (size != kUnknown) return size;
     size = kOnTheWay;
     const double found = size_of(rules_[static_cast<size_t>(rule)].body, depth + 1);
-    sizes_[static_cast<size_t>(rule)] = found > kMostInlined ? kNever : found;
+    sizes_[static_cast<size_t>(rule)] = found > kMaxInlined ? kNever : found;
     return sizes_[static_cast<size_t>(rule)];
   }
   double size_of(ExprId id, int depth) {

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr uint32_t kMostRepeats = 10'000;
+constexpr uint32_t kMaxRepeats = 10'000;
 
 bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -150,8 +150,8 @@ class GbnfParser {
         }
         if (!take("}")) return bad("a { is not closed");
         if (min > max) return bad("the minimum of a repetition exceeds its maximum");
-        if (min > kMostRepeats || (max != kNoLimit && max > kMostRepeats))
-          return Error::unsupported(fmt::format("grammar: a repetition of more than {}", kMostRepeats));
+        if (min > kMaxRepeats || (max != kNoLimit && max > kMaxRepeats))
+          return Error::unsupported(fmt::format("grammar: a repetition of more than {}", kMaxRepeats));
       } else {
         return part;
       }

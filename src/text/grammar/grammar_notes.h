@@ -10,7 +10,7 @@
 namespace millrace {
 
 struct GrammarNotes {
-  static constexpr size_t kMost = 50;      // entries per list
+  static constexpr size_t kMax = 50;       // entries per list
   static constexpr size_t kLongest = 400;  // bytes per entry; paths in a schema may be long
   std::vector<std::string> weakened, ignored;
 
@@ -24,7 +24,7 @@ struct GrammarNotes {
       while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // whole characters
       text = text.substr(0, end) + "...";
     }
-    if (list.size() < kMost && std::ranges::find(list, text) == list.end()) list.push_back(std::move(text));
+    if (list.size() < kMax && std::ranges::find(list, text) == list.end()) list.push_back(std::move(text));
   }
 };
 

@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-constexpr uint32_t kMostIndent = 24;
-constexpr uint32_t kMostDigits = 20;
+constexpr uint32_t kMaxIndent = 24;
+constexpr uint32_t kMaxDigits = 20;
 
 }  // namespace
 
@@ -35,7 +35,7 @@ std::string spell_json(std::string_view text) {
 
 ExprId JsonRules::space() {
   if (space_ >= 0) return space_;
-  const ExprId indent = spec_.repeat(spec_.byte_set(" \t"), 0, kMostIndent);
+  const ExprId indent = spec_.repeat(spec_.byte_set(" \t"), 0, kMaxIndent);
   space_ = spec_.optional(spec_.choice({spec_.bytes(" "), spec_.sequence({spec_.bytes("\n"), indent})}));
   return space_;
 }
@@ -91,15 +91,15 @@ ExprId JsonRules::integer() {
   const ExprId digit = spec_.byte_set("0123456789");
   integer_ = spec_.sequence(
       {spec_.optional(spec_.bytes("-")),
-       spec_.choice({spec_.bytes("0"),
-                     spec_.sequence({spec_.byte_set("123456789"), spec_.repeat(digit, 0, kMostDigits - 1)})})});
+       spec_.choice(
+           {spec_.bytes("0"), spec_.sequence({spec_.byte_set("123456789"), spec_.repeat(digit, 0, kMaxDigits - 1)})})});
   return integer_;
 }
 
 ExprId JsonRules::number() {
   if (number_ >= 0) return number_;
   const ExprId digit = spec_.byte_set("0123456789");
-  const ExprId fraction = spec_.sequence({spec_.bytes("."), spec_.repeat(digit, 1, kMostDigits)});
+  const ExprId fraction = spec_.sequence({spec_.bytes("."), spec_.repeat(digit, 1, kMaxDigits)});
   const ExprId exponent =
       spec_.sequence({spec_.byte_set("eE"), spec_.optional(spec_.byte_set("+-")), spec_.repeat(digit, 1, 2)});
   number_ = spec_.sequence({integer(), spec_.optional(fraction), spec_.optional(exponent)});

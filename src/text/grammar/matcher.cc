@@ -105,7 +105,7 @@ size_t GrammarMatcher::mask(std::span<uint64_t> bits) {
   std::ranges::fill(bits, 0);
   if (!usable()) return 0;
   const std::vector<ParseConfig> configs(table_.configs(set_).begin(), table_.configs(set_).end());
-  bool walk = configs.size() > kMostMasks || deep();
+  bool walk = configs.size() > kMaxMasks || deep();
   for (size_t i = 0; i < configs.size() && !walk && table_.exceeded() == ParseBound::none; ++i)
     walk = !add_state(configs[i], bits);
   if (walk) add_walk(1, static_cast<uint32_t>(compiled_.masks->trie().nodes().size()), set_, bits);
@@ -140,7 +140,7 @@ bool GrammarMatcher::accept_text(std::string_view text) {
 }
 
 void GrammarMatcher::advance(SetId set) {
-  if (history_.size() >= 2 * kMostRollback) history_.erase(history_.begin(), history_.begin() + kMostRollback);
+  if (history_.size() >= 2 * kMaxRollback) history_.erase(history_.begin(), history_.begin() + kMaxRollback);
   history_.push_back(set_);
   set_ = set;
 }
@@ -168,7 +168,7 @@ void GrammarMatcher::reset() {
 // Rebuilds a table that has grown large with only the sets still needed.
 void GrammarMatcher::shrink() {
   if (table_.bytes() < compiled_.table_bytes) return;
-  if (history_.size() > kMostRollback) history_.erase(history_.begin(), history_.end() - kMostRollback);
+  if (history_.size() > kMaxRollback) history_.erase(history_.begin(), history_.end() - kMaxRollback);
   const auto remade = [&](bool with_history) {
     ParseTable fresh(compiled_.grammar, compiled_.most_bytes());
     fresh.set_work(kFirstWork);

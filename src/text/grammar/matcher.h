@@ -35,7 +35,7 @@ struct CompiledGrammar {
 
 class GrammarMatcher {
  public:
-  static constexpr size_t kMostRollback = 1024;  // tokens
+  static constexpr size_t kMaxRollback = 1024;  // tokens
   // Work (see ParseTable) that a stream may do initially, and additionally per token: 0.2 seconds, and a few
   // milliseconds. Ordinary grammars use 1% of it.
   static constexpr int64_t kFirstWork = 200'000'000, kTokenWork = 4'000'000;
@@ -51,7 +51,7 @@ class GrammarMatcher {
   // Returns false and changes nothing if the token is not allowed.
   bool accept(TokenId token);
   bool accept_text(std::string_view text);  // the same for bytes; counts as one token
-  // Returns the number of tokens undone: limited by kMostRollback, the tokens accepted, and the history in memory.
+  // Returns the number of tokens undone: limited by kMaxRollback, the tokens accepted, and the history in memory.
   size_t rollback(size_t tokens);
   void reset();
 
@@ -67,7 +67,7 @@ class GrammarMatcher {
   size_t bytes() const { return table_.bytes(); }
 
  private:
-  static constexpr size_t kMostMasks = 64;  // simultaneous parses whose masks are combined
+  static constexpr size_t kMaxMasks = 64;  // simultaneous parses whose masks are combined
 
   void advance(SetId set);
   bool usable();

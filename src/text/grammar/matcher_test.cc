@@ -206,7 +206,7 @@ TEST(Matcher, RollbackIsLimitedToItsHistory) {
   GrammarCache cache([] { return testing::small_vocabulary(); });
   GrammarMatcher matcher(*cache.get(regex_of("[a-z]*")));
   for (int i = 0; i < 5000; ++i) ASSERT_TRUE(matcher.accept('a'));
-  matcher.rollback(GrammarMatcher::kMostRollback);
+  matcher.rollback(GrammarMatcher::kMaxRollback);
   EXPECT_TRUE(matcher.accept('b'));
   matcher.reset();
   EXPECT_TRUE(matcher.complete());

@@ -27,7 +27,7 @@ class Builder {
 
  private:
   // The most that one expression (a text, an automaton, a character class) may add between two size checks.
-  static constexpr int64_t kMostAtOnce = 1 << 16;
+  static constexpr int64_t kMaxAtOnce = 1 << 16;
 
   int32_t add_state() {
     const int32_t state = nfa_.add_state();
@@ -45,7 +45,7 @@ class Builder {
   }
   // Call before adding `states` states with about as many edges.
   Result<void> check_room(int64_t states) {
-    if (states <= kMostAtOnce) return {};
+    if (states <= kMaxAtOnce) return {};
     if (static_cast<int64_t>(nfa_.states.size()) + states > limits_.nfa_states) return too_large();
     return nfa_.share.resize(nfa_.bytes() + 3 * states * static_cast<int64_t>(sizeof(Nfa::State) + sizeof(NfaEdge)));
   }
@@ -135,12 +135,12 @@ class Builder {
     return from;
   }
 
-  static constexpr int16_t kMostLevels = 4;  // of nested copies that are tracked
+  static constexpr int16_t kMaxLevels = 4;  // of nested copies that are tracked
 
   // Opens copies of one part: states added from here on belong to them. -1: nested deeper than tracked.
   int32_t open_copies(bool open) {
-    if (nfa_.levels < kMostLevels && level_ >= nfa_.levels) nfa_.levels = static_cast<int32_t>(level_ + 1);
-    if (level_ >= kMostLevels) return -1;
+    if (nfa_.levels < kMaxLevels && level_ >= nfa_.levels) nfa_.levels = static_cast<int32_t>(level_ + 1);
+    if (level_ >= kMaxLevels) return -1;
     nfa_.copies.push_back({static_cast<int32_t>(nfa_.states.size()), 0, copies_, level_++, open});
     return copies_ = static_cast<int32_t>(nfa_.copies.size()) - 1;
   }

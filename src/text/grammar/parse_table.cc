@@ -126,7 +126,7 @@ bool ParseTable::moves(ParseConfig config) const {
 FrameId ParseTable::ticked(FrameId id) {
   Frame frame = frames_[id];
   if (frame.kind == Frame::Kind::floor) {
-    frame.floor_ticks = static_cast<uint8_t>(std::min<int>(frame.floor_ticks + 1, kMostFloorTicks));
+    frame.floor_ticks = static_cast<uint8_t>(std::min<int>(frame.floor_ticks + 1, kMaxFloorTicks));
     return intern_frame(frame, {});
   }
   if (frame.kind == Frame::Kind::root || (frame.need == 0 && frame.room == kNoLimit)) return id;

@@ -30,9 +30,9 @@ namespace millrace {
 
 using SetId = int32_t;
 using FrameId = uint32_t;
-inline constexpr SetId kDead = 0;                // the set without parses; every step from it leads back to it
-inline constexpr uint32_t kMaxFrames = 1000;     // nested calls
-inline constexpr uint8_t kMostFloorTicks = 254;  // more than the bytes of a token
+inline constexpr SetId kDead = 0;               // the set without parses; every step from it leads back to it
+inline constexpr uint32_t kMaxFrames = 1000;    // nested calls
+inline constexpr uint8_t kMaxFloorTicks = 254;  // more than the bytes of a token
 
 enum class ParseBound : uint8_t { none, readings, depth, bytes, work };
 // Error text for the user, after "grammar: ".
@@ -47,8 +47,8 @@ struct ParseConfig {
 
 class ParseTable {
  public:
-  static constexpr size_t kMostBytes = size_t{32} << 20;
-  explicit ParseTable(std::shared_ptr<const Grammar> grammar, size_t most_bytes = kMostBytes);
+  static constexpr size_t kMaxBytes = size_t{32} << 20;
+  explicit ParseTable(std::shared_ptr<const Grammar> grammar, size_t most_bytes = kMaxBytes);
 
   // The first bound hit since the last clear. While it is set, nothing new is computed.
   ParseBound exceeded() const { return exceeded_; }

@@ -14,7 +14,7 @@ const CharSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const CharSet kSpaces = {{9, 13},          {32, 32},         {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
                          {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CharSet kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
-constexpr uint32_t kMostPatternRepeats = 100'000;
+constexpr uint32_t kMaxPatternRepeats = 100'000;
 
 class PatternParser {
  public:
@@ -138,9 +138,9 @@ class PatternParser {
     take("?");
     if (!repeatable) return bad("^ and $ cannot be repeated");
     if (min > max) return bad("the minimum of a repetition exceeds its maximum");
-    if (min > kMostPatternRepeats || (max != kNoLimit && max > kMostPatternRepeats))
+    if (min > kMaxPatternRepeats || (max != kNoLimit && max > kMaxPatternRepeats))
       return Error::unsupported(
-          fmt::format("regex: a repetition of more than {} in '{}'", kMostPatternRepeats, shown()));
+          fmt::format("regex: a repetition of more than {} in '{}'", kMaxPatternRepeats, shown()));
     if (peek() == '*' || peek() == '+' || peek() == '?') return bad("a repetition cannot be repeated");
     return spec_.repeat(part, min, max);
   }

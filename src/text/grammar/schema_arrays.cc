@@ -11,11 +11,11 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostPrefix = 1000;
-constexpr size_t kMostSubsets = 4'096;  // sets of the values used so far in a list of unique items
-constexpr size_t kMostUnique = 60;      // possible values of unique items
-constexpr size_t kMostListDemands = 4;  // `contains` and negated `items`, in one list
-constexpr size_t kMostStates = 4'000;   // positions times counts
+constexpr size_t kMaxPrefix = 1000;
+constexpr size_t kMaxSubsets = 4'096;  // sets of the values used so far in a list of unique items
+constexpr size_t kMaxUnique = 60;      // possible values of unique items
+constexpr size_t kMaxListDemands = 4;  // `contains` and negated `items`, in one list
+constexpr size_t kMaxStates = 4'000;   // positions times counts
 
 uint32_t bounded(const SchemaJson& number) {
   return number.get<double>() >= kNoLimit ? kNoLimit : static_cast<uint32_t>(number.get<double>());
@@ -51,8 +51,8 @@ Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema&
     if (prefix) longest = std::max(longest, prefix->size());
   }
   for (const auto& [from, rest] : unevaluated) longest = std::max(longest, from);
-  if (longest > kMostPrefix)
-    return Error::unsupported(fmt::format("JSON schema: {}: more than {} prefix items", merged.path, kMostPrefix));
+  if (longest > kMaxPrefix)
+    return Error::unsupported(fmt::format("JSON schema: {}: more than {} prefix items", merged.path, kMaxPrefix));
   longest = std::min<size_t>(longest, merged.max_items);
   for (size_t i = 0; i < longest; ++i) {
     SchemaConjunction one;
@@ -172,7 +172,7 @@ Result<std::optional<std::vector<SchemaJson>>> SchemaCompiler::few_values(const 
                                ? 0
                                : edge(std::ranges::max(item.numbers.least, {}, edge));
       const double last = edge(std::ranges::min(item.numbers.most, {}, edge));
-      if (last - first > kMostUnique) return std::optional<std::vector<SchemaJson>>();
+      if (last - first > kMaxUnique) return std::optional<std::vector<SchemaJson>>();
       for (auto v = static_cast<int64_t>(first) - 1; v <= static_cast<int64_t>(last) + 1; ++v)
         candidates.emplace_back(v);
     } else {
@@ -192,7 +192,7 @@ Result<std::optional<std::vector<SchemaJson>>> SchemaCompiler::few_values(const 
 Result<std::optional<ExprId>> SchemaCompiler::unique_list(const ArrayShape& shape, const MergedSchema& merged) {
   if (!shape.prefix.empty() || !shape.demands.empty()) return std::optional<ExprId>();
   MILLRACE_TRY(const auto values, few_values(shape.items));
-  if (!values || values->size() > kMostUnique) return std::optional<ExprId>();
+  if (!values || values->size() > kMaxUnique) return std::optional<ExprId>();
   ListGraph graph;
   std::map<uint64_t, size_t> nodes;  // by the set of values used
   std::vector<uint64_t> order;
@@ -209,7 +209,7 @@ Result<std::optional<ExprId>> SchemaCompiler::unique_list(const ArrayShape& shap
   node_of(0);
   for (size_t at = 0; at < order.size(); ++at) {
     const uint64_t used = order[at];
-    if (order.size() > kMostSubsets) return std::optional<ExprId>();
+    if (order.size() > kMaxSubsets) return std::optional<ExprId>();
     if (static_cast<uint32_t>(__builtin_popcountll(used)) >= merged.max_items) continue;
     for (size_t v = 0; v < values->size(); ++v) {
       if (used >> v & 1) continue;
@@ -228,7 +228,7 @@ Result<ExprId> SchemaCompiler::demanding_list(const ArrayShape& shape, const Mer
   const auto refuse = [&](std::string_view why) {
     return Error::unsupported(fmt::format("JSON schema: {}/contains: {}", merged.path, why));
   };
-  if (demands.size() > kMostListDemands) return refuse("more than 4 such requirements on one list are not supported");
+  if (demands.size() > kMaxListDemands) return refuse("more than 4 such requirements on one list are not supported");
   size_t last = std::max<size_t>(shape.prefix.size(), merged.min_items);  // position from which all items are alike
   if (merged.max_items != kNoLimit) last = std::max<size_t>(last, merged.max_items);
   std::vector<uint32_t> caps;
@@ -239,7 +239,7 @@ Result<ExprId> SchemaCompiler::demanding_list(const ArrayShape& shape, const Mer
     caps.push_back(demand.max == kNoLimit ? demand.min : demand.max);
     states *= static_cast<double>(caps.back()) + 1;
   }
-  if (states > static_cast<double>(kMostStates)) return refuse("too many states with the bounds of the list");
+  if (states > static_cast<double>(kMaxStates)) return refuse("too many states with the bounds of the list");
   ListGraph graph;
   using Place = std::pair<size_t, std::vector<uint32_t>>;
   std::map<Place, size_t> nodes;

@@ -14,8 +14,8 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostDemands = 4;  // whose combinations are enumerated
-constexpr size_t kMostCovers = 64;  // sets of members that satisfy all demands
+constexpr size_t kMaxDemands = 4;  // whose combinations are enumerated
+constexpr size_t kMaxCovers = 64;  // sets of members that satisfy all demands
 
 struct Witness {  // keys of one group that satisfy the same demands
   size_t meets = 0;
@@ -32,7 +32,7 @@ void find_covers(const std::vector<Witness>& all, size_t open, std::vector<size_
     return;
   }
   const size_t first = open & (~open + 1);
-  for (size_t w = 0; w < all.size() && out.size() <= kMostCovers; ++w) {
+  for (size_t w = 0; w < all.size() && out.size() <= kMaxCovers; ++w) {
     if (!(all[w].meets & first)) continue;
     chosen.push_back(w);
     find_covers(all, open & ~all[w].meets, chosen, out);
@@ -123,8 +123,8 @@ Result<std::vector<std::vector<ExprId>>> SchemaCompiler::demanded_members(const 
     return Error::unsupported(
         fmt::format("JSON schema: {}: 'not' over its properties: {}", document_.path(*demands.front()), why));
   };
-  if (demands.size() > kMostDemands)
-    return refuse(fmt::format("more than {} of them at once are not supported", kMostDemands));
+  if (demands.size() > kMaxDemands)
+    return refuse(fmt::format("more than {} of them at once are not supported", kMaxDemands));
   std::vector<Witness> witnesses;
   for (const KeyGroup& group : groups)
     for (size_t meets = 1; meets < size_t{1} << demands.size(); ++meets) {
@@ -151,7 +151,7 @@ Result<std::vector<std::vector<ExprId>>> SchemaCompiler::demanded_members(const 
   std::vector<std::vector<size_t>> covers;
   std::vector<size_t> chosen;
   find_covers(witnesses, (size_t{1} << demands.size()) - 1, chosen, covers);
-  if (covers.size() > kMostCovers) return refuse("there are too many ways to violate them");
+  if (covers.size() > kMaxCovers) return refuse("there are too many ways to violate them");
   std::vector<std::vector<ExprId>> out;
   for (const auto& cover : covers) {
     out.emplace_back();

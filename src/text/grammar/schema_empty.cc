@@ -6,13 +6,13 @@
 namespace millrace {
 namespace {
 
-constexpr int kMostDepth = 3;
-constexpr int64_t kMostProbes = 20'000;
+constexpr int kMaxDepth = 3;
+constexpr int64_t kMaxProbes = 20'000;
 
 }  // namespace
 
 bool SchemaCompiler::surely_empty(const SchemaConjunction& all, int depth) {
-  if (depth > kMostDepth || ++probes_ > kMostProbes) return false;
+  if (depth > kMaxDepth || ++probes_ > kMaxProbes) return false;
   const auto alternatives = probe_.flatten(all);
   return alternatives.ok() && std::ranges::all_of(*alternatives, [&](const FlatSchema& parts) {
            return surely_empty_alternative(parts, depth);

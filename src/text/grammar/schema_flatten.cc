@@ -21,12 +21,12 @@ uint8_t type_bits(const SchemaJson& name) {
 
 namespace {
 
-constexpr int64_t kMostWork = 20'000;        // schemas visited, per value
-constexpr int64_t kMostTotalWork = 400'000;  // schemas visited, in total
-constexpr int kMostFlatChoices = 2'000;      // nested
-constexpr size_t kFewWays = 32;              // alternatives that are not checked for satisfiability
-constexpr size_t kMostTold = 40;             // schemas of a oneOf that are compared pairwise
-constexpr size_t kMostFlatSubsets = 6;       // schemas of an anyOf whose subsets are enumerated
+constexpr int64_t kMaxWork = 20'000;        // schemas visited, per value
+constexpr int64_t kMaxTotalWork = 400'000;  // schemas visited, in total
+constexpr int kMaxFlatChoices = 2'000;      // nested
+constexpr size_t kFewWays = 32;             // alternatives that are not checked for satisfiability
+constexpr size_t kMaxTold = 40;             // schemas of a oneOf that are compared pairwise
+constexpr size_t kMaxFlatSubsets = 6;       // schemas of an anyOf whose subsets are enumerated
 
 uint8_t type_of(const SchemaJson& value) {
   switch (value.type()) {
@@ -109,7 +109,7 @@ Result<std::vector<FlatSchema>> SchemaFlattener::run(const SchemaConjunction& al
 }
 
 Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, int depth) {
-  if (depth > kMostFlatChoices)
+  if (depth > kMaxFlatChoices)
     return Error::unsupported("JSON schema: too large: its combinations are nested too deeply");
   while (!state.todo.empty()) {
     const auto [schema, parent] = state.todo.back();
@@ -144,7 +144,7 @@ Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, 
 // Adds one schema; false if nothing satisfies it.
 Result<bool> SchemaFlattener::take(State& state, const SchemaJson& schema, int32_t parent) {
   if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check(16 + static_cast<int64_t>(state.parts.size())));
-  if (++work_ > kMostWork || ++total_work_ > kMostTotalWork)
+  if (++work_ > kMaxWork || ++total_work_ > kMaxTotalWork)
     return Error::unsupported("JSON schema: too large: its combinations take too long to resolve");
   if (schema.is_boolean()) return schema.get<bool>();
   if (!schema.is_object())
@@ -262,7 +262,7 @@ SchemaFlattener::Options SchemaFlattener::exactly_one(const SchemaJson& list, co
     SchemaConjunction option{&list[i]};
     for (size_t j = 0; j < list.size(); ++j) {
       if (i == j || one_of_ == OneOf::loose) continue;
-      if (list.size() <= kMostTold && apart(list[std::min(i, j)], list[std::max(i, j)])) continue;
+      if (list.size() <= kMaxTold && apart(list[std::min(i, j)], list[std::max(i, j)])) continue;
       overlap = true;
       if (!weak_now_) option.push_back(&not_of(list[j]));
     }
@@ -299,7 +299,7 @@ Result<void> SchemaFlattener::take_combinations(State& state, const SchemaJson& 
       continue;
     }
     Choice choice{{}, self};
-    if (watched(state, self) && found->size() <= kMostFlatSubsets) {
+    if (watched(state, self) && found->size() <= kMaxFlatSubsets) {
       for (size_t subset = 1; subset < size_t{1} << found->size(); ++subset) {
         choice.options.emplace_back();
         for (size_t i = 0; i < found->size(); ++i)

@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostNodes = 4'096;
-constexpr size_t kMostEdges = 100'000;
+constexpr size_t kMaxNodes = 4'096;
+constexpr size_t kMaxEdges = 100'000;
 
 }  // namespace
 
@@ -24,14 +24,14 @@ ExprId SchemaCompiler::as_rule(const std::string& name, ExprId body) {
 }
 
 Result<ExprId> SchemaCompiler::list_graph(const ListGraph& graph) {
-  if (graph.done.size() > kMostNodes)
+  if (graph.done.size() > kMaxNodes)
     return Error::unsupported(
-        fmt::format("JSON schema: the order of members in a list or an object takes more than {} states", kMostNodes));
+        fmt::format("JSON schema: the order of members in a list or an object takes more than {} states", kMaxNodes));
   size_t edges = 0;
   for (const auto& some : graph.edges) edges += some.size();
-  if (edges > kMostEdges)
+  if (edges > kMaxEdges)
     return Error::unsupported(fmt::format(
-        "JSON schema: the order of members in a list or an object takes more than {} transitions", kMostEdges));
+        "JSON schema: the order of members in a list or an object takes more than {} transitions", kMaxEdges));
   if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check());
   if (comma_ < 0) {
     comma_ = spec_.add_rule("comma");
@@ -77,7 +77,7 @@ Result<ExprId> SchemaCompiler::counted_members(const std::vector<ExprId>& member
   const size_t size = all.size();
   size_t cap = most == kNoLimit ? least : most;  // larger counts are equivalent
   if (!open) cap = std::min(cap, size);
-  if (static_cast<double>(size + 1) * (static_cast<double>(cap) + 1) > static_cast<double>(kMostNodes))
+  if (static_cast<double>(size + 1) * (static_cast<double>(cap) + 1) > static_cast<double>(kMaxNodes))
     return Error::unsupported(fmt::format(
         "JSON schema: {}: bounds on the number of its {} properties take too many states", merged.path, size));
   const size_t width = cap + 1;

@@ -8,9 +8,9 @@
 namespace millrace {
 namespace {
 
-constexpr uint32_t kMostNumberDigits = 20;
-constexpr int64_t kMostMultiple = 10'000;
-constexpr int64_t kMostRemainders = 20'000;
+constexpr uint32_t kMaxNumberDigits = 20;
+constexpr int64_t kMaxMultiple = 10'000;
+constexpr int64_t kMaxRemainders = 20'000;
 constexpr int32_t kManyStates = 500;
 
 // Compares the digits of non-negative numbers with a bound.
@@ -41,7 +41,7 @@ class Comparison {
 
   ExprId at_least(const Decimal& b, bool strict) {
     std::vector<ExprId> ways;
-    if (b.whole.size() < kMostNumberDigits) {
+    if (b.whole.size() < kMaxNumberDigits) {
       ways.push_back(spec_.sequence({digit('1', '9'),
                                      spec_.repeat(digit('0', '9'), static_cast<uint32_t>(b.whole.size()), kNoLimit),
                                      any_fraction()}));
@@ -79,7 +79,7 @@ class Comparison {
   ExprId any_fraction() { return spec_.optional(spec_.sequence({spec_.bytes("."), digits("0123456789", 1)})); }
   // Integer parts of at most `most` digits.
   ExprId shorter(size_t most) {
-    most = std::min<size_t>(most, kMostNumberDigits);
+    most = std::min<size_t>(most, kMaxNumberDigits);
     return spec_.choice(
         {spec_.bytes("0"),
          spec_.sequence({digit('1', '9'), spec_.repeat(digit('0', '9'), 0, static_cast<uint32_t>(most - 1))})});
@@ -127,7 +127,7 @@ Result<Dfa> multiple_dfa(const Decimal& of, std::string_view what) {
   const std::string digits = of.whole + of.fraction;
   int64_t step = 0;
   for (char c : digits)
-    if ((step = step * 10 + (c - '0')) > kMostMultiple)
+    if ((step = step * 10 + (c - '0')) > kMaxMultiple)
       return Error::unsupported(fmt::format("{}: multipleOf has too many digits", what));
   if ((k + 2) * step > 20'000) return Error::unsupported(fmt::format("{}: multipleOf has too many digits", what));
   const auto p = static_cast<int32_t>(step);
@@ -191,7 +191,7 @@ std::optional<Dfa> remainders_dfa(const std::vector<int64_t>& of, const std::vec
   int64_t p = 1;
   for (const auto* list : {&of, &not_of})
     for (int64_t step : *list)
-      if ((p = std::lcm(p, step)) > kMostRemainders) return std::nullopt;
+      if ((p = std::lcm(p, step)) > kMaxRemainders) return std::nullopt;
   const auto kept = [&](int64_t r) {
     return std::ranges::all_of(of, [&](int64_t step) { return r % step == 0; }) &&
            std::ranges::none_of(not_of, [&](int64_t step) { return r % step == 0; });
@@ -273,7 +273,7 @@ Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, 
   GrammarSpec spec;
   JsonRules json(spec);
   ExprId all = json.integer();
-  uint32_t digits = kMostNumberDigits;
+  uint32_t digits = kMaxNumberDigits;
   if (remainders && remainders->size() > kManyStates) {  // limiting the digits as well would multiply the states
     const ExprId digit = spec.byte_set("0123456789");
     all = spec.sequence(

@@ -13,8 +13,8 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostPatterns = 4;  // whose combinations are enumerated
-constexpr size_t kLongList = 64;     // members; longer lists share a tree of keys, see GrammarSpec::keyed
+constexpr size_t kMaxPatterns = 4;  // whose combinations are enumerated
+constexpr size_t kLongList = 64;    // members; longer lists share a tree of keys, see GrammarSpec::keyed
 
 }  // namespace
 
@@ -230,8 +230,8 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
         patterns && patterns->is_object())
       for (const auto& [text, schema] : patterns->items())
         if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
-  if (texts.size() > kMostPatterns)
-    return Error::unsupported(fmt::format("{}/patternProperties: more than {} patterns", what, kMostPatterns));
+  if (texts.size() > kMaxPatterns)
+    return Error::unsupported(fmt::format("{}/patternProperties: more than {} patterns", what, kMaxPatterns));
 
   // The quote gets its own byte class, so that key_expr() can add an edge for it.
   GrammarSpec spec;

@@ -7,12 +7,12 @@ namespace millrace::testing {
 namespace {
 
 using Kind = Constraint::Kind;
-struct Refusal {
+struct RefusedSource {
   std::string text;
   std::string message;
 };
 
-void expect_refusals(Kind kind, ErrorKind error, const std::vector<Refusal>& table) {
+void expect_refusals(Kind kind, ErrorKind error, const std::vector<RefusedSource>& table) {
   for (const auto& [text, message] : table) {
     const TextMatcher matcher(make_constraint(kind, text));
     ASSERT_FALSE(matcher.ok()) << text;
@@ -97,10 +97,10 @@ TEST(GbnfMessages, WhatItsEscapesAndBracketsWrite) {
 
 TEST(RegexMessages, WithTheByte) {
   const auto at = [](const char* why, int byte, const char* text) {
-    return Refusal{text, fmt::format("regex: {} at byte {} of '{}'", why, byte, text)};
+    return RefusedSource{text, fmt::format("regex: {} at byte {} of '{}'", why, byte, text)};
   };
   const auto refused = [](const char* what, int byte, const char* text) {
-    return Refusal{text, fmt::format("regex: {} are not supported, at byte {} of '{}'", what, byte, text)};
+    return RefusedSource{text, fmt::format("regex: {} are not supported, at byte {} of '{}'", what, byte, text)};
   };
   expect_refusals(Kind::regex, ErrorKind::user,
                   {at("a ) has no matching (", 1, "a)b"),

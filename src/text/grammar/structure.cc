@@ -10,8 +10,8 @@
 namespace millrace {
 namespace {
 
-constexpr int kMostStructureDepth = 16;
-constexpr size_t kMostElements = 4096;
+constexpr int kMaxStructureDepth = 16;
+constexpr size_t kMaxElements = 4096;
 
 class Structure {
  public:
@@ -22,9 +22,9 @@ class Structure {
     if (!json.is_object() || !json.contains("type") || !json["type"].is_string())
       return Error::user(fmt::format("structure: {}: must be an object with a \"type\"", where));
     MILLRACE_TRY_VOID(spec_.check());
-    if (depth > kMostStructureDepth || ++elements_ > kMostElements)
+    if (depth > kMaxStructureDepth || ++elements_ > kMaxElements)
       return Error::unsupported(fmt::format("structure: {}: more than {} parts, or more than {} nested", where,
-                                            kMostElements, kMostStructureDepth));
+                                            kMaxElements, kMaxStructureDepth));
     MILLRACE_TRY_VOID(take_weakened(json));
     const auto& type = json["type"].get_ref<const std::string&>();
     if (type == "const_string") return literal(json, where);
@@ -201,7 +201,7 @@ Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const G
                                GrammarNotes& notes) {
   bool deep = false;  // serializing a part recurses
   const auto within = [&](int depth, SchemaJson::parse_event_t, SchemaJson&) {
-    deep |= depth > limits.depth + 2 * kMostStructureDepth;
+    deep |= depth > limits.depth + 2 * kMaxStructureDepth;
     return !deep;
   };
   SchemaJson json = SchemaJson::parse(text, within, false);

@@ -29,7 +29,7 @@ std::vector<std::vector<uint8_t>> reached_by(const std::vector<uint8_t>& accepti
 }
 
 TEST(TickRanges, MatchTheDefinition) {
-  constexpr size_t kMost = 40;
+  constexpr size_t kMax = 40;
   size_t bounded = 0, open = 0, gaps = 0;
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     std::mt19937 random(seed);
@@ -43,12 +43,12 @@ TEST(TickRanges, MatchTheDefinition) {
                        static_cast<uint32_t>(random() % 2)});
     const auto ranges = tick_ranges(accepting, edges, nullptr);
     ASSERT_TRUE(ranges.ok());
-    const auto reached = reached_by(accepting, edges, kMost);
+    const auto reached = reached_by(accepting, edges, kMax);
     bool whole = true;
     for (size_t s = 0; s < states; ++s) {
       const TickRange& range = ranges->states[s];
       uint32_t least = kNoLimit, most = 0;
-      for (uint32_t n = 0; n <= kMost; ++n)
+      for (uint32_t n = 0; n <= kMax; ++n)
         if (reached[s][n]) least = std::min(least, n), most = n;
       ASSERT_EQ(range.least, least) << "seed " << seed << " state " << s;
       // There are at most 7 states, so a path with more than 8 ticks contains a cycle.

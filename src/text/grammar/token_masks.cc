@@ -7,8 +7,8 @@ namespace millrace {
 namespace {
 
 constexpr size_t kShortList = 1024;  // tokens; larger sets are stored as bits
-constexpr size_t kMostFingerprints = 4096;
-constexpr int64_t kMostMaskWork = 20'000'000;  // per state; beyond it there is no mask
+constexpr size_t kMaxFingerprints = 4096;
+constexpr int64_t kMaxMaskWork = 20'000'000;  // per state; beyond it there is no mask
 
 // The tick ranges with which a rule that began on a floor can end, one for each parse that is not subsumed by
 // another.
@@ -89,7 +89,7 @@ void add_counted(StateMask& mask, std::span<const TokenId> tokens, const TickRan
 
 StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& grammar, int32_t state) {
   ParseTable table(grammar);
-  table.set_work(kMostMaskWork);
+  table.set_work(kMaxMaskWork);
   StateMask mask;
   const bool counted = grammar->counted(state);
   const TickRange now = grammar->ticks_left(state);
@@ -108,7 +108,7 @@ StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& g
             });
   if (table.exceeded() != ParseBound::none) mask = {};
   mask.exceeded = table.exceeded();
-  mask.work = kMostMaskWork - std::max<int64_t>(0, table.work_left());
+  mask.work = kMaxMaskWork - std::max<int64_t>(0, table.work_left());
   std::ranges::stable_sort(mask.counted_open, [](const auto& a, const auto& b) { return a.ticks > b.ticks; });
   if (mask.list.size() <= kShortList) {
     mask.list.shrink_to_fit();
@@ -129,7 +129,7 @@ uint64_t TokenMasks::key_of(const Grammar& grammar, int64_t grammar_id, int32_t 
   const std::string& fingerprint = grammar.fingerprint(state);
   if (!fingerprint.empty()) {
     auto found = rules_.find(fingerprint);
-    if (found == rules_.end() && rules_.size() < kMostFingerprints)
+    if (found == rules_.end() && rules_.size() < kMaxFingerprints)
       found = rules_.emplace(fingerprint, ++grammars_).first;
     if (found != rules_.end())
       return static_cast<uint64_t>(found->second) << 24 | static_cast<uint32_t>(grammar.state_in_rule(state));

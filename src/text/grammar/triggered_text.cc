@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostTriggerBytes = 16384;
+constexpr size_t kMaxTriggerBytes = 16384;
 
 struct Tree {
   std::vector<std::array<int32_t, 256>> next;
@@ -63,8 +63,8 @@ Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& tri
     for (size_t j = 0; j < triggers.size(); ++j)
       if (i != j && triggers[j].text.find(text) != std::string::npos)
         return Error::user(fmt::format("structure: the trigger '{}' is a substring of '{}'", text, triggers[j].text));
-    if ((bytes += text.size()) > kMostTriggerBytes)
-      return Error::unsupported(fmt::format("structure: the triggers are longer than {} bytes", kMostTriggerBytes));
+    if ((bytes += text.size()) > kMaxTriggerBytes)
+      return Error::unsupported(fmt::format("structure: the triggers are longer than {} bytes", kMaxTriggerBytes));
     int32_t at = 0;
     for (char c : text) {
       int32_t to = tree.next[static_cast<size_t>(at)][static_cast<uint8_t>(c)];

@@ -25,14 +25,14 @@ Result<std::string> render(const std::string& source) {
   return parsed->render(context(), options);
 }
 
-struct Case {
+struct LanguageCase {
   const char* source;
   const char* expected;  // null: must fail with `message`
   const char* message = "";
 };
 
-void check(std::initializer_list<Case> cases) {
-  for (const Case& c : cases) {
+void check(std::initializer_list<LanguageCase> cases) {
+  for (const LanguageCase& c : cases) {
     auto got = render(c.source);
     if (!c.expected) {
       if (got.ok()) {

@@ -179,9 +179,9 @@ template <uint16_t kClasses>
 size_t scan_run(std::string_view text, size_t pos) {
   return run_of(text, pos, kClasses);
 }
-template <uint16_t kClasses, int kMost>
+template <uint16_t kClasses, int kMax>
 size_t scan_up_to(std::string_view text, size_t pos) {
-  return up_to(text, pos, kClasses, kMost);
+  return up_to(text, pos, kClasses, kMax);
 }
 
 // \s?[class]+

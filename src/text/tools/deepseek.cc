@@ -18,7 +18,7 @@ using Kind = AnswerPiece::Kind;
 
 constexpr std::string_view kBegin = "<｜tool▁calls▁begin｜>", kEnd = "<｜tool▁calls▁end｜>",
                            kCall = "<｜tool▁call▁begin｜>", kCallEnd = "<｜tool▁call▁end｜>", kSep = "<｜tool▁sep｜>";
-constexpr size_t kMostName = 512;
+constexpr size_t kMaxName = 512;
 
 bool is_filler(char c) { return is_json_space(c) || c == '`'; }
 
@@ -71,7 +71,7 @@ class MarkedParser final : public CallParser {
       if (held_.ends_with(kSep)) {
         kind_ = trimmed(std::string_view(held_).substr(0, held_.size() - kSep.size()));
         enter(Place::name);
-      } else if (held_.size() > kMostName) {
+      } else if (held_.size() > kMaxName) {
         give_up(out);
       }
       return;
@@ -95,7 +95,7 @@ class MarkedParser final : public CallParser {
 
   // The text between the marker and the arguments: nothing, or the name and a fence.
   void take_name(char c, AnswerPieces& out) {
-    if (c != '{' && held_.size() < kMostName) return;
+    if (c != '{' && held_.size() < kMaxName) return;
     std::string_view before = std::string_view(held_).substr(0, held_.size() - 1);
     const std::string line = trimmed(before.substr(0, before.find("```")));
     const std::string name = line.empty() ? kind_ : line;

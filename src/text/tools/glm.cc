@@ -15,7 +15,7 @@ using Kind = AnswerPiece::Kind;
 
 constexpr std::string_view kBegin = "<tool_call>", kKey = "<arg_key>", kKeyEnd = "</arg_key>", kValue = "<arg_value>",
                            kValueEnd = "</arg_value>", kEnd = "</tool_call>";
-constexpr size_t kMostName = 512;
+constexpr size_t kMaxName = 512;
 
 class Parser final : public CallParser {
  public:
@@ -69,7 +69,7 @@ class Parser final : public CallParser {
     const bool blank = held_.find_first_not_of(" \n\r\t") == std::string::npos;
     if (c != '<' && (c != '\n' || blank)) {
       held_ += c;
-      if (c != '{' && c != '"' && held_.size() < kMostName) return;
+      if (c != '{' && c != '"' && held_.size() < kMaxName) return;
       return no_call(out);
     }
     std::string_view name = held_;

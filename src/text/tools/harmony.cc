@@ -18,7 +18,7 @@ using Kind = AnswerPiece::Kind;
 constexpr std::string_view kChannel = "<|channel|>", kMessage = "<|message|>", kStart = "<|start|>", kEnd = "<|end|>",
                            kCall = "<|call|>", kReturn = "<|return|>";
 constexpr std::string_view kTo = "to=", kFunctions = "functions.", kRole = "assistant";
-constexpr size_t kMostHeader = 1024;
+constexpr size_t kMaxHeader = 1024;
 
 // The word after `mark`; "" if there is none.
 std::string word_behind(std::string_view header, std::string_view mark) {
@@ -52,7 +52,7 @@ class MessageParser final : public CallParser {
     held_ += c;
     if (place_ == Place::body) return take_body(out);
     if (held_.ends_with(kMessage)) return begin_message();
-    if (held_.size() <= kMostHeader && may_be_header()) return;
+    if (held_.size() <= kMaxHeader && may_be_header()) return;
     place_ = Place::plain;
     add_piece(out, Kind::text, held_);
     held_.clear();

@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
 constexpr std::string_view kBegin = "[TOOL_CALLS]", kArgs = "[ARGS]", kCallId = "[CALL_ID]";
-constexpr size_t kMostName = 512;
+constexpr size_t kMaxName = 512;
 
 // Accepts both forms, whichever one the template uses.
 class Parser final : public CallParser {
@@ -58,7 +58,7 @@ class Parser final : public CallParser {
       return;
     }
     held_ += c;
-    if (c != '{' && held_.size() < kMostName) return;
+    if (c != '{' && held_.size() < kMaxName) return;
     std::string name = held_.substr(0, held_.size() - 1);
     if (const size_t at = name.find(kArgs); at != std::string::npos) name.resize(at);
     if (const size_t at = name.find(kCallId); at != std::string::npos) name.resize(at);

@@ -18,7 +18,7 @@ using Kind = AnswerPiece::Kind;
 constexpr std::string_view kBegin = "<tool_call>",
                            kFunction = "<function=", kParameter = "<parameter=", kParameterEnd = "</parameter>",
                            kFunctionEnd = "</function>", kEnd = "</tool_call>";
-constexpr size_t kMostName = 512;
+constexpr size_t kMaxName = 512;
 
 class Parser final : public CallParser {
  public:
@@ -75,7 +75,7 @@ class Parser final : public CallParser {
       call_.begin(name, out);
       held_.clear();
       place_ = Place::parameter;
-    } else if (!(held_.size() < kMostName && (kFunction.starts_with(held_) || held_.starts_with(kFunction)))) {
+    } else if (!(held_.size() < kMaxName && (kFunction.starts_with(held_) || held_.starts_with(kFunction)))) {
       add_piece(out, Kind::text, std::string(kBegin) + held_);
       held_.clear();
       place_ = Place::text;
@@ -89,7 +89,7 @@ class Parser final : public CallParser {
     } else if (held_ == kFunctionEnd) {
       end_call(out);
       place_ = Place::closing;
-    } else if (!(held_.size() < kMostName &&
+    } else if (!(held_.size() < kMaxName &&
                  (held_.starts_with(kParameter) || kParameter.starts_with(held_) || kFunctionEnd.starts_with(held_)))) {
       end_call(out);
       place_ = Place::text;

@@ -11,8 +11,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMostDepth = 32;
-constexpr int64_t kMostTokens = int64_t{1} << 40;
+constexpr int kMaxDepth = 32;
+constexpr int64_t kMaxTokens = int64_t{1} << 40;
 
 // Words that are a single token in most tokenizers when preceded by a space.
 constexpr const char* kWords[] = {
@@ -26,7 +26,7 @@ constexpr const char* kWords[] = {
 Json parse(std::string_view text) {
   bool deep = false;
   Json json = Json::parse(
-      text, [&](int depth, Json::parse_event_t, Json&) { return !(deep = deep || depth > kMostDepth); }, false);
+      text, [&](int depth, Json::parse_event_t, Json&) { return !(deep = deep || depth > kMaxDepth); }, false);
   return deep || json.is_discarded() ? Json() : json;
 }
 
@@ -40,7 +40,7 @@ void read_count(const Json& object, const char* key, int64_t& out) {
   const Json* value = find(object, key);
   if (!value || !value->is_number_integer()) return;
   const auto count = value->get<int64_t>();
-  if (count >= 0 && count <= kMostTokens) out = count;
+  if (count >= 0 && count <= kMaxTokens) out = count;
 }
 
 std::string one_line(const std::string& text) {

@@ -24,9 +24,9 @@ using tcp = asio::ip::tcp;
 using Code = boost::system::error_code;
 using SteadyTime = std::chrono::steady_clock;
 
-constexpr uint64_t kMostBody = uint64_t{256} << 20;
-constexpr uint32_t kMostHeader = 64 << 10;
-constexpr size_t kMostErrorBody = 4096;
+constexpr uint64_t kMaxBody = uint64_t{256} << 20;
+constexpr uint32_t kMaxHeader = 64 << 10;
+constexpr size_t kMaxErrorBody = 4096;
 constexpr auto kTick = std::chrono::milliseconds(100);
 
 SteadyTime::duration seconds(double count) {
@@ -186,8 +186,8 @@ void Flight::connected(Code code) {
 
 void Flight::wrote(Code code) {
   if (code) return fail("send", code);
-  parser_.header_limit(kMostHeader);
-  parser_.body_limit(kMostBody);
+  parser_.header_limit(kMaxHeader);
+  parser_.body_limit(kMaxBody);
   expire();
   http::async_read_header(stream_, buffer_, parser_,
                           [self = shared_from_this()](Code failed, size_t) { self->read_header(failed); });
@@ -227,7 +227,7 @@ void Flight::got_some(Code code) {
 // False: the request has ended.
 bool Flight::take_bytes(std::string_view bytes) {
   if (parser_.get().result() != http::status::ok) {
-    error_body_ += bytes.substr(0, kMostErrorBody - std::min(kMostErrorBody, error_body_.size()));
+    error_body_ += bytes.substr(0, kMaxErrorBody - std::min(kMaxErrorBody, error_body_.size()));
     return true;
   }
   if (auto pushed = events_.push(bytes, [this](std::string_view data) { return take_event(data); }); !pushed.ok())
