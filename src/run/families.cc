@@ -22,7 +22,12 @@ std::vector<TechniqueInfo> kv_formats() {
   const KernelTable table = make_kernel_table(detect_isa());
   for (const auto& kernel : table.attention) {
     const std::string summary = fmt::format("KV cache, {:.1f} bits a value", kernel.kv_format->bits_per_value());
-    out.push_back({"kv_format", std::string(kernel.kv_format->name), summary, "", {}});
+    out.push_back({.family = "kv_format",
+                   .name = std::string(kernel.kv_format->name),
+                   .summary = summary,
+                   .paper = kernel.kv_format->paper,
+                   .loss = kernel.kv_format->loss,
+                   .test = "tests/properties/engine_formats_test.cc"});
   }
   return out;
 }
