@@ -94,11 +94,11 @@ Result<int> batch(const BatchFlags& flags) {
 
   MILLRACE_TRY(auto model, flags.model.load());
   ServiceOptions options;
-  MILLRACE_TRY(options.sampling, flags.sampling.get(*model));
+  MILLRACE_TRY(options.sampling, flags.sampling.get(*model, flags.engine.use));
   options.seed_given = std::ranges::any_of(flags.sampling.set, [](const auto& one) { return one.first == "seed"; });
   options.names = {model->info().name};
   options.any_name = true;
-  options.engine = flags.engine.get(flags.model);
+  MILLRACE_TRY(options.engine, flags.engine.get(flags.model));
   MILLRACE_TRY(auto engine, Engine::create(model, options.engine));
   Service service(model, std::move(engine), options);
 

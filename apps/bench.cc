@@ -43,7 +43,8 @@ struct BenchFlags {
   bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false,
        scatter = false, beside = false;
   std::string calibrate_disk;
-  CLI::Option *depth_option = nullptr, *streams_option = nullptr;
+  UseFlag use;
+  CLI::Option *depth_option = nullptr, *streams_option = nullptr, *kv_format_option = nullptr;
 };
 
 // "512,128" or "512+128"
@@ -121,7 +122,21 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   return run_calibration(model, plan, file, flags.json);
 }
 
-Result<int> run(const BenchFlags& flags) {
+// Sets flags.kv_formats.
+Result<void> apply_techniques(BenchFlags& flags) {
+  MILLRACE_TRY(const auto uses, flags.use.get());
+  if (uses.empty()) return {};
+  if (flags.kv_format_option->count() > 0)
+    for (const std::string& format : flags.kv_formats)
+      MILLRACE_TRY_VOID(check_flag_against(uses, "kv_format", "--kv-format", format, flags.use.command));
+  EngineOptions options;
+  MILLRACE_TRY_VOID(apply_uses(uses, options));
+  flags.kv_formats = {options.kv_format};
+  return {};
+}
+
+Result<int> run(BenchFlags flags) {
+  MILLRACE_TRY_VOID(apply_techniques(flags));
   if (flags.calibrate) return run_calibrate(flags);
   if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl")
     return Error::user(fmt::format("-o: must be md, csv, json or jsonl, got {}", o));
@@ -201,11 +216,12 @@ void add_bench_command(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  command
-      ->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats,
-                   "Number format of the KV cache: f32, f16, bf16 or q8_0")
-      ->delimiter(',')
-      ->capture_default_str();
+  flags->kv_format_option = command
+                                ->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats,
+                                             "Number format of the KV cache: f32, f16, bf16 or q8_0")
+                                ->delimiter(',')
+                                ->capture_default_str();
+  flags->use.add_to(command, "bench");
   command->add_option("--kv-pool", flags->kv_pool, "KV pool: paged, or virtual (contiguous addresses for each stream)")
       ->check(CLI::IsMember({"paged", "virtual"}))
       ->capture_default_str();

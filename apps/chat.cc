@@ -82,9 +82,9 @@ Result<int> run(const ChatFlags& flags) {
   MILLRACE_TRY(auto model, flags.model.load());
   if (auto text = model->encode("a"); !text.ok()) return text.error();  // a model without a tokenizer cannot chat
   ChatSettings settings = flags.settings;
-  MILLRACE_TRY(settings.sampling, flags.sampling.get(*model));
+  MILLRACE_TRY(settings.sampling, flags.sampling.get(*model, flags.engine.use));
   settings.adapters = flags.engine.all_adapters();
-  EngineOptions options = flags.engine.get(flags.model);
+  MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model));
   options.max_streams = 1;
   MILLRACE_TRY(auto session, ChatSession::create(model, options, std::move(settings)));
   session->conversation.system = flags.system;

@@ -96,7 +96,8 @@ nlohmann::ordered_json answer_json(const Answer& answer, bool ranked) {
 
 // The first answer's fields are in the object itself; with several answers, all are also in "answers".
 void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& answers, const RunFlags& flags,
-                const TokenEvent& last, const Speed& speed, const EngineStats& stats) {
+                const TokenEvent& last, const Speed& speed, const EngineStats& stats,
+                const std::vector<AppliedTechnique>& applied) {
   const RequestTimings& t = last.timings;
   const bool ranked = flags.best_of > flags.answers || flags.beams > 1;
   nlohmann::ordered_json out;
@@ -117,6 +118,7 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& a
                     {"time_to_first_token_seconds", t.first_token_seconds},
                     {"gb_per_s", speed.gb_per_second}};
   out["memory"] = memory_json(stats.memory_budget, stats.memory);
+  out["applied"] = applied_json(applied);
   print_json_line(out);
 }
 
@@ -161,10 +163,11 @@ Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given
   return ids;
 }
 
-Result<Request> make_request(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown) {
+Result<Request> make_request(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown,
+                             std::vector<AppliedTechnique>* applied) {
   Request request;
   MILLRACE_TRY(request.prompt, prompt_ids(flags, prompt_given, model, shown));
-  MILLRACE_TRY(request.sampling, flags.sampling.get(model));
+  MILLRACE_TRY(request.sampling, flags.sampling.get(model, flags.engine.use, applied));
   MILLRACE_TRY(request.constraint, flags.constraint.get());
   request.max_tokens = flags.max_tokens;
   request.min_tokens = flags.min_tokens;
@@ -213,8 +216,9 @@ bool print_text(const std::string& text) {
 Result<int> run(const RunFlags& flags, bool prompt_given) {
   MILLRACE_TRY(auto model, flags.model.load());
   std::string shown;
-  MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown));
-  EngineOptions options = flags.engine.get(flags.model);
+  std::vector<AppliedTechnique> applied;
+  MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model, &applied));
+  MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown, &applied));
   options.max_streams = std::clamp<int64_t>(std::max({flags.answers, flags.best_of, flags.beams}), 1, 128);
   MILLRACE_TRY(auto engine, Engine::create(model, options));
   const std::vector<TokenId> prompt = request.prompt;
@@ -231,7 +235,7 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   const Speed speed = measure(last.timings, *model);
   if (const KvStoreStats store = engine->stats().store; store.open) print_store(store);
   if (flags.json) {
-    print_json(prompt, answers, flags, last, speed, engine->stats());
+    print_json(prompt, answers, flags, last, speed, engine->stats(), applied);
   } else {
     for (size_t i = 0; several && i < answers.size(); ++i)
       print_text(fmt::format("--- {}\n{}\n", i + 1, answers[i].text));

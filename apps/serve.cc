@@ -214,9 +214,9 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   ServeSignals signals;
   MILLRACE_TRY_VOID(read_texts(flags));
   for (const auto& [name, value] : flags.sampling.set) flags.service.seed_given |= name == "seed";
-  flags.service.engine = flags.engine.get(flags.model);
+  MILLRACE_TRY(flags.service.engine, flags.engine.get(flags.model));
+  flags.engine.vtc_weights = key_weights(flags.service.keys);
   flags.service.pooling = find_pooling(flags.models.pooling);
-  if (flags.service.engine.policy == "vtc") flags.engine.options.policy += key_weights(flags.service.keys);
   MILLRACE_TRY(auto models, flags.models.make(flags.model, flags.engine, flags.sampling));
   const std::string names = names_of(*models), first = models->resolve("").value_or("");
   MILLRACE_TRY(const Isa isa, select_isa());

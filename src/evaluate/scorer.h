@@ -67,6 +67,7 @@ class Scorer {
 
   ThreadPool& pool() { return *pool_; }
   int64_t vocab() const { return model_->info().vocab; }
+  int64_t kv_bytes_per_token() const { return kv_->layout().bytes_per_token(); }
 
  private:
   struct Cursor;
