@@ -111,10 +111,10 @@ void EngineFlags::add_to(CLI::App* command) {
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt completely");
 }
 
-void EngineFlags::add_adapters_to(CLI::App* command, const std::string& use) {
+void EngineFlags::add_adapters_to(CLI::App* command, const std::string& which) {
   command->add_option(
       "--lora", options.adapters,
-      "LoRA adapter [NAME=]PATH: a GGUF file, or PEFT's safetensors file or folder; repeatable. " + use);
+      "LoRA adapter [NAME=]PATH: a GGUF file, or PEFT's safetensors file or folder; repeatable. " + which);
 }
 
 std::vector<AdapterUse> EngineFlags::all_adapters() const {

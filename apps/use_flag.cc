@@ -8,7 +8,7 @@ void UseFlag::add_to(CLI::App* app, const std::string& command_name) {
   command = command_name;
   app->add_option(
          "--use", texts,
-         fmt::format("Technique FAMILY=NAME[:key=value,...], here of the families {}; repeatable (see millrace "
+         fmt::format("Technique FAMILY=NAME[:key=value,...], here of these families: {}; repeatable (see millrace "
                      "techniques)",
                      families_in(command)))
       ->allow_extra_args(false);

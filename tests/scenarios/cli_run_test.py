@@ -35,16 +35,16 @@ class Run(unittest.TestCase):
     def test_use(self):
         plain = ["-p", "ab", "-n", "12", "--ignore-eos", "-s", "3"]
         self.assertEqual(self.run_json(*plain)["applied"], [])
-        used = self.run_json(*plain, "--use", "kv_format=q8_0", "--use", "sampler=temperature:temperature=0.5",
+        used = self.run_json(*plain, "--use", "kv_format=f32", "--use", "sampler=temperature:temperature=0.5",
                              "--use", "policy=stall_free:tbt_ms=50,chunk=4")
-        flagged = self.run_json(*plain, "--kv-format", "q8_0", "--temp", "0.5", "--policy", "stall_free:tbt_ms=50,chunk=4")
+        flagged = self.run_json(*plain, "--kv-format", "f32", "--temp", "0.5", "--policy", "stall_free:tbt_ms=50,chunk=4")
         self.assertEqual(used["tokens"], flagged["tokens"])
         key = lambda one: (one["family"], one["name"])
         self.assertEqual(sorted(used["applied"], key=key), sorted(flagged["applied"], key=key))
         applied = {key(one): one for one in used["applied"]}
         self.assertEqual(list(applied["policy", "stall_free"]), ["family", "name", "options", "effect"])
         self.assertEqual(applied["policy", "stall_free"]["options"]["chunk"], 4)
-        self.assertEqual(applied["kv_format", "q8_0"]["effect"], "KV cache in q8_0, 8.5 bits a value instead of 16 (f16)")
+        self.assertEqual(applied["kv_format", "f32"]["effect"], "KV cache in f32, 32 bits a value instead of 16 (f16)")
         self.assertEqual(applied["sampler", "temperature"]["effect"], "temperature 0.5 instead of 0.8")
 
     def test_use_in_a_config_file(self):

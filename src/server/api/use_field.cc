@@ -28,7 +28,7 @@ std::optional<ApiError> contradiction(const Json& body, const SamplingOptions& d
 
 Field use_field() {
   Field use{"use", kJsonTexts, "[]",
-            fmt::format("techniques of this request, FAMILY=NAME:key=value,... of the families {}; the response's "
+            fmt::format("techniques of this request, FAMILY=NAME:key=value,... of these families: {}; the response's "
                         "millrace.applied says what they changed (docs/techniques.md)",
                         families_in(kInRequest))};
   use.most = kMaxUses;
