@@ -325,7 +325,7 @@ class Generation {
 
   void run() {
     for (int turn = 0; turn < 60 && !choices_.done(); ++turn) {
-      if (!look()) return;
+      if (!check_mask()) return;
       switch (choices_.up_to(15)) {
         case 0: roll_back(); break;
         case 1: {
@@ -337,7 +337,7 @@ class Generation {
         case 3: force(); break;
         default: break;
       }
-      if (matcher_.exceeded() != ParseBound::none || !look()) return;
+      if (matcher_.exceeded() != ParseBound::none || !check_mask()) return;
       if (matcher_.complete() && (count_ == 0 || choices_.one_in(6))) break;
       choose();
       if (matcher_.exceeded() != ParseBound::none) return;
@@ -351,7 +351,7 @@ class Generation {
   bool bit(TokenId token) const { return bits_[static_cast<size_t>(token) / 64] >> (token % 64) & 1; }
 
   // Computes the mask and checks that it agrees with allows().
-  bool look() {
+  bool check_mask() {
     g_text = text_;
     count_ = matcher_.mask(bits_);
     if (matcher_.exceeded() != ParseBound::none) {

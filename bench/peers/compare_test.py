@@ -130,10 +130,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 slots = threading.Semaphore(2)
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(200)
         self.end_headers()
-        if not asked.get("stream"):
+        if not request.get("stream"):
             self.wfile.write(b"{{}}")
             return
         with slots:

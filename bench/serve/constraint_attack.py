@@ -139,8 +139,8 @@ def attack(share, port, seed, fresh, only, plain, until):
             kind = next(iter(fields))
             try:
                 with connect(port, draw.uniform(0.5, 2.0)) as connection:
-                    asked = {"metadata": fields} if plain else fields
-                    connection.sendall(post("/v1/completions", {"prompt": "x", "max_tokens": 4, **asked}))
+                    constraint = {"metadata": fields} if plain else fields
+                    connection.sendall(post("/v1/completions", {"prompt": "x", "max_tokens": 4, **constraint}))
                     answer = connection.recv(4096).split(b"\r\n")[0].decode() or "closed"
             except TimeoutError:
                 answer = "left"
@@ -184,7 +184,7 @@ def main():
             sys.exit("the server did not start")
         port = int(found.group(1))
         streams = start([(stream, port, i) for i in range(options.streams)], stop)
-        asked = start([(health, port)], stop)
+        prober = start([(health, port)], stop)
         time.sleep(options.seconds)
         quiet_peak = peak_mib(server.pid)
         began = time.monotonic()
@@ -196,7 +196,7 @@ def main():
         alive = server.poll() is None
         stop.set()  # end the streams, so that the remaining CPU time is the attack's
         gaps, failures, _ = streams[1].get(timeout=150)
-        seconds, missed, _ = asked[1].get(timeout=150)
+        seconds, missed, _ = prober[1].get(timeout=150)
         after = peak = float("nan")
         if alive and server.poll() is None:
             time.sleep(1.0)

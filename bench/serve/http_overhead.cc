@@ -78,17 +78,17 @@ class Comparison {
       int64_t open = 0;
       Result<void> refused;
       const auto began = std::chrono::steady_clock::now();
-      for (const WorkloadRequest& asked : load_) {
+      for (const WorkloadRequest& wanted : load_) {
         Request request;
-        request.prompt = make_prompt(asked, vocab_);
-        request.max_tokens = asked.output_tokens;
+        request.prompt = make_prompt(wanted, vocab_);
+        request.max_tokens = wanted.output_tokens;
         request.ignore_eos = true;
         request.sampling.temperature = 0;
         {
           std::lock_guard lock(mutex);
           ++open;
         }
-        auto id = server_->service().engine().submit(std::move(request), [&, index = asked.id](TokenEvent&& event) {
+        auto id = server_->service().engine().submit(std::move(request), [&, index = wanted.id](TokenEvent&& event) {
           std::lock_guard lock(mutex);
           if (event.token >= 0)
             records[index].tokens.push_back(

@@ -134,8 +134,8 @@ export class Chat {
 
   // MessageActions
   regenerate(message: Message): void {
-    const asked = this.conversation.messages[message.parent];
-    if (asked && !this.working) void this.answer(asked);
+    const question = this.conversation.messages[message.parent];
+    if (question && !this.working) void this.answer(question);
   }
 
   edit(message: Message, text: string): void {
@@ -171,16 +171,16 @@ export class Chat {
   // Omits as few of the oldest messages as necessary for the rest to fit, and retries.
   async trim(message: Message): Promise<void> {
     const conversation = this.conversation;
-    const asked = conversation.messages[message.parent];
-    if (!asked || this.working) return;
+    const question = conversation.messages[message.parent];
+    if (!question || this.working) return;
     const before = conversation.since;
     const shown = path(conversation);
-    const last = shown.indexOf(asked);
+    const last = shown.indexOf(question);
     const starts = shown.slice(firstRead(conversation, shown) + 1, last + 1).filter((one) => one.role === "user");
     const room = this.roomForPrompt();
     const fits = async (from: Message): Promise<boolean> => {
       conversation.since = from.id;
-      return (await api.countTokens({ model: modelName(), messages: prompt(conversation, asked) })) <= room;
+      return (await api.countTokens({ model: modelName(), messages: prompt(conversation, question) })) <= room;
     };
     try {
       let low = 0, high = starts.length; // starts before `low` do not fit; starts from `high` on fit, or do not exist
@@ -193,10 +193,10 @@ export class Chat {
       if (first) {
         conversation.since = first.id;
         delete conversation.messages[message.id]; // it only contains the error
-        return await this.answer(asked);
+        return await this.answer(question);
       }
       app.notice("The last message alone is too long for the model. Shorten it.");
-      this.views.find((view) => view.message === asked)?.startEdit();
+      this.views.find((view) => view.message === question)?.startEdit();
     } catch (error) {
       app.notice(error instanceof Error ? error.message : String(error));
     }
@@ -212,19 +212,19 @@ export class Chat {
 
   // Sends the message in a new conversation.
   async askInNewConversation(message: Message): Promise<void> {
-    const asked = this.conversation.messages[message.parent];
-    if (!asked || this.working) return;
+    const question = this.conversation.messages[message.parent];
+    if (!question || this.working) return;
     const fresh = newConversation(this.conversation.system);
     this.show(fresh);
-    await this.send(asked.content, asked.files ?? []);
+    await this.send(question.content, question.files ?? []);
   }
 
-  private async answer(asked: Message): Promise<void> {
+  private async answer(question: Message): Promise<void> {
     const conversation = this.conversation;
     const { settings } = app;
-    const body: Record<string, unknown> = { model: modelName(), messages: prompt(conversation, asked), ...settings.sampling };
+    const body: Record<string, unknown> = { model: modelName(), messages: prompt(conversation, question), ...settings.sampling };
     if (settings.logprobs) Object.assign(body, { logprobs: true, top_logprobs: 5 });
-    const message = add(conversation, { parent: asked.id, role: "assistant", content: "", model: modelName(), stream: { id: newId() + newId(), at: 0 } });
+    const message = add(conversation, { parent: question.id, role: "assistant", content: "", model: modelName(), stream: { id: newId() + newId(), at: 0 } });
     await this.read(conversation, message, body);
   }
 

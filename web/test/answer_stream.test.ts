@@ -8,15 +8,15 @@ Object.assign(globalThis, { sessionStorage: storage, localStorage: storage });
 type Reply = { events?: string[]; status?: number; json?: unknown; breaks?: boolean; away?: boolean; seed?: string };
 
 // Answers each request with the next of `replies`, whose pattern must match the path.
-function server(replies: [RegExp, Reply][]): { asked: { url: string; body: Record<string, unknown> | null }[] } {
-  const asked: { url: string; body: Record<string, unknown> | null }[] = [];
+function server(replies: [RegExp, Reply][]): { requests: { url: string; body: Record<string, unknown> | null }[] } {
+  const requests: { url: string; body: Record<string, unknown> | null }[] = [];
   globalThis.fetch = (async (url: string, init?: RequestInit) => {
     if (url === "/health") return new Response("{}");
     const next = replies.shift();
     assert.ok(next, `unexpected request: ${url}`);
     const [path, reply] = next;
     assert.match(url, path);
-    asked.push({ url, body: init?.body ? (JSON.parse(init.body as string) as Record<string, unknown>) : null });
+    requests.push({ url, body: init?.body ? (JSON.parse(init.body as string) as Record<string, unknown>) : null });
     if (reply.away) throw new TypeError("Failed to fetch");
     if (reply.json !== undefined) return new Response(JSON.stringify(reply.json), { status: reply.status ?? 200 });
     const bytes = (reply.events ?? []).map((event) => new TextEncoder().encode(event));
@@ -30,7 +30,7 @@ function server(replies: [RegExp, Reply][]): { asked: { url: string; body: Recor
     });
     return new Response(body, { status: reply.status ?? 200, headers: { "Millrace-Seed": reply.seed ?? "7" } });
   }) as typeof fetch;
-  return { asked };
+  return { requests };
 }
 
 const piece = (id: number, content: string): string => `id: ${id}\ndata: ${JSON.stringify({ choices: [{ index: 0, delta: { content } }] })}\n\n`;
@@ -47,9 +47,9 @@ async function read(from: number, body: Record<string, unknown> | null, before =
 }
 
 test("an undisturbed answer is one request", async () => {
-  const { asked } = server([[BEGIN, { events: [piece(10, "a"), piece(20, "b"), END] }]]);
+  const { requests } = server([[BEGIN, { events: [piece(10, "a"), piece(20, "b"), END] }]]);
   assert.deepEqual(await read(0, { model: "m" }), { text: "ab", ended: "complete" });
-  assert.equal(asked[0]!.body!.stream, true);
+  assert.equal(requests[0]!.body!.stream, true);
 });
 
 test("a lost connection is resumed after the last byte", async () => {
@@ -63,10 +63,10 @@ test("a reloaded page resumes the stream", async () => {
 });
 
 test("if the server lost the stream, the request is repeated with the reported seed", async () => {
-  const { asked } = server([[BEGIN, { events: [piece(10, "a")], breaks: true, seed: "9007199254740991" }], [LOOKUP, { json: [] }], [BEGIN, { events: [piece(10, "a"), piece(20, "b"), END] }]]);
+  const { requests } = server([[BEGIN, { events: [piece(10, "a")], breaks: true, seed: "9007199254740991" }], [LOOKUP, { json: [] }], [BEGIN, { events: [piece(10, "a"), piece(20, "b"), END] }]]);
   assert.deepEqual(await read(0, {}), { text: "ab", ended: "complete" });
-  assert.equal(asked[0]!.body!.seed, undefined);
-  assert.equal(asked[2]!.body!.seed, 9007199254740991);
+  assert.equal(requests[0]!.body!.seed, undefined);
+  assert.equal(requests[2]!.body!.seed, 9007199254740991);
 });
 
 test("an unreachable server is waited for, then the request is repeated", async () => {

@@ -156,9 +156,9 @@ test("Markdown, code, formulas, reasoning and files are rendered", async () => {
   await fakeAnswer(page, [{ reasoning_content: "Power is work in time." }, ...answer.match(/[\s\S]{1,40}/g).map((content) => ({ content }))]);
   await page.locator("input[type=file][multiple]").setInputFiles({ name: "mill.csv", mimeType: "text/csv", buffer: Buffer.from("flow,head\n0.5,3\n1.0,3\n") });
   await page.getByText("mill.csv").waitFor();
-  const asked = page.waitForRequest("**/v1/chat/completions");
+  const sent = page.waitForRequest("**/v1/chat/completions");
   await say(page, "How much power is in the race?");
-  assert.match((await asked).postDataJSON().messages.at(-1).content, /^File mill\.csv:\n```\nflow,head\n0\.5,3[\s\S]*How much power/);
+  assert.match((await sent).postDataJSON().messages.at(-1).content, /^File mill\.csv:\n```\nflow,head\n0\.5,3[\s\S]*How much power/);
   await finished(page);
   await page.locator("math").nth(1).waitFor();
   await page.locator(".code .hl-keyword").first().waitFor();

@@ -161,9 +161,9 @@ test("a conversation that is too long continues without its oldest messages", as
   const { page, check } = await reader();
   await overflow(page);
   await shoot(page, "too-long");
-  const asked = page.waitForRequest("**/v1/chat/completions");
+  const sent = page.waitForRequest("**/v1/chat/completions");
   await page.getByRole("button", { name: "Leave out the oldest messages" }).click();
-  const { messages } = (await asked).postDataJSON();
+  const { messages } = (await sent).postDataJSON();
   assert.equal(messages.length, 1);
   assert.match(messages[0].content, /^And then\?/);
   await finished(page);
@@ -182,9 +182,9 @@ test("a conversation that is too long continues without its oldest messages", as
 test("a conversation that is too long continues in a new conversation", async () => {
   const { page, check } = await reader();
   await overflow(page);
-  const asked = page.waitForRequest("**/v1/chat/completions");
+  const sent = page.waitForRequest("**/v1/chat/completions");
   await page.getByRole("button", { name: "Ask in a new conversation" }).click();
-  assert.equal((await asked).postDataJSON().messages.length, 1);
+  assert.equal((await sent).postDataJSON().messages.length, 1);
   await finished(page);
   assert.equal(await page.locator(".message").count(), 2);
   assert.equal(await page.locator(".conversation").count(), 2);
