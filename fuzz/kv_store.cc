@@ -62,7 +62,7 @@ void store_during_scan(StoreIndex& index, int64_t known, std::vector<char>& give
   index.publish(slot, {1, 2});
   if (index.find(link) != slot || !index.seen_whole(slot)) std::abort();
   if (known % 2 == 0 && (!index.check(slot) || index.find(link) >= 0)) std::abort();
-  if (known % 2 == 0) given[static_cast<size_t>(slot)] = 1;  // stays assigned
+  if (known % 2 == 0) given[static_cast<size_t>(slot)] = 1;  // stays in state `writing`: not free again
 }
 
 }  // namespace
