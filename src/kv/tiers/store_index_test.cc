@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "base/philox.h"
@@ -162,6 +163,18 @@ TEST(StoreIndex, OfAFileThatWasThereTheLaterRecordCounts) {
     EXPECT_EQ(index.reserve(indexed_block(16).link(), dirty), 0);
     EXPECT_EQ(index.find(indexed_block(9).link()), -1);
   }
+}
+
+// The file's numbers are input: the largest must not wrap the numbers that follow.
+TEST(StoreIndex, SequenceNumbersOfAForgedFileDoNotWrap) {
+  StoreIndex index(2);
+  index.forget_all();
+  index.restore(0, record_of(7, std::numeric_limits<uint64_t>::max()));
+  index.restored();
+  bool dirty = false;
+  const int64_t slot = index.reserve(indexed_block(8).link(), dirty);
+  index.publish(slot, {});
+  EXPECT_GT(index.record(slot).sequence, uint64_t{1} << 62);
 }
 
 }  // namespace
