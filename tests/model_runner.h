@@ -1,4 +1,4 @@
-// ModelRunner: one model, one KV pool, one stream; logits of any token list in any chunking. For tests.
+// ModelRunner: one model, one KV pool, one stream; logits of any token list in any chunking. For tests only.
 #pragma once
 
 #include <algorithm>

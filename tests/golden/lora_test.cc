@@ -1,5 +1,5 @@
 // LoRA adapters in both file kinds, over models in both file kinds, against logits of the merged model from an
-// independent reference (make_lora.py); and what adapters must be refused for.
+// independent reference (make_lora.py); and adapters that must be refused.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -36,7 +36,7 @@ TEST_P(Lora, EveryPairOfFileKindsMatchesTheMergedModel) {
       EXPECT_LT(testing::relative_error(logits, expected.logits), 1e-4);
       EXPECT_EQ((*runner)->logits(expected.tokens, 5), logits);  // chunks change no bit
 
-      // Added again with the opposite scale, it is gone but for rounding.
+      // Added again with the opposite scale, it cancels out except for rounding.
       ASSERT_TRUE((*runner)->add_adapter(adapter.string(), -1.0f).ok());
       EXPECT_LT(testing::relative_error((*runner)->logits(expected.tokens), plain), 1e-4);
     }
@@ -83,7 +83,7 @@ TEST_F(LoraRefused, AdaptersOfOtherModels) {
   expect((kGolden / "lora/gpt2").string(), ErrorKind::unsupported, "c_attn");
 }
 
-TEST_F(LoraRefused, WhatPeftTrainsBesideFactors) {
+TEST_F(LoraRefused, PeftTensorsOtherThanFactors) {
   replace("adapter_config.json", "\"use_dora\": false", "\"use_dora\": true");
   expect(folder_.string(), ErrorKind::unsupported, "DoRA");
   replace("adapter_config.json", "\"use_dora\": true", "\"use_dora\": false");

@@ -1,5 +1,5 @@
-// The attention mass of a step sees what the step's attention sees: keys that come back from a store while the step
-// runs are waited for first.
+// The attention mass of a step is computed from the same keys as the step's attention: keys that are being loaded from
+// a store while the step runs are waited for first.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-TEST(AttentionMass, WaitsForKeysThatAreOnTheirWay) {
+TEST(AttentionMass, WaitsForKeysBeingLoaded) {
   auto loaded = ModelRunner::load(golden_model("llama"), {.block_tokens = 8});
   ASSERT_TRUE(loaded.ok());
   ModelRunner& runner = **loaded;

@@ -1,5 +1,5 @@
-// A step that only decodes allocates nothing: not the plan, the batch, the forward pass, sampling nor the event. Memory
-// is taken when a stream is admitted and given back when it ends.
+// A step that only decodes allocates nothing: neither the plan, the batch, the forward pass, sampling nor the event.
+// Memory is allocated when a stream is admitted and released when it ends.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include "properties/stream_bits.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MILLRACE_OWN_NEW 0  // sanitizers bring their own
+#define MILLRACE_OWN_NEW 0  // sanitizers have their own
 #else
 #define MILLRACE_OWN_NEW 1
 #endif
@@ -59,7 +59,7 @@ TEST_P(StepAllocation, DecodingAllocatesNothing) {
       events.clear();
       core->step(events);
     };
-    for (int i = 0; i < 4; ++i) step();  // prompts, and scratch memory that grows with the first rows
+    for (int i = 0; i < 4; ++i) step();  // prefill, and growth of scratch memory
     const int64_t before = allocations.load();
     ASSERT_GT(before, 0);
     for (int i = 0; i < 40; ++i) step();  // crosses block boundaries

@@ -1,6 +1,6 @@
 // The planner counted blocks for tokens that --kv-ssd-fetch had left out of a stream, which have none: such a stream
-// was promised memory that nobody could use, took blocks from others or gave way itself for want of blocks that it did
-// not need, and was computed again although the tier had room for it. The tests ran such streams alone.
+// was promised memory that no stream could use, preempted others or was preempted itself for blocks that it did not
+// need, and was recomputed although the tier had room for it. The tests ran such streams alone.
 #include <gtest/gtest.h>
 
 #include "schedule/planner.h"
@@ -19,15 +19,15 @@ Sequence& stream_that_went_without(Desk& desk, RequestId id) {
   return s;
 }
 
-TEST(LeftOutTokens, AStreamAsksForTheBlocksThatItWillFill) {
+TEST(LeftOutTokens, AStreamRequestsOnlyTheBlocksItWillFill) {
   Desk desk("fcfs:reserve=prompt");
   Sequence& s = stream_that_went_without(desk, 1);
   desk.free_blocks = 1;
-  EXPECT_EQ(desk.chunks(), "1:[96+1]*");  // its third block is the last that is free
+  EXPECT_EQ(desk.chunks(), "1:[96+1]*");  // its third block is the last free one
   EXPECT_EQ(desk.planner->promised_blocks(s, desk.limits), desk.limits.blocks_for(s.size() + 1 - s.kv.left_out));
 }
 
-TEST(LeftOutTokens, NobodyGivesWayForBlocksThatStayEmpty) {
+TEST(LeftOutTokens, NoStreamIsPreemptedForBlocksThatStayEmpty) {
   Desk desk("fcfs:reserve=prompt");
   stream_that_went_without(desk, 1);
   desk.hold(desk.run(2, 20, 1, 20), 2);
@@ -35,7 +35,7 @@ TEST(LeftOutTokens, NobodyGivesWayForBlocksThatStayEmpty) {
   EXPECT_EQ(desk.chunks(), "1:[96+1]* 2:[20+1]*");
 }
 
-TEST(LeftOutTokens, TheTierNeedsRoomForWhatIsThere) {
+TEST(LeftOutTokens, TheTierNeedsRoomForStoredTokensOnly) {
   Desk desk("fcfs:reserve=prompt");
   testing::FixedCost cost;
   cost.swap = 0;  // cheaper than anything

@@ -64,7 +64,7 @@ struct Response {
   Json json() const { return Json::parse(body, nullptr, false); }
 };
 
-// Blocking, with a limit that only a failing test reaches.
+// Blocking, with a timeout that only a failing test reaches.
 class Client {
  public:
   explicit Client(int port, int receive_bytes = 0) {
@@ -184,7 +184,7 @@ inline std::vector<std::string> events_of(const std::string& stream) {
   return out;
 }
 
-// What the engine itself answers.
+// The engine's own answer.
 struct Direct {
   std::vector<TokenId> tokens;
   std::string text;
@@ -200,7 +200,7 @@ inline Direct ask_engine(Engine& engine, Request request) {
   return out;
 }
 
-// Until `done`, which a test that passes reaches soon.
+// Waits until `done`, which a passing test reaches soon.
 template <typename Done>
 bool comes_true(Done done) {
   for (int i = 0; i < 6000; ++i) {
