@@ -43,7 +43,7 @@ uint8_t types_named(const SchemaJson& names) {
   uint8_t types = 0;
   const auto add = [&](const SchemaJson& name) {
     const uint8_t bits = type_bits(name);
-    types |= bits == 0 ? kAllTypes : bits;  // an invalid name is reported later
+    types |= bits == 0 ? uint8_t{kAllTypes} : bits;  // an invalid name is reported later
   };
   if (!names.is_array())
     add(names);

@@ -56,7 +56,9 @@ TEST(TickRanges, MatchTheDefinition) {
       ++(range.most == kNoLimit ? open : bounded);
       for (uint32_t n = 0; n <= 20; ++n) {
         const bool within = range.meets(n, n);
-        if (reached[s][n]) ASSERT_TRUE(within);
+        if (reached[s][n]) {
+          ASSERT_TRUE(within);
+        }
         whole &= within == (reached[s][n] != 0);
       }
     }
