@@ -65,7 +65,7 @@ struct Bench {
   Batch batch;
 };
 
-TEST(AttentionMass, IsTheSoftmaxOfEachSpansLastQueryByBlock) {
+TEST(AttentionMass, MatchesSoftmaxOfLastQueryPerBlock) {
   for (int64_t window : {0, 6}) {
     for (float softcap : {0.0f, 2.0f}) {
       Bench bench;

@@ -19,7 +19,7 @@ Request several(TokenId first, int64_t prompt, int64_t answer, int64_t n) {
   return request;
 }
 
-TEST(AnswersSteps, ShareThePromptsFullBlocksAndCopyTheLast) {
+TEST(AnswersSteps, ShareFullPromptBlocksAndCopyTheLast) {
   ScriptedEngine e(without_prefixes(20));
   e.add(1, several(1000, 10, 4, 3));
   EXPECT_EQ(e.watch(2), (Lines{"admit 1; 1:[0+10]* | 1 runs 10/11 3, 1.1 waits 0/10 0, 1.2 waits 0/10 0",
@@ -40,7 +40,7 @@ TEST(AnswersSteps, ShareThePromptsFullBlocksAndCopyTheLast) {
 }
 
 // A prompt that ends with a block leaves nothing to copy but that block; its last token runs again.
-TEST(AnswersSteps, ShareByTheBlock) {
+TEST(AnswersSteps, BlockAlignedPromptSharesWholeBlocks) {
   for (const auto& [prompt, blocks] :
        {std::pair(4, "1 1 1 0 0 0 0 0"), {5, "2 1 1 0 0 0 0 0"}, {8, "2 1 1 1 0 0 0 0"}, {9, "2 2 1 1 0 0 0 0"}}) {
     ScriptedEngine e(without_prefixes(8));
@@ -55,7 +55,7 @@ TEST(AnswersSteps, ShareByTheBlock) {
 }
 
 // Requests of several answers one after the other: each time the further answers wait.
-TEST(AnswersSteps, WaitEveryTime) {
+TEST(AnswersSteps, FurtherAnswersWaitForEveryRequest) {
   ScriptedEngine e(without_prefixes(20));
   for (RequestId id : {1, 2, 3}) {
     e.add(id, several(static_cast<TokenId>(1000 * id), 6, 2, 3));
@@ -66,7 +66,7 @@ TEST(AnswersSteps, WaitEveryTime) {
   }
 }
 
-TEST(AnswersSteps, ComputeThePromptWhereTheFirstHasEnded) {
+TEST(AnswersSteps, ComputeThePromptIfTheFirstHasEnded) {
   ScriptedEngine e(without_prefixes(20, 1));
   e.add(1, several(1000, 6, 2, 2));
   EXPECT_EQ(e.watch(), (Lines{"admit 1; 1:[0+6]* | 1 runs 6/7 2, 1.1 waits 0/6 0", "1:[6+1]* | 1.1 waits 0/6 0",
@@ -79,7 +79,7 @@ TEST(AnswersSteps, ComputeThePromptWhereTheFirstHasEnded) {
 }
 
 // Other requests that are cancelled in the queue change nothing for those that wait for their prompt.
-TEST(AnswersSteps, WaitThoughOthersLeaveTheQueue) {
+TEST(AnswersSteps, KeepWaitingWhenOthersLeaveTheQueue) {
   for (int64_t n : {1, 3}) {
     ScriptedEngine e(without_prefixes(20));
     e.add(1, several(1000, 6, 2, 3));
@@ -116,7 +116,7 @@ TEST(AnswersSteps, AreCancelledTogether) {
 }
 
 // While the first answer is swapped out, the others wait no longer for it.
-TEST(AnswersSteps, DoNotWaitForAFirstOneThatLeftMemory) {
+TEST(AnswersSteps, DoNotWaitForASwappedOutFirstAnswer) {
   for (bool busy : {false, true}) {
     EngineOptions o = without_prefixes(8, 2);
     o.policy = "priority:reserve=prompt";
@@ -151,7 +151,7 @@ TEST(AnswersSteps, DoNotWaitForAFirstOneThatLeftMemory) {
 }
 
 // Answers that were preempted have tokens of their own and share nothing when they come back.
-TEST(AnswersSteps, ComeBackOnTheirOwn) {
+TEST(AnswersSteps, PreemptedAnswersResumeIndependently) {
   EngineOptions o = without_prefixes(7);
   o.policy = "fcfs:reserve=prompt";
   ScriptedEngine e(o);
@@ -170,7 +170,7 @@ TEST(AnswersSteps, ComeBackOnTheirOwn) {
   EXPECT_EQ(e.figures(), "steps 11 prompt 20 cached 16 generated 21 preempted 1 again 12 out 0 in 0");
 }
 
-TEST(AnswersSteps, TheBestIsTheOneOfTheHighestMeanLogprob) {
+TEST(AnswersSteps, BestHasTheHighestMeanLogprob) {
   EngineOptions o = without_prefixes(20);
   Script script;
   script.logprob = [](const Sequence& s) {

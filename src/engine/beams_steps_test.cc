@@ -53,7 +53,7 @@ Lines told(const ScriptedEngine& e) {
   return lines;
 }
 
-TEST(BeamsSteps, MoveBetweenStreamsAndShareWhatTheyHaveInCommon) {
+TEST(BeamsSteps, MoveBetweenStreamsAndShareCommonBlocks) {
   ScriptedEngine e(machine(30), nullptr, script());
   e.add(1, search(1000, 6, 5, 3, 3));
   Lines blocks;
@@ -76,7 +76,7 @@ TEST(BeamsSteps, MoveBetweenStreamsAndShareWhatTheyHaveInCommon) {
   EXPECT_EQ(e.figures(), "steps 5 prompt 6 cached 0 generated 15 preempted 0 again 0 out 0 in 0");
 }
 
-TEST(BeamsSteps, EndByLengthWithWhatLives) {
+TEST(BeamsSteps, LengthLimitReturnsLiveBeams) {
   ScriptedEngine e(machine(30), nullptr, script());
   Request request = search(1000, 6, 2, 2, 1);
   request.ignore_eos = true;
@@ -86,7 +86,7 @@ TEST(BeamsSteps, EndByLengthWithWhatLives) {
   EXPECT_EQ(e.figures(), "steps 2 prompt 6 cached 0 generated 4 preempted 0 again 0 out 0 in 0");
 }
 
-TEST(BeamsSteps, ScoresAreDividedByTheLengthToItsPenalty) {
+TEST(BeamsSteps, ScoresAreNormalizedByLengthPenalty) {
   for (const auto& [penalty, score] : {std::pair(0.0, "-1.5000"), {1.0, "-0.5000"}, {2.0, "-0.1667"}}) {
     ScriptedEngine e(machine(30), nullptr, script());
     Request request = search(1000, 6, 3, 2, 1);
@@ -98,7 +98,7 @@ TEST(BeamsSteps, ScoresAreDividedByTheLengthToItsPenalty) {
   }
 }
 
-TEST(BeamsSteps, TellLogprobsToThoseWhoWantThem) {
+TEST(BeamsSteps, LogprobsAreReturnedIfRequested) {
   for (int64_t wanted : {-1, 0, 2}) {
     ScriptedEngine e(machine(30), nullptr, script());
     Request request = search(1000, 6, 3, 2, 1);
@@ -116,7 +116,7 @@ TEST(BeamsSteps, TellLogprobsToThoseWhoWantThem) {
   }
 }
 
-TEST(BeamsSteps, TimesAndPromptsAreThoseOfTheWholeSearch) {
+TEST(BeamsSteps, TimingsCoverTheWholeSearch) {
   ScriptedEngine e(machine(30, true), nullptr, script());
   e.add(1, scripted_request(1000, 9, 1));
   e.run();
@@ -141,7 +141,7 @@ TEST(BeamsSteps, TimesAndPromptsAreThoseOfTheWholeSearch) {
   EXPECT_EQ(e.core->stats().cached_tokens, 8);
 }
 
-TEST(BeamsSteps, WhenCancelledTellTheBestSoFar) {
+TEST(BeamsSteps, CancellationReturnsTheBestSoFar) {
   ScriptedEngine e(machine(30), nullptr, script());
   e.add(1, search(1000, 6, 8, 3, 2));
   e.add(2, search(2000, 6, 8, 2, 1));
@@ -157,7 +157,7 @@ TEST(BeamsSteps, WhenCancelledTellTheBestSoFar) {
   EXPECT_EQ(e.core->stats().kv_blocks_free, 30);
 }
 
-TEST(BeamsSteps, ThatNeverBeganHaveAnEmptyAnswer) {
+TEST(BeamsSteps, SearchThatNeverStartedReturnsAnEmptyAnswer) {
   ScriptedEngine e(machine(30), nullptr, script());
   e.add(1, search(1000, 6, 8, 3, 2));
   e.core->cancel(1);
@@ -173,7 +173,7 @@ TEST(BeamsSteps, ThatNeverBeganHaveAnEmptyAnswer) {
 }
 
 // No other stream is admitted on blocks that a search was promised, and its streams count as running.
-TEST(BeamsSteps, HoldTheirPromise) {
+TEST(BeamsSteps, ReservedBlocksAreNotGivenToOthers) {
   ScriptedEngine e(machine(12), nullptr, script());
   e.add(1, search(1000, 6, 6, 3, 1));       // three times three blocks
   e.add(2, scripted_request(2000, 10, 2));  // three blocks

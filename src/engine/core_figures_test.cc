@@ -42,7 +42,7 @@ EngineOptions growing(int64_t blocks, int64_t swap_tokens = 0) {
   return o;
 }
 
-TEST(CoreFigures, PoliciesHearOfEveryChange) {
+TEST(CoreFigures, PolicyObservesEveryChange) {
   Lines heard;
   ScriptedEngine e(growing(4), std::make_unique<ListeningPolicy>(heard));
   e.add(1, scripted_request(1000, 6, 4));
@@ -59,7 +59,7 @@ TEST(CoreFigures, PoliciesHearOfEveryChange) {
                           "ran 2 tokens 9* 0.001 s kept 1 lost 0", "left 2 tokens 0 0 s whole kept 0 lost 0"}));
 }
 
-TEST(CoreFigures, PoliciesSeeTheBlocksThatLeave) {
+TEST(CoreFigures, PolicyViewCountsBlocksBeingSwappedOut) {
   Lines heard;
   ScriptedEngine e(growing(4, 30), std::make_unique<ListeningPolicy>(heard));
   e.script.swap_seconds = 1e-3;
@@ -82,7 +82,7 @@ TEST(CoreFigures, PoliciesSeeTheBlocksThatLeave) {
   e.run();
 }
 
-TEST(CoreFigures, WholeAnswersAreThoseThatEndedByThemselves) {
+TEST(CoreFigures, OnlyUncutAnswersAreReportedAsComplete) {
   Lines heard;
   ScriptedEngine e(growing(40), std::make_unique<ListeningPolicy>(heard));
   e.add(1, scripted_request(1000, 3, 1));
@@ -102,7 +102,7 @@ TEST(CoreFigures, WholeAnswersAreThoseThatEndedByThemselves) {
                          "left 3 tokens 0 0 s kept 0 lost 0"}));
 }
 
-TEST(CoreFigures, TheCostModelLearnsTheShapeOfEveryStep) {
+TEST(CoreFigures, CostModelObservesEveryStepShape) {
   ScriptedEngine e(growing(20));
   e.add(1, scripted_request(1000, 20, 2));
   e.add(2, scripted_request(2000, 5, 3));
@@ -117,7 +117,7 @@ TEST(CoreFigures, TheCostModelLearnsTheShapeOfEveryStep) {
 }
 
 // 3 ms in the queue, two steps of 1 ms to the first token, two more to the last.
-TEST(CoreFigures, TimesOfARequest) {
+TEST(CoreFigures, RequestTimings) {
   EngineOptions o = scripted_options(20, 1);
   ScriptedEngine e(o);
   e.add(1, scripted_request(1000, 4, 3));
@@ -144,7 +144,7 @@ TEST(CoreFigures, TimesOfARequest) {
 }
 
 // A request that waited elsewhere brings the time of its submission; one that never ran has waited and nothing else.
-TEST(CoreFigures, TimesCountFromTheSubmission) {
+TEST(CoreFigures, TimingsStartAtSubmission) {
   ScriptedEngine e(scripted_options(20, 1));
   e.clock.advance_ns(9'000'000 - 1);
   ASSERT_TRUE(e.core->add(1, scripted_request(1000, 4, 1), 4'000'000).ok());
@@ -161,7 +161,7 @@ TEST(CoreFigures, TimesCountFromTheSubmission) {
   EXPECT_DOUBLE_EQ(e.all[1].timings.first_token_seconds, 0.006);
 }
 
-TEST(CoreFigures, TimeLimitsHoldAfterRequestsWithoutOne) {
+TEST(CoreFigures, TimeLimitsApplyAfterRequestsWithoutOne) {
   for (int before : {0, 1, 2}) {
     ScriptedEngine e(scripted_options(40));
     for (int i = 0; i < before; ++i) {
@@ -199,7 +199,7 @@ TEST(CoreFigures, NothingToGenerateEndsAfterThePrompt) {
   EXPECT_EQ(e.all.back().timings.generated_tokens, 64 - 18);
 }
 
-TEST(CoreFigures, AnErrorOfTheExecutorEndsItsStreamAlone) {
+TEST(CoreFigures, ExecutorErrorEndsOnlyItsStream) {
   Script script;
   script.fails_at = 2;
   ScriptedEngine e(scripted_options(40), nullptr, script);
@@ -218,7 +218,7 @@ TEST(CoreFigures, AnErrorOfTheExecutorEndsItsStreamAlone) {
   EXPECT_EQ(e.core->stats().kv_blocks_free + e.core->stats().kv_blocks_cached, 40);
 }
 
-TEST(CoreFigures, LogprobsGoToThoseWhoWantThem) {
+TEST(CoreFigures, LogprobsAreReturnedIfRequested) {
   ScriptedEngine e(scripted_options(40));
   Request request = scripted_request(1000, 4, 2);
   e.add(1, request);
@@ -231,7 +231,7 @@ TEST(CoreFigures, LogprobsGoToThoseWhoWantThem) {
   }
 }
 
-TEST(CoreFigures, StatsOfAnEngineThatIsEmptyAndOneThatIsNot) {
+TEST(CoreFigures, StatsOfIdleAndBusyEngine) {
   ScriptedEngine e(scripted_options(10, 1));
   EngineStats s = e.core->stats();
   EXPECT_EQ(s.kv_blocks, 10);

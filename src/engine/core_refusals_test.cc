@@ -17,7 +17,7 @@ struct Refusal {
   std::function<void(Request&)> change;
 };
 
-TEST(CoreRefusals, OfRequests) {
+TEST(CoreRefusals, InvalidRequests) {
   constexpr ErrorKind kUser = ErrorKind::user;
   const Refusal refusals[] = {
       {"prompt: must hold at least one token", kUser, [](Request& r) { r.prompt.clear(); }},
@@ -62,7 +62,7 @@ TEST(CoreRefusals, OfRequests) {
   }
 }
 
-TEST(CoreRefusals, StopWhereTheLimitIs) {
+TEST(CoreRefusals, RequestsAtTheLimitAreAccepted) {
   ScriptedEngine e(scripted_options(12));
   const std::function<void(Request&)> fit[] = {
       [](Request& r) { r.prompt.assign(48, 1), r.max_tokens = 0; },
@@ -92,7 +92,7 @@ TEST(CoreRefusals, StopWhereTheLimitIs) {
   EXPECT_TRUE(more.core->check(beams).ok());
 }
 
-TEST(CoreRefusals, OneAnswerThatCannotBeginRefusesThemAll) {
+TEST(CoreRefusals, OneInvalidAnswerRejectsTheRequest) {
   ScriptedEngine e(scripted_options(12));
   Request request = scripted_request(1000, 4, 4);
   request.sampling.seed = 11;
@@ -104,7 +104,7 @@ TEST(CoreRefusals, OneAnswerThatCannotBeginRefusesThemAll) {
   EXPECT_EQ(e.core->stats().waiting, 0);
 }
 
-TEST(CoreRefusals, OfAFullQueue) {
+TEST(CoreRefusals, FullQueue) {
   EngineOptions o = scripted_options(12, 1);
   o.queue = 2;
   ScriptedEngine e(o);
@@ -128,7 +128,7 @@ std::string replay(ScriptedEngine& e, const std::string& text) {
 }
 
 // Two streams run, one waits; each plan is of one kind of misfit.
-TEST(CoreRefusals, OfPlansThatDoNotFit) {
+TEST(CoreRefusals, InvalidPlans) {
   for (const char* plan : {"preempt 3;", "preempt 9;", "admit 1;", "admit 9;", "squeeze 3;", "9:[0+1]*", "1:[5+1]*",
                            "1:[6+2]*", "1:[6+1]", "3:[0+4]*", "1:[6+1]* 1:[6+1]*", "1:[6+1]* 2:[0+17]"}) {
     ScriptedEngine e(scripted_options(40, 2));
@@ -154,7 +154,7 @@ TEST(CoreRefusals, OfPlansThatDoNotFit) {
   EXPECT_EQ(e.streams(), "1 waits 0/8 0 !1, 2 waits 0/31 0 !1");
 }
 
-TEST(CoreRefusals, OfMoreSampledChunksThanAStepHas) {
+TEST(CoreRefusals, TooManySampledChunks) {
   Script script;
   script.outputs = 1;
   ScriptedEngine e(scripted_options(40, 4), nullptr, script);
@@ -164,7 +164,7 @@ TEST(CoreRefusals, OfMoreSampledChunksThanAStepHas) {
   EXPECT_EQ(replay(e, "1:[0+3]* 2:[0+2]"), "");
 }
 
-TEST(CoreRefusals, PlansAreWrittenOneALine) {
+TEST(CoreRefusals, PlansAreLoggedOnePerLine) {
   const std::string path = ::testing::TempDir() + "core_refusals_plans_" + std::to_string(getpid());
   EngineOptions o = scripted_options(40, 4);
   o.record_plans = path;
@@ -188,7 +188,7 @@ TEST(CoreRefusals, PlansAreWrittenOneALine) {
 }
 
 // Counts that something changed behind the engine's back.
-TEST(CoreRefusals, OfBlocksThatAreNotCountedRight) {
+TEST(CoreRefusals, WrongBlockCounts) {
   const auto check = [](const std::function<void(Sequence&, KvPool&)>& change) {
     ScriptedEngine e(scripted_options(12));
     Request request = scripted_request(1000, 6, 4);
@@ -218,7 +218,7 @@ TEST(CoreRefusals, OfBlocksThatAreNotCountedRight) {
 }
 
 // Where the pool has less than what the engine counted on, the last stream is preempted and nothing breaks.
-TEST(CoreRefusals, ABlockThatThePoolDoesNotHavePreemptsItsStream) {
+TEST(CoreRefusals, MissingPoolBlockPreemptsItsStream) {
   ScriptedEngine e(scripted_options(4));
   e.add(1, scripted_request(1000, 4, 8));
   e.step();

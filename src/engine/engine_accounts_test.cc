@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(OfEachPolicy, Accounts,
 
 // Further answers share exactly the full blocks before the prompt's last token: with the blocks computed here all
 // answers run at once, with one less they do not.
-TEST(AnswersBlocks, CoverWhatIsNotShared) {
+TEST(AnswersBlocks, CountOnlyUnsharedBlocks) {
   for (int64_t prompt : {1, 15, 16, 17, 31, 32, 33, 34, 48}) {
     constexpr int64_t kAnswers = 4, kAnswer = 12;
     const int64_t whole = (prompt + kAnswer + kAccountBlock - 1) / kAccountBlock, shared = (prompt - 1) / kAccountBlock;
@@ -206,7 +206,7 @@ TEST(AnswersBlocks, CoverWhatIsNotShared) {
 }
 
 // A preempted stream is ahead of streams that arrived later.
-TEST(Queue, PreemptedStreamsKeepTheirOrderOfArrival) {
+TEST(Queue, PreemptedStreamsKeepArrivalOrder) {
   Bench bench(accounting_machine(6 * kAccountBlock, "priority"));
   std::vector<TokenEvent> events;
   Request low = ask(40, 40), high = ask(60, 30);
@@ -255,7 +255,7 @@ TEST(Limits, CancelledAndLateStreamsReleaseEverything) {
   }
 }
 
-TEST(Queue, RefusesRequestsWhileItIsFull) {
+TEST(Queue, RejectsRequestsWhileFull) {
   EngineOptions options = accounting_machine(64 * kAccountBlock);
   options.queue = 2;
   options.max_streams = 1;

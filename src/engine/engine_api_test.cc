@@ -79,7 +79,7 @@ std::string refusal(Engine& engine, const Request& request) {
   return stream.error().message;
 }
 
-TEST(EngineApi, TakesAsManyAsRunAndWait) {
+TEST(EngineApi, AcceptsUpToRunningPlusWaitingLimit) {
   EngineOptions options;
   options.max_streams = 2;
   options.queue = 1;
@@ -109,7 +109,7 @@ TEST(EngineApi, TakesAsManyAsRunAndWait) {
 }
 
 // request_memory(64) is 33792 bytes; 8 MiB are kept for requests, and 128 answers of 64 tokens take 4325376 of them.
-TEST(EngineApi, OpenRequestsStayWithinTheirMemory) {
+TEST(EngineApi, OpenRequestsAreBoundedByMemory) {
   EngineOptions options;
   options.max_streams = 130;
   HeldEngine held(options, int64_t{4} << 30, api_request(-1, 128));
@@ -141,7 +141,7 @@ TEST(EngineApi, OpenRequestsStayWithinTheirMemory) {
   EXPECT_EQ(requests->bytes, limit);
 }
 
-TEST(EngineApi, MemoryOfEndedRequestsIsFree) {
+TEST(EngineApi, EndedRequestsReleaseMemory) {
   EngineOptions options;
   options.max_streams = 4;  // 8 MiB for requests: 248 answers of 64 tokens
   HeldEngine held(options, int64_t{4} << 30, api_request(-1, 128));
@@ -155,7 +155,7 @@ TEST(EngineApi, MemoryOfEndedRequestsIsFree) {
   EXPECT_EQ(refusal(*held.engine, api_request(1, 128)), "");
 }
 
-TEST(EngineApi, CancelledRequestsEndAndGoneStreamsCancel) {
+TEST(EngineApi, CancelEndsARequestAndDroppedStreamsCancel) {
   EngineOptions options;
   options.max_streams = 4;
   HeldEngine held(options);
@@ -171,7 +171,7 @@ TEST(EngineApi, CancelledRequestsEndAndGoneStreamsCancel) {
   EXPECT_TRUE(event->last);
 }
 
-TEST(EngineApi, EveryLookIsAnswered) {
+TEST(EngineApi, EverySnapshotRequestIsAnswered) {
   HeldEngine held({});
   std::atomic<int> answered = 0;
   std::promise<void> all;
@@ -190,7 +190,7 @@ TEST(EngineApi, EveryLookIsAnswered) {
 }
 
 // What is open when the engine goes gets its last event, whether it was taken in or not; streams outlive the engine.
-TEST(EngineApi, ItsEndIsTheEndOfEveryStream) {
+TEST(EngineApi, DestructionEndsEveryStream) {
   for (int round = 0; round < 5; ++round) {
     EngineOptions options;
     options.max_streams = 4;
@@ -215,7 +215,7 @@ TEST(EngineApi, ItsEndIsTheEndOfEveryStream) {
   }
 }
 
-TEST(EngineApi, ChecksBeforeMemoryIsTaken) {
+TEST(EngineApi, ValidatesBeforeReservingMemory) {
   const auto model = golden();
   EngineOptions options;
   options.threads = 1;

@@ -34,7 +34,7 @@ struct Limit {
   int64_t least, most;
 };
 
-TEST(EngineOptionLimits, AcceptAndRefuseAtTheEdge) {
+TEST(EngineOptionLimits, AcceptedAndRejectedAtTheEdge) {
   const Limit limits[] = {{"context", &EngineOptions::context, 0, INT32_MAX},
                           {"max streams", &EngineOptions::max_streams, 1, 65536},
                           {"resident streams", &EngineOptions::resident_streams, 0, 1 << 20},
@@ -78,7 +78,7 @@ TEST(EngineOptionLimits, AcceptAndRefuseAtTheEdge) {
   }
 }
 
-TEST(EngineOptionLimits, OfTheStore) {
+TEST(EngineOptionLimits, StoreOptions) {
   const auto refused = [](int64_t size, double fetch = 1, const char* order = "arrival", bool prefix_cache = true) {
     EngineOptions options = good_options();
     options.kv_ssd = "store";
@@ -145,7 +145,7 @@ class RequestLimits : public ::testing::Test {
   std::unique_ptr<EngineCore> core_;
 };
 
-TEST_F(RequestLimits, OfThePromptAndTheAnswer) {
+TEST_F(RequestLimits, PromptAndAnswerLength) {
   EXPECT_EQ(refused([](Request&) {}), "");
   EXPECT_EQ(refused([](Request& r) { r.prompt.clear(); }).find("prompt: must hold"), 0u);
   EXPECT_EQ(refused([](Request& r) { r.prompt.assign(99, 1); }), "");
@@ -164,7 +164,7 @@ TEST_F(RequestLimits, OfThePromptAndTheAnswer) {
   }
 }
 
-TEST_F(RequestLimits, OfTheNumberOfAnswers) {
+TEST_F(RequestLimits, NumberOfAnswers) {
   for (int64_t n : {1, 128}) EXPECT_EQ(refused([&](Request& r) { r.n = n; }), "") << n;
   for (int64_t n : {-1, 0, 129})
     EXPECT_EQ(refused([&](Request& r) { r.n = n; }).find("n: must be between 1 and 128"), 0u) << n;

@@ -99,7 +99,7 @@ class PackedCacheTest : public ::testing::Test {
   Start plain_;
 };
 
-TEST_F(PackedCacheTest, SecondStartMapsItAndGivesTheSameBits) {
+TEST_F(PackedCacheTest, SecondStartMapsItWithIdenticalResults) {
   const Start first = start(true);
   EXPECT_FALSE(first.from_cache);
   EXPECT_TRUE(first.warnings.empty());
@@ -115,7 +115,7 @@ TEST_F(PackedCacheTest, SecondStartMapsItAndGivesTheSameBits) {
   EXPECT_FALSE(start(false).from_cache);
 }
 
-TEST_F(PackedCacheTest, ChosenFile) {
+TEST_F(PackedCacheTest, ExplicitPath) {
   const std::string path = (folder_ / "elsewhere").string();
   EXPECT_FALSE(start(true, false, path).from_cache);
   EXPECT_TRUE(start(true, false, path).from_cache);
@@ -126,7 +126,7 @@ TEST_F(PackedCacheTest, ChosenFile) {
   expect_same(refused);
 }
 
-TEST_F(PackedCacheTest, DamageIsRefused) {
+TEST_F(PackedCacheTest, DamageIsDetected) {
   start(true);
   const std::string good = read_all(cache_);
   ASSERT_GT(good.size(), size_t{2} << 20);
@@ -142,7 +142,7 @@ TEST_F(PackedCacheTest, DamageIsRefused) {
   }
 }
 
-TEST_F(PackedCacheTest, DamagedWeightsAreFoundInTheFirstRowsOrByVerifying) {
+TEST_F(PackedCacheTest, DamagedWeightsAreFoundInFirstRowsOrByVerification) {
   start(true);
   const std::string good = read_all(cache_);
   std::string altered = good;
@@ -154,7 +154,7 @@ TEST_F(PackedCacheTest, DamagedWeightsAreFoundInTheFirstRowsOrByVerifying) {
   expect_refused(altered, "", true);
 }
 
-TEST_F(PackedCacheTest, AnotherModelOrMachineIsRefused) {
+TEST_F(PackedCacheTest, OtherModelOrMachineIsRejected) {
   start(true);
   fs::last_write_time(model_, fs::last_write_time(model_) + std::chrono::seconds(1));
   Start touched = start(true);
@@ -177,7 +177,7 @@ TEST_F(PackedCacheTest, AnotherModelOrMachineIsRefused) {
     unsetenv("MILLRACE_ISA");
 }
 
-TEST_F(PackedCacheTest, UsualPlaces) {
+TEST_F(PackedCacheTest, DefaultPaths) {
   EXPECT_EQ(default_packed_cache_path(model_.string()), cache_.string());
   EXPECT_EQ(default_packed_cache_path(folder_.string() + "/"),
             (folder_ / (folder_.filename().string() + ".millrace-packed")).string());

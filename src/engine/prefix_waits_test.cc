@@ -31,7 +31,7 @@ Request ending(TokenId first, int64_t common, TokenId own, int64_t count, int64_
   return request;
 }
 
-TEST(PrefixWaits, OneComputesWhatAllHaveInCommon) {
+TEST(PrefixWaits, OneStreamComputesTheCommonPrefix) {
   ScriptedEngine e(scripted_options(40));
   e.add(1, scripted_request(1000, 30, 3));
   e.add(2, ending(1000, 20, 5000, 1, 3));
@@ -46,7 +46,7 @@ TEST(PrefixWaits, OneComputesWhatAllHaveInCommon) {
 }
 
 // What a running stream has computed by now is found at once, and what it computes is waited for.
-TEST(PrefixWaits, ComputedPartsAreFoundAtOnce) {
+TEST(PrefixWaits, ComputedBlocksAreFoundImmediately) {
   ScriptedEngine e(scripted_options(40));
   e.add(1, scripted_request(1000, 40, 2));
   e.step();
@@ -58,7 +58,7 @@ TEST(PrefixWaits, ComputedPartsAreFoundAtOnce) {
   EXPECT_EQ(e.figures(), "steps 4 prompt 46 cached 40 generated 6 preempted 0 again 0 out 0 in 0");
 }
 
-TEST(PrefixWaits, TheLongestCommonPartCounts) {
+TEST(PrefixWaits, LongestCommonPrefixIsUsed) {
   ScriptedEngine e(scripted_options(60));
   e.add(1, ending(1000, 8, 5000, 30, 2));
   e.add(2, ending(1000, 12, 6000, 30, 2));
@@ -74,7 +74,7 @@ TEST(PrefixWaits, TheLongestCommonPartCounts) {
                    "3:[30+8]* 4:[12+2]* | 3 runs 38/39 10 +8, 4 runs 14/15 4 +12", "3:[38+1]* 4:[14+1]* | "}));
 }
 
-TEST(PrefixWaits, ShortPromptsOthersScopesAndThoseWithoutACacheDoNotWait) {
+TEST(PrefixWaits, ShortPromptsOtherScopesAndUncachedRequestsDoNotWait) {
   ScriptedEngine e(scripted_options(40));
   e.add(1, scripted_request(1000, 4, 2));
   Request own = scripted_request(1000, 4, 2);
@@ -90,7 +90,7 @@ TEST(PrefixWaits, ShortPromptsOthersScopesAndThoseWithoutACacheDoNotWait) {
   EXPECT_EQ(e.core->stats().kv_blocks_cached, 2);  // one for each scope
 }
 
-TEST(PrefixWaits, ThoseWithoutACacheComputeAllByThemselves) {
+TEST(PrefixWaits, UncachedRequestsComputeTheWholePrompt) {
   EngineOptions o = scripted_options(40);
   o.batch_tokens = 40;
   ScriptedEngine e(o);
@@ -102,7 +102,7 @@ TEST(PrefixWaits, ThoseWithoutACacheComputeAllByThemselves) {
   e.run();
 }
 
-TEST(PrefixWaits, BlocksAreFoundUpToTheLastTokenButOne) {
+TEST(PrefixWaits, LastPromptTokenIsAlwaysComputed) {
   for (const auto& [prompt, cached] : {std::pair(8, 4), {9, 8}, {10, 8}, {12, 8}, {13, 12}}) {
     ScriptedEngine e(scripted_options(40));
     e.add(1, scripted_request(1000, 16, 1));
@@ -115,7 +115,7 @@ TEST(PrefixWaits, BlocksAreFoundUpToTheLastTokenButOne) {
 }
 
 // A donor that stands still is waited for four steps and no longer.
-TEST(PrefixWaits, EndWhenTheDonorStandsStill) {
+TEST(PrefixWaits, EndWhenTheDonorStalls) {
   RequestId paused = 0;
   ScriptedEngine e(scripted_options(40), std::make_unique<PausingPolicy>(paused));
   e.add(1, scripted_request(1000, 40, 2));
@@ -133,7 +133,7 @@ TEST(PrefixWaits, EndWhenTheDonorStandsStill) {
 }
 
 // The count begins anew with every token that the donor computes.
-TEST(PrefixWaits, GoOnWhileTheDonorComputes) {
+TEST(PrefixWaits, ContinueWhileTheDonorComputes) {
   RequestId paused = 0;
   ScriptedEngine e(scripted_options(40), std::make_unique<PausingPolicy>(paused));
   e.add(1, scripted_request(1000, 60, 2));
@@ -193,7 +193,7 @@ TEST(PrefixWaits, EndWhenTheDonorIsPreempted) {
   }
 }
 
-TEST(PrefixWaits, CachedBlocksGoBeforeStreamsLackThem) {
+TEST(PrefixWaits, CachedBlocksAreEvictedBeforeStreamsArePreempted) {
   ScriptedEngine e(scripted_options(6));
   e.add(1, scripted_request(1000, 9, 2));
   e.run();

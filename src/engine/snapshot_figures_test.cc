@@ -28,7 +28,7 @@ EngineOptions growing_figures(int64_t blocks) {
 }
 
 // Tokens that are computed again after a preemption count as prefill.
-TEST(SnapshotFigures, StepsByTheirChunks) {
+TEST(SnapshotFigures, StepsAndTheirChunks) {
   ScriptedEngine e(growing_figures(6));
   e.core->snapshot();
   e.add(1, scripted_request(1000, 7, 8));
@@ -61,7 +61,7 @@ TEST(SnapshotFigures, StepsByTheirChunks) {
   EXPECT_NEAR(look.now, 0.010, 1e-8);
 }
 
-TEST(SnapshotFigures, CellsByTheirHolders) {
+TEST(SnapshotFigures, CellsAndTheirHolders) {
   ScriptedEngine e(scripted_options(12));
   Request request = scripted_request(1000, 6, 4);
   request.n = 2;
@@ -98,7 +98,7 @@ TEST(SnapshotFigures, MissedStepsAreCountedOnce) {
   EXPECT_TRUE(e.core->snapshot().ended.empty());
 }
 
-TEST(SnapshotFigures, TheLatestEndedStreamsAreKept) {
+TEST(SnapshotFigures, LatestEndedStreamsAreRetained) {
   ScriptedEngine e(scripted_options(400));
   e.core->snapshot();
   for (RequestId id = 1; id <= 260; ++id) {
@@ -123,7 +123,7 @@ TEST(SnapshotFigures, WatchersAreForgottenAfterThreeSeconds) {
   }
 }
 
-TEST(SnapshotFigures, StreamsBeyondTheMostAreCounted) {
+TEST(SnapshotFigures, StreamsAboveTheLimitAreCounted) {
   ScriptedEngine e(scripted_options(400));
   for (RequestId id = 1; id <= 67; ++id) e.add(id, scripted_request(1000, 4, 5));
   e.step();

@@ -44,7 +44,7 @@ struct Stored : ScriptedEngine {
   }
 };
 
-TEST(StoreSteps, WhatLeavesThePrefixIndexGoesToTheStore) {
+TEST(StoreSteps, BlocksEvictedFromThePrefixIndexAreStored) {
   ScriptedEngine e(with_store(12));
   e.add(1, scripted_request(1000, 35, 1));
   e.run();
@@ -65,7 +65,7 @@ TEST(StoreSteps, WhatLeavesThePrefixIndexGoesToTheStore) {
                                   "5000 importance 0 waits"}));
 }
 
-TEST(StoreSteps, APromptIsLoadedAndTheRestComputed) {
+TEST(StoreSteps, LoadsStoredBlocksAndComputesTheRest) {
   Stored e;
   e.script.load_ready = false;
   e.script.load_took = 0.5;
@@ -85,7 +85,7 @@ TEST(StoreSteps, APromptIsLoadedAndTheRestComputed) {
 }
 
 // With nothing else to do the engine waits for the load, a little at a time.
-TEST(StoreSteps, AnEngineWithNothingElseToDoWaits) {
+TEST(StoreSteps, IdleEngineWaitsForTheLoad) {
   Stored e;
   e.script.load_ready = false;
   e.add(3, scripted_request(1000, 35, 1));
@@ -97,7 +97,7 @@ TEST(StoreSteps, AnEngineWithNothingElseToDoWaits) {
   EXPECT_TRUE(e.script.loads_observed.empty());  // how long it took is not known
 }
 
-TEST(StoreSteps, WhatIsInThePoolIsNotLoaded) {
+TEST(StoreSteps, PoolBlocksAreNotLoaded) {
   Stored e;
   e.add(3, scripted_request(1000, 14, 1));
   e.run();
@@ -109,7 +109,7 @@ TEST(StoreSteps, WhatIsInThePoolIsNotLoaded) {
 }
 
 // Loads that take as long as computing, or longer, are not begun: 32 tokens in two steps of one second a token.
-TEST(StoreSteps, SlowLoadsArePassed) {
+TEST(StoreSteps, LoadsSlowerThanComputingAreSkipped) {
   for (const auto& [token, passed] : {std::pair(0.999, 0), {1.0, 32}, {1.5, 32}}) {
     Stored e;
     e.script.load_seconds = token;
@@ -121,7 +121,7 @@ TEST(StoreSteps, SlowLoadsArePassed) {
 }
 
 // ... and loads before it count: it is the later of two that passes.
-TEST(StoreSteps, LoadsUnderWayCount) {
+TEST(StoreSteps, PendingLoadsDelayLaterOnes) {
   EngineOptions o = with_store(24);
   Stored e({}, o);
   for (RequestId id : {14, 15, 16}) {
@@ -140,7 +140,7 @@ TEST(StoreSteps, LoadsUnderWayCount) {
   e.run();
 }
 
-TEST(StoreSteps, DamagedBlocksAreComputedAndGoBackToTheStore) {
+TEST(StoreSteps, DamagedBlocksAreRecomputedAndStoredAgain) {
   Stored e;
   e.script.damaged = {1012};
   e.add(3, scripted_request(1000, 35, 2));
@@ -163,7 +163,7 @@ TEST(StoreSteps, RepairsKeepTheirImportance) {
                                  "1028 importance 0"}));
 }
 
-TEST(StoreSteps, RepairsWaitForRoom) {
+TEST(StoreSteps, RepairsWaitForSpace) {
   Stored e;
   e.script.damaged = {1012};
   e.script.room = false;
@@ -177,7 +177,7 @@ TEST(StoreSteps, RepairsWaitForRoom) {
   EXPECT_EQ(e.repaired().size(), 5u);  // once each
 }
 
-TEST(StoreSteps, ACancelledLoadIsForgotten) {
+TEST(StoreSteps, CancelledLoadIsDropped) {
   Stored e;
   e.script.load_ready = false;
   e.add(3, scripted_request(1000, 35, 1));
@@ -199,7 +199,7 @@ TEST(StoreSteps, ACancelledLoadIsForgotten) {
 }
 
 // 3 tokens behind the load take 3 s to compute; the load takes 32 x 0.1 s and less as its layers arrive.
-TEST(StoreSteps, AStreamJoinsWhenTheRestTakesLessThanItsChunk) {
+TEST(StoreSteps, StreamStartsWhenTheRemainingLoadIsShorterThanItsChunk) {
   for (int64_t layers : {0, 1}) {
     Script script;
     script.joins_early = true;
@@ -224,7 +224,7 @@ TEST(StoreSteps, AStreamJoinsWhenTheRestTakesLessThanItsChunk) {
 }
 
 // A chunk that ran over damaged blocks is as if it had not run; the stream computes them.
-TEST(StoreSteps, AChunkOverDamagedBlocksDoesNotCount) {
+TEST(StoreSteps, ChunkOverDamagedBlocksIsRecomputed) {
   Script script;
   script.joins_early = true;
   Stored e(script);
@@ -240,7 +240,7 @@ TEST(StoreSteps, AChunkOverDamagedBlocksDoesNotCount) {
 }
 
 // Of a prompt's blocks the first, the last and the most important come back; what was left out stays out.
-TEST(StoreSteps, APartOfAPromptIsFetchedByImportance) {
+TEST(StoreSteps, PartialFetchSelectsByImportance) {
   Script script;
   script.importance = {{1004, 0.5f}, {1008, 3.0f}, {1012, 0.25f}, {1016, 2.0f}, {1020, 0.75f}, {1024, 0.1f}};
   Stored e(script, with_store(12, "importance", 0.5));
@@ -254,7 +254,7 @@ TEST(StoreSteps, APartOfAPromptIsFetchedByImportance) {
   EXPECT_EQ(e.core->cached_tokens(scripted_request(1000, 35, 1)), 0);  // what went without leaves nothing
 }
 
-TEST(StoreSteps, SharesOfAPrompt) {
+TEST(StoreSteps, FetchedShareOfAPrompt) {
   struct Case {
     double fetch;
     const char* loads;
@@ -281,7 +281,7 @@ TEST(StoreSteps, SharesOfAPrompt) {
 }
 
 // A part that does not come back whole is no part: all of it is computed.
-TEST(StoreSteps, ADamagedPartIsComputedWhole) {
+TEST(StoreSteps, DamagedPartialFetchRecomputesThePrompt) {
   Stored e({}, with_store(12, "importance", 0.5));
   e.script.damaged = {1028};
   e.add(3, scripted_request(1000, 35, 2));
@@ -294,7 +294,7 @@ TEST(StoreSteps, ADamagedPartIsComputedWhole) {
 
 // Where the store lost a block in the middle, that one goes back as soon as it is computed, and those behind it are
 // seen to.
-TEST(StoreSteps, AGapIsFilled) {
+TEST(StoreSteps, GapIsRefilled) {
   Stored e;
   e.script.lost = {1012};
   e.add(3, scripted_request(1000, 35, 2));
@@ -317,7 +317,7 @@ TEST(StoreSteps, AGapIsFilled) {
   }
 }
 
-TEST(StoreSteps, ImportanceComesBackWithTheBlocks) {
+TEST(StoreSteps, ImportanceIsRestoredWithBlocks) {
   Script script;
   script.importance = {{1004, 0.5f}, {1028, 2.0f}};
   Stored e(script);
@@ -332,7 +332,7 @@ TEST(StoreSteps, ImportanceComesBackWithTheBlocks) {
   EXPECT_TRUE(has("1008 importance 0"));
 }
 
-TEST(StoreSteps, FiguresAreTheStoresOwn) {
+TEST(StoreSteps, StatsComeFromTheStore) {
   Stored e;
   e.script.store_stats = {.io = "io_uring",
                           .direct = true,

@@ -25,7 +25,7 @@ TEST(DivergenceFigures, LogSoftmaxByHand) {
   EXPECT_EQ(out[0], 0);
 }
 
-TEST(DivergenceFigures, OfOneRow) {
+TEST(DivergenceFigures, OneRow) {
   const float reference[] = {std::log(0.5f), std::log(0.5f), -std::numeric_limits<float>::infinity(), 0};
   const float other[] = {std::log(0.125f), std::log(0.625f), std::log(0.25f), 0};
   const TokenDivergence d = compare_rows(reference, other, 3, 1);
@@ -38,7 +38,7 @@ TEST(DivergenceFigures, OfOneRow) {
 }
 
 // KL 1 to 5, in no order: mean 3, squares 10 around it.
-TEST(DivergenceFigures, OfFiveTokens) {
+TEST(DivergenceFigures, FiveTokens) {
   std::vector<TokenDivergence> tokens;
   for (double kl : {4.0, 1.0, 5.0, 2.0, 3.0}) tokens.push_back({kl, 2 * kl, kl / 10, kl > 3});
   const DivergenceSummary s = summarize(tokens);
@@ -53,7 +53,7 @@ TEST(DivergenceFigures, OfFiveTokens) {
   EXPECT_NEAR(s.probability_change_rms, std::sqrt(0.55 / 5), 1e-12);
 }
 
-TEST(DivergenceFigures, OfOneTokenAndOfNone) {
+TEST(DivergenceFigures, OneTokenAndNone) {
   const DivergenceSummary one = summarize({{2, 3, 0.5, true}});
   EXPECT_EQ(one.kl_mean, 2);
   EXPECT_EQ(one.kl_mean_stderr, 0);

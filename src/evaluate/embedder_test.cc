@@ -68,7 +68,7 @@ std::vector<float> decode_floats(const std::string& base64) {
 }
 
 // The reference's logits are its hidden states times the head: so must ours be.
-TEST(Embedder, HiddenStatesGiveTheReferencesLogits) {
+TEST(Embedder, HiddenStatesReproduceReferenceLogits) {
   for (const auto& [name, head] : {std::pair("llama", "lm_head.weight"),
                                    {"qwen3", "model.embed_tokens.weight"},
                                    {"olmo2", "lm_head.weight"},
@@ -103,7 +103,7 @@ TEST(Embedder, HiddenStatesGiveTheReferencesLogits) {
   }
 }
 
-TEST(Embedder, PoolingsAreOfTheSameHiddenStates) {
+TEST(Embedder, PoolingsUseTheSameHiddenStates) {
   const auto model = load(kGolden / "llama3" / "model.gguf");
   ASSERT_TRUE(model);
   const auto tokens = some_tokens(1, 21, model->info().vocab);
@@ -122,7 +122,7 @@ TEST(Embedder, PoolingsAreOfTheSameHiddenStates) {
   }
 }
 
-TEST(Embedder, NeitherBatchesNorThreadsShow) {
+TEST(Embedder, ResultsDoNotDependOnBatchesOrThreads) {
   for (const char* name : {"llama3", "gemma3", "qwen3moe"}) {
     const auto model = load(kGolden / name / "model.gguf");
     ASSERT_TRUE(model);
@@ -139,7 +139,7 @@ TEST(Embedder, NeitherBatchesNorThreadsShow) {
   }
 }
 
-TEST(Embedder, RefusesWhatDoesNotFit) {
+TEST(Embedder, RejectsInvalidInput) {
   const auto model = load(kGolden / "llama3" / "model.gguf");
   ASSERT_TRUE(model);
   EXPECT_FALSE(Embedder::create(model, {.threads = 1, .context = 0}).ok());
@@ -177,7 +177,7 @@ struct Folder {
   void write(const std::string& config) const { std::ofstream(path / "1_Pooling/config.json") << config; }
 };
 
-TEST(Pooling, IsWhatTheModelSays) {
+TEST(Pooling, DefaultsToTheModelsMetadata) {
   EXPECT_EQ(*model_pooling(*load(kGolden / "llama" / "model.gguf")->parts().files), Pooling::last);
   EXPECT_EQ(*model_pooling(*load(kGolden / "llama")->parts().files), Pooling::last);
   Folder folder;

@@ -56,7 +56,7 @@ std::vector<double> scores(const std::shared_ptr<const LanguageModel>& model,
 
 class Reranker : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Reranker, HasTheReferencesTokensAndScores) {
+TEST_P(Reranker, MatchesReferenceTokensAndScores) {
   const auto model = load_ranker(GetParam());
   ASSERT_TRUE(model);
   const auto head = head_of(*model);
@@ -86,7 +86,7 @@ TEST_P(Reranker, HasTheReferencesTokensAndScores) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Reranker, ::testing::Values("yes_no.gguf", "dense.gguf", "folder"));
 
-TEST(RankingHead, WithoutAYesRanksNothing) {
+TEST(RankingHead, RequiresAYesToken) {
   const auto model = load_ranker("labels.gguf");
   ASSERT_TRUE(model);
   const auto head = head_of(*model);
@@ -95,14 +95,14 @@ TEST(RankingHead, WithoutAYesRanksNothing) {
   EXPECT_FALSE(head->relevant());
 }
 
-TEST(RankingHead, IsNotThereInOtherModels) {
+TEST(RankingHead, IsAbsentFromOtherModels) {
   const auto model =
       LanguageModel::load(fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/qwen3/model.gguf", {.threads = 1});
   ASSERT_TRUE(model.ok());
   EXPECT_FALSE(head_of(**model));
 }
 
-TEST(RankPrompt, CutsTheDocumentAlone) {
+TEST(RankPrompt, TruncatesOnlyTheDocument) {
   const auto model = load_ranker("yes_no.gguf");
   const auto prompt = RankPrompt::create(*model);
   ASSERT_TRUE(prompt.ok());
@@ -125,7 +125,7 @@ TEST(RankPrompt, CutsTheDocumentAlone) {
 }
 
 // A folder whose template is Jinja over messages.
-TEST(RankPrompt, TakesATemplateInJinja) {
+TEST(RankPrompt, AcceptsAJinjaTemplate) {
   const fs::path folder = fs::temp_directory_path() / ("millrace_rank_" + std::to_string(getpid()));
   fs::remove_all(folder);
   fs::copy(kRerankers / "folder", folder);

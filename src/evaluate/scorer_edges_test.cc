@@ -49,7 +49,7 @@ TEST(ScorerEdges, Documents) {
   EXPECT_EQ((ScoreWindow{3, 8, 5}.scored()), 3);
 }
 
-TEST(ScorerEdges, OptionsThatAreRefused) {
+TEST(ScorerEdges, InvalidOptions) {
   const auto model = golden();
   struct Case {
     ScorerOptions options;
@@ -77,7 +77,7 @@ TEST(ScorerEdges, OptionsThatAreRefused) {
     EXPECT_TRUE(Scorer::create(model, good).ok()) << good.context;
 }
 
-TEST(ScorerEdges, TextsAndWindowsThatAreRefused) {
+TEST(ScorerEdges, InvalidTextsAndWindows) {
   const auto model = golden();
   const int64_t vocab = model->info().vocab;
   auto scorer = Scorer::create(model, {.threads = 1, .context = 16});
@@ -120,7 +120,7 @@ TEST(ScorerEdges, TextsAndWindowsThatAreRefused) {
 }
 
 // Logits of [windows x rows], whatever the batch is; the start token takes the first one's place, and 0 is a token too.
-TEST(ScorerEdges, TheStartTokenTakesTheFirstOnesPlace) {
+TEST(ScorerEdges, StartTokenReplacesTheFirstToken) {
   const auto model = golden();
   const auto logits = [&](std::vector<TokenId> tokens, TokenId start, int64_t batch) {
     auto scorer = Scorer::create(model, {.threads = 1, .context = 8, .batch_tokens = batch});
@@ -146,7 +146,7 @@ TEST(ScorerEdges, TheStartTokenTakesTheFirstOnesPlace) {
   }
 }
 
-TEST(ScorerEdges, MemoryIsCountedAndGivenBack) {
+TEST(ScorerEdges, MemoryIsCountedAndReleased) {
   const auto model = golden(int64_t{2} << 30);
   const auto bytes = [&](const char* name) {
     for (const MemoryAccount& one : model->parts().accounts->list())

@@ -15,7 +15,7 @@ KvLayout small(int64_t block_tokens = 4, int64_t heads = 1, int64_t dim = 32) {
   return {find_format("f16"), block_tokens, {{heads, dim}}};
 }
 
-TEST(KvPoolLimits, OfTheLayout) {
+TEST(KvPoolLimits, InvalidLayouts) {
   EXPECT_EQ(refused(small(), 1), "");
   EXPECT_EQ(refused(small(), 0), "KV cache: needs at least one block, got 0");
   EXPECT_EQ(refused(small(1), 1), "");
@@ -31,7 +31,7 @@ TEST(KvPoolLimits, OfTheLayout) {
             0u);
 }
 
-TEST(KvPoolLimits, OfTheBlocks) {
+TEST(KvPoolLimits, BlockCounts) {
   EXPECT_EQ(refused(small(), int64_t{INT32_MAX} + 1).find("KV cache: 2147483648 blocks are more than can be addressed"),
             0u);
   const KvLayout huge{find_format("f16"), kMaxBlockTokens, {{1 << 14, 1 << 14}}};  // 2^46 bytes a block
@@ -44,7 +44,7 @@ TEST(KvPoolLimits, OfTheBlocks) {
 }
 
 // Each guard of the addresses by itself: too many ids of few bytes, and few ids of too many bytes.
-TEST(KvPoolLimits, OfAddresses) {
+TEST(KvPoolLimits, AddressRanges) {
   const KvPoolOptions options{KvPoolMode::virtual_ranges, 64, 2};
   const KvLayout page = small(64);  // 8 KiB a block
   const int64_t many = INT32_MAX / 2 + 2;
@@ -58,7 +58,7 @@ TEST(KvPoolLimits, OfAddresses) {
   EXPECT_NE(refused(wide, 1000, few).find("are more addresses than a process has"), std::string::npos);
 }
 
-TEST(KvPoolLimits, ARangeIsALongestStreamsBlocks) {
+TEST(KvPoolLimits, RangeHoldsTheLongestStream) {
   const KvLayout page = small(64);
   const auto ids = [&](int64_t blocks, int64_t longest, int64_t streams) {
     return kv_pool_ids(page, blocks, {KvPoolMode::virtual_ranges, longest, streams});
@@ -97,12 +97,12 @@ TEST(KvPoolLimits, BlocksOfTokensAndTheirBytes) {
   EXPECT_NE(find_kv_pool_mode("x").error().message.find("got 'x'"), std::string::npos);
 }
 
-TEST(KvPoolLimits, RowsThatAreWholePagesNeedNoOthersBesideThem) {
+TEST(KvPoolLimits, PageSizedRowsNeedNoPadding) {
   for (auto [block, dim, expected] : {std::tuple{3, 2048, 3}, {3, 1024, 4}, {4, 1024, 4}, {1, 4096, 1}, {5, 32, 64}})
     EXPECT_EQ((KvLayout{find_format("f16"), block, {{1, dim}}}.page_block_tokens(4096)), expected) << dim;
 }
 
-TEST(KvPoolLimits, CountsThatDoNotAgreeAreSaid) {
+TEST(KvPoolLimits, InconsistentCountsAreReported) {
   auto pool = KvPool::create(small(), 3);
   const BlockId block = *pool->allocate();
   EXPECT_TRUE(pool->check().ok());

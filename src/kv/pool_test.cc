@@ -34,7 +34,7 @@ TEST(KvPool, FreePlusHeldEqualsTotal) {
   EXPECT_TRUE(pool.allocate().ok());
 }
 
-TEST(KvPool, HeadsDoNotOverlapAndCopyTakesEveryLayer) {
+TEST(KvPool, HeadsDoNotOverlapAndCopyCoversEveryLayer) {
   KvPool pool = make_pool(2);
   BlockId a = *pool.allocate(), b = *pool.allocate();
   uint8_t mark = 1;
@@ -54,7 +54,7 @@ TEST(KvPool, HeadsDoNotOverlapAndCopyTakesEveryLayer) {
 }
 
 // What attention reads for a lone stream is one run of memory.
-TEST(KvPool, AFreshPoolsBlocksOfAHeadFollowEachOther) {
+TEST(KvPool, FreshPoolHasContiguousBlocksPerHead) {
   KvPool pool = make_pool(5);
   BlockId before = *pool.allocate();
   for (int i = 1; i < 5; ++i) {
@@ -84,7 +84,7 @@ void write(KvPool& pool, BlockId block, uint8_t mark) {
     }
 }
 
-TEST(VirtualKvPool, StreamsThatTakeTurnsLieEachInOneRun) {
+TEST(VirtualKvPool, InterleavedStreamsStayContiguous) {
   KvPool pool = make_virtual_pool(8, 4, 2);
   KvRange a, b;
   BlockId last_a = *pool.allocate(a), last_b = *pool.allocate(b);
@@ -99,7 +99,7 @@ TEST(VirtualKvPool, StreamsThatTakeTurnsLieEachInOneRun) {
   EXPECT_TRUE(pool.check().ok());
 }
 
-TEST(VirtualKvPool, PagesOfTheDeadStayUntilSomebodyNeedsThem) {
+TEST(VirtualKvPool, FreedPagesStayUntilNeeded) {
   KvPool pool = make_virtual_pool(6, 4, 2);
   KvRange a;
   std::vector<BlockId> blocks;
@@ -123,7 +123,7 @@ TEST(VirtualKvPool, PagesOfTheDeadStayUntilSomebodyNeedsThem) {
   EXPECT_TRUE(pool.check().ok());
 }
 
-TEST(VirtualKvPool, ABlockIsWholePages) {
+TEST(VirtualKvPool, BlocksAreWholePages) {
   EXPECT_EQ((KvLayout{find_format("f16"), 16, {{2, 64}}}).page_block_tokens(4096), 32);
   EXPECT_EQ((KvLayout{find_format("f16"), 33, {{2, 64}}}).page_block_tokens(4096), 64);
   EXPECT_EQ((KvLayout{find_format("q8_0"), 16, {{2, 64}}}).page_block_tokens(4096), 1024);
@@ -140,7 +140,7 @@ TEST(VirtualKvPool, ABlockIsWholePages) {
 
 // Random streams that grow, share, end and are cut off: the counts hold after every step, nothing is handed out twice,
 // and what a stream wrote is there until it lets go.
-TEST(VirtualKvPool, FreePlusHeldEqualsTotalAlways) {
+TEST(VirtualKvPool, FreePlusHeldEqualsTotalUnderRandomUse) {
   constexpr int64_t kBlocks = 12;
   KvPool pool = make_virtual_pool(kBlocks, 6, 3);
   struct Stream {
@@ -200,7 +200,7 @@ TEST(VirtualKvPool, FreePlusHeldEqualsTotalAlways) {
   EXPECT_GT(refused, 100);
 }
 
-TEST(KvPool, RefusesWhatAFormatCannotHold) {
+TEST(KvPool, RejectsUnsupportedFormats) {
   KvLayout layout{find_format("q8_0"), 16, {{1, 40}}};
   auto pool = KvPool::create(layout, 4);
   ASSERT_FALSE(pool.ok());
@@ -221,7 +221,7 @@ TEST(PrefixIndex, MatchesWholeBlocksOnly) {
   EXPECT_TRUE(index.match(tokens({1, 2, 3})).empty());
 }
 
-TEST(PrefixIndex, TheSameTokensAfterAnotherParentAreAnotherBlock) {
+TEST(PrefixIndex, SameTokensUnderAnotherParentAreAnotherBlock) {
   KvPool pool = make_pool(4);
   PrefixIndex index(pool, 1);
   std::vector<BlockId> blocks = {*pool.allocate(), *pool.allocate()};
@@ -229,7 +229,7 @@ TEST(PrefixIndex, TheSameTokensAfterAnotherParentAreAnotherBlock) {
   EXPECT_TRUE(index.match(tokens({2, 2, 2, 2})).empty());
 }
 
-TEST(PrefixIndex, EvictsLeavesFirstAndNeverWhatAStreamHolds) {
+TEST(PrefixIndex, EvictsLeavesFirstAndNeverHeldBlocks) {
   KvPool pool = make_pool(3);
   PrefixIndex index(pool, 1);
   std::vector<BlockId> blocks = {*pool.allocate(), *pool.allocate(), *pool.allocate()};

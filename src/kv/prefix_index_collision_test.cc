@@ -39,12 +39,12 @@ class Collision : public ::testing::Test {
   const std::vector<TokenId> a_ = colliding(10, 20), b_ = colliding(20, 10);
 };
 
-TEST_F(Collision, TheTwoBlocksHaveOneKey) {
+TEST_F(Collision, BlocksShareAKey) {
   ASSERT_NE(a_, b_);
   EXPECT_EQ(next_key(root_key(0, 1), a_), next_key(root_key(0, 1), b_));
 }
 
-TEST_F(Collision, IsAMissAndNotTheOthersBlock) {
+TEST_F(Collision, IsAMiss) {
   const auto blocks = store(a_);
   EXPECT_EQ(match(a_), blocks);
   EXPECT_TRUE(match(b_).empty());
@@ -52,7 +52,7 @@ TEST_F(Collision, IsAMissAndNotTheOthersBlock) {
 }
 
 // What collides is not stored: the other chain stays whole, and nothing of the new one hangs below it.
-TEST_F(Collision, LeavesTheOtherChainAlone) {
+TEST_F(Collision, DoesNotAffectTheOtherChain) {
   std::vector<TokenId> first = a_, second = b_;
   first.resize(2 * kBlock, 1);
   second.resize(2 * kBlock, 1);  // with the same key behind it, too
@@ -69,7 +69,7 @@ TEST_F(Collision, LeavesTheOtherChainAlone) {
   EXPECT_TRUE(match(first).empty());
 }
 
-TEST_F(Collision, InTheMiddleEndsTheMatchThere) {
+TEST_F(Collision, InTheMiddleEndsTheMatch) {
   std::vector<TokenId> first(kBlock, 9), second;
   second = first;
   first.insert(first.end(), a_.begin(), a_.end());

@@ -38,7 +38,7 @@ bool has_all(const PrefixIndex& index, const std::vector<TokenId>& tokens, uint6
   return index.known_blocks(tokens, tenant) == std::ssize(tokens) / kTokensInBlock;
 }
 
-TEST(PrefixIndex, TenantsNeverMeetUnlessTheyShareASalt) {
+TEST(PrefixIndex, TenantsShareNothingWithoutACommonSalt) {
   KvPool pool = index_pool(8);
   PrefixIndex index(pool, 1);
   store(index, pool, {1, 2, 3, 4}, 7);
@@ -49,7 +49,7 @@ TEST(PrefixIndex, TenantsNeverMeetUnlessTheyShareASalt) {
   EXPECT_EQ(index.size(), 3);
 }
 
-TEST(PrefixIndex, WhatIsToBeKeptGoesLastAndGoesAllTheSame) {
+TEST(PrefixIndex, RetainedBlocksAreEvictedLastButNotNever) {
   KvPool pool = index_pool(4);
   ManualClock clock;
   PrefixIndex index(pool, {.identity = 1, .evictor = nullptr, .clock = &clock});
@@ -65,7 +65,7 @@ TEST(PrefixIndex, WhatIsToBeKeptGoesLastAndGoesAllTheSame) {
   EXPECT_EQ(pool.free_blocks(), 4);
 }
 
-TEST(PrefixIndex, WhatRequestsLookAtStaysLonger) {
+TEST(PrefixIndex, ImportantBlocksStayLonger) {
   KvPool pool = index_pool(8);
   PrefixIndex index(pool, {.identity = 1, .evictor = find_prefix_evictor("importance"), .clock = nullptr});
   auto store_weighed = [&](const std::vector<TokenId>& tokens, std::vector<float> importance) {
@@ -94,7 +94,7 @@ TEST(PrefixIndex, WhatRequestsLookAtStaysLonger) {
   EXPECT_TRUE(gone({6, 6}));
 }
 
-TEST(PrefixIndex, BlocksBeforeOneThatAStreamHoldsCanStillBeHad) {
+TEST(PrefixIndex, AncestorsOfAHeldBlockStayAvailable) {
   KvPool pool = index_pool(6);
   PrefixIndex index(pool, 1);
   store(index, pool, {1, 1});
@@ -108,7 +108,7 @@ TEST(PrefixIndex, BlocksBeforeOneThatAStreamHoldsCanStillBeHad) {
   EXPECT_EQ(index.size(), 0);
 }
 
-TEST(PrefixIndex, CountsWhatItSaves) {
+TEST(PrefixIndex, CountsSavedTokens) {
   KvPool pool = index_pool(4);
   ManualClock clock;
   PrefixIndex index(pool, {.identity = 1, .evictor = nullptr, .clock = &clock});
@@ -129,7 +129,7 @@ TEST(PrefixIndex, CountsWhatItSaves) {
   EXPECT_NEAR(stats.blocks.reuse_gap.mean_seconds(), 4, 1e-6);
 }
 
-TEST(AgeHistogram, QuantilesAreTheEdgesOfTheirBuckets) {
+TEST(AgeHistogram, QuantilesAreBucketEdges) {
   AgeHistogram ages;
   EXPECT_EQ(ages.quantile_seconds(0.5), 0);
   for (int i = 0; i < 90; ++i) ages.add(0.003);
@@ -194,7 +194,7 @@ struct Model {
 class PrefixIndexRandom : public ::testing::TestWithParam<const PrefixEvictor*> {};
 
 // Few different tokens and lengths, so that prompts share, fork and collide all the time.
-TEST_P(PrefixIndexRandom, DoesWhatBruteForceDoes) {
+TEST_P(PrefixIndexRandom, MatchesBruteForce) {
   const PrefixEvictor& evictor = *GetParam();
   KvPool pool = index_pool(40);
   PrefixIndex index(pool, {.identity = 3, .evictor = &evictor, .clock = nullptr});

@@ -23,7 +23,7 @@ struct Plain {
 
 class Trees : public ::testing::TestWithParam<const PrefixEvictor*> {};
 
-TEST_P(Trees, TheVictimIsTheOneThatTheRulesName) {
+TEST_P(Trees, VictimFollowsTheRules) {
   const PrefixEvictor& evictor = *GetParam();
   PrefixTree tree(evictor);
   std::map<Node, Plain> plain;
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(OfEach, Trees,
                          ::testing::ValuesIn(prefix_evictors().members().begin(), prefix_evictors().members().end()),
                          [](const auto& one) { return std::string(one.param->name); });
 
-TEST(PrefixTree, TimesOfWhatGoesAreFromStoringAndFromTheLastUse) {
+TEST(PrefixTree, EvictionReportsAgeAndIdleTime) {
   PrefixTree tree(*find_prefix_evictor("lru"));
   tree.begin_use(10);
   const Node node = tree.add(PrefixTree::kNone);
@@ -137,7 +137,7 @@ TEST(PrefixTree, TimesOfWhatGoesAreFromStoringAndFromTheLastUse) {
   EXPECT_DOUBLE_EQ(tree.stats().reuse_gap.mean_seconds(), 4);
 }
 
-TEST(Evictors, RanksAreWhatTheirSummariesSay) {
+TEST(Evictors, RanksMatchTheirSummaries) {
   EXPECT_EQ(prefix_evictors().members().front()->name, "lru");
   EXPECT_EQ(find_prefix_evictor("nobody"), nullptr);
   const PrefixUse often_old{.depth = 1, .uses = 5, .last_use = 3}, rare_new{.depth = 2, .uses = 1, .last_use = 9};

@@ -11,7 +11,7 @@ using Given = std::vector<std::pair<BlockId, int64_t>>;
 const auto kNone = [](BlockId, int64_t) { FAIL(); };
 
 // Without a range of its own a stream gets what others left over, the one that was found last first.
-TEST(VirtualRangesCounts, TheSearchForAnyBlockGoesRound) {
+TEST(VirtualRangesCounts, SearchForAnyBlockIsRoundRobin) {
   VirtualRanges ranges(8, 2, 3);
   KvRange owned[3], more;
   for (KvRange& range : owned) ranges.take(range, kNone);
@@ -21,7 +21,7 @@ TEST(VirtualRangesCounts, TheSearchForAnyBlockGoesRound) {
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRangesCounts, MemoryIsTakenInTurn) {
+TEST(VirtualRangesCounts, MemoryIsReclaimedRoundRobin) {
   VirtualRanges ranges(6, 3, 4);
   KvRange a, b, c;
   Given given;
@@ -42,7 +42,7 @@ TEST(VirtualRangesCounts, MemoryIsTakenInTurn) {
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRangesCounts, ThatDoNotAgreeAreSaid) {
+TEST(VirtualRangesCounts, InconsistentCountsAreReported) {
   VirtualRanges released(8, 4, 2);
   released.release(5);  // it was not in use
   ASSERT_FALSE(released.check().ok());
@@ -58,7 +58,7 @@ TEST(VirtualRangesCounts, ThatDoNotAgreeAreSaid) {
   EXPECT_EQ(full.check().error().message, "KV ranges: 2 in use, 0 idle; 2 in use, 2 committed of 1 counted");
 }
 
-TEST(KvLayoutEdges, OneValueInOneHeadIsALayer) {
+TEST(KvLayoutEdges, OneValueInOneHeadIsAValidLayer) {
   EXPECT_TRUE((KvLayout{find_format("f16"), 4, {{1, 1}}}.check().ok()));
   EXPECT_EQ((KvLayout{find_format("f16"), 4, {{1, 1}}}.block_bytes()), 16);
   EXPECT_TRUE((KvLayout{find_format("f16"), 4, {{1, 1 << 20}}}.check().ok()));

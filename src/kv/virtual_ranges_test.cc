@@ -14,7 +14,7 @@ namespace {
 
 using Given = std::vector<std::pair<BlockId, int64_t>>;
 
-TEST(VirtualRanges, ARangeIsHandedOutInOrderAndThenTheNext) {
+TEST(VirtualRanges, BlocksAreAllocatedInOrderRangeByRange) {
   VirtualRanges ranges(20, 4, 5);
   EXPECT_EQ(ranges.ids(), 20);
   KvRange a, b;
@@ -32,7 +32,7 @@ TEST(VirtualRanges, ARangeIsHandedOutInOrderAndThenTheNext) {
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRanges, AClosedRangeWithNothingInUseIsNextWithItsPages) {
+TEST(VirtualRanges, ClosedIdleRangeIsReusedNextWithItsPages) {
   VirtualRanges ranges(20, 4, 5);
   KvRange a, b, c;
   const auto none = [](BlockId, int64_t) { FAIL(); };
@@ -51,7 +51,7 @@ TEST(VirtualRanges, AClosedRangeWithNothingInUseIsNextWithItsPages) {
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRanges, MemoryComesFromRangesThatNobodyOwnsFirst) {
+TEST(VirtualRanges, MemoryIsReclaimedFromUnownedRangesFirst) {
   VirtualRanges ranges(8, 4, 6);
   KvRange a, b, c, d;
   Given given;
@@ -73,7 +73,7 @@ TEST(VirtualRanges, MemoryComesFromRangesThatNobodyOwnsFirst) {
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRanges, NoMoreThanSixteenAreGivenBackAtATime) {
+TEST(VirtualRanges, AtMostSixteenBlocksAreReclaimedAtATime) {
   VirtualRanges ranges(40, 40, 3);
   KvRange a, b;
   Given given;
@@ -85,7 +85,7 @@ TEST(VirtualRanges, NoMoreThanSixteenAreGivenBackAtATime) {
   EXPECT_EQ(ranges.committed(), 25);
 }
 
-TEST(VirtualRanges, WhereEveryRangeHoldsSomethingAnyBlockDoes) {
+TEST(VirtualRanges, AnyBlockIsUsedIfNoRangeIsIdle) {
   VirtualRanges ranges(8, 2, 3);
   const auto none = [](BlockId, int64_t) {};
   KvRange owned[2], left, more;
@@ -99,7 +99,7 @@ TEST(VirtualRanges, WhereEveryRangeHoldsSomethingAnyBlockDoes) {
 }
 
 // Random streams: nothing is handed out twice, what is given back was idle, and every count is what it counts.
-TEST(VirtualRanges, CountsHoldWhateverComes) {
+TEST(VirtualRanges, CountsHoldUnderRandomUse) {
   constexpr int64_t kLimit = 14;
   VirtualRanges ranges(kLimit, 5, 7);
   std::vector<KvRange> streams(5);

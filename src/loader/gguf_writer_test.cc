@@ -30,7 +30,7 @@ GgufWriter::Produce encoded(const Format* format, const std::vector<float>& valu
   };
 }
 
-TEST_F(GgufWriterTest, WhatIsWrittenReadsBackTheSame) {
+TEST_F(GgufWriterTest, RoundTrips) {
   std::vector<float> values;
   for (int i = 0; i < 3 * 2 * 32; ++i) values.push_back(static_cast<float>(i) / 8 - 7);
   GgufWriter writer;
@@ -98,7 +98,7 @@ TEST_F(GgufWriterTest, LeavesNothingBehindWhenATensorFails) {
   EXPECT_EQ(files(), 0u);
 }
 
-TEST_F(GgufWriterTest, RefusesWhatGgufCannotHold) {
+TEST_F(GgufWriterTest, RejectsWhatGgufCannotHold) {
   auto refused = [&](const char* name, const char* format, std::vector<int64_t> dims) {
     GgufWriter writer;
     writer.add_tensor("first", find_format("f32"), {1}, encoded(find_format("f32"), {1}));
@@ -115,7 +115,7 @@ TEST_F(GgufWriterTest, RefusesWhatGgufCannotHold) {
   EXPECT_TRUE(refused("x", "f32", {INT64_MAX / 8, 1}));
 }
 
-TEST_F(GgufWriterTest, NeverReplacesWhatIsNoFile) {
+TEST_F(GgufWriterTest, NeverReplacesNonFiles) {
   GgufWriter writer;
   EXPECT_EQ(writer.write(folder_.path()).error().kind, ErrorKind::user);
   EXPECT_EQ(writer.write("/dev/null").error().kind, ErrorKind::user);

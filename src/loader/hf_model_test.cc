@@ -78,7 +78,7 @@ TEST(HuggingFace, PrefersTheTemplateFile) {
   EXPECT_EQ(model->chat_template, "new");
 }
 
-TEST(HuggingFace, ReadsShardsFromAnyOfTheirNames) {
+TEST(HuggingFace, OpensFromAnyShard) {
   TemporaryFolder folder;
   folder.write("config.json", R"({"model_type":"llama"})");
   folder.write("model-00001-of-00002.safetensors",

@@ -33,7 +33,7 @@ class ConstraintMemoryTest : public ::testing::Test {
   int64_t vocabulary_ = 0;
 };
 
-TEST_F(ConstraintMemoryTest, TheLeastAndTheDefault) {
+TEST_F(ConstraintMemoryTest, MinimumAndDefault) {
   const int64_t least = vocabulary_ + 4 * kMiB;
   EXPECT_EQ(least_constraint_memory(tokenizer()), least);
   EXPECT_EQ(default_constraint_memory(nullptr, 100 * kMiB), 0);
@@ -48,7 +48,7 @@ TEST_F(ConstraintMemoryTest, TheLeastAndTheDefault) {
   EXPECT_EQ(default_constraint_memory(&tokenizer(), 1024 * kMiB + 16), 64 * kMiB);
 }
 
-TEST_F(ConstraintMemoryTest, WithoutABudgetNothingIsKept) {
+TEST_F(ConstraintMemoryTest, WithoutABudgetNothingIsReserved) {
   for (const auto& accounts : {std::shared_ptr<MemoryAccounts>(), std::make_shared<MemoryAccounts>(0)}) {
     ConstraintMemory memory(tokenizer(), accounts, 0, 8);
     EXPECT_FALSE(memory.find(regex("a+")).has_value());  // nothing was compiled
@@ -70,7 +70,7 @@ TEST_F(ConstraintMemoryTest, WithoutABudgetNothingIsKept) {
   }
 }
 
-TEST_F(ConstraintMemoryTest, UnderABudgetTheVocabularyNeedsItsPart) {
+TEST_F(ConstraintMemoryTest, VocabularyNeedsItsShareOfABudget) {
   const auto accounts = std::make_shared<MemoryAccounts>(1000 * kMiB);
   const int64_t least = vocabulary_ + 4 * kMiB;
   ConstraintMemory enough(tokenizer(), accounts, least, 8);

@@ -38,7 +38,7 @@ Error failure(const EngineOptions& options, int64_t memory = 0) {
   return made.ok() ? Error{} : made.error();
 }
 
-TEST(CpuExecutorLimits, SizesByTheOptions) {
+TEST(CpuExecutorLimits, SizesFollowTheOptions) {
   EngineOptions o = one_thread();
   auto executor = make(o);
   EXPECT_EQ(executor->limits().context, 128);
@@ -68,7 +68,7 @@ TEST(CpuExecutorLimits, SizesByTheOptions) {
   EXPECT_EQ(executor->kv().total_blocks(), 8);
 }
 
-TEST(CpuExecutorLimits, OfABudget) {
+TEST(CpuExecutorLimits, MemoryBudget) {
   EngineOptions o = one_thread();
   o.max_streams = 300;
   auto executor = make(o, int64_t{3} << 30);
@@ -89,7 +89,7 @@ TEST(CpuExecutorLimits, OfABudget) {
   EXPECT_TRUE(little.message.starts_with("constraint memory: this vocabulary needs ")) << little.message;
 }
 
-TEST(CpuExecutorLimits, NamesAndSizesThatAreRefused) {
+TEST(CpuExecutorLimits, InvalidNamesAndSizes) {
   EngineOptions o = one_thread();
   o.context = 129;
   EXPECT_EQ(failure(o).message, "context: the model was loaded for 128 tokens, 129 asked for");
@@ -119,7 +119,7 @@ struct Refusal {
   std::function<void(Request&)> change;
 };
 
-TEST(CpuExecutorLimits, OfRequests) {
+TEST(CpuExecutorLimits, Requests) {
   auto executor = make(one_thread());
   constexpr ErrorKind kUser = ErrorKind::user, kUnsupported = ErrorKind::unsupported;
   const char* penalties = "beams: penalties, biases, banned and allowed tokens are not supported with beam search";
@@ -197,7 +197,7 @@ Request prompt_of(int64_t count) {
   return request;
 }
 
-TEST(CpuExecutorLimits, AttentionIsObservedInEvenShares) {
+TEST(CpuExecutorLimits, ObservesAttentionPerBlock) {
   EngineOptions o = one_thread();
   o.block_tokens = 4;
   auto executor = make(o);
@@ -229,7 +229,7 @@ TEST(CpuExecutorLimits, AttentionIsObservedInEvenShares) {
     EXPECT_NEAR(chunks.importance[i], i < 2 ? std::max(half[i], before[i]) : before[i], 1e-3) << i;
 }
 
-TEST(CpuExecutorLimits, TokensThatEndAnAnswer) {
+TEST(CpuExecutorLimits, EndTokens) {
   auto executor = make(one_thread());
   const TokenId end = executor->end_tokens().at(0);
   for (int variant = 0; variant < 4; ++variant) {
@@ -251,7 +251,7 @@ TEST(CpuExecutorLimits, TokensThatEndAnAnswer) {
   }
 }
 
-TEST(CpuExecutorLimits, LogprobsAreOfTheModelsOwnDistribution) {
+TEST(CpuExecutorLimits, LogprobsAreOfTheModelsDistribution) {
   auto executor = make(one_thread());
   for (int64_t wanted : {-1, 0, 3}) {
     Request request = prompt_of(5);
@@ -280,7 +280,7 @@ TEST(CpuExecutorLimits, LogprobsAreOfTheModelsOwnDistribution) {
   }
 }
 
-TEST(CpuExecutorLimits, WrittenTokensAreSilentWhereTheyEnd) {
+TEST(CpuExecutorLimits, EndTokensProduceNoText) {
   auto executor = make(one_thread());
   const TokenId end = executor->end_tokens().at(0);
   for (bool ignore : {false, true}) {

@@ -106,7 +106,7 @@ TEST(Infill, FindsTokensByTheirSpelling) {
   EXPECT_EQ(find_infill_tokens(spec)->middle, 0);
 }
 
-TEST(Infill, PromptHasBothSidesAndTheBegunMiddle) {
+TEST(Infill, PromptHasPrefixSuffixAndStartOfTheMiddle) {
   Coder coder({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"});
   ASSERT_TRUE(coder.model);
   const auto before = coder.encode("ab <|fim_middle|>");  // plain text, not the token
@@ -123,7 +123,7 @@ TEST(Infill, PromptHasBothSidesAndTheBegunMiddle) {
   EXPECT_EQ(prompt->dropped_tokens, 0);
 }
 
-TEST(Infill, OtherFilesComeFirstAndAreCutAtTheirBeginning) {
+TEST(Infill, OtherFilesComeFirstAndAreTruncatedAtTheStart) {
   Coder coder({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>"});
   ASSERT_TRUE(coder.model);
   const auto before = coder.encode("ab");

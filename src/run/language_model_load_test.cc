@@ -30,7 +30,7 @@ std::string failure(const std::string& path, const LoadOptions& options, ErrorKi
   return model.error().message;
 }
 
-TEST(LanguageModelLoad, SaysWhatItLoaded) {
+TEST(LanguageModelLoad, ReportsWhatItLoaded) {
   const auto model = load(golden("llama3/model.gguf"), {.context = 40});
   ASSERT_TRUE(model.ok());
   const ModelInfo& info = (*model)->info();
@@ -52,7 +52,7 @@ TEST(LanguageModelLoad, SaysWhatItLoaded) {
   EXPECT_EQ(count_parameters(strange), values - parts.files->tensors.front().tensor.values());
 }
 
-TEST(LanguageModelLoad, TheModelInTheProgramHasTheEmptyPath) {
+TEST(LanguageModelLoad, EmptyPathLoadsTheEmbeddedModel) {
   const auto files = open_model("");
   if (embedded_models().empty()) {
     ASSERT_FALSE(files.ok());
@@ -64,7 +64,7 @@ TEST(LanguageModelLoad, TheModelInTheProgramHasTheEmptyPath) {
   EXPECT_FALSE(open_model("/nowhere").ok());
 }
 
-TEST(LanguageModelLoad, ABudgetCountsEverything) {
+TEST(LanguageModelLoad, BudgetCountsEverything) {
   constexpr int64_t kBudget = int64_t{2} << 30;
   const auto model = load(golden("llama3/model.gguf"), {.memory = kBudget});
   ASSERT_TRUE(model.ok()) << model.error().message;
@@ -86,7 +86,7 @@ TEST(LanguageModelLoad, ABudgetCountsEverything) {
   EXPECT_LE(now, peak_resident_bytes() + (int64_t{24} << 20));
 }
 
-TEST(LanguageModelLoad, BudgetsThatAreRefused) {
+TEST(LanguageModelLoad, RejectedBudgets) {
   const std::string path = golden("llama3/model.gguf");
   EXPECT_EQ(failure(path, {.memory = -1}, ErrorKind::user), "memory: must be 0 or more bytes, got -1");
   const std::string large = failure(path, {.memory = int64_t{1} << 60}, ErrorKind::resource);
@@ -119,7 +119,7 @@ TEST(LanguageModelLoad, SharedBudgets) {
             std::string::npos);
 }
 
-TEST(LanguageModelLoad, ATemplateInThePlaceOfTheModelsOwn) {
+TEST(LanguageModelLoad, TemplateOverridesTheModels) {
   const auto model =
       load(golden("llama3/model.gguf"),
            {.chat_template =
@@ -160,7 +160,7 @@ TEST(LanguageModelLoad, WithoutATokenizer) {
   fs::remove_all(folder);
 }
 
-TEST(LanguageModelLoad, PackedCachesHaveAPlaceOrAWarning) {
+TEST(LanguageModelLoad, PackedCachesHaveAPathOrAWarning) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("language_model_cache_" + std::to_string(getpid()));
   fs::remove_all(folder);
   fs::create_directories(folder);

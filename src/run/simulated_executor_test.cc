@@ -61,7 +61,7 @@ TEST_F(SimulatedExecutorTest, SizesComeFromTheOptions) {
   EXPECT_EQ(refused.error().message, "context: a simulation must be given one");
 }
 
-TEST_F(SimulatedExecutorTest, RefusesWhatIsNotSimulated) {
+TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {
   auto executor = make(machine());
   const auto message = [&](const Request& request) {
     const auto checked = executor->check(request);
@@ -83,7 +83,7 @@ TEST_F(SimulatedExecutorTest, RefusesWhatIsNotSimulated) {
   EXPECT_EQ(message(request), "constraint: a simulation writes no text");
 }
 
-TEST_F(SimulatedExecutorTest, StepsMoveTheClock) {
+TEST_F(SimulatedExecutorTest, StepsAdvanceTheClock) {
   auto executor = make(machine());
   LiveStream stream;
   const StepWork work[] = {{&stream, {1, 0, 5, false}}, {&stream, {1, 5, 3, true}}};
@@ -120,7 +120,7 @@ TEST_F(SimulatedExecutorTest, AnswersEndAtTheirKnownLength) {
 }
 
 // One move after the other over one bus.
-TEST_F(SimulatedExecutorTest, TheTierMovesOneAfterTheOther) {
+TEST_F(SimulatedExecutorTest, TierMovesAreSequential) {
   auto executor = make(machine());
   auto tier = std::move(*executor->make_tier(100));
   EXPECT_EQ(tier->free_tokens(), 100);
@@ -164,7 +164,7 @@ std::vector<TokenId> tokens_from(TokenId first, int64_t count) {
   return out;
 }
 
-TEST_F(SimulatedExecutorTest, TheStoresSizeIsOfTokens) {
+TEST_F(SimulatedExecutorTest, StoreSizeIsInTokens) {
   EngineOptions o = machine();
   auto executor = make(o);
   o.kv_ssd = "simulated";
@@ -184,7 +184,7 @@ TEST_F(SimulatedExecutorTest, TheStoresSizeIsOfTokens) {
   EXPECT_EQ(part.error().message, "KV store: a simulation fetches all of a prompt's blocks");
 }
 
-TEST_F(SimulatedExecutorTest, TheStoreLoadsOneAfterTheOther) {
+TEST_F(SimulatedExecutorTest, StoreLoadsAreSequential) {
   EngineOptions o = machine();
   auto executor = make(o);
   o.kv_ssd = "simulated";
@@ -234,7 +234,7 @@ TEST_F(SimulatedExecutorTest, TheStoreLoadsOneAfterTheOther) {
 }
 
 // Of a full store the block that was used longest ago goes; within a chain the later one before the earlier.
-TEST_F(SimulatedExecutorTest, TheStoreForgetsWhatWasUsedLongestAgo) {
+TEST_F(SimulatedExecutorTest, StoreEvictsLeastRecentlyUsed) {
   int64_t busy = 0;
   PlainCost cost;
   auto store = make_simulated_store(clock_, cost, 3, 16, busy);

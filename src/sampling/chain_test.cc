@@ -48,7 +48,7 @@ TokenId step(SamplerChain& chain, int64_t position, uint32_t stream, SamplingRow
   return *token;
 }
 
-TEST(Chain, AStreamDoesNotDependOnItsMatesNorOnTheirOrder) {
+TEST(Chain, StreamDoesNotDependOnOtherStreamsOrTheirOrder) {
   std::vector<std::vector<TokenId>> alone(4);
   for (uint32_t s = 0; s < 4; ++s) {
     auto setup = busy();
@@ -91,7 +91,7 @@ TEST(Chain, SeedsAndPositionsChangeTheDraw) {
   EXPECT_GT(by_position.size(), 15u);
 }
 
-TEST(Chain, ACloneGoesItsOwnWay) {
+TEST(Chain, ClonesAreIndependent) {
   for (int64_t mirostat : {0, 2}) {
     auto setup = busy();
     setup.options.mirostat = mirostat;
@@ -106,7 +106,7 @@ TEST(Chain, ACloneGoesItsOwnWay) {
   }
 }
 
-TEST(Chain, ResetForgetsTheHistory) {
+TEST(Chain, ResetClearsTheHistory) {
   for (int64_t mirostat : {0, 2}) {
     auto setup = busy();
     setup.options.mirostat = mirostat;
@@ -141,7 +141,7 @@ TEST(Chain, StepsRunInTheDocumentedOrder) {
   EXPECT_EQ(logits[0], 3.0f);
 }
 
-TEST(Chain, ReportsAnEmptyChoice) {
+TEST(Chain, ReportsThatNoTokenIsLeft) {
   SamplingRow row;
   for (double temperature : {0.0, 0.8}) {
     for (int64_t mirostat : {0, 2}) {

@@ -46,7 +46,7 @@ class ConstraintStep : public ::testing::Test {
   int64_t position_ = 0;
 };
 
-TEST_F(ConstraintStep, KeepsWhatFitsAndEndsWhereItMay) {
+TEST_F(ConstraintStep, KeepsAllowedTokensAndEndsWhereAllowed) {
   SamplerChain chain = make("b[cd]e?");
   for (TokenId token : {'x', 'y'}) chain.accept(token);  // a prompt
   EXPECT_EQ(sample(chain), 'b');
@@ -72,7 +72,7 @@ TEST_F(ConstraintStep, NarrowsLargeSetsInPlace) {
   }
 }
 
-TEST_F(ConstraintStep, ClonesGoTheirOwnWay) {
+TEST_F(ConstraintStep, ClonesAreIndependent) {
   SamplerChain chain = make("(ab|cd)+");
   EXPECT_EQ(sample(chain), 'a');
   SamplerChain draft = chain.clone();

@@ -38,7 +38,7 @@ TEST(Draw, TakesTheFirstWhoseCumulatedProbabilityExceedsTheRandomNumber) {
   }
 }
 
-TEST(Draw, AlmostSureNumbersLeadToTheLastTokenWithAnyProbability) {
+TEST(Draw, RandomNumbersNearOneDrawTheLastTokenWithNonzeroProbability) {
   // The position with the largest random number among many.
   SamplingRow row;
   double most = 0;
@@ -66,7 +66,7 @@ std::vector<float> ending_at(double random) {
   return random * total == 1 ? logits : std::vector<float>{};
 }
 
-TEST(Draw, ANumberAtTheEndOfATokenIsTheNextOnes) {
+TEST(Draw, NumberAtATokensUpperEdgeDrawsTheNextToken) {
   SamplingRow row;
   int found = 0;
   for (int64_t position = 0; position < 200; ++position) {
@@ -80,7 +80,7 @@ TEST(Draw, ANumberAtTheEndOfATokenIsTheNextOnes) {
   EXPECT_GT(found, 10);
 }
 
-TEST(Draw, ACloneDrawsWithTheSameSeed) {
+TEST(Draw, CloneDrawsWithTheSameSeed) {
   SamplerSetup setup;
   setup.vocab_size = 50;
   setup.options.seed = 42;

@@ -38,7 +38,7 @@ std::vector<TokenId> tokens_of(SamplingRow& row) {
 
 using Ids = std::vector<TokenId>;
 
-TEST(RowBounds, KeepTokensPassesOverIdsThatTheRowDoesNotHave) {
+TEST(RowBounds, KeepTokensSkipsIdsOutsideTheRow) {
   Neighbours memory(10);
   SamplingRow row;
   row.begin(memory.row(), 0, 0);
@@ -46,7 +46,7 @@ TEST(RowBounds, KeepTokensPassesOverIdsThatTheRowDoesNotHave) {
   EXPECT_EQ(tokens_of(row), (Ids{0, 4, 9}));
 }
 
-TEST(RowBounds, ForceKnowsTheFirstTokenAndTheLast) {
+TEST(RowBounds, ForceAcceptsFirstAndLastToken) {
   Neighbours memory(10);
   SamplingRow row;
   for (TokenId token : {-7, -1, 0, 1, 9, 10, 11}) {
@@ -60,7 +60,7 @@ TEST(RowBounds, ForceKnowsTheFirstTokenAndTheLast) {
   }
 }
 
-TEST(RowBounds, MasksEndWithTheirLastWordForARowAndForAList) {
+TEST(RowBounds, MasksEndWithTheirLastWordForRowsAndLists) {
   const uint64_t words[] = {0b101, kAll};  // the second belongs to the next mask
   const auto mask = std::span(words).first(1);
   Neighbours memory(130);
@@ -121,7 +121,7 @@ void strike(size_t width, size_t mask_words) {
   EXPECT_TRUE(memory.untouched());
 }
 
-TEST(RowBounds, StrikingLeavesTheKeptLogitsAndTheNeighboursAsTheyWere) {
+TEST(RowBounds, MaskingLeavesKeptLogitsAndNeighboursUnchanged) {
   for (size_t words = 80; words < 92; ++words) {
     strike(64 * words, words);
     for (size_t bits : {1, 20, 33, 63}) strike(64 * (words - 1) + bits, words);

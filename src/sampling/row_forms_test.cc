@@ -111,7 +111,7 @@ Left left_by(SamplerStep& step, SamplingRow& row) {
   return out;
 }
 
-TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
+TEST(RowForms, StepsTreatListsLikeMaskedDenseRows) {
   const auto on = switches();
   std::mt19937 draw(7);
   std::set<std::string> changed;
@@ -159,7 +159,7 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
   }
 }
 
-TEST(RowForms, ForcingATokenOverrulesBansAndKeepsToAList) {
+TEST(RowForms, ForcingOverridesBansButNotTheList) {
   std::vector<float> logits = {1, kRemoved, 3};
   SamplingRow row;
   row.begin(logits, 0, 0);

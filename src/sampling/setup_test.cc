@@ -48,7 +48,7 @@ TEST(SamplerSetup, TakesEndsAndVocabularyFromTheTokenizer) {
 }
 
 // Thinking between "-" and "b\n", at most two tokens of it: then "b" and "\n" are all that can follow.
-TEST(ThinkingBudget, ClosesWhatIsTooLong) {
+TEST(ThinkingBudget, ClosesLongThinking) {
   WordTokenizer tokenizer;
   Request request;
   request.sampling.temperature = 0;
@@ -88,7 +88,7 @@ TEST(ThinkingBudget, ClosesWhatIsTooLong) {
   EXPECT_EQ(next(), 0);
 }
 
-TEST(SamplerSetup, TakesFromTheRequestWhatEndsAnAnswerAndWhatItMayNotSay) {
+TEST(SamplerSetup, TakesEndTokensAndBadWordsFromTheRequest) {
   WordTokenizer tokenizer;
   Request request;
   request.bad_words = {{1, 2}, {4}};
@@ -108,7 +108,7 @@ TEST(SamplerSetup, TakesFromTheRequestWhatEndsAnAnswerAndWhatItMayNotSay) {
   EXPECT_EQ(ends(0, true), own);
 }
 
-TEST(SamplerSetup, TheFirstTokenMayBreakASequence) {
+TEST(SamplerSetup, FirstTokenMayBreakASequence) {
   WordTokenizer tokenizer;
   EXPECT_EQ(tokenize_breakers({"a"}, tokenizer), (std::vector<std::vector<TokenId>>{{0}, {4}}));
 }

@@ -59,7 +59,7 @@ TEST(Penalties, FollowTheFormulas) {
   EXPECT_EQ(out.logits, (std::vector<float>{1.5f - 1.0f - 0.25f, -6.0f - 0.5f - 0.25f, 3, 3}));
 }
 
-TEST(Penalties, ForgetWhatLeavesTheWindow) {
+TEST(Penalties, IgnoreTokensOutsideTheWindow) {
   auto setup = neutral(4);
   setup.options.presence_penalty = 1;
   setup.options.penalty_window = 2;
@@ -197,7 +197,7 @@ TEST(BadWords, AreNotCompleted) {
   EXPECT_EQ(run_steps(setup, {1, 1, 1, 1, 1}, {1, 4}).tokens, (Tokens{0, 1, 2, 4}));
 }
 
-TEST(EndOfGeneration, IsHeldBackUntilMinTokens) {
+TEST(EndOfGeneration, IsBannedUntilMinTokens) {
   auto setup = neutral(3);
   setup.end_of_generation = {2, 1};
   setup.min_tokens = 5;
@@ -224,7 +224,7 @@ TEST(TopK, KeepsTheBestAndBreaksTiesByLowerId) {
   EXPECT_EQ(run_steps(setup, {1, 5, 3, 3, 3}).tokens, (Tokens{1, 2}));
 }
 
-TEST(TopP, KeepsTheFewestThatReachTheMass) {
+TEST(TopP, KeepsTheSmallestSetThatReachesTheMass) {
   auto setup = neutral(4);
   auto logits = logs_of({0.1, 0.5, 0.3, 0.1});
   setup.options.top_p = 0.75;

@@ -88,7 +88,7 @@ TEST(CostEdges, EachFieldsBounds) {
                           {"disk_overhead", 0, 10, false}});
 }
 
-TEST(CostEdges, WhatAFieldThatIsLeftOutStandsFor) {
+TEST(CostEdges, DefaultsOfOmittedFields) {
   const auto analytic = make(kAnalytic);
   EXPECT_DOUBLE_EQ(analytic->step_seconds(shape(100, 0, 0, 1e6)), 0.001 + 0.1 + 1.0);
   EXPECT_DOUBLE_EQ(analytic->step_seconds(shape(1, 1'000'000)), 0.001 + (1e9 + 1e9) / 1e11);
@@ -113,7 +113,7 @@ TEST(CostEdges, WhatAFieldThatIsLeftOutStandsFor) {
   EXPECT_DOUBLE_EQ(make(table)->load_seconds(3'000'000), 1);
 }
 
-TEST(CostEdges, CurvesOnBetweenAndBeyondTheirPoints) {
+TEST(CostEdges, CurvesAtBetweenAndBeyondTheirPoints) {
   const auto cost = make(kPiecewise);
   for (auto [tokens, seconds] :
        {std::pair{0, 1.0}, {1, 1.0}, {2, 1.2}, {6, 2.0}, {11, 3.0}, {21, 3.5}, {31, 4.0}, {51, 5.0}})
@@ -132,7 +132,7 @@ TEST(CostEdges, CurvesOnBetweenAndBeyondTheirPoints) {
   EXPECT_DOUBLE_EQ(make(nothing)->step_seconds(shape(1)), 1e-9) << "no step takes no time";
 }
 
-TEST(CostEdges, TablesOnBetweenAndBeyondTheirLines) {
+TEST(CostEdges, TablesAtBetweenAndBeyondTheirRows) {
   const auto cost = make(kTable);
   for (auto [tokens, keys, seconds] : {std::tuple{0, 0, 1.0},
                                        {1, 0, 1.0},
@@ -150,7 +150,7 @@ TEST(CostEdges, TablesOnBetweenAndBeyondTheirLines) {
   for (int64_t tokens : {1, 7, 70}) EXPECT_DOUBLE_EQ(one->step_seconds(shape(tokens, tokens)), 0.5);
 }
 
-TEST(CostEdges, ShapesOfTheLists) {
+TEST(CostEdges, ListShapes) {
   Json json = kTable;
   json["tokens"] = {1, 11, 11};
   EXPECT_EQ(refused(json), "file: cost model's grid must be ascending");
@@ -207,7 +207,7 @@ TEST(CostEdges, FilesAreReadUpToSixteenMegabytes) {
             std::string::npos);
 }
 
-TEST(CostEdges, APrefillIsItsChunks) {
+TEST(CostEdges, PrefillCostIsTheSumOfItsChunks) {
   const auto cost = make(kAnalytic);
   for (auto [count, chunk] : {std::pair{1, 10}, {10, 10}, {11, 10}, {25, 10}, {30, 10}}) {
     double expected = 0;
@@ -221,7 +221,7 @@ TEST(CostEdges, APrefillIsItsChunks) {
   EXPECT_EQ(cost->prefill_seconds(0, 10), 0);
 }
 
-TEST(LearnedCost, LoadsAreLearnedFromLoadsAndSlowlyForgotten) {
+TEST(LearnedCost, LoadSpeedIsLearnedAndSlowlyForgotten) {
   auto cost = make_learned_cost();
   const double first = 2e-4 + 1000 * 1e-4;
   EXPECT_DOUBLE_EQ(cost->load_seconds(1000), first);
@@ -240,7 +240,7 @@ TEST(LearnedCost, LoadsAreLearnedFromLoadsAndSlowlyForgotten) {
       << "faster than the overhead: 0 a token";
 }
 
-TEST(LearnedCost, BeforeTheFirstStepAndWhateverTheSteps) {
+TEST(LearnedCost, PredictsBeforeTheFirstStepAndForAnyStep) {
   auto cost = make_learned_cost();
   EXPECT_NEAR(cost->step_seconds(shape(100, 10'000)), 5e-3 + 1e-1 + 1e-3, 1e-12);
   for (int i = 0; i < 200; ++i) cost->observe(shape(1 + i % 7, 50 * i), 0);
@@ -250,7 +250,7 @@ TEST(LearnedCost, BeforeTheFirstStepAndWhateverTheSteps) {
 
 // The variances were cut off at a bound and the covariances were not: after some thousand steps alike, other ones soon
 // made a step cost 1e30 seconds.
-TEST(LearnedCost, LearnsAnewAfterManyStepsAlike) {
+TEST(LearnedCost, AdaptsAfterManyIdenticalSteps) {
   auto steady = make_learned_cost();
   for (int i = 0; i < 5000; ++i) steady->observe(shape(8, 1000), 0.02);  // nothing new for long
   EXPECT_NEAR(steady->step_seconds(shape(8, 1000)), 0.02, 1e-6);
@@ -258,7 +258,7 @@ TEST(LearnedCost, LearnsAnewAfterManyStepsAlike) {
   EXPECT_NEAR(steady->step_seconds(shape(32, 2000)), 0.0074, 4e-4) << "another machine now";
 }
 
-TEST(CostFitEdges, WhatIsAMeasurement) {
+TEST(CostFitEdges, ValidMeasurements) {
   std::vector<MeasuredStep> steps;
   for (int64_t i = 1; i <= 8; ++i)
     steps.push_back({shape(i * 4, i * 100, i % 3, static_cast<double>(i * 50)), 0.01 * static_cast<double>(i)});
@@ -289,7 +289,7 @@ TEST(CostFitEdges, WhatIsAMeasurement) {
   for (const char* name : {"outputs", "keys", "pairs"}) EXPECT_EQ(plain[name]["seconds"].front(), 0) << name;
 }
 
-TEST(CostFitEdges, CurvesAreFoundAgainAtTheirKnots) {
+TEST(CostFitEdges, RecoversCurvesAtTheirKnots) {
   const auto truth =
       make({{"kind", "piecewise"},
             {"tokens", {{"at", {1, 2, 4, 8, 16, 32, 64}}, {"seconds", {0.01, 0.011, 0.012, 0.02, 0.03, 0.06, 0.2}}}},

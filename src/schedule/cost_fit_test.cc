@@ -41,7 +41,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-TEST(CostFit, FindsTheMachineAgain) {
+TEST(CostFit, RecoversTheMachine) {
   auto text = fit_cost_model(measure(1, 120, 0));
   ASSERT_TRUE(text.ok()) << text.error().message;
   auto cost = parse_cost_model(*text, "fit");
@@ -51,14 +51,14 @@ TEST(CostFit, FindsTheMachineAgain) {
   EXPECT_LT(*std::ranges::max_element(errors), 0.1);
 }
 
-TEST(CostFit, NeighboursOnTheMachineDoNotBendIt) {
+TEST(CostFit, IsRobustToNoiseFromOtherProcesses) {
   auto text = fit_cost_model(measure(3, 120, 0.05));
   ASSERT_TRUE(text.ok());
   auto cost = parse_cost_model(*text, "fit");
   EXPECT_LT(median(cost_errors(**cost, measure(4, 40, 0))), 0.06);
 }
 
-TEST(CostFit, MoreWorkNeverTakesLess) {
+TEST(CostFit, IsMonotone) {
   auto text = fit_cost_model(measure(5, 60, 0.3));
   ASSERT_TRUE(text.ok());
   auto cost = parse_cost_model(*text, "fit");
@@ -100,7 +100,7 @@ TEST(CostFit, DiskSpeedIsALineThroughMedians) {
   EXPECT_NEAR(fit_disk_speed(noise)->bytes_per_second, 1e9, 1);
 }
 
-TEST(CostFit, RefusesWhatIsNoMeasurement) {
+TEST(CostFit, RejectsInvalidMeasurements) {
   EXPECT_FALSE(fit_cost_model({}).ok());
   auto steps = measure(1, 20, 0);
   steps[7].seconds = 0;

@@ -24,7 +24,7 @@ TEST(CostModel, ShapesCountKeysAndPairs) {
   EXPECT_DOUBLE_EQ(s.pairs, 136);
 }
 
-TEST(CostModel, AnalyticIsTheLongerOfArithmeticAndTraffic) {
+TEST(CostModel, AnalyticIsTheMaximumOfComputeAndMemoryTime) {
   auto cost = parse_cost_model(
       R"({"kind": "analytic", "flop_per_token": 1e9, "flop_per_pair": 0, "flops": 1e12, "weight_bytes": 1e9,
                                    "kv_bytes_per_token": 1e6, "bandwidth": 1e11, "step_overhead": 0.001, "swap_bandwidth": 1e9})",
@@ -91,7 +91,7 @@ TEST(CostModel, DefectsAreNamed) {
     EXPECT_TRUE(load_cost_model(name).ok()) << name;
 }
 
-TEST(CostModel, LearnsWhatStepsTake) {
+TEST(CostModel, LearnsStepTimes) {
   auto cost = make_learned_cost();
   auto truth = [](const StepShape& s) {
     return 0.002 + 0.0005 * static_cast<double>(s.tokens) + 1e-6 * static_cast<double>(s.keys);

@@ -46,7 +46,7 @@ class DeadlineAccept : public ::testing::Test {
   Sequence stream;
 };
 
-TEST_F(DeadlineAccept, AloneItTakesItsPromptAndItsAnswer) {
+TEST_F(DeadlineAccept, AloneItTakesPromptAndAnswerTime) {
   expect_least(7.875 + 8 * 2, "from 0");
   desk.now_ns = 1000 * kSecond;
   expect_least(7.875 + 8 * 2, "from later on");
@@ -54,7 +54,7 @@ TEST_F(DeadlineAccept, AloneItTakesItsPromptAndItsAnswer) {
   expect_least(4 + 7.0 / 8 + 8 * 2, "three tokens of the prompt are there");
 }
 
-TEST_F(DeadlineAccept, TheAnswerIsWhatTheClientExpectsOfIt) {
+TEST_F(DeadlineAccept, UsesTheClientsExpectedAnswerLength) {
   for (auto [predicted, tokens] : {std::pair{-1, 8}, {0, 0}, {1, 1}, {5, 5}, {8, 8}, {9, 8}}) {
     stream.request.predicted_tokens = predicted;
     expect_least(7.875 + tokens * 2, "predicted");
@@ -86,7 +86,7 @@ TEST_F(DeadlineAccept, EqualDeadlinesCountAndLaterOnesDoNot) {
   }
 }
 
-TEST_F(DeadlineAccept, NoMoreRunBesideItThanAStepHolds) {
+TEST_F(DeadlineAccept, CountsOnlyAsManyStreamsAsFitInAStep) {
   for (RequestId id : {1, 2, 3}) desk.run(id, 14, 1, 14).times.deadline = 1;
   desk.limits.max_streams = 2;
   expect_least(7.875 + 8 * (2 + 3), "with one of the three");
@@ -96,7 +96,7 @@ TEST_F(DeadlineAccept, NoMoreRunBesideItThanAStepHolds) {
   expect_least(7.875 + 8 * (2 + 3 + 3 + 3), "with all");
 }
 
-TEST_F(DeadlineAccept, TheRefusalHasTheFigures) {
+TEST_F(DeadlineAccept, RejectionReportsTheFigures) {
   desk.wait(1, 15).times.deadline = 1;
   stream.times.deadline = 64 * kSecond;
   auto refused = desk.planner->policy().accept(stream, desk.view());
@@ -108,7 +108,7 @@ TEST_F(DeadlineAccept, TheRefusalHasTheFigures) {
       "8 tokens about 40.000 s");
 }
 
-TEST_F(DeadlineAccept, WithoutADeadlineOrACostModelNoneIsRefused) {
+TEST_F(DeadlineAccept, AcceptsWithoutADeadlineOrCostModel) {
   SchedulerPolicy& policy = desk.planner->policy();
   desk.now_ns = kSecond;
   stream.times.deadline = 1;  // long past

@@ -81,11 +81,11 @@ void compare(int64_t tokens, int64_t keys, int steps) {
   }
 }
 
-TEST(LearnedCostBook, SmallStepsAlike) { compare(1, 100, 600); }
-TEST(LearnedCostBook, ManyTokensAlike) { compare(800, 800, 600); }
-TEST(LearnedCostBook, ManyKeysAlike) { compare(8, 90'000, 600); }
+TEST(LearnedCostBook, IdenticalSmallSteps) { compare(1, 100, 600); }
+TEST(LearnedCostBook, IdenticalStepsOfManyTokens) { compare(800, 800, 600); }
+TEST(LearnedCostBook, IdenticalStepsOfManyKeys) { compare(8, 90'000, 600); }
 
-TEST(LearnedCostBook, VariancesAreBoundThere) {
+TEST(LearnedCostBook, VariancesAreBounded) {
   Textbook bounded(true), free(false);
   for (int i = 0; i < 200; ++i) {
     const StepShape step = alike(800, 90'000, i);

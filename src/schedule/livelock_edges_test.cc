@@ -34,24 +34,24 @@ class Watch : public ::testing::Test {
   Sequence stream;
 };
 
-TEST_F(Watch, FewStreamsMayTakeSixtyFourTurns) {
+TEST_F(Watch, FewStreamsAllowSixtyFourPreemptions) {
   queued(16);
   expect_turns(64, "16 streams were preempted 65 times without a new token");
 }
 
-TEST_F(Watch, ManyStreamsMayTakeFourEach) {
+TEST_F(Watch, ManyStreamsAllowFourPreemptionsEach) {
   queued(17);
   expect_turns(68, "17 streams were preempted 69 times without a new token");
 }
 
-TEST_F(Watch, AStreamThatEndsIsProgress) {
+TEST_F(Watch, EndedStreamIsProgress) {
   queued(100);
   for (int i = 0; i < 400; ++i) lost(0);
   left(1);
   expect_turns(400, "100 streams were preempted 401 times without a new token");
 }
 
-TEST_F(Watch, ANewTokenIsProgressAndThoseThatLeftCountNoMore) {
+TEST_F(Watch, NewTokenIsProgressAndRemovedStreamsDoNotCount) {
   queued(100);
   left(50);
   for (int i = 0; i < 400; ++i) lost(0);
@@ -59,7 +59,7 @@ TEST_F(Watch, ANewTokenIsProgressAndThoseThatLeftCountNoMore) {
   expect_turns(200, "50 streams were preempted 201 times without a new token");
 }
 
-TEST_F(Watch, WithoutOpenStreamsEmptyStepsAreNone) {
+TEST_F(Watch, EmptyStepsWithoutOpenStreamsAreNoLivelock) {
   queued(3);
   left(3);
   empty_steps(1000);
@@ -73,7 +73,7 @@ TEST_F(Watch, WithoutOpenStreamsEmptyStepsAreNone) {
   EXPECT_EQ(watch.why(), "nothing ran in 65 steps though 1 streams are open");
 }
 
-TEST_F(Watch, BeginningAnewKeepsTheOpenStreams) {
+TEST_F(Watch, RestartKeepsTheOpenStreams) {
   queued(20);
   empty_steps(65);
   watch.begin_anew();
@@ -84,7 +84,7 @@ TEST_F(Watch, BeginningAnewKeepsTheOpenStreams) {
   expect_turns(80, "20 streams were preempted 81 times without a new token");
 }
 
-TEST_F(Watch, LossesCountBeyondEightTimesWhatIsNew) {
+TEST_F(Watch, LossesAboveEightTimesNewTokensAreALivelock) {
   queued(1);
   kept(125'000);
   lost(1'000'007);
@@ -94,7 +94,7 @@ TEST_F(Watch, LossesCountBeyondEightTimesWhatIsNew) {
   EXPECT_EQ(watch.why(), "1000008 tokens were lost to preemptions while 125000 were computed for the first time");
 }
 
-TEST_F(Watch, LossesUpToAMillionAreBorne) {
+TEST_F(Watch, LossesUpToAMillionAreTolerated) {
   queued(1);
   lost(1'000'000);
   EXPECT_FALSE(watch.locked());

@@ -18,7 +18,7 @@ ScheduleEvent preempted(const Sequence& s, int64_t lost) {
   return {.kind = ScheduleEvent::Kind::preempted, .stream = &s, .lost = lost};
 }
 
-TEST(LivelockWatch, PreemptionsWithoutANewTokenAreOne) {
+TEST(LivelockWatch, DetectsPreemptionsWithoutANewToken) {
   LivelockWatch watch;
   Sequence s;
   for (int i = 0; i < 100; ++i) watch.observe({ScheduleEvent::Kind::queued, &s});
@@ -36,7 +36,7 @@ TEST(LivelockWatch, PreemptionsWithoutANewTokenAreOne) {
   EXPECT_FALSE(watch.locked());
 }
 
-TEST(LivelockWatch, FarMoreLostThanComputedIsOne) {
+TEST(LivelockWatch, DetectsMoreLostThanComputedTokens) {
   LivelockWatch watch;
   Sequence s;
   watch.observe({ScheduleEvent::Kind::queued, &s});
@@ -52,7 +52,7 @@ TEST(LivelockWatch, FarMoreLostThanComputedIsOne) {
   EXPECT_FALSE(watch.locked());
 }
 
-TEST(LivelockWatch, StepsWithoutAChunkAreOneUnlessBlocksAreBeingMoved) {
+TEST(LivelockWatch, DetectsStepsWithoutAChunkUnlessBlocksAreMoving) {
   LivelockWatch watch;
   Sequence s;
   for (int i = 0; i < 1000; ++i) watch.step(false, false);
@@ -75,7 +75,7 @@ class Idle final : public SchedulerPolicy {
   const Sequence* victim(const ScheduleView&, const Sequence&) override { return nullptr; }
 };
 
-TEST(Planner, ALivelockEndsInOrderOfArrivalAndThenThePolicyHasItsSayAgain) {
+TEST(Planner, LivelockIsResolvedInArrivalOrderThenThePolicyDecidesAgain) {
   Desk desk("fcfs");
   desk.planner = std::make_unique<Planner>(std::make_unique<Idle>());
   Sequence& s = desk.run(1, 10, 0, 0);
@@ -94,7 +94,7 @@ TEST(Planner, ALivelockEndsInOrderOfArrivalAndThenThePolicyHasItsSayAgain) {
   EXPECT_EQ(desk.chunks(), "");
 }
 
-TEST(Planner, WhoHasLostMoreThanItHasIsSpared) {
+TEST(Planner, StreamsThatLostMoreThanTheyHaveAreNotPreempted) {
   Desk desk("fcfs:reserve=prompt");
   Sequence& first = desk.hold(desk.run(1, 10, 7, 16, 64), 1);
   Sequence& last = desk.run(2, 60, 0, 40, 200);
@@ -142,7 +142,7 @@ class Greedy final : public SchedulerPolicy {
   double gain_;
 };
 
-TEST(Planner, APreemptionMustGainMoreThanItCosts) {
+TEST(Planner, PreemptionMustGainMoreThanItCosts) {
   FixedCost cost;  // 0.01 s a step and 0.001 s a token: 0.11 s for 100 tokens; a swap 1 s one way
   for (const double gain : {0.1, 0.12}) {
     Desk desk("fcfs");

@@ -54,7 +54,7 @@ TEST_F(SkipJoinLevels, JoinsTheFirstLevelThatHoldsItsPrompt) {
   EXPECT_EQ(policy().gain_seconds(unknown, unknown), 0);
 }
 
-TEST_F(SkipJoinLevels, AGainIsWhatTheVictimHasLeftLessTheNewcomersQuantum) {
+TEST_F(SkipJoinLevels, GainIsTheVictimsRemainingQuantumMinusTheNewStreams) {
   Sequence &longer = desk.run(1, 16, 0, 0), &middle = desk.wait(2, 4);
   look();
   EXPECT_EQ(policy().gain_seconds(longer, middle), 8 - 2);
@@ -63,7 +63,7 @@ TEST_F(SkipJoinLevels, AGainIsWhatTheVictimHasLeftLessTheNewcomersQuantum) {
   EXPECT_EQ(policy().gain_seconds(longer, middle), 8 - 1.5 - 2);
 }
 
-TEST_F(SkipJoinLevels, WithoutACostModelAllJoinTheFirstAndStepsCountWhole) {
+TEST_F(SkipJoinLevels, WithoutACostModelAllJoinTheFirstLevelAndStepsCountInFull) {
   desk.cost = nullptr;
   Sequence& stream = desk.run(1, 1000, 0, 0);
   look();
@@ -72,7 +72,7 @@ TEST_F(SkipJoinLevels, WithoutACostModelAllJoinTheFirstAndStepsCountWhole) {
   EXPECT_EQ(left(stream), 0.25);
 }
 
-TEST_F(SkipJoinLevels, AQuantumThatIsUsedUpIsOneLevelDown) {
+TEST_F(SkipJoinLevels, UsedUpQuantumDemotesByOneLevel) {
   Sequence& stream = desk.run(1, 1, 1, 1);
   look();
   for (double expected : {0.5, 2.0, 1.5, 1.0, 0.5, 4.0}) {
@@ -87,7 +87,7 @@ TEST_F(SkipJoinLevels, AQuantumThatIsUsedUpIsOneLevelDown) {
   EXPECT_EQ(left(stream), 1) << "forgotten";
 }
 
-TEST_F(SkipJoinLevels, AChunkCountsAsIfItRanAlone) {
+TEST_F(SkipJoinLevels, ChunkIsChargedAsIfItRanAlone) {
   cost.key = 1.0 / 64;
   Sequence& stream = desk.run(1, 40, 0, 0);
   look();
@@ -101,7 +101,7 @@ TEST_F(SkipJoinLevels, AChunkCountsAsIfItRanAlone) {
   EXPECT_EQ(left(stream), 8 - (2 + 4.0 / 64) - (1 + 10.0 / 64) - 0.25) << "no more than the step took";
 }
 
-TEST_F(SkipJoinLevels, StarvedStreamsStartAgainAtTheTop) {
+TEST_F(SkipJoinLevels, StarvedStreamsReturnToTheTop) {
   at_second(1);
   Sequence &first = desk.run(1, 4, 0, 0), &second = desk.wait(2, 2);  // second and first level
   look();
@@ -126,7 +126,7 @@ TEST_F(SkipJoinLevels, StarvedStreamsStartAgainAtTheTop) {
   EXPECT_EQ(left(first), 2) << "ten seconds since it ran";
 }
 
-TEST_F(SkipJoinLevels, TheQueueGoesByLevelThenArrival) {
+TEST_F(SkipJoinLevels, QueueIsOrderedByLevelThenArrival) {
   for (auto [id, tokens] : {std::pair{1, 20}, {2, 3}, {3, 1}, {4, 4}, {5, 2}})
     desk.wait(static_cast<RequestId>(id), tokens);
   std::vector<const Sequence*> queue = desk.waiting;

@@ -45,7 +45,7 @@ class SkipJoinShares : public ::testing::Test {
   FixedCost cost;
 };
 
-TEST_F(SkipJoinShares, LowerLevelsFirstAndATokenForEachDecode) {
+TEST_F(SkipJoinShares, LowerLevelsRunFirstAndDecodesGetOneToken) {
   desk.run(1, 16, 0, 0), desk.run(2, 8, 1, 8), desk.run(3, 3, 0, 0), desk.run(4, 8, 1, 8), desk.run(5, 4, 0, 0);
   EXPECT_EQ(shares(100), "2:1 4:1 3:3 5:4 1:16");
   EXPECT_EQ(shares(100), "2:1 4:1 3:3 5:4 1:16") << "the same again";
@@ -60,14 +60,14 @@ TEST_F(SkipJoinShares, LowerLevelsFirstAndATokenForEachDecode) {
   EXPECT_EQ(shares(100), "4:1 3:3 5:4") << "2 is on its way out";
 }
 
-TEST_F(SkipJoinShares, DecodesBehindAPromptLoseNothing) {
+TEST_F(SkipJoinShares, DecodesBehindAPromptLoseNoTokens) {
   desk.run(1, 4, 0, 0), desk.run(2, 1, 1, 1), desk.run(3, 4, 0, 0);
   look();
   for (int i = 0; i < 20; ++i) desk.ran(*desk.streams[1], 1, true, 0.5);  // to the last level
   EXPECT_EQ(shares(7), "1:4 3:2 2:1");
 }
 
-TEST_F(SkipJoinShares, VictimsComeFromTheLastLevel) {
+TEST_F(SkipJoinShares, VictimsAreFromTheLastLevel) {
   Sequence& first = resident(1, 8);
   Sequence& second = resident(2, 2);
   Sequence& third = resident(3, 2);
@@ -87,7 +87,7 @@ TEST_F(SkipJoinShares, VictimsComeFromTheLastLevel) {
   EXPECT_EQ(victim(large), 0u);
 }
 
-TEST_F(SkipJoinShares, TheLastInOrderLeavesBeforeMemoryRunsOut) {
+TEST_F(SkipJoinShares, LastInOrderIsSwappedOutBeforeMemoryRunsOut) {
   resident(1, 8), resident(2, 8), resident(3, 4);
   desk.free_blocks = 4;
   look();

@@ -20,7 +20,7 @@ class Chunks : public ::testing::Test {
   Desk desk;
 };
 
-TEST_F(Chunks, BudgetsOfTokensStreamsAndOutputs) {
+TEST_F(Chunks, RespectsTokenStreamAndOutputBudgets) {
   for (RequestId id : {1, 2, 3}) decode(id);
   EXPECT_EQ(desk.chunks(), "1:[14+1]* 2:[14+1]* 3:[14+1]*");
   desk.limits.batch_tokens = 2;
@@ -33,7 +33,7 @@ TEST_F(Chunks, BudgetsOfTokensStreamsAndOutputs) {
   EXPECT_EQ(desk.chunks(), "1:[14+1]* 2:[14+1]*") << "a chunk of 0 tokens is none";
 }
 
-TEST_F(Chunks, HeldBackStreamsAndThoseWithNothingToRunDoNotRun) {
+TEST_F(Chunks, HeldAndFinishedStreamsDoNotRun) {
   decode(1).held_back = true, decode(2);
   EXPECT_EQ(desk.chunks(), "2:[14+1]*");
   Desk prompts("prefill_first");
@@ -43,7 +43,7 @@ TEST_F(Chunks, HeldBackStreamsAndThoseWithNothingToRunDoNotRun) {
 
 // A prompt whose blocks come from the store got the whole budget and did not run; the prompts behind it waited for its
 // load.
-TEST_F(Chunks, LoadingStreamsTakeNoShare) {
+TEST_F(Chunks, LoadingStreamsGetNoShare) {
   Desk prompts("fcfs:reserve=prompt");
   prompts.limits.batch_tokens = 16;
   prompts.hold(prompts.run(1, 35, 0, 0), 3).phase = StreamPhase::loading;
@@ -51,7 +51,7 @@ TEST_F(Chunks, LoadingStreamsTakeNoShare) {
   EXPECT_EQ(prompts.chunks(), "2:[0+4]*");
 }
 
-TEST_F(Chunks, ASpareBlockIsGivenOnce) {
+TEST_F(Chunks, SpareBlockIsUsedOnce) {
   decode(1, true), decode(2, true);
   desk.free_blocks = 1;
   EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*");
@@ -59,7 +59,7 @@ TEST_F(Chunks, ASpareBlockIsGivenOnce) {
   EXPECT_EQ(desk.chunks(), "1:[16+1]* 2:[16+1]*");
 }
 
-TEST_F(Chunks, AVictimsTokensAndOutputsGoToTheNext) {
+TEST_F(Chunks, VictimsTokensAndOutputsGoToTheNextStream) {
   decode(3), decode(1, true), decode(2);
   desk.free_blocks = 0;
   desk.limits.batch_tokens = 2;
@@ -69,14 +69,14 @@ TEST_F(Chunks, AVictimsTokensAndOutputsGoToTheNext) {
   EXPECT_EQ(desk.chunks(), "squeeze 3; 1:[16+1]* 2:[14+1]*");
 }
 
-TEST_F(Chunks, AVictimsSpareBlocksGoToTheNext) {
+TEST_F(Chunks, VictimsSpareBlocksGoToTheNextStream) {
   decode(3, true), decode(2);
   desk.run(1, 32, 0, 0, 64);
   desk.free_blocks = 1;
   EXPECT_EQ(desk.chunks(), "squeeze 3; 2:[14+1]* 1:[0+32]*") << "the block that 3 held and the one it was to have";
 }
 
-TEST_F(Chunks, EachVictimGivesBackWhatItTook) {
+TEST_F(Chunks, EachVictimReturnsItsBlocks) {
   decode(3, true), decode(2);
   desk.run(1, 64, 0, 0, 64);
   desk.free_blocks = 1;
@@ -87,7 +87,7 @@ TEST_F(Chunks, EachVictimGivesBackWhatItTook) {
   EXPECT_EQ(desk.chunks(), "squeeze 3 2; 1:[0+48]*");
 }
 
-TEST_F(Chunks, APlanKnowsNothingOfTheOneBefore) {
+TEST_F(Chunks, PlansAreIndependent) {
   desk.run(1, 64, 0, 0, 64);
   desk.free_blocks = 4;
   EXPECT_EQ(desk.chunks(), "1:[0+64]*");
@@ -98,7 +98,7 @@ TEST_F(Chunks, APlanKnowsNothingOfTheOneBefore) {
   EXPECT_EQ(desk.chunks(), "squeeze 3 2 1;") << "two blocks where three are lacking";
 }
 
-TEST_F(Chunks, AStreamThatStaysIsNotSqueezed) {
+TEST_F(Chunks, NonPreemptibleStreamIsNotSqueezed) {
   decode(1, true).non_preemptible = true;
   desk.free_blocks = 0;
   EXPECT_EQ(desk.chunks(), "");
@@ -114,7 +114,7 @@ struct KeysCost final : CostModel {
   double swap_seconds(int64_t) const override { return swap; }
 };
 
-TEST_F(Chunks, SwapsWhereOutAndInAgainTakesLess) {
+TEST_F(Chunks, SwapsIfSwappingIsFasterThanRecomputing) {
   KeysCost cost;
   desk.cost = &cost;
   decode(1, true), decode(2);
@@ -136,7 +136,7 @@ TEST_F(Chunks, SwapsWhereOutAndInAgainTakesLess) {
   EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*") << "without a cost model nothing is swapped";
 }
 
-TEST_F(Chunks, NothingStoredIsNotSwapped) {
+TEST_F(Chunks, StreamWithNothingStoredIsNotSwapped) {
   FixedCost cost;
   cost.swap = 0;
   desk.cost = &cost;
@@ -147,7 +147,7 @@ TEST_F(Chunks, NothingStoredIsNotSwapped) {
   EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*");
 }
 
-TEST_F(Chunks, TheTiersRoomIsUsedOnce) {
+TEST_F(Chunks, TierSpaceIsUsedOnce) {
   KeysCost cost;
   desk.cost = &cost;
   desk.run(1, 32, 0, 0, 64), decode(2), decode(3);

@@ -40,7 +40,7 @@ class EarlyLeavers : public ::testing::Test {
   Told* told = nullptr;
 };
 
-TEST_F(EarlyLeavers, WhatDoesNotHelpIsTakenBack) {
+TEST_F(EarlyLeavers, UselessPreemptionsAreUndone) {
   resident(1), resident(2);
   desk.wait(3, 100, 0, 110);
   int64_t seen = -1;
@@ -54,7 +54,7 @@ TEST_F(EarlyLeavers, WhatDoesNotHelpIsTakenBack) {
   EXPECT_EQ(seen, 1);
 }
 
-TEST_F(EarlyLeavers, WhoLeavesEarlyIsAskedOfThoseThatMay) {
+TEST_F(EarlyLeavers, OnlyPreemptibleStreamsAreSwappedOutEarly) {
   resident(1).non_preemptible = true, resident(2), resident(3);
   told->early = front;
   desk.swap_tokens = 14;
@@ -68,7 +68,7 @@ TEST_F(EarlyLeavers, WhoLeavesEarlyIsAskedOfThoseThatMay) {
   EXPECT_EQ(desk.places(), "");
 }
 
-TEST_F(EarlyLeavers, WithoutRoomInATierNoneLeavesEarly) {
+TEST_F(EarlyLeavers, NoEarlySwapOutWithoutTierSpace) {
   Sequence& first = desk.hold(desk.run(1, 10, 0, 0, 16), 1);
   told->early = front;
   EXPECT_EQ(desk.places(), "") << "though it has nothing to store";
@@ -77,7 +77,7 @@ TEST_F(EarlyLeavers, WithoutRoomInATierNoneLeavesEarly) {
   EXPECT_EQ(desk.places(), "preempt 1~;");
 }
 
-TEST_F(EarlyLeavers, EarlyLeaversAreAskedForByWhatIsSpareOrSoonWillBe) {
+TEST_F(EarlyLeavers, PolicySeesSpareAndLeavingBlocks) {
   resident(1).kv.reserved_blocks = 3;  // two of the free blocks are its own
   desk.wait(2, 10, 0, 16);
   int64_t seen = -1;

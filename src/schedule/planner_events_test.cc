@@ -17,7 +17,7 @@ struct Backwards final : SchedulerPolicy {
   const Sequence* victim(const ScheduleView&, const Sequence&) override { return nullptr; }
 };
 
-TEST(PlannerEvents, ALivelockLastsWhileOneOfItsStreamsWaits) {
+TEST(PlannerEvents, LivelockLastsWhileOneOfItsStreamsWaits) {
   Desk desk("fcfs");
   desk.planner = std::make_unique<Planner>(std::make_unique<Backwards>());
   Sequence &first = desk.wait(1, 10, 0, 16), &second = desk.wait(2, 10, 0, 16);

@@ -44,7 +44,7 @@ class Places : public ::testing::Test {
   PlacePolicy* told = nullptr;
 };
 
-TEST_F(Places, PromisesOfAllKinds) {
+TEST_F(Places, EveryKindOfReservation) {
   Sequence& stream = desk.wait(1, 16, 4, 100);
   desk.limits.total_blocks = 20;
   EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 2);
@@ -62,14 +62,14 @@ TEST_F(Places, PromisesOfAllKinds) {
   EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 20) << "or all that there are";
 }
 
-TEST_F(Places, AnAnswerBeyondWhatThePolicyKnewIsPromisedItsNextToken) {
+TEST_F(Places, AnswerLongerThanPredictedReservesItsNextToken) {
   Desk orca("orca:room=oracle");
   Sequence& stream = orca.wait(1, 10, 6, 64);
   stream.request.known_tokens = 6;
   EXPECT_EQ(orca.planner->promised_blocks(stream, orca.limits), 2);
 }
 
-TEST_F(Places, ALittleIsLeftForThoseThatGrowUnlessNoneRuns) {
+TEST_F(Places, ReservesHeadroomForGrowthIfStreamsRun) {
   desk.limits.total_blocks = 300;
   desk.wait(2, 10, 0, 64);
   desk.free_blocks = 1;
@@ -85,7 +85,7 @@ TEST_F(Places, ALittleIsLeftForThoseThatGrowUnlessNoneRuns) {
   EXPECT_EQ(desk.places(), "admit 2;");
 }
 
-TEST_F(Places, ThePolicySeesOnlyThoseThatMayGo) {
+TEST_F(Places, PolicySeesOnlyPreemptibleStreams) {
   resident(1, 1), resident(2, 1).non_preemptible = true, resident(3, 1);
   desk.streams[2]->progress.safe_until = 15;  // one token to go
   desk.wait(4, 10, 0, 16);
@@ -95,7 +95,7 @@ TEST_F(Places, ThePolicySeesOnlyThoseThatMayGo) {
   EXPECT_EQ(desk.places(), "");
 }
 
-TEST_F(Places, ForANewcomerAVictimMustHavePaidForItself) {
+TEST_F(Places, NewStreamPreemptsOnlyVictimsThatRecoveredTheirLoss) {
   Sequence& first = resident(1, 1);
   Sequence& newcomer = desk.wait(2, 10, 0, 16);
   told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front_of(view); };
@@ -109,7 +109,7 @@ TEST_F(Places, ForANewcomerAVictimMustHavePaidForItself) {
   }
 }
 
-TEST_F(Places, WaitsForBlocksThatAreOnTheirWay) {
+TEST_F(Places, WaitsForBlocksBeingSwappedOut) {
   resident(1, 2);
   desk.wait(2, 20, 0, 32), desk.wait(3, 10, 0, 16);  // 2 blocks and 1
   told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front_of(view); };
@@ -130,7 +130,7 @@ struct PlaceCost final : CostModel {
   double swap_seconds(int64_t) const override { return swap; }
 };
 
-TEST_F(Places, APreemptionCostsNoMoreThanItGains) {
+TEST_F(Places, PreemptionCostsNoMoreThanItGains) {
   PlaceCost keys;
   desk.cost = &keys;
   resident(1, 1);
@@ -156,7 +156,7 @@ TEST_F(Places, APreemptionCostsNoMoreThanItGains) {
   }
 }
 
-TEST_F(Places, OneStoredTokenHasItsPriceAndNoneHasNot) {
+TEST_F(Places, OneStoredTokenHasACostAndNoneHasNot) {
   PlaceCost keys;
   keys.swap = 100;
   desk.cost = &keys;

@@ -18,14 +18,14 @@ TEST(Planner, DecodeComesFirstAndPromptsShareTheRest) {
   EXPECT_EQ(desk.chunks(), "2:[12+1]* 1:[0+100]* 3:[20+30]*");
 }
 
-TEST(Planner, AFullOutputBudgetHoldsBackTheLastToken) {
+TEST(Planner, FullOutputBudgetHoldsBackTheLastToken) {
   Desk desk("fcfs");
   desk.run(1, 10, 0, 0), desk.run(2, 10, 0, 0);
   desk.limits.outputs = 1;
   EXPECT_EQ(desk.chunks(), "1:[0+10]* 2:[0+9]");
 }
 
-TEST(Planner, AdmissionPromisesTheWholeStreamInOrder) {
+TEST(Planner, AdmissionReservesWholeStreamsInOrder) {
   Desk desk("fcfs");
   desk.wait(2, 10, 0, 33), desk.wait(3, 10, 0, 1);
   desk.run(1, 10, 0, 0, 64).kv.reserved_blocks = 4;
@@ -39,7 +39,7 @@ TEST(Planner, AdmissionPromisesTheWholeStreamInOrder) {
   EXPECT_EQ(desk.places(), "admit 2;");
 }
 
-TEST(Planner, APromptPromiseAdmitsMoreAndTheLastGivesWay) {
+TEST(Planner, PromptReservationAdmitsMoreAndPreemptsTheLast) {
   Desk desk("fcfs:reserve=prompt");
   desk.wait(1, 10, 0, 64), desk.wait(2, 10, 0, 64), desk.wait(3, 20, 0, 64);
   desk.limits.total_blocks = desk.free_blocks = 4;
@@ -52,14 +52,14 @@ TEST(Planner, APromptPromiseAdmitsMoreAndTheLastGivesWay) {
   EXPECT_EQ(desk.chunks(), "squeeze 3; 1:[16+1]* 2:[14+1]*");
 }
 
-TEST(Planner, AStreamWithoutAVictimIsPreemptedItself) {
+TEST(Planner, StreamWithoutAVictimIsPreempted) {
   Desk desk("fcfs:reserve=prompt");
   desk.hold(desk.run(1, 10, 4, 13, 64), 1), desk.hold(desk.run(2, 10, 7, 16, 64), 1);
   desk.free_blocks = 0;
   EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[13+1]*");
 }
 
-TEST(Planner, AVictimsPlannedChunkIsTakenBack) {
+TEST(Planner, VictimsPlannedChunkIsWithdrawn) {
   Desk desk("fcfs:reserve=prompt");
   // 3 was admitted first (1 had been away), gets its chunk first, and loses it.
   desk.hold(desk.run(3, 10, 5, 14, 64), 1), desk.hold(desk.run(1, 10, 7, 16, 64), 1);
@@ -67,7 +67,7 @@ TEST(Planner, AVictimsPlannedChunkIsTakenBack) {
   EXPECT_EQ(desk.chunks(), "squeeze 3; 1:[16+1]*");
 }
 
-TEST(Planner, SharedBlocksAreNoPrize) {
+TEST(Planner, SharedBlocksAreNotReclaimed) {
   Desk desk("fcfs:reserve=prompt");
   desk.hold(desk.run(1, 10, 7, 16, 64), 1), desk.hold(desk.run(2, 10, 5, 14, 64), 1);
   desk.streams[1]->kv.shared_blocks = 1;  // sending 2 away frees nothing
@@ -75,7 +75,7 @@ TEST(Planner, SharedBlocksAreNoPrize) {
   EXPECT_EQ(desk.chunks(), "squeeze 2 1;");
 }
 
-TEST(Planner, SwapsWhatIsCheaperToMoveThanToCompute) {
+TEST(Planner, SwapsIfMovingIsCheaperThanComputing) {
   Desk desk("fcfs:reserve=prompt");
   FixedCost cost;
   desk.cost = &cost;
@@ -93,7 +93,7 @@ TEST(Planner, SwapsWhatIsCheaperToMoveThanToCompute) {
   EXPECT_EQ(desk.chunks(), "2:[14+1]*");
 }
 
-TEST(Planner, WhatLeftForARunningStreamIsNotGivenToTheQueue) {
+TEST(Planner, BlocksFreedForARunningStreamAreNotGivenToTheQueue) {
   Desk desk("fcfs:reserve=prompt");
   desk.hold(desk.run(1, 10, 7, 16, 64), 1);  // its next token lacks a block
   desk.wait(2, 10, 0, 16);
@@ -104,7 +104,7 @@ TEST(Planner, WhatLeftForARunningStreamIsNotGivenToTheQueue) {
   EXPECT_EQ(desk.places(), "admit 2;");
 }
 
-TEST(Planner, AVictimIsSpentOnlyWhereItHelps) {
+TEST(Planner, PreemptsOnlyIfItHelps) {
   Desk desk("priority");
   desk.hold(desk.run(1, 10, 1, 10, 11), 1);
   desk.wait(2, 100, 0, 110).request.priority = 5;

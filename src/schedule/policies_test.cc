@@ -30,13 +30,13 @@ TEST(PrefillFirst, PromptsStallDecodes) {
   EXPECT_EQ(desk.chunks(), "1:[12+1]* 2:[40+1]*");
 }
 
-TEST(DecodeFirst, StepsAreOfOneSize) {
+TEST(DecodeFirst, StepsHaveAFixedSize) {
   Desk desk("decode_first:step_tokens=32");
   desk.run(1, 8, 5, 12), desk.run(2, 20, 0, 0), desk.run(3, 40, 0, 0);
   EXPECT_EQ(desk.chunks(), "1:[12+1]* 2:[0+20]* 3:[0+11]");
 }
 
-TEST(StallFree, PromptsTakeWhatTheTimeBetweenTokensLeaves) {
+TEST(StallFree, PromptsUseTheSlackOfTheTimeBetweenTokens) {
   Desk desk("stall_free:tbt_ms=50.5");
   FixedCost cost;  // 10 ms + 1 ms a token
   desk.cost = &cost;
@@ -70,7 +70,7 @@ TEST(SkipJoinMlfq, LongPromptsJoinLowerAndServiceDemotes) {
   EXPECT_EQ(desk.chunks(), "2:[5+1]*");  // starved: at the top again
 }
 
-TEST(SkipJoinMlfq, PromptsLeaveTheirTokenToThoseWhoDecode) {
+TEST(SkipJoinMlfq, PromptsLeaveATokenForEachDecode) {
   Desk desk("skip_join_mlfq:quantum_ms=1000");
   FixedCost cost;
   desk.cost = &cost;
@@ -85,7 +85,7 @@ TEST(SkipJoinMlfq, PromptsLeaveTheirTokenToThoseWhoDecode) {
   EXPECT_EQ(desk.chunks(), "2:[0+64]");
 }
 
-TEST(SkipJoinMlfq, LeavesEarlyWhenMemoryRunsOut) {
+TEST(SkipJoinMlfq, SwapsOutEarlyWhenMemoryRunsOut) {
   Desk desk("skip_join_mlfq:quantum_ms=20,levels=4,headroom=0.5");
   FixedCost cost;
   desk.cost = &cost;
@@ -100,7 +100,7 @@ TEST(SkipJoinMlfq, LeavesEarlyWhenMemoryRunsOut) {
   EXPECT_EQ(desk.places().substr(0, 10), "preempt 1~");
 }
 
-TEST(Vtc, TheLeastServedTenantGoesFirst) {
+TEST(Vtc, LeastServedTenantIsFirst) {
   Desk desk("vtc:weights=b:2");
   desk.limits.resident_streams = desk.limits.max_streams = 100;
   auto tenant = [](Sequence& s, const char* name) -> Sequence& {
@@ -115,7 +115,7 @@ TEST(Vtc, TheLeastServedTenantGoesFirst) {
   EXPECT_EQ(desk.places(), "admit 5 6 1 7 8 2 3 4;");
 }
 
-TEST(Vtc, AReturningTenantHasSavedNothingUp) {
+TEST(Vtc, ReturningTenantHasNoCredit) {
   Desk desk("vtc");
   auto busy = std::make_unique<Sequence>(), back = std::make_unique<Sequence>();
   busy->request.tenant = "busy", back->request.tenant = "back";
@@ -129,7 +129,7 @@ TEST(Vtc, AReturningTenantHasSavedNothingUp) {
   EXPECT_EQ(queue.front(), busy.get());  // 200 against 206, not against 6
 }
 
-TEST(Priority, DisplacesLowerButNotEqual) {
+TEST(Priority, PreemptsLowerButNotEqual) {
   Desk desk("priority");
   desk.limits.max_streams = 2;
   desk.hold(desk.run(1, 10, 3, 12), 1).request.priority = 1;
@@ -144,7 +144,7 @@ TEST(Priority, DisplacesLowerButNotEqual) {
   EXPECT_EQ(gentle.places(), "");
 }
 
-TEST(Deadline, EarliestFirstAndTheHopelessIsRefused) {
+TEST(Deadline, EarliestFirstAndUnreachableDeadlinesAreRejected) {
   Desk desk("deadline");
   FixedCost cost;
   desk.cost = &cost;
@@ -180,7 +180,7 @@ TEST(ShortestPredicted, BucketsThenArrivalThenPatience) {
   EXPECT_EQ(desk.planner->policy().promise(*desk.streams[3], desk.limits), 30);  // prompt and a bucket's end
 }
 
-TEST(ShortestPredicted, HistoryLearnsTenants) {
+TEST(ShortestPredicted, HistoryLearnsPerTenant) {
   Desk desk("shortest_predicted:predictor=history,bucket=10");
   SchedulerPolicy& policy = desk.planner->policy();
   for (int i = 0; i < 8; ++i) {

@@ -70,7 +70,7 @@ TEST(PolicyShares, DecodeFirstFillsStepsOfItsSize) {
              {"decode_first:step_tokens=80", 60, "2:1 4:1 1:40 3:18"}});
 }
 
-TEST(PolicyShares, PrefillFirstCutsNoPromptThatAnotherStepCouldHold) {
+TEST(PolicyShares, PrefillFirstDoesNotSplitPromptsThatFitInAStep) {
   try_cases({{"prefill_first", 100, "1:40 3:30"},
              {"prefill_first", 70, "1:40 3:30"},
              {"prefill_first", 69, "1:40"},
@@ -94,7 +94,7 @@ TEST(PolicyShares, OrcaRunsPromptsWholeOrAlone) {
              {"orca", 0, ""}});
 }
 
-TEST(PolicyShares, StallFreeCutsPromptsBesideDecodes) {
+TEST(PolicyShares, StallFreeSplitsPromptsNextToDecodes) {
   try_cases({{"stall_free:chunk=32", 100, "2:1 4:1 1:30"},
              {"stall_free:chunk=50", 100, "2:1 4:1 1:40 3:8"},
              {"stall_free:chunk=2", 100, "2:1 4:1 1:1"},
@@ -105,7 +105,7 @@ TEST(PolicyShares, StallFreeCutsPromptsBesideDecodes) {
 }
 
 // A step of n tokens takes n / 2 seconds; 8 s are wanted.
-TEST(PolicyShares, StallFreeUsesAllOfTheWantedTime) {
+TEST(PolicyShares, StallFreeUsesTheWholeTimeTarget) {
   FixedCost cost;
   cost.step = 0, cost.token = 0.5;
   for (auto [options, budget, expected] : {std::tuple{"tbt_ms=8000", 100, "2:1 4:1 1:16"},
@@ -122,7 +122,7 @@ TEST(PolicyShares, StallFreeUsesAllOfTheWantedTime) {
   }
 }
 
-TEST(PolicyShares, PriorityAndDeadlineGoByTheirOrder) {
+TEST(PolicyShares, PriorityAndDeadlineFollowTheirOrder) {
   Desk priority("priority");
   run_four(priority);
   priority.streams[1]->request.priority = -1, priority.streams[2]->request.priority = 1;
@@ -137,7 +137,7 @@ TEST(PolicyShares, PriorityAndDeadlineGoByTheirOrder) {
   EXPECT_EQ(shares(deadline, 50), "4:1 2:1 1:40 3:8");
 }
 
-TEST(PolicyPromises, WholeOrWhatIsThereAndOneToken) {
+TEST(PolicyPromises, WholeAnswerOrCurrentTokensPlusOne) {
   for (const char* policy :
        {"fcfs", "prefill_first", "decode_first", "stall_free", "skip_join_mlfq", "vtc", "priority", "deadline"}) {
     for (auto [reserve, max_total, tokens] : {std::tuple{"whole", 100, 100},
@@ -153,7 +153,7 @@ TEST(PolicyPromises, WholeOrWhatIsThereAndOneToken) {
   }
 }
 
-TEST(PolicyPromises, OrcaReservesByWhatItKnows) {
+TEST(PolicyPromises, OrcaReservesByItsRoomOption) {
   struct Known {
     const char* room;
     int64_t known, context, promised;

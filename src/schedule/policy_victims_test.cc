@@ -24,7 +24,7 @@ std::string ranked(Desk& desk) {
   return out;
 }
 
-TEST(PolicyVictims, InOrderOfArrivalOnlyARunningStreamDisplacesLaterOnes) {
+TEST(PolicyVictims, ArrivalOrderLetsOnlyRunningStreamsPreemptLaterOnes) {
   for (const char* policy :
        {"fcfs", "prefill_first", "decode_first", "stall_free", "vtc", "shortest_predicted", "orca"}) {
     Desk desk(policy);
@@ -84,7 +84,7 @@ TEST(PolicyRanks, PriorityThenArrival) {
   EXPECT_EQ(ranked(desk), "3 5 1 4 2");
 }
 
-TEST(PolicyRanks, TheEarliestDeadlineThenArrivalAndNoneLast) {
+TEST(PolicyRanks, EarliestDeadlineThenArrivalAndNoDeadlineLast) {
   Desk desk("deadline");
   for (auto [id, deadline] : {std::pair{1, 0}, {2, 9}, {3, 1}, {4, 0}, {5, 9}})
     desk.wait(static_cast<RequestId>(id), 10).times.deadline = deadline;
@@ -92,7 +92,7 @@ TEST(PolicyRanks, TheEarliestDeadlineThenArrivalAndNoneLast) {
 }
 
 // Buckets of 10 tokens, seen in what is promised: the prompt's 10 tokens and the bucket's end.
-TEST(ShortestPredictedBuckets, EndsAreWithin) {
+TEST(ShortestPredictedBuckets, UpperEdgesAreInclusive) {
   for (auto [bucket, predicted, generated, promised] : {std::tuple{10, 1, 0, 20},
                                                         {10, 10, 0, 20},
                                                         {10, 11, 0, 30},
@@ -113,7 +113,7 @@ TEST(ShortestPredictedBuckets, EndsAreWithin) {
   }
 }
 
-TEST(ShortestPredictedBuckets, PatienceIsExceededNotReached) {
+TEST(ShortestPredictedBuckets, PatienceMustBeExceeded) {
   Desk desk("shortest_predicted:predictor=oracle,bucket=10,patience_ms=1000");
   desk.wait(1, 10).request.known_tokens = 1;
   desk.wait(2, 10).request.known_tokens = 50;
@@ -125,7 +125,7 @@ TEST(ShortestPredictedBuckets, PatienceIsExceededNotReached) {
   EXPECT_EQ(ranked(desk), "2 1") << "ahead of the first bucket too";
 }
 
-TEST(ShortestPredictedBuckets, OnlyWholeAnswersAreLearned) {
+TEST(ShortestPredictedBuckets, OnlyCompleteAnswersAreLearned) {
   Desk desk("shortest_predicted:predictor=history,bucket=1");
   SchedulerPolicy& policy = desk.planner->policy();
   Sequence& stream = desk.wait(1, 10);
@@ -139,7 +139,7 @@ TEST(ShortestPredictedBuckets, OnlyWholeAnswersAreLearned) {
   EXPECT_EQ(policy.promise(stream, desk.limits), 10 + 5);
 }
 
-TEST(PolicyNames, ErrorsSayWhatThereIs) {
+TEST(PolicyNames, ErrorsListTheChoices) {
   for (const char* text : {"nothing", "nothing:reserve=whole"})
     EXPECT_EQ(
         make_policy(text).error().message,

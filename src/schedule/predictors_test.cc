@@ -25,7 +25,7 @@ Sequence stream(const std::string& tenant, int64_t prompt, int64_t answer = 0) {
   return s;
 }
 
-TEST(Predictors, OracleGoesByTheTruthThenTheClientThenTheMost) {
+TEST(Predictors, OracleUsesTrueLengthThenTheClientsThenTheMaximum) {
   auto oracle = predictor("oracle");
   Sequence s = stream("a", 10);
   EXPECT_EQ(oracle->answer_tokens(s), 300);
@@ -39,9 +39,9 @@ TEST(Predictors, OracleGoesByTheTruthThenTheClientThenTheMost) {
   EXPECT_EQ(oracle->answer_tokens(s), 9);
 }
 
-TEST(Predictors, ConstantSaysItsNumber) { EXPECT_EQ(predictor("constant:tokens=9")->answer_tokens(stream("a", 1)), 9); }
+TEST(Predictors, ConstantReturnsItsValue) { EXPECT_EQ(predictor("constant:tokens=9")->answer_tokens(stream("a", 1)), 9); }
 
-TEST(Predictors, TheOnesThatAreThereAreNamed) {
+TEST(Predictors, ErrorsListThePredictors) {
   const auto made = make_predictor("dice");
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.error().message.find("unknown 'dice'"), std::string::npos);
@@ -51,7 +51,7 @@ TEST(Predictors, TheOnesThatAreThereAreNamed) {
   EXPECT_FALSE(make_predictor("history:speed=1").ok());
 }
 
-TEST(History, NeedsFourAnswersOfItsKindBeforeItGoesByThem) {
+TEST(History, NeedsFourSimilarAnswers) {
   auto history = predictor("history:decay=0.001");
   const Sequence asked = stream("a", 10);
   EXPECT_EQ(history->answer_tokens(asked), 128) << "nothing is known";
@@ -69,7 +69,7 @@ TEST(History, NeedsFourAnswersOfItsKindBeforeItGoesByThem) {
   EXPECT_NEAR(history->answer_tokens(stream("a", 200)), 1000, 1e-9) << "another size is another matter";
 }
 
-TEST(History, TheClientsWordGoesFirst) {
+TEST(History, ClientsEstimateTakesPrecedence) {
   auto history = predictor("history");
   for (int i = 0; i < 4; ++i) history->learn(stream("a", 10, 50));
   Sequence s = stream("a", 10);
@@ -82,7 +82,7 @@ TEST(History, TheClientsWordGoesFirst) {
 }
 
 // The mean of all while they are few, then one that forgets: each answer moves it by `decay` of the difference.
-TEST(History, ForgetsAtItsDecay) {
+TEST(History, ForgetsWithItsDecay) {
   auto history = predictor("history:decay=0.25");
   double mean = 0;
   for (int i = 1; i <= 20; ++i) {
@@ -94,7 +94,7 @@ TEST(History, ForgetsAtItsDecay) {
 }
 
 // Sizes are powers of two; the longest share one.
-TEST(History, PromptsOfOnePowerOfTwoAreAlike) {
+TEST(History, PromptsAreGroupedByPowersOfTwo) {
   for (int power : {0, 1, 3, 10, 20}) {
     auto history = predictor("history");
     const int64_t low = int64_t{1} << power, high = 2 * low - 1;

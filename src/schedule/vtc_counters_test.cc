@@ -55,7 +55,7 @@ TEST_F(VtcCounters, AdmissionChargesThePromptOnce) {
   expect_equal("a", "b");
 }
 
-TEST_F(VtcCounters, APreemptedStreamsPromptIsNotCountedInTheQueueEither) {
+TEST_F(VtcCounters, QueuedPreemptedStreamIsNotChargedItsPromptAgain) {
   comes("a"), comes("b");
   Sequence again = of("a", 50), next = of("a", 50), other = of("b", 50);
   again.progress.preemptions = 1;
@@ -64,7 +64,7 @@ TEST_F(VtcCounters, APreemptedStreamsPromptIsNotCountedInTheQueueEither) {
   EXPECT_EQ(queue, (std::vector<const Sequence*>{&again, &next, &other}));
 }
 
-TEST_F(VtcCounters, WhereAllWereIdleANewTenantBeginsWithTheLastThatLeft) {
+TEST_F(VtcCounters, IfAllAreIdleANewTenantStartsFromTheLastThatLeft) {
   comes("a");
   served("a", 200);
   goes("a");
@@ -73,7 +73,7 @@ TEST_F(VtcCounters, WhereAllWereIdleANewTenantBeginsWithTheLastThatLeft) {
   expect_equal("a", "b");
 }
 
-TEST_F(VtcCounters, ANewTenantBeginsWithTheLeastOfThoseThatAreThere) {
+TEST_F(VtcCounters, NewTenantStartsFromTheLeastActiveCounter) {
   comes("busy"), comes("least"), comes("idle");
   served("busy", 300), served("least", 200);
   goes("idle");
@@ -81,7 +81,7 @@ TEST_F(VtcCounters, ANewTenantBeginsWithTheLeastOfThoseThatAreThere) {
   expect_equal("least", "new");
 }
 
-TEST_F(VtcCounters, TheLeastMayBeNothing) {
+TEST_F(VtcCounters, LeastCounterMayBeZero) {
   comes("a"), comes("b"), comes("c");
   served("b", 200), served("c", 300);
   goes("c");
@@ -89,7 +89,7 @@ TEST_F(VtcCounters, TheLeastMayBeNothing) {
   expect_equal("a", "d");
 }
 
-TEST_F(VtcCounters, AReturningTenantIsNotSetBack) {
+TEST_F(VtcCounters, ReturningTenantKeepsALargerCounter) {
   comes("a"), comes("b");
   served("b", 200);
   goes("b");
@@ -98,7 +98,7 @@ TEST_F(VtcCounters, AReturningTenantIsNotSetBack) {
   expect_equal("a", "b");
 }
 
-TEST_F(VtcCounters, IdleTenantsAreRememberedUpToABound) {
+TEST_F(VtcCounters, IdleTenantsAreRetainedUpToABound) {
   comes("x"), comes("a");
   served("x", 10), served("a", 200);
   goes("a");
@@ -108,7 +108,7 @@ TEST_F(VtcCounters, IdleTenantsAreRememberedUpToABound) {
   expect_equal("a", "x");  // both have 10: what a was served is forgotten, what x was is not
 }
 
-TEST_F(VtcCounters, AtTheBoundNoneIsForgotten) {
+TEST_F(VtcCounters, NoneIsEvictedAtTheBound) {
   comes("x"), comes("a");
   served("x", 10), served("a", 200);
   goes("a");

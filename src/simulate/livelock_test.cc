@@ -34,7 +34,7 @@ Request request(int64_t i) {
   return r;
 }
 
-TEST(Livelock, TheEngineRunsTheOpenStreamsToTheirEnd) {
+TEST(Livelock, EngineRunsOpenStreamsToCompletion) {
   ManualClock clock;
   auto cost = load_cost_model("opt-13b-a100");
   ASSERT_TRUE(cost.ok());
@@ -54,7 +54,7 @@ TEST(Livelock, TheEngineRunsTheOpenStreamsToTheirEnd) {
   EXPECT_EQ(ended, 6);
 }
 
-TEST(Livelock, ASimulationStopsWithTheReason) {
+TEST(Livelock, SimulationStopsWithTheReason) {
   SimulatedLoad load;
   load.requests = 3;
   load.arrival_seconds = [](int64_t i) { return static_cast<double>(i) * 1e-6; };

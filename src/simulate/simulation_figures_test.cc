@@ -81,7 +81,7 @@ using Lines = std::vector<std::string>;
 // 2.0  1 2:[5]*       3.6   second of 1, first of 2 (came at 1)
 // 3.6  1 2            4.8   third and last of 1, second and last of 2
 // 10.0 3:[20]*        13.0  its only one
-TEST(SimulationFigures, OfThreeRequests) {
+TEST(SimulationFigures, ThreeRequests) {
   SimulatedLoad load = make_load({{5, 10, 3}, {6, 5, 2}, {15, 20, 1}});
   load.keep_token_times = true;
   const SimulationResult result = run(load);
@@ -122,7 +122,7 @@ TEST(SimulationFigures, AnEmptyLoadTakesNoTime) {
   EXPECT_NEAR(result.seconds, 0, 1e-6);
 }
 
-TEST(SimulationFigures, RequestsInTurn) {
+TEST(SimulationFigures, RoundRobinRouting) {
   const SimulationResult result = run(make_load({{0, 10, 1}, {0, 10, 2}, {0.5, 10, 1}, {0.5, 10, 1}}), 2);
   EXPECT_EQ(lines(result),
             (Lines{"0.00 2.00 2.00 node 0 10/0/1 gap 0.00 stop", "0.00 2.00 4.10 node 1 10/0/2 gap 2.10 stop",
@@ -137,7 +137,7 @@ TEST(SimulationFigures, RequestsInTurn) {
 
 // Each goes to the node with the fewest prompt tokens that have not ended; of equals, the fewest requests, then the
 // first.
-TEST(SimulationFigures, RequestsToTheLeastLoaded) {
+TEST(SimulationFigures, LeastLoadedRouting) {
   const SimulationResult result = run(make_load({{0, 20, 8},
                                                  {0.1, 6, 8},
                                                  {0.2, 6, 8},
@@ -155,7 +155,7 @@ TEST(SimulationFigures, RequestsToTheLeastLoaded) {
 }
 
 // The router hears of an end when its moment has come: at 1.99 s the first one (2.0 s) is open, then it is not.
-TEST(SimulationFigures, EndsAreKnownWhenTheyHappen) {
+TEST(SimulationFigures, RouterSeesEndsWhenTheyHappen) {
   for (const auto& [at, node] : {std::pair(1.99, 1), {2.001, 0}}) {
     const SimulationResult result =
         run(make_load({{0, 10, 1}, {0, 9, 20}, {at, 2, 1}}), 2, {.route = SimulatedRoute::least_loaded});
@@ -164,7 +164,7 @@ TEST(SimulationFigures, EndsAreKnownWhenTheyHappen) {
 }
 
 // To the node that holds half of the prompt or more; else to the least loaded.
-TEST(SimulationFigures, RequestsToTheirPrefixes) {
+TEST(SimulationFigures, PrefixRouting) {
   for (const auto& [prompt, node] : {std::pair(16, 0), {24, 0}, {25, 1}, {40, 1}}) {
     SimulatedLoad load = make_load({{0, 13, 1, "", 0, 7}, {20, 30, 30}, {20.01, 2, 40}, {21, 9, 1}});
     const auto plain = load.request;
@@ -184,7 +184,7 @@ TEST(SimulationFigures, RequestsToTheirPrefixes) {
   }
 }
 
-TEST(SimulationFigures, AClosedLoopBeginsTheNextWhenOneEnds) {
+TEST(SimulationFigures, ClosedLoopStartsTheNextWhenOneEnds) {
   SimulatedLoad load = make_load({{3, 10, 1}, {900, 10, 2}, {901, 10, 1}, {902, 10, 1}});
   load.closed_loop = 2;
   EXPECT_EQ(lines(run(load)),
@@ -196,7 +196,7 @@ TEST(SimulationFigures, AClosedLoopBeginsTheNextWhenOneEnds) {
                    "5.10 7.10 7.10 node 0 10/0/1 gap 0.00 stop", "7.10 9.10 9.10 node 0 10/0/1 gap 0.00 stop"}));
 }
 
-TEST(SimulationFigures, RefusedRequestsEndWhenTheyCome) {
+TEST(SimulationFigures, RejectedRequestsEndOnArrival) {
   SimulatedLoad load = make_load({{0, 10, 1}, {0.5, 64, 1}, {9, 10, 2, "", 1}});
   SimulationResult result = run(load);
   EXPECT_EQ(result.requests[1].finish, FinishReason::error);
@@ -215,7 +215,7 @@ TEST(SimulationFigures, RefusedRequestsEndWhenTheyCome) {
   EXPECT_NEAR(result.requests[2].arrival, 2, 1e-6);
 }
 
-TEST(SimulationFigures, StopAtTheirMoment) {
+TEST(SimulationFigures, StopsAtTheGivenTime) {
   const SimulatedLoad load = make_load({{0, 10, 3}, {1, 5, 2}, {10, 20, 1}});
   for (const auto& [stop, tokens, arrived] :
        {std::tuple(2.0, 1, true), {1.5, 1, true}, {0.5, 1, false}, {3.7, 5, true}, {3.5, 3, true}}) {
@@ -227,7 +227,7 @@ TEST(SimulationFigures, StopAtTheirMoment) {
   }
 }
 
-TEST(SimulationFigures, ProgressIsAskedWhetherToGoOn) {
+TEST(SimulationFigures, ProgressCallbackCanStop) {
   std::vector<int64_t> ended;
   auto all = simulate(make_load({{0, 10, 1}}), nodes(1), machine(), {}, [&](int64_t n) {
     ended.push_back(n);
@@ -252,7 +252,7 @@ TEST(SimulationFigures, ProgressIsAskedWhetherToGoOn) {
   EXPECT_EQ(cancelled.error().message, "simulation: interrupted");
 }
 
-TEST(SimulationFigures, WhatCannotBeSimulated) {
+TEST(SimulationFigures, UnsupportedOptions) {
   const SimulatedLoad load = make_load({{0, 10, 1}});
   auto none = simulate(load, nodes(0), machine(), {});
   ASSERT_FALSE(none.ok());
@@ -275,7 +275,7 @@ TEST(SimulationFigures, WhatCannotBeSimulated) {
 }
 
 // Two answers of a request: its first token is the first of either, its end the later one's.
-TEST(SimulationFigures, OfSeveralAnswers) {
+TEST(SimulationFigures, SeveralAnswers) {
   SimulatedLoad load = make_load({{0, 10, 2}});
   const auto plain = load.request;
   load.request = [plain](int64_t i) {
@@ -292,7 +292,7 @@ TEST(SimulationFigures, OfSeveralAnswers) {
 }
 
 // While a stream is swapped out and nothing runs, time goes on to the end of the move.
-TEST(SimulationFigures, OfSwappedStreams) {
+TEST(SimulationFigures, SwappedStreams) {
   EngineOptions o = machine();
   o.kv_tokens = 48;
   o.swap_tokens = 100;
@@ -318,7 +318,7 @@ TEST(SimulationFigures, FairnessWhileAllTenantsWait) {
   EXPECT_NEAR(result.fairness.difference, 2, 1e-6);
 }
 
-TEST(SimulationFigures, TheMeterByItself) {
+TEST(SimulationFigures, FairnessMeter) {
   FairnessMeter meter;
   meter.arrived("a");
   meter.tick(1);

@@ -76,7 +76,7 @@ float gap_at(SimulationResult& result, double quantile) {
   return result.gaps[static_cast<size_t>(quantile * static_cast<double>(result.gaps.size() - 1))];
 }
 
-TEST(Simulation, TheSameLoadGivesTheSameResult) {
+TEST(Simulation, SameLoadGivesTheSameResult) {
   const Load load{.requests = 100};
   const SimulationResult a = run(load, machine("fcfs")), b = run(load, machine("fcfs"));
   EXPECT_EQ(a.gaps, b.gaps);
@@ -105,7 +105,7 @@ TEST(Simulation, EveryPolicyServesAllRequestsInLittleMemory) {
   }
 }
 
-TEST(Simulation, DeadlinesThatCannotBeMetAreRefusedWithTheReason) {
+TEST(Simulation, UnreachableDeadlinesAreRejectedWithTheReason) {
   SimulatedLoad load = make_load({.requests = 100, .rate = 100});
   auto plain = load.request;
   load.request = [plain](int64_t i) {
@@ -225,7 +225,7 @@ TEST(Simulation, SimultaneousRequestsComputeTheirCommonPrefixOnce) {
   }
 }
 
-TEST(Simulation, AClosedLoopKeepsItsNumberInFlight) {
+TEST(Simulation, ClosedLoopKeepsItsNumberInFlight) {
   SimulatedLoad load = make_load({.requests = 60, .rate = 1e-3});
   load.closed_loop = 5;
   load.keep_token_times = true;

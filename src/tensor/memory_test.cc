@@ -37,7 +37,7 @@ TEST(AlignedBuffer, AViewOwnsNothing) {
   EXPECT_EQ(buffer->data()[70], 42);
 }
 
-TEST(AlignedBuffer, RefusesWhatNoMachineHas) {
+TEST(AlignedBuffer, RejectsImpossibleSizes) {
   auto buffer = AlignedBuffer::allocate(int64_t{1} << 60, "test");
   ASSERT_FALSE(buffer.ok());
   EXPECT_EQ(buffer.error().kind, ErrorKind::resource);

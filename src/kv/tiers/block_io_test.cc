@@ -59,7 +59,7 @@ class Io : public ::testing::TestWithParam<bool> {
   int fd_ = -1;
 };
 
-TEST_P(Io, WhatIsWrittenIsRead) {
+TEST_P(Io, WritesAreReadBack) {
   auto io = open(fd_, 8);
   if (!io) GTEST_SKIP() << "no io_uring here";
   EXPECT_EQ(io->depth(), GetParam() ? 8 : 1);
@@ -82,7 +82,7 @@ TEST_P(Io, WhatIsWrittenIsRead) {
   EXPECT_EQ(io->wait({&nothing, 1}), 0) << "nothing is under way";
 }
 
-TEST_P(Io, APieceThatFailsIsTheOnlyOneThatIsSaidTo) {
+TEST_P(Io, FailureIsReportedForItsPieceOnly) {
   auto io = open(fd_, 4);
   if (!io) GTEST_SKIP() << "no io_uring here";
   std::vector<uint8_t> bytes(8192, 7), back(4096);
@@ -105,14 +105,14 @@ TEST_P(Io, APieceThatFailsIsTheOnlyOneThatIsSaidTo) {
 INSTANTIATE_TEST_SUITE_P(Both, Io, ::testing::Values(false, true),
                          [](const auto& one) { return one.param ? "Uring" : "Plain"; });
 
-TEST(BlockIo, PlainCallsStandInForWhatIsNotThere) {
+TEST(BlockIo, FallsBackToPlainCalls) {
   EXPECT_EQ(make_block_io(0, 4, false)->name(), "pread");
   EXPECT_TRUE(make_block_io(0, 4, true));
   const auto io = make_uring_io(0, 0);
   EXPECT_TRUE(!io || io->depth() == 1);
 }
 
-TEST(BlockIo, MovesAllBytesOrSaysSo) {
+TEST(BlockIo, TransfersAllBytesOrReportsAnError) {
   std::string path = testing::TempDir() + "/block_io_XXXXXX";
   const int fd = ::mkstemp(path.data());
   std::vector<uint8_t> bytes(100, 3), back(100);

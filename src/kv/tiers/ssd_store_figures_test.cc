@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-TEST_P(SsdFigures, OfWritesAndReads) {
+TEST_P(SsdFigures, WritesAndReads) {
   open(10);
   EXPECT_EQ(store_->stats().capacity, 10);
   EXPECT_EQ(store_->stats().unread_slots, 0);
@@ -36,7 +36,7 @@ TEST_P(SsdFigures, OfWritesAndReads) {
   EXPECT_EQ(store_->stats().written_blocks, 3);
 }
 
-TEST_P(SsdFigures, ALoadHasAsManyBlocksAsBothListsHave) {
+TEST_P(SsdFigures, LoadUsesTheShorterList) {
   open(10);
   put(std::span(chain_).first(4));
   ASSERT_TRUE(stored(4));
@@ -64,7 +64,7 @@ TEST_P(SsdFigures, ALoadHasAsManyBlocksAsBothListsHave) {
   EXPECT_EQ(store_->stats().read_blocks, 12);
 }
 
-TEST_P(SsdFigures, ADamagedBlockIsCountedOnceHoweverManyReadIt) {
+TEST_P(SsdFigures, DamagedBlockIsCountedOnce) {
   open(10);
   put(std::span(chain_).first(3));
   ASSERT_TRUE(stored(3));
@@ -87,7 +87,7 @@ TEST_P(SsdFigures, ADamagedBlockIsCountedOnceHoweverManyReadIt) {
 }
 
 // Blocks that were there when the file was opened are compared when they are put, once, and written only where damaged.
-TEST_P(SsdFigures, WhatWasStoredIsComparedOnce) {
+TEST_P(SsdFigures, StoredBlocksAreVerifiedOnce) {
   open(10);
   put(std::span(chain_).first(3));
   open(10);
@@ -107,7 +107,7 @@ TEST_P(SsdFigures, WhatWasStoredIsComparedOnce) {
   EXPECT_EQ(store_->stats().corrupt_blocks, 3);
 }
 
-TEST_P(SsdFigures, WhatWasReadWholeIsNotCompared) {
+TEST_P(SsdFigures, BlocksReadIntactAreNotVerifiedAgain) {
   open(10);
   put(std::span(chain_).first(2));
   open(10);
@@ -120,7 +120,7 @@ TEST_P(SsdFigures, WhatWasReadWholeIsNotCompared) {
   EXPECT_EQ(store_->stats().written_blocks, 1);
 }
 
-TEST_P(SsdFigures, ABlockThatIsBeingReadIsNotCompared) {
+TEST_P(SsdFigures, BlockBeingReadIsNotVerified) {
   open(10);
   put(std::span(chain_).first(1));
   open(10);
@@ -133,7 +133,7 @@ TEST_P(SsdFigures, ABlockThatIsBeingReadIsNotCompared) {
   EXPECT_EQ(store_->stats().written_blocks, 0);
 }
 
-TEST_P(SsdFigures, AFailedSyncDropsTheBlocks) {
+TEST_P(SsdFigures, FailedSyncDropsTheBlocks) {
   open(10);
   calls_.sync = [] { return EIO; };
   put(std::span(chain_).first(2));
@@ -153,7 +153,7 @@ TEST_P(SsdFigures, AFailedSyncDropsTheBlocks) {
 INSTANTIATE_TEST_SUITE_P(Both, SsdFigures, ::testing::Bool(),
                          [](const auto& one) { return std::string(one.param ? "Uring" : "Plain"); });
 
-TEST(SsdStoreMemory, IsOfTheIndexTheWritesAndTheReads) {
+TEST(SsdStoreMemory, CountsIndexWritesAndReads) {
   constexpr int64_t kPage = 4096, kSlot = 2 * kPage;
   const KvLayout layout{find_format("f16"), 4, {{1, 8}, {2, 8}}};
   const auto memory = [&](int64_t slots, int64_t write_bytes) {

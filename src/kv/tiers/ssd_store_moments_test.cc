@@ -11,7 +11,7 @@ namespace {
 class SsdMoments : public SsdFigures {};
 
 // Numbers go on where the records end; what is written before all of these are known is numbered by the clock.
-TEST_P(SsdMoments, WritesAreNumberedAboveAllThatTheFileHolds) {
+TEST_P(SsdMoments, WritesAreNumberedAboveAllExistingRecords) {
   open(10);
   put(std::span(chain_).first(2));
   open(10);
@@ -21,7 +21,7 @@ TEST_P(SsdMoments, WritesAreNumberedAboveAllThatTheFileHolds) {
   EXPECT_EQ(record(10, 2).sequence, 3u);
 }
 
-TEST_P(SsdMoments, BeforeAllRecordsAreKnownTheStoreIsOpen) {
+TEST_P(SsdMoments, StoreIsUsableDuringTheScan) {
   constexpr int64_t kSlots = 1030;  // six more than are read at once
   calls_.allocate = [] { return EOPNOTSUPP; };
   open(kSlots);
@@ -50,7 +50,7 @@ TEST_P(SsdMoments, BeforeAllRecordsAreKnownTheStoreIsOpen) {
   EXPECT_GT(record(kSlots, 2).sequence, 1'000'000'000'000'000u) << "microseconds since 1970";
 }
 
-TEST_P(SsdMoments, WhatCannotBeReadLaterIsLeftOut) {
+TEST_P(SsdMoments, RecordsThatFailToReadLaterAreSkipped) {
   constexpr int64_t kSlots = 1030;
   calls_.allocate = [] { return EOPNOTSUPP; };
   open(kSlots);
@@ -73,7 +73,7 @@ TEST_P(SsdMoments, WhatCannotBeReadLaterIsLeftOut) {
   EXPECT_EQ(store_->find(chain_), 2);
 }
 
-TEST_P(SsdMoments, AFileThatCannotBeReadIsRefused) {
+TEST_P(SsdMoments, UnreadableFileIsRejected) {
   open(10);
   put(std::span(chain_).first(2));
   store_.reset();
@@ -85,7 +85,7 @@ TEST_P(SsdMoments, AFileThatCannotBeReadIsRefused) {
 }
 
 // With room for eight blocks on their way, four are packed at a time, and a flush packs what is there.
-TEST_P(SsdMoments, HalfTheBuffersArePackedTogether) {
+TEST_P(SsdMoments, PacksHalfTheBuffersAtATime) {
   struct Case {
     int64_t write_bytes;
     std::vector<float> masses;  // by slot
@@ -109,7 +109,7 @@ TEST_P(SsdMoments, HalfTheBuffersArePackedTogether) {
   }
 }
 
-TEST_P(SsdMoments, WhatFindsNoSlotIsDropped) {
+TEST_P(SsdMoments, BlockWithoutASlotIsDropped) {
   open(5, {.order = StoreOrder::importance});
   put(chain_);
   EXPECT_EQ(store_->stats().dropped_blocks, 0);
@@ -122,7 +122,7 @@ TEST_P(SsdMoments, WhatFindsNoSlotIsDropped) {
   EXPECT_EQ(store_->stats().written_bytes, 5 * kSlot);
 }
 
-TEST_P(SsdMoments, WithoutRoomABlockIsDroppedWhereOneDoesNotWait) {
+TEST_P(SsdMoments, NonBlockingPutDropsTheBlockWhenFull) {
   open(10, {.order = StoreOrder::importance, .write_bytes = 8 * kSlot});
   EXPECT_TRUE(store_->has_room());
   std::promise<void> go;

@@ -116,7 +116,7 @@ class SsdStore : public ::testing::TestWithParam<StoreOrder> {
   std::string folder_, path_;
 };
 
-TEST_P(SsdStore, BlocksComeBackWholeByEveryWay) {
+TEST_P(SsdStore, BlocksRoundTripWithEveryBackend) {
   const auto tokens = prompt(1, 5);
   const auto chain = prefix_chain(tokens, kStoreBlock, 0);
   for (const bool uring : {true, false}) {
@@ -148,7 +148,7 @@ TEST_P(SsdStore, BlocksComeBackWholeByEveryWay) {
   }
 }
 
-TEST_P(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
+TEST_P(SsdStore, FileIsBoundedAndEvictsLeastRecentlyUsed) {
   KvPool pool = store_pool();
   auto store = open(pool, 4);
   ASSERT_TRUE(store);
@@ -172,7 +172,7 @@ TEST_P(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
   EXPECT_EQ(info.st_size, 4096 + 4 * kSlotFile);
 }
 
-TEST_P(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
+TEST_P(SsdStore, OtherModelsSizesAndFilesAreDistinguished) {
   KvPool pool = store_pool();
   const auto tokens = prompt(1, 3);
   const auto chain = prefix_chain(tokens, kStoreBlock, 0);
@@ -210,7 +210,7 @@ TEST_P(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
 }
 
 // Whatever byte is damaged, a block is right or not there.
-TEST_P(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
+TEST_P(SsdStore, DamageLosesOnlyItsBlock) {
   KvPool pool = store_pool();
   const auto tokens = prompt(1, 6);
   const auto chain = prefix_chain(tokens, kStoreBlock, 0);
@@ -244,7 +244,7 @@ TEST_P(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
   }
 }
 
-TEST_P(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
+TEST_P(SsdStore, ExcessWritesAreDroppedAndCounted) {
   KvPool pool = store_pool();
   auto store = open(pool, 64, {.write_bytes = 1});  // one block at a time
   const auto tokens = prompt(1, 40);
@@ -262,7 +262,7 @@ TEST_P(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
   EXPECT_EQ(store->stats().dropped_blocks, 0);  // who waits loses nothing
 }
 
-TEST_P(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
+TEST_P(SsdStore, CancelledLoadLeavesTheBlocksUntouched) {
   KvPool pool = store_pool();
   auto store = open(pool);
   const auto tokens = prompt(1, 6);
@@ -285,7 +285,7 @@ TEST_P(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
 
 // A child writes blocks over and over in a small store, and is killed at some moment. What the file then holds is
 // whole.
-TEST_P(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
+TEST_P(SsdStore, KilledProcessLeavesOnlyCompleteBlocks) {
   constexpr int64_t kPrompts = 12;
   std::vector<std::vector<TokenId>> prompts;
   for (int64_t i = 0; i < kPrompts; ++i) prompts.push_back(prompt(i, 3));
@@ -333,7 +333,7 @@ TEST_P(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
 }
 
 // One layer of neighbouring slots stands together, no two parts overlap, and the file has room for exactly all of them.
-TEST(StoreGeometry, EveryPartHasAPlaceOfItsOwn) {
+TEST(StoreGeometry, PartsDoNotOverlap) {
   KvPool pool = store_pool();
   for (const StoreOrder order : {StoreOrder::arrival, StoreOrder::importance}) {
     for (const int64_t blocks : {1, 3, 64, 65, 130}) {
@@ -359,7 +359,7 @@ TEST(StoreGeometry, EveryPartHasAPlaceOfItsOwn) {
 }
 
 // What is put together gets neighbouring slots by falling attention mass, prompt by prompt, and keeps its mass on disk.
-TEST_P(SsdStore, ThePlaceOfABlockFollowsTheOrder) {
+TEST_P(SsdStore, BlockPlacementFollowsTheOrder) {
   KvPool pool = store_pool();
   const auto a = prompt(1, 4), b = prompt(2, 3);
   auto chain_a = prefix_chain(a, kStoreBlock, 0), chain_b = prefix_chain(b, kStoreBlock, 0);

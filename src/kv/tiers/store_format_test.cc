@@ -49,13 +49,13 @@ TEST(StoreGeometry, SizesAreWholePages) {
 }
 
 // 64 bytes, then 4 for each token and 8 for each layer.
-TEST(StoreGeometry, ARecordThatFillsItsPageTakesOne) {
+TEST(StoreGeometry, RecordThatFillsAPageTakesOnePage) {
   EXPECT_EQ(StoreGeometry::create(layout({{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 1000), 1 << 20)->record_bytes, 4096);
   EXPECT_EQ(StoreGeometry::create(layout({{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 1001), 1 << 20)->record_bytes, 8192);
   EXPECT_EQ(StoreGeometry::create(layout({{1, 1}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}, 1000), 1 << 20)->record_bytes, 8192);
 }
 
-TEST(StoreGeometry, AChunkHas256KiBOfTheLargestLayer) {
+TEST(StoreGeometry, ChunkHolds256KiBOfTheLargestLayer) {
   const auto slots = [](std::vector<KvLayer> layers) {
     const auto g = StoreGeometry::create(layout(std::move(layers)), int64_t{1} << 30, StoreOrder::importance);
     EXPECT_EQ(g->version(), 2u);
@@ -78,7 +78,7 @@ TEST(StoreGeometry, AChunkHas256KiBOfTheLargestLayer) {
   EXPECT_EQ(g.place(193, 2), g.slots_at() + 192 * 12288 + 2 * 8 * 4096 + 4096) << "the last chunk has 8 slots";
 }
 
-TEST(StoreGeometry, OneBlockMustFitAndNoMoreThanCanBeNumbered) {
+TEST(StoreGeometry, FitsBetweenOneBlockAndTheLargestSlotNumber) {
   EXPECT_EQ(StoreGeometry::create(layout({{1, 8}}), 3 * 4096)->capacity, 1);
   const auto refused = StoreGeometry::create(layout({{1, 8}}), 3 * 4096 - 1);
   ASSERT_FALSE(refused.ok());
@@ -91,7 +91,7 @@ TEST(StoreGeometry, OneBlockMustFitAndNoMoreThanCanBeNumbered) {
   EXPECT_EQ(StoreGeometry::create(layout({{1, 8}}), int64_t{1} << 62)->capacity, INT32_MAX);
 }
 
-TEST(StoreOrders, HaveTheirNames) {
+TEST(StoreOrders, NamesAreStable) {
   EXPECT_EQ(find_store_order("arrival").value(), StoreOrder::arrival);
   EXPECT_EQ(find_store_order("importance").value(), StoreOrder::importance);
   const auto refused = find_store_order("size");
@@ -100,7 +100,7 @@ TEST(StoreOrders, HaveTheirNames) {
   EXPECT_EQ(refused.error().message, "KV store: unknown order 'size'; available: arrival, importance");
 }
 
-TEST(StoreHeader, EveryByteIsWhereItWas) {
+TEST(StoreHeader, EveryByteIsStable) {
   EXPECT_EQ(store_identity("a model"), (StoreIdentity{0xcad719f88c931876, 0x45469cb0582bcc1b}));
   for (const StoreOrder order : {StoreOrder::arrival, StoreOrder::importance}) {
     std::vector<uint8_t> page(4096, 0xaa);
@@ -123,7 +123,7 @@ TEST(StoreHeader, EveryByteIsWhereItWas) {
   }
 }
 
-TEST(StoreHeader, HasAsMuchOfTheTextAsFits) {
+TEST(StoreHeader, HoldsAsMuchTextAsFits) {
   const std::string text(5000, 'x');
   std::vector<uint8_t> page(4096);
   encode_header(geometry(), text, page);
@@ -132,7 +132,7 @@ TEST(StoreHeader, HasAsMuchOfTheTextAsFits) {
   EXPECT_EQ(decode_header(page, geometry(), store_identity(text.substr(0, 4024))), HeaderState::good);
 }
 
-TEST(StoreHeader, OfAnyOtherSizeOrIdentityIsStale) {
+TEST(StoreHeader, OtherSizeOrIdentityIsStale) {
   std::vector<uint8_t> page(4096);
   const StoreGeometry g = geometry();
   const StoreIdentity identity = store_identity("a model");
@@ -158,7 +158,7 @@ TEST(StoreHeader, OfAnyOtherSizeOrIdentityIsStale) {
   }
 }
 
-TEST(StoreHeader, ZerosAreBlankAndAnythingElseIsForeign) {
+TEST(StoreHeader, ZerosAreBlankAndOtherBytesForeign) {
   const StoreGeometry g = geometry();
   std::vector<uint8_t> page(4096);
   EXPECT_EQ(decode_header({}, g, kModel), HeaderState::blank);

@@ -48,7 +48,7 @@ std::vector<int64_t> take_all(StoreIndex& index, int64_t count) {
   return out;
 }
 
-TEST(StoreIndexEdges, SlotsThatAreNotKnownAreNobodys) {
+TEST(StoreIndexEdges, UnscannedSlotsAreNotAllocated) {
   StoreIndex index = of_a_file(3);
   EXPECT_EQ(index.unknown(), 3);
   EXPECT_EQ(index.take_slot(), -1);
@@ -67,7 +67,7 @@ TEST(StoreIndexEdges, SlotsThatAreNotKnownAreNobodys) {
   EXPECT_EQ(index.capacity(), 3);
 }
 
-TEST(StoreIndexEdges, WhatCannotBeReadIsLeftOut) {
+TEST(StoreIndexEdges, UnreadableRecordsAreSkipped) {
   StoreIndex index = of_a_file(5);
   index.restored(2);
   index.leave_out_unknown();
@@ -77,7 +77,7 @@ TEST(StoreIndexEdges, WhatCannotBeReadIsLeftOut) {
   EXPECT_EQ(index.take_slot(), -1);
 }
 
-TEST(StoreIndexEdges, OfTwoEqualRecordsTheFirstStays) {
+TEST(StoreIndexEdges, FirstOfTwoEqualRecordsWins) {
   StoreIndex index = of_a_file(3);
   index.restore(0, record(1, 10));
   index.restore(1, record(1, 10));
@@ -88,7 +88,7 @@ TEST(StoreIndexEdges, OfTwoEqualRecordsTheFirstStays) {
 }
 
 // The record that does not count any more frees its slot once, however the records came.
-TEST(StoreIndexEdges, ASlotIsFreedOnce) {
+TEST(StoreIndexEdges, SlotIsFreedOnce) {
   for (const bool in_steps : {false, true}) {
     StoreIndex index = of_a_file(3);
     index.restore(0, record(7, 10));
@@ -104,7 +104,7 @@ TEST(StoreIndexEdges, ASlotIsFreedOnce) {
   }
 }
 
-TEST(StoreIndexEdges, ASlotThatIsReadIsFreedWhenItIsNot) {
+TEST(StoreIndexEdges, PinnedSlotIsFreedWhenReleased) {
   StoreIndex index = of_a_file(3);
   index.restore(0, record(7, 10));
   index.restored(1);
@@ -120,7 +120,7 @@ TEST(StoreIndexEdges, ASlotThatIsReadIsFreedWhenItIsNot) {
 }
 
 // A write that failed before the rest was known: its slot is free, and free once.
-TEST(StoreIndexEdges, ADroppedSlotIsFreeOnceWhateverIsReadLater) {
+TEST(StoreIndexEdges, DroppedSlotIsFreedOnceWhateverIsScannedLater) {
   StoreIndex index = of_a_file(4);
   index.restored(2);
   bool dirty = true;
@@ -134,7 +134,7 @@ TEST(StoreIndexEdges, ADroppedSlotIsFreeOnceWhateverIsReadLater) {
   EXPECT_EQ(index.take_slot(), -1);
 }
 
-TEST(StoreIndexEdges, WhatIsWrittenNowCountsMoreThanAnyRecord) {
+TEST(StoreIndexEdges, NewWritesOverrideScannedRecords) {
   StoreIndex index = of_a_file(4);
   index.restored(2);
   bool dirty = false;
@@ -154,7 +154,7 @@ TEST(StoreIndexEdges, WhatIsWrittenNowCountsMoreThanAnyRecord) {
 }
 
 // However large a record's number: what was used since the start goes later.
-TEST(StoreIndexEdges, UseIsLaterThanAnyRecord) {
+TEST(StoreIndexEdges, UseIsNewerThanAnyRecord) {
   StoreIndex index = of_a_file(3);
   index.restore(0, record(1, 1));
   index.restore(1, record(2, (uint64_t{1} << 63) + 100));
@@ -166,7 +166,7 @@ TEST(StoreIndexEdges, UseIsLaterThanAnyRecord) {
   EXPECT_EQ(store(index, 6).slot, 0);
 }
 
-TEST(StoreIndexEdges, NumbersGoOnAfterAllThatIsKnown) {
+TEST(StoreIndexEdges, NumbersContinueAfterTheLargestKnown) {
   StoreIndex index = of_a_file(4);
   index.restore(0, record(1, 70));
   index.restore(1, record(2, 60));
@@ -180,7 +180,7 @@ TEST(StoreIndexEdges, NumbersGoOnAfterAllThatIsKnown) {
   EXPECT_EQ(fresh.record(store(fresh, 1).slot).sequence, 1u);
 }
 
-TEST(StoreIndexEdges, ARecordComesBackWithAllThatItHad) {
+TEST(StoreIndexEdges, RecordIsReturnedComplete) {
   StoreIndex index = of_a_file(2);
   index.restore(1, record(9, 70));
   index.restored();
@@ -201,7 +201,7 @@ TEST(StoreIndexEdges, ARecordComesBackWithAllThatItHad) {
   EXPECT_TRUE(index.seen_whole(1)) << "it was written";
 }
 
-TEST(StoreIndexEdges, OnlyAStoredBlockThatIsNotReadIsChecked) {
+TEST(StoreIndexEdges, OnlyStoredUnpinnedBlocksAreVerified) {
   StoreIndex index(2);
   bool dirty = false;
   const Block one = block(1);
@@ -225,7 +225,7 @@ TEST(StoreIndexEdges, OnlyAStoredBlockThatIsNotReadIsChecked) {
   EXPECT_EQ(index.size(), 1);
 }
 
-TEST(StoreIndexEdges, WhatGoesIsNotKnownAnyMore) {
+TEST(StoreIndexEdges, EvictedBlocksAreNotFound) {
   StoreIndex index(1);
   EXPECT_EQ(store(index, 1), (Taken{0, false}));
   bool dirty = false;

@@ -31,7 +31,7 @@ struct Stored {
   int pins = 0;
 };
 
-TEST(StoreIndex, IsAListInOrderOfUse) {
+TEST(StoreIndex, MatchesAPlainLruList) {
   constexpr int64_t kCapacity = 7;
   StoreIndex index(kCapacity);
   std::vector<Stored> order;        // the least recently used first
@@ -116,7 +116,7 @@ TEST(StoreIndex, IsAListInOrderOfUse) {
 }
 
 // A key that is there is not enough: the block before it and the tokens are compared.
-TEST(StoreIndex, AHitIsVerified) {
+TEST(StoreIndex, HitComparesParentAndTokens) {
   StoreIndex index(2);
   bool dirty = false;
   const IndexedBlock b = indexed_block(1);
@@ -132,7 +132,7 @@ TEST(StoreIndex, AHitIsVerified) {
   EXPECT_EQ(index.find(b.link()), slot);
 }
 
-TEST(StoreIndex, OfAFileThatWasThereTheLaterRecordCounts) {
+TEST(StoreIndex, NewerRecordOfAnExistingFileWins) {
   for (bool later_first : {false, true}) {
     StoreIndex index(6);
     index.forget_all();

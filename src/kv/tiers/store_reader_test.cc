@@ -11,7 +11,7 @@ const auto kArrival = StoreOrder::arrival, kImportance = StoreOrder::importance;
 
 // Layers of 64, 64, 4, 200, 4, 120, 4 and 4 KiB: neighbours are read together up to 128. A request with a damaged part
 // leaves zeros in all its layers of that block, which shows what it was.
-TEST_F(ReaderTest, SmallNeighbouringLayersAreReadTogether) {
+TEST_F(ReaderTest, SmallAdjacentLayersAreReadTogether) {
   for (const bool uring : {false, true}) {
     open({4096, 4096, 256, 12800, 256, 7680, 256, 256}, 9, kArrival, uring);
     std::vector<StoreLoad::Block> blocks;
@@ -30,7 +30,7 @@ TEST_F(ReaderTest, SmallNeighbouringLayersAreReadTogether) {
 }
 
 // A chunk has 64 slots of these layers. The file ends within a block's second layer: what is read with it is lost too.
-TEST_F(ReaderTest, NeighboursOfAChunkAreReadByOneRequest) {
+TEST_F(ReaderTest, AdjacentSlotsOfAChunkAreReadByOneRequest) {
   struct Case {
     std::vector<int64_t> slots;
     Flags bad;
@@ -54,7 +54,7 @@ TEST_F(ReaderTest, NeighboursOfAChunkAreReadByOneRequest) {
   }
 }
 
-TEST_F(ReaderTest, NeighboursOfTwoChunksAreNot) {
+TEST_F(ReaderTest, AdjacentSlotsOfTwoChunksAreReadSeparately) {
   for (const bool uring : {false, true}) {
     open({8, 256}, 130, kImportance, uring);
     std::vector<StoreLoad::Block> blocks;
@@ -66,7 +66,7 @@ TEST_F(ReaderTest, NeighboursOfTwoChunksAreNot) {
   }
 }
 
-TEST_F(ReaderTest, ChunksOfTwoSlotsAreChunks) {
+TEST_F(ReaderTest, ChunksOfTwoSlotsAreMerged) {
   open({8192, 256}, 4, kImportance, false);
   ASSERT_EQ(g().chunk_slots, 2);
   const std::vector<StoreLoad::Block> blocks{written(0, 0), written(1, 1), written(2, 2), written(3, 3)};
@@ -77,7 +77,7 @@ TEST_F(ReaderTest, ChunksOfTwoSlotsAreChunks) {
   EXPECT_EQ(load(blocks)->bad, (Flags{0, 1, 1, 1}));
 }
 
-TEST_F(ReaderTest, WithoutChunksNeighboursAreReadAlone) {
+TEST_F(ReaderTest, WithoutChunksSlotsAreReadSeparately) {
   open({256}, 4, kArrival, true);
   const std::vector<StoreLoad::Block> blocks{written(0, 0), written(1, 1), written(2, 2)};
   ASSERT_EQ(::truncate(path_.c_str(), g().place(2, 0)), 0);
@@ -85,7 +85,7 @@ TEST_F(ReaderTest, WithoutChunksNeighboursAreReadAlone) {
 }
 
 // One request at a time, all into one block of the pool: what is there at the end was read last.
-TEST_F(ReaderTest, TheMostImportantIsReadFirst) {
+TEST_F(ReaderTest, MostImportantBlockIsReadFirst) {
   struct Case {
     std::vector<std::pair<int64_t, float>> blocks;  // slot, importance
     int64_t last;
@@ -111,7 +111,7 @@ TEST_F(ReaderTest, TheMostImportantIsReadFirst) {
 }
 
 // Many more requests than are under way at once.
-TEST_F(ReaderTest, EveryBlockOfManyComesToItsPlace) {
+TEST_F(ReaderTest, ManyBlocksArriveInTheirPlaces) {
   for (const StoreOrder order : {kArrival, kImportance}) {
     for (const bool uring : {false, true}) {
       open({8192, 300, 8192, 8}, 40, order, uring);
@@ -127,7 +127,7 @@ TEST_F(ReaderTest, EveryBlockOfManyComesToItsPlace) {
   }
 }
 
-TEST_F(ReaderTest, ALoadOfNothingEnds) {
+TEST_F(ReaderTest, EmptyLoadEnds) {
   open({256, 256}, 4, kArrival, true);
   const auto done = load({});
   EXPECT_TRUE(done->done);
@@ -135,7 +135,7 @@ TEST_F(ReaderTest, ALoadOfNothingEnds) {
   EXPECT_TRUE(done->bad.empty());
 }
 
-TEST_F(ReaderTest, SaysByWhatItReads) {
+TEST_F(ReaderTest, ReportsItsBackend) {
   open({8}, 4, kArrival, false);
   EXPECT_EQ(reader_->io(), "pread");
   open({8}, 4, kArrival, true);

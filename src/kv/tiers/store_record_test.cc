@@ -46,7 +46,7 @@ RecordState state_of(std::span<const uint8_t> bytes, int64_t slot = kSlot, const
   return decode_record(record_geometry(), identity, slot, bytes, out);
 }
 
-TEST(StoreRecord, EveryByteIsWhereItWas) {
+TEST(StoreRecord, EveryByteIsStable) {
   const auto bytes = encoded(record());
   EXPECT_EQ(std::memcmp(bytes.data(), "BLK1", 4), 0);
   EXPECT_EQ(number_at<uint32_t>(bytes, 4), 4u);
@@ -63,7 +63,7 @@ TEST(StoreRecord, EveryByteIsWhereItWas) {
   for (size_t at = 104; at < bytes.size(); ++at) ASSERT_EQ(bytes[at], 0) << at;
 }
 
-TEST(StoreRecord, ComesBackAsItWas) {
+TEST(StoreRecord, RoundTrips) {
   StoreRecord back;
   ASSERT_EQ(decode_record(record_geometry(), kIdentity, kSlot, encoded(record()), back), RecordState::good);
   EXPECT_EQ(back.sequence, record().sequence);
@@ -74,7 +74,7 @@ TEST(StoreRecord, ComesBackAsItWas) {
   EXPECT_EQ(back.importance, 2.5f);
 }
 
-TEST(StoreRecord, WithAnyByteWrongIsBad) {
+TEST(StoreRecord, AnyDamagedByteIsDetected) {
   auto bytes = encoded(record());
   for (size_t at = 0; at < bytes.size(); ++at) {
     bytes[at] ^= 32;
@@ -99,7 +99,7 @@ TEST(StoreRecord, ZerosAreAFreeSlot) {
 }
 
 // The sum is right, and a field says what no writer of this format says.
-TEST(StoreRecord, FieldsAreCheckedBesideTheSum) {
+TEST(StoreRecord, FieldsAreValidatedInAdditionToTheChecksum) {
   const auto with = [](size_t at, auto value) {
     auto bytes = encoded(record());
     std::memcpy(bytes.data() + at, &value, sizeof value);
@@ -120,7 +120,7 @@ TEST(StoreRecord, FieldsAreCheckedBesideTheSum) {
   EXPECT_EQ(with(96, uint64_t{1}), RecordState::good) << "a sum of its own, which the part is compared with";
 }
 
-TEST(StoreRecord, AMassThatIsNoneIsNotKnown) {
+TEST(StoreRecord, InvalidMassIsUnknown) {
   const auto mass = [](float importance) {
     StoreRecord back;
     EXPECT_EQ(decode_record(record_geometry(), kIdentity, kSlot, encoded(record(importance)), back), RecordState::good);
@@ -134,7 +134,7 @@ TEST(StoreRecord, AMassThatIsNoneIsNotKnown) {
   EXPECT_EQ(mass(1e6f), 1e6f);
 }
 
-TEST(PartSum, IsOfTheBytesTheBlockAndTheLayer) {
+TEST(PartSum, CoversBytesBlockAndLayer) {
   std::vector<uint8_t> part(300);
   for (size_t i = 0; i < part.size(); ++i) part[i] = static_cast<uint8_t>(i * 7);
   const PrefixKey key = record().key;

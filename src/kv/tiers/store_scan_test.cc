@@ -55,7 +55,7 @@ class Scan : public ::testing::Test {
   std::string path_;
 };
 
-TEST_F(Scan, FindsEveryGoodRecordAndCountsTheBadOnes) {
+TEST_F(Scan, FindsValidRecordsAndCountsDamagedOnes) {
   for (const int64_t slots : {int64_t{1}, int64_t{5}, kAtOnce, kAtOnce + 1, 2 * kAtOnce, 2 * kAtOnce + 40}) {
     ASSERT_EQ(::truncate(path_.c_str(), 0), 0);
     const StoreFile file = open(slots);
@@ -90,7 +90,7 @@ TEST_F(Scan, FindsEveryGoodRecordAndCountsTheBadOnes) {
   }
 }
 
-TEST_F(Scan, SaysHowFarItCameBeforeTheFileFailed) {
+TEST_F(Scan, ReportsProgressBeforeAReadError) {
   for (const int64_t good : {int64_t{0}, kAtOnce, 2 * kAtOnce}) {
     ASSERT_EQ(::truncate(path_.c_str(), 0), 0);
     const StoreFile file = open(2 * kAtOnce + 7);
@@ -109,7 +109,7 @@ TEST_F(Scan, SaysHowFarItCameBeforeTheFileFailed) {
 }
 
 // The second read waits for the test.
-TEST_F(Scan, GivesWhatItHasSoFar) {
+TEST_F(Scan, ReturnsRecordsIncrementally) {
   const StoreFile file = open(kAtOnce + 10);
   write(file, 4);
   write(file, kAtOnce + 1);

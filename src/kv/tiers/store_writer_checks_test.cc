@@ -93,7 +93,7 @@ class WriterChecks : public ::testing::TestWithParam<std::tuple<bool, StoreOrder
   std::unique_ptr<StoreWriter> writer_;
 };
 
-TEST_P(WriterChecks, SayWhatBecameOfEachBlock) {
+TEST_P(WriterChecks, ReportTheResultForEachBlock) {
   const StoreWriter::Written fresh = one(job(4, 20));
   EXPECT_EQ(fresh.slot, 4);
   EXPECT_TRUE(fresh.ok);
@@ -109,7 +109,7 @@ TEST_P(WriterChecks, SayWhatBecameOfEachBlock) {
   EXPECT_TRUE(holds(4, 20));
 }
 
-TEST_P(WriterChecks, AWholeBlockIsNotWritten) {
+TEST_P(WriterChecks, IntactBlockIsNotRewritten) {
   const auto sums = one(job(4, 20)).sums;
   int writes = 0, syncs = 0;
   calls_.write = [&](off_t) { return ++writes, EIO; };
@@ -120,7 +120,7 @@ TEST_P(WriterChecks, AWholeBlockIsNotWritten) {
 }
 
 // Wherever the damage is: in any part, in the sums, or so many sums that they are another layout's.
-TEST_P(WriterChecks, ADamagedBlockIsWrittenAgain) {
+TEST_P(WriterChecks, DamagedBlockIsRewritten) {
   const auto sums = one(job(4, 20)).sums;
   const auto healed = [&](std::vector<uint64_t> known) {
     const StoreWriter::Written written = one(check(4, 20, std::move(known)));
@@ -150,7 +150,7 @@ TEST_P(WriterChecks, ADamagedBlockIsWrittenAgain) {
 }
 
 // All in one batch: the first block holds the writer up while the others come.
-TEST_P(WriterChecks, WholeAndDamagedBlocksGoTogether) {
+TEST_P(WriterChecks, IntactAndDamagedBlocksShareABatch) {
   const auto sums_1 = one(job(1, 21)).sums, sums_2 = one(job(2, 22)).sums;
   flip(g().place(2, 1));
   std::promise<void> there, go;
@@ -176,7 +176,7 @@ TEST_P(WriterChecks, WholeAndDamagedBlocksGoTogether) {
 }
 
 // A sync that fails, at each of its places: only what needed no write is well.
-TEST_P(WriterChecks, WithoutASyncNothingOfABatchIsThere) {
+TEST_P(WriterChecks, FailedSyncDropsTheBatch) {
   for (const int failing : {2, 3}) {  // the first one is of the block that holds the writer up
     const auto sums_5 = one(job(5, 25, true)).sums;
     one(job(6, 26, true));
@@ -206,7 +206,7 @@ TEST_P(WriterChecks, WithoutASyncNothingOfABatchIsThere) {
   }
 }
 
-TEST_P(WriterChecks, ABlockThatReplacesNoneTakesOneSync) {
+TEST_P(WriterChecks, BlockThatReplacesNoneNeedsOneSync) {
   int syncs = 0;
   calls_.sync = [&] { return ++syncs, 0; };
   EXPECT_TRUE(one(job(0, 20)).ok);
@@ -216,7 +216,7 @@ TEST_P(WriterChecks, ABlockThatReplacesNoneTakesOneSync) {
   EXPECT_TRUE(holds(0, 21));
 }
 
-TEST_P(WriterChecks, BuffersComeBackAndWakeWhoWaits) {
+TEST_P(WriterChecks, ReturnedBuffersWakeWaiters) {
   std::vector<AlignedBuffer> taken;
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(writer_->has_room());

@@ -91,7 +91,7 @@ class FileEnd {
   rlimit before_{};
 };
 
-TEST_P(Writer, WhatIsWrittenIsFoundAgain) {
+TEST_P(Writer, WritesAreFoundAgain) {
   {
     const StoreFile file = open();
     StoreWriter writer(file, 4, uring());
@@ -108,7 +108,7 @@ TEST_P(Writer, WhatIsWrittenIsFoundAgain) {
 }
 
 // The bytes of a block do not reach the disk: neither the old record may be found above them nor the new one.
-TEST_P(Writer, ABlockWhoseBytesWereNotWrittenIsNotThere) {
+TEST_P(Writer, BlockWithFailedDataWriteIsAbsent) {
   {
     const StoreFile file = open();
     StoreWriter writer(file, 4, uring());
@@ -124,7 +124,7 @@ TEST_P(Writer, ABlockWhoseBytesWereNotWrittenIsNotThere) {
   EXPECT_EQ(stored(), (std::map<int64_t, TokenId>{{1, 11}}));
 }
 
-TEST_P(Writer, OneThatFailsTakesNoOtherWithIt) {
+TEST_P(Writer, FailureDoesNotAffectOtherBlocks) {
   int64_t last = 0;
   {
     const StoreFile file = open();
@@ -140,7 +140,7 @@ TEST_P(Writer, OneThatFailsTakesNoOtherWithIt) {
   EXPECT_EQ(stored(), (std::map<int64_t, TokenId>{{0, 10}, {1, 11}}));
 }
 
-TEST_P(Writer, AFileThatTakesNothingMoreFailsEverythingAndStops) {
+TEST_P(Writer, FullDiskFailsAllWritesAndStops) {
   const StoreFile file = open();
   StoreWriter writer(file, 2, uring());
   const int read_only = ::open(path_.c_str(), O_RDONLY);
@@ -157,7 +157,7 @@ TEST_P(Writer, AFileThatTakesNothingMoreFailsEverythingAndStops) {
   EXPECT_TRUE(ended(writer, 1)[0]);
 }
 
-TEST_P(Writer, HasSoManyBuffersAndNoMore) {
+TEST_P(Writer, BuffersAreBounded) {
   const StoreFile file = open();
   StoreWriter writer(file, 2, uring());
   AlignedBuffer first = writer.take(false), second = writer.take(true);

@@ -96,7 +96,7 @@ class MoveBytes : public ::testing::Test {
   std::vector<uint8_t> bytes_ = std::vector<uint8_t>(1000), back_ = std::vector<uint8_t>(1000);
 };
 
-TEST_F(MoveBytes, GoesOnAfterAShortCall) {
+TEST_F(MoveBytes, ContinuesAfterAShortCall) {
   SystemCalls calls;
   calls.most_bytes = 300;
   std::vector<off_t> written, read;
@@ -109,7 +109,7 @@ TEST_F(MoveBytes, GoesOnAfterAShortCall) {
   EXPECT_EQ(back_, bytes_);
 }
 
-TEST_F(MoveBytes, AsksAgainAfterAnInterruptionAndAfterNoOtherError) {
+TEST_F(MoveBytes, RetriesOnlyAfterAnInterruption) {
   for (const bool write : {true, false}) {
     for (const int error : {EINTR, EIO, EAGAIN, ENOSPC}) {
       SystemCalls calls;

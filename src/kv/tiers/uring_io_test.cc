@@ -45,7 +45,7 @@ class UringIo : public ::testing::Test {
   int fd_ = -1;
 };
 
-TEST_F(UringIo, IsThereWhereTheKernelHasIt) {
+TEST_F(UringIo, IsUsedIfTheKernelSupportsIt) {
   ASSERT_TRUE(make_uring_io(fd_, 4));
   EXPECT_EQ(make_uring_io(fd_, 4)->depth(), 4);
   EXPECT_EQ(make_uring_io(fd_, 1)->depth(), 1);
@@ -67,7 +67,7 @@ TEST_F(UringIo, ClosesItsRing) {
   EXPECT_EQ(next_descriptor(), before);
 }
 
-TEST_F(UringIo, EndsWhatWasBegunBeforeItGoes) {
+TEST_F(UringIo, CompletesPendingOperationsOnDestruction) {
   std::vector<uint8_t> bytes(5000, 3), back(5000);
   {
     auto io = make_uring_io(fd_, 4);
@@ -79,7 +79,7 @@ TEST_F(UringIo, EndsWhatWasBegunBeforeItGoes) {
 }
 
 // Of two reads of a pipe one has a byte to read; the other must not be waited for.
-TEST_F(UringIo, WaitsForOnePieceOnly) {
+TEST_F(UringIo, WaitReturnsAfterOneCompletion) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   {
@@ -103,7 +103,7 @@ TEST_F(UringIo, WaitsForOnePieceOnly) {
   ::close(ends[1]);
 }
 
-TEST_F(UringIo, GivesAsManyAsThereAreButNoMoreThanAsked) {
+TEST_F(UringIo, ReturnsAvailableCompletionsUpToTheRequestedNumber) {
   auto io = make_uring_io(fd_, 8);
   std::vector<uint8_t> bytes(8 * 100, 9);
   IoDone done[8];
@@ -122,7 +122,7 @@ TEST_F(UringIo, GivesAsManyAsThereAreButNoMoreThanAsked) {
 }
 
 // A file that gives a page at a time: what io_uring brings is short, the rest comes by plain calls.
-TEST(BlockIoPieces, AShortReadGoesOn) {
+TEST(BlockIoPieces, ShortReadIsContinued) {
   const int fd = ::open("/proc/self/smaps", O_RDONLY);
   std::vector<uint8_t> bytes(12'000);
   if (fd < 0 || ::pread(fd, bytes.data(), bytes.size(), 0) >= std::ssize(bytes)) GTEST_SKIP() << "no such file here";
@@ -138,7 +138,7 @@ TEST(BlockIoPieces, AShortReadGoesOn) {
   ::close(fd);
 }
 
-TEST(BlockIoPieces, APlainPieceIsGivenOnceToWhoHasRoomForIt) {
+TEST(BlockIoPieces, PlainPieceIsReturnedOnce) {
   auto io = make_plain_io(-1);
   uint8_t byte = 0;
   IoDone done;

@@ -78,7 +78,7 @@ TEST(TokenizerWriter, TokenizerJsonKeepsMergesOfSentencePiece) {
   expect_same(spec, *read);
 }
 
-TEST(TokenizerWriter, NamesOfSplitsBecomeRegexes) {
+TEST(TokenizerWriter, SplitNamesBecomeRegexes) {
   TokenizerSpec spec;
   spec.kind = "bpe";
   spec.pre = "llama-bpe";

@@ -48,7 +48,7 @@ class ConstraintEnds : public ::testing::Test {
   SamplingRow row_;
 };
 
-TEST_F(ConstraintEnds, BehindAnEndThatWasTakenOnlyEndsFollow) {
+TEST_F(ConstraintEnds, OnlyEndTokensFollowAnEndToken) {
   const auto step = make_constraint(setup_of("b*"));
   EXPECT_EQ(left_by(*step), (Ids{'b', kEnd}));
   step->accept('b');
@@ -60,7 +60,7 @@ TEST_F(ConstraintEnds, BehindAnEndThatWasTakenOnlyEndsFollow) {
   EXPECT_EQ(left_by(*step), (Ids{kEnd}));
 }
 
-TEST_F(ConstraintEnds, ResetBeginsBeforeThePrompt) {
+TEST_F(ConstraintEnds, ResetRestartsBeforeThePrompt) {
   const auto step = make_constraint(setup_of("b"));
   left_by(*step);
   step->accept('b');
@@ -73,14 +73,14 @@ TEST_F(ConstraintEnds, ResetBeginsBeforeThePrompt) {
   EXPECT_EQ(left_by(*step), (Ids{'b'}));
 }
 
-TEST_F(ConstraintEnds, AnAnswerThatMustBeEmptyEndsOnlyOnceItIsAskedFor) {
+TEST_F(ConstraintEnds, EmptyAnswerEndsOnlyWhenRequested) {
   const auto step = make_constraint(setup_of("(ab){0}"));
   EXPECT_FALSE(step->ended()) << "the prompt comes first";
   EXPECT_EQ(left_by(*step), (Ids{kEnd}));
   EXPECT_TRUE(step->ended());
 }
 
-TEST_F(ConstraintEnds, EndsAreTheTokensThatTheVocabularyHas) {
+TEST_F(ConstraintEnds, EndTokensOutsideTheVocabularyAreIgnored) {
   const auto step =
       make_constraint(setup_of("b?", {-1, -70, 0, kEnd, kConstraintVocab, kConstraintVocab + 1, 1 << 30}));
   EXPECT_EQ(left_by(*step), (Ids{0, 'b', kEnd}));
@@ -118,7 +118,7 @@ class ConstraintBounds : public ::testing::Test {
   SamplingRow row_;
 };
 
-TEST_F(ConstraintBounds, ATokenThatGoesTooDeepIsAFailureAndNoEnd) {
+TEST_F(ConstraintBounds, TooDeepTokenIsAnErrorNotAnEnd) {
   const auto step = make_constraint(setup_of(true));
   apply(*step);
   EXPECT_GT(open_brackets(*step), 500);
@@ -132,7 +132,7 @@ TEST_F(ConstraintBounds, ATokenThatGoesTooDeepIsAFailureAndNoEnd) {
   EXPECT_NE(step->failure(), nullptr);
 }
 
-TEST_F(ConstraintBounds, ResetForgetsTheFailure) {
+TEST_F(ConstraintBounds, ResetClearsTheError) {
   const auto step = make_constraint(setup_of(true));
   apply(*step);
   open_brackets(*step);
@@ -145,7 +145,7 @@ TEST_F(ConstraintBounds, ResetForgetsTheFailure) {
 }
 
 // Without an x to stop at every way leads deeper, and in the end none is left.
-TEST_F(ConstraintBounds, AStreamWithoutAWayOnEndsWithTheError) {
+TEST_F(ConstraintBounds, StreamWithoutAllowedTokensEndsWithTheError) {
   auto chain = SamplerChain::create(setup_of(false)).value();
   Result<TokenId> token = kOpen;
   int opened = 0;

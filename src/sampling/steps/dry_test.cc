@@ -30,7 +30,7 @@ std::vector<float> penalties(const SamplerSetup& setup, const Ids& history) {
   return logits;
 }
 
-TEST(Dry, ABreakerThatFillsTheWindowBreaksIt) {
+TEST(Dry, BreakerThatFillsTheWindowStillBreaks) {
   EXPECT_EQ(penalties(setup_of(-1, 1), {1, 1})[1], -1);
   EXPECT_EQ(penalties(setup_of(-1, 1, {{1, 1}}), {1, 1})[1], 0);
   // Behind the breaker 1 2 1 stands "2" alone: a repeat of one token.
@@ -38,7 +38,7 @@ TEST(Dry, ABreakerThatFillsTheWindowBreaksIt) {
   EXPECT_EQ(penalties(setup_of(-1, 1, {{1, 2, 1}}), {1, 2, 1, 2})[1], -1);
 }
 
-TEST(Dry, ALongPastCountsNoMoreThanItsWindow) {
+TEST(Dry, OnlyTheWindowOfALongHistoryCounts) {
   const auto setup = setup_of(9, 2);
   const Ids end = {1, 2, 3, 4, 0, 1, 2, 3};
   const auto expected = penalties(setup, end);

@@ -22,7 +22,7 @@ void accept(SamplerStep& step, const Ids& tokens) {
   for (TokenId token : tokens) step.accept(token);
 }
 
-TEST(Penalties, DivideWhatIsPositiveAndMultiplyWhatIsNot) {
+TEST(Penalties, DividePositiveAndMultiplyOtherLogits) {
   SamplerSetup setup;
   setup.options.repetition_penalty = 2;
   const auto step = make_penalties(setup);
@@ -55,7 +55,7 @@ TEST(Penalties, ResetEmptiesTheWindow) {
   EXPECT_EQ(edited(*step, {0, 0, 0}), (std::vector<float>{0, 0, -2}));
 }
 
-TEST(AllowedTokens, StandOnceAndInOrder) {
+TEST(AllowedTokens, AreUniqueAndSorted) {
   SamplerSetup setup;
   setup.options.allowed_tokens = {3, 0, 3, 2, 0};
   std::vector<float> logits = {1, 2, 3, 4};
@@ -80,7 +80,7 @@ std::vector<bool> completing(const std::vector<Ids>& words, const Ids& past, siz
   return out;
 }
 
-TEST(BadWords, AreStruckHoweverLongThePast) {
+TEST(BadWords, AreBannedWhateverTheHistoryLength) {
   std::mt19937 engine(2);
   SamplerSetup setup;
   setup.bad_words = {{0, 1, 2}, {1, 1, 0}, {2, 1}, {0, 0, 0, 0, 3}};
@@ -98,7 +98,7 @@ TEST(BadWords, AreStruckHoweverLongThePast) {
   }
 }
 
-TEST(BadWords, AfterAResetBeginAnew) {
+TEST(BadWords, ResetClearsTheHistory) {
   SamplerSetup setup;
   setup.bad_words = {{1, 2}};
   const auto step = make_bad_words(setup);

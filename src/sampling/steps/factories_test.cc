@@ -37,7 +37,7 @@ void check(const std::vector<Case>& cases) {
   }
 }
 
-TEST(Factories, NoStepIsMadeOfNeutralOptions) {
+TEST(Factories, NeutralOptionsMakeNoStep) {
   for (const auto& entry : samplers().entries()) EXPECT_EQ(entry.member(neutral_setup()), nullptr) << entry.info.name;
 }
 
@@ -107,7 +107,7 @@ void check_step(const char* about, SamplerFactory make, const Change& on, const 
   EXPECT_EQ(made(on, 0.7, 2), beside_mirostat) << about << ", mirostat";
 }
 
-TEST(Factories, TruncatingStepsAreForDrawsWithoutMirostat) {
+TEST(Factories, TruncationIsSkippedForGreedyAndMirostat) {
   check_step(
       "top_n_sigma", make_top_n_sigma, [](O& o) { o.top_n_sigma = 0.5; }, [](O& o) { o.top_n_sigma = 0; }, false);
   check_step(

@@ -55,7 +55,7 @@ struct Plain {
   }
 };
 
-TEST(Mirostat, CutsWhereThePaperDoesTokenByToken) {
+TEST(Mirostat, MatchesThePaperTokenByToken) {
   const auto step = make(4, 0.7);
   Plain plain{4, 0.7};
   for (size_t turn = 0; turn < 40; ++turn) {
@@ -67,7 +67,7 @@ TEST(Mirostat, CutsWhereThePaperDoesTokenByToken) {
   }
 }
 
-TEST(Mirostat, LearnsOnceFromEachChoiceAndNotFromThePrompt) {
+TEST(Mirostat, UpdatesMuOncePerDrawnTokenAndNotForThePrompt) {
   const auto step = make(3, 1);
   Plain plain{3, 1};
   step->accept(5);  // of the prompt
@@ -78,7 +78,7 @@ TEST(Mirostat, LearnsOnceFromEachChoiceAndNotFromThePrompt) {
   EXPECT_EQ(left_by(*step), plain.left());
 }
 
-TEST(Mirostat, LearnsNothingFromATokenThatItHadCutOff) {
+TEST(Mirostat, TruncatedTokenDoesNotUpdateMu) {
   const auto step = make(1, 1);
   const size_t left = left_by(*step);
   ASSERT_LT(left, kMirostatVocab - 1);
@@ -86,7 +86,7 @@ TEST(Mirostat, LearnsNothingFromATokenThatItHadCutOff) {
   EXPECT_EQ(left_by(*step), left);
 }
 
-TEST(Mirostat, ResetForgetsMuAndTheChoiceThatIsOpen) {
+TEST(Mirostat, ResetClearsMuAndThePendingDraw) {
   const auto step = make(3, 1);
   const size_t first = left_by(*step);
   step->accept(0);
@@ -96,17 +96,17 @@ TEST(Mirostat, ResetForgetsMuAndTheChoiceThatIsOpen) {
   EXPECT_EQ(left_by(*step), first);
 }
 
-TEST(Mirostat, KeepsTheBestTokenWhereAllAreTooSurprising) {
+TEST(Mirostat, KeepsTheBestTokenIfAllAreTooSurprising) {
   const auto step = make(0.1, 0.1);
   EXPECT_EQ(left_by(*step, {1, 1, 1, 1}), 1u);
 }
 
-TEST(Mirostat, KeepsWhatIsExactlyAsSurprisingAsMu) {
+TEST(Mirostat, KeepsTokensWithSurpriseEqualToMu) {
   const auto step = make(0.5, 0.1);  // mu is one bit
   EXPECT_EQ(left_by(*step, {0, 0}), 2u);
 }
 
-TEST(Mirostat, ARowWithoutCandidatesChangesNothing) {
+TEST(Mirostat, EmptyRowChangesNothing) {
   const auto step = make(3, 1);
   Plain plain{3, 1};
   left_by(*step);

@@ -72,12 +72,12 @@ TEST_F(ThinkingBudgetStep, ForcesNothingBeforeThinkingBegins) {
   EXPECT_EQ(write("xyc"), "--c-");
 }
 
-TEST_F(ThinkingBudgetStep, ForcesNothingBehindThinkingThatTookItsWholeBudget) {
+TEST_F(ThinkingBudgetStep, ForcesNothingAfterThinkingThatUsedItsExactBudget) {
   begin({.tokens = 2, .open = "x", .close = "cd", .begun = true});
   EXPECT_EQ(write("cdgg"), "-----");
 }
 
-TEST_F(ThinkingBudgetStep, FindsMarksAcrossTokensAlone) {
+TEST_F(ThinkingBudgetStep, FindsMarksAcrossTokens) {
   begin({.tokens = 0, .open = "ab", .close = "c", .begun = false});
   EXPECT_EQ(write("axxbgaagb"), "----------") << "the letters of the mark, but never beside each other";
   EXPECT_EQ(write("ab"), "--c");
@@ -85,19 +85,19 @@ TEST_F(ThinkingBudgetStep, FindsMarksAcrossTokensAlone) {
   EXPECT_EQ(write("gcdeggg"), "--------");
 }
 
-TEST_F(ThinkingBudgetStep, TheOpeningMarkIsNoPartOfTheClosingOne) {
+TEST_F(ThinkingBudgetStep, OpeningMarkIsNotPartOfTheClosingMark) {
   begin({.tokens = 2, .open = "q", .close = "q", .begun = false});
   EXPECT_EQ(write("qggq"), "---q-");
   begin({.tokens = 2, .open = "cc", .close = "c", .begun = false});
   EXPECT_EQ(write("ccggc"), "----c-");
 }
 
-TEST_F(ThinkingBudgetStep, IsOverWhenItsMarkIsWrittenThoughTheTextLacksIt) {
+TEST_F(ThinkingBudgetStep, EndsWhenItsMarkIsForcedEvenIfTheTextDiffers) {
   begin({.tokens = 1, .open = "x", .close = "cz", .begun = true});  // of which only "c" can be written
   EXPECT_EQ(write("gcgxgg"), "-c-----");
 }
 
-TEST_F(ThinkingBudgetStep, ResetGivesTheWholeBudgetBack) {
+TEST_F(ThinkingBudgetStep, ResetRestoresTheWholeBudget) {
   begin({.tokens = 2, .open = "x", .close = "cd", .begun = true});
   EXPECT_EQ(write("g"), "--");
   step_->reset();
@@ -106,7 +106,7 @@ TEST_F(ThinkingBudgetStep, ResetGivesTheWholeBudgetBack) {
   EXPECT_EQ(write("ggcdg"), "--cd--") << "the mark has been forced before";
 }
 
-TEST_F(ThinkingBudgetStep, ResetForgetsTheTextAndAwaitsAPrompt) {
+TEST_F(ThinkingBudgetStep, ResetClearsTheTextAndExpectsAPrompt) {
   begin({.tokens = 0, .open = "ab", .close = "c", .begun = false});
   EXPECT_EQ(write("a"), "--");
   step_->reset();

@@ -40,7 +40,7 @@ void expect_normal(const CharSet& set) {
   }
 }
 
-TEST(CharSets, AreWhatTheirRangesHold) {
+TEST(CharSets, MatchTheirRanges) {
   const std::vector<uint32_t> points = edges();
   std::mt19937 random(1);
   const auto pick = [&] { return points[random() % points.size()]; };
@@ -95,7 +95,7 @@ TEST(CharSets, EachCharacterHasOneUtf8Form) {
     }
 }
 
-TEST(CharSets, PropertiesAreUnicodesCategories) {
+TEST(CharSets, PropertiesMatchUnicodeCategories) {
   const std::vector<std::tuple<const char*, const char*, std::set<std::string>>> names = {
       {"L", "Letter", {"Lu", "Ll", "Lt", "Lm", "Lo"}},
       {"LC", "Cased_Letter", {"Lu", "Ll", "Lt"}},
@@ -138,7 +138,7 @@ TEST(CharSets, PropertiesAreUnicodesCategories) {
     EXPECT_TRUE(unicode_property(none).empty()) << none;
 }
 
-TEST(CompileBudgets, HoldWhatWasTakenAndRefuseMore) {
+TEST(CompileBudgets, CountUsageAndRejectMore) {
   CompileBudget budget({.bytes = 100, .seconds = 5});
   EXPECT_TRUE(budget.take(100).ok());
   EXPECT_EQ(budget.held_bytes(), 100);
@@ -170,7 +170,7 @@ TEST(CompileBudgets, HoldWhatWasTakenAndRefuseMore) {
   EXPECT_EQ(budget.peak_bytes(), 101);
 }
 
-TEST(CompileBudgets, LookAtTheClockAfterSoMuchWork) {
+TEST(CompileBudgets, CheckTheClockPeriodically) {
   const auto gone = std::make_shared<std::atomic<bool>>(false);
   CompileBudget budget({}, gone);
   EXPECT_TRUE(budget.check().ok());

@@ -185,7 +185,7 @@ void expect_refused(const Error& error, const Language& language, const std::str
         << what << ": " << error.message;
 }
 
-TEST_P(RandomGrammars, WriteWhatTheirDefinitionSays) {
+TEST_P(RandomGrammars, MatchTheirDefinition) {
   int refused = 0;
   for (uint32_t seed = GetParam() * 40; seed < GetParam() * 40 + 40; ++seed) {
     const bool counted = seed % 3 == 0;

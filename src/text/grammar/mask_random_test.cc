@@ -69,7 +69,7 @@ void expect_masks(const Constraint& constraint, std::string_view letters, uint32
   ASSERT_FALSE(matcher.rollback(1) > 0);
 }
 
-TEST(RandomMasks, OfGrammars) {
+TEST(RandomMasks, Grammars) {
   uint32_t seed = 0;
   for (const char* source :
        {"root ::= \"a\" root \"b\" | \"c\"", "root ::= x+\nx ::= \"ab\" | \"a\" y\ny ::= \"c\" x y | \"b\"",
@@ -79,7 +79,7 @@ TEST(RandomMasks, OfGrammars) {
     for (int turn = 0; turn < 3; ++turn) expect_masks(gbnf_of(source), "abc()", ++seed, 60, 6);
 }
 
-TEST(RandomMasks, OfCountedStringsAndLists) {
+TEST(RandomMasks, CountedStringsAndLists) {
   uint32_t seed = 100;
   for (
       const char* schema :
@@ -94,7 +94,7 @@ TEST(RandomMasks, OfCountedStringsAndLists) {
 }
 
 // So many tokens that masks are kept as bits, not as lists.
-TEST(RandomMasks, OfALargeVocabulary) {
+TEST(RandomMasks, LargeVocabulary) {
   expect_masks(schema_of(R"({"type":"array","items":{"type":"string","maxLength":9}})"), "[]\",abcdefgh", 7, 6000, 4);
   expect_masks(regex_of("[a-h]*,[a-d]{2,9}"), "abcdefgh,", 8, 6000, 5);
 }
@@ -131,7 +131,7 @@ TEST(TokenTree, HoldsEveryPieceWithItsTokens) {
   }
 }
 
-TEST(TokenMaskStore, ForgetsWhatWasUsedLongestAgo) {
+TEST(TokenMaskStore, EvictsLeastRecentlyUsed) {
   std::vector<std::string> pieces;
   for (const char c : std::string_view("abcdefgh")) pieces.push_back(std::string(1, c));
   const auto grammar = std::make_shared<const Grammar>(

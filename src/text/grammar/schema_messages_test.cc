@@ -22,7 +22,7 @@ void expect_refusals(const std::vector<Refusal>& table, ErrorKind kind) {
   }
 }
 
-TEST(SchemaMessages, WhatIsNoSchema) {
+TEST(SchemaMessages, InvalidSchemas) {
   expect_refusals(
       {{"{", "JSON schema: is not valid JSON"},
        {"3", "JSON schema: : a schema must be an object, true or false"},
@@ -65,7 +65,7 @@ TEST(SchemaMessages, WhatIsNoSchema) {
       ErrorKind::user);
 }
 
-TEST(SchemaMessages, WhatIsNotKept) {
+TEST(SchemaMessages, Weakened) {
   expect_refusals(
       {{R"({"a\u0001":1,"\u0001is":2})",
         "JSON schema: keys that begin with the control character U+0001 are not supported"},
@@ -123,7 +123,7 @@ TEST(SchemaMessages, StrictNamesWhatIsWeakened) {
                 "/format 'colour' is not a JSON Schema format and is ignored, as the standard specifies"});
 }
 
-TEST(SchemaMessages, WhatTheStandardDoesNotKnowIsIgnoredAndNamed) {
+TEST(SchemaMessages, UnknownKeywordsAreIgnoredAndListed) {
   const TextMatcher one(schema_of(
       R"({"items":{"x-a":1,"maxlength":2},"title":"","description":"","default":1,"examples":[],"$comment":"","readOnly":true,"writeOnly":true,
       "deprecated":true,"contentEncoding":"","contentMediaType":"","contentSchema":{},"example":1,"$vocabulary":{},"$recursiveAnchor":true,"type":"array"})"));

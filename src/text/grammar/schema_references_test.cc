@@ -159,7 +159,7 @@ TEST(SchemaReferences, Dynamic) {
   for (int n = 0; n < 6; ++n) EXPECT_EQ(turned.accepts(std::to_string(n)), n < 3) << n;
 }
 
-TEST(SchemaReferences, PlacesInMessagesArePointers) {
+TEST(SchemaReferences, ErrorLocationsAreJsonPointers) {
   const TextMatcher one(
       schema_of(R"({"properties":{"a/b":{"patternProperties":{"~x":{"allOf":[true,{"minLength":-1}]}}}}})"));
   EXPECT_EQ(one.error.message,

@@ -247,7 +247,7 @@ TEST(TemplateLanguage, ErrorsNameTheLine) {
   }
 }
 
-TEST(TemplateLanguage, ClockIsGiven) {
+TEST(TemplateLanguage, ClockIsInjected) {
   check({{"{{ strftime_now('%d %b %Y %H:%M %-d %j') }}", "10 Jul 2025 12:00 10 191"}});
 }
 

@@ -292,7 +292,7 @@ TEST(ToolDialects, ChosenByTheTemplate) {
   EXPECT_EQ(name("ipython {\"name\": \"x\", \"parameters\": {}}"), "llama");
 }
 
-TEST(ToolDialects, OfPublishedTemplates) {
+TEST(ToolDialects, DetectedInPublishedTemplates) {
   const std::pair<const char*, const char*> cases[] = {{"Qwen-Qwen2.5-7B-Instruct", "hermes"},
                                                        {"Qwen-Qwen3-0.6B", "hermes"},
                                                        {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes"},

@@ -156,7 +156,7 @@ TEST(HttpLoad, ChatAnswersComeInDeltas) {
   EXPECT_TRUE(server.heads()[0].starts_with("POST /v1/chat/completions "));
 }
 
-TEST(HttpLoad, LlamaServersSayStop) {
+TEST(HttpLoad, StopFieldOfLlamaServerEndsTheAnswer) {
   FakeServer server([](const std::string&) {
     return kOk + R"(data: {"content":"a","stop":false})" + "\r\n\r\n" + R"(data: {"content":"b","stop":false})" +
            "\r\n\r\n" +
@@ -191,7 +191,7 @@ TEST(HttpLoad, ErrorsAreCountedByKind) {
     EXPECT_TRUE(metrics.errors.contains(error)) << error;
 }
 
-TEST(HttpLoad, SilentServersAndEndlessLinesAreGivenUp) {
+TEST(HttpLoad, SilentServersAndEndlessLinesFail) {
   FakeServer silent([](const std::string&) { return ""; });
   EXPECT_EQ(run(silent.url(), 1, {.patience = 0.05})[0].error, "took longer than 0.05 s");
   EXPECT_EQ(run(silent.url(), 1, {.silence = 0.05})[0].error, "silent for 0.05 s");
@@ -199,7 +199,7 @@ TEST(HttpLoad, SilentServersAndEndlessLinesAreGivenUp) {
   EXPECT_NE(run(endless.url(), 1)[0].error.find("longer than"), std::string::npos);
 }
 
-TEST(HttpLoad, NobodyListens) {
+TEST(HttpLoad, ConnectionRefused) {
   Url url;
   {
     FakeServer gone([](const std::string&) { return ""; });
@@ -210,7 +210,7 @@ TEST(HttpLoad, NobodyListens) {
   EXPECT_EQ(records[0].error, records[1].error);
 }
 
-TEST(HttpLoad, AClosedLoopKeepsItsNumberInFlight) {
+TEST(HttpLoad, ClosedLoopKeepsItsNumberInFlight) {
   FakeServer server([](const std::string&) { return kOk + chunk_of("a", "\"length\"") + "data: [DONE]\n\n"; });
   const auto records = run(server.url(), 24, {.closed_loop = 3});
   for (const auto& record : records) EXPECT_EQ(record.error, "");
@@ -218,7 +218,7 @@ TEST(HttpLoad, AClosedLoopKeepsItsNumberInFlight) {
   EXPECT_EQ(server.heads().size(), 24u);
 }
 
-TEST(HttpLoad, StopsWhenAsked) {
+TEST(HttpLoad, StopsOnRequest) {
   FakeServer server([](const std::string&) { return ""; });
   const auto load = make_load(3);
   HttpLoadOptions options;
