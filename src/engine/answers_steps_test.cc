@@ -1,5 +1,5 @@
-// A request's answers step by step: they wait for the prompt of the first one, take over its blocks, and go on alone
-// where it is gone.
+// Requests with several answers, step by step: further answers wait for the first one's prompt, share its blocks, and
+// continue alone if the first one is gone.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -39,7 +39,7 @@ TEST(AnswersSteps, ShareFullPromptBlocksAndCopyTheLast) {
   }
 }
 
-// A prompt that ends with a block leaves nothing to copy but that block; its last token runs again.
+// A prompt that fills its last block has no partial block to copy; its last token is computed again.
 TEST(AnswersSteps, BlockAlignedPromptSharesWholeBlocks) {
   for (const auto& [prompt, blocks] :
        {std::pair(4, "1 1 1 0 0 0 0 0"), {5, "2 1 1 0 0 0 0 0"}, {8, "2 1 1 1 0 0 0 0"}, {9, "2 2 1 1 0 0 0 0"}}) {
@@ -54,7 +54,7 @@ TEST(AnswersSteps, BlockAlignedPromptSharesWholeBlocks) {
   }
 }
 
-// Requests of several answers one after the other: each time the further answers wait.
+// Consecutive requests with several answers: the further answers wait each time.
 TEST(AnswersSteps, FurtherAnswersWaitForEveryRequest) {
   ScriptedEngine e(without_prefixes(20));
   for (RequestId id : {1, 2, 3}) {
@@ -78,7 +78,7 @@ TEST(AnswersSteps, ComputeThePromptIfTheFirstHasEnded) {
                                    "admit 1.1; 1.1:[4+2]* | 1.1 runs 6/7 2 +4", "1.1:[6+1]* | "}));
 }
 
-// Other requests that are cancelled in the queue change nothing for those that wait for their prompt.
+// Cancelling other queued requests does not affect streams that wait for their prompt.
 TEST(AnswersSteps, KeepWaitingWhenOthersLeaveTheQueue) {
   for (int64_t n : {1, 3}) {
     ScriptedEngine e(without_prefixes(20));
@@ -93,7 +93,7 @@ TEST(AnswersSteps, KeepWaitingWhenOthersLeaveTheQueue) {
   }
 }
 
-// The first answer is cancelled with the others; a long prompt is computed in two steps before.
+// The first answer is cancelled with the others, after the long prompt was computed in two steps.
 TEST(AnswersSteps, AreCancelledTogether) {
   ScriptedEngine e(without_prefixes(20));
   e.add(1, several(1000, 20, 4, 3));
@@ -115,7 +115,7 @@ TEST(AnswersSteps, AreCancelledTogether) {
   EXPECT_EQ(e.core->stats().kv_blocks_free, 20);
 }
 
-// While the first answer is swapped out, the others wait no longer for it.
+// The others do not wait for a first answer that is swapped out.
 TEST(AnswersSteps, DoNotWaitForASwappedOutFirstAnswer) {
   for (bool busy : {false, true}) {
     EngineOptions o = without_prefixes(8, 2);
@@ -150,7 +150,7 @@ TEST(AnswersSteps, DoNotWaitForASwappedOutFirstAnswer) {
   }
 }
 
-// Answers that were preempted have tokens of their own and share nothing when they come back.
+// Preempted answers have tokens of their own and share nothing when they resume.
 TEST(AnswersSteps, PreemptedAnswersResumeIndependently) {
   EngineOptions o = without_prefixes(7);
   o.policy = "fcfs:reserve=prompt";

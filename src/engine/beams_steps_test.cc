@@ -1,5 +1,5 @@
-// Beam search through the engine on a scripted machine: which stream goes on with which beam, in how many blocks, and
-// what its client hears at the end.
+// Beam search through the engine on a scripted executor: which stream continues which beam, how many blocks are used,
+// and the final events.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -9,7 +9,7 @@ using namespace testing;
 
 constexpr TokenId kEnd = 9;
 
-// The next tokens by the last one. 1 is the better start, 2 the better answer: 2 3 ends, 1 goes on for long.
+// Likely next tokens by last token. 1 is the better start, 2 the better answer: 2 3 ends, 1 continues for long.
 std::vector<TokenLogprob> next_tokens(const std::vector<TokenId>& tokens) {
   switch (tokens.back()) {
     case 1: return {{4, -1.0f}, {5, -1.25f}, {6, -4.0f}, {7, -5.0f}};
@@ -94,7 +94,7 @@ TEST(BeamsSteps, ScoresAreNormalizedByLengthPenalty) {
     e.add(1, request);
     e.run();
     EXPECT_EQ(e.all.back().finish, FinishReason::stop);
-    EXPECT_EQ(fmt::format("{:.4f}", e.all.back().score), score) << penalty;  // 2, 3 and the end: -1.5 of three tokens
+    EXPECT_EQ(fmt::format("{:.4f}", e.all.back().score), score) << penalty;  // 2, 3 and the end token: -1.5 over three tokens
   }
 }
 
@@ -172,7 +172,7 @@ TEST(BeamsSteps, SearchThatNeverStartedReturnsAnEmptyAnswer) {
                             "2.1 4 <4>. time_limit -0.6667 of 3, last"}));
 }
 
-// No other stream is admitted on blocks that a search was promised, and its streams count as running.
+// Blocks reserved for a search are not used to admit other streams, and the search's streams count as running.
 TEST(BeamsSteps, ReservedBlocksAreNotGivenToOthers) {
   ScriptedEngine e(machine(12), nullptr, script());
   e.add(1, search(1000, 6, 6, 3, 1));       // three times three blocks

@@ -1,4 +1,4 @@
-// The engine's loop on a scripted machine: what it tells policies, cost model, clients and counters, exact.
+// The engine loop on a scripted executor: exact events, observations of policy and cost model, timings and counters.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -6,7 +6,7 @@ namespace {
 
 using namespace testing;
 
-// First come, first served, and a list of all that it is told.
+// First come, first served; records every call.
 class ListeningPolicy final : public SchedulerPolicy {
  public:
   explicit ListeningPolicy(Lines& heard) : heard_(heard) { policy_ = std::move(*make_policy("fcfs:reserve=prompt")); }
@@ -77,7 +77,7 @@ TEST(CoreFigures, PolicyViewCountsBlocksBeingSwappedOut) {
   EXPECT_FALSE(e.core->add(4, refused).ok());
   EXPECT_EQ(heard, (Lines{"asks 3 waiting 0 running 1 free 0 leaving 2 swap 22",
                           "asks 4 waiting 0 running 1 free 0 leaving 2 swap 22"}));
-  EXPECT_EQ(e.core->stats().waiting, 1);  // nothing of the refused ones is left
+  EXPECT_EQ(e.core->stats().waiting, 1);  // rejected requests leave nothing behind
   e.script.tier_state = TierState::ready;
   e.run();
 }
@@ -143,7 +143,7 @@ TEST(CoreFigures, RequestTimings) {
   EXPECT_EQ(last.timings.cached_tokens, 0);
 }
 
-// A request that waited elsewhere brings the time of its submission; one that never ran has waited and nothing else.
+// A request that waited elsewhere carries its submission time; one that never ran has only waiting time.
 TEST(CoreFigures, TimingsStartAtSubmission) {
   ScriptedEngine e(scripted_options(20, 1));
   e.clock.advance_ns(9'000'000 - 1);

@@ -1,4 +1,4 @@
-// What the engine refuses: each message and its kind, plans that do not fit, and counts that do not agree.
+// What the engine rejects: each message and its kind, invalid plans, and inconsistent block counts.
 #include <unistd.h>
 
 #include <filesystem>
@@ -75,7 +75,7 @@ TEST(CoreRefusals, RequestsAtTheLimitAreAccepted) {
       [](Request& r) { r.beams = 2, r.n = 2, r.best_of = 2; },
       [](Request& r) { r.beams = 2, r.length_penalty = -100; },
       [](Request& r) { r.beams = 2, r.length_penalty = 100; },
-      [](Request& r) { r.length_penalty = 1000; },  // without beams it is not looked at
+      [](Request& r) { r.length_penalty = 1000; },  // ignored without beams
       [](Request& r) { r.deadline_seconds = 1e9; },
       [](Request& r) { r.max_tokens = 0; }};
   for (const auto& change : fit) {
@@ -108,7 +108,7 @@ TEST(CoreRefusals, FullQueue) {
   EngineOptions o = scripted_options(12, 1);
   o.queue = 2;
   ScriptedEngine e(o);
-  for (RequestId id : {1, 2, 3}) e.add(id, scripted_request(1000, 4, 4));  // none runs yet, so none is refused
+  for (RequestId id : {1, 2, 3}) e.add(id, scripted_request(1000, 4, 4));  // none runs yet, so none is rejected
   e.step();
   const auto refused = e.core->add(4, scripted_request(1000, 4, 4));
   ASSERT_FALSE(refused.ok());
@@ -127,7 +127,7 @@ std::string replay(ScriptedEngine& e, const std::string& text) {
   return done.ok() ? "" : done.error().message;
 }
 
-// Two streams run, one waits; each plan is of one kind of misfit.
+// Two streams run, one waits; each plan is invalid in one way.
 TEST(CoreRefusals, InvalidPlans) {
   for (const char* plan : {"preempt 3;", "preempt 9;", "admit 1;", "admit 9;", "squeeze 3;", "9:[0+1]*", "1:[5+1]*",
                            "1:[6+2]*", "1:[6+1]", "3:[0+4]*", "1:[6+1]* 1:[6+1]*", "1:[6+1]* 2:[0+17]"}) {
@@ -147,7 +147,7 @@ TEST(CoreRefusals, InvalidPlans) {
   StepPlan nothing;
   nothing.chunks = {{1, 6, 0, false}};
   EXPECT_FALSE(e.core->replay(nothing, e.events).ok());
-  EXPECT_EQ(replay(e, "1:[6+1]* 2:[0+15]"), "");  // sixteen tokens are a step
+  EXPECT_EQ(replay(e, "1:[6+1]* 2:[0+15]"), "");  // the limit is sixteen tokens a step
   EXPECT_EQ(replay(e, "squeeze 1; 2:[15+15]*"), "");
   EXPECT_EQ(e.core->stats().preemptions, 1);
   EXPECT_EQ(replay(e, "preempt 2;"), "");
@@ -172,7 +172,7 @@ TEST(CoreRefusals, PlansAreLoggedOnePerLine) {
     ScriptedEngine e(o);
     e.add(1, scripted_request(1000, 20, 2));
     e.run();
-    e.step();  // of an empty engine: no line
+    e.step();  // an empty engine logs no line
   }
   std::ifstream file(path);
   Lines lines;
@@ -187,7 +187,7 @@ TEST(CoreRefusals, PlansAreLoggedOnePerLine) {
   EXPECT_EQ(made.error().message, "plans: /nowhere/plans cannot be written");
 }
 
-// Counts that something changed behind the engine's back.
+// Counts changed behind the engine's back.
 TEST(CoreRefusals, WrongBlockCounts) {
   const auto check = [](const std::function<void(Sequence&, KvPool&)>& change) {
     ScriptedEngine e(scripted_options(12));
@@ -195,7 +195,7 @@ TEST(CoreRefusals, WrongBlockCounts) {
     request.n = 2;
     e.add(1, request);
     e.step();
-    e.step();  // blocks 0 and 1, and of the second answer 0 and 2
+    e.step();  // blocks 0 and 1; the second answer has 0 and 2
     EXPECT_EQ(e.blocks(), "2 1 1 0 0 0 0 0 0 0 0 0");
     Sequence* first = nullptr;
     e.script.forwarded = [&](std::span<const StepWork> work) { first = &work[0].stream->sequence; };
@@ -217,7 +217,7 @@ TEST(CoreRefusals, WrongBlockCounts) {
   EXPECT_EQ(check([](Sequence&, KvPool& pool) { pool.release(1); }), "KV blocks: 3 references counted, 4 held");
 }
 
-// Where the pool has less than what the engine counted on, the last stream is preempted and nothing breaks.
+// If the pool has fewer blocks than the engine counted, the last stream is preempted and nothing breaks.
 TEST(CoreRefusals, MissingPoolBlockPreemptsItsStream) {
   ScriptedEngine e(scripted_options(4));
   e.add(1, scripted_request(1000, 4, 8));

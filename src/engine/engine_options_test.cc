@@ -21,7 +21,7 @@ EngineOptions good_options() {
   return o;
 }
 
-// The executor is made from good options, so that limits can be tested that need more memory than there is.
+// The executor is created from valid options, so that limits beyond the available memory can be tested.
 Result<std::unique_ptr<EngineCore>> make(const EngineOptions& options, ManualClock& clock) {
   auto cost = load_cost_model("llama-7b-a100");
   auto executor = SimulatedExecutor::create(std::move(*cost), clock, good_options());
@@ -99,7 +99,7 @@ TEST(EngineOptionLimits, StoreOptions) {
   EXPECT_EQ(refused(1 << 20, 0.5).find("KV store: to fetch a part"), 0u);
   EXPECT_EQ(refused(1 << 20, 0.5, "importance").find("KV store: a simulation fetches all"), 0u);
   EXPECT_EQ(refused(1 << 20, 1, "arrival", false).find("KV store: holds blocks of the prefix cache"), 0u);
-  EngineOptions no_store = good_options();  // without a file its size is ignored
+  EngineOptions no_store = good_options();  // the size is ignored without a file
   no_store.kv_ssd_size = 0;
   ManualClock clock;
   EXPECT_TRUE(make(no_store, clock).ok());
@@ -179,7 +179,7 @@ TEST_F(RequestLimits, NumberOfAnswers) {
   for (double penalty : {-100.5, 100.5, std::numeric_limits<double>::quiet_NaN()})
     EXPECT_EQ(refused([&](Request& r) { r.beams = 2, r.length_penalty = penalty; }).find("length penalty"), 0u)
         << penalty;
-  for (double penalty : {-100.0, 100.0}) {  // the next error is that of the simulation
+  for (double penalty : {-100.0, 100.0}) {  // the next error comes from the simulation
     EXPECT_EQ(refused([&](Request& r) {
                 r.beams = 2, r.n = 2, r.best_of = 2, r.length_penalty = penalty;
               }).find("beams: simulated"),

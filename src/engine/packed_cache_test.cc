@@ -1,4 +1,4 @@
-// The packed cache: a start from it gives the same stream, and damage to it causes a warning and nothing else.
+// The packed cache: starting from it produces the same stream, and a damaged one only causes a warning.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -73,7 +73,7 @@ class PackedCacheTest : public ::testing::Test {
     return out;
   }
 
-  // Tokens and logits that every start must give.
+  // Tokens and logits that every start must produce.
   void expect_same(const Start& start) {
     EXPECT_EQ(start.tokens, plain().tokens);
     EXPECT_EQ(start.logits, plain().logits);
@@ -83,7 +83,7 @@ class PackedCacheTest : public ::testing::Test {
     return plain_;
   }
 
-  // The altered cache is refused with a warning that contains `word`, and written again.
+  // The altered cache is rejected with a warning that contains `word`, and rewritten.
   void expect_refused(const std::string& altered, const std::string& word, bool verify = false) {
     const std::string good = read_all(cache_);
     write_all(cache_, altered);
@@ -149,7 +149,7 @@ TEST_F(PackedCacheTest, DamagedWeightsAreFoundInFirstRowsOrByVerification) {
   altered[size_t{2} << 20] = static_cast<char>(altered[size_t{2} << 20] ^ 1);
   expect_refused(altered, "does not match the model's file");
   altered = good;
-  const size_t last = good.find_last_not_of('\0');  // after it comes padding
+  const size_t last = good.find_last_not_of('\0');  // followed by padding
   altered[last] = static_cast<char>(altered[last] ^ 1);
   expect_refused(altered, "", true);
 }

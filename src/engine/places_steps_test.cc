@@ -1,5 +1,5 @@
-// Who is admitted, preempted, swapped and resumed, step by step, on a machine of a few blocks: plans, streams and
-// counters exact. The executor compares every stored key with its token before each chunk.
+// Which streams are admitted, preempted, swapped and resumed, step by step, in a pool of a few blocks: exact plans,
+// streams and counters. The executor compares every stored key with its token before each chunk.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -15,7 +15,7 @@ EngineOptions growing_places(int64_t blocks, int64_t swap_tokens = 0, bool prefi
   return o;
 }
 
-// Two streams that grow beyond the six blocks, and a short one behind them.
+// Two streams that grow beyond the six blocks, then a short one.
 void add_three(ScriptedEngine& e) {
   e.add(1, scripted_request(1000, 7, 8));
   e.add(2, scripted_request(2000, 7, 8));
@@ -108,7 +108,7 @@ TEST(PlacesSteps, SlowSwapOutHoldsBlocksUntilDone) {
                                "1:[11+1]* | 1 runs 12/13 3, 2 runs 8/9 2, 3 leaves 3/4 1 !1"}));
   const EngineStats stats = e.core->stats();
   EXPECT_EQ(stats.running, 2);
-  EXPECT_EQ(stats.waiting, 1);  // that leaves counts as one that waits
+  EXPECT_EQ(stats.waiting, 1);  // a stream being swapped out counts as waiting
   e.script.tier_state = TierState::ready;
   EXPECT_EQ(e.watch(2), (Lines{"squeeze 2~; 1:[12+1]* | 1 runs 13/14 4, 2 leaves 8/9 2 !1, 3 away 3/4 0 !1",
                                "1:[13+1]* | 2 away 8/9 0 !1, 3 away 3/4 0 !1"}));

@@ -111,7 +111,7 @@ TEST(SnapshotFigures, LatestEndedStreamsAreRetained) {
   EXPECT_EQ(look.ended.back().request, 260u);
 }
 
-// A watcher that is three seconds late is still remembered; one nanosecond more, and it is not.
+// A watcher is forgotten one nanosecond after three seconds.
 TEST(SnapshotFigures, WatchersAreForgottenAfterThreeSeconds) {
   for (int64_t late : {0, 1}) {
     ScriptedEngine e(scripted_options(40));

@@ -1,4 +1,4 @@
-// Snapshots of an engine on a virtual clock, where every step's time and every block's owner is known.
+// Snapshots of an engine on a virtual clock, where each step's time and each block's owner are known.
 #include <gtest/gtest.h>
 
 #include "engine/engine_core.h"

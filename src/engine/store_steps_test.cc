@@ -1,5 +1,5 @@
-// The engine over a scripted prefix store, step by step: what it loads, what it computes instead, streams that run
-// while their last layers arrive, blocks that come back damaged, and parts of prompts that are left out.
+// The engine over a scripted prefix store, step by step: what is loaded and what is computed instead, streams that run
+// while their last layers arrive, damaged blocks, and partial fetches of prompts.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -15,7 +15,7 @@ EngineOptions with_store(int64_t blocks, const char* order = "arrival", double f
   return o;
 }
 
-// An engine of twelve blocks whose store has the eight full blocks of the prompt 1000 ... 1034, and its pool none.
+// An engine with twelve blocks whose store holds the eight full blocks of the prompt 1000 ... 1034; the pool holds none.
 struct Stored : ScriptedEngine {
   explicit Stored(Script given = {}, const EngineOptions& options = with_store(12))
       : ScriptedEngine(options, nullptr, std::move(given)) {
@@ -27,7 +27,7 @@ struct Stored : ScriptedEngine {
     all.clear();
   }
   KvStoreStats figures_of_store() const { return core->stats().store; }
-  // Blocks of the first prompt that went to the store.
+  // Blocks of the first prompt that were stored.
   Lines repaired() const {
     Lines lines;
     for (const std::string& put : script.puts)
@@ -56,7 +56,7 @@ TEST(StoreSteps, BlocksEvictedFromThePrefixIndexAreStored) {
                                   "1012 importance 0", "1008 importance 0", "1004 importance 0", "1000 importance 0"}));
   EXPECT_EQ(e.script.flushes, flushes + 3);  // once a step
   EXPECT_EQ(e.core->stats().store.blocks, 8);
-  e.script.store_stats.capacity = 10;  // of eleven blocks in the index the first to leave is not written
+  e.script.store_stats.capacity = 10;  // the first of eleven indexed blocks to be evicted is not written
   e.script.puts.clear();
   e.core.reset();
   EXPECT_EQ(e.script.puts, (Lines{"5036 importance 0 waits", "5032 importance 0 waits", "5028 importance 0 waits",
@@ -84,7 +84,7 @@ TEST(StoreSteps, LoadsStoredBlocksAndComputesTheRest) {
   EXPECT_EQ(e.core->stats().kv_blocks_cached, 11);
 }
 
-// With nothing else to do the engine waits for the load, a little at a time.
+// With nothing else to run, the engine waits for the load, a little at a time.
 TEST(StoreSteps, IdleEngineWaitsForTheLoad) {
   Stored e;
   e.script.load_ready = false;
@@ -94,7 +94,7 @@ TEST(StoreSteps, IdleEngineWaitsForTheLoad) {
   EXPECT_EQ(e.step(), "");
   EXPECT_EQ(e.script.waits, 1);
   EXPECT_EQ(e.step(), "3:[32+3]*");
-  EXPECT_TRUE(e.script.loads_observed.empty());  // how long it took is not known
+  EXPECT_TRUE(e.script.loads_observed.empty());  // its duration is unknown
 }
 
 TEST(StoreSteps, PoolBlocksAreNotLoaded) {
@@ -108,7 +108,7 @@ TEST(StoreSteps, PoolBlocksAreNotLoaded) {
   EXPECT_EQ(e.all.back().timings.cached_tokens, 32);
 }
 
-// Loads that take as long as computing, or longer, are not begun: 32 tokens in two steps of one second a token.
+// Loads that take at least as long as computing are not started: 32 tokens in two steps of one second per token.
 TEST(StoreSteps, LoadsSlowerThanComputingAreSkipped) {
   for (const auto& [token, passed] : {std::pair(0.999, 0), {1.0, 32}, {1.5, 32}}) {
     Stored e;
@@ -120,7 +120,7 @@ TEST(StoreSteps, LoadsSlowerThanComputingAreSkipped) {
   }
 }
 
-// ... and loads before it count: it is the later of two that passes.
+// ... and earlier loads count: the later of two is skipped.
 TEST(StoreSteps, PendingLoadsDelayLaterOnes) {
   EngineOptions o = with_store(24);
   Stored e({}, o);
@@ -198,7 +198,7 @@ TEST(StoreSteps, CancelledLoadIsDropped) {
   EXPECT_EQ(open.script.erased, before + 1);
 }
 
-// 3 tokens behind the load take 3 s to compute; the load takes 32 x 0.1 s and less as its layers arrive.
+// The 3 tokens after the load take 3 s to compute; the load takes 32 x 0.1 s, and less as its layers arrive.
 TEST(StoreSteps, StreamStartsWhenTheRemainingLoadIsShorterThanItsChunk) {
   for (int64_t layers : {0, 1}) {
     Script script;
@@ -223,7 +223,7 @@ TEST(StoreSteps, StreamStartsWhenTheRemainingLoadIsShorterThanItsChunk) {
   }
 }
 
-// A chunk that ran over damaged blocks is as if it had not run; the stream computes them.
+// A chunk that ran over damaged blocks is discarded; the stream computes those blocks.
 TEST(StoreSteps, ChunkOverDamagedBlocksIsRecomputed) {
   Script script;
   script.joins_early = true;
@@ -239,7 +239,7 @@ TEST(StoreSteps, ChunkOverDamagedBlocksIsRecomputed) {
   EXPECT_EQ(e.core->stats().prompt_tokens, 35 + 46 + 19);
 }
 
-// Of a prompt's blocks the first, the last and the most important come back; what was left out stays out.
+// The first, the last and the most important blocks of a prompt are loaded; omitted blocks stay omitted.
 TEST(StoreSteps, PartialFetchSelectsByImportance) {
   Script script;
   script.importance = {{1004, 0.5f}, {1008, 3.0f}, {1012, 0.25f}, {1016, 2.0f}, {1020, 0.75f}, {1024, 0.1f}};
@@ -251,7 +251,7 @@ TEST(StoreSteps, PartialFetchSelectsByImportance) {
   EXPECT_EQ(e.store_figures(), "hit 16 passed 0 failed 0 left out 16");
   EXPECT_EQ(e.all.back().timings.left_out_tokens, 16);
   EXPECT_EQ(e.all.back().timings.cached_tokens, 16);
-  EXPECT_EQ(e.core->cached_tokens(scripted_request(1000, 35, 1)), 0);  // what went without leaves nothing
+  EXPECT_EQ(e.core->cached_tokens(scripted_request(1000, 35, 1)), 0);  // a stream with omitted blocks is not cached
 }
 
 TEST(StoreSteps, FetchedShareOfAPrompt) {
@@ -262,7 +262,7 @@ TEST(StoreSteps, FetchedShareOfAPrompt) {
   for (const Case& one :
        {Case{0.01, "1000 1028"}, Case{0.25, "1000 1028"}, Case{0.26, "1000 1004 1028"}, Case{0.375, "1000 1004 1028"},
         Case{0.9, "1000 1004 1008 1012 1016 1020 1024 1028"}, Case{1, "1000 1004 1008 1012 1016 1020 1024 1028"}}) {
-    Stored e({}, with_store(12, "importance", one.fetch));  // importance is not known: even shares, the first ones
+    Stored e({}, with_store(12, "importance", one.fetch));  // unknown importance: even shares, the first blocks
     e.add(3, scripted_request(1000, 35, 1));
     e.run();
     EXPECT_EQ(e.script.loads, (Lines{one.loads})) << one.fetch;
@@ -270,7 +270,7 @@ TEST(StoreSteps, FetchedShareOfAPrompt) {
   Stored few({}, with_store(12, "importance", 0.1));
   few.add(3, scripted_request(1000, 10, 1));
   few.run();
-  EXPECT_EQ(few.script.loads, (Lines{"1000 1004"}));  // of two blocks both
+  EXPECT_EQ(few.script.loads, (Lines{"1000 1004"}));  // both of two blocks
   Stored answers({}, with_store(12, "importance", 0.1));
   Request two = scripted_request(1000, 35, 1);
   two.n = 2;
@@ -280,7 +280,7 @@ TEST(StoreSteps, FetchedShareOfAPrompt) {
   EXPECT_EQ(answers.figures_of_store().left_out_tokens, 0);
 }
 
-// A part that does not come back whole is no part: all of it is computed.
+// A partial fetch with a damaged block is discarded: the whole prompt is computed.
 TEST(StoreSteps, DamagedPartialFetchRecomputesThePrompt) {
   Stored e({}, with_store(12, "importance", 0.5));
   e.script.damaged = {1028};
@@ -292,8 +292,8 @@ TEST(StoreSteps, DamagedPartialFetchRecomputesThePrompt) {
   EXPECT_EQ(e.figures_of_store().failed_tokens, 4);
 }
 
-// Where the store lost a block in the middle, that one goes back as soon as it is computed, and those behind it are
-// seen to.
+// If the store lost a block in the middle, it is stored again as soon as it is computed, and the blocks after it are
+// verified.
 TEST(StoreSteps, GapIsRefilled) {
   Stored e;
   e.script.lost = {1012};
@@ -307,7 +307,7 @@ TEST(StoreSteps, GapIsRefilled) {
   EXPECT_EQ(repaired, (Lines{"0 of 3 loads 0/35 3", "4 of 3 runs 28/35 7 +12", "5 of 3 runs 35/36 9 +12", "5 of "}));
   EXPECT_EQ(e.repaired(), (Lines{"1012 importance 0", "1016 importance 0", "1020 importance 0", "1024 importance 0",
                                  "1028 importance 0"}));
-  for (const std::set<TokenId>& end : {std::set<TokenId>{1028}, {1024, 1028}}) {  // nothing is stored behind these
+  for (const std::set<TokenId>& end : {std::set<TokenId>{1028}, {1024, 1028}}) {  // nothing is stored after these
     Stored cut;
     cut.script.lost = end;
     cut.add(3, scripted_request(1000, 35, 2));

@@ -1,4 +1,4 @@
-// Divergence: sums over small distributions by hand, and the figures of a list of tokens.
+// Divergence: hand-computed sums over small distributions, and statistics of a list of tokens.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,7 +19,7 @@ TEST(DivergenceFigures, LogSoftmaxByHand) {
   EXPECT_NEAR(out[1], 2 - total, 1e-6);
   EXPECT_NEAR(out[2], -total, 1e-6);
   EXPECT_EQ(out[3], -inf);
-  EXPECT_EQ(out[4], 9);  // not of the vocabulary
+  EXPECT_EQ(out[4], 9);  // not in the vocabulary
   const float alone[] = {5};
   log_softmax(alone, 1, out);
   EXPECT_EQ(out[0], 0);
@@ -32,7 +32,7 @@ TEST(DivergenceFigures, OneRow) {
   EXPECT_NEAR(d.kl, 0.5 * std::log(0.5 / 0.125) + 0.5 * std::log(0.5 / 0.625), 1e-6);
   EXPECT_NEAR(d.reference_nll, std::log(2.0), 1e-6);
   EXPECT_NEAR(d.probability_change, 0.125, 1e-6);
-  EXPECT_FALSE(d.same_top);  // the first of equals, and the second
+  EXPECT_FALSE(d.same_top);  // the first and the second of two equals
   EXPECT_TRUE(compare_rows(other, other, 3, 0).same_top);
   EXPECT_NEAR(compare_rows(other, other, 3, 0).kl, 0, 1e-7);
 }

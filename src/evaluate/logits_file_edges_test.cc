@@ -1,5 +1,5 @@
-// The file of saved log-probabilities, byte by byte: what is written, and every head, size and value that is refused
-// with its message.
+// The file of saved log-probabilities, byte by byte: what is written, and every invalid header, size and value with its
+// error message.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ class LogitsFileEdges : public ::testing::Test {
   static std::string head(uint32_t version, uint32_t element, uint64_t vocab, uint64_t rows) {
     return "MRLOGITS" + raw(version) + raw(element) + raw(vocab) + raw(rows);
   }
-  // What opening the file, or reading its only row, says.
+  // The error from opening the file or reading its only row.
   Error failure(const std::string& text) const {
     write(text);
     auto reader = LogitsReader::open(path_);
@@ -100,7 +100,7 @@ TEST_F(LogitsFileEdges, UnwritablePaths) {
   ASSERT_FALSE(nowhere.ok());
   EXPECT_EQ(nowhere.error().kind, ErrorKind::user);
   EXPECT_EQ(nowhere.error().message, "/nowhere/at/all.part: cannot be created: No such file or directory");
-  std::filesystem::create_directory(path_);  // a folder is in the file's place
+  std::filesystem::create_directory(path_);  // a folder in place of the file
   std::ofstream(path_ + "/something") << "x";
   const float row[] = {-1};
   auto writer = LogitsWriter::create(path_, LogitsElement::f32, 1, 1);

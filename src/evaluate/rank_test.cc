@@ -1,5 +1,5 @@
-// Rerankers against an independent reference: the tokens of their pairs and the scores of their heads; pairs that do
-// not see each other; documents that are cut.
+// Rerankers against an independent reference: tokens of the pairs, scores of the heads, independence of pairs, and
+// truncated documents.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -86,7 +86,7 @@ TEST_P(Reranker, MatchesReferenceTokensAndScores) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Reranker, ::testing::Values("yes_no.gguf", "dense.gguf", "folder"));
 
-TEST(RankingHead, RequiresAYesToken) {
+TEST(RankingHead, WithoutAYesLabelRelevanceIsUndefined) {
   const auto model = load_ranker("labels.gguf");
   ASSERT_TRUE(model);
   const auto head = head_of(*model);
@@ -115,7 +115,7 @@ TEST(RankPrompt, TruncatesOnlyTheDocument) {
     ASSERT_TRUE(cut.ok()) << cut.error().message;
     EXPECT_LE(static_cast<int64_t>(cut->tokens.size()), most);
     EXPECT_EQ(cut->shortened, most < size);
-    EXPECT_EQ(cut->tokens.back(), whole->back());  // what is behind the document stays
+    EXPECT_EQ(cut->tokens.back(), whole->back());  // text after the document is retained
   }
   EXPECT_FALSE(prompt->cut(query, document, least - 1, 1000).ok());
   const auto few = prompt->cut(query, document, 1000, 3);

@@ -1,5 +1,4 @@
-// The scorer at its edges: windows by hand, every refusal with its message, the start token, and batches that are full
-// of rows.
+// Edge cases of the scorer: hand-computed windows, every error message, the start token, and batches full of rows.
 #include <gtest/gtest.h>
 
 #include "base/memory_accounts.h"
@@ -119,7 +118,7 @@ TEST(ScorerEdges, InvalidTextsAndWindows) {
             true);
 }
 
-// Logits of [windows x rows], whatever the batch is; the start token takes the first one's place, and 0 is a token too.
+// Logits of [windows x rows] for any batch size; the start token replaces the first one, and 0 is a valid token.
 TEST(ScorerEdges, StartTokenReplacesTheFirstToken) {
   const auto model = golden();
   const auto logits = [&](std::vector<TokenId> tokens, TokenId start, int64_t batch) {

@@ -77,7 +77,7 @@ TEST(Scorer, ResultsDoNotDependOnBatches) {
       return {};
     });
     ASSERT_TRUE(done.ok()) << done.error().message;
-    EXPECT_EQ(targets, std::vector<TokenId>(tokens.begin() + 1, tokens.end()));  // in the order of the text
+    EXPECT_EQ(targets, std::vector<TokenId>(tokens.begin() + 1, tokens.end()));  // in text order
     if (expected.empty()) expected = logits;
     ASSERT_EQ(logits.size(), expected.size());
     EXPECT_EQ(std::memcmp(logits.data(), expected.data(), logits.size() * 4), 0) << batch;
@@ -131,7 +131,7 @@ TEST(LogitsFile, RoundTrips) {
     ASSERT_TRUE(reader->next(&target, read.data()).ok());
     EXPECT_FALSE(reader->next(&target, read.data()).ok());
   }
-  // Every cut of the file, and every head that lies, is refused.
+  // Every truncation and every false header is rejected.
   std::string bytes;
   {
     std::ifstream in(path, std::ios::binary);
@@ -147,7 +147,7 @@ TEST(LogitsFile, RoundTrips) {
     changed[at] = static_cast<char>(changed[at] + 7);
     EXPECT_TRUE(refused(changed)) << at;
   }
-  EXPECT_TRUE(refused(bytes.substr(0, 24) + std::string(8, 0)));  // no rows: no reason to believe the vocabulary
+  EXPECT_TRUE(refused(bytes.substr(0, 24) + std::string(8, 0)));  // without rows the vocabulary size cannot be trusted
   EXPECT_FALSE(refused(bytes));
   std::filesystem::remove(path);
 }

@@ -1,4 +1,4 @@
-// Hand-computed cases of the formats that can be checked by eye, and of the list itself.
+// Hand-computed cases of the simple formats, and lookups in the format list.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -53,7 +53,7 @@ TEST(KvPool, HeadsDoNotOverlapAndCopyCoversEveryLayer) {
       }
 }
 
-// What attention reads for a lone stream is one run of memory.
+// A single stream's keys are contiguous, which attention relies on for speed.
 TEST(KvPool, FreshPoolHasContiguousBlocksPerHead) {
   KvPool pool = make_pool(5);
   BlockId before = *pool.allocate();
@@ -109,7 +109,7 @@ TEST(VirtualKvPool, FreedPagesStayUntilNeeded) {
   pool.close(a);
   EXPECT_EQ(pool.free_blocks(), 6);
   EXPECT_EQ(pool.committed_blocks(), 4);
-  KvRange b;  // the warm range goes first
+  KvRange b;  // the range with mapped pages is used first
   EXPECT_EQ(*pool.allocate(b), blocks[0]);
   EXPECT_EQ(pool.keys(0, blocks[0], 1)[100], 7);
   KvRange c;
@@ -118,7 +118,7 @@ TEST(VirtualKvPool, FreedPagesStayUntilNeeded) {
   EXPECT_EQ(pool.committed_blocks(), 6);
   EXPECT_EQ(pool.keys(0, others[0], 0)[0], 0);
   EXPECT_EQ(pool.keys(0, blocks[0], 1)[100], 7);  // in use
-  EXPECT_EQ(pool.keys(0, blocks[3], 1)[100], 0);  // given back
+  EXPECT_EQ(pool.keys(0, blocks[3], 1)[100], 0);  // released
   EXPECT_EQ(pool.free_blocks(), 0);
   EXPECT_TRUE(pool.check().ok());
 }
@@ -138,8 +138,8 @@ TEST(VirtualKvPool, BlocksAreWholePages) {
   EXPECT_FALSE(find_kv_pool_mode("both").ok());
 }
 
-// Random streams that grow, share, end and are cut off: the counts hold after every step, nothing is handed out twice,
-// and what a stream wrote is there until it lets go.
+// Random streams that grow, share, end and are truncated: the counts hold after every step, no block is allocated
+// twice, and a stream's data is intact until it releases its blocks.
 TEST(VirtualKvPool, FreePlusHeldEqualsTotalUnderRandomUse) {
   constexpr int64_t kBlocks = 12;
   KvPool pool = make_virtual_pool(kBlocks, 6, 3);
@@ -159,7 +159,7 @@ TEST(VirtualKvPool, FreePlusHeldEqualsTotalUnderRandomUse) {
     const uint64_t what = draw(10);
     if (streams.empty() || (what == 0 && streams.size() < 9)) {
       Stream fresh;
-      if (!streams.empty() && draw(2)) {  // begins with another's blocks
+      if (!streams.empty() && draw(2)) {  // starts with another stream's blocks
         const Stream& other = streams[draw(streams.size())];
         for (size_t i = 0; i < other.blocks.size() / 2; ++i) {
           pool.share(other.blocks[i].first);
@@ -241,7 +241,7 @@ TEST(PrefixIndex, EvictsLeavesFirstAndNeverHeldBlocks) {
   pool.release(blocks[1]);
   pool.release(blocks[0]);
   EXPECT_EQ(index.evict(1), 1);
-  EXPECT_EQ(index.match(tokens({1, 1, 1, 1})).size(), 1u);  // the root went last
+  EXPECT_EQ(index.match(tokens({1, 1, 1, 1})).size(), 1u);  // the root was evicted last
   EXPECT_EQ(pool.free_blocks(), 2);
 }
 

@@ -17,7 +17,7 @@ KvPool index_pool(int64_t blocks) {
   return std::move(pool).value();
 }
 
-// Stores a prompt as a stream that has just finished would: its blocks are the index's alone afterwards.
+// Stores a prompt as a stream that has just finished would: afterwards only the index holds its blocks.
 std::vector<BlockId> store(PrefixIndex& index, KvPool& pool, const std::vector<TokenId>& tokens, uint64_t tenant = 0,
                            double keep_seconds = 0) {
   std::vector<BlockId> blocks;
@@ -33,7 +33,7 @@ int64_t found(PrefixIndex& index, KvPool& pool, const std::vector<TokenId>& toke
   return static_cast<int64_t>(blocks.size());
 }
 
-// Whether the index has all full blocks of `tokens`; does not count as a use.
+// Whether the index lacks a full block of `tokens`; does not count as a use.
 bool has_all(const PrefixIndex& index, const std::vector<TokenId>& tokens, uint64_t tenant = 0) {
   return index.known_blocks(tokens, tenant) == std::ssize(tokens) / kTokensInBlock;
 }
@@ -58,7 +58,7 @@ TEST(PrefixIndex, RetainedBlocksAreEvictedLastButNotNever) {
   store(index, pool, {3, 3}, 0, 5);
   EXPECT_EQ(index.evict(1), 1);
   EXPECT_EQ(found(index, pool, {2, 2}), 0);
-  clock.advance_ns(6'000'000'000);  // 3 is free to go, 1 is not
+  clock.advance_ns(6'000'000'000);  // 3 can be evicted, 1 cannot
   EXPECT_EQ(index.evict(1), 1);
   EXPECT_EQ(found(index, pool, {1, 1}), 1);
   EXPECT_EQ(index.evict(5), 1);
@@ -82,19 +82,19 @@ TEST(PrefixIndex, ImportantBlocksStayLonger) {
   ASSERT_EQ(index.evict(1), 1);
   EXPECT_TRUE(gone({2, 2}));
   ASSERT_EQ(index.evict(2), 2);
-  EXPECT_TRUE(gone({4, 4}));  // and before it what stood behind it
+  EXPECT_TRUE(gone({4, 4}));  // and before it the block after it
   ASSERT_EQ(found(index, pool, {3, 3}), 1);
   ASSERT_EQ(found(index, pool, {3, 3}), 1);
-  ASSERT_EQ(found(index, pool, {3, 3}), 1);  // used four times now
+  ASSERT_EQ(found(index, pool, {3, 3}), 1);  // fourth use
   ASSERT_EQ(index.evict(1), 1);
   EXPECT_TRUE(gone({1, 1}));
-  store_weighed({3, 3}, {5});  // seen again, with more
+  store_weighed({3, 3}, {5});  // observed again, with more mass
   store_weighed({6, 6}, {4});
   ASSERT_EQ(index.evict(1), 1);
   EXPECT_TRUE(gone({6, 6}));
 }
 
-TEST(PrefixIndex, AncestorsOfAHeldBlockStayAvailable) {
+TEST(PrefixIndex, AncestorsOfAHeldBlockCanBeEvicted) {
   KvPool pool = index_pool(6);
   PrefixIndex index(pool, 1);
   store(index, pool, {1, 1});
@@ -140,7 +140,7 @@ TEST(AgeHistogram, QuantilesAreBucketEdges) {
   EXPECT_EQ(ages.count(), 101);
 }
 
-// The index by brute force: every indexed prefix as its whole list of tokens.
+// A brute-force index: every indexed prefix as its complete list of tokens.
 struct Model {
   struct Block {
     int64_t uses = 0, last = 0;
@@ -175,7 +175,7 @@ struct Model {
         return false;
     return true;
   }
-  // The least rank among the leaves, and how many have it: ties may fall either way.
+  // The least rank among the leaves, and how many have it: ties may be broken either way.
   EvictRank least(const PrefixEvictor& evictor) const {
     EvictRank best{INT64_MAX, INT64_MAX, INT64_MAX};
     for (const auto& [key, block] : blocks)
@@ -209,7 +209,7 @@ TEST_P(PrefixIndexRandom, MatchesBruteForce) {
       ASSERT_EQ(found(index, pool, tokens, tenant), model.match(tenant, tokens)) << "step " << step;
     } else {
       while (pool.free_blocks() < 6) {
-        // What goes must be one of the model's leaves of least rank: the one that the index no longer finds.
+        // The evicted block, the one that the index no longer finds, must be one of the model's leaves of least rank.
         const EvictRank least = model.least(evictor);
         const int64_t before = index.size();
         ASSERT_EQ(index.evict(1), 1);

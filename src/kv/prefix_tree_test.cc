@@ -1,5 +1,5 @@
-// PrefixTree against a plain list of its blocks: random prompts stored, found, kept, weighed and thrown out under every
-// evictor, and each time the victim is the one that the rules name.
+// PrefixTree against a plain list of its blocks: random prompts are stored, found, retained, weighed and evicted under
+// every evictor, and each victim must follow the rules.
 #include "kv/prefix_tree.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST_P(Trees, VictimFollowsTheRules) {
     std::advance(at, draw % plain.size());
     return at;
   };
-  // Of leaves that may go: by rank; what is to be kept only after all others, what is kept longest last.
+  // Among evictable leaves: by rank; retained blocks only after all others, those with the longest retention last.
   const auto expected = [&](const auto& may_go) {
     std::optional<std::pair<std::tuple<bool, double, EvictRank, Node>, Node>> least;
     for (const auto& [node, one] : plain) {
@@ -117,7 +117,7 @@ TEST_P(Trees, VictimFollowsTheRules) {
   EXPECT_EQ(tree.stats().lifetime.count(), erased);
   EXPECT_EQ(tree.stats().idle.count(), erased);
   EXPECT_EQ(tree.stats().reuse_gap.count(), reused);
-  EXPECT_LE(tree.slots(), 45) << "what was erased makes room";
+  EXPECT_LE(tree.slots(), 45) << "erased nodes are reused";
   EXPECT_GT(erased, 1000);
 }
 
@@ -147,11 +147,11 @@ TEST(Evictors, RanksMatchTheirSummaries) {
   const auto importance = [](double value, int64_t uses = 1) {
     return find_prefix_evictor("importance")->rank({.depth = 0, .uses = uses, .last_use = 1, .importance = value});
   };
-  EXPECT_EQ(importance(0), importance(1)) << "what nobody has looked at counts as an even share";
+  EXPECT_EQ(importance(0), importance(1)) << "unobserved blocks count as an even share";
   EXPECT_LT(importance(0.5), importance(0));
   EXPECT_LT(importance(1), importance(1.01));
   EXPECT_EQ(importance(2, 3), importance(3, 2));
-  EXPECT_EQ(importance(1e7), importance(1e6)) << "and stays a number";
+  EXPECT_EQ(importance(1e7), importance(1e6)) << "and stays finite";
   EXPECT_EQ(importance(1, int64_t{1} << 40), importance(1, int64_t{1} << 30));
   EXPECT_LT(importance(1, 1), importance(1, 1 << 30));
 }

@@ -1,4 +1,4 @@
-// VirtualRanges when every range has an owner, when memory is short, and when its counts are wrong.
+// VirtualRanges if every range has an owner, if memory is short, and if its counts are wrong.
 #include <gtest/gtest.h>
 
 #include "kv/pool.h"
@@ -10,7 +10,7 @@ namespace {
 using Given = std::vector<std::pair<BlockId, int64_t>>;
 const auto kNone = [](BlockId, int64_t) { FAIL(); };
 
-// Without a range of its own a stream gets what others left over, the one that was found last first.
+// A stream without a range of its own gets unused blocks of other ranges, starting from the last one found.
 TEST(VirtualRangesCounts, SearchForAnyBlockIsRoundRobin) {
   VirtualRanges ranges(8, 2, 3);
   KvRange owned[3], more;
@@ -28,7 +28,7 @@ TEST(VirtualRangesCounts, MemoryIsReclaimedRoundRobin) {
   const auto note = [&](BlockId first, int64_t count) { given.emplace_back(first, count); };
   for (KvRange* range : {&a, &b})
     for (int i = 0; i < 3; ++i) ranges.take(*range, note);
-  for (const BlockId block : {0, 2, 4}) ranges.release(block);  // of ranges that their owners keep
+  for (const BlockId block : {0, 2, 4}) ranges.release(block);  // their owners keep the ranges
   EXPECT_EQ(ranges.in_use(), 3);
   EXPECT_EQ(ranges.committed(), 6);
   ranges.take(c, note);
@@ -44,7 +44,7 @@ TEST(VirtualRangesCounts, MemoryIsReclaimedRoundRobin) {
 
 TEST(VirtualRangesCounts, InconsistentCountsAreReported) {
   VirtualRanges released(8, 4, 2);
-  released.release(5);  // it was not in use
+  released.release(5);  // not in use
   ASSERT_FALSE(released.check().ok());
   EXPECT_EQ(released.check().error().kind, ErrorKind::internal);
   EXPECT_EQ(released.check().error().message, "KV range 1: 0 in use and 1 idle, -1 and 1 counted");

@@ -1,4 +1,4 @@
-// VirtualRanges by its counts and its order: who gets which block next, whose memory is given back and when.
+// VirtualRanges: its counts, which block is allocated next, and which memory is reclaimed when.
 #include "kv/virtual_ranges.h"
 
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@ TEST(VirtualRanges, BlocksAreAllocatedInOrderRangeByRange) {
   const auto none = [](BlockId, int64_t) { FAIL(); };
   for (BlockId expected : {0, 1, 2}) EXPECT_EQ(ranges.take(a, none), expected);
   EXPECT_EQ(ranges.take(b, none), 4);
-  for (BlockId expected : {3, 8, 9}) EXPECT_EQ(ranges.take(a, none), expected);  // a's range is full: it has another
+  for (BlockId expected : {3, 8, 9}) EXPECT_EQ(ranges.take(a, none), expected);  // a's range is full: it gets another
   EXPECT_EQ(a.index, 2);
   ranges.release(9);
-  EXPECT_EQ(ranges.take(a, none), 9) << "cut off at its end, it grows there again";
+  EXPECT_EQ(ranges.take(a, none), 9) << "truncated at its end, it grows there again";
   ranges.release(8);
   EXPECT_EQ(ranges.take(a, none), 10) << "in the middle it does not";
   EXPECT_EQ(ranges.in_use(), 7);
@@ -40,12 +40,12 @@ TEST(VirtualRanges, ClosedIdleRangeIsReusedNextWithItsPages) {
   ranges.take(b, none);
   ranges.close(a);
   EXPECT_EQ(a.index, -1);
-  ranges.close(a);  // once more changes nothing
-  EXPECT_EQ(ranges.take(c, none), 8) << "its blocks are in use still";
+  ranges.close(a);  // a second call changes nothing
+  EXPECT_EQ(ranges.take(c, none), 8) << "its blocks are still in use";
   ranges.close(c);
   for (BlockId block : {0, 2, 1}) ranges.release(block);
   ranges.release(8);
-  EXPECT_EQ(ranges.take(a, none), 8) << "the one that was left last";
+  EXPECT_EQ(ranges.take(a, none), 8) << "the one that was released last";
   EXPECT_EQ(ranges.take(c, none), 0);
   EXPECT_EQ(ranges.committed(), 5);
   EXPECT_TRUE(ranges.check().ok());
@@ -59,17 +59,17 @@ TEST(VirtualRanges, MemoryIsReclaimedFromUnownedRangesFirst) {
   for (int i = 0; i < 4; ++i) ranges.take(a, note);
   for (int i = 0; i < 3; ++i) ranges.take(b, note);
   ranges.take(c, note);
-  for (BlockId block : {1, 2}) ranges.release(block);  // a goes on
+  for (BlockId block : {1, 2}) ranges.release(block);  // a continues
   for (BlockId block : {4, 5}) ranges.release(block);
-  ranges.close(b);  // of b, 6 is in use
+  ranges.close(b);  // b's block 6 is in use
   EXPECT_TRUE(given.empty()) << "not before the limit is reached";
   ranges.take(d, note);
-  EXPECT_EQ(given, (Given{{4, 2}})) << "all idle blocks that lie together, of the range that nobody owns";
+  EXPECT_EQ(given, (Given{{4, 2}})) << "all contiguous idle blocks of the unowned range";
   EXPECT_EQ(ranges.committed(), 7);
   ranges.take(d, note);
-  EXPECT_EQ(given.size(), 1u) << "there is room for one more";
+  EXPECT_EQ(given.size(), 1u) << "there is memory for one more";
   ranges.take(d, note);
-  EXPECT_EQ(given, (Given{{4, 2}, {1, 2}})) << "then of one that somebody owns";
+  EXPECT_EQ(given, (Given{{4, 2}, {1, 2}})) << "then of an owned range";
   EXPECT_TRUE(ranges.check().ok());
 }
 
@@ -91,14 +91,14 @@ TEST(VirtualRanges, AnyBlockIsUsedIfNoRangeIsIdle) {
   KvRange owned[2], left, more;
   for (KvRange& range : owned) ranges.take(range, none);
   ranges.take(left, none);
-  ranges.close(left);  // 4 is in use, 5 is nobody's
-  EXPECT_EQ(ranges.take(more, none), 5) << "of a range that nobody owns";
+  ranges.close(left);  // 4 is in use, 5 has no owner
+  EXPECT_EQ(ranges.take(more, none), 5) << "of an unowned range";
   EXPECT_EQ(more.index, -1);
   std::set<BlockId> rest = {ranges.take(more, none), ranges.take(more, none)};
-  EXPECT_EQ(rest, (std::set<BlockId>{1, 3})) << "then of one that somebody does";
+  EXPECT_EQ(rest, (std::set<BlockId>{1, 3})) << "then of an owned range";
 }
 
-// Random streams: nothing is handed out twice, what is given back was idle, and every count is what it counts.
+// Random streams: no block is allocated twice, only idle memory is reclaimed, and every count is exact.
 TEST(VirtualRanges, CountsHoldUnderRandomUse) {
   constexpr int64_t kLimit = 14;
   VirtualRanges ranges(kLimit, 5, 7);

@@ -36,7 +36,7 @@ TEST_F(GgufWriterTest, RoundTrips) {
   GgufWriter writer;
   writer.set_string("general.architecture", "gpt2");
   writer.set_u32("gpt2.block_count", 1);
-  writer.set_u32("gpt2.block_count", 12);  // the later value stands
+  writer.set_u32("gpt2.block_count", 12);  // the later value wins
   writer.set_u64("a.u64", uint64_t{1} << 63);
   writer.set_i32("a.i32", -5);
   writer.set_f32("a.f32", 0.125f);

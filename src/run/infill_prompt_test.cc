@@ -1,5 +1,5 @@
-// Detection of models that can fill in the middle, and their prompts, on a golden model whose vocabulary was given the
-// tokens.
+// Fill-in-the-middle: detection of models that support it, and their prompts, on a golden model with the FIM tokens
+// added to its vocabulary.
 #include "run/infill_prompt.h"
 
 #include <gtest/gtest.h>

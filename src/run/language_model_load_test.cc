@@ -1,4 +1,4 @@
-// Loading a model: what it says of itself, what its memory budget refuses, and text that it cannot read.
+// Loading a model: the reported summary, rejection by the memory budget, and models without a tokenizer.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ TEST(LanguageModelLoad, ReportsWhatItLoaded) {
   EXPECT_EQ(info.parameters, values);
   EXPECT_EQ(count_parameters(*parts.files), values);
   ModelFiles strange = *parts.files;
-  strange.tensors.front().tensor.format = nullptr;  // of an unknown format
+  strange.tensors.front().tensor.format = nullptr;  // unknown format
   EXPECT_EQ(count_parameters(strange), values - parts.files->tensors.front().tensor.values());
 }
 
@@ -96,7 +96,7 @@ TEST(LanguageModelLoad, RejectedBudgets) {
   EXPECT_NE(small.find("raise the budget"), std::string::npos) << small;
 }
 
-// Models that share a budget count threads and vocabulary each, and the program not at all.
+// Models that share a budget each count their threads and vocabulary, but not the program.
 TEST(LanguageModelLoad, SharedBudgets) {
   const auto shared = std::make_shared<MemoryAccounts>(int64_t{2} << 30);
   const auto model = load(golden("llama3/model.gguf"), {.shared_memory = shared, .memory_name = "small"});
@@ -139,7 +139,7 @@ TEST(LanguageModelLoad, TemplateOverridesTheModels) {
   EXPECT_TRUE(wrong.error().message.starts_with("chat template: ")) << wrong.error().message;
 }
 
-// Without its tokenizer a model takes ids and no text.
+// Without a tokenizer a model accepts ids but no text.
 TEST(LanguageModelLoad, WithoutATokenizer) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("language_model_load_" + std::to_string(getpid()));
   fs::remove_all(folder);

@@ -1,5 +1,5 @@
-// How many KV blocks fit in a budget: as many as possible, not fewer than required, and where the required ones do not
-// fit, an error with the figures.
+// How many KV blocks fit in a budget: as many as possible and at least the required number; if those do not fit, an
+// error with the figures.
 #include "run/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ Result<int64_t> plan(const MemoryAccounts& accounts, int64_t wanted, int64_t lea
   return plan_kv_blocks(layout(), places, memory, accounts, wanted, least);
 }
 
-// All memory that comes with the blocks, as it is taken later.
+// All memory that is allocated along with the blocks.
 int64_t taken(const EngineMemory& memory, int64_t blocks, const KvPoolOptions& places = {}) {
   auto accounts = std::make_shared<MemoryAccounts>(0);
   const auto holds = take_engine_memory(memory, layout(), places, blocks, accounts);

@@ -1,5 +1,5 @@
-// The simulated executor, its tier and its prefix store by themselves, with exact times: a step takes 1 s and 0.1 s a
-// token, a swap 0.01 s a token, a load 0.02 s a token.
+// The simulated executor, its tier and its prefix store, with exact times: a step takes 1 s plus 0.1 s per token, a swap
+// 0.01 s per token, a load 0.02 s per token.
 #include "run/simulated_executor.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_F(SimulatedExecutorTest, SizesComeFromTheOptions) {
   EXPECT_EQ(executor->limits().tokens, 40);
   EXPECT_EQ(executor->limits().outputs, 8);
   EXPECT_EQ(executor->limits().scratch_bytes, 0);
-  EXPECT_EQ(executor->kv().total_blocks(), 7);  // a context
+  EXPECT_EQ(executor->kv().total_blocks(), 7);  // one context
   o.max_streams = 50;
   o.kv_tokens = 33;
   executor = make(o);
@@ -90,7 +90,7 @@ TEST_F(SimulatedExecutorTest, StepsAdvanceTheClock) {
   executor->forward(work);
   EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000);
   executor->forward({});
-  EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000 + 1);  // time goes on all the same
+  EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000 + 1);  // time advances nevertheless
   EXPECT_EQ(executor->next_move_ns(), 0);
 }
 
@@ -107,7 +107,7 @@ TEST_F(SimulatedExecutorTest, AnswersEndAtTheirKnownLength) {
   EXPECT_LT(event.token, kSimulatedVocab);
   stream.sequence.request.known_tokens = 3;
   EXPECT_TRUE(*executor->choose(stream, 0, again));
-  EXPECT_EQ(again.token, event.token);  // of stream, seed and position alone
+  EXPECT_EQ(again.token, event.token);  // depends only on stream, seed and position
   stream.sequence.request.known_tokens = 2;
   EXPECT_TRUE(*executor->choose(stream, 0, again));
   stream.sequence.request.known_tokens = -1;
@@ -119,7 +119,7 @@ TEST_F(SimulatedExecutorTest, AnswersEndAtTheirKnownLength) {
   EXPECT_NE(other.token, event.token);
 }
 
-// One move after the other over one bus.
+// Moves share one bus and run one after the other.
 TEST_F(SimulatedExecutorTest, TierMovesAreSequential) {
   auto executor = make(machine());
   auto tier = std::move(*executor->make_tier(100));
@@ -133,7 +133,7 @@ TEST_F(SimulatedExecutorTest, TierMovesAreSequential) {
   EXPECT_EQ(full.error().kind, ErrorKind::resource);
   EXPECT_EQ(full.error().message, "KV tier: 1 tokens do not fit, 0 are free");
   EXPECT_TRUE(tier->put({}, 0).ok());
-  EXPECT_EQ(executor->next_move_ns(), 1 + 600'000'000 + 400'000'000 + 1);  // a move of nothing takes a nanosecond
+  EXPECT_EQ(executor->next_move_ns(), 1 + 600'000'000 + 400'000'000 + 1);  // an empty move takes a nanosecond
   clock_.advance_ns(600'000'000 - 1);
   EXPECT_EQ(tier->poll(*first), TierState::busy);
   clock_.advance_ns(1);
@@ -199,7 +199,7 @@ TEST_F(SimulatedExecutorTest, StoreLoadsAreSequential) {
   EXPECT_EQ(store.find(chain), 2);  // up to the gap
   EXPECT_EQ(store.stats().blocks, 3);
   EXPECT_EQ(store.stats().written_blocks, 3);
-  store.put(chain[1], 0, false);  // is there
+  store.put(chain[1], 0, false);  // already stored
   EXPECT_EQ(store.stats().written_blocks, 3);
   EXPECT_EQ(store.stats().io, "simulated");
   const std::vector<BlockId> into(4);
@@ -218,22 +218,22 @@ TEST_F(SimulatedExecutorTest, StoreLoadsAreSequential) {
   store.wait_layer(one, 0);
   EXPECT_EQ(clock_.now_ns(), 1 + 960'000'000);
   EXPECT_EQ(store.poll(one).blocks, 1);
-  store.wait_layer(one, 0);  // is over: no time passes
+  store.wait_layer(one, 0);  // has ended: no time passes
   store.wait_layer(99, 0);
   EXPECT_EQ(clock_.now_ns(), 1 + 960'000'000);
   clock_.advance_ns(40);
   store.wait_layer(one, 0);
-  EXPECT_EQ(clock_.now_ns(), 1 + 960'000'040);  // never back
+  EXPECT_EQ(clock_.now_ns(), 1 + 960'000'040);  // the clock never goes back
   store.erase(one);
   EXPECT_EQ(store.poll(one).state, TierState::failed);
   EXPECT_EQ(store.loading_blocks(), 0);
-  const TierTicket nothing = store.load(other, into);  // not there any more: it takes no time
+  const TierTicket nothing = store.load(other, into);  // evicted: takes no time
   EXPECT_EQ(store.poll(nothing).state, TierState::ready);
   EXPECT_EQ(store.poll(nothing).blocks, 0);
   store.wait();
 }
 
-// Of a full store the block that was used longest ago goes; within a chain the later one before the earlier.
+// A full store evicts the least recently used block; within a chain, later blocks before earlier ones.
 TEST_F(SimulatedExecutorTest, StoreEvictsLeastRecentlyUsed) {
   int64_t busy = 0;
   PlainCost cost;
@@ -244,10 +244,10 @@ TEST_F(SimulatedExecutorTest, StoreEvictsLeastRecentlyUsed) {
   EXPECT_EQ(store->find(chain), 3);
   store->put(other[0], 0, false);
   EXPECT_EQ(store->find(chain), 2);
-  store->put(other[1], 0, false);  // the other chain's first was used before these two
+  store->put(other[1], 0, false);  // the other chain's first block was used before these two
   EXPECT_EQ(store->find(chain), 2);
   EXPECT_EQ(store->find(other), 0);
-  store->put(chain[1], 0, false);  // a use: chain[0] is the oldest now
+  store->put(chain[1], 0, false);  // counts as a use: now chain[0] is the oldest
   store->put(chain[0], 0, false);  // ... and now the newest
   store->put(other[0], 0, false);
   store->put(other[2], 0, false);

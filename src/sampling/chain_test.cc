@@ -19,7 +19,7 @@ std::vector<float> random_logits(int32_t n, uint32_t seed) {
   return out;
 }
 
-// Everything at once.
+// All steps enabled.
 SamplerSetup busy() {
   SamplerSetup setup;
   setup.vocab_size = 50;
@@ -99,7 +99,7 @@ TEST(Chain, ClonesAreIndependent) {
     SamplingRow row;
     for (int64_t p = 0; p < 10; ++p) step(*original, p, 0, row);
     auto clone = original->clone();
-    for (int64_t p = 10; p < 30; ++p) step(clone, p, 7, row);  // other logits: other history
+    for (int64_t p = 10; p < 30; ++p) step(clone, p, 7, row);  // different logits, so a different history
     auto fresh = SamplerChain::create(setup);
     for (int64_t p = 0; p < 10; ++p) step(*fresh, p, 0, row);
     for (int64_t p = 10; p < 30; ++p) ASSERT_EQ(step(*original, p, 0, row), step(*fresh, p, 0, row));

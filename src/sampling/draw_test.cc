@@ -1,4 +1,4 @@
-// The draw at a chain's end against the definition: the first candidate whose cumulated probability exceeds the random
+// The draw at a chain's end against its definition: the first candidate whose cumulative probability exceeds the random
 // number.
 #include <gtest/gtest.h>
 
@@ -53,7 +53,7 @@ TEST(Draw, RandomNumbersNearOneDrawTheLastTokenWithNonzeroProbability) {
   EXPECT_EQ(*draw(row), 2);
 }
 
-// Logits whose weights add up to 1 / random: the first, of weight 1, then ends just where the random number falls.
+// Logits whose weights sum to 1 / random: the first token, of weight 1, then ends exactly at the random number.
 std::vector<float> ending_at(double random) {
   std::vector<float> logits = {0};
   double total = 1;

@@ -52,7 +52,7 @@ TEST(Logprobs, LargeAndNonFiniteLogits) {
 }
 
 TEST(Logprobs, FirstAndLastTokenWithoutReadingPastThem) {
-  const std::vector<float> memory = {9, 0, 1, 2, 9};  // a row with others beside it
+  const std::vector<float> memory = {9, 0, 1, 2, 9};  // a row between others
   const auto logits = std::span(memory).subspan(1, 3);
   const double sum = std::log(1 + std::exp(1.0) + std::exp(2.0));
   EXPECT_NEAR(log_sum_exp(logits), sum, 1e-12);

@@ -1,4 +1,4 @@
-// A row and a mask are parts of larger buffers: what stands before and behind them is neither read nor written.
+// A row and a mask are parts of larger buffers: memory before and after them is neither read nor written.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -55,7 +55,7 @@ TEST(RowBounds, ForceAcceptsFirstAndLastToken) {
     const bool known = token >= 0 && token <= 9;
     EXPECT_EQ(tokens_of(row), known ? Ids{token} : Ids{}) << token;
     if (known) {
-      EXPECT_EQ(row.max_logit(), 0.0f) << "the only one: its logit says nothing";
+      EXPECT_EQ(row.max_logit(), 0.0f) << "a single candidate: its logit does not matter";
     }
   }
 }
@@ -85,7 +85,7 @@ TEST(RowBounds, MasksMayBeWiderThanTheRow) {
   EXPECT_TRUE(memory.untouched());
 }
 
-// Up to 4096 kept tokens are taken out as a list; of more the others are struck from the row.
+// Up to 4096 kept tokens become a list; with more, the other tokens are masked in the dense row.
 TEST(RowBounds, MasksOfManyTokensLeaveTheRowDense) {
   Neighbours memory(5000);
   std::vector<uint64_t> words(79, 0);
@@ -102,7 +102,7 @@ TEST(RowBounds, MasksOfManyTokensLeaveTheRowDense) {
   EXPECT_EQ(row.candidates().size(), 4097u);
 }
 
-// Words of every density, in turn; the row ends within one of them, with bits set behind its end.
+// Words of every density in turn; the row ends within a word, with bits set beyond its end.
 void strike(size_t width, size_t mask_words) {
   SCOPED_TRACE(width);
   const uint64_t kinds[] = {kAll,       kAll - 1,           0x8000000000000001, 0,        0xFFFFFFFF,

@@ -1,4 +1,4 @@
-// How much of a list is known to be in order: sorted() says it, and what cuts the list keeps it true.
+// sorted(), the length of the list's sorted prefix, stays valid under all operations that shorten the list.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class RowOrder : public ::testing::Test {
     row_.begin(logits_, 0, 0);
     row_.candidates();
   }
-  // sorted() never promises more than is there, and what it promises is so.
+  // sorted() never exceeds the list, and that prefix is in order.
   void expect_truth(size_t sorted) {
     EXPECT_EQ(row_.sorted(), sorted);
     const auto& list = row_.candidates();
@@ -111,7 +111,7 @@ TEST_F(RowOrder, SoftmaxHasOneWeightForEachCandidate) {
   for (size_t i = 0; i < 6; ++i) EXPECT_EQ(row_.weights()[i], std::exp(static_cast<double>(list[i].logit) - 6));
   row_.keep_argmax();
   EXPECT_EQ(row_.softmax().total, 1.0);
-  EXPECT_EQ(row_.softmax().probability(6), 1.0) << "the only one is certain";
+  EXPECT_EQ(row_.softmax().probability(6), 1.0) << "a single candidate is certain";
 }
 
 }  // namespace

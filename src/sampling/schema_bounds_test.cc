@@ -1,4 +1,4 @@
-// Options at their bounds: the largest that pass, the smallest that do not, and what the messages say.
+// Options at their bounds: the last valid and first invalid values, and the error messages.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -71,7 +71,7 @@ TEST(SamplingBounds, ListsArePrintedOnOneLine) {
   EXPECT_EQ(sampling_option_text(o, "logit_bias"), "0:0.5,3:-2");
 }
 
-TEST(SamplingBounds, TechniqueListsItsOptions) {
+TEST(SamplingBounds, OptionsAreSelectedByName) {
   const auto some = sampling_options({"top_k", "seed", "no such", "xtc_threshold"});
   ASSERT_EQ(some.size(), 3u);
   EXPECT_EQ(some[0].name, "top_k");

@@ -76,7 +76,7 @@ TEST(ThinkingBudget, ClosesLongThinking) {
   write({6, 0, 0});
   EXPECT_EQ(next(), 0) << "for good";
   chain.reset();
-  write({6, 3});  // closed by another token, before its time
+  write({6, 3});  // closed early, by another token
   write({0, 0});
   EXPECT_EQ(next(), 0);
   request.thinking.begun = true;
@@ -102,9 +102,9 @@ TEST(SamplerSetup, TakesEndTokensAndBadWordsFromTheRequest) {
     return setup.end_of_generation;
   };
   const std::vector<TokenId> own = {5}, all = {5, 3, 0};
-  EXPECT_EQ(ends(0, false), own) << "stop tokens are held back before min_tokens alone";
+  EXPECT_EQ(ends(0, false), own) << "stop tokens are banned only before min_tokens";
   EXPECT_EQ(ends(1, false), all);
-  EXPECT_EQ(ends(1, true), own) << "ignore_eos says nothing of stop tokens";
+  EXPECT_EQ(ends(1, true), own) << "ignore_eos does not affect stop tokens";
   EXPECT_EQ(ends(0, true), own);
 }
 

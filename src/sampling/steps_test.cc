@@ -101,7 +101,7 @@ TEST(Dry, OverlappingRepeatsCountInFull) {
   auto setup = neutral(3);
   setup.options.dry_multiplier = 1;
   setup.options.dry_base = 2;
-  // 1 1 1 1: the suffix 1 1 1 stood before the last 1.
+  // 1 1 1 1: the suffix 1 1 1 occurred before the last 1.
   EXPECT_EQ(run_steps(setup, {0, 0, 0}, {1, 1, 1, 1}).logits, (std::vector<float>{0, -2, 0}));
 }
 

@@ -105,7 +105,7 @@ TEST(StopStrings, EqualsAPlainSearch) {
       size_t n = 1 + engine() % 5;
       shown += m.push(std::string_view(text).substr(at, n));
       at += n;
-      // Held back is exactly the longest end of the text so far that begins some stop string.
+      // Exactly the longest suffix of the text so far that is a prefix of some stop string is held back.
       if (m.stopped()) break;
       std::string so_far = text.substr(0, at);
       size_t open = 0;

@@ -130,7 +130,7 @@ TEST(DiskFit, UsesTheMedianOfFive) {
   EXPECT_DOUBLE_EQ(disk->overhead_seconds, 1);
 }
 
-TEST(DiskFit, UsesLargeReadsOnlyIfTheyAreNoSlower) {
+TEST(DiskFit, UsesOnlyTheSpeedOfLargeReadsIfTheyAreNoSlower) {
   for (const double few : {2.0, 3.0}) {
     const auto disk = fit_disk_speed(Loads{{100, few}, {500, 2}});
     ASSERT_TRUE(disk.ok());

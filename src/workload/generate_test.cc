@@ -97,7 +97,7 @@ TEST(Generate, RejectsInvalidOptions) {
   EXPECT_NE(refused("request=5").find("request"), std::string::npos);
 }
 
-TEST(Generate, GeneratedLoadReplacesATrace) {
+TEST(Generate, CanReplaceATrace) {
   TraceOptions options;
   options.limit = 10;
   options.rate = 2;

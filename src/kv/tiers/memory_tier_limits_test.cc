@@ -1,4 +1,4 @@
-// What the memory tier has room for, in tokens and in blocks, and what it refuses.
+// Capacity of the memory tier in tokens and in blocks, and what it rejects.
 #include <gtest/gtest.h>
 
 #include "kv/tiers/memory_tier.h"

@@ -1,4 +1,4 @@
-// The prefix store while its file is still being read, while its disk is busy, and when it packs.
+// The prefix store while its file is still being scanned, while its disk is busy, and while it packs blocks.
 #include <fmt/format.h>
 
 #include <future>
@@ -10,7 +10,8 @@ namespace {
 
 class SsdMoments : public SsdFigures {};
 
-// Numbers go on where the records end; what is written before all of these are known is numbered by the clock.
+// Sequence numbers continue after the existing records; blocks written before all records are known are numbered by the
+// clock.
 TEST_P(SsdMoments, WritesAreNumberedAboveAllExistingRecords) {
   open(10);
   put(std::span(chain_).first(2));
@@ -22,7 +23,7 @@ TEST_P(SsdMoments, WritesAreNumberedAboveAllExistingRecords) {
 }
 
 TEST_P(SsdMoments, StoreIsUsableDuringTheScan) {
-  constexpr int64_t kSlots = 1030;  // six more than are read at once
+  constexpr int64_t kSlots = 1030;  // six more than one read covers
   calls_.allocate = [] { return EOPNOTSUPP; };
   open(kSlots);
   put(std::span(chain_).first(2));
@@ -35,7 +36,7 @@ TEST_P(SsdMoments, StoreIsUsableDuringTheScan) {
   open(kSlots, {.scan_seconds = 0.001});
   there.get_future().wait();
   EXPECT_GE(store_->stats().unread_slots, 6);
-  EXPECT_EQ(store_->find(chain_), 2) << "what was read by now is found";
+  EXPECT_EQ(store_->find(chain_), 2) << "records scanned so far are found";
   EXPECT_EQ(store_->stats().unread_slots, 6);
   EXPECT_EQ(store_->stats().blocks, 2);
   fill(0, 12);
@@ -84,7 +85,7 @@ TEST_P(SsdMoments, UnreadableFileIsRejected) {
   EXPECT_EQ(refused.error().message, fmt::format("KV store: {} cannot be read", path_));
 }
 
-// With room for eight blocks on their way, four are packed at a time, and a flush packs what is there.
+// With eight write buffers, four blocks are packed at a time, and a flush packs the pending ones.
 TEST_P(SsdMoments, PacksHalfTheBuffersAtATime) {
   struct Case {
     int64_t write_bytes;

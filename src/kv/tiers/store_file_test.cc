@@ -1,4 +1,4 @@
-// The prefix store's file when it is opened: what is kept, what is made anew, and each refusal with its words.
+// Opening the prefix store's file: when it is reused, when it is recreated, and each error message.
 #include "kv/tiers/store_file.h"
 
 #include <fcntl.h>
@@ -106,7 +106,7 @@ TEST_F(StoreFiles, AreReusedUnlessHeaderOrSizeDiffers) {
   EXPECT_TRUE(anew());
   ASSERT_EQ(::truncate(path_.c_str(), 0), 0);
   ASSERT_EQ(::truncate(path_.c_str(), 4096), 0);
-  EXPECT_TRUE(anew()) << "zeros are nothing that anyone wants";
+  EXPECT_TRUE(anew()) << "a file of zeros holds no data";
 }
 
 TEST_F(StoreFiles, LongIdentityIsHashedAfterItsPrefix) {
@@ -122,7 +122,7 @@ TEST_F(StoreFiles, LongIdentityIsHashedAfterItsPrefix) {
 TEST_F(StoreFiles, RejectOtherFiles) {
   EXPECT_EQ(refusal(ErrorKind::user, {.bytes = 7 * 4096 - 1}),
             "KV store: one block of 4 tokens takes 28672 bytes, 28671 are allowed; give it more");
-  EXPECT_EQ(size(), -1) << "before a file is made";
+  EXPECT_EQ(size(), -1) << "before a file is created";
   EXPECT_EQ(refusal(ErrorKind::resource, {.path = folder_ + "/none/store"}),
             fmt::format("KV store: {}/none/store cannot be opened: No such file or directory", folder_));
   EXPECT_EQ(refusal(ErrorKind::resource, {.path = folder_}),
@@ -173,7 +173,7 @@ TEST_F(StoreFiles, ReportWhetherTheyUseDirectIo) {
   }
 }
 
-// A file system that takes the flag and then no reads: the flag goes again.
+// A file system that accepts O_DIRECT but then fails reads: the flag is removed.
 TEST_F(StoreFiles, FallBackToThePageCache) {
   ASSERT_TRUE(open().ok());
   SystemCalls calls;

@@ -1,4 +1,4 @@
-// The prefix store's file byte by byte: the format is frozen, so its numbers stand here as numbers, sums included.
+// The prefix store's file byte by byte: the format is frozen, so the test has literal numbers, checksums included.
 #include "kv/tiers/store_format.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(StoreGeometry, SizesAreWholePages) {
   EXPECT_EQ(g.padded(1), 8192);
   EXPECT_EQ(g.slot_bytes, 16384);
   EXPECT_EQ(g.record_bytes, 4096);
-  EXPECT_EQ(g.capacity, 7) << "one byte is lacking for an eighth";
+  EXPECT_EQ(g.capacity, 7) << "one byte too few for an eighth";
   EXPECT_EQ(g.layers(), 3);
   EXPECT_EQ(g.block_tokens, 4);
   EXPECT_EQ(g.record_at(0), 4096);
@@ -48,7 +48,7 @@ TEST(StoreGeometry, SizesAreWholePages) {
   EXPECT_EQ(g.chunk_slots, 1);
 }
 
-// 64 bytes, then 4 for each token and 8 for each layer.
+// 64 bytes, plus 4 per token and 8 per layer.
 TEST(StoreGeometry, RecordThatFillsAPageTakesOnePage) {
   EXPECT_EQ(StoreGeometry::create(layout({{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 1000), 1 << 20)->record_bytes, 4096);
   EXPECT_EQ(StoreGeometry::create(layout({{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 1001), 1 << 20)->record_bytes, 8192);
@@ -68,7 +68,7 @@ TEST(StoreGeometry, ChunkHolds256KiBOfTheLargestLayer) {
   EXPECT_EQ(slots({{3, 256}, {1, 257}}), 21);
   EXPECT_EQ(slots({{1, 257}, {1, 8}, {5, 256}}), 12);
   EXPECT_EQ(slots({{32, 256}}), 2);
-  EXPECT_EQ(slots({{64, 256}}), 2) << "one would be no chunk";
+  EXPECT_EQ(slots({{64, 256}}), 2) << "one slot is not a chunk";
   EXPECT_EQ(slots({{200, 256}}), 2);
   const auto g = geometry(200, StoreOrder::importance);
   EXPECT_TRUE(g.same_chunk(0, 63));

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Blocks a read, by its number from 1 on.
+// Blocks the read with that number, counted from 1.
 struct Gate {
   explicit Gate(SystemCalls& calls, int at) : calls_(calls) {
     calls.read = [this, at](off_t) {
@@ -25,7 +25,7 @@ struct Gate {
   SystemCalls& calls_;
 };
 
-// Three layers of 128 KiB, a request each.
+// Three layers of 128 KiB, one request each.
 const std::vector<int64_t> kThree{8192, 8192, 8192};
 
 TEST_F(ReaderTest, LayerIsReadyWhenAllBlocksHaveIt) {
@@ -54,7 +54,7 @@ TEST_F(ReaderTest, LayerIsReadyWhenAllBlocksHaveIt) {
   }
 }
 
-// Who waits for a layer hears of it before the load ends.
+// A caller that waits for a layer returns before the load ends.
 TEST_F(ReaderTest, WaitingForALayerEndsWithTheLayer) {
   open(kThree, 4, StoreOrder::importance, false);
   const std::vector<StoreLoad::Block> blocks{written(1, 0)};
@@ -122,7 +122,7 @@ TEST_F(ReaderTest, FailedReadLosesOnlyItsPart) {
   EXPECT_EQ(load(blocks)->bad, (std::vector<char>{0, 0}));
 }
 
-// Whenever one looks, the layers that are said to be there are there.
+// At any time, the layers reported as loaded are loaded.
 TEST_F(ReaderTest, LayersAreNeverReportedTooEarly) {
   for (const StoreOrder order : {StoreOrder::arrival, StoreOrder::importance}) {
     open(std::vector<int64_t>(12, 8192), 6, order, true);

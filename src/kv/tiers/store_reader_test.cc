@@ -1,4 +1,4 @@
-// What the prefix store's reader reads by one request, in which order, and what is left of a block that is damaged.
+// How the prefix store's reader combines and orders its requests, and what remains of a damaged block.
 #include "kv/tiers/store_reader_test.h"
 
 #include "kv/tiers/block_io.h"
@@ -9,8 +9,8 @@ namespace {
 using Flags = std::vector<char>;
 const auto kArrival = StoreOrder::arrival, kImportance = StoreOrder::importance;
 
-// Layers of 64, 64, 4, 200, 4, 120, 4 and 4 KiB: neighbours are read together up to 128. A request with a damaged part
-// leaves zeros in all its layers of that block, which shows what it was.
+// Layers of 64, 64, 4, 200, 4, 120, 4 and 4 KiB: adjacent ones are read together up to 128 KiB. A request with a damaged
+// part leaves zeros in all its layers of that block, which shows what the request covered.
 TEST_F(ReaderTest, SmallAdjacentLayersAreReadTogether) {
   for (const bool uring : {false, true}) {
     open({4096, 4096, 256, 12800, 256, 7680, 256, 256}, 9, kArrival, uring);
@@ -29,7 +29,8 @@ TEST_F(ReaderTest, SmallAdjacentLayersAreReadTogether) {
   }
 }
 
-// A chunk has 64 slots of these layers. The file ends within a block's second layer: what is read with it is lost too.
+// A chunk has 64 slots of these layers. The file ends within a block's second layer, so the rest of that request is
+// lost too.
 TEST_F(ReaderTest, AdjacentSlotsOfAChunkAreReadByOneRequest) {
   struct Case {
     std::vector<int64_t> slots;
@@ -72,7 +73,7 @@ TEST_F(ReaderTest, ChunksOfTwoSlotsAreMerged) {
   const std::vector<StoreLoad::Block> blocks{written(0, 0), written(1, 1), written(2, 2), written(3, 3)};
   EXPECT_EQ(load(blocks)->bad, Flags(4, 0));
   damage(1, 0);
-  EXPECT_EQ(load(blocks)->bad, (Flags{0, 1, 0, 0})) << "sums are of each block";
+  EXPECT_EQ(load(blocks)->bad, (Flags{0, 1, 0, 0})) << "each block has its own checksums";
   ASSERT_EQ(::truncate(path_.c_str(), g().place(3, 1)), 0);
   EXPECT_EQ(load(blocks)->bad, (Flags{0, 1, 1, 1}));
 }
@@ -84,7 +85,7 @@ TEST_F(ReaderTest, WithoutChunksSlotsAreReadSeparately) {
   EXPECT_EQ(load(blocks)->bad, (Flags{0, 0, 1}));
 }
 
-// One request at a time, all into one block of the pool: what is there at the end was read last.
+// One request at a time, all into one block of the pool: its final contents were read last.
 TEST_F(ReaderTest, MostImportantBlockIsReadFirst) {
   struct Case {
     std::vector<std::pair<int64_t, float>> blocks;  // slot, importance
@@ -110,7 +111,7 @@ TEST_F(ReaderTest, MostImportantBlockIsReadFirst) {
     last_is(kArrival, one);
 }
 
-// Many more requests than are under way at once.
+// Many more requests than the limit in flight.
 TEST_F(ReaderTest, ManyBlocksArriveInTheirPlaces) {
   for (const StoreOrder order : {kArrival, kImportance}) {
     for (const bool uring : {false, true}) {

@@ -1,4 +1,4 @@
-// A record of the prefix store byte by byte, and every way in which one is not good.
+// A record of the prefix store byte by byte, and every way in which it can be invalid.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -82,8 +82,8 @@ TEST(StoreRecord, AnyDamagedByteIsDetected) {
     bytes[at] ^= 32;
   }
   EXPECT_EQ(state_of(bytes), RecordState::good);
-  EXPECT_EQ(state_of(bytes, kSlot + 1), RecordState::bad) << "of another slot";
-  EXPECT_EQ(state_of(bytes, kSlot, {kIdentity.low ^ 1, kIdentity.high}), RecordState::bad) << "of another model";
+  EXPECT_EQ(state_of(bytes, kSlot + 1), RecordState::bad) << "from another slot";
+  EXPECT_EQ(state_of(bytes, kSlot, {kIdentity.low ^ 1, kIdentity.high}), RecordState::bad) << "from another model";
   EXPECT_EQ(state_of(bytes, kSlot, {kIdentity.low, kIdentity.high ^ 1}), RecordState::bad);
   EXPECT_EQ(state_of(std::span(bytes).first(4095)), RecordState::bad);
   bytes.push_back(0);
@@ -98,7 +98,7 @@ TEST(StoreRecord, ZerosAreAFreeSlot) {
   EXPECT_EQ(state_of(std::vector<uint8_t>(8192)), RecordState::bad);
 }
 
-// The sum is right, and a field says what no writer of this format says.
+// The checksum is valid, but a field has a value that no writer of this format produces.
 TEST(StoreRecord, FieldsAreValidatedInAdditionToTheChecksum) {
   const auto with = [](size_t at, auto value) {
     auto bytes = encoded(record());
@@ -117,7 +117,7 @@ TEST(StoreRecord, FieldsAreValidatedInAdditionToTheChecksum) {
   EXPECT_EQ(with(16, uint64_t{1}), RecordState::good);
   for (const size_t field : {24, 32, 40, 48}) EXPECT_EQ(with(field, uint64_t{1}), RecordState::bad) << field;
   for (const size_t token : {64, 68, 72, 76}) EXPECT_EQ(with(token, TokenId{1}), RecordState::bad) << token;
-  EXPECT_EQ(with(96, uint64_t{1}), RecordState::good) << "a sum of its own, which the part is compared with";
+  EXPECT_EQ(with(96, uint64_t{1}), RecordState::good) << "the checksum of a part, compared when the part is read";
 }
 
 TEST(StoreRecord, InvalidMassIsUnknown) {

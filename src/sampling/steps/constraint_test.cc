@@ -1,5 +1,5 @@
-// The constraint step behind the end of an answer, at the end tokens of a vocabulary, and where the grammar meets a
-// bound.
+// The constraint step after the end of an answer, with the end tokens of a vocabulary, and when the grammar reaches a
+// limit.
 #include "text/grammar/constraint.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST_F(ConstraintEnds, EndTokensOutsideTheVocabularyAreIgnored) {
   EXPECT_EQ(left_by(*step), (Ids{0, 'b', kEnd}));
 }
 
-// Brackets around an x. Readings nest no deeper than 1000 calls, so a stream that opens more cannot go on.
+// Brackets around an x. Nesting is limited to 1000 calls, so a stream that opens more cannot continue.
 class ConstraintBounds : public ::testing::Test {
  protected:
   static constexpr TokenId kOpen = 0, kX = 2, kStop = 3;
@@ -107,7 +107,7 @@ class ConstraintBounds : public ::testing::Test {
     row_.begin(logits, 0, 0);
     step.apply(row_);
   }
-  // Accepts as many as the grammar takes.
+  // Accepts as many as the grammar allows.
   static int open_brackets(SamplerStep& step) {
     int opened = 0;
     while (opened < 2000 && !step.failure() && !step.ended()) step.accept(kOpen), ++opened;
@@ -127,7 +127,7 @@ TEST_F(ConstraintBounds, TooDeepTokenIsAnErrorNotAnEnd) {
   EXPECT_EQ(step->failure()->message, "constraint: the rules are nested too deeply at this point; nest them less");
   EXPECT_FALSE(step->ended());
   apply(*step);
-  EXPECT_TRUE(row_.candidates().empty()) << "what the grammar allows is not known";
+  EXPECT_TRUE(row_.candidates().empty()) << "the allowed tokens are unknown";
   step->accept(kX);
   EXPECT_NE(step->failure(), nullptr);
 }
@@ -144,7 +144,7 @@ TEST_F(ConstraintBounds, ResetClearsTheError) {
   EXPECT_TRUE(step->ended());
 }
 
-// Without an x to stop at every way leads deeper, and in the end none is left.
+// Without an x every token nests deeper, until none is allowed.
 TEST_F(ConstraintBounds, StreamWithoutAllowedTokensEndsWithTheError) {
   auto chain = SamplerChain::create(setup_of(false)).value();
   Result<TokenId> token = kOpen;

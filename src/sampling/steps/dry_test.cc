@@ -33,7 +33,7 @@ std::vector<float> penalties(const SamplerSetup& setup, const Ids& history) {
 TEST(Dry, BreakerThatFillsTheWindowStillBreaks) {
   EXPECT_EQ(penalties(setup_of(-1, 1), {1, 1})[1], -1);
   EXPECT_EQ(penalties(setup_of(-1, 1, {{1, 1}}), {1, 1})[1], 0);
-  // Behind the breaker 1 2 1 stands "2" alone: a repeat of one token.
+  // Only "2" follows the breaker 1 2 1: a repeat of one token.
   EXPECT_EQ(penalties(setup_of(-1, 1), {1, 2, 1, 2})[1], -2);
   EXPECT_EQ(penalties(setup_of(-1, 1, {{1, 2, 1}}), {1, 2, 1, 2})[1], -1);
 }
@@ -51,7 +51,7 @@ TEST(Dry, OnlyTheWindowOfALongHistoryCounts) {
 }
 
 TEST(Dry, TakesLinearTimeForARepeatOfAnyLength) {
-  const auto logits = penalties(setup_of(-1, 2), Ids(200'000, 1));  // twenty billion comparisons, were it quadratic
+  const auto logits = penalties(setup_of(-1, 2), Ids(200'000, 1));  // twenty billion comparisons if it were quadratic
   EXPECT_EQ(logits[1], -1e30f);
   EXPECT_EQ(logits[0], 0);
 }

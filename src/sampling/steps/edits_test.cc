@@ -1,4 +1,4 @@
-// Steps that edit logits or take tokens out: what they keep of the past, and what reset() forgets.
+// Steps that edit logits or remove tokens: the history they retain, and what reset() clears.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -67,7 +67,7 @@ TEST(AllowedTokens, AreUniqueAndSorted) {
   EXPECT_EQ(left, (Ids{0, 2, 3}));
 }
 
-// The tokens that complete a word, by looking at the whole past.
+// The tokens that complete a word, from the whole history.
 std::vector<bool> completing(const std::vector<Ids>& words, const Ids& past, size_t vocab) {
   std::vector<bool> out(vocab, false);
   for (const Ids& word : words) {

@@ -1,4 +1,4 @@
-// Which options make which step: null is what a factory returns where they leave the step without effect.
+// Which options create which step: a factory returns null if the options leave its step without effect.
 #include "sampling/steps/factories.h"
 
 #include <gtest/gtest.h>
@@ -92,7 +92,7 @@ TEST(Factories, EndOfGeneration) {
 
 using Change = std::function<void(SamplingOptions&)>;
 
-// Made with `on`, not with `off`; never for greedy decoding, and not beside mirostat if that replaces the step.
+// Created with `on`, not with `off`; never for greedy decoding, and not with mirostat if that replaces the step.
 void check_step(const char* about, SamplerFactory make, const Change& on, const Change& off, bool beside_mirostat) {
   const auto made = [&](const Change& change, double temperature, int64_t mirostat) {
     SamplerSetup setup = neutral_setup();

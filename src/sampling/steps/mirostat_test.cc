@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// Surprises in steps of about a fourteenth of a bit: how many tokens are left shows mu.
+// Surprises in steps of about a fourteenth of a bit: the number of remaining tokens shows mu.
 constexpr size_t kMirostatVocab = 400;
 std::vector<float> fine_logits() {
   std::vector<float> logits(kMirostatVocab);
@@ -33,17 +33,17 @@ size_t left_by(SamplerStep& step, std::vector<float> logits = fine_logits()) {
   return row.candidates().size();
 }
 
-// Mirostat as the paper has it, over fine_logits().
+// Mirostat as in the paper, over fine_logits().
 struct Plain {
   double tau, eta, mu = 2 * tau;
-  std::vector<double> bits() const {  // surprise of each token
+  std::vector<double> bits() const {  // surprise per token
     std::vector<double> out;
     double total = 0;
     for (float logit : fine_logits()) total += std::exp(static_cast<double>(logit));
     for (float logit : fine_logits()) out.push_back(std::log2(total) - static_cast<double>(logit) / std::log(2.0));
     return out;
   }
-  size_t left() const {  // they stand in order of surprise; the best one always stays
+  size_t left() const {  // in order of surprise; the best one is always kept
     size_t n = 0;
     for (double surprise : bits()) n += surprise <= mu ? 1 : 0;
     return std::max<size_t>(n, 1);
@@ -111,7 +111,7 @@ TEST(Mirostat, EmptyRowChangesNothing) {
   Plain plain{3, 1};
   left_by(*step);
   EXPECT_EQ(left_by(*step, std::vector<float>(3, -std::numeric_limits<float>::infinity())), 0u);
-  step->accept(0);  // chosen from the row before it
+  step->accept(0);  // drawn from the previous row
   plain.take(0);
   EXPECT_EQ(left_by(*step), plain.left());
 }

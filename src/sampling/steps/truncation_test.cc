@@ -1,4 +1,4 @@
-// Truncating steps at the edges of their definitions: two candidates, and thresholds that are met exactly.
+// Edge cases of truncating steps: two candidates, and thresholds that are met exactly.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::unique_ptr<SamplerStep> make(SamplerFactory factory, const std::function<vo
   return factory(setup);
 }
 
-// The tokens that are left, ascending.
+// The remaining tokens, ascending.
 Ids kept_by(SamplerStep& step, std::vector<float> logits, uint64_t seed = 0, int64_t position = 0) {
   SamplingRow row;
   row.begin(logits, seed, position);
@@ -80,7 +80,7 @@ TEST(Xtc, TopChoicesAreAtOrAboveTheThreshold) {
   EXPECT_EQ(kept_by(*step, {0, 0, 0, 0}), (Ids{3}));
 }
 
-TEST(Xtc, ActsAtTheSamePositionsForAStream) {
+TEST(Xtc, ActsAtPositionsDrawnPerStream) {
   const auto step = make(make_xtc, [](auto& o) { o.xtc_probability = 0.5; });
   size_t times = 0;
   for (int64_t position = 0; position < 100; ++position) {

@@ -65,7 +65,7 @@ TEST(SchemaMessages, InvalidSchemas) {
       ErrorKind::user);
 }
 
-TEST(SchemaMessages, Weakened) {
+TEST(SchemaMessages, UnsupportedSchemas) {
   expect_refusals(
       {{R"({"a\u0001":1,"\u0001is":2})",
         "JSON schema: keys that begin with the control character U+0001 are not supported"},
