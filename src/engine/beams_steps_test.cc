@@ -41,7 +41,7 @@ EngineOptions machine(int64_t blocks, bool prefixes = false) {
   return o;
 }
 
-Lines told(const ScriptedEngine& e) {
+Lines event_lines(const ScriptedEngine& e) {
   Lines lines;
   for (const TokenEvent& event : e.all) {
     lines.push_back(fmt::format("{}.{} {} {} {}", event.request, event.answer, event.token, event.text,
@@ -70,9 +70,10 @@ TEST(BeamsSteps, MoveBetweenStreamsAndShareCommonBlocks) {
                           "1:[9+1]* 1.1:[9+1]* 1.2:[9+1]* | "}));
   EXPECT_EQ(blocks,
             (Lines{"3 1 1 1 0 0 0 0", "3 1 1 1 0 0 0 0", "3 2 0 1 0 0 0 0", "3 3 1 0 1 1 0 0", "0 0 0 0 0 0 0 0"}));
-  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ", "1.0 3 <3> ", "1.0 9 <9>. stop -0.5000 of 3", "1.1 1 <1> ", "1.1 4 <4> ",
-                            "1.1 4 <4> ", "1.1 4 <4> ", "1.1 4 <4>. length -0.6000 of 5", "1.2 1 <1> ", "1.2 4 <4> ",
-                            "1.2 4 <4> ", "1.2 4 <4> ", "1.2 5 <5>. length -0.6500 of 5, last"}));
+  EXPECT_EQ(event_lines(e),
+            (Lines{"1.0 2 <2> ", "1.0 3 <3> ", "1.0 9 <9>. stop -0.5000 of 3", "1.1 1 <1> ", "1.1 4 <4> ", "1.1 4 <4> ",
+                   "1.1 4 <4> ", "1.1 4 <4>. length -0.6000 of 5", "1.2 1 <1> ", "1.2 4 <4> ", "1.2 4 <4> ",
+                   "1.2 4 <4> ", "1.2 5 <5>. length -0.6500 of 5, last"}));
   EXPECT_EQ(e.figures(), "steps 5 prompt 6 cached 0 generated 15 preempted 0 again 0 out 0 in 0");
 }
 
@@ -82,7 +83,7 @@ TEST(BeamsSteps, LengthLimitReturnsLiveBeams) {
   request.ignore_eos = true;
   e.add(1, request);
   e.run();
-  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. length -0.6250 of 2, last"}));
+  EXPECT_EQ(event_lines(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. length -0.6250 of 2, last"}));
   EXPECT_EQ(e.figures(), "steps 2 prompt 6 cached 0 generated 4 preempted 0 again 0 out 0 in 0");
 }
 
@@ -94,7 +95,8 @@ TEST(BeamsSteps, ScoresAreNormalizedByLengthPenalty) {
     e.add(1, request);
     e.run();
     EXPECT_EQ(e.all.back().finish, FinishReason::stop);
-    EXPECT_EQ(fmt::format("{:.4f}", e.all.back().score), score) << penalty;  // 2, 3 and the end token: -1.5 over three tokens
+    EXPECT_EQ(fmt::format("{:.4f}", e.all.back().score), score)
+        << penalty;  // 2, 3 and the end token: -1.5 over three tokens
   }
 }
 
@@ -149,8 +151,8 @@ TEST(BeamsSteps, CancellationReturnsTheBestSoFar) {
   e.step();
   e.core->cancel(1);
   e.step();
-  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. cancelled -0.6250 of 2", "1.1 1 <1> ",
-                            "1.1 4 <4>. cancelled -0.7500 of 2, last"}));
+  EXPECT_EQ(event_lines(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. cancelled -0.6250 of 2", "1.1 1 <1> ",
+                                   "1.1 4 <4>. cancelled -0.7500 of 2, last"}));
   e.core->cancel(2);
   e.step();
   EXPECT_TRUE(e.core->idle());
@@ -162,14 +164,14 @@ TEST(BeamsSteps, SearchThatNeverStartedReturnsAnEmptyAnswer) {
   e.add(1, search(1000, 6, 8, 3, 2));
   e.core->cancel(1);
   e.step();
-  EXPECT_EQ(told(e), (Lines{"1.0 -1 . cancelled 0.0000 of 0", "1.1 -1 . cancelled 0.0000 of 0, last"}));
+  EXPECT_EQ(event_lines(e), (Lines{"1.0 -1 . cancelled 0.0000 of 0", "1.1 -1 . cancelled 0.0000 of 0, last"}));
   Request late = search(1000, 6, 8, 2, 2);
   late.time_limit_seconds = 0.0025;
   e.add(2, late);
   e.all.clear();
   e.run();
-  EXPECT_EQ(told(e), (Lines{"2.0 2 <2> ", "2.0 3 <3> ", "2.0 9 <9>. stop -0.5000 of 3", "2.1 1 <1> ", "2.1 4 <4> ",
-                            "2.1 4 <4>. time_limit -0.6667 of 3, last"}));
+  EXPECT_EQ(event_lines(e), (Lines{"2.0 2 <2> ", "2.0 3 <3> ", "2.0 9 <9>. stop -0.5000 of 3", "2.1 1 <1> ",
+                                   "2.1 4 <4> ", "2.1 4 <4>. time_limit -0.6667 of 3, last"}));
 }
 
 // Blocks reserved for a search are not used to admit other streams, and the search's streams count as running.

@@ -7,9 +7,9 @@ namespace {
 using namespace testing;
 
 // First come, first served; records every call.
-class ListeningPolicy final : public SchedulerPolicy {
+class RecordingPolicy final : public SchedulerPolicy {
  public:
-  explicit ListeningPolicy(Lines& heard) : heard_(heard) { policy_ = std::move(*make_policy("fcfs:reserve=prompt")); }
+  explicit RecordingPolicy(Lines& calls) : calls_(calls) { policy_ = std::move(*make_policy("fcfs:reserve=prompt")); }
   void share(const ScheduleView& view, int64_t budget, std::vector<Share>& out) override {
     policy_->share(view, budget, out);
   }
@@ -18,20 +18,20 @@ class ListeningPolicy final : public SchedulerPolicy {
   }
   int64_t promise(const Sequence& s, const PlannerLimits& limits) const override { return policy_->promise(s, limits); }
   Result<void> accept(const Sequence& s, const ScheduleView& view) override {
-    heard_.push_back(fmt::format("asks {} waiting {} running {} free {} leaving {} swap {}",
+    calls_.push_back(fmt::format("asks {} waiting {} running {} free {} leaving {} swap {}",
                                  ScriptedEngine::with_answers(std::to_string(s.id)), view.waiting.size(),
                                  view.running.size(), view.free_blocks, view.leaving_blocks, view.swap_tokens_free));
     return s.request.priority == 9 ? Result<void>(Error::resource("policy: no")) : Result<void>();
   }
   void observe(const ScheduleEvent& e) override {
     static constexpr const char* kKinds[] = {"queued", "admitted", "ran", "preempted", "left"};
-    heard_.push_back(fmt::format("{} {} tokens {}{} {:g} s{} kept {} lost {}", kKinds[static_cast<size_t>(e.kind)],
+    calls_.push_back(fmt::format("{} {} tokens {}{} {:g} s{} kept {} lost {}", kKinds[static_cast<size_t>(e.kind)],
                                  ScriptedEngine::with_answers(std::to_string(e.stream->id)), e.tokens,
                                  e.sampled ? "*" : "", e.seconds, e.whole ? " whole" : "", e.kept, e.lost));
   }
 
  private:
-  Lines& heard_;
+  Lines& calls_;
   std::unique_ptr<SchedulerPolicy> policy_;
 };
 
@@ -43,12 +43,12 @@ EngineOptions growing(int64_t blocks, int64_t swap_tokens = 0) {
 }
 
 TEST(CoreFigures, PolicyObservesEveryChange) {
-  Lines heard;
-  ScriptedEngine e(growing(4), std::make_unique<ListeningPolicy>(heard));
+  Lines calls;
+  ScriptedEngine e(growing(4), std::make_unique<RecordingPolicy>(calls));
   e.add(1, scripted_request(1000, 6, 4));
   e.add(2, scripted_request(2000, 6, 4));
   e.run();
-  EXPECT_EQ(heard, (Lines{"asks 1 waiting 0 running 0 free 4 leaving 0 swap 0", "queued 1 tokens 0 0 s kept 0 lost 0",
+  EXPECT_EQ(calls, (Lines{"asks 1 waiting 0 running 0 free 4 leaving 0 swap 0", "queued 1 tokens 0 0 s kept 0 lost 0",
                           "asks 2 waiting 1 running 0 free 4 leaving 0 swap 0", "queued 2 tokens 0 0 s kept 0 lost 0",
                           "admitted 1 tokens 0 0 s kept 0 lost 0", "admitted 2 tokens 0 0 s kept 0 lost 0",
                           "ran 1 tokens 6* 0.001 s kept 6 lost 0", "ran 2 tokens 6* 0.001 s kept 6 lost 0",
@@ -60,14 +60,14 @@ TEST(CoreFigures, PolicyObservesEveryChange) {
 }
 
 TEST(CoreFigures, PolicyViewCountsBlocksBeingSwappedOut) {
-  Lines heard;
-  ScriptedEngine e(growing(4, 30), std::make_unique<ListeningPolicy>(heard));
+  Lines calls;
+  ScriptedEngine e(growing(4, 30), std::make_unique<RecordingPolicy>(calls));
   e.script.swap_seconds = 1e-3;
   e.script.tier_state = TierState::busy;
   e.add(1, scripted_request(1000, 6, 4));
   e.add(2, scripted_request(2000, 6, 4));
   while (e.streams().find("leaves") == std::string::npos) e.step();
-  heard.clear();
+  calls.clear();
   Request refused = scripted_request(3000, 3, 2);
   refused.priority = 9;
   const auto added = e.core->add(3, refused);
@@ -75,7 +75,7 @@ TEST(CoreFigures, PolicyViewCountsBlocksBeingSwappedOut) {
   EXPECT_EQ(added.error().message, "policy: no");
   refused.n = 3;
   EXPECT_FALSE(e.core->add(4, refused).ok());
-  EXPECT_EQ(heard, (Lines{"asks 3 waiting 0 running 1 free 0 leaving 2 swap 22",
+  EXPECT_EQ(calls, (Lines{"asks 3 waiting 0 running 1 free 0 leaving 2 swap 22",
                           "asks 4 waiting 0 running 1 free 0 leaving 2 swap 22"}));
   EXPECT_EQ(e.core->stats().waiting, 1);  // rejected requests leave nothing behind
   e.script.tier_state = TierState::ready;
@@ -83,8 +83,8 @@ TEST(CoreFigures, PolicyViewCountsBlocksBeingSwappedOut) {
 }
 
 TEST(CoreFigures, OnlyUncutAnswersAreReportedAsComplete) {
-  Lines heard;
-  ScriptedEngine e(growing(40), std::make_unique<ListeningPolicy>(heard));
+  Lines calls;
+  ScriptedEngine e(growing(40), std::make_unique<RecordingPolicy>(calls));
   e.add(1, scripted_request(1000, 3, 1));
   Request longer = scripted_request(2000, 3, 5);
   longer.known_tokens = -1;
@@ -96,7 +96,7 @@ TEST(CoreFigures, OnlyUncutAnswersAreReportedAsComplete) {
   e.core->cancel(3);
   e.step();
   Lines left;
-  for (const std::string& line : heard)
+  for (const std::string& line : calls)
     if (line.starts_with("left")) left.push_back(line);
   EXPECT_EQ(left, (Lines{"left 1 tokens 0 0 s whole kept 0 lost 0", "left 2 tokens 0 0 s whole kept 0 lost 0",
                          "left 3 tokens 0 0 s kept 0 lost 0"}));

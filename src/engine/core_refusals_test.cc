@@ -64,20 +64,19 @@ TEST(CoreRefusals, InvalidRequests) {
 
 TEST(CoreRefusals, RequestsAtTheLimitAreAccepted) {
   ScriptedEngine e(scripted_options(12));
-  const std::function<void(Request&)> fit[] = {
-      [](Request& r) { r.prompt.assign(48, 1), r.max_tokens = 0; },
-      [](Request& r) { r.max_tokens = 44; },
-      [](Request& r) { r.max_tokens = 20, r.beams = 2; },
-      [](Request& r) { r.n = 128; },
-      [](Request& r) { r.best_of = 128; },
-      [](Request& r) { r.n = 2, r.best_of = 2; },
-      [](Request& r) { r.beams = 4; },
-      [](Request& r) { r.beams = 2, r.n = 2, r.best_of = 2; },
-      [](Request& r) { r.beams = 2, r.length_penalty = -100; },
-      [](Request& r) { r.beams = 2, r.length_penalty = 100; },
-      [](Request& r) { r.length_penalty = 1000; },  // ignored without beams
-      [](Request& r) { r.deadline_seconds = 1e9; },
-      [](Request& r) { r.max_tokens = 0; }};
+  const std::function<void(Request&)> fit[] = {[](Request& r) { r.prompt.assign(48, 1), r.max_tokens = 0; },
+                                               [](Request& r) { r.max_tokens = 44; },
+                                               [](Request& r) { r.max_tokens = 20, r.beams = 2; },
+                                               [](Request& r) { r.n = 128; },
+                                               [](Request& r) { r.best_of = 128; },
+                                               [](Request& r) { r.n = 2, r.best_of = 2; },
+                                               [](Request& r) { r.beams = 4; },
+                                               [](Request& r) { r.beams = 2, r.n = 2, r.best_of = 2; },
+                                               [](Request& r) { r.beams = 2, r.length_penalty = -100; },
+                                               [](Request& r) { r.beams = 2, r.length_penalty = 100; },
+                                               [](Request& r) { r.length_penalty = 1000; },  // ignored without beams
+                                               [](Request& r) { r.deadline_seconds = 1e9; },
+                                               [](Request& r) { r.max_tokens = 0; }};
   for (const auto& change : fit) {
     Request request = scripted_request(1000, 4, 4);
     change(request);

@@ -108,7 +108,8 @@ TEST(EngineApi, AcceptsUpToRunningPlusWaitingLimit) {
   EXPECT_EQ(refusal(*held.engine, api_request(3)), "");  // its slot is free
 }
 
-// request_memory(64) is 33792 bytes; 8 MiB are reserved for requests, and 128 answers of 64 tokens take 4325376 of them.
+// request_memory(64) is 33792 bytes; 8 MiB are reserved for requests, and 128 answers of 64 tokens take 4325376 of
+// them.
 TEST(EngineApi, OpenRequestsAreBoundedByMemory) {
   EngineOptions options;
   options.max_streams = 130;

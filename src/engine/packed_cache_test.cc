@@ -163,15 +163,15 @@ TEST_F(PackedCacheTest, OtherModelOrMachineIsRejected) {
   EXPECT_NE(touched.warnings[0].find("another model"), std::string::npos) << touched.warnings[0];
   EXPECT_TRUE(start(true).from_cache);
   if (*select_isa() == Isa::ref) return;  // there is no lower instruction set
-  const char* asked = getenv("MILLRACE_ISA");
-  const std::string before = asked ? asked : "";
+  const char* isa = getenv("MILLRACE_ISA");
+  const std::string before = isa ? isa : "";
   setenv("MILLRACE_ISA", "ref", 1);
   const Start ref = start(true);
   EXPECT_FALSE(ref.from_cache);
   ASSERT_EQ(ref.warnings.size(), 1u);
   EXPECT_NE(ref.warnings[0].find("instruction set"), std::string::npos) << ref.warnings[0];
   EXPECT_TRUE(start(true).from_cache);
-  if (asked)
+  if (isa)
     setenv("MILLRACE_ISA", before.c_str(), 1);
   else
     unsetenv("MILLRACE_ISA");

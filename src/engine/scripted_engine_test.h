@@ -1,6 +1,6 @@
 // An engine over an executor whose tokens, times, tier and prefix store are scripted by the test. The executor stores
-// every token's id as its key and its position as its value, and checks all stored keys of a stream before it computes a
-// chunk, so a block that is shared, copied, swapped or loaded wrongly fails the test at once. A step takes 1 ms of a
+// every token's id as its key and its position as its value, and checks all stored keys of a stream before it computes
+// a chunk, so a block that is shared, copied, swapped or loaded wrongly fails the test at once. A step takes 1 ms of a
 // manual clock.
 #pragma once
 

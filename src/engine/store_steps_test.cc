@@ -15,7 +15,8 @@ EngineOptions with_store(int64_t blocks, const char* order = "arrival", double f
   return o;
 }
 
-// An engine with twelve blocks whose store holds the eight full blocks of the prompt 1000 ... 1034; the pool holds none.
+// An engine with twelve blocks whose store holds the eight full blocks of the prompt 1000 ... 1034; the pool holds
+// none.
 struct Stored : ScriptedEngine {
   explicit Stored(Script given = {}, const EngineOptions& options = with_store(12))
       : ScriptedEngine(options, nullptr, std::move(given)) {

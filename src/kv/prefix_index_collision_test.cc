@@ -1,7 +1,7 @@
-// Blocks with equal hashes and different tokens, constructed for XXH3: in the long form each 64-bit word of the input is
-// added to its neighbour's sum, and the product of its two halves, each xored with the secret, to its own sum. A word
-// whose lower half equals the secret's adds nothing to its own sum, so the upper halves of two such words in one column
-// can be exchanged.
+// Blocks with equal hashes and different tokens, constructed for XXH3: in the long form each 64-bit word of the input
+// is added to its neighbour's sum, and the product of its two halves, each xored with the secret, to its own sum. A
+// word whose lower half equals the secret's adds nothing to its own sum, so the upper halves of two such words in one
+// column can be exchanged.
 #include <gtest/gtest.h>
 
 #include "kv/prefix_index.h"

@@ -33,7 +33,7 @@ int64_t found(PrefixIndex& index, KvPool& pool, const std::vector<TokenId>& toke
   return static_cast<int64_t>(blocks.size());
 }
 
-// Whether the index lacks a full block of `tokens`; does not count as a use.
+// Whether the index has all full blocks of `tokens`; does not count as a use.
 bool has_all(const PrefixIndex& index, const std::vector<TokenId>& tokens, uint64_t tenant = 0) {
   return index.known_blocks(tokens, tenant) == std::ssize(tokens) / kTokensInBlock;
 }

@@ -1,5 +1,5 @@
-// The simulated executor, its tier and its prefix store, with exact times: a step takes 1 s plus 0.1 s per token, a swap
-// 0.01 s per token, a load 0.02 s per token.
+// The simulated executor, its tier and its prefix store, with exact times: a step takes 1 s plus 0.1 s per token, a
+// swap 0.01 s per token, a load 0.02 s per token.
 #include "run/simulated_executor.h"
 
 #include <gtest/gtest.h>

@@ -47,7 +47,7 @@ TEST(SamplerSetup, TakesEndsAndVocabularyFromTheTokenizer) {
   EXPECT_TRUE(make_sampler_setup(request, tokenizer).dry_breakers.empty());
 }
 
-// Thinking between "-" and "b\n", at most two tokens of it: then "b" and "\n" are all that can follow.
+// Thinking between "-" and "b\n", at most two tokens: after that only "b" and "\n" can follow.
 TEST(ThinkingBudget, ClosesLongThinking) {
   WordTokenizer tokenizer;
   Request request;

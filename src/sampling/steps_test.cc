@@ -152,19 +152,19 @@ TEST(Dry, EqualsBruteForceOnRandomHistories) {
     if (engine() % 2) setup.dry_breakers = {{3}};
     std::vector<TokenId> history(engine() % 40);
     for (auto& token : history) token = static_cast<TokenId>(engine() % (engine() % 4 + 1));
-    std::vector<TokenId> seen = history;
-    if (o.dry_window >= 0 && static_cast<int64_t>(seen.size()) > o.dry_window) {
-      seen.erase(seen.begin(), seen.end() - o.dry_window);
+    std::vector<TokenId> window = history;
+    if (o.dry_window >= 0 && static_cast<int64_t>(window.size()) > o.dry_window) {
+      window.erase(window.begin(), window.end() - o.dry_window);
     }
     bool breaks = !setup.dry_breakers.empty();
     std::vector<int64_t> longest(4, 0);
-    for (size_t next = 1; next < seen.size(); ++next) {  // seen[next] follows the end of an earlier occurrence
+    for (size_t next = 1; next < window.size(); ++next) {  // window[next] follows the end of an earlier occurrence
       size_t length = 0;
-      while (length < next && seen[next - 1 - length] == seen[seen.size() - 1 - length] &&
-             !(breaks && seen[next - 1 - length] == 3)) {
+      while (length < next && window[next - 1 - length] == window[window.size() - 1 - length] &&
+             !(breaks && window[next - 1 - length] == 3)) {
         ++length;
       }
-      auto& best = longest[static_cast<size_t>(seen[next])];
+      auto& best = longest[static_cast<size_t>(window[next])];
       best = std::max(best, static_cast<int64_t>(length));
     }
     std::vector<float> expected(4, 0);

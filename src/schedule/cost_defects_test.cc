@@ -1,4 +1,4 @@
-// Cost models that cannot be read, in the words of the error, and what a prefill's last chunk is charged.
+// Error messages for invalid cost models, and the cost of a prefill's last chunk.
 #include <gtest/gtest.h>
 
 #include "schedule/cost_model.h"
@@ -21,7 +21,7 @@ TEST(CostDefects, UnreadableFilesAndUnknownKinds) {
 
 TEST(CostDefects, TableRowsMustBeAList) {
   const std::string grid = R"({"kind": "table", "tokens": [0, 10], "keys": [0], "seconds": )";
-  EXPECT_EQ(refused(grid + "[[1], [2]]}"), "") << "a grid may begin at 0";
+  EXPECT_EQ(refused(grid + "[[1], [2]]}"), "") << "a grid may start at 0";
   for (const char* rows : {R"({"a": [1], "b": [2]})", "[[1]]", "2", "\"ab\""})
     EXPECT_EQ(refused(grid + rows + "}"), "file: cost model's 'seconds' must have one row for each of its 2 tokens")
         << rows;
@@ -36,7 +36,7 @@ TEST(CostDefects, TableWithoutSwapSpeedMovesInNoTime) {
   EXPECT_EQ((*cost)->load_seconds(1000), 0);
 }
 
-// A chunk takes a second, and a sampled one ten more.
+// A chunk takes one second, a sampled one ten more.
 TEST(CostDefects, OnlyTheLastPrefillChunkIsSampled) {
   const auto cost = parse_cost_model(R"({"kind": "piecewise", "tokens": {"at": [1], "seconds": [1]},
                                          "outputs": {"at": [0, 1], "seconds": [0, 10]}})",

@@ -1,5 +1,5 @@
-// Cost models at the edges of their fields and of their grids: each bound at its last good value and beyond, what a
-// field that is left out stands for, and curves and tables on, between and beyond their points.
+// Edge cases of cost models: each bound at its last valid and first invalid value, defaults of omitted fields, and
+// curves and tables at, between and beyond their points.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -106,7 +106,7 @@ TEST(CostEdges, DefaultsOfOmittedFields) {
   EXPECT_DOUBLE_EQ(make(piecewise)->swap_seconds(100), 0);
   piecewise["kv_bytes_per_token"] = 1000;
   EXPECT_DOUBLE_EQ(make(piecewise)->swap_seconds(16'000'000), 1);
-  EXPECT_DOUBLE_EQ(make(piecewise)->load_seconds(16'000'000), 1) << "as fast as the host's memory";
+  EXPECT_DOUBLE_EQ(make(piecewise)->load_seconds(16'000'000), 1) << "the speed of the host's memory";
   Json table = kTable;
   table["kv_bytes_per_token"] = 1000;
   EXPECT_DOUBLE_EQ(make(table)->swap_seconds(16'000'000), 1);
@@ -121,7 +121,7 @@ TEST(CostEdges, CurvesAtBetweenAndBeyondTheirPoints) {
   Json one = kPiecewise;
   one["tokens"] = {{"at", {5}}, {"seconds", {2}}};
   for (int64_t tokens : {1, 5, 50})
-    EXPECT_DOUBLE_EQ(make(one)->step_seconds(shape(tokens)), 2) << "one point is the same everywhere";
+    EXPECT_DOUBLE_EQ(make(one)->step_seconds(shape(tokens)), 2) << "one point is a constant";
   Json all = kPiecewise;
   all["outputs"] = {{"at", {0, 2}}, {"seconds", {0, 0.5}}}, all["keys"] = {{"at", {0, 10}}, {"seconds", {0, 100}}},
   all["pairs"] = {{"at", {0, 4}}, {"seconds", {0, 8000}}};
@@ -232,12 +232,12 @@ TEST(LearnedCost, LoadSpeedIsLearnedAndSlowlyForgotten) {
   cost->observe_load(100, 2e-4 + 100 * 5e-4);
   EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * (0.75e-4 + 0.25 * 5e-4), 1e-12);
   cost->observe(shape(0, 10), 1);
-  EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * 2e-4, 1e-12) << "a step of nothing is none";
+  EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * 2e-4, 1e-12) << "an empty step is ignored";
   cost->observe(shape(1, 10), 0.01);
   EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * (2e-4 - 1e-3 * 1e-4), 1e-12);
   cost->observe_load(1, 1e-5);
   EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * 0.75 * (2e-4 - 1e-3 * 1e-4), 1e-12)
-      << "faster than the overhead: 0 a token";
+      << "faster than the overhead: 0 per token";
 }
 
 TEST(LearnedCost, PredictsBeforeTheFirstStepAndForAnyStep) {
@@ -248,11 +248,11 @@ TEST(LearnedCost, PredictsBeforeTheFirstStepAndForAnyStep) {
   EXPECT_LT(cost->step_seconds(shape(1)), 1e-4);
 }
 
-// The variances were cut off at a bound and the covariances were not: after some thousand steps alike, other ones soon
-// made a step cost 1e30 seconds.
+// Variances were bounded but covariances were not: after some thousand identical steps, a few different ones made a
+// step cost 1e30 seconds.
 TEST(LearnedCost, AdaptsAfterManyIdenticalSteps) {
   auto steady = make_learned_cost();
-  for (int i = 0; i < 5000; ++i) steady->observe(shape(8, 1000), 0.02);  // nothing new for long
+  for (int i = 0; i < 5000; ++i) steady->observe(shape(8, 1000), 0.02);  // no new information for a long time
   EXPECT_NEAR(steady->step_seconds(shape(8, 1000)), 0.02, 1e-6);
   for (int i = 0; i < 3000; ++i) steady->observe(shape(1 + i % 64, 100 * (i % 50)), 0.001 + 0.0002 * (1 + i % 64));
   EXPECT_NEAR(steady->step_seconds(shape(32, 2000)), 0.0074, 4e-4) << "another machine now";
@@ -282,7 +282,7 @@ TEST(CostFitEdges, ValidMeasurements) {
   EXPECT_EQ(full["disk_bandwidth"], 1e5);
   EXPECT_EQ(full["disk_overhead"], 10);
   EXPECT_EQ(plain["tokens"]["at"].front(), 1);
-  EXPECT_EQ(plain["tokens"]["at"].back(), 32) << "up to the most that was measured";
+  EXPECT_EQ(plain["tokens"]["at"].back(), 32) << "up to the largest measurement";
   EXPECT_EQ(plain["outputs"]["at"], (Json{0, 2})) << "of 0, 4 ... none is below the most: the most";
   EXPECT_EQ(plain["keys"]["at"], (Json{0, 200, 800}));
   EXPECT_EQ(plain["pairs"]["at"], (Json{0, 400}));

@@ -1,4 +1,4 @@
-// A fit at its edges: knots of the smallest measurements, slow machines, outliers, and disks.
+// Edge cases of fits: knots from few measurements, slow machines, outliers, and disks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -41,7 +41,7 @@ TEST(CostFitKnots, ArePowersUpToTheMaximum) {
     EXPECT_EQ(fitted(std::vector<MeasuredStep>(8, {fit_shape(20, most), 0.5}))["outputs"]["at"], at);
 }
 
-// Whatever the number of curves' pieces, odd or even, each step is found again.
+// For odd and even numbers of pieces per curve, the fit reproduces each step.
 TEST(CostFitKnots, AnyNumberOfKnotsFits) {
   for (int64_t most : {1, 2, 4, 8, 16}) {
     std::vector<MeasuredStep> steps;
@@ -72,8 +72,8 @@ TEST(CostFitSolution, SingleStepPredictsLargeSteps) {
   EXPECT_NEAR((*cost)->step_seconds(fit_shape(8)), 0.9, 1e-6);
 }
 
-// Steps that differ in their time alone: the fit is one number, the mean in which an error e above 0.05 weighs 0.05 /
-// e, six times over.
+// Steps that differ only in their time: the fit is one number, the weighted mean in which an error e above 0.05 has
+// weight 0.05 / e, iterated six times.
 TEST(CostFitSolution, OutliersLoseWeightEachRound) {
   for (const std::vector<double>& times :
        {std::vector<double>{2, 1, 1, 1, 1, 1, 1, 1.5}, {0.7, 1, 1.1, 1.2, 1.3, 1.5, 1.9, 4}}) {

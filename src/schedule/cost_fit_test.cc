@@ -1,4 +1,4 @@
-// What a fit gives back of a known machine, from its steps alone.
+// Fits recover a known machine from measured steps.
 #include "schedule/cost_fit.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// A step of this machine: weights read once, arithmetic above 32 tokens, attention, sampling.
+// A step of the machine: weights are read once, compute-bound above 32 tokens, attention, sampling.
 double machine(const StepShape& s) {
   return std::max(0.02, 0.02 + 0.0005 * (static_cast<double>(s.tokens) - 32)) +
          0.0003 * static_cast<double>(s.outputs) + 2e-7 * static_cast<double>(s.keys) + 3e-8 * s.pairs;
@@ -79,8 +79,8 @@ TEST(CostFit, SwapSpeedIsWritten) {
 }
 
 TEST(CostFit, DiskSpeedIsALineThroughMedians) {
-  const std::pair<double, double> seen[] = {{1e6, 0.002}, {1e6, 0.9},   {1e6, 0.002},
-                                            {1e8, 0.101}, {1e8, 0.101}, {1e8, 3.0}};  // a neighbour, twice
+  const std::pair<double, double> seen[] = {{1e6, 0.002}, {1e6, 0.9}, {1e6, 0.002}, {1e8, 0.101},
+                                            {1e8, 0.101}, {1e8, 3.0}};  // disturbed by another process, twice
   auto disk = fit_disk_speed(seen);
   ASSERT_TRUE(disk.ok());
   EXPECT_NEAR(disk->bytes_per_second, 1e9, 1);

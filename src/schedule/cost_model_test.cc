@@ -59,7 +59,7 @@ TEST(CostModel, PiecewiseIsASumOfCurves) {
   s.tokens = 6, s.outputs = 1, s.pairs = 20, s.keys = 1000;
   EXPECT_DOUBLE_EQ((*cost)->step_seconds(s), 2.0 + 2.0 + 2.0);
   EXPECT_DOUBLE_EQ((*cost)->swap_seconds(1000), 0.01);
-  EXPECT_DOUBLE_EQ((*cost)->load_seconds(1000), 0.01);  // a file that knows no disk
+  EXPECT_DOUBLE_EQ((*cost)->load_seconds(1000), 0.01);  // a file without disk speed
   auto disk = parse_cost_model(
       R"({"kind": "piecewise", "tokens": {"at": [1, 11], "seconds": [1, 3]}, "kv_bytes_per_token": 10, "swap_bandwidth": 1e6,
                                    "disk_bandwidth": 1e5, "disk_overhead": 0.5, "slowdown": 1.5})",

@@ -1,4 +1,4 @@
-// The watch at its bounds, in the words it has for them: each count at its last good value and one beyond.
+// Bounds of the live-lock watch: each count at its last tolerated value and one above it, with the message.
 #include <gtest/gtest.h>
 
 #include "schedule/livelock.h"
@@ -18,7 +18,7 @@ class Watch : public ::testing::Test {
   void lost(int64_t tokens) {
     watch.observe({.kind = ScheduleEvent::Kind::preempted, .stream = &stream, .lost = tokens});
   }
-  // `last` preemptions are borne; one more is a live-lock.
+  // `last` preemptions are tolerated; one more is a live-lock.
   void expect_turns(int last, const std::string& why) {
     for (int i = 0; i < last; ++i) lost(0);
     EXPECT_FALSE(watch.locked()) << why;
@@ -109,7 +109,7 @@ TEST_F(Watch, BothCountsAreHalvedAboveTenMillionNewTokens) {
   lost(80'000'008);
   EXPECT_EQ(watch.why(), "80000008 tokens were lost to preemptions while 10000000 were computed for the first time");
   kept(1);
-  EXPECT_FALSE(watch.locked());  // 40,000,004 lost of 5,000,000
+  EXPECT_FALSE(watch.locked());  // 40,000,004 lost, 5,000,000 new
   lost(4);
   EXPECT_TRUE(watch.locked());
   EXPECT_EQ(watch.why(), "40000008 tokens were lost to preemptions while 5000000 were computed for the first time");

@@ -45,7 +45,7 @@ TEST(AlignedBuffer, RejectsImpossibleSizes) {
 }
 
 #if defined(__linux__)
-// Kilobytes of the mapping of `path` that are in this process's memory.
+// Resident kilobytes of the mapping of `path`.
 int64_t resident_kb(const std::string& path) {
   std::ifstream maps("/proc/self/smaps");
   bool inside = false;

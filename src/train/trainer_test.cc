@@ -1,4 +1,4 @@
-// A whole run in miniature: learn a vocabulary, train, stop, resume, export, read the GGUF file back.
+// A complete run in miniature: learn a vocabulary, train, stop, resume, export, read the GGUF file back.
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>

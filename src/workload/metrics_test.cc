@@ -85,7 +85,7 @@ TEST(Report, IsOneFileWithoutScripts) {
   for (size_t at = 0; (at = html.find("</svg>", at)) != std::string::npos; ++at) ++closed;
   EXPECT_EQ(opened, 8u);
   EXPECT_EQ(closed, 8u);
-  EXPECT_NE(replay_report_html({}, {}, {}).find("</html>"), std::string::npos);  // an empty run has a report too
+  EXPECT_NE(replay_report_html({}, {}, {}).find("</html>"), std::string::npos);  // an empty run has a report, too
 }
 
 TEST(SvgChart, PointsMatchTheAxes) {

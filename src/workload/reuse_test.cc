@@ -1,4 +1,4 @@
-// Statistics of reuse and the cache model, on loads small enough to count by hand, and on published ones.
+// Reuse statistics and the cache model, on loads small enough to count by hand, and on published ones.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -73,13 +73,12 @@ TEST(Cache, UnlimitedCacheMatchesTheStatistics) {
 }
 
 TEST(Cache, PoliciesEvictDifferentBlocks) {
-  // 1 is popular, then 2 .. 4 pass by once each: recency drops 1, frequency keeps it.
+  // 1 is popular, then 2 .. 4 occur once each: LRU evicts 1, LFU keeps it.
   const std::vector<WorkloadRequest> passing = {prompt(0, 10, {1}), prompt(1, 10, {1}), prompt(2, 10, {2}),
                                                 prompt(3, 10, {3}), prompt(4, 10, {4}), prompt(5, 10, {1})};
   EXPECT_EQ(cache(passing, "lru", 2).hit_blocks, 1);
   EXPECT_EQ(cache(passing, "lfu", 2).hit_blocks, 2);
-  // A long prompt comes after a short one, both once: length_aware gives up the long one's end, the others the short
-  // one.
+  // A long prompt after a short one, both once: length_aware evicts the end of the long one, the others the short one.
   const std::vector<WorkloadRequest> lengths = {prompt(0, 10, {1}), prompt(1, 30, {5, 6, 7}), prompt(2, 10, {8}),
                                                 prompt(3, 10, {1})};
   EXPECT_EQ(cache(lengths, "lru", 4).hit_blocks, 0);
@@ -100,7 +99,7 @@ TEST(Cache, NodesShareNothing) {
 }
 
 TEST(Cache, RoutingByPrefixFindsTheNodeThatHasIt) {
-  // In turn, each prompt comes to the node that has the other one.
+  // With round-robin routing each prompt goes to the node that has the other one.
   const std::vector<WorkloadRequest> load = {prompt(0, 20, {1, 2}), prompt(1, 20, {5, 6}), prompt(2, 20, {5, 6}),
                                              prompt(3, 20, {1, 2}), prompt(4, 40, {1, 2, 3, 4})};
   EXPECT_EQ(cache(load, "lru", 9, 2).hit_blocks, 2);
@@ -109,7 +108,7 @@ TEST(Cache, RoutingByPrefixFindsTheNodeThatHasIt) {
   EXPECT_DOUBLE_EQ(routed.load_ratio, 80 / 60.0);
 }
 
-// LRU by the shortest possible code: blocks with the time of their last use, the oldest leaf goes.
+// Brute-force LRU: blocks with the time of their last use; the oldest leaf is evicted.
 int64_t brute_force_lru(const std::vector<WorkloadRequest>& load, size_t capacity) {
   struct Block {
     uint64_t parent;

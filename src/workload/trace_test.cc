@@ -70,7 +70,7 @@ TEST(Trace, BurstGptHasTwoFormats) {
       "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log "
       "Type\n5.5,77,2,GPT-4,10,0,10,API log\n6,78,2,GPT-4,11,5,16,API log\n");
   EXPECT_EQ(new_shape[0].session, "77");
-  EXPECT_EQ(new_shape[0].output_tokens, 0);  // it failed
+  EXPECT_EQ(new_shape[0].output_tokens, 0);  // a failed request
   EXPECT_EQ(new_shape[1].arrival_seconds, 0.5);
 }
 
@@ -92,7 +92,7 @@ TEST(Trace, AgentTextSharesItsPrefixByBytesOrByTokens) {
   TraceOptions options;
   options.text_block_tokens = 4;
   auto requests = read(sample, options);
-  EXPECT_EQ(requests[0].prompt_tokens, 18);  // 71 bytes, four to a token
+  EXPECT_EQ(requests[0].prompt_tokens, 18);  // 71 bytes, four per token
   EXPECT_EQ(requests[0].output_tokens, 3);
   EXPECT_EQ(requests[0].session, "s");
   ASSERT_EQ(requests[0].prefix_hashes.size(), 4u);
@@ -194,10 +194,10 @@ TEST(Trace, PackedTraceEqualsThePlainOne) {
   EXPECT_NE(defect(packed.substr(0, packed.size() / 2)).find("sample: the packed data is cut off after line "),
             std::string::npos);
   std::string damaged = packed;
-  damaged[packed.size() - 1] ^= 1;  // of the mark at the very end
+  damaged[packed.size() - 1] ^= 1;  // in the end mark
   EXPECT_NE(defect(damaged).find("sample: the packed data is damaged after line "), std::string::npos);
   damaged = packed;
-  damaged[packed.size() / 2] ^= 1;  // seen by a line that makes no sense, or by the checksum
+  damaged[packed.size() / 2] ^= 1;  // detected by an invalid line or by the checksum
   EXPECT_NE(defect(damaged), "no error");
 }
 
@@ -230,7 +230,7 @@ TEST(Trace, AcceptsAllLineEndings) {
   EXPECT_EQ(source->number(), 3);
 }
 
-// What the published files are known to hold: counts and sums that were taken from them by other means.
+// Known contents of the published files: counts and sums computed independently.
 struct Published {
   const char* file;
   size_t requests;

@@ -165,7 +165,8 @@ TEST(SsdStoreMemory, CountsIndexWritesAndReads) {
   constexpr int64_t kReads = int64_t{16} << 20, kOfABlock = 512 + 4 * 4 + 8 * 2;
   EXPECT_EQ(memory(1, 1 << 20), kOfABlock + (1 << 20) + kSlot + 64 * kPage + kReads);
   EXPECT_EQ(memory(1000, 1 << 20), 1000 * kOfABlock + (1 << 20) + kSlot + 64 * kPage + kReads);
-  EXPECT_EQ(memory(1000, 0), 1000 * kOfABlock + kSlot + kSlot + 64 * kPage + kReads) << "there is always a buffer for one block";
+  EXPECT_EQ(memory(1000, 0), 1000 * kOfABlock + kSlot + kSlot + 64 * kPage + kReads)
+      << "there is always a buffer for one block";
   EXPECT_EQ(ssd_store_memory({find_format("f16"), 8, {{1, 8}}},
                              {.path = {}, .bytes = 3 * kPage, .identity_text = {}, .write_bytes = 0})
                 .value(),

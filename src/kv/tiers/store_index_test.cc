@@ -1,5 +1,5 @@
-// StoreIndex against a plain list with the same rules: random blocks are written, found, used, read, dropped and evicted,
-// and every block and count is compared after each step.
+// StoreIndex against a plain list with the same rules: random blocks are written, found, used, read, dropped and
+// evicted, and every block and count is compared after each step.
 #include "kv/tiers/store_index.h"
 
 #include <gtest/gtest.h>
@@ -149,8 +149,7 @@ TEST(StoreIndex, NewerRecordOfAnExistingFileWins) {
     for (uint64_t id : {11, 12, 13}) {
       dirty = false;
       slots.push_back(index.reserve(indexed_block(id).link(), dirty));
-      EXPECT_EQ(dirty, slots.back() != 5)
-          << "slot 5 is beyond the last record: never written, unlike the others";
+      EXPECT_EQ(dirty, slots.back() != 5) << "slot 5 is beyond the last record: never written, unlike the others";
       index.publish(slots.back(), {});
     }
     std::ranges::sort(slots);

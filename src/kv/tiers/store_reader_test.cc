@@ -9,8 +9,8 @@ namespace {
 using Flags = std::vector<char>;
 const auto kArrival = StoreOrder::arrival, kImportance = StoreOrder::importance;
 
-// Layers of 64, 64, 4, 200, 4, 120, 4 and 4 KiB: adjacent ones are read together up to 128 KiB. A request with a damaged
-// part leaves zeros in all its layers of that block, which shows what the request covered.
+// Layers of 64, 64, 4, 200, 4, 120, 4 and 4 KiB: adjacent ones are read together up to 128 KiB. A request with a
+// damaged part leaves zeros in all its layers of that block, which shows what the request covered.
 TEST_F(ReaderTest, SmallAdjacentLayersAreReadTogether) {
   for (const bool uring : {false, true}) {
     open({4096, 4096, 256, 12800, 256, 7680, 256, 256}, 9, kArrival, uring);

@@ -1,5 +1,5 @@
-// The writer with disk errors: failures are reported, a failed block is not found again, and other blocks and the buffers
-// are not affected.
+// The writer with disk errors: failures are reported, a failed block is not found again, and other blocks and the
+// buffers are not affected.
 #include "kv/tiers/store_writer.h"
 
 #include <fcntl.h>

@@ -85,7 +85,7 @@ TEST(Factories, EndOfGeneration) {
   check({
       {"one token at least", make_end_of_generation, true, [](S& s) { s.end_of_generation = {1}, s.min_tokens = 1; }},
       {"always", make_end_of_generation, true, [](S& s) { s.end_of_generation = {1}, s.ignore_eos = true; }},
-      {"nothing asked", make_end_of_generation, false, [](S& s) { s.end_of_generation = {1}; }},
+      {"no options", make_end_of_generation, false, [](S& s) { s.end_of_generation = {1}; }},
       {"nothing ends", make_end_of_generation, false, [](S& s) { s.ignore_eos = true, s.min_tokens = 4; }},
   });
 }

@@ -21,7 +21,7 @@ bool in(const CharSet& set, uint32_t c) {
 }
 bool surrogate(uint32_t c) { return c >= 0xD800 && c <= 0xDFFF; }
 
-// Where lengths of UTF-8 and bytes of it change, and what is beside that.
+// Characters at and next to the boundaries of UTF-8 lengths and bytes.
 std::vector<uint32_t> edges() {
   std::vector<uint32_t> out;
   for (const uint32_t c : {0u,       0x20u,    0x22u,    0x5Cu,    0x7Fu,    0x80u,    0xBFu,     0xC0u,    0x7FFu,
@@ -166,7 +166,7 @@ TEST(CompileBudgets, CountUsageAndRejectMore) {
   EXPECT_EQ(more.error().kind, ErrorKind::unsupported);
   EXPECT_EQ(more.error().message, "grammar: compiling it takes more than 9.54e-05 MiB; simplify it");
   budget.give_back(101);
-  EXPECT_FALSE(budget.check().ok()) << "after the first refusal every call is refused";
+  EXPECT_FALSE(budget.check().ok()) << "after the first rejection every call is rejected";
   EXPECT_EQ(budget.peak_bytes(), 101);
 }
 

@@ -1,4 +1,4 @@
-// Keywords side by side, and turned round by `not`, `if` and `oneOf`: over all small values against a plain validator.
+// Keywords in combination, and negated by `not`, `if` and `oneOf`: all small values against a plain validator.
 #include "text/grammar/schema_values_test.h"
 
 namespace millrace::testing {
@@ -8,7 +8,7 @@ void expect_all(const std::vector<const char*>& schemas) {
   for (const char* schema : schemas) expect_as_oracle(schema);
 }
 
-// Single keywords, one of each type; every one is asked for as it is, turned round, and as a condition.
+// Single keywords, one of each type; each is tested directly, negated, and as a condition.
 constexpr const char* kSingle[] = {
     R"({"type":"integer"})",
     R"({"type":"number"})",

@@ -1,4 +1,4 @@
-// What is refused of schemas, in these words and with this place; and at which size.
+// Rejected schemas: the exact error message and location, and the size limits.
 #include <fmt/format.h>
 
 #include <functional>
@@ -145,7 +145,7 @@ TEST(SchemaMessages, UnknownKeywordsAreIgnoredAndListed) {
   EXPECT_EQ(notes.weakened.back(), std::string(398, 'z') + "...");
 }
 
-// Accepted at the limit, refused above it.
+// Accepted at the limit, rejected above it.
 void expect_limit(const std::function<std::string(int)>& schema, int last, const std::string& message) {
   const TextMatcher in(schema_of(schema(last))), out(schema_of(schema(last + 1)));
   EXPECT_TRUE(in.ok()) << in.error.message;

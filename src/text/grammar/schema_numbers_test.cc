@@ -1,5 +1,5 @@
-// Numbers under bounds and multiples: decimals beside every constant of a schema, in several spellings, against whole
-// numbers of millionths.
+// Numbers with bounds and multipleOf: decimals around every constant of a schema, in several spellings, against integer
+// arithmetic in millionths.
 #include "text/grammar/schema_numbers.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ constexpr int64_t kOne = 1'000'000;
 
 int64_t millionths(const SchemaJson& number) { return std::llround(number.get<double>() * kOne); }
 
-// With so many digits behind the point; none: no point either.
+// With that many digits after the point; without digits, no point.
 std::string spelled(int64_t value, int digits) {
   const int64_t size = std::abs(value);
   std::string fraction = fmt::format("{:06}", size % kOne);
@@ -142,7 +142,7 @@ TEST(SchemaNumbers, CombinedMultiples) {
   all({8}, {27}, "integer");
 }
 
-// Beyond 500 remainders digits are not counted too.
+// With more than 500 remainders, digits are not counted as well.
 TEST(SchemaNumbers, DigitsAreCountedUpToTwenty) {
   TextMatcher few(schema_of(R"({"type":"number","allOf":[{"multipleOf":4},{"multipleOf":6}]})"));
   TextMatcher many(schema_of(R"({"type":"number","allOf":[{"multipleOf":125},{"multipleOf":16}]})"));

@@ -1,4 +1,4 @@
-// Random schemas over few names and numbers: what the compiled schema accepts is what a plain validator allows.
+// Random schemas over few names and numbers: the compiled schema accepts exactly what a plain validator accepts.
 #include <random>
 
 #include "text/grammar/schema_values_test.h"

@@ -1,4 +1,4 @@
-// What is refused of GBNF, regexes, structures and the other constraints, in these words; and at which size.
+// Rejected GBNF, regexes, structures and other constraints: the exact error messages, and the size limits.
 #include <fmt/format.h>
 
 #include "text/grammar/grammar_test.h"
@@ -150,7 +150,7 @@ TEST(RegexMessages, WithTheByte) {
 }
 
 TEST(RegexMessages, Escapes) {
-  const auto matched = [](const std::string& regex) {  // of the first 256 characters
+  const auto matched = [](const std::string& regex) {  // among the first 256 characters
     TextMatcher matcher(regex_of(regex));
     EXPECT_TRUE(matcher.ok()) << regex << ": " << matcher.error.message;
     std::string out;

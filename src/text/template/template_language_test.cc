@@ -1,4 +1,4 @@
-// The language, table by table. Expected texts are what Python's jinja2 3.1 prints.
+// The template language in tables of cases. Expected texts are the output of Python's jinja2 3.1.
 #include <gtest/gtest.h>
 
 #include "base/ordered_json.h"

@@ -1,4 +1,4 @@
-// Addresses, event streams and the answers in them: what is read, and what is refused.
+// URLs, event streams and the answers in them: what is parsed, and what is rejected.
 #include <gtest/gtest.h>
 
 #include "workload/remote/completion_api.h"
