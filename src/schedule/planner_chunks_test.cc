@@ -34,7 +34,7 @@ TEST_F(Chunks, RespectsTokenStreamAndOutputBudgets) {
   EXPECT_EQ(harness.chunks(), "1:[14+1]* 2:[14+1]*") << "no chunk of 0 tokens";
 }
 
-TEST_F(Chunks, HeldAndFinishedStreamsDoNotRun) {
+TEST_F(Chunks, StreamsThatAreHeldOrAwaitTheirTokenDoNotRun) {
   decode(1).held_back = true, decode(2);
   EXPECT_EQ(harness.chunks(), "2:[14+1]*");
   PlannerHarness prompts("prefill_first");
