@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-TEST(StepPlan, PrintsAndReadsBack) {
+TEST(StepPlan, RoundTripsThroughText) {
   StepPlan plan;
   plan.preempted = {{4, false}, {5, true}};
   plan.admitted = {3};

@@ -9,10 +9,10 @@
 namespace millrace {
 namespace {
 
-using testing::Desk;
+using testing::PlannerHarness;
 
 // 64 of 96 computed tokens were left out: 32 are in two blocks.
-Sequence& stream_that_went_without(Desk& desk, RequestId id) {
+Sequence& stream_that_went_without(PlannerHarness& desk, RequestId id) {
   Sequence& s = desk.run(id, 90, 7, 96);
   s.kv.left_out = 64;
   desk.hold(s, 2);
@@ -20,7 +20,7 @@ Sequence& stream_that_went_without(Desk& desk, RequestId id) {
 }
 
 TEST(LeftOutTokens, AStreamRequestsOnlyTheBlocksItWillFill) {
-  Desk desk("fcfs:reserve=prompt");
+  PlannerHarness desk("fcfs:reserve=prompt");
   Sequence& s = stream_that_went_without(desk, 1);
   desk.free_blocks = 1;
   EXPECT_EQ(desk.chunks(), "1:[96+1]*");  // its third block is the last free one
@@ -28,7 +28,7 @@ TEST(LeftOutTokens, AStreamRequestsOnlyTheBlocksItWillFill) {
 }
 
 TEST(LeftOutTokens, NoStreamIsPreemptedForBlocksThatStayEmpty) {
-  Desk desk("fcfs:reserve=prompt");
+  PlannerHarness desk("fcfs:reserve=prompt");
   stream_that_went_without(desk, 1);
   desk.hold(desk.run(2, 20, 1, 20), 2);
   desk.free_blocks = 1;
@@ -36,7 +36,7 @@ TEST(LeftOutTokens, NoStreamIsPreemptedForBlocksThatStayEmpty) {
 }
 
 TEST(LeftOutTokens, TheTierNeedsRoomForStoredTokensOnly) {
-  Desk desk("fcfs:reserve=prompt");
+  PlannerHarness desk("fcfs:reserve=prompt");
   testing::FixedCost cost;
   cost.swap = 0;  // cheaper than anything
   desk.cost = &cost;

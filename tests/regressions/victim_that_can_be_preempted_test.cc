@@ -37,7 +37,7 @@ constexpr State kStates[] = {
     {"waits", StreamPhase::waiting, false, false},
 };
 
-void expect_only_preemptible_victims(testing::Desk& desk, const std::string& what) {
+void expect_only_preemptible_victims(testing::PlannerHarness& desk, const std::string& what) {
   StepPlan plan;
   desk.planner->plan_places(desk.view(), plan);
   const bool any_preempted = !plan.preempted.empty();
@@ -57,7 +57,7 @@ void expect_only_preemptible_victims(testing::Desk& desk, const std::string& wha
 TEST(VictimThatCanBePreempted, OnlyPreemptibleStreamsArePreempted) {
   for (const State& state : kStates) {
     for (const int64_t swap_room : {0, 1000}) {
-      testing::Desk desk("fcfs");
+      testing::PlannerHarness desk("fcfs");
       auto policy = std::make_unique<Stubborn>();
       Stubborn& stubborn = *policy;
       desk.planner = std::make_unique<Planner>(std::move(policy));
@@ -77,7 +77,7 @@ TEST(VictimThatCanBePreempted, OnlyPreemptibleStreamsArePreempted) {
 TEST(VictimThatCanBePreempted, EveryPolicyWithStreamsInEveryState) {
   for (const auto& entry : policies().entries()) {
     for (const State& state : kStates) {
-      testing::Desk desk(entry.info.name);
+      testing::PlannerHarness desk(entry.info.name);
       Sequence& first = desk.run(1, 32, 0, 32);
       first.request.priority = 1;
       desk.hold(first, 2);

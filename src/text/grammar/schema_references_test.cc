@@ -1,4 +1,4 @@
-// Where references lead: every target is a number of its own, so that a reference accepts that number and no other.
+// Reference resolution: every target is a different number, so that a reference accepts only that number.
 #include <fmt/format.h>
 
 #include "text/grammar/grammar_test.h"
@@ -6,7 +6,7 @@
 namespace millrace::testing {
 namespace {
 
-// The one number that the schema's property "r" may be; -1: it is refused.
+// The only number that the schema's property "r" may be; -1: the schema is rejected.
 int target(const std::string& reference, const std::string& others, const char* keyword = "$ref") {
   const std::string schema = fmt::format(
       R"({{"type":"object","properties":{{"r":{{"{}":"{}"}}}},"required":["r"],{}}})", keyword, reference, others);
@@ -159,7 +159,7 @@ TEST(SchemaReferences, Dynamic) {
   for (int n = 0; n < 6; ++n) EXPECT_EQ(turned.accepts(std::to_string(n)), n < 3) << n;
 }
 
-TEST(SchemaReferences, PlacesInMessagesArePointers) {
+TEST(SchemaReferences, ErrorLocationsAreJsonPointers) {
   const TextMatcher one(
       schema_of(R"({"properties":{"a/b":{"patternProperties":{"~x":{"allOf":[true,{"minLength":-1}]}}}}})"));
   EXPECT_EQ(one.error.message,

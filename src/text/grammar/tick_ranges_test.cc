@@ -70,7 +70,7 @@ TEST(TickRanges, MatchTheDefinition) {
   EXPECT_GT(gaps, 50u);
 }
 
-// A rule over the texts, where "." ticks, and a call with bounds on the ticks.
+// A rule with these texts, in which "." ticks, and a call with bounds on the ticks.
 Result<Grammar> counted(const std::vector<std::string>& texts, bool often, uint32_t need, uint32_t room) {
   GrammarSpec spec;
   std::vector<ExprId> ways;
