@@ -96,6 +96,24 @@ TEST(LanguageModelLoad, RejectedBudgets) {
   EXPECT_NE(small.find("raise the budget"), std::string::npos) << small;
 }
 
+// A budget of all of the machine's memory is allowed, with a warning, as a part of it is in use.
+TEST(LanguageModelLoad, ABudgetAboveWhatIsLeftIsWarnedOf) {
+  const AvailableMemory total = total_memory();
+  if (total.bytes == INT64_MAX || available_memory().bytes >= total.bytes) GTEST_SKIP() << "memory is not limited";
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::string& text) { warnings.push_back(text); };
+  const std::string path = golden("llama3/model.gguf");
+  ASSERT_TRUE(load(path, {.memory = total.bytes, .warn = warn}).ok());
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(warnings[0].starts_with("memory: the budget is " + format_bytes(total.bytes) + ", ")) << warnings[0];
+  EXPECT_TRUE(warnings[0].ends_with(" left now")) << warnings[0];
+  EXPECT_TRUE(load(path, {.memory = total.bytes}).ok());
+  EXPECT_EQ(failure(path, {.memory = total.bytes + 1, .warn = warn}, ErrorKind::resource),
+            "memory: the budget is " + format_bytes(total.bytes + 1) + ", " + total.limit + " has " +
+                format_bytes(total.bytes) + "; lower it");
+  EXPECT_EQ(warnings.size(), 1u);
+}
+
 // Models that share a budget each count their threads and vocabulary, but not the program.
 TEST(LanguageModelLoad, SharedBudgets) {
   const auto shared = std::make_shared<MemoryAccounts>(int64_t{2} << 30);
