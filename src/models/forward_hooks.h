@@ -2,6 +2,7 @@
 // thread that runs the pass, between its parallel parts; a pass without hooks pays one check per product.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -60,6 +61,8 @@ class LinearWrapper {
  public:
   virtual ~LinearWrapper() = default;
 
+  // False: apply() is not called for this matrix.
+  virtual bool wraps(const LinearId& /*id*/) const { return true; }
   // True: apply() sets y, without the bias, and the model's own matrix is not read. Of several wrappers of one matrix,
   // the first one that replaces it does.
   virtual bool replaces(const LinearId& /*id*/) const { return false; }
@@ -72,6 +75,8 @@ class LinearWrapper {
 // Not owned; called in the order in which they were added. Changed only between passes.
 class ForwardHooks {
  public:
+  // Whether some hook gets the input rows of this matrix.
+  bool reads(const LinearId& id) const;
   bool empty() const { return observers_.empty() && wrappers_.empty(); }
   const std::vector<ForwardObserver*>& observers() const { return observers_; }
   const std::vector<LinearWrapper*>& wrappers() const { return wrappers_; }
@@ -85,5 +90,10 @@ class ForwardHooks {
   std::vector<ForwardObserver*> observers_;
   std::vector<LinearWrapper*> wrappers_;
 };
+
+inline bool ForwardHooks::reads(const LinearId& id) const {
+  return std::ranges::any_of(observers_, [&](const auto* observer) { return observer->taps(id); }) ||
+         std::ranges::any_of(wrappers_, [&](const auto* wrapper) { return wrapper->wraps(id); });
+}
 
 }  // namespace millrace

@@ -64,7 +64,7 @@ struct ExpertJobs {
 
   LinearId id(LinearKind kind, int64_t expert) const { return {layer, kind, static_cast<int32_t>(expert)}; }
 
-  // `in`: all experts' rows, and `x` before rounding; if `shared`, the one row that all of them read.
+  // `in`: all experts' rows, and `x` before rounding, or null; if `shared`, the one row that all of them read.
   void gate_up(const ActivationRows& in, const float* x, bool shared) const {
     run([&](int64_t e, int64_t begin, int64_t rows, size_t at) {
       const MlpWeights& expert = experts[static_cast<size_t>(e)];
@@ -72,8 +72,9 @@ struct ExpertJobs {
       ActivationRows mine = in;
       mine.tokens = rows;
       mine.data += first * in.stride;
-      context.expert_sources[at] = {id(LinearKind::gate, e), x + first * width};
-      context.expert_sources[at + 1] = {id(LinearKind::up, e), x + first * width};
+      const float* before = x ? x + first * width : nullptr;
+      context.expert_sources[at] = {id(LinearKind::gate, e), before};
+      context.expert_sources[at + 1] = {id(LinearKind::up, e), before};
       context.expert_parts[at] = {.weight = &expert.gate,
                                   .x = mine,
                                   .y = context.gate.as<float>() + begin * moe.hidden,
@@ -99,10 +100,20 @@ struct ExpertJobs {
   }
 };
 
-// The rows that the experts read, before rounding, gathered as the rounded ones are. Only hooks read them.
-const float* expert_inputs(const MoeSpec& moe, const ActivationRows& x, ForwardContext& context) {
+bool hooks_read_experts(const ExpertJobs& jobs) {
+  for (int64_t e = 0; !jobs.context.hooks.empty() && e < jobs.moe.experts; ++e)
+    for (LinearKind kind : {LinearKind::gate, LinearKind::up})
+      if (jobs.context.hooks.reads(jobs.id(kind, e))) return true;
+  return false;
+}
+
+// The rows that the experts read, before rounding, gathered as the rounded ones are; null if no hook reads them.
+const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
+  ForwardContext& context = jobs.context;
+  const MoeSpec& moe = jobs.moe;
   const float* normed = context.normed.as<float>();
-  if (x.tokens == 1 || context.hooks.empty()) return normed;
+  if (x.tokens == 1) return normed;
+  if (!hooks_read_experts(jobs)) return nullptr;
   float* rows = context.expert_out.as<float>();  // unused until the experts' last product
   for_rows(context, x.tokens * moe.used, x.cols, [&](int64_t i) {
     std::copy_n(normed + context.expert_rows[i] / moe.used * x.cols, x.cols, rows + i * x.cols);
@@ -125,7 +136,7 @@ void run_experts(const ArchSpec& spec, LinearId at, const LayerWeights& weights,
                   static_cast<size_t>(x.stride));
     });
   }
-  jobs.gate_up(in, expert_inputs(moe, x, context), x.tokens == 1);
+  jobs.gate_up(in, expert_inputs(jobs, x), x.tokens == 1);
   // One rounding for all: load_moe() ensures that the experts' formats share it.
   const ActivationRows inner =
       activation_rows(weights.experts[0].down.format->activation, pairs, moe.hidden, context.encoded_hidden.data());

@@ -13,7 +13,7 @@ LinearCall call_of(ForwardContext& context, const LinearPart& part, const Linear
 
 LinearWrapper* replacement(const ForwardHooks& hooks, const LinearId& id) {
   for (LinearWrapper* wrapper : hooks.wrappers())
-    if (wrapper->replaces(id)) return wrapper;
+    if (wrapper->wraps(id) && wrapper->replaces(id)) return wrapper;
   return nullptr;
 }
 
@@ -39,7 +39,8 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
   }
   for (LinearWrapper* wrapper : hooks.wrappers())
     for (size_t i = 0; i < parts.size(); ++i)
-      if (!wrapper->replaces(sources[i].id)) wrapper->apply(call_of(context, parts[i], sources[i]));
+      if (wrapper->wraps(sources[i].id) && !wrapper->replaces(sources[i].id))
+        wrapper->apply(call_of(context, parts[i], sources[i]));
 }
 
 }  // namespace

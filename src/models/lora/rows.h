@@ -36,6 +36,7 @@ struct LoraRows final : LinearWrapper {
   int64_t wanted(const ArchSpec& spec, int64_t rank) const;
   // Makes room for adapters of that rank. Errors: resource.
   Result<void> reserve(const ArchSpec& spec, int64_t rank);
+  bool wraps(const LinearId& id) const override { return id.expert < 0; }  // routed experts have no adapters
   // y += scale * B (A x) for the rows that use adapters of the matrix.
   void apply(const LinearCall& call) override;
   void keep(std::span<const int32_t> rows) override;
