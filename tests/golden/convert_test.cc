@@ -18,7 +18,7 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ModelRunner;
+using testing::TestRunner;
 
 fs::path golden() { return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden"; }
 
@@ -54,7 +54,7 @@ void make(const std::string& from, const std::string& to, const std::string& for
 }
 
 std::vector<float> logits_of(const std::string& path, const std::vector<TokenId>& tokens, int64_t context = 0) {
-  auto runner = ModelRunner::load(path, {.context = context});
+  auto runner = TestRunner::load(path, {.context = context});
   EXPECT_TRUE(runner.ok()) << path << ": " << (runner.ok() ? "" : runner.error().message);
   return runner.ok() ? (*runner)->logits(tokens) : std::vector<float>();
 }
@@ -188,9 +188,9 @@ TEST(Convert, RefusesWithTheRightErrorKind) {
 // Checks `path` against a model's entry in reference_outputs.json.
 void check_reference(const std::string& path, const nlohmann::json& model, const nlohmann::json& text) {
   SCOPED_TRACE(path);
-  auto loaded = ModelRunner::load(path, {});
+  auto loaded = TestRunner::load(path, {});
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  ModelRunner& runner = **loaded;
+  TestRunner& runner = **loaded;
   auto files = open_model_files(path);
   ASSERT_TRUE(files.ok() && files->tokenizer);
   auto tokenizer = Tokenizer::create(*files->tokenizer);

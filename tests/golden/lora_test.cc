@@ -14,7 +14,7 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ModelRunner;
+using testing::TestRunner;
 
 const fs::path kGolden = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden";
 
@@ -26,7 +26,7 @@ TEST_P(Lora, EveryPairOfFileKindsMatchesTheMergedModel) {
   for (const fs::path& base : {kGolden / GetParam(), kGolden / GetParam() / "model.gguf"}) {
     for (const fs::path& adapter : {folder, folder / "adapter_model.safetensors", folder / "adapter.gguf"}) {
       SCOPED_TRACE(base.string() + " with " + adapter.string());
-      auto runner = ModelRunner::load(base.string(), {});
+      auto runner = TestRunner::load(base.string(), {});
       ASSERT_TRUE(runner.ok()) << runner.error().message;
       const auto plain = (*runner)->logits(expected.tokens);
       auto added = (*runner)->add_adapter(adapter.string());
@@ -52,7 +52,7 @@ class LoraRefused : public ::testing::Test {
     folder_ = fs::temp_directory_path() / ("millrace_lora_" + std::to_string(::getpid()));
     fs::create_directories(folder_);
     fs::copy(kGolden / "lora/llama3", folder_, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
-    auto runner = ModelRunner::load((kGolden / "llama3").string(), {});
+    auto runner = TestRunner::load((kGolden / "llama3").string(), {});
     ASSERT_TRUE(runner.ok());
     runner_ = std::move(*runner);
   }
@@ -73,7 +73,7 @@ class LoraRefused : public ::testing::Test {
   }
 
   fs::path folder_;
-  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<TestRunner> runner_;
 };
 
 TEST_F(LoraRefused, AdaptersOfOtherModels) {

@@ -187,7 +187,7 @@ class EngineBeams : public ::testing::Test {
     const std::string path = golden_model("smollm3");
     model_ = load_for(path, Isa::ref);
     WithIsa scope(Isa::ref);
-    auto runner = ModelRunner::load(path, {.threads = 1, .context = 128, .kv_format = "f16"});
+    auto runner = TestRunner::load(path, {.threads = 1, .context = 128, .kv_format = "f16"});
     ASSERT_TRUE(model_ && runner.ok());
     runner_ = std::move(*runner);
     ends_ = model_->parts().tokenizer->spec().eog;
@@ -215,7 +215,7 @@ class EngineBeams : public ::testing::Test {
   }
 
   std::shared_ptr<const LanguageModel> model_;
-  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<TestRunner> runner_;
   std::vector<TokenId> ends_;
 };
 

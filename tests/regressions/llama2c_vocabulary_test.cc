@@ -156,7 +156,7 @@ double mean_nll(const std::string& model, const std::string& text) {
   EXPECT_TRUE(tokenizer.ok());
   const Ids ids = (*tokenizer)->encode(text);
   EXPECT_EQ((*tokenizer)->decode(ids, true), text);
-  auto runner = testing::ModelRunner::load(model, {});
+  auto runner = testing::TestRunner::load(model, {});
   EXPECT_TRUE(runner.ok());
   const std::vector<float> logits = (*runner)->logits(ids);
   const size_t vocab = logits.size() / ids.size();
