@@ -14,6 +14,7 @@
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
 #include "sampling/setup.h"
+#include "speculate/drafter.h"
 
 namespace millrace {
 namespace {
@@ -76,7 +77,8 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
 
   ForwardLimits forward;
   forward.tokens = std::max(options.batch_tokens, options.max_streams);
-  forward.outputs = std::min(forward.tokens, options.max_streams);
+  MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
+  forward.outputs = std::min(forward.tokens, options.max_streams * (1 + drafts));
   forward.context = limits_.context;
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
@@ -215,10 +217,11 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     if (!item.stream->adapters.empty()) context_->lora.runs.push_back({span.begin, span.count, &item.stream->adapters});
     batch_.block_tables.insert(batch_.block_tables.end(), s.kv.blocks.begin(), s.kv.blocks.end());
     for (int64_t i = chunk.first; i < chunk.first + chunk.count; ++i) {
-      batch_.tokens.push_back(s.tokens[static_cast<size_t>(i)]);
+      batch_.tokens.push_back(s.token_at(i));
       batch_.positions.push_back(static_cast<int32_t>(i));
     }
-    if (chunk.sample) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
+    for (int64_t row = chunk.outputs(); row > 0; --row)
+      batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - row));
   }
   if (observes_) request_mass(work);
   model_->parts().model->forward(batch_, *context_);
