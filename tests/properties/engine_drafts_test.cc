@@ -1,5 +1,8 @@
 // Drafted tokens change the number of steps and nothing else: every event of every stream is the one of plain decoding,
 // whatever the drafter, the sampling, the constraint, the memory, and the streams beside it.
+#include <fmt/format.h>
+
+#include <array>
 #include <bit>
 
 #include "properties/stream_bits.h"
@@ -59,7 +62,7 @@ std::unique_ptr<EngineCore> core_with(std::shared_ptr<const LanguageModel> model
   return core.ok() ? std::move(*core) : nullptr;
 }
 
-struct Run {
+struct Outcome {
   Emitted emitted;
   Truth truth;
   EngineStats stats;
@@ -67,8 +70,8 @@ struct Run {
 };
 
 // Adds a request every `apart` steps and runs until all have ended.
-Run run_requests(EngineCore& core, const std::vector<Request>& requests, int64_t apart) {
-  Run run;
+Outcome run_requests(EngineCore& core, const std::vector<Request>& requests, int64_t apart) {
+  Outcome run;
   std::vector<TokenEvent> events;
   for (size_t next = 0; next < requests.size() || !core.idle(); ++run.steps) {
     while (next < requests.size() && static_cast<int64_t>(next) * apart <= run.steps) {
@@ -163,7 +166,7 @@ std::vector<std::pair<std::string, EngineOptions>> settings() {
   all.emplace_back("virtual ranges", ranges);
   EngineOptions tiny = options(1, 8, 4);  // steps with hardly a token to spare
   tiny.prefix_cache = false;
-  tiny.kv_format = "q8_0";
+  tiny.kv_format = "bf16";
   all.emplace_back("small steps", tiny);
   return all;
 }
@@ -174,13 +177,13 @@ TEST_P(EngineDrafts, EventsAreThoseOfPlainDecoding) {
   for (uint64_t round = 1; round <= 3; ++round) {
     const auto requests = mixed_requests(round, model_->info().vocab);
     for (const auto& [name, o] : settings()) {
-      const Run plain = run_requests(*core_with(model_, o), requests, 1);
+      const Outcome plain = run_requests(*core_with(model_, o), requests, 1);
       EngineOptions drafting = o;
       drafting.drafter = "ngram:n=3,min=1,k=5";
       for (const double wrong : {-1.0, 0.3}) {  // ngram, then a drafter that is mostly right
         SCOPED_TRACE(fmt::format("round {}, {}, wrong {}", round, name, wrong));
         auto core = core_with(model_, drafting, wrong < 0 ? nullptr : std::make_unique<Scripted>(plain.truth, 5, wrong));
-        const Run drafted = run_requests(*core, requests, 1);
+        const Outcome drafted = run_requests(*core, requests, 1);
         EXPECT_EQ(drafted.emitted, plain.emitted);
         EXPECT_GT(drafted.stats.drafted_tokens, 0);
         accepted += drafted.stats.accepted_tokens;
@@ -228,10 +231,10 @@ TEST_P(EngineDrafts, AWrongDraftCommitsOneTokenAStep) {
   ASSERT_TRUE(model_);
   const int64_t vocab = model_->info().vocab;
   std::vector<Request> requests = {make_request(2, 20, 30, vocab), make_request(3, 7, 30, vocab)};
-  const Run plain = run_requests(*make_core(model_, options()), requests, 0);
+  const Outcome plain = run_requests(*make_core(model_, options()), requests, 0);
   EngineOptions o = options();
   o.drafter = "ngram:k=4";
-  const Run wrong = run_requests(*core_with(model_, o, std::make_unique<Scripted>(plain.truth, 4, 2)), requests, 0);
+  const Outcome wrong = run_requests(*core_with(model_, o, std::make_unique<Scripted>(plain.truth, 4, 2)), requests, 0);
   EXPECT_EQ(wrong.emitted, plain.emitted);
   EXPECT_EQ(wrong.steps, plain.steps);
   EXPECT_EQ(wrong.stats.accepted_tokens, 0);
@@ -246,7 +249,7 @@ TEST_P(EngineDrafts, ThePrefixIndexGetsNoRejectedToken) {
   for (int64_t i = 0; i < 4; ++i) first.push_back(make_request(i, 11 + i, 50, vocab));
   EngineOptions o = options(1, 512, 4);
   auto plain_core = make_core(model_, o);
-  const Run plain = run_requests(*plain_core, first, 1);
+  const Outcome plain = run_requests(*plain_core, first, 1);
   for (size_t i = 0; i < first.size(); ++i) {
     Request r = first[i];
     const auto& answer = plain.truth.at(static_cast<RequestId>(i + 1));
@@ -255,7 +258,7 @@ TEST_P(EngineDrafts, ThePrefixIndexGetsNoRejectedToken) {
     second.push_back(std::move(r));
   }
   o.prefix_cache = false;
-  const Run expected = run_requests(*make_core(model_, o), second, 1);
+  const Outcome expected = run_requests(*make_core(model_, o), second, 1);
   o.prefix_cache = true;
   o.drafter = "ngram:k=6";
   auto core = core_with(model_, o, std::make_unique<Scripted>(plain.truth, 6, 0.4));
