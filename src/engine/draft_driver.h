@@ -1,5 +1,5 @@
-// DraftDriver: the drafter and the acceptance of one engine. Before chunks are planned it leaves a draft in every stream
-// that decodes; after a step it tells how far a draft was right. Without a drafter it does nothing.
+// DraftDriver: the drafter and the acceptance of one engine. Before chunks are planned it leaves a draft in every
+// stream that decodes; after a step it tells how far a draft was right. Without a drafter it does nothing.
 #pragma once
 
 #include <memory>

@@ -26,9 +26,8 @@ TEST(StepPlan, PrintsAndReadsBack) {
 }
 
 TEST(StepPlan, RejectsOtherText) {
-  for (const char* text :
-       {"admit;", "admit x;", "1:[0+1", "1:[0+0]", "1:[-1+1]", "preempt 1", "1:[0+1]* x", "squeeze 1~~;",
-        "1:[0+5]4", "1:[0+5]*0", "1:[0+5]*5", "1:[0+5]*x", "1:[0+5]*-1"})
+  for (const char* text : {"admit;", "admit x;", "1:[0+1", "1:[0+0]", "1:[-1+1]", "preempt 1", "1:[0+1]* x",
+                           "squeeze 1~~;", "1:[0+5]4", "1:[0+5]*0", "1:[0+5]*5", "1:[0+5]*x", "1:[0+5]*-1"})
     EXPECT_FALSE(StepPlan::parse(text).ok()) << text;
 }
 

@@ -15,8 +15,7 @@ auto make_member(const char* family, const Registry<Factory>& registry, std::str
   const auto colon = text.find(':');
   const auto* entry = registry.find(text.substr(0, colon));
   if (!entry)
-    return Error::user(
-        fmt::format("{}: unknown '{}'; available: {}", family, text.substr(0, colon), registry.names()));
+    return Error::user(fmt::format("{}: unknown '{}'; available: {}", family, text.substr(0, colon), registry.names()));
   const auto wrong = [&](const Error& error) {
     return Error::user(fmt::format("{} {}: {}", family, entry->info.name, error.message));
   };
@@ -49,7 +48,9 @@ const Registry<AcceptanceFactory>& acceptances() {
 }
 // clang-format on
 
-Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text) { return make_member("drafter", drafters(), text); }
+Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text) {
+  return make_member("drafter", drafters(), text);
+}
 
 Result<std::unique_ptr<Acceptance>> make_acceptance(std::string_view text) {
   return make_member("acceptance", acceptances(), text);

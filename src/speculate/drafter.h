@@ -1,6 +1,6 @@
 // Drafter: guesses the tokens that follow a stream's last one, so that one step can verify several of them. One file
-// each under drafters/ and one line in builtin.cc. A drafter belongs to one engine and is called only on its thread. Its
-// guesses change the number of steps; what the answer is depends on the acceptance (acceptance.h) alone.
+// each under drafters/ and one line in builtin.cc. A drafter belongs to one engine and is called only on its thread.
+// Its guesses change the number of steps; what the answer is depends on the acceptance (acceptance.h) alone.
 #pragma once
 
 #include <memory>

@@ -67,8 +67,8 @@ TEST(NgramDrafter, IsThePlainSearch) {
     const auto draw = [&](uint64_t what, uint64_t i, double most) {
       return static_cast<size_t>(philox_uniform(round, what, i) * most);
     };
-    const size_t size = 1 + draw(1, 0, 40), kinds = 2 + draw(1, 1, 5), n = 1 + draw(1, 2, 6), least = 1 + draw(1, 3, static_cast<double>(n)),
-                 k = 1 + draw(1, 4, 9);
+    const size_t size = 1 + draw(1, 0, 40), kinds = 2 + draw(1, 1, 5), n = 1 + draw(1, 2, 6),
+                 least = 1 + draw(1, 3, static_cast<double>(n)), k = 1 + draw(1, 4, 9);
     Ids tokens(size);
     for (size_t i = 0; i < size; ++i) tokens[i] = static_cast<TokenId>(draw(2, i, static_cast<double>(kinds)));
     const Ids expected = plain(tokens, n, least, k);

@@ -16,7 +16,9 @@ using namespace testing;
 // What a stream emitted, event by event; log-probabilities as bits.
 using Emitted = std::map<std::pair<RequestId, int64_t>, std::vector<std::string>>;
 
-std::string written(const TokenLogprob& p) { return fmt::format("{}:{:x}", p.token, std::bit_cast<uint32_t>(p.logprob)); }
+std::string written(const TokenLogprob& p) {
+  return fmt::format("{}:{:x}", p.token, std::bit_cast<uint32_t>(p.logprob));
+}
 
 std::string written(const TokenEvent& event) {
   std::string text = fmt::format("{} '{}' {} {} '{}' {} {:x}", event.token, event.text, written(event.logprob),
@@ -182,7 +184,8 @@ TEST_P(EngineDrafts, EventsAreThoseOfPlainDecoding) {
       drafting.drafter = "ngram:n=3,min=1,k=5";
       for (const double wrong : {-1.0, 0.3}) {  // ngram, then a drafter that is mostly right
         SCOPED_TRACE(fmt::format("round {}, {}, wrong {}", round, name, wrong));
-        auto core = core_with(model_, drafting, wrong < 0 ? nullptr : std::make_unique<Scripted>(plain.truth, 5, wrong));
+        auto core =
+            core_with(model_, drafting, wrong < 0 ? nullptr : std::make_unique<Scripted>(plain.truth, 5, wrong));
         const Outcome drafted = run_requests(*core, requests, 1);
         EXPECT_EQ(drafted.emitted, plain.emitted);
         EXPECT_GT(drafted.stats.drafted_tokens, 0);
@@ -218,7 +221,8 @@ TEST_P(EngineDrafts, RowsOfADraftAreThoseOfSingleSteps) {
     const int64_t outputs = plan.chunks.front().outputs();
     EXPECT_EQ(outputs, steps == 0 ? 1 : 7);  // 43 tokens = 1 + 6 x 7
     ASSERT_EQ(std::ssize(events), outputs);
-    for (int64_t i = 0; i < outputs; ++i) rows.emplace_back(core->last_logits() + i * vocab, core->last_logits() + (i + 1) * vocab);
+    for (int64_t i = 0; i < outputs; ++i)
+      rows.emplace_back(core->last_logits() + i * vocab, core->last_logits() + (i + 1) * vocab);
   }
   ASSERT_EQ(rows.size(), plain.logits.size());
   for (size_t i = 0; i < rows.size(); ++i)
