@@ -74,6 +74,9 @@ void EngineFlags::add_to(CLI::App* command) {
       ->add_option("--policy", options.policy,
                    "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy")
       ->capture_default_str();
+  command->add_option("--drafter", options.drafter,
+                      "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay "
+                      "the same. See millrace techniques --family drafter");
   command->add_option("--resident-streams", options.resident_streams,
                       "Most streams that hold KV blocks, running or paused; 0: same as the running streams");
   command->add_option("--swap-tokens", options.swap_tokens,

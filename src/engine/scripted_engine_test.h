@@ -256,7 +256,7 @@ class ScriptedExecutor final : public Executor {
       const Sequence& s = item.stream->sequence;
       if (script_.damaged.empty()) compare(s, item.chunk.first);
       for (int64_t i = item.chunk.first; i < item.chunk.first + item.chunk.count; ++i) store(s, i);
-      if (item.chunk.sample) rows_.push_back(item.stream);
+      for (int64_t row = 0; row < item.chunk.outputs(); ++row) rows_.push_back(item.stream);
     }
     clock_.advance_ns(script_.step_ns);
     if (script_.forwarded) script_.forwarded(work);
@@ -287,7 +287,7 @@ class ScriptedExecutor final : public Executor {
   }
   void store(const Sequence& s, int64_t token) {
     for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
-      *row(s, token - s.kv.left_out, layer) = static_cast<float>(s.tokens.at(static_cast<size_t>(token)));
+      *row(s, token - s.kv.left_out, layer) = static_cast<float>(s.token_at(token));
   }
   void compare(const Sequence& s, int64_t tokens) {
     if (s.kv.left_out > 0) return;
@@ -329,11 +329,11 @@ inline Request scripted_request(TokenId first, int64_t prompt, int64_t answer) {
 class ScriptedEngine {
  public:
   explicit ScriptedEngine(const EngineOptions& options, std::unique_ptr<SchedulerPolicy> policy = nullptr,
-                          Script given = {})
+                          Script given = {}, std::unique_ptr<Drafter> drafter = nullptr)
       : script(std::move(given)) {
     auto executor = std::make_unique<ScriptedExecutor>(script, clock, options);
     pool = &executor->kv();
-    auto made = EngineCore::create(std::move(executor), options, &clock, std::move(policy));
+    auto made = EngineCore::create(std::move(executor), options, &clock, std::move(policy), std::move(drafter));
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     if (made.ok()) core = std::move(*made);
   }

@@ -14,6 +14,7 @@
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
 #include "sampling/setup.h"
+#include "speculate/drafter.h"
 
 namespace millrace {
 namespace {
@@ -76,7 +77,8 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
 
   ForwardLimits forward;
   forward.tokens = std::max(options.batch_tokens, options.max_streams);
-  forward.outputs = std::min(forward.tokens, options.max_streams);
+  MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
+  forward.outputs = std::min(forward.tokens, options.max_streams * (1 + drafts));
   forward.context = limits_.context;
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
@@ -214,9 +216,8 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const Sequence& s = item.stream->sequence;
     const LoraMix& mix = item.stream->adapters;
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix);
-    const int64_t end = chunk.first + chunk.count;
-    for (int64_t i = chunk.first; i < end; ++i)
-      runner_->add(s.tokens[static_cast<size_t>(i)], i, chunk.sample && i + 1 == end);
+    const int64_t end = chunk.first + chunk.count, sampled = end - chunk.outputs();
+    for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i, i >= sampled);
   }
   if (observes_) request_mass(work);
   runner_->forward();

@@ -68,6 +68,32 @@ TEST_P(StepAllocation, DecodingAllocatesNothing) {
   }
 }
 
+TEST_P(StepAllocation, DraftsAllocateNothing) {
+  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
+  auto model = load_for(golden_model(GetParam()), detect_isa());
+  ASSERT_TRUE(model);
+  EngineOptions o = options(2);
+  o.drafter = "ngram:min=1,k=3";
+  auto core = make_core(model, o);
+  for (RequestId id : {1, 2}) {
+    Request request = make_request(2, 6, 100, model->info().vocab);
+    request.prompt.assign(6, static_cast<TokenId>(id));  // repeats itself, and the first draft is as long as any
+    request.sampling.logprobs = -1;
+    ASSERT_TRUE(core->add(id, std::move(request)).ok());
+  }
+  std::vector<TokenEvent> events;
+  events.reserve(16);
+  auto step = [&] {
+    events.clear();
+    core->step(events);
+  };
+  for (int i = 0; i < 6; ++i) step();
+  const int64_t before = allocations.load(), drafted = core->stats().drafted_tokens;
+  for (int i = 0; i < 15; ++i) step();
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_GT(core->stats().drafted_tokens, drafted);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe"),
                          [](const auto& one) { return one.param; });
 

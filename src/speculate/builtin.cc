@@ -1,0 +1,65 @@
+// The built-in drafters and acceptance rules, one line each, and how they are made from text.
+#include <fmt/format.h>
+
+#include "speculate/acceptance/factories.h"
+#include "speculate/drafters/factories.h"
+
+namespace millrace {
+namespace {
+
+using Type = OptionSpec::Type;
+
+template <typename Factory>
+auto make_member(const char* family, const Registry<Factory>& registry, std::string_view text)
+    -> decltype(std::declval<Factory>()(std::declval<const OptionValues&>())) {
+  const auto colon = text.find(':');
+  const auto* entry = registry.find(text.substr(0, colon));
+  if (!entry)
+    return Error::user(fmt::format("{}: unknown '{}'; available: {}", family, text.substr(0, colon), registry.names()));
+  const auto wrong = [&](const Error& error) {
+    return Error::user(fmt::format("{} {}: {}", family, entry->info.name, error.message));
+  };
+  auto options =
+      parse_options(colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1), entry->info.options);
+  if (!options.ok()) return wrong(options.error());
+  auto made = entry->member(*options);
+  if (!made.ok()) return wrong(made.error());
+  return made;
+}
+
+}  // namespace
+
+// clang-format off
+const Registry<DrafterFactory>& drafters() {
+  static const Registry<DrafterFactory> registry({
+      {{"drafter", "ngram", "drafts what followed the last tokens where they occurred before", "Saxena, 2023, Prompt Lookup Decoding",
+        {{"n", Type::integer, "3", 1, 64, "most tokens that are matched"},
+         {"min", Type::integer, "2", 1, 64, "least tokens that are matched"},
+         {"k", Type::integer, "4", 1, 64, "tokens of a draft"}}}, make_ngram_drafter},
+  });
+  return registry;
+}
+
+const Registry<AcceptanceFactory>& acceptances() {
+  static const Registry<AcceptanceFactory> registry({
+      {{"acceptance", "exact", "keeps drafted tokens that plain sampling would draw: answers do not change", "Stern et al., 2018, Blockwise Parallel Decoding for Deep Autoregressive Models", {}}, make_exact_acceptance},
+  });
+  return registry;
+}
+// clang-format on
+
+Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text) {
+  return make_member("drafter", drafters(), text);
+}
+
+Result<std::unique_ptr<Acceptance>> make_acceptance(std::string_view text) {
+  return make_member("acceptance", acceptances(), text);
+}
+
+Result<int64_t> longest_draft(std::string_view text) {
+  if (text.empty()) return 0;
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->longest();
+}
+
+}  // namespace millrace
