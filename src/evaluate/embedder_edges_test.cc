@@ -83,7 +83,8 @@ TEST(EmbedderEdges, ATextThatWasLeftHalfwayLeavesNothing) {
     auto fresh = make(), used = make();
     ASSERT_TRUE(fresh.ok() && used.ok());
     for (int i = 0; i < 10; ++i) {
-      const auto failed = (*used)->run(texts, pooling, [](size_t, auto) { return Result<void>(Error::cancelled("x")); });
+      const auto failed =
+          (*used)->run(texts, pooling, [](size_t, auto) { return Result<void>(Error::cancelled("x")); });
       ASSERT_FALSE(failed.ok());
       EXPECT_EQ(failed.error().message, "x");
     }

@@ -50,7 +50,8 @@ TEST(AdapterRegistry, NamesOfFilesAndFolders) {
 
 TEST(AdapterRegistry, NamesHave256Characters) {
   AdapterRegistry registry(adapted_model());
-  const std::string path = adapter_golden("lora/llama3/adapter.gguf"), wrong = "adapter: a name has 1 to 256 characters";
+  const std::string path = adapter_golden("lora/llama3/adapter.gguf"),
+                    wrong = "adapter: a name has 1 to 256 characters";
   EXPECT_EQ(text_of_error(registry.load("", path), ErrorKind::user), wrong);
   EXPECT_EQ(text_of_error(registry.load(std::string(257, 'x'), path), ErrorKind::user), wrong);
   EXPECT_EQ(text_of_error(registry.load(std::string(256, 'x'), path), ErrorKind::user), "");

@@ -19,16 +19,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path identity_golden(const std::string& name) {
-  return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / name;
-}
+fs::path identity_golden(const std::string& name) { return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / name; }
 
 // A model with a pool of its own.
 struct Probed {
   std::shared_ptr<const LanguageModel> model;
-  ThreadPool threads{1};
-  std::unique_ptr<KvPool> pool;
-  std::unique_ptr<ForwardContext> context;
+  std::unique_ptr<ModelRunner> runner;
+  KvPool* pool = nullptr;  // the runner's
 
   explicit Probed(const fs::path& path, const char* format = "f16", int64_t block_tokens = 16, int64_t batch = 64,
                   int64_t longest = 128) {
@@ -36,15 +33,17 @@ struct Probed {
     EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
     model = *loaded;
     const auto& parts = model->parts();
-    auto made = KvPool::create({find_format(format), block_tokens, parts.model->kv_layers()}, 3);
+    auto made = ModelRunner::create(*parts.model, parts.kernels,
+                                    {.threads = std::make_shared<ThreadPool>(1),
+                                     .layout = {find_format(format), block_tokens, parts.model->kv_layers()},
+                                     .blocks = 3,
+                                     .limits = {batch, 1, longest}});
     EXPECT_TRUE(made.ok());
-    pool = std::make_unique<KvPool>(std::move(*made));
-    auto forward = ForwardContext::create(parts.model->spec(), parts.kernels, threads, *pool, {batch, 1, longest});
-    EXPECT_TRUE(forward.ok());
-    context = std::make_unique<ForwardContext>(std::move(*forward));
+    runner = std::move(*made);
+    pool = &runner->kv();
   }
   std::string identity() {
-    auto text = kv_identity(*model, *context, *pool);
+    auto text = kv_identity(*model, *runner);
     EXPECT_TRUE(text.ok());
     EXPECT_EQ(pool->free_blocks(), 3);
     return text.ok() ? *text : std::string();
@@ -60,13 +59,12 @@ struct Probed {
     const auto& parts = model->parts();
     const BlockId block = *pool->allocate();
     for (int64_t i = 0; i < tokens; ++i) {
-      Batch batch;
-      batch.spans = {{.begin = 0, .count = 1, .first_slot = i, .table = 0, .table_size = 1}};
-      batch.block_tables = {block};
-      batch.tokens = {static_cast<TokenId>(philox_uniform(1, 0, static_cast<uint64_t>(i)) *
-                                           static_cast<double>(model->info().vocab))};
-      batch.positions = {static_cast<int32_t>(i)};
-      parts.model->forward(batch, *context);
+      runner->start();
+      runner->begin({&block, 1}, i);
+      runner->add(static_cast<TokenId>(philox_uniform(1, 0, static_cast<uint64_t>(i)) *
+                                       static_cast<double>(model->info().vocab)),
+                  i);
+      runner->forward();
     }
     uint64_t hash = 0;
     const auto& layers = parts.model->kv_layers();
@@ -93,11 +91,10 @@ TEST(KvIdentity, IsOfTheFirstTokensAndTheFiles) {
     std::ifstream in(path, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min<size_t>(bytes.size(), 1 << 20));
-    EXPECT_EQ(probed.identity(),
-              fmt::format("model {}\narithmetic 1, {} tokens give {:016x}\ncontext 128\n"
-                          "file of {} bytes, begins {:016x}{:016x}\n",
-                          probed.model->info().name, one.tokens, probed.computed(one.tokens), bytes.size(), hash.high64,
-                          hash.low64));
+    EXPECT_EQ(probed.identity(), fmt::format("model {}\narithmetic 1, {} tokens give {:016x}\ncontext 128\n"
+                                             "file of {} bytes, begins {:016x}{:016x}\n",
+                                             probed.model->info().name, one.tokens, probed.computed(one.tokens),
+                                             bytes.size(), hash.high64, hash.low64));
   }
 }
 
@@ -118,7 +115,7 @@ TEST(KvIdentity, ChangesWithFormatModelAndContext) {
 TEST(KvIdentity, NeedsAFreeBlock) {
   Probed probed(identity_golden("llama3/model.gguf"));
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(probed.pool->allocate().ok());
-  const auto none = kv_identity(*probed.model, *probed.context, *probed.pool);
+  const auto none = kv_identity(*probed.model, *probed.runner);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().kind, ErrorKind::resource);
 }
@@ -128,13 +125,15 @@ TEST(KvIdentity, ChangesWithEveryLayersWeights) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("kv_identity_" + std::to_string(getpid()));
   fs::remove_all(folder);
   fs::create_directories(folder);
-  for (const char* name : {"config.json", "model.safetensors"}) fs::copy(identity_golden("llama") / name, folder / name);
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::copy(identity_golden("llama") / name, folder / name);
   Probed probed(folder, "f32");
   const std::string plain = probed.given();
   const auto layers = probed.model->parts().model->kv_layers().size();
   std::vector<std::string> names = {"lm_head.weight"};
   for (size_t i = 0; i < layers; ++i)
-    for (const char* matrix : {"k_proj", "v_proj"}) names.push_back(fmt::format("model.layers.{}.self_attn.{}.weight", i, matrix));
+    for (const char* matrix : {"k_proj", "v_proj"})
+      names.push_back(fmt::format("model.layers.{}.self_attn.{}.weight", i, matrix));
   for (const std::string& name : names) {
     const StoredTensor* tensor = probed.model->parts().files->find(name);
     ASSERT_TRUE(tensor) << name;
