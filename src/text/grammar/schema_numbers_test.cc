@@ -169,6 +169,48 @@ TEST(SchemaNumbers, DigitsAreCountedUpToTwenty) {
   EXPECT_FALSE(whole.accepts("2000.0"));
 }
 
+// Beyond 500 remainders, of numbers that are no multiples of two steps; and of two steps of which one alone is too
+// long.
+TEST(SchemaNumbers, ManyRemaindersOfEveryNumberOfDigits) {
+  for (const char* type : {"integer", "number"}) {
+    TextMatcher neither(schema_of(fmt::format(
+        R"({{"type":"{}","allOf":[{{"not":{{"type":"number","multipleOf":30}}}},{{"not":{{"type":"number","multipleOf":29}}}}]}})",
+        type)));
+    ASSERT_TRUE(neither.ok()) << neither.error.message;
+    for (int n = -100; n <= 1000; ++n)
+      ASSERT_EQ(neither.accepts(std::to_string(n)), n % 30 != 0 && n % 29 != 0) << type << " " << n;
+    EXPECT_EQ(neither.accepts("29.5"), type == std::string("number"));
+    EXPECT_FALSE(neither.accepts("29.0"));
+  }
+  TextMatcher both(schema_of(R"({"type":"integer","allOf":[{"multipleOf":15000},{"multipleOf":5000}]})"));
+  ASSERT_TRUE(both.ok()) << both.error.message;
+  for (const char* in : {"0", "15000", "-30000", "150000"}) EXPECT_TRUE(both.accepts(in)) << in;
+  for (const char* out : {"5000", "10000", "1", "-20000"}) EXPECT_FALSE(both.accepts(out)) << out;
+}
+
+TEST(SchemaNumbers, ZerosBehindThePointKeepAMultiple) {
+  const std::pair<const char*, double> steps[] = {{"1", 1},     {"3", 3},     {"10", 10},
+                                                  {"0.5", 0.5}, {"1.5", 1.5}, {"0.25", 0.25}};
+  for (const auto& [step, value] : steps) {
+    TextMatcher matcher(schema_of(fmt::format(R"({{"type":"number","multipleOf":{}}})", step)));
+    TextMatcher turned(schema_of(fmt::format(R"({{"type":"number","not":{{"multipleOf":{}}}}})", step)));
+    ASSERT_TRUE(matcher.ok() && turned.ok());
+    for (int whole = 0; whole <= 12; ++whole)
+      for (const char* fraction :
+           {"", ".0", ".1", ".10", ".00", ".01", ".5", ".50", ".500", ".05", ".25", ".250", ".251"}) {
+        const std::string text = std::to_string(whole) + fraction;
+        const double quotient = std::stod(text) / value;
+        const bool divides = std::fabs(quotient - std::round(quotient)) < 1e-9;
+        ASSERT_EQ(matcher.accepts(text), divides) << text << " / " << step;
+        ASSERT_EQ(turned.accepts(text), !divides) << text << " / " << step;
+      }
+    for (const char* no : {"", "-", ".", "1.", "-.5", ".5"}) {
+      EXPECT_FALSE(matcher.accepts(no)) << no << " / " << step;
+      EXPECT_FALSE(turned.accepts(no)) << no << " / " << step;
+    }
+  }
+}
+
 TEST(SchemaNumbers, JsonDecimals) {
   const auto text = [](const char* json) {
     const auto d = to_decimal(SchemaJson::parse(json));
