@@ -37,8 +37,8 @@ class Watching final : public SchedulerPolicy {
   const Sequence* victim(const ScheduleView&, const Sequence&) override { return nullptr; }
   void observe(const ScheduleEvent& event) override {
     if (event.kind != ScheduleEvent::Kind::left) return;
-    left_.push_back(fmt::format("{}.{}{}", request_of(event.stream->id), answer_of(event.stream->id),
-                                event.whole ? " whole" : ""));
+    left_.push_back(
+        fmt::format("{}.{}{}", request_of(event.stream->id), answer_of(event.stream->id), event.whole ? " whole" : ""));
   }
 
  private:

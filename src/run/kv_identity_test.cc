@@ -19,9 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path identity_golden(const std::string& name) {
-  return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / name;
-}
+fs::path identity_golden(const std::string& name) { return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / name; }
 
 // A model with a pool of its own.
 struct Probed {
@@ -93,11 +91,10 @@ TEST(KvIdentity, IsOfTheFirstTokensAndTheFiles) {
     std::ifstream in(path, std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(in), {}};
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min<size_t>(bytes.size(), 1 << 20));
-    EXPECT_EQ(probed.identity(),
-              fmt::format("model {}\narithmetic 1, {} tokens give {:016x}\ncontext 128\n"
-                          "file of {} bytes, begins {:016x}{:016x}\n",
-                          probed.model->info().name, one.tokens, probed.computed(one.tokens), bytes.size(), hash.high64,
-                          hash.low64));
+    EXPECT_EQ(probed.identity(), fmt::format("model {}\narithmetic 1, {} tokens give {:016x}\ncontext 128\n"
+                                             "file of {} bytes, begins {:016x}{:016x}\n",
+                                             probed.model->info().name, one.tokens, probed.computed(one.tokens),
+                                             bytes.size(), hash.high64, hash.low64));
   }
 }
 
@@ -128,13 +125,15 @@ TEST(KvIdentity, ChangesWithEveryLayersWeights) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("kv_identity_" + std::to_string(getpid()));
   fs::remove_all(folder);
   fs::create_directories(folder);
-  for (const char* name : {"config.json", "model.safetensors"}) fs::copy(identity_golden("llama") / name, folder / name);
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::copy(identity_golden("llama") / name, folder / name);
   Probed probed(folder, "f32");
   const std::string plain = probed.given();
   const auto layers = probed.model->parts().model->kv_layers().size();
   std::vector<std::string> names = {"lm_head.weight"};
   for (size_t i = 0; i < layers; ++i)
-    for (const char* matrix : {"k_proj", "v_proj"}) names.push_back(fmt::format("model.layers.{}.self_attn.{}.weight", i, matrix));
+    for (const char* matrix : {"k_proj", "v_proj"})
+      names.push_back(fmt::format("model.layers.{}.self_attn.{}.weight", i, matrix));
   for (const std::string& name : names) {
     const StoredTensor* tensor = probed.model->parts().files->find(name);
     ASSERT_TRUE(tensor) << name;

@@ -11,8 +11,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kEdgeBlock = 4096;                // bytes: 16 tokens, keys and values of 64 f16
-constexpr int64_t kWithTables = kEdgeBlock + 28;    // and 12 + 16 bytes of tables
+constexpr int64_t kEdgeBlock = 4096;              // bytes: 16 tokens, keys and values of 64 f16
+constexpr int64_t kWithTables = kEdgeBlock + 28;  // and 12 + 16 bytes of tables
 
 Result<int64_t> blocks_in(int64_t left, int64_t wanted, int64_t least, const EngineMemory& memory = {}) {
   MemoryAccounts accounts(1'000'000'000);
@@ -26,8 +26,16 @@ TEST(MemoryPlanEdges, TheFirstBlocks) {
   struct Case {
     int64_t left, blocks;
   };
-  for (const Case& one : {Case{-100 * kEdgeBlock, 0}, {-1, 0}, {0, 0}, {1, 0}, {kEdgeBlock, 0}, {kWithTables - 1, 0},
-                          {kWithTables, 1}, {2 * kWithTables - 1, 1}, {2 * kWithTables, 2}, {3 * kWithTables, 3}}) {
+  for (const Case& one : {Case{-100 * kEdgeBlock, 0},
+                          {-1, 0},
+                          {0, 0},
+                          {1, 0},
+                          {kEdgeBlock, 0},
+                          {kWithTables - 1, 0},
+                          {kWithTables, 1},
+                          {2 * kWithTables - 1, 1},
+                          {2 * kWithTables, 2},
+                          {3 * kWithTables, 3}}) {
     EXPECT_EQ(*blocks_in(one.left, 0, 0), one.blocks) << one.left;
     EXPECT_EQ(blocks_in(one.left, 0, 16).ok(), one.blocks > 0) << one.left;
     EXPECT_EQ(blocks_in(one.left, 0, 17).ok(), one.blocks > 1) << one.left;
