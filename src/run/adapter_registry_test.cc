@@ -2,14 +2,20 @@
 #include "run/adapter_registry.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <limits>
 
+#include "base/ordered_json.h"
 #include "run/language_model.h"
 #include "test_paths.h"
 
 namespace millrace {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::string adapter_golden(const std::string& name) {
   return std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name;
@@ -95,9 +101,27 @@ TEST(AdapterRegistry, UsesOfARequest) {
   EXPECT_EQ(adapter_identity({}), "");
 }
 
+// An adapter of one matrix and rank 1, which loads quickly.
+void write_small_adapter(const fs::path& folder) {
+  const nlohmann::ordered_json config = {{"peft_type", "LORA"}, {"r", 1}, {"lora_alpha", 1}, {"bias", "none"}};
+  std::ofstream(folder / "adapter_config.json") << config;
+  const std::string name = "base_model.model.model.layers.0.self_attn.k_proj.lora_";
+  nlohmann::ordered_json head;
+  head[name + "A.weight"] = {{"dtype", "F32"}, {"shape", {1, 64}}, {"data_offsets", {0, 256}}};
+  head[name + "B.weight"] = {{"dtype", "F32"}, {"shape", {32, 1}}, {"data_offsets", {256, 384}}};
+  std::string text = head.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  const auto length = static_cast<uint64_t>(text.size());
+  std::ofstream(folder / "adapter_model.safetensors", std::ios::binary)
+      << std::string(reinterpret_cast<const char*>(&length), 8) << text << std::string(384, '\0');
+}
+
 TEST(AdapterRegistry, IsFullAt4096) {
   AdapterRegistry registry(adapted_model());
-  const std::string path = adapter_golden("lora/llama3/adapter.gguf");
+  const fs::path path = fs::path(::testing::TempDir()) / ("adapter_registry_" + std::to_string(getpid()));
+  fs::remove_all(path);
+  fs::create_directories(path);
+  write_small_adapter(path);
   for (size_t i = 0; i < AdapterRegistry::kMaxAdapters; ++i)
     ASSERT_TRUE(registry.load("a" + std::to_string(i), path).ok()) << i;
   EXPECT_EQ(text_of_error(registry.load("one more", path), ErrorKind::resource),
@@ -106,6 +130,7 @@ TEST(AdapterRegistry, IsFullAt4096) {
   EXPECT_TRUE(registry.unload("a9"));
   EXPECT_TRUE(registry.load("one more", path).ok());
   EXPECT_EQ(registry.list().size(), 4096u);
+  fs::remove_all(path);
 }
 
 }  // namespace
