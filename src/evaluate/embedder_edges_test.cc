@@ -62,7 +62,8 @@ TEST(EmbedderEdges, MemoryIsCountedToTheByte) {
     ASSERT_TRUE(made.ok()) << made.error().message;
     EXPECT_EQ(bytes("KV"), blocks * 16 * row) << context;
     const ForwardBytes forward = ForwardContext::plan(model->parts().model->spec(), {batch, 1, context}, threads, 16);
-    EXPECT_EQ(bytes("activations"), forward.activations + forward.logits) << context;
+    EXPECT_EQ(bytes("activations"), forward.activations) << context;
+    EXPECT_EQ(bytes("logits"), forward.logits) << context;
   }
   EXPECT_EQ(bytes("KV"), 0);
 }
