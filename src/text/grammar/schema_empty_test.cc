@@ -95,6 +95,15 @@ TEST(SchemaEmpty, Objects) {
        {R"({"type":"object","required":["a"]})", R"({"type":"object","propertyNames":{"pattern":"^a"}})", false}});
 }
 
+// A pattern that is no regex tells nothing; the error is reported where the schema is compiled.
+TEST(SchemaEmpty, WhatCannotBeCompiledIsNotKnown) {
+  expect_pairs(
+      {{R"({"type":"object","required":["a"]})", R"({"type":"object","patternProperties":{"(":true}})", false},
+       {R"({"type":"object","required":["a"]})", R"({"type":"object","propertyNames":{"pattern":"("}})", false},
+       {R"({"enum":["a"]})", R"({"pattern":"("})", false},
+       {R"({"type":"string","minLength":1})", R"({"type":"string","pattern":"("})", false}});
+}
+
 TEST(SchemaEmpty, EachTypeHasToBeEmpty) {
   expect_pairs({{R"({"type":["string","array"],"maxLength":1,"maxItems":1})",
                  R"({"type":["string","array"],"minLength":2,"minItems":2})", true},
