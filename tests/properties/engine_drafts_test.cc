@@ -238,7 +238,8 @@ TEST_P(EngineDrafts, AWrongDraftCommitsOneTokenAStep) {
   const DraftOutcome plain = run_requests(*make_core(model_, options()), requests, 0);
   EngineOptions o = options();
   o.drafter = "ngram:k=4";
-  const DraftOutcome wrong = run_requests(*core_with(model_, o, std::make_unique<Scripted>(plain.truth, 4, 2)), requests, 0);
+  const DraftOutcome wrong =
+      run_requests(*core_with(model_, o, std::make_unique<Scripted>(plain.truth, 4, 2)), requests, 0);
   EXPECT_EQ(wrong.emitted, plain.emitted);
   EXPECT_EQ(wrong.steps, plain.steps);
   EXPECT_EQ(wrong.stats.accepted_tokens, 0);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <tuple>
 
 #include "text/grammar/schema.h"
 
@@ -84,7 +85,15 @@ bool is_annotation(std::string_view keyword) {
   return std::ranges::find(kNames, keyword) != std::end(kNames);
 }
 
+// Checks for emptiness within a run may flatten the names of keys: that run's state is restored.
 Result<std::vector<FlatSchema>> SchemaFlattener::flatten(const SchemaConjunction& all) {
+  const auto outer = std::tuple(weak_now_, turned_now_, work_);
+  auto out = flatten_alone(all);
+  std::tie(weak_now_, turned_now_, work_) = outer;
+  return out;
+}
+
+Result<std::vector<FlatSchema>> SchemaFlattener::flatten_alone(const SchemaConjunction& all) {
   weak_now_ = one_of_ == OneOf::weak;
   turned_now_ = false;
   auto out = run(all);
