@@ -102,7 +102,7 @@ Outcome run_requests(EngineCore& core, const std::vector<Request>& requests, int
   return run;
 }
 
-const char* kSchema =
+const char* kDraftSchema =
     R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"string","maxLength":12}},"required":["a","b"],"additionalProperties":false})";
 
 // Requests of every kind, the `round`-th of them.
@@ -133,7 +133,7 @@ std::vector<Request> mixed_requests(uint64_t round, int64_t vocab) {
     if (i == 7) r.stop = {"e", "th", "qu"};
     if (i == 8) {
       r.constraint.kind = Constraint::Kind::json_schema;
-      r.constraint.text = kSchema;
+      r.constraint.text = kDraftSchema;
       r.max_tokens = 60;
     }
     requests.push_back(std::move(r));
