@@ -16,15 +16,15 @@ using namespace testing;
 // What a stream emitted, event by event; log-probabilities as bits.
 using Emitted = std::map<std::pair<RequestId, int64_t>, std::vector<std::string>>;
 
-std::string written(const TokenLogprob& p) {
+std::string event_text(const TokenLogprob& p) {
   return fmt::format("{}:{:x}", p.token, std::bit_cast<uint32_t>(p.logprob));
 }
 
-std::string written(const TokenEvent& event) {
-  std::string text = fmt::format("{} '{}' {} {} '{}' {} {:x}", event.token, event.text, written(event.logprob),
+std::string event_text(const TokenEvent& event) {
+  std::string text = fmt::format("{} '{}' {} {} '{}' {} {:x}", event.token, event.text, event_text(event.logprob),
                                  finish_reason_name(event.finish), event.stopped_by, event.end_token,
                                  std::bit_cast<uint64_t>(event.score));
-  for (const TokenLogprob& p : event.top_logprobs) text += " " + written(p);
+  for (const TokenLogprob& p : event.top_logprobs) text += " " + event_text(p);
   return text;
 }
 
@@ -64,7 +64,7 @@ std::unique_ptr<EngineCore> core_with(std::shared_ptr<const LanguageModel> model
   return core.ok() ? std::move(*core) : nullptr;
 }
 
-struct Outcome {
+struct EventsRun {
   Emitted emitted;
   Truth truth;
   EngineStats stats;
@@ -72,8 +72,8 @@ struct Outcome {
 };
 
 // Adds a request every `apart` steps and runs until all have ended.
-Outcome run_requests(EngineCore& core, const std::vector<Request>& requests, int64_t apart) {
-  Outcome run;
+EventsRun run_requests(EngineCore& core, const std::vector<Request>& requests, int64_t apart) {
+  EventsRun run;
   std::vector<TokenEvent> events;
   for (size_t next = 0; next < requests.size() || !core.idle(); ++run.steps) {
     while (next < requests.size() && static_cast<int64_t>(next) * apart <= run.steps) {
@@ -85,7 +85,7 @@ Outcome run_requests(EngineCore& core, const std::vector<Request>& requests, int
     core.step(events);
     for (const TokenEvent& event : events) {
       EXPECT_NE(event.finish, FinishReason::error) << event.error.message;
-      run.emitted[{event.request, event.answer}].push_back(written(event));
+      run.emitted[{event.request, event.answer}].push_back(event_text(event));
       if (event.token >= 0) run.truth[answer_stream(event.request, event.answer)].push_back(event.token);
       if (event.finish == FinishReason::none) continue;
       const RequestTimings& t = event.timings;
@@ -179,14 +179,14 @@ TEST_P(EngineDrafts, EventsAreThoseOfPlainDecoding) {
   for (uint64_t round = 1; round <= 3; ++round) {
     const auto requests = mixed_requests(round, model_->info().vocab);
     for (const auto& [name, o] : settings()) {
-      const Outcome plain = run_requests(*core_with(model_, o), requests, 1);
+      const EventsRun plain = run_requests(*core_with(model_, o), requests, 1);
       EngineOptions drafting = o;
       drafting.drafter = "ngram:n=3,min=1,k=5";
       for (const double wrong : {-1.0, 0.3}) {  // ngram, then a drafter that is mostly right
         SCOPED_TRACE(fmt::format("round {}, {}, wrong {}", round, name, wrong));
         auto core =
             core_with(model_, drafting, wrong < 0 ? nullptr : std::make_unique<Scripted>(plain.truth, 5, wrong));
-        const Outcome drafted = run_requests(*core, requests, 1);
+        const EventsRun drafted = run_requests(*core, requests, 1);
         EXPECT_EQ(drafted.emitted, plain.emitted);
         EXPECT_GT(drafted.stats.drafted_tokens, 0);
         accepted += drafted.stats.accepted_tokens;
@@ -235,10 +235,11 @@ TEST_P(EngineDrafts, AWrongDraftCommitsOneTokenAStep) {
   ASSERT_TRUE(model_);
   const int64_t vocab = model_->info().vocab;
   std::vector<Request> requests = {make_request(2, 20, 30, vocab), make_request(3, 7, 30, vocab)};
-  const Outcome plain = run_requests(*make_core(model_, options()), requests, 0);
+  const EventsRun plain = run_requests(*make_core(model_, options()), requests, 0);
   EngineOptions o = options();
   o.drafter = "ngram:k=4";
-  const Outcome wrong = run_requests(*core_with(model_, o, std::make_unique<Scripted>(plain.truth, 4, 2)), requests, 0);
+  const EventsRun wrong =
+      run_requests(*core_with(model_, o, std::make_unique<Scripted>(plain.truth, 4, 2)), requests, 0);
   EXPECT_EQ(wrong.emitted, plain.emitted);
   EXPECT_EQ(wrong.steps, plain.steps);
   EXPECT_EQ(wrong.stats.accepted_tokens, 0);
@@ -253,7 +254,7 @@ TEST_P(EngineDrafts, ThePrefixIndexGetsNoRejectedToken) {
   for (int64_t i = 0; i < 4; ++i) first.push_back(make_request(i, 11 + i, 50, vocab));
   EngineOptions o = options(1, 512, 4);
   auto plain_core = make_core(model_, o);
-  const Outcome plain = run_requests(*plain_core, first, 1);
+  const EventsRun plain = run_requests(*plain_core, first, 1);
   for (size_t i = 0; i < first.size(); ++i) {
     Request r = first[i];
     const auto& answer = plain.truth.at(static_cast<RequestId>(i + 1));
@@ -262,7 +263,7 @@ TEST_P(EngineDrafts, ThePrefixIndexGetsNoRejectedToken) {
     second.push_back(std::move(r));
   }
   o.prefix_cache = false;
-  const Outcome expected = run_requests(*make_core(model_, o), second, 1);
+  const EventsRun expected = run_requests(*make_core(model_, o), second, 1);
   o.prefix_cache = true;
   o.drafter = "ngram:k=6";
   auto core = core_with(model_, o, std::make_unique<Scripted>(plain.truth, 6, 0.4));
@@ -281,7 +282,7 @@ TEST_P(EngineDrafts, RecordedPlansReplay) {
   Emitted recorded, replayed;
   std::vector<TokenEvent> events;
   const auto show = [&](Emitted& emitted) {
-    for (const TokenEvent& event : events) emitted[{event.request, event.answer}].push_back(written(event));
+    for (const TokenEvent& event : events) emitted[{event.request, event.answer}].push_back(event_text(event));
     events.clear();
   };
   auto first = make_core(model_, o), second = make_core(model_, o);
