@@ -8,7 +8,7 @@ import assert from "node:assert/strict";
 import { answers, base, field, finished, kill, last, metric, reader, run, say, serve, set, shoot, test, until } from "./driver.mjs";
 
 // Answers that take seconds: many long ones at once. The page shows the first one.
-const LONG = { n: 32, max_tokens: 400, ignore_eos: true, seed: 11, temperature: 0.8 };
+const LONG = { n: 24, max_tokens: 800, ignore_eos: true, seed: 11, temperature: 0.8 };
 async function longAnswers(page, first = () => undefined) {
   await page.route("**/v1/chat/completions", async (route) => {
     const body = { ...route.request().postDataJSON(), ...LONG };
