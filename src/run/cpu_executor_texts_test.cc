@@ -2,6 +2,7 @@
 // whose attention tells which blocks matter.
 #include "run/cpu_executor.h"
 #include "run/edited_model_test.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {
@@ -37,7 +38,7 @@ std::shared_ptr<const LanguageModel> texts_golden(const std::string& name, int64
 
 // Half a character waits for its other half; at the end of the answer a mark stands for it.
 TEST(CpuExecutorTexts, AnAnswerThatEndsWithinACharacter) {
-  const EditedModel files("ends_within_a_character");
+  const EditedModel files(MILLRACE_SOURCE_DIR, "ends_within_a_character");
   files.with_two_bytes();
   auto executor = executor_of(files.load());
   Request request;
@@ -64,7 +65,7 @@ TEST(CpuExecutorTexts, AnAnswerThatEndsWithinACharacter) {
 }
 
 TEST(CpuExecutorTexts, WithoutATokenizerThereIsNoText) {
-  const EditedModel files("executor_without_tokenizer");
+  const EditedModel files(MILLRACE_SOURCE_DIR, "executor_without_tokenizer");
   files.without_tokenizer();
   auto executor = executor_of(files.load());
   ASSERT_TRUE(executor);

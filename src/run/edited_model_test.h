@@ -11,18 +11,18 @@
 
 #include "base/ordered_json.h"
 #include "run/language_model.h"
-#include "test_paths.h"
 
 namespace millrace::testing {
 
 class EditedModel {
  public:
-  explicit EditedModel(const std::string& name)
+  // `source`: the source tree.
+  EditedModel(const std::string& source, const std::string& name)
       : path(std::filesystem::path(::testing::TempDir()) / (name + "_" + std::to_string(getpid()))) {
     std::filesystem::remove_all(path);
     std::filesystem::create_directories(path);
     for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"})
-      std::filesystem::copy(std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests/golden/llama" / file, path / file);
+      std::filesystem::copy(std::filesystem::path(source) / "tests/golden/llama" / file, path / file);
   }
   ~EditedModel() { std::filesystem::remove_all(path); }
   EditedModel(const EditedModel&) = delete;

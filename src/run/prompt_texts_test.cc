@@ -4,6 +4,7 @@
 #include "run/chat_prompt.h"
 #include "run/edited_model_test.h"
 #include "run/rank_prompt.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {
@@ -12,7 +13,7 @@ namespace fs = std::filesystem;
 using testing::EditedModel;
 
 TEST(PromptTexts, MessagesWithoutATemplate) {
-  const EditedModel files("messages_without_a_template");
+  const EditedModel files(MILLRACE_SOURCE_DIR, "messages_without_a_template");
   files.edit("tokenizer_config.json", [](auto& json) { json.erase("chat_template"); });
   const auto model = files.load();
   ASSERT_TRUE(model);
@@ -39,7 +40,7 @@ TEST(PromptTexts, MessagesWithoutATemplate) {
 }
 
 TEST(PromptTexts, TheStartTokenMayBeTheFirstOfTheVocabulary) {
-  const EditedModel files("first_token_starts");
+  const EditedModel files(MILLRACE_SOURCE_DIR, "first_token_starts");
   files.edit("tokenizer_config.json", [](auto& json) { json["bos_token"] = "!", json["eos_token"] = "<|turn|>"; });
   files.edit("config.json", [](auto& json) { json["bos_token_id"] = 0, json["eos_token_id"] = 127; });
   const auto model = files.load({.chat_template = "{{ bos_token }}|{{ eos_token }}"});
@@ -52,7 +53,7 @@ TEST(PromptTexts, TheStartTokenMayBeTheFirstOfTheVocabulary) {
 
 // A document is cut between characters, also where a character has several tokens.
 TEST(PromptTexts, ADocumentIsCutBetweenCharacters) {
-  const EditedModel files("cut_between_characters");
+  const EditedModel files(MILLRACE_SOURCE_DIR, "cut_between_characters");
   files.with_two_bytes();
   const auto model = files.load();
   ASSERT_TRUE(model);
@@ -78,7 +79,7 @@ TEST(PromptTexts, ADocumentIsCutBetweenCharacters) {
 }
 
 TEST(PromptTexts, PairsNeedATokenizer) {
-  const EditedModel files("pairs_without_tokenizer");
+  const EditedModel files(MILLRACE_SOURCE_DIR, "pairs_without_tokenizer");
   files.without_tokenizer();
   const auto model = files.load();
   ASSERT_TRUE(model);
@@ -90,7 +91,7 @@ TEST(PromptTexts, PairsNeedATokenizer) {
 }
 
 TEST(PromptTexts, ModelsThatStateAPooling) {
-  const EditedModel folder("states_a_pooling");
+  const EditedModel folder(MILLRACE_SOURCE_DIR, "states_a_pooling");
   ModelFiles files;
   files.kind = ModelFiles::Kind::huggingface;
   const auto states = [&](const fs::path& path) {

@@ -247,7 +247,7 @@ TEST(ForwardHooks, LogitsAfterSomeLayers) {
 
 // The scorer's rows are the logits of its windows, each run alone; and its runner's hooks see every token.
 TEST(ForwardHooks, ReachTheScorer) {
-  auto model = load_for(golden_model("llama"), detect_isa());
+  auto model = load_for(golden_model("llama"), select_isa().value());
   auto loaded = TestRunner::load(golden_model("llama"), {.context = 128, .kv_format = "f16"});
   ASSERT_TRUE(model && loaded.ok());
   auto scorer = Scorer::create(model, {.threads = 2, .context = 16, .batch_tokens = 11});

@@ -28,7 +28,7 @@ let browser;
 
 export async function serve(...flags) {
   const port = flags.includes("--port") ? [] : ["--port", "0"];
-  const process_ = spawn(binary, ["serve", ...port, "-t", "1", "--log-level", "warn", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
+  const process_ = spawn(binary, ["serve", ...port, "-t", "1", "--log-level", "warn", "--stream-bytes", "67108864", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
   servers.push(process_);
   let text = "";
   for await (const piece of process_.stdout) {
