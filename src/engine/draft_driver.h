@@ -1,5 +1,5 @@
-// DraftDriver: the drafter and the acceptance of one engine. Before chunks are planned it leaves a draft in every
-// stream that decodes; after a step it tells how far a draft was right. Without a drafter it does nothing.
+// DraftDriver: the drafter and the acceptance of one engine. Before chunks are planned it stores a draft in every
+// decoding stream; after a step it decides which drafted tokens are kept. Without a drafter it does nothing.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace millrace {
 
 class DraftDriver {
  public:
-  // What the options name; `drafter`: used instead of theirs, if not null. Errors: user.
+  // Made from the options; a `drafter` that is not null replaces theirs. Errors: user.
   static Result<DraftDriver> create(const EngineOptions& options, std::unique_ptr<Drafter> drafter = nullptr);
 
   void propose(const StreamLists& lists);

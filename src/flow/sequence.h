@@ -52,8 +52,8 @@ struct ProgressState {
   int64_t safe_until = 0;  // no victim while fewer tokens are computed
 };
 
-// Tokens that a drafter proposed to follow the stream's last one (speculate/drafter.h), and what drafts have brought:
-// the answer has passes + accepted tokens.
+// Tokens that a drafter proposed to follow the stream's last one (speculate/drafter.h), and their counts: the
+// answer has passes + accepted tokens.
 struct DraftState {
   std::vector<TokenId> tokens;  // for the next step
   int64_t passes = 0;           // steps that sampled for the stream

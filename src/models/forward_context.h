@@ -51,7 +51,7 @@ struct ForwardBytes {
 
 struct NormWeights;
 
-// What hooks are told of a product, beside its LinearPart.
+// What hooks need of a product in addition to its LinearPart.
 struct LinearSource {
   LinearId id;
   const float* x = nullptr;  // [tokens, cols]

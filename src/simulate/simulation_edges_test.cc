@@ -5,6 +5,7 @@
 #include "base/philox.h"
 #include "run/simulated_executor.h"
 #include "simulate/simulation.h"
+#include "simulate/small_machine_test.h"
 
 namespace millrace {
 namespace {
@@ -49,26 +50,15 @@ SimulatedLoad edge_load(std::vector<Coming> all) {
   return load;
 }
 
-EngineOptions edge_machine() {
-  EngineOptions o;
-  o.context = 64;
-  o.kv_tokens = 256;
-  o.block_tokens = 4;
-  o.max_streams = 4;
-  o.batch_tokens = 32;
-  o.queue = 1000;
-  return o;
-}
-
 Result<SimulationResult> try_run(const SimulatedLoad& load, int64_t nodes, const SimulationOptions& options = {},
-                                 const EngineOptions& engine = edge_machine(), double scale = 1) {
+                                 const EngineOptions& engine = testing::small_machine(), double scale = 1) {
   std::vector<std::unique_ptr<CostModel>> costs;
   for (int64_t i = 0; i < nodes; ++i) costs.push_back(std::make_unique<EdgeCost>(scale));
   return simulate(load, std::move(costs), engine, options);
 }
 
 SimulationResult run_edge(const SimulatedLoad& load, int64_t nodes, const SimulationOptions& options = {},
-                          const EngineOptions& engine = edge_machine(), double scale = 1) {
+                          const EngineOptions& engine = testing::small_machine(), double scale = 1) {
   auto result = try_run(load, nodes, options, engine, scale);
   EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
   return result.ok() ? std::move(*result) : SimulationResult{};
@@ -93,7 +83,7 @@ TEST(SimulationEdges, TheEndIsNoPartOfTheSimulation) {
 
 TEST(SimulationEdges, MeansOfLessThanASecond) {
   const SimulationResult result =
-      run_edge(edge_load({{0, 10, 3}, {0, 10, 3}}), 1, {}, edge_machine(), 0.001);  // 3, 1.2 and 1.2 ms
+      run_edge(edge_load({{0, 10, 3}, {0, 10, 3}}), 1, {}, testing::small_machine(), 0.001);  // 3, 1.2 and 1.2 ms
   EXPECT_NEAR(result.busy_seconds, 0.0054, 1e-6);
   EXPECT_NEAR(result.mean_running, 2 * 4.2 / 5.4, 1e-3);
   EXPECT_NEAR(result.nodes.at(0).mean_running, 2 * 4.2 / 5.4, 1e-3);
@@ -130,7 +120,7 @@ TEST(SimulationEdges, OfNodesWithThePrefixTheLeastLoaded) {
 
 // A request that ends in the queue is no longer one that waits: from then on the tenants are not all waiting.
 TEST(SimulationEdges, ATenantWhoseRequestEndsInTheQueueWaitsNoMore) {
-  EngineOptions o = edge_machine();
+  EngineOptions o = testing::small_machine();
   o.max_streams = 1;
   const SimulationResult result =
       run_edge(edge_load({{0, 10, 5, "a"}, {0, 10, 1, "a"}, {0, 10, 1, "b", 1.0}}), 1, {}, o);
@@ -174,7 +164,7 @@ TEST(SimulationEdges, ALiveLockEndsItThoughRequestsStillArrive) {
   std::vector<Coming> all;
   for (int i = 0; i < 100; ++i) all.push_back({static_cast<double>(i) / 4, 4, 5});
   const SimulationOptions options{.policy = [] { return std::make_unique<TooPolite>(); }};
-  EngineOptions engine = edge_machine();
+  EngineOptions engine = testing::small_machine();
   engine.max_streams = 200;
   engine.batch_tokens = 200;
   const auto result = try_run(edge_load(all), 1, options, engine);

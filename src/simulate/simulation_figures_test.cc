@@ -7,6 +7,7 @@
 
 #include "simulate/fairness_meter.h"
 #include "simulate/simulation.h"
+#include "simulate/small_machine_test.h"
 
 namespace millrace {
 namespace {
@@ -41,17 +42,6 @@ SimulatedLoad make_load(std::vector<Arrival> arrivals) {
   return load;
 }
 
-EngineOptions machine() {
-  EngineOptions o;
-  o.context = 64;
-  o.kv_tokens = 256;
-  o.block_tokens = 4;
-  o.max_streams = 4;
-  o.batch_tokens = 32;
-  o.queue = 100;
-  return o;
-}
-
 std::vector<std::unique_ptr<CostModel>> nodes(int64_t count) {
   std::vector<std::unique_ptr<CostModel>> costs;
   for (int64_t i = 0; i < count; ++i) costs.push_back(std::make_unique<PlainCost>());
@@ -59,7 +49,7 @@ std::vector<std::unique_ptr<CostModel>> nodes(int64_t count) {
 }
 
 SimulationResult run(const SimulatedLoad& load, int64_t count = 1, const SimulationOptions& options = {},
-                     const EngineOptions& engine = machine()) {
+                     const EngineOptions& engine = testing::small_machine()) {
   auto result = simulate(load, nodes(count), engine, options);
   EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
   return result.ok() ? std::move(*result) : SimulationResult{};
@@ -228,7 +218,7 @@ TEST(SimulationFigures, StopsAtTheGivenTime) {
 
 TEST(SimulationFigures, ProgressCallbackCanStop) {
   std::vector<int64_t> ended;
-  auto all = simulate(make_load({{0, 10, 1}}), nodes(1), machine(), {}, [&](int64_t n) {
+  auto all = simulate(make_load({{0, 10, 1}}), nodes(1), testing::small_machine(), {}, [&](int64_t n) {
     ended.push_back(n);
     return true;
   });
@@ -240,12 +230,12 @@ TEST(SimulationFigures, ProgressCallbackCanStop) {
   const auto request = longer.request;
   longer.request = [request](int64_t) { return request(0); };
   ended.clear();
-  ASSERT_TRUE(simulate(longer, nodes(1), machine(), {}, [&](int64_t n) {
+  ASSERT_TRUE(simulate(longer, nodes(1), testing::small_machine(), {}, [&](int64_t n) {
                 ended.push_back(n);
                 return true;
               }).ok());
   EXPECT_EQ(ended, (std::vector<int64_t>{0, 512}));  // an arrival and a step per request
-  const auto cancelled = simulate(longer, nodes(1), machine(), {}, [](int64_t n) { return n == 0; });
+  const auto cancelled = simulate(longer, nodes(1), testing::small_machine(), {}, [](int64_t n) { return n == 0; });
   ASSERT_FALSE(cancelled.ok());
   EXPECT_EQ(cancelled.error().kind, ErrorKind::cancelled);
   EXPECT_EQ(cancelled.error().message, "simulation: interrupted");
@@ -253,10 +243,10 @@ TEST(SimulationFigures, ProgressCallbackCanStop) {
 
 TEST(SimulationFigures, UnsupportedOptions) {
   const SimulatedLoad load = make_load({{0, 10, 1}});
-  auto none = simulate(load, nodes(0), machine(), {});
+  auto none = simulate(load, nodes(0), testing::small_machine(), {});
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message, "simulation: needs a node");
-  EngineOptions recorded = machine();
+  EngineOptions recorded = testing::small_machine();
   recorded.record_plans = "/nowhere/plans";
   auto plans = simulate(load, nodes(2), recorded, {});
   ASSERT_FALSE(plans.ok());
@@ -292,7 +282,7 @@ TEST(SimulationFigures, SeveralAnswers) {
 
 // While a stream is being swapped out and nothing runs, time advances to the end of the move.
 TEST(SimulationFigures, SwappedStreams) {
-  EngineOptions o = machine();
+  EngineOptions o = testing::small_machine();
   o.kv_tokens = 48;
   o.swap_tokens = 100;
   o.policy = "fcfs:reserve=prompt";
@@ -307,7 +297,7 @@ TEST(SimulationFigures, SwappedStreams) {
 }
 
 TEST(SimulationFigures, FairnessWhileAllTenantsWait) {
-  EngineOptions o = machine();
+  EngineOptions o = testing::small_machine();
   o.max_streams = 1;
   const SimulationResult result =
       run(make_load({{0, 10, 2, "a"}, {0, 10, 2, "a"}, {0, 10, 2, "b"}, {0, 10, 2, "b"}}), 1, {}, o);

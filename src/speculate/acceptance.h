@@ -1,6 +1,6 @@
 // Acceptance: decides how many of a stream's drafted tokens are kept. The step runner samples from the rows of a draft
-// in order; after each token the acceptance tells whether the next row, which was computed behind the drafted token, is
-// that of the answer. One file each under acceptance/ and one line in builtin.cc. Engine thread only.
+// in order; after each token the acceptance decides whether the next row, which was computed after the drafted token,
+// is valid. One file each under acceptance/ and one line in builtin.cc. Engine thread only.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace millrace {
 class Acceptance {
  public:
   virtual ~Acceptance() = default;
-  // `sampled` has joined the stream where `drafted` had been proposed. True: the draft goes on.
+  // `sampled` was appended to the stream where `drafted` had been proposed. True: the next drafted token is considered.
   virtual bool keeps(TokenId drafted, TokenId sampled) const = 0;
 };
 

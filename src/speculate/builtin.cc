@@ -1,6 +1,5 @@
 // The built-in drafters and acceptance rules, one line each, and how they are made from text.
-#include <fmt/format.h>
-
+#include "base/choose.h"
 #include "speculate/acceptance/factories.h"
 #include "speculate/drafters/factories.h"
 
@@ -10,20 +9,11 @@ namespace {
 using Type = OptionSpec::Type;
 
 template <typename Factory>
-auto make_member(const char* family, const Registry<Factory>& registry, std::string_view text)
+auto make_member(const std::string& family, const Registry<Factory>& registry, std::string_view text)
     -> decltype(std::declval<Factory>()(std::declval<const OptionValues&>())) {
-  const auto colon = text.find(':');
-  const auto* entry = registry.find(text.substr(0, colon));
-  if (!entry)
-    return Error::user(fmt::format("{}: unknown '{}'; available: {}", family, text.substr(0, colon), registry.names()));
-  const auto wrong = [&](const Error& error) {
-    return Error::user(fmt::format("{} {}: {}", family, entry->info.name, error.message));
-  };
-  auto options =
-      parse_options(colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1), entry->info.options);
-  if (!options.ok()) return wrong(options.error());
-  auto made = entry->member(*options);
-  if (!made.ok()) return wrong(made.error());
+  MILLRACE_TRY(const auto chosen, choose_member(family, registry, text));
+  auto made = chosen.member(chosen.options);
+  if (!made.ok()) return Error::user(chosen.label + ": " + made.error().message);
   return made;
 }
 
@@ -32,9 +22,10 @@ auto make_member(const char* family, const Registry<Factory>& registry, std::str
 // clang-format off
 const Registry<DrafterFactory>& drafters() {
   static const Registry<DrafterFactory> registry({
-      {{"drafter", "ngram", "drafts what followed the last tokens where they occurred before", "Saxena, 2023, Prompt Lookup Decoding",
-        {{"n", Type::integer, "3", 1, 64, "most tokens that are matched"},
-         {"min", Type::integer, "2", 1, 64, "least tokens that are matched"},
+      {{"drafter", "ngram", "drafts what followed the last tokens at an earlier occurrence",
+        "Saxena, 2023, Prompt Lookup Decoding",
+        {{"n", Type::integer, "3", 1, 64, "maximum number of tokens matched"},
+         {"min", Type::integer, "2", 1, 64, "minimum number of tokens matched"},
          {"k", Type::integer, "4", 1, 64, "tokens of a draft"}}}, make_ngram_drafter},
   });
   return registry;
@@ -42,7 +33,8 @@ const Registry<DrafterFactory>& drafters() {
 
 const Registry<AcceptanceFactory>& acceptances() {
   static const Registry<AcceptanceFactory> registry({
-      {{"acceptance", "exact", "keeps drafted tokens that plain sampling would draw: answers do not change", "Stern et al., 2018, Blockwise Parallel Decoding for Deep Autoregressive Models", {}}, make_exact_acceptance},
+      {{"acceptance", "exact", "keeps drafted tokens that plain sampling would draw: answers do not change",
+        "Stern et al., 2018, Blockwise Parallel Decoding for Deep Autoregressive Models", {}}, make_exact_acceptance},
   });
   return registry;
 }

@@ -1,6 +1,6 @@
-// Drafter: guesses the tokens that follow a stream's last one, so that one step can verify several of them. One file
-// each under drafters/ and one line in builtin.cc. A drafter belongs to one engine and is called only on its thread.
-// Its guesses change the number of steps; what the answer is depends on the acceptance (acceptance.h) alone.
+// Drafter: proposes the tokens that may follow a stream's last one, so that one step can verify several of them. One
+// file each under drafters/ and one line in builtin.cc. A drafter belongs to one engine and is called only on its
+// thread. Its proposals change the number of steps; the answer depends on the acceptance (acceptance.h) alone.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,7 @@ class Drafter {
 
   virtual int64_t longest() const = 0;  // tokens of the longest draft
   // Appends up to `most` tokens, at least 1 and at most longest(), that may follow the stream's tokens. Must be a
-  // function of the stream's tokens where recorded plans are to be replayed. May read how its drafts have done from
-  // stream.draft.
+  // function of the stream's tokens if recorded plans are to be replayed. stream.draft counts the accepted tokens.
   virtual void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) = 0;
 };
 

@@ -8,6 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -98,10 +101,14 @@ class Client {
     send(method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");
   }
 
-  // False: the other side closed.
+  // False: the other side closed, or the connection failed.
   bool receive() {
     char bytes[16384];
-    const ssize_t count = ::recv(socket_, bytes, sizeof(bytes), 0);
+    ssize_t count;
+    do {
+      count = ::recv(socket_, bytes, sizeof(bytes), 0);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0) std::fprintf(stderr, "receiving: %s\n", std::strerror(errno));
     if (count > 0) held_.append(bytes, static_cast<size_t>(count));
     return count > 0;
   }

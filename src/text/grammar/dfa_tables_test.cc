@@ -4,6 +4,7 @@
 #include <random>
 
 #include "text/grammar/dfa.h"
+#include "text/grammar/wide_dfa_test.h"
 
 namespace millrace {
 namespace {
@@ -139,14 +140,7 @@ TEST(DfaTables, ProductsAreLimitedInPairs) {
 
 TEST(DfaTables, ProductsChargeAllTheirTables) {
   constexpr int32_t kStates = 1000;
-  Dfa wide;  // every byte leads to another state
-  wide.classes = 256;
-  wide.accepting.assign(kStates, 1);
-  wide.ticks.assign(kStates, 0);
-  wide.calls.resize(kStates);
-  for (size_t byte = 0; byte < 256; ++byte) wide.class_of[byte] = static_cast<uint8_t>(byte);
-  for (int32_t s = 0; s < kStates; ++s)
-    for (int32_t byte = 0; byte < 256; ++byte) wide.next.push_back((s + byte + 1) % kStates);
+  const Dfa wide = testing::wide_dfa(kStates, 1);
   CompileBudget budget;
   GrammarLimits limits;
   limits.budget = &budget;

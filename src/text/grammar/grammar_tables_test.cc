@@ -3,6 +3,7 @@
 
 #include "text/grammar/grammar.h"
 #include "text/grammar/parse_table.h"
+#include "text/grammar/wide_dfa_test.h"
 
 namespace millrace {
 namespace {
@@ -132,14 +133,7 @@ TEST(GrammarTables, RulesAndStatesAreLimited) {
 // Without the lists of steps and predecessors a wide grammar would take twice what it charges.
 TEST(GrammarTables, TheSearchForDeadStatesIsCharged) {
   constexpr int32_t kStates = 32, kRules = 16;
-  Dfa wide;  // every byte leads to another state
-  wide.classes = 256;
-  wide.accepting.assign(kStates, 1);
-  wide.ticks.assign(kStates, 0);
-  wide.calls.resize(kStates);
-  for (size_t byte = 0; byte < 256; ++byte) wide.class_of[byte] = static_cast<uint8_t>(byte);
-  for (int32_t s = 0; s < kStates; ++s)
-    for (int32_t byte = 0; byte < 256; ++byte) wide.next.push_back((s + byte) % kStates);
+  const Dfa wide = testing::wide_dfa(kStates, 0);
   const auto shared = std::make_shared<const Dfa>(wide);
   RuleTexts rules;
   std::vector<ExprId> ways;
