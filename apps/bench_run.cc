@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <span>
 
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "kernels/bandwidth.h"
+#include "models/model_runner.h"
 
 namespace millrace {
 namespace {
@@ -38,30 +40,26 @@ class BenchStreams {
     s->batch_tokens_ =
         std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
     const ForwardLimits limits{s->batch_tokens_, test.streams, context};
-    const ForwardBytes forward = ForwardContext::plan(parts.model->spec(), limits, test.threads, layout.block_tokens);
-    for (const auto& [name, bytes] : {std::pair("KV", blocks * layout.block_bytes()),
-                                      {"activations", forward.activations},
-                                      {"logits", forward.logits}}) {
-      MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes,
-                                               "lower the test's tokens or streams, or raise the budget"));
-      s->memory_.push_back(std::move(hold));
-    }
-    MILLRACE_TRY(auto kv, KvPool::create(std::move(layout), blocks, {mode, context, test.streams}));
-    s->kv_ = std::make_unique<KvPool>(std::move(kv));
+    MILLRACE_TRY(s->runner_, ModelRunner::create_charged(*parts.model, parts.kernels,
+                                                         {.threads = std::make_shared<ThreadPool>(test.threads),
+                                                          .layout = std::move(layout),
+                                                          .blocks = blocks,
+                                                          .places = {mode, context, test.streams},
+                                                          .limits = limits,
+                                                          .streams = test.streams},
+                                                         parts.accounts,
+                                                         "lower the test's tokens or streams, or raise the budget"));
     MILLRACE_TRY_VOID(s->take_blocks(test));
-    MILLRACE_TRY(auto forward_context,
-                 ForwardContext::create(parts.model->spec(), parts.kernels, s->pool_, *s->kv_, limits));
-    s->context_ = std::make_unique<ForwardContext>(std::move(forward_context));
     return s;
   }
 
   // Divides the whole pool among the streams.
   Result<void> take_blocks(const BenchTest& test) {
-    auto& tables = batch_.block_tables;
+    auto& tables = blocks_;
     for (int64_t stream = 0; stream < test.streams; ++stream) {
       KvRange range;
       for (int64_t i = 0; i < stream_blocks_; ++i) {
-        MILLRACE_TRY(BlockId block, kv_->allocate(range));
+        MILLRACE_TRY(BlockId block, runner_->kv().allocate(range));
         tables.push_back(block);
       }
     }
@@ -73,16 +71,16 @@ class BenchStreams {
   // Adds `count` tokens to every stream, filling each batch with whole streams or parts of them. Computes the last
   // token's logits, as for a prompt. Calls `passed` with the tokens of each pass.
   bool prefill(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
-    clear();
+    runner_->start();
     for (int64_t stream = 0; stream < streams_; ++stream) {
       for (int64_t done = 0; done < count;) {
-        const int64_t part = std::min(count - done, batch_tokens_ - batch_.size());
+        const int64_t part = std::min(count - done, batch_tokens_ - runner_->tokens());
         add(stream, first + done, part, done + part == count);
         done += part;
-        if (batch_.size() == batch_tokens_ && !flush(passed)) return false;
+        if (runner_->tokens() == batch_tokens_ && !flush(passed)) return false;
       }
     }
-    return batch_.size() == 0 || flush(passed);
+    return runner_->tokens() == 0 || flush(passed);
   }
 
   // Prepares plain reads of `bytes` with this test's threads.
@@ -91,12 +89,12 @@ class BenchStreams {
     MILLRACE_TRY(auto hold,
                  MemoryHold::take(model_.parts().accounts, "reads", whole, "omit --beside, or raise the budget"));
     memory_.push_back(std::move(hold));
-    return PlainReads::create(pool_, whole);
+    return PlainReads::create(runner_->threads(), whole);
   }
 
   bool decode(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
     for (int64_t i = 0; i < count; ++i) {
-      clear();
+      runner_->start();
       for (int64_t stream = 0; stream < streams_; ++stream) add(stream, first + i, 1, true);
       if (!flush(passed)) return false;
     }
@@ -105,38 +103,30 @@ class BenchStreams {
 
  private:
   BenchStreams(const LanguageModel& model, const BenchTest& test)
-      : model_(model), pool_(test.threads), streams_(test.streams), alike_(test.alike) {}
-
-  void clear() {
-    batch_.tokens.clear();
-    batch_.positions.clear();
-    batch_.spans.clear();
-    batch_.output_rows.clear();
-  }
+      : model_(model), streams_(test.streams), alike_(test.alike) {}
 
   void add(int64_t stream, int64_t first, int64_t count, bool output) {
-    batch_.spans.push_back({batch_.size(), count, first, stream * stream_blocks_, stream_blocks_});
+    runner_->begin(
+        std::span(blocks_).subspan(static_cast<size_t>(stream * stream_blocks_), static_cast<size_t>(stream_blocks_)),
+        first);
     for (int64_t i = 0; i < count; ++i) {
       const double random = philox_uniform(1, static_cast<uint64_t>(stream), static_cast<uint64_t>(first + i));
-      batch_.tokens.push_back(alike_ ? 0 : static_cast<TokenId>(random * static_cast<double>(model_.info().vocab)));
-      batch_.positions.push_back(static_cast<int32_t>(first + i));
+      const auto token = static_cast<TokenId>(random * static_cast<double>(model_.info().vocab));
+      runner_->add(alike_ ? 0 : token, first + i, output && i + 1 == count);
     }
-    if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
   }
 
   bool flush(const std::function<bool(int64_t)>& passed) {
-    model_.parts().model->forward(batch_, *context_);
-    const int64_t tokens = batch_.size();
-    clear();
+    runner_->forward();
+    const int64_t tokens = runner_->tokens();
+    runner_->start();
     return passed(tokens);
   }
 
   const LanguageModel& model_;
-  ThreadPool pool_;
-  std::vector<MemoryHold> memory_;
-  std::unique_ptr<KvPool> kv_;
-  std::unique_ptr<ForwardContext> context_;
-  Batch batch_;
+  std::unique_ptr<ModelRunner> runner_;
+  std::vector<MemoryHold> memory_;  // beside the runner's own
+  std::vector<BlockId> blocks_;     // [streams, stream_blocks]
   int64_t streams_ = 1, stream_blocks_ = 0, batch_tokens_ = 0;
   bool alike_ = false;
 };

@@ -1,4 +1,4 @@
-// Computes the work of a test from the model's shape and files; see BenchWork in bench_run.h.
+// Computes the bytes and operations of a test from the model's shape and files; see BenchWork in bench_run.h.
 #include <algorithm>
 #include <cmath>
 
@@ -54,8 +54,8 @@ Matrices list_matrices(const ModelFiles& files) {
   return out;
 }
 
-// Values of the layers' matrices that one token is multiplied with. In the last layer, only the key and value of a
-// token without logits are computed.
+// Number of matrix values in the layers that each token is multiplied with. In the last layer, a token without logits
+// needs only its key and value.
 struct ActiveValues {
   double always = 0;
   double for_output = 0;

@@ -93,7 +93,7 @@ Result<int> embed(const EmbedFlags& flags) {
   const auto width = static_cast<size_t>(embedder->width());
   if (flags.dimensions > embedder->width())
     return Error::user(
-        fmt::format("--dimensions: the model's embeddings have only {}, got {}", width, flags.dimensions));
+        fmt::format("--dimensions: at most {}, the model's embedding size, not {}", width, flags.dimensions));
   const size_t size = flags.dimensions > 0 ? static_cast<size_t>(flags.dimensions) : width;
   std::vector<std::vector<float>> vectors;
   if (flags.format == "table" && !flags.cosine)
@@ -137,7 +137,7 @@ void add_embed_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::IsMember({"json", "table"}));
   command->add_option("--kv-format", flags->kv_format, "Number format of the KV cache")->capture_default_str();
-  command->add_option("--batch-tokens", flags->batch, "Most tokens in one step")
+  command->add_option("--batch-tokens", flags->batch, "Maximum number of tokens per step")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
 }

@@ -81,6 +81,9 @@ void EngineFlags::add_to(CLI::App* command) {
       ->capture_default_str();
   add_family("policy", &EngineOptions::policy, "--policy",
              "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy");
+  add_family("drafter", &EngineOptions::drafter, "--drafter",
+             "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay the same. "
+             "See millrace techniques --family drafter");
   command->add_option("--resident-streams", options.resident_streams,
                       "Most streams that hold KV blocks, running or paused; 0: same as the running streams");
   command->add_option("--swap-tokens", options.swap_tokens,
@@ -162,7 +165,7 @@ void SamplingFlags::add_to(CLI::App* command) {
 
 namespace {
 
-// Sets the samplers' options. `given`: the options that flags have set. Errors (user): a flag says something else.
+// Sets the samplers' options. `given`: the options that flags have set. Errors (user): a flag contradicts --use.
 Result<std::vector<AppliedTechnique>> apply_samplers(const std::vector<TechniqueUse>& uses,
                                                      const std::vector<std::string>& given, SamplingOptions& options) {
   const SamplingOptions flagged = options;

@@ -40,8 +40,8 @@ struct EngineFlags {
   void add_to(CLI::App* command);
   void add_adapters_to(CLI::App* command, const std::string& use);  // --lora
   std::vector<AdapterUse> all_adapters() const;
-  // Errors (user): --use, or a flag that contradicts it. `applied`, if not null, gets what --use and the flags of
-  // families did.
+  // Errors (user): --use, or a flag that contradicts it. `applied`, if not null, gets the effects of --use and of the
+  // flags of families.
   Result<EngineOptions> get(const ModelFlags& model, std::vector<AppliedTechnique>* applied = nullptr) const;
 
  private:

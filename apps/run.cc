@@ -117,6 +117,10 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& a
                     {"generated_tokens_per_second", speed.generated_per_second},
                     {"time_to_first_token_seconds", t.first_token_seconds},
                     {"gb_per_s", speed.gb_per_second}};
+  if (!flags.engine.options.drafter.empty())
+    out["speculation"] = {{"drafted", stats.drafted_tokens},
+                          {"accepted", stats.accepted_tokens},
+                          {"target_passes", stats.generated_tokens - stats.accepted_tokens}};  // of all answers
   out["memory"] = memory_json(stats.memory_budget, stats.memory);
   out["applied"] = applied_json(applied);
   print_json_line(out);
@@ -158,7 +162,7 @@ Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given
   MILLRACE_TRY(std::string text, read_prompt(flags, prompt_given));
   MILLRACE_TRY(auto ids, model.encode(text, !flags.no_special));
   if (ids.empty())
-    return Error::user("prompt: is empty, and this model adds no start token; use at least one character");
+    return Error::user("prompt: is empty, and this model adds no start token; provide at least one character");
   *shown = std::move(text);
   return ids;
 }
@@ -261,10 +265,12 @@ void add_run_command(CLI::App& app) {
       ->delimiter(',')
       ->excludes(*prompt_given)
       ->excludes(file);
-  command->add_option("-n,--max-tokens", flags->max_tokens, "Most tokens to generate; -1: until the context is full")
+  command
+      ->add_option("-n,--max-tokens", flags->max_tokens,
+                   "Maximum number of tokens to generate; -1: until the context is full")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
-  command->add_option("--min-tokens", flags->min_tokens, "Do not end before this many tokens");
+  command->add_option("--min-tokens", flags->min_tokens, "Do not stop before this many tokens");
   command->add_option("--stop", flags->stop, "Stop before this text; repeatable");
   const auto count = CLI::Range(int64_t{1}, int64_t{128});
   command->add_option("--n", flags->answers, "Number of answers; each uses a different seed")

@@ -194,7 +194,7 @@ void print_table(const std::vector<Figures>& all) {
   fmt::print(stderr, "{:.0f} virtual seconds in {:.1f} s\n", virtual_seconds, wall);
 }
 
-// The policies to compare, with what --use says.
+// One run for each policy to compare, with the choices of --use.
 Result<std::vector<EngineOptions>> list_runs(const SimulateFlags& flags) {
   MILLRACE_TRY(const auto uses, flags.use.get());
   std::vector<EngineOptions> out;

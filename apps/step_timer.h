@@ -1,4 +1,4 @@
-// StepTimer: measures the time of a step with any mixture of chunks, using the engine's executor: the forward pass,
+// StepTimer: measures the time of steps with any combination of chunks on the engine's executor: the forward pass,
 // then sampling the next token of every sampled chunk. The contents of the KV cache are arbitrary.
 #pragma once
 
@@ -24,7 +24,7 @@ struct StepTimerLimits {
 
 class StepTimer {
  public:
-  // Errors: user, unsupported, resource, as the engine's.
+  // Errors: user, unsupported, resource, as for Engine::create.
   static Result<std::unique_ptr<StepTimer>> create(std::shared_ptr<const LanguageModel> model,
                                                    const EngineOptions& options, const StepTimerLimits& limits);
   ~StepTimer();

@@ -19,10 +19,10 @@ struct UseFlag {
 };
 
 // The choice that a flag stands for: `--policy vtc` for policy=vtc. Nothing if the flag's value is not valid: the
-// command says so itself.
+// command reports the error.
 std::vector<TechniqueUse> use_of_flag(const std::string& family, const std::string& value, const std::string& command);
 
-// An error if the flag says something else than --use.
+// An error if the flag contradicts --use.
 Result<void> check_flag_against(const std::vector<TechniqueUse>& uses, const std::string& family,
                                 const std::string& flag, const std::string& value, const std::string& command);
 

@@ -38,8 +38,8 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
-# Floating-point results are part of the contract (same request, same bits): no contraction that the
-# source does not ask for, no reassociation. Kernels call fma explicitly where they mean it.
+# Floating-point results are part of the contract (same request, same bits): no implicit contraction and no
+# reassociation. Kernels that need a fused multiply-add call fma explicitly.
 add_library(millrace_flags INTERFACE)
 target_compile_options(millrace_flags INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off
@@ -53,8 +53,8 @@ if(MILLRACE_FUZZ)
   target_compile_options(millrace_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 
-# Instruction-set flags by file name: kernels/x86/NAME_avx2.cc, NAME_avx512.cc. Nothing else in the
-# tree may be compiled for more than the baseline (DESIGN 5.7).
+# Instruction-set flags by file name: kernels/x86/NAME_avx2.cc, NAME_avx512.cc. Everything
+# else is compiled for the baseline instruction set (DESIGN 5.7).
 set(MILLRACE_FLAGS_avx2 -mavx2;-mfma;-mf16c;-mbmi2)
 set(MILLRACE_FLAGS_avx512
     -mavx2;-mfma;-mf16c;-mbmi2;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512cd;-mavx512vbmi;-mavx512vnni;-mavx512bf16;-mprefer-vector-width=512)

@@ -1,15 +1,15 @@
-# What `cmake --install` leaves behind, so that another project can find_package(millrace):
+# What `cmake --install` installs, so that another project can find_package(millrace):
 #
 #   bin/millrace
 #   include/millrace/*.h                 the public API, and nothing else
-#   lib/libmillrace.a                    every module in one archive, but for what only the program needs
-#   lib/cmake/millrace/*.cmake           target millrace::millrace with what it needs to link
+#   lib/libmillrace.a                    every module that the public API needs, in one archive
+#   lib/cmake/millrace/*.cmake           target millrace::millrace with its link dependencies
 #
-# One static archive: C++ has no stable binary interface to promise yet, and the program that links it starts at once.
+# A static archive, because the C++ ABI is not stable yet and a statically linked program starts faster.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(objects "")  # the models that ship are among those of the engine
+set(objects "")  # the embedded models are in the run module's objects
 foreach(module ${MILLRACE_MODULES})
   get_target_property(type millrace_${module} TYPE)
   if(NOT module MATCHES "^(train|workload|hub|server)$" AND type STREQUAL STATIC_LIBRARY)
@@ -23,7 +23,7 @@ set_target_properties(millrace_package PROPERTIES OUTPUT_NAME millrace EXPORT_NA
 target_compile_features(millrace_package INTERFACE cxx_std_20)
 target_include_directories(millrace_package INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-# The archive's own needs. The pkg-config names are millraceConfig.cmake's, which looks them up where it is used.
+# Link dependencies of the archive. An installed archive uses the targets that millraceConfig.cmake finds.
 target_link_libraries(millrace_package INTERFACE Threads::Threads fmt::fmt
   "$<BUILD_INTERFACE:PkgConfig::PCRE2;PkgConfig::UTF8PROC;PkgConfig::XXHASH;PkgConfig::URING>"
   "$<INSTALL_INTERFACE:PkgConfig::MILLRACE_PCRE2;PkgConfig::MILLRACE_UTF8PROC;PkgConfig::MILLRACE_XXHASH;PkgConfig::MILLRACE_URING>")

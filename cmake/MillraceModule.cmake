@@ -2,13 +2,12 @@
 #
 # One static library millrace_NAME from src/NAME/**/*.cc, and one test program NAME_test from
 # src/NAME/**/*_test.cc (GoogleTest, registered with CTest). Sources are globbed with
-# CONFIGURE_DEPENDS, so a new file cannot be forgotten. A folder that does not exist yet is skipped:
-# it comes into being with its first working member.
+# CONFIGURE_DEPENDS, so a new file cannot be forgotten. A folder that does not exist is skipped.
 set(MILLRACE_MODULES "" CACHE INTERNAL "")
 
-# Most of a compilation is reading headers, so that files are compiled several at a time (a unity build): a cold build takes
-# half the time. What two files of a module name alike in their unnamed namespaces then collides: rename one, or list
-# families whose members are meant to look alike under ALONE. The dev preset compiles each file by itself.
+# Most compile time goes into reading headers, so several files are compiled as one (a unity build), which halves a cold
+# build. Names in the unnamed namespaces of two files of a module then collide: rename one, or list families whose members
+# deliberately share names under ALONE. The dev preset compiles each file on its own.
 option(MILLRACE_UNITY "Compile several files at a time" ON)
 set(MILLRACE_UNITY_FILES 8)
 function(millrace_unity target)
@@ -48,7 +47,7 @@ function(add_module name)
       list(FILTER isa_sources INCLUDE REGEX "_${isa}\\.cc$")
       set_source_files_properties(${isa_sources} PROPERTIES COMPILE_OPTIONS "${MILLRACE_FLAGS_${isa}}")
     endforeach()
-    # Both sanitizers together take three minutes a file here, the address sanitizer alone 47 s.
+    # With both sanitizers these files take three minutes each to compile, with the address sanitizer alone 47 s.
     if(MILLRACE_SANITIZE MATCHES "address,undefined")
       set(slow ${sources})
       list(FILTER slow INCLUDE REGEX "/matmul_quant_avx")
@@ -72,12 +71,12 @@ function(add_module name)
   endif()
 endfunction()
 
-# Paths of the checkout, in a header and not on every command line: a compiler cache then serves another checkout too.
+# Paths of the checkout go into a header, not onto command lines, so that checkouts can share a compiler cache.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_paths.h CONTENT
 "#pragma once\n#define MILLRACE_SOURCE_DIR \"${CMAKE_SOURCE_DIR}\"\n#define MILLRACE_BINARY_DIR \"${CMAKE_BINARY_DIR}\"\n")
 function(millrace_discover_tests target)
   target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)  # test_paths.h
-  # Tests spend their time in the libraries: their own code is compiled quickly, not for speed.
+  # Tests spend their time in the libraries, so their own code is optimized for compile time.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   millrace_unity(${target})
   add_test(NAME ${target} COMMAND ${target})

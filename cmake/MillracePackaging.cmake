@@ -1,11 +1,11 @@
-# What an installed program has beside itself, and the Debian package of it:
+# Files installed alongside the program, and the Debian package:
 #
 #   bin/millrace                                     share/bash-completion/completions/millrace
 #   lib/systemd/system/millrace.service              share/zsh/vendor-completions/_millrace
 #   share/man/man1/millrace.1                        share/doc/millrace/{dashboard,alerts, ...}
 #
-# Completions and manual page are printed by the program that was just built.  `cpack -G DEB` in the build folder makes
-# millrace_VERSION_ARCH.deb of component "program"; headers and library (MillraceInstall.cmake) are not in it.
+# The program that was just built prints its completions and manual page. `cpack -G DEB` in the build folder writes
+# millrace_VERSION_ARCH.deb with the component "program", without headers and library (MillraceInstall.cmake).
 if(NOT TARGET millrace OR MILLRACE_SANITIZE OR MILLRACE_FUZZ)
   return()
 endif()
@@ -16,7 +16,7 @@ add_custom_command(OUTPUT ${printed}/millrace.1 ${printed}/millrace.bash ${print
   COMMAND millrace man > ${printed}/millrace.1
   COMMAND millrace completion bash > ${printed}/millrace.bash
   COMMAND millrace completion zsh > ${printed}/_millrace
-  DEPENDS millrace COMMENT "Printing manual page and completions" VERBATIM)
+  DEPENDS millrace COMMENT "Generating manual page and completions" VERBATIM)
 add_custom_target(millrace_printed ALL DEPENDS ${printed}/millrace.1 ${printed}/millrace.bash ${printed}/_millrace)
 
 install(FILES ${printed}/millrace.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)

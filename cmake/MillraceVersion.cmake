@@ -1,4 +1,4 @@
-# millrace_version: src/base/version.h. A library of its own, so that a new commit links again only what shows it.
+# millrace_version: src/base/version.h. A separate library, so that a new commit relinks only its users.
 set(written ${CMAKE_BINARY_DIR}/generated/version.cc)
 add_custom_target(millrace_write_version BYPRODUCTS ${written} VERBATIM
   COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR} -DOUT=${written} -DVERSION=${PROJECT_VERSION}

@@ -1,4 +1,4 @@
-# cmake -DSOURCE=... -DOUT=... -DVERSION=... -P WriteVersion.cmake: writes OUT when the commit has changed since.
+# cmake -DSOURCE=... -DOUT=... -DVERSION=... -P WriteVersion.cmake: writes OUT if the commit has changed.
 set(commit "")
 if(EXISTS ${SOURCE}/.git)
   execute_process(COMMAND git -C ${SOURCE} rev-parse --short=12 HEAD OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE

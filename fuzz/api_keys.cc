@@ -1,4 +1,4 @@
-// Keys files: whatever comes is a list of keys within their bounds, or an error of the user's.
+// Fuzzes API key files: any bytes are a list of keys within their bounds, or a user error.
 #include "server/access/api_keys.h"
 
 #include <cstdint>

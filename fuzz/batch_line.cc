@@ -1,4 +1,4 @@
-// Lines of a batch's input, and of its output as they are read back after a restart.
+// Fuzzes lines of a batch's input, and of its output as read back after a restart.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Fuzzes the reader of byte sizes: any text is a size between 0 and 2^62, or an error.
+// Fuzzes the byte size parser: any text is a size between 0 and 2^62, or an error.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Chat requests put together from the input's bytes: valid in their shape, odd in what they say. Whatever comes is a
-// prompt with a constraint that compiles or is refused, or an error that names a field.
+// Fuzzes chat requests built from the input's bytes: well-formed, with odd content. Each becomes a prompt with a
+// constraint that compiles or is refused, or an error that names a field.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -11,7 +11,7 @@ namespace {
 
 using namespace millrace;
 
-// Reads the input as a row of choices.
+// Reads the input as a sequence of choices.
 class Choices {
  public:
   Choices(const uint8_t* data, size_t size) : data_(data), size_(size) {}

@@ -1,4 +1,4 @@
-// Chat templates: any source, any context, under small limits. The input is the template, then a zero
+// Fuzzes chat templates: any source and any context, under small limits. The input is the template, then a zero
 // byte, then the context as JSON; without a zero byte the context is a fixed conversation.
 #include "text/template/chat_template.h"
 

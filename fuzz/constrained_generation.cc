@@ -1,19 +1,20 @@
-// Fuzzes constraints through generation: the bytes choose a constraint out of a grammar of constraints, then what a
-// stream that is held to it does. What it asserts, for every kind of constraint:
+// Fuzzes constrained generation: the bytes choose a constraint from a grammar of constraints, then the actions of a
+// stream under that constraint. Asserts, for every kind of constraint:
 //
-//   compiling   ends within its budget, and the budget counts what is really allocated (the allocator is asked);
-//   masks       every token of a mask is accepted and none outside it is, as far as tried; a text that is not whole
-//               has a token to go on with, or says which bound it met; a mask is the same after a roll-back, in a copy,
-//               and after a reset and the same tokens; forced text is accepted;
-//   texts       what is written under a regex or a grammar is in its language, and texts out of the bytes are accepted
-//               where they are in it, by a matcher that shares no code with the one under test; what is written under
-//               a schema is JSON that a fresh matcher accepts.
+//   compiling   ends within its budget, and the budget covers the actual allocations (measured with allocator hooks);
+//   masks       sampled tokens inside a mask are accepted and those outside are not; an incomplete text has an allowed
+//               token or reports which bound was exceeded; the mask is the same after a rollback, in a copy, and after
+//               a reset and the same tokens; forced text is accepted;
+//   texts       text generated under a regex or a grammar is in its language, and texts made from the bytes are
+//   accepted
+//               exactly if they are in it, according to a matcher that shares no code with the one under test; text
+//               generated under a schema is JSON that a fresh matcher accepts.
 //
-// The classes of fault that it covers: readings beyond every bound (rules that double, many alternatives that call
-// themselves, calls that return to many callers), sets and frames asked for where there are none, repetitions within
-// repetitions and their shortcuts, lists of optional members in both of their layouts, counted strings and lists, text
-// before a trigger, matchers copied, taken back and begun anew at any of these points, and memory or time that grows
-// faster than what is counted.
+// Covered failure classes: ambiguity beyond every bound (rules that double, many alternatives that call themselves,
+// calls that return to many callers), accesses to sets and frames that do not exist, nested repetitions and their
+// shortcuts, lists of optional members in both of their layouts, counted strings and lists, text before a trigger,
+// matchers copied, rolled back and reset at any of these points, and memory or time that grows faster than what is
+// counted.
 #include <sanitizer/allocator_interface.h>
 
 #include <cstdint>
@@ -32,8 +33,8 @@ namespace {
 
 using namespace millrace;
 
-const Constraint* g_constraint = nullptr;  // what is tried, to be shown where it fails
-std::string g_text;                        // ... and what was written
+const Constraint* g_constraint = nullptr;  // the constraint under test, printed on failure
+std::string g_text;                        // ... and the text so far
 
 void require(bool holds, const char* what) {
   if (holds) return;
@@ -42,7 +43,7 @@ void require(bool holds, const char* what) {
   std::abort();
 }
 
-int64_t g_allocated = 0, g_peak = 0;  // bytes, while they are watched
+int64_t g_allocated = 0, g_peak = 0;  // bytes, while g_watching
 bool g_watching = false;
 
 void on_malloc(const volatile void*, size_t size) {
@@ -55,7 +56,7 @@ void on_free(const volatile void* at) {
     g_allocated -= static_cast<int64_t>(__sanitizer_get_allocated_size(const_cast<const void*>(at)));
 }
 
-// What is left of the input. Behind its end come zeros.
+// Reads the input as a sequence of choices; zeros after its end.
 class Choices {
  public:
   Choices(const uint8_t* data, size_t size) : data_(data), size_(size) {}
@@ -68,12 +69,12 @@ class Choices {
   size_t size_, at_ = 0;
 };
 
-// An expression, written as a regex or as GBNF, and what it matches by its definition.
+// An expression that can be written as a regex or as GBNF. Definition says what it matches.
 struct Node {
   enum class Kind { text, set, sequence, choice, repeat, rule } kind = Kind::text;
   std::string text;  // text, or the members of a set
   std::vector<Node> parts;
-  uint32_t min = 0, max = 0;  // repeat; max 0: no end
+  uint32_t min = 0, max = 0;  // repeat; max 0: unbounded
   uint32_t rule = 0;
 };
 
@@ -129,7 +130,7 @@ std::string written(const Node& node, bool gbnf) {
   return out;
 }
 
-// All ends of matches from one place on; each question is answered once.
+// The reference matcher: all end positions of matches from a start position, memoized.
 class Definition {
  public:
   Definition(const std::vector<Node>& rules, std::string_view text) : rules_(rules), text_(text) {}
@@ -139,8 +140,8 @@ class Definition {
   using Ends = std::set<size_t>;
   const Ends& ends(const Node& node, size_t at) {
     const auto [entry, fresh] = known_.try_emplace({&node, at});
-    if (!fresh) return entry->second;  // nothing yet where a rule comes back to itself
-    Ends found = work_out(node, at);
+    if (!fresh) return entry->second;  // empty while a left-recursive rule is being evaluated
+    Ends found = evaluate(node, at);
     return known_[{&node, at}] = std::move(found);
   }
   Ends each(const Node& node, const Ends& from) {
@@ -148,7 +149,7 @@ class Definition {
     for (size_t at : from) out.merge(Ends(ends(node, at)));
     return out;
   }
-  Ends work_out(const Node& node, size_t at) {
+  Ends evaluate(const Node& node, size_t at) {
     switch (node.kind) {
       case Node::Kind::text:
         return text_.substr(at, node.text.size()) == node.text ? Ends{at + node.text.size()} : Ends{};
@@ -237,7 +238,7 @@ Json make_schema(Choices& choices, int depth) {
 
 struct Case {
   Constraint constraint;
-  std::vector<Node> rules;  // the first is all of it; empty where the definition is not known
+  std::vector<Node> rules;  // the first is the root; empty if there is no reference definition
 };
 
 std::string gbnf_of(const std::vector<Node>& rules) {
@@ -259,7 +260,7 @@ Case make_case(Choices& choices) {
     const uint32_t rules = 1 + choices.up_to(5);
     for (uint32_t r = 0; r < rules; ++r) out.rules.push_back(make_node(choices, 3, rules));
     c.text = gbnf_of(out.rules);
-  } else if (kind == 6) {  // what has many readings
+  } else if (kind == 6) {  // ambiguous grammars
     c.kind = Constraint::Kind::grammar;
     const uint32_t shape = choices.up_to(2), n = 2 + choices.up_to(shape == 1 ? 250 : 60);
     const std::string end = choices.one_in(2) ? "\"\"" : "\"a\"";
@@ -316,7 +317,7 @@ std::vector<std::string> make_pieces() {
   return pieces;
 }
 
-// One stream: tokens as the bytes choose them, and ways back.
+// One stream: tokens chosen by the bytes, rollbacks, copies, resets and forced text.
 class Generation {
  public:
   Generation(const CompiledGrammar& compiled, Choices& choices)
@@ -324,19 +325,19 @@ class Generation {
 
   void run() {
     for (int turn = 0; turn < 60 && !choices_.done(); ++turn) {
-      if (!look()) return;
+      if (!check_mask()) return;
       switch (choices_.up_to(15)) {
-        case 0: take_back(); break;
+        case 0: roll_back(); break;
         case 1: {
           GrammarMatcher copy = matcher_;
           matcher_ = std::move(copy);
           break;
         }
-        case 2: begin_anew(); break;
+        case 2: restart(); break;
         case 3: force(); break;
         default: break;
       }
-      if (matcher_.exceeded() != ParseBound::none || !look()) return;
+      if (matcher_.exceeded() != ParseBound::none || !check_mask()) return;
       if (matcher_.complete() && (count_ == 0 || choices_.one_in(6))) break;
       choose();
       if (matcher_.exceeded() != ParseBound::none) return;
@@ -349,25 +350,25 @@ class Generation {
  private:
   bool bit(TokenId token) const { return bits_[static_cast<size_t>(token) / 64] >> (token % 64) & 1; }
 
-  // The mask of here, and that it says what accept() would.
-  bool look() {
+  // Computes the mask and checks that it agrees with allows().
+  bool check_mask() {
     g_text = text_;
     count_ = matcher_.mask(bits_);
     if (matcher_.exceeded() != ParseBound::none) {
-      require(count_ == 0, "a mask beyond a bound is not empty");
+      require(count_ == 0, "the mask is not empty although a bound was exceeded");
       return false;
     }
-    require(count_ > 0 || matcher_.complete(), "a text that is not whole has no way on");
-    require(!matcher_.exhausted() || count_ == 0, "an exhausted matcher goes on");
+    require(count_ > 0 || matcher_.complete(), "an incomplete text has no allowed token");
+    require(!matcher_.exhausted() || count_ == 0, "an exhausted matcher allows tokens");
     const auto [entry, fresh] = masks_.try_emplace(tokens_, bits_);
-    require(fresh || entry->second == bits_, "the same text has another mask");
+    require(fresh || entry->second == bits_, "the same tokens gave another mask");
     const int32_t vocab = compiled_.masks->trie().vocab_size();
     for (int i = 0; i < 6; ++i) {
       const auto token =
           static_cast<TokenId>((choices_.up_to(255) + 256 * choices_.up_to(1)) % static_cast<uint32_t>(vocab));
       const bool allowed = matcher_.allows(token);
       if (matcher_.exceeded() != ParseBound::none) return false;
-      require(allowed == bit(token), "a token is in the mask and not allowed, or the other way round");
+      require(allowed == bit(token), "mask and allows() disagree about a token");
     }
     return true;
   }
@@ -375,30 +376,31 @@ class Generation {
   void choose() {
     uint32_t skip = choices_.up_to(255) % static_cast<uint32_t>(count_);
     const int32_t vocab = compiled_.masks->trie().vocab_size();
-    TokenId token = vocab - 1;  // longer ones are last, and more likely to end something
+    TokenId token = vocab - 1;  // longer pieces have high ids and are more likely to close something
     for (; token >= 0; --token)
       if (bit(token) && skip-- == 0) break;
     const bool accepted = matcher_.accept(token);
-    require(accepted || matcher_.exceeded() != ParseBound::none, "a token of the mask is not accepted");
+    require(accepted || matcher_.exceeded() != ParseBound::none, "a token in the mask is not accepted");
     if (!accepted) return;
     tokens_.push_back(token);
     text_ += compiled_.masks->trie().piece(token);
   }
 
-  void take_back() {
-    const size_t asked = std::min<size_t>(tokens_.size(), choices_.up_to(4)), tokens = matcher_.rollback(asked);
-    require(tokens <= asked, "more was taken back than asked for");
+  void roll_back() {
+    const size_t requested = std::min<size_t>(tokens_.size(), choices_.up_to(4)), tokens = matcher_.rollback(requested);
+    require(tokens <= requested, "rollback removed more tokens than requested");
     for (size_t i = 0; i < tokens; ++i) {
       text_.resize(text_.size() - compiled_.masks->trie().piece(tokens_.back()).size());
       tokens_.pop_back();
     }
   }
 
-  void begin_anew() {
+  void restart() {
     matcher_.reset();
     for (TokenId token : tokens_) {
       const bool accepted = matcher_.accept(token);
-      require(accepted || matcher_.exceeded() != ParseBound::none, "what was accepted is not accepted again");
+      require(accepted || matcher_.exceeded() != ParseBound::none,
+              "accepted tokens are not accepted again after a reset");
       if (!accepted) return;
     }
   }
@@ -406,11 +408,12 @@ class Generation {
   void force() {
     const std::string forced = matcher_.jump_ahead(64);
     if (forced.empty() || matcher_.exceeded() != ParseBound::none) return;
-    require(!matcher_.complete(), "a text that may end has forced text");
+    require(!matcher_.complete(), "a complete text has forced text");
     GrammarMatcher trial = matcher_;
     require(trial.accept_text(forced) || trial.exceeded() != ParseBound::none, "forced text is not accepted");
     for (TokenId token = 0; token < 256; ++token)
-      require(static_cast<char>(token) == forced[0] || !bit(token), "a token beside the forced text is in the mask");
+      require(static_cast<char>(token) == forced[0] || !bit(token),
+              "a token that contradicts the forced text is in the mask");
   }
 
   const CompiledGrammar& compiled_;
@@ -444,9 +447,9 @@ Result<Grammar> compile(const Constraint& constraint) {
   auto grammar = compile_constraint(constraint, limits);
   g_watching = false;
   require(g_peak <= 2 * budget.peak_bytes() + (int64_t{4} << 20),
-          "compiling allocates more than it takes from its budget");
-  require(g_peak <= int64_t{56} << 20, "compiling allocates more than its budget has");
-  require(budget.held_bytes() >= 0, "more was given back than taken");
+          "compiling allocates more than it charges to its budget");
+  require(g_peak <= int64_t{56} << 20, "compiling allocates more than its budget");
+  require(budget.held_bytes() >= 0, "the budget was refunded more than it was charged");
   return grammar;
 }
 
@@ -461,7 +464,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   g_text.clear();
   auto grammar = compile(test.constraint);
   if (!grammar.ok()) {
-    require(!grammar.error().message.empty(), "an error says nothing");
+    require(!grammar.error().message.empty(), "an error has no message");
     return 0;
   }
   auto masks = std::make_shared<TokenMasks>(make_pieces(), size_t{1} << 20);
@@ -473,13 +476,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string& text = generation.text();
   if (generation.whole()) {
     const bool again = accepts(compiled, text, &known);
-    require(again || !known, "a whole text is not accepted by a fresh matcher");
+    require(again || !known, "a fresh matcher rejects a complete text");
     if (test.constraint.kind == Constraint::Kind::json_schema && test.constraint.trigger.empty())
-      require(nlohmann::json::accept(text), "a whole text is no JSON");
+      require(nlohmann::json::accept(text), "a complete text is not JSON");
   }
   if (test.rules.empty()) return 0;
   if (generation.whole() && text.size() <= 64)
-    require(Definition(test.rules, text).matches(test.rules[0]), "a whole text is not in the language");
+    require(Definition(test.rules, text).matches(test.rules[0]), "a complete text is not in the language");
   for (int i = 0; i < 3; ++i) {
     static const char* kParts[] = {"a", "b", "ab", "c", "aa", "\xC3\xA9", "-", "0"};
     std::string other = i == 0 ? text.substr(0, std::min<size_t>(48, text.size())) : "";
@@ -488,7 +491,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const bool taken = accepts(compiled, other, &known);
     if (known)
       require(taken == Definition(test.rules, other).matches(test.rules[0]),
-              "a text is accepted and not in the language, or the other way round");
+              "matcher and reference disagree about a text");
   }
   return 0;
 }

@@ -1,5 +1,5 @@
-// Fuzzes what a load generator reads from a server: an event stream in pieces of any size, and its events as answers of
-// every API. The events do not depend on the pieces.
+// Fuzzes the load generator's client side: an event stream read in chunks of any size, and its events parsed as answers
+// of every API. The events do not depend on the chunk size.
 #include "workload/remote/event_stream.h"
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Fuzzes the GBNF parser and what runs its grammars: any bytes are a grammar or an error, and a few hundred bytes of
-// text can be fed to it within bounds.
+// Fuzzes the GBNF parser and the parse table: any bytes are a grammar or an error, and the table accepts up to a
+// hundred bytes of text within bounds.
 #include <cstdint>
 #include <cstdlib>
 
@@ -24,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (int i = 0; i < 100 && set != kDead; ++i) {
     SetId next = kDead;
     for (int byte = 0; byte < 256 && next == kDead; ++byte) next = table.step(set, static_cast<uint8_t>(byte + 37 * i));
-    if (next == kDead && !table.complete(set)) return 0;  // too ambiguous, which is refused as it comes
+    if (next == kDead && !table.complete(set)) return 0;  // too ambiguous, which ends the parse
     set = next;
   }
   return 0;

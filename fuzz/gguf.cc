@@ -1,4 +1,4 @@
-// Fuzzes the GGUF reader: any bytes are a model or an error, and no tensor of a model lies outside them.
+// Fuzzes the GGUF reader: any bytes are a model or an error, and every tensor of a model is within them.
 #include <cstdint>
 #include <cstdlib>
 #include <span>

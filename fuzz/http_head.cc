@@ -1,5 +1,5 @@
-// Heads of HTTP requests. One that is taken must leave nothing to guess, by a reading of its own here, and the parser
-// behind must find the same request in it.
+// Fuzzes HTTP request heads. An accepted head must be unambiguous according to an independent check here, and the HTTP
+// parser must read the same request from it.
 #include "server/http/http_head.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   http::request_parser<http::string_body> parser;
   boost::system::error_code failed;
   const size_t used = parser.put(boost::asio::buffer(head), failed);
-  if (failed) return 0;  // it is stricter in other things
+  if (failed) return 0;  // the parser may be stricter
   if (used != head.size() || !parser.is_header_done()) std::abort();
   int hosts = 0, lengths = 0, encodings = 0;
   std::string length, encoding;
@@ -53,6 +53,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::abort();
   if (lengths + encodings == 0 && !parser.is_done()) std::abort();
   if (std::ranges::count(head, '\n') != 1 + std::distance(parser.get().begin(), parser.get().end()) + 1)
-    std::abort();  // a line is a header
+    std::abort();  // one line per header field
   return 0;
 }

@@ -1,5 +1,5 @@
-// Fuzzes what a hub may answer: any bytes are a list of files that all lie below their folder, or an error; and any
-// text is a URL, or none.
+// Fuzzes hub responses: any bytes are a list of files whose paths stay inside their folder, or an error; any text is a
+// URL or an error.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -1,5 +1,5 @@
-// Fuzzes the JSON Schema compiler: any bytes are a grammar or an error of one line, and texts that a grammar leads to
-// are JSON.
+// Fuzzes the JSON Schema compiler: any bytes are a grammar or a one-line error, and texts that complete a
+// grammar are JSON.
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -21,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (grammar.error().message.empty()) std::abort();
     return 0;
   }
-  // A text that takes the lowest byte it can; it need not end.
+  // Follow closing punctuation if possible, else the lowest allowed byte; the text need not complete.
   ParseTable table(std::make_shared<const Grammar>(std::move(grammar).value()));
   SetId set = table.begin();
   std::string text;

@@ -1,7 +1,8 @@
 // Fuzzes the prefix store's file format: any bytes are a header that is ours, stale or foreign, and records that are
-// empty, good or bad. The first byte chooses: records as they are; with a right sum, so that what lies behind it is
-// reached; or bytes as a record's content, which must come back as it was, and not at all when a bit of it is flipped.
-// Records may also come in while the index is in use: then no slot is given away before its record was read, nor twice.
+// empty, good or bad. The first byte selects: raw records; records with a valid checksum, which reaches the code behind
+// the check; or bytes as the content of a record, which must round-trip, and must be rejected once a bit is flipped.
+// Records may also be restored while the index is in use: no slot is then assigned before its record was read, or
+// twice.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -45,8 +46,8 @@ void write_and_read(const StoreGeometry& geometry, const StoreIdentity& identity
   if (decode_record(geometry, identity, 3, written, read) != RecordState::bad) std::abort();
 }
 
-// Somebody stores blocks while records are still being read: `known` slots were.
-void store_beside(StoreIndex& index, int64_t known, std::vector<char>& given) {
+// Stores a block while records are still being read; `known` slots have been read so far.
+void store_during_scan(StoreIndex& index, int64_t known, std::vector<char>& given) {
   const std::vector<TokenId> tokens(static_cast<size_t>(kTokens), static_cast<TokenId>(known));
   const ChainLink link{next_key({1, static_cast<uint64_t>(known)}, tokens), {1, static_cast<uint64_t>(known)}, tokens};
   const int64_t slot = index.take_slot();
@@ -61,7 +62,7 @@ void store_beside(StoreIndex& index, int64_t known, std::vector<char>& given) {
   index.publish(slot, {1, 2});
   if (index.find(link) != slot || !index.seen_whole(slot)) std::abort();
   if (known % 2 == 0 && (!index.check(slot) || index.find(link) >= 0)) std::abort();
-  if (known % 2 == 0) given[static_cast<size_t>(slot)] = 1;  // is written for ever
+  if (known % 2 == 0) given[static_cast<size_t>(slot)] = 1;  // stays in state `writing`: not free again
 }
 
 }  // namespace
@@ -80,8 +81,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   decode_header(page, *geometry, identity);
 
   StoreIndex index(geometry->capacity);
-  const bool beside = data[0] & 8;
-  if (beside) index.forget_all();
+  const bool in_use = data[0] & 8;
+  if (in_use) index.forget_all();
   std::vector<char> given(static_cast<size_t>(geometry->capacity));
   const auto record_bytes = static_cast<size_t>(geometry->record_bytes);
   int64_t slot = 0, good = 0;
@@ -90,9 +91,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                                 bytes.begin() + static_cast<ptrdiff_t>(std::min(bytes.size(), at + record_bytes)));
     record.resize(record_bytes);
     if (data[0] & 1) seal_record(identity, slot, record);
-    if (beside && slot % 3 == 2) {
+    if (in_use && slot % 3 == 2) {
       index.restored(slot);
-      store_beside(index, slot, given);
+      store_during_scan(index, slot, given);
     }
     StoreRecord read;
     if (decode_record(*geometry, identity, slot, record, read) != RecordState::good) continue;
@@ -102,6 +103,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ++good;
   }
   index.restored();
-  if (index.unknown() != 0 || (!beside && index.size() > good)) std::abort();
+  if (index.unknown() != 0 || (!in_use && index.size() > good)) std::abort();
   return 0;
 }

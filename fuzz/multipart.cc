@@ -1,4 +1,4 @@
-// Uploads: the first line is the content type, the rest the body. Every part lies within the body.
+// Fuzzes uploads: the first line is the content type, the rest the body. Every part is within the body.
 #include "server/http/multipart.h"
 
 #include <cstdint>

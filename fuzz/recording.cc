@@ -1,6 +1,5 @@
-// Recordings of a server: any bytes are one or an error of one line, what is read is within the bounds, and what is
-// written is read back as it was: every recording that could be read, and a request of every kind made of the same
-// bytes.
+// Fuzzes server recordings: any bytes are a recording within bounds, or a one-line error. Every recording that can be
+// read round-trips, and so does a request of every kind made from the same bytes.
 #include "server/telemetry/recording.h"
 
 #include <cstdint>
@@ -18,7 +17,7 @@ std::string written(const Recording& recording) {
   return out + recording_end_line(static_cast<int64_t>(recording.requests.size())) + "\n";
 }
 
-// With prompts nothing is hashed, so a second writing is the first.
+// With prompts nothing is hashed, so writing, reading and writing again gives the same text.
 void check_round_trip(Recording recording) {
   recording.head.prompts = true;
   for (RecordedRequest& one : recording.requests)
@@ -28,7 +27,7 @@ void check_round_trip(Recording recording) {
   if (!read.ok() || read->requests.size() != recording.requests.size() || written(*read) != first) std::abort();
 }
 
-// The bytes as texts of a request of each kind, with each end of an answer.
+// The bytes as texts in a request of each constraint kind, with each finish reason.
 void check_every_kind(std::string_view bytes) {
   const std::string text(bytes.substr(0, 64));
   Recording recording;

@@ -1,6 +1,5 @@
-// Request bodies of every endpoint: the first byte chooses it, the rest is the body. Whatever comes is an
-// GenerationRequest within its bounds or an error in the API's shape, and what was refused for its content is never the
-// server's fault.
+// Fuzzes request bodies of every endpoint: the first byte chooses the endpoint, the rest is the body. Any body is a
+// GenerationRequest within its bounds or an error in the API's format, and never an internal error (500).
 #include <cstdint>
 #include <cstdlib>
 #include <set>
@@ -19,8 +18,8 @@ void check_refusal(const Endpoint& endpoint, const ApiError& error) {
   if (endpoint.dialect->refuse_in_stream(error).empty()) std::abort();
 }
 
-// A conversation that is to be answered has speakers that there are, and a tool answers a call that was made before.
-// What /v1/responses adds from its store is checked later; Ollama's tools name no calls.
+// An accepted conversation has only known roles, and each tool result answers an earlier call. Messages that
+// /v1/responses adds from its store are checked later; Ollama's tool results name no calls.
 void check_messages(const Endpoint& endpoint, const Json& messages) {
   if (messages.is_null() || !endpoint.format) return;
   std::set<std::string> called;

@@ -1,5 +1,5 @@
-// JSON tokenizer files of any content: reading, creating, encoding and decoding end without a crash, and what
-// the encoder gives is always inside the vocabulary. The input is a file, then (after a NUL byte) a text.
+// Fuzzes JSON tokenizer files: reading, creating, encoding and decoding do not crash, and encoded ids are in the
+// vocabulary. The input is a file, then (after a NUL byte) a text.
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>

@@ -1,6 +1,5 @@
-// Binary and line-based tokenizer files (SentencePiece, tiktoken, llama2.c, RWKV) of any content. The first byte
-// picks the format, the last bytes are also the text. An ordinary token of llama2.c's prints what the file holds for
-// it.
+// Fuzzes binary and line-based tokenizer files (SentencePiece, tiktoken, llama2.c, RWKV). The first byte selects the
+// format; the last bytes are also the text. The piece of a normal llama2.c token equals its text in the file.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,6 @@
-// Answers with calls of tools, in every dialect: the first byte chooses it, the next few where the text is cut, the
-// rest is the text. However it is cut, the pieces are the same; calls begin and end in turn, and text that is no call
-// comes out whole.
+// Fuzzes answers with tool calls in every dialect: the first byte chooses the dialect, the next two the place of the
+// reasoning and the chunk size, the rest is the text. The pieces do not depend on the chunk size, and calls are
+// properly opened and closed, with no text inside a call.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -18,7 +18,7 @@ AnswerPieces joined(const AnswerPieces& pieces) {
   return out;
 }
 
-// Pieces of `text`, cut every `stride` bytes; 0: nowhere.
+// Pieces of `text`, fed in chunks of `stride` bytes; 0: in one chunk.
 AnswerPieces read(const ToolDialect& dialect, ReasoningPlace place, std::string_view text, size_t stride) {
   static const std::vector<Tool> tools = {
       {"f", "", {{"type", "object"}, {"properties", {{"a", {{"type", "string"}}}, {"b", {{"type", "integer"}}}}}}}};

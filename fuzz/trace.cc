@@ -1,5 +1,5 @@
-// Fuzzes the trace readers, packed input included: any bytes are a load or an error of one line, and every request of a
-// load is within the bounds and in order.
+// Fuzzes the trace readers, including compressed input: any bytes are a load or a one-line error, and every request of
+// a load is within bounds and in order.
 #include <cstdint>
 #include <cstdlib>
 

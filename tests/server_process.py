@@ -1,4 +1,4 @@
-"""millrace serve for a test: on a port that is free, with everything it says on stderr kept."""
+"""millrace serve for a test: on a free port, with everything it writes to stderr stored."""
 
 import http.client
 import json
@@ -10,7 +10,7 @@ import time
 
 
 class Server:
-    """A running server. Used with `with`: what is left of it is killed at the end."""
+    """A running server. Use it in a `with` block, which kills it at the end."""
 
     def __init__(self, binary, *flags):
         self._said = tempfile.TemporaryFile()  # not a pipe, which a test would have to read so that the server can go on
@@ -27,12 +27,12 @@ class Server:
 
     @property
     def log(self):
-        """All that it said on stderr so far."""
+        """All of its stderr so far."""
         with open(f"/proc/self/fd/{self._said.fileno()}", encoding="utf-8", errors="replace") as file:
             return file.read()
 
     def says(self, pattern, after=0):
-        """What it said from `after` on, once that matches."""
+        """Its stderr from `after` on, once that matches."""
         deadline = time.monotonic() + 120
         while True:
             ended = self.process.poll() is not None
@@ -50,7 +50,7 @@ class Server:
         return self.says("settings reloaded|keeping the old settings", before)
 
     def request(self, method, path, body=None, headers=None):
-        """The response, as soon as its head is there."""
+        """The response, once its head has arrived."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=240)
         self._connections.append(connection)
         connection.request(method, path, json.dumps(body) if body is not None else None, headers or {})

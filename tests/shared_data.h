@@ -1,6 +1,6 @@
 // Optional data outside the repository (tokenizer vectors, chat templates, trained weights). Tests that
-// use it skip with a clear message where it is absent. Looked for in $MILLRACE_SHARED_DATA, then in
-// ../shared/data beside the checkout.
+// use it skip with a clear message where it is absent. Searched in $MILLRACE_SHARED_DATA, then in
+// ../shared/data next to the checkout.
 #pragma once
 
 #include <gtest/gtest.h>

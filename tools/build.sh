@@ -1,10 +1,10 @@
 # shellcheck shell=sh
-# What ./run, ./test and .ci/run share, in POSIX sh. Sourced with MILLRACE_ROOT set to the checkout.
+# Functions shared by ./run, ./test and .ci/run, in POSIX sh. Sourced with MILLRACE_ROOT set to the checkout.
 #
-#   MILLRACE_SKIP_PACKAGES=1   do not look for missing packages, Debian's or npm's, nor install them
+#   MILLRACE_SKIP_PACKAGES=1   do not check for or install missing Debian or npm packages
 #   MILLRACE_JOBS=N            compile N files at once (default: the number of processors)
 #
-# Everything here speaks on stderr: stdout belongs to the program that is run.
+# All messages go to stderr: stdout belongs to the program that is run.
 
 say() { printf 'millrace: %s\n' "$*" >&2; }
 
@@ -15,17 +15,17 @@ die() {
 
 jobs_count() { echo "${MILLRACE_JOBS:-$(nproc 2>/dev/null || echo 2)}"; }
 
-# install_packages KIND...: the packages of these kinds in tools/debian-packages.txt, those that are not there yet.
+# install_packages KIND...: installs the missing packages of these kinds in tools/debian-packages.txt.
 install_packages() {
   [ "${MILLRACE_SKIP_PACKAGES:-}" = 1 ] && return 0
-  command -v dpkg-query >/dev/null 2>&1 || return 0 # another system: the build names what it lacks
+  command -v dpkg-query >/dev/null 2>&1 || return 0 # not Debian: CMake reports what is missing
   wanted=
   for kind in "$@"; do
     while read -r line_kind package _; do
       if [ "$line_kind" = "$kind" ]; then wanted="$wanted $package"; fi
     done <"$MILLRACE_ROOT/tools/debian-packages.txt"
   done
-  # shellcheck disable=SC2086 # a list of words
+  # shellcheck disable=SC2086 # split into words
   present=$(dpkg-query -W -f='${db:Status-Status}:${Package}\n' $wanted 2>/dev/null)
   missing=
   for package in $wanted; do
@@ -43,9 +43,9 @@ installed:$package
   as_root=
   if [ "$(id -u)" -ne 0 ]; then
     command -v sudo >/dev/null 2>&1 ||
-      die "these Debian packages are missing, and only root can install them: run  apt-get install$missing  as root"
+      die "Debian packages are missing; as root, run:  apt-get install$missing"
     as_root=sudo
-    [ -t 0 ] || as_root="sudo -n" # nobody is there to type a password
+    [ -t 0 ] || as_root="sudo -n" # not interactive: never prompt for a password
   fi
   say "installing$missing"
   log=$(mktemp) || exit 1
@@ -55,14 +55,14 @@ installed:$package
     </dev/null >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
-    die "the packages could not be installed (output above); by hand:  ${as_root:+sudo }apt-get install$missing"
+    die "installing packages failed (output above); try:  ${as_root:+sudo }apt-get install$missing"
   fi
   rm -f "$log"
 }
 
-# install_npm FOLDER WITHOUT: what package-lock.json in FOLDER names, with node and npm from Debian where there are none.
-# None of it must be there: WITHOUT says what the work goes on without. Bounded in time, and not tried again with every
-# start where it failed.
+# install_npm FOLDER WITHOUT: installs the packages of FOLDER/package-lock.json, and node and npm from Debian if missing.
+# All of it is optional: on failure prints WITHOUT, the consequence, and continues. Bounded in time; a failure is not
+# retried within the hour.
 install_npm() {
   local lock there left_out log
   [ "${MILLRACE_SKIP_PACKAGES:-}" = 1 ] && return 0
@@ -72,7 +72,7 @@ install_npm() {
   left_out=$MILLRACE_ROOT/$log.failed
   if [ -f "$there" ] && [ -z "$(find "$lock" -newer "$there")" ]; then return 0; fi
   if [ -f "$left_out" ] && [ -n "$(find "$left_out" -mmin -60 -newer "$lock")" ]; then
-    say "$2 ($log.log, and $log.failed until it is tried again)"
+    say "$2: installing its packages failed recently ($log.log); remove $log.failed to retry now"
     return 0
   fi
   if ! command -v node >/dev/null 2>&1 || ! command -v npm >/dev/null 2>&1; then (install_packages page); fi
@@ -88,23 +88,23 @@ install_npm() {
   fi
 }
 
-# install_page [browser]: what the page is built with, and the browser of its tests.
+# install_page [browser]: the packages that build the web page, and the browser for its tests.
 install_page() {
   [ "${MILLRACE_SKIP_PACKAGES:-}" = 1 ] && return 0
   if [ "${1:-}" = browser ] && ! [ -x /usr/bin/chromium ]; then
-    (install_packages browser) || say "the page's tests in a browser will be skipped"
+    (install_packages browser) || say "the browser tests of the web page will be skipped"
   fi
-  install_npm web "the page is left out"
+  install_npm web "building without the web page"
 }
 
-# install_clients: those that people use, for the tests.
-install_clients() { install_npm tests/server/clients "the tests with other people's clients will be skipped"; }
+# install_clients: third-party API clients for the tests.
+install_clients() { install_npm tests/server/clients "the tests with third-party clients will be skipped"; }
 
-# A compiler cache hit should not depend on where the checkout lies.
+# Compiler cache hits must not depend on the path of the checkout.
 export CCACHE_BASEDIR="$MILLRACE_ROOT" CCACHE_NOHASHDIR=1
 
-# configure PRESET [OPTION...]: only when there is nothing to build with yet, the presets changed, the checkout moved,
-# or an option -DNAME=VALUE is not what the cache holds. Anything else the build notices by itself.
+# configure PRESET [OPTION...]: runs cmake only if the build folder is new, the presets changed, the checkout moved, or an
+# option -DNAME=VALUE differs from the cache. The build detects everything else.
 configure() {
   preset=$1
   shift
@@ -129,10 +129,10 @@ configure() {
     cat "$dir/configure.log" >&2
     die "cmake could not configure build/$preset (output above)"
   fi
-  touch "$cache" # so that a preset that changed nothing is not looked at again
+  touch "$cache" # newer than the presets, even if they changed nothing
 }
 
-# configure_release TESTS: ./run needs no tests (and so not their packages), but keeps them when ./test asked for them.
+# configure_release TESTS: ./run does not need the tests or their packages, but keeps them if ./test configured them.
 configure_release() {
   if [ "$1" = OFF ] && [ -f "$MILLRACE_ROOT/build/release/build.ninja" ]; then
     configure release
@@ -141,7 +141,7 @@ configure_release() {
   fi
 }
 
-# build PRESET [TARGET...]: quiet when there is nothing to do; a progress line on a terminal; the output when it fails.
+# build PRESET [TARGET...]: silent if nothing is to be built; a progress line on a terminal; the output on failure.
 build() {
   preset=$1
   shift
@@ -154,13 +154,13 @@ build() {
   status=$(cat "$dir/build.status" 2>/dev/null || echo 1)
   if [ "$status" -ne 0 ]; then
     tail -n 100 "$dir/build.log" >&2
-    die "the build failed (the end of its output is above; all of it is in $dir/build.log)"
+    die "the build failed (end of output above; full output in $dir/build.log)"
   fi
 }
 
 build_release() { build release "$@"; }
 
-# show_progress PRESET LOG: stdin goes into LOG, and as one changing line to a terminal.
+# show_progress PRESET LOG: copies stdin to LOG, and to a terminal as one changing line.
 show_progress() {
   began=
   : >"$2"

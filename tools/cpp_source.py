@@ -1,6 +1,6 @@
-"""C++ source text for the checks: which files there are, and their code without comments, strings and macros.
+"""C++ source text for the checks: lists the files, and strips comments, strings and macros.
 
-Every line keeps its number: what is taken out is replaced by spaces, never by nothing.
+Stripped text is replaced by spaces, so that line numbers stay the same.
 """
 
 import os
@@ -28,7 +28,7 @@ def strip_comments(text):
 
 
 def strip_code(text):
-    """Comments, strings and characters become spaces; so do preprocessor lines with what continues them."""
+    """Comments, strings and characters become spaces; so do preprocessor lines with their continuations."""
     text = _TOKEN.sub(lambda match: _blank(match.group(0)), text)
     return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda match: _blank(match.group(0)), text, flags=re.M)
 

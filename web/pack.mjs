@@ -1,4 +1,4 @@
-// Compresses what Vite built and writes the sources that link it into the binary.
+// Compresses Vite's output and writes the sources that link it into the binary.
 //
 //   node pack.mjs DIST OUT     OUT/page_files.S and .cc; prints the sizes
 
@@ -24,7 +24,7 @@ const filesOf = (folder) =>
 const files = filesOf(dist).map((file) => {
   const path = "/" + relative(dist, file);
   const type = types[extname(file)];
-  if (!type) throw new Error(`${path}: no content type is known for it`);
+  if (!type) throw new Error(`${path}: unknown content type`);
   const plain = readFileSync(file);
   return {
     path: path === "/index.html" ? "/" : path,
@@ -52,7 +52,7 @@ files.forEach((file, index) => {
   });
   table += `      {"${file.path}", "${file.type}", "\\"${file.etag}\\"", ${spans.join(", ")}},\n`;
 });
-// The bytes' hash makes the assembly change with them, so that it is assembled again.
+// A hash of the contents, so that the assembly file changes with them and is rebuilt.
 assembly += `.section .note.GNU-stack,"",@progbits\n# ${createHash("sha256").update(files.map((f) => f.etag).join()).digest("hex")}\n`;
 writeFileSync(join(out, "page_files.S"), assembly);
 writeFileSync(
@@ -64,4 +64,4 @@ writeFileSync(
 const kib = (bytes) => (bytes / 1024).toFixed(1).padStart(7);
 for (const f of files) console.log(`${kib(f.plain.length)} KiB ${kib(f.gzip.length)} gzip ${kib(f.brotli.length)} brotli  ${f.path}`);
 const sum = (encoding) => kib(files.reduce((all, f) => all + f[encoding].length, 0));
-console.log(`${sum("plain")} KiB ${sum("gzip")} gzip ${sum("brotli")} brotli  in all`);
+console.log(`${sum("plain")} KiB ${sum("gzip")} gzip ${sum("brotli")} brotli  total`);

@@ -1,4 +1,4 @@
-// One page and its parts: markup for maths, code colours and the live view are chunks of their own, loaded when needed.
+// One page. Formulas, code highlighting and the live view are separate chunks, loaded on first use.
 import { defineConfig } from "vite";
 
 export default defineConfig({

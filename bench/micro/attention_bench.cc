@@ -1,10 +1,10 @@
-// Attention, one thread: decode of one token (bytes of K and V read a second, cold: from more heads than the last-level
-// cache holds, and cached: one head over and over, which shows what computation alone allows) and prefill of 512 tokens
-// (floating-point operations a second), each beside what the processor could do at best in the same minute: its read
-// bandwidth, and its multiply-adds in bf16 where the kernel uses them.
+// Attention on one thread: decode of one token (bytes of K and V read per second; cold: from more heads than fit the
+// last-level cache; cached: the same head repeatedly, which shows the compute limit) and prefill of 512 tokens
+// (floating-point operations per second), each next to the processor's roof measured in the same run: its read
+// bandwidth, and its multiply-adds, in bf16 where the kernel uses them.
 //
-// Arguments: instruction set, KV format, head size, query heads per KV head, depth, and streams whose blocks take
-// turns.
+// Arguments: instruction set, KV format, head size, query heads per KV head, depth, and number of streams whose blocks
+// alternate in the pool.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -25,8 +25,8 @@ constexpr int64_t kBlockTokens = 16;
 constexpr int64_t kColdBytes = int64_t{128} << 20;
 const char* const kFormats[] = {"f32", "f16", "bf16", "q8_0"};
 
-// [K, V][heads][blocks][block_tokens] rows, as a pool lays them out, filled with one small pattern over and over.
-// Blocks of `streams` streams take turns in the pool, as when they are decoded together; the first stream's are used.
+// [K, V][heads][blocks][block_tokens] rows in a pool's layout, filled with a small repeated pattern. The blocks of
+// `streams` streams alternate, as after decoding them together; the benchmark uses those of the first stream.
 class Cache {
  public:
   Cache(const KernelTable& table, const Format& format, int64_t head_dim, int64_t slots, int64_t heads, int64_t streams)
@@ -80,8 +80,8 @@ double best_seconds(const Body& body) {
   return best;
 }
 
-// Measured once by the process.
-double read_roof() {  // bytes a second
+// Measured once per process.
+double read_roof() {  // bytes per second
   static const double roof = [] {
     auto buffer = std::move(AlignedBuffer::allocate(kColdBytes, "the buffer").value());
     for (int64_t i = 0; i < buffer.bytes(); i += 64) buffer.data()[i] = 1;
@@ -92,7 +92,7 @@ double read_roof() {  // bytes a second
   return roof;
 }
 
-double multiply_roof(Isa isa, bool bf16) {  // floating-point operations a second
+double multiply_roof(Isa isa, bool bf16) {  // floating-point operations per second
   static double roofs[3] = {};
   double& roof = roofs[static_cast<int>(isa)];
   if (roof == 0) {
@@ -183,7 +183,7 @@ void prefill(benchmark::State& state) {
   constexpr int64_t kTokens = 512;
   Run run(state, kTokens, false);
   const double roof = multiply_roof(run.table.isa, run.kernel.bf16_head_dim >= run.head_dim);
-  const int64_t tile = std::max<int64_t>(1, 256 / run.group);  // as attend() cuts a prompt
+  const int64_t tile = std::max<int64_t>(1, 256 / run.group);  // as attend() splits a prompt
   for (auto _ : state) {
     for (int64_t first = 0; first < kTokens; first += tile) run.attend(0, first, std::min(tile, kTokens - first));
   }

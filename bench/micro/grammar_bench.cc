@@ -1,10 +1,10 @@
-// What holding a stream to a grammar costs on one core:
+// The cost of constraining a stream to a grammar, on one core:
 //
 //   bench_grammar [FILE:PATTERN] [Google Benchmark flags]
 //
-// FILE is a tiktoken vocabulary, PATTERN its pre-tokenizer (llama-bpe, o200k_base ...). Without one, a made vocabulary
-// of 128,000 tokens. For each constraint: compile, the first text (nothing worked out yet), a mask and its accept along
-// a text whose states are known, and the same with the mask applied to a row of logits.
+// FILE is a tiktoken vocabulary, PATTERN its pre-tokenizer (llama-bpe, o200k_base ...). The default is a
+// synthetic vocabulary of 128,000 tokens. For each constraint: compile, the first text (nothing cached), mask and
+// accept along a text whose states are cached, and the same with the mask applied to a row of logits.
 #include <benchmark/benchmark.h>
 
 #include <fstream>
@@ -20,8 +20,8 @@ namespace {
 
 using namespace millrace;
 
-// Words of random letters, some with a space or a capital in front, digits, punctuation as code and JSON have it.
-std::vector<std::string> made_vocabulary() {
+// Words of random letters, some with a space or a capital in front, digits, and punctuation as in code and JSON.
+std::vector<std::string> synthetic_vocabulary() {
   std::mt19937 random(1);
   std::set<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte) pieces.insert(std::string(1, static_cast<char>(byte)));
@@ -83,7 +83,7 @@ std::vector<Work> make_work() {
           {"gbnf_list", make(Constraint::Kind::grammar, gbnf), list}};
 }
 
-// The text in the longest tokens that fit.
+// Greedy tokenization: the longest token that matches at each position.
 std::vector<TokenId> tokenize(const std::vector<std::string>& pieces, const std::string& text) {
   std::unordered_map<std::string, TokenId> ids;
   for (size_t id = 0; id < pieces.size(); ++id)
@@ -150,7 +150,7 @@ void add_benchmarks(const Work& work, const std::vector<std::string>& pieces) {
     for (auto _ : state) {
       auto chain = std::move(SamplerChain::create(setup)).value();
       for (TokenId token : tokens) {
-        logits[static_cast<size_t>(token)] = 1.0f;  // struck ones stay struck: the cost is the same
+        logits[static_cast<size_t>(token)] = 1.0f;  // earlier ones stay set: the cost is the same
         benchmark::DoNotOptimize(chain.sample(logits, 0, row));
         chain.accept(token);
       }
@@ -163,7 +163,7 @@ void add_benchmarks(const Work& work, const std::vector<std::string>& pieces) {
 
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
-  const std::vector<std::string> pieces = argc > 1 ? read_vocabulary(argv[1]) : made_vocabulary();
+  const std::vector<std::string> pieces = argc > 1 ? read_vocabulary(argv[1]) : synthetic_vocabulary();
   if (pieces.empty()) {
     std::fprintf(stderr, "%s: no vocabulary\n", argv[1]);
     return 2;

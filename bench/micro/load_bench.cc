@@ -1,11 +1,11 @@
-// Loading: packing by format and instruction set, alone (from memory into memory that is already there), and whole
-// models from their files (page cache warm). Bytes are those of the file.
+// Loading: packing alone, by format and instruction set (from memory into allocated memory), and whole models from
+// their files (page cache warm). Bytes are those of the file.
 //
 //   bench_load_bench --benchmark_filter='pack/q4_0'
 //   MILLRACE_BENCH_MODELS=a.gguf:b.gguf bench_load_bench --benchmark_filter=load
 //
-// Arguments: threads. Beside the time of `load`: peak_MB, the most memory that the process has had (one model a run
-// makes it that model's), and packed_MB, the weights.
+// Argument: threads. `load` also reports peak_MB, the peak memory of the process (load one model per run to attribute
+// it), and packed_MB, the size of the packed weights.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 

@@ -1,6 +1,6 @@
-// Matmul by format and instruction set, with the ceilings of this machine measured in the same run: bytes of packed
+// Matmul by format and instruction set, next to the machine's roof measured in the same run: bytes of packed
 // weights per second (of_read: fraction of the read bandwidth) and operations, 2 x multiply-adds, per second (of_int8,
-// of_f32: fraction of what the threads could do). From memory (matrices are cycled) and, for a few tokens, from cache.
+// of_f32: fraction of the compute peak). Weights come from memory (matrices are cycled) or from cache.
 //
 //   bench_matmul_bench --benchmark_filter='q4_0/avx512.*threads:2'
 //
@@ -27,7 +27,7 @@ constexpr int64_t kRows = 8192;
 constexpr int64_t kCols = 2048;
 constexpr int64_t kColdBytes = 320 << 20;  // ten times the largest cache
 
-// Ceilings, measured once for each number of threads.
+// The roof, measured once per number of threads.
 struct Roof {
   double read_gb = 0;
   ComputePeaks peaks;  // of all threads
@@ -110,7 +110,7 @@ const bool kRegistered = [] {
         auto* run = benchmark::RegisterBenchmark(("matmul/" + name).c_str(),
                                                  [=](benchmark::State& state) { bench_matmul(state, format, isa); });
         run->Unit(benchmark::kMillisecond)->ArgNames({"tokens", "threads", "memory"});
-        if (threads > 1) run->UseRealTime();  // one thread: processor time, which a busy machine disturbs less
+        if (threads > 1) run->UseRealTime();  // one thread: CPU time, which is less noisy on a busy machine
         for (int64_t memory : {1, 0}) {
           for (int64_t tokens : {1, 2, 3, 4, 8, 16, 32, 512}) {
             if (isa != Isa::ref || tokens == 1) run->Args({tokens, threads, memory});

@@ -1,6 +1,6 @@
-// The kernels between products, by instruction set: norms, rope, activation functions, softmax, sums, rounding of
-// activations and KV rows. One row of 2048 values in L1, as one token sees it; values per second, beside nothing: what
-// counts is that a row costs little beside the products around it.
+// The kernels between matrix products, by instruction set: norms, rope, activation functions, softmax, sums, rounding
+// of activations and KV rows. One row of 2048 values in L1, as for one token. Reports values per second without a roof:
+// a row only has to be cheap compared with the products around it.
 //
 //   bench_ops_bench --benchmark_filter='avx512'
 #include <benchmark/benchmark.h>
@@ -91,7 +91,7 @@ void add_rounding(Isa isa) {
   const KernelTable table = make_kernel_table(isa);
   for (const RowCodec& codec : table.codecs) {
     const std::string name(codec.format->name);
-    if (name != "f16" && name != "bf16" && name != "q8_0") continue;  // what KV caches hold
+    if (name != "f16" && name != "bf16" && name != "q8_0") continue;  // the KV cache formats
     add_benchmark("encode_" + name, isa,
                   [codec](const KernelTable&, Rows& r) { codec.encode(r.x.data(), r.stored.data(), kValues); });
     add_benchmark("decode_" + name, isa,

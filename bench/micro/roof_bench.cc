@@ -1,4 +1,4 @@
-// The measured roof: memory reads and multiply-adds, as `millrace run` and `millrace bench` report it.
+// The measured roof, as `millrace run` and `millrace bench` report it: memory reads and multiply-adds.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

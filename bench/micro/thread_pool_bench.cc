@@ -1,6 +1,5 @@
-// What a fork-join costs: an empty job on a pool whose workers are awake, with some of the caller's own work before it
-// (workers spin for a while, then sleep: the longer gaps show what waking them costs), and the whole job as a matmul
-// would cut it.
+// The cost of a fork-join: an empty job after some of the caller's own work (workers spin for a while, then sleep: the
+// longer gaps show the cost of waking them), and a job split into tasks as a matmul splits it.
 //
 //   bench_thread_pool_bench --benchmark_filter=empty
 //
@@ -20,7 +19,7 @@ void work_for(int64_t ns) {
   }
 }
 
-// Time of the job alone: the caller's own work is left out.
+// Times the job only, without the caller's own work.
 void empty_job(benchmark::State& state) {
   const int64_t tasks = state.range(0);
   ThreadPool pool(static_cast<int>(state.range(1)));
@@ -43,7 +42,7 @@ BENCHMARK(empty_job)
     ->Args({512, 2, 1000})
     ->Args({16, 4, 1000});
 
-// Tasks of `ns` each, so that both threads have to take part: what is lost against a perfect split.
+// Tasks of `ns` each, so that all threads take part: shows the loss against a perfect split.
 void busy_job(benchmark::State& state) {
   const int64_t tasks = state.range(0);
   const int64_t ns = state.range(2);

@@ -3,7 +3,7 @@
 //   bench_tokenizer TEXT FILE[:PATTERN] ... [Google Benchmark flags]
 //
 // FILE is a tokenizer.json, a SentencePiece model, or a tiktoken file with the name of its PATTERN. Each is
-// timed with the word cache warm (BM encode) and from a fresh tokenizer's first call (BM first). The first
+// timed with a warm word cache (encode) and in the first call of a new tokenizer (first). The first
 // megabyte of TEXT is used. Without arguments a built-in byte vocabulary and text are used.
 #include <benchmark/benchmark.h>
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of bench/peers: adapters against recorded outputs, the comparison against tools made here, the model maker.
+"""Tests of bench/peers: adapters on recorded outputs, the comparison on fake tools, and the synthetic model writer.
 
 Usage: compare_test.py MILLRACE_BINARY MAKER_BINARY [TestClass]
 """
@@ -37,7 +37,7 @@ def case(kind, **fields):
 
 
 def tool(folder, name, body):
-    """A program of the folder, in Python."""
+    """Writes an executable Python program into the folder."""
     path = os.path.join(folder, name)
     with open(path, "w", encoding="utf-8") as file:
         file.write(f"#!{sys.executable}\nimport json, os, sys, time\n{body}\n")
@@ -67,7 +67,7 @@ class Adapters(unittest.TestCase):
         self.assertEqual(command[command.index("-d") + 1], "4096")
         self.assertIn("--no-warmup", command)
 
-    def test_llama_bench_without_depth_generates_behind_a_prompt(self):
+    def test_llama_bench_without_depth_generates_after_a_prompt(self):
         tool(self.folder, "llama-bench", "print('-gp <pp,tg> -rtr -thp', file=sys.stderr)")
         bench = LlamaBench(self.folder)
         self.assertEqual(bench.variants(), [["-rtr", "1", "-thp", "1"], []])
@@ -76,7 +76,7 @@ class Adapters(unittest.TestCase):
         self.assertAlmostEqual(figures[deep].value, (200.681 + 198.66) / 2, places=0)
         command = bench.command([deep], ["-rtr", "1"])
         self.assertEqual(command[command.index("-gp") + 1], "256,8")
-        with self.assertRaisesRegex(adapters.PeerError, "behind others"):
+        with self.assertRaisesRegex(adapters.PeerError, "prompt at a depth"):
             bench.check(case("prefill", prompt=64, depth=256))
 
     def test_llama_bench_that_prints_no_json(self):
@@ -123,17 +123,17 @@ HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).
         self.assertEqual(figure.facts["timings"]["prompt"], 5)
 
     def streaming_server(self, tokens):
-        """Answers with `tokens` events, 4 ms apart, and does at most two requests at once."""
+        """Answers with `tokens` events, 4 ms apart, and serves at most two requests at once."""
         tool(self.folder, "llama-server", f"""
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 slots = threading.Semaphore(2)
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.send_response(200)
         self.end_headers()
-        if not asked.get("stream"):
+        if not request.get("stream"):
             self.wfile.write(b"{{}}")
             return
         with slots:
@@ -159,7 +159,7 @@ if "--help" not in sys.argv:
         self.assertGreater(figure.value, 2)
 
     def test_server_that_answers_too_little(self):
-        with self.assertRaisesRegex(adapters.PeerError, "7 tokens came, 8 were asked for"):
+        with self.assertRaisesRegex(adapters.PeerError, "got 7 tokens, requested 8"):
             server = self.streaming_server(7)
             server.measure([case("serve", prompt=4, generate=8, streams=2)], [], 30)
 
@@ -244,7 +244,7 @@ class Compare(unittest.TestCase):
             self.assertIn("no llama-bench", row["engines"]["empty"]["failed"])
             with open(log, encoding="utf-8") as file:
                 turns = file.read().split()
-            # The roof; a round with help and both variants; a round with the better one; the roof.
+            # The roof; a round with --help and both variants; a round with the better one; the roof.
             self.assertEqual(turns, ["ours", "ours", "good", "good", "good", "ours", "good", "ours"])
             self.assertIn("round 2/2", done.stderr)
             table = self.compare(*common, "--markdown").stdout
@@ -253,7 +253,7 @@ class Compare(unittest.TestCase):
 
             done = self.compare(*common, "--json", "--one-variant", "--lock-each", "--kinds", "decode")
             self.assertEqual(json.loads(done.stdout)["engines"]["good"]["switches"], "-rtr 1 -thp 1")
-            with open(log, encoding="utf-8") as file:  # the table above took as many turns as the first call
+            with open(log, encoding="utf-8") as file:  # the --markdown call took as many turns as the first one
                 turns = file.read().split()[2 * len(turns):]
             self.assertEqual(turns, ["ours", "ours", "good", "good", "ours", "good", "ours"])
             none = self.compare(*common, "--json", "--kinds", "prefill")
@@ -334,13 +334,13 @@ class Models(unittest.TestCase):
             self.assertLessEqual(record["read_fraction"], high)
             one = [BINARY, "bench", "-m", path, "-p", "0", "-n", "1", "-r", "1", "--no-roof", "--json"]
             with_reads, without = (json.loads(subprocess.run([*one, *more], capture_output=True, timeout=300, check=True).stdout)[0] for more in (["--beside"], []))
-            # Of one step: its own rate over that of the read behind it.
+            # For one step: its rate divided by that of the read after it.
             self.assertAlmostEqual(with_reads["read_fraction"] * with_reads["read_gb_per_s"] / with_reads["gb_per_s"], 1, places=4)
             self.assertEqual([without["read_fraction"], without["read_gb_per_s"], *without["read_fraction_quartiles"]], [None] * 4)
             table = subprocess.run([*one[:-1], "-o", "csv", "-p", "1", "--beside"], capture_output=True, text=True, timeout=300, check=True).stdout.splitlines()
-            self.assertEqual({len(row) for row in csv.reader(table)}, {table[0].count(",") + 1})  # a prompt's row has the columns of the other
+            self.assertEqual({len(row) for row in csv.reader(table)}, {table[0].count(",") + 1})  # rows of prompts have the same columns
             self.assertIn("of the rate of plain reads", subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False).stdout)
-            # What the test holds at once, less some of its reads; loading is over by then and takes less than they do.
+            # The peak memory of the test without some of its reads. Loading has ended by then and needs less.
             held = sum(account["peak"] for name, account in record["memory"]["accounts"].items() if name != "loading")
             short = subprocess.run([*arguments, "--memory", f"{held - 100_000_000}"], capture_output=True, text=True, timeout=300, check=False)
             self.assertNotEqual(short.returncode, 0)

@@ -1,4 +1,4 @@
-"""The tables: what each engine reached, the ratio to the best peer with its spread, and how far the roof is."""
+"""The result tables: the speed of each engine, the ratio to the best peer with its spread, and the fraction of the roof."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from adapters import median
 
 
 def compare_case(case, results, engines):
-    """A row as plain data. Ratios above 1 are in our favour, times too."""
+    """A row as plain data. Ratios above 1 favour millrace, for times too."""
     row = {"suite": case.suite, "shape": case.shape, "format": case.format, "test": case.test, "unit": case.unit,
            "threads": case.threads, "kv": case.kv, "isa": case.isa, "engines": {}}
     for engine in engines:
@@ -75,7 +75,7 @@ def table(rows, peers):
 
 
 def failures(rows):
-    """One line for each engine and reason."""
+    """One line per engine and reason."""
     seen = {}
     for row in rows:
         for name, entry in row["engines"].items():
@@ -91,7 +91,7 @@ def machine(roof):
 
 
 def roof_lines(roofs):
-    """The ceilings before and after, as a list."""
+    """The measured roofs before and after, one line each."""
     out = []
     for when, roof in roofs:
         for row in roof.get("roofs", []):

@@ -1,4 +1,4 @@
-"""Runs jobs in turns, A B A B, so that a slow minute of the machine falls on everybody, and keeps every sample."""
+"""Runs the engines alternately, A B A B, so that a slow phase of the machine affects all of them, and keeps every sample."""
 
 import contextlib
 import fcntl
@@ -11,15 +11,15 @@ from adapters.millrace import Millrace
 
 
 class Peer:
-    """An engine by its build folder: whichever of its tools takes a case."""
+    """An engine in a build folder, with one tool per kind of case."""
 
     def __init__(self, name, folder, avx2=False):
         self.name = name
-        self.avx2 = avx2  # built for AVX2: stands against the suite of that name only
+        self.avx2 = avx2  # built for AVX2: compared in the suite avx2 only
         self.tools = [LlamaBench(folder), LlamaBatchedBench(folder), LlamaServer(folder)]
 
     def tool(self, case):
-        """Errors: PeerError that says why no tool takes the case; NotMeant when none is there for it."""
+        """The tool for a case. Errors: PeerError with the reason if no tool can run it; NotMeant if none is meant for it."""
         if self.avx2 != (case.isa == "avx2"):
             raise adapters.NotMeant("built for another instruction set")
         problem = None
@@ -61,10 +61,10 @@ class Ours(Peer):
 
 
 class Results:
-    """Samples by case, engine and switches; and what went wrong, by case and engine."""
+    """Samples by case, engine and switches; failures by case and engine."""
 
     def __init__(self):
-        self.samples = {}  # (case, engine) -> {switches: [Figure, ...]}, one figure a round
+        self.samples = {}  # (case, engine) -> {switches: [Figure, ...]}, one figure per round
         self.failures = {}
 
     def add(self, case, engine, switches, figure):
@@ -81,7 +81,7 @@ class Results:
 
 @contextlib.contextmanager
 def held(path):
-    """A file lock for machines on which others measure too; a round at a time."""
+    """Holds a file lock, for machines that are shared with other measurements."""
     if not path:
         yield
         return
@@ -98,7 +98,7 @@ def jobs_of(cases):
 
 
 def run_job(cases, engines, options, results, say):
-    """Every engine with every variant in the first round, with the winning ones in the others."""
+    """Runs every engine with every variant in the first round, then only with the best ones."""
     for number in range(options.rounds):
         with held(None if options.lock_each else options.lock):
             for engine in engines:

@@ -1,5 +1,5 @@
-"""The named suites: which cases, of which models. A model is a shape and a format; the maker writes it when it is not
-there yet."""
+"""The named suites: their cases and models. A model is a shape and a format; synthetic_model writes it if it does not exist
+yet."""
 
 import os
 import subprocess
@@ -74,7 +74,7 @@ def list_cases(name, options, model_path):
 
 
 class Models:
-    """Files of synthetic models in one folder, made at first use."""
+    """Files of synthetic models in one folder, written at first use."""
 
     def __init__(self, folder, maker, given, say):
         self.folder, self.maker, self.given, self.say = folder, maker, given, say
@@ -88,9 +88,9 @@ class Models:
         if os.path.exists(case.model):
             return
         if self.given:
-            raise PeerError(f"{case.model}: is not there")
+            raise PeerError(f"{case.model}: no such file")
         os.makedirs(self.folder, exist_ok=True)
-        self.say(f"making {case.model}")
+        self.say(f"writing {case.model}")
         done = subprocess.run([self.maker, case.shape, case.model, "--format", case.format], stdin=subprocess.DEVNULL,
                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
         if done.returncode != 0:

@@ -1,5 +1,5 @@
-// synthetic_model: writes a GGUF file of a stated shape and format, full of normal random numbers, for comparisons
-// that need the sizes of a model and not its sense. One tensor is in memory at a time.
+// synthetic_model: writes a GGUF file of a given shape and format with normally distributed random weights, for
+// comparisons that depend only on the sizes of a model. One tensor is in memory at a time.
 //
 //   synthetic_model llama-1.1b --format q4_k_m model.gguf
 //   synthetic_model llama-1.1b --layers 4 --format bf16 small.gguf
@@ -26,7 +26,7 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 
-// Values [4 i, 4 i + 4) of a tensor: a pure function of seed, tensor and place (Box and Muller, 1958).
+// Values [4 i, 4 i + 4) of a tensor: a pure function of seed, tensor and index (Box and Muller, 1958).
 void four_normals(uint64_t seed, uint64_t tensor, uint64_t index, float* out) {
   const auto bits = philox4x32(seed, index, tensor);
   for (size_t pair = 0; pair < 2; ++pair) {
@@ -98,7 +98,8 @@ Result<void> write(const Flags& flags) {
 }
 
 int run_main(int argc, char** argv) {
-  CLI::App app{"Writes a GGUF model of a stated shape and format with normal random weights.", "synthetic_model"};
+  CLI::App app{"Writes a GGUF model of a given shape and format with normally distributed random weights.",
+               "synthetic_model"};
   Flags flags;
   std::string shapes = "Shapes:\n";
   for (const SyntheticShape& shape : synthetic_shapes())
@@ -112,10 +113,10 @@ int run_main(int argc, char** argv) {
       ->capture_default_str();
   for (const char* name : {"layers", "width", "hidden", "heads", "kv-heads", "head-dim", "experts", "used", "vocab"})
     app.add_option_function<int64_t>(
-           std::string("--") + name, [&sizes, name](int64_t n) { sizes[name] = n; }, "Instead of the shape's own")
+           std::string("--") + name, [&sizes, name](int64_t n) { sizes[name] = n; }, "Overrides the shape's value")
         ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--seed", flags.seed, "Of the weights")->capture_default_str();
-  app.add_option("-t,--threads", flags.threads, "0: every core")->check(CLI::Range(0, 1024));
+  app.add_option("--seed", flags.seed, "Seed of the weights")->capture_default_str();
+  app.add_option("-t,--threads", flags.threads, "Threads; 0: all cores")->check(CLI::Range(0, 1024));
   CLI11_PARSE(app, argc, argv);
   const auto known = synthetic_shapes();
   const auto found = std::ranges::find(known, flags.shape_name, &SyntheticShape::name);

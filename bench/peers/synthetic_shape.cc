@@ -10,15 +10,15 @@ namespace millrace {
 namespace {
 
 constexpr SyntheticShape kShapes[] = {
-    {"llama-15m", "llama", "fits into a second-level cache or two", 6, 256, 768, 8, 8, 32, 0, 0, 4096},
-    {"llama-60m", "llama", "fits into a large third-level cache", 8, 512, 1536, 8, 8, 64},
+    {"llama-15m", "llama", "fits in one or two L2 caches", 6, 256, 768, 8, 8, 32, 0, 0, 4096},
+    {"llama-60m", "llama", "fits in a large L3 cache", 8, 512, 1536, 8, 8, 64},
     {"llama-125m", "llama", "a small llama", 12, 768, 2048, 12, 12, 64},
-    {"llama-1.1b", "llama", "grouped queries, 4 to a key", 16, 2048, 8192, 32, 8, 64},
+    {"llama-1.1b", "llama", "grouped-query attention, 4 query heads per KV head", 16, 2048, 8192, 32, 8, 64},
     {"mixtral-0.8b", "mixtral", "8 experts, 2 of them active", 8, 1024, 3584, 16, 4, 64, 8, 2},
     {"qwen3moe-1.2b", "qwen3moe", "64 small experts, 8 of them active", 12, 1024, 512, 16, 4, 64, 64, 8},
 };
 
-// The second half of a family's layers in a mix gets more bits: the first and last eighth, and every third between.
+// Which layers of a mix get more bits: the first and last eighth, and every third one in between.
 bool gets_more_bits(int64_t layer, int64_t layers) {
   const int64_t eighth = layers / 8;
   return layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2;
@@ -63,7 +63,7 @@ class TensorList {
     };
     const int64_t hidden = experts > 0 ? spec_.moe.hidden : spec_.hidden;
     const char* ending = experts > 0 ? "_exps.weight" : ".weight";
-    if (experts > 0)  // routers are never rounded
+    if (experts > 0)  // routers are not quantized
       out_.push_back({prefix + "ffn_gate_inp.weight", find_format("f32"), {experts, spec_.width}, false, {}});
     matrix(prefix + "ffn_gate" + ending, stacked(hidden, spec_.width), false);
     matrix(prefix + "ffn_up" + ending, stacked(hidden, spec_.width), false);
@@ -82,7 +82,7 @@ std::span<const SyntheticShape> synthetic_shapes() { return kShapes; }
 
 Result<ArchSpec> synthetic_spec(const SyntheticShape& shape) {
   if (shape.arch != "llama" && shape.arch != "mixtral" && shape.arch != "qwen3moe")
-    return Error::user(fmt::format("--arch: {} is none of llama, mixtral, qwen3moe", shape.arch));
+    return Error::user(fmt::format("--arch: {} is not one of llama, mixtral, qwen3moe", shape.arch));
   if ((shape.arch == "llama") != (shape.experts == 0))
     return Error::user(fmt::format("--experts: {} does not go with {}", shape.experts, shape.arch));
   if (shape.used > shape.experts || (shape.experts > 0 && shape.used < 1))
@@ -124,8 +124,8 @@ Result<std::vector<OutputTensor>> synthetic_tensors(const ArchSpec& spec, std::s
   auto tensors = TensorList(spec, stored, mixed).list();
   for (const OutputTensor& tensor : tensors)
     if (tensor.dims.back() % tensor.format->block_values != 0)
-      return Error::user(fmt::format("{}: rows of {} values are no whole blocks of {}", tensor.name, tensor.dims.back(),
-                                     tensor.format->name));
+      return Error::user(fmt::format("{}: rows of {} values are not a multiple of the block size of {}", tensor.name,
+                                     tensor.dims.back(), tensor.format->name));
   return tensors;
 }
 
@@ -149,7 +149,7 @@ TokenizerSpec synthetic_tokenizer(int64_t vocab) {
   for (int byte = 0; byte < 256; ++byte) add(fmt::format("<0x{:02X}>", byte), TokenType::byte);
   add("\xE2\x96\x81", TokenType::normal);
   std::vector<std::string> words = {""}, longer;
-  while (static_cast<int64_t>(spec.tokens.size()) < vocab) {  // every word of one letter, then of two, ...
+  while (static_cast<int64_t>(spec.tokens.size()) < vocab) {  // all words of one letter, then of two, ...
     longer.clear();
     for (const std::string& word : words)
       for (char letter = 'a'; letter <= 'z'; ++letter) longer.push_back(word + letter);

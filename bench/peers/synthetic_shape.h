@@ -1,6 +1,6 @@
-// What a synthetic model is made of: the shape of a published family with made-up sizes, tensors in the mix of formats
-// that files of that kind have, and a vocabulary that any reader of SentencePiece GGUF files takes. The weights are
-// normal random numbers, so the model says nothing, but every product costs what it costs in a real one.
+// Parts of a synthetic model: the shape of a published family with made-up sizes, tensors in the usual mix of formats,
+// and a vocabulary that any reader of SentencePiece GGUF files accepts. The weights are normally distributed random
+// numbers: the output is meaningless, but every product costs as much as in a real model.
 #pragma once
 
 #include <span>
@@ -25,11 +25,11 @@ struct SyntheticShape {
 
 std::span<const SyntheticShape> synthetic_shapes();
 
-// The shape as data. Errors: user (an architecture without an entry, sizes that do not fit each other).
+// The shape as data. Errors: user (an unknown architecture, inconsistent sizes).
 Result<ArchSpec> synthetic_spec(const SyntheticShape& shape);
 
 // Names, formats and dimensions of every tensor; `format` is one of formats/ or "q4_k_m", the usual mix of Q4_K with
-// Q6_K for the head, half of the values' projections and half of the MLPs' second matrices. Errors: user.
+// Q6_K for the head, half of the value projections and half of the MLPs' down projections. Errors: user.
 Result<std::vector<OutputTensor>> synthetic_tensors(const ArchSpec& spec, std::string_view format);
 
 // Control tokens, the 256 bytes, letters and short words. At least 320 tokens.

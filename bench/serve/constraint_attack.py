@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a server's other clients notice while some ask for answers held to schemas and grammars that are hard to compile.
+"""Measures how a server's clients are affected when others request constraints that are expensive to compile.
 
-Streams of the model that ships run all the time, /health is asked without a pause, and after a quiet while attackers send
-what takes longest to compile, wait a moment and leave. Told: latencies of /health, gaps between tokens of the streams
-(inter-token latency, ITL) before and during, the most memory that was resident, and the processor time after the last
-attacker left.
+Streams of the embedded model run and /health is polled all the time. After a quiet period, attackers send the schemas and
+grammars that take longest to compile, wait a moment and disconnect. Reports latencies of /health and gaps between the
+streams' tokens (inter-token latency, ITL) before and during the attack, the peak resident memory, and the CPU time used
+after the last attacker left.
 
 Usage: constraint_attack.py MILLRACE [--seconds 20] [--streams 8] [--attackers 4] [--same] [--only KINDS] [--plain] [--json FILE] [further flags of serve]
 """
@@ -34,7 +34,7 @@ def optional_schema(count, salt):
 
 
 def attacks(draw, fresh, only):
-    """Fields of a request; `fresh` makes each text a new one, so that no answer that is kept helps."""
+    """Fields of a request; with `fresh`, each text is new, so that caches do not help."""
     for fields in all_attacks(draw, fresh):
         if not only or next(iter(fields)) in only:
             yield fields
@@ -50,7 +50,8 @@ def all_attacks(draw, fresh):
 
 
 class Share:
-    """What the threads of one process have seen: those that measure wait for no interpreter that others keep busy."""
+    """Measurements of the threads of one process. Measuring threads have their own process, so that busy attackers do not hold
+    their interpreter lock."""
 
     def __init__(self, stop):
         self.lock = threading.Lock()
@@ -69,7 +70,7 @@ class Share:
 
 
 def start(threads, stop):
-    """A process with these threads, each (function, arguments...), and where to get what they have seen."""
+    """Starts a process with these threads, each (function, arguments...); returns it and a queue for its measurements."""
     out = multiprocessing.Queue()
 
     def work():
@@ -138,8 +139,8 @@ def attack(share, port, seed, fresh, only, plain, until):
             kind = next(iter(fields))
             try:
                 with connect(port, draw.uniform(0.5, 2.0)) as connection:
-                    asked = {"metadata": fields} if plain else fields
-                    connection.sendall(post("/v1/completions", {"prompt": "x", "max_tokens": 4, **asked}))
+                    constraint = {"metadata": fields} if plain else fields
+                    connection.sendall(post("/v1/completions", {"prompt": "x", "max_tokens": 4, **constraint}))
                     answer = connection.recv(4096).split(b"\r\n")[0].decode() or "closed"
             except TimeoutError:
                 answer = "left"
@@ -166,12 +167,12 @@ def peak_mib(pid):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("millrace")
-    parser.add_argument("--seconds", type=float, default=20, help="of the attack; as long before it")
+    parser.add_argument("--seconds", type=float, default=20, help="length of the attack, and of the quiet period before it")
     parser.add_argument("--streams", type=int, default=8)
     parser.add_argument("--attackers", type=int, default=4)
-    parser.add_argument("--same", action="store_true", help="the same texts again and again")
-    parser.add_argument("--only", default="", help="kinds of attack, of guided_regex,guided_json,guided_grammar")
-    parser.add_argument("--plain", action="store_true", help="the control: the same bytes in a field that constrains nothing")
+    parser.add_argument("--same", action="store_true", help="repeat the same texts")
+    parser.add_argument("--only", default="", help="kinds of attack: any of guided_regex,guided_json,guided_grammar")
+    parser.add_argument("--plain", action="store_true", help="control run: the same bytes in a field that does not constrain")
     parser.add_argument("--json", default="")
     options, options.flags = parser.parse_known_args()
     server = subprocess.Popen([options.millrace, "serve", "--port", "0", "--max-streams", str(options.streams), "--log-level", "off", *options.flags],
@@ -183,7 +184,7 @@ def main():
             sys.exit("the server did not start")
         port = int(found.group(1))
         streams = start([(stream, port, i) for i in range(options.streams)], stop)
-        asked = start([(health, port)], stop)
+        prober = start([(health, port)], stop)
         time.sleep(options.seconds)
         quiet_peak = peak_mib(server.pid)
         began = time.monotonic()
@@ -193,9 +194,9 @@ def main():
         answers = attackers[1].get(timeout=options.seconds + 120)[2]
         ended = time.monotonic()
         alive = server.poll() is None
-        stop.set()  # the streams end too, so that what is left is the attack's
+        stop.set()  # end the streams, so that the remaining CPU time is the attack's
         gaps, failures, _ = streams[1].get(timeout=150)
-        seconds, missed, _ = asked[1].get(timeout=150)
+        seconds, missed, _ = prober[1].get(timeout=150)
         after = peak = float("nan")
         if alive and server.poll() is None:
             time.sleep(1.0)
@@ -207,7 +208,7 @@ def main():
                     break
             after = last - before
             peak = peak_mib(server.pid)
-        result = {"server alive": alive, "failures": (failures + missed)[:3], "failures in all": len(failures + missed),
+        result = {"server alive": alive, "failures": (failures + missed)[:3], "failures in total": len(failures + missed),
                   "peak MiB before": round(quiet_peak), "peak MiB": peak if peak != peak else round(peak),
                   "CPU s after the clients left": round(after, 2), "attackers' answers": dict(sorted(answers.items()))}
         for name, seen in (("health ms", seconds), ("ITL ms", gaps)):

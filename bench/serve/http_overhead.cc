@@ -1,14 +1,13 @@
-// http_overhead: what the server costs. One engine answers the same load in two ways, in turns and in one process, so
-// that neither the machine's mood nor a process's luck with its pages and cores is taken for the server's work:
+// http_overhead: the cost of the server. One engine serves the same load in two ways, alternately and in one process,
+// so that noise of the machine and the placement of a process's pages and threads do not count as server overhead:
 //
-//   A   submitted to the engine; its tokens go to a function                          Engine::submit(request, sink)
-//   B   asked over HTTP, each answer an event stream, through sockets of this machine  millrace serve + millrace replay
-//   --url
+//   A   submitted to the engine; tokens go to a callback       Engine::submit(request, sink)
+//   B   requested over HTTP on loopback, as event streams      millrace serve + millrace replay --url
 //
-// Tokens a second are those of the time in which all streams run: from the last one's first token to the first one's
-// last. Printed are the medians, over the rounds, of tokens a second, of their ratio B / A, and of processor time a
-// token: of A, of B's server with its engine, and of the load generator, which runs on the same cores. Where all cores
-// are at work already, B cannot be faster than A / (A + generator) of processor time.
+// Tokens per second are measured while all streams run: from the first token of the last stream to the last token of
+// the first one. Prints medians over the rounds of tokens per second, of the ratio B / A, and of CPU time per token: of
+// A, of B's server including its engine, and of the load generator, which runs on the same cores. If all cores are
+// busy, B / A cannot exceed A / (A + generator) in CPU time.
 //
 //   http_overhead -m model.gguf -t 2 --rounds 10 --seconds 1
 #include <fcntl.h>
@@ -61,7 +60,7 @@ class Comparison {
   Comparison(const Flags& flags, std::unique_ptr<Server> server, int64_t vocab)
       : flags_(flags), server_(std::move(server)), vocab_(vocab) {}
 
-  // One request a stream, `tokens` long.
+  // One request per stream, each with `tokens` output tokens.
   void set_length(int64_t tokens) {
     load_.assign(static_cast<size_t>(flags_.streams), {});
     for (size_t i = 0; i < load_.size(); ++i) {
@@ -79,17 +78,17 @@ class Comparison {
       int64_t open = 0;
       Result<void> refused;
       const auto began = std::chrono::steady_clock::now();
-      for (const WorkloadRequest& asked : load_) {
+      for (const WorkloadRequest& wanted : load_) {
         Request request;
-        request.prompt = make_prompt(asked, vocab_);
-        request.max_tokens = asked.output_tokens;
+        request.prompt = make_prompt(wanted, vocab_);
+        request.max_tokens = wanted.output_tokens;
         request.ignore_eos = true;
         request.sampling.temperature = 0;
         {
           std::lock_guard lock(mutex);
           ++open;
         }
-        auto id = server_->service().engine().submit(std::move(request), [&, index = asked.id](TokenEvent&& event) {
+        auto id = server_->service().engine().submit(std::move(request), [&, index = wanted.id](TokenEvent&& event) {
           std::lock_guard lock(mutex);
           if (event.token >= 0)
             records[index].tokens.push_back(
@@ -129,7 +128,7 @@ class Comparison {
       to = std::min(to, record.tokens.back());
       count += static_cast<double>(record.tokens.size());
     }
-    if (to <= from) return Error::user("the answers are too short: no moment in which all run");
+    if (to <= from) return Error::user("the answers are too short: the streams never all run at the same time");
     for (const RequestRecord& record : records)
       all_run +=
           static_cast<double>(std::ranges::count_if(record.tokens, [&](double at) { return at > from && at <= to; }));
@@ -146,7 +145,7 @@ class Comparison {
   std::vector<WorkloadRequest> load_;
 };
 
-// Held while rounds run, so that others on the machine can measure between them; nothing without a path.
+// A file lock held while rounds run, for machines shared with other measurements; no-op without a path.
 class Turn {
  public:
   explicit Turn(const std::string& path) : file_(path.empty() ? -1 : ::open(path.c_str(), O_RDWR | O_CREAT, 0666)) {
@@ -201,9 +200,8 @@ Result<void> run(const Flags& flags) {
   service.engine.threads = flags.threads;
   service.engine.context = flags.context;
   service.engine.max_streams = flags.streams;
-  service.engine.prefix_cache = false;  // every round computes its prompts
-  MILLRACE_TRY(service.telemetry,
-               Telemetry::create({}, "model", {}));  // a line of log for each request, as the server has
+  service.engine.prefix_cache = false;                                  // every round computes its prompts
+  MILLRACE_TRY(service.telemetry, Telemetry::create({}, "model", {}));  // one log line per request, as in the server
   MILLRACE_TRY(auto engine, Engine::create(model, service.engine));
   HttpLimits http;
   http.port = 0;
@@ -222,7 +220,7 @@ Result<void> run(const Flags& flags) {
   std::vector<std::pair<Run, Run>> rounds;
   while (std::ssize(rounds) < flags.rounds) {
     Turn turn(flags.lock);
-    MILLRACE_TRY_VOID(comparison.in_process());  // others had the caches
+    MILLRACE_TRY_VOID(comparison.in_process());  // warm the caches again
     for (int i = 0; i < flags.locked_rounds && std::ssize(rounds) < flags.rounds; ++i) {
       const bool http_first = rounds.size() % 2 == 1;
       Run b;
@@ -245,28 +243,30 @@ Result<void> run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   millrace::Flags flags;
-  CLI::App app("What serving over HTTP costs against the engine alone");
-  app.add_option("-m,--model", flags.model, "Model file; the built-in one when absent");
-  app.add_option("-t,--threads", flags.threads, "Of the engine")->capture_default_str()->check(CLI::Range(1, 1024));
-  app.add_option("--io-threads", flags.io_threads, "Of the server's sockets")
+  CLI::App app("Measures the cost of serving over HTTP, compared with the engine alone");
+  app.add_option("-m,--model", flags.model, "Model file; default: the embedded model");
+  app.add_option("-t,--threads", flags.threads, "Engine threads")->capture_default_str()->check(CLI::Range(1, 1024));
+  app.add_option("--io-threads", flags.io_threads, "I/O threads of the server")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  app.add_option("--streams", flags.streams, "Held all the time")->capture_default_str()->check(CLI::Range(1, 65536));
-  app.add_option("--prompt", flags.prompt, "Tokens of each prompt")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 100000));
-  app.add_option("--tokens", flags.tokens, "Of each answer; 0: what takes about --seconds")
+  app.add_option("--streams", flags.streams, "Concurrent streams")->capture_default_str()->check(CLI::Range(1, 65536));
+  app.add_option("--prompt", flags.prompt, "Tokens per prompt")->capture_default_str()->check(CLI::Range(1, 100000));
+  app.add_option("--tokens", flags.tokens, "Tokens per answer; 0: as many as take about --seconds")
       ->capture_default_str()
       ->check(CLI::Range(0, 1000000));
-  app.add_option("-c,--context", flags.context, "Of a stream")->capture_default_str()->check(CLI::Range(64, 1000000));
-  app.add_option("--seconds", flags.seconds, "Of one run")->capture_default_str()->check(CLI::Range(0.01, 3600.0));
+  app.add_option("-c,--context", flags.context, "Context length of a stream")
+      ->capture_default_str()
+      ->check(CLI::Range(64, 1000000));
+  app.add_option("--seconds", flags.seconds, "Length of one run")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 3600.0));
   app.add_option("--rounds", flags.rounds, "Pairs of runs")->capture_default_str()->check(CLI::Range(1, 10000));
-  app.add_option("--locked-rounds", flags.locked_rounds, "Rounds that --lock is held for at a time")
+  app.add_option("--locked-rounds", flags.locked_rounds, "Rounds per acquisition of --lock")
       ->capture_default_str()
       ->check(CLI::Range(1, 10000));
-  app.add_option("--api", flags.api, "completions, chat, llama")->capture_default_str();
-  app.add_option("--lock", flags.lock, "File that is locked while rounds run");
-  app.add_flag("--head", flags.head, "Print the table's head");
+  app.add_option("--api", flags.api, "completions, chat or llama")->capture_default_str();
+  app.add_option("--lock", flags.lock, "File to lock while rounds run");
+  app.add_flag("--head", flags.head, "Print the table header");
   CLI11_PARSE(app, argc, argv);
   if (auto done = millrace::run(flags); !done.ok()) {
     fmt::print(stderr, "http_overhead: {}\n", done.error().message);

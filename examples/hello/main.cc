@@ -9,7 +9,7 @@ int fail(const millrace::Error& error) {
 }
 
 int main(int argc, char** argv) {
-  auto model = millrace::LanguageModel::load(argc > 1 ? argv[1] : "");  // "": the model that ships
+  auto model = millrace::LanguageModel::load(argc > 1 ? argv[1] : "");  // "": the embedded model
   if (!model) return fail(model.error());
   auto engine = millrace::Engine::create(*model);
   if (!engine) return fail(engine.error());

@@ -109,6 +109,8 @@ struct EngineStats {
   int64_t prompt_tokens = 0;  // computed
   int64_t cached_tokens = 0;  // found in the prefix index instead
   int64_t generated_tokens = 0;
+  int64_t drafted_tokens = 0;   // that ran
+  int64_t accepted_tokens = 0;  // of those, the tokens that saved a step
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;  // discarded by preemptions, to be computed again
   int64_t livelocks = 0;  // times streams stopped making progress and were run to completion in order of arrival

@@ -42,6 +42,9 @@ struct RequestTimings {
   double decode_seconds = 0;       // from the first generated token to the last
   double first_token_seconds = 0;  // from submission
   int64_t preemptions = 0;         // times the request's streams were preempted
+  int64_t target_passes = 0;       // steps that generated tokens; without a drafter, one per token
+  int64_t drafted_tokens = 0;      // that ran in those steps
+  int64_t accepted_tokens = 0;     // of those, the tokens that saved a step
 };
 
 struct TokenEvent {

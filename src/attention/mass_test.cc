@@ -37,7 +37,7 @@ struct Bench {
     batch.spans.push_back(span);
   }
 
-  // By the definition, in double.
+  // The definition, computed in double.
   std::vector<double> expected(size_t index, const std::vector<float>& q, int64_t window, double softcap) {
     const BatchSpan& span = batch.spans[index];
     const int64_t slots = span.first_slot + span.count;
@@ -65,7 +65,7 @@ struct Bench {
   Batch batch;
 };
 
-TEST(AttentionMass, IsTheSoftmaxOfEachSpansLastQueryByBlock) {
+TEST(AttentionMass, MatchesSoftmaxOfLastQueryPerBlock) {
   for (int64_t window : {0, 6}) {
     for (float softcap : {0.0f, 2.0f}) {
       Bench bench;

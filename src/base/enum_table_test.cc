@@ -12,7 +12,7 @@ struct Owner {
   enum class Kind { only };
 };
 
-// That a table of the wrong size does not compile can only be tested through the count.
+// A table of the wrong size does not compile, which can only be tested through the count.
 static_assert(kEnumerators<Hidden> == 3);
 static_assert(kEnumerators<Small> == 4);
 static_assert(kEnumerators<Owner::Kind> == 1);

@@ -37,7 +37,7 @@ TEST(ThreadPool, RangesCoverEveryIndexOnce) {
         std::vector<std::atomic<uint8_t>> hits(static_cast<size_t>(n));
         std::atomic<bool> good{true};
         pool.parallel_ranges(n, claims, [&](int64_t begin, int64_t end, int worker) {
-          // With very many indices, a ticket counts in pieces of several.
+          // With very many indices, a ticket covers several.
           const int64_t most = std::max<int64_t>(claims.most, (n - 1) / (0xffff * int64_t{threads}) + 1);
           if (begin >= end || begin < 0 || end > n || end - begin > most || worker < 0 || worker >= threads)
             good = false;

@@ -36,7 +36,7 @@ TEST(AnswerGroup, EmitsTheBestWhenTheLastHasEnded) {
   group.add(token(0, 1, FinishReason::stop), -2, events);
   group.add(token(1, 2), 0, events);
   group.add(token(2, 3, FinishReason::length), -1, events);
-  group.add(token(3, 4, FinishReason::cancelled), -0.5, events);  // cut off: ranks after complete ones
+  group.add(token(3, 4, FinishReason::cancelled), -0.5, events);  // cancelled: ranks after complete answers
   EXPECT_TRUE(events.empty());
   group.add(token(1, 5, FinishReason::stop), -1, events);  // equal to answer 2: the first wins
   EXPECT_EQ(tokens_of(events), (std::vector<TokenId>{2, 5, 3}));

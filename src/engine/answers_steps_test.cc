@@ -1,5 +1,5 @@
-// A request's answers step by step: they wait for the prompt of the first one, take over its blocks, and go on alone
-// where it is gone.
+// Requests with several answers, step by step: further answers wait for the first one's prompt, share its blocks, and
+// continue alone if the first one is gone.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -19,7 +19,7 @@ Request several(TokenId first, int64_t prompt, int64_t answer, int64_t n) {
   return request;
 }
 
-TEST(AnswersSteps, ShareThePromptsFullBlocksAndCopyTheLast) {
+TEST(AnswersSteps, ShareFullPromptBlocksAndCopyTheLast) {
   ScriptedEngine e(without_prefixes(20));
   e.add(1, several(1000, 10, 4, 3));
   EXPECT_EQ(e.watch(2), (Lines{"admit 1; 1:[0+10]* | 1 runs 10/11 3, 1.1 waits 0/10 0, 1.2 waits 0/10 0",
@@ -39,8 +39,8 @@ TEST(AnswersSteps, ShareThePromptsFullBlocksAndCopyTheLast) {
   }
 }
 
-// A prompt that ends with a block leaves nothing to copy but that block; its last token runs again.
-TEST(AnswersSteps, ShareByTheBlock) {
+// A prompt that fills its last block has no partial block to copy; its last token is computed again.
+TEST(AnswersSteps, BlockAlignedPromptSharesWholeBlocks) {
   for (const auto& [prompt, blocks] :
        {std::pair(4, "1 1 1 0 0 0 0 0"), {5, "2 1 1 0 0 0 0 0"}, {8, "2 1 1 1 0 0 0 0"}, {9, "2 2 1 1 0 0 0 0"}}) {
     ScriptedEngine e(without_prefixes(8));
@@ -54,8 +54,8 @@ TEST(AnswersSteps, ShareByTheBlock) {
   }
 }
 
-// Requests of several answers one after the other: each time the further answers wait.
-TEST(AnswersSteps, WaitEveryTime) {
+// Consecutive requests with several answers: the further answers wait each time.
+TEST(AnswersSteps, FurtherAnswersWaitForEveryRequest) {
   ScriptedEngine e(without_prefixes(20));
   for (RequestId id : {1, 2, 3}) {
     e.add(id, several(static_cast<TokenId>(1000 * id), 6, 2, 3));
@@ -66,7 +66,7 @@ TEST(AnswersSteps, WaitEveryTime) {
   }
 }
 
-TEST(AnswersSteps, ComputeThePromptWhereTheFirstHasEnded) {
+TEST(AnswersSteps, ComputeThePromptIfTheFirstHasEnded) {
   ScriptedEngine e(without_prefixes(20, 1));
   e.add(1, several(1000, 6, 2, 2));
   EXPECT_EQ(e.watch(), (Lines{"admit 1; 1:[0+6]* | 1 runs 6/7 2, 1.1 waits 0/6 0", "1:[6+1]* | 1.1 waits 0/6 0",
@@ -78,8 +78,8 @@ TEST(AnswersSteps, ComputeThePromptWhereTheFirstHasEnded) {
                                    "admit 1.1; 1.1:[4+2]* | 1.1 runs 6/7 2 +4", "1.1:[6+1]* | "}));
 }
 
-// Other requests that are cancelled in the queue change nothing for those that wait for their prompt.
-TEST(AnswersSteps, WaitThoughOthersLeaveTheQueue) {
+// Cancelling other queued requests does not affect streams that wait for their prompt.
+TEST(AnswersSteps, KeepWaitingWhenOthersLeaveTheQueue) {
   for (int64_t n : {1, 3}) {
     ScriptedEngine e(without_prefixes(20));
     e.add(1, several(1000, 6, 2, 3));
@@ -93,7 +93,7 @@ TEST(AnswersSteps, WaitThoughOthersLeaveTheQueue) {
   }
 }
 
-// The first answer is cancelled with the others; a long prompt is computed in two steps before.
+// The first answer is cancelled with the others, after the long prompt was computed in two steps.
 TEST(AnswersSteps, AreCancelledTogether) {
   ScriptedEngine e(without_prefixes(20));
   e.add(1, several(1000, 20, 4, 3));
@@ -115,8 +115,8 @@ TEST(AnswersSteps, AreCancelledTogether) {
   EXPECT_EQ(e.core->stats().kv_blocks_free, 20);
 }
 
-// While the first answer is swapped out, the others wait no longer for it.
-TEST(AnswersSteps, DoNotWaitForAFirstOneThatLeftMemory) {
+// The others do not wait for a first answer that is swapped out.
+TEST(AnswersSteps, DoNotWaitForASwappedOutFirstAnswer) {
   for (bool busy : {false, true}) {
     EngineOptions o = without_prefixes(8, 2);
     o.policy = "priority:reserve=prompt";
@@ -150,8 +150,8 @@ TEST(AnswersSteps, DoNotWaitForAFirstOneThatLeftMemory) {
   }
 }
 
-// Answers that were preempted have tokens of their own and share nothing when they come back.
-TEST(AnswersSteps, ComeBackOnTheirOwn) {
+// Preempted answers have tokens of their own and share nothing when they resume.
+TEST(AnswersSteps, PreemptedAnswersResumeIndependently) {
   EngineOptions o = without_prefixes(7);
   o.policy = "fcfs:reserve=prompt";
   ScriptedEngine e(o);
@@ -170,7 +170,7 @@ TEST(AnswersSteps, ComeBackOnTheirOwn) {
   EXPECT_EQ(e.figures(), "steps 11 prompt 20 cached 16 generated 21 preempted 1 again 12 out 0 in 0");
 }
 
-TEST(AnswersSteps, TheBestIsTheOneOfTheHighestMeanLogprob) {
+TEST(AnswersSteps, BestHasTheHighestMeanLogprob) {
   EngineOptions o = without_prefixes(20);
   Script script;
   script.logprob = [](const Sequence& s) {

@@ -1,5 +1,5 @@
-// Beam search through the engine on a scripted machine: which stream goes on with which beam, in how many blocks, and
-// what its client hears at the end.
+// Beam search through the engine on a scripted executor: which stream continues which beam, how many blocks are used,
+// and the final events.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -9,7 +9,7 @@ using namespace testing;
 
 constexpr TokenId kEnd = 9;
 
-// The next tokens by the last one. 1 is the better start, 2 the better answer: 2 3 ends, 1 goes on for long.
+// Likely next tokens by last token. 1 is the better start, 2 the better answer: 2 3 ends, 1 continues for long.
 std::vector<TokenLogprob> next_tokens(const std::vector<TokenId>& tokens) {
   switch (tokens.back()) {
     case 1: return {{4, -1.0f}, {5, -1.25f}, {6, -4.0f}, {7, -5.0f}};
@@ -41,7 +41,7 @@ EngineOptions machine(int64_t blocks, bool prefixes = false) {
   return o;
 }
 
-Lines told(const ScriptedEngine& e) {
+Lines event_lines(const ScriptedEngine& e) {
   Lines lines;
   for (const TokenEvent& event : e.all) {
     lines.push_back(fmt::format("{}.{} {} {} {}", event.request, event.answer, event.token, event.text,
@@ -53,7 +53,7 @@ Lines told(const ScriptedEngine& e) {
   return lines;
 }
 
-TEST(BeamsSteps, MoveBetweenStreamsAndShareWhatTheyHaveInCommon) {
+TEST(BeamsSteps, MoveBetweenStreamsAndShareCommonBlocks) {
   ScriptedEngine e(machine(30), nullptr, script());
   e.add(1, search(1000, 6, 5, 3, 3));
   Lines blocks;
@@ -70,23 +70,24 @@ TEST(BeamsSteps, MoveBetweenStreamsAndShareWhatTheyHaveInCommon) {
                           "1:[9+1]* 1.1:[9+1]* 1.2:[9+1]* | "}));
   EXPECT_EQ(blocks,
             (Lines{"3 1 1 1 0 0 0 0", "3 1 1 1 0 0 0 0", "3 2 0 1 0 0 0 0", "3 3 1 0 1 1 0 0", "0 0 0 0 0 0 0 0"}));
-  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ", "1.0 3 <3> ", "1.0 9 <9>. stop -0.5000 of 3", "1.1 1 <1> ", "1.1 4 <4> ",
-                            "1.1 4 <4> ", "1.1 4 <4> ", "1.1 4 <4>. length -0.6000 of 5", "1.2 1 <1> ", "1.2 4 <4> ",
-                            "1.2 4 <4> ", "1.2 4 <4> ", "1.2 5 <5>. length -0.6500 of 5, last"}));
+  EXPECT_EQ(event_lines(e),
+            (Lines{"1.0 2 <2> ", "1.0 3 <3> ", "1.0 9 <9>. stop -0.5000 of 3", "1.1 1 <1> ", "1.1 4 <4> ", "1.1 4 <4> ",
+                   "1.1 4 <4> ", "1.1 4 <4>. length -0.6000 of 5", "1.2 1 <1> ", "1.2 4 <4> ", "1.2 4 <4> ",
+                   "1.2 4 <4> ", "1.2 5 <5>. length -0.6500 of 5, last"}));
   EXPECT_EQ(e.figures(), "steps 5 prompt 6 cached 0 generated 15 preempted 0 again 0 out 0 in 0");
 }
 
-TEST(BeamsSteps, EndByLengthWithWhatLives) {
+TEST(BeamsSteps, LengthLimitReturnsLiveBeams) {
   ScriptedEngine e(machine(30), nullptr, script());
   Request request = search(1000, 6, 2, 2, 1);
   request.ignore_eos = true;
   e.add(1, request);
   e.run();
-  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. length -0.6250 of 2, last"}));
+  EXPECT_EQ(event_lines(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. length -0.6250 of 2, last"}));
   EXPECT_EQ(e.figures(), "steps 2 prompt 6 cached 0 generated 4 preempted 0 again 0 out 0 in 0");
 }
 
-TEST(BeamsSteps, ScoresAreDividedByTheLengthToItsPenalty) {
+TEST(BeamsSteps, ScoresAreNormalizedByLengthPenalty) {
   for (const auto& [penalty, score] : {std::pair(0.0, "-1.5000"), {1.0, "-0.5000"}, {2.0, "-0.1667"}}) {
     ScriptedEngine e(machine(30), nullptr, script());
     Request request = search(1000, 6, 3, 2, 1);
@@ -94,11 +95,12 @@ TEST(BeamsSteps, ScoresAreDividedByTheLengthToItsPenalty) {
     e.add(1, request);
     e.run();
     EXPECT_EQ(e.all.back().finish, FinishReason::stop);
-    EXPECT_EQ(fmt::format("{:.4f}", e.all.back().score), score) << penalty;  // 2, 3 and the end: -1.5 of three tokens
+    EXPECT_EQ(fmt::format("{:.4f}", e.all.back().score), score)
+        << penalty;  // 2, 3 and the end token: -1.5 over three tokens
   }
 }
 
-TEST(BeamsSteps, TellLogprobsToThoseWhoWantThem) {
+TEST(BeamsSteps, LogprobsAreReturnedIfRequested) {
   for (int64_t wanted : {-1, 0, 2}) {
     ScriptedEngine e(machine(30), nullptr, script());
     Request request = search(1000, 6, 3, 2, 1);
@@ -116,7 +118,7 @@ TEST(BeamsSteps, TellLogprobsToThoseWhoWantThem) {
   }
 }
 
-TEST(BeamsSteps, TimesAndPromptsAreThoseOfTheWholeSearch) {
+TEST(BeamsSteps, TimingsCoverTheWholeSearch) {
   ScriptedEngine e(machine(30, true), nullptr, script());
   e.add(1, scripted_request(1000, 9, 1));
   e.run();
@@ -141,7 +143,7 @@ TEST(BeamsSteps, TimesAndPromptsAreThoseOfTheWholeSearch) {
   EXPECT_EQ(e.core->stats().cached_tokens, 8);
 }
 
-TEST(BeamsSteps, WhenCancelledTellTheBestSoFar) {
+TEST(BeamsSteps, CancellationReturnsTheBestSoFar) {
   ScriptedEngine e(machine(30), nullptr, script());
   e.add(1, search(1000, 6, 8, 3, 2));
   e.add(2, search(2000, 6, 8, 2, 1));
@@ -149,31 +151,31 @@ TEST(BeamsSteps, WhenCancelledTellTheBestSoFar) {
   e.step();
   e.core->cancel(1);
   e.step();
-  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. cancelled -0.6250 of 2", "1.1 1 <1> ",
-                            "1.1 4 <4>. cancelled -0.7500 of 2, last"}));
+  EXPECT_EQ(event_lines(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. cancelled -0.6250 of 2", "1.1 1 <1> ",
+                                   "1.1 4 <4>. cancelled -0.7500 of 2, last"}));
   e.core->cancel(2);
   e.step();
   EXPECT_TRUE(e.core->idle());
   EXPECT_EQ(e.core->stats().kv_blocks_free, 30);
 }
 
-TEST(BeamsSteps, ThatNeverBeganHaveAnEmptyAnswer) {
+TEST(BeamsSteps, SearchThatNeverStartedReturnsAnEmptyAnswer) {
   ScriptedEngine e(machine(30), nullptr, script());
   e.add(1, search(1000, 6, 8, 3, 2));
   e.core->cancel(1);
   e.step();
-  EXPECT_EQ(told(e), (Lines{"1.0 -1 . cancelled 0.0000 of 0", "1.1 -1 . cancelled 0.0000 of 0, last"}));
+  EXPECT_EQ(event_lines(e), (Lines{"1.0 -1 . cancelled 0.0000 of 0", "1.1 -1 . cancelled 0.0000 of 0, last"}));
   Request late = search(1000, 6, 8, 2, 2);
   late.time_limit_seconds = 0.0025;
   e.add(2, late);
   e.all.clear();
   e.run();
-  EXPECT_EQ(told(e), (Lines{"2.0 2 <2> ", "2.0 3 <3> ", "2.0 9 <9>. stop -0.5000 of 3", "2.1 1 <1> ", "2.1 4 <4> ",
-                            "2.1 4 <4>. time_limit -0.6667 of 3, last"}));
+  EXPECT_EQ(event_lines(e), (Lines{"2.0 2 <2> ", "2.0 3 <3> ", "2.0 9 <9>. stop -0.5000 of 3", "2.1 1 <1> ",
+                                   "2.1 4 <4> ", "2.1 4 <4>. time_limit -0.6667 of 3, last"}));
 }
 
-// No other stream is admitted on blocks that a search was promised, and its streams count as running.
-TEST(BeamsSteps, HoldTheirPromise) {
+// Blocks reserved for a search are not used to admit other streams, and the search's streams count as running.
+TEST(BeamsSteps, ReservedBlocksAreNotGivenToOthers) {
   ScriptedEngine e(machine(12), nullptr, script());
   e.add(1, search(1000, 6, 6, 3, 1));       // three times three blocks
   e.add(2, scripted_request(2000, 10, 2));  // three blocks

@@ -38,6 +38,11 @@ void BlockLedger::hold(BlockId block) {
   if (holders_[static_cast<size_t>(block)]++ == 0) ++held_blocks_;
 }
 
+void BlockLedger::drop(BlockId block) {
+  if (--holders_[static_cast<size_t>(block)] == 0) --held_blocks_;
+  pool_.release(block);
+}
+
 bool BlockLedger::reserve(LiveStream& stream, int64_t tokens) {
   Sequence& s = stream.sequence;
   while (static_cast<int64_t>(s.kv.blocks.size()) < pool_.blocks_for(tokens - s.kv.left_out)) {
@@ -48,6 +53,12 @@ bool BlockLedger::reserve(LiveStream& stream, int64_t tokens) {
     s.kv.blocks.push_back(*block);
   }
   return true;
+}
+
+void BlockLedger::trim(LiveStream& stream) {
+  KvState& kv = stream.sequence.kv;
+  const int64_t needed = std::max(pool_.blocks_for(stream.sequence.stored()), kv.reserved_blocks);
+  for (; std::ssize(kv.blocks) > needed; kv.blocks.pop_back()) drop(kv.blocks.back());
 }
 
 void BlockLedger::adopt(LiveStream& stream, std::span<const BlockId> blocks) {
@@ -77,10 +88,7 @@ void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
 
 void BlockLedger::release(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
-  for (BlockId block : kv.blocks) {
-    if (--holders_[static_cast<size_t>(block)] == 0) --held_blocks_;
-    pool_.release(block);
-  }
+  for (BlockId block : kv.blocks) drop(block);
   pool_.close(stream.range);
   kv.blocks.clear();
   kv.shared_blocks = 0;

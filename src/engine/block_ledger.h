@@ -23,6 +23,8 @@ class BlockLedger {
   // Extends the stream's block table until it covers `tokens` tokens. False: there are not enough blocks; those that
   // were found stay in the table.
   bool reserve(LiveStream& stream, int64_t tokens);
+  // Returns blocks at the end of the table that neither stored tokens nor the stream's promise need.
+  void trim(LiveStream& stream);
   // The block table of a stream without blocks becomes `blocks`, which other streams may hold too. The caller has taken
   // a reference to each.
   void adopt(LiveStream& stream, std::span<const BlockId> blocks);
@@ -41,6 +43,7 @@ class BlockLedger {
 
  private:
   void hold(BlockId block);
+  void drop(BlockId block);
 
   KvPool& pool_;
   PrefixIndex* index_;

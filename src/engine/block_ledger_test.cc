@@ -58,7 +58,7 @@ TEST_F(BlockLedgerTest, ReservesAndReleases) {
   EXPECT_EQ(checked(), "");
 }
 
-TEST_F(BlockLedgerTest, KeepsWhatItFoundWhenBlocksRunOut) {
+TEST_F(BlockLedgerTest, RetainsFoundBlocksWhenPoolIsExhausted) {
   stream_of(1, 6 * kBlock);
   LiveStream& b = stream(2);
   EXPECT_FALSE(ledger_->reserve(b, 3 * kBlock));
@@ -67,7 +67,7 @@ TEST_F(BlockLedgerTest, KeepsWhatItFoundWhenBlocksRunOut) {
   EXPECT_EQ(checked(), "");
 }
 
-TEST_F(BlockLedgerTest, LeftOutTokensNeedNoBlocks) {
+TEST_F(BlockLedgerTest, OmittedTokensNeedNoBlocks) {
   LiveStream& a = stream(1);
   a.sequence.kv.left_out = 2 * kBlock;
   EXPECT_TRUE(ledger_->reserve(a, 5 * kBlock));
@@ -87,7 +87,7 @@ TEST_F(BlockLedgerTest, EvictsFromThePrefixIndex) {
   EXPECT_EQ(checked(), "");
 }
 
-TEST_F(BlockLedgerTest, SharesFullBlocksAndCopiesThePartlyFilledOne) {
+TEST_F(BlockLedgerTest, SharesFullBlocksAndCopiesThePartialOne) {
   LiveStream& a = stream_of(1, 10);
   LiveStream& b = stream(2);
   ledger_->share(a.sequence, b, 10);
@@ -108,7 +108,7 @@ TEST_F(BlockLedgerTest, SharesFullBlocksAndCopiesThePartlyFilledOne) {
   EXPECT_EQ(checked(), "");
 }
 
-TEST_F(BlockLedgerTest, WithoutABlockForTheCopyItsTokensRemain) {
+TEST_F(BlockLedgerTest, WithoutACopyBlockItsTokensAreRecomputed) {
   LiveStream& a = stream_of(1, 8 * kBlock - 1);
   LiveStream& b = stream(2);
   ledger_->share(a.sequence, b, 8 * kBlock - 1);
@@ -116,7 +116,7 @@ TEST_F(BlockLedgerTest, WithoutABlockForTheCopyItsTokensRemain) {
   EXPECT_EQ(checked(), "");
 }
 
-TEST_F(BlockLedgerTest, AdoptsBlocksOfTheIndex) {
+TEST_F(BlockLedgerTest, AdoptsIndexedBlocks) {
   LiveStream& a = stream_of(1, 3 * kBlock);
   index_->insert(a.sequence.tokens, a.sequence.kv.blocks);
   LiveStream& b = stream(2);
@@ -129,7 +129,7 @@ TEST_F(BlockLedgerTest, AdoptsBlocksOfTheIndex) {
   EXPECT_EQ(checked(), "");
 }
 
-TEST_F(BlockLedgerTest, TheCheckFindsWrongAccounts) {
+TEST_F(BlockLedgerTest, CheckFindsWrongCounts) {
   LiveStream& a = stream_of(1, 10);
   a.sequence.computed = 13;
   EXPECT_NE(checked().find("13 tokens are stored in 3 blocks"), std::string::npos) << checked();

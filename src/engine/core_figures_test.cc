@@ -1,4 +1,4 @@
-// The engine's loop on a scripted machine: what it tells policies, cost model, clients and counters, exact.
+// The engine loop on a scripted executor: exact events, observations of policy and cost model, timings and counters.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -6,10 +6,10 @@ namespace {
 
 using namespace testing;
 
-// First come, first served, and a list of all that it is told.
-class ListeningPolicy final : public SchedulerPolicy {
+// First come, first served; records every call.
+class RecordingPolicy final : public SchedulerPolicy {
  public:
-  explicit ListeningPolicy(Lines& heard) : heard_(heard) { policy_ = std::move(*make_policy("fcfs:reserve=prompt")); }
+  explicit RecordingPolicy(Lines& calls) : calls_(calls) { policy_ = std::move(*make_policy("fcfs:reserve=prompt")); }
   void share(const ScheduleView& view, int64_t budget, std::vector<Share>& out) override {
     policy_->share(view, budget, out);
   }
@@ -18,20 +18,20 @@ class ListeningPolicy final : public SchedulerPolicy {
   }
   int64_t promise(const Sequence& s, const PlannerLimits& limits) const override { return policy_->promise(s, limits); }
   Result<void> accept(const Sequence& s, const ScheduleView& view) override {
-    heard_.push_back(fmt::format("asks {} waiting {} running {} free {} leaving {} swap {}",
+    calls_.push_back(fmt::format("asks {} waiting {} running {} free {} leaving {} swap {}",
                                  ScriptedEngine::with_answers(std::to_string(s.id)), view.waiting.size(),
                                  view.running.size(), view.free_blocks, view.leaving_blocks, view.swap_tokens_free));
     return s.request.priority == 9 ? Result<void>(Error::resource("policy: no")) : Result<void>();
   }
   void observe(const ScheduleEvent& e) override {
     static constexpr const char* kKinds[] = {"queued", "admitted", "ran", "preempted", "left"};
-    heard_.push_back(fmt::format("{} {} tokens {}{} {:g} s{} kept {} lost {}", kKinds[static_cast<size_t>(e.kind)],
+    calls_.push_back(fmt::format("{} {} tokens {}{} {:g} s{} kept {} lost {}", kKinds[static_cast<size_t>(e.kind)],
                                  ScriptedEngine::with_answers(std::to_string(e.stream->id)), e.tokens,
                                  e.sampled ? "*" : "", e.seconds, e.whole ? " whole" : "", e.kept, e.lost));
   }
 
  private:
-  Lines& heard_;
+  Lines& calls_;
   std::unique_ptr<SchedulerPolicy> policy_;
 };
 
@@ -42,13 +42,13 @@ EngineOptions growing(int64_t blocks, int64_t swap_tokens = 0) {
   return o;
 }
 
-TEST(CoreFigures, PoliciesHearOfEveryChange) {
-  Lines heard;
-  ScriptedEngine e(growing(4), std::make_unique<ListeningPolicy>(heard));
+TEST(CoreFigures, PolicyObservesEveryChange) {
+  Lines calls;
+  ScriptedEngine e(growing(4), std::make_unique<RecordingPolicy>(calls));
   e.add(1, scripted_request(1000, 6, 4));
   e.add(2, scripted_request(2000, 6, 4));
   e.run();
-  EXPECT_EQ(heard, (Lines{"asks 1 waiting 0 running 0 free 4 leaving 0 swap 0", "queued 1 tokens 0 0 s kept 0 lost 0",
+  EXPECT_EQ(calls, (Lines{"asks 1 waiting 0 running 0 free 4 leaving 0 swap 0", "queued 1 tokens 0 0 s kept 0 lost 0",
                           "asks 2 waiting 1 running 0 free 4 leaving 0 swap 0", "queued 2 tokens 0 0 s kept 0 lost 0",
                           "admitted 1 tokens 0 0 s kept 0 lost 0", "admitted 2 tokens 0 0 s kept 0 lost 0",
                           "ran 1 tokens 6* 0.001 s kept 6 lost 0", "ran 2 tokens 6* 0.001 s kept 6 lost 0",
@@ -59,15 +59,15 @@ TEST(CoreFigures, PoliciesHearOfEveryChange) {
                           "ran 2 tokens 9* 0.001 s kept 1 lost 0", "left 2 tokens 0 0 s whole kept 0 lost 0"}));
 }
 
-TEST(CoreFigures, PoliciesSeeTheBlocksThatLeave) {
-  Lines heard;
-  ScriptedEngine e(growing(4, 30), std::make_unique<ListeningPolicy>(heard));
+TEST(CoreFigures, PolicyViewCountsBlocksBeingSwappedOut) {
+  Lines calls;
+  ScriptedEngine e(growing(4, 30), std::make_unique<RecordingPolicy>(calls));
   e.script.swap_seconds = 1e-3;
   e.script.tier_state = TierState::busy;
   e.add(1, scripted_request(1000, 6, 4));
   e.add(2, scripted_request(2000, 6, 4));
   while (e.streams().find("leaves") == std::string::npos) e.step();
-  heard.clear();
+  calls.clear();
   Request refused = scripted_request(3000, 3, 2);
   refused.priority = 9;
   const auto added = e.core->add(3, refused);
@@ -75,16 +75,16 @@ TEST(CoreFigures, PoliciesSeeTheBlocksThatLeave) {
   EXPECT_EQ(added.error().message, "policy: no");
   refused.n = 3;
   EXPECT_FALSE(e.core->add(4, refused).ok());
-  EXPECT_EQ(heard, (Lines{"asks 3 waiting 0 running 1 free 0 leaving 2 swap 22",
+  EXPECT_EQ(calls, (Lines{"asks 3 waiting 0 running 1 free 0 leaving 2 swap 22",
                           "asks 4 waiting 0 running 1 free 0 leaving 2 swap 22"}));
-  EXPECT_EQ(e.core->stats().waiting, 1);  // nothing of the refused ones is left
+  EXPECT_EQ(e.core->stats().waiting, 1);  // rejected requests leave nothing behind
   e.script.tier_state = TierState::ready;
   e.run();
 }
 
-TEST(CoreFigures, WholeAnswersAreThoseThatEndedByThemselves) {
-  Lines heard;
-  ScriptedEngine e(growing(40), std::make_unique<ListeningPolicy>(heard));
+TEST(CoreFigures, OnlyUncutAnswersAreReportedAsComplete) {
+  Lines calls;
+  ScriptedEngine e(growing(40), std::make_unique<RecordingPolicy>(calls));
   e.add(1, scripted_request(1000, 3, 1));
   Request longer = scripted_request(2000, 3, 5);
   longer.known_tokens = -1;
@@ -96,13 +96,13 @@ TEST(CoreFigures, WholeAnswersAreThoseThatEndedByThemselves) {
   e.core->cancel(3);
   e.step();
   Lines left;
-  for (const std::string& line : heard)
+  for (const std::string& line : calls)
     if (line.starts_with("left")) left.push_back(line);
   EXPECT_EQ(left, (Lines{"left 1 tokens 0 0 s whole kept 0 lost 0", "left 2 tokens 0 0 s whole kept 0 lost 0",
                          "left 3 tokens 0 0 s kept 0 lost 0"}));
 }
 
-TEST(CoreFigures, TheCostModelLearnsTheShapeOfEveryStep) {
+TEST(CoreFigures, CostModelObservesEveryStepShape) {
   ScriptedEngine e(growing(20));
   e.add(1, scripted_request(1000, 20, 2));
   e.add(2, scripted_request(2000, 5, 3));
@@ -117,7 +117,7 @@ TEST(CoreFigures, TheCostModelLearnsTheShapeOfEveryStep) {
 }
 
 // 3 ms in the queue, two steps of 1 ms to the first token, two more to the last.
-TEST(CoreFigures, TimesOfARequest) {
+TEST(CoreFigures, RequestTimings) {
   EngineOptions o = scripted_options(20, 1);
   ScriptedEngine e(o);
   e.add(1, scripted_request(1000, 4, 3));
@@ -143,8 +143,8 @@ TEST(CoreFigures, TimesOfARequest) {
   EXPECT_EQ(last.timings.cached_tokens, 0);
 }
 
-// A request that waited elsewhere brings the time of its submission; one that never ran has waited and nothing else.
-TEST(CoreFigures, TimesCountFromTheSubmission) {
+// A request that waited elsewhere carries its submission time; one that never ran has only waiting time.
+TEST(CoreFigures, TimingsStartAtSubmission) {
   ScriptedEngine e(scripted_options(20, 1));
   e.clock.advance_ns(9'000'000 - 1);
   ASSERT_TRUE(e.core->add(1, scripted_request(1000, 4, 1), 4'000'000).ok());
@@ -161,7 +161,7 @@ TEST(CoreFigures, TimesCountFromTheSubmission) {
   EXPECT_DOUBLE_EQ(e.all[1].timings.first_token_seconds, 0.006);
 }
 
-TEST(CoreFigures, TimeLimitsHoldAfterRequestsWithoutOne) {
+TEST(CoreFigures, TimeLimitsApplyAfterRequestsWithoutOne) {
   for (int before : {0, 1, 2}) {
     ScriptedEngine e(scripted_options(40));
     for (int i = 0; i < before; ++i) {
@@ -199,7 +199,7 @@ TEST(CoreFigures, NothingToGenerateEndsAfterThePrompt) {
   EXPECT_EQ(e.all.back().timings.generated_tokens, 64 - 18);
 }
 
-TEST(CoreFigures, AnErrorOfTheExecutorEndsItsStreamAlone) {
+TEST(CoreFigures, ExecutorErrorEndsOnlyItsStream) {
   Script script;
   script.fails_at = 2;
   ScriptedEngine e(scripted_options(40), nullptr, script);
@@ -218,7 +218,7 @@ TEST(CoreFigures, AnErrorOfTheExecutorEndsItsStreamAlone) {
   EXPECT_EQ(e.core->stats().kv_blocks_free + e.core->stats().kv_blocks_cached, 40);
 }
 
-TEST(CoreFigures, LogprobsGoToThoseWhoWantThem) {
+TEST(CoreFigures, LogprobsAreReturnedIfRequested) {
   ScriptedEngine e(scripted_options(40));
   Request request = scripted_request(1000, 4, 2);
   e.add(1, request);
@@ -231,7 +231,7 @@ TEST(CoreFigures, LogprobsGoToThoseWhoWantThem) {
   }
 }
 
-TEST(CoreFigures, StatsOfAnEngineThatIsEmptyAndOneThatIsNot) {
+TEST(CoreFigures, StatsOfIdleAndBusyEngine) {
   ScriptedEngine e(scripted_options(10, 1));
   EngineStats s = e.core->stats();
   EXPECT_EQ(s.kv_blocks, 10);

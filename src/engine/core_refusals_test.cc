@@ -1,4 +1,4 @@
-// What the engine refuses: each message and its kind, plans that do not fit, and counts that do not agree.
+// What the engine rejects: each message and its kind, invalid plans, and inconsistent block counts.
 #include <unistd.h>
 
 #include <filesystem>
@@ -17,7 +17,7 @@ struct Refusal {
   std::function<void(Request&)> change;
 };
 
-TEST(CoreRefusals, OfRequests) {
+TEST(CoreRefusals, InvalidRequests) {
   constexpr ErrorKind kUser = ErrorKind::user;
   const Refusal refusals[] = {
       {"prompt: must hold at least one token", kUser, [](Request& r) { r.prompt.clear(); }},
@@ -62,22 +62,21 @@ TEST(CoreRefusals, OfRequests) {
   }
 }
 
-TEST(CoreRefusals, StopWhereTheLimitIs) {
+TEST(CoreRefusals, RequestsAtTheLimitAreAccepted) {
   ScriptedEngine e(scripted_options(12));
-  const std::function<void(Request&)> fit[] = {
-      [](Request& r) { r.prompt.assign(48, 1), r.max_tokens = 0; },
-      [](Request& r) { r.max_tokens = 44; },
-      [](Request& r) { r.max_tokens = 20, r.beams = 2; },
-      [](Request& r) { r.n = 128; },
-      [](Request& r) { r.best_of = 128; },
-      [](Request& r) { r.n = 2, r.best_of = 2; },
-      [](Request& r) { r.beams = 4; },
-      [](Request& r) { r.beams = 2, r.n = 2, r.best_of = 2; },
-      [](Request& r) { r.beams = 2, r.length_penalty = -100; },
-      [](Request& r) { r.beams = 2, r.length_penalty = 100; },
-      [](Request& r) { r.length_penalty = 1000; },  // without beams it is not looked at
-      [](Request& r) { r.deadline_seconds = 1e9; },
-      [](Request& r) { r.max_tokens = 0; }};
+  const std::function<void(Request&)> fit[] = {[](Request& r) { r.prompt.assign(48, 1), r.max_tokens = 0; },
+                                               [](Request& r) { r.max_tokens = 44; },
+                                               [](Request& r) { r.max_tokens = 20, r.beams = 2; },
+                                               [](Request& r) { r.n = 128; },
+                                               [](Request& r) { r.best_of = 128; },
+                                               [](Request& r) { r.n = 2, r.best_of = 2; },
+                                               [](Request& r) { r.beams = 4; },
+                                               [](Request& r) { r.beams = 2, r.n = 2, r.best_of = 2; },
+                                               [](Request& r) { r.beams = 2, r.length_penalty = -100; },
+                                               [](Request& r) { r.beams = 2, r.length_penalty = 100; },
+                                               [](Request& r) { r.length_penalty = 1000; },  // ignored without beams
+                                               [](Request& r) { r.deadline_seconds = 1e9; },
+                                               [](Request& r) { r.max_tokens = 0; }};
   for (const auto& change : fit) {
     Request request = scripted_request(1000, 4, 4);
     change(request);
@@ -92,7 +91,7 @@ TEST(CoreRefusals, StopWhereTheLimitIs) {
   EXPECT_TRUE(more.core->check(beams).ok());
 }
 
-TEST(CoreRefusals, OneAnswerThatCannotBeginRefusesThemAll) {
+TEST(CoreRefusals, OneInvalidAnswerRejectsTheRequest) {
   ScriptedEngine e(scripted_options(12));
   Request request = scripted_request(1000, 4, 4);
   request.sampling.seed = 11;
@@ -104,11 +103,11 @@ TEST(CoreRefusals, OneAnswerThatCannotBeginRefusesThemAll) {
   EXPECT_EQ(e.core->stats().waiting, 0);
 }
 
-TEST(CoreRefusals, OfAFullQueue) {
+TEST(CoreRefusals, FullQueue) {
   EngineOptions o = scripted_options(12, 1);
   o.queue = 2;
   ScriptedEngine e(o);
-  for (RequestId id : {1, 2, 3}) e.add(id, scripted_request(1000, 4, 4));  // none runs yet, so none is refused
+  for (RequestId id : {1, 2, 3}) e.add(id, scripted_request(1000, 4, 4));  // none runs yet, so none is rejected
   e.step();
   const auto refused = e.core->add(4, scripted_request(1000, 4, 4));
   ASSERT_FALSE(refused.ok());
@@ -127,8 +126,8 @@ std::string replay(ScriptedEngine& e, const std::string& text) {
   return done.ok() ? "" : done.error().message;
 }
 
-// Two streams run, one waits; each plan is of one kind of misfit.
-TEST(CoreRefusals, OfPlansThatDoNotFit) {
+// Two streams run, one waits; each plan is invalid in one way.
+TEST(CoreRefusals, InvalidPlans) {
   for (const char* plan : {"preempt 3;", "preempt 9;", "admit 1;", "admit 9;", "squeeze 3;", "9:[0+1]*", "1:[5+1]*",
                            "1:[6+2]*", "1:[6+1]", "3:[0+4]*", "1:[6+1]* 1:[6+1]*", "1:[6+1]* 2:[0+17]"}) {
     ScriptedEngine e(scripted_options(40, 2));
@@ -147,14 +146,14 @@ TEST(CoreRefusals, OfPlansThatDoNotFit) {
   StepPlan nothing;
   nothing.chunks = {{1, 6, 0, false}};
   EXPECT_FALSE(e.core->replay(nothing, e.events).ok());
-  EXPECT_EQ(replay(e, "1:[6+1]* 2:[0+15]"), "");  // sixteen tokens are a step
+  EXPECT_EQ(replay(e, "1:[6+1]* 2:[0+15]"), "");  // the limit is sixteen tokens a step
   EXPECT_EQ(replay(e, "squeeze 1; 2:[15+15]*"), "");
   EXPECT_EQ(e.core->stats().preemptions, 1);
   EXPECT_EQ(replay(e, "preempt 2;"), "");
   EXPECT_EQ(e.streams(), "1 waits 0/8 0 !1, 2 waits 0/31 0 !1");
 }
 
-TEST(CoreRefusals, OfMoreSampledChunksThanAStepHas) {
+TEST(CoreRefusals, TooManySampledChunks) {
   Script script;
   script.outputs = 1;
   ScriptedEngine e(scripted_options(40, 4), nullptr, script);
@@ -164,7 +163,7 @@ TEST(CoreRefusals, OfMoreSampledChunksThanAStepHas) {
   EXPECT_EQ(replay(e, "1:[0+3]* 2:[0+2]"), "");
 }
 
-TEST(CoreRefusals, PlansAreWrittenOneALine) {
+TEST(CoreRefusals, PlansAreLoggedOnePerLine) {
   const std::string path = ::testing::TempDir() + "core_refusals_plans_" + std::to_string(getpid());
   EngineOptions o = scripted_options(40, 4);
   o.record_plans = path;
@@ -172,7 +171,7 @@ TEST(CoreRefusals, PlansAreWrittenOneALine) {
     ScriptedEngine e(o);
     e.add(1, scripted_request(1000, 20, 2));
     e.run();
-    e.step();  // of an empty engine: no line
+    e.step();  // an empty engine logs no line
   }
   std::ifstream file(path);
   Lines lines;
@@ -187,15 +186,15 @@ TEST(CoreRefusals, PlansAreWrittenOneALine) {
   EXPECT_EQ(made.error().message, "plans: /nowhere/plans cannot be written");
 }
 
-// Counts that something changed behind the engine's back.
-TEST(CoreRefusals, OfBlocksThatAreNotCountedRight) {
+// Counts changed behind the engine's back.
+TEST(CoreRefusals, WrongBlockCounts) {
   const auto check = [](const std::function<void(Sequence&, KvPool&)>& change) {
     ScriptedEngine e(scripted_options(12));
     Request request = scripted_request(1000, 6, 4);
     request.n = 2;
     e.add(1, request);
     e.step();
-    e.step();  // blocks 0 and 1, and of the second answer 0 and 2
+    e.step();  // blocks 0 and 1; the second answer has 0 and 2
     EXPECT_EQ(e.blocks(), "2 1 1 0 0 0 0 0 0 0 0 0");
     Sequence* first = nullptr;
     e.script.forwarded = [&](std::span<const StepWork> work) { first = &work[0].stream->sequence; };
@@ -217,8 +216,8 @@ TEST(CoreRefusals, OfBlocksThatAreNotCountedRight) {
   EXPECT_EQ(check([](Sequence&, KvPool& pool) { pool.release(1); }), "KV blocks: 3 references counted, 4 held");
 }
 
-// Where the pool has less than what the engine counted on, the last stream is preempted and nothing breaks.
-TEST(CoreRefusals, ABlockThatThePoolDoesNotHavePreemptsItsStream) {
+// If the pool has fewer blocks than the engine counted, the last stream is preempted and nothing breaks.
+TEST(CoreRefusals, MissingPoolBlockPreemptsItsStream) {
   ScriptedEngine e(scripted_options(4));
   e.add(1, scripted_request(1000, 4, 8));
   e.step();

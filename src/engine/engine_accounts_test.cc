@@ -1,5 +1,5 @@
-// The engine's statistics against sums over its plans and events: tokens computed, recomputed, swapped and generated,
-// preemptions, times, and how many streams fit in how many blocks.
+// Checks the engine's statistics against sums over its plans and events: tokens computed, recomputed, swapped and
+// generated, preemptions, times, and how many streams fit in how many blocks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class Bench {
   }
   EngineCore& core() { return *core_; }
   ManualClock& clock() { return clock_; }
-  // One step. Where nothing ran, time advances to the end of the next move.
+  // One step. If nothing ran, time advances to the end of the next move.
   StepPlan step(std::vector<TokenEvent>& events) {
     const StepPlan plan = core_->step(events);
     if (plan.chunks.empty())
@@ -66,11 +66,11 @@ Request ask(int64_t prompt, int64_t answer, TokenId token = 7) {
 
 double seconds(int64_t from, int64_t to) { return static_cast<double>(to - from) * 1e-9; }
 
-// The state of a stream, from plans and events alone.
+// The state of a stream, derived from plans and events only.
 struct Known {
   int64_t prompt = 0, answer = 0, computed = 0, tokens = 0, preemptions = 0, written = 0;
   int64_t submitted = 0, admitted = 0, first = 0;
-  bool away = false;  // its blocks are in the tier
+  bool away = false;  // swapped out
 };
 
 class Accounts : public ::testing::TestWithParam<std::tuple<const char*, int64_t>> {};
@@ -175,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(OfEachPolicy, Accounts,
 
 // Further answers share exactly the full blocks before the prompt's last token: with the blocks computed here all
 // answers run at once, with one less they do not.
-TEST(AnswersBlocks, CoverWhatIsNotShared) {
+TEST(AnswersBlocks, CountOnlyUnsharedBlocks) {
   for (int64_t prompt : {1, 15, 16, 17, 31, 32, 33, 34, 48}) {
     constexpr int64_t kAnswers = 4, kAnswer = 12;
     const int64_t whole = (prompt + kAnswer + kAccountBlock - 1) / kAccountBlock, shared = (prompt - 1) / kAccountBlock;
@@ -206,7 +206,7 @@ TEST(AnswersBlocks, CoverWhatIsNotShared) {
 }
 
 // A preempted stream is ahead of streams that arrived later.
-TEST(Queue, PreemptedStreamsKeepTheirOrderOfArrival) {
+TEST(Queue, PreemptedStreamsKeepArrivalOrder) {
   Bench bench(accounting_machine(6 * kAccountBlock, "priority"));
   std::vector<TokenEvent> events;
   Request low = ask(40, 40), high = ask(60, 30);
@@ -255,7 +255,7 @@ TEST(Limits, CancelledAndLateStreamsReleaseEverything) {
   }
 }
 
-TEST(Queue, RefusesRequestsWhileItIsFull) {
+TEST(Queue, RejectsRequestsWhileFull) {
   EngineOptions options = accounting_machine(64 * kAccountBlock);
   options.queue = 2;
   options.max_streams = 1;

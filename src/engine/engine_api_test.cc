@@ -1,5 +1,5 @@
-// The engine behind its thread: how many requests it takes, what memory they may have, sinks, time-outs, cancellation
-// and its end. A sink that waits holds the engine's thread, so that what is open is known.
+// The engine with its thread: limits on requests and their memory, sinks, time-outs, cancellation and destruction. A
+// blocking sink holds the engine's thread, so that the set of open requests is known.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -32,7 +32,7 @@ Request api_request(int64_t answer, int64_t n = 1) {
   return request;
 }
 
-// An engine whose thread waits in a sink until it is let on.
+// An engine whose thread blocks in a sink until it is released.
 class HeldEngine {
  public:
   explicit HeldEngine(const EngineOptions& given, int64_t memory = 0, const Request& first = api_request(60)) {
@@ -79,7 +79,7 @@ std::string refusal(Engine& engine, const Request& request) {
   return stream.error().message;
 }
 
-TEST(EngineApi, TakesAsManyAsRunAndWait) {
+TEST(EngineApi, AcceptsUpToRunningPlusWaitingLimit) {
   EngineOptions options;
   options.max_streams = 2;
   options.queue = 1;
@@ -103,13 +103,14 @@ TEST(EngineApi, TakesAsManyAsRunAndWait) {
   }
   timed_out = true;
   EXPECT_FALSE(streams[0]->next(std::chrono::milliseconds(1), &timed_out));
-  EXPECT_FALSE(timed_out);  // it is over, not late
+  EXPECT_FALSE(timed_out);  // it has ended, no time-out
   EXPECT_FALSE(streams[0]->next());
-  EXPECT_EQ(refusal(*held.engine, api_request(3)), "");  // its place is free
+  EXPECT_EQ(refusal(*held.engine, api_request(3)), "");  // its slot is free
 }
 
-// request_memory(64) is 33792 bytes; 8 MiB are kept for requests, and 128 answers of 64 tokens take 4325376 of them.
-TEST(EngineApi, OpenRequestsStayWithinTheirMemory) {
+// request_memory(64) is 33792 bytes; 8 MiB are reserved for requests, and 128 answers of 64 tokens take 4325376 of
+// them.
+TEST(EngineApi, OpenRequestsAreBoundedByMemory) {
   EngineOptions options;
   options.max_streams = 130;
   HeldEngine held(options, int64_t{4} << 30, api_request(-1, 128));
@@ -141,7 +142,7 @@ TEST(EngineApi, OpenRequestsStayWithinTheirMemory) {
   EXPECT_EQ(requests->bytes, limit);
 }
 
-TEST(EngineApi, MemoryOfEndedRequestsIsFree) {
+TEST(EngineApi, EndedRequestsReleaseMemory) {
   EngineOptions options;
   options.max_streams = 4;  // 8 MiB for requests: 248 answers of 64 tokens
   HeldEngine held(options, int64_t{4} << 30, api_request(-1, 128));
@@ -155,7 +156,7 @@ TEST(EngineApi, MemoryOfEndedRequestsIsFree) {
   EXPECT_EQ(refusal(*held.engine, api_request(1, 128)), "");
 }
 
-TEST(EngineApi, CancelledRequestsEndAndGoneStreamsCancel) {
+TEST(EngineApi, CancelEndsARequestAndDroppedStreamsCancel) {
   EngineOptions options;
   options.max_streams = 4;
   HeldEngine held(options);
@@ -171,7 +172,7 @@ TEST(EngineApi, CancelledRequestsEndAndGoneStreamsCancel) {
   EXPECT_TRUE(event->last);
 }
 
-TEST(EngineApi, EveryLookIsAnswered) {
+TEST(EngineApi, EverySnapshotRequestIsAnswered) {
   HeldEngine held({});
   std::atomic<int> answered = 0;
   std::promise<void> all;
@@ -181,7 +182,7 @@ TEST(EngineApi, EveryLookIsAnswered) {
     if (++answered == static_cast<int>(Engine::kMaxSnapshots)) all.set_value();
   };
   for (size_t i = 0; i < Engine::kMaxSnapshots; ++i) EXPECT_TRUE(held.engine->snapshot(sink));
-  EXPECT_FALSE(held.engine->snapshot(sink));  // so many are asked for already
+  EXPECT_FALSE(held.engine->snapshot(sink));  // the limit of pending snapshots is reached
   EXPECT_FALSE(held.engine->liveness().stopped);
   EXPECT_EQ(held.engine->liveness().step_seconds, 0);  // the sink is called between steps
   held.let_on();
@@ -189,8 +190,8 @@ TEST(EngineApi, EveryLookIsAnswered) {
   EXPECT_EQ(answered, static_cast<int>(Engine::kMaxSnapshots));
 }
 
-// What is open when the engine goes gets its last event, whether it was taken in or not; streams outlive the engine.
-TEST(EngineApi, ItsEndIsTheEndOfEveryStream) {
+// Requests that are open when the engine is destroyed get a last event, admitted or not; streams outlive the engine.
+TEST(EngineApi, DestructionEndsEveryStream) {
   for (int round = 0; round < 5; ++round) {
     EngineOptions options;
     options.max_streams = 4;
@@ -210,12 +211,12 @@ TEST(EngineApi, ItsEndIsTheEndOfEveryStream) {
       }
       ASSERT_TRUE(event) << late;
       EXPECT_TRUE(event->finish == FinishReason::cancelled || event->finish == FinishReason::length);
-      (**stream)->cancel();  // nothing is left to cancel
+      (**stream)->cancel();  // nothing to cancel
     }
   }
 }
 
-TEST(EngineApi, ChecksBeforeMemoryIsTaken) {
+TEST(EngineApi, ValidatesBeforeReservingMemory) {
   const auto model = golden();
   EngineOptions options;
   options.threads = 1;

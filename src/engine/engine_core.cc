@@ -41,16 +41,19 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const Lan
                                                        const EngineOptions& options, const Clock* clock) {
   MILLRACE_TRY_VOID(check_options(options));
   MILLRACE_TRY_VOID(make_policy(options.policy));  // before memory is taken
+  MILLRACE_TRY_VOID(DraftDriver::create(options));
   MILLRACE_TRY(auto executor, CpuExecutor::create(std::move(model), options));
   return create(std::move(executor), options, clock);
 }
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, const EngineOptions& options,
-                                                       const Clock* clock, std::unique_ptr<SchedulerPolicy> policy) {
+                                                       const Clock* clock, std::unique_ptr<SchedulerPolicy> policy,
+                                                       std::unique_ptr<Drafter> drafter) {
   MILLRACE_TRY_VOID(check_options(options));
   if (!policy) {
     MILLRACE_TRY(policy, make_policy(options.policy));
   }
+  MILLRACE_TRY(DraftDriver drafts, DraftDriver::create(options, std::move(drafter)));
   auto loop = std::make_unique<LoopContext>();
   loop->planner = std::make_unique<Planner>(std::move(policy));
   loop->executor = std::move(executor);
@@ -62,13 +65,14 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   if (options.swap_tokens > 0) {
     MILLRACE_TRY(tier, loop->executor->make_tier(options.swap_tokens));
   }
-  auto core = std::unique_ptr<EngineCore>(new EngineCore(std::move(loop), std::move(cache), std::move(tier), options));
+  auto core = std::unique_ptr<EngineCore>(
+      new EngineCore(std::move(loop), std::move(cache), std::move(tier), std::move(drafts), options));
   if (!options.record_plans.empty()) MILLRACE_TRY_VOID(core->runner_.record_plans(options.record_plans));
   return core;
 }
 
 EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<PrefixCache> cache,
-                       std::unique_ptr<KvTier> tier, const EngineOptions& options)
+                       std::unique_ptr<KvTier> tier, DraftDriver drafts, const EngineOptions& options)
     : loop_(std::move(loop)),
       cache_(std::move(cache)),
       ledger_(loop_->kv(), cache_->index()),
@@ -77,8 +81,9 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       swap_(*loop_, lists_, ledger_, std::move(tier)),
       closer_(*loop_, lists_, prefixes_, loads_, swap_, recorder_),
       beams_(*loop_, lists_, ledger_, closer_),
+      drafts_(std::move(drafts)),
       admission_(*loop_, lists_, ledger_, prefixes_, loads_, swap_),
-      runner_(*loop_, lists_, ledger_, admission_, loads_, closer_, beams_, recorder_),
+      runner_(*loop_, lists_, ledger_, admission_, loads_, closer_, beams_, drafts_, recorder_),
       queue_limit_(options.queue) {}
 
 Result<void> EngineCore::check(const Request& request) const {
@@ -141,6 +146,7 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   for (const PlannedPreemption& preemption : plan_.preempted) admission_.preempt(preemption);
   for (RequestId id : plan_.admitted) admit(id);
   loads_.join();
+  drafts_.propose(lists_);
   loop_->planner->plan_chunks(view(), plan_);
   for (const PlannedPreemption& preemption : plan_.preempted_for_blocks) admission_.preempt(preemption);
   runner_.run(plan_, events);
@@ -162,6 +168,7 @@ Result<void> EngineCore::replay(const StepPlan& plan, std::vector<TokenEvent>& e
   if (!std::ranges::all_of(plan.admitted, [this](RequestId id) { return admit(id); })) return misfit;
   loads_.finish_all();  // how far they were when the plan was made is not known
   if (!std::ranges::all_of(plan.preempted_for_blocks, preempt)) return misfit;
+  drafts_.propose(lists_);
   plan_ = plan;
   if (!runner_.fits(plan)) return misfit;
   runner_.run(plan_, events);

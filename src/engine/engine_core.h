@@ -5,8 +5,9 @@
 //   stream_lists    all open streams: waiting, running, leaving      store_loads   blocks from the prefix store
 //   block_ledger    which streams hold which blocks                  swap          preempted streams in other memory
 //   prefix_cache    prefix index, scopes, prefix store               beam_driver   beam search
-//   prefix_service  prefixes for admitted streams                    step_runner   batch, sampling, events
-//   admission       queue -> running -> queue                        stream_closer the end of a stream
+//   prefix_service  prefixes for admitted streams                    draft_driver  drafted tokens
+//   admission       queue -> running -> queue                        step_runner   batch, sampling, events
+//   stream_closer   the end of a stream
 #pragma once
 
 #include <memory>
@@ -15,6 +16,7 @@
 #include "engine/admission.h"
 #include "engine/beam_driver.h"
 #include "engine/block_ledger.h"
+#include "engine/draft_driver.h"
 #include "engine/loop_context.h"
 #include "engine/prefix_cache.h"
 #include "engine/prefix_service.h"
@@ -32,11 +34,12 @@ class EngineCore {
   // `clock` must outlive the core; null: the machine's.
   static Result<std::unique_ptr<EngineCore>> create(std::shared_ptr<const LanguageModel> model,
                                                     const EngineOptions& options, const Clock* clock = nullptr);
-  // The same loop over any executor, whose memory and limits are its own, and any policy; null: the one that the
-  // options name.
+  // The same loop over any executor, whose memory and limits are its own, and any policy and drafter; null: those that
+  // the options name.
   static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Executor> executor, const EngineOptions& options,
                                                     const Clock* clock = nullptr,
-                                                    std::unique_ptr<SchedulerPolicy> policy = nullptr);
+                                                    std::unique_ptr<SchedulerPolicy> policy = nullptr,
+                                                    std::unique_ptr<Drafter> drafter = nullptr);
 
   // What add() refuses at any time. Const after construction, so any thread may call it. Errors: user, unsupported,
   // resource.
@@ -71,7 +74,7 @@ class EngineCore {
 
  private:
   EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<PrefixCache> cache, std::unique_ptr<KvTier> tier,
-             const EngineOptions& options);
+             DraftDriver drafts, const EngineOptions& options);
   ScheduleView view();
   void begin_step(std::vector<TokenEvent>& events);
   bool admit(RequestId stream);
@@ -86,6 +89,7 @@ class EngineCore {
   Swap swap_;
   StreamCloser closer_;
   BeamDriver beams_;
+  DraftDriver drafts_;
   Admission admission_;
   StepRunner runner_;
   int64_t queue_limit_;

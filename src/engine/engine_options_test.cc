@@ -21,7 +21,7 @@ EngineOptions good_options() {
   return o;
 }
 
-// The executor is made from good options, so that limits can be tested that need more memory than there is.
+// The executor is created from valid options, so that limits beyond the available memory can be tested.
 Result<std::unique_ptr<EngineCore>> make(const EngineOptions& options, ManualClock& clock) {
   auto cost = load_cost_model("llama-7b-a100");
   auto executor = SimulatedExecutor::create(std::move(*cost), clock, good_options());
@@ -34,7 +34,7 @@ struct Limit {
   int64_t least, most;
 };
 
-TEST(EngineOptionLimits, AcceptAndRefuseAtTheEdge) {
+TEST(EngineOptionLimits, AcceptedAndRejectedAtTheEdge) {
   const Limit limits[] = {{"context", &EngineOptions::context, 0, INT32_MAX},
                           {"max streams", &EngineOptions::max_streams, 1, 65536},
                           {"resident streams", &EngineOptions::resident_streams, 0, 1 << 20},
@@ -78,7 +78,7 @@ TEST(EngineOptionLimits, AcceptAndRefuseAtTheEdge) {
   }
 }
 
-TEST(EngineOptionLimits, OfTheStore) {
+TEST(EngineOptionLimits, StoreOptions) {
   const auto refused = [](int64_t size, double fetch = 1, const char* order = "arrival", bool prefix_cache = true) {
     EngineOptions options = good_options();
     options.kv_ssd = "store";
@@ -99,7 +99,7 @@ TEST(EngineOptionLimits, OfTheStore) {
   EXPECT_EQ(refused(1 << 20, 0.5).find("KV store: to fetch a part"), 0u);
   EXPECT_EQ(refused(1 << 20, 0.5, "importance").find("KV store: a simulation fetches all"), 0u);
   EXPECT_EQ(refused(1 << 20, 1, "arrival", false).find("KV store: holds blocks of the prefix cache"), 0u);
-  EngineOptions no_store = good_options();  // without a file its size is ignored
+  EngineOptions no_store = good_options();  // the size is ignored without a file
   no_store.kv_ssd_size = 0;
   ManualClock clock;
   EXPECT_TRUE(make(no_store, clock).ok());
@@ -145,7 +145,7 @@ class RequestLimits : public ::testing::Test {
   std::unique_ptr<EngineCore> core_;
 };
 
-TEST_F(RequestLimits, OfThePromptAndTheAnswer) {
+TEST_F(RequestLimits, PromptAndAnswerLength) {
   EXPECT_EQ(refused([](Request&) {}), "");
   EXPECT_EQ(refused([](Request& r) { r.prompt.clear(); }).find("prompt: must hold"), 0u);
   EXPECT_EQ(refused([](Request& r) { r.prompt.assign(99, 1); }), "");
@@ -164,7 +164,7 @@ TEST_F(RequestLimits, OfThePromptAndTheAnswer) {
   }
 }
 
-TEST_F(RequestLimits, OfTheNumberOfAnswers) {
+TEST_F(RequestLimits, NumberOfAnswers) {
   for (int64_t n : {1, 128}) EXPECT_EQ(refused([&](Request& r) { r.n = n; }), "") << n;
   for (int64_t n : {-1, 0, 129})
     EXPECT_EQ(refused([&](Request& r) { r.n = n; }).find("n: must be between 1 and 128"), 0u) << n;
@@ -179,7 +179,7 @@ TEST_F(RequestLimits, OfTheNumberOfAnswers) {
   for (double penalty : {-100.5, 100.5, std::numeric_limits<double>::quiet_NaN()})
     EXPECT_EQ(refused([&](Request& r) { r.beams = 2, r.length_penalty = penalty; }).find("length penalty"), 0u)
         << penalty;
-  for (double penalty : {-100.0, 100.0}) {  // the next error is that of the simulation
+  for (double penalty : {-100.0, 100.0}) {  // the next error comes from the simulation
     EXPECT_EQ(refused([&](Request& r) {
                 r.beams = 2, r.n = 2, r.best_of = 2, r.length_penalty = penalty;
               }).find("beams: simulated"),

@@ -1,4 +1,4 @@
-// The packed cache: a start from it gives the same stream, and damage to it causes a warning and nothing else.
+// The packed cache: starting from it produces the same stream, and a damaged one only causes a warning.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -73,7 +73,7 @@ class PackedCacheTest : public ::testing::Test {
     return out;
   }
 
-  // Tokens and logits that every start must give.
+  // Tokens and logits that every start must produce.
   void expect_same(const Start& start) {
     EXPECT_EQ(start.tokens, plain().tokens);
     EXPECT_EQ(start.logits, plain().logits);
@@ -83,7 +83,7 @@ class PackedCacheTest : public ::testing::Test {
     return plain_;
   }
 
-  // The altered cache is refused with a warning that contains `word`, and written again.
+  // The altered cache is rejected with a warning that contains `word`, and rewritten.
   void expect_refused(const std::string& altered, const std::string& word, bool verify = false) {
     const std::string good = read_all(cache_);
     write_all(cache_, altered);
@@ -99,7 +99,7 @@ class PackedCacheTest : public ::testing::Test {
   Start plain_;
 };
 
-TEST_F(PackedCacheTest, SecondStartMapsItAndGivesTheSameBits) {
+TEST_F(PackedCacheTest, SecondStartMapsItWithIdenticalResults) {
   const Start first = start(true);
   EXPECT_FALSE(first.from_cache);
   EXPECT_TRUE(first.warnings.empty());
@@ -115,7 +115,7 @@ TEST_F(PackedCacheTest, SecondStartMapsItAndGivesTheSameBits) {
   EXPECT_FALSE(start(false).from_cache);
 }
 
-TEST_F(PackedCacheTest, ChosenFile) {
+TEST_F(PackedCacheTest, ExplicitPath) {
   const std::string path = (folder_ / "elsewhere").string();
   EXPECT_FALSE(start(true, false, path).from_cache);
   EXPECT_TRUE(start(true, false, path).from_cache);
@@ -126,7 +126,7 @@ TEST_F(PackedCacheTest, ChosenFile) {
   expect_same(refused);
 }
 
-TEST_F(PackedCacheTest, DamageIsRefused) {
+TEST_F(PackedCacheTest, DamageIsDetected) {
   start(true);
   const std::string good = read_all(cache_);
   ASSERT_GT(good.size(), size_t{2} << 20);
@@ -142,19 +142,19 @@ TEST_F(PackedCacheTest, DamageIsRefused) {
   }
 }
 
-TEST_F(PackedCacheTest, DamagedWeightsAreFoundInTheFirstRowsOrByVerifying) {
+TEST_F(PackedCacheTest, DamagedWeightsAreFoundInFirstRowsOrByVerification) {
   start(true);
   const std::string good = read_all(cache_);
   std::string altered = good;
   altered[size_t{2} << 20] = static_cast<char>(altered[size_t{2} << 20] ^ 1);
   expect_refused(altered, "does not match the model's file");
   altered = good;
-  const size_t last = good.find_last_not_of('\0');  // after it comes padding
+  const size_t last = good.find_last_not_of('\0');  // followed by padding
   altered[last] = static_cast<char>(altered[last] ^ 1);
   expect_refused(altered, "", true);
 }
 
-TEST_F(PackedCacheTest, AnotherModelOrMachineIsRefused) {
+TEST_F(PackedCacheTest, OtherModelOrMachineIsRejected) {
   start(true);
   fs::last_write_time(model_, fs::last_write_time(model_) + std::chrono::seconds(1));
   Start touched = start(true);
@@ -163,21 +163,21 @@ TEST_F(PackedCacheTest, AnotherModelOrMachineIsRefused) {
   EXPECT_NE(touched.warnings[0].find("another model"), std::string::npos) << touched.warnings[0];
   EXPECT_TRUE(start(true).from_cache);
   if (*select_isa() == Isa::ref) return;  // there is no lower instruction set
-  const char* asked = getenv("MILLRACE_ISA");
-  const std::string before = asked ? asked : "";
+  const char* isa = getenv("MILLRACE_ISA");
+  const std::string before = isa ? isa : "";
   setenv("MILLRACE_ISA", "ref", 1);
   const Start ref = start(true);
   EXPECT_FALSE(ref.from_cache);
   ASSERT_EQ(ref.warnings.size(), 1u);
   EXPECT_NE(ref.warnings[0].find("instruction set"), std::string::npos) << ref.warnings[0];
   EXPECT_TRUE(start(true).from_cache);
-  if (asked)
+  if (isa)
     setenv("MILLRACE_ISA", before.c_str(), 1);
   else
     unsetenv("MILLRACE_ISA");
 }
 
-TEST_F(PackedCacheTest, UsualPlaces) {
+TEST_F(PackedCacheTest, DefaultPaths) {
   EXPECT_EQ(default_packed_cache_path(model_.string()), cache_.string());
   EXPECT_EQ(default_packed_cache_path(folder_.string() + "/"),
             (folder_ / (folder_.filename().string() + ".millrace-packed")).string());

@@ -1,5 +1,5 @@
-// Who is admitted, preempted, swapped and resumed, step by step, on a machine of a few blocks: plans, streams and
-// counters exact. The executor compares every stored key with its token before each chunk.
+// Which streams are admitted, preempted, swapped and resumed, step by step, in a pool of a few blocks: exact plans,
+// streams and counters. The executor compares every stored key with its token before each chunk.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -15,14 +15,14 @@ EngineOptions growing_places(int64_t blocks, int64_t swap_tokens = 0, bool prefi
   return o;
 }
 
-// Two streams that grow beyond the six blocks, and a short one behind them.
+// Two streams that grow beyond the six blocks, then a short one.
 void add_three(ScriptedEngine& e) {
   e.add(1, scripted_request(1000, 7, 8));
   e.add(2, scripted_request(2000, 7, 8));
   e.add(3, scripted_request(3000, 3, 2));
 }
 
-TEST(PlacesSteps, APromisedStreamWaitsForBlocksAndTheQueueKeepsItsOrder) {
+TEST(PlacesSteps, ReservedStreamWaitsForBlocksInQueueOrder) {
   ScriptedEngine e(scripted_options(6));
   e.add(1, scripted_request(1000, 6, 4));
   e.add(2, scripted_request(2000, 5, 4));
@@ -38,7 +38,7 @@ TEST(PlacesSteps, APromisedStreamWaitsForBlocksAndTheQueueKeepsItsOrder) {
   EXPECT_EQ(e.blocks(), "0 0c 0c 0c 0c 0c");
 }
 
-TEST(PlacesSteps, GrowingStreamsPreemptTheLastAndComputeAgain) {
+TEST(PlacesSteps, GrowingStreamsPreemptTheLastForRecompute) {
   ScriptedEngine e(growing_places(6));
   add_three(e);
   EXPECT_EQ(e.watch(),
@@ -54,7 +54,7 @@ TEST(PlacesSteps, GrowingStreamsPreemptTheLastAndComputeAgain) {
   EXPECT_EQ(e.figures(), "steps 10 prompt 27 cached 0 generated 18 preempted 2 again 15 out 0 in 0");
 }
 
-TEST(PlacesSteps, APreemptedStreamFindsItsOwnBlocksInThePrefixIndex) {
+TEST(PlacesSteps, PreemptedStreamReusesItsBlocksFromThePrefixIndex) {
   ScriptedEngine e(growing_places(6, 0, true));
   add_three(e);
   EXPECT_EQ(e.watch(), (Lines{"admit 1 2 3; 1:[0+7]* 2:[0+7]* 3:[0+2] | 1 runs 7/8 2, 2 runs 7/8 2, 3 runs 2/3 1",
@@ -69,7 +69,7 @@ TEST(PlacesSteps, APreemptedStreamFindsItsOwnBlocksInThePrefixIndex) {
   EXPECT_EQ(e.figures(), "steps 10 prompt 20 cached 0 generated 18 preempted 2 again 15 out 0 in 0");
 }
 
-TEST(PlacesSteps, SwappedStreamsComeBackWithTheirBytes) {
+TEST(PlacesSteps, SwappedStreamsResumeWithTheirData) {
   ScriptedEngine e(growing_places(6, 20));
   e.script.swap_seconds = 1e-3;
   add_three(e);
@@ -100,7 +100,7 @@ void begin_swap(ScriptedEngine& e) {
   EXPECT_EQ(e.core->snapshot().swap_free_tokens, 17);
 }
 
-TEST(PlacesSteps, ASlowTierHoldsTheBlocksUntilTheMoveIsOver) {
+TEST(PlacesSteps, SlowSwapOutHoldsBlocksUntilDone) {
   ScriptedEngine e(growing_places(6, 20));
   begin_swap(e);
   EXPECT_EQ(e.watch(3), (Lines{"1:[9+1]* | 1 runs 10/11 3, 2 runs 8/9 2, 3 leaves 3/4 1 !1",
@@ -108,7 +108,7 @@ TEST(PlacesSteps, ASlowTierHoldsTheBlocksUntilTheMoveIsOver) {
                                "1:[11+1]* | 1 runs 12/13 3, 2 runs 8/9 2, 3 leaves 3/4 1 !1"}));
   const EngineStats stats = e.core->stats();
   EXPECT_EQ(stats.running, 2);
-  EXPECT_EQ(stats.waiting, 1);  // that leaves counts as one that waits
+  EXPECT_EQ(stats.waiting, 1);  // a stream being swapped out counts as waiting
   e.script.tier_state = TierState::ready;
   EXPECT_EQ(e.watch(2), (Lines{"squeeze 2~; 1:[12+1]* | 1 runs 13/14 4, 2 leaves 8/9 2 !1, 3 away 3/4 0 !1",
                                "1:[13+1]* | 2 away 8/9 0 !1, 3 away 3/4 0 !1"}));
@@ -116,7 +116,7 @@ TEST(PlacesSteps, ASlowTierHoldsTheBlocksUntilTheMoveIsOver) {
   EXPECT_EQ(e.figures(), "steps 14 prompt 17 cached 0 generated 18 preempted 2 again 0 out 11 in 11");
 }
 
-TEST(PlacesSteps, AMoveOutThatFailsIsComputedAgain) {
+TEST(PlacesSteps, FailedSwapOutIsRecomputed) {
   ScriptedEngine e(growing_places(6, 20));
   begin_swap(e);
   e.script.tier_state = TierState::failed;
@@ -128,7 +128,7 @@ TEST(PlacesSteps, AMoveOutThatFailsIsComputedAgain) {
   EXPECT_EQ(e.figures(), "steps 12 prompt 20 cached 0 generated 18 preempted 2 again 3 out 14 in 11");
 }
 
-TEST(PlacesSteps, ATierWithoutRoomIsDoneWithout) {
+TEST(PlacesSteps, FullTierFallsBackToRecompute) {
   ScriptedEngine e(growing_places(6, 20));
   e.script.swap_seconds = 1e-3;
   e.script.put_fails = true;
@@ -142,7 +142,7 @@ TEST(PlacesSteps, ATierWithoutRoomIsDoneWithout) {
   EXPECT_EQ(e.figures(), "steps 11 prompt 27 cached 0 generated 18 preempted 2 again 14 out 0 in 0");
 }
 
-TEST(PlacesSteps, AMoveInThatCannotBeginIsComputedAgain) {
+TEST(PlacesSteps, SwapInThatCannotStartIsRecomputed) {
   ScriptedEngine e(growing_places(6, 20));
   e.script.get_fails = true;
   e.script.swap_seconds = 1e-3;
@@ -162,7 +162,7 @@ TEST(PlacesSteps, AMoveInThatCannotBeginIsComputedAgain) {
   EXPECT_EQ(e.core->snapshot().swap_free_tokens, 20);
 }
 
-TEST(PlacesSteps, AMoveInThatFailsKeepsItsBlocksAndIsComputedAgain) {
+TEST(PlacesSteps, FailedSwapInKeepsBlocksAndIsRecomputed) {
   ScriptedEngine e(growing_places(6, 20));
   e.script.swap_seconds = 1e-3;
   add_three(e);
@@ -176,7 +176,7 @@ TEST(PlacesSteps, AMoveInThatFailsKeepsItsBlocksAndIsComputedAgain) {
   EXPECT_EQ(e.core->snapshot().swap_free_tokens, 20);
 }
 
-TEST(PlacesSteps, ACancelledStreamLeavesTheTierToo) {
+TEST(PlacesSteps, CancelledStreamIsRemovedFromTheTier) {
   for (bool leaves : {true, false}) {
     ScriptedEngine e(growing_places(6, 20));
     begin_swap(e);
@@ -194,7 +194,7 @@ TEST(PlacesSteps, ACancelledStreamLeavesTheTierToo) {
   }
 }
 
-TEST(PlacesSteps, PreemptedStreamsQueueBeforeThoseThatCameLater) {
+TEST(PlacesSteps, PreemptedStreamsQueueBeforeLaterArrivals) {
   ScriptedEngine e(growing_places(6));
   add_three(e);
   e.step();

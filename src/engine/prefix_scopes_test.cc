@@ -18,7 +18,7 @@ TEST(PrefixScopes, SeparatesTenantsGroupsAndAdapters) {
 }
 
 // A client that invents names cannot block other names, and a name that returns gets its old scope.
-TEST(PrefixScopes, EvictsTheOldestOfVeryManyNames) {
+TEST(PrefixScopes, EvictsTheOldestName) {
   PrefixScopes scopes;
   const uint64_t first = scopes.of("first", "");
   for (size_t i = 0; i < 2 * PrefixScopes::kMaxNames; ++i) EXPECT_NE(scopes.of("", "salt " + std::to_string(i)), first);

@@ -1,5 +1,5 @@
-// Requests that begin alike and run together, step by step: one computes what they have in common, the others wait for
-// it and find it, and go on alone where it stops.
+// Concurrent requests with a common prefix, step by step: one (the donor) computes the prefix, the others wait for it
+// and reuse it, and continue alone if the donor stops.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -7,7 +7,7 @@ namespace {
 
 using namespace testing;
 
-// Runs the first `streams` of what it is given, in order; leaves out one stream while it is told to.
+// Runs the first `streams` streams in order; can be told to skip one.
 class PausingPolicy final : public SchedulerPolicy {
  public:
   explicit PausingPolicy(RequestId& paused) : paused_(paused) {}
@@ -31,11 +31,11 @@ Request ending(TokenId first, int64_t common, TokenId own, int64_t count, int64_
   return request;
 }
 
-TEST(PrefixWaits, OneComputesWhatAllHaveInCommon) {
+TEST(PrefixWaits, OneStreamComputesTheCommonPrefix) {
   ScriptedEngine e(scripted_options(40));
   e.add(1, scripted_request(1000, 30, 3));
   e.add(2, ending(1000, 20, 5000, 1, 3));
-  e.add(3, ending(1000, 3, 6000, 9, 2));  // not a whole block in common
+  e.add(3, ending(1000, 3, 6000, 9, 2));  // less than one block in common
   e.add(4, scripted_request(1000, 30, 2));
   EXPECT_EQ(e.watch(), (Lines{"admit 1 2 3 4; 1:[0+16] | 1 runs 16/30 4, 2 held 0/21 0, 3 runs 0/12 0, 4 held 0/30 0",
                               "1:[16+14]* 3:[0+2] | 1 runs 30/31 8, 2 held 0/21 0, 3 runs 2/12 1, 4 held 0/30 0",
@@ -45,20 +45,20 @@ TEST(PrefixWaits, OneComputesWhatAllHaveInCommon) {
   EXPECT_EQ(e.figures(), "steps 5 prompt 45 cached 48 generated 10 preempted 0 again 0 out 0 in 0");
 }
 
-// What a running stream has computed by now is found at once, and what it computes is waited for.
-TEST(PrefixWaits, ComputedPartsAreFoundAtOnce) {
+// Blocks that a running stream has computed are found at once; those it will compute are waited for.
+TEST(PrefixWaits, ComputedBlocksAreFoundImmediately) {
   ScriptedEngine e(scripted_options(40));
   e.add(1, scripted_request(1000, 40, 2));
   e.step();
-  e.add(2, ending(1000, 16, 5000, 3, 2));  // computed already
-  e.add(3, ending(1000, 24, 6000, 3, 2));  // in part
+  e.add(2, ending(1000, 16, 5000, 3, 2));  // already computed
+  e.add(3, ending(1000, 24, 6000, 3, 2));  // partly computed
   EXPECT_EQ(e.watch(), (Lines{"admit 2 3; 1:[16+16] | 1 runs 32/40 8, 2 runs 16/19 4 +16, 3 held 0/27 0",
                               "1:[32+8]* 2:[16+3]* 3:[24+3]* | 1 runs 40/41 10, 2 runs 19/20 5 +16, 3 runs 27/28 7 +24",
                               "1:[40+1]* 2:[19+1]* 3:[27+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 4 prompt 46 cached 40 generated 6 preempted 0 again 0 out 0 in 0");
 }
 
-TEST(PrefixWaits, TheLongestCommonPartCounts) {
+TEST(PrefixWaits, LongestCommonPrefixIsUsed) {
   ScriptedEngine e(scripted_options(60));
   e.add(1, ending(1000, 8, 5000, 30, 2));
   e.add(2, ending(1000, 12, 6000, 30, 2));
@@ -74,7 +74,7 @@ TEST(PrefixWaits, TheLongestCommonPartCounts) {
                    "3:[30+8]* 4:[12+2]* | 3 runs 38/39 10 +8, 4 runs 14/15 4 +12", "3:[38+1]* 4:[14+1]* | "}));
 }
 
-TEST(PrefixWaits, ShortPromptsOthersScopesAndThoseWithoutACacheDoNotWait) {
+TEST(PrefixWaits, ShortPromptsOtherScopesAndUncachedRequestsDoNotWait) {
   ScriptedEngine e(scripted_options(40));
   e.add(1, scripted_request(1000, 4, 2));
   Request own = scripted_request(1000, 4, 2);
@@ -87,10 +87,10 @@ TEST(PrefixWaits, ShortPromptsOthersScopesAndThoseWithoutACacheDoNotWait) {
   EXPECT_EQ(e.step(), "admit 1 2 3 4; 1:[0+4]* 2:[0+4]* 3:[0+4]* 4:[0+4]*");
   e.run();
   EXPECT_EQ(e.core->stats().cached_tokens, 0);
-  EXPECT_EQ(e.core->stats().kv_blocks_cached, 2);  // one for each scope
+  EXPECT_EQ(e.core->stats().kv_blocks_cached, 2);  // one per scope
 }
 
-TEST(PrefixWaits, ThoseWithoutACacheComputeAllByThemselves) {
+TEST(PrefixWaits, UncachedRequestsComputeTheWholePrompt) {
   EngineOptions o = scripted_options(40);
   o.batch_tokens = 40;
   ScriptedEngine e(o);
@@ -102,7 +102,7 @@ TEST(PrefixWaits, ThoseWithoutACacheComputeAllByThemselves) {
   e.run();
 }
 
-TEST(PrefixWaits, BlocksAreFoundUpToTheLastTokenButOne) {
+TEST(PrefixWaits, LastPromptTokenIsAlwaysComputed) {
   for (const auto& [prompt, cached] : {std::pair(8, 4), {9, 8}, {10, 8}, {12, 8}, {13, 12}}) {
     ScriptedEngine e(scripted_options(40));
     e.add(1, scripted_request(1000, 16, 1));
@@ -114,8 +114,8 @@ TEST(PrefixWaits, BlocksAreFoundUpToTheLastTokenButOne) {
   }
 }
 
-// A donor that stands still is waited for four steps and no longer.
-TEST(PrefixWaits, EndWhenTheDonorStandsStill) {
+// Streams wait for a stalled donor for four steps only.
+TEST(PrefixWaits, EndWhenTheDonorStalls) {
   RequestId paused = 0;
   ScriptedEngine e(scripted_options(40), std::make_unique<PausingPolicy>(paused));
   e.add(1, scripted_request(1000, 40, 2));
@@ -132,8 +132,8 @@ TEST(PrefixWaits, EndWhenTheDonorStandsStill) {
   EXPECT_EQ(e.figures(), "steps 6 prompt 48 cached 32 generated 4 preempted 0 again 0 out 0 in 0");
 }
 
-// The count begins anew with every token that the donor computes.
-TEST(PrefixWaits, GoOnWhileTheDonorComputes) {
+// The count restarts with every token that the donor computes.
+TEST(PrefixWaits, ContinueWhileTheDonorComputes) {
   RequestId paused = 0;
   ScriptedEngine e(scripted_options(40), std::make_unique<PausingPolicy>(paused));
   e.add(1, scripted_request(1000, 60, 2));
@@ -163,7 +163,7 @@ TEST(PrefixWaits, EndWhenTheDonorIsCancelled) {
   EXPECT_EQ(e.figures(), "steps 5 prompt 44 cached 52 generated 4 preempted 0 again 0 out 0 in 0");
 }
 
-// A donor that is preempted leaves what it has computed, and another one goes on.
+// A preempted donor leaves its computed blocks, and another stream continues.
 TEST(PrefixWaits, EndWhenTheDonorIsPreempted) {
   for (bool swap : {false, true}) {
     EngineOptions o = scripted_options(20);
@@ -193,7 +193,7 @@ TEST(PrefixWaits, EndWhenTheDonorIsPreempted) {
   }
 }
 
-TEST(PrefixWaits, CachedBlocksGoBeforeStreamsLackThem) {
+TEST(PrefixWaits, CachedBlocksAreEvictedBeforeStreamsArePreempted) {
   ScriptedEngine e(scripted_options(6));
   e.add(1, scripted_request(1000, 9, 2));
   e.run();

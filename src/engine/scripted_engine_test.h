@@ -1,6 +1,6 @@
-// An engine over an executor whose tokens, times, tier and prefix store a test scripts. The executor stores every
-// token's id as its key and its position as its value, and compares all stored keys of a stream before it computes a
-// chunk: a block that is shared, copied, swapped or loaded wrongly fails the test at once. A step takes 1 ms of a
+// An engine over an executor whose tokens, times, tier and prefix store are scripted by the test. The executor stores
+// every token's id as its key and its position as its value, and checks all stored keys of a stream before it computes
+// a chunk, so a block that is shared, copied, swapped or loaded wrongly fails the test at once. A step takes 1 ms of a
 // manual clock.
 #pragma once
 
@@ -22,7 +22,7 @@ inline constexpr int64_t kScriptedLayers = 4;
 
 struct Script {
   double step_seconds = 0, token_seconds = 1, swap_seconds = 1e9,
-         load_seconds = 1e-3;  // cost model: a step, and each token
+         load_seconds = 1e-3;  // cost model: per step, per token
   int64_t outputs = 64;
   int64_t step_ns = 1'000'000;
   bool joins_early = false;
@@ -30,7 +30,7 @@ struct Script {
   std::function<std::vector<TokenLogprob>(const std::vector<TokenId>& tokens)> likeliest;  // for beams
   std::function<float(const Sequence& stream)> logprob;                                    // of the next token
   std::function<void(std::span<const StepWork>)> forwarded;                                // after each step
-  int64_t fails_at = -1;  // choose() of a stream with so many generated tokens is an error
+  int64_t fails_at = -1;  // choose() fails for a stream with this many generated tokens
   // Tier
   TierState tier_state = TierState::ready;
   bool put_fails = false, get_fails = false;
@@ -39,10 +39,10 @@ struct Script {
   int64_t layers_ready = 0;
   double load_took = 0;
   std::set<TokenId> damaged;            // blocks, by their first token
-  std::set<TokenId> lost;               // not stored any more, the same way
-  std::map<TokenId, float> importance;  // of stored blocks, the same way
+  std::set<TokenId> lost;               // no longer stored, by first token
+  std::map<TokenId, float> importance;  // of stored blocks, by first token
   PrefixStoreStats store_stats;
-  // What was seen
+  // Recorded calls
   std::vector<std::string> shapes, loads_observed, loads, puts;
   int64_t waits = 0, flushes = 0, layer_waits = 0, observed_attention = 0, erased = 0;
 };
@@ -256,7 +256,7 @@ class ScriptedExecutor final : public Executor {
       const Sequence& s = item.stream->sequence;
       if (script_.damaged.empty()) compare(s, item.chunk.first);
       for (int64_t i = item.chunk.first; i < item.chunk.first + item.chunk.count; ++i) store(s, i);
-      if (item.chunk.sample) rows_.push_back(item.stream);
+      for (int64_t row = 0; row < item.chunk.outputs(); ++row) rows_.push_back(item.stream);
     }
     clock_.advance_ns(script_.step_ns);
     if (script_.forwarded) script_.forwarded(work);
@@ -287,7 +287,7 @@ class ScriptedExecutor final : public Executor {
   }
   void store(const Sequence& s, int64_t token) {
     for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
-      *row(s, token - s.kv.left_out, layer) = static_cast<float>(s.tokens.at(static_cast<size_t>(token)));
+      *row(s, token - s.kv.left_out, layer) = static_cast<float>(s.token_at(token));
   }
   void compare(const Sequence& s, int64_t tokens) {
     if (s.kv.left_out > 0) return;
@@ -329,11 +329,11 @@ inline Request scripted_request(TokenId first, int64_t prompt, int64_t answer) {
 class ScriptedEngine {
  public:
   explicit ScriptedEngine(const EngineOptions& options, std::unique_ptr<SchedulerPolicy> policy = nullptr,
-                          Script given = {})
+                          Script given = {}, std::unique_ptr<Drafter> drafter = nullptr)
       : script(std::move(given)) {
     auto executor = std::make_unique<ScriptedExecutor>(script, clock, options);
     pool = &executor->kv();
-    auto made = EngineCore::create(std::move(executor), options, &clock, std::move(policy));
+    auto made = EngineCore::create(std::move(executor), options, &clock, std::move(policy), std::move(drafter));
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     if (made.ok()) core = std::move(*made);
   }
@@ -351,7 +351,7 @@ class ScriptedEngine {
     all.insert(all.end(), events.begin(), events.end());
     return plan;
   }
-  // Steps until nothing is left, `most` at most: each one's plan, and the streams after it.
+  // Steps until idle, at most `most` times: each step's plan, and the streams after it.
   std::vector<std::string> watch(int most = 1000) {
     std::vector<std::string> lines;
     for (int i = 0; i < most && !core->idle(); ++i) {
@@ -378,7 +378,7 @@ class ScriptedEngine {
                          s.preemptions ? fmt::format(" !{}", s.preemptions) : "");
     return out;
   }
-  // Of each block: how many streams hold it, and c where the prefix index does too.
+  // For each block: how many streams hold it, and c if the prefix index holds it too.
   std::string blocks() {
     std::string out;
     for (const auto& run : core->snapshot().cells)
@@ -386,7 +386,7 @@ class ScriptedEngine {
         out += fmt::format("{}{}{}", out.empty() ? "" : " ", run.streams, run.cached ? "c" : "");
     return out;
   }
-  // The counters that tell of moved and computed tokens.
+  // The counters of moved and computed tokens.
   std::string figures() const {
     const EngineStats s = core->stats();
     return fmt::format("steps {} prompt {} cached {} generated {} preempted {} again {} out {} in {}", s.steps,

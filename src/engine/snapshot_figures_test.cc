@@ -28,7 +28,7 @@ EngineOptions growing_figures(int64_t blocks) {
 }
 
 // Tokens that are computed again after a preemption count as prefill.
-TEST(SnapshotFigures, StepsByTheirChunks) {
+TEST(SnapshotFigures, StepsAndTheirChunks) {
   ScriptedEngine e(growing_figures(6));
   e.core->snapshot();
   e.add(1, scripted_request(1000, 7, 8));
@@ -61,7 +61,7 @@ TEST(SnapshotFigures, StepsByTheirChunks) {
   EXPECT_NEAR(look.now, 0.010, 1e-8);
 }
 
-TEST(SnapshotFigures, CellsByTheirHolders) {
+TEST(SnapshotFigures, CellsAndTheirHolders) {
   ScriptedEngine e(scripted_options(12));
   Request request = scripted_request(1000, 6, 4);
   request.n = 2;
@@ -98,7 +98,7 @@ TEST(SnapshotFigures, MissedStepsAreCountedOnce) {
   EXPECT_TRUE(e.core->snapshot().ended.empty());
 }
 
-TEST(SnapshotFigures, TheLatestEndedStreamsAreKept) {
+TEST(SnapshotFigures, LatestEndedStreamsAreRetained) {
   ScriptedEngine e(scripted_options(400));
   e.core->snapshot();
   for (RequestId id = 1; id <= 260; ++id) {
@@ -111,7 +111,7 @@ TEST(SnapshotFigures, TheLatestEndedStreamsAreKept) {
   EXPECT_EQ(look.ended.back().request, 260u);
 }
 
-// A watcher that is three seconds late is still remembered; one nanosecond more, and it is not.
+// A watcher is forgotten one nanosecond after three seconds.
 TEST(SnapshotFigures, WatchersAreForgottenAfterThreeSeconds) {
   for (int64_t late : {0, 1}) {
     ScriptedEngine e(scripted_options(40));
@@ -123,7 +123,7 @@ TEST(SnapshotFigures, WatchersAreForgottenAfterThreeSeconds) {
   }
 }
 
-TEST(SnapshotFigures, StreamsBeyondTheMostAreCounted) {
+TEST(SnapshotFigures, StreamsAboveTheLimitAreCounted) {
   ScriptedEngine e(scripted_options(400));
   for (RequestId id = 1; id <= 67; ++id) e.add(id, scripted_request(1000, 4, 5));
   e.step();

@@ -1,4 +1,4 @@
-// Snapshots of an engine on a virtual clock, where every step's time and every block's owner is known.
+// Snapshots of an engine on a virtual clock, where each step's time and each block's owner are known.
 #include <gtest/gtest.h>
 
 #include "engine/engine_core.h"
@@ -48,7 +48,7 @@ int64_t cells_in(const EngineSnapshot& snapshot) {
   return count;
 }
 
-TEST_F(SnapshotTest, StepsSinceTheLastSnapshotWithTokensByKind) {
+TEST_F(SnapshotTest, ReportsStepsSinceLastSnapshotWithTokensByKind) {
   auto core = make(4);
   core->snapshot();
   ASSERT_TRUE(core->add(1, request(1, 100, 10)).ok());
@@ -73,7 +73,7 @@ TEST_F(SnapshotTest, StepsSinceTheLastSnapshotWithTokensByKind) {
   EXPECT_TRUE(core->snapshot().steps.empty());
 }
 
-TEST_F(SnapshotTest, StreamsFromTheQueueToTheirEnd) {
+TEST_F(SnapshotTest, TracksStreamsFromQueueToEnd) {
   auto core = make(1);
   core->snapshot();
   ASSERT_TRUE(core->add(1, request(1, 20, 3)).ok());
@@ -104,7 +104,7 @@ TEST_F(SnapshotTest, StreamsFromTheQueueToTheirEnd) {
   EXPECT_EQ(snapshot.ended[0].request, 2u);
 }
 
-TEST_F(SnapshotTest, EveryBlockOnceWithItsHolders) {
+TEST_F(SnapshotTest, ListsEveryBlockOnceWithItsHolders) {
   auto core = make(4);
   ASSERT_TRUE(core->add(1, request(1, 40, 20, 3)).ok());  // three answers share two full blocks of the prompt
   for (int i = 0; i < 3; ++i) core->step(events_);

@@ -21,13 +21,14 @@ bool StepRunner::fits(const StepPlan& plan) const {
     const LiveStream* stream = lists_.find(chunk.request);
     if (!stream) return false;
     const Sequence& s = stream->sequence;
-    if (s.phase != StreamPhase::running || chunk.first != s.computed || chunk.count < 1 || chunk.count > s.remaining())
+    if (s.phase != StreamPhase::running || chunk.first != s.computed || chunk.own() < 1 || chunk.own() > s.remaining())
       return false;
-    if (chunk.sample != (chunk.count == s.remaining())) return false;
+    if (chunk.sample != (chunk.own() == s.remaining())) return false;
+    if (chunk.drafted > 0 && (!s.decoding() || chunk.drafted > std::ssize(s.draft.tokens))) return false;
     for (size_t j = 0; j < i; ++j)
       if (plan.chunks[j].request == chunk.request) return false;
     tokens += chunk.count;
-    outputs += chunk.sample;
+    outputs += chunk.outputs();
   }
   return tokens <= loop_.limits.batch_tokens && outputs <= loop_.limits.outputs;
 }
@@ -60,15 +61,25 @@ void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events) {
   sample(events);
 }
 
+// Takes the chunk's blocks, without its drafted tokens where these lack one.
+bool StepRunner::reserve(LiveStream& stream, PlannedChunk& chunk) {
+  if (ledger_.reserve(stream, chunk.first + chunk.count)) return true;
+  if (chunk.drafted == 0) return false;
+  chunk.count = chunk.own();
+  chunk.drafted = 0;
+  return ledger_.reserve(stream, chunk.first + chunk.count);
+}
+
 // Takes the chunks' blocks. Where the prefix index cannot evict as many as the plan counted on, the chunk's stream is
 // preempted, or skips the step if it cannot be.
 StepShape StepRunner::gather(StepPlan& plan) {
   work_.clear();
   StepShape shape;
   for (size_t i = 0; i < plan.chunks.size();) {
+    LiveStream& stream = *lists_.find(plan.chunks[i].request);
+    const bool fits = reserve(stream, plan.chunks[i]);
     const PlannedChunk chunk = plan.chunks[i];
-    LiveStream& stream = *lists_.find(chunk.request);
-    if (!ledger_.reserve(stream, chunk.first + chunk.count)) {
+    if (!fits) {
       plan.chunks.erase(plan.chunks.begin() + static_cast<ptrdiff_t>(i));
       if (stream.sequence.non_preemptible) continue;
       plan.preempted_for_blocks.push_back({chunk.request, false});
@@ -76,7 +87,7 @@ StepShape StepRunner::gather(StepPlan& plan) {
       continue;
     }
     work_.push_back({&stream, chunk});
-    shape.add(chunk.first - stream.sequence.kv.left_out, chunk.count, chunk.sample);
+    shape.add(chunk.first - stream.sequence.kv.left_out, chunk.count, chunk.outputs());
     ++i;
   }
   return shape;
@@ -102,13 +113,13 @@ void StepRunner::count_computed(double seconds) {
     if (item.lost) continue;
     Sequence& s = item.stream->sequence;
     const PlannedChunk& chunk = item.chunk;
-    s.computed = chunk.first + chunk.count;
+    s.computed = chunk.first + chunk.own();  // keep_drafted() counts the drafted ones
     loop_.stats.prompt_tokens += std::max<int64_t>(0, std::min(s.prompt_tokens, s.computed) - chunk.first);
     const int64_t kept = std::max<int64_t>(0, s.computed - s.progress.furthest);
     s.progress.furthest += kept;
     loop_.planner->observe({.kind = ScheduleEvent::Kind::ran,
                             .stream = &s,
-                            .tokens = chunk.count,
+                            .tokens = chunk.own(),
                             .sampled = chunk.sample,
                             .seconds = seconds,
                             .kept = kept});
@@ -120,10 +131,38 @@ void StepRunner::sample(std::vector<TokenEvent>& events) {
   bool ended = false;
   for (const StepWork& item : work_) {
     if (!item.chunk.sample) continue;
-    if (!item.lost) ended |= !commit(*item.stream, row, events);
-    ++row;
+    if (!item.lost) ended |= !commit_chunk(item, row, events);
+    row += item.chunk.outputs();
   }
   if (ended) lists_.erase_ended_running();
+}
+
+// Commits the token after the stream's last one, and further ones while the draft before them is kept. The slots of
+// rejected tokens are written again by the next step. False: the stream has ended.
+bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events) {
+  Sequence& s = item.stream->sequence;
+  const int64_t drafted = item.chunk.drafted;
+  s.draft.passes += s.size() < s.max_total;
+  s.draft.drafted += drafted;
+  loop_.stats.drafted_tokens += drafted;
+  for (int64_t i = 0;; ++i) {
+    if (!commit(*item.stream, row + i, events)) return false;
+    if (i == drafted || !drafts_.keeps(s, i)) break;
+    keep_drafted(s);
+  }
+  if (drafted > 0) ledger_.trim(*item.stream);
+  return true;
+}
+
+// The last token was a drafted one, so its keys and values are there already: as if a step had run it.
+void StepRunner::keep_drafted(Sequence& s) {
+  ++s.computed;
+  ++s.draft.accepted;
+  ++loop_.stats.accepted_tokens;
+  const int64_t kept = std::max<int64_t>(0, s.computed - s.progress.furthest);
+  s.progress.furthest += kept;
+  loop_.planner->observe(
+      {.kind = ScheduleEvent::Kind::ran, .stream = &s, .tokens = 1, .sampled = true, .seconds = 0, .kept = kept});
 }
 
 // Samples and appends one token, and emits its event. False: the stream has ended.

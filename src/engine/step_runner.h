@@ -8,6 +8,7 @@
 
 #include "engine/admission.h"
 #include "engine/beam_driver.h"
+#include "engine/draft_driver.h"
 #include "engine/snapshot_recorder.h"
 #include "engine/stream_closer.h"
 
@@ -16,7 +17,7 @@ namespace millrace {
 class StepRunner {
  public:
   StepRunner(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, Admission& admission, StoreLoads& loads,
-             StreamCloser& closer, BeamDriver& beams, SnapshotRecorder& recorder)
+             StreamCloser& closer, BeamDriver& beams, DraftDriver& drafts, SnapshotRecorder& recorder)
       : loop_(loop),
         lists_(lists),
         ledger_(ledger),
@@ -24,6 +25,7 @@ class StepRunner {
         loads_(loads),
         closer_(closer),
         beams_(beams),
+        drafts_(drafts),
         recorder_(recorder) {}
 
   // Writes every plan that runs to the file, one a line. Errors: user (it cannot be written).
@@ -37,9 +39,12 @@ class StepRunner {
 
  private:
   StepShape gather(StepPlan& plan);
+  bool reserve(LiveStream& stream, PlannedChunk& chunk);
   void forward(const StepPlan& plan, const StepShape& shape);
   void count_computed(double seconds);
   void sample(std::vector<TokenEvent>& events);
+  bool commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events);
+  void keep_drafted(Sequence& s);
   bool commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
 
   LoopContext& loop_;
@@ -49,6 +54,7 @@ class StepRunner {
   StoreLoads& loads_;
   StreamCloser& closer_;
   BeamDriver& beams_;
+  DraftDriver& drafts_;
   SnapshotRecorder& recorder_;
   std::vector<StepWork> work_;
   std::ofstream plans_;

@@ -1,5 +1,5 @@
-// The engine over a scripted prefix store, step by step: what it loads, what it computes instead, streams that run
-// while their last layers arrive, blocks that come back damaged, and parts of prompts that are left out.
+// The engine over a scripted prefix store, step by step: what is loaded and what is computed instead, streams that run
+// while their last layers arrive, damaged blocks, and partial fetches of prompts.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -15,7 +15,8 @@ EngineOptions with_store(int64_t blocks, const char* order = "arrival", double f
   return o;
 }
 
-// An engine of twelve blocks whose store has the eight full blocks of the prompt 1000 ... 1034, and its pool none.
+// An engine with twelve blocks whose store holds the eight full blocks of the prompt 1000 ... 1034; the pool holds
+// none.
 struct Stored : ScriptedEngine {
   explicit Stored(Script given = {}, const EngineOptions& options = with_store(12))
       : ScriptedEngine(options, nullptr, std::move(given)) {
@@ -27,7 +28,7 @@ struct Stored : ScriptedEngine {
     all.clear();
   }
   KvStoreStats figures_of_store() const { return core->stats().store; }
-  // Blocks of the first prompt that went to the store.
+  // Blocks of the first prompt that were stored.
   Lines repaired() const {
     Lines lines;
     for (const std::string& put : script.puts)
@@ -44,7 +45,7 @@ struct Stored : ScriptedEngine {
   }
 };
 
-TEST(StoreSteps, WhatLeavesThePrefixIndexGoesToTheStore) {
+TEST(StoreSteps, BlocksEvictedFromThePrefixIndexAreStored) {
   ScriptedEngine e(with_store(12));
   e.add(1, scripted_request(1000, 35, 1));
   e.run();
@@ -56,7 +57,7 @@ TEST(StoreSteps, WhatLeavesThePrefixIndexGoesToTheStore) {
                                   "1012 importance 0", "1008 importance 0", "1004 importance 0", "1000 importance 0"}));
   EXPECT_EQ(e.script.flushes, flushes + 3);  // once a step
   EXPECT_EQ(e.core->stats().store.blocks, 8);
-  e.script.store_stats.capacity = 10;  // of eleven blocks in the index the first to leave is not written
+  e.script.store_stats.capacity = 10;  // the first of eleven indexed blocks to be evicted is not written
   e.script.puts.clear();
   e.core.reset();
   EXPECT_EQ(e.script.puts, (Lines{"5036 importance 0 waits", "5032 importance 0 waits", "5028 importance 0 waits",
@@ -65,7 +66,7 @@ TEST(StoreSteps, WhatLeavesThePrefixIndexGoesToTheStore) {
                                   "5000 importance 0 waits"}));
 }
 
-TEST(StoreSteps, APromptIsLoadedAndTheRestComputed) {
+TEST(StoreSteps, LoadsStoredBlocksAndComputesTheRest) {
   Stored e;
   e.script.load_ready = false;
   e.script.load_took = 0.5;
@@ -84,8 +85,8 @@ TEST(StoreSteps, APromptIsLoadedAndTheRestComputed) {
   EXPECT_EQ(e.core->stats().kv_blocks_cached, 11);
 }
 
-// With nothing else to do the engine waits for the load, a little at a time.
-TEST(StoreSteps, AnEngineWithNothingElseToDoWaits) {
+// With nothing else to run, the engine waits for the load, a little at a time.
+TEST(StoreSteps, IdleEngineWaitsForTheLoad) {
   Stored e;
   e.script.load_ready = false;
   e.add(3, scripted_request(1000, 35, 1));
@@ -94,10 +95,10 @@ TEST(StoreSteps, AnEngineWithNothingElseToDoWaits) {
   EXPECT_EQ(e.step(), "");
   EXPECT_EQ(e.script.waits, 1);
   EXPECT_EQ(e.step(), "3:[32+3]*");
-  EXPECT_TRUE(e.script.loads_observed.empty());  // how long it took is not known
+  EXPECT_TRUE(e.script.loads_observed.empty());  // its duration is unknown
 }
 
-TEST(StoreSteps, WhatIsInThePoolIsNotLoaded) {
+TEST(StoreSteps, PoolBlocksAreNotLoaded) {
   Stored e;
   e.add(3, scripted_request(1000, 14, 1));
   e.run();
@@ -108,8 +109,8 @@ TEST(StoreSteps, WhatIsInThePoolIsNotLoaded) {
   EXPECT_EQ(e.all.back().timings.cached_tokens, 32);
 }
 
-// Loads that take as long as computing, or longer, are not begun: 32 tokens in two steps of one second a token.
-TEST(StoreSteps, SlowLoadsArePassed) {
+// Loads that take at least as long as computing are not started: 32 tokens in two steps of one second per token.
+TEST(StoreSteps, LoadsSlowerThanComputingAreSkipped) {
   for (const auto& [token, passed] : {std::pair(0.999, 0), {1.0, 32}, {1.5, 32}}) {
     Stored e;
     e.script.load_seconds = token;
@@ -120,8 +121,8 @@ TEST(StoreSteps, SlowLoadsArePassed) {
   }
 }
 
-// ... and loads before it count: it is the later of two that passes.
-TEST(StoreSteps, LoadsUnderWayCount) {
+// ... and earlier loads count: the later of two is skipped.
+TEST(StoreSteps, PendingLoadsDelayLaterOnes) {
   EngineOptions o = with_store(24);
   Stored e({}, o);
   for (RequestId id : {14, 15, 16}) {
@@ -140,7 +141,7 @@ TEST(StoreSteps, LoadsUnderWayCount) {
   e.run();
 }
 
-TEST(StoreSteps, DamagedBlocksAreComputedAndGoBackToTheStore) {
+TEST(StoreSteps, DamagedBlocksAreRecomputedAndStoredAgain) {
   Stored e;
   e.script.damaged = {1012};
   e.add(3, scripted_request(1000, 35, 2));
@@ -163,7 +164,7 @@ TEST(StoreSteps, RepairsKeepTheirImportance) {
                                  "1028 importance 0"}));
 }
 
-TEST(StoreSteps, RepairsWaitForRoom) {
+TEST(StoreSteps, RepairsWaitForSpace) {
   Stored e;
   e.script.damaged = {1012};
   e.script.room = false;
@@ -177,7 +178,7 @@ TEST(StoreSteps, RepairsWaitForRoom) {
   EXPECT_EQ(e.repaired().size(), 5u);  // once each
 }
 
-TEST(StoreSteps, ACancelledLoadIsForgotten) {
+TEST(StoreSteps, CancelledLoadIsDropped) {
   Stored e;
   e.script.load_ready = false;
   e.add(3, scripted_request(1000, 35, 1));
@@ -198,8 +199,8 @@ TEST(StoreSteps, ACancelledLoadIsForgotten) {
   EXPECT_EQ(open.script.erased, before + 1);
 }
 
-// 3 tokens behind the load take 3 s to compute; the load takes 32 x 0.1 s and less as its layers arrive.
-TEST(StoreSteps, AStreamJoinsWhenTheRestTakesLessThanItsChunk) {
+// The 3 tokens after the load take 3 s to compute; the load takes 32 x 0.1 s, and less as its layers arrive.
+TEST(StoreSteps, StreamStartsWhenTheRemainingLoadIsShorterThanItsChunk) {
   for (int64_t layers : {0, 1}) {
     Script script;
     script.joins_early = true;
@@ -223,8 +224,8 @@ TEST(StoreSteps, AStreamJoinsWhenTheRestTakesLessThanItsChunk) {
   }
 }
 
-// A chunk that ran over damaged blocks is as if it had not run; the stream computes them.
-TEST(StoreSteps, AChunkOverDamagedBlocksDoesNotCount) {
+// A chunk that ran over damaged blocks is discarded; the stream computes those blocks.
+TEST(StoreSteps, ChunkOverDamagedBlocksIsRecomputed) {
   Script script;
   script.joins_early = true;
   Stored e(script);
@@ -239,8 +240,8 @@ TEST(StoreSteps, AChunkOverDamagedBlocksDoesNotCount) {
   EXPECT_EQ(e.core->stats().prompt_tokens, 35 + 46 + 19);
 }
 
-// Of a prompt's blocks the first, the last and the most important come back; what was left out stays out.
-TEST(StoreSteps, APartOfAPromptIsFetchedByImportance) {
+// The first, the last and the most important blocks of a prompt are loaded; omitted blocks stay omitted.
+TEST(StoreSteps, PartialFetchSelectsByImportance) {
   Script script;
   script.importance = {{1004, 0.5f}, {1008, 3.0f}, {1012, 0.25f}, {1016, 2.0f}, {1020, 0.75f}, {1024, 0.1f}};
   Stored e(script, with_store(12, "importance", 0.5));
@@ -251,10 +252,10 @@ TEST(StoreSteps, APartOfAPromptIsFetchedByImportance) {
   EXPECT_EQ(e.store_figures(), "hit 16 passed 0 failed 0 left out 16");
   EXPECT_EQ(e.all.back().timings.left_out_tokens, 16);
   EXPECT_EQ(e.all.back().timings.cached_tokens, 16);
-  EXPECT_EQ(e.core->cached_tokens(scripted_request(1000, 35, 1)), 0);  // what went without leaves nothing
+  EXPECT_EQ(e.core->cached_tokens(scripted_request(1000, 35, 1)), 0);  // a stream with omitted blocks is not cached
 }
 
-TEST(StoreSteps, SharesOfAPrompt) {
+TEST(StoreSteps, FetchedShareOfAPrompt) {
   struct Case {
     double fetch;
     const char* loads;
@@ -262,7 +263,7 @@ TEST(StoreSteps, SharesOfAPrompt) {
   for (const Case& one :
        {Case{0.01, "1000 1028"}, Case{0.25, "1000 1028"}, Case{0.26, "1000 1004 1028"}, Case{0.375, "1000 1004 1028"},
         Case{0.9, "1000 1004 1008 1012 1016 1020 1024 1028"}, Case{1, "1000 1004 1008 1012 1016 1020 1024 1028"}}) {
-    Stored e({}, with_store(12, "importance", one.fetch));  // importance is not known: even shares, the first ones
+    Stored e({}, with_store(12, "importance", one.fetch));  // unknown importance: even shares, the first blocks
     e.add(3, scripted_request(1000, 35, 1));
     e.run();
     EXPECT_EQ(e.script.loads, (Lines{one.loads})) << one.fetch;
@@ -270,7 +271,7 @@ TEST(StoreSteps, SharesOfAPrompt) {
   Stored few({}, with_store(12, "importance", 0.1));
   few.add(3, scripted_request(1000, 10, 1));
   few.run();
-  EXPECT_EQ(few.script.loads, (Lines{"1000 1004"}));  // of two blocks both
+  EXPECT_EQ(few.script.loads, (Lines{"1000 1004"}));  // both of two blocks
   Stored answers({}, with_store(12, "importance", 0.1));
   Request two = scripted_request(1000, 35, 1);
   two.n = 2;
@@ -280,8 +281,8 @@ TEST(StoreSteps, SharesOfAPrompt) {
   EXPECT_EQ(answers.figures_of_store().left_out_tokens, 0);
 }
 
-// A part that does not come back whole is no part: all of it is computed.
-TEST(StoreSteps, ADamagedPartIsComputedWhole) {
+// A partial fetch with a damaged block is discarded: the whole prompt is computed.
+TEST(StoreSteps, DamagedPartialFetchRecomputesThePrompt) {
   Stored e({}, with_store(12, "importance", 0.5));
   e.script.damaged = {1028};
   e.add(3, scripted_request(1000, 35, 2));
@@ -292,9 +293,9 @@ TEST(StoreSteps, ADamagedPartIsComputedWhole) {
   EXPECT_EQ(e.figures_of_store().failed_tokens, 4);
 }
 
-// Where the store lost a block in the middle, that one goes back as soon as it is computed, and those behind it are
-// seen to.
-TEST(StoreSteps, AGapIsFilled) {
+// If the store lost a block in the middle, it is stored again as soon as it is computed, and the blocks after it are
+// verified.
+TEST(StoreSteps, GapIsRefilled) {
   Stored e;
   e.script.lost = {1012};
   e.add(3, scripted_request(1000, 35, 2));
@@ -307,7 +308,7 @@ TEST(StoreSteps, AGapIsFilled) {
   EXPECT_EQ(repaired, (Lines{"0 of 3 loads 0/35 3", "4 of 3 runs 28/35 7 +12", "5 of 3 runs 35/36 9 +12", "5 of "}));
   EXPECT_EQ(e.repaired(), (Lines{"1012 importance 0", "1016 importance 0", "1020 importance 0", "1024 importance 0",
                                  "1028 importance 0"}));
-  for (const std::set<TokenId>& end : {std::set<TokenId>{1028}, {1024, 1028}}) {  // nothing is stored behind these
+  for (const std::set<TokenId>& end : {std::set<TokenId>{1028}, {1024, 1028}}) {  // nothing is stored after these
     Stored cut;
     cut.script.lost = end;
     cut.add(3, scripted_request(1000, 35, 2));
@@ -317,7 +318,7 @@ TEST(StoreSteps, AGapIsFilled) {
   }
 }
 
-TEST(StoreSteps, ImportanceComesBackWithTheBlocks) {
+TEST(StoreSteps, ImportanceIsRestoredWithBlocks) {
   Script script;
   script.importance = {{1004, 0.5f}, {1028, 2.0f}};
   Stored e(script);
@@ -332,7 +333,7 @@ TEST(StoreSteps, ImportanceComesBackWithTheBlocks) {
   EXPECT_TRUE(has("1008 importance 0"));
 }
 
-TEST(StoreSteps, FiguresAreTheStoresOwn) {
+TEST(StoreSteps, StatsComeFromTheStore) {
   Stored e;
   e.script.store_stats = {.io = "io_uring",
                           .direct = true,

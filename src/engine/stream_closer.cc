@@ -18,6 +18,9 @@ RequestTimings timings(const Sequence& s, int64_t generated, int64_t now_ns) {
   t.decode_seconds = seconds(s.times.first_token, now_ns);
   t.first_token_seconds = seconds(s.times.submitted, s.times.first_token);
   t.preemptions = s.progress.preemptions;
+  t.target_passes = s.draft.passes;
+  t.drafted_tokens = s.draft.drafted;
+  t.accepted_tokens = s.draft.accepted;
   return t;
 }
 

@@ -40,7 +40,7 @@ TEST(StreamLists, MovesAStreamFromListToList) {
   EXPECT_TRUE(lists.leaving().empty());
 }
 
-TEST(StreamLists, AnEndedStreamLeavesTheTableAtOnceAndItsListLater) {
+TEST(StreamLists, EndedStreamLeavesTheTableAtOnceAndItsListLater) {
   StreamLists lists;
   for (RequestId id : {1, 2, 3}) lists.add(stream(id));
   lists.start(*lists.find(1));
@@ -74,7 +74,7 @@ TEST(StreamLists, CancelMarksEveryAnswer) {
   EXPECT_FALSE(lists.take_end_check()) << "once for each cancellation";
 }
 
-TEST(StreamLists, ATimeLimitAsksForAnEndCheckInEveryStep) {
+TEST(StreamLists, TimeLimitRequiresAnEndCheckEveryStep) {
   StreamLists lists;
   auto limited = stream(1);
   limited->sequence.times.time_limit = 1;

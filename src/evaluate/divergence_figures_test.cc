@@ -1,4 +1,4 @@
-// Divergence: sums over small distributions by hand, and the figures of a list of tokens.
+// Divergence: hand-computed sums over small distributions, and statistics of a list of tokens.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -19,26 +19,26 @@ TEST(DivergenceFigures, LogSoftmaxByHand) {
   EXPECT_NEAR(out[1], 2 - total, 1e-6);
   EXPECT_NEAR(out[2], -total, 1e-6);
   EXPECT_EQ(out[3], -inf);
-  EXPECT_EQ(out[4], 9);  // not of the vocabulary
+  EXPECT_EQ(out[4], 9);  // not in the vocabulary
   const float alone[] = {5};
   log_softmax(alone, 1, out);
   EXPECT_EQ(out[0], 0);
 }
 
-TEST(DivergenceFigures, OfOneRow) {
+TEST(DivergenceFigures, OneRow) {
   const float reference[] = {std::log(0.5f), std::log(0.5f), -std::numeric_limits<float>::infinity(), 0};
   const float other[] = {std::log(0.125f), std::log(0.625f), std::log(0.25f), 0};
   const TokenDivergence d = compare_rows(reference, other, 3, 1);
   EXPECT_NEAR(d.kl, 0.5 * std::log(0.5 / 0.125) + 0.5 * std::log(0.5 / 0.625), 1e-6);
   EXPECT_NEAR(d.reference_nll, std::log(2.0), 1e-6);
   EXPECT_NEAR(d.probability_change, 0.125, 1e-6);
-  EXPECT_FALSE(d.same_top);  // the first of equals, and the second
+  EXPECT_FALSE(d.same_top);  // the first and the second of two equals
   EXPECT_TRUE(compare_rows(other, other, 3, 0).same_top);
   EXPECT_NEAR(compare_rows(other, other, 3, 0).kl, 0, 1e-7);
 }
 
 // KL 1 to 5, in no order: mean 3, squares 10 around it.
-TEST(DivergenceFigures, OfFiveTokens) {
+TEST(DivergenceFigures, FiveTokens) {
   std::vector<TokenDivergence> tokens;
   for (double kl : {4.0, 1.0, 5.0, 2.0, 3.0}) tokens.push_back({kl, 2 * kl, kl / 10, kl > 3});
   const DivergenceSummary s = summarize(tokens);
@@ -53,7 +53,7 @@ TEST(DivergenceFigures, OfFiveTokens) {
   EXPECT_NEAR(s.probability_change_rms, std::sqrt(0.55 / 5), 1e-12);
 }
 
-TEST(DivergenceFigures, OfOneTokenAndOfNone) {
+TEST(DivergenceFigures, OneTokenAndNone) {
   const DivergenceSummary one = summarize({{2, 3, 0.5, true}});
   EXPECT_EQ(one.kl_mean, 2);
   EXPECT_EQ(one.kl_mean_stderr, 0);

@@ -34,27 +34,18 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
         fmt::format("KV format: no attention kernel supports {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto embedder = std::unique_ptr<Embedder>(new Embedder());
-  embedder->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
+  auto threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   embedder->longest_ = options.context;
-  KvLayout layout{format, kBlockTokens, parts.model->kv_layers()};
-  MILLRACE_TRY_VOID(layout.check());
   // Room for the longest text, or for a batch of short texts whose last blocks are half empty.
   const int64_t blocks = (options.context + kBlockTokens - 1) / kBlockTokens +
                          2 * (options.batch_tokens + kBlockTokens - 1) / kBlockTokens;
-  const ForwardLimits limits{options.batch_tokens, 1, options.context};
-  const ForwardBytes forward =
-      ForwardContext::plan(parts.model->spec(), limits, embedder->pool_->threads(), kBlockTokens);
-  for (const auto& [name, bytes] :
-       {std::pair("KV", blocks * layout.block_bytes()), {"activations", forward.activations + forward.logits}}) {
-    MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes, "embed shorter texts or raise the budget"));
-    embedder->memory_.push_back(std::move(hold));
-  }
-  MILLRACE_TRY(auto kv, KvPool::create(layout, blocks));
-  embedder->kv_ = std::make_unique<KvPool>(std::move(kv));
-  MILLRACE_TRY(auto context,
-               ForwardContext::create(parts.model->spec(), parts.kernels, *embedder->pool_, *embedder->kv_, limits));
-  embedder->context_ = std::make_unique<ForwardContext>(std::move(context));
-  embedder->context_->hidden_only = true;
+  MILLRACE_TRY(embedder->runner_,
+               ModelRunner::create_charged(*parts.model, parts.kernels,
+                                           {.threads = std::move(threads),
+                                            .layout = {format, kBlockTokens, parts.model->kv_layers()},
+                                            .blocks = blocks,
+                                            .limits = {options.batch_tokens, 1, options.context}},
+                                           parts.accounts, "embed shorter texts or raise the budget"));
   embedder->model_ = std::move(model);
   return embedder;
 }
@@ -74,31 +65,26 @@ Result<void> Embedder::check(std::span<const std::vector<TokenId>> texts) const 
 
 // Adds texts in order until the batch is full or the blocks are used up.
 Result<void> Embedder::fill_batch(std::span<const std::vector<TokenId>> texts, Pooling pooling, Cursor& cursor) {
-  batch_.clear();
+  KvPool& kv = runner_->kv();
+  runner_->start();
   rows_.clear();
-  const int64_t most = context_->limits().tokens;
-  while (cursor.text < texts.size() && batch_.size() < most) {
+  const int64_t most = runner_->limits().tokens;
+  while (cursor.text < texts.size() && runner_->tokens() < most) {
     const std::vector<TokenId>& text = texts[cursor.text];
     const auto count = static_cast<int64_t>(text.size());
     if (cursor.position == 0) {
-      if (kv_->free_blocks() < kv_->blocks_for(count)) break;
-      for (int64_t i = 0; i < kv_->blocks_for(count); ++i) {
-        MILLRACE_TRY(BlockId block, kv_->allocate());
+      if (kv.free_blocks() < kv.blocks_for(count)) break;
+      for (int64_t i = 0; i < kv.blocks_for(count); ++i) {
+        MILLRACE_TRY(BlockId block, kv.allocate());
         open_blocks_.push_back(block);
       }
     }
-    const int64_t take = std::min(count - cursor.position, most - batch_.size());
-    batch_.spans.push_back({batch_.size(), take, cursor.position, static_cast<int64_t>(batch_.block_tables.size()),
-                            static_cast<int64_t>(open_blocks_.size())});
-    batch_.block_tables.insert(batch_.block_tables.end(), open_blocks_.begin(), open_blocks_.end());
+    const int64_t take = std::min(count - cursor.position, most - runner_->tokens());
+    runner_->begin(open_blocks_, cursor.position);
     for (int64_t i = cursor.position; i < cursor.position + take; ++i) {
       const bool wanted = pooling == Pooling::last ? i + 1 == count : pooling == Pooling::cls ? i == 0 : true;
-      if (wanted) {
-        batch_.output_rows.push_back(static_cast<int32_t>(batch_.size()));
-        rows_.push_back({cursor.text, pooling == Pooling::cls || i + 1 == count});
-      }
-      batch_.tokens.push_back(text[static_cast<size_t>(i)]);
-      batch_.positions.push_back(static_cast<int32_t>(i));
+      if (wanted) rows_.push_back({cursor.text, pooling == Pooling::cls || i + 1 == count});
+      runner_->add(text[static_cast<size_t>(i)], i, wanted);
     }
     cursor.position += take;
     if (cursor.position < count) break;
@@ -113,7 +99,7 @@ Result<void> Embedder::fill_batch(std::span<const std::vector<TokenId>> texts, P
 // Sums in text order, however the text was split into batches.
 Result<void> Embedder::take_rows(std::span<const std::vector<TokenId>> texts, Pooling pooling, const Sink& sink) {
   const auto size = static_cast<size_t>(width());
-  const float* hidden = context_->normed.as<float>();
+  const float* hidden = runner_->hidden();
   for (size_t r = 0; r < rows_.size(); ++r, hidden += size) {
     if (pooling == Pooling::mean) {
       sum_.resize(size);
@@ -136,7 +122,7 @@ Result<void> Embedder::take_rows(std::span<const std::vector<TokenId>> texts, Po
 Result<void> Embedder::run(std::span<const std::vector<TokenId>> texts, Pooling pooling, const Sink& sink) {
   MILLRACE_TRY_VOID(check(texts));
   const auto release = [&](std::vector<BlockId>& blocks) {
-    for (BlockId block : blocks) kv_->release(block);
+    for (BlockId block : blocks) runner_->kv().release(block);
     blocks.clear();
   };
   sum_.clear();
@@ -145,7 +131,7 @@ Result<void> Embedder::run(std::span<const std::vector<TokenId>> texts, Pooling 
   for (Cursor cursor; cursor.text < texts.size() && done.ok();) {
     done = fill_batch(texts, pooling, cursor);
     if (!done.ok()) break;
-    model_->parts().model->forward(batch_, *context_);
+    runner_->forward_hidden();
     done = take_rows(texts, pooling, sink);
     release(whole_blocks_);
   }

@@ -12,11 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "evaluate/pooling.h"
-#include "flow/batch.h"
-#include "kv/pool.h"
-#include "models/forward_context.h"
+#include "models/model_runner.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -52,12 +49,8 @@ class Embedder {
   Result<void> take_rows(std::span<const std::vector<TokenId>> texts, Pooling pooling, const Sink& sink);
 
   std::shared_ptr<const LanguageModel> model_;
-  std::unique_ptr<ThreadPool> pool_;
-  std::vector<MemoryHold> memory_;
-  std::unique_ptr<KvPool> kv_;
-  std::unique_ptr<ForwardContext> context_;
+  std::unique_ptr<ModelRunner> runner_;
   int64_t longest_ = 0;
-  Batch batch_;
   struct Row {
     size_t text;
     bool last;  // last row of its text

@@ -1,5 +1,4 @@
-// Hidden states against the reference's logits, poolings against each other, and texts that do not see their batch
-// mates.
+// Hidden states against the reference's logits, poolings against each other, and independence of texts in a batch.
 #include "evaluate/embedder.h"
 
 #include <gtest/gtest.h>
@@ -67,8 +66,8 @@ std::vector<float> decode_floats(const std::string& base64) {
   return out;
 }
 
-// The reference's logits are its hidden states times the head: so must ours be.
-TEST(Embedder, HiddenStatesGiveTheReferencesLogits) {
+// The reference's logits are its hidden states times the head, so ours must be too.
+TEST(Embedder, HiddenStatesReproduceReferenceLogits) {
   for (const auto& [name, head] : {std::pair("llama", "lm_head.weight"),
                                    {"qwen3", "model.embed_tokens.weight"},
                                    {"olmo2", "lm_head.weight"},
@@ -103,7 +102,7 @@ TEST(Embedder, HiddenStatesGiveTheReferencesLogits) {
   }
 }
 
-TEST(Embedder, PoolingsAreOfTheSameHiddenStates) {
+TEST(Embedder, PoolingsUseTheSameHiddenStates) {
   const auto model = load(kGolden / "llama3" / "model.gguf");
   ASSERT_TRUE(model);
   const auto tokens = some_tokens(1, 21, model->info().vocab);
@@ -122,7 +121,7 @@ TEST(Embedder, PoolingsAreOfTheSameHiddenStates) {
   }
 }
 
-TEST(Embedder, NeitherBatchesNorThreadsShow) {
+TEST(Embedder, ResultsDoNotDependOnBatchesOrThreads) {
   for (const char* name : {"llama3", "gemma3", "qwen3moe"}) {
     const auto model = load(kGolden / name / "model.gguf");
     ASSERT_TRUE(model);
@@ -139,7 +138,7 @@ TEST(Embedder, NeitherBatchesNorThreadsShow) {
   }
 }
 
-TEST(Embedder, RefusesWhatDoesNotFit) {
+TEST(Embedder, RejectsInvalidInput) {
   const auto model = load(kGolden / "llama3" / "model.gguf");
   ASSERT_TRUE(model);
   EXPECT_FALSE(Embedder::create(model, {.threads = 1, .context = 0}).ok());
@@ -158,7 +157,7 @@ TEST(Embedder, RefusesWhatDoesNotFit) {
     EXPECT_FALSE((*embedder)->run(texts, Pooling::last, sink).ok());
   }
   EXPECT_EQ(taken, 0);
-  // An error of the sink ends it, and the next texts find every block free.
+  // A sink error ends the run and releases all blocks.
   const std::vector<std::vector<TokenId>> texts(50, std::vector<TokenId>(8, 3));
   const auto failing = [](size_t, std::vector<float>) -> Result<void> { return Error::cancelled("enough"); };
   for (int i = 0; i < 20; ++i) EXPECT_FALSE((*embedder)->run(texts, Pooling::mean, failing).ok());
@@ -177,7 +176,7 @@ struct Folder {
   void write(const std::string& config) const { std::ofstream(path / "1_Pooling/config.json") << config; }
 };
 
-TEST(Pooling, IsWhatTheModelSays) {
+TEST(Pooling, ReadsTheModelsMetadata) {
   EXPECT_EQ(*model_pooling(*load(kGolden / "llama" / "model.gguf")->parts().files), Pooling::last);
   EXPECT_EQ(*model_pooling(*load(kGolden / "llama")->parts().files), Pooling::last);
   Folder folder;

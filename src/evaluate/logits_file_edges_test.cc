@@ -1,5 +1,5 @@
-// The file of saved log-probabilities, byte by byte: what is written, and every head, size and value that is refused
-// with its message.
+// The file of saved log-probabilities, byte by byte: what is written, and every invalid header, size and value with its
+// error message.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -32,7 +32,7 @@ class LogitsFileEdges : public ::testing::Test {
   static std::string head(uint32_t version, uint32_t element, uint64_t vocab, uint64_t rows) {
     return "MRLOGITS" + raw(version) + raw(element) + raw(vocab) + raw(rows);
   }
-  // What opening the file, or reading its only row, says.
+  // The error from opening the file or reading its only row.
   Error failure(const std::string& text) const {
     write(text);
     auto reader = LogitsReader::open(path_);
@@ -47,7 +47,7 @@ class LogitsFileEdges : public ::testing::Test {
   const std::string path_ = ::testing::TempDir() + "logits_file_edges_" + std::to_string(getpid());
 };
 
-TEST_F(LogitsFileEdges, IsWrittenAsItsHeadSays) {
+TEST_F(LogitsFileEdges, BytesMatchTheHeader) {
   const float row[] = {-0.5f, -std::numeric_limits<float>::infinity(), std::nanf(""), 0};
   {
     auto writer = LogitsWriter::create(path_, LogitsElement::f32, 3, 2);
@@ -81,7 +81,7 @@ TEST_F(LogitsFileEdges, IsWrittenAsItsHeadSays) {
   EXPECT_EQ(more.error().message, path_ + ": has only 1 rows");
 }
 
-TEST_F(LogitsFileEdges, MissingRowsAreAnErrorAndNoFile) {
+TEST_F(LogitsFileEdges, MissingRowsAreAnErrorAndLeaveNoFile) {
   const float row[] = {-1};
   for (int written : {0, 1, 3}) {
     auto writer = LogitsWriter::create(path_, LogitsElement::f32, 1, 2);
@@ -95,12 +95,12 @@ TEST_F(LogitsFileEdges, MissingRowsAreAnErrorAndNoFile) {
   EXPECT_FALSE(std::filesystem::exists(path_ + ".part"));
 }
 
-TEST_F(LogitsFileEdges, PlacesThatCannotBeWritten) {
+TEST_F(LogitsFileEdges, UnwritablePaths) {
   const auto nowhere = LogitsWriter::create("/nowhere/at/all", LogitsElement::f32, 1, 1);
   ASSERT_FALSE(nowhere.ok());
   EXPECT_EQ(nowhere.error().kind, ErrorKind::user);
   EXPECT_EQ(nowhere.error().message, "/nowhere/at/all.part: cannot be created: No such file or directory");
-  std::filesystem::create_directory(path_);  // a folder is in the file's place
+  std::filesystem::create_directory(path_);  // a folder in place of the file
   std::ofstream(path_ + "/something") << "x";
   const float row[] = {-1};
   auto writer = LogitsWriter::create(path_, LogitsElement::f32, 1, 1);
@@ -113,7 +113,7 @@ TEST_F(LogitsFileEdges, PlacesThatCannotBeWritten) {
   EXPECT_FALSE(std::filesystem::exists(path_ + ".part"));
 }
 
-TEST_F(LogitsFileEdges, HeadsThatAreRefused) {
+TEST_F(LogitsFileEdges, InvalidHeaders) {
   const std::string row = raw(int32_t{0}) + raw(-1.0f);
   struct Case {
     std::string text, message;
@@ -148,7 +148,7 @@ TEST_F(LogitsFileEdges, HeadsThatAreRefused) {
   EXPECT_EQ(missing.error().message, "/nowhere/at/all: cannot be opened: No such file or directory");
 }
 
-TEST_F(LogitsFileEdges, ValuesThatAreNoLogProbabilities) {
+TEST_F(LogitsFileEdges, InvalidLogProbabilities) {
   const auto row = [&](float second) { return head(1, 0, 2, 1) + raw(int32_t{0}) + raw(-1.0f) + raw(second); };
   for (const auto& [value, text] :
        {std::pair(0.02f, "0.02"), {-1.5e30f, "-1.5e+30"}, {std::numeric_limits<float>::infinity(), "inf"}}) {
@@ -168,7 +168,7 @@ TEST_F(LogitsFileEdges, ValuesThatAreNoLogProbabilities) {
 }
 
 // The file shrinks after it was opened.
-TEST_F(LogitsFileEdges, ARowThatCannotBeRead) {
+TEST_F(LogitsFileEdges, UnreadableRow) {
   std::string text = head(1, 0, 4096, 2);
   for (int i = 0; i < 2; ++i) text += raw(int32_t{i}) + std::string(4096 * 4, '\0');
   write(text);

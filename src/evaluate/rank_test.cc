@@ -1,5 +1,5 @@
-// Rerankers against an independent reference: the tokens of their pairs and the scores of their heads; pairs that do
-// not see each other; documents that are cut.
+// Rerankers against an independent reference: tokens of the pairs, scores of the heads, independence of pairs, and
+// truncated documents.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -56,7 +56,7 @@ std::vector<double> scores(const std::shared_ptr<const LanguageModel>& model,
 
 class Reranker : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Reranker, HasTheReferencesTokensAndScores) {
+TEST_P(Reranker, MatchesReferenceTokensAndScores) {
   const auto model = load_ranker(GetParam());
   ASSERT_TRUE(model);
   const auto head = head_of(*model);
@@ -86,7 +86,7 @@ TEST_P(Reranker, HasTheReferencesTokensAndScores) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Reranker, ::testing::Values("yes_no.gguf", "dense.gguf", "folder"));
 
-TEST(RankingHead, WithoutAYesRanksNothing) {
+TEST(RankingHead, WithoutAYesLabelRelevanceIsUndefined) {
   const auto model = load_ranker("labels.gguf");
   ASSERT_TRUE(model);
   const auto head = head_of(*model);
@@ -95,14 +95,14 @@ TEST(RankingHead, WithoutAYesRanksNothing) {
   EXPECT_FALSE(head->relevant());
 }
 
-TEST(RankingHead, IsNotThereInOtherModels) {
+TEST(RankingHead, IsAbsentFromOtherModels) {
   const auto model =
       LanguageModel::load(fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/qwen3/model.gguf", {.threads = 1});
   ASSERT_TRUE(model.ok());
   EXPECT_FALSE(head_of(**model));
 }
 
-TEST(RankPrompt, CutsTheDocumentAlone) {
+TEST(RankPrompt, TruncatesOnlyTheDocument) {
   const auto model = load_ranker("yes_no.gguf");
   const auto prompt = RankPrompt::create(*model);
   ASSERT_TRUE(prompt.ok());
@@ -115,7 +115,7 @@ TEST(RankPrompt, CutsTheDocumentAlone) {
     ASSERT_TRUE(cut.ok()) << cut.error().message;
     EXPECT_LE(static_cast<int64_t>(cut->tokens.size()), most);
     EXPECT_EQ(cut->shortened, most < size);
-    EXPECT_EQ(cut->tokens.back(), whole->back());  // what is behind the document stays
+    EXPECT_EQ(cut->tokens.back(), whole->back());  // text after the document is retained
   }
   EXPECT_FALSE(prompt->cut(query, document, least - 1, 1000).ok());
   const auto few = prompt->cut(query, document, 1000, 3);
@@ -125,7 +125,7 @@ TEST(RankPrompt, CutsTheDocumentAlone) {
 }
 
 // A folder whose template is Jinja over messages.
-TEST(RankPrompt, TakesATemplateInJinja) {
+TEST(RankPrompt, AcceptsAJinjaTemplate) {
   const fs::path folder = fs::temp_directory_path() / ("millrace_rank_" + std::to_string(getpid()));
   fs::remove_all(folder);
   fs::copy(kRerankers / "folder", folder);

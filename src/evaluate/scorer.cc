@@ -66,34 +66,28 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
         fmt::format("KV format: no attention kernel supports {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto scorer = std::unique_ptr<Scorer>(new Scorer());
-  scorer->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
+  auto threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   scorer->longest_ = options.context;
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
   scorer->slots_ = options.batch_tokens / options.context + 2;
-  KvLayout layout{format, kScorerBlockTokens, parts.model->kv_layers()};
   scorer->slot_blocks_ = (options.context + kScorerBlockTokens - 1) / kScorerBlockTokens;
+  const int64_t blocks = scorer->slots_ * scorer->slot_blocks_;
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
   const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
                              scorer->slot_blocks_ * kScorerBlockTokens};
-  const ForwardBytes forward =
-      ForwardContext::plan(parts.model->spec(), limits, scorer->pool_->threads(), kScorerBlockTokens);
-  for (const auto& [name, bytes] : {std::pair("KV", scorer->slots_ * scorer->slot_blocks_ * layout.block_bytes()),
-                                    {"activations", forward.activations},
-                                    {"logits", forward.logits}}) {
-    MILLRACE_TRY(auto hold,
-                 MemoryHold::take(parts.accounts, name, bytes, "lower the context or the batch, or raise the budget"));
-    scorer->memory_.push_back(std::move(hold));
+  MILLRACE_TRY(scorer->runner_,
+               ModelRunner::create_charged(*parts.model, parts.kernels,
+                                           {.threads = std::move(threads),
+                                            .layout = {format, kScorerBlockTokens, parts.model->kv_layers()},
+                                            .blocks = blocks,
+                                            .limits = limits,
+                                            .streams = scorer->slots_},
+                                           parts.accounts, "lower the context or the batch, or raise the budget"));
+  for (int64_t i = 0; i < blocks; ++i) {
+    MILLRACE_TRY(BlockId block, scorer->runner_->kv().allocate());
+    scorer->blocks_.push_back(block);
   }
-  MILLRACE_TRY(auto kv, KvPool::create(layout, scorer->slots_ * scorer->slot_blocks_));
-  scorer->kv_ = std::make_unique<KvPool>(std::move(kv));
-  for (int64_t i = 0; i < scorer->slots_ * scorer->slot_blocks_; ++i) {
-    MILLRACE_TRY(BlockId block, scorer->kv_->allocate());
-    scorer->batch_.block_tables.push_back(block);
-  }
-  MILLRACE_TRY(auto context,
-               ForwardContext::create(parts.model->spec(), parts.kernels, *scorer->pool_, *scorer->kv_, limits));
-  scorer->context_ = std::make_unique<ForwardContext>(std::move(context));
   scorer->model_ = std::move(model);
   return scorer;
 }
@@ -101,29 +95,26 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
 // Adds windows in order until the batch is full of tokens or of rows, so rows are produced in text order.
 void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                         Cursor& cursor) {
-  batch_.tokens.clear();
-  batch_.positions.clear();
-  batch_.spans.clear();
-  batch_.output_rows.clear();
+  ModelRunner& runner = *runner_;
+  const ForwardLimits& limits = runner.limits();
+  runner.start();
   rows_.clear();
-  const ForwardLimits& limits = context_->limits();
   while (cursor.window < windows.size()) {
     const ScoreWindow& window = windows[cursor.window];
+    const auto scored = [&] { return cursor.position + 1 >= window.first_scored; };
+    const auto fits = [&] {
+      return runner.tokens() < limits.tokens && !(scored() && runner.outputs() == limits.outputs);
+    };
+    if (!fits()) return;
     const int64_t slot = static_cast<int64_t>(cursor.window) % slots_;
-    BatchSpan span{batch_.size(), 0, cursor.position, slot * slot_blocks_, slot_blocks_};
-    for (; cursor.position < window.count - 1 && batch_.size() < limits.tokens; ++cursor.position, ++span.count) {
-      const bool scored = cursor.position + 1 >= window.first_scored;
-      if (scored && static_cast<int64_t>(rows_.size()) == limits.outputs) break;
-      const int64_t at = window.begin + cursor.position;
-      if (scored) {
-        batch_.output_rows.push_back(static_cast<int32_t>(batch_.size()));
-        rows_.push_back({tokens[static_cast<size_t>(at + 1)], nullptr});
-      }
-      batch_.tokens.push_back(cursor.position == 0 && window_start >= 0 ? window_start
-                                                                        : tokens[static_cast<size_t>(at)]);
-      batch_.positions.push_back(static_cast<int32_t>(cursor.position));
+    runner.begin(
+        std::span(blocks_).subspan(static_cast<size_t>(slot * slot_blocks_), static_cast<size_t>(slot_blocks_)),
+        cursor.position);
+    for (; cursor.position < window.count - 1 && fits(); ++cursor.position) {
+      const auto at = static_cast<size_t>(window.begin + cursor.position);
+      if (scored()) rows_.push_back({tokens[at + 1], nullptr});
+      runner.add(cursor.position == 0 && window_start >= 0 ? window_start : tokens[at], cursor.position, scored());
     }
-    if (span.count > 0) batch_.spans.push_back(span);
     if (cursor.position < window.count - 1) return;
     ++cursor.window;
     cursor.position = 0;
@@ -147,10 +138,9 @@ Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreW
   Cursor cursor;
   while (cursor.window < windows.size()) {
     fill_batch(tokens, windows, window_start, cursor);
-    if (batch_.size() == 0) break;
-    model_->parts().model->forward(batch_, *context_);
-    for (size_t i = 0; i < rows_.size(); ++i)
-      rows_[i].logits = context_->logits.as<float>() + static_cast<int64_t>(i) * vocab();
+    if (runner_->tokens() == 0) break;
+    runner_->forward();
+    for (size_t i = 0; i < rows_.size(); ++i) rows_[i].logits = runner_->logits(static_cast<int64_t>(i));
     if (!rows_.empty()) MILLRACE_TRY_VOID(sink(rows_));
   }
   return {};

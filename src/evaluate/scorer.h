@@ -1,4 +1,4 @@
-// Scorer: the probability that a model assigns to a text, token by token. Windows of a text run through Model::forward,
+// Scorer: the probability that a model assigns to a text, token by token. Windows of a text run through a ModelRunner,
 // several per batch, and every scored token's logits are passed to a sink in text order. Not thread-safe.
 //
 //   window of 8, scored from 4      t0 t1 t2 t3 t4 t5 t6 t7      row j has the logits that predict token j + 1, so
@@ -11,10 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
-#include "flow/batch.h"
-#include "kv/pool.h"
-#include "models/forward_context.h"
+#include "models/model_runner.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -65,7 +62,8 @@ class Scorer {
   Result<void> run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                    const Sink& sink);
 
-  ThreadPool& pool() { return *pool_; }
+  ThreadPool& pool() { return runner_->threads(); }
+  ModelRunner& runner() { return *runner_; }
   int64_t vocab() const { return model_->info().vocab; }
   int64_t kv_bytes_per_token() const { return kv_->layout().bytes_per_token(); }
 
@@ -76,14 +74,11 @@ class Scorer {
                   Cursor& cursor);
 
   std::shared_ptr<const LanguageModel> model_;
-  std::unique_ptr<ThreadPool> pool_;
-  std::vector<MemoryHold> memory_;
-  std::unique_ptr<KvPool> kv_;
-  std::unique_ptr<ForwardContext> context_;
+  std::unique_ptr<ModelRunner> runner_;
+  std::vector<BlockId> blocks_;
   int64_t slots_ = 0;        // windows whose keys and values are stored at once
   int64_t slot_blocks_ = 0;  // blocks per window
   int64_t longest_ = 0;
-  Batch batch_;
   std::vector<ScoredRow> rows_;
 };
 

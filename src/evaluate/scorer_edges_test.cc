@@ -1,5 +1,4 @@
-// The scorer at its edges: windows by hand, every refusal with its message, the start token, and batches that are full
-// of rows.
+// Edge cases of the scorer: hand-computed windows, every error message, the start token, and batches full of rows.
 #include <gtest/gtest.h>
 
 #include "base/memory_accounts.h"
@@ -49,7 +48,7 @@ TEST(ScorerEdges, Documents) {
   EXPECT_EQ((ScoreWindow{3, 8, 5}.scored()), 3);
 }
 
-TEST(ScorerEdges, OptionsThatAreRefused) {
+TEST(ScorerEdges, InvalidOptions) {
   const auto model = golden();
   struct Case {
     ScorerOptions options;
@@ -77,7 +76,7 @@ TEST(ScorerEdges, OptionsThatAreRefused) {
     EXPECT_TRUE(Scorer::create(model, good).ok()) << good.context;
 }
 
-TEST(ScorerEdges, TextsAndWindowsThatAreRefused) {
+TEST(ScorerEdges, InvalidTextsAndWindows) {
   const auto model = golden();
   const int64_t vocab = model->info().vocab;
   auto scorer = Scorer::create(model, {.threads = 1, .context = 16});
@@ -119,8 +118,8 @@ TEST(ScorerEdges, TextsAndWindowsThatAreRefused) {
             true);
 }
 
-// Logits of [windows x rows], whatever the batch is; the start token takes the first one's place, and 0 is a token too.
-TEST(ScorerEdges, TheStartTokenTakesTheFirstOnesPlace) {
+// Logits of [windows x rows] for any batch size; the start token replaces the first one, and 0 is a valid token.
+TEST(ScorerEdges, StartTokenReplacesTheFirstToken) {
   const auto model = golden();
   const auto logits = [&](std::vector<TokenId> tokens, TokenId start, int64_t batch) {
     auto scorer = Scorer::create(model, {.threads = 1, .context = 8, .batch_tokens = batch});
@@ -146,7 +145,7 @@ TEST(ScorerEdges, TheStartTokenTakesTheFirstOnesPlace) {
   }
 }
 
-TEST(ScorerEdges, MemoryIsCountedAndGivenBack) {
+TEST(ScorerEdges, MemoryIsCountedAndReleased) {
   const auto model = golden(int64_t{2} << 30);
   const auto bytes = [&](const char* name) {
     for (const MemoryAccount& one : model->parts().accounts->list())

@@ -29,7 +29,7 @@ TEST(Windows, ChunksScoreTheirSecondHalf) {
   EXPECT_TRUE(chunk_windows(7, 0).empty());
 }
 
-TEST(Windows, StridesScoreTheirLastTokens) {
+TEST(Windows, StridesScoreOnlyNewTokens) {
   EXPECT_EQ(strided_windows(12, 8, 2), (std::vector<ScoreWindow>{{0, 8, 6}, {2, 8, 6}, {4, 8, 6}}));
   EXPECT_EQ(strided_windows(8, 8, 100), (std::vector<ScoreWindow>{{0, 8, 1}}));
 }
@@ -56,7 +56,7 @@ std::shared_ptr<const LanguageModel> golden_scores() {
   return model.ok() ? *model : nullptr;
 }
 
-TEST(Scorer, BatchesDoNotShow) {
+TEST(Scorer, ResultsDoNotDependOnBatches) {
   const auto model = golden_scores();
   ASSERT_TRUE(model);
   std::vector<TokenId> tokens;
@@ -77,14 +77,14 @@ TEST(Scorer, BatchesDoNotShow) {
       return {};
     });
     ASSERT_TRUE(done.ok()) << done.error().message;
-    EXPECT_EQ(targets, std::vector<TokenId>(tokens.begin() + 1, tokens.end()));  // in the order of the text
+    EXPECT_EQ(targets, std::vector<TokenId>(tokens.begin() + 1, tokens.end()));  // in text order
     if (expected.empty()) expected = logits;
     ASSERT_EQ(logits.size(), expected.size());
     EXPECT_EQ(std::memcmp(logits.data(), expected.data(), logits.size() * 4), 0) << batch;
   }
 }
 
-TEST(Scorer, RefusesWhatDoesNotFit) {
+TEST(Scorer, RejectsInvalidInput) {
   const auto model = golden_scores();
   ASSERT_TRUE(model);
   EXPECT_FALSE(Scorer::create(model, {.threads = 1, .context = 1}).ok());
@@ -108,7 +108,7 @@ TEST(Scorer, RefusesWhatDoesNotFit) {
   EXPECT_EQ(stopped.error().kind, ErrorKind::cancelled);
 }
 
-TEST(LogitsFile, GivesBackWhatWasSaved) {
+TEST(LogitsFile, RoundTrips) {
   const std::string path = temporary("saved.logits");
   const std::vector<float> row = {-0.5f, -1.25f, -std::numeric_limits<float>::infinity(), -3.0f};
   for (LogitsElement element : {LogitsElement::f32, LogitsElement::f16}) {
@@ -131,7 +131,7 @@ TEST(LogitsFile, GivesBackWhatWasSaved) {
     ASSERT_TRUE(reader->next(&target, read.data()).ok());
     EXPECT_FALSE(reader->next(&target, read.data()).ok());
   }
-  // Every cut of the file, and every head that lies, is refused.
+  // Every truncation and every false header is rejected.
   std::string bytes;
   {
     std::ifstream in(path, std::ios::binary);
@@ -147,12 +147,12 @@ TEST(LogitsFile, GivesBackWhatWasSaved) {
     changed[at] = static_cast<char>(changed[at] + 7);
     EXPECT_TRUE(refused(changed)) << at;
   }
-  EXPECT_TRUE(refused(bytes.substr(0, 24) + std::string(8, 0)));  // no rows: no reason to believe the vocabulary
+  EXPECT_TRUE(refused(bytes.substr(0, 24) + std::string(8, 0)));  // without rows the vocabulary size cannot be trusted
   EXPECT_FALSE(refused(bytes));
   std::filesystem::remove(path);
 }
 
-TEST(LogitsFile, NothingIsLeftOfAnUnfinishedOne) {
+TEST(LogitsFile, UnfinishedFileIsRemoved) {
   const std::string path = temporary("unfinished.logits");
   {
     auto writer = LogitsWriter::create(path, LogitsElement::f32, 4, 2);
@@ -162,7 +162,7 @@ TEST(LogitsFile, NothingIsLeftOfAnUnfinishedOne) {
   EXPECT_FALSE(std::filesystem::exists(path + ".part"));
 }
 
-TEST(Divergence, OfKnownDistributions) {
+TEST(Divergence, KnownDistributions) {
   const std::vector<float> a = {std::log(0.5f), std::log(0.25f), std::log(0.25f)},
                            b = {std::log(0.25f), std::log(0.5f), std::log(0.25f)};
   std::vector<float> p(3), q(3);
@@ -183,7 +183,7 @@ TEST(Divergence, OfKnownDistributions) {
   EXPECT_EQ(summarize({}).kl_max, 0);
 }
 
-TEST(Divergence, OddLogitsGiveNoProbability) {
+TEST(Divergence, NonFiniteLogitsHaveNoProbability) {
   const std::vector<float> logits = {0, std::nanf(""), -std::numeric_limits<float>::infinity()};
   std::vector<float> p(3);
   log_softmax(logits.data(), 3, p.data());

@@ -52,6 +52,15 @@ struct ProgressState {
   int64_t safe_until = 0;  // no victim while fewer tokens are computed
 };
 
+// Tokens that a drafter proposed to follow the stream's last one (speculate/drafter.h), and their counts: the
+// answer has passes + accepted tokens.
+struct DraftState {
+  std::vector<TokenId> tokens;  // for the next step
+  int64_t passes = 0;           // steps that sampled for the stream
+  int64_t drafted = 0;          // drafted tokens that ran
+  int64_t accepted = 0;         // of those, tokens that saved a step
+};
+
 // Nanoseconds of the engine's clock; 0: not yet, or none.
 struct StreamTimes {
   int64_t submitted = 0;
@@ -77,12 +86,17 @@ struct Sequence {
   KvState kv;
   PrefixState prefix;
   ProgressState progress;
+  DraftState draft;
   StreamTimes times;
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t stored() const { return computed - kv.left_out; }
   int64_t generated() const { return size() - prompt_tokens; }
   int64_t remaining() const { return size() - computed; }  // tokens to run before the next one can be sampled
+  // Token `index`, where the drafted tokens follow the stream's own.
+  TokenId token_at(int64_t index) const {
+    return index < size() ? tokens[static_cast<size_t>(index)] : draft.tokens[static_cast<size_t>(index - size())];
+  }
   bool decoding() const { return computed + 1 == size() && computed >= prompt_tokens; }
 };
 

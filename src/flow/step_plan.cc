@@ -56,8 +56,10 @@ class PlanReader {
     if (!(number(c.request) && skip(":[") && number(c.first) && skip("+") && number(c.count) && skip("]")))
       return false;
     c.sample = skip("*");
+    const bool drafts = c.sample && !rest_.empty() && rest_.front() != ' ';
+    if (drafts && (!number(c.drafted) || c.drafted < 1)) return false;
     out.push_back(c);
-    return c.count > 0;
+    return c.own() > 0;
   }
 
  private:
@@ -91,6 +93,7 @@ std::string StepPlan::to_string() const {
   for (const auto& chunk : chunks) {
     out += fmt::format("{}{}:[{}+{}]{}", out.empty() ? "" : " ", chunk.request, chunk.first, chunk.count,
                        chunk.sample ? "*" : "");
+    if (chunk.drafted > 0) out += fmt::format("{}", chunk.drafted);
   }
   return out;
 }

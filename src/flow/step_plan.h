@@ -15,8 +15,11 @@ struct PlannedChunk {
   RequestId request = 0;
   int64_t first = 0;    // index of the chunk's first token in the stream
   int64_t count = 0;    // tokens to run
-  bool sample = false;  // the chunk ends at the stream's last token: sample the next one
+  bool sample = false;  // the chunk has the stream's last token: sample the next one
+  int64_t drafted = 0;  // of `count`, drafted tokens, which follow the stream's last token
 
+  int64_t own() const { return count - drafted; }               // tokens that the stream has
+  int64_t outputs() const { return sample ? 1 + drafted : 0; }  // rows of logits
   bool operator==(const PlannedChunk&) const = default;
 };
 
@@ -37,7 +40,8 @@ struct StepPlan {
   int64_t tokens() const;
   bool empty() const { return preempted.empty() && admitted.empty() && preempted_for_blocks.empty() && chunks.empty(); }
   void clear();
-  // "preempt 4 5~; admit 3; squeeze 6; 1:[57+1]* 3:[0+64]"; * marks a sampled chunk, ~ a swap.
+  // "preempt 4 5~; admit 3; squeeze 6; 1:[57+1]* 2:[9+5]*4 3:[0+64]"; * marks a sampled chunk, *4 one whose last 4
+  // tokens are drafted, ~ a swap.
   std::string to_string() const;
   // The inverse. Errors: user.
   static Result<StepPlan> parse(std::string_view text);

@@ -1,4 +1,4 @@
-// Hand-computed cases of the formats that can be checked by eye, and of the list itself.
+// Hand-computed cases of the simple formats, and lookups in the format list.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -40,7 +40,7 @@ TEST(PlainFloats, StoreLittleEndian) {
   EXPECT_EQ(encode(*find_format("bf16"), {1.0f}), (std::vector<uint8_t>{0x80, 0x3f}));
 }
 
-TEST(PlainFloats, F32KeepsEveryFiniteBit) {
+TEST(PlainFloats, F32PreservesEveryFiniteValue) {
   std::vector<float> values = {0.0f, -0.0f, 1e-45f, -1e-38f, 3.4e38f, 0.1f, std::numeric_limits<float>::max()};
   auto back = decode(*find_format("f32"), encode(*find_format("f32"), values));
   for (size_t i = 0; i < values.size(); ++i)

@@ -31,7 +31,7 @@ double seconds(const Body& body) {
 }
 
 // Keeps the compiler from removing the loops.
-std::atomic<uint64_t> sink;
+std::atomic<uint64_t> optimizer_sink;
 
 // The shortest of the runs that fit into `budget` seconds; at least kPasses runs.
 template <typename Body>
@@ -60,7 +60,7 @@ double peak(ThreadPool& pool, Loop loop, int64_t operations, double budget) {
   constexpr int64_t kUnit = 256;  // enough rounds to amortize the clock and the fork
   const double best = best_round(budget, [&](int64_t rounds) {
     pool.parallel_for(pool.threads(), [&](int64_t, int) {
-      sink.fetch_add(static_cast<uint64_t>(loop(rounds * kUnit)), std::memory_order_relaxed);
+      optimizer_sink.fetch_add(static_cast<uint64_t>(loop(rounds * kUnit)), std::memory_order_relaxed);
     });
   });
   return static_cast<double>(kUnit * operations * pool.threads()) / best;
@@ -91,8 +91,9 @@ double measure_read_bandwidth(ThreadPool& pool, int64_t bytes, double budget) {
   int pass = 0;
   const double best = best_seconds(budget, [&] {
     const auto read = pass++ % 2 == 0 ? kernels.read : kernels.read_ahead;
-    pool.parallel_for(
-        pieces, [&](int64_t i, int) { sink.fetch_add(read(data + i * kPiece, kPiece), std::memory_order_relaxed); });
+    pool.parallel_for(pieces, [&](int64_t i, int) {
+      optimizer_sink.fetch_add(read(data + i * kPiece, kPiece), std::memory_order_relaxed);
+    });
   });
   return static_cast<double>(pieces * kPiece) / best / 1e9;
 }
@@ -109,7 +110,7 @@ double PlainReads::once() {
   for (const auto read : {kernels.read, kernels.read_ahead}) {
     best = std::min(best, seconds([&] {
                       pool_->parallel_for(pieces_, [&](int64_t i, int) {
-                        sink.fetch_add(read(buffer_.data() + i * kPiece, kPiece), std::memory_order_relaxed);
+                        optimizer_sink.fetch_add(read(buffer_.data() + i * kPiece, kPiece), std::memory_order_relaxed);
                       });
                     }));
   }
@@ -125,7 +126,7 @@ double measure_cache_bandwidth(ThreadPool& pool, int64_t bytes_each, double budg
     pool.parallel_for(pool.threads(), [&](int64_t, int worker) {
       uint64_t sum = 0;
       for (int64_t i = 0; i < rounds; ++i) sum += kernels.read(data + worker * bytes_each, bytes_each);
-      sink.fetch_add(sum, std::memory_order_relaxed);
+      optimizer_sink.fetch_add(sum, std::memory_order_relaxed);
     });
   });
   return static_cast<double>(bytes_each * pool.threads()) / best / 1e9;

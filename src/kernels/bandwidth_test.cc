@@ -28,7 +28,7 @@ TEST(Bandwidth, PlainReadsCanBeRepeated) {
   EXPECT_FALSE(PlainReads::create(pool, int64_t{1} << 60).ok());
 }
 
-TEST(Bandwidth, CachesAreReadToo) {
+TEST(Bandwidth, ReadsCaches) {
   ThreadPool pool(2);
   EXPECT_GE(l3_buffer_bytes(), 2 * l2_buffer_bytes());
   const double measured = measure_cache_bandwidth(pool, l2_buffer_bytes(), 0.0);
@@ -36,7 +36,7 @@ TEST(Bandwidth, CachesAreReadToo) {
   EXPECT_TRUE(std::isfinite(measured));
 }
 
-TEST(Bandwidth, ComputePeaksAreThereForEveryInstructionSet) {
+TEST(Bandwidth, ComputePeaksExistForEveryInstructionSet) {
   ThreadPool pool(1);
   for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
     const ComputePeaks peaks = measure_compute_peaks(pool, isa);
@@ -52,7 +52,7 @@ TEST(Bandwidth, ComputePeaksAreThereForEveryInstructionSet) {
 }
 
 // The loops must read every byte they claim to: the sums of the words they add up agree.
-TEST(Bandwidth, ReadLoopsCoverTheirBytes) {
+TEST(Bandwidth, ReadLoopsReadEveryByte) {
   alignas(64) static uint8_t data[4096];
   for (int at = 0; at < 4096; at += 64) data[at] = 1;  // lane 0 of every vector
   std::vector<RoofKernels> all = {roof_kernels_ref()};

@@ -34,7 +34,7 @@ TEST(KvPool, FreePlusHeldEqualsTotal) {
   EXPECT_TRUE(pool.allocate().ok());
 }
 
-TEST(KvPool, HeadsDoNotOverlapAndCopyTakesEveryLayer) {
+TEST(KvPool, HeadsDoNotOverlapAndCopyCoversEveryLayer) {
   KvPool pool = make_pool(2);
   BlockId a = *pool.allocate(), b = *pool.allocate();
   uint8_t mark = 1;
@@ -53,8 +53,8 @@ TEST(KvPool, HeadsDoNotOverlapAndCopyTakesEveryLayer) {
       }
 }
 
-// What attention reads for a lone stream is one run of memory.
-TEST(KvPool, AFreshPoolsBlocksOfAHeadFollowEachOther) {
+// A single stream's keys are contiguous, which attention relies on for speed.
+TEST(KvPool, FreshPoolHasContiguousBlocksPerHead) {
   KvPool pool = make_pool(5);
   BlockId before = *pool.allocate();
   for (int i = 1; i < 5; ++i) {
@@ -84,7 +84,7 @@ void write(KvPool& pool, BlockId block, uint8_t mark) {
     }
 }
 
-TEST(VirtualKvPool, StreamsThatTakeTurnsLieEachInOneRun) {
+TEST(VirtualKvPool, InterleavedStreamsStayContiguous) {
   KvPool pool = make_virtual_pool(8, 4, 2);
   KvRange a, b;
   BlockId last_a = *pool.allocate(a), last_b = *pool.allocate(b);
@@ -99,7 +99,7 @@ TEST(VirtualKvPool, StreamsThatTakeTurnsLieEachInOneRun) {
   EXPECT_TRUE(pool.check().ok());
 }
 
-TEST(VirtualKvPool, PagesOfTheDeadStayUntilSomebodyNeedsThem) {
+TEST(VirtualKvPool, FreedPagesStayUntilNeeded) {
   KvPool pool = make_virtual_pool(6, 4, 2);
   KvRange a;
   std::vector<BlockId> blocks;
@@ -109,7 +109,7 @@ TEST(VirtualKvPool, PagesOfTheDeadStayUntilSomebodyNeedsThem) {
   pool.close(a);
   EXPECT_EQ(pool.free_blocks(), 6);
   EXPECT_EQ(pool.committed_blocks(), 4);
-  KvRange b;  // the warm range goes first
+  KvRange b;  // the range with mapped pages is used first
   EXPECT_EQ(*pool.allocate(b), blocks[0]);
   EXPECT_EQ(pool.keys(0, blocks[0], 1)[100], 7);
   KvRange c;
@@ -118,12 +118,12 @@ TEST(VirtualKvPool, PagesOfTheDeadStayUntilSomebodyNeedsThem) {
   EXPECT_EQ(pool.committed_blocks(), 6);
   EXPECT_EQ(pool.keys(0, others[0], 0)[0], 0);
   EXPECT_EQ(pool.keys(0, blocks[0], 1)[100], 7);  // in use
-  EXPECT_EQ(pool.keys(0, blocks[3], 1)[100], 0);  // given back
+  EXPECT_EQ(pool.keys(0, blocks[3], 1)[100], 0);  // released
   EXPECT_EQ(pool.free_blocks(), 0);
   EXPECT_TRUE(pool.check().ok());
 }
 
-TEST(VirtualKvPool, ABlockIsWholePages) {
+TEST(VirtualKvPool, BlocksAreWholePages) {
   EXPECT_EQ((KvLayout{find_format("f16"), 16, {{2, 64}}}).page_block_tokens(4096), 32);
   EXPECT_EQ((KvLayout{find_format("f16"), 33, {{2, 64}}}).page_block_tokens(4096), 64);
   EXPECT_EQ((KvLayout{find_format("q8_0"), 16, {{2, 64}}}).page_block_tokens(4096), 1024);
@@ -138,9 +138,9 @@ TEST(VirtualKvPool, ABlockIsWholePages) {
   EXPECT_FALSE(find_kv_pool_mode("both").ok());
 }
 
-// Random streams that grow, share, end and are cut off: the counts hold after every step, nothing is handed out twice,
-// and what a stream wrote is there until it lets go.
-TEST(VirtualKvPool, FreePlusHeldEqualsTotalAlways) {
+// Random streams that grow, share, end and are truncated: the counts hold after every step, no block is allocated
+// twice, and a stream's data is intact until it releases its blocks.
+TEST(VirtualKvPool, FreePlusHeldEqualsTotalUnderRandomUse) {
   constexpr int64_t kBlocks = 12;
   KvPool pool = make_virtual_pool(kBlocks, 6, 3);
   struct Stream {
@@ -159,7 +159,7 @@ TEST(VirtualKvPool, FreePlusHeldEqualsTotalAlways) {
     const uint64_t what = draw(10);
     if (streams.empty() || (what == 0 && streams.size() < 9)) {
       Stream fresh;
-      if (!streams.empty() && draw(2)) {  // begins with another's blocks
+      if (!streams.empty() && draw(2)) {  // starts with another stream's blocks
         const Stream& other = streams[draw(streams.size())];
         for (size_t i = 0; i < other.blocks.size() / 2; ++i) {
           pool.share(other.blocks[i].first);
@@ -200,7 +200,7 @@ TEST(VirtualKvPool, FreePlusHeldEqualsTotalAlways) {
   EXPECT_GT(refused, 100);
 }
 
-TEST(KvPool, RefusesWhatAFormatCannotHold) {
+TEST(KvPool, RejectsUnsupportedFormats) {
   KvLayout layout{find_format("q8_0"), 16, {{1, 40}}};
   auto pool = KvPool::create(layout, 4);
   ASSERT_FALSE(pool.ok());
@@ -221,7 +221,7 @@ TEST(PrefixIndex, MatchesWholeBlocksOnly) {
   EXPECT_TRUE(index.match(tokens({1, 2, 3})).empty());
 }
 
-TEST(PrefixIndex, TheSameTokensAfterAnotherParentAreAnotherBlock) {
+TEST(PrefixIndex, SameTokensUnderAnotherParentAreAnotherBlock) {
   KvPool pool = make_pool(4);
   PrefixIndex index(pool, 1);
   std::vector<BlockId> blocks = {*pool.allocate(), *pool.allocate()};
@@ -229,7 +229,7 @@ TEST(PrefixIndex, TheSameTokensAfterAnotherParentAreAnotherBlock) {
   EXPECT_TRUE(index.match(tokens({2, 2, 2, 2})).empty());
 }
 
-TEST(PrefixIndex, EvictsLeavesFirstAndNeverWhatAStreamHolds) {
+TEST(PrefixIndex, EvictsLeavesFirstAndNeverHeldBlocks) {
   KvPool pool = make_pool(3);
   PrefixIndex index(pool, 1);
   std::vector<BlockId> blocks = {*pool.allocate(), *pool.allocate(), *pool.allocate()};
@@ -241,7 +241,7 @@ TEST(PrefixIndex, EvictsLeavesFirstAndNeverWhatAStreamHolds) {
   pool.release(blocks[1]);
   pool.release(blocks[0]);
   EXPECT_EQ(index.evict(1), 1);
-  EXPECT_EQ(index.match(tokens({1, 1, 1, 1})).size(), 1u);  // the root went last
+  EXPECT_EQ(index.match(tokens({1, 1, 1, 1})).size(), 1u);  // the root was evicted last
   EXPECT_EQ(pool.free_blocks(), 2);
 }
 

@@ -1,7 +1,7 @@
-// Blocks whose hashes are equal and whose tokens are not, made for XXH3: in the long form each 64-bit word of the input
-// adds to its neighbour's sum, and to its own the product of its two halves, each xored with the secret. A word whose
-// lower half is the secret's adds nothing to its own; the upper halves of two such words in one column may change
-// places.
+// Blocks with equal hashes and different tokens, constructed for XXH3: in the long form each 64-bit word of the input
+// is added to its neighbour's sum, and the product of its two halves, each xored with the secret, to its own sum. A
+// word whose lower half equals the secret's adds nothing to its own sum, so the upper halves of two such words in one
+// column can be exchanged.
 #include <gtest/gtest.h>
 
 #include "kv/prefix_index.h"
@@ -9,13 +9,13 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kBlock = 64;                                       // 256 bytes: the long form begins at 241
-constexpr TokenId kSecretAt0 = 0x396cfeb8, kSecretAt8 = 0x2c81017c;  // of XXH3's secret, bytes 0..3 and 8..11
+constexpr int64_t kBlock = 64;                                       // 256 bytes: the long form starts at 241
+constexpr TokenId kSecretAt0 = 0x396cfeb8, kSecretAt8 = 0x2c81017c;  // XXH3's secret, bytes 0..3 and 8..11
 
 std::vector<TokenId> colliding(TokenId first, TokenId second) {
   std::vector<TokenId> tokens(kBlock, 5);
   tokens[0] = kSecretAt0, tokens[1] = first;     // the first 64-byte stripe
-  tokens[16] = kSecretAt8, tokens[17] = second;  // the next one, whose secret begins 8 bytes later
+  tokens[16] = kSecretAt8, tokens[17] = second;  // the next stripe, whose secret starts 8 bytes later
   return tokens;
 }
 
@@ -39,23 +39,23 @@ class Collision : public ::testing::Test {
   const std::vector<TokenId> a_ = colliding(10, 20), b_ = colliding(20, 10);
 };
 
-TEST_F(Collision, TheTwoBlocksHaveOneKey) {
+TEST_F(Collision, BlocksShareAKey) {
   ASSERT_NE(a_, b_);
   EXPECT_EQ(next_key(root_key(0, 1), a_), next_key(root_key(0, 1), b_));
 }
 
-TEST_F(Collision, IsAMissAndNotTheOthersBlock) {
+TEST_F(Collision, IsAMiss) {
   const auto blocks = store(a_);
   EXPECT_EQ(match(a_), blocks);
   EXPECT_TRUE(match(b_).empty());
   EXPECT_EQ(index_.known_blocks(b_), 0);
 }
 
-// What collides is not stored: the other chain stays whole, and nothing of the new one hangs below it.
-TEST_F(Collision, LeavesTheOtherChainAlone) {
+// A colliding block is not stored: the other chain stays intact, and none of the new chain is attached to it.
+TEST_F(Collision, DoesNotAffectTheOtherChain) {
   std::vector<TokenId> first = a_, second = b_;
   first.resize(2 * kBlock, 1);
-  second.resize(2 * kBlock, 1);  // with the same key behind it, too
+  second.resize(2 * kBlock, 1);  // followed by a block with the same key, too
   const auto blocks = store(first);
   store(second);
   EXPECT_EQ(index_.size(), 2);
@@ -64,12 +64,12 @@ TEST_F(Collision, LeavesTheOtherChainAlone) {
   EXPECT_TRUE(match(second).empty());
   EXPECT_EQ(index_.evict(2), 2);
   EXPECT_EQ(pool_.free_blocks(), 16);
-  EXPECT_EQ(store(second).size(), 2u);  // now there is room for it
+  EXPECT_EQ(store(second).size(), 2u);  // now its key is free
   EXPECT_EQ(match(second).size(), 2u);
   EXPECT_TRUE(match(first).empty());
 }
 
-TEST_F(Collision, InTheMiddleEndsTheMatchThere) {
+TEST_F(Collision, InTheMiddleEndsTheMatch) {
   std::vector<TokenId> first(kBlock, 9), second;
   second = first;
   first.insert(first.end(), a_.begin(), a_.end());

@@ -17,7 +17,7 @@ KvPool index_pool(int64_t blocks) {
   return std::move(pool).value();
 }
 
-// Stores a prompt as a stream that has just finished would: its blocks are the index's alone afterwards.
+// Stores a prompt as a stream that has just finished would: afterwards only the index holds its blocks.
 std::vector<BlockId> store(PrefixIndex& index, KvPool& pool, const std::vector<TokenId>& tokens, uint64_t tenant = 0,
                            double keep_seconds = 0) {
   std::vector<BlockId> blocks;
@@ -38,7 +38,7 @@ bool has_all(const PrefixIndex& index, const std::vector<TokenId>& tokens, uint6
   return index.known_blocks(tokens, tenant) == std::ssize(tokens) / kTokensInBlock;
 }
 
-TEST(PrefixIndex, TenantsNeverMeetUnlessTheyShareASalt) {
+TEST(PrefixIndex, TenantsShareNothingWithoutACommonSalt) {
   KvPool pool = index_pool(8);
   PrefixIndex index(pool, 1);
   store(index, pool, {1, 2, 3, 4}, 7);
@@ -49,7 +49,7 @@ TEST(PrefixIndex, TenantsNeverMeetUnlessTheyShareASalt) {
   EXPECT_EQ(index.size(), 3);
 }
 
-TEST(PrefixIndex, WhatIsToBeKeptGoesLastAndGoesAllTheSame) {
+TEST(PrefixIndex, RetainedBlocksAreEvictedLastButNotNever) {
   KvPool pool = index_pool(4);
   ManualClock clock;
   PrefixIndex index(pool, {.identity = 1, .evictor = nullptr, .clock = &clock});
@@ -58,14 +58,14 @@ TEST(PrefixIndex, WhatIsToBeKeptGoesLastAndGoesAllTheSame) {
   store(index, pool, {3, 3}, 0, 5);
   EXPECT_EQ(index.evict(1), 1);
   EXPECT_EQ(found(index, pool, {2, 2}), 0);
-  clock.advance_ns(6'000'000'000);  // 3 is free to go, 1 is not
+  clock.advance_ns(6'000'000'000);  // 3 can be evicted, 1 cannot
   EXPECT_EQ(index.evict(1), 1);
   EXPECT_EQ(found(index, pool, {1, 1}), 1);
   EXPECT_EQ(index.evict(5), 1);
   EXPECT_EQ(pool.free_blocks(), 4);
 }
 
-TEST(PrefixIndex, WhatRequestsLookAtStaysLonger) {
+TEST(PrefixIndex, ImportantBlocksStayLonger) {
   KvPool pool = index_pool(8);
   PrefixIndex index(pool, {.identity = 1, .evictor = find_prefix_evictor("importance"), .clock = nullptr});
   auto store_weighed = [&](const std::vector<TokenId>& tokens, std::vector<float> importance) {
@@ -82,19 +82,19 @@ TEST(PrefixIndex, WhatRequestsLookAtStaysLonger) {
   ASSERT_EQ(index.evict(1), 1);
   EXPECT_TRUE(gone({2, 2}));
   ASSERT_EQ(index.evict(2), 2);
-  EXPECT_TRUE(gone({4, 4}));  // and before it what stood behind it
+  EXPECT_TRUE(gone({4, 4}));  // and before it the block after it
   ASSERT_EQ(found(index, pool, {3, 3}), 1);
   ASSERT_EQ(found(index, pool, {3, 3}), 1);
-  ASSERT_EQ(found(index, pool, {3, 3}), 1);  // used four times now
+  ASSERT_EQ(found(index, pool, {3, 3}), 1);  // fourth use
   ASSERT_EQ(index.evict(1), 1);
   EXPECT_TRUE(gone({1, 1}));
-  store_weighed({3, 3}, {5});  // seen again, with more
+  store_weighed({3, 3}, {5});  // observed again, with more mass
   store_weighed({6, 6}, {4});
   ASSERT_EQ(index.evict(1), 1);
   EXPECT_TRUE(gone({6, 6}));
 }
 
-TEST(PrefixIndex, BlocksBeforeOneThatAStreamHoldsCanStillBeHad) {
+TEST(PrefixIndex, AncestorsOfAHeldBlockCanBeEvicted) {
   KvPool pool = index_pool(6);
   PrefixIndex index(pool, 1);
   store(index, pool, {1, 1});
@@ -108,7 +108,7 @@ TEST(PrefixIndex, BlocksBeforeOneThatAStreamHoldsCanStillBeHad) {
   EXPECT_EQ(index.size(), 0);
 }
 
-TEST(PrefixIndex, CountsWhatItSaves) {
+TEST(PrefixIndex, CountsSavedTokens) {
   KvPool pool = index_pool(4);
   ManualClock clock;
   PrefixIndex index(pool, {.identity = 1, .evictor = nullptr, .clock = &clock});
@@ -129,7 +129,7 @@ TEST(PrefixIndex, CountsWhatItSaves) {
   EXPECT_NEAR(stats.blocks.reuse_gap.mean_seconds(), 4, 1e-6);
 }
 
-TEST(AgeHistogram, QuantilesAreTheEdgesOfTheirBuckets) {
+TEST(AgeHistogram, QuantilesAreBucketEdges) {
   AgeHistogram ages;
   EXPECT_EQ(ages.quantile_seconds(0.5), 0);
   for (int i = 0; i < 90; ++i) ages.add(0.003);
@@ -140,7 +140,7 @@ TEST(AgeHistogram, QuantilesAreTheEdgesOfTheirBuckets) {
   EXPECT_EQ(ages.count(), 101);
 }
 
-// The index by brute force: every indexed prefix as its whole list of tokens.
+// A brute-force index: every indexed prefix as its complete list of tokens.
 struct Model {
   struct Block {
     int64_t uses = 0, last = 0;
@@ -175,7 +175,7 @@ struct Model {
         return false;
     return true;
   }
-  // The least rank among the leaves, and how many have it: ties may fall either way.
+  // The least rank among the leaves, and how many have it: ties may be broken either way.
   EvictRank least(const PrefixEvictor& evictor) const {
     EvictRank best{INT64_MAX, INT64_MAX, INT64_MAX};
     for (const auto& [key, block] : blocks)
@@ -194,7 +194,7 @@ struct Model {
 class PrefixIndexRandom : public ::testing::TestWithParam<const PrefixEvictor*> {};
 
 // Few different tokens and lengths, so that prompts share, fork and collide all the time.
-TEST_P(PrefixIndexRandom, DoesWhatBruteForceDoes) {
+TEST_P(PrefixIndexRandom, MatchesBruteForce) {
   const PrefixEvictor& evictor = *GetParam();
   KvPool pool = index_pool(40);
   PrefixIndex index(pool, {.identity = 3, .evictor = &evictor, .clock = nullptr});
@@ -209,7 +209,7 @@ TEST_P(PrefixIndexRandom, DoesWhatBruteForceDoes) {
       ASSERT_EQ(found(index, pool, tokens, tenant), model.match(tenant, tokens)) << "step " << step;
     } else {
       while (pool.free_blocks() < 6) {
-        // What goes must be one of the model's leaves of least rank: the one that the index no longer finds.
+        // The evicted block, the one that the index no longer finds, must be one of the model's leaves of least rank.
         const EvictRank least = model.least(evictor);
         const int64_t before = index.size();
         ASSERT_EQ(index.evict(1), 1);

@@ -1,5 +1,5 @@
-// PrefixTree against a plain list of its blocks: random prompts stored, found, kept, weighed and thrown out under every
-// evictor, and each time the victim is the one that the rules name.
+// PrefixTree against a plain list of its blocks: random prompts are stored, found, retained, weighed and evicted under
+// every evictor, and each victim must follow the rules.
 #include "kv/prefix_tree.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ struct Plain {
 
 class Trees : public ::testing::TestWithParam<const PrefixEvictor*> {};
 
-TEST_P(Trees, TheVictimIsTheOneThatTheRulesName) {
+TEST_P(Trees, VictimFollowsTheRules) {
   const PrefixEvictor& evictor = *GetParam();
   PrefixTree tree(evictor);
   std::map<Node, Plain> plain;
@@ -34,7 +34,7 @@ TEST_P(Trees, TheVictimIsTheOneThatTheRulesName) {
     std::advance(at, draw % plain.size());
     return at;
   };
-  // Of leaves that may go: by rank; what is to be kept only after all others, what is kept longest last.
+  // Among evictable leaves: by rank; retained blocks only after all others, those with the longest retention last.
   const auto expected = [&](const auto& may_go) {
     std::optional<std::pair<std::tuple<bool, double, EvictRank, Node>, Node>> least;
     for (const auto& [node, one] : plain) {
@@ -117,7 +117,7 @@ TEST_P(Trees, TheVictimIsTheOneThatTheRulesName) {
   EXPECT_EQ(tree.stats().lifetime.count(), erased);
   EXPECT_EQ(tree.stats().idle.count(), erased);
   EXPECT_EQ(tree.stats().reuse_gap.count(), reused);
-  EXPECT_LE(tree.slots(), 45) << "what was erased makes room";
+  EXPECT_LE(tree.slots(), 45) << "erased nodes are reused";
   EXPECT_GT(erased, 1000);
 }
 
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(OfEach, Trees,
                          ::testing::ValuesIn(prefix_evictors().members().begin(), prefix_evictors().members().end()),
                          [](const auto& one) { return std::string(one.param->name); });
 
-TEST(PrefixTree, TimesOfWhatGoesAreFromStoringAndFromTheLastUse) {
+TEST(PrefixTree, EvictionReportsAgeAndIdleTime) {
   PrefixTree tree(*find_prefix_evictor("lru"));
   tree.begin_use(10);
   const Node node = tree.add(PrefixTree::kNone);
@@ -137,7 +137,7 @@ TEST(PrefixTree, TimesOfWhatGoesAreFromStoringAndFromTheLastUse) {
   EXPECT_DOUBLE_EQ(tree.stats().reuse_gap.mean_seconds(), 4);
 }
 
-TEST(Evictors, RanksAreWhatTheirSummariesSay) {
+TEST(Evictors, RanksMatchTheirSummaries) {
   EXPECT_EQ(prefix_evictors().members().front()->name, "lru");
   EXPECT_EQ(find_prefix_evictor("nobody"), nullptr);
   const PrefixUse often_old{.depth = 1, .uses = 5, .last_use = 3}, rare_new{.depth = 2, .uses = 1, .last_use = 9};
@@ -147,11 +147,11 @@ TEST(Evictors, RanksAreWhatTheirSummariesSay) {
   const auto importance = [](double value, int64_t uses = 1) {
     return find_prefix_evictor("importance")->rank({.depth = 0, .uses = uses, .last_use = 1, .importance = value});
   };
-  EXPECT_EQ(importance(0), importance(1)) << "what nobody has looked at counts as an even share";
+  EXPECT_EQ(importance(0), importance(1)) << "unobserved blocks count as an even share";
   EXPECT_LT(importance(0.5), importance(0));
   EXPECT_LT(importance(1), importance(1.01));
   EXPECT_EQ(importance(2, 3), importance(3, 2));
-  EXPECT_EQ(importance(1e7), importance(1e6)) << "and stays a number";
+  EXPECT_EQ(importance(1e7), importance(1e6)) << "and stays finite";
   EXPECT_EQ(importance(1, int64_t{1} << 40), importance(1, int64_t{1} << 30));
   EXPECT_LT(importance(1, 1), importance(1, 1 << 30));
 }

@@ -1,4 +1,4 @@
-// VirtualRanges when every range has an owner, when memory is short, and when its counts are wrong.
+// VirtualRanges if every range has an owner, if memory is short, and if its counts are wrong.
 #include <gtest/gtest.h>
 
 #include "kv/pool.h"
@@ -10,8 +10,8 @@ namespace {
 using Given = std::vector<std::pair<BlockId, int64_t>>;
 const auto kNone = [](BlockId, int64_t) { FAIL(); };
 
-// Without a range of its own a stream gets what others left over, the one that was found last first.
-TEST(VirtualRangesCounts, TheSearchForAnyBlockGoesRound) {
+// A stream without a range of its own gets unused blocks of other ranges, starting from the last one found.
+TEST(VirtualRangesCounts, SearchForAnyBlockIsRoundRobin) {
   VirtualRanges ranges(8, 2, 3);
   KvRange owned[3], more;
   for (KvRange& range : owned) ranges.take(range, kNone);
@@ -21,14 +21,14 @@ TEST(VirtualRangesCounts, TheSearchForAnyBlockGoesRound) {
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRangesCounts, MemoryIsTakenInTurn) {
+TEST(VirtualRangesCounts, MemoryIsReclaimedRoundRobin) {
   VirtualRanges ranges(6, 3, 4);
   KvRange a, b, c;
   Given given;
   const auto note = [&](BlockId first, int64_t count) { given.emplace_back(first, count); };
   for (KvRange* range : {&a, &b})
     for (int i = 0; i < 3; ++i) ranges.take(*range, note);
-  for (const BlockId block : {0, 2, 4}) ranges.release(block);  // of ranges that their owners keep
+  for (const BlockId block : {0, 2, 4}) ranges.release(block);  // their owners keep the ranges
   EXPECT_EQ(ranges.in_use(), 3);
   EXPECT_EQ(ranges.committed(), 6);
   ranges.take(c, note);
@@ -42,9 +42,9 @@ TEST(VirtualRangesCounts, MemoryIsTakenInTurn) {
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRangesCounts, ThatDoNotAgreeAreSaid) {
+TEST(VirtualRangesCounts, InconsistentCountsAreReported) {
   VirtualRanges released(8, 4, 2);
-  released.release(5);  // it was not in use
+  released.release(5);  // not in use
   ASSERT_FALSE(released.check().ok());
   EXPECT_EQ(released.check().error().kind, ErrorKind::internal);
   EXPECT_EQ(released.check().error().message, "KV range 1: 0 in use and 1 idle, -1 and 1 counted");
@@ -58,7 +58,7 @@ TEST(VirtualRangesCounts, ThatDoNotAgreeAreSaid) {
   EXPECT_EQ(full.check().error().message, "KV ranges: 2 in use, 0 idle; 2 in use, 2 committed of 1 counted");
 }
 
-TEST(KvLayoutEdges, OneValueInOneHeadIsALayer) {
+TEST(KvLayoutEdges, OneValueInOneHeadIsAValidLayer) {
   EXPECT_TRUE((KvLayout{find_format("f16"), 4, {{1, 1}}}.check().ok()));
   EXPECT_EQ((KvLayout{find_format("f16"), 4, {{1, 1}}}.block_bytes()), 16);
   EXPECT_TRUE((KvLayout{find_format("f16"), 4, {{1, 1 << 20}}}.check().ok()));

@@ -1,4 +1,4 @@
-// VirtualRanges by its counts and its order: who gets which block next, whose memory is given back and when.
+// VirtualRanges: its counts, which block is allocated next, and which memory is reclaimed when.
 #include "kv/virtual_ranges.h"
 
 #include <gtest/gtest.h>
@@ -14,17 +14,17 @@ namespace {
 
 using Given = std::vector<std::pair<BlockId, int64_t>>;
 
-TEST(VirtualRanges, ARangeIsHandedOutInOrderAndThenTheNext) {
+TEST(VirtualRanges, BlocksAreAllocatedInOrderRangeByRange) {
   VirtualRanges ranges(20, 4, 5);
   EXPECT_EQ(ranges.ids(), 20);
   KvRange a, b;
   const auto none = [](BlockId, int64_t) { FAIL(); };
   for (BlockId expected : {0, 1, 2}) EXPECT_EQ(ranges.take(a, none), expected);
   EXPECT_EQ(ranges.take(b, none), 4);
-  for (BlockId expected : {3, 8, 9}) EXPECT_EQ(ranges.take(a, none), expected);  // a's range is full: it has another
+  for (BlockId expected : {3, 8, 9}) EXPECT_EQ(ranges.take(a, none), expected);  // a's range is full: it gets another
   EXPECT_EQ(a.index, 2);
   ranges.release(9);
-  EXPECT_EQ(ranges.take(a, none), 9) << "cut off at its end, it grows there again";
+  EXPECT_EQ(ranges.take(a, none), 9) << "truncated at its end, it grows there again";
   ranges.release(8);
   EXPECT_EQ(ranges.take(a, none), 10) << "in the middle it does not";
   EXPECT_EQ(ranges.in_use(), 7);
@@ -32,7 +32,7 @@ TEST(VirtualRanges, ARangeIsHandedOutInOrderAndThenTheNext) {
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRanges, AClosedRangeWithNothingInUseIsNextWithItsPages) {
+TEST(VirtualRanges, ClosedIdleRangeIsReusedNextWithItsPages) {
   VirtualRanges ranges(20, 4, 5);
   KvRange a, b, c;
   const auto none = [](BlockId, int64_t) { FAIL(); };
@@ -40,18 +40,18 @@ TEST(VirtualRanges, AClosedRangeWithNothingInUseIsNextWithItsPages) {
   ranges.take(b, none);
   ranges.close(a);
   EXPECT_EQ(a.index, -1);
-  ranges.close(a);  // once more changes nothing
-  EXPECT_EQ(ranges.take(c, none), 8) << "its blocks are in use still";
+  ranges.close(a);  // a second call changes nothing
+  EXPECT_EQ(ranges.take(c, none), 8) << "its blocks are still in use";
   ranges.close(c);
   for (BlockId block : {0, 2, 1}) ranges.release(block);
   ranges.release(8);
-  EXPECT_EQ(ranges.take(a, none), 8) << "the one that was left last";
+  EXPECT_EQ(ranges.take(a, none), 8) << "the one that was released last";
   EXPECT_EQ(ranges.take(c, none), 0);
   EXPECT_EQ(ranges.committed(), 5);
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRanges, MemoryComesFromRangesThatNobodyOwnsFirst) {
+TEST(VirtualRanges, MemoryIsReclaimedFromUnownedRangesFirst) {
   VirtualRanges ranges(8, 4, 6);
   KvRange a, b, c, d;
   Given given;
@@ -59,21 +59,21 @@ TEST(VirtualRanges, MemoryComesFromRangesThatNobodyOwnsFirst) {
   for (int i = 0; i < 4; ++i) ranges.take(a, note);
   for (int i = 0; i < 3; ++i) ranges.take(b, note);
   ranges.take(c, note);
-  for (BlockId block : {1, 2}) ranges.release(block);  // a goes on
+  for (BlockId block : {1, 2}) ranges.release(block);  // a continues
   for (BlockId block : {4, 5}) ranges.release(block);
-  ranges.close(b);  // of b, 6 is in use
+  ranges.close(b);  // b's block 6 is in use
   EXPECT_TRUE(given.empty()) << "not before the limit is reached";
   ranges.take(d, note);
-  EXPECT_EQ(given, (Given{{4, 2}})) << "all idle blocks that lie together, of the range that nobody owns";
+  EXPECT_EQ(given, (Given{{4, 2}})) << "all contiguous idle blocks of the unowned range";
   EXPECT_EQ(ranges.committed(), 7);
   ranges.take(d, note);
-  EXPECT_EQ(given.size(), 1u) << "there is room for one more";
+  EXPECT_EQ(given.size(), 1u) << "there is memory for one more";
   ranges.take(d, note);
-  EXPECT_EQ(given, (Given{{4, 2}, {1, 2}})) << "then of one that somebody owns";
+  EXPECT_EQ(given, (Given{{4, 2}, {1, 2}})) << "then of an owned range";
   EXPECT_TRUE(ranges.check().ok());
 }
 
-TEST(VirtualRanges, NoMoreThanSixteenAreGivenBackAtATime) {
+TEST(VirtualRanges, AtMostSixteenBlocksAreReclaimedAtATime) {
   VirtualRanges ranges(40, 40, 3);
   KvRange a, b;
   Given given;
@@ -85,21 +85,21 @@ TEST(VirtualRanges, NoMoreThanSixteenAreGivenBackAtATime) {
   EXPECT_EQ(ranges.committed(), 25);
 }
 
-TEST(VirtualRanges, WhereEveryRangeHoldsSomethingAnyBlockDoes) {
+TEST(VirtualRanges, AnyBlockIsUsedIfNoRangeIsIdle) {
   VirtualRanges ranges(8, 2, 3);
   const auto none = [](BlockId, int64_t) {};
   KvRange owned[2], left, more;
   for (KvRange& range : owned) ranges.take(range, none);
   ranges.take(left, none);
-  ranges.close(left);  // 4 is in use, 5 is nobody's
-  EXPECT_EQ(ranges.take(more, none), 5) << "of a range that nobody owns";
+  ranges.close(left);  // 4 is in use, 5 has no owner
+  EXPECT_EQ(ranges.take(more, none), 5) << "of an unowned range";
   EXPECT_EQ(more.index, -1);
   std::set<BlockId> rest = {ranges.take(more, none), ranges.take(more, none)};
-  EXPECT_EQ(rest, (std::set<BlockId>{1, 3})) << "then of one that somebody does";
+  EXPECT_EQ(rest, (std::set<BlockId>{1, 3})) << "then of an owned range";
 }
 
-// Random streams: nothing is handed out twice, what is given back was idle, and every count is what it counts.
-TEST(VirtualRanges, CountsHoldWhateverComes) {
+// Random streams: no block is allocated twice, only idle memory is reclaimed, and every count is exact.
+TEST(VirtualRanges, CountsHoldUnderRandomUse) {
   constexpr int64_t kLimit = 14;
   VirtualRanges ranges(kLimit, 5, 7);
   std::vector<KvRange> streams(5);

@@ -1,4 +1,4 @@
-// One test per kind of damage that a GGUF file can have: each is one line that names the file and the place.
+// One test per kind of damage in a GGUF file. Each error is one line that names the file and the location.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -215,7 +215,7 @@ void read_all(std::span<const uint8_t> image) {
   (void)check_finite(*model);  // touches every byte of every tensor
 }
 
-// Every truncation is refused; every change of a byte is read or refused, within the image.
+// Every truncation is rejected; every byte change is read or rejected without leaving the image.
 TEST(GgufDefects, SurvivesEveryMutationOfASmallFile) {
   Bytes file = small_model();
   ASSERT_EQ(error_of(file), "(accepted)");

@@ -37,7 +37,7 @@ Bytes whole_model() {
   return file.zeros(3 * 34);
 }
 
-TEST(Gguf, ReadsAWholeModel) {
+TEST(Gguf, ReadsACompleteModel) {
   Bytes file = whole_model();
   auto opened = open_gguf_image(file.view(), "test.gguf");
   ASSERT_TRUE(opened.ok()) << opened.error().message;

@@ -30,13 +30,13 @@ GgufWriter::Produce encoded(const Format* format, const std::vector<float>& valu
   };
 }
 
-TEST_F(GgufWriterTest, WhatIsWrittenReadsBackTheSame) {
+TEST_F(GgufWriterTest, RoundTrips) {
   std::vector<float> values;
   for (int i = 0; i < 3 * 2 * 32; ++i) values.push_back(static_cast<float>(i) / 8 - 7);
   GgufWriter writer;
   writer.set_string("general.architecture", "gpt2");
   writer.set_u32("gpt2.block_count", 1);
-  writer.set_u32("gpt2.block_count", 12);  // the later value stands
+  writer.set_u32("gpt2.block_count", 12);  // the later value wins
   writer.set_u64("a.u64", uint64_t{1} << 63);
   writer.set_i32("a.i32", -5);
   writer.set_f32("a.f32", 0.125f);
@@ -98,7 +98,7 @@ TEST_F(GgufWriterTest, LeavesNothingBehindWhenATensorFails) {
   EXPECT_EQ(files(), 0u);
 }
 
-TEST_F(GgufWriterTest, RefusesWhatGgufCannotHold) {
+TEST_F(GgufWriterTest, RejectsWhatGgufCannotHold) {
   auto refused = [&](const char* name, const char* format, std::vector<int64_t> dims) {
     GgufWriter writer;
     writer.add_tensor("first", find_format("f32"), {1}, encoded(find_format("f32"), {1}));
@@ -115,7 +115,7 @@ TEST_F(GgufWriterTest, RefusesWhatGgufCannotHold) {
   EXPECT_TRUE(refused("x", "f32", {INT64_MAX / 8, 1}));
 }
 
-TEST_F(GgufWriterTest, NeverReplacesWhatIsNoFile) {
+TEST_F(GgufWriterTest, NeverReplacesNonFiles) {
   GgufWriter writer;
   EXPECT_EQ(writer.write(folder_.path()).error().kind, ErrorKind::user);
   EXPECT_EQ(writer.write("/dev/null").error().kind, ErrorKind::user);

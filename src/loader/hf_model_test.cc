@@ -74,11 +74,11 @@ TEST(HuggingFace, PrefersTheTemplateFile) {
   folder.write("chat_template.jinja", "new");
   auto model = open_model_files(folder.path());
   ASSERT_TRUE(model.ok()) << model.error().message;
-  EXPECT_EQ(model->architecture, "qwen3");  // no architectures: the model type stands in
+  EXPECT_EQ(model->architecture, "qwen3");  // without architectures the model type is used
   EXPECT_EQ(model->chat_template, "new");
 }
 
-TEST(HuggingFace, ReadsShardsFromAnyOfTheirNames) {
+TEST(HuggingFace, OpensFromAnyShard) {
   TemporaryFolder folder;
   folder.write("config.json", R"({"model_type":"llama"})");
   folder.write("model-00001-of-00002.safetensors",
@@ -154,7 +154,7 @@ TEST(HuggingFace, ReadsFp8BlockScales) {
   weights({1, 2, 3, 4}, "[2,2]");
   auto model = open_model_files(folder.path());
   ASSERT_TRUE(model.ok()) << model.error().message;
-  ASSERT_EQ(model->tensors.size(), 1u);  // the scales belong to the matrix now
+  ASSERT_EQ(model->tensors.size(), 1u);  // the scales are part of the matrix
   const BlockScales& scales = model->find("w.weight")->scales;
   EXPECT_EQ(scales.values, (std::vector<float>{1, 2, 3, 4}));
   EXPECT_EQ(scales.block_rows, 128);
@@ -231,7 +231,7 @@ TEST(HuggingFace, UnpacksMlxAffineMatrices) {
   EXPECT_EQ(decoded(model->find("m.weight")->tensor), expected);
 }
 
-// Copies shared tokenizer files (unpacked) beside a tiny model; opens the folder.
+// Copies shared tokenizer files (unpacked) next to a tiny model; opens the folder.
 Result<ModelFiles> open_with_tokenizer(const TemporaryFolder& folder, const char* config, const char* from,
                                        const std::vector<std::pair<const char*, const char*>>& files) {
   folder.write("config.json", config);

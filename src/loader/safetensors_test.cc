@@ -117,7 +117,7 @@ TEST(Safetensors, RefusesAbsurdSizes) {
   EXPECT_ERROR("do not fill whole bytes", R"({"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}})", 1);
 }
 
-TEST(Safetensors, RefusesWhatDoesNotFillTheFile) {
+TEST(Safetensors, RefusesGapsAndTrailingBytes) {
   EXPECT_ERROR("tensor 'a' at offset", R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 8);
   EXPECT_ERROR("past the end of the file", R"({"a":{"dtype":"U8","shape":[9],"data_offsets":[0,9]}})", 8);
   EXPECT_ERROR("overlaps tensor 'a'",

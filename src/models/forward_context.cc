@@ -61,8 +61,8 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
   activations += 8 * attention_scratch_pointers(threads, limits.context, block_tokens);
   activations += limits.tokens * 16;  // the batch itself
   if (spec.moe.experts)
-    activations +=
-        limits.tokens * spec.moe.used * 12 + spec.moe.experts * (8 + 2 * static_cast<int64_t>(sizeof(LinearPart)));
+    activations += limits.tokens * spec.moe.used * 12 +
+                   spec.moe.experts * (8 + 2 * static_cast<int64_t>(sizeof(LinearPart) + sizeof(LinearSource)));
   return {activations, logits};
 }
 
@@ -86,6 +86,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
     c.expert_rows.resize(static_cast<size_t>(T * used));
     c.expert_begin.resize(static_cast<size_t>(spec.moe.experts + 1));
     c.expert_parts.resize(static_cast<size_t>(2 * spec.moe.experts));
+    c.expert_sources.resize(static_cast<size_t>(2 * spec.moe.experts));
   }
   const auto outputs = static_cast<size_t>(limits.outputs);
   c.outputs.tokens.reserve(outputs);

@@ -2,17 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
-#include "attention/mass.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
 #include "kernels/linear.h"
 #include "kv/pool.h"
 #include "models/arch_spec.h"
-#include "models/lora/rows.h"
+#include "models/forward_hooks.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
@@ -51,6 +49,14 @@ struct ForwardBytes {
   ADD(expert_out, 4 * d.expert_rows * d.width)  /* [T * used, width] */
 // clang-format on
 
+struct NormWeights;
+
+// What hooks need of a product in addition to its LinearPart.
+struct LinearSource {
+  LinearId id;
+  const float* x = nullptr;  // [tokens, cols]
+};
+
 class ForwardContext {
  public:
   // The bytes that create() will allocate.
@@ -66,11 +72,10 @@ class ForwardContext {
   const ForwardLimits& limits() const { return limits_; }
   int64_t bytes() const;
 
-  // If set, called before each layer's keys are read: keys and values of that layer may still be loading.
-  std::function<void(int64_t layer)> before_attention;
+  ForwardHooks hooks;
 
-  // Stop after the last norm: `normed` holds the final hidden states of the output rows, and no logits are computed.
-  bool hidden_only = false;
+  // The norm of the last block's output, which the next pass over the rows adds to the residual; null: nothing to add.
+  const NormWeights* pending = nullptr;
 
 #define MILLRACE_DECLARE_BUFFER(name, size) AlignedBuffer name;
   MILLRACE_FORWARD_BUFFERS(MILLRACE_DECLARE_BUFFER)
@@ -80,8 +85,7 @@ class ForwardContext {
   std::vector<int32_t> expert_rows;            // rows grouped by expert
   std::vector<int64_t> expert_begin;           // [experts + 1]
   std::vector<LinearPart> expert_parts;        // [2 * experts]
-  AttentionMass mass;                          // observations requested for the step
-  LoraRows lora;                               // which rows use which adapters
+  std::vector<LinearSource> expert_sources;    // ... of the same products
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
 

@@ -1,9 +1,8 @@
 #include "models/model.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "models/blocks/blocks.h"
-#include "models/lora/apply.h"
 #include "models/model_builder.h"
 
 namespace millrace {
@@ -46,70 +45,86 @@ void Model::add_row(const NormWeights& post_norm, int64_t t, ForwardContext& con
     kernels.add_scaled(out, spec_.residual_scale, residual, width);
 }
 
-void Model::forward(const Batch& all, ForwardContext& context) const {
-  int64_t tokens = all.size();
+// One pass over the rows: adds the last block's output, then norm, then rounding for the next matrix.
+ActivationRows Model::start_block(const NormWeights& norm, const Weight& next, int64_t tokens,
+                                  ForwardContext& context) const {
   const int64_t width = spec_.width;
   const KernelTable& kernels = context.kernels();
   const float* residual = context.residual.as<float>();
   float* normed = context.normed.as<float>();
-  // One pass over the rows: `before`, then the norm, then rounding for the next matrix.
-  auto start_block = [&](const NormWeights& norm, const Weight& next, const auto& before) {
-    const ActivationRows rows = activation_rows(next.format->activation, tokens, width, context.encoded.data());
-    for_rows(context, tokens, 2 * width, [&](int64_t t) {
-      before(t);
-      norm_row(spec_, norm, kernels, residual + t * width, normed + t * width);
-      encode_row(kernels, rows, t, normed + t * width, context.encoded.data());
-    });
-    return rows;
-  };
-  const NormWeights* last_post_norm = nullptr;
-  for (int64_t i = 0; i < spec_.layer_count(); ++i) {
-    const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-    const LayerWeights& weights = layers_[static_cast<size_t>(i)];
-    const ActivationRows x = start_block(weights.attention_norm, weights.q, [&](int64_t t) {
-      if (last_post_norm) return add_row(*last_post_norm, t, context);
-      embed_row(all, t, context);
-      fill_rope_row(spec_, rope_frequencies_, rope_scales_, all.positions[t], t, context);
-    });
-    attention_keys(spec_, layer, i, weights, all, x, context);
-    if (context.before_attention) context.before_attention(i);
-    if (i == context.mass.layer && !context.mass.spans.empty()) observe_attention(spec_, layer, i, all, context);
-    const Batch* batch = &all;
-    if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
-      if (all.output_rows.empty()) return;
-      if (static_cast<int64_t>(all.output_rows.size()) < tokens) batch = &keep_outputs(spec_, all, context);
-      tokens = batch->size();
-    }
-    attention_block(spec_, layer, i, weights, *batch, context);
-    const Weight& first = layer.moe ? weights.router : weights.mlp.up;
-    const ActivationRows y =
-        start_block(weights.mlp_norm, first, [&](int64_t t) { add_row(weights.attention_post_norm, t, context); });
-    if (layer.moe)
-      moe_block(spec_, weights, y, context);
-    else
-      mlp_block(spec_, weights.mlp, spec_.hidden, y, context);
-    last_post_norm = &weights.mlp_post_norm;
-  }
-  const ActivationRows x = start_block(output_norm_, head_, [&](int64_t t) { add_row(*last_post_norm, t, context); });
-  if (!context.hidden_only) output(x, context);
+  const ActivationRows rows = activation_rows(next.format->activation, tokens, width, context.encoded.data());
+  const NormWeights* pending = std::exchange(context.pending, nullptr);
+  for_rows(context, tokens, 2 * width, [&](int64_t t) {
+    if (pending) add_row(*pending, t, context);
+    norm_row(spec_, norm, kernels, residual + t * width, normed + t * width);
+    encode_row(kernels, rows, t, normed + t * width, context.encoded.data());
+  });
+  return rows;
 }
 
-void Model::output(const ActivationRows& x, ForwardContext& context) const {
+void Model::embed(const Batch& batch, ForwardContext& context) const {
+  context.pending = nullptr;
+  for_rows(context, batch.size(), 2 * spec_.width, [&](int64_t t) {
+    embed_row(batch, t, context);
+    fill_rope_row(spec_, rope_frequencies_, rope_scales_, batch.positions[t], t, context);
+  });
+}
+
+const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, ForwardContext& context) const {
+  const Batch* batch = &all;
+  for (int64_t i = from; i < to && batch->size() > 0; ++i) {
+    const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
+    const LayerWeights& weights = layers_[static_cast<size_t>(i)];
+    const ActivationRows x = start_block(weights.attention_norm, weights.q, batch->size(), context);
+    attention_keys(spec_, layer, i, weights, *batch, x, context);
+    if (!context.hooks.observers().empty()) observe_attention(spec_, layer, i, *batch, context);
+    if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
+      batch = &keep_outputs(spec_, *batch, context);
+      if (batch->size() == 0) break;
+    }
+    attention_block(spec_, layer, i, weights, *batch, context);
+    context.pending = &weights.attention_post_norm;
+    const Weight& first = layer.moe ? weights.router : weights.mlp.up;
+    const ActivationRows y = start_block(weights.mlp_norm, first, batch->size(), context);
+    const LinearId at{.layer = static_cast<int32_t>(i)};
+    if (layer.moe)
+      moe_block(spec_, at, weights, y, context);
+    else
+      mlp_block(spec_, at, weights.mlp, spec_.hidden, y, context);
+    context.pending = &weights.mlp_post_norm;
+  }
+  return *batch;
+}
+
+ActivationRows Model::last_norm(const Batch& all, ForwardContext& context) const {
+  const Batch& batch = keep_outputs(spec_, all, context);
+  const ActivationRows x = start_block(output_norm_, head_, batch.size(), context);
+  for (ForwardObserver* observer : context.hooks.observers())
+    observer->hidden(context.normed.as<float>(), batch.size(), spec_.width);
+  return x;
+}
+
+void Model::hidden(const Batch& batch, ForwardContext& context) const {
+  if (!batch.output_rows.empty()) last_norm(batch, context);
+}
+
+void Model::head(const Batch& batch, ForwardContext& context) const {
+  if (batch.output_rows.empty()) return;
   const KernelTable& kernels = context.kernels();
   float* logits = context.logits.as<float>();
-  LinearPart head{.weight = &head_,
-                  .x = x,
-                  .y = logits,
-                  .y_stride = spec_.vocab,
-                  .bias = head_bias_.empty() ? nullptr : head_bias_.data()};
-  linear(context.pool(), {&head, 1});
-  if (!context.lora.empty()) add_lora(context, head_, context.normed.as<float>(), logits);
+  const ActivationRows x = last_norm(batch, context);
+  project(context, context.normed.as<float>(), x, {{LinearId{}, head_, head_bias_, logits}});
   if (spec_.logit_scale == 1.0f && spec_.final_softcap <= 0.0f) return;
   for_rows(context, x.tokens, spec_.vocab, [&](int64_t t) {
     float* row = logits + t * spec_.vocab;
     if (spec_.logit_scale != 1.0f) kernels.scale(row, spec_.logit_scale, spec_.vocab);
     if (spec_.final_softcap > 0.0f) kernels.softcap(row, spec_.final_softcap, spec_.vocab);
   });
+}
+
+void Model::forward(const Batch& batch, ForwardContext& context) const {
+  embed(batch, context);
+  head(run_layers(batch, 0, spec_.layer_count(), context), context);
 }
 
 }  // namespace millrace

@@ -8,15 +8,16 @@
 
 #include "base/memory_accounts.h"
 #include "base/thread_pool.h"
-#include "flow/batch.h"
 #include "kernels/linear.h"
 #include "kv/pool.h"
 #include "loader/model_files.h"
 #include "models/arch_spec.h"
-#include "models/forward_context.h"
 #include "tensor/weight.h"
 
 namespace millrace {
+
+class ForwardContext;
+struct Batch;
 
 struct NormWeights {
   std::vector<float> scale;  // empty: no norm
@@ -65,15 +66,29 @@ class Model {
   const Weight& head() const { return head_; }
 
   // Runs the batch: stores its keys and values, and writes the logits of batch.output_rows to context.logits
-  // [output_rows, vocab].
+  // [output_rows, vocab]. The same as embed(), run_layers() of all layers and head().
   void forward(const Batch& batch, ForwardContext& context) const;
+
+  // The parts of a pass, in this order; run_layers() in any number of pieces. A piece leaves its last block's output to
+  // be added by the next one (ForwardContext::pending), so that splitting a pass costs no pass over the rows.
+  //
+  // Fills the residual of every token, and the rotations of its position.
+  void embed(const Batch& batch, ForwardContext& context) const;
+  // Layers [from, to). Returns the batch that continues: after the model's last layer only the output rows.
+  const Batch& run_layers(const Batch& batch, int64_t from, int64_t to, ForwardContext& context) const;
+  // The final hidden states of the output rows, after the last norm, to context.normed [output_rows, width].
+  void hidden(const Batch& batch, ForwardContext& context) const;
+  // hidden(), and the logits. Also of a batch that did not run through all layers.
+  void head(const Batch& batch, ForwardContext& context) const;
 
  private:
   friend class ModelBuilder;
   Model() = default;
   void embed_row(const Batch& batch, int64_t t, ForwardContext& context) const;
   void add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const;
-  void output(const ActivationRows& x, ForwardContext& context) const;
+  ActivationRows start_block(const NormWeights& norm, const Weight& next, int64_t tokens,
+                             ForwardContext& context) const;
+  ActivationRows last_norm(const Batch& batch, ForwardContext& context) const;
 
   ArchSpec spec_;
   int64_t context_ = 0;

@@ -42,7 +42,8 @@ Result<void> ModelBuilder::load_embeddings() {
   const StoredTensor* stored = loader_.find("token_embd.weight");
   model_->embedding_ = stored->tensor;
   if (!stored->scales.values.empty())
-    return Error::unsupported(fmt::format("{}: embedding with block scales", files_->path));
+    return Error::unsupported(
+        fmt::format("{}: token_embd.weight: embeddings with block scales are not supported", files_->path));
   if (spec.learned_positions) {
     MILLRACE_TRY(Weight positions, loader_.matrix("position_embd.weight", spec.context, spec.width));
     tables_.push_back(std::move(positions));
@@ -146,7 +147,7 @@ Result<MlpWeights> ModelBuilder::load_expert(const std::string& prefix, int64_t 
   MILLRACE_TRY(mlp.up, load("ffn_up", spec.moe.hidden, spec.width));
   MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, spec.moe.hidden));
   if (mlp.gate.format->activation != mlp.up.format->activation)
-    return Error::unsupported(fmt::format("{}: experts' gate ({}) and up ({}) formats do not share activations",
+    return Error::unsupported(fmt::format("{}: experts whose gate ({}) and up ({}) formats need different activations",
                                           files_->path, mlp.gate.format->name, mlp.up.format->name));
   return mlp;
 }
@@ -156,14 +157,14 @@ Result<void> ModelBuilder::load_moe(const std::string& prefix, LayerWeights& lay
   MILLRACE_TRY(layer.router, loader_.matrix(prefix + "ffn_gate_inp.weight", spec.moe.experts, spec.width));
   for (int64_t e = 0; e < spec.moe.experts; ++e) {
     MILLRACE_TRY(auto expert, load_expert(prefix, e));
-    // moe_block() rounds the layer's input once for all experts, and their inner rows in one pass.
+    // moe_block() encodes the layer's input once for all experts, and their hidden rows in one pass.
     if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
       return Error::unsupported(
-          fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
+          fmt::format("{}: tensor {} ({}) needs different activations than the layer's first expert ({})", files_->path,
                       expert.gate.name, expert.gate.format->name, layer.experts[0].gate.format->name));
     if (e > 0 && expert.down.format->activation != layer.experts[0].down.format->activation)
       return Error::unsupported(
-          fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
+          fmt::format("{}: tensor {} ({}) needs different activations than the layer's first expert ({})", files_->path,
                       expert.down.name, expert.down.format->name, layer.experts[0].down.format->name));
     layer.experts.push_back(std::move(expert));
   }
@@ -193,20 +194,20 @@ std::vector<Weight*> ModelBuilder::all_weights() {
   return all;
 }
 
-// Takes memory for the weights, and, while the returned hold exists, for reading their files.
+// Charges the weights to the memory accounts. The returned hold charges the buffers for reading their files.
 Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool,
                                              const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window) {
   if (!accounts) return MemoryHold();
   const char* advice = "choose a smaller model or format, or raise the budget";
-  int64_t unpacked = 0, lying = 0;
+  int64_t unpacked = 0, in_place = 0;
   for (const auto& buffer : files_->buffers) unpacked += buffer->bytes();
-  // Tables are read in place, with a little around each row; for an image embedded in the program, all pages were read.
+  // Embedding tables are read in place, a few pages around each row. All pages of an embedded model have been read.
   for (const auto& stored : files_->tensors)
     if (stored.tensor.format && (files_->files.empty() || stored.tensor.data == model_->embedding_.data ||
                                  stored.tensor.data == model_->positions_.data))
-      lying += stored.tensor.format->row_bytes(stored.tensor.values());
+      in_place += stored.tensor.format->row_bytes(stored.tensor.values());
   if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
-  MILLRACE_TRY_VOID(accounts->take("tables in files", lying + kHugePageBytes, advice));
+  MILLRACE_TRY_VOID(accounts->take("tables in files", in_place + kHugePageBytes, advice));
   MILLRACE_TRY_VOID(accounts->take("weights", packer.packed_bytes(), advice));
   if (files_->files.empty()) return MemoryHold();
   if (accounts->budget() > 0)
@@ -252,7 +253,7 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   for (const auto& file : files_->files) file->release(0, file->bytes().size());  // pages of metadata
   if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
   for (const auto& file : files_->files)
-    file->release(0, file->bytes().size());  // from now on only rows of tables are read
+    file->release(0, file->bytes().size());  // from now on, only rows of embedding tables are read
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
   const MoeSpec& moe = model_->spec_.moe;
   int64_t idle = 0;

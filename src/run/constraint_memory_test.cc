@@ -1,4 +1,4 @@
-// What constraints may take of a memory budget: the least, the default share, and what is refused beyond it.
+// Constraints under a memory budget: the minimum, the default share, and what is rejected beyond it.
 #include "run/constraint_memory.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class ConstraintMemoryTest : public ::testing::Test {
   int64_t vocabulary_ = 0;
 };
 
-TEST_F(ConstraintMemoryTest, TheLeastAndTheDefault) {
+TEST_F(ConstraintMemoryTest, MinimumAndDefault) {
   const int64_t least = vocabulary_ + 4 * kMiB;
   EXPECT_EQ(least_constraint_memory(tokenizer()), least);
   EXPECT_EQ(default_constraint_memory(nullptr, 100 * kMiB), 0);
@@ -48,10 +48,10 @@ TEST_F(ConstraintMemoryTest, TheLeastAndTheDefault) {
   EXPECT_EQ(default_constraint_memory(&tokenizer(), 1024 * kMiB + 16), 64 * kMiB);
 }
 
-TEST_F(ConstraintMemoryTest, WithoutABudgetNothingIsKept) {
+TEST_F(ConstraintMemoryTest, WithoutABudgetNothingIsReserved) {
   for (const auto& accounts : {std::shared_ptr<MemoryAccounts>(), std::make_shared<MemoryAccounts>(0)}) {
     ConstraintMemory memory(tokenizer(), accounts, 0, 8);
-    EXPECT_FALSE(memory.find(regex("a+")).has_value());  // nothing was compiled
+    EXPECT_FALSE(memory.find(regex("a+")).has_value());  // was not compiled
     EXPECT_EQ(failure(memory.get(regex("a+")), ErrorKind::user), "");
     const auto found = memory.find(regex("a+"));
     ASSERT_TRUE(found.has_value());
@@ -70,7 +70,7 @@ TEST_F(ConstraintMemoryTest, WithoutABudgetNothingIsKept) {
   }
 }
 
-TEST_F(ConstraintMemoryTest, UnderABudgetTheVocabularyNeedsItsPart) {
+TEST_F(ConstraintMemoryTest, VocabularyNeedsItsShareOfABudget) {
   const auto accounts = std::make_shared<MemoryAccounts>(1000 * kMiB);
   const int64_t least = vocabulary_ + 4 * kMiB;
   ConstraintMemory enough(tokenizer(), accounts, least, 8);
@@ -102,7 +102,7 @@ TEST_F(ConstraintMemoryTest, SourcesAreBounded) {
   }
 }
 
-// Large grammars are refused where an eighth of the account does not hold them, and compiled where it does.
+// A grammar must fit in an eighth of the account; larger ones are rejected.
 TEST_F(ConstraintMemoryTest, GrammarsAreBounded) {
   const auto accounts = std::make_shared<MemoryAccounts>(int64_t{4} << 30);
   const Constraint large = regex("([a-z]{1,40}[0-9]{1,40}){1,40}");

@@ -14,6 +14,7 @@
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
 #include "sampling/setup.h"
+#include "speculate/drafter.h"
 
 namespace millrace {
 namespace {
@@ -49,12 +50,12 @@ Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const Lang
     const auto [name, path] = named_adapter(given);
     MILLRACE_TRY_VOID(executor->adapters_->load(name, path));
   }
-  executor->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
-  MILLRACE_TRY_VOID(executor->size_memory(options));
+  auto threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
+  MILLRACE_TRY_VOID(executor->size_memory(options, std::move(threads)));
   return std::unique_ptr<Executor>(std::move(executor));
 }
 
-Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
+Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads) {
   const Model& model = *model_->parts().model;
   limits_.context = options.context > 0 ? options.context : model.context();
   if (limits_.context > model.context()) {
@@ -76,7 +77,8 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
 
   ForwardLimits forward;
   forward.tokens = std::max(options.batch_tokens, options.max_streams);
-  forward.outputs = std::min(forward.tokens, options.max_streams);
+  MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
+  forward.outputs = std::min(forward.tokens, options.max_streams * (1 + drafts));
   forward.context = limits_.context;
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
@@ -85,7 +87,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
     kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
   const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // only a default may be reduced
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout,
+  MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, threads->threads(), layout,
                                                        tokenizer, accounts->budget()));
   auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
   if (!planned.ok() && options.constraint_memory == 0 &&
@@ -99,39 +101,43 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   if (budget) limits_.request_bytes = memory.requests;
   if (tokenizer)
     grammars_ = std::make_unique<ConstraintMemory>(*tokenizer, accounts, memory.constraints, options.max_streams);
-  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, places));
-  kv_ = std::make_unique<KvPool>(std::move(pool));
-  MILLRACE_TRY(auto context, ForwardContext::create(model.spec(), model_->parts().kernels, *pool_, *kv_, forward));
-  context_ = std::make_unique<ForwardContext>(std::move(context));
+  MILLRACE_TRY(runner_, ModelRunner::create(model, model_->parts().kernels,
+                                            {.threads = std::move(threads),
+                                             .layout = std::move(layout),
+                                             .blocks = blocks,
+                                             .places = places,
+                                             .limits = forward,
+                                             .streams = options.max_streams}));
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
-  limits_.scratch_bytes = context_->bytes();
-  batch_.tokens.reserve(static_cast<size_t>(forward.tokens));
-  batch_.positions.reserve(static_cast<size_t>(forward.tokens));
-  batch_.spans.reserve(static_cast<size_t>(options.max_streams));
-  batch_.output_rows.reserve(static_cast<size_t>(forward.outputs));
-  batch_.block_tables.reserve(static_cast<size_t>(blocks));
+  limits_.scratch_bytes = runner_->context().bytes();
   return {};
 }
 
 const MemoryAccounts* CpuExecutor::accounts() const { return model_->parts().accounts.get(); }
 
-Result<std::unique_ptr<KvTier>> CpuExecutor::make_tier(int64_t tokens) { return make_memory_tier(*kv_, tokens); }
+Result<std::unique_ptr<KvTier>> CpuExecutor::make_tier(int64_t tokens) { return make_memory_tier(kv(), tokens); }
 
 Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
-  MILLRACE_TRY(std::string identity, kv_identity(*model_, *context_, *kv_));
+  MILLRACE_TRY(std::string identity, kv_identity(*model_, *runner_));
   MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
   for (const auto& layer : model_->parts().model->spec().layers)
     if (options.kv_ssd_fetch < 1 && layer.window > 0)
       return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
   return make_ssd_store(
-      *kv_,
+      kv(),
       {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = std::move(identity), .order = order});
 }
 
 bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {
-  context_->before_attention = std::move(ready);
+  runner_->hooks().remove(keys_ready_);
+  keys_ready_.wait = std::move(ready);
+  if (keys_ready_.wait) runner_->hooks().add(keys_ready_);
   return true;
+}
+
+void CpuExecutor::observe_attention() {
+  if (!std::exchange(observes_, true)) runner_->hooks().add(mass_);
 }
 
 Result<void> CpuExecutor::check(const Request& request) const {
@@ -193,42 +199,35 @@ Result<void> CpuExecutor::begin_adapters(LiveStream& stream) const {
   MILLRACE_TRY(stream.adapters, adapters_->find(stream.sequence.request.adapters));
   const ArchSpec& spec = model_->parts().model->spec();
   for (const LoraUse& use : stream.adapters) {
-    const int64_t bytes = context_->lora.wanted(spec, use.adapter->rank());
+    const int64_t bytes = runner_->adapters().wanted(spec, use.adapter->rank());
     if (bytes == 0) continue;
     MILLRACE_TRY(MemoryHold hold, MemoryHold::take(model_->parts().accounts, "adapters", bytes,
                                                    "unload an adapter, or raise the budget"));
-    MILLRACE_TRY_VOID(context_->lora.reserve(spec, use.adapter->rank()));
+    MILLRACE_TRY_VOID(runner_->adapters().reserve(spec, use.adapter->rank()));
     memory_.push_back(std::move(hold));
   }
   return {};
 }
 
 void CpuExecutor::forward(std::span<const StepWork> work) {
-  batch_.clear();
-  context_->lora.runs.clear();
+  runner_->start();
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
-    BatchSpan span{batch_.size(), chunk.count, chunk.first - s.kv.left_out,
-                   static_cast<int64_t>(batch_.block_tables.size()), static_cast<int64_t>(s.kv.blocks.size())};
-    batch_.spans.push_back(span);
-    if (!item.stream->adapters.empty()) context_->lora.runs.push_back({span.begin, span.count, &item.stream->adapters});
-    batch_.block_tables.insert(batch_.block_tables.end(), s.kv.blocks.begin(), s.kv.blocks.end());
-    for (int64_t i = chunk.first; i < chunk.first + chunk.count; ++i) {
-      batch_.tokens.push_back(s.tokens[static_cast<size_t>(i)]);
-      batch_.positions.push_back(static_cast<int32_t>(i));
-    }
-    if (chunk.sample) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
+    const LoraMix& mix = item.stream->adapters;
+    runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix);
+    const int64_t end = chunk.first + chunk.count, sampled = end - chunk.outputs();
+    for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i, i >= sampled);
   }
   if (observes_) request_mass(work);
-  model_->parts().model->forward(batch_, *context_);
+  runner_->forward();
   if (observes_) take_mass(work);
 }
 
 // Requests the attention mass of the last query of every prompt chunk, in the middle layer, or in the next layer
 // without a window.
 void CpuExecutor::request_mass(std::span<const StepWork> work) {
-  AttentionMass& mass = context_->mass;
+  AttentionMass& mass = mass_.mass;
   const auto& layers = model_->parts().model->spec().layers;
   mass.layer = static_cast<int64_t>(layers.size()) / 2;
   for (size_t i = static_cast<size_t>(mass.layer); i < layers.size(); ++i) {
@@ -244,14 +243,14 @@ void CpuExecutor::request_mass(std::span<const StepWork> work) {
 
 // In even shares, so that blocks of long and short prompts are comparable.
 void CpuExecutor::take_mass(std::span<const StepWork> work) {
-  const AttentionMass& mass = context_->mass;
-  const int64_t block_tokens = kv_->layout().block_tokens;
+  const AttentionMass& mass = mass_.mass;
+  const int64_t block_tokens = kv().layout().block_tokens;
   const float* next = mass.mass.data();
   for (int64_t index : mass.spans) {
     const StepWork& item = work[static_cast<size_t>(index)];
     const int64_t tokens = item.chunk.first + item.chunk.count;
     auto& importance = item.stream->importance;
-    const auto blocks = static_cast<size_t>(kv_->blocks_for(tokens));
+    const auto blocks = static_cast<size_t>(kv().blocks_for(tokens));
     importance.resize(std::max(importance.size(), blocks));
     for (size_t b = 0; b < blocks; ++b) {
       const int64_t held = std::min(block_tokens, tokens - static_cast<int64_t>(b) * block_tokens);
@@ -262,7 +261,7 @@ void CpuExecutor::take_mass(std::span<const StepWork> work) {
 
 Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& event) {
   const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
-  const std::span<float> logits(context_->logits.as<float>() + static_cast<size_t>(row) * vocab, vocab);
+  const std::span<float> logits(runner_->logits(row), vocab);
   const Request& request = stream.sequence.request;
   const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
   if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling modifies the row
@@ -285,7 +284,7 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
 
 void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) {
   const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
-  out = compute_logprobs({context_->logits.as<float>() + static_cast<size_t>(row) * vocab, vocab}, -1, count).top;
+  out = compute_logprobs({runner_->logits(row), vocab}, -1, count).top;
 }
 
 std::vector<TokenId> CpuExecutor::end_tokens() const {

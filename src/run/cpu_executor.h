@@ -1,18 +1,24 @@
 // CpuExecutor: runs the model's forward pass on this machine's cores, and each request's sampler chain.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
-#include "base/thread_pool.h"
-#include "flow/batch.h"
 #include "millrace/model.h"
-#include "models/forward_context.h"
+#include "models/mass_observer.h"
+#include "models/model_runner.h"
 #include "run/adapter_registry.h"
 #include "run/constraint_memory.h"
 #include "run/executor.h"
 
 namespace millrace {
+
+// Passes a layer on before its keys are read.
+struct KeysReady final : ForwardObserver {
+  std::function<void(int64_t layer)> wait;
+  void before_attention(int64_t layer) override { wait(layer); }
+};
 
 class CpuExecutor final : public Executor {
  public:
@@ -21,7 +27,7 @@ class CpuExecutor final : public Executor {
                                                   const EngineOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
-  KvPool& kv() override { return *kv_; }
+  KvPool& kv() override { return runner_->kv(); }
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
   bool before_attention(std::function<void(int64_t)> ready) override;
@@ -29,7 +35,7 @@ class CpuExecutor final : public Executor {
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const override;
   Result<void> begin(LiveStream& stream) const override;
-  void observe_attention() override { observes_ = true; }
+  void observe_attention() override;
   void forward(std::span<const StepWork> work) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;
@@ -38,11 +44,11 @@ class CpuExecutor final : public Executor {
   void flush(LiveStream& stream, TokenEvent& event) override;
   AdapterRegistry* adapters() const override { return adapters_.get(); }
   const MemoryAccounts* accounts() const override;
-  const float* logits() const override { return context_->logits.as<float>(); }
+  const float* logits() const override { return runner_->logits(); }
 
  private:
   CpuExecutor() = default;
-  Result<void> size_memory(const EngineOptions& options);
+  Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
   Result<void> begin_adapters(LiveStream& stream) const;
@@ -51,12 +57,11 @@ class CpuExecutor final : public Executor {
   mutable std::vector<MemoryHold> memory_;
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<KvPool> kv_;
-  std::unique_ptr<ForwardContext> context_;
+  std::unique_ptr<ModelRunner> runner_;
+  KeysReady keys_ready_;
+  MassObserver mass_;
   ExecutorLimits limits_;
   bool observes_ = false;
-  Batch batch_;
   SamplingRow row_;
   std::vector<float> raw_logits_;
 };

@@ -1,5 +1,5 @@
-// The executor that runs a model: its sizes by the options, what it refuses, how it chooses and writes tokens, and
-// which blocks it sees prompts look at.
+// The CPU executor: its sizes from the options, what it rejects, how it samples and detokenizes, and the attention
+// mass per block that it observes.
 #include <gtest/gtest.h>
 
 #include <numeric>
@@ -38,7 +38,7 @@ Error failure(const EngineOptions& options, int64_t memory = 0) {
   return made.ok() ? Error{} : made.error();
 }
 
-TEST(CpuExecutorLimits, SizesByTheOptions) {
+TEST(CpuExecutorLimits, SizesFollowTheOptions) {
   EngineOptions o = one_thread();
   auto executor = make(o);
   EXPECT_EQ(executor->limits().context, 128);
@@ -68,12 +68,12 @@ TEST(CpuExecutorLimits, SizesByTheOptions) {
   EXPECT_EQ(executor->kv().total_blocks(), 8);
 }
 
-TEST(CpuExecutorLimits, OfABudget) {
+TEST(CpuExecutorLimits, MemoryBudget) {
   EngineOptions o = one_thread();
   o.max_streams = 300;
   auto executor = make(o, int64_t{3} << 30);
   EXPECT_EQ(executor->limits().request_bytes, 2 * 300 * request_memory(128));
-  EXPECT_GT(executor->kv().total_blocks(), 300 * 128 / 16);  // all that is left
+  EXPECT_GT(executor->kv().total_blocks(), 300 * 128 / 16);  // the remaining budget
   o.kv_tokens = 320;
   EXPECT_EQ(make(o, int64_t{3} << 30)->kv().total_blocks(), 20);
   o.kv_tokens = int64_t{1} << 34;
@@ -89,7 +89,7 @@ TEST(CpuExecutorLimits, OfABudget) {
   EXPECT_TRUE(little.message.starts_with("constraint memory: this vocabulary needs ")) << little.message;
 }
 
-TEST(CpuExecutorLimits, NamesAndSizesThatAreRefused) {
+TEST(CpuExecutorLimits, InvalidNamesAndSizes) {
   EngineOptions o = one_thread();
   o.context = 129;
   EXPECT_EQ(failure(o).message, "context: the model was loaded for 128 tokens, 129 asked for");
@@ -119,7 +119,7 @@ struct Refusal {
   std::function<void(Request&)> change;
 };
 
-TEST(CpuExecutorLimits, OfRequests) {
+TEST(CpuExecutorLimits, Requests) {
   auto executor = make(one_thread());
   constexpr ErrorKind kUser = ErrorKind::user, kUnsupported = ErrorKind::unsupported;
   const char* penalties = "beams: penalties, biases, banned and allowed tokens are not supported with beam search";
@@ -168,7 +168,7 @@ TEST(CpuExecutorLimits, OfRequests) {
     ASSERT_FALSE(checked.ok()) << refusal.message;
     EXPECT_EQ(checked.error().message, refusal.message);
     EXPECT_EQ(checked.error().kind, refusal.kind);
-    request.beams = 1;  // one beam is no search
+    request.beams = 1;  // one beam is not a search
     EXPECT_EQ(executor->check(request).ok(), std::string(refusal.message).starts_with("beams:")) << refusal.message;
   }
   Request request;
@@ -197,7 +197,7 @@ Request prompt_of(int64_t count) {
   return request;
 }
 
-TEST(CpuExecutorLimits, AttentionIsObservedInEvenShares) {
+TEST(CpuExecutorLimits, ObservesAttentionPerBlock) {
   EngineOptions o = one_thread();
   o.block_tokens = 4;
   auto executor = make(o);
@@ -216,7 +216,7 @@ TEST(CpuExecutorLimits, AttentionIsObservedInEvenShares) {
   const std::vector<float> before = stream.importance;
   stream.sequence.tokens.push_back(9);
   executor->forward(std::vector<StepWork>{{&stream, {0, 10, 1, true}}});
-  EXPECT_EQ(stream.importance, before);  // an answer's token is no prompt
+  EXPECT_EQ(stream.importance, before);  // tokens of the answer are not observed
   // In chunks, each block keeps the largest share it has seen.
   LiveStream chunks = make_stream(*executor, prompt_of(10));
   executor->forward(std::vector<StepWork>{{&chunks, {0, 0, 6, false}}});
@@ -229,7 +229,7 @@ TEST(CpuExecutorLimits, AttentionIsObservedInEvenShares) {
     EXPECT_NEAR(chunks.importance[i], i < 2 ? std::max(half[i], before[i]) : before[i], 1e-3) << i;
 }
 
-TEST(CpuExecutorLimits, TokensThatEndAnAnswer) {
+TEST(CpuExecutorLimits, EndTokens) {
   auto executor = make(one_thread());
   const TokenId end = executor->end_tokens().at(0);
   for (int variant = 0; variant < 4; ++variant) {
@@ -243,7 +243,7 @@ TEST(CpuExecutorLimits, TokensThatEndAnAnswer) {
     executor->forward(std::vector<StepWork>{{&stream, {0, 0, 5, true}}});
     TokenEvent event;
     const auto stopped = executor->choose(stream, 0, event);
-    if (variant == 1 && !stopped.ok()) continue;  // nothing may follow
+    if (variant == 1 && !stopped.ok()) continue;  // no token is allowed next
     ASSERT_TRUE(stopped.ok()) << variant << " " << stopped.error().message;
     EXPECT_EQ(*stopped, variant == 0 || variant == 2) << variant;
     EXPECT_EQ(event.end_token, *stopped);
@@ -251,12 +251,12 @@ TEST(CpuExecutorLimits, TokensThatEndAnAnswer) {
   }
 }
 
-TEST(CpuExecutorLimits, LogprobsAreOfTheModelsOwnDistribution) {
+TEST(CpuExecutorLimits, LogprobsAreOfTheModelsDistribution) {
   auto executor = make(one_thread());
   for (int64_t wanted : {-1, 0, 3}) {
     Request request = prompt_of(5);
     request.sampling.logprobs = wanted;
-    request.sampling.logit_bias = {{20, 100.0}};  // chosen, though it is not likely
+    request.sampling.logit_bias = {{20, 100.0}};  // sampled, though unlikely
     LiveStream stream = make_stream(*executor, request);
     executor->forward(std::vector<StepWork>{{&stream, {0, 0, 5, true}}});
     const auto vocab = static_cast<size_t>(golden()->info().vocab);
@@ -280,7 +280,7 @@ TEST(CpuExecutorLimits, LogprobsAreOfTheModelsOwnDistribution) {
   }
 }
 
-TEST(CpuExecutorLimits, WrittenTokensAreSilentWhereTheyEnd) {
+TEST(CpuExecutorLimits, EndTokensProduceNoText) {
   auto executor = make(one_thread());
   const TokenId end = executor->end_tokens().at(0);
   for (bool ignore : {false, true}) {

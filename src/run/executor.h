@@ -23,7 +23,7 @@ class AdapterRegistry;
 struct ExecutorLimits {
   int64_t context = 0;  // tokens of the longest stream
   int64_t tokens = 0;   // in one step
-  int64_t outputs = 0;  // sampled chunks in one step
+  int64_t outputs = 0;  // rows of logits in one step: of sampled chunks and their drafted tokens
   int64_t scratch_bytes = 0;
   int64_t request_bytes = 0;  // of all open requests together (request_memory()); 0: no limit
 };
@@ -71,8 +71,9 @@ class Executor {
   virtual void observe_attention() {}
   // Computes the chunks and stores their keys and values.
   virtual void forward(std::span<const StepWork> work) = 0;
-  // After forward(): samples the next token of a stream whose chunk was the `row`-th sampled one; token and text go
-  // into `event`. True: the stream ends with it.
+  // After forward(): samples the next token of a stream from the `row`-th output of the plan's chunks; token and text
+  // go into `event`. True: the stream ends with it. Rows after drafted tokens are used only while the draft is right,
+  // in order, each after the token before it has joined the stream.
   virtual Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) = 0;
   // After forward(), instead of choose(): the `count` likeliest tokens of that row, best first, ties by id.
   virtual void likeliest(int64_t /*row*/, int64_t /*count*/, std::vector<TokenLogprob>& out) { out.clear(); }
@@ -88,7 +89,7 @@ class Executor {
   // The accounts that count its memory; null: none.
   virtual const MemoryAccounts* accounts() const { return nullptr; }
 
-  // Logits of the last step's sampled chunks, in plan order; null if there are none.
+  // Logits of the last step's outputs, in plan order; null if there are none.
   virtual const float* logits() const { return nullptr; }
 };
 

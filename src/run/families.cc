@@ -11,6 +11,8 @@
 #include "sampling/step.h"
 #include "schedule/policy.h"
 #include "schedule/predictor.h"
+#include "speculate/acceptance.h"
+#include "speculate/drafter.h"
 #include "text/tools/tool_dialect.h"
 
 namespace millrace {
@@ -38,7 +40,8 @@ std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
   for (const auto& family :
        {archs().infos(), formats().infos(), samplers().infos(), kv_formats(), attention_patterns().infos(),
-        policies().infos(), predictors().infos(), prefix_evictors().infos(), tool_dialects().infos()})
+        policies().infos(), predictors().infos(), prefix_evictors().infos(), drafters().infos(), acceptances().infos(),
+        tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }

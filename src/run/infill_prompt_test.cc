@@ -1,5 +1,5 @@
-// Detection of models that can fill in the middle, and their prompts, on a golden model whose vocabulary was given the
-// tokens.
+// Fill-in-the-middle: detection of models that support it, and their prompts, on a golden model with the FIM tokens
+// added to its vocabulary.
 #include "run/infill_prompt.h"
 
 #include <gtest/gtest.h>
@@ -106,7 +106,7 @@ TEST(Infill, FindsTokensByTheirSpelling) {
   EXPECT_EQ(find_infill_tokens(spec)->middle, 0);
 }
 
-TEST(Infill, PromptHasBothSidesAndTheBegunMiddle) {
+TEST(Infill, PromptHasPrefixSuffixAndStartOfTheMiddle) {
   Coder coder({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"});
   ASSERT_TRUE(coder.model);
   const auto before = coder.encode("ab <|fim_middle|>");  // plain text, not the token
@@ -123,7 +123,7 @@ TEST(Infill, PromptHasBothSidesAndTheBegunMiddle) {
   EXPECT_EQ(prompt->dropped_tokens, 0);
 }
 
-TEST(Infill, OtherFilesComeFirstAndAreCutAtTheirBeginning) {
+TEST(Infill, OtherFilesComeFirstAndAreTruncatedAtTheStart) {
   Coder coder({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>"});
   ASSERT_TRUE(coder.model);
   const auto before = coder.encode("ab");

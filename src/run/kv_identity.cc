@@ -18,20 +18,19 @@ constexpr size_t kBytesOfFile = 1 << 20;
 
 }  // namespace
 
-Result<std::string> kv_identity(const LanguageModel& model, ForwardContext& context, KvPool& pool) {
+Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner) {
   const LanguageModel::Parts& parts = model.parts();
+  KvPool& pool = runner.kv();
   MILLRACE_TRY(const BlockId block, pool.allocate());
   const int64_t tokens =
-      std::min({kProbeTokens, pool.layout().block_tokens, context.limits().tokens, context.limits().context});
-  Batch batch;
-  batch.spans.push_back({0, tokens, 0, 0, 1});
-  batch.block_tables.push_back(block);
+      std::min({kProbeTokens, pool.layout().block_tokens, runner.limits().tokens, runner.limits().context});
+  runner.start();
+  runner.begin({&block, 1}, 0);
   for (int64_t i = 0; i < tokens; ++i) {
     const double draw = philox_uniform(1, 0, static_cast<uint64_t>(i));
-    batch.tokens.push_back(static_cast<TokenId>(draw * static_cast<double>(parts.model->spec().vocab)));
-    batch.positions.push_back(static_cast<int32_t>(i));
+    runner.add(static_cast<TokenId>(draw * static_cast<double>(parts.model->spec().vocab)), i);
   }
-  parts.model->forward(batch, context);
+  runner.forward();
   uint64_t probe = 0;
   for (int64_t layer = 0; layer < static_cast<int64_t>(pool.layout().layers.size()); ++layer) {
     const auto bytes = static_cast<size_t>(tokens * pool.row_bytes(layer));

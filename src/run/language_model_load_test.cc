@@ -1,4 +1,4 @@
-// Loading a model: what it says of itself, what its memory budget refuses, and text that it cannot read.
+// Loading a model: the reported summary, rejection by the memory budget, and models without a tokenizer.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ std::string failure(const std::string& path, const LoadOptions& options, ErrorKi
   return model.error().message;
 }
 
-TEST(LanguageModelLoad, SaysWhatItLoaded) {
+TEST(LanguageModelLoad, ReportsWhatItLoaded) {
   const auto model = load(golden("llama3/model.gguf"), {.context = 40});
   ASSERT_TRUE(model.ok());
   const ModelInfo& info = (*model)->info();
@@ -48,11 +48,11 @@ TEST(LanguageModelLoad, SaysWhatItLoaded) {
   EXPECT_EQ(info.parameters, values);
   EXPECT_EQ(count_parameters(*parts.files), values);
   ModelFiles strange = *parts.files;
-  strange.tensors.front().tensor.format = nullptr;  // of an unknown format
+  strange.tensors.front().tensor.format = nullptr;  // unknown format
   EXPECT_EQ(count_parameters(strange), values - parts.files->tensors.front().tensor.values());
 }
 
-TEST(LanguageModelLoad, TheModelInTheProgramHasTheEmptyPath) {
+TEST(LanguageModelLoad, EmptyPathLoadsTheEmbeddedModel) {
   const auto files = open_model("");
   if (embedded_models().empty()) {
     ASSERT_FALSE(files.ok());
@@ -64,7 +64,7 @@ TEST(LanguageModelLoad, TheModelInTheProgramHasTheEmptyPath) {
   EXPECT_FALSE(open_model("/nowhere").ok());
 }
 
-TEST(LanguageModelLoad, ABudgetCountsEverything) {
+TEST(LanguageModelLoad, BudgetCountsEverything) {
   constexpr int64_t kBudget = int64_t{2} << 30;
   const auto model = load(golden("llama3/model.gguf"), {.memory = kBudget});
   ASSERT_TRUE(model.ok()) << model.error().message;
@@ -86,7 +86,7 @@ TEST(LanguageModelLoad, ABudgetCountsEverything) {
   EXPECT_LE(now, peak_resident_bytes() + (int64_t{24} << 20));
 }
 
-TEST(LanguageModelLoad, BudgetsThatAreRefused) {
+TEST(LanguageModelLoad, RejectedBudgets) {
   const std::string path = golden("llama3/model.gguf");
   EXPECT_EQ(failure(path, {.memory = -1}, ErrorKind::user), "memory: must be 0 or more bytes, got -1");
   const std::string large = failure(path, {.memory = int64_t{1} << 60}, ErrorKind::resource);
@@ -96,7 +96,25 @@ TEST(LanguageModelLoad, BudgetsThatAreRefused) {
   EXPECT_NE(small.find("raise the budget"), std::string::npos) << small;
 }
 
-// Models that share a budget count threads and vocabulary each, and the program not at all.
+// A budget of all of the machine's memory is allowed, with a warning, as a part of it is in use.
+TEST(LanguageModelLoad, ABudgetAboveWhatIsLeftIsWarnedOf) {
+  const AvailableMemory total = total_memory();
+  if (total.bytes == INT64_MAX || available_memory().bytes >= total.bytes) GTEST_SKIP() << "memory is not limited";
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::string& text) { warnings.push_back(text); };
+  const std::string path = golden("llama3/model.gguf");
+  ASSERT_TRUE(load(path, {.memory = total.bytes, .warn = warn}).ok());
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_TRUE(warnings[0].starts_with("memory: the budget is " + format_bytes(total.bytes) + ", ")) << warnings[0];
+  EXPECT_TRUE(warnings[0].ends_with(" left now")) << warnings[0];
+  EXPECT_TRUE(load(path, {.memory = total.bytes}).ok());
+  EXPECT_EQ(failure(path, {.memory = total.bytes + 1, .warn = warn}, ErrorKind::resource),
+            "memory: the budget is " + format_bytes(total.bytes + 1) + ", " + total.limit + " has " +
+                format_bytes(total.bytes) + "; lower it");
+  EXPECT_EQ(warnings.size(), 1u);
+}
+
+// Models that share a budget each count their threads and vocabulary, but not the program.
 TEST(LanguageModelLoad, SharedBudgets) {
   const auto shared = std::make_shared<MemoryAccounts>(int64_t{2} << 30);
   const auto model = load(golden("llama3/model.gguf"), {.shared_memory = shared, .memory_name = "small"});
@@ -119,7 +137,7 @@ TEST(LanguageModelLoad, SharedBudgets) {
             std::string::npos);
 }
 
-TEST(LanguageModelLoad, ATemplateInThePlaceOfTheModelsOwn) {
+TEST(LanguageModelLoad, TemplateOverridesTheModels) {
   const auto model =
       load(golden("llama3/model.gguf"),
            {.chat_template =
@@ -139,7 +157,7 @@ TEST(LanguageModelLoad, ATemplateInThePlaceOfTheModelsOwn) {
   EXPECT_TRUE(wrong.error().message.starts_with("chat template: ")) << wrong.error().message;
 }
 
-// Without its tokenizer a model takes ids and no text.
+// Without a tokenizer a model accepts ids but no text.
 TEST(LanguageModelLoad, WithoutATokenizer) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("language_model_load_" + std::to_string(getpid()));
   fs::remove_all(folder);
@@ -160,7 +178,7 @@ TEST(LanguageModelLoad, WithoutATokenizer) {
   fs::remove_all(folder);
 }
 
-TEST(LanguageModelLoad, PackedCachesHaveAPlaceOrAWarning) {
+TEST(LanguageModelLoad, PackedCachesHaveAPathOrAWarning) {
   const fs::path folder = fs::path(::testing::TempDir()) / ("language_model_cache_" + std::to_string(getpid()));
   fs::remove_all(folder);
   fs::create_directories(folder);

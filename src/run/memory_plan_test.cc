@@ -1,5 +1,5 @@
-// How many KV blocks fit in a budget: as many as possible, not fewer than required, and where the required ones do not
-// fit, an error with the figures.
+// How many KV blocks fit in a budget: as many as possible and at least the required number; if those do not fit, an
+// error with the figures.
 #include "run/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ Result<int64_t> plan(const MemoryAccounts& accounts, int64_t wanted, int64_t lea
   return plan_kv_blocks(layout(), places, memory, accounts, wanted, least);
 }
 
-// All memory that comes with the blocks, as it is taken later.
+// All memory that is allocated along with the blocks.
 int64_t taken(const EngineMemory& memory, int64_t blocks, const KvPoolOptions& places = {}) {
   auto accounts = std::make_shared<MemoryAccounts>(0);
   const auto holds = take_engine_memory(memory, layout(), places, blocks, accounts);
@@ -37,14 +37,14 @@ int64_t taken(const EngineMemory& memory, int64_t blocks, const KvPoolOptions& p
   return accounts->total();
 }
 
-TEST(MemoryPlan, WithoutABudgetGivesTheWantedBlocks) {
+TEST(MemoryPlan, WithoutABudgetGrantsTheRequestedBlocks) {
   EXPECT_EQ(layout().block_bytes(), kBlockBytes);
   const MemoryAccounts none;
   for (auto [tokens, blocks] : {std::pair{1, 1}, {16, 1}, {17, 2}, {160, 10}, {161, 11}})
     EXPECT_EQ(*plan(none, tokens, tokens), blocks);
 }
 
-TEST(MemoryPlan, ABudgetGivesTheBlocksAllThatIsLeft) {
+TEST(MemoryPlan, BlocksGetTheRemainingBudget) {
   for (int64_t prefix_block : {0, 576, 5000}) {
     for (const KvPoolOptions& places : {KvPoolOptions{}, KvPoolOptions{KvPoolMode::virtual_ranges, 640, 8}}) {
       for (int64_t budget : {10'000'000, 12'345'678, 64'000'000, 1'000'000'000}) {
@@ -68,7 +68,7 @@ TEST(MemoryPlan, ABudgetGivesTheBlocksAllThatIsLeft) {
   }
 }
 
-TEST(MemoryPlan, RefusesWhatDoesNotFitWithTheFigures) {
+TEST(MemoryPlan, RejectionReportsTheFigures) {
   MemoryAccounts accounts(6'000'000);
   ASSERT_TRUE(accounts.take("weights", 1'500'000, "").ok());
   ASSERT_TRUE(accounts.take("gone", 1, "").ok());
@@ -96,7 +96,7 @@ TEST(MemoryPlan, RefusesWhatDoesNotFitWithTheFigures) {
 }
 
 // Sizes beyond int64 are passed on to the pool, which refuses them.
-TEST(MemoryPlan, OverflowIsNotReducedToWhatFits) {
+TEST(MemoryPlan, OverflowingSizesAreNotReduced) {
   const MemoryAccounts none;
   const int64_t most = INT64_MAX / kBlockBytes;
   EXPECT_EQ(*plan(none, (most + 1) * kBlock, 1), most + 1);
@@ -107,7 +107,7 @@ TEST(MemoryPlan, OverflowIsNotReducedToWhatFits) {
   EXPECT_FALSE(plan(none, most * kBlock, most * kBlock).ok()) << "the required blocks do not fit either";
 }
 
-TEST(MemoryPlan, TakesEveryPartFromItsAccount) {
+TEST(MemoryPlan, ChargesEveryPartToItsAccount) {
   EngineMemory memory{.activations = 1,
                       .logits = 20,
                       .requests = 300,
@@ -135,14 +135,14 @@ TEST(MemoryPlan, TakesEveryPartFromItsAccount) {
   EXPECT_EQ(none.error().kind, ErrorKind::resource);
 }
 
-TEST(MemoryPlan, OfARequest) {
+TEST(MemoryPlan, RequestMemory) {
   EXPECT_EQ(request_memory(0), 16384);
   EXPECT_EQ(request_memory(100), 16384 + 100 * 16 + 100 * 256);
   EXPECT_EQ(request_memory(4096), 16384 + 4096 * 16 + 4096 * 256);
   EXPECT_EQ(request_memory(10'000), 16384 + 10'000 * 16 + 4096 * 256) << "the number of unread events is bounded";
 }
 
-TEST(MemoryPlan, OfAnEngine) {
+TEST(MemoryPlan, EngineMemory) {
   ArchSpec spec;
   spec.vocab = 1000, spec.width = 128, spec.heads = 2, spec.kv_heads = 2, spec.head_dim = 64, spec.hidden = 256;
   spec.layers.resize(2);

@@ -1,5 +1,5 @@
-// The simulated executor, its tier and its prefix store by themselves, with exact times: a step takes 1 s and 0.1 s a
-// token, a swap 0.01 s a token, a load 0.02 s a token.
+// The simulated executor, its tier and its prefix store, with exact times: a step takes 1 s plus 0.1 s per token, a
+// swap 0.01 s per token, a load 0.02 s per token.
 #include "run/simulated_executor.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST_F(SimulatedExecutorTest, SizesComeFromTheOptions) {
   EXPECT_EQ(executor->limits().tokens, 40);
   EXPECT_EQ(executor->limits().outputs, 8);
   EXPECT_EQ(executor->limits().scratch_bytes, 0);
-  EXPECT_EQ(executor->kv().total_blocks(), 7);  // a context
+  EXPECT_EQ(executor->kv().total_blocks(), 7);  // one context
   o.max_streams = 50;
   o.kv_tokens = 33;
   executor = make(o);
@@ -61,7 +61,7 @@ TEST_F(SimulatedExecutorTest, SizesComeFromTheOptions) {
   EXPECT_EQ(refused.error().message, "context: a simulation must be given one");
 }
 
-TEST_F(SimulatedExecutorTest, RefusesWhatIsNotSimulated) {
+TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {
   auto executor = make(machine());
   const auto message = [&](const Request& request) {
     const auto checked = executor->check(request);
@@ -83,14 +83,14 @@ TEST_F(SimulatedExecutorTest, RefusesWhatIsNotSimulated) {
   EXPECT_EQ(message(request), "constraint: a simulation writes no text");
 }
 
-TEST_F(SimulatedExecutorTest, StepsMoveTheClock) {
+TEST_F(SimulatedExecutorTest, StepsAdvanceTheClock) {
   auto executor = make(machine());
   LiveStream stream;
   const StepWork work[] = {{&stream, {1, 0, 5, false}}, {&stream, {1, 5, 3, true}}};
   executor->forward(work);
   EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000);
   executor->forward({});
-  EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000 + 1);  // time goes on all the same
+  EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000 + 1);  // time advances nevertheless
   EXPECT_EQ(executor->next_move_ns(), 0);
 }
 
@@ -107,7 +107,7 @@ TEST_F(SimulatedExecutorTest, AnswersEndAtTheirKnownLength) {
   EXPECT_LT(event.token, kSimulatedVocab);
   stream.sequence.request.known_tokens = 3;
   EXPECT_TRUE(*executor->choose(stream, 0, again));
-  EXPECT_EQ(again.token, event.token);  // of stream, seed and position alone
+  EXPECT_EQ(again.token, event.token);  // depends only on stream, seed and position
   stream.sequence.request.known_tokens = 2;
   EXPECT_TRUE(*executor->choose(stream, 0, again));
   stream.sequence.request.known_tokens = -1;
@@ -119,8 +119,8 @@ TEST_F(SimulatedExecutorTest, AnswersEndAtTheirKnownLength) {
   EXPECT_NE(other.token, event.token);
 }
 
-// One move after the other over one bus.
-TEST_F(SimulatedExecutorTest, TheTierMovesOneAfterTheOther) {
+// Moves share one bus and run one after the other.
+TEST_F(SimulatedExecutorTest, TierMovesAreSequential) {
   auto executor = make(machine());
   auto tier = std::move(*executor->make_tier(100));
   EXPECT_EQ(tier->free_tokens(), 100);
@@ -133,7 +133,7 @@ TEST_F(SimulatedExecutorTest, TheTierMovesOneAfterTheOther) {
   EXPECT_EQ(full.error().kind, ErrorKind::resource);
   EXPECT_EQ(full.error().message, "KV tier: 1 tokens do not fit, 0 are free");
   EXPECT_TRUE(tier->put({}, 0).ok());
-  EXPECT_EQ(executor->next_move_ns(), 1 + 600'000'000 + 400'000'000 + 1);  // a move of nothing takes a nanosecond
+  EXPECT_EQ(executor->next_move_ns(), 1 + 600'000'000 + 400'000'000 + 1);  // an empty move takes a nanosecond
   clock_.advance_ns(600'000'000 - 1);
   EXPECT_EQ(tier->poll(*first), TierState::busy);
   clock_.advance_ns(1);
@@ -164,7 +164,7 @@ std::vector<TokenId> tokens_from(TokenId first, int64_t count) {
   return out;
 }
 
-TEST_F(SimulatedExecutorTest, TheStoresSizeIsOfTokens) {
+TEST_F(SimulatedExecutorTest, StoreSizeIsInTokens) {
   EngineOptions o = machine();
   auto executor = make(o);
   o.kv_ssd = "simulated";
@@ -184,7 +184,7 @@ TEST_F(SimulatedExecutorTest, TheStoresSizeIsOfTokens) {
   EXPECT_EQ(part.error().message, "KV store: a simulation fetches all of a prompt's blocks");
 }
 
-TEST_F(SimulatedExecutorTest, TheStoreLoadsOneAfterTheOther) {
+TEST_F(SimulatedExecutorTest, StoreLoadsAreSequential) {
   EngineOptions o = machine();
   auto executor = make(o);
   o.kv_ssd = "simulated";
@@ -199,7 +199,7 @@ TEST_F(SimulatedExecutorTest, TheStoreLoadsOneAfterTheOther) {
   EXPECT_EQ(store.find(chain), 2);  // up to the gap
   EXPECT_EQ(store.stats().blocks, 3);
   EXPECT_EQ(store.stats().written_blocks, 3);
-  store.put(chain[1], 0, false);  // is there
+  store.put(chain[1], 0, false);  // already stored
   EXPECT_EQ(store.stats().written_blocks, 3);
   EXPECT_EQ(store.stats().io, "simulated");
   const std::vector<BlockId> into(4);
@@ -218,23 +218,23 @@ TEST_F(SimulatedExecutorTest, TheStoreLoadsOneAfterTheOther) {
   store.wait_layer(one, 0);
   EXPECT_EQ(clock_.now_ns(), 1 + 960'000'000);
   EXPECT_EQ(store.poll(one).blocks, 1);
-  store.wait_layer(one, 0);  // is over: no time passes
+  store.wait_layer(one, 0);  // has ended: no time passes
   store.wait_layer(99, 0);
   EXPECT_EQ(clock_.now_ns(), 1 + 960'000'000);
   clock_.advance_ns(40);
   store.wait_layer(one, 0);
-  EXPECT_EQ(clock_.now_ns(), 1 + 960'000'040);  // never back
+  EXPECT_EQ(clock_.now_ns(), 1 + 960'000'040);  // the clock never goes back
   store.erase(one);
   EXPECT_EQ(store.poll(one).state, TierState::failed);
   EXPECT_EQ(store.loading_blocks(), 0);
-  const TierTicket nothing = store.load(other, into);  // not there any more: it takes no time
+  const TierTicket nothing = store.load(other, into);  // evicted: takes no time
   EXPECT_EQ(store.poll(nothing).state, TierState::ready);
   EXPECT_EQ(store.poll(nothing).blocks, 0);
   store.wait();
 }
 
-// Of a full store the block that was used longest ago goes; within a chain the later one before the earlier.
-TEST_F(SimulatedExecutorTest, TheStoreForgetsWhatWasUsedLongestAgo) {
+// A full store evicts the least recently used block; within a chain, later blocks before earlier ones.
+TEST_F(SimulatedExecutorTest, StoreEvictsLeastRecentlyUsed) {
   int64_t busy = 0;
   PlainCost cost;
   auto store = make_simulated_store(clock_, cost, 3, 16, busy);
@@ -244,10 +244,10 @@ TEST_F(SimulatedExecutorTest, TheStoreForgetsWhatWasUsedLongestAgo) {
   EXPECT_EQ(store->find(chain), 3);
   store->put(other[0], 0, false);
   EXPECT_EQ(store->find(chain), 2);
-  store->put(other[1], 0, false);  // the other chain's first was used before these two
+  store->put(other[1], 0, false);  // the other chain's first block was used before these two
   EXPECT_EQ(store->find(chain), 2);
   EXPECT_EQ(store->find(other), 0);
-  store->put(chain[1], 0, false);  // a use: chain[0] is the oldest now
+  store->put(chain[1], 0, false);  // counts as a use: now chain[0] is the oldest
   store->put(chain[0], 0, false);  // ... and now the newest
   store->put(other[0], 0, false);
   store->put(other[2], 0, false);

@@ -56,7 +56,19 @@ Effect set_prefix_evictor(const TechniqueUse& use, EngineOptions& options) {
   return fmt::format("prefix cache evicts by {} instead of {}", use.name, before);
 }
 
-// In the order in which they are applied: a predictor belongs to the policy before it.
+Effect set_drafter(const TechniqueUse& use, EngineOptions& options) {
+  options.drafter = use.written();
+  return fmt::format("steps verify tokens drafted by {}", use.written());
+}
+
+Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
+  if (options.drafter.empty())
+    return Error::user(fmt::format("{}: no drafter is chosen; use drafter=NAME with it", use.text()));
+  options.acceptance = use.written();
+  return fmt::format("drafted tokens are kept by the rule {}", use.written());
+}
+
+// In the order in which they are applied: a predictor belongs to the policy before it, an acceptance to the drafter.
 const std::vector<UseFamily>& use_families() {
   static const std::vector<UseFamily> table = {
       {"sampler", {"run", "chat", "batch", "serve", kInRequest}, nullptr},
@@ -64,16 +76,18 @@ const std::vector<UseFamily>& use_families() {
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
       {"predictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_predictor},
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
+      {"drafter", {"run", "chat", "batch", "serve", "replay"}, set_drafter},
+      {"acceptance", {"run", "chat", "batch", "serve", "replay"}, set_acceptance},
   };
   return table;
 }
 
 // Families that something else chooses.
 constexpr std::pair<std::string_view, std::string_view> kNotUsed[] = {
-    {"arch", "the model's files say which it is"},
+    {"arch", "the model's files determine it"},
     {"format", "the model's files are in it; `millrace convert` writes another"},
-    {"attention", "the model's layers say which it is"},
-    {"tool_dialect", "the model's chat template says which it is"},
+    {"attention", "the model's layers determine it"},
+    {"tool_dialect", "the model's chat template determines it"},
     {"trace_format", "it is detected in the trace, or given by --format"},
 };
 

@@ -26,7 +26,8 @@ TEST(TechniqueUse, ErrorsAreExact) {
   EXPECT_EQ(refusal("policy"), "policy: expected FAMILY=NAME[:key=value,...]");
   EXPECT_EQ(refusal("policy="), "policy=: expected FAMILY=NAME[:key=value,...]");
   EXPECT_EQ(refusal("polcy=vtc"),
-            "polcy=vtc: no such family as 'polcy'; families: sampler, kv_format, policy, predictor, prefix_evictor");
+            "polcy=vtc: no such family as 'polcy'; families: sampler, kv_format, policy, predictor, prefix_evictor, "
+            "drafter, acceptance");
   EXPECT_EQ(refusal("prefix_evictor=fifo"),
             "prefix_evictor=fifo: no such prefix_evictor as 'fifo'; there are lru, lfu, length_aware, importance");
   EXPECT_EQ(refusal("policy=priority:preemt=true"),
@@ -41,7 +42,7 @@ TEST(TechniqueUse, ErrorsAreExact) {
   EXPECT_EQ(refusal("kv_format=f16", kInRequest),
             "kv_format=f16: kv_format does not apply to a request; it applies to run, chat, perplexity, bench, batch, "
             "serve, replay");
-  EXPECT_EQ(refusal("arch=llama"), "arch=llama: arch is not chosen here: the model's files say which it is");
+  EXPECT_EQ(refusal("arch=llama"), "arch=llama: arch is not chosen here: the model's files determine it");
   EXPECT_EQ(refusal("sampler=dry"),
             "sampler=dry: needs at least one of its options: dry_multiplier, dry_base, dry_allowed_length, dry_window, "
             "dry_breakers");
@@ -83,6 +84,17 @@ TEST(TechniqueUse, APredictorNeedsAPolicyThatPredicts) {
   EXPECT_EQ(
       apply_uses(uses_of({"policy=shortest_predicted:predictor=oracle", "predictor=history"}), options).error().message,
       "predictor=history: shortest_predicted:predictor=oracle has a predictor already");
+}
+
+TEST(TechniqueUse, AnAcceptanceNeedsADrafter) {
+  EngineOptions options;
+  EXPECT_EQ(apply_uses(uses_of({"acceptance=exact"}), options).error().message,
+            "acceptance=exact: no drafter is chosen; use drafter=NAME with it");
+  const auto applied = apply_uses(uses_of({"acceptance=exact", "drafter=ngram:k=6"}), options);
+  ASSERT_TRUE(applied.ok()) << applied.error().message;
+  EXPECT_EQ(options.drafter, "ngram:k=6");
+  EXPECT_EQ(options.acceptance, "exact");
+  EXPECT_EQ(applied->at(0).effect, "steps verify tokens drafted by ngram:k=6");
 }
 
 TEST(TechniqueUse, SamplersSetOnlyWhatIsGiven) {
@@ -127,7 +139,9 @@ TEST(TechniqueUse, EveryMemberWithEveryOption) {
   int64_t chosen = 0;
   const std::string families = ", " + families_in("run") + ", ";
   for (const TechniqueInfo& info : all_techniques()) {
-    if (families.find(", " + info.family + ", ") == std::string::npos || info.family == "predictor") continue;
+    if (families.find(", " + info.family + ", ") == std::string::npos || info.family == "predictor" ||
+        info.family == "acceptance")
+      continue;  // need a policy that predicts, a drafter
     if (info.family == "sampler" && info.options.empty()) continue;
     std::string text = info.family + "=" + info.name;
     for (const OptionSpec& spec : info.options)

@@ -19,7 +19,7 @@ std::vector<float> random_logits(int32_t n, uint32_t seed) {
   return out;
 }
 
-// Everything at once.
+// All steps enabled.
 SamplerSetup busy() {
   SamplerSetup setup;
   setup.vocab_size = 50;
@@ -48,7 +48,7 @@ TokenId step(SamplerChain& chain, int64_t position, uint32_t stream, SamplingRow
   return *token;
 }
 
-TEST(Chain, AStreamDoesNotDependOnItsMatesNorOnTheirOrder) {
+TEST(Chain, StreamDoesNotDependOnOtherStreamsOrTheirOrder) {
   std::vector<std::vector<TokenId>> alone(4);
   for (uint32_t s = 0; s < 4; ++s) {
     auto setup = busy();
@@ -91,7 +91,7 @@ TEST(Chain, SeedsAndPositionsChangeTheDraw) {
   EXPECT_GT(by_position.size(), 15u);
 }
 
-TEST(Chain, ACloneGoesItsOwnWay) {
+TEST(Chain, ClonesAreIndependent) {
   for (int64_t mirostat : {0, 2}) {
     auto setup = busy();
     setup.options.mirostat = mirostat;
@@ -99,14 +99,14 @@ TEST(Chain, ACloneGoesItsOwnWay) {
     SamplingRow row;
     for (int64_t p = 0; p < 10; ++p) step(*original, p, 0, row);
     auto clone = original->clone();
-    for (int64_t p = 10; p < 30; ++p) step(clone, p, 7, row);  // other logits: other history
+    for (int64_t p = 10; p < 30; ++p) step(clone, p, 7, row);  // different logits, so a different history
     auto fresh = SamplerChain::create(setup);
     for (int64_t p = 0; p < 10; ++p) step(*fresh, p, 0, row);
     for (int64_t p = 10; p < 30; ++p) ASSERT_EQ(step(*original, p, 0, row), step(*fresh, p, 0, row));
   }
 }
 
-TEST(Chain, ResetForgetsTheHistory) {
+TEST(Chain, ResetClearsTheHistory) {
   for (int64_t mirostat : {0, 2}) {
     auto setup = busy();
     setup.options.mirostat = mirostat;
@@ -141,7 +141,7 @@ TEST(Chain, StepsRunInTheDocumentedOrder) {
   EXPECT_EQ(logits[0], 3.0f);
 }
 
-TEST(Chain, ReportsAnEmptyChoice) {
+TEST(Chain, ReportsThatNoTokenIsLeft) {
   SamplingRow row;
   for (double temperature : {0.0, 0.8}) {
     for (int64_t mirostat : {0, 2}) {

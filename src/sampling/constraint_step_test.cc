@@ -1,5 +1,5 @@
-// The constraint step in a chain: it keeps exactly what the matcher allows, ends with the end of generation, takes no
-// notice of the prompt, and a clone goes its own way.
+// The constraint step in a chain: it keeps exactly the tokens that the matcher allows, handles the end of generation,
+// ignores the prompt, and clones are independent.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// Tokens 0..255 are bytes, 256 is the end, then 10,000 words, so that both ways to narrow a row are taken.
+// Tokens 0..255 are bytes, 256 is the end, then 10,000 words, so that both ways to narrow a row are covered.
 std::vector<std::string> vocabulary() {
   std::vector<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte) pieces.push_back(std::string(1, static_cast<char>(byte)));
@@ -32,7 +32,7 @@ class ConstraintStep : public ::testing::Test {
     setup.grammar = cache_.get(constraint).value();
     return SamplerChain::create(setup).value();
   }
-  // The one with the largest logit that is left; logits fall with the id, but for `favourite`.
+  // The remaining token with the largest logit; logits decrease with the id, except for `favourite`.
   TokenId sample(SamplerChain& chain, TokenId favourite = -1) {
     std::vector<float> logits(pieces_.size() + 3);
     for (size_t i = 0; i < logits.size(); ++i) logits[i] = -static_cast<float>(i);
@@ -46,7 +46,7 @@ class ConstraintStep : public ::testing::Test {
   int64_t position_ = 0;
 };
 
-TEST_F(ConstraintStep, KeepsWhatFitsAndEndsWhereItMay) {
+TEST_F(ConstraintStep, KeepsAllowedTokensAndEndsWhereAllowed) {
   SamplerChain chain = make("b[cd]e?");
   for (TokenId token : {'x', 'y'}) chain.accept(token);  // a prompt
   EXPECT_EQ(sample(chain), 'b');
@@ -66,13 +66,13 @@ TEST_F(ConstraintStep, NarrowsLargeSetsInPlace) {
   std::vector<float> logits(pieces_.size() + 3, 1.0f);
   chain.apply(logits, 0, row_);
   for (size_t id = 0; id < logits.size(); ++id) {
-    // Bytes above 0x7F begin characters, or go on in one that has not begun.
+    // Bytes above 0x7F start a character, or continue one that was not started.
     const bool allowed = id < 256 ? id != 'b' && (id < 0x80 || (id >= 0xC2 && id <= 0xF4)) : id < pieces_.size();
     EXPECT_EQ(std::isinf(logits[id]), !allowed) << id;
   }
 }
 
-TEST_F(ConstraintStep, ClonesGoTheirOwnWay) {
+TEST_F(ConstraintStep, ClonesAreIndependent) {
   SamplerChain chain = make("(ab|cd)+");
   EXPECT_EQ(sample(chain), 'a');
   SamplerChain draft = chain.clone();

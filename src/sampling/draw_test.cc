@@ -1,4 +1,4 @@
-// The draw at a chain's end against the definition: the first candidate whose cumulated probability exceeds the random
+// The draw at a chain's end against its definition: the first candidate whose cumulative probability exceeds the random
 // number.
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(Draw, TakesTheFirstWhoseCumulatedProbabilityExceedsTheRandomNumber) {
   }
 }
 
-TEST(Draw, AlmostSureNumbersLeadToTheLastTokenWithAnyProbability) {
+TEST(Draw, RandomNumbersNearOneDrawTheLastTokenWithNonzeroProbability) {
   // The position with the largest random number among many.
   SamplingRow row;
   double most = 0;
@@ -53,7 +53,7 @@ TEST(Draw, AlmostSureNumbersLeadToTheLastTokenWithAnyProbability) {
   EXPECT_EQ(*draw(row), 2);
 }
 
-// Logits whose weights add up to 1 / random: the first, of weight 1, then ends just where the random number falls.
+// Logits whose weights sum to 1 / random: the first token, of weight 1, then ends exactly at the random number.
 std::vector<float> ending_at(double random) {
   std::vector<float> logits = {0};
   double total = 1;
@@ -66,7 +66,7 @@ std::vector<float> ending_at(double random) {
   return random * total == 1 ? logits : std::vector<float>{};
 }
 
-TEST(Draw, ANumberAtTheEndOfATokenIsTheNextOnes) {
+TEST(Draw, NumberAtATokensUpperEdgeDrawsTheNextToken) {
   SamplingRow row;
   int found = 0;
   for (int64_t position = 0; position < 200; ++position) {
@@ -80,7 +80,7 @@ TEST(Draw, ANumberAtTheEndOfATokenIsTheNextOnes) {
   EXPECT_GT(found, 10);
 }
 
-TEST(Draw, ACloneDrawsWithTheSameSeed) {
+TEST(Draw, CloneDrawsWithTheSameSeed) {
   SamplerSetup setup;
   setup.vocab_size = 50;
   setup.options.seed = 42;

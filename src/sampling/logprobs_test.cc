@@ -38,7 +38,7 @@ TEST(Logprobs, TopKEqualsAFullSortWithTies) {
   }
 }
 
-TEST(Logprobs, LargeLogitsAndOddOnes) {
+TEST(Logprobs, LargeAndNonFiniteLogits) {
   std::vector<float> logits = {1e30f, std::nanf(""), -kInfinity, 1e30f};
   auto out = compute_logprobs(logits, 1, 4);
   EXPECT_EQ(out.chosen.logprob, -kInfinity);
@@ -51,8 +51,8 @@ TEST(Logprobs, LargeLogitsAndOddOnes) {
   EXPECT_TRUE(compute_logprobs(nothing, 0, 3).top.empty());
 }
 
-TEST(Logprobs, OfTheFirstTokenAndTheLastAndOfNoneBesideThem) {
-  const std::vector<float> memory = {9, 0, 1, 2, 9};  // a row with others beside it
+TEST(Logprobs, FirstAndLastTokenWithoutReadingPastThem) {
+  const std::vector<float> memory = {9, 0, 1, 2, 9};  // a row between others
   const auto logits = std::span(memory).subspan(1, 3);
   const double sum = std::log(1 + std::exp(1.0) + std::exp(2.0));
   EXPECT_NEAR(log_sum_exp(logits), sum, 1e-12);
@@ -60,7 +60,7 @@ TEST(Logprobs, OfTheFirstTokenAndTheLastAndOfNoneBesideThem) {
   for (TokenId token : {-1, 3, 4}) EXPECT_EQ(compute_logprobs(logits, token, 0).chosen.logprob, -kInfinity) << token;
 }
 
-TEST(Logprobs, ARowWithoutLogitsDoesNotBorrowItsNeighbours) {
+TEST(Logprobs, EmptyRowDoesNotReadItsNeighbours) {
   for (float beside : {std::nanf(""), kInfinity, 3.0f}) {
     const std::vector<float> memory = {beside, -kInfinity, -kInfinity, beside};
     EXPECT_EQ(log_sum_exp(std::span(memory).subspan(1, 2)), -kInfinity);

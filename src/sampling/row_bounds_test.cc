@@ -1,4 +1,4 @@
-// A row and a mask are parts of larger buffers: what stands before and behind them is neither read nor written.
+// A row and a mask are parts of larger buffers: memory before and after them is neither read nor written.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -38,7 +38,7 @@ std::vector<TokenId> tokens_of(SamplingRow& row) {
 
 using Ids = std::vector<TokenId>;
 
-TEST(RowBounds, KeepTokensPassesOverIdsThatTheRowDoesNotHave) {
+TEST(RowBounds, KeepTokensSkipsIdsOutsideTheRow) {
   Neighbours memory(10);
   SamplingRow row;
   row.begin(memory.row(), 0, 0);
@@ -46,7 +46,7 @@ TEST(RowBounds, KeepTokensPassesOverIdsThatTheRowDoesNotHave) {
   EXPECT_EQ(tokens_of(row), (Ids{0, 4, 9}));
 }
 
-TEST(RowBounds, ForceKnowsTheFirstTokenAndTheLast) {
+TEST(RowBounds, ForceAcceptsFirstAndLastToken) {
   Neighbours memory(10);
   SamplingRow row;
   for (TokenId token : {-7, -1, 0, 1, 9, 10, 11}) {
@@ -55,12 +55,12 @@ TEST(RowBounds, ForceKnowsTheFirstTokenAndTheLast) {
     const bool known = token >= 0 && token <= 9;
     EXPECT_EQ(tokens_of(row), known ? Ids{token} : Ids{}) << token;
     if (known) {
-      EXPECT_EQ(row.max_logit(), 0.0f) << "the only one: its logit says nothing";
+      EXPECT_EQ(row.max_logit(), 0.0f) << "a single candidate: its logit does not matter";
     }
   }
 }
 
-TEST(RowBounds, MasksEndWithTheirLastWordForARowAndForAList) {
+TEST(RowBounds, MasksEndWithTheirLastWordForRowsAndLists) {
   const uint64_t words[] = {0b101, kAll};  // the second belongs to the next mask
   const auto mask = std::span(words).first(1);
   Neighbours memory(130);
@@ -85,7 +85,7 @@ TEST(RowBounds, MasksMayBeWiderThanTheRow) {
   EXPECT_TRUE(memory.untouched());
 }
 
-// Up to 4096 kept tokens are taken out as a list; of more the others are struck from the row.
+// Up to 4096 kept tokens become a list; with more, the other tokens are masked in the dense row.
 TEST(RowBounds, MasksOfManyTokensLeaveTheRowDense) {
   Neighbours memory(5000);
   std::vector<uint64_t> words(79, 0);
@@ -102,7 +102,7 @@ TEST(RowBounds, MasksOfManyTokensLeaveTheRowDense) {
   EXPECT_EQ(row.candidates().size(), 4097u);
 }
 
-// Words of every density, in turn; the row ends within one of them, with bits set behind its end.
+// Words of every density in turn; the row ends within a word, with bits set beyond its end.
 void strike(size_t width, size_t mask_words) {
   SCOPED_TRACE(width);
   const uint64_t kinds[] = {kAll,       kAll - 1,           0x8000000000000001, 0,        0xFFFFFFFF,
@@ -121,7 +121,7 @@ void strike(size_t width, size_t mask_words) {
   EXPECT_TRUE(memory.untouched());
 }
 
-TEST(RowBounds, StrikingLeavesTheKeptLogitsAndTheNeighboursAsTheyWere) {
+TEST(RowBounds, MaskingLeavesKeptLogitsAndNeighboursUnchanged) {
   for (size_t words = 80; words < 92; ++words) {
     strike(64 * words, words);
     for (size_t bits : {1, 20, 33, 63}) strike(64 * (words - 1) + bits, words);

@@ -1,5 +1,4 @@
-// Every step does the same to both forms of a row: on a list it gives what it gives on a dense row in which all other
-// tokens are -inf.
+// Every step has the same effect on both forms of a row: a list, and a dense row in which all other tokens are -inf.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,9 +16,9 @@ namespace millrace {
 namespace {
 
 constexpr float kRemoved = -std::numeric_limits<float>::infinity();
-constexpr int32_t kVocab = 6000;  // more than a dense row is made a list of
+constexpr int32_t kVocab = 6000;  // too many for a dense row to become a list
 
-// Bytes, one token that ends, and words of letters.
+// Bytes, one end token, and words of letters.
 std::vector<std::string> row_vocabulary() {
   std::vector<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte) pieces.push_back(std::string(1, static_cast<char>(byte)));
@@ -56,7 +55,7 @@ SamplerSetup neutral() {
   return setup;
 }
 
-// What switches each step on.
+// Options that enable each step.
 std::multimap<std::string, std::function<void(SamplerSetup&)>> switches() {
   static const std::shared_ptr<const Tokenizer> tokenizer = byte_tokenizer();
   return {
@@ -85,7 +84,7 @@ std::multimap<std::string, std::function<void(SamplerSetup&)>> switches() {
        }},
       {"constraint", [](SamplerSetup& s) { s.grammar = compiled("[()*]x"); }},  // few tokens are kept
       {"constraint", [](SamplerSetup& s) { s.grammar = compiled("[^(5]*"); }},  // most are
-      {"constraint", [](SamplerSetup& s) { s.grammar = compiled("Q"); }},       // none of the list's
+      {"constraint", [](SamplerSetup& s) { s.grammar = compiled("Q"); }},       // none of those in the list
       {"greedy", [](SamplerSetup& s) { s.options.temperature = 0; }},
       {"top_n_sigma", [](SamplerSetup& s) { s.options.top_n_sigma = 0.5; }},
       {"top_k", [](SamplerSetup& s) { s.options.top_k = 3; }},
@@ -100,7 +99,7 @@ std::multimap<std::string, std::function<void(SamplerSetup&)>> switches() {
   };
 }
 
-using Left = std::map<TokenId, float>;  // the logits of what is left; of one candidate 0, since it says nothing
+using Left = std::map<TokenId, float>;  // remaining logits; 0 for a single candidate, whose logit does not matter
 
 Left left_by(SamplerStep& step, SamplingRow& row) {
   for (TokenId token : {43, 44, 40, 43, 44, 40, 43}) step.accept(token);
@@ -111,13 +110,13 @@ Left left_by(SamplerStep& step, SamplingRow& row) {
   return out;
 }
 
-TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
+TEST(RowForms, StepsTreatListsLikeMaskedDenseRows) {
   const auto on = switches();
   std::mt19937 draw(7);
   std::set<std::string> changed;
   for (const auto& entry : samplers().entries()) {
     const std::string name(entry.info.name);
-    ASSERT_GT(on.count(name), 0u) << name << ": say above what switches it on";
+    ASSERT_GT(on.count(name), 0u) << name << ": add the options that enable it above";
     const auto [first, last] = on.equal_range(name);
     for (auto use = first; use != last; ++use) {
       SCOPED_TRACE(name);
@@ -143,7 +142,7 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
         const Left left = left_by(*list_step, list);
         EXPECT_EQ(left, left_by(*dense_step, dense)) << round;
         if (left != before) changed.insert(name);
-        // ... and to a list in order.
+        // ... and on a sorted list.
         std::vector<float> again(kVocab, kRemoved);
         for (TokenId token : tokens) again[static_cast<size_t>(token)] = logits[static_cast<size_t>(token)];
         SamplingRow sorted;
@@ -155,11 +154,11 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
         for (const auto& [token, logit] : left) EXPECT_NEAR(sorted_left.at(token), logit, 1e-4) << round;
       }
     }
-    EXPECT_TRUE(changed.contains(name)) << name << ": did nothing in any round, so nothing was tested";
+    EXPECT_TRUE(changed.contains(name)) << name << ": had no effect in any round, so nothing was tested";
   }
 }
 
-TEST(RowForms, ForcingATokenOverrulesBansAndKeepsToAList) {
+TEST(RowForms, ForcingOverridesBansButNotTheList) {
   std::vector<float> logits = {1, kRemoved, 3};
   SamplingRow row;
   row.begin(logits, 0, 0);
@@ -175,7 +174,7 @@ TEST(RowForms, ForcingATokenOverrulesBansAndKeepsToAList) {
   }
 }
 
-// Whatever state the list is in, an edit leaves one that says the truth of itself.
+// An edit of a list in any state keeps sorted() true.
 TEST(RowForms, EditsOfASortedListKeepItsOrderKnown) {
   std::vector<float> logits = {1, 5, 3, 4, 2};
   SamplingRow row;
@@ -184,7 +183,7 @@ TEST(RowForms, EditsOfASortedListKeepItsOrderKnown) {
   row.edit(4, [](float) { return 9.0f; });
   EXPECT_EQ(row.max_logit(), 9.0f);
   row.edit(1, [](float) { return kRemoved; });
-  row.edit(0, [](float) { return 100.0f; });  // no candidate any more
+  row.edit(0, [](float) { return 100.0f; });  // no longer a candidate
   EXPECT_EQ(row.candidates().size(), 3u);
   row.keep_argmax();
   EXPECT_EQ(row.candidates().front().token, 4);

@@ -1,4 +1,4 @@
-// How much of a list is known to be in order: sorted() says it, and what cuts the list keeps it true.
+// sorted(), the length of the list's sorted prefix, stays valid under all operations that shorten the list.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class RowOrder : public ::testing::Test {
     row_.begin(logits_, 0, 0);
     row_.candidates();
   }
-  // sorted() never promises more than is there, and what it promises is so.
+  // sorted() never exceeds the list, and that prefix is in order.
   void expect_truth(size_t sorted) {
     EXPECT_EQ(row_.sorted(), sorted);
     const auto& list = row_.candidates();
@@ -40,7 +40,7 @@ class RowOrder : public ::testing::Test {
   SamplingRow row_;
 };
 
-TEST_F(RowOrder, SortingAsFarAsIsSortedMovesNothing) {
+TEST_F(RowOrder, SortingASortedPrefixMovesNothing) {
   row_.sort_prefix(0);
   EXPECT_EQ(ordered_tokens(row_), (Ids{0, 1, 2, 3, 4, 5}));
   row_.sort_prefix(2);
@@ -52,7 +52,7 @@ TEST_F(RowOrder, SortingAsFarAsIsSortedMovesNothing) {
   expect_truth(2);
 }
 
-TEST_F(RowOrder, TruncationKeepsWhatIsKnownOfTheRest) {
+TEST_F(RowOrder, TruncationKeepsTheSortedCount) {
   row_.truncate(5);
   expect_truth(0);
   EXPECT_EQ(ordered_tokens(row_), (Ids{0, 1, 2, 3, 4}));
@@ -64,7 +64,7 @@ TEST_F(RowOrder, TruncationKeepsWhatIsKnownOfTheRest) {
   expect_truth(2);
 }
 
-TEST_F(RowOrder, DroppingTheFrontKeepsWhatIsKnownOfTheRest) {
+TEST_F(RowOrder, DroppingTheFrontKeepsTheSortedCount) {
   row_.sort_prefix(4);
   row_.drop_front(1);
   expect_truth(3);
@@ -77,14 +77,14 @@ TEST_F(RowOrder, DroppingTheFrontKeepsWhatIsKnownOfTheRest) {
   EXPECT_TRUE(row_.candidates().empty());
 }
 
-TEST_F(RowOrder, DroppingMoreThanThereIsLeavesAnEmptyList) {
+TEST_F(RowOrder, DroppingTooManyLeavesAnEmptyList) {
   row_.sort_prefix(1);
   row_.drop_front(10);
   expect_truth(0);
   EXPECT_TRUE(row_.candidates().empty());
 }
 
-TEST_F(RowOrder, OneOfARowIsInOrder) {
+TEST_F(RowOrder, SingleCandidateIsSorted) {
   row_.keep_argmax();
   expect_truth(1);
   row_.begin(logits_, 0, 0);
@@ -93,7 +93,7 @@ TEST_F(RowOrder, OneOfARowIsInOrder) {
   EXPECT_EQ(ordered_tokens(row_), (Ids{3}));
 }
 
-TEST_F(RowOrder, SoftmaxOfNothingIsNothing) {
+TEST_F(RowOrder, SoftmaxOfAnEmptyListIsEmpty) {
   logits_.assign(6, kOutOfRow);
   row_.begin(logits_, 0, 0);
   const Softmax softmax = row_.softmax();
@@ -111,7 +111,7 @@ TEST_F(RowOrder, SoftmaxHasOneWeightForEachCandidate) {
   for (size_t i = 0; i < 6; ++i) EXPECT_EQ(row_.weights()[i], std::exp(static_cast<double>(list[i].logit) - 6));
   row_.keep_argmax();
   EXPECT_EQ(row_.softmax().total, 1.0);
-  EXPECT_EQ(row_.softmax().probability(6), 1.0) << "the only one is certain";
+  EXPECT_EQ(row_.softmax().probability(6), 1.0) << "a single candidate is certain";
 }
 
 }  // namespace

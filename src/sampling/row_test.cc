@@ -72,7 +72,7 @@ TEST(SamplingRow, KeepBestEqualsAFullSort) {
   }
 }
 
-TEST(SamplingRow, KeepAboveKeepsWhatIsKnownToBeSorted) {
+TEST(SamplingRow, KeepAbovePreservesTheSortedPrefix) {
   std::vector<float> logits = {1, 5, 3, 4, 2};
   SamplingRow row;
   row.begin(logits, 0, 0);
@@ -85,7 +85,7 @@ TEST(SamplingRow, KeepAboveKeepsWhatIsKnownToBeSorted) {
   EXPECT_EQ(row.sorted(), 1u);
 }
 
-TEST(SamplingRow, VisitSortedSeesEveryoneInOrder) {
+TEST(SamplingRow, VisitSortedVisitsAllInOrder) {
   auto logits = rough_logits(1000, 4);
   auto expected = sorted_reference(logits);
   SamplingRow row;

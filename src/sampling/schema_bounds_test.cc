@@ -1,4 +1,4 @@
-// Options at their bounds: the largest that pass, the smallest that do not, and what the messages say.
+// Options at their bounds: the last valid and first invalid values, and the error messages.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -22,7 +22,7 @@ TEST(SamplingBounds, BreakersAreLimitedInNumberAndLength) {
   EXPECT_EQ(refusal(validate(o, 10)), "dry_breakers: each string must have 1 to 1024 bytes, got 0");
 }
 
-TEST(SamplingBounds, TokensAreThoseOfTheVocabulary) {
+TEST(SamplingBounds, TokensMustBeInTheVocabulary) {
   SamplingOptions o;
   o.banned_tokens = {0, 99};
   EXPECT_TRUE(validate(o, 100).ok());
@@ -35,7 +35,7 @@ TEST(SamplingBounds, TokensAreThoseOfTheVocabulary) {
   EXPECT_EQ(refusal(validate(o, 100)), "logit_bias: token ids must be between 0 and 99 in this vocabulary, got -1");
 }
 
-TEST(SamplingBounds, ABiasIsAMillionAtMost) {
+TEST(SamplingBounds, BiasIsAtMostAMillion) {
   SamplingOptions o;
   EXPECT_TRUE(set_sampling_option(o, "logit_bias", "3:1000000").ok());
   EXPECT_EQ(o.logit_bias, (std::map<TokenId, double>{{3, 1e6}}));
@@ -44,7 +44,7 @@ TEST(SamplingBounds, ABiasIsAMillionAtMost) {
   EXPECT_FALSE(validate(o, 10).ok());
 }
 
-TEST(SamplingBounds, TokenZeroIsAToken) {
+TEST(SamplingBounds, TokenZeroIsValid) {
   SamplingOptions o;
   EXPECT_TRUE(set_sampling_option(o, "banned_tokens", "0,2").ok());
   EXPECT_EQ(o.banned_tokens, (std::vector<TokenId>{0, 2}));
@@ -52,7 +52,7 @@ TEST(SamplingBounds, TokenZeroIsAToken) {
   EXPECT_EQ(o.logit_bias, (std::map<TokenId, double>{{0, 2.5}}));
 }
 
-TEST(SamplingBounds, BreakersAreAnArray) {
+TEST(SamplingBounds, BreakersMustBeAnArray) {
   for (const char* text : {"\"abc\"", R"({"a": "b"})", "null", "[\"a\"", ""}) {
     SamplingOptions o;
     const std::string expected = std::string("dry_breakers: expected a JSON array of strings, got '") + text + "'";
@@ -61,7 +61,7 @@ TEST(SamplingBounds, BreakersAreAnArray) {
   }
 }
 
-TEST(SamplingBounds, ListsAreWrittenOnOneLine) {
+TEST(SamplingBounds, ListsArePrintedOnOneLine) {
   SamplingOptions o;
   o.dry_breakers = {"\n", ":", "\xC3\xA9"};
   o.allowed_tokens = {4, 0, 7};
@@ -71,7 +71,7 @@ TEST(SamplingBounds, ListsAreWrittenOnOneLine) {
   EXPECT_EQ(sampling_option_text(o, "logit_bias"), "0:0.5,3:-2");
 }
 
-TEST(SamplingBounds, OptionsOfATechniqueAreTheNamedOnes) {
+TEST(SamplingBounds, OptionsAreSelectedByName) {
   const auto some = sampling_options({"top_k", "seed", "no such", "xtc_threshold"});
   ASSERT_EQ(some.size(), 3u);
   EXPECT_EQ(some[0].name, "top_k");

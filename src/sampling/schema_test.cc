@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-TEST(SamplingSchema, DefaultsAreThoseOfTheStruct) {
+TEST(SamplingSchema, DefaultsMatchTheStruct) {
   SamplingOptions defaults, set;
   set.top_k = 1;
   set.dry_breakers.clear();
@@ -48,7 +48,7 @@ TEST(SamplingSchema, SetsEveryKindOfField) {
   EXPECT_EQ(o.dry_breakers, (std::vector<std::string>{"\n\n", ","}));
 }
 
-TEST(SamplingSchema, TextReadsBackToTheLastBit) {
+TEST(SamplingSchema, TextRoundTripsExactly) {
   SamplingOptions o, again;
   o.seed = std::numeric_limits<uint64_t>::max();
   o.temperature = 0.1 + 0.2;
@@ -71,7 +71,7 @@ TEST(SamplingSchema, TextReadsBackToTheLastBit) {
   EXPECT_EQ(sampling_option_text(o, "nonsense"), "");
 }
 
-TEST(SamplingSchema, RefusesAndLeavesTheFieldAlone) {
+TEST(SamplingSchema, RejectedValueLeavesTheFieldUnchanged) {
   const std::pair<const char*, const char*> bad[] = {
       {"temperature", "-1"},
       {"temperature", "nan"},

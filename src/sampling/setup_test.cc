@@ -47,8 +47,8 @@ TEST(SamplerSetup, TakesEndsAndVocabularyFromTheTokenizer) {
   EXPECT_TRUE(make_sampler_setup(request, tokenizer).dry_breakers.empty());
 }
 
-// Thinking between "-" and "b\n", at most two tokens of it: then "b" and "\n" are all that can follow.
-TEST(ThinkingBudget, ClosesWhatIsTooLong) {
+// Thinking between "-" and "b\n", at most two tokens: after that only "b" and "\n" can follow.
+TEST(ThinkingBudget, ClosesLongThinking) {
   WordTokenizer tokenizer;
   Request request;
   request.sampling.temperature = 0;
@@ -76,7 +76,7 @@ TEST(ThinkingBudget, ClosesWhatIsTooLong) {
   write({6, 0, 0});
   EXPECT_EQ(next(), 0) << "for good";
   chain.reset();
-  write({6, 3});  // closed by another token, before its time
+  write({6, 3});  // closed early, by another token
   write({0, 0});
   EXPECT_EQ(next(), 0);
   request.thinking.begun = true;
@@ -88,7 +88,7 @@ TEST(ThinkingBudget, ClosesWhatIsTooLong) {
   EXPECT_EQ(next(), 0);
 }
 
-TEST(SamplerSetup, TakesFromTheRequestWhatEndsAnAnswerAndWhatItMayNotSay) {
+TEST(SamplerSetup, TakesEndTokensAndBadWordsFromTheRequest) {
   WordTokenizer tokenizer;
   Request request;
   request.bad_words = {{1, 2}, {4}};
@@ -102,13 +102,13 @@ TEST(SamplerSetup, TakesFromTheRequestWhatEndsAnAnswerAndWhatItMayNotSay) {
     return setup.end_of_generation;
   };
   const std::vector<TokenId> own = {5}, all = {5, 3, 0};
-  EXPECT_EQ(ends(0, false), own) << "stop tokens are held back before min_tokens alone";
+  EXPECT_EQ(ends(0, false), own) << "stop tokens are banned only before min_tokens";
   EXPECT_EQ(ends(1, false), all);
-  EXPECT_EQ(ends(1, true), own) << "ignore_eos says nothing of stop tokens";
+  EXPECT_EQ(ends(1, true), own) << "ignore_eos does not affect stop tokens";
   EXPECT_EQ(ends(0, true), own);
 }
 
-TEST(SamplerSetup, TheFirstTokenMayBreakASequence) {
+TEST(SamplerSetup, FirstTokenMayBreakASequence) {
   WordTokenizer tokenizer;
   EXPECT_EQ(tokenize_breakers({"a"}, tokenizer), (std::vector<std::vector<TokenId>>{{0}, {4}}));
 }

@@ -59,7 +59,7 @@ TEST(Penalties, FollowTheFormulas) {
   EXPECT_EQ(out.logits, (std::vector<float>{1.5f - 1.0f - 0.25f, -6.0f - 0.5f - 0.25f, 3, 3}));
 }
 
-TEST(Penalties, ForgetWhatLeavesTheWindow) {
+TEST(Penalties, IgnoreTokensOutsideTheWindow) {
   auto setup = neutral(4);
   setup.options.presence_penalty = 1;
   setup.options.penalty_window = 2;
@@ -101,7 +101,7 @@ TEST(Dry, OverlappingRepeatsCountInFull) {
   auto setup = neutral(3);
   setup.options.dry_multiplier = 1;
   setup.options.dry_base = 2;
-  // 1 1 1 1: the suffix 1 1 1 stood before the last 1.
+  // 1 1 1 1: the suffix 1 1 1 occurred before the last 1.
   EXPECT_EQ(run_steps(setup, {0, 0, 0}, {1, 1, 1, 1}).logits, (std::vector<float>{0, -2, 0}));
 }
 
@@ -152,19 +152,19 @@ TEST(Dry, EqualsBruteForceOnRandomHistories) {
     if (engine() % 2) setup.dry_breakers = {{3}};
     std::vector<TokenId> history(engine() % 40);
     for (auto& token : history) token = static_cast<TokenId>(engine() % (engine() % 4 + 1));
-    std::vector<TokenId> seen = history;
-    if (o.dry_window >= 0 && static_cast<int64_t>(seen.size()) > o.dry_window) {
-      seen.erase(seen.begin(), seen.end() - o.dry_window);
+    std::vector<TokenId> window = history;
+    if (o.dry_window >= 0 && static_cast<int64_t>(window.size()) > o.dry_window) {
+      window.erase(window.begin(), window.end() - o.dry_window);
     }
     bool breaks = !setup.dry_breakers.empty();
     std::vector<int64_t> longest(4, 0);
-    for (size_t next = 1; next < seen.size(); ++next) {  // seen[next] follows the end of an earlier occurrence
+    for (size_t next = 1; next < window.size(); ++next) {  // window[next] follows the end of an earlier occurrence
       size_t length = 0;
-      while (length < next && seen[next - 1 - length] == seen[seen.size() - 1 - length] &&
-             !(breaks && seen[next - 1 - length] == 3)) {
+      while (length < next && window[next - 1 - length] == window[window.size() - 1 - length] &&
+             !(breaks && window[next - 1 - length] == 3)) {
         ++length;
       }
-      auto& best = longest[static_cast<size_t>(seen[next])];
+      auto& best = longest[static_cast<size_t>(window[next])];
       best = std::max(best, static_cast<int64_t>(length));
     }
     std::vector<float> expected(4, 0);
@@ -197,7 +197,7 @@ TEST(BadWords, AreNotCompleted) {
   EXPECT_EQ(run_steps(setup, {1, 1, 1, 1, 1}, {1, 4}).tokens, (Tokens{0, 1, 2, 4}));
 }
 
-TEST(EndOfGeneration, IsHeldBackUntilMinTokens) {
+TEST(EndOfGeneration, IsBannedUntilMinTokens) {
   auto setup = neutral(3);
   setup.end_of_generation = {2, 1};
   setup.min_tokens = 5;
@@ -224,7 +224,7 @@ TEST(TopK, KeepsTheBestAndBreaksTiesByLowerId) {
   EXPECT_EQ(run_steps(setup, {1, 5, 3, 3, 3}).tokens, (Tokens{1, 2}));
 }
 
-TEST(TopP, KeepsTheFewestThatReachTheMass) {
+TEST(TopP, KeepsTheSmallestSetThatReachesTheMass) {
   auto setup = neutral(4);
   auto logits = logs_of({0.1, 0.5, 0.3, 0.1});
   setup.options.top_p = 0.75;

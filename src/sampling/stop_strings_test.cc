@@ -10,7 +10,7 @@ namespace {
 
 StopMatcher matcher(std::vector<std::string> stop) { return std::move(*StopMatcher::create(std::move(stop))); }
 
-TEST(StopStrings, HoldsBackWhatCouldBecomeAMatch) {
+TEST(StopStrings, HoldsBackPartialMatches) {
   auto m = matcher({"END"});
   EXPECT_EQ(m.push("the E"), "the ");
   EXPECT_EQ(m.push("N"), "");
@@ -46,19 +46,19 @@ TEST(StopStrings, TheEarliestEndWinsThenTheEarliestBegin) {
   EXPECT_EQ(shorter.matched(), "b");
 }
 
-TEST(StopStrings, NoneLetsEverythingPass) {
+TEST(StopStrings, WithoutStopStringsEverythingPasses) {
   StopMatcher none;
   EXPECT_EQ(none.push("anything"), "anything");
   EXPECT_FALSE(none.stopped());
 }
 
-TEST(StopStrings, RefusesBadLists) {
+TEST(StopStrings, RejectsInvalidLists) {
   EXPECT_EQ(StopMatcher::create({""}).error().kind, ErrorKind::user);
   EXPECT_FALSE(StopMatcher::create({std::string(5000, 'x')}).ok());
   EXPECT_FALSE(StopMatcher::create(std::vector<std::string>(300, "x")).ok());
 }
 
-TEST(StopStrings, TakesAsManyAndAsLongAsItSays) {
+TEST(StopStrings, AcceptsTheDocumentedNumberAndLength) {
   EXPECT_TRUE(StopMatcher::create(std::vector<std::string>(256, std::string(4096, 'x'))).ok());
   const auto many = StopMatcher::create(std::vector<std::string>(257, "x"));
   ASSERT_FALSE(many.ok());
@@ -68,7 +68,7 @@ TEST(StopStrings, TakesAsManyAndAsLongAsItSays) {
   EXPECT_EQ(large.error().message, "stop: each string must have 1 to 4096 bytes, got 4097");
 }
 
-TEST(StopStrings, WhatWasFlushedBeginsNoMatchAnyMore) {
+TEST(StopStrings, FlushedTextStartsNoMatch) {
   auto m = matcher({"END"});
   EXPECT_EQ(m.push("EN"), "");
   EXPECT_EQ(m.flush(), "EN");
@@ -105,7 +105,7 @@ TEST(StopStrings, EqualsAPlainSearch) {
       size_t n = 1 + engine() % 5;
       shown += m.push(std::string_view(text).substr(at, n));
       at += n;
-      // Held back is exactly the longest end of the text so far that begins some stop string.
+      // Exactly the longest suffix of the text so far that is a prefix of some stop string is held back.
       if (m.stopped()) break;
       std::string so_far = text.substr(0, at);
       size_t open = 0;
@@ -122,7 +122,7 @@ TEST(StopStrings, EqualsAPlainSearch) {
   }
 }
 
-TEST(StopStrings, IsShownWhereThatIsWished) {
+TEST(StopStrings, IsIncludedIfRequested) {
   auto stop = StopMatcher::create({"END", "x"}, true);
   ASSERT_TRUE(stop.ok());
   EXPECT_EQ(stop->push("the E"), "the ");

@@ -1,4 +1,4 @@
-// Cost models that cannot be read, in the words of the error, and what a prefill's last chunk is charged.
+// Error messages for invalid cost models, and the cost of a prefill's last chunk.
 #include <gtest/gtest.h>
 
 #include "schedule/cost_model.h"
@@ -11,7 +11,7 @@ std::string refused(const std::string& text) {
   return cost.ok() ? "" : cost.error().message;
 }
 
-TEST(CostDefects, OfTheFileAndItsKind) {
+TEST(CostDefects, UnreadableFilesAndUnknownKinds) {
   for (const char* text : {"", "{", "[]", "[1]", "1", "\"table\"", "null"})
     EXPECT_EQ(refused(text), "file: cost model must be a JSON object") << text;
   for (const char* text : {"{}", R"({"kind": "guess"})", R"({"kind": 1})", R"({"kind": ["piecewise"]})"})
@@ -19,9 +19,9 @@ TEST(CostDefects, OfTheFileAndItsKind) {
   EXPECT_EQ(refused(R"({"kind": "piecewise"})"), "file: cost model has no 'tokens'");
 }
 
-TEST(CostDefects, ATablesRowsAreAList) {
+TEST(CostDefects, TableRowsMustBeAList) {
   const std::string grid = R"({"kind": "table", "tokens": [0, 10], "keys": [0], "seconds": )";
-  EXPECT_EQ(refused(grid + "[[1], [2]]}"), "") << "a grid may begin at 0";
+  EXPECT_EQ(refused(grid + "[[1], [2]]}"), "") << "a grid may start at 0";
   for (const char* rows : {R"({"a": [1], "b": [2]})", "[[1]]", "2", "\"ab\""})
     EXPECT_EQ(refused(grid + rows + "}"), "file: cost model's 'seconds' must have one row for each of its 2 tokens")
         << rows;
@@ -29,15 +29,15 @@ TEST(CostDefects, ATablesRowsAreAList) {
             "file: cost model's 'tokens' must be between 0 and 1000000000, got -0.5");
 }
 
-TEST(CostDefects, ATableWithoutBytesMovesThemInNoTime) {
+TEST(CostDefects, TableWithoutSwapSpeedMovesInNoTime) {
   const auto cost = parse_cost_model(R"({"kind": "table", "tokens": [1], "keys": [0], "seconds": [[1]]})", "file");
   ASSERT_TRUE(cost.ok());
   EXPECT_EQ((*cost)->swap_seconds(1000), 0);
   EXPECT_EQ((*cost)->load_seconds(1000), 0);
 }
 
-// A chunk takes a second, and a sampled one ten more.
-TEST(CostDefects, OnlyAPrefillsLastChunkIsSampled) {
+// A chunk takes one second, a sampled one ten more.
+TEST(CostDefects, OnlyTheLastPrefillChunkIsSampled) {
   const auto cost = parse_cost_model(R"({"kind": "piecewise", "tokens": {"at": [1], "seconds": [1]},
                                          "outputs": {"at": [0, 1], "seconds": [0, 10]}})",
                                      "file");

@@ -1,5 +1,5 @@
-// Cost models at the edges of their fields and of their grids: each bound at its last good value and beyond, what a
-// field that is left out stands for, and curves and tables on, between and beyond their points.
+// Edge cases of cost models: each bound at its last valid and first invalid value, defaults of omitted fields, and
+// curves and tables at, between and beyond their points.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -88,7 +88,7 @@ TEST(CostEdges, EachFieldsBounds) {
                           {"disk_overhead", 0, 10, false}});
 }
 
-TEST(CostEdges, WhatAFieldThatIsLeftOutStandsFor) {
+TEST(CostEdges, DefaultsOfOmittedFields) {
   const auto analytic = make(kAnalytic);
   EXPECT_DOUBLE_EQ(analytic->step_seconds(shape(100, 0, 0, 1e6)), 0.001 + 0.1 + 1.0);
   EXPECT_DOUBLE_EQ(analytic->step_seconds(shape(1, 1'000'000)), 0.001 + (1e9 + 1e9) / 1e11);
@@ -106,14 +106,14 @@ TEST(CostEdges, WhatAFieldThatIsLeftOutStandsFor) {
   EXPECT_DOUBLE_EQ(make(piecewise)->swap_seconds(100), 0);
   piecewise["kv_bytes_per_token"] = 1000;
   EXPECT_DOUBLE_EQ(make(piecewise)->swap_seconds(16'000'000), 1);
-  EXPECT_DOUBLE_EQ(make(piecewise)->load_seconds(16'000'000), 1) << "as fast as the host's memory";
+  EXPECT_DOUBLE_EQ(make(piecewise)->load_seconds(16'000'000), 1) << "the speed of the host's memory";
   Json table = kTable;
   table["kv_bytes_per_token"] = 1000;
   EXPECT_DOUBLE_EQ(make(table)->swap_seconds(16'000'000), 1);
   EXPECT_DOUBLE_EQ(make(table)->load_seconds(3'000'000), 1);
 }
 
-TEST(CostEdges, CurvesOnBetweenAndBeyondTheirPoints) {
+TEST(CostEdges, CurvesAtBetweenAndBeyondTheirPoints) {
   const auto cost = make(kPiecewise);
   for (auto [tokens, seconds] :
        {std::pair{0, 1.0}, {1, 1.0}, {2, 1.2}, {6, 2.0}, {11, 3.0}, {21, 3.5}, {31, 4.0}, {51, 5.0}})
@@ -121,7 +121,7 @@ TEST(CostEdges, CurvesOnBetweenAndBeyondTheirPoints) {
   Json one = kPiecewise;
   one["tokens"] = {{"at", {5}}, {"seconds", {2}}};
   for (int64_t tokens : {1, 5, 50})
-    EXPECT_DOUBLE_EQ(make(one)->step_seconds(shape(tokens)), 2) << "one point is the same everywhere";
+    EXPECT_DOUBLE_EQ(make(one)->step_seconds(shape(tokens)), 2) << "one point is a constant";
   Json all = kPiecewise;
   all["outputs"] = {{"at", {0, 2}}, {"seconds", {0, 0.5}}}, all["keys"] = {{"at", {0, 10}}, {"seconds", {0, 100}}},
   all["pairs"] = {{"at", {0, 4}}, {"seconds", {0, 8000}}};
@@ -132,7 +132,7 @@ TEST(CostEdges, CurvesOnBetweenAndBeyondTheirPoints) {
   EXPECT_DOUBLE_EQ(make(nothing)->step_seconds(shape(1)), 1e-9) << "no step takes no time";
 }
 
-TEST(CostEdges, TablesOnBetweenAndBeyondTheirLines) {
+TEST(CostEdges, TablesAtBetweenAndBeyondTheirRows) {
   const auto cost = make(kTable);
   for (auto [tokens, keys, seconds] : {std::tuple{0, 0, 1.0},
                                        {1, 0, 1.0},
@@ -150,7 +150,7 @@ TEST(CostEdges, TablesOnBetweenAndBeyondTheirLines) {
   for (int64_t tokens : {1, 7, 70}) EXPECT_DOUBLE_EQ(one->step_seconds(shape(tokens, tokens)), 0.5);
 }
 
-TEST(CostEdges, ShapesOfTheLists) {
+TEST(CostEdges, ListShapes) {
   Json json = kTable;
   json["tokens"] = {1, 11, 11};
   EXPECT_EQ(refused(json), "file: cost model's grid must be ascending");
@@ -207,7 +207,7 @@ TEST(CostEdges, FilesAreReadUpToSixteenMegabytes) {
             std::string::npos);
 }
 
-TEST(CostEdges, APrefillIsItsChunks) {
+TEST(CostEdges, PrefillCostIsTheSumOfItsChunks) {
   const auto cost = make(kAnalytic);
   for (auto [count, chunk] : {std::pair{1, 10}, {10, 10}, {11, 10}, {25, 10}, {30, 10}}) {
     double expected = 0;
@@ -221,7 +221,7 @@ TEST(CostEdges, APrefillIsItsChunks) {
   EXPECT_EQ(cost->prefill_seconds(0, 10), 0);
 }
 
-TEST(LearnedCost, LoadsAreLearnedFromLoadsAndSlowlyForgotten) {
+TEST(LearnedCost, LoadSpeedIsLearnedAndSlowlyForgotten) {
   auto cost = make_learned_cost();
   const double first = 2e-4 + 1000 * 1e-4;
   EXPECT_DOUBLE_EQ(cost->load_seconds(1000), first);
@@ -232,15 +232,15 @@ TEST(LearnedCost, LoadsAreLearnedFromLoadsAndSlowlyForgotten) {
   cost->observe_load(100, 2e-4 + 100 * 5e-4);
   EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * (0.75e-4 + 0.25 * 5e-4), 1e-12);
   cost->observe(shape(0, 10), 1);
-  EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * 2e-4, 1e-12) << "a step of nothing is none";
+  EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * 2e-4, 1e-12) << "an empty step is ignored";
   cost->observe(shape(1, 10), 0.01);
   EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * (2e-4 - 1e-3 * 1e-4), 1e-12);
   cost->observe_load(1, 1e-5);
   EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * 0.75 * (2e-4 - 1e-3 * 1e-4), 1e-12)
-      << "faster than the overhead: 0 a token";
+      << "faster than the overhead: 0 per token";
 }
 
-TEST(LearnedCost, BeforeTheFirstStepAndWhateverTheSteps) {
+TEST(LearnedCost, PredictsBeforeTheFirstStepAndForAnyStep) {
   auto cost = make_learned_cost();
   EXPECT_NEAR(cost->step_seconds(shape(100, 10'000)), 5e-3 + 1e-1 + 1e-3, 1e-12);
   for (int i = 0; i < 200; ++i) cost->observe(shape(1 + i % 7, 50 * i), 0);
@@ -248,17 +248,17 @@ TEST(LearnedCost, BeforeTheFirstStepAndWhateverTheSteps) {
   EXPECT_LT(cost->step_seconds(shape(1)), 1e-4);
 }
 
-// The variances were cut off at a bound and the covariances were not: after some thousand steps alike, other ones soon
-// made a step cost 1e30 seconds.
-TEST(LearnedCost, LearnsAnewAfterManyStepsAlike) {
+// Variances were bounded but covariances were not: after some thousand identical steps, a few different ones made a
+// step cost 1e30 seconds.
+TEST(LearnedCost, AdaptsAfterManyIdenticalSteps) {
   auto steady = make_learned_cost();
-  for (int i = 0; i < 5000; ++i) steady->observe(shape(8, 1000), 0.02);  // nothing new for long
+  for (int i = 0; i < 5000; ++i) steady->observe(shape(8, 1000), 0.02);  // no new information for a long time
   EXPECT_NEAR(steady->step_seconds(shape(8, 1000)), 0.02, 1e-6);
   for (int i = 0; i < 3000; ++i) steady->observe(shape(1 + i % 64, 100 * (i % 50)), 0.001 + 0.0002 * (1 + i % 64));
   EXPECT_NEAR(steady->step_seconds(shape(32, 2000)), 0.0074, 4e-4) << "another machine now";
 }
 
-TEST(CostFitEdges, WhatIsAMeasurement) {
+TEST(CostFitEdges, ValidMeasurements) {
   std::vector<MeasuredStep> steps;
   for (int64_t i = 1; i <= 8; ++i)
     steps.push_back({shape(i * 4, i * 100, i % 3, static_cast<double>(i * 50)), 0.01 * static_cast<double>(i)});
@@ -282,14 +282,14 @@ TEST(CostFitEdges, WhatIsAMeasurement) {
   EXPECT_EQ(full["disk_bandwidth"], 1e5);
   EXPECT_EQ(full["disk_overhead"], 10);
   EXPECT_EQ(plain["tokens"]["at"].front(), 1);
-  EXPECT_EQ(plain["tokens"]["at"].back(), 32) << "up to the most that was measured";
+  EXPECT_EQ(plain["tokens"]["at"].back(), 32) << "up to the largest measurement";
   EXPECT_EQ(plain["outputs"]["at"], (Json{0, 2})) << "of 0, 4 ... none is below the most: the most";
   EXPECT_EQ(plain["keys"]["at"], (Json{0, 200, 800}));
   EXPECT_EQ(plain["pairs"]["at"], (Json{0, 400}));
   for (const char* name : {"outputs", "keys", "pairs"}) EXPECT_EQ(plain[name]["seconds"].front(), 0) << name;
 }
 
-TEST(CostFitEdges, CurvesAreFoundAgainAtTheirKnots) {
+TEST(CostFitEdges, RecoversCurvesAtTheirKnots) {
   const auto truth =
       make({{"kind", "piecewise"},
             {"tokens", {{"at", {1, 2, 4, 8, 16, 32, 64}}, {"seconds", {0.01, 0.011, 0.012, 0.02, 0.03, 0.06, 0.2}}}},

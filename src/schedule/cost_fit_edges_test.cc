@@ -1,4 +1,4 @@
-// A fit at its edges: knots of the smallest measurements, slow machines, outliers, and disks.
+// Edge cases of fits: knots from few measurements, slow machines, outliers, and disks.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ TEST(CostFitKnots, StepsOfOneTokenMakeACurveOfTwoPoints) {
   EXPECT_NEAR(fit["tokens"]["seconds"][0].get<double>(), 0.5, 1e-9);
 }
 
-TEST(CostFitKnots, ArePowersUpToTheMost) {
+TEST(CostFitKnots, ArePowersUpToTheMaximum) {
   const std::pair<int64_t, Json> cases[] = {
       {2, {1, 2}}, {3, {1, 2, 3}}, {4, {1, 2, 4}}, {5, {1, 2, 4, 5}}, {64, {1, 2, 4, 8, 16, 32, 64}}};
   for (const auto& [most, at] : cases)
@@ -41,8 +41,8 @@ TEST(CostFitKnots, ArePowersUpToTheMost) {
     EXPECT_EQ(fitted(std::vector<MeasuredStep>(8, {fit_shape(20, most), 0.5}))["outputs"]["at"], at);
 }
 
-// Whatever the number of curves' pieces, odd or even, each step is found again.
-TEST(CostFitKnots, OfEveryNumberFit) {
+// For odd and even numbers of pieces per curve, the fit reproduces each step.
+TEST(CostFitKnots, AnyNumberOfKnotsFits) {
   for (int64_t most : {1, 2, 4, 8, 16}) {
     std::vector<MeasuredStep> steps;
     for (int64_t i = 0; i < 40; ++i) {
@@ -56,7 +56,7 @@ TEST(CostFitKnots, OfEveryNumberFit) {
   }
 }
 
-TEST(CostFitSolution, SlowStepsAreFoundToo) {
+TEST(CostFitSolution, RecoversSlowSteps) {
   std::vector<MeasuredStep> steps;
   for (int64_t i = 0; i < 16; ++i) steps.push_back({fit_shape(1 + i % 2), i % 2 == 0 ? 100.0 : 300.0});
   const Json fit = fitted(steps);
@@ -64,7 +64,7 @@ TEST(CostFitSolution, SlowStepsAreFoundToo) {
   EXPECT_NEAR(fit["tokens"]["seconds"][1].get<double>(), 300, 1e-6);
 }
 
-TEST(CostFitSolution, OneStepAloneSaysWhatLargeOnesTake) {
+TEST(CostFitSolution, SingleStepPredictsLargeSteps) {
   std::vector<MeasuredStep> steps = {{fit_shape(8), 0.9}};
   for (int i = 0; i < 14; ++i) steps.push_back({fit_shape(1 + i % 2), 0.1});
   const auto cost = parse_cost_model(*fit_cost_model(steps), "fit");
@@ -72,9 +72,9 @@ TEST(CostFitSolution, OneStepAloneSaysWhatLargeOnesTake) {
   EXPECT_NEAR((*cost)->step_seconds(fit_shape(8)), 0.9, 1e-6);
 }
 
-// Steps that differ in their time alone: the fit is one number, the mean in which an error e above 0.05 weighs 0.05 /
-// e, six times over.
-TEST(CostFitSolution, OutliersLoseWeightRoundByRound) {
+// Steps that differ only in their time: the fit is one number, the weighted mean in which an error e above 0.05 has
+// weight 0.05 / e, iterated six times.
+TEST(CostFitSolution, OutliersLoseWeightEachRound) {
   for (const std::vector<double>& times :
        {std::vector<double>{2, 1, 1, 1, 1, 1, 1, 1.5}, {0.7, 1, 1.1, 1.2, 1.3, 1.5, 1.9, 4}}) {
     std::vector<MeasuredStep> steps;
@@ -92,7 +92,7 @@ TEST(CostFitSolution, OutliersLoseWeightRoundByRound) {
   }
 }
 
-TEST(CostFitText, IsWrittenForReaders) {
+TEST(CostFitText, IsReadable) {
   const std::vector<MeasuredStep> steps(8, {fit_shape(1), 0.5});
   EXPECT_TRUE(fit_cost_model(steps)->starts_with("{\n \"kind\": \"piecewise\",\n \"tokens\": {\n  \"at\": ["));
   EXPECT_EQ(fitted(steps, {0.5, 1e9})["kv_bytes_per_token"], 0.5);
@@ -101,7 +101,7 @@ TEST(CostFitText, IsWrittenForReaders) {
 
 using Loads = std::vector<std::pair<double, double>>;
 
-TEST(DiskFit, WhatIsAMeasurement) {
+TEST(DiskFit, ValidMeasurements) {
   EXPECT_TRUE(fit_disk_speed(Loads{{1, 0.1}, {2, 99999}}).ok());
   EXPECT_TRUE(fit_disk_speed(Loads{{0.5, 0.1}, {2, 0.2}}).ok());
   const std::pair<Loads, const char*> bad[] = {
@@ -113,7 +113,7 @@ TEST(DiskFit, WhatIsAMeasurement) {
   for (const auto& [loads, message] : bad) EXPECT_EQ(fit_disk_speed(loads).error().message, message);
 }
 
-TEST(DiskFit, TakesTheMiddleOfFive) {
+TEST(DiskFit, UsesTheMedianOfFive) {
   const auto disk = fit_disk_speed(Loads{{100, 9},
                                          {100, 3},
                                          {100, 1},
@@ -130,7 +130,7 @@ TEST(DiskFit, TakesTheMiddleOfFive) {
   EXPECT_DOUBLE_EQ(disk->overhead_seconds, 1);
 }
 
-TEST(DiskFit, WhereTheLargeAreNoSlowerTheirSpeedIsAllThatIsKnown) {
+TEST(DiskFit, UsesOnlyTheSpeedOfLargeReadsIfTheyAreNoSlower) {
   for (const double few : {2.0, 3.0}) {
     const auto disk = fit_disk_speed(Loads{{100, few}, {500, 2}});
     ASSERT_TRUE(disk.ok());

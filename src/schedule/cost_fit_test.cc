@@ -1,4 +1,4 @@
-// What a fit gives back of a known machine, from its steps alone.
+// Fits recover a known machine from measured steps.
 #include "schedule/cost_fit.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// A step of this machine: weights read once, arithmetic above 32 tokens, attention, sampling.
+// A step of the machine: weights are read once, compute-bound above 32 tokens, attention, sampling.
 double machine(const StepShape& s) {
   return std::max(0.02, 0.02 + 0.0005 * (static_cast<double>(s.tokens) - 32)) +
          0.0003 * static_cast<double>(s.outputs) + 2e-7 * static_cast<double>(s.keys) + 3e-8 * s.pairs;
@@ -41,7 +41,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-TEST(CostFit, FindsTheMachineAgain) {
+TEST(CostFit, RecoversTheMachine) {
   auto text = fit_cost_model(measure(1, 120, 0));
   ASSERT_TRUE(text.ok()) << text.error().message;
   auto cost = parse_cost_model(*text, "fit");
@@ -51,14 +51,14 @@ TEST(CostFit, FindsTheMachineAgain) {
   EXPECT_LT(*std::ranges::max_element(errors), 0.1);
 }
 
-TEST(CostFit, NeighboursOnTheMachineDoNotBendIt) {
+TEST(CostFit, IsRobustToNoiseFromOtherProcesses) {
   auto text = fit_cost_model(measure(3, 120, 0.05));
   ASSERT_TRUE(text.ok());
   auto cost = parse_cost_model(*text, "fit");
   EXPECT_LT(median(cost_errors(**cost, measure(4, 40, 0))), 0.06);
 }
 
-TEST(CostFit, MoreWorkNeverTakesLess) {
+TEST(CostFit, IsMonotone) {
   auto text = fit_cost_model(measure(5, 60, 0.3));
   ASSERT_TRUE(text.ok());
   auto cost = parse_cost_model(*text, "fit");
@@ -79,8 +79,8 @@ TEST(CostFit, SwapSpeedIsWritten) {
 }
 
 TEST(CostFit, DiskSpeedIsALineThroughMedians) {
-  const std::pair<double, double> seen[] = {{1e6, 0.002}, {1e6, 0.9},   {1e6, 0.002},
-                                            {1e8, 0.101}, {1e8, 0.101}, {1e8, 3.0}};  // a neighbour, twice
+  const std::pair<double, double> seen[] = {{1e6, 0.002}, {1e6, 0.9}, {1e6, 0.002}, {1e8, 0.101},
+                                            {1e8, 0.101}, {1e8, 3.0}};  // disturbed by another process, twice
   auto disk = fit_disk_speed(seen);
   ASSERT_TRUE(disk.ok());
   EXPECT_NEAR(disk->bytes_per_second, 1e9, 1);
@@ -100,7 +100,7 @@ TEST(CostFit, DiskSpeedIsALineThroughMedians) {
   EXPECT_NEAR(fit_disk_speed(noise)->bytes_per_second, 1e9, 1);
 }
 
-TEST(CostFit, RefusesWhatIsNoMeasurement) {
+TEST(CostFit, RejectsInvalidMeasurements) {
   EXPECT_FALSE(fit_cost_model({}).ok());
   auto steps = measure(1, 20, 0);
   steps[7].seconds = 0;

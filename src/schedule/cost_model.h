@@ -13,14 +13,14 @@ namespace millrace {
 // The properties of a step that determine its cost.
 struct StepShape {
   int64_t tokens = 0;   // tokens that run
-  int64_t outputs = 0;  // sampled chunks
+  int64_t outputs = 0;  // rows of logits
   int64_t keys = 0;     // keys read: summed over the chunks, the stream's tokens up to the end of the chunk
   double pairs = 0;     // (token, earlier key) pairs in attention
 
-  // Adds a chunk of `count` tokens after `first` stored ones.
-  void add(int64_t first, int64_t count, bool sample) {
+  // Adds a chunk of `count` tokens after `first` stored ones, with `rows` rows of logits.
+  void add(int64_t first, int64_t count, int64_t rows) {
     tokens += count;
-    outputs += sample;
+    outputs += rows;
     keys += first + count;
     pairs += static_cast<double>(count) * (static_cast<double>(first) + 0.5 * static_cast<double>(count + 1));
   }

@@ -24,7 +24,7 @@ TEST(CostModel, ShapesCountKeysAndPairs) {
   EXPECT_DOUBLE_EQ(s.pairs, 136);
 }
 
-TEST(CostModel, AnalyticIsTheLongerOfArithmeticAndTraffic) {
+TEST(CostModel, AnalyticIsTheMaximumOfComputeAndMemoryTime) {
   auto cost = parse_cost_model(
       R"({"kind": "analytic", "flop_per_token": 1e9, "flop_per_pair": 0, "flops": 1e12, "weight_bytes": 1e9,
                                    "kv_bytes_per_token": 1e6, "bandwidth": 1e11, "step_overhead": 0.001, "swap_bandwidth": 1e9})",
@@ -59,7 +59,7 @@ TEST(CostModel, PiecewiseIsASumOfCurves) {
   s.tokens = 6, s.outputs = 1, s.pairs = 20, s.keys = 1000;
   EXPECT_DOUBLE_EQ((*cost)->step_seconds(s), 2.0 + 2.0 + 2.0);
   EXPECT_DOUBLE_EQ((*cost)->swap_seconds(1000), 0.01);
-  EXPECT_DOUBLE_EQ((*cost)->load_seconds(1000), 0.01);  // a file that knows no disk
+  EXPECT_DOUBLE_EQ((*cost)->load_seconds(1000), 0.01);  // a file without disk speed
   auto disk = parse_cost_model(
       R"({"kind": "piecewise", "tokens": {"at": [1, 11], "seconds": [1, 3]}, "kv_bytes_per_token": 10, "swap_bandwidth": 1e6,
                                    "disk_bandwidth": 1e5, "disk_overhead": 0.5, "slowdown": 1.5})",
@@ -91,7 +91,7 @@ TEST(CostModel, DefectsAreNamed) {
     EXPECT_TRUE(load_cost_model(name).ok()) << name;
 }
 
-TEST(CostModel, LearnsWhatStepsTake) {
+TEST(CostModel, LearnsStepTimes) {
   auto cost = make_learned_cost();
   auto truth = [](const StepShape& s) {
     return 0.002 + 0.0005 * static_cast<double>(s.tokens) + 1e-6 * static_cast<double>(s.keys);

@@ -1,5 +1,5 @@
-// Which deadlines are accepted: to the nanosecond, where steps take a second for each token and more for what they
-// read.
+// Which deadlines are accepted, exact to the nanosecond: a step takes a second per token plus time for the keys it
+// reads.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using namespace testing;
 
-// A second a token, and an eighth of a second for each token of the streams.
+// One second per token, plus an eighth of a second for each token of the streams.
 struct SecondTokens final : CostModel {
   double step_seconds(const StepShape& shape) const override {
     return static_cast<double>(shape.tokens) + static_cast<double>(shape.keys) / 8;
@@ -22,9 +22,9 @@ constexpr int64_t kSecond = 1'000'000'000;
 
 class DeadlineAccept : public ::testing::Test {
  protected:
-  DeadlineAccept() : desk("deadline") {
-    desk.cost = &cost;
-    desk.now_ns = 0;
+  DeadlineAccept() : harness("deadline") {
+    harness.cost = &cost;
+    harness.now_ns = 0;
     // Its prompt takes 7 + 7/8 s; each of its 8 tokens, alone, 1 + 8/8 s.
     stream.id = 100;
     stream.prompt_tokens = 7;
@@ -32,8 +32,8 @@ class DeadlineAccept : public ::testing::Test {
     stream.max_total = 15;
   }
   bool accepted(double seconds) {
-    stream.times.deadline = desk.now_ns + static_cast<int64_t>(seconds * kSecond);
-    return desk.planner->policy().accept(stream, desk.view()).ok();
+    stream.times.deadline = harness.now_ns + static_cast<int64_t>(seconds * kSecond);
+    return harness.planner->policy().accept(stream, harness.view()).ok();
   }
   // Whether `seconds` is the earliest deadline.
   void expect_least(double seconds, const char* what) {
@@ -41,20 +41,20 @@ class DeadlineAccept : public ::testing::Test {
     EXPECT_FALSE(accepted(seconds - 1e-6)) << what;
   }
 
-  Desk desk;
+  PlannerHarness harness;
   SecondTokens cost;
   Sequence stream;
 };
 
-TEST_F(DeadlineAccept, AloneItTakesItsPromptAndItsAnswer) {
+TEST_F(DeadlineAccept, AloneItTakesPromptAndAnswerTime) {
   expect_least(7.875 + 8 * 2, "from 0");
-  desk.now_ns = 1000 * kSecond;
+  harness.now_ns = 1000 * kSecond;
   expect_least(7.875 + 8 * 2, "from later on");
   stream.computed = 3;
   expect_least(4 + 7.0 / 8 + 8 * 2, "three tokens of the prompt are there");
 }
 
-TEST_F(DeadlineAccept, TheAnswerIsWhatTheClientExpectsOfIt) {
+TEST_F(DeadlineAccept, UsesTheClientsExpectedAnswerLength) {
   for (auto [predicted, tokens] : {std::pair{-1, 8}, {0, 0}, {1, 1}, {5, 5}, {8, 8}, {9, 8}}) {
     stream.request.predicted_tokens = predicted;
     expect_least(7.875 + tokens * 2, "predicted");
@@ -62,44 +62,44 @@ TEST_F(DeadlineAccept, TheAnswerIsWhatTheClientExpectsOfIt) {
 }
 
 TEST_F(DeadlineAccept, PromptsWithEarlierDeadlinesComeFirst) {
-  Sequence& other = desk.wait(1, 15);
+  Sequence& other = harness.wait(1, 15);
   other.times.deadline = 1;
-  // Its prompt takes 15 + 15/8 s; beside it a token takes 1 + 8/8 + 1 + 16/8 s.
+  // Its prompt takes 15 + 15/8 s; next to it a token takes 1 + 8/8 + 1 + 16/8 s.
   expect_least(7.875 + 16.875 + 8 * 5, "waiting");
-  desk.clear();
-  desk.run(1, 15, 0, 0).times.deadline = 1;
+  harness.clear();
+  harness.run(1, 15, 0, 0).times.deadline = 1;
   expect_least(7.875 + 16.875 + 8 * 5, "running");
-  desk.streams[0]->computed = 5;
+  harness.streams[0]->computed = 5;
   expect_least(7.875 + 10 + 15.0 / 8 + 8 * 5, "a third of its prompt is there");
-  desk.streams[0]->tokens.push_back(1);
-  desk.streams[0]->computed = 15;
+  harness.streams[0]->tokens.push_back(1);
+  harness.streams[0]->computed = 15;
   expect_least(7.875 + 8 * (2 + 1 + 17.0 / 8), "it decodes: its prompt is done");
 }
 
 TEST_F(DeadlineAccept, EqualDeadlinesCountAndLaterOnesDoNot) {
-  Sequence& other = desk.wait(1, 15);
+  Sequence& other = harness.wait(1, 15);
   stream.times.deadline = 64 * kSecond;
   for (auto [deadline, ok] :
        {std::pair{64 * kSecond - 1, false}, {64 * kSecond, false}, {64 * kSecond + 1, true}, {int64_t{0}, true}}) {
     other.times.deadline = deadline;
-    EXPECT_EQ(desk.planner->policy().accept(stream, desk.view()).ok(), ok) << deadline;
+    EXPECT_EQ(harness.planner->policy().accept(stream, harness.view()).ok(), ok) << deadline;
   }
 }
 
-TEST_F(DeadlineAccept, NoMoreRunBesideItThanAStepHolds) {
-  for (RequestId id : {1, 2, 3}) desk.run(id, 14, 1, 14).times.deadline = 1;
-  desk.limits.max_streams = 2;
+TEST_F(DeadlineAccept, CountsOnlyAsManyStreamsAsFitInAStep) {
+  for (RequestId id : {1, 2, 3}) harness.run(id, 14, 1, 14).times.deadline = 1;
+  harness.limits.max_streams = 2;
   expect_least(7.875 + 8 * (2 + 3), "with one of the three");
-  desk.limits.max_streams = 3;
+  harness.limits.max_streams = 3;
   expect_least(7.875 + 8 * (2 + 3 + 3), "with two");
-  desk.limits.max_streams = 8;
+  harness.limits.max_streams = 8;
   expect_least(7.875 + 8 * (2 + 3 + 3 + 3), "with all");
 }
 
-TEST_F(DeadlineAccept, TheRefusalHasTheFigures) {
-  desk.wait(1, 15).times.deadline = 1;
+TEST_F(DeadlineAccept, RejectionReportsTheFigures) {
+  harness.wait(1, 15).times.deadline = 1;
   stream.times.deadline = 64 * kSecond;
-  auto refused = desk.planner->policy().accept(stream, desk.view());
+  auto refused = harness.planner->policy().accept(stream, harness.view());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::resource);
   EXPECT_EQ(
@@ -108,20 +108,20 @@ TEST_F(DeadlineAccept, TheRefusalHasTheFigures) {
       "8 tokens about 40.000 s");
 }
 
-TEST_F(DeadlineAccept, WithoutADeadlineOrACostModelNoneIsRefused) {
-  SchedulerPolicy& policy = desk.planner->policy();
-  desk.now_ns = kSecond;
+TEST_F(DeadlineAccept, AcceptsWithoutADeadlineOrCostModel) {
+  SchedulerPolicy& policy = harness.planner->policy();
+  harness.now_ns = kSecond;
   stream.times.deadline = 1;  // long past
-  EXPECT_FALSE(policy.accept(stream, desk.view()).ok());
+  EXPECT_FALSE(policy.accept(stream, harness.view()).ok());
   stream.times.deadline = 0;
-  EXPECT_TRUE(policy.accept(stream, desk.view()).ok());
+  EXPECT_TRUE(policy.accept(stream, harness.view()).ok());
   stream.times.deadline = 1;
-  Desk lenient("deadline:refuse=false");
+  PlannerHarness lenient("deadline:refuse=false");
   lenient.cost = &cost;
   lenient.now_ns = kSecond;
   EXPECT_TRUE(lenient.planner->policy().accept(stream, lenient.view()).ok());
-  desk.cost = nullptr;
-  EXPECT_TRUE(policy.accept(stream, desk.view()).ok());
+  harness.cost = nullptr;
+  EXPECT_TRUE(policy.accept(stream, harness.view()).ok());
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// The learned cost model against recursive least squares as textbooks have them: P the covariance, w the weights, and
-// for each step x with its seconds y, weighted by v = 1 / tokens,
+// The learned cost model against textbook recursive least squares: P is the covariance, w the weights, and for each
+// step x that took y seconds, with v = 1 / tokens,
 //
 //   g = P x / (f / v + x' P x)     w += g (y - w' x)     P = (P - g x' P) / f     f = 0.998
 //
-// and then, for each variance above 1e4, its row and its column scaled so that it is 1e4.
+// and then, for each variance above 1e4, its row and column are scaled so that it is 1e4.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -57,7 +57,7 @@ class Textbook {
   std::array<Vector, 3> p_ = {Vector{1e4, 0, 0}, {0, 1e4, 0}, {0, 0, 1e4}};
 };
 
-// Steps alike, for long, with one like none of them now and then.
+// Many identical steps, with a different one now and then.
 StepShape alike(int64_t tokens, int64_t keys, int i) {
   return i % 40 == 39 ? learned_shape(1 + i % 300, 100 * (i % 700)) : learned_shape(tokens, keys);
 }
@@ -81,18 +81,18 @@ void compare(int64_t tokens, int64_t keys, int steps) {
   }
 }
 
-TEST(LearnedCostBook, SmallStepsAlike) { compare(1, 100, 600); }
-TEST(LearnedCostBook, ManyTokensAlike) { compare(800, 800, 600); }
-TEST(LearnedCostBook, ManyKeysAlike) { compare(8, 90'000, 600); }
+TEST(LearnedCostBook, IdenticalSmallSteps) { compare(1, 100, 600); }
+TEST(LearnedCostBook, IdenticalStepsOfManyTokens) { compare(800, 800, 600); }
+TEST(LearnedCostBook, IdenticalStepsOfManyKeys) { compare(8, 90'000, 600); }
 
-TEST(LearnedCostBook, VariancesAreBoundThere) {
+TEST(LearnedCostBook, VariancesAreBounded) {
   Textbook bounded(true), free(false);
   for (int i = 0; i < 200; ++i) {
     const StepShape step = alike(800, 90'000, i);
     bounded.observe(step, took(step, i)), free.observe(step, took(step, i));
   }
   EXPECT_GT(std::fabs(bounded.seconds(learned_shape(1, 0)) / free.seconds(learned_shape(1, 0)) - 1), 1e-5)
-      << "these steps would not show it";
+      << "the bound is never reached with these steps";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The watch at its bounds, in the words it has for them: each count at its last good value and one beyond.
+// Bounds of the live-lock watch: each count at its last tolerated value and one above it, with the message.
 #include <gtest/gtest.h>
 
 #include "schedule/livelock.h"
@@ -18,7 +18,7 @@ class Watch : public ::testing::Test {
   void lost(int64_t tokens) {
     watch.observe({.kind = ScheduleEvent::Kind::preempted, .stream = &stream, .lost = tokens});
   }
-  // `last` preemptions are borne; one more is a live-lock.
+  // `last` preemptions are tolerated; one more is a live-lock.
   void expect_turns(int last, const std::string& why) {
     for (int i = 0; i < last; ++i) lost(0);
     EXPECT_FALSE(watch.locked()) << why;
@@ -34,24 +34,24 @@ class Watch : public ::testing::Test {
   Sequence stream;
 };
 
-TEST_F(Watch, FewStreamsMayTakeSixtyFourTurns) {
+TEST_F(Watch, FewStreamsAllowSixtyFourPreemptions) {
   queued(16);
   expect_turns(64, "16 streams were preempted 65 times without a new token");
 }
 
-TEST_F(Watch, ManyStreamsMayTakeFourEach) {
+TEST_F(Watch, ManyStreamsAllowFourPreemptionsEach) {
   queued(17);
   expect_turns(68, "17 streams were preempted 69 times without a new token");
 }
 
-TEST_F(Watch, AStreamThatEndsIsProgress) {
+TEST_F(Watch, EndedStreamIsProgress) {
   queued(100);
   for (int i = 0; i < 400; ++i) lost(0);
   left(1);
   expect_turns(400, "100 streams were preempted 401 times without a new token");
 }
 
-TEST_F(Watch, ANewTokenIsProgressAndThoseThatLeftCountNoMore) {
+TEST_F(Watch, NewTokenIsProgressAndRemovedStreamsDoNotCount) {
   queued(100);
   left(50);
   for (int i = 0; i < 400; ++i) lost(0);
@@ -59,7 +59,7 @@ TEST_F(Watch, ANewTokenIsProgressAndThoseThatLeftCountNoMore) {
   expect_turns(200, "50 streams were preempted 201 times without a new token");
 }
 
-TEST_F(Watch, WithoutOpenStreamsEmptyStepsAreNone) {
+TEST_F(Watch, EmptyStepsWithoutOpenStreamsAreNoLivelock) {
   queued(3);
   left(3);
   empty_steps(1000);
@@ -73,7 +73,7 @@ TEST_F(Watch, WithoutOpenStreamsEmptyStepsAreNone) {
   EXPECT_EQ(watch.why(), "nothing ran in 65 steps though 1 streams are open");
 }
 
-TEST_F(Watch, BeginningAnewKeepsTheOpenStreams) {
+TEST_F(Watch, RestartKeepsTheOpenStreams) {
   queued(20);
   empty_steps(65);
   watch.begin_anew();
@@ -84,7 +84,7 @@ TEST_F(Watch, BeginningAnewKeepsTheOpenStreams) {
   expect_turns(80, "20 streams were preempted 81 times without a new token");
 }
 
-TEST_F(Watch, LossesCountBeyondEightTimesWhatIsNew) {
+TEST_F(Watch, LossesAboveEightTimesNewTokensAreALivelock) {
   queued(1);
   kept(125'000);
   lost(1'000'007);
@@ -94,7 +94,7 @@ TEST_F(Watch, LossesCountBeyondEightTimesWhatIsNew) {
   EXPECT_EQ(watch.why(), "1000008 tokens were lost to preemptions while 125000 were computed for the first time");
 }
 
-TEST_F(Watch, LossesUpToAMillionAreBorne) {
+TEST_F(Watch, LossesUpToAMillionAreTolerated) {
   queued(1);
   lost(1'000'000);
   EXPECT_FALSE(watch.locked());
@@ -109,7 +109,7 @@ TEST_F(Watch, BothCountsAreHalvedAboveTenMillionNewTokens) {
   lost(80'000'008);
   EXPECT_EQ(watch.why(), "80000008 tokens were lost to preemptions while 10000000 were computed for the first time");
   kept(1);
-  EXPECT_FALSE(watch.locked());  // 40,000,004 lost of 5,000,000
+  EXPECT_FALSE(watch.locked());  // 40,000,004 lost, 5,000,000 new
   lost(4);
   EXPECT_TRUE(watch.locked());
   EXPECT_EQ(watch.why(), "40000008 tokens were lost to preemptions while 5000000 were computed for the first time");

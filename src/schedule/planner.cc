@@ -160,7 +160,7 @@ void Planner::squeeze(const ScheduleView& view, const Sequence& victim, Account&
   for (size_t i = 0; i < plan.chunks.size(); ++i) {
     if (plan.chunks[i].request != victim.id) continue;
     tokens_left_ += plan.chunks[i].count;
-    outputs_left_ += plan.chunks[i].sample;
+    outputs_left_ += plan.chunks[i].outputs();
     account.spare += spare_taken_[i];
     plan.chunks.erase(plan.chunks.begin() + static_cast<ptrdiff_t>(i));
     spare_taken_.erase(spare_taken_.begin() + static_cast<ptrdiff_t>(i));
@@ -218,6 +218,29 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
     outputs_left_ -= chunk.sample;
     plan.chunks.push_back(chunk);
     spare_taken_.push_back(lacking);
+  }
+  add_drafts(view, account, plan);
+}
+
+// Lengthens the chunks of streams that decode by their drafts: never at the cost of another stream's tokens, of a
+// preemption, or of a block that a stream was promised.
+void Planner::add_drafts(const ScheduleView& view, Account& account, StepPlan& plan) {
+  for (const Sequence* stream : runnable_) {
+    int64_t count = std::min({std::ssize(stream->draft.tokens), tokens_left_, outputs_left_});
+    if (count <= 0 || !stream->decoding()) continue;
+    const auto chunk = std::ranges::find(plan.chunks, stream->id, &PlannedChunk::request);
+    if (chunk == plan.chunks.end() || !chunk->sample) continue;
+    const PlannerLimits& limits = view.limits;
+    const int64_t end = chunk->first + chunk->count;
+    const int64_t covered = std::max(held(*stream) + promised(*stream), blocks_of(*stream, end, limits));
+    const int64_t most = (covered + std::max<int64_t>(0, account.spare)) * limits.block_tokens + stream->kv.left_out;
+    count = std::min(count, most - end);
+    if (count <= 0) continue;
+    account.spare -= std::max<int64_t>(0, blocks_of(*stream, end + count, limits) - covered);
+    chunk->count += count;
+    chunk->drafted = count;
+    tokens_left_ -= count;
+    outputs_left_ -= count;
   }
 }
 

@@ -3,7 +3,8 @@
 //
 // A step is planned in two halves, because an admitted stream may find part of its prompt in the prefix index:
 //   1. places: which queued streams are admitted, and which running ones are preempted for them
-//   2. chunks: how many tokens of each running stream; a stream that needs a block preempts the policy's victim
+//   2. chunks: how many tokens of each running stream; a stream that needs a block preempts the policy's victim. What
+//      the step has left of tokens, outputs and spare blocks, drafted tokens fill
 //
 // Block accounting guarantees that no admitted stream ever fails for lack of blocks. Every running stream is promised
 // reserved_blocks; beyond that it takes unpromised blocks, preempts a victim, or is preempted itself: it retains its
@@ -58,6 +59,7 @@ class Planner {
   PlannedPreemption send_away(const ScheduleView& view, const Sequence& victim, Account& account);
   bool find_blocks(const ScheduleView& view, const Sequence& stream, int64_t lacking, Account& account, StepPlan& plan);
   void squeeze(const ScheduleView& view, const Sequence& victim, Account& account, StepPlan& plan);
+  void add_drafts(const ScheduleView& view, Account& account, StepPlan& plan);
   bool remains(const Sequence& stream) const;
   bool pays(const ScheduleView& view, const Sequence& victim, const Sequence& candidate, const Account& account) const;
   const Sequence* ask_victim(const ScheduleView& view, const Sequence& wanting);

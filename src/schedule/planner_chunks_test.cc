@@ -1,4 +1,4 @@
-// The planner's second half: chunks within the budgets, and blocks found for them or not.
+// The planner's second phase: chunks within the budgets, and the blocks they need.
 #include <gtest/gtest.h>
 
 #include "schedule/schedule_test.h"
@@ -10,115 +10,116 @@ using namespace testing;
 
 class Chunks : public ::testing::Test {
  protected:
-  Chunks() : desk("fcfs:reserve=prompt") {}
-  // Holds the block it needs and stores all its tokens but the last; with `full`, its next token wants another block.
+  Chunks() : harness("fcfs:reserve=prompt") {}
+  // A decoding stream with one block and all tokens but the last stored; if the block is full, its next token needs
+  // another.
   Sequence& decode(RequestId id, bool full = false) {
     const int64_t computed = full ? 16 : 14;
-    return desk.hold(desk.run(id, 10, computed - 9, computed, 64), 1);
+    return harness.hold(harness.run(id, 10, computed - 9, computed, 64), 1);
   }
 
-  Desk desk;
+  PlannerHarness harness;
 };
 
-TEST_F(Chunks, BudgetsOfTokensStreamsAndOutputs) {
+TEST_F(Chunks, RespectsTokenStreamAndOutputBudgets) {
   for (RequestId id : {1, 2, 3}) decode(id);
-  EXPECT_EQ(desk.chunks(), "1:[14+1]* 2:[14+1]* 3:[14+1]*");
-  desk.limits.batch_tokens = 2;
-  EXPECT_EQ(desk.chunks(), "1:[14+1]* 2:[14+1]*");
-  desk.limits.batch_tokens = 512;
-  desk.limits.max_streams = 2;
-  EXPECT_EQ(desk.chunks(), "1:[14+1]* 2:[14+1]*");
-  desk.limits.max_streams = 8;
-  desk.limits.outputs = 2;
-  EXPECT_EQ(desk.chunks(), "1:[14+1]* 2:[14+1]*") << "a chunk of 0 tokens is none";
+  EXPECT_EQ(harness.chunks(), "1:[14+1]* 2:[14+1]* 3:[14+1]*");
+  harness.limits.batch_tokens = 2;
+  EXPECT_EQ(harness.chunks(), "1:[14+1]* 2:[14+1]*");
+  harness.limits.batch_tokens = 512;
+  harness.limits.max_streams = 2;
+  EXPECT_EQ(harness.chunks(), "1:[14+1]* 2:[14+1]*");
+  harness.limits.max_streams = 8;
+  harness.limits.outputs = 2;
+  EXPECT_EQ(harness.chunks(), "1:[14+1]* 2:[14+1]*") << "no chunk of 0 tokens";
 }
 
-TEST_F(Chunks, HeldBackStreamsAndThoseWithNothingToRunDoNotRun) {
+TEST_F(Chunks, StreamsThatAreHeldOrAwaitTheirTokenDoNotRun) {
   decode(1).held_back = true, decode(2);
-  EXPECT_EQ(desk.chunks(), "2:[14+1]*");
-  Desk prompts("prefill_first");
+  EXPECT_EQ(harness.chunks(), "2:[14+1]*");
+  PlannerHarness prompts("prefill_first");
   prompts.run(1, 10, 0, 10), prompts.run(2, 10, 1, 10);
-  EXPECT_EQ(prompts.chunks(), "2:[10+1]*") << "1 waits for its token: it has no prompt to run";
+  EXPECT_EQ(prompts.chunks(), "2:[10+1]*") << "1 waits for its token: its prompt is complete";
 }
 
 // A prompt whose blocks come from the store got the whole budget and did not run; the prompts behind it waited for its
 // load.
-TEST_F(Chunks, LoadingStreamsTakeNoShare) {
-  Desk prompts("fcfs:reserve=prompt");
+TEST_F(Chunks, LoadingStreamsGetNoShare) {
+  PlannerHarness prompts("fcfs:reserve=prompt");
   prompts.limits.batch_tokens = 16;
   prompts.hold(prompts.run(1, 35, 0, 0), 3).phase = StreamPhase::loading;
   prompts.hold(prompts.run(2, 4, 0, 0), 1);
   EXPECT_EQ(prompts.chunks(), "2:[0+4]*");
 }
 
-TEST_F(Chunks, ASpareBlockIsGivenOnce) {
+TEST_F(Chunks, SpareBlockIsUsedOnce) {
   decode(1, true), decode(2, true);
-  desk.free_blocks = 1;
-  EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*");
-  desk.free_blocks = 2;
-  EXPECT_EQ(desk.chunks(), "1:[16+1]* 2:[16+1]*");
+  harness.free_blocks = 1;
+  EXPECT_EQ(harness.chunks(), "squeeze 2; 1:[16+1]*");
+  harness.free_blocks = 2;
+  EXPECT_EQ(harness.chunks(), "1:[16+1]* 2:[16+1]*");
 }
 
-TEST_F(Chunks, AVictimsTokensAndOutputsGoToTheNext) {
+TEST_F(Chunks, VictimsTokensAndOutputsGoToTheNextStream) {
   decode(3), decode(1, true), decode(2);
-  desk.free_blocks = 0;
-  desk.limits.batch_tokens = 2;
-  EXPECT_EQ(desk.chunks(), "squeeze 3; 1:[16+1]* 2:[14+1]*");
-  desk.limits.batch_tokens = 512;
-  desk.limits.outputs = 2;
-  EXPECT_EQ(desk.chunks(), "squeeze 3; 1:[16+1]* 2:[14+1]*");
+  harness.free_blocks = 0;
+  harness.limits.batch_tokens = 2;
+  EXPECT_EQ(harness.chunks(), "squeeze 3; 1:[16+1]* 2:[14+1]*");
+  harness.limits.batch_tokens = 512;
+  harness.limits.outputs = 2;
+  EXPECT_EQ(harness.chunks(), "squeeze 3; 1:[16+1]* 2:[14+1]*");
 }
 
-TEST_F(Chunks, AVictimsSpareBlocksGoToTheNext) {
+TEST_F(Chunks, VictimsSpareBlocksGoToTheNextStream) {
   decode(3, true), decode(2);
-  desk.run(1, 32, 0, 0, 64);
-  desk.free_blocks = 1;
-  EXPECT_EQ(desk.chunks(), "squeeze 3; 2:[14+1]* 1:[0+32]*") << "the block that 3 held and the one it was to have";
+  harness.run(1, 32, 0, 0, 64);
+  harness.free_blocks = 1;
+  EXPECT_EQ(harness.chunks(), "squeeze 3; 2:[14+1]* 1:[0+32]*") << "the block that 3 held and the one planned for it";
 }
 
-TEST_F(Chunks, EachVictimGivesBackWhatItTook) {
+TEST_F(Chunks, EachVictimReturnsItsBlocks) {
   decode(3, true), decode(2);
-  desk.run(1, 64, 0, 0, 64);
-  desk.free_blocks = 1;
-  EXPECT_EQ(desk.chunks(), "squeeze 3 2 1;") << "three blocks where four are lacking";
-  desk.clear();
+  harness.run(1, 64, 0, 0, 64);
+  harness.free_blocks = 1;
+  EXPECT_EQ(harness.chunks(), "squeeze 3 2 1;") << "three blocks where four are needed";
+  harness.clear();
   decode(2), decode(3, true);
-  desk.run(1, 48, 0, 0, 64);
-  EXPECT_EQ(desk.chunks(), "squeeze 3 2; 1:[0+48]*");
+  harness.run(1, 48, 0, 0, 64);
+  EXPECT_EQ(harness.chunks(), "squeeze 3 2; 1:[0+48]*");
 }
 
-TEST_F(Chunks, APlanKnowsNothingOfTheOneBefore) {
-  desk.run(1, 64, 0, 0, 64);
-  desk.free_blocks = 4;
-  EXPECT_EQ(desk.chunks(), "1:[0+64]*");
-  desk.clear();
+TEST_F(Chunks, PlansAreIndependent) {
+  harness.run(1, 64, 0, 0, 64);
+  harness.free_blocks = 4;
+  EXPECT_EQ(harness.chunks(), "1:[0+64]*");
+  harness.clear();
   decode(3), decode(2);
-  desk.run(1, 48, 0, 0, 64);
-  desk.free_blocks = 0;
-  EXPECT_EQ(desk.chunks(), "squeeze 3 2 1;") << "two blocks where three are lacking";
+  harness.run(1, 48, 0, 0, 64);
+  harness.free_blocks = 0;
+  EXPECT_EQ(harness.chunks(), "squeeze 3 2 1;") << "two blocks where three are needed";
 }
 
-TEST_F(Chunks, AStreamThatStaysIsNotSqueezed) {
+TEST_F(Chunks, NonPreemptibleStreamIsNotSqueezed) {
   decode(1, true).non_preemptible = true;
-  desk.free_blocks = 0;
-  EXPECT_EQ(desk.chunks(), "");
-  desk.streams[0]->kv.reserved_blocks = 2;
-  desk.free_blocks = 1;
-  EXPECT_EQ(desk.chunks(), "1:[16+1]*");
+  harness.free_blocks = 0;
+  EXPECT_EQ(harness.chunks(), "");
+  harness.streams[0]->kv.reserved_blocks = 2;
+  harness.free_blocks = 1;
+  EXPECT_EQ(harness.chunks(), "1:[16+1]*");
 }
 
-// What is stored is computed again in one step: a second for each key it reads.
+// Stored tokens are recomputed in one step, which takes a second per key read.
 struct KeysCost final : CostModel {
   double swap = 0;
   double step_seconds(const StepShape& shape) const override { return static_cast<double>(shape.keys); }
   double swap_seconds(int64_t) const override { return swap; }
 };
 
-TEST_F(Chunks, SwapsWhereOutAndInAgainTakesLess) {
+TEST_F(Chunks, SwapsIfSwappingIsFasterThanRecomputing) {
   KeysCost cost;
-  desk.cost = &cost;
+  harness.cost = &cost;
   decode(1, true), decode(2);
-  desk.free_blocks = 0;
+  harness.free_blocks = 0;
   struct Case {
     double swap;
     int64_t room;
@@ -126,36 +127,36 @@ TEST_F(Chunks, SwapsWhereOutAndInAgainTakesLess) {
   };
   for (const Case& one :
        {Case{0, 14, true}, {0, 13, false}, {6, 14, true}, {6.75, 14, true}, {7, 14, false}, {7.25, 14, false}}) {
-    cost.swap = one.swap, desk.swap_tokens = one.room;
-    EXPECT_EQ(desk.chunks(), one.swaps ? "squeeze 2~;" : "squeeze 2; 1:[16+1]*") << one.swap << " " << one.room;
+    cost.swap = one.swap, harness.swap_tokens = one.room;
+    EXPECT_EQ(harness.chunks(), one.swaps ? "squeeze 2~;" : "squeeze 2; 1:[16+1]*") << one.swap << " " << one.room;
   }
-  cost.swap = 0, desk.swap_tokens = 14;
-  desk.streams[1]->computed = 1;
-  EXPECT_EQ(desk.chunks(), "squeeze 2~;") << "one token is worth it";
-  desk.cost = nullptr;
-  EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*") << "without a cost model nothing is swapped";
+  cost.swap = 0, harness.swap_tokens = 14;
+  harness.streams[1]->computed = 1;
+  EXPECT_EQ(harness.chunks(), "squeeze 2~;") << "one token is worth it";
+  harness.cost = nullptr;
+  EXPECT_EQ(harness.chunks(), "squeeze 2; 1:[16+1]*") << "without a cost model nothing is swapped";
 }
 
-TEST_F(Chunks, NothingStoredIsNotSwapped) {
+TEST_F(Chunks, StreamWithNothingStoredIsNotSwapped) {
   FixedCost cost;
   cost.swap = 0;
-  desk.cost = &cost;
+  harness.cost = &cost;
   decode(1, true);
-  desk.hold(desk.run(2, 10, 0, 0, 64), 1);
-  desk.free_blocks = 0;
-  desk.swap_tokens = 100;
-  EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*");
+  harness.hold(harness.run(2, 10, 0, 0, 64), 1);
+  harness.free_blocks = 0;
+  harness.swap_tokens = 100;
+  EXPECT_EQ(harness.chunks(), "squeeze 2; 1:[16+1]*");
 }
 
-TEST_F(Chunks, TheTiersRoomIsUsedOnce) {
+TEST_F(Chunks, TierSpaceIsUsedOnce) {
   KeysCost cost;
-  desk.cost = &cost;
-  desk.run(1, 32, 0, 0, 64), decode(2), decode(3);
-  desk.free_blocks = 0;
-  desk.swap_tokens = 28;
-  EXPECT_EQ(desk.chunks(), "squeeze 3~ 2~;");
-  desk.swap_tokens = 27;
-  EXPECT_EQ(desk.chunks(), "squeeze 3~ 2;");
+  harness.cost = &cost;
+  harness.run(1, 32, 0, 0, 64), decode(2), decode(3);
+  harness.free_blocks = 0;
+  harness.swap_tokens = 28;
+  EXPECT_EQ(harness.chunks(), "squeeze 3~ 2~;");
+  harness.swap_tokens = 27;
+  EXPECT_EQ(harness.chunks(), "squeeze 3~ 2;");
 }
 
 }  // namespace

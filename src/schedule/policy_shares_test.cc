@@ -1,4 +1,4 @@
-// Each policy's shares, asked directly: which running streams, in which order, and how many tokens of a budget.
+// Each policy's shares, called directly: which running streams, in which order, and how many tokens of a budget.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,15 +17,15 @@ std::string text_of(const std::vector<Share>& shares) {
   return out;
 }
 
-std::string shares(Desk& desk, int64_t budget) {
+std::string shares(PlannerHarness& harness, int64_t budget) {
   std::vector<Share> out;
-  desk.planner->policy().share(desk.view(), budget, out);
+  harness.planner->policy().share(harness.view(), budget, out);
   return text_of(out);
 }
 
 // Two streams that decode, two prompts with 40 and 30 tokens left.
-void run_four(Desk& desk) {
-  desk.run(1, 40, 0, 0), desk.run(2, 8, 5, 12), desk.run(3, 50, 0, 20), desk.run(4, 8, 1, 8);
+void run_four(PlannerHarness& harness) {
+  harness.run(1, 40, 0, 0), harness.run(2, 8, 5, 12), harness.run(3, 50, 0, 20), harness.run(4, 8, 1, 8);
 }
 
 struct Case {
@@ -36,9 +36,9 @@ struct Case {
 
 void try_cases(std::initializer_list<Case> cases) {
   for (const Case& one : cases) {
-    Desk desk(one.policy);
-    run_four(desk);
-    EXPECT_EQ(shares(desk, one.budget), one.shares) << one.policy << " " << one.budget;
+    PlannerHarness harness(one.policy);
+    run_four(harness);
+    EXPECT_EQ(shares(harness, one.budget), one.shares) << one.policy << " " << one.budget;
   }
 }
 
@@ -53,12 +53,12 @@ TEST(PolicyShares, DecodesComeFirstThenPromptsInOrder) {
 }
 
 TEST(PolicyShares, PromptsTogetherStayWithinTheirOwnBudget) {
-  Desk desk("fcfs");
-  run_four(desk);
+  PlannerHarness harness("fcfs");
+  run_four(harness);
   for (auto [prompts, expected] :
        {std::pair{100, "2:1 4:1 1:40 3:30"}, {41, "2:1 4:1 1:40 3:1"}, {1, "2:1 4:1 1:1"}, {0, "2:1 4:1"}}) {
     std::vector<Share> out;
-    share_decodes_first(desk.view(), 100, prompts, out);
+    share_decodes_first(harness.view(), 100, prompts, out);
     EXPECT_EQ(text_of(out), expected) << prompts;
   }
 }
@@ -70,14 +70,14 @@ TEST(PolicyShares, DecodeFirstFillsStepsOfItsSize) {
              {"decode_first:step_tokens=80", 60, "2:1 4:1 1:40 3:18"}});
 }
 
-TEST(PolicyShares, PrefillFirstCutsNoPromptThatAnotherStepCouldHold) {
+TEST(PolicyShares, PrefillFirstDoesNotSplitPromptsThatFitInAStep) {
   try_cases({{"prefill_first", 100, "1:40 3:30"},
              {"prefill_first", 70, "1:40 3:30"},
              {"prefill_first", 69, "1:40"},
              {"prefill_first", 40, "1:40"},
              {"prefill_first", 39, "1:39"},
              {"prefill_first", 1, "1:1"}});
-  Desk single("prefill_first");
+  PlannerHarness single("prefill_first");
   single.run(1, 40, 0, 0), single.run(2, 1, 0, 0);
   EXPECT_EQ(shares(single, 41), "1:40 2:1") << "a prompt of one token is a prompt";
   EXPECT_EQ(shares(single, 0), "") << "no share of 0 tokens";
@@ -94,18 +94,18 @@ TEST(PolicyShares, OrcaRunsPromptsWholeOrAlone) {
              {"orca", 0, ""}});
 }
 
-TEST(PolicyShares, StallFreeCutsPromptsBesideDecodes) {
+TEST(PolicyShares, StallFreeSplitsPromptsNextToDecodes) {
   try_cases({{"stall_free:chunk=32", 100, "2:1 4:1 1:30"},
              {"stall_free:chunk=50", 100, "2:1 4:1 1:40 3:8"},
              {"stall_free:chunk=2", 100, "2:1 4:1 1:1"},
              {"stall_free:chunk=1", 100, "2:1 4:1 1:1"}});
-  Desk prompts("stall_free:chunk=16");
+  PlannerHarness prompts("stall_free:chunk=16");
   prompts.run(1, 40, 0, 0), prompts.run(2, 40, 0, 0);
   EXPECT_EQ(shares(prompts, 64), "1:40 2:24") << "without decodes there is no stall";
 }
 
-// A step of n tokens takes n / 2 seconds; 8 s are wanted.
-TEST(PolicyShares, StallFreeUsesAllOfTheWantedTime) {
+// A step of n tokens takes n / 2 seconds; the target is 8 s.
+TEST(PolicyShares, StallFreeUsesTheWholeTimeTarget) {
   FixedCost cost;
   cost.step = 0, cost.token = 0.5;
   for (auto [options, budget, expected] : {std::tuple{"tbt_ms=8000", 100, "2:1 4:1 1:16"},
@@ -115,21 +115,21 @@ TEST(PolicyShares, StallFreeUsesAllOfTheWantedTime) {
                                            {"tbt_ms=8000,least=1", 10, "2:1 4:1 1:8"},
                                            {"tbt_ms=8000,least=20", 10, "2:1 4:1 1:8"},
                                            {"tbt_ms=1000,least=1", 100, "2:1 4:1 1:1"}}) {
-    Desk desk(fmt::format("stall_free:{}", options));
-    desk.cost = &cost;
-    run_four(desk);
-    EXPECT_EQ(shares(desk, budget), expected) << options << " " << budget;
+    PlannerHarness harness(fmt::format("stall_free:{}", options));
+    harness.cost = &cost;
+    run_four(harness);
+    EXPECT_EQ(shares(harness, budget), expected) << options << " " << budget;
   }
 }
 
-TEST(PolicyShares, PriorityAndDeadlineGoByTheirOrder) {
-  Desk priority("priority");
+TEST(PolicyShares, PriorityAndDeadlineFollowTheirOrder) {
+  PlannerHarness priority("priority");
   run_four(priority);
   priority.streams[1]->request.priority = -1, priority.streams[2]->request.priority = 1;
   priority.streams[3]->request.priority = 2;
   EXPECT_EQ(shares(priority, 50), "4:1 2:1 3:30 1:18");
   EXPECT_EQ(shares(priority, 50), "4:1 2:1 3:30 1:18") << "the same again";
-  Desk deadline("deadline");
+  PlannerHarness deadline("deadline");
   run_four(deadline);
   deadline.streams[2]->times.deadline = 9, deadline.streams[3]->times.deadline = 1;
   EXPECT_EQ(shares(deadline, 50), "4:1 2:1 3:30 1:18");
@@ -137,7 +137,7 @@ TEST(PolicyShares, PriorityAndDeadlineGoByTheirOrder) {
   EXPECT_EQ(shares(deadline, 50), "4:1 2:1 1:40 3:8");
 }
 
-TEST(PolicyPromises, WholeOrWhatIsThereAndOneToken) {
+TEST(PolicyPromises, WholeAnswerOrCurrentTokensPlusOne) {
   for (const char* policy :
        {"fcfs", "prefill_first", "decode_first", "stall_free", "skip_join_mlfq", "vtc", "priority", "deadline"}) {
     for (auto [reserve, max_total, tokens] : {std::tuple{"whole", 100, 100},
@@ -145,15 +145,15 @@ TEST(PolicyPromises, WholeOrWhatIsThereAndOneToken) {
                                               {"prompt", 100, 17},
                                               {"prompt", 17, 17},
                                               {"prompt", 16, 16}}) {
-      Desk desk(fmt::format("{}:reserve={}", policy, reserve));
-      const Sequence& stream = desk.wait(1, 10, 6, max_total);
-      EXPECT_EQ(desk.planner->policy().promise(stream, desk.limits), tokens)
+      PlannerHarness harness(fmt::format("{}:reserve={}", policy, reserve));
+      const Sequence& stream = harness.wait(1, 10, 6, max_total);
+      EXPECT_EQ(harness.planner->policy().promise(stream, harness.limits), tokens)
           << policy << " " << reserve << " " << max_total;
     }
   }
 }
 
-TEST(PolicyPromises, OrcaReservesByWhatItKnows) {
+TEST(PolicyPromises, OrcaReservesByItsRoomOption) {
   struct Known {
     const char* room;
     int64_t known, context, promised;
@@ -168,11 +168,11 @@ TEST(PolicyPromises, OrcaReservesByWhatItKnows) {
                            {"pow2", 9, 160, 26},
                            {"oracle", 0, 160, 10},
                            {"oracle", 5, 160, 15}}) {
-    Desk desk(fmt::format("orca:room={}", one.room));
-    Sequence& stream = desk.wait(1, 10, 0, 40);
+    PlannerHarness harness(fmt::format("orca:room={}", one.room));
+    Sequence& stream = harness.wait(1, 10, 0, 40);
     stream.request.known_tokens = one.known;
-    desk.limits.context = one.context;
-    EXPECT_EQ(desk.planner->policy().promise(stream, desk.limits), one.promised) << one.room << " " << one.known;
+    harness.limits.context = one.context;
+    EXPECT_EQ(harness.planner->policy().promise(stream, harness.limits), one.promised) << one.room << " " << one.known;
   }
 }
 

@@ -1,5 +1,4 @@
-// Each policy's victims and ranks, asked directly: which stream loses its blocks, and for which wanting stream none
-// does.
+// Each policy's victims and ranks, called directly: which stream is preempted for which, and when none is.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,61 +10,61 @@ namespace {
 using namespace testing;
 
 // The victim's id; 0: none.
-RequestId victim(Desk& desk, const Sequence& wanting) {
-  const Sequence* found = desk.planner->policy().victim(desk.view(), wanting);
+RequestId victim(PlannerHarness& harness, const Sequence& wanting) {
+  const Sequence* found = harness.planner->policy().victim(harness.view(), wanting);
   return found ? found->id : 0;
 }
 
-std::string ranked(Desk& desk) {
-  std::vector<const Sequence*> queue = desk.waiting;
-  desk.planner->policy().rank(queue, desk.view());
+std::string ranked(PlannerHarness& harness) {
+  std::vector<const Sequence*> queue = harness.waiting;
+  harness.planner->policy().rank(queue, harness.view());
   std::string out;
   for (const Sequence* stream : queue) out += fmt::format("{}{}", out.empty() ? "" : " ", stream->id);
   return out;
 }
 
-TEST(PolicyVictims, InOrderOfArrivalOnlyARunningStreamDisplacesLaterOnes) {
+TEST(PolicyVictims, ArrivalOrderLetsOnlyRunningStreamsPreemptLaterOnes) {
   for (const char* policy :
        {"fcfs", "prefill_first", "decode_first", "stall_free", "vtc", "shortest_predicted", "orca"}) {
-    Desk desk(policy);
-    Sequence& second = desk.hold(desk.run(2, 10, 1, 10), 1);
-    Sequence& third = desk.hold(desk.run(3, 10, 1, 10), 1);
-    Sequence& fourth = desk.run(4, 10, 1, 10);  // holds nothing
-    EXPECT_EQ(victim(desk, second), 3u) << policy;
-    EXPECT_EQ(victim(desk, third), 0u) << policy;
-    EXPECT_EQ(victim(desk, fourth), 0u) << policy;
-    Sequence& first = desk.wait(1, 10);
-    EXPECT_EQ(victim(desk, first), 0u) << policy;
+    PlannerHarness harness(policy);
+    Sequence& second = harness.hold(harness.run(2, 10, 1, 10), 1);
+    Sequence& third = harness.hold(harness.run(3, 10, 1, 10), 1);
+    Sequence& fourth = harness.run(4, 10, 1, 10);  // holds nothing
+    EXPECT_EQ(victim(harness, second), 3u) << policy;
+    EXPECT_EQ(victim(harness, third), 0u) << policy;
+    EXPECT_EQ(victim(harness, fourth), 0u) << policy;
+    Sequence& first = harness.wait(1, 10);
+    EXPECT_EQ(victim(harness, first), 0u) << policy;
     first.phase = StreamPhase::swapped;
-    EXPECT_EQ(victim(desk, first), 0u) << policy;
+    EXPECT_EQ(victim(harness, first), 0u) << policy;
     first.phase = StreamPhase::running;
-    EXPECT_EQ(victim(desk, first), 3u) << policy;
+    EXPECT_EQ(victim(harness, first), 3u) << policy;
     third.phase = StreamPhase::swapping_out;
-    EXPECT_EQ(victim(desk, first), 2u) << policy << ": the blocks of 3 are on their way out already";
+    EXPECT_EQ(victim(harness, first), 2u) << policy << ": the blocks of 3 are already being swapped out";
   }
 }
 
 // `set` gives a stream its rank: 0 the first, 2 the last.
 void try_order(const std::string& policy, void (*set)(Sequence&, int)) {
-  Desk desk(policy);
-  Sequence& first = desk.hold(desk.run(1, 10, 1, 10), 1);
-  Sequence& second = desk.hold(desk.run(2, 10, 1, 10), 1);
-  Sequence& third = desk.hold(desk.run(3, 10, 1, 10), 1);
+  PlannerHarness harness(policy);
+  Sequence& first = harness.hold(harness.run(1, 10, 1, 10), 1);
+  Sequence& second = harness.hold(harness.run(2, 10, 1, 10), 1);
+  Sequence& third = harness.hold(harness.run(3, 10, 1, 10), 1);
   set(first, 2), set(second, 1), set(third, 1);
-  EXPECT_EQ(victim(desk, third), 1u) << policy;
-  EXPECT_EQ(victim(desk, second), 1u) << policy;
-  EXPECT_EQ(victim(desk, first), 0u) << policy << ": it is the last itself";
+  EXPECT_EQ(victim(harness, third), 1u) << policy;
+  EXPECT_EQ(victim(harness, second), 1u) << policy;
+  EXPECT_EQ(victim(harness, first), 0u) << policy << ": it is itself the last";
   set(first, 1);
-  EXPECT_EQ(victim(desk, first), 3u) << policy << ": among equals the last to arrive, for one that runs";
-  EXPECT_EQ(victim(desk, third), 0u) << policy;
-  Sequence& newcomer = desk.wait(4, 10);
-  newcomer.arrival = 0;  // before all of them, away for a while
+  EXPECT_EQ(victim(harness, first), 3u) << policy << ": among equals the last to arrive, for a running stream";
+  EXPECT_EQ(victim(harness, third), 0u) << policy;
+  Sequence& newcomer = harness.wait(4, 10);
+  newcomer.arrival = 0;  // arrived before all of them, preempted since
   set(newcomer, 1);
-  EXPECT_EQ(victim(desk, newcomer), 0u) << policy << ": equals are not displaced for one that waits";
+  EXPECT_EQ(victim(harness, newcomer), 0u) << policy << ": equals are not preempted for a waiting stream";
   set(newcomer, 2);
-  EXPECT_EQ(victim(desk, newcomer), 0u) << policy;
+  EXPECT_EQ(victim(harness, newcomer), 0u) << policy;
   set(newcomer, 0);
-  EXPECT_EQ(victim(desk, newcomer), policy.ends_with("false") ? 0u : 3u) << policy;
+  EXPECT_EQ(victim(harness, newcomer), policy.ends_with("false") ? 0u : 3u) << policy;
 }
 
 TEST(PolicyVictims, PriorityAndDeadlineTakeTheLastOfTheirOrder) {
@@ -78,21 +77,21 @@ TEST(PolicyVictims, PriorityAndDeadlineTakeTheLastOfTheirOrder) {
 }
 
 TEST(PolicyRanks, PriorityThenArrival) {
-  Desk desk("priority");
+  PlannerHarness harness("priority");
   for (auto [id, priority] : {std::pair{1, 0}, {2, -3}, {3, 7}, {4, 0}, {5, 7}})
-    desk.wait(static_cast<RequestId>(id), 10).request.priority = priority;
-  EXPECT_EQ(ranked(desk), "3 5 1 4 2");
+    harness.wait(static_cast<RequestId>(id), 10).request.priority = priority;
+  EXPECT_EQ(ranked(harness), "3 5 1 4 2");
 }
 
-TEST(PolicyRanks, TheEarliestDeadlineThenArrivalAndNoneLast) {
-  Desk desk("deadline");
+TEST(PolicyRanks, EarliestDeadlineThenArrivalAndNoDeadlineLast) {
+  PlannerHarness harness("deadline");
   for (auto [id, deadline] : {std::pair{1, 0}, {2, 9}, {3, 1}, {4, 0}, {5, 9}})
-    desk.wait(static_cast<RequestId>(id), 10).times.deadline = deadline;
-  EXPECT_EQ(ranked(desk), "3 2 5 1 4");
+    harness.wait(static_cast<RequestId>(id), 10).times.deadline = deadline;
+  EXPECT_EQ(ranked(harness), "3 2 5 1 4");
 }
 
-// Buckets of 10 tokens, seen in what is promised: the prompt's 10 tokens and the bucket's end.
-TEST(ShortestPredictedBuckets, EndsAreWithin) {
+// Buckets of 10 tokens, observed through promise(): the prompt's 10 tokens plus the bucket's end.
+TEST(ShortestPredictedBuckets, UpperEdgesAreInclusive) {
   for (auto [bucket, predicted, generated, promised] : {std::tuple{10, 1, 0, 20},
                                                         {10, 10, 0, 20},
                                                         {10, 11, 0, 30},
@@ -105,41 +104,41 @@ TEST(ShortestPredictedBuckets, EndsAreWithin) {
                                                         {1, 2, 0, 12},
                                                         {1, 1, 1, 12},
                                                         {10, 2000, 0, 1000}}) {
-    Desk desk(fmt::format("shortest_predicted:predictor=oracle,bucket={}", bucket));
-    Sequence& stream = desk.wait(1, 10, generated);
+    PlannerHarness harness(fmt::format("shortest_predicted:predictor=oracle,bucket={}", bucket));
+    Sequence& stream = harness.wait(1, 10, generated);
     stream.request.known_tokens = predicted;
-    EXPECT_EQ(desk.planner->policy().promise(stream, desk.limits), promised)
+    EXPECT_EQ(harness.planner->policy().promise(stream, harness.limits), promised)
         << bucket << " " << predicted << " " << generated;
   }
 }
 
-TEST(ShortestPredictedBuckets, PatienceIsExceededNotReached) {
-  Desk desk("shortest_predicted:predictor=oracle,bucket=10,patience_ms=1000");
-  desk.wait(1, 10).request.known_tokens = 1;
-  desk.wait(2, 10).request.known_tokens = 50;
-  for (auto& stream : desk.streams) stream->times.submitted = 5'000'000'000;
-  desk.streams[1]->times.submitted = 4'000'000'000;
-  desk.now_ns = 5'000'000'000;
-  EXPECT_EQ(ranked(desk), "1 2");
-  desk.now_ns += 1000;
-  EXPECT_EQ(ranked(desk), "2 1") << "ahead of the first bucket too";
+TEST(ShortestPredictedBuckets, PatienceMustBeExceeded) {
+  PlannerHarness harness("shortest_predicted:predictor=oracle,bucket=10,patience_ms=1000");
+  harness.wait(1, 10).request.known_tokens = 1;
+  harness.wait(2, 10).request.known_tokens = 50;
+  for (auto& stream : harness.streams) stream->times.submitted = 5'000'000'000;
+  harness.streams[1]->times.submitted = 4'000'000'000;
+  harness.now_ns = 5'000'000'000;
+  EXPECT_EQ(ranked(harness), "1 2");
+  harness.now_ns += 1000;
+  EXPECT_EQ(ranked(harness), "2 1") << "ahead of the first bucket too";
 }
 
-TEST(ShortestPredictedBuckets, OnlyWholeAnswersAreLearned) {
-  Desk desk("shortest_predicted:predictor=history,bucket=1");
-  SchedulerPolicy& policy = desk.planner->policy();
-  Sequence& stream = desk.wait(1, 10);
+TEST(ShortestPredictedBuckets, OnlyCompleteAnswersAreLearned) {
+  PlannerHarness harness("shortest_predicted:predictor=history,bucket=1");
+  SchedulerPolicy& policy = harness.planner->policy();
+  Sequence& stream = harness.wait(1, 10);
   Sequence done;
   done.prompt_tokens = 10;
   done.tokens.assign(15, 1);
   policy.observe({.kind = ScheduleEvent::Kind::left, .stream = &done, .whole = false});
   policy.observe({.kind = ScheduleEvent::Kind::ran, .stream = &done, .whole = true});
-  EXPECT_EQ(policy.promise(stream, desk.limits), 10 + 128) << "nothing is known yet";
+  EXPECT_EQ(policy.promise(stream, harness.limits), 10 + 128) << "nothing is known yet";
   policy.observe({.kind = ScheduleEvent::Kind::left, .stream = &done, .whole = true});
-  EXPECT_EQ(policy.promise(stream, desk.limits), 10 + 5);
+  EXPECT_EQ(policy.promise(stream, harness.limits), 10 + 5);
 }
 
-TEST(PolicyNames, ErrorsSayWhatThereIs) {
+TEST(PolicyNames, ErrorsListTheChoices) {
   for (const char* text : {"nothing", "nothing:reserve=whole"})
     EXPECT_EQ(
         make_policy(text).error().message,

@@ -1,4 +1,4 @@
-// What each predictor says, asked directly: which answers it goes by, and from which one on.
+// Each predictor's estimate, called directly: which answers it uses, and from which number of them on.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -25,7 +25,7 @@ Sequence stream(const std::string& tenant, int64_t prompt, int64_t answer = 0) {
   return s;
 }
 
-TEST(Predictors, OracleGoesByTheTruthThenTheClientThenTheMost) {
+TEST(Predictors, OracleUsesTrueLengthThenTheClientsThenTheMaximum) {
   auto oracle = predictor("oracle");
   Sequence s = stream("a", 10);
   EXPECT_EQ(oracle->answer_tokens(s), 300);
@@ -39,9 +39,11 @@ TEST(Predictors, OracleGoesByTheTruthThenTheClientThenTheMost) {
   EXPECT_EQ(oracle->answer_tokens(s), 9);
 }
 
-TEST(Predictors, ConstantSaysItsNumber) { EXPECT_EQ(predictor("constant:tokens=9")->answer_tokens(stream("a", 1)), 9); }
+TEST(Predictors, ConstantReturnsItsValue) {
+  EXPECT_EQ(predictor("constant:tokens=9")->answer_tokens(stream("a", 1)), 9);
+}
 
-TEST(Predictors, TheOnesThatAreThereAreNamed) {
+TEST(Predictors, ErrorsListThePredictors) {
   const auto made = make_predictor("dice");
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.error().message.find("unknown 'dice'"), std::string::npos);
@@ -51,25 +53,25 @@ TEST(Predictors, TheOnesThatAreThereAreNamed) {
   EXPECT_FALSE(make_predictor("history:speed=1").ok());
 }
 
-TEST(History, NeedsFourAnswersOfItsKindBeforeItGoesByThem) {
+TEST(History, NeedsFourSimilarAnswers) {
   auto history = predictor("history:decay=0.001");
-  const Sequence asked = stream("a", 10);
-  EXPECT_EQ(history->answer_tokens(asked), 128) << "nothing is known";
+  const Sequence query = stream("a", 10);
+  EXPECT_EQ(history->answer_tokens(query), 128) << "nothing is known";
   for (int i = 0; i < 4; ++i) history->learn(stream("other", 200, 1000));
-  EXPECT_EQ(history->answer_tokens(asked), 1000) << "all, there being nothing nearer";
+  EXPECT_EQ(history->answer_tokens(query), 1000) << "all answers, since there are no similar ones";
   for (int i = 0; i < 3; ++i) history->learn(stream("b", 9, 40));
-  EXPECT_NEAR(history->answer_tokens(asked), (4 * 1000 + 3 * 40) / 7.0, 1e-9) << "three are too few";
+  EXPECT_NEAR(history->answer_tokens(query), (4 * 1000 + 3 * 40) / 7.0, 1e-9) << "three are too few";
   history->learn(stream("b", 15, 40));
-  EXPECT_NEAR(history->answer_tokens(asked), 40, 1e-9) << "four of this size";
+  EXPECT_NEAR(history->answer_tokens(query), 40, 1e-9) << "four of this size";
   for (int i = 0; i < 3; ++i) history->learn(stream("a", 8, 10));
-  EXPECT_NEAR(history->answer_tokens(asked), (4 * 40 + 3 * 10) / 7.0, 1e-9) << "its tenant's three are too few";
+  EXPECT_NEAR(history->answer_tokens(query), (4 * 40 + 3 * 10) / 7.0, 1e-9) << "its tenant's three are too few";
   history->learn(stream("a", 8, 10));
-  EXPECT_NEAR(history->answer_tokens(asked), 10, 1e-9);
-  EXPECT_NEAR(history->answer_tokens(stream("c", 10)), 25, 1e-9) << "everybody's eight of this size";
-  EXPECT_NEAR(history->answer_tokens(stream("a", 200)), 1000, 1e-9) << "another size is another matter";
+  EXPECT_NEAR(history->answer_tokens(query), 10, 1e-9);
+  EXPECT_NEAR(history->answer_tokens(stream("c", 10)), 25, 1e-9) << "the eight of all tenants of this size";
+  EXPECT_NEAR(history->answer_tokens(stream("a", 200)), 1000, 1e-9) << "another size class has its own answers";
 }
 
-TEST(History, TheClientsWordGoesFirst) {
+TEST(History, ClientsEstimateTakesPrecedence) {
   auto history = predictor("history");
   for (int i = 0; i < 4; ++i) history->learn(stream("a", 10, 50));
   Sequence s = stream("a", 10);
@@ -81,8 +83,8 @@ TEST(History, TheClientsWordGoesFirst) {
   EXPECT_EQ(history->answer_tokens(s), 50);
 }
 
-// The mean of all while they are few, then one that forgets: each answer moves it by `decay` of the difference.
-TEST(History, ForgetsAtItsDecay) {
+// The mean of all answers while they are few, then a moving average: each answer moves it by `decay` of the difference.
+TEST(History, ForgetsWithItsDecay) {
   auto history = predictor("history:decay=0.25");
   double mean = 0;
   for (int i = 1; i <= 20; ++i) {
@@ -93,30 +95,30 @@ TEST(History, ForgetsAtItsDecay) {
   }
 }
 
-// Sizes are powers of two; the longest share one.
-TEST(History, PromptsOfOnePowerOfTwoAreAlike) {
+// Size classes are powers of two; the longest prompts share one.
+TEST(History, PromptsAreGroupedByPowersOfTwo) {
   for (int power : {0, 1, 3, 10, 20}) {
     auto history = predictor("history");
     const int64_t low = int64_t{1} << power, high = 2 * low - 1;
     for (int i = 0; i < 4; ++i) history->learn(stream("a", low, 10 + power));
     for (int i = 0; i < 8; ++i) history->learn(stream("a", 0, 0));
-    Sequence asked = stream("a", 1);
+    Sequence query = stream("a", 1);
     for (int64_t prompt : {low, high}) {
-      asked.prompt_tokens = prompt;
-      EXPECT_EQ(history->answer_tokens(asked), 10 + power) << prompt;
+      query.prompt_tokens = prompt;
+      EXPECT_EQ(history->answer_tokens(query), 10 + power) << prompt;
     }
-    asked.prompt_tokens = high + 1;
-    EXPECT_NE(history->answer_tokens(asked), 10 + power);
+    query.prompt_tokens = high + 1;
+    EXPECT_NE(history->answer_tokens(query), 10 + power);
   }
   auto history = predictor("history");
   Sequence longest = stream("a", 0, 5);
-  longest.prompt_tokens = int64_t{1} << 40;  // of no real prompt; its size must have a place all the same
+  longest.prompt_tokens = int64_t{1} << 40;  // longer than any real prompt, but it must have a size class
   longest.tokens.clear();
   for (int i = 0; i < 4; ++i) history->learn(longest);
   EXPECT_EQ(history->answer_tokens(longest), static_cast<double>(-longest.prompt_tokens));
 }
 
-// However many tenants come, so many are remembered, and the others go by everybody's answers.
+// The number of remembered tenants is bounded; the others use the answers of all tenants.
 TEST(History, RemembersAThousandTenants) {
   auto history = predictor("history:decay=0.001");
   for (int tenant = 0; tenant < 1030; ++tenant)

@@ -1,4 +1,4 @@
-// A desk for tests of planner and policies: streams as text-book cases, and the plan that comes of them as text.
+// A harness for tests of planner and policies: builds streams in any state, and returns the resulting plan as text.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace millrace::testing {
 
-// A step takes `step` seconds and `token` more for every token; a swap takes `swap`.
+// A step takes `step` seconds plus `token` per token; a swap takes `swap`.
 struct FixedCost final : CostModel {
   double step = 0.01, token = 0.001, swap = 1;
   double step_seconds(const StepShape& shape) const override {
@@ -20,9 +20,9 @@ struct FixedCost final : CostModel {
   double swap_seconds(int64_t) const override { return swap; }
 };
 
-class Desk {
+class PlannerHarness {
  public:
-  explicit Desk(const std::string& policy) {
+  explicit PlannerHarness(const std::string& policy) {
     auto made = make_policy(policy);
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     if (made.ok()) planner = std::make_unique<Planner>(std::move(*made));
@@ -62,7 +62,7 @@ class Desk {
     planner->plan_chunks(view(), plan);
     return plan.to_string();
   }
-  // What the policy is told of `tokens` run for a stream.
+  // Reports to the policy that `tokens` of the stream ran.
   void ran(const Sequence& s, int64_t tokens, bool sampled, double seconds) {
     planner->policy().observe({ScheduleEvent::Kind::ran, &s, tokens, sampled, seconds});
   }

@@ -11,7 +11,7 @@ namespace millrace {
 
 struct PlannerLimits {
   int64_t batch_tokens = 512;
-  int64_t outputs = 64;     // sampled rows in one step
+  int64_t outputs = 64;     // rows of logits in one step
   int64_t max_streams = 8;  // chunks in one step
   int64_t total_blocks = 0;
   int64_t block_tokens = 16;

@@ -1,5 +1,5 @@
-// Virtual token counters, seen in the order of two tenants' streams: the smaller counter goes first, equal ones by
-// name. A sampled token counts 2, a prompt token 1.
+// Virtual token counters, observed through the order of two tenants' streams: the smaller counter is first, equal ones
+// are ordered by name. A sampled token counts 2, a prompt token 1.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ using namespace testing;
 
 class VtcCounters : public ::testing::Test {
  protected:
-  VtcCounters() : desk("vtc") {}
+  VtcCounters() : harness("vtc") {}
 
   Sequence of(const std::string& tenant, int64_t prompt = 0) const {
     Sequence stream;
@@ -22,7 +22,7 @@ class VtcCounters : public ::testing::Test {
   }
   void tell(ScheduleEvent::Kind kind, const std::string& tenant, int times = 1) {
     const Sequence stream = of(tenant);
-    for (int i = 0; i < times; ++i) desk.planner->policy().observe({kind, &stream, 1, true, 0.01});
+    for (int i = 0; i < times; ++i) harness.planner->policy().observe({kind, &stream, 1, true, 0.01});
   }
   void comes(const std::string& tenant) { tell(ScheduleEvent::Kind::queued, tenant); }
   void goes(const std::string& tenant) { tell(ScheduleEvent::Kind::left, tenant); }
@@ -30,41 +30,41 @@ class VtcCounters : public ::testing::Test {
   std::string first_of(const std::string& one, const std::string& other) {
     const Sequence a = of(one, 1), b = of(other, 1);
     std::vector<const Sequence*> queue = {&a, &b};
-    desk.planner->policy().rank(queue, desk.view());
+    harness.planner->policy().rank(queue, harness.view());
     return queue.front()->request.tenant;
   }
-  // `later` comes after the other by name: equal counters put it second, and 2 tokens for the other put it first.
+  // `later` is second by name: with equal counters it is second, and 2 tokens for the other make it first.
   void expect_equal(const std::string& earlier, const std::string& later) {
     EXPECT_EQ(first_of(earlier, later), earlier);
     served(earlier, 2);
     EXPECT_EQ(first_of(earlier, later), later);
   }
 
-  Desk desk;
+  PlannerHarness harness;
 };
 
 TEST_F(VtcCounters, AdmissionChargesThePromptOnce) {
   comes("a"), comes("b");
   Sequence prompt = of("a", 100);
-  desk.admitted(prompt);
+  harness.admitted(prompt);
   served("b", 100);
   expect_equal("a", "b");
   prompt.progress.preemptions = 1;
   served("b", 2);
-  desk.admitted(prompt);
+  harness.admitted(prompt);
   expect_equal("a", "b");
 }
 
-TEST_F(VtcCounters, APreemptedStreamsPromptIsNotCountedInTheQueueEither) {
+TEST_F(VtcCounters, QueuedPreemptedStreamIsNotChargedItsPromptAgain) {
   comes("a"), comes("b");
   Sequence again = of("a", 50), next = of("a", 50), other = of("b", 50);
   again.progress.preemptions = 1;
   std::vector<const Sequence*> queue = {&again, &next, &other};
-  desk.planner->policy().rank(queue, desk.view());
+  harness.planner->policy().rank(queue, harness.view());
   EXPECT_EQ(queue, (std::vector<const Sequence*>{&again, &next, &other}));
 }
 
-TEST_F(VtcCounters, WhereAllWereIdleANewTenantBeginsWithTheLastThatLeft) {
+TEST_F(VtcCounters, IfAllAreIdleANewTenantStartsFromTheLastThatLeft) {
   comes("a");
   served("a", 200);
   goes("a");
@@ -73,7 +73,7 @@ TEST_F(VtcCounters, WhereAllWereIdleANewTenantBeginsWithTheLastThatLeft) {
   expect_equal("a", "b");
 }
 
-TEST_F(VtcCounters, ANewTenantBeginsWithTheLeastOfThoseThatAreThere) {
+TEST_F(VtcCounters, NewTenantStartsFromTheLeastActiveCounter) {
   comes("busy"), comes("least"), comes("idle");
   served("busy", 300), served("least", 200);
   goes("idle");
@@ -81,7 +81,7 @@ TEST_F(VtcCounters, ANewTenantBeginsWithTheLeastOfThoseThatAreThere) {
   expect_equal("least", "new");
 }
 
-TEST_F(VtcCounters, TheLeastMayBeNothing) {
+TEST_F(VtcCounters, LeastCounterMayBeZero) {
   comes("a"), comes("b"), comes("c");
   served("b", 200), served("c", 300);
   goes("c");
@@ -89,7 +89,7 @@ TEST_F(VtcCounters, TheLeastMayBeNothing) {
   expect_equal("a", "d");
 }
 
-TEST_F(VtcCounters, AReturningTenantIsNotSetBack) {
+TEST_F(VtcCounters, ReturningTenantKeepsALargerCounter) {
   comes("a"), comes("b");
   served("b", 200);
   goes("b");
@@ -98,31 +98,31 @@ TEST_F(VtcCounters, AReturningTenantIsNotSetBack) {
   expect_equal("a", "b");
 }
 
-TEST_F(VtcCounters, IdleTenantsAreRememberedUpToABound) {
+TEST_F(VtcCounters, IdleTenantsAreRetainedUpToABound) {
   comes("x"), comes("a");
   served("x", 10), served("a", 200);
   goes("a");
   for (int i = 0; i < 4094; ++i) tell(ScheduleEvent::Kind::admitted, fmt::format("t{}", i));
-  comes("z"), goes("z");  // 4097 with it
+  comes("z"), goes("z");  // the 4097th
   comes("a");
-  expect_equal("a", "x");  // both have 10: what a was served is forgotten, what x was is not
+  expect_equal("a", "x");  // both have 10: a's counter was evicted, x's was not
 }
 
-TEST_F(VtcCounters, AtTheBoundNoneIsForgotten) {
+TEST_F(VtcCounters, NoneIsEvictedAtTheBound) {
   comes("x"), comes("a");
   served("x", 10), served("a", 200);
   goes("a");
   for (int i = 0; i < 4093; ++i) tell(ScheduleEvent::Kind::admitted, fmt::format("t{}", i));
-  comes("z"), goes("z");  // 4096 with it
+  comes("z"), goes("z");  // the 4096th
   comes("a");
   served("x", 190);
   expect_equal("a", "x");
 }
 
 TEST_F(VtcCounters, Shares) {
-  desk.run(1, 40, 0, 0), desk.run(2, 8, 5, 12);
+  harness.run(1, 40, 0, 0), harness.run(2, 8, 5, 12);
   std::vector<Share> out;
-  desk.planner->policy().share(desk.view(), 30, out);
+  harness.planner->policy().share(harness.view(), 30, out);
   ASSERT_EQ(out.size(), 2u);
   EXPECT_EQ(out[0].stream->id, 2u);
   EXPECT_EQ(out[1].tokens, 29);

@@ -27,8 +27,8 @@ bool takes_html(const HttpRequest& request) {
 
 std::string left_out_text() {
   std::string out =
-      "millrace serves a model here. This binary was built without the page: build with MILLRACE_PAGE=ON,\n"
-      "which needs node, and `npm ci` in web/.\n\nIts API (details in GET /openapi.json):\n\n";
+      "This is a millrace server. Its binary was built without the page; to include it, run `npm ci` in web/ and\n"
+      "build with MILLRACE_PAGE=ON.\n\nThe API (details in GET /openapi.json):\n\n";
   for (const Endpoint& endpoint : endpoints())
     out += fmt::format("  {:4} {:26} {}\n", endpoint.method, endpoint.path, endpoint.summary);
   return out;
@@ -50,7 +50,7 @@ std::optional<ApiError> live(Call& call, const Exchange& exchange) {
 
 }  // namespace
 
-// "gzip, br;q=0.5, *;q=0": a coding listed with a weight above 0. "*" is ignored.
+// Whether an Accept-Encoding header ("gzip, br;q=0.5, *;q=0") lists `coding` with a weight above 0. "*" is ignored.
 bool takes_coding(std::string_view header, std::string_view coding) {
   while (!header.empty()) {
     const size_t end = std::min(header.find(','), header.size());
@@ -71,7 +71,7 @@ std::optional<HttpReply> page_file_reply(const std::string& path, const HttpRequ
   HttpReply reply{.content_type = file->content_type};
   const auto header = [&](const char* name, const char* value) { reply.headers.emplace_back(name, value); };
   header("ETag", file->etag);
-  // Assets have a hash of their bytes in their names.
+  // Asset names contain a hash of their contents, so assets never change.
   header("Cache-Control", path.starts_with("/assets/") ? "public, max-age=31536000, immutable" : "no-cache");
   header("Vary", "Accept, Accept-Encoding");
   header("X-Content-Type-Options", "nosniff");
@@ -123,7 +123,8 @@ std::vector<Endpoint> page_endpoints() {
   icon.handle = asset;
   icon.open = true;
   get("/live",
-      "The engine's state as server-sent events, at most five a second: one `hello`, then `snapshot`, or `busy` during "
+      "The engine's state as server-sent events, at most five per second: one `hello`, then `snapshot`, or `busy` "
+      "during "
       "a long step. docs/page.md describes them.")
       .begin = live;
   return list;

@@ -1,5 +1,5 @@
-// An engine whose policy makes no progress serves all streams nevertheless, and counts the live-lock; a simulation
-// stops with the reason.
+// An engine whose policy makes no progress still serves all streams and counts the live-lock; a simulation stops with
+// the reason.
 #include "schedule/livelock.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// As soon as there are two streams, each waits for the other.
+// Once there are two streams, each waits for the other.
 class Polite final : public SchedulerPolicy {
  public:
   void share(const ScheduleView& view, int64_t, std::vector<Share>& out) override {
@@ -34,7 +34,7 @@ Request request(int64_t i) {
   return r;
 }
 
-TEST(Livelock, TheEngineRunsTheOpenStreamsToTheirEnd) {
+TEST(Livelock, EngineRunsOpenStreamsToCompletion) {
   ManualClock clock;
   auto cost = load_cost_model("opt-13b-a100");
   ASSERT_TRUE(cost.ok());
@@ -54,7 +54,7 @@ TEST(Livelock, TheEngineRunsTheOpenStreamsToTheirEnd) {
   EXPECT_EQ(ended, 6);
 }
 
-TEST(Livelock, ASimulationStopsWithTheReason) {
+TEST(Livelock, SimulationStopsWithTheReason) {
   SimulatedLoad load;
   load.requests = 3;
   load.arrival_seconds = [](int64_t i) { return static_cast<double>(i) * 1e-6; };

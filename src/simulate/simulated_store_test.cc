@@ -1,4 +1,4 @@
-// The engine with a prefix store on a virtual clock, where it is exact which work overlaps.
+// The engine with a prefix store on a virtual clock, where the overlap of loading and computing is exact.
 #include "run/simulated_store.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ class SimulatedStoreTest : public ::testing::Test {
 TEST_F(SimulatedStoreTest, OthersComputeWhileAStreamLoads) {
   auto core = make(0.0005, 4096);  // 0.5 ms per token: half the time of computing
   for (RequestId id = 1; id <= 4; ++id) {
-    ASSERT_TRUE(core->add(id, request(static_cast<TokenId>(id), 320, 1)).ok());  // each displaces the previous one
+    ASSERT_TRUE(core->add(id, request(static_cast<TokenId>(id), 320, 1)).ok());  // each evicts the previous one
     run_to_end(*core);
   }
   EXPECT_GT(core->stats().store.blocks, 40);

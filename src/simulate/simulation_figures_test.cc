@@ -1,5 +1,5 @@
-// Small simulations whose every time and counter is computed by hand: a step takes 1 s and 0.1 s a prompt or answer
-// token.
+// Small simulations in which every time and counter is computed by hand: a step takes 1 s plus 0.1 s per prompt or
+// answer token.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 
 #include "simulate/fairness_meter.h"
 #include "simulate/simulation.h"
+#include "simulate/small_machine_test.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +23,7 @@ struct Arrival {
   int64_t prompt, answer;
   const char* tenant = "";
   int64_t max_tokens = 0;  // 0: the answer's length
-  TokenId token = -1;      // of the prompt; -1: of its own
+  TokenId token = -1;      // the prompt's token; -1: unique
 };
 
 SimulatedLoad make_load(std::vector<Arrival> arrivals) {
@@ -41,17 +42,6 @@ SimulatedLoad make_load(std::vector<Arrival> arrivals) {
   return load;
 }
 
-EngineOptions machine() {
-  EngineOptions o;
-  o.context = 64;
-  o.kv_tokens = 256;
-  o.block_tokens = 4;
-  o.max_streams = 4;
-  o.batch_tokens = 32;
-  o.queue = 100;
-  return o;
-}
-
 std::vector<std::unique_ptr<CostModel>> nodes(int64_t count) {
   std::vector<std::unique_ptr<CostModel>> costs;
   for (int64_t i = 0; i < count; ++i) costs.push_back(std::make_unique<PlainCost>());
@@ -59,7 +49,7 @@ std::vector<std::unique_ptr<CostModel>> nodes(int64_t count) {
 }
 
 SimulationResult run(const SimulatedLoad& load, int64_t count = 1, const SimulationOptions& options = {},
-                     const EngineOptions& engine = machine()) {
+                     const EngineOptions& engine = testing::small_machine()) {
   auto result = simulate(load, nodes(count), engine, options);
   EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
   return result.ok() ? std::move(*result) : SimulationResult{};
@@ -81,7 +71,7 @@ using Lines = std::vector<std::string>;
 // 2.0  1 2:[5]*       3.6   second of 1, first of 2 (came at 1)
 // 3.6  1 2            4.8   third and last of 1, second and last of 2
 // 10.0 3:[20]*        13.0  its only one
-TEST(SimulationFigures, OfThreeRequests) {
+TEST(SimulationFigures, ThreeRequests) {
   SimulatedLoad load = make_load({{5, 10, 3}, {6, 5, 2}, {15, 20, 1}});
   load.keep_token_times = true;
   const SimulationResult result = run(load);
@@ -94,7 +84,7 @@ TEST(SimulationFigures, OfThreeRequests) {
   EXPECT_NEAR(result.gaps[2], 1.2, 1e-6);
   EXPECT_NEAR(result.seconds, 13, 1e-6);
   EXPECT_NEAR(result.busy_seconds, 2 + 1.6 + 1.2 + 3, 1e-6);
-  EXPECT_NEAR(result.mean_running, (2 * 1 + 1.6 * 2) / 7.8, 1e-6);  // streams that are left after a step
+  EXPECT_NEAR(result.mean_running, (2 * 1 + 1.6 * 2) / 7.8, 1e-6);  // streams that remain after a step
   EXPECT_EQ(result.most_running, 2);
   ASSERT_EQ(result.requests[0].tokens.size(), 3u);
   EXPECT_NEAR(result.requests[0].tokens[1], 3.6, 1e-6);
@@ -122,7 +112,7 @@ TEST(SimulationFigures, AnEmptyLoadTakesNoTime) {
   EXPECT_NEAR(result.seconds, 0, 1e-6);
 }
 
-TEST(SimulationFigures, RequestsInTurn) {
+TEST(SimulationFigures, RoundRobinRouting) {
   const SimulationResult result = run(make_load({{0, 10, 1}, {0, 10, 2}, {0.5, 10, 1}, {0.5, 10, 1}}), 2);
   EXPECT_EQ(lines(result),
             (Lines{"0.00 2.00 2.00 node 0 10/0/1 gap 0.00 stop", "0.00 2.00 4.10 node 1 10/0/2 gap 2.10 stop",
@@ -135,9 +125,8 @@ TEST(SimulationFigures, RequestsInTurn) {
   EXPECT_EQ(result.most_running, 1);
 }
 
-// Each goes to the node with the fewest prompt tokens that have not ended; of equals, the fewest requests, then the
-// first.
-TEST(SimulationFigures, RequestsToTheLeastLoaded) {
+// Each request goes to the node with the fewest open prompt tokens; among equals the fewest requests, then the first.
+TEST(SimulationFigures, LeastLoadedRouting) {
   const SimulationResult result = run(make_load({{0, 20, 8},
                                                  {0.1, 6, 8},
                                                  {0.2, 6, 8},
@@ -154,8 +143,8 @@ TEST(SimulationFigures, RequestsToTheLeastLoaded) {
   // 20 of node 0 | 6 | 12 | 20, and more requests | 21 ... all have ended | 3 of node 0 | 2 | 3, and more requests
 }
 
-// The router hears of an end when its moment has come: at 1.99 s the first one (2.0 s) is open, then it is not.
-TEST(SimulationFigures, EndsAreKnownWhenTheyHappen) {
+// The router sees an end only when it happens: at 1.99 s the first request (end: 2.0 s) is open, later it is not.
+TEST(SimulationFigures, RouterSeesEndsWhenTheyHappen) {
   for (const auto& [at, node] : {std::pair(1.99, 1), {2.001, 0}}) {
     const SimulationResult result =
         run(make_load({{0, 10, 1}, {0, 9, 20}, {at, 2, 1}}), 2, {.route = SimulatedRoute::least_loaded});
@@ -163,8 +152,8 @@ TEST(SimulationFigures, EndsAreKnownWhenTheyHappen) {
   }
 }
 
-// To the node that holds half of the prompt or more; else to the least loaded.
-TEST(SimulationFigures, RequestsToTheirPrefixes) {
+// To the node that holds at least half of the prompt; otherwise to the least loaded one.
+TEST(SimulationFigures, PrefixRouting) {
   for (const auto& [prompt, node] : {std::pair(16, 0), {24, 0}, {25, 1}, {40, 1}}) {
     SimulatedLoad load = make_load({{0, 13, 1, "", 0, 7}, {20, 30, 30}, {20.01, 2, 40}, {21, 9, 1}});
     const auto plain = load.request;
@@ -172,7 +161,7 @@ TEST(SimulationFigures, RequestsToTheirPrefixes) {
       Request request = plain(i);
       if (i == 2) request.prompt.assign(1, 1);
       if (i != 3) return request;
-      request.prompt.assign(12, 7);  // three blocks, that node 0 holds
+      request.prompt.assign(12, 7);  // three blocks that node 0 holds
       request.prompt.resize(static_cast<size_t>(prompt), 8);
       return request;
     };
@@ -184,7 +173,7 @@ TEST(SimulationFigures, RequestsToTheirPrefixes) {
   }
 }
 
-TEST(SimulationFigures, AClosedLoopBeginsTheNextWhenOneEnds) {
+TEST(SimulationFigures, ClosedLoopStartsTheNextWhenOneEnds) {
   SimulatedLoad load = make_load({{3, 10, 1}, {900, 10, 2}, {901, 10, 1}, {902, 10, 1}});
   load.closed_loop = 2;
   EXPECT_EQ(lines(run(load)),
@@ -196,7 +185,7 @@ TEST(SimulationFigures, AClosedLoopBeginsTheNextWhenOneEnds) {
                    "5.10 7.10 7.10 node 0 10/0/1 gap 0.00 stop", "7.10 9.10 9.10 node 0 10/0/1 gap 0.00 stop"}));
 }
 
-TEST(SimulationFigures, RefusedRequestsEndWhenTheyCome) {
+TEST(SimulationFigures, RejectedRequestsEndOnArrival) {
   SimulatedLoad load = make_load({{0, 10, 1}, {0.5, 64, 1}, {9, 10, 2, "", 1}});
   SimulationResult result = run(load);
   EXPECT_EQ(result.requests[1].finish, FinishReason::error);
@@ -207,15 +196,15 @@ TEST(SimulationFigures, RefusedRequestsEndWhenTheyCome) {
   EXPECT_EQ(result.nodes[0].requests, 3);
   EXPECT_EQ(result.nodes[0].completed, 2);
   EXPECT_EQ(result.nodes[0].prompt_tokens, 20);
-  EXPECT_EQ(result.requests[2].finish, FinishReason::length);  // its answer was cut
+  EXPECT_EQ(result.requests[2].finish, FinishReason::length);  // its answer was truncated
   EXPECT_EQ(result.requests[2].generated_tokens, 1);
-  load.closed_loop = 1;  // a refused one makes room for the next
+  load.closed_loop = 1;  // a rejected request lets the next one start
   result = run(load);
   EXPECT_EQ(result.requests[2].finish, FinishReason::length);
   EXPECT_NEAR(result.requests[2].arrival, 2, 1e-6);
 }
 
-TEST(SimulationFigures, StopAtTheirMoment) {
+TEST(SimulationFigures, StopsAtTheGivenTime) {
   const SimulatedLoad load = make_load({{0, 10, 3}, {1, 5, 2}, {10, 20, 1}});
   for (const auto& [stop, tokens, arrived] :
        {std::tuple(2.0, 1, true), {1.5, 1, true}, {0.5, 1, false}, {3.7, 5, true}, {3.5, 3, true}}) {
@@ -227,37 +216,37 @@ TEST(SimulationFigures, StopAtTheirMoment) {
   }
 }
 
-TEST(SimulationFigures, ProgressIsAskedWhetherToGoOn) {
+TEST(SimulationFigures, ProgressCallbackCanStop) {
   std::vector<int64_t> ended;
-  auto all = simulate(make_load({{0, 10, 1}}), nodes(1), machine(), {}, [&](int64_t n) {
+  auto all = simulate(make_load({{0, 10, 1}}), nodes(1), testing::small_machine(), {}, [&](int64_t n) {
     ended.push_back(n);
     return true;
   });
   EXPECT_TRUE(all.ok());
-  EXPECT_EQ(ended, (std::vector<int64_t>{0}));  // on the first turn and every 1024th
+  EXPECT_EQ(ended, (std::vector<int64_t>{0}));  // in the first iteration and every 1024th
   SimulatedLoad longer = make_load({{0, 10, 1}});
   longer.requests = 700;
   longer.arrival_seconds = [](int64_t i) { return 10.0 * static_cast<double>(i); };
   const auto request = longer.request;
   longer.request = [request](int64_t) { return request(0); };
   ended.clear();
-  ASSERT_TRUE(simulate(longer, nodes(1), machine(), {}, [&](int64_t n) {
+  ASSERT_TRUE(simulate(longer, nodes(1), testing::small_machine(), {}, [&](int64_t n) {
                 ended.push_back(n);
                 return true;
               }).ok());
-  EXPECT_EQ(ended, (std::vector<int64_t>{0, 512}));  // an arrival and a step for each
-  const auto cancelled = simulate(longer, nodes(1), machine(), {}, [](int64_t n) { return n == 0; });
+  EXPECT_EQ(ended, (std::vector<int64_t>{0, 512}));  // an arrival and a step per request
+  const auto cancelled = simulate(longer, nodes(1), testing::small_machine(), {}, [](int64_t n) { return n == 0; });
   ASSERT_FALSE(cancelled.ok());
   EXPECT_EQ(cancelled.error().kind, ErrorKind::cancelled);
   EXPECT_EQ(cancelled.error().message, "simulation: interrupted");
 }
 
-TEST(SimulationFigures, WhatCannotBeSimulated) {
+TEST(SimulationFigures, UnsupportedOptions) {
   const SimulatedLoad load = make_load({{0, 10, 1}});
-  auto none = simulate(load, nodes(0), machine(), {});
+  auto none = simulate(load, nodes(0), testing::small_machine(), {});
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message, "simulation: needs a node");
-  EngineOptions recorded = machine();
+  EngineOptions recorded = testing::small_machine();
   recorded.record_plans = "/nowhere/plans";
   auto plans = simulate(load, nodes(2), recorded, {});
   ASSERT_FALSE(plans.ok());
@@ -274,8 +263,8 @@ TEST(SimulationFigures, WhatCannotBeSimulated) {
   EXPECT_EQ(*find_simulated_route("least_loaded"), SimulatedRoute::least_loaded);
 }
 
-// Two answers of a request: its first token is the first of either, its end the later one's.
-TEST(SimulationFigures, OfSeveralAnswers) {
+// Two answers of a request: its first token is the earlier of both, its end the later.
+TEST(SimulationFigures, SeveralAnswers) {
   SimulatedLoad load = make_load({{0, 10, 2}});
   const auto plain = load.request;
   load.request = [plain](int64_t i) {
@@ -291,9 +280,9 @@ TEST(SimulationFigures, OfSeveralAnswers) {
   EXPECT_EQ(result.nodes[0].prompt_tokens, 10);
 }
 
-// While a stream is swapped out and nothing runs, time goes on to the end of the move.
-TEST(SimulationFigures, OfSwappedStreams) {
-  EngineOptions o = machine();
+// While a stream is being swapped out and nothing runs, time advances to the end of the move.
+TEST(SimulationFigures, SwappedStreams) {
+  EngineOptions o = testing::small_machine();
   o.kv_tokens = 48;
   o.swap_tokens = 100;
   o.policy = "fcfs:reserve=prompt";
@@ -308,17 +297,17 @@ TEST(SimulationFigures, OfSwappedStreams) {
 }
 
 TEST(SimulationFigures, FairnessWhileAllTenantsWait) {
-  EngineOptions o = machine();
+  EngineOptions o = testing::small_machine();
   o.max_streams = 1;
   const SimulationResult result =
       run(make_load({{0, 10, 2, "a"}, {0, 10, 2, "a"}, {0, 10, 2, "b"}, {0, 10, 2, "b"}}), 1, {}, o);
   EXPECT_EQ(result.fairness.service,
             (std::map<std::string, double>{{"a", 28}, {"b", 28}}));  // prompts, and twice the answers
-  EXPECT_NEAR(result.fairness.backlogged_seconds, 2.0 + 1.1, 1e-6);  // until the second one of `a` is admitted
+  EXPECT_NEAR(result.fairness.backlogged_seconds, 2.0 + 1.1, 1e-6);  // until the second request of `a` is admitted
   EXPECT_NEAR(result.fairness.difference, 2, 1e-6);
 }
 
-TEST(SimulationFigures, TheMeterByItself) {
+TEST(SimulationFigures, FairnessMeter) {
   FairnessMeter meter;
   meter.arrived("a");
   meter.tick(1);
@@ -343,7 +332,7 @@ TEST(SimulationFigures, TheMeterByItself) {
   meter.serve("a", 4);
   meter.tick(8);
   EXPECT_EQ(meter.result().backlogged_seconds, 5);
-  EXPECT_EQ(meter.result().difference, 8);  // begun anew
+  EXPECT_EQ(meter.result().difference, 8);  // restarted
   meter.arrived("c");
   meter.serve("c", 30);
   meter.tick(9);

@@ -17,7 +17,7 @@ struct Load {
   int64_t requests = 200;
   double rate = 2;  // per second, Poisson
   int64_t prompt = 200, answer = 50;
-  bool heavy_tail = false;  // of answers: every twentieth is twenty times as long
+  bool heavy_tail = false;  // every twentieth answer is twenty times as long
   int64_t max_tokens = 0;   // of the request; 0: the true length
   int tenants = 0;          // the first sends three times as many requests as the second
 };
@@ -76,7 +76,7 @@ float gap_at(SimulationResult& result, double quantile) {
   return result.gaps[static_cast<size_t>(quantile * static_cast<double>(result.gaps.size() - 1))];
 }
 
-TEST(Simulation, TheSameLoadGivesTheSameResult) {
+TEST(Simulation, SameLoadGivesTheSameResult) {
   const Load load{.requests = 100};
   const SimulationResult a = run(load, machine("fcfs")), b = run(load, machine("fcfs"));
   EXPECT_EQ(a.gaps, b.gaps);
@@ -105,7 +105,7 @@ TEST(Simulation, EveryPolicyServesAllRequestsInLittleMemory) {
   }
 }
 
-TEST(Simulation, DeadlinesThatCannotBeMetAreRefusedWithTheReason) {
+TEST(Simulation, UnreachableDeadlinesAreRejectedWithTheReason) {
   SimulatedLoad load = make_load({.requests = 100, .rate = 100});
   auto plain = load.request;
   load.request = [plain](int64_t i) {
@@ -163,8 +163,8 @@ TEST(Simulation, NodesShareALoadAndTheirSumsMatch) {
             mean_end(run(load, machine("fcfs"))));
 }
 
-// Nodes do not affect each other: with requests dealt in turn, node 0 of 2 behaves like a single engine that gets every
-// other request.
+// Nodes are independent: with round-robin routing, node 0 of 2 behaves like a single engine that gets every other
+// request.
 TEST(Simulation, NodesAreIndependent) {
   const SimulatedLoad all = make_load({.requests = 100, .rate = 20});
   auto two = simulate(all, machines(2), machine("fcfs"), {});
@@ -182,7 +182,7 @@ TEST(Simulation, RoutingByPrefixFindsTheNodeThatHasIt) {
   SimulatedLoad load;
   load.requests = 120;
   load.arrival_seconds = [](int64_t i) { return static_cast<double>(i); };
-  load.request = [](int64_t i) {  // seven conversations, over four nodes
+  load.request = [](int64_t i) {  // seven conversations on four nodes
     Request request;
     request.prompt.assign(512, static_cast<TokenId>(i % 7));
     request.known_tokens = request.max_tokens = 4;
@@ -225,7 +225,7 @@ TEST(Simulation, SimultaneousRequestsComputeTheirCommonPrefixOnce) {
   }
 }
 
-TEST(Simulation, AClosedLoopKeepsItsNumberInFlight) {
+TEST(Simulation, ClosedLoopKeepsItsNumberInFlight) {
   SimulatedLoad load = make_load({.requests = 60, .rate = 1e-3});
   load.closed_loop = 5;
   load.keep_token_times = true;

@@ -37,7 +37,7 @@ TEST(AlignedBuffer, AViewOwnsNothing) {
   EXPECT_EQ(buffer->data()[70], 42);
 }
 
-TEST(AlignedBuffer, RefusesWhatNoMachineHas) {
+TEST(AlignedBuffer, RejectsImpossibleSizes) {
   auto buffer = AlignedBuffer::allocate(int64_t{1} << 60, "test");
   ASSERT_FALSE(buffer.ok());
   EXPECT_EQ(buffer.error().kind, ErrorKind::resource);
@@ -45,7 +45,7 @@ TEST(AlignedBuffer, RefusesWhatNoMachineHas) {
 }
 
 #if defined(__linux__)
-// Kilobytes of the mapping of `path` that are in this process's memory.
+// Resident kilobytes of the mapping of `path`.
 int64_t resident_kb(const std::string& path) {
   std::ifstream maps("/proc/self/smaps");
   bool inside = false;

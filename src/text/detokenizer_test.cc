@@ -34,7 +34,7 @@ TEST(Utf8Stream, InvalidBytesAreReplacedImmediately) {
             "A");  // one maximal part
   EXPECT_EQ(all_at_once("\xF0\x9F\x98"), "\xEF\xBF\xBD");
   Utf8Stream stream;
-  EXPECT_EQ(stream.push("\xF4\x90"), "\xEF\xBF\xBD\xEF\xBF\xBD");  // above U+10FFFF: nothing to wait for
+  EXPECT_EQ(stream.push("\xF4\x90"), "\xEF\xBF\xBD\xEF\xBF\xBD");  // above U+10FFFF: invalid at once
 }
 
 TEST(Utf8Stream, AnyChunkingGivesTheSameValidText) {

@@ -1,4 +1,4 @@
-// Properties of the tokenizers on vocabularies made here, and on the shared ones where they are present.
+// Properties of the tokenizers on vocabularies built here, and on the shared ones if they are present.
 #include "text/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -154,7 +154,7 @@ TEST(TokenizerProperty, SharedVocabulariesAreLossless) {
   }
 }
 
-// The merge loop restated as slowly as it can be: the lowest rank, the leftmost, again and again.
+// The merge loop in its simplest form: repeatedly merges the leftmost pair of the lowest rank.
 std::vector<TokenId> naive_bpe(const TokenizerSpec& spec, const std::string& word) {
   std::vector<std::string> parts;
   for (char c : word) parts.push_back(spell_bytes(std::string(1, c)));

@@ -1,4 +1,4 @@
-// Published vocabularies against published ids, in both directions. Needs the shared test data.
+// Published vocabularies against published ids, encoding and decoding. Needs the shared test data.
 #include <gtest/gtest.h>
 
 #include <charconv>
@@ -158,8 +158,8 @@ TEST(TokenizerVectors, Phi3TokenizerJson) {
   expect_cases(*tokenizer, read_cases("llama.cpp/ggml-vocab-phi-3.gguf"));
 }
 
-// The vocabularies of these are not at hand; their ids still say where words may end. Every word gives at least
-// one id, and a run of digits exactly one a word.
+// The vocabularies of these are not available, but their ids still constrain where words may end: every word has at
+// least one id, and a run of digits exactly one per word.
 TEST(TokenizerVectors, PreTokenizersAgreeWithPublishedIds) {
   MILLRACE_NEEDS_SHARED("tokenizers/llama.cpp/ggml-vocab-qwen35.gguf.out");
   for (const std::string name : {"qwen35", "command-r", "qwen2", "llama-bpe", "gemma-4"}) {

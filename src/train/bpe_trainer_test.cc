@@ -35,7 +35,7 @@ TEST(BpeTrainer, VocabularyHasTheSpmLayout) {
 }
 
 TEST(BpeTrainer, MergesTheMostFrequentPairFirst) {
-  // "at" stands 9 times in each pair of texts, more than any other two neighbours.
+  // "at" occurs 9 times in each pair of texts, more often than any other pair.
   EXPECT_EQ(toy_spec().tokens[kFirstPieceId], "at");
 }
 

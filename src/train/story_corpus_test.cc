@@ -39,7 +39,7 @@ TEST(StoryCorpus, DropsStoriesThatOccurTwice) {
 
 TEST(StoryCorpus, HeldOutStoriesShareNoParagraphWithTraining) {
   std::string part = part_of(0, 200);
-  // A story that begins differently but goes on like a held-out one.
+  // A story that starts differently but continues like a held-out one.
   const StoryCorpus before = make_corpus({part}, 8);
   ASSERT_FALSE(before.held_out.empty());
   const std::string& held = before.held_out[0];

@@ -34,7 +34,7 @@ TEST(StoryModel, ShapesAndParameterCount) {
   EXPECT_EQ(logits.sizes(), (std::vector<int64_t>{21, 50}));
 }
 
-TEST(StoryModel, ATokenSeesOnlyWhatCameBefore) {
+TEST(StoryModel, AttentionIsCausal) {
   StoryModel model(tiny(), 1);
   torch::Tensor a = torch::arange(12, torch::kInt64).view({1, 12}), b = a.clone();
   b[0][8] = 40;
@@ -110,7 +110,7 @@ TEST(FastSgemm, EqualsASumInDouble) {
   }
 }
 
-TEST(TokenStream, EveryEpochHoldsEachStoryOnceInANewOrder) {
+TEST(TokenStream, EveryEpochHasEachStoryOnceInANewOrder) {
   TokenStream stream({{10, 11}, {20, 21, 22}, {30}}, 9);
   EXPECT_EQ(stream.tokens_per_epoch(), 12);
   std::vector<int64_t> counts(40, 0);
@@ -122,7 +122,7 @@ TEST(TokenStream, EveryEpochHoldsEachStoryOnceInANewOrder) {
   EXPECT_EQ(counts[1], 3);  // <s>
 }
 
-TEST(TokenStream, SeekGoesOnWhereItWas) {
+TEST(TokenStream, SeekResumesAtThePosition) {
   std::vector<std::vector<TokenId>> stories;
   for (int i = 0; i < 30; ++i) stories.push_back({i + 3, i + 4, i + 5});
   TokenStream a(stories, 2), b(stories, 2);

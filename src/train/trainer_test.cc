@@ -1,4 +1,4 @@
-// A whole run in miniature: learn a vocabulary, train, stop, resume, export, read the GGUF file back.
+// A complete run in miniature: learn a vocabulary, train, stop, resume, export, read the GGUF file back.
 #include "train/trainer.h"
 
 #include <gtest/gtest.h>
@@ -112,7 +112,7 @@ TEST_F(TrainerTest, GgufHoldsTheWeightsInInterleavedOrder) {
   EXPECT_EQ(norm->tensor.format->name, "f32");
 }
 
-TEST_F(TrainerTest, RefusesWhatIsNotThere) {
+TEST_F(TrainerTest, RejectsMissingInput) {
   options_.resume = true;
   EXPECT_EQ(train_stories(options_).error().kind, ErrorKind::user);  // nothing to resume
   options_.resume = false;
@@ -134,7 +134,7 @@ TEST(LossPlot, DrawsBothLinesInsideTheFrame) {
   EXPECT_FALSE(draw_loss_png({{1, 2, 3}}, "one point", path).ok());
 }
 
-TEST(PixelCanvas, DrawsWhereItIsToldAndClips) {
+TEST(PixelCanvas, DrawsAndClips) {
   PixelCanvas canvas(40, 20, {255, 255, 255});
   canvas.line(-50, 10, 90, 10, 2, {0, 0, 0});
   EXPECT_EQ(canvas.at(20, 10).r, 0);

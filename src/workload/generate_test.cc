@@ -20,7 +20,7 @@ std::string refused(const std::string& text) {
   return requests.ok() ? "no error" : requests.error().message;
 }
 
-TEST(Generate, ArrivalsHaveTheRateAndBurstinessAskedFor) {
+TEST(Generate, ArrivalsHaveTheRequestedRateAndBurstiness) {
   const TraceStats poisson = trace_stats(generate("requests=20000,rate=5"));
   EXPECT_NEAR(poisson.arrivals.rate, 5, 0.15);
   EXPECT_NEAR(poisson.arrivals.gap_cv, 1, 0.03);
@@ -49,7 +49,7 @@ TEST(Generate, LengthsFollowTheirDistribution) {
   EXPECT_NEAR(others.output_tokens.p50, 19.8, 1);  // half of the mass between 1/10 and 1/1000
 }
 
-TEST(Generate, ADrawDependsOnItsSeedAndPlaceAlone) {
+TEST(Generate, DrawsDependOnlyOnSeedAndPosition) {
   const auto a = generate("requests=50,rate=1,seed=3,prompt=uniform:1:1000"),
              b = generate("requests=90,rate=7,seed=3,prompt=uniform:1:1000,output=fixed:1");
   const auto c = generate("requests=50,rate=1,seed=4,prompt=uniform:1:1000");
@@ -86,7 +86,7 @@ TEST(Generate, SharedPrefixesAreShared) {
   EXPECT_EQ(stats.reuse.hit_blocks, 6 * (with - 4));
 }
 
-TEST(Generate, RefusesWhatMakesNoSense) {
+TEST(Generate, RejectsInvalidOptions) {
   EXPECT_EQ(refused("prompt=fixed:0"), "prompt: 'fixed:0' is not fixed:N with lengths from 1 to 16777216");
   EXPECT_EQ(refused("output=uniform:5:3"),
             "output: 'uniform:5:3' is not uniform:MIN:MAX with lengths from 1 to 16777216");
@@ -97,7 +97,7 @@ TEST(Generate, RefusesWhatMakesNoSense) {
   EXPECT_NE(refused("request=5").find("request"), std::string::npos);
 }
 
-TEST(Generate, StandsWhereATraceStands) {
+TEST(Generate, CanReplaceATrace) {
   TraceOptions options;
   options.limit = 10;
   options.rate = 2;

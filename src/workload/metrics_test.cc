@@ -18,7 +18,7 @@ RequestRecord record(double arrival, std::vector<double> tokens, int64_t prompt 
   return out;
 }
 
-TEST(Summary, QuantilesLieBetweenNeighbours) {
+TEST(Summary, QuantilesInterpolate) {
   const Summary s = summarize({4, 1, 3, 2});
   EXPECT_DOUBLE_EQ(s.mean, 2.5);
   EXPECT_DOUBLE_EQ(s.p50, 2.5);
@@ -28,7 +28,7 @@ TEST(Summary, QuantilesLieBetweenNeighbours) {
   EXPECT_DOUBLE_EQ(summarize({7}).p99, 7);
 }
 
-TEST(Metrics, AreThoseOfTheDefinitions) {
+TEST(Metrics, MatchTheirDefinitions) {
   std::vector<RequestRecord> records = {record(1, {2, 2.5, 4}), record(2, {5})};
   const LoadMetrics m = measure_load(records);
   EXPECT_EQ(m.completed, 2);
@@ -45,7 +45,7 @@ TEST(Metrics, AreThoseOfTheDefinitions) {
   EXPECT_DOUBLE_EQ(m.total_rate, 6);
 }
 
-TEST(Metrics, GoodputCountsWhatKeptEveryLimit) {
+TEST(Metrics, GoodputCountsRequestsWithinEveryLimit) {
   std::vector<RequestRecord> records = {record(0, {1, 2, 3}), record(0, {1, 5}), record(0, {3, 4}), record(0, {})};
   GoodputLimits limits;
   EXPECT_EQ(measure_load(records, limits).good, 0);
@@ -70,7 +70,7 @@ TEST(Metrics, ErrorsAreCountedByTheirText) {
   EXPECT_EQ(m.errors.at("no token received"), 1);
 }
 
-TEST(Report, IsOneWholeFileThatRunsNothing) {
+TEST(Report, IsOneFileWithoutScripts) {
   RequestRecord failed = record(0, {});
   failed.error = "queue <full> & \"closed\"";
   const std::vector<RequestRecord> records = {record(0, {1, 2, 3}), record(5, {6}), failed};
@@ -85,10 +85,10 @@ TEST(Report, IsOneWholeFileThatRunsNothing) {
   for (size_t at = 0; (at = html.find("</svg>", at)) != std::string::npos; ++at) ++closed;
   EXPECT_EQ(opened, 8u);
   EXPECT_EQ(closed, 8u);
-  EXPECT_NE(replay_report_html({}, {}, {}).find("</html>"), std::string::npos);  // an empty run has a report too
+  EXPECT_NE(replay_report_html({}, {}, {}).find("</html>"), std::string::npos);  // an empty run has a report, too
 }
 
-TEST(SvgChart, PointsLieWhereTheAxesSay) {
+TEST(SvgChart, PointsMatchTheAxes) {
   const std::string svg = SvgChart{"t", "x", "y", {{"line", {{0, 0}, {10, 100}}, false}}}.svg();
   EXPECT_NE(svg.find("d=\"M64.0 200.0L606.0 41.9\""), std::string::npos) << svg;
 }

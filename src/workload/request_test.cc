@@ -29,13 +29,13 @@ TEST(MakePrompt, EqualHashesGiveEqualTokensAndOthersDoNot) {
   EXPECT_EQ(a, make_prompt(hashed(5, 40, {7, 8, 9}, 16), 32000));  // hashes cover the whole prompt
 }
 
-TEST(MakePrompt, APartlyFilledBlockIsTheBeginningOfTheFullOne) {
+TEST(MakePrompt, PartialBlockIsAPrefixOfTheFullOne) {
   const auto part = make_prompt(hashed(1, 20, {7, 8}, 16), 1000);
   const auto full = make_prompt(hashed(2, 32, {7, 8}, 16), 1000);
   EXPECT_EQ(common_tokens(part, full), 20);
 }
 
-TEST(MakePrompt, WhatNoHashNamesIsPrivate) {
+TEST(MakePrompt, TokensWithoutAHashAreUnique) {
   const auto a = make_prompt(hashed(1, 64, {7}, 16), 1 << 20);
   const auto b = make_prompt(hashed(2, 64, {7}, 16), 1 << 20);
   EXPECT_EQ(common_tokens(a, b), 16);

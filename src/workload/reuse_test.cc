@@ -1,4 +1,4 @@
-// Statistics of reuse and the cache model, on loads small enough to count by hand, and on published ones.
+// Reuse statistics and the cache model, on loads small enough to count by hand, and on published ones.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -46,12 +46,12 @@ TEST(Reuse, IsCountedInBlocksAndInTokens) {
   EXPECT_DOUBLE_EQ(r.gap_requests.max, 1);
 }
 
-TEST(Reuse, ABlockBehindAMissIsNoHit) {
+TEST(Reuse, BlockAfterAMissIsNotAHit) {
   const ReuseStats r = trace_stats(std::vector{prompt(0, 20, {1, 2}), prompt(1, 20, {7, 2})}).reuse;
   EXPECT_EQ(r.hit_blocks, 0);
 }
 
-TEST(Reuse, PromptsOfTokensAreCutIntoBlocks) {
+TEST(Reuse, TokenPromptsAreCutIntoBlocks) {
   std::vector<WorkloadRequest> load(2);
   for (auto& request : load) request.tokens.assign(50, 3), request.prompt_tokens = 50;
   load[1].tokens[40] = 4;
@@ -61,7 +61,7 @@ TEST(Reuse, PromptsOfTokensAreCutIntoBlocks) {
   EXPECT_EQ(r.hit_tokens, 32);
 }
 
-TEST(Cache, UnlimitedFindsWhatTheStatisticsSay) {
+TEST(Cache, UnlimitedCacheMatchesTheStatistics) {
   const auto load =
       *generate_workload("requests=500,prompt=uniform:1:300,prefix_tokens=512,prefix_groups=40,prefix_skew=0.8");
   const CacheResult result = cache(load, "lru", 0);
@@ -72,14 +72,13 @@ TEST(Cache, UnlimitedFindsWhatTheStatisticsSay) {
   EXPECT_EQ(result.stored.erased, 0);
 }
 
-TEST(Cache, PoliciesDifferWhereTheyShould) {
-  // 1 is popular, then 2 .. 4 pass by once each: recency drops 1, frequency keeps it.
+TEST(Cache, PoliciesEvictDifferentBlocks) {
+  // 1 is popular, then 2 .. 4 occur once each: LRU evicts 1, LFU keeps it.
   const std::vector<WorkloadRequest> passing = {prompt(0, 10, {1}), prompt(1, 10, {1}), prompt(2, 10, {2}),
                                                 prompt(3, 10, {3}), prompt(4, 10, {4}), prompt(5, 10, {1})};
   EXPECT_EQ(cache(passing, "lru", 2).hit_blocks, 1);
   EXPECT_EQ(cache(passing, "lfu", 2).hit_blocks, 2);
-  // A long prompt comes after a short one, both once: length_aware gives up the long one's end, the others the short
-  // one.
+  // A long prompt after a short one, both once: length_aware evicts the end of the long one, the others the short one.
   const std::vector<WorkloadRequest> lengths = {prompt(0, 10, {1}), prompt(1, 30, {5, 6, 7}), prompt(2, 10, {8}),
                                                 prompt(3, 10, {1})};
   EXPECT_EQ(cache(lengths, "lru", 4).hit_blocks, 0);
@@ -87,7 +86,7 @@ TEST(Cache, PoliciesDifferWhereTheyShould) {
   EXPECT_EQ(cache(lengths, "length_aware", 4).hit_blocks, 1);
 }
 
-TEST(Cache, APromptLongerThanTheCacheKeepsItsBeginning) {
+TEST(Cache, PromptLongerThanTheCacheKeepsItsStart) {
   const std::vector<WorkloadRequest> load = {prompt(0, 50, {1, 2, 3, 4, 5}), prompt(1, 50, {1, 2, 3, 4, 5})};
   EXPECT_EQ(cache(load, "lru", 3).hit_blocks, 3);
 }
@@ -100,7 +99,7 @@ TEST(Cache, NodesShareNothing) {
 }
 
 TEST(Cache, RoutingByPrefixFindsTheNodeThatHasIt) {
-  // In turn, each prompt comes to the node that has the other one.
+  // With round-robin routing each prompt goes to the node that has the other one.
   const std::vector<WorkloadRequest> load = {prompt(0, 20, {1, 2}), prompt(1, 20, {5, 6}), prompt(2, 20, {5, 6}),
                                              prompt(3, 20, {1, 2}), prompt(4, 40, {1, 2, 3, 4})};
   EXPECT_EQ(cache(load, "lru", 9, 2).hit_blocks, 2);
@@ -109,7 +108,7 @@ TEST(Cache, RoutingByPrefixFindsTheNodeThatHasIt) {
   EXPECT_DOUBLE_EQ(routed.load_ratio, 80 / 60.0);
 }
 
-// LRU by the shortest possible code: blocks with the time of their last use, the oldest leaf goes.
+// Brute-force LRU: blocks with the time of their last use; the oldest leaf is evicted.
 int64_t brute_force_lru(const std::vector<WorkloadRequest>& load, size_t capacity) {
   struct Block {
     uint64_t parent;
@@ -145,7 +144,7 @@ int64_t brute_force_lru(const std::vector<WorkloadRequest>& load, size_t capacit
   return hits;
 }
 
-TEST(Cache, LruIsThatOfBruteForce) {
+TEST(Cache, LruMatchesBruteForce) {
   const auto load =
       *generate_workload("requests=300,seed=5,prompt=fixed:1,prefix_tokens=80,prefix_groups=30,prefix_skew=0.7");
   for (int64_t capacity : {3, 7, 20, 50, 90, 149})
@@ -153,7 +152,7 @@ TEST(Cache, LruIsThatOfBruteForce) {
         << capacity;
 }
 
-TEST(Reuse, MooncakesTracesHaveTheirKnownRatios) {
+TEST(Reuse, MooncakeTracesHaveTheirKnownRatios) {
   MILLRACE_NEEDS_SHARED("traces/mooncake_conversation_trace.jsonl.xz");
   const auto ratio = [](const char* file) {
     const auto load = read_trace((testing::shared_data() / "traces" / file).string());

@@ -33,7 +33,7 @@ constexpr const char* kMooncakeSample =
 {"timestamp": 500, "input_length": 512, "output_length": 9, "hash_ids": [0]}
 )";
 
-TEST(Trace, MooncakeComesInOrderOfArrivalFromZero) {
+TEST(Trace, MooncakeIsSortedByArrivalFromZero) {
   const auto requests = read(kMooncakeSample);
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_EQ(requests[0].prompt_tokens, 512);
@@ -54,14 +54,14 @@ TEST(Trace, AzureKeepsHundredNanoseconds) {
   EXPECT_NEAR(requests[1].arrival_seconds, 1e-7, 1e-12);
 }
 
-TEST(Trace, VidurWithAndWithoutArrivals) {
+TEST(Trace, VidurTracesWithAndWithoutArrivals) {
   EXPECT_EQ(read("arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.5,396,109\n")[1].arrival_seconds, 4.5);
   const auto lengths = read("num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n3772,54,3826,69.8\n");
   EXPECT_EQ(lengths[0].prompt_tokens, 3772);
   EXPECT_EQ(lengths[0].output_tokens, 54);
 }
 
-TEST(Trace, BurstGptInBothItsShapes) {
+TEST(Trace, BurstGptHasTwoFormats) {
   const auto old_shape = read(
       "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n");
   EXPECT_EQ(old_shape[0].prompt_tokens, 472);
@@ -70,11 +70,11 @@ TEST(Trace, BurstGptInBothItsShapes) {
       "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log "
       "Type\n5.5,77,2,GPT-4,10,0,10,API log\n6,78,2,GPT-4,11,5,16,API log\n");
   EXPECT_EQ(new_shape[0].session, "77");
-  EXPECT_EQ(new_shape[0].output_tokens, 0);  // it failed
+  EXPECT_EQ(new_shape[0].output_tokens, 0);  // a failed request
   EXPECT_EQ(new_shape[1].arrival_seconds, 0.5);
 }
 
-TEST(Trace, TokenIdsAreThePromptItself) {
+TEST(Trace, TokenIdsAreThePrompt) {
   const auto requests = read(R"({"input_toks":3,"output_toks":70,"arrival_time_ns":46926808,"input_tok_ids":[7,8,9]}
 {"input_toks":5,"output_toks":1,"arrival_time_ns":46926809}
 )");
@@ -92,7 +92,7 @@ TEST(Trace, AgentTextSharesItsPrefixByBytesOrByTokens) {
   TraceOptions options;
   options.text_block_tokens = 4;
   auto requests = read(sample, options);
-  EXPECT_EQ(requests[0].prompt_tokens, 18);  // 71 bytes, four to a token
+  EXPECT_EQ(requests[0].prompt_tokens, 18);  // 71 bytes, four per token
   EXPECT_EQ(requests[0].output_tokens, 3);
   EXPECT_EQ(requests[0].session, "s");
   ASSERT_EQ(requests[0].prefix_hashes.size(), 4u);
@@ -108,7 +108,7 @@ TEST(Trace, AgentTextSharesItsPrefixByBytesOrByTokens) {
   EXPECT_EQ(read(R"({"timestamp": 1, "input": "", "output": "x"})")[0].prompt_tokens, 1);
 }
 
-TEST(Trace, AibrixHasSeveralRequestsAtOneMoment) {
+TEST(Trace, AibrixHasSimultaneousRequests) {
   const auto requests = read(
       R"({"timestamp": 21, "requests": [{"Prompt Length": 9, "Output Length": 2, "prompt": "a b"}, {"Prompt Length": 4, "Output Length": 0, "prompt": "c"}]})");
   ASSERT_EQ(requests.size(), 2u);
@@ -182,7 +182,7 @@ TEST(Trace, LimitScaleAndRate) {
   EXPECT_EQ(defect(sample, options), "scale: must be above 0 and at most 1e9, got 0");
 }
 
-TEST(Trace, PackedIsThePlainOne) {
+TEST(Trace, PackedTraceEqualsThePlainOne) {
   std::string plain = "arrived_at,num_prefill_tokens,num_decode_tokens\n";
   for (int i = 0; i < 30000; ++i) plain += fmt::format("{},{},{}\n", i, 1 + i % 977, i % 31);
   const std::string packed = pack(plain);
@@ -194,10 +194,10 @@ TEST(Trace, PackedIsThePlainOne) {
   EXPECT_NE(defect(packed.substr(0, packed.size() / 2)).find("sample: the packed data is cut off after line "),
             std::string::npos);
   std::string damaged = packed;
-  damaged[packed.size() - 1] ^= 1;  // of the mark at the very end
+  damaged[packed.size() - 1] ^= 1;  // in the end mark
   EXPECT_NE(defect(damaged).find("sample: the packed data is damaged after line "), std::string::npos);
   damaged = packed;
-  damaged[packed.size() / 2] ^= 1;  // seen by a line that makes no sense, or by the checksum
+  damaged[packed.size() / 2] ^= 1;  // detected by an invalid line or by the checksum
   EXPECT_NE(defect(damaged), "no error");
 }
 
@@ -213,7 +213,7 @@ TEST(Trace, TimeStamps) {
     EXPECT_FALSE(parse_timestamp(bad)) << bad;
 }
 
-TEST(Trace, LinesEndInAnyWay) {
+TEST(Trace, AcceptsAllLineEndings) {
   auto source = LineSource::from_bytes(
       "\xef\xbb\xbf"
       "a\r\n\nb",
@@ -230,7 +230,7 @@ TEST(Trace, LinesEndInAnyWay) {
   EXPECT_EQ(source->number(), 3);
 }
 
-// What the published files are known to hold: counts and sums that were taken from them by other means.
+// Known contents of the published files: counts and sums computed independently.
 struct Published {
   const char* file;
   size_t requests;

@@ -18,12 +18,12 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Keys and values of one KV head in blocks, with the decoded values beside them.
+// Keys and values of one KV head in blocks, and their decoded values.
 struct Cache {
   Cache(const Format& kv_format, int64_t slot_count, int64_t dim, int64_t tokens_per_block, uint64_t seed)
       : format(kv_format), slots(slot_count), head_dim(dim), block_tokens(tokens_per_block) {
     padded = (head_dim + format.block_values - 1) / format.block_values * format.block_values;
-    row_bytes = format.row_bytes(padded) + 6;  // rows of other heads may lie between
+    row_bytes = format.row_bytes(padded) + 6;  // rows of other heads may be in between
     fill(seed, k_bytes, k, k_blocks);
     fill(seed + 1, v_bytes, v, v_blocks);
   }
@@ -81,7 +81,7 @@ struct Partial {
   }
 };
 
-// q: [slots, group * head_dim + 3], one row per slot, so that any query can be asked for alone.
+// q: [slots, group * head_dim + 3], one row per slot, so that any query can be computed alone.
 Partial run_partition(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q,
                       const GenerationRequest& ask, int64_t key_begin, int64_t key_end) {
   const int64_t rows = ask.queries * ask.group;
@@ -128,8 +128,8 @@ std::vector<float> attend(const KernelTable& table, const AttentionKernel& kerne
   return out;
 }
 
-// What the definition gives, and by how much an output may miss it because a weight stands so close to the middle
-// between two bf16 numbers that it may fall to either side: nothing where weights are not rounded.
+// The result by definition, and how much an output may differ from it because a weight is so close to the midpoint of
+// two bf16 numbers that it may be rounded either way: zero where weights are not rounded.
 struct Expected {
   std::vector<float> out;
   std::vector<double> either_side;
@@ -186,7 +186,7 @@ Expected plain_attention(const AttentionKernel& kernel, const Cache& cache, cons
   return expected;
 }
 
-// Within `bound` of the largest value expected, but for weights that may round to either side.
+// Within `bound` of the largest expected value, plus the slack for weights that may be rounded either way.
 void expect_close(const std::vector<float>& actual, const Expected& expected, double bound) {
   ASSERT_EQ(actual.size(), expected.out.size());
   std::vector<float> nearest = actual;
@@ -224,7 +224,7 @@ TEST(Attention, EveryTableHasTheFourKvFormats) {
 }
 
 // Bound: 4e-6 of the largest value (values are in [-2, 2], softmax weights sum to one), whatever the arithmetic:
-// rounding is part of its definition, and left out it would show a thousand times as large.
+// rounding is part of its definition; without it the error would be a thousand times as large.
 TEST(Attention, EqualsPlainSoftmaxForEveryHeadDim) {
   for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
     for (int64_t head_dim : {1, 7, 8, 16, 31, 33, 40, 63, 64, 65, 80, 96, 128, 200, 256, 520}) {
@@ -257,12 +257,12 @@ TEST(Attention, WindowsAndSoftcapsEqualThePlainDefinition) {
 }
 
 // The promise: partial results of a query are the same bits alone and among others, whatever block_tokens
-// is, wherever key_end lies beyond what it sees, and whatever unseen slots hold.
+// is, however far key_end is past the keys it sees, and whatever unseen slots contain.
 struct Company {
   int64_t head_dim, group, window;
 };
 
-// Asks for query `slot` alone, in a cache cut into other blocks whose unseen slots are poisoned.
+// Computes query `slot` alone, in a cache with another block size whose unseen slots are poisoned.
 Partial ask_alone(const AttentionKernel& kernel, const Cache& clean, const std::vector<float>& q, const Company& c,
                   int64_t slot, int64_t key_begin, int64_t key_end) {
   Cache alone = clean;
@@ -299,7 +299,7 @@ void expect_same_bits_alone(const AttentionKernel& kernel, const Company& c) {
   }
 }
 
-TEST(Attention, AQueryHasTheSameBitsAloneAndInAnyCompany) {
+TEST(Attention, AQueryHasTheSameBitsAloneAndInAnyBatch) {
   for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
     if (table.isa == Isa::ref) {  // one query at a time by construction, and slow
       expect_same_bits_alone(kernel, {33, 2, 45});
@@ -311,7 +311,7 @@ TEST(Attention, AQueryHasTheSameBitsAloneAndInAnyCompany) {
   });
 }
 
-TEST(Attention, AnyCutOfTheQueriesGivesTheSameBits) {
+TEST(Attention, AnySplitOfTheQueriesGivesTheSameBits) {
   for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
     Cache cache(*kernel.kv_format, 400, 24, 16, 11);
     auto q = queries_for(400, 3, 24, 12);
@@ -361,7 +361,7 @@ TEST(Attention, OneVisibleKeyGivesItsValueExactly) {
   });
 }
 
-// A value may overflow its format. Rows that do not see it keep their bits, whoever shares their tile.
+// A value may overflow its format. Rows that do not see it keep their bits, even in the same tile.
 TEST(Attention, AValueThatIsNotFiniteReachesOnlyRowsThatSeeIt) {
   for_each_kernel([](const KernelTable&, const AttentionKernel& kernel) {
     Cache clean(*kernel.kv_format, 512, 64, 16, 24);

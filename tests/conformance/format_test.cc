@@ -20,15 +20,15 @@
 namespace millrace {
 namespace {
 
-// Root-mean-square error relative to the data's, for normally distributed values: what a correct plain rounding
-// reaches, with a few percent of room.
+// Root-mean-square error relative to the data's, for normally distributed values: that of a correct plain rounding,
+// plus a few percent.
 const std::map<std::string_view, double> kErrorBound = {
     {"f32", 0},      {"f16", 3e-4},    {"bf16", 2e-3},    {"f8_e4m3", 0.035}, {"q8_0", 0.0058}, {"q4_0", 0.092},
     {"q4_1", 0.083}, {"q5_0", 0.046},  {"q5_1", 0.040},   {"q2_k", 0.28},     {"q3_k", 0.152},  {"q4_k", 0.075},
     {"q5_k", 0.038}, {"q6_k", 0.0175}, {"iq4_nl", 0.079}, {"iq4_xs", 0.080},  {"mxfp4", 0.117},
 };
 
-// Formats for which rounding what was rounded before changes nothing.
+// Formats for which rounding already rounded values changes nothing.
 const std::set<std::string_view> kIdempotent = {"f32", "f16", "bf16", "f8_e4m3", "q8_0", "q4_0", "q5_0", "mxfp4"};
 
 double relative_error(const std::vector<float>& exact, const std::vector<float>& rounded) {
@@ -97,7 +97,7 @@ TEST_P(FormatConformance, DecodesTheVectors) {
   EXPECT_GE(blocks, 2) << "no vectors: run make_format_vectors.py";
 }
 
-TEST_P(FormatConformance, RoundTripErrorIsWhatTheBitsAllow) {
+TEST_P(FormatConformance, RoundTripErrorMatchesTheBits) {
   auto bound = kErrorBound.find(format().name);
   ASSERT_NE(bound, kErrorBound.end()) << "add a bound for this format";
   for (float deviation : {1e-2f, 0.5f, 40.0f}) {
@@ -108,7 +108,7 @@ TEST_P(FormatConformance, RoundTripErrorIsWhatTheBitsAllow) {
   }
 }
 
-TEST_P(FormatConformance, EachBlockStandsAlone) {
+TEST_P(FormatConformance, BlocksAreIndependent) {
   auto values = normal(format().block_values * 3, 0.5f, 11);
   auto together = encode(values);
   for (int b = 0; b < 3; ++b) {
@@ -141,7 +141,7 @@ TEST_P(FormatConformance, ZerosStayZero) {
 }
 
 TEST_P(FormatConformance, ConstantsStayClose) {
-  double relative = format().name == "mxfp4" ? 0.2 : 0.07;  // a power-of-two scale cannot meet a constant
+  double relative = format().name == "mxfp4" ? 0.2 : 0.07;  // a power-of-two scale cannot represent every constant
   for (float c : {1.0f, -1.0f, 0.37f, -250.0f, 0.01f}) {
     for (float x : round_trip(std::vector<float>(512, c))) ASSERT_NEAR(x, c, std::fabs(c) * relative) << c;
   }
@@ -193,7 +193,7 @@ TEST_P(FormatConformance, FindsTheFirstNonFiniteBlock) {
   EXPECT_EQ(format().find_non_finite(bytes.data(), format().block_values * 2), -1);
 }
 
-// What was rounded before stays, or, where scales are fitted again, moves less than it did the first time.
+// Rounded values stay the same or, where scales are fitted again, change less than the first time.
 TEST_P(FormatConformance, RoundingTwiceAddsLittle) {
   for (float deviation : {1e-3f, 0.02f, 1.0f}) {
     auto once = round_trip(normal(4096, deviation, 19));
@@ -206,7 +206,7 @@ TEST_P(FormatConformance, RoundingTwiceAddsLittle) {
   }
 }
 
-TEST_P(FormatConformance, HasASoundGeometryAndIsFound) {
+TEST_P(FormatConformance, HasValidGeometryAndIsRegistered) {
   EXPECT_GT(format().block_values, 0);
   EXPECT_GT(format().block_bytes, 0);
   EXPECT_EQ(256 % format().block_values, 0);

@@ -1,5 +1,5 @@
-// What the tests of matmul kernels share: every kernel table of this machine, a matrix of random values as a format
-// stores it, and its product with tokens, checked for writes past the rows.
+// Shared by the tests of matmul kernels: every kernel table of this machine, a matrix of random values in the stored
+// format, and its product with tokens, checked for writes past the rows.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ inline AlignedBuffer scratch_for(Activation kind, int64_t tokens, int64_t cols) 
   return std::move(*buffer);
 }
 
-// What an encoded activation row stands for.
+// The decoded values of an encoded activation row.
 inline std::vector<float> decode_activation(Activation kind, const uint8_t* row, int64_t n) {
   std::vector<float> out(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {

@@ -1,5 +1,5 @@
-// Matmul: how activations are rounded, what becomes of values that are not finite, scales beside the matrix, and
-// weights that are refused.
+// Matmul: rounding of activations, values that are not finite, block scales next to the matrix, and weights that are
+// refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 
 using namespace testing;  // matmul_case.h
 
-// Half a step from every value: q8 takes the step of a group's own largest value; q8_shift at most twice as large a
-// one, and none below 2^-12 of the row's.
+// At most half a step from every value: q8 takes the step of a group's own largest value; q8_shift at most twice as
+// large a one, and none below 2^-12 of the row's.
 TEST(MatmulConformance, ActivationsAreRoundedByHalfAStep) {
   constexpr int64_t kGroups = 20;
   std::vector<float> x = normal_values(kGroups * 32, 77);

@@ -18,7 +18,7 @@ namespace {
 
 using namespace testing;  // matmul_case.h
 
-// Columns in units of the format's block where they are not whole blocks anyway.
+// Columns in units of the format's block, where they are not already whole blocks.
 std::vector<Shape> shapes_for(const Format& format) {
   if (format.block_values == 1) {
     return {{1, 1}, {3, 5}, {17, 33}, {16, 64}, {33, 127}, {8, 128}, {50, 129}, {65, 260}, {31, 1000}};
@@ -74,7 +74,7 @@ TEST(MatmulConformance, MatchesTheDefinition) {
   }
 }
 
-TEST(MatmulConformance, TokensTogetherEqualEachAlone) {
+TEST(MatmulConformance, ABatchEqualsEachTokenAlone) {
   ThreadPool pool(1);
   constexpr int64_t kMost = 37;  // past two token tiles of every kernel
   for (const Format* format : formats().members()) {
@@ -99,7 +99,7 @@ TEST(MatmulConformance, TokensTogetherEqualEachAlone) {
   }
 }
 
-// Kernels may store whole, aligned vectors of a long prompt's outputs in another way than odd ones.
+// Kernels may store whole, aligned vectors of a long prompt's outputs differently from unaligned ones.
 TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
   ThreadPool pool(2);
   constexpr int64_t kTokens = 133;
@@ -122,7 +122,7 @@ TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
   }
 }
 
-// One token, two and three: kernels take other numbers of panels together for each, and fewer at the end. Products are
+// For one, two and three tokens kernels process different numbers of panels at once, and fewer at the end. Products are
 // large enough for threads to be used.
 TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
   for (const Format* format : formats().members()) {
@@ -165,7 +165,7 @@ TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
   }
 }
 
-// A NaN code of FP8 is a NaN in that row and in no other.
+// A NaN code of FP8 gives NaN in that row only.
 TEST(MatmulConformance, F8NanCodes) {
   const Format* format = find_format("f8_e4m3");
   if (format == nullptr) GTEST_SKIP() << "f8_e4m3 is not registered";
@@ -188,14 +188,14 @@ TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
     Shape shape{37, 3 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 37);
     for (uint8_t& byte : c.stored) byte = static_cast<uint8_t>(engine());
-    for (int64_t tokens : {1, 4, 7, 12}) {  // as many as make a kernel go another way
+    for (int64_t tokens : {1, 4, 7, 12}) {  // each takes another path in some kernel
       std::vector<float> x = normal_values(tokens * shape.cols, 38);
       std::vector<float> ref_y;
       for (const KernelTable& table : tables()) {
         ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
         std::vector<float> y = multiply(c.weight, table, pool, x, tokens);
         for (float& v : y) {
-          if (std::isnan(v)) v = 0;  // scales may be NaN; their payloads are nobody's business
+          if (std::isnan(v)) v = 0;  // scales may be NaN; NaN payloads are not compared
         }
         if (table.isa == Isa::ref) ref_y = y;
         EXPECT_TRUE(same_bits(y, ref_y)) << where(*format, table, shape) << " tokens " << tokens;

@@ -327,7 +327,7 @@ TEST(Elementwise, IsTheSameBitsOnEveryTable) {
   });
 }
 
-// Values that try a codec: normal, tiny, huge, ties, zeros of both signs, infinities and NaN.
+// Edge cases for a codec: normal, tiny, huge, ties, zeros of both signs, infinities and NaN.
 std::vector<float> trying_values(int64_t n, uint64_t seed) {
   auto x = random_values(n, seed);
   const float special[] = {0.0f,     -0.0f,    1e-8f,    -6e-8f,  3e-5f,  65504.0f, 65519.0f, 65520.0f, 1e30f,
@@ -386,7 +386,7 @@ TEST(RowCodec, EverySixteenBitPatternWidensAlike) {
   }
 }
 
-TEST(KernelTable, EveryOperationIsThereOnEveryTable) {
+TEST(KernelTable, EveryTableHasEveryOperation) {
   for (const KernelTable& t : testing::kernel_tables()) {
     EXPECT_TRUE(t.attention_merge && t.rms_norm && t.layer_norm && t.rope && t.softmax && t.silu_mul &&
                 t.gelu_tanh_mul && t.gelu_erf_mul && t.gelu_tanh && t.gelu_erf && t.relu && t.softcap && t.add &&

@@ -1,5 +1,5 @@
 // Conversion: every golden model and the trained checkpoints keep their logits, text and templates in every file kind.
-// That the folders themselves match the independent reference is golden_test.cc's business.
+// golden_test.cc checks that the folders themselves match the independent reference.
 #include "models/convert/convert.h"
 
 #include <gtest/gtest.h>
@@ -18,11 +18,11 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ModelRunner;
+using testing::TestRunner;
 
 fs::path golden() { return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden"; }
 
-// A folder of its own, gone with the object.
+// A temporary folder, removed with the object.
 class Scratch {
  public:
   Scratch() {
@@ -54,7 +54,7 @@ void make(const std::string& from, const std::string& to, const std::string& for
 }
 
 std::vector<float> logits_of(const std::string& path, const std::vector<TokenId>& tokens, int64_t context = 0) {
-  auto runner = ModelRunner::load(path, {.context = context});
+  auto runner = TestRunner::load(path, {.context = context});
   EXPECT_TRUE(runner.ok()) << path << ": " << (runner.ok() ? "" : runner.error().message);
   return runner.ok() ? (*runner)->logits(tokens) : std::vector<float>();
 }
@@ -98,7 +98,7 @@ void expect_same_text(const std::string& left, const std::string& right) {
 
 class ConvertGolden : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(ConvertGolden, KeepsLogitsAndTextThereAndBack) {
+TEST_P(ConvertGolden, RoundTripKeepsLogitsAndText) {
   const fs::path folder = golden() / GetParam();
   const auto expected = nlohmann::json::parse(testing::read_file(folder / "expected.json"));
   const auto tokens = expected["tokens"].get<std::vector<TokenId>>();
@@ -112,7 +112,7 @@ TEST_P(ConvertGolden, KeepsLogitsAndTextThereAndBack) {
     EXPECT_LT(conversion_error(logits_of(scratch / name, tokens, context), want), 1e-5) << name;
     expect_same_text(folder, scratch / name);
   }
-  for (const auto& entry : fs::directory_iterator(folder)) {  // a GGUF file that others wrote
+  for (const auto& entry : fs::directory_iterator(folder)) {  // a GGUF file written by another converter
     if (entry.path().extension() != ".gguf" || entry.path().filename().string().find("00002-of") != std::string::npos)
       continue;
     make(entry.path(), scratch / "folder");
@@ -163,7 +163,7 @@ TEST(Convert, FolderToFolderInAnotherFormat) {
   expect_same_text(golden() / "llama", scratch / "half");
 }
 
-TEST(Convert, RefusesWithTheRightKind) {
+TEST(Convert, RefusesWithTheRightErrorKind) {
   Scratch scratch;
   const std::string folder = golden() / "llama", gguf = golden() / "llama" / "model.gguf";
   auto kind = [&](const Result<ConvertReport>& result) {
@@ -185,12 +185,12 @@ TEST(Convert, RefusesWithTheRightKind) {
   EXPECT_EQ(kind(convert(folder, scratch / "x.gguf", "", "", true)), "done");
 }
 
-// What one file of reference_outputs.json says about a model, checked on `path`.
+// Checks `path` against a model's entry in reference_outputs.json.
 void check_reference(const std::string& path, const nlohmann::json& model, const nlohmann::json& text) {
   SCOPED_TRACE(path);
-  auto loaded = ModelRunner::load(path, {});
+  auto loaded = TestRunner::load(path, {});
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  ModelRunner& runner = **loaded;
+  TestRunner& runner = **loaded;
   auto files = open_model_files(path);
   ASSERT_TRUE(files.ok() && files->tokenizer);
   auto tokenizer = Tokenizer::create(*files->tokenizer);
@@ -199,7 +199,7 @@ void check_reference(const std::string& path, const nlohmann::json& model, const
   for (const char* part : {"from_bos", "prompted"}) {
     const auto prompt = model[part]["prompt_ids"].get<std::vector<TokenId>>();
     const auto greedy = model[part]["greedy_ids"].get<std::vector<TokenId>>();
-    // Whether greedy_ids begins with the prompt is seen from the ids.
+    // The ids show whether greedy_ids starts with the prompt.
     const bool whole = std::equal(prompt.begin(), prompt.end(), greedy.begin());
     std::vector<TokenId> all = whole ? std::vector<TokenId>() : prompt;
     all.insert(all.end(), greedy.begin(), greedy.end());

@@ -1,4 +1,4 @@
-// What a golden folder's expected.json holds, and how far a result is from it.
+// The contents of a golden folder's expected.json, and the error of a result against it.
 #pragma once
 
 #include <algorithm>

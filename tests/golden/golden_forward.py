@@ -255,7 +255,7 @@ class Decoder:
 
 # ---- gpt2 ------------------------------------------------------------------------------------------------------------
 def gpt2_forward(config, weights, tokens):
-    """Its matrices are stored [in, out], so a product is x @ W, and q, k, v lie side by side in one of them."""
+    """Its matrices are stored [in, out], so a product is x @ W, and q, k, v are side by side in one of them."""
     width, heads, eps = config["n_embd"], config["n_head"], config["layer_norm_epsilon"]
     seq = len(tokens)
 

@@ -15,9 +15,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::Expected;
-using testing::ModelRunner;
 using testing::read_expected;
 using testing::relative_error;
+using testing::TestRunner;
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
@@ -31,7 +31,7 @@ class Golden : public ::testing::TestWithParam<std::string> {};
 
 void check(const fs::path& path, const Expected& expected, double bound, int64_t context) {
   SCOPED_TRACE(path.string());
-  auto runner = ModelRunner::load(path.string(), {.context = context});
+  auto runner = TestRunner::load(path.string(), {.context = context});
   ASSERT_TRUE(runner.ok()) << runner.error().message;
   auto logits = (*runner)->logits(expected.tokens);
   ASSERT_EQ(logits.size(), expected.logits.size());

@@ -1,5 +1,5 @@
 // LoRA adapters in both file kinds, over models in both file kinds, against logits of the merged model from an
-// independent reference (make_lora.py); and what adapters must be refused for.
+// independent reference (make_lora.py); and adapters that must be refused.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::ModelRunner;
+using testing::TestRunner;
 
 const fs::path kGolden = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden";
 
@@ -26,7 +26,7 @@ TEST_P(Lora, EveryPairOfFileKindsMatchesTheMergedModel) {
   for (const fs::path& base : {kGolden / GetParam(), kGolden / GetParam() / "model.gguf"}) {
     for (const fs::path& adapter : {folder, folder / "adapter_model.safetensors", folder / "adapter.gguf"}) {
       SCOPED_TRACE(base.string() + " with " + adapter.string());
-      auto runner = ModelRunner::load(base.string(), {});
+      auto runner = TestRunner::load(base.string(), {});
       ASSERT_TRUE(runner.ok()) << runner.error().message;
       const auto plain = (*runner)->logits(expected.tokens);
       auto added = (*runner)->add_adapter(adapter.string());
@@ -36,7 +36,7 @@ TEST_P(Lora, EveryPairOfFileKindsMatchesTheMergedModel) {
       EXPECT_LT(testing::relative_error(logits, expected.logits), 1e-4);
       EXPECT_EQ((*runner)->logits(expected.tokens, 5), logits);  // chunks change no bit
 
-      // Added again with the opposite scale, it is gone but for rounding.
+      // Added again with the opposite scale, it cancels out except for rounding.
       ASSERT_TRUE((*runner)->add_adapter(adapter.string(), -1.0f).ok());
       EXPECT_LT(testing::relative_error((*runner)->logits(expected.tokens), plain), 1e-4);
     }
@@ -52,7 +52,7 @@ class LoraRefused : public ::testing::Test {
     folder_ = fs::temp_directory_path() / ("millrace_lora_" + std::to_string(::getpid()));
     fs::create_directories(folder_);
     fs::copy(kGolden / "lora/llama3", folder_, fs::copy_options::overwrite_existing | fs::copy_options::recursive);
-    auto runner = ModelRunner::load((kGolden / "llama3").string(), {});
+    auto runner = TestRunner::load((kGolden / "llama3").string(), {});
     ASSERT_TRUE(runner.ok());
     runner_ = std::move(*runner);
   }
@@ -73,7 +73,7 @@ class LoraRefused : public ::testing::Test {
   }
 
   fs::path folder_;
-  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<TestRunner> runner_;
 };
 
 TEST_F(LoraRefused, AdaptersOfOtherModels) {
@@ -83,7 +83,7 @@ TEST_F(LoraRefused, AdaptersOfOtherModels) {
   expect((kGolden / "lora/gpt2").string(), ErrorKind::unsupported, "c_attn");
 }
 
-TEST_F(LoraRefused, WhatPeftTrainsBesideFactors) {
+TEST_F(LoraRefused, PeftTensorsOtherThanFactors) {
   replace("adapter_config.json", "\"use_dora\": false", "\"use_dora\": true");
   expect(folder_.string(), ErrorKind::unsupported, "DoRA");
   replace("adapter_config.json", "\"use_dora\": true", "\"use_dora\": false");

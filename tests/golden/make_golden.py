@@ -2,7 +2,7 @@
 """Writes every golden model (both file kinds) with its expected logits: tests/golden/make_golden.py [NAME ...]
 
 Needs python3-torch and python3-numpy; nothing but this script does. Same seeds, same files.
-Before anything is written the reference itself is checked: later tokens never reach earlier logits, what lies
+Before anything is written the reference itself is checked: later tokens never reach earlier logits, what is
 outside a window has no effect, no token's top choice is so close that rounding could turn it.
 """
 import base64

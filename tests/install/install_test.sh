@@ -1,5 +1,5 @@
 #!/bin/sh
-# The package works for a stranger: installs this build into a temporary prefix, compiles each public header alone,
+# The installed package works on its own: installs this build into a temporary prefix, compiles each public header alone,
 # builds examples/hello against the prefix and runs it on a tiny model.
 #
 # Usage: install_test.sh SOURCE_FOLDER BUILD_FOLDER CXX
@@ -13,7 +13,7 @@ cmake --install "$build" --prefix "$work/prefix" >"$work/install.log" || { cat "
 headers=0
 for header in "$work"/prefix/include/millrace/*.h; do
   name=$(basename "$header")
-  # Twice: the second one must vanish behind its guard.
+  # Twice: the include guard must hide the second one.
   printf '#include <millrace/%s>\n#include <millrace/%s>\n' "$name" "$name" >"$work/alone.cc"
   "$cxx" -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I "$work/prefix/include" "$work/alone.cc" ||
     { echo "millrace/$name does not compile alone"; exit 1; }

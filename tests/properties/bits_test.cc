@@ -40,12 +40,12 @@ class Bits : public ::testing::TestWithParam<Case> {
   Shown alone_;
 };
 
-TEST_P(Bits, ThreadsDoNotShow) {
+TEST_P(Bits, DoNotDependOnThreads) {
   for (int threads : {2, 3})
     EXPECT_TRUE(run_one(with_format(options(threads)), request(1)).same_bits(alone_)) << threads;
 }
 
-TEST_P(Bits, PrefillChunksDoNotShow) {
+TEST_P(Bits, DoNotDependOnPrefillChunks) {
   for (int64_t chunk : {1, 7, 64}) {
     EngineOptions o = with_format(options(1, chunk));
     o.max_streams = 1;
@@ -53,15 +53,15 @@ TEST_P(Bits, PrefillChunksDoNotShow) {
   }
 }
 
-TEST_P(Bits, BlockSizeDoesNotShow) {
+TEST_P(Bits, DoNotDependOnBlockSize) {
   for (int64_t block : {1, 8, 64})
     EXPECT_TRUE(run_one(with_format(options(2, 512, block)), request(1)).same_bits(alone_)) << block;
 }
 
-TEST_P(Bits, BatchMatesDoNotShow) {
+TEST_P(Bits, DoNotDependOnBatchMates) {
   for (int64_t mates = 1; mates <= 7; mates += 2) {
     auto core = make_core(model_, with_format(options(2, 48)));
-    // Half of the mates before, half after, of many lengths; prompts run in chunks beside the others' decoding.
+    // Half of the mates before, half after, of many lengths; prompts run in chunks while the others decode.
     for (int64_t i = 0; i < mates; ++i) {
       if (i == mates / 2) {
         ASSERT_TRUE(core->add(1, request(1)).ok());
@@ -72,7 +72,7 @@ TEST_P(Bits, BatchMatesDoNotShow) {
   }
 }
 
-TEST_P(Bits, PrefixReuseDoesNotShow) {
+TEST_P(Bits, DoNotDependOnPrefixReuse) {
   auto core = make_core(model_, with_format(options()));
   ASSERT_TRUE(core->add(1, request(1)).ok());
   EXPECT_TRUE(run_all(*core, vocab_)[1].same_bits(alone_));

@@ -1,5 +1,5 @@
-// Constrained streams through the engine: every answer keeps its constraint, and neither batch mates nor the size of
-// steps change it.
+// Constrained streams through the engine: every answer satisfies its constraint, and neither batch mates nor the step
+// size change it.
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -69,7 +69,7 @@ class ConstrainedEngine : public ::testing::Test {
 const char* kSchema =
     R"({"type":"object","properties":{"a":{"type":"integer","minimum":0,"maximum":9},"b":{"type":"string","maxLength":5}},"required":["a","b"],"additionalProperties":false})";
 
-TEST_F(ConstrainedEngine, AnswersKeepTheirConstraintWhoeverRunsBeside) {
+TEST_F(ConstrainedEngine, AnswersSatisfyTheirConstraintWithAnyBatchMates) {
   const Request schema = constrained(of_kind(Constraint::Kind::json_schema, kSchema), 11, 3);
   const Request regex = constrained(of_kind(Constraint::Kind::regex, "[a-f]{3}-[0-9]{2}"), 12, 2);
   auto alone = make(1, 512);
@@ -93,7 +93,7 @@ TEST_F(ConstrainedEngine, AnswersKeepTheirConstraintWhoeverRunsBeside) {
   }
 }
 
-TEST_F(ConstrainedEngine, WhatCannotBeKeptIsRefusedAtSubmission) {
+TEST_F(ConstrainedEngine, UnsatisfiableConstraintsAreRefusedAtSubmission) {
   auto engine = make(1, 512);
   const auto refused = engine->submit(constrained(of_kind(Constraint::Kind::regex, "(a"), 1, 1));
   ASSERT_FALSE(refused.ok());

@@ -1,5 +1,5 @@
-// The model's executor under a cost model that says what a test wants: what a step and a swap take by their tokens, and
-// a load whatever the test told.
+// The model's executor with a test's cost model: steps and swaps cost a fixed time per token, and every load from the
+// prefix store costs a fixed time.
 #pragma once
 
 #include "run/cpu_executor.h"
@@ -7,8 +7,8 @@
 namespace millrace::testing {
 
 struct FixedSeconds {
-  double token = 1;          // of a step
-  double swapped_token = 1;  // one way
+  double token = 1;          // of a step, per token
+  double swapped_token = 1;  // one way, per token
   double load = 1;           // of any load from the prefix store
 };
 
@@ -27,7 +27,7 @@ class FixedSecondsCost final : public CostModel {
 
 class CostedExecutor final : public Executor {
  public:
-  // Without `joins_early` streams run when all that they load is there.
+  // Without `joins_early`, streams run once everything that they load has arrived.
   CostedExecutor(std::unique_ptr<Executor> inner, const FixedSeconds& seconds, bool joins_early = true)
       : inner_(std::move(inner)), cost_(seconds), joins_early_(joins_early) {}
   const ExecutorLimits& limits() const override { return inner_->limits(); }

@@ -1,5 +1,6 @@
-// Streams with LoRA adapters, with others' and with none, in one batch: each is what it is alone, bit for bit; prefixes
-// are shared among the same adapters only; who began with an adapter ends with it, whatever becomes of its name.
+// Streams with LoRA adapters, with different ones and with none, in one batch: each has the same bits as alone;
+// prefixes are shared only among equal adapters; a stream keeps its adapter until it ends, even if the name is removed
+// or replaced.
 #include <filesystem>
 
 #include "properties/stream_bits.h"
@@ -30,7 +31,7 @@ class EngineAdapters : public ::testing::Test {
     r.adapters = std::move(adapters);
     return r;
   }
-  // In every way of using them.
+  // All ways of using the adapters.
   std::vector<Request> requests() {
     return {asking(1, 30, {}),
             asking(1, 30, {{"one"}}),
@@ -64,7 +65,7 @@ TEST_F(EngineAdapters, MixedBatchesChangeNoBit) {
   for (const Way& way : {Way{1, 512, 16, 4096}, Way{2, 512, 16, 4096}, Way{2, 11, 4, 4096}, Way{1, 40, 8, 136}}) {
     EngineOptions o = with_adapters(way.threads, way.batch_tokens, way.block_tokens);
     o.kv_tokens = way.kv_tokens;
-    o.policy = "fcfs:reserve=prompt";  // in little memory some give way, and are computed again
+    o.policy = "fcfs:reserve=prompt";  // in little memory some streams are preempted and recomputed
     auto core = make_core(model_, o);
     for (size_t i = 0; i < all.size(); ++i) ASSERT_TRUE(core->add(i + 1, all[i]).ok());
     auto shown = run_all(*core, vocab_);
@@ -77,7 +78,7 @@ TEST_F(EngineAdapters, MixedBatchesChangeNoBit) {
   }
 }
 
-TEST_F(EngineAdapters, PrefixesAreSharedAmongTheSameAdaptersOnly) {
+TEST_F(EngineAdapters, PrefixesAreSharedOnlyAmongEqualAdapters) {
   auto core = make_core(model_, with_adapters(1, 512, 4));
   RequestId next = 1;
   const auto cached = [&](const Request& request) {
@@ -91,13 +92,13 @@ TEST_F(EngineAdapters, PrefixesAreSharedAmongTheSameAdaptersOnly) {
   EXPECT_EQ(cached(asking(1, 30, {{"one"}, {"two"}})), 0);
   EXPECT_EQ(cached(asking(1, 30, {})), 28);
   EXPECT_EQ(cached(asking(1, 30, {{"one"}})), 28);
-  EXPECT_EQ(cached(asking(1, 30, {{"one", 0}})), 28);  // none of it is the model alone
-  // The same numbers under another name are the same; others under the same name are not.
+  EXPECT_EQ(cached(asking(1, 30, {{"one", 0}})), 28);  // none of it is from the plain model
+  // Equal weights under another name share the prefix; other weights under the same name do not.
   ASSERT_TRUE(core->executor().adapters()->load("copy", folder_).ok());
   EXPECT_EQ(cached(asking(1, 30, {{"copy"}})), 28);
 }
 
-TEST_F(EngineAdapters, StreamsKeepWhatTheyBeganWith) {
+TEST_F(EngineAdapters, StreamsKeepTheirAdapters) {
   const Request request = asking(7, 20, {{"one"}});
   const Shown expected = alone(request);
   auto core = make_core(model_, with_adapters(1, 512, 4));
@@ -116,7 +117,7 @@ TEST_F(EngineAdapters, StreamsKeepWhatTheyBeganWith) {
   EXPECT_EQ(tokens, expected.tokens);
 }
 
-TEST_F(EngineAdapters, BeamsAndAnswersRunWithThem) {
+TEST_F(EngineAdapters, WorkWithBeamsAndSeveralAnswers) {
   Request beams = asking(2, 18, {{"one"}});
   beams.beams = beams.n = 3;
   Request answers = asking(3, 18, {{"one"}});

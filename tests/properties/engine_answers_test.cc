@@ -1,5 +1,5 @@
-// Several answers of a request, and several requests with one beginning: what is chosen among answers is what each of
-// them is alone, and a prompt that many share is computed once.
+// Several answers to one request, and several requests with a common prefix: best_of chooses among answers that each
+// equal the one computed alone, and a shared prompt is computed once.
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -19,7 +19,7 @@ class EngineAnswers : public ::testing::Test {
     std::vector<TokenId> tokens;
     double mean = 0;
   };
-  // The answer that the request gives alone with another seed, and its tokens' mean log-probability.
+  // The answer to the request alone with another seed, and its tokens' mean log-probability.
   One alone(Request request, int64_t answer) {
     request.sampling.seed += static_cast<uint64_t>(answer);
     request.n = 1;
@@ -43,7 +43,7 @@ class EngineAnswers : public ::testing::Test {
   int64_t vocab_ = 0;
 };
 
-TEST_F(EngineAnswers, BestOfReturnsThoseWithTheHighestMeanLogprob) {
+TEST_F(EngineAnswers, BestOfReturnsTheAnswersWithTheHighestMeanLogprob) {
   Request r = make_request(3, 20, 9, vocab_);
   r.n = 2;
   r.best_of = 5;
@@ -51,7 +51,7 @@ TEST_F(EngineAnswers, BestOfReturnsThoseWithTheHighestMeanLogprob) {
   std::vector<One> expected;
   for (int64_t answer = 0; answer < 5; ++answer) expected.push_back(alone(r, answer));
   std::ranges::stable_sort(expected, [](const One& a, const One& b) { return a.mean > b.mean; });
-  for (int64_t kv_tokens : {64, 4096}) {  // in little memory they come one after the other, or give way to each other
+  for (int64_t kv_tokens : {64, 4096}) {  // in little memory they run one by one, or preempt each other
     EngineOptions o = options(1, 13, 4);
     o.kv_tokens = kv_tokens;
     o.policy = "fcfs:reserve=prompt";
@@ -93,8 +93,8 @@ TEST_F(EngineAnswers, BestOfIsAtLeastN) {
   EXPECT_TRUE(core->check(r).ok());
 }
 
-// 64 requests that begin with the same 96 tokens of a long prompt, all at once: they are computed once, whatever the
-// policy.
+// 64 requests that begin with the same 96 tokens of a long prompt, all at once: the prefix is computed once under
+// every policy.
 TEST_F(EngineAnswers, RequestsThatArriveTogetherComputeTheirCommonPrefixOnce) {
   constexpr int64_t kRequests = 64, kPrefix = 96, kOwn = 7;
   const std::vector<TokenId> prefix = make_request(5, kPrefix, 1, vocab_).prompt;
@@ -123,7 +123,7 @@ TEST_F(EngineAnswers, RequestsThatArriveTogetherComputeTheirCommonPrefixOnce) {
   }
 }
 
-TEST_F(EngineAnswers, WhoeverWaitsForAPrefixGoesOnWhenItsOwnerLeaves) {
+TEST_F(EngineAnswers, StreamsWaitingForAPrefixContinueWhenItsOwnerLeaves) {
   EngineOptions o = options(1, 8, 8);
   o.swap_tokens = 200;
   for (bool cancel : {true, false}) {
@@ -145,11 +145,11 @@ TEST_F(EngineAnswers, WhoeverWaitsForAPrefixGoesOnWhenItsOwnerLeaves) {
     EXPECT_TRUE(shown[2].same_bits(shown[3]));
     const int64_t rest = 80 - 24, last_block = 8;
     EXPECT_EQ(core->stats().prompt_tokens, 24 + rest + last_block + (cancel ? 0 : rest))
-        << cancel;  // who swaps goes on by itself
+        << cancel;  // a swapped stream continues by itself
   }
 }
 
-TEST_F(EngineAnswers, TenantsShareByChoiceOnly) {
+TEST_F(EngineAnswers, TenantsShareOnlyByChoice) {
   auto core = make_core(model_, options(1, 512, 8));
   const Request plain = make_request(4, 40, 2, vocab_);
   RequestId next = 1;
@@ -164,13 +164,13 @@ TEST_F(EngineAnswers, TenantsShareByChoiceOnly) {
   EXPECT_EQ(cached("a", ""), 32);
   EXPECT_EQ(cached("b", ""), 0);
   EXPECT_EQ(cached("", ""), 0);
-  EXPECT_EQ(cached("", "a"), 0);  // a group of a tenant's name is not the tenant
+  EXPECT_EQ(cached("", "a"), 0);  // a group with a tenant's name is not the tenant
   EXPECT_EQ(cached("a", "team"), 0);
   EXPECT_EQ(cached("b", "team"), 32);
   EXPECT_EQ(cached("b", ""), 32);
 }
 
-TEST_F(EngineAnswers, WhatIsKeptOutlastsWhatCameLater) {
+TEST_F(EngineAnswers, KeptPrefixesOutlastLaterOnes) {
   ManualClock clock;
   EngineOptions o = options(1, 512, 8);
   o.kv_tokens = 96;
@@ -186,14 +186,14 @@ TEST_F(EngineAnswers, WhatIsKeptOutlastsWhatCameLater) {
   };
   EXPECT_EQ(cached(1, 1000), 0);
   for (int64_t other : {2, 3, 4}) EXPECT_EQ(cached(other, 0), 0);
-  EXPECT_EQ(cached(1, 0), 32);  // would have gone long ago
+  EXPECT_EQ(cached(1, 0), 32);  // would otherwise have been evicted long ago
   clock.advance_ns(2'000'000'000'000);
   for (int64_t other : {2, 3, 4}) cached(other, 0);
   EXPECT_EQ(cached(1, 0), 0);
 }
 
-// Observing changes no bit, and what is observed decides who stays.
-TEST_F(EngineAnswers, ImportanceIsObservedBesideTheStep) {
+// Observing changes no bit, and the observed importance decides which blocks are retained.
+TEST_F(EngineAnswers, ImportanceIsObservedDuringTheStep) {
   EngineOptions plain = options(1, 24, 8), observing = plain;
   observing.prefix_evict = "importance";
   const Request r = make_request(7, 70, 12, vocab_);

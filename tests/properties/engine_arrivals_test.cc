@@ -1,5 +1,5 @@
-// Streams that come, are cancelled and finish at random: every block is accounted for after every step (run_all
-// checks), memory is given back, and what a stream shows is what it shows alone.
+// Streams that arrive, are cancelled and finish at random: every block is accounted for after every step (run_all
+// checks), memory is released, and a stream's tokens and logits are the same as alone.
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -9,7 +9,7 @@ using namespace testing;
 
 class EngineArrivals : public ::testing::TestWithParam<uint64_t> {};
 
-TEST_P(EngineArrivals, NeitherLeakNorShow) {
+TEST_P(EngineArrivals, LeakNothingAndDoNotAffectEachOther) {
   const auto model = load_for(golden_model("smollm3"), detect_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
@@ -65,7 +65,7 @@ TEST_P(EngineArrivals, NeitherLeakNorShow) {
     auto alone = make_core(model, options());
     ASSERT_TRUE(alone->add(id, requests[id]).ok());
     Shown expected = run_all(*alone, vocab)[id];
-    if (reason == FinishReason::cancelled) {  // what came before is the beginning
+    if (reason == FinishReason::cancelled) {  // the tokens so far are a prefix of the full answer
       ASSERT_LE(shown[id].tokens.size(), expected.tokens.size());
       expected.tokens.resize(shown[id].tokens.size());
       EXPECT_EQ(shown[id].tokens, expected.tokens) << id;

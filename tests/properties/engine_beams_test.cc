@@ -1,5 +1,5 @@
-// Beam search through the engine against a plain one, that keeps whole token lists and computes each of them anew at
-// every step: the same answers with the same scores, to the last bit, alone and among others.
+// Beam search through the engine against a plain implementation that keeps whole token lists and recomputes each of
+// them at every step: the same answers with the same scores, to the last bit, alone and in a batch.
 #include <cmath>
 #include <functional>
 
@@ -20,7 +20,7 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
-// Hugging Face's beam search, word by word, over logits of whole lists.
+// Hugging Face's beam search, step by step, over logits of whole lists.
 class PlainSearch {
  public:
   using Next = std::function<std::vector<float>(const std::vector<TokenId>& answer)>;  // log-probabilities of the whole
@@ -103,8 +103,8 @@ std::vector<TokenLogprob> likeliest(const std::vector<float>& logprobs, int64_t 
   return out;
 }
 
-// Made-up log-probabilities of `vocab` tokens, a pure function of the answer so far; coarse, so that sums tie now and
-// then.
+// Made-up log-probabilities of `vocab` tokens, a pure function of the answer so far; coarse, so that sums tie
+// sometimes.
 std::vector<float> made_up(uint64_t seed, const std::vector<TokenId>& answer, size_t vocab) {
   uint64_t stream = 1;
   for (TokenId token : answer) stream = stream * 31 + static_cast<uint64_t>(token) + 1;
@@ -113,9 +113,9 @@ std::vector<float> made_up(uint64_t seed, const std::vector<TokenId>& answer, si
   return out;
 }
 
-// End tokens among few others, so that answers end at every length, more of them than there are beams, or all beams
-// die.
-TEST(BeamSearch, DoesWhatThePlainOneDoes) {
+// A small vocabulary with end tokens, so that answers end at every length, more of them end than there are beams, or
+// all beams end.
+TEST(BeamSearch, EqualsThePlainSearch) {
   int64_t ended = 0, open = 0;
   for (uint64_t seed = 0; seed < 3000; ++seed) {
     auto draw = [&, i = uint64_t{0}](uint64_t n) mutable {
@@ -187,12 +187,12 @@ class EngineBeams : public ::testing::Test {
     const std::string path = golden_model("smollm3");
     model_ = load_for(path, Isa::ref);
     WithIsa scope(Isa::ref);
-    auto runner = ModelRunner::load(path, {.threads = 1, .context = 128, .kv_format = "f16"});
+    auto runner = TestRunner::load(path, {.threads = 1, .context = 128, .kv_format = "f16"});
     ASSERT_TRUE(model_ && runner.ok());
     runner_ = std::move(*runner);
     ends_ = model_->parts().tokenizer->spec().eog;
   }
-  // The model's own log-probabilities, of the whole list from its beginning.
+  // The model's own log-probabilities, of the whole list from its start.
   PlainSearch::Next next(const Request& request) {
     return [this, &request](const std::vector<TokenId>& answer) {
       std::vector<TokenId> tokens = request.prompt;
@@ -215,11 +215,11 @@ class EngineBeams : public ::testing::Test {
   }
 
   std::shared_ptr<const LanguageModel> model_;
-  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<TestRunner> runner_;
   std::vector<TokenId> ends_;
 };
 
-TEST_F(EngineBeams, AreThoseOfAPlainSearch) {
+TEST_F(EngineBeams, EqualThoseOfAPlainSearch) {
   ASSERT_FALSE(ends_.empty());
   int64_t ended = 0, open = 0;
   for (int64_t seed = 0; seed < 12; ++seed) {
@@ -242,7 +242,7 @@ TEST_F(EngineBeams, AreThoseOfAPlainSearch) {
   EXPECT_GT(open, 0);
 }
 
-TEST_F(EngineBeams, DoNotDependOnTheirCompany) {
+TEST_F(EngineBeams, DoNotDependOnBatchMates) {
   const int64_t vocab = model_->info().vocab;
   std::map<RequestId, std::vector<Answer>> expected;
   std::vector<Request> requests;
@@ -268,7 +268,7 @@ TEST_F(EngineBeams, DoNotDependOnTheirCompany) {
   }
 }
 
-TEST_F(EngineBeams, ShareWhatTheyHaveInCommon) {
+TEST_F(EngineBeams, ShareTheirCommonBlocks) {
   EngineOptions o = options(1, 512, 8);
   o.prefix_cache = false;
   auto core = make_core(model_, o);
@@ -285,7 +285,7 @@ TEST_F(EngineBeams, ShareWhatTheyHaveInCommon) {
   EXPECT_LE(most, 64 / 8 + 4);
 }
 
-TEST_F(EngineBeams, EndWithTheBestSoFarWhenCancelledAndFreeAll) {
+TEST_F(EngineBeams, EndWithTheBestSoFarWhenCancelledAndFreeEverything) {
   ManualClock clock;
   EngineOptions o = options(1, 512, 8);
   o.prefix_cache = false;
@@ -314,7 +314,7 @@ TEST_F(EngineBeams, EndWithTheBestSoFarWhenCancelledAndFreeAll) {
   EXPECT_TRUE((*core)->check_blocks().ok());
 }
 
-TEST_F(EngineBeams, AreRefusedWhereTheyCouldNotRun) {
+TEST_F(EngineBeams, AreRefusedWhereTheyCannotRun) {
   EngineOptions o = options(1, 512, 8);
   o.kv_tokens = 160;
   o.max_streams = 4;

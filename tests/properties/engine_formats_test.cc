@@ -1,5 +1,5 @@
 // Same request, same bits, for weights in every format that GGUF stores and for every KV format: a small Llama with
-// random weights, 256 wide so that rows are whole blocks of any format. Each on every kernel table that this machine
+// random weights, 256 wide so that rows are whole blocks of any format. Runs on every kernel table that this machine
 // has.
 #include <unistd.h>
 
@@ -93,7 +93,7 @@ class EngineFormats : public ::testing::TestWithParam<FormatCase> {
   static Request request(int64_t seed, int64_t prompt) { return make_request(seed, prompt, 5, kVocab); }
 };
 
-TEST_P(EngineFormats, NothingButTheRequestShows) {
+TEST_P(EngineFormats, ResultsDependOnTheRequestOnly) {
   const RandomLlama file(find_format(GetParam().weights));
   const auto model = load_for(file.path(), GetParam().isa);
   ASSERT_TRUE(model);
@@ -110,7 +110,7 @@ TEST_P(EngineFormats, NothingButTheRequestShows) {
       ASSERT_TRUE(std::isfinite(x));
       low = std::min(low, x), high = std::max(high, x);
     }
-    EXPECT_GT(high - low, 0.1f);  // logits that are all alike would prove nothing
+    EXPECT_GT(high - low, 0.1f);  // equal logits would prove nothing
   }
   EXPECT_TRUE(run_one(options(3)).same_bits(alone)) << "threads";
   EXPECT_TRUE(run_one(options(1, 512, 8)).same_bits(alone)) << "block size";

@@ -1,5 +1,5 @@
-// Plans as values: recorded and replayed they give the same streams, what does not fit the streams is refused, and
-// answers of one request share its prompt.
+// Plans as values: recorded and replayed, they give the same streams; a plan that does not fit the streams is refused;
+// the answers of one request share its prompt.
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -80,7 +80,7 @@ TEST(EnginePlans, AnswersShareThePrompt) {
       most_used = std::max(most_used, core->kv().total_blocks() - core->kv().free_blocks());
       ASSERT_TRUE(core->check_blocks().ok());
     }
-    EXPECT_LE(core->stats().prompt_tokens, prompt + 3);  // and the last token of each further answer
+    EXPECT_LE(core->stats().prompt_tokens, prompt + 3);  // plus the last prompt token of each further answer
     EXPECT_LE(most_used, (prompt - 1) / 8 + 4 * 2) << prompt;
     std::map<int64_t, std::vector<TokenId>> answers;
     for (const auto& event : events) answers[event.answer].push_back(event.token);

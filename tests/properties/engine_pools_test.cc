@@ -1,5 +1,5 @@
-// Same request, same bits, whatever size blocks have and however the pool lays them out: blocks of 1 to 64 tokens,
-// paged and contiguous, with streams that share a beginning, come back from preemption and evict each other.
+// Same request, same bits, whatever the block size and however the pool lays blocks out: blocks of 1 to 64 tokens,
+// paged and contiguous, with streams that share a prefix, come back from preemption and evict each other.
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -11,7 +11,7 @@ constexpr int64_t kTurns = 3;
 
 class EnginePools : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(EnginePools, BlocksDoNotShow) {
+TEST_P(EnginePools, ResultsDoNotDependOnBlocks) {
   const auto loaded = LanguageModel::load(golden_model("smollm3"), {.threads = 1, .context = 512});
   ASSERT_TRUE(loaded.ok());
   const auto model = *loaded;
@@ -30,13 +30,13 @@ TEST_P(EnginePools, BlocksDoNotShow) {
         auto core = make_core(model, o);
         ASSERT_TRUE(core);
         if (const int64_t page = core->kv().layout().block_tokens;
-            tight && page > block) {  // pages are larger: six of them
+            tight && page > block) {  // pages are larger: use six
           o.kv_tokens = 6 * page;
           core = make_core(model, o);
         }
         RequestId id = 1;
         std::map<RequestId, Shown> shown;
-        for (int64_t turn = 0; turn < kTurns; ++turn) {  // the later ones find what the earlier ones left
+        for (int64_t turn = 0; turn < kTurns; ++turn) {  // later turns find the blocks of earlier ones
           for (int64_t i = 0; i < 5; ++i) {
             Request request = make_request(i % 2, 200, 60, vocab);
             request.prompt.resize(static_cast<size_t>(100 + 10 * i));
@@ -75,9 +75,9 @@ TEST_P(EnginePools, BlocksDoNotShow) {
   }
 }
 
-// Random arrivals, answers that share their prompt, cancellations, and streams sent away at any moment, to the tier and
-// without, in a few pages: every page is accounted for after each step, and what streams show is what they show alone.
-TEST(EngineVirtualPool, EveryPageIsAccountedForAndNoneShows) {
+// Random arrivals, answers that share their prompt, cancellations, and preemptions at any moment, with and without the
+// tier, in a few pages: every page is accounted for after each step, and streams have the same results as alone.
+TEST(EngineVirtualPool, EveryPageIsAccountedForAndResultsDoNotChange) {
   const auto loaded = LanguageModel::load(golden_model("smollm3"), {.threads = 1, .context = 256});
   ASSERT_TRUE(loaded.ok());
   const auto model = *loaded;
@@ -144,7 +144,7 @@ TEST(EngineVirtualPool, EveryPageIsAccountedForAndNoneShows) {
       StepPlan plan;
       plan.preempted = {{next - 1 - static_cast<RequestId>(draw(std::min<int64_t>(6, static_cast<int64_t>(next) - 1))),
                          draw(2) == 0}};
-      forced += core->replay(plan, events).ok();  // refused where the stream does not run
+      forced += core->replay(plan, events).ok();  // refused if the stream is not running
       take({});
     }
     take(core->step(events));

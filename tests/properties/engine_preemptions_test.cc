@@ -1,8 +1,8 @@
-// What preemptions may cost, whoever decides on them: random bursty loads in memory that is never enough, for every
-// policy, with a tier and without. Who has lost more than twice the tokens that it has is no victim
-// (schedule/preemption.h), so a stream loses at most three times the tokens that it has in the end, and all of them at
-// most three times the load. Between two preemptions a stream computes a token that is new, so each costs more than the
-// one before: k of them at least 0 + 1 + ... + (k - 1) tokens.
+// The cost of preemptions is bounded under every policy: random bursty loads in too little memory, with a tier and
+// without. A stream that has lost more than twice its tokens is not chosen as a victim (schedule/preemption.h), so a
+// stream loses at most three times its final tokens, and all streams together at most three times the load. Between two
+// preemptions a stream computes at least one new token, so each preemption costs more than the one before: k of them
+// cost at least 0 + 1 + ... + (k - 1) tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,8 +23,7 @@ struct BurstyLoad {
 
   double draw(uint64_t what, uint64_t i) const { return philox_uniform(seed, what, i); }
   explicit BurstyLoad(uint64_t from) : seed(from) {
-    // Bursts of up to 40 requests that come together; prompts and answers each short, long or anything by the load's
-    // taste.
+    // Bursts of up to 40 simultaneous requests; each load draws whether prompts and answers are short, long or mixed.
     const int64_t long_prompt = 100 + static_cast<int64_t>(draw(1, 0) * 5000),
                   long_answer = 5 + static_cast<int64_t>(draw(1, 1) * draw(1, 2) * 800);
     double now = 0;
@@ -64,7 +63,7 @@ struct BurstyLoad {
 
 class EnginePreemptions : public ::testing::TestWithParam<std::tuple<std::string, int64_t>> {};
 
-TEST_P(EnginePreemptions, WhatIsComputedAgainIsAtMostThreeTimesTheLoad) {
+TEST_P(EnginePreemptions, RecomputedTokensAreAtMostThreeTimesTheLoad) {
   const auto& [policy, swap_tokens] = GetParam();
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     const BurstyLoad load(seed);
@@ -102,7 +101,7 @@ std::vector<std::string> every_policy() {
   for (const auto& entry : policies().entries()) names.emplace_back(entry.info.name);
   names.emplace_back("fcfs:reserve=prompt");
   names.emplace_back("priority:preempt=true,reserve=prompt");
-  names.emplace_back("skip_join_mlfq:quantum_ms=1,starve_ms=50,levels=12");  // as restless as it can be
+  names.emplace_back("skip_join_mlfq:quantum_ms=1,starve_ms=50,levels=12");  // the settings with the most preemptions
   return names;
 }
 

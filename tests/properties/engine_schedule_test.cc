@@ -1,7 +1,7 @@
 // Every policy under random arrivals, cancellations, preemptions by recompute and by swap, time limits, several answers
-// a request, the best of several, beams, and shared prefixes under every evictor and over a prefix store that is killed
-// and opened again with its engine, in memory that is never enough: after every step every block is accounted for and
-// none belongs to two, nothing starves, and what a stream shows is what it shows alone. 10,000 steps over all policies.
+// per request, best_of, beams, and shared prefixes under every evictor and over a prefix store that is killed and
+// reopened with its engine, in too little memory: after every step every block is accounted for and belongs to one
+// owner, nothing starves, and every stream has the same results as alone. 10,000 steps over all policies.
 #include <filesystem>
 
 #include "kv/prefix_evictor.h"
@@ -14,15 +14,15 @@ namespace {
 
 using namespace testing;
 
-constexpr int kSteps = 1000;  // of each policy, and as many as it takes to end
+constexpr int kSteps = 1000;  // of each policy, plus those needed to finish
 
 struct Outcome {
-  Request request;  // of this answer, as if asked alone
+  Request request;  // of this answer, as if submitted alone
   Shown shown;
   FinishReason finish = FinishReason::none;
 };
 
-// A request whose answers are chosen among several streams: what the client got, and what every stream showed.
+// A request whose answers are chosen among several streams: what the client got, and the results of every stream.
 struct Chosen {
   struct Answer {
     std::vector<TokenId> tokens;
@@ -33,7 +33,7 @@ struct Chosen {
   std::map<int64_t, Answer> answers;
   std::map<int64_t, std::vector<std::vector<float>>> logits;  // by stream of the request
   FinishReason finish = FinishReason::none;                   // of the last answer
-  bool cut = false;                                           // some of its streams may not have come to their end
+  bool cut = false;                                           // some of its streams may be unfinished
 
   void row(int64_t stream, const float* logits_row, int64_t vocab) {
     logits[stream].emplace_back(logits_row, logits_row + vocab);
@@ -45,7 +45,7 @@ struct Chosen {
     if (event.last) finish = event.finish;
   }
   bool whole() const { return !cut && (finish == FinishReason::stop || finish == FinishReason::length); }
-  // Every stream showed the beginning of what it shows there.
+  // Every stream has a prefix of its result there.
   bool begins_like(const Chosen& other) const {
     for (const auto& [stream, rows] : logits) {
       const auto found = other.logits.find(stream);
@@ -63,7 +63,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     model_ = load_for(golden_model("smollm3"), detect_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
-    const char* seed = std::getenv("MILLRACE_PROPERTY_SEED");  // other draws, to look further than every run does
+    const char* seed = std::getenv("MILLRACE_PROPERTY_SEED");  // other draws than the default run's
     seed_ = seed ? std::strtoull(seed, nullptr, 10) : 17;
     for (char c : GetParam()) seed_ = seed_ * 31 + static_cast<uint64_t>(c);
     std::string pattern = ::testing::TempDir() + "engine_schedule_XXXXXX";
@@ -71,7 +71,8 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     folder_ = pattern;
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
-  static void TearDownTestSuite() {  // which of the engines get to load something is chance: all policies together do
+  // Whether one engine loads anything is random, so this checks all policies together.
+  static void TearDownTestSuite() {
     const auto* suite = ::testing::UnitTest::GetInstance()->current_test_suite();
     if (suite->test_to_run_count() != suite->total_test_count()) return;
     EXPECT_GT(crashes_, 10);
@@ -105,7 +106,8 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
     if (!executor.ok()) return nullptr;
     std::unique_ptr<Executor> used = std::move(*executor);
-    // Without a store the engine learns its costs, with one it is told that loads are cheap and every other swap is.
+    // Without a store the engine measures its costs; with one, the cost model makes loads cheap, and half the time
+    // swaps too.
     if (!o.kv_ssd.empty())
       used = std::make_unique<CostedExecutor>(std::move(used), FixedSeconds{1e-3, draw(2) ? 1e-4 : 1e-3, 1e-6}, false);
     auto core = EngineCore::create(std::move(used), o, &clock);
@@ -113,8 +115,8 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     return core.ok() ? std::move(*core) : nullptr;
   }
 
-  // The engine ends with all that it did, and another one opens its file: every other time as it lay there before the
-  // engine could write what it still held. (Steps of this model are faster than a disk: it holds nearly all.)
+  // Stops the engine and opens its file with another one: half of the time a copy from before the engine could write
+  // its pending blocks, as after a crash. (Steps of this model are faster than a disk: nearly all blocks are pending.)
   std::unique_ptr<EngineCore> restart(std::unique_ptr<EngineCore> core, const EngineOptions& o, const Clock& clock) {
     const bool crash = draw(2) == 0;
     const std::string copy = folder_ + "/crashed";
@@ -163,14 +165,14 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     return r;
   }
 
-  // Sends somebody away who runs, whatever the policy would have.
-  void preempt_someone(EngineCore& core, std::vector<TokenEvent>& events) {
+  // Preempts a running stream, regardless of the policy.
+  void preempt_any(EngineCore& core, std::vector<TokenEvent>& events) {
     for (RequestId id = next_; id-- > 1;) {
       if (!outcomes_.contains(id) || outcomes_[id].finish != FinishReason::none || draw(2)) continue;
       StepPlan plan;
       plan.preempted = {{id, draw(2) == 0}};
       events.clear();
-      const bool ran = core.replay(plan, events).ok();  // refused where the stream does not run
+      const bool ran = core.replay(plan, events).ok();  // refused if the stream is not running
       take(core, {}, events);
       forced_ += ran;
       if (ran) return;
@@ -204,7 +206,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
 
   void step(EngineCore& core, ManualClock& clock) {
     std::vector<TokenEvent> events;
-    if (draw(15) == 0) preempt_someone(core, events);
+    if (draw(15) == 0) preempt_any(core, events);
     events.clear();
     const StepPlan plan = core.step(events);
     clock.advance_ns(1'000'000 * (1 + draw(200)));
@@ -222,7 +224,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
   int64_t added_ = 0, ended_ = 0, forced_ = 0, preemptions_ = 0;
   static inline int64_t crashes_ = 0, loaded_ = 0;  // of all policies
   std::string folder_;
-  // What a chosen request shows in an engine of its own.
+  // The results of a chosen request alone in its own engine.
   Chosen run_alone(Request request) {
     Chosen out;
     request.time_limit_seconds = request.deadline_seconds = 0;
@@ -247,7 +249,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
   std::map<RequestId, Chosen> chosen_;     // by request
 };
 
-TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
+TEST_P(EngineSchedule, StreamsNeitherStarveNorLeakNorAffectEachOther) {
   ManualClock clock;
   EngineOptions o = tight();
   auto engine = open(o, clock);
@@ -304,7 +306,7 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
     ASSERT_TRUE(alone->add(lone, out.request).ok());
     Shown expected = run_all(*alone, vocab_)[lone++];
     if (out.finish == FinishReason::cancelled ||
-        out.finish == FinishReason::time_limit) {  // what came is the beginning
+        out.finish == FinishReason::time_limit) {  // the tokens so far are a prefix of the full answer
       ASSERT_LE(out.shown.tokens.size(), expected.tokens.size());
       expected.tokens.resize(out.shown.tokens.size());
       expected.logits.resize(out.shown.tokens.size());
@@ -330,7 +332,8 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
 std::vector<std::string> scheduled_policies() {
   std::vector<std::string> out;
   for (const auto& entry : policies().entries()) out.push_back(entry.info.name);
-  std::ranges::replace(out, std::string("fcfs"), std::string("fcfs:reserve=prompt"));  // whole promises preempt nobody
+  // With full reservations nothing would be preempted.
+  std::ranges::replace(out, std::string("fcfs"), std::string("fcfs:reserve=prompt"));
   return out;
 }
 

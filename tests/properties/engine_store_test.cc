@@ -1,6 +1,6 @@
-// Streams whose prompts come back from the disk in part: in memory that is never enough, over a store that is killed,
-// damaged and opened again, with cancellations and preemptions while blocks are on their way, what a stream shows is
-// what it shows alone, to the bit, and every block is accounted for after every step.
+// Streams whose prompts are partly loaded from disk: in too little memory, over a store that is killed, damaged and
+// reopened, with cancellations and preemptions while blocks are being loaded, a stream's results have the same bits as
+// alone, and every block is accounted for after every step.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -14,15 +14,15 @@ namespace {
 
 using namespace testing;
 
-struct Told {
+struct StoreAnswer {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
   FinishReason finish = FinishReason::none;
   int64_t left_out = 0;
 };
 
-// Parameter: seconds that a load takes. Far less than a chunk: streams run at once and wait for each layer. More than
-// the chunk behind a prompt's last full block, and less than computing two blocks: they wait for the whole load.
+// Parameter: seconds that a load takes. If far less than a chunk, streams run at once and wait for each layer. If more
+// than the chunk after a prompt's last full block, and less than computing two blocks, they wait for the whole load.
 class EngineStore : public ::testing::TestWithParam<std::tuple<double, const char*>> {
  protected:
   void SetUp() override {
@@ -61,7 +61,7 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
     return core.ok() ? std::move(*core) : nullptr;
   }
 
-  // One of a few beginnings, as long as it likes, and an end of its own.
+  // One of a few common prefixes, of any length, and a suffix of its own.
   Request random_request() {
     const int64_t vocab = model_->info().vocab;
     Request request = make_request(draw(6), 16 + draw(70), 1 + draw(16), vocab);
@@ -71,7 +71,7 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
     return request;
   }
 
-  const Told& alone(const Request& request) {
+  const StoreAnswer& alone(const Request& request) {
     auto [found, fresh] = alone_.try_emplace({request.prompt, request.max_tokens, request.sampling.seed});
     if (!fresh) return found->second;
     auto core = make_core(model_, options());
@@ -82,19 +82,20 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
     return found->second;
   }
 
-  static void take(Told& told, const TokenEvent& event) {
+  static void take(StoreAnswer& answer, const TokenEvent& event) {
     if (event.token >= 0) {
-      told.tokens.push_back(event.token);
-      told.logprobs.push_back(event.logprob.logprob);
+      answer.tokens.push_back(event.token);
+      answer.logprobs.push_back(event.logprob.logprob);
     }
     if (event.finish == FinishReason::none) return;
-    told.finish = event.finish;
-    told.left_out = event.timings.left_out_tokens;
+    answer.finish = event.finish;
+    answer.left_out = event.timings.left_out_tokens;
   }
 
-  // Requests arrive, some are cancelled; `crash`: the file is copied at some moment, as a crash would have left it.
+  // Requests arrive, some are cancelled; with `crash`, the file is copied at a random moment, as a crash would leave
+  // it.
   void run(EngineCore& core, bool crash) {
-    std::map<RequestId, std::pair<Request, Told>> streams;
+    std::map<RequestId, std::pair<Request, StoreAnswer>> streams;
     std::vector<TokenEvent> events;
     RequestId next = 1;
     const int64_t copied_at = draw(60);
@@ -115,21 +116,21 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
       ASSERT_TRUE(blocks.ok()) << (blocks.ok() ? "" : blocks.error().message);
     }
     for (auto& [id, stream] : streams) {
-      Told expected = alone(stream.first);
-      const Told& told = stream.second;
-      if (told.left_out > 0) {
+      StoreAnswer expected = alone(stream.first);
+      const StoreAnswer& answer = stream.second;
+      if (answer.left_out > 0) {
         ++went_without_;
         continue;
       }
-      if (told.finish == FinishReason::cancelled) {
-        ASSERT_LE(told.tokens.size(), expected.tokens.size());
-        expected.tokens.resize(told.tokens.size());
-        expected.logprobs.resize(told.tokens.size());
+      if (answer.finish == FinishReason::cancelled) {
+        ASSERT_LE(answer.tokens.size(), expected.tokens.size());
+        expected.tokens.resize(answer.tokens.size());
+        expected.logprobs.resize(answer.tokens.size());
       } else {
-        EXPECT_EQ(told.finish, FinishReason::length) << id;
+        EXPECT_EQ(answer.finish, FinishReason::length) << id;
       }
-      EXPECT_EQ(told.tokens, expected.tokens) << id;
-      EXPECT_EQ(told.logprobs, expected.logprobs) << id;
+      EXPECT_EQ(answer.tokens, expected.tokens) << id;
+      EXPECT_EQ(answer.logprobs, expected.logprobs) << id;
     }
     const KvStoreStats store = core.stats().store;
     hits_ += store.hit_tokens;
@@ -138,7 +139,7 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
     left_out_ += store.left_out_tokens;
   }
 
-  // Flips a bit in every third of the file's pages behind the header.
+  // Flips a bit in every third page of the file after the header.
   void damage() {
     const int fd = ::open(path().c_str(), O_RDWR);
     ASSERT_GE(fd, 0);
@@ -157,11 +158,11 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
   std::shared_ptr<const LanguageModel> model_;
   std::string folder_;
   uint64_t draws_ = 0;
-  std::map<std::tuple<std::vector<TokenId>, int64_t, uint64_t>, Told> alone_;
+  std::map<std::tuple<std::vector<TokenId>, int64_t, uint64_t>, StoreAnswer> alone_;
   int64_t hits_ = 0, failed_ = 0, corrupt_ = 0, left_out_ = 0, went_without_ = 0;
 };
 
-TEST_P(EngineStore, StreamsShowWhatTheyShowAlone) {
+TEST_P(EngineStore, StreamsHaveTheSameBitsAsAlone) {
   for (int round = 0; round < 8; ++round) {
     const bool crash = round % 2 == 1;
     auto core = open(tight());
@@ -177,23 +178,23 @@ TEST_P(EngineStore, StreamsShowWhatTheyShowAlone) {
   EXPECT_GT(corrupt_, 0);
 }
 
-TEST_P(EngineStore, WhatOneEngineLeavesTheNextOneNeedNotCompute) {
+TEST_P(EngineStore, TheNextEngineReusesStoredBlocks) {
   const Request request = make_request(1, 90, 5, model_->info().vocab);
   for (const int64_t expected : {0, 88, 88}) {
     auto core = open(tight());
     ASSERT_TRUE(core->add(1, request).ok());
-    Told told;
+    StoreAnswer answer;
     std::vector<TokenEvent> events;
     while (!core->idle()) core->step(events);
-    for (const auto& event : events) take(told, event);
+    for (const auto& event : events) take(answer, event);
     EXPECT_EQ(events.back().timings.cached_tokens, expected);
     EXPECT_EQ(core->stats().store.hit_tokens, expected);
     EXPECT_EQ(core->stats().prompt_tokens, 90 - expected);
-    EXPECT_EQ(told.tokens, alone(request).tokens);
-    EXPECT_EQ(told.logprobs, alone(request).logprobs);
+    EXPECT_EQ(answer.tokens, alone(request).tokens);
+    EXPECT_EQ(answer.logprobs, alone(request).logprobs);
   }
   EngineOptions o = tight();
-  o.kv_format = "q8_0";  // another layout: the file is made anew
+  o.kv_format = "q8_0";  // another layout: the file is created anew
   if (auto core = CpuExecutor::create(model_, o); core.ok()) {
     EXPECT_EQ(open(o)->stats().store.blocks, 0);
   }
@@ -201,7 +202,7 @@ TEST_P(EngineStore, WhatOneEngineLeavesTheNextOneNeedNotCompute) {
   EXPECT_FALSE(EngineCore::create(model_, o).ok());
 }
 
-TEST_P(EngineStore, WhatIsFasterToComputeIsComputed) {
+TEST_P(EngineStore, BlocksFasterToComputeAreComputed) {
   const Request request = make_request(1, 16, 5, model_->info().vocab);
   int64_t hits = -1;
   for (int i = 0; i < 2; ++i) {
@@ -217,13 +218,13 @@ TEST_P(EngineStore, WhatIsFasterToComputeIsComputed) {
   EXPECT_EQ(hits, load_seconds() > 8 ? 0 : 8);
 }
 
-// Half of what is stored is fetched: whose stream went without something says so, and nothing of it reaches another
-// one.
-TEST_P(EngineStore, WhatIsLeftOutIsToldAndStaysInItsStream) {
+// Half of the stored blocks are fetched: a stream with left-out tokens reports them, and none of its blocks are shared
+// with another stream.
+TEST_P(EngineStore, LeftOutTokensAreReportedAndStayInTheirStream) {
   EngineOptions o = tight();
   o.kv_ssd_fetch = 0.5;
   if (o.kv_ssd_order == "arrival") {
-    EXPECT_FALSE(EngineCore::create(model_, o).ok());  // nobody knows what is important
+    EXPECT_FALSE(EngineCore::create(model_, o).ok());  // arrival order has no importance
     return;
   }
   o.swap_tokens = 150;
@@ -238,7 +239,7 @@ TEST_P(EngineStore, WhatIsLeftOutIsToldAndStaysInItsStream) {
   EXPECT_GT(went_without_, 3);
 }
 
-TEST_P(EngineStore, AStreamThatWentWithoutIsTheSameHoweverItRuns) {
+TEST_P(EngineStore, AStreamWithLeftOutTokensDoesNotDependOnTheSchedule) {
   EngineOptions o = tight();
   if (o.kv_ssd_order == "arrival") return;
   Request request = make_request(1, 90, 12, model_->info().vocab);
@@ -252,7 +253,7 @@ TEST_P(EngineStore, AStreamThatWentWithoutIsTheSameHoweverItRuns) {
   request.prompt.insert(request.prompt.end(), own.prompt.begin(), own.prompt.end());
   o.kv_ssd_fetch = 0.4;  // 5 of 11 blocks
   std::filesystem::copy_file(path(), folder_ + "/stored");
-  Told first;
+  StoreAnswer first;
   for (const int64_t batch : {48, 8, 11}) {
     std::filesystem::copy_file(folder_ + "/stored", path(), std::filesystem::copy_options::overwrite_existing);
     o.batch_tokens = batch;
@@ -265,7 +266,7 @@ TEST_P(EngineStore, AStreamThatWentWithoutIsTheSameHoweverItRuns) {
     for (int64_t step = 0; !core->idle(); ++step) {
       core->step(events);
       if (batch == 11 && core->stats().generated_tokens == 4 && core->stats().preemptions == 0) {
-        StepPlan plan;  // gives way to the tier, and comes back
+        StepPlan plan;  // preempted to the tier, and swapped in again
         plan.preempted.push_back({1, true});
         ASSERT_TRUE(core->replay(plan, events).ok());
       }
@@ -276,16 +277,16 @@ TEST_P(EngineStore, AStreamThatWentWithoutIsTheSameHoweverItRuns) {
     EXPECT_EQ(core->stats().prompt_tokens, 22);
     EXPECT_EQ(core->stats().swapped_in_tokens > 0, batch == 11);
     EXPECT_EQ(core->stats().store.left_out_tokens, 6 * 8);
-    EXPECT_EQ(core->stats().kv_blocks_cached, 0);  // of that prompt nothing is for others
-    Told told;
-    for (const auto& event : events) take(told, event);
-    EXPECT_EQ(told.tokens.size(), 12u);
-    EXPECT_NE(told.logprobs, alone(request).logprobs);
+    EXPECT_EQ(core->stats().kv_blocks_cached, 0);  // no block of that prompt may be shared
+    StoreAnswer answer;
+    for (const auto& event : events) take(answer, event);
+    EXPECT_EQ(answer.tokens.size(), 12u);
+    EXPECT_NE(answer.logprobs, alone(request).logprobs);
     if (batch != 48) {
-      EXPECT_EQ(told.tokens, first.tokens) << batch;
-      EXPECT_EQ(told.logprobs, first.logprobs) << batch;
+      EXPECT_EQ(answer.tokens, first.tokens) << batch;
+      EXPECT_EQ(answer.logprobs, first.logprobs) << batch;
     } else {
-      first = told;
+      first = answer;
     }
   }
 }

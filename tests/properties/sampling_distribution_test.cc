@@ -1,6 +1,6 @@
 // Statistical tests: each sampling step against a distribution computed here from its definition, 100,000 draws each at
-// a fixed seed (so the outcome is fixed too), judged by Pearson's chi-square. Tokens without probability must never
-// come.
+// a fixed seed (so the outcome is fixed too), checked with Pearson's chi-square. Tokens without probability must never
+// be drawn.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,7 +61,7 @@ std::vector<size_t> by_probability(const Distribution& p) {
   return order;
 }
 
-// Keeps tokens in `order` until stop(kept mass, kept count) holds.
+// Keeps tokens in `order` until stop(kept mass, kept count) is true.
 Distribution keep_until(const Distribution& p, const std::vector<size_t>& order,
                         const std::function<bool(double, int)>& stop) {
   Distribution out(p.size(), 0.0);
@@ -96,7 +96,7 @@ double entropy(const Distribution& p) {
   return sum;
 }
 
-// ---- the judge -----------------------------------------------------------------------------------
+// ---- the test statistic -----------------------------------------------------------------------------------
 
 // The chi-square value that a correct sampler exceeds once in a million (Wilson and Hilferty's approximation).
 double chi_square_limit(int degrees) {
@@ -272,7 +272,7 @@ TEST(SamplingDistribution, BiasBanAllowAndEndOfGeneration) {
       setup, keep_if(softmax(logits), [&](size_t i) { return std::find(left.begin(), left.end(), i) != left.end(); }));
 }
 
-// The defaults together: each step sees what the one before left.
+// The defaults together: each step sees the tokens that the previous one kept.
 TEST(SamplingDistribution, StepsCompose) {
   auto setup = neutral();
   setup.options.top_k = 12;

@@ -1,5 +1,5 @@
-// A step that only decodes allocates nothing: not the plan, the batch, the forward pass, sampling nor the event. Memory
-// is taken when a stream is admitted and given back when it ends.
+// A step that only decodes allocates nothing: neither the plan, the batch, the forward pass, sampling nor the event.
+// Memory is allocated when a stream is admitted and released when it ends.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -9,7 +9,7 @@
 #include "properties/stream_bits.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MILLRACE_OWN_NEW 0  // sanitizers bring their own
+#define MILLRACE_OWN_NEW 0  // sanitizers have their own
 #else
 #define MILLRACE_OWN_NEW 1
 #endif
@@ -59,13 +59,39 @@ TEST_P(StepAllocation, DecodingAllocatesNothing) {
       events.clear();
       core->step(events);
     };
-    for (int i = 0; i < 4; ++i) step();  // prompts, and scratch memory that grows with the first rows
+    for (int i = 0; i < 4; ++i) step();  // prefill, and growth of scratch memory
     const int64_t before = allocations.load();
     ASSERT_GT(before, 0);
     for (int i = 0; i < 40; ++i) step();  // crosses block boundaries
     EXPECT_EQ(allocations.load() - before, 0) << streams << " streams";
     EXPECT_EQ(events.size(), static_cast<size_t>(streams));
   }
+}
+
+TEST_P(StepAllocation, DraftsAllocateNothing) {
+  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
+  auto model = load_for(golden_model(GetParam()), detect_isa());
+  ASSERT_TRUE(model);
+  EngineOptions o = options(2);
+  o.drafter = "ngram:min=1,k=3";
+  auto core = make_core(model, o);
+  for (RequestId id : {1, 2}) {
+    Request request = make_request(2, 6, 100, model->info().vocab);
+    request.prompt.assign(6, static_cast<TokenId>(id));  // repeats itself, and the first draft is as long as any
+    request.sampling.logprobs = -1;
+    ASSERT_TRUE(core->add(id, std::move(request)).ok());
+  }
+  std::vector<TokenEvent> events;
+  events.reserve(16);
+  auto step = [&] {
+    events.clear();
+    core->step(events);
+  };
+  for (int i = 0; i < 6; ++i) step();
+  const int64_t before = allocations.load(), drafted = core->stats().drafted_tokens;
+  for (int i = 0; i < 15; ++i) step();
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_GT(core->stats().drafted_tokens, drafted);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe"),

@@ -19,7 +19,7 @@ inline std::string golden_model(const std::string& name) {
   return std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf";
 }
 
-// Keeps the environment variable for one scope, so that a model is packed for that table.
+// Sets the environment variable for one scope, so that a model is packed for that table.
 class WithIsa {
  public:
   explicit WithIsa(Isa isa) {
@@ -57,7 +57,7 @@ inline Request make_request(int64_t seed, int64_t prompt_tokens, int64_t max_tok
   return request;
 }
 
-// What a stream shows: its tokens, and the exact logits that each was chosen from.
+// The results of a stream: its tokens, and the exact logits that each was chosen from.
 struct Shown {
   std::vector<TokenId> tokens;
   std::vector<std::vector<float>> logits;

@@ -1,5 +1,5 @@
-// tool_choice {"type": "allowed_tools"}, with which agents keep their prompt and change what may be called, was refused
-// with 501, and so were the older `functions` and `function_call`. Tests held the refusals fast.
+// tool_choice {"type": "allowed_tools"}, which lets agents keep their prompt and change which tools may be called, was
+// refused with 501, and so were the older `functions` and `function_call`. The existing tests asserted these refusals.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -12,12 +12,12 @@ std::string function(const std::string& name) {
          R"(", "parameters": {"type": "object", "properties": {"age": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["age"]}})";
 }
 std::string tool(const std::string& name) { return R"({"type": "function", "function": )" + function(name) + "}"; }
-std::string asked(const std::string& more) {
+std::string chat_body(const std::string& more) {
   return R"({"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 200, "temperature": 0, )" +
          more + "}";
 }
 
-TEST(AllowedTools, OnlyTheseAreCalledAndThePromptStays) {
+TEST(AllowedTools, RestrictCallsWithoutChangingThePrompt) {
   LiveServer live;
   const std::string tools =
       R"("tools": [)" + tool("meet") + ", " + tool("leave") + R"(], "parallel_tool_calls": false, )";
@@ -25,9 +25,9 @@ TEST(AllowedTools, OnlyTheseAreCalledAndThePromptStays) {
     return R"("tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": ")" + mode +
            R"(", "tools": [{"type": "function", "function": {"name": ")" + name + R"("}}]}})";
   };
-  const Json any = post(live.port(), kChat, asked(tools + R"("tool_choice": "required")")).json();
+  const Json any = post(live.port(), kChat, chat_body(tools + R"("tool_choice": "required")")).json();
   for (const std::string name : {"meet", "leave"}) {
-    const Json answer = post(live.port(), kChat, asked(tools + choice("required", name))).json();
+    const Json answer = post(live.port(), kChat, chat_body(tools + choice("required", name))).json();
     ASSERT_TRUE(answer.contains("choices")) << answer;
     EXPECT_EQ(answer["choices"][0]["finish_reason"], "tool_calls");
     for (const Json& call : answer["choices"][0]["message"]["tool_calls"]) EXPECT_EQ(call["function"]["name"], name);
@@ -42,21 +42,21 @@ TEST(AllowedTools, OnlyTheseAreCalledAndThePromptStays) {
     ASSERT_TRUE(flat.contains("output")) << flat;
     EXPECT_EQ(flat["output"][0]["name"], name);
   }
-  EXPECT_EQ(post(live.port(), kChat, asked(tools + choice("auto", "meet"))).status, 200);
+  EXPECT_EQ(post(live.port(), kChat, chat_body(tools + choice("auto", "meet"))).status, 200);
   for (const std::string& wrong :
-       {choice("sometimes", "meet"), choice("auto", "nobody"),
+       {choice("sometimes", "meet"), choice("auto", "unknown"),
         std::string(R"("tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}})")}) {
-    const Response answer = post(live.port(), kChat, asked(tools + wrong));
+    const Response answer = post(live.port(), kChat, chat_body(tools + wrong));
     EXPECT_EQ(answer.status, 400) << wrong << answer.body;
     EXPECT_TRUE(answer.json()["error"]["param"].get<std::string>().starts_with("tool_choice")) << answer.body;
   }
 }
 
-TEST(OldFunctions, AreCalledInTheirOwnForm) {
+TEST(OldFunctions, AreCalledInTheOldFormat) {
   LiveServer live;
   const std::string functions =
       R"("functions": [)" + function("meet") + ", " + function("leave") + R"(], "function_call": {"name": "leave"})";
-  const Json answer = post(live.port(), kChat, asked(functions)).json();
+  const Json answer = post(live.port(), kChat, chat_body(functions)).json();
   ASSERT_TRUE(answer.contains("choices")) << answer;
   const Json& choice = answer["choices"][0];
   EXPECT_EQ(choice["finish_reason"], "function_call");
@@ -66,7 +66,8 @@ TEST(OldFunctions, AreCalledInTheirOwnForm) {
   EXPECT_TRUE(
       Json::parse(choice["message"]["function_call"]["arguments"].get<std::string>())["age"].is_number_integer());
   std::string name, arguments, finish;
-  for (const std::string& event : events_of(post(live.port(), kChat, asked(R"("stream": true, )" + functions)).body)) {
+  for (const std::string& event :
+       events_of(post(live.port(), kChat, chat_body(R"("stream": true, )" + functions)).body)) {
     const Json chunk = Json::parse(event, nullptr, false);
     if (!chunk.is_object() || chunk["choices"].empty()) continue;
     const Json& delta = chunk["choices"][0]["delta"];
@@ -80,7 +81,7 @@ TEST(OldFunctions, AreCalledInTheirOwnForm) {
   EXPECT_EQ(name, "leave");
   EXPECT_EQ(arguments, choice["message"]["function_call"]["arguments"]);
   EXPECT_EQ(finish, "function_call");
-  // Its result goes to the prompt as a tool's does.
+  // Its result is put into the prompt like a tool's.
   const Json old =
       post(
           live.port(), kChat,
@@ -93,10 +94,10 @@ TEST(OldFunctions, AreCalledInTheirOwnForm) {
                          .json();
   ASSERT_TRUE(old.contains("usage")) << old;
   EXPECT_EQ(old["usage"]["prompt_tokens"], today["usage"]["prompt_tokens"]);
-  EXPECT_EQ(post(live.port(), kChat, asked(R"("function_call": {"name": "leave"})")).json()["error"]["param"],
+  EXPECT_EQ(post(live.port(), kChat, chat_body(R"("function_call": {"name": "leave"})")).json()["error"]["param"],
             "function_call");
   EXPECT_EQ(post(live.port(), kChat,
-                 asked(R"("functions": [)" + function("meet") + R"(], "function_call": {"name": "leave"})"))
+                 chat_body(R"("functions": [)" + function("meet") + R"(], "function_call": {"name": "leave"})"))
                 .json()["error"]["param"],
             "function_call");
 }

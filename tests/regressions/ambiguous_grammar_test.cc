@@ -1,6 +1,6 @@
-// A grammar whose text can be read in more ways at once than are kept ended the server: the empty set of readings was
-// used without a look, in the engine's thread (37 rules that double, or 1,100 alternatives that call themselves). The
-// tests had grammars with few readings, and the fuzzers compiled grammars but let no matcher run them.
+// A grammar whose text has more simultaneous readings than the matcher keeps crashed the server: the engine's thread
+// used the empty set of readings without checking it (37 rules that double, or 1,100 alternatives that call
+// themselves). The tests used grammars with few readings, and the fuzzers compiled grammars but ran no matcher.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -33,8 +33,8 @@ std::string alternatives(int count) {
   return root + "\n" + rules;
 }
 
-// Few readings at first, and more with every byte: nothing but "a" may come for long, each one of many that may be
-// meant.
+// The number of readings starts small and grows with every byte: for a long time only "a" is allowed, and each "a" can
+// belong to many readings.
 std::string growing() {
   std::string text = "root ::=", ways = "s ::= \"a\"";
   for (int i = 0; i < 50; ++i) text += " s";
@@ -53,7 +53,7 @@ std::vector<std::string> pieces() {
   return all;
 }
 
-TEST(AmbiguousGrammar, RulesThatDoubleAreHeldOrRefusedWithTheReason) {
+TEST(AmbiguousGrammar, DoublingRulesWorkOrAreRefusedWithAReason) {
   GrammarCache cache(pieces);
   for (const int rules : {5, 37, 60, 100, 500, 3000}) {
     for (const char* end : {"\"\"", "\"a\"", "\"a\" | \"\""}) {
@@ -90,7 +90,7 @@ TEST(AmbiguousGrammar, ManyAlternativesThatCallThemselvesWork) {
   EXPECT_TRUE(matcher.exhausted());
 }
 
-TEST(AmbiguousGrammar, TheDeadSetHasAnAnswerToEverything) {
+TEST(AmbiguousGrammar, TheDeadSetAnswersEveryQuery) {
   auto grammar = compile_constraint(grammar_of("root ::= \"a\" root \"b\" | \"\""));
   ASSERT_TRUE(grammar.ok());
   const auto shared = std::make_shared<const Grammar>(std::move(grammar).value());
@@ -108,7 +108,7 @@ TEST(AmbiguousGrammar, TheDeadSetHasAnAnswerToEverything) {
   EXPECT_EQ(table.exceeded(), ParseBound::none);
 }
 
-TEST(AmbiguousGrammar, AMatcherSaysWhichBoundItMetAndAllowsNothing) {
+TEST(AmbiguousGrammar, AMatcherReportsTheBoundItHitAndAllowsNothing) {
   GrammarCache cache(pieces);
   auto compiled = cache.get(grammar_of(growing()));
   ASSERT_TRUE(compiled.ok()) << compiled.error().message;
@@ -158,7 +158,7 @@ CollectedAnswer collect(Stream& stream) {
   return out;
 }
 
-TEST(AmbiguousGrammar, EndsItsStreamAloneAndWithTheReason) {
+TEST(AmbiguousGrammar, EndsOnlyItsOwnStreamWithAReason) {
   auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama/model.gguf",
                                    {.threads = 1, .context = 128})
                    .value();

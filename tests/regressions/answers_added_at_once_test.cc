@@ -1,6 +1,6 @@
-// A request with several answers was taken in one answer at a time: when the third was refused, the first two were in
-// the queue already, ran for a client that had been told no, and their events carried a request that had ended. No test
-// let an answer be refused after the first.
+// The answers of a request were queued one at a time: when the third was refused, the first two were already in the
+// queue, ran for a client that had received an error, and their events referred to a request that had ended. No test
+// had an answer refused after the first.
 #include <gtest/gtest.h>
 
 #include "engine/engine_core.h"
@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// A simulated machine that has room for so many streams.
+// A simulated machine with room for this many streams.
 class SmallExecutor final : public Executor {
  public:
   SmallExecutor(std::unique_ptr<Executor> inner, int64_t streams) : inner_(std::move(inner)), streams_left_(streams) {}
@@ -33,7 +33,7 @@ class SmallExecutor final : public Executor {
   mutable int64_t streams_left_;
 };
 
-TEST(AnswersAddedAtOnce, ARequestWhoseThirdAnswerIsRefusedLeavesNothingBehind) {
+TEST(AnswersAddedAtOnce, ARefusedThirdAnswerLeavesNothingBehind) {
   for (const char* policy : {"fcfs", "vtc", "skip_join_mlfq"}) {
     EngineOptions o;
     o.context = 256;
@@ -57,7 +57,7 @@ TEST(AnswersAddedAtOnce, ARequestWhoseThirdAnswerIsRefusedLeavesNothingBehind) {
     for (int i = 0; i < 20; ++i) core.step(events);
     EXPECT_TRUE(events.empty());
 
-    request.n = 2;  // the next one finds the engine as it was
+    request.n = 2;  // the refused request left the engine unchanged
     ASSERT_TRUE(core.add(2, request).ok());
     for (int i = 0; i < 100 && !core.idle(); ++i) core.step(events);
     EXPECT_TRUE(core.idle());

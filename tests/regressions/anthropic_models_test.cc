@@ -1,5 +1,5 @@
-// Anthropic's clients list models at /v1/models too, and got OpenAI's shape: `client.models.list()` found no page, no
-// type and no display_name. Tests asked for the list as OpenAI's clients do.
+// Anthropic's clients list models at /v1/models too, but got OpenAI's format: `client.models.list()` found no page, no
+// type and no display_name. The tests requested the list only as OpenAI's clients do.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -7,7 +7,7 @@ namespace {
 
 const std::string kAsAnthropic = "anthropic-version: 2023-06-01\r\n";
 
-TEST(AnthropicModels, AreListedInItsOwnShape) {
+TEST(AnthropicModels, AreListedInAnthropicsFormat) {
   ServiceOptions options;
   options.names = {"one", "two", "three"};
   LiveServer live(options);
@@ -31,15 +31,15 @@ TEST(AnthropicModels, AreListedInItsOwnShape) {
   EXPECT_EQ(before["has_more"], true);
   EXPECT_EQ(get(live.port(), "/v1/models?before_id=one", kAsAnthropic).json()["data"], Json::array());
   EXPECT_EQ(get(live.port(), "/v1/models/two", kAsAnthropic).json(), all["data"][1]);
-  for (const char* wrong : {"?limit=0", "?limit=1001", "?limit=a", "?after_id=nobody", "?before_id=nobody",
+  for (const char* wrong : {"?limit=0", "?limit=1001", "?limit=a", "?after_id=unknown", "?before_id=unknown",
                             "?after_id=one&before_id=two"}) {
     const Response refused = get(live.port(), std::string("/v1/models") + wrong, kAsAnthropic);
     EXPECT_EQ(refused.status, 400) << wrong;
     EXPECT_EQ(refused.json()["type"], "error") << wrong;
   }
-  const Response nobody = get(live.port(), "/v1/models/nobody", kAsAnthropic);
-  EXPECT_EQ(nobody.status, 404);
-  EXPECT_EQ(nobody.json()["error"]["type"], "not_found_error");
+  const Response unknown = get(live.port(), "/v1/models/unknown", kAsAnthropic);
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_EQ(unknown.json()["error"]["type"], "not_found_error");
   EXPECT_EQ(get(live.port(), "/v1/models").json()["object"], "list");
 }
 

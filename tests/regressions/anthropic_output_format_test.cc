@@ -1,5 +1,5 @@
-// Anthropic's output_config.format, which its SDKs send for structured output, was ignored without a word: the answer
-// came with status 200 and no form at all. Tests knew only the ways in which OpenAI's clients ask for a schema.
+// Anthropic's output_config.format, which its SDKs send for structured output, was silently ignored: the answer had
+// status 200 and was not constrained. The tests covered only the ways in which OpenAI's clients send a schema.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -19,7 +19,7 @@ bool is_person(const Json& json) {
          json["age"].is_number_integer() && json["age"] >= 1 && json["age"] <= 9;
 }
 
-TEST(AnthropicOutputFormat, TheTextFitsTheSchema) {
+TEST(AnthropicOutputFormat, TheTextMatchesTheSchema) {
   LiveServer live;
   const std::string format = R"({"type": "json_schema", "schema": )" + kSchema + "}";
   for (const std::string& field : {R"("output_config": {"format": )" + format + "}", R"("output_format": )" + format}) {
@@ -39,7 +39,7 @@ TEST(AnthropicOutputFormat, TheTextFitsTheSchema) {
   EXPECT_TRUE(is_person(Json::parse(text, nullptr, false))) << text;
 }
 
-TEST(AnthropicOutputFormat, WhatIsWrongIsNamed) {
+TEST(AnthropicOutputFormat, ErrorsNameTheField) {
   LiveServer live;
   const std::pair<std::string, std::string> wrong[] = {
       {R"("output_config": {"format": {"type": "text"}})", "output_config.format.type"},

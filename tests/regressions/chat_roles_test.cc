@@ -1,5 +1,6 @@
-// Conversations that no API allows were answered with 200: a role "robot", a tool's message that names no call, or one
-// that nobody made. The model saw a prompt that the client did not mean. Tests of messages had well-formed ones only.
+// Conversations that no API allows were answered with 200: a role "robot", or a tool message that names no call or a
+// call that was never made. The model saw a prompt that the client did not mean. The tests used only well-formed
+// messages.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -25,7 +26,7 @@ Json call(const char* id) {
 }
 const Json kHello = {{"role", "user"}, {"content", "Hello"}};
 
-TEST(ChatRoles, ThatThereAreNotAreRefused) {
+TEST(ChatRoles, UnknownRolesAreRefused) {
   Chat chat;
   for (const char* path : {"/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat"}) {
     const Response refused = chat.params(path, Json::array({{{"role", "robot"}, {"content", "Hello"}}}));
@@ -39,7 +40,7 @@ TEST(ChatRoles, ThatThereAreNotAreRefused) {
         << role;
 }
 
-TEST(ChatRoles, AToolAnswersACallThatWasMade) {
+TEST(ChatRoles, AToolResultNeedsItsCall) {
   Chat chat;
   const auto params = [&](const Json& tool, const char* called) {
     return chat.params("/v1/chat/completions", Json::array({kHello, call(called), tool}));
@@ -53,14 +54,14 @@ TEST(ChatRoles, AToolAnswersACallThatWasMade) {
     EXPECT_EQ(refused.status, 400) << tool << refused.body;
     EXPECT_NE(refused.body.find("tool_call_id"), std::string::npos) << refused.body;
   }
-  // Before the call it answers is as wrong as without one.
+  // A result before its call is as wrong as one without a call.
   EXPECT_EQ(chat.params("/v1/chat/completions",
                         Json::array({kHello, {{"role", "tool"}, {"content", "1"}, {"tool_call_id", "a"}}, call("a")}))
                 .status,
             400);
 }
 
-TEST(ChatRoles, AnthropicsResultsToo) {
+TEST(ChatRoles, AnthropicsToolResultsNeedTheirCall) {
   Chat chat;
   const auto params = [&](const char* result) {
     return chat.params(
@@ -82,7 +83,7 @@ TEST(ChatRoles, AnthropicsResultsToo) {
       400);
 }
 
-TEST(ChatRoles, AndThoseOfResponses) {
+TEST(ChatRoles, ResponsesFunctionOutputsNeedTheirCall) {
   Chat chat;
   const Json made = {{"type", "function_call"}, {"call_id", "a"}, {"name", "f"}, {"arguments", "{}"}};
   const auto result = [](const char* id) {
@@ -93,8 +94,8 @@ TEST(ChatRoles, AndThoseOfResponses) {
   EXPECT_EQ(chat.params("/v1/responses", Json::array({kHello, result("a")})).status, 400);
 }
 
-// Ollama's tools name themselves, if anything; its clients send no ids.
-TEST(ChatRoles, OllamasToolsNeedNoId) {
+// Ollama's tool messages have at most a tool name; its clients send no ids.
+TEST(ChatRoles, OllamasToolResultsNeedNoId) {
   Chat chat;
   EXPECT_EQ(
       chat.params("/api/chat", Json::array({kHello, {{"role", "tool"}, {"tool_name", "f"}, {"content", "1"}}})).status,

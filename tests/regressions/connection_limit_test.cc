@@ -1,5 +1,5 @@
-// Over the limit of connections a client got a 503 without a body: SDKs showed "Connection error" and nothing else. The
-// test of the limit looked at the status alone, with one client that asked nothing.
+// Over the connection limit a client got a 503 without a body: SDKs showed only "Connection error". The test of the
+// limit checked only the status, with one client that sent no request.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -25,7 +25,7 @@ HttpLimits two_at_most() {
   return limits;
 }
 
-TEST(ConnectionLimit, IsToldInTheShapeOfEachApi) {
+TEST(ConnectionLimit, IsReportedInTheFormatOfEachApi) {
   Full full(two_at_most());
   struct Case {
     const char* path;
@@ -54,7 +54,7 @@ TEST(ConnectionLimit, IsToldInTheShapeOfEachApi) {
   EXPECT_EQ(full.live.server->counts().connections, 2);
 }
 
-TEST(ConnectionLimit, IsToldToThoseWhoAskNothingAndToAFlood) {
+TEST(ConnectionLimit, IsReportedToSilentClientsAndToAFlood) {
   Full full(two_at_most());
   std::vector<std::unique_ptr<Client>> flood;
   for (int i = 0; i < 200; ++i) flood.push_back(std::make_unique<Client>(full.live.port()));

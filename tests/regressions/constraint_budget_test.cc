@@ -1,6 +1,6 @@
 // A regex of thirty bytes took 30 s and 3.6 GB before it was refused, and an object of some hundred optional properties
-// took seconds: what was counted were states, not the sets that they stand for, and nobody could stop it. The tests
-// looked at what compiles, not at what it takes.
+// took seconds: the limit counted states, not the sets that they stand for, and compilation could not be cancelled. The
+// tests checked what compiles, not what it costs.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ bool accepts(const Grammar& grammar, std::string_view text) {
   return table.complete(set);
 }
 
-TEST(ConstraintBudget, NestedRepetitionsAreAsLargeAsTheyAreLong) {
+TEST(ConstraintBudget, NestedRepetitionsTakeSpaceInProportionToTheirLength) {
   for (const auto& [pattern, longest] : {std::pair<const char*, size_t>{"((a{0,3}){0,200}){50}", 30'000},
                                          {"(a{0,3}){0,200}", 600},
                                          {"a{0,5000}", 5000},
@@ -55,7 +55,7 @@ TEST(ConstraintBudget, NestedRepetitionsAreAsLargeAsTheyAreLong) {
     EXPECT_FALSE(accepts(*compiled.grammar, std::string(longest + 1, 'a'))) << pattern;
     EXPECT_FALSE(accepts(*compiled.grammar, std::string(longest - 1, 'a') + "b")) << pattern;
   }
-  // What cannot be written as one repetition: copies overlap, and only the best of them are told apart.
+  // Cases that are not a single repetition: copies overlap, and only the best of them are distinguished.
   const Compiled compiled = compile(regex_of("(?:a|ab?|aab){0,400}(?:c|ac){0,300}"), {32 * kMiB, 5});
   ASSERT_TRUE(compiled.grammar.ok()) << compiled.grammar.error().message;
   std::string text;
@@ -82,7 +82,7 @@ TEST(ConstraintBudget, RepetitionsOfRepetitionsKeepTheirGaps) {
   }
 }
 
-TEST(ConstraintBudget, WhatIsTooLargeIsRefusedWithinTheBudget) {
+TEST(ConstraintBudget, TooLargeConstraintsAreRefusedWithinTheBudget) {
   const auto gbnf = [](std::string text) { return of_kind(Constraint::Kind::grammar, std::move(text)); };
   std::string chain = "root ::= r0\n", literal(900'000, 'x');
   for (int r = 0; r < 15'000; ++r) chain += fmt::format("r{} ::= \"a\" r{} | \"b\"\n", r, r + 1);
@@ -92,7 +92,7 @@ TEST(ConstraintBudget, WhatIsTooLargeIsRefusedWithinTheBudget) {
         gbnf("root ::= (\"a\" | \"b\")* \"a\" ((\"a\" | \"b\"){9}){40}"), gbnf(chain + "r15000 ::= r15000\n"),
         gbnf(chain + "r15000 ::= \"c\"\n")}) {
     const Compiled compiled = compile(constraint, {16 * kMiB, 5});
-    EXPECT_LE(compiled.peak, 32 * kMiB) << constraint.text.substr(0, 60);  // the last piece asked for is in it
+    EXPECT_LE(compiled.peak, 32 * kMiB) << constraint.text.substr(0, 60);  // includes the last allocation requested
     if (compiled.grammar.ok()) continue;
     EXPECT_TRUE(compiled.grammar.error().kind == ErrorKind::unsupported ||
                 compiled.grammar.error().kind == ErrorKind::user)
@@ -100,7 +100,7 @@ TEST(ConstraintBudget, WhatIsTooLargeIsRefusedWithinTheBudget) {
   }
 }
 
-TEST(ConstraintBudget, EndsWhenNobodyWaitsAndWhenTimeIsUp) {
+TEST(ConstraintBudget, StopsWhenCancelledAndAtTheTimeLimit) {
   const Constraint large = regex_of("(?:a|b)*a(?:a|b){200}");
   const Compiled cancelled = compile(large, {}, std::make_shared<const std::atomic<bool>>(true));
   ASSERT_FALSE(cancelled.grammar.ok());
@@ -110,7 +110,7 @@ TEST(ConstraintBudget, EndsWhenNobodyWaitsAndWhenTimeIsUp) {
   EXPECT_NE(late.grammar.error().message.find("longer than"), std::string::npos) << late.grammar.error().message;
 }
 
-TEST(ConstraintBudget, GivesBackAllThatItTook) {
+TEST(ConstraintBudget, ReleasesAllItsMemory) {
   CompileBudget budget;
   GrammarLimits limits;
   limits.budget = &budget;
@@ -157,8 +157,8 @@ TEST(ConstraintBudget, ManyOptionalPropertiesCompileInProportion) {
   }
 }
 
-// The layout for many members says the same as the one for few.
-TEST(ConstraintBudget, LongListsOfMembersKeepTheOrderAndTheRequired) {
+// The layout for many members accepts the same texts as the layout for few.
+TEST(ConstraintBudget, LongMemberListsKeepOrderAndRequiredMembers) {
   for (const int required_every : {0, 7, 50}) {
     const Compiled compiled = compile(of_kind(Constraint::Kind::json_schema, object_of(101, true, required_every)));
     ASSERT_TRUE(compiled.grammar.ok()) << compiled.grammar.error().message;

@@ -1,6 +1,6 @@
-// Four requests for a regex that takes half a minute to compile silenced /health and every other request for as long,
-// and went on burning the processor after their clients had left: constraints were compiled on the two threads that all
-// requests share, one by one as they came, to the end. Tests asked for constraints that compile at once.
+// Four requests for a regex that takes half a minute to compile blocked /health and every other request for that time,
+// and used the processor even after their clients had left: constraints were compiled to the end, one by one, on the
+// two threads that all requests share. The tests used constraints that compile at once.
 #include <time.h>
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace {
 
 const char* const kYesOrNo = R"({"prompt": "Once", "max_tokens": 20, "guided_regex": "yes|no"})";
 
-// Compiles until it is let go, or nobody wants it any more.
+// A compilation that runs until the gate is opened or it is cancelled.
 class Gate {
  public:
   ConstraintWorkers::Work work(const std::string& key, const std::string& tenant = "",
@@ -45,13 +45,13 @@ double metric(int port, const std::string& name) {
   return at == std::string::npos ? -1 : std::stod(text.substr(at + line.size()));
 }
 
-TEST(ConstraintCompileWorkers, OthersGoOnWhileConstraintsAreCompiled) {
+TEST(ConstraintCompileWorkers, OtherRequestsAreServedDuringCompilation) {
   Gate gate;
   LiveServer live;
   ConstraintWorkers& workers = live.server->service().constraints();
   ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("slow")).ok());
   ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
-  std::vector<std::unique_ptr<Client>> waiting;  // more than there are threads
+  std::vector<std::unique_ptr<Client>> waiting;  // more clients than threads
   for (int i = 0; i < 6; ++i) {
     waiting.push_back(std::make_unique<Client>(live.port()));
     waiting.back()->post("/v1/completions", R"({"prompt": "Once", "max_tokens": 20, "guided_regex": "yes|no|[0-9]{)" +
@@ -63,14 +63,14 @@ TEST(ConstraintCompileWorkers, OthersGoOnWhileConstraintsAreCompiled) {
       post(live.port(), "/v1/completions", R"({"prompt": "Once", "max_tokens": 30, "ignore_eos": true})").json();
   EXPECT_EQ(free["usage"]["completion_tokens"], 30);
   EXPECT_EQ(metric(live.port(), "millrace_constraints_waiting"), 6)
-      << "all that was asked meanwhile came while they waited";
+      << "the other requests were answered while these waited";
   gate.open = true;
   for (auto& client : waiting) EXPECT_EQ(client->response().status, 200);
   EXPECT_EQ(metric(live.port(), "millrace_constraints_waiting"), 0);
   EXPECT_EQ(metric(live.port(), "millrace_constraints_compiled_total"), 7);
 }
 
-TEST(ConstraintCompileWorkers, WhoLeavesIsNotCompiledFor) {
+TEST(ConstraintCompileWorkers, CompilationStopsWhenTheClientLeaves) {
   Gate gate;
   LiveServer live;
   ConstraintWorkers& workers = live.server->service().constraints();
@@ -84,14 +84,14 @@ TEST(ConstraintCompileWorkers, WhoLeavesIsNotCompiledFor) {
   }
   EXPECT_TRUE(comes_true([&] { return metric(live.port(), "millrace_constraints_cancelled_total") == 1; }));
   EXPECT_EQ(metric(live.port(), "millrace_constraints_waiting"), 0);
-  workers.leave(ticket);  // and what is being compiled stops at its next look
+  workers.leave(ticket);  // the running compilation stops at its next check
   EXPECT_TRUE(comes_true([&] { return workers.counts().compiling == 0; }));
   EXPECT_EQ(workers.counts().cancelled, 2);
-  EXPECT_EQ(gate.good + gate.bad, 0) << "nobody is told";
+  EXPECT_EQ(gate.good + gate.bad, 0) << "no result is delivered to cancelled requests";
   EXPECT_EQ(post(live.port(), "/v1/completions", kYesOrNo).status, 200);
 }
 
-TEST(ConstraintCompileWorkers, TheSameIsCompiledOnceForAllThatWait) {
+TEST(ConstraintCompileWorkers, EqualConstraintsAreCompiledOnce) {
   Gate gate;
   LiveServer live;
   ConstraintWorkers& workers = live.server->service().constraints();
@@ -106,7 +106,7 @@ TEST(ConstraintCompileWorkers, TheSameIsCompiledOnceForAllThatWait) {
   }
   ASSERT_TRUE(comes_true([&] { return workers.counts().shared == 4; }));
   EXPECT_EQ(workers.counts().waiting, 2);
-  good.pop_back();  // the others still want it
+  good.pop_back();  // the other requests still need it
   ASSERT_TRUE(comes_true([&] { return metric(live.port(), "millrace_connections_answering") == 6; }))
       << "five, and who asks";
   gate.open = true;
@@ -125,7 +125,7 @@ TEST(ConstraintCompileWorkers, TheSameIsCompiledOnceForAllThatWait) {
   EXPECT_EQ(workers.counts().known, 1) << "it is kept";
 }
 
-TEST(ConstraintCompileWorkers, TooManyAreTurnedAwayAsTheApiHasIt) {
+TEST(ConstraintCompileWorkers, TooManyAreRefusedInTheFormatOfTheApi) {
   Gate gate;
   LiveServer live;
   ConstraintWorkers& workers = live.server->service().constraints();
@@ -146,8 +146,9 @@ TEST(ConstraintCompileWorkers, TooManyAreTurnedAwayAsTheApiHasIt) {
   EXPECT_EQ(post(live.port(), "/v1/completions", kYesOrNo).status, 200);
 }
 
-// What is not done with its first try goes on elsewhere, and the next first try begins.
-TEST(ConstraintCompileWorkers, ALongOneHoldsUpNoShortOne) {
+// A compilation that does not finish in its first attempt continues on another thread, and the next first attempt
+// starts.
+TEST(ConstraintCompileWorkers, ALongCompilationDoesNotDelayShortOnes) {
   std::atomic<bool> finished{false};
   Gate gate;
   ConstraintWorkers workers({.waiting = 8, .long_waiting = 1, .of_tenant = 8, .first_try = 0.005});
@@ -172,7 +173,7 @@ TEST(ConstraintCompileWorkers, ALongOneHoldsUpNoShortOne) {
                   .ok());
   EXPECT_TRUE(comes_true([&] { return finished.load(); }));
   EXPECT_EQ(gate.good, 0);
-  // The long ones' line has an end of its own.
+  // The queue of long compilations has its own limit.
   ASSERT_TRUE(workers.add(workers.new_ticket(), slow("waits")).ok());
   ASSERT_TRUE(comes_true([&] { return workers.counts().long_ones == 2; }));
   EXPECT_EQ(gate.bad, 0);
@@ -183,7 +184,7 @@ TEST(ConstraintCompileWorkers, ALongOneHoldsUpNoShortOne) {
   EXPECT_TRUE(comes_true([&] { return gate.good == 2; }));
 }
 
-TEST(ConstraintCompileWorkers, TenantsAreServedInTurnAndNoneFillsTheLine) {
+TEST(ConstraintCompileWorkers, TenantsAreServedInTurnAndNoneFillsTheQueue) {
   Gate gate;
   std::mutex mutex;
   std::string order;
@@ -214,7 +215,7 @@ TEST(ConstraintCompileWorkers, TenantsAreServedInTurnAndNoneFillsTheLine) {
   EXPECT_EQ(order, "ababaa");
 }
 
-TEST(ConstraintCompileWorkers, StopEndsWhatIsUnderWayAndTellsWhoWaits) {
+TEST(ConstraintCompileWorkers, StopCancelsRunningCompilationsAndFailsWaitingOnes) {
   Gate gate;
   {
     ConstraintWorkers workers;
@@ -223,7 +224,7 @@ TEST(ConstraintCompileWorkers, StopEndsWhatIsUnderWayAndTellsWhoWaits) {
   }
   EXPECT_EQ(gate.begun, 1);
   EXPECT_EQ(gate.good, 0);
-  EXPECT_EQ(gate.bad, 3) << "who waits is told";
+  EXPECT_EQ(gate.bad, 3) << "waiting requests get an error";
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// A server with `--memory 300M` refused every schema, grammar and tool: nothing was kept for them where nobody said how
-// much, and the KV cache took all that was left before the first one came. Tests gave the KV cache a size of its own.
+// A server with `--memory 300M` refused every schema, grammar and tool: without an explicit setting no memory was
+// reserved for them, and the KV cache took all that was left before the first one arrived. The tests set a KV cache
+// size.
 #include "run/constraint_memory.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ const char* const kBody =
     R"({"prompt": "Once", "max_tokens": 300, "temperature": 0, "guided_json": {"type": "object", "required": ["name", "age", "tags"],
   "properties": {"name": {"enum": ["Tim", "Lily"]}, "age": {"type": "integer", "minimum": 1, "maximum": 9}, "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}}, "additionalProperties": false}})";
 
-// 300 MiB, or as much more as an instrumented build takes of itself.
+// 300 MiB, plus the extra memory that an instrumented build uses itself.
 int64_t small_budget() {
   auto probe = LanguageModel::load("", {.threads = 1, .memory = int64_t{4} << 30});
   EXPECT_TRUE(probe.ok());
@@ -31,7 +32,7 @@ int64_t account(const Engine& engine, const std::string& name) {
   return 0;
 }
 
-TEST(ConstraintMemory, ASmallBudgetHasRoomForThemByDefault) {
+TEST(ConstraintMemory, ASmallBudgetHasRoomForConstraintsByDefault) {
   const int64_t budget = small_budget();
   auto model = templated_model("", budget);
   ASSERT_NE(model, nullptr);
@@ -45,7 +46,7 @@ TEST(ConstraintMemory, ASmallBudgetHasRoomForThemByDefault) {
   EXPECT_TRUE(said.is_object() && said["age"].is_number_integer()) << answer.body;
   EXPECT_EQ(account(live.engine(), "constraints"), default_constraint_memory(model->parts().tokenizer.get(), budget));
   EXPECT_LE(model->parts().accounts->total(), budget);
-  // Tools are held to schemas too.
+  // Tool calls are constrained by schemas too.
   const Response tool =
       post(live.port(), "/v1/chat/completions",
            R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 100, "tool_choice": "required",
@@ -53,7 +54,7 @@ TEST(ConstraintMemory, ASmallBudgetHasRoomForThemByDefault) {
   EXPECT_EQ(tool.status, 200) << tool.body;
 }
 
-TEST(ConstraintMemory, EnginesWithoutAServerToo) {
+TEST(ConstraintMemory, EnginesWithoutAServerHaveRoomToo) {
   auto model = templated_model("", small_budget());
   ASSERT_NE(model, nullptr);
   auto engine = Engine::create(model, {.threads = 1});
@@ -78,8 +79,8 @@ TEST(ConstraintMemory, TheDefaultIsASixteenthWithinBounds) {
   EXPECT_EQ(default_constraint_memory(&tokenizer, 64 * 1024 * kMebibyte), 64 * kMebibyte);
 }
 
-// The default gives way where the model would not run beside it, and the refusal then says what is missing.
-TEST(ConstraintMemory, WhatHasNoRoomIsRefusedByName) {
+// The default is reduced where the model would not fit next to it, and the refusal then says what is missing.
+TEST(ConstraintMemory, RefusalsNameWhatHasNoRoom) {
   auto model = templated_model("", small_budget());
   ASSERT_NE(model, nullptr);
   EngineOptions options;

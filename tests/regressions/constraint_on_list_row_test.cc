@@ -1,6 +1,6 @@
-// A request with allowed_token_ids and a schema, regex, grammar or choice got an answer that kept the first and not the
-// second; a thinking budget was not kept either. The allowed tokens made the sampler's row a list, on which the steps
-// after them did nothing. Steps were tested one at a time, on dense rows.
+// A request with allowed_token_ids and a schema, regex, grammar or choice got an answer that respected only the former;
+// a thinking budget was ignored too. The allowed tokens turned the sampler's row into a list, on which the later steps
+// did nothing. Steps were tested one at a time, on dense rows.
 #include <algorithm>
 
 #include "run/language_model.h"
@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// Ids of the tokens that write one of these texts.
+// Ids of the tokens whose text is one of these.
 Json tokens_that_write(const std::vector<std::string>& texts) {
   Json ids = Json::array();
   const Tokenizer& tokenizer = *shipped_model()->parts().tokenizer;
@@ -31,7 +31,7 @@ Json body(const Json& allowed, const Json& more) {
   return out;
 }
 
-TEST(ConstraintOnListRow, BothAreKeptForEveryKindAndSeed) {
+TEST(ConstraintOnListRow, BothHoldForEveryKindAndSeed) {
   LiveServer live;
   const Json letters = tokens_that_write({"a", "b", "c", "n", "o", "s", "e", "y"});
   ASSERT_GE(letters.size(), 8u);
@@ -41,9 +41,9 @@ TEST(ConstraintOnListRow, BothAreKeptForEveryKindAndSeed) {
   for (const Json& constraint : constraints) {
     std::set<std::string> said;
     for (int seed = 0; seed < 8; ++seed) {
-      Json asked = body(letters, constraint);
-      asked["seed"] = seed;
-      const Response answer = post(live.port(), "/v1/completions", asked.dump());
+      Json request = body(letters, constraint);
+      request["seed"] = seed;
+      const Response answer = post(live.port(), "/v1/completions", request.dump());
       ASSERT_EQ(answer.status, 200) << answer.body;
       const std::string text = answer.json()["choices"][0]["text"];
       EXPECT_TRUE(text == "no" || text == "yes") << text;
@@ -54,7 +54,7 @@ TEST(ConstraintOnListRow, BothAreKeptForEveryKindAndSeed) {
   }
 }
 
-TEST(ConstraintOnListRow, WithNoTokenInCommonThatAnswerAloneEndsWithAnError) {
+TEST(ConstraintOnListRow, WithNoTokenInCommonOnlyThatAnswerFails) {
   LiveServer live;
   const Json letters = tokens_that_write({"a", "b"});
   Client other(live.port());
@@ -68,7 +68,7 @@ TEST(ConstraintOnListRow, WithNoTokenInCommonThatAnswerAloneEndsWithAnError) {
   EXPECT_EQ(rest.json()["usage"]["completion_tokens"], 60);
 }
 
-TEST(ConstraintOnListRow, ThinkingBudgetIsKept) {
+TEST(ConstraintOnListRow, ThinkingBudgetHolds) {
   Request request;
   request.prompt = {1};
   request.max_tokens = 40;
@@ -84,7 +84,7 @@ TEST(ConstraintOnListRow, ThinkingBudgetIsKept) {
   EXPECT_EQ(said.text.substr(0, 5), "aaaaa");
   EXPECT_LE(said.text.find("no"), 6u) << said.text << " (the mark may begin with a space)";
 
-  // Where the mark is not allowed the stream ends.
+  // Where the end mark is not allowed, the stream ends.
   request.sampling.allowed_tokens.resize(2);
   const Direct ended = ask_engine(**engine, request);
   EXPECT_EQ(ended.text, "aaaaa");

@@ -1,6 +1,6 @@
-// `convert --format q4_k` on a model whose rows are no whole blocks of 256 left every matrix as it was, wrote a file of
-// full size and exited with 0: whoever wanted a small model got a large one and no word. The tests converted to q8_0
-// alone, whose blocks fit every test model.
+// `convert --format q4_k` on a model whose rows are not whole blocks of 256 left every matrix unconverted, wrote a file
+// of full size and exited with 0, without a warning. The tests converted to q8_0 only, whose blocks fit every test
+// model.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -63,8 +63,8 @@ TEST_F(ConvertFallback, RowsOf64TakeTheBlocksOf32) {
   }
 }
 
-// Every quantized format that a GGUF file can hold comes to one whose blocks are of 32, so that the next one with
-// larger blocks is not forgotten.
+// Every quantized format that a GGUF file can hold falls back to one with blocks of 32. The test covers all of them, so
+// that a new format with larger blocks is not forgotten.
 TEST_F(ConvertFallback, EveryFormatHasOneForNarrowRows) {
   const fs::path model = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/llama";
   for (const Format* format : formats().members()) {
@@ -79,7 +79,7 @@ TEST_F(ConvertFallback, EveryFormatHasOneForNarrowRows) {
   }
 }
 
-// A model of one's own: `cols` columns everywhere but in ffn_down.
+// A generated model with `cols` columns everywhere but in ffn_down.
 void write_model(const fs::path& path, int64_t width, int64_t hidden) {
   GgufWriter writer;
   writer.set_string("general.architecture", "llama");
@@ -110,7 +110,7 @@ void write_model(const fs::path& path, int64_t width, int64_t hidden) {
   ASSERT_TRUE(writer.write(path, {}).ok());
 }
 
-TEST_F(ConvertFallback, EachTensorForItself) {
+TEST_F(ConvertFallback, ChoosesTheFormatPerTensor) {
   write_model(folder_ / "in.gguf", 256, 352);
   const auto report = convert(folder_ / "in.gguf", "q4_k");
   ASSERT_TRUE(report.ok()) << report.error().message;
@@ -118,7 +118,7 @@ TEST_F(ConvertFallback, EachTensorForItself) {
   EXPECT_EQ(type_of("blk.0.ffn_down.weight"), "Q5_0");
   ASSERT_EQ(report->fallbacks.size(), 1u);
   EXPECT_EQ(report->fallbacks[0].name, "blk.0.ffn_down.weight");
-  // No whole blocks of 32 either.
+  // Not whole blocks of 32 either.
   write_model(folder_ / "in.gguf", 256, 346);
   const auto odd = convert(folder_ / "in.gguf", "q4_k");
   ASSERT_TRUE(odd.ok()) << odd.error().message;

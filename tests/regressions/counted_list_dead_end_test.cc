@@ -1,7 +1,6 @@
-// A stream held to minItems, maxItems, minProperties or maxProperties could write text from which nothing may follow:
-// the white space before "]" while items were lacking, or a comma where there was no room for another member. The
-// client got "no token is left". The tests' schemas had minItems of 1 at most and no maxProperties, where neither can
-// be.
+// A stream constrained by minItems, maxItems, minProperties or maxProperties could write text that nothing may follow:
+// white space before "]" while items were missing, or a comma where no further member fits. The client got "no token is
+// left". The schemas in the tests had minItems of at most 1 and no maxProperties, where neither can happen.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -83,13 +82,13 @@ Result<Grammar> compiled(const std::string& schema) {
   return compile_constraint(constraint);
 }
 
-TEST(CountedListDeadEnd, EveryTextThatMayBeWrittenCanBeEnded) {
+TEST(CountedListDeadEnd, EveryAllowedPrefixCanBeCompleted) {
   for (const Case& one : cases()) {
     auto grammar = compiled(one.schema);
     ASSERT_TRUE(grammar.ok()) << one.schema << grammar.error().message;
     const auto shared = std::make_shared<const Grammar>(std::move(grammar).value());
     ParseTable table(shared);
-    // All that can be reached within so many bytes, and a few thousand places more where there is no end of them.
+    // All states that can be reached within this many bytes; where there is no end of them, a few thousand more.
     std::vector<std::pair<SetId, std::string>> order{{table.begin(), ""}};
     std::vector<std::vector<size_t>> before(1);
     std::map<SetId, size_t> known{{order[0].first, 0}};
@@ -126,7 +125,7 @@ TEST(CountedListDeadEnd, EveryTextThatMayBeWrittenCanBeEnded) {
   }
 }
 
-TEST(CountedListDeadEnd, MasksAreWhatCanBeWrittenAndLeadToAListWithinItsBounds) {
+TEST(CountedListDeadEnd, MasksAreExactAndLeadToAListWithinItsBounds) {
   const std::vector<std::string> vocabulary = list_pieces();
   GrammarCache cache(list_pieces);
   for (const Case& one : cases()) {
@@ -153,7 +152,7 @@ TEST(CountedListDeadEnd, MasksAreWhatCanBeWrittenAndLeadToAListWithinItsBounds) 
         ASSERT_EQ(count, allowed.size());
         ASSERT_EQ(allowed.empty(), matcher.exhausted()) << one.schema << "\nnothing may follow: " << text;
         if (allowed.empty()) break;
-        // Not letters alone: half of the time one of the pieces that cross brackets and commas.
+        // Half of the time a piece that spans brackets and commas, instead of a letter.
         std::vector<TokenId> long_ones;
         for (const TokenId id : allowed)
           if (id > 255) long_ones.push_back(id);
@@ -164,7 +163,7 @@ TEST(CountedListDeadEnd, MasksAreWhatCanBeWrittenAndLeadToAListWithinItsBounds) 
       }
       if (!matcher.complete()) continue;
       ++whole;
-      // A key that comes twice counts twice, so that members are counted as they come.
+      // A repeated key counts twice: members are counted as they are written.
       size_t members = 0, depth = 0;
       const auto count = [&](int, nlohmann::json::parse_event_t event, const nlohmann::json&) {
         using Event = nlohmann::json::parse_event_t;
@@ -183,8 +182,8 @@ TEST(CountedListDeadEnd, MasksAreWhatCanBeWrittenAndLeadToAListWithinItsBounds) 
   }
 }
 
-// Each member needs two of its own.
-TEST(CountedListDeadEnd, AListThatNeedsItselfWithoutEndIsRefused) {
+// Each member needs two members of the same kind.
+TEST(CountedListDeadEnd, AnInfinitelyRecursiveListIsRefused) {
   const auto endless = compiled(
       R"({"type":"object","properties":{"a":{"const":1}},"required":["a"],"additionalProperties":{"$ref":"#"},"minProperties":2,"maxProperties":3})");
   ASSERT_FALSE(endless.ok());

@@ -1,6 +1,6 @@
-// A page of any site could have a browser read /live of a server without keys, or fetch other paths of it: such a
-// request has no Origin when it is for a script or an image, and Sec-Fetch-Site was not looked at. The tests of origins
-// sent Origin only.
+// A page of any site could make a browser read /live or other paths of a server without keys: such a request has no
+// Origin when it is for a script or an image, and Sec-Fetch-Site was not checked. The tests of origins sent only
+// Origin.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -12,7 +12,7 @@ int status_of(int port, const std::string& path, const std::string& headers) {
   return client.head().status;
 }
 
-TEST(CrossSite, PagesFromElsewhereLearnNothing) {
+TEST(CrossSite, PagesFromOtherSitesAreRefused) {
   LiveServer live;
   for (const char* site : {"cross-site", "same-site"}) {
     const std::string header = std::string("Sec-Fetch-Site: ") + site + "\r\n";
@@ -21,7 +21,7 @@ TEST(CrossSite, PagesFromElsewhereLearnNothing) {
       EXPECT_EQ(status_of(live.port(), path, header), 403) << site << " " << path;
     EXPECT_EQ(post(live.port(), "/models/unload", R"({"model": "stories"})", header).status, 403);
     EXPECT_EQ(post(live.port(), "/v1/completions", R"({"prompt": "One", "max_tokens": 1})", header).status, 403);
-    EXPECT_EQ(status_of(live.port(), "/health", header), 200);  // says nothing
+    EXPECT_EQ(status_of(live.port(), "/health", header), 200);  // reveals nothing
   }
   for (const char* site : {"", "Sec-Fetch-Site: same-origin\r\n", "Sec-Fetch-Site: none\r\n"}) {
     EXPECT_EQ(status_of(live.port(), "/live", site), 200);
@@ -29,7 +29,7 @@ TEST(CrossSite, PagesFromElsewhereLearnNothing) {
   }
 }
 
-TEST(CrossSite, ThoseThatMayAskMay) {
+TEST(CrossSite, AllowedOriginsAreServed) {
   ServiceOptions options;
   options.origins = {"https://a.example"};
   LiveServer live(options);

@@ -1,5 +1,5 @@
-// Custom tools, whose input is a text or fits a regex or grammar, were refused with 501; OpenAI's agents send one for
-// patches by default. No test knew the type.
+// Custom tools, whose input is free text or matches a regex or grammar, were refused with 501; OpenAI's agents send one
+// for patches by default. No test used this type.
 #include <regex>
 
 #include "server/live_server.h"
@@ -19,7 +19,7 @@ const std::string kRegex =
 const std::string kLark =
     R"({"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: greeting \" \" name // who\n  | \"bye\"\ngreeting: \"hi\"i\nname: \"a\"..\"c\" ~ 2..4\n"}})";
 
-TEST(CustomTools, TheInputFitsItsForm) {
+TEST(CustomTools, TheInputMatchesItsFormat) {
   LiveServer live;
   const std::pair<std::string, std::string> forms[] = {{kRegex, "say \"[abc]{2,4}\"\n"},
                                                        {kLark, "([hH][iI] [a-c]{2,4}|bye)"}};
@@ -64,7 +64,7 @@ TEST(CustomTools, InResponsesAndInLaterTurns) {
                              R"(, "output": "done"}]})")
                         .json();
   EXPECT_EQ(next["object"], "response") << next;
-  // The same turns spelled out have the same prompt.
+  // The same turns written out have the same prompt.
   const Json spelled =
       post(live.port(), "/v1/responses", "{" + tools + R"("tool_choice": "none", "input": ["type"]})").json();
   EXPECT_EQ(spelled["error"]["param"], "input[0]");
@@ -83,7 +83,7 @@ TEST(CustomTools, InResponsesAndInLaterTurns) {
   EXPECT_TRUE(chat.contains("usage")) << chat;
 }
 
-TEST(CustomTools, WhatCannotBeKeptIsRefusedByName) {
+TEST(CustomTools, UnsupportedGrammarsAreRefusedByName) {
   LiveServer live;
   const auto lark = [](const std::string& definition) {
     return Json{{"type", "grammar"}, {"grammar", {{"syntax", "lark"}, {"definition", definition}}}}.dump();
@@ -101,7 +101,7 @@ TEST(CustomTools, WhatCannotBeKeptIsRefusedByName) {
     EXPECT_EQ(answer.status, 400) << format << answer.body;
     EXPECT_EQ(answer.json()["error"]["param"], field) << answer.body;
   }
-  // Rules that are used twice, forty times over, and deep parentheses.
+  // Forty levels of rules that are each used twice, and deep parentheses.
   std::string doubling = "start: r0\n", deep = "start: " + std::string(5000, '(');
   for (int i = 0; i < 40; ++i)
     doubling += "r" + std::to_string(i) + ": r" + std::to_string(i + 1) + " r" + std::to_string(i + 1) + "\n";

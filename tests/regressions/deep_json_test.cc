@@ -1,6 +1,6 @@
 // JSON text inside a request (a call's arguments, a schema given as text) was parsed without a bound on its depth: 200
-// KB of brackets in an earlier tool call ended the server, for printing and copying recurse. The body itself was
-// bounded, and no test nested deeper inside a string than the parser above it allows.
+// KB of brackets in an earlier tool call crashed the server, because printing and copying recurse. The body itself was
+// bounded, and no test nested deeper inside a string than the outer parser allows.
 #include <gtest/gtest.h>
 
 #include "server/live_server.h"
@@ -21,8 +21,8 @@ const char* const kDeepTemplate =
 
 class DeepJson : public ::testing::TestWithParam<const char*> {};
 
-// Whatever the template does with calls: every API's way to say that there was one.
-TEST_P(DeepJson, ArgumentsOfAnEarlierCallDoNotEndTheServer) {
+// Whatever the template does with calls: every API's format for an earlier call.
+TEST_P(DeepJson, ArgumentsOfAnEarlierCallDoNotCrashTheServer) {
   LiveServer live({}, {}, {}, nullptr, templated_model(GetParam()));
   const std::string arguments = Json(deep_object()).dump();
   const std::string call =
@@ -69,7 +69,7 @@ TEST(DeepJsonText, MessagesOfTheLibrary) {
           Json(deep_object()).dump() + "}}]}]",
       true);
   if (call.ok()) {
-    EXPECT_NE(call->find("[[["), std::string::npos);  // as the text that it is
+    EXPECT_NE(call->find("[[["), std::string::npos);  // passed on as plain text
   }
 }
 

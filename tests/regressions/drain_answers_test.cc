@@ -1,6 +1,5 @@
-// When the time to drain was over, streams ended in the middle, without an error event, and requests that waited for
-// their turn got no byte at all: clients saw a reset connection. The test of a server that stops read until the end,
-// whatever it was.
+// When the drain time was over, streams ended in the middle, without an error event, and queued requests got no byte at
+// all: clients saw a reset connection. The test of a stopping server read until the end, whatever it was.
 #include <thread>
 
 #include "regressions/step_gate.h"
@@ -17,7 +16,7 @@ std::string rest_of(Client& client) {
   return out;
 }
 
-TEST(DrainAnswers, EveryClientGetsItsApisError) {
+TEST(DrainAnswers, EveryClientGetsAnErrorInItsApisFormat) {
   EngineOptions options;
   options.max_streams = 5;
   auto live = std::make_unique<LiveServer>(ServiceOptions(), HttpLimits(), options, nullptr,
@@ -36,7 +35,7 @@ TEST(DrainAnswers, EveryClientGetsItsApisError) {
     clients.back()->post(path, body);
   }
   ASSERT_TRUE(comes_true([&] { return live->server->counts().answering == 5; }));
-  // A step each until all have begun: their first event is there.
+  // One step each until every stream has sent its first event.
   const auto begun = [&] {
     gate->allow(1);
     gate->wait_until_held();
@@ -51,7 +50,7 @@ TEST(DrainAnswers, EveryClientGetsItsApisError) {
   ASSERT_EQ(half.head().status, 100);  // its head has been read
   ASSERT_TRUE(
       comes_true([&] { return live->server->counts().answering == 7 && live->server->counts().connections == 8; }));
-  std::thread stopping([&] { live.reset(); });  // the engine is in a step that does not end
+  std::thread stopping([&] { live.reset(); });  // the engine is in a step that does not finish
   const std::string completions = rest_of(*clients[0]), messages = rest_of(*clients[1]), ollama = rest_of(*clients[2]),
                     llama = rest_of(*clients[3]), responses = rest_of(*clients[4]);
   const Response whole = waits.response(), stream = waits_to_stream.response(), part = half.response();

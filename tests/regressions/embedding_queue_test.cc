@@ -1,5 +1,5 @@
-// A single text to be embedded waited 11.6 s behind somebody's batch of 300: requests were worked through whole, one
-// after the other. No test had two requests at the embedder, or at the scorer of prompts, at once.
+// A single text to be embedded waited 11.6 s behind a batch of 300 from another client: requests were processed whole,
+// one after another. No test had two requests at the embedder, or at the prompt scorer, at once.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -31,7 +31,7 @@ struct Server1 : LiveServer {
   }
 };
 
-// The large request is asked first; the small one is answered while that goes on. Both get what they get alone.
+// The large request is sent first; the small one is answered while it runs. Both get the same answers as alone.
 void expect_small_first(const std::string& path, const Json& large, const Json& small, const char* part) {
   Server1 live;
   const Json alone = post(live.port(), path, small.dump()).json(),
@@ -40,7 +40,7 @@ void expect_small_first(const std::string& path, const Json& large, const Json& 
   Client first(live.port()), second(live.port());
   first.post(path, large.dump());
   ASSERT_TRUE(comes_true([&] { return live.server->counts().answering == 1; }));
-  ::poll(nullptr, 0, 50);  // it is under way
+  ::poll(nullptr, 0, 50);  // the large request is running
   second.post(path, small.dump());
   const Response answer = second.response();
   EXPECT_FALSE(answered(first.socket())) << path << ": the large request was answered first";
@@ -62,7 +62,7 @@ TEST(EmbeddingQueue, PromptsLogProbabilitiesToo) {
                      {{"prompt", "A cat"}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 1}}, "choices");
 }
 
-TEST(EmbeddingQueue, WhoLeavesIsNotWorkedFor) {
+TEST(EmbeddingQueue, WorkStopsWhenTheClientLeaves) {
   Server1 live;
   {
     std::vector<std::unique_ptr<Client>> leaving;

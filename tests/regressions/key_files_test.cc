@@ -1,5 +1,5 @@
-// Files and batches were for administrators alone, so that people with ordinary keys had none; a purpose that does not
-// exist was taken. Nobody had tried them with a key that is no administrator's.
+// Files and batches were for administrators only, so that users with ordinary keys had none; and an unknown purpose was
+// accepted. No test used a key without the administrator role.
 #include <filesystem>
 #include <fstream>
 
@@ -48,7 +48,7 @@ size_t count(int port, const char* key, const std::string& path) {
 constexpr const char* kLine =
     R"({"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once upon a time there was", "max_tokens": 2, "ignore_eos": true}})";
 
-TEST(KeyFiles, AreOfTheKeyThatBroughtThem) {
+TEST(KeyFiles, BelongToTheKeyThatUploadedThem) {
   Keys keys;
   std::string of_alice, batch, output;
   {
@@ -95,7 +95,7 @@ TEST(KeyFiles, AreOfTheKeyThatBroughtThem) {
   EXPECT_EQ(erase(again.port(), "a", "/v1/files/" + of_alice), 200);
 }
 
-TEST(KeyFiles, ThatWereThereBeforeAreTheAdministrators) {
+TEST(KeyFiles, OlderFilesBelongToTheAdministrator) {
   Keys keys;
   fs::create_directories(keys.folder);
   const std::string id = "file-0123456789abcdef01234567";
@@ -107,7 +107,7 @@ TEST(KeyFiles, ThatWereThereBeforeAreTheAdministrators) {
   EXPECT_EQ(get(live.port(), "/v1/files/" + id, bearer("a")).status, 404);
 }
 
-TEST(KeyFiles, HaveLimitsOfTheirOwn) {
+TEST(KeyFiles, HaveTheirOwnLimits) {
   Keys keys(R"(, "files": 2, "file_bytes": 100)");
   keys.options.files.key_files = 1;
   LiveServer live(keys.options);
@@ -121,7 +121,7 @@ TEST(KeyFiles, HaveLimitsOfTheirOwn) {
   for (int i = 0; i < 4; ++i) EXPECT_EQ(upload(live.port(), "o", "o").status, 200);
 }
 
-TEST(KeyFiles, ABatchThatIsOverItsQuotaEnds) {
+TEST(KeyFiles, ABatchOverItsQuotaFails) {
   Keys keys(R"(, "tokens_total": 1)");
   LiveServer live(keys.options);
   const std::string file = upload(live.port(), "a", kLine).json()["id"];
@@ -136,7 +136,7 @@ TEST(KeyFiles, ABatchThatIsOverItsQuotaEnds) {
             (Json{{"total", 1}, {"completed", 0}, {"failed", 1}}));
 }
 
-TEST(KeyFiles, HaveAPurposeThatThereIs) {
+TEST(KeyFiles, NeedAKnownPurpose) {
   Keys keys;
   LiveServer live(keys.options);
   for (const char* purpose : {"nonsense", "batch_output", "Batch"}) {

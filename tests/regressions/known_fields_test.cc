@@ -1,6 +1,6 @@
-// Fields of the APIs that this server does not have were ignored without a word (Anthropic's output_config, Ollama's
-// logprobs, llama-server's timings_per_token ...), and others were answered with 501, which every SDK asks three times.
-// Tests asked what the tables held; none compared the tables with the APIs, whose own lists are here.
+// Fields of the APIs that this server does not support were silently ignored (Anthropic's output_config, Ollama's
+// logprobs, llama-server's timings_per_token ...), and others were answered with 501, which every SDK retries three
+// times. The tests checked the fields in the tables; none compared the tables with the APIs, whose own lists are here.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -26,7 +26,7 @@ Names both(Names left, const Names& right) {
   return left;
 }
 
-// As the official clients and the servers' own documents have them, August 2026. A dot leads into an object.
+// From the official clients and the servers' own documents, August 2026. A dot separates an object from its member.
 const std::string kLlamaSampling =
     "temperature dynatemp_range dynatemp_exponent top_k top_p min_p typical_p top_n_sigma xtc_probability "
     "xtc_threshold repeat_last_n repeat_penalty "
@@ -126,7 +126,7 @@ TEST(KnownFields, EveryFieldOfAnApiIsInItsTable) {
   }
 }
 
-TEST(KnownFields, AreThereOnce) {
+TEST(KnownFields, AreListedOnce) {
   for (const Endpoint& endpoint : endpoints()) {
     std::set<std::string> seen;
     for (const Field& field : endpoint.fields)
@@ -134,7 +134,7 @@ TEST(KnownFields, AreThereOnce) {
   }
 }
 
-// What takes effect nowhere says why that does no harm, and what is read is read somewhere.
+// A field without effect says why that does no harm, and a field with an effect is read somewhere.
 void check_effects(const Endpoint& endpoint, const std::vector<Field>& fields, const std::string& sources) {
   for (const Field& field : fields) {
     check_effects(endpoint, field.fields, sources);
@@ -159,7 +159,7 @@ TEST(KnownFields, TakeEffectOrSayWhyNot) {
   for (const Endpoint& endpoint : endpoints()) check_effects(endpoint, endpoint.fields, sources.str());
 }
 
-// "error" of every API's shape to its message.
+// The message in the "error" of any API's format.
 std::string message_of(const Response& answer) {
   const Json json = answer.json();
   if (!json.is_object() || !json.contains("error")) return answer.body;
@@ -181,10 +181,10 @@ Json least_body(const Endpoint& endpoint) {
   return body;
 }
 
-TEST(KnownFields, WhatIsNotSupportedIsA400WithItsName) {
+TEST(KnownFields, UnsupportedFieldsGetA400ThatNamesThem) {
   LiveServer live;
   const Json nonsense = {{"a", {1, 2}}};
-  int asked = 0;
+  int checked = 0;
   for (const auto& [path, fields] : known_fields()) {
     const Endpoint& endpoint = *posted(path);
     for (const std::string& name : fields) {
@@ -200,13 +200,13 @@ TEST(KnownFields, WhatIsNotSupportedIsA400WithItsName) {
       const Response answer = post(live.port(), path, body.dump());
       EXPECT_EQ(answer.status, 400) << path << " " << body << answer.body;
       EXPECT_TRUE(message_of(answer).starts_with(name + ": ")) << path << " " << body << answer.body;
-      ++asked;
+      ++checked;
     }
   }
-  EXPECT_GT(asked, 60);
+  EXPECT_GT(checked, 60);
 }
 
-TEST(KnownFields, NothingInARequestIs501) {
+TEST(KnownFields, NoRequestGets501) {
   LiveServer live;
   const std::string chat = "/v1/chat/completions", image = R"({"type": "image_url", "image_url": {"url": "x"}})",
                     user = R"("messages": [{"role": "user", "content": "a"}])";

@@ -1,12 +1,12 @@
-// The live view stood still for good once the engine had dropped a snapshot that the feed had asked for, as it does
-// when it stops or too many ask: the feed waited for that one. No test had an engine that does not answer.
+// The live view froze for good once the engine had dropped a snapshot that the feed had requested, as it does when it
+// stops or gets too many requests: the feed waited for that snapshot. No test had an engine that does not answer.
 #include "regressions/step_gate.h"
 #include "server/live_server.h"
 
 namespace millrace {
 namespace {
 
-// Of the next frame: "hello", "snapshot", "busy".
+// The event name of the next frame: "hello", "snapshot", "busy".
 std::string next_event(Client& client, std::string& held) {
   while (held.find("\n\n") == std::string::npos) {
     const std::string part = client.chunk();
@@ -19,7 +19,7 @@ std::string next_event(Client& client, std::string& held) {
   return frame.starts_with("event: ") ? frame.substr(7, frame.find('\n') - 7) : "?";
 }
 
-TEST(LiveFeed, GoesOnAfterALookThatNeverCame) {
+TEST(LiveFeed, ContinuesAfterADroppedSnapshot) {
   LiveServer live;
   Client watcher(live.port());
   watcher.get("/live");
@@ -32,9 +32,9 @@ TEST(LiveFeed, GoesOnAfterALookThatNeverCame) {
   };
   ASSERT_TRUE(comes("snapshot"));
   auto gate = std::make_unique<StepGate>(live.engine());
-  gate->wait_until_held();  // the engine is between two steps, and answers nobody
+  gate->wait_until_held();  // the engine is between two steps and delivers no snapshot
   while (live.engine().snapshot([](EngineSnapshot&&) {})) {
-  }  // so many that the feed's is refused
+  }  // enough that the feed's request is refused
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(comes("busy"));
   gate.reset();
   EXPECT_TRUE(comes("snapshot"));

@@ -1,7 +1,7 @@
-// The reader of llama2.c's tokenizer.bin wrote <0x00> to <0xFF> over ids 3 to 258, whatever the file had there. Whoever
-// converted a checkpoint whose vocabulary has no byte tokens, or has them elsewhere, got a model that answered
-// nonsense, at exit 0. All vocabularies of the tests had their bytes at these ids; one test even held "?" there and
-// wanted bytes.
+// The reader of llama2.c's tokenizer.bin wrote <0x00> to <0xFF> over ids 3 to 258, whatever the file had there. A
+// converted checkpoint whose vocabulary has no byte tokens, or has them elsewhere, answered nonsense, although the
+// conversion exited with 0. All vocabularies in the tests had their bytes at these ids; one test even had "?" there and
+// expected bytes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -73,7 +73,7 @@ std::vector<Piece> ordinary() {
   return out;
 }
 
-TEST(Llama2cVocabulary, OrdinaryPiecesAreWhatTheySay) {
+TEST(Llama2cVocabulary, OrdinaryPiecesKeepTheirText) {
   const auto tokenizer = made(ordinary());
   ASSERT_TRUE(tokenizer);
   const auto letter = [](char c) { return 3 + (c - ' '); };
@@ -87,7 +87,7 @@ TEST(Llama2cVocabulary, OrdinaryPiecesAreWhatTheySay) {
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(text), true), text);
 }
 
-TEST(Llama2cVocabulary, WhatCannotBeWrittenIsUnknown) {
+TEST(Llama2cVocabulary, UnrepresentableTextIsUnknown) {
   const auto tokenizer = made(ordinary());
   ASSERT_TRUE(tokenizer);
   for (const char* text : {"\xE4\xB8\xAD", "\n", "\xFF", "\xC3\xA9"}) {
@@ -96,7 +96,7 @@ TEST(Llama2cVocabulary, WhatCannotBeWrittenIsUnknown) {
   }
 }
 
-TEST(Llama2cVocabulary, WithoutUnknownEveryByteMustBeThere) {
+TEST(Llama2cVocabulary, WithoutAnUnknownTokenEveryByteIsRequired) {
   std::vector<Piece> pieces = ordinary();
   pieces[0].text = "!!";
   const auto spec = read_llama2c_tokenizer(tokenizer_bin(pieces), 0);
@@ -109,7 +109,7 @@ TEST(Llama2cVocabulary, WithoutUnknownEveryByteMustBeThere) {
   EXPECT_EQ(tokenizer->encode("\n"), (Ids{1, 3, 303 + 10}));
 }
 
-TEST(Llama2cVocabulary, BytesAndNamesStandAnywhere) {
+TEST(Llama2cVocabulary, ByteTokensAndNamesMayHaveAnyId) {
   std::vector<Piece> pieces = {{-1, "a"}, {-2, "b"}, {-3, "ab"}};
   for (int byte = 255; byte >= 0; --byte) pieces.push_back({0, fmt::format("<0x{:02X}>", byte)});
   for (const Piece& one : kNamed) pieces.push_back(one);
@@ -134,8 +134,8 @@ TEST(Llama2cVocabulary, BytesWrittenAsCharacters) {
   EXPECT_EQ(tokenizer->decode({1, 3 + 0xE4, 3 + 0xB8, 3 + 0xAD}, true), "\xE4\xB8\xAD");
 }
 
-// A token that is spelled like a byte but is a text of its own (in files that say types) is no byte.
-TEST(Llama2cVocabulary, ATypedTextThatLooksLikeAByteIsText) {
+// In files with token types, an ordinary token that is spelled like a byte token is not a byte token.
+TEST(Llama2cVocabulary, AnOrdinaryTokenSpelledLikeAByteIsText) {
   TokenizerSpec spec;
   spec.kind = "spm";
   spec.tokens = {"<unk>", "<0x41>", "<0x42>", "\xE2\x96\x81"};
@@ -156,7 +156,7 @@ double mean_nll(const std::string& model, const std::string& text) {
   EXPECT_TRUE(tokenizer.ok());
   const Ids ids = (*tokenizer)->encode(text);
   EXPECT_EQ((*tokenizer)->decode(ids, true), text);
-  auto runner = testing::ModelRunner::load(model, {});
+  auto runner = testing::TestRunner::load(model, {});
   EXPECT_TRUE(runner.ok());
   const std::vector<float> logits = (*runner)->logits(ids);
   const size_t vocab = logits.size() / ids.size();
@@ -169,9 +169,9 @@ double mean_nll(const std::string& model, const std::string& text) {
   return sum / static_cast<double>(ids.size() - 1);
 }
 
-// A trained model, and the same one with its ids in another order: bytes last, pieces first. Both know the text as
-// well.
-TEST(Llama2cVocabulary, ATrainedModelIsAsGoodWithItsIdsInAnotherOrder) {
+// A trained model, and the same one with its ids in another order: bytes last, pieces first. Both score the text
+// equally well.
+TEST(Llama2cVocabulary, ReorderedIdsDoNotChangeATrainedModelsQuality) {
   MILLRACE_NEEDS_SHARED("weights/stories260K/stories260K.bin");
   const fs::path weights = testing::shared_data() / "weights/stories260K";
   const fs::path folder = fs::temp_directory_path() / ("llama2c_vocabulary." + std::to_string(getpid()));

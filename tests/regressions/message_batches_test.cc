@@ -1,5 +1,5 @@
-// Anthropic's message batches were not there, though OpenAI's were: its SDK's `messages.batches` got 404. Tests listed
-// what was built, and nothing held the two APIs' lists of endpoints against it.
+// Anthropic's message batches were missing, though OpenAI's were supported: its SDK's `messages.batches` got 404. The
+// tests covered what was built, and nothing compared it with the two APIs' lists of endpoints.
 #include <filesystem>
 #include <sstream>
 
@@ -73,16 +73,16 @@ TEST(MessageBatches, AnswerAsLiveRequestsDo) {
   EXPECT_EQ(batch["request_counts"],
             (Json{{"processing", 0}, {"succeeded", 5}, {"errored", 1}, {"canceled", 0}, {"expired", 0}}));
   EXPECT_TRUE(batch["ended_at"].is_string());
-  const auto told = results(live.port(), batch["results_url"]);
-  ASSERT_EQ(told.size(), 6u);
+  const auto by_id = results(live.port(), batch["results_url"]);
+  ASSERT_EQ(by_id.size(), 6u);
   for (int i = 0; i < 5; ++i) {
-    const Json& result = told.at("line-" + std::to_string(i));
+    const Json& result = by_id.at("line-" + std::to_string(i));
     EXPECT_EQ(result["type"], "succeeded");
     EXPECT_EQ(result["message"]["content"], post(live.port(), "/v1/messages", params(i).dump()).json()["content"]);
   }
-  EXPECT_EQ(told.at("bad")["type"], "errored");
-  EXPECT_EQ(told.at("bad")["error"]["error"]["type"], "invalid_request_error");
-  // The lists of the two APIs keep apart.
+  EXPECT_EQ(by_id.at("bad")["type"], "errored");
+  EXPECT_EQ(by_id.at("bad")["error"]["error"]["type"], "invalid_request_error");
+  // The lists of the two APIs are separate.
   EXPECT_EQ(get(live.port(), "/v1/batches").json()["data"], Json::array());
   const std::string second =
       post(live.port(), kBatches, Json{{"requests", Json::array({request("a", params(1))})}}.dump()).json()["id"];
@@ -98,7 +98,7 @@ TEST(MessageBatches, AnswerAsLiveRequestsDo) {
   EXPECT_EQ(get(live.port(), kBatches).json()["data"].size(), 1u);
 }
 
-TEST(MessageBatches, ACancelledOneTellsOfEveryRequest) {
+TEST(MessageBatches, ACancelledBatchListsEveryRequest) {
   Folder folder;
   LiveServer live(folder.options());
   Json requests = Json::array();
@@ -115,13 +115,13 @@ TEST(MessageBatches, ACancelledOneTellsOfEveryRequest) {
   const Json batch = ended(live.port(), id);
   const Json& counts = batch["request_counts"];
   EXPECT_EQ(counts["succeeded"].get<int>() + counts["canceled"].get<int>(), 300) << counts;
-  const auto told = results(live.port(), batch["results_url"]);
-  EXPECT_EQ(told.size(), 300u);
-  const auto cancelled = std::ranges::count_if(told, [](const auto& one) { return one.second["type"] == "canceled"; });
+  const auto by_id = results(live.port(), batch["results_url"]);
+  EXPECT_EQ(by_id.size(), 300u);
+  const auto cancelled = std::ranges::count_if(by_id, [](const auto& one) { return one.second["type"] == "canceled"; });
   EXPECT_EQ(cancelled, counts["canceled"].get<int>());
 }
 
-TEST(MessageBatches, WrongOnesAreRefusedWithTheirPlace) {
+TEST(MessageBatches, InvalidBatchesAreRefusedNamingThePlace) {
   Folder folder;
   LiveServer live(folder.options());
   Json streamed = params(1);

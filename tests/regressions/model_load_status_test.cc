@@ -1,5 +1,5 @@
-// A damaged file given to /models/load was answered with 500, which clients try again, and which operators take for a
-// fault of the server. The tests of loading had files that are good, and paths where nothing is.
+// A damaged file given to /models/load was answered with 500, which clients retry and operators take for a fault of the
+// server. The tests of loading used valid files and paths that do not exist.
 #include <filesystem>
 #include <fstream>
 
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(ModelLoadStatus, ABadFileIsTheCallersFault) {
+TEST(ModelLoadStatus, ABadFileIsAClientError) {
   const fs::path folder = fs::temp_directory_path() / ("millrace_bad_models_" + std::to_string(getpid()));
   fs::create_directories(folder);
   const std::string good = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama/model.gguf";

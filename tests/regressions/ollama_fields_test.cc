@@ -1,6 +1,5 @@
 // Ollama's `logprobs`, `truncate`, `num_ctx` and the `context` of /api/generate were ignored or refused, and its lists
-// had an empty `digest`, which clients slice, and no quantization_level. Tests looked only at whether the members were
-// there.
+// had an empty `digest`, which clients slice, and no quantization_level. The tests only checked that the members exist.
 #include <filesystem>
 #include <fstream>
 
@@ -22,7 +21,7 @@ bool is_digest(const Json& digest) {
          digest.get_ref<const std::string&>().find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-TEST(OllamaFields, LogprobsInItsShape) {
+TEST(OllamaFields, LogprobsInOllamasFormat) {
   LiveServer live;
   const std::string options = R"("options": {"temperature": 0, "num_predict": 6}, "logprobs": true, "top_logprobs": 2)";
   const Json whole = post(live.port(), "/api/generate", ollama_body(options)).json();
@@ -50,7 +49,7 @@ TEST(OllamaFields, LogprobsInItsShape) {
   EXPECT_EQ(post(live.port(), "/api/generate", ollama_body(R"("top_logprobs": 2)")).status, 400);
 }
 
-TEST(OllamaFields, AContextGoesOn) {
+TEST(OllamaFields, AContextContinuesAnAnswer) {
   LiveServer live;
   const std::string options = R"("options": {"temperature": 0, "num_predict": 8, "seed": 1})";
   const Json first = post(live.port(), "/api/generate", ollama_body(options)).json();
@@ -64,13 +63,13 @@ TEST(OllamaFields, AContextGoesOn) {
   const auto context = next["context"].get<std::vector<int>>(), before = first["context"].get<std::vector<int>>();
   EXPECT_TRUE(std::equal(before.begin(), before.end(), context.begin()));
   EXPECT_GT(next["prompt_eval_count"], before.size());
-  // What it goes on to is what the engine answers to those tokens.
+  // The continuation is the engine's answer to those tokens.
   const std::vector<TokenId> prompt(context.begin(), context.end() - 8);
   const Json raw =
       post(live.port(), "/v1/completions", Json{{"prompt", prompt}, {"max_tokens", 8}, {"temperature", 0}}.dump())
           .json();
   EXPECT_EQ(raw["choices"][0]["text"], next["response"]);
-  // A stream tells it in its last line.
+  // A stream has it in its last line.
   const std::string stream =
       post(live.port(), "/api/generate", R"({"prompt": "Once upon a time", )" + options + "}").body;
   const size_t last = stream.rfind('\n', stream.size() - 2);
@@ -99,7 +98,7 @@ TEST(OllamaFields, TruncateAndNumCtx) {
   EXPECT_EQ(ask("Once upon a time there was a girl and a boy", R"("options": {"num_ctx": 5})").status, 400);
 }
 
-TEST(OllamaFields, DigestsAreThoseOfTheFiles) {
+TEST(OllamaFields, DigestsAreOfTheFiles) {
   LiveServer live;
   const Json tags = get(live.port(), "/api/tags").json(), ps = get(live.port(), "/api/ps").json();
   ASSERT_TRUE(is_digest(tags["models"][0]["digest"])) << tags;

@@ -1,5 +1,5 @@
-// Every refusal of a server that was full listed the folder of models, under the lock that all requests wait for: the
-// fuller it was, the slower it refused. The tests of a full queue serve one model, without a folder.
+// Every refusal of a full server listed the folder of models, under the lock that all requests wait for: the fuller the
+// server, the slower its refusals. The tests of a full queue serve one model, without a folder.
 #include <sys/inotify.h>
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// How often a folder has been opened since.
+// How often a folder has been opened since the last call.
 class Opens {
  public:
   explicit Opens(const fs::path& folder) : file_(inotify_init1(IN_NONBLOCK)) {
@@ -53,7 +53,7 @@ TEST(OverloadListing, RefusalsDoNotListTheFolder) {
   ASSERT_EQ(post(server->port(), "/v1/completions", ask("m", 1)).status, 200);
   Engine& engine = server->service().engine();
   auto gate = std::make_unique<StepGate>(engine);
-  Client holder(server->port());  // has the only place
+  Client holder(server->port());  // takes the only slot
   holder.post("/v1/completions", ask("m", 20));
   ASSERT_TRUE(comes_true([&] {
     gate->allow(1);
@@ -65,10 +65,10 @@ TEST(OverloadListing, RefusalsDoNotListTheFolder) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(post(server->port(), "/v1/completions", ask("m", 1)).status, 429);
     EXPECT_EQ(get(server->port(), "/health").status, 200);
-    opens.count();  // each by itself: what is alike and not yet read comes as one
+    opens.count();  // one at a time: equal unread events are merged into one
   }
   EXPECT_EQ(opens.count(), 0);
-  // What needs the list looks once a second, however many ask.
+  // The list is read at most once a second, however many requests need it.
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(get(server->port(), "/v1/models").status, 200);
     EXPECT_EQ(post(server->port(), "/v1/completions", ask("none such", 1)).status, 404);
@@ -79,7 +79,7 @@ TEST(OverloadListing, RefusalsDoNotListTheFolder) {
   EXPECT_LE(opens.count(), seconds + 2);
   gate.reset();
   EXPECT_EQ(holder.response().status, 200);
-  // A model that was put there is there at once.
+  // A model added to the folder is found at once.
   fs::copy_file(good, folder / "n.gguf");
   EXPECT_TRUE(comes_true([&] { return post(server->port(), "/v1/completions", ask("n", 1)).status == 200; }));
   server.reset();

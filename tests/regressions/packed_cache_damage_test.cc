@@ -1,7 +1,6 @@
-// A packed cache with a damaged byte among its weights was used as it was: 2 of 785 damaged files changed the answer,
-// at exit 0, for whoever started with --packed-cache. Hashes were stored and compared on request only, and the test
-// damaged a byte of the rows that every start compares. Here every class of bytes is damaged, and every damage must be
-// found.
+// A packed cache with a damaged byte in its weights was used as it was: with --packed-cache, 2 of 785 damaged files
+// changed the answer, at exit 0. Hashes were stored but compared on request only, and the test damaged a byte of the
+// rows that every start compares. This test damages every class of bytes, and every damage must be found.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -18,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kPayload = size_t{2} << 20;  // where it begins, where a header is small
+constexpr size_t kPayload = size_t{2} << 20;  // its offset where the header is small
 constexpr size_t kBlock = size_t{8} << 20;
 
 std::string read_all(const fs::path& path) {
@@ -77,7 +76,7 @@ class PackedCacheDamage : public ::testing::Test {
     return out;
   }
 
-  // Refused with one warning, written anew, and the answer's bits are those of a good start.
+  // Refused with one warning and rewritten, and the answer has the bits of a clean start.
   void expect_found(const std::string& altered, const std::string& what, bool verify = false) {
     ASSERT_NE(altered, good_) << what;
     std::ofstream(cache_, std::ios::binary) << altered;
@@ -125,7 +124,7 @@ TEST_F(PackedCacheDamage, EveryClassOfBytesIsCovered) {
 TEST_F(PackedCacheDamage, LargerDamageIsFoundToo) {
   use("tests/golden/llama3/model.gguf");
   const size_t page = kPayload + (good_.size() - kPayload) / 2 / 4096 * 4096;
-  for (const size_t bytes : {size_t{512}, size_t{4096}})  // a sector, a page: lost, or of another place
+  for (const size_t bytes : {size_t{512}, size_t{4096}})  // a sector, a page: lost, or replaced by another one
     for (const char fill : {'\0', '\xFF'}) expect_found(std::string(good_).replace(page, bytes, bytes, fill), "lost");
   expect_found(std::string(good_).replace(page, 4096, good_, kPayload, 4096), "a page of another place");
   for (const size_t length :

@@ -1,6 +1,6 @@
-// Under skip_join_mlfq without swap, 1,200 requests of long prompts and short answers displaced each other 63,606 times
-// and computed 160 million tokens again: who gave way lost all that it had computed, came back and gave way again.
-// Whoever chose that policy on a machine without swap waited for hours. The tests of the policy had swap, where it
+// Under skip_join_mlfq without swap, 1,200 requests with long prompts and short answers preempted each other 63,606
+// times and recomputed 160 million tokens: a preempted stream lost all that it had computed, came back and was
+// preempted again. On a machine without swap this policy took hours. The tests of the policy had swap, where preemption
 // costs little.
 #include <gtest/gtest.h>
 
@@ -13,9 +13,9 @@
 namespace millrace {
 namespace {
 
-TEST(PreemptionLivelock, LongPromptsAndShortAnswersAreNotComputedAgainAndAgain) {
+TEST(PreemptionLivelock, LongPromptsWithShortAnswersAreNotRecomputedRepeatedly) {
   constexpr int64_t kRequests = 300;
-  // Poisson arrivals, 4 a second; prompts of 1,808 tokens and answers of 20 in the median, both lognormal.
+  // Poisson arrivals, 4 per second; lognormal lengths with a median of 1,808 prompt tokens and 20 answer tokens.
   const auto normal = [](uint64_t stream, int64_t i) {
     double sum = -6;
     for (uint64_t k = 0; k < 12; ++k) sum += philox_uniform(3, stream, static_cast<uint64_t>(i) * 12 + k);

@@ -1,7 +1,6 @@
 // A server with --record aborted at the first request with tools or a structural tag: the table of names in
-// recording.cc had none for Constraint::Kind::structure, which was added after it. Whoever recorded a server with tools
-// lost it. No test recorded more than plain requests. The tests go over all kinds, so that the next one cannot be
-// forgotten.
+// recording.cc had none for Constraint::Kind::structure, which was added after it. No test recorded more than plain
+// requests. These tests cover all kinds, so that a new one cannot be forgotten.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -17,7 +16,7 @@ namespace {
 
 using Kind = Constraint::Kind;
 
-// One of each kind. A switch: a kind without a case is a compiler's warning, and fails below.
+// One constraint of each kind. It is a switch, so that a kind without a case is a compiler warning and fails below.
 Constraint constraint_of(Kind kind) {
   switch (kind) {
     case Kind::none: return {};
@@ -42,7 +41,7 @@ class RecordedStructure : public ::testing::Test {
   std::string path_;
 };
 
-TEST_F(RecordedStructure, EveryKindComesBackAsItWas) {
+TEST_F(RecordedStructure, EveryKindIsReadBackUnchanged) {
   {
     auto recorder = Recorder::create(path_, {.model = "m", .prompts = true});
     ASSERT_TRUE(recorder.ok()) << recorder.error().message;
@@ -66,7 +65,7 @@ TEST_F(RecordedStructure, EveryKindComesBackAsItWas) {
   }
 }
 
-TEST_F(RecordedStructure, EveryEndOfAnAnswerComesBack) {
+TEST_F(RecordedStructure, EveryFinishReasonIsReadBack) {
   {
     auto recorder = Recorder::create(path_, {.prompts = true});
     ASSERT_TRUE(recorder.ok());
@@ -90,10 +89,10 @@ TEST_F(RecordedStructure, EveryEndOfAnAnswerComesBack) {
   }
 }
 
-// Through a server: tools, a structural tag and every other kind, recorded, read back and asked again of the same
+// Through a server: tools, a structural tag and every other kind are recorded, read back and replayed on the same
 // engine.
-TEST_F(RecordedStructure, ALiveServersRequestsAreReplayedToTheSameTokens) {
-  const std::vector<std::pair<std::string, std::string>> asked = {
+TEST_F(RecordedStructure, RequestsOfALiveServerReplayToTheSameTokens) {
+  const std::vector<std::pair<std::string, std::string>> requests = {
       {"/v1/chat/completions",
        R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 12, "seed": 1, "tool_choice": "required",
         "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}}]})"},
@@ -119,7 +118,7 @@ TEST_F(RecordedStructure, ALiveServersRequestsAreReplayedToTheSameTokens) {
     service.telemetry = std::move(*telemetry);
     LiveServer live(std::move(service), {}, {}, nullptr,
                     templated_model("{% for m in messages %}{{ m.content }}{% endfor %}"));
-    for (const auto& [path, body] : asked) {
+    for (const auto& [path, body] : requests) {
       Client client(live.port());
       client.post(path, body);
       EXPECT_EQ(client.response().status, 200) << body;
@@ -127,7 +126,7 @@ TEST_F(RecordedStructure, ALiveServersRequestsAreReplayedToTheSameTokens) {
   }
   const auto recording = read_recording(path_);
   ASSERT_TRUE(recording.ok()) << recording.error().message;
-  ASSERT_EQ(recording->requests.size(), asked.size());
+  ASSERT_EQ(recording->requests.size(), requests.size());
   auto engine = Engine::create(shipped_model(), {.threads = 1});
   ASSERT_TRUE(engine.ok());
   EnumTable<Kind, int> seen;

@@ -1,6 +1,6 @@
-// Requests that two readers of the same bytes understand differently were taken: a body under an unknown
-// Transfer-Encoding was read as the next request, two Host headers and none at all were one too. The fuzz target of
-// requests begins at the body, behind what HTTP itself says.
+// Requests that two readers of the same bytes interpret differently were accepted: a body with an unknown
+// Transfer-Encoding was read as the next request, and two Host headers or none at all were allowed. The fuzz target for
+// requests begins at the body, after the HTTP head.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kHidden = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
-// The status of the first answer; nothing may come behind it, and the connection ends.
+// The status of the first answer; nothing may follow it, and the connection is closed.
 int status_alone(int port, const std::string& bytes) {
   Client client(port);
   client.send(bytes);
@@ -22,7 +22,7 @@ std::string with(const std::string& lines, const std::string& body = kHidden, co
   return std::string("POST /v1/completions HTTP/") + version + "\r\n" + lines + "\r\n" + body;
 }
 
-TEST(RequestSmuggling, BodiesOfUnknownEncodingEndTheConnection) {
+TEST(RequestSmuggling, BodiesOfUnknownEncodingCloseTheConnection) {
   LiveServer live;
   const std::string host = "Host: localhost\r\n";
   for (const char* encoding :
@@ -54,7 +54,7 @@ TEST(RequestSmuggling, LengthsThatDisagreeAreRefused) {
       400);
 }
 
-TEST(RequestSmuggling, LinesThatGoOnAreRefused) {
+TEST(RequestSmuggling, FoldedHeaderLinesAreRefused) {
   LiveServer live;
   EXPECT_EQ(status_alone(live.port(), "GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: b\r\n c\r\n\r\n"), 400);
   EXPECT_EQ(status_alone(live.port(), with("Host: localhost\r\nTransfer-Encoding:\r\n chunked\r\n",
@@ -65,7 +65,7 @@ TEST(RequestSmuggling, LinesThatGoOnAreRefused) {
   EXPECT_EQ(status_alone(live.port(), "GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: b\nX-B: c\r\n\r\n"), 400);
 }
 
-TEST(RequestSmuggling, ARequestHasOneHost) {
+TEST(RequestSmuggling, ARequestNeedsExactlyOneHost) {
   LiveServer live;
   EXPECT_EQ(status_alone(live.port(), "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"), 400);
   EXPECT_EQ(status_alone(live.port(), "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nhost: localhost\r\n\r\n"), 400);
@@ -77,7 +77,7 @@ TEST(RequestSmuggling, ARequestHasOneHost) {
   EXPECT_EQ(old.response().status, 200);
 }
 
-TEST(RequestSmuggling, WhatIsRightIsStillTaken) {
+TEST(RequestSmuggling, ValidRequestsAreStillAccepted) {
   LiveServer live;
   Client client(live.port());
   const std::string body = R"({"prompt": "One", "max_tokens": 1})";

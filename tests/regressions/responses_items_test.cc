@@ -1,6 +1,5 @@
-// Of /v1/responses, input_items, a stored response as a stream and log-probabilities were not there: SDKs that ask for
-// them got 404, a JSON body instead of events, and 501. Tests asked for what was built, not for what the API's clients
-// call.
+// In /v1/responses, input_items, streaming a stored response and log-probabilities were missing: SDKs that request them
+// got 404, a JSON body instead of events, and 501. The tests covered what was built, not what the API's clients call.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -43,7 +42,7 @@ TEST(ResponsesItems, AreListedInPages) {
   const Json page = get(live.port(), items + "?order=asc&limit=2&after=" + ids[0].get<std::string>()).json();
   EXPECT_EQ(ids_of(page), Json::array({ids[1], ids[2]}));
   EXPECT_EQ(page["has_more"], true);
-  for (const char* wrong : {"?limit=0", "?limit=101", "?limit=x", "?order=up", "?after=nobody"})
+  for (const char* wrong : {"?limit=0", "?limit=101", "?limit=x", "?order=up", "?after=unknown"})
     EXPECT_EQ(get(live.port(), items + wrong).status, 400) << wrong;
   EXPECT_EQ(get(live.port(), kPath + "/resp_0/input_items").status, 404);
   EXPECT_EQ(get(live.port(), kPath + "/" + second + "/other").status, 404);
@@ -55,7 +54,7 @@ std::vector<Json> parsed(const std::string& stream) {
   return out;
 }
 
-TEST(ResponsesItems, AStoredResponseIsStreamedAnew) {
+TEST(ResponsesItems, AStoredResponseIsStreamedAgain) {
   LiveServer live;
   const std::string tools =
       R"("tools": [{"type": "function", "name": "meet", "parameters": {"type": "object", "properties": {"age": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["age"]}},
@@ -79,11 +78,11 @@ TEST(ResponsesItems, AStoredResponseIsStreamedAnew) {
     EXPECT_EQ(rest, std::vector<Json>(events.begin() + 5, events.end()));
   }
   const Json whole = post(live.port(), kPath, R"({"input": "Once", "max_output_tokens": 3})").json();
-  const std::vector<Json> told =
+  const std::vector<Json> streamed =
       parsed(get(live.port(), kPath + "/" + whole["id"].get<std::string>() + "?stream=true").body);
-  ASSERT_FALSE(told.empty());
-  EXPECT_EQ(told.back()["response"], whole);
-  EXPECT_EQ(told.back()["type"], "response.incomplete");
+  ASSERT_FALSE(streamed.empty());
+  EXPECT_EQ(streamed.back()["response"], whole);
+  EXPECT_EQ(streamed.back()["type"], "response.incomplete");
   EXPECT_EQ(get(live.port(), kPath + "/" + whole["id"].get<std::string>() + "?stream=true&starting_after=x").status,
             400);
   EXPECT_EQ(get(live.port(), kPath + "/" + whole["id"].get<std::string>() + "?starting_after=1").status, 400);
@@ -113,7 +112,7 @@ TEST(ResponsesItems, LogprobsOfTheText) {
             "include");
 }
 
-TEST(ResponsesItems, OnlyWorkInTheBackgroundIsCancelled) {
+TEST(ResponsesItems, OnlyBackgroundResponsesCanBeCancelled) {
   LiveServer live;
   const std::string id = post(live.port(), kPath, R"({"input": "Once", "max_output_tokens": 3})").json()["id"];
   const Response refused = post(live.port(), kPath + "/" + id + "/cancel", "");

@@ -1,5 +1,5 @@
-// Who had asked an engine for a snapshot when it stopped was never told: the page's live feed waited for it for ever
-// and showed a still picture. The tests looked at engines that ran on.
+// A snapshot that was pending when the engine stopped was never answered: the page's live feed waited for it for ever
+// and showed a still picture. The tests used engines that keep running.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,7 +15,7 @@ namespace {
 
 using namespace testing;
 
-TEST(SnapshotAfterStop, EveryLookThatWasAskedForIsAnsweredWhenTheEngineStops) {
+TEST(SnapshotAfterStop, EveryPendingSnapshotIsAnsweredWhenTheEngineStops) {
   auto model = load_for(golden_model("smollm3"), detect_isa());
   ASSERT_TRUE(model);
   auto made = Engine::create(model, {.threads = 1, .context = 64});
@@ -25,7 +25,7 @@ TEST(SnapshotAfterStop, EveryLookThatWasAskedForIsAnsweredWhenTheEngineStops) {
   std::condition_variable moved;
   bool held = false, go = false;
   std::atomic<int> answered = 0;
-  // The engine's thread stands in the first sink until the others have asked and the end has begun.
+  // The engine's thread waits in the first sink until the other snapshots are requested and the shutdown has begun.
   (void)engine->snapshot([&](EngineSnapshot&&) {
     std::unique_lock lock(mutex);
     held = true;
@@ -38,7 +38,8 @@ TEST(SnapshotAfterStop, EveryLookThatWasAskedForIsAnsweredWhenTheEngineStops) {
   }
   for (int i = 0; i < 3; ++i) (void)engine->snapshot([&](EngineSnapshot&&) { ++answered; });
   std::thread end([&] { made->reset(); });
-  while (!engine->liveness().stopped) std::this_thread::yield();  // it waits for the sink: the engine is still there
+  while (!engine->liveness().stopped)
+    std::this_thread::yield();  // the destructor waits for the sink: the engine still exists
   {
     std::lock_guard lock(mutex);
     go = true;

@@ -1,4 +1,5 @@
-// An engine that steps when a test says so: a look is asked for before each step, and waited for in its sink.
+// An engine that steps only when the test allows it: a snapshot is requested before each step, and its sink blocks the
+// engine.
 #pragma once
 
 #include <condition_variable>
@@ -19,13 +20,13 @@ class StepGate {
     state_->steps += steps;
     state_->changed.notify_all();
   }
-  // For good.
+  // Opens the gate for good.
   void open() {
     std::lock_guard lock(state_->mutex);
     state_->is_open = true;
     state_->changed.notify_all();
   }
-  // The engine has used up its steps, and waits. Only once something is to be done.
+  // Waits until the engine has used up its steps and is blocked. Call it only when the engine has work.
   void wait_until_held() {
     std::unique_lock lock(state_->mutex);
     state_->changed.wait(lock, [&] { return state_->held && state_->steps == 0; });

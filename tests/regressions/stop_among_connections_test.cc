@@ -1,6 +1,6 @@
-// A server that was told to stop just after it had accepted a connection crashed: one I/O thread closed the acceptor
-// while another one began the next accept on it, and a new connection was in the server's set before it could be
-// referred to. Tests stopped servers that were quiet.
+// A server that was stopped just after it had accepted a connection crashed: one I/O thread closed the acceptor while
+// another one began the next accept on it, and a new connection was in the server's set before a reference to it could
+// be taken. The tests stopped idle servers.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -26,7 +26,7 @@ HttpHandler refuses_all() {
   return handler;
 }
 
-// Connects as fast as it can until told to end.
+// Connects as fast as it can until it is stopped.
 void flood(int port, const std::atomic<bool>& over) {
   asio::io_context io;
   const asio::ip::tcp::endpoint server(asio::ip::address_v4::loopback(), static_cast<uint16_t>(port));
@@ -39,7 +39,7 @@ void flood(int port, const std::atomic<bool>& over) {
   }
 }
 
-TEST(StopAmongConnections, EndsEveryThreadWithoutACrash) {
+TEST(StopAmongConnections, StopsWithoutACrash) {
   for (int round = 0; round < 200; ++round) {
     HttpLimits limits;
     limits.port = 0;

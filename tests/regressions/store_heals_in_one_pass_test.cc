@@ -1,7 +1,7 @@
-// After bits of a prefix store's file had flipped, answers were right but the store healed only over several passes of
-// the same prompts: behind the first block that was gone the others counted as stored although nobody had looked at
-// them, so what was computed again was not stored again. The tests damaged a file and looked at answers, not at the
-// file afterwards.
+// After bits of a prefix store's file had flipped, answers were correct but the store healed only over several passes
+// of the same prompts: after the first missing block the others counted as stored although they had not been checked,
+// so the recomputed blocks were not stored again. The tests damaged a file and checked the answers, not the file
+// afterwards.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -47,7 +47,7 @@ class StoreHealsInOnePass : public ::testing::TestWithParam<const char*> {
     auto executor = CpuExecutor::create(model_, o);
     EXPECT_TRUE(executor.ok());
     auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = 1e-9}),
-                                   o);  // what is there is loaded
+                                   o);  // stored blocks are loaded
     EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
     return core.ok() ? std::move(*core) : nullptr;
   }
@@ -83,7 +83,7 @@ class StoreHealsInOnePass : public ::testing::TestWithParam<const char*> {
       const int64_t at = page + static_cast<int64_t>(philox_uniform(seed, 2, draw++) * 128);
       uint8_t byte = 0;
       ASSERT_EQ(::pread(fd, &byte, 1, at), 1);
-      if (byte == 0) continue;  // of a page that holds nothing, perhaps
+      if (byte == 0) continue;  // possibly an empty page
       byte ^= 1;
       ASSERT_EQ(::pwrite(fd, &byte, 1, at), 1);
       ++flipped;
@@ -96,7 +96,7 @@ class StoreHealsInOnePass : public ::testing::TestWithParam<const char*> {
   std::string folder_, path_;
 };
 
-TEST_P(StoreHealsInOnePass, ThePassThatMeetsTheDamageLeavesNoneBehind) {
+TEST_P(StoreHealsInOnePass, OnePassRepairsAllTheDamage) {
   const Pass first = pass(), stored = pass();
   ASSERT_EQ(stored.store.failed_tokens, 0);
   ASSERT_EQ(stored.store.hit_tokens, kPrompts * (kPromptTokens / kHealBlock) * kHealBlock);
@@ -115,16 +115,16 @@ TEST_P(StoreHealsInOnePass, ThePassThatMeetsTheDamageLeavesNoneBehind) {
   }
 }
 
-// What the engine computed again is stored again at once, not when it leaves memory: killed after the pass, it has
-// healed.
-TEST_P(StoreHealsInOnePass, ItDoesNotWaitForTheEnginesEnd) {
+// Recomputed blocks are stored again at once, not when they are evicted from memory: the store has healed even if the
+// process is killed after the pass.
+TEST_P(StoreHealsInOnePass, HealsBeforeTheEngineEnds) {
   const Pass first = pass(), stored = pass();
   damage(5);
   if (HasFatalFailure()) return;
   auto core = open();
   ASSERT_TRUE(core);
   EXPECT_EQ(ask_all(*core).answers, first.answers);
-  // The writer is behind: it comes to its end, and the steps of further prompts take note of it.
+  // The writer lags behind: it finishes, and the steps of further prompts see that.
   const int64_t all = kPrompts * (kPromptTokens / kHealBlock);
   for (int i = 0; i < 600 && core->stats().store.blocks < all; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

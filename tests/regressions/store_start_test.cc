@@ -1,6 +1,6 @@
-// A start over a large prefix store took 5 to 16 seconds after kill -9 where five were promised: the wait for the dead
-// process's lock was counted in naps of 10 ms, however long each took, and then every record of the file was read
-// before the engine began. The tests' files were small and their machines idle.
+// A start over a large prefix store took 5 to 16 seconds after kill -9, where at most five were promised: the wait for
+// the dead process's lock was counted in sleeps of 10 ms, however long each took, and then every record of the file was
+// read before the engine began. The tests used small files on idle machines.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -61,7 +61,7 @@ class StoreStart : public ::testing::TestWithParam<StoreOrder> {
     copy_out(*pool_, 0, 1, bytes.data());
     return progress.blocks == 1 && bytes == std::vector<uint8_t>(bytes.size(), static_cast<uint8_t>(link.key.low));
   }
-  // Until every record was read; find() takes them over.
+  // Waits until every record is read; find() registers them.
   void wait_for_records(PrefixStore& store) {
     for (int i = 0; i < 6000 && store.stats().unread_slots > 0; ++i) {
       store.find(std::span(chain_).first(1));
@@ -76,12 +76,12 @@ class StoreStart : public ::testing::TestWithParam<StoreOrder> {
   std::vector<ChainLink> chain_;
 };
 
-TEST_P(StoreStart, WorksBeforeItsRecordsAreReadAndFindsThemAllAfterwards) {
+TEST_P(StoreStart, WorksBeforeItsRecordsAreReadAndFindsAllOfThemLater) {
   { put(*open(60), chain_); }
   auto store = open(0);
   ASSERT_TRUE(store);
-  EXPECT_GT(store->stats().unread_slots, 0);  // 24 MB of records were not waited for
-  // Meanwhile it takes what it is given, known to the file or not, and gives it back.
+  EXPECT_GT(store->stats().unread_slots, 0);  // it did not wait for 24 MB of records
+  // Meanwhile it stores and returns new blocks, whether or not the file already has them.
   std::vector<TokenId> other(40 * kStartBlock, 77);
   const auto fresh = prefix_chain(other, kStartBlock, 1);
   put(*store, fresh);
@@ -91,7 +91,7 @@ TEST_P(StoreStart, WorksBeforeItsRecordsAreReadAndFindsThemAllAfterwards) {
   for (size_t i = 0; i < chain_.size(); i += 397) EXPECT_TRUE(comes_back(*store, chain_[i])) << i;
   EXPECT_TRUE(comes_back(*store, chain_.back()));
   EXPECT_EQ(store->stats().corrupt_blocks, 0);
-  // And so does the next one, which is given the time to read.
+  // So does the next store, which has time to read all records.
   store.reset();
   store = open(60);
   EXPECT_EQ(store->stats().unread_slots, 0);
@@ -99,15 +99,15 @@ TEST_P(StoreStart, WorksBeforeItsRecordsAreReadAndFindsThemAllAfterwards) {
   EXPECT_EQ(store->stats().corrupt_blocks, 0);
 }
 
-TEST_P(StoreStart, EndsAtOnceWithItsRecordsUnread) {
+TEST_P(StoreStart, ClosesAtOnceWithUnreadRecords) {
   { put(*open(60), chain_); }
   for (int i = 0; i < 20; ++i) EXPECT_TRUE(open(0));
   EXPECT_EQ(open(60)->find(chain_), kBlocks);
 }
 
-// What is written while older records are still unread counts more than they do, at the next start too: a block that
-// was found damaged and stored anew does not come back damaged.
-TEST_P(StoreStart, WhatIsWrittenMeanwhileCountsMoreThanWhatIsFoundLater) {
+// Records written while older ones are still unread take precedence over them, at the next start too: a block that was
+// found damaged and stored again does not come back damaged.
+TEST_P(StoreStart, RecordsWrittenMeanwhileTakePrecedenceOverOlderOnes) {
   { put(*open(60), chain_); }
   const ChainLink& last = chain_.back();
   for (int round = 0; round < 3; ++round) {

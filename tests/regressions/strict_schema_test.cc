@@ -1,12 +1,12 @@
-// `strict: true` with a schema of which something cannot be kept (a oneOf whose schemas overlap) was answered with 200
-// and held to less than was asked for; nobody was told, with or without strict: the notes went to the command line
-// alone. Tests asked only whether answers fit the schemas that are kept exactly.
+// `strict: true` with a schema of which a part cannot be enforced (a oneOf whose schemas overlap) was answered with 200
+// and enforced less than the request required, and the client was not informed, with or without strict: the notes went
+// only to the command line. The tests only checked that answers match schemas that are enforced exactly.
 #include "server/live_server.h"
 
 namespace millrace {
 namespace {
 
-// Which lists without equal items are no list of two cannot be told: the oneOf is kept as anyOf.
+// The compiler cannot express "unique items but not two items", so the oneOf is weakened to anyOf.
 constexpr const char* kWeak =
     R"({"type": "object", "properties": {"a": {"oneOf": [{"type": "array", "items": {"type": "integer"}, "uniqueItems": true, "maxItems": 2},
   {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 2}]}}, "required": ["a"], "additionalProperties": false})";
@@ -28,7 +28,7 @@ void expect_refused(const Response& answer, const std::string& more) {
     EXPECT_NE(answer.body.find(part), std::string::npos) << part << " in " << answer.body;
 }
 
-TEST(StrictSchema, WhatWouldBeWeakenedIsRefusedByName) {
+TEST(StrictSchema, WeakenedSchemasAreRefusedByName) {
   LiveServer live;
   expect_refused(post(live.port(), "/v1/chat/completions", chat(format(kWeak, R"("strict": true, )"))),
                  "response_format");
@@ -56,7 +56,7 @@ TEST(StrictSchema, WhatWouldBeWeakenedIsRefusedByName) {
       "tool 'look_up'");
 }
 
-TEST(StrictSchema, WithoutItTheAnswerNamesThePlace) {
+TEST(StrictSchema, WithoutStrictTheAnswerNamesThePlace) {
   LiveServer live;
   const auto expect_named = [](const Response& answer) {
     EXPECT_EQ(answer.status, 200) << answer.body;
@@ -88,8 +88,8 @@ TEST(StrictSchema, WithoutItTheAnswerNamesThePlace) {
   EXPECT_NE(stream.body.find(R"("millrace":{"weakened":["/properties/a/oneOf)"), std::string::npos) << stream.body;
 }
 
-// A place in a schema may hold anything, line ends too.
-TEST(StrictSchema, TheHeaderIsOneLineWhateverTheSchemaSays) {
+// A path in a schema may contain anything, line breaks too.
+TEST(StrictSchema, TheHeaderIsAlwaysOneLine) {
   LiveServer live;
   const std::string schema = R"({"type": "object", "properties": {"x\r\nSet-Cookie: a=b\u0007é)" +
                              std::string(3000, 'y') +
@@ -102,7 +102,7 @@ TEST(StrictSchema, TheHeaderIsOneLineWhateverTheSchemaSays) {
   EXPECT_LE(answer.headers.at("millrace-weakened").size(), 1024u);
 }
 
-TEST(StrictSchema, WhatIsKeptExactlyIsAnsweredAndNamesNothing) {
+TEST(StrictSchema, ExactSchemasAreAnsweredWithoutNotes) {
   LiveServer live;
   const Response answer = post(live.port(), "/v1/chat/completions", chat(format(kExact, R"("strict": true, )")));
   EXPECT_EQ(answer.status, 200) << answer.body;

@@ -1,6 +1,6 @@
-// The planner believed a policy that named a stream which the engine cannot take blocks from: one whose blocks were on
-// their way back, or a beam search. The engine refused, the newcomer was admitted on blocks that nobody had given back,
-// and the same plan came up in every step. The policies that ship name no such stream, so no test met one.
+// The planner trusted a policy that named a stream which the engine cannot take blocks from: one whose blocks were
+// being swapped in, or a beam search. The engine refused, the new stream was admitted on blocks that had not been
+// freed, and the same plan came up in every step. The policies that ship name no such stream, so no test had one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// Names whom it likes, whatever it was shown.
+// A policy that names arbitrary victims, whatever it was shown.
 class Stubborn final : public SchedulerPolicy {
  public:
   void share(const ScheduleView& view, int64_t, std::vector<Share>& out) override {
@@ -28,7 +28,7 @@ struct State {
   const char* name;
   StreamPhase phase;
   bool non_preemptible;
-  bool can;  // give way
+  bool can;  // whether the stream can be preempted
 };
 constexpr State kStates[] = {
     {"runs", StreamPhase::running, false, true},         {"a search", StreamPhase::running, true, false},
@@ -37,10 +37,10 @@ constexpr State kStates[] = {
     {"waits", StreamPhase::waiting, false, false},
 };
 
-void expect_only_those_who_can(testing::Desk& desk, const std::string& what) {
+void expect_only_preemptible_victims(testing::PlannerHarness& desk, const std::string& what) {
   StepPlan plan;
   desk.planner->plan_places(desk.view(), plan);
-  const bool gave_way = !plan.preempted.empty();
+  const bool any_preempted = !plan.preempted.empty();
   desk.planner->plan_chunks(desk.view(), plan);
   for (const auto* list : {&plan.preempted, &plan.preempted_for_blocks}) {
     for (const PlannedPreemption& one : *list) {
@@ -50,14 +50,14 @@ void expect_only_those_who_can(testing::Desk& desk, const std::string& what) {
           << what << ": " << plan.to_string();
     }
   }
-  // A newcomer for whom there is no room comes in only when somebody went.
-  EXPECT_TRUE(gave_way || plan.admitted.empty()) << what << ": " << plan.to_string();
+  // A stream that does not fit is admitted only when another one was preempted.
+  EXPECT_TRUE(any_preempted || plan.admitted.empty()) << what << ": " << plan.to_string();
 }
 
-TEST(VictimThatCanBePreempted, NobodyElseIsSentAwayWhomeverThePolicyNames) {
+TEST(VictimThatCanBePreempted, OnlyPreemptibleStreamsArePreempted) {
   for (const State& state : kStates) {
     for (const int64_t swap_room : {0, 1000}) {
-      testing::Desk desk("fcfs");
+      testing::PlannerHarness desk("fcfs");
       auto policy = std::make_unique<Stubborn>();
       Stubborn& stubborn = *policy;
       desk.planner = std::make_unique<Planner>(std::move(policy));
@@ -69,15 +69,15 @@ TEST(VictimThatCanBePreempted, NobodyElseIsSentAwayWhomeverThePolicyNames) {
       desk.free_blocks = 0;
       desk.swap_tokens = swap_room;
       stubborn.named = &named;
-      expect_only_those_who_can(desk, state.name);
+      expect_only_preemptible_victims(desk, state.name);
     }
   }
 }
 
-TEST(VictimThatCanBePreempted, EveryPolicyBesideStreamsInEveryState) {
+TEST(VictimThatCanBePreempted, EveryPolicyWithStreamsInEveryState) {
   for (const auto& entry : policies().entries()) {
     for (const State& state : kStates) {
-      testing::Desk desk(entry.info.name);
+      testing::PlannerHarness desk(entry.info.name);
       Sequence& first = desk.run(1, 32, 0, 32);
       first.request.priority = 1;
       desk.hold(first, 2);
@@ -87,7 +87,7 @@ TEST(VictimThatCanBePreempted, EveryPolicyBesideStreamsInEveryState) {
       other.non_preemptible = state.non_preemptible;
       desk.wait(3, 32).request.priority = 5;
       desk.free_blocks = 0;
-      expect_only_those_who_can(desk, entry.info.name + std::string(" beside one that ") + state.name);
+      expect_only_preemptible_victims(desk, entry.info.name + std::string(" beside one that ") + state.name);
     }
   }
 }

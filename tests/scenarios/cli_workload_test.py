@@ -125,7 +125,7 @@ class Workload(unittest.TestCase):
             load = ["replay", "--trace", "gen:requests=4,rate=100,prompt=fixed:40,output=fixed:6", "--in-process", "-m", LLAMA, "--predict", cost]
             result = self.run_json(*load, "--report", report)
             self.assertEqual(result["predicted"]["output_tokens"], 24)
-            # One prompt, then five decodes, at the least; nobody else's clock comes into it.
+            # One prompt, then five decodes, at least; no other clock is involved.
             self.assertGreater(result["predicted"]["e2el_ms"]["mean"], 4.5 + 5)
             self.assertEqual(result["predicted"]["ttft_ms"], self.run_json(*load)["predicted"]["ttft_ms"])
             self.assertIn("ttft_mean", result["predicted_over_measured"])
@@ -135,15 +135,15 @@ class Workload(unittest.TestCase):
             self.assertEqual(millrace(*load[:-1], os.path.join(folder, "none.json")).returncode, 2)
 
     def test_replay_over_http(self):
-        nobody = ["replay", "--trace", "gen:requests=2,rate=100", "--url"]
-        refused = millrace(*nobody, "http://127.0.0.1:1", "--json")
+        unreachable = ["replay", "--trace", "gen:requests=2,rate=100", "--url"]
+        refused = millrace(*unreachable, "http://127.0.0.1:1", "--json")
         self.assertEqual(refused.returncode, 1)
         [(error, count)] = json.loads(refused.stdout)["errors"].items()
         self.assertEqual((error.split(":")[0], count), ("connect", 2))
-        self.assertEqual(millrace(*nobody, "localhost:80").returncode, 2)
-        self.assertEqual(millrace(*nobody, "https://localhost").returncode, 4)
-        self.assertEqual(millrace(*nobody, "http://127.0.0.1:1", "--api", "soap").returncode, 2)
-        self.assertEqual(millrace(*nobody, "http://127.0.0.1:1", "--in-process").returncode, 2)
+        self.assertEqual(millrace(*unreachable, "localhost:80").returncode, 2)
+        self.assertEqual(millrace(*unreachable, "https://localhost").returncode, 4)
+        self.assertEqual(millrace(*unreachable, "http://127.0.0.1:1", "--api", "soap").returncode, 2)
+        self.assertEqual(millrace(*unreachable, "http://127.0.0.1:1", "--in-process").returncode, 2)
 
     def test_calibrate(self):
         with tempfile.TemporaryDirectory() as folder:

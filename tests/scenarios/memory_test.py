@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`--memory`: what the system saw of the process at most (VmHWM) stays within the budget, with every stream running and
+"""`--memory`: the peak resident memory of the process (VmHWM) stays within the budget, with every stream running and
 the KV cache full; what does not fit is refused with exit code 5 and numbers.
 
 Usage: memory_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]
@@ -65,7 +65,7 @@ def write_model(path):
 
 
 def run(*arguments):
-    """Exit code, JSON or None, standard error, and the most that was resident, by the system's count."""
+    """Exit code, JSON or None, standard error, and the peak resident memory."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen([BINARY, *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=err)
         _, status, usage = os.wait4(process.pid, 0)
@@ -120,7 +120,7 @@ class Refused(unittest.TestCase):
 
 
 class Shipped(BudgetCase):
-    """The model that ships: its weights lie in the program's own file."""
+    """The model that ships: its weights are in the program's own file."""
 
     def test_budgets_are_kept(self):
         for budget, more in ((96, ()), (100, ("--kv-pool", "virtual")), (112, ("--swap-tokens", "4000", "--policy", "skip_join_mlfq"))):

@@ -120,14 +120,14 @@ class KeptStreams(unittest.TestCase):
         self.assertEqual(len(lines), 1, lines)
         self.assertEqual((lines[0]["status"], lines[0]["finish_reason"], lines[0]["resumed"], lines[0]["generated_tokens"]), (200, "length", 1, 200))
 
-    def test_one_that_nobody_comes_back_to(self):
+    def test_a_stream_that_is_abandoned(self):
         lines = self.lines(False)
         self.assertEqual(len(lines), 1, lines)
         self.assertEqual((lines[0]["status"], lines[0]["finish_reason"], lines[0]["resumed"]), (499, "cancelled", 0))
 
 
 class Traces(unittest.TestCase):
-    """Spans go to a collector that speaks TLS, once it has proved its name."""
+    """Spans go to a collector that speaks TLS, once its certificate has been verified."""
 
     def certificate(self, folder, name):
         cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
@@ -184,7 +184,7 @@ class Traces(unittest.TestCase):
         got, counts = self.spans("DNS:elsewhere")
         self.assertEqual((got, counts[0]), ([], 0))
 
-    def test_not_to_whom_nobody_vouches_for(self):
+    def test_not_to_an_untrusted_certificate(self):
         got, counts = self.spans("IP:127.0.0.1", trusted=False)
         self.assertEqual((got, counts[0]), ([], 0))
 

@@ -31,7 +31,7 @@ class Hub:
         self.files, self.commit = dict(files), commit
         self.names = {}            # listed under another name
         self.hashes = {}           # listed with another hash
-        self.token = None          # asked for
+        self.token = None          # required
         self.cut = 0               # answers that end after so many bytes, ...
         self.cuts = 0              # ... so many times
         self.ranges = True
@@ -145,7 +145,7 @@ class Pull(unittest.TestCase):
     def cache(self, *parts):
         return os.path.join(self.folder.name, "hub", "models--owner--name", *parts)
 
-    def test_a_file_comes_whole_once_and_lies_where_others_look(self):
+    def test_a_file_is_fetched_once_and_found_by_other_commands(self):
         with Hub({"m-Q4_K_M.gguf": self.model, "m-Q8_0.gguf": b"other", "README.md": b"text"}) as hub:
             got = self.pulled(hub, "owner/name")
             self.assertEqual(got["files"], ["m-Q4_K_M.gguf"])
@@ -258,7 +258,7 @@ class Pull(unittest.TestCase):
             self.assertEqual(os.listdir(self.cache("blobs")), [])
             self.assertFalse(os.path.exists(self.cache("snapshots")))
 
-    def test_names_that_would_lie_elsewhere_are_refused(self):
+    def test_names_outside_the_folder_are_refused(self):
         for name in ("../../evil", "/tmp/evil", "a/../../../evil", "a\\evil", ""):
             with Hub({"m.gguf": self.model}) as hub:
                 hub.names["m.gguf"] = name

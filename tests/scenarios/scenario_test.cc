@@ -1,7 +1,7 @@
-// Scenarios: text files of arrivals and the plans that must come of them, run by the engine's own loop and planner over
+// Scenarios: text files of arrivals and the expected plans, run by the engine's own loop and planner over
 // a fake model on a virtual clock. A step takes 10 ms and 1 ms more for every token, a swap 0.1 ms a token.
 //
-//   # what it shows
+//   # what the scenario shows
 //   engine policy=priority streams=2 kv=64 block=8 batch=16     engine options; those not named are as below
 //   at 0 request 1 prompt=20 answer=3 priority=2                 seconds, id, and fields of the request
 //   at 0.05 cancel 1
@@ -9,7 +9,7 @@
 //   0.000 admit 1; 1:[0+16]                                      when a step began, and its plan (StepPlan::to_string)
 //
 // `prompt=20` is 20 tokens that no other prompt begins with; `prompt=16+4:7` shares its first 16 with others of
-// number 7. MILLRACE_WRITE_SCENARIOS=1 writes the plans that came into the files: read the difference before you keep
+// number 7. MILLRACE_WRITE_SCENARIOS=1 writes the actual plans into the files: review the diff before committing
 // it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -228,7 +228,7 @@ std::vector<std::string> run(const Scenario& scenario) {
   return out;
 }
 
-// What is the same once, what differs as - expected and + come.
+// Equal lines once; different ones as - expected and + actual.
 std::string difference(const std::vector<std::string>& expected, const std::vector<std::string>& come) {
   size_t front = 0, back = 0;
   while (front < std::min(expected.size(), come.size()) && expected[front] == come[front]) ++front;
@@ -277,7 +277,7 @@ TEST(PlanScenarios, EveryPolicyHasOne) {
   for (const auto& entry : policies().entries()) EXPECT_GT(count[entry.info.name], 0) << entry.info.name;
 }
 
-TEST(PlanScenarios, ADifferenceShowsWhereItBegins) {
+TEST(PlanScenarios, ADiffStartsAtTheFirstDifference) {
   EXPECT_EQ(difference({"a", "b", "c"}, {"a", "x", "y", "c"}), "    a\n  - b\n  + x\n  + y\n    c\n");
 }
 

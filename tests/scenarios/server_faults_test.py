@@ -1,4 +1,4 @@
-"""What befalls a server: it is killed and started again, its disk is full, its memory is spent, clients flood it.
+"""Faults: the server is killed and restarted, its disk is full, its memory is exhausted, clients flood it.
 
 Usage: server_faults_test.py MILLRACE SOURCE_DIR [unittest arguments]
 """

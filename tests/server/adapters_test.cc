@@ -46,7 +46,7 @@ TEST(Adapters, AreChosenByNameByFieldAndByScale) {
 
   EXPECT_EQ(post(server.port(), "/lora-adapters", R"([{"id": 1, "scale": 1.0}])").status, 200);
   EXPECT_EQ(server.tokens("base"), adapted);
-  EXPECT_EQ(server.tokens("base", {{"lora", Json::array()}}), plain);  // says: none
+  EXPECT_EQ(server.tokens("base", {{"lora", Json::array()}}), plain);  // explicitly none
   const Json list = get(server.port(), "/lora-adapters").json();
   ASSERT_EQ(list.size(), 2u);
   EXPECT_EQ(list[0]["name"], "alpha");
@@ -61,7 +61,7 @@ TEST(Adapters, AreChosenByNameByFieldAndByScale) {
   EXPECT_EQ(models[1]["parent"], "base");
 }
 
-TEST(Adapters, ComeAndGo) {
+TEST(Adapters, AreLoadedListedAndUnloaded) {
   const Adapted server;
   const Json adapted = server.tokens("alpha");
   const auto change = [&](const char* path, const Json& body) { return post(server.port(), path, body.dump()); };
@@ -80,7 +80,7 @@ TEST(Adapters, ComeAndGo) {
             400);
 }
 
-TEST(Adapters, WhatCannotBeIsRefused) {
+TEST(Adapters, InvalidRequestsAreRefused) {
   const Adapted server;
   const auto status = [&](const char* path, const std::string& body) { return post(server.port(), path, body).status; };
   EXPECT_EQ(status("/v1/completions", R"({"model": "base", "prompt": "a", "lora": [{"id": 2}]})"), 400);

@@ -1,4 +1,4 @@
-// Files and batches over HTTP: what comes out is what live requests get, whatever happens to the process in between.
+// Files and batches over HTTP: batch results equal those of live requests, even if the process restarts in between.
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -88,7 +88,7 @@ std::map<std::string, Json> results(int port, const Json& file) {
   return out;
 }
 
-TEST(Files, ComeAndGo) {
+TEST(Files, AreUploadedListedAndDeleted) {
   Folder folder;
   LiveServer live(folder.options());
   const std::string content = "a\r\n--xy\nb\0c" + std::string(1, '\0');
@@ -156,7 +156,7 @@ TEST(Batches, AnswerAsLiveRequestsDo) {
   EXPECT_EQ(get(live.port(), "/v1/batches").json()["data"][0]["id"], made["id"]);
 }
 
-TEST(Batches, EmbedToo) {
+TEST(Batches, ComputeEmbeddings) {
   Folder folder;
   LiveServer live(folder.options());
   const std::string line =
@@ -169,7 +169,7 @@ TEST(Batches, EmbedToo) {
             post(live.port(), "/v1/embeddings", R"({"input": "One day"})").json()["data"]);
 }
 
-TEST(Batches, FailWholeWhenALineIsWrong) {
+TEST(Batches, FailAsAWholeWhenALineIsInvalid) {
   Folder folder;
   LiveServer live(folder.options());
   const std::string good = R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a"}})";
@@ -188,8 +188,8 @@ TEST(Batches, FailWholeWhenALineIsWrong) {
   EXPECT_EQ(get(live.port(), "/v1/batches/batch_0").status, 404);
 }
 
-// As if the process had ended in the middle of a line of its output.
-TEST(Batches, GoOnAfterARestart) {
+// As if the process had ended in the middle of an output line.
+TEST(Batches, ContinueAfterARestart) {
   Folder folder;
   std::string id;
   {
@@ -217,12 +217,12 @@ TEST(Batches, GoOnAfterARestart) {
   const auto good = results(live.port(), done["output_file_id"]);
   EXPECT_EQ(good.size(), 6u);
   EXPECT_EQ(good.at(Json::parse(first)["custom_id"])["request_id"],
-            Json::parse(first)["response"]["request_id"]);  // it was not asked again
+            Json::parse(first)["response"]["request_id"]);  // it was not run again
   EXPECT_FALSE(fs::exists(folder.path / "file-left.tmp"));
   EXPECT_FALSE(fs::exists(folder.path / (id + ".output")));
 }
 
-TEST(Batches, AreCancelledWithWhatThereIs) {
+TEST(Batches, KeepPartialResultsWhenCancelled) {
   Folder folder;
   LiveServer live(folder.options());
   std::string input = lines(1);
@@ -253,7 +253,7 @@ TEST(Batches, AreCancelledWithWhatThereIs) {
   EXPECT_EQ(post(live.port(), "/v1/batches/batch_0/cancel", "").status, 404);
 }
 
-TEST(LineRunner, StopsAtOnceWhenToldTo) {
+TEST(LineRunner, StopsAtOnceOnRequest) {
   LiveServer live;
   std::atomic<bool> stop{false};
   int64_t begun = 0, done = 0;

@@ -1,4 +1,5 @@
-// /v1/completions beside plain text: the best of several, beams, filling in; and what editors ask of llama-server.
+// /v1/completions beyond plain text: best_of, beam search, fill-in-the-middle; and the llama-server requests of
+// editors.
 #include <filesystem>
 #include <fstream>
 
@@ -96,7 +97,7 @@ TEST(Infill, OtherModelsRefuse) {
   EXPECT_EQ(post(live.port(), kText, R"({"prompt": "a", "suffix": ""})").status, 200);
 }
 
-// A golden model whose last three tokens before the special ones are called as a coder's.
+// A golden model whose last three tokens before the special ones are named like a coder model's.
 constexpr TokenId kLastPlain = 123;
 
 struct Coder {
@@ -156,7 +157,7 @@ struct Coder {
   }
 };
 
-TEST(Infill, CodersWriteWhatIsBetween) {
+TEST(Infill, CoderModelsFillInTheMiddle) {
   Coder coder;
   const int port = coder.server->port();
   const auto text = [&](const char* part) { return *coder.model->encode(part, false, false); };
@@ -196,7 +197,7 @@ TEST(Infill, CodersWriteWhatIsBetween) {
   EXPECT_EQ(post(port, kText, R"({"prompt": "ab", "suffix": "yz", "echo": true})").json()["error"]["param"], "suffix");
 }
 
-TEST(LlamaServer, WhatEditorsAsk) {
+TEST(LlamaServer, RequestsOfEditors) {
   LiveServer live({}, {}, {.max_streams = 2});
   const Json props = get(live.port(), "/props").json();
   EXPECT_EQ(props["total_slots"], 2);

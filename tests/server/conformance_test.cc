@@ -1,6 +1,6 @@
-// What the schema says of every endpoint, asked of a live server: each field in turn of a wrong type, out of its
-// bounds, none of its choices, too long or missing is refused in the shape of its API, naming the field; fields that
-// nobody knows and nulls change nothing.
+// Checks every endpoint of a live server against the schema: each field in turn with a wrong type, out of its bounds,
+// with an unknown choice, too long or missing is refused in the format of its API, naming the field; unknown fields and
+// nulls change nothing.
 #include "server/conformance.h"
 
 #include <cmath>
@@ -19,18 +19,18 @@ std::string api_of(const Dialect* dialect) {
 
 std::string title_of(const Endpoint& endpoint) { return endpoint.method + " " + endpoint.path; }
 
-// Whether an error is in the API's shape, with that status; `field` "": it need name none.
+// Checks that an error has the API's format and that status; with an empty `field` it need not name one.
 void expect_refusal(const Response& answer, const std::string& api, int status, const std::string& field,
-                    const std::string& asked) {
-  EXPECT_EQ(answer.status, status) << asked << " gives " << answer.body;
+                    const std::string& request) {
+  EXPECT_EQ(answer.status, status) << request << " gives " << answer.body;
   const Json json = answer.json();
   std::string message;
   if (api == "ollama") {
-    ASSERT_TRUE(json.is_object() && json["error"].is_string()) << asked << " gives " << answer.body;
+    ASSERT_TRUE(json.is_object() && json["error"].is_string()) << request << " gives " << answer.body;
     message = json["error"];
   } else {
     ASSERT_TRUE(json.is_object() && json["error"].is_object() && json["error"]["message"].is_string())
-        << asked << " gives " << answer.body;
+        << request << " gives " << answer.body;
     const Json& error = json["error"];
     message = error["message"];
     EXPECT_TRUE(error["type"].is_string());
@@ -47,13 +47,13 @@ void expect_refusal(const Response& answer, const std::string& api, int status, 
       EXPECT_TRUE(error.contains("param") && error.contains("code")) << answer.body;
     }
     if (api != "anthropic" && !field.empty()) {
-      EXPECT_EQ(error["param"], field) << asked << " gives " << answer.body;
+      EXPECT_EQ(error["param"], field) << request << " gives " << answer.body;
     }
   }
-  EXPECT_TRUE(message.starts_with(field)) << asked << " gives " << message;
+  EXPECT_TRUE(message.starts_with(field)) << request << " gives " << message;
 }
 
-// A value that the field takes.
+// A valid value of the field.
 Json good_value(const Field& field) {
   if (field.name == "messages") return {{{"role", "user"}, {"content", "One day"}}};
   if (field.types & kJsonText) return field.choices.empty() ? "One day" : field.choices[0];
@@ -139,19 +139,19 @@ struct Asker {
         shows(api, title_of(endpoint), "unsupported", "`" + name + "`");
         continue;
       }
-      std::string told;
+      std::string wrong_kinds;
       for (const Wrong& wrong : wrong_values(field)) {
         const std::string body = with(wrong.value);
         expect_refusal(params(endpoint, body), api, 400, name, endpoint.path + " " + body.substr(0, 300));
-        told += (told.empty() ? "" : "; ") + wrong.what;
+        wrong_kinds += (wrong_kinds.empty() ? "" : "; ") + wrong.what;
       }
       if (field.required && parent.empty()) {
         Json body = good_body(endpoint);
         body.erase(field.name);
         expect_refusal(params(endpoint, body.dump()), api, 400, name, endpoint.path + " " + body.dump());
-        told += "; missing";
+        wrong_kinds += "; missing";
       }
-      shows(api, title_of(endpoint), "field", "`" + name + "`\t" + told);
+      shows(api, title_of(endpoint), "field", "`" + name + "`\t" + wrong_kinds);
       if (parent.empty()) check_fields(endpoint, field.fields, name);
     }
   }
@@ -177,11 +177,11 @@ TEST(Conformance, UnknownFieldsAndNullsChangeNothing) {
     EXPECT_EQ(odd.status, plain.status) << body << odd.body;
     EXPECT_EQ(odd.headers.at("content-type"), plain.headers.at("content-type"));
     if (plain.status == 200)
-      shows(api, title_of(endpoint), "holds", "a field that nobody knows is ignored, and one that is null is absent");
+      shows(api, title_of(endpoint), "holds", "an unknown field is ignored, and one that is null is absent");
   }
 }
 
-TEST(Conformance, WhatIsNoRequest) {
+TEST(Conformance, MalformedRequests) {
   Asker asker;
   for (const Endpoint& endpoint : endpoints()) {
     const std::string api = api_of(endpoint.dialect);
@@ -213,7 +213,7 @@ TEST(Conformance, WhatIsNoRequest) {
   }
 }
 
-TEST(Conformance, PathsThatAreNotThere) {
+TEST(Conformance, UnknownPaths) {
   LiveServer live;
   const std::pair<const char*, const char*> paths[] = {{"openai", "/v1/nothing"},
                                                        {"anthropic", "/v1/messages/nothing"},
@@ -221,11 +221,11 @@ TEST(Conformance, PathsThatAreNotThere) {
                                                        {"llama-server", "/nothing"}};
   for (const auto& [api, path] : paths) {
     expect_refusal(get(live.port(), path), api, 404, "", path);
-    shows(api, "Every endpoint", "refused", "a path that is not there: 404");
+    shows(api, "Every endpoint", "refused", "an unknown path: 404");
   }
 }
 
-TEST(Conformance, WhatIsNotThereSaysSo) {
+TEST(Conformance, UnsupportedEndpointsSaySo) {
   LiveServer live;
   for (const Endpoint& endpoint : endpoints()) {
     if (!endpoint.summary.starts_with("Not supported")) continue;
@@ -239,7 +239,7 @@ TEST(Conformance, WhatIsNotThereSaysSo) {
   }
 }
 
-TEST(Conformance, APromptThatDoesNotFit) {
+TEST(Conformance, PromptsThatDoNotFit) {
   Asker asker;
   std::string text;
   for (int i = 0; i < 3000; ++i) text += "word ";

@@ -1,4 +1,4 @@
-// What readers do to a server: leave, dawdle, flood, stay; and how it ends.
+// Connections: clients that leave, read slowly, flood or stay connected; and how the server ends them.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -29,7 +29,7 @@ TEST(Connections, AReaderWhoLeavesFreesItsBlocks) {
   EXPECT_TRUE(comes_true([&] { return live.server->counts().connections == 0; }));
 }
 
-TEST(Connections, OneWhoWaitsForAWholeAnswerToo) {
+TEST(Connections, AReaderOfAWholeAnswerWhoLeavesFreesItsBlocks) {
   LiveServer live;
   {
     Client client(live.port());
@@ -39,7 +39,7 @@ TEST(Connections, OneWhoWaitsForAWholeAnswerToo) {
   EXPECT_TRUE(comes_true([&] { return all_blocks_free(live.engine()); }));
 }
 
-// From the moment its reader is known to be gone: the step under way ends, and the next one frees what it held.
+// Once the server knows that the reader is gone, the current step ends, and the next one frees its blocks.
 TEST(Connections, AReaderWhoLeavesCostsOneMoreStep) {
   LiveServer live;
   auto client = std::make_unique<Client>(live.port());
@@ -61,7 +61,7 @@ TEST(Connections, ASlowReaderIsCut) {
   EngineOptions engine;
   LiveServer live({}, http, engine);
   Client client(live.port(), 4096);
-  // Many choices of the old shape with log-probabilities: far more bytes than two sockets hold, and nobody reads them.
+  // Many choices of the old shape with log-probabilities: far more bytes than two sockets hold, and nothing reads them.
   client.post(
       kConnectionPrompt,
       R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "logprobs": 20, "n": 8})");
@@ -70,7 +70,7 @@ TEST(Connections, ASlowReaderIsCut) {
   EXPECT_TRUE(comes_true([&] { return live.server->counts().connections == 0; }));
 }
 
-TEST(Connections, DrainLetsAStreamFinishAndTakesNoMore) {
+TEST(Connections, DrainFinishesStreamsAndRefusesNewRequests) {
   LiveServer live;
   Client idle(live.port()), client(live.port());
   client.post(kConnectionPrompt,
@@ -95,7 +95,7 @@ TEST(Connections, AServerThatStopsEndsItsStreams) {
   }
 }
 
-TEST(Connections, AHundredStreamsWaitTheirTurn) {
+TEST(Connections, AHundredStreamsAreQueued) {
   EngineOptions engine;
   engine.max_streams = 1;
   LiveServer live({}, {}, engine);
@@ -124,7 +124,7 @@ TEST(Connections, AFullQueueIsRefusedWithRetryAfter) {
   EXPECT_EQ(second.json()["error"]["code"], "queue_full");
 }
 
-TEST(Connections, ThousandsThatAskNothing) {
+TEST(Connections, ThousandsOfIdleConnections) {
   LiveServer live;
   for (int i = 0; i < 2000; ++i) {
     Client client(live.port());
@@ -134,7 +134,7 @@ TEST(Connections, ThousandsThatAskNothing) {
   EXPECT_EQ(get(live.port(), "/metrics").body.find("millrace_requests_refused_total{"), std::string::npos);
 }
 
-TEST(Connections, OneAddressHasItsShare) {
+TEST(Connections, ConnectionsPerAddressAreLimited) {
   HttpLimits http;
   http.peer_connections = 3;
   LiveServer live({}, http);
@@ -170,7 +170,7 @@ TEST(Connections, StaysOpenForManyRequests) {
   EXPECT_EQ(client.response().json()["object"], "list");
 }
 
-TEST(Connections, StayOpenBehindARefusal) {
+TEST(Connections, StayOpenAfterARefusal) {
   ServiceOptions service;
   service.api_keys = {"k"};
   LiveServer live(service);
@@ -191,7 +191,7 @@ TEST(Connections, StayOpenBehindARefusal) {
   EXPECT_EQ(client.response().headers["connection"], "close");
 }
 
-TEST(Connections, OldReadersGetAStreamThatEndsWithTheConnection) {
+TEST(Connections, Http10ClientsGetAStreamThatEndsWithTheConnection) {
   LiveServer live;
   Client client(live.port());
   const std::string body = R"({"prompt": "One", "max_tokens": 2, "stream": true})";
@@ -239,7 +239,7 @@ TEST(Limits, HeadsAndBodiesThatAreTooLarge) {
   EXPECT_EQ(odd.response().status, 400);
 }
 
-TEST(Limits, BodiesAreBoundedAllTogether) {
+TEST(Limits, TheTotalOfBodiesIsBounded) {
   HttpLimits http;
   http.body_bytes = 2000;
   http.bodies_bytes = 3000;
@@ -259,7 +259,7 @@ TEST(Limits, BodiesAreBoundedAllTogether) {
       200);
 }
 
-TEST(Limits, ARequestThatDoesNotComeIn) {
+TEST(Limits, IncompleteRequestsTimeOut) {
   HttpLimits http;
   http.read_seconds = 0.05;
   LiveServer live({}, http);
@@ -302,7 +302,7 @@ TEST(Origins, ALocalServerIsCalledByLocalNames) {
   }
 }
 
-TEST(Origins, WebPagesFromElsewhereMayNotAsk) {
+TEST(Origins, WebPagesOfOtherOriginsAreRefused) {
   ServiceOptions service;
   LiveServer closed(service);
   EXPECT_EQ(get(closed.port(), "/v1/models", "Origin: https://evil.example\r\n").status, 403);

@@ -1,4 +1,4 @@
-// Anthropic's, Ollama's and llama-server's APIs, and what operators ask, against a live server.
+// Anthropic's, Ollama's and llama-server's APIs, and operators' endpoints, against a live server.
 #include <fstream>
 #include <sstream>
 
@@ -67,7 +67,7 @@ TEST(Anthropic, StopSequencesPrefillSystemAndCounting) {
   Json json = post(live.port(), "/v1/messages", body.dump()).json();
   EXPECT_EQ(json["stop_reason"], "stop_sequence");
   EXPECT_EQ(json["stop_sequence"], stop);
-  // The last message is the answer's beginning; an odd role counts as the person's.
+  // The last message is the answer's beginning; an unknown role counts as the user's.
   body = {{"max_tokens", 6},
           {"temperature", 0},
           {"messages", {{{"role", "ctx"}, {"content", "Once upon"}}, {{"role", "assistant"}, {"content", " a time"}}}}};
@@ -78,7 +78,7 @@ TEST(Anthropic, StopSequencesPrefillSystemAndCounting) {
             static_cast<int64_t>(greedy("Once upon a time", 1).prompt.size()));
 }
 
-TEST(Anthropic, ErrorsInItsShape) {
+TEST(Anthropic, ErrorsInAnthropicsFormat) {
   LiveServer live;
   const std::pair<const char*, const char*> cases[] = {
       {R"({"messages": [{"role": "user", "content": "a"}]})", "max_tokens"},

@@ -114,7 +114,7 @@ TEST(Embeddings, PoolingIsTheModelsTheServersOrTheRequests) {
             openai(live.port(), {{"input", "One day"}, {"pooling", "mean"}}));
 }
 
-TEST(Embeddings, LongTextsAreRefusedOrCutAsAsked) {
+TEST(Embeddings, LongTextsAreRefusedOrCutAsRequested) {
   LiveServer live({}, {}, {.context = 32});
   std::string text = "Once upon a time there was a dog";
   for (int i = 0; i < 4; ++i) text += " and " + text;

@@ -1,4 +1,4 @@
-// A strict reader of Prometheus's text format, version 0.0.4: what it cannot account for is a problem, in words.
+// A strict reader of Prometheus's text format, version 0.0.4: anything it cannot parse is reported as a problem.
 //
 //   # HELP name text / # TYPE name kind, once each and before the family's samples, which stand together
 //   counters end in _total and do not fall below 0; a histogram's buckets rise with `le`, end in +Inf, and that is

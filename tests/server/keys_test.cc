@@ -1,4 +1,5 @@
-// Keys with names, roles and limits; what a request may ask at most; refusals ahead of a wait; settings that change.
+// Keys with names, roles and limits; limits per request; refusals instead of long waits; settings that change at run
+// time.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -26,7 +27,7 @@ KeyUsage usage_of(LiveServer& live, const std::string& name) {
   return {};
 }
 
-TEST(NamedKeys, RolesDecideWhatMayBeAsked) {
+TEST(NamedKeys, RolesDecideWhatIsAllowed) {
   LiveServer live(with_keys(R"({"name": "alice", "key": "a"}, {"name": "ops", "key": "o", "role": "admin"})"));
   const int port = live.port();
   EXPECT_EQ(get(port, "/slots", key("a")).status, 403);
@@ -38,7 +39,7 @@ TEST(NamedKeys, RolesDecideWhatMayBeAsked) {
   EXPECT_EQ(get(port, "/health").status, 200);
 }
 
-TEST(NamedKeys, MetricsMayBeOpened) {
+TEST(NamedKeys, MetricsCanBePublic) {
   ServiceOptions service = with_keys(R"({"name": "alice", "key": "a"})");
   service.metrics_role = Role::user;
   LiveServer user(service);
@@ -49,7 +50,7 @@ TEST(NamedKeys, MetricsMayBeOpened) {
   EXPECT_EQ(get(open.port(), "/metrics").status, 200);
 }
 
-TEST(NamedKeys, StoredResponsesAreThoseOfTheirKey) {
+TEST(NamedKeys, StoredResponsesBelongToTheirKey) {
   LiveServer live(with_keys(R"({"name": "alice", "key": "a"}, {"name": "bob", "key": "b"})"));
   const Response made =
       post(live.port(), "/v1/responses", R"({"input": "Once upon a time", "max_output_tokens": 4})", key("a"));
@@ -132,7 +133,7 @@ TEST(NamedKeys, PrefixesAreFoundWithinAKeyOrItsGroupOnly) {
   EXPECT_GT(cached("c"), 0);
 }
 
-TEST(NamedKeys, WhatTheEngineDidNotTakeIsNotCharged) {
+TEST(NamedKeys, RequestsTheEngineRefusedAreNotCharged) {
   EngineOptions engine;
   engine.max_streams = 1;
   engine.queue = 0;
@@ -171,7 +172,7 @@ TEST(RequestLimits, AreTheServersOwn) {
   EXPECT_EQ(post(live.port(), "/v1/chat/completions", "{\"messages\": " + three + "}").status, 400);
 }
 
-TEST(Overload, WhatWouldComeTooLateIsRefusedWithTheEstimate) {
+TEST(Overload, LateRequestsAreRefusedWithTheEstimate) {
   EngineOptions engine;
   engine.max_streams = 1;
   LiveServer live({}, {}, engine);
@@ -200,7 +201,7 @@ TEST(Overload, WhatWouldComeTooLateIsRefusedWithTheEstimate) {
   EXPECT_EQ(post(live.port(), kKeyPrompt, kShort, "Millrace-Max-TTFT: soon\r\n").status, 400);
 }
 
-TEST(Changes, ApplyToRequestsThatBeginAfterwards) {
+TEST(Changes, ApplyToLaterRequests) {
   ServiceOptions service = with_keys(R"({"name": "alice", "key": "a"})");
   LiveServer live(service);
   Client stays(live.port()), streaming(live.port());

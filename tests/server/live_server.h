@@ -8,6 +8,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <map>
 #include <string>
 #include <vector>
@@ -64,7 +67,7 @@ struct Response {
   Json json() const { return Json::parse(body, nullptr, false); }
 };
 
-// Blocking, with a limit that only a failing test reaches.
+// Blocking, with a timeout that only a failing test reaches.
 class Client {
  public:
   explicit Client(int port, int receive_bytes = 0) {
@@ -98,10 +101,14 @@ class Client {
     send(method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");
   }
 
-  // False: the other side closed.
+  // False: the other side closed, or the connection failed.
   bool receive() {
     char bytes[16384];
-    const ssize_t count = ::recv(socket_, bytes, sizeof(bytes), 0);
+    ssize_t count;
+    do {
+      count = ::recv(socket_, bytes, sizeof(bytes), 0);
+    } while (count < 0 && errno == EINTR);
+    if (count < 0) std::fprintf(stderr, "receiving: %s\n", std::strerror(errno));
     if (count > 0) held_.append(bytes, static_cast<size_t>(count));
     return count > 0;
   }
@@ -184,7 +191,7 @@ inline std::vector<std::string> events_of(const std::string& stream) {
   return out;
 }
 
-// What the engine itself answers.
+// The engine's own answer.
 struct Direct {
   std::vector<TokenId> tokens;
   std::string text;
@@ -200,7 +207,7 @@ inline Direct ask_engine(Engine& engine, Request request) {
   return out;
 }
 
-// Until `done`, which a test that passes reaches soon.
+// Waits until `done`, which a passing test reaches soon.
 template <typename Done>
 bool comes_true(Done done) {
   for (int i = 0; i < 6000; ++i) {

@@ -1,4 +1,5 @@
-// Several models in one server: streams of each as if it were alone, loading and unloading under way, one budget.
+// Several models in one server: streams of each have the same results as alone, models are loaded and unloaded while
+// others run, and all share one budget.
 #include <filesystem>
 #include <future>
 #include <thread>
@@ -168,7 +169,7 @@ TEST(Models, OneIsReplacedUnderItsStreams) {
       << "the one that was there goes on";
 }
 
-TEST(Models, OneThatCannotBeLoadedSaysWhyAndTheOthersGoOn) {
+TEST(Models, ALoadFailureIsReportedAndTheOthersContinue) {
   ModelFolder folder;
   const std::string path = folder.file("bad.gguf", golden("llama"));
   fs::resize_file(path, fs::file_size(path) / 2);
@@ -217,7 +218,7 @@ TEST(Models, ShareABudget) {
   EXPECT_STREQ(server.status("b").state, "unloaded") << "it was used longest ago";
   EXPECT_STREQ(server.status("a").state, "loaded");
   EXPECT_LE(server.registry().memory()->total(), budget);
-  // Both that are loaded are used: there is nothing to be had.
+  // Both loaded models are in use: no memory can be freed.
   auto a = server.registry().try_acquire("a"), c = server.registry().try_acquire("c");
   const Response refused = post(server.port(), "/v1/completions", body("b", 1, 4));
   EXPECT_EQ(refused.status, 503) << refused.body;
@@ -228,7 +229,7 @@ TEST(Models, ShareABudget) {
   EXPECT_EQ(choice_of(post(server.port(), "/v1/completions", body("b", 1, 4)))["text"], text);
 }
 
-TEST(Models, LeaveWhenNobodyUsesThem) {
+TEST(Models, AreUnloadedWhenIdle) {
   ModelConfig brief = config("brief", golden("llama"));
   brief.idle_seconds = 0;
   Models server({brief, config("other", golden("qwen2"))});
@@ -249,7 +250,7 @@ TEST(Models, LeaveWhenNobodyUsesThem) {
   EXPECT_EQ(get(server.port(), "/api/tags").json()["models"].size(), 2u);
 }
 
-TEST(Models, AStreamThatWaitsForOneGetsPings) {
+TEST(Models, AStreamWaitingForAModelGetsPings) {
   HttpLimits http;
   http.ping_seconds = 0.05;
   Models server({config("first", golden("llama")), config("second", golden("qwen2"))}, {}, http);
@@ -263,7 +264,7 @@ TEST(Models, AStreamThatWaitsForOneGetsPings) {
   std::string rest;
   for (std::string part = client.chunk(); !part.empty(); part = client.chunk()) rest += part;
   EXPECT_TRUE(rest.ends_with("data: [DONE]\n\n")) << rest;
-  // One that cannot be loaded ends its stream with the reason.
+  // A model that cannot be loaded ends its stream with the reason.
   EXPECT_TRUE(server.registry().unload("second"));
   std::promise<void> again;
   server.registry().reload("first", "", [&](auto) { again.get_future().wait(); });
@@ -277,7 +278,7 @@ TEST(Models, AStreamThatWaitsForOneGetsPings) {
   EXPECT_NE(rest.find("/nowhere.gguf"), std::string::npos) << rest;
 }
 
-TEST(Models, SoManyWaitForOneAndNoMore) {
+TEST(Models, WaitingRequestsAreLimited) {
   RegistryOptions options;
   options.most_waiting = 1;
   auto registry = ModelRegistry::create(options);

@@ -15,7 +15,7 @@ Request greedy_completion(const std::string& prompt, int64_t max_tokens) {
   return request;
 }
 
-TEST(OpenAiChat, AnswersWhatTheEngineAnswers) {
+TEST(OpenAiChat, AnswersEqualTheEngines) {
   LiveServer live;
   const Direct direct = ask_engine(live.engine(), greedy_completion("Once upon a time", 12));
   const Response answer =
@@ -47,7 +47,7 @@ TEST(OpenAiChat, StreamsByteForByte) {
   EXPECT_EQ(head.headers.at("x-request-id"), "abc-1");
   std::string stream;
   for (std::string part = client.chunk(); !part.empty(); part = client.chunk()) stream += part;
-  // Times differ from run to run: they are looked at by themselves.
+  // Times differ from run to run and are checked separately.
   const size_t times = stream.find(",\"timings\":{");
   ASSERT_NE(times, std::string::npos) << stream;
   const size_t behind = stream.find('}', times) + 1;
@@ -82,7 +82,7 @@ TEST(OpenAiChat, StreamsByteForByte) {
   EXPECT_EQ(stream, expected);
 }
 
-TEST(OpenAiChat, SeedDecidesAndIsTold) {
+TEST(OpenAiChat, SeedDecidesAndIsReported) {
   LiveServer live;
   const std::string body =
       R"({"messages": [{"role": "user", "content": "One day"}], "max_tokens": 16, "temperature": 1)";
@@ -252,7 +252,7 @@ TEST(OpenAiErrors, BadJsonPathsAndMethods) {
   EXPECT_EQ(get(live.port(), "/health").json()["status"], "ok");
 }
 
-TEST(OpenAiErrors, PromptTooLongTellsTheCounts) {
+TEST(OpenAiErrors, PromptTooLongReportsTheCounts) {
   LiveServer live;
   const Response answer = post(live.port(), kOpenaiPrompt, Json{{"prompt", std::vector<TokenId>(100000, 5)}}.dump());
   EXPECT_EQ(answer.status, 400);

@@ -1,4 +1,4 @@
-// What a browser gets, and what watches the engine.
+// The page for browsers and the live feed of the engine.
 #include "server/page.h"
 
 #include "server/live_server.h"
@@ -18,7 +18,7 @@ std::string first_event(Client& client) {
   return text;
 }
 
-TEST(Page, BrowsersGetItAndClientsTheirWords) {
+TEST(Page, BrowsersGetItAndClientsGetTheirText) {
   LiveServer live;
   EXPECT_EQ(get(live.port(), "/").body, "Ollama is running");
   EXPECT_EQ(get(live.port(), "/", "Accept: */*\r\n").body, "Ollama is running");
@@ -37,7 +37,7 @@ TEST(Page, BrowsersGetItAndClientsTheirWords) {
   EXPECT_EQ(page.body.find("<script>"), std::string::npos);
 }
 
-TEST(Page, FilesAreEncodedAsAskedAndNotSentTwice) {
+TEST(Page, FilesAreEncodedAsRequestedAndCached) {
   if (page_files().empty()) GTEST_SKIP() << "built without the page";
   LiveServer live;
   for (const PageFile& file : page_files()) {
@@ -90,7 +90,7 @@ TEST(Page, Codings) {
   EXPECT_TRUE(takes_coding(" br , gzip ;q=1", "gzip"));
 }
 
-TEST(Live, TellsOfStepsStreamsAndBlocks) {
+TEST(Live, ReportsStepsStreamsAndBlocks) {
   LiveServer live;
   Client watcher(live.port());
   watcher.get("/live");
@@ -132,7 +132,7 @@ TEST(Live, TellsOfStepsStreamsAndBlocks) {
   EXPECT_TRUE(comes_true([&] { return live.server->counts().connections == 0; }));
 }
 
-TEST(Live, SoManyMayWatchAndNoMore) {
+TEST(Live, ViewersAreLimited) {
   LiveServer live;
   std::vector<std::unique_ptr<Client>> watchers;
   for (size_t i = 0; i < LiveFeed::kMaxWatchers; ++i) {

@@ -1,5 +1,5 @@
-// Ranking over HTTP: the golden rerankers' scores in every dialect's manner, cosines where a model is for embeddings,
-// and what is refused.
+// Ranking over HTTP: the golden rerankers' scores in every dialect's format, cosines for embedding models, and refused
+// requests.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -57,7 +57,7 @@ void expect_scores(const std::vector<double>& got, const char* name, bool sigmoi
   }
 }
 
-TEST(Rerank, AsEachDialectHasIt) {
+TEST(Rerank, EveryDialectHasTheSameScores) {
   const struct {
     const char* name;
     bool labels;
@@ -107,7 +107,7 @@ TEST(Rerank, AsEachDialectHasIt) {
   }
 }
 
-TEST(Rerank, TheBestAndTheirTexts) {
+TEST(Rerank, TopNAndTheirTexts) {
   RankServer live("reranker/yes_no.gguf");
   const Json all = post(live.port(), "/rerank", question().dump()).json();
   const Json two =
@@ -134,7 +134,7 @@ TEST(Rerank, TheBestAndTheirTexts) {
   EXPECT_EQ(list[0]["text"], reference()["documents"][list[0]["index"].get<size_t>()]);
 }
 
-TEST(Rerank, WhatIsTooLongIsRefusedOrCutAsAsked) {
+TEST(Rerank, LongPairsAreRefusedOrCutAsRequested) {
   RankServer live("reranker/yes_no.gguf");
   std::string longer;
   for (int i = 0; i < 200; ++i) longer += " and so on";
@@ -153,7 +153,7 @@ TEST(Rerank, WhatIsTooLongIsRefusedOrCutAsAsked) {
     EXPECT_EQ(cut["truncated"], Json::array({1})) << field;
     EXPECT_LE(cut["usage"]["total_tokens"].get<int64_t>(), 2 * live.engine().context());
   }
-  // A document that fits is not told of, and what is cut is the document's end.
+  // A document that fits is not reported, and documents are cut at the end.
   const Json fits = post(live.port(), "/rerank",
                          with(with(body, "documents", Json::array({"short"})), "truncate_prompt_tokens", -1).dump())
                         .json();

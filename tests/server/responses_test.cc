@@ -1,4 +1,4 @@
-// /v1/responses against a live server: the order and shape of its events, and what it keeps.
+// /v1/responses against a live server: the order and format of its events, and stored responses.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -72,7 +72,7 @@ TEST(Responses, AFunctionsEvents) {
   EXPECT_EQ(answer["object"], "response") << answer;
 }
 
-TEST(Responses, KeptForgottenAndContinued) {
+TEST(Responses, StoredEvictedAndContinued) {
   ServiceOptions service;
   service.stored_responses = 2;
   LiveServer live(service);

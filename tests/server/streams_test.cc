@@ -1,5 +1,4 @@
-// Streams that are read on after the connection was lost: every byte once, in order, and the work ends when nobody
-// comes.
+// Streams resumed after a lost connection: every byte once, in order, and the work ends when no client comes back.
 #include "server/generation/stream_store.h"
 #include "server/live_server.h"
 
@@ -24,7 +23,7 @@ std::string rest_of(Client& client) {
   return out;
 }
 
-// Without what differs from request to request.
+// The text only, without the parts that differ between requests.
 std::string text_in(const std::string& stream) {
   std::string out;
   for (const std::string& event : events_of(stream)) {
@@ -51,7 +50,7 @@ TEST(EventIds, SayWhereTheNextEventBegins) {
   }
 }
 
-TEST(Streams, AreReadOnWhereTheConnectionWasLost) {
+TEST(Streams, ResumeWhereTheConnectionWasLost) {
   LiveServer live;
   Client whole(live.port());
   whole.post(kChatBody, params(40));
@@ -94,7 +93,7 @@ TEST(Streams, AreReadOnWhereTheConnectionWasLost) {
   EXPECT_GE(found[0]["completed_at"], found[0]["started_at"]);
 }
 
-TEST(Streams, WorkEndsWhenNobodyComesBack) {
+TEST(Streams, WorkEndsWhenNoClientComesBack) {
   ServiceOptions options;
   options.streams.grace_seconds = 0.05;
   LiveServer live(options);
@@ -117,12 +116,12 @@ TEST(Streams, RemovingOneEndsItsWork) {
   Client other(live.port());
   other.get("/v1/stream/talk-1", "", "DELETE");
   EXPECT_EQ(other.head().status, 204);
-  rest_of(client);  // it ends
+  rest_of(client);  // reads to the end
   EXPECT_TRUE(comes_true([&] { return live.engine().stats().running == 0; }));
   EXPECT_EQ(live.server->service().streams().size(), 0);
 }
 
-TEST(Streams, ANewOneTakesTheIdAndAKeyItsOwn) {
+TEST(Streams, ANewStreamReplacesTheIdAndKeysAreSeparate) {
   ServiceOptions options;
   options.api_keys = {"one", "two"};
   LiveServer live(options);
@@ -144,7 +143,7 @@ TEST(Streams, ANewOneTakesTheIdAndAKeyItsOwn) {
   EXPECT_EQ(rest_of(later), all);
 }
 
-TEST(Streams, OldBytesGoAndRoomIsBounded) {
+TEST(Streams, OldBytesAreDroppedAndMemoryIsBounded) {
   ServiceOptions options;
   options.streams.stream_bytes = 4096;
   options.streams.total_bytes = 3 * 8192;

@@ -1,4 +1,4 @@
-// What answers are written like, and calls of tools, by every API, against a live server.
+// Structured output and tool calls in every API, against a live server.
 #include "server/live_server.h"
 #include "text/tools/tool_dialect.h"
 
@@ -18,11 +18,11 @@ Json parsed(const Json& text) {
   return text.is_string() ? Json::parse(text.get<std::string>(), nullptr, false) : Json();
 }
 
-std::string asked(const std::string& more, int tokens = 200) {
+std::string structured_body(const std::string& more, int tokens = 200) {
   return "{" + kMessages + ", \"max_tokens\": " + std::to_string(tokens) + ", \"temperature\": 0, " + more + "}";
 }
 
-TEST(StructuredOutput, EveryFieldThatASchemaComesBy) {
+TEST(StructuredOutput, EveryFieldThatTakesASchema) {
   LiveServer live;
   const std::string schema = kPerson;
   const std::string fields[] = {
@@ -33,7 +33,7 @@ TEST(StructuredOutput, EveryFieldThatASchemaComesBy) {
       R"("guided_json": )" + Json(schema).dump(),
       R"("json_schema": )" + schema};
   for (const std::string& field : fields) {
-    const Json answer = post(live.port(), kStructuredChat, asked(field)).json();
+    const Json answer = post(live.port(), kStructuredChat, structured_body(field)).json();
     EXPECT_TRUE(is_person(parsed(answer["choices"][0]["message"]["content"]))) << field << answer;
     EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
   }
@@ -59,7 +59,7 @@ TEST(StructuredOutput, EveryFieldThatASchemaComesBy) {
 TEST(StructuredOutput, OtherKindsAndSeveralAnswers) {
   LiveServer live;
   const auto text = [&](const std::string& field) {
-    return post(live.port(), kStructuredChat, asked(field))
+    return post(live.port(), kStructuredChat, structured_body(field))
         .json()["choices"][0]["message"]["content"]
         .get<std::string>();
   };
@@ -81,7 +81,8 @@ TEST(StructuredOutput, OtherKindsAndSeveralAnswers) {
   for (const Json& choice : several["choices"]) EXPECT_TRUE(is_person(parsed(choice["message"]["content"]))) << choice;
   // The last token of an answer that can only end there has its log-probability too.
   const Json scored =
-      post(live.port(), kStructuredChat, asked(R"("logprobs": true, "structured_outputs": {"regex": "ab"})")).json();
+      post(live.port(), kStructuredChat, structured_body(R"("logprobs": true, "structured_outputs": {"regex": "ab"})"))
+          .json();
   std::string joined;
   for (const Json& token : scored["choices"][0]["logprobs"]["content"]) joined += token["token"].get<std::string>();
   EXPECT_EQ(joined, "ab");
@@ -96,7 +97,8 @@ TEST(StructuredOutput, RunsWithinAMemoryBudget) {
   ServiceOptions service;
   service.stored_response_bytes = 1 << 20;
   LiveServer live(std::move(service), {}, engine, nullptr, model);
-  const Json answer = post(live.port(), kStructuredChat, asked(std::string(R"("guided_json": )") + kPerson)).json();
+  const Json answer =
+      post(live.port(), kStructuredChat, structured_body(std::string(R"("guided_json": )") + kPerson)).json();
   EXPECT_TRUE(is_person(parsed(answer["choices"][0]["message"]["content"]))) << answer;
   bool counted = false;
   for (const MemoryUse& use : live.engine().stats().memory) counted |= use.name == "constraints" && use.bytes > 0;
@@ -165,7 +167,7 @@ TEST(ToolCalls, RequiredAndNamedInEveryDialect) {
     for (const std::string choice : {R"("tool_choice": {"type": "function", "function": {"name": "meet"}})",
                                      R"("tool_choice": "required", "parallel_tool_calls": false)"}) {
       const std::string fields = kTools + ", " + choice;
-      const Json answer = post(live.port(), kStructuredChat, asked(fields, 300)).json();
+      const Json answer = post(live.port(), kStructuredChat, structured_body(fields, 300)).json();
       const Json& message = answer["choices"][0]["message"];
       ASSERT_TRUE(message.contains("tool_calls")) << answer;
       ASSERT_EQ(message["tool_calls"].size(), 1u);
@@ -177,7 +179,7 @@ TEST(ToolCalls, RequiredAndNamedInEveryDialect) {
       else
         EXPECT_EQ(parsed(function["arguments"]), Json::object());
       const auto streamed =
-          streamed_calls(post(live.port(), kStructuredChat, asked(fields + ", \"stream\": true", 300)).body);
+          streamed_calls(post(live.port(), kStructuredChat, structured_body(fields + ", \"stream\": true", 300)).body);
       ASSERT_EQ(streamed.size(), 1u);
       EXPECT_EQ(streamed[0]["name"], function["name"]);
       EXPECT_EQ(streamed[0]["arguments"], function["arguments"]);
@@ -185,29 +187,32 @@ TEST(ToolCalls, RequiredAndNamedInEveryDialect) {
   }
 }
 
-// Every answer has frames. This model, held to them, thinks until it is cut; the frame's header is seen by nobody.
-TEST(ToolCalls, ChannelsAreToldApartWithoutTools) {
+// Every answer has frames. This model, held to them, thinks until it is cut; no client sees the frame's header.
+TEST(ToolCalls, ChannelsAreSeparatedWithoutTools) {
   LiveServer live({}, {}, {}, nullptr, templated_model(std::string(std::end(kTemplates)[-1].second)));
-  const Json plain = post(live.port(), kStructuredChat, asked("\"top_k\": 40", 6)).json();
+  const Json plain = post(live.port(), kStructuredChat, structured_body("\"top_k\": 40", 6)).json();
   EXPECT_FALSE(plain["choices"][0]["message"]["content"].get<std::string>().empty()) << plain;
   const std::string fields = R"("structured_outputs": {"regex": "[0-9]{3}"})";
-  const Json held = post(live.port(), kStructuredChat, asked(fields, 60)).json();
+  const Json held = post(live.port(), kStructuredChat, structured_body(fields, 60)).json();
   const std::string thought = held["choices"][0]["message"].value("reasoning_content", "");
   EXPECT_FALSE(thought.empty()) << held;
   EXPECT_EQ(thought.find("<|"), std::string::npos) << held;
   EXPECT_EQ(held["choices"][0]["message"]["content"], "") << held;
-  const Json joined = post(live.port(), kStructuredChat, asked(fields + R"(, "reasoning_format": "none")", 60)).json();
+  const Json joined =
+      post(live.port(), kStructuredChat, structured_body(fields + R"(, "reasoning_format": "none")", 60)).json();
   EXPECT_EQ(joined["choices"][0]["message"]["content"], thought) << joined;
 }
 
 TEST(ToolCalls, AutoLeavesTextAndHistoryGoesToThePrompt) {
   LiveServer live;
-  const Json plain = post(live.port(), kStructuredChat, asked(kTools + R"(, "tool_choice": "none")", 6)).json();
+  const Json plain =
+      post(live.port(), kStructuredChat, structured_body(kTools + R"(, "tool_choice": "none")", 6)).json();
   EXPECT_EQ(plain["choices"][0]["message"]["content"],
-            post(live.port(), kStructuredChat, asked("\"top_k\": 40", 6)).json()["choices"][0]["message"]["content"]);
-  const Json automatic = post(live.port(), kStructuredChat, asked(kTools, 6)).json();
+            post(live.port(), kStructuredChat, structured_body("\"top_k\": 40", 6))
+                .json()["choices"][0]["message"]["content"]);
+  const Json automatic = post(live.port(), kStructuredChat, structured_body(kTools, 6)).json();
   EXPECT_EQ(automatic["choices"][0]["finish_reason"], "length") << automatic;
-  EXPECT_GT(automatic["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]);  // the tools are told
+  EXPECT_GT(automatic["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]);  // the tools are in the prompt
   const std::string history =
       R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function",
       "function": {"name": "meet", "arguments": "{\"name\": \"Tim\"}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "Hello"}], "max_tokens": 3})";
@@ -257,7 +262,7 @@ const std::string kThought = R"("grammar": "root ::= \"<think>so it is</think>ye
 TEST(Thinking, IsSplitFromTheAnswer) {
   LiveServer live({}, {}, {}, nullptr, templated_model(kThinker));
   const auto message = [&](const std::string& more) {
-    return post(live.port(), kStructuredChat, asked(kThought + more)).json()["choices"][0]["message"];
+    return post(live.port(), kStructuredChat, structured_body(kThought + more)).json()["choices"][0]["message"];
   };
   EXPECT_EQ(message("")["content"], "yes");
   EXPECT_EQ(message("")["reasoning_content"], "so it is");
@@ -266,7 +271,7 @@ TEST(Thinking, IsSplitFromTheAnswer) {
   EXPECT_EQ(message(R"(, "reasoning_format": "none")")["content"], "<think>so it is</think>yes");
   std::string thought, said;
   for (const std::string& data :
-       events_of(post(live.port(), kStructuredChat, asked(kThought + R"(, "stream": true)")).body)) {
+       events_of(post(live.port(), kStructuredChat, structured_body(kThought + R"(, "stream": true)")).body)) {
     const Json event = Json::parse(data, nullptr, false);
     if (!event.is_object()) continue;
     const Json& delta = event["choices"][0]["delta"];
@@ -278,12 +283,13 @@ TEST(Thinking, IsSplitFromTheAnswer) {
   // The prompt's own mark: all of what comes is thinking until it is closed.
   const Json begun =
       post(live.port(), kStructuredChat,
-           asked(R"("chat_template_kwargs": {"enable_thinking": true}, "grammar": "root ::= \"so</think>yes\"")"))
+           structured_body(
+               R"("chat_template_kwargs": {"enable_thinking": true}, "grammar": "root ::= \"so</think>yes\"")"))
           .json()["choices"][0]["message"];
   EXPECT_EQ(begun["reasoning_content"], "so");
   EXPECT_EQ(begun["content"], "yes");
   const Json cut = post(live.port(), kStructuredChat,
-                        asked(R"("reasoning_effort": "high", "structured_outputs": {"choice": ["yes"]})", 5))
+                        structured_body(R"("reasoning_effort": "high", "structured_outputs": {"choice": ["yes"]})", 5))
                        .json();
   EXPECT_FALSE(cut["choices"][0]["message"]["reasoning_content"].get<std::string>().empty())
       << cut;  // the choice is for what comes behind
@@ -293,17 +299,18 @@ TEST(Thinking, IsSplitFromTheAnswer) {
 TEST(Thinking, EndsWithItsBudget) {
   LiveServer live({}, {}, {}, nullptr, templated_model(kThinker));
   const std::string thinks = R"("reasoning_effort": "high", "structured_outputs": {"choice": ["yes"]})";
-  const Json free = post(live.port(), kStructuredChat, asked(thinks, 40)).json();
+  const Json free = post(live.port(), kStructuredChat, structured_body(thinks, 40)).json();
   EXPECT_GT(free["usage"]["completion_tokens_details"]["reasoning_tokens"], 30)
       << "white space at its beginning does not count";
-  const Json held = post(live.port(), kStructuredChat, asked(thinks + R"(, "thinking_token_budget": 5)", 40)).json();
+  const Json held =
+      post(live.port(), kStructuredChat, structured_body(thinks + R"(, "thinking_token_budget": 5)", 40)).json();
   EXPECT_EQ(held["choices"][0]["message"]["content"], "yes") << held;
   EXPECT_LE(held["usage"]["completion_tokens_details"]["reasoning_tokens"], 5) << held;
   const std::string begun = free["choices"][0]["message"]["reasoning_content"],
                     kept = held["choices"][0]["message"]["reasoning_content"];
   ASSERT_FALSE(kept.empty());
   EXPECT_TRUE(begun.starts_with(kept)) << kept;
-  const Json none = post(live.port(), kStructuredChat, asked(thinks + R"(, "thinking_token_budget": 0)", 40))
+  const Json none = post(live.port(), kStructuredChat, structured_body(thinks + R"(, "thinking_token_budget": 0)", 40))
                         .json()["choices"][0]["message"];
   EXPECT_EQ(none["content"], "yes");
   EXPECT_FALSE(none.contains("reasoning_content")) << none;
@@ -354,7 +361,7 @@ TEST(Thinking, InTheOtherApis) {
 
 TEST(VllmFields, AnIdASaltAndBeams) {
   LiveServer live;
-  const Json named = post(live.port(), kStructuredChat, asked(R"("request_id": "mine")", 2)).json();
+  const Json named = post(live.port(), kStructuredChat, structured_body(R"("request_id": "mine")", 2)).json();
   EXPECT_EQ(named["id"], "chatcmpl-mine");
   EXPECT_EQ(named["timings"]["predicted_n"], 2) << named;
   const auto cached = [&](const std::string& fields) {
@@ -371,50 +378,51 @@ TEST(VllmFields, AnIdASaltAndBeams) {
   EXPECT_GT(cached(R"(, "cache_salt": "a")"), 0);
   EXPECT_EQ(cached(R"(, "cache_salt": "b")"), 0);
   const Json beams =
-      post(live.port(), kStructuredChat, asked(R"("use_beam_search": true, "n": 3, "length_penalty": 1)", 6)).json();
+      post(live.port(), kStructuredChat, structured_body(R"("use_beam_search": true, "n": 3, "length_penalty": 1)", 6))
+          .json();
   ASSERT_EQ(beams["choices"].size(), 3u) << beams;
   EXPECT_NE(beams["choices"][0]["message"]["content"], beams["choices"][1]["message"]["content"]);
 }
 
-TEST(VllmFields, DoWhatTheySay) {
+TEST(VllmFields, TakeEffect) {
   LiveServer live;
-  const Json plain = post(live.port(), kStructuredChat, asked(R"("return_token_ids": true)", 8)).json();
+  const Json plain = post(live.port(), kStructuredChat, structured_body(R"("return_token_ids": true)", 8)).json();
   const auto ids = plain["choices"][0]["token_ids"].get<std::vector<TokenId>>();
   ASSERT_EQ(ids.size(), 8u) << plain;
   EXPECT_EQ(plain["prompt_token_ids"].size(), plain["usage"]["prompt_tokens"]);
   const Json stopped =
       post(live.port(), kStructuredChat,
-           asked("\"return_token_ids\": true, \"stop_token_ids\": [" + std::to_string(ids[4]) + "]", 8))
+           structured_body("\"return_token_ids\": true, \"stop_token_ids\": [" + std::to_string(ids[4]) + "]", 8))
           .json()["choices"][0];
   EXPECT_EQ(stopped["finish_reason"], "stop");
   EXPECT_EQ(stopped["stop_reason"], ids[4]);
   EXPECT_LE(stopped["token_ids"].size(), 4u);
   const std::string text = plain["choices"][0]["message"]["content"], stop = text.substr(text.size() / 2, 3);
   const Json kept = post(live.port(), kStructuredChat,
-                         asked("\"include_stop_str_in_output\": true, \"stop\": " + Json(stop).dump(), 8))
+                         structured_body("\"include_stop_str_in_output\": true, \"stop\": " + Json(stop).dump(), 8))
                         .json()["choices"][0];
   EXPECT_TRUE(kept["message"]["content"].get<std::string>().ends_with(stop)) << kept;
   EXPECT_EQ(kept["stop_reason"], stop);
   const std::string word = text.substr(0, text.find(' ', 1));
   const Json without =
       post(live.port(), kStructuredChat,
-           asked("\"bad_words\": " + Json::array({word.substr(word.find_first_not_of(' '))}).dump(), 8))
+           structured_body("\"bad_words\": " + Json::array({word.substr(word.find_first_not_of(' '))}).dump(), 8))
           .json();
   EXPECT_FALSE(without["choices"][0]["message"]["content"].get<std::string>().starts_with(word)) << without;
-  const Response cut = post(live.port(), kStructuredChat, asked(R"("truncate_prompt_tokens": 2)", 2));
+  const Response cut = post(live.port(), kStructuredChat, structured_body(R"("truncate_prompt_tokens": 2)", 2));
   EXPECT_EQ(cut.json()["usage"]["prompt_tokens"], 2) << cut.body;
   EXPECT_EQ(cut.json()["usage"]["prompt_tokens_details"]["truncated_tokens"].get<int64_t>(),
             plain["usage"]["prompt_tokens"].get<int64_t>() - 2);
   EXPECT_TRUE(cut.headers.contains("millrace-truncated-tokens"));
-  const Json scored = post(live.port(), kStructuredChat, asked(R"("prompt_logprobs": 2)", 1)).json();
+  const Json scored = post(live.port(), kStructuredChat, structured_body(R"("prompt_logprobs": 2)", 1)).json();
   ASSERT_EQ(scored["prompt_logprobs"].size(), scored["usage"]["prompt_tokens"]) << scored;
   EXPECT_TRUE(scored["prompt_logprobs"][0].is_null());
   EXPECT_GE(scored["prompt_logprobs"][1].size(), 2u);
   int64_t counted = 0;
   for (const std::string& data : events_of(
-           post(
-               live.port(), kStructuredChat,
-               asked(R"("stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true})", 4))
+           post(live.port(), kStructuredChat,
+                structured_body(
+                    R"("stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true})", 4))
                .body)) {
     const Json event = Json::parse(data, nullptr, false);
     if (!event.is_object()) continue;

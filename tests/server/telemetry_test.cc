@@ -1,4 +1,4 @@
-// What a running server tells of itself: metrics, health, logs, spans, recordings.
+// Telemetry of a running server: metrics, health, logs, spans, recordings.
 #include <fcntl.h>
 
 #include <condition_variable>
@@ -71,7 +71,7 @@ TEST(Telemetry, TheExpositionIsStrictlyValidAndCounts) {
   }
 }
 
-TEST(Telemetry, VllmsNamesForWhatIsHere) {
+TEST(Telemetry, VllmsNamesForOurMetrics) {
   ServiceOptions service;
   service.metrics_alias = "vllm";
   LiveServer live(service);
@@ -264,9 +264,9 @@ TEST(Telemetry, SpansReachTheCollectorUnderTheCallersTrace) {
   const std::string parent = std::string("traceparent: 00-") + kTrace + "-00f067aa0ba902b7-01\r\n";
   const Response answer = post(live.port(), kTelemetryPrompt, kShortRequest, parent);
   ASSERT_EQ(answer.status, 200);
-  const auto told = parse_traceparent(answer.headers.at("traceresponse"));
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->trace_id, kTrace);
+  const auto trace = parse_traceparent(answer.headers.at("traceresponse"));
+  ASSERT_TRUE(trace);
+  EXPECT_EQ(trace->trace_id, kTrace);
   ASSERT_TRUE(comes_true([&] { return collector.spans().size() >= 4; }));
   const auto spans = collector.spans();
   std::map<std::string, Json> by_name;
@@ -274,7 +274,7 @@ TEST(Telemetry, SpansReachTheCollectorUnderTheCallersTrace) {
   ASSERT_TRUE(by_name.count("text_completion stories"));
   const Json& request = by_name["text_completion stories"];
   EXPECT_EQ(request["traceId"], kTrace);
-  EXPECT_EQ(request["spanId"], told->span_id);
+  EXPECT_EQ(request["spanId"], trace->span_id);
   EXPECT_EQ(request["parentSpanId"], "00f067aa0ba902b7");
   EXPECT_EQ((*attribute(request, "gen_ai.usage.output_tokens"))["intValue"], "8");
   EXPECT_EQ((*attribute(request, "gen_ai.request.seed"))["intValue"], "5");
@@ -284,7 +284,7 @@ TEST(Telemetry, SpansReachTheCollectorUnderTheCallersTrace) {
   const auto time = [](const Json& span, const char* key) { return std::stoll(span[key].get<std::string>()); };
   for (const char* part : {"queue", "prefill", "decode"}) {
     ASSERT_TRUE(by_name.count(part)) << part;
-    EXPECT_EQ(by_name[part]["parentSpanId"], told->span_id);
+    EXPECT_EQ(by_name[part]["parentSpanId"], trace->span_id);
     EXPECT_GE(time(by_name[part], "startTimeUnixNano"), time(request, "startTimeUnixNano")) << part;
     EXPECT_LE(time(by_name[part], "endTimeUnixNano"), time(request, "endTimeUnixNano")) << part;
   }
@@ -294,7 +294,7 @@ TEST(Telemetry, SpansReachTheCollectorUnderTheCallersTrace) {
       [&] { return Exposition(get(live.port(), "/metrics").body).value("millrace_spans_exported_total") >= 4; }));
 }
 
-TEST(Telemetry, AnInvalidTraceIsAsIfThereWereNone) {
+TEST(Telemetry, AnInvalidTraceIsIgnored) {
   LiveServer plain;
   const auto answered = [&](const std::string& headers) { return get(plain.port(), "/v1/models", headers).headers; };
   EXPECT_TRUE(answered(std::string("traceparent: 00-") + kTrace + "-00f067aa0ba902b7-00\r\n").count("traceresponse"));
@@ -304,7 +304,7 @@ TEST(Telemetry, AnInvalidTraceIsAsIfThereWereNone) {
   EXPECT_FALSE(answered(good + good).count("traceresponse"));
 }
 
-TEST(Telemetry, WhatTheCallerDoesNotSampleIsNotSentAndFailuresAreCounted) {
+TEST(Telemetry, UnsampledTracesAreNotSentAndFailuresAreCounted) {
   Collector collector;
   collector.status = 503;
   ServiceOptions service;
@@ -320,7 +320,7 @@ TEST(Telemetry, WhatTheCallerDoesNotSampleIsNotSentAndFailuresAreCounted) {
   EXPECT_EQ(service.telemetry->counts().spans_exported, 0);
 }
 
-TEST(Telemetry, EndpointsThatCannotBeAreRefused) {
+TEST(Telemetry, InvalidEndpointsAreRefused) {
   EXPECT_EQ(SpanExporter::create({.endpoint = "https://localhost/v1/traces", .ca_file = "/nonexistent"}).error().kind,
             ErrorKind::user);
   for (const char* bad : {"", "localhost:4318", "http://", "http://host:0/", "http://host:99999/", "http://user@host/",

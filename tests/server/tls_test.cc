@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kEndlessOverTls =
     R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
 
-// A key and a certificate that it signed itself, in files that go with it.
+// A key and its self-signed certificate, in files.
 struct Certificate {
   std::string name, certificate, key;
 
@@ -160,7 +160,7 @@ TEST(Tls, AReaderWhoLeavesFreesItsBlocks) {
   EXPECT_TRUE(comes_true([&] { return live.engine().stats().running == 0 && live.server->counts().connections == 0; }));
 }
 
-TEST(Tls, WhatIsNotTlsIsCut) {
+TEST(Tls, NonTlsConnectionsAreClosed) {
   const Certificate certificate("a");
   HttpLimits http;
   http.handshake_seconds = 0.1;
@@ -169,12 +169,12 @@ TEST(Tls, WhatIsNotTlsIsCut) {
   plain.get("/health");
   EXPECT_NE(plain.head().status, 200);
   Client silent(live.port());
-  EXPECT_FALSE(silent.receive());  // its time is over
+  EXPECT_FALSE(silent.receive());  // its timeout expired
   EXPECT_FALSE(TlsClient(live.port(), TLS1_1_VERSION).agreed());
   EXPECT_TRUE(comes_true([&] { return live.server->counts().connections == 0; }));
 }
 
-TEST(Tls, AnotherCertificateIsForNewConnections) {
+TEST(Tls, ANewCertificateAppliesToNewConnections) {
   const Certificate first("first"), second("second");
   TlsServer live(first);
   TlsClient stays(live.port());
@@ -197,7 +197,7 @@ TEST(Tls, DrainLetsAStreamFinish) {
   EXPECT_TRUE(comes_true([&] { return live.server->drained(); }));
 }
 
-TEST(Tls, FilesThatDoNotFitAreRefused) {
+TEST(Tls, MismatchedFilesAreRefused) {
   const Certificate first("first"), second("second");
   EXPECT_EQ(TlsContext::load("/nowhere", first.key).error().kind, ErrorKind::user);
   EXPECT_EQ(TlsContext::load(first.certificate, "/nowhere").error().kind, ErrorKind::user);

@@ -1,8 +1,8 @@
 """Requests of every kind that the server knows, for soak.py: each API, streamed and whole, tools and structured output,
-embeddings, adapters and models that come and go, streams that are lost and read on, and what operators ask for.
+embeddings, adapters and models that come and go, streams that are lost and resumed, and operators' requests.
 
-Each kind says what it left behind: `whole` answers that were read to their end, `left` ones whose reader went away, `refused`
-requests that were told so.
+Each kind is counted: `whole` answers that were read to the end, `left` ones whose reader disconnected, and `refused`
+requests.
 """
 
 import http.client
@@ -12,7 +12,7 @@ import time
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden")
 SHIPPED = os.path.join(GOLDEN, "..", "..", "models", "millrace-stories-6m.gguf")
-SECOND = os.path.join(GOLDEN, "llama3", "model.gguf")  # its tokens are asked for by number
+SECOND = os.path.join(GOLDEN, "llama3", "model.gguf")  # prompted with token ids
 ADAPTER = os.path.join(GOLDEN, "lora", "llama3")
 # A table for each model (serve --models-file); {first} takes further settings of the first.
 MODELS = f"""[stories]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A server under mixed load for a while: all of its APIs (mixed.py), readers who leave, dawdle or send nonsense, and an
-operator who reads its metrics and has it read its settings again.
+"""A server under mixed load for a while: all of its APIs (mixed.py), clients that leave, read slowly or send garbage, and an
+operator who reads its metrics and reloads its settings.
 
 At the end nothing may be left: no stream, no connection, no block that neither is free nor belongs to the prefix cache; every
 request ended in one way that both sides know of; and the process did not grow after it had warmed up.
@@ -61,7 +61,7 @@ class Client(MixedKinds, threading.Thread):
                 kind = self.draw.choice(kinds)
                 kind()
                 time.sleep(self.rest * self.draw.random())
-        except Exception as error:  # told by the main thread
+        except Exception as error:  # reported by the main thread
             self.failure = f"{kind.__name__}: {type(error).__name__}: {error}"
 
     def body(self, **more):

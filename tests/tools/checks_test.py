@@ -82,7 +82,7 @@ class LayersTest(CheckCase):
         self.write("CMakeLists.txt", CMAKE.replace("#", " "))
         self.write("src/schedule/planner.cc", '#include "models/model.h"\n')
         self.assert_fails("CMakeLists.txt: schedule must never depend on models")
-        self.assert_fails("src/schedule/planner.cc:1: src/schedule must never know of models")
+        self.assert_fails("src/schedule/planner.cc:1: src/schedule must never depend on models")
 
     def test_one_name_for_two_types_fails(self):
         text = "#pragma once\nnamespace millrace {\nnamespace {\nstruct Own {\n};\n}  // namespace\nclass Url final : public Base {\n};\n" \
@@ -92,7 +92,7 @@ class LayersTest(CheckCase):
         self.write("src/kernels/url.h", text.replace("namespace millrace", "namespace millrace::kernels"))
         self.assert_passes()
         self.write("src/models/url.h", text)
-        self.assert_fails("src/tensor/url.h: millrace::Url is defined in src/models/url.h too")
+        self.assert_fails("src/tensor/url.h: millrace::Url is also defined in src/models/url.h")
 
     def test_json_without_a_bound_fails(self):
         good = "auto a = parse_json(text);\nauto b = Json::parse(text, [&](int depth, E, Json&) { return depth < 9; }, false);\n" \
@@ -125,7 +125,7 @@ class LayersTest(CheckCase):
         self.write("src/base/log.h", "// tokens are what the caller counts\nint lines;\n")
         self.assert_passes()
         self.write("src/base/log.h", "int\nprompt_tokens;\n")
-        self.assert_fails("src/base/log.h:2: src/base knows nothing of language models")
+        self.assert_fails("src/base/log.h:2: src/base must not mention language models")
 
     def test_an_include_without_its_folder_fails(self):
         self.write("src/tensor/half.cc", '#include "tensor.h"\n')
@@ -278,13 +278,13 @@ class EnumsTest(CheckCase):
         for index in ("static_cast<size_t>(request.kind)", "static_cast<int>(kind)", "std::to_underlying(a->kind)", "size_t(kind())"):
             self.write("src/base/names.h", '#include "millrace/request.h"\n')
             self.write("src/base/names.cc", f'#include "base/names.h"\nauto f() {{ return kNames[{index}]; }}\n')
-            self.assert_fails("src/base/names.cc:2: an array by enumerator 'kind'")
+            self.assert_fails("src/base/names.cc:2: an array indexed by enumerator 'kind'")
             self.write("src/base/names.cc", f"auto f() {{ return kNames[{index}]; }}\n")  # some other kind
             self.assert_passes()
 
     def test_an_enumerator_itself_as_index_fails(self):
         self.write("src/base/names.cc", "auto f() { return kNames[static_cast<int>(Request::Kind::regex)]; }\n")
-        self.assert_fails("an array by enumerator 'regex'")
+        self.assert_fails("an array indexed by enumerator 'regex'")
 
     def test_a_number_made_an_enumerator_fails(self):
         self.write("apps/read.cc", "auto f(int i) { return static_cast<Request::Kind>(i); }\n")
@@ -312,7 +312,7 @@ class DocsTest(CheckCase):
 
     def test_a_folder_that_is_not_there_fails(self):
         self.write("docs/architecture.md", self.TABLE + "| `src/cluster/` | later |\n")
-        self.assert_fails("lists src/cluster/, which is not there")
+        self.assert_fails("lists src/cluster/, which does not exist")
 
     def test_a_path_that_is_not_there_fails(self):
         self.write("docs/architecture.md", self.TABLE + "`src/base/new.cc`:\n\n```cpp\n`src/base/code.cc`\n```\n")

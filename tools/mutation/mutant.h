@@ -1,5 +1,6 @@
-// What rewritten sources call (tools/mutate): every mutant is compiled in, and MILLRACE_MUTANT says which one is alive.
-// In a constant expression none is. With MILLRACE_MUTANT=record, none is alive and each notes that it was reached.
+// Called by rewritten sources (tools/mutate): every mutant is compiled in, and MILLRACE_MUTANT selects the active one.
+// In constant expressions, none is active. With MILLRACE_MUTANT=record, none is active and each records that it was
+// reached.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Linked into each test program of a mutated tree: reads MILLRACE_MUTANT, and when it says "record" writes a line for
-// each test case to MILLRACE_MUTANT_LOG: its name, its processor seconds, whether it passed, the mutants it reached.
-// What a suite's set-up reaches counts for all of its cases.
+// Linked into each test program of a mutated tree. Reads MILLRACE_MUTANT; if it is "record", writes a line per test
+// case to MILLRACE_MUTANT_LOG: name, CPU seconds, result, and the mutants it reached. Mutants reached by a suite's
+// set-up count for all of its cases.
 #include <gtest/gtest.h>
 
 #include <cstdio>

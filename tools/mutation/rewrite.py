@@ -1,8 +1,8 @@
-"""Finds the mutants of a C++ file and rewrites the file so that all of them are in it (mutant.h says which is alive).
+"""Finds the mutants of a C++ file and rewrites the file to contain all of them (mutant.h selects the active one).
 
-Only code that runs is mutated: bodies of functions and lambdas, less what must be constant (constexpr and static const
-variables, static_assert, case labels, template arguments). Each edit is text put before, instead of or after a token, on
-its line, so that line numbers stay.
+Only code that runs is mutated: bodies of functions and lambdas, except constant expressions (constexpr and static const
+variables, static_assert, case labels, template arguments). Each edit inserts or replaces text within a line, so that line
+numbers stay the same.
 """
 
 import re
@@ -21,14 +21,14 @@ _QUALIFIERS = {"const", "static", "auto", "mutable", "volatile", "thread_local",
 
 
 class Mutant:
-    """One change. edits: (offset, end, text, rank) with rank deciding the order of what lies at one offset."""
+    """One change. edits: (offset, end, text, rank, size); rank and size order edits at the same offset."""
 
     def __init__(self, line, column, change, edits):
         self.line, self.column, self.change, self.edits = line, column, change, edits
         self.id = 0
         self.file = ""
         self.source = ""  # the line's text
-        self.nth = 1      # among equal changes of that line
+        self.nth = 1      # index among equal changes of that line
 
     def key(self):
         return self.file, self.source, self.change, self.nth
@@ -99,7 +99,7 @@ class Finder:
             self.lambdas(brace, close)
 
     def returned(self, head, brace):
-        """'void', 'scalar' or 'other': what a function with this head returns."""
+        """'void', 'scalar' or 'other': the return type of a function with this head."""
         words = self.words(head, brace)
         before = [word for word in words[:words.index("(")] if word not in ("static", "inline", "constexpr", "virtual", "explicit", "std", "::", "const", "override")]
         if "->" in words:
@@ -138,14 +138,14 @@ class Finder:
     # ---- statements -----------------------------------------------------------------------------------------------
 
     def block(self, brace, returns, more):
-        """A block of statements. more: something runs after it in the function."""
+        """A block of statements. more: the function continues after it."""
         close = self.tokens[brace].mate
         i = brace + 1
         while i < close:
             i = self.statement(i, close, returns, more, False)
 
     def statement(self, i, close, returns, more, governed):
-        """One statement; the index after it. governed: it is what an if decides about."""
+        """Handles one statement and returns the index after it. governed: it is the branch of an if."""
         token = self.tokens[i]
         word = token.text
         if word == ";":
@@ -206,7 +206,7 @@ class Finder:
         return end
 
     def end_of(self, i, close):
-        """The index after the statement at i, an if's else with it; nothing is looked for in it."""
+        """The index after the statement at i, including an if's else; does not look for mutants."""
         word = self.tokens[i].text
         if i >= close:
             return close
@@ -249,8 +249,8 @@ class Finder:
         self.expressions(first, last)
 
     def is_expression(self, first, last, words):
-        """An expression statement, not a declaration: no two names follow each other, nothing but the name's own ::, ., ->
-        and brackets stands before the operator or the call."""
+        """An expression statement, not a declaration: no two adjacent names, and only ::, ., -> and brackets before the
+        operator or the call."""
         if words[0] in ("++", "--", "*", "("):
             return True
         if self.tokens[first].kind != "name" or words[0] in _QUALIFIERS or words[0] in ("co_return", "delete"):
@@ -311,7 +311,7 @@ class Finder:
             return
         words = self.words(first, last)
         if sum(one in ("==", "!=") for one in words) == 1 or "?" in words or (len(words) == 1 and self.tokens[first].kind == "number"):
-            return  # another mutant says the same
+            return  # another mutant is equivalent
         change = {"true": "return false", "false": "return true"}.get(" ".join(words), f"return another: {self.shown(first, last)}")
         self.add(first, change, self.wrap(first, last, "::mutant::answer(@, ", ")"))
 
@@ -355,7 +355,7 @@ class Finder:
         self.add(i, f"{text} -> {changed}", [(token.start, token.end, f"::mutant::step(@, {text}, {other})", 2, 0)])
 
     def extent(self, i, first, last, weaker):
-        """[left, right) of the operands of the operator at i; None where an operator of its own rank is among them."""
+        """[left, right) of the operands of the operator at i; None if they contain an operator of the same precedence."""
         mark = self.tokens[i].text
         peers = {"<", "<=", ">", ">="} if mark in ("<", "<=", ">", ">=") else {"==", "!="} if mark in ("==", "!=") else set()
 
@@ -364,7 +364,7 @@ class Finder:
             if token.kind == "name":
                 return token.text in _STOP_WORDS
             if token.text in weaker:
-                if token.text in ("&", "*", "&&"):  # of an address or a reference it is no operator
+                if token.text in ("&", "*", "&&"):  # without spaces: address-of, dereference or reference
                     return token.spaced
                 return not token.template
             return False
@@ -447,7 +447,7 @@ class Finder:
 
 
 def find(text, path):
-    """The mutants of a file, in order of place."""
+    """The mutants of a file, in source order."""
     found = sorted(Finder(text).found, key=lambda one: (one.line, one.column))
     lines, seen, unique = text.split("\n"), {}, []
     places = set()
@@ -464,13 +464,13 @@ def find(text, path):
 
 
 def rewrite(text, mutants):
-    """The text with these mutants in it, by their ids."""
+    """The text with these mutants inserted, by their ids."""
     edits = []
     for mutant in mutants:
         for seq, (start, end, new, rank, size) in enumerate(mutant.edits):
             order = mutant.id if rank else -mutant.id
             edits.append((start, rank, size, order, seq, end, new.replace("@", str(mutant.id))))
-    # At one offset what closes comes before what opens; of what opens, the wider first, of what closes, the narrower.
+    # At one offset, closing text precedes opening text; wider spans open first and close last.
     edits.sort()
     out, at = [], 0
     for start, _, _, _, _, end, new in edits:

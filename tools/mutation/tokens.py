@@ -1,5 +1,5 @@
-"""C++ tokens with their matching brackets. Template brackets are told from comparisons as clang-format writes them:
-a comparison has a blank on both sides, a template bracket has not."""
+"""C++ tokens with their matching brackets. Relies on clang-format's spacing to tell template brackets from comparisons:
+a comparison has a space on both sides, a template bracket does not."""
 
 import re
 
@@ -22,7 +22,7 @@ class Token:
         self.kind, self.text, self.start, self.end = kind, text, start, end
         self.mate = None        # index of the bracket's partner
         self.template = False   # < or > of a template
-        self.spaced = spaced    # a blank before and after
+        self.spaced = spaced    # a space before and after
 
 
 def tokenize(text):
@@ -60,7 +60,7 @@ def _match_brackets(tokens):
                 token.template = True
                 _pair(tokens, open_ones.pop(), i)
         elif mark in _CLOSES:
-            while open_ones and tokens[open_ones[-1]].template:  # was no template after all
+            while open_ones and tokens[open_ones[-1]].template:  # not a template after all
                 tokens[open_ones.pop()].template = False
             if not open_ones or tokens[open_ones[-1]].text != _CLOSES[mark]:
                 raise ValueError(f"offset {token.start}: {mark} closes nothing")

@@ -1,8 +1,8 @@
 """A copy of the checkout with rewritten sources, and its build.
 
-The copy has symbolic links to every file but the rewritten ones and lies in build/mutate/tree, so that its build folder is
-as deep as an ordinary one: a compiler cache then serves all that is not rewritten. What does not compile with its mutants
-loses those of the lines that the compiler names.
+The copy, in build/mutate/tree, has symbolic links to every file except the rewritten ones. Its build folder has the same
+relative depth as an ordinary one, so that a compiler cache serves everything that is not rewritten. If a file does not
+compile, the mutants of the lines in the compiler's errors are removed.
 """
 
 import json
@@ -26,11 +26,11 @@ def is_source(path, headers):
 
 
 def chosen_files(root, chosen, headers):
-    """Sources under the chosen folders, or chosen themselves."""
+    """Sources that are chosen or are in the chosen folders."""
     chosen = [os.path.relpath(os.path.abspath(os.path.join(root, one)), root) for one in chosen]
     for one in chosen:
         if not os.path.exists(os.path.join(root, one)):
-            raise SystemExit(f"mutate: {one}: there is no such file or folder in {root}")
+            raise SystemExit(f"mutate: {one}: no such file or folder in {root}")
     return [name for name in _git_files(root) if is_source(name, headers or name in chosen) and any(name == one or name.startswith(one + "/") for one in chosen)]
 
 
@@ -40,8 +40,8 @@ def read(root, name):
 
 
 def find_mutants(root, files):
-    """All mutants of the files. Each file's ids start at a multiple of 256: a change in one leaves the others' as they are,
-    and what was built from those too."""
+    """All mutants of the files. Each file's ids start at the next multiple of 256, so that a change in one file rarely changes
+    the ids of others, which would rebuild them."""
     found, free = [], 1
     for name in files:
         try:
@@ -58,7 +58,7 @@ def find_mutants(root, files):
 
 
 def _write(path, text):
-    """Only when it differs: what is built from it is then built again."""
+    """Writes only if the text differs, to avoid rebuilds."""
     if os.path.islink(path):
         os.unlink(path)
     elif os.path.exists(path) and open(path, encoding="utf-8").read() == text:
@@ -86,7 +86,7 @@ class Tree:
         self.environment = dict(os.environ, CCACHE_BASEDIR=self.path, CCACHE_NOHASHDIR="1")
 
     def lay_out(self, mutants):
-        """Links and rewritten files; what the checkout no longer has goes."""
+        """Writes links and rewritten files; removes files that the checkout no longer has."""
         by_file = {}
         for one in mutants:
             by_file.setdefault(one.file, []).append(one)
@@ -97,14 +97,14 @@ class Tree:
                 _write(os.path.join(self.path, name), rewrite.rewrite(read(self.root, name), by_file[name]))
             else:
                 _link(os.path.join(self.path, name), os.path.join(self.root, name))
-        for name in os.listdir(self.root):  # what git ignores and tests may read
+        for name in os.listdir(self.root):  # ignored by git, but tests may read them
             if name not in ("build", ".git") and name not in {one.split("/")[0] for one in wanted}:
                 _link(os.path.join(self.path, name), os.path.join(self.root, name))
                 wanted.add(name)
         recorder = read(HERE, "recorder.cc")
         _write(os.path.join(self.path, "src/mutant.h"), read(HERE, "mutant.h"))
         for folder in sorted({os.path.dirname(name) for name in wanted if name.endswith("_test.cc")}):
-            parts = folder.split("/")  # one for each program: src/MODULE, tests/GROUP
+            parts = folder.split("/")  # one per program: src/MODULE, tests/GROUP
             if len(parts) >= 2:
                 _write(os.path.join(self.path, *parts[:2], "mutation_recorder_test.cc"), recorder)
         for where, _, names in os.walk(self.path):
@@ -120,7 +120,7 @@ class Tree:
                               stderr=subprocess.STDOUT, errors="replace", check=False, **more)
 
     def known(self, mutants):
-        """Those that compiled last time, or were not there, and those that did not."""
+        """(mutants that compiled last time or are new, mutants that did not compile)."""
         keys = set()
         if os.path.exists(self.uncompiled):
             with open(self.uncompiled, encoding="utf-8") as file:
@@ -128,7 +128,7 @@ class Tree:
         return [one for one in mutants if one.key() not in keys], [one for one in mutants if one.key() in keys]
 
     def make(self, mutants, programs, jobs, rounds=8):
-        """Builds the programs. Returns the mutants that compiled, and those that did not, or did not last time."""
+        """Builds the programs. Returns the mutants that compiled, and those that did not, now or last time."""
         mutants, lost = self.known(mutants)
         keys = {one.key() for one in lost}
         for turn in range(rounds):
@@ -143,7 +143,7 @@ class Tree:
                 return mutants, lost
             bad = self.blamed(result.stdout, mutants)
             if not bad:
-                raise SystemExit(f"mutate: the build fails, and not by a mutant:\n{result.stdout[-4000:]}")
+                raise SystemExit(f"mutate: the build fails, but not because of a mutant:\n{result.stdout[-4000:]}")
             lost += bad
             keys.update(one.key() for one in bad)
             with open(self.uncompiled, "w", encoding="utf-8") as file:
@@ -153,7 +153,7 @@ class Tree:
         raise SystemExit(f"mutate: the build still fails after {rounds} rounds")
 
     def blamed(self, output, mutants):
-        """Mutants of the lines that errors name: where they are, and where what fails was asked for."""
+        """Mutants of the lines in error messages: where the error is, and where its template was instantiated."""
         places, trail = set(), []
         for line in output.splitlines():
             match = re.match(r"(\S+?):(\d+)(?::\d+)?:\s+(.*)", line)

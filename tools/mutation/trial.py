@@ -1,6 +1,6 @@
 """Runs test programs on mutants: which test cases reach which mutants, then each mutant against those.
 
-A mutant is caught when a test fails, dies, or takes far more processor time, wall time or memory than it may.
+A mutant is caught if a test fails, crashes, or exceeds its limits on CPU time, wall time or memory.
 """
 
 import os
@@ -11,12 +11,12 @@ import subprocess
 import tempfile
 import time
 
-MEMORY = 4 << 30      # bytes that a trial may hold
-STAGES = (0.05, 0.3, 1.0)  # processor seconds up to which the cheapest tests of a trial run before the others
+MEMORY = 4 << 30      # bytes that a trial may use
+STAGES = (0.05, 0.3, 1.0)  # cumulative CPU seconds: cheap tests run before the others
 
 
 class Case:
-    """A test case: what it costs, and the ids that it reaches."""
+    """A test case: its cost, and the ids that it reaches."""
 
     __slots__ = ("program", "name", "seconds", "ids")
 
@@ -33,7 +33,7 @@ class Trials:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def run(self, program, environment, processor_seconds, wall_seconds, log=None):
-        """'passed', or why not: 'failed', 'died', 'time', 'memory'."""
+        """'passed', 'failed', 'died', 'time' or 'memory'."""
         here = tempfile.mkdtemp(dir=self.scratch)
 
         def limits():
@@ -78,7 +78,7 @@ class Trials:
             return 0
 
     def record(self, program):
-        """The program's cases with what they reach. SystemExit when one fails as things are."""
+        """The program's cases with the ids they reach. SystemExit if one fails without a mutant."""
         log = os.path.join(self.scratch, "record")
         environment = {"MILLRACE_MUTANT": "record", "MILLRACE_MUTANT_LOG": log}
         if self.filter:
@@ -99,8 +99,8 @@ class Trials:
         return cases
 
     def attack(self, mutant_id, cases, killer):
-        """(verdict, which tests) for the cases that reach it. The one that caught it last time goes first, then
-        the cheapest, then the rest of what the budget pays for."""
+        """(verdict, tests) for the cases that reach the mutant. Runs the one that caught it last time, then the others
+        within the budget, cheapest first."""
         cases = sorted(cases, key=lambda case: (case.name != killer, case.seconds))
         stages, spent = [[] for _ in range(len(STAGES) + 2)], 0.0
         for case in cases:
@@ -126,7 +126,7 @@ class Trials:
 
     @staticmethod
     def last_case(log):
-        """The test that ran last: with fail_fast the one that failed."""
+        """The test that ran last; with --gtest_fail_fast, the one that failed."""
         name = "?"
         with open(log, encoding="utf-8", errors="replace") as file:
             for line in file:

@@ -1,13 +1,14 @@
-// Reads one answer to its end, over lost connections, a restarted server and a reloaded page.
+// Reads one answer to its end, across lost connections, server restarts and page reloads.
 //
-//   begin -> events ... lost -> [server back] -> kept there?  yes: read on from the last byte
-//                                                             no:  begin anew with the same seed, which gives the same answer
+//   begin -> events ... lost -> [server back] -> stream still there?  yes: resume after the last byte
+//                                                                     no:  repeat the request with the same seed, which
+//                                                                          gives the same answer
 import * as api from "./api";
 import { serverBack } from "./connection";
 import { readEvents } from "./sse";
 import type { Token, Usage } from "./tree";
 
-const MOST_TRIES = 20; // without a single event in between
+const MOST_TRIES = 20; // in a row without an event
 
 export interface Delta {
   content?: string;
@@ -56,26 +57,26 @@ export function readChunk(text: string): Delta {
 }
 
 export interface AnswerReader {
-  take(delta: Delta, at: number): void; // `at`: the byte of the stream behind this event
-  began(seed: string): void;            // the seed that repeats the answer; "": the server does not say
-  again(): void;                        // the answer begins anew: what was taken no longer counts
+  take(delta: Delta, at: number): void; // `at`: byte offset in the stream after this event
+  began(seed: string): void;            // the seed that reproduces the answer; "": unknown
+  again(): void;                        // the answer restarts: discard everything taken so far
 }
 
 export interface AnswerRequest {
   id: string;                            // of the stream
-  from: number;                          // the byte to read on from; 0: from the beginning
-  body: Record<string, unknown> | null;  // null: the stream was begun before the page was loaded
+  from: number;                          // byte offset to resume at; 0: the beginning
+  body: Record<string, unknown> | null;  // null: the stream was started before the page was loaded
 }
 
 // "elsewhere": another page took the stream over. Errors: ApiError; AbortError once `signal` is aborted.
 export async function readAnswer(request: AnswerRequest, reader: AnswerReader, signal: AbortSignal): Promise<"complete" | "elsewhere"> {
   const { id, body } = request;
-  let at = request.from, seed = "", asked = body === null, tries = 0;
+  let at = request.from, seed = "", started = body === null, tries = 0;
   for (;;) {
     let broken = false;
     try {
-      const response = asked ? await api.readStreamOn(id, at, signal) : await api.beginStream(id, seed ? { ...body, seed: Number(seed) } : body!, signal);
-      asked = true;
+      const response = started ? await api.resumeStream(id, at, signal) : await api.beginStream(id, seed ? { ...body, seed: Number(seed) } : body!, signal);
+      started = true;
       seed = response.headers.get("Millrace-Seed") ?? seed;
       reader.began(seed);
       let complete = false;
@@ -90,24 +91,24 @@ export async function readAnswer(request: AnswerRequest, reader: AnswerReader, s
       });
       if (complete) return "complete";
     } catch (error) {
-      const lost = asked && error instanceof api.ApiError && error.status === 404; // the stream, not the connection
+      const lost = started && error instanceof api.ApiError && error.status === 404; // the stream, not the connection
       if (signal.aborted || (error instanceof api.ApiError && !lost)) throw error;
-      broken = true; // no answer, or a connection that broke off
+      broken = true; // no response, or the connection was lost
     }
     signal.throwIfAborted();
     if (++tries > MOST_TRIES) throw new api.Unreachable();
     await unlessAborted(serverBack(), signal);
-    const kept = await api.findStream(id).catch((error: unknown) => {
-      if (error instanceof api.Unreachable) return undefined; // away again
+    const stored = await api.findStream(id).catch((error: unknown) => {
+      if (error instanceof api.Unreachable) return undefined; // unreachable again
       throw error;
     });
-    if (kept === undefined) continue;
-    // One that ended with neither [DONE] nor an error was given to another reader.
-    if (kept && !kept.done && !broken) return "elsewhere";
-    if (kept) continue;
+    if (stored === undefined) continue;
+    // A stream that ended with neither [DONE] nor an error was taken over by another reader.
+    if (stored && !stored.done && !broken) return "elsewhere";
+    if (stored) continue;
     if (!body) throw new api.ApiError(404, "The page was closed before this answer was complete, and the server no longer has the rest.");
     if (at > 0 && !seed) throw new api.ApiError(404, "The connection was lost, and the server no longer has the rest of this answer.");
-    asked = false;
+    started = false;
     at = 0;
     reader.again();
   }

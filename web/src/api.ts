@@ -1,4 +1,4 @@
-// The server that this page came from, and no other.
+// Client of the server that served this page. No other host is contacted.
 
 export class ApiError extends Error {
   constructor(readonly status: number, message: string, readonly code = "") {
@@ -6,16 +6,16 @@ export class ApiError extends Error {
   }
 }
 
-// There was no answer at all: the server is down, or the network is.
+// No response at all: the server or the network is down.
 export class Unreachable extends Error {
   constructor() {
-    super("The server does not answer.");
+    super("The server is not responding.");
   }
 }
 
 const KEY = "millrace.key";
 let key = sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? "";
-// Asks the reader for a key; resolves to whether one was given. `refused`: the server did not take the last one.
+// Asks the user for a key; resolves to whether one was entered. `refused`: the server rejected the last one.
 let askForKey: (refused: boolean) => Promise<boolean> = async () => false;
 let unreachable: () => void = () => undefined;
 
@@ -23,8 +23,8 @@ export function onKeyNeeded(ask: (refused: boolean) => Promise<boolean>): void {
   askForKey = ask;
 }
 
-export function onUnreachable(tell: () => void): void {
-  unreachable = tell;
+export function onUnreachable(report: () => void): void {
+  unreachable = report;
 }
 
 export function setKey(value: string, keep: boolean): void {
@@ -49,7 +49,7 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
     }
     if (response.ok) return response;
     const { message, code } = errorOf(await response.text());
-    // Another request may have been given a key meanwhile: that one is tried first.
+    // Another request may have obtained a key meanwhile: try that one first.
     if (response.status === 401 && (key !== tried || (await askForKey(tried !== "")))) continue;
     throw new ApiError(response.status, message || response.statusText, code);
   }
@@ -107,7 +107,7 @@ const postJson = (body: unknown, headers: Record<string, string> = {}): RequestI
   body: JSON.stringify(body),
 });
 
-// How many tokens the model would read.
+// Number of prompt tokens of this chat request.
 export async function countTokens(body: Record<string, unknown>): Promise<number> {
   return ((await (await ask("/v1/chat/completions/input_tokens", postJson(body))).json()) as { input_tokens: number }).input_tokens;
 }
@@ -116,17 +116,17 @@ export async function countText(content: string): Promise<number> {
   return ((await (await ask("/tokenize", postJson({ content }))).json()) as { tokens: unknown[] }).tokens.length;
 }
 
-// Begins an answer whose stream the server keeps under `id`, so that it can be read on.
+// Starts an answer whose stream the server stores under `id`, so that it can be resumed.
 export async function beginStream(id: string, body: Record<string, unknown>, signal: AbortSignal): Promise<Response> {
-  const asked = { ...body, stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } };
-  return ask("/v1/chat/completions", { ...postJson(asked, { "X-Conversation-Id": id }), signal });
+  const request = { ...body, stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } };
+  return ask("/v1/chat/completions", { ...postJson(request, { "X-Conversation-Id": id }), signal });
 }
 
-export async function readStreamOn(id: string, from: number, signal: AbortSignal): Promise<Response> {
+export async function resumeStream(id: string, from: number, signal: AbortSignal): Promise<Response> {
   return ask(`/v1/stream/${id}?from=${from}`, { signal });
 }
 
-// Ends the server's work on it.
+// Cancels the stream on the server.
 export async function endStream(id: string): Promise<void> {
   await ask(`/v1/stream/${id}`, { method: "DELETE" });
 }

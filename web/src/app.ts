@@ -1,4 +1,4 @@
-// What the parts of the page share: settings, the model's facts, the conversation that is open.
+// State shared by the parts of the page: settings, models, and what the server says about request fields.
 import * as api from "./api";
 import { loadSettings, saveSettings, type Settings } from "./store";
 
@@ -8,8 +8,8 @@ export interface App {
   fields: Record<string, api.FieldSchema>;
   props: api.Props;
   saveSettings(): void;
-  say(text: string): void; // to those who listen rather than look
-  notice(text: string): void; // to everybody, for a while
+  say(text: string): void; // announced to screen readers
+  notice(text: string): void; // a temporary on-screen notice
 }
 
 export const app: App = {

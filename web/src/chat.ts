@@ -1,4 +1,5 @@
-// The conversation: what is shown of its tree, and the answers that stream in, also into those that are not shown.
+// The chat: shows the current path of a conversation's tree, and runs streaming answers, including those of conversations
+// that are not shown.
 import { readAnswer } from "./answer_stream";
 import * as api from "./api";
 import { app, modelName } from "./app";
@@ -7,10 +8,10 @@ import { el } from "./dom";
 import { MessageView } from "./message";
 import { add, firstRead, newConversation, newId, path, place, prompt, turn, type Conversation, type Message, type TextFile } from "./tree";
 
-const FOLLOW = 60; // pixels from the end: nearer than that, the view goes along with the stream
-const SAVE_EACH = 1000; // ms, while an answer streams: what a reload need not ask for again
+const FOLLOW = 60; // pixels: closer to the end than this, the view follows the stream
+const SAVE_EACH = 1000; // ms between saves while an answer streams, so that a reload resumes from there
 
-// An answer that streams in.
+// A streaming answer.
 interface Run {
   conversation: Conversation;
   message: Message;
@@ -25,9 +26,9 @@ export class Chat {
   readonly composer = new Composer((text, files) => void this.send(text, files), () => this.stop());
   private views: MessageView[] = [];
   private readonly runs = new Map<string, Run>(); // by conversation
-  private follows = true; // the end stays in view while the text grows
+  private follows = true; // scroll along while the text grows
 
-  // `changed`: a conversation is to be stored; without `listed`, its title and place in the list are as before.
+  // `changed`: the conversation must be saved; `listed`: its title or position in the list may have changed.
   constructor(private readonly changed: (conversation: Conversation, listed?: boolean) => void) {
     this.root.append(this.scroller, this.composer.root);
     this.scroller.addEventListener("scroll", () => (this.follows = this.fromEnd() < FOLLOW), { passive: true });
@@ -44,7 +45,7 @@ export class Chat {
   }
 
   show(conversation: Conversation): void {
-    // One into which an answer streams is here already, and further than what is stored.
+    // A conversation with a streaming answer is in memory, more recent than the stored one.
     this.conversation = this.runs.get(conversation.id)?.conversation ?? conversation;
     this.views = [];
     this.draw();
@@ -66,7 +67,7 @@ export class Chat {
     return this.runs.has(this.conversation.id);
   }
 
-  // Every conversation with an answer that streams in.
+  // All conversations with a streaming answer.
   get answering(): Conversation[] {
     return [...this.runs.values()].map((run) => run.conversation);
   }
@@ -75,11 +76,11 @@ export class Chat {
     const run = this.runs.get(id);
     if (!run) return;
     run.abort.abort();
-    // The server would go on with a stream that merely lost its reader.
+    // Cancel explicitly: the server continues a stream that only lost its reader.
     if (run.message.stream) void api.endStream(run.message.stream.id).catch(() => undefined);
   }
 
-  // Messages that stay keep their views.
+  // Messages that remain visible keep their views.
   draw(): void {
     const shown = path(this.conversation);
     const old = new Map(this.views.map((view) => [view.message, view]));
@@ -102,14 +103,14 @@ export class Chat {
     this.log.setAttribute("aria-busy", String(run !== undefined));
   }
 
-  // Where what the model reads begins, once earlier messages were left out.
+  // The separator where the model's context starts after earlier messages were omitted.
   private cut(): HTMLElement {
-    return el("div", { class: "cut", role: "separator" }, el("span", {}, "The model reads from here on"),
+    return el("div", { class: "cut", role: "separator" }, el("span", {}, "The model's context starts here"),
       el("button", { type: "button", class: "quiet", onclick: () => {
         delete this.conversation.since;
         this.draw();
         this.changed(this.conversation);
-      } }, "Send everything again"));
+      } }, "Include all messages"));
   }
 
   private empty(): HTMLElement {
@@ -119,7 +120,7 @@ export class Chat {
       : ["Explain how a water mill works.", "Write a limerick about a patient miller.", "What is $\\int_0^1 x^2\\,dx$, step by step?"];
     return el("div", { class: "empty" },
       el("h1", {}, modelName() || "millrace"),
-      el("p", {}, plain ? "This model has no chat template: it goes on where the text ends. Give it a beginning." : "Ask something, or begin with one of these."),
+      el("p", {}, plain ? "This model has no chat template: it continues your text. Write a beginning." : "Ask a question, or start with one of these."),
       el("div", { class: "starts" }, ...starts.map((text) => el("button", { type: "button", class: "start", onclick: () => void this.send(text, []) }, text))));
   }
 
@@ -133,8 +134,8 @@ export class Chat {
 
   // MessageActions
   regenerate(message: Message): void {
-    const asked = this.conversation.messages[message.parent];
-    if (asked && !this.working) void this.answer(asked);
+    const question = this.conversation.messages[message.parent];
+    if (question && !this.working) void this.answer(question);
   }
 
   edit(message: Message, text: string): void {
@@ -167,22 +168,22 @@ export class Chat {
     this.views.filter((view) => view.message.role === "user").at(-1)?.startEdit();
   }
 
-  // Leaves out the oldest messages, as few as it takes for the rest to fit, and asks again.
+  // Omits as few of the oldest messages as necessary for the rest to fit, and retries.
   async trim(message: Message): Promise<void> {
     const conversation = this.conversation;
-    const asked = conversation.messages[message.parent];
-    if (!asked || this.working) return;
+    const question = conversation.messages[message.parent];
+    if (!question || this.working) return;
     const before = conversation.since;
     const shown = path(conversation);
-    const last = shown.indexOf(asked);
+    const last = shown.indexOf(question);
     const starts = shown.slice(firstRead(conversation, shown) + 1, last + 1).filter((one) => one.role === "user");
     const room = this.roomForPrompt();
     const fits = async (from: Message): Promise<boolean> => {
       conversation.since = from.id;
-      return (await api.countTokens({ model: modelName(), messages: prompt(conversation, asked) })) <= room;
+      return (await api.countTokens({ model: modelName(), messages: prompt(conversation, question) })) <= room;
     };
     try {
-      let low = 0, high = starts.length; // those before `low` do not fit; from `high` on they do, or there are none
+      let low = 0, high = starts.length; // starts before `low` do not fit; starts from `high` on fit, or do not exist
       while (low < high) {
         const middle = (low + high) >> 1;
         if (await fits(starts[middle]!)) high = middle;
@@ -191,11 +192,11 @@ export class Chat {
       const first = starts[high];
       if (first) {
         conversation.since = first.id;
-        delete conversation.messages[message.id]; // it says nothing but that it did not fit
-        return await this.answer(asked);
+        delete conversation.messages[message.id]; // it only contains the error
+        return await this.answer(question);
       }
       app.notice("The last message alone is too long for the model. Shorten it.");
-      this.views.find((view) => view.message === asked)?.startEdit();
+      this.views.find((view) => view.message === question)?.startEdit();
     } catch (error) {
       app.notice(error instanceof Error ? error.message : String(error));
     }
@@ -203,31 +204,31 @@ export class Chat {
     else conversation.since = before;
   }
 
-  // A quarter of the context, or what max_tokens asks for if that is less, is kept for the answer.
+  // Reserves a quarter of the context for the answer, or max_tokens if that is less.
   private roomForPrompt(): number {
     const context = app.models.find((one) => one.id === modelName())?.max_model_len ?? 0;
     return context - Math.max(1, Math.min(app.settings.sampling.max_tokens ?? Infinity, Math.floor(context / 4)));
   }
 
-  // The message goes into a conversation of its own.
-  async anew(message: Message): Promise<void> {
-    const asked = this.conversation.messages[message.parent];
-    if (!asked || this.working) return;
+  // Sends the message in a new conversation.
+  async askInNewConversation(message: Message): Promise<void> {
+    const question = this.conversation.messages[message.parent];
+    if (!question || this.working) return;
     const fresh = newConversation(this.conversation.system);
     this.show(fresh);
-    await this.send(asked.content, asked.files ?? []);
+    await this.send(question.content, question.files ?? []);
   }
 
-  private async answer(asked: Message): Promise<void> {
+  private async answer(question: Message): Promise<void> {
     const conversation = this.conversation;
     const { settings } = app;
-    const body: Record<string, unknown> = { model: modelName(), messages: prompt(conversation, asked), ...settings.sampling };
+    const body: Record<string, unknown> = { model: modelName(), messages: prompt(conversation, question), ...settings.sampling };
     if (settings.logprobs) Object.assign(body, { logprobs: true, top_logprobs: 5 });
-    const message = add(conversation, { parent: asked.id, role: "assistant", content: "", model: modelName(), stream: { id: newId() + newId(), at: 0 } });
+    const message = add(conversation, { parent: question.id, role: "assistant", content: "", model: modelName(), stream: { id: newId() + newId(), at: 0 } });
     await this.read(conversation, message, body);
   }
 
-  // Reads the message's stream to its end. `body` null: it was begun before the page was loaded.
+  // Reads the message's stream to its end. `body` null: the stream was started before the page was loaded.
   private async read(conversation: Conversation, message: Message, body: Record<string, unknown> | null): Promise<void> {
     const run: Run = { conversation, message, abort: new AbortController() };
     this.runs.set(conversation.id, run);
@@ -285,7 +286,7 @@ export class Chat {
       spoken.end(message.finish === "stopped" ? "Stopped" : message.error ?? "");
     }
     conversation.updated = Date.now();
-    if (ended !== "elsewhere") this.changed(conversation); // else the other page keeps it
+    if (ended !== "elsewhere") this.changed(conversation); // otherwise the other page saves it
   }
 
   private viewOf(message: Message): MessageView | undefined {
@@ -293,7 +294,7 @@ export class Chat {
   }
 }
 
-// At most once a frame.
+// Draws at most once per frame.
 class Drawing {
   private frame = 0;
   constructor(private readonly draw: () => void) {}
@@ -309,7 +310,7 @@ class Drawing {
   }
 }
 
-// For those who listen: sentence by sentence, not letter by letter.
+// Announces the text to screen readers sentence by sentence.
 class Spoken {
   private text = "";
   take(text: string): void {

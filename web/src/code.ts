@@ -1,5 +1,5 @@
-// Colours for code. Loaded when the first block of a known language comes. The highlighter hands over a tree, so that no
-// markup is made of text.
+// Code highlighting, loaded with the first block that names a language. Builds nodes from the highlighter's tree, so that
+// no text is parsed as markup.
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";
 import cpp from "highlight.js/lib/languages/cpp";
@@ -20,7 +20,7 @@ import yaml from "highlight.js/lib/languages/yaml";
 const languages = { bash, cpp, css, diff, go, java, javascript, json, markdown, python, rust, sql, typescript, xml, yaml };
 for (const [name, language] of Object.entries(languages)) hljs.registerLanguage(name, language);
 
-const MOST = 50_000; // characters: more stays plain
+const MOST = 50_000; // characters; longer code is not highlighted
 
 type Tree = string | { scope?: string; children: Tree[] };
 

@@ -1,4 +1,4 @@
-// Where a message is written: text that grows, files beside it, and the button that sends or stops.
+// The message composer: a growing text field, attached files, and the button that sends or stops.
 import { countText } from "./api";
 import { app, modelName } from "./app";
 import { el, icon, iconButton } from "./dom";
@@ -7,7 +7,7 @@ import type { TextFile } from "./tree";
 const MOST_FILES = 8;
 const MOST_FILE_BYTES = 512 * 1024;
 
-// Text is what has no NUL and is UTF-8.
+// The bytes as text if they are UTF-8 without NUL; else null.
 export function textOf(bytes: Uint8Array): string | null {
   if (bytes.includes(0)) return null;
   try {
@@ -19,17 +19,17 @@ export function textOf(bytes: Uint8Array): string | null {
 
 const unreadable: [RegExp, string][] = [
   [/^image\/(?!svg)/, "is an image"],
-  [/^audio\//, "is a sound"],
+  [/^audio\//, "is an audio file"],
   [/^video\//, "is a video"],
   [/^application\/pdf$/, "is a PDF"],
 ];
 
-// Why the model could not read a file; null: it can.
+// Why the model cannot read a file; null if it can.
 async function whyNot(file: File, text: string | null): Promise<string | null> {
   for (const [type, what] of unreadable) if (type.test(file.type)) return `${file.name} ${what}, and ${modelName() || "the model"} reads text only.`;
   if (text === null) return `${file.name} is not a text file.`;
   const context = app.models.find((one) => one.id === modelName())?.max_model_len ?? Infinity;
-  if (text.length <= context) return null; // a token has a character at least
+  if (text.length <= context) return null; // a token has at least one character
   const tokens = await countText(text).catch(() => 0);
   return tokens < context ? null : `${file.name} has ${tokens} tokens, more than the ${context} that ${modelName()} can read.`;
 }
@@ -80,13 +80,13 @@ export class Composer {
     this.field.focus();
   }
 
-  // Files that somebody picked, dropped or pasted.
+  // Adds files that were picked, dropped or pasted.
   async take(files: File[]): Promise<void> {
     for (const file of files) {
-      if (this.files.length >= MOST_FILES) app.notice(`At most ${MOST_FILES} files go with a message.`);
+      if (this.files.length >= MOST_FILES) app.notice(`A message can have at most ${MOST_FILES} files.`);
       else if (file.size > MOST_FILE_BYTES) app.notice(`${file.name} is larger than ${MOST_FILE_BYTES / 1024} KiB.`);
       else {
-        const bytes = await file.arrayBuffer().catch(() => null); // a folder, or a file that is gone
+        const bytes = await file.arrayBuffer().catch(() => null); // a folder, or a deleted file
         const text = bytes && textOf(new Uint8Array(bytes));
         const why = bytes ? await whyNot(file, text) : `${file.name} cannot be read.`;
         if (why) app.notice(why);

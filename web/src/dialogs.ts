@@ -1,4 +1,4 @@
-// The two dialogs: the key that the server asks for, and the list of shortcuts.
+// The two dialogs: the API key prompt and the list of keyboard shortcuts.
 import { setKey } from "./api";
 import { el } from "./dom";
 
@@ -10,9 +10,9 @@ export function askForKey(refused: boolean): Promise<boolean> {
     const keep = el("input", { type: "checkbox", id: "keep-key" });
     const dialog = el("dialog", { class: "dialog", "aria-labelledby": "key-title" });
     const form = el("form", { method: "dialog" },
-      el("h2", { id: "key-title" }, "This server asks for a key"),
+      el("h2", { id: "key-title" }, "This server requires a key"),
       refused && el("p", { class: "failure", role: "alert", id: "key-refused" }, "The server did not accept that key."),
-      el("p", {}, "It goes to this server alone."),
+      el("p", {}, "It is sent only to this server."),
       el("label", { class: "part-label", for: "key" }, "API key"), field,
       el("label", { class: "check", for: "keep-key" }, keep, el("span", {}, "Remember it in this browser")),
       el("div", { class: "dialog-buttons" },
@@ -44,9 +44,9 @@ export const shortcuts: [string, string][] = [
   ["E", "Edit the last message"],
   ["R", "Regenerate the last answer"],
   ["[  ]", "Previous, next version"],
-  ["L", "Chat or live view"],
-  ["P", "How answers are made"],
-  ["T", "Light or dark"],
+  ["L", "Switch between chat and live view"],
+  ["P", "Generation settings"],
+  ["T", "Switch between light and dark"],
   ["?", "This list"],
 ];
 
@@ -54,7 +54,7 @@ export function showShortcuts(): void {
   if (document.querySelector("dialog[open]")) return;
   const rows = shortcuts.flatMap(([keys, what]) => [el("dt", {}, ...keys.split("  ").map((key) => el("kbd", {}, key))), el("dd", {}, what)]);
   const dialog = el("dialog", { class: "dialog", "aria-labelledby": "shortcuts-title" },
-    el("h2", { id: "shortcuts-title" }, "Keys"), el("dl", { class: "shortcuts" }, ...rows),
+    el("h2", { id: "shortcuts-title" }, "Keyboard shortcuts"), el("dl", { class: "shortcuts" }, ...rows),
     el("form", { method: "dialog", class: "dialog-buttons" }, el("button", { class: "button primary" }, "Close")));
   dialog.addEventListener("close", () => dialog.remove());
   document.body.append(dialog);

@@ -1,9 +1,9 @@
-// Elements without markup: nothing on this page is made from a string of HTML, which its content policy forbids anyway.
+// Creates elements without HTML strings, which the page's content security policy forbids.
 
 type Child = Node | string | null | undefined | false;
 type Props = Record<string, unknown>;
 
-// Properties beginning with "on" are listeners; true is an attribute without a value; false and undefined are left out.
+// Properties starting with "on" are listeners; true is an attribute without a value; false, null and undefined are skipped.
 export function el<K extends keyof HTMLElementTagNameMap>(tag: K, props: Props = {}, ...children: Child[]): HTMLElementTagNameMap[K] {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(props)) {

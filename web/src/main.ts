@@ -1,5 +1,5 @@
-// The page's frame: the bar on top, conversations at the left, the chat or the live view in the middle, settings at the
-// right. The live view is a part of its own, loaded when it is looked at.
+// The page's frame: the bar at the top, conversations on the left, the chat or the live view in the middle, settings on
+// the right. The live view is a separate chunk, loaded when first shown.
 import { onKeyNeeded } from "./api";
 import { app, applyTheme, loadFacts, modelName } from "./app";
 import { Chat } from "./chat";
@@ -56,8 +56,8 @@ const tabs = {
   chat: el("a", { href: "#chat", class: "tab" }, "Chat"),
   live: el("a", { href: "#live", class: "tab" }, el("span", { class: "pulse", "aria-hidden": "true" }), "Live"),
 };
-const themeButton = iconButton("moon", "Light or dark", switchTheme);
-const panelButton = iconButton("sliders", "How answers are made", () => showPanel(panel.root.hidden), { "aria-controls": "panel", "aria-expanded": "false" });
+const themeButton = iconButton("moon", "Switch between light and dark", switchTheme);
+const panelButton = iconButton("sliders", "Generation settings", () => showPanel(panel.root.hidden), { "aria-controls": "panel", "aria-expanded": "false" });
 const menuButton = iconButton("menu", "Conversations", () => showSidebar(!document.body.classList.contains("with-sidebar")), { "aria-controls": "sidebar" });
 const cover = el("div", { class: "cover", onclick: () => {
   showSidebar(false);
@@ -100,7 +100,7 @@ async function keep(conversation: Conversation, listed = true): Promise<void> {
     localStorage.setItem("millrace.open", chat.conversation.id);
     if (listed) await sidebar.refresh(chat.conversation.id);
   } catch {
-    if (listed) app.notice("This browser keeps no conversations: they end with the page.");
+    if (listed) app.notice("This browser cannot store conversations; they are lost when the page closes.");
   }
 }
 
@@ -137,14 +137,14 @@ async function route(): Promise<void> {
   stopLive?.();
   stopLive = null;
   if (view !== "live") return;
-  if (media.narrow.matches) showPanel(false); // it is about the chat, and covers all
+  if (media.narrow.matches) showPanel(false); // it belongs to the chat, and would cover everything
   try {
     const { watch } = await import("./live/view");
     if (location.hash === "#live" && !stopLive) stopLive = watch(live);
   } catch {
-    // Browsers remember a part that could not be loaded: only a page that is loaded anew asks for it again.
-    live.replaceChildren(el("p", { class: "live-lost", role: "alert" }, "The live view is not loaded yet, and the server does not answer. It opens as soon as the server is back."));
-    if (!isAway()) await loadFacts().catch(() => undefined); // notices that the server is away
+    // Browsers cache a failed module load: only a reload of the page retries it.
+    live.replaceChildren(el("p", { class: "live-lost", role: "alert" }, "The live view could not be loaded because the server is not responding. It opens when the server is back."));
+    if (!isAway()) await loadFacts().catch(() => undefined); // detects that the server is unreachable
     await serverBack();
     if (location.hash === "#live") location.reload();
   }
@@ -193,13 +193,13 @@ function frame(): void {
     el("a", { class: "skip", href: "#composer", onclick: (event: Event) => {
       event.preventDefault();
       chat.composer.field.focus();
-    } }, "To the message field"),
+    } }, "Skip to the message field"),
     el("header", { class: "bar" },
       menuButton,
       el("span", { class: "brand" }, el("img", { src: "/favicon.svg", alt: "", width: "22", height: "22" }), "millrace"),
       el("nav", { class: "tabs", "aria-label": "Views" }, tabs.chat, tabs.live),
       modelChoice,
-      el("div", { class: "bar-end" }, iconButton("keyboard", "Keys", showShortcuts, { class: "icon-button only-wide" }), themeButton, panelButton)),
+      el("div", { class: "bar-end" }, iconButton("keyboard", "Keyboard shortcuts", showShortcuts, { class: "icon-button only-wide" }), themeButton, panelButton)),
     banner,
     el("div", { class: "frame" }, sidebar.root, el("main", {}, chat.root, live), panel.root, cover),
     notices, announcer);
@@ -217,12 +217,12 @@ async function start(): Promise<void> {
   onKeyNeeded(askForKey);
   watchConnection((away) => {
     banner.hidden = !away;
-    banner.textContent = away ? "The server does not answer. Trying again …" : "";
+    banner.textContent = away ? "The server is not responding. Retrying …" : "";
     if (away) return;
-    app.notice("Connected again.");
+    app.notice("Reconnected.");
     void showFacts().catch(() => undefined);
   });
-  // A file that misses the conversation would replace the page.
+  // A file dropped outside the conversation would replace the page.
   for (const type of ["dragover", "drop"]) window.addEventListener(type, (event) => event.preventDefault());
   window.addEventListener("pagehide", () => chat.answering.forEach((conversation) => void keep(conversation, false)));
   window.addEventListener("hashchange", () => void route());
@@ -233,7 +233,7 @@ async function start(): Promise<void> {
     if (conversation) chat.show(conversation);
     await sidebar.refresh(chat.conversation.id);
   } catch {
-    app.notice("This browser keeps no conversations: they end with the page.");
+    app.notice("This browser cannot store conversations; they are lost when the page closes.");
   }
   try {
     await showFacts();

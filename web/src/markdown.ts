@@ -1,5 +1,5 @@
-// Markdown to elements. The lexer's tokens become nodes one by one: HTML in a message is text like any other, links lead
-// to http, https and mailto only, and pictures are links, for nothing is loaded from elsewhere.
+// Markdown to elements. The lexer's tokens become nodes one by one: HTML in a message is plain text, links may
+// use http, https and mailto only, and images become links, because nothing is loaded from other hosts.
 import { Marked, type Token, type Tokens } from "marked";
 
 import { el, iconButton } from "./dom";
@@ -43,7 +43,7 @@ export async function copyText(text: string, button: HTMLElement): Promise<void>
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    return; // not allowed, or no secure address
+    return; // permission denied, or not a secure context
   }
   button.classList.add("done");
   setTimeout(() => button.classList.remove("done"), 1200);
@@ -93,7 +93,7 @@ function wrap(nodes: Node[]): Node {
 function block(token: Token): Node | null {
   switch (token.type) {
     case "space": case "def": return null;
-    // A message's headings are below the page's own.
+    // Headings in a message are below the page's own levels.
     case "heading": return el("div", { class: `heading h${(token as Tokens.Heading).depth}`, role: "heading", "aria-level": String(Math.min(6, (token as Tokens.Heading).depth + 2)) }, ...inline(token.tokens));
     case "paragraph": return el("p", {}, ...inline(token.tokens));
     case "code": return code(token as Tokens.Code);
@@ -109,7 +109,7 @@ function block(token: Token): Node | null {
 
 const blocks = (tokens: Token[]): Node[] => tokens.map(block).filter((node): node is Node => node !== null);
 
-// Markdown that grows: only the blocks from the first changed one on are made anew.
+// Incremental Markdown: re-renders only from the first changed block on.
 export class MarkdownView {
   readonly root = el("div", { class: "markdown" });
   private shown: { raw: string; node: HTMLElement }[] = [];

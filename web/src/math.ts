@@ -1,4 +1,4 @@
-// TeX to MathML, which browsers draw by themselves: no fonts to load. Loaded when the first formula comes.
+// TeX to MathML, which browsers render without extra fonts. Loaded with the first formula.
 import temml from "temml";
 
 import "./math.css";
@@ -7,7 +7,7 @@ export function renderMath(into: HTMLElement, source: string, display: boolean):
   try {
     temml.render(source, into, { displayMode: display, throwOnError: true, trust: false, strict: false, maxExpand: 200, maxSize: [20, 100] });
   } catch {
-    into.textContent = source; // half a formula, while it streams
+    into.textContent = source; // incomplete while it streams
     into.classList.add("math-source");
   }
 }

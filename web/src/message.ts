@@ -1,4 +1,4 @@
-// One message of the conversation that is shown.
+// The view of one message.
 import { el, icon, iconButton } from "./dom";
 import { copyText, MarkdownView } from "./markdown";
 import { TokenView } from "./tokens";
@@ -9,16 +9,16 @@ export interface MessageActions {
   edit(message: Message, text: string): void;
   turn(message: Message, by: number): void;
   trim(message: Message): Promise<void>;
-  anew(message: Message): Promise<void>;
+  askInNewConversation(message: Message): Promise<void>;
 }
 
 const size = (characters: number): string => (characters < 1000 ? `${characters} characters` : `${(characters / 1000).toFixed(1)}k characters`);
 
 const endings: Record<string, string> = {
-  length: "Cut at the limit of tokens",
+  length: "Token limit reached",
   stopped: "Stopped",
-  elsewhere: "Goes on in another tab",
-  too_long: "Not asked: too long",
+  elsewhere: "Continued in another tab",
+  too_long: "Not sent: too long",
   error: "Ended with an error",
 };
 
@@ -77,16 +77,16 @@ export class MessageView {
     if (message.error) {
       const box = this.body.querySelector(".failure") ?? el("p", { class: "failure", role: "alert" });
       box.textContent = message.error;
-      if (message.finish === "too_long") box.append(this.waysOut());
+      if (message.finish === "too_long") box.append(this.tooLongActions());
       this.body.append(box);
     }
   }
 
-  // The conversation no longer fits into the model's context.
-  private waysOut(): HTMLElement {
+  // Buttons for a conversation that no longer fits the model's context.
+  private tooLongActions(): HTMLElement {
     return el("span", { class: "ways-out" },
       el("button", { type: "button", class: "button", onclick: () => void this.actions.trim(this.message) }, "Leave out the oldest messages"),
-      el("button", { type: "button", class: "button", onclick: () => void this.actions.anew(this.message) }, "Ask in a new conversation"));
+      el("button", { type: "button", class: "button", onclick: () => void this.actions.askInNewConversation(this.message) }, "Ask in a new conversation"));
   }
 
   private drawReasoning(text: string): void {
@@ -128,7 +128,7 @@ export class MessageView {
     const count = usage?.generated ?? this.message.tokens?.length ?? 0;
     if (count > 0) out.push(`${count} tokens`);
     if (count > 1 && seconds !== undefined && firstSeconds !== undefined && seconds > firstSeconds) out.push(`${((count - 1) / (seconds - firstSeconds)).toFixed(0)} tokens/s`);
-    if (firstSeconds !== undefined) out.push(`first after ${(firstSeconds * 1000).toFixed(0)} ms`);
+    if (firstSeconds !== undefined) out.push(`first token after ${(firstSeconds * 1000).toFixed(0)} ms`);
     if (usage && usage.cached > 0) out.push(`${usage.cached} of ${usage.prompt} prompt tokens cached`);
     if (seed) out.push(`seed ${seed}`);
     return out.map((text) => el("span", {}, text));

@@ -1,4 +1,4 @@
-// How answers are made: the system prompt and the sampling fields, whose bounds and meaning are the server's own schema.
+// The settings panel: the system prompt and the sampling fields, with bounds and descriptions from the server's schema.
 import { app } from "./app";
 import { el } from "./dom";
 
@@ -6,8 +6,8 @@ interface Shown {
   field: string;
   label: string;
   step: string;
-  slider?: [number, number]; // narrower than what the server takes, where the useful range is
-  default?: string;          // its name among /props' parameters
+  slider?: [number, number]; // the useful range, if narrower than what the server accepts
+  default?: string;          // its name in the parameters of /props
 }
 
 const groups: [string, Shown[]][] = [
@@ -23,13 +23,13 @@ const groups: [string, Shown[]][] = [
     { field: "frequency_penalty", label: "Frequency", step: "0.1", slider: [-2, 2] },
   ]],
   ["Answer", [
-    { field: "max_tokens", label: "Most tokens", step: "1", default: "n_predict" },
+    { field: "max_tokens", label: "Max tokens", step: "1", default: "n_predict" },
     { field: "seed", label: "Seed", step: "1" },
   ]],
 ];
 
 export class Panel {
-  readonly root = el("aside", { class: "panel", id: "panel", "aria-label": "How answers are made", hidden: true });
+  readonly root = el("aside", { class: "panel", id: "panel", "aria-label": "Generation settings", hidden: true });
 
   constructor(private readonly system: { get(): string; set(text: string): void }) {}
 
@@ -48,14 +48,14 @@ export class Panel {
     });
     this.root.replaceChildren(
       el("div", { class: "panel-part" }, el("label", { class: "part-label", for: "system" }, "System prompt"), system,
-        el("p", { class: "hint" }, "Of this conversation, and of new ones.")),
+        el("p", { class: "hint" }, "For this conversation and new ones.")),
       ...fieldsets,
-      el("label", { class: "check", for: "logprobs" }, logprobs, el("span", {}, "Token probabilities", el("small", {}, "Ask for them with each answer; a button under it shows them."))),
+      el("label", { class: "check", for: "logprobs" }, logprobs, el("span", {}, "Token probabilities", el("small", {}, "Request them with each answer; a button below the answer shows them."))),
       el("button", { type: "button", class: "button", onclick: () => {
         app.settings.sampling = {};
         app.saveSettings();
         this.draw();
-      } }, "The server's defaults"));
+      } }, "Reset to server defaults"));
   }
 
   private row(one: Shown): HTMLElement {

@@ -98,7 +98,7 @@ export class Sidebar {
     field.select();
   }
 
-  // A second press means it.
+  // Asks for confirmation.
   private async remove(one: store.Listed, row: HTMLElement): Promise<void> {
     const sure = el("button", { type: "button", class: "sure", onclick: async () => {
       await store.remove(one.id);
@@ -106,7 +106,7 @@ export class Sidebar {
       await this.refresh(this.current);
     } }, "Delete");
     row.replaceChildren(el("span", { class: "conversation" }, one.title || "Untitled"), sure,
-      iconButton("close", "Keep it", () => this.draw()));
+      iconButton("close", "Cancel", () => this.draw()));
     sure.focus();
   }
 
@@ -128,9 +128,9 @@ export class Sidebar {
         await store.save(one);
         ++count;
       }
-      app.notice(count > 0 ? `${count} ${count === 1 ? "conversation" : "conversations"} imported.` : "There is no conversation in that file.");
+      app.notice(count > 0 ? `${count} ${count === 1 ? "conversation" : "conversations"} imported.` : "The file contains no conversations.");
     } catch {
-      app.notice("That file is not an export of conversations.");
+      app.notice("The file is not a conversation export.");
     }
     await this.refresh(this.current);
   }

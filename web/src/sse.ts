@@ -1,9 +1,9 @@
-// Server-sent events out of pieces of text that may break anywhere.
+// Parses server-sent events from text chunks that may be split anywhere.
 
 export interface ServerEvent {
-  event: string; // "" where the stream names none
+  event: string; // "" if unnamed
   data: string;
-  id: string;    // of this event; "": it has none
+  id: string;    // of this event; "" if none
 }
 
 export class EventParser {
@@ -26,7 +26,7 @@ export class EventParser {
         continue;
       }
       const colon = line.indexOf(":");
-      if (colon === 0) continue; // a comment: the server says that it is there
+      if (colon === 0) continue; // a comment, sent as keep-alive
       const name = colon < 0 ? line : line.slice(0, colon);
       const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
       if (name === "event") this.event = value;
@@ -37,7 +37,7 @@ export class EventParser {
   }
 }
 
-// Until the stream ends, `take` says false, or the request is aborted.
+// Reads until the stream ends, `take` returns false, or the request is aborted.
 export async function readEvents(response: Response, take: (event: ServerEvent) => boolean | void): Promise<void> {
   const reader = response.body!.getReader();
   const decoder = new TextDecoder();

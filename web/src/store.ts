@@ -1,11 +1,11 @@
-// Conversations in the browser's own storage, bounded; settings beside them. Nothing is sent anywhere.
+// Conversations (bounded) and settings in the browser's storage. Nothing is sent to the server.
 import type { Conversation } from "./tree";
 
 export interface Listed {
   id: string;
   title: string;
   updated: number;
-  size: number; // characters, about
+  size: number; // characters, approximate
 }
 
 export const MOST_CONVERSATIONS = 500;
@@ -41,7 +41,7 @@ async function stores(mode: IDBTransactionMode): Promise<{ bodies: IDBObjectStor
   return { bodies: transaction.objectStore("conversations"), list: transaction.objectStore("list"), over };
 }
 
-// The latest first.
+// Most recent first.
 export async function list(): Promise<Listed[]> {
   const all = (await done((await stores("readonly")).list.getAll())) as Listed[];
   return all.sort((a, b) => b.updated - a.updated);
@@ -65,7 +65,7 @@ export async function remove(id: string): Promise<void> {
   await over;
 }
 
-// What has to go so that the rest is within the bounds: the oldest.
+// The oldest entries, whose removal keeps the rest within the bounds.
 export function surplus(all: Listed[], most = MOST_CONVERSATIONS, size = MOST_SIZE): Listed[] {
   let sum = 0;
   return all.filter((one, index) => {
@@ -84,7 +84,7 @@ export interface Settings {
   model: string;
   logprobs: boolean;
   system: string; // of new conversations
-  sampling: Record<string, number>; // what is not here is the server's
+  sampling: Record<string, number>; // absent: the server's default
 }
 
 const defaults: Settings = { theme: "system", model: "", logprobs: false, system: "", sampling: {} };

@@ -1,4 +1,4 @@
-// What text means, without any element: formulas, character references, links that may be followed.
+// Text processing without DOM elements: formulas, character references, safe links.
 
 export interface MathToken {
   type: "math";
@@ -24,7 +24,7 @@ export function readMath(source: string, displayOnly: boolean): MathToken | unde
 }
 
 const entities: Record<string, string> = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0" };
-// Character references, which Markdown has from HTML.
+// Decodes character references, which Markdown inherits from HTML.
 export const plain = (text: string): string =>
   text.replace(/&(?:#(\d{1,7})|#x([\da-f]{1,6})|(\w{2,6}));/gi, (whole, decimal?: string, hex?: string, name?: string) => {
     const code = decimal ? Number(decimal) : hex ? parseInt(hex, 16) : 0;

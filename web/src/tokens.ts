@@ -1,4 +1,4 @@
-// A message as its tokens: how sure the model was of each, and what else it might have said.
+// A message as tokens, with the probability of each and its alternatives.
 import { el } from "./dom";
 import type { Token } from "./tree";
 
@@ -7,9 +7,9 @@ const percent = (logprob: number): string => {
   return p >= 99.95 ? "100 %" : p >= 1 ? `${p.toFixed(1)} %` : p >= 0.01 ? `${p.toFixed(2)} %` : "< 0.01 %";
 };
 
-const visible = (token: string): string => token.replace(/\n/g, "\u21b5").replace(/ /g, "\u00b7").replace(/\t/g, "\u21e5") || "(nothing)";
+const visible = (token: string): string => token.replace(/\n/g, "\u21b5").replace(/ /g, "\u00b7").replace(/\t/g, "\u21e5") || "(empty)";
 
-// 0 (sure) to 4 (a surprise).
+// 0 (expected) to 4 (surprising).
 export const surprise = (logprob: number): number => [-0.22, -0.9, -2.3, -4.6].filter((bound) => logprob < bound).length;
 
 const card = el("div", { class: "token-card", role: "tooltip", id: "token-card", hidden: true });

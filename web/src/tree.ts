@@ -1,6 +1,6 @@
-// A conversation as a tree: asking again, or asking otherwise, makes a sibling, and nothing that was said is lost.
+// A conversation as a tree: regenerating an answer or editing a message adds a sibling, so that no version is lost.
 //
-//   (root) - Hello - Hi there!                     the path that is shown: at each message the child that is selected
+//   (root) - Hello - Hi there!                     the visible path follows the selected child of each message
 //                  \ Good day. - And now? - ...
 //          \ Hello again - ...
 
@@ -11,7 +11,7 @@ export interface TextFile {
   text: string;
 }
 
-// Text, log-probability, and the likeliest tokens beside it.
+// Text, log-probability, and the most likely alternatives.
 export type Token = [string, number, [string, number][]];
 
 export interface Usage {
@@ -32,9 +32,9 @@ export interface Message {
   usage?: Usage;
   model?: string;
   seed?: string;
-  finish?: string; // stop, length, stopped (by the reader), too_long, elsewhere (another tab reads it), error
+  finish?: string; // stop, length, stopped (by the user), too_long, elsewhere (another tab reads it), error
   error?: string;
-  stream?: { id: string; at: number }; // while it is incomplete: the server's stream, and the byte to read on from
+  stream?: { id: string; at: number }; // while incomplete: the server's stream, and the byte offset to resume at
   firstSeconds?: number;
   seconds?: number;
 }
@@ -46,8 +46,8 @@ export interface Conversation {
   updated: number;
   system: string;
   messages: Record<string, Message>;
-  selected: Record<string, string>; // of each parent, the child that is shown
-  since?: string; // the first message that the model still reads; what comes before is left out of the prompt
+  selected: Record<string, string>; // parent id -> id of the visible child
+  since?: string; // the first message in the prompt; earlier ones are omitted
 }
 
 export const newId = (): string => Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -61,7 +61,7 @@ export function children(conversation: Conversation, parent: string): Message[] 
   return Object.values(conversation.messages).filter((message) => message.parent === parent).sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
 }
 
-// What is shown, from the first message on.
+// The visible messages, in order.
 export function path(conversation: Conversation): Message[] {
   const out: Message[] = [];
   for (let parent = ""; ; ) {
@@ -84,13 +84,13 @@ export function add(conversation: Conversation, message: Omit<Message, "id" | "c
 
 export const titleOf = (message: Message): string => (message.content || message.files?.[0]?.name || "").replace(/\s+/g, " ").trim().slice(0, 60);
 
-// Place among the siblings, from 0, and their number.
+// Index among the siblings, from 0, and their number.
 export function place(conversation: Conversation, message: Message): { index: number; count: number } {
   const siblings = children(conversation, message.parent);
   return { index: siblings.findIndex((one) => one.id === message.id), count: siblings.length };
 }
 
-// Shows the sibling `by` places further; false: there is none.
+// Selects the sibling `by` positions away; false if there is none.
 export function turn(conversation: Conversation, message: Message, by: number): boolean {
   const siblings = children(conversation, message.parent);
   const next = siblings[siblings.findIndex((one) => one.id === message.id) + by];
@@ -98,7 +98,7 @@ export function turn(conversation: Conversation, message: Message, by: number): 
   return next !== undefined;
 }
 
-// The message as the model gets it: attached files come first, each in a fence longer than any in it.
+// The message as sent to the model: attached files first, each in a fence longer than any fence in it.
 export function said(message: Message): string {
   const files = (message.files ?? []).map((file) => {
     const longest = Math.max(2, ...(file.text.match(/`{3,}/g) ?? []).map((run) => run.length));
@@ -108,7 +108,7 @@ export function said(message: Message): string {
   return files.join("") + message.content;
 }
 
-// Index of the first shown message that the model reads.
+// Index of the first visible message in the prompt.
 export const firstRead = (conversation: Conversation, shown: Message[]): number => Math.max(0, shown.findIndex((message) => message.id === conversation.since));
 
 export function prompt(conversation: Conversation, until: Message): { role: string; content: string }[] {
@@ -122,7 +122,7 @@ export function prompt(conversation: Conversation, until: Message): { role: stri
   return out;
 }
 
-// A conversation from a file that somebody made: what does not look like one is refused, what dangles is dropped.
+// Validates a conversation from an untrusted file. Null if it is not one; unreachable messages are dropped.
 export function readConversation(value: unknown): Conversation | null {
   const from = value as Partial<Conversation> | null;
   if (typeof from !== "object" || from === null || typeof from.messages !== "object" || from.messages === null) return null;
@@ -141,7 +141,7 @@ export function readConversation(value: unknown): Conversation | null {
     if (text(one.finish)) message.finish = text(one.finish, 24);
     Object.defineProperty(out.messages, message.id, { value: message, enumerable: true, writable: true, configurable: true });
   }
-  // Only what hangs on the root, and in no circle.
+  // Keep only messages reachable from the root, which excludes cycles.
   const reached = new Set<string>();
   for (let open = [""]; open.length > 0; ) {
     const next = Object.values(out.messages).filter((one) => open.includes(one.parent) && !reached.has(one.id));

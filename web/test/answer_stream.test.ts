@@ -1,4 +1,4 @@
-// An answer over connections that break: which requests go out, and what the reader is left with.
+// Reading an answer across broken connections: the requests sent, and the text received.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -7,16 +7,16 @@ Object.assign(globalThis, { sessionStorage: storage, localStorage: storage });
 
 type Reply = { events?: string[]; status?: number; json?: unknown; breaks?: boolean; away?: boolean; seed?: string };
 
-// Answers each request with the next of `replies`, whose path must be the one given.
-function server(replies: [RegExp, Reply][]): { asked: { url: string; body: Record<string, unknown> | null }[] } {
-  const asked: { url: string; body: Record<string, unknown> | null }[] = [];
+// Answers each request with the next of `replies`, whose pattern must match the path.
+function server(replies: [RegExp, Reply][]): { requests: { url: string; body: Record<string, unknown> | null }[] } {
+  const requests: { url: string; body: Record<string, unknown> | null }[] = [];
   globalThis.fetch = (async (url: string, init?: RequestInit) => {
     if (url === "/health") return new Response("{}");
     const next = replies.shift();
-    assert.ok(next, `nothing more was expected: ${url}`);
+    assert.ok(next, `unexpected request: ${url}`);
     const [path, reply] = next;
     assert.match(url, path);
-    asked.push({ url, body: init?.body ? (JSON.parse(init.body as string) as Record<string, unknown>) : null });
+    requests.push({ url, body: init?.body ? (JSON.parse(init.body as string) as Record<string, unknown>) : null });
     if (reply.away) throw new TypeError("Failed to fetch");
     if (reply.json !== undefined) return new Response(JSON.stringify(reply.json), { status: reply.status ?? 200 });
     const bytes = (reply.events ?? []).map((event) => new TextEncoder().encode(event));
@@ -30,12 +30,12 @@ function server(replies: [RegExp, Reply][]): { asked: { url: string; body: Recor
     });
     return new Response(body, { status: reply.status ?? 200, headers: { "Millrace-Seed": reply.seed ?? "7" } });
   }) as typeof fetch;
-  return { asked };
+  return { requests };
 }
 
 const piece = (id: number, content: string): string => `id: ${id}\ndata: ${JSON.stringify({ choices: [{ index: 0, delta: { content } }] })}\n\n`;
 const END = "data: [DONE]\n\n";
-const BEGIN = /^\/v1\/chat\/completions$/, LOOK = /^\/v1\/streams\/lookup$/;
+const BEGIN = /^\/v1\/chat\/completions$/, LOOKUP = /^\/v1\/streams\/lookup$/;
 
 async function read(from: number, body: Record<string, unknown> | null, before = ""): Promise<{ text: string; ended: string }> {
   const { readAnswer } = await import("../src/answer_stream");
@@ -47,44 +47,44 @@ async function read(from: number, body: Record<string, unknown> | null, before =
 }
 
 test("an undisturbed answer is one request", async () => {
-  const { asked } = server([[BEGIN, { events: [piece(10, "a"), piece(20, "b"), END] }]]);
+  const { requests } = server([[BEGIN, { events: [piece(10, "a"), piece(20, "b"), END] }]]);
   assert.deepEqual(await read(0, { model: "m" }), { text: "ab", ended: "complete" });
-  assert.equal(asked[0]!.body!.stream, true);
+  assert.equal(requests[0]!.body!.stream, true);
 });
 
-test("a lost connection is read on from the last byte", async () => {
-  server([[BEGIN, { events: [piece(10, "a"), piece(20, "b")], breaks: true }], [LOOK, { json: [{ is_done: false }] }], [/stream\/s\?from=20$/, { events: [piece(30, "c"), END] }]]);
+test("a lost connection is resumed after the last byte", async () => {
+  server([[BEGIN, { events: [piece(10, "a"), piece(20, "b")], breaks: true }], [LOOKUP, { json: [{ is_done: false }] }], [/stream\/s\?from=20$/, { events: [piece(30, "c"), END] }]]);
   assert.deepEqual(await read(0, {}), { text: "abc", ended: "complete" });
 });
 
-test("a reloaded page reads on, and takes what is complete by now", async () => {
+test("a reloaded page resumes the stream", async () => {
   server([[/stream\/s\?from=20$/, { events: [piece(30, "c"), END] }]]);
   assert.deepEqual(await read(20, null, "ab"), { text: "abc", ended: "complete" });
 });
 
-test("a server that lost the stream gives the same answer anew, with the seed it told", async () => {
-  const { asked } = server([[BEGIN, { events: [piece(10, "a")], breaks: true, seed: "9007199254740991" }], [LOOK, { json: [] }], [BEGIN, { events: [piece(10, "a"), piece(20, "b"), END] }]]);
+test("if the server lost the stream, the request is repeated with the reported seed", async () => {
+  const { requests } = server([[BEGIN, { events: [piece(10, "a")], breaks: true, seed: "9007199254740991" }], [LOOKUP, { json: [] }], [BEGIN, { events: [piece(10, "a"), piece(20, "b"), END] }]]);
   assert.deepEqual(await read(0, {}), { text: "ab", ended: "complete" });
-  assert.equal(asked[0]!.body!.seed, undefined);
-  assert.equal(asked[2]!.body!.seed, 9007199254740991);
+  assert.equal(requests[0]!.body!.seed, undefined);
+  assert.equal(requests[2]!.body!.seed, 9007199254740991);
 });
 
-test("a server that is away is waited for, and asked again", async () => {
-  server([[BEGIN, { away: true }], [LOOK, { json: [] }], [BEGIN, { events: [piece(10, "a"), END] }]]);
+test("an unreachable server is waited for, then the request is repeated", async () => {
+  server([[BEGIN, { away: true }], [LOOKUP, { json: [] }], [BEGIN, { events: [piece(10, "a"), END] }]]);
   assert.deepEqual(await read(0, {}), { text: "a", ended: "complete" });
 });
 
-test("a stream that ends without its end was taken over", async () => {
-  server([[BEGIN, { events: [piece(10, "a")] }], [LOOK, { json: [{ is_done: false }] }]]);
+test("a stream that ends without [DONE] was taken over", async () => {
+  server([[BEGIN, { events: [piece(10, "a")] }], [LOOKUP, { json: [{ is_done: false }] }]]);
   assert.deepEqual(await read(0, {}), { text: "a", ended: "elsewhere" });
 });
 
-test("the rest that nobody has is an error", async () => {
-  server([[/stream\/s/, { status: 404, json: { error: { message: "there is no stream" } } }], [LOOK, { json: [] }]]);
+test("an answer whose rest is lost is an error", async () => {
+  server([[/stream\/s/, { status: 404, json: { error: { message: "there is no stream" } } }], [LOOKUP, { json: [] }]]);
   await assert.rejects(read(20, null), /no longer has the rest/);
 });
 
-test("what the server refuses is not tried again", async () => {
+test("a refused request is not retried", async () => {
   server([[BEGIN, { status: 400, json: { error: { message: "too long", code: "context_length_exceeded" } } }]]);
   await assert.rejects(read(0, {}), { status: 400, code: "context_length_exceeded" });
 });

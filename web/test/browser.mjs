@@ -1,7 +1,8 @@
-// The page as a reader uses it.
+// The web page from a user's perspective.
 //
-//   node test/browser.mjs MILLRACE [PICTURES [WORDS]]     exit status 77 where Chromium, the packages or the page are not there;
-//                                                 PICTURES: a folder for screenshots; WORDS: of the names of tests
+//   node test/browser.mjs MILLRACE [PICTURES [WORDS]]     exit status 77 without Chromium, the packages or the page;
+//                                                        PICTURES: folder for screenshots; WORDS: run only tests whose
+//                                                        name contains these words
 
 import assert from "node:assert/strict";
 
@@ -16,7 +17,7 @@ test("a message is answered, and the text grows in several steps", async () => {
       if (text.length > (window.lengths.at(-1) ?? 0)) window.lengths.push(text.length);
     }).observe(document.body, { childList: true, subtree: true, characterData: true });
   });
-  // Eight answers, so long that they take many frames; the page shows the first one.
+  // Eight long answers, which take many frames; the page shows the first one.
   await page.route("**/v1/chat/completions", (route) =>
     route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true, n: 8 }) }));
   await say(page, "Once upon a time, there was a little fox", { max_tokens: 400, temperature: 0.7, seed: 4 });
@@ -32,7 +33,7 @@ test("a message is answered, and the text grows in several steps", async () => {
 test("Esc and the stop button end the engine's work", async () => {
   const { page, check } = await reader();
   for (const stop of [() => page.keyboard.press("Escape"), () => page.getByRole("button", { name: "Stop", exact: true }).click()]) {
-    // So many answers as long as they can be that there is time to stop them; the page shows the first one.
+    // Many answers of maximum length, so that there is time to stop them; the page shows the first one.
     await page.route("**/v1/chat/completions", async (route) => {
       const body = { ...route.request().postDataJSON(), max_tokens: -1, ignore_eos: true, n: 100 };
       await route.continue({ postData: JSON.stringify(body) });
@@ -50,7 +51,7 @@ test("Esc and the stop button end the engine's work", async () => {
   check();
 });
 
-test("regenerate, edit, and the ways between the versions; all of it is there after a reload", async () => {
+test("regenerating, editing and switching between versions survive a reload", async () => {
   const { page, check } = await reader();
   await say(page, "One day, a bird", { max_tokens: 24, temperature: 1.5 });
   await finished(page);
@@ -85,7 +86,7 @@ test("regenerate, edit, and the ways between the versions; all of it is there af
   check();
 });
 
-test("a token shows how likely it was, and what else was", async () => {
+test("a token shows its probability and the alternatives", async () => {
   const { page, check } = await reader();
   await say(page, "The little boat", { max_tokens: 40, logprobs: true, seed: 4 });
   await finished(page);
@@ -121,7 +122,7 @@ const hostile = [
   "&lt;script&gt;window.hit = 1&lt;/script&gt;",
 ].join("\n\n");
 
-test("what would be markup is text, in answers, messages, files and titles", async () => {
+test("markup in answers, messages, files and titles is shown as text", async () => {
   const { page, check } = await reader();
   await fakeAnswer(page, [{ role: "assistant", content: "" }, { reasoning_content: "<img src=x onerror=window.hit=1>" }, { content: hostile.slice(0, 100) }, { content: hostile.slice(100) }]);
   await page.locator("input[type=file][multiple]").setInputFiles({ name: "<img src=x onerror=window.hit=1>.txt", mimeType: "text/plain", buffer: Buffer.from(hostile) });
@@ -149,15 +150,15 @@ test("what would be markup is text, in answers, messages, files and titles", asy
   }), "TypeError");
 });
 
-test("Markdown, code, formulas, reasoning and files look like what they are", async () => {
+test("Markdown, code, formulas, reasoning and files are rendered", async () => {
   const { page, check } = await reader({ permissions: ["clipboard-read", "clipboard-write"] });
   const answer = "## How a mill turns\n\nThe power of a wheel is $P = \\rho\\,g\\,Q\\,H\\,\\eta$:\n\n$$\\eta = \\frac{P_{out}}{\\rho g Q H} \\le 1$$\n\n| flow | head | power |\n|---:|---:|---:|\n| 0.5 m³/s | 3 m | 11.8 kW |\n| 1.0 m³/s | 3 m | 23.5 kW |\n\n```python\ndef power(flow, head, efficiency=0.8):\n    \"\"\"Watts of a wheel.\"\"\"\n    return 1000 * 9.81 * flow * head * efficiency\n```\n\n1. Open the *sluice*.\n2. Watch the **race**.\n   - [x] gate\n   - [ ] stones";
   await fakeAnswer(page, [{ reasoning_content: "Power is work in time." }, ...answer.match(/[\s\S]{1,40}/g).map((content) => ({ content }))]);
   await page.locator("input[type=file][multiple]").setInputFiles({ name: "mill.csv", mimeType: "text/csv", buffer: Buffer.from("flow,head\n0.5,3\n1.0,3\n") });
   await page.getByText("mill.csv").waitFor();
-  const asked = page.waitForRequest("**/v1/chat/completions");
+  const sent = page.waitForRequest("**/v1/chat/completions");
   await say(page, "How much power is in the race?");
-  assert.match((await asked).postDataJSON().messages.at(-1).content, /^File mill\.csv:\n```\nflow,head\n0\.5,3[\s\S]*How much power/);
+  assert.match((await sent).postDataJSON().messages.at(-1).content, /^File mill\.csv:\n```\nflow,head\n0\.5,3[\s\S]*How much power/);
   await finished(page);
   await page.locator("math").nth(1).waitFor();
   await page.locator(".code .hl-keyword").first().waitFor();
@@ -170,7 +171,7 @@ test("Markdown, code, formulas, reasoning and files look like what they are", as
   await page.getByRole("button", { name: "Copy code" }).click();
   assert.match(await page.evaluate(() => navigator.clipboard.readText()), /^def power/);
   await shoot(page, "markdown-light");
-  await page.getByRole("button", { name: "Light or dark" }).click();
+  await page.getByRole("button", { name: "Switch between light and dark" }).click();
   await shoot(page, "markdown-dark");
   check();
 });
@@ -194,11 +195,11 @@ test("conversations: rename, delete, export, import", async () => {
   check();
 });
 
-test("dark by the system's wish and by the switch, kept over a reload", async () => {
+test("dark mode by system preference and by the switch, kept across a reload", async () => {
   const { page, check } = await reader({ colorScheme: "dark" });
   const paper = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const dark = await paper();
-  await page.getByRole("button", { name: "Light or dark" }).click();
+  await page.getByRole("button", { name: "Switch between light and dark" }).click();
   const light = await paper();
   assert.notEqual(light, dark);
   await page.reload();
@@ -211,7 +212,7 @@ test("dark by the system's wish and by the switch, kept over a reload", async ()
   check();
 });
 
-test("a phone: nothing is wider than the screen, and everything can be reached", async () => {
+test("phone: nothing is wider than the screen, and everything is reachable", async () => {
   const { page, check } = await reader({ viewport: { width: 375, height: 740 }, hasTouch: true, isMobile: true });
   const fits = async (where) => assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), `${where} is too wide`);
   await fits("the empty page");
@@ -223,9 +224,9 @@ test("a phone: nothing is wider than the screen, and everything can be reached",
   await page.getByRole("button", { name: "New conversation" }).waitFor();
   await fits("the list");
   await page.getByRole("button", { name: "New conversation" }).click();
-  await page.getByRole("button", { name: "How answers are made" }).click();
+  await page.getByRole("button", { name: "Generation settings" }).click();
   await fits("the settings");
-  await page.getByRole("button", { name: "How answers are made" }).click();
+  await page.getByRole("button", { name: "Generation settings" }).click();
   await page.getByRole("link", { name: "Live" }).click();
   await page.locator("[data-figure=running]").getByText("0").waitFor();
   await fits("the live view");
@@ -233,7 +234,7 @@ test("a phone: nothing is wider than the screen, and everything can be reached",
   check();
 });
 
-test("the keys do what the list says", async () => {
+test("the keyboard shortcuts work as listed", async () => {
   const { page, check } = await reader();
   await page.locator(".bar .brand").click();
   await page.keyboard.press("?");
@@ -257,7 +258,7 @@ test("without a key the page asks for one", async () => {
   const key = page.getByLabel("API key");
   await key.fill("wrong");
   await key.press("Enter");
-  await page.getByRole("heading", { name: "This server asks for a key" }).waitFor();
+  await page.getByRole("heading", { name: "This server requires a key" }).waitFor();
   await key.fill("secret");
   await key.press("Enter");
   await page.getByRole("heading", { level: 1, name: /stories/ }).waitFor();
@@ -266,10 +267,10 @@ test("without a key the page asks for one", async () => {
   check();
 });
 
-test("the live view moves while requests run", async () => {
+test("the live view updates while requests run", async () => {
   const { page, check } = await reader({ viewport: { width: 1280, height: 1240 } });
   await page.goto(`${base}/#live`);
-  await page.getByText("Nothing runs.").waitFor();
+  await page.getByText("Nothing is running.").waitFor();
   const image = (name) => page.locator(`.card-${name} canvas`).first().evaluate((canvas) => canvas.toDataURL());
   const before = { lanes: await image("lanes"), steps: await image("steps"), blocks: await image("blocks") };
   const prompt = "Once upon a time there was a mill by a river, and every morning the miller opened the gate and the wheel began to turn. ".repeat(6);
@@ -277,13 +278,13 @@ test("the live view moves while requests run", async () => {
     fetch(`${base}/v1/completions`, { method: "POST", body: JSON.stringify({ prompt: prompt + (i < 4 ? "" : "Then"), n: i === 4 ? 3 : 1, max_tokens: 700, ignore_eos: true, seed: i }) }).then((answer) => answer.text()));
   const shared = /, [1-9]\d* shared/;
   const seen = { running: false, shared: false, tokens: false };
-  await until("the figures move", async () => {
+  await until("the figures change", async () => {
     seen.running ||= Number(await page.locator("[data-figure=running]").innerText()) > 0;
     seen.shared ||= shared.test(await page.locator("[data-blocks]").innerText());
     seen.tokens ||= parseFloat(await page.locator("[data-figure=decode]").innerText()) > 0;
     return seen.running && seen.shared && seen.tokens;
   });
-  for (const name of ["lanes", "steps", "blocks"]) await until(`the picture of ${name} changes`, async () => (await image(name)) !== before[name]);
+  for (const name of ["lanes", "steps", "blocks"]) await until(`the chart ${name} changes`, async () => (await image(name)) !== before[name]);
   await page.locator(".card-blocks canvas").hover({ position: { x: 6, y: 6 } });
   await page.getByText(/^Block 0: /).waitFor();
   await shoot(page, "live-light");

@@ -1,8 +1,8 @@
-// What the tests of the page in a browser share: a live server on loopback with the model that ships, Debian's Chromium,
-// and readers who use it. The program that imports this is given MILLRACE [PICTURES [WORDS]]; it calls test() and then run(),
-// which runs the tests whose name has these words.
+// Shared by the browser tests: a live server on loopback with the embedded model, Debian's Chromium, and pages of simulated
+// users. A test program takes the arguments MILLRACE [PICTURES [WORDS]]; it calls test(), then run(), which runs the tests
+// whose name contains WORDS.
 //
-// MILLRACE_CHROMIUM: another browser than /usr/bin/chromium.
+// MILLRACE_CHROMIUM: a browser to use instead of /usr/bin/chromium.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -11,24 +11,24 @@ import { join } from "node:path";
 
 const [binary, pictures, wanted = ""] = process.argv.slice(2);
 const chromiumPath = process.env.MILLRACE_CHROMIUM ?? "/usr/bin/chromium";
-const LIMIT = 400_000; // ms of the whole run
-const WAIT = 60_000;   // of one thing that should happen
+const LIMIT = 400_000; // ms, for the whole run
+const WAIT = 60_000;   // ms, for one expected event
 
 function skip(why) {
   console.log(`skipped: ${why}`);
   process.exit(77);
 }
 
-if (!existsSync(chromiumPath)) skip(`${chromiumPath} is not there (apt-get install chromium)`);
+if (!existsSync(chromiumPath)) skip(`${chromiumPath} is not installed (apt-get install chromium)`);
 const playwright = await import("playwright-core").catch(() => null);
-if (!playwright) skip("playwright-core is not there (npm ci --prefix web)");
+if (!playwright) skip("playwright-core is not installed (npm ci --prefix web)");
 
 const servers = [];
 let browser;
 
 export async function serve(...flags) {
   const port = flags.includes("--port") ? [] : ["--port", "0"];
-  const process_ = spawn(binary, ["serve", ...port, "-t", "1", "--log-level", "warn", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
+  const process_ = spawn(binary, ["serve", ...port, "-t", "1", "--log-level", "warn", "--stream-bytes", "67108864", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
   servers.push(process_);
   let text = "";
   for await (const piece of process_.stdout) {
@@ -42,7 +42,7 @@ export async function serve(...flags) {
   throw new Error(`the server ended: ${text}`);
 }
 
-// Ends one as a crash would; resolves once it is gone.
+// Kills a server, as in a crash; resolves once it has exited.
 export async function kill(address) {
   const server = servers.find((one) => one.millrace === address && one.exitCode === null && one.signalCode === null);
   const over = new Promise((resolve) => server.once("exit", resolve));
@@ -69,18 +69,18 @@ browser = await playwright.chromium.launch({ executablePath: chromiumPath, args:
 
 export const metric = async (name) => Number(new RegExp(`^${name}(?:\\{.*\\})? (.*)$`, "m").exec(await (await fetch(`${base}/metrics`)).text())?.[1]);
 
-// Until it holds; an assertion that says what was there instead.
+// Waits until `check` returns a truthy value, and returns it; fails after `wait` ms.
 export async function until(what, check, wait = WAIT) {
   for (const end = Date.now() + wait; ; ) {
     const value = await check();
     if (value) return value;
-    assert.ok(Date.now() < end, `${what}: waited in vain`);
+    assert.ok(Date.now() < end, `timed out waiting until ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 25));
   }
 }
 
-// A reader of their own: no storage is shared. What they ask for anywhere else, any error and any breach of the content
-// policy fails the test.
+// A new user with their own storage. Requests to other hosts, errors and violations of the content security policy fail
+// the test in check().
 export async function reader(options = {}, address = base) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 820 }, reducedMotion: "reduce", ...options });
   const page = await context.newPage();
@@ -88,7 +88,7 @@ export async function reader(options = {}, address = base) {
   page.setDefaultTimeout(WAIT);
   page.on("pageerror", (error) => wrong.push(`error: ${error.message}`));
   page.on("request", (request) => {
-    if (!request.url().startsWith(address) && !request.url().startsWith("blob:") && !request.url().startsWith("data:")) wrong.push(`asks ${request.url()}`);
+    if (!request.url().startsWith(address) && !request.url().startsWith("blob:") && !request.url().startsWith("data:")) wrong.push(`requests ${request.url()}`);
   });
   page.on("console", (message) => {
     if (message.type() === "error" && /Content Security Policy|Trusted/i.test(message.text())) wrong.push(message.text());
@@ -114,7 +114,7 @@ export async function say(page, text, setting = {}) {
 }
 
 export async function set(page, setting) {
-  const button = page.getByRole("button", { name: "How answers are made" });
+  const button = page.getByRole("button", { name: "Generation settings" });
   await button.click();
   for (const [name, value] of Object.entries(setting)) {
     if (name === "logprobs") await page.locator("#logprobs").setChecked(value);
@@ -123,7 +123,7 @@ export async function set(page, setting) {
   await button.click();
 }
 
-// The answer is what the test says; the server is not asked.
+// Fakes the answer; the server gets no request.
 export async function fakeAnswer(page, pieces) {
   await page.route("**/v1/chat/completions", (route) =>
     route.fulfill({

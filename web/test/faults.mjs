@@ -1,5 +1,5 @@
-// The page when something goes wrong: a reload, a server that is away, a key that is refused, a conversation too long for
-// the model, files that it cannot read, a small screen.
+// The page under faults: reloads, an unreachable server, a refused key, a conversation too long for the model, files that
+// the model cannot read, a small screen.
 //
 //   node test/faults.mjs MILLRACE [PICTURES [WORDS]]     as browser.mjs
 
@@ -7,8 +7,8 @@ import assert from "node:assert/strict";
 
 import { answers, base, field, finished, kill, last, metric, reader, run, say, serve, set, shoot, test, until } from "./driver.mjs";
 
-// Answers that take seconds: many at once, as long as asked. The page shows the first one.
-const LONG = { n: 32, max_tokens: 400, ignore_eos: true, seed: 11, temperature: 0.8 };
+// Answers that take seconds: many long ones at once. The page shows the first one.
+const LONG = { n: 24, max_tokens: 800, ignore_eos: true, seed: 11, temperature: 0.8 };
 async function longAnswers(page, first = () => undefined) {
   await page.route("**/v1/chat/completions", async (route) => {
     const body = { ...route.request().postDataJSON(), ...LONG };
@@ -20,7 +20,7 @@ async function longAnswers(page, first = () => undefined) {
 const shown = (page) => last(page).locator(".markdown").innerText();
 const words = (text) => text.replace(/\s+/g, " ").trim();
 
-// What the same request gives where nothing goes wrong.
+// The answer to the same request without faults.
 async function undisturbed(prompt, address = base) {
   const answer = await fetch(`${address}/v1/chat/completions`, { method: "POST", body: JSON.stringify({ messages: [{ role: "user", content: prompt }], ...LONG }) });
   return words((await answer.json()).choices[0].message.content);
@@ -31,7 +31,7 @@ async function grown(page) {
   await until("the text grows", async () => (await shown(page)).length > 40);
 }
 
-test("an answer goes on over a reload, and ends as if there had been none", async () => {
+test("an answer continues across a reload and ends as without one", async () => {
   const { page, check } = await reader();
   await longAnswers(page);
   await say(page, "The old mill");
@@ -45,7 +45,7 @@ test("an answer goes on over a reload, and ends as if there had been none", asyn
   check();
 });
 
-test("an answer goes on in the conversation that is not looked at", async () => {
+test("an answer continues in a conversation that is not shown", async () => {
   const { page, check } = await reader();
   await longAnswers(page);
   await say(page, "A quiet river");
@@ -58,7 +58,7 @@ test("an answer goes on in the conversation that is not looked at", async () => 
   check();
 });
 
-test("a second tab takes an answer over, and the first one says so", async () => {
+test("a second tab takes over an answer, and the first one says so", async () => {
   const { page, context, check } = await reader();
   await longAnswers(page);
   await say(page, "Two windows");
@@ -68,23 +68,23 @@ test("a second tab takes an answer over, and the first one says so", async () =>
   const second = await context.newPage();
   await second.goto(base);
   await last(second).locator(".markdown").waitFor();
-  await last(page).getByText("Goes on in another tab").waitFor();
+  await last(page).getByText("Continued in another tab").waitFor();
   await finished(second);
   assert.equal(words(await shown(second)), await undisturbed("Two windows"));
   check();
 });
 
-test("a server that dies amid an answer and comes back: the page waits, and the answer is the same", async () => {
+test("a server that crashes during an answer and restarts: the page waits, and the answer is the same", async () => {
   const address = await serve();
   const { page, check } = await reader({}, address);
   await longAnswers(page);
   await say(page, "One winter night");
   await grown(page);
   await kill(address);
-  await page.locator(".banner").getByText("The server does not answer").waitFor();
+  await page.locator(".banner").getByText("The server is not responding").waitFor();
   await shoot(page, "server-away");
   await serve("--port", new URL(address).port);
-  await page.getByText("Connected again.").waitFor();
+  await page.getByText("Reconnected.").waitFor();
   await page.locator(".banner").waitFor({ state: "hidden" });
   await finished(page);
   assert.equal(words(await shown(page)), await undisturbed("One winter night", address));
@@ -92,13 +92,13 @@ test("a server that dies amid an answer and comes back: the page waits, and the 
   check();
 });
 
-test("while the server is away the live view says so, and opens when it is back", async () => {
+test("while the server is unreachable the live view says so, and opens when it is back", async () => {
   const address = await serve();
   const { page, check } = await reader({}, address);
   await kill(address);
   await page.getByRole("link", { name: "Live" }).click();
-  await page.locator(".live").getByText("the server does not answer").waitFor();
-  await page.locator(".banner").getByText("The server does not answer").waitFor();
+  await page.locator(".live").getByText("the server is not responding").waitFor();
+  await page.locator(".banner").getByText("The server is not responding").waitFor();
   await shoot(page, "live-away");
   await serve("--port", new URL(address).port);
   await page.getByRole("heading", { name: "The engine" }).waitFor();
@@ -106,24 +106,24 @@ test("while the server is away the live view says so, and opens when it is back"
   check();
 });
 
-test("a live view that is open says what happened, and goes on when the server is back", async () => {
+test("an open live view reports the failure and continues when the server is back", async () => {
   const address = await serve();
   const { page, check } = await reader({}, address);
   await page.getByRole("link", { name: "Live" }).click();
   await page.locator("[data-figure=running]").getByText("0").waitFor();
   await kill(address);
-  await page.locator(".banner").getByText("The server does not answer").waitFor();
+  await page.locator(".banner").getByText("The server is not responding").waitFor();
   await serve("--port", new URL(address).port);
-  await page.getByText("Connected again.").waitFor();
-  await until("the feed is back", async () => !(await page.locator(".feed-state").innerText()).includes("again"));
+  await page.getByText("Reconnected.").waitFor();
+  await until("the feed is back", async () => !(await page.locator(".feed-state").innerText()).includes("Reconnecting"));
   check();
 });
 
-test("a message that is sent while the server is away is answered when it is back", async () => {
+test("a message sent while the server is unreachable is answered when it is back", async () => {
   const address = await serve();
   const { page, check } = await reader({}, address);
   await kill(address);
-  await say(page, "Nobody is there", {});
+  await say(page, "Anyone there?", {});
   await page.locator(".banner").waitFor();
   assert.equal(await page.getByText("Failed to fetch").count(), 0);
   await serve("--port", new URL(address).port);
@@ -132,7 +132,7 @@ test("a message that is sent while the server is away is answered when it is bac
   check();
 });
 
-test("a key that is refused is said to be", async () => {
+test("a refused key is reported", async () => {
   const address = await serve("--api-key", "secret");
   const { page, check } = await reader({}, address);
   const key = page.getByLabel("API key");
@@ -157,41 +157,41 @@ async function overflow(page) {
   await last(page).getByRole("alert").waitFor();
 }
 
-test("a conversation that is too long goes on without its oldest messages", async () => {
+test("a conversation that is too long continues without its oldest messages", async () => {
   const { page, check } = await reader();
   await overflow(page);
   await shoot(page, "too-long");
-  const asked = page.waitForRequest("**/v1/chat/completions");
+  const sent = page.waitForRequest("**/v1/chat/completions");
   await page.getByRole("button", { name: "Leave out the oldest messages" }).click();
-  const { messages } = (await asked).postDataJSON();
+  const { messages } = (await sent).postDataJSON();
   assert.equal(messages.length, 1);
   assert.match(messages[0].content, /^And then\?/);
   await finished(page);
   assert.ok((await shown(page)).length > 0);
   assert.equal(await last(page).getByRole("alert").count(), 0);
-  await page.getByText("The model reads from here on").waitFor();
+  await page.getByText("The model's context starts here").waitFor();
   assert.equal(await page.locator(".message.left-out").count(), 2);
   await shoot(page, "trimmed");
   await page.reload();
-  await page.getByText("The model reads from here on").waitFor();
-  await page.getByRole("button", { name: "Send everything again" }).click();
+  await page.getByText("The model's context starts here").waitFor();
+  await page.getByRole("button", { name: "Include all messages" }).click();
   assert.equal(await page.locator(".message.left-out").count(), 0);
   check();
 });
 
-test("a conversation that is too long begins anew", async () => {
+test("a conversation that is too long continues in a new conversation", async () => {
   const { page, check } = await reader();
   await overflow(page);
-  const asked = page.waitForRequest("**/v1/chat/completions");
+  const sent = page.waitForRequest("**/v1/chat/completions");
   await page.getByRole("button", { name: "Ask in a new conversation" }).click();
-  assert.equal((await asked).postDataJSON().messages.length, 1);
+  assert.equal((await sent).postDataJSON().messages.length, 1);
   await finished(page);
   assert.equal(await page.locator(".message").count(), 2);
   assert.equal(await page.locator(".conversation").count(), 2);
   check();
 });
 
-test("a message that is too long by itself is given back to be shortened", async () => {
+test("a message that is too long on its own is opened for editing", async () => {
   const { page, check } = await reader();
   await say(page, PAGEFUL.repeat(3));
   await last(page).getByRole("alert").waitFor();
@@ -201,7 +201,7 @@ test("a message that is too long by itself is given back to be shortened", async
   check();
 });
 
-test("a stopped answer keeps its counts, and the engine stops", async () => {
+test("a stopped answer keeps its token counts, and the engine stops", async () => {
   const { page, check } = await reader();
   await longAnswers(page, (body) => (body.n = 100));
   await say(page, "One day");
@@ -215,7 +215,7 @@ test("a stopped answer keeps its counts, and the engine stops", async () => {
   check();
 });
 
-test("what the model cannot read is refused before it is sent", async () => {
+test("files that the model cannot read are refused before sending", async () => {
   const { page, check } = await reader();
   const pick = (name, mimeType, buffer) => page.locator("input[type=file][multiple]").setInputFiles({ name, mimeType, buffer: Buffer.from(buffer) });
   const refused = async (name, why) => {
@@ -225,7 +225,7 @@ test("what the model cannot read is refused before it is sent", async () => {
   await pick("mill.png", "image/png", "\x89PNG text that could be UTF-8".slice(1));
   await refused("mill.png", /mill\.png is an image, and .* reads text only/);
   await pick("talk.mp3", "audio/mpeg", "ID3");
-  await refused("talk.mp3", /talk\.mp3 is a sound/);
+  await refused("talk.mp3", /talk\.mp3 is an audio file/);
   await pick("paper.pdf", "application/pdf", "%PDF-1.4");
   await refused("paper.pdf", /paper\.pdf is a PDF/);
   await pick("data.bin", "application/octet-stream", [0, 1, 2]);
@@ -237,7 +237,7 @@ test("what the model cannot read is refused before it is sent", async () => {
   check();
 });
 
-// Everything a finger may press that is on the screen now and smaller than it should be.
+// All visible touch targets that are smaller than 44 x 44 pixels.
 const small = (page) => page.evaluate(() => {
   const out = [];
   for (const node of document.querySelectorAll("button, a, select, textarea, summary, input:not([type=hidden]), label.check")) {
@@ -248,7 +248,7 @@ const small = (page) => page.evaluate(() => {
   return out;
 });
 
-test("a phone: fingers hit what they aim at, settings do not cover the live view, the model's name can be read", async () => {
+test("phone: touch targets are large enough, settings do not cover the live view, the model's name is readable", async () => {
   const { page, check } = await reader({ viewport: { width: 375, height: 740 }, hasTouch: true, isMobile: true });
   const large = async (where) => assert.deepEqual(await small(page), [], where);
   await large("the empty page");
@@ -277,10 +277,10 @@ test("a phone: fingers hit what they aim at, settings do not cover the live view
   await large("the list of conversations");
   await shoot(page, "phone-list");
   await page.getByRole("button", { name: /^Delete A long/ }).click();
-  await large("asked whether to delete");
-  await page.getByRole("button", { name: "Keep it" }).click();
+  await large("the delete confirmation");
+  await page.getByRole("button", { name: "Cancel" }).click();
   await page.getByRole("button", { name: "Conversations" }).click();
-  const settings = page.getByRole("button", { name: "How answers are made" });
+  const settings = page.getByRole("button", { name: "Generation settings" });
   await settings.click();
   await large("the settings");
   await shoot(page, "phone-settings");

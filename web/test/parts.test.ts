@@ -1,4 +1,4 @@
-// The page's logic that needs no browser.
+// The parts of the page that need no browser.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
@@ -7,7 +7,7 @@ import { surplus } from "../src/store";
 import { plain, readMath, safeLink } from "../src/text";
 import { add, children, newConversation, path, place, prompt, readConversation, said, turn, type Conversation } from "../src/tree";
 
-test("events come out whole, however the bytes are cut", () => {
+test("events are parsed correctly from chunks of any size", () => {
   const source = 'event: snapshot\r\ndata: {"a":1}\r\n\r\n: ping\n\nid: 81\ndata: one\ndata: two\n\ndata:[DONE]\n\n';
   const expected = [{ event: "snapshot", data: '{"a":1}', id: "" }, { event: "", data: "one\ntwo", id: "81" }, { event: "", data: "[DONE]", id: "" }];
   for (let size = 1; size <= source.length; ++size) {
@@ -18,7 +18,7 @@ test("events come out whole, however the bytes are cut", () => {
   }
 });
 
-test("an event that is not ended is not told", () => {
+test("an incomplete event is not emitted", () => {
   const parser = new EventParser();
   assert.deepEqual(parser.feed("data: half"), []);
   assert.deepEqual(parser.feed("\n"), []);
@@ -33,7 +33,7 @@ const talk = (): { c: Conversation; hello: string; hi: string } => {
 };
 const shown = (c: Conversation): string => path(c).map((message) => message.content).join(" / ");
 
-test("asking again makes a sibling, and both stay", () => {
+test("regenerating adds a sibling and keeps both", () => {
   const { c, hello, hi } = talk();
   const other = add(c, { parent: hello, role: "assistant", content: "Good day" });
   assert.equal(shown(c), "Hello / Good day");
@@ -46,7 +46,7 @@ test("asking again makes a sibling, and both stay", () => {
   assert.equal(shown(c), "Hello / Good day");
 });
 
-test("editing the first message makes a second root, each with its own continuation", () => {
+test("editing the first message adds a second root with its own continuation", () => {
   const { c, hello } = talk();
   const edited = add(c, { parent: "", role: "user", content: "Hello there" });
   assert.equal(shown(c), "Hello there");
@@ -58,7 +58,7 @@ test("editing the first message makes a second root, each with its own continuat
   assert.equal(c.messages[hello]!.content, "Hello");
 });
 
-test("the prompt is the path up to the message, the system prompt first", () => {
+test("the prompt is the system prompt and the path up to the message", () => {
   const { c, hello, hi } = talk();
   assert.deepEqual(prompt(c, c.messages[hello]!), [{ role: "system", content: "Be kind." }, { role: "user", content: "Hello" }]);
   assert.equal(prompt(c, c.messages[hi]!).length, 3);
@@ -66,7 +66,7 @@ test("the prompt is the path up to the message, the system prompt first", () => 
   assert.deepEqual(prompt(c, c.messages[hello]!), [{ role: "user", content: "Hello" }]);
 });
 
-test("a file goes with the message in a fence that its text cannot end", () => {
+test("a file is sent in a fence that its text cannot close", () => {
   const { c } = talk();
   const message = add(c, { parent: "", role: "user", content: "See", files: [{ name: "a.md", text: "````\ncode\n````" }] });
   assert.equal(said(message), "File a.md:\n`````\n````\ncode\n````\n`````\n\nSee");
@@ -82,7 +82,7 @@ test("a conversation survives export and import", () => {
   assert.equal(children(read, hello).length, 2);
 });
 
-test("what is no conversation is refused, and what dangles is dropped", () => {
+test("invalid conversations are refused, and unreachable messages are dropped", () => {
   for (const wrong of [null, 7, "x", {}, { messages: 3 }, { messages: {} }, { messages: { a: { id: "a", role: "system", content: "" } } }]) {
     assert.equal(readConversation(wrong), null);
   }
@@ -95,14 +95,14 @@ test("what is no conversation is refused, and what dangles is dropped", () => {
   assert.equal(({} as Record<string, unknown>).content, undefined);
 });
 
-test("storage has bounds: the oldest goes, the open one stays", () => {
+test("storage is bounded: the oldest conversations are removed, the newest stays", () => {
   const all = [5, 4, 3, 2, 1].map((updated) => ({ id: String(updated), title: "", updated, size: 10 }));
   assert.deepEqual(surplus(all, 3, 1000).map((one) => one.id), ["2", "1"]);
   assert.deepEqual(surplus(all, 100, 25).map((one) => one.id), ["3", "2", "1"]);
   assert.deepEqual(surplus([{ id: "a", title: "", updated: 1, size: 99 }], 3, 10), []);
 });
 
-test("formulas are told from prices", () => {
+test("formulas are distinguished from prices", () => {
   assert.equal(readMath("$a_b$ is", false)?.text, "a_b");
   assert.equal(readMath("$5 and $6", false), undefined);
   assert.equal(readMath("$ 5 $", false), undefined);
@@ -112,7 +112,7 @@ test("formulas are told from prices", () => {
   assert.equal(readMath("$a", false), undefined);
 });
 
-test("links lead to the web or to a mailbox, and nowhere else", () => {
+test("only http, https and mailto links are allowed", () => {
   assert.equal(safeLink("https://example.org/a"), "https://example.org/a");
   assert.equal(safeLink("mailto:a@example.org"), "mailto:a@example.org");
   for (const wrong of ["javascript:alert(1)", " javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\nscript:alert(1)", "data:text/html,x", "vbscript:x", "/v1/models", "file:///etc/passwd", "blob:x"]) {
@@ -120,11 +120,11 @@ test("links lead to the web or to a mailbox, and nowhere else", () => {
   }
 });
 
-test("character references are text", () => {
+test("character references are decoded", () => {
   assert.equal(plain("a &lt;b&gt; &amp; &#65;&#x42; &nope; &#0;"), "a <b> & AB &nope; &#0;");
 });
 
-test("what was left out is not sent, but to ask earlier messages anew", () => {
+test("omitted messages are not sent, except to regenerate earlier ones", () => {
   const { c, hello, hi } = talk();
   const then = add(c, { parent: hi, role: "user", content: "And now?" });
   c.since = then.id;

@@ -1,6 +1,6 @@
-// Checks the types, and runs test/*.test.ts: bundles each with the esbuild that Vite brings, and hands them to node's own test runner.
+// Checks the types and runs test/*.test.ts: bundles them with Vite's esbuild and runs them with node's test runner.
 //
-//   node test/unit.mjs      exit status 77 where the packages are not there
+//   node test/unit.mjs      exit status 77 without the packages
 
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 
 const folder = dirname(fileURLToPath(import.meta.url));
 if (!existsSync(join(folder, "../node_modules/vite"))) {
-  console.log("skipped: the packages are not there; npm ci --prefix web");
+  console.log("skipped: the packages are not installed; npm ci --prefix web");
   process.exit(77);
 }
 const require = createRequire(join(folder, "../node_modules/vite/package.json"));

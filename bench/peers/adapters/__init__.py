@@ -1,10 +1,10 @@
-"""One file a tool that measures. Each turns cases into a command and its output into figures.
+"""Adapters, one file per benchmark tool. Each turns cases into a command and the command's output into figures.
 
-A job is cases that one process can answer: same engine, model, threads and KV type. An adapter has
+A job is a group of cases that one process can measure: same engine, model, threads and KV type. An adapter has
 
-    check(case)                 raises PeerError where it cannot run the case, NotMeant where it is not for such cases
+    check(case)                 raises PeerError if it cannot run the case, NotMeant if it is not meant for such cases
     command(cases, switches)    the command line, argument by argument
-    parse(cases, output)        {case: Figure}; what the tool did not say is left out
+    parse(cases, output)        {case: Figure}, without the cases that the tool did not report
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ import time
 
 
 class PeerError(Exception):
-    """What a reader of the table needs to know of a tool that gave no figure."""
+    """Why a tool gave no figure; printed below the table."""
 
 
 class NotMeant(PeerError):
-    """Another tool or another line of the table is there for this; nothing went wrong."""
+    """Another tool or another line of the table covers this case; not an error."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One line of the table. Depth is what a stream holds before the clock starts."""
+    """One line of the table. Depth is the number of tokens in a stream's context before timing starts."""
     suite: str
     kind: str            # prefill, decode, batched, load, serve
     shape: str           # llama-1.1b
@@ -35,11 +35,11 @@ class Case:
     depth: int = 0
     streams: int = 1
     threads: int = 2
-    rate: float = 0.0    # serve: requests a second whatever comes back; 0: `streams` in flight all the time
+    rate: float = 0.0    # serve: requests per second, open loop; 0: closed loop with `streams` in flight
     kv: str = "f16"
-    isa: str = ""        # held to this instruction set; empty: the best there is
-    mixture: bool = False  # of experts: which ones are read depends on the tokens ...
-    alike: bool = False    # ... and here every stream has the same
+    isa: str = ""        # cap the instruction set; empty: the best available
+    mixture: bool = False  # mixture of experts: the tokens decide which experts are read ...
+    alike: bool = False    # ... and in this case every stream has the same tokens
 
     @property
     def test(self):
@@ -53,13 +53,13 @@ class Case:
 
     @property
     def requests(self):
-        """Of a serve case."""
+        """Number of requests of a serve case."""
         return 2 * self.streams if self.rate else 4 * self.streams
 
     @property
     def repetitions(self):
-        """In one process. A long context is its own warm-up and too dear to be filled often; a small model is over before
-        a busy system has given it both processors."""
+        """Repetitions in one process. A long context is its own warm-up and too expensive to fill often; a small
+        model finishes before a busy system has given it both processors."""
         if self.kind == "batched" or self.depth + self.prompt >= 2048:
             return 1
         return 20 if self.suite == "small" else 3
@@ -75,7 +75,7 @@ class Case:
         return self.unit != "t/s"
 
     def job_key(self):
-        """Cases of one key share a process; a load needs one of its own, and so does each depth."""
+        """Cases with the same key share a process; a load needs its own process, and so does each depth."""
         return (self.suite, self.kind == "batched", self.kind == "load", self.rate, self.model, self.depth, self.threads,
                 self.kv, self.isa, self.alike)
 
@@ -83,20 +83,20 @@ class Case:
 @dataclasses.dataclass
 class Figure:
     value: float                      # in the case's unit
-    facts: dict = dataclasses.field(default_factory=dict)  # what else the tool said: fractions of the roof ...
+    facts: dict = dataclasses.field(default_factory=dict)  # other results of the tool, such as fractions of the roof
 
 
 @dataclasses.dataclass
 class Output:
     stdout: str
     stderr: str
-    log: str = ""         # what the tool wrote into llama.log beside itself
+    log: str = ""         # contents of llama.log, if the tool wrote one
     seconds: float = 0.0  # from start to end
     peak_bytes: int = 0
 
 
 def run(command, timeout, environment=None):
-    """Runs a tool in an empty folder, for some leave logs. Errors: PeerError with the last line it said."""
+    """Runs a tool in an empty folder, because some write log files. Errors: PeerError with its last line of output."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         began = time.monotonic()
         try:
@@ -140,7 +140,7 @@ def _last_words(output, status):
     if isinstance(status, str):
         return status
     lines = [line.strip() for line in (output.stderr or output.stdout).splitlines() if line.strip()]
-    said = next((line for line in reversed(lines) if "error" in line.lower()), lines[-1] if lines else "no word why")
+    said = next((line for line in reversed(lines) if "error" in line.lower()), lines[-1] if lines else "no output")
     return f"ended with {status}: {said[:160]}"
 
 

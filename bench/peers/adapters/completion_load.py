@@ -1,5 +1,5 @@
-"""A load of /completion requests whose answers are streamed, by threads: closed loop, or at a fixed rate whatever the
-server does. The reader is cheap beside the server: a line a token."""
+"""A load of streamed /completion requests from several threads: closed loop, or open loop at a fixed rate. Reading
+costs little compared with the server: one line per token."""
 
 import http.client
 import json
@@ -9,14 +9,14 @@ import time
 
 from . import PeerError
 
-# Tokens below are special or single bytes in the vocabularies that synthetic models have. A model of random weights would
-# answer with bytes that are no UTF-8, which servers hold back or give up on; so these are forbidden.
+# Tokens below this id are special tokens or single bytes in the vocabularies of synthetic models. With random weights,
+# a model would emit invalid UTF-8, which servers hold back or reject, so these tokens are banned.
 FIRST_TEXT = 259
 FORBIDDEN = [[token, False] for token in range(FIRST_TEXT)]
 
 
 class Load:
-    """`requests` prompts of `prompt` random tokens that share nothing, each answered with `generate` tokens."""
+    """`requests` prompts of `prompt` random tokens without common prefixes, each answered with `generate` tokens."""
 
     def __init__(self, port, requests, prompt, generate, timeout):
         draw = random.Random(1)
@@ -24,11 +24,11 @@ class Load:
         self.port, self.generate, self.deadline = port, generate, time.monotonic() + timeout
         self.lock = threading.Lock()
         self.next = 0
-        self.arrivals = []   # of each answer, the times at which its tokens came
+        self.arrivals = []   # for each answer, the arrival times of its tokens
         self.problems = []
 
     def closed(self, streams):
-        """Seconds until all are answered, `streams` in flight all the time."""
+        """Closed loop with `streams` requests in flight; returns the seconds until all are answered."""
         def work():
             while True:
                 with self.lock:
@@ -41,7 +41,7 @@ class Load:
         return self._run([threading.Thread(target=work) for _ in range(streams)])
 
     def open(self, rate):
-        """The same when one goes out every 1 / rate seconds."""
+        """Open loop with one request every 1 / rate seconds; returns the seconds until all are answered."""
         began = time.monotonic()
 
         def work(number):
@@ -51,7 +51,7 @@ class Load:
         return self._run([threading.Thread(target=work, args=(number,)) for number in range(len(self.prompts))])
 
     def gaps(self):
-        """Seconds between two tokens of an answer, of all answers."""
+        """Seconds between consecutive tokens of an answer, for all answers."""
         return [later - earlier for times in self.arrivals for earlier, later in zip(times, times[1:])]
 
     def tokens(self):
@@ -71,7 +71,7 @@ class Load:
         try:
             times = self._stream(prompt)
             if len(times) != self.generate:
-                raise PeerError(f"{len(times)} tokens came, {self.generate} were asked for")
+                raise PeerError(f"got {len(times)} tokens, requested {self.generate}")
         except (OSError, ValueError, http.client.HTTPException, PeerError) as error:
             with self.lock:
                 self.problems.append(str(error) or type(error).__name__)

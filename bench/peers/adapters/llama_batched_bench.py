@@ -1,4 +1,4 @@
-"""llama-batched-bench: streams that generate together. Its table goes to stdout, or only into llama.log."""
+"""llama-batched-bench: concurrently generating streams. Its table goes to stdout, or only to llama.log."""
 
 import os
 import re
@@ -28,14 +28,14 @@ class LlamaBatchedBench:
             raise NotMeant(f"{TOOL} has no {case.kind} test")
         if not os.path.exists(self.path):
             raise PeerError(f"no {TOOL} in {os.path.dirname(self.path)}")
-        # The tool that repacks feeds token 0 to every stream, the other one draws tokens.
+        # The version with repacking feeds token 0 to every stream; the other one draws random tokens.
         if case.mixture and case.alike != self._knows_repacking():
             raise NotMeant(f"the streams of this {TOOL} are {'' if self._knows_repacking() else 'not '}all alike")
 
     def command(self, cases, switches):
         first = cases[0]
         streams = sorted({c.streams for c in cases})
-        each = -(-(first.prompt + first.generate) // 256) * 256  # contexts come in such pieces
+        each = -(-(first.prompt + first.generate) // 256) * 256  # contexts are allocated in multiples of 256
         return [self.path, "-m", first.model, "-t", str(first.threads), "-fa", "on", "-ctk", first.kv, "-ctv", first.kv,
                 "-c", str(each * streams[-1]), "-npp", str(first.prompt), "-ntg", str(first.generate),
                 "-npl", ",".join(map(str, streams)), *switches]

@@ -1,4 +1,4 @@
-"""llama-bench of llama.cpp and of its relatives: prompts, and generation at a depth, of one stream."""
+"""llama-bench of llama.cpp and its forks: prompts, and generation at a depth, with one stream."""
 
 import json
 import os
@@ -29,7 +29,7 @@ class LlamaBench:
         if not os.path.exists(self.path):
             raise PeerError(f"no {TOOL} in {os.path.dirname(self.path)}")
         if case.kind == "prefill" and case.depth and not self._knows("--n-depth"):
-            raise PeerError(f"this {TOOL} cannot time a prompt behind others")
+            raise PeerError(f"this {TOOL} cannot time a prompt at a depth")
 
     def command(self, cases, switches):
         first = cases[0]
@@ -66,6 +66,6 @@ class LlamaBench:
 
 def _is(record, case):
     prompt, generate, depth = record["n_prompt"], record["n_gen"], record.get("n_depth", 0)
-    if prompt and generate and "@pp" in record.get("test", ""):  # generation behind a prompt that is not timed
+    if prompt and generate and "@pp" in record.get("test", ""):  # generation after a prompt that is not timed
         prompt, depth = 0, prompt
     return (prompt, generate, depth) == (case.prompt, case.generate, case.depth)

@@ -1,5 +1,5 @@
-"""llama-server: how long from the start of the program to the first token (llama-bench stands in where no server was
-built: one token and the end of the program), and many requests at once."""
+"""llama-server: time from program start to the first token (without a server binary, llama-bench generates one token
+and its whole run is timed), and many concurrent requests."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ class LlamaServer:
 
     def variants(self, case=None):
         if not case or case.kind == "load":
-            return [[]]  # repacking costs a load more than it gives
+            return [[]]  # repacking slows loading down
         output = run(["sh", "-c", '"$0" --help; true', self.path], 60)
         return [["-rtr", "-thp"], []] if "--run-time-repack" in output.stdout + output.stderr else [[]]
 
@@ -72,7 +72,7 @@ class LlamaServer:
             port = free.getsockname()[1]
         command = [self.path, "-m", case.model, "-t", str(case.threads), "--host", "127.0.0.1", "--port", str(port),
                    "-ctk", case.kv, "-ctv", case.kv, *switches]
-        with tempfile.TemporaryDirectory() as folder, subprocess.Popen(  # an empty folder, for some leave logs
+        with tempfile.TemporaryDirectory() as folder, subprocess.Popen(  # an empty folder, because some write log files
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 yield port, process
@@ -85,21 +85,21 @@ class LlamaServer:
 
 
 def first_completion(address, deadline, process):
-    """Asks for one token until the server answers. `at`: when it did."""
+    """Requests one token until the server answers. `at`: the time of the answer."""
     body = json.dumps({"prompt": "a", "n_predict": 1, "cache_prompt": False}).encode()
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise PeerError(f"{TOOL}: ended with {process.returncode} before it answered")
+            raise PeerError(f"{TOOL}: ended with {process.returncode} before answering")
         request = urllib.request.Request(address + "/completion", body, {"Content-Type": "application/json"})
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return {"timings": timings(json.load(answer)), "at": time.monotonic()}
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             time.sleep(0.005)  # 503 while it loads
-    raise PeerError(f"{TOOL}: gave no answer in time")
+    raise PeerError(f"{TOOL}: timed out")
 
 
 def timings(reply):
-    """Tokens a second of prompt and generation, from a /completion reply."""
+    """Tokens per second of prompt and generation, from a /completion reply."""
     said = reply.get("timings", {})
     return {"prompt": said.get("prompt_per_second"), "generated": said.get("predicted_per_second")}

@@ -1,5 +1,5 @@
-"""millrace itself: its bench command, for a load the first byte that its run command prints, and its replay command for
-many requests at once."""
+"""millrace itself: the bench command, the run command for the time to its first output byte, and the replay command for
+many concurrent requests."""
 
 import json
 import os

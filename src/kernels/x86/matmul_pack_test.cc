@@ -63,7 +63,7 @@ void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group
   }
 }
 
-TEST(MatmulPack, QuantizedPanelsHoldWhatTheLayoutSays) {
+TEST(MatmulPack, QuantizedPanelsMatchTheLayout) {
   for (int index = 0; index < kQuantSourceCount; ++index) {
     const QuantSource& source = *quant_source_at(index);
     const Format* format = quant_format_at(index);
@@ -89,7 +89,7 @@ TEST(MatmulPack, QuantizedPanelsHoldWhatTheLayoutSays) {
   }
 }
 
-TEST(MatmulPack, ValuePanelsHoldWhatTheLayoutSays) {
+TEST(MatmulPack, ValuePanelsMatchTheLayout) {
   struct Case {
     int value_bytes, k_step, lanes;
   };

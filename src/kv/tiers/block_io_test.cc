@@ -1,5 +1,5 @@
-// Pieces of a file, many at once, by io_uring and by plain calls: all bytes come and go, and a piece that fails is the
-// only one that is said to.
+// Concurrent transfers of pieces of a file, by io_uring and by plain calls: all bytes are transferred, and a failure is
+// reported for its piece only.
 #include "kv/tiers/block_io.h"
 
 #include <fcntl.h>
@@ -28,12 +28,12 @@ class Io : public ::testing::TestWithParam<bool> {
     ::close(fd_);
     ::unlink(path_.c_str());
   }
-  // Null where this system has no io_uring for us.
+  // Null if io_uring is not available.
   static std::unique_ptr<BlockIo> open(int fd, int64_t depth) {
     return GetParam() ? make_uring_io(fd, depth) : make_plain_io(fd);
   }
 
-  // Runs all pieces, as many at once as may be; whether each went well, by tag.
+  // Runs all pieces, as many at once as allowed; whether each succeeded, by tag.
   static std::map<uint64_t, bool> run(BlockIo& io, const std::vector<IoPiece>& pieces, size_t at_a_time = 3) {
     std::map<uint64_t, bool> out;
     std::vector<IoDone> done(at_a_time);
@@ -59,7 +59,7 @@ class Io : public ::testing::TestWithParam<bool> {
   int fd_ = -1;
 };
 
-TEST_P(Io, WhatIsWrittenIsRead) {
+TEST_P(Io, WritesAreReadBack) {
   auto io = open(fd_, 8);
   if (!io) GTEST_SKIP() << "no io_uring here";
   EXPECT_EQ(io->depth(), GetParam() ? 8 : 1);
@@ -79,10 +79,10 @@ TEST_P(Io, WhatIsWrittenIsRead) {
   for (const auto& [tag, ok] : read) EXPECT_TRUE(ok) << tag;
   EXPECT_EQ(back, bytes);
   IoDone nothing;
-  EXPECT_EQ(io->wait({&nothing, 1}), 0) << "nothing is under way";
+  EXPECT_EQ(io->wait({&nothing, 1}), 0) << "nothing is in flight";
 }
 
-TEST_P(Io, APieceThatFailsIsTheOnlyOneThatIsSaidTo) {
+TEST_P(Io, FailureIsReportedForItsPieceOnly) {
   auto io = open(fd_, 4);
   if (!io) GTEST_SKIP() << "no io_uring here";
   std::vector<uint8_t> bytes(8192, 7), back(4096);
@@ -105,14 +105,14 @@ TEST_P(Io, APieceThatFailsIsTheOnlyOneThatIsSaidTo) {
 INSTANTIATE_TEST_SUITE_P(Both, Io, ::testing::Values(false, true),
                          [](const auto& one) { return one.param ? "Uring" : "Plain"; });
 
-TEST(BlockIo, PlainCallsStandInForWhatIsNotThere) {
+TEST(BlockIo, FallsBackToPlainCalls) {
   EXPECT_EQ(make_block_io(0, 4, false)->name(), "pread");
   EXPECT_TRUE(make_block_io(0, 4, true));
   const auto io = make_uring_io(0, 0);
   EXPECT_TRUE(!io || io->depth() == 1);
 }
 
-TEST(BlockIo, MovesAllBytesOrSaysSo) {
+TEST(BlockIo, TransfersAllBytesOrReportsAnError) {
   std::string path = testing::TempDir() + "/block_io_XXXXXX";
   const int fd = ::mkstemp(path.data());
   std::vector<uint8_t> bytes(100, 3), back(100);
@@ -120,7 +120,7 @@ TEST(BlockIo, MovesAllBytesOrSaysSo) {
   EXPECT_TRUE(move_bytes(fd, {false, 50, back.data(), 100, 0}));
   EXPECT_EQ(bytes, back);
   EXPECT_TRUE(move_bytes(fd, {false, 500, back.data(), 0, 0}));
-  EXPECT_FALSE(move_bytes(fd, {false, 51, back.data(), 100, 0})) << "one byte is lacking";
+  EXPECT_FALSE(move_bytes(fd, {false, 51, back.data(), 100, 0})) << "one byte is missing";
   EXPECT_FALSE(move_bytes(-1, {true, 0, bytes.data(), 1, 0}));
   ::close(fd);
   ::unlink(path.c_str());

@@ -1,4 +1,4 @@
-// What the memory tier has room for, in tokens and in blocks, and what it refuses.
+// Capacity of the memory tier in tokens and in blocks, and what it rejects.
 #include <gtest/gtest.h>
 
 #include "kv/tiers/memory_tier.h"
@@ -8,7 +8,7 @@ namespace {
 
 KvPool make_pool() { return std::move(*KvPool::create({find_format("f16"), 4, {{1, 8}}}, 6)); }
 
-TEST(MemoryTierLimits, AreOfTokensAndOfBlocks) {
+TEST(MemoryTierLimits, AreInTokensAndBlocks) {
   KvPool pool = make_pool();
   auto tier = std::move(*make_memory_tier(pool, 10));  // three blocks
   const BlockId blocks[] = {0, 1, 2, 3};
@@ -34,7 +34,7 @@ TEST(MemoryTierLimits, AreOfTokensAndOfBlocks) {
   EXPECT_EQ(tier->poll(99), TierState::failed);
 }
 
-TEST(MemoryTierLimits, ATicketComesBackIntoAsManyBlocks) {
+TEST(MemoryTierLimits, TicketIsRestoredIntoAsManyBlocks) {
   KvPool pool = make_pool();
   auto tier = std::move(*make_memory_tier(pool, 100));
   const BlockId blocks[] = {0, 1, 2};
@@ -49,7 +49,7 @@ TEST(MemoryTierLimits, ATicketComesBackIntoAsManyBlocks) {
   EXPECT_TRUE(tier->get(ticket, std::span(blocks).first(2)).ok());
 }
 
-TEST(MemoryTierLimits, MayBeZeroAndNotLess) {
+TEST(MemoryTierLimits, MayBeZeroButNotNegative) {
   KvPool pool = make_pool();
   ASSERT_TRUE(make_memory_tier(pool, 0).ok());
   EXPECT_EQ((*make_memory_tier(pool, 0))->free_tokens(), 0);

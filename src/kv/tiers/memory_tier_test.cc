@@ -38,7 +38,7 @@ bool same(KvPool& pool, BlockId a, BlockId b) {
   return true;
 }
 
-TEST(MemoryTier, BytesComeBackInOtherBlocks) {
+TEST(MemoryTier, DataIsRestoredIntoOtherBlocks) {
   KvPool pool = tier_pool();
   auto tier = make_memory_tier(pool, 100);
   ASSERT_TRUE(tier.ok());
@@ -59,7 +59,7 @@ TEST(MemoryTier, BytesComeBackInOtherBlocks) {
   EXPECT_FALSE((*tier)->get(*ticket, in).ok());
 }
 
-TEST(MemoryTier, WhatDoesNotFitIsRefused) {
+TEST(MemoryTier, RejectsWhatDoesNotFit) {
   KvPool pool = tier_pool();
   auto tier = make_memory_tier(pool, 8);
   const BlockId blocks[] = {0, 1};

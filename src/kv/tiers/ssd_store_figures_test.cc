@@ -1,11 +1,11 @@
-// The prefix store's accounts, to the block and to the byte: what was written, read and found damaged, and the memory
-// that it says it may take.
+// The prefix store's statistics, exact to the block and byte: what was written, read and found damaged, and its
+// estimate of the memory it needs.
 #include "kv/tiers/ssd_store_figures_test.h"
 
 namespace millrace {
 namespace {
 
-TEST_P(SsdFigures, OfWritesAndReads) {
+TEST_P(SsdFigures, WritesAndReads) {
   open(10);
   EXPECT_EQ(store_->stats().capacity, 10);
   EXPECT_EQ(store_->stats().unread_slots, 0);
@@ -30,13 +30,13 @@ TEST_P(SsdFigures, OfWritesAndReads) {
   stats = store_->stats();
   EXPECT_EQ(stats.read_blocks, 3);
   EXPECT_EQ(stats.read_bytes, 3 * kSlot);
-  put(std::span(chain_).first(3));  // once more changes nothing
+  put(std::span(chain_).first(3));  // a second put changes nothing
   store_->flush();
   ASSERT_TRUE(stored(3));
   EXPECT_EQ(store_->stats().written_blocks, 3);
 }
 
-TEST_P(SsdFigures, ALoadHasAsManyBlocksAsBothListsHave) {
+TEST_P(SsdFigures, LoadUsesTheShorterList) {
   open(10);
   put(std::span(chain_).first(4));
   ASSERT_TRUE(stored(4));
@@ -58,25 +58,25 @@ TEST_P(SsdFigures, ALoadHasAsManyBlocksAsBothListsHave) {
     for (size_t i = 0; i < into_.size(); ++i)
       EXPECT_TRUE(filled(into_[i], static_cast<uint8_t>(static_cast<int64_t>(i) < one.expected ? 10 + i : 1))) << i;
   }
-  store_->wait_layer(77, 0);  // no such load: no wait
+  store_->wait_layer(77, 0);  // unknown load: returns at once
   store_->erase(77);
   EXPECT_EQ(store_->poll(77).state, TierState::failed);
   EXPECT_EQ(store_->stats().read_blocks, 12);
 }
 
-TEST_P(SsdFigures, ADamagedBlockIsCountedOnceHoweverManyReadIt) {
+TEST_P(SsdFigures, DamagedBlockIsCountedOnce) {
   open(10);
   put(std::span(chain_).first(3));
   ASSERT_TRUE(stored(3));
   open(10);
   ASSERT_EQ(store_->stats().blocks, 3);
-  const int64_t slot_of_1 = 1;  // slots were taken in the order of the puts
+  const int64_t slot_of_1 = 1;  // slots were allocated in the order of the puts
   damage(10, slot_of_1);
   const TierTicket first = store_->load(std::span(chain_).first(3), into_),
                    second = store_->load(std::span(chain_).first(3), std::span(into_).subspan(4));
   for (const TierTicket ticket : {first, second}) {
     store_->wait_layer(ticket, 2);
-    EXPECT_EQ(store_->poll(ticket).blocks, 1) << "whole ones before the damaged one";
+    EXPECT_EQ(store_->poll(ticket).blocks, 1) << "intact blocks before the damaged one";
     EXPECT_EQ(store_->poll(ticket).state, TierState::ready);
   }
   EXPECT_EQ(store_->stats().corrupt_blocks, 1);
@@ -86,8 +86,8 @@ TEST_P(SsdFigures, ADamagedBlockIsCountedOnceHoweverManyReadIt) {
   EXPECT_EQ(store_->find(chain_), 1);
 }
 
-// Blocks that were there when the file was opened are compared when they are put, once, and written only where damaged.
-TEST_P(SsdFigures, WhatWasStoredIsComparedOnce) {
+// Blocks that were in the file when it was opened are verified once, at their next put, and rewritten only if damaged.
+TEST_P(SsdFigures, StoredBlocksAreVerifiedOnce) {
   open(10);
   put(std::span(chain_).first(3));
   open(10);
@@ -102,12 +102,12 @@ TEST_P(SsdFigures, WhatWasStoredIsComparedOnce) {
   damage(10, 0);
   put(std::span(chain_).first(3));
   ASSERT_TRUE(stored(3));
-  EXPECT_EQ(store_->stats().written_blocks, 1) << "all three were seen to be whole";
+  EXPECT_EQ(store_->stats().written_blocks, 1) << "all three were verified";
   EXPECT_EQ(load(std::span(chain_).first(3), into_).blocks, 0);
   EXPECT_EQ(store_->stats().corrupt_blocks, 3);
 }
 
-TEST_P(SsdFigures, WhatWasReadWholeIsNotCompared) {
+TEST_P(SsdFigures, BlocksReadIntactAreNotVerifiedAgain) {
   open(10);
   put(std::span(chain_).first(2));
   open(10);
@@ -120,7 +120,7 @@ TEST_P(SsdFigures, WhatWasReadWholeIsNotCompared) {
   EXPECT_EQ(store_->stats().written_blocks, 1);
 }
 
-TEST_P(SsdFigures, ABlockThatIsBeingReadIsNotCompared) {
+TEST_P(SsdFigures, BlockBeingReadIsNotVerified) {
   open(10);
   put(std::span(chain_).first(1));
   open(10);
@@ -133,7 +133,7 @@ TEST_P(SsdFigures, ABlockThatIsBeingReadIsNotCompared) {
   EXPECT_EQ(store_->stats().written_blocks, 0);
 }
 
-TEST_P(SsdFigures, AFailedSyncDropsTheBlocks) {
+TEST_P(SsdFigures, FailedSyncDropsTheBlocks) {
   open(10);
   calls_.sync = [] { return EIO; };
   put(std::span(chain_).first(2));
@@ -153,7 +153,7 @@ TEST_P(SsdFigures, AFailedSyncDropsTheBlocks) {
 INSTANTIATE_TEST_SUITE_P(Both, SsdFigures, ::testing::Bool(),
                          [](const auto& one) { return std::string(one.param ? "Uring" : "Plain"); });
 
-TEST(SsdStoreMemory, IsOfTheIndexTheWritesAndTheReads) {
+TEST(SsdStoreMemory, CountsIndexWritesAndReads) {
   constexpr int64_t kPage = 4096, kSlot = 2 * kPage;
   const KvLayout layout{find_format("f16"), 4, {{1, 8}, {2, 8}}};
   const auto memory = [&](int64_t slots, int64_t write_bytes) {
@@ -165,7 +165,8 @@ TEST(SsdStoreMemory, IsOfTheIndexTheWritesAndTheReads) {
   constexpr int64_t kReads = int64_t{16} << 20, kOfABlock = 512 + 4 * 4 + 8 * 2;
   EXPECT_EQ(memory(1, 1 << 20), kOfABlock + (1 << 20) + kSlot + 64 * kPage + kReads);
   EXPECT_EQ(memory(1000, 1 << 20), 1000 * kOfABlock + (1 << 20) + kSlot + 64 * kPage + kReads);
-  EXPECT_EQ(memory(1000, 0), 1000 * kOfABlock + kSlot + kSlot + 64 * kPage + kReads) << "one block always may wait";
+  EXPECT_EQ(memory(1000, 0), 1000 * kOfABlock + kSlot + kSlot + 64 * kPage + kReads)
+      << "there is always a buffer for one block";
   EXPECT_EQ(ssd_store_memory({find_format("f16"), 8, {{1, 8}}},
                              {.path = {}, .bytes = 3 * kPage, .identity_text = {}, .write_bytes = 0})
                 .value(),

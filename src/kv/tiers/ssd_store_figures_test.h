@@ -1,4 +1,4 @@
-// A prefix store of small blocks for tests of its accounts.
+// A prefix store of small blocks for tests of its statistics.
 #pragma once
 
 #include <fcntl.h>
@@ -73,7 +73,7 @@ class SsdFigures : public ::testing::TestWithParam<bool> {
       store_->put(chain[i], 0, true);
     }
   }
-  // Until so many blocks are stored; false: they never are.
+  // Waits until that many blocks are stored; false on time-out.
   bool stored(int64_t blocks) {
     for (int tries = 0; tries < 20'000; ++tries) {
       (void)store_->find({});

@@ -1,4 +1,4 @@
-// The prefix store while its file is still being read, while its disk is busy, and when it packs.
+// The prefix store while its file is still being scanned, while its disk is busy, and while it packs blocks.
 #include <fmt/format.h>
 
 #include <future>
@@ -10,8 +10,9 @@ namespace {
 
 class SsdMoments : public SsdFigures {};
 
-// Numbers go on where the records end; what is written before all of these are known is numbered by the clock.
-TEST_P(SsdMoments, WritesAreNumberedAboveAllThatTheFileHolds) {
+// Sequence numbers continue after the existing records; blocks written before all records are known are numbered by the
+// clock.
+TEST_P(SsdMoments, WritesAreNumberedAboveAllExistingRecords) {
   open(10);
   put(std::span(chain_).first(2));
   open(10);
@@ -21,8 +22,8 @@ TEST_P(SsdMoments, WritesAreNumberedAboveAllThatTheFileHolds) {
   EXPECT_EQ(record(10, 2).sequence, 3u);
 }
 
-TEST_P(SsdMoments, BeforeAllRecordsAreKnownTheStoreIsOpen) {
-  constexpr int64_t kSlots = 1030;  // six more than are read at once
+TEST_P(SsdMoments, StoreIsUsableDuringTheScan) {
+  constexpr int64_t kSlots = 1030;  // six more than one read covers
   calls_.allocate = [] { return EOPNOTSUPP; };
   open(kSlots);
   put(std::span(chain_).first(2));
@@ -35,7 +36,7 @@ TEST_P(SsdMoments, BeforeAllRecordsAreKnownTheStoreIsOpen) {
   open(kSlots, {.scan_seconds = 0.001});
   there.get_future().wait();
   EXPECT_GE(store_->stats().unread_slots, 6);
-  EXPECT_EQ(store_->find(chain_), 2) << "what was read by now is found";
+  EXPECT_EQ(store_->find(chain_), 2) << "records scanned so far are found";
   EXPECT_EQ(store_->stats().unread_slots, 6);
   EXPECT_EQ(store_->stats().blocks, 2);
   fill(0, 12);
@@ -50,7 +51,7 @@ TEST_P(SsdMoments, BeforeAllRecordsAreKnownTheStoreIsOpen) {
   EXPECT_GT(record(kSlots, 2).sequence, 1'000'000'000'000'000u) << "microseconds since 1970";
 }
 
-TEST_P(SsdMoments, WhatCannotBeReadLaterIsLeftOut) {
+TEST_P(SsdMoments, RecordsThatFailToReadLaterAreSkipped) {
   constexpr int64_t kSlots = 1030;
   calls_.allocate = [] { return EOPNOTSUPP; };
   open(kSlots);
@@ -73,7 +74,7 @@ TEST_P(SsdMoments, WhatCannotBeReadLaterIsLeftOut) {
   EXPECT_EQ(store_->find(chain_), 2);
 }
 
-TEST_P(SsdMoments, AFileThatCannotBeReadIsRefused) {
+TEST_P(SsdMoments, UnreadableFileIsRejected) {
   open(10);
   put(std::span(chain_).first(2));
   store_.reset();
@@ -84,8 +85,8 @@ TEST_P(SsdMoments, AFileThatCannotBeReadIsRefused) {
   EXPECT_EQ(refused.error().message, fmt::format("KV store: {} cannot be read", path_));
 }
 
-// With room for eight blocks on their way, four are packed at a time, and a flush packs what is there.
-TEST_P(SsdMoments, HalfTheBuffersArePackedTogether) {
+// With eight write buffers, four blocks are packed at a time, and a flush packs the pending ones.
+TEST_P(SsdMoments, PacksHalfTheBuffersAtATime) {
   struct Case {
     int64_t write_bytes;
     std::vector<float> masses;  // by slot
@@ -109,7 +110,7 @@ TEST_P(SsdMoments, HalfTheBuffersArePackedTogether) {
   }
 }
 
-TEST_P(SsdMoments, WhatFindsNoSlotIsDropped) {
+TEST_P(SsdMoments, BlockWithoutASlotIsDropped) {
   open(5, {.order = StoreOrder::importance});
   put(chain_);
   EXPECT_EQ(store_->stats().dropped_blocks, 0);
@@ -122,7 +123,7 @@ TEST_P(SsdMoments, WhatFindsNoSlotIsDropped) {
   EXPECT_EQ(store_->stats().written_bytes, 5 * kSlot);
 }
 
-TEST_P(SsdMoments, WithoutRoomABlockIsDroppedWhereOneDoesNotWait) {
+TEST_P(SsdMoments, NonBlockingPutDropsTheBlockWhenFull) {
   open(10, {.order = StoreOrder::importance, .write_bytes = 8 * kSlot});
   EXPECT_TRUE(store_->has_room());
   std::promise<void> go;

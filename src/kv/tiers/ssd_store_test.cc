@@ -33,7 +33,7 @@ std::vector<TokenId> prompt(int64_t seed, int64_t blocks) {
   return tokens;
 }
 
-// What a block of that key holds: the test's truth.
+// The expected contents of the block with that key.
 std::vector<uint8_t> content(const PrefixKey& key, int64_t layer, size_t bytes) {
   std::vector<uint8_t> out(bytes);
   for (size_t i = 0; i < bytes; ++i)
@@ -83,7 +83,7 @@ class SsdStore : public ::testing::TestWithParam<StoreOrder> {
     return store.ok() ? std::move(*store) : nullptr;
   }
 
-  // Stores a prompt's blocks, the deepest first, as the prefix index lets go of them.
+  // Stores a prompt's blocks, the deepest first, as the prefix index evicts them.
   static void put(PrefixStore& store, KvPool& pool, std::span<const ChainLink> chain) {
     for (size_t i = chain.size(); i-- > 0;) {
       fill(pool, 0, chain[i].key);
@@ -93,7 +93,7 @@ class SsdStore : public ::testing::TestWithParam<StoreOrder> {
     store.flush();
   }
 
-  // How many of the chain's blocks come back whole; every one that does is what was stored.
+  // How many of the chain's blocks are loaded intact; each must equal what was stored.
   static int64_t load(PrefixStore& store, KvPool& pool, std::span<const ChainLink> chain) {
     const int64_t found = store.find(chain);
     if (found == 0) return 0;
@@ -116,7 +116,7 @@ class SsdStore : public ::testing::TestWithParam<StoreOrder> {
   std::string folder_, path_;
 };
 
-TEST_P(SsdStore, BlocksComeBackWholeByEveryWay) {
+TEST_P(SsdStore, BlocksRoundTripWithEveryBackend) {
   const auto tokens = prompt(1, 5);
   const auto chain = prefix_chain(tokens, kStoreBlock, 0);
   for (const bool uring : {true, false}) {
@@ -148,7 +148,7 @@ TEST_P(SsdStore, BlocksComeBackWholeByEveryWay) {
   }
 }
 
-TEST_P(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
+TEST_P(SsdStore, FileIsBoundedAndEvictsLeastRecentlyUsed) {
   KvPool pool = store_pool();
   auto store = open(pool, 4);
   ASSERT_TRUE(store);
@@ -160,9 +160,9 @@ TEST_P(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
   put(*store, pool, chain_b);
   store.reset();
   store = open(pool, 4);
-  EXPECT_EQ(load(*store, pool, chain_a), 2);  // used: b goes first, its second block before its first
+  EXPECT_EQ(load(*store, pool, chain_a), 2);  // used: b is evicted first, its second block before its first
   put(*store, pool, chain_c);
-  store.reset();  // waits for the write
+  store.reset();  // waits for the writes
   store = open(pool, 4);
   EXPECT_EQ(load(*store, pool, chain_a), 2);
   EXPECT_EQ(load(*store, pool, chain_b), 1);
@@ -172,7 +172,7 @@ TEST_P(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
   EXPECT_EQ(info.st_size, 4096 + 4 * kSlotFile);
 }
 
-TEST_P(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
+TEST_P(SsdStore, OtherModelsSizesAndFilesAreDistinguished) {
   KvPool pool = store_pool();
   const auto tokens = prompt(1, 3);
   const auto chain = prefix_chain(tokens, kStoreBlock, 0);
@@ -187,7 +187,7 @@ TEST_P(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
   EXPECT_EQ(fresh(8, "two"), 0);
   EXPECT_EQ(fresh(9, "two"), 0);
   EXPECT_EQ(fresh(9, "two"), 3);
-  ASSERT_EQ(::truncate(path_.c_str(), 3 * 4096), 0);  // a file whose making was cut short
+  ASSERT_EQ(::truncate(path_.c_str(), 3 * 4096), 0);  // a file whose creation was interrupted
   EXPECT_EQ(fresh(9, "two"), 0);
 
   auto first = open(pool, 9, {.identity_text = "two"});
@@ -209,8 +209,8 @@ TEST_P(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
   EXPECT_EQ(kept, "somebody's letters");
 }
 
-// Whatever byte is damaged, a block is right or not there.
-TEST_P(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
+// Whichever byte is damaged, a block is loaded correctly or not at all.
+TEST_P(SsdStore, DamageLosesOnlyItsBlock) {
   KvPool pool = store_pool();
   const auto tokens = prompt(1, 6);
   const auto chain = prefix_chain(tokens, kStoreBlock, 0);
@@ -218,7 +218,7 @@ TEST_P(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
     ::unlink(path_.c_str());
     { put(*open(pool, 8), pool, chain); }
     const auto draw = philox4x32(5, 0, static_cast<uint64_t>(round));
-    // Slots were taken in order of the puts, the deepest block first.
+    // Slots were allocated in order of the puts, the deepest block first.
     const int64_t slot = draw[0] % 6, block = 5 - slot, layer = round % 4 - 1;  // layer -1: the record
     const auto length = static_cast<int64_t>(layer < 0 ? 64 + 4 * kStoreBlock + 8 * kLayers : part_bytes(pool, layer));
     const auto geometry = StoreGeometry::create(pool.layout(), 4096 + 8 * kSlotFile, GetParam());
@@ -244,7 +244,7 @@ TEST_P(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
   }
 }
 
-TEST_P(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
+TEST_P(SsdStore, ExcessWritesAreDroppedAndCounted) {
   KvPool pool = store_pool();
   auto store = open(pool, 64, {.write_bytes = 1});  // one block at a time
   const auto tokens = prompt(1, 40);
@@ -259,10 +259,10 @@ TEST_P(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
   EXPECT_EQ(store->stats().blocks, 40 - dropped);
   EXPECT_LT(dropped, 40);
   put(*store, pool, chain);
-  EXPECT_EQ(store->stats().dropped_blocks, 0);  // who waits loses nothing
+  EXPECT_EQ(store->stats().dropped_blocks, 0);  // blocking puts lose nothing
 }
 
-TEST_P(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
+TEST_P(SsdStore, CancelledLoadLeavesTheBlocksUntouched) {
   KvPool pool = store_pool();
   auto store = open(pool);
   const auto tokens = prompt(1, 6);
@@ -283,9 +283,9 @@ TEST_P(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
   EXPECT_EQ(store->loading_blocks(), 0);
 }
 
-// A child writes blocks over and over in a small store, and is killed at some moment. What the file then holds is
-// whole.
-TEST_P(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
+// A child process keeps writing blocks to a small store and is killed at a random time. All blocks that the file then
+// holds are intact.
+TEST_P(SsdStore, KilledProcessLeavesOnlyCompleteBlocks) {
   constexpr int64_t kPrompts = 12;
   std::vector<std::vector<TokenId>> prompts;
   for (int64_t i = 0; i < kPrompts; ++i) prompts.push_back(prompt(i, 3));
@@ -332,8 +332,8 @@ TEST_P(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
   EXPECT_GT(whole, 20);
 }
 
-// One layer of neighbouring slots stands together, no two parts overlap, and the file has room for exactly all of them.
-TEST(StoreGeometry, EveryPartHasAPlaceOfItsOwn) {
+// One layer of adjacent slots is contiguous, no two parts overlap, and the file has exactly the size of all parts.
+TEST(StoreGeometry, PartsDoNotOverlap) {
   KvPool pool = store_pool();
   for (const StoreOrder order : {StoreOrder::arrival, StoreOrder::importance}) {
     for (const int64_t blocks : {1, 3, 64, 65, 130}) {
@@ -358,8 +358,8 @@ TEST(StoreGeometry, EveryPartHasAPlaceOfItsOwn) {
   }
 }
 
-// What is put together gets neighbouring slots by falling attention mass, prompt by prompt, and keeps its mass on disk.
-TEST_P(SsdStore, ThePlaceOfABlockFollowsTheOrder) {
+// Blocks put together get adjacent slots by decreasing attention mass, prompt by prompt, and their mass is stored.
+TEST_P(SsdStore, BlockPlacementFollowsTheOrder) {
   KvPool pool = store_pool();
   const auto a = prompt(1, 4), b = prompt(2, 3);
   auto chain_a = prefix_chain(a, kStoreBlock, 0), chain_b = prefix_chain(b, kStoreBlock, 0);
@@ -409,7 +409,7 @@ TEST_P(SsdStore, ThePlaceOfABlockFollowsTheOrder) {
                                      .identity_text = "a model",
                                      .order = packed ? StoreOrder::arrival : StoreOrder::importance});
   ASSERT_TRUE(other.ok());
-  EXPECT_EQ((*other)->stats().blocks, 0);  // another layout: made anew
+  EXPECT_EQ((*other)->stats().blocks, 0);  // another layout: recreated
 }
 
 INSTANTIATE_TEST_SUITE_P(Orders, SsdStore, ::testing::Values(StoreOrder::arrival, StoreOrder::importance),

@@ -1,4 +1,4 @@
-// The prefix store's file when it is opened: what is kept, what is made anew, and each refusal with its words.
+// Opening the prefix store's file: when it is reused, when it is recreated, and each error message.
 #include "kv/tiers/store_file.h"
 
 #include <fcntl.h>
@@ -60,7 +60,7 @@ class StoreFiles : public ::testing::Test {
   std::string folder_, path_;
 };
 
-TEST_F(StoreFiles, SayWhatTheyAreOf) {
+TEST_F(StoreFiles, DescribeTheirModel) {
   const auto file = open();
   ASSERT_TRUE(file.ok());
   EXPECT_TRUE(file->made_anew());
@@ -74,7 +74,7 @@ TEST_F(StoreFiles, SayWhatTheyAreOf) {
   EXPECT_EQ(info.st_mode & 0777, 0600u) << "only the owner may read prompts";
 }
 
-TEST_F(StoreFiles, AreAsTheyWereUntilTheirHeaderOrSizeIsAnother) {
+TEST_F(StoreFiles, AreReusedUnlessHeaderOrSizeDiffers) {
   const auto mark = [&](char byte) {
     std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
     file.seekp(4096);
@@ -106,10 +106,10 @@ TEST_F(StoreFiles, AreAsTheyWereUntilTheirHeaderOrSizeIsAnother) {
   EXPECT_TRUE(anew());
   ASSERT_EQ(::truncate(path_.c_str(), 0), 0);
   ASSERT_EQ(::truncate(path_.c_str(), 4096), 0);
-  EXPECT_TRUE(anew()) << "zeros are nothing that anyone wants";
+  EXPECT_TRUE(anew()) << "a file of zeros holds no data";
 }
 
-TEST_F(StoreFiles, ALongTextIsHashedBehindItsBeginning) {
+TEST_F(StoreFiles, LongIdentityIsHashedAfterItsPrefix) {
   for (const size_t length : {size_t{2047}, size_t{2048}, size_t{2049}, size_t{5000}}) {
     const std::string model(length - kLayoutText.size(), 'm'), text = kLayoutText + model;
     const std::string beginning = text.substr(0, 1024) + fmt::format("\n... {:016x}\n", store_identity(text).low);
@@ -119,10 +119,10 @@ TEST_F(StoreFiles, ALongTextIsHashedBehindItsBeginning) {
   }
 }
 
-TEST_F(StoreFiles, RefuseWhatIsNoStore) {
+TEST_F(StoreFiles, RejectOtherFiles) {
   EXPECT_EQ(refusal(ErrorKind::user, {.bytes = 7 * 4096 - 1}),
             "KV store: one block of 4 tokens takes 28672 bytes, 28671 are allowed; give it more");
-  EXPECT_EQ(size(), -1) << "before a file is made";
+  EXPECT_EQ(size(), -1) << "before a file is created";
   EXPECT_EQ(refusal(ErrorKind::resource, {.path = folder_ + "/none/store"}),
             fmt::format("KV store: {}/none/store cannot be opened: No such file or directory", folder_));
   EXPECT_EQ(refusal(ErrorKind::resource, {.path = folder_}),
@@ -151,7 +151,7 @@ TEST_F(StoreFiles, BelongToOneEngineAtATime) {
   EXPECT_TRUE(second.get());
 }
 
-TEST_F(StoreFiles, WithTheFirstDescriptorOfAllAreClosedToo) {
+TEST_F(StoreFiles, DescriptorZeroIsClosedToo) {
   const int input = ::dup(0);
   ::close(0);
   { EXPECT_EQ(open()->fd(), 0); }
@@ -162,7 +162,7 @@ TEST_F(StoreFiles, WithTheFirstDescriptorOfAllAreClosedToo) {
   }
 }
 
-TEST_F(StoreFiles, SayWhetherTheyGoPastThePageCache) {
+TEST_F(StoreFiles, ReportWhetherTheyUseDirectIo) {
   for (const bool direct : {true, false}) {
     const auto file = open({.direct = direct});
     ASSERT_TRUE(file.ok());
@@ -173,8 +173,8 @@ TEST_F(StoreFiles, SayWhetherTheyGoPastThePageCache) {
   }
 }
 
-// A file system that takes the flag and then no reads: the flag goes again.
-TEST_F(StoreFiles, AreReadThroughThePageCacheWhereThereIsNoOtherWay) {
+// A file system that accepts O_DIRECT but then fails reads: the flag is removed.
+TEST_F(StoreFiles, FallBackToThePageCache) {
   ASSERT_TRUE(open().ok());
   SystemCalls calls;
   int reads = 0;
@@ -185,7 +185,7 @@ TEST_F(StoreFiles, AreReadThroughThePageCacheWhereThereIsNoOtherWay) {
   EXPECT_EQ(::fcntl(file->fd(), F_GETFL) & O_DIRECT, 0);
 }
 
-TEST_F(StoreFiles, SayWhatTheDiskRefused) {
+TEST_F(StoreFiles, ReportDiskErrors) {
   SystemCalls calls;
   const auto cannot = [&](const char* what) {
     return fmt::format("KV store: {} cannot be {}: Input/output error", path_, what);
@@ -208,7 +208,7 @@ TEST_F(StoreFiles, SayWhatTheDiskRefused) {
   EXPECT_FALSE(file->sync());
 }
 
-TEST_F(StoreFiles, ThatFindNoRoomLeaveNothing) {
+TEST_F(StoreFiles, LeaveNoFileWhenTheDiskIsFull) {
   SystemCalls calls;
   for (const auto& [error, words] : {std::pair{ENOSPC, "No space left on device"}, {EFBIG, "File too large"}}) {
     calls.allocate = [error = error] { return error; };
@@ -217,7 +217,7 @@ TEST_F(StoreFiles, ThatFindNoRoomLeaveNothing) {
   }
 }
 
-TEST_F(StoreFiles, HaveHolesWhereTheFileSystemCanDoNoBetter) {
+TEST_F(StoreFiles, AreSparseWithoutPreallocation) {
   SystemCalls calls;
   calls.allocate = [] { return EOPNOTSUPP; };
   {

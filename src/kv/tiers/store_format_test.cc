@@ -1,4 +1,4 @@
-// The prefix store's file byte by byte: the format is frozen, so its numbers stand here as numbers, sums included.
+// The prefix store's file byte by byte: the format is frozen, so the test has literal numbers, checksums included.
 #include "kv/tiers/store_format.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(StoreGeometry, SizesAreWholePages) {
   EXPECT_EQ(g.padded(1), 8192);
   EXPECT_EQ(g.slot_bytes, 16384);
   EXPECT_EQ(g.record_bytes, 4096);
-  EXPECT_EQ(g.capacity, 7) << "one byte is lacking for an eighth";
+  EXPECT_EQ(g.capacity, 7) << "one byte too few for an eighth";
   EXPECT_EQ(g.layers(), 3);
   EXPECT_EQ(g.block_tokens, 4);
   EXPECT_EQ(g.record_at(0), 4096);
@@ -48,14 +48,14 @@ TEST(StoreGeometry, SizesAreWholePages) {
   EXPECT_EQ(g.chunk_slots, 1);
 }
 
-// 64 bytes, then 4 for each token and 8 for each layer.
-TEST(StoreGeometry, ARecordThatFillsItsPageTakesOne) {
+// 64 bytes, plus 4 per token and 8 per layer.
+TEST(StoreGeometry, RecordThatFillsAPageTakesOnePage) {
   EXPECT_EQ(StoreGeometry::create(layout({{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 1000), 1 << 20)->record_bytes, 4096);
   EXPECT_EQ(StoreGeometry::create(layout({{1, 1}, {1, 1}, {1, 1}, {1, 1}}, 1001), 1 << 20)->record_bytes, 8192);
   EXPECT_EQ(StoreGeometry::create(layout({{1, 1}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}, 1000), 1 << 20)->record_bytes, 8192);
 }
 
-TEST(StoreGeometry, AChunkHas256KiBOfTheLargestLayer) {
+TEST(StoreGeometry, ChunkHolds256KiBOfTheLargestLayer) {
   const auto slots = [](std::vector<KvLayer> layers) {
     const auto g = StoreGeometry::create(layout(std::move(layers)), int64_t{1} << 30, StoreOrder::importance);
     EXPECT_EQ(g->version(), 2u);
@@ -68,7 +68,7 @@ TEST(StoreGeometry, AChunkHas256KiBOfTheLargestLayer) {
   EXPECT_EQ(slots({{3, 256}, {1, 257}}), 21);
   EXPECT_EQ(slots({{1, 257}, {1, 8}, {5, 256}}), 12);
   EXPECT_EQ(slots({{32, 256}}), 2);
-  EXPECT_EQ(slots({{64, 256}}), 2) << "one would be no chunk";
+  EXPECT_EQ(slots({{64, 256}}), 2) << "one slot is not a chunk";
   EXPECT_EQ(slots({{200, 256}}), 2);
   const auto g = geometry(200, StoreOrder::importance);
   EXPECT_TRUE(g.same_chunk(0, 63));
@@ -78,7 +78,7 @@ TEST(StoreGeometry, AChunkHas256KiBOfTheLargestLayer) {
   EXPECT_EQ(g.place(193, 2), g.slots_at() + 192 * 12288 + 2 * 8 * 4096 + 4096) << "the last chunk has 8 slots";
 }
 
-TEST(StoreGeometry, OneBlockMustFitAndNoMoreThanCanBeNumbered) {
+TEST(StoreGeometry, FitsBetweenOneBlockAndTheLargestSlotNumber) {
   EXPECT_EQ(StoreGeometry::create(layout({{1, 8}}), 3 * 4096)->capacity, 1);
   const auto refused = StoreGeometry::create(layout({{1, 8}}), 3 * 4096 - 1);
   ASSERT_FALSE(refused.ok());
@@ -91,7 +91,7 @@ TEST(StoreGeometry, OneBlockMustFitAndNoMoreThanCanBeNumbered) {
   EXPECT_EQ(StoreGeometry::create(layout({{1, 8}}), int64_t{1} << 62)->capacity, INT32_MAX);
 }
 
-TEST(StoreOrders, HaveTheirNames) {
+TEST(StoreOrders, NamesAreStable) {
   EXPECT_EQ(find_store_order("arrival").value(), StoreOrder::arrival);
   EXPECT_EQ(find_store_order("importance").value(), StoreOrder::importance);
   const auto refused = find_store_order("size");
@@ -100,7 +100,7 @@ TEST(StoreOrders, HaveTheirNames) {
   EXPECT_EQ(refused.error().message, "KV store: unknown order 'size'; available: arrival, importance");
 }
 
-TEST(StoreHeader, EveryByteIsWhereItWas) {
+TEST(StoreHeader, EveryByteIsStable) {
   EXPECT_EQ(store_identity("a model"), (StoreIdentity{0xcad719f88c931876, 0x45469cb0582bcc1b}));
   for (const StoreOrder order : {StoreOrder::arrival, StoreOrder::importance}) {
     std::vector<uint8_t> page(4096, 0xaa);
@@ -123,7 +123,7 @@ TEST(StoreHeader, EveryByteIsWhereItWas) {
   }
 }
 
-TEST(StoreHeader, HasAsMuchOfTheTextAsFits) {
+TEST(StoreHeader, HoldsAsMuchTextAsFits) {
   const std::string text(5000, 'x');
   std::vector<uint8_t> page(4096);
   encode_header(geometry(), text, page);
@@ -132,7 +132,7 @@ TEST(StoreHeader, HasAsMuchOfTheTextAsFits) {
   EXPECT_EQ(decode_header(page, geometry(), store_identity(text.substr(0, 4024))), HeaderState::good);
 }
 
-TEST(StoreHeader, OfAnyOtherSizeOrIdentityIsStale) {
+TEST(StoreHeader, OtherSizeOrIdentityIsStale) {
   std::vector<uint8_t> page(4096);
   const StoreGeometry g = geometry();
   const StoreIdentity identity = store_identity("a model");
@@ -158,7 +158,7 @@ TEST(StoreHeader, OfAnyOtherSizeOrIdentityIsStale) {
   }
 }
 
-TEST(StoreHeader, ZerosAreBlankAndAnythingElseIsForeign) {
+TEST(StoreHeader, ZerosAreBlankAndOtherBytesForeign) {
   const StoreGeometry g = geometry();
   std::vector<uint8_t> page(4096);
   EXPECT_EQ(decode_header({}, g, kModel), HeaderState::blank);

@@ -9,8 +9,8 @@ void StoreIndex::restore(int64_t slot, StoreRecord&& record) {
   if (slot >= static_cast<int64_t>(slots_.size())) slots_.resize(static_cast<size_t>(slot) + 1);
   Slot& entry = slot_at(slot);
   entry.dirty = true;
-  sequence_ = std::max(sequence_, record.sequence);
-  const uint64_t turn = std::min(record.sequence, kThisRun - 1);
+  const uint64_t turn = std::min(record.sequence, kThisRun - 1);  // a file may hold any number
+  sequence_ = std::max(sequence_, turn);
   auto [found, fresh] = slots_of_.try_emplace(record.key, slot);
   if (!fresh) {
     const int64_t before = found->second;

@@ -1,4 +1,4 @@
-// StoreIndex while the records of a file are still being read, and at the edges of what its calls allow.
+// StoreIndex while the records of a file are still being scanned, and edge cases of its calls.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -48,26 +48,26 @@ std::vector<int64_t> take_all(StoreIndex& index, int64_t count) {
   return out;
 }
 
-TEST(StoreIndexEdges, SlotsThatAreNotKnownAreNobodys) {
+TEST(StoreIndexEdges, UnscannedSlotsAreNotAllocated) {
   StoreIndex index = of_a_file(3);
   EXPECT_EQ(index.unknown(), 3);
   EXPECT_EQ(index.take_slot(), -1);
   index.restored(2);
   EXPECT_EQ(index.unknown(), 1);
   index.restored(1);
-  EXPECT_EQ(index.unknown(), 1) << "what is known stays known";
+  EXPECT_EQ(index.unknown(), 1) << "known blocks stay known";
   EXPECT_EQ(store(index, 1), (Taken{0, false}));
   EXPECT_EQ(store(index, 2), (Taken{1, false}));
-  EXPECT_EQ(index.take_slot(), -1) << "the one that is not known may be free: no block has to go";
+  EXPECT_EQ(index.take_slot(), -1) << "the unscanned slot may be free: no block is evicted";
   EXPECT_EQ(find(index, 1), 0);
   index.restored();
   EXPECT_EQ(index.unknown(), 0);
   EXPECT_EQ(store(index, 3), (Taken{2, false}));
-  EXPECT_EQ(store(index, 4), (Taken{0, true})) << "now the least recently used has to";
+  EXPECT_EQ(store(index, 4), (Taken{0, true})) << "now the least recently used is evicted";
   EXPECT_EQ(index.capacity(), 3);
 }
 
-TEST(StoreIndexEdges, WhatCannotBeReadIsLeftOut) {
+TEST(StoreIndexEdges, UnreadableRecordsAreSkipped) {
   StoreIndex index = of_a_file(5);
   index.restored(2);
   index.leave_out_unknown();
@@ -77,7 +77,7 @@ TEST(StoreIndexEdges, WhatCannotBeReadIsLeftOut) {
   EXPECT_EQ(index.take_slot(), -1);
 }
 
-TEST(StoreIndexEdges, OfTwoEqualRecordsTheFirstStays) {
+TEST(StoreIndexEdges, FirstOfTwoEqualRecordsWins) {
   StoreIndex index = of_a_file(3);
   index.restore(0, record(1, 10));
   index.restore(1, record(1, 10));
@@ -87,8 +87,8 @@ TEST(StoreIndexEdges, OfTwoEqualRecordsTheFirstStays) {
   EXPECT_EQ(store(index, 2), (Taken{1, true}));
 }
 
-// The record that does not count any more frees its slot once, however the records came.
-TEST(StoreIndexEdges, ASlotIsFreedOnce) {
+// A superseded record frees its slot once, whatever the order of the records.
+TEST(StoreIndexEdges, SlotIsFreedOnce) {
   for (const bool in_steps : {false, true}) {
     StoreIndex index = of_a_file(3);
     index.restore(0, record(7, 10));
@@ -104,7 +104,7 @@ TEST(StoreIndexEdges, ASlotIsFreedOnce) {
   }
 }
 
-TEST(StoreIndexEdges, ASlotThatIsReadIsFreedWhenItIsNot) {
+TEST(StoreIndexEdges, PinnedSlotIsFreedWhenReleased) {
   StoreIndex index = of_a_file(3);
   index.restore(0, record(7, 10));
   index.restored(1);
@@ -119,8 +119,8 @@ TEST(StoreIndexEdges, ASlotThatIsReadIsFreedWhenItIsNot) {
   EXPECT_EQ(index.take_slot(), 0);
 }
 
-// A write that failed before the rest was known: its slot is free, and free once.
-TEST(StoreIndexEdges, ADroppedSlotIsFreeOnceWhateverIsReadLater) {
+// A write that failed before the scan ended: its slot is freed once.
+TEST(StoreIndexEdges, DroppedSlotIsFreedOnceWhateverIsScannedLater) {
   StoreIndex index = of_a_file(4);
   index.restored(2);
   bool dirty = true;
@@ -134,7 +134,7 @@ TEST(StoreIndexEdges, ADroppedSlotIsFreeOnceWhateverIsReadLater) {
   EXPECT_EQ(index.take_slot(), -1);
 }
 
-TEST(StoreIndexEdges, WhatIsWrittenNowCountsMoreThanAnyRecord) {
+TEST(StoreIndexEdges, NewWritesOverrideScannedRecords) {
   StoreIndex index = of_a_file(4);
   index.restored(2);
   bool dirty = false;
@@ -150,11 +150,11 @@ TEST(StoreIndexEdges, WhatIsWrittenNowCountsMoreThanAnyRecord) {
   std::vector<Taken> taken{store(index, 2), store(index, 3), store(index, 4)};
   std::ranges::sort(taken, {}, &Taken::slot);
   EXPECT_EQ(taken, (std::vector<Taken>{{1, true}, {2, true}, {3, true}}))
-      << "whatever is not known to be empty is zeroed first";
+      << "slots not known to be empty are zeroed first";
 }
 
-// However large a record's number: what was used since the start goes later.
-TEST(StoreIndexEdges, UseIsLaterThanAnyRecord) {
+// However large a record's number, blocks used since the start are evicted later.
+TEST(StoreIndexEdges, UseIsNewerThanAnyRecord) {
   StoreIndex index = of_a_file(3);
   index.restore(0, record(1, 1));
   index.restore(1, record(2, (uint64_t{1} << 63) + 100));
@@ -166,7 +166,7 @@ TEST(StoreIndexEdges, UseIsLaterThanAnyRecord) {
   EXPECT_EQ(store(index, 6).slot, 0);
 }
 
-TEST(StoreIndexEdges, NumbersGoOnAfterAllThatIsKnown) {
+TEST(StoreIndexEdges, NumbersContinueAfterTheLargestKnown) {
   StoreIndex index = of_a_file(4);
   index.restore(0, record(1, 70));
   index.restore(1, record(2, 60));
@@ -180,7 +180,7 @@ TEST(StoreIndexEdges, NumbersGoOnAfterAllThatIsKnown) {
   EXPECT_EQ(fresh.record(store(fresh, 1).slot).sequence, 1u);
 }
 
-TEST(StoreIndexEdges, ARecordComesBackWithAllThatItHad) {
+TEST(StoreIndexEdges, RecordRetainsEveryField) {
   StoreIndex index = of_a_file(2);
   index.restore(1, record(9, 70));
   index.restored();
@@ -201,7 +201,7 @@ TEST(StoreIndexEdges, ARecordComesBackWithAllThatItHad) {
   EXPECT_TRUE(index.seen_whole(1)) << "it was written";
 }
 
-TEST(StoreIndexEdges, OnlyAStoredBlockThatIsNotReadIsChecked) {
+TEST(StoreIndexEdges, OnlyStoredUnpinnedBlocksAreVerified) {
   StoreIndex index(2);
   bool dirty = false;
   const Block one = block(1);
@@ -218,14 +218,14 @@ TEST(StoreIndexEdges, OnlyAStoredBlockThatIsNotReadIsChecked) {
   EXPECT_EQ(index.size(), 0);
   EXPECT_FALSE(index.check(slot)) << "it is on its way already";
   index.use(slot);
-  EXPECT_EQ(index.size(), 0) << "no use of what is not stored";
+  EXPECT_EQ(index.size(), 0) << "a block that is not stored cannot be used";
   EXPECT_EQ(index.record(slot).sums, (std::vector<uint64_t>{1}));
   index.publish(slot, {2});
   EXPECT_EQ(find(index, 1), slot);
   EXPECT_EQ(index.size(), 1);
 }
 
-TEST(StoreIndexEdges, WhatGoesIsNotKnownAnyMore) {
+TEST(StoreIndexEdges, EvictedBlocksAreNotFound) {
   StoreIndex index(1);
   EXPECT_EQ(store(index, 1), (Taken{0, false}));
   bool dirty = false;
@@ -235,10 +235,10 @@ TEST(StoreIndexEdges, WhatGoesIsNotKnownAnyMore) {
   EXPECT_FALSE(index.known(block(1).key));
   EXPECT_FALSE(index.seen_whole(0)) << "not before it is written";
   EXPECT_EQ(index.record(0).importance, 0.25f);
-  EXPECT_EQ(index.take_slot(), -1) << "what is being written stays";
+  EXPECT_EQ(index.take_slot(), -1) << "blocks being written are not evicted";
   index.publish(0, {});
   index.pin(0);
-  EXPECT_EQ(index.take_slot(), -1) << "what is being read stays";
+  EXPECT_EQ(index.take_slot(), -1) << "blocks being read are not evicted";
 }
 
 }  // namespace

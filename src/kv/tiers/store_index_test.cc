@@ -1,10 +1,11 @@
-// StoreIndex against a plain list of the same rules: random blocks that are written, found, used, read, dropped and
-// pushed out, and after each step every block and every count.
+// StoreIndex against a plain list with the same rules: random blocks are written, found, used, read, dropped and
+// evicted, and every block and count is compared after each step.
 #include "kv/tiers/store_index.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 
 #include "base/philox.h"
@@ -31,7 +32,7 @@ struct Stored {
   int pins = 0;
 };
 
-TEST(StoreIndex, IsAListInOrderOfUse) {
+TEST(StoreIndex, MatchesAPlainLruList) {
   constexpr int64_t kCapacity = 7;
   StoreIndex index(kCapacity);
   std::vector<Stored> order;        // the least recently used first
@@ -101,7 +102,7 @@ TEST(StoreIndex, IsAListInOrderOfUse) {
         if (at == order.end() || draw[2] % 5 != 0) break;
         index.drop(at->slot);
         if (at->pins > 0) pinned[at->slot] = at->pins;
-        index.drop(at->slot);  // once more changes nothing
+        index.drop(at->slot);  // a second call changes nothing
         order.erase(at);
     }
     ASSERT_EQ(index.size(), static_cast<int64_t>(order.size()));
@@ -115,8 +116,8 @@ TEST(StoreIndex, IsAListInOrderOfUse) {
   EXPECT_GT(reused, 500);
 }
 
-// A key that is there is not enough: the block before it and the tokens are compared.
-TEST(StoreIndex, AHitIsVerified) {
+// A matching key is not enough: the parent block and the tokens are compared.
+TEST(StoreIndex, HitComparesParentAndTokens) {
   StoreIndex index(2);
   bool dirty = false;
   const IndexedBlock b = indexed_block(1);
@@ -132,7 +133,7 @@ TEST(StoreIndex, AHitIsVerified) {
   EXPECT_EQ(index.find(b.link()), slot);
 }
 
-TEST(StoreIndex, OfAFileThatWasThereTheLaterRecordCounts) {
+TEST(StoreIndex, NewerRecordOfAnExistingFileWins) {
   for (bool later_first : {false, true}) {
     StoreIndex index(6);
     index.forget_all();
@@ -149,19 +150,30 @@ TEST(StoreIndex, OfAFileThatWasThereTheLaterRecordCounts) {
     for (uint64_t id : {11, 12, 13}) {
       dirty = false;
       slots.push_back(index.reserve(indexed_block(id).link(), dirty));
-      EXPECT_EQ(dirty, slots.back() != 5)
-          << "slot 5 was beyond the last record: never written, the others may hold something";
+      EXPECT_EQ(dirty, slots.back() != 5) << "slot 5 is beyond the last record: never written, unlike the others";
       index.publish(slots.back(), {});
     }
     std::ranges::sort(slots);
     EXPECT_EQ(slots, later_first ? (std::vector<int64_t>{3, 4, 5}) : (std::vector<int64_t>{1, 3, 5}));
-    EXPECT_GT(index.record(slots[0]).sequence, 40u) << "goes on after the last one";
-    // Then the least recently used by its number: 8, 7, 9 as far as they were written.
+    EXPECT_GT(index.record(slots[0]).sequence, 40u) << "continues after the last one";
+    // Then the least recently used by number: 8, 7, 9, if they were written.
     EXPECT_EQ(index.reserve(indexed_block(14).link(), dirty), 2);
     EXPECT_EQ(index.reserve(indexed_block(15).link(), dirty), later_first ? 1 : 4);
     EXPECT_EQ(index.reserve(indexed_block(16).link(), dirty), 0);
     EXPECT_EQ(index.find(indexed_block(9).link()), -1);
   }
+}
+
+// The file's numbers are input: the largest must not wrap the numbers that follow.
+TEST(StoreIndex, SequenceNumbersOfAForgedFileDoNotWrap) {
+  StoreIndex index(2);
+  index.forget_all();
+  index.restore(0, record_of(7, std::numeric_limits<uint64_t>::max()));
+  index.restored();
+  bool dirty = false;
+  const int64_t slot = index.reserve(indexed_block(8).link(), dirty);
+  index.publish(slot, {});
+  EXPECT_GT(index.record(slot).sequence, uint64_t{1} << 62);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Blocks a read, by its number from 1 on.
+// Blocks the read with that number, counted from 1.
 struct Gate {
   explicit Gate(SystemCalls& calls, int at) : calls_(calls) {
     calls.read = [this, at](off_t) {
@@ -25,10 +25,10 @@ struct Gate {
   SystemCalls& calls_;
 };
 
-// Three layers of 128 KiB, a request each.
+// Three layers of 128 KiB, one request each.
 const std::vector<int64_t> kThree{8192, 8192, 8192};
 
-TEST_F(ReaderTest, ALayerIsThereWhenAllBlocksHaveIt) {
+TEST_F(ReaderTest, LayerIsReadyWhenAllBlocksHaveIt) {
   open(kThree, 4, StoreOrder::arrival, false);
   const std::vector<StoreLoad::Block> blocks{written(2, 0), written(0, 1)};
   for (int at = 1; at <= 6; ++at) {
@@ -54,7 +54,7 @@ TEST_F(ReaderTest, ALayerIsThereWhenAllBlocksHaveIt) {
   }
 }
 
-// Who waits for a layer hears of it before the load ends.
+// A caller that waits for a layer returns before the load ends.
 TEST_F(ReaderTest, WaitingForALayerEndsWithTheLayer) {
   open(kThree, 4, StoreOrder::importance, false);
   const std::vector<StoreLoad::Block> blocks{written(1, 0)};
@@ -77,7 +77,7 @@ TEST_F(ReaderTest, WaitingForALayerEndsWithTheLayer) {
   calls_.read = nullptr;
 }
 
-TEST_F(ReaderTest, WhatIsGivenUpIsReadNoFurther) {
+TEST_F(ReaderTest, CancelledLoadStopsReading) {
   open(kThree, 4, StoreOrder::arrival, false);
   const std::vector<StoreLoad::Block> blocks{written(0, 0)};
   for (int at = 1; at <= 3; ++at) {
@@ -96,7 +96,7 @@ TEST_F(ReaderTest, WhatIsGivenUpIsReadNoFurther) {
   }
 }
 
-TEST_F(ReaderTest, WhatWasGivenUpBeforeItBeganIsNotRead) {
+TEST_F(ReaderTest, LoadCancelledBeforeItStartsIsNotRead) {
   open(kThree, 4, StoreOrder::importance, true);
   auto none = std::make_shared<StoreLoad>();
   none->blocks = {written(0, 0), written(1, 1)};
@@ -109,7 +109,7 @@ TEST_F(ReaderTest, WhatWasGivenUpBeforeItBeganIsNotRead) {
   EXPECT_EQ(look(1, 1), "www");
 }
 
-TEST_F(ReaderTest, AReadThatFailsCostsItsPartOfItsBlock) {
+TEST_F(ReaderTest, FailedReadLosesOnlyItsPart) {
   open(kThree, 4, StoreOrder::arrival, false);
   const std::vector<StoreLoad::Block> blocks{written(0, 0), written(1, 1)};
   int reads = 0;
@@ -122,8 +122,8 @@ TEST_F(ReaderTest, AReadThatFailsCostsItsPartOfItsBlock) {
   EXPECT_EQ(load(blocks)->bad, (std::vector<char>{0, 0}));
 }
 
-// Whenever one looks, the layers that are said to be there are there.
-TEST_F(ReaderTest, NoLayerIsToldOfTooEarly) {
+// At any time, the layers reported as loaded are loaded.
+TEST_F(ReaderTest, LayersAreNeverReportedTooEarly) {
   for (const StoreOrder order : {StoreOrder::arrival, StoreOrder::importance}) {
     open(std::vector<int64_t>(12, 8192), 6, order, true);
     const std::vector<StoreLoad::Block> blocks{written(4, 0), written(1, 1)};

@@ -1,4 +1,4 @@
-// What the prefix store's reader reads by one request, in which order, and what is left of a block that is damaged.
+// How the prefix store's reader combines and orders its requests, and what remains of a damaged block.
 #include "kv/tiers/store_reader_test.h"
 
 #include "kv/tiers/block_io.h"
@@ -9,9 +9,9 @@ namespace {
 using Flags = std::vector<char>;
 const auto kArrival = StoreOrder::arrival, kImportance = StoreOrder::importance;
 
-// Layers of 64, 64, 4, 200, 4, 120, 4 and 4 KiB: neighbours are read together up to 128. A request with a damaged part
-// leaves zeros in all its layers of that block, which shows what it was.
-TEST_F(ReaderTest, SmallNeighbouringLayersAreReadTogether) {
+// Layers of 64, 64, 4, 200, 4, 120, 4 and 4 KiB: adjacent ones are read together up to 128 KiB. A request with a
+// damaged part leaves zeros in all its layers of that block, which shows what the request covered.
+TEST_F(ReaderTest, SmallAdjacentLayersAreReadTogether) {
   for (const bool uring : {false, true}) {
     open({4096, 4096, 256, 12800, 256, 7680, 256, 256}, 9, kArrival, uring);
     std::vector<StoreLoad::Block> blocks;
@@ -29,8 +29,9 @@ TEST_F(ReaderTest, SmallNeighbouringLayersAreReadTogether) {
   }
 }
 
-// A chunk has 64 slots of these layers. The file ends within a block's second layer: what is read with it is lost too.
-TEST_F(ReaderTest, NeighboursOfAChunkAreReadByOneRequest) {
+// A chunk has 64 slots of these layers. The file ends within a block's second layer, so the rest of that request is
+// lost too.
+TEST_F(ReaderTest, AdjacentSlotsOfAChunkAreReadByOneRequest) {
   struct Case {
     std::vector<int64_t> slots;
     Flags bad;
@@ -54,7 +55,7 @@ TEST_F(ReaderTest, NeighboursOfAChunkAreReadByOneRequest) {
   }
 }
 
-TEST_F(ReaderTest, NeighboursOfTwoChunksAreNot) {
+TEST_F(ReaderTest, AdjacentSlotsOfTwoChunksAreReadSeparately) {
   for (const bool uring : {false, true}) {
     open({8, 256}, 130, kImportance, uring);
     std::vector<StoreLoad::Block> blocks;
@@ -66,26 +67,26 @@ TEST_F(ReaderTest, NeighboursOfTwoChunksAreNot) {
   }
 }
 
-TEST_F(ReaderTest, ChunksOfTwoSlotsAreChunks) {
+TEST_F(ReaderTest, ChunksOfTwoSlotsAreMerged) {
   open({8192, 256}, 4, kImportance, false);
   ASSERT_EQ(g().chunk_slots, 2);
   const std::vector<StoreLoad::Block> blocks{written(0, 0), written(1, 1), written(2, 2), written(3, 3)};
   EXPECT_EQ(load(blocks)->bad, Flags(4, 0));
   damage(1, 0);
-  EXPECT_EQ(load(blocks)->bad, (Flags{0, 1, 0, 0})) << "sums are of each block";
+  EXPECT_EQ(load(blocks)->bad, (Flags{0, 1, 0, 0})) << "each block has its own checksums";
   ASSERT_EQ(::truncate(path_.c_str(), g().place(3, 1)), 0);
   EXPECT_EQ(load(blocks)->bad, (Flags{0, 1, 1, 1}));
 }
 
-TEST_F(ReaderTest, WithoutChunksNeighboursAreReadAlone) {
+TEST_F(ReaderTest, WithoutChunksSlotsAreReadSeparately) {
   open({256}, 4, kArrival, true);
   const std::vector<StoreLoad::Block> blocks{written(0, 0), written(1, 1), written(2, 2)};
   ASSERT_EQ(::truncate(path_.c_str(), g().place(2, 0)), 0);
   EXPECT_EQ(load(blocks)->bad, (Flags{0, 0, 1}));
 }
 
-// One request at a time, all into one block of the pool: what is there at the end was read last.
-TEST_F(ReaderTest, TheMostImportantIsReadFirst) {
+// One request at a time, all into one block of the pool: its final contents were read last.
+TEST_F(ReaderTest, MostImportantBlockIsReadFirst) {
   struct Case {
     std::vector<std::pair<int64_t, float>> blocks;  // slot, importance
     int64_t last;
@@ -110,8 +111,8 @@ TEST_F(ReaderTest, TheMostImportantIsReadFirst) {
     last_is(kArrival, one);
 }
 
-// Many more requests than are under way at once.
-TEST_F(ReaderTest, EveryBlockOfManyComesToItsPlace) {
+// Many more requests than the limit in flight.
+TEST_F(ReaderTest, ManyBlocksArriveInTheirPlaces) {
   for (const StoreOrder order : {kArrival, kImportance}) {
     for (const bool uring : {false, true}) {
       open({8192, 300, 8192, 8}, 40, order, uring);
@@ -127,7 +128,7 @@ TEST_F(ReaderTest, EveryBlockOfManyComesToItsPlace) {
   }
 }
 
-TEST_F(ReaderTest, ALoadOfNothingEnds) {
+TEST_F(ReaderTest, EmptyLoadEnds) {
   open({256, 256}, 4, kArrival, true);
   const auto done = load({});
   EXPECT_TRUE(done->done);
@@ -135,7 +136,7 @@ TEST_F(ReaderTest, ALoadOfNothingEnds) {
   EXPECT_TRUE(done->bad.empty());
 }
 
-TEST_F(ReaderTest, SaysByWhatItReads) {
+TEST_F(ReaderTest, ReportsItsBackend) {
   open({8}, 4, kArrival, false);
   EXPECT_EQ(reader_->io(), "pread");
   open({8}, 4, kArrival, true);

@@ -1,4 +1,4 @@
-// A prefix store's file whose blocks a test wrote by itself, and a pool to read them into.
+// A prefix store's file whose blocks are written by the test, and a pool to read them into.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ class ReaderTest : public ::testing::Test {
     KvLayout layout{find_format("f16"), 4, {}};
     for (int64_t dim : dims) layout.layers.push_back({1, dim});
     const StoreGeometry one = *StoreGeometry::create(layout, int64_t{1} << 40, order);
-    calls_.allocate = [] { return EOPNOTSUPP; };  // holes where a test writes nothing
+    calls_.allocate = [] { return EOPNOTSUPP; };  // holes where the test writes nothing
     auto file =
         StoreFile::open({path_, 4096 + slots * (one.record_bytes + one.slot_bytes), "test", false, 4, order}, layout);
     ASSERT_TRUE(file.ok()) << file.error().message;
@@ -58,7 +58,7 @@ class ReaderTest : public ::testing::Test {
       out[i] = static_cast<uint8_t>(1 + (i * 31 + i / 256 * 7 + static_cast<size_t>(slot * 57 + layer * 101)) % 251);
     return out;
   }
-  // Writes the slot, and says what a load of it needs.
+  // Writes the slot, and returns what a load of it needs.
   StoreLoad::Block written(int64_t slot, BlockId into, float importance = 0) {
     StoreLoad::Block block{slot, {static_cast<uint64_t>(slot) + 1, 7}, {}, into, importance};
     for (int64_t layer = 0; layer < g().layers(); ++layer) {
@@ -77,10 +77,10 @@ class ReaderTest : public ::testing::Test {
     auto out = std::make_shared<StoreLoad>();
     out->blocks = std::move(blocks);
     reader_->push(out);
-    if (wait) reader_->wait_layer(*out, g().layers());  // no such layer: until all of it has ended
+    if (wait) reader_->wait_layer(*out, g().layers());  // beyond the last layer: waits for the whole load
     return out;
   }
-  // What a pool's block holds, a letter for each layer: w the slot's bytes, 0 zeros, - what was there before.
+  // Contents of a pool block, a letter per layer: w the slot's bytes, 0 zeros, - unchanged.
   std::string look(BlockId block, int64_t slot) {
     std::string out;
     for (int64_t layer = 0; layer < g().layers(); ++layer) {

@@ -1,4 +1,4 @@
-// A record of the prefix store byte by byte, and every way in which one is not good.
+// A record of the prefix store byte by byte, and every way in which it can be invalid.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,7 +46,7 @@ RecordState state_of(std::span<const uint8_t> bytes, int64_t slot = kSlot, const
   return decode_record(record_geometry(), identity, slot, bytes, out);
 }
 
-TEST(StoreRecord, EveryByteIsWhereItWas) {
+TEST(StoreRecord, EveryByteIsStable) {
   const auto bytes = encoded(record());
   EXPECT_EQ(std::memcmp(bytes.data(), "BLK1", 4), 0);
   EXPECT_EQ(number_at<uint32_t>(bytes, 4), 4u);
@@ -63,7 +63,7 @@ TEST(StoreRecord, EveryByteIsWhereItWas) {
   for (size_t at = 104; at < bytes.size(); ++at) ASSERT_EQ(bytes[at], 0) << at;
 }
 
-TEST(StoreRecord, ComesBackAsItWas) {
+TEST(StoreRecord, RoundTrips) {
   StoreRecord back;
   ASSERT_EQ(decode_record(record_geometry(), kIdentity, kSlot, encoded(record()), back), RecordState::good);
   EXPECT_EQ(back.sequence, record().sequence);
@@ -74,7 +74,7 @@ TEST(StoreRecord, ComesBackAsItWas) {
   EXPECT_EQ(back.importance, 2.5f);
 }
 
-TEST(StoreRecord, WithAnyByteWrongIsBad) {
+TEST(StoreRecord, AnyDamagedByteIsDetected) {
   auto bytes = encoded(record());
   for (size_t at = 0; at < bytes.size(); ++at) {
     bytes[at] ^= 32;
@@ -82,8 +82,8 @@ TEST(StoreRecord, WithAnyByteWrongIsBad) {
     bytes[at] ^= 32;
   }
   EXPECT_EQ(state_of(bytes), RecordState::good);
-  EXPECT_EQ(state_of(bytes, kSlot + 1), RecordState::bad) << "of another slot";
-  EXPECT_EQ(state_of(bytes, kSlot, {kIdentity.low ^ 1, kIdentity.high}), RecordState::bad) << "of another model";
+  EXPECT_EQ(state_of(bytes, kSlot + 1), RecordState::bad) << "from another slot";
+  EXPECT_EQ(state_of(bytes, kSlot, {kIdentity.low ^ 1, kIdentity.high}), RecordState::bad) << "from another model";
   EXPECT_EQ(state_of(bytes, kSlot, {kIdentity.low, kIdentity.high ^ 1}), RecordState::bad);
   EXPECT_EQ(state_of(std::span(bytes).first(4095)), RecordState::bad);
   bytes.push_back(0);
@@ -98,8 +98,8 @@ TEST(StoreRecord, ZerosAreAFreeSlot) {
   EXPECT_EQ(state_of(std::vector<uint8_t>(8192)), RecordState::bad);
 }
 
-// The sum is right, and a field says what no writer of this format says.
-TEST(StoreRecord, FieldsAreCheckedBesideTheSum) {
+// The checksum is valid, but a field has a value that no writer of this format produces.
+TEST(StoreRecord, FieldsAreValidatedInAdditionToTheChecksum) {
   const auto with = [](size_t at, auto value) {
     auto bytes = encoded(record());
     std::memcpy(bytes.data() + at, &value, sizeof value);
@@ -117,10 +117,10 @@ TEST(StoreRecord, FieldsAreCheckedBesideTheSum) {
   EXPECT_EQ(with(16, uint64_t{1}), RecordState::good);
   for (const size_t field : {24, 32, 40, 48}) EXPECT_EQ(with(field, uint64_t{1}), RecordState::bad) << field;
   for (const size_t token : {64, 68, 72, 76}) EXPECT_EQ(with(token, TokenId{1}), RecordState::bad) << token;
-  EXPECT_EQ(with(96, uint64_t{1}), RecordState::good) << "a sum of its own, which the part is compared with";
+  EXPECT_EQ(with(96, uint64_t{1}), RecordState::good) << "the checksum of a part, compared when the part is read";
 }
 
-TEST(StoreRecord, AMassThatIsNoneIsNotKnown) {
+TEST(StoreRecord, InvalidMassIsUnknown) {
   const auto mass = [](float importance) {
     StoreRecord back;
     EXPECT_EQ(decode_record(record_geometry(), kIdentity, kSlot, encoded(record(importance)), back), RecordState::good);
@@ -134,7 +134,7 @@ TEST(StoreRecord, AMassThatIsNoneIsNotKnown) {
   EXPECT_EQ(mass(1e6f), 1e6f);
 }
 
-TEST(PartSum, IsOfTheBytesTheBlockAndTheLayer) {
+TEST(PartSum, CoversBytesBlockAndLayer) {
   std::vector<uint8_t> part(300);
   for (size_t i = 0; i < part.size(); ++i) part[i] = static_cast<uint8_t>(i * 7);
   const PrefixKey key = record().key;

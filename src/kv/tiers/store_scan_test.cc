@@ -1,4 +1,4 @@
-// The scan of a store's records: what it finds, how far it came, and a file that cannot be read any further.
+// The scan of a store's records: what it finds, its progress, and read errors.
 #include "kv/tiers/store_scan.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kAtOnce = 1024;  // records of a page each: 4 MiB
+constexpr int64_t kAtOnce = 1024;  // one-page records: 4 MiB
 
 class Scan : public ::testing::Test {
  protected:
@@ -23,7 +23,7 @@ class Scan : public ::testing::Test {
     ::close(::mkstemp(path_.data()));
   }
   void TearDown() override { ::unlink(path_.c_str()); }
-  // With holes: only the records that a test writes take room.
+  // Sparse: only the records that a test writes take space.
   StoreFile open(int64_t slots) {
     calls_.allocate = [] { return EOPNOTSUPP; };
     auto file = StoreFile::open({path_, 4096 + slots * 8192, "test", false}, {find_format("f16"), 4, {{1, 8}}});
@@ -55,7 +55,7 @@ class Scan : public ::testing::Test {
   std::string path_;
 };
 
-TEST_F(Scan, FindsEveryGoodRecordAndCountsTheBadOnes) {
+TEST_F(Scan, FindsValidRecordsAndCountsDamagedOnes) {
   for (const int64_t slots : {int64_t{1}, int64_t{5}, kAtOnce, kAtOnce + 1, 2 * kAtOnce, 2 * kAtOnce + 40}) {
     ASSERT_EQ(::truncate(path_.c_str(), 0), 0);
     const StoreFile file = open(slots);
@@ -82,7 +82,7 @@ TEST_F(Scan, FindsEveryGoodRecordAndCountsTheBadOnes) {
     EXPECT_EQ(found.bad, slots > 4);
     EXPECT_FALSE(found.failed);
     const StoreScan::Found rest = scan.take();
-    EXPECT_TRUE(rest.records.empty()) << "each is given once";
+    EXPECT_TRUE(rest.records.empty()) << "each is returned once";
     EXPECT_EQ(rest.slots, slots);
     EXPECT_EQ(rest.bad, 0);
     EXPECT_FALSE(rest.failed);
@@ -90,7 +90,7 @@ TEST_F(Scan, FindsEveryGoodRecordAndCountsTheBadOnes) {
   }
 }
 
-TEST_F(Scan, SaysHowFarItCameBeforeTheFileFailed) {
+TEST_F(Scan, ReportsProgressBeforeAReadError) {
   for (const int64_t good : {int64_t{0}, kAtOnce, 2 * kAtOnce}) {
     ASSERT_EQ(::truncate(path_.c_str(), 0), 0);
     const StoreFile file = open(2 * kAtOnce + 7);
@@ -109,7 +109,7 @@ TEST_F(Scan, SaysHowFarItCameBeforeTheFileFailed) {
 }
 
 // The second read waits for the test.
-TEST_F(Scan, GivesWhatItHasSoFar) {
+TEST_F(Scan, ReturnsRecordsIncrementally) {
   const StoreFile file = open(kAtOnce + 10);
   write(file, 4);
   write(file, kAtOnce + 1);

@@ -1,4 +1,4 @@
-// What the writer does with a block that is stored already, with a disk that syncs nothing, and with its buffers.
+// The writer with blocks that are already stored, with failing syncs, and its buffers.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -93,7 +93,7 @@ class WriterChecks : public ::testing::TestWithParam<std::tuple<bool, StoreOrder
   std::unique_ptr<StoreWriter> writer_;
 };
 
-TEST_P(WriterChecks, SayWhatBecameOfEachBlock) {
+TEST_P(WriterChecks, ReportTheResultForEachBlock) {
   const StoreWriter::Written fresh = one(job(4, 20));
   EXPECT_EQ(fresh.slot, 4);
   EXPECT_TRUE(fresh.ok);
@@ -109,7 +109,7 @@ TEST_P(WriterChecks, SayWhatBecameOfEachBlock) {
   EXPECT_TRUE(holds(4, 20));
 }
 
-TEST_P(WriterChecks, AWholeBlockIsNotWritten) {
+TEST_P(WriterChecks, IntactBlockIsNotRewritten) {
   const auto sums = one(job(4, 20)).sums;
   int writes = 0, syncs = 0;
   calls_.write = [&](off_t) { return ++writes, EIO; };
@@ -119,8 +119,8 @@ TEST_P(WriterChecks, AWholeBlockIsNotWritten) {
   EXPECT_EQ(syncs, 0);
 }
 
-// Wherever the damage is: in any part, in the sums, or so many sums that they are another layout's.
-TEST_P(WriterChecks, ADamagedBlockIsWrittenAgain) {
+// Damage in any part, in the checksums, or a number of checksums of another layout.
+TEST_P(WriterChecks, DamagedBlockIsRewritten) {
   const auto sums = one(job(4, 20)).sums;
   const auto healed = [&](std::vector<uint64_t> known) {
     const StoreWriter::Written written = one(check(4, 20, std::move(known)));
@@ -149,8 +149,8 @@ TEST_P(WriterChecks, ADamagedBlockIsWrittenAgain) {
   EXPECT_TRUE(holds(4, 20));
 }
 
-// All in one batch: the first block holds the writer up while the others come.
-TEST_P(WriterChecks, WholeAndDamagedBlocksGoTogether) {
+// All in one batch: the first block delays the writer while the others are queued.
+TEST_P(WriterChecks, IntactAndDamagedBlocksShareABatch) {
   const auto sums_1 = one(job(1, 21)).sums, sums_2 = one(job(2, 22)).sums;
   flip(g().place(2, 1));
   std::promise<void> there, go;
@@ -166,7 +166,7 @@ TEST_P(WriterChecks, WholeAndDamagedBlocksGoTogether) {
   writer_->push(job(3, 23));
   go.set_value();
   const auto done = ended(4);
-  EXPECT_EQ(syncs, 3) << "one batch of one new block, one whose old record had to go first";
+  EXPECT_EQ(syncs, 3) << "a batch of one new block and one whose old record is erased first";
   for (size_t i = 0; i < 4; ++i) {
     EXPECT_TRUE(done[i].ok);
     EXPECT_EQ(done[i].was_stored, i == 1 || i == 2);
@@ -175,9 +175,9 @@ TEST_P(WriterChecks, WholeAndDamagedBlocksGoTogether) {
   }
 }
 
-// A sync that fails, at each of its places: only what needed no write is well.
-TEST_P(WriterChecks, WithoutASyncNothingOfABatchIsThere) {
-  for (const int failing : {2, 3}) {  // the first one is of the block that holds the writer up
+// Failure of each sync: only blocks that needed no write succeed.
+TEST_P(WriterChecks, FailedSyncDropsTheBatch) {
+  for (const int failing : {2, 3}) {  // the first sync is of the block that delays the writer
     const auto sums_5 = one(job(5, 25, true)).sums;
     one(job(6, 26, true));
     std::promise<void> there, go;
@@ -200,13 +200,13 @@ TEST_P(WriterChecks, WithoutASyncNothingOfABatchIsThere) {
     EXPECT_TRUE(done[3].ok) << "the one before";
     EXPECT_EQ(syncs, failing);
     EXPECT_TRUE(holds(5, 25));
-    EXPECT_FALSE(holds(6, 26)) << "its record went first";
+    EXPECT_FALSE(holds(6, 26)) << "its record was erased first";
     EXPECT_FALSE(holds(6, 30));
     EXPECT_FALSE(holds(7, 31));
   }
 }
 
-TEST_P(WriterChecks, ABlockThatReplacesNoneTakesOneSync) {
+TEST_P(WriterChecks, BlockThatReplacesNoneNeedsOneSync) {
   int syncs = 0;
   calls_.sync = [&] { return ++syncs, 0; };
   EXPECT_TRUE(one(job(0, 20)).ok);
@@ -216,7 +216,7 @@ TEST_P(WriterChecks, ABlockThatReplacesNoneTakesOneSync) {
   EXPECT_TRUE(holds(0, 21));
 }
 
-TEST_P(WriterChecks, BuffersComeBackAndWakeWhoWaits) {
+TEST_P(WriterChecks, ReturnedBuffersWakeWaiters) {
   std::vector<AlignedBuffer> taken;
   for (int i = 0; i < 5; ++i) {
     EXPECT_TRUE(writer_->has_room());

@@ -1,5 +1,5 @@
-// The writer when the disk does not take everything: what failed is said to have failed, nothing of it is found again,
-// and the others and the buffers are as if nothing had been.
+// The writer with disk errors: failures are reported, a failed block is not found again, and other blocks and the
+// buffers are not affected.
 #include "kv/tiers/store_writer.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ class Writer : public ::testing::TestWithParam<std::tuple<bool, StoreOrder>> {
     EXPECT_TRUE(file.ok()) << (file.ok() ? "" : file.error().message);
     return std::move(*file);
   }
-  // What somebody who opens the file finds in it: the first token of each block, by slot.
+  // What a new reader finds in the file: the first token of each block, by slot.
   std::map<int64_t, TokenId> stored() {
     const StoreFile file = open();
     const StoreGeometry& g = file.geometry();
@@ -59,7 +59,7 @@ class Writer : public ::testing::TestWithParam<std::tuple<bool, StoreOrder>> {
     std::memset(out.bytes.data(), token, static_cast<size_t>(out.bytes.bytes()));
     return out;
   }
-  // Waits for so many to end.
+  // Waits for that many to end.
   static std::map<int64_t, bool> ended(StoreWriter& writer, size_t count) {
     std::map<int64_t, bool> out;
     std::vector<StoreWriter::Written> some;
@@ -76,7 +76,7 @@ class Writer : public ::testing::TestWithParam<std::tuple<bool, StoreOrder>> {
   void (*before_)(int) = nullptr;
 };
 
-// No byte of a file behind this one can be written while it stands.
+// While this exists, no byte beyond this file offset can be written.
 class FileEnd {
  public:
   explicit FileEnd(int64_t bytes) {
@@ -91,7 +91,7 @@ class FileEnd {
   rlimit before_{};
 };
 
-TEST_P(Writer, WhatIsWrittenIsFoundAgain) {
+TEST_P(Writer, WritesAreFoundAgain) {
   {
     const StoreFile file = open();
     StoreWriter writer(file, 4, uring());
@@ -101,14 +101,14 @@ TEST_P(Writer, WhatIsWrittenIsFoundAgain) {
     for (const auto& [slot, ok] : all) EXPECT_TRUE(ok) << slot;
     writer.push(job(writer, 3, 50, true));
     EXPECT_TRUE(ended(writer, 1)[3]);
-    writer.push(job(writer, 4, 60, true));  // its end is waited for by the destructor
+    writer.push(job(writer, 4, 60, true));  // the destructor waits for it
   }
   EXPECT_EQ(stored(), (std::map<int64_t, TokenId>{
                           {0, 10}, {1, 11}, {2, 12}, {3, 50}, {4, 60}, {5, 15}, {6, 16}, {7, 17}, {8, 18}}));
 }
 
-// The bytes of a block do not reach the disk: neither the old record may be found above them nor the new one.
-TEST_P(Writer, ABlockWhoseBytesWereNotWrittenIsNotThere) {
+// If a block's bytes do not reach the disk, neither its old record nor the new one may be found.
+TEST_P(Writer, BlockWithFailedDataWriteIsAbsent) {
   {
     const StoreFile file = open();
     StoreWriter writer(file, 4, uring());
@@ -124,7 +124,7 @@ TEST_P(Writer, ABlockWhoseBytesWereNotWrittenIsNotThere) {
   EXPECT_EQ(stored(), (std::map<int64_t, TokenId>{{1, 11}}));
 }
 
-TEST_P(Writer, OneThatFailsTakesNoOtherWithIt) {
+TEST_P(Writer, FailureDoesNotAffectOtherBlocks) {
   int64_t last = 0;
   {
     const StoreFile file = open();
@@ -140,14 +140,14 @@ TEST_P(Writer, OneThatFailsTakesNoOtherWithIt) {
   EXPECT_EQ(stored(), (std::map<int64_t, TokenId>{{0, 10}, {1, 11}}));
 }
 
-TEST_P(Writer, AFileThatTakesNothingMoreFailsEverythingAndStops) {
+TEST_P(Writer, FullDiskFailsAllWritesAndStops) {
   const StoreFile file = open();
   StoreWriter writer(file, 2, uring());
   const int read_only = ::open(path_.c_str(), O_RDONLY);
   const int writable = ::dup(file.fd());
   ASSERT_EQ(::dup2(read_only, file.fd()), file.fd());
   for (int round = 0; round < 4; ++round) {
-    for (int64_t slot : {0, 1}) writer.push(job(writer, slot, 9, round > 1));  // both buffers come back each time
+    for (int64_t slot : {0, 1}) writer.push(job(writer, slot, 9, round > 1));  // both buffers are returned each time
     EXPECT_EQ(ended(writer, 2), (std::map<int64_t, bool>{{0, false}, {1, false}}));
   }
   ::dup2(writable, file.fd());
@@ -157,7 +157,7 @@ TEST_P(Writer, AFileThatTakesNothingMoreFailsEverythingAndStops) {
   EXPECT_TRUE(ended(writer, 1)[0]);
 }
 
-TEST_P(Writer, HasSoManyBuffersAndNoMore) {
+TEST_P(Writer, BuffersAreBounded) {
   const StoreFile file = open();
   StoreWriter writer(file, 2, uring());
   AlignedBuffer first = writer.take(false), second = writer.take(true);
@@ -166,7 +166,7 @@ TEST_P(Writer, HasSoManyBuffersAndNoMore) {
   uint8_t* const place = second.data();
   writer.give_back(std::move(second));
   EXPECT_EQ(writer.take(false).data(), place);
-  EXPECT_FALSE(writer.take(false).data()) << "it went without coming back";
+  EXPECT_FALSE(writer.take(false).data()) << "it was evicted and not written again";
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, Writer,

@@ -96,7 +96,7 @@ class MoveBytes : public ::testing::Test {
   std::vector<uint8_t> bytes_ = std::vector<uint8_t>(1000), back_ = std::vector<uint8_t>(1000);
 };
 
-TEST_F(MoveBytes, GoesOnAfterAShortCall) {
+TEST_F(MoveBytes, ContinuesAfterAShortCall) {
   SystemCalls calls;
   calls.most_bytes = 300;
   std::vector<off_t> written, read;
@@ -109,15 +109,15 @@ TEST_F(MoveBytes, GoesOnAfterAShortCall) {
   EXPECT_EQ(back_, bytes_);
 }
 
-TEST_F(MoveBytes, AsksAgainAfterAnInterruptionAndAfterNoOtherError) {
+TEST_F(MoveBytes, RetriesOnlyAfterAnInterruption) {
   for (const bool write : {true, false}) {
     for (const int error : {EINTR, EIO, EAGAIN, ENOSPC}) {
       SystemCalls calls;
-      int asked = 0;
-      const auto twice = [&](off_t) { return ++asked <= 2 ? error : 0; };
+      int attempts = 0;
+      const auto twice = [&](off_t) { return ++attempts <= 2 ? error : 0; };
       (write ? calls.write : calls.read) = twice;
       EXPECT_EQ(move_bytes(fd_, {write, 0, bytes_.data(), 1000, 0}), error == EINTR) << write << " " << error;
-      EXPECT_EQ(asked, error == EINTR ? 3 : 1);
+      EXPECT_EQ(attempts, error == EINTR ? 3 : 1);
     }
   }
 }

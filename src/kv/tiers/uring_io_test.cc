@@ -1,5 +1,5 @@
-// What io_uring adds to plain calls: it is used where the kernel has it, waits for one piece and for no other, and
-// leaves nothing behind.
+// io_uring: it is used if the kernel supports it, waiting returns after the first completion, and destruction leaves
+// nothing behind.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/io_uring.h>
@@ -21,7 +21,7 @@ bool kernel_has_it() {
   const auto ring = static_cast<int>(::syscall(SYS_io_uring_setup, 4, &parameters));
   if (ring < 0) return false;
   ::close(ring);
-  return (parameters.features & IORING_FEAT_RW_CUR_POS) != 0;  // since 5.6, as reads and writes without vectors are
+  return (parameters.features & IORING_FEAT_RW_CUR_POS) != 0;  // since 5.6, like non-vectored reads and writes
 }
 
 int next_descriptor() {
@@ -45,7 +45,7 @@ class UringIo : public ::testing::Test {
   int fd_ = -1;
 };
 
-TEST_F(UringIo, IsThereWhereTheKernelHasIt) {
+TEST_F(UringIo, IsUsedIfTheKernelSupportsIt) {
   ASSERT_TRUE(make_uring_io(fd_, 4));
   EXPECT_EQ(make_uring_io(fd_, 4)->depth(), 4);
   EXPECT_EQ(make_uring_io(fd_, 1)->depth(), 1);
@@ -53,7 +53,7 @@ TEST_F(UringIo, IsThereWhereTheKernelHasIt) {
   EXPECT_EQ(make_block_io(fd_, 4, true)->name(), "io_uring");
   EXPECT_EQ(make_block_io(fd_, 4, true)->depth(), 4);
   EXPECT_EQ(make_block_io(fd_, 4, false)->depth(), 1);
-  EXPECT_FALSE(make_uring_io(fd_, int64_t{1} << 30)) << "more than any kernel gives";
+  EXPECT_FALSE(make_uring_io(fd_, int64_t{1} << 30)) << "more than any kernel allows";
   EXPECT_EQ(make_block_io(fd_, int64_t{1} << 30, true)->name(), "pread");
 }
 
@@ -67,7 +67,7 @@ TEST_F(UringIo, ClosesItsRing) {
   EXPECT_EQ(next_descriptor(), before);
 }
 
-TEST_F(UringIo, EndsWhatWasBegunBeforeItGoes) {
+TEST_F(UringIo, CompletesPendingOperationsOnDestruction) {
   std::vector<uint8_t> bytes(5000, 3), back(5000);
   {
     auto io = make_uring_io(fd_, 4);
@@ -78,8 +78,8 @@ TEST_F(UringIo, EndsWhatWasBegunBeforeItGoes) {
   EXPECT_EQ(back, bytes);
 }
 
-// Of two reads of a pipe one has a byte to read; the other must not be waited for.
-TEST_F(UringIo, WaitsForOnePieceOnly) {
+// Only one of two pipe reads has a byte to read; waiting must not block on the other.
+TEST_F(UringIo, WaitReturnsAfterOneCompletion) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   {
@@ -103,7 +103,7 @@ TEST_F(UringIo, WaitsForOnePieceOnly) {
   ::close(ends[1]);
 }
 
-TEST_F(UringIo, GivesAsManyAsThereAreButNoMoreThanAsked) {
+TEST_F(UringIo, ReturnsAvailableCompletionsUpToTheRequestedNumber) {
   auto io = make_uring_io(fd_, 8);
   std::vector<uint8_t> bytes(8 * 100, 9);
   IoDone done[8];
@@ -121,8 +121,8 @@ TEST_F(UringIo, GivesAsManyAsThereAreButNoMoreThanAsked) {
   EXPECT_TRUE(std::ranges::all_of(ended, [](const auto& one) { return one.second; }));
 }
 
-// A file that gives a page at a time: what io_uring brings is short, the rest comes by plain calls.
-TEST(BlockIoPieces, AShortReadGoesOn) {
+// A file that returns a page at a time: io_uring reads are short, and plain calls read the rest.
+TEST(BlockIoPieces, ShortReadIsContinued) {
   const int fd = ::open("/proc/self/smaps", O_RDONLY);
   std::vector<uint8_t> bytes(12'000);
   if (fd < 0 || ::pread(fd, bytes.data(), bytes.size(), 0) >= std::ssize(bytes)) GTEST_SKIP() << "no such file here";
@@ -138,7 +138,7 @@ TEST(BlockIoPieces, AShortReadGoesOn) {
   ::close(fd);
 }
 
-TEST(BlockIoPieces, APlainPieceIsGivenOnceToWhoHasRoomForIt) {
+TEST(BlockIoPieces, PlainPieceIsReturnedOnce) {
   auto io = make_plain_io(-1);
   uint8_t byte = 0;
   IoDone done;

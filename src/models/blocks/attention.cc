@@ -62,8 +62,11 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
   float* q = context.q.as<float>();
   float* k = context.k.as<float>();
   float* v = context.v.as<float>();
+  const LinearId at{.layer = static_cast<int32_t>(index)};
   project(context, context.normed.as<float>(), rows,
-          {{weights.q, weights.q_bias, q}, {weights.k, weights.k_bias, k}, {weights.v, weights.v_bias, v}});
+          {{at.of(LinearKind::q), weights.q, weights.q_bias, q},
+           {at.of(LinearKind::k), weights.k, weights.k_bias, k},
+           {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
 
   const RopeRows rope = rope_of(spec, layer, context);
   const RowCodec& codec = *kernels.find_codec(context.kv().layout().format);
@@ -78,8 +81,10 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
 }
 
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardContext& context) {
+  if (static_cast<int64_t>(batch.output_rows.size()) == batch.size()) return batch;
   const int64_t q_width = spec.heads * spec.head_dim;
   float* residual = context.residual.as<float>();
+  float* pending = context.pending ? context.block_out.as<float>() : nullptr;
   float* q = context.q.as<float>();
   Batch& kept = context.outputs;
   kept.clear();
@@ -89,6 +94,7 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardConte
     if (i != t) {
       std::copy_n(residual + t * spec.width, spec.width, residual + i * spec.width);
       std::copy_n(q + t * q_width, q_width, q + i * q_width);
+      if (pending) std::copy_n(pending + t * spec.width, spec.width, pending + i * spec.width);
     }
     const BatchSpan& span = span_of(batch, t);
     kept.spans.push_back({i, 1, span.first_slot + t - span.begin, span.table, span.table_size});
@@ -96,14 +102,16 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardConte
     kept.positions.push_back(batch.positions[t]);
     kept.output_rows.push_back(static_cast<int32_t>(i));
   }
-  context.lora.keep(batch.output_rows);
+  for (LinearWrapper* wrapper : context.hooks.wrappers()) wrapper->keep(batch.output_rows);
   return kept;
 }
 
 void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
                        ForwardContext& context) {
   const AttentionLayer attention{index, spec.heads, spec.kv_heads, spec.head_dim, layer.window, spec.attention_softcap};
-  observe_mass(batch, attention, context.kernels(), context.kv(), context.q.as<float>(), context.mass);
+  for (ForwardObserver* observer : context.hooks.observers()) observer->before_attention(index);
+  const AttentionInput input{attention, batch, context.kernels(), context.kv(), context.q.as<float>()};
+  for (ForwardObserver* observer : context.hooks.observers()) observer->queries(input);
 }
 
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
@@ -119,7 +127,10 @@ void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index
       encode_activations(kernels, context.pool(), weights.output.format->activation, context.attended.as<float>(),
                          q_width, batch.size(), q_width, context.encoded.data());
   project(context, context.attended.as<float>(), out,
-          {{weights.output, weights.output_bias, context.block_out.as<float>()}});
+          {{{static_cast<int32_t>(index), LinearKind::output},
+            weights.output,
+            weights.output_bias,
+            context.block_out.as<float>()}});
 }
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 
 #include "flow/batch.h"
 #include "models/forward_context.h"
@@ -36,6 +37,7 @@ inline void encode_row(const KernelTable& kernels, const ActivationRows& rows, i
 
 // One of several matrices that read the same rows.
 struct Projection {
+  LinearId id;
   const Weight& weight;
   const std::vector<float>& bias;  // empty: none
   float* y;                        // [tokens, weight.rows]
@@ -44,6 +46,8 @@ struct Projection {
 // Multiplies `x` [tokens, cols], rounded in `rows` for the first matrix, as one job if all use the same rounding; the
 // others round again into context.encoded.
 void project(ForwardContext& context, const float* x, ActivationRows rows, std::initializer_list<Projection> matrices);
+// Runs any products as one job. All of a model's matrices are multiplied here: this is where hooks see them.
+void project(ForwardContext& context, std::span<LinearPart> parts, std::span<const LinearSource> sources);
 
 // Fills row t of context.rope with cos and sin.
 void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies,
@@ -54,19 +58,21 @@ void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>&
 // context.normed, rounded in `rows` -> context.q
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                     const Batch& batch, const ActivationRows& rows, ForwardContext& context);
-// context.q of the whole batch -> context.mass
+// Tells the observers that this layer's keys are about to be read, and its queries.
 void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
                        ForwardContext& context);
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context);
-// Moves the residual and query rows of batch.output_rows to the front; returns the resulting batch.
+// Moves the residual, query and pending rows of batch.output_rows to the front; returns the resulting batch, which is
+// `batch` itself if it has no other rows.
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardContext& context);
 
-// context.normed, rounded in `rows` -> context.block_out
-void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,
+// context.normed, rounded in `rows` -> context.block_out. `at`: the layer and the MLP.
+void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,
                ForwardContext& context);
-void moe_block(const ArchSpec& spec, const LayerWeights& weights, const ActivationRows& rows, ForwardContext& context);
+void moe_block(const ArchSpec& spec, LinearId at, const LayerWeights& weights, const ActivationRows& rows,
+               ForwardContext& context);
 
 // act(gate) * up, or act(up) in place, over n values: `up` holds the result when there is no gate, `gate` otherwise.
 void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, float* up, int64_t n);

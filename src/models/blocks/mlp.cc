@@ -25,16 +25,18 @@ void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, flo
   }
 }
 
-void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,
+void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,
                ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
   float* gate = context.gate.as<float>();
   float* up = context.up.as<float>();
   const float* normed = context.normed.as<float>();
   if (spec.gated) {
-    project(context, normed, rows, {{weights.up, weights.up_bias, up}, {weights.gate, weights.gate_bias, gate}});
+    project(context, normed, rows,
+            {{at.of(LinearKind::up), weights.up, weights.up_bias, up},
+             {at.of(LinearKind::gate), weights.gate, weights.gate_bias, gate}});
   } else {
-    project(context, normed, rows, {{weights.up, weights.up_bias, up}});
+    project(context, normed, rows, {{at.of(LinearKind::up), weights.up, weights.up_bias, up}});
   }
   float* inner = spec.gated ? gate : up;
   uint8_t* encoded = context.encoded_hidden.data();
@@ -43,7 +45,8 @@ void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, 
     activate(spec, kernels, gate + t * hidden, up + t * hidden, hidden);
     encode_row(kernels, inner_rows, t, inner + t * hidden, encoded);
   });
-  project(context, inner, inner_rows, {{weights.down, weights.down_bias, context.block_out.as<float>()}});
+  project(context, inner, inner_rows,
+          {{at.of(LinearKind::down), weights.down, weights.down_bias, context.block_out.as<float>()}});
 }
 
 }  // namespace millrace

@@ -11,6 +11,8 @@
 namespace millrace {
 namespace {
 
+const std::vector<float> kNoBias;
+
 // Top `used` experts of one token by probability, ties to the lower index; weights in rank order.
 void choose_experts(const MoeSpec& moe, const KernelTable& kernels, float* logits, int32_t* chosen, float* weight) {
   kernels.softmax(logits, moe.experts);
@@ -43,6 +45,7 @@ void group_by_expert(const MoeSpec& moe, int64_t pairs, ForwardContext& context)
 // The products of one layer's experts as one job, so that an expert with only a token or two stalls no thread: gate and
 // up of every expert that has rows, or their down. Rows of one expert are contiguous from expert_begin.
 struct ExpertJobs {
+  int32_t layer;
   const std::vector<MlpWeights>& experts;
   const MoeSpec& moe;
   int64_t width;
@@ -54,17 +57,24 @@ struct ExpertJobs {
     for (int64_t e = 0; e < moe.experts; ++e) {
       const int64_t begin = context.expert_begin[static_cast<size_t>(e)];
       const int64_t rows = context.expert_begin[static_cast<size_t>(e + 1)] - begin;
-      if (rows > 0) count = add(experts[static_cast<size_t>(e)], begin, rows, count);
+      if (rows > 0) count = add(e, begin, rows, count);
     }
-    linear(context.pool(), {context.expert_parts.data(), count});
+    project(context, {context.expert_parts.data(), count}, {context.expert_sources.data(), count});
   }
 
-  // `in`: all experts' rows; if `shared`, the one row that all of them read.
-  void gate_up(const ActivationRows& in, bool shared) const {
-    run([&](const MlpWeights& expert, int64_t begin, int64_t rows, size_t at) {
+  LinearId id(LinearKind kind, int64_t expert) const { return {layer, kind, static_cast<int32_t>(expert)}; }
+
+  // `in`: all experts' rows, and `x` before rounding, or null; if `shared`, the one row that all of them read.
+  void gate_up(const ActivationRows& in, const float* x, bool shared) const {
+    run([&](int64_t e, int64_t begin, int64_t rows, size_t at) {
+      const MlpWeights& expert = experts[static_cast<size_t>(e)];
+      const int64_t first = shared ? 0 : begin;
       ActivationRows mine = in;
       mine.tokens = rows;
-      if (!shared) mine.data += begin * in.stride;
+      mine.data += first * in.stride;
+      const float* before = x ? x + first * width : nullptr;
+      context.expert_sources[at] = {id(LinearKind::gate, e), before};
+      context.expert_sources[at + 1] = {id(LinearKind::up, e), before};
       context.expert_parts[at] = {.weight = &expert.gate,
                                   .x = mine,
                                   .y = context.gate.as<float>() + begin * moe.hidden,
@@ -76,22 +86,47 @@ struct ExpertJobs {
   }
 
   void down(const ActivationRows& in) const {
-    run([&](const MlpWeights& expert, int64_t begin, int64_t rows, size_t at) {
+    run([&](int64_t e, int64_t begin, int64_t rows, size_t at) {
       ActivationRows mine = in;
       mine.tokens = rows;
       mine.data += begin * in.stride;
-      context.expert_parts[at] = {
-          .weight = &expert.down, .x = mine, .y = context.expert_out.as<float>() + begin * width, .y_stride = width};
+      context.expert_sources[at] = {id(LinearKind::down, e), context.gate.as<float>() + begin * moe.hidden};
+      context.expert_parts[at] = {.weight = &experts[static_cast<size_t>(e)].down,
+                                  .x = mine,
+                                  .y = context.expert_out.as<float>() + begin * width,
+                                  .y_stride = width};
       return at + 1;
     });
   }
 };
 
+bool hooks_read_experts(const ExpertJobs& jobs) {
+  for (int64_t e = 0; !jobs.context.hooks.empty() && e < jobs.moe.experts; ++e)
+    for (LinearKind kind : {LinearKind::gate, LinearKind::up})
+      if (jobs.context.hooks.reads(jobs.id(kind, e))) return true;
+  return false;
+}
+
+// The rows that the experts read, before rounding, gathered as the rounded ones are; null if no hook reads them.
+const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
+  ForwardContext& context = jobs.context;
+  const MoeSpec& moe = jobs.moe;
+  const float* normed = context.normed.as<float>();
+  if (x.tokens == 1) return normed;
+  if (!hooks_read_experts(jobs)) return nullptr;
+  float* rows = context.expert_out.as<float>();  // unused until the experts' last product
+  for_rows(context, x.tokens * moe.used, x.cols, [&](int64_t i) {
+    std::copy_n(normed + context.expert_rows[i] / moe.used * x.cols, x.cols, rows + i * x.cols);
+  });
+  return rows;
+}
+
 // Runs the experts on the rows of `x`; every (token, rank) pair gets its own row of context.expert_out.
-void run_experts(const ArchSpec& spec, const LayerWeights& weights, const ActivationRows& x, ForwardContext& context) {
+void run_experts(const ArchSpec& spec, LinearId at, const LayerWeights& weights, const ActivationRows& x,
+                 ForwardContext& context) {
   const MoeSpec& moe = spec.moe;
   const KernelTable& kernels = context.kernels();
-  const ExpertJobs jobs{weights.experts, moe, spec.width, context};
+  const ExpertJobs jobs{at.layer, weights.experts, moe, spec.width, context};
   const int64_t pairs = x.tokens * moe.used;
   ActivationRows in = x;
   if (x.tokens > 1) {
@@ -101,7 +136,7 @@ void run_experts(const ArchSpec& spec, const LayerWeights& weights, const Activa
                   static_cast<size_t>(x.stride));
     });
   }
-  jobs.gate_up(in, x.tokens == 1);
+  jobs.gate_up(in, expert_inputs(jobs, x), x.tokens == 1);
   // One rounding for all: load_moe() ensures that the experts' formats share it.
   const ActivationRows inner =
       activation_rows(weights.experts[0].down.format->activation, pairs, moe.hidden, context.encoded_hidden.data());
@@ -115,13 +150,14 @@ void run_experts(const ArchSpec& spec, const LayerWeights& weights, const Activa
 
 }  // namespace
 
-void moe_block(const ArchSpec& spec, const LayerWeights& weights, const ActivationRows& rows, ForwardContext& context) {
+void moe_block(const ArchSpec& spec, LinearId at, const LayerWeights& weights, const ActivationRows& rows,
+               ForwardContext& context) {
   const MoeSpec& moe = spec.moe;
   const KernelTable& kernels = context.kernels();
   const int64_t tokens = rows.tokens;
   const float* normed = context.normed.as<float>();
   float* logits = context.router.as<float>();
-  linear(context.pool(), weights.router, rows, logits, moe.experts);
+  project(context, normed, rows, {{at.of(LinearKind::router), weights.router, kNoBias, logits}});
   const ActivationRows x =
       activation_rows(weights.experts[0].gate.format->activation, tokens, spec.width, context.encoded.data());
   for_rows(context, tokens, spec.width + moe.experts * moe.used, [&](int64_t t) {
@@ -131,13 +167,13 @@ void moe_block(const ArchSpec& spec, const LayerWeights& weights, const Activati
   });
   const int64_t pairs = tokens * moe.used;
   group_by_expert(moe, pairs, context);
-  run_experts(spec, weights, x, context);
+  run_experts(spec, at, weights, x, context);
 
   float* out = context.block_out.as<float>();
   const bool shared = weights.shared.down.present();
   if (shared) {
     const Weight& up = weights.shared.up;
-    mlp_block(spec, weights.shared, moe.shared_hidden,
+    mlp_block(spec, {.layer = at.layer, .expert = LinearId::kShared}, weights.shared, moe.shared_hidden,
               encode_activations(kernels, context.pool(), up.format->activation, normed, spec.width, tokens, spec.width,
                                  context.encoded.data()),
               context);
@@ -145,7 +181,7 @@ void moe_block(const ArchSpec& spec, const LayerWeights& weights, const Activati
   if (weights.shared_gate.present()) {
     ActivationRows gated = encode_activations(kernels, context.pool(), weights.shared_gate.format->activation, normed,
                                               spec.width, tokens, spec.width, context.encoded.data());
-    linear(context.pool(), weights.shared_gate, gated, logits, 1);
+    project(context, normed, gated, {{at.of(LinearKind::shared_gate), weights.shared_gate, kNoBias, logits}});
   }
   // The row of each (token, rank), then the sum in rank order.
   auto& place = context.chosen;

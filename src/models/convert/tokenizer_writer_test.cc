@@ -1,4 +1,4 @@
-// Written tokenizers read back as the same tokenizer.
+// Written tokenizers are read back unchanged.
 #include "models/convert/tokenizer_writer.h"
 
 #include <gtest/gtest.h>
@@ -51,14 +51,14 @@ void expect_same(const TokenizerSpec& left, const TokenizerSpec& right) {
 TEST(TokenizerWriter, SentencePieceModelReadsBack) {
   for (const char* kind : {"spm", "unigram"}) {
     TokenizerSpec spec = sentencepiece_spec(kind);
-    spec.space_prefix = SpacePrefix::after_control;  // the one way that SentencePiece itself has
+    spec.space_prefix = SpacePrefix::after_control;  // the only mode that SentencePiece has
     auto read = read_sentencepiece_model(write_sentencepiece_model(spec));
     ASSERT_TRUE(read.ok()) << read.error().message;
     EXPECT_EQ(read->kind, kind);
     EXPECT_EQ(read->tokens, spec.tokens);
     EXPECT_EQ(read->types, spec.types);
     EXPECT_EQ(read->scores, spec.scores);
-    read->add_bos = true;  // tokenizer_config.json says so
+    read->add_bos = true;  // set by tokenizer_config.json
     expect_same(spec, *read);
   }
 }
@@ -78,7 +78,7 @@ TEST(TokenizerWriter, TokenizerJsonKeepsMergesOfSentencePiece) {
   expect_same(spec, *read);
 }
 
-TEST(TokenizerWriter, NamesOfSplitsBecomeRegexes) {
+TEST(TokenizerWriter, SplitNamesBecomeRegexes) {
   TokenizerSpec spec;
   spec.kind = "bpe";
   spec.pre = "llama-bpe";

@@ -1,17 +1,17 @@
-#include "models/lora/apply.h"
-
 #include <algorithm>
 
 #include "models/lora/adapter.h"
+#include "models/lora/rows.h"
 
 namespace millrace {
 namespace {
 
-void add_rows(ForwardContext& context, const LoraPair& pair, float scale, const float* x, float* y, int64_t rows) {
-  LoraRows& lora = context.lora;
-  const KernelTable& kernels = context.kernels();
-  ThreadPool& pool = context.pool();
+void add_rows(LoraRows& lora, const LinearCall& call, const LoraPair& pair, float scale, int64_t begin, int64_t rows) {
+  const KernelTable& kernels = call.kernels;
+  ThreadPool& pool = call.pool;
   const Weight &a = pair.a, &b = pair.b;
+  const float* x = call.in.x + begin * a.cols;
+  float* y = call.y + begin * b.rows;
   float* inner = lora.inner.as<float>();
   float* product = lora.product.as<float>();
   const ActivationRows in =
@@ -25,15 +25,13 @@ void add_rows(ForwardContext& context, const LoraPair& pair, float scale, const 
 
 }  // namespace
 
-void add_lora(ForwardContext& context, const Weight& weight, const float* x, float* y) {
-  for (const LoraRows::Run& run : context.lora.runs) {
+void LoraRows::apply(const LinearCall& call) {
+  for (const Run& run : runs) {
     for (const LoraUse& use : *run.mix) {
-      const LoraPair* pair = use.adapter->find(&weight);
+      const LoraPair* pair = use.adapter->find(&call.in.weight);
       if (!pair) continue;
-      for (int64_t t = run.begin; t < run.begin + run.count; t += LoraRows::kRows) {
-        const int64_t rows = std::min(LoraRows::kRows, run.begin + run.count - t);
-        add_rows(context, *pair, use.scale, x + t * weight.cols, y + t * weight.rows, rows);
-      }
+      for (int64_t t = run.begin; t < run.begin + run.count; t += kRows)
+        add_rows(*this, call, *pair, use.scale, t, std::min(kRows, run.begin + run.count - t));
     }
   }
 }

@@ -1,5 +1,5 @@
-// LoraRows: which rows of a batch use which adapters, and the scratch for their products. Part of a ForwardContext;
-// set() before a batch is run. A batch without adapters costs one check of an empty list.
+// LoraRows: which rows of a batch use which adapters, and the scratch for their products, which are added to those of
+// the model's own matrices. Set before a batch is run; a hook of the pass only while some row uses an adapter.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "models/forward_hooks.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
@@ -16,7 +17,7 @@ struct ArchSpec;
 struct LoraUse;
 using LoraMix = std::vector<LoraUse>;
 
-struct LoraRows {
+struct LoraRows final : LinearWrapper {
   static constexpr int64_t kRows = 64;  // processed together: rows are independent, so this changes no bit
 
   struct Run {
@@ -35,8 +36,10 @@ struct LoraRows {
   int64_t wanted(const ArchSpec& spec, int64_t rank) const;
   // Makes room for adapters of that rank. Errors: resource.
   Result<void> reserve(const ArchSpec& spec, int64_t rank);
-  // Reduces the batch to these rows of the old one, ascending.
-  void keep(std::span<const int32_t> rows);
+  bool wraps(const LinearId& id) const override { return id.expert < 0; }  // routed experts have no adapters
+  // y += scale * B (A x) for the rows that use adapters of the matrix.
+  void apply(const LinearCall& call) override;
+  void keep(std::span<const int32_t> rows) override;
 
  private:
   std::vector<Run> kept_;

@@ -1,5 +1,5 @@
-// The constraint step behind the end of an answer, at the end tokens of a vocabulary, and where the grammar meets a
-// bound.
+// The constraint step after the end of an answer, with the end tokens of a vocabulary, and when the grammar reaches a
+// limit.
 #include "text/grammar/constraint.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ class ConstraintEnds : public ::testing::Test {
   SamplingRow row_;
 };
 
-TEST_F(ConstraintEnds, BehindAnEndThatWasTakenOnlyEndsFollow) {
+TEST_F(ConstraintEnds, OnlyEndTokensFollowAnEndToken) {
   const auto step = make_constraint(setup_of("b*"));
   EXPECT_EQ(left_by(*step), (Ids{'b', kEnd}));
   step->accept('b');
@@ -60,7 +60,7 @@ TEST_F(ConstraintEnds, BehindAnEndThatWasTakenOnlyEndsFollow) {
   EXPECT_EQ(left_by(*step), (Ids{kEnd}));
 }
 
-TEST_F(ConstraintEnds, ResetBeginsBeforeThePrompt) {
+TEST_F(ConstraintEnds, ResetRestartsBeforeThePrompt) {
   const auto step = make_constraint(setup_of("b"));
   left_by(*step);
   step->accept('b');
@@ -73,20 +73,20 @@ TEST_F(ConstraintEnds, ResetBeginsBeforeThePrompt) {
   EXPECT_EQ(left_by(*step), (Ids{'b'}));
 }
 
-TEST_F(ConstraintEnds, AnAnswerThatMustBeEmptyEndsOnlyOnceItIsAskedFor) {
+TEST_F(ConstraintEnds, EmptyAnswerEndsOnlyWhenRequested) {
   const auto step = make_constraint(setup_of("(ab){0}"));
   EXPECT_FALSE(step->ended()) << "the prompt comes first";
   EXPECT_EQ(left_by(*step), (Ids{kEnd}));
   EXPECT_TRUE(step->ended());
 }
 
-TEST_F(ConstraintEnds, EndsAreTheTokensThatTheVocabularyHas) {
+TEST_F(ConstraintEnds, EndTokensOutsideTheVocabularyAreIgnored) {
   const auto step =
       make_constraint(setup_of("b?", {-1, -70, 0, kEnd, kConstraintVocab, kConstraintVocab + 1, 1 << 30}));
   EXPECT_EQ(left_by(*step), (Ids{0, 'b', kEnd}));
 }
 
-// Brackets around an x. Readings nest no deeper than 1000 calls, so a stream that opens more cannot go on.
+// Brackets around an x. Nesting is limited to 1000 calls, so a stream that opens more cannot continue.
 class ConstraintBounds : public ::testing::Test {
  protected:
   static constexpr TokenId kOpen = 0, kX = 2, kStop = 3;
@@ -107,7 +107,7 @@ class ConstraintBounds : public ::testing::Test {
     row_.begin(logits, 0, 0);
     step.apply(row_);
   }
-  // Accepts as many as the grammar takes.
+  // Accepts as many as the grammar allows.
   static int open_brackets(SamplerStep& step) {
     int opened = 0;
     while (opened < 2000 && !step.failure() && !step.ended()) step.accept(kOpen), ++opened;
@@ -118,7 +118,7 @@ class ConstraintBounds : public ::testing::Test {
   SamplingRow row_;
 };
 
-TEST_F(ConstraintBounds, ATokenThatGoesTooDeepIsAFailureAndNoEnd) {
+TEST_F(ConstraintBounds, TooDeepTokenIsAnErrorNotAnEnd) {
   const auto step = make_constraint(setup_of(true));
   apply(*step);
   EXPECT_GT(open_brackets(*step), 500);
@@ -127,12 +127,12 @@ TEST_F(ConstraintBounds, ATokenThatGoesTooDeepIsAFailureAndNoEnd) {
   EXPECT_EQ(step->failure()->message, "constraint: the rules are nested too deeply at this point; nest them less");
   EXPECT_FALSE(step->ended());
   apply(*step);
-  EXPECT_TRUE(row_.candidates().empty()) << "what the grammar allows is not known";
+  EXPECT_TRUE(row_.candidates().empty()) << "the allowed tokens are unknown";
   step->accept(kX);
   EXPECT_NE(step->failure(), nullptr);
 }
 
-TEST_F(ConstraintBounds, ResetForgetsTheFailure) {
+TEST_F(ConstraintBounds, ResetClearsTheError) {
   const auto step = make_constraint(setup_of(true));
   apply(*step);
   open_brackets(*step);
@@ -144,8 +144,8 @@ TEST_F(ConstraintBounds, ResetForgetsTheFailure) {
   EXPECT_TRUE(step->ended());
 }
 
-// Without an x to stop at every way leads deeper, and in the end none is left.
-TEST_F(ConstraintBounds, AStreamWithoutAWayOnEndsWithTheError) {
+// Without an x every token nests deeper, until none is allowed.
+TEST_F(ConstraintBounds, StreamWithoutAllowedTokensEndsWithTheError) {
   auto chain = SamplerChain::create(setup_of(false)).value();
   Result<TokenId> token = kOpen;
   int opened = 0;

@@ -30,15 +30,15 @@ std::vector<float> penalties(const SamplerSetup& setup, const Ids& history) {
   return logits;
 }
 
-TEST(Dry, ABreakerThatFillsTheWindowBreaksIt) {
+TEST(Dry, BreakerThatFillsTheWindowStillBreaks) {
   EXPECT_EQ(penalties(setup_of(-1, 1), {1, 1})[1], -1);
   EXPECT_EQ(penalties(setup_of(-1, 1, {{1, 1}}), {1, 1})[1], 0);
-  // Behind the breaker 1 2 1 stands "2" alone: a repeat of one token.
+  // Only "2" follows the breaker 1 2 1: a repeat of one token.
   EXPECT_EQ(penalties(setup_of(-1, 1), {1, 2, 1, 2})[1], -2);
   EXPECT_EQ(penalties(setup_of(-1, 1, {{1, 2, 1}}), {1, 2, 1, 2})[1], -1);
 }
 
-TEST(Dry, ALongPastCountsNoMoreThanItsWindow) {
+TEST(Dry, OnlyTheWindowOfALongHistoryCounts) {
   const auto setup = setup_of(9, 2);
   const Ids end = {1, 2, 3, 4, 0, 1, 2, 3};
   const auto expected = penalties(setup, end);
@@ -51,7 +51,7 @@ TEST(Dry, ALongPastCountsNoMoreThanItsWindow) {
 }
 
 TEST(Dry, TakesLinearTimeForARepeatOfAnyLength) {
-  const auto logits = penalties(setup_of(-1, 2), Ids(200'000, 1));  // twenty billion comparisons, were it quadratic
+  const auto logits = penalties(setup_of(-1, 2), Ids(200'000, 1));  // twenty billion comparisons if it were quadratic
   EXPECT_EQ(logits[1], -1e30f);
   EXPECT_EQ(logits[0], 0);
 }

@@ -53,9 +53,11 @@ TEST(DynamicTemperature, FollowsTheEntropy) {
   }
 }
 
-TEST(DynamicTemperature, OfNoneIsGreedy) { EXPECT_EQ(scaled(0.5, 0.5, 1, {0, -2000, -2000}), (std::vector<float>{0})); }
+TEST(DynamicTemperature, TemperatureZeroIsGreedy) {
+  EXPECT_EQ(scaled(0.5, 0.5, 1, {0, -2000, -2000}), (std::vector<float>{0}));
+}
 
-TEST(DynamicTemperature, LeavesASingleCandidateAsItIs) {
+TEST(DynamicTemperature, LeavesASingleCandidateUnchanged) {
   for (double exponent : {0.0, 1.0}) EXPECT_EQ(scaled(0.5, 0.2, exponent, {5}), (std::vector<float>{5})) << exponent;
 }
 

@@ -1,4 +1,4 @@
-// Steps that edit logits or take tokens out: what they keep of the past, and what reset() forgets.
+// Steps that edit logits or remove tokens: the history they retain, and what reset() clears.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void accept(SamplerStep& step, const Ids& tokens) {
   for (TokenId token : tokens) step.accept(token);
 }
 
-TEST(Penalties, DivideWhatIsPositiveAndMultiplyWhatIsNot) {
+TEST(Penalties, DividePositiveAndMultiplyOtherLogits) {
   SamplerSetup setup;
   setup.options.repetition_penalty = 2;
   const auto step = make_penalties(setup);
@@ -55,7 +55,7 @@ TEST(Penalties, ResetEmptiesTheWindow) {
   EXPECT_EQ(edited(*step, {0, 0, 0}), (std::vector<float>{0, 0, -2}));
 }
 
-TEST(AllowedTokens, StandOnceAndInOrder) {
+TEST(AllowedTokens, AreUniqueAndSorted) {
   SamplerSetup setup;
   setup.options.allowed_tokens = {3, 0, 3, 2, 0};
   std::vector<float> logits = {1, 2, 3, 4};
@@ -67,7 +67,7 @@ TEST(AllowedTokens, StandOnceAndInOrder) {
   EXPECT_EQ(left, (Ids{0, 2, 3}));
 }
 
-// The tokens that complete a word, by looking at the whole past.
+// The tokens that complete a word, from the whole history.
 std::vector<bool> completing(const std::vector<Ids>& words, const Ids& past, size_t vocab) {
   std::vector<bool> out(vocab, false);
   for (const Ids& word : words) {
@@ -80,7 +80,7 @@ std::vector<bool> completing(const std::vector<Ids>& words, const Ids& past, siz
   return out;
 }
 
-TEST(BadWords, AreStruckHoweverLongThePast) {
+TEST(BadWords, AreBannedWhateverTheHistoryLength) {
   std::mt19937 engine(2);
   SamplerSetup setup;
   setup.bad_words = {{0, 1, 2}, {1, 1, 0}, {2, 1}, {0, 0, 0, 0, 3}};
@@ -98,7 +98,7 @@ TEST(BadWords, AreStruckHoweverLongThePast) {
   }
 }
 
-TEST(BadWords, AfterAResetBeginAnew) {
+TEST(BadWords, ResetClearsTheHistory) {
   SamplerSetup setup;
   setup.bad_words = {{1, 2}};
   const auto step = make_bad_words(setup);

@@ -1,4 +1,4 @@
-// Which options make which step: null is what a factory returns where they leave the step without effect.
+// Which options create which step: a factory returns null if the options leave its step without effect.
 #include "sampling/steps/factories.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ void check(const std::vector<Case>& cases) {
   }
 }
 
-TEST(Factories, NoStepIsMadeOfNeutralOptions) {
+TEST(Factories, NeutralOptionsMakeNoStep) {
   for (const auto& entry : samplers().entries()) EXPECT_EQ(entry.member(neutral_setup()), nullptr) << entry.info.name;
 }
 
@@ -85,14 +85,14 @@ TEST(Factories, EndOfGeneration) {
   check({
       {"one token at least", make_end_of_generation, true, [](S& s) { s.end_of_generation = {1}, s.min_tokens = 1; }},
       {"always", make_end_of_generation, true, [](S& s) { s.end_of_generation = {1}, s.ignore_eos = true; }},
-      {"nothing asked", make_end_of_generation, false, [](S& s) { s.end_of_generation = {1}; }},
+      {"no options", make_end_of_generation, false, [](S& s) { s.end_of_generation = {1}; }},
       {"nothing ends", make_end_of_generation, false, [](S& s) { s.ignore_eos = true, s.min_tokens = 4; }},
   });
 }
 
 using Change = std::function<void(SamplingOptions&)>;
 
-// Made with `on`, not with `off`; never for greedy decoding, and not beside mirostat if that replaces the step.
+// Created with `on`, not with `off`; never for greedy decoding, and not with mirostat if that replaces the step.
 void check_step(const char* about, SamplerFactory make, const Change& on, const Change& off, bool beside_mirostat) {
   const auto made = [&](const Change& change, double temperature, int64_t mirostat) {
     SamplerSetup setup = neutral_setup();
@@ -107,7 +107,7 @@ void check_step(const char* about, SamplerFactory make, const Change& on, const 
   EXPECT_EQ(made(on, 0.7, 2), beside_mirostat) << about << ", mirostat";
 }
 
-TEST(Factories, TruncatingStepsAreForDrawsWithoutMirostat) {
+TEST(Factories, TruncationIsSkippedForGreedyAndMirostat) {
   check_step(
       "top_n_sigma", make_top_n_sigma, [](O& o) { o.top_n_sigma = 0.5; }, [](O& o) { o.top_n_sigma = 0; }, false);
   check_step(

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-// Surprises in steps of about a fourteenth of a bit: how many tokens are left shows mu.
+// Surprises in steps of about a fourteenth of a bit: the number of remaining tokens shows mu.
 constexpr size_t kMirostatVocab = 400;
 std::vector<float> fine_logits() {
   std::vector<float> logits(kMirostatVocab);
@@ -33,17 +33,17 @@ size_t left_by(SamplerStep& step, std::vector<float> logits = fine_logits()) {
   return row.candidates().size();
 }
 
-// Mirostat as the paper has it, over fine_logits().
+// Mirostat as in the paper, over fine_logits().
 struct Plain {
   double tau, eta, mu = 2 * tau;
-  std::vector<double> bits() const {  // surprise of each token
+  std::vector<double> bits() const {  // surprise per token
     std::vector<double> out;
     double total = 0;
     for (float logit : fine_logits()) total += std::exp(static_cast<double>(logit));
     for (float logit : fine_logits()) out.push_back(std::log2(total) - static_cast<double>(logit) / std::log(2.0));
     return out;
   }
-  size_t left() const {  // they stand in order of surprise; the best one always stays
+  size_t left() const {  // in order of surprise; the best one is always kept
     size_t n = 0;
     for (double surprise : bits()) n += surprise <= mu ? 1 : 0;
     return std::max<size_t>(n, 1);
@@ -55,7 +55,7 @@ struct Plain {
   }
 };
 
-TEST(Mirostat, CutsWhereThePaperDoesTokenByToken) {
+TEST(Mirostat, MatchesThePaperTokenByToken) {
   const auto step = make(4, 0.7);
   Plain plain{4, 0.7};
   for (size_t turn = 0; turn < 40; ++turn) {
@@ -67,7 +67,7 @@ TEST(Mirostat, CutsWhereThePaperDoesTokenByToken) {
   }
 }
 
-TEST(Mirostat, LearnsOnceFromEachChoiceAndNotFromThePrompt) {
+TEST(Mirostat, UpdatesMuOncePerDrawnTokenAndNotForThePrompt) {
   const auto step = make(3, 1);
   Plain plain{3, 1};
   step->accept(5);  // of the prompt
@@ -78,7 +78,7 @@ TEST(Mirostat, LearnsOnceFromEachChoiceAndNotFromThePrompt) {
   EXPECT_EQ(left_by(*step), plain.left());
 }
 
-TEST(Mirostat, LearnsNothingFromATokenThatItHadCutOff) {
+TEST(Mirostat, TruncatedTokenDoesNotUpdateMu) {
   const auto step = make(1, 1);
   const size_t left = left_by(*step);
   ASSERT_LT(left, kMirostatVocab - 1);
@@ -86,7 +86,7 @@ TEST(Mirostat, LearnsNothingFromATokenThatItHadCutOff) {
   EXPECT_EQ(left_by(*step), left);
 }
 
-TEST(Mirostat, ResetForgetsMuAndTheChoiceThatIsOpen) {
+TEST(Mirostat, ResetClearsMuAndThePendingDraw) {
   const auto step = make(3, 1);
   const size_t first = left_by(*step);
   step->accept(0);
@@ -96,22 +96,22 @@ TEST(Mirostat, ResetForgetsMuAndTheChoiceThatIsOpen) {
   EXPECT_EQ(left_by(*step), first);
 }
 
-TEST(Mirostat, KeepsTheBestTokenWhereAllAreTooSurprising) {
+TEST(Mirostat, KeepsTheBestTokenIfAllAreTooSurprising) {
   const auto step = make(0.1, 0.1);
   EXPECT_EQ(left_by(*step, {1, 1, 1, 1}), 1u);
 }
 
-TEST(Mirostat, KeepsWhatIsExactlyAsSurprisingAsMu) {
+TEST(Mirostat, KeepsTokensWithSurpriseEqualToMu) {
   const auto step = make(0.5, 0.1);  // mu is one bit
   EXPECT_EQ(left_by(*step, {0, 0}), 2u);
 }
 
-TEST(Mirostat, ARowWithoutCandidatesChangesNothing) {
+TEST(Mirostat, EmptyRowChangesNothing) {
   const auto step = make(3, 1);
   Plain plain{3, 1};
   left_by(*step);
   EXPECT_EQ(left_by(*step, std::vector<float>(3, -std::numeric_limits<float>::infinity())), 0u);
-  step->accept(0);  // chosen from the row before it
+  step->accept(0);  // drawn from the previous row
   plain.take(0);
   EXPECT_EQ(left_by(*step), plain.left());
 }

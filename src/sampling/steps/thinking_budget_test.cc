@@ -1,4 +1,4 @@
-// Where thinking begins and ends: marks in the text, written in any tokens, and what reset() forgets.
+// Where thinking starts and ends: marks in the text, in any tokenization, and what reset() clears.
 #include <gtest/gtest.h>
 
 #include "sampling/steps/factories.h"
@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// Token i is letter i; "z" is no token, and encoding leaves it out.
+// Token i is letter i; "z" is not a token, and encoding omits it.
 class LetterTokenizer final : public Tokenizer {
  public:
   LetterTokenizer() {
@@ -35,7 +35,7 @@ class ThinkingBudgetStep : public ::testing::Test {
     setup.tokenizer = &tokenizer_;
     step_ = make_thinking_budget(setup);
   }
-  // The letter that is forced; '-' where any may come.
+  // The letter that is forced; '-' if any is allowed.
   char forced() {
     std::vector<float> logits(25, 1);
     SamplingRow row;
@@ -44,7 +44,7 @@ class ThinkingBudgetStep : public ::testing::Test {
     if (row.candidates().empty()) return '?';
     return row.candidates().size() == 1 ? static_cast<char>('a' + row.candidates().front().token) : '-';
   }
-  // What is forced before each of these letters, which then come, and behind them.
+  // What is forced before each of these letters, which are then accepted, and after them.
   std::string write(const std::string& text) {
     std::string out;
     for (char letter : text) {
@@ -72,32 +72,32 @@ TEST_F(ThinkingBudgetStep, ForcesNothingBeforeThinkingBegins) {
   EXPECT_EQ(write("xyc"), "--c-");
 }
 
-TEST_F(ThinkingBudgetStep, ForcesNothingBehindThinkingThatTookItsWholeBudget) {
+TEST_F(ThinkingBudgetStep, ForcesNothingAfterThinkingThatUsedItsExactBudget) {
   begin({.tokens = 2, .open = "x", .close = "cd", .begun = true});
   EXPECT_EQ(write("cdgg"), "-----");
 }
 
-TEST_F(ThinkingBudgetStep, FindsMarksAcrossTokensAlone) {
+TEST_F(ThinkingBudgetStep, FindsMarksAcrossTokens) {
   begin({.tokens = 0, .open = "ab", .close = "c", .begun = false});
-  EXPECT_EQ(write("axxbgaagb"), "----------") << "the letters of the mark, but never beside each other";
+  EXPECT_EQ(write("axxbgaagb"), "----------") << "the letters of the mark, but never adjacent";
   EXPECT_EQ(write("ab"), "--c");
   begin({.tokens = 4, .open = "x", .close = "cde", .begun = true});
   EXPECT_EQ(write("gcdeggg"), "--------");
 }
 
-TEST_F(ThinkingBudgetStep, TheOpeningMarkIsNoPartOfTheClosingOne) {
+TEST_F(ThinkingBudgetStep, OpeningMarkIsNotPartOfTheClosingMark) {
   begin({.tokens = 2, .open = "q", .close = "q", .begun = false});
   EXPECT_EQ(write("qggq"), "---q-");
   begin({.tokens = 2, .open = "cc", .close = "c", .begun = false});
   EXPECT_EQ(write("ccggc"), "----c-");
 }
 
-TEST_F(ThinkingBudgetStep, IsOverWhenItsMarkIsWrittenThoughTheTextLacksIt) {
-  begin({.tokens = 1, .open = "x", .close = "cz", .begun = true});  // of which only "c" can be written
+TEST_F(ThinkingBudgetStep, EndsWhenItsMarkIsForcedEvenIfTheTextDiffers) {
+  begin({.tokens = 1, .open = "x", .close = "cz", .begun = true});  // only "c" has a token
   EXPECT_EQ(write("gcgxgg"), "-c-----");
 }
 
-TEST_F(ThinkingBudgetStep, ResetGivesTheWholeBudgetBack) {
+TEST_F(ThinkingBudgetStep, ResetRestoresTheWholeBudget) {
   begin({.tokens = 2, .open = "x", .close = "cd", .begun = true});
   EXPECT_EQ(write("g"), "--");
   step_->reset();
@@ -106,7 +106,7 @@ TEST_F(ThinkingBudgetStep, ResetGivesTheWholeBudgetBack) {
   EXPECT_EQ(write("ggcdg"), "--cd--") << "the mark has been forced before";
 }
 
-TEST_F(ThinkingBudgetStep, ResetForgetsTheTextAndAwaitsAPrompt) {
+TEST_F(ThinkingBudgetStep, ResetClearsTheTextAndExpectsAPrompt) {
   begin({.tokens = 0, .open = "ab", .close = "c", .begun = false});
   EXPECT_EQ(write("a"), "--");
   step_->reset();

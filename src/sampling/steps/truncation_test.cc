@@ -1,4 +1,4 @@
-// Truncating steps at the edges of their definitions: two candidates, and thresholds that are met exactly.
+// Edge cases of truncating steps: two candidates, and thresholds that are met exactly.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::unique_ptr<SamplerStep> make(SamplerFactory factory, const std::function<vo
   return factory(setup);
 }
 
-// The tokens that are left, ascending.
+// The remaining tokens, ascending.
 Ids kept_by(SamplerStep& step, std::vector<float> logits, uint64_t seed = 0, int64_t position = 0) {
   SamplingRow row;
   row.begin(logits, seed, position);
@@ -36,7 +36,7 @@ Ids kept_by(SamplerStep& step, std::vector<float> logits, uint64_t seed = 0, int
   return out;
 }
 
-TEST(TopNSigma, CountsTheDeviationOfTwo) {
+TEST(TopNSigma, DeviationOfTwoCandidates) {
   // Mean 1/2, deviation 1/2.
   EXPECT_EQ(kept_by(*make(make_top_n_sigma, [](auto& o) { o.top_n_sigma = 1.9; }), {1, 0}), (Ids{0}));
   EXPECT_EQ(kept_by(*make(make_top_n_sigma, [](auto& o) { o.top_n_sigma = 2; }), {1, 0}), (Ids{0, 1}));
@@ -49,7 +49,7 @@ TEST(TopP, StopsWhereTheMassIsReached) {
   EXPECT_EQ(kept_by(*half, {0, 0, 0, 0}), (Ids{0, 1}));
 }
 
-TEST(TypicalP, GoesOnUntilTheMassIsExceeded) {
+TEST(TypicalP, ContinuesUntilTheMassIsExceeded) {
   const auto half = make(make_typical_p, [](auto& o) { o.typical_p = 0.5; });
   EXPECT_EQ(kept_by(*half, {0, 0}), (Ids{0, 1})) << "half the mass is not more than half";
   EXPECT_EQ(kept_by(*half, {0, 0, 0, 0}), (Ids{0, 1, 2}));
@@ -57,7 +57,7 @@ TEST(TypicalP, GoesOnUntilTheMassIsExceeded) {
   EXPECT_EQ(kept_by(*half, log_of({0.4, 0.6})), (Ids{1}));
 }
 
-TEST(TypicalP, LeavesAListWhoseOrderIsNotThatOfItsLogits) {
+TEST(TypicalP, LeavesAListNotSortedByLogits) {
   const auto step = make(make_typical_p, [](auto& o) { o.typical_p = 0.75; });
   std::vector<float> logits = log_of({0.6, 0.2, 0.1, 0.1});  // token 1 is the most typical one
   SamplingRow row;
@@ -69,18 +69,18 @@ TEST(TypicalP, LeavesAListWhoseOrderIsNotThatOfItsLogits) {
   EXPECT_EQ(row.max_logit(), logits[0]);
 }
 
-TEST(Xtc, OfTwoTopChoicesTheLessLikelyOneStays) {
+TEST(Xtc, KeepsTheLessLikelyOfTwoTopChoices) {
   const auto step = make(make_xtc, [](auto& o) { o.xtc_probability = 1, o.xtc_threshold = 0.3; });
   EXPECT_EQ(kept_by(*step, log_of({0.5, 0.4, 0.1})), (Ids{1, 2}));
   EXPECT_EQ(kept_by(*step, log_of({0.4, 0.6})), (Ids{0}));
 }
 
-TEST(Xtc, ATopChoiceIsOneAtItsThresholdOrAbove) {
+TEST(Xtc, TopChoicesAreAtOrAboveTheThreshold) {
   const auto step = make(make_xtc, [](auto& o) { o.xtc_probability = 1, o.xtc_threshold = 0.25; });
   EXPECT_EQ(kept_by(*step, {0, 0, 0, 0}), (Ids{3}));
 }
 
-TEST(Xtc, ActsAtThePositionsThatItsStreamChooses) {
+TEST(Xtc, ActsAtPositionsDrawnPerStream) {
   const auto step = make(make_xtc, [](auto& o) { o.xtc_probability = 0.5; });
   size_t times = 0;
   for (int64_t position = 0; position < 100; ++position) {
@@ -92,7 +92,7 @@ TEST(Xtc, ActsAtThePositionsThatItsStreamChooses) {
   EXPECT_LT(times, 70u);
 }
 
-TEST(Xtc, ADrawOfExactlyItsProbabilityIsNotBelowIt) {
+TEST(Xtc, DrawEqualToItsProbabilityDoesNotTrigger) {
   const double drawn = philox_uniform(9, 1, 4);
   EXPECT_EQ(kept_by(*make(make_xtc, [&](auto& o) { o.xtc_probability = drawn; }), {0, 0}, 9, 4), (Ids{0, 1}));
   EXPECT_EQ(kept_by(*make(make_xtc, [&](auto& o) { o.xtc_probability = drawn + 1e-9; }), {0, 0}, 9, 4), (Ids{1}));

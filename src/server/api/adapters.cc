@@ -24,7 +24,7 @@ Handled list_adapters(Call& call) {
   return json_reply(out);
 }
 
-// The body is a list, which the schema cannot describe.
+// The body is a JSON array, which the field schema cannot describe.
 Handled set_scales(Call& call) {
   const Json body = parse_json(call.request.body);
   const auto wrong = [](const std::string& what) {
@@ -39,7 +39,7 @@ Handled set_scales(Call& call) {
       return wrong("each must be an object with \"id\" and \"scale\"");
     const auto id = one["id"].get<uint64_t>();
     const double scale = one["scale"].get<double>();
-    if (id >= adapters.size()) return wrong(fmt::format("there is no adapter {}; {} are loaded", id, adapters.size()));
+    if (id >= adapters.size()) return wrong(fmt::format("no adapter has id {}; {} are loaded", id, adapters.size()));
     if (!(std::abs(scale) <= 1e6)) return wrong("scales must be between -1e6 and 1e6");
     scales[adapters[id].name] = scale;
   }
@@ -50,10 +50,9 @@ Handled set_scales(Call& call) {
 Handled load_adapter(Call& call) {
   const std::string name = call.body["lora_name"].get<std::string>(), path = call.body["lora_path"].get<std::string>();
   if (!call.service.trusts_callers())
-    return ApiError{
-        ApiErrorKind::forbidden,
-        "lora_path: this server accepts requests without a key, so they may not name its files; configure API keys",
-        "lora_path"};
+    return ApiError{ApiErrorKind::forbidden,
+                    "lora_path: requests without a key may not name files on the server; configure API keys",
+                    "lora_path"};
   if (call.service.models().resolve(name))
     return ApiError::bad("lora_name", fmt::format("'{}' is a model's name", name));
   if (auto loaded = call.engine().load_adapter(name, path); !loaded.ok()) {
@@ -80,7 +79,7 @@ std::vector<Endpoint> adapter_endpoints() {
     field.required = true;
     return field;
   };
-  const Field name = required("lora_name", "the adapter's name, which requests give in the field `model`");
+  const Field name = required("lora_name", "the adapter's name, which requests use in the field `model`");
   std::vector<Endpoint> all;
   all.push_back({.method = "GET",
                  .path = "/lora-adapters",

@@ -31,9 +31,8 @@ Wrong load(Call& call, const Exchange& exchange) {
   if (!name) return call.service.no_such_model(call.params.model);
   const std::string path = call.body.value("path", std::string());
   if (!path.empty() && !call.service.trusts_callers())
-    return ApiError{
-        ApiErrorKind::forbidden,
-        "path: this server accepts requests without a key, so they may not name its files; configure API keys", "path"};
+    return ApiError{ApiErrorKind::forbidden,
+                    "path: requests without a key may not name files on the server; configure API keys", "path"};
   std::error_code ignored;
   if (!path.empty() && !std::filesystem::exists(path, ignored))
     return ApiError::bad("path", "there is no file or folder '" + path.substr(0, 200) + "'");

@@ -9,7 +9,7 @@ namespace millrace {
 Field use_field();
 
 // Applies body["millrace"]["use"] to params, whose sampling options have been set from the body's other fields;
-// `defaults` are the model's. Errors: as parse_use(); a field that says something else.
+// `defaults` are the model's. Errors: as parse_use(); a field that contradicts it.
 std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defaults, GenerationRequest& params);
 
 }  // namespace millrace

@@ -14,8 +14,8 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr size_t kHeadPiece = 4096;     // read at a time
-constexpr double kTurnAwaySeconds = 2;  // to read the head of a request beyond the connection limit
+constexpr size_t kHeadPiece = 4096;     // bytes per read
+constexpr double kTurnAwaySeconds = 2;  // time to read the request head on a connection beyond the limit
 
 // The text between the first two spaces; `head` need not be a valid request.
 std::string_view target_of(std::string_view head) {
@@ -162,7 +162,7 @@ void HttpConnection::read_more_of_head() {
   const auto most = static_cast<size_t>(limits_->header_bytes);
   if (size == std::string_view::npos ? bytes.size() >= most : size > most) {
     take_target(target_of(bytes));
-    return refuse(431, fmt::format("the request's head is longer than {} bytes", limits_->header_bytes));
+    return refuse(431, fmt::format("the request head is longer than {} bytes", limits_->header_bytes));
   }
   if (size == std::string_view::npos) {
     reading_ = true;
@@ -210,14 +210,14 @@ bool HttpConnection::take_target(std::string_view target) {
 }
 
 void HttpConnection::refuse_for_room() {
-  refuse(503, "connections: this server's limit, in total or for one address, is reached; try again later");
+  refuse(503, "connections: the limit of this server or for this address is reached; try again later");
 }
 
 void HttpConnection::head_came(ErrorCode failed) {
   if (failed) return refuse(400, "not an HTTP request: " + failed.message());
   take_head();
   if (!take_target({parser_->get().target().data(), parser_->get().target().size()}))
-    return refuse(400, "the request's target is not a path");
+    return refuse(400, "the request target is not a path");
   if (turned_away_) return refuse_for_room();
   const auto body_limit = static_cast<uint64_t>(limits_->body_bytes);
   if (parser_->content_length().value_or(0) > body_limit) return refuse(413, too_large());
@@ -235,16 +235,16 @@ void HttpConnection::head_came(ErrorCode failed) {
   }
   if (!reserve_body()) return refuse(429, "the memory for request bodies is in use by other requests; try again later");
   if (request_.header("expect") != "100-continue" || parser_->is_done()) return read_body();
-  static constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
-  stream_.async_write_some(asio::buffer(kGoOn), [self = shared_from_this()](ErrorCode lost, size_t bytes) {
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  stream_.async_write_some(asio::buffer(kContinue), [self = shared_from_this()](ErrorCode lost, size_t bytes) {
     if (self->closed_ || self->answering_) return;
-    if (lost || bytes < kGoOn.size()) return self->close();  // an idle socket has room for 25 bytes
+    if (lost || bytes < kContinue.size()) return self->close();  // an idle socket has room for 25 bytes
     self->read_body();
   });
 }
 
 std::string HttpConnection::too_large() const {
-  return fmt::format("the request's body is larger than {} bytes", limits_->body_bytes);
+  return fmt::format("the request body is larger than {} bytes", limits_->body_bytes);
 }
 
 void HttpConnection::read_body() {

@@ -108,10 +108,10 @@ ModelRegistry::Entry* ModelRegistry::find_locked(const std::string& name) {
   return found == entries_.end() ? nullptr : &found->second;
 }
 
-// Adds the models that are new in the folder and removes those that are gone.
+// Adds new models of the folder and removes those whose files are gone.
 void ModelRegistry::look_into_folder() {
   if (folder_.none()) return;
-  const std::vector<ModelConfig> in_folder = folder_.models();  // before taking the lock, which requests wait for
+  const std::vector<ModelConfig> in_folder = folder_.models();  // before locking, so that requests do not wait
   Lock lock(shared_->mutex);
   std::erase_if(order_, [&](const std::string& name) {
     const Entry& entry = entries_[name];
@@ -146,8 +146,8 @@ std::optional<std::string> ModelRegistry::resolve(const std::string& name) {
   return options_.any_name && !order_.empty() ? std::optional(order_.front()) : std::nullopt;
 }
 
-// The model is in use until the last copy is destroyed. That may happen on a thread of the model's own engine, so the
-// loading thread frees the model instead.
+// The model is in use until the last copy of the pointer is destroyed. That may happen on the model's own engine
+// thread, so the loading thread frees the model instead.
 std::shared_ptr<ServedModel> ModelRegistry::lease_locked(Entry& entry, std::optional<double> keep_seconds) {
   Slot& slot = *entry.slot;
   ++slot.open;
@@ -268,7 +268,7 @@ bool ModelRegistry::dispose_locked(Lock& lock) {
   return true;
 }
 
-// Frees the least recently used idle model; the one that is being replaced is the last choice.
+// Frees the least recently used idle model, and the one being replaced only as a last resort.
 bool ModelRegistry::free_memory(const std::string& replaced) {
   Lock lock(shared_->mutex);
   if (stop_) return false;
@@ -288,12 +288,12 @@ bool ModelRegistry::free_memory(const std::string& replaced) {
 void ModelRegistry::load_locked(Lock& lock, const std::string& name) {
   Entry& entry = entries_[name];  // not erased while loading
   entry.queued = false;
-  if (entry.slot && !entry.anew) return;  // then nothing is waiting
+  if (entry.slot && !entry.anew) return;  // already loaded: no request is waiting
   entry.loading = true;
   const bool anew = std::exchange(entry.anew, false);
   ModelConfig config = entry.config;
   if (anew && !entry.new_path.empty()) config.path = std::exchange(entry.new_path, {});
-  std::vector<Ready> waiting = std::exchange(entry.waiting, {});  // later requests may want yet another file
+  std::vector<Ready> waiting = std::exchange(entry.waiting, {});  // later requests may name another file
   const int64_t stamp = stamp_of(config.path);
   lock.unlock();
   auto loaded = load_served_model(config, memory_, [&] { return free_memory(name); });

@@ -130,6 +130,7 @@ Json techniques_json(const EngineOptions& o) {
   const std::pair<std::string_view, std::string> used[] = {
       {"kv_format", o.kv_format},
       {"policy", o.policy.substr(0, o.policy.find(':'))},
+      {"drafter", o.drafter.substr(0, o.drafter.find(':'))},
       {"prefix_evictor", o.prefix_cache ? o.prefix_evict : ""},
   };
   Json out = Json::array();

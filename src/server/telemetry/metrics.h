@@ -1,7 +1,7 @@
 // Prometheus metrics: counters and histograms of requests, and the engines' statistics at the time of the scrape. Names
 // begin with millrace_; they can be exported under other servers' names in addition. Thread-safe.
 //
-//   metrics.cc           counted when requests end                engine_metrics.cc    the engines' own counters
+//   metrics.cc           per-request counters and histograms      engine_metrics.cc    the engines' own counters
 //   metric_aliases.cc    other servers' names                     machine_metrics.cc   the process and its energy
 #pragma once
 
@@ -66,6 +66,6 @@ void add_engine_metrics(MetricFamilies& out, std::span<const EngineAccount> engi
 void add_metric_aliases(MetricFamilies& families, const std::string& alias);
 
 const char* error_kind_name(ApiErrorKind kind);
-const char* error_class_name(ApiErrorKind kind);  // of millrace/result.h: user, unsupported, resource, internal
+const char* error_class_name(ApiErrorKind kind);  // an ErrorKind name: user, unsupported, resource, internal
 
 }  // namespace millrace

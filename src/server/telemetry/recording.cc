@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <filesystem>
 #include <random>
 
 #include "base/enum_table.h"
@@ -329,6 +330,11 @@ std::string recording_end_line(int64_t requests) { return to_text({{"end", reque
 Result<std::unique_ptr<Recorder>> Recorder::create(const std::string& path, const RecordingHead& head) {
   auto recorder = std::unique_ptr<Recorder>(new Recorder());
   recorder->file_.open(path, std::ios::trunc);
+  // The file may hold prompts: only its owner reads it.
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored))
+    fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write, ignored);
   recorder->prompts_ = head.prompts;
   recorder->salt_ = (static_cast<uint64_t>(std::random_device{}()) << 32) ^ std::random_device{}();
   recorder->began_ = std::chrono::steady_clock::now();

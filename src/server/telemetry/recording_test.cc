@@ -124,5 +124,13 @@ TEST(Recording, RejectsDamagedFiles) {
   EXPECT_FALSE(Recorder::create("/nonexistent/recording", {}).ok());
 }
 
+TEST(Recording, OnlyTheOwnerReadsIt) {
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "owner_recording.jsonl";
+  ASSERT_TRUE(Recorder::create(path, {}).ok());
+  using std::filesystem::perms;
+  EXPECT_EQ(std::filesystem::status(path).permissions(), perms::owner_read | perms::owner_write);
+  std::filesystem::remove(path);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -1,5 +1,5 @@
 // Reads the RWKV "World" vocabulary (rwkv_vocab_v20230424.txt). Lines are: id, a Python literal ('..' is text, b'..'
-// bytes), and the number of bytes, which must match. Id 0 is the end of a document.
+// bytes), and the number of bytes, which must match. Id 0 is the end-of-document token.
 #include <fmt/format.h>
 
 #include <charconv>

@@ -1,4 +1,4 @@
-// The readers on small files made here: what they understand, and that bad input is an error with a name.
+// The readers on small files built here: supported contents, and named errors for invalid input.
 #include "text/tokenizer_files.h"
 
 #include <gtest/gtest.h>
@@ -93,7 +93,7 @@ TEST(TokenizerJsonReader, ByteLevelBpe) {
   const auto tokenizer = make(read_tokenizer_json(kTinyJson));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->encode("ab a11"), (Ids{7, 2, 5, 3, 3}));
-  EXPECT_EQ(tokenizer->encode("e\xCC\x81", kPlain).size(), 0u);  // composed by NFC, but its bytes are not tokens here
+  EXPECT_EQ(tokenizer->encode("e\xCC\x81", kPlain).size(), 0u);  // composed by NFC, but its bytes are not tokens
   EXPECT_EQ(tokenizer->encode("a<|end|>  b<tool>", {.add_special = false}), (Ids{0, 7, 1, 8}));
   EXPECT_TRUE(tokenizer->is_eog(7));
 }

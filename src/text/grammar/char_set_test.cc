@@ -21,7 +21,7 @@ bool in(const CharSet& set, uint32_t c) {
 }
 bool surrogate(uint32_t c) { return c >= 0xD800 && c <= 0xDFFF; }
 
-// Where lengths of UTF-8 and bytes of it change, and what is beside that.
+// Characters at and next to the boundaries of UTF-8 lengths and bytes.
 std::vector<uint32_t> edges() {
   std::vector<uint32_t> out;
   for (const uint32_t c : {0u,       0x20u,    0x22u,    0x5Cu,    0x7Fu,    0x80u,    0xBFu,     0xC0u,    0x7FFu,
@@ -40,7 +40,7 @@ void expect_normal(const CharSet& set) {
   }
 }
 
-TEST(CharSets, AreWhatTheirRangesHold) {
+TEST(CharSets, MatchTheirRanges) {
   const std::vector<uint32_t> points = edges();
   std::mt19937 random(1);
   const auto pick = [&] { return points[random() % points.size()]; };
@@ -95,7 +95,7 @@ TEST(CharSets, EachCharacterHasOneUtf8Form) {
     }
 }
 
-TEST(CharSets, PropertiesAreUnicodesCategories) {
+TEST(CharSets, PropertiesMatchUnicodeCategories) {
   const std::vector<std::tuple<const char*, const char*, std::set<std::string>>> names = {
       {"L", "Letter", {"Lu", "Ll", "Lt", "Lm", "Lo"}},
       {"LC", "Cased_Letter", {"Lu", "Ll", "Lt"}},
@@ -138,7 +138,7 @@ TEST(CharSets, PropertiesAreUnicodesCategories) {
     EXPECT_TRUE(unicode_property(none).empty()) << none;
 }
 
-TEST(CompileBudgets, HoldWhatWasTakenAndRefuseMore) {
+TEST(CompileBudgets, CountUsageAndRejectMore) {
   CompileBudget budget({.bytes = 100, .seconds = 5});
   EXPECT_TRUE(budget.take(100).ok());
   EXPECT_EQ(budget.held_bytes(), 100);
@@ -166,11 +166,11 @@ TEST(CompileBudgets, HoldWhatWasTakenAndRefuseMore) {
   EXPECT_EQ(more.error().kind, ErrorKind::unsupported);
   EXPECT_EQ(more.error().message, "grammar: compiling it takes more than 9.54e-05 MiB; simplify it");
   budget.give_back(101);
-  EXPECT_FALSE(budget.check().ok()) << "after the first refusal every call is refused";
+  EXPECT_FALSE(budget.check().ok()) << "after the first rejection every call is rejected";
   EXPECT_EQ(budget.peak_bytes(), 101);
 }
 
-TEST(CompileBudgets, LookAtTheClockAfterSoMuchWork) {
+TEST(CompileBudgets, CheckTheClockPeriodically) {
   const auto gone = std::make_shared<std::atomic<bool>>(false);
   CompileBudget budget({}, gone);
   EXPECT_TRUE(budget.check().ok());

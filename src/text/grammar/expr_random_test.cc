@@ -1,5 +1,5 @@
-// Random grammars of every form against the plain definition of what they write: over all strings of up to six letters,
-// and with no prefix alive that leads nowhere.
+// Random grammars of every form against the plain definition of their language: over all strings of up to six letters,
+// and no accepted prefix is a dead end.
 #include <deque>
 #include <set>
 #include <tuple>
@@ -85,9 +85,9 @@ class RandomForm {
     out.max = below(3) == 0 ? kNoLimit : out.min + below(3);
     return out;
   }
-  // Ticks, then a letter that ends it: nothing leaves its last state.
+  // Ticks, then a final letter: no transition leaves its last state.
   Form counted_rule() {
-    const bool either = below(3) == 0;  // the same letters must not be written with ticks and without
+    const bool either = below(3) == 0;  // a string must not match both with and without ticks
     Form item = of(Form::Kind::sequence,
                    {of(Form::Kind::letters, {}, either || below(2) ? "a" : "ab"), of(Form::Kind::tick, {})});
     Form some = repeat(either ? of(Form::Kind::choice, {item, of(Form::Kind::text, {}, "b")}) : item);
@@ -131,7 +131,7 @@ bool can_end(ParseTable& table, SetId from) {
       if (const SetId to = table.step(set, static_cast<uint8_t>(c)); to != kDead && seen.insert(to).second)
         queue.push_back(to);
   }
-  return !queue.empty();  // not known
+  return !queue.empty();  // unknown
 }
 
 void expect_language(const Language& language, const Grammar& grammar, const std::string& what) {
@@ -174,7 +174,7 @@ bool writes_nothing(const Language& language) {
   return std::ranges::all_of(language, [](uint32_t ticks) { return ticks == 0; });
 }
 
-// What is refused: left recursion, and a grammar without a text.
+// Rejected: left recursion, and an empty language.
 void expect_refused(const Error& error, const Language& language, const std::string& what, int& refused) {
   ++refused;
   if (error.message == "grammar: no text satisfies it")
@@ -185,7 +185,7 @@ void expect_refused(const Error& error, const Language& language, const std::str
         << what << ": " << error.message;
 }
 
-TEST_P(RandomGrammars, WriteWhatTheirDefinitionSays) {
+TEST_P(RandomGrammars, MatchTheirDefinition) {
   int refused = 0;
   for (uint32_t seed = GetParam() * 40; seed < GetParam() * 40 + 40; ++seed) {
     const bool counted = seed % 3 == 0;

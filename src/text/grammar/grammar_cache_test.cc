@@ -21,7 +21,7 @@ Constraint regex(std::string text) {
   return constraint;
 }
 
-const Constraint kHard = regex("(a|b)*a(a|b){17}");  // an automaton of 2^18 states
+const Constraint kHard = regex("(a|b)*a(a|b){17}");  // an automaton with 2^18 states
 
 TEST(GrammarCache, GrammarsInUseAreNotEvicted) {
   GrammarCache cache(bytes_only, {.grammar_bytes = 1});
@@ -30,7 +30,7 @@ TEST(GrammarCache, GrammarsInUseAreNotEvicted) {
   ASSERT_TRUE(held.ok());
   ASSERT_TRUE(cache.get(regex("b")).ok());
   ASSERT_TRUE(cache.get(regex("c")).ok());
-  EXPECT_FALSE(cache.find(regex("b"))) << "there is room only for the latest one";
+  EXPECT_FALSE(cache.find(regex("b"))) << "there is space only for the latest one";
   EXPECT_TRUE(cache.find(regex("c")));
   auto again = cache.find(regex("a"));
   ASSERT_TRUE(again && again->ok());
@@ -57,7 +57,7 @@ TEST(GrammarCache, GrammarsInUseAreBounded) {
   ASSERT_FALSE(third.ok());
   EXPECT_EQ(third.error().kind, ErrorKind::resource) << third.error().message;
   EXPECT_FALSE(cache.find(regex("c")));
-  EXPECT_TRUE(cache.get(regex("b")).ok()) << "a cached grammar needs no more room";
+  EXPECT_TRUE(cache.get(regex("b")).ok()) << "a cached grammar needs no additional space";
   first = Error::user("let go");
   EXPECT_TRUE(cache.get(regex("c")).ok());
 }

@@ -44,7 +44,7 @@ inline Constraint schema_of(std::string text) {
 inline Constraint regex_of(std::string text) { return make_constraint(Constraint::Kind::regex, std::move(text)); }
 inline Constraint gbnf_of(std::string text) { return make_constraint(Constraint::Kind::grammar, std::move(text)); }
 
-// Runs a grammar over whole texts.
+// Matches whole texts with a grammar.
 class TextMatcher {
  public:
   explicit TextMatcher(const Constraint& constraint) {

@@ -23,7 +23,7 @@ class JsonRules {
   ExprId space();
   ExprId comma() { return spec_.sequence({spec_.bytes(","), space()}); }
   ExprId string(uint32_t min_length, uint32_t max_length);  // with its quotes; lengths in code points
-  ExprId key_tail();  // any characters in their canonical spelling, and the closing quote
+  ExprId key_tail();  // any characters in their canonical spelling, then the closing quote
   ExprId integer();
   ExprId number();
   ExprId any_value();

@@ -1,5 +1,5 @@
-// The plain definition of what a grammar's forms write: for every string of at most so many letters, with how many
-// ticks it is written. Forms can be put into a GrammarSpec, and written as GBNF and as a regex.
+// The plain definition of the language of a grammar's forms: for every string up to a maximum length, the numbers of
+// ticks with which it matches. Forms can be added to a GrammarSpec, and printed as GBNF and as a regex.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,16 +27,16 @@ inline const std::vector<std::string>& all_strings() {
   return all;
 }
 
-// [string]: bit t is set where it is written with t ticks.
+// [string]: bit t is set if the string matches with t ticks.
 using Language = std::vector<uint32_t>;
 
 struct Form {
   enum class Kind { text, letters, sequence, choice, repeat, list, keyed, call, tick, automaton };
   Kind kind = Kind::text;
-  std::string text;         // text; letters: its members; list, keyed: how often each part comes
+  std::string text;         // text; letters: its members; list, keyed: how often each part occurs
   std::vector<Form> parts;  // list: the separator, then members; keyed: separator, opening, contents, others
   std::vector<std::string> keys;
-  uint32_t min = 0, max = kNoLimit;  // repeat; a call's need and room; list, keyed: min 1 is one that is not empty
+  uint32_t min = 0, max = kNoLimit;  // repeat; a call's bounds on ticks; list, keyed: min 1 means not empty
   int rule = -1;
 };
 
@@ -121,7 +121,7 @@ class LanguageOracle {
     }
     return out;
   }
-  // So many and more: those that write something are over after kLongestString of them.
+  // At least that many: repeats of nonempty parts end after kLongestString of them.
   static Language repeated(const Language& one, uint32_t min, uint32_t max) {
     Language out = none(), power = only("");
     const uint32_t last = std::min<uint64_t>(max, uint64_t{min} + kLongestString + 6);
@@ -131,7 +131,7 @@ class LanguageOracle {
     }
     return out;
   }
-  // Each member once ('1'), at most once ('?') or often ('*'), a separator between those that come.
+  // Each member once ('1'), at most once ('?') or any number of times ('*'), separated by the separator.
   Language listed(const Form& form, size_t first, const Language& separator, const Language& opening) const {
     Language empty = only(""), some = none();
     for (size_t i = first; i < form.parts.size(); ++i) {
@@ -147,7 +147,7 @@ class LanguageOracle {
     }
     return form.min > 0 ? some : both(some, empty);
   }
-  // Ticks are counted by the call, and by none above it.
+  // The call counts the ticks; its callers do not see them.
   static Language called(const Language& rule, uint32_t need, uint32_t room) {
     Language out = none();
     for (size_t i = 0; i < rule.size(); ++i)

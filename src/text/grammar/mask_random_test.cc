@@ -1,4 +1,4 @@
-// Masks over random vocabularies, against feeding each token's bytes; and the tree that a vocabulary becomes.
+// Masks over random vocabularies against feeding each token's bytes, and the token tree of a vocabulary.
 #include <functional>
 #include <random>
 
@@ -13,7 +13,7 @@ std::vector<std::string> random_vocabulary(std::mt19937& random, std::string_vie
   for (size_t i = 0; i < size; ++i) {
     std::string one;
     for (size_t n = random() % (longest + 1); n > 0; --n) one += letters[random() % letters.size()];
-    out.push_back(std::move(one));  // some are empty, some twice
+    out.push_back(std::move(one));  // some are empty, some are duplicates
   }
   for (const char c : letters) out.push_back(std::string(1, c));
   return out;
@@ -21,8 +21,8 @@ std::vector<std::string> random_vocabulary(std::mt19937& random, std::string_vie
 
 bool has(const std::vector<uint64_t>& bits, size_t id) { return bits[id / 64] >> (id % 64) & 1; }
 
-// Walks at random; at each place every token's bit is whether its bytes can be fed, and what was rolled back is as
-// before.
+// A random walk; in each state every token's bit must equal whether its bytes can be fed, and a rollback restores the
+// state.
 void expect_masks(const Constraint& constraint, std::string_view letters, uint32_t seed, size_t size, size_t longest) {
   std::mt19937 random(seed);
   const std::vector<std::string> pieces = random_vocabulary(random, letters, size, longest);
@@ -52,7 +52,7 @@ void expect_masks(const Constraint& constraint, std::string_view letters, uint32
     const std::string forced = copy.jump_ahead(), start = text + pieces[static_cast<size_t>(first)];
     ASSERT_TRUE(plain.begins(start + forced));
     for (size_t n = 0; n < forced.size(); ++n) {
-      ASSERT_FALSE(plain.accepts(start + forced.substr(0, n))) << "it could end in front of what is forced";
+      ASSERT_FALSE(plain.accepts(start + forced.substr(0, n))) << "the text could end before the forced part";
       for (const char c : letters) ASSERT_EQ(plain.begins(start + forced.substr(0, n) + c), c == forced[n]);
     }
     ASSERT_EQ(copy.jump_ahead(1), forced.substr(0, 1));
@@ -69,7 +69,7 @@ void expect_masks(const Constraint& constraint, std::string_view letters, uint32
   ASSERT_FALSE(matcher.rollback(1) > 0);
 }
 
-TEST(RandomMasks, OfGrammars) {
+TEST(RandomMasks, Grammars) {
   uint32_t seed = 0;
   for (const char* source :
        {"root ::= \"a\" root \"b\" | \"c\"", "root ::= x+\nx ::= \"ab\" | \"a\" y\ny ::= \"c\" x y | \"b\"",
@@ -79,7 +79,7 @@ TEST(RandomMasks, OfGrammars) {
     for (int turn = 0; turn < 3; ++turn) expect_masks(gbnf_of(source), "abc()", ++seed, 60, 6);
 }
 
-TEST(RandomMasks, OfCountedStringsAndLists) {
+TEST(RandomMasks, CountedStringsAndLists) {
   uint32_t seed = 100;
   for (
       const char* schema :
@@ -93,8 +93,8 @@ TEST(RandomMasks, OfCountedStringsAndLists) {
     for (int turn = 0; turn < 3; ++turn) expect_masks(schema_of(schema), "[]{}\",:1a\\n", ++seed, 150, 5);
 }
 
-// So many tokens that masks are kept as bits, not as lists.
-TEST(RandomMasks, OfALargeVocabulary) {
+// Enough tokens that masks are stored as bits, not as lists.
+TEST(RandomMasks, LargeVocabulary) {
   expect_masks(schema_of(R"({"type":"array","items":{"type":"string","maxLength":9}})"), "[]\",abcdefgh", 7, 6000, 4);
   expect_masks(regex_of("[a-h]*,[a-d]{2,9}"), "abcdefgh,", 8, 6000, 5);
 }
@@ -131,7 +131,7 @@ TEST(TokenTree, HoldsEveryPieceWithItsTokens) {
   }
 }
 
-TEST(TokenMaskStore, ForgetsWhatWasUsedLongestAgo) {
+TEST(TokenMaskStore, EvictsLeastRecentlyUsed) {
   std::vector<std::string> pieces;
   for (const char c : std::string_view("abcdefgh")) pieces.push_back(std::string(1, c));
   const auto grammar = std::make_shared<const Grammar>(
@@ -151,7 +151,7 @@ TEST(TokenMaskStore, ForgetsWhatWasUsedLongestAgo) {
   EXPECT_LE(few.bytes(), 3 * one + one / 2);
   EXPECT_EQ(computed(0), 0) << "it was used after 1 and 2";
   EXPECT_EQ(computed(2), 0);
-  EXPECT_EQ(computed(1), 1) << "it was the one to go";
+  EXPECT_EQ(computed(1), 1) << "it was evicted";
 }
 
 }  // namespace

@@ -156,7 +156,7 @@ TEST_P(Masks, RollbackIsTheInverseOfAccept) {
 INSTANTIATE_TEST_SUITE_P(Grammars, Masks, ::testing::ValuesIn(cases()),
                          [](const auto& one) { return std::string(one.param.name); });
 
-// A random walk that ends quickly after `tokens` steps, by preferring closing tokens.
+// A random walk that prefers closing tokens after `tokens` steps, so that it ends soon.
 std::string walk(GrammarMatcher matcher, const std::vector<std::string>& pieces, uint32_t seed, int tokens) {
   std::mt19937 random(seed);
   std::vector<uint64_t> bits(matcher.words());

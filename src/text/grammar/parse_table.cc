@@ -99,7 +99,7 @@ SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
       (frame.kind == Frame::Kind::root ? set.complete : set.exits) = true;
     set.goes_on |= grammar_->moves(config.state);
   }
-  // An incomplete set always has a configuration that goes on, so that only complete sets are checked.
+  // An incomplete set always has a configuration with a transition, so only complete sets need the check.
   if (set.complete && set.goes_on)
     set.goes_on = std::ranges::any_of(configs, [&](const ParseConfig& c) { return moves(c); });
   const auto id = static_cast<SetId>(sets_.size());
@@ -169,7 +169,7 @@ SetId ParseTable::compute_step(SetId set, int32_t byte_class) {
     if (possible(config.state, frames_[config.frame])) add(config);
   }
   const SetId to = close();
-  if (exceeded_ != ParseBound::none) return kDead;  // not known
+  if (exceeded_ != ParseBound::none) return kDead;  // incomplete, so not cached
   next_[static_cast<size_t>(set) * classes_ + static_cast<size_t>(byte_class)] = to;
   return to;
 }
@@ -216,7 +216,7 @@ void ParseTable::resolve_one(Pending& p) {
   p.resolved = true;
 }
 
-// Interns a pending frame, its parents first. They cannot form a cycle, which would be left recursion. Iterative,
+// Interns a pending frame after its parents. Parents cannot form a cycle, which would be left recursion. Iterative,
 // because chains may be long.
 FrameId ParseTable::resolve(FrameId id) {
   if (!(id & kPending)) return id;
@@ -237,7 +237,7 @@ FrameId ParseTable::resolve(FrameId id) {
   return pending_[id & ~kPending].id;
 }
 
-// Completes `work_` with everything reachable without a byte, and interns it. kDead if a bound is hit.
+// Adds everything reachable from `work_` without consuming a byte, and interns the set. kDead if a bound is hit.
 SetId ParseTable::close() {
   pending_.clear();
   pending_ids_.clear();
@@ -265,7 +265,7 @@ SetId ParseTable::close() {
   if (exceeded_ != ParseBound::none) return kDead;
   std::vector<ParseConfig> whole;
   for (ParseConfig config : work_) {
-    // Drops configurations without byte edges: they only return or call.
+    // Drop configurations without byte transitions, which only return or call.
     const bool bottom = !(config.frame & kPending) && frames_[config.frame].kind != Frame::Kind::call;
     if (!grammar_->moves(config.state) && !(bottom && grammar_->accepting(config.state))) continue;
     config.frame = resolve(config.frame);
@@ -288,7 +288,7 @@ SetId ParseTable::returned(FrameId id) {
     for (uint32_t p = 0; p < frame.count; ++p) add({frame.to, parents_[frame.first + p]});
     set = close();
   }
-  if (exceeded_ != ParseBound::none) return kDead;  // not known
+  if (exceeded_ != ParseBound::none) return kDead;  // incomplete, so not cached
   returned_[id] = set;
   return set;
 }

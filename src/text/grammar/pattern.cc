@@ -172,6 +172,7 @@ class PatternParser {
       MILLRACE_TRY(c, hex(4));
       if (c >= 0xD800 && c < 0xDC00 && take("\\u")) {
         MILLRACE_TRY(const uint32_t low, hex(4));
+        if (low < 0xDC00 || low > 0xDFFF) return bad("the code point does not exist");
         c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
       }
     }

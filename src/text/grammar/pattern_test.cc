@@ -61,6 +61,23 @@ TEST(Pattern, JsonUsesTheCanonicalSpelling) {
   EXPECT_FALSE(dfa.accepts("\\u0061\\n\\\""));
 }
 
+TEST(Pattern, PairsOfSurrogatesAreOneCharacter) {
+  for (const auto& [regex, text] : {std::pair{"\\uD800\\uDC00", "\xF0\x90\x80\x80"},
+                                    {"\\uD800\\uDFFF", "\xF0\x90\x8F\xBF"},
+                                    {"\\ud83d\\ude00", "\xF0\x9F\x98\x80"},
+                                    {"\\uDBFF\\uDC00", "\xF4\x8F\xB0\x80"},
+                                    {"\\uDBFF\\uDFFF", "\xF4\x8F\xBF\xBF"},
+                                    {"\\uD7FF", "\xED\x9F\xBF"},
+                                    {"\\uE000", "\xEE\x80\x80"},
+                                    {"\\uFFFF", "\xEF\xBF\xBF"}})
+    expect_regex(regex, {text}, {"", "a"});
+  for (const char* alone : {"\\uD800", "\\uDBFF", "\\uDC00", "\\uDFFF", "\\uD800a", "\\uDC00\\uDC00", "\\uD800\\x41"}) {
+    const TextMatcher matcher(regex_of(alone));
+    EXPECT_NE(matcher.error.message.find("the code point does not exist"), std::string::npos) << alone;
+    EXPECT_EQ(matcher.error.kind, ErrorKind::user) << alone;
+  }
+}
+
 TEST(Pattern, UnsupportedConstructsAreRejected) {
   for (const char* regex :
        {"(?=a)", "(?!a)b", "(?<=a)", "(?<!a)", "(a)\\1", "\\k<x>", "\\bword", "(?i)a", "\\p{Greek}", "a{200000}"}) {

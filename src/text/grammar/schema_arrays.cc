@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -165,14 +166,15 @@ Result<std::optional<std::vector<SchemaJson>>> SchemaCompiler::few_values(const 
     } else if ((item.types & ~(kNull | kBoolean)) == 0) {
       candidates = {nullptr, true, false};
     } else if (item.types == kInteger && !item.numbers.least.empty() && !item.numbers.most.empty()) {
+      constexpr double kFarthest = 1e9;  // bounds of more digits are not listed
       const auto edge = [](const NumberBounds::Bound& b) {
-        return b.value.whole.size() > 9 ? 1e9 : std::stod((b.value.negative ? "-" : "") + b.value.whole);
+        const double size = b.value.whole.size() > 9 ? kFarthest : std::stod(b.value.whole);
+        return b.value.negative ? -size : size;
       };
-      const double first = std::ranges::max(item.numbers.least, {}, edge).value.whole.size() > 9
-                               ? 0
-                               : edge(std::ranges::max(item.numbers.least, {}, edge));
+      const double first = edge(std::ranges::max(item.numbers.least, {}, edge));
       const double last = edge(std::ranges::min(item.numbers.most, {}, edge));
-      if (last - first > kMaxUnique) return std::optional<std::vector<SchemaJson>>();
+      const bool far = std::max(std::fabs(first), std::fabs(last)) >= kFarthest;
+      if (far || last - first > kMaxUnique) return std::optional<std::vector<SchemaJson>>();
       for (auto v = static_cast<int64_t>(first) - 1; v <= static_cast<int64_t>(last) + 1; ++v)
         candidates.emplace_back(v);
     } else {

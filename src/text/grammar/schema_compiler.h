@@ -30,10 +30,10 @@ class SchemaCompiler {
   }
 
   Result<void> compile();
-  bool turned() const { return flattener_.turned(); }
+  bool turned() const { return flattener_.turned(); }  // some oneOf was enforced by negating its schemas
 
  private:
-  struct Calls {  // the call of a container's rule
+  struct Calls {  // how to call the rule of an object or a list
     RuleId rule = -1;
     uint32_t need = 0, room = kNoLimit;
   };
@@ -46,7 +46,7 @@ class SchemaCompiler {
     bool enumerated = false;       // an object's members, counted by states
     std::optional<ExprId> unique;  // a list of distinct items
   };
-  struct KeyGroup {   // keys that no part names, and the schemas of their values
+  struct KeyGroup {   // keys that no schema part names, and the schemas of their values
     ExprId key = -1;  // with its closing quote
     Dfa keys;         // without it
     SchemaConjunction values;
@@ -57,13 +57,13 @@ class SchemaCompiler {
   Result<ExprId> literals(const FlatSchema& parts, const MergedSchema& merged);
   Result<ExprId> string_value(const MergedSchema& merged);
   Result<ExprId> container(bool object, const FlatSchema& parts, const MergedSchema& merged);
-  // Counts the states against the total at once, so that an oversized grammar is rejected before it costs time.
+  // Counts the states against the total immediately, to reject an oversized grammar before it costs time.
   Result<ExprId> automaton(Dfa dfa);
   bool never(ExprId expr) const { return spec_.at(expr).kind == Expr::Kind::never; }
   ExprId as_rule(const std::string& name, ExprId body);
 
   // schema_list_graph.cc
-  struct ListGraph {  // the order of items between the brackets of a list or an object
+  struct ListGraph {  // the possible orders of items in a list or an object
     struct Edge {
       ExprId item = -1;
       size_t to = 0;

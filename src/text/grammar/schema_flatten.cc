@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <tuple>
 
 #include "text/grammar/schema.h"
 
@@ -43,7 +44,7 @@ uint8_t types_named(const SchemaJson& names) {
   uint8_t types = 0;
   const auto add = [&](const SchemaJson& name) {
     const uint8_t bits = type_bits(name);
-    types |= bits == 0 ? kAllTypes : bits;  // an invalid name is reported later
+    types |= bits == 0 ? uint8_t{kAllTypes} : bits;  // an invalid name is reported later
   };
   if (!names.is_array())
     add(names);
@@ -84,7 +85,15 @@ bool is_annotation(std::string_view keyword) {
   return std::ranges::find(kNames, keyword) != std::end(kNames);
 }
 
+// Checks for emptiness within a run may flatten the names of keys: that run's state is restored.
 Result<std::vector<FlatSchema>> SchemaFlattener::flatten(const SchemaConjunction& all) {
+  const auto outer = std::tuple(weak_now_, turned_now_, work_);
+  auto out = flatten_alone(all);
+  std::tie(weak_now_, turned_now_, work_) = outer;
+  return out;
+}
+
+Result<std::vector<FlatSchema>> SchemaFlattener::flatten_alone(const SchemaConjunction& all) {
   weak_now_ = one_of_ == OneOf::weak;
   turned_now_ = false;
   auto out = run(all);

@@ -94,6 +94,7 @@ class SchemaFlattener {
     std::vector<std::string> required, absent;
     std::map<std::string, std::vector<SchemaJson>> constants;  // allowed values of a property
   };
+  Result<std::vector<FlatSchema>> flatten_alone(const SchemaConjunction& all);
   Result<std::vector<FlatSchema>> run(const SchemaConjunction& all);
   Result<void> expand(State state, std::vector<FlatSchema>& out, int depth);
   Result<bool> take(State& state, const SchemaJson& schema, int32_t parent);

@@ -1,4 +1,4 @@
-// Keywords side by side, and turned round by `not`, `if` and `oneOf`: over all small values against a plain validator.
+// Keywords in combination, and negated by `not`, `if` and `oneOf`: all small values against a plain validator.
 #include "text/grammar/schema_values_test.h"
 
 namespace millrace::testing {
@@ -8,7 +8,7 @@ void expect_all(const std::vector<const char*>& schemas) {
   for (const char* schema : schemas) expect_as_oracle(schema);
 }
 
-// Single keywords, one of each type; every one is asked for as it is, turned round, and as a condition.
+// Single keywords, one of each type; each is tested directly, negated, and as a condition.
 constexpr const char* kSingle[] = {
     R"({"type":"integer"})",
     R"({"type":"number"})",
@@ -96,9 +96,9 @@ constexpr const char* kSingle[] = {
     R"({"dependencies":{"a":["b"],"b":{"maxProperties":2}}})",
     R"({"dependentRequired":{"a":[]}})"};
 
-TEST(SchemaKeywords, ByThemselves) { expect_all({std::begin(kSingle), std::end(kSingle)}); }
+TEST(SchemaKeywords, Single) { expect_all({std::begin(kSingle), std::end(kSingle)}); }
 
-TEST(SchemaKeywords, TurnedRound) {
+TEST(SchemaKeywords, Negated) {
   for (const std::string one : kSingle) {
     const SchemaJson schema = {{"not", SchemaJson::parse(one)}};
     compare_with_oracle(schema, values_for(schema));
@@ -128,7 +128,7 @@ TEST(SchemaKeywords, InPairs) {
     }
 }
 
-TEST(SchemaKeywords, CombinationsTurnedRound) {
+TEST(SchemaKeywords, NegatedCombinations) {
   expect_all(
       {R"({"not":{"allOf":[{"type":"integer"},{"minimum":3}]}})",
        R"({"not":{"anyOf":[{"type":"integer"},{"type":"string"}]}})",
@@ -148,7 +148,7 @@ TEST(SchemaKeywords, CombinationsTurnedRound) {
        R"({"anyOf":[{"required":["a"]},{"properties":{"b":{"const":"a"}}}],"not":{"required":["c"]}})"});
 }
 
-TEST(SchemaKeywords, WhatAllowsNothing) {
+TEST(SchemaKeywords, Unsatisfiable) {
   for (const char* schema :
        {R"({"not":true,"type":"null"})", R"({"not":{}})", R"({"not":{"if":{"type":"integer"}}})",
         R"({"allOf":[{"const":1},{"const":2}]})", R"({"type":"integer","minimum":0.2,"maximum":0.8})",
@@ -200,7 +200,7 @@ TEST(SchemaKeywords, CountsOfItems) {
         }
 }
 
-TEST(SchemaKeywords, DemandsOnItems) {
+TEST(SchemaKeywords, ItemConstraints) {
   for (const char* wanted :
        {R"("contains":{"const":1})", R"("contains":{"const":1},"minContains":2)",
         R"("contains":{"type":"integer"},"maxContains":2)",
@@ -218,7 +218,7 @@ TEST(SchemaKeywords, DemandsOnItems) {
     }
 }
 
-TEST(SchemaKeywords, ItemsThatAllDiffer) {
+TEST(SchemaKeywords, UniqueItems) {
   expect_all(
       {R"({"type":"array","uniqueItems":true,"items":{"enum":[1,2,"a",null]}})",
        R"({"type":"array","uniqueItems":true,"items":{"enum":[1,2,"a"]},"minItems":2})",
@@ -260,7 +260,7 @@ TEST(SchemaKeywords, Unevaluated) {
        R"({"type":"array","$ref":"#/$defs/x","unevaluatedItems":{"const":2},"$defs":{"x":{"prefixItems":[{"const":1}]}}})"});
 }
 
-TEST(SchemaKeywords, ConstantsBesideOtherKeywords) {
+TEST(SchemaKeywords, ConstantsWithOtherKeywords) {
   for (const char* beside : {R"("type":"object")",
                              R"("required":["a"])",
                              R"("properties":{"a":{"const":1}})",

@@ -1,4 +1,4 @@
-// What is refused of schemas, in these words and with this place; and at which size.
+// Rejected schemas: the exact error message and location, and the size limits.
 #include <fmt/format.h>
 
 #include <functional>
@@ -22,7 +22,7 @@ void expect_refusals(const std::vector<Refusal>& table, ErrorKind kind) {
   }
 }
 
-TEST(SchemaMessages, WhatIsNoSchema) {
+TEST(SchemaMessages, InvalidSchemas) {
   expect_refusals(
       {{"{", "JSON schema: is not valid JSON"},
        {"3", "JSON schema: : a schema must be an object, true or false"},
@@ -65,7 +65,7 @@ TEST(SchemaMessages, WhatIsNoSchema) {
       ErrorKind::user);
 }
 
-TEST(SchemaMessages, WhatIsNotKept) {
+TEST(SchemaMessages, UnsupportedSchemas) {
   expect_refusals(
       {{R"({"a\u0001":1,"\u0001is":2})",
         "JSON schema: keys that begin with the control character U+0001 are not supported"},
@@ -123,7 +123,7 @@ TEST(SchemaMessages, StrictNamesWhatIsWeakened) {
                 "/format 'colour' is not a JSON Schema format and is ignored, as the standard specifies"});
 }
 
-TEST(SchemaMessages, WhatTheStandardDoesNotKnowIsIgnoredAndNamed) {
+TEST(SchemaMessages, UnknownKeywordsAreIgnoredAndListed) {
   const TextMatcher one(schema_of(
       R"({"items":{"x-a":1,"maxlength":2},"title":"","description":"","default":1,"examples":[],"$comment":"","readOnly":true,"writeOnly":true,
       "deprecated":true,"contentEncoding":"","contentMediaType":"","contentSchema":{},"example":1,"$vocabulary":{},"$recursiveAnchor":true,"type":"array"})"));
@@ -145,7 +145,7 @@ TEST(SchemaMessages, WhatTheStandardDoesNotKnowIsIgnoredAndNamed) {
   EXPECT_EQ(notes.weakened.back(), std::string(398, 'z') + "...");
 }
 
-// Accepted at the limit, refused above it.
+// Accepted at the limit, rejected above it.
 void expect_limit(const std::function<std::string(int)>& schema, int last, const std::string& message) {
   const TextMatcher in(schema_of(schema(last))), out(schema_of(schema(last + 1)));
   EXPECT_TRUE(in.ok()) << in.error.message;

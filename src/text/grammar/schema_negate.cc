@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <tuple>
 
@@ -124,8 +125,11 @@ Result<bool> SchemaFlattener::negate_bound(const SchemaJson& schema, const std::
   for (const auto& [least, most, type] : {std::tuple{"minLength", "maxLength", "string"},
                                           {"minItems", "maxItems", "array"},
                                           {"minProperties", "maxProperties", "object"}}) {
-    if ((key != least && key != most) || !value.is_number() || value.get<double>() < 0 || value.get<double>() > 4e9)
-      continue;
+    if ((key != least && key != most) || !value.is_number() || value.get<double>() < 0) continue;
+    if (value.get<double>() > 4e9) {  // longer than any text
+      if (key == least) add({{"type", type}});
+      return true;
+    }
     const auto bound = static_cast<uint64_t>(value.get<double>());
     if (key == most)
       add({{"type", type}, {least, bound + 1}});
@@ -246,17 +250,20 @@ Result<bool> SchemaFlattener::negate_array(const SchemaJson& schema, const std::
   } else if (key == "additionalItems") {
     if (items != schema.end() && items->is_array()) some_item(items->size(), value);
   } else if (key == "contains") {
-    const auto bound = [&](const char* name) -> const SchemaJson* {
+    const auto bound = [&](const char* name) -> std::optional<uint64_t> {  // 2.0 is 2
       auto found = schema.find(name);
-      return found == schema.end() || document_.draft_before_2019() || !found->is_number_unsigned() ? nullptr : &*found;
+      if (found == schema.end() || document_.draft_before_2019() || !found->is_number()) return std::nullopt;
+      const double count = found->get<double>();
+      if (count < 0 || count > 4e9 || count != std::floor(count)) return std::nullopt;
+      return static_cast<uint64_t>(count);
     };
-    const SchemaJson *least = bound("minContains"), *most = bound("maxContains");
+    const std::optional<uint64_t> least = bound("minContains"), most = bound("maxContains");
     const SchemaJson wanted = {{kIs, document_.link(value)}};
     if (!least || *least == 1)
       add({{"items", {{kNot, document_.link(value)}}}});
     else if (*least > 1)
-      add({{"contains", wanted}, {"minContains", 0}, {"maxContains", least->get<uint64_t>() - 1}});
-    if (most) add({{"contains", wanted}, {"minContains", most->get<uint64_t>() + 1}});
+      add({{"contains", wanted}, {"minContains", 0}, {"maxContains", *least - 1}});
+    if (most) add({{"contains", wanted}, {"minContains", *most + 1}});
   } else {
     return false;
   }

@@ -1,5 +1,5 @@
-// Numbers under bounds and multiples: decimals beside every constant of a schema, in several spellings, against whole
-// numbers of millionths.
+// Numbers with bounds and multipleOf: decimals around every constant of a schema, in several spellings, against integer
+// arithmetic in millionths.
 #include "text/grammar/schema_numbers.h"
 
 #include <fmt/format.h>
@@ -16,7 +16,7 @@ constexpr int64_t kOne = 1'000'000;
 
 int64_t millionths(const SchemaJson& number) { return std::llround(number.get<double>() * kOne); }
 
-// With so many digits behind the point; none: no point either.
+// With that many digits after the point; without digits, no point.
 std::string spelled(int64_t value, int digits) {
   const int64_t size = std::abs(value);
   std::string fraction = fmt::format("{:06}", size % kOne);
@@ -85,7 +85,7 @@ void expect_numbers(const SchemaJson& schema) {
     }
 }
 
-TEST(SchemaNumbers, EachKeywordAtItsConstant) {
+TEST(SchemaNumbers, EachKeywordAroundItsConstant) {
   for (const char* type : {"number", "integer"})
     for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
       for (const double bound : {0.0,  1.0,  -1.0,  9.0,   10.0,    -10.0,    99.0,  100.0, -100.0, 0.5,
@@ -93,7 +93,7 @@ TEST(SchemaNumbers, EachKeywordAtItsConstant) {
         expect_numbers({{"type", type}, {key, bound}});
 }
 
-TEST(SchemaNumbers, BoundsTogether) {
+TEST(SchemaNumbers, CombinedBounds) {
   std::mt19937 random(3);
   const auto some = [&](int64_t range, int64_t per, int64_t more) {
     return static_cast<double>(static_cast<int64_t>(random() % static_cast<uint32_t>(range)) - range / 2 + more) /
@@ -123,7 +123,7 @@ TEST(SchemaNumbers, Multiples) {
   expect_numbers({{"type", "number"}, {"not", {{"type", "integer"}}}});
 }
 
-TEST(SchemaNumbers, SeveralMultiplesTogether) {
+TEST(SchemaNumbers, CombinedMultiples) {
   const auto all = [](const std::vector<double>& of, const std::vector<double>& not_of, const char* type) {
     SchemaJson parts = SchemaJson::array();
     for (const double step : of) parts.push_back({{"multipleOf", step}});
@@ -142,7 +142,7 @@ TEST(SchemaNumbers, SeveralMultiplesTogether) {
   all({8}, {27}, "integer");
 }
 
-// Beyond 500 remainders digits are not counted too.
+// With more than 500 remainders, digits are not counted as well.
 TEST(SchemaNumbers, DigitsAreCountedUpToTwenty) {
   TextMatcher few(schema_of(R"({"type":"number","allOf":[{"multipleOf":4},{"multipleOf":6}]})"));
   TextMatcher many(schema_of(R"({"type":"number","allOf":[{"multipleOf":125},{"multipleOf":16}]})"));
@@ -169,7 +169,49 @@ TEST(SchemaNumbers, DigitsAreCountedUpToTwenty) {
   EXPECT_FALSE(whole.accepts("2000.0"));
 }
 
-TEST(SchemaNumbers, DecimalsOfJson) {
+// Beyond 500 remainders, of numbers that are no multiples of two steps; and of two steps of which one alone is too
+// long.
+TEST(SchemaNumbers, ManyRemaindersOfEveryNumberOfDigits) {
+  for (const char* type : {"integer", "number"}) {
+    TextMatcher neither(schema_of(fmt::format(
+        R"({{"type":"{}","allOf":[{{"not":{{"type":"number","multipleOf":30}}}},{{"not":{{"type":"number","multipleOf":29}}}}]}})",
+        type)));
+    ASSERT_TRUE(neither.ok()) << neither.error.message;
+    for (int n = -100; n <= 1000; ++n)
+      ASSERT_EQ(neither.accepts(std::to_string(n)), n % 30 != 0 && n % 29 != 0) << type << " " << n;
+    EXPECT_EQ(neither.accepts("29.5"), type == std::string("number"));
+    EXPECT_FALSE(neither.accepts("29.0"));
+  }
+  TextMatcher both(schema_of(R"({"type":"integer","allOf":[{"multipleOf":15000},{"multipleOf":5000}]})"));
+  ASSERT_TRUE(both.ok()) << both.error.message;
+  for (const char* in : {"0", "15000", "-30000", "150000"}) EXPECT_TRUE(both.accepts(in)) << in;
+  for (const char* out : {"5000", "10000", "1", "-20000"}) EXPECT_FALSE(both.accepts(out)) << out;
+}
+
+TEST(SchemaNumbers, ZerosBehindThePointKeepAMultiple) {
+  const std::pair<const char*, double> steps[] = {{"1", 1},     {"3", 3},     {"10", 10},
+                                                  {"0.5", 0.5}, {"1.5", 1.5}, {"0.25", 0.25}};
+  for (const auto& [step, value] : steps) {
+    TextMatcher matcher(schema_of(fmt::format(R"({{"type":"number","multipleOf":{}}})", step)));
+    TextMatcher turned(schema_of(fmt::format(R"({{"type":"number","not":{{"multipleOf":{}}}}})", step)));
+    ASSERT_TRUE(matcher.ok() && turned.ok());
+    for (int whole = 0; whole <= 12; ++whole)
+      for (const char* fraction :
+           {"", ".0", ".1", ".10", ".00", ".01", ".5", ".50", ".500", ".05", ".25", ".250", ".251"}) {
+        const std::string text = std::to_string(whole) + fraction;
+        const double quotient = std::stod(text) / value;
+        const bool divides = std::fabs(quotient - std::round(quotient)) < 1e-9;
+        ASSERT_EQ(matcher.accepts(text), divides) << text << " / " << step;
+        ASSERT_EQ(turned.accepts(text), !divides) << text << " / " << step;
+      }
+    for (const char* no : {"", "-", ".", "1.", "-.5", ".5"}) {
+      EXPECT_FALSE(matcher.accepts(no)) << no << " / " << step;
+      EXPECT_FALSE(turned.accepts(no)) << no << " / " << step;
+    }
+  }
+}
+
+TEST(SchemaNumbers, JsonDecimals) {
   const auto text = [](const char* json) {
     const auto d = to_decimal(SchemaJson::parse(json));
     return d ? std::string(d->negative ? "-" : "") + d->whole + "." + d->fraction : "none";
@@ -190,7 +232,7 @@ TEST(SchemaNumbers, DecimalsOfJson) {
   EXPECT_EQ(text("true"), "none");
 }
 
-TEST(SchemaNumbers, MultiplesThatAreTooLong) {
+TEST(SchemaNumbers, TooLongMultiples) {
   const auto error = [](const char* step) {
     const TextMatcher matcher(schema_of(
         std::string(R"({"properties":{"n":{"type":"number","minimum":0,"maximum":9,"multipleOf":)") + step + "}}}"));

@@ -1,5 +1,5 @@
-// A plain validator of JSON Schema, 2020-12 and what draft 7 says otherwise: each keyword as the standard defines it,
-// asked of one value at a time. Tests hold what the compiled constraint accepts against it.
+// A plain validator for JSON Schema 2020-12 and the differences of draft 7: each keyword as the standard defines it,
+// applied to one value at a time. Tests compare compiled constraints with it.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class SchemaOracle {
   static bool equal(const SchemaJson& a, const SchemaJson& b) { return sorted(a) == sorted(b); }
 
  private:
-  struct Seen {  // by schemas that hold: properties and items that they looked at
+  struct Seen {  // properties and items evaluated by schemas that hold
     std::set<std::string> names;
     std::set<size_t> items;
     void add(const Seen& other) {

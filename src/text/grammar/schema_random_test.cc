@@ -1,4 +1,4 @@
-// Random schemas over few names and numbers: what the compiled schema accepts is what a plain validator allows.
+// Random schemas over few names and numbers: the compiled schema accepts exactly what a plain validator accepts.
 #include <random>
 
 #include "text/grammar/schema_values_test.h"
@@ -129,7 +129,7 @@ class RandomSchema {
 
 class RandomSchemas : public ::testing::TestWithParam<uint32_t> {};
 
-TEST_P(RandomSchemas, AcceptWhatAPlainValidatorAllows) {
+TEST_P(RandomSchemas, MatchAPlainValidator) {
   std::map<Kept, uint32_t> kept;
   for (uint32_t seed = GetParam() * 100; seed < (GetParam() + 1) * 100; ++seed) {
     const SchemaJson schema = RandomSchema(seed).root();

@@ -1,4 +1,4 @@
-// Where references lead: every target is a number of its own, so that a reference accepts that number and no other.
+// Reference resolution: every target is a different number, so that a reference accepts only that number.
 #include <fmt/format.h>
 
 #include "text/grammar/grammar_test.h"
@@ -6,7 +6,7 @@
 namespace millrace::testing {
 namespace {
 
-// The one number that the schema's property "r" may be; -1: it is refused.
+// The only number that the schema's property "r" may be; -1: the schema is rejected.
 int target(const std::string& reference, const std::string& others, const char* keyword = "$ref") {
   const std::string schema = fmt::format(
       R"({{"type":"object","properties":{{"r":{{"{}":"{}"}}}},"required":["r"],{}}})", keyword, reference, others);
@@ -159,7 +159,59 @@ TEST(SchemaReferences, Dynamic) {
   for (int n = 0; n < 6; ++n) EXPECT_EQ(turned.accepts(std::to_string(n)), n < 3) << n;
 }
 
-TEST(SchemaReferences, PlacesInMessagesArePointers) {
+// A slash before a colon makes a path of it; a path from the root keeps the authority, which may be empty.
+TEST(SchemaReferences, AddressesOfOtherForms) {
+  const std::string http = R"("$id":"http://h/dir/x.json","$defs":{"a":{"$id":"http://h/dir/sub/a:b.json","const":1},
+      "b":{"$id":"http://h/p:q","const":2},"c":{"$id":"u:v","const":3},"d":{"$id":"u:v/w","const":4}})";
+  const std::pair<const char*, int> first[] = {
+      {"sub/a:b.json", 1}, {"/dir/sub/a:b.json", 1}, {"/p:q", 2},  {"p:q", -1}, {"u:v", 3},
+      {"u:v/w", 4},        {"a:b.json", -1},         {"./u:v", -1}};
+  for (const auto& [reference, number] : first) EXPECT_EQ(target(reference, http), number) << reference;
+  const std::string file = R"("$id":"file:///x/y.json","$defs":{"a":{"$id":"file:///z.json","const":1},
+      "b":{"$id":"file:///x/z.json","const":2},"c":{"$id":"http://h","const":3,"$defs":{"i":{"$id":"z","const":4}}}})";
+  const std::pair<const char*, int> second[] = {
+      {"/z.json", 1}, {"z.json", 2}, {"/x/z.json", 2}, {"http://h/z", 4}, {"http://z", -1}};
+  for (const auto& [reference, number] : second) EXPECT_EQ(target(reference, file), number) << reference;
+  const std::string plain =
+      R"("$id":"dir/x.json","$defs":{"a":{"$id":"/z.json","const":1},"b":{"$id":"z.json","const":2}})";
+  const std::pair<const char*, int> third[] = {{"/z.json", 1}, {"z.json", 2}, {"dir/z.json", -1}};
+  for (const auto& [reference, number] : third) EXPECT_EQ(target(reference, plain), number) << reference;
+}
+
+TEST(SchemaReferences, OnlyHexadecimalDigitsAreDecoded) {
+  const std::string parts =
+      R"("$defs":{"%4g":{"const":1},"%g4":{"const":2},"%4G":{"const":3},"%@4":{"const":4},"%4`":{"const":5},"%4:":{"const":6},"%4/":{"const":7},
+      "J":{"const":8},"O":{"const":9},"%4":{"const":10},"~2":{"const":11},"%":{"const":12},"~":{"const":13}})";
+  const std::pair<const char*, int> table[] = {
+      {"%4g", 1}, {"%g4", 2}, {"%4G", 3}, {"%@4", 4}, {"%4`", 5}, {"%4:", 6}, {"%4~1", 7}, {"%4A", 8},   {"%4a", 8},
+      {"%4F", 9}, {"%4f", 9}, {"%4", 10}, {"~2", 11}, {"%", 12},  {"~0", 13}, {"~", 13},   {"%7E0", 13}, {"%7e2", 11}};
+  for (const auto& [key, number] : table) EXPECT_EQ(target(std::string("#/$defs/") + key, parts), number) << key;
+}
+
+// Anchors count in schemas: in those that a keyword names too, whatever the names are, and not in data.
+TEST(SchemaReferences, AnchorsUnderEachKeyword) {
+  const std::string anchor = R"({"$anchor":"here","const":5})";
+  const auto found = [](const std::string& part) { return target("#here", "\"then\":" + part); };
+  const auto under = [](const std::string& key, const std::string& value) { return "{\"" + key + "\":" + value + "}"; };
+  for (const char* names :
+       {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}) {
+    for (const char* name : {"a", "enum", "const", "default", "examples", "properties", "$id"})
+      EXPECT_EQ(found(under(names, under(name, anchor))), 5) << names << " " << name;
+    EXPECT_EQ(found(under(names, anchor)), -1) << names << ": $anchor is the name of a schema";
+  }
+  for (const char* one : {"not", "if", "then", "else", "items", "contains", "additionalItems", "additionalProperties",
+                          "propertyNames", "unevaluatedItems", "unevaluatedProperties"})
+    EXPECT_EQ(found(under(one, anchor)), 5) << one;
+  for (const char* list : {"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+    EXPECT_EQ(found(under(list, "[true," + anchor + "]")), 5) << list;
+  for (const char* data : {"enum", "const", "default", "examples"}) {
+    EXPECT_EQ(found(under(data, anchor)), -1) << data;
+    EXPECT_EQ(found(under(data, "[" + anchor + "]")), -1) << data;
+    EXPECT_EQ(found(under(data, under("properties", under("a", anchor)))), -1) << data;
+  }
+}
+
+TEST(SchemaReferences, ErrorLocationsAreJsonPointers) {
   const TextMatcher one(
       schema_of(R"({"properties":{"a/b":{"patternProperties":{"~x":{"allOf":[true,{"minLength":-1}]}}}}})"));
   EXPECT_EQ(one.error.message,

@@ -20,7 +20,7 @@ std::vector<std::string> words(std::string_view letters, size_t longest) {
   return out;
 }
 
-TEST(SchemaStrings, PatternsOccurSomewhere) {
+TEST(SchemaStrings, PatternsMatchAnywhere) {
   const std::vector<std::string> all = words("ab-", 5);
   for (const char* pattern : {"a",        "^a",        "a$",        "^a$",
                               "ab|ba",    "^ab|ba$",   "^(ab|ba)$", "a{2}",
@@ -47,7 +47,7 @@ TEST(SchemaStrings, PatternsOccurSomewhere) {
   }
 }
 
-TEST(SchemaStrings, LookAheadAtTheBegin) {
+TEST(SchemaStrings, LeadingLookAhead) {
   const std::vector<std::string> all = words("ab]", 5);
   for (const char* pattern :
        {"^(?=a)", "^(?!a)b", "^(?!ab)[ab]+$", "^(?=.*b)(?!.*bb)[ab]*$", "^(?=[)\\]])", "^(?=\\])", "^(?!(a|b){3})",
@@ -72,7 +72,7 @@ TEST(SchemaStrings, LookAheadAtTheBegin) {
     EXPECT_TRUE(TextMatcher(schema_of(SchemaJson{{"type", "string"}, {"pattern", pattern}}.dump())).ok()) << pattern;
 }
 
-TEST(SchemaStrings, LengthsOfCharactersUnderAPattern) {
+TEST(SchemaStrings, PatternsWithLengths) {
   const std::vector<std::pair<std::string, uint32_t>> parts = {{"a", 'a'},
                                                                {"\\n", '\n'},
                                                                {"\\u0001", 1},

@@ -1,5 +1,5 @@
-// Values to try on schemas: all small ones over few scalars, keys and items, and what stands beside the schema's own
-// constants. And the comparison of what a compiled schema accepts with the plain validator.
+// Values to try on schemas: all small ones over few scalars, keys and items, and values next to the schema's own
+// constants. Also the comparison of a compiled schema with the plain validator.
 #pragma once
 
 #include <string>
@@ -59,12 +59,12 @@ inline const std::vector<SchemaJson>& small_values() {
   return all;
 }
 
-// Whole numbers without a point: the one spelling that every schema for them has.
+// Integers without a decimal point: the spelling that every integer schema allows.
 inline SchemaJson number_of(double v) {
   return v == std::floor(v) ? SchemaJson(static_cast<int64_t>(v)) : SchemaJson(v);
 }
 
-// The constants of a schema, and what is just beside them.
+// The constants of a schema, and values next to them.
 inline void add_values_of(const SchemaJson& schema, std::vector<SchemaJson>& out) {
   if (schema.is_number() && std::fabs(schema.get<double>()) < 1e6) {
     const double v = schema.get<double>();
@@ -91,7 +91,7 @@ inline std::vector<SchemaJson> values_for(const SchemaJson& schema) {
 
 enum class Kept { exactly, weakened, nothing, refused };
 
-// Compares the two over all values. `weakened` and `refused` say nothing of what is accepted beside the valid ones.
+// Compares the two over all values. If `weakened` or `refused`, invalid values may be accepted too.
 inline Kept compare_with_oracle(const SchemaJson& schema, const std::vector<SchemaJson>& values) {
   const SchemaOracle oracle(schema);
   TextMatcher matcher(schema_of(schema.dump()));
@@ -100,7 +100,7 @@ inline Kept compare_with_oracle(const SchemaJson& schema, const std::vector<Sche
     EXPECT_TRUE(nothing || matcher.error.kind == ErrorKind::unsupported) << schema << ": " << matcher.error.message;
     if (!nothing) return Kept::refused;
     for (const SchemaJson& value : values)
-      EXPECT_FALSE(oracle.valid(value)) << schema << " allows nothing, but for " << value;
+      EXPECT_FALSE(oracle.valid(value)) << schema << " allows nothing, except for " << value;
     return Kept::nothing;
   }
   const bool weakened = !matcher.notes.weakened.empty();
@@ -113,7 +113,7 @@ inline Kept compare_with_oracle(const SchemaJson& schema, const std::vector<Sche
   return weakened ? Kept::weakened : Kept::exactly;
 }
 
-// A schema that must be kept exactly.
+// A schema that must be enforced exactly.
 inline void expect_as_oracle(const std::string& schema) {
   const SchemaJson parsed = SchemaJson::parse(schema);
   EXPECT_EQ(compare_with_oracle(parsed, values_for(parsed)), Kept::exactly) << schema;

@@ -1,4 +1,4 @@
-// What is refused of GBNF, regexes, structures and the other constraints, in these words; and at which size.
+// Rejected GBNF, regexes, structures and other constraints: the exact error messages, and the size limits.
 #include <fmt/format.h>
 
 #include "text/grammar/grammar_test.h"
@@ -66,7 +66,7 @@ TEST(GbnfMessages, WithTheLine) {
     EXPECT_TRUE(TextMatcher(gbnf_of(source)).ok()) << source.substr(0, 40);
 }
 
-TEST(GbnfMessages, WhatItsEscapesAndBracketsWrite) {
+TEST(GbnfMessages, EscapesAndBrackets) {
   const auto only = [](const std::string& source, const std::vector<std::string>& in,
                        const std::vector<std::string>& out) {
     TextMatcher matcher(gbnf_of("root ::= " + source));
@@ -149,8 +149,8 @@ TEST(RegexMessages, WithTheByte) {
   EXPECT_TRUE(TextMatcher(regex_of(std::string(200, '(') + std::string(200, ')'))).ok());
 }
 
-TEST(RegexMessages, WhatEscapesMatch) {
-  const auto matched = [](const std::string& regex) {  // of the first 256 characters
+TEST(RegexMessages, Escapes) {
+  const auto matched = [](const std::string& regex) {  // among the first 256 characters
     TextMatcher matcher(regex_of(regex));
     EXPECT_TRUE(matcher.ok()) << regex << ": " << matcher.error.message;
     std::string out;
@@ -193,7 +193,7 @@ TEST(RegexMessages, WhatEscapesMatch) {
     EXPECT_FALSE(mark.accepts(no));
 }
 
-TEST(StructureMessages, WithThePlace) {
+TEST(StructureMessages, WithTheLocation) {
   const std::string tag = R"({"begin":"<a>","content":{"type":"any_text"},"end":"</a>"})";
   expect_refusals(
       Kind::structure, ErrorKind::user,

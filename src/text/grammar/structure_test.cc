@@ -67,6 +67,33 @@ TEST(Structure, TagsWithSeparatorAndTheLegacyForm) {
   EXPECT_FALSE(old.accepts("hello <f>a</f>"));
 }
 
+TEST(Structure, AnyTextMayBeEmpty) {
+  TextMatcher any(structure_of(R"({"type": "any_text"})"));
+  for (const char* text : {"", "a", "\n", "\xF0\x9F\x98\x80", "a\xC3\xA9 b"}) EXPECT_TRUE(any.accepts(text)) << text;
+  for (const char* text : {"\xC3", "a\xFF", "\xED\xA0\x80"}) EXPECT_FALSE(any.accepts(text)) << text;
+  TextMatcher between(structure_of(R"x({"type": "tag", "begin": "(", "content": {"type": "any_text"}, "end": ")"})x"));
+  for (const char* text : {"()", "(a)", "())"}) EXPECT_TRUE(between.accepts(text)) << text;
+  for (const char* text : {"(", "", "a()"}) EXPECT_FALSE(between.accepts(text)) << text;
+}
+
+TEST(Structure, ListsMustBeLists) {
+  const std::string tags = R"("tags": [{"begin": "<", "content": {"type": "any_text"}, "end": ""}])";
+  const std::pair<std::string, const char*> parts[] = {{R"("type": "sequence")", "elements"},
+                                                       {R"("type": "or")", "elements"},
+                                                       {R"("type": "triggered_tags", )" + tags, "triggers"},
+                                                       {R"("type": "triggered_tags", "triggers": ["<"])", "tags"},
+                                                       {R"("type": "tags_with_separator", "separator": ",")", "tags"}};
+  for (const auto& [part, key] : parts) {
+    const std::string wanted = std::string("structure: the structure.") + key + ": must be a non-empty array";
+    EXPECT_EQ(TextMatcher(structure_of(("{" + part + "}").c_str())).error.message, wanted) << part;
+    for (const char* value : {"null", "true", "7", "\"<\"", "{}", R"({"type": "any_text"})", "[]"}) {
+      const TextMatcher m(structure_of(("{" + part + ", \"" + key + "\": " + value + "}").c_str()));
+      EXPECT_EQ(m.error.message, wanted) << part << " " << value;
+      EXPECT_EQ(m.error.kind, ErrorKind::user);
+    }
+  }
+}
+
 TEST(Structure, ErrorsNameThePlace) {
   const std::pair<const char*, const char*> cases[] = {
       {"[]", "must be a JSON object"},

@@ -56,7 +56,9 @@ TEST(TickRanges, MatchTheDefinition) {
       ++(range.most == kNoLimit ? open : bounded);
       for (uint32_t n = 0; n <= 20; ++n) {
         const bool within = range.meets(n, n);
-        if (reached[s][n]) ASSERT_TRUE(within);
+        if (reached[s][n]) {
+          ASSERT_TRUE(within);
+        }
         whole &= within == (reached[s][n] != 0);
       }
     }
@@ -68,7 +70,7 @@ TEST(TickRanges, MatchTheDefinition) {
   EXPECT_GT(gaps, 50u);
 }
 
-// A rule over the texts, where "." ticks, and a call with bounds on the ticks.
+// A rule with these texts, in which "." ticks, and a call with bounds on the ticks.
 Result<Grammar> counted(const std::vector<std::string>& texts, bool often, uint32_t need, uint32_t room) {
   GrammarSpec spec;
   std::vector<ExprId> ways;

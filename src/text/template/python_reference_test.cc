@@ -1,5 +1,5 @@
-// The project's own templates with its own conversations, against Python's jinja2 run on the spot.
-// Skipped where python3 with jinja2 is not installed: nothing but this test needs it.
+// The project's own templates and conversations, compared with Python's jinja2, which the test runs.
+// Skipped if python3 with jinja2 is not installed: only this test needs it.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 

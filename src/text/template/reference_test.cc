@@ -1,4 +1,4 @@
-// Renderings by Python's jinja2, kept outside the repository: skipped where they are absent.
+// Compares with renderings by Python's jinja2, stored outside the repository: skipped if they are absent.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -26,7 +26,7 @@ Result<std::string> render(const std::string& source, const Json& context) {
   return parsed->render(context, options);
 }
 
-// Expects the text, or any error where `expected` is null.
+// Expects the text, or any error if `expected` is null.
 void expect(const std::string& name, const std::string& source, const Json& context, const Json& expected) {
   auto got = render(source, context);
   if (expected.is_null()) {

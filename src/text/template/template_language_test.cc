@@ -1,4 +1,4 @@
-// The language, table by table. Expected texts are what Python's jinja2 3.1 prints.
+// The template language in tables of cases. Expected texts are the output of Python's jinja2 3.1.
 #include <gtest/gtest.h>
 
 #include "base/ordered_json.h"
@@ -247,7 +247,7 @@ TEST(TemplateLanguage, ErrorsNameTheLine) {
   }
 }
 
-TEST(TemplateLanguage, ClockIsGiven) {
+TEST(TemplateLanguage, ClockIsInjected) {
   check({{"{{ strftime_now('%d %b %Y %H:%M %-d %j') }}", "10 Jul 2025 12:00 10 191"}});
 }
 

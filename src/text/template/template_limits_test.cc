@@ -1,4 +1,4 @@
-// Hostile templates: each must end soon, with an error, whatever it asks for.
+// Hostile templates: each must end soon with an error.
 #include <gtest/gtest.h>
 
 #include <thread>

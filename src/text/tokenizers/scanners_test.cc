@@ -1,4 +1,4 @@
-// Each hand-written scanner against PCRE2 on the pattern it stands for.
+// Each hand-written scanner against PCRE2 on the pattern it implements.
 #include "text/tokenizers/scanners.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ std::vector<std::string> split(const std::string& name, std::string_view text) {
   return cut(text, ends);
 }
 
-// Text that is dense in what the patterns look at.
+// Text dense in the characters that the patterns distinguish.
 std::string random_text(std::mt19937& rng) {
   static const uint32_t kAlphabet[] = {
       'a',   'b',    's',    't',    'r',    'e',    'v',    'm',    'l',    'd',     'A',     'S',      'L',

@@ -1,5 +1,5 @@
-// Parsers of calls, each on whole answers, split at every byte, and byte by byte; and that what a structure allows, its
-// parser reads.
+// Parsers of tool calls, each on whole answers, split at every byte, and byte by byte. Also: a parser reads everything
+// that the structure of its dialect allows.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -199,7 +199,7 @@ TEST(ToolDialects, Harmony) {
   EXPECT_EQ(shown(out), "{}");
 }
 
-// Thinking may come before whatever the answer is held to; the text is held behind its header.
+// Thinking may precede the constrained part; the text is constrained after its header.
 TEST(ToolDialects, HarmonyFramesFollowTheRequest) {
   const Json digit = {{"type", "regex"}, {"pattern", "[0-9]"}};
   const std::string thinking = "<|channel|>analysis<|message|>well<|end|><|start|>assistant",
@@ -227,11 +227,11 @@ TEST(ToolDialects, HarmonyFramesFollowTheRequest) {
   }
 }
 
-// What may be written, is read; what is written otherwise, may not be.
+// Allowed calls are parsed; malformed ones are not allowed.
 TEST(ToolDialects, StructuresAllowWhatTheParsersAccept) {
   struct Case {
     const ToolDialect* dialect;
-    const char* call;   // of weather, with place "x" and days 2
+    const char* call;   // weather, with place "x" and days 2
     const char* wrong;  // a wrong type
   } cases[] = {
       {&kHermesTools,
@@ -292,7 +292,7 @@ TEST(ToolDialects, ChosenByTheTemplate) {
   EXPECT_EQ(name("ipython {\"name\": \"x\", \"parameters\": {}}"), "llama");
 }
 
-TEST(ToolDialects, OfPublishedTemplates) {
+TEST(ToolDialects, DetectedInPublishedTemplates) {
   const std::pair<const char*, const char*> cases[] = {{"Qwen-Qwen2.5-7B-Instruct", "hermes"},
                                                        {"Qwen-Qwen3-0.6B", "hermes"},
                                                        {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes"},
@@ -318,7 +318,7 @@ TEST(ToolDialects, OfPublishedTemplates) {
   }
 }
 
-// Each writes earlier calls in the form that its dialect reads.
+// Each template renders earlier calls in the form that its dialect parses.
 TEST(ToolDialects, PublishedTemplatesRoundTrip) {
   for (const char* name : {"GLM-4.6", "GLM-4.7-Flash", "GLM-5.2", "llama-cpp-deepseek-r1", "deepseek-ai-DeepSeek-V3.1",
                            "openai-gpt-oss-120b", "Qwen3-Coder", "Qwen-Qwen3-0.6B"}) {

@@ -1,4 +1,4 @@
-// Addresses, event streams and the answers in them: what is read, and what is refused.
+// URLs, event streams and the answers in them: what is parsed, and what is rejected.
 #include <gtest/gtest.h>
 
 #include "workload/remote/completion_api.h"
@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-TEST(Url, PartsAndDefects) {
+TEST(Url, PartsAndErrors) {
   auto url = Url::parse("http://localhost:8080/api/");
   ASSERT_TRUE(url.ok());
   EXPECT_EQ(url->host, "localhost");
@@ -43,7 +43,7 @@ std::vector<std::string> events(std::string_view bytes, size_t piece, size_t mos
   return out;
 }
 
-TEST(EventStream, EventsAreTheSameHoweverTheBytesCome) {
+TEST(EventStream, EventsDoNotDependOnChunking) {
   const std::string bytes =
       ": comment\nevent: x\ndata: a\ndata:b\n\ndata\n\nid: 3\n\ndatax: c\n\ndata: d\r\n\r\ndata: e\r\rdata: lost";
   for (size_t piece : {1, 2, 3, 7, 1000})
@@ -59,7 +59,7 @@ TEST(EventStream, StopsAndBounds) {
   }
 }
 
-TEST(CompletionApi, EventsOfNoFormAreErrors) {
+TEST(CompletionApi, MalformedEventsAreErrors) {
   for (auto api : {CompletionApi::completions, CompletionApi::chat, CompletionApi::llama}) {
     for (const char* text : {"", "{", "[]", "3", "{\"error\":{\"message\":\"no\"}}"})
       EXPECT_NE(read_completion_chunk(api, text).error, "") << text;

@@ -1,4 +1,4 @@
-// The load generator against a server of a few lines in this process, which says exactly what each case needs.
+// The load generator against a minimal server in this process that sends exactly the bytes of each case.
 #include "workload/remote/http_load.h"
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ std::string chunk_of(const char* text, const char* reason = "null") {
   return std::string("data: {\"choices\":[{\"text\":\"") + text + "\",\"finish_reason\":" + reason + "}]}\n\n";
 }
 
-// Answers every connection by `answer`, one thread each; what it returns is written and the connection closed, ""
-// leaves it open until the client closes it.
+// Answers every connection with the result of `answer`, one thread each, and closes it; "" leaves the connection open
+// until the client closes it.
 class FakeServer {
  public:
   explicit FakeServer(std::function<std::string(const std::string& body)> answer)
@@ -111,9 +111,9 @@ std::vector<RequestRecord> run(const Url& url, size_t count, HttpLoadOptions opt
 }
 
 TEST(HttpLoad, CompletionsAreTimedTokenByToken) {
-  std::string asked;
+  std::string request_body;
   FakeServer server([&](const std::string& body) {
-    asked = body;
+    request_body = body;
     return kOk + ": hello\n\n" + chunk_of("a") + chunk_of("") + chunk_of("c", "\"length\"") +
            "data: "
            "{\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":4,\"prompt_tokens_details\":{\"cached_"
@@ -130,7 +130,7 @@ TEST(HttpLoad, CompletionsAreTimedTokenByToken) {
   EXPECT_EQ(records[0].prompt_tokens, 7);
   EXPECT_EQ(records[0].cached_tokens, 2);
   EXPECT_TRUE(std::ranges::is_sorted(records[0].tokens));
-  const auto json = nlohmann::json::parse(asked);
+  const auto json = nlohmann::json::parse(request_body);
   EXPECT_EQ(json["model"], "m");
   EXPECT_EQ(json["max_tokens"], 3);
   EXPECT_EQ(json["ignore_eos"], true);
@@ -141,9 +141,9 @@ TEST(HttpLoad, CompletionsAreTimedTokenByToken) {
 }
 
 TEST(HttpLoad, ChatAnswersComeInDeltas) {
-  std::string asked;
+  std::string request_body;
   FakeServer server([&](const std::string& body) {
-    asked = body;
+    request_body = body;
     return kOk + R"(data: {"choices":[{"delta":{"role":"assistant","content":""},"finish_reason":null}]})" + "\n\n" +
            R"(data: {"choices":[{"delta":{"content":"hi"},"finish_reason":null}]})" + "\n\n" +
            R"(data: {"choices":[{"delta":{},"finish_reason":"length"}]})" + "\n\ndata: [DONE]\n\n";
@@ -151,12 +151,12 @@ TEST(HttpLoad, ChatAnswersComeInDeltas) {
   const auto records = run(server.url(), 1, {.style = {.api = CompletionApi::chat}});
   EXPECT_EQ(records[0].error, "");
   EXPECT_EQ(records[0].tokens.size(), 1u);
-  const auto json = nlohmann::json::parse(asked);
+  const auto json = nlohmann::json::parse(request_body);
   EXPECT_EQ(json["messages"][0]["role"], "user");
   EXPECT_TRUE(server.heads()[0].starts_with("POST /v1/chat/completions "));
 }
 
-TEST(HttpLoad, LlamaServersSayStop) {
+TEST(HttpLoad, StopFieldOfLlamaServerEndsTheAnswer) {
   FakeServer server([](const std::string&) {
     return kOk + R"(data: {"content":"a","stop":false})" + "\r\n\r\n" + R"(data: {"content":"b","stop":false})" +
            "\r\n\r\n" +
@@ -174,7 +174,7 @@ TEST(HttpLoad, ErrorsAreCountedByKind) {
   FakeServer server([&](const std::string&) -> std::string {
     switch (nth++ % 6) {
       case 0: return "HTTP/1.1 503 Busy\r\nContent-Length: 40\r\n\r\n{\"error\":{\"message\":\"queue is full\"}}    ";
-      case 1: return kOk + chunk_of("a");  // closed in the middle
+      case 1: return kOk + chunk_of("a");  // closed mid-stream
       case 2: return kOk + "data: nonsense\n\n";
       case 3: return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
       case 4: return kOk + "data: {\"error\":\"out of memory\"}\n\n";
@@ -191,7 +191,7 @@ TEST(HttpLoad, ErrorsAreCountedByKind) {
     EXPECT_TRUE(metrics.errors.contains(error)) << error;
 }
 
-TEST(HttpLoad, SilentServersAndEndlessLinesAreGivenUp) {
+TEST(HttpLoad, SilentServersAndEndlessLinesFail) {
   FakeServer silent([](const std::string&) { return ""; });
   EXPECT_EQ(run(silent.url(), 1, {.patience = 0.05})[0].error, "took longer than 0.05 s");
   EXPECT_EQ(run(silent.url(), 1, {.silence = 0.05})[0].error, "silent for 0.05 s");
@@ -199,7 +199,7 @@ TEST(HttpLoad, SilentServersAndEndlessLinesAreGivenUp) {
   EXPECT_NE(run(endless.url(), 1)[0].error.find("longer than"), std::string::npos);
 }
 
-TEST(HttpLoad, NobodyListens) {
+TEST(HttpLoad, ConnectionRefused) {
   Url url;
   {
     FakeServer gone([](const std::string&) { return ""; });
@@ -210,7 +210,7 @@ TEST(HttpLoad, NobodyListens) {
   EXPECT_EQ(records[0].error, records[1].error);
 }
 
-TEST(HttpLoad, AClosedLoopKeepsItsNumberInFlight) {
+TEST(HttpLoad, ClosedLoopKeepsItsNumberInFlight) {
   FakeServer server([](const std::string&) { return kOk + chunk_of("a", "\"length\"") + "data: [DONE]\n\n"; });
   const auto records = run(server.url(), 24, {.closed_loop = 3});
   for (const auto& record : records) EXPECT_EQ(record.error, "");
@@ -218,7 +218,7 @@ TEST(HttpLoad, AClosedLoopKeepsItsNumberInFlight) {
   EXPECT_EQ(server.heads().size(), 24u);
 }
 
-TEST(HttpLoad, StopsWhenAsked) {
+TEST(HttpLoad, StopsOnRequest) {
   FakeServer server([](const std::string&) { return ""; });
   const auto load = make_load(3);
   HttpLoadOptions options;

@@ -1,4 +1,4 @@
-// Vercel's `ai` with its provider for whatever speaks as OpenAI does.
+// Vercel's `ai` with its provider for OpenAI-compatible servers.
 import assert from 'node:assert/strict';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { APICallError, embedMany, generateObject, generateText, jsonSchema, stepCountIs, streamObject, streamText, tool } from 'ai';
@@ -14,7 +14,7 @@ export function cases({ url, aborts }) {
   const millrace = provide(KEY), model = millrace('stories');
   const ask = { model, messages, maxOutputTokens: 8, temperature: 0, maxRetries: 0 };
   const schema = jsonSchema(person);
-  const meet = (execute) => ({ meet: tool({ description: 'meets somebody', inputSchema: schema, execute }) });
+  const meet = (execute) => ({ meet: tool({ description: 'meets a person', inputSchema: schema, execute }) });
   const rejects = (promise, status) => assert.rejects(promise, (error) => APICallError.isInstance(error) && error.statusCode === status && error.message.length > 0);
   return [
     holds(CHAT, '`generateText`: text, reason, usage', async () => {

@@ -1,13 +1,13 @@
 // The clients that people use against a live server: answers, streams, errors, aborts. A suite is a file: it exports the API
 // that it speaks, the client's name and its cases, of which one may be of another API.
 //   node clients_test.mjs path/to/millrace        exit status 77: a package is not there (npm ci)
-// Where GTEST_OUTPUT names a folder, the cases are told there as a GoogleTest program tells its own, for tools/test_suite
+// Where GTEST_OUTPUT names a folder, the cases are reported there in the format of GoogleTest, for tools/test_suite
 // and for the lists in docs/conformance.
 import { writeFileSync } from 'node:fs';
 import { File } from 'node:buffer';
 import { start } from './live.mjs';
 
-globalThis.File ??= File;  // node 18 has it, but not there, where the clients look
+globalThis.File ??= File;  // node 18 has it, but not as a global, where the clients expect it
 
 const suites = [];
 try {
@@ -22,11 +22,11 @@ const server = await start(process.argv[2]);
 let failed = 0, count = 0;
 const report = [];
 for (const suite of suites) {
-  const told = { name: suite.client, testsuite: [] };
-  report.push(told);
+  const result = { name: suite.client, testsuite: [] };
+  report.push(result);
   for (const { api = suite.api, endpoint, what, kind, run } of suite.cases(server)) {
     const one = { name: `${endpoint}: ${what}`, status: 'RUN', result: 'COMPLETED', 'case 0': [api, endpoint, kind, what].join('\t') };
-    told.testsuite.push(one);
+    result.testsuite.push(one);
     ++count;
     try {
       await run();

@@ -1,4 +1,4 @@
-// No client at all: what goes over the wire, field by field, where the clients do not look or there is none.
+// Plain fetch, without a client: checks the wire format field by field where the clients do not or where none exists.
 import assert from 'node:assert/strict';
 import { KEY, holds, messages, person, refused, same, tools } from './live.mjs';
 
@@ -21,7 +21,7 @@ export function cases({ url, another }) {
     assert.match(response.headers.get('content-type'), /^application\/json/);
     assert.ok(check(answer), JSON.stringify(answer));
   };
-  // A server with one place and none to wait in, while that one is taken; its bodies are bounded.
+  // A server with one slot, which is taken, and no queue; its bodies are bounded.
   const full = async (run) => {
     const server = await another('--max-streams', '1', '--queue', '0', '--max-body-bytes', '2000');
     const headers = { 'x-api-key': KEY };
@@ -49,7 +49,7 @@ export function cases({ url, another }) {
         has(answer.usage, 'prompt_tokens', 'completion_tokens', 'total_tokens', 'prompt_tokens_details');
         assert.ok(Math.abs(answer.created - Date.now() / 1000) < 600);
       }),
-      holds(CHAT, '`usage.prompt_tokens_details.cached_tokens` tells what was found; `cache_salt` keeps askers apart', async () => {
+      holds(CHAT, '`usage.prompt_tokens_details.cached_tokens` counts the cached tokens; `cache_salt` keeps clients apart', async () => {
         const content = 'Once upon a time there was a little girl who had a red ball and a blue ball and a green ball. '.repeat(4);
         const cached = async (cache_salt) => (await json(CHAT.slice(5), { messages: [{ role: 'user', content }], max_tokens: 1, cache_salt })).usage.prompt_tokens_details.cached_tokens;
         assert.equal(await cached('one'), 0);
@@ -186,9 +186,9 @@ export function cases({ url, another }) {
       const bytes = Buffer.concat(tokens.map(({ piece }) => Buffer.from(piece)));
       assert.equal(bytes.toString().trim(), 'é😀');
     }),
-    holds('POST /v1/streams/lookup', 'of ids that nobody has, none', async () => assert.deepEqual(await json('/v1/streams/lookup', { conversation_ids: ['nobody'] }), [])),
+    holds('POST /v1/streams/lookup', 'unknown ids return none', async () => assert.deepEqual(await json('/v1/streams/lookup', { conversation_ids: ['nobody'] }), [])),
     holds('GET /lora-adapters', 'none are loaded: an empty list', async () => assert.deepEqual(await json('/lora-adapters'), [])),
-    refused('GET /v1/stream/*', 'a stream that nobody has: 404', () => fails(404, '/v1/stream/nobody', undefined, {}, (answer) => typeof answer.error.message === 'string')),
+    refused('GET /v1/stream/*', 'an unknown stream: 404', () => fails(404, '/v1/stream/nobody', undefined, {}, (answer) => typeof answer.error.message === 'string')),
     refused('POST /completion', 'a full queue: 429, `unavailable_error`; a body that is too large: 413', () => full(async (post) => {
       const { status, answer } = await post('/completion', { prompt: 'a' }), larger = await post('/completion', large);
       assert.deepEqual([status, answer.error.type, larger.status, larger.answer.error.code], [429, 'unavailable_error', 413, 413]);

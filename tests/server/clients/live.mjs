@@ -1,4 +1,4 @@
-// The server that the suites ask, what they ask it, and how a suite names its cases.
+// The server under test, the requests that the suites share, and how a suite declares its cases.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -10,7 +10,7 @@ export const KEY = 'a-key-for-tests';
 export const messages = [{ role: 'user', content: 'Once upon a time' }];
 export const same = { model: 'stories', messages, max_tokens: 8, temperature: 0 };
 export const person = { type: 'object', properties: { name: { type: 'string', enum: ['Tim', 'Lily'] }, age: { type: 'integer', minimum: 1, maximum: 9 } }, required: ['name', 'age'], additionalProperties: false };
-export const tools = [{ type: 'function', function: { name: 'meet', description: 'meets somebody', parameters: person } }];
+export const tools = [{ type: 'function', function: { name: 'meet', description: 'meets a person', parameters: person } }];
 export const isPerson = (value) => {
   assert.deepEqual(Object.keys(value).sort(), ['age', 'name']);
   assert.ok(['Tim', 'Lily'].includes(value.name) && value.age >= 1 && value.age <= 9);

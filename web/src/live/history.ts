@@ -1,4 +1,4 @@
-// What the live view remembers: the feed's looks folded into streams, steps and distributions of the last minute or so.
+// The state of the live view: the feed's snapshots merged into streams, steps and distributions of the last minute.
 // Times are seconds of the engine's clock.
 
 export type Phase = "waiting" | "running" | "held_back" | "swapping_out" | "swapped" | "loading";
@@ -22,7 +22,7 @@ export type ChunkJson = [stream: string, tokens: number, prefill: 0 | 1, sampled
 export type StepJson = [number: number, began: number, seconds: number, prefill: number, decode: number, streams: number, admitted: number, preempted: number, chunks: ChunkJson[]];
 export type CellsJson = [count: number, owner: number, streams: number, cached: 0 | 1];
 
-export interface LookJson {
+export interface SnapshotJson {
   now: number;
   running: number;
   waiting: number;
@@ -45,7 +45,7 @@ export interface HelloJson {
   each_second: number;
   kv_blocks: number;
   kv_bytes: number;
-  techniques: { family: string; name: string; summary: string }[]; // members of families that are in use
+  techniques: { family: string; name: string; summary: string }[]; // the members in use, by family
   options: {
     policy: string; max_streams: number; queue: number; batch_tokens: number; kv_format: string; kv_pool: string;
     prefix_cache: boolean; prefix_evict: string; swap_tokens: number; kv_store: boolean;
@@ -54,38 +54,38 @@ export interface HelloJson {
 
 export interface Lane extends StreamJson {
   row: number;
-  hue: number; // index into the palette, kept while the stream lives
+  hue: number; // index into the palette, constant for a stream
 }
 
-export const WINDOW = 60;       // seconds that are remembered
+export const WINDOW = 60;       // seconds of history
 export const HUES = 8;
 const MOST_STEPS = 4096;
 const MOST_SAMPLES = 4096;
 
 export class History {
-  look: LookJson | null = null;
+  snapshot: SnapshotJson | null = null;
   lanes: Lane[] = [];
   steps: StepJson[] = [];
-  ttft: number[] = [];  // seconds, of streams whose first token came while watched
+  ttft: number[] = [];  // seconds, of streams whose first token arrived while watching
   itl: number[] = [];
   private lastToken = new Map<string, number>();
   private counted = new Set<string>();
   private nextHue = 0;
 
-  add(look: LookJson): void {
-    this.look = look;
-    for (const step of look.steps) this.addStep(step);
+  add(snapshot: SnapshotJson): void {
+    this.snapshot = snapshot;
+    for (const step of snapshot.steps) this.addStep(step);
     if (this.steps.length > MOST_STEPS) this.steps.splice(0, this.steps.length - MOST_STEPS);
     const known = new Map(this.lanes.map((lane) => [lane.id, lane]));
-    for (const stream of [...look.ended, ...look.streams]) {
+    for (const stream of [...snapshot.ended, ...snapshot.streams]) {
       const lane = known.get(stream.id);
       if (lane) Object.assign(lane, stream);
       else this.lanes.push({ ...stream, row: this.freeRow(stream.submitted), hue: this.nextHue++ % HUES });
       this.addFirst(stream);
       if (stream.ended !== undefined) this.lastToken.delete(stream.id);
     }
-    const from = look.now - WINDOW;
-    this.lanes = this.lanes.filter((lane) => (lane.ended ?? look.now) > from);
+    const from = snapshot.now - WINDOW;
+    this.lanes = this.lanes.filter((lane) => (lane.ended ?? snapshot.now) > from);
     this.steps = this.steps.filter((step) => step[1] > from);
     if (this.counted.size > 10_000) this.counted.clear();
   }
@@ -107,7 +107,7 @@ export class History {
     push(this.ttft, stream.first_token - stream.submitted);
   }
 
-  // The topmost row that nobody has used since `from`; a short pause keeps neighbours apart.
+  // The topmost row unused since `from`, with a short gap between lanes.
   private freeRow(from: number): number {
     const taken = new Set(this.lanes.filter((lane) => (lane.ended ?? Infinity) > from - 0.5).map((lane) => lane.row));
     let row = 0;
@@ -115,26 +115,26 @@ export class History {
     return row;
   }
 
-  // Seconds that the pictures go back: as few as show every lane from its beginning.
+  // Seconds shown by the charts: the smallest span that shows every lane from its start.
   span(): number {
-    const now = this.look?.now ?? 0;
+    const now = this.snapshot?.now ?? 0;
     const oldest = Math.min(now, ...this.lanes.map((lane) => lane.submitted));
     return [6, 15, 30].find((span) => now - oldest < span) ?? WINDOW;
   }
 
-  // Tokens a second over the last `seconds`, and steps' mean time.
+  // Tokens per second over the last `seconds`, and the mean step time.
   rates(seconds = 2): { decode: number; prefill: number; stepSeconds: number } {
-    const now = this.look?.now ?? 0;
+    const now = this.snapshot?.now ?? 0;
     const recent = this.steps.filter((step) => step[1] > now - seconds);
     const sum = (index: 3 | 4): number => recent.reduce((all, step) => all + step[index], 0);
     const busy = recent.reduce((all, step) => all + step[2], 0);
     return { decode: sum(4) / seconds, prefill: sum(3) / seconds, stepSeconds: recent.length > 0 ? busy / recent.length : 0 };
   }
 
-  // Tokens a second in each of `count` parts of the last `span` seconds, the latest last.
+  // Tokens per second in each of `count` parts of the last `span` seconds, oldest first.
   series(count: number, span = WINDOW): { time: number; decode: number; prefill: number }[] {
     const width = span / count;
-    const now = Math.floor((this.look?.now ?? 0) / width) * width;
+    const now = Math.floor((this.snapshot?.now ?? 0) / width) * width;
     const out = Array.from({ length: count }, (_, i) => ({ time: -span + (i + 1) * width, decode: 0, prefill: 0 }));
     for (const step of this.steps) {
       const at = count - 1 - Math.floor((now - step[1]) / width);
@@ -153,14 +153,14 @@ function push(samples: number[], value: number): void {
   if (samples.length > MOST_SAMPLES) samples.shift();
 }
 
-// By powers of two, from the least to the greatest that there is; q: 0..1.
+// q: 0..1.
 export function quantile(samples: number[], q: number): number {
   if (samples.length === 0) return NaN;
   const sorted = [...samples].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))]!;
 }
 
-// Counts in `bins` bins of equal ratio between the least and the greatest sample, never narrower than a factor of 4.
+// Counts in `bins` logarithmic bins between the smallest and the largest sample, spanning at least a factor of 4.
 export function histogram(samples: number[], bins: number): { from: number; to: number; counts: number[] } {
   const positive = samples.filter((value) => value > 0);
   if (positive.length === 0) return { from: 0.001, to: 0.1, counts: new Array<number>(bins).fill(0) };

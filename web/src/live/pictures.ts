@@ -1,4 +1,4 @@
-// The pictures of the live view, each from what History holds.
+// The charts of the live view, drawn from History.
 import { histogram, quantile, seconds, type CellsJson, type History, type StepJson } from "./history";
 import type { Palette } from "./plot";
 
@@ -6,9 +6,9 @@ type Context = CanvasRenderingContext2D;
 
 export const ROW = 22;
 
-// Streams over the last seconds: a thin line while one waits, pale while its prompt runs, full while it generates.
+// Streams over the last seconds: a thin line while waiting, pale during prefill, full during decode.
 export function drawLanes(g: Context, width: number, height: number, history: History, colors: Palette): void {
-  const now = history.look?.now ?? 0;
+  const now = history.snapshot?.now ?? 0;
   const span = history.span();
   const axis = height - 18;
   const x = (time: number): number => width - ((now - time) / span) * width;
@@ -43,7 +43,7 @@ export function drawLanes(g: Context, width: number, height: number, history: Hi
     bar(lane.submitted, Math.min(admitted, end), 0.55, top + tall / 2 - 1, 2);
     bar(admitted, Math.min(first, end), 0.4, top, tall);
     bar(first, end, 1, top, tall);
-    const text = `#${lane.id}  ${lane.prompt} + ${lane.generated}${lane.preemptions > 0 ? `  gave way ${lane.preemptions}×` : ""}`;
+    const text = `#${lane.id}  ${lane.prompt} + ${lane.generated}${lane.preemptions > 0 ? `  preempted ${lane.preemptions}×` : ""}`;
     const right = x(end), left = Math.max(0, x(lane.submitted));
     const long = g.measureText(text).width;
     g.textAlign = "left";
@@ -59,8 +59,8 @@ export function drawLanes(g: Context, width: number, height: number, history: Hi
   }
 }
 
-// What each of the last steps held: decoded tokens below, prefilled ones on top, on a scale of square roots; under it how
-// long it took.
+// The contents of the last steps: decoded tokens below, prefilled ones on top, on a square-root scale; below the axis, the
+// step time.
 export function drawSteps(g: Context, width: number, height: number, steps: StepJson[], colors: Palette): void {
   const gutter = 30, under = 34, gap = 12;
   const tall = height - under - gap;
@@ -121,7 +121,7 @@ export interface Grid {
   rows: number;
 }
 
-// The largest square cells with which all fit.
+// The largest square cells that fit.
 export function gridOf(cells: number, width: number, mostHeight: number): Grid {
   for (let side = 22; side > 2; --side) {
     const columns = Math.max(1, Math.floor(width / side));
@@ -132,7 +132,7 @@ export function gridOf(cells: number, width: number, mostHeight: number): Grid {
   return { side: 2, columns, rows: Math.ceil(cells / columns) };
 }
 
-// Every block of the KV cache: whose it is, and a dot where several streams share it.
+// Every block of the KV cache in the colour of its owner, with a dot if several streams share it.
 export function drawBlocks(g: Context, cells: Cell[], grid: Grid, hueOf: (owner: number) => string | undefined, colors: Palette): void {
   const size = grid.side > 3 ? grid.side - 1 : grid.side;
   cells.forEach((cell, index) => {

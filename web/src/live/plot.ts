@@ -1,4 +1,4 @@
-// A canvas that fits its place and the screen's pixels, and the colours of the page.
+// A canvas sized to its container and the device pixel ratio, and the colours of the page.
 import { el } from "../dom";
 import { HUES } from "./history";
 
@@ -31,7 +31,7 @@ export class Plot {
     this.canvas.setAttribute("aria-label", label);
   }
 
-  // What is drawn, in words.
+  // Sets the text alternative of the chart.
   say(text: string): void {
     this.canvas.setAttribute("aria-label", text);
   }

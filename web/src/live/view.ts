@@ -1,18 +1,18 @@
-// The live view: the engine as a picture, from its feed at /live. It asks while it is looked at, and no longer.
+// The live view: charts of the engine, from its feed at /live. The feed is open only while the view is shown.
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
 import { ask } from "../api";
 import { el } from "../dom";
 import { readEvents } from "../sse";
-import { bytes, count, History, quantile, seconds, type HelloJson, type LookJson } from "./history";
+import { bytes, count, History, quantile, seconds, type HelloJson, type SnapshotJson } from "./history";
 import { drawBlocks, drawHistogram, drawLanes, drawSteps, expand, gridOf, ROW, type Cell, type Grid } from "./pictures";
 import { palette, Plot } from "./plot";
 import { techniques } from "./techniques";
 
 import "./live.css";
 
-const PARTS = 60; // of the window, in the chart of tokens a second
+const PARTS = 60; // of the window, in the chart of tokens per second
 
 function figure(label: string, key: string): { root: HTMLElement; set(value: string): void } {
   const value = el("dd", { "data-figure": key }, "–");
@@ -32,10 +32,10 @@ class LiveView {
   private grid: Grid = { side: 1, columns: 1, rows: 1 };
   private readonly figures = {
     decode: figure("generated tokens/s", "decode"), prefill: figure("prompt tokens/s", "prefill"), running: figure("running", "running"), waiting: figure("waiting", "waiting"),
-    step: figure("a step takes", "step"), kv: figure("KV cache held", "kv"), hits: figure("prompt from the cache", "hits"),
+    step: figure("step time", "step"), kv: figure("KV cache used", "kv"), hits: figure("prompt tokens cached", "hits"),
   };
   private readonly lanes = new Plot("Streams over the last minute", ROW * 4 + 18);
-  private readonly steps = new Plot("What the last steps held", 190);
+  private readonly steps = new Plot("Contents of the last steps", 190);
   private readonly blocks = new Plot("Blocks of the KV cache", 200);
   private readonly ttft = new Plot("Time to the first token", 92);
   private readonly itl = new Plot("Time between tokens", 92);
@@ -47,7 +47,7 @@ class LiveView {
   private readonly rateChart = el("div", { class: "rates" });
   private readonly techniqueRows = el("tbody");
   private readonly memory = el("div", { class: "memory" });
-  private readonly hint = el("p", { class: "lanes-hint" }, "Nothing runs. Send a message in the chat, and its stream appears here.");
+  private readonly hint = el("p", { class: "lanes-hint" }, "Nothing is running. Send a message in the chat, and its stream appears here.");
   private chart: uPlot | null = null;
   private readonly resized: ResizeObserver;
 
@@ -56,15 +56,15 @@ class LiveView {
       el("header", { class: "live-head" }, el("h1", {}, "The engine"), this.state),
       el("dl", { class: "figures" }, ...Object.values(this.figures).map((one) => one.root)),
       card("Streams", "lanes", el("div", { class: "keys" }, key("wait", "waiting"), key("pale", "prompt"), key("full", "generating"), el("span", { class: "key" }, "#stream  prompt + generated tokens")), el("div", { class: "plot" }, this.lanes.canvas, this.hint)),
-      card("Steps", "steps", el("div", { class: "keys" }, key("decode", "decode tokens"), key("prefill", "prefill tokens"), key("time", "time of the step")), el("div", { class: "plot" }, this.steps.canvas)),
-      card("Tokens a second", "rates", el("div", { class: "keys" }, key("decode", "generated"), key("prefill", "prompt")), this.rateChart),
+      card("Steps", "steps", el("div", { class: "keys" }, key("decode", "decode tokens"), key("prefill", "prefill tokens"), key("time", "step time")), el("div", { class: "plot" }, this.steps.canvas)),
+      card("Tokens per second", "rates", el("div", { class: "keys" }, key("decode", "generated"), key("prefill", "prompt")), this.rateChart),
       card("KV cache", "blocks", el("div", { class: "keys" }, key("free", "free"), key("cached", "prefix cache"), key("full", "a stream's"), key("shared", "shared by several")),
         el("div", { class: "plot" }, this.blocks.canvas), this.blocksText, this.blockAt),
       card("Latency", "latency", el("div", { class: "pair" },
         el("div", {}, el("h3", {}, "First token"), el("div", { class: "plot" }, this.ttft.canvas), this.ttftText),
         el("div", {}, el("h3", {}, "Between tokens"), el("div", { class: "plot" }, this.itl.canvas), this.itlText)),
-        el("p", { class: "under" }, "As the engine makes them, since this view was opened.")),
-      card("Techniques", "techniques", el("table", {}, el("thead", { class: "only-heard" }, el("tr", {}, el("th", {}, "Technique"), el("th", {}, "Setting"), el("th", {}, "What it saves"))), this.techniqueRows)),
+        el("p", { class: "under" }, "Measured in the engine since this view was opened.")),
+      card("Techniques", "techniques", el("table", {}, el("thead", { class: "only-heard" }, el("tr", {}, el("th", {}, "Technique"), el("th", {}, "Setting"), el("th", {}, "Effect"))), this.techniqueRows)),
       card("Memory", "memory", this.memory)));
     this.blocks.canvas.addEventListener("pointermove", (event) => this.showBlock(event.offsetX, event.offsetY));
     this.blocks.canvas.addEventListener("pointerleave", () => (this.blockAt.textContent = ""));
@@ -93,7 +93,7 @@ class LiveView {
   private sayHello(): void {
     if (!this.hello) return;
     const { model, context, options } = this.hello;
-    this.say(`${model} · context ${count(context)} · up to ${options.max_streams} streams, ${options.batch_tokens} tokens a step`);
+    this.say(`${model} · context ${count(context)} · up to ${options.max_streams} streams, ${options.batch_tokens} tokens per step`);
   }
 
   take(event: string, data: string): void {
@@ -103,50 +103,50 @@ class LiveView {
     }
     if (event === "busy") {
       const busy = JSON.parse(data) as { step_seconds: number; stopped: boolean };
-      this.say(busy.stopped ? "The engine has stopped." : `In a step for ${seconds(busy.step_seconds)} …`);
+      this.say(busy.stopped ? "The engine has stopped." : `Step running for ${seconds(busy.step_seconds)} …`);
     }
     if (event !== "snapshot") return;
     this.sayHello();
-    this.history.add(JSON.parse(data) as LookJson);
+    this.history.add(JSON.parse(data) as SnapshotJson);
     this.draw();
   }
 
   private draw(): void {
     const { history } = this;
-    const look = history.look;
-    if (!look) return;
+    const snapshot = history.snapshot;
+    if (!snapshot) return;
     const colors = palette();
     const rates = history.rates();
-    const { totals, blocks: pool } = look;
+    const { totals, blocks: pool } = snapshot;
     const prompt = (totals.prefix_query_tokens ?? 0) > 0 ? (totals.prefix_hit_tokens ?? 0) / totals.prefix_query_tokens! : NaN;
     const held = pool.total > 0 ? (pool.total - pool.free) / pool.total : 0;
     this.figures.decode.set(count(rates.decode));
     this.figures.prefill.set(count(rates.prefill));
-    this.figures.running.set(String(look.running));
-    this.figures.waiting.set(String(look.waiting));
+    this.figures.running.set(String(snapshot.running));
+    this.figures.waiting.set(String(snapshot.waiting));
     this.figures.step.set(rates.stepSeconds > 0 ? seconds(rates.stepSeconds) : "–");
     this.figures.kv.set(`${(held * 100).toFixed(held < 0.1 ? 1 : 0)} %`);
     this.figures.hits.set(Number.isNaN(prompt) ? "–" : `${(prompt * 100).toFixed(0)} %`);
-    document.body.classList.toggle("engine-busy", look.running > 0);
+    document.body.classList.toggle("engine-busy", snapshot.running > 0);
 
     const rows = Math.max(4, ...history.lanes.map((lane) => lane.row + 1));
     this.hint.hidden = history.lanes.length > 0;
     this.lanes.draw((g, w, h) => drawLanes(g, w, h, history, colors), Math.min(rows, 24) * ROW + 20);
-    this.lanes.say(`Streams: ${look.running} running, ${look.waiting} waiting`);
+    this.lanes.say(`Streams: ${snapshot.running} running, ${snapshot.waiting} waiting`);
     this.steps.draw((g, w, h) => drawSteps(g, w, h, history.steps, colors));
     const last = history.steps.at(-1);
-    this.steps.say(last ? `Steps: the last one held ${last[3]} prefill and ${last[4]} decode tokens` : "No step yet");
-    this.drawPool(look, colors);
+    this.steps.say(last ? `Steps: the last one has ${last[3]} prefill and ${last[4]} decode tokens` : "No step yet");
+    this.drawPool(snapshot, colors);
     this.ttft.draw((g, w, h) => drawHistogram(g, w, h, history.ttft, colors.prefill, colors));
     this.itl.draw((g, w, h) => drawHistogram(g, w, h, history.itl, colors.decode, colors));
     this.ttftText.textContent = this.quantiles(history.ttft);
     this.itlText.textContent = this.quantiles(history.itl);
     this.drawRates(colors.decode, colors.prefill, colors.faint, colors.line, colors.font);
     if (this.hello) {
-      this.techniqueRows.replaceChildren(...techniques(this.hello, look).map((one) =>
+      this.techniqueRows.replaceChildren(...techniques(this.hello, snapshot).map((one) =>
         el("tr", { class: one.on ? undefined : "off" }, el("th", { scope: "row" }, one.name), el("td", {}, one.setting), el("td", {}, one.saves))));
     }
-    this.drawMemory(look);
+    this.drawMemory(snapshot);
   }
 
   private quantiles(samples: number[]): string {
@@ -154,13 +154,13 @@ class LiveView {
     return `p50 ${seconds(quantile(samples, 0.5))} · p95 ${seconds(quantile(samples, 0.95))} · p99 ${seconds(quantile(samples, 0.99))}`;
   }
 
-  private drawPool(look: LookJson, colors: ReturnType<typeof palette>): void {
-    const { blocks: pool } = look;
+  private drawPool(snapshot: SnapshotJson, colors: ReturnType<typeof palette>): void {
+    const { blocks: pool } = snapshot;
     this.cells = expand(pool.cells);
     const width = this.blocks.canvas.parentElement?.clientWidth ?? 300;
     this.grid = gridOf(this.cells.length, width, 260);
     const hues = new Map(this.history.lanes.map((lane) => [lane.id, colors.hues[lane.hue]]));
-    this.blocks.draw((g) => drawBlocks(g, this.cells, this.grid, (owner) => hues.get(look.streams[owner]?.id ?? ""), colors), this.grid.rows * this.grid.side);
+    this.blocks.draw((g) => drawBlocks(g, this.cells, this.grid, (owner) => hues.get(snapshot.streams[owner]?.id ?? ""), colors), this.grid.rows * this.grid.side);
     const shared = this.cells.filter((cell) => cell.streams > 1).length;
     const text = `${count(pool.total)} blocks of ${pool.tokens} tokens: ${count(pool.total - pool.free)} held, ${count(pool.cached)} in the prefix cache, ${shared} shared` +
       (pool.in_cell > 1 ? `. A cell is ${pool.in_cell} blocks.` : "");
@@ -172,9 +172,9 @@ class LiveView {
     const column = Math.floor(x / this.grid.side), index = Math.floor(y / this.grid.side) * this.grid.columns + column;
     const cell = column < this.grid.columns ? this.cells[index] : undefined;
     if (!cell) return void (this.blockAt.textContent = "");
-    const owner = this.history.look?.streams[cell.owner];
-    const whose = cell.streams === 0 ? (cell.cached ? "kept by the prefix cache" : "free") : `stream ${owner ? `#${owner.id}` : "of the queue"}`;
-    this.blockAt.textContent = `Block ${index * (this.history.look?.blocks.in_cell ?? 1)}: ${whose}${cell.streams > 1 ? `, shared by ${cell.streams}` : ""}${cell.streams > 0 && cell.cached ? ", in the prefix cache too" : ""}`;
+    const owner = this.history.snapshot?.streams[cell.owner];
+    const holder = cell.streams === 0 ? (cell.cached ? "in the prefix cache" : "free") : owner ? `stream #${owner.id}` : "another stream";
+    this.blockAt.textContent = `Block ${index * (this.history.snapshot?.blocks.in_cell ?? 1)}: ${holder}${cell.streams > 1 ? `, shared by ${cell.streams}` : ""}${cell.streams > 0 && cell.cached ? ", also in the prefix cache" : ""}`;
   }
 
   private drawRates(decode: string, prefill: string, faint: string, line: string, font: string): void {
@@ -200,20 +200,20 @@ class LiveView {
     this.chart.setData(data);
   }
 
-  private drawMemory(look: LookJson): void {
-    const all = look.memory.filter((use) => use.bytes > 0).sort((a, b) => b.bytes - a.bytes);
+  private drawMemory(snapshot: SnapshotJson): void {
+    const all = snapshot.memory.filter((use) => use.bytes > 0).sort((a, b) => b.bytes - a.bytes);
     const sum = all.reduce((total, use) => total + use.bytes, 0);
     const rows = all.map((use) => {
       const bar = el("span", { class: "memory-bar" });
       bar.style.setProperty("--p", String(use.bytes / (all[0]?.bytes ?? 1)));
       return el("div", { class: "memory-row" }, el("span", {}, use.name), bar, el("span", {}, bytes(use.bytes)));
     });
-    if (look.store) rows.push(el("div", { class: "memory-row" }, el("span", {}, "KV store on disk"), el("span", {}, `${count(look.store.blocks)} of ${count(look.store.capacity)} blocks`), el("span", {}, `${bytes(look.store.read_bytes)} read`)));
-    this.memory.replaceChildren(...rows, el("p", { class: "under" }, look.memory_budget > 0 ? `${bytes(sum)} of a budget of ${bytes(look.memory_budget)}` : `${bytes(sum)} in all`));
+    if (snapshot.store) rows.push(el("div", { class: "memory-row" }, el("span", {}, "KV store on disk"), el("span", {}, `${count(snapshot.store.blocks)} of ${count(snapshot.store.capacity)} blocks`), el("span", {}, `${bytes(snapshot.store.read_bytes)} read`)));
+    this.memory.replaceChildren(...rows, el("p", { class: "under" }, snapshot.memory_budget > 0 ? `${bytes(sum)} of a budget of ${bytes(snapshot.memory_budget)}` : `${bytes(sum)} in total`));
   }
 }
 
-// Until the returned function is called. A feed that breaks off is asked for again.
+// Shows the live view until the returned function is called. Reconnects when the feed ends.
 export function watch(into: HTMLElement): () => void {
   const view = new LiveView(into);
   const over = new AbortController();
@@ -224,10 +224,10 @@ export function watch(into: HTMLElement): () => void {
         const response = await ask("/live", { signal: over.signal });
         wait = 500;
         await readEvents(response, ({ event, data }) => view.take(event, data));
-        view.say("The feed ended; asking again …");
+        view.say("Reconnecting: the feed ended.");
       } catch (error) {
         if (over.signal.aborted) return;
-        view.say(`${error instanceof Error ? error.message : String(error)}; asking again …`);
+        view.say(`Reconnecting: ${error instanceof Error ? error.message : String(error)}`);
       }
       await new Promise((resolve) => setTimeout(resolve, wait));
       wait = Math.min(wait * 2, 8000);

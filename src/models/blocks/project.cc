@@ -1,0 +1,81 @@
+#include <array>
+#include <cassert>
+
+#include "models/blocks/blocks.h"
+
+namespace millrace {
+namespace {
+
+LinearCall call_of(ForwardContext& context, const LinearPart& part, const LinearSource& source) {
+  assert(part.y_stride == part.weight->rows);
+  return {{source.id, *part.weight, source.x, part.x.tokens}, part.y, context.kernels(), context.pool()};
+}
+
+LinearWrapper* replacement(const ForwardHooks& hooks, const LinearId& id) {
+  for (LinearWrapper* wrapper : hooks.wrappers())
+    if (wrapper->wraps(id) && wrapper->replaces(id)) return wrapper;
+  return nullptr;
+}
+
+void replace(const LinearCall& call, const float* bias, LinearWrapper& wrapper) {
+  wrapper.apply(call);
+  const int64_t rows = call.in.weight.rows;
+  for (int64_t t = 0; bias && t < call.in.tokens; ++t)
+    for (int64_t r = 0; r < rows; ++r) call.y[t * rows + r] += bias[r];
+}
+
+void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::span<const LinearSource> sources) {
+  const ForwardHooks& hooks = context.hooks;
+  for (ForwardObserver* observer : hooks.observers())
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (observer->taps(sources[i].id)) observer->input(call_of(context, parts[i], sources[i]).in);
+  size_t first = 0;  // of the parts that run as one job
+  for (size_t i = 0; i <= parts.size(); ++i) {
+    LinearWrapper* wrapper = i < parts.size() ? replacement(hooks, sources[i].id) : nullptr;
+    if (i < parts.size() && !wrapper) continue;
+    if (i > first) linear(context.pool(), parts.subspan(first, i - first));
+    if (wrapper) replace(call_of(context, parts[i], sources[i]), parts[i].bias, *wrapper);
+    first = i + 1;
+  }
+  for (LinearWrapper* wrapper : hooks.wrappers())
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (wrapper->wraps(sources[i].id) && !wrapper->replaces(sources[i].id))
+        wrapper->apply(call_of(context, parts[i], sources[i]));
+}
+
+}  // namespace
+
+void project(ForwardContext& context, std::span<LinearPart> parts, std::span<const LinearSource> sources) {
+  if (context.hooks.empty())
+    linear(context.pool(), parts);
+  else
+    project_hooked(context, parts, sources);
+}
+
+void project(ForwardContext& context, const float* x, ActivationRows rows, std::initializer_list<Projection> matrices) {
+  std::array<LinearPart, 4> parts;
+  std::array<LinearSource, 4> sources;
+  assert(matrices.size() <= parts.size());
+  size_t count = 0;
+  auto run = [&] {
+    project(context, {parts.data(), count}, {sources.data(), count});
+    count = 0;
+  };
+  for (const Projection& matrix : matrices) {
+    const Activation kind = matrix.weight.format->activation;
+    if (kind != rows.kind) {
+      if (count > 0) run();  // before its rows are overwritten
+      rows = encode_activations(context.kernels(), context.pool(), kind, x, rows.cols, rows.tokens, rows.cols,
+                                context.encoded.data());
+    }
+    sources[count] = {matrix.id, x};
+    parts[count++] = {.weight = &matrix.weight,
+                      .x = rows,
+                      .y = matrix.y,
+                      .y_stride = matrix.weight.rows,
+                      .bias = matrix.bias.empty() ? nullptr : matrix.bias.data()};
+  }
+  run();
+}
+
+}  // namespace millrace

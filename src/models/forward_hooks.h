@@ -1,0 +1,99 @@
+// What may look into a forward pass (ForwardObserver) or change its products (LinearWrapper). All are called on the
+// thread that runs the pass, between its parallel parts; a pass without hooks pays one check per product.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "attention/full.h"
+#include "base/thread_pool.h"
+#include "flow/batch.h"
+#include "kernels/kernel_table.h"
+#include "kv/pool.h"
+#include "models/linear_id.h"
+#include "tensor/weight.h"
+
+namespace millrace {
+
+// The input of one matrix: x [tokens, weight.cols], before it is rounded. The rows of an expert are the tokens that
+// chose it. Valid during the call.
+struct LinearInput {
+  LinearId id;
+  const Weight& weight;
+  const float* x = nullptr;
+  int64_t tokens = 0;
+};
+
+// One layer's queries, scaled and rotated: q [batch.size(), heads * head_dim]. The batch's keys and values are stored.
+struct AttentionInput {
+  const AttentionLayer& layer;
+  const Batch& batch;
+  const KernelTable& kernels;
+  KvPool& kv;
+  const float* q = nullptr;
+};
+
+class ForwardObserver {
+ public:
+  virtual ~ForwardObserver() = default;
+
+  // Before a layer's keys are read: those of earlier tokens may still be loading.
+  virtual void before_attention(int64_t /*layer*/) {}
+  // After before_attention() of all observers.
+  virtual void queries(const AttentionInput& /*input*/) {}
+  // True: input() gets the rows of this matrix in each pass.
+  virtual bool taps(const LinearId& /*id*/) const { return false; }
+  virtual void input(const LinearInput& /*input*/) {}
+  // The final hidden states [rows, width] of the batch's output rows, after the last norm.
+  virtual void hidden(const float* /*hidden*/, int64_t /*rows*/, int64_t /*width*/) {}
+};
+
+// One product y = W x + bias: y [tokens, weight.rows].
+struct LinearCall {
+  LinearInput in;
+  float* y = nullptr;
+  const KernelTable& kernels;
+  ThreadPool& pool;
+};
+
+class LinearWrapper {
+ public:
+  virtual ~LinearWrapper() = default;
+
+  // False: apply() is not called for this matrix.
+  virtual bool wraps(const LinearId& /*id*/) const { return true; }
+  // True: apply() sets y, without the bias, and the model's own matrix is not read. Of several wrappers of one matrix,
+  // the first one that replaces it does.
+  virtual bool replaces(const LinearId& /*id*/) const { return false; }
+  // Sets y, or adds to y, which then holds the product and the bias.
+  virtual void apply(const LinearCall& call) = 0;
+  // From now on the pass continues with these rows of the batch, ascending.
+  virtual void keep(std::span<const int32_t> /*rows*/) {}
+};
+
+// Not owned; called in the order in which they were added. Changed only between passes.
+class ForwardHooks {
+ public:
+  // Whether some hook gets the input rows of this matrix.
+  bool reads(const LinearId& id) const;
+  bool empty() const { return observers_.empty() && wrappers_.empty(); }
+  const std::vector<ForwardObserver*>& observers() const { return observers_; }
+  const std::vector<LinearWrapper*>& wrappers() const { return wrappers_; }
+
+  void add(ForwardObserver& observer) { observers_.push_back(&observer); }
+  void remove(const ForwardObserver& observer) { std::erase(observers_, &observer); }
+  void add(LinearWrapper& wrapper) { wrappers_.push_back(&wrapper); }
+  void remove(const LinearWrapper& wrapper) { std::erase(wrappers_, &wrapper); }
+
+ private:
+  std::vector<ForwardObserver*> observers_;
+  std::vector<LinearWrapper*> wrappers_;
+};
+
+inline bool ForwardHooks::reads(const LinearId& id) const {
+  return std::ranges::any_of(observers_, [&](const auto* observer) { return observer->taps(id); }) ||
+         std::ranges::any_of(wrappers_, [&](const auto* wrapper) { return wrapper->wraps(id); });
+}
+
+}  // namespace millrace

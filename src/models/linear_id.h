@@ -1,0 +1,24 @@
+// LinearId: the name of one matrix of a model, for everything that observes or changes single matrices.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+
+namespace millrace {
+
+enum class LinearKind : uint8_t { q, k, v, output, gate, up, down, router, shared_gate, head };
+
+struct LinearId {
+  static constexpr int32_t kNoExpert = -1;  // of the dense MLP, or no part of an MLP
+  static constexpr int32_t kShared = -2;    // the shared expert's MLP
+
+  int32_t layer = -1;  // -1: of no layer (head)
+  LinearKind kind = LinearKind::head;
+  int32_t expert = kNoExpert;
+
+  // Another matrix of the same layer and MLP.
+  constexpr LinearId of(LinearKind other) const { return {layer, other, expert}; }
+  auto operator<=>(const LinearId&) const = default;
+};
+
+}  // namespace millrace

@@ -1,0 +1,65 @@
+#include "models/model_runner.h"
+
+#include <utility>
+
+namespace millrace {
+
+Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, const KernelTable& kernels,
+                                                         RunnerOptions options) {
+  auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(options.threads)));
+  MILLRACE_TRY(KvPool kv, KvPool::create(std::move(options.layout), options.blocks, options.places));
+  runner->kv_.emplace(std::move(kv));
+  MILLRACE_TRY(ForwardContext context,
+               ForwardContext::create(model.spec(), kernels, *runner->threads_, *runner->kv_, options.limits));
+  runner->context_.emplace(std::move(context));
+  Batch& batch = runner->batch_;
+  batch.tokens.reserve(static_cast<size_t>(options.limits.tokens));
+  batch.positions.reserve(static_cast<size_t>(options.limits.tokens));
+  batch.spans.reserve(static_cast<size_t>(options.streams));
+  batch.output_rows.reserve(static_cast<size_t>(options.limits.outputs));
+  batch.block_tables.reserve(static_cast<size_t>(options.blocks));
+  return runner;
+}
+
+Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& model, const KernelTable& kernels,
+                                                                 RunnerOptions options,
+                                                                 const std::shared_ptr<MemoryAccounts>& accounts,
+                                                                 const std::string& advice) {
+  MILLRACE_TRY_VOID(options.layout.check());
+  const ForwardBytes forward =
+      ForwardContext::plan(model.spec(), options.limits, options.threads->threads(), options.layout.block_tokens);
+  std::vector<MemoryHold> memory;
+  for (const auto& [name, bytes] : {std::pair("KV", options.blocks * options.layout.block_bytes()),
+                                    {"activations", forward.activations},
+                                    {"logits", forward.logits}}) {
+    MILLRACE_TRY(auto hold, MemoryHold::take(accounts, name, bytes, advice));
+    memory.push_back(std::move(hold));
+  }
+  MILLRACE_TRY(auto runner, create(model, kernels, std::move(options)));
+  runner->memory_ = std::move(memory);
+  return runner;
+}
+
+void ModelRunner::start() {
+  batch_.clear();
+  mix_ = nullptr;
+  if (std::exchange(adapts_, false)) hooks().remove(adapters_);
+  adapters_.runs.clear();
+}
+
+void ModelRunner::begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix) {
+  batch_.spans.push_back(
+      {batch_.size(), 0, slot, static_cast<int64_t>(batch_.block_tables.size()), static_cast<int64_t>(blocks.size())});
+  batch_.block_tables.insert(batch_.block_tables.end(), blocks.begin(), blocks.end());
+  mix_ = mix;
+  if (!mix) return;
+  if (!std::exchange(adapts_, true)) hooks().add(adapters_);
+  adapters_.runs.push_back({batch_.size(), 0, mix});
+}
+
+void ModelRunner::forward_hidden() {
+  model_->embed(batch_, *context_);
+  model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);
+}
+
+}  // namespace millrace

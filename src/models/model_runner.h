@@ -1,0 +1,92 @@
+// ModelRunner: what running a model takes, in one place: the thread pool, the KV pool, the working memory of a pass and
+// the batch of the next one. The engine's executor, the scorer, the embedder, the benchmark and the tests all run their
+// models through it, so that a KV format or a hook of the pass reaches all of them. Not thread-safe.
+//
+//   start();  begin(blocks, slot); add(token, position) ...  begin(...) ...  forward();  logits()
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/memory_accounts.h"
+#include "base/thread_pool.h"
+#include "flow/batch.h"
+#include "kv/pool.h"
+#include "models/forward_context.h"
+#include "models/lora/rows.h"
+#include "models/model.h"
+
+namespace millrace {
+
+struct RunnerOptions {
+  std::shared_ptr<ThreadPool> threads;  // runners may share one
+  KvLayout layout;
+  int64_t blocks = 0;  // of the KV pool
+  KvPoolOptions places;
+  ForwardLimits limits;
+  int64_t streams = 1;  // in one batch, about
+};
+
+class ModelRunner {
+ public:
+  // `model` and `kernels` must outlive the runner. Errors: user (layout), resource.
+  static Result<std::unique_ptr<ModelRunner>> create(const Model& model, const KernelTable& kernels,
+                                                     RunnerOptions options);
+  // The same; first charges the memory to `accounts` (KV, activations, logits), which then hold it as long as the
+  // runner exists. `advice` ends the error message.
+  static Result<std::unique_ptr<ModelRunner>> create_charged(const Model& model, const KernelTable& kernels,
+                                                             RunnerOptions options,
+                                                             const std::shared_ptr<MemoryAccounts>& accounts,
+                                                             const std::string& advice);
+
+  ModelRunner(const ModelRunner&) = delete;
+  ModelRunner& operator=(const ModelRunner&) = delete;
+
+  const Model& model() const { return *model_; }
+  ThreadPool& threads() const { return *threads_; }
+  KvPool& kv() { return *kv_; }
+  const ForwardLimits& limits() const { return context_->limits(); }
+  ForwardContext& context() { return *context_; }
+  const ForwardContext& context() const { return *context_; }
+  ForwardHooks& hooks() { return context_->hooks; }
+  LoraRows& adapters() { return adapters_; }  // reserve() before streams use one
+
+  // The batch of the next pass: start(), then begin() for each stream, then its tokens. `blocks` cover the slots of all
+  // tokens added; the first one takes `slot`. `mix`, null for none, must live until the pass.
+  void start();
+  void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr);
+  void add(TokenId token, int64_t position, bool output = false) {
+    if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.tokens.size()));
+    batch_.tokens.push_back(token);
+    batch_.positions.push_back(static_cast<int32_t>(position));
+    ++batch_.spans.back().count;
+    if (mix_) ++adapters_.runs.back().count;
+  }
+  const Batch& batch() const { return batch_; }
+  int64_t tokens() const { return batch_.size(); }
+  int64_t outputs() const { return static_cast<int64_t>(batch_.output_rows.size()); }
+
+  // Runs the batch: logits of its output rows, or only their final hidden states.
+  void forward() { model_->forward(batch_, *context_); }
+  void forward_hidden();
+  // Valid until the next pass.
+  float* logits(int64_t row = 0) { return context_->logits.as<float>() + row * model_->spec().vocab; }
+  const float* hidden(int64_t row = 0) { return context_->normed.as<float>() + row * model_->spec().width; }
+
+ private:
+  ModelRunner(const Model& model, std::shared_ptr<ThreadPool> threads) : model_(&model), threads_(std::move(threads)) {}
+
+  const Model* model_;
+  std::shared_ptr<ThreadPool> threads_;
+  std::vector<MemoryHold> memory_;
+  std::optional<KvPool> kv_;
+  std::optional<ForwardContext> context_;
+  LoraRows adapters_;
+  Batch batch_;
+  const LoraMix* mix_ = nullptr;  // of the stream that was begun last
+  bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass
+};
+
+}  // namespace millrace

@@ -1,0 +1,57 @@
+// The built-in drafters and acceptance rules, one line each, and how they are made from text.
+#include "base/choose.h"
+#include "speculate/acceptance/factories.h"
+#include "speculate/drafters/factories.h"
+
+namespace millrace {
+namespace {
+
+using Type = OptionSpec::Type;
+
+template <typename Factory>
+auto make_member(const std::string& family, const Registry<Factory>& registry, std::string_view text)
+    -> decltype(std::declval<Factory>()(std::declval<const OptionValues&>())) {
+  MILLRACE_TRY(const auto chosen, choose_member(family, registry, text));
+  auto made = chosen.member(chosen.options);
+  if (!made.ok()) return Error::user(chosen.label + ": " + made.error().message);
+  return made;
+}
+
+}  // namespace
+
+// clang-format off
+const Registry<DrafterFactory>& drafters() {
+  static const Registry<DrafterFactory> registry({.loss = Loss::lossless, .test = "tests/properties/engine_drafts_test.cc", .proof = "docs/speculation.md"}, {
+      {{"drafter", "ngram", "drafts what followed the last tokens at an earlier occurrence",
+        "Saxena, 2023, Prompt Lookup Decoding",
+        {{"n", Type::integer, "3", 1, 64, "maximum number of tokens matched"},
+         {"min", Type::integer, "2", 1, 64, "minimum number of tokens matched"},
+         {"k", Type::integer, "4", 1, 64, "tokens of a draft"}}}, make_ngram_drafter},
+  });
+  return registry;
+}
+
+const Registry<AcceptanceFactory>& acceptances() {
+  static const Registry<AcceptanceFactory> registry({.loss = Loss::lossless, .test = "tests/properties/engine_drafts_test.cc"}, {
+      {{"acceptance", "exact", "keeps drafted tokens that plain sampling would draw: answers do not change",
+        "Stern et al., 2018, Blockwise Parallel Decoding for Deep Autoregressive Models", {}}, make_exact_acceptance},
+  });
+  return registry;
+}
+// clang-format on
+
+Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text) {
+  return make_member("drafter", drafters(), text);
+}
+
+Result<std::unique_ptr<Acceptance>> make_acceptance(std::string_view text) {
+  return make_member("acceptance", acceptances(), text);
+}
+
+Result<int64_t> longest_draft(std::string_view text) {
+  if (text.empty()) return 0;
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->longest();
+}
+
+}  // namespace millrace

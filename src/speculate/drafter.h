@@ -1,0 +1,33 @@
+// Drafter: proposes the tokens that may follow a stream's last one, so that one step can verify several of them. One
+// file each under drafters/ and one line in builtin.cc. A drafter belongs to one engine and is called only on its
+// thread. Its proposals change the number of steps; the answer depends on the acceptance (acceptance.h) alone.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/registry.h"
+#include "flow/sequence.h"
+
+namespace millrace {
+
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  virtual int64_t longest() const = 0;  // tokens of the longest draft
+  // Appends up to `most` tokens, at least 1 and at most longest(), that may follow the stream's tokens. Must be a
+  // function of the stream's tokens if recorded plans are to be replayed. stream.draft counts the accepted tokens.
+  virtual void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) = 0;
+};
+
+using DrafterFactory = Result<std::unique_ptr<Drafter>> (*)(const OptionValues& options);
+const Registry<DrafterFactory>& drafters();
+
+// `text` is NAME[:key=value,...]. Errors (user): unknown name or option.
+Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
+// Its longest(); 0 for "". Errors: as above.
+Result<int64_t> longest_draft(std::string_view text);
+
+}  // namespace millrace

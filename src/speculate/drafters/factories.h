@@ -1,0 +1,10 @@
+// The factories of the built-in drafters.
+#pragma once
+
+#include "speculate/drafter.h"
+
+namespace millrace {
+
+Result<std::unique_ptr<Drafter>> make_ngram_drafter(const OptionValues& options);
+
+}  // namespace millrace
