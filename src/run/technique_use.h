@@ -1,6 +1,6 @@
 // One syntax for choosing techniques: FAMILY=NAME[:key=value,...], as given to `--use`, in config files and in
-// requests. A table in technique_use.cc lists where each family applies and which option of the engine or of sampling it
-// sets; the flags of the command line are short names for it. All functions are pure.
+// requests. A table in technique_use.cc lists where each family applies and which option of the engine or of sampling
+// it sets; the flags of the command line are short names for it. All functions are pure.
 #pragma once
 
 #include <span>
