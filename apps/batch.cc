@@ -92,7 +92,7 @@ Result<int> batch(const BatchFlags& flags) {
   std::ofstream output(flags.output, std::ios::binary | (flags.resume ? std::ios::app : std::ios::trunc));
   if (!output) return Error::user(fmt::format("{}: cannot be written", flags.output));
 
-  MILLRACE_TRY(auto model, flags.model.load());
+  MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use));
   ServiceOptions options;
   MILLRACE_TRY(options.sampling, flags.sampling.get(*model, flags.engine.use));
   options.seed_given = std::ranges::any_of(flags.sampling.set, [](const auto& one) { return one.first == "seed"; });

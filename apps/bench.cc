@@ -107,7 +107,7 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   ModelFlags model_flags;
   model_flags.path = flags.model;
   if (depth_given) model_flags.context = plan.depth + plan.batch_tokens;
-  MILLRACE_TRY(auto model, model_flags.load());
+  MILLRACE_TRY(auto model, model_flags.load(&flags.use));
   const int64_t context = model->parts().model->context();
   if (plan.batch_tokens > context)
     return Error::user(
@@ -125,7 +125,7 @@ Result<int> run_calibrate(const BenchFlags& flags) {
 // Sets flags.kv_formats.
 Result<void> apply_techniques(BenchFlags& flags) {
   MILLRACE_TRY(const auto uses, flags.use.get());
-  if (uses.empty()) return {};
+  if (std::ranges::find(uses, "kv_format", &TechniqueUse::family) == uses.end()) return {};
   if (flags.kv_format_option->count() > 0)
     for (const std::string& format : flags.kv_formats)
       MILLRACE_TRY_VOID(check_flag_against(uses, "kv_format", "--kv-format", format, flags.use.command));
@@ -147,7 +147,7 @@ Result<int> run(BenchFlags flags) {
   model_flags.memory = flags.memory;
   model_flags.context = 1;
   for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
-  MILLRACE_TRY(auto model, model_flags.load());
+  MILLRACE_TRY(auto model, model_flags.load(&flags.use));
   if (flags.beside && std::ranges::none_of(tests, &BenchTest::beside))
     return Error::user("--beside: no test only generates; set -n to a number above 0");
   if (flags.beside && model->info().step_bytes < kLargerThanCaches)

@@ -79,7 +79,7 @@ int talk(ChatSession& session, LineReader& lines) {
 }
 
 Result<int> run(const ChatFlags& flags) {
-  MILLRACE_TRY(auto model, flags.model.load());
+  MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use));
   if (auto text = model->encode("a"); !text.ok()) return text.error();  // a model without a tokenizer cannot chat
   ChatSettings settings = flags.settings;
   MILLRACE_TRY(settings.sampling, flags.sampling.get(*model, flags.engine.use));

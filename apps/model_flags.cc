@@ -35,7 +35,7 @@ void ModelFlags::add_memory_to(CLI::App* command) {
                       "limited by the machine");
 }
 
-Result<LoadOptions> ModelFlags::load_options() const {
+Result<LoadOptions> ModelFlags::load_options(const UseFlag* use, std::vector<AppliedTechnique>* applied) const {
   LoadOptions options;
   options.threads = threads;
   options.context = context;
@@ -50,12 +50,17 @@ Result<LoadOptions> ModelFlags::load_options() const {
   if (options.packed_cache && packed_cache != "true") options.packed_cache_path = packed_cache;
   options.verify_packed_cache = verify_packed_cache;
   options.warn = [](const std::string& message) { std::fprintf(stderr, "millrace: warning: %s\n", message.c_str()); };
+  if (!use) return options;
+  MILLRACE_TRY(const auto uses, use->get());
+  MILLRACE_TRY(const auto done, apply_uses(uses, options));
+  if (applied) applied->insert(applied->end(), done.begin(), done.end());
   return options;
 }
 
-Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
+Result<std::shared_ptr<const LanguageModel>> ModelFlags::load(const UseFlag* use,
+                                                              std::vector<AppliedTechnique>* applied) const {
   ProgressBar bar("loading");
-  MILLRACE_TRY(LoadOptions options, load_options());
+  MILLRACE_TRY(LoadOptions options, load_options(use, applied));
   options.progress = [&](double fraction) { bar.update(fraction); };
   MILLRACE_TRY(const std::string local, local_model(path));
   return LanguageModel::load(local, options);

@@ -23,9 +23,13 @@ struct ModelFlags {
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
-  Result<LoadOptions> load_options() const;  // its warnings are printed on stderr
+  // Warnings of the load are printed on stderr. `use`, if not null, adds the choices that apply to loading; `applied`,
+  // if not null, gets their effects.
+  Result<LoadOptions> load_options(const UseFlag* use = nullptr,
+                                   std::vector<AppliedTechnique>* applied = nullptr) const;
   // Loads the model, with a progress bar if stderr is a terminal.
-  Result<std::shared_ptr<const LanguageModel>> load() const;
+  Result<std::shared_ptr<const LanguageModel>> load(const UseFlag* use = nullptr,
+                                                    std::vector<AppliedTechnique>* applied = nullptr) const;
 };
 
 // --kv-format, --kv-tokens, --kv-pool, --block-tokens, --batch-tokens, --prefix-evict, --policy, --swap-tokens,

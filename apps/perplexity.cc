@@ -1,6 +1,7 @@
 // millrace perplexity: measures how well a model predicts a text, and its divergence from a reference model.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/ordered_json.h"
@@ -185,10 +186,12 @@ Result<std::vector<AppliedTechnique>> apply_techniques(PerplexityFlags& flags) {
   options.kv_format = "f32";
   if (flags.kv_format_option->count() > 0) {
     MILLRACE_TRY_VOID(check_flag_against(uses, kFamily, "--kv-format", flags.kv_format, flags.use.command));
-    if (uses.empty()) uses = use_of_flag(kFamily, flags.kv_format, flags.use.command);
+    if (std::ranges::find(uses, kFamily, &TechniqueUse::family) == uses.end())
+      for (TechniqueUse& flagged : use_of_flag(kFamily, flags.kv_format, flags.use.command))
+        uses.push_back(std::move(flagged));
   }
   MILLRACE_TRY(auto applied, apply_uses(uses, options));
-  if (!uses.empty()) flags.kv_format = options.kv_format;
+  if (std::ranges::find(uses, kFamily, &TechniqueUse::family) != uses.end()) flags.kv_format = options.kv_format;
   return applied;
 }
 
@@ -233,14 +236,14 @@ void print_text(const Plan& plan, const Totals& totals, const DivergenceSummary*
 }
 
 Result<int> run(PerplexityFlags flags) {
-  MILLRACE_TRY(const auto applied, apply_techniques(flags));
+  MILLRACE_TRY(auto applied, apply_techniques(flags));
   ModelFlags model_flags = flags.model;
   if (model_flags.context == 0) {  // RoPE may depend on the context that a model is loaded for
     MILLRACE_TRY(ModelFiles files, open_model(model_flags.path));
     MILLRACE_TRY(ArchSpec spec, read_arch_spec(files));
     model_flags.context = std::min(kDefaultContext, spec.context);
   }
-  MILLRACE_TRY(auto model, model_flags.load());
+  MILLRACE_TRY(auto model, model_flags.load(&flags.use, &applied));
   MILLRACE_TRY(Plan plan, make_plan(flags, *model, model_flags.context));
   ScorerOptions options;
   options.threads = flags.model.threads;

@@ -218,9 +218,9 @@ bool print_text(const std::string& text) {
 }
 
 Result<int> run(const RunFlags& flags, bool prompt_given) {
-  MILLRACE_TRY(auto model, flags.model.load());
-  std::string shown;
   std::vector<AppliedTechnique> applied;
+  MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use, &applied));
+  std::string shown;
   MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model, &applied));
   MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown, &applied));
   options.max_streams = std::clamp<int64_t>(std::max({flags.answers, flags.best_of, flags.beams}), 1, 128);

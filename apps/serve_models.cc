@@ -99,6 +99,7 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
     return sampling;
   };
   config.load.threads = flags.model.threads;
+  MILLRACE_TRY_VOID(apply_uses(uses, config.load));
   config.load.context = flags.model.context;
   config.load.packed_cache = !flags.model.packed_cache.empty() && flags.model.packed_cache != "false";
   if (config.load.packed_cache && flags.model.packed_cache != "true")
@@ -210,7 +211,7 @@ Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& default
 Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model, const EngineFlags& engine,
                                                          const SamplingFlags& sampling) const {
   ModelConfig defaults;
-  MILLRACE_TRY(defaults.load, model.load_options());
+  MILLRACE_TRY(defaults.load, model.load_options(&engine.use));
   defaults.load.progress = nullptr;
   MILLRACE_TRY(defaults.engine, engine.get(model));
   defaults.idle_seconds = idle_seconds;

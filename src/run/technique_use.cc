@@ -18,7 +18,8 @@ using Effect = Result<std::string>;
 struct UseFamily {
   std::string_view name;
   std::vector<std::string_view> places;                // commands, kInRequest
-  Effect (*set)(const TechniqueUse&, EngineOptions&);  // null: sets sampling options
+  Effect (*set)(const TechniqueUse&, EngineOptions&);  // null: sets options of sampling or loading
+  Effect (*set_load)(const TechniqueUse&, LoadOptions&) = nullptr;
 };
 
 std::string name_part(const std::string& text) { return text.substr(0, text.find(':')); }
@@ -61,6 +62,11 @@ Effect set_drafter(const TechniqueUse& use, EngineOptions& options) {
   return fmt::format("steps verify tokens drafted by {}", use.written());
 }
 
+Effect set_router(const TechniqueUse& use, LoadOptions& options) {
+  options.router = use.name;
+  return fmt::format("experts are chosen by {}", use.name);
+}
+
 Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
   if (options.drafter.empty())
     return Error::user(fmt::format("{}: no drafter is chosen; use drafter=NAME with it", use.text()));
@@ -71,6 +77,7 @@ Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
 // In the order in which they are applied: a predictor belongs to the policy before it, an acceptance to the drafter.
 const std::vector<UseFamily>& use_families() {
   static const std::vector<UseFamily> table = {
+      {"router", {"run", "chat", "perplexity", "bench", "batch", "serve"}, nullptr, set_router},
       {"sampler", {"run", "chat", "batch", "serve", kInRequest}, nullptr},
       {"kv_format", {"run", "chat", "perplexity", "bench", "batch", "serve", "replay"}, set_kv_format},
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
@@ -173,7 +180,7 @@ Result<TechniqueUse> parse_use(std::string_view text, std::string_view place) {
   auto values = parse_options(use.given, use.options);
   if (!values.ok()) return wrong_use(text, values.error().message);
   use.values = std::move(*values);
-  if (family->set) return use;
+  if (family->set || family->set_load) return use;
   MILLRACE_TRY_VOID(check_sampler(text, use));
   SamplingOptions scratch;
   if (auto set = apply_uses(std::span(&use, 1), scratch); !set.ok()) return set.error();
@@ -204,6 +211,18 @@ Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> u
     for (const TechniqueUse& use : uses) {
       if (!family.set || use.family != family.name) continue;
       MILLRACE_TRY(std::string effect, family.set(use, options));
+      out.push_back({use.family, use.name, options_json(use), std::move(effect)});
+    }
+  }
+  return out;
+}
+
+Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> uses, LoadOptions& options) {
+  std::vector<AppliedTechnique> out;
+  for (const UseFamily& family : use_families()) {
+    for (const TechniqueUse& use : uses) {
+      if (!family.set_load || use.family != family.name) continue;
+      MILLRACE_TRY(std::string effect, family.set_load(use, options));
       out.push_back({use.family, use.name, options_json(use), std::move(effect)});
     }
   }

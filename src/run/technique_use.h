@@ -48,8 +48,9 @@ Result<std::vector<TechniqueUse>> parse_uses(std::span<const std::string> texts,
 // Whether both choose the same member with the same values.
 bool same_choice(const TechniqueUse& a, const TechniqueUse& b);
 
-// Sets what the choices of engine families say, or those of samplers; the other ones are left alone. Errors (user): a
-// predictor for a policy that has none.
+// Sets the options of the families that apply to loading a model, to its engine, or to sampling; other choices are left
+// alone. Errors (user): a predictor for a policy that has none, an acceptance without a drafter.
+Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> uses, LoadOptions& options);
 Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> uses, EngineOptions& options);
 Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> uses, SamplingOptions& options);
 

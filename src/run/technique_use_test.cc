@@ -25,9 +25,10 @@ std::vector<TechniqueUse> uses_of(const std::vector<std::string>& texts, std::st
 TEST(TechniqueUse, ErrorsAreExact) {
   EXPECT_EQ(refusal("policy"), "policy: expected FAMILY=NAME[:key=value,...]");
   EXPECT_EQ(refusal("policy="), "policy=: expected FAMILY=NAME[:key=value,...]");
-  EXPECT_EQ(refusal("polcy=vtc"),
-            "polcy=vtc: no such family as 'polcy'; families: sampler, kv_format, policy, predictor, prefix_evictor, "
-            "drafter, acceptance");
+  EXPECT_EQ(
+      refusal("polcy=vtc"),
+      "polcy=vtc: no such family as 'polcy'; families: router, sampler, kv_format, policy, predictor, prefix_evictor, "
+      "drafter, acceptance");
   EXPECT_EQ(refusal("prefix_evictor=fifo"),
             "prefix_evictor=fifo: no such prefix_evictor as 'fifo'; there are lru, lfu, length_aware, importance");
   EXPECT_EQ(refusal("policy=priority:preemt=true"),
@@ -97,6 +98,18 @@ TEST(TechniqueUse, AnAcceptanceNeedsADrafter) {
   EXPECT_EQ(applied->at(0).effect, "steps verify tokens drafted by ngram:k=6");
 }
 
+TEST(TechniqueUse, ARouterIsAnOptionOfLoading) {
+  LoadOptions load;
+  EngineOptions engine;
+  const auto uses = uses_of({"router=switch", "policy=vtc"});
+  const auto applied = apply_uses(uses, load);
+  ASSERT_TRUE(applied.ok()) << applied.error().message;
+  EXPECT_EQ(load.router, "switch");
+  ASSERT_EQ(applied->size(), 1u);
+  EXPECT_EQ(applied->front().effect, "experts are chosen by switch");
+  EXPECT_EQ(apply_uses(uses, engine)->size(), 1u);
+}
+
 TEST(TechniqueUse, SamplersSetOnlyWhatIsGiven) {
   SamplingOptions options;
   const auto uses = uses_of({"sampler=penalties:presence_penalty=0.5", "sampler=banned_tokens:banned_tokens=1,2,3",
@@ -152,6 +165,8 @@ TEST(TechniqueUse, EveryMemberWithEveryOption) {
     ASSERT_EQ(uses.size(), 1u) << text;
     auto applied = apply_uses(uses, engine);
     if (info.family == "sampler") applied = apply_uses(uses, sampling);
+    LoadOptions load;
+    if (info.family == "router") applied = apply_uses(uses, load);
     ASSERT_TRUE(applied.ok()) << text << ": " << applied.error().message;
     ASSERT_EQ(applied->size(), 1u) << text;
     EXPECT_EQ(applied->front().options.size(), info.options.size()) << text;
