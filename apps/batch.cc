@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kBatchExamples = R"(Examples:
   millrace batch -m model.gguf -i requests.jsonl -o results.jsonl
   millrace batch -m model.gguf -i requests.jsonl -o results.jsonl --resume     continue an interrupted run
 
@@ -132,7 +132,8 @@ Result<int> batch(const BatchFlags& flags) {
 
 void add_batch_command(CLI::App& app) {
   auto flags = std::make_shared<BatchFlags>();
-  CLI::App* command = add_command(app, "batch", "Answer a file of requests", kExamples, [=] { return batch(*flags); });
+  CLI::App* command =
+      add_command(app, "batch", "Answer a file of requests", kBatchExamples, [=] { return batch(*flags); });
   flags->model.add_to(command);
   command->add_option("-i,--input", flags->input, "Input file with one request per line")->required();
   command->add_option("-o,--output", flags->output, "Output file with one answer per line")->required();

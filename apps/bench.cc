@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kBenchExamples = R"(Examples:
   millrace bench -m model.gguf                      512 prompt tokens, then 128 generated tokens
   millrace bench -m model.gguf -p 512,2048 -n 0 -t 1,2,4 -o json
   millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
@@ -181,8 +181,8 @@ Result<int> run(BenchFlags flags) {
 void add_bench_command(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command =
-      add_command(app, "bench", "Measure the speed of a model and compare it with the limits of the machine", kExamples,
-                  [=] { return run(*flags); });
+      add_command(app, "bench", "Measure the speed of a model and compare it with the limits of the machine",
+                  kBenchExamples, [=] { return run(*flags); });
   const auto tokens = CLI::Range(int64_t{0}, kMaxTokens);
   command->add_option("-m,--model", flags->model,
                       "GGUF file, .safetensors file or Hugging Face folder; default: the built-in model");

@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kPerplexityExamples = R"(Examples:
   millrace perplexity -m model.gguf -f wiki.txt            score the second halves of chunks of 512 tokens, like llama.cpp
   millrace perplexity -m model.gguf -f wiki.txt --all      score every token but the first (default for short texts)
   millrace perplexity -m big.gguf -f wiki.txt --save-logits big.logits
@@ -278,7 +278,7 @@ Result<int> run(PerplexityFlags flags) {
 
 void add_perplexity_command(CLI::App& app) {
   auto flags = std::make_shared<PerplexityFlags>();
-  CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kExamples,
+  CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kPerplexityExamples,
                                   [=] { return run(*flags); });
   command->add_option("-m,--model", flags->model.path,
                       "GGUF file, .safetensors file or Hugging Face folder; default: the built-in model");

@@ -24,7 +24,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kReplayExamples = R"(Examples:
   millrace replay --trace gen:requests=100,rate=2 --in-process -m model.gguf
   millrace replay --trace conversation_trace.jsonl.xz --limit 50 --max-prompt 2000 --rate 0.5 --in-process --report replay.html
   millrace replay --trace gen:requests=64,prompt=fixed:128,output=fixed:64 --in-process --closed-loop 16 --json
@@ -262,7 +262,7 @@ Result<int> run(const ReplayFlags& flags) {
 void add_replay_command(CLI::App& app) {
   auto flags = std::make_shared<ReplayFlags>();
   CLI::App* command = add_command(app, "replay", "Send a recorded or generated load to an engine and measure it",
-                                  kExamples, [=] { return run(*flags); });
+                                  kReplayExamples, [=] { return run(*flags); });
   flags->load.add_to(command, "--trace");
   CLI::Option* recording = command->add_option(
       "--recording", flags->recording.path,

@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kRunExamples = R"(Examples:
   millrace run                                    a story from the built-in model
   millrace run -p "Once upon a time" -n 200 -s 7  the same story every time
   millrace run -m model.gguf -f prompt.txt --temp 0
@@ -254,7 +254,7 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
 void add_run_command(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   auto prompt_given = std::make_shared<CLI::Option*>(nullptr);
-  CLI::App* command = add_command(app, "run", "Generate a completion of a prompt", kExamples,
+  CLI::App* command = add_command(app, "run", "Generate a completion of a prompt", kRunExamples,
                                   [=] { return run(*flags, (*prompt_given)->count() > 0); });
   flags->model.add_to(command);
   *prompt_given = command->add_option(

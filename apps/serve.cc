@@ -21,7 +21,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kServeExamples = R"(Examples:
   millrace serve                                        the built-in model at http://127.0.0.1:8080
   millrace serve -m model.gguf --alias gpt-4o --port 9000
   millrace serve -m fast=small.gguf -m good=large.gguf --memory 20G --idle-unload 600
@@ -318,7 +318,7 @@ void add_connection_flags(CLI::App* command, HttpLimits& http) {
 }
 
 void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run) {
-  CLI::App* command = add_command(app, "serve", "Serve a model over HTTP", kExamples, std::move(run));
+  CLI::App* command = add_command(app, "serve", "Serve a model over HTTP", kServeExamples, std::move(run));
   flags.model.add_to(command);
   HttpLimits& http = flags.http;
   ServiceOptions& service = flags.service;

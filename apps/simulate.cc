@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kSimulateExamples = R"(Examples:
   millrace simulate --trace conversation_trace.jsonl --cost llama3-70b-8xa800 --policy stall_free:tbt_ms=100
   millrace simulate --trace gen:requests=500,rate=4 --cost llama-7b-a100 --kv-tokens 65536 --policy fcfs --policy skip_join_mlfq
   millrace simulate --trace load.csv --cost measured.json --tenants 1,3 --policy vtc --json
@@ -261,8 +261,8 @@ void add_simulate_command(CLI::App& app) {
   options.max_streams = 256;
   options.kv_tokens = 1'000'000;
   options.batch_tokens = 2048;
-  CLI::App* command = add_command(app, "simulate", "Run a load through the scheduler on a virtual clock", kExamples,
-                                  [=] { return run(*flags); });
+  CLI::App* command = add_command(app, "simulate", "Run a load through the scheduler on a virtual clock",
+                                  kSimulateExamples, [=] { return run(*flags); });
   flags->load.add_to(command, "--trace");
   const auto seconds = CLI::Range(0.0, 1e9);
   flags->policy_option =

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kTechniquesExamples = R"(Examples:
   millrace techniques                   every family
   millrace techniques --family sampler  one family, with its options
   millrace techniques --json)";
@@ -97,8 +97,8 @@ Result<int> run(const std::string& family, bool json) {
 void add_techniques_command(CLI::App& app) {
   auto family = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = add_command(app, "techniques", "List the techniques in this binary by family", kExamples,
-                                  [=] { return run(*family, *json); });
+  CLI::App* command = add_command(app, "techniques", "List the techniques in this binary by family",
+                                  kTechniquesExamples, [=] { return run(*family, *json); });
   command->add_option("--family", *family, "Only list this family, with its options");
   command->add_flag("--json", *json,
                     "Print a JSON array of {family, name, summary, paper, lossless, options, test, proof}");
