@@ -51,7 +51,7 @@ struct RunFlags {
 };
 
 // One answer being collected.
-struct Answer {
+struct AnswerText {
   std::vector<TokenId> tokens;
   std::string text;
   nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
@@ -84,7 +84,7 @@ Speed measure(const RequestTimings& t, const LanguageModel& model) {
   return speed;
 }
 
-nlohmann::ordered_json answer_json(const Answer& answer, bool ranked) {
+nlohmann::ordered_json answer_json(const AnswerText& answer, bool ranked) {
   nlohmann::ordered_json out;
   out["tokens"] = answer.tokens;
   out["text"] = answer.text;
@@ -95,7 +95,7 @@ nlohmann::ordered_json answer_json(const Answer& answer, bool ranked) {
 }
 
 // The first answer's fields are in the object itself; with several answers, all are also in "answers".
-void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& answers, const RunFlags& flags,
+void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText>& answers, const RunFlags& flags,
                 const TokenEvent& last, const Speed& speed, const EngineStats& stats,
                 const std::vector<AppliedTechnique>& applied) {
   const RequestTimings& t = last.timings;
@@ -105,7 +105,7 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& a
   out.update(answer_json(answers.front(), ranked));
   if (flags.answers > 1) {
     out["answers"] = nlohmann::ordered_json::array();
-    for (const Answer& answer : answers) out["answers"].push_back(answer_json(answer, ranked));
+    for (const AnswerText& answer : answers) out["answers"].push_back(answer_json(answer, ranked));
   }
   out["timings"] = {{"prompt_tokens", t.prompt_tokens},
                     {"cached_tokens", t.cached_tokens},
@@ -187,7 +187,7 @@ Result<Request> make_request(const RunFlags& flags, bool prompt_given, const Lan
 }
 
 // Collects the answers and calls `print` with text as it arrives. Returns the request's last event.
-TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<Answer>& answers,
+TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<AnswerText>& answers,
                    const std::function<bool(const std::string&)>& print) {
   TokenEvent last;
   for (bool stopping = false, timed_out = false;;) {
@@ -199,7 +199,7 @@ TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<Answer>& ans
     }
     if (!event) continue;
     if (event->answer >= static_cast<int64_t>(answers.size())) answers.resize(static_cast<size_t>(event->answer) + 1);
-    Answer& answer = answers[static_cast<size_t>(event->answer)];
+    AnswerText& answer = answers[static_cast<size_t>(event->answer)];
     if (event->token >= 0) {
       answer.tokens.push_back(event->token);
       if (wants_logprobs) answer.logprobs.push_back(logprob_json(*event));
@@ -232,7 +232,7 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   catch_interrupts();
   const bool several = flags.answers > 1;
   if (!flags.json) print_text(several ? shown + "\n" : shown);
-  std::vector<Answer> answers(1);
+  std::vector<AnswerText> answers(1);
   const TokenEvent last = collect(*stream, wants_logprobs, answers,
                                   [&](const std::string& text) { return flags.json || several || print_text(text); });
   if (last.finish == FinishReason::error) return last.error;
