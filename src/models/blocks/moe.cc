@@ -145,7 +145,7 @@ void moe_block(const ArchSpec& spec, LinearId at, const LayerWeights& weights, c
       activation_rows(weights.experts[0].gate.format->activation, tokens, spec.width, context.encoded.data());
   for_rows(context, tokens, spec.width + moe.experts * moe.used, [&](int64_t t) {
     moe.router->choose(moe, kernels, logits + t * moe.experts, &context.chosen[t * moe.used],
-                   &context.chosen_weight[t * moe.used]);
+                       &context.chosen_weight[t * moe.used]);
     encode_row(kernels, x, t, normed + t * spec.width, context.encoded.data());
   });
   const int64_t pairs = tokens * moe.used;
