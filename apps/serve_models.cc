@@ -48,6 +48,7 @@ struct TableFlags {
   ModelFlags model;
   EngineFlags engine;
   std::vector<std::string> aliases;
+  PromptFlags compression;
   double idle_seconds = -1;
   bool preload = false;
 };
@@ -60,11 +61,13 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   flags.model.threads = defaults.engine.threads;
   flags.model.context = static_cast<int>(defaults.engine.context);
   flags.idle_seconds = defaults.idle_seconds;
+  flags.compression.passes = defaults.prompt_passes;
   CLI::App app;
   app.set_help_flag();
   flags.model.add_to(&app);
   flags.engine.add_to(&app);
   flags.engine.add_adapters_to(&app, "");
+  flags.compression.add_to(&app);
   app.remove_option(app.get_option("--memory"));
   app.add_option("--path", flags.model.path)->required();
   app.add_option("--alias", flags.aliases);
@@ -94,6 +97,9 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   config.load.verify_packed_cache = flags.model.verify_packed_cache;
   config.idle_seconds = flags.idle_seconds;
   config.preload = flags.preload;
+  config.prompt_passes = flags.compression.passes;
+  if (auto known = PromptPipeline::create(config.prompt_passes); !known.ok())
+    return Error::user(fmt::format("[{}]: {}", name, known.error().message));
   return config;
 }
 
@@ -147,6 +153,7 @@ void ServeModels::add_to(CLI::App* command) {
       ->add_option("--pooling", pooling,
                    "How embeddings combine hidden states into one vector; default: the model's own")
       ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
+  compression.add_to(command);
   command->add_flag("--load-on-demand", on_demand, "Load the models of -m at their first request too");
 }
 
@@ -202,6 +209,8 @@ Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model
   defaults.load.progress = nullptr;
   defaults.engine = engine.get(model);
   defaults.idle_seconds = idle_seconds;
+  defaults.prompt_passes = compression.passes;
+  if (auto known = PromptPipeline::create(compression.passes); !known.ok()) return known.error();
   defaults.pooling = find_pooling(pooling);
   defaults.sampling = [sampling](const LanguageModel& loaded) -> Result<SamplingOptions> {
     if (auto text = loaded.encode("a"); !text.ok()) return text.error();

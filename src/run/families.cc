@@ -8,6 +8,7 @@
 #include "kernels/kernel_table.h"
 #include "kv/prefix_evictor.h"
 #include "models/arch.h"
+#include "prompt/compressor.h"
 #include "sampling/step.h"
 #include "schedule/policy.h"
 #include "schedule/predictor.h"
@@ -36,7 +37,7 @@ std::vector<TechniqueInfo> all_techniques() {
   for (const auto& family :
        {archs().infos(), formats().infos(), samplers().infos(), kv_formats(), attention_patterns().infos(),
         policies().infos(), predictors().infos(), prefix_evictors().infos(), drafters().infos(), acceptances().infos(),
-        tool_dialects().infos()})
+        prompt_compressors().infos(), tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }

@@ -84,7 +84,8 @@ struct AnswerFormat {
   Json (*whole)(Answer& answer);
 };
 
-// Adds "millrace": {"weakened": [...]} if parts of the answer's constraint are not enforced.
+// Adds "millrace": {"weakened": [...]} if parts of the answer's constraint are not enforced, and {"applied": [...]} if
+// the prompt was compressed.
 void add_weakened(const Answer& answer, Json& out);
 
 // "data: {...}\n\n"

@@ -23,6 +23,7 @@ struct AskedPrompt {
   std::string text;  // unless tokens are given
   std::vector<TokenId> tokens;
   bool add_special = true;  // put the tokenizer's start token before the text
+  std::vector<char> fixed;  // 1: a compressor must keep the token; empty: it may drop any that is not special
 };
 
 // The tools of a request, and how they may be used.
@@ -82,7 +83,12 @@ struct GenerationRequest {
   Json kept;                             // data that the API keeps for its response
   std::shared_ptr<ResponseStore> store;  // where to store the response; null: not stored
 
-  std::string id;                                               // of the response; "": generate one
+  std::string id;  // of the response; "": generate one
+  // Prompt compressors, NAME:key=value,...; the model's own unless the request chooses. Empty: none.
+  std::vector<std::string> prompt_passes;
+  Json applied;                   // what they did: [{family, name, options, effect}]; null: nothing
+  int64_t compressed_tokens = 0;  // removed by them
+
   std::string cache_salt;                                       // "": none
   std::string adapter;                                          // adapter given as the model name; "": none
   std::optional<std::vector<std::pair<int64_t, double>>> lora;  // index and scale of each adapter
@@ -100,6 +106,7 @@ struct GenerationRequest {
   WorkShare share;                     // for work alongside the engine
   std::shared_ptr<KeyUse> use;         // the key account charged for tokens; null: none
   double waited_seconds = 0;           // for the model to load
+  double compressing_seconds = 0;      // for its prompts to be compressed
   std::optional<double> keep_seconds;  // new idle time before the model is unloaded; negative: forever
 };
 
