@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -64,6 +65,18 @@ Result<OptionValues> parse_options(std::string_view text, const std::vector<Opti
     found->second = equals == std::string_view::npos ? "true" : std::string(item.substr(equals + 1));
   }
   for (const auto& spec : schema) MILLRACE_TRY_VOID(check_value(spec, out.values_[spec.name]));
+  return out;
+}
+
+Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>> given,
+                                const std::vector<OptionSpec>& schema) {
+  MILLRACE_TRY(OptionValues out, parse_options("", schema));
+  for (const auto& [name, value] : given) {
+    const auto spec = std::ranges::find(schema, name, &OptionSpec::name);
+    if (spec == schema.end()) return Error::user(name + ": no such option");
+    MILLRACE_TRY_VOID(check_value(*spec, value));
+    out.values_[name] = value;
+  }
   return out;
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -31,10 +33,16 @@ class OptionValues {
 
  private:
   friend Result<OptionValues> parse_options(std::string_view, const std::vector<OptionSpec>&);
+  friend Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>>,
+                                         const std::vector<OptionSpec>&);
   std::map<std::string, std::string, std::less<>> values_;
 };
 
 // `text` is "key=value,key=value" (may be empty). Errors (user): unknown key, wrong type, out of range.
 Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema);
+
+// The same from names and values, which may hold any character.
+Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>> given,
+                                const std::vector<OptionSpec>& schema);
 
 }  // namespace millrace
