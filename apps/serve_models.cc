@@ -10,6 +10,7 @@
 #include "models/arch.h"
 #include "progress.h"
 #include "run/language_model.h"
+#include "sampling/schema.h"
 
 namespace millrace {
 namespace {
@@ -61,7 +62,6 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   flags.model.threads = defaults.engine.threads;
   flags.model.context = static_cast<int>(defaults.engine.context);
   flags.idle_seconds = defaults.idle_seconds;
-  flags.compression.passes = defaults.prompt_passes;
   CLI::App app;
   app.set_help_flag();
   flags.model.add_to(&app);
@@ -88,8 +88,20 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   config.name = name;
   config.path = flags.model.path;
   config.aliases = flags.aliases;
-  config.engine = flags.engine.get(flags.model);
+  if (auto engine = flags.engine.get(flags.model); engine.ok()) {
+    config.engine = std::move(*engine);
+  } else {
+    return Error{engine.error().kind, fmt::format("[{}]: {}", name, engine.error().message)};
+  }
+  MILLRACE_TRY(const auto uses, flags.engine.use.get());
+  config.sampling = [uses, base = defaults.sampling](const LanguageModel& loaded) -> Result<SamplingOptions> {
+    MILLRACE_TRY(SamplingOptions sampling, base(loaded));
+    if (auto done = apply_uses(uses, sampling); !done.ok()) return done.error();
+    MILLRACE_TRY_VOID(validate(sampling, loaded.info().vocab));
+    return sampling;
+  };
   config.load.threads = flags.model.threads;
+  MILLRACE_TRY_VOID(apply_uses(uses, config.load));
   config.load.context = flags.model.context;
   config.load.packed_cache = !flags.model.packed_cache.empty() && flags.model.packed_cache != "false";
   if (config.load.packed_cache && flags.model.packed_cache != "true")
@@ -97,9 +109,11 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   config.load.verify_packed_cache = flags.model.verify_packed_cache;
   config.idle_seconds = flags.idle_seconds;
   config.preload = flags.preload;
-  config.prompt_passes = flags.compression.passes;
-  if (auto known = PromptPipeline::create(config.prompt_passes); !known.ok())
-    return Error::user(fmt::format("[{}]: {}", name, known.error().message));
+  if (auto passes = flags.compression.all(flags.engine.use); passes.ok()) {
+    if (!passes->empty()) config.prompt_passes = std::move(*passes);
+  } else {
+    return Error{passes.error().kind, fmt::format("[{}]: {}", name, passes.error().message)};
+  }
   return config;
 }
 
@@ -205,16 +219,15 @@ Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& default
 Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model, const EngineFlags& engine,
                                                          const SamplingFlags& sampling) const {
   ModelConfig defaults;
-  MILLRACE_TRY(defaults.load, model.load_options());
+  MILLRACE_TRY(defaults.load, model.load_options(&engine.use));
   defaults.load.progress = nullptr;
-  defaults.engine = engine.get(model);
+  MILLRACE_TRY(defaults.engine, engine.get(model));
   defaults.idle_seconds = idle_seconds;
-  defaults.prompt_passes = compression.passes;
-  if (auto known = PromptPipeline::create(compression.passes); !known.ok()) return known.error();
+  MILLRACE_TRY(defaults.prompt_passes, compression.all(engine.use));
   defaults.pooling = find_pooling(pooling);
-  defaults.sampling = [sampling](const LanguageModel& loaded) -> Result<SamplingOptions> {
+  defaults.sampling = [sampling, use = engine.use](const LanguageModel& loaded) -> Result<SamplingOptions> {
     if (auto text = loaded.encode("a"); !text.ok()) return text.error();
-    return sampling.get(loaded);
+    return sampling.get(loaded, use);
   };
   MILLRACE_TRY(std::vector<ModelConfig> list, configs(defaults));
   RegistryOptions options{.folder = folder, .any_name = std::ranges::find(aliases, "*") != aliases.end()};

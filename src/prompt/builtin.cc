@@ -11,7 +11,7 @@ using Type = OptionSpec::Type;
 
 // clang-format off
 const Registry<PromptCompressorFactory>& prompt_compressors() {
-  static const Registry<PromptCompressorFactory> registry({
+  static const Registry<PromptCompressorFactory> registry({.loss = Loss::lossy, .test = "src/prompt/selective_context_test.cc", .proof = "docs/prompt-compression.md"}, {
       {{"prompt", "selective_context", "drops the words that the model could have predicted best; answers change",
         "Li et al., 2023, Compressing Context to Enhance Inference Efficiency of Large Language Models",
         {{"ratio", Type::number, "0.5", 0, 0.99, "share of the units to drop, those with the least self-information"},

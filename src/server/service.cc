@@ -10,6 +10,7 @@
 
 #include "run/language_model.h"
 #include "server/api/api.h"
+#include "server/api/use_field.h"
 #include "server/generation/conversation.h"
 #include "server/generation/generation.h"
 #include "server/page.h"
@@ -232,6 +233,10 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
   if (auto wrong = read_fields(endpoint.fields, call.body, call.params)) return wrong;
   if (endpoint.prepare)
     if (auto wrong = endpoint.prepare(call.body, call.params)) return wrong;
+  if (endpoint.format) {
+    const SamplingOptions& defaults = call.params.served ? call.params.served->sampling : options_.sampling;
+    if (auto wrong = apply_use(call.body, defaults, call.params)) return wrong;
+  }
   return endpoint.look_up ? endpoint.look_up(call) : std::nullopt;
 }
 
@@ -373,6 +378,8 @@ void Service::generate(const Endpoint& endpoint, GenerationRequest params, const
   const auto refuse = [&](const ApiError& error) {
     exchange.end(refused(*endpoint.dialect, error, headers(request)), endpoint.dialect->refuse_in_stream(error));
   };
+  if (!params.prompt_passes.empty() && params.infill)
+    return refuse(ApiError::unsupported("millrace.use", "infill prompts are not compressed"));
   if (params.prompt_passes.empty() && !params.infill) params.prompt_passes = params.served->prompts->passes();
   if (auto wrong = check_limits(live()->limits, params)) return refuse(*wrong);
   if (auto wrong = choose_adapters(params)) return refuse(*wrong);

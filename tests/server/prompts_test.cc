@@ -150,6 +150,31 @@ TEST(PromptCompression, ShortAndEmptyPromptsAndClientsThatLeave) {
   EXPECT_EQ(post(live->port(), "/v1/completions", completion_body()).status, 200);
 }
 
+TEST(PromptCompression, ARequestMayChooseIt) {
+  LiveServer live;  // without a compressor of its own
+  const auto compressing = compressing_server();
+  const std::string use = std::string(R"(, "millrace": {"use": ["prompt=)") + kCompressor + "\"]}";
+  const Json chosen = post(live.port(), "/v1/completions", completion_body(use)).json();
+  const Json expected = post(compressing->port(), "/v1/completions", completion_body()).json();
+  ASSERT_TRUE(chosen.contains("choices")) << chosen;
+  EXPECT_EQ(chosen["choices"], expected["choices"]);
+  EXPECT_EQ(chosen["usage"]["prompt_tokens"], expected["usage"]["prompt_tokens"]);
+  EXPECT_EQ(chosen["millrace"]["applied"][0]["options"], expected["millrace"]["applied"][0]["options"]);
+  const auto refused = [&](const std::string& text) {
+    const Response response =
+        post(live.port(), "/v1/completions", completion_body(R"(, "millrace": {"use": [")" + text + "\"]}"));
+    EXPECT_EQ(response.status, 400) << response.body;
+    return response.json()["error"]["message"].get<std::string>();
+  };
+  EXPECT_EQ(refused("prompt=selective_context:ratio=2"),
+            "millrace.use: prompt=selective_context:ratio=2: ratio: must be between 0 and 0.99, got 2");
+  EXPECT_EQ(refused("prompt=selective_context:unit=line"),
+            "millrace.use: prompt=selective_context:unit=line: prompt selective_context: unit: expected token, word or "
+            "sentence, got 'line'");
+  EXPECT_EQ(refused("prompt=selective_context:model=/etc/passwd"),
+            "prompt: model: /etc/passwd is not one of those that the server was started with");
+}
+
 TEST(PromptCompression, WithoutItNothingIsSaid) {
   LiveServer live;
   const Response response = post(live.port(), "/v1/completions", completion_body());

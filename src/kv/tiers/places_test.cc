@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <utility>
 
 #include "base/choose.h"
 #include "kv/tiers/block_runs.h"
@@ -172,6 +173,7 @@ const TierMember kMapTier = {
 
 TEST(Places, TheExampleOfTheGuide) {
   const Registry<TierMember> registry(
+      FamilyFacts(),
       {{{"tier", "map", "keeps bytes in a map", "", {{"tokens", OptionSpec::Type::integer, "0", 0, 1e9, "room"}}},
         kMapTier}});
   auto pool = std::move(*KvPool::create(small_layout(), 4));

@@ -85,8 +85,8 @@ struct AnswerFormat {
 };
 
 // Adds "millrace": {"weakened": [...]} if parts of the answer's constraint are not enforced, and {"applied": [...]} if
-// the prompt was compressed.
-void add_weakened(const Answer& answer, Json& out);
+// techniques were chosen for the request, or its prompt was compressed.
+void add_own_facts(const Answer& answer, Json& out);
 
 // "data: {...}\n\n"
 inline std::string sse_data(const Json& json) { return "data: " + to_text(json) + "\n\n"; }

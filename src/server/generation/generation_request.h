@@ -81,12 +81,12 @@ struct GenerationRequest {
   int64_t prompt_logprobs = -1;          // for the prompt: number of most likely tokens at each position; -1: none
   bool continuous_usage = false;         // usage in every chunk of a stream
   Json kept;                             // data that the API keeps for its response
+  Json applied;                          // what "millrace": {"use": [...]} and compressors changed; null: neither
   std::shared_ptr<ResponseStore> store;  // where to store the response; null: not stored
 
   std::string id;  // of the response; "": generate one
   // Prompt compressors, NAME:key=value,...; the model's own unless the request chooses. Empty: none.
   std::vector<std::string> prompt_passes;
-  Json applied;                   // what they did: [{family, name, options, effect}]; null: nothing
   int64_t compressed_tokens = 0;  // removed by them
 
   std::string cache_salt;                                       // "": none
