@@ -30,7 +30,7 @@ Result<std::vector<float>> score_tokens(Scorer& scorer, int64_t window, std::spa
 }
 
 // The information of a token is spread evenly over its bytes; each of the other tokens gets that of its own bytes.
-std::vector<float> spread(std::span<const float> scores, std::span<const size_t> ends, std::span<const size_t> to) {
+std::vector<float> spread_over_bytes(std::span<const float> scores, std::span<const size_t> ends, std::span<const size_t> to) {
   std::vector<float> out;
   size_t at = 0;  // the score whose bytes are next
   for (size_t i = 0, begin = 0; i < to.size(); begin = to[i++]) {
@@ -113,7 +113,7 @@ Result<std::vector<float>> ModelScores::by_text(Opened& other, std::span<const T
         "prompt: model: its tokenizer changes the text, so its scores cannot be mapped to the prompt");
   MILLRACE_TRY(const auto scores,
                score_tokens(*other.scorer, std::min(kWindow, other.model->parts().model->context()), read));
-  return spread(scores, *read_ends, ends);
+  return spread_over_bytes(scores, *read_ends, ends);
 }
 
 }  // namespace millrace

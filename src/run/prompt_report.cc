@@ -17,7 +17,7 @@ Json value_of(const OptionSpec& spec, const OptionValues& values) {
   return nullptr;
 }
 
-Json options_of(const PromptEffect& effect) {
+Json effect_options(const PromptEffect& effect) {
   Json out = Json::object();
   const auto* entry = prompt_compressors().find(effect.name);
   if (!entry) return out;
@@ -46,7 +46,7 @@ Json applied_prompts(std::span<const PromptEffect> effects) {
   for (const PromptEffect& effect : effects)
     out.push_back({{"family", "prompt"},
                    {"name", effect.name},
-                   {"options", options_of(effect)},
+                   {"options", effect_options(effect)},
                    {"effect", fmt::format("{} of {} prompt tokens remain", effect.tokens_after, effect.tokens_before)},
                    {"tokens_before", effect.tokens_before},
                    {"tokens_after", effect.tokens_after},

@@ -29,7 +29,7 @@ bool may_be_dropped(const Json& message) {
          content->is_string();
 }
 
-std::string trimmed(const std::string& text) {
+std::string without_blanks(const std::string& text) {
   constexpr const char* kBlank = " \t\r\n\f\v";
   const size_t first = text.find_first_not_of(kBlank);
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kBlank) + 1 - first);
@@ -38,7 +38,7 @@ std::string trimmed(const std::string& text) {
 // The end of `content` in `text` at `at`, if `next` follows it; templates often trim it.
 std::optional<size_t> content_end(const std::string& text, size_t at, const std::string& content,
                                   const std::string& next, bool last) {
-  for (const std::string& one : {content, trimmed(content)}) {
+  for (const std::string& one : {content, without_blanks(content)}) {
     const size_t end = at + one.size();
     if (text.compare(at, one.size(), one) != 0 || text.compare(end, next.size(), next) != 0) continue;
     if (!last || end + next.size() == text.size()) return end;

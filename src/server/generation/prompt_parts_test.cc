@@ -36,12 +36,12 @@ std::string free_text(const std::string& chat_template, const Json& messages) {
   return out;
 }
 
-Json message(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
+Json said(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
 
 TEST(PromptParts, OnlyWhatUsersAndToolsWrote) {
   const std::string free = free_text(
-      kTagged, {message("system", "Be kind."), message("user", " Who was the little girl? "),
-                message("assistant", "She was Lily."), message("tool", "a dog"), message("user", "And the user?")});
+      kTagged, {said("system", "Be kind."), said("user", " Who was the little girl? "),
+                said("assistant", "She was Lily."), said("tool", "a dog"), said("user", "And the user?")});
   // A token that spans the border of a message is the template's.
   EXPECT_NE(free.find(" was the little girl"), std::string::npos) << free;
   EXPECT_NE(free.find(" the user"), std::string::npos) << free;
@@ -50,26 +50,26 @@ TEST(PromptParts, OnlyWhatUsersAndToolsWrote) {
 }
 
 TEST(PromptParts, RolesThatAreAlsoContents) {
-  const std::string free = free_text(kTagged, {message("user", "user user user"), message("assistant", "user")});
+  const std::string free = free_text(kTagged, {said("user", "user user user"), said("assistant", "user")});
   EXPECT_EQ(free.find("assistant"), std::string::npos) << free;
   EXPECT_NE(free.find(" user"), std::string::npos) << free;
   EXPECT_EQ(free.find('-'), 0u) << free;
 }
 
 TEST(PromptParts, WithoutATemplateTheTextsAreTheMessages) {
-  const std::string free = free_text("", {message("user", "Once upon a time"), message("assistant", " there was")});
+  const std::string free = free_text("", {said("user", "Once upon a time"), said("assistant", " there was")});
   EXPECT_NE(free.find("upon a time"), std::string::npos) << free;
   EXPECT_EQ(free.find("there"), std::string::npos) << free;
 }
 
 TEST(PromptParts, EverythingIsFixedWhereTheTemplateChangesMessages) {
   const std::string upper = "{% for m in messages %}{{ m.role }}: {{ m.content | upper }}\n{% endfor %}";
-  EXPECT_EQ(free_text(upper, {message("user", "the dog and the cat")}), "-");
+  EXPECT_EQ(free_text(upper, {said("user", "the dog and the cat")}), "-");
   const std::string reversed = "{% for m in messages | reverse %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
-  EXPECT_NE(free_text(reversed, {message("user", "the dog"), message("user", "and the cat")}).find(" cat"),
+  EXPECT_NE(free_text(reversed, {said("user", "the dog"), said("user", "and the cat")}).find(" cat"),
             std::string::npos);
-  EXPECT_EQ(free_text(kTagged, {message("user", "MillracePromptPart0. the dog")}), "-");
-  EXPECT_EQ(free_text(kTagged, {message("system", "the dog")}), "-");
+  EXPECT_EQ(free_text(kTagged, {said("user", "MillracePromptPart0. the dog")}), "-");
+  EXPECT_EQ(free_text(kTagged, {said("system", "the dog")}), "-");
 }
 
 }  // namespace
