@@ -79,7 +79,8 @@ TEST(Places, TheSsdStoreByName) {
   const auto chosen = choose_member("KV store", kv_stores(), "ssd:path=" + path + ",size=1M,order=importance");
   ASSERT_TRUE(chosen.ok()) << chosen.error().message;
   EXPECT_GT(chosen->member.memory(pool.layout(), chosen->options).value(), 0);
-  const auto chain = prefix_chain(std::vector<TokenId>{1, 2, 3, 4, 5, 6, 7, 8}, 4, 0);
+  const std::vector<TokenId> ids = {1, 2, 3, 4, 5, 6, 7, 8};
+  const auto chain = prefix_chain(ids, 4, 0);  // refers to them
   {
     const auto store = chosen->member.make(pool, "model", chosen->options);
     ASSERT_TRUE(store.ok()) << store.error().message;
