@@ -209,7 +209,7 @@ TEST(SelectiveContextWorth, TheEndOfAStoryIsLikelierThanWithRandomWordsDropped) 
       }
       std::printf(
           "%-8s ratio %s: %.0f %% of the tokens; perplexity of the end %.2f whole, %.2f compressed, %.2f random "
-          "words\n",
+          "units\n",
           unit, ratio, 100 * kept, std::exp(whole), std::exp(selected), std::exp(random));
       sums[0] += whole, sums[1] += selected, sums[2] += random;
     }

@@ -76,6 +76,18 @@ class Run(unittest.TestCase):
         self.assertEqual(unknown.returncode, 2)
         self.assertIn("prompt: unknown 'summary'; available: selective_context", unknown.stderr.decode())
 
+    def test_stores_by_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plain = ["-p", "ab", "-n", "12", "--ignore-eos", "-s", "3", "--block-tokens", "4"]
+            first = self.run_json(*plain, "--kv-ssd", os.path.join(folder, "a"), "--kv-ssd-size", "1M")
+            named = self.run_json(*plain, "--use", "store=ssd:size=1M,path=" + os.path.join(folder, "b"))
+            self.assertEqual(named["tokens"], first["tokens"])
+            self.assertEqual(named["applied"][0]["options"]["order"], "arrival")
+            self.assertEqual(os.path.getsize(os.path.join(folder, "a")), os.path.getsize(os.path.join(folder, "b")))
+            both = millrace("run", "-m", LLAMA, "--kv-ssd", os.path.join(folder, "a"), "--kv-store", "ssd:path=c")
+            self.assertEqual(both.returncode, 2)
+            self.assertIn("KV store: a file alone is short for ssd:path=...; give only one of them", both.stderr.decode())
+
     def test_use_in_a_config_file(self):
         with tempfile.TemporaryDirectory() as folder:
             config = write(folder, "use.toml", '[run]\nuse = ["policy=vtc:prompt_cost=2,answer_cost=3", "kv_format=f32"]\n')
