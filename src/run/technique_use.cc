@@ -180,7 +180,7 @@ Result<TechniqueUse> parse_use(std::string_view text, std::string_view place) {
   use.family = text.substr(0, equals);
   use.name = text.substr(equals + 1, colon == std::string_view::npos ? colon : colon - equals - 1);
   if (colon != std::string_view::npos) use.given = text.substr(colon + 1);
-  MILLRACE_TRY(const UseFamily* family, find_family(text, use.family, place));
+  if (auto family = find_family(text, use.family, place); !family.ok()) return family.error();
   std::string names;
   bool known = false;
   for (TechniqueInfo& info : all_techniques()) {
