@@ -10,6 +10,7 @@
 #include "command.h"
 #include "interrupt.h"
 #include "model_flags.h"
+#include "prompt_flags.h"
 #include "server/batch/line_runner.h"
 #include "server/service.h"
 #include "tensor/mapped_file.h"
@@ -28,6 +29,7 @@ struct BatchFlags {
   ModelFlags model;
   EngineFlags engine;
   SamplingFlags sampling;
+  PromptFlags compression;
   std::string input, output;
   int64_t in_flight = 0;
   bool resume = false;
@@ -99,6 +101,8 @@ Result<int> batch(const BatchFlags& flags) {
   options.names = {model->info().name};
   options.any_name = true;
   MILLRACE_TRY(options.engine, flags.engine.get(flags.model));
+  MILLRACE_TRY(const auto passes, flags.compression.all(flags.engine.use));
+  MILLRACE_TRY(options.prompts, PromptWorker::create(model, passes, flags.model.threads));
   MILLRACE_TRY(auto engine, Engine::create(model, options.engine));
   Service service(model, std::move(engine), options);
 
@@ -145,6 +149,7 @@ void add_batch_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
   flags->engine.add_to(command);
   flags->sampling.add_to(command);
+  flags->compression.add_to(command);
 }
 
 }  // namespace millrace

@@ -93,6 +93,12 @@ void EngineFlags::add_to(CLI::App* command) {
                       "Most streams that hold KV blocks, running or paused; 0: same as the running streams");
   command->add_option("--swap-tokens", options.swap_tokens,
                       "Host memory for swapping out preempted streams, in tokens; 0: they are recomputed");
+  add_family("tier", &EngineOptions::kv_tier, "--kv-tier",
+             "Place for preempted streams, NAME[:key=value,...]; --swap-tokens N is short for memory:tokens=N. See "
+             "millrace techniques --family tier");
+  add_family("store", &EngineOptions::kv_store, "--kv-store",
+             "Place for blocks evicted from the prefix cache, NAME[:key=value,...]; --kv-ssd FILE is short for "
+             "ssd:path=FILE. See millrace techniques --family store");
   command->add_option("--kv-ssd", options.kv_ssd,
                       "File on a fast disk that stores blocks evicted from the prefix cache");
   command

@@ -15,6 +15,8 @@
 #include "interrupt.h"
 #include "memory_report.h"
 #include "model_flags.h"
+#include "prompt_flags.h"
+#include "run/prompt_report.h"
 
 namespace millrace {
 namespace {
@@ -29,6 +31,7 @@ constexpr const char* kRunExamples = R"(Examples:
   millrace run -p "Was it good? " --choice yes,no,maybe
   millrace run -p "Once upon a time" --n 2 --best-of 8     the two most likely of eight answers
   millrace run -p "Once upon a time" --beams 4 --n 4       beam search
+  millrace run -m model.gguf -f long.txt --compress-prompt selective_context:ratio=0.5
 
 With --n, --best-of or --beams, answers are printed one after the other when all have finished.)";
 
@@ -39,6 +42,7 @@ struct RunFlags {
   EngineFlags engine;
   SamplingFlags sampling;
   ConstraintFlags constraint;
+  PromptFlags compression;
   std::string prompt, file;
   std::vector<TokenId> prompt_tokens;
   int64_t max_tokens = 256;
@@ -97,7 +101,7 @@ nlohmann::ordered_json answer_json(const AnswerText& answer, bool ranked) {
 // The first answer's fields are in the object itself; with several answers, all are also in "answers".
 void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText>& answers, const RunFlags& flags,
                 const TokenEvent& last, const Speed& speed, const EngineStats& stats,
-                const std::vector<AppliedTechnique>& applied) {
+                const std::vector<AppliedTechnique>& applied, const std::vector<PromptEffect>& compressed) {
   const RequestTimings& t = last.timings;
   const bool ranked = flags.best_of > flags.answers || flags.beams > 1;
   nlohmann::ordered_json out;
@@ -121,8 +125,10 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText
     out["speculation"] = {{"drafted", stats.drafted_tokens},
                           {"accepted", stats.accepted_tokens},
                           {"target_passes", stats.generated_tokens - stats.accepted_tokens}};  // of all answers
+  if (!compressed.empty()) out["prompt"] = prompt_json(compressed);
   out["memory"] = memory_json(stats.memory_budget, stats.memory);
   out["applied"] = applied_json(applied);
+  for (auto& one : applied_prompts(compressed)) out["applied"].push_back(std::move(one));
   print_json_line(out);
 }
 
@@ -223,6 +229,9 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   std::string shown;
   MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model, &applied));
   MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown, &applied));
+  MILLRACE_TRY(const auto passes, flags.compression.all(flags.engine.use));
+  MILLRACE_TRY(const auto compressed,
+               compress_prompt(model, passes, flags.model.threads, flags.model.context, request));
   options.max_streams = std::clamp<int64_t>(std::max({flags.answers, flags.best_of, flags.beams}), 1, 128);
   MILLRACE_TRY(auto engine, Engine::create(model, options));
   const std::vector<TokenId> prompt = request.prompt;
@@ -239,11 +248,14 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   const Speed speed = measure(last.timings, *model);
   if (const KvStoreStats store = engine->stats().store; store.open) print_store(store);
   if (flags.json) {
-    print_json(prompt, answers, flags, last, speed, engine->stats(), applied);
+    print_json(prompt, answers, flags, last, speed, engine->stats(), applied, compressed);
   } else {
     for (size_t i = 0; several && i < answers.size(); ++i)
       print_text(fmt::format("--- {}\n{}\n", i + 1, answers[i].text));
     if (!several) print_text("\n");
+    for (const PromptEffect& pass : compressed)
+      fmt::print(stderr, "prompt compressed by {} from {} to {} tokens in {:.1f} ms\n", pass.name, pass.tokens_before,
+                 pass.tokens_after, pass.seconds * 1e3);
     print_timings(last, speed);
   }
   return last.finish == FinishReason::cancelled ? 130 : 0;
@@ -301,6 +313,7 @@ void add_run_command(CLI::App& app) {
   flags->engine.add_to(command);
   flags->engine.add_adapters_to(command, "All of them are applied");
   flags->sampling.add_to(command);
+  flags->compression.add_to(command);
   flags->constraint.add_to(command);
 }
 

@@ -49,6 +49,7 @@ struct TableFlags {
   ModelFlags model;
   EngineFlags engine;
   std::vector<std::string> aliases;
+  PromptFlags compression;
   double idle_seconds = -1;
   bool preload = false;
 };
@@ -66,6 +67,7 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   flags.model.add_to(&app);
   flags.engine.add_to(&app);
   flags.engine.add_adapters_to(&app, "");
+  flags.compression.add_to(&app);
   app.remove_option(app.get_option("--memory"));
   app.add_option("--path", flags.model.path)->required();
   app.add_option("--alias", flags.aliases);
@@ -107,6 +109,11 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   config.load.verify_packed_cache = flags.model.verify_packed_cache;
   config.idle_seconds = flags.idle_seconds;
   config.preload = flags.preload;
+  if (auto passes = flags.compression.all(flags.engine.use); passes.ok()) {
+    if (!passes->empty()) config.prompt_passes = std::move(*passes);
+  } else {
+    return Error{passes.error().kind, fmt::format("[{}]: {}", name, passes.error().message)};
+  }
   return config;
 }
 
@@ -160,6 +167,7 @@ void ServeModels::add_to(CLI::App* command) {
       ->add_option("--pooling", pooling,
                    "How embeddings combine hidden states into one vector; default: the model's own")
       ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
+  compression.add_to(command);
   command->add_flag("--load-on-demand", on_demand, "Load the models of -m at their first request too");
 }
 
@@ -215,6 +223,7 @@ Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model
   defaults.load.progress = nullptr;
   MILLRACE_TRY(defaults.engine, engine.get(model));
   defaults.idle_seconds = idle_seconds;
+  MILLRACE_TRY(defaults.prompt_passes, compression.all(engine.use));
   defaults.pooling = find_pooling(pooling);
   defaults.sampling = [sampling, use = engine.use](const LanguageModel& loaded) -> Result<SamplingOptions> {
     if (auto text = loaded.encode("a"); !text.ok()) return text.error();

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "model_flags.h"
+#include "prompt_flags.h"
 #include "server/models/model_registry.h"
 
 namespace millrace {
@@ -15,6 +16,7 @@ struct ServeModels {
   std::vector<std::string> aliases;        // of the first model
   std::vector<std::string> named_aliases;  // NAME=ALIAS
   std::string name, folder, file, pooling;
+  PromptFlags compression;  // of models without their own
   double idle_seconds = -1;
   bool on_demand = false, any_name = false;
 

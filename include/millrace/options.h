@@ -56,8 +56,14 @@ struct EngineOptions {
   std::string policy = "fcfs";   // scheduling policy NAME[:key=value,...]; see `millrace techniques --family policy`
   int64_t resident_streams = 0;  // streams that may hold KV blocks, running or paused; 0: max_streams
   int64_t swap_tokens = 0;       // host memory for preempted streams, in tokens; 0: they are recomputed
-  std::string kv_ssd;            // prefix store: file for blocks evicted from the prefix cache; "": none
+  // Where preempted streams go, NAME[:key=value,...]; "": host memory if swap_tokens says so. See `millrace techniques
+  // --family tier`.
+  std::string kv_tier;
+  std::string kv_ssd;                      // prefix store: file for blocks evicted from the prefix cache; "": none
   int64_t kv_ssd_size = int64_t{8} << 30;  // maximum size of that file, bytes
+  // The same for any registered store, NAME[:key=value,...]; "": the file kv_ssd. See `millrace techniques --family
+  // store`.
+  std::string kv_store;
   // Order of blocks in that file and of reading them: arrival, or importance (the attention that prompts paid to them).
   std::string kv_ssd_order = "arrival";
   // Fraction of the blocks found there to fetch, most important first; the rest is left out of the stream's attention,

@@ -80,6 +80,19 @@ Result<OptionValues> parse_options(std::string_view text, const std::vector<Opti
   return out;
 }
 
+Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>> given,
+                                const std::vector<OptionSpec>& schema) {
+  MILLRACE_TRY(OptionValues out, parse_options("", schema));
+  for (const auto& [name, value] : given) {
+    const auto spec = std::ranges::find(schema, name, &OptionSpec::name);
+    if (spec == schema.end()) return Error::user(name + ": no such option");
+    MILLRACE_TRY_VOID(check_value(*spec, value));
+    out.values_[name] = value;
+    out.given_.insert(name);
+  }
+  return out;
+}
+
 const std::string& OptionValues::text(std::string_view name) const {
   static const std::string empty;
   auto found = values_.find(name);

@@ -4,8 +4,10 @@
 
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -34,6 +36,8 @@ class OptionValues {
 
  private:
   friend Result<OptionValues> parse_options(std::string_view, const std::vector<OptionSpec>&);
+  friend Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>>,
+                                         const std::vector<OptionSpec>&);
   std::map<std::string, std::string, std::less<>> values_;
   std::set<std::string, std::less<>> given_;
 };
@@ -41,5 +45,9 @@ class OptionValues {
 // `text` is "key=value,key=value" (may be empty). The value of a text option may contain commas: a part that
 // does not begin with `name=` belongs to it. Errors (user): unknown or repeated key, wrong type, out of range.
 Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema);
+
+// The same from names and values, which may hold any character.
+Result<OptionValues> options_of(std::span<const std::pair<std::string, std::string>> given,
+                                const std::vector<OptionSpec>& schema);
 
 }  // namespace millrace

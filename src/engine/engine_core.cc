@@ -8,6 +8,7 @@
 #include "engine/request_check.h"
 #include "engine/snapshot.h"
 #include "run/cpu_executor.h"
+#include "run/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -62,8 +63,8 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
   MILLRACE_TRY(auto cache, PrefixCache::create(*loop, options));
   std::unique_ptr<KvTier> tier;
-  if (options.swap_tokens > 0) {
-    MILLRACE_TRY(tier, loop->executor->make_tier(options.swap_tokens));
+  if (has_tier(options)) {
+    MILLRACE_TRY(tier, loop->executor->make_swap(options));
   }
   auto core = std::unique_ptr<EngineCore>(
       new EngineCore(std::move(loop), std::move(cache), std::move(tier), std::move(drafts), options));

@@ -3,21 +3,21 @@
 #include <fmt/format.h>
 
 #include "run/adapter_registry.h"
+#include "run/kv_places.h"
 
 namespace millrace {
 
 Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, const EngineOptions& options) {
   auto cache = std::unique_ptr<PrefixCache>(new PrefixCache(loop.kv()));
   if (!options.prefix_cache) {
-    if (!options.kv_ssd.empty())
-      return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
+    if (has_store(options)) return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
     return cache;
   }
   const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
   if (!evictor)
     return Error::user(
         fmt::format("prefix evictor: unknown '{}'; available: {}", options.prefix_evict, prefix_evictors().names()));
-  if (!options.kv_ssd.empty()) {
+  if (has_store(options)) {
     MILLRACE_TRY(cache->store_, loop.executor->make_store(options));
   }
   // The identity stays 0: an index lives and dies with one model and KV format, adapters are in the scope, and the
@@ -25,7 +25,10 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
   cache->index_ = std::make_unique<PrefixIndex>(
       loop.kv(),
       PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = loop.clock, .leaving = cache->store_hook()});
-  const bool packs = !options.kv_ssd.empty() && options.kv_ssd_order == "importance";
+  const bool packs = (!options.kv_ssd.empty() && options.kv_ssd_order == "importance") ||
+                     (cache->store_ && cache->store_->wants_importance());
+  if (!options.kv_store.empty() && options.kv_ssd_fetch < 1 && !packs)
+    return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
   if (packs || (evictor->needs & kNeedsAttentionMass)) loop.executor->observe_attention();
   return cache;
 }

@@ -7,8 +7,8 @@
 
 #include "base/cpu.h"
 #include "kv/tiers/memory_tier.h"
-#include "kv/tiers/ssd_store.h"
 #include "run/kv_identity.h"
+#include "run/kv_places.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
 #include "sampling/logprobs.h"
@@ -118,15 +118,18 @@ const MemoryAccounts* CpuExecutor::accounts() const { return model_->parts().acc
 
 Result<std::unique_ptr<KvTier>> CpuExecutor::make_tier(int64_t tokens) { return make_memory_tier(kv(), tokens); }
 
+Result<std::unique_ptr<KvTier>> CpuExecutor::make_swap(const EngineOptions& options) {
+  MILLRACE_TRY(const auto tier, chosen_tier(options));
+  return tier.member.make(kv(), tier.options);
+}
+
 Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
   MILLRACE_TRY(std::string identity, kv_identity(*model_, *runner_));
-  MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
+  MILLRACE_TRY(const auto store, chosen_store(options));
   for (const auto& layer : model_->parts().model->spec().layers)
     if (options.kv_ssd_fetch < 1 && layer.window > 0)
       return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
-  return make_ssd_store(
-      kv(),
-      {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = std::move(identity), .order = order});
+  return store.member.make(kv(), std::move(identity), store.options);
 }
 
 bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {

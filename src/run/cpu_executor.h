@@ -29,6 +29,7 @@ class CpuExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return runner_->kv(); }
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
+  Result<std::unique_ptr<KvTier>> make_swap(const EngineOptions& options) override;
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
   bool before_attention(std::function<void(int64_t)> ready) override;
   Result<void> check(const Request& request) const override;

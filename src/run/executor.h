@@ -43,7 +43,12 @@ class Executor {
 
   // Memory for the keys and values of preempted streams, `tokens` of them. Errors: resource.
   virtual Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) = 0;
-  // The file that options.kv_ssd names, for blocks that leave the prefix index. Errors: user, resource, unsupported.
+  // The tier that the options name, for preempted streams. Errors: user, resource, unsupported.
+  virtual Result<std::unique_ptr<KvTier>> make_swap(const EngineOptions& options) {
+    if (!options.kv_tier.empty()) return Error::unsupported("KV tier: not with this executor");
+    return make_tier(options.swap_tokens);
+  }
+  // The store that the options name, for blocks that leave the prefix index. Errors: user, resource, unsupported.
   virtual Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) {
     return Error::unsupported("KV store: not with this executor");
   }

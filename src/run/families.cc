@@ -7,8 +7,10 @@
 #include "formats/format.h"
 #include "kernels/kernel_table.h"
 #include "kv/prefix_evictor.h"
+#include "kv/tiers/places.h"
 #include "models/arch.h"
 #include "models/router.h"
+#include "prompt/compressor.h"
 #include "sampling/step.h"
 #include "schedule/policy.h"
 #include "schedule/predictor.h"
@@ -39,10 +41,10 @@ std::vector<TechniqueInfo> kv_formats() {
 
 std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
-  for (const auto& family :
-       {archs().infos(), formats().infos(), samplers().infos(), kv_formats(), attention_patterns().infos(),
-        routers().infos(), policies().infos(), predictors().infos(), prefix_evictors().infos(), drafters().infos(),
-        acceptances().infos(), tool_dialects().infos()})
+  for (const auto& family : {archs().infos(), formats().infos(), samplers().infos(), kv_formats(),
+                             attention_patterns().infos(), routers().infos(), policies().infos(), predictors().infos(),
+                             prefix_evictors().infos(), kv_tiers().infos(), kv_stores().infos(), drafters().infos(),
+                             acceptances().infos(), prompt_compressors().infos(), tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/memory.h"
-#include "kv/tiers/ssd_store.h"
 #include "run/constraint_memory.h"
+#include "run/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -42,13 +42,13 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
   memory.logits = forward.logits + 32 * spec.vocab;  // and a row being sampled: its candidates and a copy of it
   memory.requests = std::max(
       kLeastRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
-  memory.swap = (options.swap_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.block_bytes();
-  if (!options.kv_ssd.empty()) {
-    MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
-    MILLRACE_TRY(
-        memory.store,
-        ssd_store_memory(layout,
-                         {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = {}, .order = order}));
+  if (has_tier(options)) {
+    MILLRACE_TRY(const auto tier, chosen_tier(options));
+    MILLRACE_TRY(memory.swap, tier.member.memory(layout, tier.options));
+  }
+  if (has_store(options)) {
+    MILLRACE_TRY(const auto store, chosen_store(options));
+    MILLRACE_TRY(memory.store, store.member.memory(layout, store.options));
   }
   memory.constraints =
       options.constraint_memory > 0 ? options.constraint_memory : default_constraint_memory(tokenizer, budget);

@@ -83,6 +83,7 @@ Result<std::unique_ptr<KvTier>> SimulatedExecutor::make_tier(int64_t tokens) {
 }
 
 Result<std::unique_ptr<PrefixStore>> SimulatedExecutor::make_store(const EngineOptions& options) {
+  if (!options.kv_store.empty()) return Error::unsupported("KV store: a simulation has one of a size in tokens only");
   if (options.kv_ssd_fetch < 1) return Error::unsupported("KV store: a simulation fetches all of a prompt's blocks");
   const int64_t blocks = options.kv_ssd_size / options.block_tokens;
   if (blocks < 1)

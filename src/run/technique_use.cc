@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "formats/format.h"
+#include "prompt/compressor.h"
 #include "run/families.h"
 #include "sampling/schema.h"
 #include "sampling/step.h"
@@ -18,7 +19,7 @@ using Effect = Result<std::string>;
 struct UseFamily {
   std::string_view name;
   std::vector<std::string_view> places;                // commands, kInRequest
-  Effect (*set)(const TechniqueUse&, EngineOptions&);  // null: sets options of sampling or loading
+  Effect (*set)(const TechniqueUse&, EngineOptions&);  // null: sets options of sampling, loading or the prompt
   Effect (*set_load)(const TechniqueUse&, LoadOptions&) = nullptr;
 };
 
@@ -62,6 +63,16 @@ Effect set_drafter(const TechniqueUse& use, EngineOptions& options) {
   return fmt::format("steps verify tokens drafted by {}", use.written());
 }
 
+Effect set_tier(const TechniqueUse& use, EngineOptions& options) {
+  options.kv_tier = use.written();
+  return fmt::format("preempted streams go to {}", use.written());
+}
+
+Effect set_store(const TechniqueUse& use, EngineOptions& options) {
+  options.kv_store = use.written();
+  return fmt::format("blocks that the prefix cache evicts go to {}", use.written());
+}
+
 Effect set_router(const TechniqueUse& use, LoadOptions& options) {
   options.router = use.name;
   return fmt::format("experts are chosen by {}", use.name);
@@ -85,6 +96,9 @@ const std::vector<UseFamily>& use_families() {
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
       {"drafter", {"run", "chat", "batch", "serve", "replay"}, set_drafter},
       {"acceptance", {"run", "chat", "batch", "serve", "replay"}, set_acceptance},
+      {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},
+      {"store", {"run", "chat", "batch", "serve", "replay"}, set_store},
+      {"prompt", {"run", "batch", "serve", kInRequest}, nullptr},
   };
   return table;
 }
@@ -166,7 +180,7 @@ Result<TechniqueUse> parse_use(std::string_view text, std::string_view place) {
   use.family = text.substr(0, equals);
   use.name = text.substr(equals + 1, colon == std::string_view::npos ? colon : colon - equals - 1);
   if (colon != std::string_view::npos) use.given = text.substr(colon + 1);
-  MILLRACE_TRY(const UseFamily* family, find_family(text, use.family, place));
+  if (auto family = find_family(text, use.family, place); !family.ok()) return family.error();
   std::string names;
   bool known = false;
   for (TechniqueInfo& info : all_techniques()) {
@@ -180,7 +194,9 @@ Result<TechniqueUse> parse_use(std::string_view text, std::string_view place) {
   auto values = parse_options(use.given, use.options);
   if (!values.ok()) return wrong_use(text, values.error().message);
   use.values = std::move(*values);
-  if (family->set || family->set_load) return use;
+  if (use.family == "prompt")
+    if (auto made = make_prompt_compressor(use.written()); !made.ok()) return wrong_use(text, made.error().message);
+  if (use.family != "sampler") return use;
   MILLRACE_TRY_VOID(check_sampler(text, use));
   SamplingOptions scratch;
   if (auto set = apply_uses(std::span(&use, 1), scratch); !set.ok()) return set.error();
@@ -248,6 +264,13 @@ Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> u
     }
     out.push_back(std::move(applied));
   }
+  return out;
+}
+
+std::vector<std::string> prompt_passes_of(std::span<const TechniqueUse> uses) {
+  std::vector<std::string> out;
+  for (const TechniqueUse& use : uses)
+    if (use.family == "prompt") out.push_back(use.written());
   return out;
 }
 

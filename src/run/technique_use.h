@@ -54,6 +54,9 @@ Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> u
 Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> uses, EngineOptions& options);
 Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> uses, SamplingOptions& options);
 
+// The choices of the family prompt, for PromptPipeline::create().
+std::vector<std::string> prompt_passes_of(std::span<const TechniqueUse> uses);
+
 // The sampling options that a choice sets: its given ones; temperature for greedy.
 std::vector<std::string> sampling_options_of(const TechniqueUse& use);
 

@@ -13,7 +13,6 @@
 #include "server/api/use_field.h"
 #include "server/generation/conversation.h"
 #include "server/generation/generation.h"
-#include "server/generation/infill.h"
 #include "server/page.h"
 
 namespace millrace {
@@ -40,8 +39,10 @@ std::string wanted_model(const HttpRequest& request, const Json& body) {
 std::unique_ptr<ModelRegistry> registry_of_one(std::shared_ptr<const LanguageModel> model,
                                                std::unique_ptr<Engine> engine, const ServiceOptions& options) {
   auto registry = std::move(*ModelRegistry::create({.any_name = options.any_name}));
+  auto prompts = options.prompts;
+  if (!prompts) prompts = std::move(*PromptWorker::create(model, {}, options.engine.threads));
   registry->adopt(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine,
-                                                options.sampling, options.pooling));
+                                                options.sampling, options.pooling, std::move(prompts)));
   return registry;
 }
 
@@ -170,8 +171,7 @@ ApiError Service::model_error(const Error& error) {
   }
 }
 
-template <typename Work>
-void Service::guarded(const HttpRequest& request, const Exchange& exchange, Work work) {
+void Service::guarded(const HttpRequest& request, const Exchange& exchange, const std::function<void()>& work) {
   const auto fail = [&](const ApiError& error) {
     const Dialect& dialect = dialect_of_path(request.path);
     exchange.end(refused(dialect, error, headers(request)), dialect.refuse_in_stream(error));
@@ -288,59 +288,24 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
   exchange.reply(std::move(reply));
 }
 
-std::optional<ApiError> Service::make_prompts(GenerationRequest& params) const {
-  const LanguageModel& model = *params.served->model;
-  const int64_t context =
-      params.most_context > 0 ? std::min(params.most_context, params.served->context) : params.served->context;
-  if (!params.messages.is_null())
-    if (auto wrong = make_conversation(model, params)) return wrong;
-  if (params.infill)
-    if (auto wrong = make_infill_prompts(model, context, params)) return wrong;
-  for (AskedPrompt& prompt : params.prompts) {
-    if (prompt.tokens.empty()) {
-      auto tokens = model.encode(prompt.text, prompt.add_special);
-      if (!tokens.ok()) return ApiError::from(tokens.error());
-      prompt.tokens = std::move(*tokens);
-    } else if (params.messages.is_null() && prompt.text.empty()) {
-      prompt.text = model.decode(prompt.tokens);
-    }
-    truncate_prompt(params, prompt, context);
-    const auto count = static_cast<int64_t>(prompt.tokens.size());
-    if (count == 0)
-      return ApiError{ApiErrorKind::bad_request, "prompt: is empty, and this model adds no start token", "prompt"};
-    if (count >= context) {
-      ApiError error{ApiErrorKind::too_long,
-                     fmt::format("the prompt has {} tokens, which leaves no room for an answer in a context of {}",
-                                 count, context),
-                     params.messages.is_null() ? "prompt" : "messages"};
-      error.prompt_tokens = count;
-      error.context = context;
-      return error;
-    }
-    if (params.most_context > 0)
-      params.request.max_tokens =
-          std::min(params.request.max_tokens < 0 ? context : params.request.max_tokens, context - count);
-  }
-  return std::nullopt;
-}
-
 // Fills in the request's defaults and checks it against the limits and the engine.
 std::optional<ApiError> Service::complete(GenerationRequest& params) const {
   const auto live = this->live();
-  if (auto wrong = check_limits(live->limits, params)) return wrong;
-  if (auto wrong = choose_adapters(params)) return wrong;
-  if (auto wrong = make_prompts(params)) return wrong;
+  if (auto wrong = check_prompts(params)) return wrong;
   if (auto wrong = check_prompt_limits(live->limits, params)) return wrong;
   if (auto wrong = make_bad_words(*params.served->model, params)) return wrong;
   if (!params.seed_given) params.request.sampling.seed = new_seed();
   double& limit = params.request.time_limit_seconds;
   limit = live->timeout_seconds;
   if (params.timeout_seconds > 0) limit = limit > 0 ? std::min(limit, params.timeout_seconds) : params.timeout_seconds;
-  if (limit > 0 && params.waited_seconds > 0) {
-    limit -= params.waited_seconds;
+  if (const double waited = params.waited_seconds + params.compressing_seconds; limit > 0 && waited > 0) {
+    limit -= waited;
     if (limit <= 0)
-      return ApiError{ApiErrorKind::time_limit, "timeout: the request timed out while its model was being loaded",
-                      "timeout"};
+      return ApiError{
+          ApiErrorKind::time_limit,
+          fmt::format("timeout: the request timed out while its {}",
+                      params.compressing_seconds > 0 ? "prompt was being compressed" : "model was being loaded"),
+          "timeout"};
   }
   for (const AskedPrompt& prompt : params.prompts) {
     Request request = params.request;
@@ -410,6 +375,22 @@ std::optional<ApiError> Service::charge(GenerationRequest& params, const HttpReq
 void Service::generate(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                        const Exchange& exchange) {
   if (params.only_load) return Generation::start(*this, endpoint, std::move(params), headers(request), exchange);
+  const auto refuse = [&](const ApiError& error) {
+    exchange.end(refused(*endpoint.dialect, error, headers(request)), endpoint.dialect->refuse_in_stream(error));
+  };
+  if (!params.prompt_passes.empty() && params.infill)
+    return refuse(ApiError::unsupported("millrace.use", "infill prompts are not compressed"));
+  if (params.prompt_passes.empty() && !params.infill) params.prompt_passes = params.served->prompts->passes();
+  if (auto wrong = check_limits(live()->limits, params)) return refuse(*wrong);
+  if (auto wrong = choose_adapters(params)) return refuse(*wrong);
+  if (auto wrong = encode_prompts(params)) return refuse(*wrong);
+  if (params.prompt_passes.empty()) return complete_answer(endpoint, std::move(params), request, exchange);
+  if (auto wrong = check_prompt_limits(live()->limits, params)) return refuse(*wrong);
+  wait_for_prompts(endpoint, std::move(params), request, exchange);
+}
+
+void Service::complete_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
+                              const Exchange& exchange) {
   if (auto wrong = complete(params))
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
@@ -513,6 +494,8 @@ void Service::begin_answer(const Endpoint& endpoint, GenerationRequest params, c
   }
   if (params.truncated_tokens > 0)
     head.emplace_back("Millrace-Truncated-Tokens", std::to_string(params.truncated_tokens));
+  if (params.compressed_tokens > 0)
+    head.emplace_back("Millrace-Compressed-Tokens", std::to_string(params.compressed_tokens));
   Exchange to = exchange;
   if (const std::string id = stream_id(request);
       !id.empty() && params.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {

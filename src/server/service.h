@@ -16,6 +16,7 @@
 #include "server/api/endpoint.h"
 #include "server/batch/batch_runner.h"
 #include "server/generation/constraint_workers.h"
+#include "server/generation/prompt_worker.h"
 #include "server/generation/response_store.h"
 #include "server/generation/stream_store.h"
 #include "server/http/http.h"
@@ -47,9 +48,10 @@ struct ServiceOptions : LiveOptions {
   bool local_only = false;          // listens on localhost only, without keys
   int64_t stored_responses = 1024;  // of /v1/responses, for later requests
   int64_t stored_response_bytes = int64_t{64} << 20;
-  EngineOptions engine;            // that the engine was created with
-  std::optional<Pooling> pooling;  // of embeddings; the model's own when absent
-  std::string files_dir;           // of uploads and batches; "": none
+  EngineOptions engine;                   // that the engine was created with
+  std::optional<Pooling> pooling;         // of embeddings; the model's own when absent
+  std::shared_ptr<PromptWorker> prompts;  // of the model that the service was created with; null: no compression
+  std::string files_dir;                  // of uploads and batches; "": none
   FileLimits files;
   BatchLimits batches;
   StreamLimits streams;                  // that clients can resume after losing a connection
@@ -138,11 +140,21 @@ class Service {
   struct WaitingAsk;
   void wait_for_constraint(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                            const Exchange& exchange);
+  struct WaitingPrompts;
+  void wait_for_prompts(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
+                        const Exchange& exchange);
+  void prompts_came(const Endpoint& endpoint, WaitingPrompts& waiting, Result<std::vector<CompressedPrompt>> compressed,
+                    const Exchange& exchange);
+  void complete_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
+                       const Exchange& exchange);
   void constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
                        const Exchange& exchange);
   void begin_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                     const Exchange& exchange);
+  std::optional<ApiError> encode_prompts(GenerationRequest& params) const;
+  std::optional<ApiError> check_prompts(GenerationRequest& params) const;
   std::optional<ApiError> complete(GenerationRequest& params) const;
+  static int64_t context_of(const GenerationRequest& params);  // most tokens of its prompt and answer
   double place_seconds() const;
   std::optional<ApiError> check_wait(const GenerationRequest& params, const HttpRequest& request,
                                      double& expected) const;
@@ -155,8 +167,7 @@ class Service {
   void go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
              const Exchange& exchange);
   // Runs `work`; answers with an error if it throws.
-  template <typename Work>
-  void guarded(const HttpRequest& request, const Exchange& exchange, Work work);
+  void guarded(const HttpRequest& request, const Exchange& exchange, const std::function<void()>& work);
 
   ServiceOptions options_;
   std::shared_ptr<Telemetry> telemetry_;

@@ -47,6 +47,47 @@ class Run(unittest.TestCase):
         self.assertEqual(applied["kv_format", "f32"]["effect"], "KV cache in f32, 32 bits a value instead of 16 (f16)")
         self.assertEqual(applied["sampler", "temperature"]["effect"], "temperature 0.5 instead of 0.8")
 
+    def test_compressed_prompts(self):
+        text, choice = "the cat and the dog sat on a red mat", "selective_context:ratio=0.5,keep_last=2"
+        base = ["-n", "4", "--temp", "0", "--ignore-eos"]
+        plain = self.run_json("-p", text, *base)
+        self.assertNotIn("prompt", plain)
+        one = self.run_json("-p", text, *base, "--compress-prompt", choice)
+        report = one["prompt"]
+        self.assertEqual(report["name"], "selective_context")
+        self.assertEqual(report["tokens_before"], len(plain["prompt_tokens"]))
+        self.assertEqual(report["tokens_after"], len(one["prompt_tokens"]))
+        self.assertLess(report["tokens_after"], report["tokens_before"])
+        self.assertEqual(one["applied"], report["passes"])
+        self.assertEqual(one["applied"][0]["family"], "prompt")
+        self.assertEqual(one["applied"][0]["options"]["keep_last"], 2)
+        # The tokens that remain are a selection of the prompt's, and the model answers them.
+        left = iter(plain["prompt_tokens"])
+        self.assertTrue(all(token in left for token in one["prompt_tokens"]))
+        ids = ",".join(map(str, one["prompt_tokens"]))
+        self.assertEqual(self.run_json("--prompt-tokens", ids, *base)["tokens"], one["tokens"])
+        used = self.run_json("-p", text, *base, "--use", "prompt=" + choice)
+        self.assertEqual((used["tokens"], used["prompt_tokens"]), (one["tokens"], one["prompt_tokens"]))
+        both = millrace("run", "-m", LLAMA, "-p", text, "--use", "prompt=" + choice, "--compress-prompt", "selective_context")
+        self.assertEqual(both.returncode, 2)
+        self.assertIn(f"--use prompt={choice}: --compress-prompt is selective_context; give only one of them",
+                      both.stderr.decode())
+        unknown = millrace("run", "-m", LLAMA, "-p", text, "--compress-prompt", "summary")
+        self.assertEqual(unknown.returncode, 2)
+        self.assertIn("prompt: unknown 'summary'; available: selective_context", unknown.stderr.decode())
+
+    def test_stores_by_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plain = ["-p", "ab", "-n", "12", "--ignore-eos", "-s", "3", "--block-tokens", "4"]
+            first = self.run_json(*plain, "--kv-ssd", os.path.join(folder, "a"), "--kv-ssd-size", "1M")
+            named = self.run_json(*plain, "--use", "store=ssd:size=1M,path=" + os.path.join(folder, "b"))
+            self.assertEqual(named["tokens"], first["tokens"])
+            self.assertEqual(named["applied"][0]["options"]["order"], "arrival")
+            self.assertEqual(os.path.getsize(os.path.join(folder, "a")), os.path.getsize(os.path.join(folder, "b")))
+            both = millrace("run", "-m", LLAMA, "--kv-ssd", os.path.join(folder, "a"), "--kv-store", "ssd:path=c")
+            self.assertEqual(both.returncode, 2)
+            self.assertIn("KV store: a file alone is short for ssd:path=...; give only one of them", both.stderr.decode())
+
     def test_use_in_a_config_file(self):
         with tempfile.TemporaryDirectory() as folder:
             config = write(folder, "use.toml", '[run]\nuse = ["policy=vtc:prompt_cost=2,answer_cost=3", "kv_format=f32"]\n')

@@ -48,6 +48,8 @@ class PrefixStore {
   virtual bool holds(const ChainLink&) const { return false; }
   // Allows the store to write what was put since the last call; a store that packs blocks packs these together.
   virtual void flush() {}
+  // Whether it uses the attention mass of blocks (StagedBlock), which then has to be observed.
+  virtual bool wants_importance() const { return false; }
   // The attention mass that was stored with the block; 0: not known, or not stored.
   virtual float importance(const ChainLink&) const { return 0; }
 

@@ -102,6 +102,7 @@ class SsdStore final : public PrefixStore {
     staged_.clear();
   }
 
+  bool wants_importance() const override { return file_.geometry().chunk_slots > 1; }
   float importance(const ChainLink& link) const override {
     const int64_t slot = index_.find(link);
     return slot < 0 ? 0 : index_.record(slot).importance;

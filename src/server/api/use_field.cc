@@ -47,6 +47,7 @@ std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defau
   for (const TechniqueUse& use : *uses)
     if (auto wrong = contradiction(body, defaults, own_fields, params.request.sampling, use)) return wrong;
   params.applied = applied_json(*applied);
+  params.prompt_passes = prompt_passes_of(*uses);
   return std::nullopt;
 }
 

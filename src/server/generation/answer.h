@@ -85,7 +85,7 @@ struct AnswerFormat {
 };
 
 // Adds "millrace": {"weakened": [...]} if parts of the answer's constraint are not enforced, and {"applied": [...]} if
-// the request chose techniques by "use".
+// techniques were chosen for the request, or its prompt was compressed.
 void add_own_facts(const Answer& answer, Json& out);
 
 // "data: {...}\n\n"

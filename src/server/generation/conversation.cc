@@ -6,6 +6,7 @@
 
 #include "run/chat_prompt.h"
 #include "run/language_model.h"
+#include "server/generation/prompt_parts.h"
 #include "text/grammar/schema.h"
 #include "text/tools/frames.h"
 
@@ -198,8 +199,18 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   combine_constraints(params);
   auto tokens = encode_chat(model, *text);
   if (!tokens.ok()) return ApiError::from(tokens.error());
+  std::vector<char> fixed;
+  if (!params.prompt_passes.empty()) {
+    if (!params.continue_last_message) fixed = fixed_parts(model, input, params.add_generation_prompt, *text, *tokens);
+    fixed.resize(tokens->size(), 1);
+  }
   if (auto wrong = prepend_context(model, params.context_tokens, *tokens)) return wrong;
-  params.prompts.assign(1, {std::move(*text), std::move(*tokens)});
+  if (!fixed.empty() && !params.context_tokens.empty()) {  // it comes first, and may replace a start token
+    const auto own = static_cast<ptrdiff_t>(tokens->size() - params.context_tokens.size());
+    fixed.erase(fixed.begin(), fixed.end() - own);
+    fixed.insert(fixed.begin(), params.context_tokens.size(), 1);
+  }
+  params.prompts.assign(1, {.text = std::move(*text), .tokens = std::move(*tokens), .fixed = std::move(fixed)});
   return std::nullopt;
 }
 

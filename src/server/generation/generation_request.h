@@ -23,6 +23,7 @@ struct AskedPrompt {
   std::string text;  // unless tokens are given
   std::vector<TokenId> tokens;
   bool add_special = true;  // put the tokenizer's start token before the text
+  std::vector<char> fixed;  // 1: a compressor must keep the token; empty: it may drop any that is not special
 };
 
 // The tools of a request, and how they may be used.
@@ -80,10 +81,14 @@ struct GenerationRequest {
   int64_t prompt_logprobs = -1;          // for the prompt: number of most likely tokens at each position; -1: none
   bool continuous_usage = false;         // usage in every chunk of a stream
   Json kept;                             // data that the API keeps for its response
-  Json applied;                          // what "millrace": {"use": [...]} changed; null: the request has none
+  Json applied;                          // what "millrace": {"use": [...]} and compressors changed; null: neither
   std::shared_ptr<ResponseStore> store;  // where to store the response; null: not stored
 
-  std::string id;                                               // of the response; "": generate one
+  std::string id;  // of the response; "": generate one
+  // Prompt compressors, NAME:key=value,...; the model's own unless the request chooses. Empty: none.
+  std::vector<std::string> prompt_passes;
+  int64_t compressed_tokens = 0;  // removed by them
+
   std::string cache_salt;                                       // "": none
   std::string adapter;                                          // adapter given as the model name; "": none
   std::optional<std::vector<std::pair<int64_t, double>>> lora;  // index and scale of each adapter
@@ -101,6 +106,7 @@ struct GenerationRequest {
   WorkShare share;                     // for work alongside the engine
   std::shared_ptr<KeyUse> use;         // the key account charged for tokens; null: none
   double waited_seconds = 0;           // for the model to load
+  double compressing_seconds = 0;      // for its prompts to be compressed
   std::optional<double> keep_seconds;  // new idle time before the model is unloaded; negative: forever
 };
 

@@ -127,13 +127,17 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
       sampling = *defaults;
     }
     EngineOptions options = config.engine;
+    auto prompts = PromptWorker::create(*model, config.prompt_passes, options.threads);  // the engine takes the rest
+    while (!prompts.ok() && short_of_memory(prompts.error()))
+      prompts = PromptWorker::create(*model, config.prompt_passes, options.threads);
+    if (!prompts.ok()) return failure(prompts.error());
     auto engine = make_engine(*model, options, shared != nullptr);
     while (!engine.ok() && short_of_memory(engine.error())) engine = make_engine(*model, options, shared != nullptr);
     if (!engine.ok()) return failure(engine.error());
     std::vector<std::string> names = {config.name};
     names.insert(names.end(), config.aliases.begin(), config.aliases.end());
     return std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options, sampling,
-                                         config.pooling);
+                                         config.pooling, std::move(*prompts));
   } catch (const std::bad_alloc&) {
     return failure(Error::resource("out of memory while loading"));
   }

@@ -19,9 +19,10 @@ struct ModelConfig {
   std::string path;  // for LanguageModel::load
   LoadOptions load;
   EngineOptions engine;
-  double idle_seconds = -1;        // unloaded after this time without a request; negative: never
-  std::optional<Pooling> pooling;  // for embeddings; the model's own when absent
-  bool preload = false;            // load at startup
+  double idle_seconds = -1;                     // unloaded after this time without a request; negative: never
+  std::optional<Pooling> pooling;               // for embeddings; the model's own when absent
+  bool preload = false;                         // load at startup
+  std::vector<std::string> prompt_passes = {};  // prompt compressors, NAME:key=value,...
   // Default sampling options of requests; null: the engine's defaults.
   std::function<Result<SamplingOptions>(const LanguageModel&)> sampling = nullptr;
   bool found = false;  // found in the models folder, not configured

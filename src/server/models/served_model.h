@@ -13,6 +13,7 @@
 #include "millrace/engine.h"
 #include "server/generation/embedding_worker.h"
 #include "server/generation/prompt_scorer.h"
+#include "server/generation/prompt_worker.h"
 #include "server/generation/wait_estimate.h"
 #include "server/models/adapters.h"
 
@@ -28,11 +29,12 @@ struct ServedModel {
   mutable AdapterScales adapter_scales;
   std::unique_ptr<PromptScorer> scorer;
   std::unique_ptr<EmbeddingWorker> embeddings;
+  std::shared_ptr<PromptWorker> prompts;
   const std::shared_ptr<WaitEstimate> wait;
 
   ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model,
               std::unique_ptr<Engine> its_engine, const EngineOptions& options, const SamplingOptions& its_sampling,
-              std::optional<Pooling> pooling = {})
+              std::optional<Pooling> pooling, std::shared_ptr<PromptWorker> its_prompts)
       : names(std::move(its_names)),
         model(std::move(its_model)),
         engine_options(options),
@@ -41,6 +43,7 @@ struct ServedModel {
         context(engine->context()),
         scorer(std::make_unique<PromptScorer>(model, engine_options, context)),
         embeddings(std::make_unique<EmbeddingWorker>(model, engine_options, context, pooling)),
+        prompts(std::move(its_prompts)),
         wait(WaitEstimate::of_engine(engine_options.max_streams, engine_options.cost_model,
                                      engine_options.batch_tokens)) {}
 
@@ -50,6 +53,7 @@ struct ServedModel {
   void stop() {
     scorer.reset();
     embeddings.reset();
+    prompts->stop();
     engine.reset();
   }
 };

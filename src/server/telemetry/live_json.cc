@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "run/families.h"
+#include "run/kv_places.h"
 #include "server/service.h"
 #include "server/telemetry/live_feed.h"
 
@@ -163,7 +164,7 @@ Json hello_json(const Service& service) {
             {"prefix_cache", o.prefix_cache},
             {"prefix_evict", o.prefix_evict},
             {"swap_tokens", o.swap_tokens},
-            {"kv_store", !o.kv_ssd.empty()}}}};
+            {"kv_store", has_store(o)}}}};
 }
 
 }  // namespace millrace

@@ -1,0 +1,119 @@
+#include "evaluate/prompt_scores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "prompt/token_ends.h"
+#include "sampling/logprobs.h"
+
+namespace millrace {
+namespace {
+
+constexpr float kNoScore = std::numeric_limits<float>::infinity();
+
+Result<std::vector<float>> score_tokens(Scorer& scorer, int64_t window, std::span<const TokenId> tokens) {
+  std::vector<float> out(tokens.size(), kNoScore);
+  if (tokens.size() < 2) return out;
+  size_t next = 1;
+  MILLRACE_TRY_VOID(scorer.run(tokens, document_windows(std::ssize(tokens), window), -1,
+                               [&](std::span<const ScoredRow> rows) -> Result<void> {
+                                 for (const ScoredRow& row : rows) {
+                                   const std::span logits(row.logits, static_cast<size_t>(scorer.vocab()));
+                                   out[next++] = -compute_logprobs(logits, row.target, 0).chosen.logprob;
+                                 }
+                                 return {};
+                               }));
+  return out;
+}
+
+// The information of a token is spread evenly over its bytes; each of the other tokens gets that of its own bytes.
+std::vector<float> spread_over_bytes(std::span<const float> scores, std::span<const size_t> ends, std::span<const size_t> to) {
+  std::vector<float> out;
+  size_t at = 0;  // the score whose bytes are next
+  for (size_t i = 0, begin = 0; i < to.size(); begin = to[i++]) {
+    double sum = 0;
+    for (size_t byte = begin; byte < to[i]; ++byte) {
+      while (at < ends.size() && ends[at] <= byte) ++at;
+      if (at == ends.size()) break;
+      const size_t first = at == 0 ? 0 : ends[at - 1];
+      sum += static_cast<double>(scores[at]) / static_cast<double>(ends[at] - first);
+    }
+    out.push_back(static_cast<float>(sum));
+  }
+  return out;
+}
+
+}  // namespace
+
+ModelScores::ModelScores(std::shared_ptr<const LanguageModel> model, int threads)
+    : model_(std::move(model)), threads_(threads) {}
+
+Result<void> ModelScores::open_one(const std::string& path) {
+  Opened opened{model_, nullptr};
+  if (!path.empty()) {
+    LoadOptions load;
+    load.threads = threads_;
+    if (const auto& accounts = model_->parts().accounts; accounts->budget() > 0) {
+      load.shared_memory = accounts;
+      load.memory_name = "prompt model";
+    }
+    auto loaded = LanguageModel::load(path, load);
+    if (!loaded.ok()) return Error{loaded.error().kind, fmt::format("prompt: model: {}", loaded.error().message)};
+    opened.model = std::move(*loaded);
+    if (!opened.model->parts().tokenizer)
+      return Error::unsupported(fmt::format("prompt: model: {} has no tokenizer", path));
+  }
+  const int64_t window = std::min(kWindow, opened.model->parts().model->context());
+  MILLRACE_TRY(opened.scorer,
+               Scorer::create(opened.model, {.threads = threads_, .context = window, .batch_tokens = kWindow}));
+  opened_.emplace(path, std::move(opened));
+  return {};
+}
+
+Result<void> ModelScores::open(std::span<const std::string> models) {
+  for (const std::string& path : models)
+    if (!opened_.contains(path)) MILLRACE_TRY_VOID(open_one(path));
+  return {};
+}
+
+Result<std::vector<float>> ModelScores::self_information(const std::string& model, std::span<const TokenId> tokens) {
+  if (std::ssize(tokens) > kMostTokens)
+    return Error::user(fmt::format("prompt: has {} tokens; at most {} can be compressed", tokens.size(), kMostTokens));
+  if (model.empty() && !opened_.contains(model)) MILLRACE_TRY_VOID(open_one(model));
+  const auto found = opened_.find(model);
+  if (found == opened_.end())
+    return Error::user(fmt::format("prompt: model: {} is not one of those that the server was started with", model));
+  Opened& one = found->second;
+  if (!model.empty()) return by_text(one, tokens);
+  return score_tokens(*one.scorer, std::min(kWindow, one.model->parts().model->context()), tokens);
+}
+
+// The text of all tokens that are not control tokens, as the other model reads it.
+Result<std::vector<float>> ModelScores::by_text(Opened& other, std::span<const TokenId> tokens) {
+  const Tokenizer* own = model_->parts().tokenizer.get();
+  if (!own) return Error::unsupported("prompt: the model has no tokenizer, so no other model can read its prompts");
+  std::string text;
+  std::vector<size_t> ends;
+  for (const TokenId token : tokens) {
+    if (!own->is_control(token)) text += own->piece(token);
+    ends.push_back(text.size());
+  }
+  if (text.starts_with(' ')) {  // most tokenizers add one themselves
+    text.erase(0, 1);
+    for (size_t& end : ends) end -= std::min<size_t>(end, 1);
+  }
+  const Tokenizer& tokenizer = *other.model->parts().tokenizer;
+  const std::vector<TokenId> read = tokenizer.encode(text, {.add_special = true, .parse_special = false});
+  const auto read_ends = token_ends(tokenizer, read, text);
+  if (!read_ends)
+    return Error::unsupported(
+        "prompt: model: its tokenizer changes the text, so its scores cannot be mapped to the prompt");
+  MILLRACE_TRY(const auto scores,
+               score_tokens(*other.scorer, std::min(kWindow, other.model->parts().model->context()), read));
+  return spread_over_bytes(scores, *read_ends, ends);
+}
+
+}  // namespace millrace

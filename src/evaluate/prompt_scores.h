@@ -1,0 +1,46 @@
+// ModelScores: the scores that prompt compressors need, computed by the model that answers or by another one, which
+// reads the same text with its own tokenizer. Windows of kWindow tokens overlap by half, so memory does not grow with
+// the prompt, and the scores depend on the tokens alone. Not thread-safe.
+//
+// Memory: for each model keys and values of three windows in f16, and the activations and logits of one batch; charged
+// to the model's accounts when it is opened.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "evaluate/scorer.h"
+#include "prompt/pipeline.h"
+
+namespace millrace {
+
+class ModelScores final : public PromptScores {
+ public:
+  static constexpr int64_t kWindow = 512;                   // tokens; less for models with a shorter context
+  static constexpr int64_t kMostTokens = int64_t{1} << 17;  // of one prompt
+
+  // `model` answers. `threads`: of a forward pass, 0: all cores.
+  ModelScores(std::shared_ptr<const LanguageModel> model, int threads);
+
+  // Prepares scoring by these models (PromptPipeline::models()). The files share the memory budget of the model that
+  // answers. Errors: those of LanguageModel::load, resource, unsupported (no tokenizer).
+  Result<void> open(std::span<const std::string> models);
+
+  // The model that answers is opened when it is first needed; files must have been opened.
+  Result<std::vector<float>> self_information(const std::string& model, std::span<const TokenId> tokens) override;
+
+ private:
+  struct Opened {
+    std::shared_ptr<const LanguageModel> model;
+    std::unique_ptr<Scorer> scorer;
+  };
+  Result<void> open_one(const std::string& path);
+  Result<std::vector<float>> by_text(Opened& other, std::span<const TokenId> tokens);
+
+  std::shared_ptr<const LanguageModel> model_;
+  int threads_;
+  std::map<std::string, Opened> opened_;  // by path; "": the model that answers
+};
+
+}  // namespace millrace

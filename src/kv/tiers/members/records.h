@@ -1,0 +1,11 @@
+// The built-in tiers and stores.
+#pragma once
+
+#include "kv/tiers/places.h"
+
+namespace millrace {
+
+extern const TierMember kMemoryTier;
+extern const StoreMember kSsdStore;
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+// A tokenizer for tests whose tokens are words of fixed texts, and scores given by the test.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "prompt/pipeline.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+
+// Ids are indices of `texts`; those in `controls` are control tokens.
+inline std::unique_ptr<Tokenizer> tokenizer_of(const std::vector<std::string>& texts,
+                                               const std::vector<TokenId>& controls = {}) {
+  TokenizerSpec spec;
+  spec.kind = "spm";
+  spec.tokens = texts;
+  for (std::string& text : spec.tokens)
+    for (size_t at; (at = text.find(' ')) != std::string::npos;) text.replace(at, 1, "\u2581");
+  spec.scores.assign(texts.size(), 0);
+  spec.types.assign(texts.size(), TokenType::normal);
+  for (const TokenId id : controls) spec.types[static_cast<size_t>(id)] = TokenType::control;
+  auto made = Tokenizer::create(std::move(spec));
+  return made.ok() ? std::move(*made) : nullptr;
+}
+
+class GivenScores final : public PromptScores {
+ public:
+  std::map<TokenId, float> of;
+  std::string model;  // of the last call
+  int calls = 0;
+
+  Result<std::vector<float>> self_information(const std::string& by, std::span<const TokenId> tokens) override {
+    model = by;
+    ++calls;
+    std::vector<float> out;
+    for (const TokenId token : tokens) out.push_back(of[token]);
+    return out;
+  }
+};
+
+}  // namespace millrace

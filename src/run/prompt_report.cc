@@ -1,0 +1,75 @@
+#include "run/prompt_report.h"
+
+#include <fmt/format.h>
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json value_of(const OptionSpec& spec, const OptionValues& values) {
+  switch (spec.type) {
+    case OptionSpec::Type::integer: return values.integer(spec.name);
+    case OptionSpec::Type::number: return values.number(spec.name);
+    case OptionSpec::Type::boolean: return values.boolean(spec.name);
+    case OptionSpec::Type::text: return values.text(spec.name);
+  }
+  return nullptr;
+}
+
+Json effect_options(const PromptEffect& effect) {
+  Json out = Json::object();
+  const auto* entry = prompt_compressors().find(effect.name);
+  if (!entry) return out;
+  const auto values = parse_options(effect.options, entry->info.options);
+  for (const OptionSpec& spec : entry->info.options)
+    if (values.ok()) out[spec.name] = value_of(spec, *values);
+  return out;
+}
+
+}  // namespace
+
+void add_effects(std::vector<PromptEffect>& sum, std::span<const PromptEffect> more) {
+  for (size_t i = 0; i < more.size(); ++i) {
+    if (i == sum.size()) {
+      sum.push_back(more[i]);
+      continue;
+    }
+    sum[i].tokens_before += more[i].tokens_before;
+    sum[i].tokens_after += more[i].tokens_after;
+    sum[i].seconds += more[i].seconds;
+  }
+}
+
+Json applied_prompts(std::span<const PromptEffect> effects) {
+  Json out = Json::array();
+  for (const PromptEffect& effect : effects)
+    out.push_back({{"family", "prompt"},
+                   {"name", effect.name},
+                   {"options", effect_options(effect)},
+                   {"effect", fmt::format("{} of {} prompt tokens remain", effect.tokens_after, effect.tokens_before)},
+                   {"tokens_before", effect.tokens_before},
+                   {"tokens_after", effect.tokens_after},
+                   {"seconds", effect.seconds}});
+  return out;
+}
+
+Json prompt_json(std::span<const PromptEffect> effects) {
+  PromptEffect all;
+  for (const PromptEffect& effect : effects) {
+    all.name += (all.name.empty() ? "" : ", ") + effect.name;
+    all.seconds += effect.seconds;
+  }
+  if (!effects.empty()) {
+    all.tokens_before = effects.front().tokens_before;
+    all.tokens_after = effects.back().tokens_after;
+  }
+  return {{"name", all.name},
+          {"tokens_before", all.tokens_before},
+          {"tokens_after", all.tokens_after},
+          {"ratio", all.ratio()},
+          {"seconds", all.seconds},
+          {"passes", applied_prompts(effects)}};
+}
+
+}  // namespace millrace

@@ -1,0 +1,22 @@
+// What prompt compressors did, as run and the server report it.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/ordered_json.h"
+#include "prompt/pipeline.h"
+
+namespace millrace {
+
+// Adds the effects of the same passes on another prompt.
+void add_effects(std::vector<PromptEffect>& sum, std::span<const PromptEffect> more);
+
+// An array with an object a pass: family, name, options (all, with their values), effect (one line), tokens_before,
+// tokens_after, seconds.
+nlohmann::ordered_json applied_prompts(std::span<const PromptEffect> effects);
+
+// Of the passes together: name, tokens_before, tokens_after, ratio, seconds, passes.
+nlohmann::ordered_json prompt_json(std::span<const PromptEffect> effects);
+
+}  // namespace millrace

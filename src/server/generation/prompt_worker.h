@@ -1,0 +1,56 @@
+// PromptWorker: compresses the prompts of requests before the engine sees them, on a thread of its own, because scoring
+// a prompt runs a model. One prompt at a time, in turns between requests (fair_worker.h); the result does not depend on
+// the turns. Its scorers' memory is charged when it is created, or with the first request that needs the model that
+// answers. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "evaluate/prompt_scores.h"
+#include "millrace/options.h"
+#include "server/generation/fair_worker.h"
+
+namespace millrace {
+
+class PromptWorker {
+ public:
+  struct Prompt {
+    std::vector<TokenId> tokens;
+    std::vector<char> fixed;  // PromptPipeline::apply()
+  };
+  struct Work {
+    std::vector<Prompt> prompts;
+    PromptPipeline pipeline;
+    int64_t budget = 0;  // tokens of each compressed prompt
+    WorkShare share;
+    std::shared_ptr<std::atomic<bool>> unwanted;                      // set when the client has left
+    std::function<void(Result<std::vector<CompressedPrompt>>)> done;  // on the worker's thread
+  };
+
+  // `passes` apply to requests that do not choose their own. Errors: PromptPipeline::create, ModelScores::open.
+  static Result<std::unique_ptr<PromptWorker>> create(std::shared_ptr<const LanguageModel> model,
+                                                      std::vector<std::string> passes, int threads);
+  ~PromptWorker();
+
+  const std::vector<std::string>& passes() const { return passes_; }
+
+  // `work.prompts` has at least one. Errors: resource (the queue is full).
+  Result<void> add(Work work);
+  // Drops what waits. Must not be called from the worker's thread.
+  void stop() { thread_.stop(); }
+
+ private:
+  struct Job;
+  PromptWorker(std::shared_ptr<const LanguageModel> model, std::vector<std::string> passes, int threads);
+  bool run(Job& job, size_t piece);
+
+  std::shared_ptr<const LanguageModel> model_;
+  const std::vector<std::string> passes_;
+  ModelScores scores_;  // used by the thread once it runs
+  FairWorker thread_;   // last: it uses the others
+};
+
+}  // namespace millrace

@@ -1,0 +1,114 @@
+// The prompts of a request: from text or a conversation to tokens, their compression, and their limits.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "run/language_model.h"
+#include "server/generation/conversation.h"
+#include "server/generation/infill.h"
+#include "server/generation/prompt_parts.h"
+#include "server/service.h"
+
+namespace millrace {
+
+// A request whose prompts are being compressed.
+struct Service::WaitingPrompts {
+  HttpRequest request;
+  GenerationRequest params;
+  std::shared_ptr<std::atomic<bool>> unwanted = std::make_shared<std::atomic<bool>>(false);  // the client disconnected
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+};
+
+int64_t Service::context_of(const GenerationRequest& params) {
+  const int64_t context = params.served->context;
+  return params.most_context > 0 ? std::min(params.most_context, context) : context;
+}
+
+std::optional<ApiError> Service::make_prompts(GenerationRequest& params) const {
+  if (auto wrong = encode_prompts(params)) return wrong;
+  return check_prompts(params);
+}
+
+std::optional<ApiError> Service::encode_prompts(GenerationRequest& params) const {
+  const LanguageModel& model = *params.served->model;
+  if (!params.messages.is_null())
+    if (auto wrong = make_conversation(model, params)) return wrong;
+  if (params.infill)
+    if (auto wrong = make_infill_prompts(model, context_of(params), params)) return wrong;
+  for (AskedPrompt& prompt : params.prompts) {
+    if (prompt.tokens.empty()) {
+      auto tokens = model.encode(prompt.text, prompt.add_special);
+      if (!tokens.ok()) return ApiError::from(tokens.error());
+      prompt.tokens = std::move(*tokens);
+    } else if (params.messages.is_null() && prompt.text.empty()) {
+      prompt.text = model.decode(prompt.tokens);
+    }
+  }
+  return std::nullopt;
+}
+
+// Truncates prompts as requested, and checks that they fit the context.
+std::optional<ApiError> Service::check_prompts(GenerationRequest& params) const {
+  const int64_t context = context_of(params);
+  for (AskedPrompt& prompt : params.prompts) {
+    truncate_prompt(params, prompt, context);
+    const auto count = static_cast<int64_t>(prompt.tokens.size());
+    if (count == 0)
+      return ApiError{ApiErrorKind::bad_request, "prompt: is empty, and this model adds no start token", "prompt"};
+    if (count >= context) {
+      ApiError error{ApiErrorKind::too_long,
+                     fmt::format("the prompt has {} tokens, which leaves no room for an answer in a context of {}",
+                                 count, context),
+                     params.messages.is_null() ? "prompt" : "messages"};
+      error.prompt_tokens = count;
+      error.context = context;
+      return error;
+    }
+    if (params.most_context > 0)
+      params.request.max_tokens =
+          std::min(params.request.max_tokens < 0 ? context : params.request.max_tokens, context - count);
+  }
+  return std::nullopt;
+}
+
+// In the background: compressing a prompt runs a model over it.
+void Service::wait_for_prompts(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
+                               const Exchange& exchange) {
+  auto pipeline = PromptPipeline::create(params.prompt_passes);
+  auto waiting = std::make_shared<WaitingPrompts>();
+  PromptWorker::Work work{.share = WorkShare::of(request), .unwanted = waiting->unwanted};
+  work.budget = prompt_budget(context_of(params), params.request.max_tokens);
+  for (AskedPrompt& prompt : params.prompts) work.prompts.push_back({prompt.tokens, std::move(prompt.fixed)});
+  waiting->request = request;
+  waiting->params = std::move(params);
+  work.done = [this, &endpoint, waiting, exchange](Result<std::vector<CompressedPrompt>> compressed) {
+    exchange.post([this, &endpoint, waiting, exchange, compressed = std::move(compressed)]() mutable {
+      if (*waiting->unwanted) return;
+      guarded(waiting->request, exchange, [&] { prompts_came(endpoint, *waiting, std::move(compressed), exchange); });
+    });
+  };
+  exchange.on_disconnect([waiting] { *waiting->unwanted = true; });
+  Result<void> added = pipeline.ok() ? Result<void>() : Result<void>(pipeline.error());
+  if (added.ok()) {
+    work.pipeline = std::move(*pipeline);
+    added = waiting->params.served->prompts->add(std::move(work));
+  }
+  if (added.ok()) return;
+  const ApiError error = ApiError::from(added.error());
+  exchange.end(refused(*endpoint.dialect, error, headers(request)), endpoint.dialect->refuse_in_stream(error));
+}
+
+void Service::prompts_came(const Endpoint& endpoint, WaitingPrompts& waiting,
+                           Result<std::vector<CompressedPrompt>> compressed, const Exchange& exchange) {
+  GenerationRequest& params = waiting.params;
+  if (!compressed.ok()) {
+    const ApiError error = ApiError::from(compressed.error());
+    return exchange.end(refused(*endpoint.dialect, error, headers(waiting.request)),
+                        endpoint.dialect->refuse_in_stream(error));
+  }
+  take_compressed(params, std::move(*compressed));
+  params.compressing_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();
+  complete_answer(endpoint, std::move(params), waiting.request, exchange);
+}
+
+}  // namespace millrace
