@@ -48,6 +48,7 @@ struct EngineOptions {
   int64_t batch_tokens = 512;     // most tokens in one step; longer prompts run in chunks
   bool prefix_cache = true;       // retain finished streams' full blocks for prompts with the same prefix
   std::string prefix_evict = "lru";  // eviction order of the prefix cache: lru, lfu, length_aware, importance
+  std::string evictor;  // token evictor of requests that name none, NAME[:key=value,...]; ANSWERS CHANGE. "": none
   std::string policy = "fcfs";   // scheduling policy NAME[:key=value,...]; see `millrace techniques --family policy`
   int64_t resident_streams = 0;  // streams that may hold KV blocks, running or paused; 0: max_streams
   int64_t swap_tokens = 0;       // host memory for preempted streams, in tokens; 0: they are recomputed

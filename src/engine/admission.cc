@@ -40,7 +40,7 @@ LiveStream* Admission::admit(RequestId id) {
   if (s.phase != StreamPhase::waiting && s.phase != StreamPhase::swapped) return nullptr;
   s.kv.reserved_blocks = loop_.planner->promised_blocks(s, loop_.limits);
   s.tokens.reserve(static_cast<size_t>(s.max_total));  // a step that only decodes allocates no memory
-  s.kv.blocks.reserve(static_cast<size_t>(loop_.limits.blocks_for(s.max_total)));
+  s.kv.blocks.reserve(static_cast<size_t>(blocks_needed(s, loop_.limits)));
   const bool first_time = s.times.admitted == 0;
   if (first_time) s.times.admitted = loop_.now();
   if (s.phase == StreamPhase::swapped) {

@@ -75,12 +75,21 @@ void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
   }
 }
 
+void BlockLedger::give_back(BlockId block) {
+  if (--holders_[static_cast<size_t>(block)] == 0) --held_blocks_;
+  pool_.release(block);
+}
+
+void BlockLedger::compact(LiveStream& stream, std::span<const int32_t> kept) {
+  KvState& kv = stream.sequence.kv;
+  pool_.compact(kv.blocks, kept);
+  const int64_t needed = pool_.blocks_for(std::ssize(kept));
+  for (; std::ssize(kv.blocks) > needed; kv.blocks.pop_back()) give_back(kv.blocks.back());
+}
+
 void BlockLedger::release(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
-  for (BlockId block : kv.blocks) {
-    if (--holders_[static_cast<size_t>(block)] == 0) --held_blocks_;
-    pool_.release(block);
-  }
+  for (BlockId block : kv.blocks) give_back(block);
   pool_.close(stream.range);
   kv.blocks.clear();
   kv.shared_blocks = 0;

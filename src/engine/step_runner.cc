@@ -24,6 +24,7 @@ bool StepRunner::fits(const StepPlan& plan) const {
     if (s.phase != StreamPhase::running || chunk.first != s.computed || chunk.count < 1 || chunk.count > s.remaining())
       return false;
     if (chunk.sample != (chunk.count == s.remaining())) return false;
+    if (s.kv.evict_at > 0 && chunk.first + chunk.count > s.kv.evict_at) return false;
     for (size_t j = 0; j < i; ++j)
       if (plan.chunks[j].request == chunk.request) return false;
     tokens += chunk.count;
@@ -57,6 +58,7 @@ void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events) {
   if (work_.empty()) return;
   forward(plan, shape);
   loads_.repair_store(work_);
+  evictions_.run(work_);
   sample(events);
 }
 

@@ -10,6 +10,7 @@
 #include "engine/beam_driver.h"
 #include "engine/snapshot_recorder.h"
 #include "engine/stream_closer.h"
+#include "engine/token_evictions.h"
 
 namespace millrace {
 
@@ -24,7 +25,8 @@ class StepRunner {
         loads_(loads),
         closer_(closer),
         beams_(beams),
-        recorder_(recorder) {}
+        recorder_(recorder),
+        evictions_(loop, ledger) {}
 
   // Writes every plan that runs to the file, one a line. Errors: user (it cannot be written).
   Result<void> record_plans(const std::string& path);
@@ -50,6 +52,7 @@ class StepRunner {
   StreamCloser& closer_;
   BeamDriver& beams_;
   SnapshotRecorder& recorder_;
+  TokenEvictions evictions_;
   std::vector<StepWork> work_;
   std::ofstream plans_;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/cpu.h"
+#include "run/evictor_check.h"
 
 namespace millrace {
 namespace {
@@ -42,6 +43,20 @@ std::vector<ScoreWindow> document_windows(int64_t tokens, int64_t context) {
   return out;
 }
 
+namespace {
+
+// Errors: user, unsupported.
+Result<std::shared_ptr<const EvictionRule>> scorer_rule(const LanguageModel& model, const ScorerOptions& options) {
+  MILLRACE_TRY(const auto given, make_eviction_rule(options.evictor));
+  if (!given) return given;
+  MILLRACE_TRY_VOID(check_token_evictor(*given, model.parts().model->spec(), options.context));
+  auto rule = std::make_shared<EvictionRule>(*given);
+  rule->whole_prompt = false;  // a text to score is all prompt
+  return std::shared_ptr<const EvictionRule>(std::move(rule));
+}
+
+}  // namespace
+
 // Where the next batch begins.
 struct Scorer::Cursor {
   size_t window = 0;
@@ -68,10 +83,11 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   auto scorer = std::unique_ptr<Scorer>(new Scorer());
   scorer->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   scorer->longest_ = options.context;
+  MILLRACE_TRY(scorer->rule_, scorer_rule(*model, options));
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
-  scorer->slots_ = options.batch_tokens / options.context + 2;
+  scorer->slots_ = scorer->rule_ ? 1 : options.batch_tokens / options.context + 2;
   KvLayout layout{format, kScorerBlockTokens, parts.model->kv_layers()};
-  scorer->slot_blocks_ = (options.context + kScorerBlockTokens - 1) / kScorerBlockTokens;
+  scorer->slot_blocks_ = (scorer->stored_tokens() + kScorerBlockTokens - 1) / kScorerBlockTokens;
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
   const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
@@ -110,8 +126,11 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
   while (cursor.window < windows.size()) {
     const ScoreWindow& window = windows[cursor.window];
     const int64_t slot = static_cast<int64_t>(cursor.window) % slots_;
-    BatchSpan span{batch_.size(), 0, cursor.position, slot * slot_blocks_, slot_blocks_};
-    for (; cursor.position < window.count - 1 && batch_.size() < limits.tokens; ++cursor.position, ++span.count) {
+    if (rule_ && cursor.position == 0) eviction_ = std::make_unique<TokenEviction>(rule_, window.count, window.count);
+    const int64_t end = std::min(window.count - 1, eviction_ ? eviction_->next() : window.count);
+    BatchSpan span{batch_.size(), 0, cursor.position - (eviction_ ? eviction_->evicted() : 0), slot * slot_blocks_,
+                   slot_blocks_};
+    for (; cursor.position < end && batch_.size() < limits.tokens; ++cursor.position, ++span.count) {
       const bool scored = cursor.position + 1 >= window.first_scored;
       if (scored && static_cast<int64_t>(rows_.size()) == limits.outputs) break;
       const int64_t at = window.begin + cursor.position;
@@ -127,7 +146,21 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
     if (cursor.position < window.count - 1) return;
     ++cursor.window;
     cursor.position = 0;
+    if (rule_) return;  // its evictor's state belongs to one window
   }
+}
+
+void Scorer::forward() {
+  TokenMass& mass = context_->token_mass;
+  mass.spans.clear();
+  if (eviction_ && rule_->evictor->needs_mass())
+    mass.spans.push_back({0, eviction_->mass(batch_.spans[0].first_slot + batch_.spans[0].count)});
+  model_->parts().model->forward(batch_, *context_);
+}
+
+// Drops what the evictor chooses, if the window goes on. The blocks stay with the window.
+void Scorer::evict(const Cursor& cursor) {
+  if (eviction_ && cursor.position == eviction_->next()) kv_->compact(batch_.block_tables, eviction_->decide());
 }
 
 Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
@@ -148,7 +181,8 @@ Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreW
   while (cursor.window < windows.size()) {
     fill_batch(tokens, windows, window_start, cursor);
     if (batch_.size() == 0) break;
-    model_->parts().model->forward(batch_, *context_);
+    forward();
+    evict(cursor);
     for (size_t i = 0; i < rows_.size(); ++i)
       rows_[i].logits = context_->logits.as<float>() + static_cast<int64_t>(i) * vocab();
     if (!rows_.empty()) MILLRACE_TRY_VOID(sink(rows_));

@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kv/pool.h"
+#include "kv/token_eviction.h"
 #include "models/forward_context.h"
 #include "run/language_model.h"
 
@@ -44,6 +45,9 @@ struct ScorerOptions {
   int64_t context = 512;       // maximum window length
   int64_t batch_tokens = 512;  // per forward pass
   std::string kv_format = "f16";
+  // Token evictor NAME[:key=value,...], at work from each window's first token on, whatever its prompt option says; "":
+  // none. Windows then run one after the other, in batches of at most its slack.
+  std::string evictor;
 };
 
 struct ScoredRow {
@@ -67,12 +71,17 @@ class Scorer {
 
   ThreadPool& pool() { return *pool_; }
   int64_t vocab() const { return model_->info().vocab; }
+  // Of one window, at most.
+  int64_t stored_tokens() const { return kv_demand(rule_.get(), longest_, longest_); }
+  int64_t stored_bytes() const { return stored_tokens() * kv_->layout().bytes_per_token(); }
 
  private:
   struct Cursor;
   Scorer() = default;
   void fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                   Cursor& cursor);
+  void forward();
+  void evict(const Cursor& cursor);
 
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ThreadPool> pool_;
@@ -82,6 +91,8 @@ class Scorer {
   int64_t slots_ = 0;        // windows whose keys and values are stored at once
   int64_t slot_blocks_ = 0;  // blocks per window
   int64_t longest_ = 0;
+  std::shared_ptr<const EvictionRule> rule_;  // null: no evictor
+  std::unique_ptr<TokenEviction> eviction_;   // of the current window
   Batch batch_;
   std::vector<ScoredRow> rows_;
 };

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,9 @@ class KvPool {
   void release(BlockId block);  // returns to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }
   void copy(BlockId from, BlockId to);  // every layer's bytes
+  // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. No
+  // other stream may hold those blocks.
+  void compact(std::span<const BlockId> table, std::span<const int32_t> kept);
   Result<void> check() const;           // the pool's counts agree with its references
 
   // Start of one head's rows: block_tokens rows of row_bytes().

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/mass.h"
+#include "attention/token_mass.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
@@ -81,6 +82,7 @@ class ForwardContext {
   std::vector<int64_t> expert_begin;           // [experts + 1]
   std::vector<LinearPart> expert_parts;        // [2 * experts]
   AttentionMass mass;                          // observations requested for the step
+  TokenMass token_mass;                        // the same, token by token
   LoraRows lora;                               // which rows use which adapters
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream

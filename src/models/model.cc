@@ -74,6 +74,7 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
     attention_keys(spec_, layer, i, weights, all, x, context);
     if (context.before_attention) context.before_attention(i);
     if (i == context.mass.layer && !context.mass.spans.empty()) observe_attention(spec_, layer, i, all, context);
+    if (context.token_mass.wants(i)) observe_tokens(spec_, layer, i, all, context);
     const Batch* batch = &all;
     if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
       if (all.output_rows.empty()) return;

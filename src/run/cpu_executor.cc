@@ -9,6 +9,7 @@
 #include "kv/tiers/memory_tier.h"
 #include "kv/tiers/ssd_store.h"
 #include "run/kv_identity.h"
+#include "run/evictor_check.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
 #include "sampling/logprobs.h"
@@ -81,9 +82,11 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
+  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  const int64_t demand = kv_demand(rule.get(), limits_.context, limits_.context);
   if (kv_tokens == 0 && !budget)
-    kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
-  const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // only a default may be reduced
+    kv_tokens = std::max(demand, std::min(options.max_streams * demand, kDefaultKvTokens));
+  const int64_t least = options.kv_tokens > 0 ? kv_tokens : demand;  // only a default may be reduced
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout,
                                                        tokenizer, accounts->budget()));
@@ -166,6 +169,10 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
   return Result<CompiledConstraint>(CompiledConstraint{(*found)->grammar->notes.weakened, (*found)->grammar});
 }
 
+Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
+  return check_token_evictor(rule, model_->parts().model->spec(), limits_.context);
+}
+
 Result<void> CpuExecutor::begin(LiveStream& stream) const {
   const Request& request = stream.sequence.request;
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
@@ -221,8 +228,21 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     if (chunk.sample) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
   }
   if (observes_) request_mass(work);
+  request_token_mass(work);
   model_->parts().model->forward(batch_, *context_);
   if (observes_) take_mass(work);
+}
+
+// The evictors' own sums grow during the step.
+void CpuExecutor::request_token_mass(std::span<const StepWork> work) {
+  TokenMass& mass = context_->token_mass;
+  mass.spans.clear();
+  for (size_t i = 0; i < work.size(); ++i) {
+    TokenEviction* eviction = work[i].stream->eviction.get();
+    if (!eviction || !eviction->rule().evictor->needs_mass()) continue;
+    const BatchSpan& span = batch_.spans[i];
+    mass.spans.push_back({static_cast<int64_t>(i), eviction->mass(span.first_slot + span.count)});
+  }
 }
 
 // Requests the attention mass of the last query of every prompt chunk, in the middle layer, or in the next layer

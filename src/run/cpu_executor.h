@@ -28,6 +28,7 @@ class CpuExecutor final : public Executor {
   Result<void> check(const Request& request) const override;
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const override;
+  Result<void> check_evictor(const EvictionRule& rule) const override;
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override { observes_ = true; }
   void forward(std::span<const StepWork> work) override;
@@ -45,6 +46,7 @@ class CpuExecutor final : public Executor {
   Result<void> size_memory(const EngineOptions& options);
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
+  void request_token_mass(std::span<const StepWork> work);
   Result<void> begin_adapters(LiveStream& stream) const;
 
   std::shared_ptr<const LanguageModel> model_;

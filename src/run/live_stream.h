@@ -9,6 +9,7 @@
 
 #include "flow/sequence.h"
 #include "kv/tiers/tier.h"
+#include "kv/token_eviction.h"
 #include "millrace/events.h"
 #include "models/lora/adapter.h"
 #include "sampling/chain.h"
@@ -49,6 +50,7 @@ struct LiveStream {
   std::shared_ptr<BeamGroup> beams;      // the search that it is a beam of; null: none
   KvRange range;                         // its range of the pool, while it holds blocks
   TierTicket ticket = 0;                 // of the swap tier, while swapping out, swapped or loading
+  std::unique_ptr<TokenEviction> eviction;  // null: all its keys and values are kept
   PrefixLoad load;
   StoreRepair repair;
   std::vector<float> importance;  // observed, of its first blocks; see kv/prefix_evictor.h

@@ -8,6 +8,11 @@ namespace millrace {
 namespace {
 
 int64_t held(const Sequence& stream) { return static_cast<int64_t>(stream.kv.blocks.size()); }
+// Tokens until there is nothing to run, or until the stream's evictor chooses.
+int64_t may_run(const Sequence& stream) {
+  return stream.kv.evict_at > 0 ? std::min(stream.remaining(), stream.kv.evict_at - stream.computed)
+                                : stream.remaining();
+}
 int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.kv.reserved_blocks - held(stream)); }
 
 double again_seconds(const CostModel& cost, const Sequence& stream) {
@@ -202,7 +207,7 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
     const Sequence& stream = *share.stream;
     if (stream.phase != StreamPhase::running || !remains(stream)) continue;
     if (static_cast<int64_t>(plan.chunks.size()) >= limits.max_streams || tokens_left_ <= 0) break;
-    PlannedChunk chunk{stream.id, stream.computed, std::min({tokens_left_, share.tokens, stream.remaining()}), false};
+    PlannedChunk chunk{stream.id, stream.computed, std::min({tokens_left_, share.tokens, may_run(stream)}), false};
     chunk.sample = chunk.first + chunk.count == stream.size();
     if (chunk.sample && outputs_left_ == 0) {
       chunk.sample = false;

@@ -106,6 +106,13 @@ void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t ind
   observe_mass(batch, attention, context.kernels(), context.kv(), context.q.as<float>(), context.mass);
 }
 
+void observe_tokens(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
+                    ForwardContext& context) {
+  const AttentionLayer attention{index, spec.heads, spec.kv_heads, spec.head_dim, layer.window, spec.attention_softcap};
+  observe_token_mass(batch, attention, context.kernels(), context.pool(), context.kv(), context.q.as<float>(),
+                     context.token_mass);
+}
+
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context) {
   const KernelTable& kernels = context.kernels();

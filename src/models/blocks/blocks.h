@@ -57,6 +57,9 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
 // context.q of the whole batch -> context.mass
 void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
                        ForwardContext& context);
+// context.q of the whole batch -> what context.token_mass names
+void observe_tokens(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
+                    ForwardContext& context);
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context);
