@@ -36,7 +36,8 @@ struct TokenUnit {
       const BlockId block = batch.block_tables[static_cast<size_t>(span.table + slot / block_tokens)];
       codec.decode(kv.keys(layer.layer, block, kv_head) + slot % block_tokens * kv.row_bytes(layer.layer), s.row.data(),
                    dim);
-      for (int64_t d = 0; d < dim; ++d) s.keys[static_cast<size_t>(d * kKeys + slot - begin)] = s.row[static_cast<size_t>(d)];
+      for (int64_t d = 0; d < dim; ++d)
+        s.keys[static_cast<size_t>(d * kKeys + slot - begin)] = s.row[static_cast<size_t>(d)];
     }
   }
 
@@ -91,7 +92,8 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
     for (TokenMass::Scratch& s : mass.scratch) prepare(s, layer.head_dim, std::min(tile, span.count) * group, slots);
     pool.parallel_for(layer.kv_heads * tiles, [&](int64_t index, int worker) {
       const int64_t first = index % tiles * tile;
-      const TokenUnit unit{batch, span, layer, kernels, kv, q, index / tiles, first, std::min(tile, span.count - first)};
+      const TokenUnit unit{
+          batch, span, layer, kernels, kv, q, index / tiles, first, std::min(tile, span.count - first)};
       TokenMass::Scratch& s = mass.scratch[static_cast<size_t>(worker)];
       unit.score(s);
       unit.add(s);

@@ -86,7 +86,7 @@ class KvPool {
   // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. No
   // other stream may hold those blocks.
   void compact(std::span<const BlockId> table, std::span<const int32_t> kept);
-  Result<void> check() const;           // the pool's counts agree with its references
+  Result<void> check() const;  // the pool's counts agree with its references
 
   // Start of one head's rows: block_tokens rows of row_bytes().
   uint8_t* keys(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 0, head); }

@@ -14,7 +14,8 @@ void KvPool::compact(std::span<const BlockId> table, std::span<const int32_t> ke
   for (size_t begin = 0, count; begin < kept.size(); begin += count) {
     const size_t from = static_cast<size_t>(kept[begin]), to = begin;
     const size_t room = block_tokens - std::max(from % block_tokens, to % block_tokens);
-    for (count = 1; count < room && to + count < kept.size() && kept[to + count] == kept[begin] + static_cast<int>(count);)
+    for (count = 1;
+         count < room && to + count < kept.size() && kept[to + count] == kept[begin] + static_cast<int>(count);)
       ++count;
     if (from == to) continue;
     const BlockId source = table[from / block_tokens], target = table[to / block_tokens];

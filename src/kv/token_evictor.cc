@@ -18,8 +18,7 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
   if (!options.ok()) return Error::user(fmt::format("evictor {}: {}", entry->info.name, options.error().message));
   const std::string& prompt = options->text("prompt");
   if (prompt != "whole" && prompt != "evicted")
-    return Error::user(
-        fmt::format("evictor {}: prompt: must be whole or evicted, got '{}'", entry->info.name, prompt));
+    return Error::user(fmt::format("evictor {}: prompt: must be whole or evicted, got '{}'", entry->info.name, prompt));
   auto rule = std::make_shared<EvictionRule>();
   MILLRACE_TRY(rule->evictor, entry->member(*options));
   rule->slack = options->integer("slack");

@@ -8,8 +8,8 @@
 #include "base/cpu.h"
 #include "kv/tiers/memory_tier.h"
 #include "kv/tiers/ssd_store.h"
-#include "run/kv_identity.h"
 #include "run/evictor_check.h"
+#include "run/kv_identity.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
 #include "sampling/logprobs.h"
@@ -84,8 +84,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   int64_t kv_tokens = options.kv_tokens;
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   const int64_t demand = kv_demand(rule.get(), limits_.context, limits_.context);
-  if (kv_tokens == 0 && !budget)
-    kv_tokens = std::max(demand, std::min(options.max_streams * demand, kDefaultKvTokens));
+  if (kv_tokens == 0 && !budget) kv_tokens = std::max(demand, std::min(options.max_streams * demand, kDefaultKvTokens));
   const int64_t least = options.kv_tokens > 0 ? kv_tokens : demand;  // only a default may be reduced
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout,

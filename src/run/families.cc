@@ -32,9 +32,9 @@ std::vector<TechniqueInfo> kv_formats() {
 
 std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
-  for (const auto& family :
-       {archs().infos(), formats().infos(), samplers().infos(), kv_formats(), attention_patterns().infos(),
-        policies().infos(), predictors().infos(), prefix_evictors().infos(), token_evictors().infos(), tool_dialects().infos()})
+  for (const auto& family : {archs().infos(), formats().infos(), samplers().infos(), kv_formats(),
+                             attention_patterns().infos(), policies().infos(), predictors().infos(),
+                             prefix_evictors().infos(), token_evictors().infos(), tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }

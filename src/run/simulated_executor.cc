@@ -101,7 +101,8 @@ Result<void> SimulatedExecutor::check(const Request& request) const {
 
 void SimulatedExecutor::forward(std::span<const StepWork> work) {
   StepShape shape;
-  for (const StepWork& item : work) shape.add(item.chunk.first - item.stream->sequence.kv.left_out, item.chunk.count, item.chunk.sample);
+  for (const StepWork& item : work)
+    shape.add(item.chunk.first - item.stream->sequence.kv.left_out, item.chunk.count, item.chunk.sample);
   clock_.advance_ns(nanoseconds(cost_->step_seconds(shape)));
 }
 
