@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "evaluate/scorer.h"
 #include "model_runner.h"
 #include "properties/stream_bits.h"
 
@@ -198,6 +199,37 @@ TEST_P(TokenEvictors, EqualAPlainReference) {
       logits = plain.step(shown.tokens[i]);
     }
     EXPECT_LT(plain.stored(), (*rule)->most_stored());
+  }
+}
+
+// A scored text is a prompt that is evicted as it is read: its last row is what the engine samples from, and the batch
+// does not show.
+TEST_P(TokenEvictors, ScoringSeesThem) {
+  std::string evictor = GetParam();
+  if (!evictor.ends_with("prompt=evicted")) evictor += ",prompt=evicted";
+  Request r = request(2, 100, 1);
+  EngineOptions o = with_evictor(options());
+  o.evictor = evictor;
+  const Shown shown = run_one(o, r);
+  r.prompt.push_back(0);  // only a target
+  std::vector<float> expected;
+  for (const int64_t batch : {512, 1, 3, 50}) {
+    auto scorer = Scorer::create(
+        model_, {.threads = 1, .context = 101, .batch_tokens = batch, .kv_format = "f32", .evictor = evictor});
+    ASSERT_TRUE(scorer.ok()) << scorer.error().message;
+    EXPECT_LE((*scorer)->stored_tokens(), 32);
+    std::vector<float> rows;
+    const std::vector<ScoreWindow> windows = {{0, 101, 1}, {20, 40, 20}};
+    const auto done = (*scorer)->run(r.prompt, windows, -1, [&](std::span<const ScoredRow> scored) -> Result<void> {
+      for (const ScoredRow& row : scored) rows.insert(rows.end(), row.logits, row.logits + vocab_);
+      return {};
+    });
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    ASSERT_EQ(std::ssize(rows), (100 + 20) * vocab_);
+    EXPECT_TRUE(same_logits(std::span(rows).subspan(static_cast<size_t>(99 * vocab_), static_cast<size_t>(vocab_)),
+                            shown.logits[0]));
+    if (expected.empty()) expected = rows;
+    EXPECT_EQ(std::memcmp(rows.data(), expected.data(), rows.size() * 4), 0) << batch;
   }
 }
 
