@@ -24,6 +24,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
   millrace bench -m model.gguf -p 0 -n 64 -b 1,2,4,8  several streams in one batch
   millrace bench -m model.gguf -p 0 --beside        alternate steps and plain reads: share of the bandwidth reached
+  millrace bench -m model.gguf -p 0 -d 4096 --evictor none --evictor streamingllm
   millrace bench -m model.gguf --pg 512,128         a prompt and its answer timed together
   millrace bench --roof                             bandwidth of memory and caches, peak compute throughput
   millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
@@ -40,6 +41,7 @@ struct BenchFlags {
   int64_t batch_tokens = 512, block_tokens = 16;
   int repetitions = 5;
   double seconds = 60;
+  std::vector<std::string> evictors = {""};
   bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false,
        scatter = false, beside = false;
   std::string calibrate_disk;
@@ -71,14 +73,15 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
   std::vector<BenchTest> tests;
   for (int threads : flags.threads)
     for (const std::string& kv_format : flags.kv_formats)
-      for (int64_t depth : flags.depth)
-        for (int64_t streams : flags.streams)
-          for (const auto& [prompt, generate] : shapes) {
-            const bool beside = flags.beside && prompt == 0;
-            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(),
-                             flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens,
-                             flags.scatter, beside});
-          }
+      for (const std::string& evictor : flags.evictors)
+        for (int64_t depth : flags.depth)
+          for (int64_t streams : flags.streams)
+            for (const auto& [prompt, generate] : shapes) {
+              const bool beside = flags.beside && prompt == 0;
+              tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(),
+                               flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens,
+                               flags.scatter, beside, evictor == "none" ? "" : evictor});
+            }
   return tests;
 }
 
@@ -214,6 +217,11 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--scatter", flags->scatter,
                     "Allocate blocks in random order, like a pool that has been in use for a long time");
+  command
+      ->add_option("--evictor", flags->evictors,
+                   "Token evictor of every stream, NAME[:key=value,...], or none; repeatable. See millrace techniques "
+                   "--family evictor")
+      ->allow_extra_args(false);
   command->add_option("--memory", flags->memory, "Memory limit, such as 8G or 512MiB; a test that does not fit fails");
   command
       ->add_option("-o,--output", flags->output,

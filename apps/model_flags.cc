@@ -70,6 +70,9 @@ void EngineFlags::add_to(CLI::App* command) {
       ->check(CLI::IsMember({"paged", "virtual"}));
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")
       ->capture_default_str();
+  command->add_option("--evictor", options.evictor,
+                      "Drop keys and values of running streams, NAME[:key=value,...]; see millrace techniques --family "
+                      "evictor. ANSWERS CHANGE");
   command
       ->add_option("--policy", options.policy,
                    "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy")

@@ -28,7 +28,7 @@ constexpr int64_t kDefaultContext = 512;
 
 struct PerplexityFlags {
   ModelFlags model;
-  std::string file, kv_format = "f32", save, compare, element = "f32";
+  std::string file, kv_format = "f32", evictor, save, compare, element = "f32";
   int64_t stride = 0, batch = 512, chunks = 0;
   bool all = false, json = false, no_bos = false;
 };
@@ -175,7 +175,8 @@ class Meter {
   std::vector<TokenDivergence> divergences_;
 };
 
-void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& totals, const DivergenceSummary* d) {
+void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& scorer, const Totals& totals,
+                const DivergenceSummary* d) {
   nlohmann::ordered_json out = {{"nll_sum", totals.sum},
                                 {"nll_mean", totals.mean()},
                                 {"tokens", totals.count},
@@ -185,7 +186,10 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& to
                                 {"context", plan.context},
                                 {"windows", plan.windows.size()},
                                 {"text_tokens", plan.tokens.size()},
-                                {"kv_format", flags.kv_format}};
+                                {"kv_format", flags.kv_format},
+                                {"kv_tokens", scorer.stored_tokens()},
+                                {"kv_bytes", scorer.stored_bytes()}};
+  if (!flags.evictor.empty()) out["evictor"] = flags.evictor;
   if (d) {
     out["kl_divergence"] = {{"mean", d->kl_mean},
                             {"mean_stderr", d->kl_mean_stderr},
@@ -226,6 +230,7 @@ Result<int> run(const PerplexityFlags& flags) {
   options.context = plan.context;
   options.batch_tokens = flags.batch;
   options.kv_format = flags.kv_format;
+  options.evictor = flags.evictor;
   MILLRACE_TRY(auto scorer, Scorer::create(model, options));
   MILLRACE_TRY(auto meter, Meter::create(flags, plan, *scorer));
   catch_interrupts();
@@ -244,9 +249,12 @@ Result<int> run(const PerplexityFlags& flags) {
   const DivergenceSummary divergence = summarize(meter->divergences());
   meter.reset();  // removes the progress bar
   if (flags.json)
-    print_json(flags, plan, totals, compared ? &divergence : nullptr);
+    print_json(flags, plan, *scorer, totals, compared ? &divergence : nullptr);
   else
     print_text(plan, totals, compared ? &divergence : nullptr);
+  if (!flags.json && !flags.evictor.empty())
+    fmt::print("evictor {}: at most {} of {} tokens stored, {} bytes\n", flags.evictor, scorer->stored_tokens(),
+               plan.context, scorer->stored_bytes());
   return 0;
 }
 
@@ -279,6 +287,9 @@ void add_perplexity_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command->add_option("--kv-format", flags->kv_format, "Number format of the KV cache: f32, f16, bf16 or q8_0")
       ->capture_default_str();
+  command->add_option("--evictor", flags->evictor,
+                      "Drop keys and values while the text is read, NAME[:key=value,...]; see millrace techniques "
+                      "--family evictor");
   command->add_flag("--no-bos", flags->no_bos, "Add no start token to the text and the windows");
   command->add_option("--save-logits", flags->save, "Write the log-probabilities of every scored token to this file");
   command

@@ -7,6 +7,7 @@
 #include "formats/format.h"
 #include "kernels/kernel_table.h"
 #include "kv/prefix_evictor.h"
+#include "kv/token_evictor.h"
 #include "models/arch.h"
 #include "sampling/step.h"
 #include "schedule/policy.h"
@@ -35,8 +36,8 @@ std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
   for (const auto& family :
        {archs().infos(), formats().infos(), samplers().infos(), kv_formats(), attention_patterns().infos(),
-        policies().infos(), predictors().infos(), prefix_evictors().infos(), drafters().infos(), acceptances().infos(),
-        tool_dialects().infos()})
+        policies().infos(), predictors().infos(), prefix_evictors().infos(), token_evictors().infos(),
+        drafters().infos(), acceptances().infos(), tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }
