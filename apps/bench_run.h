@@ -51,8 +51,8 @@ struct BenchResult {
 };
 
 // The work of the passes of `test`. Matrices count as multiplications, embedding tables do not; the head multiplies
-// only the rows whose logits are needed. Attention is counted in bfloat16, or in f32 with an f32 cache; with an evictor,
-// to the stored tokens, and without what the evictor itself observes.
+// only the rows whose logits are needed. Attention is counted in bfloat16, or in f32 with an f32 cache; with an
+// evictor, to the stored tokens, and without what the evictor itself observes.
 BenchWork bench_work(const LanguageModel& model, const BenchTest& test, const EvictionRule* rule = nullptr);
 
 // Calls `passed` after each forward pass with the fraction done; stops if it returns false. Errors: user, resource,

@@ -285,8 +285,9 @@ void add_simulate_command(CLI::App& app) {
           "disk_bandwidth")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("-c,--context", options.context, "Longest stream; at least what the load needs");
-  command->add_option("--evictor", options.evictor,
-                      "Drop keys and values of running streams, NAME[:key=value,...]; not those that observe attention");
+  command->add_option(
+      "--evictor", options.evictor,
+      "Drop keys and values of running streams, NAME[:key=value,...]; not those that observe attention");
   command->add_flag("--no-prefix-cache", flags->no_prefix_cache, "Compute every prompt completely");
   command
       ->add_option("--max-tokens", flags->max_tokens,

@@ -6,6 +6,7 @@
 #include "engine/answer_group.h"
 #include "engine/beam_group.h"
 #include "engine/request_check.h"
+#include "engine/token_evictions.h"
 
 namespace millrace {
 namespace {

@@ -196,8 +196,9 @@ TEST(TokenEviction, StartsAgainFromNothing) {
 }
 
 TEST(EvictionRule, StoredTokensFollowTheDecisions) {
-  for (const char* text : {"streamingllm:sinks=2,window=6,slack=4", "streamingllm:sinks=2,window=6,slack=4,prompt=evicted",
-                           "streamingllm:sinks=0,window=1,slack=1"}) {
+  for (const char* text :
+       {"streamingllm:sinks=2,window=6,slack=4", "streamingllm:sinks=2,window=6,slack=4,prompt=evicted",
+        "streamingllm:sinks=0,window=1,slack=1"}) {
     const auto rule = rule_of(text);
     for (const int64_t prompt : {1, 5, 30}) {
       TokenEviction eviction(rule, prompt, 100);

@@ -1,5 +1,5 @@
-// EvictionObserver: collects the attention that the stored tokens of a ModelRunner's streams receive in its next pass, for
-// streams with an evictor that needs it. Without such streams it is no hook of the pass. Not thread-safe.
+// EvictionObserver: collects the attention that the stored tokens of a ModelRunner's streams receive in its next pass,
+// for streams with an evictor that needs it. Without such streams it is no hook of the pass. Not thread-safe.
 //
 //   runner.start(); observer.start();  runner.begin(...); runner.add(...)...; observer.add(eviction)  runner.forward()
 #pragma once
@@ -33,8 +33,7 @@ class EvictionObserver final : public ForwardObserver {
     if (!std::exchange(added_, true)) runner_.hooks().add(*this);
   }
   void queries(const AttentionInput& in) override {
-    if (!mass_.spans.empty())
-      observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_);
+    if (!mass_.spans.empty()) observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_);
   }
 
  private:

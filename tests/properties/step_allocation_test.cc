@@ -94,7 +94,8 @@ TEST_P(StepAllocation, DraftsAllocateNothing) {
   EXPECT_GT(core->stats().drafted_tokens, drafted);
 }
 
-// Once its budget is reached, a stream that drops tokens at every fourth step allocates nothing, with drafts or without.
+// Once its budget is reached, a stream that drops tokens at every fourth step allocates nothing, with drafts or
+// without.
 TEST(StepAllocationEvicting, DecisionsAllocateNothing) {
   if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
   auto model = load_for(golden_model("llama"), detect_isa());

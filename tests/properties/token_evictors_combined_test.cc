@@ -157,9 +157,9 @@ TEST_P(EvictorsCombined, PreemptionsDoNotShow) {
     int64_t swap_tokens;
     const char* drafter;
   };
-  for (const Setting& setting : {Setting{"fcfs:reserve=prompt", 0, ""}, Setting{"priority", 400, ""},
-                                 Setting{"skip_join_mlfq:quantum_ms=1", 400, ""},
-                                 Setting{"fcfs:reserve=prompt", 0, "ngram:min=1,k=5"}}) {
+  for (const Setting& setting :
+       {Setting{"fcfs:reserve=prompt", 0, ""}, Setting{"priority", 400, ""},
+        Setting{"skip_join_mlfq:quantum_ms=1", 400, ""}, Setting{"fcfs:reserve=prompt", 0, "ngram:min=1,k=5"}}) {
     SCOPED_TRACE(fmt::format("{} {} {}", setting.policy, setting.swap_tokens, setting.drafter));
     EngineOptions o = evicting(options(2, 40, 4));
     o.kv_tokens = 120;
