@@ -24,6 +24,7 @@ constexpr const char* kBenchExamples = R"(Examples:
   millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
   millrace bench -m model.gguf -p 0 -n 64 -b 1,2,4,8  several streams in one batch
   millrace bench -m model.gguf -p 0 --beside        alternate steps and plain reads: share of the bandwidth reached
+  millrace bench -m model.gguf -p 0 -d 4096 --evictor none --evictor streamingllm
   millrace bench -m model.gguf --pg 512,128         a prompt and its answer timed together
   millrace bench --roof                             bandwidth of memory and caches, peak compute throughput
   millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
@@ -40,11 +41,13 @@ struct BenchFlags {
   int64_t batch_tokens = 512, block_tokens = 16;
   int repetitions = 5;
   double seconds = 60;
+  std::vector<std::string> evictors = {""};
   bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false,
        scatter = false, beside = false;
   std::string calibrate_disk;
   UseFlag use;
-  CLI::Option *depth_option = nullptr, *streams_option = nullptr, *kv_format_option = nullptr;
+  CLI::Option *depth_option = nullptr, *streams_option = nullptr, *kv_format_option = nullptr,
+              *evictor_option = nullptr;
 };
 
 // "512,128" or "512+128"
@@ -72,14 +75,15 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
   std::vector<BenchTest> tests;
   for (int threads : flags.threads)
     for (const std::string& kv_format : flags.kv_formats)
-      for (int64_t depth : flags.depth)
-        for (int64_t streams : flags.streams)
-          for (const auto& [prompt, generate] : shapes) {
-            const bool beside = flags.beside && prompt == 0;
-            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(),
-                             flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens,
-                             flags.scatter, beside});
-          }
+      for (const std::string& evictor : flags.evictors)
+        for (int64_t depth : flags.depth)
+          for (int64_t streams : flags.streams)
+            for (const auto& [prompt, generate] : shapes) {
+              const bool beside = flags.beside && prompt == 0;
+              tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(),
+                               flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens,
+                               flags.scatter, beside, evictor == "none" ? "" : evictor});
+            }
   return tests;
 }
 
@@ -122,17 +126,24 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   return run_calibration(model, plan, file, flags.json);
 }
 
-// Sets flags.kv_formats.
+// Replaces a flag's values by the choice of --use, if it made one.
+Result<void> replace_values(const std::vector<TechniqueUse>& uses, const char* family, const CLI::Option* option,
+                            const std::string& chosen, std::vector<std::string>& values) {
+  if (std::ranges::find(uses, family, &TechniqueUse::family) == uses.end()) return {};
+  if (option->count() > 0)
+    for (const std::string& value : values)
+      MILLRACE_TRY_VOID(check_flag_against(uses, family, option->get_name(), value, "bench"));
+  values = {chosen};
+  return {};
+}
+
+// Sets flags.kv_formats and flags.evictors.
 Result<void> apply_techniques(BenchFlags& flags) {
   MILLRACE_TRY(const auto uses, flags.use.get());
-  if (std::ranges::find(uses, "kv_format", &TechniqueUse::family) == uses.end()) return {};
-  if (flags.kv_format_option->count() > 0)
-    for (const std::string& format : flags.kv_formats)
-      MILLRACE_TRY_VOID(check_flag_against(uses, "kv_format", "--kv-format", format, flags.use.command));
   EngineOptions options;
   MILLRACE_TRY_VOID(apply_uses(uses, options));
-  flags.kv_formats = {options.kv_format};
-  return {};
+  MILLRACE_TRY_VOID(replace_values(uses, "kv_format", flags.kv_format_option, options.kv_format, flags.kv_formats));
+  return replace_values(uses, "evictor", flags.evictor_option, options.evictor, flags.evictors);
 }
 
 Result<int> run(BenchFlags flags) {
@@ -230,6 +241,12 @@ void add_bench_command(CLI::App& app) {
       ->capture_default_str();
   command->add_flag("--scatter", flags->scatter,
                     "Allocate blocks in random order, like a pool that has been in use for a long time");
+  flags->evictor_option =
+      command
+      ->add_option("--evictor", flags->evictors,
+                   "Token evictor of every stream, NAME[:key=value,...], or none; repeatable. See millrace techniques "
+                   "--family evictor")
+      ->allow_extra_args(false);
   command->add_option("--memory", flags->memory, "Memory limit, such as 8G or 512MiB; a test that does not fit fails");
   command
       ->add_option("-o,--output", flags->output,

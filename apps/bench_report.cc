@@ -129,6 +129,7 @@ std::string bench_name(const BenchTest& test) {
   if (test.kv_pool != "paged") name += " " + test.kv_pool;
   if (test.block_tokens != 16) name += fmt::format(" blocks {}", test.block_tokens);
   if (test.scatter) name += " scattered";
+  if (!test.evictor.empty()) name += " " + test.evictor;
   return name;
 }
 
@@ -176,6 +177,7 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"kv_pool", test.kv_pool},
           {"block_tokens", test.block_tokens},
           {"scattered", test.scatter},
+          {"evictor", test.evictor},
           {"test_time", now_utc()},
           {"avg_ns", std::llround(time.mean)},
           {"stddev_ns", std::llround(time.deviation)},

@@ -12,12 +12,16 @@
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "kernels/bandwidth.h"
+#include "kv/token_eviction.h"
+#include "models/eviction_observer.h"
 #include "models/model_runner.h"
+#include "run/evictor_check.h"
 
 namespace millrace {
 namespace {
 
-// A batch of streams at the same position.
+// A batch of streams at the same position. With an evictor each stores fewer tokens than that; begin_again() starts
+// from nothing.
 class BenchStreams {
  public:
   static Result<std::unique_ptr<BenchStreams>> create(const LanguageModel& model, const BenchTest& test) {
@@ -34,7 +38,10 @@ class BenchStreams {
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
     if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
-    s->stream_blocks_ = (test.longest() + layout.block_tokens - 1) / layout.block_tokens;
+    MILLRACE_TRY(s->rule_, make_eviction_rule(test.evictor));
+    if (s->rule_) MILLRACE_TRY_VOID(check_token_evictor(*s->rule_, parts.model->spec(), test.longest()));
+    const int64_t stored = kv_demand(s->rule_.get(), test.prefilled(), test.longest());
+    s->stream_blocks_ = (stored + layout.block_tokens - 1) / layout.block_tokens;
     const int64_t context = s->stream_blocks_ * layout.block_tokens, blocks = s->stream_blocks_ * test.streams;
     // The largest batch of the test determines the size of scratch memory.
     s->batch_tokens_ =
@@ -50,7 +57,20 @@ class BenchStreams {
                                                          parts.accounts,
                                                          "lower the test's tokens or streams, or raise the budget"));
     MILLRACE_TRY_VOID(s->take_blocks(test));
+    s->observer_.emplace(*s->runner_);
+    s->begin_again(test);
     return s;
+  }
+
+  const EvictionRule* rule() const { return rule_.get(); }
+
+  // No token is stored any longer. Without an evictor this changes nothing.
+  void begin_again(const BenchTest& test) {
+    evictions_.clear();
+    for (int64_t stream = 0; rule_ && stream < streams_; ++stream) {
+      evictions_.push_back({TokenEviction(rule_, test.prefilled(), test.longest())});
+      evictions_.back().eviction.reserve();
+    }
   }
 
   // Divides the whole pool among the streams.
@@ -68,19 +88,29 @@ class BenchStreams {
     return {};
   }
 
-  // Adds `count` tokens to every stream, filling each batch with whole streams or parts of them. Computes the last
-  // token's logits, as for a prompt. Calls `passed` with the tokens of each pass.
+  // Adds `count` tokens to every stream, filling each batch with whole streams or parts of them; a part ends where the
+  // stream's evictor chooses. Computes the last token's logits, as for a prompt. Calls `passed` with the tokens of each
+  // pass.
   bool prefill(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
-    runner_->start();
-    for (int64_t stream = 0; stream < streams_; ++stream) {
-      for (int64_t done = 0; done < count;) {
-        const int64_t part = std::min(count - done, batch_tokens_ - runner_->tokens());
-        add(stream, first + done, part, done + part == count);
-        done += part;
-        if (runner_->tokens() == batch_tokens_ && !flush(passed)) return false;
+    start();
+    std::vector<int64_t> done(static_cast<size_t>(streams_), 0);
+    for (bool more = true; more;) {
+      more = false;
+      for (int64_t stream = 0; stream < streams_; ++stream) {
+        int64_t& of_stream = done[static_cast<size_t>(stream)];
+        while (of_stream < count) {
+          const int64_t part = std::min(
+              {count - of_stream, batch_tokens_ - runner_->tokens(), before_eviction(stream, first + of_stream)});
+          if (part == 0) break;
+          add(stream, first + of_stream, part, of_stream + part == count);
+          of_stream += part;
+          if (runner_->tokens() == batch_tokens_ && !flush(passed)) return false;
+        }
+        more |= of_stream < count;
       }
+      if (runner_->tokens() > 0 && !flush(passed)) return false;
     }
-    return runner_->tokens() == 0 || flush(passed);
+    return true;
   }
 
   // Prepares plain reads of `bytes` with this test's threads.
@@ -94,7 +124,7 @@ class BenchStreams {
 
   bool decode(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
     for (int64_t i = 0; i < count; ++i) {
-      runner_->start();
+      start();
       for (int64_t stream = 0; stream < streams_; ++stream) add(stream, first + i, 1, true);
       if (!flush(passed)) return false;
     }
@@ -105,26 +135,58 @@ class BenchStreams {
   BenchStreams(const LanguageModel& model, const BenchTest& test)
       : model_(model), streams_(test.streams), alike_(test.alike) {}
 
+  struct Evicted {
+    TokenEviction eviction;
+    int64_t computed = 0;
+  };
+
+  void start() {
+    runner_->start();
+    observer_->start();
+  }
+
+  std::span<const BlockId> blocks_of(int64_t stream) const {
+    return std::span(blocks_).subspan(static_cast<size_t>(stream * stream_blocks_),
+                                      static_cast<size_t>(stream_blocks_));
+  }
+  Evicted* evicted(int64_t stream) { return rule_ ? &evictions_[static_cast<size_t>(stream)] : nullptr; }
+  int64_t before_eviction(int64_t stream, int64_t position) {
+    return rule_ ? evicted(stream)->eviction.next() - position : INT64_MAX;
+  }
+
   void add(int64_t stream, int64_t first, int64_t count, bool output) {
-    runner_->begin(
-        std::span(blocks_).subspan(static_cast<size_t>(stream * stream_blocks_), static_cast<size_t>(stream_blocks_)),
-        first);
+    Evicted* const evicting = evicted(stream);
+    runner_->begin(blocks_of(stream), first - (evicting ? evicting->eviction.evicted() : 0));
     for (int64_t i = 0; i < count; ++i) {
       const double random = philox_uniform(1, static_cast<uint64_t>(stream), static_cast<uint64_t>(first + i));
       const auto token = static_cast<TokenId>(random * static_cast<double>(model_.info().vocab));
       runner_->add(alike_ ? 0 : token, first + i, output && i + 1 == count);
     }
+    if (!evicting) return;
+    observer_->add(evicting->eviction);
+    evicting->computed = first + count;
+  }
+
+  void evict() {
+    for (int64_t stream = 0; stream < std::ssize(evictions_); ++stream) {
+      auto& [eviction, computed] = *evicted(stream);
+      if (computed == eviction.next()) runner_->kv().compact(blocks_of(stream), eviction.decide());
+    }
   }
 
   bool flush(const std::function<bool(int64_t)>& passed) {
     runner_->forward();
+    evict();
     const int64_t tokens = runner_->tokens();
-    runner_->start();
+    start();
     return passed(tokens);
   }
 
   const LanguageModel& model_;
+  std::shared_ptr<const EvictionRule> rule_;  // null: none
   std::unique_ptr<ModelRunner> runner_;
+  std::optional<EvictionObserver> observer_;
+  std::vector<Evicted> evictions_;
   std::vector<MemoryHold> memory_;  // beside the runner's own
   std::vector<BlockId> blocks_;     // [streams, stream_blocks]
   int64_t streams_ = 1, stream_blocks_ = 0, batch_tokens_ = 0;
@@ -160,14 +222,16 @@ Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test,
   // Longer than a busy system needs to notice that two threads share a core.
   constexpr auto kWarmup = std::chrono::milliseconds(150);
   for (const auto start = Clock::now(); warmup && Clock::now() - start < kWarmup;) {
-    if (test.prompt > 0 && !streams->prefill(test.depth, std::min(test.prompt, test.batch_tokens), quiet))
-      return stopped;
-    if (test.generate > 0 && !streams->decode(test.depth, 1, quiet)) return stopped;
+    const int64_t count = std::min(test.prompt, test.batch_tokens), first = streams->rule() ? 0 : test.depth;
+    streams->begin_again(test);
+    if (count > 0 && !streams->prefill(first, count, quiet)) return stopped;
+    if (test.generate > 0 && !streams->decode(first + (streams->rule() ? count : 0), 1, quiet)) return stopped;
   }
+  streams->begin_again(test);
   if (test.depth > 0 && !streams->prefill(0, test.depth, quiet))
     return stopped;  // kept: repetitions overwrite only what follows
   BenchResult result;
-  result.work = bench_work(model, test);
+  result.work = bench_work(model, test, streams->rule());
   std::optional<PlainReads> reads;
   if (test.beside) {
     MILLRACE_TRY(auto created, streams->plain_reads(result.work.bytes / static_cast<double>(test.generate)));
@@ -177,6 +241,10 @@ Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test,
   int64_t done = 0;
   auto count = [&](int64_t tokens) { return passed(static_cast<double>(done += tokens) / all); };
   for (int i = 0; i < repetitions; ++i) {
+    if (i > 0 && streams->rule()) {  // the last repetition has moved and dropped what it was given
+      streams->begin_again(test);
+      if (test.depth > 0 && !streams->prefill(0, test.depth, quiet)) return stopped;
+    }
     const auto start = Clock::now();
     double seconds = 0;
     if (reads) {

@@ -9,6 +9,7 @@
 
 #include "base/enum_table.h"
 #include "flow/batch.h"
+#include "kv/token_evictor.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -26,8 +27,10 @@ struct BenchTest {
   int64_t block_tokens = 16;
   bool scatter = false;  // blocks in random order
   bool beside = false;   // after each step, a plain read of the same number of bytes
+  std::string evictor;   // token evictor of every stream, NAME[:key=value,...]; "": none
 
   int64_t longest() const { return depth + prompt + generate; }
+  int64_t prefilled() const { return depth + prompt; }
   int64_t tokens() const { return streams * (prompt + generate); }
 };
 
@@ -48,8 +51,9 @@ struct BenchResult {
 };
 
 // The work of the passes of `test`. Matrices count as multiplications, embedding tables do not; the head multiplies
-// only the rows whose logits are needed. Attention is counted in bfloat16, or in f32 with an f32 cache.
-BenchWork bench_work(const LanguageModel& model, const BenchTest& test);
+// only the rows whose logits are needed. Attention is counted in bfloat16, or in f32 with an f32 cache; with an
+// evictor, to the stored tokens, and without what the evictor itself observes.
+BenchWork bench_work(const LanguageModel& model, const BenchTest& test, const EvictionRule* rule = nullptr);
 
 // Calls `passed` after each forward pass with the fraction done; stops if it returns false. Errors: user, resource,
 // cancelled.

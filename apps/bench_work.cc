@@ -132,10 +132,27 @@ class WorkCounter {
 
 }  // namespace
 
-BenchWork bench_work(const LanguageModel& model, const BenchTest& test) {
+namespace {
+
+// The prompt's passes where the evictor works on it: one stream's chunks end where it chooses.
+void count_evicted_prompt(WorkCounter& counter, const BenchTest& test, const EvictionRule& rule) {
+  const int64_t end = test.prefilled();
+  for (int64_t position = test.depth, count; position < end; position += count) {
+    const int64_t stored = stored_tokens(&rule, end, position);
+    count = std::min({end - position, test.batch_tokens, rule.most_stored() - stored});
+    counter.pass(static_cast<double>(test.streams), static_cast<double>(count), static_cast<double>(stored),
+                 position + count == end ? static_cast<double>(test.streams) : 0);
+  }
+}
+
+}  // namespace
+
+BenchWork bench_work(const LanguageModel& model, const BenchTest& test, const EvictionRule* rule) {
   WorkCounter counter(model, test);
   const auto streams = static_cast<double>(test.streams), depth = static_cast<double>(test.depth);
-  if (test.prompt > 0) {
+  if (rule && !rule->whole_prompt) {
+    count_evicted_prompt(counter, test, *rule);
+  } else if (test.prompt > 0) {
     // The same passes as BenchStreams::prefill(): whole streams if they fit, otherwise parts of one.
     const double batch = static_cast<double>(std::max(test.batch_tokens, test.streams));
     const double prompt = static_cast<double>(test.prompt);
@@ -151,7 +168,7 @@ BenchWork bench_work(const LanguageModel& model, const BenchTest& test) {
     }
   }
   for (int64_t i = 0; i < test.generate; ++i)
-    counter.pass(streams, 1, depth + static_cast<double>(test.prompt + i), streams);
+    counter.pass(streams, 1, static_cast<double>(stored_tokens(rule, test.prefilled(), test.prefilled() + i)), streams);
   return counter.work();
 }
 

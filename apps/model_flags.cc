@@ -84,6 +84,9 @@ void EngineFlags::add_to(CLI::App* command) {
       ->check(CLI::IsMember({"paged", "virtual"}));
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")
       ->capture_default_str();
+  add_family("evictor", &EngineOptions::evictor, "--evictor",
+             "Drop keys and values of running streams, NAME[:key=value,...]; see millrace techniques --family evictor. "
+             "ANSWERS CHANGE");
   add_family("policy", &EngineOptions::policy, "--policy",
              "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy");
   add_family("drafter", &EngineOptions::drafter, "--drafter",

@@ -29,9 +29,9 @@ constexpr int64_t kDefaultContext = 512;
 
 struct PerplexityFlags {
   ModelFlags model;
-  std::string file, kv_format = "f32", save, compare, element = "f32";
+  std::string file, kv_format = "f32", evictor, save, compare, element = "f32";
   UseFlag use;
-  CLI::Option* kv_format_option = nullptr;
+  CLI::Option *kv_format_option = nullptr, *evictor_option = nullptr;
   int64_t stride = 0, batch = 512, chunks = 0;
   bool all = false, json = false, no_bos = false;
 };
@@ -178,25 +178,31 @@ class Meter {
   std::vector<TokenDivergence> divergences_;
 };
 
-// Sets flags.kv_format.
+// Adds the choice of a flag that was given, unless --use made it.
+Result<void> add_flag(const PerplexityFlags& flags, const char* family, const CLI::Option* option,
+                      const std::string& value, std::vector<TechniqueUse>& uses) {
+  if (option->count() == 0) return {};
+  MILLRACE_TRY_VOID(check_flag_against(uses, family, option->get_name(), value, flags.use.command));
+  if (std::ranges::find(uses, family, &TechniqueUse::family) != uses.end()) return {};
+  for (TechniqueUse& flagged : use_of_flag(family, value, flags.use.command)) uses.push_back(std::move(flagged));
+  return {};
+}
+
+// Sets flags.kv_format and flags.evictor.
 Result<std::vector<AppliedTechnique>> apply_techniques(PerplexityFlags& flags) {
-  const char* kFamily = "kv_format";
   MILLRACE_TRY(auto uses, flags.use.get());
+  MILLRACE_TRY_VOID(add_flag(flags, "kv_format", flags.kv_format_option, flags.kv_format, uses));
+  MILLRACE_TRY_VOID(add_flag(flags, "evictor", flags.evictor_option, flags.evictor, uses));
   EngineOptions options;
   options.kv_format = "f32";
-  if (flags.kv_format_option->count() > 0) {
-    MILLRACE_TRY_VOID(check_flag_against(uses, kFamily, "--kv-format", flags.kv_format, flags.use.command));
-    if (std::ranges::find(uses, kFamily, &TechniqueUse::family) == uses.end())
-      for (TechniqueUse& flagged : use_of_flag(kFamily, flags.kv_format, flags.use.command))
-        uses.push_back(std::move(flagged));
-  }
   MILLRACE_TRY(auto applied, apply_uses(uses, options));
-  if (std::ranges::find(uses, kFamily, &TechniqueUse::family) != uses.end()) flags.kv_format = options.kv_format;
+  if (std::ranges::find(uses, "kv_format", &TechniqueUse::family) != uses.end()) flags.kv_format = options.kv_format;
+  if (std::ranges::find(uses, "evictor", &TechniqueUse::family) != uses.end()) flags.evictor = options.evictor;
   return applied;
 }
 
-void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& totals, const DivergenceSummary* d,
-                int64_t kv_bytes_per_token, const std::vector<AppliedTechnique>& applied) {
+void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& scorer, const Totals& totals,
+                const DivergenceSummary* d, const std::vector<AppliedTechnique>& applied) {
   nlohmann::ordered_json out = {{"nll_sum", totals.sum},
                                 {"nll_mean", totals.mean()},
                                 {"tokens", totals.count},
@@ -207,7 +213,10 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& to
                                 {"windows", plan.windows.size()},
                                 {"text_tokens", plan.tokens.size()},
                                 {"kv_format", flags.kv_format},
-                                {"kv_bytes_per_token", kv_bytes_per_token}};
+                                {"kv_bytes_per_token", scorer.kv_bytes_per_token()},
+                                {"kv_tokens", scorer.stored_tokens()},
+                                {"kv_bytes", scorer.stored_bytes()}};
+  if (!flags.evictor.empty()) out["evictor"] = flags.evictor;
   if (d) {
     out["kl_divergence"] = {{"mean", d->kl_mean},
                             {"mean_stderr", d->kl_mean_stderr},
@@ -250,6 +259,7 @@ Result<int> run(PerplexityFlags flags) {
   options.context = plan.context;
   options.batch_tokens = flags.batch;
   options.kv_format = flags.kv_format;
+  options.evictor = flags.evictor;
   MILLRACE_TRY(auto scorer, Scorer::create(model, options));
   MILLRACE_TRY(auto meter, Meter::create(flags, plan, *scorer));
   catch_interrupts();
@@ -268,9 +278,12 @@ Result<int> run(PerplexityFlags flags) {
   const DivergenceSummary divergence = summarize(meter->divergences());
   meter.reset();  // removes the progress bar
   if (flags.json)
-    print_json(flags, plan, totals, compared ? &divergence : nullptr, scorer->kv_bytes_per_token(), applied);
+    print_json(flags, plan, *scorer, totals, compared ? &divergence : nullptr, applied);
   else
     print_text(plan, totals, compared ? &divergence : nullptr);
+  if (!flags.json && !flags.evictor.empty())
+    fmt::print("evictor {}: at most {} of {} tokens stored, {} bytes\n", flags.evictor, scorer->stored_tokens(),
+               plan.context, scorer->stored_bytes());
   return 0;
 }
 
@@ -304,6 +317,10 @@ void add_perplexity_command(CLI::App& app) {
   flags->kv_format_option =
       command->add_option("--kv-format", flags->kv_format, "Number format of the KV cache: f32, f16, bf16 or q8_0")
           ->capture_default_str();
+  flags->evictor_option =
+      command->add_option("--evictor", flags->evictor,
+                          "Drop keys and values while the text is read, NAME[:key=value,...]; see millrace techniques "
+                          "--family evictor");
   flags->use.add_to(command, "perplexity");
   command->add_flag("--no-bos", flags->no_bos, "Add no start token to the text and the windows");
   command->add_option("--save-logits", flags->save, "Write the log-probabilities of every scored token to this file");

@@ -128,6 +128,7 @@ nlohmann::ordered_json to_json(const Figures& f) {
   out["preemptions"] = r.stats.preemptions;
   out["recomputed_tokens"] = r.stats.recomputed_tokens;
   out["swapped_out_tokens"] = r.stats.swapped_out_tokens;
+  out["evicted_tokens"] = r.stats.evicted_tokens;
   out["streams_held"] = {{"mean", r.mean_running}, {"most", r.most_running}};
   out["fairness"] = {{"backlogged_seconds", r.fairness.backlogged_seconds},
                      {"service_difference", r.fairness.difference},
@@ -305,6 +306,9 @@ void add_simulate_command(CLI::App& app) {
           "disk_bandwidth")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("-c,--context", options.context, "Longest stream; at least what the load needs");
+  command->add_option(
+      "--evictor", options.evictor,
+      "Drop keys and values of running streams, NAME[:key=value,...]; not those that observe attention");
   command->add_flag("--no-prefix-cache", flags->no_prefix_cache, "Compute every prompt completely");
   command
       ->add_option("--max-tokens", flags->max_tokens,

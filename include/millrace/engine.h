@@ -116,6 +116,7 @@ struct EngineStats {
   int64_t livelocks = 0;  // times streams stopped making progress and were run to completion in order of arrival
   int64_t swapped_out_tokens = 0;  // swapped out to host memory by preemptions
   int64_t swapped_in_tokens = 0;
+  int64_t evicted_tokens = 0;  // dropped from running streams by their evictors
   PrefixCacheStats prefix;
   KvStoreStats store;
   int64_t memory_budget = 0;      // LoadOptions::memory

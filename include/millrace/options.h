@@ -49,6 +49,7 @@ struct EngineOptions {
   int64_t batch_tokens = 512;     // most tokens in one step; longer prompts run in chunks
   bool prefix_cache = true;       // retain finished streams' full blocks for prompts with the same prefix
   std::string prefix_evict = "lru";  // eviction order of the prefix cache: lru, lfu, length_aware, importance
+  std::string evictor;  // token evictor of requests that name none, NAME[:key=value,...]; ANSWERS CHANGE. "": none
   // Drafter of tokens that a step may verify beside a stream's next one, NAME[:key=value,...]; "": none. See `millrace
   // techniques --family drafter`. With acceptance "exact" answers stay the same, bit for bit.
   std::string drafter;

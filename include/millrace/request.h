@@ -88,6 +88,9 @@ struct Request {
   ThinkingBudget thinking;
   std::vector<AdapterUse> adapters;  // applied in this order; prefixes are shared only with equal adapters
   bool cache_prompt = true;          // may reuse and store prefix blocks
+  // Which keys and values are dropped while the stream runs, NAME[:key=value,...]; ANSWERS CHANGE. "": what
+  // EngineOptions::evictor says; "none": all are kept.
+  std::string evictor;
   // The request's prefix blocks are evicted last for this long after it has ended, at most 1e9; but never at the cost
   // of memory promised to a stream. 0: the evictor decides.
   double keep_seconds = 0;

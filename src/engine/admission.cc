@@ -40,7 +40,8 @@ LiveStream* Admission::admit(RequestId id) {
   if (s.phase != StreamPhase::waiting && s.phase != StreamPhase::swapped) return nullptr;
   s.kv.reserved_blocks = loop_.planner->promised_blocks(s, loop_.limits);
   s.tokens.reserve(static_cast<size_t>(s.max_total));  // a step that only decodes allocates no memory
-  s.kv.blocks.reserve(static_cast<size_t>(loop_.limits.blocks_for(s.max_total)));
+  s.kv.blocks.reserve(static_cast<size_t>(blocks_needed(s, loop_.limits)));
+  if (stream->eviction) stream->eviction->reserve();
   const bool first_time = s.times.admitted == 0;
   if (first_time) s.times.admitted = loop_.now();
   if (s.phase == StreamPhase::swapped) {
@@ -66,8 +67,8 @@ bool Admission::preempt(const PlannedPreemption& preemption) {
   if (preemption.swap && swap_.move_out(*stream)) return true;
   prefixes_.release(*stream);
   spare(s, true);
-  loop_.planner->observe({.kind = ScheduleEvent::Kind::preempted, .stream = &s, .lost = s.stored()});
-  compute_again(s, loop_.stats);
+  loop_.planner->observe({.kind = ScheduleEvent::Kind::preempted, .stream = &s, .lost = s.to_recompute()});
+  compute_again(*stream, loop_.stats);
   s.phase = StreamPhase::waiting;
   lists_.requeue(*stream);
   return true;

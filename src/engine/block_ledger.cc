@@ -86,6 +86,13 @@ void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
   }
 }
 
+void BlockLedger::compact(LiveStream& stream, std::span<const int32_t> kept) {
+  KvState& kv = stream.sequence.kv;
+  pool_.compact(kv.blocks, kept);
+  const int64_t needed = pool_.blocks_for(std::ssize(kept));
+  for (; std::ssize(kv.blocks) > needed; kv.blocks.pop_back()) drop(kv.blocks.back());
+}
+
 void BlockLedger::release(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
   for (BlockId block : kv.blocks) drop(block);

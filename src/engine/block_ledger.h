@@ -32,6 +32,8 @@ class BlockLedger {
   // full blocks are shared, the partly filled one is copied. Where there is no block for the copy, its tokens remain to
   // be computed.
   void share(Sequence& owner, LiveStream& stream, int64_t tokens);
+  // Keeps only these slots of a stream that shares no block, ascending, and returns the blocks that become empty.
+  void compact(LiveStream& stream, std::span<const int32_t> kept);
   // Returns the stream's blocks to the pool.
   void release(LiveStream& stream);
 

@@ -61,6 +61,8 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   loop->clock = clock ? clock : &loop->steady_clock;
   loop->limits = planner_limits(*loop->executor, loop->kv(), options);
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
+  MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
+  if (loop->evictor) MILLRACE_TRY_VOID(loop->executor->check_evictor(*loop->evictor));
   MILLRACE_TRY(auto cache, PrefixCache::create(*loop, options));
   std::unique_ptr<KvTier> tier;
   if (has_tier(options)) {
@@ -88,7 +90,8 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       queue_limit_(options.queue) {}
 
 Result<void> EngineCore::check(const Request& request) const {
-  return check_request(request, *loop_->executor, loop_->limits);
+  MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
+  return check_request(request, *loop_->executor, loop_->limits, rule.get());
 }
 
 Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {

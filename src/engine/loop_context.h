@@ -20,8 +20,14 @@ struct LoopContext {
   const Clock* clock = nullptr;
   PlannerLimits limits;
   EngineStats stats;
+  std::shared_ptr<const EvictionRule> evictor;  // of requests that name none; null: they keep all
 
   KvPool& kv() const { return executor->kv(); }
+  // Null: the request keeps all its keys and values. Errors: user.
+  Result<std::shared_ptr<const EvictionRule>> eviction_rule(const Request& request) const {
+    if (request.evictor.empty()) return evictor;
+    return make_eviction_rule(request.evictor);
+  }
   int64_t now() const { return clock->now_ns(); }
   int64_t context() const { return executor->limits().context; }
   void observe(ScheduleEvent::Kind kind, const Sequence& stream) const { planner->observe({kind, &stream}); }

@@ -6,6 +6,7 @@
 #include "engine/answer_group.h"
 #include "engine/beam_group.h"
 #include "engine/request_check.h"
+#include "engine/token_evictions.h"
 
 namespace millrace {
 namespace {
@@ -29,7 +30,8 @@ class StreamMaker {
     s.times.time_limit = after_ns(s.times.submitted, request.time_limit_seconds);
     s.request = std::move(request);
     MILLRACE_TRY_VOID(loop_.executor->begin(*stream));
-    s.prefix.caches = cache_.index() && s.request.cache_prompt;
+    MILLRACE_TRY_VOID(begin_eviction(*stream));
+    s.prefix.caches = cache_.index() && s.request.cache_prompt && !stream->eviction;
     s.prefix.scope = cache_.scope_of(s.request, stream->adapters);
     return stream;
   }
@@ -42,7 +44,7 @@ class StreamMaker {
       Request one = answer + 1 == answers ? std::move(request) : request;
       one.sampling.seed += static_cast<uint64_t>(answer);
       MILLRACE_TRY(auto stream, make(answer, std::move(one)));
-      stream->sequence.parent = answer > 0 ? id_ : 0;
+      stream->sequence.parent = answer > 0 && !stream->eviction ? id_ : 0;
       stream->answers = group;
       stream->scored = group && group->ranks();
       streams.push_back(std::move(stream));
@@ -80,6 +82,16 @@ class StreamMaker {
   }
 
  private:
+  // A stream with an evictor shares no blocks: it moves keys and values within them.
+  Result<void> begin_eviction(LiveStream& stream) {
+    Sequence& s = stream.sequence;
+    MILLRACE_TRY(auto rule, loop_.eviction_rule(s.request));
+    if (!rule) return {};
+    stream.eviction = std::make_unique<TokenEviction>(std::move(rule), s.prompt_tokens, s.max_total);
+    note_eviction(stream);
+    return {};
+  }
+
   LoopContext& loop_;
   PrefixCache& cache_;
   RequestId id_;

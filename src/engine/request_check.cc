@@ -37,6 +37,7 @@ Result<void> check_answers(const Request& request) {
 }  // namespace
 
 Result<void> check_options(const EngineOptions& options) {
+  MILLRACE_TRY_VOID(make_eviction_rule(options.evictor));
   MILLRACE_TRY_VOID(check_range("threads", options.threads, 0, 1024));
   MILLRACE_TRY_VOID(check_range("context", options.context, 0, INT32_MAX));
   MILLRACE_TRY_VOID(check_range("max streams", options.max_streams, 1, 65536));
@@ -55,7 +56,8 @@ Result<void> check_options(const EngineOptions& options) {
   return check_range("batch tokens", options.batch_tokens, 1, 65536);
 }
 
-Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits) {
+Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits,
+                           const EvictionRule* rule) {
   const int64_t context = executor.limits().context;
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) return Error::user("prompt: must hold at least one token");
@@ -73,11 +75,14 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
   MILLRACE_TRY_VOID(check_seconds("keep", request.keep_seconds));
   MILLRACE_TRY_VOID(executor.check(request));
+  if (rule) MILLRACE_TRY_VOID(executor.check_evictor(*rule));
+  if (rule && request.beams > 1)
+    return Error::unsupported("beams: share keys and values, which an evictor cannot drop");
   if (request.beams > limits.residents()) {
     return Error::user(
         fmt::format("beams: at most {} streams run at once, {} asked for", limits.residents(), request.beams));
   }
-  const int64_t tokens = longest_stream(request, context);
+  const int64_t tokens = kv_demand(rule, prompt, longest_stream(request, context));
   if (request.beams * limits.blocks_for(tokens) > limits.total_blocks) {
     return Error::resource(fmt::format(
         "KV cache: {} tokens{} do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache", tokens,

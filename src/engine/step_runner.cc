@@ -25,6 +25,7 @@ bool StepRunner::fits(const StepPlan& plan) const {
       return false;
     if (chunk.sample != (chunk.own() == s.remaining())) return false;
     if (chunk.drafted > 0 && (!s.decoding() || chunk.drafted > std::ssize(s.draft.tokens))) return false;
+    if (s.kv.evict_at > 0 && chunk.first + chunk.count > s.kv.evict_at) return false;
     for (size_t j = 0; j < i; ++j)
       if (plan.chunks[j].request == chunk.request) return false;
     tokens += chunk.count;
@@ -130,6 +131,7 @@ void StepRunner::sample(std::vector<TokenEvent>& events) {
   int64_t row = 0;
   bool ended = false;
   for (const StepWork& item : work_) {
+    if (!item.lost) evictions_.run(*item.stream);
     if (!item.chunk.sample) continue;
     if (!item.lost) ended |= !commit_chunk(item, row, events);
     row += item.chunk.outputs();
@@ -138,7 +140,7 @@ void StepRunner::sample(std::vector<TokenEvent>& events) {
 }
 
 // Commits the token after the stream's last one, and further ones while the draft before them is kept. The slots of
-// rejected tokens are written again by the next step. False: the stream has ended.
+// rejected tokens are written again by the next step, and their attention is not counted. False: the stream has ended.
 bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events) {
   Sequence& s = item.stream->sequence;
   const int64_t drafted = item.chunk.drafted;
@@ -148,14 +150,15 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
   for (int64_t i = 0;; ++i) {
     if (!commit(*item.stream, row + i, events)) return false;
     if (i == drafted || !drafts_.keeps(s, i)) break;
-    keep_drafted(s);
+    keep_drafted(*item.stream);
   }
   if (drafted > 0) ledger_.trim(*item.stream);
   return true;
 }
 
 // The last token was a drafted one, so its keys and values are there already: as if a step had run it.
-void StepRunner::keep_drafted(Sequence& s) {
+void StepRunner::keep_drafted(LiveStream& stream) {
+  Sequence& s = stream.sequence;
   ++s.computed;
   ++s.draft.accepted;
   ++loop_.stats.accepted_tokens;
@@ -163,6 +166,8 @@ void StepRunner::keep_drafted(Sequence& s) {
   s.progress.furthest += kept;
   loop_.planner->observe(
       {.kind = ScheduleEvent::Kind::ran, .stream = &s, .tokens = 1, .sampled = true, .seconds = 0, .kept = kept});
+  if (stream.eviction) stream.eviction->keep_drafted();
+  evictions_.run(stream);
 }
 
 // Samples and appends one token, and emits its event. False: the stream has ended.

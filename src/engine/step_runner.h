@@ -11,6 +11,7 @@
 #include "engine/draft_driver.h"
 #include "engine/snapshot_recorder.h"
 #include "engine/stream_closer.h"
+#include "engine/token_evictions.h"
 
 namespace millrace {
 
@@ -26,7 +27,8 @@ class StepRunner {
         closer_(closer),
         beams_(beams),
         drafts_(drafts),
-        recorder_(recorder) {}
+        recorder_(recorder),
+        evictions_(loop, ledger) {}
 
   // Writes every plan that runs to the file, one a line. Errors: user (it cannot be written).
   Result<void> record_plans(const std::string& path);
@@ -44,7 +46,7 @@ class StepRunner {
   void count_computed(double seconds);
   void sample(std::vector<TokenEvent>& events);
   bool commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events);
-  void keep_drafted(Sequence& s);
+  void keep_drafted(LiveStream& stream);
   bool commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
 
   LoopContext& loop_;
@@ -56,6 +58,7 @@ class StepRunner {
   BeamDriver& beams_;
   DraftDriver& drafts_;
   SnapshotRecorder& recorder_;
+  TokenEvictions evictions_;
   std::vector<StepWork> work_;
   std::ofstream plans_;
 };

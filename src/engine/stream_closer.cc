@@ -12,6 +12,8 @@ RequestTimings timings(const Sequence& s, int64_t generated, int64_t now_ns) {
   t.prompt_tokens = static_cast<int64_t>(s.request.prompt.size());
   t.cached_tokens = s.prefix.cached;
   t.left_out_tokens = s.kv.most_left_out;
+  t.kept_tokens = s.stored();
+  t.evicted_tokens = s.kv.most_stored > 0 ? s.kv.left_out : 0;
   t.generated_tokens = generated;
   t.queue_seconds = seconds(s.times.submitted, s.times.admitted);
   t.prefill_seconds = seconds(s.times.admitted, s.times.first_token);
@@ -32,6 +34,7 @@ void StreamCloser::finish(LiveStream& stream, FinishReason reason, TokenEvent ev
   event.last = true;
   if (reason != FinishReason::error) loop_.executor->flush(stream, event);
   event.timings = timings(s, s.generated(), loop_.now());
+  if (stream.eviction) event.timings.evictions = stream.eviction->decisions();
   if (event.made_ns == 0) event.made_ns = loop_.now();
   loop_.stats.cached_tokens += s.prefix.cached;
   loop_.planner->observe({.kind = ScheduleEvent::Kind::left,

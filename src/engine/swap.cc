@@ -1,12 +1,16 @@
 #include "engine/swap.h"
 
+#include "engine/token_evictions.h"
 #include "schedule/preemption.h"
 
 namespace millrace {
 
-void compute_again(Sequence& s, EngineStats& stats) {
-  stats.recomputed_tokens += s.stored();
+void compute_again(LiveStream& stream, EngineStats& stats) {
+  Sequence& s = stream.sequence;
+  stats.recomputed_tokens += s.to_recompute();
   s.computed = s.kv.left_out = 0;
+  if (stream.eviction) stream.eviction->start_again();
+  note_eviction(stream);
 }
 
 bool Swap::move_out(LiveStream& stream) {
@@ -33,7 +37,7 @@ void Swap::move_in(LiveStream& stream) {
     return;
   }
   release(stream);
-  compute_again(s, loop_.stats);
+  compute_again(stream, loop_.stats);
   s.kv.reserved_blocks = loop_.planner->promised_blocks(s, loop_.limits);  // for what had been left out, too
   s.phase = StreamPhase::running;
 }
@@ -52,7 +56,7 @@ void Swap::poll() {
     s.phase = StreamPhase::swapped;
     if (state == TierState::failed) {
       release(stream);
-      compute_again(s, loop_.stats);
+      compute_again(stream, loop_.stats);
       s.phase = StreamPhase::waiting;
     }
     lists_.requeue(stream);
@@ -63,7 +67,7 @@ void Swap::poll() {
     const TierState state = tier_->poll(stream->ticket);
     if (state == TierState::busy) continue;
     if (state == TierState::failed) {  // it keeps its blocks
-      compute_again(s, loop_.stats);
+      compute_again(*stream, loop_.stats);
       s.kv.reserved_blocks = loop_.planner->promised_blocks(s, loop_.limits);
     }
     release(*stream);

@@ -31,7 +31,8 @@ class Swap {
   std::unique_ptr<KvTier> tier_;
 };
 
-// None of the stream's keys and values are stored any longer, and nothing is left out when they are computed again.
-void compute_again(Sequence& stream, EngineStats& stats);
+// None of the stream's keys and values are stored any longer, and nothing is left out when they are computed again. Its
+// evictor will make the same decisions again.
+void compute_again(LiveStream& stream, EngineStats& stats);
 
 }  // namespace millrace

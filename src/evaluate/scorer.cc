@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/cpu.h"
+#include "run/evictor_check.h"
 
 namespace millrace {
 namespace {
@@ -42,6 +43,20 @@ std::vector<ScoreWindow> document_windows(int64_t tokens, int64_t context) {
   return out;
 }
 
+namespace {
+
+// Errors: user, unsupported.
+Result<std::shared_ptr<const EvictionRule>> scorer_rule(const LanguageModel& model, const ScorerOptions& options) {
+  MILLRACE_TRY(const auto given, make_eviction_rule(options.evictor));
+  if (!given) return given;
+  MILLRACE_TRY_VOID(check_token_evictor(*given, model.parts().model->spec(), options.context));
+  auto rule = std::make_shared<EvictionRule>(*given);
+  rule->whole_prompt = false;  // a text to score is all prompt
+  return std::shared_ptr<const EvictionRule>(std::move(rule));
+}
+
+}  // namespace
+
 // Where the next batch begins.
 struct Scorer::Cursor {
   size_t window = 0;
@@ -68,9 +83,10 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   auto scorer = std::unique_ptr<Scorer>(new Scorer());
   auto threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   scorer->longest_ = options.context;
+  MILLRACE_TRY(scorer->rule_, scorer_rule(*model, options));
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
-  scorer->slots_ = options.batch_tokens / options.context + 2;
-  scorer->slot_blocks_ = (options.context + kScorerBlockTokens - 1) / kScorerBlockTokens;
+  scorer->slots_ = scorer->rule_ ? 1 : options.batch_tokens / options.context + 2;
+  scorer->slot_blocks_ = (scorer->stored_tokens() + kScorerBlockTokens - 1) / kScorerBlockTokens;
   const int64_t blocks = scorer->slots_ * scorer->slot_blocks_;
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
@@ -84,6 +100,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
                                             .limits = limits,
                                             .streams = scorer->slots_},
                                            parts.accounts, "lower the context or the batch, or raise the budget"));
+  if (scorer->rule_) scorer->observer_ = std::make_unique<EvictionObserver>(*scorer->runner_);
   for (int64_t i = 0; i < blocks; ++i) {
     MILLRACE_TRY(BlockId block, scorer->runner_->kv().allocate());
     scorer->blocks_.push_back(block);
@@ -107,10 +124,12 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
     };
     if (!fits()) return;
     const int64_t slot = static_cast<int64_t>(cursor.window) % slots_;
+    if (rule_ && cursor.position == 0) eviction_ = std::make_unique<TokenEviction>(rule_, window.count, window.count);
+    const int64_t end = std::min(window.count - 1, eviction_ ? eviction_->next() : window.count);
     runner.begin(
         std::span(blocks_).subspan(static_cast<size_t>(slot * slot_blocks_), static_cast<size_t>(slot_blocks_)),
-        cursor.position);
-    for (; cursor.position < window.count - 1 && fits(); ++cursor.position) {
+        cursor.position - (eviction_ ? eviction_->evicted() : 0));
+    for (; cursor.position < end && fits(); ++cursor.position) {
       const auto at = static_cast<size_t>(window.begin + cursor.position);
       if (scored()) rows_.push_back({tokens[at + 1], nullptr});
       runner.add(cursor.position == 0 && window_start >= 0 ? window_start : tokens[at], cursor.position, scored());
@@ -118,7 +137,22 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
     if (cursor.position < window.count - 1) return;
     ++cursor.window;
     cursor.position = 0;
+    if (rule_) return;  // its evictor's state belongs to one window
   }
+}
+
+void Scorer::forward() {
+  if (eviction_) {
+    observer_->start();
+    observer_->add(*eviction_);
+  }
+  runner_->forward();
+}
+
+// Drops what the evictor chooses, if the window goes on. The blocks stay with the window.
+void Scorer::evict(const Cursor& cursor) {
+  if (!eviction_ || cursor.position != eviction_->next()) return;
+  runner_->kv().compact(std::span(blocks_).first(static_cast<size_t>(slot_blocks_)), eviction_->decide());
 }
 
 Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
@@ -139,7 +173,8 @@ Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreW
   while (cursor.window < windows.size()) {
     fill_batch(tokens, windows, window_start, cursor);
     if (runner_->tokens() == 0) break;
-    runner_->forward();
+    forward();
+    evict(cursor);
     for (size_t i = 0; i < rows_.size(); ++i) rows_[i].logits = runner_->logits(static_cast<int64_t>(i));
     if (!rows_.empty()) MILLRACE_TRY_VOID(sink(rows_));
   }

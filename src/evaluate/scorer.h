@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "models/eviction_observer.h"
 #include "models/model_runner.h"
 #include "run/language_model.h"
 
@@ -41,6 +42,9 @@ struct ScorerOptions {
   int64_t context = 512;       // maximum window length
   int64_t batch_tokens = 512;  // per forward pass
   std::string kv_format = "f16";
+  // Token evictor NAME[:key=value,...], at work from each window's first token on, whatever its prompt option says; "":
+  // none. Windows then run one after the other, in batches of at most its slack.
+  std::string evictor;
 };
 
 struct ScoredRow {
@@ -66,12 +70,17 @@ class Scorer {
   ModelRunner& runner() { return *runner_; }
   int64_t vocab() const { return model_->info().vocab; }
   int64_t kv_bytes_per_token() const { return runner_->kv().layout().bytes_per_token(); }
+  // Of one window, at most.
+  int64_t stored_tokens() const { return kv_demand(rule_.get(), longest_, longest_); }
+  int64_t stored_bytes() const { return stored_tokens() * kv_bytes_per_token(); }
 
  private:
   struct Cursor;
   Scorer() = default;
   void fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                   Cursor& cursor);
+  void forward();
+  void evict(const Cursor& cursor);
 
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ModelRunner> runner_;
@@ -79,6 +88,9 @@ class Scorer {
   int64_t slots_ = 0;        // windows whose keys and values are stored at once
   int64_t slot_blocks_ = 0;  // blocks per window
   int64_t longest_ = 0;
+  std::shared_ptr<const EvictionRule> rule_;  // null: no evictor
+  std::unique_ptr<EvictionObserver> observer_;
+  std::unique_ptr<TokenEviction> eviction_;  // of the current window
   std::vector<ScoredRow> rows_;
 };
 

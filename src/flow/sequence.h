@@ -31,6 +31,8 @@ struct KvState {
   int64_t shared_blocks = 0;    // leading blocks that other streams may hold too
   int64_t left_out = 0;         // of the tokens before `computed`, excluded from its attention: they have no blocks
   int64_t most_left_out = 0;    // the largest left_out so far: tokens were sampled without so many
+  int64_t most_stored = 0;      // tokens that its evictor lets it store at once from now on; 0: no evictor
+  int64_t evict_at = 0;         // computed tokens at which the evictor drops some; no chunk crosses it. 0: no evictor
 };
 
 // What the stream has to do with the prefix index.
@@ -91,6 +93,13 @@ struct Sequence {
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t stored() const { return computed - kv.left_out; }
+  // Computed tokens that would run again if none were stored any longer: evicted ones too.
+  int64_t to_recompute() const { return kv.evict_at > 0 ? computed : stored(); }
+  // Tokens that it stores at once, at most, until `total` of its tokens are computed.
+  int64_t kv_demand(int64_t total) const {
+    const int64_t all = total - kv.left_out;
+    return kv.most_stored > 0 && kv.most_stored < all ? kv.most_stored : all;
+  }
   int64_t generated() const { return size() - prompt_tokens; }
   int64_t remaining() const { return size() - computed; }  // tokens to run before the next one can be sampled
   // Token `index`, where the drafted tokens follow the stream's own.

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -82,7 +83,10 @@ class KvPool {
   void release(BlockId block);  // returns to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }
   void copy(BlockId from, BlockId to);  // every layer's bytes
-  Result<void> check() const;           // the pool's counts agree with its references
+  // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. No
+  // other stream may hold those blocks.
+  void compact(std::span<const BlockId> table, std::span<const int32_t> kept);
+  Result<void> check() const;  // the pool's counts agree with its references
 
   // Start of one head's rows: block_tokens rows of row_bytes().
   uint8_t* keys(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 0, head); }

@@ -7,6 +7,7 @@
 
 #include "base/cpu.h"
 #include "kv/tiers/memory_tier.h"
+#include "run/evictor_check.h"
 #include "run/kv_identity.h"
 #include "run/kv_places.h"
 #include "run/language_model.h"
@@ -83,9 +84,10 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
-  if (kv_tokens == 0 && !budget)
-    kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
-  const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // only a default may be reduced
+  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  const int64_t demand = kv_demand(rule.get(), limits_.context, limits_.context);
+  if (kv_tokens == 0 && !budget) kv_tokens = std::max(demand, std::min(options.max_streams * demand, kDefaultKvTokens));
+  const int64_t least = options.kv_tokens > 0 ? kv_tokens : demand;  // only a default may be reduced
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, threads->threads(), layout,
                                                        tokenizer, accounts->budget()));
@@ -108,6 +110,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
                                              .places = places,
                                              .limits = forward,
                                              .streams = options.max_streams}));
+  evictions_.emplace(*runner_);
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
   limits_.scratch_bytes = runner_->context().bytes();
@@ -175,6 +178,10 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
   return Result<CompiledConstraint>(CompiledConstraint{(*found)->grammar->notes.weakened, (*found)->grammar});
 }
 
+Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
+  return check_token_evictor(rule, model_->parts().model->spec(), limits_.context);
+}
+
 Result<void> CpuExecutor::begin(LiveStream& stream) const {
   const Request& request = stream.sequence.request;
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
@@ -214,6 +221,7 @@ Result<void> CpuExecutor::begin_adapters(LiveStream& stream) const {
 
 void CpuExecutor::forward(std::span<const StepWork> work) {
   runner_->start();
+  evictions_->start();
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
@@ -221,6 +229,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix);
     const int64_t end = chunk.first + chunk.count, sampled = end - chunk.outputs();
     for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i, i >= sampled);
+    if (item.stream->eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
   }
   if (observes_) request_mass(work);
   runner_->forward();

@@ -3,9 +3,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "millrace/model.h"
+#include "models/eviction_observer.h"
 #include "models/mass_observer.h"
 #include "models/model_runner.h"
 #include "run/adapter_registry.h"
@@ -35,6 +37,7 @@ class CpuExecutor final : public Executor {
   Result<void> check(const Request& request) const override;
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const override;
+  Result<void> check_evictor(const EvictionRule& rule) const override;
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override;
   void forward(std::span<const StepWork> work) override;
@@ -61,6 +64,7 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<ModelRunner> runner_;
   KeysReady keys_ready_;
   MassObserver mass_;
+  std::optional<EvictionObserver> evictions_;
   ExecutorLimits limits_;
   bool observes_ = false;
   SamplingRow row_;

@@ -69,6 +69,11 @@ class Executor {
     return Error::unsupported("constraint: is not supported by this executor");
   }
   virtual std::optional<Result<CompiledConstraint>> compiled(const Constraint&) const { return std::nullopt; }
+  // Refuses evictors that this executor cannot run. Errors: unsupported.
+  virtual Result<void> check_evictor(const EvictionRule& rule) const {
+    if (!rule.evictor->needs_mass()) return {};
+    return Error::unsupported("evictor: this executor computes no attention that it could observe");
+  }
   // Prepares a new stream for choose(); stream.sequence.request is set. Errors: as check().
   virtual Result<void> begin(LiveStream& stream) const = 0;
 

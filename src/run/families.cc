@@ -8,6 +8,7 @@
 #include "kernels/kernel_table.h"
 #include "kv/prefix_evictor.h"
 #include "kv/tiers/places.h"
+#include "kv/token_evictor.h"
 #include "models/arch.h"
 #include "models/router.h"
 #include "prompt/compressor.h"
@@ -43,7 +44,7 @@ std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
   for (const auto& family : {archs().infos(), formats().infos(), samplers().infos(), kv_formats(),
                              attention_patterns().infos(), routers().infos(), policies().infos(), predictors().infos(),
-                             prefix_evictors().infos(), kv_tiers().infos(), kv_stores().infos(), drafters().infos(),
+                             prefix_evictors().infos(), token_evictors().infos(), kv_tiers().infos(), kv_stores().infos(), drafters().infos(),
                              acceptances().infos(), prompt_compressors().infos(), tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;

@@ -9,6 +9,7 @@
 
 #include "flow/sequence.h"
 #include "kv/tiers/tier.h"
+#include "kv/token_eviction.h"
 #include "millrace/events.h"
 #include "models/lora/adapter.h"
 #include "sampling/chain.h"
@@ -44,11 +45,12 @@ struct LiveStream {
   bool ended = false;
   bool scored = false;  // needs the log-probabilities of its tokens, to rank the request's answers
   double logprob_sum = 0;
-  LoraMix adapters;                      // that it runs with
-  std::shared_ptr<AnswerGroup> answers;  // of the whole request; null: this is the only one
-  std::shared_ptr<BeamGroup> beams;      // the search that it is a beam of; null: none
-  KvRange range;                         // its range of the pool, while it holds blocks
-  TierTicket ticket = 0;                 // of the swap tier, while swapping out, swapped or loading
+  LoraMix adapters;                         // that it runs with
+  std::shared_ptr<AnswerGroup> answers;     // of the whole request; null: this is the only one
+  std::shared_ptr<BeamGroup> beams;         // the search that it is a beam of; null: none
+  KvRange range;                            // its range of the pool, while it holds blocks
+  TierTicket ticket = 0;                    // of the swap tier, while swapping out, swapped or loading
+  std::unique_ptr<TokenEviction> eviction;  // null: all its keys and values are kept
   PrefixLoad load;
   StoreRepair repair;
   std::vector<float> importance;  // observed, of its first blocks; see kv/prefix_evictor.h

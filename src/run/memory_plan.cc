@@ -4,9 +4,12 @@
 
 #include <algorithm>
 
+#include "attention/token_mass.h"
 #include "base/memory.h"
+#include "kv/token_eviction.h"
 #include "run/constraint_memory.h"
 #include "run/kv_places.h"
+#include "speculate/drafter.h"
 
 namespace millrace {
 namespace {
@@ -25,6 +28,15 @@ constexpr const char* kAdvice =
 int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_t blocks) {
   const int64_t ids = places.mode == KvPoolMode::virtual_ranges ? kv_pool_ids(layout, blocks, places) : blocks;
   return ids * kIdBytes + blocks * kBlockTableBytes;
+}
+
+Result<int64_t> evictor_memory(const EngineOptions& options, int64_t context, int threads) {
+  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  if (!rule) return 0;
+  MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
+  const int64_t stored = kv_demand(rule.get(), context, context);
+  const int64_t scratch = rule->evictor->needs_mass() ? threads * token_mass_bytes(stored, drafts) : 0;
+  return std::max(options.max_streams, options.resident_streams) * eviction_bytes(*rule, stored, drafts) + scratch;
 }
 
 }  // namespace
@@ -50,6 +62,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
     MILLRACE_TRY(const auto store, chosen_store(options));
     MILLRACE_TRY(memory.store, store.member.memory(layout, store.options));
   }
+  MILLRACE_TRY(memory.evictor, evictor_memory(options, limits.context, threads));
   memory.constraints =
       options.constraint_memory > 0 ? options.constraint_memory : default_constraint_memory(tokenizer, budget);
   if (budget > 0 && tokenizer && options.constraint_memory > 0 &&
@@ -87,6 +100,7 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
           least, format_bytes(accounts.budget()), held, format_bytes(memory.activations), format_bytes(memory.logits),
           format_bytes(memory.requests), memory.swap > 0 ? ", swap " + format_bytes(memory.swap) : "",
           (memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "") +
+              (memory.evictor > 0 ? ", evictor " + format_bytes(memory.evictor) : "") +
               (memory.constraints > 0 ? ", constraints " + format_bytes(memory.constraints) : ""),
           kAdvice, need));
     }
@@ -110,6 +124,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"requests", memory.requests},
                                                    {"swap", memory.swap},
                                                    {"KV store", memory.store},
+                                                   {"evictor", memory.evictor},
                                                    {"constraints", memory.constraints},
                                                    {"prefix index", blocks * memory.prefix_block}};
   for (const auto& [name, bytes] : parts) {

@@ -1,6 +1,6 @@
 // Plans an engine's memory under a budget: how much each part takes, and how much is left for keys and values.
 //
-//   budget | process, weights | activations | logits | requests | swap, store | KV: blocks x (bytes + tables) |
+//   budget | process, weights | activations | logits | requests | swap, store ... | KV: blocks x (bytes + tables) |
 //            taken at load      fixed by the options                            the rest, or the requested size
 #pragma once
 
@@ -22,9 +22,10 @@ struct EngineMemory {
   int64_t swap = 0;
   int64_t constraints = 0;   // structured output
   int64_t store = 0;         // buffers and index of the prefix store
+  int64_t evictor = 0;       // what the evictor of all streams knows and observes
   int64_t prefix_block = 0;  // of the prefix index, one block
 
-  int64_t fixed() const { return activations + logits + requests + swap + store + constraints; }
+  int64_t fixed() const { return activations + logits + requests + swap + store + evictor + constraints; }
 };
 
 // `budget` is the model's; `tokenizer` is null if it has none. Errors: user (the prefix store's size, too little for

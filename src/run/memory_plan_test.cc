@@ -142,6 +142,32 @@ TEST(MemoryPlan, RequestMemory) {
   EXPECT_EQ(request_memory(10'000), 16384 + 10'000 * 16 + 4096 * 256) << "the number of unread events is bounded";
 }
 
+TEST(MemoryPlan, EvictorMemory) {
+  ArchSpec spec;
+  spec.vocab = 1000, spec.width = 128, spec.heads = 2, spec.kv_heads = 2, spec.head_dim = 64, spec.hidden = 256;
+  spec.layers.resize(2);
+  EngineOptions options;
+  options.max_streams = 10;
+  options.resident_streams = 30;
+  const ForwardLimits limits{.tokens = 64, .outputs = 8, .context = 10'000};
+  const auto evictor = [&](const char* text, const char* drafter) {
+    options.evictor = text;
+    options.drafter = drafter;
+    const auto plan = plan_engine_memory(spec, options, limits, 4, layout(), nullptr, 0);
+    EXPECT_TRUE(plan.ok());
+    EXPECT_EQ(plan->fixed() - plan->evictor,
+              plan->activations + plan->logits + plan->requests + plan->swap + plan->constraints + plan->store);
+    return plan.ok() ? plan->evictor : -1;
+  };
+  EXPECT_EQ(evictor("", ""), 0);
+  EXPECT_EQ(evictor("none", "ngram"), 0);
+  EXPECT_EQ(evictor("streamingllm:window=20,sinks=4,slack=8,prompt=evicted", ""), 30 * 32 * 12);
+  EXPECT_EQ(evictor("streamingllm", ""), 30 * 10'000 * 12) << "a prompt may be as long as the context";
+  EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted", ""), 30 * 32 * 20 + 4 * 32 * (64 + 8));
+  EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted", "ngram:k=5"),
+            30 * 32 * (12 + 8 * 6) + 4 * 32 * (64 + 8 * 6));
+}
+
 TEST(MemoryPlan, EngineMemory) {
   ArchSpec spec;
   spec.vocab = 1000, spec.width = 128, spec.heads = 2, spec.kv_heads = 2, spec.head_dim = 64, spec.hidden = 256;

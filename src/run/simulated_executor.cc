@@ -70,7 +70,9 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   if (options.context < 1) return Error::user("context: a simulation must be given one");
   if (!options.drafter.empty())
     return Error::unsupported("drafter: simulated tokens are random, so that no draft would ever be right");
-  const int64_t kv_tokens = options.kv_tokens > 0 ? options.kv_tokens : options.context;
+  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  const int64_t kv_tokens =
+      options.kv_tokens > 0 ? options.kv_tokens : kv_demand(rule.get(), options.context, options.context);
   const int64_t blocks = (kv_tokens + options.block_tokens - 1) / options.block_tokens;
   MILLRACE_TRY(auto pool, KvPool::create({find_format("f16"), options.block_tokens, {}}, blocks));
   executor->kv_ = std::make_unique<KvPool>(std::move(pool));
@@ -104,7 +106,8 @@ Result<void> SimulatedExecutor::check(const Request& request) const {
 
 void SimulatedExecutor::forward(std::span<const StepWork> work) {
   StepShape shape;
-  for (const StepWork& item : work) shape.add(item.chunk.first, item.chunk.count, item.chunk.outputs());
+  for (const StepWork& item : work)
+    shape.add(item.chunk.first - item.stream->sequence.kv.left_out, item.chunk.count, item.chunk.outputs());
   clock_.advance_ns(nanoseconds(cost_->step_seconds(shape)));
 }
 

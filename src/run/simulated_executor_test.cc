@@ -61,6 +61,23 @@ TEST_F(SimulatedExecutorTest, SizesComeFromTheOptions) {
   EXPECT_EQ(refused.error().message, "context: a simulation must be given one");
 }
 
+// An evictor's memory and time are simulated where it needs no attention.
+TEST_F(SimulatedExecutorTest, EvictorsStoreAndReadFewerTokens) {
+  EngineOptions o = machine();
+  o.evictor = "streamingllm:sinks=1,window=20,slack=11,prompt=evicted";
+  auto executor = make(o);
+  EXPECT_EQ(executor->kv().total_blocks(), 2);  // 32 tokens
+  o.evictor = "streamingllm:sinks=1,window=20,slack=11";
+  EXPECT_EQ(make(o)->kv().total_blocks(), 7) << "the prompt may be as long as the context";
+  EXPECT_TRUE(executor->check_evictor(**make_eviction_rule(o.evictor)).ok());
+  const auto refused = executor->check_evictor(**make_eviction_rule("h2o"));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(refused.error().message, "evictor: this executor computes no attention that it could observe");
+  o.evictor = "lru";
+  EXPECT_FALSE(SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o).ok());
+}
+
 TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {
   auto executor = make(machine());
   const auto message = [&](const Request& request) {

@@ -63,6 +63,11 @@ Effect set_drafter(const TechniqueUse& use, EngineOptions& options) {
   return fmt::format("steps verify tokens drafted by {}", use.written());
 }
 
+Effect set_evictor(const TechniqueUse& use, EngineOptions& options) {
+  options.evictor = use.written();
+  return fmt::format("running streams drop keys and values by {}", use.written());
+}
+
 Effect set_tier(const TechniqueUse& use, EngineOptions& options) {
   options.kv_tier = use.written();
   return fmt::format("preempted streams go to {}", use.written());
@@ -94,6 +99,7 @@ const std::vector<UseFamily>& use_families() {
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
       {"predictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_predictor},
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
+      {"evictor", {"run", "chat", "perplexity", "bench", "batch", "serve", "replay", kInRequest}, set_evictor},
       {"drafter", {"run", "chat", "batch", "serve", "replay"}, set_drafter},
       {"acceptance", {"run", "chat", "batch", "serve", "replay"}, set_acceptance},
       {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},

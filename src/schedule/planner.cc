@@ -8,6 +8,13 @@ namespace millrace {
 namespace {
 
 int64_t held(const Sequence& stream) { return static_cast<int64_t>(stream.kv.blocks.size()); }
+// Tokens from `end` on until the stream's evictor chooses: no chunk crosses that point.
+int64_t before_eviction(const Sequence& stream, int64_t end) {
+  return stream.kv.evict_at > 0 ? stream.kv.evict_at - end : INT64_MAX;
+}
+int64_t may_run(const Sequence& stream) {
+  return std::min(stream.remaining(), before_eviction(stream, stream.computed));
+}
 int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.kv.reserved_blocks - held(stream)); }
 
 double again_seconds(const CostModel& cost, const Sequence& stream) {
@@ -202,7 +209,7 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
     const Sequence& stream = *share.stream;
     if (stream.phase != StreamPhase::running || !remains(stream)) continue;
     if (static_cast<int64_t>(plan.chunks.size()) >= limits.max_streams || tokens_left_ <= 0) break;
-    PlannedChunk chunk{stream.id, stream.computed, std::min({tokens_left_, share.tokens, stream.remaining()}), false};
+    PlannedChunk chunk{stream.id, stream.computed, std::min({tokens_left_, share.tokens, may_run(stream)}), false};
     chunk.sample = chunk.first + chunk.count == stream.size();
     if (chunk.sample && outputs_left_ == 0) {
       chunk.sample = false;
@@ -234,7 +241,7 @@ void Planner::add_drafts(const ScheduleView& view, Account& account, StepPlan& p
     const int64_t end = chunk->first + chunk->count;
     const int64_t covered = std::max(held(*stream) + promised(*stream), blocks_of(*stream, end, limits));
     const int64_t most = (covered + std::max<int64_t>(0, account.spare)) * limits.block_tokens + stream->kv.left_out;
-    count = std::min(count, most - end);
+    count = std::min({count, most - end, before_eviction(*stream, end)});
     if (count <= 0) continue;
     account.spare -= std::max<int64_t>(0, blocks_of(*stream, end + count, limits) - covered);
     chunk->count += count;

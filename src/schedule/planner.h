@@ -79,9 +79,9 @@ class Planner {
   int64_t tokens_left_ = 0, outputs_left_ = 0;
 };
 
-// Blocks for a stream's first `tokens` tokens: what was left out of its attention has none.
+// Blocks for a stream's first `tokens` tokens: what was left out of its attention, or evicted, has none.
 inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLimits& limits) {
-  return limits.blocks_for(tokens - stream.kv.left_out);
+  return limits.blocks_for(stream.kv_demand(tokens));
 }
 // Blocks that it may come to need in all.
 inline int64_t blocks_needed(const Sequence& stream, const PlannerLimits& limits) {

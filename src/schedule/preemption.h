@@ -41,7 +41,7 @@ inline int64_t spared_tokens(const Sequence& stream) {
 // Records a preemption: the computed tokens are lost, or stored in a tier.
 inline void spare(Sequence& stream, bool loses) {
   stream.progress.safe_until = std::max(stream.progress.safe_until, stream.computed + 1);
-  if (loses) stream.progress.lost += stream.stored();
+  if (loses) stream.progress.lost += stream.to_recompute();
 }
 
 }  // namespace millrace

@@ -217,7 +217,7 @@ class Simulation {
             &EngineStats::kv_blocks_cached, &EngineStats::kv_bytes, &EngineStats::scratch_bytes, &EngineStats::steps,
             &EngineStats::prompt_tokens, &EngineStats::cached_tokens, &EngineStats::generated_tokens,
             &EngineStats::preemptions, &EngineStats::livelocks, &EngineStats::recomputed_tokens,
-            &EngineStats::swapped_out_tokens, &EngineStats::swapped_in_tokens})
+            &EngineStats::swapped_out_tokens, &EngineStats::swapped_in_tokens, &EngineStats::evicted_tokens})
         sum.*field += figures.stats.*field;
       result_.seconds = std::max(result_.seconds, node->now());
       result_.busy_seconds += figures.busy_seconds;

@@ -96,6 +96,38 @@ TEST_P(EnginePreemptions, RecomputedTokensAreAtMostThreeTimesTheLoad) {
   }
 }
 
+// The same with streams that drop tokens: what they had dropped is computed again, too, and counts as lost.
+TEST(EnginePreemptionsEvicting, RecomputedTokensAreAtMostThreeTimesTheLoad) {
+  int64_t preemptions = 0, evicted = 0;
+  for (const char* prompt : {"whole", "evicted"}) {
+    for (const int64_t swap_tokens : {0, 3000}) {
+      for (uint64_t seed = 1; seed <= 4; ++seed) {
+        const BurstyLoad load(seed);
+        EngineOptions o;
+        o.context = 8192;
+        o.max_streams = 32;
+        o.kv_tokens = 8192;
+        o.batch_tokens = seed % 2 ? 2048 : 256;
+        o.queue = 1 << 20;
+        o.swap_tokens = swap_tokens;
+        o.policy = "fcfs:reserve=prompt";
+        o.evictor = std::string("streamingllm:sinks=4,window=300,slack=60,prompt=") + prompt;
+        auto cost = load_cost_model("opt-13b-a100");
+        ASSERT_TRUE(cost.ok());
+        auto result = simulate(load.simulated(), std::move(*cost), o);
+        ASSERT_TRUE(result.ok()) << "seed " << seed << ": " << result.error().message;
+        for (const SimulatedRequest& request : result->requests) EXPECT_EQ(request.finish, FinishReason::stop);
+        EXPECT_LE(result->stats.recomputed_tokens, 3 * load.tokens) << "seed " << seed;
+        EXPECT_EQ(result->stats.livelocks, 0);
+        preemptions += result->stats.preemptions;
+        evicted += result->stats.evicted_tokens;
+      }
+    }
+  }
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(evicted, 100'000);
+}
+
 std::vector<std::string> every_policy() {
   std::vector<std::string> names;
   for (const auto& entry : policies().entries()) names.emplace_back(entry.info.name);

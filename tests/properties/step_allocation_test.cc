@@ -94,6 +94,37 @@ TEST_P(StepAllocation, DraftsAllocateNothing) {
   EXPECT_GT(core->stats().drafted_tokens, drafted);
 }
 
+// Once its budget is reached, a stream that drops tokens at every fourth step allocates nothing, with drafts or
+// without.
+TEST(StepAllocationEvicting, DecisionsAllocateNothing) {
+  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
+  auto model = load_for(golden_model("llama"), detect_isa());
+  ASSERT_TRUE(model);
+  for (const char* drafter : {"", "ngram:min=1,k=3"}) {
+    EngineOptions o = options(2);
+    o.evictor = "h2o:budget=12,slack=4";
+    o.drafter = drafter;
+    auto core = make_core(model, o);
+    for (RequestId id : {1, 2}) {
+      Request request = make_request(2, 6, 110, model->info().vocab);
+      request.prompt.assign(6, static_cast<TokenId>(id));  // repeats itself
+      request.sampling.logprobs = -1;
+      ASSERT_TRUE(core->add(id, std::move(request)).ok());
+    }
+    std::vector<TokenEvent> events;
+    events.reserve(16);
+    auto step = [&] {
+      events.clear();
+      core->step(events);
+    };
+    for (int i = 0; i < 16; ++i) step();
+    const int64_t before = allocations.load(), evicted = core->stats().evicted_tokens;
+    for (int i = 0; i < 10; ++i) step();
+    EXPECT_EQ(allocations.load() - before, 0) << drafter;
+    EXPECT_GT(core->stats().evicted_tokens, evicted) << drafter;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe"),
                          [](const auto& one) { return one.param; });
 

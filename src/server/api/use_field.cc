@@ -46,6 +46,11 @@ std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defau
   if (!applied.ok()) return ApiError::bad(kName, applied.error().message);
   for (const TechniqueUse& use : *uses)
     if (auto wrong = contradiction(body, defaults, own_fields, params.request.sampling, use)) return wrong;
+  EngineOptions chosen;
+  auto of_stream = apply_uses(*uses, chosen);
+  if (!of_stream.ok()) return ApiError::bad(kName, of_stream.error().message);
+  params.request.evictor = chosen.evictor;
+  applied->insert(applied->end(), of_stream->begin(), of_stream->end());
   params.applied = applied_json(*applied);
   params.prompt_passes = prompt_passes_of(*uses);
   return std::nullopt;

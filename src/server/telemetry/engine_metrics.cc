@@ -48,6 +48,8 @@ constexpr EngineFigure kFigures[] = {
      [](const EngineAccount& e) { return number(e.stats.drafted_tokens); }},
     {"millrace_accepted_tokens_total", "Drafted tokens that were accepted and saved a step", kCounter,
      [](const EngineAccount& e) { return number(e.stats.accepted_tokens); }},
+    {"millrace_evicted_tokens_total", "Tokens whose keys and values were dropped by their streams' evictors", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.evicted_tokens); }},
     {"millrace_prefix_cache_queries_total", "Prefix cache lookups, one per admission", kCounter,
      [](const EngineAccount& e) { return number(e.stats.prefix.queries); }},
     {"millrace_prefix_cache_query_tokens_total", "Prompt tokens looked up in the prefix cache", kCounter,

@@ -36,8 +36,8 @@ constexpr EnumNames<FinishReason> kFinishes("", "stop", "length", "cancelled", "
 [[maybe_unused]] void check_all_fields_are_considered(const Request& request) {
   [[maybe_unused]] const auto& [prompt, sampling, max_tokens, min_tokens, ignore_eos, stop, include_stop, stop_tokens,
                                 bad_words, skip_special, show_markers, constraint, thinking, adapters, cache_prompt,
-                                not_keep_seconds, not_prefix_group, n, best_of, beams, length_penalty, early_stopping,
-                                not_tenant, priority, not_deadline_seconds, not_time_limit_seconds,
+                                evictor, not_keep_seconds, not_prefix_group, n, best_of, beams, length_penalty,
+                                early_stopping, not_tenant, priority, not_deadline_seconds, not_time_limit_seconds,
                                 not_predicted_tokens, not_known_tokens] = request;
 }
 
@@ -73,6 +73,7 @@ Json request_json(const Request& r) {
                        {"begun", r.thinking.begun}};
   for (const AdapterUse& one : r.adapters) out["adapters"].push_back({{"name", one.name}, {"scale", one.scale}});
   if (!r.cache_prompt) out["cache_prompt"] = false;
+  if (!r.evictor.empty()) out["evictor"] = r.evictor;
   if (r.n != 1) out["n"] = r.n;
   if (r.best_of != 0) out["best_of"] = r.best_of;
   if (r.beams != 1) {
@@ -258,6 +259,7 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   r.skip_special = line.boolean("skip_special", true);
   r.show_markers = line.boolean("show_markers", false);
   r.cache_prompt = line.boolean("cache_prompt", true);
+  r.evictor = line.text("evictor");
   r.n = line.integer("n", 1, kMaxAnswers, 1);
   r.best_of = line.integer("best_of", 0, kMaxAnswers, 0);
   r.beams = line.integer("beams", 1, kMaxAnswers, 1);

@@ -24,6 +24,7 @@ RecordedRequest full_request() {
   r.stop = {"END", "\xE2\x82\xAC"};
   r.constraint = {Constraint::Kind::choice, "", {"yes", "no"}, "=>"};
   r.cache_prompt = false;
+  r.evictor = "h2o:budget=64";
   r.n = 2;
   r.best_of = 3;
   r.priority = -4;
@@ -64,6 +65,7 @@ TEST(Recording, RoundTripsAllFieldsThatAffectAnAnswer) {
   EXPECT_EQ(actual.request.constraint.choices, expected.request.constraint.choices);
   EXPECT_EQ(actual.request.constraint.trigger, "=>");
   EXPECT_FALSE(actual.request.cache_prompt);
+  EXPECT_EQ(actual.request.evictor, "h2o:budget=64");
   EXPECT_EQ(actual.request.n, 2);
   EXPECT_EQ(actual.request.best_of, 3);
   EXPECT_EQ(actual.request.priority, -4);

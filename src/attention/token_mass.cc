@@ -1,0 +1,134 @@
+#include "attention/token_mass.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kv/token_evictor.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kRows = 16;  // query rows (query x head) that share one decoding of a key
+constexpr int64_t kKeys = 64;  // keys decoded at once
+
+// The queries [first, first + count) of one span and the heads of one KV head.
+struct TokenUnit {
+  const Batch& batch;
+  const BatchSpan& span;
+  const AttentionLayer& layer;
+  const KernelTable& kernels;
+  KvPool& kv;
+  const float* q;
+  int64_t kv_head, first, count;
+  int64_t drafted;  // last queries of the span whose sums are kept apart
+
+  int64_t group() const { return layer.heads / layer.kv_heads; }
+  int64_t slots() const { return span.first_slot + first + count; }  // that the last query sees
+  const float* query(int64_t row) const {                            // row: query x head of the group
+    const int64_t token = span.begin + first + row / group();
+    return q + (token * layer.heads + kv_head * group() + row % group()) * layer.head_dim;
+  }
+
+  // Keys [begin, begin + kKeys) as columns, so that each dimension's products of all keys are one pass.
+  void decode(int64_t begin, int64_t end, TokenMass::Scratch& s) const {
+    const RowCodec& codec = *kernels.find_codec(kv.layout().format);
+    const int64_t block_tokens = kv.layout().block_tokens, dim = layer.head_dim;
+    for (int64_t slot = begin; slot < end; ++slot) {
+      const BlockId block = batch.block_tables[static_cast<size_t>(span.table + slot / block_tokens)];
+      codec.decode(kv.keys(layer.layer, block, kv_head) + slot % block_tokens * kv.row_bytes(layer.layer), s.row.data(),
+                   dim);
+      for (int64_t d = 0; d < dim; ++d)
+        s.keys[static_cast<size_t>(d * kKeys + slot - begin)] = s.row[static_cast<size_t>(d)];
+    }
+  }
+
+  void score(TokenMass::Scratch& s) const {
+    const int64_t rows = count * group();
+    for (int64_t begin = 0; begin < slots(); begin += kKeys) {
+      const int64_t end = std::min(slots(), begin + kKeys);
+      decode(begin, end, s);
+      for (int64_t row = 0; row < rows; ++row) {
+        float sums[kKeys] = {};
+        const float* query_row = query(row);
+        for (int64_t d = 0; d < layer.head_dim; ++d) {
+          const float* keys = s.keys.data() + d * kKeys;
+          for (int64_t i = 0; i < kKeys; ++i) sums[i] += query_row[d] * keys[i];
+        }
+        std::copy_n(sums, end - begin, s.scores.data() + row * slots() + begin);
+      }
+    }
+  }
+
+  int64_t* sums_of(int64_t query, TokenMass::Scratch& s) const {
+    const int64_t line = std::max<int64_t>(0, first + query - (span.count - drafted) + 1);
+    return s.sums.data() + line * (span.first_slot + span.count);
+  }
+
+  // Each query's softmax over the slots that it sees.
+  void add(TokenMass::Scratch& s) const {
+    constexpr auto kUnits = static_cast<float>(1 / kMassUnit);
+    for (int64_t row = 0; row < count * group(); ++row) {
+      const int64_t end = span.first_slot + first + row / group() + 1;
+      const int64_t begin = layer.window > 0 ? std::max<int64_t>(0, end - layer.window) : 0;
+      float* scores = s.scores.data() + row * slots();
+      if (layer.softcap > 0)
+        for (int64_t i = begin; i < end; ++i) scores[i] = layer.softcap * std::tanh(scores[i] / layer.softcap);
+      kernels.softmax(scores + begin, end - begin);
+      int64_t* sums = sums_of(row / group(), s);
+      for (int64_t i = begin; i < end; ++i) sums[i] += static_cast<int32_t>(scores[i] * kUnits);
+    }
+  }
+};
+
+// Vectors that are long enough stay as they are: streams that have reached their budget allocate nothing.
+template <typename T>
+void grow(std::vector<T>& vector, int64_t size) {
+  if (std::ssize(vector) < size) vector.resize(static_cast<size_t>(size));
+}
+
+void prepare(TokenMass::Scratch& s, int64_t dim, int64_t rows, int64_t slots, int64_t drafted) {
+  grow(s.row, dim);
+  grow(s.keys, dim * kKeys);
+  grow(s.scores, rows * slots);
+  grow(s.sums, (1 + drafted) * slots);
+  std::fill_n(s.sums.begin(), (1 + drafted) * slots, int64_t{0});
+}
+
+}  // namespace
+
+void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
+                        KvPool& kv, const float* q, TokenMass& mass) {
+  const int64_t group = layer.heads / layer.kv_heads, tile = std::max<int64_t>(1, kRows / group);
+  mass.scratch.resize(static_cast<size_t>(pool.threads()));
+  for (const TokenMass::Span& observed : mass.spans) {
+    const BatchSpan& span = batch.spans[static_cast<size_t>(observed.span)];
+    const int64_t slots = span.first_slot + span.count, tiles = (span.count + tile - 1) / tile;
+    for (TokenMass::Scratch& s : mass.scratch)
+      prepare(s, layer.head_dim, std::min(tile, span.count) * group, slots, observed.drafted);
+    pool.parallel_for(layer.kv_heads * tiles, [&](int64_t index, int worker) {
+      const int64_t first = index % tiles * tile;
+      const TokenUnit unit{.batch = batch,
+                           .span = span,
+                           .layer = layer,
+                           .kernels = kernels,
+                           .kv = kv,
+                           .q = q,
+                           .kv_head = index / tiles,
+                           .first = first,
+                           .count = std::min(tile, span.count - first),
+                           .drafted = observed.drafted};
+      TokenMass::Scratch& s = mass.scratch[static_cast<size_t>(worker)];
+      unit.score(s);
+      unit.add(s);
+    });
+    for (const TokenMass::Scratch& s : mass.scratch) {
+      for (size_t i = 0; i < observed.mass.size(); ++i) observed.mass[i] += s.sums[i];
+      const int64_t* drafts = s.sums.data() + slots;
+      for (size_t i = 0; i < observed.draft_mass.size(); ++i) observed.draft_mass[i] += drafts[i];
+    }
+  }
+}
+
+int64_t token_mass_bytes(int64_t slots, int64_t drafted) { return slots * (4 * kRows + 8 * (1 + drafted)); }
+
+}  // namespace millrace

@@ -1,0 +1,42 @@
+// Token mass: how much attention each stored token receives from the queries of a step, in every layer, for token
+// evictors. Only observes the forward pass, like mass.h, and computes the weights again: the attention kernels do not
+// keep them. Sums are integers (kMassUnit), so the result does not depend on threads or chunks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "attention/full.h"
+
+namespace millrace {
+
+// What to observe in the next forward pass, and where to add it.
+struct TokenMass {
+  struct Span {
+    int64_t span = 0;     // index of the batch span
+    int64_t drafted = 0;  // its last queries: those of drafted tokens, which may be rejected
+    // [slots before the first drafted token], from the other queries.
+    std::span<int64_t> mass;
+    // [drafted, slots], from each of those queries alone.
+    std::span<int64_t> draft_mass;
+  };
+  std::vector<Span> spans;  // empty: nothing is computed
+
+  // Scratch of one worker.
+  struct Scratch {
+    std::vector<float> row, keys, scores;
+    std::vector<int64_t> sums;  // [1 + drafted, slots]
+  };
+  std::vector<Scratch> scratch;
+};
+
+// q [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Adds the softmax of every
+// query of the spans over the slots that it sees, of every head.
+void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
+                        KvPool& kv, const float* q, TokenMass& mass);
+
+// Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens.
+int64_t token_mass_bytes(int64_t slots, int64_t drafted);
+
+}  // namespace millrace

@@ -1,0 +1,72 @@
+// compact() against a plain copy of every kept row, on random tables and choices.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+
+#include "kv/pool.h"
+
+namespace millrace {
+namespace {
+
+using Rows = std::vector<std::vector<uint8_t>>;  // of one slot: layer, head, keys and values
+
+class Compact : public ::testing::TestWithParam<std::tuple<const char*, int64_t>> {
+ protected:
+  Rows rows(KvPool& pool, std::span<const BlockId> table, int64_t slot) {
+    Rows out;
+    visit(pool, table, slot, [&](uint8_t* row, size_t bytes) { out.emplace_back(row, row + bytes); });
+    return out;
+  }
+  template <typename Body>
+  void visit(KvPool& pool, std::span<const BlockId> table, int64_t slot, const Body& body) {
+    const int64_t block_tokens = pool.layout().block_tokens;
+    const BlockId block = table[static_cast<size_t>(slot / block_tokens)];
+    for (int64_t layer = 0; layer < std::ssize(pool.layout().layers); ++layer)
+      for (int64_t head = 0; head < pool.layout().layers[static_cast<size_t>(layer)].kv_heads; ++head)
+        for (uint8_t* first : {pool.keys(layer, block, head), pool.values(layer, block, head)})
+          body(first + slot % block_tokens * pool.row_bytes(layer), static_cast<size_t>(pool.row_bytes(layer)));
+  }
+};
+
+TEST_P(Compact, MovesTheKeptRowsAndNoOthers) {
+  const auto& [format, block_tokens] = GetParam();
+  std::mt19937_64 random(3);
+  for (int round = 0; round < 60; ++round) {
+    const int64_t blocks = 1 + static_cast<int64_t>(random() % 9), slots = blocks * block_tokens;
+    auto pool = KvPool::create({find_format(format), block_tokens, {{2, 64}, {1, 32}}}, blocks + 3);
+    ASSERT_TRUE(pool.ok());
+    std::vector<BlockId> table(static_cast<size_t>(blocks + 3));
+    for (BlockId& block : table) block = *pool->allocate();
+    std::shuffle(table.begin(), table.end(), random);
+    const std::vector<BlockId> others(table.begin() + blocks, table.end());
+    for (int64_t slot = 0; slot < (blocks + 3) * block_tokens; ++slot)
+      visit(*pool, table, slot, [&](uint8_t* row, size_t bytes) {
+        for (size_t i = 0; i < bytes; ++i) row[i] = static_cast<uint8_t>(random());
+      });
+    table.resize(static_cast<size_t>(blocks));
+    std::vector<int32_t> kept;
+    const uint64_t share = random() % 11;  // none to all of them, alone and in runs
+    for (int32_t slot = 0; slot < slots; ++slot)
+      if (random() % 10 < share) kept.push_back(slot);
+    std::vector<Rows> expected, untouched;
+    for (const int32_t slot : kept) expected.push_back(rows(*pool, table, slot));
+    for (int64_t slot = 0; slot < 3 * block_tokens; ++slot) untouched.push_back(rows(*pool, others, slot));
+    pool->compact(table, kept);
+    for (size_t i = 0; i < kept.size(); ++i)
+      ASSERT_EQ(rows(*pool, table, static_cast<int64_t>(i)), expected[i]) << round << ", slot " << kept[i];
+    for (int64_t slot = 0; slot < 3 * block_tokens; ++slot)
+      ASSERT_EQ(rows(*pool, others, slot), untouched[static_cast<size_t>(slot)]);
+    EXPECT_TRUE(pool->check().ok());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Compact,
+                         ::testing::Combine(::testing::Values("f16", "q8_0"), ::testing::Values(1, 4, 16)),
+                         [](const auto& one) {
+                           return std::string(std::get<0>(one.param)) + "_" + std::to_string(std::get<1>(one.param));
+                         });
+
+}  // namespace
+}  // namespace millrace

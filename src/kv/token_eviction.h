@@ -1,0 +1,56 @@
+// TokenEviction: an evictor at work on one stream. It knows the position of every stored token, collects the attention
+// that they receive, and says when to choose and what to keep. A decision is due whenever `slack` tokens more than the
+// budget are stored, for the first time with the prompt complete or not (EvictionRule), so the decisions depend on the
+// stream alone; the engine ends a chunk there. Not thread-safe.
+//
+//   budget 6, slack 2    stored  0 1 2 3 4 5 6 7    full: drop two    0 1 4 5 6 7     next decision two tokens later
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kv/token_evictor.h"
+
+namespace millrace {
+
+class TokenEviction {
+ public:
+  // Of a stream of at most `total` tokens, which begin with the prompt.
+  TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t prompt, int64_t total);
+
+  void reserve();  // so that a step allocates nothing
+  const EvictionRule& rule() const { return *rule_; }
+  int64_t next() const;         // computed tokens at which the next decision is due
+  int64_t most_stored() const;  // tokens stored at once, at most, from now on
+  int64_t evicted() const { return evicted_; }
+  int64_t decisions() const { return decisions_; }
+
+  // The sums of the first `slots` slots, to add to; those of new slots are 0.
+  std::span<int64_t> mass(int64_t slots);
+  // [drafted, slots], zero: what the query of each of the drafted tokens of a step adds, which is known to count only
+  // when the token is kept.
+  std::span<int64_t> draft_mass(int64_t drafted, int64_t slots);
+  // The next one of them is kept.
+  void keep_drafted();
+  // Nothing is computed any longer; the decisions will be made again, with the same results.
+  void start_again();
+  // Chooses, when next() tokens are computed. The slots that remain, ascending; valid until the next call.
+  std::span<const int32_t> decide();
+  // Of the tokens that the last decision has kept.
+  std::span<const int32_t> positions() const { return positions_; }
+
+ private:
+  std::shared_ptr<const EvictionRule> rule_;
+  int64_t prompt_, total_;
+  int64_t evicted_ = 0, decisions_ = 0;
+  std::vector<int32_t> positions_, kept_, dropped_;
+  std::vector<int64_t> mass_, draft_mass_;
+  int64_t draft_slots_ = 0, kept_drafts_ = 0;
+};
+
+// Bytes of one that stores at most `stored` tokens, in steps of at most `drafted` drafted ones.
+int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted);
+
+}  // namespace millrace

@@ -1,0 +1,62 @@
+// TokenEvictor: which tokens of a running stream lose their keys and values, so that it stores no more than a budget.
+// A member is a pure choice: it sees what is stored and names the slots to drop. When it is asked depends on the stream
+// alone (token_eviction.h), never on the batch or the prefill chunks. Lossy: answers change. Stateless and const, so
+// one evictor serves many streams and threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/registry.h"
+#include "base/result.h"
+
+namespace millrace {
+
+// The stored tokens of a stream, in slot order, which is their order in the text.
+struct StoredTokens {
+  std::span<const int32_t> positions;  // ascending; the last token's position - positions[i] is the age of slot i
+  // Attention that each has received from the queries since it was stored, summed over heads and layers, in units of
+  // kMassUnit. Empty unless the evictor needs it.
+  std::span<const int64_t> mass;
+};
+
+// Sums of attention are integers, so they do not depend on the order of heads, layers, queries and chunks.
+inline constexpr double kMassUnit = 1.0 / (1 << 30);
+
+class TokenEvictor {
+ public:
+  virtual ~TokenEvictor() = default;
+  virtual int64_t budget() const = 0;  // tokens that remain after a decision, at least 1
+  virtual bool needs_mass() const { return false; }
+  // Appends exactly `excess` distinct slots, ascending; 0 < excess < stored tokens.
+  virtual void drop(const StoredTokens& stored, int64_t excess, std::vector<int32_t>& slots) const = 0;
+};
+
+using TokenEvictorFactory = Result<std::unique_ptr<const TokenEvictor>> (*)(const OptionValues& options);
+const Registry<TokenEvictorFactory>& token_evictors();
+
+// An evictor with the options that every member has.
+struct EvictionRule {
+  std::shared_ptr<const TokenEvictor> evictor;
+  int64_t slack = 16;        // tokens stored beyond the budget before the evictor chooses
+  bool whole_prompt = true;  // chooses for the first time when the prompt is complete
+  std::string text;          // as given
+
+  int64_t most_stored() const { return evictor->budget() + slack; }
+};
+
+// `text` is NAME[:key=value,...]; null for "" and "none". Errors (user): unknown name or option.
+Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view text);
+
+// Tokens that a stream of `total` tokens stores at once, at most, `prompt` of which are still to be computed as its
+// prompt. A null rule keeps all. Memory plan, request check and simulation use this; planner and
+// admission use Sequence::kv_demand(), which continues it for a stream that runs.
+int64_t kv_demand(const EvictionRule* rule, int64_t prompt, int64_t total);
+// Tokens that a stream with this prompt stores once `computed` of its tokens are computed, and evicted where due.
+int64_t stored_tokens(const EvictionRule* rule, int64_t prompt, int64_t computed);
+
+}  // namespace millrace

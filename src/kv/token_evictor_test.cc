@@ -1,0 +1,228 @@
+// Token evictors against plain definitions, and the schedule of their decisions.
+#include "kv/token_evictor.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "kv/token_eviction.h"
+
+namespace millrace {
+namespace {
+
+using Slots = std::vector<int32_t>;
+
+std::shared_ptr<const EvictionRule> rule_of(const std::string& text) {
+  auto rule = make_eviction_rule(text);
+  EXPECT_TRUE(rule.ok()) << (rule.ok() ? "" : rule.error().message);
+  return rule.ok() ? *rule : nullptr;
+}
+
+std::string refusal(const std::string& text) {
+  const auto rule = make_eviction_rule(text);
+  return rule.ok() ? "" : rule.error().message;
+}
+
+TEST(EvictionRule, ReadsNameAndOptions) {
+  const auto rule = rule_of("h2o:budget=100,recent=0.25,slack=8,prompt=evicted");
+  EXPECT_EQ(rule->evictor->budget(), 100);
+  EXPECT_EQ(rule->most_stored(), 108);
+  EXPECT_FALSE(rule->whole_prompt);
+  EXPECT_EQ(rule->text, "h2o:budget=100,recent=0.25,slack=8,prompt=evicted");
+  EXPECT_EQ(rule_of("streamingllm")->most_stored(), 1024 + 16);
+  EXPECT_TRUE(rule_of("streamingllm")->whole_prompt);
+  EXPECT_EQ(rule_of(""), nullptr);
+  EXPECT_EQ(rule_of("none"), nullptr);
+}
+
+TEST(EvictionRule, NamesWhatIsWrong) {
+  EXPECT_EQ(refusal("lru"), "evictor: unknown 'lru'; available: streamingllm, h2o");
+  EXPECT_EQ(refusal("h2o:size=3"), "evictor h2o: size: no such option; known: budget, recent, slack, prompt");
+  EXPECT_EQ(refusal("h2o:budget=0"), "evictor h2o: budget: must be between 1 and 1073741824, got 0");
+  EXPECT_EQ(refusal("h2o:recent=2"), "evictor h2o: recent: must be between 0 and 1, got 2");
+  EXPECT_EQ(refusal("streamingllm:window=0"), "evictor streamingllm: window: must be between 1 and 1073741824, got 0");
+  EXPECT_EQ(refusal("streamingllm:prompt=half"), "evictor streamingllm: prompt: must be whole or evicted, got 'half'");
+}
+
+TEST(EvictionRule, DemandIsWhatIsStoredAtOnce) {
+  const auto whole = rule_of("streamingllm:sinks=4,window=28,slack=8");
+  const auto evicted = rule_of("streamingllm:sinks=4,window=28,slack=8,prompt=evicted");
+  EXPECT_EQ(kv_demand(nullptr, 100, 500), 500);
+  EXPECT_EQ(kv_demand(whole.get(), 100, 500), 100);
+  EXPECT_EQ(kv_demand(whole.get(), 20, 500), 40);
+  EXPECT_EQ(kv_demand(whole.get(), 20, 30), 30);
+  EXPECT_EQ(kv_demand(evicted.get(), 100, 500), 40);
+}
+
+// Every member drops as many distinct slots as it is told to, in order, whatever is stored.
+TEST(TokenEvictors, DropExactlyTheExcess) {
+  std::mt19937_64 random(1);
+  for (const auto& entry : token_evictors().entries()) {
+    const auto options = parse_options("", entry.info.options);
+    ASSERT_TRUE(options.ok());
+    const auto evictor = entry.member(*options);
+    ASSERT_TRUE(evictor.ok());
+    const int64_t budget = (*evictor)->budget();
+    for (const int64_t excess : {1, 2, 16, 700}) {
+      Slots positions(static_cast<size_t>(budget + excess));
+      std::iota(positions.begin(), positions.end(), 5);
+      std::vector<int64_t> mass(positions.size());
+      for (int64_t& one : mass) one = static_cast<int64_t>(random() % 50);  // many ties
+      if (!(*evictor)->needs_mass()) mass.clear();
+      Slots dropped;
+      (*evictor)->drop({positions, mass}, excess, dropped);
+      ASSERT_EQ(std::ssize(dropped), excess) << entry.info.name;
+      EXPECT_TRUE(std::ranges::is_sorted(dropped)) << entry.info.name;
+      EXPECT_EQ(std::ranges::adjacent_find(dropped), dropped.end()) << entry.info.name;
+      EXPECT_GE(dropped.front(), 0) << entry.info.name;
+      EXPECT_LT(dropped.back(), std::ssize(positions)) << entry.info.name;
+    }
+  }
+}
+
+TEST(TokenEvictors, StreamingLlmKeepsSinksAndWindowAtEveryDecision) {
+  TokenEviction eviction(rule_of("streamingllm:sinks=3,window=9,slack=5,prompt=evicted"), 1000, 1000);
+  for (int decision = 0; decision < 20; ++decision) {
+    const auto computed = static_cast<int32_t>(eviction.next());
+    EXPECT_EQ(computed, 17 + 5 * decision);
+    eviction.decide();
+    Slots expected = {0, 1, 2};
+    for (int32_t position = computed - 9; position < computed; ++position) expected.push_back(position);
+    EXPECT_EQ(Slots(eviction.positions().begin(), eviction.positions().end()), expected);
+    EXPECT_EQ(eviction.evicted(), computed - 12);
+  }
+  EXPECT_EQ(eviction.decisions(), 20);
+}
+
+// Sorted by mass and age, the plain way.
+Slots heavy_hitters(const Slots& positions, const std::vector<int64_t>& mass, int64_t budget, int64_t recent) {
+  Slots old(positions.begin(), positions.end() - recent);
+  std::vector<size_t> order(old.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, [&](size_t a, size_t b) { return std::pair(mass[a], a) > std::pair(mass[b], b); });
+  Slots kept;
+  for (int64_t i = 0; i < budget - recent; ++i) kept.push_back(old[order[static_cast<size_t>(i)]]);
+  kept.insert(kept.end(), positions.end() - recent, positions.end());
+  std::ranges::sort(kept);
+  return kept;
+}
+
+TEST(TokenEvictors, H2oKeepsTheHeaviestAndTheNewest) {
+  std::mt19937_64 random(2);
+  for (const double recent : {0.0, 0.3, 0.5, 1.0}) {
+    TokenEviction eviction(rule_of("h2o:budget=20,slack=6,prompt=evicted,recent=" + std::to_string(recent)), 1, 1000);
+    Slots positions;
+    std::vector<int64_t> sums;
+    for (int decision = 0; decision < 30; ++decision) {
+      while (std::ssize(positions) < 26) {
+        positions.push_back(static_cast<int32_t>(std::ssize(positions) + eviction.evicted()));
+        sums.push_back(0);
+        const auto mass = eviction.mass(std::ssize(positions));
+        for (size_t i = 0; i < sums.size(); ++i) {
+          const auto one = static_cast<int64_t>(random() % 4);
+          mass[i] += one;
+          sums[i] += one;
+        }
+      }
+      const Slots expected = heavy_hitters(positions, sums, 20, static_cast<int64_t>(20 * recent));
+      const auto kept = eviction.decide();
+      ASSERT_EQ(Slots(eviction.positions().begin(), eviction.positions().end()), expected) << recent;
+      std::vector<int64_t> rest;
+      for (const int32_t slot : kept) rest.push_back(sums[static_cast<size_t>(slot)]);
+      sums = rest;
+      positions = expected;
+    }
+  }
+}
+
+// Drafted tokens that are kept leave what plain tokens leave; rejected ones leave nothing.
+TEST(TokenEviction, CountsTheAttentionOfKeptDraftsOnly) {
+  std::mt19937_64 random(4);
+  const auto rule = rule_of("h2o:budget=12,recent=0.25,slack=7,prompt=evicted");
+  TokenEviction plain(rule, 1, 1000), drafting(rule, 1, 1000);
+  for (int64_t computed = 0; computed < 400;) {
+    const int64_t kept = 1 + static_cast<int64_t>(random() % 4), rejected = static_cast<int64_t>(random() % 3);
+    const int64_t count = std::min(kept, plain.next() - computed), first = computed - plain.evicted();
+    std::vector<std::vector<int64_t>> rows;  // of each query, over the slots that it sees
+    for (int64_t i = 0; i < count + rejected; ++i) {
+      rows.emplace_back(static_cast<size_t>(first + i + 1));
+      for (int64_t& one : rows.back()) one = static_cast<int64_t>(random() % 1000);
+    }
+    for (int64_t i = 0; i < count; ++i) {
+      const auto mass = plain.mass(first + i + 1);
+      for (size_t slot = 0; slot < mass.size(); ++slot) mass[slot] += rows[static_cast<size_t>(i)][slot];
+    }
+    const auto own = drafting.mass(first + 1);
+    for (size_t slot = 0; slot < own.size(); ++slot) own[slot] += rows.front()[slot];
+    const int64_t drafted = count + rejected - 1, slots = first + 1 + drafted;
+    const auto drafts = drafting.draft_mass(drafted, slots);
+    ASSERT_EQ(std::ssize(drafts), drafted * slots);
+    for (int64_t i = 0; i < drafted; ++i)
+      for (size_t slot = 0; slot < rows[static_cast<size_t>(i + 1)].size(); ++slot)
+        drafts[static_cast<size_t>(i * slots) + slot] += rows[static_cast<size_t>(i + 1)][slot];
+    for (int64_t i = 1; i < count; ++i) drafting.keep_drafted();
+    computed += count;
+    ASSERT_EQ(Slots(drafting.mass(first + count).begin(), drafting.mass(first + count).end()),
+              Slots(plain.mass(first + count).begin(), plain.mass(first + count).end()));
+    if (computed < plain.next()) continue;
+    const auto expected = plain.decide(), kept_slots = drafting.decide();
+    ASSERT_EQ(Slots(kept_slots.begin(), kept_slots.end()), Slots(expected.begin(), expected.end())) << computed;
+  }
+  EXPECT_GT(plain.decisions(), 50);
+}
+
+TEST(TokenEviction, StartsAgainFromNothing) {
+  const auto rule = rule_of("h2o:budget=5,recent=0.4,slack=3");
+  std::vector<Slots> first, second;
+  TokenEviction eviction(rule, 20, 100);
+  for (std::vector<Slots>* decisions : {&first, &second}) {
+    EXPECT_EQ(eviction.next(), 20);
+    EXPECT_EQ(eviction.most_stored(), 20);
+    for (int64_t computed = 1; computed <= 40; ++computed) {
+      for (int64_t& one : eviction.mass(computed - eviction.evicted())) one += computed * 7919 % 13;
+      if (computed < eviction.next()) continue;
+      const auto kept = eviction.decide();
+      decisions->emplace_back(kept.begin(), kept.end());
+    }
+    EXPECT_EQ(eviction.evicted(), 33);  // of 38, at the last decision
+    eviction.start_again();
+  }
+  EXPECT_EQ(first.size(), 7u);
+  EXPECT_EQ(first, second);
+  EXPECT_EQ(eviction.evicted(), 0);
+  EXPECT_EQ(eviction.decisions(), 0);
+}
+
+TEST(EvictionRule, StoredTokensFollowTheDecisions) {
+  for (const char* text :
+       {"streamingllm:sinks=2,window=6,slack=4", "streamingllm:sinks=2,window=6,slack=4,prompt=evicted",
+        "streamingllm:sinks=0,window=1,slack=1"}) {
+    const auto rule = rule_of(text);
+    for (const int64_t prompt : {1, 5, 30}) {
+      TokenEviction eviction(rule, prompt, 100);
+      for (int64_t computed = 0; computed <= 100; ++computed) {
+        if (computed == eviction.next()) eviction.decide();
+        EXPECT_EQ(stored_tokens(rule.get(), prompt, computed), computed - eviction.evicted())
+            << text << ", prompt " << prompt << ", " << computed;
+        EXPECT_LE(computed - eviction.evicted(), kv_demand(rule.get(), prompt, 100));
+      }
+    }
+  }
+  EXPECT_EQ(stored_tokens(nullptr, 3, 77), 77);
+}
+
+TEST(TokenEviction, ChoosesFirstWhenTheWholePromptIsThere) {
+  TokenEviction longer(rule_of("streamingllm:sinks=2,window=6,slack=4"), 50, 100);
+  EXPECT_EQ(longer.most_stored(), 50);
+  EXPECT_EQ(longer.next(), 50);
+  EXPECT_EQ(std::ssize(longer.decide()), 8);
+  EXPECT_EQ(longer.most_stored(), 12);
+  EXPECT_EQ(longer.next(), 54);
+  const TokenEviction shorter(rule_of("streamingllm:sinks=2,window=6,slack=4"), 5, 100);
+  EXPECT_EQ(shorter.next(), 12);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,32 @@
+// The built-in token evictors, one line each. with_rule() adds the options of EvictionRule.
+#include "kv/token_evictors/factories.h"
+
+namespace millrace {
+namespace {
+
+using Type = OptionSpec::Type;
+
+std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own) {
+  own.push_back({"slack", Type::integer, "16", 1, 1 << 20, "tokens stored beyond the budget before some are dropped"});
+  own.push_back({"prompt", Type::text, "whole", 0, 0,
+                 "whole: nothing is dropped before the prompt is complete; evicted: the budget holds for it too"});
+  return own;
+}
+
+}  // namespace
+
+// clang-format off
+const Registry<TokenEvictorFactory>& token_evictors() {
+  static const Registry<TokenEvictorFactory> registry({.loss = Loss::lossy, .test = "tests/properties/token_evictors_test.cc", .proof = "docs/kv-eviction.md"}, {
+      {{"evictor", "streamingllm", "keeps the first tokens, which act as attention sinks, and a window of the newest", "Xiao et al., 2023, Efficient Streaming Language Models with Attention Sinks",
+        with_rule({{"sinks", Type::integer, "4", 0, 1 << 30, "first tokens of the text that are kept"},
+                   {"window", Type::integer, "1020", 1, 1 << 30, "newest tokens that are kept"}})}, make_streamingllm},
+      {{"evictor", "h2o", "keeps the newest tokens and those that have received most attention", "Zhang et al., 2023, H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models",
+        with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
+                   {"recent", Type::number, "0.5", 0, 1, "fraction of them that are the newest"}})}, make_h2o},
+  });
+  return registry;
+}
+// clang-format on
+
+}  // namespace millrace

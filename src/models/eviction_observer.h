@@ -1,0 +1,45 @@
+// EvictionObserver: collects the attention that the stored tokens of a ModelRunner's streams receive in its next pass,
+// for streams with an evictor that needs it. Without such streams it is no hook of the pass. Not thread-safe.
+//
+//   runner.start(); observer.start();  runner.begin(...); runner.add(...)...; observer.add(eviction)  runner.forward()
+#pragma once
+
+#include <utility>
+
+#include "attention/token_mass.h"
+#include "kv/token_eviction.h"
+#include "models/model_runner.h"
+
+namespace millrace {
+
+class EvictionObserver final : public ForwardObserver {
+ public:
+  explicit EvictionObserver(ModelRunner& runner) : runner_(runner) {}
+  ~EvictionObserver() override { runner_.hooks().remove(*this); }
+  EvictionObserver(const EvictionObserver&) = delete;
+  EvictionObserver& operator=(const EvictionObserver&) = delete;
+
+  void start() { mass_.spans.clear(); }
+  // For the stream whose tokens were added to the runner last; the last `drafted` of them are drafted tokens. The sums
+  // are the evictor's own, and grow during the pass.
+  void add(TokenEviction& eviction, int64_t drafted = 0) {
+    if (!eviction.rule().evictor->needs_mass()) return;
+    const auto& spans = runner_.batch().spans;
+    const int64_t slots = spans.back().first_slot + spans.back().count;
+    mass_.spans.push_back({.span = std::ssize(spans) - 1,
+                           .drafted = drafted,
+                           .mass = eviction.mass(slots - drafted),
+                           .draft_mass = eviction.draft_mass(drafted, slots)});
+    if (!std::exchange(added_, true)) runner_.hooks().add(*this);
+  }
+  void queries(const AttentionInput& in) override {
+    if (!mass_.spans.empty()) observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_);
+  }
+
+ private:
+  ModelRunner& runner_;
+  TokenMass mass_;
+  bool added_ = false;  // to the hooks
+};
+
+}  // namespace millrace

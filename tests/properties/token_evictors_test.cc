@@ -1,0 +1,310 @@
+// Token evictors in the engine: the same bits whatever else is in the batch, equal to a plain reference that drops
+// entries of a block table of single tokens, and within the memory that they promise.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+
+#include "evaluate/scorer.h"
+#include "model_runner.h"
+#include "models/mass_observer.h"
+#include "properties/stream_bits.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+class TokenEvictors : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    model_ = load_for(golden_model("llama3"), detect_isa());
+    ASSERT_TRUE(model_);
+    vocab_ = model_->info().vocab;
+  }
+  EngineOptions with_evictor(EngineOptions o) const {
+    o.evictor = GetParam();
+    o.kv_format = "f32";
+    return o;
+  }
+  Request request(int64_t seed, int64_t prompt = 50, int64_t answer = 60) const {
+    return make_request(seed, prompt, answer, vocab_);
+  }
+  Shown run_one(const EngineOptions& o, Request r) const {
+    auto core = make_core(model_, o);
+    EXPECT_TRUE(core->add(1, std::move(r)).ok());
+    Shown shown = run_all(*core, vocab_)[1];
+    EXPECT_EQ(core->kv().free_blocks() + core->stats().kv_blocks_cached, core->kv().total_blocks());
+    return shown;
+  }
+
+  std::shared_ptr<const LanguageModel> model_;
+  int64_t vocab_ = 0;
+};
+
+TEST_P(TokenEvictors, ChangeTheAnswer) {  // or the other tests would prove nothing
+  EngineOptions plain = with_evictor(options());
+  plain.evictor.clear();
+  EXPECT_FALSE(run_one(with_evictor(options()), request(1)).same_bits(run_one(plain, request(1))));
+}
+
+TEST_P(TokenEvictors, ThreadsAndBlocksDoNotShow) {
+  const Shown alone = run_one(with_evictor(options()), request(1));
+  ASSERT_EQ(alone.tokens.size(), 60u);
+  for (const int threads : {2, 3})
+    EXPECT_TRUE(run_one(with_evictor(options(threads)), request(1)).same_bits(alone)) << threads;
+  for (const int64_t block : {1, 4, 64})
+    EXPECT_TRUE(run_one(with_evictor(options(1, 512, block)), request(1)).same_bits(alone)) << block;
+}
+
+TEST_P(TokenEvictors, PrefillChunksDoNotShow) {
+  const Shown alone = run_one(with_evictor(options()), request(1));
+  for (const int64_t chunk : {1, 7, 16, 33}) {
+    EngineOptions o = with_evictor(options(1, chunk));
+    o.max_streams = 1;
+    EXPECT_TRUE(run_one(o, request(1)).same_bits(alone)) << chunk;
+  }
+}
+
+TEST_P(TokenEvictors, BatchMatesDoNotShow) {
+  const Shown alone = run_one(with_evictor(options()), request(1));
+  for (const char* mates_evictor : {"", "none", "streamingllm:sinks=1,window=7,slack=3"}) {
+    auto core = make_core(model_, with_evictor(options(2, 40)));
+    for (int64_t i = 0; i < 6; ++i) {
+      if (i == 3) {
+        ASSERT_TRUE(core->add(1, request(1)).ok());
+      }
+      Request mate = request(50 + i, 3 + 14 * i, 20);
+      if (i == 2) mate = request(1, 50, 20);  // the same prompt
+      mate.evictor = mates_evictor;
+      ASSERT_TRUE(core->add(static_cast<RequestId>(100 + i), std::move(mate)).ok());
+    }
+    EXPECT_TRUE(run_all(*core, vocab_)[1].same_bits(alone)) << mates_evictor;
+  }
+}
+
+TEST_P(TokenEvictors, TheVirtualPoolDoesNotShow) {
+  EngineOptions o = with_evictor(options());
+  const Shown alone = run_one(o, request(1));
+  o.kv_pool = "virtual";
+  EXPECT_TRUE(run_one(o, request(1)).same_bits(alone));
+}
+
+TEST_P(TokenEvictors, EachAnswerIsThatOfItsOwnRequest) {
+  Request several = request(1);
+  several.n = 3;
+  several.sampling.temperature = 0.9;
+  auto core = make_core(model_, with_evictor(options()));
+  ASSERT_TRUE(core->add(1, several).ok());
+  std::vector<std::vector<TokenId>> answers(3);
+  std::vector<TokenEvent> events;
+  while (!core->idle()) {
+    events.clear();
+    core->step(events);
+    for (const TokenEvent& event : events)
+      if (event.token >= 0) answers[static_cast<size_t>(event.answer)].push_back(event.token);
+    EXPECT_TRUE(core->check_blocks().ok());
+  }
+  for (uint64_t i = 0; i < 3; ++i) {
+    Request one = request(1);
+    one.sampling.temperature = 0.9;
+    one.sampling.seed += i;
+    EXPECT_EQ(answers[i], run_one(with_evictor(options()), one).tokens) << i;
+  }
+}
+
+// A plain reference: one token at a time, blocks of one token, and a dropped token is a dropped entry of the table. Its
+// attention sums come from observe_mass(), a layer at a time.
+class PlainEviction {
+ public:
+  PlainEviction(TestRunner& runner, const EvictionRule& rule, int64_t prompt)
+      : runner_(runner.runner()), rule_(rule), prompt_(prompt), free_(runner.blocks()) {
+    runner_.hooks().add(observer_);
+  }
+  ~PlainEviction() { runner_.hooks().remove(observer_); }
+  std::vector<float> step(TokenId token) {
+    table_.push_back(free_.back());
+    free_.pop_back();
+    mass_.push_back(0);
+    runner_.start();
+    runner_.begin(table_, stored() - 1);
+    runner_.add(token, computed_, true);
+    AttentionMass& mass = observer_.mass;
+    for (mass.layer = 0; mass.layer < runner_.model().spec().layer_count(); ++mass.layer) {
+      mass.spans = {0};
+      runner_.forward();
+      for (size_t i = 0; i < mass_.size(); ++i) mass_[i] += static_cast<double>(mass.mass[i]);
+    }
+    ++computed_;
+    const bool full = std::ssize(table_) >= rule_.most_stored();
+    if (full && (!rule_.whole_prompt || computed_ >= prompt_)) evict();
+    return {runner_.logits(), runner_.logits(1)};
+  }
+  int64_t stored() const { return std::ssize(table_); }
+
+ private:
+  void evict() {
+    std::vector<int64_t> order(table_.size());
+    std::iota(order.begin(), order.end(), 0);
+    const bool heavy = rule_.evictor->needs_mass();
+    const int64_t budget = rule_.evictor->budget(), firsts = heavy ? 0 : 4, newest = heavy ? budget / 2 : budget - 4;
+    const auto rank = [&](int64_t slot) {
+      if (slot >= stored() - newest || slot < firsts) return 1e30;
+      return heavy ? mass_[static_cast<size_t>(slot)] : 0.0;
+    };
+    std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return rank(a) > rank(b); });
+    order.resize(static_cast<size_t>(budget));
+    std::ranges::sort(order);
+    std::vector<BlockId> table;
+    std::vector<double> mass;
+    for (const int64_t slot : order) {
+      table.push_back(table_[static_cast<size_t>(slot)]);
+      mass.push_back(mass_[static_cast<size_t>(slot)]);
+    }
+    for (const BlockId block : table_)
+      if (std::ranges::find(table, block) == table.end()) free_.push_back(block);
+    table_ = table;
+    mass_ = mass;
+  }
+
+  ModelRunner& runner_;
+  const EvictionRule& rule_;
+  MassObserver observer_;
+  int64_t prompt_, computed_ = 0;
+  std::vector<BlockId> free_, table_;
+  std::vector<double> mass_;
+};
+
+// The sampler has masked the end token in the engine's row.
+bool same_logits(std::span<const float> plain, std::span<const float> shown) {
+  for (size_t i = 0; i < plain.size(); ++i)
+    if (plain[i] != shown[i] && shown[i] != -INFINITY) return false;
+  return plain.size() == shown.size();
+}
+
+TEST_P(TokenEvictors, EqualAPlainReference) {
+  auto loaded = TestRunner::load(golden_model("llama3"), {.context = 128, .block_tokens = 1});
+  ASSERT_TRUE(loaded.ok());
+  const auto rule = make_eviction_rule(GetParam());
+  ASSERT_TRUE(rule.ok());
+  for (const int64_t seed : {1, 2, 3}) {
+    const Request r = request(seed);
+    const Shown shown = run_one(with_evictor(options(2, 32)), r);
+    PlainEviction plain(**loaded, **rule, std::ssize(r.prompt));
+    std::vector<float> logits;
+    for (const TokenId token : r.prompt) logits = plain.step(token);
+    for (size_t i = 0; i < shown.tokens.size(); ++i) {
+      ASSERT_TRUE(same_logits(logits, shown.logits[i])) << seed << ", " << i;
+      logits = plain.step(shown.tokens[i]);
+    }
+    EXPECT_LT(plain.stored(), (*rule)->most_stored());
+  }
+}
+
+// A scored text is a prompt that is evicted as it is read: its last row is what the engine samples from, and the batch
+// does not show.
+TEST_P(TokenEvictors, ScoringSeesThem) {
+  std::string evictor = GetParam();
+  if (!evictor.ends_with("prompt=evicted")) evictor += ",prompt=evicted";
+  Request r = request(2, 100, 1);
+  EngineOptions o = with_evictor(options());
+  o.evictor = evictor;
+  const Shown shown = run_one(o, r);
+  r.prompt.push_back(0);  // only a target
+  std::vector<float> expected;
+  for (const int64_t batch : {512, 1, 3, 50}) {
+    auto scorer = Scorer::create(
+        model_, {.threads = 1, .context = 101, .batch_tokens = batch, .kv_format = "f32", .evictor = evictor});
+    ASSERT_TRUE(scorer.ok()) << scorer.error().message;
+    EXPECT_LE((*scorer)->stored_tokens(), 32);
+    std::vector<float> rows;
+    const std::vector<ScoreWindow> windows = {{0, 101, 1}, {20, 40, 20}};
+    const auto done = (*scorer)->run(r.prompt, windows, -1, [&](std::span<const ScoredRow> scored) -> Result<void> {
+      for (const ScoredRow& row : scored) rows.insert(rows.end(), row.logits, row.logits + vocab_);
+      return {};
+    });
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    ASSERT_EQ(std::ssize(rows), (100 + 20) * vocab_);
+    EXPECT_TRUE(same_logits(std::span(rows).subspan(static_cast<size_t>(99 * vocab_), static_cast<size_t>(vocab_)),
+                            shown.logits[0]));
+    if (expected.empty()) expected = rows;
+    EXPECT_EQ(std::memcmp(rows.data(), expected.data(), rows.size() * 4), 0) << batch;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Members, TokenEvictors,
+                         ::testing::Values("streamingllm:sinks=4,window=20,slack=8",
+                                           "streamingllm:sinks=4,window=20,slack=8,prompt=evicted",
+                                           "h2o:budget=24,recent=0.5,slack=8",
+                                           "h2o:budget=24,recent=0.5,slack=5,prompt=evicted"),
+                         [](const auto& one) {
+                           std::string name = one.param;
+                           std::ranges::replace_if(
+                               name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+                           return name;
+                         });
+
+// With room for all tokens nothing is dropped, and the answer is the plain one.
+TEST(TokenEvictorBudget, OfTheWholeLengthIsPlain) {
+  auto model = load_for(golden_model("llama3"), detect_isa());
+  ASSERT_TRUE(model);
+  const Request r = make_request(1, 50, 60, model->info().vocab);
+  std::map<std::string, Shown> shown;
+  for (const char* evictor : {"", "streamingllm:sinks=4,window=120", "h2o:budget=110,prompt=evicted,slack=1"}) {
+    EngineOptions o = options();
+    o.evictor = evictor;
+    auto core = make_core(model, o);
+    ASSERT_TRUE(core->add(1, r).ok());
+    shown[evictor] = run_all(*core, model->info().vocab)[1];
+    EXPECT_TRUE(shown[evictor].same_bits(shown[""])) << evictor;
+    EXPECT_EQ(core->stats().evicted_tokens, 0) << evictor;
+  }
+}
+
+// 110 tokens in the memory for 28, two streams one after the other; a plain stream is refused.
+TEST(TokenEvictorBudget, HoldsAStreamFourTimesAsLong) {
+  auto model = load_for(golden_model("llama3"), detect_isa());
+  ASSERT_TRUE(model);
+  EngineOptions o = options(1, 512, 4);
+  o.kv_tokens = 28;
+  for (const char* evictor :
+       {"streamingllm:sinks=4,window=20,slack=4,prompt=evicted", "h2o:budget=24,slack=4,prompt=evicted"}) {
+    o.evictor = evictor;
+    auto core = make_core(model, o);
+    Request r = make_request(1, 50, 60, model->info().vocab);
+    ASSERT_TRUE(core->add(1, r).ok());
+    ASSERT_TRUE(core->add(2, r).ok());
+    const auto shown = run_all(*core, model->info().vocab);
+    EXPECT_EQ(shown.at(1).tokens.size(), 60u);
+    EXPECT_TRUE(shown.at(2).same_bits(shown.at(1)));
+    EXPECT_EQ(core->kv().free_blocks(), 7);
+    EXPECT_EQ(core->stats().preemptions, 0);
+    r.evictor = "none";
+    const auto refused = core->check(r);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "KV cache: 110 tokens do not fit in 7 blocks of 4; ask for fewer tokens or enlarge the cache");
+  }
+}
+
+TEST(TokenEvictorRefusals, NameTheReason) {
+  auto model = load_for(golden_model("llama3"), detect_isa());
+  auto windowed = load_for(golden_model("gemma3"), detect_isa());
+  ASSERT_TRUE(model && windowed);
+  auto core = make_core(model, options());
+  Request r = make_request(2, 10, 10, model->info().vocab);
+  r.evictor = "h2o";
+  EXPECT_TRUE(core->check(r).ok());
+  r.beams = 2;
+  EXPECT_EQ(core->check(r).error().message, "beams: share keys and values, which an evictor cannot drop");
+  r.beams = 1;
+  r.evictor = "fifo";
+  EXPECT_EQ(core->check(r).error().message, "evictor: unknown 'fifo'; available: streamingllm, h2o");
+  EngineOptions o = options();
+  o.evictor = "h2o";
+  EXPECT_EQ(EngineCore::create(windowed, o).error().message,
+            "evictor: this model has layers that see a window of positions");
+}
+
+}  // namespace
+}  // namespace millrace
