@@ -10,6 +10,7 @@ namespace {
 
 constexpr int64_t kCalibrationBlock = 16;  // tokens
 constexpr int64_t kDefaultWindow = 512;
+constexpr int64_t kMeterColumns = 256;  // that one thread sums
 
 // Adds the input rows of the matrices in `statistics` to their sums.
 class InputMeter final : public ForwardObserver {
@@ -32,11 +33,14 @@ class InputMeter final : public ForwardObserver {
     if (!done.ok() || rows == 0) return;
     to.rows += rows;
     to.squares.resize(static_cast<size_t>(cols));
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t c = 0; c < cols; ++c) {
-        const double value = x[r * cols + c];
-        to.squares[static_cast<size_t>(c)] += value * value;
-      }
+    runner_.threads().parallel_for((cols + kMeterColumns - 1) / kMeterColumns, [&](int64_t part, int) {
+      const int64_t begin = part * kMeterColumns, end = std::min(cols, begin + kMeterColumns);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = begin; c < end; ++c) {
+          const double value = x[r * cols + c];
+          to.squares[static_cast<size_t>(c)] += value * value;
+        }
+    });
     if (needs_ & kSecondMoments) done = to.moments.add(x, rows, runner_.context().kernels(), runner_.threads());
   }
 

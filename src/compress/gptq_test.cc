@@ -99,13 +99,13 @@ std::vector<uint8_t> rounded(const PassMatrix& matrix) {
   return out;
 }
 
-struct Case {
+struct GptqCase {
   const char* format;
   int64_t rows, cols;
 };
-void PrintTo(const Case& one, std::ostream* out) { *out << one.format << " " << one.rows << " x " << one.cols; }
+void PrintTo(const GptqCase& one, std::ostream* out) { *out << one.format << " " << one.rows << " x " << one.cols; }
 
-class GptqOf : public ::testing::TestWithParam<Case> {};
+class GptqOf : public ::testing::TestWithParam<GptqCase> {};
 
 TEST_P(GptqOf, ChoosesTheLevelsOfTheDefinition) {
   const auto [format, rows, cols] = GetParam();
@@ -151,9 +151,9 @@ TEST_P(GptqOf, ThreadsChangeNoBit) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, GptqOf,
-                         ::testing::Values(Case{"q4_0", 19, 96}, Case{"q8_0", 3, 64}, Case{"q5_1", 9, 64},
-                                           Case{"iq4_nl", 8, 32}, Case{"q4_k", 3, 256}, Case{"q2_k", 2, 256},
-                                           Case{"q6_k", 2, 256}),
+                         ::testing::Values(GptqCase{"q4_0", 19, 96}, GptqCase{"q8_0", 3, 64}, GptqCase{"q5_1", 9, 64},
+                                           GptqCase{"iq4_nl", 8, 32}, GptqCase{"q4_k", 3, 256},
+                                           GptqCase{"q2_k", 2, 256}, GptqCase{"q6_k", 2, 256}),
                          [](const auto& one) { return std::string(one.param.format); });
 
 // Prunes by a fixed mask; the levels that are left make up for it.
@@ -169,8 +169,7 @@ TEST(Gptq, PrunedWeightsStayZero) {
   const auto pruned_only = rounded(plain);
   ASSERT_TRUE(pass_of("gptq")->apply(matrix, statistics, pool).ok());
   const auto values = decoded(matrix, matrix.encoded);
-  for (size_t i = 0; i < values.size(); ++i)
-    if (!matrix.kept[i]) ASSERT_EQ(values[i], 0.0f) << i;
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_TRUE(matrix.kept[i] || values[i] == 0.0f) << i;
   EXPECT_LT(output_error(matrix, matrix.encoded, statistics.moments),
             0.8 * output_error(matrix, pruned_only, statistics.moments));
 }

@@ -28,13 +28,14 @@ std::vector<uint8_t> sorted_mask(const PassMatrix& matrix, const LinearStatistic
 
 TEST(Wanda, PrunesTheLowestScores) {
   const int64_t rows = 13, cols = 96;
-  struct Case {
+  struct WandaCase {
     const char* options;
     int64_t group, count;
   };
-  for (const Case& one : {Case{"sparsity=0.5", cols, 48}, Case{"sparsity=0.3", cols, 28}, Case{"sparsity=0", cols, 0},
-                          Case{"sparsity=1", cols, cols}, Case{"pattern=2:4", 4, 2}, Case{"pattern=4:8", 8, 4},
-                          Case{"pattern=1:32", 32, 31}, Case{"pattern=4:4", 4, 0}}) {
+  for (const WandaCase& one :
+       {WandaCase{"sparsity=0.5", cols, 48}, WandaCase{"sparsity=0.3", cols, 28}, WandaCase{"sparsity=0", cols, 0},
+        WandaCase{"sparsity=1", cols, cols}, WandaCase{"pattern=2:4", 4, 2}, WandaCase{"pattern=4:8", 8, 4},
+        WandaCase{"pattern=1:32", 32, 31}, WandaCase{"pattern=4:4", 4, 0}}) {
     for (int threads : {1, 3}) {
       ThreadPool pool(threads);
       const auto statistics = statistics_of(correlated_rows(70, cols, 5), cols, pool);
