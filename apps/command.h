@@ -13,6 +13,7 @@ namespace millrace {
 CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples,
                       std::function<Result<int>()> run);
 
+void add_compress_command(CLI::App& app);
 void add_convert_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_chat_command(CLI::App& app);

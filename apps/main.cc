@@ -61,6 +61,7 @@ void declare_commands(CLI::App& app) {
   add_pull_command(app);
   add_inspect_command(app);
   add_convert_command(app);
+  add_compress_command(app);
   add_tokenize_command(app);
   add_template_command(app);
   add_techniques_command(app);

@@ -3,6 +3,7 @@
 
 #include "base/ordered_json.h"
 #include "command.h"
+#include "compress/pass.h"
 #include "input.h"
 #include "run/families.h"
 #include "workload/trace_format.h"
@@ -15,9 +16,10 @@ constexpr const char* kTechniquesExamples = R"(Examples:
   millrace techniques --family sampler  one family, with its options
   millrace techniques --json)";
 
-// What an engine can use, and the trace formats that `replay` and `simulate` read.
+// What an engine can use, the passes of `compress`, and the trace formats that `replay` and `simulate` read.
 std::vector<TechniqueInfo> listed_techniques() {
   std::vector<TechniqueInfo> out = all_techniques();
+  for (TechniqueInfo& info : passes().infos()) out.push_back(std::move(info));
   for (TechniqueInfo& info : trace_formats().infos()) out.push_back(std::move(info));
   return out;
 }

@@ -112,6 +112,14 @@ int64_t find_value(const uint8_t* source, int64_t n, Bits mask) {
   return -1;
 }
 
+// Replaces `bits` bits of a byte, from bit `shift` up.
+inline void put_bits(uint8_t& byte, int shift, int bits, int value) {
+  const int mask = (1 << bits) - 1;
+  byte = static_cast<uint8_t>((byte & ~(mask << shift)) | (value & mask) << shift);
+}
+// The 4-bit value j of 32: the halves of 16 bytes.
+inline void put_nibble(uint8_t* packed, int j, int value) { put_bits(packed[j % 16], j / 16 * 4, 4, value); }
+
 // The value of largest magnitude with its sign; the first one wins a tie.
 inline float largest_signed(const float* x, int n) {
   float best = 0;

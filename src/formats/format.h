@@ -41,6 +41,11 @@ struct Format {
   // Index of the first block whose scale (or value, for plain floats) is NaN or infinite, -1 if none;
   // null: cannot hold one.
   int64_t (*find_non_finite)(const uint8_t* source, int64_t n);
+  // Formats of levels under scales, for quantizers that choose levels themselves: the number of levels, and a function
+  // that stores one value's level (0 .. levels - 1) and leaves the block's scales and other values alone. 0 and null:
+  // none.
+  int levels = 0;
+  void (*set_level)(uint8_t* block, int value, int level) = nullptr;
 
   int64_t row_bytes(int64_t values) const { return values / block_values * block_bytes; }
   double bits_per_value() const { return 8.0 * block_bytes / block_values; }

@@ -39,6 +39,8 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
   return find_block<kValues, kBytes>(source, n, [](const uint8_t* block) { return !f16_is_finite(block); });
 }
 
+void set_level(uint8_t* block, int value, int level) { put_nibble(block + 2, value, level); }
+
 }  // namespace
 
 extern const Format kIq4Nl = {
@@ -52,6 +54,8 @@ extern const Format kIq4Nl = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 16,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

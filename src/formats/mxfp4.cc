@@ -77,6 +77,8 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
   return find_block<kValues, kBytes>(source, n, [](const uint8_t* block) { return block[0] == kNan; });
 }
 
+void set_level(uint8_t* block, int value, int level) { put_nibble(block + 1, value, level); }
+
 }  // namespace
 
 extern const Format kMxfp4 = {
@@ -91,6 +93,8 @@ extern const Format kMxfp4 = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 16,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

@@ -53,6 +53,10 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
       source, n, [](const uint8_t* block) { return !f16_is_finite(block + 80) || !f16_is_finite(block + 82); });
 }
 
+void set_level(uint8_t* block, int value, int level) {
+  put_bits(block[16 + value / 128 * 32 + value % 32], value % 128 / 32 * 2, 2, level);
+}
+
 }  // namespace
 
 extern const Format kQ2K = {
@@ -66,6 +70,8 @@ extern const Format kQ2K = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 4,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

@@ -66,6 +66,11 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
   return find_block<kValues, kBytes>(source, n, [](const uint8_t* block) { return !f16_is_finite(block + 108); });
 }
 
+void set_level(uint8_t* block, int value, int level) {
+  put_bits(block[32 + value / 128 * 32 + value % 32], value % 128 / 32 * 2, 2, level);
+  put_bits(block[value % 32], value / 32, 1, level >> 2);
+}
+
 }  // namespace
 
 extern const Format kQ3K = {
@@ -79,6 +84,8 @@ extern const Format kQ3K = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 8,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

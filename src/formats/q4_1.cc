@@ -43,6 +43,8 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
       source, n, [](const uint8_t* block) { return !f16_is_finite(block) || !f16_is_finite(block + 2); });
 }
 
+void set_level(uint8_t* block, int value, int level) { put_nibble(block + 4, value, level); }
+
 }  // namespace
 
 extern const Format kQ4_1 = {
@@ -56,6 +58,8 @@ extern const Format kQ4_1 = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 16,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

@@ -62,6 +62,10 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
       source, n, [](const uint8_t* block) { return !f16_is_finite(block) || !f16_is_finite(block + 2); });
 }
 
+void set_level(uint8_t* block, int value, int level) {
+  put_bits(block[16 + value / 64 * kSubValues + value % kSubValues], value / kSubValues % 2 * 4, 4, level);
+}
+
 }  // namespace
 
 extern const Format kQ4K = {
@@ -75,6 +79,8 @@ extern const Format kQ4K = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 16,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

@@ -49,6 +49,11 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
   return find_block<kValues, kBytes>(source, n, [](const uint8_t* block) { return !f16_is_finite(block); });
 }
 
+void set_level(uint8_t* block, int value, int level) {
+  put_nibble(block + 6, value, level);
+  put_bits(block[2 + value / 8], value % 8, 1, level >> 4);
+}
+
 }  // namespace
 
 extern const Format kQ5_0 = {
@@ -62,6 +67,8 @@ extern const Format kQ5_0 = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 32,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

@@ -53,6 +53,11 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
       source, n, [](const uint8_t* block) { return !f16_is_finite(block) || !f16_is_finite(block + 2); });
 }
 
+void set_level(uint8_t* block, int value, int level) {
+  put_nibble(block + 8, value, level);
+  put_bits(block[4 + value / 8], value % 8, 1, level >> 4);
+}
+
 }  // namespace
 
 extern const Format kQ5_1 = {
@@ -66,6 +71,8 @@ extern const Format kQ5_1 = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 32,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

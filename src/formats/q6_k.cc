@@ -71,6 +71,12 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
   return find_block<kValues, kBytes>(source, n, [](const uint8_t* block) { return !f16_is_finite(block + 208); });
 }
 
+void set_level(uint8_t* block, int value, int level) {
+  const Place at = place(value);
+  put_bits(block[at.low_byte], at.low_shift, 4, level);
+  put_bits(block[at.high_byte], at.high_shift, 2, level >> 4);
+}
+
 }  // namespace
 
 extern const Format kQ6K = {
@@ -84,6 +90,8 @@ extern const Format kQ6K = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 64,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

@@ -30,6 +30,8 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
   return find_block<kValues, kBytes>(source, n, [](const uint8_t* block) { return !f16_is_finite(block); });
 }
 
+void set_level(uint8_t* block, int value, int level) { block[2 + value] = static_cast<uint8_t>(level - 127); }
+
 }  // namespace
 
 extern const Format kQ8_0 = {
@@ -43,6 +45,8 @@ extern const Format kQ8_0 = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    .levels = 255,
+    .set_level = set_level,
 };
 
 }  // namespace millrace

@@ -206,6 +206,28 @@ TEST_P(FormatConformance, RoundingTwiceAddsLittle) {
   }
 }
 
+// Quantizers that choose the levels: a level changes its own value only, and all levels of a block are within reach.
+TEST_P(FormatConformance, LevelsAreStoredOneByOne) {
+  EXPECT_EQ(format().levels > 1, format().block_values > 1);
+  EXPECT_EQ(format().levels > 0, format().set_level != nullptr);
+  if (format().levels == 0) return;
+  const auto encoded = encode(normal(format().block_values, 1.0f, 23));
+  const auto values = decode(encoded);
+  for (int j = 0; j < format().block_values; ++j) {
+    std::set<float> reached;
+    auto bytes = encoded;
+    for (int level = 0; level < format().levels; ++level) {
+      format().set_level(bytes.data(), j, level);
+      auto changed = decode(bytes);
+      reached.insert(changed[static_cast<size_t>(j)]);
+      changed[static_cast<size_t>(j)] = values[static_cast<size_t>(j)];
+      ASSERT_EQ(changed, values) << "value " << j << " level " << level;
+    }
+    EXPECT_GE(static_cast<int>(reached.size()), format().levels - 1) << j;  // mxfp4 has two zeros
+    EXPECT_TRUE(reached.contains(values[static_cast<size_t>(j)])) << j;
+  }
+}
+
 TEST_P(FormatConformance, HasValidGeometryAndIsRegistered) {
   EXPECT_GT(format().block_values, 0);
   EXPECT_GT(format().block_bytes, 0);

@@ -200,5 +200,49 @@ class Text(unittest.TestCase):
         self.assertEqual(len(names), len(rows))
 
 
+class Compress(unittest.TestCase):
+    def compress(self, folder, *arguments, code=0):
+        done = millrace("compress", *arguments, "-t", "2")
+        self.assertEqual(done.returncode, code, done.stderr.decode())
+        return done
+
+    def test_the_form_that_scripts_use(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = write(folder, "text.txt", "Once upon a time there was a little dog. " * 40)
+            out, report = os.path.join(folder, "out.gguf"), os.path.join(folder, "report.json")
+            self.compress(folder, LLAMA, out, "--pass", "wanda:sparsity=0.25", "--pass", "gptq:format=q4_0", "--calibrate", text,
+                          "--report", report)
+            with open(report, encoding="utf-8") as file:
+                rows = json.load(file)
+            self.assertEqual(rows["passes"], ["wanda:sparsity=0.25", "gptq:format=q4_0"])
+            self.assertEqual(rows["calibration"]["text"], text)
+            self.assertGreater(rows["calibration"]["tokens"], 100)
+            layers = [row for row in rows["matrices"] if row["name"].startswith("blk.")]
+            self.assertEqual(len(layers), 14)
+            for row in layers:
+                self.assertEqual([one["action"] for one in row["passes"]], ["pruned", "quantized"])
+                self.assertGreaterEqual(row["zeros"], 0.25)
+                self.assertEqual(row["format"], "q4_0")
+            self.assertEqual(millrace("run", "-m", out, "-p", "ab", "-n", "2", "-t", "1").returncode, 0)
+            done = self.compress(folder, LLAMA, out, "--pass", "wanda", "--calibrate", text, "--force", "--json")
+            self.assertEqual(json.loads(done.stdout)["output"], out)
+
+    def test_errors(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = write(folder, "text.txt", "Once upon a time there was a little dog. " * 40)
+            out = os.path.join(folder, "out.gguf")
+            for code, message, arguments in (
+                (2, "--pass is required", (LLAMA, out)),
+                (2, "--pass gptq: needs a calibration text; give one with --calibrate", (LLAMA, out, "--pass", "gptq")),
+                (2, "pass: unknown 'awq'; available: gptq, wanda", (LLAMA, out, "--pass", "awq", "--calibrate", text)),
+                (3, "/nonexistent.txt", (LLAMA, out, "--pass", "gptq", "--calibrate", "/nonexistent.txt")),
+                (3, "/nonexistent.gguf", ("/nonexistent.gguf", out, "--pass", "gptq", "--calibrate", text)),
+                (2, "tokens do not fill a window of", (LLAMA, out, "--pass", "gptq", "--calibrate", write(folder, "short.txt", "a"))),
+                (5, "memory: ", (LLAMA, out, "--pass", "gptq", "--calibrate", text, "--memory", "1M")),
+            ):
+                self.assertIn(message, self.compress(folder, *arguments, code=code).stderr.decode())
+                self.assertFalse(os.path.exists(out))
+
+
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,39 @@
+// The built-in compression passes, one line each, and how they are made from text.
+#include "base/choose.h"
+#include "compress/factories.h"
+
+namespace millrace {
+namespace {
+
+using Type = OptionSpec::Type;
+
+}  // namespace
+
+// clang-format off
+const Registry<PassFactory>& passes() {
+  static const Registry<PassFactory> registry({.loss = Loss::lossy, .proof = "docs/compression.md"}, {
+      {{"pass", "gptq", "rounds each matrix column by column; later columns make up for the error of earlier ones",
+        "Frantar et al., 2022, GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers",
+        {{"format", Type::text, "q4_0", 0, 0, "number format of blocks: q4_0, q4_k, q3_k, q8_0 ..."},
+         {"damp", Type::number, "0.01", 0, 10, "added to the diagonal of the second moments, times its mean"},
+         {"order", Type::text, "stored", 0, 0, "order of columns: stored, or activation (largest inputs first)"},
+         {"clip", Type::integer, "8", 0, 16, "smaller scales tried per block, in steps of 1/32 of its largest value"}}},
+       make_gptq_pass},
+      {{"pass", "wanda", "sets the weights with the smallest product of magnitude and input norm to zero",
+        "Sun et al., 2023, A Simple and Effective Pruning Approach for Large Language Models",
+        {{"sparsity", Type::number, "0.5", 0, 1, "fraction of zeros in each row"},
+         {"pattern", Type::text, "", 0, 0, "N:M keeps N of every M weights of a row, such as 2:4, instead of sparsity"}}},
+       make_wanda_pass},
+  });
+  return registry;
+}
+// clang-format on
+
+Result<std::unique_ptr<Pass>> make_pass(std::string_view text) {
+  MILLRACE_TRY(const auto chosen, choose_member("pass", passes(), text));
+  auto made = chosen.member(chosen.options);
+  if (!made.ok()) return Error::user(chosen.label + ": " + made.error().message);
+  return made;
+}
+
+}  // namespace millrace

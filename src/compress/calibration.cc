@@ -1,0 +1,140 @@
+#include "compress/calibration.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kCalibrationBlock = 16;  // tokens
+constexpr int64_t kDefaultWindow = 512;
+constexpr int64_t kMeterColumns = 256;  // that one thread sums
+
+// Adds the input rows of the matrices in `statistics` to their sums.
+class InputMeter final : public ForwardObserver {
+ public:
+  InputMeter(uint32_t needs, StatisticsMap& statistics, ModelRunner& runner)
+      : needs_(needs), statistics_(statistics), runner_(runner) {}
+
+  bool taps(const LinearId& id) const override { return id.layer >= 0 && statistics_.contains(id); }
+  void input(const LinearInput& in) override { add(statistics_.at(in.id), in.x, in.tokens, in.weight.cols); }
+  // The head's input.
+  void hidden(const float* hidden, int64_t rows, int64_t width) override {
+    if (const auto head = statistics_.find(LinearId{}); head != statistics_.end())
+      add(head->second, hidden, rows, width);
+  }
+
+  Result<void> done;
+
+ private:
+  void add(LinearStatistics& to, const float* x, int64_t rows, int64_t cols) {
+    if (!done.ok() || rows == 0) return;
+    to.rows += rows;
+    to.squares.resize(static_cast<size_t>(cols));
+    runner_.threads().parallel_for((cols + kMeterColumns - 1) / kMeterColumns, [&](int64_t part, int) {
+      const int64_t begin = part * kMeterColumns, end = std::min(cols, begin + kMeterColumns);
+      for (int64_t r = 0; r < rows; ++r)
+        for (int64_t c = begin; c < end; ++c) {
+          const double value = x[r * cols + c];
+          to.squares[static_cast<size_t>(c)] += value * value;
+        }
+    });
+    if (needs_ & kSecondMoments) done = to.moments.add(x, rows, runner_.context().kernels(), runner_.threads());
+  }
+
+  uint32_t needs_;
+  StatisticsMap& statistics_;
+  ModelRunner& runner_;
+};
+
+// A hook for the time of a scope.
+class HookScope {
+ public:
+  HookScope(ForwardHooks& hooks, ForwardObserver& observer) : hooks_(hooks), observer_(observer) {
+    hooks_.add(observer_);
+  }
+  ~HookScope() { hooks_.remove(observer_); }
+  HookScope(const HookScope&) = delete;
+
+ private:
+  ForwardHooks& hooks_;
+  ForwardObserver& observer_;
+};
+
+}  // namespace
+
+// Whole windows of the text, each with the start token in place of its first one, as `millrace perplexity` has them.
+Result<void> InputCalibration::read(const CalibrationOptions& options) {
+  MILLRACE_TRY(tokens_, model_->encode(options.text, true, false));
+  const int64_t windows = std::min(options.windows, tokens() / context_);
+  if (windows == 0)
+    return Error::user(fmt::format("{}: {} tokens do not fill a window of {}; use a longer text or a smaller --context",
+                                   options.name, tokens(), context_));
+  tokens_.resize(static_cast<size_t>(windows * context_));
+  const TokenizerSpec& spec = model_->parts().tokenizer->spec();
+  for (int64_t i = 0; spec.add_bos && spec.bos && i < windows; ++i)
+    tokens_[static_cast<size_t>(i * context_)] = *spec.bos;
+  for (TokenId token : tokens_)
+    if (token < 0 || token >= model_->info().vocab)
+      return Error::user(fmt::format("{}: token {} is outside the model's vocabulary of {}", options.name, token,
+                                     model_->info().vocab));
+  const XXH128_hash_t hash = XXH3_128bits(options.text.data(), options.text.size());
+  hash_ = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+  return {};
+}
+
+Result<std::unique_ptr<InputCalibration>> InputCalibration::create(std::shared_ptr<const LanguageModel> model,
+                                                                   std::shared_ptr<ThreadPool> threads,
+                                                                   const CalibrationOptions& options) {
+  const auto& parts = model->parts();
+  const int64_t context = options.context > 0 ? options.context : std::min(kDefaultWindow, parts.model->context());
+  if (context < 2 || context > parts.model->context())
+    return Error::user(
+        fmt::format("context: must be 2 to {} tokens for this model, is {}", parts.model->context(), context));
+  auto made = std::unique_ptr<InputCalibration>(new InputCalibration());
+  made->model_ = model;
+  made->context_ = context;
+  MILLRACE_TRY_VOID(made->read(options));
+  const Format* format = find_format("f32");
+  const int64_t blocks = (context + kCalibrationBlock - 1) / kCalibrationBlock;
+  MILLRACE_TRY(made->runner_,
+               ModelRunner::create_charged(*parts.model, parts.kernels,
+                                           {.threads = std::move(threads),
+                                            .layout = {format, kCalibrationBlock, parts.model->kv_layers()},
+                                            .blocks = blocks,
+                                            .limits = {context, 1, context}},
+                                           parts.accounts, "lower --context or raise --memory"));
+  for (int64_t i = 0; i < blocks; ++i) {
+    MILLRACE_TRY(BlockId block, made->runner_->kv().allocate());
+    made->blocks_.push_back(block);
+  }
+  return made;
+}
+
+Result<void> InputCalibration::measure(uint32_t needs, StatisticsMap& statistics,
+                                       const std::function<void(double)>& progress) {
+  InputMeter meter(needs, statistics, *runner_);
+  const HookScope scope(runner_->hooks(), meter);
+  const Model& model = *model_->parts().model;
+  int64_t layers = 0;
+  for (const auto& [id, unused] : statistics) layers = std::max<int64_t>(layers, id.layer + 1);
+  const bool head = statistics.contains(LinearId{});
+  if (head) layers = model.spec().layer_count();
+  // The last layer continues with the output rows only.
+  const bool outputs = layers == model.spec().layer_count();
+  for (int64_t w = 0; w < windows(); ++w) {
+    runner_->start();
+    runner_->begin(blocks_, 0);
+    for (int64_t i = 0; i < context_; ++i) runner_->add(tokens_[static_cast<size_t>(w * context_ + i)], i, outputs);
+    model.embed(runner_->batch(), runner_->context());
+    const Batch& last = model.run_layers(runner_->batch(), 0, layers, runner_->context());
+    if (head) model.hidden(last, runner_->context());
+    MILLRACE_TRY_VOID(meter.done);
+    progress(static_cast<double>(w + 1) / static_cast<double>(windows()));
+  }
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,71 @@
+// Matrices and statistics of random numbers for tests of passes.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "base/cpu.h"
+#include "compress/pass.h"
+
+namespace millrace::testing {
+
+// Sums of uniform numbers: the same on every standard library.
+inline std::vector<float> normal_values(int64_t count, uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::vector<float> out(static_cast<size_t>(count));
+  for (float& x : out) {
+    double sum = -6;
+    for (int i = 0; i < 12; ++i) sum += static_cast<double>(engine()) * 0x1p-32;
+    x = static_cast<float>(sum);
+  }
+  return out;
+}
+
+// Input rows whose columns are correlated and of very different size.
+inline std::vector<float> correlated_rows(int64_t rows, int64_t cols, uint32_t seed) {
+  std::vector<float> out = normal_values(rows * cols, seed);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 1; c < cols; ++c) {
+      float& x = out[static_cast<size_t>(r * cols + c)];
+      x = 0.8f * out[static_cast<size_t>(r * cols + c - 1)] + (c % 7 == 0 ? 3.0f : 0.4f) * x;
+    }
+  return out;
+}
+
+inline const KernelTable& test_kernels() {
+  static const KernelTable table = make_kernel_table(*select_isa());
+  return table;
+}
+
+inline LinearStatistics statistics_of(const std::vector<float>& x, int64_t cols, ThreadPool& pool) {
+  LinearStatistics out;
+  out.id = {0, LinearKind::q};
+  out.rows = std::ssize(x) / cols;
+  out.squares.resize(static_cast<size_t>(cols));
+  for (size_t i = 0; i < x.size(); ++i) out.squares[i % static_cast<size_t>(cols)] += std::pow(double{x[i]}, 2);
+  out.moments = SecondMoments(cols);
+  EXPECT_TRUE(out.moments.add(x.data(), out.rows, test_kernels(), pool).ok());
+  return out;
+}
+
+inline PassMatrix matrix_of(int64_t rows, int64_t cols, const char* format, uint32_t seed) {
+  PassMatrix out;
+  out.name = "test";
+  out.id = {0, LinearKind::q};
+  out.rows = rows;
+  out.cols = cols;
+  out.values = normal_values(rows * cols, seed);
+  out.format = find_format(format);
+  return out;
+}
+
+inline std::unique_ptr<Pass> pass_of(const std::string& text) {
+  auto made = make_pass(text);
+  EXPECT_TRUE(made.ok()) << text << ": " << (made.ok() ? "" : made.error().message);
+  return made.ok() ? std::move(*made) : nullptr;
+}
+
+}  // namespace millrace::testing

@@ -1,0 +1,54 @@
+// The matrices of an output that passes may change: which statistics each needs, and one matrix on its way through the
+// passes. Not thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "compress/compress.h"
+#include "compress/linear_places.h"
+#include "models/convert/conversion.h"
+
+namespace millrace {
+
+// One tensor of the plan: a matrix, or a stack of them with one for each expert.
+struct TensorWork {
+  size_t tensor = 0;  // index into ConversionPlan::tensors
+  LinearPlace place;
+  int64_t layer = 0;  // the number of layers for the head
+  int64_t experts = 1;
+  int64_t rows = 0, cols = 0;  // of one matrix
+
+  // The statistics that its matrices read, in the order of the stack.
+  std::vector<LinearId> ids() const;
+  int64_t statistics_bytes(uint32_t needs) const;  // of one matrix
+  int64_t working_bytes(uint32_t needs) const;     // of MatrixWork
+  void reserve(const LinearId& id, uint32_t needs, StatisticsMap& statistics) const;
+};
+
+// By layer, in the order of the plan. Errors: corrupt (a stack of another number of experts).
+Result<std::vector<TensorWork>> plan_works(const ConversionPlan& plan, const ArchSpec& spec);
+
+class MatrixWork {
+ public:
+  // Reads the matrix of `tensor` whose statistics are `id`. Errors: corrupt.
+  static Result<MatrixWork> read(const OutputTensor& tensor, const TensorWork& work, const LinearId& id,
+                                 ThreadPool& pool);
+
+  PassMatrix& matrix() { return matrix_; }
+  CompressedMatrix& report() { return report_; }
+  // After the passes: encodes the matrix and measures what changed. Errors: resource.
+  Result<void> finish(const LinearStatistics& statistics, const KernelTable& table, ThreadPool& pool);
+  const std::vector<uint8_t>& stored() const { return matrix_.encoded; }
+
+ private:
+  std::vector<uint8_t> rounded(const std::vector<float>& values, ThreadPool& pool) const;
+  std::vector<float> decoded(const std::vector<uint8_t>& rows, ThreadPool& pool) const;
+  Result<double> output_error(const std::vector<uint8_t>& rows, const LinearStatistics& statistics,
+                              const KernelTable& table, ThreadPool& pool) const;
+
+  PassMatrix matrix_;
+  std::vector<float> original_;
+  CompressedMatrix report_;
+};
+
+}  // namespace millrace

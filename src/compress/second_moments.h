@@ -1,0 +1,43 @@
+// SecondMoments: X^T X over the input rows X of a matrix: of a matrix with n columns, n x n sums, of which the upper
+// triangle is stored. The products are computed by linear() in single precision, up to 512 rows at a time, and summed
+// in double precision in the order of the rows, so that the sums do not depend on the number of threads.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "kernels/kernel_table.h"
+
+namespace millrace {
+
+class SecondMoments {
+ public:
+  SecondMoments() = default;
+  explicit SecondMoments(int64_t columns)
+      : columns_(columns), sums_(static_cast<size_t>(columns * (columns + 1) / 2)) {}
+
+  int64_t columns() const { return columns_; }
+  // Bytes of the sums, and of the largest call of add().
+  static int64_t bytes(int64_t columns) { return columns * (columns + 1) / 2 * 8; }
+  static int64_t scratch_bytes(int64_t columns);
+
+  // x [rows, columns]. Errors: resource.
+  Result<void> add(const float* x, int64_t rows, const KernelTable& table, ThreadPool& pool);
+
+  // i <= j.
+  double at(int64_t i, int64_t j) const { return sums_[static_cast<size_t>(row_begin(i) + j - i)]; }
+  double diagonal_mean() const;
+
+ private:
+  int64_t row_begin(int64_t i) const { return i * columns_ - i * (i - 1) / 2; }
+
+  int64_t columns_ = 0;
+  std::vector<double> sums_;  // rows of the upper triangle
+};
+
+// The trace of A B of two symmetric matrices: with the moments of the rows of an error E, the sum of the squared
+// outputs that E adds.
+double trace_product(const SecondMoments& a, const SecondMoments& b);
+
+}  // namespace millrace
