@@ -5,7 +5,7 @@ namespace millrace {
 const Registry<const Arch*>& archs() {
   static const Registry<const Arch*> registry(
       "arch", {&kLlama, &kMistral, &kMixtral, &kQwen2, &kQwen3, &kQwen2Moe, &kQwen3Moe, &kGemma, &kGemma2, &kGemma3,
-               &kPhi3, &kGpt2, &kOlmo2, &kSmolLm3});
+               &kPhi3, &kGpt2, &kOlmo2, &kSmolLm3, &kMamba});
   return registry;
 }
 
