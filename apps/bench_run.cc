@@ -108,7 +108,7 @@ class BenchStreams {
   void add(int64_t stream, int64_t first, int64_t count, bool output) {
     runner_->begin(
         std::span(blocks_).subspan(static_cast<size_t>(stream * stream_blocks_), static_cast<size_t>(stream_blocks_)),
-        first);
+        first, nullptr, static_cast<StateId>(stream));
     for (int64_t i = 0; i < count; ++i) {
       const double random = philox_uniform(1, static_cast<uint64_t>(stream), static_cast<uint64_t>(first + i));
       const auto token = static_cast<TokenId>(random * static_cast<double>(model_.info().vocab));

@@ -109,7 +109,7 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
     const int64_t slot = static_cast<int64_t>(cursor.window) % slots_;
     runner.begin(
         std::span(blocks_).subspan(static_cast<size_t>(slot * slot_blocks_), static_cast<size_t>(slot_blocks_)),
-        cursor.position);
+        cursor.position, nullptr, static_cast<StateId>(slot));
     for (; cursor.position < window.count - 1 && fits(); ++cursor.position) {
       const auto at = static_cast<size_t>(window.begin + cursor.position);
       if (scored()) rows_.push_back({tokens[at + 1], nullptr});

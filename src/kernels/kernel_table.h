@@ -89,9 +89,9 @@ struct RowCodec {
 };
 
 // ---- selective state spaces ---------------------------------------------------------------------
-// One stream's consecutive tokens and some of its channels. Arrays of [.., channels] have `stride` floats from one row to
-// the next. A channel's arithmetic does not depend on `channels` or `tokens`: a call with more tokens gives the same bits
-// as several calls, and so do any other channels beside it.
+// One stream's consecutive tokens and some of its channels. Arrays of [.., channels] have `stride` floats from one row
+// to the next. A channel's arithmetic does not depend on `channels` or `tokens`: a call with more tokens gives the same
+// bits as several calls, and so do any other channels beside it.
 
 // y = silu(bias + sum over k of weight[k] * x[t - taps + 1 + k]); `window` holds the inputs before the first token.
 struct CausalConvArgs {

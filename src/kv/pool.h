@@ -41,7 +41,7 @@ struct KvLayout {
   int64_t bytes_per_token() const { return block_bytes() / block_tokens; }
   std::vector<int64_t> state_values() const;  // of each layer
   int64_t state_bytes() const;                // of one stream, in all layers; 0: no layer is recurrent
-  Result<void> check() const;  // head_dim is whole format blocks, sizes do not overflow
+  Result<void> check() const;                 // head_dim is whole format blocks, sizes do not overflow
   // The smallest block size >= block_tokens at which one head's rows fill whole pages in every layer.
   int64_t page_block_tokens(int64_t page_bytes) const;
 };

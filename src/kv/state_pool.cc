@@ -10,9 +10,7 @@ namespace {
 
 constexpr int64_t kLine = 64;
 
-int64_t padded(int64_t values) {
-  return (values * static_cast<int64_t>(sizeof(float)) + kLine - 1) / kLine * kLine;
-}
+int64_t padded(int64_t values) { return (values * static_cast<int64_t>(sizeof(float)) + kLine - 1) / kLine * kLine; }
 
 }  // namespace
 
@@ -56,8 +54,7 @@ void StatePool::release(StateId slot) {
 }
 
 void StatePool::copy(StateId from, StateId to) {
-  std::memcpy(buffer_.data() + to * slot_bytes_, buffer_.data() + from * slot_bytes_,
-              static_cast<size_t>(slot_bytes_));
+  std::memcpy(buffer_.data() + to * slot_bytes_, buffer_.data() + from * slot_bytes_, static_cast<size_t>(slot_bytes_));
 }
 
 }  // namespace millrace

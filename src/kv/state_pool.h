@@ -1,6 +1,6 @@
-// StatePool: the states of recurrent layers, a fixed number of values for each stream however long it is. A stream holds
-// one slot with the states of all layers together, so that a snapshot, a fork and a restored state are one copy. A
-// stream's first token sets its slot to zero (models/mixers/); a slot that is handed out holds any finite values. Not
+// StatePool: the states of recurrent layers, a fixed number of values for each stream however long it is. A stream
+// holds one slot with the states of all layers together, so that a snapshot, a fork and a restored state are one copy.
+// A stream's first token sets its slot to zero (models/mixers/); a slot that is handed out holds any finite values. Not
 // thread-safe: owned by the engine thread; workers only read and write the values of their streams.
 //
 //   [slot][layer][values of the layer, padded to whole cache lines]

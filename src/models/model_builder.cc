@@ -90,8 +90,7 @@ Result<void> ModelBuilder::load_mlp(const std::string& prefix, int64_t hidden, L
   MlpWeights& mlp = layer.mlp;
   if (spec.gated && !loader_.find(prefix + "ffn_gate.weight")) {  // fused: gate's rows, then up's
     MILLRACE_TRY(mlp.gate, loader_.rows_of(prefix + "ffn_up.weight", 2 * hidden, 0, hidden, spec.width));
-    MILLRACE_TRY(mlp.up,
-                 loader_.rows_of(prefix + "ffn_up.weight", 2 * hidden, hidden, hidden, spec.width));
+    MILLRACE_TRY(mlp.up, loader_.rows_of(prefix + "ffn_up.weight", 2 * hidden, hidden, hidden, spec.width));
   } else {
     if (spec.gated) {
       MILLRACE_TRY(mlp.gate, loader_.matrix(prefix + "ffn_gate.weight", hidden, spec.width));
@@ -140,11 +139,9 @@ Result<void> ModelBuilder::load_moe(const std::string& prefix, const MoeSpec& mo
     layer.experts.push_back(std::move(expert));
   }
   if (moe.shared_hidden > 0) {
-    MILLRACE_TRY(layer.shared.gate,
-                 loader_.matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec.width));
+    MILLRACE_TRY(layer.shared.gate, loader_.matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec.width));
     MILLRACE_TRY(layer.shared.up, loader_.matrix(prefix + "ffn_up_shexp.weight", moe.shared_hidden, spec.width));
-    MILLRACE_TRY(layer.shared.down,
-                 loader_.matrix(prefix + "ffn_down_shexp.weight", spec.width, moe.shared_hidden));
+    MILLRACE_TRY(layer.shared.down, loader_.matrix(prefix + "ffn_down_shexp.weight", spec.width, moe.shared_hidden));
     if (moe.shared_gate) {
       MILLRACE_TRY(layer.shared_gate, loader_.matrix(prefix + "ffn_gate_inp_shexp.weight", 1, spec.width));
     }

@@ -135,8 +135,7 @@ Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int6
 
 Result<std::vector<float>> WeightLoader::table(std::string_view canonical, int64_t rows, int64_t cols) {
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, nullptr));
-  if (stored->tensor.rows() != rows || stored->tensor.cols() != cols)
-    return wrong_shape(files_, *stored, rows, cols);
+  if (stored->tensor.rows() != rows || stored->tensor.cols() != cols) return wrong_shape(files_, *stored, rows, cols);
   return vector(canonical, rows * cols);
 }
 

@@ -8,6 +8,7 @@
 #include "kernels/kernel_table.h"
 #include "kv/prefix_evictor.h"
 #include "models/arch.h"
+#include "models/mixers/mixer.h"
 #include "sampling/step.h"
 #include "schedule/policy.h"
 #include "schedule/predictor.h"
@@ -34,9 +35,9 @@ std::vector<TechniqueInfo> kv_formats() {
 std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
   for (const auto& family :
-       {archs().infos(), formats().infos(), samplers().infos(), kv_formats(), attention_patterns().infos(),
-        policies().infos(), predictors().infos(), prefix_evictors().infos(), drafters().infos(), acceptances().infos(),
-        tool_dialects().infos()})
+       {archs().infos(), mixers().infos(), formats().infos(), samplers().infos(), kv_formats(),
+        attention_patterns().infos(), policies().infos(), predictors().infos(), prefix_evictors().infos(),
+        drafters().infos(), acceptances().infos(), tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }

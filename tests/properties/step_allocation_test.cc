@@ -94,7 +94,7 @@ TEST_P(StepAllocation, DraftsAllocateNothing) {
   EXPECT_GT(core->stats().drafted_tokens, drafted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe"),
+INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe", "mamba"),
                          [](const auto& one) { return one.param; });
 
 }  // namespace

@@ -35,8 +35,7 @@ void selective_scan(const SelectiveScanArgs& a) noexcept {
       double y = x * a.d[c];
       for (int64_t n = 0; n < a.state_values; ++n) {
         float& state = a.state[n * a.stride + c];
-        state = static_cast<float>(std::exp(step * a.a[n * a.stride + c]) * state +
-                                   step * x * a.b[t * a.b_stride + n]);
+        state = static_cast<float>(std::exp(step * a.a[n * a.stride + c]) * state + step * x * a.b[t * a.b_stride + n]);
         y += static_cast<double>(state) * a.c[t * a.b_stride + n];
       }
       const double z = a.z[t * a.z_stride + c];

@@ -10,8 +10,7 @@ namespace {
 // log(1 + exp(x)) = max(x, 0) + log1p(u), u = exp(-|x|); log1p(u) = 2 atanh(s), s = u / (2 + u) <= 1/3, whose series in
 // s^2 is cut where its terms fall below 2^-27.
 inline Simd::F softplus(Simd::F x) {
-  constexpr float kAtanh[] = {1.0f / 17, 1.0f / 15, 1.0f / 13, 1.0f / 11, 1.0f / 9,
-                              1.0f / 7,  1.0f / 5,  1.0f / 3,  1.0f};
+  constexpr float kAtanh[] = {1.0f / 17, 1.0f / 15, 1.0f / 13, 1.0f / 11, 1.0f / 9, 1.0f / 7, 1.0f / 5, 1.0f / 3, 1.0f};
   const Simd::F u = exp(Simd::sub(Simd::zero(), Simd::abs(x)));
   const Simd::F s = Simd::div(u, Simd::add(Simd::set(2.0f), u));
   const Simd::F log = Simd::mul(Simd::add(s, s), polynomial(Simd::mul(s, s), kAtanh));

@@ -47,12 +47,13 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
   ssm.state = config.count_or("state_size", 16, 1, kMaxState);
   ssm.taps = config.count_or("conv_kernel", 4, 1, kMaxTaps);
   const int64_t automatic = (spec.width + 15) / 16;
-  ssm.rank = config.text_or("time_step_rank", "") == "auto" ? automatic
-                                                            : config.count_or("time_step_rank", automatic, 1, kMaxWidth);
+  ssm.rank = config.text_or("time_step_rank", "") == "auto"
+                 ? automatic
+                 : config.count_or("time_step_rank", automatic, 1, kMaxWidth);
   ssm.log_a = true;
   if (config.text_or("hidden_act", "silu") != "silu")
-    config.fail(Error::unsupported(
-        fmt::format("{}: hidden_act '{}'", config.source(), config.text_or("hidden_act", "silu"))));
+    config.fail(
+        Error::unsupported(fmt::format("{}: hidden_act '{}'", config.source(), config.text_or("hidden_act", "silu"))));
   if (config.flag_or("use_bias", false))
     config.fail(Error::unsupported(fmt::format("{}: biases of in_proj and out_proj", config.source())));
   set_layers(spec, config.count("num_hidden_layers", 1, kMaxLayers), ssm);

@@ -106,7 +106,8 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
 
 void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
                        ForwardContext& context) {
-  const AttentionLayer attention{index, layer.heads, layer.kv_heads, layer.head_dim, layer.window, spec.attention_softcap};
+  const AttentionLayer attention{index,          layer.heads,  layer.kv_heads,
+                                 layer.head_dim, layer.window, spec.attention_softcap};
   for (ForwardObserver* observer : context.hooks.observers()) observer->before_attention(index);
   const AttentionInput input{attention, batch, context.kernels(), context.kv(), context.q.as<float>()};
   for (ForwardObserver* observer : context.hooks.observers()) observer->queries(input);
@@ -117,7 +118,8 @@ void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index
   const KernelTable& kernels = context.kernels();
   const int64_t q_width = layer.heads * layer.head_dim;
   const float* q = context.q.as<float>();
-  const AttentionLayer attention{index, layer.heads, layer.kv_heads, layer.head_dim, layer.window, spec.attention_softcap};
+  const AttentionLayer attention{index,          layer.heads,  layer.kv_heads,
+                                 layer.head_dim, layer.window, spec.attention_softcap};
   attend(batch, attention, kernels, context.pool(), context.kv(), q, context.attended.as<float>(),
          context.limits().context, context.partials.as<float>(), context.block_pointers.data());
 

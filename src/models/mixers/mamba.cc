@@ -75,7 +75,8 @@ void declare_mamba(const LayerSpec& layer, const ForwardLimits& limits, int, For
 std::vector<float> transposed(const std::vector<float>& values, int64_t rows, int64_t cols) {
   std::vector<float> out(values.size());
   for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < cols; ++c) out[static_cast<size_t>(c * rows + r)] = values[static_cast<size_t>(r * cols + c)];
+    for (int64_t c = 0; c < cols; ++c)
+      out[static_cast<size_t>(c * rows + r)] = values[static_cast<size_t>(r * cols + c)];
   return out;
 }
 
@@ -189,9 +190,8 @@ void begin_mamba(const MixerCall& call, const ActivationRows& x) {
   convolve(call, rows);
   project(context, rows.x, rounded(context, weights.x, rows.x, x.tokens),
           {{at.of(LinearKind::ssm_x), weights.x, none, rows.params}});
-  for_rows(context, x.tokens, ssm.rank, [&](int64_t t) {
-    std::copy_n(rows.params + t * params_width(ssm), ssm.rank, rows.rank + t * ssm.rank);
-  });
+  for_rows(context, x.tokens, ssm.rank,
+           [&](int64_t t) { std::copy_n(rows.params + t * params_width(ssm), ssm.rank, rows.rank + t * ssm.rank); });
   project(context, rows.rank, rounded(context, weights.step, rows.rank, x.tokens),
           {{at.of(LinearKind::ssm_dt), weights.step, weights.step_bias, rows.step}});
   scan(call, rows);
