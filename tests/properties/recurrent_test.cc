@@ -2,6 +2,7 @@
 // preemptions, answers, beams and drafts, and every state is free again at the end.
 #include <gtest/gtest.h>
 
+#include "base/ordered_json.h"
 #include "model_runner.h"
 #include "properties/stream_bits.h"
 
