@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kBatchExamples = R"(Examples:
   millrace batch -m model.gguf -i requests.jsonl -o results.jsonl
   millrace batch -m model.gguf -i requests.jsonl -o results.jsonl --resume     continue an interrupted run
 
@@ -92,13 +92,13 @@ Result<int> batch(const BatchFlags& flags) {
   std::ofstream output(flags.output, std::ios::binary | (flags.resume ? std::ios::app : std::ios::trunc));
   if (!output) return Error::user(fmt::format("{}: cannot be written", flags.output));
 
-  MILLRACE_TRY(auto model, flags.model.load());
+  MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use));
   ServiceOptions options;
-  MILLRACE_TRY(options.sampling, flags.sampling.get(*model));
+  MILLRACE_TRY(options.sampling, flags.sampling.get(*model, flags.engine.use));
   options.seed_given = std::ranges::any_of(flags.sampling.set, [](const auto& one) { return one.first == "seed"; });
   options.names = {model->info().name};
   options.any_name = true;
-  options.engine = flags.engine.get(flags.model);
+  MILLRACE_TRY(options.engine, flags.engine.get(flags.model));
   MILLRACE_TRY(auto engine, Engine::create(model, options.engine));
   Service service(model, std::move(engine), options);
 
@@ -132,7 +132,8 @@ Result<int> batch(const BatchFlags& flags) {
 
 void add_batch_command(CLI::App& app) {
   auto flags = std::make_shared<BatchFlags>();
-  CLI::App* command = add_command(app, "batch", "Answer a file of requests", kExamples, [=] { return batch(*flags); });
+  CLI::App* command =
+      add_command(app, "batch", "Answer a file of requests", kBatchExamples, [=] { return batch(*flags); });
   flags->model.add_to(command);
   command->add_option("-i,--input", flags->input, "Input file with one request per line")->required();
   command->add_option("-o,--output", flags->output, "Output file with one answer per line")->required();

@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kBenchExamples = R"(Examples:
   millrace bench -m model.gguf                      512 prompt tokens, then 128 generated tokens
   millrace bench -m model.gguf -p 512,2048 -n 0 -t 1,2,4 -o json
   millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
@@ -43,7 +43,8 @@ struct BenchFlags {
   bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false,
        scatter = false, beside = false;
   std::string calibrate_disk;
-  CLI::Option *depth_option = nullptr, *streams_option = nullptr;
+  UseFlag use;
+  CLI::Option *depth_option = nullptr, *streams_option = nullptr, *kv_format_option = nullptr;
 };
 
 // "512,128" or "512+128"
@@ -106,7 +107,7 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   ModelFlags model_flags;
   model_flags.path = flags.model;
   if (depth_given) model_flags.context = plan.depth + plan.batch_tokens;
-  MILLRACE_TRY(auto model, model_flags.load());
+  MILLRACE_TRY(auto model, model_flags.load(&flags.use));
   const int64_t context = model->parts().model->context();
   if (plan.batch_tokens > context)
     return Error::user(
@@ -121,7 +122,21 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   return run_calibration(model, plan, file, flags.json);
 }
 
-Result<int> run(const BenchFlags& flags) {
+// Sets flags.kv_formats.
+Result<void> apply_techniques(BenchFlags& flags) {
+  MILLRACE_TRY(const auto uses, flags.use.get());
+  if (std::ranges::find(uses, "kv_format", &TechniqueUse::family) == uses.end()) return {};
+  if (flags.kv_format_option->count() > 0)
+    for (const std::string& format : flags.kv_formats)
+      MILLRACE_TRY_VOID(check_flag_against(uses, "kv_format", "--kv-format", format, flags.use.command));
+  EngineOptions options;
+  MILLRACE_TRY_VOID(apply_uses(uses, options));
+  flags.kv_formats = {options.kv_format};
+  return {};
+}
+
+Result<int> run(BenchFlags flags) {
+  MILLRACE_TRY_VOID(apply_techniques(flags));
   if (flags.calibrate) return run_calibrate(flags);
   if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl")
     return Error::user(fmt::format("-o: must be md, csv, json or jsonl, got {}", o));
@@ -132,7 +147,7 @@ Result<int> run(const BenchFlags& flags) {
   model_flags.memory = flags.memory;
   model_flags.context = 1;
   for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
-  MILLRACE_TRY(auto model, model_flags.load());
+  MILLRACE_TRY(auto model, model_flags.load(&flags.use));
   if (flags.beside && std::ranges::none_of(tests, &BenchTest::beside))
     return Error::user("--beside: no test only generates; set -n to a number above 0");
   if (flags.beside && model->info().step_bytes < kLargerThanCaches)
@@ -166,8 +181,8 @@ Result<int> run(const BenchFlags& flags) {
 void add_bench_command(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
   CLI::App* command =
-      add_command(app, "bench", "Measure the speed of a model and compare it with the limits of the machine", kExamples,
-                  [=] { return run(*flags); });
+      add_command(app, "bench", "Measure the speed of a model and compare it with the limits of the machine",
+                  kBenchExamples, [=] { return run(*flags); });
   const auto tokens = CLI::Range(int64_t{0}, kMaxTokens);
   command->add_option("-m,--model", flags->model,
                       "GGUF file, .safetensors file or Hugging Face folder; default: the built-in model");
@@ -201,11 +216,12 @@ void add_bench_command(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  command
-      ->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats,
-                   "Number format of the KV cache: f32, f16, bf16 or q8_0")
-      ->delimiter(',')
-      ->capture_default_str();
+  flags->kv_format_option = command
+                                ->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats,
+                                             "Number format of the KV cache: f32, f16, bf16 or q8_0")
+                                ->delimiter(',')
+                                ->capture_default_str();
+  flags->use.add_to(command, "bench");
   command->add_option("--kv-pool", flags->kv_pool, "KV pool: paged, or virtual (contiguous addresses for each stream)")
       ->check(CLI::IsMember({"paged", "virtual"}))
       ->capture_default_str();

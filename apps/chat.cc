@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kChatExamples = R"(Examples:
   millrace chat -m model.gguf                        type a message and press Enter; /help lists the commands
   millrace chat -m ./Qwen3-0.6B/ --system "Answer in one sentence." --temp 0.3
   millrace chat -m model.gguf --trim --timings       drop the oldest messages when the context is full
@@ -79,12 +79,12 @@ int talk(ChatSession& session, LineReader& lines) {
 }
 
 Result<int> run(const ChatFlags& flags) {
-  MILLRACE_TRY(auto model, flags.model.load());
+  MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use));
   if (auto text = model->encode("a"); !text.ok()) return text.error();  // a model without a tokenizer cannot chat
   ChatSettings settings = flags.settings;
-  MILLRACE_TRY(settings.sampling, flags.sampling.get(*model));
+  MILLRACE_TRY(settings.sampling, flags.sampling.get(*model, flags.engine.use));
   settings.adapters = flags.engine.all_adapters();
-  EngineOptions options = flags.engine.get(flags.model);
+  MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model));
   options.max_streams = 1;
   MILLRACE_TRY(auto session, ChatSession::create(model, options, std::move(settings)));
   session->conversation.system = flags.system;
@@ -103,7 +103,7 @@ Result<int> run(const ChatFlags& flags) {
 
 void add_chat_command(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
-  CLI::App* command = add_command(app, "chat", "Talk with a model", kExamples, [=] { return run(*flags); });
+  CLI::App* command = add_command(app, "chat", "Talk with a model", kChatExamples, [=] { return run(*flags); });
   flags->model.add_to(command);
   command->add_option("--system", flags->system, "System message with instructions for the model");
   command

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(50);  // poll interval for Ctrl-C
+constexpr auto kPollInterval = std::chrono::milliseconds(50);  // for Ctrl-C
 
 // Replaces control characters except tabs and line ends: they could move the cursor or rename the window.
 std::string without_controls(const std::string& text) {
@@ -133,7 +133,7 @@ Result<ChatSession::Answer> ChatSession::generate(std::vector<TokenId> prompt) {
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   Answer given;
   for (bool timed_out = false;;) {
-    auto event = stream->next(kPatience, &timed_out);
+    auto event = stream->next(kPollInterval, &timed_out);
     if (!event && !timed_out) break;
     if (interrupted()) {
       clear_interrupt();

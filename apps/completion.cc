@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kCompletionExamples = R"(Examples:
   millrace completion bash > ~/.local/share/bash-completion/completions/millrace
   millrace completion zsh > ~/.zfunc/_millrace             needs  fpath+=(~/.zfunc)  before compinit in ~/.zshrc)";
 
@@ -124,12 +124,12 @@ fi
 
 void add_completion_command(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command =
-      add_command(app, "completion", "Print a shell completion script", kExamples, [=, &app]() -> Result<int> {
-        const auto commands = declared_commands(app);
-        fmt::print("{}", *shell == "zsh" ? zsh_script(commands) : bash_script(commands));
-        return 0;
-      });
+  CLI::App* command = add_command(app, "completion", "Print a shell completion script", kCompletionExamples,
+                                  [=, &app]() -> Result<int> {
+                                    const auto commands = declared_commands(app);
+                                    fmt::print("{}", *shell == "zsh" ? zsh_script(commands) : bash_script(commands));
+                                    return 0;
+                                  });
   command->add_option("shell", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
 }
 

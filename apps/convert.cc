@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kConvertExamples = R"(Examples:
   millrace convert ./Qwen3-0.6B/ qwen3.gguf                  a Hugging Face folder, keeping number formats
   millrace convert ./Qwen3-0.6B/ qwen3-q8.gguf --format q8_0 the same with matrices quantized to 8 bits
   millrace convert qwen3.gguf ./qwen3-folder                 back: config.json, model.safetensors, tokenizer
@@ -87,8 +87,8 @@ Result<int> run(const ConvertFlags& flags) {
 void add_convert_command(CLI::App& app) {
   auto flags = std::make_shared<ConvertFlags>();
   CLI::App* command =
-      add_command(app, "convert", "Convert a model between GGUF, Hugging Face folders and number formats", kExamples,
-                  [=] { return run(*flags); });
+      add_command(app, "convert", "Convert a model between GGUF, Hugging Face folders and number formats",
+                  kConvertExamples, [=] { return run(*flags); });
   command
       ->add_option("IN", flags->options.input,
                    "GGUF file, .safetensors file, Hugging Face folder or llama2.c checkpoint (.bin)")

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kEmbedExamples = R"(Examples:
   millrace embed -m model.gguf "The cat sat." "A dog ran."       one JSON object per line: index, tokens, embedding
   millrace embed -m model.gguf -f texts.txt --format table       embed each line of a file
   millrace embed -m model.gguf --cosine "The cat sat." "A dog ran."   print pairwise similarities)";
@@ -121,7 +121,7 @@ Result<int> embed(const EmbedFlags& flags) {
 void add_embed_command(CLI::App& app) {
   auto flags = std::make_shared<EmbedFlags>();
   CLI::App* command =
-      add_command(app, "embed", "Compute embeddings of texts", kExamples, [=] { return embed(*flags); });
+      add_command(app, "embed", "Compute embeddings of texts", kEmbedExamples, [=] { return embed(*flags); });
   flags->model.add_to(command);
   command->add_option("text", flags->texts, "Texts to embed");
   command->add_option("-f,--file", flags->file, "File with one text per line; -: standard input");

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kInspectExamples = R"(Examples:
   millrace inspect                    the built-in model
   millrace inspect model.gguf -c 4096 show the memory needed for 4096 tokens
   millrace inspect ./Qwen3-0.6B/ --tensors
@@ -223,7 +223,7 @@ Result<int> run(const InspectFlags& flags) {
 void add_inspect_command(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
   CLI::App* command = add_command(app, "inspect", "Describe a model: architecture, formats, tokenizer, memory",
-                                  kExamples, [=] { return run(*flags); });
+                                  kInspectExamples, [=] { return run(*flags); });
   command->add_option("model,-m,--model", flags->model,
                       "GGUF file or Hugging Face folder; default: the built-in model");
   command->add_option("-c,--context", flags->context, "Compute memory for this many tokens; 0: the model's context")

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kManExamples = R"(Examples:
   millrace man | man -l -
   millrace man > /usr/local/share/man/man1/millrace.1)";
 
@@ -67,7 +67,7 @@ std::string page(const std::vector<DeclaredCommand>& commands) {
 }  // namespace
 
 void add_man_command(CLI::App& app) {
-  add_command(app, "man", "Print the manual page", kExamples, [&app]() -> Result<int> {
+  add_command(app, "man", "Print the manual page", kManExamples, [&app]() -> Result<int> {
     fmt::print("{}", page(declared_commands(app)));
     return 0;
   });

@@ -1,5 +1,7 @@
 #include "model_flags.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdio>
 
@@ -33,7 +35,7 @@ void ModelFlags::add_memory_to(CLI::App* command) {
                       "limited by the machine");
 }
 
-Result<LoadOptions> ModelFlags::load_options() const {
+Result<LoadOptions> ModelFlags::load_options(const UseFlag* use, std::vector<AppliedTechnique>* applied) const {
   LoadOptions options;
   options.threads = threads;
   options.context = context;
@@ -48,20 +50,32 @@ Result<LoadOptions> ModelFlags::load_options() const {
   if (options.packed_cache && packed_cache != "true") options.packed_cache_path = packed_cache;
   options.verify_packed_cache = verify_packed_cache;
   options.warn = [](const std::string& message) { std::fprintf(stderr, "millrace: warning: %s\n", message.c_str()); };
+  if (!use) return options;
+  MILLRACE_TRY(const auto uses, use->get());
+  MILLRACE_TRY(const auto done, apply_uses(uses, options));
+  if (applied) applied->insert(applied->end(), done.begin(), done.end());
   return options;
 }
 
-Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
+Result<std::shared_ptr<const LanguageModel>> ModelFlags::load(const UseFlag* use,
+                                                              std::vector<AppliedTechnique>* applied) const {
   ProgressBar bar("loading");
-  MILLRACE_TRY(LoadOptions options, load_options());
+  MILLRACE_TRY(LoadOptions options, load_options(use, applied));
   options.progress = [&](double fraction) { bar.update(fraction); };
   MILLRACE_TRY(const std::string local, local_model(path));
   return LanguageModel::load(local, options);
 }
 
 void EngineFlags::add_to(CLI::App* command) {
-  command->add_option("--kv-format", options.kv_format, "Number format of the KV cache: f32, f16, bf16 or q8_0")
-      ->capture_default_str();
+  defaults_ = options;
+  use.add_to(command, command->get_name().empty() ? "serve" : command->get_name());  // no name: a table of a model
+  const auto add_family = [&](const char* family, std::string EngineOptions::*field, const char* flag,
+                              const char* help) {
+    CLI::Option* option = command->add_option(flag, options.*field, help)->capture_default_str();
+    family_flags_.emplace_back(family, field, option);
+  };
+  add_family("kv_format", &EngineOptions::kv_format, "--kv-format",
+             "Number format of the KV cache: f32, f16, bf16 or q8_0");
   command->add_option("--kv-tokens", options.kv_tokens,
                       "KV cache size in tokens; 0: what --memory leaves, or derived from the context");
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
@@ -70,13 +84,11 @@ void EngineFlags::add_to(CLI::App* command) {
       ->check(CLI::IsMember({"paged", "virtual"}));
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")
       ->capture_default_str();
-  command
-      ->add_option("--policy", options.policy,
-                   "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy")
-      ->capture_default_str();
-  command->add_option("--drafter", options.drafter,
-                      "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay "
-                      "the same. See millrace techniques --family drafter");
+  add_family("policy", &EngineOptions::policy, "--policy",
+             "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy");
+  add_family("drafter", &EngineOptions::drafter, "--drafter",
+             "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay the same. "
+             "See millrace techniques --family drafter");
   command->add_option("--resident-streams", options.resident_streams,
                       "Most streams that hold KV blocks, running or paused; 0: same as the running streams");
   command->add_option("--swap-tokens", options.swap_tokens,
@@ -102,17 +114,15 @@ void EngineFlags::add_to(CLI::App* command) {
                       "Cost model file from bench --calibrate, used by policies and to decide between loading and "
                       "recomputing; default: learned at run time");
   command->add_option("--record-plans", options.record_plans, "Log every step's plan to this file, one per line");
-  command
-      ->add_option("--prefix-evict", options.prefix_evict,
-                   "Eviction order of the prefix cache: lru, lfu, length_aware or importance")
-      ->capture_default_str();
+  add_family("prefix_evictor", &EngineOptions::prefix_evict, "--prefix-evict",
+             "Eviction order of the prefix cache: lru, lfu, length_aware or importance");
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt completely");
 }
 
-void EngineFlags::add_adapters_to(CLI::App* command, const std::string& use) {
+void EngineFlags::add_adapters_to(CLI::App* command, const std::string& which) {
   command->add_option(
       "--lora", options.adapters,
-      "LoRA adapter [NAME=]PATH: a GGUF file, or PEFT's safetensors file or folder; repeatable. " + use);
+      "LoRA adapter [NAME=]PATH: a GGUF file, or PEFT's safetensors file or folder; repeatable. " + which);
 }
 
 std::vector<AdapterUse> EngineFlags::all_adapters() const {
@@ -121,11 +131,25 @@ std::vector<AdapterUse> EngineFlags::all_adapters() const {
   return uses;
 }
 
-EngineOptions EngineFlags::get(const ModelFlags& model) const {
+Result<EngineOptions> EngineFlags::get(const ModelFlags& model, std::vector<AppliedTechnique>* applied) const {
   EngineOptions out = options;
   out.threads = model.threads;
   out.context = model.context;
   out.prefix_cache = !no_prefix_cache;
+  MILLRACE_TRY(std::vector<TechniqueUse> uses, use.get());
+  for (const auto& [family, field, option] : family_flags_) {
+    if (option->count() == 0) continue;
+    MILLRACE_TRY_VOID(check_flag_against(uses, family, option->get_name(), options.*field, use.command));
+    if (std::ranges::find(uses, family, &TechniqueUse::family) != uses.end()) continue;
+    for (TechniqueUse& flagged : use_of_flag(family, options.*field, use.command)) {
+      out.*field = defaults_.*field;  // applied below
+      uses.push_back(std::move(flagged));
+    }
+  }
+  auto done = apply_uses(uses, out);
+  if (!done.ok()) return Error{done.error().kind, "--use " + done.error().message};
+  if (applied) applied->insert(applied->end(), done->begin(), done->end());
+  if (out.policy == "vtc") out.policy += vtc_weights;
   return out;
 }
 
@@ -144,7 +168,28 @@ void SamplingFlags::add_to(CLI::App* command) {
   }
 }
 
-Result<SamplingOptions> SamplingFlags::get(const LanguageModel& model) const {
+namespace {
+
+// Sets the samplers' options. `given`: the options that flags have set. Errors (user): a flag contradicts --use.
+Result<std::vector<AppliedTechnique>> apply_samplers(const std::vector<TechniqueUse>& uses,
+                                                     const std::vector<std::string>& given, SamplingOptions& options) {
+  const SamplingOptions flagged = options;
+  auto done = apply_uses(uses, options);
+  for (const TechniqueUse& use : uses) {
+    if (use.family != "sampler") continue;
+    for (const std::string& name : sampling_options_of(use)) {
+      const std::string was = sampling_option_text(flagged, name);
+      if (std::ranges::find(given, name) != given.end() && was != sampling_option_text(options, name))
+        return Error::user(fmt::format("--use {}: the flag of {} is {}; give only one of them", use.text(), name, was));
+    }
+  }
+  return done;
+}
+
+}  // namespace
+
+Result<SamplingOptions> SamplingFlags::get(const LanguageModel& model, const UseFlag& use,
+                                           std::vector<AppliedTechnique>* applied) const {
   SamplingOptions options;
   const GenerationDefaults& defaults = model.parts().files->generation;
   if (defaults.temperature) options.temperature = *defaults.temperature;
@@ -152,7 +197,19 @@ Result<SamplingOptions> SamplingFlags::get(const LanguageModel& model) const {
   if (defaults.min_p) options.min_p = *defaults.min_p;
   if (defaults.top_k) options.top_k = *defaults.top_k;
   if (defaults.repetition_penalty) options.repetition_penalty = *defaults.repetition_penalty;
-  for (const auto& [name, value] : set) MILLRACE_TRY_VOID(set_sampling_option(options, name, value));
+  const SamplingOptions before = options;
+  std::vector<std::string> given;
+  for (const auto& [name, value] : set) {
+    MILLRACE_TRY_VOID(set_sampling_option(options, name, value));
+    given.push_back(name);
+  }
+  MILLRACE_TRY(const auto uses, use.get());
+  if (applied) {
+    const auto flagged = applied_samplers(before, options, given);
+    applied->insert(applied->end(), flagged.begin(), flagged.end());
+  }
+  MILLRACE_TRY(const auto done, apply_samplers(uses, given, options));
+  if (applied) applied->insert(applied->end(), done.begin(), done.end());
   MILLRACE_TRY_VOID(validate(options, model.info().vocab));
   return options;
 }

@@ -4,9 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "millrace/engine.h"
+#include "use_flag.h"
 
 namespace millrace {
 
@@ -21,21 +23,34 @@ struct ModelFlags {
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
-  Result<LoadOptions> load_options() const;  // its warnings are printed on stderr
+  // Warnings of the load are printed on stderr. `use`, if not null, adds the choices that apply to loading; `applied`,
+  // if not null, gets their effects.
+  Result<LoadOptions> load_options(const UseFlag* use = nullptr,
+                                   std::vector<AppliedTechnique>* applied = nullptr) const;
   // Loads the model, with a progress bar if stderr is a terminal.
-  Result<std::shared_ptr<const LanguageModel>> load() const;
+  Result<std::shared_ptr<const LanguageModel>> load(const UseFlag* use = nullptr,
+                                                    std::vector<AppliedTechnique>* applied = nullptr) const;
 };
 
 // --kv-format, --kv-tokens, --kv-pool, --block-tokens, --batch-tokens, --prefix-evict, --policy, --swap-tokens,
-// --kv-ssd ...; threads and context come from ModelFlags.
+// --kv-ssd ...; threads and context come from ModelFlags. --use chooses members of every family that applies to the
+// command; flags of families are short names for it.
 struct EngineFlags {
   EngineOptions options;
   bool no_prefix_cache = false;
+  UseFlag use;
+  std::string vtc_weights;  // options of the policy vtc that no flag gives: ":weights=a:2"; "": none
 
   void add_to(CLI::App* command);
   void add_adapters_to(CLI::App* command, const std::string& use);  // --lora
   std::vector<AdapterUse> all_adapters() const;
-  EngineOptions get(const ModelFlags& model) const;
+  // Errors (user): --use, or a flag that contradicts it. `applied`, if not null, gets the effects of --use and of the
+  // flags of families.
+  Result<EngineOptions> get(const ModelFlags& model, std::vector<AppliedTechnique>* applied = nullptr) const;
+
+ private:
+  EngineOptions defaults_;  // before the flags
+  std::vector<std::tuple<std::string, std::string EngineOptions::*, CLI::Option*>> family_flags_;
 };
 
 // One flag per field of the sampling schema (sampling/schema.h): --temp, --top-k, --seed ...
@@ -43,8 +58,10 @@ struct SamplingFlags {
   std::vector<std::pair<std::string, std::string>> set;  // field, text; in the order given
 
   void add_to(CLI::App* command);
-  // Defaults, then the model's own generation_config values, then the flags.
-  Result<SamplingOptions> get(const LanguageModel& model) const;
+  // Defaults, then the model's own generation_config values, then the flags and the samplers of --use. Errors (user):
+  // a value out of bounds, or a flag that contradicts --use. `applied`: as EngineFlags::get().
+  Result<SamplingOptions> get(const LanguageModel& model, const UseFlag& use,
+                              std::vector<AppliedTechnique>* applied = nullptr) const;
 };
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 // millrace perplexity: measures how well a model predicts a text, and its divergence from a reference model.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/ordered_json.h"
@@ -18,7 +19,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kPerplexityExamples = R"(Examples:
   millrace perplexity -m model.gguf -f wiki.txt            score the second halves of chunks of 512 tokens, like llama.cpp
   millrace perplexity -m model.gguf -f wiki.txt --all      score every token but the first (default for short texts)
   millrace perplexity -m big.gguf -f wiki.txt --save-logits big.logits
@@ -29,6 +30,8 @@ constexpr int64_t kDefaultContext = 512;
 struct PerplexityFlags {
   ModelFlags model;
   std::string file, kv_format = "f32", save, compare, element = "f32";
+  UseFlag use;
+  CLI::Option* kv_format_option = nullptr;
   int64_t stride = 0, batch = 512, chunks = 0;
   bool all = false, json = false, no_bos = false;
 };
@@ -175,7 +178,25 @@ class Meter {
   std::vector<TokenDivergence> divergences_;
 };
 
-void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& totals, const DivergenceSummary* d) {
+// Sets flags.kv_format.
+Result<std::vector<AppliedTechnique>> apply_techniques(PerplexityFlags& flags) {
+  const char* kFamily = "kv_format";
+  MILLRACE_TRY(auto uses, flags.use.get());
+  EngineOptions options;
+  options.kv_format = "f32";
+  if (flags.kv_format_option->count() > 0) {
+    MILLRACE_TRY_VOID(check_flag_against(uses, kFamily, "--kv-format", flags.kv_format, flags.use.command));
+    if (std::ranges::find(uses, kFamily, &TechniqueUse::family) == uses.end())
+      for (TechniqueUse& flagged : use_of_flag(kFamily, flags.kv_format, flags.use.command))
+        uses.push_back(std::move(flagged));
+  }
+  MILLRACE_TRY(auto applied, apply_uses(uses, options));
+  if (std::ranges::find(uses, kFamily, &TechniqueUse::family) != uses.end()) flags.kv_format = options.kv_format;
+  return applied;
+}
+
+void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& totals, const DivergenceSummary* d,
+                int64_t kv_bytes_per_token, const std::vector<AppliedTechnique>& applied) {
   nlohmann::ordered_json out = {{"nll_sum", totals.sum},
                                 {"nll_mean", totals.mean()},
                                 {"tokens", totals.count},
@@ -185,7 +206,8 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& to
                                 {"context", plan.context},
                                 {"windows", plan.windows.size()},
                                 {"text_tokens", plan.tokens.size()},
-                                {"kv_format", flags.kv_format}};
+                                {"kv_format", flags.kv_format},
+                                {"kv_bytes_per_token", kv_bytes_per_token}};
   if (d) {
     out["kl_divergence"] = {{"mean", d->kl_mean},
                             {"mean_stderr", d->kl_mean_stderr},
@@ -197,6 +219,7 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& to
                             {"probability_change_rms", d->probability_change_rms},
                             {"reference_perplexity", std::exp(d->reference_nll_mean)}};
   }
+  out["applied"] = applied_json(applied);
   print_json_line(out);
 }
 
@@ -212,14 +235,15 @@ void print_text(const Plan& plan, const Totals& totals, const DivergenceSummary*
              100 * d->probability_change_rms);
 }
 
-Result<int> run(const PerplexityFlags& flags) {
+Result<int> run(PerplexityFlags flags) {
+  MILLRACE_TRY(auto applied, apply_techniques(flags));
   ModelFlags model_flags = flags.model;
   if (model_flags.context == 0) {  // RoPE may depend on the context that a model is loaded for
     MILLRACE_TRY(ModelFiles files, open_model(model_flags.path));
     MILLRACE_TRY(ArchSpec spec, read_arch_spec(files));
     model_flags.context = std::min(kDefaultContext, spec.context);
   }
-  MILLRACE_TRY(auto model, model_flags.load());
+  MILLRACE_TRY(auto model, model_flags.load(&flags.use, &applied));
   MILLRACE_TRY(Plan plan, make_plan(flags, *model, model_flags.context));
   ScorerOptions options;
   options.threads = flags.model.threads;
@@ -244,7 +268,7 @@ Result<int> run(const PerplexityFlags& flags) {
   const DivergenceSummary divergence = summarize(meter->divergences());
   meter.reset();  // removes the progress bar
   if (flags.json)
-    print_json(flags, plan, totals, compared ? &divergence : nullptr);
+    print_json(flags, plan, totals, compared ? &divergence : nullptr, scorer->kv_bytes_per_token(), applied);
   else
     print_text(plan, totals, compared ? &divergence : nullptr);
   return 0;
@@ -254,7 +278,7 @@ Result<int> run(const PerplexityFlags& flags) {
 
 void add_perplexity_command(CLI::App& app) {
   auto flags = std::make_shared<PerplexityFlags>();
-  CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kExamples,
+  CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kPerplexityExamples,
                                   [=] { return run(*flags); });
   command->add_option("-m,--model", flags->model.path,
                       "GGUF file, .safetensors file or Hugging Face folder; default: the built-in model");
@@ -277,8 +301,10 @@ void add_perplexity_command(CLI::App& app) {
                    "Tokens per forward pass; affects speed, not results")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command->add_option("--kv-format", flags->kv_format, "Number format of the KV cache: f32, f16, bf16 or q8_0")
-      ->capture_default_str();
+  flags->kv_format_option =
+      command->add_option("--kv-format", flags->kv_format, "Number format of the KV cache: f32, f16, bf16 or q8_0")
+          ->capture_default_str();
+  flags->use.add_to(command, "perplexity");
   command->add_flag("--no-bos", flags->no_bos, "Add no start token to the text and the windows");
   command->add_option("--save-logits", flags->save, "Write the log-probabilities of every scored token to this file");
   command

@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 constexpr int kWidth = 30;
 constexpr auto kInterval = std::chrono::milliseconds(80);
-constexpr auto kPatience = std::chrono::milliseconds(200);  // no bar for shorter tasks
+constexpr auto kShortTask = std::chrono::milliseconds(200);  // no bar for shorter tasks
 }  // namespace
 
 ProgressBar::ProgressBar(std::string label)
@@ -26,7 +26,7 @@ ProgressBar::~ProgressBar() {
 void ProgressBar::update(double fraction, const std::string& note) {
   if (!terminal_) return;
   const auto now = std::chrono::steady_clock::now();
-  if (now - started_ < kPatience || now - last_ < kInterval) return;
+  if (now - started_ < kShortTask || now - last_ < kInterval) return;
   last_ = now;
   fraction = std::clamp(fraction, 0.0, 1.0);
   const int full = static_cast<int>(fraction * kWidth);

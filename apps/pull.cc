@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kPullExamples = R"(Examples:
   millrace pull Qwen/Qwen3-0.6B-GGUF:Q8_0               one quantization; the default is Q4_K_M
   millrace pull Qwen/Qwen3-0.6B                         safetensors, configuration and tokenizer
   millrace pull OWNER/NAME:file.gguf --revision v1.0
@@ -43,7 +43,7 @@ Result<int> pull(PullFlags flags) {
 
 void add_pull_command(CLI::App& app) {
   auto flags = std::make_shared<PullFlags>();
-  CLI::App* command = add_command(app, "pull", "Download a model", kExamples, [=] { return pull(*flags); });
+  CLI::App* command = add_command(app, "pull", "Download a model", kPullExamples, [=] { return pull(*flags); });
   command
       ->add_option("name", flags->name,
                    "OWNER/NAME or OWNER/NAME:FILE, where FILE is a file name or a quantization such as Q4_K_M")

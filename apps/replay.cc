@@ -24,7 +24,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kReplayExamples = R"(Examples:
   millrace replay --trace gen:requests=100,rate=2 --in-process -m model.gguf
   millrace replay --trace conversation_trace.jsonl.xz --limit 50 --max-prompt 2000 --rate 0.5 --in-process --report replay.html
   millrace replay --trace gen:requests=64,prompt=fixed:128,output=fixed:64 --in-process --closed-loop 16 --json
@@ -108,8 +108,8 @@ void print_prefix(const PrefixCacheStats& p) {
   fmt::print("\n");
 }
 
-EngineOptions engine_options(const ReplayFlags& flags) {
-  EngineOptions options = flags.engine.get(flags.model);
+Result<EngineOptions> engine_options(const ReplayFlags& flags) {
+  MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model));
   options.max_streams = flags.max_streams;
   options.queue = flags.queue;
   return options;
@@ -126,7 +126,7 @@ void settle_options(EngineOptions& options, int64_t context, const EngineStats& 
 Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const WorkloadRequest> load) {
   MILLRACE_TRY(const auto model, flags.model.load());
   ReplayRun run;
-  run.options = engine_options(flags);
+  MILLRACE_TRY(run.options, engine_options(flags));
   MILLRACE_TRY(auto engine, Engine::create(model, run.options));
   run.vocab = model->info().vocab;
   ProgressBar bar("replaying");
@@ -143,7 +143,7 @@ Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const Workl
 Result<ReplayRun> run_planned(const ReplayFlags& flags, std::span<const WorkloadRequest> load) {
   MILLRACE_TRY(const auto model, flags.model.load());
   ReplayRun run;
-  run.options = engine_options(flags);
+  MILLRACE_TRY(run.options, engine_options(flags));
   run.options.queue = std::max<int64_t>(run.options.queue, std::ssize(load));
   MILLRACE_TRY(auto core, EngineCore::create(model, run.options));
   run.vocab = model->info().vocab;
@@ -172,7 +172,7 @@ Result<ReplayRun> run_over_http(const ReplayFlags& flags, std::span<const Worklo
   MILLRACE_TRY(run.records, run_http_load(url, load, http, show_progress(bar, load.size())));
   run.cpu_seconds = cpu_seconds_so_far() - cpu_before;
   run.vocab = flags.vocab;
-  run.options = engine_options(flags);  // the server's engine as far as it is known, for a prediction
+  MILLRACE_TRY(run.options, engine_options(flags));  // the server's engine as far as it is known, for a prediction
   if (run.options.context == 0)
     for (const WorkloadRequest& r : load)
       run.options.context = std::max(run.options.context, r.prompt_tokens + std::max<int64_t>(1, r.output_tokens) + 1);
@@ -210,7 +210,8 @@ Result<int> run_recording(ReplayFlags flags) {
   flags.recording.url = flags.url;
   flags.recording.served_model = flags.served_model;
   flags.recording.json = flags.json;
-  return replay_recording(flags.recording, flags.model, engine_options(flags));
+  MILLRACE_TRY(const EngineOptions options, engine_options(flags));
+  return replay_recording(flags.recording, flags.model, options);
 }
 
 Result<int> run(const ReplayFlags& flags) {
@@ -261,7 +262,7 @@ Result<int> run(const ReplayFlags& flags) {
 void add_replay_command(CLI::App& app) {
   auto flags = std::make_shared<ReplayFlags>();
   CLI::App* command = add_command(app, "replay", "Send a recorded or generated load to an engine and measure it",
-                                  kExamples, [=] { return run(*flags); });
+                                  kReplayExamples, [=] { return run(*flags); });
   flags->load.add_to(command, "--trace");
   CLI::Option* recording = command->add_option(
       "--recording", flags->recording.path,

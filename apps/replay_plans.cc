@@ -49,9 +49,9 @@ class PlanFile {
   int64_t line_ = 0;
 };
 
-class Replay {
+class PlanReplay {
  public:
-  Replay(EngineCore& core, std::span<const WorkloadRequest> load, PlanFile file)
+  PlanReplay(EngineCore& core, std::span<const WorkloadRequest> load, PlanFile file)
       : core_(core), load_(load), file_(std::move(file)) {
     out_.records.resize(load.size());
   }
@@ -130,7 +130,7 @@ class Replay {
 Result<PlannedReplay> replay_plans(EngineCore& core, std::span<const WorkloadRequest> load, int64_t vocab,
                                    const std::string& path, const std::function<bool(int64_t, int64_t)>& progress) {
   MILLRACE_TRY(PlanFile file, PlanFile::open(path));
-  return Replay(core, load, std::move(file)).run(vocab, progress);
+  return PlanReplay(core, load, std::move(file)).run(vocab, progress);
 }
 
 }  // namespace millrace

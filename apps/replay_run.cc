@@ -13,9 +13,9 @@ namespace {
 
 // Tokens are timed on the engine's thread. This thread sleeps until a request is due or has ended: polling for tokens
 // would take CPU time from the engine it measures.
-class Replay {
+class LoadReplay {
  public:
-  Replay(Engine& engine, std::span<const WorkloadRequest> load, const ReplayOptions& options)
+  LoadReplay(Engine& engine, std::span<const WorkloadRequest> load, const ReplayOptions& options)
       : engine_(engine), load_(load), options_(options), records_(load.size()), ids_(load.size()), over_(load.size()) {}
 
   std::vector<RequestRecord> run(const std::function<bool(int64_t, int64_t)>& progress) {
@@ -163,7 +163,7 @@ Request make_replay_request(const WorkloadRequest& from, int64_t vocab) {
 std::vector<RequestRecord> run_replay(Engine& engine, std::span<const WorkloadRequest> load,
                                       const ReplayOptions& options,
                                       const std::function<bool(int64_t, int64_t)>& progress) {
-  return Replay(engine, load, options).run(progress);
+  return LoadReplay(engine, load, options).run(progress);
 }
 
 }  // namespace millrace

@@ -19,7 +19,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kRunExamples = R"(Examples:
   millrace run                                    a story from the built-in model
   millrace run -p "Once upon a time" -n 200 -s 7  the same story every time
   millrace run -m model.gguf -f prompt.txt --temp 0
@@ -51,7 +51,7 @@ struct RunFlags {
 };
 
 // One answer being collected.
-struct Answer {
+struct AnswerText {
   std::vector<TokenId> tokens;
   std::string text;
   nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
@@ -84,7 +84,7 @@ Speed measure(const RequestTimings& t, const LanguageModel& model) {
   return speed;
 }
 
-nlohmann::ordered_json answer_json(const Answer& answer, bool ranked) {
+nlohmann::ordered_json answer_json(const AnswerText& answer, bool ranked) {
   nlohmann::ordered_json out;
   out["tokens"] = answer.tokens;
   out["text"] = answer.text;
@@ -95,8 +95,9 @@ nlohmann::ordered_json answer_json(const Answer& answer, bool ranked) {
 }
 
 // The first answer's fields are in the object itself; with several answers, all are also in "answers".
-void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& answers, const RunFlags& flags,
-                const TokenEvent& last, const Speed& speed, const EngineStats& stats) {
+void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText>& answers, const RunFlags& flags,
+                const TokenEvent& last, const Speed& speed, const EngineStats& stats,
+                const std::vector<AppliedTechnique>& applied) {
   const RequestTimings& t = last.timings;
   const bool ranked = flags.best_of > flags.answers || flags.beams > 1;
   nlohmann::ordered_json out;
@@ -104,7 +105,7 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& a
   out.update(answer_json(answers.front(), ranked));
   if (flags.answers > 1) {
     out["answers"] = nlohmann::ordered_json::array();
-    for (const Answer& answer : answers) out["answers"].push_back(answer_json(answer, ranked));
+    for (const AnswerText& answer : answers) out["answers"].push_back(answer_json(answer, ranked));
   }
   out["timings"] = {{"prompt_tokens", t.prompt_tokens},
                     {"cached_tokens", t.cached_tokens},
@@ -121,6 +122,7 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& a
                           {"accepted", stats.accepted_tokens},
                           {"target_passes", stats.generated_tokens - stats.accepted_tokens}};  // of all answers
   out["memory"] = memory_json(stats.memory_budget, stats.memory);
+  out["applied"] = applied_json(applied);
   print_json_line(out);
 }
 
@@ -165,10 +167,11 @@ Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given
   return ids;
 }
 
-Result<Request> make_request(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown) {
+Result<Request> make_request(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown,
+                             std::vector<AppliedTechnique>* applied) {
   Request request;
   MILLRACE_TRY(request.prompt, prompt_ids(flags, prompt_given, model, shown));
-  MILLRACE_TRY(request.sampling, flags.sampling.get(model));
+  MILLRACE_TRY(request.sampling, flags.sampling.get(model, flags.engine.use, applied));
   MILLRACE_TRY(request.constraint, flags.constraint.get());
   request.max_tokens = flags.max_tokens;
   request.min_tokens = flags.min_tokens;
@@ -184,7 +187,7 @@ Result<Request> make_request(const RunFlags& flags, bool prompt_given, const Lan
 }
 
 // Collects the answers and calls `print` with text as it arrives. Returns the request's last event.
-TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<Answer>& answers,
+TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<AnswerText>& answers,
                    const std::function<bool(const std::string&)>& print) {
   TokenEvent last;
   for (bool stopping = false, timed_out = false;;) {
@@ -196,7 +199,7 @@ TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<Answer>& ans
     }
     if (!event) continue;
     if (event->answer >= static_cast<int64_t>(answers.size())) answers.resize(static_cast<size_t>(event->answer) + 1);
-    Answer& answer = answers[static_cast<size_t>(event->answer)];
+    AnswerText& answer = answers[static_cast<size_t>(event->answer)];
     if (event->token >= 0) {
       answer.tokens.push_back(event->token);
       if (wants_logprobs) answer.logprobs.push_back(logprob_json(*event));
@@ -215,10 +218,11 @@ bool print_text(const std::string& text) {
 }
 
 Result<int> run(const RunFlags& flags, bool prompt_given) {
-  MILLRACE_TRY(auto model, flags.model.load());
+  std::vector<AppliedTechnique> applied;
+  MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use, &applied));
   std::string shown;
-  MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown));
-  EngineOptions options = flags.engine.get(flags.model);
+  MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model, &applied));
+  MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown, &applied));
   options.max_streams = std::clamp<int64_t>(std::max({flags.answers, flags.best_of, flags.beams}), 1, 128);
   MILLRACE_TRY(auto engine, Engine::create(model, options));
   const std::vector<TokenId> prompt = request.prompt;
@@ -228,14 +232,14 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   catch_interrupts();
   const bool several = flags.answers > 1;
   if (!flags.json) print_text(several ? shown + "\n" : shown);
-  std::vector<Answer> answers(1);
+  std::vector<AnswerText> answers(1);
   const TokenEvent last = collect(*stream, wants_logprobs, answers,
                                   [&](const std::string& text) { return flags.json || several || print_text(text); });
   if (last.finish == FinishReason::error) return last.error;
   const Speed speed = measure(last.timings, *model);
   if (const KvStoreStats store = engine->stats().store; store.open) print_store(store);
   if (flags.json) {
-    print_json(prompt, answers, flags, last, speed, engine->stats());
+    print_json(prompt, answers, flags, last, speed, engine->stats(), applied);
   } else {
     for (size_t i = 0; several && i < answers.size(); ++i)
       print_text(fmt::format("--- {}\n{}\n", i + 1, answers[i].text));
@@ -250,7 +254,7 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
 void add_run_command(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   auto prompt_given = std::make_shared<CLI::Option*>(nullptr);
-  CLI::App* command = add_command(app, "run", "Generate a completion of a prompt", kExamples,
+  CLI::App* command = add_command(app, "run", "Generate a completion of a prompt", kRunExamples,
                                   [=] { return run(*flags, (*prompt_given)->count() > 0); });
   flags->model.add_to(command);
   *prompt_given = command->add_option(

@@ -21,7 +21,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kServeExamples = R"(Examples:
   millrace serve                                        the built-in model at http://127.0.0.1:8080
   millrace serve -m model.gguf --alias gpt-4o --port 9000
   millrace serve -m fast=small.gguf -m good=large.gguf --memory 20G --idle-unload 600
@@ -214,9 +214,9 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   ServeSignals signals;
   MILLRACE_TRY_VOID(read_texts(flags));
   for (const auto& [name, value] : flags.sampling.set) flags.service.seed_given |= name == "seed";
-  flags.service.engine = flags.engine.get(flags.model);
+  MILLRACE_TRY(flags.service.engine, flags.engine.get(flags.model));
+  flags.engine.vtc_weights = key_weights(flags.service.keys);
   flags.service.pooling = find_pooling(flags.models.pooling);
-  if (flags.service.engine.policy == "vtc") flags.engine.options.policy += key_weights(flags.service.keys);
   MILLRACE_TRY(auto models, flags.models.make(flags.model, flags.engine, flags.sampling));
   const std::string names = names_of(*models), first = models->resolve("").value_or("");
   MILLRACE_TRY(const Isa isa, select_isa());
@@ -318,7 +318,7 @@ void add_connection_flags(CLI::App* command, HttpLimits& http) {
 }
 
 void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run) {
-  CLI::App* command = add_command(app, "serve", "Serve a model over HTTP", kExamples, std::move(run));
+  CLI::App* command = add_command(app, "serve", "Serve a model over HTTP", kServeExamples, std::move(run));
   flags.model.add_to(command);
   HttpLimits& http = flags.http;
   ServiceOptions& service = flags.service;

@@ -10,6 +10,7 @@
 #include "models/arch.h"
 #include "progress.h"
 #include "run/language_model.h"
+#include "sampling/schema.h"
 
 namespace millrace {
 namespace {
@@ -85,8 +86,20 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   config.name = name;
   config.path = flags.model.path;
   config.aliases = flags.aliases;
-  config.engine = flags.engine.get(flags.model);
+  if (auto engine = flags.engine.get(flags.model); engine.ok()) {
+    config.engine = std::move(*engine);
+  } else {
+    return Error{engine.error().kind, fmt::format("[{}]: {}", name, engine.error().message)};
+  }
+  MILLRACE_TRY(const auto uses, flags.engine.use.get());
+  config.sampling = [uses, base = defaults.sampling](const LanguageModel& loaded) -> Result<SamplingOptions> {
+    MILLRACE_TRY(SamplingOptions sampling, base(loaded));
+    if (auto done = apply_uses(uses, sampling); !done.ok()) return done.error();
+    MILLRACE_TRY_VOID(validate(sampling, loaded.info().vocab));
+    return sampling;
+  };
   config.load.threads = flags.model.threads;
+  MILLRACE_TRY_VOID(apply_uses(uses, config.load));
   config.load.context = flags.model.context;
   config.load.packed_cache = !flags.model.packed_cache.empty() && flags.model.packed_cache != "false";
   if (config.load.packed_cache && flags.model.packed_cache != "true")
@@ -198,14 +211,14 @@ Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& default
 Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model, const EngineFlags& engine,
                                                          const SamplingFlags& sampling) const {
   ModelConfig defaults;
-  MILLRACE_TRY(defaults.load, model.load_options());
+  MILLRACE_TRY(defaults.load, model.load_options(&engine.use));
   defaults.load.progress = nullptr;
-  defaults.engine = engine.get(model);
+  MILLRACE_TRY(defaults.engine, engine.get(model));
   defaults.idle_seconds = idle_seconds;
   defaults.pooling = find_pooling(pooling);
-  defaults.sampling = [sampling](const LanguageModel& loaded) -> Result<SamplingOptions> {
+  defaults.sampling = [sampling, use = engine.use](const LanguageModel& loaded) -> Result<SamplingOptions> {
     if (auto text = loaded.encode("a"); !text.ok()) return text.error();
-    return sampling.get(loaded);
+    return sampling.get(loaded, use);
   };
   MILLRACE_TRY(std::vector<ModelConfig> list, configs(defaults));
   RegistryOptions options{.folder = folder, .any_name = std::ranges::find(aliases, "*") != aliases.end()};

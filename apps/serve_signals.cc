@@ -10,7 +10,7 @@ namespace {
 
 // How long running work may take after the second signal (an engine step, a handler, writes to disk) before the process
 // exits immediately.
-constexpr timespec kPatience = {2, 0};
+constexpr timespec kSignalWait = {2, 0};
 
 }  // namespace
 
@@ -38,7 +38,7 @@ void ServeSignals::run() {
       patient = stops_ < 2;
     }
     siginfo_t info;
-    const int signal = patient ? sigwaitinfo(&set_, &info) : sigtimedwait(&set_, &info, &kPatience);
+    const int signal = patient ? sigwaitinfo(&set_, &info) : sigtimedwait(&set_, &info, &kSignalWait);
     if (signal < 0 && patient) continue;  // interrupted
     std::lock_guard lock(mutex_);
     if (ending_) return;

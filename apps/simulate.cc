@@ -12,13 +12,14 @@
 #include "progress.h"
 #include "run/simulated_executor.h"
 #include "simulate/simulation.h"
+#include "use_flag.h"
 #include "workload/metrics.h"
 #include "workload_flags.h"
 
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kSimulateExamples = R"(Examples:
   millrace simulate --trace conversation_trace.jsonl --cost llama3-70b-8xa800 --policy stall_free:tbt_ms=100
   millrace simulate --trace gen:requests=500,rate=4 --cost llama-7b-a100 --kv-tokens 65536 --policy fcfs --policy skip_join_mlfq
   millrace simulate --trace load.csv --cost measured.json --tenants 1,3 --policy vtc --json
@@ -36,6 +37,8 @@ struct SimulateFlags {
   std::string route = "in_turn";
   double deadline = 0, time_limit = 0, stop = 0;
   bool no_prefix_cache = false, json = false;
+  UseFlag use;
+  CLI::Option* policy_option = nullptr;
 };
 
 // The figures of one run.
@@ -191,7 +194,23 @@ void print_table(const std::vector<Figures>& all) {
   fmt::print(stderr, "{:.0f} virtual seconds in {:.1f} s\n", virtual_seconds, wall);
 }
 
+// One run for each policy to compare, with the choices of --use.
+Result<std::vector<EngineOptions>> list_runs(const SimulateFlags& flags) {
+  MILLRACE_TRY(const auto uses, flags.use.get());
+  std::vector<EngineOptions> out;
+  for (const std::string& policy : flags.policies) {
+    if (flags.policy_option->count() > 0)
+      MILLRACE_TRY_VOID(check_flag_against(uses, "policy", "--policy", policy, flags.use.command));
+    out.push_back(flags.options);
+    out.back().policy = policy;
+    auto done = apply_uses(uses, out.back());
+    if (!done.ok()) return Error{done.error().kind, "--use " + done.error().message};
+  }
+  return out;
+}
+
 Result<int> run(SimulateFlags flags) {
+  MILLRACE_TRY_VOID(list_runs(flags));
   MILLRACE_TRY(auto requests, flags.load.load());
   if (requests.empty()) return Error::user("trace: contains no requests");
   EngineOptions& options = flags.options;
@@ -207,21 +226,21 @@ Result<int> run(SimulateFlags flags) {
   MILLRACE_TRY(const SimulatedRoute route, find_simulated_route(flags.route));
   catch_interrupts();
   std::vector<Figures> all;
-  for (const std::string& policy : flags.policies) {
-    options.policy = policy;
+  MILLRACE_TRY(const auto runs, list_runs(flags));
+  for (const EngineOptions& one : runs) {
     std::vector<std::unique_ptr<CostModel>> costs;
     for (int64_t node = 0; node < flags.nodes; ++node) {
       MILLRACE_TRY(auto cost, load_cost_model(flags.cost));
       costs.push_back(std::move(cost));
     }
     const auto start = std::chrono::steady_clock::now();
-    ProgressBar bar(policy);
-    MILLRACE_TRY(auto result, simulate(load, std::move(costs), options, {.route = route, .stop_seconds = flags.stop},
+    ProgressBar bar(one.policy);
+    MILLRACE_TRY(auto result, simulate(load, std::move(costs), one, {.route = route, .stop_seconds = flags.stop},
                                        [&](int64_t ended) {
                                          bar.update(static_cast<double>(ended) / static_cast<double>(load.requests));
                                          return !interrupted();
                                        }));
-    all.push_back(judge(policy, std::move(result), flags.limits));
+    all.push_back(judge(one.policy, std::move(result), flags.limits));
     all.back().wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   if (flags.json) {
@@ -242,15 +261,17 @@ void add_simulate_command(CLI::App& app) {
   options.max_streams = 256;
   options.kv_tokens = 1'000'000;
   options.batch_tokens = 2048;
-  CLI::App* command = add_command(app, "simulate", "Run a load through the scheduler on a virtual clock", kExamples,
-                                  [=] { return run(*flags); });
+  CLI::App* command = add_command(app, "simulate", "Run a load through the scheduler on a virtual clock",
+                                  kSimulateExamples, [=] { return run(*flags); });
   flags->load.add_to(command, "--trace");
   const auto seconds = CLI::Range(0.0, 1e9);
-  command
-      ->add_option("--policy", flags->policies,
-                   "Scheduling policy NAME[:key=value,...]; repeatable (see millrace techniques --family policy)")
-      ->capture_default_str()
-      ->allow_extra_args(false);
+  flags->policy_option =
+      command
+          ->add_option("--policy", flags->policies,
+                       "Scheduling policy NAME[:key=value,...]; repeatable (see millrace techniques --family policy)")
+          ->capture_default_str()
+          ->allow_extra_args(false);
+  flags->use.add_to(command, "simulate");
   command
       ->add_option("--cost", flags->cost,
                    "Cost model: a JSON file, or llama3-70b-8xa800, llama-7b-a100, opt-13b-a100 or mistral-7b-a100")

@@ -15,8 +15,10 @@
 namespace millrace {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+using StepClock = std::chrono::steady_clock;
+double seconds_since(StepClock::time_point start) {
+  return std::chrono::duration<double>(StepClock::now() - start).count();
+}
 
 // A temporary file with a unique name; the destructor deletes it.
 class TemporaryFile {
@@ -109,7 +111,7 @@ Result<double> StepTimer::run(const StepDesign& design) {
     next += needed;
     work_.push_back({&stream, chunk});
   }
-  const auto start = Clock::now();
+  const auto start = StepClock::now();
   executor_->forward(work_);
   int64_t row = 0;
   for (StepWork& item : work_) {
@@ -133,7 +135,7 @@ Result<SwapSpeed> StepTimer::swap_speed(int64_t tokens) {
     return tier->poll(ticket) == TierState::ready;
   };
   for (int i = 0; i < 5; ++i) {
-    const auto start = Clock::now();
+    const auto start = StepClock::now();
     MILLRACE_TRY(const TierTicket ticket, tier->put(moved, tokens));
     bool good = finish(ticket);
     MILLRACE_TRY_VOID(tier->get(ticket, moved));

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kTechniquesExamples = R"(Examples:
   millrace techniques                   every family
   millrace techniques --family sampler  one family, with its options
   millrace techniques --json)";
@@ -44,11 +44,15 @@ nlohmann::ordered_json to_json(const TechniqueInfo& info) {
       options.back()["max"] = option.max;
     }
   }
-  return {{"family", info.family},
-          {"name", info.name},
-          {"summary", info.summary},
-          {"paper", info.paper},
-          {"options", options}};
+  nlohmann::ordered_json paper, lossless;  // null where there is none
+  if (!info.paper.empty())
+    paper = {{"authors", info.paper.authors},
+             {"title", info.paper.title},
+             {"year", info.paper.year},
+             {"text", info.paper.text}};
+  if (info.loss != Loss::not_applicable) lossless = info.loss == Loss::lossless;
+  return {{"family", info.family}, {"name", info.name},  {"summary", info.summary}, {"paper", paper},
+          {"lossless", lossless},  {"options", options}, {"test", info.test},       {"proof", info.proof}};
 }
 
 void print_table(const std::vector<TechniqueInfo>& all, bool details) {
@@ -56,9 +60,12 @@ void print_table(const std::vector<TechniqueInfo>& all, bool details) {
   for (const auto& info : all) {
     if (info.family != family) fmt::print("{}{}\n", family.empty() ? "" : "\n", info.family);
     family = info.family;
-    fmt::print("  {:<20} {}\n", info.name, info.summary);
+    const bool computes = info.loss != Loss::not_applicable;
+    fmt::print("  {:<20} {:<8}  {}\n", info.name, computes ? loss_name(info.loss) : "", info.summary);
     if (!details) continue;
-    if (!info.paper.empty()) fmt::print("  {:<20} {}\n", "", info.paper);
+    if (!info.paper.empty()) fmt::print("  {:<20} {}\n", "", info.paper.text);
+    fmt::print("  {:<20} test: {}\n", "", info.test);
+    if (!info.proof.empty()) fmt::print("  {:<20} proof: {}\n", "", info.proof);
     for (const auto& option : info.options)
       fmt::print("  {:<20}   {} [{}]: {}\n", "", option.name, option.default_value, option.help);
   }
@@ -90,10 +97,11 @@ Result<int> run(const std::string& family, bool json) {
 void add_techniques_command(CLI::App& app) {
   auto family = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = add_command(app, "techniques", "List the techniques in this binary by family", kExamples,
-                                  [=] { return run(*family, *json); });
+  CLI::App* command = add_command(app, "techniques", "List the techniques in this binary by family",
+                                  kTechniquesExamples, [=] { return run(*family, *json); });
   command->add_option("--family", *family, "Only list this family, with its options");
-  command->add_flag("--json", *json, "Print a JSON array of {family, name, summary, paper, options}");
+  command->add_flag("--json", *json,
+                    "Print a JSON array of {family, name, summary, paper, lossless, options, test, proof}");
 }
 
 }  // namespace millrace

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kTemplateExamples = R"(Examples:
   millrace template -m model.gguf --context chat.json        {"messages": [...], "tools": [...], "add_generation_prompt": true}
   millrace template --template chatml.jinja --context chat.json
   millrace template -m ./Qwen3-0.6B/ --messages messages.json  a list of messages; adds the model's bos and eos tokens
@@ -92,7 +92,8 @@ Result<int> run(const TemplateFlags& flags) {
 
 void add_template_command(CLI::App& app) {
   auto flags = std::make_shared<TemplateFlags>();
-  CLI::App* command = add_command(app, "template", "Render a chat template", kExamples, [=] { return run(*flags); });
+  CLI::App* command =
+      add_command(app, "template", "Render a chat template", kTemplateExamples, [=] { return run(*flags); });
   command->add_option("-m,--model", flags->model, "Model with the template");
   command->add_option("--template", flags->file, "Use this template file instead of the model's");
   command->add_option("--context", flags->context, "JSON file with all template variables; -: standard input");

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kTokenizeExamples = R"(Examples:
   millrace tokenize "Hello world"                           ids and pieces with the built-in model
   millrace tokenize -m model.gguf --stdin --json < text.txt {"tokens":[...],"pieces":[...]}
   millrace tokenize -m tokenizer.json --decode 1,2,3        text)";
@@ -87,7 +87,7 @@ Result<int> run(const TokenizeFlags& flags, bool has_input) {
 void add_tokenize_command(CLI::App& app) {
   auto flags = std::make_shared<TokenizeFlags>();
   auto inputs = std::make_shared<std::vector<CLI::Option*>>();
-  CLI::App* command = add_command(app, "tokenize", "Convert text to tokens, or tokens to text", kExamples, [=] {
+  CLI::App* command = add_command(app, "tokenize", "Convert text to tokens, or tokens to text", kTokenizeExamples, [=] {
     int given = 0;
     for (const CLI::Option* option : *inputs) given += option->count() > 0;
     if (given > 1) return Result<int>(Error::user("tokenize: use only one of TEXT, --stdin, --file and --decode"));

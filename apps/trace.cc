@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
+constexpr const char* kTraceExamples = R"(Examples:
   millrace trace stats conversation_trace.jsonl.xz       lengths, arrivals and reuse of prefixes
   millrace trace stats gen:requests=5000,rate=8,arrivals=gamma,burstiness=0.3
   millrace trace cache conversation_trace.jsonl.xz --policy lru,lfu,length_aware --capacity 1000,10000,unlimited
@@ -203,7 +203,7 @@ Result<int> run_cache_study(const TraceFlags& flags) {
 void add_trace_command(CLI::App& app) {
   auto flags = std::make_shared<TraceFlags>();
   CLI::App* command = app.add_subcommand("trace", "Analyze a recorded or generated load");
-  command->footer(kExamples);
+  command->footer(kTraceExamples);
   command->fallthrough();
   command->require_subcommand(1);
   flags->policies = {"lru"};

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kExamples =
+constexpr const char* kTrainExamples =
     R"(DATA is a folder of *.txt or *.txt.xz files with stories separated by lines <|endoftext|>. One story in 32 is held out.
 The folder OUT receives vocabulary.txt, checkpoint.pt, best.pt (the weights with the best held-out loss), loss.csv,
 loss.png, report.txt and NAME.gguf.
@@ -100,7 +100,7 @@ void add_training_flags(CLI::App* command, TrainFlags& flags) {
 
 void add_train_command(CLI::App& app) {
   auto flags = std::make_shared<TrainFlags>();
-  CLI::App* command = add_command(app, "train", "Train the built-in model from a folder of stories", kExamples,
+  CLI::App* command = add_command(app, "train", "Train the built-in model from a folder of stories", kTrainExamples,
                                   [flags] { return run_train(*flags); });
   TrainOptions& run = flags->run;
   command->add_option("--data", run.data, "Folder of *.txt or *.txt.xz files")->required();

@@ -30,6 +30,7 @@ struct LoadOptions {
   std::shared_ptr<MemoryAccounts> shared_memory;
   std::string memory_name;
   std::string chat_template;                     // replaces the model's own; "": keep it
+  std::string router = "topk";                   // of a mixture of experts, see `millrace techniques --family router`
   std::function<void(double)> progress;          // fraction completed, called on the loading thread; may be null
   std::function<void(const std::string&)> warn;  // called with recoverable problems; may be null
 };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -44,24 +45,36 @@ Result<void> check_value(const OptionSpec& spec, const std::string& value) {
   return {};
 }
 
+bool is_name(std::string_view key) {
+  return !key.empty() && std::ranges::all_of(key, [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+}
+
 }  // namespace
 
 Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema) {
   OptionValues out;
   for (const auto& spec : schema) out.values_[spec.name] = spec.default_value;
+  std::string* list = nullptr;  // the text value that the next item may belong to
   while (!text.empty()) {
     auto comma = text.find(',');
     auto item = text.substr(0, comma);
     text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
     auto equals = item.find('=');
     auto key = item.substr(0, equals);
-    auto found = out.values_.find(key);
-    if (found == out.values_.end()) {
+    auto spec = std::ranges::find(schema, key, &OptionSpec::name);
+    if (spec == schema.end() && list && !(equals != std::string_view::npos && is_name(key))) {
+      list->append(",").append(item);
+      continue;
+    }
+    if (spec == schema.end()) {
       std::string known;
-      for (const auto& spec : schema) known += (known.empty() ? "" : ", ") + spec.name;
+      for (const auto& one : schema) known += (known.empty() ? "" : ", ") + one.name;
       return Error::user(fmt::format("{}: no such option; known: {}", key, known.empty() ? "none" : known));
     }
-    found->second = equals == std::string_view::npos ? "true" : std::string(item.substr(equals + 1));
+    if (!out.given_.emplace(key).second) return Error::user(fmt::format("{}: is given twice", key));
+    std::string& value = out.values_[spec->name];
+    value = equals == std::string_view::npos ? "true" : std::string(item.substr(equals + 1));
+    list = spec->type == OptionSpec::Type::text && equals != std::string_view::npos ? &value : nullptr;
   }
   for (const auto& spec : schema) MILLRACE_TRY_VOID(check_value(spec, out.values_[spec.name]));
   return out;

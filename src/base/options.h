@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,13 +29,17 @@ class OptionValues {
   double number(std::string_view name) const;
   bool boolean(std::string_view name) const;
   const std::string& text(std::string_view name) const;
+  // Whether it was in the text, rather than a default.
+  bool given(std::string_view name) const { return given_.contains(name); }
 
  private:
   friend Result<OptionValues> parse_options(std::string_view, const std::vector<OptionSpec>&);
   std::map<std::string, std::string, std::less<>> values_;
+  std::set<std::string, std::less<>> given_;
 };
 
-// `text` is "key=value,key=value" (may be empty). Errors (user): unknown key, wrong type, out of range.
+// `text` is "key=value,key=value" (may be empty). The value of a text option may contain commas: a part that
+// does not begin with `name=` belongs to it. Errors (user): unknown or repeated key, wrong type, out of range.
 Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema);
 
 }  // namespace millrace

@@ -26,5 +26,24 @@ TEST(Options, ErrorsNameTheOption) {
   EXPECT_FALSE(parse_options("ratio=nan", kSchema).ok());
 }
 
+TEST(Options, GivenAndRepeated) {
+  const auto values = parse_options("ratio=0.5", kSchema);
+  ASSERT_TRUE(values.ok());
+  EXPECT_TRUE(values->given("ratio"));
+  EXPECT_FALSE(values->given("window"));
+  EXPECT_EQ(parse_options("ratio=0.5,ratio=0.5", kSchema).error().message, "ratio: is given twice");
+}
+
+TEST(Options, OnlyATextMayContainCommas) {
+  const std::vector<OptionSpec> schema = {{"ids", OptionSpec::Type::text, "", 0, 0, "tokens"},
+                                          {"count", OptionSpec::Type::integer, "0", 0, 9, "of them"}};
+  const auto values = parse_options("ids=1,2,3,count=4", schema);
+  ASSERT_TRUE(values.ok());
+  EXPECT_EQ(values->text("ids"), "1,2,3");
+  EXPECT_EQ(values->integer("count"), 4);
+  EXPECT_EQ(parse_options("count=4,2", schema).error().message, "2: no such option; known: ids, count");
+  EXPECT_EQ(parse_options("ids=1,cuont=2", schema).error().message, "cuont: no such option; known: ids, count");
+}
+
 }  // namespace
 }  // namespace millrace

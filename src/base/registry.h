@@ -10,18 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "base/options.h"
+#include "base/technique.h"
 
 namespace millrace {
-
-// The description of a registered technique.
-struct TechniqueInfo {
-  std::string family;   // "sampler", "format", "arch" ...
-  std::string name;     // as typed: "min_p"
-  std::string summary;  // one line
-  std::string paper;    // "Authors, year, title" or the specification; empty if there is none
-  std::vector<OptionSpec> options;
-};
 
 template <typename Member>
 class Registry {
@@ -31,11 +22,14 @@ class Registry {
     Member member;
   };
 
-  explicit Registry(std::vector<Entry> entries) : entries_(std::move(entries)) {
+  Registry(const FamilyFacts& facts, std::vector<Entry> entries) : entries_(std::move(entries)) {
+    for (Entry& entry : entries_) fill(entry.info, facts);
     for (const Entry& entry : entries_) members_.push_back(entry.member);
   }
-  // Pointers to records that carry their own `name` and `summary`, and `paper` where they have one.
-  Registry(std::string_view family, std::initializer_list<Member> records) : Registry(describe(family, records)) {}
+  // Pointers to records that carry their own `name` and `summary`; and `paper`, `loss`, `test` and `proof` where they
+  // have them.
+  Registry(std::string_view family, const FamilyFacts& facts, std::initializer_list<Member> records)
+      : Registry(facts, describe(family, records)) {}
 
   const std::vector<Entry>& entries() const { return entries_; }
   std::span<const Member> members() const { return members_; }
@@ -61,8 +55,14 @@ class Registry {
   static std::vector<Entry> describe(std::string_view family, std::initializer_list<Member> records) {
     std::vector<Entry> out;
     for (const Member& record : records) {
-      TechniqueInfo info{std::string(family), std::string(record->name), std::string(record->summary), "", {}};
-      if constexpr (requires { record->paper; }) info.paper = std::string(record->paper);
+      TechniqueInfo info;
+      info.family = family;
+      info.name = record->name;
+      info.summary = record->summary;
+      if constexpr (requires { record->paper; }) info.paper = Paper(record->paper);
+      if constexpr (requires { record->loss; }) info.loss = record->loss;
+      if constexpr (requires { record->test; }) info.test = record->test;
+      if constexpr (requires { record->proof; }) info.proof = record->proof;
       out.push_back({std::move(info), record});
     }
     return out;

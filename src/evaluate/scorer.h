@@ -65,6 +65,7 @@ class Scorer {
   ThreadPool& pool() { return runner_->threads(); }
   ModelRunner& runner() { return *runner_; }
   int64_t vocab() const { return model_->info().vocab; }
+  int64_t kv_bytes_per_token() const { return runner_->kv().layout().bytes_per_token(); }
 
  private:
   struct Cursor;

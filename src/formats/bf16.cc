@@ -22,6 +22,7 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) { return find_value<ui
 extern const Format kBf16 = {
     .name = "bf16",
     .summary = "bfloat16: the range of single precision with 8 bits of mantissa",
+    .paper = "Kalamkar et al., 2019, A Study of BFLOAT16 for Deep Learning Training",
     .gguf_type = 30,
     .safetensors = "BF16",
     .block_values = 1,

@@ -31,7 +31,8 @@ static_assert(std::size(kActivations) == kEnumerators<Activation>, "kActivations
 
 #define MILLRACE_LIST_FORMAT(record) &record,
 const Registry<const Format*>& formats() {
-  static const Registry<const Format*> registry("format", {MILLRACE_BUILTIN_FORMATS(MILLRACE_LIST_FORMAT)});
+  static const Registry<const Format*> registry("format", {.test = "tests/conformance/format_test.cc"},
+                                                {MILLRACE_BUILTIN_FORMATS(MILLRACE_LIST_FORMAT)});
   return registry;
 }
 #undef MILLRACE_LIST_FORMAT

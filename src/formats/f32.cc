@@ -25,6 +25,7 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) { return find_value<ui
 extern const Format kF32 = {
     .name = "f32",
     .summary = "IEEE single precision",
+    .loss = Loss::lossless,
     .gguf_type = 0,
     .safetensors = "F32",
     .block_values = 1,

@@ -47,6 +47,7 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) { return find_value<ui
 extern const Format kF8E4m3 = {
     .name = "f8_e4m3",
     .summary = "8-bit float with 4 exponent bits, separate scales per matrix",
+    .paper = "Micikevicius et al., 2022, FP8 Formats for Deep Learning",
     .gguf_type = -1,
     .safetensors = "F8_E4M3",
     .block_values = 1,

@@ -24,8 +24,10 @@ inline constexpr Activation kActivations[] = {Activation::f32, Activation::bf16,
 constexpr bool is_int8(Activation kind) { return kind == Activation::q8 || kind == Activation::q8_shift; }
 
 struct Format {
-  std::string_view name;         // "q4_0"
-  std::string_view summary;      // one line for `millrace techniques`
+  std::string_view name;     // "q4_0"
+  std::string_view summary;  // one line for `millrace techniques`
+  std::string_view paper = {};
+  Loss loss = Loss::lossy;
   int gguf_type;                 // ggml type id in GGUF files (frozen), -1: not stored in GGUF
   std::string_view safetensors;  // dtype in safetensors headers ("BF16", "F8_E4M3"), empty: none
   int block_values;              // values per block along a row; a row is whole blocks

@@ -82,6 +82,7 @@ int64_t find_non_finite(const uint8_t* source, int64_t n) {
 extern const Format kMxfp4 = {
     .name = "mxfp4",
     .summary = "4-bit float (E2M1), one power-of-two scale for 32",
+    .paper = "Rouhani et al., 2023, Microscaling Data Formats for Deep Learning",
     .gguf_type = 39,
     .safetensors = "",
     .block_values = kValues,

@@ -35,13 +35,16 @@ struct RopeSpec {
   bool operator==(const RopeSpec&) const = default;
 };
 
+struct Router;
+
 struct MoeSpec {
-  int64_t experts = 0;        // 0: dense
-  int64_t used = 0;           // experts per token
-  int64_t hidden = 0;         // width of one expert
-  int64_t shared_hidden = 0;  // width of the shared expert; 0: none
-  bool shared_gate = false;   // shared expert's output times sigmoid of a learned gate
-  bool normalize = true;      // the selected experts' weights sum to 1
+  int64_t experts = 0;             // 0: dense
+  int64_t used = 0;                // experts per token
+  int64_t hidden = 0;              // width of one expert
+  int64_t shared_hidden = 0;       // width of the shared expert; 0: none
+  bool shared_gate = false;        // shared expert's output times sigmoid of a learned gate
+  bool normalize = true;           // the selected experts' weights sum to 1
+  const Router* router = nullptr;  // set when the model is loaded (models/router.h)
 
   bool operator==(const MoeSpec&) const = default;
 };

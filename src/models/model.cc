@@ -1,16 +1,39 @@
 #include "models/model.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "models/blocks/blocks.h"
 #include "models/mixers/mixer.h"
 #include "models/model_builder.h"
+#include "models/router.h"
 
 namespace millrace {
+namespace {
+
+Result<void> set_router(ArchSpec& spec, const std::string& path, const std::string& name) {
+  const auto* entry = routers().find(name);
+  if (!entry) return Error::user(fmt::format("router: unknown '{}'; available: {}", name, routers().names()));
+  const bool own = entry == &routers().entries().front();
+  if (!own && spec.moe.experts == 0)
+    return Error::unsupported(fmt::format("router {}: {} has no mixture of experts", name, path));
+  const auto set = [&](MoeSpec& moe) {
+    moe.router = entry->member;
+    if (entry->member->configure) entry->member->configure(moe);
+  };
+  set(spec.moe);
+  for (LayerSpec& layer : spec.layers)
+    if (layer.moe) set(layer.experts);
+  return {};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> files, const KernelTable& table,
                                            ThreadPool& pool, const ModelOptions& options) {
   MILLRACE_TRY(ArchSpec spec, read_arch_spec(*files));
+  MILLRACE_TRY_VOID(set_router(spec, files->path, options.router));
   const Arch& arch = *find_arch(*files);
   return ModelBuilder(std::move(files), arch, std::move(spec)).build(table, pool, options);
 }

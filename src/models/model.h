@@ -49,6 +49,7 @@ struct LayerWeights {
 };
 
 struct ModelOptions {
+  std::string router = "topk";           // of a mixture of experts (models/router.h)
   int64_t context = 0;                   // longest stream to support; 0: the trained length, at most kDefaultContext
   std::function<void(double)> progress;  // fraction loaded; may be null
   std::string packed_cache;  // file that stores the packed weights between starts (models/packed_cache.h); "": none

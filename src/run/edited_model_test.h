@@ -1,4 +1,4 @@
-// A copy of a small model's folder whose tokenizer a test changes.
+// A copy of a small model's folder whose tokenizer or configuration a test changes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,13 +16,13 @@ namespace millrace::testing {
 
 class EditedModel {
  public:
-  // `source`: the source tree.
-  EditedModel(const std::string& source, const std::string& name)
+  // `source`: the source tree; `model`: a folder of tests/golden/.
+  EditedModel(const std::string& source, const std::string& name, const std::string& model = "llama")
       : path(std::filesystem::path(::testing::TempDir()) / (name + "_" + std::to_string(getpid()))) {
     std::filesystem::remove_all(path);
     std::filesystem::create_directories(path);
     for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"})
-      std::filesystem::copy(std::filesystem::path(source) / "tests/golden/llama" / file, path / file);
+      std::filesystem::copy(std::filesystem::path(source) / "tests/golden" / model / file, path / file);
   }
   ~EditedModel() { std::filesystem::remove_all(path); }
   EditedModel(const EditedModel&) = delete;

@@ -9,6 +9,7 @@
 #include "kv/prefix_evictor.h"
 #include "models/arch.h"
 #include "models/mixers/mixer.h"
+#include "models/router.h"
 #include "sampling/step.h"
 #include "schedule/policy.h"
 #include "schedule/predictor.h"
@@ -25,7 +26,12 @@ std::vector<TechniqueInfo> kv_formats() {
   const KernelTable table = make_kernel_table(detect_isa());
   for (const auto& kernel : table.attention) {
     const std::string summary = fmt::format("KV cache, {:.1f} bits a value", kernel.kv_format->bits_per_value());
-    out.push_back({"kv_format", std::string(kernel.kv_format->name), summary, "", {}});
+    out.push_back({.family = "kv_format",
+                   .name = std::string(kernel.kv_format->name),
+                   .summary = summary,
+                   .paper = kernel.kv_format->paper,
+                   .loss = kernel.kv_format->loss,
+                   .test = "tests/properties/engine_formats_test.cc"});
   }
   return out;
 }
@@ -36,8 +42,8 @@ std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
   for (const auto& family :
        {archs().infos(), mixers().infos(), formats().infos(), samplers().infos(), kv_formats(),
-        attention_patterns().infos(), policies().infos(), predictors().infos(), prefix_evictors().infos(),
-        drafters().infos(), acceptances().infos(), tool_dialects().infos()})
+        attention_patterns().infos(), routers().infos(), policies().infos(), predictors().infos(),
+        prefix_evictors().infos(), drafters().infos(), acceptances().infos(), tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }

@@ -108,7 +108,8 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
         parts.accounts->take("tokenizer", std::max(least, peak_resident_bytes() - before), kBudgetAdvice));
   }
   ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
-  ModelOptions model_options = {.context = options.context,
+  ModelOptions model_options = {.router = options.router,
+                                .context = options.context,
                                 .progress = options.progress,
                                 .verify_packed_cache = options.verify_packed_cache,
                                 .warn = options.warn,

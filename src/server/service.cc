@@ -10,6 +10,7 @@
 
 #include "run/language_model.h"
 #include "server/api/api.h"
+#include "server/api/use_field.h"
 #include "server/generation/conversation.h"
 #include "server/generation/generation.h"
 #include "server/generation/infill.h"
@@ -232,6 +233,10 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
   if (auto wrong = read_fields(endpoint.fields, call.body, call.params)) return wrong;
   if (endpoint.prepare)
     if (auto wrong = endpoint.prepare(call.body, call.params)) return wrong;
+  if (endpoint.format) {
+    const SamplingOptions& defaults = call.params.served ? call.params.served->sampling : options_.sampling;
+    if (auto wrong = apply_use(call.body, defaults, call.params)) return wrong;
+  }
   return endpoint.look_up ? endpoint.look_up(call) : std::nullopt;
 }
 

@@ -21,7 +21,7 @@ auto make_member(const std::string& family, const Registry<Factory>& registry, s
 
 // clang-format off
 const Registry<DrafterFactory>& drafters() {
-  static const Registry<DrafterFactory> registry({
+  static const Registry<DrafterFactory> registry({.loss = Loss::lossless, .test = "tests/properties/engine_drafts_test.cc", .proof = "docs/speculation.md"}, {
       {{"drafter", "ngram", "drafts what followed the last tokens at an earlier occurrence",
         "Saxena, 2023, Prompt Lookup Decoding",
         {{"n", Type::integer, "3", 1, 64, "maximum number of tokens matched"},
@@ -32,7 +32,7 @@ const Registry<DrafterFactory>& drafters() {
 }
 
 const Registry<AcceptanceFactory>& acceptances() {
-  static const Registry<AcceptanceFactory> registry({
+  static const Registry<AcceptanceFactory> registry({.loss = Loss::lossless, .test = "tests/properties/engine_drafts_test.cc"}, {
       {{"acceptance", "exact", "keeps drafted tokens that plain sampling would draw: answers do not change",
         "Stern et al., 2018, Blockwise Parallel Decoding for Deep Autoregressive Models", {}}, make_exact_acceptance},
   });

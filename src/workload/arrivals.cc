@@ -42,7 +42,7 @@ void draw_arrivals(std::vector<WorkloadRequest>& requests, const ArrivalSpec& sp
   for (size_t i = 0; i < requests.size(); ++i) {
     requests[i].arrival_seconds = now;
     requests[i].id = i;
-    RandomStream random(spec.seed, RandomStream::Purpose::arrivals, i);
+    ItemDraws random(spec.seed, ItemDraws::Purpose::arrivals, i);
     double gap = 1;  // with mean 1
     if (spec.kind == ArrivalSpec::Kind::poisson) gap = random.exponential();
     if (spec.kind == ArrivalSpec::Kind::gamma) gap = random.gamma(spec.burstiness) / spec.burstiness;

@@ -75,7 +75,7 @@ Result<LengthDistribution> LengthDistribution::parse(const std::string& name, co
                   name, text));
 }
 
-int64_t LengthDistribution::draw(RandomStream& random) const {
+int64_t LengthDistribution::draw(ItemDraws& random) const {
   double value = a_;
   if (kind_ == Kind::uniform) value = std::floor(a_ + random.uniform() * (b_ - a_ + 1));
   if (kind_ == Kind::lognormal) value = std::round(std::exp(a_ + b_ * random.normal()));
@@ -123,11 +123,11 @@ Result<std::vector<WorkloadRequest>> generate_workload(std::string_view text) {
     weights.push_back(sum += std::pow(static_cast<double>(g + 1), -values.number("prefix_skew")));
 
   std::vector<WorkloadRequest> requests(static_cast<size_t>(values.integer("requests")));
-  using Purpose = RandomStream::Purpose;
+  using Purpose = ItemDraws::Purpose;
   for (uint64_t i = 0; i < requests.size(); ++i) {
     WorkloadRequest& request = requests[i];
-    RandomStream prompt_draw(seed, Purpose::prompt_length, i), output_draw(seed, Purpose::output_length, i);
-    RandomStream group_draw(seed, Purpose::prefix_group, i), tenant_draw(seed, Purpose::tenant, i);
+    ItemDraws prompt_draw(seed, Purpose::prompt_length, i), output_draw(seed, Purpose::output_length, i);
+    ItemDraws group_draw(seed, Purpose::prefix_group, i), tenant_draw(seed, Purpose::tenant, i);
     request.prompt_tokens = prompt.draw(prompt_draw);
     request.output_tokens = output.draw(output_draw);
     if (tenants > 1)

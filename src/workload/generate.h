@@ -18,7 +18,7 @@ namespace millrace {
 class LengthDistribution {
  public:
   static Result<LengthDistribution> parse(const std::string& name, const std::string& text);  // `name` for errors
-  int64_t draw(RandomStream& random) const;  // >= 1, <= kMaxTraceTokens
+  int64_t draw(ItemDraws& random) const;  // >= 1, <= kMaxTraceTokens
 
  private:
   enum class Kind { fixed, uniform, lognormal, pareto };

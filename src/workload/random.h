@@ -1,4 +1,4 @@
-// RandomStream: the draws for one item of a load (its gap, its length ...), from a counter-based generator: item i of a
+// ItemDraws: the draws for one item of a load (its gap, its length ...), from a counter-based generator: item i of a
 // purpose does not depend on other draws, so changing the rate does not change the lengths.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-class RandomStream {
+class ItemDraws {
  public:
   enum class Purpose : uint64_t { arrivals = 1, prompt_length, output_length, prefix_group, tenant, routing };
-  RandomStream(uint64_t seed, Purpose purpose, uint64_t item)
+  ItemDraws(uint64_t seed, Purpose purpose, uint64_t item)
       : seed_(seed), stream_(static_cast<uint64_t>(purpose) << 56 ^ item) {}
 
   double uniform() { return philox_uniform(seed_, stream_, index_++); }  // [0, 1)

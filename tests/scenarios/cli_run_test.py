@@ -32,6 +32,62 @@ class Run(unittest.TestCase):
         again = self.run_json("--prompt-tokens", ",".join(map(str, result["prompt_tokens"])), "-n", "5", "--temp", "0", "--ignore-eos")
         self.assertEqual(again["tokens"], result["tokens"])
 
+    def test_use(self):
+        plain = ["-p", "ab", "-n", "12", "--ignore-eos", "-s", "3"]
+        self.assertEqual(self.run_json(*plain)["applied"], [])
+        used = self.run_json(*plain, "--use", "kv_format=f32", "--use", "sampler=temperature:temperature=0.5",
+                             "--use", "policy=stall_free:tbt_ms=50,chunk=4")
+        flagged = self.run_json(*plain, "--kv-format", "f32", "--temp", "0.5", "--policy", "stall_free:tbt_ms=50,chunk=4")
+        self.assertEqual(used["tokens"], flagged["tokens"])
+        key = lambda one: (one["family"], one["name"])
+        self.assertEqual(sorted(used["applied"], key=key), sorted(flagged["applied"], key=key))
+        applied = {key(one): one for one in used["applied"]}
+        self.assertEqual(list(applied["policy", "stall_free"]), ["family", "name", "options", "effect"])
+        self.assertEqual(applied["policy", "stall_free"]["options"]["chunk"], 4)
+        self.assertEqual(applied["kv_format", "f32"]["effect"], "KV cache in f32, 32 bits a value instead of 16 (f16)")
+        self.assertEqual(applied["sampler", "temperature"]["effect"], "temperature 0.5 instead of 0.8")
+
+    def test_use_in_a_config_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = write(folder, "use.toml", '[run]\nuse = ["policy=vtc:prompt_cost=2,answer_cost=3", "kv_format=f32"]\n')
+            applied = self.run_json("--config", config, "-p", "ab", "-n", "2")["applied"]
+            self.assertEqual([(one["family"], one["name"]) for one in applied], [("kv_format", "f32"), ("policy", "vtc")])
+            self.assertEqual(applied[1]["options"]["answer_cost"], 3)
+
+    def test_use_errors(self):
+        for arguments, message in (
+                (["--use", "policy"], "--use policy: expected FAMILY=NAME[:key=value,...]"),
+                (["--use", "policy=vtc", "--use", "policy=vtc"], "--use policy=vtc: policy is chosen already, by policy=vtc"),
+                (["--use", "policy=vtc", "--policy", "fcfs"], "--use policy=vtc: --policy is fcfs; give only one of them"),
+                (["--use", "sampler=top_k:top_k=3", "--top-k", "4"],
+                 "--use sampler=top_k:top_k=3: the flag of top_k is 4; give only one of them"),
+                (["--use", "predictor=history"],
+                 "--use predictor=history: policy fcfs predicts nothing; use policy=shortest_predicted with it")):
+            done = millrace("run", "-m", LLAMA, "-p", "a", "-n", "1", *arguments)
+            self.assertEqual((done.returncode, done.stderr.decode().strip()), (2, "millrace: " + message))
+        for arguments in (["--use", "policy=vtc", "--policy", "vtc:prompt_cost=1.0"], ["--use", "sampler=top_k:top_k=4", "--top-k", "4"]):
+            self.run_json("-p", "a", "-n", "1", *arguments)
+
+    def test_use_in_other_commands(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = write(folder, "text.txt", "abc abd abe " * 20)
+            def score(*arguments):
+                done = millrace("perplexity", "-m", LLAMA, "-f", text, "--json", *arguments)
+                self.assertEqual(done.returncode, 0, done.stderr.decode())
+                return json.loads(done.stdout)
+            plain, flagged, used = score(), score("--kv-format", "f16"), score("--use", "kv_format=f16")
+            self.assertEqual(used["nll_sum"], flagged["nll_sum"])
+            self.assertEqual(used["applied"], flagged["applied"])
+            self.assertEqual((plain["applied"], plain["kv_format"]), ([], "f32"))
+            self.assertEqual(plain["kv_bytes_per_token"], 2 * used["kv_bytes_per_token"])
+        done = millrace("perplexity", "-m", LLAMA, "-f", LLAMA, "--use", "policy=vtc")
+        self.assertEqual(done.stderr.decode().strip(), "millrace: --use policy=vtc: policy does not apply to perplexity; it "
+                         "applies to run, chat, batch, serve, replay, simulate")
+        done = millrace("simulate", "--trace", "gen:requests=5,rate=4", "--json", "--use", "policy=vtc:answer_cost=3")
+        self.assertEqual(json.loads(done.stdout)[0]["policy"], "vtc:answer_cost=3", done.stderr.decode())
+        done = millrace("bench", "-m", LLAMA, "-p", "4", "-n", "2", "-r", "1", "--no-roof", "--json", "--use", "kv_format=f32")
+        self.assertEqual({row["type_k"] for row in json.loads(done.stdout)}, {"f32"}, done.stderr.decode())
+
     def test_seed_decides(self):
         first = self.run_json("-p", "ab", "-n", "20", "-s", "3", "--temp", "1", "--ignore-eos")
         self.assertEqual(first["tokens"], self.run_json("-p", "ab", "-n", "20", "-s", "3", "--temp", "1", "--ignore-eos", "-t", "2")["tokens"])

@@ -183,8 +183,17 @@ class Text(unittest.TestCase):
     def test_techniques(self):
         rows = json.loads(millrace("techniques", "--json").stdout)
         for row in rows:
-            self.assertEqual(list(row), ["family", "name", "summary", "paper", "options"])
+            self.assertEqual(list(row),
+                             ["family", "name", "summary", "paper", "lossless", "options", "test", "proof"])
             self.assertTrue(row["summary"], row)
+            self.assertTrue(row["test"], row)
+            if row["paper"]:
+                self.assertEqual(list(row["paper"]), ["authors", "title", "year", "text"])
+                self.assertIn(row["paper"]["title"], row["paper"]["text"])
+        lossless = {(row["family"], row["name"]): row["lossless"] for row in rows}
+        self.assertIs(lossless["kv_format", "f32"], True)
+        self.assertIs(lossless["kv_format", "q8_0"], False)
+        self.assertIsNone(lossless["trace_format", "mooncake"])
         names = {(row["family"], row["name"]) for row in rows}
         for wanted in (("format", "q4_k"), ("arch", "gemma3"), ("sampler", "min_p"), ("kv_format", "q8_0")):
             self.assertIn(wanted, names)

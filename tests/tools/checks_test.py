@@ -4,6 +4,7 @@
 Run by CTest, one entry a class (`checks_test.py LayersTest`).
 """
 
+import json
 import os
 import stat
 import subprocess
@@ -238,10 +239,26 @@ class RegistryTest(CheckCase):
         self.assert_fails("src/models/arch: no src/models/arch/builtin.cc")
 
     def test_the_binary_must_list_every_name(self):
-        self.assert_passes(*self.binary('[{"family": "format", "name": "q4"}]'))
-        self.assert_fails("does not list 'q4'", *self.binary('[{"family": "format", "name": "q5"}]'))
+        self.assert_passes(*self.binary(self.listed(name="q4")))
+        self.assert_fails("does not list 'q4'", *self.binary(self.listed(name="q5")))
         self.assert_fails("techniques --json", *self.binary("not JSON"))
         self.assert_fails("exit status 2", *self.binary("[]", 2))
+
+    def listed(self, **fields):
+        self.write("tests/q4_test.cc", "TEST(Q4, RoundTrips) {\n}\n")
+        entry = {"family": "format", "name": "q4", "summary": "4 bits", "paper": None, "lossless": False, "options": [],
+                 "test": "tests/q4_test.cc", "proof": ""}
+        return json.dumps([{**entry, **fields}])
+
+    def test_every_printed_field_is_filled(self):
+        paper = {"authors": "A and B", "title": "Q4", "year": 2024, "text": "A and B, 2024, Q4"}
+        self.assert_passes(*self.binary(self.listed(paper=paper, test="Q4.RoundTrips")))
+        self.assert_fails("format=q4: no summary", *self.binary(self.listed(summary="")))
+        self.assert_fails("paper is not", *self.binary(self.listed(paper={**paper, "year": 0})))
+        self.assert_fails("says neither lossless nor lossy", *self.binary(self.listed(lossless=None)))
+        self.assert_fails("no such test: 'tests/q5_test.cc'", *self.binary(self.listed(test="tests/q5_test.cc")))
+        self.assert_fails("no such test: 'Q4.Rounds'", *self.binary(self.listed(test="Q4.Rounds")))
+        self.assert_fails("no such proof: docs/q4.md", *self.binary(self.listed(proof="docs/q4.md")))
 
 
 class EnumsTest(CheckCase):

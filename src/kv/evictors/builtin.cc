@@ -4,7 +4,9 @@
 namespace millrace {
 
 const Registry<const PrefixEvictor*>& prefix_evictors() {
-  static const Registry<const PrefixEvictor*> registry("prefix_evictor", {&kLru, &kLfu, &kLengthAware, &kImportance});
+  static const Registry<const PrefixEvictor*> registry("prefix_evictor",
+                                                       {.loss = Loss::lossless, .test = "src/kv/prefix_tree_test.cc"},
+                                                       {&kLru, &kLfu, &kLengthAware, &kImportance});
   return registry;
 }
 

@@ -24,7 +24,9 @@ const Arch kLlama = {
     .huggingface_type = "llama",
     .summary =
         "RMSNorm, rotary positions, SwiGLU, grouped-query attention; optional biases, linear / llama3 / YaRN scaling",
-    .paper = "Touvron et al., 2023, LLaMA; Grattafiori et al., 2024, The Llama 3 Herd of Models",
+    .paper =
+        "Touvron et al., 2023, LLaMA: Open and Efficient Foundation Language Models; Grattafiori et al., 2024, The "
+        "Llama 3 Herd of Models",
     .gguf_rope = RopeStyle::interleaved,
     .read_gguf = read_gguf,
     .read_huggingface = read_huggingface,

@@ -32,7 +32,9 @@ const Arch kPhi3 = {
     .huggingface = {"Phi3ForCausalLM"},
     .huggingface_type = "phi3",
     .summary = "Llama with fused QKV and gate-up matrices, LongRoPE for long contexts",
-    .paper = "Abdin et al., 2024, Phi-3 Technical Report; Ding et al., 2024, LongRoPE",
+    .paper =
+        "Abdin et al., 2024, Phi-3 Technical Report: A Highly Capable Language Model Locally on Your Phone; Ding et "
+        "al., 2024, LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens",
     .read_gguf = read_gguf,
     .read_huggingface = read_huggingface,
     .names = {{"blk.{l}.attn_qkv.weight", "model.layers.{l}.self_attn.qkv_proj.weight"},

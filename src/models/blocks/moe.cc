@@ -7,29 +7,12 @@
 
 #include "kernels/activation.h"
 #include "models/blocks/blocks.h"
+#include "models/router.h"
 
 namespace millrace {
 namespace {
 
 const std::vector<float> kNoBias;
-
-// Top `used` experts of one token by probability, ties to the lower index; weights in rank order.
-void choose_experts(const MoeSpec& moe, const KernelTable& kernels, float* logits, int32_t* chosen, float* weight) {
-  kernels.softmax(logits, moe.experts);
-  float total = 0.0f;
-  for (int64_t rank = 0; rank < moe.used; ++rank) {
-    int64_t best = -1;
-    for (int64_t e = 0; e < moe.experts; ++e)
-      if (logits[e] >= 0.0f && (best < 0 || logits[e] > logits[best])) best = e;
-    if (best < 0) best = 0;  // a router row of NaN: well-defined, but meaningless
-    chosen[rank] = static_cast<int32_t>(best);
-    weight[rank] = logits[best];
-    total += logits[best];
-    logits[best] = -1.0f;  // taken
-  }
-  if (!moe.normalize) return;
-  for (int64_t rank = 0; rank < moe.used; ++rank) weight[rank] /= total;
-}
 
 // Counting sort of (token, rank) pairs by expert into context.expert_rows.
 void group_by_expert(const MoeSpec& moe, int64_t pairs, ForwardContext& context) {
@@ -159,8 +142,8 @@ void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const Laye
   const ActivationRows x =
       activation_rows(weights.experts[0].gate.format->activation, tokens, spec.width, context.encoded.data());
   for_rows(context, tokens, spec.width + moe.experts * moe.used, [&](int64_t t) {
-    choose_experts(moe, kernels, logits + t * moe.experts, &context.chosen[t * moe.used],
-                   &context.chosen_weight[t * moe.used]);
+    moe.router->choose(moe, kernels, logits + t * moe.experts, &context.chosen[t * moe.used],
+                       &context.chosen_weight[t * moe.used]);
     encode_row(kernels, x, t, normed + t * spec.width, context.encoded.data());
   });
   const int64_t pairs = tokens * moe.used;

@@ -95,6 +95,7 @@ const Mixer kAttentionMixer = {
     .name = "attention",
     .summary = "Every token reads the keys and values of the tokens before it, all of them or a window",
     .paper = "Vaswani et al., 2017, Attention Is All You Need",
+    .test = "tests/properties/bits_test.cc",
     .state_kind = StateKind::keys,
     .problem = attention_problem,
     .state = attention_state,

@@ -3,7 +3,7 @@
 namespace millrace {
 
 const Registry<const Mixer*>& mixers() {
-  static const Registry<const Mixer*> registry("mixer", {&kAttentionMixer, &kMambaMixer});
+  static const Registry<const Mixer*> registry("mixer", {.loss = Loss::lossless}, {&kAttentionMixer, &kMambaMixer});
   return registry;
 }
 

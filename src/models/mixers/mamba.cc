@@ -217,6 +217,7 @@ const Mixer kMambaMixer = {
     .name = "mamba",
     .summary = "A causal convolution and a selective state space; a stream keeps a state of fixed size",
     .paper = "Gu and Dao, 2023, Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
+    .test = "tests/properties/recurrent_test.cc",
     .state_kind = StateKind::recurrent,
     .problem = mamba_problem,
     .state = mamba_state,

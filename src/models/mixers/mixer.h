@@ -45,6 +45,7 @@ struct Mixer {
   std::string_view name;
   std::string_view summary;
   std::string_view paper;
+  std::string_view test;
   StateKind state_kind = StateKind::keys;
   // What is wrong with the layer's sizes; empty if nothing is.
   std::string (*problem)(const ArchSpec& spec, const LayerSpec& layer) = nullptr;

@@ -148,7 +148,7 @@ std::string end(Answer& answer) {
   Json last = {{"type", "message_delta"},
                {"delta", {{"stop_reason", stop_reason(choice)}, {"stop_sequence", stop_sequence(choice)}}},
                {"usage", usage(answer, answer.generated_tokens)}};
-  add_weakened(answer, last);
+  add_own_facts(answer, last);
   return out + sse_event("message_delta", last) + sse_event("message_stop", {{"type", "message_stop"}});
 }
 

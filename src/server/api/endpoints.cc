@@ -1,4 +1,5 @@
 #include "server/api/text_vectors.h"
+#include "server/api/use_field.h"
 
 namespace millrace {
 
@@ -10,6 +11,8 @@ std::span<const Endpoint> endpoints() {
           ollama_endpoints(), model_endpoints(), adapter_endpoints(), embedding_endpoints(), ranking_endpoints(),
           file_endpoints(), stream_endpoints(), vllm_endpoints(), operation_endpoints(), page_endpoints()})
       list.insert(list.end(), part.begin(), part.end());
+    for (Endpoint& endpoint : list)
+      if (endpoint.format) endpoint.fields.push_back(use_field());
     return list;
   }();
   return all;

@@ -104,7 +104,7 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   }
   if (delta.finish != FinishReason::none) {
     Json last = last_json(answer, index, "", Json::array());
-    add_weakened(answer, last);
+    add_own_facts(answer, last);
     out += sse_data(last);
   }
   return out;

@@ -116,7 +116,7 @@ std::string end(Answer& answer) {
   LineContent content;
   add_logprobs(answer, answer.choices.front().logprobs, content);
   Json out = last<add_text>(answer, content);
-  add_weakened(answer, out);
+  add_own_facts(answer, out);
   return to_text(out) + "\n";
 }
 

@@ -47,7 +47,7 @@ class ChoiceChunks {
       choice["stop_reason"] = reason;
     const bool ended = !choice["finish_reason"].is_null();
     Json out = chunk(answer_, Json::array({std::move(choice)}));
-    if (ended) out["timings"] = timings_json(answer_), add_weakened(answer_, out);
+    if (ended) out["timings"] = timings_json(answer_), add_own_facts(answer_, out);
     out_ += sse_data(out);
   }
   // Fast path of add({{name, text}}), which nearly all chunks are.

@@ -96,7 +96,7 @@ std::string end(Answer& answer) {
   if (answer.params.include_usage) {
     Json last = openai_envelope(answer, "text_completion", Json::array());
     last["usage"] = openai_usage(answer);
-    add_weakened(answer, last);
+    add_own_facts(answer, last);
     out = sse_data(last);
   }
   return out + "data: [DONE]\n\n";

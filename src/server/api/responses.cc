@@ -48,7 +48,7 @@ Json ended(Answer& answer, Json output) {
   Json out = response_json(answer, complete ? "completed" : "incomplete", std::move(output));
   if (!complete) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
   out["usage"] = usage_json(answer);
-  add_weakened(answer, out);
+  add_own_facts(answer, out);
   if (answer.params.store) {
     Json messages = std::move(answer.params.kept["messages"]);
     Wrong wrong = add_input_items(out["output"], messages, "output");

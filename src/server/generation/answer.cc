@@ -16,8 +16,9 @@ std::string token_text(const LanguageModel& model, TokenId token) {
   return out + text.flush();
 }
 
-void add_weakened(const Answer& answer, Json& out) {
+void add_own_facts(const Answer& answer, Json& out) {
   if (!answer.params.compiled.notes.empty()) out["millrace"]["weakened"] = answer.params.compiled.notes;
+  if (!answer.params.applied.is_null()) out["millrace"]["applied"] = answer.params.applied;
 }
 
 }  // namespace millrace

@@ -84,8 +84,9 @@ struct AnswerFormat {
   Json (*whole)(Answer& answer);
 };
 
-// Adds "millrace": {"weakened": [...]} if parts of the answer's constraint are not enforced.
-void add_weakened(const Answer& answer, Json& out);
+// Adds "millrace": {"weakened": [...]} if parts of the answer's constraint are not enforced, and {"applied": [...]} if
+// the request chose techniques by "use".
+void add_own_facts(const Answer& answer, Json& out);
 
 // "data: {...}\n\n"
 inline std::string sse_data(const Json& json) { return "data: " + to_text(json) + "\n\n"; }

@@ -200,7 +200,7 @@ void Generation::complete() {
     return exchange_.reply(service_.refused(*endpoint_.dialect, late, headers_));
   }
   Json whole = format_.whole(answer_);
-  if (whole.is_object()) add_weakened(answer_, whole);
+  if (whole.is_object()) add_own_facts(answer_, whole);
   exchange_.reply({.headers = headers_, .body = to_text(whole)});
 }
 

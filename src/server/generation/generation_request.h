@@ -80,6 +80,7 @@ struct GenerationRequest {
   int64_t prompt_logprobs = -1;          // for the prompt: number of most likely tokens at each position; -1: none
   bool continuous_usage = false;         // usage in every chunk of a stream
   Json kept;                             // data that the API keeps for its response
+  Json applied;                          // what "millrace": {"use": [...]} changed; null: the request has none
   std::shared_ptr<ResponseStore> store;  // where to store the response; null: not stored
 
   std::string id;                                               // of the response; "": generate one

@@ -136,7 +136,8 @@ Json techniques_json(const EngineOptions& o) {
   Json out = Json::array();
   for (const TechniqueInfo& info : all_techniques())
     if (std::ranges::find(used, std::pair(std::string_view(info.family), info.name)) != std::end(used))
-      out.push_back({{"family", info.family}, {"name", info.name}, {"summary", info.summary}});
+      out.push_back(
+          {{"family", info.family}, {"name", info.name}, {"summary", info.summary}, {"loss", loss_name(info.loss)}});
   return out;
 }
 

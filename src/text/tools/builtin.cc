@@ -6,8 +6,9 @@ namespace millrace {
 
 const Registry<const ToolDialect*>& tool_dialects() {
   static const Registry<const ToolDialect*> registry(
-      "tool_dialect", {&kHarmonyTools, &kDeepseekTools, &kDeepseekNamedTools, &kGlmTools, &kQwenXmlTools, &kHermesTools,
-                       &kMistralArgsTools, &kMistralTools, &kLlamaTools});
+      "tool_dialect", {.loss = Loss::lossless, .test = "src/text/tools/tools_test.cc"},
+      {&kHarmonyTools, &kDeepseekTools, &kDeepseekNamedTools, &kGlmTools, &kQwenXmlTools, &kHermesTools,
+       &kMistralArgsTools, &kMistralTools, &kLlamaTools});
   return registry;
 }
 

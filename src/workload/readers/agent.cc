@@ -37,8 +37,8 @@ class AgentReader : public TraceReader {
 
 const TraceFormat kAgent = {
     .name = "agent",
-    .summary = "JSON lines with timestamp (us), input and output text, and session",
-    .paper = "LMCache agent traces",
+    .summary = "JSON lines of agent sessions with timestamp (us), input and output text, and session",
+    .paper = "",
     .recognises =
         [](std::string_view first) {
           return is_object_with(first, {"timestamp", "input", "output"});

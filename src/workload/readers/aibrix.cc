@@ -43,7 +43,8 @@ class AibrixReader : public TraceReader {
 const TraceFormat kAibrix = {
     .name = "aibrix",
     .summary = "JSON lines with timestamp (ms) and requests of Prompt Length, Output Length and prompt text",
-    .paper = "AIBrix, workload generator",
+    .paper =
+        "The AIBrix Team, 2025, AIBrix: Towards Scalable, Cost-Effective Large Language Model Inference Infrastructure",
     .recognises =
         [](std::string_view first) {
           return is_object_with(first, {"timestamp", "requests"});

@@ -31,7 +31,7 @@ class AzureReader : public TraceReader {
 const TraceFormat kAzure = {
     .name = "azure",
     .summary = "CSV with TIMESTAMP (100 ns), ContextTokens, GeneratedTokens",
-    .paper = "Patel et al., 2024, Splitwise; Azure public dataset, LLM inference traces",
+    .paper = "Patel et al., 2024, Splitwise: Efficient Generative LLM Inference Using Phase Splitting",
     .recognises = [](std::string_view first) { return is_header_with(first, kAzureColumns); },
     .make = [](const TraceOptions&) -> std::unique_ptr<TraceReader> { return std::make_unique<AzureReader>(); },
 };

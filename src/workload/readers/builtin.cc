@@ -5,7 +5,8 @@ namespace millrace {
 
 const Registry<const TraceFormat*>& trace_formats() {
   static const Registry<const TraceFormat*> registry(
-      "trace_format", {&kMooncake, &kAzure, &kVidur, &kBurstGpt, &kTokenIds, &kAgent, &kAibrix, &kOtel});
+      "trace_format", {.test = "src/workload/trace_test.cc"},
+      {&kMooncake, &kAzure, &kVidur, &kBurstGpt, &kTokenIds, &kAgent, &kAibrix, &kOtel});
   return registry;
 }
 

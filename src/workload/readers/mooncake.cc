@@ -42,7 +42,7 @@ class MooncakeReader : public TraceReader {
 const TraceFormat kMooncake = {
     .name = "mooncake",
     .summary = "JSON lines with timestamp, input_length, output_length, hash_ids of 512-token blocks",
-    .paper = "Qin et al., 2025, Mooncake: Trading More Storage for Less Computation (FAST '25), traces",
+    .paper = "Qin et al., 2025, Mooncake: Trading More Storage for Less Computation",
     .recognises =
         [](std::string_view first) {
           return is_object_with(first, {"timestamp", "input_length", "hash_ids"});

@@ -101,7 +101,7 @@ bool is_otel(std::string_view first) {
 const TraceFormat kOtel = {
     .name = "otel",
     .summary = "JSON lines, one OpenTelemetry trace each; spans with gen_ai.input.messages are requests",
-    .paper = "OpenTelemetry semantic conventions for generative AI; inference-perf's traces",
+    .paper = "",
     .recognises = is_otel,
     .make = [](const TraceOptions& options) -> std::unique_ptr<TraceReader> {
       return std::make_unique<OtelReader>(options);

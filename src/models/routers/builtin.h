@@ -1,0 +1,10 @@
+// The built-in routers, one file each.
+#pragma once
+
+#include "models/router.h"
+
+namespace millrace {
+
+extern const Router kTopkRouter, kSwitchRouter;
+
+}  // namespace millrace

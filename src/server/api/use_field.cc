@@ -1,0 +1,53 @@
+#include "server/api/use_field.h"
+
+#include <fmt/format.h>
+
+#include "run/technique_use.h"
+#include "sampling/schema.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kName = "millrace.use";
+constexpr size_t kMaxUses = 64;
+
+// A field has set the option to another value than the choice.
+std::optional<ApiError> contradiction(const Json& body, const SamplingOptions& defaults,
+                                      const SamplingOptions& own_fields, const SamplingOptions& now,
+                                      const TechniqueUse& use) {
+  for (const std::string& name : sampling_options_of(use)) {
+    const std::string was = sampling_option_text(own_fields, name);
+    const bool set = body.contains(name) || was != sampling_option_text(defaults, name);
+    if (set && was != sampling_option_text(now, name))
+      return ApiError::bad(kName,
+                           fmt::format("{}: the request's own {} is {}; give only one of them", use.text(), name, was));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Field use_field() {
+  Field use{"use", kJsonTexts, "[]",
+            fmt::format("techniques of this request, FAMILY=NAME:key=value,... of these families: {}; the response's "
+                        "millrace.applied reports what they changed (docs/techniques.md)",
+                        families_in(kInRequest))};
+  use.most = kMaxUses;
+  return object_field("millrace", "extensions of this server", {use});
+}
+
+std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defaults, GenerationRequest& params) {
+  const auto own = body.find("millrace");
+  if (own == body.end() || !own->contains("use")) return std::nullopt;
+  auto uses = parse_uses((*own)["use"].get<std::vector<std::string>>(), kInRequest);
+  if (!uses.ok()) return ApiError::bad(kName, uses.error().message);
+  const SamplingOptions own_fields = params.request.sampling;
+  auto applied = apply_uses(*uses, params.request.sampling);
+  if (!applied.ok()) return ApiError::bad(kName, applied.error().message);
+  for (const TechniqueUse& use : *uses)
+    if (auto wrong = contradiction(body, defaults, own_fields, params.request.sampling, use)) return wrong;
+  params.applied = applied_json(*applied);
+  return std::nullopt;
+}
+
+}  // namespace millrace

@@ -1,0 +1,79 @@
+// "millrace": {"use": [...]}: techniques for one request, in every API that generates text.
+#include "server/live_server.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kText = "/v1/completions";
+
+std::string completion(const std::string& fields) {
+  return R"({"prompt": "Once upon a time", "max_tokens": 12, "seed": 5)" + fields + "}";
+}
+
+TEST(RequestUse, IsWhatTheRequestsOwnFieldsWouldDo) {
+  LiveServer live;
+  const Json own = post(live.port(), kText, completion(R"(, "temperature": 1.5, "min_p": 0.2)")).json();
+  const Json used =
+      post(live.port(), kText,
+           completion(R"(, "millrace": {"use": ["sampler=temperature:temperature=1.5", "sampler=min_p:min_p=0.2"]})"))
+          .json();
+  ASSERT_TRUE(used.contains("choices")) << used;
+  EXPECT_EQ(used["choices"], own["choices"]);
+  EXPECT_FALSE(own.contains("millrace"));
+  const Json& applied = used["millrace"]["applied"];
+  ASSERT_EQ(applied.size(), 2u);
+  EXPECT_EQ(applied[1]["family"], "sampler");
+  EXPECT_EQ(applied[1]["name"], "min_p");
+  EXPECT_EQ(applied[1]["options"], (Json{{"min_p", 0.2}}));
+  EXPECT_EQ(applied[1]["effect"], "min_p 0.2 instead of 0.05");
+}
+
+TEST(RequestUse, EveryApiAnswersWhatItApplied) {
+  LiveServer live;
+  const std::string use = R"(, "millrace": {"use": ["sampler=greedy"]})";
+  const std::string messages = R"({"messages": [{"role": "user", "content": "Once"}])";
+  const std::pair<const char*, std::string> requests[] = {
+      {"/v1/chat/completions", messages + R"(, "max_tokens": 2)"},
+      {"/v1/completions", R"({"prompt": "Once", "max_tokens": 2)"},
+      {"/v1/responses", R"({"input": "Once", "max_output_tokens": 16)"},
+      {"/v1/messages", messages + R"(, "max_tokens": 2)"},
+      {"/completion", R"({"prompt": "Once", "n_predict": 2)"},
+      {"/api/generate", R"({"prompt": "Once", "stream": false, "options": {"num_predict": 2})"},
+      {"/api/chat", messages + R"(, "stream": false, "options": {"num_predict": 2})"},
+  };
+  for (const auto& [path, body] : requests) {
+    const Response answer = post(live.port(), path, body + use + "}");
+    ASSERT_EQ(answer.status, 200) << path << answer.body;
+    EXPECT_EQ(answer.json()["millrace"]["applied"][0]["name"], "greedy") << path << answer.body;
+  }
+  const Response stream =
+      post(live.port(), "/v1/chat/completions", messages + R"(, "max_tokens": 2, "stream": true)" + use + "}");
+  EXPECT_NE(stream.body.find(R"("millrace":{"applied":[{"family":"sampler","name":"greedy")"), std::string::npos)
+      << stream.body;
+}
+
+TEST(RequestUse, ErrorsNameTheFieldAndTheReason) {
+  LiveServer live;
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("millrace": {"use": ["policy=vtc"]})",
+       "millrace.use: policy=vtc: policy does not apply to a request; it applies to run, chat, batch, serve, replay, "
+       "simulate"},
+      {R"("millrace": {"use": ["sampler=min_p:min_p=2"]})",
+       "millrace.use: sampler=min_p:min_p=2: min_p: must be between 0 and 1, got 2"},
+      {R"("millrace": {"use": ["sampler=min_p:min_p=0.5"]}, "min_p": 0.1)",
+       "millrace.use: sampler=min_p:min_p=0.5: the request's own min_p is 0.1; give only one of them"},
+      {R"("millrace": {"use": "sampler=greedy"})", "millrace.use: must be array of strings, got a string"},
+  };
+  for (const auto& [fields, message] : cases) {
+    const Response answer = post(live.port(), kText, completion(std::string(", ") + fields));
+    EXPECT_EQ(answer.status, 400) << fields;
+    EXPECT_EQ(answer.json()["error"]["message"], message);
+    EXPECT_EQ(answer.json()["error"]["param"], "millrace.use");
+  }
+  EXPECT_EQ(post(live.port(), kText, completion(R"(, "millrace": {"use": ["sampler=min_p:min_p=0.5"]}, "min_p": 0.5)"))
+                .status,
+            200);
+}
+
+}  // namespace
+}  // namespace millrace
