@@ -217,8 +217,7 @@ TEST(RecurrentEvaluation, EmbeddingsDoNotDependOnTheBatch) {
   for (int64_t batch : {1, 7, 30}) EXPECT_EQ(embed(batch), all) << batch;
 }
 
-// ---- memory, options, files
-// ------------------------------------------------------------------------------------------
+// ---- memory, options, files ----
 TEST(RecurrentMemory, StatesAreCounted) {
   auto model = load_for(golden_model("mamba"), detect_isa());
   ASSERT_TRUE(model);
