@@ -44,7 +44,9 @@ TEST(StatePool, ASnapshotHasAllLayersAndNoOtherSlot) {
     for (int64_t layer : {0, 1})
       for (int64_t i = 0; i < values[static_cast<size_t>(layer)]; ++i) {
         EXPECT_EQ(pool->values(layer, slot)[i], mark);
-        if (slot == 0) EXPECT_EQ(pool->values(layer, 2)[i], mark);
+        if (slot == 0) {
+          EXPECT_EQ(pool->values(layer, 2)[i], mark);
+        }
         ++mark;
       }
 }
