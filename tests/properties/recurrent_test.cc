@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "base/ordered_json.h"
+#include "evaluate/embedder.h"
+#include "evaluate/scorer.h"
 #include "model_runner.h"
+#include "properties/costed_executor.h"
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -81,7 +84,9 @@ TEST_P(Recurrent, ReusedSlotsBeginEmpty) {
   for (RequestId id : {1, 2, 3}) {
     ASSERT_TRUE(core->add(id, request(id == 2 ? 7 : 1)).ok());
     Shown shown = run_all(*core, vocab_)[id];
-    if (id != 2) EXPECT_TRUE(shown.same_bits(alone_)) << id;
+    if (id != 2) {
+      EXPECT_TRUE(shown.same_bits(alone_)) << id;
+    }
     EXPECT_EQ(shown.cached, 0);
   }
   EXPECT_EQ(core->stats().prefix.queries, 0) << "no prefix cache: blocks alone cannot continue a state";
@@ -94,7 +99,12 @@ TEST_P(Recurrent, BitsDoNotDependOnPreemptions) {
     o.max_streams = 4;
     o.swap_tokens = swap_tokens;
     o.policy = "fcfs:reserve=prompt";
-    auto core = make_core(model_, o);
+    auto executor = CpuExecutor::create(model_, o);
+    ASSERT_TRUE(executor.ok());
+    // Swaps are the cheaper way wherever there is room.
+    auto made = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{1, 1e-3, 1}), o);
+    ASSERT_TRUE(made.ok());
+    auto core = std::move(*made);
     std::map<RequestId, Request> requests;
     for (RequestId id = 1; id <= 6; ++id)
       requests[id] = make_request(static_cast<int64_t>(id), 20 + 3 * static_cast<int64_t>(id), 40, vocab_);
@@ -169,8 +179,53 @@ std::vector<RecurrentCase> recurrent_cases() {
 INSTANTIATE_TEST_SUITE_P(Models, Recurrent, ::testing::ValuesIn(recurrent_cases()),
                          [](const auto& one) { return one.param.model + "_" + std::string(isa_name(one.param.isa)); });
 
-// ---- memory, options, files
-// ------------------------------------------------------------------------------------------
+// ---- evaluation ----
+TEST(RecurrentEvaluation, ScoresDoNotDependOnTheBatch) {
+  auto model = load_for(golden_model("mamba_odd"), detect_isa());
+  ASSERT_TRUE(model);
+  const std::vector<TokenId> text = make_request(5, 100, 1, model->info().vocab).prompt;
+  const auto scores = [&](int64_t batch_tokens) {
+    std::vector<float> out;
+    auto scorer =
+        Scorer::create(model, {.threads = 2, .context = 24, .batch_tokens = batch_tokens, .kv_format = "f32"});
+    EXPECT_TRUE(scorer.ok());
+    const auto windows = strided_windows(100, 24, 9);
+    const auto sink = [&](std::span<const ScoredRow> rows) -> Result<void> {
+      for (const ScoredRow& row : rows) out.insert(out.end(), row.logits, row.logits + (*scorer)->vocab());
+      return {};
+    };
+    EXPECT_TRUE((*scorer)->run(text, windows, -1, sink).ok());
+    return out;
+  };
+  const std::vector<float> all = scores(512);
+  ASSERT_FALSE(all.empty());
+  for (int64_t batch : {24, 31, 60}) EXPECT_EQ(scores(batch), all) << batch;
+}
+
+TEST(RecurrentEvaluation, EmbeddingsDoNotDependOnTheBatch) {
+  auto model = load_for(golden_model("mamba_odd"), detect_isa());
+  ASSERT_TRUE(model);
+  std::vector<std::vector<TokenId>> texts;
+  for (int64_t i = 0; i < 40; ++i) texts.push_back(make_request(i, 1 + i % 9, 1, model->info().vocab).prompt);
+  const auto embed = [&](int64_t batch_tokens) {
+    std::vector<std::vector<float>> out;
+    auto embedder =
+        Embedder::create(model, {.threads = 2, .context = 16, .batch_tokens = batch_tokens, .kv_format = "f32"});
+    EXPECT_TRUE(embedder.ok());
+    const auto sink = [&](size_t text, std::vector<float> values) -> Result<void> {
+      EXPECT_EQ(text, out.size());
+      out.push_back(std::move(values));
+      return {};
+    };
+    EXPECT_TRUE((*embedder)->run(texts, Pooling::mean, sink).ok());
+    return out;
+  };
+  const auto all = embed(512);  // more texts than states
+  ASSERT_EQ(all.size(), texts.size());
+  for (int64_t batch : {1, 7, 30}) EXPECT_EQ(embed(batch), all) << batch;
+}
+
+// ---- memory, options, files ----
 TEST(RecurrentMemory, StatesAreCounted) {
   auto model = load_for(golden_model("mamba"), detect_isa());
   ASSERT_TRUE(model);
