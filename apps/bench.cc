@@ -243,10 +243,11 @@ void add_bench_command(CLI::App& app) {
                     "Allocate blocks in random order, like a pool that has been in use for a long time");
   flags->evictor_option =
       command
-      ->add_option("--evictor", flags->evictors,
-                   "Token evictor of every stream, NAME[:key=value,...], or none; repeatable. See millrace techniques "
-                   "--family evictor")
-      ->allow_extra_args(false);
+          ->add_option(
+              "--evictor", flags->evictors,
+              "Token evictor of every stream, NAME[:key=value,...], or none; repeatable. See millrace techniques "
+              "--family evictor")
+          ->allow_extra_args(false);
   command->add_option("--memory", flags->memory, "Memory limit, such as 8G or 512MiB; a test that does not fit fails");
   command
       ->add_option("-o,--output", flags->output,

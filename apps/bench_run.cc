@@ -156,7 +156,8 @@ class BenchStreams {
 
   void add(int64_t stream, int64_t first, int64_t count, bool output) {
     Evicted* const evicting = evicted(stream);
-    runner_->begin(blocks_of(stream), first - (evicting ? evicting->eviction.evicted() : 0));
+    runner_->begin(blocks_of(stream), first - (evicting ? evicting->eviction.evicted() : 0), nullptr,
+                   static_cast<StateId>(stream));
     for (int64_t i = 0; i < count; ++i) {
       const double random = philox_uniform(1, static_cast<uint64_t>(stream), static_cast<uint64_t>(first + i));
       const auto token = static_cast<TokenId>(random * static_cast<double>(model_.info().vocab));

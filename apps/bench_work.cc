@@ -5,6 +5,7 @@
 #include "bench_run.h"
 #include "formats/format.h"
 #include "models/arch.h"
+#include "models/mixers/mixer.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
@@ -67,6 +68,14 @@ ActiveValues active_values(const ArchSpec& spec) {
   const int64_t matrices = spec.gated ? 3 : 2;
   ActiveValues active;
   for (const LayerSpec& layer : spec.layers) {
+    if (layer.mixer->state_kind == StateKind::recurrent) {
+      const SsmSpec& ssm = layer.ssm;
+      const int64_t params = ssm.rank + 2 * ssm.state;
+      active.always += static_cast<double>(ssm.inner * (2 * spec.width + params + ssm.rank));
+      (&layer == &spec.layers.back() ? active.for_output : active.always) +=
+          static_cast<double>(ssm.inner * spec.width);
+      continue;
+    }
     const int64_t mlp = layer.moe
                             ? spec.moe.experts + matrices * (spec.moe.used * spec.moe.hidden + spec.moe.shared_hidden)
                             : matrices * spec.hidden;
@@ -104,6 +113,10 @@ class WorkCounter {
     work_.bytes += std::min(1.0, outputs) * matrices_.head_bytes;
     operations(matrices_.head) += 2 * outputs * static_cast<double>(spec_.width * spec_.vocab);
     for (const LayerSpec& layer : spec_.layers) {
+      if (layer.mixer->state_kind == StateKind::recurrent) {  // its state is read and written
+        work_.bytes += 2 * 4 * spans * static_cast<double>(layer.mixer->state(layer).state_values);
+        continue;
+      }
       const double most = layer.window > 0 ? static_cast<double>(layer.window) : depth + count;
       work_.bytes += spans * std::min(depth + count, most + count - 1) * key_bytes_;
       double seen = count * (depth + (count + 1) / 2);  // every token attends to itself and all before it

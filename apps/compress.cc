@@ -135,8 +135,8 @@ Result<int> run(const CompressFlags& flags) {
 
 void add_compress_command(CLI::App& app) {
   auto flags = std::make_shared<CompressFlags>();
-  CLI::App* command = add_command(app, "compress", "Quantize or prune a model with a calibration text", kCompressExamples,
-                                  [=] { return run(*flags); });
+  CLI::App* command = add_command(app, "compress", "Quantize or prune a model with a calibration text",
+                                  kCompressExamples, [=] { return run(*flags); });
   command->add_option("IN", flags->options.input, "GGUF file or Hugging Face folder")->required();
   command->add_option("OUT", flags->options.output, "Output: a .gguf file")->required();
   command

@@ -11,6 +11,7 @@
 #include "input.h"
 #include "kv/pool.h"
 #include "models/arch.h"
+#include "models/mixers/mixer.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -60,7 +61,7 @@ std::map<std::string, Group> group_tensors(const ModelFiles& files) {
 int64_t kv_bytes(const ArchSpec& spec, const char* format, int64_t context) {
   const Format* kv = find_format(format);
   if (spec.head_dim % kv->block_values != 0) return -1;
-  KvLayout layout{kv, 16, std::vector<KvLayer>(spec.layers.size(), KvLayer{spec.kv_heads, spec.head_dim})};
+  const KvLayout layout{kv, 16, layer_states(spec)};
   return layout.bytes_per_token() * context;
 }
 

@@ -69,6 +69,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const Langu
     s.request.ignore_eos = true;
     s.request.sampling.temperature = 0;
     s.prompt_tokens = 1;
+    if (timer->executor_->kv().states().any()) s.kv.state = static_cast<StateId>(i);
     for (int64_t at = 0; at < limits.stream_tokens; ++at)
       s.tokens.push_back(
           static_cast<TokenId>(philox_uniform(1, static_cast<uint64_t>(i), static_cast<uint64_t>(at)) * vocab));

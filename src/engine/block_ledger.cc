@@ -19,10 +19,27 @@ struct TableCounts {
   std::vector<int32_t> held, own;
 };
 
+// Every slot is free, or held by one stream.
+Result<void> check_states(const std::vector<int32_t>& holders, const StatePool& states) {
+  int64_t held = 0;
+  for (size_t i = 0; i < holders.size(); ++i) {
+    held += holders[i];
+    if (holders[i] > 1 || (holders[i] == 1) != states.held(static_cast<StateId>(i)))
+      return Error::internal(fmt::format("recurrent state {}: {} streams hold it, and it is {}", i, holders[i],
+                                         states.held(static_cast<StateId>(i)) ? "held" : "free"));
+  }
+  if (held + states.free() != states.slots())
+    return Error::internal(
+        fmt::format("recurrent states: {} held + {} free != {}", held, states.free(), states.slots()));
+  return {};
+}
+
 Result<void> check_stream(const Sequence& s, const KvPool& pool) {
   if (s.kv.left_out > 0 && s.prefix.caches)
     return Error::internal(
         fmt::format("stream {}: {} tokens were left out, and it may insert prefixes", s.id, s.kv.left_out));
+  if (pool.states().any() && s.computed > 0 && s.kv.state < 0)
+    return Error::internal(fmt::format("stream {}: {} tokens are stored without a recurrent state", s.id, s.computed));
   if (pool.blocks_for(s.stored()) > static_cast<int64_t>(s.kv.blocks.size()) && s.phase != StreamPhase::swapped)
     return Error::internal(
         fmt::format("stream {}: {} tokens are stored in {} blocks", s.id, s.computed, s.kv.blocks.size()));
@@ -43,8 +60,17 @@ void BlockLedger::drop(BlockId block) {
   pool_.release(block);
 }
 
+// The state of a stream without computed tokens may be any slot: the first token sets it to zero.
+bool BlockLedger::hold_state(Sequence& s) {
+  if (!pool_.states().any() || s.kv.state >= 0) return true;
+  const auto state = pool_.states().allocate();
+  if (state.ok()) s.kv.state = *state;
+  return state.ok();
+}
+
 bool BlockLedger::reserve(LiveStream& stream, int64_t tokens) {
   Sequence& s = stream.sequence;
+  if (!hold_state(s)) return false;
   while (static_cast<int64_t>(s.kv.blocks.size()) < pool_.blocks_for(tokens - s.kv.left_out)) {
     auto block = pool_.allocate(stream.range);
     if (!block.ok() && index_ && index_->evict(1) == 1) block = pool_.allocate(stream.range);
@@ -70,6 +96,10 @@ void BlockLedger::adopt(LiveStream& stream, std::span<const BlockId> blocks) {
 
 void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
   Sequence& s = stream.sequence;
+  if (pool_.states().any()) {
+    if (tokens != owner.computed || !hold_state(s)) return;
+    pool_.states().copy(owner.kv.state, s.kv.state);
+  }
   const int64_t block_tokens = pool_.layout().block_tokens, full = tokens / block_tokens;
   for (int64_t i = 0; i < full; ++i) {
     const BlockId block = owner.kv.blocks[static_cast<size_t>(i)];
@@ -84,6 +114,7 @@ void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
     pool_.copy(owner.kv.blocks[static_cast<size_t>(full)], s.kv.blocks.back());
     s.computed = tokens;
   }
+  if (s.computed < tokens && pool_.states().any()) s.computed = 0;  // the state is ahead of the blocks
 }
 
 void BlockLedger::compact(LiveStream& stream, std::span<const int32_t> kept) {
@@ -94,6 +125,34 @@ void BlockLedger::compact(LiveStream& stream, std::span<const int32_t> kept) {
 }
 
 void BlockLedger::release(LiveStream& stream) {
+  release_blocks(stream);
+  KvState& kv = stream.sequence.kv;
+  end_snapshot(stream, false);
+  if (kv.state >= 0) pool_.states().release(kv.state);
+  kv.state = -1;
+}
+
+bool BlockLedger::take_snapshot(LiveStream& stream) {
+  StatePool& states = pool_.states();
+  if (!states.any()) return true;
+  KvState& kv = stream.sequence.kv;
+  const auto slot = states.allocate();
+  if (!slot.ok()) return false;
+  kv.snapshot = *slot;
+  states.copy(kv.state, kv.snapshot);
+  return true;
+}
+
+bool BlockLedger::end_snapshot(LiveStream& stream, bool restore) {
+  KvState& kv = stream.sequence.kv;
+  if (kv.snapshot < 0) return false;
+  if (restore) pool_.states().copy(kv.snapshot, kv.state);
+  pool_.states().release(kv.snapshot);
+  kv.snapshot = -1;
+  return true;
+}
+
+void BlockLedger::release_blocks(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
   for (BlockId block : kv.blocks) drop(block);
   pool_.close(stream.range);
@@ -105,10 +164,14 @@ void BlockLedger::release(LiveStream& stream) {
 Result<void> BlockLedger::check(const StreamTable& streams) const {
   MILLRACE_TRY_VOID(pool_.check());
   TableCounts tables(static_cast<size_t>(pool_.ids()));
+  std::vector<int32_t> states(static_cast<size_t>(pool_.states().slots()));
   for (const auto& [id, stream] : streams) {
     tables.add(stream->sequence);
     MILLRACE_TRY_VOID(check_stream(stream->sequence, pool_));
+    for (const StateId slot : {stream->sequence.kv.state, stream->sequence.kv.snapshot})
+      if (slot >= 0) ++states[static_cast<size_t>(slot)];
   }
+  MILLRACE_TRY_VOID(check_states(states, pool_.states()));
   int64_t in_use = 0, counted = 0, expected = index_ ? index_->size() : 0, held_blocks = 0;
   for (BlockId block = 0; block < pool_.ids(); ++block) {
     const auto i = static_cast<size_t>(block);

@@ -1,6 +1,6 @@
-// BlockLedger: which streams hold which blocks of the KV pool. Blocks enter and leave a stream's block table here only,
-// so that those without a holder can be counted at any time, and the counts checked. Where no block is free, the prefix
-// index evicts one.
+// BlockLedger: which streams hold which blocks of the KV pool, and which slots of recurrent states. Blocks enter and
+// leave a stream's block table here only, so that those without a holder can be counted at any time, and the counts
+// checked. Where no block is free, the prefix index evicts one.
 //
 //   pool   [ free | in the prefix index only | held by streams, in the prefix index or not ]
 //          '------ unheld_blocks() ---------'  '----------- holders(block) > 0 -----------'
@@ -20,8 +20,8 @@ class BlockLedger {
   // Both outlive the ledger. `index` may be null.
   BlockLedger(KvPool& pool, PrefixIndex* index);
 
-  // Extends the stream's block table until it covers `tokens` tokens. False: there are not enough blocks; those that
-  // were found stay in the table.
+  // Extends the stream's block table until it covers `tokens` tokens, and gives it a state where the model has
+  // recurrent layers. False: there are not enough blocks; those that were found stay in the table.
   bool reserve(LiveStream& stream, int64_t tokens);
   // Returns blocks at the end of the table that neither stored tokens nor the stream's promise need.
   void trim(LiveStream& stream);
@@ -30,12 +30,18 @@ class BlockLedger {
   void adopt(LiveStream& stream, std::span<const BlockId> blocks);
   // A stream without blocks takes over the keys and values of the first `tokens` tokens, which are the owner's too:
   // full blocks are shared, the partly filled one is copied. Where there is no block for the copy, its tokens remain to
-  // be computed.
+  // be computed. A recurrent state is that of all the owner's tokens: with fewer, nothing is taken over.
   void share(Sequence& owner, LiveStream& stream, int64_t tokens);
   // Keeps only these slots of a stream that shares no block, ascending, and returns the blocks that become empty.
   void compact(LiveStream& stream, std::span<const int32_t> kept);
-  // Returns the stream's blocks to the pool.
+  // Before drafted tokens run: keeps a copy of a recurrent state. False: there is no slot for it.
+  bool take_snapshot(LiveStream& stream);
+  // After them: `restore` takes back the tokens since the snapshot. False: there was none.
+  bool end_snapshot(LiveStream& stream, bool restore);
+  // Returns the stream's blocks and its state to the pool.
   void release(LiveStream& stream);
+  // Only the blocks: the state of a swapped stream stays where it is.
+  void release_blocks(LiveStream& stream);
 
   int64_t unheld_blocks() const { return pool_.total_blocks() - held_blocks_; }
   int64_t holders(BlockId block) const { return holders_[static_cast<size_t>(block)]; }
@@ -44,6 +50,7 @@ class BlockLedger {
   Result<void> check(const StreamTable& streams) const;
 
  private:
+  bool hold_state(Sequence& stream);
   void hold(BlockId block);
   void drop(BlockId block);
 

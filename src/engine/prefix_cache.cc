@@ -9,7 +9,8 @@ namespace millrace {
 
 Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, const EngineOptions& options) {
   auto cache = std::unique_ptr<PrefixCache>(new PrefixCache(loop.kv()));
-  if (!options.prefix_cache) {
+  // Blocks alone cannot continue a stream with a recurrent state, which no block holds.
+  if (!options.prefix_cache || loop.kv().states().any()) {
     if (has_store(options)) return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
     return cache;
   }

@@ -62,10 +62,13 @@ void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events) {
   sample(events);
 }
 
-// Takes the chunk's blocks, without its drafted tokens where these lack one.
+// Takes the chunk's blocks, without its drafted tokens where these lack one, or a slot for the state before them.
 bool StepRunner::reserve(LiveStream& stream, PlannedChunk& chunk) {
-  if (ledger_.reserve(stream, chunk.first + chunk.count)) return true;
-  if (chunk.drafted == 0) return false;
+  if (ledger_.reserve(stream, chunk.first + chunk.count)) {
+    if (chunk.drafted == 0 || ledger_.take_snapshot(stream)) return true;
+  } else if (chunk.drafted == 0) {
+    return false;
+  }
   chunk.count = chunk.own();
   chunk.drafted = 0;
   return ledger_.reserve(stream, chunk.first + chunk.count);
@@ -140,19 +143,23 @@ void StepRunner::sample(std::vector<TokenEvent>& events) {
 }
 
 // Commits the token after the stream's last one, and further ones while the draft before them is kept. The slots of
-// rejected tokens are written again by the next step, and their attention is not counted. False: the stream has ended.
+// rejected tokens are written again by the next step, and their attention is not counted. A recurrent state is restored
+// to the one before the chunk, whose kept tokens then run again, before the next one. False: the stream has ended.
 bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events) {
   Sequence& s = item.stream->sequence;
   const int64_t drafted = item.chunk.drafted;
   s.draft.passes += s.size() < s.max_total;
   s.draft.drafted += drafted;
   loop_.stats.drafted_tokens += drafted;
-  for (int64_t i = 0;; ++i) {
-    if (!commit(*item.stream, row + i, events)) return false;
-    if (i == drafted || !drafts_.keeps(s, i)) break;
+  int64_t kept = 0;
+  for (;; ++kept) {
+    if (!commit(*item.stream, row + kept, events)) return false;
+    if (kept == drafted || !drafts_.keeps(s, kept)) break;
     keep_drafted(*item.stream);
   }
-  if (drafted > 0) ledger_.trim(*item.stream);
+  if (drafted == 0) return true;
+  if (ledger_.end_snapshot(*item.stream, kept < drafted) && kept < drafted) s.computed = item.chunk.first;
+  ledger_.trim(*item.stream);
   return true;
 }
 

@@ -16,10 +16,12 @@ void compute_again(LiveStream& stream, EngineStats& stats) {
 bool Swap::move_out(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!tier_ || s.computed == 0) return false;
+  if (loop_.kv().states().any() && tickets_ >= loop_.limits.residents()) return false;
   const auto blocks = static_cast<size_t>(loop_.kv().blocks_for(s.stored()));
   const auto ticket = tier_->put(std::span(s.kv.blocks).first(blocks), s.stored());
   if (!ticket.ok()) return false;
   stream.ticket = *ticket;
+  ++tickets_;
   s.phase = StreamPhase::swapping_out;
   s.kv.reserved_blocks = 0;
   loop_.stats.swapped_out_tokens += s.stored();
@@ -52,10 +54,11 @@ void Swap::poll() {
       ++i;
       continue;
     }
-    ledger_.release(stream);
+    ledger_.release_blocks(stream);
     s.phase = StreamPhase::swapped;
     if (state == TierState::failed) {
       release(stream);
+      ledger_.release(stream);
       compute_again(stream, loop_.stats);
       s.phase = StreamPhase::waiting;
     }
@@ -76,7 +79,10 @@ void Swap::poll() {
 }
 
 void Swap::release(LiveStream& stream) {
-  if (stream.ticket) tier_->erase(stream.ticket);
+  if (stream.ticket) {
+    tier_->erase(stream.ticket);
+    --tickets_;
+  }
   stream.ticket = 0;
 }
 

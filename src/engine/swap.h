@@ -2,6 +2,9 @@
 // again. Moves are tickets (kv/tiers/tier.h): the stream waits for its move, the other streams do not. A failed move
 // makes the stream compute its tokens again.
 //
+// A recurrent state stays in its slot of the pool, which is host memory too; the pool has slots for as many swapped
+// streams as may run.
+//
 //   running --move_out()--> swapping_out --poll()--> swapped --move_in()--> loading --poll()--> running
 #pragma once
 
@@ -29,6 +32,7 @@ class Swap {
   StreamLists& lists_;
   BlockLedger& ledger_;
   std::unique_ptr<KvTier> tier_;
+  int64_t tickets_ = 0;  // open, of at most loop.limits.residents() recurrent streams
 };
 
 // None of the stream's keys and values are stored any longer, and nothing is left out when they are computed again. Its

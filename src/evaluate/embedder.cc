@@ -10,6 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kBlockTokens = 16;
+constexpr int64_t kStreams = 16;  // with states of recurrent layers, in one batch
 constexpr int64_t kMaxContext = int64_t{1} << 24;
 
 }  // namespace
@@ -44,7 +45,8 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
                                            {.threads = std::move(threads),
                                             .layout = {format, kBlockTokens, parts.model->kv_layers()},
                                             .blocks = blocks,
-                                            .limits = {options.batch_tokens, 1, options.context}},
+                                            .limits = {options.batch_tokens, 1, options.context},
+                                            .streams = kStreams},
                                            parts.accounts, "embed shorter texts or raise the budget"));
   embedder->model_ = std::move(model);
   return embedder;
@@ -69,7 +71,10 @@ Result<void> Embedder::fill_batch(std::span<const std::vector<TokenId>> texts, P
   runner_->start();
   rows_.clear();
   const int64_t most = runner_->limits().tokens;
+  const StatePool& states = kv.states();
+  size_t begun = 0;
   while (cursor.text < texts.size() && runner_->tokens() < most) {
+    if (states.any() && begun++ == static_cast<size_t>(states.slots())) break;
     const std::vector<TokenId>& text = texts[cursor.text];
     const auto count = static_cast<int64_t>(text.size());
     if (cursor.position == 0) {
@@ -80,7 +85,8 @@ Result<void> Embedder::fill_batch(std::span<const std::vector<TokenId>> texts, P
       }
     }
     const int64_t take = std::min(count - cursor.position, most - runner_->tokens());
-    runner_->begin(open_blocks_, cursor.position);
+    const auto state = states.any() ? static_cast<int64_t>(cursor.text) % states.slots() : 0;
+    runner_->begin(open_blocks_, cursor.position, nullptr, static_cast<StateId>(state));
     for (int64_t i = cursor.position; i < cursor.position + take; ++i) {
       const bool wanted = pooling == Pooling::last ? i + 1 == count : pooling == Pooling::cls ? i == 0 : true;
       if (wanted) rows_.push_back({cursor.text, pooling == Pooling::cls || i + 1 == count});

@@ -128,7 +128,7 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
     const int64_t end = std::min(window.count - 1, eviction_ ? eviction_->next() : window.count);
     runner.begin(
         std::span(blocks_).subspan(static_cast<size_t>(slot * slot_blocks_), static_cast<size_t>(slot_blocks_)),
-        cursor.position - (eviction_ ? eviction_->evicted() : 0));
+        cursor.position - (eviction_ ? eviction_->evicted() : 0), nullptr, static_cast<StateId>(slot));
     for (; cursor.position < end && fits(); ++cursor.position) {
       const auto at = static_cast<size_t>(window.begin + cursor.position);
       if (scored()) rows_.push_back({tokens[at + 1], nullptr});

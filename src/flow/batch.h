@@ -19,6 +19,7 @@ struct BatchSpan {
   int64_t first_slot = 0;  // the stream's slot of the first token; slots [0, first_slot) are already stored
   int64_t table = 0;       // start of the stream's block table in Batch::block_tables
   int64_t table_size = 0;  // blocks; covers slots [0, first_slot + count)
+  int32_t state = 0;       // the stream's slot of recurrent states, of a model that has them
 };
 
 struct Batch {

@@ -27,6 +27,8 @@ enum class StreamPhase : uint8_t { waiting, running, swapping_out, swapped, load
 // The stream's share of the KV cache.
 struct KvState {
   std::vector<int32_t> blocks;  // block table; covers at least `stored()` tokens
+  int32_t state = -1;           // slot of recurrent states, of a model that has them; -1: none
+  int32_t snapshot = -1;        // slot with the state before the drafted tokens of this step
   int64_t reserved_blocks = 0;  // promised at admission; no other stream is admitted on them
   int64_t shared_blocks = 0;    // leading blocks that other streams may hold too
   int64_t left_out = 0;         // of the tokens before `computed`, excluded from its attention: they have no blocks

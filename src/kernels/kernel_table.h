@@ -88,6 +88,47 @@ struct RowCodec {
   void (*decode)(const uint8_t* source, float* destination, int64_t n) = nullptr;
 };
 
+// ---- selective state spaces ---------------------------------------------------------------------
+// One stream's consecutive tokens and some of its channels. Arrays of [.., channels] have `stride` floats from one row
+// to the next. A channel's arithmetic does not depend on `channels` or `tokens`: a call with more tokens gives the same
+// bits as several calls, and so do any other channels beside it.
+
+// y = silu(bias + sum over k of weight[k] * x[t - taps + 1 + k]); `window` holds the inputs before the first token.
+struct CausalConvArgs {
+  int64_t tokens = 0;
+  int64_t channels = 0;
+  int64_t taps = 0;
+  int64_t stride = 0;
+  const float* weight = nullptr;  // [taps, channels]
+  const float* bias = nullptr;    // [channels]; may be null
+  float* window = nullptr;        // [taps - 1, channels], oldest first; updated
+  const float* x = nullptr;       // [tokens, channels]
+  int64_t x_stride = 0;
+  float* y = nullptr;  // [tokens, channels]
+  int64_t y_stride = 0;
+};
+
+// With s = softplus(step): state[n] = exp(s * a[n]) * state[n] + s * x * b[n], and then
+// y = (d * x + sum over n of state[n] * c[n]) * silu(z).
+struct SelectiveScanArgs {
+  int64_t tokens = 0;
+  int64_t channels = 0;
+  int64_t state_values = 0;  // of a channel
+  int64_t stride = 0;
+  const float* a = nullptr;     // [state_values, channels], negative
+  const float* d = nullptr;     // [channels]
+  float* state = nullptr;       // [state_values, channels]; updated
+  const float* x = nullptr;     // [tokens, channels]
+  const float* step = nullptr;  // [tokens, channels], before softplus
+  float* y = nullptr;           // [tokens, channels]; may be x
+  int64_t x_stride = 0;         // of x, step and y
+  const float* b = nullptr;     // [tokens, state_values], of all channels
+  const float* c = nullptr;     // [tokens, state_values]
+  int64_t b_stride = 0;         // of b and c
+  const float* z = nullptr;     // [tokens, channels]
+  int64_t z_stride = 0;
+};
+
 // ---- the table ----------------------------------------------------------------------------------
 struct KernelTable {
   Isa isa = Isa::ref;
@@ -126,6 +167,8 @@ struct KernelTable {
   void (*add)(const float* x, float* y, int64_t n) = nullptr;                      // y += x
   void (*add_scaled)(const float* x, float scale, float* y, int64_t n) = nullptr;  // y += scale * x
   void (*scale)(float* x, float factor, int64_t n) = nullptr;
+  void (*causal_conv)(const CausalConvArgs& args) = nullptr;
+  void (*selective_scan)(const SelectiveScanArgs& args) = nullptr;
 
   const MatmulKernel* find_matmul(const Format* format) const;
   const AttentionKernel* find_attention(const Format* kv_format) const;

@@ -29,6 +29,7 @@ void add_softmax_ref(KernelTable& table);
 void add_activation_functions_ref(KernelTable& table);
 void add_elementwise_ref(KernelTable& table);
 void add_row_codec_ref(KernelTable& table);
+void add_selective_scan_ref(KernelTable& table);
 
 void add_attention_avx2(KernelTable& table);
 void add_norm_avx2(KernelTable& table);
@@ -37,6 +38,7 @@ void add_softmax_avx2(KernelTable& table);
 void add_activation_functions_avx2(KernelTable& table);
 void add_elementwise_avx2(KernelTable& table);
 void add_row_codec_avx2(KernelTable& table);
+void add_selective_scan_avx2(KernelTable& table);
 
 void add_attention_avx512(KernelTable& table);
 void add_norm_avx512(KernelTable& table);
@@ -45,5 +47,6 @@ void add_softmax_avx512(KernelTable& table);
 void add_activation_functions_avx512(KernelTable& table);
 void add_elementwise_avx512(KernelTable& table);
 void add_row_codec_avx512(KernelTable& table);
+void add_selective_scan_avx512(KernelTable& table);
 
 }  // namespace millrace

@@ -24,8 +24,17 @@ int64_t KvLayout::block_bytes() const {
   return bytes;
 }
 
+std::vector<int64_t> KvLayout::state_values() const {
+  std::vector<int64_t> values;
+  for (const auto& layer : layers) values.push_back(layer.state_values);
+  return values;
+}
+
+int64_t KvLayout::state_bytes() const { return StatePool::slot_bytes(state_values()); }
+
 Result<void> KvLayout::check() const {
   constexpr int64_t kMaxDim = 1 << 20;
+  constexpr int64_t kMaxState = int64_t{1} << 32;
   if (!format) return Error::internal("KV cache: no format");
   if (block_tokens < 1 || block_tokens > kMaxBlockTokens) {
     return Error::user(
@@ -33,6 +42,7 @@ Result<void> KvLayout::check() const {
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& layer = layers[i];
+    if (layer.state_values > 0 && layer.state_values <= kMaxState) continue;
     if (layer.kv_heads < 1 || layer.head_dim < 1 || layer.kv_heads > kMaxDim || layer.head_dim > kMaxDim) {
       return Error::user(
           fmt::format("KV cache: layer {} has {} heads of {} values", i, layer.kv_heads, layer.head_dim));
@@ -100,9 +110,15 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
     const int64_t range = std::max<int64_t>(1, (options.longest + layout.block_tokens - 1) / layout.block_tokens);
     pool.ranges_ = VirtualRanges(blocks, range, ids / range);
   }
+  MILLRACE_TRY(pool.states_, StatePool::create(layout.state_values(), options.states));
   for (const auto& layer : layout.layers) {
     int64_t row = layout.format->row_bytes(layer.head_dim);
     const int64_t bytes = ids * 2 * layer.kv_heads * layout.block_tokens * row;
+    if (bytes == 0) {  // a recurrent layer
+      pool.row_bytes_.push_back(0);
+      pool.buffers_.emplace_back();
+      continue;
+    }
     MILLRACE_TRY(auto buffer, pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
                                                : AlignedBuffer::allocate(bytes, "KV cache"));
     pool.row_bytes_.push_back(row);

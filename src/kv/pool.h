@@ -20,14 +20,17 @@
 
 #include "base/result.h"
 #include "formats/format.h"
+#include "kv/state_pool.h"
 #include "kv/virtual_ranges.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
 
+// Keys and values of every token, or a state of fixed size per stream.
 struct KvLayer {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
+  int64_t state_values = 0;  // f32
 };
 
 struct KvLayout {
@@ -37,7 +40,9 @@ struct KvLayout {
 
   int64_t block_bytes() const;  // one block in all layers, keys and values
   int64_t bytes_per_token() const { return block_bytes() / block_tokens; }
-  Result<void> check() const;  // head_dim is whole format blocks, sizes do not overflow
+  std::vector<int64_t> state_values() const;  // of each layer
+  int64_t state_bytes() const;                // of one stream, in all layers; 0: no layer is recurrent
+  Result<void> check() const;                 // head_dim is whole format blocks, sizes do not overflow
   // The smallest block size >= block_tokens at which one head's rows fill whole pages in every layer.
   int64_t page_block_tokens(int64_t page_bytes) const;
 };
@@ -50,6 +55,7 @@ struct KvPoolOptions {
   KvPoolMode mode = KvPoolMode::paged;
   int64_t longest = 0;  // contiguous: tokens of the longest stream; the length of a range
   int64_t streams = 8;  // contiguous: approximate number of streams that own a range at once
+  int64_t states = 0;   // recurrent layers: slots of the StatePool
 };
 // "paged" or "virtual". Errors: user.
 Result<KvPoolMode> find_kv_pool_mode(const std::string& name);
@@ -68,7 +74,7 @@ class KvPool {
     return is_virtual_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size());
   }
   int64_t ids() const { return static_cast<int64_t>(references_.size()); }  // ids are [0, ids())
-  int64_t bytes() const { return total_blocks() * layout_.block_bytes(); }
+  int64_t bytes() const { return total_blocks() * layout_.block_bytes() + states_.bytes(); }
   // Blocks that have pages, in use or not; in a paged pool, all of them.
   int64_t committed_blocks() const { return is_virtual_ ? ranges_.committed() : total_blocks_; }
   bool huge_pages() const { return huge_pages_; }  // requested; the system may have none
@@ -93,6 +99,10 @@ class KvPool {
   uint8_t* values(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 1, head); }
   int64_t row_bytes(int64_t layer) const { return row_bytes_[layer]; }
 
+  // The states of the recurrent layers; empty where the model has none.
+  StatePool& states() { return states_; }
+  const StatePool& states() const { return states_; }
+
   // Blocks needed for `tokens` tokens.
   int64_t blocks_for(int64_t tokens) const { return (tokens + layout_.block_tokens - 1) / layout_.block_tokens; }
 
@@ -114,6 +124,7 @@ class KvPool {
   std::vector<int32_t> references_;
   std::vector<BlockId> free_;  // paged: handed out from the back
   VirtualRanges ranges_;
+  StatePool states_;
 };
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 
 #include "base/ordered_json.h"
 #include "models/arch/common.h"
+#include "models/mixers/mixer.h"
 
 namespace millrace {
 namespace {
@@ -82,11 +83,8 @@ std::string fill_pattern(std::string_view pattern, std::string_view layer, std::
 
 Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
   auto bad = [&](const std::string& what) { return Error::corrupt(fmt::format("{}: {}", source, what)); };
-  if (spec.head_dim < 1)
-    return bad(fmt::format("head size {} (width {}, {} heads)", spec.head_dim, spec.width, spec.heads));
-  if (spec.heads % spec.kv_heads != 0)
-    return bad(fmt::format("{} query heads cannot share {} KV heads", spec.heads, spec.kv_heads));
-  if (spec.heads * spec.head_dim > kMaxWidth) return bad(fmt::format("{} heads of {} dims", spec.heads, spec.head_dim));
+  for (const LayerSpec& layer : spec.layers)
+    if (const std::string problem = layer.mixer->problem(spec, layer); !problem.empty()) return bad(problem);
   if (spec.vocab < 1 || spec.vocab > kMaxVocab) return bad(fmt::format("vocabulary of {} tokens", spec.vocab));
   if (!(spec.norm_eps >= 0.0f && spec.norm_eps < 1.0f)) return bad(fmt::format("norm epsilon {}", spec.norm_eps));
   for (float scale : {spec.embedding_scale, spec.attention_scale, spec.residual_scale, spec.logit_scale,
@@ -94,8 +92,6 @@ Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
     if (!std::isfinite(scale)) return bad(fmt::format("a scale or soft-cap of the configuration is {}", scale));
   for (const auto& rope : spec.ropes) {
     if (!(rope.factor > 0.0)) return bad(fmt::format("rope scaling factor {}", rope.factor));
-    if (rope.rotated < 0 || rope.rotated > spec.head_dim || rope.rotated % 2 != 0)
-      return bad(fmt::format("rope rotates {} of {} dims", rope.rotated, spec.head_dim));
     if (!(rope.theta > 0.0)) return bad(fmt::format("rope base {}", rope.theta));
     for (const auto* factors : {&rope.long_factors, &rope.short_factors}) {
       for (float factor : *factors)
@@ -142,19 +138,22 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
     spec.rope_style = arch->gguf_rope;
     ConfigReader meta(config, files.path, std::string(arch->name) + ".");
     spec.name = ConfigReader(config, files.path).text_or("general.name", "");
-    read_common_gguf(meta, spec, files);
+    if (arch->common_gguf) read_common_gguf(meta, spec, files);
+    read_gguf_vocab(meta, spec, files);
     if (arch->read_gguf && meta.status().ok()) arch->read_gguf(meta, spec);
     MILLRACE_TRY_VOID(meta.status());
   } else {
     // Multimodal checkpoints store the language model's fields in text_config.
     auto text = config.find("text_config");
     ConfigReader reader(text != config.end() && text->is_object() ? *text : config, files.path + "/config.json");
-    if (arch->name != "gpt2") read_common_huggingface(reader, spec);
+    if (arch->common_huggingface) read_common_huggingface(reader, spec);
     if (arch->read_huggingface && reader.status().ok()) arch->read_huggingface(reader, spec);
     MILLRACE_TRY_VOID(reader.status());
   }
+  for (LayerSpec& layer : spec.layers) set_own_sizes(spec, layer);
   MILLRACE_TRY_VOID(check_spec(spec, files.path));
-  if (spec.attention_scale == 0.0f) spec.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  if (spec.attention_scale == 0.0f && spec.head_dim > 0)
+    spec.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
   return spec;
 }
 

@@ -29,6 +29,9 @@ struct Arch {
   std::string_view summary;
   std::string_view paper;
   RopeStyle gguf_rope = RopeStyle::half;  // GGUF stores llama's Q and K rows permuted for interleaved pairs
+  // Whether the family's files have the common fields. If not, the function below reads all fields.
+  bool common_gguf = true;
+  bool common_huggingface = true;
   // Called after the common fields are filled; either may be null.
   void (*read_gguf)(ConfigReader& meta, ArchSpec& spec) = nullptr;
   void (*read_huggingface)(ConfigReader& config, ArchSpec& spec) = nullptr;

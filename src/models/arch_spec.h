@@ -8,6 +8,9 @@
 
 namespace millrace {
 
+struct Mixer;  // models/mixers/mixer.h
+extern const Mixer kAttentionMixer;
+
 enum class NormKind : uint8_t { rms, layer };
 enum class QkNorm : uint8_t { none, head, full };  // none; RMS over each head (Qwen3, Gemma3); over all heads (OLMo2)
 enum class RopeStyle : uint8_t { half, interleaved };  // pairs (i, i + n/2), or (2i, 2i + 1)
@@ -46,10 +49,32 @@ struct MoeSpec {
   bool operator==(const MoeSpec&) const = default;
 };
 
+// A selective state space (models/mixers/mamba.cc).
+struct SsmSpec {
+  int64_t inner = 0;   // channels
+  int64_t state = 0;   // values of each channel's state
+  int64_t taps = 0;    // of the causal convolution
+  int64_t rank = 0;    // of the projection to step sizes
+  bool log_a = false;  // the file stores log(-A), not A
+
+  bool operator==(const SsmSpec&) const = default;
+};
+
+// A layer: its mixer, which moves information between tokens, then its MLP. A layer of one kind all over the model
+// leaves its sizes 0: set_own_sizes() fills them from ArchSpec.
 struct LayerSpec {
   int64_t window = 0;  // keys seen, itself included; 0: all
   int rope = 0;        // index into ArchSpec::ropes; -1: no positions
   bool moe = false;
+  bool mlp = true;  // false: the layer is its mixer alone
+  const Mixer* mixer = &kAttentionMixer;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;   // of queries and keys
+  int64_t value_dim = 0;  // of values
+  int64_t hidden = 0;     // of the dense MLP
+  MoeSpec experts;        // of the mixture
+  SsmSpec ssm;
 
   bool operator==(const LayerSpec&) const = default;
 };
@@ -86,5 +111,16 @@ struct ArchSpec {
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
 };
+
+// Sizes that the layer leaves 0 are the model's.
+inline void set_own_sizes(const ArchSpec& spec, LayerSpec& layer) {
+  const auto set = [](int64_t& size, int64_t otherwise) { size = size > 0 ? size : otherwise; };
+  set(layer.heads, spec.heads);
+  set(layer.kv_heads, spec.kv_heads);
+  set(layer.head_dim, spec.head_dim);
+  set(layer.value_dim, layer.head_dim);
+  if (layer.moe && layer.experts.experts == 0) layer.experts = spec.moe;
+  if (layer.mlp && !layer.moe) set(layer.hidden, spec.hidden);
+}
 
 }  // namespace millrace

@@ -3,51 +3,8 @@
 #include <algorithm>
 
 #include "attention/full.h"
-#include "kernels/activation.h"
 
 namespace millrace {
-namespace {
-
-int64_t widest_row(int64_t cols) {
-  int64_t bytes = 0;
-  for (Activation kind : kActivations) bytes = std::max(bytes, activation_row_bytes(kind, cols));
-  return bytes;
-}
-
-// The dimensions that determine the buffers' sizes.
-struct ForwardSizes {
-  int64_t tokens, outputs, rows, width, q_width, kv_width, hidden, widest_row, hidden_row, rotated, partials, vocab,
-      experts, expert_rows, expert_row;
-};
-
-ForwardSizes forward_sizes(const ArchSpec& spec, const ForwardLimits& limits, int threads) {
-  const int64_t q_width = spec.heads * spec.head_dim;
-  const int64_t used = std::max<int64_t>(1, spec.moe.used);
-  const int64_t widest = std::max({spec.width, q_width, spec.hidden, spec.moe.shared_hidden});
-  int64_t rotated = 0;
-  for (const auto& rope : spec.ropes) rotated += rope.rotated;
-  return {
-      .tokens = limits.tokens,
-      .outputs = limits.outputs,
-      .rows = std::max(limits.tokens, limits.outputs),
-      .width = spec.width,
-      .q_width = q_width,
-      .kv_width = spec.kv_heads * spec.head_dim,
-      .hidden = std::max({spec.hidden, spec.moe.shared_hidden, spec.moe.hidden * used}),
-      .widest_row = widest_row(widest),
-      .hidden_row = std::max(widest_row(std::max<int64_t>(1, spec.moe.hidden)) * used, widest_row(widest)),
-      .rotated = rotated,
-      .partials = 4 * attention_scratch_floats(threads, limits.context, spec.heads / spec.kv_heads, spec.head_dim,
-                                               spec.kv_heads),
-      .vocab = spec.vocab,
-      .experts = spec.moe.experts,
-      .expert_rows = spec.moe.experts ? limits.tokens * used : 0,
-      .expert_row = widest_row(spec.width),
-  };
-}
-
-}  // namespace
-
 ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,
                                   int64_t block_tokens) {
   const ForwardSizes d = forward_sizes(spec, limits, threads);
@@ -60,9 +17,9 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
   int64_t activations = buffers - logits;
   activations += 8 * attention_scratch_pointers(threads, limits.context, block_tokens);
   activations += limits.tokens * 16;  // the batch itself
-  if (spec.moe.experts)
-    activations += limits.tokens * spec.moe.used * 12 +
-                   spec.moe.experts * (8 + 2 * static_cast<int64_t>(sizeof(LinearPart) + sizeof(LinearSource)));
+  if (d.experts)
+    activations += limits.tokens * d.used * 12 +
+                   d.experts * (8 + 2 * static_cast<int64_t>(sizeof(LinearPart) + sizeof(LinearSource)));
   return {activations, logits};
 }
 
@@ -73,20 +30,18 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   c.pool_ = &pool;
   c.kv_ = &kv;
   c.limits_ = limits;
-  const int64_t T = limits.tokens;
-  const int64_t used = std::max<int64_t>(1, spec.moe.used);
   const ForwardSizes d = forward_sizes(spec, limits, pool.threads());
 #define MILLRACE_ALLOCATE_BUFFER(name, size) \
   { MILLRACE_TRY(c.name, AlignedBuffer::allocate(size, "activations")); }
   MILLRACE_FORWARD_BUFFERS(MILLRACE_ALLOCATE_BUFFER)
 #undef MILLRACE_ALLOCATE_BUFFER
-  if (spec.moe.experts) {
-    c.chosen.resize(static_cast<size_t>(T * used));
-    c.chosen_weight.resize(static_cast<size_t>(T * used));
-    c.expert_rows.resize(static_cast<size_t>(T * used));
-    c.expert_begin.resize(static_cast<size_t>(spec.moe.experts + 1));
-    c.expert_parts.resize(static_cast<size_t>(2 * spec.moe.experts));
-    c.expert_sources.resize(static_cast<size_t>(2 * spec.moe.experts));
+  if (d.experts) {
+    c.chosen.resize(static_cast<size_t>(d.expert_rows));
+    c.chosen_weight.resize(static_cast<size_t>(d.expert_rows));
+    c.expert_rows.resize(static_cast<size_t>(d.expert_rows));
+    c.expert_begin.resize(static_cast<size_t>(d.experts + 1));
+    c.expert_parts.resize(static_cast<size_t>(2 * d.experts));
+    c.expert_sources.resize(static_cast<size_t>(2 * d.experts));
   }
   const auto outputs = static_cast<size_t>(limits.outputs);
   c.outputs.tokens.reserve(outputs);

@@ -11,23 +11,18 @@
 #include "kv/pool.h"
 #include "models/arch_spec.h"
 #include "models/forward_hooks.h"
+#include "models/forward_sizes.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
-
-struct ForwardLimits {
-  int64_t tokens = 512;    // in one batch
-  int64_t outputs = 64;    // rows of logits in one batch
-  int64_t context = 2048;  // slots of one stream
-};
 
 struct ForwardBytes {
   int64_t activations = 0;  // everything else
   int64_t logits = 0;
 };
 
-// The scratch buffers of one step; this is the only list of them: name, bytes, shape. The sizes are computed from
-// ForwardSizes (forward_context.cc).
+// The scratch buffers of one step; this is the only list of them: name, bytes, shape. `d` are the ForwardSizes that
+// blocks and mixers have declared (forward_sizes.h). A mixer with buffers of its own divides up `mixer`.
 // clang-format off
 #define MILLRACE_FORWARD_BUFFERS(ADD) \
   ADD(residual, 4 * d.tokens * d.width)         /* [T, width] */                             \
@@ -43,6 +38,7 @@ struct ForwardBytes {
   ADD(encoded_hidden, d.tokens * d.hidden_row)  /* activation rows of the MLP's inner width */ \
   ADD(rope, 4 * d.tokens * d.rotated)           /* [ropes][T][cos, sin][rotated / 2] */      \
   ADD(partials, d.partials)                     /* attention: see attention/full.cc */       \
+  ADD(mixer, d.mixer)                           /* see models/mixers/ */                     \
   ADD(logits, 4 * d.outputs * d.vocab)          /* [limits.outputs, vocab] */                \
   ADD(router, 4 * d.tokens * d.experts)         /* [T, experts] */                           \
   ADD(expert_in, d.expert_rows * d.expert_row)  /* gathered activation rows */               \

@@ -6,7 +6,22 @@
 
 namespace millrace {
 
-enum class LinearKind : uint8_t { q, k, v, output, gate, up, down, router, shared_gate, head };
+enum class LinearKind : uint8_t {
+  q,
+  k,
+  v,
+  output,
+  gate,
+  up,
+  down,
+  router,
+  shared_gate,
+  head,
+  ssm_in,  // Mamba: x and z; step sizes, B and C; step sizes in full; the output
+  ssm_x,
+  ssm_dt,
+  ssm_out,
+};
 
 struct LinearId {
   static constexpr int32_t kNoExpert = -1;  // of the dense MLP, or no part of an MLP

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "models/blocks/blocks.h"
+#include "models/mixers/mixer.h"
 #include "models/model_builder.h"
 #include "models/router.h"
 
@@ -17,8 +18,13 @@ Result<void> set_router(ArchSpec& spec, const std::string& path, const std::stri
   const bool own = entry == &routers().entries().front();
   if (!own && spec.moe.experts == 0)
     return Error::unsupported(fmt::format("router {}: {} has no mixture of experts", name, path));
-  spec.moe.router = entry->member;
-  if (entry->member->configure) entry->member->configure(spec.moe);
+  const auto set = [&](MoeSpec& moe) {
+    moe.router = entry->member;
+    if (entry->member->configure) entry->member->configure(moe);
+  };
+  set(spec.moe);
+  for (LayerSpec& layer : spec.layers)
+    if (layer.moe) set(layer.experts);
   return {};
 }
 
@@ -32,9 +38,7 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> fil
   return ModelBuilder(std::move(files), arch, std::move(spec)).build(table, pool, options);
 }
 
-std::vector<KvLayer> Model::kv_layers() const {
-  return std::vector<KvLayer>(spec_.layers.size(), KvLayer{spec_.kv_heads, spec_.head_dim});
-}
+std::vector<KvLayer> Model::kv_layers() const { return layer_states(spec_); }
 
 void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) const {
   const int64_t width = spec_.width;
@@ -93,29 +97,30 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
   for (int64_t i = from; i < to && batch->size() > 0; ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
     const LayerWeights& weights = layers_[static_cast<size_t>(i)];
-    const ActivationRows x = start_block(weights.attention_norm, weights.q, batch->size(), context);
-    attention_keys(spec_, layer, i, weights, *batch, x, context);
-    if (!context.hooks.observers().empty()) observe_attention(spec_, layer, i, *batch, context);
+    const Mixer& mixer = *layer.mixer;
+    const ActivationRows x = start_block(weights.attention_norm, mixer.first(weights), batch->size(), context);
+    mixer.begin({spec_, layer, i, weights, *batch, context}, x);
     if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
-      batch = &keep_outputs(spec_, *batch, context);
+      batch = &keep_outputs(spec_, *batch, mixer.rows(layer, context), context);
       if (batch->size() == 0) break;
     }
-    attention_block(spec_, layer, i, weights, *batch, context);
+    mixer.finish({spec_, layer, i, weights, *batch, context});
     context.pending = &weights.attention_post_norm;
+    if (!layer.mlp) continue;
     const Weight& first = layer.moe ? weights.router : weights.mlp.up;
     const ActivationRows y = start_block(weights.mlp_norm, first, batch->size(), context);
     const LinearId at{.layer = static_cast<int32_t>(i)};
     if (layer.moe)
-      moe_block(spec_, at, weights, y, context);
+      moe_block(spec_, layer.experts, at, weights, y, context);
     else
-      mlp_block(spec_, at, weights.mlp, spec_.hidden, y, context);
+      mlp_block(spec_, at, weights.mlp, layer.hidden, y, context);
     context.pending = &weights.mlp_post_norm;
   }
   return *batch;
 }
 
 ActivationRows Model::last_norm(const Batch& all, ForwardContext& context) const {
-  const Batch& batch = keep_outputs(spec_, all, context);
+  const Batch& batch = keep_outputs(spec_, all, {}, context);
   const ActivationRows x = start_block(output_norm_, head_, batch.size(), context);
   for (ForwardObserver* observer : context.hooks.observers())
     observer->hidden(context.normed.as<float>(), batch.size(), spec_.width);

@@ -29,11 +29,18 @@ struct MlpWeights {
   std::vector<float> gate_bias, up_bias, down_bias;
 };
 
+// The weights of a mixer other than attention.
+struct MixerWeights {
+  virtual ~MixerWeights() = default;
+  virtual std::vector<Weight*> matrices() = 0;
+};
+
 struct LayerWeights {
   NormWeights attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
   Weight q, k, v, output;
   std::vector<float> q_bias, k_bias, v_bias, output_bias;
   std::vector<float> q_norm, k_norm;
+  std::unique_ptr<MixerWeights> mixer;  // null: attention
   MlpWeights mlp;
   // Mixture of experts: router [experts, width], one MLP each, and the shared one with its gate [1, width].
   Weight router, shared_gate;

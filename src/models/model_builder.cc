@@ -7,6 +7,7 @@
 
 #include "millrace/options.h"
 #include "models/blocks/rope.h"
+#include "models/mixers/mixer.h"
 #include "models/packed_cache.h"
 
 namespace millrace {
@@ -72,91 +73,60 @@ Result<NormWeights> ModelBuilder::load_norm(const std::string& name, bool wanted
 
 Result<void> ModelBuilder::load_layer(int64_t index) {
   const ArchSpec& spec = model_->spec_;
+  const LayerSpec& sizes = spec.layers[static_cast<size_t>(index)];
   LayerWeights& layer = model_->layers_[static_cast<size_t>(index)];
   const std::string prefix = fmt::format("blk.{}.", index);
   MILLRACE_TRY(layer.attention_norm, load_norm(prefix + "attn_norm", spec.pre_norm));
-  MILLRACE_TRY(layer.mlp_norm, load_norm(prefix + "ffn_norm", spec.pre_norm));
+  MILLRACE_TRY(layer.mlp_norm, load_norm(prefix + "ffn_norm", spec.pre_norm && sizes.mlp));
   MILLRACE_TRY(layer.attention_post_norm, load_norm(prefix + "post_attention_norm", spec.post_norm));
-  MILLRACE_TRY(layer.mlp_post_norm, load_norm(prefix + "post_ffw_norm", spec.post_norm));
-  MILLRACE_TRY_VOID(load_attention(prefix, layer));
-  return spec.layers[static_cast<size_t>(index)].moe ? load_moe(prefix, layer) : load_mlp(prefix, layer);
+  MILLRACE_TRY(layer.mlp_post_norm, load_norm(prefix + "post_ffw_norm", spec.post_norm && sizes.mlp));
+  MILLRACE_TRY_VOID(sizes.mixer->load(loader_, prefix, spec, sizes, layer));
+  if (!sizes.mlp) return {};
+  return sizes.moe ? load_moe(prefix, sizes.experts, layer) : load_mlp(prefix, sizes.hidden, layer);
 }
 
-Result<void> ModelBuilder::load_attention(const std::string& prefix, LayerWeights& layer) {
-  const ArchSpec& spec = model_->spec_;
-  const int64_t q = spec.heads * spec.head_dim;
-  const int64_t kv = spec.kv_heads * spec.head_dim;
-  if (loader_.find(prefix + "attn_qkv.weight")) {
-    MILLRACE_TRY(layer.q, loader_.rows_of(prefix + "attn_qkv.weight", q + 2 * kv, 0, q, spec.width));
-    MILLRACE_TRY(layer.k, loader_.rows_of(prefix + "attn_qkv.weight", q + 2 * kv, q, kv, spec.width));
-    MILLRACE_TRY(layer.v, loader_.rows_of(prefix + "attn_qkv.weight", q + 2 * kv, q + kv, kv, spec.width));
-    MILLRACE_TRY(auto bias, loader_.optional_vector(prefix + "attn_qkv.bias", q + 2 * kv));
-    if (!bias.empty()) {
-      layer.q_bias.assign(bias.begin(), bias.begin() + q);
-      layer.k_bias.assign(bias.begin() + q, bias.begin() + q + kv);
-      layer.v_bias.assign(bias.begin() + q + kv, bias.end());
-    }
-  } else {
-    MILLRACE_TRY(layer.q, loader_.matrix(prefix + "attn_q.weight", q, spec.width));
-    MILLRACE_TRY(layer.k, loader_.matrix(prefix + "attn_k.weight", kv, spec.width));
-    MILLRACE_TRY(layer.v, loader_.matrix(prefix + "attn_v.weight", kv, spec.width));
-    MILLRACE_TRY(layer.q_bias, loader_.optional_vector(prefix + "attn_q.bias", q));
-    MILLRACE_TRY(layer.k_bias, loader_.optional_vector(prefix + "attn_k.bias", kv));
-    MILLRACE_TRY(layer.v_bias, loader_.optional_vector(prefix + "attn_v.bias", kv));
-  }
-  MILLRACE_TRY(layer.output, loader_.matrix(prefix + "attn_output.weight", spec.width, q));
-  MILLRACE_TRY(layer.output_bias, loader_.optional_vector(prefix + "attn_output.bias", spec.width));
-  if (spec.qk_norm != QkNorm::none) {
-    const bool full = spec.qk_norm == QkNorm::full;
-    MILLRACE_TRY(layer.q_norm, loader_.vector(prefix + "attn_q_norm.weight", full ? q : spec.head_dim));
-    MILLRACE_TRY(layer.k_norm, loader_.vector(prefix + "attn_k_norm.weight", full ? kv : spec.head_dim));
-  }
-  return {};
-}
-
-Result<void> ModelBuilder::load_mlp(const std::string& prefix, LayerWeights& layer) {
+Result<void> ModelBuilder::load_mlp(const std::string& prefix, int64_t hidden, LayerWeights& layer) {
   const ArchSpec& spec = model_->spec_;
   MlpWeights& mlp = layer.mlp;
   if (spec.gated && !loader_.find(prefix + "ffn_gate.weight")) {  // fused: gate's rows, then up's
-    MILLRACE_TRY(mlp.gate, loader_.rows_of(prefix + "ffn_up.weight", 2 * spec.hidden, 0, spec.hidden, spec.width));
-    MILLRACE_TRY(mlp.up,
-                 loader_.rows_of(prefix + "ffn_up.weight", 2 * spec.hidden, spec.hidden, spec.hidden, spec.width));
+    MILLRACE_TRY(mlp.gate, loader_.rows_of(prefix + "ffn_up.weight", 2 * hidden, 0, hidden, spec.width));
+    MILLRACE_TRY(mlp.up, loader_.rows_of(prefix + "ffn_up.weight", 2 * hidden, hidden, hidden, spec.width));
   } else {
     if (spec.gated) {
-      MILLRACE_TRY(mlp.gate, loader_.matrix(prefix + "ffn_gate.weight", spec.hidden, spec.width));
-      MILLRACE_TRY(mlp.gate_bias, loader_.optional_vector(prefix + "ffn_gate.bias", spec.hidden));
+      MILLRACE_TRY(mlp.gate, loader_.matrix(prefix + "ffn_gate.weight", hidden, spec.width));
+      MILLRACE_TRY(mlp.gate_bias, loader_.optional_vector(prefix + "ffn_gate.bias", hidden));
     }
-    MILLRACE_TRY(mlp.up, loader_.matrix(prefix + "ffn_up.weight", spec.hidden, spec.width));
-    MILLRACE_TRY(mlp.up_bias, loader_.optional_vector(prefix + "ffn_up.bias", spec.hidden));
+    MILLRACE_TRY(mlp.up, loader_.matrix(prefix + "ffn_up.weight", hidden, spec.width));
+    MILLRACE_TRY(mlp.up_bias, loader_.optional_vector(prefix + "ffn_up.bias", hidden));
   }
-  MILLRACE_TRY(mlp.down, loader_.matrix(prefix + "ffn_down.weight", spec.width, spec.hidden));
+  MILLRACE_TRY(mlp.down, loader_.matrix(prefix + "ffn_down.weight", spec.width, hidden));
   MILLRACE_TRY(mlp.down_bias, loader_.optional_vector(prefix + "ffn_down.bias", spec.width));
   return {};
 }
 
 // Experts are stored in one stacked tensor [experts, rows, cols], or individually.
-Result<MlpWeights> ModelBuilder::load_expert(const std::string& prefix, int64_t expert) {
+Result<MlpWeights> ModelBuilder::load_expert(const std::string& prefix, const MoeSpec& moe, int64_t expert) {
   const ArchSpec& spec = model_->spec_;
   auto load = [&](const char* part, int64_t rows, int64_t cols) -> Result<Weight> {
     const std::string stacked = prefix + part + "_exps.weight";
-    if (loader_.find(stacked)) return loader_.rows_of(stacked, spec.moe.experts * rows, expert * rows, rows, cols);
+    if (loader_.find(stacked)) return loader_.rows_of(stacked, moe.experts * rows, expert * rows, rows, cols);
     return loader_.matrix(fmt::format("{}{}.{}.weight", prefix, part, expert), rows, cols);
   };
   MlpWeights mlp;
-  MILLRACE_TRY(mlp.gate, load("ffn_gate", spec.moe.hidden, spec.width));
-  MILLRACE_TRY(mlp.up, load("ffn_up", spec.moe.hidden, spec.width));
-  MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, spec.moe.hidden));
+  MILLRACE_TRY(mlp.gate, load("ffn_gate", moe.hidden, spec.width));
+  MILLRACE_TRY(mlp.up, load("ffn_up", moe.hidden, spec.width));
+  MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, moe.hidden));
   if (mlp.gate.format->activation != mlp.up.format->activation)
     return Error::unsupported(fmt::format("{}: experts whose gate ({}) and up ({}) formats need different activations",
                                           files_->path, mlp.gate.format->name, mlp.up.format->name));
   return mlp;
 }
 
-Result<void> ModelBuilder::load_moe(const std::string& prefix, LayerWeights& layer) {
+Result<void> ModelBuilder::load_moe(const std::string& prefix, const MoeSpec& moe, LayerWeights& layer) {
   const ArchSpec& spec = model_->spec_;
-  MILLRACE_TRY(layer.router, loader_.matrix(prefix + "ffn_gate_inp.weight", spec.moe.experts, spec.width));
-  for (int64_t e = 0; e < spec.moe.experts; ++e) {
-    MILLRACE_TRY(auto expert, load_expert(prefix, e));
+  MILLRACE_TRY(layer.router, loader_.matrix(prefix + "ffn_gate_inp.weight", moe.experts, spec.width));
+  for (int64_t e = 0; e < moe.experts; ++e) {
+    MILLRACE_TRY(auto expert, load_expert(prefix, moe, e));
     // moe_block() encodes the layer's input once for all experts, and their hidden rows in one pass.
     if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
       return Error::unsupported(
@@ -168,13 +138,11 @@ Result<void> ModelBuilder::load_moe(const std::string& prefix, LayerWeights& lay
                       expert.down.name, expert.down.format->name, layer.experts[0].down.format->name));
     layer.experts.push_back(std::move(expert));
   }
-  if (spec.moe.shared_hidden > 0) {
-    MILLRACE_TRY(layer.shared.gate,
-                 loader_.matrix(prefix + "ffn_gate_shexp.weight", spec.moe.shared_hidden, spec.width));
-    MILLRACE_TRY(layer.shared.up, loader_.matrix(prefix + "ffn_up_shexp.weight", spec.moe.shared_hidden, spec.width));
-    MILLRACE_TRY(layer.shared.down,
-                 loader_.matrix(prefix + "ffn_down_shexp.weight", spec.width, spec.moe.shared_hidden));
-    if (spec.moe.shared_gate) {
+  if (moe.shared_hidden > 0) {
+    MILLRACE_TRY(layer.shared.gate, loader_.matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec.width));
+    MILLRACE_TRY(layer.shared.up, loader_.matrix(prefix + "ffn_up_shexp.weight", moe.shared_hidden, spec.width));
+    MILLRACE_TRY(layer.shared.down, loader_.matrix(prefix + "ffn_down_shexp.weight", spec.width, moe.shared_hidden));
+    if (moe.shared_gate) {
       MILLRACE_TRY(layer.shared_gate, loader_.matrix(prefix + "ffn_gate_inp_shexp.weight", 1, spec.width));
     }
   }
@@ -186,6 +154,8 @@ std::vector<Weight*> ModelBuilder::all_weights() {
   auto add_mlp = [&](MlpWeights& mlp) { all.insert(all.end(), {&mlp.gate, &mlp.up, &mlp.down}); };
   for (auto& layer : model_->layers_) {
     all.insert(all.end(), {&layer.q, &layer.k, &layer.v, &layer.output, &layer.router, &layer.shared_gate});
+    if (layer.mixer)
+      for (Weight* weight : layer.mixer->matrices()) all.push_back(weight);
     add_mlp(layer.mlp);
     add_mlp(layer.shared);
     for (auto& expert : layer.experts) add_mlp(expert);
@@ -255,9 +225,10 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   for (const auto& file : files_->files)
     file->release(0, file->bytes().size());  // from now on, only rows of embedding tables are read
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
-  const MoeSpec& moe = model_->spec_.moe;
   int64_t idle = 0;
-  for (const auto& layer : model_->layers_) {
+  for (size_t i = 0; i < model_->layers_.size(); ++i) {
+    const LayerWeights& layer = model_->layers_[i];
+    const MoeSpec& moe = model_->spec_.layers[i].experts;
     int64_t experts = 0;
     for (const auto& e : layer.experts) experts += e.gate.packed.bytes() + e.up.packed.bytes() + e.down.packed.bytes();
     if (moe.experts > 0) idle += experts / moe.experts * (moe.experts - moe.used);

@@ -7,6 +7,7 @@ namespace millrace {
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, const KernelTable& kernels,
                                                          RunnerOptions options) {
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(options.threads)));
+  if (options.places.states == 0) options.places.states = options.streams;
   MILLRACE_TRY(KvPool kv, KvPool::create(std::move(options.layout), options.blocks, options.places));
   runner->kv_.emplace(std::move(kv));
   MILLRACE_TRY(ForwardContext context,
@@ -35,6 +36,11 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& mo
     MILLRACE_TRY(auto hold, MemoryHold::take(accounts, name, bytes, advice));
     memory.push_back(std::move(hold));
   }
+  if (const int64_t state = options.layout.state_bytes(); state > 0) {
+    if (options.places.states == 0) options.places.states = options.streams;
+    MILLRACE_TRY(auto hold, MemoryHold::take(accounts, "recurrent states", options.places.states * state, advice));
+    memory.push_back(std::move(hold));
+  }
   MILLRACE_TRY(auto runner, create(model, kernels, std::move(options)));
   runner->memory_ = std::move(memory);
   return runner;
@@ -47,9 +53,9 @@ void ModelRunner::start() {
   adapters_.runs.clear();
 }
 
-void ModelRunner::begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix) {
-  batch_.spans.push_back(
-      {batch_.size(), 0, slot, static_cast<int64_t>(batch_.block_tables.size()), static_cast<int64_t>(blocks.size())});
+void ModelRunner::begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix, StateId state) {
+  batch_.spans.push_back({batch_.size(), 0, slot, static_cast<int64_t>(batch_.block_tables.size()),
+                          static_cast<int64_t>(blocks.size()), state});
   batch_.block_tables.insert(batch_.block_tables.end(), blocks.begin(), blocks.end());
   mix_ = mix;
   if (!mix) return;

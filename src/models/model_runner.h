@@ -26,7 +26,7 @@ struct RunnerOptions {
   int64_t blocks = 0;  // of the KV pool
   KvPoolOptions places;
   ForwardLimits limits;
-  int64_t streams = 1;  // in one batch, about
+  int64_t streams = 1;  // in one batch, about; of a recurrent model, also the states if places.states is 0
 };
 
 class ModelRunner {
@@ -54,9 +54,10 @@ class ModelRunner {
   LoraRows& adapters() { return adapters_; }  // reserve() before streams use one
 
   // The batch of the next pass: start(), then begin() for each stream, then its tokens. `blocks` cover the slots of all
-  // tokens added; the first one takes `slot`. `mix`, null for none, must live until the pass.
+  // tokens added; the first one takes `slot`. `mix`, null for none, must live until the pass. `state`: the stream's
+  // slot of recurrent states, of a model that has them; slot 0 begins with an empty state.
   void start();
-  void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr);
+  void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
   void add(TokenId token, int64_t position, bool output = false) {
     if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.tokens.size()));
     batch_.tokens.push_back(token);

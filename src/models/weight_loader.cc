@@ -133,6 +133,12 @@ Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int6
   return out;
 }
 
+Result<std::vector<float>> WeightLoader::table(std::string_view canonical, int64_t rows, int64_t cols) {
+  MILLRACE_TRY(const StoredTensor* stored, require(canonical, nullptr));
+  if (stored->tensor.rows() != rows || stored->tensor.cols() != cols) return wrong_shape(files_, *stored, rows, cols);
+  return vector(canonical, rows * cols);
+}
+
 Result<std::vector<float>> WeightLoader::optional_vector(std::string_view canonical, int64_t n) {
   if (!find(canonical)) return std::vector<float>();
   return vector(canonical, n);

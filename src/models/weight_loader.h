@@ -28,6 +28,8 @@ class WeightLoader {
   Result<Weight> rows_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t rows, int64_t cols);
   Result<std::vector<float>> vector(std::string_view canonical, int64_t n);
   Result<std::vector<float>> optional_vector(std::string_view canonical, int64_t n);
+  // The values of a [rows, cols] matrix that is no Weight.
+  Result<std::vector<float>> table(std::string_view canonical, int64_t rows, int64_t cols);
 
  private:
   Result<const StoredTensor*> require(std::string_view canonical, bool* transposed) const;

@@ -40,6 +40,13 @@ Result<void> check_beams(const Request& request) {
   return {};
 }
 
+// What streams with a recurrent state cannot do yet.
+Result<void> check_recurrent(const EngineOptions& options) {
+  if (!options.kv_ssd.empty())
+    return Error::unsupported("KV store: the model has recurrent layers, whose prefixes are not stored; omit it");
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
@@ -74,7 +81,14 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
   if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
-  const KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
+  KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
+  const bool recurrent = layout.state_bytes() > 0;
+  if (recurrent) {
+    MILLRACE_TRY_VOID(check_recurrent(options));
+    // Of running streams, of swapped ones, and snapshots before drafted tokens.
+    places.states =
+        places.streams * (options.swap_tokens > 0 ? 2 : 1) + (options.drafter.empty() ? 0 : options.max_streams);
+  }
 
   ForwardLimits forward;
   forward.tokens = std::max(options.batch_tokens, options.max_streams);
@@ -86,11 +100,15 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   int64_t kv_tokens = options.kv_tokens;
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   const int64_t demand = kv_demand(rule.get(), limits_.context, limits_.context);
+  if (kv_tokens == 0 && layout.block_bytes() == 0)
+    kv_tokens = places.streams * limits_.context;  // blocks without bytes
   if (kv_tokens == 0 && !budget) kv_tokens = std::max(demand, std::min(options.max_streams * demand, kDefaultKvTokens));
   const int64_t least = options.kv_tokens > 0 ? kv_tokens : demand;  // only a default may be reduced
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, threads->threads(), layout,
                                                        tokenizer, accounts->budget()));
+  memory.states = places.states * layout.state_bytes();
+  if (recurrent) memory.prefix_block = 0;
   auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
   if (!planned.ok() && options.constraint_memory == 0 &&
       memory.constraints > 0) {  // also a default: try without constraints
@@ -226,7 +244,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
     const LoraMix& mix = item.stream->adapters;
-    runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix);
+    runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
     const int64_t end = chunk.first + chunk.count, sampled = end - chunk.outputs();
     for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i, i >= sampled);
     if (item.stream->eviction) evictions_->add(*item.stream->eviction, chunk.drafted);

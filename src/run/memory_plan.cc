@@ -77,7 +77,8 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
 Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& places, const EngineMemory& memory,
                                const MemoryAccounts& accounts, int64_t wanted, int64_t least) {
   const auto blocks_of = [&](int64_t tokens) { return (tokens + layout.block_tokens - 1) / layout.block_tokens; };
-  const int64_t block_bytes = std::max<int64_t>(1, layout.block_bytes());
+  // Blocks of a model whose layers are all recurrent have no bytes, only their tables.
+  const int64_t block_bytes = layout.block_bytes() > 0 ? layout.block_bytes() : kIdBytes + kBlockTableBytes;
   if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // KvPool refuses it
   const AvailableMemory available = available_memory();
   int64_t fit = std::min<int64_t>(available.bytes / block_bytes, INT32_MAX / 2);
@@ -99,7 +100,8 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
           "{} to {}",
           least, format_bytes(accounts.budget()), held, format_bytes(memory.activations), format_bytes(memory.logits),
           format_bytes(memory.requests), memory.swap > 0 ? ", swap " + format_bytes(memory.swap) : "",
-          (memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "") +
+          (memory.states > 0 ? ", recurrent states " + format_bytes(memory.states) : "") +
+              (memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "") +
               (memory.evictor > 0 ? ", evictor " + format_bytes(memory.evictor) : "") +
               (memory.constraints > 0 ? ", constraints " + format_bytes(memory.constraints) : ""),
           kAdvice, need));
@@ -129,6 +131,10 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"prefix index", blocks * memory.prefix_block}};
   for (const auto& [name, bytes] : parts) {
     MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, name, bytes, kAdvice));
+    holds.push_back(std::move(hold));
+  }
+  if (memory.states > 0) {
+    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, "recurrent states", memory.states, kAdvice));
     holds.push_back(std::move(hold));
   }
   return holds;

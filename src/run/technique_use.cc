@@ -114,6 +114,7 @@ constexpr std::pair<std::string_view, std::string_view> kNotUsed[] = {
     {"arch", "the model's files determine it"},
     {"format", "the model's files are in it; `millrace convert` writes another"},
     {"attention", "the model's layers determine it"},
+    {"mixer", "the model's layers determine it"},
     {"tool_dialect", "the model's chat template determines it"},
     {"pass", "`millrace compress --pass` applies it to a stored model"},
     {"trace_format", "it is detected in the trace, or given by --format"},

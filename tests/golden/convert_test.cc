@@ -74,7 +74,8 @@ double conversion_error(const std::vector<float>& got, const std::vector<float>&
 std::vector<std::string> convertible_names() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(golden()))
-    if (fs::exists(entry.path() / "expected.json")) names.push_back(entry.path().filename());
+    if (fs::exists(entry.path() / "expected.json") && !entry.path().filename().string().starts_with("mamba"))
+      names.push_back(entry.path().filename());
   std::ranges::sort(names);
   return names;
 }

@@ -50,7 +50,11 @@ const std::vector<float>* bias_of(const Model& model, const LinearId& id) {
     case LinearKind::down: return &mlp.down_bias;
     case LinearKind::router:
     case LinearKind::shared_gate:
-    case LinearKind::head: return nullptr;
+    case LinearKind::head:
+    case LinearKind::ssm_in:
+    case LinearKind::ssm_x:
+    case LinearKind::ssm_dt:
+    case LinearKind::ssm_out: return nullptr;
   }
   return nullptr;
 }

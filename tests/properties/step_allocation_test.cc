@@ -125,7 +125,7 @@ TEST(StepAllocationEvicting, DecisionsAllocateNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe"),
+INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe", "mamba"),
                          [](const auto& one) { return one.param; });
 
 }  // namespace

@@ -20,6 +20,7 @@ void add_ops_ref(KernelTable& table) {
   add_activation_functions_ref(table);
   add_elementwise_ref(table);
   add_row_codec_ref(table);
+  add_selective_scan_ref(table);
 }
 
 }  // namespace millrace

@@ -12,6 +12,7 @@ void add_ops_avx2(KernelTable& table) {
   add_activation_functions_avx2(table);
   add_elementwise_avx2(table);
   add_row_codec_avx2(table);
+  add_selective_scan_avx2(table);
 }
 
 void add_ops_avx512(KernelTable& table) {
@@ -22,6 +23,7 @@ void add_ops_avx512(KernelTable& table) {
   add_activation_functions_avx512(table);
   add_elementwise_avx512(table);
   add_row_codec_avx512(table);
+  add_selective_scan_avx512(table);
 }
 
 }  // namespace millrace

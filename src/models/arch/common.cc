@@ -99,6 +99,9 @@ void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& file
   spec.logit_scale = static_cast<float>(meta.number_or("logit_scale", 1.0));
   read_gguf_rope(meta, spec, files);
   spec.layers.assign(static_cast<size_t>(layers), LayerSpec{0, 0, spec.moe.experts > 0});
+}
+
+void read_gguf_vocab(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files) {
   int64_t vocab = files.tokenizer ? static_cast<int64_t>(files.tokenizer->tokens.size()) : 0;
   spec.vocab = meta.count_or("vocab_size", vocab, 1, kMaxVocab);
   if (const StoredTensor* embedding = files.find("token_embd.weight")) spec.vocab = embedding->tensor.rows();

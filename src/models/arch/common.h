@@ -13,6 +13,7 @@ inline constexpr int64_t kMaxContext = int64_t{1} << 31;
 inline constexpr int64_t kMaxExperts = 65536;
 
 void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files);
+void read_gguf_vocab(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files);
 void read_common_huggingface(ConfigReader& config, ArchSpec& spec);
 
 // Reads the `rope_scaling` / `rope_parameters` object of a config.json into `rope`.

@@ -25,13 +25,13 @@ RopeRows rope_of(const ArchSpec& spec, const LayerSpec& layer, const ForwardCont
 
 // QK-norm, rotation and scaling of one token's heads.
 void prepare_heads(const ArchSpec& spec, const KernelTable& kernels, const std::vector<float>& norm,
-                   const RopeRows& rope, int64_t token, float* heads, int64_t count) {
+                   const RopeRows& rope, int64_t token, float* heads, int64_t count, int64_t head_dim) {
   if (spec.qk_norm == QkNorm::full && !norm.empty())
-    kernels.rms_norm(heads, norm.data(), spec.norm_offset, spec.norm_eps, count * spec.head_dim, heads);
+    kernels.rms_norm(heads, norm.data(), spec.norm_offset, spec.norm_eps, count * head_dim, heads);
   for (int64_t h = 0; h < count; ++h) {
-    float* head = heads + h * spec.head_dim;
+    float* head = heads + h * head_dim;
     if (spec.qk_norm == QkNorm::head && !norm.empty())
-      kernels.rms_norm(head, norm.data(), spec.norm_offset, spec.norm_eps, spec.head_dim, head);
+      kernels.rms_norm(head, norm.data(), spec.norm_offset, spec.norm_eps, head_dim, head);
     if (rope.rows && rope.half > 0) {
       const float* cos = rope.rows + token * 2 * rope.half;
       kernels.rope(head, cos, cos + rope.half, 2 * rope.half, spec.rope_style == RopeStyle::half);
@@ -56,8 +56,8 @@ void store_token(KvPool& kv, const RowCodec& codec, int64_t layer, const Batch& 
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                     const Batch& batch, const ActivationRows& rows, ForwardContext& context) {
   const int64_t tokens = batch.size();
-  const int64_t q_width = spec.heads * spec.head_dim;
-  const int64_t kv_width = spec.kv_heads * spec.head_dim;
+  const int64_t q_width = layer.heads * layer.head_dim;
+  const int64_t kv_width = layer.kv_heads * layer.head_dim;
   const KernelTable& kernels = context.kernels();
   float* q = context.q.as<float>();
   float* k = context.k.as<float>();
@@ -72,20 +72,18 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
   const RowCodec& codec = *kernels.find_codec(context.kv().layout().format);
   for_rows(context, tokens, q_width + 2 * kv_width, [&](int64_t t) {
     const BatchSpan& span = span_of(batch, t);
-    prepare_heads(spec, kernels, weights.q_norm, rope, t, q + t * q_width, spec.heads);
-    prepare_heads(spec, kernels, weights.k_norm, rope, t, k + t * kv_width, spec.kv_heads);
+    prepare_heads(spec, kernels, weights.q_norm, rope, t, q + t * q_width, layer.heads, layer.head_dim);
+    prepare_heads(spec, kernels, weights.k_norm, rope, t, k + t * kv_width, layer.kv_heads, layer.head_dim);
     kernels.scale(q + t * q_width, spec.attention_scale, q_width);
-    store_token(context.kv(), codec, index, batch, span, t, k + t * kv_width, v + t * kv_width, spec.kv_heads,
-                spec.head_dim);
+    store_token(context.kv(), codec, index, batch, span, t, k + t * kv_width, v + t * kv_width, layer.kv_heads,
+                layer.head_dim);
   });
 }
 
-const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardContext& context) {
+const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedRows& mixed, ForwardContext& context) {
   if (static_cast<int64_t>(batch.output_rows.size()) == batch.size()) return batch;
-  const int64_t q_width = spec.heads * spec.head_dim;
   float* residual = context.residual.as<float>();
   float* pending = context.pending ? context.block_out.as<float>() : nullptr;
-  float* q = context.q.as<float>();
   Batch& kept = context.outputs;
   kept.clear();
   kept.block_tables = batch.block_tables;
@@ -93,11 +91,11 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardConte
     const int64_t i = kept.size();
     if (i != t) {
       std::copy_n(residual + t * spec.width, spec.width, residual + i * spec.width);
-      std::copy_n(q + t * q_width, q_width, q + i * q_width);
+      if (mixed.rows) std::copy_n(mixed.rows + t * mixed.width, mixed.width, mixed.rows + i * mixed.width);
       if (pending) std::copy_n(pending + t * spec.width, spec.width, pending + i * spec.width);
     }
     const BatchSpan& span = span_of(batch, t);
-    kept.spans.push_back({i, 1, span.first_slot + t - span.begin, span.table, span.table_size});
+    kept.spans.push_back({i, 1, span.first_slot + t - span.begin, span.table, span.table_size, span.state});
     kept.tokens.push_back(batch.tokens[t]);
     kept.positions.push_back(batch.positions[t]);
     kept.output_rows.push_back(static_cast<int32_t>(i));
@@ -108,7 +106,8 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardConte
 
 void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
                        ForwardContext& context) {
-  const AttentionLayer attention{index, spec.heads, spec.kv_heads, spec.head_dim, layer.window, spec.attention_softcap};
+  const AttentionLayer attention{index,          layer.heads,  layer.kv_heads,
+                                 layer.head_dim, layer.window, spec.attention_softcap};
   for (ForwardObserver* observer : context.hooks.observers()) observer->before_attention(index);
   const AttentionInput input{attention, batch, context.kernels(), context.kv(), context.q.as<float>()};
   for (ForwardObserver* observer : context.hooks.observers()) observer->queries(input);
@@ -117,9 +116,10 @@ void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t ind
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
-  const int64_t q_width = spec.heads * spec.head_dim;
+  const int64_t q_width = layer.heads * layer.head_dim;
   const float* q = context.q.as<float>();
-  const AttentionLayer attention{index, spec.heads, spec.kv_heads, spec.head_dim, layer.window, spec.attention_softcap};
+  const AttentionLayer attention{index,          layer.heads,  layer.kv_heads,
+                                 layer.head_dim, layer.window, spec.attention_softcap};
   attend(batch, attention, kernels, context.pool(), context.kv(), q, context.attended.as<float>(),
          context.limits().context, context.partials.as<float>(), context.block_pointers.data());
 

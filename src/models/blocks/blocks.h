@@ -11,6 +11,7 @@
 
 #include "flow/batch.h"
 #include "models/forward_context.h"
+#include "models/mixers/mixer.h"
 #include "models/model.h"
 
 namespace millrace {
@@ -53,8 +54,8 @@ void project(ForwardContext& context, std::span<LinearPart> parts, std::span<con
 void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies,
                    const std::vector<float>& scales, int32_t position, int64_t t, ForwardContext& context);
 
-// Attention has two halves: after the first, which stores all tokens' keys and values, the last layer continues only
-// with the tokens whose logits are needed (keep_outputs).
+// The two halves of the attention mixer (mixers/attention.cc). After the first, which stores all tokens' keys and
+// values, the last layer continues only with the tokens whose logits are needed (keep_outputs).
 // context.normed, rounded in `rows` -> context.q
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                     const Batch& batch, const ActivationRows& rows, ForwardContext& context);
@@ -64,15 +65,15 @@ void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t ind
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context);
-// Moves the residual, query and pending rows of batch.output_rows to the front; returns the resulting batch, which is
+// Moves the residual, `mixed` and pending rows of batch.output_rows to the front; returns the resulting batch, which is
 // `batch` itself if it has no other rows.
-const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardContext& context);
+const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedRows& mixed, ForwardContext& context);
 
 // context.normed, rounded in `rows` -> context.block_out. `at`: the layer and the MLP.
 void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,
                ForwardContext& context);
-void moe_block(const ArchSpec& spec, LinearId at, const LayerWeights& weights, const ActivationRows& rows,
-               ForwardContext& context);
+void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
+               const ActivationRows& rows, ForwardContext& context);
 
 // act(gate) * up, or act(up) in place, over n values: `up` holds the result when there is no gate, `gate` otherwise.
 void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, float* up, int64_t n);

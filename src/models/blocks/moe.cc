@@ -105,9 +105,8 @@ const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
 }
 
 // Runs the experts on the rows of `x`; every (token, rank) pair gets its own row of context.expert_out.
-void run_experts(const ArchSpec& spec, LinearId at, const LayerWeights& weights, const ActivationRows& x,
-                 ForwardContext& context) {
-  const MoeSpec& moe = spec.moe;
+void run_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
+                 const ActivationRows& x, ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
   const ExpertJobs jobs{at.layer, weights.experts, moe, spec.width, context};
   const int64_t pairs = x.tokens * moe.used;
@@ -133,9 +132,8 @@ void run_experts(const ArchSpec& spec, LinearId at, const LayerWeights& weights,
 
 }  // namespace
 
-void moe_block(const ArchSpec& spec, LinearId at, const LayerWeights& weights, const ActivationRows& rows,
-               ForwardContext& context) {
-  const MoeSpec& moe = spec.moe;
+void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
+               const ActivationRows& rows, ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
   const int64_t tokens = rows.tokens;
   const float* normed = context.normed.as<float>();
@@ -150,7 +148,7 @@ void moe_block(const ArchSpec& spec, LinearId at, const LayerWeights& weights, c
   });
   const int64_t pairs = tokens * moe.used;
   group_by_expert(moe, pairs, context);
-  run_experts(spec, at, weights, x, context);
+  run_experts(spec, moe, at, weights, x, context);
 
   float* out = context.block_out.as<float>();
   const bool shared = weights.shared.down.present();

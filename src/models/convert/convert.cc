@@ -13,6 +13,7 @@
 #include "models/convert/conversion.h"
 #include "models/convert/format_choice.h"
 #include "models/convert/output.h"
+#include "models/mixers/mixer.h"
 
 namespace millrace {
 namespace {
@@ -64,6 +65,10 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
           fmt::format("{}: is neither a .gguf file nor a folder to write a Hugging Face model into", options.output));
   MILLRACE_TRY(const Format* target, find_target(options.format, gguf));
   MILLRACE_TRY(ConversionInput input, open_conversion_input(options.input, options.tokenizer));
+  for (const LayerSpec& layer : input.spec.layers)
+    if (layer.mixer != &kAttentionMixer)
+      return Error::unsupported(
+          fmt::format("{}: conversion of layers with the mixer '{}'", options.input, layer.mixer->name));
   MILLRACE_TRY_VOID(check_output(options.output, options.force, input.paths()));
 
   ConvertReport report;

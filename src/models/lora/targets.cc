@@ -15,7 +15,7 @@ std::vector<LoraTarget> layer_targets(const ArchSpec& spec, const LayerWeights& 
   if (part == "attn_k") return one(layer.k, spec.kv_heads);
   if (part == "attn_v") return one(layer.v);
   if (part == "attn_output") return one(layer.output);
-  if (part == "attn_qkv")
+  if (part == "attn_qkv" && layer.q.present())
     return {
         {&layer.q, 0, spec.heads}, {&layer.k, layer.q.rows, spec.kv_heads}, {&layer.v, layer.q.rows + layer.k.rows, 0}};
   if (part == "ffn_gate_shexp") return one(layer.shared.gate);

@@ -1,0 +1,54 @@
+#include "models/forward_sizes.h"
+
+#include "kernels/activation.h"
+#include "models/mixers/mixer.h"
+
+namespace millrace {
+namespace {
+
+int64_t rounded_row(int64_t cols) {
+  int64_t bytes = 0;
+  for (Activation kind : kActivations) bytes = std::max(bytes, activation_row_bytes(kind, cols));
+  return bytes;
+}
+
+void declare_mlp(int64_t hidden, ForwardSizes& sizes) {
+  sizes.reads(hidden);
+  ForwardSizes::grow(sizes.hidden, hidden);
+  ForwardSizes::grow(sizes.hidden_row, rounded_row(hidden));
+}
+
+void declare_experts(const MoeSpec& moe, ForwardSizes& sizes) {
+  if (moe.shared_hidden > 0) declare_mlp(moe.shared_hidden, sizes);
+  ForwardSizes::grow(sizes.hidden, moe.hidden * moe.used);
+  ForwardSizes::grow(sizes.hidden_row, rounded_row(moe.hidden) * moe.used);
+  ForwardSizes::grow(sizes.experts, moe.experts);
+  ForwardSizes::grow(sizes.used, moe.used);
+  ForwardSizes::grow(sizes.expert_rows, sizes.tokens * moe.used);
+}
+
+}  // namespace
+
+void ForwardSizes::reads(int64_t cols) { grow(widest_row, rounded_row(cols)); }
+
+ForwardSizes forward_sizes(const ArchSpec& spec, const ForwardLimits& limits, int threads) {
+  ForwardSizes sizes{.tokens = limits.tokens,
+                     .outputs = limits.outputs,
+                     .rows = std::max(limits.tokens, limits.outputs),
+                     .width = spec.width,
+                     .vocab = spec.vocab,
+                     .expert_row = rounded_row(spec.width)};
+  sizes.reads(spec.width);
+  for (const RopeSpec& rope : spec.ropes) sizes.rotated += rope.rotated;
+  for (LayerSpec layer : spec.layers) {
+    set_own_sizes(spec, layer);
+    layer.mixer->declare(layer, limits, threads, sizes);
+    if (layer.moe)
+      declare_experts(layer.experts, sizes);
+    else if (layer.mlp)
+      declare_mlp(layer.hidden, sizes);
+  }
+  return sizes;
+}
+
+}  // namespace millrace

@@ -1,0 +1,19 @@
+#include "models/mixers/mixer.h"
+
+namespace millrace {
+
+const Registry<const Mixer*>& mixers() {
+  static const Registry<const Mixer*> registry("mixer", {.loss = Loss::lossless}, {&kAttentionMixer, &kMambaMixer});
+  return registry;
+}
+
+std::vector<KvLayer> layer_states(const ArchSpec& spec) {
+  std::vector<KvLayer> out;
+  for (LayerSpec layer : spec.layers) {
+    set_own_sizes(spec, layer);
+    out.push_back(layer.mixer->state(layer));
+  }
+  return out;
+}
+
+}  // namespace millrace
