@@ -44,8 +44,8 @@ std::vector<TokenRange> split_units(std::span<const std::string> texts, std::spa
       continue;
     }
     bool begins = !open || unit == TextUnit::token;
-    if (unit == TextUnit::word) begins |= begins_with_space(texts[i]) || ends_with_space(texts[i - 1]);
-    if (unit == TextUnit::sentence) begins |= ends_sentence(sentence, texts[i]);
+    if (!begins && unit == TextUnit::word) begins = begins_with_space(texts[i]) || ends_with_space(texts[i - 1]);
+    if (!begins && unit == TextUnit::sentence) begins = ends_sentence(sentence, texts[i]);
     if (begins) {
       out.push_back({static_cast<int64_t>(i), 0});
       sentence.clear();

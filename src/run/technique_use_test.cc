@@ -153,8 +153,8 @@ TEST(TechniqueUse, EveryMemberWithEveryOption) {
   const std::string families = ", " + families_in("run") + ", ";
   for (const TechniqueInfo& info : all_techniques()) {
     if (families.find(", " + info.family + ", ") == std::string::npos || info.family == "predictor" ||
-        info.family == "acceptance")
-      continue;  // need a policy that predicts, a drafter
+        info.family == "acceptance" || info.family == "prompt")
+      continue;  // need a policy that predicts, a drafter; a pipeline
     if (info.family == "sampler" && info.options.empty()) continue;
     std::string text = info.family + "=" + info.name;
     for (const OptionSpec& spec : info.options)
@@ -174,6 +174,16 @@ TEST(TechniqueUse, EveryMemberWithEveryOption) {
     ++chosen;
   }
   EXPECT_GT(chosen, 25);
+}
+
+TEST(TechniqueUse, PromptsAreForThePipeline) {
+  const auto uses = uses_of({"kv_format=f32", "prompt=selective_context:ratio=0.25,unit=sentence"});
+  EXPECT_EQ(prompt_passes_of(uses), std::vector<std::string>{"selective_context:ratio=0.25,unit=sentence"});
+  EngineOptions engine;
+  EXPECT_EQ(apply_uses(uses, engine)->size(), 1u);
+  EXPECT_EQ(refusal("prompt=selective_context:unit=line"),
+            "prompt=selective_context:unit=line: prompt selective_context: unit: expected token, word or sentence, got "
+            "'line'");
 }
 
 TEST(Techniques, EveryFieldIsFilled) {

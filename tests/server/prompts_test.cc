@@ -96,12 +96,15 @@ TEST(PromptCompression, EveryFormatNamesIt) {
       R"({"max_tokens": 4, "messages": [{"role": "user", "content": )" + Json(kLongStory).dump() + "}]";
   EXPECT_TRUE(named(post(live->port(), "/v1/chat/completions", chat + "}").json()));
   EXPECT_TRUE(named(post(live->port(), "/v1/messages", chat + "}").json()));
-  EXPECT_TRUE(named(post(live->port(), "/api/chat", chat + R"(, "stream": false})").json()));
+  const std::string ollama =
+      R"({"stream": false, "options": {"num_predict": 4}, "messages": [{"role": "user", "content": )" +
+      Json(kLongStory).dump() + "}]}";
+  EXPECT_TRUE(named(post(live->port(), "/api/chat", ollama).json()));
   const std::string prompt = R"({"prompt": )" + Json(kLongStory).dump();
   EXPECT_TRUE(named(post(live->port(), "/completion", prompt + R"(, "n_predict": 4})").json()));
-  EXPECT_TRUE(
-      named(post(live->port(), "/v1/responses", R"({"max_output_tokens": 4, "input": )" + Json(kLongStory).dump() + "}")
-                .json()));
+  EXPECT_TRUE(named(
+      post(live->port(), "/v1/responses", R"({"max_output_tokens": 16, "input": )" + Json(kLongStory).dump() + "}")
+          .json()));
 }
 
 TEST(PromptCompression, TheTemplateAndTheQuestionRemain) {
