@@ -17,7 +17,7 @@ const Registry<PassFactory>& passes() {
         {{"format", Type::text, "q4_0", 0, 0, "number format of blocks: q4_0, q4_k, q3_k, q8_0 ..."},
          {"damp", Type::number, "0.01", 0, 10, "added to the diagonal of the second moments, times its mean"},
          {"order", Type::text, "stored", 0, 0, "order of columns: stored, or activation (largest inputs first)"},
-         {"clip", Type::integer, "8", 0, 16, "smaller scales tried per block, in steps of 1/32 of its largest value"}}},
+         {"clip", Type::integer, "0", 0, 16, "smaller scales tried per block, in steps of 1/32 of its largest value"}}},
        make_gptq_pass},
       {{"pass", "wanda", "sets the weights with the smallest product of magnitude and input norm to zero",
         "Sun et al., 2023, A Simple and Effective Pruning Approach for Large Language Models",

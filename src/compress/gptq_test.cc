@@ -125,7 +125,7 @@ TEST_P(GptqOf, OutputsAreNearerThanThoseOfRounding) {
   const auto statistics = statistics_of(correlated_rows(cols * 2, cols, 31), cols, pool);
   PassMatrix matrix = matrix_of(rows, cols, format, 32);
   const double plain = output_error(matrix, rounded(matrix), statistics.moments);
-  for (const char* options : {"", ",clip=0", ",order=activation", ",order=activation,clip=0", ",damp=0.1"}) {
+  for (const char* options : {"", ",clip=8", ",order=activation", ",order=activation,clip=8", ",damp=0.1"}) {
     matrix.encoded.clear();
     ASSERT_TRUE(pass_of(std::string("gptq:format=") + format + options)->apply(matrix, statistics, pool).ok());
     const double found = output_error(matrix, matrix.encoded, statistics.moments);
@@ -136,7 +136,7 @@ TEST_P(GptqOf, OutputsAreNearerThanThoseOfRounding) {
 
 TEST_P(GptqOf, ThreadsChangeNoBit) {
   const auto [format, rows, cols] = GetParam();
-  for (const char* options : {"", ",order=activation"}) {
+  for (const char* options : {"", ",clip=4", ",order=activation,clip=4"}) {
     std::vector<std::vector<uint8_t>> found;
     for (int threads : {1, 2, 5}) {
       ThreadPool pool(threads);
