@@ -119,6 +119,10 @@ nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, i
   out["vocabulary"] = spec.vocab;
   out["positions"] = rope_text(spec);
   out["attention"] = windows_text(spec);
+  for (const LayerSpec& layer : spec.layers) {
+    auto& count = out["mixers"][std::string(layer.mixer->name)];
+    count = count.is_null() ? 1 : count.get<int64_t>() + 1;
+  }
   for (const auto& [name, group] : group_tensors(files)) {
     out["groups"][name] = {{"tensors", group.tensors},
                            {"parameters", group.parameters},
@@ -140,6 +144,8 @@ nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, i
   nlohmann::ordered_json memory = {{"context", context}, {"weights", bytes}};
   for (const char* format : {"f16", "q8_0"})
     if (int64_t kv = kv_bytes(spec, format, context); kv >= 0) memory[fmt::format("kv_{}", format)] = kv;
+  if (const int64_t state = KvLayout{find_format("f32"), 16, layer_states(spec)}.state_bytes(); state > 0)
+    memory["state_per_stream"] = state;
   if (const AvailableMemory available = available_memory(); available.bytes < INT64_MAX)
     memory["available"] = available.bytes;
   out["memory"] = memory;
@@ -158,10 +164,14 @@ void print_human(const nlohmann::ordered_json& d) {
        fmt::format("{} ({})",
                    d["name"].get<std::string>().empty() ? d["path"].get<std::string>() : d["name"].get<std::string>(),
                    d["kind"].get<std::string>()));
-  line("architecture",
-       fmt::format("{}, {} layers, width {}, {} heads ({} KV) of {}, hidden {}", d["architecture"].get<std::string>(),
-                   d["layers"].get<int64_t>(), d["width"].get<int64_t>(), d["heads"].get<int64_t>(),
-                   d["kv_heads"].get<int64_t>(), d["head_dim"].get<int64_t>(), d["hidden"].get<int64_t>()));
+  if (!d["mixers"].contains("attention"))
+    line("architecture", fmt::format("{}, {} layers of the mixer {}, width {}", d["architecture"].get<std::string>(),
+                                     d["layers"].get<int64_t>(), d["mixers"].begin().key(), d["width"].get<int64_t>()));
+  else
+    line("architecture",
+         fmt::format("{}, {} layers, width {}, {} heads ({} KV) of {}, hidden {}", d["architecture"].get<std::string>(),
+                     d["layers"].get<int64_t>(), d["width"].get<int64_t>(), d["heads"].get<int64_t>(),
+                     d["kv_heads"].get<int64_t>(), d["head_dim"].get<int64_t>(), d["hidden"].get<int64_t>()));
   if (d.contains("experts"))
     line("experts", fmt::format("{}, {} used, hidden {}", d["experts"]["count"].get<int64_t>(),
                                 d["experts"]["used"].get<int64_t>(), d["experts"]["hidden"].get<int64_t>()));
@@ -192,6 +202,8 @@ void print_human(const nlohmann::ordered_json& d) {
   for (const char* format : {"f16", "q8_0"})
     if (auto kv = d["memory"].find(fmt::format("kv_{}", format)); kv != d["memory"].end())
       memory += fmt::format(", KV in {} {}", format, size_text(kv->get<int64_t>()));
+  if (auto state = d["memory"].find("state_per_stream"); state != d["memory"].end())
+    memory += fmt::format(", state of a stream {}", size_text(state->get<int64_t>()));
   if (auto available = d["memory"].find("available"); available != d["memory"].end())
     memory += fmt::format("; available {}", size_text(available->get<int64_t>()));
   line("memory", fmt::format("at {} tokens: {}", d["memory"]["context"].get<int64_t>(), memory));

@@ -51,11 +51,12 @@ struct MoeSpec {
 
 // A selective state space (models/mixers/mamba.cc).
 struct SsmSpec {
-  int64_t inner = 0;   // channels
-  int64_t state = 0;   // values of each channel's state
-  int64_t taps = 0;    // of the causal convolution
-  int64_t rank = 0;    // of the projection to step sizes
-  bool log_a = false;  // the file stores log(-A), not A
+  int64_t inner = 0;      // channels
+  int64_t state = 0;      // values of each channel's state
+  int64_t taps = 0;       // of the causal convolution
+  int64_t rank = 0;       // of the projection to step sizes
+  bool log_a = false;     // the file stores log(-A), not A
+  bool conv_bias = true;  // the convolution has one
 
   bool operator==(const SsmSpec&) const = default;
 };

@@ -175,7 +175,8 @@ def greedy(config, weights, tokens):
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
-GGUF_NAMES = {"in_proj": "ssm_in", "conv1d": "ssm_conv1d", "x_proj": "ssm_x", "dt_proj": "ssm_dt", "out_proj": "ssm_out"}
+GGUF_NAMES = {"in_proj": "ssm_in", "conv1d": "ssm_conv1d", "x_proj": "ssm_x", "dt_proj": "ssm_dt",
+              "out_proj": "ssm_out"}
 SCALARS = {"uint32": (4, "<I"), "int32": (5, "<i"), "float32": (6, "<f"), "bool": (7, "<?")}
 
 
@@ -202,6 +203,8 @@ def gguf_tensors(weights):
                 base, kind = part.split(".")
                 shape = [array.shape[0], array.shape[2]] if len(array.shape) == 3 else array.shape
                 out[f"blk.{layer}.{GGUF_NAMES[base]}.{kind}"] = Array(shape, lambda i: array.values[i])
+                if part == "conv1d.weight" and name.removesuffix("weight") + "bias" not in weights:  # readers need it
+                    out[f"blk.{layer}.ssm_conv1d.bias"] = Array(shape[:1], lambda i: 0.0)
     return out
 
 
@@ -210,7 +213,8 @@ def gguf_keys(config):
     for key, kind, value in (
             ("context_length", "uint32", 1 << 20), ("embedding_length", "uint32", config["hidden_size"]),
             ("feed_forward_length", "uint32", 0), ("attention.head_count", "uint32", 0),
-            ("block_count", "uint32", config["num_hidden_layers"]), ("ssm.conv_kernel", "uint32", config["conv_kernel"]),
+            ("block_count", "uint32", config["num_hidden_layers"]),
+            ("ssm.conv_kernel", "uint32", config["conv_kernel"]),
             ("ssm.inner_size", "uint32", config["intermediate_size"]),
             ("ssm.state_size", "uint32", config["state_size"]), ("ssm.time_step_rank", "uint32", rank_of(config)),
             ("attention.layer_norm_rms_epsilon", "float32", config["layer_norm_epsilon"]),

@@ -290,9 +290,9 @@ StoredTensor& tensor_of(ModelFiles& files, const std::string& name) {
 }
 
 TEST(RecurrentFiles, MissingTensorsAndWrongShapesAreNamed) {
-  for (const char* name : {"blk.1.ssm_in.weight", "blk.1.ssm_conv1d.weight", "blk.1.ssm_x.weight",
-                           "blk.1.ssm_dt.weight", "blk.1.ssm_dt.bias", "blk.1.ssm_a", "blk.1.ssm_d",
-                           "blk.1.ssm_out.weight", "blk.1.attn_norm.weight", "output_norm.weight"}) {
+  for (const char* name : {"blk.1.ssm_in.weight", "blk.1.ssm_conv1d.weight", "blk.1.ssm_conv1d.bias",
+                           "blk.1.ssm_x.weight", "blk.1.ssm_dt.weight", "blk.1.ssm_dt.bias", "blk.1.ssm_a",
+                           "blk.1.ssm_d", "blk.1.ssm_out.weight", "blk.1.attn_norm.weight", "output_norm.weight"}) {
     ModelFiles files = damaged("/model.gguf");
     files.tensor_index.erase(name);
     EXPECT_EQ(load_error(std::move(files)), "m: tensor " + std::string(name) + " is missing");

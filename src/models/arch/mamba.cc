@@ -51,6 +51,7 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
                  ? automatic
                  : config.count_or("time_step_rank", automatic, 1, kMaxWidth);
   ssm.log_a = true;
+  ssm.conv_bias = config.flag_or("use_conv_bias", true);
   if (config.text_or("hidden_act", "silu") != "silu")
     config.fail(
         Error::unsupported(fmt::format("{}: hidden_act '{}'", config.source(), config.text_or("hidden_act", "silu"))));

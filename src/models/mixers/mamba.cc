@@ -97,7 +97,9 @@ Result<void> load_mamba(WeightLoader& loader, const std::string& prefix, const A
   MILLRACE_TRY(own->in, loader.matrix(prefix + "ssm_in.weight", 2 * ssm.inner, spec.width));
   MILLRACE_TRY(auto conv, loader.table(prefix + "ssm_conv1d.weight", ssm.inner, ssm.taps));
   own->conv = transposed(conv, ssm.inner, ssm.taps);
-  MILLRACE_TRY(own->conv_bias, loader.optional_vector(prefix + "ssm_conv1d.bias", ssm.inner));
+  if (ssm.conv_bias) {
+    MILLRACE_TRY(own->conv_bias, loader.vector(prefix + "ssm_conv1d.bias", ssm.inner));
+  }
   MILLRACE_TRY(own->x, loader.matrix(prefix + "ssm_x.weight", params_width(ssm), ssm.inner));
   MILLRACE_TRY(own->step, loader.matrix(prefix + "ssm_dt.weight", ssm.inner, ssm.rank));
   MILLRACE_TRY(own->step_bias, loader.vector(prefix + "ssm_dt.bias", ssm.inner));
