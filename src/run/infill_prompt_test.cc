@@ -149,6 +149,25 @@ TEST(Infill, OtherFilesComeFirstAndAreTruncatedAtTheStart) {
   EXPECT_EQ(infill_prompt(*coder.model, before, text, 1)->tokens, joined({start_of(*coder.model), rest}));
 }
 
+// A model may separate files without a name of the project, or name the project without separating files.
+TEST(Infill, FilesWithOneOfTheTwoTokens) {
+  const InfillText text{"yz", "", {{"one", "uvw"}}};
+  Coder files({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>"});
+  ASSERT_TRUE(files.model);
+  const auto separated = infill_prompt(*files.model, {}, text, 1000);
+  ASSERT_TRUE(separated.ok()) << separated.error().message;
+  EXPECT_EQ(separated->tokens,
+            joined({start_of(*files.model), {files.ids[3]}, files.encode("one\n"), files.encode("uvw"), {files.ids[3]},
+                    files.encode("file\n"), {files.ids[0]}, {files.ids[1]}, files.encode("yz"), {files.ids[2]}}));
+  Coder project({"<|fim_suffix|>", "<|fim_prefix|>", "<|fim_middle|>", "<|repo_name|>"});
+  ASSERT_TRUE(project.model);
+  const auto snippets = infill_prompt(*project.model, {}, text, 1000);
+  ASSERT_TRUE(snippets.ok()) << snippets.error().message;
+  const auto between = project.encode("\n\n--- snippet ---\n\n");
+  EXPECT_EQ(snippets->tokens, joined({start_of(*project.model), between, project.encode("uvw"), between,
+                                      {project.ids[1]}, {project.ids[0]}, project.encode("yz"), {project.ids[2]}}));
+}
+
 TEST(Infill, RefusesOtherModels) {
   auto model = LanguageModel::load(kGolden, {.threads = 1});
   ASSERT_TRUE(model.ok());

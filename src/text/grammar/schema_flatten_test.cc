@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace millrace {
 namespace {
 
@@ -80,6 +82,44 @@ TEST(SchemaFlatten, ContradictionsEndAnAlternative) {
     const auto found = one.of();
     ASSERT_TRUE(found.ok()) << text << ": " << found.error().message;
     EXPECT_EQ(found->size(), ways) << text;
+  }
+}
+
+// A constant excludes every type but its own.
+TEST(SchemaFlatten, AConstantHasOneType) {
+  const std::pair<const char*, std::vector<const char*>> constants[] = {
+      {"null", {"null"}},           {"true", {"boolean"}},   {"\"a\"", {"string"}}, {"[]", {"array"}},
+      {"[1]", {"array"}},           {"{}", {"object"}},      {"{\"a\":1}", {"object"}},
+      {"1", {"integer", "number"}}, {"1.5", {"integer", "number"}},  // looked at where numbers are built
+      {"-7", {"integer", "number"}}};
+  for (const auto& [value, types] : constants)
+    for (const char* type : {"null", "boolean", "string", "array", "object", "integer", "number"})
+      for (const char* key : {R"("const":%)", R"("enum":[%])"}) {
+        std::string text = std::string(R"({"type":")") + type + "\"," + key + "}";
+        text.replace(text.find('%'), 1, value);
+        const bool possible = std::ranges::any_of(types, [&](std::string_view one) { return one == type; });
+        EXPECT_EQ(Flattening(text).of().value().size(), possible ? 1u : 0u) << text;
+      }
+}
+
+// The schemas of a oneOf are compared with each other up to 40 of them; those that exclude each other need no negation.
+TEST(SchemaFlatten, SchemasOfAOneOfAreComparedInPairs) {
+  for (const int n : {2, 39, 40, 41}) {
+    std::string text = R"({"oneOf":[)";
+    for (int i = 0; i < n; ++i) text += (i ? "," : "") + (R"({"minLength":)" + std::to_string(i + 1)) + "}";
+    Flattening apart(text + "]}");
+    size_t asked = 0;
+    apart.empty = [&](const SchemaConjunction& both) {
+      EXPECT_EQ(both.size(), 2u);
+      ++asked;
+      return true;
+    };
+    const auto found = apart.of();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found->size(), static_cast<size_t>(n));
+    EXPECT_EQ(asked, n <= 40 ? static_cast<size_t>(n * (n - 1) / 2) : 0u) << n;
+    EXPECT_EQ(apart.flattener->turned(), n > 40);
+    for (const FlatSchema& parts : *found) EXPECT_EQ(parts.size() == 2, n <= 40) << parts.size();
   }
 }
 
