@@ -114,6 +114,26 @@ TEST(MatcherEdges, EachParseIsAskedForItsMask) {
   EXPECT_EQ(compiled.masks->computed(), 4) << "one parse is left";
 }
 
+// So deep that a token might nest beyond the limit of 1000 calls, the vocabulary is walked instead.
+TEST(MatcherEdges, MasksApplyUpToADepth) {
+  EdgeRules rules;
+  const RuleId nested = rules.rule(rules.spec.never());
+  rules.spec.set_body(nested,
+                      rules.spec.choice({rules.spec.bytes("x"), rules.spec.sequence({rules.spec.bytes("("),
+                                                                                     rules.spec.call(nested),
+                                                                                     rules.spec.bytes(")")})}));
+  const CompiledGrammar compiled = rules.compiled(rules.spec.call(nested));
+  for (const size_t depth : {size_t{1}, size_t{499}, size_t{500}, size_t{501}, size_t{900}}) {
+    CompiledGrammar fresh = compiled;
+    fresh.masks = std::make_shared<TokenMasks>(std::vector<std::string>{"x", "(", ")"});
+    GrammarMatcher matcher(fresh);
+    ASSERT_TRUE(matcher.accept_text(std::string(depth, '(')));
+    std::vector<uint64_t> bits(matcher.words());
+    EXPECT_EQ(matcher.mask(bits), 2u);
+    EXPECT_EQ(fresh.masks->computed(), depth <= 500 ? 1 : 0) << depth;
+  }
+}
+
 // Beyond 64 parses the whole vocabulary is walked at once.
 TEST(MatcherEdges, ManyParsesAreNotAskedOneByOne) {
   for (const int n : {63, 64, 65}) {
