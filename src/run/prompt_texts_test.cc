@@ -112,7 +112,8 @@ TEST(PromptTexts, PairsOfATemplateWithBothWords) {
 
 TEST(PromptTexts, ToolsBesideMessages) {
   const EditedModel files(MILLRACE_SOURCE_DIR, "tools_beside_messages");
-  const auto model = files.load({.chat_template = "{{ messages[0].content }}{% for t in tools %}|{{ t.name }}{% endfor %}"});
+  const auto model =
+      files.load({.chat_template = "{{ messages[0].content }}{% for t in tools %}|{{ t.name }}{% endfor %}"});
   ASSERT_TRUE(model);
   const auto written = [&](const std::string& tools) {
     return model->apply_chat_template(R"({"messages":[{"role":"user","content":"a"}],"tools":)" + tools + "}", false);

@@ -48,8 +48,8 @@ TEST(GrammarSearch, GapsThatCloseLater) {
   struct {
     uint32_t need, room;
     bool possible;
-  } const table[] = {{0, 0, true},  {1, 1, true},  {1, 2, true},        {2, 2, true},        {3, 3, true},
-                     {0, 9, true},  {2, 9, true},  {0, kNoLimit, true}, {1, kNoLimit, true}, {3, kNoLimit, true},
+  } const table[] = {{0, 0, true},  {1, 1, true},  {1, 2, true},        {2, 2, true},         {3, 3, true},
+                     {0, 9, true},  {2, 9, true},  {0, kNoLimit, true}, {1, kNoLimit, true},  {3, kNoLimit, true},
                      {4, 4, false}, {4, 9, false}, {5, 6, false},       {4, kNoLimit, false}, {2, 1, false}};
   for (const auto& [need, room, possible] : table) {
     SearchRules rules;
@@ -63,9 +63,10 @@ TEST(GrammarSearch, GapsThatCloseLater) {
 TEST(GrammarSearch, AWayThatNeedsAnImpossibleCallIsNone) {
   SearchRules rules;  // "b" calls a rule of one tick with two; so the numbers are 0 and 1
   const RuleId one = rules.rule(rules.spec.sequence({rules.ticks(1), rules.spec.bytes("x")}));
-  const RuleId list = rules.rule(rules.spec.choice(
-      {rules.spec.bytes("]"), rules.spec.sequence({rules.ticks(1), rules.spec.bytes("]")}),
-       rules.spec.sequence({rules.spec.bytes("b"), rules.spec.call(one, 2, 2), rules.ticks(2), rules.spec.bytes("]")})}));
+  const RuleId list =
+      rules.rule(rules.spec.choice({rules.spec.bytes("]"), rules.spec.sequence({rules.ticks(1), rules.spec.bytes("]")}),
+                                    rules.spec.sequence({rules.spec.bytes("b"), rules.spec.call(one, 2, 2),
+                                                         rules.ticks(2), rules.spec.bytes("]")})}));
   const auto possible = [&](uint32_t need, uint32_t room) {
     return first_bytes(rules.grammar(rules.rule(rules.spec.call(list, need, room))));
   };
@@ -99,10 +100,12 @@ TEST(GrammarSearch, ALongChainOfBoundedCalls) {
 
 TEST(GrammarSearch, ABoundedCallIsEmptyOnlyIfItNeedsNothing) {
   SearchRules rules;
-  const RuleId any = rules.rule(rules.spec.repeat(rules.spec.sequence({rules.spec.bytes("."), rules.spec.tick()}), 0, 0));
+  const RuleId any =
+      rules.rule(rules.spec.repeat(rules.spec.sequence({rules.spec.bytes("."), rules.spec.tick()}), 0, 0));
   const auto nullable = [&](uint32_t need, uint32_t room) {
     const RuleId outer = rules.rule(rules.spec.choice({rules.spec.bytes("o"), rules.spec.call(any, need, room)}));
-    const auto grammar = rules.grammar(rules.rule(rules.spec.sequence({rules.spec.call(outer), rules.spec.bytes("!")})));
+    const auto grammar =
+        rules.grammar(rules.rule(rules.spec.sequence({rules.spec.call(outer), rules.spec.bytes("!")})));
     EXPECT_TRUE(grammar.ok());
     return grammar->calls(grammar->start())[0].nullable;
   };
@@ -120,8 +123,7 @@ int64_t peak_of_search(int rules_with_calls, int calls, bool bounded) {
   std::vector<ExprId> ways;
   for (int r = 0; r < rules_with_calls; ++r) {
     std::vector<ExprId> parts;
-    for (int c = 0; c < calls; ++c)
-      parts.push_back(bounded ? rules.spec.call(items, 0, 5) : rules.spec.call(items));
+    for (int c = 0; c < calls; ++c) parts.push_back(bounded ? rules.spec.call(items, 0, 5) : rules.spec.call(items));
     ways.push_back(rules.spec.call(rules.rule(rules.spec.sequence(parts))));
   }
   CompileBudget budget;

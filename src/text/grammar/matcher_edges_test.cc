@@ -1,5 +1,5 @@
-// A matcher exactly at its bounds: when its table is rebuilt, how far its history reaches, and that it asks for the mask
-// of each parse.
+// A matcher exactly at its bounds: when its table is rebuilt, how far its history reaches, and that it asks for the
+// mask of each parse.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ struct EdgeRules {
     return id;
   }
   RuleId letters() {
-    return rule(spec.sequence(
-        {spec.repeat(spec.sequence({spec.bytes("a"), spec.tick()}), 0, kNoLimit), spec.bytes(".")}));
+    return rule(
+        spec.sequence({spec.repeat(spec.sequence({spec.bytes("a"), spec.tick()}), 0, kNoLimit), spec.bytes(".")}));
   }
   CompiledGrammar compiled(ExprId root, size_t table_bytes = size_t{16} << 20) {
     spec.root = rule(root);
@@ -93,9 +93,9 @@ TEST(MatcherEdges, EachParseIsAskedForItsMask) {
   EdgeRules rules;
   const auto nested = [&](const char* end, const char* last) {
     const RuleId id = rules.rule(rules.spec.never());
-    rules.spec.set_body(id, rules.spec.choice({rules.spec.bytes(last), rules.spec.sequence({rules.spec.bytes("x"),
-                                                                                            rules.spec.call(id),
-                                                                                            rules.spec.bytes(end)})}));
+    rules.spec.set_body(
+        id, rules.spec.choice({rules.spec.bytes(last), rules.spec.sequence({rules.spec.bytes("x"), rules.spec.call(id),
+                                                                            rules.spec.bytes(end)})}));
     return id;
   };
   std::vector<ExprId> ways;
@@ -118,10 +118,9 @@ TEST(MatcherEdges, EachParseIsAskedForItsMask) {
 TEST(MatcherEdges, MasksApplyUpToADepth) {
   EdgeRules rules;
   const RuleId nested = rules.rule(rules.spec.never());
-  rules.spec.set_body(nested,
-                      rules.spec.choice({rules.spec.bytes("x"), rules.spec.sequence({rules.spec.bytes("("),
-                                                                                     rules.spec.call(nested),
-                                                                                     rules.spec.bytes(")")})}));
+  rules.spec.set_body(nested, rules.spec.choice({rules.spec.bytes("x"),
+                                                 rules.spec.sequence({rules.spec.bytes("("), rules.spec.call(nested),
+                                                                      rules.spec.bytes(")")})}));
   const CompiledGrammar compiled = rules.compiled(rules.spec.call(nested));
   for (const size_t depth : {size_t{1}, size_t{499}, size_t{500}, size_t{501}, size_t{900}}) {
     CompiledGrammar fresh = compiled;

@@ -139,7 +139,8 @@ TEST(ParseWork, OfATickIsAFrame) {
   };
   ASSERT_EQ(letters_to_charge(2, 3)->classes() / 4, 1);
   EXPECT_EQ(charges_of(letters_to_charge(2, 3), "aaa.!"), expected({start, tick, tick, tick, end, after}));
-  EXPECT_EQ(charges_of(letters_to_charge(2, 3), "aaaa"), expected({start, tick, tick, tick, {1}})) << "there is no room";
+  EXPECT_EQ(charges_of(letters_to_charge(2, 3), "aaaa"), expected({start, tick, tick, tick, {1}}))
+      << "there is no room";
   EXPECT_EQ(charges_of(letters_to_charge(2, 3), "a."), expected({start, tick, {1}})) << "one is missing";
   EXPECT_EQ(charges_of(letters_to_charge(2, kNoLimit), "aaaa.!"), expected({start, tick, tick, {74}, {0}, end, after}))
       << "without a bound the frame stays the same";

@@ -89,9 +89,15 @@ TEST(SchemaFlatten, ContradictionsEndAnAlternative) {
 // A constant excludes every type but its own.
 TEST(SchemaFlatten, AConstantHasOneType) {
   const std::pair<const char*, std::vector<const char*>> constants[] = {
-      {"null", {"null"}},           {"true", {"boolean"}},   {"\"a\"", {"string"}}, {"[]", {"array"}},
-      {"[1]", {"array"}},           {"{}", {"object"}},      {"{\"a\":1}", {"object"}},
-      {"1", {"integer", "number"}}, {"1.5", {"integer", "number"}},  // looked at where numbers are built
+      {"null", {"null"}},
+      {"true", {"boolean"}},
+      {"\"a\"", {"string"}},
+      {"[]", {"array"}},
+      {"[1]", {"array"}},
+      {"{}", {"object"}},
+      {"{\"a\":1}", {"object"}},
+      {"1", {"integer", "number"}},
+      {"1.5", {"integer", "number"}},  // looked at where numbers are built
       {"-7", {"integer", "number"}}};
   for (const auto& [value, types] : constants)
     for (const char* type : {"null", "boolean", "string", "array", "object", "integer", "number"})

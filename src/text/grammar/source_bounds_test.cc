@@ -11,8 +11,7 @@ namespace {
 
 TEST(SourceBounds, OfNestingBesideAStructure) {
   const auto message = [](size_t lists) {  // beside the parts, where no limit on parts applies
-    const std::string text =
-        R"({"type":"any_text","x":)" + std::string(lists, '[') + std::string(lists, ']') + "}";
+    const std::string text = R"({"type":"any_text","x":)" + std::string(lists, '[') + std::string(lists, ']') + "}";
     return TextMatcher(make_constraint(Constraint::Kind::structure, text)).error.message;
   };
   EXPECT_EQ(message(232), "");
@@ -84,9 +83,9 @@ TEST(SourceBounds, OfLookAheadsThatDoNotEnd) {
 
 // The rules and expressions of a schema, as it is compiled: at their number it compiles, below it is refused.
 TEST(SourceBounds, OfRulesAndExpressionsOfASchema) {
-  const char* text =
-      R"({"type":"object","required":["a","b"],"properties":{"a":{"type":"object","properties":{"c":{"minLength":2}}},
-          "b":{"type":"array","items":{"type":"object","maxProperties":2}}}})";
+  std::string text = R"({"type":"object","required":["a","b"],"properties":{"a":{"type":"object","maxProperties":2})";
+  for (int i = 0; i < 60; ++i) text += fmt::format(R"(,"p{}":{{"enum":["x","y"]}})", i);
+  text += R"(,"b":{"type":"array","items":{"type":"object","properties":{"c":{"minLength":2}}}}}})";
   const auto compiled = [&](const GrammarLimits& limits, GrammarSpec& spec) {
     GrammarNotes notes;
     const auto out = compile_json_schema(spec, text, limits, notes);
@@ -96,8 +95,7 @@ TEST(SourceBounds, OfRulesAndExpressionsOfASchema) {
   ASSERT_EQ(compiled({}, all), "");
   const auto rules = std::ssize(all.rules()), size = static_cast<int64_t>(all.size());
   ASSERT_GT(rules, 5);
-  const std::string refused =
-      "JSON schema: too large; its combinations make too many different objects and lists";
+  const std::string refused = "JSON schema: too large; its combinations make too many different objects and lists";
   for (const int64_t missing : {0, 1}) {
     GrammarLimits fewer_rules, fewer_expressions;
     fewer_rules.rules = rules - missing;
