@@ -2,8 +2,10 @@
 // mass per block that it observes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "run/constraint_memory.h"
 #include "run/cpu_executor.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
@@ -87,6 +89,33 @@ TEST(CpuExecutorLimits, MemoryBudget) {
   const Error little = failure(o, int64_t{3} << 30);
   EXPECT_EQ(little.kind, ErrorKind::user);
   EXPECT_TRUE(little.message.starts_with("constraint memory: this vocabulary needs ")) << little.message;
+}
+
+// What structured output keeps by default is given up where nothing else would fit; what was asked for is not.
+TEST(CpuExecutorLimits, DefaultConstraintMemoryIsGivenUp) {
+  constexpr int64_t kBudget = int64_t{3} << 30;
+  const auto holds_constraints = [](const Executor& executor) {
+    const auto list = executor.accounts()->list();
+    return std::ranges::any_of(list, [](const MemoryAccount& a) { return a.name == "constraints" && a.bytes > 0; });
+  };
+  const auto room = make(one_thread(), kBudget);
+  EXPECT_TRUE(holds_constraints(*room));
+  const auto model = golden(kBudget);
+  ASSERT_TRUE(model);
+  const int64_t usual = default_constraint_memory(model->parts().tokenizer.get(), kBudget);
+  const auto& accounts = model->parts().accounts;
+  ASSERT_TRUE(accounts->take("another model", accounts->left() - usual + 1, "").ok());
+  EngineOptions o = one_thread();
+  o.max_streams = 1;
+  o.batch_tokens = 16;
+  o.constraint_memory = usual;
+  const auto asked = CpuExecutor::create(model, o);
+  ASSERT_FALSE(asked.ok());
+  EXPECT_EQ(asked.error().kind, ErrorKind::resource);
+  o.constraint_memory = 0;
+  const auto without = CpuExecutor::create(model, o);
+  ASSERT_TRUE(without.ok()) << without.error().message;
+  EXPECT_FALSE(holds_constraints(**without));
 }
 
 TEST(CpuExecutorLimits, InvalidNamesAndSizes) {

@@ -149,6 +149,40 @@ TEST(Infill, OtherFilesComeFirstAndAreTruncatedAtTheStart) {
   EXPECT_EQ(infill_prompt(*coder.model, before, text, 1)->tokens, joined({start_of(*coder.model), rest}));
 }
 
+// A model may separate files without a name of the project, or name the project without separating files.
+TEST(Infill, FilesWithOneOfTheTwoTokens) {
+  const InfillText text{"yz", "", {{"one", "uvw"}}};
+  {
+    Coder coder({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>"});
+    ASSERT_TRUE(coder.model);
+    const auto separated = infill_prompt(*coder.model, {}, text, 1000);
+    ASSERT_TRUE(separated.ok()) << separated.error().message;
+    EXPECT_EQ(separated->tokens, joined({start_of(*coder.model),
+                                         {coder.ids[3]},
+                                         coder.encode("one\n"),
+                                         coder.encode("uvw"),
+                                         {coder.ids[3]},
+                                         coder.encode("file\n"),
+                                         {coder.ids[0]},
+                                         {coder.ids[1]},
+                                         coder.encode("yz"),
+                                         {coder.ids[2]}}));
+  }
+  Coder coder({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>"});
+  ASSERT_TRUE(coder.model);
+  const auto snippets = infill_prompt(*coder.model, {}, text, 1000);
+  ASSERT_TRUE(snippets.ok()) << snippets.error().message;
+  const auto between = coder.encode("\n\n--- snippet ---\n\n");
+  EXPECT_EQ(snippets->tokens, joined({start_of(*coder.model),
+                                      between,
+                                      coder.encode("uvw"),
+                                      between,
+                                      {coder.ids[0]},
+                                      {coder.ids[1]},
+                                      coder.encode("yz"),
+                                      {coder.ids[2]}}));
+}
+
 TEST(Infill, RefusesOtherModels) {
   auto model = LanguageModel::load(kGolden, {.threads = 1});
   ASSERT_TRUE(model.ok());

@@ -73,6 +73,18 @@ TEST(MemoryPlanEdges, EveryPartOfTheMessage) {
             three + ", swap 5.0 kB, KV store 5.0 kB, constraints " + format_bytes(1) + advice + needs(4'015'001));
 }
 
+TEST(MemoryPlanEdges, TheMessageNamesEveryAccountThatHoldsSomething) {
+  MemoryAccounts accounts(1'000'000);
+  for (const auto& [name, bytes] : {std::pair{"one", 1}, {"none", 0}, {"rest", 999'999}})
+    EXPECT_TRUE(accounts.take(name, bytes, "").ok());
+  const auto refused = plan_kv_blocks({find_format("f16"), 16, {{1, 64}}}, {}, {}, accounts, 16, 16);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find(" beside one " + format_bytes(1) + ", rest " + format_bytes(999'999) +
+                                         ", activations "),
+            std::string::npos)
+      << refused.error().message;
+}
+
 TEST(MemoryPlanEdges, OfConstraints) {
   const auto model =
       LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf", {.threads = 1});

@@ -90,6 +90,44 @@ TEST(PromptTexts, PairsNeedATokenizer) {
             files.path.string() + ": no tokenizer in the model's files, and so no pairs of texts");
 }
 
+// Only a template with both words is filled in; any other one is Jinja, in which single braces are text.
+TEST(PromptTexts, PairsOfATemplateWithBothWords) {
+  const std::pair<const char*, const char*> cases[] = {{"{query} to {document}!", "q to d!"},
+                                                       {"{document}{query}{query}", "dqq"},
+                                                       {"{query} alone", "{query} alone"},
+                                                       {"{document} alone", "{document} alone"},
+                                                       {"{{ query }}|{{ document }}", "q|d"}};
+  for (const auto& [text, filled] : cases) {
+    const EditedModel files(MILLRACE_SOURCE_DIR, "pairs_of_a_template");
+    files.edit("tokenizer_config.json", [&](auto& json) {
+      json["chat_template"] = nlohmann::ordered_json::array({{{"name", "rerank"}, {"template", text}}});
+    });
+    const auto model = files.load();
+    ASSERT_TRUE(model);
+    const auto prompt = RankPrompt::create(*model);
+    ASSERT_TRUE(prompt.ok()) << prompt.error().message;
+    EXPECT_EQ(*prompt->tokens("q", "d"), *model->encode(filled, false, true)) << text;
+  }
+}
+
+TEST(PromptTexts, ToolsBesideMessages) {
+  const EditedModel files(MILLRACE_SOURCE_DIR, "tools_beside_messages");
+  const auto model =
+      files.load({.chat_template = "{{ messages[0].content }}{% for t in tools %}|{{ t.name }}{% endfor %}"});
+  ASSERT_TRUE(model);
+  const auto written = [&](const std::string& tools) {
+    return model->apply_chat_template(R"({"messages":[{"role":"user","content":"a"}],"tools":)" + tools + "}", false);
+  };
+  EXPECT_EQ(*written("[]"), "a");
+  EXPECT_EQ(*written(R"([{"name":"f"},{"name":"g"}])"), "a|f|g");
+  for (const char* wrong : {"7", R"({"name":"f"})", "\"f\""}) {
+    const auto refused = written(wrong);
+    ASSERT_FALSE(refused.ok()) << wrong;
+    EXPECT_EQ(refused.error().kind, ErrorKind::user);
+    EXPECT_TRUE(refused.error().message.starts_with("tools must be an array, not ")) << refused.error().message;
+  }
+}
+
 TEST(PromptTexts, ModelsThatStateAPooling) {
   const EditedModel folder(MILLRACE_SOURCE_DIR, "states_a_pooling");
   ModelFiles files;

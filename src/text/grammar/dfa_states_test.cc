@@ -100,6 +100,23 @@ TEST(DfaStates, OfRepetitionsWithSeveralWays) {
   }
 }
 
+// A copy that is worse at one level may be best at another; of repeated parts within repeated parts the best pair is
+// kept, so that the states grow with the number of the outer copies alone.
+TEST(DfaStates, OfRepetitionsWithinRepetitions) {
+  for (const uint32_t n : {3u, 10u, 30u, 60u}) {
+    GrammarSpec spec;
+    const ExprId either = spec.choice({spec.bytes("a"), spec.bytes("aa")});
+    const ExprId inner = spec.sequence({spec.repeat(either, 0, 4), spec.optional(spec.bytes("b"))});
+    const auto upto = make_dfa(spec, spec.repeat(inner, 0, n), {}, "x");
+    const auto least = make_dfa(spec, spec.repeat(spec.sequence({inner, spec.bytes("c")}), n, kNoLimit), {}, "x");
+    ASSERT_TRUE(upto.ok() && least.ok());
+    EXPECT_LE(upto->size(), static_cast<int32_t>(20 * n)) << n;
+    EXPECT_LE(least->size(), static_cast<int32_t>(20 * n)) << n;
+    for (size_t k = 0; k < 8 * n + 3; ++k) EXPECT_EQ(upto->accepts(std::string(k, 'a')), k <= 8 * n) << k;
+    for (size_t k = 0; k < n + 4; ++k) EXPECT_EQ(least->accepts(std::string(k, 'c')), k >= n) << k;
+  }
+}
+
 TEST(DfaStates, TheFirstStateIsNeverShared) {
   GrammarSpec spec;  // ^ matches only before the first byte
   const ExprId body = spec.repeat(spec.sequence({spec.optional(spec.begin()), spec.bytes("a")}), 0, kNoLimit);

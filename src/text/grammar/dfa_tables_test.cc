@@ -153,5 +153,18 @@ TEST(DfaTables, ProductsChargeAllTheirTables) {
   EXPECT_EQ(out->share.bytes(), out->bytes());
 }
 
+// Each pair is charged with the entry that finds it, besides the tables.
+TEST(DfaTables, ProductsChargeForTheirPairs) {
+  CompileBudget budget;
+  GrammarLimits limits;
+  limits.budget = &budget;
+  const auto out = combine(circle(63), circle(65), DfaProduct::both, limits, "x");
+  ASSERT_TRUE(out.ok());
+  ASSERT_EQ(out->size(), 4095);
+  const int64_t states = 4096, table = out->bytes(), reverse = states * 21;
+  EXPECT_GE(budget.peak_bytes(), 2 * table + reverse - 100 + 64 * 4000);
+  EXPECT_LE(budget.peak_bytes(), 2 * table + reverse + 100 + 64 * 4200);
+}
+
 }  // namespace
 }  // namespace millrace

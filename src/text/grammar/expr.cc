@@ -142,7 +142,7 @@ class Inliner {
   // Leaves of the rule after inlining; kNever if it is recursive.
   double size_of_rule(RuleId rule, int depth) {
     double& size = sizes_[static_cast<size_t>(rule)];
-    if (size == kOnTheWay || depth > 500) return kNever;
+    if (size == kOnTheWay) return kNever;
     if (size != kUnknown) return size;
     size = kOnTheWay;
     const double found = size_of(rules_[static_cast<size_t>(rule)].body, depth + 1);

@@ -42,6 +42,17 @@ TEST(GrammarCache, GrammarsInUseAreNotEvicted) {
   EXPECT_FALSE(cache.find(regex("a")));
 }
 
+TEST(GrammarCache, AGrammarComesWithTheMaskOfItsFirstStep) {
+  GrammarCache cache(bytes_only);
+  const auto made = cache.get(regex("[ab]c"));
+  ASSERT_TRUE(made.ok());
+  EXPECT_EQ(made->masks->computed(), 1);
+  GrammarMatcher matcher(*made);
+  std::vector<uint64_t> bits(matcher.words());
+  EXPECT_EQ(matcher.mask(bits), 2u);
+  EXPECT_EQ(made->masks->computed(), 1) << "it was there already";
+}
+
 TEST(GrammarCache, GrammarsInUseAreBounded) {
   size_t one;
   {

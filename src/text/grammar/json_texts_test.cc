@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 
 #include "text/grammar/json_rules.h"
 #include "text/grammar/parse_table.h"
@@ -9,9 +10,9 @@
 namespace millrace {
 namespace {
 
-using MakeJson = ExprId (*)(JsonRules&);
+using MakeJson = std::function<ExprId(JsonRules&)>;
 
-std::unique_ptr<ParseTable> json_table(MakeJson make) {
+std::unique_ptr<ParseTable> json_table(const MakeJson& make) {
   GrammarSpec spec;
   JsonRules rules(spec);
   const ExprId body = make(rules);
@@ -122,6 +123,27 @@ TEST(JsonTexts, Numbers) {
     EXPECT_TRUE(reads(*integers, text)) << text;
   for (const std::string& text : {std::string("01"), std::string("1.0"), std::string("1e5"), "1" + twenty})
     EXPECT_FALSE(reads(*integers, text)) << text;
+}
+
+// A whole number may be written without its point; from 9e15 on it is written as the schema has it.
+TEST(JsonTexts, ConstantsOfNumbers) {
+  struct {
+    const char* value;
+    std::vector<const char*> in, out;
+  } const texts[] = {{"2.0", {"2.0", "2"}, {"2.", "2.00", "3"}},
+                     {"2", {"2"}, {"2.0"}},
+                     {"2.5", {"2.5"}, {"2", "3"}},
+                     {"-3.0", {"-3.0", "-3"}, {"3", "-3."}},
+                     {"1e3", {"1000.0", "1000"}, {"1e3"}},
+                     {"8e15", {"8e+15", "8000000000000000"}, {"8000000000000001"}},
+                     {"9e15", {"9e+15"}, {"9000000000000000"}},
+                     {"-9e15", {"-9e+15"}, {"-9000000000000000"}},
+                     {"1e16", {"1e+16"}, {"10000000000000000"}}};
+  for (const auto& [value, in, out] : texts) {
+    const auto table = json_table([&](JsonRules& rules) { return rules.literal(SchemaJson::parse(value)); });
+    for (const char* text : in) EXPECT_TRUE(reads(*table, text)) << value << " as " << text;
+    for (const char* text : out) EXPECT_FALSE(reads(*table, text)) << value << " as " << text;
+  }
 }
 
 TEST(JsonTexts, WhiteSpace) {

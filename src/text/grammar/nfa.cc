@@ -197,8 +197,7 @@ class Builder {
     return check_size();
   }
 
-  void add_call(Dfa::Call call, int32_t from, int32_t to) {
-    call.to = -1;
+  void add_call(const Dfa::Call& call, int32_t from, int32_t to) {
     nfa_.calls.push_back(call);
     nfa_.add_edge(from, {NfaEdge::Kind::call, 0, 0, static_cast<int32_t>(nfa_.calls.size()) - 1, to, -1});
   }

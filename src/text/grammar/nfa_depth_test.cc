@@ -77,6 +77,11 @@ TEST(NfaDepth, WhetherAPartMayBeEmptySavesItsCopies) {
   EXPECT_EQ(states([](GrammarSpec& s) { return s.choice({s.bytes("a"), s.bytes("")}); }), 7u);
   EXPECT_EQ(states([](GrammarSpec& s) { return s.choice({s.bytes("a"), s.bytes("b")}); }), 32u);
   EXPECT_EQ(states([](GrammarSpec& s) { return s.tick(); }), 14u);
+  // A repetition may be empty if it may have no copy, or if its part may be empty.
+  const auto next_to = [](GrammarSpec& s, ExprId part) { return s.sequence({part, s.bytes("")}); };
+  EXPECT_EQ(states([&](GrammarSpec& s) { return next_to(s, s.repeat(s.bytes("a"), 0, 1)); }), 6u);
+  EXPECT_EQ(states([&](GrammarSpec& s) { return next_to(s, s.repeat(s.bytes(""), 1, 1)); }), 6u);
+  EXPECT_EQ(states([&](GrammarSpec& s) { return next_to(s, s.repeat(s.bytes("a"), 1, 1)); }), 26u);
   EXPECT_EQ(states([&](GrammarSpec& s) { return s.dfa(dfa("")); }), 4u);
   EXPECT_EQ(states([&](GrammarSpec& s) { return s.dfa(dfa("a")); }), 20u);
 }

@@ -138,6 +138,30 @@ TEST(NfaStates, CopiesOfRepeatedParts) {
   }
 }
 
+// Of parts repeated within repeated parts, the four outermost are tracked.
+TEST(NfaStates, CopiesOfDeeplyRepeatedParts) {
+  for (int depth = 1; depth <= 6; ++depth) {
+    GrammarSpec spec;
+    ExprId at = spec.bytes("a");
+    for (int i = 0; i < depth; ++i) at = spec.sequence({spec.repeat(at, 0, 2), spec.bytes("b")});
+    const auto nfa = make_nfa(spec, at, {}, "x");
+    ASSERT_TRUE(nfa.ok());
+    EXPECT_EQ(nfa->levels, std::min(depth, 4));
+    size_t copies = 0, of_level = 1;
+    for (int level = 0; level < std::min(depth, 4); ++level, of_level *= 2) copies += of_level;
+    EXPECT_EQ(nfa->copies.size(), copies) << "twice as many of each level as of the one around it";
+    for (const NfaCopies& one : nfa->copies) {
+      EXPECT_LT(one.level, 4);
+      EXPECT_GT(one.size, 0);
+    }
+    const auto dfa = make_dfa(spec, at, {}, "x");
+    ASSERT_TRUE(dfa.ok());
+    EXPECT_TRUE(dfa->accepts("b"));
+    EXPECT_FALSE(dfa->accepts("a"));
+    EXPECT_TRUE(dfa->accepts("aa" + std::string(static_cast<size_t>(depth), 'b')));
+  }
+}
+
 TEST(NfaStates, OfManyKeysAreRefusedByTheirEdges) {
   std::vector<std::string> keys;
   for (int i = 0; i < 2048; ++i) keys.push_back({static_cast<char>(i % 256), static_cast<char>(i / 256)});

@@ -65,7 +65,7 @@ FrameId ParseTable::intern_frame(Frame frame, std::span<const FrameId> parents) 
   if (frame.kind == Frame::Kind::call) {
     frame.depth = 0;
     for (FrameId parent : parents)
-      frame.depth = std::max(frame.depth, static_cast<uint16_t>(std::min(frames_[parent].depth + 1, 0xFFFF)));
+      frame.depth = std::max(frame.depth, static_cast<uint16_t>(frames_[parent].depth + 1));
   }
   frame.first = static_cast<uint32_t>(parents_.size());
   frame.count = static_cast<uint32_t>(parents.size());
@@ -99,27 +99,11 @@ SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
       (frame.kind == Frame::Kind::root ? set.complete : set.exits) = true;
     set.goes_on |= grammar_->moves(config.state);
   }
-  // An incomplete set always has a configuration with a transition, so only complete sets need the check.
-  if (set.complete && set.goes_on)
-    set.goes_on = std::ranges::any_of(configs, [&](const ParseConfig& c) { return moves(c); });
   const auto id = static_cast<SetId>(sets_.size());
   sets_.push_back(set);
   set_ids_.emplace(hash, id);
   next_.insert(next_.end(), classes_, kUnknown);
   return id;
-}
-
-// Whether the configuration has a transition on some byte.
-bool ParseTable::moves(ParseConfig config) const {
-  if (!grammar_->moves(config.state)) return false;
-  const Frame& frame = frames_[config.frame];
-  if (frame.need == 0 && frame.room == kNoLimit) return true;
-  for (int32_t c = 0; c < grammar_->classes(); ++c) {
-    const int32_t to = grammar_->step(config.state, grammar_->sample(c));
-    if (to < 0) continue;
-    if (grammar_->ticks_left(to).plus(grammar_->ticks(to)).meets(frame.need, frame.room)) return true;
-  }
-  return false;
 }
 
 // The frame after one more tick. The frame must have room.
@@ -196,7 +180,6 @@ void ParseTable::enter(ParseConfig config, const Grammar::Call& call) {
     return;
   }
   Pending p;
-  p.start = call.start;
   p.frame.to = call.to;
   p.frame.need = call.need;
   p.frame.room = call.room;

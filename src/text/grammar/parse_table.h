@@ -112,7 +112,6 @@ class ParseTable {
     bool complete = false, goes_on = false, exits = false;
   };
   struct Pending {  // a frame created at the current position
-    int32_t start = 0;
     Frame frame;
     std::vector<FrameId> parents;
     FrameId id = 0;
@@ -125,7 +124,6 @@ class ParseTable {
     if (frame.need == 0 && frame.room == kNoLimit) return true;
     return grammar_->ticks_left(state).meets(frame.need, frame.room);
   }
-  bool moves(ParseConfig config) const;
   FrameId intern_frame(Frame frame, std::span<const FrameId> parents);
   SetId intern_set(std::span<const ParseConfig> configs);
   FrameId ticked(FrameId id);

@@ -118,7 +118,6 @@ Result<std::vector<std::vector<ExprId>>> SchemaCompiler::demanded_members(const 
     if (const SchemaJson* demand = part.reference ? nullptr : member(*part.schema, kOtherProperty);
         demand && std::ranges::find(demands, demand) == demands.end())
       demands.push_back(demand);
-  if (demands.empty()) return std::vector<std::vector<ExprId>>{{}};
   const auto refuse = [&](std::string_view why) {
     return Error::unsupported(
         fmt::format("JSON schema: {}: 'not' over its properties: {}", document_.path(*demands.front()), why));

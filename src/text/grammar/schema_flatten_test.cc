@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <ctime>
+
 namespace millrace {
 namespace {
 
@@ -83,6 +86,50 @@ TEST(SchemaFlatten, ContradictionsEndAnAlternative) {
   }
 }
 
+// A constant excludes every type but its own.
+TEST(SchemaFlatten, AConstantHasOneType) {
+  const std::pair<const char*, std::vector<const char*>> constants[] = {
+      {"null", {"null"}},
+      {"true", {"boolean"}},
+      {"\"a\"", {"string"}},
+      {"[]", {"array"}},
+      {"[1]", {"array"}},
+      {"{}", {"object"}},
+      {"{\"a\":1}", {"object"}},
+      {"1", {"integer", "number"}},
+      {"1.5", {"integer", "number"}},  // looked at where numbers are built
+      {"-7", {"integer", "number"}}};
+  for (const auto& [value, types] : constants)
+    for (const char* type : {"null", "boolean", "string", "array", "object", "integer", "number"})
+      for (const char* key : {R"("const":%)", R"("enum":[%])"}) {
+        std::string text = std::string(R"({"type":")") + type + "\"," + key + "}";
+        text.replace(text.find('%'), 1, value);
+        const bool possible = std::ranges::any_of(types, [&](std::string_view one) { return one == type; });
+        EXPECT_EQ(Flattening(text).of().value().size(), possible ? 1u : 0u) << text;
+      }
+}
+
+// The schemas of a oneOf are compared with each other up to 40 of them; those that exclude each other need no negation.
+TEST(SchemaFlatten, SchemasOfAOneOfAreComparedInPairs) {
+  for (const int n : {2, 39, 40, 41}) {
+    std::string text = R"({"oneOf":[)";
+    for (int i = 0; i < n; ++i) text += (i ? "," : "") + (R"({"minLength":)" + std::to_string(i + 1)) + "}";
+    Flattening apart(text + "]}");
+    size_t asked = 0;
+    apart.empty = [&](const SchemaConjunction& both) {
+      EXPECT_EQ(both.size(), 2u);
+      ++asked;
+      return true;
+    };
+    const auto found = apart.of();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found->size(), static_cast<size_t>(n));
+    EXPECT_EQ(asked, n <= 40 ? static_cast<size_t>(n * (n - 1) / 2) : 0u) << n;
+    EXPECT_EQ(apart.flattener->turned(), n > 40);
+    for (const FlatSchema& parts : *found) EXPECT_EQ(parts.size() == 2, n <= 40) << parts.size();
+  }
+}
+
 TEST(SchemaFlatten, ANegatedListHasOneAlternativeForEachPlace) {
   const std::pair<const char*, size_t> table[] = {{R"({"not":{"prefixItems":[]}})", 0},
                                                   {R"({"not":{"prefixItems":[true,true]}})", 0},
@@ -146,6 +193,19 @@ TEST(SchemaFlatten, SizesAtTheirLimits) {
   EXPECT_EQ(few.message(), "");
   few.limits.alternatives = 4;
   EXPECT_EQ(few.message(), "JSON schema: : its combinations produce more than 4 alternatives");
+}
+
+TEST(SchemaFlatten, EachSchemaCountsAsWork) {
+  for (const int n : {800, 1000}) {  // with no time left, which is noticed after 16384 steps
+    CompileBudget budget({.seconds = 0});
+    Flattening one(repeated_in("allOf", n, "true"));
+    one.limits.budget = &budget;
+    EXPECT_TRUE(budget.check().ok());
+    const double begin = static_cast<double>(clock());
+    while (static_cast<double>(clock()) <= begin) {
+    }
+    EXPECT_EQ(one.of().ok(), n == 800) << n;
+  }
 }
 
 // Exactly one of three schemas with two keywords each: 3 * 2 * 2 alternatives.

@@ -107,6 +107,19 @@ TEST(SchemaKeywords, Negated) {
   }
 }
 
+// What is derived from the schema leaves no notes of its own.
+TEST(SchemaKeywords, NegatedWithoutNotes) {
+  for (const std::string one : kSingle) {
+    const TextMatcher plain(schema_of(one));
+    ASSERT_TRUE(plain.ok()) << one;
+    for (const std::string& schema : {one, "{\"not\":" + one + "}", R"({"type":"string","not":)" + one + "}"}) {
+      const TextMatcher matcher(schema_of(schema));
+      EXPECT_EQ(matcher.notes.ignored, std::vector<std::string>()) << schema;
+      EXPECT_EQ(matcher.notes.weakened, std::vector<std::string>()) << schema;
+    }
+  }
+}
+
 TEST(SchemaKeywords, AsConditions) {
   int refused = 0;
   for (const std::string one : kSingle) {

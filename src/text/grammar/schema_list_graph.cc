@@ -69,11 +69,8 @@ Result<ExprId> SchemaCompiler::counted_members(const std::vector<ExprId>& member
   const std::string kinds = counts + std::string(last.size(), '1');
   const uint32_t most = merged.max_properties;
   const bool open = counts.find('*') != std::string::npos;
-  const uint32_t sure = static_cast<uint32_t>(std::ranges::count(kinds, '1'));
-  const uint32_t least = open && merged.min_properties <= sure ? 0 : merged.min_properties;
-  if (open && least > 0)
-    return Error::unsupported(
-        fmt::format("JSON schema: {}/minProperties: is not supported where property names are arbitrary", merged.path));
+  // plan_counts() enumerates an open list only where the required members and `last` reach the minimum.
+  const uint32_t least = open ? 0 : merged.min_properties;
   const size_t size = all.size();
   size_t cap = most == kNoLimit ? least : most;  // larger counts are equivalent
   if (!open) cap = std::min(cap, size);

@@ -212,7 +212,6 @@ Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
       keys.next[state * classes + keys.class_of['"']] = end;
     }
     keys.accepting[state] = 0;
-    keys.ticks[state] = 0;
   }
   keys.next.insert(keys.next.end(), classes, -1);
   keys.accepting.push_back(1);

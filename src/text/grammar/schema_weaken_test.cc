@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "text/grammar/grammar_test.h"
+#include "text/grammar/schema.h"
 
 namespace millrace::testing {
 namespace {
@@ -25,6 +26,27 @@ TEST(SchemaWeaken, OneOfThatIsTooLargeToNegateBecomesAnyOf) {
             fmt::format("JSON schema: {}; strict mode requires exact enforcement: change the schema or omit strict",
                         kThreeAreWeak));
   EXPECT_EQ(strict.error.kind, ErrorKind::unsupported);
+}
+
+TEST(SchemaWeaken, NeedsNoBudget) {
+  GrammarSpec spec;
+  GrammarNotes notes;
+  ASSERT_TRUE(compile_json_schema(spec, fmt::format("{{{}}}", kThree), {}, notes).ok());
+  EXPECT_EQ(notes.weakened, Notes{kThreeAreWeak});
+}
+
+// Where the budget is used up, a weaker form would be no answer.
+TEST(SchemaWeaken, ASpentBudgetIsAnError) {
+  CompileBudget budget;
+  GrammarLimits limits;
+  limits.budget = &budget;
+  GrammarSpec spec;
+  GrammarNotes notes;
+  EXPECT_FALSE(budget.take(int64_t{1} << 40).ok());
+  const auto refused = compile_json_schema(spec, fmt::format("{{{}}}", kThree), limits, notes);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "grammar: compiling it takes more than 256 MiB; simplify it");
+  EXPECT_TRUE(notes.weakened.empty());
 }
 
 TEST(SchemaWeaken, AnErrorOfTheUserStaysOne) {

@@ -69,6 +69,18 @@ TEST(TriggeredText, IsFreeTextUpToATriggerAndWhatFollowsIt) {
         for (const bool again : {false, true}) expect_definition({triggers, followed, must, again}, texts);
 }
 
+TEST(TriggeredText, OfTheFirstAndTheLastByte) {
+  constexpr std::string_view kBytes("\x00\x01\x02\x61\xFE\xFF", 6);
+  std::vector<std::string> texts{""};
+  for (size_t i = 0; texts[i].size() < 4; ++i)
+    for (const char c : kBytes) texts.push_back(texts[i] + c);
+  for (const std::string& trigger :
+       {std::string(1, '\0'), std::string("\x01"), std::string("\0\x01", 2), std::string("\0\0", 2),
+        std::string("\x01\0", 2), std::string("\xFF"), std::string("\xFE"), std::string("\xFF\xFE")})
+    for (const bool followed : {false, true})
+      for (const bool again : {false, true}) expect_definition({{trigger}, followed, false, again}, texts);
+}
+
 std::shared_ptr<const Dfa> automaton_of(const Wanted& wanted) {
   GrammarSpec spec;
   const auto body = add_text(spec, wanted);
