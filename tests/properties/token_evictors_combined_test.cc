@@ -195,8 +195,8 @@ TEST_P(EvictorsCombined, PreemptedAtAnyStageTheyContinue) {
       for (int64_t steps = 0; !preempting->idle(); ++steps) {
         ASSERT_LT(steps, 10'000);
         events.clear();
-        // Further apart each time where the stream computes everything again, or it would not get further.
-        const int64_t apart = swap ? every : every * (1 + 6 * preempting->stats().preemptions);
+        // Further apart each time, or the stream would not get further: most where it computes everything again.
+        const int64_t apart = every * (1 + (swap ? 1 : 6) * preempting->stats().preemptions);
         if (steps % apart == every - 1) {
           StepPlan plan;
           plan.preempted = {{1, swap}};
@@ -215,7 +215,7 @@ TEST_P(EvictorsCombined, PreemptedAtAnyStageTheyContinue) {
         }
       }
       EXPECT_TRUE(answer.same(plain.at(1)));
-      EXPECT_GT(preempting->stats().preemptions, swap ? 2 : 0);
+      EXPECT_GT(preempting->stats().preemptions, swap ? 1 : 0);
       EXPECT_EQ(preempting->stats().recomputed_tokens == 0, swap);
       EXPECT_EQ(stored > 0, swap);
       EXPECT_LE(stored, 48);  // what is moved is what is stored
