@@ -190,6 +190,21 @@ TEST(CompileCharges, OfAutomataAreForTheMarksOfCopies) {
   EXPECT_LE(whole.peak_bytes(), bytes + marks + 20'000);
 }
 
+// 2^12 sets of up to 13 states each are kept while the automaton is built.
+TEST(CompileCharges, OfAutomataAreForTheirSetsOfStates) {
+  CompileBudget budget;
+  GrammarLimits limits;
+  limits.budget = &budget;
+  GrammarSpec spec;
+  const ExprId any = spec.byte_set("ab");
+  const auto dfa = make_dfa(
+      spec, spec.sequence({spec.repeat(any, 0, kNoLimit), spec.bytes("a"), spec.repeat(any, 11, 11)}), limits, "x");
+  ASSERT_TRUE(dfa.ok());
+  ASSERT_GE(dfa->size(), 4096);
+  EXPECT_GE(budget.peak_bytes(), dfa->bytes() + int64_t{dfa->size()} * (16 + 6 * 4));
+  EXPECT_EQ(budget.held_bytes(), dfa->bytes());
+}
+
 TEST(EmptyAutomata, AcceptNothing) {
   const Dfa none;
   EXPECT_FALSE(none.accepts(""));

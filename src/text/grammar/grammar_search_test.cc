@@ -60,6 +60,22 @@ TEST(GrammarSearch, GapsThatCloseLater) {
   }
 }
 
+// A call between two states that both reach the end anyway adds a tick once its rule can end.
+TEST(GrammarSearch, ACallThatFollowsLaterAddsItsTicks) {
+  SearchRules rules;
+  const RuleId one = rules.rule(rules.spec.sequence({rules.ticks(1), rules.spec.bytes("x")}));
+  const RuleId later = rules.rule(rules.spec.sequence({rules.spec.call(one, 1, 1), rules.spec.bytes("z")}));
+  const RuleId list = rules.rule(rules.spec.sequence(
+      {rules.spec.bytes("b"),
+       rules.spec.choice({rules.spec.bytes("]"),
+                          rules.spec.sequence({rules.spec.call(later), rules.ticks(1), rules.spec.bytes("]")})})}));
+  for (const uint32_t need : {0u, 1u, 2u}) {
+    const RuleId root = rules.rule(rules.spec.choice(
+        {rules.spec.bytes("r"), rules.spec.sequence({rules.spec.bytes("q"), rules.spec.call(list, need, need)})}));
+    EXPECT_EQ(first_bytes(rules.grammar(root)), need < 2 ? "qr" : "r") << need;
+  }
+}
+
 TEST(GrammarSearch, AWayThatNeedsAnImpossibleCallIsNone) {
   SearchRules rules;  // "b" calls a rule of one tick with two; so the numbers are 0 and 1
   const RuleId one = rules.rule(rules.spec.sequence({rules.ticks(1), rules.spec.bytes("x")}));

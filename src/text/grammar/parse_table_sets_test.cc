@@ -82,6 +82,30 @@ TEST(ParseSets, CallsWithOtherBoundsAreOtherParses) {
     EXPECT_EQ(accepts_whole(table, std::string(n, 'a') + ".!"), n == 1 || n == 2 || n == 4 || n == 5 || n >= 9) << n;
 }
 
+// Two callers of a rule with several ways to the same call: its parses are as many as its bounds, each with two
+// parents.
+TEST(ParseSets, CallersMeetInEachCall) {
+  TableRules rules;
+  GrammarSpec& s = rules.spec;
+  const RuleId items =
+      rules.rule(s.sequence({s.repeat(s.sequence({s.bytes("a"), s.tick()}), 0, kNoLimit), s.bytes(".")}));
+  const RuleId maybe = rules.rule(s.optional(s.bytes("z")));
+  const ExprId bounds = s.choice({s.call(items, 0, 1), s.call(items, 0, 2), s.call(items, 0, 3), s.call(items, 0, 4)});
+  const RuleId middle = rules.rule(s.sequence({s.choice({s.sequence({s.call(maybe), bounds}), bounds}), s.bytes("!")}));
+  const RuleId one = rules.rule(rules.then(middle, "1")), two = rules.rule(rules.then(middle, "2"));
+  ParseTable table(rules.grammar(rules.rule(s.choice({s.call(one), s.call(two)}))));
+  size_t of_items = 0;
+  for (const ParseConfig& config : table.configs(table.begin())) {
+    if (!table.grammar().counted(config.state)) continue;
+    ++of_items;
+    EXPECT_EQ(table.parents(config.frame).size(), 2u);
+  }
+  EXPECT_EQ(of_items, 4u);
+  EXPECT_TRUE(accepts_whole(table, "aaaa.!1"));
+  EXPECT_TRUE(accepts_whole(table, "z.!2"));
+  EXPECT_FALSE(accepts_whole(table, "aaaaa.!1"));
+}
+
 // So many groups of so many calls each, which differ by their room; the last group calls the first one again.
 std::shared_ptr<const Grammar> many_readings(uint32_t groups, uint32_t calls, uint32_t more, bool again) {
   TableRules rules;

@@ -195,6 +195,19 @@ TEST(SchemaFlatten, SizesAtTheirLimits) {
   EXPECT_EQ(few.message(), "JSON schema: : its combinations produce more than 4 alternatives");
 }
 
+// The weak form begins with no work counted: what took too long was the exact one.
+TEST(SchemaFlatten, AOneOfThatTakesTooLongIsWeakened) {
+  for (const int n : {60, 110}) {
+    std::string text = R"({"oneOf":[)";
+    for (int i = 0; i < n; ++i) text += (i ? "," : "") + (R"({"minLength":)" + std::to_string(i + 1)) + "}";
+    Flattening one(text + "]}");
+    const auto found = one.of();
+    ASSERT_TRUE(found.ok()) << found.error().message;
+    EXPECT_EQ(found->size(), static_cast<size_t>(n));
+    EXPECT_EQ(one.notes.weakened.size(), n == 110 ? 1u : 0u);
+  }
+}
+
 TEST(SchemaFlatten, EachSchemaCountsAsWork) {
   for (const int n : {800, 1000}) {  // with no time left, which is noticed after 16384 steps
     CompileBudget budget({.seconds = 0});

@@ -245,6 +245,8 @@ TEST(SchemaNumbers, TooLongMultiples) {
   EXPECT_EQ(error("666.7"), refused);
   EXPECT_EQ(error("0.3333"), "");
   EXPECT_EQ(error("0.3334"), refused);
+  EXPECT_EQ(error("1e25"), refused);
+  EXPECT_EQ(error("1e80"), refused) << "whose digits fit no integer";
 }
 
 }  // namespace

@@ -65,6 +65,11 @@ TEST(Structure, TagsWithSeparatorAndTheLegacyForm) {
       R"({"type": "structural_tag", "structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}], "triggers": ["<f>"]})"));
   EXPECT_TRUE(old.accepts("hello <f>12</f>"));
   EXPECT_FALSE(old.accepts("hello <f>a</f>"));
+  EXPECT_FALSE(old.accepts("hello <f>\"a\"</f>"));
+  TextMatcher any(structure_of(
+      R"({"type": "structural_tag", "structures": [{"begin": "<f>", "end": "</f>"}], "triggers": ["<f>"]})"));
+  EXPECT_TRUE(any.accepts("hello <f>\"a\"</f>")) << "without a schema every value is allowed";
+  EXPECT_FALSE(any.accepts("hello <f>a</f>"));
 }
 
 TEST(Structure, AnyTextMayBeEmpty) {
