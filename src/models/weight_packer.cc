@@ -29,13 +29,6 @@ Error not_finite(const Weight& weight, int64_t row, int64_t block, int64_t byte)
                                     weight.name, row, block, byte));
 }
 
-// Adjacent pieces of a file. The thread that finishes the last one releases its pages.
-struct Stretch {
-  const uint8_t* begin = nullptr;
-  const uint8_t* end = nullptr;
-  std::atomic<int64_t> left{0};
-};
-
 // The first failure in weight order, whichever thread finds it when.
 class FirstFailure {
  public:
@@ -54,6 +47,13 @@ class FirstFailure {
 };
 
 }  // namespace
+
+// Adjacent pieces of a file. The thread that finishes the last one releases its pages.
+struct WeightPacker::Stretch {
+  const uint8_t* begin = nullptr;
+  const uint8_t* end = nullptr;
+  std::atomic<int64_t> left{0};
+};
 
 struct WeightPacker::Piece {
   const Weight* weight = nullptr;

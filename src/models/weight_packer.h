@@ -54,6 +54,7 @@ class WeightPacker {
   void point_weights(const uint8_t* packed) const;
 
  private:
+  struct Stretch;
   struct Piece;
   std::vector<Piece> cut() const;
   int64_t stretch_bytes(int threads, int64_t window) const;

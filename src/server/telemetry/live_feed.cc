@@ -68,12 +68,12 @@ void LiveFeed::State::send(std::unique_lock<std::mutex>& lock, const std::string
 }
 
 void LiveFeed::State::loop(const std::weak_ptr<State>& self) {
-  using Clock = std::chrono::steady_clock;
+  using SteadyClock = std::chrono::steady_clock;
   std::unique_lock lock(mutex);
   while (!stop) {
     wake.wait(lock, [&] { return stop || !watchers.empty(); });
     if (stop) break;
-    const auto next = Clock::now() + std::chrono::milliseconds(1000 / kEachSecond);
+    const auto next = SteadyClock::now() + std::chrono::milliseconds(1000 / kEachSecond);
     lock.unlock();
     auto served = service.models().first();
     lock.lock();
