@@ -30,7 +30,8 @@ Result<std::vector<float>> score_tokens(Scorer& scorer, int64_t window, std::spa
 }
 
 // The information of a token is spread evenly over its bytes; each of the other tokens gets that of its own bytes.
-std::vector<float> spread_over_bytes(std::span<const float> scores, std::span<const size_t> ends, std::span<const size_t> to) {
+std::vector<float> spread_over_bytes(std::span<const float> scores, std::span<const size_t> ends,
+                                     std::span<const size_t> to) {
   std::vector<float> out;
   size_t at = 0;  // the score whose bytes are next
   for (size_t i = 0, begin = 0; i < to.size(); begin = to[i++]) {

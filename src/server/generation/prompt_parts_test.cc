@@ -39,9 +39,9 @@ std::string free_text(const std::string& chat_template, const Json& messages) {
 Json said(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
 
 TEST(PromptParts, OnlyWhatUsersAndToolsWrote) {
-  const std::string free = free_text(
-      kTagged, {said("system", "Be kind."), said("user", " Who was the little girl? "),
-                said("assistant", "She was Lily."), said("tool", "a dog"), said("user", "And the user?")});
+  const std::string free =
+      free_text(kTagged, {said("system", "Be kind."), said("user", " Who was the little girl? "),
+                          said("assistant", "She was Lily."), said("tool", "a dog"), said("user", "And the user?")});
   // A token that spans the border of a message is the template's.
   EXPECT_NE(free.find(" was the little girl"), std::string::npos) << free;
   EXPECT_NE(free.find(" the user"), std::string::npos) << free;
