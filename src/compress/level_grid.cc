@@ -20,6 +20,16 @@ void LevelGrid::read(const uint8_t* block) {
   }
 }
 
+void LevelGrid::read(const uint8_t* block, int value) {
+  const int values = format_->block_values;
+  std::copy_n(block, block_.size(), block_.begin());
+  for (int level = 0; level < format_->levels; ++level) {
+    format_->set_level(block_.data(), value, level);
+    format_->decode(block_.data(), clamped_.data(), values);
+    grid_[static_cast<size_t>(level * values + value)] = clamped_[static_cast<size_t>(value)];
+  }
+}
+
 int LevelGrid::nearest(int value, double x) const {
   int best = 0;
   double distance = std::fabs(x - at(value, 0));

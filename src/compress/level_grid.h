@@ -17,6 +17,8 @@ class LevelGrid {
 
   // Reads the scales of a block; its levels do not matter.
   void read(const uint8_t* block);
+  // The same for one position: only its values are valid afterwards.
+  void read(const uint8_t* block, int value);
   // Encodes `values` as plain rounding does, and with the values clamped to 1 - k / 32 of their range for k up to
   // `clips`; `block` gets the one with the smallest error, the sum over `weights` * (value - nearest)^2. Then reads it.
   void choose(const float* values, const double* weights, int clips, uint8_t* block);

@@ -105,8 +105,8 @@ class TileRounder {
       const int64_t col = order_[static_cast<size_t>(i)];
       const double* line = factor_.row(i);
       uint8_t* const to = block(r, col);
-      if (options_.by_activation) grid_.read(to);
       const auto place = static_cast<int>(col % matrix_.format->block_values);
+      if (options_.by_activation) grid_.read(to, place);
       const double weight = values(r)[col], target = weight + carried(r)[i] / line[0];
       const int level = grid_.nearest(place, matrix_.pruned(first_ + r, col) ? 0 : target);
       matrix_.format->set_level(to, place, level);
