@@ -11,7 +11,7 @@ using Type = OptionSpec::Type;
 
 // clang-format off
 const Registry<PassFactory>& passes() {
-  static const Registry<PassFactory> registry({.loss = Loss::lossy, .proof = "docs/compression.md"}, {
+  static const Registry<PassFactory> registry({.loss = Loss::lossy, .test = "src/compress/compress_model_test.cc", .proof = "docs/compression.md"}, {
       {{"pass", "gptq", "rounds each matrix column by column; later columns make up for the error of earlier ones",
         "Frantar et al., 2022, GPTQ: Accurate Post-Training Quantization for Generative Pre-trained Transformers",
         {{"format", Type::text, "q4_0", 0, 0, "number format of blocks: q4_0, q4_k, q3_k, q8_0 ..."},

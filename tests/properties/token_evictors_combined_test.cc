@@ -191,13 +191,13 @@ TEST_P(EvictorsCombined, PreemptedAtAnyStageTheyContinue) {
       ASSERT_TRUE(preempting->add(1, one.front()).ok());
       EvictedAnswer answer;
       std::vector<TokenEvent> events;
-      int64_t stored = 0;
+      int64_t stored = 0, preempted = 0, next = every - 1;
       for (int64_t steps = 0; !preempting->idle(); ++steps) {
         ASSERT_LT(steps, 10'000);
         events.clear();
-        // Further apart each time, or the stream would not get further: most where it computes everything again.
-        const int64_t apart = every * (1 + (swap ? 1 : 6) * preempting->stats().preemptions);
-        if (steps % apart == every - 1) {
+        if (steps == next) {
+          // Further apart each time, or the stream makes no progress: most where it computes everything again.
+          next += every * (1 + (swap ? 1 : 6) * ++preempted);
           StepPlan plan;
           plan.preempted = {{1, swap}};
           const int64_t before = preempting->stats().swapped_out_tokens;

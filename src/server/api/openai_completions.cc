@@ -61,11 +61,17 @@ std::string text_chunk(Answer& answer, size_t index, const std::string& text, co
 }
 
 std::string chunk(const Answer& answer, size_t index, const std::string& text, Json logprobs, Json finish) {
+  const bool ended = !finish.is_null();
   Json choice = {
       {"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
   Json out = openai_envelope(answer, "text_completion", Json::array({std::move(choice)}));
   if (answer.params.include_usage) out["usage"] = answer.params.continuous_usage ? openai_usage(answer) : Json();
+  if (ended) add_own_facts(answer, out);
   return sse_data(out);
+}
+
+bool has_own_facts(const Answer& answer) {
+  return !answer.params.compiled.notes.empty() || !answer.params.applied.is_null();
 }
 
 std::string begin(Answer&) { return ""; }
@@ -85,7 +91,8 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   if (delta.logprob) logprobs.add(answer, *delta.logprob, false, choice.text_bytes);
   const bool ended = delta.finish != FinishReason::none;
   if (text.empty() && !some && !ended) return "";
-  if (!some && !(answer.params.include_usage && answer.params.continuous_usage))
+  const bool plain = !some && !(ended && has_own_facts(answer));
+  if (plain && !(answer.params.include_usage && answer.params.continuous_usage))
     return text_chunk(answer, index, text, ended ? openai_finish(answer, choice) : nullptr);
   return chunk(answer, index, text, some ? logprobs.json() : Json(),
                ended ? Json(openai_finish(answer, choice)) : Json());
@@ -96,7 +103,6 @@ std::string end(Answer& answer) {
   if (answer.params.include_usage) {
     Json last = openai_envelope(answer, "text_completion", Json::array());
     last["usage"] = openai_usage(answer);
-    add_own_facts(answer, last);
     out = sse_data(last);
   }
   return out + "data: [DONE]\n\n";

@@ -22,7 +22,7 @@ std::string free_text(const std::string& chat_template, const Json& messages) {
   EXPECT_TRUE(model.ok());
   const Json input = {{"messages", messages}};
   const auto text = chat_text(**model, input, true);
-  EXPECT_TRUE(text.ok());
+  EXPECT_TRUE(text.ok()) << text.error().message;
   const auto tokens = encode_chat(**model, *text);
   const auto fixed = fixed_parts(**model, input, true, *text, *tokens);
   EXPECT_EQ(fixed.size(), tokens->size());
@@ -64,12 +64,12 @@ TEST(PromptParts, WithoutATemplateTheTextsAreTheMessages) {
 
 TEST(PromptParts, EverythingIsFixedWhereTheTemplateChangesMessages) {
   const std::string upper = "{% for m in messages %}{{ m.role }}: {{ m.content | upper }}\n{% endfor %}";
-  EXPECT_EQ(free_text(upper, {said("user", "the dog and the cat")}), "-");
+  EXPECT_EQ(free_text(upper, Json::array({said("user", "the dog and the cat")})), "-");
   const std::string reversed = "{% for m in messages | reverse %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
   EXPECT_NE(free_text(reversed, {said("user", "the dog"), said("user", "and the cat")}).find(" cat"),
             std::string::npos);
-  EXPECT_EQ(free_text(kTagged, {said("user", "MillracePromptPart0. the dog")}), "-");
-  EXPECT_EQ(free_text(kTagged, {said("system", "the dog")}), "-");
+  EXPECT_EQ(free_text(kTagged, Json::array({said("user", "MillracePromptPart0. the dog")})), "-");
+  EXPECT_EQ(free_text(kTagged, Json::array({said("system", "the dog")})), "-");
 }
 
 }  // namespace
