@@ -113,6 +113,7 @@ const std::vector<UseFamily>& use_families() {
 constexpr std::pair<std::string_view, std::string_view> kNotUsed[] = {
     {"arch", "the model's files determine it"},
     {"format", "the model's files are in it; `millrace convert` writes another"},
+    {"mixer", "the model's layers determine it"},
     {"attention", "the model's layers determine it"},
     {"mixer", "the model's layers determine it"},
     {"tool_dialect", "the model's chat template determines it"},

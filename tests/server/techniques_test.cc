@@ -52,6 +52,27 @@ TEST(RequestUse, EveryApiAnswersWhatItApplied) {
       << stream.body;
 }
 
+TEST(RequestUse, AnEvictorOfOneRequest) {
+  LiveServer live;
+  const auto answer = [&](const std::string& fields) {
+    return post(
+               live.port(), "/completion",
+               R"({"prompt": "Once upon a time", "n_predict": 60, "temperature": 0, "ignore_eos": true)" + fields + "}")
+        .json();
+  };
+  const Json plain = answer("");
+  EXPECT_FALSE(plain["timings"].contains("evicted_n"));
+  const Json evicted = answer(R"(, "millrace": {"use": ["evictor=streamingllm:sinks=1,window=7,slack=4"]})");
+  ASSERT_TRUE(evicted.contains("timings")) << evicted;
+  EXPECT_GE(evicted["timings"]["evicted_n"], 40);
+  EXPECT_LE(evicted["timings"]["kept_n"], 12);
+  EXPECT_EQ(evicted["millrace"]["applied"][0]["name"], "streamingllm");
+  EXPECT_EQ(evicted["millrace"]["applied"][0]["effect"],
+            "running streams drop keys and values by streamingllm:sinks=1,window=7,slack=4");
+  EXPECT_NE(evicted["content"], plain["content"]);
+  EXPECT_EQ(answer("")["content"], plain["content"]);  // other requests keep everything
+}
+
 TEST(RequestUse, ErrorsNameTheFieldAndTheReason) {
   LiveServer live;
   const std::pair<const char*, const char*> cases[] = {
