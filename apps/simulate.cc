@@ -39,6 +39,7 @@ struct SimulateFlags {
   bool no_prefix_cache = false, json = false;
   UseFlag use;
   CLI::Option* policy_option = nullptr;
+  CLI::Option* evictor_option = nullptr;
 };
 
 // The figures of one run.
@@ -202,6 +203,8 @@ Result<std::vector<EngineOptions>> list_runs(const SimulateFlags& flags) {
   for (const std::string& policy : flags.policies) {
     if (flags.policy_option->count() > 0)
       MILLRACE_TRY_VOID(check_flag_against(uses, "policy", "--policy", policy, flags.use.command));
+    if (flags.evictor_option->count() > 0)
+      MILLRACE_TRY_VOID(check_flag_against(uses, "evictor", "--evictor", flags.options.evictor, flags.use.command));
     out.push_back(flags.options);
     out.back().policy = policy;
     auto done = apply_uses(uses, out.back());
@@ -306,7 +309,7 @@ void add_simulate_command(CLI::App& app) {
           "disk_bandwidth")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("-c,--context", options.context, "Longest stream; at least what the load needs");
-  command->add_option(
+  flags->evictor_option = command->add_option(
       "--evictor", options.evictor,
       "Drop keys and values of running streams, NAME[:key=value,...]; not those that observe attention");
   command->add_flag("--no-prefix-cache", flags->no_prefix_cache, "Compute every prompt completely");

@@ -7,6 +7,7 @@
 
 #include "base/memory_accounts.h"
 #include "engine/engine_core.h"
+#include "kv/token_eviction.h"
 #include "millrace/engine.h"
 #include "run/memory_plan.h"
 #include "test_paths.h"
@@ -140,6 +141,30 @@ TEST(EngineApi, OpenRequestsAreBoundedByMemory) {
   const auto requests = std::ranges::find(stats.memory, "requests", &MemoryUse::name);
   ASSERT_NE(requests, stats.memory.end());
   EXPECT_EQ(requests->bytes, limit);
+}
+
+// An evictor that a request names stores the positions and sums of its streams' tokens: h2o 20 bytes a slot and more.
+TEST(EngineApi, ARequestsOwnEvictorCountsAsItsMemory) {
+  EngineOptions options;
+  options.max_streams = 4;
+  options.drafter = "ngram:k=3";
+  HeldEngine held(options, int64_t{4} << 30, api_request(-1, 120));
+  const int64_t left = 8388608 - 120 * request_memory(64);
+  Request request = api_request(-1);
+  const int64_t plain = left / request_memory(64);
+  ASSERT_GT(plain, 1);
+  request.n = plain;
+  request.evictor = "h2o:budget=24";
+  const auto rule = make_eviction_rule(request.evictor).value();
+  const int64_t own = eviction_bytes(*rule, kv_demand(rule.get(), static_cast<int64_t>(request.prompt.size()), 64), 3);
+  EXPECT_GT(own, 24 * 12);
+  EXPECT_EQ(request_evictor_memory(request, 64, 3).value(), own);
+  ASSERT_GT(plain * (request_memory(64) + own), left);
+  EXPECT_EQ(refusal(*held.engine, request), "queue: the open requests take " + format_bytes(8388608 - left) +
+                                                " of the " + format_bytes(8388608) +
+                                                " that the memory budget has for them; try again later");
+  request.n = left / (request_memory(64) + own);
+  EXPECT_EQ(refusal(*held.engine, request), "");
 }
 
 TEST(EngineApi, EndedRequestsReleaseMemory) {

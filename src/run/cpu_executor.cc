@@ -131,6 +131,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   evictions_.emplace(*runner_);
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
+  limits_.drafts = drafts;
   limits_.scratch_bytes = runner_->context().bytes();
   return {};
 }

@@ -45,6 +45,14 @@ int64_t request_memory(int64_t tokens) {
   return kRequestBytes + tokens * kRequestTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes;
 }
 
+Result<int64_t> request_evictor_memory(const Request& request, int64_t tokens, int64_t drafts) {
+  if (request.evictor.empty()) return 0;
+  MILLRACE_TRY(const auto rule, make_eviction_rule(request.evictor));
+  if (!rule) return 0;
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  return eviction_bytes(*rule, kv_demand(rule.get(), prompt, tokens), drafts);
+}
+
 Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,
                                         int threads, const KvLayout& layout, const Tokenizer* tokenizer,
                                         int64_t budget) {

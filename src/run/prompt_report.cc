@@ -2,29 +2,18 @@
 
 #include <fmt/format.h>
 
+#include "base/options_json.h"
+
 namespace millrace {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json value_of(const OptionSpec& spec, const OptionValues& values) {
-  switch (spec.type) {
-    case OptionSpec::Type::integer: return values.integer(spec.name);
-    case OptionSpec::Type::number: return values.number(spec.name);
-    case OptionSpec::Type::boolean: return values.boolean(spec.name);
-    case OptionSpec::Type::text: return values.text(spec.name);
-  }
-  return nullptr;
-}
-
 Json effect_options(const PromptEffect& effect) {
-  Json out = Json::object();
   const auto* entry = prompt_compressors().find(effect.name);
-  if (!entry) return out;
+  if (!entry) return Json::object();
   const auto values = parse_options(effect.options, entry->info.options);
-  for (const OptionSpec& spec : entry->info.options)
-    if (values.ok()) out[spec.name] = value_of(spec, *values);
-  return out;
+  return values.ok() ? options_json(entry->info.options, *values) : Json::object();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/options_json.h"
 #include "formats/format.h"
 #include "prompt/compressor.h"
 #include "run/families.h"
@@ -99,7 +100,9 @@ const std::vector<UseFamily>& use_families() {
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
       {"predictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_predictor},
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
-      {"evictor", {"run", "chat", "perplexity", "bench", "batch", "serve", "replay", kInRequest}, set_evictor},
+      {"evictor",
+       {"run", "chat", "perplexity", "bench", "batch", "serve", "replay", "simulate", kInRequest},
+       set_evictor},
       {"drafter", {"run", "chat", "batch", "serve", "replay"}, set_drafter},
       {"acceptance", {"run", "chat", "batch", "serve", "replay"}, set_acceptance},
       {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},
@@ -113,7 +116,6 @@ const std::vector<UseFamily>& use_families() {
 constexpr std::pair<std::string_view, std::string_view> kNotUsed[] = {
     {"arch", "the model's files determine it"},
     {"format", "the model's files are in it; `millrace convert` writes another"},
-    {"mixer", "the model's layers determine it"},
     {"attention", "the model's layers determine it"},
     {"mixer", "the model's layers determine it"},
     {"tool_dialect", "the model's chat template determines it"},
@@ -156,19 +158,21 @@ Result<void> check_sampler(std::string_view text, const TechniqueUse& use) {
   return wrong_use(text, fmt::format("needs at least one of its options: {}", names));
 }
 
-nlohmann::ordered_json value_json(const OptionSpec& spec, const OptionValues& values) {
-  switch (spec.type) {
-    case OptionSpec::Type::integer: return values.integer(spec.name);
-    case OptionSpec::Type::number: return values.number(spec.name);
-    case OptionSpec::Type::boolean: return values.boolean(spec.name);
-    case OptionSpec::Type::text: return values.text(spec.name);
-  }
-  return nullptr;
-}
+nlohmann::ordered_json options_json(const TechniqueUse& use) { return options_json(use.options, use.values); }
 
-nlohmann::ordered_json options_json(const TechniqueUse& use) {
-  auto out = nlohmann::ordered_json::object();
-  for (const OptionSpec& spec : use.options) out[spec.name] = value_json(spec, use.values);
+// Applies the choices that `set` takes, in the order of the families.
+template <typename Options>
+Result<std::vector<AppliedTechnique>> apply_with(std::span<const TechniqueUse> uses,
+                                                 Effect (*UseFamily::*set)(const TechniqueUse&, Options&),
+                                                 Options& options) {
+  std::vector<AppliedTechnique> out;
+  for (const UseFamily& family : use_families()) {
+    for (const TechniqueUse& use : uses) {
+      if (!(family.*set) || use.family != family.name) continue;
+      MILLRACE_TRY(std::string effect, (family.*set)(use, options));
+      out.push_back({use.family, use.name, options_json(use), std::move(effect)});
+    }
+  }
   return out;
 }
 
@@ -231,27 +235,11 @@ bool same_choice(const TechniqueUse& a, const TechniqueUse& b) {
 }
 
 Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> uses, EngineOptions& options) {
-  std::vector<AppliedTechnique> out;
-  for (const UseFamily& family : use_families()) {
-    for (const TechniqueUse& use : uses) {
-      if (!family.set || use.family != family.name) continue;
-      MILLRACE_TRY(std::string effect, family.set(use, options));
-      out.push_back({use.family, use.name, options_json(use), std::move(effect)});
-    }
-  }
-  return out;
+  return apply_with(uses, &UseFamily::set, options);
 }
 
 Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> uses, LoadOptions& options) {
-  std::vector<AppliedTechnique> out;
-  for (const UseFamily& family : use_families()) {
-    for (const TechniqueUse& use : uses) {
-      if (!family.set_load || use.family != family.name) continue;
-      MILLRACE_TRY(std::string effect, family.set_load(use, options));
-      out.push_back({use.family, use.name, options_json(use), std::move(effect)});
-    }
-  }
-  return out;
+  return apply_with(uses, &UseFamily::set_load, options);
 }
 
 Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> uses, SamplingOptions& options) {
@@ -269,7 +257,7 @@ Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> u
       applied.effect += (applied.effect.empty() ? "" : "; ") + one.effect;
     for (const OptionSpec& spec : use.options) {
       auto now = parse_options(spec.name + "=" + sampling_option_text(options, spec.name), use.options);
-      if (now.ok()) applied.options[spec.name] = value_json(spec, *now);
+      if (now.ok()) applied.options[spec.name] = option_json(spec, *now);
     }
     out.push_back(std::move(applied));
   }
@@ -300,7 +288,7 @@ std::vector<AppliedTechnique> applied_samplers(const SamplingOptions& before, co
     for (const OptionSpec& spec : info.options) {
       const std::string was = sampling_option_text(before, spec.name), is = sampling_option_text(now, spec.name);
       auto values = parse_options(spec.name + "=" + is, info.options);
-      if (values.ok()) one.options[spec.name] = value_json(spec, *values);
+      if (values.ok()) one.options[spec.name] = option_json(spec, *values);
       if (std::ranges::find(options, spec.name) == options.end()) continue;
       named = true;
       one.effect += one.effect.empty() ? "" : ", ";

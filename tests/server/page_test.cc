@@ -90,6 +90,27 @@ TEST(Page, Codings) {
   EXPECT_TRUE(takes_coding(" br , gzip ;q=1", "gzip"));
 }
 
+TEST(Live, ListsEveryMemberInUse) {
+  EngineOptions engine;
+  engine.drafter = "ngram:k=3";
+  engine.evictor = "streamingllm:sinks=4,window=60";
+  engine.swap_tokens = 64;
+  engine.prefix_cache = false;
+  LiveServer live({}, {}, engine);
+  Client watcher(live.port());
+  watcher.get("/live");
+  ASSERT_EQ(watcher.head().status, 200);
+  std::map<std::string, std::string> used;
+  const Json hello = Json::parse(events_of(first_event(watcher))[0]);
+  for (const Json& one : hello["techniques"]) used[one["family"]] = one["name"];
+  EXPECT_EQ(used, (std::map<std::string, std::string>{{"acceptance", "exact"},
+                                                      {"drafter", "ngram"},
+                                                      {"evictor", "streamingllm"},
+                                                      {"kv_format", "f16"},
+                                                      {"policy", "fcfs"},
+                                                      {"tier", "memory"}}));
+}
+
 TEST(Live, ReportsStepsStreamsAndBlocks) {
   LiveServer live;
   Client watcher(live.port());

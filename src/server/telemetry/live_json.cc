@@ -126,17 +126,23 @@ Json snapshot_json(const EngineSnapshot& snapshot, const EngineStats& stats) {
 
 namespace {
 
-// The members of the families that an engine with these options runs with.
-Json techniques_json(const EngineOptions& o) {
-  const std::pair<std::string_view, std::string> used[] = {
+// The members of the families that an engine with these options, and prompts with these passes, run with.
+Json techniques_json(const EngineOptions& o, const std::vector<std::string>& prompt_passes) {
+  std::vector<std::pair<std::string_view, std::string>> used = {
       {"kv_format", o.kv_format},
-      {"policy", o.policy.substr(0, o.policy.find(':'))},
-      {"drafter", o.drafter.substr(0, o.drafter.find(':'))},
+      {"policy", o.policy},
+      {"drafter", o.drafter},
+      {"acceptance", o.drafter.empty() ? "" : o.acceptance},
+      {"evictor", o.evictor},
+      {"tier", o.kv_tier.empty() && has_tier(o) ? "memory" : o.kv_tier},
+      {"store", o.kv_store.empty() && has_store(o) ? "ssd" : o.kv_store},
       {"prefix_evictor", o.prefix_cache ? o.prefix_evict : ""},
   };
+  for (const std::string& pass : prompt_passes) used.emplace_back("prompt", pass);
+  for (auto& [family, member] : used) member.resize(std::min(member.size(), member.find(':')));
   Json out = Json::array();
   for (const TechniqueInfo& info : all_techniques())
-    if (std::ranges::find(used, std::pair(std::string_view(info.family), info.name)) != std::end(used))
+    if (std::ranges::find(used, std::pair(std::string_view(info.family), info.name)) != used.end())
       out.push_back(
           {{"family", info.family}, {"name", info.name}, {"summary", info.summary}, {"loss", loss_name(info.loss)}});
   return out;
@@ -153,7 +159,8 @@ Json hello_json(const Service& service) {
           {"each_second", LiveFeed::kEachSecond},
           {"kv_blocks", stats.kv_blocks},
           {"kv_bytes", stats.kv_bytes},
-          {"techniques", techniques_json(o)},
+          {"techniques",
+           techniques_json(o, served && served->prompts ? served->prompts->passes() : std::vector<std::string>())},
           {"options",
            {{"policy", o.policy},
             {"max_streams", o.max_streams},

@@ -25,7 +25,12 @@ export function techniques(hello: HelloJson, snapshot: SnapshotJson): Technique[
       saves: t("steps") > 0 ? `${count((t("prompt_tokens") + t("generated_tokens")) / t("steps"))} tokens per step on average` : "no step yet" },
     kv_format: { name: "KV format", setting: options.kv_format,
       saves: `${bytes(perToken)} per token` + (bits && bits < 32 ? `, ${(100 - (bits / 32) * 100).toFixed(0)} % less than f32` : "") },
+    tier: { name: "Swap", setting: options.swap_tokens > 0 ? `${count(options.swap_tokens)} tokens` : "on",
+      saves: `${count(t("swapped_in_tokens"))} tokens swapped in` },
+    store: { name: "KV store on disk", setting: snapshot.store ? `${count(snapshot.store.blocks)} blocks` : "on",
+      saves: snapshot.store ? `${count(snapshot.store.hit_tokens)} tokens read, not computed` : "" },
   };
+  const used = new Set(hello.techniques.map(({ family }) => family));
   const members = hello.techniques.map(({ family, name, summary }): Technique =>
     ({ ...(families[family] ?? { name: family.replaceAll("_", " "), setting: name, saves: summary }), on: name !== "f32" }));
   const out: Technique[] = [
@@ -33,12 +38,10 @@ export function techniques(hello: HelloJson, snapshot: SnapshotJson): Technique[
     ...(options.prefix_cache ? [] : [{ name: "Prefix cache", on: false, setting: "off", saves: "" }]),
     { name: "Chunked prefill", on: true, setting: `${options.batch_tokens} tokens per step`, saves: "streams keep decoding during a long prefill" },
     { name: "KV pool", on: true, setting: options.kv_pool, saves: `blocks of ${snapshot.blocks.tokens} tokens, allocated as streams grow` },
-    { name: "Preemption", on: true, setting: options.swap_tokens > 0 ? "by swapping to host memory" : "by recomputation",
+    { name: "Preemption", on: true, setting: used.has("tier") ? "by swapping to host memory" : "by recomputation",
       saves: `${count(t("preemptions"))} times, ${count(t("recomputed_tokens"))} tokens recomputed` },
-    { name: "Swap", on: options.swap_tokens > 0, setting: options.swap_tokens > 0 ? `${count(options.swap_tokens)} tokens` : "off",
-      saves: options.swap_tokens > 0 ? `${count(t("swapped_in_tokens"))} tokens swapped in` : "" },
-    { name: "KV store on disk", on: options.kv_store, setting: snapshot.store ? `${count(snapshot.store.blocks)} blocks` : options.kv_store ? "on" : "off",
-      saves: snapshot.store ? `${count(snapshot.store.hit_tokens)} tokens read, not computed` : "" },
+    ...(used.has("tier") ? [] : [{ name: "Swap", on: false, setting: "off", saves: "" }]),
+    ...(used.has("store") ? [] : [{ name: "KV store on disk", on: false, setting: "off", saves: "" }]),
   ];
   return out;
 }
