@@ -75,6 +75,7 @@ void declare_commands(CLI::App& app) {
   add_trace_command(app);
   add_replay_command(app);
   add_simulate_command(app);
+  add_lab_command(app);
   add_completion_command(app);
   add_man_command(app);
 }

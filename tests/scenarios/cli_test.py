@@ -200,6 +200,50 @@ class Text(unittest.TestCase):
         self.assertEqual(len(names), len(rows))
 
 
+class Lab(unittest.TestCase):
+    def test_items_are_answered_and_checked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            items = millrace("lab", "generate", "--n", "22", "--seed", "4", "--split", "held_out")
+            self.assertEqual(items.returncode, 0, items.stderr.decode())
+            rows = [json.loads(line) for line in items.stdout.decode().splitlines()]
+            self.assertEqual(len(rows), 22)
+            self.assertEqual([row["task"] for row in rows[:11]], [row["task"] for row in rows[11:]])
+            for row in rows:
+                self.assertEqual(list(row), ["task", "prompt", "messages", "answer"])
+            again = millrace("lab", "generate", "--n", "22", "--seed", "4", "--split", "held_out")
+            self.assertEqual(items.stdout, again.stdout)
+            path = write(folder, "items.jsonl", items.stdout.decode())
+            good = write(folder, "good.jsonl", items.stdout.decode())
+            scores = json.loads(millrace("lab", "check", "--items", path, "--answers", good, "--json").stdout)
+            self.assertEqual([(one["items"], one["score"], one["right"]) for one in scores["tasks"]], [(2, 1.0, 1.0)] * 11)
+            wrong = write(folder, "wrong.jsonl", '{"answer": "no"}\n' * 22)
+            scores = json.loads(millrace("lab", "check", "--items", path, "--answers", wrong, "--json").stdout)
+            self.assertEqual([one["score"] for one in scores["tasks"]], [0.0] * 11)
+
+    def test_a_batch_answers_the_requests(self):
+        with tempfile.TemporaryDirectory() as folder:
+            form = ("lab", "generate", "--task", "copy", "--n", "3")
+            items = write(folder, "items.jsonl", millrace(*form).stdout.decode())
+            requests = write(folder, "requests.jsonl", millrace(*form, "--requests", "--max-tokens", "4").stdout.decode())
+            results = os.path.join(folder, "results.jsonl")
+            done = millrace("batch", "-m", LLAMA, "-i", requests, "-o", results, "-t", "1")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            table = millrace("lab", "check", "--items", items, "--answers", results)
+            self.assertEqual(table.returncode, 0, table.stderr.decode())
+            self.assertIn("| copy | all | 3 | 0.0 % | 0.0 % |", table.stdout.decode())
+
+    def test_errors(self):
+        for arguments, code, message in (
+                (("generate", "--task", "poem"), 2, "--task poem: no such task; there are needle, multidoc"),
+                (("generate", "--split", "test"), 2, "split: must be train or held_out, not 'test'"),
+                (("generate", "--least-length", "900", "--most-length", "800"), 2, "--least-length 900 is more than --most-length 800"),
+                (("check",), 2, "lab check: needs --items"),
+                (("check", "--items", "/nonexistent", "--answers", "x"), 3, "/nonexistent")):
+            done = millrace("lab", *arguments)
+            self.assertEqual(done.returncode, code, done.stderr.decode())
+            self.assertIn(message, done.stderr.decode())
+
+
 class Compress(unittest.TestCase):
     def compress(self, folder, *arguments, code=0):
         done = millrace("compress", *arguments, "-t", "2")

@@ -1,0 +1,84 @@
+// Short documents about made-up people and towns. A question needs one document, or the person's and the town's.
+#include <algorithm>
+
+#include "lab/tasks/tasks.h"
+#include "lab/words.h"
+
+namespace millrace::lab {
+namespace {
+
+constexpr int64_t kDocumentLength = 130;  // about
+constexpr int64_t kMostTowns = 6;
+
+struct Town {
+  std::string name, country, food;
+};
+
+struct Person {
+  std::string first, last, job, animal, pet;
+  const Town* born = nullptr;
+  const Town* home = nullptr;
+  std::string name() const { return first + " " + last; }
+};
+
+std::string document(const Town& town) {
+  return town.name + " is a town in " + town.country + ". It is known for its " + town.food + ".";
+}
+
+std::string document(const Person& person) {
+  return person.name() + " was born in " + person.born->name + " and lives in " + person.home->name + ". " +
+         person.first + " works as " + with_article(person.job) + " and has " + with_article(person.animal) +
+         " called " + person.pet + ".";
+}
+
+// Different from those before it.
+std::string new_name(LabRandom& random, std::vector<std::string>& taken) {
+  std::string name = name_word(random);
+  while (std::ranges::find(taken, name) != taken.end()) name = name_word(random);
+  return taken.emplace_back(name);
+}
+
+std::pair<std::string, std::string> ask(LabRandom& random, const Person& person) {
+  switch (random.below(8)) {
+    case 0: return {"Where was " + person.name() + " born?", person.born->name};
+    case 1: return {"Where does " + person.name() + " live?", person.home->name};
+    case 2: return {"What is the job of " + person.name() + "?", person.job};
+    case 3: return {"What is the " + person.animal + " of " + person.name() + " called?", person.pet};
+    case 4: return {"In which country was " + person.name() + " born?", person.born->country};
+    case 5: return {"In which country does " + person.name() + " live?", person.home->country};
+    case 6: return {"What is the town known for where " + person.name() + " lives?", person.home->food};
+    default: return {"What is the town known for where " + person.name() + " was born?", person.born->food};
+  }
+}
+
+}  // namespace
+
+LabItem make_multidoc(LabRandom& random, int64_t length) {
+  const int64_t documents = std::max<int64_t>(3, length / kDocumentLength);
+  const int64_t town_count = std::clamp<int64_t>(documents / 2, 2, kMostTowns), people_count = documents - town_count;
+  std::vector<std::string> taken, texts;
+  std::vector<Town> towns;
+  for (int64_t i = 0; i < town_count; ++i)
+    towns.push_back({new_name(random, taken), new_name(random, taken), std::string(random.pick(kFoods))});
+  std::vector<Person> people;
+  for (int64_t i = 0; i < people_count; ++i) {
+    Person person;
+    person.first = new_name(random, taken);
+    person.last = new_name(random, taken);
+    person.job = random.pick(kJobs);
+    person.animal = random.pick(kAnimals);
+    person.pet = new_name(random, taken);
+    person.born = &random.pick(towns);
+    person.home = &random.pick(towns);
+    people.push_back(std::move(person));
+  }
+  for (const Town& town : towns) texts.push_back(document(town));
+  for (const Person& person : people) texts.push_back(document(person));
+  random.shuffle(texts);
+  std::string prompt;
+  for (size_t i = 0; i < texts.size(); ++i) prompt += "Document " + std::to_string(i + 1) + ": " + texts[i] + "\n";
+  const auto [question, answer] = ask(random, random.pick(people));
+  return {.messages = {{"user", prompt + "\nQuestion: " + question}}, .answer = answer};
+}
+
+}  // namespace millrace::lab

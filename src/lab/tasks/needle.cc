@@ -1,0 +1,40 @@
+// Needles in a haystack (Kamradt, 2023): codes of things, anywhere between filler sentences; some other sentences look
+// alike. The question needs one of them.
+#include "lab/tasks/tasks.h"
+#include "lab/words.h"
+
+namespace millrace::lab {
+namespace {
+
+constexpr int64_t kMostNeedles = 4;
+constexpr std::string_view kOtherNumbers[] = {"price", "weight", "age"};  // of the thing that the question is about
+
+std::string code_of(std::string_view kind, const std::string& thing, int64_t value) {
+  return "The " + std::string(kind) + " of the " + thing + " is " + numbered(value) + ".";
+}
+
+}  // namespace
+
+LabItem make_needle(LabRandom& random, int64_t length) {
+  const auto colors = random.sample(kColors, kMostNeedles);
+  const auto objects = random.sample(kObjects, kMostNeedles);
+  const std::string thing = std::string(colors[0]) + " " + std::string(objects[0]);
+  const int64_t code = random.between(1000, 9999);
+  std::vector<std::string> facts = {code_of("code", thing, code)};
+  const int64_t needles = random.between(1, kMostNeedles);
+  for (int64_t i = 1; i < needles; ++i) {  // the others share its color, its object or nothing
+    const auto other = static_cast<size_t>(i);
+    const bool same_color = random.chance(0.4), same_object = !same_color && random.chance(0.5);
+    const std::string near =
+        std::string(colors[same_color ? 0 : other]) + " " + std::string(objects[same_object ? 0 : other]);
+    facts.push_back(code_of("code", near, random.between(1000, 9999)));
+  }
+  if (random.chance(0.5))
+    facts.push_back(code_of(random.pick(Words(kOtherNumbers)), thing, random.between(1000, 9999)));
+  random.shuffle(facts);
+  const std::string question = "Question: What is the code of the " + thing + "?";
+  const std::string text = hide_facts(random, facts, length - std::ssize(question));
+  return {.messages = {{"user", text + "\n\n" + question}}, .answer = numbered(code)};
+}
+
+}  // namespace millrace::lab

@@ -1,0 +1,32 @@
+// The words of the generated texts: common English ones, and made-up names of people and places.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "lab/lab_random.h"
+
+namespace millrace::lab {
+
+using Words = std::span<const std::string_view>;
+
+extern const Words kColors, kObjects, kAnimals, kFoods, kJobs, kDays, kAdjectives;
+
+std::string name_word(LabRandom& random);  // "Velin": of people, towns and countries
+std::string toy_word(LabRandom& random);   // "kvab": of no language
+std::string filler_sentence(LabRandom& random);
+
+std::string with_article(std::string_view words);  // "a dog", "an old dog"
+std::string numbered(int64_t number);  // in digits
+std::string capitals(std::string_view text);
+// "a, b and c".
+std::string enumeration(const std::vector<std::string>& parts);
+
+// Appends filler sentences, one space apart, until `text` has about `length` characters.
+void add_filler(LabRandom& random, int64_t length, std::string& text);
+
+// The facts in order, at random places between filler sentences; about `length` characters in all.
+std::string hide_facts(LabRandom& random, const std::vector<std::string>& facts, int64_t length);
+
+}  // namespace millrace::lab
