@@ -1,5 +1,5 @@
 // A sentence about a purchase, and the JSON object that says the same.
-#include "base/ordered_json.h"
+#include "base/json_text.h"
 #include "lab/tasks/tasks.h"
 #include "lab/words.h"
 
@@ -27,8 +27,8 @@ LabItem make_extract(LabRandom& random, int64_t) {
 
 // Equal as JSON objects, whatever the order and the spaces.
 double score_extract(const LabItem& item, std::string_view given) {
-  const auto found = nlohmann::json::parse(given, nullptr, false);
-  return !found.is_discarded() && found == nlohmann::json::parse(item.answer, nullptr, false) ? 1 : 0;
+  const auto found = parse_json<nlohmann::json>(given);
+  return !found.is_discarded() && found == parse_json<nlohmann::json>(item.answer) ? 1 : 0;
 }
 
 }  // namespace millrace::lab
