@@ -39,6 +39,7 @@ struct ForwardBytes {
   ADD(rope, 4 * d.tokens * d.rotated)           /* [ropes][T][cos, sin][rotated / 2] */      \
   ADD(partials, d.partials)                     /* attention: see attention/full.cc */       \
   ADD(mixer, d.mixer)                           /* see models/mixers/ */                     \
+  ADD(parts, d.parts)                           /* see blocks/part_products.h */             \
   ADD(logits, 4 * d.outputs * d.vocab)          /* [limits.outputs, vocab] */                \
   ADD(router, 4 * d.tokens * d.experts)         /* [T, experts] */                           \
   ADD(expert_in, d.expert_rows * d.expert_row)  /* gathered activation rows */               \
@@ -67,6 +68,9 @@ class ForwardContext {
   KvPool& kv() const { return *kv_; }
   const ForwardLimits& limits() const { return limits_; }
   int64_t bytes() const;
+  const PartSizes& part_sizes() const { return part_sizes_; }
+  // Whether products are no more than their matrices: no hooks, no weight parts.
+  bool plain_products() const { return hooks.empty() && !part_sizes_.any; }
 
   ForwardHooks hooks;
 
@@ -90,6 +94,7 @@ class ForwardContext {
   ThreadPool* pool_ = nullptr;
   KvPool* kv_ = nullptr;
   ForwardLimits limits_;
+  PartSizes part_sizes_;
 };
 
 }  // namespace millrace

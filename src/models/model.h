@@ -101,6 +101,7 @@ class Model {
   ArchSpec spec_;
   int64_t context_ = 0;
   int64_t weight_bytes_ = 0;
+  int64_t part_bytes_ = 0;  // of weight parts that are not packed
   int64_t token_bytes_ = 0;
   std::shared_ptr<const ModelFiles> files_;        // the embedding table is read in place
   AlignedBuffer packed_;                           // every matrix; the Weights view their parts ...

@@ -9,6 +9,7 @@
 #include "models/blocks/rope.h"
 #include "models/mixers/mixer.h"
 #include "models/packed_cache.h"
+#include "models/weight_parts_loader.h"
 
 namespace millrace {
 
@@ -33,6 +34,7 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
   MILLRACE_TRY_VOID(load_embeddings());
   model_->layers_.resize(spec.layers.size());
   for (int64_t i = 0; i < spec.layer_count(); ++i) MILLRACE_TRY_VOID(load_layer(i));
+  MILLRACE_TRY_VOID(check_parts_have_matrices(*files_));
   MILLRACE_TRY_VOID(pack(table, pool, options));
   return std::move(model_);
 }
@@ -41,6 +43,9 @@ Result<void> ModelBuilder::load_embeddings() {
   const ArchSpec& spec = model_->spec_;
   MILLRACE_TRY(Weight embedding, loader_.matrix("token_embd.weight", spec.vocab, spec.width));
   const StoredTensor* stored = loader_.find("token_embd.weight");
+  if (embedding.parts)
+    return Error::unsupported(
+        fmt::format("{}: token_embd.weight: an embedding table cannot have weight parts", files_->path));
   model_->embedding_ = stored->tensor;
   if (!stored->scales.values.empty())
     return Error::unsupported(
@@ -161,7 +166,28 @@ std::vector<Weight*> ModelBuilder::all_weights() {
     for (auto& expert : layer.experts) add_mlp(expert);
   }
   std::erase_if(all, [](const Weight* weight) { return !weight->present(); });
+  for (size_t i = 0, own = all.size(); i < own; ++i)
+    if (WeightParts* parts = all[i]->parts.get(); parts && parts->low_rank_a.present())
+      all.insert(all.end(), {&parts->low_rank_a, &parts->low_rank_b});
   return all;
+}
+
+// The largest sizes of weights with parts, and the memory of the parts that are not packed.
+int64_t ModelBuilder::measure_parts() {
+  PartSizes& sizes = model_->spec_.parts;
+  int64_t bytes = 0;
+  for (const Weight* weight : all_weights()) {
+    if (!weight->parts) continue;
+    const WeightParts& parts = *weight->parts;
+    sizes.any = true;
+    bytes += parts.bytes();
+    if (!parts.input.empty()) sizes.inputs = std::max(sizes.inputs, weight->cols);
+    if (!parts.low_rank_a.present()) continue;
+    sizes.rank = std::max(sizes.rank, parts.low_rank_a.rows);
+    sizes.cols = std::max(sizes.cols, weight->cols);
+    sizes.rows = std::max(sizes.rows, weight->rows);
+  }
+  return bytes;
 }
 
 // Charges the weights to the memory accounts. The returned hold charges the buffers for reading their files.
@@ -178,7 +204,7 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
       in_place += stored.tensor.format->row_bytes(stored.tensor.values());
   if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
   MILLRACE_TRY_VOID(accounts->take("tables in files", in_place + kHugePageBytes, advice));
-  MILLRACE_TRY_VOID(accounts->take("weights", packer.packed_bytes(), advice));
+  MILLRACE_TRY_VOID(accounts->take("weights", packer.packed_bytes() + model_->part_bytes_, advice));
   if (files_->files.empty()) return MemoryHold();
   if (accounts->budget() > 0)
     *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
@@ -215,6 +241,7 @@ Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const Kernel
 Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const auto in_file = [&](const Error& error) { return Error{error.kind, files_->path + ": " + error.message}; };
   WeightPacker packer(*files_, table);
+  model_->part_bytes_ = measure_parts();
   for (Weight* weight : all_weights())
     if (auto added = packer.add(*weight); !added.ok()) return in_file(added.error());
   for (const Weight& stored : tables_)
@@ -224,6 +251,7 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
   for (const auto& file : files_->files)
     file->release(0, file->bytes().size());  // from now on, only rows of embedding tables are read
+  model_->weight_bytes_ = model_->part_bytes_;
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
   int64_t idle = 0;
   for (size_t i = 0; i < model_->layers_.size(); ++i) {

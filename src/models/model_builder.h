@@ -24,6 +24,7 @@ class ModelBuilder {
   Result<MlpWeights> load_expert(const std::string& prefix, const MoeSpec& moe, int64_t expert);
   Result<NormWeights> load_norm(const std::string& name, bool wanted);
   std::vector<Weight*> all_weights();
+  int64_t measure_parts();
   Result<MemoryHold> take_memory(const WeightPacker& packer, const ThreadPool& pool,
                                  const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window);
   Result<void> place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,

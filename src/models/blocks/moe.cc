@@ -90,13 +90,14 @@ bool hooks_read_experts(const ExpertJobs& jobs) {
   return false;
 }
 
-// The rows that the experts read, before rounding, gathered as the rounded ones are; null if no hook reads them.
+// The rows that the experts read, before rounding, gathered as the rounded ones are; null if neither hooks nor weight
+// parts read them.
 const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
   ForwardContext& context = jobs.context;
   const MoeSpec& moe = jobs.moe;
   const float* normed = context.normed.as<float>();
   if (x.tokens == 1) return normed;
-  if (!hooks_read_experts(jobs)) return nullptr;
+  if (!context.part_sizes().any && !hooks_read_experts(jobs)) return nullptr;
   float* rows = context.expert_out.as<float>();  // unused until the experts' last product
   for_rows(context, x.tokens * moe.used, x.cols, [&](int64_t i) {
     std::copy_n(normed + context.expert_rows[i] / moe.used * x.cols, x.cols, rows + i * x.cols);
