@@ -43,7 +43,7 @@ class MatrixWork {
  private:
   std::vector<uint8_t> rounded(const std::vector<float>& values, ThreadPool& pool) const;
   std::vector<float> decoded(const std::vector<uint8_t>& rows, ThreadPool& pool) const;
-  Result<double> output_error(const std::vector<uint8_t>& rows, const LinearStatistics& statistics,
+  Result<double> output_error(std::vector<float> values, const LinearStatistics& statistics,
                               const KernelTable& table, ThreadPool& pool) const;
 
   PassMatrix matrix_;
