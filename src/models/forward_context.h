@@ -47,6 +47,7 @@ struct ForwardBytes {
 // clang-format on
 
 struct NormWeights;
+class WeightSource;
 
 // What hooks need of a product in addition to its LinearPart.
 struct LinearSource {
@@ -76,6 +77,8 @@ class ForwardContext {
 
   // The norm of the last block's output, which the next pass over the rows adds to the residual; null: nothing to add.
   const NormWeights* pending = nullptr;
+  // Of the pass's model; null: its weights are all resident.
+  WeightSource* source = nullptr;
 
 #define MILLRACE_DECLARE_BUFFER(name, size) AlignedBuffer name;
   MILLRACE_FORWARD_BUFFERS(MILLRACE_DECLARE_BUFFER)

@@ -8,6 +8,7 @@
 #include "models/mixers/mixer.h"
 #include "models/model_builder.h"
 #include "models/router.h"
+#include "models/weight_source.h"
 
 namespace millrace {
 namespace {
@@ -36,6 +37,15 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> fil
   MILLRACE_TRY_VOID(set_router(spec, files->path, options.router));
   const Arch& arch = *find_arch(*files);
   return ModelBuilder(std::move(files), arch, std::move(spec)).build(table, pool, options);
+}
+
+Model::Model() = default;
+Model::~Model() = default;
+
+const LayerWeights& Model::acquire(int64_t layer, ForwardContext& context) const {
+  context.source = source_.get();
+  if (source_) source_->acquire(layer);
+  return layers_[static_cast<size_t>(layer)];
 }
 
 std::vector<KvLayer> Model::kv_layers() const { return layer_states(spec_); }
@@ -96,7 +106,7 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
   const Batch* batch = &all;
   for (int64_t i = from; i < to && batch->size() > 0; ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-    const LayerWeights& weights = layers_[static_cast<size_t>(i)];
+    const LayerWeights& weights = acquire(i, context);
     const Mixer& mixer = *layer.mixer;
     const ActivationRows x = start_block(weights.attention_norm, mixer.first(weights), batch->size(), context);
     mixer.begin({spec_, layer, i, weights, *batch, context}, x);

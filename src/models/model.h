@@ -17,6 +17,7 @@
 namespace millrace {
 
 class ForwardContext;
+class WeightSource;
 struct Batch;
 
 struct NormWeights {
@@ -50,6 +51,7 @@ struct LayerWeights {
 
 struct ModelOptions {
   std::string router = "topk";           // of a mixture of experts (models/router.h)
+  std::string weights = "resident";      // NAME[:key=value,...] (models/weight_source.h); others need a packed_cache
   int64_t context = 0;                   // longest stream to support; 0: the trained length, at most kDefaultContext
   std::function<void(double)> progress;  // fraction loaded; may be null
   std::string packed_cache;  // file that stores the packed weights between starts (models/packed_cache.h); "": none
@@ -60,6 +62,7 @@ struct ModelOptions {
 
 class Model {
  public:
+  ~Model();
   // Errors: unsupported, corrupt, resource; each names the file and the tensor or key.
   static Result<std::unique_ptr<Model>> load(std::shared_ptr<const ModelFiles> files, const KernelTable& table,
                                              ThreadPool& pool, const ModelOptions& options = {});
@@ -91,7 +94,8 @@ class Model {
 
  private:
   friend class ModelBuilder;
-  Model() = default;
+  Model();
+  const LayerWeights& acquire(int64_t layer, ForwardContext& context) const;
   void embed_row(const Batch& batch, int64_t t, ForwardContext& context) const;
   void add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const;
   ActivationRows start_block(const NormWeights& norm, const Weight& next, int64_t tokens,
@@ -106,6 +110,7 @@ class Model {
   std::shared_ptr<const ModelFiles> files_;        // the embedding table is read in place
   AlignedBuffer packed_;                           // every matrix; the Weights view their parts ...
   std::shared_ptr<const MappedFile> packed_file_;  // ... or those of a packed cache
+  std::unique_ptr<WeightSource> source_;           // null: all are resident
   Tensor embedding_;
   Tensor positions_;  // learned positions
   NormWeights output_norm_;

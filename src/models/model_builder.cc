@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "millrace/options.h"
 #include "models/blocks/rope.h"
@@ -190,9 +191,10 @@ int64_t ModelBuilder::measure_parts() {
   return bytes;
 }
 
-// Charges the weights to the memory accounts. The returned hold charges the buffers for reading their files.
+// Charges the weights, of which `resident` packed bytes are in memory, to the memory accounts. The returned hold charges the buffers for reading their files.
 Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool,
-                                             const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window) {
+                                             const std::shared_ptr<MemoryAccounts>& accounts, int64_t resident,
+                                             int64_t* window) {
   if (!accounts) return MemoryHold();
   const char* advice = "choose a smaller model or format, or raise the budget";
   int64_t unpacked = 0, in_place = 0;
@@ -204,7 +206,7 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
       in_place += stored.tensor.format->row_bytes(stored.tensor.values());
   if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
   MILLRACE_TRY_VOID(accounts->take("tables in files", in_place + kHugePageBytes, advice));
-  MILLRACE_TRY_VOID(accounts->take("weights", packer.packed_bytes() + model_->part_bytes_, advice));
+  MILLRACE_TRY_VOID(accounts->take("weights", resident + model_->part_bytes_, advice));
   if (files_->files.empty()) return MemoryHold();
   if (accounts->budget() > 0)
     *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
@@ -214,11 +216,14 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
 // Maps the packed cache, or packs the weights (and writes the cache if one is configured).
 Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
                                         const ModelOptions& options) {
+  MILLRACE_TRY(const auto source, choose_member("weights", weight_sources(), options.weights));
+  if (source.member.from_file) return place_streamed(packer, table, pool, options, source);
   const auto warn = [&](const std::string& message) {
     if (options.warn) options.warn(message);
   };
   int64_t window = WeightPacker::kWidestWindow;
-  MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, &window));
+  MILLRACE_TRY(const MemoryHold loading,
+               take_memory(packer, pool, options.accounts, packer.packed_bytes(), &window));
   std::optional<PackedCache> cache;
   if (!options.packed_cache.empty()) cache.emplace(options.packed_cache, *files_, table.isa, packer);
   if (cache) {
@@ -235,6 +240,62 @@ Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const Kernel
     if (auto written = cache->write(pool, model_->packed_.data()); !written.ok()) warn(written.error().message);
   }
   packer.point_weights(model_->packed_.data());
+  return {};
+}
+
+// Where the packed weights are in a file in which they begin at `payload`.
+WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
+  std::unordered_map<const Weight*, WeightRange> ranges;
+  WeightPlaces out;
+  for (const auto& planned : packer.planned()) {
+    if (!planned.weight) continue;
+    ranges[planned.weight] = {payload + planned.offset, planned.bytes};
+    out.others += planned.bytes;
+  }
+  for (LayerWeights& layer : model_->layers_) {
+    WeightPlaces::Layer& to = out.layers.emplace_back();
+    const auto add = [&](std::vector<WeightRange>& list, const Weight& weight) {
+      for (const Weight* one : {&weight, weight.parts ? &weight.parts->low_rank_a : nullptr,
+                                weight.parts ? &weight.parts->low_rank_b : nullptr})
+        if (one && one->present()) list.push_back(ranges.at(one));
+    };
+    const auto add_mlp = [&](std::vector<WeightRange>& list, const MlpWeights& mlp) {
+      for (const Weight* weight : {&mlp.gate, &mlp.up, &mlp.down}) add(list, *weight);
+    };
+    for (const Weight* weight : {&layer.q, &layer.k, &layer.v, &layer.output, &layer.router, &layer.shared_gate})
+      add(to.own, *weight);
+    if (layer.mixer)
+      for (const Weight* weight : layer.mixer->matrices()) add(to.own, *weight);
+    add_mlp(to.own, layer.mlp);
+    add_mlp(to.own, layer.shared);
+    for (const MlpWeights& expert : layer.experts) add_mlp(to.experts.emplace_back(), expert);
+    out.others -= to.bytes();
+  }
+  return out;
+}
+
+// The weights stay in the packed cache, which is packed first if there is none that fits.
+Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
+                                          const ModelOptions& options,
+                                          const ChosenMember<WeightSourceMember>& source) {
+  if (options.packed_cache.empty() || files_->files.empty())
+    return Error::unsupported(
+        fmt::format("{}: reads weights from a packed cache, and this model has no file for one", source.label));
+  int64_t window = WeightPacker::kWidestWindow;
+  const int64_t resident = source.member.memory(places(packer, 0), source.options);
+  MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, resident, &window));
+  const PackedCache cache(options.packed_cache, *files_, table.isa, packer);
+  auto opened = cache.open(pool, options.verify_packed_cache, options.progress, true);
+  if (!opened.ok() && options.warn) options.warn(opened.error().message + "; packing again");
+  if (!opened.ok() || !opened->file) {
+    MILLRACE_TRY_VOID(cache.pack(pool, options.progress, window));
+    opened = cache.open(pool, false, options.progress, true);
+    if (!opened.ok()) return opened.error();
+  }
+  model_->packed_file_ = opened->file;
+  packer.point_weights(opened->packed);
+  model_->source_ = source.member.make(
+      opened->file, places(packer, opened->packed - opened->file->bytes().data()), source.options);
   return {};
 }
 

@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <future>
 
+#include "base/choose.h"
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "base/ordered_json.h"
+#include "models/weight_source.h"
 #include "run/embedded_model.h"
 #include "run/packed_cache_path.h"
 #include "text/template/chat_messages.h"
@@ -109,12 +111,14 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   }
   ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
   ModelOptions model_options = {.router = options.router,
+                                .weights = options.weights,
                                 .context = options.context,
                                 .progress = options.progress,
                                 .verify_packed_cache = options.verify_packed_cache,
                                 .warn = options.warn,
                                 .accounts = parts.accounts};
-  if (options.packed_cache) model_options.packed_cache = packed_cache_path(path, options);
+  MILLRACE_TRY(const auto source, choose_member("weights", weight_sources(), options.weights));
+  if (options.packed_cache || source.member.from_file) model_options.packed_cache = packed_cache_path(path, options);
   auto loaded_model = Model::load(parts.files, parts.kernels, pool, model_options);
   auto made = tokenizer.get();
   if (!made.ok())

@@ -8,6 +8,7 @@
 #include "kernels/activation.h"
 #include "models/blocks/blocks.h"
 #include "models/router.h"
+#include "models/weight_source.h"
 
 namespace millrace {
 namespace {
@@ -149,6 +150,9 @@ void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const Laye
   });
   const int64_t pairs = tokens * moe.used;
   group_by_expert(moe, pairs, context);
+  for (int32_t e = 0; context.source && e < moe.experts; ++e)
+    if (context.expert_begin[static_cast<size_t>(e + 1)] > context.expert_begin[static_cast<size_t>(e)])
+      context.source->acquire(at.layer, e);
   run_experts(spec, moe, at, weights, x, context);
 
   float* out = context.block_out.as<float>();
