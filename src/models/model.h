@@ -11,6 +11,7 @@
 #include "kernels/linear.h"
 #include "kv/pool.h"
 #include "loader/model_files.h"
+#include "millrace/token.h"
 #include "models/arch_spec.h"
 #include "tensor/weight.h"
 
@@ -75,6 +76,9 @@ class Model {
   std::vector<KvLayer> kv_layers() const;
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   const Weight& head() const { return head_; }
+  // The token's row of the embedding table [width], as a batch may carry it instead of the id: before the architecture's
+  // scaling (Gemma's, Granite's) and learned positions, which a pass applies to given rows, too.
+  void embedding(TokenId token, float* row) const;
 
   // Runs the batch: stores its keys and values, and writes the logits of batch.output_rows to context.logits
   // [output_rows, vocab]. The same as embed(), run_layers() of all layers and head().

@@ -53,6 +53,7 @@ class CpuExecutor final : public Executor {
  private:
   CpuExecutor() = default;
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
+  void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
   Result<void> begin_adapters(LiveStream& stream) const;

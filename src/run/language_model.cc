@@ -152,6 +152,15 @@ std::string LanguageModel::decode(const std::vector<TokenId>& tokens, bool skip_
   return parts_->tokenizer ? parts_->tokenizer->decode(tokens, skip_special) : std::string();
 }
 
+Result<std::vector<float>> LanguageModel::embedding(TokenId token) const {
+  const ArchSpec& spec = parts_->model->spec();
+  if (token < 0 || token >= spec.vocab)
+    return Error::user(fmt::format("token {} is outside the vocabulary of {}", token, spec.vocab));
+  std::vector<float> row(static_cast<size_t>(spec.width));
+  parts_->model->embedding(token, row.data());
+  return row;
+}
+
 Result<std::string> LanguageModel::apply_chat_template(std::string_view messages_json,
                                                        bool add_generation_prompt) const {
   auto input = parse_json(messages_json);
