@@ -255,9 +255,10 @@ WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
   for (LayerWeights& layer : model_->layers_) {
     WeightPlaces::Layer& to = out.layers.emplace_back();
     const auto add = [&](std::vector<WeightRange>& list, const Weight& weight) {
-      for (const Weight* one : {&weight, weight.parts ? &weight.parts->low_rank_a : nullptr,
-                                weight.parts ? &weight.parts->low_rank_b : nullptr})
-        if (one && one->present()) list.push_back(ranges.at(one));
+      if (weight.present()) list.push_back(ranges.at(&weight));
+      if (!weight.parts || !weight.parts->low_rank_a.present()) return;
+      list.push_back(ranges.at(&weight.parts->low_rank_a));
+      list.push_back(ranges.at(&weight.parts->low_rank_b));
     };
     const auto add_mlp = [&](std::vector<WeightRange>& list, const MlpWeights& mlp) {
       for (const Weight* weight : {&mlp.gate, &mlp.up, &mlp.down}) add(list, *weight);

@@ -254,11 +254,14 @@ Result<PackedCache::Opened> PackedCache::open(ThreadPool& pool, bool verify,
   return Opened{std::move(file), packed};
 }
 
-std::vector<uint64_t> PackedCache::hashes(ThreadPool& pool, const uint8_t* packed) const {
+// `release`: of a mapped file, whose blocks leave this process's memory.
+std::vector<uint64_t> PackedCache::hashes(ThreadPool& pool, const uint8_t* packed, bool release) const {
   std::vector<uint64_t> out(blocks());
   pool.parallel_for(static_cast<int64_t>(out.size()), [&](int64_t i, int) {
     const auto block = static_cast<size_t>(i);
-    out[block] = XXH3_64bits(packed + i * kBlockBytes, static_cast<size_t>(block_bytes(block)));
+    const auto bytes = static_cast<size_t>(block_bytes(block));
+    out[block] = XXH3_64bits(packed + i * kBlockBytes, bytes);
+    if (release) ::madvise(const_cast<uint8_t*>(packed + i * kBlockBytes), bytes, MADV_DONTNEED);
   });
   return out;
 }
@@ -273,14 +276,14 @@ Result<void> PackedCache::pack(ThreadPool& pool, const std::function<void(double
   uint8_t* packed = file.map(at, packer_.packed_bytes());
   if (!packed) return cannot_write();
   MILLRACE_TRY_VOID(packer_.pack_into(packed, pool, progress, window));
-  const std::vector<uint64_t> sums = hashes(pool, packed);
+  const std::vector<uint64_t> sums = hashes(pool, packed, true);
   const std::string head = header(reinterpret_cast<const uint8_t*>(sums.data()));
   return file.write(head.data(), static_cast<int64_t>(head.size()), 0) && file.keep_as(path_) ? Result<void>()
                                                                                              : cannot_write();
 }
 
 Result<void> PackedCache::write(ThreadPool& pool, const uint8_t* packed) const {
-  const std::vector<uint64_t> sums = hashes(pool, packed);
+  const std::vector<uint64_t> sums = hashes(pool, packed, false);
   const std::string head = header(reinterpret_cast<const uint8_t*>(sums.data()));
   TemporaryFile file(fmt::format("{}.{}.tmp", path_, ::getpid()));
   const bool written = file.write(head.data(), static_cast<int64_t>(head.size()), 0) &&

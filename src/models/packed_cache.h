@@ -55,7 +55,7 @@ class PackedCache {
   Result<void> check_rows(const uint8_t* packed, bool all) const;
   Result<void> check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool,
                             const std::function<void(double)>& progress, bool release) const;
-  std::vector<uint64_t> hashes(ThreadPool& pool, const uint8_t* packed) const;
+  std::vector<uint64_t> hashes(ThreadPool& pool, const uint8_t* packed, bool release) const;
   Error cannot_write() const;
   size_t blocks() const;
   int64_t block_bytes(size_t block) const;

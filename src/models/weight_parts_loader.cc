@@ -74,7 +74,9 @@ class PartsReader {
   }
 
   Result<void> read_input(InputChange& input) const {
-    if (const StoredTensor* stored = find(".input_scale")) MILLRACE_TRY(input.scale, values(*stored, at_.cols));
+    if (const StoredTensor* stored = find(".input_scale")) {
+      MILLRACE_TRY(input.scale, values(*stored, at_.cols));
+    }
     if (const StoredTensor* stored = find(".input_hadamard")) {
       MILLRACE_TRY(const auto block, integers(*stored, 1, kMaxHadamard));
       input.hadamard = block.front();
@@ -161,7 +163,7 @@ Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, 
                                                        const PartRows& at) {
   if (!matrix.name.ends_with(kWeight)) return std::shared_ptr<WeightParts>();
   const std::string prefix = matrix.name.substr(0, matrix.name.size() - kWeight.size());
-  const bool any = std::ranges::any_of(kPartEndings, [&](auto part) { return files.find(prefix + std::string(part)); });
+  const bool any = std::ranges::any_of(kPartEndings, [&](auto part) { return files.find(prefix + std::string(part)) != nullptr; });
   if (!any) return std::shared_ptr<WeightParts>();
   if (matrix.tensor.rank > 2)
     return Error::unsupported(

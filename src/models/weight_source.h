@@ -50,8 +50,6 @@ struct WeightSourceMember {
   std::unique_ptr<WeightSource> (*make)(std::shared_ptr<const MappedFile> file, WeightPlaces places,
                                         const OptionValues& options) = nullptr;
 };
-extern const WeightSourceMember kResidentWeights;
-extern const WeightSourceMember kMappedWeights;
 
 const Registry<WeightSourceMember>& weight_sources();
 

@@ -1,5 +1,5 @@
 // The built-in sources of weights, one line each. The first one is the default.
-#include "models/weight_source.h"
+#include "models/weight_sources/records.h"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 // that tokens chose are read. Holds no state of a pass, so several passes at once only read some pages twice.
 #include <algorithm>
 
-#include "models/weight_source.h"
+#include "models/weight_sources/records.h"
 
 namespace millrace {
 namespace {

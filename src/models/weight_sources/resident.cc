@@ -1,5 +1,5 @@
 // All weights are in memory all the time: passes ask nothing.
-#include "models/weight_source.h"
+#include "models/weight_sources/records.h"
 
 namespace millrace {
 
