@@ -82,8 +82,8 @@ struct PromptEmbeddings {
 
 struct Request {
   std::vector<TokenId> prompt;  // at least one token
-  // Ascending, without overlaps. The prompt's ids at these positions only count for what counts tokens, such as penalties.
-  // Prefixes are shared only with equal rows.
+  // Ascending, without overlaps. The prompt's ids at these positions only count for what counts tokens, such as
+  // penalties. Prefixes are shared only with equal rows.
   std::vector<PromptEmbeddings> embeddings;
   SamplingOptions sampling;
   int64_t max_tokens = 128;  // -1: until the context is full

@@ -9,8 +9,8 @@
 
 #include "base/cpu.h"
 #include "base/ordered_json.h"
-#include "compress/matrix_work.h"
 #include "compress/matrix_parts.h"
+#include "compress/matrix_work.h"
 #include "models/convert/conversion.h"
 #include "models/convert/output.h"
 

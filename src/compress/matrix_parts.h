@@ -1,5 +1,5 @@
-// The parts of a matrix (tensor/weight_parts.h) in a compression: how a matrix with parts is stored, and which matrix it
-// amounts to. Pure functions.
+// The parts of a matrix (tensor/weight_parts.h) in a compression: how a matrix with parts is stored, and which matrix
+// it amounts to. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ void apply_input_change(const InputChange& change, int64_t cols, std::vector<flo
 // Values of the stored matrix to those of the matrix that multiplies the unchanged input: with the stored W, W T, and
 // the sum with the low-rank pair and the sparse matrix.
 void apply_parts(const PassMatrix& matrix, std::vector<float>& values, ThreadPool& pool);
-// The other way round for one row of a matrix that is about to be stored with such an input change: W T^-1. No scale may
-// be zero.
+// The other way round for one row of a matrix that is about to be stored with such an input change: W T^-1. No scale
+// may be zero.
 void store_row(const InputChange& change, float* row, int64_t cols, std::vector<float>& scratch);
 
 }  // namespace millrace

@@ -54,10 +54,8 @@ CompressReport compressed(const std::string& input, const std::string& output, s
   options.input = input;
   options.output = output;
   options.passes = std::move(passes);
-  options.calibration = {.name = "README.md",
-                         .text = read_file(source_file("models/README.md")),
-                         .context = 64,
-                         .windows = 8};
+  options.calibration = {
+      .name = "README.md", .text = read_file(source_file("models/README.md")), .context = 64, .windows = 8};
   options.threads = threads;
   options.force = true;
   auto done = compress_model(options);
@@ -122,7 +120,8 @@ TEST(Lqer, TakesTheLargestParts) {
   const int64_t rows = 24, cols = 32;
   const LinearStatistics statistics = statistics_of(correlated_rows(200, cols, 5), cols, pool);
   std::vector<double> left;
-  for (const char* text : {"lqer:rank=1", "lqer:rank=4", "lqer:rank=12", "lqer:rank=24", "lqer:rank=24,inputs=moments"}) {
+  for (const char* text :
+       {"lqer:rank=1", "lqer:rank=4", "lqer:rank=12", "lqer:rank=24", "lqer:rank=24,inputs=moments"}) {
     PassMatrix matrix = matrix_of(rows, cols, "q4_0", 7);
     const std::vector<float> original = matrix.values;
     auto row = pass_of(text)->apply(matrix, statistics, pool);
@@ -184,7 +183,8 @@ TEST(PartPasses, SayWhatIsWrong) {
     return made.ok() ? std::string("made") : made.error().message;
   };
   EXPECT_EQ(failure("lqer:inputs=size"), "pass lqer: inputs 'size': must be norms or moments");
-  EXPECT_EQ(failure("lqer:format=q9"), "pass lqer: format 'q9': must be a format that GGUF files can have, such as q4_0");
+  EXPECT_EQ(failure("lqer:format=q9"),
+            "pass lqer: format 'q9': must be a format that GGUF files can have, such as q4_0");
   EXPECT_EQ(failure("rotate:block=48"), "pass rotate: block 48: must be a power of two");
   EXPECT_EQ(failure("rotate:format=q9"),
             "pass rotate: format 'q9': must be a format that GGUF files can have, such as q4_0");

@@ -245,8 +245,8 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
   MILLRACE_TRY_VOID(core->check(request));
   MILLRACE_TRY(CompiledConstraint compiled, core->executor().compile(request.constraint, {}));
   const int64_t tokens = longest_stream(request, core->context());
-  const int64_t memory = std::max({request.n, request.best_of, request.beams}) * request_memory(tokens) +
-                         embeddings_bytes(request);
+  const int64_t memory =
+      std::max({request.n, request.best_of, request.beams}) * request_memory(tokens) + embeddings_bytes(request);
   {
     std::lock_guard lock(mutex);
     if (stop) return Error::resource("engine: has stopped");

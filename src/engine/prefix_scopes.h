@@ -1,8 +1,9 @@
 // PrefixScopes: which requests share prefixes. Requests of one tenant share with each other only; requests that name
 // the same prefix group share with each other only, across tenants; and what was computed with adapters is shared with
-// requests that use the same adapters, and what was computed from given rows with requests that give the same. Each scope is a number in the prefix index's keys: a hash of its name, so it is
-// the same after a restart. Collisions are resolved here, so that no name can be constructed that reads the prefixes of
-// another. With very many names the oldest is evicted, so callers pass client-chosen names as digests.
+// requests that use the same adapters, and what was computed from given rows with requests that give the same. Each
+// scope is a number in the prefix index's keys: a hash of its name, so it is the same after a restart. Collisions are
+// resolved here, so that no name can be constructed that reads the prefixes of another. With very many names the oldest
+// is evicted, so callers pass client-chosen names as digests.
 #pragma once
 
 #include <fmt/format.h>

@@ -134,8 +134,8 @@ TEST_F(WeightSources, LayersLeaveMemoryAfterThePass) {
   const Model& own = *(*model)->parts().model;
   int64_t layer = 0, all = own.weight_bytes();
   const LayerWeights& first = own.layer(0);
-  for (const Weight* weight : {&first.q, &first.k, &first.v, &first.output, &first.mlp.gate, &first.mlp.up,
-                               &first.mlp.down})
+  for (const Weight* weight :
+       {&first.q, &first.k, &first.v, &first.output, &first.mlp.gate, &first.mlp.up, &first.mlp.down})
     layer += weight->packed.bytes();
   EXPECT_LT(resident(path), all / 8);  // checked, but not kept
   answer(*model);
@@ -176,8 +176,8 @@ TEST_F(WeightSources, SaysWhatIsWrong) {
   EXPECT_EQ(message(path, "swapped"), "weights: unknown 'swapped'; available: resident, mapped");
   EXPECT_EQ(message(path, "mapped:ahead=65"), "weights mapped: ahead: must be between 0 and 64, got 65");
   EXPECT_EQ(message(path, "mapped:behind=1"), "weights mapped: behind: no such option; known: ahead, pinned");
-  EXPECT_NE(message("", "mapped").find(
-                "weights mapped: reads weights from a packed cache, and this model has no file for one"),
+  EXPECT_NE(message("", "mapped")
+                .find("weights mapped: reads weights from a packed cache, and this model has no file for one"),
             std::string::npos);
 }
 

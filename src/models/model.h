@@ -76,8 +76,8 @@ class Model {
   std::vector<KvLayer> kv_layers() const;
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   const Weight& head() const { return head_; }
-  // The token's row of the embedding table [width], as a batch may carry it instead of the id: before the architecture's
-  // scaling (Gemma's, Granite's) and learned positions, which a pass applies to given rows, too.
+  // The token's row of the embedding table [width], as a batch may carry it instead of the id: before the
+  // architecture's scaling (Gemma's, Granite's) and learned positions, which a pass applies to given rows, too.
   void embedding(TokenId token, float* row) const;
 
   // Runs the batch: stores its keys and values, and writes the logits of batch.output_rows to context.logits

@@ -191,7 +191,8 @@ int64_t ModelBuilder::measure_parts() {
   return bytes;
 }
 
-// Charges the weights, of which `resident` packed bytes are in memory, to the memory accounts. The returned hold charges the buffers for reading their files.
+// Charges the weights, of which `resident` packed bytes are in memory, to the memory accounts. The returned hold
+// charges the buffers for reading their files.
 Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool,
                                              const std::shared_ptr<MemoryAccounts>& accounts, int64_t resident,
                                              int64_t* window) {
@@ -222,8 +223,7 @@ Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const Kernel
     if (options.warn) options.warn(message);
   };
   int64_t window = WeightPacker::kWidestWindow;
-  MILLRACE_TRY(const MemoryHold loading,
-               take_memory(packer, pool, options.accounts, packer.packed_bytes(), &window));
+  MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, packer.packed_bytes(), &window));
   std::optional<PackedCache> cache;
   if (!options.packed_cache.empty()) cache.emplace(options.packed_cache, *files_, table.isa, packer);
   if (cache) {
@@ -277,8 +277,7 @@ WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
 
 // The weights stay in the packed cache, which is packed first if there is none that fits.
 Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
-                                          const ModelOptions& options,
-                                          const ChosenMember<WeightSourceMember>& source) {
+                                          const ModelOptions& options, const ChosenMember<WeightSourceMember>& source) {
   if (options.packed_cache.empty() || files_->files.empty())
     return Error::unsupported(
         fmt::format("{}: reads weights from a packed cache, and this model has no file for one", source.label));
@@ -295,8 +294,8 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
   }
   model_->packed_file_ = opened->file;
   packer.point_weights(opened->packed);
-  model_->source_ = source.member.make(
-      opened->file, places(packer, opened->packed - opened->file->bytes().data()), source.options);
+  model_->source_ =
+      source.member.make(opened->file, places(packer, opened->packed - opened->file->bytes().data()), source.options);
   return {};
 }
 

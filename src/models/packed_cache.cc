@@ -279,7 +279,7 @@ Result<void> PackedCache::pack(ThreadPool& pool, const std::function<void(double
   const std::vector<uint64_t> sums = hashes(pool, packed, true);
   const std::string head = header(reinterpret_cast<const uint8_t*>(sums.data()));
   return file.write(head.data(), static_cast<int64_t>(head.size()), 0) && file.keep_as(path_) ? Result<void>()
-                                                                                             : cannot_write();
+                                                                                              : cannot_write();
 }
 
 Result<void> PackedCache::write(ThreadPool& pool, const uint8_t* packed) const {

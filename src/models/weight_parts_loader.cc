@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kPartEndings[] = {".input_scale", ".input_hadamard", ".input_order",    ".low_rank_a",
-                                       ".low_rank_b",  ".sparse_counts",  ".sparse_columns", ".sparse_values"};
+                                             ".low_rank_b",  ".sparse_counts",  ".sparse_columns", ".sparse_values"};
 
 // The tensor's name without the part's; empty if it is none.
 std::string_view matrix_of(std::string_view tensor) {
@@ -36,8 +36,7 @@ class PartsReader {
   const StoredTensor* find(std::string_view part) const { return files_.find(prefix_ + std::string(part)); }
 
   Error wrong(const StoredTensor& stored, const std::string& what) const {
-    return Error::corrupt(
-        fmt::format("{}: tensor {} at offset {} {}", files_.path, stored.name, stored.offset, what));
+    return Error::corrupt(fmt::format("{}: tensor {} at offset {} {}", files_.path, stored.name, stored.offset, what));
   }
 
   Result<const StoredTensor*> require(std::string_view part) const {
@@ -65,8 +64,7 @@ class PartsReader {
     std::vector<int32_t> out;
     out.reserve(read.size());
     for (float value : read) {
-      if (!(value >= 0) || value > static_cast<float>(most) ||
-          static_cast<float>(static_cast<int32_t>(value)) != value)
+      if (!(value >= 0) || value > static_cast<float>(most) || static_cast<float>(static_cast<int32_t>(value)) != value)
         return wrong(stored, fmt::format("holds {}, must be whole numbers from 0 to {}", value, most));
       out.push_back(static_cast<int32_t>(value));
     }
@@ -101,8 +99,8 @@ class PartsReader {
     if (!tensor.format)
       return Error::unsupported(fmt::format("{}: tensor {} has type {}", files_.path, stored.name, stored.type_name));
     if (tensor.rank != 2 || tensor.rows() != rows || tensor.cols() != cols || cols % tensor.format->block_values != 0)
-      return wrong(stored, fmt::format("has shape [{}, {}], must have [{}, {}]", tensor.rows(), tensor.cols(), rows,
-                                       cols));
+      return wrong(stored,
+                   fmt::format("has shape [{}, {}], must have [{}, {}]", tensor.rows(), tensor.cols(), rows, cols));
     Weight weight;
     weight.name = stored.name;
     weight.format = tensor.format;
@@ -117,7 +115,8 @@ class PartsReader {
     MILLRACE_TRY(const StoredTensor* a, require(".low_rank_a"));
     MILLRACE_TRY(const StoredTensor* b, require(".low_rank_b"));
     const int64_t rank = a->tensor.rows();
-    if (rank < 1 || rank > kMaxLowRank) return wrong(*a, fmt::format("has rank {}, must be 1 to {}", rank, kMaxLowRank));
+    if (rank < 1 || rank > kMaxLowRank)
+      return wrong(*a, fmt::format("has rank {}, must be 1 to {}", rank, kMaxLowRank));
     MILLRACE_TRY(parts.low_rank_a, factor(*a, rank, at_.cols, 0, rank));
     MILLRACE_TRY(parts.low_rank_b, factor(*b, at_.total_rows, rank, at_.begin, at_.rows));
     return {};
@@ -163,7 +162,8 @@ Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, 
                                                        const PartRows& at) {
   if (!matrix.name.ends_with(kWeight)) return std::shared_ptr<WeightParts>();
   const std::string prefix = matrix.name.substr(0, matrix.name.size() - kWeight.size());
-  const bool any = std::ranges::any_of(kPartEndings, [&](auto part) { return files.find(prefix + std::string(part)) != nullptr; });
+  const bool any =
+      std::ranges::any_of(kPartEndings, [&](auto part) { return files.find(prefix + std::string(part)) != nullptr; });
   if (!any) return std::shared_ptr<WeightParts>();
   if (matrix.tensor.rank > 2)
     return Error::unsupported(

@@ -1,5 +1,5 @@
-// Reads the parts of a matrix (tensor/weight_parts.h) from a GGUF file. Those of blk.0.attn_q.weight, which is stored as
-// [rows, cols], are further tensors:
+// Reads the parts of a matrix (tensor/weight_parts.h) from a GGUF file. Those of blk.0.attn_q.weight, which is stored
+// as [rows, cols], are further tensors:
 //
 //   blk.0.attn_q.input_scale [cols], .input_hadamard [1], .input_order [cols]
 //   blk.0.attn_q.low_rank_a [rank, cols], .low_rank_b [rows, rank]        any format
@@ -31,8 +31,8 @@ struct PartRows {
   int64_t cols = 0;
 };
 
-// Null if `matrix` has no parts. Errors: corrupt (a shape, a missing partner, an index out of range, NaN), unsupported (a
-// stack of experts; a type without Format).
+// Null if `matrix` has no parts. Errors: corrupt (a shape, a missing partner, an index out of range, NaN), unsupported
+// (a stack of experts; a type without Format).
 Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, const StoredTensor& matrix,
                                                        const PartRows& at);
 

@@ -82,7 +82,8 @@ class PlainProduct {
       for (int64_t c = 0; c < cols_; ++c) add(b_[r * rank + k] * a_[k * cols_ + c] * x[c]);
     int64_t at = 0;
     for (int64_t i = 0; !counts_.empty() && i < r; ++i) at += static_cast<int64_t>(counts_[i]);
-    for (int64_t i = 0; !counts_.empty() && i < counts_[r]; ++i, ++at) add(values_[at] * x[static_cast<int64_t>(columns_[at])]);
+    for (int64_t i = 0; !counts_.empty() && i < counts_[r]; ++i, ++at)
+      add(values_[at] * x[static_cast<int64_t>(columns_[at])]);
     return sum;
   }
 
@@ -256,7 +257,10 @@ TEST(WeightParts, SaysWhatIsWrong) {
   const auto order = [&](PartTensors& to) { add_order(to, q, cols); };
   const auto pair = [&](PartTensors& to) { add_low_rank(to, q, rows, cols, 3); };
   const auto sparse = [&](PartTensors& to) { add_sparse(to, q, rows, cols, 11); };
-  EXPECT_EQ(edited(scale, [&](PartTensors& p) { p[q + ".input_scale"] = {{4}, {1, 1, 1, 1}}; }),
+  EXPECT_EQ(edited(scale,
+                   [&](PartTensors& p) {
+                     p[q + ".input_scale"] = {{4}, {1, 1, 1, 1}};
+                   }),
             fmt::format(": tensor blk.0.attn_q.input_scale has 4 values, must have {}", cols));
   EXPECT_EQ(edited(scale, [&](PartTensors& p) { p[q + ".input_scale"].values[1] = NAN; }),
             ": tensor blk.0.attn_q.input_scale holds NaN or infinity");
@@ -272,19 +276,19 @@ TEST(WeightParts, SaysWhatIsWrong) {
                         cols));
   EXPECT_EQ(edited(pair, [&](PartTensors& p) { p.erase(q + ".low_rank_b"); }),
             ": tensor blk.0.attn_q.low_rank_b is missing");
-  EXPECT_EQ(edited(pair, [&](PartTensors& p) { p[q + ".low_rank_b"].dims = {3, rows}; }),
+  EXPECT_EQ(edited(pair,
+                   [&](PartTensors& p) {
+                     p[q + ".low_rank_b"].dims = {3, rows};
+                   }),
             fmt::format(": tensor blk.0.attn_q.low_rank_b has shape [3, {}], must have [{}, 3]", rows, rows));
   EXPECT_EQ(edited(sparse, [&](PartTensors& p) { p.erase(q + ".sparse_counts"); }),
             ": tensor blk.0.attn_q.sparse_counts is missing");
-  EXPECT_EQ(edited(sparse, [&](PartTensors& p) { p[q + ".sparse_columns"].values[0] = static_cast<float>(cols); }),
-            fmt::format(": tensor blk.0.attn_q.sparse_columns holds {}, must be whole numbers from 0 to {}", cols,
-                        cols - 1));
+  EXPECT_EQ(
+      edited(sparse, [&](PartTensors& p) { p[q + ".sparse_columns"].values[0] = static_cast<float>(cols); }),
+      fmt::format(": tensor blk.0.attn_q.sparse_columns holds {}, must be whole numbers from 0 to {}", cols, cols - 1));
   EXPECT_EQ(edited(sparse, [&](PartTensors& p) { p[q + ".sparse_columns"].values[1] = 0; }),
             ": tensor blk.0.attn_q.sparse_columns is not in ascending order in row 0");
-  EXPECT_EQ(edited(scale,
-                   [&](PartTensors& p) {
-                     p["blk.0.attn_w.input_scale"] = p[q + ".input_scale"];
-                   }),
+  EXPECT_EQ(edited(scale, [&](PartTensors& p) { p["blk.0.attn_w.input_scale"] = p[q + ".input_scale"]; }),
             ": tensor blk.0.attn_w.input_scale is a part of blk.0.attn_w.weight, which the file does not have");
   PartTensors embedding;
   add_scale(embedding, "token_embd", files->find("token_embd.weight")->tensor.cols());

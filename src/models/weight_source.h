@@ -1,6 +1,6 @@
-// WeightSource: makes a layer's weights ready when a pass needs them. One file each under weight_sources/ and one line in
-// weight_sources/builtin.cc. With the first member, `resident`, all weights are in memory all the time, and there is no
-// object: a pass pays one check per layer. Thread-safe: several engines may run passes of one model.
+// WeightSource: makes a layer's weights ready when a pass needs them. One file each under weight_sources/ and one line
+// in weight_sources/builtin.cc. With the first member, `resident`, all weights are in memory all the time, and there is
+// no object: a pass pays one check per layer. Thread-safe: several engines may run passes of one model.
 #pragma once
 
 #include <cstdint>

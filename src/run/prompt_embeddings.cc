@@ -18,9 +18,8 @@ Result<void> check_embeddings(const Request& request, int64_t width) {
       return Error::user(
           fmt::format("embeddings: {} values at position {} are not rows of {}", values, given.begin, width));
     if (given.begin >= 0 && given.begin < free)
-      return Error::user(
-          fmt::format("embeddings: position {} comes after position {}; they must ascend and not overlap", given.begin,
-                      free - 1));
+      return Error::user(fmt::format(
+          "embeddings: position {} comes after position {}; they must ascend and not overlap", given.begin, free - 1));
     if (given.begin < 0 || given.begin > prompt || values / width > prompt - given.begin)
       return Error::user(fmt::format("embeddings: {} rows at position {} do not fit in a prompt of {} tokens",
                                      values / width, given.begin, prompt));

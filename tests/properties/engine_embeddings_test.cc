@@ -1,5 +1,5 @@
-// Prompts with rows instead of tokens: rows that equal the tokens' own give the same bits; streams with and without rows
-// share a batch; chunks, threads and preemption change nothing; prefixes are shared only with equal rows.
+// Prompts with rows instead of tokens: rows that equal the tokens' own give the same bits; streams with and without
+// rows share a batch; chunks, threads and preemption change nothing; prefixes are shared only with equal rows.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -28,8 +28,7 @@ std::shared_ptr<const Rows> rows_of(const LanguageModel& model, std::span<const 
 std::shared_ptr<const Rows> soft_rows(int64_t seed, int64_t count, int64_t width) {
   auto rows = std::make_shared<Rows>();
   for (int64_t i = 0; i < count * width; ++i)
-    rows->push_back(static_cast<float>(
-        philox_uniform(static_cast<uint64_t>(seed), 3, static_cast<uint64_t>(i)) - 0.5));
+    rows->push_back(static_cast<float>(philox_uniform(static_cast<uint64_t>(seed), 3, static_cast<uint64_t>(i)) - 0.5));
   return rows;
 }
 
@@ -103,8 +102,9 @@ TEST_F(EngineEmbeddings, TheTokensOwnRowsGiveTheSameStream) {
 }
 
 TEST_F(EngineEmbeddings, MixedBatchesChangeNoBit) {
-  const std::vector<Request> all = {make_request(1, 30, 12, vocab_), soft(1, 30, 0, 30), soft(2, 21, 20, 1),
-                                    soft(3, 40, 11, 20),             soft(4, 7, 3, 2),   make_request(5, 33, 12, vocab_)};
+  const std::vector<Request> all = {
+      make_request(1, 30, 12, vocab_), soft(1, 30, 0, 30), soft(2, 21, 20, 1), soft(3, 40, 11, 20), soft(4, 7, 3, 2),
+      make_request(5, 33, 12, vocab_)};
   std::vector<Shown> expected;
   for (const Request& request : all) expected.push_back(alone(request));
   struct Way {

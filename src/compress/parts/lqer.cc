@@ -1,8 +1,8 @@
 // LQER (Zhang et al., 2024, "LQER: Low-Rank Quantization Error Reconstruction for LLMs"): what rounding took from a
 // matrix, E, is put back in part by a low-rank pair: y = W' x + B (A x). Of all pairs of a rank, B A is the one that
-// leaves the smallest error of the outputs on the calibration text, with the inputs' norms, as in the paper, or with all
-// of their second moments H: B is an orthonormal basis of the largest eigenvectors of E H E^T, and A = B^T E. Subspace
-// iteration finds them; it starts from fixed numbers, and all sums have a fixed order.
+// leaves the smallest error of the outputs on the calibration text, with the inputs' norms, as in the paper, or with
+// all of their second moments H: B is an orthonormal basis of the largest eigenvectors of E H E^T, and A = B^T E.
+// Subspace iteration finds them; it starts from fixed numbers, and all sums have a fixed order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -85,8 +85,7 @@ class ErrorOperator {
  private:
   template <typename Body>
   void tiles(int64_t n, const Body& body) const {
-    pool_.parallel_for((n + kTile - 1) / kTile,
-                       [&](int64_t i, int) { body(i * kTile, std::min(n, (i + 1) * kTile)); });
+    pool_.parallel_for((n + kTile - 1) / kTile, [&](int64_t i, int) { body(i * kTile, std::min(n, (i + 1) * kTile)); });
   }
 
   Vectors by_inputs(const Vectors& z, int64_t rank) const {
@@ -122,8 +121,7 @@ void round_to_f16(std::vector<float>& values) {
 
 class Lqer final : public Pass {
  public:
-  Lqer(int64_t rank, bool moments, std::string format)
-      : rank_(rank), moments_(moments), format_(std::move(format)) {}
+  Lqer(int64_t rank, bool moments, std::string format) : rank_(rank), moments_(moments), format_(std::move(format)) {}
 
   uint32_t needs() const override { return moments_ ? kSecondMoments : kInputNorms; }
   std::string format() const override { return format_; }
@@ -172,7 +170,8 @@ class Lqer final : public Pass {
     pool.parallel_for(matrix.rows, [&](int64_t r, int) {
       std::vector<float> row(static_cast<size_t>(matrix.cols));
       matrix.format->decode(matrix.encoded.data() + r * matrix.format->row_bytes(matrix.cols), row.data(), matrix.cols);
-      for (int64_t c = 0; c < matrix.cols; ++c) error[static_cast<size_t>(r * matrix.cols + c)] -= row[static_cast<size_t>(c)];
+      for (int64_t c = 0; c < matrix.cols; ++c)
+        error[static_cast<size_t>(r * matrix.cols + c)] -= row[static_cast<size_t>(c)];
     });
     apply_input_change(matrix.parts.input, matrix.cols, error, pool);
     return error;

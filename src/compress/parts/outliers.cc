@@ -1,6 +1,6 @@
-// Dense and sparse (Kim et al., 2023, "SqueezeLLM: Dense-and-Sparse Quantization"): a small fraction of the weights, those
-// of largest magnitude, is stored exactly in a sparse matrix. The blocks that they leave have smaller scales, so that
-// the other weights are rounded less. Of equal weights the first one is taken.
+// Dense and sparse (Kim et al., 2023, "SqueezeLLM: Dense-and-Sparse Quantization"): a small fraction of the weights,
+// those of largest magnitude, is stored exactly in a sparse matrix. The blocks that they leave have smaller scales, so
+// that the other weights are rounded less. Of equal weights the first one is taken.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

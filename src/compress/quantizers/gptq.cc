@@ -179,9 +179,11 @@ class Gptq final : public Pass {
       std::vector<float> scratch;
       store_row(change, matrix.values.data() + r * matrix.cols, matrix.cols, scratch);
       if (matrix.kept.empty()) return;
-      const std::vector<uint8_t> kept(matrix.kept.begin() + r * matrix.cols, matrix.kept.begin() + (r + 1) * matrix.cols);
+      const std::vector<uint8_t> kept(matrix.kept.begin() + r * matrix.cols,
+                                      matrix.kept.begin() + (r + 1) * matrix.cols);
       for (int64_t c = 0; c < matrix.cols; ++c)
-        matrix.kept[static_cast<size_t>(r * matrix.cols + c)] = kept[static_cast<size_t>(order_[static_cast<size_t>(c)])];
+        matrix.kept[static_cast<size_t>(r * matrix.cols + c)] =
+            kept[static_cast<size_t>(order_[static_cast<size_t>(c)])];
     });
   }
 

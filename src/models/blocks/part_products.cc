@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kPartRows = 64;       // of a batch, processed together
-constexpr int64_t kSparseRows = 64;     // of a sparse matrix, multiplied by one thread at a time
+constexpr int64_t kPartRows = 64;           // of a batch, processed together
+constexpr int64_t kSparseRows = 64;         // of a sparse matrix, multiplied by one thread at a time
 constexpr int64_t kWorthThreads = 1 << 13;  // multiply-adds of a sparse product
 
 struct PartScratch {
@@ -63,8 +63,8 @@ void add_low_rank(ForwardContext& context, const WeightParts& parts, const float
   const KernelTable& kernels = context.kernels();
   const PartScratch scratch = divide(context.part_sizes(), context.parts.data());
   const Weight &a = parts.low_rank_a, &b = parts.low_rank_b;
-  const ActivationRows in = encode_activations(kernels, context.pool(), a.format->activation, x, a.cols, rows, a.cols,
-                                               scratch.rounded);
+  const ActivationRows in =
+      encode_activations(kernels, context.pool(), a.format->activation, x, a.cols, rows, a.cols, scratch.rounded);
   linear(context.pool(), a, in, scratch.inner, a.rows);
   const ActivationRows low = encode_activations(kernels, context.pool(), b.format->activation, scratch.inner, b.cols,
                                                 rows, b.cols, scratch.rounded);
@@ -85,9 +85,8 @@ void add_sparse(ForwardContext& context, const SparseMatrix& sparse, const float
       }
   };
   if (tokens * sparse.row_begin.back() < kWorthThreads) return run(0, rows);
-  context.pool().parallel_for((rows + kSparseRows - 1) / kSparseRows, [&](int64_t i, int) {
-    run(i * kSparseRows, std::min(rows, (i + 1) * kSparseRows));
-  });
+  context.pool().parallel_for((rows + kSparseRows - 1) / kSparseRows,
+                              [&](int64_t i, int) { run(i * kSparseRows, std::min(rows, (i + 1) * kSparseRows)); });
 }
 
 }  // namespace

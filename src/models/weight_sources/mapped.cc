@@ -1,7 +1,8 @@
-// Layers are pages of the mapped packed cache: the system starts reading them some layers ahead, and a layer's pages leave
-// this process's memory when the pass has gone on to the next one. So a model may be larger than the memory budget. What
-// was released is still in the system's page cache while there is room for it; of a mixture of experts only the experts
-// that tokens chose are read. Holds no state of a pass, so several passes at once only read some pages twice.
+// Layers are pages of the mapped packed cache: the system starts reading them some layers ahead, and a layer's pages
+// leave this process's memory when the pass has gone on to the next one. So a model may be larger than the memory
+// budget. What was released is still in the system's page cache while there is room for it; of a mixture of experts
+// only the experts that tokens chose are read. Holds no state of a pass, so several passes at once only read some pages
+// twice.
 #include <algorithm>
 
 #include "models/weight_sources/records.h"
@@ -56,14 +57,14 @@ int64_t mapped_memory(const WeightPlaces& places, const OptionValues& options) {
   return std::min(all, bytes + (2 + options.integer("ahead")) * largest);
 }
 
-std::unique_ptr<WeightSource> make_mapped(std::shared_ptr<const MappedFile> file, WeightPlaces places,
-                                          const OptionValues& options) {
+std::unique_ptr<WeightSource> mapped_source(std::shared_ptr<const MappedFile> file, WeightPlaces places,
+                                            const OptionValues& options) {
   return std::make_unique<MappedWeights>(std::move(file), std::move(places), options.integer("ahead"),
                                          options.integer("pinned"));
 }
 
 }  // namespace
 
-const WeightSourceMember kMappedWeights = {.from_file = true, .memory = mapped_memory, .make = make_mapped};
+const WeightSourceMember kMappedWeights = {.from_file = true, .memory = mapped_memory, .make = mapped_source};
 
 }  // namespace millrace
