@@ -121,8 +121,9 @@ TEST_F(EngineEmbeddings, MixedBatchesChangeNoBit) {
     auto shown = run_all(*core, vocab_);
     for (size_t i = 0; i < all.size(); ++i) {
       EXPECT_EQ(shown[i + 1].tokens, expected[i].tokens) << way.batch_tokens << " request " << i;
-      if (core->stats().preemptions == 0)
+      if (core->stats().preemptions == 0) {
         EXPECT_TRUE(shown[i + 1].same_bits(expected[i])) << way.batch_tokens << " request " << i;
+      }
     }
     preemptions += core->stats().preemptions;
   }
