@@ -146,12 +146,21 @@ Result<std::unique_ptr<KvTier>> CpuExecutor::make_swap(const EngineOptions& opti
 }
 
 Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
-  MILLRACE_TRY(std::string identity, kv_identity(*model_, *runner_));
+  MILLRACE_TRY(std::string identity, kv_identity());
   MILLRACE_TRY(const auto store, chosen_store(options));
   for (const auto& layer : model_->parts().model->spec().layers)
     if (options.kv_ssd_fetch < 1 && layer.window > 0)
       return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
   return store.member.make(kv(), std::move(identity), store.options);
+}
+
+// The probe's pass is no step: hooks must not see it.
+Result<std::string> CpuExecutor::kv_identity() {
+  runner_->start();
+  const ForwardHooks hooks = std::exchange(runner_->hooks(), ForwardHooks());
+  auto identity = millrace::kv_identity(*model_, *runner_);
+  runner_->hooks() = hooks;
+  return identity;
 }
 
 bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {

@@ -33,6 +33,7 @@ class CpuExecutor final : public Executor {
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
   Result<std::unique_ptr<KvTier>> make_swap(const EngineOptions& options) override;
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
+  Result<std::string> kv_identity() override;
   bool before_attention(std::function<void(int64_t)> ready) override;
   Result<void> check(const Request& request) const override;
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
