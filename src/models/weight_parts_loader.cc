@@ -11,6 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
+constexpr int64_t kMostInteger = 1 << 24;  // that F32 stores exactly, as all below
 constexpr std::string_view kPartEndings[] = {".input_scale", ".input_hadamard", ".input_order",    ".low_rank_a",
                                              ".low_rank_b",  ".sparse_counts",  ".sparse_columns", ".sparse_values"};
 
@@ -61,6 +62,7 @@ class PartsReader {
   // Whole numbers from 0 to `most`.
   Result<std::vector<int32_t>> integers(const StoredTensor& stored, int64_t n, int64_t most) const {
     MILLRACE_TRY(const std::vector<float> read, values(stored, n));
+    most = std::min(most, kMostInteger);
     std::vector<int32_t> out;
     out.reserve(read.size());
     for (float value : read) {
