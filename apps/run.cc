@@ -43,7 +43,7 @@ struct RunFlags {
   SamplingFlags sampling;
   ConstraintFlags constraint;
   PromptFlags compression;
-  std::string prompt, file;
+  std::string prompt, file, kv_load, kv_save;
   std::vector<TokenId> prompt_tokens;
   int64_t max_tokens = 256;
   int64_t min_tokens = 0;
@@ -237,6 +237,11 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
                compress_prompt(model, passes, flags.model.threads, flags.model.context, request));
   options.max_streams = std::clamp<int64_t>(std::max({flags.answers, flags.best_of, flags.beams}), 1, 128);
   MILLRACE_TRY(auto engine, Engine::create(model, options));
+  if (!flags.kv_load.empty()) {
+    MILLRACE_TRY(const int64_t tokens, engine->load_prefix(request, flags.kv_load));
+    fmt::print(stderr, "{}: keys and values of {} tokens loaded\n", flags.kv_load, tokens);
+  }
+  Request saved = request;
   const std::vector<TokenId> prompt = request.prompt;
   const bool wants_logprobs = flags.json && request.sampling.logprobs >= 0;
   MILLRACE_TRY(auto stream, engine->submit(std::move(request)));
@@ -248,6 +253,11 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   const TokenEvent last = collect(*stream, wants_logprobs, answers,
                                   [&](const std::string& text) { return flags.json || several || print_text(text); });
   if (last.finish == FinishReason::error) return last.error;
+  if (!flags.kv_save.empty()) {
+    saved.prompt.insert(saved.prompt.end(), answers.front().tokens.begin(), answers.front().tokens.end());
+    MILLRACE_TRY(const int64_t tokens, engine->save_prefix(saved, flags.kv_save));
+    fmt::print(stderr, "{}: keys and values of {} tokens saved\n", flags.kv_save, tokens);
+  }
   const Speed speed = measure(last.timings, *model);
   if (const KvStoreStats store = engine->stats().store; store.open) print_store(store);
   if (flags.json) {
@@ -310,6 +320,11 @@ void add_run_command(CLI::App& app) {
                    "one is possible)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, EarlyStopping>{
           {"no", EarlyStopping::no}, {"yes", EarlyStopping::yes}, {"never", EarlyStopping::never}}));
+  command->add_option("--kv-load", flags->kv_load,
+                      "Load keys and values that --kv-save wrote: a prompt that begins with the same tokens continues "
+                      "there");
+  command->add_option("--kv-save", flags->kv_save,
+                      "At the end, save the keys and values of the prompt and the first answer to this file");
   command->add_flag("--ignore-eos", flags->ignore_eos, "Continue after the model's end token");
   command->add_flag("--no-special", flags->no_special, "Do not add a start token to the prompt");
   command->add_flag("--json", flags->json, "Print one JSON object at the end instead of text");

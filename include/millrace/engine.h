@@ -184,6 +184,13 @@ class Engine {
   [[nodiscard]] bool snapshot(SnapshotSink sink);
   int64_t context() const;
 
+  // Saves the keys and values of the request's prompt to a file, as far as the prefix cache has them in full blocks, or
+  // loads such a file into the prefix cache, for requests like this one: its tenant, prefix group and adapters; the
+  // prompt comes from the file. Return the tokens. Wait for the engine's thread, so not from an EventSink. Errors: user
+  // (nothing cached; a file of another model, machine or KV format), corrupt, unsupported, resource.
+  Result<int64_t> save_prefix(const Request& request, const std::string& path);
+  Result<int64_t> load_prefix(const Request& request, const std::string& path);
+
  private:
   Engine();
   struct State;

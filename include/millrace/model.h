@@ -35,6 +35,9 @@ class LanguageModel {
   Result<std::vector<TokenId>> encode(std::string_view text, bool add_special = true, bool parse_special = true) const;
   std::string decode(const std::vector<TokenId>& tokens, bool skip_special = true) const;
 
+  // The token's row of the embedding table, as PromptEmbeddings has them. Errors: user (outside the vocabulary).
+  Result<std::vector<float>> embedding(TokenId token) const;
+
   // Renders the model's own template (ChatML if it has none). `messages_json` is a JSON array of
   // {"role", "content"} objects, or an object with "messages" and further template variables.
   Result<std::string> apply_chat_template(std::string_view messages_json, bool add_generation_prompt = true) const;

@@ -29,8 +29,11 @@ struct LoadOptions {
   // A budget shared by several models, instead of `memory`; null: none. `memory_name`: this model's account in it.
   std::shared_ptr<MemoryAccounts> shared_memory;
   std::string memory_name;
-  std::string chat_template;                     // replaces the model's own; "": keep it
-  std::string router = "topk";                   // of a mixture of experts, see `millrace techniques --family router`
+  std::string chat_template;    // replaces the model's own; "": keep it
+  std::string router = "topk";  // of a mixture of experts, see `millrace techniques --family router`
+  // Where weights are during a pass, NAME[:key=value,...], see `millrace techniques --family weights`. Other than
+  // resident, they are in the packed cache, which is then used whatever packed_cache says.
+  std::string weights = "resident";
   std::function<void(double)> progress;          // fraction completed, called on the loading thread; may be null
   std::function<void(const std::string&)> warn;  // called with recoverable problems; may be null
 };

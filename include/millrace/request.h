@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -72,8 +73,18 @@ struct AdapterUse {
 // any length.
 enum class EarlyStopping { no, yes, never };
 
+// Rows that stand in for the embeddings of consecutive prompt tokens: soft prompts, images' features. Each is what the
+// model's embedding table would have; the model scales it as it scales that (LanguageModel::embedding()).
+struct PromptEmbeddings {
+  int64_t begin = 0;                               // position in the prompt of the first row
+  std::shared_ptr<const std::vector<float>> rows;  // [n, width]
+};
+
 struct Request {
   std::vector<TokenId> prompt;  // at least one token
+  // Ascending, without overlaps. The prompt's ids at these positions only count for what counts tokens, such as
+  // penalties. Prefixes are shared only with equal rows.
+  std::vector<PromptEmbeddings> embeddings;
   SamplingOptions sampling;
   int64_t max_tokens = 128;  // -1: until the context is full
   int64_t min_tokens = 0;    // end-of-generation tokens are masked before this many

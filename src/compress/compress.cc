@@ -9,6 +9,7 @@
 
 #include "base/cpu.h"
 #include "base/ordered_json.h"
+#include "compress/matrix_parts.h"
 #include "compress/matrix_work.h"
 #include "models/convert/conversion.h"
 #include "models/convert/output.h"
@@ -28,10 +29,12 @@ Result<std::vector<NamedPass>> make_passes(const CompressOptions& options) {
   std::vector<NamedPass> made;
   if (options.passes.empty()) return Error::user("--pass: is missing; give at least one, such as gptq:format=q4_0");
   for (const std::string& text : options.passes) {
-    if (!made.empty() && !made.back().pass->format().empty())
-      return Error::user(
-          fmt::format("--pass {}: fixes the levels of the output, so it must be the last one", made.back().text));
     MILLRACE_TRY(auto pass, make_pass(text));
+    const auto fixes = [](const NamedPass& one) { return !one.pass->format().empty(); };
+    const auto fixed = std::ranges::find_if(made, fixes);
+    if (fixed != made.end() && (!pass->corrects() || !pass->format().empty()))
+      return Error::user(
+          fmt::format("--pass {}: fixes the levels of the output, so it must be the last one", fixed->text));
     if (pass->needs() != kNoStatistics && options.calibration.name.empty())
       return Error::user(fmt::format("--pass {}: needs a calibration text; give one with --calibrate", text));
     made.push_back({text, std::move(pass)});
@@ -63,6 +66,7 @@ class Compressor {
   Result<MemoryHold> next_range(size_t first, size_t& end);
   Result<void> run_range(size_t first, size_t end);
   Result<void> run_tensor(const TensorWork& work, const StatisticsMap& statistics);
+  Result<void> keep_parts(const PassMatrix& matrix);
   Result<void> write();
   int64_t working_bytes() const;
   void show(double fraction, const std::string& what) const {
@@ -77,9 +81,11 @@ class Compressor {
   ConversionPlan plan_;
   std::vector<TensorWork> works_;              // by layer
   std::vector<std::vector<uint8_t>> outputs_;  // by tensor of the plan; empty: written as it is
+  std::vector<PartTensor> parts_;
   std::shared_ptr<ThreadPool> threads_;
   std::shared_ptr<const LanguageModel> model_;
   std::shared_ptr<MemoryAccounts> accounts_;
+  std::vector<MemoryHold> part_memory_;
   MemoryHold output_memory_, working_memory_;
   std::unique_ptr<InputCalibration> calibration_;
 };
@@ -97,7 +103,9 @@ Result<void> Compressor::open() {
     return Error::unsupported(
         fmt::format("{}: llama2.c checkpoints cannot be compressed; convert it to GGUF first", options_.input));
   MILLRACE_TRY_VOID(check_output(options_.output, options_.force, input_.paths()));
-  const std::string format = passes_.back().pass->format();
+  std::string format;
+  for (const NamedPass& one : passes_)
+    if (!one.pass->format().empty()) format = one.pass->format();
   ConvertReport converted;
   MILLRACE_TRY(plan_, plan_conversion(input_, true, format.empty() ? nullptr : find_format(format), converted));
   outputs_.resize(plan_.tensors.size());
@@ -206,11 +214,25 @@ Result<void> Compressor::run_tensor(const TensorWork& work, const StatisticsMap&
     }
     MILLRACE_TRY_VOID(matrix.finish(measured, model_->parts().kernels, *threads_));
     bytes.insert(bytes.end(), matrix.stored().begin(), matrix.stored().end());
+    MILLRACE_TRY_VOID(keep_parts(matrix.matrix()));
     report_.matrices.push_back(std::move(matrix.report()));
   }
   if (!changed) return {};
   MILLRACE_TRY_VOID(tensor.check_overflow(bytes.data()));
   outputs_[work.tensor] = std::move(bytes);
+  return {};
+}
+
+Result<void> Compressor::keep_parts(const PassMatrix& matrix) {
+  int64_t bytes = 0;
+  for (PartTensor& part : part_tensors(matrix)) {
+    bytes += static_cast<int64_t>(part.bytes.size());
+    parts_.push_back(std::move(part));
+  }
+  if (bytes == 0) return {};
+  report_.output_bytes += bytes;
+  MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts_, "weight parts", bytes, "raise --memory"));
+  part_memory_.push_back(std::move(hold));
   return {};
 }
 
@@ -238,6 +260,11 @@ Result<void> Compressor::write() {
       return {};
     });
   }
+  for (const PartTensor& part : parts_)
+    plan_.writer.add_tensor(part.name, part.format, part.dims, [&](uint8_t* to, int64_t) -> Result<void> {
+      std::ranges::copy(part.bytes, to);
+      return {};
+    });
   return plan_.writer.write(options_.output, [this](int64_t done, int64_t total) {
     show(static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total)), "writing");
   });

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "compress/matrix_parts.h"
 #include "models/convert/format_choice.h"
 
 namespace millrace {
@@ -72,6 +73,8 @@ Result<MatrixWork> MatrixWork::read(const OutputTensor& tensor, const TensorWork
   matrix.rows = work.rows;
   matrix.cols = work.cols;
   matrix.format = tensor.format;
+  if (work.place.stacked) matrix.no_parts = "a stack of experts cannot have weight parts";
+  if (tensor.name == "token_embd.weight") matrix.no_parts = "an embedding table cannot have weight parts";
   matrix.values.resize(static_cast<size_t>(work.rows * work.cols));
   // A stack is one stored tensor, or one for each expert.
   const bool separate = tensor.parts.size() > 1;
@@ -111,9 +114,8 @@ std::vector<float> MatrixWork::decoded(const std::vector<uint8_t>& rows, ThreadP
 }
 
 // |(W' - W) X|^2 over the sum of the squared outputs.
-Result<double> MatrixWork::output_error(const std::vector<uint8_t>& rows, const LinearStatistics& statistics,
+Result<double> MatrixWork::output_error(std::vector<float> change, const LinearStatistics& statistics,
                                         const KernelTable& table, ThreadPool& pool) const {
-  std::vector<float> change = decoded(rows, pool);
   for (size_t i = 0; i < change.size(); ++i) change[i] -= original_[i];
   SecondMoments changes(matrix_.cols), weights(matrix_.cols);
   MILLRACE_TRY_VOID(changes.add(change.data(), matrix_.rows, table, pool));
@@ -129,7 +131,9 @@ Result<void> MatrixWork::finish(const LinearStatistics& statistics, const Kernel
     matrix_.encoded = rounded(matrix_.values, pool);
   }
   report_.calibration_rows = statistics.rows;
-  const std::vector<float> values = decoded(matrix_.encoded, pool);
+  std::vector<float> values = decoded(matrix_.encoded, pool);
+  report_.zeros = static_cast<double>(std::ranges::count(values, 0.0f)) / static_cast<double>(values.size());
+  apply_parts(matrix_, values, pool);
   double change = 0, all = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     const double square = statistics.squares[i % static_cast<size_t>(matrix_.cols)];
@@ -137,11 +141,11 @@ Result<void> MatrixWork::finish(const LinearStatistics& statistics, const Kernel
     change += square * difference * difference;
     all += square * original_[i] * original_[i];
   }
-  report_.zeros = static_cast<double>(std::ranges::count(values, 0.0f)) / static_cast<double>(values.size());
   report_.weighted_error = all > 0 ? change / all : 0;
   if (statistics.moments.columns() == 0) return {};
-  MILLRACE_TRY(report_.output_error, output_error(matrix_.encoded, statistics, table, pool));
-  MILLRACE_TRY(report_.rounded_output_error, output_error(rounded(original_, pool), statistics, table, pool));
+  MILLRACE_TRY(report_.output_error, output_error(std::move(values), statistics, table, pool));
+  MILLRACE_TRY(report_.rounded_output_error,
+               output_error(decoded(rounded(original_, pool), pool), statistics, table, pool));
   return {};
 }
 

@@ -43,8 +43,8 @@ class MatrixWork {
  private:
   std::vector<uint8_t> rounded(const std::vector<float>& values, ThreadPool& pool) const;
   std::vector<float> decoded(const std::vector<uint8_t>& rows, ThreadPool& pool) const;
-  Result<double> output_error(const std::vector<uint8_t>& rows, const LinearStatistics& statistics,
-                              const KernelTable& table, ThreadPool& pool) const;
+  Result<double> output_error(std::vector<float> values, const LinearStatistics& statistics, const KernelTable& table,
+                              ThreadPool& pool) const;
 
   PassMatrix matrix_;
   std::vector<float> original_;

@@ -14,6 +14,7 @@
 #include "compress/second_moments.h"
 #include "formats/format.h"
 #include "models/linear_id.h"
+#include "tensor/weight_parts.h"
 
 namespace millrace {
 
@@ -31,6 +32,16 @@ struct LinearStatistics {
   SecondMoments moments;        // no columns if not needed
 };
 
+// What is stored beside the matrix (tensor/weight_parts.h).
+struct PassParts {
+  InputChange input;
+  int64_t rank = 0;
+  std::vector<float> low_rank_a, low_rank_b;  // [rank, cols], [rows, rank]
+  SparseMatrix sparse;
+
+  bool empty() const { return input.empty() && rank == 0 && sparse.empty(); }
+};
+
 // A matrix with the parts that passes fill.
 struct PassMatrix {
   std::string name;  // "blk.3.attn_q.weight"
@@ -40,6 +51,8 @@ struct PassMatrix {
   std::vector<uint8_t> kept;       // [rows, cols], 0: pruned, zero in the output whatever `values` holds; empty: all
   const Format* format = nullptr;  // of the output
   std::vector<uint8_t> encoded;    // rows in `format` whose levels a pass chose; empty: `values` are rounded
+  PassParts parts;                 // `values` are then those of the stored matrix: columns by `parts.input`
+  std::string_view no_parts;       // why the matrix cannot have parts; empty: it can
 
   bool pruned(int64_t row, int64_t col) const { return !kept.empty() && !kept[static_cast<size_t>(row * cols + col)]; }
 };
@@ -59,6 +72,8 @@ class Pass {
   // The output format of all matrices, as `millrace convert --format` applies it; "": unchanged. Only of a pipeline's
   // last pass.
   virtual std::string format() const { return ""; }
+  // Whether it adds parts and leaves the levels alone: it may then follow the pass that chose them.
+  virtual bool corrects() const { return false; }
   // Memory while it works on a matrix, in addition to the matrix and its statistics.
   virtual int64_t working_bytes(int64_t /*rows*/, int64_t /*cols*/) const { return 0; }
   // `statistics` has at least one row. Errors: resource.

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -17,6 +18,7 @@
 #include "engine/request_check.h"
 #include "run/adapter_registry.h"
 #include "run/memory_plan.h"
+#include "run/prompt_embeddings.h"
 
 namespace millrace {
 namespace {
@@ -85,6 +87,11 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   std::vector<Submitted> submitted;
   std::vector<RequestId> cancelled;
   std::vector<Engine::SnapshotSink> snapshots;  // requested
+  struct Task {
+    std::function<Result<int64_t>(EngineCore&)> run;  // between two steps
+    std::promise<Result<int64_t>> done;
+  };
+  std::vector<Task> tasks;
   EngineStats stats;
   int64_t open_streams = 0;
   int64_t stream_limit = 0;
@@ -99,6 +106,8 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   void end_all(const Error& failure);
   void receive();
   void send_snapshots(bool stopped);
+  void run_tasks(bool stopped);
+  Result<int64_t> between_steps(std::function<Result<int64_t>(EngineCore&)> run);
   Result<RequestId> submit(Request request, const std::shared_ptr<Stream::State>& stream);
   void cancel(RequestId id);
 };
@@ -128,8 +137,9 @@ void Engine::State::receive() {
   std::vector<RequestId> cancels;
   {
     std::unique_lock lock(mutex);
-    wake.wait(lock,
-              [&] { return stop || !submitted.empty() || !cancelled.empty() || !snapshots.empty() || !core->idle(); });
+    wake.wait(lock, [&] {
+      return stop || !submitted.empty() || !cancelled.empty() || !snapshots.empty() || !tasks.empty() || !core->idle();
+    });
     requests.swap(submitted);
     cancels.swap(cancelled);
   }
@@ -167,6 +177,33 @@ void Engine::State::send_snapshots(bool stopped) {
   }
 }
 
+void Engine::State::run_tasks(bool stopped) {
+  std::vector<Task> now;
+  {
+    std::lock_guard lock(mutex);
+    now.swap(tasks);
+  }
+  for (Task& task : now) {
+    try {
+      task.done.set_value(stopped ? Result<int64_t>(Error::resource("engine: has stopped")) : task.run(*core));
+    } catch (const std::bad_alloc&) {
+      task.done.set_value(Error::resource("engine: out of memory"));
+    }
+  }
+}
+
+Result<int64_t> Engine::State::between_steps(std::function<Result<int64_t>(EngineCore&)> run) {
+  std::future<Result<int64_t>> done;
+  {
+    std::lock_guard lock(mutex);
+    if (stop) return Error::resource("engine: has stopped");
+    tasks.push_back({std::move(run), {}});
+    done = tasks.back().done.get_future();
+  }
+  wake.notify_one();
+  return done.get();
+}
+
 void Engine::State::loop() {
   std::vector<TokenEvent> events;
   Error failure;
@@ -178,6 +215,7 @@ void Engine::State::loop() {
         if (stop) break;
       }
       send_snapshots(false);
+      run_tasks(false);
       if (core->idle()) continue;
       events.clear();
       step_began = steady_ns();
@@ -216,6 +254,7 @@ void Engine::State::end_all(const Error& failure) {
     deliver(std::move(event));
   }
   send_snapshots(true);  // `stop` is set, so no further snapshot is requested
+  run_tasks(true);
 }
 
 Engine::Engine() : state_(std::make_shared<State>()) {}
@@ -245,7 +284,8 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
   MILLRACE_TRY(CompiledConstraint compiled, core->executor().compile(request.constraint, {}));
   const int64_t tokens = longest_stream(request, core->context());
   MILLRACE_TRY(const int64_t evictor, request_evictor_memory(request, tokens, core->executor().limits().drafts));
-  const int64_t memory = std::max({request.n, request.best_of, request.beams}) * (request_memory(tokens) + evictor);
+  const int64_t memory = std::max({request.n, request.best_of, request.beams}) * (request_memory(tokens) + evictor) +
+                         embeddings_bytes(request);
   {
     std::lock_guard lock(mutex);
     if (stop) return Error::resource("engine: has stopped");
@@ -338,6 +378,13 @@ EngineLiveness Engine::liveness() const {
     liveness.step_seconds = static_cast<double>(steady_ns() - began) * 1e-9;
   }
   return liveness;
+}
+
+Result<int64_t> Engine::save_prefix(const Request& request, const std::string& path) {
+  return state_->between_steps([&](EngineCore& core) { return core.save_prefix(request, path); });
+}
+Result<int64_t> Engine::load_prefix(const Request& request, const std::string& path) {
+  return state_->between_steps([&](EngineCore& core) { return core.load_prefix(request, path); });
 }
 
 int64_t Engine::context() const { return state_->core->context(); }

@@ -19,6 +19,7 @@
 #include "engine/draft_driver.h"
 #include "engine/loop_context.h"
 #include "engine/prefix_cache.h"
+#include "engine/prefix_files.h"
 #include "engine/prefix_service.h"
 #include "engine/snapshot_recorder.h"
 #include "engine/step_runner.h"
@@ -62,6 +63,13 @@ class EngineCore {
   // The present state, and what happened since the last snapshot. Recording begins with the first snapshot, and ends
   // when no further one is taken.
   EngineSnapshot snapshot();
+  // Of the request's prompt, the blocks in the prefix cache, to and from a file (prefix_files.h). Return their tokens.
+  Result<int64_t> save_prefix(const Request& request, const std::string& path) {
+    return millrace::save_prefix(*loop_, *cache_, request, path);
+  }
+  Result<int64_t> load_prefix(const Request& request, const std::string& path) {
+    return millrace::load_prefix(*loop_, *cache_, request, path);
+  }
   // Of the request's prompt, the tokens that the prefix index has now; for routers.
   int64_t cached_tokens(const Request& request) { return cache_->cached_tokens(request); }
   int64_t context() const { return loop_->context(); }

@@ -4,6 +4,7 @@
 
 #include "run/adapter_registry.h"
 #include "run/kv_places.h"
+#include "run/prompt_embeddings.h"
 
 namespace millrace {
 
@@ -50,12 +51,12 @@ std::function<void(const ChainLink&, BlockId)> PrefixCache::store_hook() {
 }
 
 uint64_t PrefixCache::scope_of(const Request& request, const LoraMix& adapters) {
-  return scopes_.of(request.tenant, request.prefix_group, adapter_identity(adapters));
+  return scopes_.of(request.tenant, request.prefix_group, adapter_identity(adapters), embeddings_identity(request));
 }
 
 int64_t PrefixCache::cached_tokens(const Request& request) {
   if (!index_ || !request.cache_prompt || request.prompt.empty()) return 0;
-  const uint64_t scope = scopes_.of(request.tenant, request.prefix_group);
+  const uint64_t scope = scopes_.of(request.tenant, request.prefix_group, "", embeddings_identity(request));
   return index_->known_blocks(std::span(request.prompt).first(request.prompt.size() - 1), scope) * block_tokens_;
 }
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/memory.h"
 #include "base/philox.h"
 #include "prompt/text_units.h"
 #include "prompt/token_ends.h"
@@ -15,6 +16,13 @@
 #include "test_paths.h"
 
 namespace millrace {
+
+struct ModelScoresPeek {
+  static ThreadPool& pool(ModelScores& scores, const std::string& path) {
+    return scores.opened_.at(path).scorer->pool();
+  }
+};
+
 namespace {
 
 const std::string kGoldenLlama = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama";
@@ -228,6 +236,38 @@ TEST(SelectiveContextWorth, TheEndOfAStoryIsLikelierThanWithRandomWordsDropped) 
     EXPECT_LT(sums[0], sums[1]);
     EXPECT_LT(sums[1], sums[2]);
   }
+}
+
+// Two models at once: one thread pool, and one budget that both are charged to.
+TEST(ModelScores, TwoModelsShareThreadsAndBudget) {
+  const int64_t budget = peak_resident_bytes() + (int64_t{512} << 20);
+  auto model = LanguageModel::load("", {.threads = 1, .memory = budget});
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const auto tokens = (*model)->encode("Once upon a time there was a dog");
+  const MemoryAccounts& accounts = *(*model)->parts().accounts;
+  const auto charged = [&](const std::string& name) {
+    for (const MemoryAccount& one : accounts.list())
+      if (one.name == name) return one.bytes;
+    return int64_t{0};
+  };
+  const int64_t before = accounts.total();
+  {
+    ModelScores scores(*model, 2);
+    const std::vector<std::string> files = {kGoldenLlama};
+    ASSERT_TRUE(scores.open(files).ok());
+    const int64_t kv = charged("KV");
+    EXPECT_GT(charged("prompt model"), 0);
+    ASSERT_TRUE(scores.self_information("", *tokens).ok());
+    EXPECT_GT(charged("KV"), kv);
+    EXPECT_EQ(&ModelScoresPeek::pool(scores, ""), &ModelScoresPeek::pool(scores, kGoldenLlama));
+    EXPECT_EQ(ModelScoresPeek::pool(scores, "").threads(), 2);
+    // In turns on one pool: the same bits as alone.
+    const auto mixed = scores.self_information(kGoldenLlama, *tokens);
+    ModelScores alone(*model, 1);
+    EXPECT_EQ(*scores.self_information("", *tokens), *alone.self_information("", *tokens));
+    EXPECT_EQ(*scores.self_information(kGoldenLlama, *tokens), *mixed);
+  }
+  EXPECT_EQ(accounts.total(), before);
 }
 
 }  // namespace

@@ -81,7 +81,8 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
         fmt::format("KV format: no attention kernel supports {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto scorer = std::unique_ptr<Scorer>(new Scorer());
-  auto threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
+  auto threads = options.pool;
+  if (!threads) threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   scorer->longest_ = options.context;
   MILLRACE_TRY(scorer->rule_, scorer_rule(*model, options));
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.

@@ -22,12 +22,19 @@ struct BatchSpan {
   int32_t state = 0;       // the stream's slot of recurrent states, of a model that has them
 };
 
+// A token that is given as its row of the embedding table, before the model's scaling, instead of by its id.
+struct BatchEmbedding {
+  int64_t token = 0;           // index into Batch::tokens, whose entry is not used
+  const float* row = nullptr;  // [width]
+};
+
 struct Batch {
   std::vector<TokenId> tokens;
   std::vector<int32_t> positions;
   std::vector<BatchSpan> spans;
   std::vector<int32_t> block_tables;
   std::vector<int32_t> output_rows;
+  std::vector<BatchEmbedding> embeddings;  // ascending
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   void clear() {
@@ -36,6 +43,7 @@ struct Batch {
     spans.clear();
     block_tables.clear();
     output_rows.clear();
+    embeddings.clear();
   }
 };
 

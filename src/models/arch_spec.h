@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/weight_parts.h"
+
 namespace millrace {
 
 struct Mixer;  // models/mixers/mixer.h
@@ -109,6 +111,7 @@ struct ArchSpec {
   float final_softcap = 0.0f;
   MoeSpec moe;
   std::vector<LayerSpec> layers;
+  PartSizes parts;  // of the weights; set when the model is loaded
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
 };

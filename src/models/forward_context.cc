@@ -30,6 +30,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   c.pool_ = &pool;
   c.kv_ = &kv;
   c.limits_ = limits;
+  c.part_sizes_ = spec.parts;
   const ForwardSizes d = forward_sizes(spec, limits, pool.threads());
 #define MILLRACE_ALLOCATE_BUFFER(name, size) \
   { MILLRACE_TRY(c.name, AlignedBuffer::allocate(size, "activations")); }

@@ -39,6 +39,7 @@ struct ForwardBytes {
   ADD(rope, 4 * d.tokens * d.rotated)           /* [ropes][T][cos, sin][rotated / 2] */      \
   ADD(partials, d.partials)                     /* attention: see attention/full.cc */       \
   ADD(mixer, d.mixer)                           /* see models/mixers/ */                     \
+  ADD(parts, d.parts)                           /* see blocks/part_products.h */             \
   ADD(logits, 4 * d.outputs * d.vocab)          /* [limits.outputs, vocab] */                \
   ADD(router, 4 * d.tokens * d.experts)         /* [T, experts] */                           \
   ADD(expert_in, d.expert_rows * d.expert_row)  /* gathered activation rows */               \
@@ -46,6 +47,7 @@ struct ForwardBytes {
 // clang-format on
 
 struct NormWeights;
+class WeightSource;
 
 // What hooks need of a product in addition to its LinearPart.
 struct LinearSource {
@@ -67,11 +69,16 @@ class ForwardContext {
   KvPool& kv() const { return *kv_; }
   const ForwardLimits& limits() const { return limits_; }
   int64_t bytes() const;
+  const PartSizes& part_sizes() const { return part_sizes_; }
+  // Whether products are no more than their matrices: no hooks, no weight parts.
+  bool plain_products() const { return hooks.empty() && !part_sizes_.any; }
 
   ForwardHooks hooks;
 
   // The norm of the last block's output, which the next pass over the rows adds to the residual; null: nothing to add.
   const NormWeights* pending = nullptr;
+  // Of the pass's model; null: its weights are all resident.
+  WeightSource* source = nullptr;
 
 #define MILLRACE_DECLARE_BUFFER(name, size) AlignedBuffer name;
   MILLRACE_FORWARD_BUFFERS(MILLRACE_DECLARE_BUFFER)
@@ -90,6 +97,7 @@ class ForwardContext {
   ThreadPool* pool_ = nullptr;
   KvPool* kv_ = nullptr;
   ForwardLimits limits_;
+  PartSizes part_sizes_;
 };
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "models/forward_sizes.h"
 
 #include "kernels/activation.h"
+#include "models/blocks/part_products.h"
 #include "models/mixers/mixer.h"
 
 namespace millrace {
@@ -37,7 +38,8 @@ ForwardSizes forward_sizes(const ArchSpec& spec, const ForwardLimits& limits, in
                      .rows = std::max(limits.tokens, limits.outputs),
                      .width = spec.width,
                      .vocab = spec.vocab,
-                     .expert_row = rounded_row(spec.width)};
+                     .expert_row = rounded_row(spec.width),
+                     .parts = part_scratch_bytes(spec.parts)};
   sizes.reads(spec.width);
   for (const RopeSpec& rope : spec.ropes) sizes.rotated += rope.rotated;
   for (LayerSpec layer : spec.layers) {

@@ -33,6 +33,7 @@ struct ForwardSizes {
   int64_t expert_rows = 0;  // of a batch, in all experts
   int64_t expert_row = 0;   // bytes
   int64_t mixer = 0;        // bytes that a mixer divides up itself
+  int64_t parts = 0;        // bytes of products with weight parts
 
   // A matrix reads rows of `cols` values.
   void reads(int64_t cols);

@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "models/blocks/blocks.h"
 #include "models/mixers/mixer.h"
 #include "models/model_builder.h"
 #include "models/router.h"
+#include "models/weight_source.h"
 
 namespace millrace {
 namespace {
@@ -28,6 +30,13 @@ Result<void> set_router(ArchSpec& spec, const std::string& path, const std::stri
   return {};
 }
 
+// The row that is given for token t; null: it has an id.
+const float* given_row(const Batch& batch, int64_t t) {
+  if (batch.embeddings.empty()) return nullptr;
+  const auto found = std::ranges::lower_bound(batch.embeddings, t, {}, &BatchEmbedding::token);
+  return found != batch.embeddings.end() && found->token == t ? found->row : nullptr;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> files, const KernelTable& table,
@@ -38,14 +47,30 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> fil
   return ModelBuilder(std::move(files), arch, std::move(spec)).build(table, pool, options);
 }
 
+Model::Model() = default;
+Model::~Model() = default;
+
+const LayerWeights& Model::acquire(int64_t layer, ForwardContext& context) const {
+  context.source = source_.get();
+  if (source_) source_->acquire(layer);
+  return layers_[static_cast<size_t>(layer)];
+}
+
 std::vector<KvLayer> Model::kv_layers() const { return layer_states(spec_); }
+
+void Model::embedding(TokenId token, float* row) const {
+  embedding_.format->decode(embedding_.data + token * embedding_.format->row_bytes(spec_.width), row, spec_.width);
+}
 
 void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) const {
   const int64_t width = spec_.width;
   const KernelTable& kernels = context.kernels();
   float* row = context.residual.as<float>() + t * width;
-  kernels.find_codec(embedding_.format)
-      ->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(width), row, width);
+  if (const float* given = given_row(batch, t))
+    std::copy_n(given, width, row);
+  else
+    kernels.find_codec(embedding_.format)
+        ->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(width), row, width);
   if (spec_.embedding_scale != 1.0f) kernels.scale(row, spec_.embedding_scale, width);
   if (!spec_.learned_positions) return;
   float* position = context.normed.as<float>() + t * width;  // unused until the first norm
@@ -96,7 +121,7 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
   const Batch* batch = &all;
   for (int64_t i = from; i < to && batch->size() > 0; ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-    const LayerWeights& weights = layers_[static_cast<size_t>(i)];
+    const LayerWeights& weights = acquire(i, context);
     const Mixer& mixer = *layer.mixer;
     const ActivationRows x = start_block(weights.attention_norm, mixer.first(weights), batch->size(), context);
     mixer.begin({spec_, layer, i, weights, *batch, context}, x);

@@ -11,12 +11,14 @@
 #include "kernels/linear.h"
 #include "kv/pool.h"
 #include "loader/model_files.h"
+#include "millrace/token.h"
 #include "models/arch_spec.h"
 #include "tensor/weight.h"
 
 namespace millrace {
 
 class ForwardContext;
+class WeightSource;
 struct Batch;
 
 struct NormWeights {
@@ -50,6 +52,7 @@ struct LayerWeights {
 
 struct ModelOptions {
   std::string router = "topk";           // of a mixture of experts (models/router.h)
+  std::string weights = "resident";      // NAME[:key=value,...] (models/weight_source.h); others need a packed_cache
   int64_t context = 0;                   // longest stream to support; 0: the trained length, at most kDefaultContext
   std::function<void(double)> progress;  // fraction loaded; may be null
   std::string packed_cache;  // file that stores the packed weights between starts (models/packed_cache.h); "": none
@@ -60,6 +63,7 @@ struct ModelOptions {
 
 class Model {
  public:
+  ~Model();
   // Errors: unsupported, corrupt, resource; each names the file and the tensor or key.
   static Result<std::unique_ptr<Model>> load(std::shared_ptr<const ModelFiles> files, const KernelTable& table,
                                              ThreadPool& pool, const ModelOptions& options = {});
@@ -72,6 +76,9 @@ class Model {
   std::vector<KvLayer> kv_layers() const;
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   const Weight& head() const { return head_; }
+  // The token's row of the embedding table [width], as a batch may carry it instead of the id: before the
+  // architecture's scaling (Gemma's, Granite's) and learned positions, which a pass applies to given rows, too.
+  void embedding(TokenId token, float* row) const;
 
   // Runs the batch: stores its keys and values, and writes the logits of batch.output_rows to context.logits
   // [output_rows, vocab]. The same as embed(), run_layers() of all layers and head().
@@ -91,7 +98,8 @@ class Model {
 
  private:
   friend class ModelBuilder;
-  Model() = default;
+  Model();
+  const LayerWeights& acquire(int64_t layer, ForwardContext& context) const;
   void embed_row(const Batch& batch, int64_t t, ForwardContext& context) const;
   void add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const;
   ActivationRows start_block(const NormWeights& norm, const Weight& next, int64_t tokens,
@@ -101,10 +109,12 @@ class Model {
   ArchSpec spec_;
   int64_t context_ = 0;
   int64_t weight_bytes_ = 0;
+  int64_t part_bytes_ = 0;  // of weight parts that are not packed
   int64_t token_bytes_ = 0;
   std::shared_ptr<const ModelFiles> files_;        // the embedding table is read in place
   AlignedBuffer packed_;                           // every matrix; the Weights view their parts ...
   std::shared_ptr<const MappedFile> packed_file_;  // ... or those of a packed cache
+  std::unique_ptr<WeightSource> source_;           // null: all are resident
   Tensor embedding_;
   Tensor positions_;  // learned positions
   NormWeights output_norm_;

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 
 #include "millrace/options.h"
 #include "models/blocks/rope.h"
 #include "models/mixers/mixer.h"
 #include "models/packed_cache.h"
+#include "models/weight_parts_loader.h"
 
 namespace millrace {
 
@@ -33,6 +35,7 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
   MILLRACE_TRY_VOID(load_embeddings());
   model_->layers_.resize(spec.layers.size());
   for (int64_t i = 0; i < spec.layer_count(); ++i) MILLRACE_TRY_VOID(load_layer(i));
+  MILLRACE_TRY_VOID(check_parts_have_matrices(*files_));
   MILLRACE_TRY_VOID(pack(table, pool, options));
   return std::move(model_);
 }
@@ -41,6 +44,9 @@ Result<void> ModelBuilder::load_embeddings() {
   const ArchSpec& spec = model_->spec_;
   MILLRACE_TRY(Weight embedding, loader_.matrix("token_embd.weight", spec.vocab, spec.width));
   const StoredTensor* stored = loader_.find("token_embd.weight");
+  if (embedding.parts)
+    return Error::unsupported(
+        fmt::format("{}: token_embd.weight: an embedding table cannot have weight parts", files_->path));
   model_->embedding_ = stored->tensor;
   if (!stored->scales.values.empty())
     return Error::unsupported(
@@ -161,12 +167,35 @@ std::vector<Weight*> ModelBuilder::all_weights() {
     for (auto& expert : layer.experts) add_mlp(expert);
   }
   std::erase_if(all, [](const Weight* weight) { return !weight->present(); });
+  for (size_t i = 0, own = all.size(); i < own; ++i)
+    if (WeightParts* parts = all[i]->parts.get(); parts && parts->low_rank_a.present())
+      all.insert(all.end(), {&parts->low_rank_a, &parts->low_rank_b});
   return all;
 }
 
-// Charges the weights to the memory accounts. The returned hold charges the buffers for reading their files.
+// The largest sizes of weights with parts, and the memory of the parts that are not packed.
+int64_t ModelBuilder::measure_parts() {
+  PartSizes& sizes = model_->spec_.parts;
+  int64_t bytes = 0;
+  for (const Weight* weight : all_weights()) {
+    if (!weight->parts) continue;
+    const WeightParts& parts = *weight->parts;
+    sizes.any = true;
+    bytes += parts.bytes();
+    if (!parts.input.empty()) sizes.inputs = std::max(sizes.inputs, weight->cols);
+    if (!parts.low_rank_a.present()) continue;
+    sizes.rank = std::max(sizes.rank, parts.low_rank_a.rows);
+    sizes.cols = std::max(sizes.cols, weight->cols);
+    sizes.rows = std::max(sizes.rows, weight->rows);
+  }
+  return bytes;
+}
+
+// Charges the weights, of which `resident` packed bytes are in memory, to the memory accounts. The returned hold
+// charges the buffers for reading their files.
 Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool,
-                                             const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window) {
+                                             const std::shared_ptr<MemoryAccounts>& accounts, int64_t resident,
+                                             int64_t* window) {
   if (!accounts) return MemoryHold();
   const char* advice = "choose a smaller model or format, or raise the budget";
   int64_t unpacked = 0, in_place = 0;
@@ -178,7 +207,7 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
       in_place += stored.tensor.format->row_bytes(stored.tensor.values());
   if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
   MILLRACE_TRY_VOID(accounts->take("tables in files", in_place + kHugePageBytes, advice));
-  MILLRACE_TRY_VOID(accounts->take("weights", packer.packed_bytes(), advice));
+  MILLRACE_TRY_VOID(accounts->take("weights", resident + model_->part_bytes_, advice));
   if (files_->files.empty()) return MemoryHold();
   if (accounts->budget() > 0)
     *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
@@ -188,11 +217,13 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
 // Maps the packed cache, or packs the weights (and writes the cache if one is configured).
 Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
                                         const ModelOptions& options) {
+  MILLRACE_TRY(const auto source, choose_member("weights", weight_sources(), options.weights));
+  if (source.member.from_file) return place_streamed(packer, table, pool, options, source);
   const auto warn = [&](const std::string& message) {
     if (options.warn) options.warn(message);
   };
   int64_t window = WeightPacker::kWidestWindow;
-  MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, &window));
+  MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, packer.packed_bytes(), &window));
   std::optional<PackedCache> cache;
   if (!options.packed_cache.empty()) cache.emplace(options.packed_cache, *files_, table.isa, packer);
   if (cache) {
@@ -212,9 +243,66 @@ Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const Kernel
   return {};
 }
 
+// Where the packed weights are in a file in which they begin at `payload`.
+WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
+  std::unordered_map<const Weight*, WeightRange> ranges;
+  WeightPlaces out;
+  for (const auto& planned : packer.planned()) {
+    if (!planned.weight) continue;
+    ranges[planned.weight] = {payload + planned.offset, planned.bytes};
+    out.others += planned.bytes;
+  }
+  for (LayerWeights& layer : model_->layers_) {
+    WeightPlaces::Layer& to = out.layers.emplace_back();
+    const auto add = [&](std::vector<WeightRange>& list, const Weight& weight) {
+      if (weight.present()) list.push_back(ranges.at(&weight));
+      if (!weight.parts || !weight.parts->low_rank_a.present()) return;
+      list.push_back(ranges.at(&weight.parts->low_rank_a));
+      list.push_back(ranges.at(&weight.parts->low_rank_b));
+    };
+    const auto add_mlp = [&](std::vector<WeightRange>& list, const MlpWeights& mlp) {
+      for (const Weight* weight : {&mlp.gate, &mlp.up, &mlp.down}) add(list, *weight);
+    };
+    for (const Weight* weight : {&layer.q, &layer.k, &layer.v, &layer.output, &layer.router, &layer.shared_gate})
+      add(to.own, *weight);
+    if (layer.mixer)
+      for (const Weight* weight : layer.mixer->matrices()) add(to.own, *weight);
+    add_mlp(to.own, layer.mlp);
+    add_mlp(to.own, layer.shared);
+    for (const MlpWeights& expert : layer.experts) add_mlp(to.experts.emplace_back(), expert);
+    out.others -= to.bytes();
+  }
+  return out;
+}
+
+// The weights stay in the packed cache, which is packed first if there is none that fits.
+Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
+                                          const ModelOptions& options, const ChosenMember<WeightSourceMember>& source) {
+  if (options.packed_cache.empty() || files_->files.empty())
+    return Error::unsupported(
+        fmt::format("{}: reads weights from a packed cache, and this model has no file for one", source.label));
+  int64_t window = WeightPacker::kWidestWindow;
+  const int64_t resident = source.member.memory(places(packer, 0), source.options);
+  MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, resident, &window));
+  const PackedCache cache(options.packed_cache, *files_, table.isa, packer);
+  auto opened = cache.open(pool, options.verify_packed_cache, options.progress, true);
+  if (!opened.ok() && options.warn) options.warn(opened.error().message + "; packing again");
+  if (!opened.ok() || !opened->file) {
+    MILLRACE_TRY_VOID(cache.pack(pool, options.progress, window));
+    opened = cache.open(pool, false, options.progress, true);
+    if (!opened.ok()) return opened.error();
+  }
+  model_->packed_file_ = opened->file;
+  packer.point_weights(opened->packed);
+  model_->source_ =
+      source.member.make(opened->file, places(packer, opened->packed - opened->file->bytes().data()), source.options);
+  return {};
+}
+
 Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const auto in_file = [&](const Error& error) { return Error{error.kind, files_->path + ": " + error.message}; };
   WeightPacker packer(*files_, table);
+  model_->part_bytes_ = measure_parts();
   for (Weight* weight : all_weights())
     if (auto added = packer.add(*weight); !added.ok()) return in_file(added.error());
   for (const Weight& stored : tables_)
@@ -224,6 +312,7 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
   for (const auto& file : files_->files)
     file->release(0, file->bytes().size());  // from now on, only rows of embedding tables are read
+  model_->weight_bytes_ = model_->part_bytes_;
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
   int64_t idle = 0;
   for (size_t i = 0; i < model_->layers_.size(); ++i) {

@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "base/choose.h"
 #include "models/model.h"
 #include "models/weight_loader.h"
 #include "models/weight_packer.h"
+#include "models/weight_source.h"
 
 namespace millrace {
 
@@ -24,8 +26,12 @@ class ModelBuilder {
   Result<MlpWeights> load_expert(const std::string& prefix, const MoeSpec& moe, int64_t expert);
   Result<NormWeights> load_norm(const std::string& name, bool wanted);
   std::vector<Weight*> all_weights();
+  int64_t measure_parts();
   Result<MemoryHold> take_memory(const WeightPacker& packer, const ThreadPool& pool,
-                                 const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window);
+                                 const std::shared_ptr<MemoryAccounts>& accounts, int64_t resident, int64_t* window);
+  WeightPlaces places(const WeightPacker& packer, int64_t payload);
+  Result<void> place_streamed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
+                              const ModelOptions& options, const ChosenMember<WeightSourceMember>& source);
   Result<void> place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
                             const ModelOptions& options);
   Result<void> pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);

@@ -16,6 +16,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
   Batch& batch = runner->batch_;
   batch.tokens.reserve(static_cast<size_t>(options.limits.tokens));
   batch.positions.reserve(static_cast<size_t>(options.limits.tokens));
+  batch.embeddings.reserve(static_cast<size_t>(options.limits.tokens));
   batch.spans.reserve(static_cast<size_t>(options.streams));
   batch.output_rows.reserve(static_cast<size_t>(options.limits.outputs));
   batch.block_tables.reserve(static_cast<size_t>(options.blocks));

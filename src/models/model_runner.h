@@ -5,6 +5,7 @@
 //   start();  begin(blocks, slot); add(token, position) ...  begin(...) ...  forward();  logits()
 #pragma once
 
+#include <cassert>
 #include <memory>
 #include <optional>
 #include <span>
@@ -64,6 +65,12 @@ class ModelRunner {
     batch_.positions.push_back(static_cast<int32_t>(position));
     ++batch_.spans.back().count;
     if (mix_) ++adapters_.runs.back().count;
+  }
+  // The same with a row of the embedding table (Model::embedding()), which must live until the pass, instead of an id.
+  void add_embedding(std::span<const float> row, int64_t position, bool output = false) {
+    assert(std::ssize(row) == model_->spec().width);
+    batch_.embeddings.push_back({batch_.size(), row.data()});
+    add(0, position, output);
   }
   const Batch& batch() const { return batch_; }
   int64_t tokens() const { return batch_.size(); }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -64,9 +65,10 @@ std::string first_difference(std::string_view wanted, std::string_view found) {
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::string path) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+    fd_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
   }
   ~TemporaryFile() {
+    if (mapped_) ::munmap(mapped_, static_cast<size_t>(mapped_bytes_));
     if (fd_ < 0) return;
     ::close(fd_);
     if (!kept_) ::unlink(path_.c_str());
@@ -85,6 +87,21 @@ class TemporaryFile {
     return fd_ >= 0;
   }
 
+  // Bytes [at, at + bytes) of the file, which get disk space first: a full disk must not end the process. Null if they
+  // cannot be had.
+  uint8_t* map(int64_t at, int64_t bytes) {
+    if (fd_ < 0) return nullptr;
+    if (const int failed = ::posix_fallocate(fd_, 0, at + bytes); failed != 0) {
+      errno = failed;
+      return nullptr;
+    }
+    void* mapped = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, at);
+    if (mapped == MAP_FAILED) return nullptr;
+    mapped_ = static_cast<uint8_t*>(mapped);
+    mapped_bytes_ = bytes;
+    return mapped_;
+  }
+
   bool keep_as(const std::string& name) {
     if (::fsync(fd_) != 0 || ::rename(path_.c_str(), name.c_str()) != 0) return false;
     kept_ = true;
@@ -101,6 +118,8 @@ class TemporaryFile {
   std::string path_;
   int fd_ = -1;
   bool kept_ = false;
+  uint8_t* mapped_ = nullptr;
+  int64_t mapped_bytes_ = 0;
 };
 
 }  // namespace
@@ -198,7 +217,7 @@ Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
 
 // Reads every block and compares its hash with the header's.
 Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool,
-                                       const std::function<void(double)>& progress) const {
+                                       const std::function<void(double)>& progress, bool release) const {
   const uint8_t* stored = file.bytes().data() + sizeof(Prelude) + identity_.size();
   const auto first = static_cast<size_t>(packed - file.bytes().data());
   const auto count = static_cast<int64_t>(blocks());
@@ -213,6 +232,7 @@ Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* pa
       for (int64_t seen = damaged; i < seen && !damaged.compare_exchange_weak(seen, i);) {
       }
     }
+    if (release) file.release(first + begin, bytes);
     if (worker == 0 && progress) progress(static_cast<double>(i + 1) / static_cast<double>(count));
   });
   if (damaged == count) return {};
@@ -222,29 +242,53 @@ Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* pa
 }
 
 Result<PackedCache::Opened> PackedCache::open(ThreadPool& pool, bool verify,
-                                              const std::function<void(double)>& progress) const {
+                                              const std::function<void(double)>& progress, bool release) const {
   std::error_code ignored;
   if (!std::filesystem::exists(path_, ignored)) return Opened{};
   MILLRACE_TRY(auto file, MappedFile::open(path_));
   MILLRACE_TRY_VOID(check_header(*file));
   const uint8_t* packed = file->bytes().data() + file->bytes().size() - packer_.packed_bytes();
   MILLRACE_TRY_VOID(check_rows(packed, verify));
-  MILLRACE_TRY_VOID(check_blocks(*file, packed, pool, progress));
+  MILLRACE_TRY_VOID(check_blocks(*file, packed, pool, progress, release));
+  if (release) file->release(0, file->bytes().size());  // of check_rows()
   return Opened{std::move(file), packed};
 }
 
-Result<void> PackedCache::write(ThreadPool& pool, const uint8_t* packed) const {
-  std::vector<uint64_t> hashes(blocks());
-  pool.parallel_for(static_cast<int64_t>(hashes.size()), [&](int64_t i, int) {
+// `release`: of a mapped file, whose blocks leave this process's memory.
+std::vector<uint64_t> PackedCache::hashes(ThreadPool& pool, const uint8_t* packed, bool release) const {
+  std::vector<uint64_t> out(blocks());
+  pool.parallel_for(static_cast<int64_t>(out.size()), [&](int64_t i, int) {
     const auto block = static_cast<size_t>(i);
-    hashes[block] = XXH3_64bits(packed + i * kBlockBytes, static_cast<size_t>(block_bytes(block)));
+    const auto bytes = static_cast<size_t>(block_bytes(block));
+    out[block] = XXH3_64bits(packed + i * kBlockBytes, bytes);
+    if (release) ::madvise(const_cast<uint8_t*>(packed + i * kBlockBytes), bytes, MADV_DONTNEED);
   });
-  const std::string head = header(reinterpret_cast<const uint8_t*>(hashes.data()));
+  return out;
+}
+
+Error PackedCache::cannot_write() const {
+  return Error::resource(fmt::format("{}: cannot write the packed cache: {}", path_, std::strerror(errno)));
+}
+
+Result<void> PackedCache::pack(ThreadPool& pool, const std::function<void(double)>& progress, int64_t window) const {
+  const int64_t at = payload_at(sizeof(Prelude) + identity_.size() + blocks() * sizeof(uint64_t));
+  TemporaryFile file(fmt::format("{}.{}.tmp", path_, ::getpid()));
+  uint8_t* packed = file.map(at, packer_.packed_bytes());
+  if (!packed) return cannot_write();
+  MILLRACE_TRY_VOID(packer_.pack_into(packed, pool, progress, window));
+  const std::vector<uint64_t> sums = hashes(pool, packed, true);
+  const std::string head = header(reinterpret_cast<const uint8_t*>(sums.data()));
+  return file.write(head.data(), static_cast<int64_t>(head.size()), 0) && file.keep_as(path_) ? Result<void>()
+                                                                                              : cannot_write();
+}
+
+Result<void> PackedCache::write(ThreadPool& pool, const uint8_t* packed) const {
+  const std::vector<uint64_t> sums = hashes(pool, packed, false);
+  const std::string head = header(reinterpret_cast<const uint8_t*>(sums.data()));
   TemporaryFile file(fmt::format("{}.{}.tmp", path_, ::getpid()));
   const bool written = file.write(head.data(), static_cast<int64_t>(head.size()), 0) &&
                        file.write(packed, packer_.packed_bytes(), payload_at(head.size())) && file.keep_as(path_);
-  if (!written)
-    return Error::resource(fmt::format("{}: cannot write the packed cache: {}", path_, std::strerror(errno)));
+  if (!written) return cannot_write();
   return {};
 }
 

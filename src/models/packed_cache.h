@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/kernel_table.h"
 #include "loader/model_files.h"
@@ -36,12 +37,15 @@ class PackedCache {
     const uint8_t* packed = nullptr;
   };
   // Maps the file, reads it and checks every hash; `file` is null if it does not exist. `verify`: also packs every
-  // matrix again and compares. Errors: corrupt (damaged, or of another model, machine or version, as the message
-  // tells), resource.
-  Result<Opened> open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress) const;
+  // matrix again and compares. `release`: what was read leaves this process's memory again. Errors: corrupt (damaged,
+  // or of another model, machine or version, as the message tells), resource.
+  Result<Opened> open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress,
+                      bool release = false) const;
 
   // Errors: resource (the disk is full, the folder cannot be written).
   Result<void> write(ThreadPool& pool, const uint8_t* packed) const;
+  // Packs the weights into the file, without memory for all of them. Errors: as write() and WeightPacker::pack().
+  Result<void> pack(ThreadPool& pool, const std::function<void(double)>& progress, int64_t window) const;
 
   const std::string& path() const { return path_; }
 
@@ -50,7 +54,9 @@ class PackedCache {
   Result<void> check_header(const MappedFile& file) const;
   Result<void> check_rows(const uint8_t* packed, bool all) const;
   Result<void> check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool,
-                            const std::function<void(double)>& progress) const;
+                            const std::function<void(double)>& progress, bool release) const;
+  std::vector<uint64_t> hashes(ThreadPool& pool, const uint8_t* packed, bool release) const;
+  Error cannot_write() const;
   size_t blocks() const;
   int64_t block_bytes(size_t block) const;
 

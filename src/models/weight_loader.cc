@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "models/weight_parts_loader.h"
+
 namespace millrace {
 namespace {
 
@@ -47,6 +49,12 @@ Weight view(const StoredTensor& stored, int64_t begin, int64_t rows, int64_t col
 }
 
 }  // namespace
+
+WeightLoader::WeightLoader(const ModelFiles& files, const Arch& arch)
+    : files_(files),
+      arch_(arch),
+      has_parts_(files.kind == ModelFiles::Kind::gguf &&
+                 std::ranges::any_of(files.tensors, [](const auto& one) { return is_weight_part(one.name); })) {}
 
 const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transposed) const {
   if (transposed) *transposed = false;
@@ -105,7 +113,11 @@ Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_r
   }
   if (!stored->scales.values.empty() && rows != total_rows)
     return Error::unsupported(fmt::format("{}: tensor {} has block scales and is fused", files_.path, stored->name));
-  return view(*stored, begin, rows, cols);
+  Weight weight = view(*stored, begin, rows, cols);
+  if (has_parts_) {
+    MILLRACE_TRY(weight.parts, read_weight_parts(files_, *stored, {total_rows, begin, rows, cols}));
+  }
+  return weight;
 }
 
 Result<Weight> WeightLoader::matrix(std::string_view canonical, int64_t rows, int64_t cols) {

@@ -15,12 +15,13 @@ namespace millrace {
 
 class WeightLoader {
  public:
-  WeightLoader(const ModelFiles& files, const Arch& arch) : files_(files), arch_(arch) {}
+  WeightLoader(const ModelFiles& files, const Arch& arch);
 
   // The stored tensor, null if absent. `transposed` (may be null) is set if the file stores [in, out].
   const StoredTensor* find(std::string_view canonical, bool* transposed = nullptr) const;
 
   // A [rows, cols] matrix; the optional forms return an absent Weight (rows == 0) or an empty vector.
+  // A matrix comes with its parts (weight_parts_loader.h).
   // Errors: corrupt (missing, wrong shape, NaN), unsupported (a type without Format, by its name).
   Result<Weight> matrix(std::string_view canonical, int64_t rows, int64_t cols);
   Result<Weight> optional_matrix(std::string_view canonical, int64_t rows, int64_t cols);
@@ -37,6 +38,7 @@ class WeightLoader {
                                  int64_t cols);
   const ModelFiles& files_;
   const Arch& arch_;
+  bool has_parts_;  // some matrix of the file has weight parts
 };
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 #include "models/weight_packer.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -173,9 +174,32 @@ int64_t WeightPacker::most_in_memory(int threads, int64_t window) const {
 
 Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<void(double)>& progress,
                                          int64_t window) const {
-  const int64_t stretch = stretch_bytes(pool.threads(), window);
   MILLRACE_TRY_VOID(check_memory(packed_bytes_, "weights", "choose a smaller model or format"));
   MILLRACE_TRY(AlignedBuffer packed, AlignedBuffer::allocate(packed_bytes_, "weights"));
+  MILLRACE_TRY_VOID(pack_all(packed.data(), pool, progress, window, false));
+  return packed;
+}
+
+Result<void> WeightPacker::pack_into(uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress,
+                                     int64_t window) const {
+  return pack_all(packed, pool, progress, window, true);
+}
+
+// The whole pages between; of a shared mapping, whose bytes stay in the file.
+void WeightPacker::release_packed(uint8_t* packed, const Piece& piece) const {
+  const Weight* weight = planned_[piece.planned].weight;
+  if (!weight) return;
+  const auto at = [&](int64_t rows) {
+    return packed + planned_[piece.planned].offset + weight->kernel->packed_bytes(rows, weight->cols);
+  };
+  const auto down = [](uint8_t* address) { return reinterpret_cast<uintptr_t>(address) / kAlignment * kAlignment; };
+  const uintptr_t begin = down(at(piece.begin)), end = down(at(piece.end));
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+Result<void> WeightPacker::pack_all(uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress,
+                                    int64_t window, bool release) const {
+  const int64_t stretch = stretch_bytes(pool.threads(), window);
   std::vector<Piece> pieces = cut();
   std::deque<Stretch> stretches;
   int64_t total = 0;
@@ -194,14 +218,14 @@ Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<v
   std::atomic<int64_t> done{0};
   pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int worker) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
-    if (auto packed_piece = pack_piece(piece, packed.data()); !packed_piece.ok())
+    if (auto packed_piece = pack_piece(piece, packed); !packed_piece.ok())
       failure.set(piece.planned, packed_piece.error());
+    if (release) release_packed(packed, piece);
     if (piece.stretch->left.fetch_sub(1) == 1) files_.release(piece.stretch->begin, piece.stretch->end);
     const int64_t bytes = done.fetch_add(piece.stored_bytes) + piece.stored_bytes;
     if (worker == 0 && progress) progress(static_cast<double>(bytes) / static_cast<double>(total));
   });
-  MILLRACE_TRY_VOID(failure.get());
-  return packed;
+  return failure.get();
 }
 
 void WeightPacker::point_weights(const uint8_t* packed) const {

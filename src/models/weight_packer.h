@@ -48,6 +48,10 @@ class WeightPacker {
   // At most about `window` bytes of the files are in memory at a time.
   Result<AlignedBuffer> pack(ThreadPool& pool, const std::function<void(double)>& progress,
                              int64_t window = kWidestWindow) const;
+  // The same into `packed`, packed_bytes() of a mapped file that is being written: what is packed leaves this process's
+  // memory.
+  Result<void> pack_into(uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress,
+                         int64_t window) const;
   // Maximum bytes of the files in memory while packing within `window`: all of a matrix that is stored transposed.
   int64_t most_in_memory(int threads, int64_t window) const;
   // Makes every weight's `packed` a view of its part of `packed`, which must outlive them.
@@ -59,6 +63,9 @@ class WeightPacker {
   std::vector<Piece> cut() const;
   int64_t stretch_bytes(int threads, int64_t window) const;
   Result<void> pack_piece(const Piece& piece, uint8_t* packed) const;
+  Result<void> pack_all(uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress, int64_t window,
+                        bool release) const;
+  void release_packed(uint8_t* packed, const Piece& piece) const;
   const ModelFiles& files_;
   const KernelTable& table_;
   std::vector<Planned> planned_;

@@ -12,6 +12,7 @@
 #include "run/kv_places.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
+#include "run/prompt_embeddings.h"
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
 #include "sampling/setup.h"
@@ -146,12 +147,21 @@ Result<std::unique_ptr<KvTier>> CpuExecutor::make_swap(const EngineOptions& opti
 }
 
 Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
-  MILLRACE_TRY(std::string identity, kv_identity(*model_, *runner_));
+  MILLRACE_TRY(std::string identity, kv_identity());
   MILLRACE_TRY(const auto store, chosen_store(options));
   for (const auto& layer : model_->parts().model->spec().layers)
     if (options.kv_ssd_fetch < 1 && layer.window > 0)
       return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
   return store.member.make(kv(), std::move(identity), store.options);
+}
+
+// The probe's pass is no step: hooks must not see it.
+Result<std::string> CpuExecutor::kv_identity() {
+  runner_->start();
+  const ForwardHooks hooks = std::exchange(runner_->hooks(), ForwardHooks());
+  auto identity = millrace::kv_identity(*model_, *runner_);
+  runner_->hooks() = hooks;
+  return identity;
 }
 
 bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {
@@ -170,6 +180,7 @@ Result<void> CpuExecutor::check(const Request& request) const {
   for (TokenId token : request.prompt)
     if (token < 0 || token >= vocab)
       return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
+  MILLRACE_TRY_VOID(check_embeddings(request, model_->parts().model->spec().width));
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
   if (!request.stop.empty() && !model_->parts().tokenizer)
     return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
@@ -247,12 +258,27 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const LoraMix& mix = item.stream->adapters;
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
     const int64_t end = chunk.first + chunk.count, sampled = end - chunk.outputs();
-    for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i, i >= sampled);
+    if (s.request.embeddings.empty())
+      for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i, i >= sampled);
+    else
+      add_with_embeddings(s, chunk.first, end, sampled);
     if (item.stream->eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
   }
   if (observes_) request_mass(work);
   runner_->forward();
   if (observes_) take_mass(work);
+}
+
+// Positions [begin, end), some of which may be given as rows.
+void CpuExecutor::add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled) {
+  const int64_t width = model_->parts().model->spec().width;
+  for (int64_t i = begin; i < end; ++i) {
+    const std::span<const float> row = embedding_at(s.request, i, width);
+    if (row.empty())
+      runner_->add(s.token_at(i), i, i >= sampled);
+    else
+      runner_->add_embedding(row, i, i >= sampled);
+  }
 }
 
 // Requests the attention mass of the last query of every prompt chunk, in the middle layer, or in the next layer

@@ -33,6 +33,7 @@ class CpuExecutor final : public Executor {
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
   Result<std::unique_ptr<KvTier>> make_swap(const EngineOptions& options) override;
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
+  Result<std::string> kv_identity() override;
   bool before_attention(std::function<void(int64_t)> ready) override;
   Result<void> check(const Request& request) const override;
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
@@ -53,6 +54,7 @@ class CpuExecutor final : public Executor {
  private:
   CpuExecutor() = default;
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
+  void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
   Result<void> begin_adapters(LiveStream& stream) const;

@@ -53,6 +53,11 @@ class Executor {
   virtual Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) {
     return Error::unsupported("KV store: not with this executor");
   }
+  // Text for everything that keys and values depend on beside tokens and adapters; equal for engines that may exchange
+  // them. Between steps; takes a block of the pool for a moment. Errors: resource, unsupported.
+  virtual Result<std::string> kv_identity() {
+    return Error::unsupported("KV file: this executor has no keys and values");
+  }
   // From now on every forward() calls `ready(layer)` before the layer's attention, on its own thread. False: this
   // executor cannot, and streams must have all their blocks before they run.
   virtual bool before_attention(std::function<void(int64_t)>) { return false; }

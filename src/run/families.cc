@@ -12,6 +12,7 @@
 #include "models/arch.h"
 #include "models/mixers/mixer.h"
 #include "models/router.h"
+#include "models/weight_source.h"
 #include "prompt/compressor.h"
 #include "sampling/step.h"
 #include "schedule/policy.h"
@@ -43,11 +44,11 @@ std::vector<TechniqueInfo> kv_formats() {
 
 std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
-  for (const auto& family :
-       {archs().infos(), mixers().infos(), formats().infos(), samplers().infos(), kv_formats(),
-        attention_patterns().infos(), routers().infos(), policies().infos(), predictors().infos(),
-        prefix_evictors().infos(), token_evictors().infos(), kv_tiers().infos(), kv_stores().infos(),
-        drafters().infos(), acceptances().infos(), prompt_compressors().infos(), tool_dialects().infos()})
+  for (const auto& family : {archs().infos(), mixers().infos(), formats().infos(), samplers().infos(), kv_formats(),
+                             attention_patterns().infos(), routers().infos(), weight_sources().infos(),
+                             policies().infos(), predictors().infos(), prefix_evictors().infos(),
+                             token_evictors().infos(), kv_tiers().infos(), kv_stores().infos(), drafters().infos(),
+                             acceptances().infos(), prompt_compressors().infos(), tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }

@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <future>
 
+#include "base/choose.h"
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "base/ordered_json.h"
+#include "models/weight_source.h"
 #include "run/embedded_model.h"
 #include "run/packed_cache_path.h"
 #include "text/template/chat_messages.h"
@@ -109,12 +111,14 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   }
   ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
   ModelOptions model_options = {.router = options.router,
+                                .weights = options.weights,
                                 .context = options.context,
                                 .progress = options.progress,
                                 .verify_packed_cache = options.verify_packed_cache,
                                 .warn = options.warn,
                                 .accounts = parts.accounts};
-  if (options.packed_cache) model_options.packed_cache = packed_cache_path(path, options);
+  MILLRACE_TRY(const auto source, choose_member("weights", weight_sources(), options.weights));
+  if (options.packed_cache || source.member.from_file) model_options.packed_cache = packed_cache_path(path, options);
   auto loaded_model = Model::load(parts.files, parts.kernels, pool, model_options);
   auto made = tokenizer.get();
   if (!made.ok())
@@ -146,6 +150,15 @@ Result<std::vector<TokenId>> LanguageModel::encode(std::string_view text, bool a
 
 std::string LanguageModel::decode(const std::vector<TokenId>& tokens, bool skip_special) const {
   return parts_->tokenizer ? parts_->tokenizer->decode(tokens, skip_special) : std::string();
+}
+
+Result<std::vector<float>> LanguageModel::embedding(TokenId token) const {
+  const ArchSpec& spec = parts_->model->spec();
+  if (token < 0 || token >= spec.vocab)
+    return Error::user(fmt::format("token {} is outside the vocabulary of {}", token, spec.vocab));
+  std::vector<float> row(static_cast<size_t>(spec.width));
+  parts_->model->embedding(token, row.data());
+  return row;
 }
 
 Result<std::string> LanguageModel::apply_chat_template(std::string_view messages_json,

@@ -84,6 +84,11 @@ Effect set_router(const TechniqueUse& use, LoadOptions& options) {
   return fmt::format("experts are chosen by {}", use.name);
 }
 
+Effect set_weights(const TechniqueUse& use, LoadOptions& options) {
+  options.weights = use.written();
+  return fmt::format("weights are {} during a pass", use.name);
+}
+
 Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
   if (options.drafter.empty())
     return Error::user(fmt::format("{}: no drafter is chosen; use drafter=NAME with it", use.text()));
@@ -95,6 +100,7 @@ Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
 const std::vector<UseFamily>& use_families() {
   static const std::vector<UseFamily> table = {
       {"router", {"run", "chat", "perplexity", "bench", "batch", "serve"}, nullptr, set_router},
+      {"weights", {"run", "chat", "perplexity", "bench", "batch", "serve"}, nullptr, set_weights},
       {"sampler", {"run", "chat", "batch", "serve", kInRequest}, nullptr},
       {"kv_format", {"run", "chat", "perplexity", "bench", "batch", "serve", "replay"}, set_kv_format},
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},

@@ -166,7 +166,7 @@ TEST(TechniqueUse, EveryMemberWithEveryOption) {
     auto applied = apply_uses(uses, engine);
     if (info.family == "sampler") applied = apply_uses(uses, sampling);
     LoadOptions load;
-    if (info.family == "router") applied = apply_uses(uses, load);
+    if (info.family == "router" || info.family == "weights") applied = apply_uses(uses, load);
     ASSERT_TRUE(applied.ok()) << text << ": " << applied.error().message;
     ASSERT_EQ(applied->size(), 1u) << text;
     EXPECT_EQ(applied->front().options.size(), info.options.size()) << text;

@@ -58,6 +58,12 @@ void MappedFile::populate(size_t begin, size_t bytes) const {
 #endif
 }
 
+void MappedFile::prefetch(size_t begin, size_t bytes) const {
+  if (begin >= size_) return;
+  const size_t first = begin / kPageBytes * kPageBytes;
+  madvise(const_cast<uint8_t*>(data_) + first, std::min(size_, begin + bytes) - first, MADV_WILLNEED);
+}
+
 void MappedFile::release(size_t begin, size_t bytes) const {
   if (begin >= size_) return;
   const size_t end = begin + std::min(bytes, size_ - begin);

@@ -25,6 +25,8 @@ class MappedFile {
 
   // Prefaults every page of [begin, begin + bytes), as far as the system supports it.
   void populate(size_t begin, size_t bytes) const;
+  // Starts reading them, and does not wait.
+  void prefetch(size_t begin, size_t bytes) const;
   // Releases the whole pages of [begin, begin + bytes) from this process's memory.
   void release(size_t begin, size_t bytes) const;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 namespace millrace {
 
 struct MatmulKernel;  // kernels/kernel_table.h
+struct WeightParts;   // tensor/weight_parts.h
 
 // Scales stored alongside the matrix (FP8 checkpoints): value = stored * scale[row / block_rows][col / block_cols].
 struct BlockScales {
@@ -30,6 +32,9 @@ struct Weight {
   // value per block), with columns column_stride bytes apart; `format` is then f32, to which packing decodes them.
   const Format* column_format = nullptr;
   int64_t column_stride = 0;
+  // What is stored beside the matrix and belongs to its products; null: nothing. Applied by project()
+  // (models/blocks/blocks.h); linear() multiplies the matrix alone.
+  std::shared_ptr<WeightParts> parts;
 
   // Filled by pack_weight() (kernels/linear.h), or a view of the model's buffer for all weights: the layout that
   // `kernel` reads.

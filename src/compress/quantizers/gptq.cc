@@ -17,6 +17,7 @@
 
 #include "compress/factories.h"
 #include "compress/level_grid.h"
+#include "compress/matrix_parts.h"
 #include "compress/triangle_factor.h"
 
 namespace millrace {
@@ -31,6 +32,7 @@ struct GptqOptions {
   const Format* format = nullptr;
   double damp = 0.01;
   bool by_activation = false;
+  bool permuted = false;  // columns are stored in that order, and inputs are permuted at run time
   int clips = 0;
 };
 
@@ -155,16 +157,36 @@ class Gptq final : public Pass {
   Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) override {
     if (matrix.format->levels == 0) return PassRow{"left", fmt::format("its format is {}", matrix.format->name), {}};
     if (!prepare(statistics, pool)) return PassRow{"left", "its inputs are all zero or not finite", {}};
+    GptqOptions options = options_;
+    const bool permuted = options.permuted && matrix.no_parts.empty();
+    options.by_activation |= options.permuted && !permuted;
+    if (permuted) permute(matrix, pool);
     matrix.encoded.resize(static_cast<size_t>(matrix.rows * matrix.format->row_bytes(matrix.cols)));
     const int64_t tiles = (matrix.rows + kTileRows - 1) / kTileRows;
     pool.parallel_for(tiles, [&](int64_t tile, int) {
       const int64_t first = tile * kTileRows, rows = std::min(kTileRows, matrix.rows - first);
-      TileRounder(matrix, factor_, order_, options_, rows).run(first, rows);
+      TileRounder(matrix, factor_, permuted ? stored_ : order_, options, rows).run(first, rows);
     });
     return PassRow{"quantized", "", {{"damping", damping_}}};
   }
 
  private:
+  // The columns of a block are then those of similar inputs.
+  void permute(PassMatrix& matrix, ThreadPool& pool) const {
+    matrix.parts.input.order = order_;
+    const InputChange& change = matrix.parts.input;
+    pool.parallel_for(matrix.rows, [&](int64_t r, int) {
+      std::vector<float> scratch;
+      store_row(change, matrix.values.data() + r * matrix.cols, matrix.cols, scratch);
+      if (matrix.kept.empty()) return;
+      const std::vector<uint8_t> kept(matrix.kept.begin() + r * matrix.cols,
+                                      matrix.kept.begin() + (r + 1) * matrix.cols);
+      for (int64_t c = 0; c < matrix.cols; ++c)
+        matrix.kept[static_cast<size_t>(r * matrix.cols + c)] =
+            kept[static_cast<size_t>(order_[static_cast<size_t>(c)])];
+    });
+  }
+
   // The factor for these statistics; matrices that read the same rows share it.
   bool prepare(const LinearStatistics& statistics, ThreadPool& pool) {
     if (ready_ && id_ == statistics.id) return true;
@@ -173,7 +195,8 @@ class Gptq final : public Pass {
     id_ = statistics.id;
     order_.resize(static_cast<size_t>(moments.columns()));
     std::iota(order_.begin(), order_.end(), 0);
-    if (options_.by_activation)
+    stored_ = order_;
+    if (options_.by_activation || options_.permuted)
       std::ranges::sort(order_, [&](int32_t a, int32_t b) {
         const double x = moments.at(a, a), y = moments.at(b, b);
         return x != y ? x > y : a < b;
@@ -192,7 +215,8 @@ class Gptq final : public Pass {
   bool ready_ = false;
   LinearId id_;
   double damping_ = 0;
-  std::vector<int32_t> order_;  // of the columns
+  std::vector<int32_t> order_;   // of the columns
+  std::vector<int32_t> stored_;  // ... as they are
   TriangleFactor factor_;
 };
 
@@ -215,7 +239,10 @@ Result<std::unique_ptr<Pass>> make_gptq_pass(const OptionValues& values) {
   const std::string& order = values.text("order");
   if (order != "stored" && order != "activation")
     return Error::user(fmt::format("order '{}': must be stored or activation", order));
-  options.by_activation = order == "activation";
+  options.permuted = values.boolean("permute");
+  options.by_activation = order == "activation" && !options.permuted;
+  if (options.permuted && order != "activation")
+    return Error::user("permute: columns are stored in another order only with order=activation");
   options.clips = static_cast<int>(values.integer("clip"));
   return std::unique_ptr<Pass>(std::make_unique<Gptq>(options));
 }

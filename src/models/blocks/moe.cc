@@ -8,6 +8,7 @@
 #include "kernels/activation.h"
 #include "models/blocks/blocks.h"
 #include "models/router.h"
+#include "models/weight_source.h"
 
 namespace millrace {
 namespace {
@@ -90,13 +91,14 @@ bool hooks_read_experts(const ExpertJobs& jobs) {
   return false;
 }
 
-// The rows that the experts read, before rounding, gathered as the rounded ones are; null if no hook reads them.
+// The rows that the experts read, before rounding, gathered as the rounded ones are; null if neither hooks nor weight
+// parts read them.
 const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
   ForwardContext& context = jobs.context;
   const MoeSpec& moe = jobs.moe;
   const float* normed = context.normed.as<float>();
   if (x.tokens == 1) return normed;
-  if (!hooks_read_experts(jobs)) return nullptr;
+  if (!context.part_sizes().any && !hooks_read_experts(jobs)) return nullptr;
   float* rows = context.expert_out.as<float>();  // unused until the experts' last product
   for_rows(context, x.tokens * moe.used, x.cols, [&](int64_t i) {
     std::copy_n(normed + context.expert_rows[i] / moe.used * x.cols, x.cols, rows + i * x.cols);
@@ -148,6 +150,9 @@ void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const Laye
   });
   const int64_t pairs = tokens * moe.used;
   group_by_expert(moe, pairs, context);
+  for (int32_t e = 0; context.source && e < moe.experts; ++e)
+    if (context.expert_begin[static_cast<size_t>(e + 1)] > context.expert_begin[static_cast<size_t>(e)])
+      context.source->acquire(at.layer, e);
   run_experts(spec, moe, at, weights, x, context);
 
   float* out = context.block_out.as<float>();

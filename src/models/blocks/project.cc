@@ -2,6 +2,7 @@
 #include <cassert>
 
 #include "models/blocks/blocks.h"
+#include "models/blocks/part_products.h"
 
 namespace millrace {
 namespace {
@@ -24,6 +25,7 @@ void replace(const LinearCall& call, const float* bias, LinearWrapper& wrapper) 
     for (int64_t r = 0; r < rows; ++r) call.y[t * rows + r] += bias[r];
 }
 
+// With hooks or weight parts.
 void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::span<const LinearSource> sources) {
   const ForwardHooks& hooks = context.hooks;
   for (ForwardObserver* observer : hooks.observers())
@@ -32,11 +34,15 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
   size_t first = 0;  // of the parts that run as one job
   for (size_t i = 0; i <= parts.size(); ++i) {
     LinearWrapper* wrapper = i < parts.size() ? replacement(hooks, sources[i].id) : nullptr;
-    if (i < parts.size() && !wrapper) continue;
+    const bool changed = i < parts.size() && !wrapper && changes_input(*parts[i].weight);
+    if (i < parts.size() && !wrapper && !changed) continue;
     if (i > first) linear(context.pool(), parts.subspan(first, i - first));
     if (wrapper) replace(call_of(context, parts[i], sources[i]), parts[i].bias, *wrapper);
+    if (changed) multiply_changed(context, parts[i], sources[i].x);
     first = i + 1;
   }
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].weight->parts && !replacement(hooks, sources[i].id)) add_parts(context, parts[i], sources[i].x);
   for (LinearWrapper* wrapper : hooks.wrappers())
     for (size_t i = 0; i < parts.size(); ++i)
       if (wrapper->wraps(sources[i].id) && !wrapper->replaces(sources[i].id))
@@ -46,7 +52,7 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
 }  // namespace
 
 void project(ForwardContext& context, std::span<LinearPart> parts, std::span<const LinearSource> sources) {
-  if (context.hooks.empty())
+  if (context.plain_products())
     linear(context.pool(), parts);
   else
     project_hooked(context, parts, sources);

@@ -13,6 +13,7 @@
 #include "models/convert/conversion.h"
 #include "models/convert/format_choice.h"
 #include "models/convert/gguf_keys.h"
+#include "models/weight_parts_loader.h"
 
 namespace millrace {
 namespace {
@@ -331,6 +332,12 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Form
 
 Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const Format* target,
                                        ConvertReport& report) {
+  for (const StoredTensor& stored : input.files.tensors)
+    if (input.is_gguf() && is_weight_part(stored.name))
+      return Error::unsupported(
+          fmt::format("{}: tensor {}: matrices with weight parts cannot be converted; start from the file that "
+                      "`millrace compress` read",
+                      input.files.path, stored.name));
   const bool other_kind = input.checkpoint || input.is_gguf() != to_gguf;
   MILLRACE_TRY(ConversionPlan plan,
                other_kind

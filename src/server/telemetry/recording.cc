@@ -34,11 +34,12 @@ constexpr EnumNames<FinishReason> kFinishes("", "stop", "length", "cancelled", "
 
 // Fails to compile when Request gets a field: record it below if the answer depends on it, then add its name here.
 [[maybe_unused]] void check_all_fields_are_considered(const Request& request) {
-  [[maybe_unused]] const auto& [prompt, sampling, max_tokens, min_tokens, ignore_eos, stop, include_stop, stop_tokens,
-                                bad_words, skip_special, show_markers, constraint, thinking, adapters, cache_prompt,
-                                evictor, not_keep_seconds, not_prefix_group, n, best_of, beams, length_penalty,
-                                early_stopping, not_tenant, priority, not_deadline_seconds, not_time_limit_seconds,
-                                not_predicted_tokens, not_known_tokens] = request;
+  // No HTTP request has rows instead of tokens (embeddings).
+  [[maybe_unused]] const auto& [prompt, not_embeddings, sampling, max_tokens, min_tokens, ignore_eos, stop,
+                                include_stop, stop_tokens, bad_words, skip_special, show_markers, constraint, thinking,
+                                adapters, cache_prompt, evictor, not_keep_seconds, not_prefix_group, n, best_of, beams,
+                                length_penalty, early_stopping, not_tenant, priority, not_deadline_seconds,
+                                not_time_limit_seconds, not_predicted_tokens, not_known_tokens] = request;
 }
 
 Json constraint_json(const Constraint& c) {

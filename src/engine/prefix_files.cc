@@ -1,0 +1,85 @@
+#include "engine/prefix_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kv/block_run_file.h"
+#include "run/adapter_registry.h"
+#include "run/prompt_embeddings.h"
+
+namespace millrace {
+namespace {
+
+// What keys and values of the request depend on, beside its tokens; and where it shares them.
+struct Scope {
+  std::string identity;
+  uint64_t number = 0;
+};
+
+Result<Scope> scope_of(LoopContext& loop, PrefixCache& cache, const Request& request) {
+  if (!cache.index()) return Error::user("KV file: the prefix cache is off; switch it on");
+  if (cache.index()->size() > 0 && loop.kv().free_blocks() == 0) cache.index()->evict(1);  // for the probe
+  Scope scope;
+  MILLRACE_TRY(scope.identity, loop.executor->kv_identity());
+  LoraMix adapters;
+  if (!request.adapters.empty()) {
+    if (!loop.executor->adapters()) return Error::unsupported("KV file: this executor has no adapters");
+    MILLRACE_TRY(adapters, loop.executor->adapters()->find(request.adapters));
+  }
+  scope.identity += fmt::format("adapters {}\nrows {}\n", adapter_identity(adapters), embeddings_identity(request));
+  scope.number = cache.scope_of(request, adapters);
+  return scope;
+}
+
+// References to blocks, for one call.
+struct BlockHold {
+  BlockHold(KvPool& from, std::vector<BlockId> taken) : pool(from), blocks(std::move(taken)) {}
+  ~BlockHold() {
+    for (const BlockId block : blocks) pool.release(block);
+  }
+  BlockHold(const BlockHold&) = delete;
+
+  KvPool& pool;
+  std::vector<BlockId> blocks;
+};
+
+}  // namespace
+
+Result<int64_t> save_prefix(LoopContext& loop, PrefixCache& cache, const Request& request, const std::string& path) {
+  MILLRACE_TRY(const Scope scope, scope_of(loop, cache, request));
+  KvPool& pool = loop.kv();
+  const BlockHold held(pool, cache.index()->match(request.prompt, scope.number));
+  if (held.blocks.empty())
+    return Error::user(fmt::format("KV file: none of the prompt's blocks of {} tokens are in the prefix cache",
+                                   pool.layout().block_tokens));
+  const auto tokens = std::ssize(held.blocks) * pool.layout().block_tokens;
+  const BlockRun run{
+      scope.identity, {request.prompt.begin(), request.prompt.begin() + tokens}, 0, std::ssize(pool.layout().layers)};
+  MILLRACE_TRY_VOID(export_blocks(pool, held.blocks, run, path));
+  return tokens;
+}
+
+Result<int64_t> load_prefix(LoopContext& loop, PrefixCache& cache, const Request& request, const std::string& path) {
+  MILLRACE_TRY(const Scope scope, scope_of(loop, cache, request));
+  KvPool& pool = loop.kv();
+  MILLRACE_TRY(const BlockRunFile file, BlockRunFile::open(path, pool, scope.identity));
+  if (file.run().layer_begin != 0 || file.run().layer_end != std::ssize(pool.layout().layers))
+    return Error::user(fmt::format("{}: has layers {} to {} only; a prefix needs all", path, file.run().layer_begin,
+                                   file.run().layer_end));
+  BlockHold held(pool, {});
+  while (std::ssize(held.blocks) < file.blocks()) {
+    if (pool.free_blocks() == 0) cache.index()->evict(1);
+    auto block = pool.allocate();
+    if (!block.ok()) break;
+    held.blocks.push_back(*block);
+  }
+  if (held.blocks.empty()) return Error::resource(fmt::format("{}: the KV cache has no free block", path));
+  MILLRACE_TRY_VOID(file.read(pool, held.blocks));
+  const int64_t tokens = std::ssize(held.blocks) * pool.layout().block_tokens;
+  cache.index()->insert(std::span(file.run().tokens).first(static_cast<size_t>(tokens)), held.blocks, scope.number,
+                        request.keep_seconds);
+  return tokens;
+}
+
+}  // namespace millrace

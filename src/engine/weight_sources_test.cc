@@ -1,0 +1,185 @@
+// Weights from the packed cache: the same streams bit for bit as with all weights in memory, dense models and mixtures
+// of experts; layers leave this process's memory after the pass; a budget smaller than the weights suffices.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "engine/engine_core.h"
+#include "models/weight_source.h"
+#include "run/language_model.h"
+#include "test_paths.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+class WeightSources : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("weight_sources_test." + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string copy_of(const std::string& path) {
+    const fs::path copy = folder_ / (std::to_string(count_++) + ".gguf");
+    fs::copy_file(fs::path(MILLRACE_SOURCE_DIR) / path, copy);
+    return copy.string();
+  }
+  Result<std::shared_ptr<const LanguageModel>> load(const std::string& path, const std::string& weights) {
+    LoadOptions options;
+    options.threads = 2;
+    options.context = 128;
+    options.weights = weights;
+    options.warn = [&](const std::string& message) { warnings_.push_back(message); };
+    return LanguageModel::load(path, options);
+  }
+  struct Answer {
+    std::vector<TokenId> tokens;
+    std::vector<float> logits;
+    bool operator==(const Answer&) const = default;
+  };
+  // Two streams in one batch, with prefill in chunks.
+  Answer answer(const std::shared_ptr<const LanguageModel>& model) {
+    Answer out;
+    auto core = EngineCore::create(model, {.threads = 2, .context = 128, .max_streams = 2, .batch_tokens = 16});
+    EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
+    for (RequestId id : {1, 2}) {
+      Request request;
+      for (TokenId i = 0; i < 20; ++i) request.prompt.push_back(1 + (i * 7 + static_cast<TokenId>(id)) % 40);
+      request.max_tokens = 6;
+      request.ignore_eos = true;
+      EXPECT_TRUE((*core)->add(id, request).ok());
+    }
+    std::vector<TokenEvent> events;
+    while (!(*core)->idle()) {
+      (*core)->step(events);
+      out.logits.insert(out.logits.end(), (*core)->last_logits(), (*core)->last_logits() + model->info().vocab);
+    }
+    for (const TokenEvent& event : events) out.tokens.push_back(event.token);
+    return out;
+  }
+  // Of the cache file's mappings.
+  int64_t resident(const std::string& model) {
+    std::ifstream maps("/proc/self/smaps");
+    int64_t bytes = 0;
+    bool ours = false;
+    for (std::string line; std::getline(maps, line);) {
+      if (line.find('-') < line.find(' ')) ours = line.ends_with(model + ".millrace-packed");
+      if (!ours || !line.starts_with("Rss:")) continue;
+      std::istringstream text(line.substr(4));
+      int64_t kb = 0;
+      text >> kb;
+      bytes += kb * 1024;
+    }
+    return bytes;
+  }
+
+  fs::path folder_;
+  int count_ = 0;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(WeightSources, MappedGivesTheSameBits) {
+  for (const char* name : {"llama", "mixtral", "qwen2moe", "gemma3", "mamba"}) {
+    const std::string path = copy_of(fmt::format("tests/golden/{}/model.gguf", name));
+    auto plain = load(path, "resident");
+    ASSERT_TRUE(plain.ok()) << plain.error().message;
+    EXPECT_FALSE(fs::exists(path + ".millrace-packed"));
+    const Answer want = answer(*plain);
+    for (const char* weights : {"mapped", "mapped:ahead=0", "mapped:ahead=3,pinned=1", "mapped:pinned=64"}) {
+      auto mapped = load(path, weights);
+      ASSERT_TRUE(mapped.ok()) << mapped.error().message;
+      EXPECT_TRUE(fs::exists(path + ".millrace-packed"));
+      EXPECT_TRUE(answer(*mapped) == want) << name << " " << weights;
+    }
+  }
+  EXPECT_TRUE(warnings_.empty()) << warnings_.front();
+}
+
+// The cache that is packed into its file is the one that a start with all weights in memory writes.
+TEST_F(WeightSources, PackTheSameFile) {
+  const std::string path = copy_of("tests/golden/llama/model.gguf"), cache = path + ".millrace-packed";
+  const auto read = [&] {
+    std::ifstream in(cache, std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  ASSERT_TRUE(load(path, "mapped").ok());
+  const std::string packed = read();
+  fs::remove(cache);
+  LoadOptions options;
+  options.packed_cache = true;
+  ASSERT_TRUE(LanguageModel::load(path, options).ok());
+  EXPECT_TRUE(read() == packed);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2) << "no temporary file is left";
+  // A damaged one is packed again.
+  std::string damaged = packed;
+  damaged[damaged.size() / 2] ^= 1;
+  std::ofstream(cache, std::ios::binary) << damaged;
+  ASSERT_TRUE(load(path, "mapped").ok());
+  EXPECT_TRUE(read() == packed);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("; packing again"), std::string::npos) << warnings_[0];
+}
+
+TEST_F(WeightSources, LayersLeaveMemoryAfterThePass) {
+  const std::string path = copy_of("models/millrace-stories-6m.gguf");
+  auto model = load(path, "mapped:ahead=1");
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const Model& own = *(*model)->parts().model;
+  int64_t layer = 0, all = own.weight_bytes();
+  const LayerWeights& first = own.layer(0);
+  for (const Weight* weight :
+       {&first.q, &first.k, &first.v, &first.output, &first.mlp.gate, &first.mlp.up, &first.mlp.down})
+    layer += weight->packed.bytes();
+  EXPECT_LT(resident(path), all / 8);  // checked, but not kept
+  answer(*model);
+  const int64_t others = all - own.spec().layer_count() * layer, slack = int64_t{1} << 20;
+  EXPECT_LE(resident(path), others + 3 * layer + slack);
+  EXPECT_LT(resident(path), all - layer);
+  auto pinned = load(path, "mapped:pinned=64");
+  ASSERT_TRUE(pinned.ok());
+  model = Error::user("dropped");
+  answer(*pinned);
+  EXPECT_GT(resident(path), all - layer);
+}
+
+TEST_F(WeightSources, ABudgetBelowTheWeightsSuffices) {
+  const std::string path = copy_of("models/millrace-stories-6m.gguf");
+  const auto charged = [](const LanguageModel& model) {
+    for (const MemoryAccount& one : model.parts().accounts->list())
+      if (one.name == "weights") return one.bytes;
+    return int64_t{0};
+  };
+  auto unlimited = load(path, "mapped");
+  ASSERT_TRUE(unlimited.ok()) << unlimited.error().message;
+  const int64_t all = (*unlimited)->parts().model->weight_bytes();
+  EXPECT_LT(charged(**unlimited), all);
+  EXPECT_GT(charged(**unlimited), all / 6);
+  auto pinned = load(path, "mapped:pinned=64");
+  ASSERT_TRUE(pinned.ok());
+  EXPECT_EQ(charged(**pinned), all);
+}
+
+TEST_F(WeightSources, SaysWhatIsWrong) {
+  const std::string path = copy_of("tests/golden/llama/model.gguf");
+  const auto message = [&](const std::string& model, const std::string& weights) {
+    auto loaded = load(model, weights);
+    EXPECT_FALSE(loaded.ok());
+    return loaded.ok() ? "" : loaded.error().message;
+  };
+  EXPECT_EQ(message(path, "swapped"), "weights: unknown 'swapped'; available: resident, mapped");
+  EXPECT_EQ(message(path, "mapped:ahead=65"), "weights mapped: ahead: must be between 0 and 64, got 65");
+  EXPECT_EQ(message(path, "mapped:behind=1"), "weights mapped: behind: no such option; known: ahead, pinned");
+  EXPECT_NE(message("", "mapped")
+                .find("weights mapped: reads weights from a packed cache, and this model has no file for one"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace

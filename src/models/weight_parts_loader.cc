@@ -1,0 +1,189 @@
+#include "models/weight_parts_loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "formats/format.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+constexpr int64_t kMostInteger = 1 << 24;  // that F32 stores exactly, as all below
+constexpr std::string_view kPartEndings[] = {".input_scale", ".input_hadamard", ".input_order",    ".low_rank_a",
+                                             ".low_rank_b",  ".sparse_counts",  ".sparse_columns", ".sparse_values"};
+
+// The tensor's name without the part's; empty if it is none.
+std::string_view matrix_of(std::string_view tensor) {
+  for (std::string_view part : kPartEndings)
+    if (tensor.ends_with(part)) return tensor.substr(0, tensor.size() - part.size());
+  return {};
+}
+
+class PartsReader {
+ public:
+  PartsReader(const ModelFiles& files, std::string prefix, const PartRows& at)
+      : files_(files), prefix_(std::move(prefix)), at_(at) {}
+
+  Result<void> read(WeightParts& parts) {
+    MILLRACE_TRY_VOID(read_input(parts.input));
+    MILLRACE_TRY_VOID(read_low_rank(parts));
+    return read_sparse(parts.sparse);
+  }
+
+ private:
+  const StoredTensor* find(std::string_view part) const { return files_.find(prefix_ + std::string(part)); }
+
+  Error wrong(const StoredTensor& stored, const std::string& what) const {
+    return Error::corrupt(fmt::format("{}: tensor {} at offset {} {}", files_.path, stored.name, stored.offset, what));
+  }
+
+  Result<const StoredTensor*> require(std::string_view part) const {
+    if (const StoredTensor* stored = find(part)) return stored;
+    return Error::corrupt(fmt::format("{}: tensor {}{} is missing", files_.path, prefix_, part));
+  }
+
+  // `n` values; any number if it is -1.
+  Result<std::vector<float>> values(const StoredTensor& stored, int64_t n) const {
+    const Tensor& tensor = stored.tensor;
+    if (!tensor.format)
+      return Error::unsupported(fmt::format("{}: tensor {} has type {}", files_.path, stored.name, stored.type_name));
+    if (tensor.values() % tensor.format->block_values != 0 || (n >= 0 && tensor.values() != n))
+      return wrong(stored, fmt::format("has {} values, must have {}", tensor.values(), n));
+    std::vector<float> out(static_cast<size_t>(tensor.values()));
+    tensor.format->decode(tensor.data, out.data(), tensor.values());
+    for (float value : out)
+      if (!(value - value == 0.0f)) return wrong(stored, "holds NaN or infinity");
+    return out;
+  }
+
+  // Whole numbers from 0 to `most`.
+  Result<std::vector<int32_t>> integers(const StoredTensor& stored, int64_t n, int64_t most) const {
+    MILLRACE_TRY(const std::vector<float> read, values(stored, n));
+    most = std::min(most, kMostInteger);
+    std::vector<int32_t> out;
+    out.reserve(read.size());
+    for (float value : read) {
+      if (!(value >= 0) || value > static_cast<float>(most) || static_cast<float>(static_cast<int32_t>(value)) != value)
+        return wrong(stored, fmt::format("holds {}, must be whole numbers from 0 to {}", value, most));
+      out.push_back(static_cast<int32_t>(value));
+    }
+    return out;
+  }
+
+  Result<void> read_input(InputChange& input) const {
+    if (const StoredTensor* stored = find(".input_scale")) {
+      MILLRACE_TRY(input.scale, values(*stored, at_.cols));
+    }
+    if (const StoredTensor* stored = find(".input_hadamard")) {
+      MILLRACE_TRY(const auto block, integers(*stored, 1, kMaxHadamard));
+      input.hadamard = block.front();
+      if (input.hadamard < 2 || !std::has_single_bit(static_cast<uint64_t>(input.hadamard)) ||
+          at_.cols % input.hadamard != 0)
+        return wrong(*stored, fmt::format("has a block of {}, must be a power of two that divides {} columns",
+                                          input.hadamard, at_.cols));
+    }
+    const StoredTensor* stored = find(".input_order");
+    if (!stored) return {};
+    MILLRACE_TRY(input.order, integers(*stored, at_.cols, at_.cols - 1));
+    std::vector<bool> seen(input.order.size());
+    for (int32_t column : input.order) {
+      if (seen[static_cast<size_t>(column)]) return wrong(*stored, fmt::format("holds {} twice", column));
+      seen[static_cast<size_t>(column)] = true;
+    }
+    return {};
+  }
+
+  Result<Weight> factor(const StoredTensor& stored, int64_t rows, int64_t cols, int64_t begin, int64_t count) const {
+    const Tensor& tensor = stored.tensor;
+    if (!tensor.format)
+      return Error::unsupported(fmt::format("{}: tensor {} has type {}", files_.path, stored.name, stored.type_name));
+    if (tensor.rank != 2 || tensor.rows() != rows || tensor.cols() != cols || cols % tensor.format->block_values != 0)
+      return wrong(stored,
+                   fmt::format("has shape [{}, {}], must have [{}, {}]", tensor.rows(), tensor.cols(), rows, cols));
+    Weight weight;
+    weight.name = stored.name;
+    weight.format = tensor.format;
+    weight.rows = count;
+    weight.cols = cols;
+    weight.data = tensor.data + begin * tensor.format->row_bytes(cols);
+    return weight;
+  }
+
+  Result<void> read_low_rank(WeightParts& parts) const {
+    if (!find(".low_rank_a") && !find(".low_rank_b")) return {};
+    MILLRACE_TRY(const StoredTensor* a, require(".low_rank_a"));
+    MILLRACE_TRY(const StoredTensor* b, require(".low_rank_b"));
+    const int64_t rank = a->tensor.rows();
+    if (rank < 1 || rank > kMaxLowRank)
+      return wrong(*a, fmt::format("has rank {}, must be 1 to {}", rank, kMaxLowRank));
+    MILLRACE_TRY(parts.low_rank_a, factor(*a, rank, at_.cols, 0, rank));
+    MILLRACE_TRY(parts.low_rank_b, factor(*b, at_.total_rows, rank, at_.begin, at_.rows));
+    return {};
+  }
+
+  Result<void> read_sparse(SparseMatrix& sparse) const {
+    if (!find(".sparse_counts") && !find(".sparse_columns") && !find(".sparse_values")) return {};
+    MILLRACE_TRY(const StoredTensor* stored_counts, require(".sparse_counts"));
+    MILLRACE_TRY(const StoredTensor* stored_columns, require(".sparse_columns"));
+    MILLRACE_TRY(const StoredTensor* stored_values, require(".sparse_values"));
+    MILLRACE_TRY(const auto counts, integers(*stored_counts, at_.total_rows, at_.cols));
+    int64_t first = 0, all = 0;  // of this matrix's rows
+    for (int64_t r = 0; r < at_.total_rows; ++r) {
+      if (r == at_.begin) first = all;
+      all += counts[static_cast<size_t>(r)];
+    }
+    MILLRACE_TRY(const auto columns, integers(*stored_columns, all, at_.cols - 1));
+    MILLRACE_TRY(const auto numbers, values(*stored_values, all));
+    sparse.row_begin = {0};
+    for (int64_t r = at_.begin, at = first; r < at_.begin + at_.rows; ++r) {
+      const int64_t end = at + counts[static_cast<size_t>(r)];
+      for (int64_t i = at + 1; i < end; ++i)
+        if (columns[static_cast<size_t>(i)] <= columns[static_cast<size_t>(i - 1)])
+          return wrong(*stored_columns, fmt::format("is not in ascending order in row {}", r));
+      at = end;
+      sparse.row_begin.push_back(end - first);
+    }
+    sparse.columns.assign(columns.begin() + first, columns.begin() + first + sparse.row_begin.back());
+    sparse.values.assign(numbers.begin() + first, numbers.begin() + first + sparse.row_begin.back());
+    return {};
+  }
+
+  const ModelFiles& files_;
+  std::string prefix_;
+  PartRows at_;
+};
+
+}  // namespace
+
+bool is_weight_part(std::string_view tensor) { return !matrix_of(tensor).empty(); }
+
+Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, const StoredTensor& matrix,
+                                                       const PartRows& at) {
+  if (!matrix.name.ends_with(kWeight)) return std::shared_ptr<WeightParts>();
+  const std::string prefix = matrix.name.substr(0, matrix.name.size() - kWeight.size());
+  const bool any =
+      std::ranges::any_of(kPartEndings, [&](auto part) { return files.find(prefix + std::string(part)) != nullptr; });
+  if (!any) return std::shared_ptr<WeightParts>();
+  if (matrix.tensor.rank > 2)
+    return Error::unsupported(
+        fmt::format("{}: tensor {}: a stack of experts cannot have weight parts", files.path, matrix.name));
+  auto parts = std::make_shared<WeightParts>();
+  MILLRACE_TRY_VOID(PartsReader(files, prefix, at).read(*parts));
+  return parts;
+}
+
+Result<void> check_parts_have_matrices(const ModelFiles& files) {
+  if (files.kind != ModelFiles::Kind::gguf) return {};
+  for (const StoredTensor& stored : files.tensors) {
+    const std::string_view matrix = matrix_of(stored.name);
+    if (matrix.empty() || files.find(std::string(matrix) + std::string(kWeight))) continue;
+    return Error::corrupt(fmt::format("{}: tensor {} is a part of {}{}, which the file does not have", files.path,
+                                      stored.name, matrix, kWeight));
+  }
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,42 @@
+// Reads the parts of a matrix (tensor/weight_parts.h) from a GGUF file. Those of blk.0.attn_q.weight, which is stored
+// as [rows, cols], are further tensors:
+//
+//   blk.0.attn_q.input_scale [cols], .input_hadamard [1], .input_order [cols]
+//   blk.0.attn_q.low_rank_a [rank, cols], .low_rank_b [rows, rank]        any format
+//   blk.0.attn_q.sparse_counts [rows], .sparse_columns [n], .sparse_values [n]
+//
+// Integers are stored as F32, which holds them exactly up to 2^24.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "loader/model_files.h"
+#include "tensor/weight_parts.h"
+
+namespace millrace {
+
+inline constexpr int64_t kMaxLowRank = 4096;
+inline constexpr int64_t kMaxHadamard = 1 << 16;
+
+// Whether a tensor of a GGUF file is a part of a matrix, by its name.
+bool is_weight_part(std::string_view tensor);
+
+// Rows [begin, begin + rows) of a stored matrix with total_rows.
+struct PartRows {
+  int64_t total_rows = 0;
+  int64_t begin = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+};
+
+// Null if `matrix` has no parts. Errors: corrupt (a shape, a missing partner, an index out of range, NaN), unsupported
+// (a stack of experts; a type without Format).
+Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, const StoredTensor& matrix,
+                                                       const PartRows& at);
+
+// Errors: corrupt (a part of no matrix that the file has).
+Result<void> check_parts_have_matrices(const ModelFiles& files);
+
+}  // namespace millrace

@@ -1,0 +1,11 @@
+// The records of this folder's members; each is defined in the member's file.
+#pragma once
+
+#include "models/weight_source.h"
+
+namespace millrace {
+
+extern const WeightSourceMember kResidentWeights;
+extern const WeightSourceMember kMappedWeights;
+
+}  // namespace millrace

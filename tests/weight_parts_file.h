@@ -1,0 +1,105 @@
+// Writes a copy of a GGUF file with weight parts beside some of its matrices. For tests.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/philox.h"
+#include "base/thread_pool.h"
+#include "formats/format.h"
+#include "models/convert/conversion.h"
+
+namespace millrace::testing {
+
+struct PartTensor {
+  std::vector<int64_t> dims;
+  std::vector<float> values;
+};
+using PartTensors = std::map<std::string, PartTensor>;
+
+// Numbers between -scale and scale, a function of the name.
+inline std::vector<float> part_values(const std::string& name, int64_t count, double scale) {
+  std::vector<float> out;
+  for (int64_t i = 0; i < count; ++i)
+    out.push_back(static_cast<float>(
+        scale * (2 * philox_uniform(std::hash<std::string>()(name), 1, static_cast<uint64_t>(i)) - 1)));
+  return out;
+}
+
+inline void add_scale(PartTensors& to, const std::string& matrix, int64_t cols) {
+  to[matrix + ".input_scale"] = {{cols}, part_values(matrix + "scale", cols, 2)};
+}
+inline void add_hadamard(PartTensors& to, const std::string& matrix, int64_t block) {
+  to[matrix + ".input_hadamard"] = {{1}, {static_cast<float>(block)}};
+}
+inline void add_order(PartTensors& to, const std::string& matrix, int64_t cols) {
+  std::vector<std::pair<float, float>> keys;
+  const auto random = part_values(matrix + "order", cols, 1);
+  for (int64_t c = 0; c < cols; ++c) keys.emplace_back(random[static_cast<size_t>(c)], static_cast<float>(c));
+  std::ranges::sort(keys);
+  PartTensor& tensor = to[matrix + ".input_order"];
+  tensor.dims = {cols};
+  for (const auto& [key, column] : keys) tensor.values.push_back(column);
+}
+inline void add_low_rank(PartTensors& to, const std::string& matrix, int64_t rows, int64_t cols, int64_t rank) {
+  to[matrix + ".low_rank_a"] = {{rank, cols}, part_values(matrix + "a", rank * cols, 0.2)};
+  to[matrix + ".low_rank_b"] = {{rows, rank}, part_values(matrix + "b", rows * rank, 0.2)};
+}
+// Every `step`-th value of the matrix; some rows may have none.
+inline void add_sparse(PartTensors& to, const std::string& matrix, int64_t rows, int64_t cols, int64_t step) {
+  PartTensor counts{{rows}, std::vector<float>(static_cast<size_t>(rows))}, columns;
+  for (int64_t at = 3; at < rows * cols; at += step) {
+    ++counts.values[static_cast<size_t>(at / cols)];
+    columns.values.push_back(static_cast<float>(at % cols));
+  }
+  const int64_t n = std::ssize(columns.values);
+  columns.dims = {n};
+  to[matrix + ".sparse_counts"] = counts;
+  to[matrix + ".sparse_columns"] = columns;
+  to[matrix + ".sparse_values"] = {{n}, part_values(matrix + "sparse", n, 1)};
+}
+
+// A temporary file; deleted with the object.
+class PartedModel {
+ public:
+  PartedModel(const std::string& base, const PartTensors& parts) {
+    static int count = 0;
+    path_ = (std::filesystem::temp_directory_path() /
+             ("millrace_parts." + std::to_string(::getpid()) + "." + std::to_string(count++) + ".gguf"))
+                .string();
+    auto input = open_conversion_input(base, "");
+    EXPECT_TRUE(input.ok()) << (input.ok() ? "" : input.error().message);
+    ConvertReport report;
+    auto plan = plan_conversion(*input, true, nullptr, report);
+    EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
+    ThreadPool pool(1);
+    for (const OutputTensor& tensor : plan->tensors)
+      plan->writer.add_tensor(tensor.name, tensor.format, tensor.dims,
+                              [&](uint8_t* to, int64_t) { return tensor.produce(to, pool); });
+    for (const auto& [name, tensor] : parts)
+      plan->writer.add_tensor(name, find_format("f32"), tensor.dims, [&](uint8_t* to, int64_t) -> Result<void> {
+        std::ranges::copy(tensor.values, reinterpret_cast<float*>(to));
+        return {};
+      });
+    auto written = plan->writer.write(path_);
+    EXPECT_TRUE(written.ok()) << (written.ok() ? "" : written.error().message);
+  }
+  ~PartedModel() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  PartedModel(const PartedModel&) = delete;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace millrace::testing
