@@ -5,4 +5,6 @@
 
 namespace millrace {
 
+Result<std::shared_ptr<const KvCodec>> make_kivi(const OptionValues& options);
+
 }  // namespace millrace
