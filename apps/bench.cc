@@ -227,11 +227,13 @@ void add_bench_command(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  flags->kv_format_option = command
-                                ->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats,
-                                             "Number format of the KV cache: f32, f16, bf16 or q8_0")
-                                ->delimiter(',')
-                                ->capture_default_str();
+  flags->kv_format_option =
+      command
+          ->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats,
+                       "Format of the KV cache: f32, f16, bf16, q8_0, or NAME:key=value with one option"
+                       " (several by --use)")
+          ->delimiter(',')
+          ->capture_default_str();
   flags->use.add_to(command, "bench");
   command->add_option("--kv-pool", flags->kv_pool, "KV pool: paged, or virtual (contiguous addresses for each stream)")
       ->check(CLI::IsMember({"paged", "virtual"}))

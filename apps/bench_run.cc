@@ -27,7 +27,8 @@ class BenchStreams {
   static Result<std::unique_ptr<BenchStreams>> create(const LanguageModel& model, const BenchTest& test) {
     auto s = std::unique_ptr<BenchStreams>(new BenchStreams(model, test));
     const auto& parts = model.parts();
-    const Format* format = find_format(test.kv_format);
+    MILLRACE_TRY(const auto codec, find_kv_codec(test.kv_format));
+    const Format* format = find_format(codec ? "f16" : test.kv_format);
     if (!format || !parts.kernels.find_attention(format))
       return Error::user(
           fmt::format("KV format: there is no attention kernel for {}; use f32, f16, bf16 or q8_0", test.kv_format));
@@ -35,10 +36,12 @@ class BenchStreams {
       return Error::user(fmt::format("context: the model was loaded for {} tokens, but the test needs {}",
                                      parts.model->context(), test.longest()));
     KvLayout layout{format, test.block_tokens, parts.model->kv_layers()};
+    if (codec) layout.encode_with(codec);
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
     if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
     MILLRACE_TRY(s->rule_, make_eviction_rule(test.evictor));
+    if (s->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout));
     if (s->rule_) MILLRACE_TRY_VOID(check_token_evictor(*s->rule_, parts.model->spec(), test.longest()));
     const int64_t stored = kv_demand(s->rule_.get(), test.prefilled(), test.longest());
     s->stream_blocks_ = (stored + layout.block_tokens - 1) / layout.block_tokens;

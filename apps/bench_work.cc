@@ -4,6 +4,7 @@
 
 #include "bench_run.h"
 #include "formats/format.h"
+#include "kv/codec.h"
 #include "models/arch.h"
 #include "models/mixers/mixer.h"
 #include "models/weight_loader.h"
@@ -93,8 +94,15 @@ class WorkCounter {
         matrices_(list_matrices(*model.parts().files)),
         active_(active_values(spec_)),
         alike_(test.alike) {
+    kv_activation_ = test.kv_format == "f32" ? Activation::f32 : Activation::bf16;
+    const auto codec = find_kv_codec(test.kv_format);  // checked: it has run already
+    if (codec.ok() && *codec) {
+      const int64_t tokens = (*codec)->block_multiple();
+      key_bytes_ = 2.0 * static_cast<double>(spec_.kv_heads * (*codec)->tile_bytes(tokens, spec_.head_dim)) /
+                   static_cast<double>(tokens);
+      return;
+    }
     const Format& kv = *find_format(test.kv_format);
-    kv_activation_ = kv.name == "f32" ? Activation::f32 : Activation::bf16;
     key_bytes_ = 2.0 * static_cast<double>(spec_.kv_heads * kv.row_bytes(spec_.head_dim));
   }
 

@@ -75,7 +75,8 @@ void EngineFlags::add_to(CLI::App* command) {
     family_flags_.emplace_back(family, field, option);
   };
   add_family("kv_format", &EngineOptions::kv_format, "--kv-format",
-             "Number format of the KV cache: f32, f16, bf16 or q8_0");
+             "Format of the KV cache: f32, f16, bf16, q8_0 or NAME[:key=value,...]; see millrace techniques --family "
+             "kv_format");
   command->add_option("--kv-tokens", options.kv_tokens,
                       "KV cache size in tokens; 0: what --memory leaves, or derived from the context");
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();

@@ -214,6 +214,7 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& sc
                                 {"text_tokens", plan.tokens.size()},
                                 {"kv_format", flags.kv_format},
                                 {"kv_bytes_per_token", scorer.kv_bytes_per_token()},
+                                {"kv_tail_bytes", scorer.kv_tail_bytes()},
                                 {"kv_tokens", scorer.stored_tokens()},
                                 {"kv_bytes", scorer.stored_bytes()}};
   if (!flags.evictor.empty()) out["evictor"] = flags.evictor;
@@ -315,7 +316,10 @@ void add_perplexity_command(CLI::App& app) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   flags->kv_format_option =
-      command->add_option("--kv-format", flags->kv_format, "Number format of the KV cache: f32, f16, bf16 or q8_0")
+      command
+          ->add_option("--kv-format", flags->kv_format,
+                       "Format of the KV cache: f32, f16, bf16, q8_0 or NAME[:key=value,...]; see millrace techniques "
+                       "--family kv_format")
           ->capture_default_str();
   flags->evictor_option =
       command->add_option("--evictor", flags->evictor,

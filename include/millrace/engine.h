@@ -102,8 +102,8 @@ struct EngineStats {
   int64_t kv_blocks = 0;
   int64_t kv_blocks_free = 0;    // on the free list
   int64_t kv_blocks_cached = 0;  // held by the prefix index, alone or shared with streams
-  int64_t kv_bytes = 0;          // with recurrent states
-  int64_t states = 0;            // slots of recurrent states; 0: the model has no recurrent layers
+  int64_t kv_bytes = 0;          // with recurrent states or KV tails
+  int64_t states = 0;            // slots of recurrent states or KV tails; 0: there are neither
   int64_t states_free = 0;       // not held by streams
   int64_t scratch_bytes = 0;
   int64_t steps = 0;

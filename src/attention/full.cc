@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "attention/codec_tiles.h"
+
 namespace millrace {
 namespace {
 
@@ -36,6 +38,11 @@ struct Unit {
   int64_t part_end;
 };
 
+struct Worker {
+  int index;
+  const uint8_t** pointers;
+};
+
 struct Attend {
   const Batch& batch;
   const AttentionLayer& layer;
@@ -45,7 +52,8 @@ struct Attend {
   const float* q;
   float* out;
   int64_t group;
-  int64_t tile;  // queries
+  int64_t tile;               // queries
+  const CodecTiles* encoded;  // null: rows
 
   int64_t units_of(const BatchSpan& span) const { return layer.kv_heads * ((span.count + tile - 1) / tile); }
 
@@ -62,7 +70,7 @@ struct Attend {
 
   // `first`: the first of the partitions that a worker runs in a row. `pointers` is indexed from slot 0; only the
   // entries of this partition and a few after it are filled.
-  void run_partition(const Unit& u, int64_t part, bool first, const Partial& partial, const uint8_t** pointers) const {
+  void run_partition(const Unit& u, int64_t part, bool first, const Partial& partial, const Worker& worker) const {
     const int64_t block_tokens = kv.layout().block_tokens;
     AttentionArgs args;
     const int64_t width = layer.heads * layer.head_dim;
@@ -79,6 +87,13 @@ struct Attend {
     args.cold = first;
     args.window = layer.window;
     args.softcap = layer.softcap;
+    args.max = partial.max;
+    args.sum = partial.sum;
+    args.acc = partial.acc;
+    const uint8_t** pointers = worker.pointers;
+    if (encoded)
+      return encoded->attend(*kernel, *u.span, batch.block_tables.data() + u.span->table, u.head, args, worker.index,
+                             pointers);
     args.block_tokens = block_tokens;
     args.row_bytes = kv.row_bytes(layer.layer);
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
@@ -94,9 +109,6 @@ struct Attend {
     }
     args.k_blocks = k_blocks;
     args.v_blocks = v_blocks;
-    args.max = partial.max;
-    args.sum = partial.sum;
-    args.acc = partial.acc;
     kernel->run(args);
   }
 
@@ -117,12 +129,12 @@ struct Attend {
   }
 
   // Every partition of a unit; scratch holds two partials.
-  void run_unit(const Unit& u, float* scratch, const uint8_t** pointers) const {
+  void run_unit(const Unit& u, float* scratch, const Worker& worker) const {
     const int64_t rows = u.queries * group;
     const Partial total = partial_at(scratch, rows);
     const Partial partial = partial_at(scratch + partial_floats(rows, layer.head_dim), rows);
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
-      run_partition(u, part, part == u.part_begin, part == u.part_begin ? total : partial, pointers);
+      run_partition(u, part, part == u.part_begin, part == u.part_begin ? total : partial, worker);
       if (part > u.part_begin) join(rows, partial, total);
     }
     finish(u, total, partial.acc);
@@ -158,7 +170,7 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
     const int64_t begin = task % runs * run;
     for (int64_t p = begin; p < std::min(parts, begin + run); ++p)
       a.run_partition(u, u.part_begin + p, p == begin, partial_at(head + p * size, rows),
-                      pointers + worker * pointer_slot);
+                      {worker, pointers + worker * pointer_slot});
     if (runs == 1) finish(task);
   });
   if (runs > 1) pool.parallel_for(a.layer.kv_heads, [&](int64_t head, int) { finish(head); });
@@ -175,10 +187,11 @@ int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t blo
 }
 
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
-            const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers) {
+            const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
+            const CodecTiles* tiles) {
   const int64_t group = layer.heads / layer.kv_heads;
-  const Attend a{batch, layer, kernels,          kv, kernels.find_attention(kv.layout().format), q,
-                 out,   group, query_tile(group)};
+  const Attend a{batch, layer, kernels,           kv,   kernels.find_attention(kv.layout().format), q,
+                 out,   group, query_tile(group), tiles};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
   if (batch.spans.size() == 1 && batch.spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1) {
@@ -192,7 +205,7 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
   pool.parallel_for(units, [&](int64_t index, int worker) {
     size_t s = 0;
     while (index >= a.units_of(batch.spans[s])) index -= a.units_of(batch.spans[s++]);
-    a.run_unit(a.unit(batch.spans[s], index), scratch + worker * slot, pointers + worker * pointer_slot);
+    a.run_unit(a.unit(batch.spans[s], index), scratch + worker * slot, {worker, pointers + worker * pointer_slot});
   });
 }
 

@@ -10,6 +10,8 @@
 
 namespace millrace {
 
+class CodecTiles;
+
 struct AttentionLayer {
   int64_t layer = 0;  // index in the pool
   int64_t heads = 0;
@@ -24,8 +26,9 @@ int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group
 int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t block_tokens);
 
 // q [tokens, heads * head_dim], already scaled -> out, same shape. The batch's keys and values must already be stored.
-// `context` is the one the scratch was sized for.
+// `context` is the one the scratch was sized for. `tiles`: of a pool with a codec.
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
-            const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers);
+            const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
+            const CodecTiles* tiles = nullptr);
 
 }  // namespace millrace

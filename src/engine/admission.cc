@@ -7,8 +7,8 @@
 namespace millrace {
 
 void Admission::mark_answers() {
-  // A recurrent state cannot be cut to the prompt, so answers compute their prompts.
-  if (!lists_.answers_wait() || loop_.kv().states().any()) return;
+  // A recurrent state, or a tail with a residual, cannot be cut to the prompt, so answers compute their prompts.
+  if (!lists_.answers_wait() || !loop_.kv().layout().prefixes_shared()) return;
   for (const auto& stream : lists_.waiting()) {
     Sequence& s = stream->sequence;
     if (s.parent == 0 || s.phase != StreamPhase::waiting) continue;
@@ -26,7 +26,7 @@ void Admission::mark_answers() {
 // token. The last prompt token runs again: its logits sample the answer's first token.
 bool Admission::share_prompt(LiveStream& stream) {
   Sequence& s = stream.sequence;
-  if (s.parent == 0 || s.generated() > 0 || loop_.kv().states().any()) return false;
+  if (s.parent == 0 || s.generated() > 0 || !loop_.kv().layout().prefixes_shared()) return false;
   LiveStream* first = lists_.find(s.parent);
   if (!first || first->sequence.phase != StreamPhase::running || first->sequence.computed < s.prompt_tokens)
     return false;

@@ -38,7 +38,7 @@ Result<void> check_stream(const Sequence& s, const KvPool& pool) {
   if (s.kv.left_out > 0 && s.prefix.caches)
     return Error::internal(
         fmt::format("stream {}: {} tokens were left out, and it may insert prefixes", s.id, s.kv.left_out));
-  if (pool.states().any() && s.computed > 0 && s.kv.state < 0)
+  if (pool.layout().recurrent() && s.computed > 0 && s.kv.state < 0)
     return Error::internal(fmt::format("stream {}: {} tokens are stored without a recurrent state", s.id, s.computed));
   if (pool.blocks_for(s.stored()) > static_cast<int64_t>(s.kv.blocks.size()) && s.phase != StreamPhase::swapped)
     return Error::internal(
@@ -96,11 +96,16 @@ void BlockLedger::adopt(LiveStream& stream, std::span<const BlockId> blocks) {
 
 void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
   Sequence& s = stream.sequence;
+  const int64_t block_tokens = pool_.layout().block_tokens;
   if (pool_.states().any()) {
-    if (tokens != owner.computed || !hold_state(s)) return;
-    pool_.states().copy(owner.kv.state, s.kv.state);
+    if (tokens == owner.computed && hold_state(s))
+      pool_.states().copy(owner.kv.state, s.kv.state);
+    else if (pool_.layout().prefixes_shared())
+      tokens -= tokens % block_tokens;  // behind whole blocks a KV tail begins empty
+    else
+      return;
   }
-  const int64_t block_tokens = pool_.layout().block_tokens, full = tokens / block_tokens;
+  const int64_t full = tokens / block_tokens;
   for (int64_t i = 0; i < full; ++i) {
     const BlockId block = owner.kv.blocks[static_cast<size_t>(i)];
     pool_.share(block);
@@ -114,7 +119,7 @@ void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
     pool_.copy(owner.kv.blocks[static_cast<size_t>(full)], s.kv.blocks.back());
     s.computed = tokens;
   }
-  if (s.computed < tokens && pool_.states().any()) s.computed = 0;  // the state is ahead of the blocks
+  if (s.computed < tokens && !pool_.layout().prefixes_shared()) s.computed = 0;  // the state is ahead of the blocks
 }
 
 void BlockLedger::compact(LiveStream& stream, std::span<const int32_t> kept) {
@@ -134,7 +139,7 @@ void BlockLedger::release(LiveStream& stream) {
 
 bool BlockLedger::take_snapshot(LiveStream& stream) {
   StatePool& states = pool_.states();
-  if (!states.any()) return true;
+  if (!pool_.layout().recurrent()) return true;  // a KV tail keeps the rows before drafted ones
   KvState& kv = stream.sequence.kv;
   const auto slot = states.allocate();
   if (!slot.ok()) return false;

@@ -30,7 +30,8 @@ class BlockLedger {
   void adopt(LiveStream& stream, std::span<const BlockId> blocks);
   // A stream without blocks takes over the keys and values of the first `tokens` tokens, which are the owner's too:
   // full blocks are shared, the partly filled one is copied. Where there is no block for the copy, its tokens remain to
-  // be computed. A recurrent state is that of all the owner's tokens: with fewer, nothing is taken over.
+  // be computed. A recurrent state is that of all the owner's tokens: with fewer, nothing is taken over. Of a KV cache
+  // with a codec, fewer tokens are full blocks alone, or nothing if the codec keeps a residual.
   void share(Sequence& owner, LiveStream& stream, int64_t tokens);
   // Keeps only these slots of a stream that shares no block, ascending, and returns the blocks that become empty.
   void compact(LiveStream& stream, std::span<const int32_t> kept);

@@ -10,8 +10,12 @@ namespace millrace {
 
 Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, const EngineOptions& options) {
   auto cache = std::unique_ptr<PrefixCache>(new PrefixCache(loop.kv()));
-  // Blocks alone cannot continue a stream with a recurrent state, which no block holds.
-  if (!options.prefix_cache || loop.kv().states().any()) {
+  const KvLayout& layout = loop.kv().layout();
+  if (has_store(options) && layout.codec && !layout.prefixes_shared())
+    return Error::unsupported(fmt::format(
+        "KV store: the blocks of KV format {} cannot be shared; use residual=0 with it", layout.format_name()));
+  // Blocks alone cannot continue a stream that needs a recurrent state or a residual of raw rows.
+  if (!options.prefix_cache || !layout.prefixes_shared()) {
     if (has_store(options)) return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
     return cache;
   }
@@ -31,7 +35,13 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
                      (cache->store_ && cache->store_->wants_importance());
   if (!options.kv_store.empty() && options.kv_ssd_fetch < 1 && !packs)
     return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
-  if (packs || (evictor->needs & kNeedsAttentionMass)) loop.executor->observe_attention();
+  const bool observes = packs || (evictor->needs & kNeedsAttentionMass);
+  if (observes && layout.codec)
+    return Error::unsupported(
+        fmt::format("KV format {}: the importance of blocks is not observed with it; use another "
+                    "prefix evictor, and order arrival in the KV store",
+                    layout.format_name()));
+  if (observes) loop.executor->observe_attention();
   return cache;
 }
 

@@ -29,7 +29,8 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
                                    std::min(kMaxContext, parts.model->context()), options.context));
   if (options.batch_tokens < 1 || options.batch_tokens > kMaxContext)
     return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMaxContext, options.batch_tokens));
-  const Format* format = find_format(options.kv_format);
+  MILLRACE_TRY(const auto codec, find_kv_codec(options.kv_format));
+  const Format* format = find_format(codec ? "f16" : options.kv_format);
   if (!format || !parts.kernels.find_attention(format))
     return Error::user(
         fmt::format("KV format: no attention kernel supports {}; try f32, f16, bf16 or q8_0", options.kv_format));
@@ -37,13 +38,16 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
   auto embedder = std::unique_ptr<Embedder>(new Embedder());
   auto threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   embedder->longest_ = options.context;
+  KvLayout layout{format, kBlockTokens, parts.model->kv_layers()};
+  if (codec) layout.encode_with(codec);
+  const int64_t block_tokens = layout.block_tokens;
   // Room for the longest text, or for a batch of short texts whose last blocks are half empty.
-  const int64_t blocks = (options.context + kBlockTokens - 1) / kBlockTokens +
-                         2 * (options.batch_tokens + kBlockTokens - 1) / kBlockTokens;
+  const int64_t blocks = (options.context + block_tokens - 1) / block_tokens +
+                         2 * (options.batch_tokens + block_tokens - 1) / block_tokens;
   MILLRACE_TRY(embedder->runner_,
                ModelRunner::create_charged(*parts.model, parts.kernels,
                                            {.threads = std::move(threads),
-                                            .layout = {format, kBlockTokens, parts.model->kv_layers()},
+                                            .layout = std::move(layout),
                                             .blocks = blocks,
                                             .limits = {options.batch_tokens, 1, options.context},
                                             .streams = kStreams},

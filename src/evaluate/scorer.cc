@@ -72,7 +72,8 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
                                    model->parts().model->context(), options.context));
   if (options.batch_tokens < 1 || options.batch_tokens > kMaxScorerContext)
     return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMaxScorerContext, options.batch_tokens));
-  const Format* format = find_format(options.kv_format);
+  MILLRACE_TRY(const auto codec, find_kv_codec(options.kv_format));
+  const Format* format = find_format(codec ? "f16" : options.kv_format);
   if (!format)
     return Error::user(fmt::format("KV format: unknown name {}; try f32, f16, bf16 or q8_0", options.kv_format));
   const auto& parts = model->parts();
@@ -84,19 +85,22 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   auto threads = options.pool;
   if (!threads) threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   scorer->longest_ = options.context;
+  KvLayout layout{format, kScorerBlockTokens, parts.model->kv_layers()};
+  if (codec) layout.encode_with(codec);
   MILLRACE_TRY(scorer->rule_, scorer_rule(*model, options));
+  if (scorer->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout));
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
   scorer->slots_ = scorer->rule_ ? 1 : options.batch_tokens / options.context + 2;
-  scorer->slot_blocks_ = (scorer->stored_tokens() + kScorerBlockTokens - 1) / kScorerBlockTokens;
+  scorer->slot_blocks_ = (scorer->stored_tokens() + layout.block_tokens - 1) / layout.block_tokens;
   const int64_t blocks = scorer->slots_ * scorer->slot_blocks_;
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
   const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
-                             scorer->slot_blocks_ * kScorerBlockTokens};
+                             scorer->slot_blocks_ * layout.block_tokens};
   MILLRACE_TRY(scorer->runner_,
                ModelRunner::create_charged(*parts.model, parts.kernels,
                                            {.threads = std::move(threads),
-                                            .layout = {format, kScorerBlockTokens, parts.model->kv_layers()},
+                                            .layout = std::move(layout),
                                             .blocks = blocks,
                                             .limits = limits,
                                             .streams = scorer->slots_},

@@ -72,6 +72,11 @@ class Scorer {
   ModelRunner& runner() { return *runner_; }
   int64_t vocab() const { return model_->info().vocab; }
   int64_t kv_bytes_per_token() const { return runner_->kv().layout().bytes_per_token(); }
+  // Of one window, in addition: the raw rows that a KV codec keeps of the newest tokens.
+  int64_t kv_tail_bytes() const {
+    const KvLayout& layout = runner_->kv().layout();
+    return layout.codec ? layout.state_bytes() : 0;
+  }
   // Of one window, at most.
   int64_t stored_tokens() const { return kv_demand(rule_.get(), longest_, longest_); }
   int64_t stored_bytes() const { return stored_tokens() * kv_bytes_per_token(); }

@@ -19,7 +19,8 @@ struct BatchSpan {
   int64_t first_slot = 0;  // the stream's slot of the first token; slots [0, first_slot) are already stored
   int64_t table = 0;       // start of the stream's block table in Batch::block_tables
   int64_t table_size = 0;  // blocks; covers slots [0, first_slot + count)
-  int32_t state = 0;       // the stream's slot of recurrent states, of a model that has them
+  int32_t state = 0;       // the stream's slot of recurrent states or of its KV tail, where it has one
+  int32_t chunk = 0;       // index of this span, or of the one that it was a part of, in the batch of the whole pass
 };
 
 // A token that is given as its row of the embedding table, before the model's scaling, instead of by its id.

@@ -88,6 +88,25 @@ struct RowCodec {
   void (*decode)(const uint8_t* source, float* destination, int64_t n) = nullptr;
 };
 
+// Rows of levels under scales and zeros: value = scale * level + zero, rounded to f16 (to nearest even; the sum is
+// exact in f32 but for its last bit, so that every instruction set gives the same bits). Levels are packed in units of
+// 8 bytes, 64 / bits values each: byte j of a unit holds its values j, j + 8, ... from the lowest bits on.
+struct AffineRows {
+  int bits = 4;  // 2 or 4
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const uint8_t* levels = nullptr;
+  int64_t stride = 0;  // bytes from one row to the next: affine_row_bytes(bits, cols)
+  // f16. group > 0: of every `group` columns of each row, [rows][cols / group, rounded up]; a multiple of a unit's
+  // values. group 0: of every column, the same in all rows, [cols].
+  const uint8_t* scales = nullptr;
+  const uint8_t* zeros = nullptr;
+  int64_t group = 0;
+  uint8_t* out = nullptr;  // f16, [rows][cols]
+};
+
+constexpr int64_t affine_row_bytes(int64_t bits, int64_t cols) { return (cols * bits + 63) / 64 * 8; }
+
 // ---- selective state spaces ---------------------------------------------------------------------
 // One stream's consecutive tokens and some of its channels. Arrays of [.., channels] have `stride` floats from one row
 // to the next. A channel's arithmetic does not depend on `channels` or `tokens`: a call with more tokens gives the same
@@ -169,6 +188,7 @@ struct KernelTable {
   void (*scale)(float* x, float factor, int64_t n) = nullptr;
   void (*causal_conv)(const CausalConvArgs& args) = nullptr;
   void (*selective_scan)(const SelectiveScanArgs& args) = nullptr;
+  void (*decode_affine)(const AffineRows& rows) = nullptr;
 
   const MatmulKernel* find_matmul(const Format* format) const;
   const AttentionKernel* find_attention(const Format* kv_format) const;

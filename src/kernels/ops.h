@@ -30,6 +30,7 @@ void add_activation_functions_ref(KernelTable& table);
 void add_elementwise_ref(KernelTable& table);
 void add_row_codec_ref(KernelTable& table);
 void add_selective_scan_ref(KernelTable& table);
+void add_affine_rows_ref(KernelTable& table);
 
 void add_attention_avx2(KernelTable& table);
 void add_norm_avx2(KernelTable& table);
@@ -39,6 +40,7 @@ void add_activation_functions_avx2(KernelTable& table);
 void add_elementwise_avx2(KernelTable& table);
 void add_row_codec_avx2(KernelTable& table);
 void add_selective_scan_avx2(KernelTable& table);
+void add_affine_rows_avx2(KernelTable& table);
 
 void add_attention_avx512(KernelTable& table);
 void add_norm_avx512(KernelTable& table);
@@ -48,5 +50,6 @@ void add_activation_functions_avx512(KernelTable& table);
 void add_elementwise_avx512(KernelTable& table);
 void add_row_codec_avx512(KernelTable& table);
 void add_selective_scan_avx512(KernelTable& table);
+void add_affine_rows_avx512(KernelTable& table);
 
 }  // namespace millrace

@@ -18,15 +18,35 @@ int64_t system_page_bytes() { return sysconf(_SC_PAGESIZE); }
 
 }  // namespace
 
+// The raw rows that a query sees end with its own block; after them there is room for another block, so that chunks of
+// up to a block, and drafted tokens, leave all the rows that the next query needs.
+void KvLayout::encode_with(std::shared_ptr<const KvCodec> with, int64_t drafted) {
+  codec = std::move(with);
+  format = find_format("f16");
+  const int64_t least = codec->block_multiple();
+  block_tokens = (block_tokens + least - 1) / least * least;
+  const int64_t ahead = std::max<int64_t>(1, (drafted + block_tokens - 1) / block_tokens);
+  tail_tokens = (residual_blocks() + 1 + ahead) * block_tokens;
+}
+
+bool KvLayout::recurrent() const {
+  return std::ranges::any_of(layers, [](const KvLayer& layer) { return layer.state_values > 0; });
+}
+
+int64_t KvLayout::tile_bytes(const KvLayer& layer) const {
+  return codec ? codec->tile_bytes(block_tokens, layer.head_dim) : block_tokens * format->row_bytes(layer.head_dim);
+}
+
 int64_t KvLayout::block_bytes() const {
   int64_t bytes = 0;
-  for (const auto& layer : layers) bytes += 2 * layer.kv_heads * block_tokens * format->row_bytes(layer.head_dim);
+  for (const auto& layer : layers) bytes += 2 * layer.kv_heads * tile_bytes(layer);
   return bytes;
 }
 
+// A tail has a key and a value of 16 bits for each f32.
 std::vector<int64_t> KvLayout::state_values() const {
   std::vector<int64_t> values;
-  for (const auto& layer : layers) values.push_back(layer.state_values);
+  for (const auto& layer : layers) values.push_back(layer.state_values + tail_tokens * layer.kv_heads * layer.head_dim);
   return values;
 }
 
@@ -42,11 +62,15 @@ Result<void> KvLayout::check() const {
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& layer = layers[i];
+    if (codec && layer.state_values > 0)
+      return Error::unsupported(
+          fmt::format("KV format {}: not for a model with recurrent layers; choose f16", format_name()));
     if (layer.state_values > 0 && layer.state_values <= kMaxState) continue;
     if (layer.kv_heads < 1 || layer.head_dim < 1 || layer.kv_heads > kMaxDim || layer.head_dim > kMaxDim) {
       return Error::user(
           fmt::format("KV cache: layer {} has {} heads of {} values", i, layer.kv_heads, layer.head_dim));
     }
+    if (codec) MILLRACE_TRY_VOID(codec->check(layer.head_dim));
     if (layer.head_dim % format->block_values != 0) {
       return Error::unsupported(
           fmt::format("KV format {}: needs a head size that is a multiple of {}, the model has {}; "
@@ -96,6 +120,11 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   pool.total_blocks_ = blocks;
   int64_t ids = blocks;
   if (pool.is_virtual_) {
+    if (layout.codec)
+      return Error::unsupported(
+          fmt::format("KV pool: virtual is not for KV format {}, whose blocks are not whole pages; "
+                      "choose paged",
+                      layout.format_name()));
     const int64_t page = system_page_bytes();
     if (layout.page_block_tokens(page) != layout.block_tokens)
       return Error::user(fmt::format("KV pool: a block of a virtual pool is whole pages; {} tokens are not, {} are",
@@ -112,16 +141,18 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   }
   MILLRACE_TRY(pool.states_, StatePool::create(layout.state_values(), options.states));
   for (const auto& layer : layout.layers) {
-    int64_t row = layout.format->row_bytes(layer.head_dim);
-    const int64_t bytes = ids * 2 * layer.kv_heads * layout.block_tokens * row;
+    const int64_t tile = layout.tile_bytes(layer);
+    const int64_t bytes = ids * 2 * layer.kv_heads * tile;
     if (bytes == 0) {  // a recurrent layer
       pool.row_bytes_.push_back(0);
+      pool.tile_bytes_.push_back(0);
       pool.buffers_.emplace_back();
       continue;
     }
     MILLRACE_TRY(auto buffer, pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
                                                : AlignedBuffer::allocate(bytes, "KV cache"));
-    pool.row_bytes_.push_back(row);
+    pool.row_bytes_.push_back(layout.format->row_bytes(layer.head_dim));
+    pool.tile_bytes_.push_back(tile);
     pool.buffers_.push_back(std::move(buffer));
   }
   pool.layout_ = std::move(layout);
@@ -164,7 +195,7 @@ void KvPool::release(BlockId block) {
 // Adjacent blocks are contiguous within a head, so each plane needs one call.
 void KvPool::give_back(BlockId first, int64_t count) {
   for (size_t layer = 0; layer < buffers_.size(); ++layer) {
-    const int64_t block_bytes = layout_.block_tokens * row_bytes_[layer];
+    const int64_t block_bytes = tile_bytes_[layer];
     for (int64_t plane = 0; plane < 2 * layout_.layers[layer].kv_heads; ++plane)
       buffers_[layer].give_back((plane * ids() + first) * block_bytes, count * block_bytes);
   }
@@ -179,7 +210,7 @@ Result<void> KvPool::check() const {
 
 void KvPool::copy(BlockId from, BlockId to) {
   for (size_t layer = 0; layer < buffers_.size(); ++layer) {
-    const auto bytes = static_cast<size_t>(layout_.block_tokens * row_bytes_[layer]);
+    const auto bytes = static_cast<size_t>(tile_bytes_[layer]);
     for (int64_t head = 0; head < layout_.layers[layer].kv_heads; ++head) {
       std::memcpy(keys(layer, to, head), keys(layer, from, head), bytes);
       std::memcpy(values(layer, to, head), values(layer, from, head), bytes);

@@ -8,18 +8,23 @@
 //
 // One buffer a layer:  [K, V][kv_head][block id][token in block][row_bytes]
 //
+// With a codec (kv/codec.h), a tile takes the place of a block's rows in one head, and each stream has a slot of the
+// StatePool for its tail, the raw rows of its newest tokens:  [K, V][kv_head][token % tail_tokens][f16 row]
+//
 // Blocks of one head are adjacent, and a fresh pool hands out ids in ascending order: attention reads a lone stream's
 // keys as one run of memory, which the hardware prefetcher follows. Storing all heads inside a block would break the
 // keys into pieces of 16 tokens, each a whole block of all heads apart from the next.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "formats/format.h"
+#include "kv/codec.h"
 #include "kv/state_pool.h"
 #include "kv/virtual_ranges.h"
 #include "tensor/aligned_buffer.h"
@@ -34,15 +39,28 @@ struct KvLayer {
 };
 
 struct KvLayout {
-  const Format* format = nullptr;
+  const Format* format = nullptr;  // of rows; with a codec, of raw and decoded rows
   int64_t block_tokens = 16;
   std::vector<KvLayer> layers;
+  std::shared_ptr<const KvCodec> codec = nullptr;  // null: a block is rows of `format`
+  int64_t tail_tokens = 0;                         // codec: raw rows of one stream, whole blocks
 
-  int64_t block_bytes() const;  // one block in all layers, keys and values
+  // Blocks are encoded by `with` (not null) from now on: sets the format, raises the block size to what it needs, and
+  // makes the tail long enough to run `drafted` tokens and take them back.
+  void encode_with(std::shared_ptr<const KvCodec> with, int64_t drafted = 0);
+  int64_t residual_blocks() const { return (codec->residual() + block_tokens - 1) / block_tokens; }
+  std::string format_name() const { return codec ? codec->text() : std::string(format->name); }
+  bool recurrent() const;  // some layers
+  // Whether blocks alone can continue a stream after them: no state, and no raw rows of their tokens, is needed.
+  bool prefixes_shared() const { return !recurrent() && (!codec || codec->residual() == 0); }
+
+  int64_t tile_bytes(const KvLayer& layer) const;  // one block of one head, keys or values
+  int64_t block_bytes() const;                     // one block in all layers, keys and values
   int64_t bytes_per_token() const { return block_bytes() / block_tokens; }
-  std::vector<int64_t> state_values() const;  // of each layer
-  int64_t state_bytes() const;                // of one stream, in all layers; 0: no layer is recurrent
-  Result<void> check() const;                 // head_dim is whole format blocks, sizes do not overflow
+  std::vector<int64_t> state_values() const;  // of each layer, f32: of its state or its tail
+  int64_t state_bytes() const;                // of one stream, in all layers; 0: no state and no tail
+  std::string state_name() const { return codec ? "KV tails" : "recurrent states"; }  // as an account
+  Result<void> check() const;  // head_dim is whole format blocks, sizes do not overflow
   // The smallest block size >= block_tokens at which one head's rows fill whole pages in every layer.
   int64_t page_block_tokens(int64_t page_bytes) const;
 };
@@ -55,7 +73,7 @@ struct KvPoolOptions {
   KvPoolMode mode = KvPoolMode::paged;
   int64_t longest = 0;  // contiguous: tokens of the longest stream; the length of a range
   int64_t streams = 8;  // contiguous: approximate number of streams that own a range at once
-  int64_t states = 0;   // recurrent layers: slots of the StatePool
+  int64_t states = 0;   // recurrent layers, or a codec: slots of the StatePool
 };
 // "paged" or "virtual". Errors: user.
 Result<KvPoolMode> find_kv_pool_mode(const std::string& name);
@@ -90,18 +108,20 @@ class KvPool {
   int32_t references(BlockId block) const { return references_[block]; }
   void copy(BlockId from, BlockId to);  // every layer's bytes
   // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. No
-  // other stream may hold those blocks.
+  // other stream may hold those blocks. Not with a codec.
   void compact(std::span<const BlockId> table, std::span<const int32_t> kept);
   Result<void> check() const;  // the pool's counts agree with its references
 
-  // Start of one head's rows: block_tokens rows of row_bytes().
+  // Start of one head's rows, block_tokens rows of row_bytes(), or of its tile.
   uint8_t* keys(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 0, head); }
   uint8_t* values(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 1, head); }
   int64_t row_bytes(int64_t layer) const { return row_bytes_[layer]; }
+  int64_t tile_bytes(int64_t layer) const { return tile_bytes_[layer]; }  // of all its rows, or encoded
 
-  // The states of the recurrent layers; empty where the model has none.
+  // The states of the recurrent layers, or the tails of a codec; empty where there are neither.
   StatePool& states() { return states_; }
   const StatePool& states() const { return states_; }
+  uint8_t* tail(int64_t layer, StateId slot) { return reinterpret_cast<uint8_t*>(states_.values(layer, slot)); }
 
   // Blocks needed for `tokens` tokens.
   int64_t blocks_for(int64_t tokens) const { return (tokens + layout_.block_tokens - 1) / layout_.block_tokens; }
@@ -110,7 +130,7 @@ class KvPool {
   uint8_t* at(int64_t layer, BlockId block, int64_t kind, int64_t head) {
     const KvLayer& l = layout_.layers[layer];
     int64_t head_block = (kind * l.kv_heads + head) * ids() + block;
-    return buffers_[layer].data() + head_block * layout_.block_tokens * row_bytes_[layer];
+    return buffers_[layer].data() + head_block * tile_bytes_[layer];
   }
 
   void give_back(BlockId first, int64_t count);
@@ -119,7 +139,7 @@ class KvPool {
   int64_t total_blocks_ = 0;
   bool is_virtual_ = false;
   bool huge_pages_ = false;
-  std::vector<int64_t> row_bytes_;
+  std::vector<int64_t> row_bytes_, tile_bytes_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<int32_t> references_;
   std::vector<BlockId> free_;  // paged: handed out from the back

@@ -23,6 +23,13 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
   return {activations, logits};
 }
 
+ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,
+                                  const KvLayout& layout) {
+  ForwardBytes bytes = plan(spec, limits, threads, layout.block_tokens);
+  bytes.activations += CodecTiles::bytes(layout, limits.tokens, threads);
+  return bytes;
+}
+
 Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const KernelTable& kernels, ThreadPool& pool,
                                               KvPool& kv, const ForwardLimits& limits) {
   ForwardContext c;
@@ -52,11 +59,12 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   c.outputs.block_tables.reserve(static_cast<size_t>(kv.total_blocks()));
   c.block_pointers.resize(
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
+  MILLRACE_TRY(c.tiles, CodecTiles::create(kv, kernels, limits.tokens, pool.threads()));
   return c;
 }
 
 int64_t ForwardContext::bytes() const {
-  int64_t total = 0;
+  int64_t total = tiles.bytes();
 #define MILLRACE_COUNT_BUFFER(name, size) total += name.bytes();
   MILLRACE_FORWARD_BUFFERS(MILLRACE_COUNT_BUFFER)
 #undef MILLRACE_COUNT_BUFFER

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attention/codec_tiles.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
@@ -59,6 +60,7 @@ class ForwardContext {
  public:
   // The bytes that create() will allocate.
   static ForwardBytes plan(const ArchSpec& spec, const ForwardLimits& limits, int threads, int64_t block_tokens);
+  static ForwardBytes plan(const ArchSpec& spec, const ForwardLimits& limits, int threads, const KvLayout& layout);
 
   // Errors: resource.
   static Result<ForwardContext> create(const ArchSpec& spec, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
@@ -91,6 +93,7 @@ class ForwardContext {
   std::vector<LinearSource> expert_sources;    // ... of the same products
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
+  CodecTiles tiles;                            // of a KV cache with a codec
 
  private:
   const KernelTable* kernels_ = nullptr;

@@ -29,7 +29,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& mo
                                                                  const std::string& advice) {
   MILLRACE_TRY_VOID(options.layout.check());
   const ForwardBytes forward =
-      ForwardContext::plan(model.spec(), options.limits, options.threads->threads(), options.layout.block_tokens);
+      ForwardContext::plan(model.spec(), options.limits, options.threads->threads(), options.layout);
   std::vector<MemoryHold> memory;
   for (const auto& [name, bytes] : {std::pair("KV", options.blocks * options.layout.block_bytes()),
                                     {"activations", forward.activations},
@@ -39,7 +39,8 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& mo
   }
   if (const int64_t state = options.layout.state_bytes(); state > 0) {
     if (options.places.states == 0) options.places.states = options.streams;
-    MILLRACE_TRY(auto hold, MemoryHold::take(accounts, "recurrent states", options.places.states * state, advice));
+    MILLRACE_TRY(auto hold,
+                 MemoryHold::take(accounts, options.layout.state_name(), options.places.states * state, advice));
     memory.push_back(std::move(hold));
   }
   MILLRACE_TRY(auto runner, create(model, kernels, std::move(options)));
@@ -56,7 +57,7 @@ void ModelRunner::start() {
 
 void ModelRunner::begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix, StateId state) {
   batch_.spans.push_back({batch_.size(), 0, slot, static_cast<int64_t>(batch_.block_tables.size()),
-                          static_cast<int64_t>(blocks.size()), state});
+                          static_cast<int64_t>(blocks.size()), state, static_cast<int32_t>(batch_.spans.size())});
   batch_.block_tables.insert(batch_.block_tables.end(), blocks.begin(), blocks.end());
   mix_ = mix;
   if (!mix) return;

@@ -56,7 +56,7 @@ class ModelRunner {
 
   // The batch of the next pass: start(), then begin() for each stream, then its tokens. `blocks` cover the slots of all
   // tokens added; the first one takes `slot`. `mix`, null for none, must live until the pass. `state`: the stream's
-  // slot of recurrent states, of a model that has them; slot 0 begins with an empty state.
+  // slot of recurrent states or of its KV tail, where it has one; slot 0 begins with an empty state.
   void start();
   void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
   void add(TokenId token, int64_t position, bool output = false) {

@@ -71,29 +71,32 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     return Error::user(
         fmt::format("context: the model was loaded for {} tokens, {} asked for", model.context(), limits_.context));
   }
-  const Format* format = find_format(options.kv_format);
+  MILLRACE_TRY(const auto codec, find_kv_codec(options.kv_format));
+  const Format* format = find_format(codec ? "f16" : options.kv_format);
   if (!format || !model_->parts().kernels.find_attention(format)) {
     std::string known;
     for (const auto& kernel : model_->parts().kernels.attention)
       known += fmt::format("{}{}", known.empty() ? "" : ", ", kernel.kv_format->name);
+    known += ", " + kv_codecs().names();
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
   }
   KvLayout layout{format, options.block_tokens, model.kv_layers()};
+  MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
+  if (codec) layout.encode_with(codec, drafts);
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
   if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
   KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
-  const bool recurrent = layout.state_bytes() > 0;
-  if (recurrent) {
-    MILLRACE_TRY_VOID(check_recurrent(options));
+  const bool recurrent = layout.recurrent();
+  if (recurrent) MILLRACE_TRY_VOID(check_recurrent(options));
+  if (layout.state_bytes() > 0) {
     // Of running streams, of swapped ones, and snapshots before drafted tokens.
-    places.states =
-        places.streams * (options.swap_tokens > 0 ? 2 : 1) + (options.drafter.empty() ? 0 : options.max_streams);
+    places.states = places.streams * (has_tier(options) ? 2 : 1) +
+                    (options.drafter.empty() || !recurrent ? 0 : options.max_streams);
   }
 
   ForwardLimits forward;
   forward.tokens = std::max(options.batch_tokens, options.max_streams);
-  MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
   forward.outputs = std::min(forward.tokens, options.max_streams * (1 + drafts));
   forward.context = limits_.context;
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
@@ -109,7 +112,6 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, threads->threads(), layout,
                                                        tokenizer, accounts->budget()));
   memory.states = places.states * layout.state_bytes();
-  if (recurrent) memory.prefix_block = 0;
   auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
   if (!planned.ok() && options.constraint_memory == 0 &&
       memory.constraints > 0) {  // also a default: try without constraints
@@ -209,6 +211,7 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
 }
 
 Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
+  MILLRACE_TRY_VOID(check_evictor_layout(runner_->kv().layout()));
   return check_token_evictor(rule, model_->parts().model->spec(), limits_.context);
 }
 

@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "formats/format.h"
 #include "kernels/kernel_table.h"
+#include "kv/codec.h"
 #include "kv/prefix_evictor.h"
 #include "kv/tiers/places.h"
 #include "kv/token_evictor.h"
@@ -24,7 +25,7 @@
 namespace millrace {
 namespace {
 
-// Formats for which this machine's kernel table has attention.
+// Formats for which this machine's kernel table has attention, and the codecs.
 std::vector<TechniqueInfo> kv_formats() {
   std::vector<TechniqueInfo> out;
   const KernelTable table = make_kernel_table(detect_isa());
@@ -37,6 +38,7 @@ std::vector<TechniqueInfo> kv_formats() {
                    .loss = kernel.kv_format->loss,
                    .test = "tests/properties/engine_formats_test.cc"});
   }
+  for (TechniqueInfo& codec : kv_codecs().infos()) out.push_back(std::move(codec));
   return out;
 }
 

@@ -22,8 +22,9 @@ Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner)
   const LanguageModel::Parts& parts = model.parts();
   KvPool& pool = runner.kv();
   MILLRACE_TRY(const BlockId block, pool.allocate());
-  const int64_t tokens =
-      std::min({kProbeTokens, pool.layout().block_tokens, runner.limits().tokens, runner.limits().context});
+  const KvLayout& layout = pool.layout();  // a codec encodes whole blocks only
+  const int64_t tokens = std::min({layout.codec ? layout.block_tokens : kProbeTokens, layout.block_tokens,
+                                   runner.limits().tokens, runner.limits().context});
   runner.start();
   runner.begin({&block, 1}, 0);
   for (int64_t i = 0; i < tokens; ++i) {
@@ -33,7 +34,8 @@ Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner)
   runner.forward();
   uint64_t probe = 0;
   for (int64_t layer = 0; layer < static_cast<int64_t>(pool.layout().layers.size()); ++layer) {
-    const auto bytes = static_cast<size_t>(tokens * pool.row_bytes(layer));
+    if (layout.codec && tokens < layout.block_tokens) break;
+    const auto bytes = static_cast<size_t>(layout.codec ? pool.tile_bytes(layer) : tokens * pool.row_bytes(layer));
     for (int64_t head = 0; head < pool.layout().layers[static_cast<size_t>(layer)].kv_heads; ++head) {
       probe = XXH3_64bits_withSeed(pool.keys(layer, block, head), bytes, probe);
       probe = XXH3_64bits_withSeed(pool.values(layer, block, head), bytes, probe);

@@ -57,7 +57,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
                                         int threads, const KvLayout& layout, const Tokenizer* tokenizer,
                                         int64_t budget) {
   EngineMemory memory;
-  const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout.block_tokens);
+  const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout);
   memory.activations = forward.activations;
   memory.logits = forward.logits + 32 * spec.vocab;  // and a row being sampled: its candidates and a copy of it
   memory.requests = std::max(
@@ -78,7 +78,8 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
     return Error::user(fmt::format("constraint memory: this vocabulary needs {} at least, got {}",
                                    format_bytes(least_constraint_memory(*tokenizer)),
                                    format_bytes(options.constraint_memory)));
-  memory.prefix_block = options.prefix_cache ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
+  memory.prefix_block =
+      options.prefix_cache && layout.prefixes_shared() ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
   return memory;
 }
 
@@ -108,7 +109,7 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
           "{} to {}",
           least, format_bytes(accounts.budget()), held, format_bytes(memory.activations), format_bytes(memory.logits),
           format_bytes(memory.requests), memory.swap > 0 ? ", swap " + format_bytes(memory.swap) : "",
-          (memory.states > 0 ? ", recurrent states " + format_bytes(memory.states) : "") +
+          (memory.states > 0 ? ", " + layout.state_name() + " " + format_bytes(memory.states) : "") +
               (memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "") +
               (memory.evictor > 0 ? ", evictor " + format_bytes(memory.evictor) : "") +
               (memory.constraints > 0 ? ", constraints " + format_bytes(memory.constraints) : ""),
@@ -142,7 +143,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
     holds.push_back(std::move(hold));
   }
   if (memory.states > 0) {
-    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, "recurrent states", memory.states, kAdvice));
+    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, layout.state_name(), memory.states, kAdvice));
     holds.push_back(std::move(hold));
   }
   return holds;

@@ -20,7 +20,7 @@ struct EngineMemory {
   int64_t logits = 0;
   int64_t requests = 0;  // the running streams' tokens and unread events, and as much again for waiting ones
   int64_t swap = 0;
-  int64_t states = 0;        // of recurrent layers
+  int64_t states = 0;        // of recurrent layers, or tails of a KV codec
   int64_t constraints = 0;   // structured output
   int64_t store = 0;         // buffers and index of the prefix store
   int64_t evictor = 0;       // what the evictor of all streams knows and observes

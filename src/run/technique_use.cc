@@ -6,6 +6,7 @@
 
 #include "base/options_json.h"
 #include "formats/format.h"
+#include "kv/codec.h"
 #include "prompt/compressor.h"
 #include "run/families.h"
 #include "sampling/schema.h"
@@ -26,13 +27,20 @@ struct UseFamily {
 
 std::string name_part(const std::string& text) { return text.substr(0, text.find(':')); }
 
+// Of a format of rows, or of a codec.
+Result<double> kv_bits(const std::string& kv_format) {
+  MILLRACE_TRY(const auto codec, find_kv_codec(kv_format));
+  if (codec) return codec->bits_per_value();
+  const Format* format = find_format(kv_format);
+  return format ? format->bits_per_value() : 0;
+}
+
 Effect set_kv_format(const TechniqueUse& use, EngineOptions& options) {
-  const Format* before = find_format(options.kv_format);
-  const Format* now = find_format(use.name);
-  options.kv_format = use.name;
-  if (!before || before == now) return fmt::format("KV cache in {}", use.name);
-  return fmt::format("KV cache in {}, {:.4g} bits a value instead of {:.4g} ({})", use.name, now->bits_per_value(),
-                     before->bits_per_value(), before->name);
+  MILLRACE_TRY(const double before, kv_bits(options.kv_format));
+  MILLRACE_TRY(const double now, kv_bits(use.written()));
+  const std::string was = std::exchange(options.kv_format, use.written());
+  if (before == 0 || was == use.written()) return fmt::format("KV cache in {}", use.written());
+  return fmt::format("KV cache in {}, {:.4g} bits a value instead of {:.4g} ({})", use.written(), now, before, was);
 }
 
 Effect set_policy(const TechniqueUse& use, EngineOptions& options) {

@@ -68,6 +68,30 @@ TEST_P(StepAllocation, DecodingAllocatesNothing) {
   }
 }
 
+// Blocks become complete and are encoded.
+TEST(StepAllocationOfCodecs, EncodingAllocatesNothing) {
+  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
+  auto model = load_for(golden_model("llama3"), detect_isa());
+  ASSERT_TRUE(model);
+  EngineOptions o = options(2);
+  o.kv_format = "kivi";
+  auto core = make_core(model, o);
+  for (RequestId id : {1, 2}) {
+    Request request = make_request(static_cast<int64_t>(id), 20, 100, model->info().vocab);
+    request.sampling.logprobs = -1;
+    ASSERT_TRUE(core->add(id, std::move(request)).ok());
+  }
+  std::vector<TokenEvent> events;
+  int64_t before = 0;
+  for (int i = 0; i < 84; ++i) {
+    if (i == 4) before = allocations.load();
+    events.clear();
+    core->step(events);
+  }
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(events.size(), 2u);
+}
+
 TEST_P(StepAllocation, DraftsAllocateNothing) {
   if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
   auto model = load_for(golden_model(GetParam()), detect_isa());

@@ -21,6 +21,7 @@ void add_ops_ref(KernelTable& table) {
   add_elementwise_ref(table);
   add_row_codec_ref(table);
   add_selective_scan_ref(table);
+  add_affine_rows_ref(table);
 }
 
 }  // namespace millrace

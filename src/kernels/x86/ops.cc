@@ -13,6 +13,7 @@ void add_ops_avx2(KernelTable& table) {
   add_elementwise_avx2(table);
   add_row_codec_avx2(table);
   add_selective_scan_avx2(table);
+  add_affine_rows_avx2(table);
 }
 
 void add_ops_avx512(KernelTable& table) {
@@ -24,6 +25,7 @@ void add_ops_avx512(KernelTable& table) {
   add_elementwise_avx512(table);
   add_row_codec_avx512(table);
   add_selective_scan_avx512(table);
+  add_affine_rows_avx512(table);
 }
 
 }  // namespace millrace

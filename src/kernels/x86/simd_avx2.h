@@ -78,6 +78,13 @@ struct Simd {
   static F load_i8(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+  // Lane i: value kLanes * part + i of a unit of 8 bytes of levels (AffineRows), as f32.
+  template <int kBits>
+  static F levels(const uint8_t* unit, int part) {
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit)));
+    const __m256i low = _mm256_srli_epi32(bytes, part * kBits);
+    return _mm256_cvtepi32_ps(_mm256_and_si256(low, _mm256_set1_epi32((1 << kBits) - 1)));
+  }
   static float f16(const uint8_t* p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8))); }
   static void store_f16(uint8_t* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

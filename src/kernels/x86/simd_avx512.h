@@ -85,6 +85,17 @@ struct Simd {
   static F load_i8(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
+  // Lane i: value kLanes * part + i of a unit of 8 bytes of levels (AffineRows), as f32.
+  template <int kBits>
+  static F levels(const uint8_t* unit, int part) {
+    const __m128i half = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit));
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(half, half));
+    const int shift = 2 * part * kBits, next = shift + kBits;
+    const __m512i low =
+        _mm512_srlv_epi32(bytes, _mm512_setr_epi32(shift, shift, shift, shift, shift, shift, shift, shift, next, next,
+                                                   next, next, next, next, next, next));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(low, _mm512_set1_epi32((1 << kBits) - 1)));
+  }
   static float f16(const uint8_t* p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8))); }
   static void store_f16(uint8_t* p, F v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),

@@ -1,4 +1,5 @@
-// The bytes of one block in one layer, in the order in which tiers store them: [K, V][head][token in block][row bytes].
+// The bytes of one block in one layer, in the order in which tiers store them: [K, V][head][token in block][row bytes],
+// or tiles in place of the rows.
 #pragma once
 
 #include <cstring>
@@ -10,7 +11,7 @@ namespace millrace {
 // Calls use(uint8_t* row, size_t bytes) for every contiguous run of bytes in the pool.
 template <typename Use>
 void each_run_of(KvPool& pool, int64_t layer, BlockId block, Use&& use) {
-  const auto bytes = static_cast<size_t>(pool.layout().block_tokens * pool.row_bytes(layer));
+  const auto bytes = static_cast<size_t>(pool.tile_bytes(layer));
   const int64_t heads = pool.layout().layers[static_cast<size_t>(layer)].kv_heads;
   for (int64_t head = 0; head < heads; ++head) use(pool.keys(layer, block, head), bytes);
   for (int64_t head = 0; head < heads; ++head) use(pool.values(layer, block, head), bytes);

@@ -36,7 +36,7 @@ bool lock(int fd, double seconds) {
 
 // The layout's part of the identity text.
 std::string describe_layout(const KvLayout& layout) {
-  std::string out = fmt::format("KV {} in blocks of {} tokens, {} layers:", layout.format->name, layout.block_tokens,
+  std::string out = fmt::format("KV {} in blocks of {} tokens, {} layers:", layout.format_name(), layout.block_tokens,
                                 layout.layers.size());
   for (size_t i = 0; i < layout.layers.size();) {
     size_t same = i;

@@ -69,15 +69,19 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
            {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
 
   const RopeRows rope = rope_of(spec, layer, context);
+  CodecTiles& tiles = context.tiles;
+  if (tiles.any()) tiles.begin(batch, index);
   const RowCodec& codec = *kernels.find_codec(context.kv().layout().format);
   for_rows(context, tokens, q_width + 2 * kv_width, [&](int64_t t) {
     const BatchSpan& span = span_of(batch, t);
     prepare_heads(spec, kernels, weights.q_norm, rope, t, q + t * q_width, layer.heads, layer.head_dim);
     prepare_heads(spec, kernels, weights.k_norm, rope, t, k + t * kv_width, layer.kv_heads, layer.head_dim);
     kernels.scale(q + t * q_width, spec.attention_scale, q_width);
+    if (tiles.any()) return tiles.store(span, t, k + t * kv_width, v + t * kv_width);
     store_token(context.kv(), codec, index, batch, span, t, k + t * kv_width, v + t * kv_width, layer.kv_heads,
                 layer.head_dim);
   });
+  if (tiles.any()) tiles.encode(context.pool());
 }
 
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedRows& mixed, ForwardContext& context) {
@@ -95,7 +99,7 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
       if (pending) std::copy_n(pending + t * spec.width, spec.width, pending + i * spec.width);
     }
     const BatchSpan& span = span_of(batch, t);
-    kept.spans.push_back({i, 1, span.first_slot + t - span.begin, span.table, span.table_size, span.state});
+    kept.spans.push_back({i, 1, span.first_slot + t - span.begin, span.table, span.table_size, span.state, span.chunk});
     kept.tokens.push_back(batch.tokens[t]);
     kept.positions.push_back(batch.positions[t]);
     kept.output_rows.push_back(static_cast<int32_t>(i));
@@ -121,7 +125,8 @@ void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index
   const AttentionLayer attention{index,          layer.heads,  layer.kv_heads,
                                  layer.head_dim, layer.window, spec.attention_softcap};
   attend(batch, attention, kernels, context.pool(), context.kv(), q, context.attended.as<float>(),
-         context.limits().context, context.partials.as<float>(), context.block_pointers.data());
+         context.limits().context, context.partials.as<float>(), context.block_pointers.data(),
+         context.tiles.any() ? &context.tiles : nullptr);
 
   const ActivationRows out =
       encode_activations(kernels, context.pool(), weights.output.format->activation, context.attended.as<float>(),

@@ -1,0 +1,69 @@
+// CodecTiles: attention over a KV cache that a codec encodes (kv/codec.h). Stores new rows as raw f16, encodes the
+// blocks that they complete, and runs the f16 attention kernel over decoded tiles and raw rows. Each query sees what
+// the codec's rule says for its slot, so that results do not depend on prefill chunks, the batch or threads.
+//
+// Raw rows are in the stream's tail, a ring. A chunk that is too long for the ring has its rows in a window of this
+// object during a layer; the last of them go on to the ring:
+//
+//   tail     [K, V][kv_head][slot % tail_tokens][f16 row]
+//   window   [block of the chunk][K, V][kv_head][token in block][f16 row]     from the first block that a query sees
+//   raw
+//
+// Owned by a ForwardContext. begin() and encode() are called by the thread of the pass, the rest by any worker.
+#pragma once
+
+#include "base/thread_pool.h"
+#include "flow/batch.h"
+#include "kernels/kernel_table.h"
+#include "kv/pool.h"
+#include "tensor/aligned_buffer.h"
+
+namespace millrace {
+
+class CodecTiles {
+ public:
+  CodecTiles() = default;  // of a pool without a codec
+  // For passes of up to `tokens` tokens. `kv` must outlive it. Errors: resource.
+  static Result<CodecTiles> create(KvPool& kv, const KernelTable& kernels, int64_t tokens, int threads);
+  static int64_t bytes(const KvLayout& layout, int64_t tokens, int threads);
+
+  bool any() const { return kv_ != nullptr; }
+  int64_t bytes() const { return window_.bytes() + decoded_.bytes(); }
+
+  // Before the layer's new rows: the batch of the whole pass.
+  void begin(const Batch& batch, int64_t layer);
+  // Keys and values of a token of a span of that batch, all heads; not final before all are stored.
+  void store(const BatchSpan& chunk, int64_t token, const float* k, const float* v);
+  // After them: encodes the blocks that are complete now.
+  void encode(ThreadPool& pool);
+
+  // args: all but the blocks. `span`: of the batch of the pass, or a part of one of its spans. `table`: the stream's
+  // blocks. `blocks`: room for pointers, as attention_scratch_pointers() says.
+  void attend(const AttentionKernel& kernel, const BatchSpan& span, const int32_t* table, int64_t head,
+              const AttentionArgs& args, int worker, const uint8_t** blocks) const;
+
+ private:
+  int64_t row_bytes() const { return kv_->row_bytes(layer_); }
+  int64_t heads() const { return kv_->layout().layers[static_cast<size_t>(layer_)].kv_heads; }
+  int64_t head_dim() const { return kv_->layout().layers[static_cast<size_t>(layer_)].head_dim; }
+  int64_t first_raw(int64_t slot) const;               // the first block that the query at `slot` sees raw
+  bool in_tail(const BatchSpan& chunk) const;          // all rows that its queries see raw are in the tail at once
+  int64_t window_block(const BatchSpan& chunk) const;  // the window's place for the chunk's first raw block
+  uint8_t* tail_block(const BatchSpan& chunk, int64_t block, int64_t plane) const;
+  uint8_t* raw_block(const BatchSpan& chunk, int64_t block, int64_t plane) const;
+  void copy_rows(const BatchSpan& chunk, int64_t begin, int64_t end, bool to_tail) const;
+  void encode_block(const BatchSpan& chunk, int64_t block, int64_t head, int worker) const;
+  void decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first, uint8_t* to) const;
+  uint8_t* decoded(int worker) const { return decoded_.data() + worker * decoded_bytes_; }
+
+  KvPool* kv_ = nullptr;
+  const KernelTable* kernels_ = nullptr;
+  const RowCodec* f16_ = nullptr;
+  int64_t block_tokens_ = 0, tail_tokens_ = 0, residual_blocks_ = 0;
+  mutable AlignedBuffer window_, decoded_;
+  int64_t decoded_bytes_ = 0;  // of one worker
+  const Batch* batch_ = nullptr;
+  int64_t layer_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,56 @@
+// KvCodec: a format of the KV cache that encodes tiles: the keys, or the values, of one block of tokens in one head. It
+// may scale along tokens as well as along channels, which formats of rows (formats/format.h) cannot. One file each in
+// codecs/ and one line in codecs/builtin.cc. Const and stateless: one codec serves all streams and threads.
+//
+// Which tokens a query sees encoded is a rule of its slot alone, never of prefill chunks: those of its own block, and
+// of residual() tokens before that block, are raw rows of f16; all older blocks are encoded.
+//
+//   slots   [ encoded blocks | residual(), raw | own block, raw: up to the query ]
+//
+// Raw rows are in a tail beside the stream's blocks (KvLayout::tail_tokens). A block is encoded when its last token is
+// stored, and depends on nothing but the raw rows of its tokens, so that streams may share it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/registry.h"
+#include "base/result.h"
+#include "kernels/kernel_table.h"
+
+namespace millrace {
+
+enum class KvPart : uint8_t { keys, values };
+
+class KvCodec {
+ public:
+  virtual ~KvCodec() = default;
+
+  virtual std::string text() const = 0;           // NAME:key=value,... with all options: names the bytes of its tiles
+  virtual int64_t block_multiple() const = 0;     // tokens of a block are a multiple of this
+  virtual int64_t residual() const { return 0; }  // rounded up to whole blocks
+  // Errors: unsupported.
+  virtual Result<void> check(int64_t /*head_dim*/) const { return {}; }
+
+  // Bytes of one tile, the same for keys and values.
+  virtual int64_t tile_bytes(int64_t tokens, int64_t head_dim) const = 0;
+  // rows: [tokens][head_dim], finite, each exactly an f16. Must not depend on the instruction set.
+  virtual void store(KvPart part, const float* rows, int64_t tokens, int64_t head_dim, uint8_t* tile) const = 0;
+  // Rows of f16, [tokens][head_dim]; finite for every tile of store(). The same bits on every instruction set.
+  virtual void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
+                    uint8_t* rows) const = 0;
+
+  // For heads of 128.
+  double bits_per_value() const;
+};
+
+using KvCodecFactory = Result<std::shared_ptr<const KvCodec>> (*)(const OptionValues& options);
+const Registry<KvCodecFactory>& kv_codecs();
+
+// `text` is NAME[:key=value,...]; null if NAME is no codec but, perhaps, a format of rows. Errors (user): a codec's
+// options.
+Result<std::shared_ptr<const KvCodec>> find_kv_codec(std::string_view text);
+
+}  // namespace millrace
