@@ -30,7 +30,7 @@ struct Streams {
         codec(*kernel_table.find_codec(&format)),
         pool(
             KvPool::create({&format, s.block_tokens, {{kKvHeads, s.head_dim}}}, 4 * kContext / s.block_tokens).value()),
-        threads(2) {}
+        threads(1) {}
 
   // A stream of `slots` tokens, the last `count` of which are in the batch. Slot s holds row source(s) of `keys`.
   void add(int64_t slots, int64_t count, const std::vector<int64_t>& source) {
@@ -193,6 +193,7 @@ void for_each(const std::vector<StreamShape>& shapes, const Body& body) {
   for (const KernelTable& table : testing::kernel_tables())
     for (const char* format : {"f32", "f16", "bf16", "q8_0"})
       for (const StreamShape& shape : shapes) {
+        if (shape.head_dim % find_format(format)->block_values != 0) continue;
         SCOPED_TRACE(std::string(isa_name(table.isa)) + " " + format + " head_dim " + std::to_string(shape.head_dim) +
                      " block " + std::to_string(shape.block_tokens) + " window " + std::to_string(shape.window));
         Streams s(table, *find_format(format), shape);
@@ -258,7 +259,6 @@ void add_positions(Streams& s, Visibility& v, int64_t gap_at, int64_t gap) {
 
 TEST(VisibleKeys, TreesAtEveryPlaceOfAPartition) {
   for_each({{.head_dim = 64}, {.head_dim = 40, .block_tokens = 7, .window = 9}}, [](Streams& s) {
-    if (s.pool.layout().format->block_values > 1 && s.shape.head_dim % 32) return;
     for (int64_t first : {0, 1, 31, 200, 255, 256, 300}) {
       SCOPED_TRACE(first);
       s.batch.clear();
