@@ -74,4 +74,12 @@ Result<void> check_visible(const ArchSpec& spec, std::string_view what) {
   return {};
 }
 
+Result<void> check_movable(const ArchSpec& spec, std::string_view what) {
+  MILLRACE_TRY_VOID(check_visible(spec, what));
+  if (spec.learned_positions)
+    return Error::unsupported(
+        fmt::format("{}: the model adds learned positions to its tokens, so that their keys cannot be moved", what));
+  return {};
+}
+
 }  // namespace millrace

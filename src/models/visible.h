@@ -29,5 +29,7 @@ void reserve_visibility(int64_t spans, int64_t tokens, Batch& batch);
 
 // Whether a model's streams may have one. `what` begins the error message. Errors: unsupported.
 Result<void> check_visible(const ArchSpec& spec, std::string_view what);
+// The same, and whether their keys can be moved to other positions (Model::move_keys()).
+Result<void> check_movable(const ArchSpec& spec, std::string_view what);
 
 }  // namespace millrace
