@@ -44,6 +44,7 @@ struct RunFlags {
   ConstraintFlags constraint;
   PromptFlags compression;
   std::string prompt, file, kv_load, kv_save;
+  std::vector<std::string> documents;
   std::vector<TokenId> prompt_tokens;
   int64_t max_tokens = 256;
   int64_t min_tokens = 0;
@@ -176,10 +177,32 @@ Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given
   return ids;
 }
 
+// The start token, the documents' tokens, and those of the question; a document's tokens do not depend on its place.
+Result<void> add_documents(const RunFlags& flags, const LanguageModel& model, const std::string& question,
+                           Request& request) {
+  request.prompt.clear();
+  if (!flags.no_special) {
+    MILLRACE_TRY(request.prompt, model.encode("", true));
+  }
+  for (const std::string& path : flags.documents) {
+    MILLRACE_TRY(const std::string text, read_text_file(path));
+    MILLRACE_TRY(const auto ids, model.encode(text, false));
+    if (ids.empty()) return Error::user(fmt::format("document {}: is empty", path));
+    const int64_t begin = std::ssize(request.prompt);
+    request.prompt.insert(request.prompt.end(), ids.begin(), ids.end());
+    request.documents.push_back({begin, std::ssize(request.prompt)});
+  }
+  MILLRACE_TRY(const auto ids, model.encode(question, false));
+  if (ids.empty()) return Error::user("prompt: is empty; documents need a question");
+  request.prompt.insert(request.prompt.end(), ids.begin(), ids.end());
+  return {};
+}
+
 Result<Request> make_request(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown,
                              std::vector<AppliedTechnique>* applied) {
   Request request;
   MILLRACE_TRY(request.prompt, prompt_ids(flags, prompt_given, model, shown));
+  if (!flags.documents.empty()) MILLRACE_TRY_VOID(add_documents(flags, model, *shown, request));
   MILLRACE_TRY(request.sampling, flags.sampling.get(model, flags.engine.use, applied));
   MILLRACE_TRY(request.constraint, flags.constraint.get());
   request.max_tokens = flags.max_tokens;
@@ -233,6 +256,8 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model, &applied));
   MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown, &applied));
   MILLRACE_TRY(const auto passes, flags.compression.all(flags.engine.use));
+  if (!passes.empty() && !request.documents.empty())
+    return Error::unsupported("--document: a compressed prompt has other tokens; compress the documents before");
   MILLRACE_TRY(const auto compressed,
                compress_prompt(model, passes, flags.model.threads, flags.model.context, request));
   options.max_streams = std::clamp<int64_t>(std::max({flags.answers, flags.best_of, flags.beams}), 1, 128);
@@ -286,10 +311,16 @@ void add_run_command(CLI::App& app) {
       "-p,--prompt", flags->prompt, "Text to continue; default: -f, piped standard input, or the beginning of a story");
   CLI::Option* file =
       command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(*prompt_given);
-  command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")
-      ->delimiter(',')
-      ->excludes(*prompt_given)
-      ->excludes(file);
+  CLI::Option* tokens = command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")
+                            ->delimiter(',')
+                            ->excludes(*prompt_given)
+                            ->excludes(file);
+  command
+      ->add_option("--document", flags->documents,
+                   "File with a document that comes before the prompt; repeatable. --use context=... chooses how "
+                   "documents are computed")
+      ->allow_extra_args(false)
+      ->excludes(tokens);
   command
       ->add_option("-n,--max-tokens", flags->max_tokens,
                    "Maximum number of tokens to generate; -1: until the context is full")

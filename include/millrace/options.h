@@ -53,6 +53,9 @@ struct EngineOptions {
   bool prefix_cache = true;       // retain finished streams' full blocks for prompts with the same prefix
   std::string prefix_evict = "lru";  // eviction order of the prefix cache: lru, lfu, length_aware, importance
   std::string evictor;  // token evictor of requests that name none, NAME[:key=value,...]; ANSWERS CHANGE. "": none
+  // How documents in the prompts of requests that name nothing become keys and values, NAME[:key=value,...]; ANSWERS
+  // CHANGE. "": as any other token. See `millrace techniques --family context`.
+  std::string document_context;
   // Drafter of tokens that a step may verify beside a stream's next one, NAME[:key=value,...]; "": none. See `millrace
   // techniques --family drafter`. With acceptance "exact" answers stay the same, bit for bit.
   std::string drafter;

@@ -80,6 +80,12 @@ struct PromptEmbeddings {
   std::shared_ptr<const std::vector<float>> rows;  // [n, width]
 };
 
+// Tokens [begin, end) of a prompt: one of the documents that it is made of.
+struct PromptDocument {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
 struct Request {
   std::vector<TokenId> prompt;  // at least one token
   // Ascending, without overlaps. The prompt's ids at these positions only count for what counts tokens, such as
@@ -102,6 +108,10 @@ struct Request {
   // Which keys and values are dropped while the stream runs, NAME[:key=value,...]; ANSWERS CHANGE. "": what
   // EngineOptions::evictor says; "none": all are kept.
   std::string evictor;
+  // Documents in the prompt, ascending; the prompt's last token is behind them. How they become keys and values,
+  // NAME[:key=value,...]; ANSWERS CHANGE. "": what EngineOptions::document_context says; "none": as any other token.
+  std::vector<PromptDocument> documents;
+  std::string document_context;
   // The request's prefix blocks are evicted last for this long after it has ended, at most 1e9; but never at the cost
   // of memory promised to a stream. 0: the evictor decides.
   double keep_seconds = 0;

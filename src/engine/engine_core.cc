@@ -62,6 +62,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   loop->limits = planner_limits(*loop->executor, loop->kv(), options);
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
   MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
+  MILLRACE_TRY(loop->documents, make_document_context(options.document_context));
   if (loop->evictor) MILLRACE_TRY_VOID(loop->executor->check_evictor(*loop->evictor));
   MILLRACE_TRY(auto cache, PrefixCache::create(*loop, options));
   std::unique_ptr<KvTier> tier;
@@ -86,12 +87,13 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       beams_(*loop_, lists_, ledger_, closer_),
       drafts_(std::move(drafts)),
       admission_(*loop_, lists_, ledger_, prefixes_, loads_, swap_),
-      runner_(*loop_, lists_, ledger_, admission_, loads_, closer_, beams_, drafts_, recorder_),
+      runner_(*loop_, lists_, ledger_, admission_, loads_, closer_, beams_, drafts_, recorder_, cache_->index()),
       queue_limit_(options.queue) {}
 
 Result<void> EngineCore::check(const Request& request) const {
   MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
-  return check_request(request, *loop_->executor, loop_->limits, rule.get());
+  MILLRACE_TRY(const auto parts, loop_->context_parts(request));
+  return check_request(request, *loop_->executor, loop_->limits, rule.get(), !parts.empty());
 }
 
 Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {

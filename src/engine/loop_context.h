@@ -22,11 +22,24 @@ struct LoopContext {
   EngineStats stats;
   std::shared_ptr<const EvictionRule> evictor;  // of requests that name none; null: they keep all
 
+  std::shared_ptr<const DocumentContext> documents;  // of requests that name none; null: as any other token
+
   KvPool& kv() const { return executor->kv(); }
   // Null: the request keeps all its keys and values. Errors: user.
   Result<std::shared_ptr<const EvictionRule>> eviction_rule(const Request& request) const {
     if (request.evictor.empty()) return evictor;
     return make_eviction_rule(request.evictor);
+  }
+  // The parts of the request's prompt; none without documents. Errors: user.
+  Result<std::vector<ContextPart>> context_parts(const Request& request) const {
+    std::shared_ptr<const DocumentContext> own;
+    if (!request.document_context.empty()) {
+      MILLRACE_TRY(own, make_document_context(request.document_context));
+    } else {
+      own = documents;
+    }
+    if (!own || request.documents.empty()) return std::vector<ContextPart>();
+    return own->parts(request.documents);
   }
   int64_t now() const { return clock->now_ns(); }
   int64_t context() const { return executor->limits().context; }

@@ -5,6 +5,7 @@
 
 #include "engine/answer_group.h"
 #include "engine/beam_group.h"
+#include "engine/placed_documents.h"
 #include "engine/request_check.h"
 #include "engine/token_evictions.h"
 
@@ -31,7 +32,9 @@ class StreamMaker {
     s.request = std::move(request);
     MILLRACE_TRY_VOID(loop_.executor->begin(*stream));
     MILLRACE_TRY_VOID(begin_eviction(*stream));
-    s.prefix.caches = cache_.index() && s.request.cache_prompt && !stream->eviction;
+    MILLRACE_TRY(stream->context, loop_.context_parts(s.request));
+    note_border(*stream);
+    s.prefix.caches = cache_.index() && s.request.cache_prompt && !stream->eviction && stream->context.empty();
     s.prefix.scope = cache_.scope_of(s.request, stream->adapters);
     return stream;
   }
@@ -44,7 +47,7 @@ class StreamMaker {
       Request one = answer + 1 == answers ? std::move(request) : request;
       one.sampling.seed += static_cast<uint64_t>(answer);
       MILLRACE_TRY(auto stream, make(answer, std::move(one)));
-      stream->sequence.parent = answer > 0 && !stream->eviction ? id_ : 0;
+      stream->sequence.parent = answer > 0 && !stream->eviction && stream->context.empty() ? id_ : 0;
       stream->answers = group;
       stream->scored = group && group->ranks();
       streams.push_back(std::move(stream));

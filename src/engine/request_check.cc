@@ -34,10 +34,36 @@ Result<void> check_answers(const Request& request) {
   return {};
 }
 
+Result<void> check_documents(const Request& request) {
+  int64_t end = 0;
+  for (const PromptDocument& document : request.documents) {
+    if (document.begin < end || document.end <= document.begin)
+      return Error::user(fmt::format("documents: tokens {} to {} are empty or not behind the document before",
+                                     document.begin, document.end));
+    end = document.end;
+  }
+  const int64_t prompt = std::ssize(request.prompt);
+  if (end >= prompt && end > 0)
+    return Error::user(
+        fmt::format("documents: end at token {} of a prompt of {}; a question must follow", end, prompt));
+  return {};
+}
+
+// A prompt whose parts are computed apart from each other.
+Result<void> check_parts(const Request& request, const Executor& executor, const EvictionRule* rule) {
+  MILLRACE_TRY_VOID(executor.check_context());
+  if (rule) return Error::unsupported("context: not with an evictor, which counts the attention of every token");
+  if (!request.embeddings.empty())
+    return Error::unsupported("context: prompts with rows in place of tokens have no parts");
+  if (request.beams > 1) return Error::unsupported("context: beam search shares a prompt's blocks; use n instead");
+  return {};
+}
+
 }  // namespace
 
 Result<void> check_options(const EngineOptions& options) {
   MILLRACE_TRY_VOID(make_eviction_rule(options.evictor));
+  MILLRACE_TRY_VOID(make_document_context(options.document_context));
   MILLRACE_TRY_VOID(check_range("threads", options.threads, 0, 1024));
   MILLRACE_TRY_VOID(check_range("context", options.context, 0, INT32_MAX));
   MILLRACE_TRY_VOID(check_range("max streams", options.max_streams, 1, 65536));
@@ -57,7 +83,7 @@ Result<void> check_options(const EngineOptions& options) {
 }
 
 Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits,
-                           const EvictionRule* rule) {
+                           const EvictionRule* rule, bool has_parts) {
   const int64_t context = executor.limits().context;
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) return Error::user("prompt: must hold at least one token");
@@ -74,7 +100,9 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   MILLRACE_TRY_VOID(check_seconds("deadline", request.deadline_seconds));
   MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
   MILLRACE_TRY_VOID(check_seconds("keep", request.keep_seconds));
+  MILLRACE_TRY_VOID(check_documents(request));
   MILLRACE_TRY_VOID(executor.check(request));
+  if (has_parts) MILLRACE_TRY_VOID(check_parts(request, executor, rule));
   if (rule) MILLRACE_TRY_VOID(executor.check_evictor(*rule));
   if (rule && request.beams > 1)
     return Error::unsupported("beams: share keys and values, which an evictor cannot drop");

@@ -25,6 +25,7 @@ bool StepRunner::fits(const StepPlan& plan) const {
       return false;
     if (chunk.sample != (chunk.own() == s.remaining())) return false;
     if (chunk.drafted > 0 && (!s.decoding() || chunk.drafted > std::ssize(s.draft.tokens))) return false;
+    if (s.kv.border > 0 && chunk.first + chunk.count > s.kv.border) return false;
     if (s.kv.evict_at > 0 && chunk.first + chunk.count > s.kv.evict_at) return false;
     for (size_t j = 0; j < i; ++j)
       if (plan.chunks[j].request == chunk.request) return false;
@@ -135,6 +136,7 @@ void StepRunner::sample(std::vector<TokenEvent>& events) {
   bool ended = false;
   for (const StepWork& item : work_) {
     if (!item.lost) evictions_.run(*item.stream);
+    if (!item.lost) documents_.run(*item.stream);
     if (!item.chunk.sample) continue;
     if (!item.lost) ended |= !commit_chunk(item, row, events);
     row += item.chunk.outputs();

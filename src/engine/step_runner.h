@@ -9,6 +9,7 @@
 #include "engine/admission.h"
 #include "engine/beam_driver.h"
 #include "engine/draft_driver.h"
+#include "engine/placed_documents.h"
 #include "engine/snapshot_recorder.h"
 #include "engine/stream_closer.h"
 #include "engine/token_evictions.h"
@@ -18,7 +19,8 @@ namespace millrace {
 class StepRunner {
  public:
   StepRunner(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, Admission& admission, StoreLoads& loads,
-             StreamCloser& closer, BeamDriver& beams, DraftDriver& drafts, SnapshotRecorder& recorder)
+             StreamCloser& closer, BeamDriver& beams, DraftDriver& drafts, SnapshotRecorder& recorder,
+             PrefixIndex* index)
       : loop_(loop),
         lists_(lists),
         ledger_(ledger),
@@ -28,7 +30,8 @@ class StepRunner {
         beams_(beams),
         drafts_(drafts),
         recorder_(recorder),
-        evictions_(loop, ledger) {}
+        evictions_(loop, ledger),
+        documents_(loop, ledger, index) {}
 
   // Writes every plan that runs to the file, one a line. Errors: user (it cannot be written).
   Result<void> record_plans(const std::string& path);
@@ -59,6 +62,7 @@ class StepRunner {
   DraftDriver& drafts_;
   SnapshotRecorder& recorder_;
   TokenEvictions evictions_;
+  PlacedDocuments documents_;
   std::vector<StepWork> work_;
   std::ofstream plans_;
 };

@@ -1,5 +1,6 @@
 #include "engine/swap.h"
 
+#include "engine/placed_documents.h"
 #include "engine/token_evictions.h"
 #include "schedule/preemption.h"
 
@@ -11,6 +12,7 @@ void compute_again(LiveStream& stream, EngineStats& stats) {
   s.computed = s.kv.left_out = 0;
   if (stream.eviction) stream.eviction->start_again();
   note_eviction(stream);
+  note_border(stream);
 }
 
 bool Swap::move_out(LiveStream& stream) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/full.h"
+#include "models/visible.h"
 
 namespace millrace {
 ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,
@@ -57,6 +58,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   c.outputs.spans.reserve(outputs);
   c.outputs.output_rows.reserve(outputs);
   c.outputs.block_tables.reserve(static_cast<size_t>(kv.total_blocks()));
+  reserve_visibility(limits.outputs, limits.tokens, c.outputs);
   c.block_pointers.resize(
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
   MILLRACE_TRY(c.tiles, CodecTiles::create(kv, kernels, limits.tokens, pool.threads()));

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/memory_accounts.h"
@@ -20,6 +21,14 @@ namespace millrace {
 class ForwardContext;
 class WeightSource;
 struct Batch;
+
+// Keys in slots [slot, slot + count) of a stream, which move to positions higher by `positions`.
+struct KeyMove {
+  std::span<const BlockId> blocks;
+  int64_t slot = 0;
+  int64_t count = 0;
+  int64_t positions = 0;
+};
 
 struct NormWeights {
   std::vector<float> scale;  // empty: no norm
@@ -83,6 +92,9 @@ class Model {
   // Runs the batch: stores its keys and values, and writes the logits of batch.output_rows to context.logits
   // [output_rows, vocab]. The same as embed(), run_layers() of all layers and head().
   void forward(const Batch& batch, ForwardContext& context) const;
+
+  // Rotates stored keys. Only of models that check_movable() accepts.
+  void move_keys(const KeyMove& move, ForwardContext& context) const;
 
   // The parts of a pass, in this order; run_layers() in any number of pieces. A piece leaves its last block's output to
   // be added by the next one (ForwardContext::pending), so that splitting a pass costs no pass over the rows.

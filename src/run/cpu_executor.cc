@@ -215,6 +215,20 @@ Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
   return check_token_evictor(rule, model_->parts().model->spec(), limits_.context);
 }
 
+Result<void> CpuExecutor::check_context() const {
+  const KvLayout& layout = runner_->kv().layout();
+  if (layout.codec)
+    return Error::unsupported(
+        fmt::format("context: KV format {} encodes whole blocks, and keys that move need their rows; use f16 or "
+                    "another format of rows",
+                    layout.format_name()));
+  return check_movable(model_->parts().model->spec(), "context");
+}
+
+void CpuExecutor::move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) {
+  model_->parts().model->move_keys({blocks, slot, count, positions}, runner_->context());
+}
+
 Result<void> CpuExecutor::begin(LiveStream& stream) const {
   const Request& request = stream.sequence.request;
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
@@ -261,10 +275,13 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const LoraMix& mix = item.stream->adapters;
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
     const int64_t end = chunk.first + chunk.count, sampled = end - chunk.outputs();
+    const ContextPart* part = part_of(item.stream->context, chunk.first);
+    const int64_t moved = part ? part->moved : 0;
     if (s.request.embeddings.empty())
-      for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i, i >= sampled);
+      for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i - moved, i >= sampled);
     else
       add_with_embeddings(s, chunk.first, end, sampled);
+    if (part) runner_->see({.segments = part->sees});
     if (item.stream->eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
   }
   if (observes_) request_mass(work);

@@ -39,6 +39,8 @@ class CpuExecutor final : public Executor {
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const override;
   Result<void> check_evictor(const EvictionRule& rule) const override;
+  Result<void> check_context() const override;
+  void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override;
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override;
   void forward(std::span<const StepWork> work) override;

@@ -80,6 +80,13 @@ class Executor {
     if (!rule.evictor->needs_mass()) return {};
     return Error::unsupported("evictor: this executor computes no attention that it could observe");
   }
+  // Refuses requests with parts of a context. Errors: unsupported.
+  virtual Result<void> check_context() const {
+    return Error::unsupported("context: this executor computes no keys that it could move");
+  }
+  // Moves the keys in `count` slots from `slot` on to positions higher by `positions`.
+  virtual void move_keys(std::span<const BlockId> /*blocks*/, int64_t /*slot*/, int64_t /*count*/,
+                         int64_t /*positions*/) {}
   // Prepares a new stream for choose(); stream.sequence.request is set. Errors: as check().
   virtual Result<void> begin(LiveStream& stream) const = 0;
 

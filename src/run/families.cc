@@ -4,6 +4,7 @@
 
 #include "attention/pattern.h"
 #include "base/cpu.h"
+#include "context/document_context.h"
 #include "formats/format.h"
 #include "kernels/kernel_table.h"
 #include "kv/codec.h"
@@ -46,11 +47,12 @@ std::vector<TechniqueInfo> kv_formats() {
 
 std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
-  for (const auto& family : {archs().infos(), mixers().infos(), formats().infos(), samplers().infos(), kv_formats(),
-                             attention_patterns().infos(), routers().infos(), weight_sources().infos(),
-                             policies().infos(), predictors().infos(), prefix_evictors().infos(),
-                             token_evictors().infos(), kv_tiers().infos(), kv_stores().infos(), drafters().infos(),
-                             acceptances().infos(), prompt_compressors().infos(), tool_dialects().infos()})
+  for (const auto& family :
+       {archs().infos(), mixers().infos(), formats().infos(), samplers().infos(), kv_formats(),
+        attention_patterns().infos(), routers().infos(), weight_sources().infos(), policies().infos(),
+        predictors().infos(), prefix_evictors().infos(), token_evictors().infos(), kv_tiers().infos(),
+        kv_stores().infos(), drafters().infos(), acceptances().infos(), prompt_compressors().infos(),
+        document_contexts().infos(), tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "context/document_context.h"
 #include "flow/sequence.h"
 #include "kv/tiers/tier.h"
 #include "kv/token_eviction.h"
@@ -51,6 +52,7 @@ struct LiveStream {
   KvRange range;                            // its range of the pool, while it holds blocks
   TierTicket ticket = 0;                    // of the swap tier, while swapping out, swapped or loading
   std::unique_ptr<TokenEviction> eviction;  // null: all its keys and values are kept
+  std::vector<ContextPart> context;         // tokens of the prompt that are computed apart from the others
   PrefixLoad load;
   StoreRepair repair;
   std::vector<float> importance;  // observed, of its first blocks; see kv/prefix_evictor.h

@@ -77,6 +77,11 @@ Effect set_evictor(const TechniqueUse& use, EngineOptions& options) {
   return fmt::format("running streams drop keys and values by {}", use.written());
 }
 
+Effect set_context(const TechniqueUse& use, EngineOptions& options) {
+  options.document_context = use.written();
+  return fmt::format("documents in prompts become keys and values by {}", use.written());
+}
+
 Effect set_tier(const TechniqueUse& use, EngineOptions& options) {
   options.kv_tier = use.written();
   return fmt::format("preempted streams go to {}", use.written());
@@ -122,6 +127,7 @@ const std::vector<UseFamily>& use_families() {
       {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},
       {"store", {"run", "chat", "batch", "serve", "replay"}, set_store},
       {"prompt", {"run", "batch", "serve", kInRequest}, nullptr},
+      {"context", {"run"}, set_context},
   };
   return table;
 }

@@ -8,13 +8,14 @@ namespace millrace {
 namespace {
 
 int64_t held(const Sequence& stream) { return static_cast<int64_t>(stream.kv.blocks.size()); }
-// Tokens from `end` on until the stream's evictor chooses: no chunk crosses that point.
-int64_t before_eviction(const Sequence& stream, int64_t end) {
-  return stream.kv.evict_at > 0 ? stream.kv.evict_at - end : INT64_MAX;
+// Tokens from `end` on until the stream's evictor chooses, or a part of its context begins or ends: no chunk crosses
+// that point.
+int64_t before_border(const Sequence& stream, int64_t end) {
+  const int64_t evict_at = stream.kv.evict_at > 0 ? stream.kv.evict_at : INT64_MAX;
+  const int64_t border = stream.kv.border > 0 ? stream.kv.border : INT64_MAX;
+  return std::min(evict_at, border) - end;
 }
-int64_t may_run(const Sequence& stream) {
-  return std::min(stream.remaining(), before_eviction(stream, stream.computed));
-}
+int64_t may_run(const Sequence& stream) { return std::min(stream.remaining(), before_border(stream, stream.computed)); }
 int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.kv.reserved_blocks - held(stream)); }
 
 double again_seconds(const CostModel& cost, const Sequence& stream) {
@@ -241,7 +242,7 @@ void Planner::add_drafts(const ScheduleView& view, Account& account, StepPlan& p
     const int64_t end = chunk->first + chunk->count;
     const int64_t covered = std::max(held(*stream) + promised(*stream), blocks_of(*stream, end, limits));
     const int64_t most = (covered + std::max<int64_t>(0, account.spare)) * limits.block_tokens + stream->kv.left_out;
-    count = std::min({count, most - end, before_eviction(*stream, end)});
+    count = std::min({count, most - end, before_border(*stream, end)});
     if (count <= 0) continue;
     account.spare -= std::max<int64_t>(0, blocks_of(*stream, end + count, limits) - covered);
     chunk->count += count;

@@ -37,9 +37,10 @@ constexpr EnumNames<FinishReason> kFinishes("", "stop", "length", "cancelled", "
   // No HTTP request has rows instead of tokens (embeddings).
   [[maybe_unused]] const auto& [prompt, not_embeddings, sampling, max_tokens, min_tokens, ignore_eos, stop,
                                 include_stop, stop_tokens, bad_words, skip_special, show_markers, constraint, thinking,
-                                adapters, cache_prompt, evictor, not_keep_seconds, not_prefix_group, n, best_of, beams,
-                                length_penalty, early_stopping, not_tenant, priority, not_deadline_seconds,
-                                not_time_limit_seconds, not_predicted_tokens, not_known_tokens] = request;
+                                adapters, cache_prompt, evictor, documents, document_context, not_keep_seconds,
+                                not_prefix_group, n, best_of, beams, length_penalty, early_stopping, not_tenant,
+                                priority, not_deadline_seconds, not_time_limit_seconds, not_predicted_tokens,
+                                not_known_tokens] = request;
 }
 
 Json constraint_json(const Constraint& c) {
@@ -75,6 +76,8 @@ Json request_json(const Request& r) {
   for (const AdapterUse& one : r.adapters) out["adapters"].push_back({{"name", one.name}, {"scale", one.scale}});
   if (!r.cache_prompt) out["cache_prompt"] = false;
   if (!r.evictor.empty()) out["evictor"] = r.evictor;
+  for (const PromptDocument& one : r.documents) out["documents"].push_back({{"begin", one.begin}, {"end", one.end}});
+  if (!r.document_context.empty()) out["document_context"] = r.document_context;
   if (r.n != 1) out["n"] = r.n;
   if (r.best_of != 0) out["best_of"] = r.best_of;
   if (r.beams != 1) {
@@ -229,6 +232,10 @@ void read_parts(LineReader& line, Request& r) {
       r.thinking = {inner.integer("tokens", 0, INT64_MAX, -1), inner.text("open"), inner.text("close"),
                     inner.boolean("begun", false)};
     });
+  for (const Json& document : line.list("documents", "objects"))
+    read("documents", document, [&](LineReader& inner) {
+      r.documents.push_back({inner.integer("begin", 0, kMaxTokens, 0), inner.integer("end", 0, kMaxTokens, 0)});
+    });
   for (const Json& adapter : line.list("adapters", "objects"))
     read("adapters", adapter, [&](LineReader& inner) {
       r.adapters.push_back({inner.text("name"), inner.number("scale", -1e6, 1e6, 1)});
@@ -261,6 +268,7 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   r.show_markers = line.boolean("show_markers", false);
   r.cache_prompt = line.boolean("cache_prompt", true);
   r.evictor = line.text("evictor");
+  r.document_context = line.text("document_context");
   r.n = line.integer("n", 1, kMaxAnswers, 1);
   r.best_of = line.integer("best_of", 0, kMaxAnswers, 0);
   r.beams = line.integer("beams", 1, kMaxAnswers, 1);

@@ -25,6 +25,8 @@ RecordedRequest full_request() {
   r.constraint = {Constraint::Kind::choice, "", {"yes", "no"}, "=>"};
   r.cache_prompt = false;
   r.evictor = "h2o:budget=64";
+  r.documents = {{0, 1}, {1, 2}};
+  r.document_context = "kvlink:sinks=0";
   r.n = 2;
   r.best_of = 3;
   r.priority = -4;
@@ -66,6 +68,10 @@ TEST(Recording, RoundTripsAllFieldsThatAffectAnAnswer) {
   EXPECT_EQ(actual.request.constraint.trigger, "=>");
   EXPECT_FALSE(actual.request.cache_prompt);
   EXPECT_EQ(actual.request.evictor, "h2o:budget=64");
+  ASSERT_EQ(actual.request.documents.size(), 2u);
+  EXPECT_EQ(actual.request.documents[1].begin, 1);
+  EXPECT_EQ(actual.request.documents[1].end, 2);
+  EXPECT_EQ(actual.request.document_context, "kvlink:sinks=0");
   EXPECT_EQ(actual.request.n, 2);
   EXPECT_EQ(actual.request.best_of, 3);
   EXPECT_EQ(actual.request.priority, -4);

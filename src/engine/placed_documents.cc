@@ -1,0 +1,112 @@
+#include "engine/placed_documents.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace millrace {
+namespace {
+
+// A run of slots of a stream.
+struct Rows {
+  std::span<const BlockId> blocks;
+  int64_t slot;
+};
+
+void copy_rows(KvPool& kv, const Rows& from, const Rows& to, int64_t count) {
+  const int64_t block_tokens = kv.layout().block_tokens;
+  for (int64_t done = 0, run; done < count; done += run) {
+    const int64_t source = from.slot + done, target = to.slot + done;
+    run = std::min(count - done, block_tokens - std::max(source % block_tokens, target % block_tokens));
+    const BlockId source_block = from.blocks[static_cast<size_t>(source / block_tokens)];
+    const BlockId target_block = to.blocks[static_cast<size_t>(target / block_tokens)];
+    for (int64_t layer = 0; layer < std::ssize(kv.layout().layers); ++layer) {
+      const int64_t row = kv.row_bytes(layer);
+      const int64_t read = source % block_tokens * row, written = target % block_tokens * row;
+      for (int64_t h = 0; h < kv.layout().layers[static_cast<size_t>(layer)].kv_heads; ++h) {
+        const auto bytes = static_cast<size_t>(run * row);
+        std::memcpy(kv.keys(layer, target_block, h) + written, kv.keys(layer, source_block, h) + read, bytes);
+        std::memcpy(kv.values(layer, target_block, h) + written, kv.values(layer, source_block, h) + read, bytes);
+      }
+    }
+  }
+}
+
+// Tokens before the part that it sees, where these and the part are the tokens of a stream; -1: they are not.
+int64_t tokens_before(const ContextPart& part) {
+  const int64_t before = part.begin - part.moved;
+  const bool own = !part.sees.empty() && part.sees.back() == KeySegment{part.begin, part.end};
+  if (!own) return -1;
+  if (before == 0) return part.sees.size() == 1 ? 0 : -1;
+  return part.sees.size() == 2 && part.sees.front() == KeySegment{0, before} ? before : -1;
+}
+
+// The tokens of that stream.
+std::vector<TokenId> own_stream(const Sequence& s, const ContextPart& part, int64_t before) {
+  std::vector<TokenId> tokens(s.tokens.begin(), s.tokens.begin() + before);
+  tokens.insert(tokens.end(), s.tokens.begin() + part.begin, s.tokens.begin() + part.end);
+  return tokens;
+}
+
+}  // namespace
+
+void PlacedDocuments::run(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  while (s.kv.border > 0 && s.computed == s.kv.border) {
+    const ContextPart* ended = part_of(stream.context, s.computed - 1);
+    if (ended && ended->end == s.computed) {
+      leave(stream, *ended);
+      if (ended->moved != 0)
+        loop_.executor->move_keys(s.kv.blocks, ended->begin, ended->end - ended->begin, ended->moved);
+    }
+    const ContextPart* begun = part_of(stream.context, s.computed);
+    note_border(stream);              // which is the part's end
+    if (begun) take(stream, *begun);  // perhaps all of it
+  }
+}
+
+void PlacedDocuments::take(LiveStream& stream, const ContextPart& part) {
+  Sequence& s = stream.sequence;
+  const int64_t before = tokens_before(part);
+  if (!index_ || !s.request.cache_prompt || before < 0) return;
+  const std::vector<BlockId> found = index_->match(own_stream(s, part, before), s.prefix.scope);
+  const int64_t known = std::ssize(found) * loop_.kv().layout().block_tokens - before;
+  if (known > 0 && ledger_.reserve(stream, part.begin + known)) {
+    copy_rows(loop_.kv(), {found, before}, {s.kv.blocks, part.begin}, known);
+    s.computed += known;
+    const int64_t further = std::max<int64_t>(0, s.computed - s.progress.furthest);  // 0: it was preempted behind it
+    s.prefix.cached += std::min(known, further);
+    s.progress.furthest += further;
+  }
+  for (const BlockId block : found) loop_.kv().release(block);
+}
+
+// Only as far as free blocks reach.
+void PlacedDocuments::leave(const LiveStream& stream, const ContextPart& part) {
+  const Sequence& s = stream.sequence;
+  const int64_t before = tokens_before(part);
+  if (!index_ || !s.request.cache_prompt || before < 0) return;
+  const auto tokens = own_stream(s, part, before);
+  const int64_t block_tokens = loop_.kv().layout().block_tokens;
+  const int64_t full = std::ssize(tokens) / block_tokens, known = index_->known_blocks(tokens, s.prefix.scope);
+  if (known == full) return;
+  std::vector<BlockId> blocks =
+      index_->match(std::span(tokens).first(static_cast<size_t>(known * block_tokens)), s.prefix.scope);
+  while (std::ssize(blocks) < full) {
+    const auto block = loop_.kv().allocate();
+    if (!block.ok()) break;
+    blocks.push_back(*block);
+  }
+  const int64_t first = known * block_tokens, count = std::ssize(blocks) * block_tokens;
+  const int64_t head = std::clamp<int64_t>(before - first, 0, count - first);  // of the tokens before the part
+  copy_rows(loop_.kv(), {s.kv.blocks, first}, {blocks, first}, head);
+  copy_rows(loop_.kv(), {s.kv.blocks, part.begin + first + head - before}, {blocks, first + head},
+            count - first - head);
+  index_->insert(std::span(tokens).first(static_cast<size_t>(count)), blocks, s.prefix.scope, s.request.keep_seconds);
+  for (const BlockId block : blocks) loop_.kv().release(block);
+}
+
+void note_border(LiveStream& stream) {
+  if (!stream.context.empty()) stream.sequence.kv.border = next_border(stream.context, stream.sequence.computed);
+}
+
+}  // namespace millrace

@@ -1,0 +1,33 @@
+// PlacedDocuments: what a stream does at the borders of its context's parts (context/document_context.h). Where a part
+// begins, it takes what the prefix cache holds of it; where it ends, it leaves a copy there and moves the part's keys
+// to their positions in the prompt. Both copy rows, since a part begins anywhere in a block.
+#pragma once
+
+#include "engine/block_ledger.h"
+#include "engine/loop_context.h"
+#include "kv/prefix_index.h"
+
+namespace millrace {
+
+class PlacedDocuments {
+ public:
+  // `index` may be null: nothing is shared.
+  PlacedDocuments(LoopContext& loop, BlockLedger& ledger, PrefixIndex* index)
+      : loop_(loop), ledger_(ledger), index_(index) {}
+
+  // Called whenever more of the stream's tokens are counted as computed. No chunk crosses a border.
+  void run(LiveStream& stream);
+
+ private:
+  void take(LiveStream& stream, const ContextPart& part);
+  void leave(const LiveStream& stream, const ContextPart& part);
+
+  LoopContext& loop_;
+  BlockLedger& ledger_;
+  PrefixIndex* index_;
+};
+
+// Copies what the planner needs of the stream's parts. Without parts it does nothing.
+void note_border(LiveStream& stream);
+
+}  // namespace millrace

@@ -1,0 +1,314 @@
+// Documents in a prompt (context=kvlink): the engine's logits are those of the definition, which runs every document as
+// a stream of its own, copies its keys and values, and rotates the keys. They do not depend on chunks, threads, blocks,
+// other streams, preemption or on what the prefix cache holds, wherever the documents stood before.
+#include "model_runner.h"
+#include "models/visible.h"
+#include "properties/stream_bits.h"
+#include "sampling/logprobs.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+constexpr const char* kContext = "kvlink";
+
+struct DocumentCase {
+  std::string model;
+  const char* kv_format;
+  Isa isa;
+};
+
+// A prompt of a start token, documents and a question.
+Request document_request(const std::vector<std::vector<TokenId>>& documents, const std::vector<TokenId>& question) {
+  Request request = make_request(2, 1, 6, 64);
+  request.prompt = {1};
+  for (const auto& document : documents) {
+    const int64_t begin = std::ssize(request.prompt);
+    request.prompt.insert(request.prompt.end(), document.begin(), document.end());
+    request.documents.push_back({begin, std::ssize(request.prompt)});
+  }
+  request.prompt.insert(request.prompt.end(), question.begin(), question.end());
+  return request;
+}
+
+class DocumentContexts : public ::testing::TestWithParam<DocumentCase> {
+ protected:
+  void SetUp() override {
+    model_ = load_for(golden_model(GetParam().model), GetParam().isa);
+    ASSERT_TRUE(model_);
+    vocab_ = model_->info().vocab;
+    documents_ = {text(1, 23), text(2, 33), text(3, 16)};
+    question_ = text(4, 9);
+  }
+  std::vector<TokenId> text(int64_t seed, int64_t tokens) const { return make_request(seed, tokens, 1, vocab_).prompt; }
+  EngineOptions linked(EngineOptions o = options()) const {
+    o.document_context = kContext;
+    o.kv_format = GetParam().kv_format;
+    return o;
+  }
+  Request request() const { return document_request(documents_, question_); }
+  Shown run_one(EngineCore& core, Request r, RequestId id = 1) const {
+    const auto added = core.add(id, std::move(r));
+    EXPECT_TRUE(added.ok()) << (added.ok() ? "" : added.error().message);
+    return run_all(core, vocab_)[id];
+  }
+  Shown run_one(const EngineOptions& o, Request r) const { return run_one(*make_core(model_, o), std::move(r)); }
+
+  std::shared_ptr<const LanguageModel> model_;
+  int64_t vocab_ = 0;
+  std::vector<std::vector<TokenId>> documents_;
+  std::vector<TokenId> question_;
+};
+
+// A stream's rows [first, end) of every layer and head, keys and values.
+struct StoredRows {
+  std::vector<std::vector<uint8_t>> rows;
+
+  template <typename Body>
+  static void each(TestRunner& runner, int64_t first, int64_t end, const Body& body) {
+    KvPool& kv = runner.kv();
+    const int64_t block_tokens = kv.layout().block_tokens;
+    for (int64_t layer = 0; layer < std::ssize(kv.layout().layers); ++layer)
+      for (int64_t h = 0; h < kv.layout().layers[static_cast<size_t>(layer)].kv_heads; ++h)
+        for (int64_t slot = first; slot < end; ++slot) {
+          const BlockId block = runner.blocks()[static_cast<size_t>(slot / block_tokens)];
+          const int64_t offset = slot % block_tokens * kv.row_bytes(layer), bytes = kv.row_bytes(layer);
+          body(kv.keys(layer, block, h) + offset, bytes);
+          body(kv.values(layer, block, h) + offset, bytes);
+        }
+  }
+  StoredRows(TestRunner& runner, int64_t first, int64_t end) {
+    each(runner, first, end, [&](const uint8_t* row, int64_t bytes) { rows.emplace_back(row, row + bytes); });
+  }
+  void place(TestRunner& runner, int64_t first, int64_t end) const {
+    auto next = rows.begin();
+    each(runner, first, end, [&](uint8_t* row, int64_t) { std::ranges::copy(*next++, row); });
+  }
+};
+
+TEST_P(DocumentContexts, LogitsAreThoseOfTheDefinition) {
+  WithIsa scope(GetParam().isa);
+  auto loaded = TestRunner::load(golden_model(GetParam().model),
+                                 {.threads = 1, .context = 128, .kv_format = GetParam().kv_format, .block_tokens = 8});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  TestRunner& runner = **loaded;
+  std::vector<StoredRows> stored;
+  for (const auto& document : documents_) {
+    std::vector<TokenId> alone = {1};
+    alone.insert(alone.end(), document.begin(), document.end());
+    runner.logits(alone);
+    stored.emplace_back(runner, 1, std::ssize(alone));
+  }
+  const Request r = request();
+  for (size_t i = 0; i < documents_.size(); ++i) {
+    const auto [begin, end] = r.documents[i];
+    stored[i].place(runner, begin, end);
+    runner.model().move_keys({runner.blocks(), begin, end - begin, begin - 1}, runner.context());
+  }
+  auto core = make_core(model_, linked());
+  ASSERT_TRUE(core->add(1, r).ok());
+  std::vector<TokenEvent> events;
+  while (!core->idle()) core->step(events);
+  ASSERT_EQ(events.size(), 6u);
+  int64_t slot = r.documents.back().end;
+  std::vector<TokenId> next = question_;
+  for (const TokenEvent& event : events) {  // sampling edits rows of logits, but not these log-probabilities
+    runner.step(next, slot);
+    const float* row = runner.runner().logits(std::ssize(next) - 1);
+    const auto logprobs = compute_logprobs({row, static_cast<size_t>(vocab_)}, event.token, 0);
+    ASSERT_EQ(event.logprob.logprob, logprobs.chosen.logprob) << slot;
+    slot += std::ssize(next);
+    next = {event.token};
+  }
+}
+
+TEST_P(DocumentContexts, BitsDoNotDependOnHowTheyAreComputed) {
+  const Shown expected = run_one(linked(), request());
+  for (int threads : {2, 3}) EXPECT_TRUE(run_one(linked(options(threads)), request()).same_bits(expected)) << threads;
+  for (int64_t chunk : {1, 7, 20}) {
+    EngineOptions o = linked(options(1, chunk));
+    o.max_streams = 1;
+    EXPECT_TRUE(run_one(o, request()).same_bits(expected)) << chunk;
+  }
+  for (int64_t block : {1, 8, 64})
+    EXPECT_TRUE(run_one(linked(options(2, 512, block)), request()).same_bits(expected)) << block;
+}
+
+TEST_P(DocumentContexts, BitsDoNotDependOnOtherStreams) {
+  const Shown expected = run_one(linked(), request());
+  const Shown plain = run_one(linked(), make_request(5, 30, 12, vocab_));
+  auto core = make_core(model_, linked(options(2, 40)));
+  ASSERT_TRUE(core->add(2, make_request(5, 30, 12, vocab_)).ok());
+  ASSERT_TRUE(core->add(1, request()).ok());
+  Request two = document_request({documents_[2], documents_[0]}, question_);
+  ASSERT_TRUE(core->add(3, two).ok());
+  auto shown = run_all(*core, vocab_);
+  EXPECT_TRUE(shown[1].same_bits(expected));
+  EXPECT_TRUE(shown[2].same_bits(plain));
+  EXPECT_TRUE(shown[3].same_bits(run_one(linked(), two)));
+}
+
+TEST_P(DocumentContexts, ADocumentIsReusedWhereverItStands) {
+  for (int64_t block : {8, 5}) {
+    const EngineOptions o = linked(options(1, 512, block));
+    const std::vector<std::vector<TokenId>> turned = {documents_[2], documents_[1], documents_[0]};
+    const Shown cold = run_one(o, document_request(turned, question_));
+    EXPECT_EQ(cold.cached, 0);
+    auto core = make_core(model_, o);
+    run_one(*core, request(), 1);
+    const Shown warm = run_one(*core, document_request(turned, question_), 2);
+    EXPECT_TRUE(warm.same_bits(cold)) << block;
+    int64_t known = 0;
+    for (const auto& document : documents_) known += (std::ssize(document) + 1) / block * block - 1;
+    EXPECT_EQ(warm.cached, known);
+    EXPECT_TRUE(run_one(*core, request(), 3).same_bits(run_one(o, request())));
+  }
+}
+
+TEST_P(DocumentContexts, APlainPromptSharesItsBlocksWithDocuments) {
+  const EngineOptions o = linked(options(1, 512, 8));
+  Request plain = make_request(2, 1, 3, vocab_);
+  plain.prompt = {1};
+  plain.prompt.insert(plain.prompt.end(), documents_[1].begin(), documents_[1].end());
+  auto core = make_core(model_, o);
+  const Shown before = run_one(*core, plain, 1);
+  const Shown warm = run_one(*core, request(), 2);
+  EXPECT_GE(warm.cached, 31);
+  EXPECT_TRUE(warm.same_bits(run_one(o, request())));
+  auto other = make_core(model_, o);
+  run_one(*other, request(), 1);
+  const Shown after = run_one(*other, plain, 2);
+  EXPECT_GE(after.cached, 32);
+  EXPECT_TRUE(after.same_bits(before));
+}
+
+TEST_P(DocumentContexts, PreemptedStreamsHaveTheSameBits) {
+  const Shown expected = run_one(linked(), request());
+  for (const int64_t swap : {0, 4096}) {
+    EngineOptions o = linked(options(1, 16, 8));
+    o.kv_tokens = 200;
+    o.swap_tokens = swap;
+    o.max_streams = 4;
+    auto core = make_core(model_, o);
+    for (RequestId id : {1, 2, 3, 4}) {
+      Request r = request();
+      r.max_tokens = 20;
+      ASSERT_TRUE(core->add(id, r).ok());
+    }
+    auto shown = run_all(*core, vocab_);
+    for (RequestId id : {1, 2, 3, 4}) {
+      ASSERT_EQ(shown[id].logits.size(), 20u);
+      shown[id].logits.resize(6);
+      shown[id].tokens.resize(6);
+      EXPECT_TRUE(shown[id].same_bits(expected)) << id;
+    }
+  }
+}
+
+// A document that follows the start token sees what it would see anyway, and its keys stay.
+TEST_P(DocumentContexts, OneDocumentAtTheBeginningIsAPlainPrompt) {
+  const Shown linked_one = run_one(linked(), document_request({documents_[0]}, question_));
+  EngineOptions o = linked();
+  o.document_context = "";
+  EXPECT_TRUE(linked_one.same_bits(run_one(o, document_request({documents_[0]}, question_))));
+}
+
+TEST_P(DocumentContexts, ARequestMayChooseForItself) {
+  EngineOptions plain = linked();
+  plain.document_context = "";
+  const Shown unlinked = run_one(plain, request()), expected = run_one(linked(), request());
+  EXPECT_FALSE(unlinked.same_bits(expected));
+  Request none = request(), own = request();
+  none.document_context = "none";
+  own.document_context = kContext;
+  EXPECT_TRUE(run_one(linked(), none).same_bits(unlinked));
+  EXPECT_TRUE(run_one(plain, own).same_bits(expected));
+  own.n = 2;
+  auto core = make_core(model_, plain);
+  ASSERT_TRUE(core->add(1, own).ok());
+  auto shown = run_all(*core, vocab_);
+  for (int64_t answer : {0, 1})  // both are greedy
+    EXPECT_TRUE(shown[answer_stream(1, answer)].logits == expected.logits) << answer;
+}
+
+std::vector<DocumentCase> document_cases() {
+  std::vector<DocumentCase> cases;
+  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
+    if (isa > detect_isa()) continue;
+    for (const char* model : {"llama3", "gemma3", "phi3_longrope_short", "smollm3"})
+      cases.push_back({model, "f16", isa});
+    cases.push_back({"llama_yarn", "f32", isa});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DocumentContexts, ::testing::ValuesIn(document_cases()), [](const auto& test) {
+  return test.param.model + "_" + test.param.kv_format + "_" + std::string(isa_name(test.param.isa));
+});
+
+// Keys that were computed 40 positions lower, as the first layer stores them.
+TEST(MovedKeys, AreThoseOfTheirNewPositions) {
+  for (const char* name : {"llama3", "llama_yarn", "gemma3", "qwen3", "phi3_longrope_short"}) {
+    auto loaded = TestRunner::load(golden_model(name), {.context = 128});
+    ASSERT_TRUE(loaded.ok());
+    TestRunner& runner = **loaded;
+    const auto tokens = make_request(3, 30, 1, runner.model().spec().vocab).prompt;
+    const auto stored = [&](int64_t from) {
+      runner.runner().start();
+      runner.runner().begin(runner.blocks(), 0);
+      for (int64_t i = 0; i < 30; ++i) runner.runner().add(tokens[static_cast<size_t>(i)], from + i);
+      runner.runner().forward();
+    };
+    stored(40);
+    const StoredRows there(runner, 0, 30);
+    stored(0);
+    runner.model().move_keys({runner.blocks(), 0, 30, 40}, runner.context());
+    const StoredRows moved(runner, 0, 30);
+    for (size_t row = 0; row < there.rows.size(); ++row)
+      for (size_t i = 0; i < there.rows[row].size(); i += sizeof(float)) {
+        float a, b;
+        std::memcpy(&a, there.rows[row].data() + i, sizeof a);
+        std::memcpy(&b, moved.rows[row].data() + i, sizeof b);
+        ASSERT_NEAR(a, b, 2e-4) << name << " row " << row << " value " << i / sizeof(float);
+      }
+  }
+}
+
+std::string document_error(const std::string& model, EngineOptions o, const Request& request) {
+  o.context = 64;
+  auto loaded = LanguageModel::load(golden_model(model), {.threads = 1, .context = o.context});
+  if (!loaded.ok()) return loaded.error().message;
+  const auto added = make_core(*loaded, o)->add(1, request);
+  return added.ok() ? "" : added.error().message;
+}
+
+TEST(DocumentErrors, SayWhatIsWrong) {
+  EngineOptions o = options();
+  o.document_context = kContext;
+  const Request good = document_request({{3, 4, 5}, {6, 7}}, {8, 9});
+  EXPECT_EQ(document_error("llama3", o, good), "");
+  Request r = good;
+  r.documents = {{1, 4}, {3, 5}};
+  EXPECT_EQ(document_error("llama3", o, r), "documents: tokens 3 to 5 are empty or not behind the document before");
+  r.documents = {{2, 2}};
+  EXPECT_EQ(document_error("llama3", o, r), "documents: tokens 2 to 2 are empty or not behind the document before");
+  r.documents = {{1, 8}};
+  EXPECT_EQ(document_error("llama3", o, r), "documents: end at token 8 of a prompt of 8; a question must follow");
+  r = good;
+  r.beams = 2;
+  EXPECT_EQ(document_error("llama3", o, r), "context: beam search shares a prompt's blocks; use n instead");
+  r = good;
+  r.evictor = "streamingllm";
+  EXPECT_EQ(document_error("llama3", o, r), "context: not with an evictor, which counts the attention of every token");
+  EXPECT_EQ(document_error("gpt2", o, good),
+            "context: the model adds learned positions to its tokens, so that their keys cannot be moved");
+  EXPECT_EQ(document_error("mamba", o, good),
+            "context: the model has recurrent layers, whose state is of every token before it");
+  r = good;
+  r.document_context = "kvlnk";
+  EXPECT_EQ(document_error("llama3", o, r), "context: unknown 'kvlnk'; available: kvlink");
+}
+
+}  // namespace
+}  // namespace millrace
