@@ -33,8 +33,7 @@ struct RunHeader {  // frozen
 static_assert(sizeof(RunHeader) == 64);
 
 int64_t layer_block_bytes(const KvPool& pool, int64_t layer) {
-  return 2 * pool.layout().layers[static_cast<size_t>(layer)].kv_heads * pool.layout().block_tokens *
-         pool.row_bytes(layer);
+  return 2 * pool.layout().layers[static_cast<size_t>(layer)].kv_heads * pool.tile_bytes(layer);
 }
 
 int64_t run_bytes(const KvPool& pool, int64_t layer_begin, int64_t layer_end, int64_t blocks) {
@@ -45,12 +44,12 @@ int64_t run_bytes(const KvPool& pool, int64_t layer_begin, int64_t layer_end, in
 
 std::string layout_text(const KvPool& pool, int64_t layer_begin, int64_t layer_end) {
   const KvLayout& layout = pool.layout();
-  std::string out = fmt::format("{}, blocks of {} tokens, layers {} to {} of {}\n", layout.format->name,
+  std::string out = fmt::format("{}, blocks of {} tokens, layers {} to {} of {}\n", layout.format_name(),
                                 layout.block_tokens, layer_begin, layer_end, layout.layers.size());
   for (int64_t layer = layer_begin; layer < layer_end; ++layer) {
     const KvLayer& one = layout.layers[static_cast<size_t>(layer)];
-    out += fmt::format("layer {}: {} heads of {}, {} bytes a row\n", layer, one.kv_heads, one.head_dim,
-                       pool.row_bytes(layer));
+    out += fmt::format("layer {}: {} heads of {}, {} bytes a {}\n", layer, one.kv_heads, one.head_dim,
+                       layout.codec ? pool.tile_bytes(layer) : pool.row_bytes(layer), layout.codec ? "tile" : "row");
   }
   return out;
 }
@@ -99,7 +98,10 @@ class RunOutput {
 
 Result<void> check_run(const KvPool& pool, std::span<const BlockId> blocks, const BlockRun& run) {
   const KvLayout& layout = pool.layout();
-  if (layout.state_bytes() > 0)
+  if (layout.codec && layout.codec->residual() > 0)
+    return Error::unsupported(fmt::format(
+        "keys and values: KV format {} keeps raw rows beside its blocks; use residual=0", layout.format_name()));
+  if (layout.recurrent())
     return Error::unsupported("keys and values: the model has recurrent layers, whose states cannot be saved");
   if (run.layer_begin < 0 || run.layer_begin >= run.layer_end || run.layer_end > std::ssize(layout.layers))
     return Error::user(fmt::format("keys and values: layers {} to {} are not a range of the model's {}",
