@@ -32,6 +32,10 @@ int64_t window_bytes(const KvLayout& layout, int64_t tokens) {
   return (tokens / layout.block_tokens + 1) * (layout.residual_blocks() + 3) * raw_block_bytes(layout);
 }
 
+void prefetch(const uint8_t* tile, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(tile + at);
+}
+
 void see_nothing(const AttentionArgs& a) {
   const int64_t rows = a.queries * a.group;
   std::fill_n(a.max, rows, -std::numeric_limits<float>::infinity());
@@ -154,6 +158,10 @@ void CodecTiles::decode(const int32_t* table, int64_t head, int64_t begin, int64
   const int64_t dim = head_dim(), block_bytes = block_tokens_ * row_bytes();
   uint8_t* values = to + partition_blocks(block_tokens_) * block_bytes;
   for (int64_t b = begin; b < end; ++b) {
+    if (b + 1 < end) {
+      prefetch(kv_->keys(layer_, table[b + 1], head), kv_->tile_bytes(layer_));
+      prefetch(kv_->values(layer_, table[b + 1], head), kv_->tile_bytes(layer_));
+    }
     codec.load(KvPart::keys, *kernels_, kv_->keys(layer_, table[b], head), block_tokens_, dim,
                to + (b - first) * block_bytes);
     codec.load(KvPart::values, *kernels_, kv_->values(layer_, table[b], head), block_tokens_, dim,

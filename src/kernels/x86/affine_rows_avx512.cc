@@ -1,5 +1,5 @@
-// Levels under scales and zeros for AVX-512. The shared source is compiled with the vector type included first; it serves
-// rows that are not whole vectors of 32 columns.
+// Levels under scales and zeros for AVX-512. The shared source is compiled with the vector type included first; it
+// serves rows that are not whole vectors of 32 columns.
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx512.h"
