@@ -16,6 +16,7 @@ class DraftDriver {
   // Made from the options; a `drafter` that is not null replaces theirs. Errors: user.
   static Result<DraftDriver> create(const EngineOptions& options, std::unique_ptr<Drafter> drafter = nullptr);
 
+  const Acceptance& acceptance() const { return *acceptance_; }
   void propose(const StreamLists& lists);
   // Whether the stream's last token, sampled where `index` drafted tokens had been kept, keeps one more.
   bool keeps(const Sequence& stream, int64_t index) const {

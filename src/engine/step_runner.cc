@@ -131,6 +131,7 @@ void StepRunner::count_computed(double seconds) {
 }
 
 void StepRunner::sample(std::vector<TokenEvent>& events) {
+  loop_.executor->choose_ahead(work_, drafts_.acceptance());
   int64_t row = 0;
   bool ended = false;
   for (const StepWork& item : work_) {

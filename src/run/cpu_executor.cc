@@ -129,6 +129,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
                                              .limits = forward,
                                              .streams = options.max_streams}));
   evictions_.emplace(*runner_);
+  choice_.emplace(tokenizer, model.spec().vocab, runner_->threads(), forward.outputs);
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
   limits_.scratch_bytes = runner_->context().bytes();
@@ -238,6 +239,7 @@ Result<void> CpuExecutor::begin_adapters(LiveStream& stream) const {
 }
 
 void CpuExecutor::forward(std::span<const StepWork> work) {
+  choice_->forget();
   runner_->start();
   evictions_->start();
   for (const StepWork& item : work) {
@@ -289,27 +291,12 @@ void CpuExecutor::take_mass(std::span<const StepWork> work) {
   }
 }
 
+void CpuExecutor::choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance) {
+  choice_->choose_ahead(work, acceptance, runner_->logits());
+}
+
 Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& event) {
-  const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
-  const std::span<float> logits(runner_->logits(row), vocab);
-  const Request& request = stream.sequence.request;
-  const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
-  if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling modifies the row
-  MILLRACE_TRY(event.token, stream.sampler->sample(logits, stream.sequence.generated(), row_));
-  stream.sampler->accept(event.token);
-  if (wants_logprobs) {
-    Logprobs logprobs = compute_logprobs(raw_logits_, event.token, request.sampling.logprobs);
-    event.logprob = logprobs.chosen;
-    event.top_logprobs = std::move(logprobs.top);
-  }
-  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  event.end_token = (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) ||
-                    std::ranges::find(request.stop_tokens, event.token) != request.stop_tokens.end();
-  if (event.end_token) return true;
-  if (!stream.detokenizer) return false;
-  event.text = stream.stop.push(stream.detokenizer->push(event.token));
-  if (stream.stop.stopped()) event.stopped_by = stream.stop.matched();
-  return stream.stop.stopped() || stream.sampler->ended();
+  return choice_->choose(stream, row, runner_->logits(), event);
 }
 
 void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) {

@@ -13,6 +13,7 @@
 #include "run/adapter_registry.h"
 #include "run/constraint_memory.h"
 #include "run/executor.h"
+#include "run/token_choice.h"
 
 namespace millrace {
 
@@ -41,6 +42,7 @@ class CpuExecutor final : public Executor {
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override;
   void forward(std::span<const StepWork> work) override;
+  void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;
   std::vector<TokenId> end_tokens() const override;
@@ -65,10 +67,9 @@ class CpuExecutor final : public Executor {
   KeysReady keys_ready_;
   MassObserver mass_;
   std::optional<EvictionObserver> evictions_;
+  std::optional<TokenChoice> choice_;
   ExecutorLimits limits_;
   bool observes_ = false;
-  SamplingRow row_;
-  std::vector<float> raw_logits_;
 };
 
 }  // namespace millrace

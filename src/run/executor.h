@@ -18,6 +18,7 @@
 
 namespace millrace {
 
+class Acceptance;
 class AdapterRegistry;
 
 struct ExecutorLimits {
@@ -81,6 +82,9 @@ class Executor {
   virtual void observe_attention() {}
   // Computes the chunks and stores their keys and values.
   virtual void forward(std::span<const StepWork> work) = 0;
+  // After forward() and before choose(): may sample all of the plan's rows now, on several threads. choose() is then
+  // asked for the same rows: of each stream in order, as long as the acceptance keeps the drafted tokens.
+  virtual void choose_ahead(std::span<const StepWork>, const Acceptance&) {}
   // After forward(): samples the next token of a stream from the `row`-th output of the plan's chunks; token and text
   // go into `event`. True: the stream ends with it. Rows after drafted tokens are used only while the draft is right,
   // in order, each after the token before it has joined the stream.

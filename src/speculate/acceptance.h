@@ -1,6 +1,6 @@
 // Acceptance: decides how many of a stream's drafted tokens are kept. The step runner samples from the rows of a draft
 // in order; after each token the acceptance decides whether the next row, which was computed after the drafted token,
-// is valid. One file each under acceptance/ and one line in builtin.cc. Engine thread only.
+// is valid. One file each under acceptance/ and one line in builtin.cc. Immutable, so that several threads may ask.
 #pragma once
 
 #include <memory>
