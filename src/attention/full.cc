@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "attention/partial.h"
+#include "attention/visible_keys.h"
+
 namespace millrace {
 namespace {
 
@@ -15,17 +18,6 @@ constexpr int64_t kTasksAWorker = 16;  // for a split span: small tasks, so that
 constexpr int64_t kAheadSlots = 128;   // beyond a partition, for the kernel's prefetch
 
 int64_t query_tile(int64_t group) { return std::max<int64_t>(1, kTileRows / group); }
-
-// A partial result of `rows` rows: max [rows] | sum [rows] | acc [rows, head_dim].
-struct Partial {
-  float* max;
-  float* sum;
-  float* acc;
-};
-
-int64_t partial_floats(int64_t rows, int64_t head_dim) { return rows * (2 + head_dim); }
-
-Partial partial_at(float* scratch, int64_t rows) { return {scratch, scratch + rows, scratch + 2 * rows}; }
 
 struct Unit {
   const BatchSpan* span;
@@ -121,6 +113,10 @@ struct Attend {
     const int64_t rows = u.queries * group;
     const Partial total = partial_at(scratch, rows);
     const Partial partial = partial_at(scratch + partial_floats(rows, layer.head_dim), rows);
+    if (u.span->visibility >= 0) {
+      attend_visible({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, total, partial.max);
+      return finish(u, total, partial.acc);
+    }
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
       run_partition(u, part, part == u.part_begin, part == u.part_begin ? total : partial, pointers);
       if (part > u.part_begin) join(rows, partial, total);
@@ -131,7 +127,10 @@ struct Attend {
 
 int64_t partitions(int64_t context) { return (context + kAttentionPartition - 1) / kAttentionPartition + 1; }
 
-int64_t unit_floats(int64_t group, int64_t head_dim) { return 2 * partial_floats(query_tile(group) * group, head_dim); }
+// Two partials, and one query's scaled heads (visible_keys.h).
+int64_t unit_floats(int64_t group, int64_t head_dim) {
+  return 2 * partial_floats(query_tile(group) * group, head_dim) + group * head_dim;
+}
 
 int64_t split_floats(int64_t context, int64_t group, int64_t head_dim) {
   return (partitions(context) + 1) * partial_floats(kSplitQueries * group, head_dim);
@@ -181,7 +180,8 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
                  out,   group, query_tile(group)};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
-  if (batch.spans.size() == 1 && batch.spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1) {
+  if (batch.spans.size() == 1 && batch.spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1 &&
+      batch.spans[0].visibility < 0) {
     attend_split(a, batch.spans[0], pool, scratch, split_floats(context, group, layer.head_dim), pointers,
                  pointer_slot);
     return;

@@ -1,6 +1,9 @@
 // Batch: flat arrays for one forward pass, built only from a StepPlan. Prefill chunks and single decode
 // tokens are the same thing: a span of n >= 1 tokens of one stream.
 //
+// Slot and position are separate: a token's keys and values are at slot first_slot + i of its stream, and its position
+// rotates them. It sees every slot up to its own, unless the span has a Visibility.
+//
 //   tokens     [ s0 s0 s0 s0 | s1 | s2 s2 ]     spans[0].count = 4, spans[1].count = 1, spans[2].count = 2
 //   positions  [  0  1  2  3 | 57 |  8  9 ]
 //   output_rows: indices into tokens whose logits are needed, ascending
@@ -13,13 +16,57 @@
 
 namespace millrace {
 
+inline constexpr int64_t kMaxTreeTokens = 64;
+
+// Slots [begin, end) that are seen, the slots between segments are not. Scores are multiplied by `scale` (before a
+// softcap), and `bias` is added to them (after it): the weights of these keys are multiplied by e^bias.
+struct KeySegment {
+  int64_t begin = 0;
+  int64_t end = 0;
+  float scale = 1;
+  float bias = 0;
+
+  bool operator==(const KeySegment&) const = default;
+};
+
+// What a span's tokens see where that is not every slot up to their own. A token sees a slot if every part that is
+// present lets it. The keys that it sees count, in slot order, as keys 0, 1, 2, ... of a stream that holds
+// nothing else: results are the bits of that stream (attention/visible_keys.h).
+//
+// Every token must see its own slot, and, except in a tree, all slots between the span's first one and its own.
+struct Visibility {
+  // Token tree: the tokens from slot tree_slot on, tree_tokens of them, are alternatives. Each of them sees the older
+  // slots and those tokens of the tree that are set in its ancestors[slot - tree_slot]; bit i is token i of the tree.
+  // Its own bit is set, and no higher one: parents come before their children.
+  int64_t tree_slot = 0;
+  int64_t tree_tokens = 0;  // 0: no tree; at most kMaxTreeTokens
+  int64_t ancestors = 0;    // index into Batch::ancestors
+  // Segments, ascending and disjoint.
+  int64_t segments = 0;       // index into Batch::segments
+  int64_t segment_count = 0;  // 0: no slot is left out
+  // Block lists: only the slots of the listed blocks. KV head h has list min(h, list_count - 1).
+  int64_t lists = 0;       // index into Batch::block_lists
+  int64_t list_count = 0;  // 0: all blocks
+  // Positions of slots [0, position_count), which then cover the span; ascending along the slots that a token sees. A
+  // layer's window counts them. Without them it counts the keys that the token sees.
+  int64_t positions = 0;  // index into Batch::slot_positions
+  int64_t position_count = 0;
+};
+
+// Indices into the stream's block table, ascending: Batch::listed_blocks from `begin` on.
+struct BlockList {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
 struct BatchSpan {
-  int64_t begin = 0;       // first token, index into Batch::tokens
-  int64_t count = 0;       // tokens
-  int64_t first_slot = 0;  // the stream's slot of the first token; slots [0, first_slot) are already stored
-  int64_t table = 0;       // start of the stream's block table in Batch::block_tables
-  int64_t table_size = 0;  // blocks; covers slots [0, first_slot + count)
-  int32_t state = 0;       // the stream's slot of recurrent states, of a model that has them
+  int64_t begin = 0;        // first token, index into Batch::tokens
+  int64_t count = 0;        // tokens
+  int64_t first_slot = 0;   // the stream's slot of the first token; slots [0, first_slot) are already stored
+  int64_t table = 0;        // start of the stream's block table in Batch::block_tables
+  int64_t table_size = 0;   // blocks; covers slots [0, first_slot + count)
+  int32_t state = 0;        // the stream's slot of recurrent states, of a model that has them
+  int32_t visibility = -1;  // index into Batch::visibility; -1: every slot up to the token's own
 };
 
 struct Batch {
@@ -28,6 +75,13 @@ struct Batch {
   std::vector<BatchSpan> spans;
   std::vector<int32_t> block_tables;
   std::vector<int32_t> output_rows;
+  // Of the spans that have one; empty in most batches.
+  std::vector<Visibility> visibility;
+  std::vector<uint64_t> ancestors;
+  std::vector<KeySegment> segments;
+  std::vector<BlockList> block_lists;
+  std::vector<int32_t> listed_blocks;
+  std::vector<int32_t> slot_positions;
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   void clear() {
@@ -36,6 +90,21 @@ struct Batch {
     spans.clear();
     block_tables.clear();
     output_rows.clear();
+    visibility.clear();
+    ancestors.clear();
+    segments.clear();
+    block_lists.clear();
+    listed_blocks.clear();
+    slot_positions.clear();
+  }
+  // The spans of `other` may then refer to its visibility.
+  void copy_visibility(const Batch& other) {
+    visibility = other.visibility;
+    ancestors = other.ancestors;
+    segments = other.segments;
+    block_lists = other.block_lists;
+    listed_blocks = other.listed_blocks;
+    slot_positions = other.slot_positions;
   }
 };
 

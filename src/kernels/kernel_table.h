@@ -49,6 +49,11 @@ inline constexpr int64_t kAttentionPartition = 256;
 // Consecutive queries of one stream against one partition of one KV head. Query row i of `group` heads
 // belongs to the stream's slot first_query + i and sees slots s with s <= first_query + i and, when
 // window > 0, s > first_query + i - window.
+//
+// To a kernel a slot is no more than a place in this order. A caller whose queries do not see every slot (token trees,
+// segments, block lists: Visibility in flow/batch.h) numbers the keys that they see from 0 and points k_blocks and
+// v_blocks at their rows, with block_tokens = 1 if need be; bits do not depend on block_tokens. It may also count from
+// its partition's first key: key_begin = 0, and a first_query relative to that, negative where query 0 is before it.
 struct AttentionArgs {
   const float* q = nullptr;  // query i, head g at q + i * q_stride + g * head_dim; already scaled
   int64_t q_stride = 0;      // floats

@@ -49,6 +49,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   c.outputs.spans.reserve(outputs);
   c.outputs.output_rows.reserve(outputs);
   c.outputs.block_tables.reserve(static_cast<size_t>(kv.total_blocks()));
+  reserve_visibility(limits.outputs, limits.tokens, c.outputs);
   c.block_pointers.resize(
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
   return c;

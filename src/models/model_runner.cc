@@ -19,6 +19,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
   batch.spans.reserve(static_cast<size_t>(options.streams));
   batch.output_rows.reserve(static_cast<size_t>(options.limits.outputs));
   batch.block_tables.reserve(static_cast<size_t>(options.blocks));
+  reserve_visibility(options.streams, options.limits.tokens, batch);
   return runner;
 }
 

@@ -17,6 +17,7 @@
 #include "models/forward_context.h"
 #include "models/lora/rows.h"
 #include "models/model.h"
+#include "models/visible.h"
 
 namespace millrace {
 
@@ -65,6 +66,9 @@ class ModelRunner {
     ++batch_.spans.back().count;
     if (mix_) ++adapters_.runs.back().count;
   }
+  // What the tokens added since begin() see, where it is not every slot up to their own. At most once per stream,
+  // behind its last add(). Not with recurrent layers (check_visible()).
+  void see(const VisibleKeys& visible) { add_visibility(visible, batch_); }
   const Batch& batch() const { return batch_; }
   int64_t tokens() const { return batch_.size(); }
   int64_t outputs() const { return static_cast<int64_t>(batch_.output_rows.size()); }

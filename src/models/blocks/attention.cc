@@ -87,6 +87,7 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
   Batch& kept = context.outputs;
   kept.clear();
   kept.block_tables = batch.block_tables;
+  if (!batch.visibility.empty()) kept.copy_visibility(batch);
   for (const int32_t t : batch.output_rows) {  // ascending and distinct: no row is written before it is read
     const int64_t i = kept.size();
     if (i != t) {
@@ -95,7 +96,8 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
       if (pending) std::copy_n(pending + t * spec.width, spec.width, pending + i * spec.width);
     }
     const BatchSpan& span = span_of(batch, t);
-    kept.spans.push_back({i, 1, span.first_slot + t - span.begin, span.table, span.table_size, span.state});
+    kept.spans.push_back(
+        {i, 1, span.first_slot + t - span.begin, span.table, span.table_size, span.state, span.visibility});
     kept.tokens.push_back(batch.tokens[t]);
     kept.positions.push_back(batch.positions[t]);
     kept.output_rows.push_back(static_cast<int32_t>(i));

@@ -1,0 +1,263 @@
+#include "attention/visible_keys.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+
+#include "attention/visible_slots.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kMostQueries = 256;
+
+// Up to a partition's keys, of one band. `rank`: the number of the first one among all keys that are seen.
+struct KeyPart {
+  int64_t rank = 0;
+  int64_t count = 0;
+  KeyBand band;
+  int64_t slots[kAttentionPartition];
+
+  bool full() const { return count == kAttentionPartition; }
+};
+
+// Cuts visible slots into partitions.
+class KeyParts {
+ public:
+  explicit KeyParts(VisibleSlots slots) : slots_(slots) {}
+
+  bool next(KeyPart& part) {
+    part.rank += part.count;
+    part.count = 0;
+    while (!part.full() && (run_.begin < run_.end || slots_.next(run_))) {
+      if (part.count == 0) part.band = run_.band;
+      if (!(part.band == run_.band)) break;
+      const int64_t count = std::min(run_.end - run_.begin, kAttentionPartition - part.count);
+      for (int64_t i = 0; i < count; ++i) part.slots[part.count++] = run_.begin++;
+    }
+    return part.count > 0;
+  }
+
+ private:
+  VisibleSlots slots_;
+  SlotRun run_;
+};
+
+// Consecutive queries, each of which sees what the one before it sees, and itself: one call of the kernel.
+struct Chain {
+  int64_t first = 0;  // of the unit's queries
+  int64_t count = 0;
+  int64_t rank = 0;  // of the first query's own key
+  int64_t window = 0;
+  uint64_t path = 0;  // tokens of the tree that the last one sees; 0: the queries are not in the tree
+};
+
+class VisibleAttention {
+ public:
+  VisibleAttention(const VisibleUnit& unit, const Partial& total, float* scratch)
+      : u_(unit),
+        visibility_(unit.batch.visibility[static_cast<size_t>(unit.span.visibility)]),
+        total_(total),
+        group_(unit.layer.heads / unit.layer.kv_heads),
+        scratch_(scratch),
+        scaled_(scratch + partial_floats(unit.queries * group_, unit.layer.head_dim)) {
+    const int64_t last = slot_of(u_.queries - 1);
+    shared_end_ = in_tree(last) ? visibility_.tree_slot : last + 1;
+    shared_ = seen_before(shared_end_);
+  }
+
+  void run() {
+    std::fill_n(total_.max, u_.queries * group_, -std::numeric_limits<float>::infinity());
+    std::fill_n(total_.sum, u_.queries * group_, 0.0f);
+    find_chains();
+    KeyPart part;
+    KeyParts parts(slots(shared_end_));
+    const bool tree = chains_[chain_count_ - 1].path != 0;
+    while (parts.next(part)) {
+      const bool last = part.rank + part.count == shared_;
+      if (tree && last && !part.full() && part.band == tree_band()) return run_tree(part);
+      run_part(part);
+    }
+    if (tree) run_tree({.rank = shared_, .count = 0, .band = tree_band()});
+  }
+
+ private:
+  int64_t slot_of(int64_t query) const { return u_.span.first_slot + u_.first + query; }
+  bool in_tree(int64_t slot) const { return visibility_.tree_tokens > 0 && slot >= visibility_.tree_slot; }
+  uint64_t path_of(int64_t slot) const {
+    return u_.batch.ancestors[static_cast<size_t>(visibility_.ancestors + slot - visibility_.tree_slot)];
+  }
+  int32_t position_of(int64_t slot) const {
+    return u_.batch.slot_positions[static_cast<size_t>(visibility_.positions + slot)];
+  }
+  VisibleSlots slots(int64_t end) const {
+    return {u_.batch, visibility_, u_.kv_head, u_.kv.layout().block_tokens, end};
+  }
+
+  // Visible slots before `end`.
+  int64_t seen_before(int64_t end) const {
+    int64_t seen = 0;
+    VisibleSlots visible = slots(end);
+    for (SlotRun run; visible.next(run);) seen += run.end - run.begin;
+    return seen;
+  }
+
+  // Of those, the ones at positions after `after`.
+  int64_t seen_before(int64_t end, int64_t after) const {
+    int64_t seen = 0;
+    VisibleSlots visible = slots(end);
+    const int32_t* positions = u_.batch.slot_positions.data() + visibility_.positions;
+    const auto before = [after](int32_t position) { return position <= after; };
+    for (SlotRun run; visible.next(run);) {
+      const int32_t* run_end = positions + run.end;
+      seen += run_end - std::partition_point(positions + run.begin, run_end, before);
+    }
+    return seen;
+  }
+
+  // The window of the query at `slot`, counted in keys that it sees.
+  int64_t window_of(int64_t slot) const {
+    if (u_.layer.window == 0 || visibility_.position_count == 0) return u_.layer.window;
+    const int64_t after = int64_t{position_of(slot)} - u_.layer.window;
+    if (!in_tree(slot)) return seen_before(slot + 1, after);
+    int64_t seen = seen_before(visibility_.tree_slot, after);
+    for (uint64_t path = path_of(slot); path != 0; path &= path - 1)
+      if (position_of(visibility_.tree_slot + std::countr_zero(path)) > after) ++seen;
+    return seen;
+  }
+
+  // Appends query i to the last chain, or begins another.
+  void add_query(int64_t i) {
+    const int64_t slot = slot_of(i), window = window_of(slot);
+    const uint64_t path = in_tree(slot) ? path_of(slot) : 0;
+    const uint64_t parents = path == 0 ? 0 : path & ~(uint64_t{1} << (slot - visibility_.tree_slot));
+    if (chain_count_ > 0) {
+      Chain& before = chains_[chain_count_ - 1];
+      if (before.path == parents && before.window == window) {
+        ++before.count;
+        before.path = path;
+        return;
+      }
+    }
+    const int64_t rank = path == 0 ? shared_ - (shared_end_ - slot) : shared_ + std::popcount(path) - 1;
+    chains_[chain_count_++] = {i, 1, rank, window, path};
+  }
+
+  void find_chains() {
+    for (int64_t i = 0; i < u_.queries; ++i) add_query(i);
+  }
+
+  KeyBand tree_band() const {
+    for (int64_t i = 0; i < visibility_.segment_count; ++i) {
+      const KeySegment& segment = u_.batch.segments[static_cast<size_t>(visibility_.segments + i)];
+      if (segment.end > visibility_.tree_slot) return {segment.scale, segment.bias};
+    }
+    return {};
+  }
+
+  // Keys that are not of the tree: one call where every query sees all of them.
+  void run_part(const KeyPart& part) {
+    const int64_t end = part.rank + part.count;
+    bool all = true;
+    for (int64_t c = 0; c < chain_count_; ++c) {
+      const Chain& chain = chains_[c];
+      all = all && chain.rank >= end - 1 &&
+            (chain.window == 0 || chain.rank + chain.count - 1 - chain.window < part.rank);
+    }
+    if (all) return run_chain(part, {0, u_.queries, end - 1, 0, 0});
+    for (int64_t c = 0; c < chain_count_; ++c) run_chain(part, chains_[c]);
+  }
+
+  // The last keys before the tree, fewer than a partition, and behind them each chain's path.
+  void run_tree(const KeyPart& shared) {
+    KeyPart part;
+    for (int64_t c = 0; c < chain_count_; ++c) {
+      part.rank = shared.rank;
+      part.band = shared.band;
+      part.count = shared.count;
+      std::copy_n(shared.slots, shared.count, part.slots);
+      for (uint64_t path = chains_[c].path; path != 0; path &= path - 1) {
+        part.slots[part.count++] = visibility_.tree_slot + std::countr_zero(path);
+        if (!part.full()) continue;
+        run_chain(part, chains_[c]);
+        part.rank += part.count;
+        part.count = 0;
+      }
+      if (part.count > 0) run_chain(part, chains_[c]);
+    }
+  }
+
+  void run_chain(const KeyPart& part, const Chain& chain) {
+    if (chain.rank + chain.count - 1 < part.rank) return;                                     // before the part
+    if (chain.window > 0 && chain.rank - chain.window >= part.rank + part.count - 1) return;  // it has left the window
+    AttentionArgs args;
+    const uint8_t* pointers[2 * kAttentionPartition];
+    point(part, pointers);
+    const int64_t head_dim = u_.layer.head_dim, width = u_.layer.heads * head_dim;
+    args.q = u_.q + (u_.span.begin + u_.first + chain.first) * width + u_.kv_head * group_ * head_dim;
+    args.q_stride = width;
+    args.queries = chain.count;
+    args.group = group_;
+    args.head_dim = head_dim;
+    args.first_query = chain.rank - part.rank;
+    args.key_end = part.count;
+    args.window = chain.window;
+    args.softcap = u_.layer.softcap;
+    args.k_blocks = pointers;
+    args.v_blocks = pointers + kAttentionPartition;
+    args.block_tokens = 1;
+    args.row_bytes = u_.kv.row_bytes(u_.layer.layer);
+    args.key_ahead = part.count;
+    args.cold = true;
+    if (part.band.scale == 1) return run_kernel(args, chain.first, part.band.bias);
+    args.queries = 1;
+    for (int64_t i = 0; i < chain.count; ++i, args.q += width, ++args.first_query) {
+      AttentionArgs one = args;
+      one.q = scaled_;
+      std::copy_n(args.q, group_ * head_dim, scaled_);
+      u_.kernels.scale(scaled_, part.band.scale, group_ * head_dim);
+      run_kernel(one, chain.first + i, part.band.bias);
+    }
+  }
+
+  void point(const KeyPart& part, const uint8_t** pointers) const {
+    const int64_t block_tokens = u_.kv.layout().block_tokens, row_bytes = u_.kv.row_bytes(u_.layer.layer);
+    for (int64_t i = 0; i < part.count; ++i) {
+      const int64_t slot = part.slots[i], offset = slot % block_tokens * row_bytes;
+      const BlockId block = u_.batch.block_tables[static_cast<size_t>(u_.span.table + slot / block_tokens)];
+      pointers[i] = u_.kv.keys(u_.layer.layer, block, u_.kv_head) + offset;
+      pointers[kAttentionPartition + i] = u_.kv.values(u_.layer.layer, block, u_.kv_head) + offset;
+    }
+  }
+
+  void run_kernel(AttentionArgs& args, int64_t first, float bias) {
+    const int64_t rows = args.queries * group_, row = first * group_, head_dim = u_.layer.head_dim;
+    const Partial partial = partial_at(scratch_, rows);
+    args.max = partial.max;
+    args.sum = partial.sum;
+    args.acc = partial.acc;
+    u_.kernel.run(args);
+    for (int64_t r = 0; bias != 0 && r < rows; ++r) partial.max[r] += bias;
+    u_.kernels.attention_join(rows, head_dim, partial.max, partial.sum, partial.acc, total_.max + row, total_.sum + row,
+                              total_.acc + row * head_dim);
+  }
+
+  const VisibleUnit& u_;
+  const Visibility& visibility_;
+  const Partial total_;
+  const int64_t group_;
+  float* scratch_;
+  float* scaled_;
+  int64_t shared_end_ = 0;  // slots before it are not in the tree
+  int64_t shared_ = 0;      // keys that the last query sees of those
+  int64_t chain_count_ = 0;
+  Chain chains_[kMostQueries];
+};
+
+}  // namespace
+
+void attend_visible(const VisibleUnit& unit, const Partial& total, float* scratch) {
+  VisibleAttention(unit, total, scratch).run();
+}
+
+}  // namespace millrace

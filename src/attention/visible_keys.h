@@ -1,0 +1,36 @@
+// Attention of queries that do not see every earlier slot (Visibility, flow/batch.h): the branches of a token tree, the
+// segments of parallel contexts, the blocks of a sparse pattern.
+//
+// No kernel has a mask. The keys that a query sees are numbered from 0 in the order of their slots, cut into partitions
+// at multiples of 256 of that number, and the kernel gets the addresses of their rows. Keys that are not seen are not
+// read and cost nothing, and a query's result has the bits of a query of a plain stream that holds just those keys:
+//
+//   stream   0 1 2 3 4 | tree: 5a 5b 6a 6b 7b        6b sees 0 1 2 3 4 5b 6b, as in a stream whose slot 5 holds 5b
+//
+// So a path of a tree has the bits of the same tokens as a chain, and a segment on its own those of a stream of its
+// own. Segments of different scale or bias do not share partitions; the bias is added to the partial's maximum.
+#pragma once
+
+#include "attention/full.h"
+#include "attention/partial.h"
+
+namespace millrace {
+
+// Queries [first, first + queries) of one span that has a visibility, and the heads of one KV head.
+struct VisibleUnit {
+  const Batch& batch;
+  const BatchSpan& span;
+  const AttentionLayer& layer;
+  const KernelTable& kernels;
+  KvPool& kv;
+  const AttentionKernel& kernel;
+  const float* q;  // of the batch: [tokens, heads * head_dim]
+  int64_t kv_head;
+  int64_t first;
+  int64_t queries;  // at most 256 / the heads of a KV head, or 1
+};
+
+// Writes their result to `total`. `scratch` has another partial of as many rows, and the floats of one query's heads.
+void attend_visible(const VisibleUnit& unit, const Partial& total, float* scratch);
+
+}  // namespace millrace

@@ -1,0 +1,66 @@
+// VisibleSlots: the slots that segments and block lists of a Visibility let a span's tokens see, in order, as runs of
+// adjacent slots. Token trees and windows are not its concern. Allocates nothing.
+#pragma once
+
+#include <algorithm>
+
+#include "flow/batch.h"
+
+namespace millrace {
+
+// How the scores of some keys are changed (KeySegment).
+struct KeyBand {
+  float scale = 1;
+  float bias = 0;
+  bool operator==(const KeyBand&) const = default;
+};
+
+struct SlotRun {
+  int64_t begin = 0;
+  int64_t end = 0;
+  KeyBand band;
+};
+
+class VisibleSlots {
+ public:
+  // Of slots [0, end), what `kv_head` sees.
+  VisibleSlots(const Batch& batch, const Visibility& v, int64_t kv_head, int64_t block_tokens, int64_t end)
+      : segment_(batch.segments.data() + v.segments),
+        segments_end_(segment_ + v.segment_count),
+        all_segments_(v.segment_count == 0),
+        all_blocks_(v.list_count == 0),
+        block_tokens_(block_tokens),
+        end_(end) {
+    if (all_blocks_) return;
+    const BlockList& list = batch.block_lists[static_cast<size_t>(v.lists + std::min(kv_head, v.list_count - 1))];
+    block_ = batch.listed_blocks.data() + list.begin;
+    blocks_end_ = block_ + list.count;
+  }
+
+  // False: there is no further run.
+  bool next(SlotRun& run) {
+    while (begin_ < end_) {
+      if ((!all_segments_ && segment_ == segments_end_) || (!all_blocks_ && block_ == blocks_end_)) break;
+      const KeySegment segment = all_segments_ ? KeySegment{0, end_} : *segment_;
+      const int64_t block = all_blocks_ ? 0 : *block_ * block_tokens_;
+      const int64_t block_end = all_blocks_ ? end_ : block + block_tokens_;
+      run = {std::max(segment.begin, block), std::min({segment.end, block_end, end_}), {segment.scale, segment.bias}};
+      begin_ = std::min(segment.end, block_end);
+      if (!all_segments_ && segment.end <= block_end) ++segment_;
+      if (!all_blocks_ && block_end <= segment.end) ++block_;
+      if (run.begin < run.end) return true;
+    }
+    return false;
+  }
+
+ private:
+  const KeySegment* segment_;
+  const KeySegment* segments_end_;
+  const int32_t* block_ = nullptr;
+  const int32_t* blocks_end_ = nullptr;
+  bool all_segments_, all_blocks_;
+  int64_t block_tokens_, end_;
+  int64_t begin_ = 0;  // slots before it are done
+};
+
+}  // namespace millrace

@@ -1,0 +1,331 @@
+// Attention of spans with a Visibility, of every table and KV format: token trees, segments, block lists and tables of
+// positions, alone and combined. Compared with softmax attention in double over the keys that the definition lets a
+// query see, and bit for bit with a plain stream that holds only those keys.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "attention/full.h"
+#include "kernel_tables.h"
+#include "tensor/half.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kKvHeads = 2, kGroup = 3, kHeads = kKvHeads * kGroup, kContext = 700;
+
+struct StreamShape {
+  int64_t head_dim = 64;
+  int64_t block_tokens = 16;
+  int64_t window = 0;
+  float softcap = 0;
+};
+
+// Streams in one pool, whose last tokens are a batch.
+struct Streams {
+  Streams(const KernelTable& kernel_table, const Format& format, const StreamShape& s)
+      : table(kernel_table),
+        shape(s),
+        codec(*kernel_table.find_codec(&format)),
+        pool(
+            KvPool::create({&format, s.block_tokens, {{kKvHeads, s.head_dim}}}, 4 * kContext / s.block_tokens).value()),
+        threads(2) {}
+
+  // A stream of `slots` tokens, the last `count` of which are in the batch. Slot s holds row source(s) of `keys`.
+  void add(int64_t slots, int64_t count, const std::vector<int64_t>& source) {
+    BatchSpan span{batch.size(), count, slots - count, std::ssize(batch.block_tables), pool.blocks_for(slots)};
+    for (int64_t b = 0; b < span.table_size; ++b) batch.block_tables.push_back(*pool.allocate());
+    for (int64_t slot = 0; slot < slots; ++slot)
+      for (int64_t h = 0; h < kKvHeads; ++h)
+        for (int64_t value : {0, 1})
+          codec.encode(row(source[static_cast<size_t>(slot)], h, value).data(), at(span, slot, h, value),
+                       shape.head_dim);
+    batch.tokens.resize(static_cast<size_t>(batch.size() + count));
+    batch.spans.push_back(span);
+  }
+
+  uint8_t* at(const BatchSpan& span, int64_t slot, int64_t head, int64_t value) {
+    const BlockId block = batch.block_tables[static_cast<size_t>(span.table + slot / shape.block_tokens)];
+    uint8_t* rows = value ? pool.values(0, block, head) : pool.keys(0, block, head);
+    return rows + slot % shape.block_tokens * pool.row_bytes(0);
+  }
+  std::vector<float> row(int64_t source, int64_t head, int64_t value) const {
+    return testing::random_values(shape.head_dim, static_cast<uint64_t>((source * kKvHeads + head) * 2 + value));
+  }
+  std::vector<float> stored(const BatchSpan& span, int64_t slot, int64_t head, int64_t value) {
+    std::vector<float> out(static_cast<size_t>(shape.head_dim));
+    codec.decode(at(span, slot, head, value), out.data(), shape.head_dim);
+    return out;
+  }
+
+  std::vector<float> run(const std::vector<float>& q, int64_t window) {
+    const AttentionLayer layer{0, kHeads, kKvHeads, shape.head_dim, window, shape.softcap};
+    std::vector<float> out(q.size(), NAN);
+    std::vector<float> scratch(
+        static_cast<size_t>(attention_scratch_floats(threads.threads(), kContext, kGroup, shape.head_dim, kKvHeads)));
+    std::vector<const uint8_t*> pointers(
+        static_cast<size_t>(attention_scratch_pointers(threads.threads(), kContext, shape.block_tokens)));
+    attend(batch, layer, table, threads, pool, q.data(), out.data(), kContext, scratch.data(), pointers.data());
+    return out;
+  }
+
+  const KernelTable& table;
+  StreamShape shape;
+  const RowCodec& codec;
+  KvPool pool;
+  ThreadPool threads;
+  Batch batch;
+};
+
+struct SeenKey {
+  int64_t slot;
+  float scale, bias;
+};
+
+bool in_list(const Batch& batch, const Visibility& v, int64_t head, int64_t block) {
+  if (v.list_count == 0) return true;
+  const BlockList& list = batch.block_lists[static_cast<size_t>(v.lists + std::min(head, v.list_count - 1))];
+  for (int64_t i = 0; i < list.count; ++i)
+    if (batch.listed_blocks[static_cast<size_t>(list.begin + i)] == block) return true;
+  return false;
+}
+
+// By the definition in flow/batch.h, without the window.
+std::vector<SeenKey> seen_by(const Batch& batch, const BatchSpan& span, int64_t query, int64_t kv_head,
+                             int64_t block_tokens) {
+  const Visibility& v = batch.visibility[static_cast<size_t>(span.visibility)];
+  const int64_t own = span.first_slot + query;
+  const auto in_tree = [&](int64_t slot) { return v.tree_tokens > 0 && slot >= v.tree_slot; };
+  std::vector<SeenKey> seen;
+  for (int64_t slot = 0; slot <= own; ++slot) {
+    SeenKey key{slot, 1, 0};
+    bool visible = v.segment_count == 0;
+    for (int64_t i = v.segments; i < v.segments + v.segment_count; ++i) {
+      const KeySegment& segment = batch.segments[static_cast<size_t>(i)];
+      if (slot < segment.begin || slot >= segment.end) continue;
+      visible = true;
+      key.scale = segment.scale;
+      key.bias = segment.bias;
+    }
+    if (in_tree(own) && in_tree(slot))
+      visible = visible &&
+                (batch.ancestors[static_cast<size_t>(v.ancestors + own - v.tree_slot)] >> (slot - v.tree_slot) & 1);
+    if (visible && in_list(batch, v, kv_head, slot / block_tokens)) seen.push_back(key);
+  }
+  return seen;
+}
+
+// The window, by position or by count: how many of the keys it leaves.
+int64_t in_window(const Batch& batch, const BatchSpan& span, int64_t query, const std::vector<SeenKey>& seen,
+                  int64_t window) {
+  if (window == 0) return std::ssize(seen);
+  const Visibility& v = batch.visibility[static_cast<size_t>(span.visibility)];
+  if (v.position_count == 0) return std::min(window, std::ssize(seen));
+  const auto position = [&](int64_t slot) { return batch.slot_positions[static_cast<size_t>(v.positions + slot)]; };
+  return std::ranges::count_if(
+      seen, [&](const SeenKey& key) { return position(key.slot) > position(span.first_slot + query) - window; });
+}
+
+std::vector<double> softmax_attention(Streams& s, const BatchSpan& span, const float* q, int64_t kv_head,
+                                      std::span<const SeenKey> keys, bool rounded) {
+  const auto operand = [&](float x) { return double{rounded ? bf16_to_f32(f32_to_bf16(x)) : x}; };
+  std::vector<double> scores, out(static_cast<size_t>(s.shape.head_dim));
+  double max = -INFINITY, sum = 0;
+  for (const SeenKey& key : keys) {
+    const auto row = s.stored(span, key.slot, kv_head, 0);
+    double dot = 0;
+    for (size_t d = 0; d < row.size(); ++d) dot += operand(q[d] * key.scale) * operand(row[d]);
+    if (s.shape.softcap > 0) dot = s.shape.softcap * std::tanh(dot / s.shape.softcap);
+    scores.push_back(dot + key.bias);
+    max = std::max(max, scores.back());
+  }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const double weight = std::exp(scores[i] - max);
+    const auto row = s.stored(span, keys[i].slot, kv_head, 1);
+    for (size_t d = 0; d < row.size(); ++d) out[d] += weight * operand(row[d]);
+    sum += weight;
+  }
+  for (double& x : out) x /= sum;
+  return out;
+}
+
+// The same query as the last token of a plain stream that holds only `keys`.
+std::vector<float> plain_stream(Streams& s, const std::vector<float>& query, std::span<const SeenKey> keys,
+                                int64_t window) {
+  std::vector<int64_t> source;
+  for (const SeenKey& key : keys) source.push_back(key.slot);
+  Streams alone(s.table, *s.pool.layout().format, s.shape);
+  alone.add(std::ssize(source), 1, source);
+  return alone.run(query, window);
+}
+
+// Runs the batch's only span and compares every `step`-th query.
+void expect_definition(Streams& s, int64_t step = 1) {
+  const BatchSpan span = s.batch.spans.front();
+  const int64_t width = kHeads * s.shape.head_dim;
+  auto q = testing::random_values(span.count * width, 4711);
+  for (float& x : q) x *= 1.5f / std::sqrt(static_cast<float>(s.shape.head_dim));
+  const auto actual = s.run(q, s.shape.window);
+  const bool rounded = s.shape.head_dim <= s.table.find_attention(s.pool.layout().format)->bf16_head_dim;
+  for (int64_t i = 0; i < span.count; i += step) {
+    SCOPED_TRACE("query " + std::to_string(i));
+    const std::vector<float> query(q.begin() + i * width, q.begin() + (i + 1) * width);
+    for (int64_t h = 0; h < kHeads; ++h) {
+      const auto all = seen_by(s.batch, span, i, h / kGroup, s.shape.block_tokens);
+      const int64_t window = in_window(s.batch, span, i, all, s.shape.window);
+      const auto seen = std::span(all).last(static_cast<size_t>(window));
+      const float* from = query.data() + h * s.shape.head_dim;
+      const auto expected = softmax_attention(s, span, from, h / kGroup, seen, rounded);
+      const float* out = actual.data() + i * width + h * s.shape.head_dim;
+      for (int64_t d = 0; d < s.shape.head_dim; ++d)
+        ASSERT_NEAR(out[d], expected[static_cast<size_t>(d)], rounded ? 6e-3 : 1e-5) << "head " << h << " dim " << d;
+      if (std::ranges::any_of(all, [](const SeenKey& key) { return key.scale != 1 || key.bias != 0; })) continue;
+      const auto plain = plain_stream(s, query, all, s.shape.window == 0 ? 0 : window);
+      for (int64_t d = 0; d < s.shape.head_dim; ++d)
+        ASSERT_EQ(out[d], plain[static_cast<size_t>(h * s.shape.head_dim + d)]) << "head " << h << " dim " << d;
+    }
+  }
+}
+
+template <typename Body>
+void for_each(const std::vector<StreamShape>& shapes, const Body& body) {
+  for (const KernelTable& table : testing::kernel_tables())
+    for (const char* format : {"f32", "f16", "bf16", "q8_0"})
+      for (const StreamShape& shape : shapes) {
+        SCOPED_TRACE(std::string(isa_name(table.isa)) + " " + format + " head_dim " + std::to_string(shape.head_dim) +
+                     " block " + std::to_string(shape.block_tokens) + " window " + std::to_string(shape.window));
+        Streams s(table, *find_format(format), shape);
+        body(s);
+      }
+}
+
+std::vector<int64_t> identity(int64_t slots) {
+  std::vector<int64_t> out(static_cast<size_t>(slots));
+  for (int64_t i = 0; i < slots; ++i) out[static_cast<size_t>(i)] = i;
+  return out;
+}
+
+Visibility& see(Streams& s) {
+  s.batch.spans.back().visibility = static_cast<int32_t>(s.batch.visibility.size());
+  return s.batch.visibility.emplace_back();
+}
+
+// Random parents: some nodes follow no other node, some runs are chains.
+void add_tree(Streams& s, Visibility& v, int64_t tokens, uint64_t seed) {
+  const BatchSpan& span = s.batch.spans.back();
+  v.tree_slot = span.first_slot + span.count - tokens;
+  v.tree_tokens = tokens;
+  v.ancestors = std::ssize(s.batch.ancestors);
+  for (int64_t i = 0; i < tokens; ++i) {
+    const double draw = philox_uniform(seed, 3, static_cast<uint64_t>(i));
+    const int64_t parent = draw < 0.5 ? i - 1 : static_cast<int64_t>(draw * 2 * static_cast<double>(i + 1)) - 1 - i;
+    const int64_t checked = std::clamp<int64_t>(parent, -1, i - 1);
+    const uint64_t path = checked < 0 ? 0 : s.batch.ancestors[static_cast<size_t>(v.ancestors + checked)];
+    s.batch.ancestors.push_back(path | uint64_t{1} << i);
+  }
+}
+
+void add_segments(Streams& s, Visibility& v, const std::vector<KeySegment>& segments) {
+  v.segments = std::ssize(s.batch.segments);
+  v.segment_count = std::ssize(segments);
+  s.batch.segments.insert(s.batch.segments.end(), segments.begin(), segments.end());
+}
+
+// Every block is in the list with probability 1/2, the span's own always.
+void add_lists(Streams& s, Visibility& v, int64_t lists, uint64_t seed) {
+  const BatchSpan& span = s.batch.spans.back();
+  v.lists = std::ssize(s.batch.block_lists);
+  v.list_count = lists;
+  for (int64_t l = 0; l < lists; ++l) {
+    const int64_t begin = std::ssize(s.batch.listed_blocks);
+    for (int64_t b = 0; b < span.table_size; ++b) {
+      const bool own = b >= span.first_slot / s.shape.block_tokens;
+      if (own || philox_uniform(seed, static_cast<uint64_t>(l), static_cast<uint64_t>(b)) < 0.5)
+        s.batch.listed_blocks.push_back(static_cast<int32_t>(b));
+    }
+    s.batch.block_lists.push_back({begin, std::ssize(s.batch.listed_blocks) - begin});
+  }
+}
+
+void add_positions(Streams& s, Visibility& v, int64_t gap_at, int64_t gap) {
+  const BatchSpan& span = s.batch.spans.back();
+  v.positions = std::ssize(s.batch.slot_positions);
+  v.position_count = span.first_slot + span.count;
+  for (int64_t slot = 0; slot < v.position_count; ++slot)
+    s.batch.slot_positions.push_back(static_cast<int32_t>(slot + (slot >= gap_at ? gap : 0)));
+}
+
+TEST(VisibleKeys, TreesAtEveryPlaceOfAPartition) {
+  for_each({{.head_dim = 64}, {.head_dim = 40, .block_tokens = 7, .window = 9}}, [](Streams& s) {
+    if (s.pool.layout().format->block_values > 1 && s.shape.head_dim % 32) return;
+    for (int64_t first : {0, 1, 31, 200, 255, 256, 300}) {
+      SCOPED_TRACE(first);
+      s.batch.clear();
+      s.add(first + 64, 64, identity(first + 64));
+      add_tree(s, see(s), 64, static_cast<uint64_t>(first));
+      expect_definition(s, 7);
+      for (int64_t b = 0; b < std::ssize(s.batch.block_tables); ++b)
+        s.pool.release(s.batch.block_tables[static_cast<size_t>(b)]);
+    }
+  });
+}
+
+TEST(VisibleKeys, TokensBeforeTheTreeSeeEverySlotUpToTheirOwn) {
+  for_each({{.softcap = 2}}, [](Streams& s) {
+    s.add(301, 90, identity(301));
+    add_tree(s, see(s), 33, 5);
+    expect_definition(s, 3);
+  });
+}
+
+TEST(VisibleKeys, SegmentsLeaveSlotsOut) {
+  for_each({{.head_dim = 32, .block_tokens = 5}, {.window = 40}}, [](Streams& s) {
+    s.add(611, 111, identity(611));
+    add_segments(s, see(s), {{0, 3}, {17, 40}, {41, 345}, {480, 1 << 20}});
+    expect_definition(s, 11);
+  });
+}
+
+TEST(VisibleKeys, SegmentsHaveTheirOwnScaleAndBias) {
+  for_each({{.head_dim = 64}, {.head_dim = 64, .window = 350, .softcap = 1.5f}}, [](Streams& s) {
+    s.add(560, 41, identity(560));
+    add_segments(s, see(s), {{0, 30, 1, 0.7f}, {30, 300, 1.25f, -1.5f}, {310, 500, 0.5f, 0}, {500, 560}});
+    expect_definition(s, 5);
+  });
+}
+
+TEST(VisibleKeys, BlockListsOfEveryKvHead) {
+  for_each({{.block_tokens = 16}, {.head_dim = 32, .block_tokens = 3, .window = 50}}, [](Streams& s) {
+    for (int64_t lists : {1, 2}) {
+      s.batch.clear();
+      s.add(650, 67, identity(650));
+      add_lists(s, see(s), lists, 8);
+      expect_definition(s, 13);
+      for (const BlockId block : s.batch.block_tables) s.pool.release(block);
+    }
+  });
+}
+
+TEST(VisibleKeys, WindowsCountPositions) {
+  for_each({{.window = 1}, {.window = 50}, {.window = 100}, {.window = 1000}}, [](Streams& s) {
+    s.add(330, 60, identity(330));
+    add_positions(s, see(s), 250, 60);
+    expect_definition(s, 4);
+  });
+}
+
+TEST(VisibleKeys, AllOfThemTogether) {
+  for_each({{.window = 290}, {.block_tokens = 11, .softcap = 3}}, [](Streams& s) {
+    s.add(640, 60, identity(640));
+    Visibility& v = see(s);
+    add_tree(s, v, 50, 12);
+    add_segments(s, v, {{2, 100}, {120, 300}, {301, 640}});
+    add_lists(s, v, 2, 13);
+    add_positions(s, v, 400, 33);
+    expect_definition(s, 3);
+  });
+}
+
+}  // namespace
+}  // namespace millrace
