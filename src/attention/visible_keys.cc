@@ -78,7 +78,9 @@ class VisibleAttention {
       if (tree && last && !part.full() && part.band == tree_band()) return run_tree(part);
       run_part(part);
     }
-    if (tree) run_tree({.rank = shared_, .count = 0, .band = tree_band()});
+    if (!tree) return;
+    part.band = tree_band();
+    run_tree(part);  // which is empty
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/full.h"
+#include "models/visible.h"
 
 namespace millrace {
 ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,
