@@ -44,6 +44,11 @@ Result<void> check_beams(const Request& request) {
 Result<void> check_recurrent(const EngineOptions& options) {
   if (!options.kv_ssd.empty())
     return Error::unsupported("KV store: the model has recurrent layers, whose prefixes are not stored; omit it");
+  MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
+  if (trees)
+    return Error::unsupported(
+        "drafter: the model has recurrent layers, whose state is of one chain of tokens; use a drafter of chains, such "
+        "as ngram without branches");
   return {};
 }
 
@@ -129,6 +134,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
                                              .limits = forward,
                                              .streams = options.max_streams}));
   evictions_.emplace(*runner_);
+  draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
   choice_.emplace(tokenizer, model.spec().vocab, runner_->threads(), forward.outputs);
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
@@ -247,13 +253,27 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const Sequence& s = item.stream->sequence;
     const LoraMix& mix = item.stream->adapters;
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
-    const int64_t end = chunk.first + chunk.count, sampled = end - chunk.outputs();
+    const bool tree = !s.draft.is_chain(chunk.drafted);
+    const int64_t end = chunk.first + (tree ? chunk.own() : chunk.count);
+    const int64_t sampled = chunk.first + chunk.count - chunk.outputs();
     for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i, i >= sampled);
+    if (tree) add_tree(s, chunk.drafted);
     if (item.stream->eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
   }
   if (observes_) request_mass(work);
   runner_->forward();
   if (observes_) take_mass(work);
+}
+
+// Drafted tokens at the positions that they have in their paths, each of which sees its own path only.
+void CpuExecutor::add_tree(const Sequence& stream, int64_t count) {
+  draft_positions_.clear();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t parent = stream.draft.parent(i);
+    draft_positions_.push_back(parent < 0 ? stream.size() : draft_positions_[static_cast<size_t>(parent)] + 1);
+    runner_->add(stream.draft.tokens[static_cast<size_t>(i)], draft_positions_.back(), true);
+  }
+  runner_->see({.parents = std::span(stream.draft.parents).first(static_cast<size_t>(count))});
 }
 
 // Requests the attention mass of the last query of every prompt chunk, in the middle layer, or in the next layer
@@ -302,6 +322,10 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
 void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) {
   const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
   out = compute_logprobs({runner_->logits(row), vocab}, -1, count).top;
+}
+
+TokenId CpuExecutor::best_token(int64_t row) {
+  return std::max<TokenId>(0, argmax({runner_->logits(row), static_cast<size_t>(model_->parts().model->spec().vocab)}));
 }
 
 std::vector<TokenId> CpuExecutor::end_tokens() const {

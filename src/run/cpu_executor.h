@@ -45,6 +45,7 @@ class CpuExecutor final : public Executor {
   void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;
+  TokenId best_token(int64_t row) override;
   std::vector<TokenId> end_tokens() const override;
   void write(LiveStream& stream, TokenEvent& event) override;
   void flush(LiveStream& stream, TokenEvent& event) override;
@@ -55,6 +56,7 @@ class CpuExecutor final : public Executor {
  private:
   CpuExecutor() = default;
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
+  void add_tree(const Sequence& stream, int64_t count);
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
   Result<void> begin_adapters(LiveStream& stream) const;
@@ -68,6 +70,7 @@ class CpuExecutor final : public Executor {
   MassObserver mass_;
   std::optional<EvictionObserver> evictions_;
   std::optional<TokenChoice> choice_;
+  std::vector<int64_t> draft_positions_;
   ExecutorLimits limits_;
   bool observes_ = false;
 };

@@ -91,6 +91,8 @@ class Executor {
   virtual Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) = 0;
   // After forward(), instead of choose(): the `count` likeliest tokens of that row, best first, ties by id.
   virtual void likeliest(int64_t /*row*/, int64_t /*count*/, std::vector<TokenLogprob>& out) { out.clear(); }
+  // After forward(): the likeliest token of a row that is not chosen from; ties by id.
+  virtual TokenId best_token(int64_t /*row*/) { return 0; }
   virtual std::vector<TokenId> end_tokens() const { return {}; }
   // Adds the text of event.token, which was chosen elsewhere.
   virtual void write(LiveStream& /*stream*/, TokenEvent& /*event*/) {}

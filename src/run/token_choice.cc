@@ -44,8 +44,9 @@ void TokenChoice::choose_chunk(const Job& job, const Acceptance& acceptance, flo
   LiveStream& stream = *job.work->stream;
   const Sequence& s = stream.sequence;
   const int64_t drafted = job.work->chunk.drafted;
+  int64_t at = -1;  // the drafted token behind which it samples; -1: the stream's last token
   for (int64_t kept = 0; s.size() + kept < s.max_total; ++kept) {
-    const int64_t row = job.row + kept;
+    const int64_t row = job.row + 1 + at;
     Chosen& chosen = chosen_[static_cast<size_t>(row)];
     chosen.stream = &stream;
     chosen.event = {};
@@ -57,8 +58,9 @@ void TokenChoice::choose_chunk(const Job& job, const Acceptance& acceptance, flo
       chosen.thrown = std::current_exception();
       return;
     }
-    if (!chosen.ended.ok() || *chosen.ended || kept == drafted) return;
-    if (!acceptance.keeps(s.draft.tokens[static_cast<size_t>(kept)], chosen.event.token)) return;
+    if (!chosen.ended.ok() || *chosen.ended) return;
+    at = kept_child(acceptance, s.draft, at, drafted, chosen.event.token);
+    if (at < 0) return;
   }
 }
 

@@ -26,7 +26,8 @@ const Registry<DrafterFactory>& drafters() {
         "Saxena, 2023, Prompt Lookup Decoding",
         {{"n", Type::integer, "3", 1, 64, "maximum number of tokens matched"},
          {"min", Type::integer, "2", 1, 64, "minimum number of tokens matched"},
-         {"k", Type::integer, "4", 1, 64, "tokens of a draft"}}}, make_ngram_drafter},
+         {"k", Type::integer, "4", 1, 64, "tokens of a draft, or of a branch"},
+         {"branches", Type::integer, "1", 1, 16, "continuations of a draft, a tree if more than 1"}}}, make_ngram_drafter},
   });
   return registry;
 }
@@ -46,6 +47,12 @@ Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text) {
 
 Result<std::unique_ptr<Acceptance>> make_acceptance(std::string_view text) {
   return make_member("acceptance", acceptances(), text);
+}
+
+Result<bool> drafts_trees(std::string_view text) {
+  if (text.empty()) return false;
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->trees();
 }
 
 Result<int64_t> longest_draft(std::string_view text) {
