@@ -28,6 +28,11 @@ const Registry<DrafterFactory>& drafters() {
          {"min", Type::integer, "2", 1, 64, "minimum number of tokens matched"},
          {"k", Type::integer, "4", 1, 64, "tokens of a draft, or of a branch"},
          {"branches", Type::integer, "1", 1, 16, "continuations of a draft, a tree if more than 1"}}}, make_ngram_drafter},
+      {{"drafter", "lookahead", "runs a window of guesses beside the stream, and drafts the n-grams that come out of it",
+        "Fu, Bailis, Stoica and Zhang, 2024, Break the Sequential Dependency of LLM Inference Using Lookahead Decoding",
+        {{"w", Type::integer, "5", 1, 32, "columns of the window, next positions that are guessed"},
+         {"n", Type::integer, "4", 2, 16, "tokens of an n-gram; the window has n - 1 levels"},
+         {"g", Type::integer, "5", 1, 32, "n-grams verified in a step"}}}, make_lookahead_drafter},
   });
   return registry;
 }
