@@ -1,6 +1,6 @@
 // The cost of choosing the next tokens of all streams of a step, from random rows of logits:
 //
-//   bench_choice [Google Benchmark flags]
+//   bench_choice_bench [Google Benchmark flags]
 //
 // Arguments: vocabulary, streams, threads; 0 threads: one stream after the other on the calling thread.
 #include <benchmark/benchmark.h>
