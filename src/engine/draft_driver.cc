@@ -3,6 +3,16 @@
 #include <algorithm>
 
 namespace millrace {
+namespace {
+
+void shorten(Draft& draft, int64_t most) {
+  if (draft.size() <= most) return;
+  draft.probes = std::max<int64_t>(0, draft.probes - (draft.size() - most));
+  draft.tokens.resize(static_cast<size_t>(most));
+  if (!draft.parents.empty()) draft.parents.resize(static_cast<size_t>(most));
+}
+
+}  // namespace
 
 Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::unique_ptr<Drafter> drafter) {
   DraftDriver driver;
@@ -18,16 +28,34 @@ void DraftDriver::propose(const StreamLists& lists) {
   if (!drafter_) return;
   for (const StreamPtr& stream : lists.running()) {
     Sequence& s = stream->sequence;
-    std::vector<TokenId>& draft = s.draft.tokens;
+    Draft& draft = s.draft;
     draft.clear();
     if (s.phase != StreamPhase::running || s.held_back || !s.decoding() || stream->beams) continue;
     // The step samples one token more than it keeps of the draft.
     const int64_t most = std::min(drafter_->longest(), s.max_total - s.size() - 1);
     if (most <= 0) continue;
-    draft.reserve(static_cast<size_t>(drafter_->longest()));
-    drafter_->propose(s, most, draft);
-    if (std::ssize(draft) > most) draft.resize(static_cast<size_t>(most));
+    draft.tokens.reserve(static_cast<size_t>(drafter_->longest()));
+    if (drafter_->trees()) {
+      draft.parents.reserve(static_cast<size_t>(drafter_->longest()));
+      if (!s.draft.memory) s.draft.memory = drafter_->remember(s);
+    }
+    drafter_->propose_tree(s, most, draft);
+    shorten(draft, most);
   }
+}
+
+// A stream that has ended has nothing to learn.
+void DraftDriver::observe(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor) {
+  if (!drafter_ || !drafter_->trees()) return;
+  probed_.clear();
+  for (int64_t i = stream.draft.candidates(count); i < count; ++i) probed_.push_back(executor.best_token(row + 1 + i));
+  drafter_->observe(stream, committed, probed_);
+}
+
+Result<void> DraftDriver::check_evictor() const {
+  if (!drafter_ || !drafter_->trees()) return {};
+  return Error::unsupported(
+      "evictor: does not go with a drafter of trees; use one of chains, such as ngram without branches, or none");
 }
 
 }  // namespace millrace

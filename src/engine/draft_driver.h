@@ -6,6 +6,7 @@
 
 #include "engine/stream_lists.h"
 #include "millrace/options.h"
+#include "run/executor.h"
 #include "speculate/acceptance.h"
 #include "speculate/drafter.h"
 
@@ -16,15 +17,22 @@ class DraftDriver {
   // Made from the options; a `drafter` that is not null replaces theirs. Errors: user.
   static Result<DraftDriver> create(const EngineOptions& options, std::unique_ptr<Drafter> drafter = nullptr);
 
+  const Acceptance& acceptance() const { return *acceptance_; }
+  // Trees do not go with what moves or drops keys and values by position. Errors: unsupported.
+  Result<void> check_evictor() const;
   void propose(const StreamLists& lists);
-  // Whether the stream's last token, sampled where `index` drafted tokens had been kept, keeps one more.
-  bool keeps(const Sequence& stream, int64_t index) const {
-    return acceptance_->keeps(stream.draft.tokens[static_cast<size_t>(index)], stream.tokens.back());
+  // The drafted token, of `count` that ran, that the stream's last token keeps, which was sampled behind drafted token
+  // `at`; -1: none.
+  int64_t next(const Sequence& stream, int64_t at, int64_t count) const {
+    return kept_child(*acceptance_, stream.draft, at, count, stream.tokens.back());
   }
+  // After a step that ran `count` drafted tokens; `row` is that of the stream's own last token.
+  void observe(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor);
 
  private:
   std::unique_ptr<Drafter> drafter_;  // null: none
   std::unique_ptr<Acceptance> acceptance_;
+  std::vector<TokenId> probed_;
 };
 
 }  // namespace millrace

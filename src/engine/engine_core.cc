@@ -63,7 +63,10 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
   MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
   MILLRACE_TRY(loop->documents, make_document_context(options.document_context));
-  if (loop->evictor) MILLRACE_TRY_VOID(loop->executor->check_evictor(*loop->evictor));
+  if (loop->evictor) {
+    MILLRACE_TRY_VOID(loop->executor->check_evictor(*loop->evictor));
+    MILLRACE_TRY_VOID(drafts.check_evictor());
+  }
   MILLRACE_TRY(auto cache, PrefixCache::create(*loop, options));
   std::unique_ptr<KvTier> tier;
   if (has_tier(options)) {
@@ -92,6 +95,7 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
 
 Result<void> EngineCore::check(const Request& request) const {
   MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
+  if (rule) MILLRACE_TRY_VOID(drafts_.check_evictor());
   MILLRACE_TRY(const auto parts, loop_->context_parts(request));
   return check_request(request, *loop_->executor, loop_->limits, rule.get(), !parts.empty());
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/answer_group.h"
+#include "kv/move_token.h"
 
 namespace millrace {
 
@@ -132,6 +133,7 @@ void StepRunner::count_computed(double seconds) {
 }
 
 void StepRunner::sample(std::vector<TokenEvent>& events) {
+  loop_.executor->choose_ahead(work_, drafts_.acceptance());
   int64_t row = 0;
   bool ended = false;
   for (const StepWork& item : work_) {
@@ -149,25 +151,29 @@ void StepRunner::sample(std::vector<TokenEvent>& events) {
 // to the one before the chunk, whose kept tokens then run again, before the next one. False: the stream has ended.
 bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events) {
   Sequence& s = item.stream->sequence;
-  const int64_t drafted = item.chunk.drafted;
+  const int64_t drafted = item.chunk.drafted, candidates = s.draft.candidates(drafted);
   s.draft.passes += s.size() < s.max_total;
-  s.draft.drafted += drafted;
-  loop_.stats.drafted_tokens += drafted;
+  s.draft.drafted += candidates;
+  loop_.stats.drafted_tokens += candidates;
   int64_t kept = 0;
-  for (;; ++kept) {
-    if (!commit(*item.stream, row + kept, events)) return false;
-    if (kept == drafted || !drafts_.keeps(s, kept)) break;
-    keep_drafted(*item.stream);
+  for (int64_t at = -1;; ++kept) {
+    if (!commit(*item.stream, row + 1 + at, events)) return false;
+    at = drafts_.next(s, at, drafted);
+    if (at < 0) break;
+    keep_drafted(*item.stream, at - kept);
   }
+  drafts_.observe(s, drafted, kept + 1, row, *loop_.executor);
   if (drafted == 0) return true;
   if (ledger_.end_snapshot(*item.stream, kept < drafted) && kept < drafted) s.computed = item.chunk.first;
   ledger_.trim(*item.stream);
   return true;
 }
 
-// The last token was a drafted one, so its keys and values are there already: as if a step had run it.
-void StepRunner::keep_drafted(LiveStream& stream) {
+// The last token was a drafted one, so its keys and values are there already, `beyond` slots behind those of a chain:
+// as if a step had run it.
+void StepRunner::keep_drafted(LiveStream& stream, int64_t beyond) {
   Sequence& s = stream.sequence;
+  if (beyond > 0) move_token(loop_.kv(), s.kv.blocks, s.stored() + beyond, s.stored());
   ++s.computed;
   ++s.draft.accepted;
   ++loop_.stats.accepted_tokens;

@@ -49,7 +49,7 @@ class StepRunner {
   void count_computed(double seconds);
   void sample(std::vector<TokenEvent>& events);
   bool commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events);
-  void keep_drafted(LiveStream& stream);
+  void keep_drafted(LiveStream& stream, int64_t beyond);
   bool commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
 
   LoopContext& loop_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "millrace/events.h"
@@ -57,13 +58,44 @@ struct ProgressState {
   int64_t safe_until = 0;  // no victim while fewer tokens are computed
 };
 
-// Tokens that a drafter proposed to follow the stream's last one (speculate/drafter.h), and their counts: the
-// answer has passes + accepted tokens.
-struct DraftState {
-  std::vector<TokenId> tokens;  // for the next step
-  int64_t passes = 0;           // steps that sampled for the stream
-  int64_t drafted = 0;          // drafted tokens that ran
-  int64_t accepted = 0;         // of those, tokens that saved a step
+// Tokens that may follow a stream's last one: a chain, or a tree of alternatives. Any first part of them is a draft,
+// too.
+//
+//   the cat | sat . and sat        tokens    sat .  and sat
+//             '-- . '-- and        parents   -1  0  -1  2          "sat .", or "and sat"
+struct Draft {
+  std::vector<TokenId> tokens;
+  std::vector<int32_t> parents;  // of a tree: the token that each one follows, an earlier one; -1: the stream's last
+                                 // token. Empty: a chain
+  int64_t probes = 0;            // the last ones, which run for the drafter alone and are never kept
+
+  int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t parent(int64_t index) const { return parents.empty() ? index - 1 : parents[static_cast<size_t>(index)]; }
+  bool is_chain(int64_t count) const {  // the first `count` of them
+    for (int64_t i = 0; i < count; ++i)
+      if (parent(i) != i - 1) return false;
+    return true;
+  }
+  // How many of the first `count` may be kept.
+  int64_t candidates(int64_t count) const { return count < size() - probes ? count : size() - probes; }
+  void clear() {
+    tokens.clear();
+    parents.clear();
+    probes = 0;
+  }
+};
+
+// What a drafter remembers of one stream.
+struct DraftMemory {
+  virtual ~DraftMemory() = default;
+};
+
+// A stream's draft for the next step (speculate/drafter.h), and the counts: the answer has passes + accepted tokens.
+struct DraftState : Draft {
+  std::shared_ptr<DraftMemory> memory;  // null: none
+  int64_t passes = 0;                   // steps that sampled for the stream
+  int64_t drafted = 0;                  // drafted tokens that ran and might have been kept
+  int64_t accepted = 0;                 // of those, tokens that saved a step
 };
 
 // Nanoseconds of the engine's clock; 0: not yet, or none.

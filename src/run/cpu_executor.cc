@@ -45,7 +45,22 @@ Result<void> check_beams(const Request& request) {
 Result<void> check_recurrent(const EngineOptions& options) {
   if (!options.kv_ssd.empty())
     return Error::unsupported("KV store: the model has recurrent layers, whose prefixes are not stored; omit it");
+  MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
+  if (trees)
+    return Error::unsupported(
+        "drafter: the model has recurrent layers, whose state is of one chain of tokens; use a drafter of chains, such "
+        "as ngram without branches");
   return {};
+}
+
+// Kept tokens of a tree move to the slots of a chain.
+Result<void> check_codec(const EngineOptions& options) {
+  MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
+  if (!trees) return {};
+  return Error::unsupported(
+      fmt::format("drafter: KV format {} encodes whole blocks, in which tokens of a tree cannot move; use a drafter of "
+                  "chains, such as ngram without branches, or a format of rows, such as f16",
+                  options.kv_format));
 }
 
 }  // namespace
@@ -82,7 +97,10 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   }
   KvLayout layout{format, options.block_tokens, model.kv_layers()};
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
-  if (codec) layout.encode_with(codec, drafts);
+  if (codec) {
+    MILLRACE_TRY_VOID(check_codec(options));
+    layout.encode_with(codec, drafts);
+  }
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
   if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
@@ -132,6 +150,8 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
                                              .limits = forward,
                                              .streams = options.max_streams}));
   evictions_.emplace(*runner_);
+  draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
+  choice_.emplace(tokenizer, model.spec().vocab, runner_->threads(), forward.outputs);
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
   limits_.drafts = drafts;
@@ -267,6 +287,7 @@ Result<void> CpuExecutor::begin_adapters(LiveStream& stream) const {
 }
 
 void CpuExecutor::forward(std::span<const StepWork> work) {
+  choice_->forget();
   runner_->start();
   evictions_->start();
   for (const StepWork& item : work) {
@@ -274,14 +295,19 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const Sequence& s = item.stream->sequence;
     const LoraMix& mix = item.stream->adapters;
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
-    const int64_t end = chunk.first + chunk.count, sampled = end - chunk.outputs();
+    const bool tree = !s.draft.is_chain(chunk.drafted);
+    const int64_t end = chunk.first + (tree ? chunk.own() : chunk.count);
+    const int64_t sampled = chunk.first + chunk.count - chunk.outputs();
     const ContextPart* part = part_of(item.stream->context, chunk.first);
     const int64_t moved = part ? part->moved : 0;
     if (s.request.embeddings.empty())
       for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i - moved, i >= sampled);
     else
       add_with_embeddings(s, chunk.first, end, sampled);
-    if (part) runner_->see({.segments = part->sees});
+    if (tree)
+      add_tree(s, chunk.drafted);
+    else if (part)
+      runner_->see({.segments = part->sees});
     if (item.stream->eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
   }
   if (observes_) request_mass(work);
@@ -299,6 +325,17 @@ void CpuExecutor::add_with_embeddings(const Sequence& s, int64_t begin, int64_t 
     else
       runner_->add_embedding(row, i, i >= sampled);
   }
+}
+
+// Drafted tokens at the positions that they have in their paths, each of which sees its own path only.
+void CpuExecutor::add_tree(const Sequence& stream, int64_t count) {
+  draft_positions_.clear();
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t parent = stream.draft.parent(i);
+    draft_positions_.push_back(parent < 0 ? stream.size() : draft_positions_[static_cast<size_t>(parent)] + 1);
+    runner_->add(stream.draft.tokens[static_cast<size_t>(i)], draft_positions_.back(), true);
+  }
+  runner_->see({.parents = std::span(stream.draft.parents).first(static_cast<size_t>(count))});
 }
 
 // Requests the attention mass of the last query of every prompt chunk, in the middle layer, or in the next layer
@@ -336,32 +373,21 @@ void CpuExecutor::take_mass(std::span<const StepWork> work) {
   }
 }
 
+void CpuExecutor::choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance) {
+  choice_->choose_ahead(work, acceptance, runner_->logits());
+}
+
 Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& event) {
-  const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
-  const std::span<float> logits(runner_->logits(row), vocab);
-  const Request& request = stream.sequence.request;
-  const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
-  if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling modifies the row
-  MILLRACE_TRY(event.token, stream.sampler->sample(logits, stream.sequence.generated(), row_));
-  stream.sampler->accept(event.token);
-  if (wants_logprobs) {
-    Logprobs logprobs = compute_logprobs(raw_logits_, event.token, request.sampling.logprobs);
-    event.logprob = logprobs.chosen;
-    event.top_logprobs = std::move(logprobs.top);
-  }
-  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  event.end_token = (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) ||
-                    std::ranges::find(request.stop_tokens, event.token) != request.stop_tokens.end();
-  if (event.end_token) return true;
-  if (!stream.detokenizer) return false;
-  event.text = stream.stop.push(stream.detokenizer->push(event.token));
-  if (stream.stop.stopped()) event.stopped_by = stream.stop.matched();
-  return stream.stop.stopped() || stream.sampler->ended();
+  return choice_->choose(stream, row, runner_->logits(), event);
 }
 
 void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) {
   const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
   out = compute_logprobs({runner_->logits(row), vocab}, -1, count).top;
+}
+
+TokenId CpuExecutor::best_token(int64_t row) {
+  return std::max<TokenId>(0, argmax({runner_->logits(row), static_cast<size_t>(model_->parts().model->spec().vocab)}));
 }
 
 std::vector<TokenId> CpuExecutor::end_tokens() const {

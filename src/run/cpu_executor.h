@@ -13,6 +13,7 @@
 #include "run/adapter_registry.h"
 #include "run/constraint_memory.h"
 #include "run/executor.h"
+#include "run/token_choice.h"
 
 namespace millrace {
 
@@ -44,8 +45,10 @@ class CpuExecutor final : public Executor {
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override;
   void forward(std::span<const StepWork> work) override;
+  void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;
+  TokenId best_token(int64_t row) override;
   std::vector<TokenId> end_tokens() const override;
   void write(LiveStream& stream, TokenEvent& event) override;
   void flush(LiveStream& stream, TokenEvent& event) override;
@@ -57,6 +60,7 @@ class CpuExecutor final : public Executor {
   CpuExecutor() = default;
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
   void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
+  void add_tree(const Sequence& stream, int64_t count);
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
   Result<void> begin_adapters(LiveStream& stream) const;
@@ -69,10 +73,10 @@ class CpuExecutor final : public Executor {
   KeysReady keys_ready_;
   MassObserver mass_;
   std::optional<EvictionObserver> evictions_;
+  std::optional<TokenChoice> choice_;
+  std::vector<int64_t> draft_positions_;
   ExecutorLimits limits_;
   bool observes_ = false;
-  SamplingRow row_;
-  std::vector<float> raw_logits_;
 };
 
 }  // namespace millrace

@@ -18,6 +18,7 @@
 
 namespace millrace {
 
+class Acceptance;
 class AdapterRegistry;
 
 struct ExecutorLimits {
@@ -94,12 +95,17 @@ class Executor {
   virtual void observe_attention() {}
   // Computes the chunks and stores their keys and values.
   virtual void forward(std::span<const StepWork> work) = 0;
+  // After forward() and before choose(): may sample all of the plan's rows now, on several threads. choose() is then
+  // asked for the same rows: of each stream in order, as long as the acceptance keeps the drafted tokens.
+  virtual void choose_ahead(std::span<const StepWork>, const Acceptance&) {}
   // After forward(): samples the next token of a stream from the `row`-th output of the plan's chunks; token and text
   // go into `event`. True: the stream ends with it. Rows after drafted tokens are used only while the draft is right,
   // in order, each after the token before it has joined the stream.
   virtual Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) = 0;
   // After forward(), instead of choose(): the `count` likeliest tokens of that row, best first, ties by id.
   virtual void likeliest(int64_t /*row*/, int64_t /*count*/, std::vector<TokenLogprob>& out) { out.clear(); }
+  // After forward(): the likeliest token of a row that is not chosen from; ties by id.
+  virtual TokenId best_token(int64_t /*row*/) { return 0; }
   virtual std::vector<TokenId> end_tokens() const { return {}; }
   // Adds the text of event.token, which was chosen elsewhere.
   virtual void write(LiveStream& /*stream*/, TokenEvent& /*event*/) {}

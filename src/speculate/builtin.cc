@@ -26,7 +26,13 @@ const Registry<DrafterFactory>& drafters() {
         "Saxena, 2023, Prompt Lookup Decoding",
         {{"n", Type::integer, "3", 1, 64, "maximum number of tokens matched"},
          {"min", Type::integer, "2", 1, 64, "minimum number of tokens matched"},
-         {"k", Type::integer, "4", 1, 64, "tokens of a draft"}}}, make_ngram_drafter},
+         {"k", Type::integer, "4", 1, 64, "tokens of a draft, or of a branch"},
+         {"branches", Type::integer, "1", 1, 16, "continuations of a draft, a tree if more than 1"}}}, make_ngram_drafter},
+      {{"drafter", "lookahead", "runs a window of guesses beside the stream, and drafts the n-grams that come out of it",
+        "Fu, Bailis, Stoica and Zhang, 2024, Break the Sequential Dependency of LLM Inference Using Lookahead Decoding",
+        {{"w", Type::integer, "5", 1, 32, "columns of the window, next positions that are guessed"},
+         {"n", Type::integer, "4", 2, 16, "tokens of an n-gram; the window has n - 1 levels"},
+         {"g", Type::integer, "5", 1, 32, "n-grams verified in a step"}}}, make_lookahead_drafter},
   });
   return registry;
 }
@@ -46,6 +52,12 @@ Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text) {
 
 Result<std::unique_ptr<Acceptance>> make_acceptance(std::string_view text) {
   return make_member("acceptance", acceptances(), text);
+}
+
+Result<bool> drafts_trees(std::string_view text) {
+  if (text.empty()) return false;
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->trees();
 }
 
 Result<int64_t> longest_draft(std::string_view text) {

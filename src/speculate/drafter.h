@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -19,7 +20,17 @@ class Drafter {
   virtual int64_t longest() const = 0;  // tokens of the longest draft
   // Appends up to `most` tokens, at least 1 and at most longest(), that may follow the stream's tokens. Must be a
   // function of the stream's tokens if recorded plans are to be replayed. stream.draft counts the accepted tokens.
-  virtual void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) = 0;
+  virtual void propose(const Sequence& /*stream*/, int64_t /*most*/, std::vector<TokenId>& /*out*/) {}
+
+  // A drafter of trees, of at most kMaxTreeTokens tokens, has these three in place of propose().
+  virtual bool trees() const { return false; }
+  // Fills `out`, which is empty, with up to `most` tokens; its first ones, where a step has no room for all.
+  virtual void propose_tree(const Sequence& stream, int64_t most, Draft& out) { propose(stream, most, out.tokens); }
+  // What it remembers of a stream, which may not allocate later; may be null. Made before the stream's first draft.
+  virtual std::shared_ptr<DraftMemory> remember(const Sequence& /*stream*/) const { return nullptr; }
+  // After a step with a draft of the stream, which has added `committed` tokens to it.
+  // `probed`: the model's likeliest token behind each of the probes that ran.
+  virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
 };
 
 using DrafterFactory = Result<std::unique_ptr<Drafter>> (*)(const OptionValues& options);
@@ -27,6 +38,8 @@ const Registry<DrafterFactory>& drafters();
 
 // `text` is NAME[:key=value,...]. Errors (user): unknown name or option.
 Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
+// Whether it drafts trees; not for "". Errors: as above.
+Result<bool> drafts_trees(std::string_view text);
 // Its longest(); 0 for "". Errors: as above.
 Result<int64_t> longest_draft(std::string_view text);
 

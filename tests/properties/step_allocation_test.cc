@@ -118,6 +118,34 @@ TEST_P(StepAllocation, DraftsAllocateNothing) {
   EXPECT_GT(core->stats().drafted_tokens, drafted);
 }
 
+TEST(StepAllocationTrees, TreesAllocateNothing) {
+  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
+  auto model = load_for(golden_model("llama"), detect_isa());
+  ASSERT_TRUE(model);
+  for (const char* drafter : {"ngram:min=1,k=3,branches=3", "lookahead:w=4,n=3,g=3"}) {
+    EngineOptions o = options(2);
+    o.drafter = drafter;
+    auto core = make_core(model, o);
+    for (RequestId id : {1, 2}) {
+      Request request = make_request(2, 6, 120, model->info().vocab);
+      request.prompt = {1, static_cast<TokenId>(id), 3, 1, static_cast<TokenId>(id), 4, 1, static_cast<TokenId>(id)};
+      request.sampling.logprobs = -1;
+      ASSERT_TRUE(core->add(id, std::move(request)).ok());
+    }
+    std::vector<TokenEvent> events;
+    events.reserve(64);
+    auto step = [&] {
+      events.clear();
+      core->step(events);
+    };
+    for (int i = 0; i < 8; ++i) step();
+    const int64_t before = allocations.load(), drafted = core->stats().drafted_tokens;
+    for (int i = 0; i < 8 && core->stats().running == 2; ++i) step();
+    EXPECT_EQ(allocations.load() - before, 0) << drafter;
+    EXPECT_GT(core->stats().drafted_tokens, drafted) << drafter;
+  }
+}
+
 // Once its budget is reached, a stream that drops tokens at every fourth step allocates nothing, with drafts or
 // without.
 TEST(StepAllocationEvicting, DecisionsAllocateNothing) {

@@ -17,6 +17,33 @@ import unittest
 from cli import BINARY, LLAMA, SOURCE, millrace, write
 
 
+def ngram_draft(tokens, n, least, most):
+    """What followed the last tokens where they occurred before: the longest match, of equal ones the latest."""
+    for length in range(min(n, len(tokens)), least - 1, -1):
+        for end in range(len(tokens) - 1, length - 1, -1):
+            if tokens[end - length:end] == tokens[-length:]:
+                draft = tokens[:]
+                for i in range(most):
+                    draft.append(draft[end + i])
+                return draft[len(tokens):]
+    return []
+
+
+def counted_speculation(prompt, answer, n, least, k):
+    counts = {"drafted": 0, "accepted": 0, "target_passes": 1}
+    done = 1  # the prompt's step samples the first token
+    while done < len(answer):
+        draft = ngram_draft(prompt + answer[:done], n, least, min(k, len(answer) - done - 1))
+        accepted = 0
+        while accepted < len(draft) and draft[accepted] == answer[done + accepted]:
+            accepted += 1
+        counts["drafted"] += len(draft)
+        counts["accepted"] += accepted
+        counts["target_passes"] += 1
+        done += accepted + 1
+    return counts
+
+
 class Run(unittest.TestCase):
     def run_json(self, *arguments, stdin=b""):
         done = millrace("run", "-m", LLAMA, "--json", *arguments, stdin=stdin)
@@ -46,6 +73,21 @@ class Run(unittest.TestCase):
         self.assertEqual(applied["policy", "stall_free"]["options"]["chunk"], 4)
         self.assertEqual(applied["kv_format", "f32"]["effect"], "KV cache in f32, 32 bits a value instead of 16 (f16)")
         self.assertEqual(applied["sampler", "temperature"]["effect"], "temperature 0.5 instead of 0.8")
+
+    def test_speculation_counts(self):
+        """The counts are those of ngram drafts against the plain answer, step by step."""
+        base = ["-p", "ab cd ab cd ab c", "-n", "60", "--ignore-eos"]
+        for sampling in (["--temp", "0"], ["--temp", "1.5", "-s", "2"]):
+            plain = self.run_json(*base, *sampling)
+            self.assertNotIn("speculation", plain)
+            for branches in (1, 3):
+                drafting = self.run_json(*base, *sampling, "--drafter", f"ngram:n=3,min=1,k=4,branches={branches}")
+                self.assertEqual(drafting["tokens"], plain["tokens"])
+                counts = drafting["speculation"]
+                self.assertEqual(counts["target_passes"] + counts["accepted"], 60)
+                self.assertGreater(counts["drafted"], counts["accepted"])
+                if branches == 1:
+                    self.assertEqual(counts, counted_speculation(plain["prompt_tokens"], plain["tokens"], 3, 1, 4))
 
     def test_compressed_prompts(self):
         text, choice = "the cat and the dog sat on a red mat", "selective_context:ratio=0.5,keep_last=2"

@@ -71,6 +71,24 @@ TEST(Telemetry, TheExpositionIsStrictlyValidAndCounts) {
   }
 }
 
+// One request after the other, whose prompt is one step: a step commits one token and those that its draft got right.
+TEST(Telemetry, DraftedTokensAreCounted) {
+  EngineOptions engine;
+  engine.drafter = "ngram:min=1,k=3";
+  engine.prefix_cache = false;
+  LiveServer live({}, {}, engine);
+  const std::string repeats =
+      R"({"prompt": "one two three, one two three, one two", "max_tokens": 40, "temperature": 0, "ignore_eos": true})";
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(post(live.port(), kTelemetryPrompt, repeats).status, 200);
+  const Exposition after(get(live.port(), "/metrics").body);
+  const double drafted = after.value("millrace_drafted_tokens_total"),
+               accepted = after.value("millrace_accepted_tokens_total");
+  EXPECT_GT(accepted, 10);
+  EXPECT_GT(drafted, accepted);
+  EXPECT_EQ(after.value("millrace_generated_tokens_total"), 80);
+  EXPECT_EQ(after.value("millrace_steps_total") + accepted, 80);
+}
+
 TEST(Telemetry, VllmsNamesForOurMetrics) {
   ServiceOptions service;
   service.metrics_alias = "vllm";

@@ -1,0 +1,102 @@
+#include "run/token_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sampling/logprobs.h"
+#include "speculate/acceptance.h"
+
+namespace millrace {
+
+TokenChoice::TokenChoice(const Tokenizer* tokenizer, int64_t vocab, ThreadPool& threads, int64_t outputs)
+    : tokenizer_(tokenizer),
+      vocab_(vocab),
+      threads_(threads),
+      scratch_(static_cast<size_t>(threads.threads())),
+      chosen_(static_cast<size_t>(outputs)) {
+  jobs_.reserve(static_cast<size_t>(outputs));
+}
+
+void TokenChoice::forget() {
+  for (int64_t row = 0; row < rows_; ++row) chosen_[static_cast<size_t>(row)].stream = nullptr;
+  rows_ = 0;
+}
+
+// A lone stream is sampled by choose(), without a job for the pool.
+void TokenChoice::choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance, float* logits) {
+  forget();
+  if (threads_.threads() == 1) return;
+  jobs_.clear();
+  for (const StepWork& item : work) {
+    const Sequence& s = item.stream->sequence;
+    if (item.chunk.sample && !item.lost && !item.stream->beams && s.size() < s.max_total)
+      jobs_.push_back({&item, rows_});
+    rows_ += item.chunk.outputs();
+  }
+  if (jobs_.size() < 2) return;
+  threads_.parallel_for(std::ssize(jobs_), [&](int64_t i, int worker) {
+    choose_chunk(jobs_[static_cast<size_t>(i)], acceptance, logits, scratch_[static_cast<size_t>(worker)]);
+  });
+}
+
+// As the engine will ask for them: up to the first token that ends the stream or that its draft does not have.
+void TokenChoice::choose_chunk(const Job& job, const Acceptance& acceptance, float* logits, Scratch& scratch) {
+  LiveStream& stream = *job.work->stream;
+  const Sequence& s = stream.sequence;
+  const int64_t drafted = job.work->chunk.drafted;
+  int64_t at = -1;  // the drafted token behind which it samples; -1: the stream's last token
+  for (int64_t kept = 0; s.size() + kept < s.max_total; ++kept) {
+    const int64_t row = job.row + 1 + at;
+    Chosen& chosen = chosen_[static_cast<size_t>(row)];
+    chosen.stream = &stream;
+    chosen.event = {};
+    chosen.thrown = nullptr;
+    try {
+      chosen.ended = sample(stream, s.generated() + kept, {logits + row * vocab_, static_cast<size_t>(vocab_)}, scratch,
+                            chosen.event);
+    } catch (...) {  // no exception may leave a worker
+      chosen.thrown = std::current_exception();
+      return;
+    }
+    if (!chosen.ended.ok() || *chosen.ended) return;
+    at = kept_child(acceptance, s.draft, at, drafted, chosen.event.token);
+    if (at < 0) return;
+  }
+}
+
+Result<bool> TokenChoice::choose(LiveStream& stream, int64_t row, float* logits, TokenEvent& event) {
+  if (row < rows_) {
+    Chosen& chosen = chosen_[static_cast<size_t>(row)];
+    if (std::exchange(chosen.stream, nullptr) == &stream) {
+      if (chosen.thrown) std::rethrow_exception(std::exchange(chosen.thrown, nullptr));
+      event = std::move(chosen.event);
+      return std::move(chosen.ended);
+    }
+  }
+  return sample(stream, stream.sequence.generated(), {logits + row * vocab_, static_cast<size_t>(vocab_)},
+                scratch_.front(), event);
+}
+
+// Runs on any thread, on one at a time for each stream. `position` counts the stream's generated tokens.
+Result<bool> TokenChoice::sample(LiveStream& stream, int64_t position, std::span<float> logits, Scratch& scratch,
+                                 TokenEvent& event) const {
+  const Request& request = stream.sequence.request;
+  const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
+  if (wants_logprobs) scratch.raw.assign(logits.begin(), logits.end());  // sampling modifies the row
+  MILLRACE_TRY(event.token, stream.sampler->sample(logits, position, scratch.row));
+  stream.sampler->accept(event.token);
+  if (wants_logprobs) {
+    Logprobs logprobs = compute_logprobs(scratch.raw, event.token, request.sampling.logprobs);
+    event.logprob = logprobs.chosen;
+    event.top_logprobs = std::move(logprobs.top);
+  }
+  event.end_token = (tokenizer_ && tokenizer_->is_eog(event.token) && !request.ignore_eos) ||
+                    std::ranges::find(request.stop_tokens, event.token) != request.stop_tokens.end();
+  if (event.end_token) return true;
+  if (!stream.detokenizer) return false;
+  event.text = stream.stop.push(stream.detokenizer->push(event.token));
+  if (stream.stop.stopped()) event.stopped_by = stream.stop.matched();
+  return stream.stop.stopped() || stream.sampler->ended();
+}
+
+}  // namespace millrace

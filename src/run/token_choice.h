@@ -1,0 +1,63 @@
+// TokenChoice: turns rows of logits into the next tokens of streams: sampling, log-probabilities, text, and whether the
+// stream ends. Streams share nothing that sampling changes, so choose_ahead() samples all of a step's rows on the
+// thread pool: the streams in parallel, each stream's rows in order while its draft is right. choose() then gives the
+// results out in the engine's order, and samples where there is none. Engine thread only.
+//
+//   worker 0   stream 1: row 0            stream 3: rows 4, 5            then, in order:  choose(1, 0) choose(2, 1) ...
+//   worker 1   stream 2: rows 1, 2 (row 3 is behind a wrong token)
+#pragma once
+
+#include <exception>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "run/executor.h"
+#include "sampling/row.h"
+
+namespace millrace {
+
+class Tokenizer;
+
+class TokenChoice {
+ public:
+  // `tokenizer` may be null: events have ids only. Both outlive the object. `outputs`: rows of the largest step.
+  TokenChoice(const Tokenizer* tokenizer, int64_t vocab, ThreadPool& threads, int64_t outputs);
+
+  // `logits`: the step's rows, [rows, vocab]; sampling modifies them. Allocates nothing once warm.
+  void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance, float* logits);
+  // See Executor::choose(). What sampling ahead threw is thrown here.
+  Result<bool> choose(LiveStream& stream, int64_t row, float* logits, TokenEvent& event);
+  // Drops results that were not asked for.
+  void forget();
+
+ private:
+  struct alignas(64) Scratch {  // of one worker
+    SamplingRow row;
+    std::vector<float> raw;
+  };
+  struct Chosen {
+    const LiveStream* stream = nullptr;  // null: not sampled ahead
+    Result<bool> ended = false;
+    TokenEvent event;
+    std::exception_ptr thrown;
+  };
+  struct Job {
+    const StepWork* work = nullptr;
+    int64_t row = 0;  // its first one
+  };
+
+  void choose_chunk(const Job& job, const Acceptance& acceptance, float* logits, Scratch& scratch);
+  Result<bool> sample(LiveStream& stream, int64_t position, std::span<float> logits, Scratch& scratch,
+                      TokenEvent& event) const;
+
+  const Tokenizer* tokenizer_;
+  int64_t vocab_;
+  ThreadPool& threads_;
+  std::vector<Scratch> scratch_;  // [worker]
+  std::vector<Chosen> chosen_;    // [row]
+  std::vector<Job> jobs_;
+  int64_t rows_ = 0;  // with results, at most
+};
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+// Building a tree of drafted tokens: continuations that begin equally share their first tokens.
+#pragma once
+
+#include <span>
+
+#include "flow/batch.h"
+#include "flow/sequence.h"
+
+namespace millrace {
+
+// The token of the tree that continues `at` (-1: the stream's last token) by `token`; -1: there is none.
+inline int64_t child_of(const Draft& draft, int64_t at, TokenId token) {
+  for (int64_t i = at + 1; i < draft.size(); ++i)
+    if (draft.parents[static_cast<size_t>(i)] == at && draft.tokens[static_cast<size_t>(i)] == token) return i;
+  return -1;
+}
+
+// Adds a continuation of the stream, or its first tokens where the draft then has `most`. Returns the tokens added.
+inline int64_t add_branch(Draft& draft, std::span<const TokenId> branch, int64_t most) {
+  int64_t at = -1, added = 0;
+  for (const TokenId token : branch) {
+    int64_t next = child_of(draft, at, token);
+    if (next < 0) {
+      if (draft.size() >= most) break;
+      draft.tokens.push_back(token);
+      draft.parents.push_back(static_cast<int32_t>(at));
+      next = draft.size() - 1;
+      ++added;
+    }
+    at = next;
+  }
+  return added;
+}
+
+// Whether the draft has all of a continuation.
+inline bool has_branch(const Draft& draft, std::span<const TokenId> branch) {
+  int64_t at = -1;
+  for (const TokenId token : branch)
+    if ((at = child_of(draft, at, token)) < 0) return false;
+  return true;
+}
+
+}  // namespace millrace
