@@ -306,6 +306,15 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   EXPECT_EQ(document_error("mamba", o, good),
             "context: the model has recurrent layers, whose state is of every token before it");
   r = good;
+  r.embeddings = {{6, std::make_shared<const std::vector<float>>(64)}};
+  EXPECT_EQ(document_error("llama3", o, r), "context: prompts with rows in place of tokens have no parts");
+  EngineOptions encoded = o;
+  encoded.kv_format = "kivi";
+  EXPECT_EQ(
+      document_error("llama3", encoded, good),
+      "context: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, and keys that move need their rows; "
+      "use f16 or another format of rows");
+  r = good;
   r.document_context = "kvlnk";
   EXPECT_EQ(document_error("llama3", o, r), "context: unknown 'kvlnk'; available: kvlink");
 }

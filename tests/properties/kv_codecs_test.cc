@@ -344,6 +344,12 @@ TEST_F(KvCodecUse, Refusals) {
       refused(o),
       "KV store: the blocks of KV format kivi:bits=2,group=32,residual=32 cannot be shared; use residual=0 with it");
   o.kv_ssd.clear();
+  o.drafter = "ngram:branches=2";
+  EXPECT_EQ(
+      refused(o),
+      "drafter: KV format kivi:residual=32 encodes whole blocks, in which tokens of a tree cannot move; use a drafter "
+      "of chains, such as ngram without branches, or a format of rows, such as f16");
+  o.drafter.clear();
   auto mamba = load_for(golden_model("mamba"), detect_isa());
   ASSERT_TRUE(mamba);
   auto recurrent = EngineCore::create(mamba, o);
