@@ -127,7 +127,7 @@ const std::vector<UseFamily>& use_families() {
       {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},
       {"store", {"run", "chat", "batch", "serve", "replay"}, set_store},
       {"prompt", {"run", "batch", "serve", kInRequest}, nullptr},
-      {"context", {"run"}, set_context},
+      {"context", {"run", kInRequest}, set_context},
   };
   return table;
 }

@@ -152,6 +152,7 @@ class Service {
   void begin_answer(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                     const Exchange& exchange);
   std::optional<ApiError> encode_prompts(GenerationRequest& params) const;
+  std::optional<ApiError> encode_documents(GenerationRequest& params) const;
   std::optional<ApiError> check_prompts(GenerationRequest& params) const;
   std::optional<ApiError> complete(GenerationRequest& params) const;
   static int64_t context_of(const GenerationRequest& params);  // most tokens of its prompt and answer

@@ -1,6 +1,7 @@
 // The prompts of a request: from text or a conversation to tokens, their compression, and their limits.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "run/language_model.h"
@@ -31,6 +32,7 @@ std::optional<ApiError> Service::make_prompts(GenerationRequest& params) const {
 
 std::optional<ApiError> Service::encode_prompts(GenerationRequest& params) const {
   const LanguageModel& model = *params.served->model;
+  if (!params.documents.empty()) return encode_documents(params);
   if (!params.messages.is_null())
     if (auto wrong = make_conversation(model, params)) return wrong;
   if (params.infill)
@@ -43,6 +45,37 @@ std::optional<ApiError> Service::encode_prompts(GenerationRequest& params) const
     } else if (params.messages.is_null() && prompt.text.empty()) {
       prompt.text = model.decode(prompt.tokens);
     }
+  }
+  return std::nullopt;
+}
+
+// The start token, the documents' tokens, then the prompt's: a document's tokens do not depend on its place.
+std::optional<ApiError> Service::encode_documents(GenerationRequest& params) const {
+  constexpr const char* kName = "millrace.documents";
+  const bool text = params.messages.is_null() && !params.infill &&
+                    std::ranges::all_of(params.prompts, [](const auto& prompt) { return prompt.tokens.empty(); });
+  if (!text) return ApiError::unsupported(kName, "come before a prompt that is text, not before messages or tokens");
+  if (!params.prompt_passes.empty()) return ApiError::unsupported(kName, "are not compressed; send them shortened");
+  if (params.truncate_prompt != 0) return ApiError::unsupported(kName, "are not truncated; send fewer of them");
+  const LanguageModel& model = *params.served->model;
+  for (AskedPrompt& prompt : params.prompts) {
+    std::string missing = prompt.text.empty() ? "a prompt must follow" : "";
+    const auto append = [&](const std::string& piece, bool special) -> Result<int64_t> {
+      MILLRACE_TRY(const auto ids, model.encode(piece, special));
+      prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
+      return std::ssize(prompt.tokens);
+    };
+    auto end = append("", prompt.add_special);
+    params.request.documents.clear();
+    for (size_t i = 0; i < params.documents.size() && end.ok(); ++i) {
+      const int64_t begin = *end;
+      end = append(params.documents[i], false);
+      if (end.ok() && *end == begin) missing = fmt::format("document {} is empty", i);
+      if (end.ok()) params.request.documents.push_back({begin, *end});
+    }
+    if (end.ok()) end = append(prompt.text, false);
+    if (!end.ok()) return ApiError::from(end.error());
+    if (!missing.empty()) return ApiError::bad(kName, missing);
   }
   return std::nullopt;
 }

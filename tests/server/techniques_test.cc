@@ -73,6 +73,45 @@ TEST(RequestUse, AnEvictorOfOneRequest) {
   EXPECT_EQ(answer("")["content"], plain["content"]);  // other requests keep everything
 }
 
+// The second request has the same documents in another order, and another question.
+TEST(RequestUse, DocumentsAreReusedInAnyOrder) {
+  LiveServer live;
+  const std::string one = "Anna had a red ball. She lost it in the park near the old tree, where the big dog was.";
+  const std::string two = "Tom found a red ball near the old tree. He took it home and showed it to his mother.";
+  const auto answer = [&](const std::string& first, const std::string& second, const char* use) {
+    const std::string documents = Json{first, second}.dump();
+    return post(live.port(), "/completion",
+                R"({"prompt": "Then Anna went to", "n_predict": 8, "temperature": 0, "millrace": {"documents": )" +
+                    documents + use + "}}")
+        .json();
+  };
+  const char* linked = R"(, "use": ["context=kvlink"])";
+  const Json plain = answer(one, two, "");
+  ASSERT_TRUE(plain.contains("content")) << plain;
+  const Json cold = answer(two, one, linked);
+  ASSERT_TRUE(cold.contains("content")) << cold;
+  EXPECT_EQ(cold["millrace"]["applied"][0]["effect"], "documents in prompts become keys and values by kvlink");
+  const Json warm = answer(one, two, linked);
+  EXPECT_EQ(warm["tokens_evaluated"], plain["tokens_evaluated"]);
+  EXPECT_GE(warm["timings"]["cache_n"], 30) << warm;
+  EXPECT_EQ(answer(two, one, linked)["content"], cold["content"]);
+}
+
+TEST(RequestUse, DocumentsNeedAPromptOfText) {
+  LiveServer live;
+  const std::string documents = R"("millrace": {"documents": ["one", ""]})";
+  const std::pair<std::string, std::string> cases[] = {
+      {R"({"prompt": [1, 2], )" + documents + "}",
+       "millrace.documents: come before a prompt that is text, not before messages or tokens"},
+      {R"({"prompt": "x", )" + documents + "}", "millrace.documents: document 1 is empty"},
+  };
+  for (const auto& [body, message] : cases) {
+    const Response refused = post(live.port(), kText, body);
+    EXPECT_EQ(refused.status, 400) << body;
+    EXPECT_EQ(refused.json()["error"]["message"], message);
+  }
+}
+
 TEST(RequestUse, ErrorsNameTheFieldAndTheReason) {
   LiveServer live;
   const std::pair<const char*, const char*> cases[] = {

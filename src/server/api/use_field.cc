@@ -10,6 +10,7 @@ namespace {
 
 constexpr const char* kName = "millrace.use";
 constexpr size_t kMaxUses = 64;
+constexpr size_t kMaxDocuments = 1024;
 
 // A field has set the option to another value than the choice.
 std::optional<ApiError> contradiction(const Json& body, const SamplingOptions& defaults,
@@ -33,12 +34,18 @@ Field use_field() {
                         "millrace.applied reports what they changed (docs/techniques.md)",
                         families_in(kInRequest))};
   use.most = kMaxUses;
-  return object_field("millrace", "extensions of this server", {use});
+  Field documents{"documents", kJsonTexts, "[]",
+                  "texts that come before the prompt, each with its own tokens; millrace.use chooses how they are "
+                  "computed, context=kvlink (docs/document-contexts.md)"};
+  documents.most = kMaxDocuments;
+  return object_field("millrace", "extensions of this server", {use, documents});
 }
 
 std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defaults, GenerationRequest& params) {
   const auto own = body.find("millrace");
-  if (own == body.end() || !own->contains("use")) return std::nullopt;
+  if (own == body.end()) return std::nullopt;
+  if (own->contains("documents")) params.documents = (*own)["documents"].get<std::vector<std::string>>();
+  if (!own->contains("use")) return std::nullopt;
   auto uses = parse_uses((*own)["use"].get<std::vector<std::string>>(), kInRequest);
   if (!uses.ok()) return ApiError::bad(kName, uses.error().message);
   const SamplingOptions own_fields = params.request.sampling;
@@ -50,6 +57,7 @@ std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defau
   auto of_stream = apply_uses(*uses, chosen);
   if (!of_stream.ok()) return ApiError::bad(kName, of_stream.error().message);
   params.request.evictor = chosen.evictor;
+  params.request.document_context = chosen.document_context;
   applied->insert(applied->end(), of_stream->begin(), of_stream->end());
   params.applied = applied_json(*applied);
   params.prompt_passes = prompt_passes_of(*uses);

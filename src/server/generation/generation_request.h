@@ -57,6 +57,7 @@ struct GenerationRequest {
   std::string model;                    // "": the first model
   std::shared_ptr<ServedModel> served;  // the model with that name
   std::vector<AskedPrompt> prompts;
+  std::vector<std::string> documents;  // before each of the prompts
   Json messages;                    // of a conversation, in OpenAI's form; null: use prompts
   Json variables = Json::object();  // additional ones for the chat template
   bool add_generation_prompt = true;
