@@ -18,7 +18,7 @@ std::string toy_word(LabRandom& random);   // "kvab": of no language
 std::string filler_sentence(LabRandom& random);
 
 std::string with_article(std::string_view words);  // "a dog", "an old dog"
-std::string numbered(int64_t number);  // in digits
+std::string numbered(int64_t number);              // in digits
 std::string capitals(std::string_view text);
 // "a, b and c".
 std::string enumeration(const std::vector<std::string>& parts);
