@@ -37,10 +37,11 @@ Result<double> kv_bits(const std::string& kv_format) {
 
 Effect set_kv_format(const TechniqueUse& use, EngineOptions& options) {
   MILLRACE_TRY(const double before, kv_bits(options.kv_format));
-  MILLRACE_TRY(const double now, kv_bits(use.written()));
+  const auto now = kv_bits(use.written());
+  if (!now.ok()) return Error::user(fmt::format("{}: {}", use.text(), now.error().message));
   const std::string was = std::exchange(options.kv_format, use.written());
   if (before == 0 || was == use.written()) return fmt::format("KV cache in {}", use.written());
-  return fmt::format("KV cache in {}, {:.4g} bits a value instead of {:.4g} ({})", use.written(), now, before, was);
+  return fmt::format("KV cache in {}, {:.4g} bits a value instead of {:.4g} ({})", use.written(), *now, before, was);
 }
 
 Effect set_policy(const TechniqueUse& use, EngineOptions& options) {

@@ -61,6 +61,19 @@ TEST(TechniqueUse, AFamilyIsChosenOnceAndASamplerToo) {
   EXPECT_EQ(refused({"sampler=top_k:top_k=3", "sampler=greedy"}), "");
 }
 
+TEST(TechniqueUse, KvCodecsTakeOptions) {
+  EngineOptions options;
+  const auto applied = apply_uses(uses_of({"kv_format=kivi:bits=4"}), options);
+  ASSERT_TRUE(applied.ok()) << applied.error().message;
+  EXPECT_EQ(options.kv_format, "kivi:bits=4");
+  EXPECT_EQ(applied->at(0).options["group"], 32);
+  EXPECT_EQ(applied->at(0).effect, "KV cache in kivi:bits=4, 5 bits a value instead of 16 (f16)");
+  const auto wrong = apply_uses(uses_of({"kv_format=kivi:bits=3"}), options);
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_EQ(wrong.error().message, "kv_format=kivi:bits=3: KV format kivi: bits: must be 2 or 4, got 3");
+  EXPECT_EQ(options.kv_format, "kivi:bits=4");
+}
+
 TEST(TechniqueUse, EngineFamiliesSetTheEnginesOptions) {
   EngineOptions options;
   const auto uses = uses_of({"predictor=constant:tokens=9", "policy=shortest_predicted:bucket=32", "kv_format=q8_0",
