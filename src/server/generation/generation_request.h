@@ -58,8 +58,8 @@ struct GenerationRequest {
   std::shared_ptr<ServedModel> served;  // the model with that name
   std::vector<AskedPrompt> prompts;
   std::vector<std::string> documents;  // before each of the prompts
-  Json messages;                    // of a conversation, in OpenAI's form; null: use prompts
-  Json variables = Json::object();  // additional ones for the chat template
+  Json messages;                       // of a conversation, in OpenAI's form; null: use prompts
+  Json variables = Json::object();     // additional ones for the chat template
   bool add_generation_prompt = true;
   bool continue_last_message = false;  // the answer continues the last message
 
