@@ -25,9 +25,9 @@ struct ExecutorLimits {
   int64_t context = 0;  // tokens of the longest stream
   int64_t tokens = 0;   // in one step
   int64_t outputs = 0;  // rows of logits in one step: of sampled chunks and their drafted tokens
-  int64_t drafts = 0;   // tokens of the longest draft; 0: no drafter
   int64_t scratch_bytes = 0;
   int64_t request_bytes = 0;  // of all open requests together (request_memory()); 0: no limit
+  int64_t drafts = 0;         // tokens of the longest draft; 0: no drafter
 };
 
 // One chunk of a step and its stream, whose blocks cover the chunk.

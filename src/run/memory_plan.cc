@@ -59,8 +59,8 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout);
   memory.activations = forward.activations;
-  // And the rows being sampled, one a thread: its candidates and a copy of it.
-  memory.logits = forward.logits + 32 * spec.vocab * std::min<int64_t>(threads, options.max_streams);
+  // And the rows being sampled, one a thread: its candidates and a copy of it. A lone stream needs one.
+  memory.logits = forward.logits + 32 * spec.vocab * (options.max_streams > 1 ? threads : 1);
   memory.requests = std::max(
       kLeastRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
   if (has_tier(options)) {

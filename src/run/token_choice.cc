@@ -15,6 +15,10 @@ TokenChoice::TokenChoice(const Tokenizer* tokenizer, int64_t vocab, ThreadPool& 
       scratch_(static_cast<size_t>(threads.threads())),
       chosen_(static_cast<size_t>(outputs)) {
   jobs_.reserve(static_cast<size_t>(outputs));
+  for (Scratch& scratch : scratch_) {  // any worker may get its first job in any step
+    scratch.row.reserve(vocab);
+    scratch.raw.reserve(static_cast<size_t>(vocab));
+  }
 }
 
 void TokenChoice::forget() {

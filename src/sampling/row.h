@@ -45,6 +45,11 @@ struct Softmax {
 
 class SamplingRow {
  public:
+  // So that rows of up to `vocab` tokens allocate nothing.
+  void reserve(int64_t vocab) {
+    list_.reserve(static_cast<size_t>(vocab));
+    weights_.reserve(static_cast<size_t>(vocab));
+  }
   // Starts a row. `logits` is edited in place and must outlive the row's use. `position` counts generated tokens.
   void begin(std::span<float> logits, uint64_t seed, int64_t position);
 
