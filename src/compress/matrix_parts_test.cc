@@ -161,6 +161,19 @@ TEST(Outliers, AreTheLargestWeights) {
   EXPECT_EQ(values, original);
 }
 
+// Wanda prunes large weights, too, where inputs are small.
+TEST(Outliers, PrunedWeightsStayPruned) {
+  ThreadPool pool(1);
+  PassMatrix matrix = matrix_of(10, 64, "q4_0", 3);
+  matrix.kept.assign(matrix.values.size(), 1);
+  for (size_t i = 0; i < matrix.values.size(); ++i) matrix.kept[i] = std::fabs(matrix.values[i]) < 0.5f;
+  const std::vector<float> original = matrix.values;
+  ASSERT_TRUE(pass_of("outliers:part=0.1")->apply(matrix, {}, pool).ok());
+  std::vector<float> values = matrix.values;
+  apply_parts(matrix, values, pool);
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], matrix.kept[i] ? original[i] : 0.0f) << i;
+}
+
 TEST(MatrixParts, StoreRowAndApplyTurnBack) {
   ThreadPool pool(1);
   PassMatrix matrix = matrix_of(3, 32, "f32", 9);

@@ -186,8 +186,8 @@ void Engine::State::run_tasks(bool stopped) {
   for (Task& task : now) {
     try {
       task.done.set_value(stopped ? Result<int64_t>(Error::resource("engine: has stopped")) : task.run(*core));
-    } catch (const std::bad_alloc&) {
-      task.done.set_value(Error::resource("engine: out of memory"));
+    } catch (...) {
+      task.done.set_exception(std::current_exception());
     }
   }
 }
@@ -201,7 +201,11 @@ Result<int64_t> Engine::State::between_steps(std::function<Result<int64_t>(Engin
     done = tasks.back().done.get_future();
   }
   wake.notify_one();
-  return done.get();
+  try {
+    return done.get();
+  } catch (const std::bad_alloc&) {
+    return Error::resource("engine: out of memory");
+  }
 }
 
 void Engine::State::loop() {

@@ -147,6 +147,7 @@ void EngineCore::begin_step(std::vector<TokenEvent>& events) {
 bool EngineCore::admit(RequestId id) {
   LiveStream* stream = admission_.admit(id);
   if (stream && stream->beams) beams_.admit(*stream->beams);
+  if (stream) runner_.admitted(*stream);
   return stream != nullptr;
 }
 

@@ -49,6 +49,15 @@ std::vector<TokenId> own_stream(const Sequence& s, const ContextPart& part, int6
 
 }  // namespace
 
+void PlacedDocuments::begin(LiveStream& stream) {
+  const Sequence& s = stream.sequence;
+  if (stream.context.empty() || s.phase != StreamPhase::running || s.computed > 0) return;
+  const ContextPart* first = part_of(stream.context, 0);
+  if (!first) return;
+  take(stream, *first);
+  run(stream);
+}
+
 void PlacedDocuments::run(LiveStream& stream) {
   Sequence& s = stream.sequence;
   while (s.kv.border > 0 && s.computed == s.kv.border) {
@@ -80,7 +89,7 @@ void PlacedDocuments::take(LiveStream& stream, const ContextPart& part) {
   for (const BlockId block : found) loop_.kv().release(block);
 }
 
-// Only as far as free blocks reach.
+// As far as free blocks reach, and those that the index gives up: it takes these in their place.
 void PlacedDocuments::leave(const LiveStream& stream, const ContextPart& part) {
   const Sequence& s = stream.sequence;
   const int64_t before = tokens_before(part);
@@ -92,7 +101,8 @@ void PlacedDocuments::leave(const LiveStream& stream, const ContextPart& part) {
   std::vector<BlockId> blocks =
       index_->match(std::span(tokens).first(static_cast<size_t>(known * block_tokens)), s.prefix.scope);
   while (std::ssize(blocks) < full) {
-    const auto block = loop_.kv().allocate();
+    auto block = loop_.kv().allocate();
+    if (!block.ok() && index_->evict(1) == 1) block = loop_.kv().allocate();
     if (!block.ok()) break;
     blocks.push_back(*block);
   }

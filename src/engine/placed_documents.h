@@ -15,6 +15,8 @@ class PlacedDocuments {
   PlacedDocuments(LoopContext& loop, BlockLedger& ledger, PrefixIndex* index)
       : loop_(loop), ledger_(ledger), index_(index) {}
 
+  // Called when the stream was admitted: its prompt may begin with a part.
+  void begin(LiveStream& stream);
   // Called whenever more of the stream's tokens are counted as computed. No chunk crosses a border.
   void run(LiveStream& stream);
 

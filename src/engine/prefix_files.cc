@@ -19,17 +19,23 @@ struct Scope {
 
 Result<Scope> scope_of(LoopContext& loop, PrefixCache& cache, const Request& request) {
   if (!cache.index()) return Error::user("KV file: the prefix cache is off; switch it on");
-  if (cache.index()->size() > 0 && loop.kv().free_blocks() == 0) cache.index()->evict(1);  // for the probe
   Scope scope;
-  MILLRACE_TRY(scope.identity, loop.executor->kv_identity());
   LoraMix adapters;
   if (!request.adapters.empty()) {
     if (!loop.executor->adapters()) return Error::unsupported("KV file: this executor has no adapters");
     MILLRACE_TRY(adapters, loop.executor->adapters()->find(request.adapters));
   }
-  scope.identity += fmt::format("adapters {}\nrows {}\n", adapter_identity(adapters), embeddings_identity(request));
+  scope.identity = fmt::format("adapters {}\nrows {}\n", adapter_identity(adapters), embeddings_identity(request));
   scope.number = cache.scope_of(request, adapters);
   return scope;
+}
+
+// Blocks that are saved must be held before: the model's identity takes a block.
+Result<void> add_model_identity(LoopContext& loop, PrefixCache& cache, std::string& identity) {
+  if (loop.kv().free_blocks() == 0) cache.index()->evict(1);
+  MILLRACE_TRY(const std::string model, loop.executor->kv_identity());
+  identity = model + identity;
+  return {};
 }
 
 // References to blocks, for one call.
@@ -47,12 +53,13 @@ struct BlockHold {
 }  // namespace
 
 Result<int64_t> save_prefix(LoopContext& loop, PrefixCache& cache, const Request& request, const std::string& path) {
-  MILLRACE_TRY(const Scope scope, scope_of(loop, cache, request));
+  MILLRACE_TRY(Scope scope, scope_of(loop, cache, request));
   KvPool& pool = loop.kv();
   const BlockHold held(pool, cache.index()->match(request.prompt, scope.number));
   if (held.blocks.empty())
     return Error::user(fmt::format("KV file: none of the prompt's blocks of {} tokens are in the prefix cache",
                                    pool.layout().block_tokens));
+  MILLRACE_TRY_VOID(add_model_identity(loop, cache, scope.identity));
   const auto tokens = std::ssize(held.blocks) * pool.layout().block_tokens;
   const BlockRun run{
       scope.identity, {request.prompt.begin(), request.prompt.begin() + tokens}, 0, std::ssize(pool.layout().layers)};
@@ -61,7 +68,8 @@ Result<int64_t> save_prefix(LoopContext& loop, PrefixCache& cache, const Request
 }
 
 Result<int64_t> load_prefix(LoopContext& loop, PrefixCache& cache, const Request& request, const std::string& path) {
-  MILLRACE_TRY(const Scope scope, scope_of(loop, cache, request));
+  MILLRACE_TRY(Scope scope, scope_of(loop, cache, request));
+  MILLRACE_TRY_VOID(add_model_identity(loop, cache, scope.identity));
   KvPool& pool = loop.kv();
   MILLRACE_TRY(const BlockRunFile file, BlockRunFile::open(path, pool, scope.identity));
   if (file.run().layer_begin != 0 || file.run().layer_end != std::ssize(pool.layout().layers))

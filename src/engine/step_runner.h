@@ -37,6 +37,7 @@ class StepRunner {
   Result<void> record_plans(const std::string& path);
   // Whether the plan's chunks match the streams and the limits of a step; a plan from outside may not.
   bool fits(const StepPlan& plan) const;
+  void admitted(LiveStream& stream) { documents_.begin(stream); }
   void run(StepPlan& plan, std::vector<TokenEvent>& events);
   bool ran() const { return !work_.empty(); }  // the last run() had a chunk
   // Ends streams that were cancelled or have reached their time limit.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -72,8 +73,13 @@ Error cannot_write(const std::string& path) {
 // Removed unless it is kept.
 class RunOutput {
  public:
-  explicit RunOutput(const std::string& path)
-      : path_(fmt::format("{}.{}.tmp", path, ::getpid())), file_(std::fopen(path_.c_str(), "wb")) {}
+  explicit RunOutput(const std::string& target) : path_(target + ".XXXXXX") {
+    const int fd = ::mkostemp(path_.data(), O_CLOEXEC);
+    if (fd < 0) return;
+    ::fchmod(fd, 0644);
+    file_ = ::fdopen(fd, "wb");
+    if (!file_) ::close(fd), ::unlink(path_.c_str());
+  }
   ~RunOutput() {
     if (!file_) return;
     std::fclose(file_);
@@ -93,7 +99,7 @@ class RunOutput {
 
  private:
   std::string path_;
-  std::FILE* file_;
+  std::FILE* file_ = nullptr;
 };
 
 Result<void> check_run(const KvPool& pool, std::span<const BlockId> blocks, const BlockRun& run) {

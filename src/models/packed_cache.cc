@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
@@ -64,8 +66,10 @@ std::string first_difference(std::string_view wanted, std::string_view found) {
 // A file that is removed unless it is kept.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(std::string path) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
+  // Beside the file that it will become; no other process or thread uses the same name.
+  explicit TemporaryFile(const std::string& target) : path_(target + ".XXXXXX") {
+    fd_ = ::mkostemp(path_.data(), O_CLOEXEC);
+    if (fd_ >= 0) ::fchmod(fd_, 0644);
   }
   ~TemporaryFile() {
     if (mapped_) ::munmap(mapped_, static_cast<size_t>(mapped_bytes_));
@@ -272,7 +276,7 @@ Error PackedCache::cannot_write() const {
 
 Result<void> PackedCache::pack(ThreadPool& pool, const std::function<void(double)>& progress, int64_t window) const {
   const int64_t at = payload_at(sizeof(Prelude) + identity_.size() + blocks() * sizeof(uint64_t));
-  TemporaryFile file(fmt::format("{}.{}.tmp", path_, ::getpid()));
+  TemporaryFile file(path_);
   uint8_t* packed = file.map(at, packer_.packed_bytes());
   if (!packed) return cannot_write();
   MILLRACE_TRY_VOID(packer_.pack_into(packed, pool, progress, window));
@@ -285,7 +289,7 @@ Result<void> PackedCache::pack(ThreadPool& pool, const std::function<void(double
 Result<void> PackedCache::write(ThreadPool& pool, const uint8_t* packed) const {
   const std::vector<uint64_t> sums = hashes(pool, packed, false);
   const std::string head = header(reinterpret_cast<const uint8_t*>(sums.data()));
-  TemporaryFile file(fmt::format("{}.{}.tmp", path_, ::getpid()));
+  TemporaryFile file(path_);
   const bool written = file.write(head.data(), static_cast<int64_t>(head.size()), 0) &&
                        file.write(packed, packer_.packed_bytes(), payload_at(head.size())) && file.keep_as(path_);
   if (!written) return cannot_write();

@@ -16,6 +16,49 @@ constexpr int kArithmetic = 1;
 constexpr int64_t kProbeTokens = 16;
 constexpr size_t kBytesOfFile = 1 << 20;
 
+// A slot of states for the probe. Where streams hold all of them, that of one stream, which gets its bytes back.
+class ProbeState {
+ public:
+  explicit ProbeState(StatePool& states) : states_(states) {
+    if (!states.any()) return;
+    auto own = states.allocate();
+    if (own.ok())
+      slot_ = *own;
+    else
+      kept_.assign(begin(), begin() + states.slot_bytes());
+    own_ = own.ok();
+  }
+  ~ProbeState() {
+    if (own_) states_.release(slot_);
+    std::copy(kept_.begin(), kept_.end(), begin());
+  }
+  ProbeState(const ProbeState&) = delete;
+  StateId slot() const { return slot_; }
+
+ private:
+  uint8_t* begin() { return states_.any() ? reinterpret_cast<uint8_t*>(states_.values(0, slot_)) : nullptr; }
+
+  StatePool& states_;
+  StateId slot_ = 0;
+  bool own_ = false;
+  std::vector<uint8_t> kept_;
+};
+
+// Computes `tokens` tokens of a stream with one block, in as many passes as it takes.
+void run_probe(ModelRunner& runner, BlockId block, int64_t tokens) {
+  const ProbeState state(runner.kv().states());
+  const int64_t vocab = runner.model().spec().vocab, most = runner.limits().tokens;
+  for (int64_t first = 0; first < tokens; first += most) {
+    runner.start();
+    runner.begin({&block, 1}, first, nullptr, state.slot());
+    for (int64_t i = first; i < std::min(tokens, first + most); ++i) {
+      const double draw = philox_uniform(1, 0, static_cast<uint64_t>(i));
+      runner.add(static_cast<TokenId>(draw * static_cast<double>(vocab)), i);
+    }
+    runner.forward();
+  }
+}
+
 }  // namespace
 
 Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner) {
@@ -23,15 +66,10 @@ Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner)
   KvPool& pool = runner.kv();
   MILLRACE_TRY(const BlockId block, pool.allocate());
   const KvLayout& layout = pool.layout();  // a codec encodes whole blocks only
-  const int64_t tokens = std::min({layout.codec ? layout.block_tokens : kProbeTokens, layout.block_tokens,
-                                   runner.limits().tokens, runner.limits().context});
-  runner.start();
-  runner.begin({&block, 1}, 0);
-  for (int64_t i = 0; i < tokens; ++i) {
-    const double draw = philox_uniform(1, 0, static_cast<uint64_t>(i));
-    runner.add(static_cast<TokenId>(draw * static_cast<double>(parts.model->spec().vocab)), i);
-  }
-  runner.forward();
+  const int64_t tokens =
+      layout.codec ? std::min(layout.block_tokens, runner.limits().context)
+                   : std::min({kProbeTokens, layout.block_tokens, runner.limits().tokens, runner.limits().context});
+  run_probe(runner, block, tokens);
   uint64_t probe = 0;
   for (int64_t layer = 0; layer < static_cast<int64_t>(pool.layout().layers.size()); ++layer) {
     if (layout.codec && tokens < layout.block_tokens) break;

@@ -58,7 +58,8 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
                                         int64_t budget) {
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout);
-  memory.activations = forward.activations;
+  MILLRACE_TRY(const int64_t drafts, drafter_memory(options.drafter));
+  memory.activations = forward.activations + std::max(options.max_streams, options.resident_streams) * drafts;
   // And the rows being sampled, one a thread: its candidates and a copy of it. A lone stream needs one.
   memory.logits = forward.logits + 32 * spec.vocab * (options.max_streams > 1 ? threads : 1);
   memory.requests = std::max(

@@ -42,6 +42,7 @@ std::span<const float> embedding_at(const Request& request, int64_t position, in
 std::string embeddings_identity(const Request& request) {
   std::string out;
   for (const PromptEmbeddings& given : request.embeddings) {
+    if (!given.rows) continue;  // refused by check_embeddings()
     const XXH128_hash_t hash = XXH3_128bits(given.rows->data(), given.rows->size() * sizeof(float));
     out += fmt::format("{}:{:016x}{:016x};", given.begin, hash.high64, hash.low64);
   }

@@ -12,7 +12,7 @@ TokenChoice::TokenChoice(const Tokenizer* tokenizer, int64_t vocab, ThreadPool& 
     : tokenizer_(tokenizer),
       vocab_(vocab),
       threads_(threads),
-      scratch_(static_cast<size_t>(threads.threads())),
+      scratch_(static_cast<size_t>(outputs > 1 ? threads.threads() : 1)),
       chosen_(static_cast<size_t>(outputs)) {
   jobs_.reserve(static_cast<size_t>(outputs));
   for (Scratch& scratch : scratch_) {  // any worker may get its first job in any step

@@ -57,25 +57,38 @@ std::optional<ApiError> Service::encode_documents(GenerationRequest& params) con
   if (!text) return ApiError::unsupported(kName, "come before a prompt that is text, not before messages or tokens");
   if (!params.prompt_passes.empty()) return ApiError::unsupported(kName, "are not compressed; send them shortened");
   if (params.truncate_prompt != 0) return ApiError::unsupported(kName, "are not truncated; send fewer of them");
+  if (params.echo) return ApiError::unsupported(kName, "are not echoed; omit echo");
+  if (params.prompt_logprobs >= 0) return ApiError::unsupported(kName, "are not scored; omit prompt_logprobs");
   const LanguageModel& model = *params.served->model;
+  std::vector<std::vector<TokenId>> documents;
+  int64_t total = 0;
+  for (const std::string& text_of_one : params.documents) {
+    auto ids = model.encode(text_of_one, false);
+    if (!ids.ok()) return ApiError::from(ids.error());
+    if (ids->empty()) return ApiError::bad(kName, fmt::format("document {} is empty", documents.size()));
+    total += std::ssize(*ids);
+    if (total >= context_of(params))
+      return ApiError{
+          ApiErrorKind::too_long,
+          fmt::format("the documents have {} tokens or more, which leaves no room for an answer in a context "
+                      "of {}",
+                      total, context_of(params)),
+          kName};
+    documents.push_back(std::move(*ids));
+  }
   for (AskedPrompt& prompt : params.prompts) {
-    std::string missing = prompt.text.empty() ? "a prompt must follow" : "";
-    const auto append = [&](const std::string& piece, bool special) -> Result<int64_t> {
-      MILLRACE_TRY(const auto ids, model.encode(piece, special));
-      prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
-      return std::ssize(prompt.tokens);
-    };
-    auto end = append("", prompt.add_special);
+    if (prompt.text.empty()) return ApiError::bad(kName, "a prompt must follow");
+    auto start = model.encode("", prompt.add_special), question = model.encode(prompt.text, false);
+    if (!start.ok()) return ApiError::from(start.error());
+    if (!question.ok()) return ApiError::from(question.error());
+    prompt.tokens = std::move(*start);
     params.request.documents.clear();
-    for (size_t i = 0; i < params.documents.size() && end.ok(); ++i) {
-      const int64_t begin = *end;
-      end = append(params.documents[i], false);
-      if (end.ok() && *end == begin) missing = fmt::format("document {} is empty", i);
-      if (end.ok()) params.request.documents.push_back({begin, *end});
+    for (const auto& ids : documents) {
+      const int64_t begin = std::ssize(prompt.tokens);
+      prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
+      params.request.documents.push_back({begin, std::ssize(prompt.tokens)});
     }
-    if (end.ok()) end = append(prompt.text, false);
-    if (!end.ok()) return ApiError::from(end.error());
-    if (!missing.empty()) return ApiError::bad(kName, missing);
+    prompt.tokens.insert(prompt.tokens.end(), question->begin(), question->end());
   }
   return std::nullopt;
 }

@@ -60,6 +60,12 @@ Result<bool> drafts_trees(std::string_view text) {
   return drafter->trees();
 }
 
+Result<int64_t> drafter_memory(std::string_view text) {
+  if (text.empty()) return 0;
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->memory_bytes();
+}
+
 Result<int64_t> longest_draft(std::string_view text) {
   if (text.empty()) return 0;
   MILLRACE_TRY(const auto drafter, make_drafter(text));

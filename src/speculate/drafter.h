@@ -28,6 +28,7 @@ class Drafter {
   virtual void propose_tree(const Sequence& stream, int64_t most, Draft& out) { propose(stream, most, out.tokens); }
   // What it remembers of a stream, which may not allocate later; may be null. Made before the stream's first draft.
   virtual std::shared_ptr<DraftMemory> remember(const Sequence& /*stream*/) const { return nullptr; }
+  virtual int64_t memory_bytes() const { return 0; }  // of what it remembers of one stream
   // After a step with a draft of the stream, which has added `committed` tokens to it.
   // `probed`: the model's likeliest token behind each of the probes that ran.
   virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
@@ -40,7 +41,8 @@ const Registry<DrafterFactory>& drafters();
 Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
 // Whether it drafts trees; not for "". Errors: as above.
 Result<bool> drafts_trees(std::string_view text);
-// Its longest(); 0 for "". Errors: as above.
+// Its longest(), and its memory_bytes(); 0 for "". Errors: as above.
 Result<int64_t> longest_draft(std::string_view text);
+Result<int64_t> drafter_memory(std::string_view text);
 
 }  // namespace millrace

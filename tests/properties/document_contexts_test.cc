@@ -166,6 +166,39 @@ TEST_P(DocumentContexts, ADocumentIsReusedWhereverItStands) {
   }
 }
 
+// Without a start token.
+TEST_P(DocumentContexts, ADocumentAtTheBeginningIsReused) {
+  const EngineOptions o = linked(options(1, 512, 8));
+  const auto begin_at_once = [&](std::vector<std::vector<TokenId>> documents) {
+    Request request = document_request(documents, question_);
+    request.prompt.erase(request.prompt.begin());
+    for (PromptDocument& document : request.documents) --document.begin, --document.end;
+    return request;
+  };
+  const Request request = begin_at_once({documents_[1], documents_[0]});
+  const Shown cold = run_one(o, request);
+  auto core = make_core(model_, o);
+  run_one(*core, begin_at_once({documents_[0], documents_[1]}), 1);
+  const Shown warm = run_one(*core, request, 2);
+  EXPECT_TRUE(warm.same_bits(cold));
+  EXPECT_EQ(warm.cached, std::ssize(documents_[0]) / 8 * 8 + std::ssize(documents_[1]) / 8 * 8);
+  EXPECT_TRUE(core->check_blocks().ok());
+}
+
+// What documents leave takes the place of older prefixes.
+TEST_P(DocumentContexts, DocumentsAreKeptInAFullCache) {
+  EngineOptions o = linked(options(1, 512, 8));
+  o.kv_tokens = 256;
+  auto core = make_core(model_, o);
+  for (int64_t i = 0; i < 4; ++i) run_one(*core, make_request(20 + i, 100, 4, vocab_), static_cast<RequestId>(10 + i));
+  const Shown cold = run_one(*core, request(), 1);
+  EXPECT_EQ(cold.cached, 0);
+  const Shown warm = run_one(*core, request(), 2);
+  EXPECT_TRUE(warm.same_bits(cold));
+  EXPECT_GT(warm.cached, 40);
+  EXPECT_TRUE(core->check_blocks().ok());
+}
+
 TEST_P(DocumentContexts, APlainPromptSharesItsBlocksWithDocuments) {
   const EngineOptions o = linked(options(1, 512, 8));
   Request plain = make_request(2, 1, 3, vocab_);

@@ -87,6 +87,40 @@ TEST_F(PrefixFiles, LoadedIsComputed) {
   }
 }
 
+// Whose probe needs several passes, and a tail where all belong to streams.
+TEST_F(PrefixFiles, TilesOfACodecWhileStreamsRun) {
+  EngineOptions o = options(2, 24);
+  o.kv_format = "kivi";
+  o.max_streams = 2;
+  const Request request = make_request(1, 70, 12, vocab_);
+  const Shown want = save(request, 64, o);
+  for (const int64_t others : {1, 2}) {
+    std::map<RequestId, Shown> alone;
+    auto busy = make_core(model_, o);
+    std::vector<TokenEvent> events;
+    for (int64_t i = 0; i < others; ++i) {
+      const Request other = make_request(7 + i, 10, 60, vocab_);
+      alone[static_cast<RequestId>(900 + i)] = run_one(*make_core(model_, o), other);
+      ASSERT_TRUE(busy->add(static_cast<RequestId>(900 + i), other).ok());
+    }
+    for (int i = 0; i < 20; ++i) {
+      busy->step(events);
+      auto loaded = busy->load_prefix(request, path_);
+      ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+      EXPECT_EQ(*loaded, 64);
+    }
+    ASSERT_TRUE(busy->add(950, request).ok());
+    auto shown = run_all(*busy, vocab_);
+    EXPECT_TRUE(shown[950].same_bits(want));
+    EXPECT_EQ(shown[950].cached, 64);
+    for (const TokenEvent& event : events) EXPECT_NE(event.finish, FinishReason::error);
+    for (const auto& [id, one] : alone) {
+      ASSERT_GE(one.tokens.size(), shown[id].tokens.size());
+      EXPECT_TRUE(std::ranges::equal(std::span(one.tokens).last(shown[id].tokens.size()), shown[id].tokens)) << id;
+    }
+  }
+}
+
 TEST_F(PrefixFiles, AFullCacheTakesWhatFits) {
   const Request request = make_request(1, 61, 4, vocab_);
   const Shown want = save(request, 60, options(1, 512, 4));

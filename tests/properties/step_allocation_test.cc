@@ -41,143 +41,126 @@ namespace {
 
 using namespace testing;
 
-class StepAllocation : public ::testing::TestWithParam<std::string> {};
-
-TEST_P(StepAllocation, DecodingAllocatesNothing) {
-  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
-  auto model = load_for(golden_model(GetParam()), detect_isa());
-  ASSERT_TRUE(model);
-  for (int64_t streams : {1, 3}) {
-    auto core = make_core(model, options(2));
-    for (int64_t i = 0; i < streams; ++i) {
-      Request request = make_request(i, 5 + i, 60, model->info().vocab);  // greedy, and drawn from the top k
-      request.sampling.logprobs = -1;
-      ASSERT_TRUE(core->add(static_cast<RequestId>(i + 1), std::move(request)).ok());
+// An engine with streams that do not end, and what its steps allocate.
+struct CountedSteps {
+  CountedSteps(const std::shared_ptr<const LanguageModel>& model, const EngineOptions& options,
+               std::vector<Request> requests)
+      : core(make_core(model, options)) {
+    events.reserve(64);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i].sampling.logprobs = -1;
+      EXPECT_TRUE(core->add(static_cast<RequestId>(i + 1), std::move(requests[i])).ok());
     }
-    std::vector<TokenEvent> events;
-    auto step = [&] {
+  }
+  int64_t run(int steps) {
+    const int64_t before = allocations.load();
+    for (int i = 0; i < steps; ++i) {
       events.clear();
       core->step(events);
-    };
-    for (int i = 0; i < 4; ++i) step();  // prefill, and growth of scratch memory
-    const int64_t before = allocations.load();
-    ASSERT_GT(before, 0);
-    for (int i = 0; i < 40; ++i) step();  // crosses block boundaries
-    EXPECT_EQ(allocations.load() - before, 0) << streams << " streams";
-    EXPECT_EQ(events.size(), static_cast<size_t>(streams));
+    }
+    return allocations.load() - before;
   }
+
+  std::unique_ptr<EngineCore> core;
+  std::vector<TokenEvent> events;  // of the last step
+};
+
+// Two greedy answers to prompts that repeat `pattern`, in which -1 is another token in each.
+std::vector<Request> repeating(const std::vector<TokenId>& pattern, int64_t times, int64_t tokens, int64_t vocab) {
+  std::vector<Request> out;
+  for (TokenId id : {1, 2}) {
+    Request request = make_request(2, 6, tokens, vocab);
+    request.prompt.clear();
+    for (int64_t i = 0; i < times; ++i)
+      for (TokenId token : pattern) request.prompt.push_back(token < 0 ? id : token);
+    out.push_back(std::move(request));
+  }
+  return out;
 }
 
-// Blocks become complete and are encoded.
-TEST(StepAllocationOfCodecs, EncodingAllocatesNothing) {
-  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
-  auto model = load_for(golden_model("llama3"), detect_isa());
-  ASSERT_TRUE(model);
-  EngineOptions o = options(2);
-  o.kv_format = "kivi";
-  auto core = make_core(model, o);
-  for (RequestId id : {1, 2}) {
-    Request request = make_request(static_cast<int64_t>(id), 20, 100, model->info().vocab);
-    request.sampling.logprobs = -1;
-    ASSERT_TRUE(core->add(id, std::move(request)).ok());
+class StepAllocation : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
+    model_ = load_for(golden_model(GetParam()), detect_isa());
+    ASSERT_TRUE(model_);
+    vocab_ = model_->info().vocab;
   }
-  std::vector<TokenEvent> events;
-  int64_t before = 0;
-  for (int i = 0; i < 84; ++i) {
-    if (i == 4) before = allocations.load();
-    events.clear();
-    core->step(events);
+  std::shared_ptr<const LanguageModel> model_;
+  int64_t vocab_ = 0;
+};
+
+TEST_P(StepAllocation, DecodingAllocatesNothing) {
+  for (int64_t streams : {1, 3}) {
+    std::vector<Request> requests;  // greedy, and drawn from the top k
+    for (int64_t i = 0; i < streams; ++i) requests.push_back(make_request(i, 5 + i, 60, vocab_));
+    CountedSteps steps(model_, options(2), std::move(requests));
+    ASSERT_GT(steps.run(4), 0);                            // prefill, and growth of scratch memory
+    EXPECT_EQ(steps.run(40), 0) << streams << " streams";  // crosses block boundaries
+    EXPECT_EQ(steps.events.size(), static_cast<size_t>(streams));
   }
-  EXPECT_EQ(allocations.load() - before, 0);
-  EXPECT_EQ(events.size(), 2u);
 }
 
 TEST_P(StepAllocation, DraftsAllocateNothing) {
-  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
-  auto model = load_for(golden_model(GetParam()), detect_isa());
-  ASSERT_TRUE(model);
   EngineOptions o = options(2);
   o.drafter = "ngram:min=1,k=3";
-  auto core = make_core(model, o);
-  for (RequestId id : {1, 2}) {
-    Request request = make_request(2, 6, 100, model->info().vocab);
-    request.prompt.assign(6, static_cast<TokenId>(id));  // repeats itself, and the first draft is as long as any
-    request.sampling.logprobs = -1;
-    ASSERT_TRUE(core->add(id, std::move(request)).ok());
-  }
-  std::vector<TokenEvent> events;
-  events.reserve(16);
-  auto step = [&] {
-    events.clear();
-    core->step(events);
-  };
-  for (int i = 0; i < 6; ++i) step();
-  const int64_t before = allocations.load(), drafted = core->stats().drafted_tokens;
-  for (int i = 0; i < 15; ++i) step();
-  EXPECT_EQ(allocations.load() - before, 0);
-  EXPECT_GT(core->stats().drafted_tokens, drafted);
+  CountedSteps steps(model_, o, repeating({-1}, 6, 100, vocab_));  // the first draft is as long as any
+  steps.run(6);
+  const int64_t drafted = steps.core->stats().drafted_tokens;
+  EXPECT_EQ(steps.run(15), 0);
+  EXPECT_GT(steps.core->stats().drafted_tokens, drafted);
 }
 
-TEST(StepAllocationTrees, TreesAllocateNothing) {
-  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
-  auto model = load_for(golden_model("llama"), detect_isa());
-  ASSERT_TRUE(model);
+INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe", "mamba"),
+                         [](const auto& one) { return one.param; });
+
+using StepAllocationOfCodecs = StepAllocation;
+
+// Blocks become complete and are encoded.
+TEST_P(StepAllocationOfCodecs, EncodingAllocatesNothing) {
+  EngineOptions o = options(2);
+  o.kv_format = "kivi";
+  CountedSteps steps(model_, o, {make_request(1, 20, 100, vocab_), make_request(2, 20, 100, vocab_)});
+  steps.run(4);
+  EXPECT_EQ(steps.run(80), 0);
+  EXPECT_EQ(steps.events.size(), 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StepAllocationOfCodecs, ::testing::Values("llama3"),
+                         [](const auto& one) { return one.param; });
+
+using StepAllocationOfLlama = StepAllocation;
+
+TEST_P(StepAllocationOfLlama, TreesAllocateNothing) {
   for (const char* drafter : {"ngram:min=1,k=3,branches=3", "lookahead:w=4,n=3,g=3"}) {
     EngineOptions o = options(2);
     o.drafter = drafter;
-    auto core = make_core(model, o);
-    for (RequestId id : {1, 2}) {
-      Request request = make_request(2, 6, 120, model->info().vocab);
-      request.prompt = {1, static_cast<TokenId>(id), 3, 1, static_cast<TokenId>(id), 4, 1, static_cast<TokenId>(id)};
-      request.sampling.logprobs = -1;
-      ASSERT_TRUE(core->add(id, std::move(request)).ok());
-    }
-    std::vector<TokenEvent> events;
-    events.reserve(64);
-    auto step = [&] {
-      events.clear();
-      core->step(events);
-    };
-    for (int i = 0; i < 8; ++i) step();
-    const int64_t before = allocations.load(), drafted = core->stats().drafted_tokens;
-    for (int i = 0; i < 8 && core->stats().running == 2; ++i) step();
-    EXPECT_EQ(allocations.load() - before, 0) << drafter;
-    EXPECT_GT(core->stats().drafted_tokens, drafted) << drafter;
+    CountedSteps steps(model_, o, repeating({1, -1, 3, 1, -1, 4, 1, -1}, 1, 120, vocab_));
+    steps.run(8);
+    const int64_t drafted = steps.core->stats().drafted_tokens;
+    int64_t allocated = 0;
+    for (int i = 0; i < 8 && steps.core->stats().running == 2; ++i) allocated += steps.run(1);
+    EXPECT_EQ(allocated, 0) << drafter;
+    EXPECT_GT(steps.core->stats().drafted_tokens, drafted) << drafter;
   }
 }
 
 // Once its budget is reached, a stream that drops tokens at every fourth step allocates nothing, with drafts or
 // without.
-TEST(StepAllocationEvicting, DecisionsAllocateNothing) {
-  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
-  auto model = load_for(golden_model("llama"), detect_isa());
-  ASSERT_TRUE(model);
+TEST_P(StepAllocationOfLlama, DecisionsOfAnEvictorAllocateNothing) {
   for (const char* drafter : {"", "ngram:min=1,k=3"}) {
     EngineOptions o = options(2);
     o.evictor = "h2o:budget=12,slack=4";
     o.drafter = drafter;
-    auto core = make_core(model, o);
-    for (RequestId id : {1, 2}) {
-      Request request = make_request(2, 6, 110, model->info().vocab);
-      request.prompt.assign(6, static_cast<TokenId>(id));  // repeats itself
-      request.sampling.logprobs = -1;
-      ASSERT_TRUE(core->add(id, std::move(request)).ok());
-    }
-    std::vector<TokenEvent> events;
-    events.reserve(16);
-    auto step = [&] {
-      events.clear();
-      core->step(events);
-    };
-    for (int i = 0; i < 16; ++i) step();
-    const int64_t before = allocations.load(), evicted = core->stats().evicted_tokens;
-    for (int i = 0; i < 10; ++i) step();
-    EXPECT_EQ(allocations.load() - before, 0) << drafter;
-    EXPECT_GT(core->stats().evicted_tokens, evicted) << drafter;
+    CountedSteps steps(model_, o, repeating({-1}, 6, 110, vocab_));
+    steps.run(16);
+    const int64_t evicted = steps.core->stats().evicted_tokens;
+    EXPECT_EQ(steps.run(10), 0) << drafter;
+    EXPECT_GT(steps.core->stats().evicted_tokens, evicted) << drafter;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe", "mamba"),
+INSTANTIATE_TEST_SUITE_P(Models, StepAllocationOfLlama, ::testing::Values("llama"),
                          [](const auto& one) { return one.param; });
 
 }  // namespace

@@ -104,12 +104,24 @@ TEST(RequestUse, DocumentsNeedAPromptOfText) {
       {R"({"prompt": [1, 2], )" + documents + "}",
        "millrace.documents: come before a prompt that is text, not before messages or tokens"},
       {R"({"prompt": "x", )" + documents + "}", "millrace.documents: document 1 is empty"},
+      {R"({"prompt": "", "millrace": {"documents": ["one"]}})", "millrace.documents: a prompt must follow"},
+      {R"({"prompt": "x", "echo": true, "millrace": {"documents": ["one"]}})",
+       "millrace.documents: are not echoed; omit echo"},
+      {R"({"prompt": "x", "prompt_logprobs": 1, "millrace": {"documents": ["one"]}})",
+       "millrace.documents: are not scored; omit prompt_logprobs"},
   };
   for (const auto& [body, message] : cases) {
     const Response refused = post(live.port(), kText, body);
     EXPECT_EQ(refused.status, 400) << body;
     EXPECT_EQ(refused.json()["error"]["message"], message);
   }
+  // However many prompts there are, the documents are encoded once, and no further than the context.
+  const std::string many = Json{{"prompt", std::vector<std::string>(100, "x")},
+                                {"millrace", {{"documents", Json::array({std::string(200000, 'a')})}}}}
+                               .dump();
+  const Response refused = post(live.port(), kText, many);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_TRUE(refused.json()["error"]["message"].get<std::string>().starts_with("the documents have ")) << refused.body;
 }
 
 TEST(RequestUse, ErrorsNameTheFieldAndTheReason) {

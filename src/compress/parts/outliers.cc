@@ -25,6 +25,8 @@ class Outliers final : public Pass {
     if (!matrix.parts.sparse.empty()) return PassRow{"left", "it has a sparse matrix already", {}};
     const auto count = static_cast<int64_t>(part_ * static_cast<double>(matrix.values.size()));
     if (count == 0) return PassRow{"left", "it has too few weights", {}};
+    for (size_t i = 0; i < matrix.kept.size(); ++i)
+      if (!matrix.kept[i]) matrix.values[i] = 0;  // pruned: no outlier
     std::vector<int32_t> order(matrix.values.size());
     std::iota(order.begin(), order.end(), 0);
     const auto larger = [&](int32_t a, int32_t b) {

@@ -60,6 +60,10 @@ class NgramPool {
     }
   }
 
+  int64_t bytes() const {
+    return static_cast<int64_t>(entries_.size() * sizeof(Entry) + tokens_.size() * sizeof(TokenId));
+  }
+
  private:
   static constexpr size_t kSets = 256;
   struct Entry {
@@ -83,6 +87,11 @@ struct LookaheadMemory final : DraftMemory {
         ngram(static_cast<size_t>(n - 1)),
         pool(n, branches) {}
 
+  int64_t bytes() const {
+    return pool.bytes() +
+           static_cast<int64_t>((window.size() + ngram.size()) * sizeof(TokenId) + iterations.size() * sizeof(int64_t));
+  }
+
   std::vector<TokenId> window;      // [level, column]
   std::vector<int64_t> iterations;  // of each column since it was guessed
   int64_t levels = 0;               // that it has; 0: not begun
@@ -99,6 +108,8 @@ class Lookahead final : public Drafter {
   std::shared_ptr<DraftMemory> remember(const Sequence&) const override {
     return std::make_shared<LookaheadMemory>(columns_, n_, branches_);
   }
+
+  int64_t memory_bytes() const override { return LookaheadMemory(columns_, n_, branches_).bytes(); }
 
   void propose_tree(const Sequence& stream, int64_t most, Draft& out) override {
     auto& memory = static_cast<LookaheadMemory&>(*stream.draft.memory);

@@ -14,6 +14,8 @@
 namespace millrace {
 namespace {
 
+constexpr int64_t kMostCompared = 256;  // matches whose continuations are compared with the draft, for each branch
+
 class Ngram final : public Drafter {
  public:
   Ngram(int64_t most_matched, int64_t least_matched, int64_t drafted, int64_t branches)
@@ -60,13 +62,15 @@ class Ngram final : public Drafter {
   int64_t find(const std::vector<TokenId>& tokens, const Draft* drafted) {
     const TokenId* end = tokens.data() + tokens.size();
     const int64_t size = std::ssize(tokens);
-    int64_t best = least_matched_ - 1, next = 0;
+    int64_t best = least_matched_ - 1, next = 0, compared = 0;
     for (int64_t i = size - 1; i > best && best < most_matched_; --i) {  // a match that ends before i
       const TokenId* match = tokens.data() + i;
       if (match[-1] != end[-1]) continue;
       int64_t matched = 1;
       while (matched < std::min(i, most_matched_) && match[-1 - matched] == end[-1 - matched]) ++matched;
-      if (matched > best && !(drafted && has(*drafted, tokens, i))) best = matched, next = i;
+      if (matched <= best) continue;
+      if (drafted && ++compared > kMostCompared) break;
+      if (!(drafted && has(*drafted, tokens, i))) best = matched, next = i;
     }
     return next;
   }
