@@ -1,6 +1,7 @@
 #include "bench_roof.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -9,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "bench_report.h"
 #include "kernels/bandwidth.h"
+#include "kernels/kernel_table.h"
 #include "progress.h"
 
 namespace millrace {
@@ -38,6 +40,9 @@ Roof measure(int threads, Isa isa) {
 void print_json(const std::vector<Roof>& roofs, Isa isa) {
   nlohmann::ordered_json out = machine_facts();
   out["isa"] = isa_name(isa);
+  out["machine_isa"] = isa_name(detect_isa());
+  for (const KernelChoice& choice : kernel_choices(isa))
+    out["kernels"].push_back({{"family", choice.family}, {"uses", choice.uses}, {"missing", choice.missing}});
   out["l2_buffer_bytes"] = l2_buffer_bytes();
   out["l3_buffer_bytes"] = l3_buffer_bytes();
   for (const Roof& roof : roofs)
@@ -49,6 +54,17 @@ void print_json(const std::vector<Roof>& roofs, Isa isa) {
                             {"bf16_gflop_per_s", roof.peaks.bf16_gflop_per_s},
                             {"int8_gop_per_s", roof.peaks.int8_gop_per_s}});
   fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+// Which version of each kernel family runs, and what a better one would need.
+void print_kernels(Isa isa) {
+  fmt::print("\n| {:<33} | {:<11} | {:<36} |\n| {:-<33} | {:-<11} | {:-<36} |\n", "kernels", "version", "others need",
+             "", "", "");
+  for (const KernelChoice& choice : kernel_choices(isa))
+    fmt::print("| {:<33} | {:<11} | {:<36} |\n", choice.family, choice.uses, fmt::join(choice.missing, ", "));
+  const Isa machine = detect_isa();
+  if (!(isa == machine))
+    fmt::print("\nMILLRACE_ISA limits the features to {}; this machine has {}.\n", isa_name(isa), isa_name(machine));
 }
 
 void print_table(const std::vector<Roof>& roofs, Isa isa) {
@@ -66,6 +82,7 @@ void print_table(const std::vector<Roof>& roofs, Isa isa) {
     fmt::print("| {:>7} | {:>11.1f} | {:>9.0f} | {:>9.0f} | {:>11.0f} | {:>12} | {:>10} |\n", roof.threads, roof.read,
                roof.l3, roof.l2, roof.peaks.f32_gflop_per_s, or_none(roof.peaks.bf16_gflop_per_s),
                or_none(roof.peaks.int8_gop_per_s));
+  print_kernels(isa);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "kernels/bandwidth.h"
+#include "kv/kv_formats.h"
 #include "kv/token_eviction.h"
 #include "models/eviction_observer.h"
 #include "models/model_runner.h"
@@ -27,16 +28,15 @@ class BenchStreams {
   static Result<std::unique_ptr<BenchStreams>> create(const LanguageModel& model, const BenchTest& test) {
     auto s = std::unique_ptr<BenchStreams>(new BenchStreams(model, test));
     const auto& parts = model.parts();
-    MILLRACE_TRY(const auto codec, find_kv_codec(test.kv_format));
-    const Format* format = find_format(codec ? "f16" : test.kv_format);
-    if (!format || !parts.kernels.find_attention(format))
+    MILLRACE_TRY(const KvFormats formats, find_kv_formats(test.kv_format, parts.kernels));
+    if (!formats.keys)
       return Error::user(
           fmt::format("KV format: there is no attention kernel for {}; use f32, f16, bf16 or q8_0", test.kv_format));
     if (test.longest() > parts.model->context())
       return Error::user(fmt::format("context: the model was loaded for {} tokens, but the test needs {}",
                                      parts.model->context(), test.longest()));
-    KvLayout layout{format, test.block_tokens, parts.model->kv_layers()};
-    if (codec) layout.encode_with(codec);
+    KvLayout layout = formats.layout(test.block_tokens, parts.model->kv_layers());
+    MILLRACE_TRY_VOID(formats.set_window_formats(layout));
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
     if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
@@ -72,7 +72,7 @@ class BenchStreams {
     evictions_.clear();
     for (int64_t stream = 0; rule_ && stream < streams_; ++stream) {
       evictions_.push_back({TokenEviction(rule_, test.prefilled(), test.longest())});
-      evictions_.back().eviction.reserve();
+      evictions_.back().eviction.reserve(0);
     }
   }
 

@@ -4,7 +4,7 @@
 
 #include "bench_run.h"
 #include "formats/format.h"
-#include "kv/codec.h"
+#include "kv/kv_formats.h"
 #include "models/arch.h"
 #include "models/mixers/mixer.h"
 #include "models/weight_loader.h"
@@ -63,6 +63,15 @@ struct ActiveValues {
   double for_output = 0;
 };
 
+// The mixer of a layer with latent attention; the queries are computed for every token.
+ActiveValues latent_values(const ArchSpec& spec, const LayerSpec& layer) {
+  const LatentSpec& sizes = layer.latent;
+  const int64_t queries = layer.heads * sizes.query();
+  const int64_t q = sizes.query_rank > 0 ? sizes.query_rank * (spec.width + queries) : spec.width * queries;
+  const int64_t in = q + spec.width * layer.head_dim + layer.heads * sizes.unrotated * sizes.rank;
+  return {static_cast<double>(in), static_cast<double>(layer.heads * sizes.value * (sizes.rank + spec.width))};
+}
+
 ActiveValues active_values(const ArchSpec& spec) {
   const int64_t key_value = spec.width * spec.head_dim * 2 * spec.kv_heads;
   const int64_t query_output = spec.width * spec.head_dim * 2 * spec.heads;
@@ -77,12 +86,18 @@ ActiveValues active_values(const ArchSpec& spec) {
           static_cast<double>(ssm.inner * spec.width);
       continue;
     }
+    double& rest = &layer == &spec.layers.back() ? active.for_output : active.always;
+    if (layer.mixer->state_kind == StateKind::latent) {
+      active.always += latent_values(spec, layer).always;
+      rest += latent_values(spec, layer).for_output;
+    } else {
+      active.always += static_cast<double>(key_value);
+      rest += static_cast<double>(query_output);
+    }
     const int64_t mlp = layer.moe
                             ? spec.moe.experts + matrices * (spec.moe.used * spec.moe.hidden + spec.moe.shared_hidden)
                             : matrices * spec.hidden;
-    active.always += static_cast<double>(key_value);
-    double& rest = &layer == &spec.layers.back() ? active.for_output : active.always;
-    rest += static_cast<double>(query_output + spec.width * mlp);
+    rest += static_cast<double>(spec.width * mlp);
   }
   return active;
 }
@@ -95,15 +110,12 @@ class WorkCounter {
         active_(active_values(spec_)),
         alike_(test.alike) {
     kv_activation_ = test.kv_format == "f32" ? Activation::f32 : Activation::bf16;
-    const auto codec = find_kv_codec(test.kv_format);  // checked: it has run already
-    if (codec.ok() && *codec) {
-      const int64_t tokens = (*codec)->block_multiple();
-      key_bytes_ = 2.0 * static_cast<double>(spec_.kv_heads * (*codec)->tile_bytes(tokens, spec_.head_dim)) /
-                   static_cast<double>(tokens);
-      return;
-    }
-    const Format& kv = *find_format(test.kv_format);
-    key_bytes_ = 2.0 * static_cast<double>(spec_.kv_heads * kv.row_bytes(spec_.head_dim));
+    const auto formats = find_kv_formats(test.kv_format, model.parts().kernels);  // checked: it has run already
+    if (!formats.ok()) return;
+    const bool latent = spec_.layers.front().mixer->state_kind == StateKind::latent;  // a value is a part of its key
+    const KvLayout layout = formats->layout(
+        test.block_tokens, {{.kv_heads = spec_.kv_heads, .head_dim = spec_.head_dim, .values_in_keys = latent}});
+    key_bytes_ = static_cast<double>(layout.block_bytes()) / static_cast<double>(layout.block_tokens);
   }
 
   // One forward pass: `count` new tokens of each of `spans` streams after `depth` earlier ones.
@@ -133,7 +145,8 @@ class WorkCounter {
         for (double i = 0; i < count; ++i) seen += std::min(depth + i + 1, most);
       }
       if (&layer == &spec_.layers.back()) seen = outputs / spans * std::min(depth + count, most);
-      operations(kv_activation_) += 4 * spans * seen * static_cast<double>(spec_.heads * spec_.head_dim);
+      operations(kv_activation_) +=
+          2 * spans * seen * static_cast<double>(layer.heads * (layer.head_dim + layer.value_dim));
     }
   }
 

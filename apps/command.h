@@ -24,7 +24,9 @@ void add_tokenize_command(CLI::App& app);
 void add_template_command(CLI::App& app);
 void add_techniques_command(CLI::App& app);
 void add_train_command(CLI::App& app);  // only if MILLRACE_TRAIN is defined
+void add_compare_command(CLI::App& app);
 void add_lab_command(CLI::App& app);
+void add_train_lab_command(CLI::App& app);
 void add_embed_command(CLI::App& app);
 void add_batch_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);

@@ -9,7 +9,7 @@
 #include "base/ordered_json.h"
 #include "command.h"
 #include "input.h"
-#include "kv/pool.h"
+#include "kv/window_groups.h"
 #include "models/arch.h"
 #include "models/mixers/mixer.h"
 #include "run/language_model.h"
@@ -58,11 +58,13 @@ std::map<std::string, Group> group_tensors(const ModelFiles& files) {
   return groups;
 }
 
+// Of one stream of `context` tokens, in steps of 512.
 int64_t kv_bytes(const ArchSpec& spec, const char* format, int64_t context) {
   const Format* kv = find_format(format);
   if (spec.head_dim % kv->block_values != 0) return -1;
-  const KvLayout layout{kv, 16, layer_states(spec)};
-  return layout.bytes_per_token() * context;
+  KvLayout layout{kv, 16, layer_states(spec)};
+  split_windows(layout, context, 512);
+  return held_bytes(layout, context);
 }
 
 std::string windows_text(const ArchSpec& spec) {

@@ -23,7 +23,7 @@ constexpr const char* kFooter = R"(Examples:
   millrace COMMAND --help                      show the flags and examples of a command
 
 Flags can also be set in a TOML file given with --config: a [run] table with n = 64, temp = 0.7 ...
-Environment: MILLRACE_ISA=ref|avx2|avx512 limits the instruction set.
+Environment: MILLRACE_ISA=ref|avx2|avx512, or less such as avx512-bf16, limits the instruction set.
 Exit codes: 0 success, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.)";
 
 }  // namespace
@@ -76,6 +76,8 @@ void declare_commands(CLI::App& app) {
   add_replay_command(app);
   add_simulate_command(app);
   add_lab_command(app);
+  add_compare_command(app);
+  add_train_lab_command(app);
   add_completion_command(app);
   add_man_command(app);
 }
@@ -84,9 +86,11 @@ int run_main(int argc, char** argv) {
   CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.",
                "millrace"};
   std::vector<const char*> args(argv, argv + argc);
-  for (const char*& arg : args) {  // llama-bench's spelling, which would be parsed as -p g and -c tk
+  for (const char*& arg : args) {  // llama.cpp's spelling, which would be parsed as -p g, -c tk and -m d
     if (std::string_view(arg) == "-pg") arg = "--pg";
     if (std::string_view(arg) == "-ctk") arg = "--ctk";
+    if (std::string_view(arg) == "-md") arg = "--model-draft";
+    if (std::string_view(arg) == "-ctv") arg = "--ctv";
   }
   declare_commands(app);
   try {

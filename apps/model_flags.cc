@@ -74,9 +74,13 @@ void EngineFlags::add_to(CLI::App* command) {
     CLI::Option* option = command->add_option(flag, options.*field, help)->capture_default_str();
     family_flags_.emplace_back(family, field, option);
   };
-  add_family("kv_format", &EngineOptions::kv_format, "--kv-format",
+  add_family("kv_format", &EngineOptions::kv_format, "--kv-format,--ctk,--cache-type-k",
              "Format of the KV cache: f32, f16, bf16, q8_0 or NAME[:key=value,...]; see millrace techniques --family "
              "kv_format");
+  command->add_option("--ctv,--cache-type-v", value_format,
+                      "Format of values, where it is not that of keys: short for :values=NAME of --kv-format");
+  command->add_flag("--keep-window-keys", options.keep_window_keys,
+                    "Layers that see only the newest keys keep all of them, too; answers are the same");
   command->add_option("--kv-tokens", options.kv_tokens,
                       "KV cache size in tokens; 0: what --memory leaves, or derived from the context");
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
@@ -93,6 +97,11 @@ void EngineFlags::add_to(CLI::App* command) {
   add_family("drafter", &EngineOptions::drafter, "--drafter",
              "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay the same. "
              "See millrace techniques --family drafter");
+  command->add_option("--model-draft", model_draft_,
+                      "Second, smaller model with the same vocabulary that drafts (-md in short), a file, a folder or "
+                      "stories-draft; short for --drafter draft:model=PATH");
+  command->add_option("--draft-max,--draft", draft_max_, "Tokens of its drafts; short for --drafter draft:k=N [4]")
+      ->check(CLI::Range(1, 64));
   command->add_option("--resident-streams", options.resident_streams,
                       "Most streams that hold KV blocks, running or paused; 0: same as the running streams");
   command->add_option("--swap-tokens", options.swap_tokens,
@@ -141,20 +150,45 @@ std::vector<AdapterUse> EngineFlags::all_adapters() const {
   return uses;
 }
 
+// The path comes last, as it may contain commas. `flag`: the one that was given.
+Result<std::string> EngineFlags::drafter_of_flags(const char* flag) const {
+  if (!options.drafter.empty())
+    return Error::user(fmt::format("{}: --drafter is {}; give only one of them", flag, options.drafter));
+  std::string out = "draft";
+  if (draft_max_ > 0) out += fmt::format(":k={}", draft_max_);
+  if (!model_draft_.empty()) out += fmt::format("{}model={}", draft_max_ > 0 ? "," : ":", model_draft_);
+  return out;
+}
+
 Result<EngineOptions> EngineFlags::get(const ModelFlags& model, std::vector<AppliedTechnique>* applied) const {
   EngineOptions out = options;
   out.threads = model.threads;
   out.context = model.context;
   out.prefix_cache = !no_prefix_cache;
   MILLRACE_TRY(std::vector<TechniqueUse> uses, use.get());
-  for (const auto& [family, field, option] : family_flags_) {
-    if (option->count() == 0) continue;
-    MILLRACE_TRY_VOID(check_flag_against(uses, family, option->get_name(), options.*field, use.command));
-    if (std::ranges::find(uses, family, &TechniqueUse::family) != uses.end()) continue;
-    for (TechniqueUse& flagged : use_of_flag(family, options.*field, use.command)) {
+  if (!value_format.empty()) {
+    if (std::ranges::find(uses, "kv_format", &TechniqueUse::family) != uses.end())
+      return Error::user(fmt::format("--ctv {0}: --use names the formats already; add values={0} there", value_format));
+    out.kv_format += (out.kv_format.find(':') == std::string::npos ? ":values=" : ",values=") + value_format;
+  }
+  const auto use_flag = [&](const std::string& family, std::string EngineOptions::*field,
+                            const std::string& flag) -> Result<void> {
+    MILLRACE_TRY_VOID(check_flag_against(uses, family, flag, out.*field, use.command));
+    if (std::ranges::find(uses, family, &TechniqueUse::family) != uses.end()) return {};
+    for (TechniqueUse& flagged : use_of_flag(family, out.*field, use.command)) {
       out.*field = defaults_.*field;  // applied below
       uses.push_back(std::move(flagged));
     }
+    return {};
+  };
+  for (const auto& [family, field, option] : family_flags_)
+    if (option->count() > 0) MILLRACE_TRY_VOID(use_flag(family, field, option->get_name()));
+  if (!value_format.empty() && std::ranges::find(uses, "kv_format", &TechniqueUse::family) == uses.end())
+    MILLRACE_TRY_VOID(use_flag("kv_format", &EngineOptions::kv_format, "--ctv"));
+  if (!model_draft_.empty() || draft_max_ > 0) {
+    const char* flag = model_draft_.empty() ? "--draft-max" : "--model-draft";
+    MILLRACE_TRY(out.drafter, drafter_of_flags(flag));
+    MILLRACE_TRY_VOID(use_flag("drafter", &EngineOptions::drafter, flag));
   }
   auto done = apply_uses(uses, out);
   if (!done.ok()) return Error{done.error().kind, "--use " + done.error().message};

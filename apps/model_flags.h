@@ -38,6 +38,7 @@ struct ModelFlags {
 struct EngineFlags {
   EngineOptions options;
   bool no_prefix_cache = false;
+  std::string value_format;  // of values in the KV cache: short for :values=NAME of --kv-format; "": as that says
   UseFlag use;
   std::string vtc_weights;  // options of the policy vtc that no flag gives: ":weights=a:2"; "": none
 
@@ -49,7 +50,11 @@ struct EngineFlags {
   Result<EngineOptions> get(const ModelFlags& model, std::vector<AppliedTechnique>* applied = nullptr) const;
 
  private:
+  Result<std::string> drafter_of_flags(const char* flag) const;
+
   EngineOptions defaults_;  // before the flags
+  std::string model_draft_;
+  int64_t draft_max_ = 0;  // 0: not given
   std::vector<std::tuple<std::string, std::string EngineOptions::*, CLI::Option*>> family_flags_;
 };
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/engine_core.h"
-#include "replay_run.h"
+#include "replay/replay_run.h"
 
 namespace millrace {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "replay_run.h"
+#include "replay/replay_run.h"
 
 namespace millrace {
 

@@ -125,7 +125,7 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText
                     {"generated_tokens_per_second", speed.generated_per_second},
                     {"time_to_first_token_seconds", t.first_token_seconds},
                     {"gb_per_s", speed.gb_per_second}};
-  if (!flags.engine.options.drafter.empty())
+  if (std::ranges::find(applied, "drafter", &AppliedTechnique::family) != applied.end())
     out["speculation"] = {{"drafted", stats.drafted_tokens},
                           {"accepted", stats.accepted_tokens},
                           {"target_passes", stats.generated_tokens - stats.accepted_tokens}};  // of all answers

@@ -224,10 +224,9 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   MILLRACE_TRY(flags.telemetry.otlp, with_otlp_environment(flags.telemetry.otlp, [](const char* name) -> const char* {
                  return std::getenv(name);
                }));
-  MILLRACE_TRY(flags.service.telemetry,
-               Telemetry::create(flags.telemetry, first,
-                                 {first, std::string(isa_name(isa)), flags.service.engine.kv_format,
-                                  flags.telemetry.record_prompts}));
+  MILLRACE_TRY(flags.service.telemetry, Telemetry::create(flags.telemetry, first,
+                                                          {first, isa_name(isa), flags.service.engine.kv_format,
+                                                           flags.telemetry.record_prompts}));
   const char* scheme = tls ? "https" : "http";
   MILLRACE_TRY(auto server, Server::start(std::move(models), flags.service, flags.http, std::move(tls)));
   const std::string host =
@@ -342,6 +341,8 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
                       .description("{admin,user,everybody}"));
   command->add_flag("--allow-public", flags.allow_public,
                     "Accept requests from everyone, without a key and for any host name");
+  command->add_flag("--enable-prompt-embeds", service.prompt_embeds,
+                    "Accept prompt_embeds in /v1/completions: rows of the embedding table instead of a prompt");
   command->add_flag("--api-docs", flags.api_docs, "Print the API reference and exit");
   command->add_option("--cors-origin", service.origins,
                       "Origin of web pages that may send requests, such as https://name; '*': any. Repeatable");

@@ -36,6 +36,7 @@ struct SimulateFlags {
   int64_t max_tokens = 0, nodes = 1;
   std::string route = "in_turn";
   double deadline = 0, time_limit = 0, stop = 0;
+  int64_t window = 0;
   bool no_prefix_cache = false, json = false;
   UseFlag use;
   CLI::Option* policy_option = nullptr;
@@ -239,11 +240,12 @@ Result<int> run(SimulateFlags flags) {
     }
     const auto start = std::chrono::steady_clock::now();
     ProgressBar bar(one.policy);
-    MILLRACE_TRY(auto result, simulate(load, std::move(costs), one, {.route = route, .stop_seconds = flags.stop},
-                                       [&](int64_t ended) {
-                                         bar.update(static_cast<double>(ended) / static_cast<double>(load.requests));
-                                         return !interrupted();
-                                       }));
+    MILLRACE_TRY(auto result,
+                 simulate(load, std::move(costs), one,
+                          {.route = route, .stop_seconds = flags.stop, .window = flags.window}, [&](int64_t ended) {
+                            bar.update(static_cast<double>(ended) / static_cast<double>(load.requests));
+                            return !interrupted();
+                          }));
     all.push_back(judge(one.policy, std::move(result), flags.limits));
     all.back().wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -292,6 +294,10 @@ void add_simulate_command(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens")->capture_default_str();
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
+  command
+      ->add_option("--window", flags->window,
+                   "Keys that every layer of the simulated model sees, so that streams give back older blocks; 0: all")
+      ->check(CLI::NonNegativeNumber);
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step")->capture_default_str();
   command->add_option("--max-streams", options.max_streams, "Most streams in one step")->capture_default_str();
   command->add_option("--resident-streams", options.resident_streams,

@@ -58,6 +58,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const Langu
   EngineOptions sized = options;
   sized.kv_tokens =
       limits.kv_tokens + (options.max_streams + 1) * options.block_tokens;  // each stream is rounded up to whole blocks
+  sized.keep_window_keys = true;  // streams are made here, with blocks of one group
   timer->model_ = model;
   MILLRACE_TRY(timer->executor_, CpuExecutor::create(std::move(model), sized));
   const auto vocab = static_cast<double>(timer->model_->info().vocab);

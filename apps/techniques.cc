@@ -1,8 +1,11 @@
 // millrace techniques: lists the techniques in this binary.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/ordered_json.h"
 #include "command.h"
+#include "compare/suite.h"
 #include "compress/pass.h"
 #include "input.h"
 #include "run/families.h"
@@ -16,12 +19,21 @@ constexpr const char* kTechniquesExamples = R"(Examples:
   millrace techniques --family sampler  one family, with its options
   millrace techniques --json)";
 
-// What an engine can use, the passes of `compress`, and the trace formats that `replay` and `simulate` read.
+// What an engine can use, the passes of `compress`, the suites of `compare`, and the trace formats that `replay` and
+// `simulate` read.
 std::vector<TechniqueInfo> listed_techniques() {
   std::vector<TechniqueInfo> out = all_techniques();
   for (TechniqueInfo& info : passes().infos()) out.push_back(std::move(info));
+  for (TechniqueInfo& info : compare_suites().infos()) out.push_back(std::move(info));
   for (TechniqueInfo& info : trace_formats().infos()) out.push_back(std::move(info));
   return out;
+}
+
+// Of the member's page and stored result in docs/techniques/: NAME, or FAMILY-NAME where families share the name
+// (tools/ledger/entries.py).
+std::string ledger_name(const TechniqueInfo& info, const std::vector<TechniqueInfo>& all) {
+  const auto same = [&](const TechniqueInfo& other) { return other.name == info.name; };
+  return std::ranges::count_if(all, same) > 1 ? info.family + "-" + info.name : info.name;
 }
 
 const char* type_name(OptionSpec::Type type) {
@@ -34,7 +46,7 @@ const char* type_name(OptionSpec::Type type) {
   return "";
 }
 
-nlohmann::ordered_json to_json(const TechniqueInfo& info) {
+nlohmann::ordered_json to_json(const TechniqueInfo& info, const std::string& proof_name) {
   auto options = nlohmann::ordered_json::array();
   for (const auto& option : info.options) {
     options.push_back({{"name", option.name},
@@ -53,13 +65,17 @@ nlohmann::ordered_json to_json(const TechniqueInfo& info) {
              {"year", info.paper.year},
              {"text", info.paper.text}};
   if (info.loss != Loss::not_applicable) lossless = info.loss == Loss::lossless;
-  return {{"family", info.family}, {"name", info.name},  {"summary", info.summary}, {"paper", paper},
-          {"lossless", lossless},  {"options", options}, {"test", info.test},       {"proof", info.proof}};
+  return {{"family", info.family},   {"name", info.name},
+          {"summary", info.summary}, {"paper", paper},
+          {"lossless", lossless},    {"options", options},
+          {"test", info.test},       {"proof", fmt::format("docs/techniques/results/{}.json", proof_name)}};
 }
 
-void print_table(const std::vector<TechniqueInfo>& all, bool details) {
+void print_table(const std::vector<TechniqueInfo>& all, const std::string& wanted) {
   std::string family;
+  const bool details = !wanted.empty();
   for (const auto& info : all) {
+    if (details && info.family != wanted) continue;
     if (info.family != family) fmt::print("{}{}\n", family.empty() ? "" : "\n", info.family);
     family = info.family;
     const bool computes = info.loss != Loss::not_applicable;
@@ -67,29 +83,31 @@ void print_table(const std::vector<TechniqueInfo>& all, bool details) {
     if (!details) continue;
     if (!info.paper.empty()) fmt::print("  {:<20} {}\n", "", info.paper.text);
     fmt::print("  {:<20} test: {}\n", "", info.test);
-    if (!info.proof.empty()) fmt::print("  {:<20} proof: {}\n", "", info.proof);
+    fmt::print("  {:<20} proof: docs/techniques/{}.md\n", "", ledger_name(info, all));
+    if (!info.proof.empty()) fmt::print("  {:<20} more: {}\n", "", info.proof);
     for (const auto& option : info.options)
       fmt::print("  {:<20}   {} [{}]: {}\n", "", option.name, option.default_value, option.help);
   }
 }
 
 Result<int> run(const std::string& family, bool json) {
-  std::vector<TechniqueInfo> all = listed_techniques();
+  const std::vector<TechniqueInfo> all = listed_techniques();
   if (!family.empty()) {
     std::string known, last;
     for (const auto& info : all) {
       if (info.family != last) known += (known.empty() ? "" : ", ") + info.family;
       last = info.family;
     }
-    std::erase_if(all, [&](const auto& info) { return info.family != family; });
-    if (all.empty()) return Error::user(fmt::format("family: unknown '{}'; known: {}", family, known));
+    if (std::ranges::find(all, family, &TechniqueInfo::family) == all.end())
+      return Error::user(fmt::format("family: unknown '{}'; known: {}", family, known));
   }
   if (!json) {
-    print_table(all, !family.empty());
+    print_table(all, family);
     return 0;
   }
   auto out = nlohmann::ordered_json::array();
-  for (const auto& info : all) out.push_back(to_json(info));
+  for (const auto& info : all)
+    if (family.empty() || info.family == family) out.push_back(to_json(info, ledger_name(info, all)));
   print_json_line(out);
   return 0;
 }

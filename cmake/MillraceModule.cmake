@@ -61,7 +61,7 @@ function(add_module name)
     target_include_directories(millrace_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
       $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>)
     target_link_libraries(millrace_${name} PUBLIC ${deps} ${ARG_LIBS})
-    foreach(isa avx2 avx512)
+    foreach(isa IN LISTS MILLRACE_ISA_FILES)
       set(isa_sources ${sources})
       list(FILTER isa_sources INCLUDE REGEX "_${isa}\\.cc$")
       set_source_files_properties(${isa_sources} PROPERTIES COMPILE_OPTIONS "${MILLRACE_FLAGS_${isa}}")
@@ -104,11 +104,8 @@ file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_paths.h CONTENT
 function(millrace_test_options target)
   target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)  # test_paths.h
   # Tests spend their time in the libraries, so their own code is optimized for compile time.
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
-  # The libraries are checked for undefined behaviour; in the tests' own code that would cost a third of its compile time.
-  if(MILLRACE_SANITIZE MATCHES "address,undefined")
-    target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
-  endif()
+  target_compile_options(${target} PRIVATE ${MILLRACE_FLAGS_quick} $<$<CONFIG:Release>:-O1>)
+  set_target_properties(${target} PROPERTIES MILLRACE_TEST_CODE ON)
 endfunction()
 if(MILLRACE_TESTS AND MILLRACE_PRECOMPILED)
   millrace_precompiled(test_headers <gtest/gtest.h>)

@@ -13,13 +13,11 @@
 
 namespace millrace::testing {
 
-// ref first, then each level up to the machine's best.
+// ref first, then from fewer features to all that this machine has.
 inline const std::vector<KernelTable>& kernel_tables() {
   static const std::vector<KernelTable> tables = [] {
     std::vector<KernelTable> all;
-    for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-      if (isa <= detect_isa()) all.push_back(make_kernel_table(isa));
-    }
+    for (Isa isa : isa_variants()) all.push_back(make_kernel_table(isa));
     return all;
   }();
   return tables;

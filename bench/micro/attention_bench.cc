@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -67,8 +68,6 @@ class Cache {
   AlignedBuffer bytes_;
 };
 
-RoofKernels roof_kernels(Isa isa) { return isa == Isa::avx512 ? roof_kernels_avx512() : roof_kernels_avx2(); }
-
 template <typename Body>
 double best_seconds(const Body& body) {
   double best = 1e9;
@@ -92,9 +91,11 @@ double read_roof() {  // bytes per second
   return roof;
 }
 
+Isa isa_of(const benchmark::State& state) { return state.range(0) == 1 ? Isa::avx2 : detect_isa(); }
+
 double multiply_roof(Isa isa, bool bf16) {  // floating-point operations per second
-  static double roofs[3] = {};
-  double& roof = roofs[static_cast<int>(isa)];
+  static std::map<uint32_t, double> roofs;
+  double& roof = roofs[isa.bits()];
   if (roof == 0) {
     constexpr int64_t kRounds = 1 << 16;
     const RoofKernels kernels = roof_kernels(isa);
@@ -106,7 +107,7 @@ double multiply_roof(Isa isa, bool bf16) {  // floating-point operations per sec
 
 struct Run {
   Run(benchmark::State& state, int64_t new_tokens, bool cold)
-      : table(make_kernel_table(static_cast<Isa>(state.range(0)))),
+      : table(make_kernel_table(isa_of(state))),
         kernel(*table.find_attention(find_format(kFormats[state.range(1)]))),
         head_dim(state.range(2)),
         group(state.range(3)),
@@ -118,7 +119,7 @@ struct Run {
         max(static_cast<size_t>(queries * group)),
         sum(max.size()),
         acc(max.size() * static_cast<size_t>(head_dim)) {
-    state.SetLabel(std::string(isa_name(table.isa)) + " " + kFormats[state.range(1)]);
+    state.SetLabel(isa_name(table.isa) + " " + kFormats[state.range(1)]);
     for (int64_t h = 0; h < heads; ++h) {
       k.push_back(cache.blocks(h, false));
       v.push_back(cache.blocks(h, true));
@@ -162,7 +163,7 @@ struct Run {
 };
 
 void decode_heads(benchmark::State& state, bool cold) {
-  if (static_cast<Isa>(state.range(0)) > detect_isa()) return state.SkipWithError("not on this machine");
+  if (!detect_isa().includes(isa_of(state))) return state.SkipWithError("not on this machine");
   Run run(state, 1, cold);
   const double roof = read_roof();
   int64_t head = 0;
@@ -179,7 +180,7 @@ void decode(benchmark::State& state) { decode_heads(state, true); }
 void decode_cached(benchmark::State& state) { decode_heads(state, false); }
 
 void prefill(benchmark::State& state) {
-  if (static_cast<Isa>(state.range(0)) > detect_isa()) return state.SkipWithError("not on this machine");
+  if (!detect_isa().includes(isa_of(state))) return state.SkipWithError("not on this machine");
   constexpr int64_t kTokens = 512;
   Run run(state, kTokens, false);
   const double roof = multiply_roof(run.table.isa, run.kernel.bf16_head_dim >= run.head_dim);

@@ -78,9 +78,9 @@ void bench_load(benchmark::State& state, const std::string& path) {
 
 int register_all() {
   for (const Format* format : formats().members()) {
-    for (Isa isa : {Isa::avx2, Isa::avx512}) {
-      if (isa > detect_isa()) continue;
-      const std::string name = "pack/" + std::string(format->name) + "/" + std::string(isa_name(isa));
+    for (Isa isa : isa_levels()) {
+      if (isa == Isa::ref) continue;
+      const std::string name = "pack/" + std::string(format->name) + "/" + isa_name(isa);
       benchmark::RegisterBenchmark(name.c_str(), bench_pack, format, isa)
           ->Arg(1)
           ->Arg(2)

@@ -33,8 +33,8 @@ struct Roof {
   ComputePeaks peaks;  // of all threads
 };
 const Roof& roof(int threads, Isa isa) {
-  static std::map<std::pair<int, Isa>, Roof> known;
-  Roof& roof = known[{threads, isa}];
+  static std::map<std::pair<int, uint32_t>, Roof> known;
+  Roof& roof = known[{threads, isa.bits()}];
   if (roof.read_gb == 0) {
     ThreadPool pool(threads);
     for (int i = 0; i < 3; ++i) roof.read_gb = std::max(roof.read_gb, measure_read_bandwidth(pool));
@@ -103,9 +103,8 @@ void bench_matmul(benchmark::State& state, const Format* format, Isa isa) {
 
 const bool kRegistered = [] {
   for (const Format* format : formats().members()) {
-    for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-      if (isa > detect_isa()) continue;
-      std::string name = std::string(format->name) + "/" + std::string(isa_name(isa));
+    for (Isa isa : isa_levels()) {
+      std::string name = std::string(format->name) + "/" + isa_name(isa);
       for (int64_t threads : {1, 2}) {
         auto* run = benchmark::RegisterBenchmark(("matmul/" + name).c_str(),
                                                  [=](benchmark::State& state) { bench_matmul(state, format, isa); });

@@ -41,7 +41,7 @@ Rows make_rows() {
 using Body = std::function<void(const KernelTable&, Rows&)>;
 
 void add_benchmark(const std::string& name, Isa isa, const Body& body) {
-  const std::string full = name + "/" + std::string(isa_name(isa));
+  const std::string full = name + "/" + isa_name(isa);
   benchmark::RegisterBenchmark(full.c_str(), [isa, body](benchmark::State& state) {
     const KernelTable table = make_kernel_table(isa);
     Rows rows = make_rows();
@@ -100,8 +100,7 @@ void add_rounding(Isa isa) {
 }
 
 const bool kRegistered = [] {
-  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-    if (isa > detect_isa()) continue;
+  for (Isa isa : isa_levels()) {
     add_row_kernels(isa);
     add_rounding(isa);
   }

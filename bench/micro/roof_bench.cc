@@ -26,7 +26,7 @@ void cache_bandwidth(benchmark::State& state) {
 void compute_peaks(benchmark::State& state) {
   ThreadPool pool(1);
   ComputePeaks peaks;
-  for (auto _ : state) peaks = measure_compute_peaks(pool, static_cast<Isa>(state.range(0)));
+  for (auto _ : state) peaks = measure_compute_peaks(pool, Isa(static_cast<uint32_t>(state.range(0))));
   state.counters["GFLOP/s"] = peaks.f32_gflop_per_s;
   state.counters["bf16 GFLOP/s"] = peaks.bf16_gflop_per_s;
   state.counters["int8 GOP/s"] = peaks.int8_gop_per_s;

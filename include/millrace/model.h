@@ -24,7 +24,8 @@ struct ModelInfo {
 
 class LanguageModel {
  public:
-  // `path`: a GGUF file, a .safetensors file, a Hugging Face folder, or "" for the model embedded in the binary.
+  // `path`: a GGUF file, a .safetensors file, a Hugging Face folder, or "" for the model embedded in the binary;
+  // "stories-draft" is the small one beside it.
   // Errors: corrupt (exit code 3), unsupported (4), resource (5), user (2).
   static Result<std::shared_ptr<const LanguageModel>> load(const std::string& path, const LoadOptions& options = {});
   ~LanguageModel();

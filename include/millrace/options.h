@@ -46,7 +46,12 @@ struct EngineOptions {
   // KV cache size in tokens over all streams; 0: the rest of the memory budget, or without a budget max_streams x
   // context, at most 64k.
   int64_t kv_tokens = 0;
-  std::string kv_format = "f16";  // f32, f16, bf16, q8_0, or a codec NAME[:key=value,...]
+  // f32, f16, bf16 or q8_0, with :values=NAME for another format of values and window=NAME for layers with a window; or
+  // a codec NAME[:key=value,...].
+  std::string kv_format = "f16";
+  // Layers that see only the newest keys keep all of them, too. Otherwise streams give back the blocks that no later
+  // token sees; answers are the same.
+  bool keep_window_keys = false;
   int64_t block_tokens = 16;      // tokens per KV block; rounded up to whole memory pages for kv_pool virtual
   std::string kv_pool = "paged";  // or virtual: each stream's blocks are contiguous; a block is then whole memory pages
   int64_t batch_tokens = 512;     // most tokens in one step; longer prompts run in chunks

@@ -12,6 +12,7 @@
 #include "attention/full.h"
 #include "base/cpu.h"
 #include "base/philox.h"
+#include "isa_label.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -182,8 +183,7 @@ TEST_P(CodecTilesTest, RowsTakenBackAreWrittenAgain) {
 
 std::vector<TilesCase> tiles_cases() {
   std::vector<TilesCase> out;
-  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-    if (isa > detect_isa()) continue;
+  for (Isa isa : isa_levels()) {
     out.push_back({"kivi:bits=2", 64, 0, isa, 2});
     out.push_back({"kivi:bits=4", 40, 0, isa, 1});
     out.push_back({"kivi:bits=2,residual=40", 32, 0, isa, 2});
@@ -194,7 +194,7 @@ std::vector<TilesCase> tiles_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, CodecTilesTest, ::testing::ValuesIn(tiles_cases()), [](const auto& one) {
-  std::string name = one.param.codec + "_" + std::string(isa_name(one.param.isa));
+  std::string name = one.param.codec + "_" + testing::isa_label(one.param.isa);
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   return name;

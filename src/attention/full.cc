@@ -4,6 +4,7 @@
 
 #include "attention/codec_tiles.h"
 #include "attention/partial.h"
+#include "attention/row_formats.h"
 #include "attention/visible_keys.h"
 
 namespace millrace {
@@ -70,6 +71,7 @@ struct Attend {
     args.queries = u.queries;
     args.group = group;
     args.head_dim = layer.head_dim;
+    args.value_dim = layer.value_dim;
     args.first_query = u.span->first_slot + u.first;
     args.key_begin = part * kAttentionPartition;
     const int64_t last_key = args.first_query + u.queries;
@@ -86,17 +88,18 @@ struct Attend {
       return encoded->attend(*kernel, *u.span, batch.block_tables.data() + u.span->table, u.head, args, worker.index,
                              pointers);
     args.block_tokens = block_tokens;
-    args.row_bytes = kv.row_bytes(layer.layer);
+    set_row_formats(kernels, *kernel, kv, layer.layer, args);
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
     const uint8_t** k_blocks = pointers;
-    const uint8_t** v_blocks = pointers + block_end;
+    const bool own_values = kv.layout().layers[layer.layer].planes() > 1;
+    const uint8_t** v_blocks = own_values ? pointers + block_end : k_blocks;
     const uint8_t* first_keys = kv.keys(layer.layer, 0, u.head);  // a head's blocks are contiguous
     const uint8_t* first_values = kv.values(layer.layer, 0, u.head);
-    const int64_t block_bytes = block_tokens * args.row_bytes;
-    const auto table = batch.block_tables.begin() + u.span->table;
+    const int64_t key_bytes = block_tokens * args.row_bytes, value_bytes = block_tokens * args.value_row_bytes;
+    const auto table = batch.tables(layer.group).begin() + u.span->table;
     for (int64_t b = args.key_begin / block_tokens; b < block_end; ++b) {
-      k_blocks[b] = first_keys + table[b] * block_bytes;
-      v_blocks[b] = first_values + table[b] * block_bytes;
+      k_blocks[b] = first_keys + table[b] * key_bytes;
+      if (own_values) v_blocks[b] = first_values + table[b] * value_bytes;
     }
     args.k_blocks = k_blocks;
     args.v_blocks = v_blocks;
@@ -104,26 +107,24 @@ struct Attend {
   }
 
   void join(int64_t rows, const Partial& partial, const Partial& total) const {
-    kernels.attention_join(rows, layer.head_dim, partial.max, partial.sum, partial.acc, total.max, total.sum,
+    kernels.attention_join(rows, layer.values(), partial.max, partial.sum, partial.acc, total.max, total.sum,
                            total.acc);
   }
 
   // Divides the total by its sum into `merged`, then scatters the rows: in `out` the heads of one query are adjacent,
   // and queries are a whole row apart.
   void finish(const Unit& u, const Partial& total, float* merged) const {
-    const int64_t width = layer.heads * layer.head_dim;
-    kernels.attention_merge(1, u.queries * group, group, layer.head_dim, total.max, total.sum, total.acc, nullptr,
-                            merged);
-    float* first = out + (u.span->begin + u.first) * width + u.head * group * layer.head_dim;
-    for (int64_t i = 0; i < u.queries; ++i)
-      std::copy_n(merged + i * group * layer.head_dim, group * layer.head_dim, first + i * width);
+    const int64_t dims = layer.values(), width = layer.heads * dims;
+    kernels.attention_merge(1, u.queries * group, group, dims, total.max, total.sum, total.acc, nullptr, merged);
+    float* first = out + (u.span->begin + u.first) * width + u.head * group * dims;
+    for (int64_t i = 0; i < u.queries; ++i) std::copy_n(merged + i * group * dims, group * dims, first + i * width);
   }
 
   // Every partition of a unit; scratch holds two partials.
   void run_unit(const Unit& u, float* scratch, const Worker& worker) const {
     const int64_t rows = u.queries * group;
     const Partial total = partial_at(scratch, rows);
-    const Partial partial = partial_at(scratch + partial_floats(rows, layer.head_dim), rows);
+    const Partial partial = partial_at(scratch + partial_floats(rows, layer.values()), rows);
     if (u.span->visibility >= 0) {
       attend_visible({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, total, partial.max);
       return finish(u, total, partial.acc);
@@ -139,12 +140,12 @@ struct Attend {
 int64_t partitions(int64_t context) { return (context + kAttentionPartition - 1) / kAttentionPartition + 1; }
 
 // Two partials, and one query's scaled heads (visible_keys.h).
-int64_t unit_floats(int64_t group, int64_t head_dim) {
-  return 2 * partial_floats(query_tile(group) * group, head_dim) + group * head_dim;
+int64_t unit_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
+  return 2 * partial_floats(query_tile(group) * group, value_dim) + group * head_dim;
 }
 
-int64_t split_floats(int64_t context, int64_t group, int64_t head_dim) {
-  return (partitions(context) + 1) * partial_floats(kSplitQueries * group, head_dim);
+int64_t split_floats(int64_t context, int64_t group, int64_t value_dim) {
+  return (partitions(context) + 1) * partial_floats(std::min(kSplitQueries, query_tile(group)) * group, value_dim);
 }
 
 // Few queries over many partitions: runs of partitions of every head become separate tasks.
@@ -152,7 +153,7 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
                   const uint8_t** pointers, int64_t pointer_slot) {
   const Unit whole = a.unit(span, 0);
   const int64_t rows = whole.queries * a.group;
-  const int64_t size = partial_floats(rows, a.layer.head_dim);
+  const int64_t size = partial_floats(rows, a.layer.values());
   const int64_t parts = whole.part_end - whole.part_begin;
   const int64_t run = std::max<int64_t>(1, a.layer.kv_heads * parts / (kTasksAWorker * pool.threads()));
   const int64_t runs = (parts + run - 1) / run;
@@ -176,8 +177,11 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
 
 }  // namespace
 
-int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group, int64_t head_dim, int64_t kv_heads) {
-  return std::max(threads * unit_floats(group, head_dim), kv_heads * split_floats(context, group, head_dim));
+int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group, int64_t head_dim, int64_t kv_heads,
+                                 int64_t value_dim) {
+  if (value_dim == 0) value_dim = head_dim;
+  return std::max(threads * unit_floats(group, head_dim, value_dim),
+                  kv_heads * split_floats(context, group, value_dim));
 }
 
 int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t block_tokens) {
@@ -188,19 +192,19 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
             const CodecTiles* tiles) {
   const int64_t group = layer.heads / layer.kv_heads;
-  const Attend a{batch, layer, kernels,           kv,   kernels.find_attention(kv.layout().format), q,
+  const Attend a{batch, layer, kernels,           kv,   &attention_kernel(kernels, kv.layout()), q,
                  out,   group, query_tile(group), tiles};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
   if (batch.spans.size() == 1 && batch.spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1 &&
       batch.spans[0].visibility < 0) {
-    attend_split(a, batch.spans[0], pool, scratch, split_floats(context, group, layer.head_dim), pointers,
+    attend_split(a, batch.spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers,
                  pointer_slot);
     return;
   }
   int64_t units = 0;
   for (const auto& span : batch.spans) units += a.units_of(span);
-  const int64_t slot = unit_floats(group, layer.head_dim);
+  const int64_t slot = unit_floats(group, layer.head_dim, layer.values());
   pool.parallel_for(units, [&](int64_t index, int worker) {
     size_t s = 0;
     while (index >= a.units_of(batch.spans[s])) index -= a.units_of(batch.spans[s++]);

@@ -19,7 +19,7 @@ void score_group(const BatchSpan& span, const Batch& batch, const AttentionLayer
                  KvPool& kv, int64_t kv_head, const float* q, int64_t first, int64_t slots, float* key, float* scores) {
   const int64_t group = layer.heads / layer.kv_heads, dim = layer.head_dim, block_tokens = kv.layout().block_tokens;
   for (int64_t slot = first; slot < slots; ++slot) {
-    const BlockId block = batch.block_tables[static_cast<size_t>(span.table + slot / block_tokens)];
+    const BlockId block = batch.tables(layer.group)[static_cast<size_t>(span.table + slot / block_tokens)];
     codec.decode(kv.keys(layer.layer, block, kv_head) + slot % block_tokens * kv.row_bytes(layer.layer), key, dim);
     for (int64_t g = 0; g < group; ++g) {
       const float* query = q + (kv_head * group + g) * dim;

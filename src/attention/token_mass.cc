@@ -34,7 +34,7 @@ struct TokenUnit {
     const RowCodec& codec = *kernels.find_codec(kv.layout().format);
     const int64_t block_tokens = kv.layout().block_tokens, dim = layer.head_dim;
     for (int64_t slot = begin; slot < end; ++slot) {
-      const BlockId block = batch.block_tables[static_cast<size_t>(span.table + slot / block_tokens)];
+      const BlockId block = batch.tables(layer.group)[static_cast<size_t>(span.table + slot / block_tokens)];
       codec.decode(kv.keys(layer.layer, block, kv_head) + slot % block_tokens * kv.row_bytes(layer.layer), s.row.data(),
                    dim);
       for (int64_t d = 0; d < dim; ++d)
@@ -86,11 +86,11 @@ void grow(std::vector<T>& vector, int64_t size) {
   if (std::ssize(vector) < size) vector.resize(static_cast<size_t>(size));
 }
 
-void prepare(TokenMass::Scratch& s, int64_t dim, int64_t rows, int64_t slots, int64_t drafted) {
+void prepare(TokenMass::Scratch& s, int64_t dim, int64_t rows, int64_t slots, int64_t drafted, int64_t most_drafted) {
   grow(s.row, dim);
   grow(s.keys, dim * kKeys);
   grow(s.scores, rows * slots);
-  grow(s.sums, (1 + drafted) * slots);
+  grow(s.sums, (1 + std::max(drafted, most_drafted)) * slots);
   std::fill_n(s.sums.begin(), (1 + drafted) * slots, int64_t{0});
 }
 
@@ -104,7 +104,8 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
     const BatchSpan& span = batch.spans[static_cast<size_t>(observed.span)];
     const int64_t slots = span.first_slot + span.count, tiles = (span.count + tile - 1) / tile;
     for (TokenMass::Scratch& s : mass.scratch)
-      prepare(s, layer.head_dim, std::min(tile, span.count) * group, slots, observed.drafted);
+      prepare(s, layer.head_dim, std::min(tile, std::max(span.count, 1 + mass.most_drafted)) * group, slots,
+              observed.drafted, mass.most_drafted);
     pool.parallel_for(layer.kv_heads * tiles, [&](int64_t index, int worker) {
       const int64_t first = index % tiles * tile;
       const TokenUnit unit{.batch = batch,
@@ -129,6 +130,8 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
   }
 }
 
-int64_t token_mass_bytes(int64_t slots, int64_t drafted) { return slots * (4 * kRows + 8 * (1 + drafted)); }
+int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group) {
+  return slots * (4 * std::max<int64_t>(kRows, group) + 8 * (1 + drafted));
+}
 
 }  // namespace millrace

@@ -29,6 +29,7 @@ struct TokenMass {
     std::vector<int64_t> sums;  // [1 + drafted, slots]
   };
   std::vector<Scratch> scratch;
+  int64_t most_drafted = 0;  // of a span in any pass; the scratch then has room for so many
 };
 
 // q [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Adds the softmax of every
@@ -36,7 +37,8 @@ struct TokenMass {
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
                         KvPool& kv, const float* q, TokenMass& mass);
 
-// Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens.
-int64_t token_mass_bytes(int64_t slots, int64_t drafted);
+// Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens; `group`: the most query
+// heads that share a KV head.
+int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group);
 
 }  // namespace millrace

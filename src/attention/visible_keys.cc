@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "attention/row_formats.h"
 #include "attention/visible_slots.h"
 
 namespace millrace {
@@ -60,7 +61,7 @@ class VisibleAttention {
         total_(total),
         group_(unit.layer.heads / unit.layer.kv_heads),
         scratch_(scratch),
-        scaled_(scratch + partial_floats(unit.queries * group_, unit.layer.head_dim)) {
+        scaled_(scratch + partial_floats(unit.queries * group_, unit.layer.values())) {
     const int64_t last = slot_of(u_.queries - 1);
     shared_end_ = in_tree(last) ? visibility_.tree_slot : last + 1;
     shared_ = seen_before(shared_end_);
@@ -201,14 +202,15 @@ class VisibleAttention {
     args.queries = chain.count;
     args.group = group_;
     args.head_dim = head_dim;
+    args.value_dim = u_.layer.value_dim;
     args.first_query = chain.rank - part.rank;
     args.key_end = part.count;
     args.window = chain.window;
     args.softcap = u_.layer.softcap;
     args.k_blocks = pointers;
-    args.v_blocks = pointers + kAttentionPartition;
+    args.v_blocks = own_values() ? pointers + kAttentionPartition : pointers;
     args.block_tokens = 1;
-    args.row_bytes = u_.kv.row_bytes(u_.layer.layer);
+    set_row_formats(u_.kernels, u_.kernel, u_.kv, u_.layer.layer, args);
     args.key_ahead = part.count;
     args.cold = true;
     if (part.band.scale == 1) return run_kernel(args, chain.first, part.band.bias);
@@ -222,26 +224,31 @@ class VisibleAttention {
     }
   }
 
+  bool own_values() const { return u_.kv.layout().layers[static_cast<size_t>(u_.layer.layer)].planes() > 1; }
+
   void point(const KeyPart& part, const uint8_t** pointers) const {
-    const int64_t block_tokens = u_.kv.layout().block_tokens, row_bytes = u_.kv.row_bytes(u_.layer.layer);
+    const int64_t block_tokens = u_.kv.layout().block_tokens, layer = u_.layer.layer;
+    const int64_t key_bytes = u_.kv.row_bytes(layer), value_bytes = u_.kv.value_row_bytes(layer);
+    const std::vector<int32_t>& tables = u_.batch.tables(u_.layer.group);
+    const bool values = own_values();
     for (int64_t i = 0; i < part.count; ++i) {
-      const int64_t slot = part.slots[i], offset = slot % block_tokens * row_bytes;
-      const BlockId block = u_.batch.block_tables[static_cast<size_t>(u_.span.table + slot / block_tokens)];
-      pointers[i] = u_.kv.keys(u_.layer.layer, block, u_.kv_head) + offset;
-      pointers[kAttentionPartition + i] = u_.kv.values(u_.layer.layer, block, u_.kv_head) + offset;
+      const int64_t slot = part.slots[i], within = slot % block_tokens;
+      const BlockId block = tables[static_cast<size_t>(u_.span.table + slot / block_tokens)];
+      pointers[i] = u_.kv.keys(layer, block, u_.kv_head) + within * key_bytes;
+      if (values) pointers[kAttentionPartition + i] = u_.kv.values(layer, block, u_.kv_head) + within * value_bytes;
     }
   }
 
   void run_kernel(AttentionArgs& args, int64_t first, float bias) {
-    const int64_t rows = args.queries * group_, row = first * group_, head_dim = u_.layer.head_dim;
+    const int64_t rows = args.queries * group_, row = first * group_, dims = u_.layer.values();
     const Partial partial = partial_at(scratch_, rows);
     args.max = partial.max;
     args.sum = partial.sum;
     args.acc = partial.acc;
     u_.kernel.run(args);
     for (int64_t r = 0; bias != 0 && r < rows; ++r) partial.max[r] += bias;
-    u_.kernels.attention_join(rows, head_dim, partial.max, partial.sum, partial.acc, total_.max + row, total_.sum + row,
-                              total_.acc + row * head_dim);
+    u_.kernels.attention_join(rows, dims, partial.max, partial.sum, partial.acc, total_.max + row, total_.sum + row,
+                              total_.acc + row * dims);
   }
 
   const VisibleUnit& u_;

@@ -3,6 +3,8 @@
 // which thread does which piece.
 #pragma once
 
+#include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 
@@ -18,6 +20,42 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int threads() const { return threads_; }
+
+  // Threads that share a pool use it in turns, given in order of arrival: each holds one for the loops of a step. A
+  // lone user needs none. A thread must not take a second turn within its first.
+  class Turn {
+   public:
+    explicit Turn(ThreadPool& pool) : pool_(pool) {
+      assert(held_ != &pool);  // it would wait for itself
+      const uint32_t own = pool.arrived_.fetch_add(1, std::memory_order_relaxed);
+      for (uint32_t now; (now = pool.turn_.load(std::memory_order_acquire)) != own;)
+        pool.turn_.wait(now, std::memory_order_acquire);
+#ifndef NDEBUG
+      held_ = &pool;
+#endif
+    }
+    ~Turn() {
+#ifndef NDEBUG
+      held_ = outer_;
+#endif
+      pool_.turn_.fetch_add(1, std::memory_order_release);
+      pool_.turn_.notify_all();
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    ThreadPool& pool_;
+#ifndef NDEBUG
+    static inline thread_local const ThreadPool* held_ = nullptr;  // of this thread's innermost turn
+    const ThreadPool* const outer_ = held_;
+#endif
+  };
+  // Turns that are held or waited for.
+  uint32_t turns() const {
+    const uint32_t ended = turn_.load(std::memory_order_acquire);  // first, so that it is not ahead of `arrived_`
+    return arrived_.load(std::memory_order_relaxed) - ended;
+  }
 
   // Calls body(i, worker) for every i in [0, n), each exactly once, on any worker in [0, threads()),
   // and returns when all are done. Not re-entrant. body must not throw. Allocates nothing.
@@ -53,6 +91,8 @@ class ThreadPool {
 
   int threads_;
   std::unique_ptr<State> state_;
+  std::atomic<uint32_t> arrived_{0};  // turns that were asked for ...
+  std::atomic<uint32_t> turn_{0};     // ... and that ended
 };
 
 }  // namespace millrace

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <optional>
+#include <thread>
 #include <vector>
 
 namespace millrace {
@@ -69,6 +71,55 @@ TEST(ThreadPool, LateWorkersNeverTouchAnotherJob) {
     pool.parallel_for(n, [&](int64_t i, int) { hits[static_cast<size_t>(i)].fetch_add(1); });
     for (int i = 0; i < 64; ++i) ASSERT_EQ(hits[static_cast<size_t>(i)].load(), i < n ? 1 : 0) << "round " << round;
   }
+}
+
+// Several threads share a pool: their loops do not mix, and each one's results are visible to the next.
+TEST(ThreadPool, TurnsKeepSharersApart) {
+  ThreadPool pool(3);
+  int64_t inside = 0;  // not atomic: turns order it
+  std::vector<int64_t> sums(64);
+  const auto user = [&] {
+    for (int round = 0; round < 300; ++round) {
+      const ThreadPool::Turn turn(pool);
+      ASSERT_EQ(inside++, 0);
+      pool.parallel_for(64, [&](int64_t i, int) { ++sums[static_cast<size_t>(i)]; });
+      --inside;
+    }
+  };
+  {
+    std::vector<std::jthread> users;
+    for (int i = 0; i < 4; ++i) users.emplace_back(user);
+  }
+  for (int64_t sum : sums) EXPECT_EQ(sum, 4 * 300);
+}
+
+#ifndef NDEBUG
+TEST(ThreadPoolDeathTest, ASecondTurnWithinTheFirstIsRefused) {
+  ThreadPool pool(1), other(1);
+  const ThreadPool::Turn turn(pool);
+  { const ThreadPool::Turn of_other(other); }
+  EXPECT_DEATH({ const ThreadPool::Turn again(pool); }, "held_");
+}
+#endif
+
+// One that comes again at once waits behind one that came before.
+TEST(ThreadPool, TurnsAreInOrderOfArrival) {
+  ThreadPool pool(1);
+  std::vector<int> order;
+  std::optional<ThreadPool::Turn> held(std::in_place, pool);
+  const auto user = [&](int id) {
+    const ThreadPool::Turn turn(pool);
+    order.push_back(id);
+  };
+  std::vector<std::jthread> users;
+  for (int id = 0; id < 4; ++id) {
+    users.emplace_back([&, id] { user(id); });
+    while (pool.turns() != static_cast<uint32_t>(id) + 2) std::this_thread::yield();
+  }
+  held.reset();
+  user(9);
+  users.clear();
+  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 9}));
 }
 
 // A limit on the address space prevents so many stacks. It cannot be lifted again, so it is set in a child process.

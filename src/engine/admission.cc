@@ -18,7 +18,10 @@ void Admission::mark_answers() {
     const bool stored =
         alive && first->sequence.phase == StreamPhase::running && first->sequence.computed >= s.prompt_tokens;
     s.held_back = alive && !stored && s.generated() == 0;
-    s.kv.shared_blocks = stored && s.generated() == 0 ? (s.prompt_tokens - 1) / loop_.limits.block_tokens : 0;
+    // Where every layer has a window, blocks that both hold may be given back by then.
+    const bool counts = stored && s.generated() == 0 && loop_.limits.most_held == 0 &&
+                        ledger_.may_share(first->sequence, s.prompt_tokens - 1);
+    s.kv.shared_blocks = counts ? (s.prompt_tokens - 1) / loop_.limits.block_tokens : 0;
   }
 }
 
@@ -41,8 +44,8 @@ LiveStream* Admission::admit(RequestId id) {
   if (s.phase != StreamPhase::waiting && s.phase != StreamPhase::swapped) return nullptr;
   s.kv.reserved_blocks = loop_.planner->promised_blocks(s, loop_.limits);
   s.tokens.reserve(static_cast<size_t>(s.max_total));  // a step that only decodes allocates no memory
-  s.kv.blocks.reserve(static_cast<size_t>(blocks_needed(s, loop_.limits)));
-  if (stream->eviction) stream->eviction->reserve();
+  ledger_.prepare(*stream, loop_.limits.most_held > 0 ? s.max_total : s.kv_demand(s.max_total));
+  if (stream->eviction) stream->eviction->reserve(loop_.executor->limits().drafts);
   const bool first_time = s.times.admitted == 0;
   if (first_time) s.times.admitted = loop_.now();
   if (s.phase == StreamPhase::swapped) {

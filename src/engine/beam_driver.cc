@@ -12,7 +12,7 @@ void BeamDriver::admit(BeamGroup& group) {
     stream->beams = group.slots.front()->beams;
     s.phase = StreamPhase::running;
     s.tokens.reserve(static_cast<size_t>(s.max_total));
-    s.kv.blocks.reserve(static_cast<size_t>(loop_.limits.blocks_for(s.max_total)));
+    ledger_.prepare(*stream, s.max_total);
     lists_.add_running(std::move(stream));
     loop_.observe(ScheduleEvent::Kind::queued, s);
     loop_.observe(ScheduleEvent::Kind::admitted, s);
@@ -82,8 +82,8 @@ void BeamDriver::promise_blocks(BeamGroup& group) {
   std::vector<BlockId> held;
   for (LiveStream* slot : group.slots) {
     KvState& kv = slot->sequence.kv;
-    kv.reserved_blocks = loop_.limits.blocks_for(slot->sequence.max_total);
-    held.insert(held.end(), kv.blocks.begin(), kv.blocks.end());
+    kv.reserved_blocks = loop_.limits.blocks_for(loop_.limits.held(slot->sequence.max_total));
+    held.insert(held.end(), kv.blocks.begin() + kv.dead_blocks, kv.blocks.end());
   }
   std::ranges::sort(held);
   group.slots.front()->sequence.kv.reserved_blocks += std::ranges::ssize(std::ranges::unique(held));

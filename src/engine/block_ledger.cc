@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kv/window_groups.h"
+
 namespace millrace {
 namespace {
 
@@ -11,13 +13,21 @@ namespace {
 struct TableCounts {
   explicit TableCounts(size_t blocks) : held(blocks), own(blocks) {}
   void add(const Sequence& s) {
-    for (size_t i = 0; i < s.kv.blocks.size(); ++i) {
+    for (size_t i = static_cast<size_t>(s.kv.dead_blocks); i < s.kv.blocks.size(); ++i) {
       ++held[static_cast<size_t>(s.kv.blocks[i])];
       own[static_cast<size_t>(s.kv.blocks[i])] += static_cast<int64_t>(i) >= s.kv.shared_blocks;
     }
   }
   std::vector<int32_t> held, own;
 };
+
+// Of a stream's table in group `g`: the blocks, and how many of them were given back.
+std::vector<BlockId>& table_of(KvState& kv, int64_t g) {
+  return g == 0 ? kv.blocks : kv.windows[static_cast<size_t>(g - 1)].blocks;
+}
+int64_t& dead_of(KvState& kv, int64_t g) {
+  return g == 0 ? kv.dead_blocks : kv.windows[static_cast<size_t>(g - 1)].dead;
+}
 
 // Every slot is free, or held by one stream.
 Result<void> check_states(const std::vector<int32_t>& holders, const StatePool& states) {
@@ -68,30 +78,108 @@ bool BlockLedger::hold_state(Sequence& s) {
   return state.ok();
 }
 
+void BlockLedger::prepare(LiveStream& stream, int64_t tokens) const {
+  KvState& kv = stream.sequence.kv;
+  const auto blocks = static_cast<size_t>(pool_.blocks_for(tokens));
+  kv.blocks.reserve(blocks);
+  kv.windows.resize(static_cast<size_t>(pool_.groups() - 1));
+  for (WindowBlocks& window : kv.windows) window.blocks.reserve(blocks);
+}
+
 bool BlockLedger::reserve(LiveStream& stream, int64_t tokens) {
   Sequence& s = stream.sequence;
   if (!hold_state(s)) return false;
-  while (static_cast<int64_t>(s.kv.blocks.size()) < pool_.blocks_for(tokens - s.kv.left_out)) {
+  const int64_t needed = pool_.blocks_for(tokens - s.kv.left_out);
+  while (std::ssize(s.kv.blocks) < std::min(needed, s.kv.dead_blocks)) s.kv.blocks.push_back(0);
+  while (static_cast<int64_t>(s.kv.blocks.size()) < needed) {
     auto block = pool_.allocate(stream.range);
     if (!block.ok() && index_ && index_->evict(1) == 1) block = pool_.allocate(stream.range);
     if (!block.ok()) return false;
     hold(*block);
     s.kv.blocks.push_back(*block);
   }
+  return pool_.groups() == 1 || reserve_windows(stream, needed);
+}
+
+bool BlockLedger::reserve_windows(LiveStream& stream, int64_t blocks) {
+  KvState& kv = stream.sequence.kv;
+  kv.windows.resize(static_cast<size_t>(pool_.groups() - 1));
+  for (int64_t g = 1; g < pool_.groups(); ++g) {
+    WindowBlocks& window = kv.windows[static_cast<size_t>(g - 1)];
+    while (std::ssize(window.blocks) < blocks) {
+      auto block = pool_.group(g).allocate();
+      if (!block.ok() && index_ && index_->evict_window(g)) block = pool_.group(g).allocate();
+      if (!block.ok()) return false;
+      window.blocks.push_back(*block);
+    }
+  }
   return true;
+}
+
+void BlockLedger::give_back(LiveStream& stream) {
+  if (!pool_.gives_back()) return;
+  Sequence& s = stream.sequence;
+  for (int64_t g = 0; g < pool_.groups(); ++g) {
+    KvPool& pool = pool_.group(g);
+    std::vector<BlockId>& blocks = table_of(s.kv, g);
+    int64_t& dead = dead_of(s.kv, g);
+    const int64_t now = std::min(dead_blocks(s.stored(), pool.layout().window, pool.layout().block_tokens),
+                                 static_cast<int64_t>(blocks.size()));
+    for (; dead < now; ++dead) {
+      BlockId& block = blocks[static_cast<size_t>(dead)];
+      if (g == 0)
+        drop(block);
+      else
+        pool.release(block);
+      block = 0;
+    }
+  }
 }
 
 void BlockLedger::trim(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
-  const int64_t needed = std::max(pool_.blocks_for(stream.sequence.stored()), kv.reserved_blocks);
+  const int64_t stored = pool_.blocks_for(stream.sequence.stored());
+  const int64_t needed = std::max(stored, kv.dead_blocks + kv.reserved_blocks);
   for (; std::ssize(kv.blocks) > needed; kv.blocks.pop_back()) drop(kv.blocks.back());
+  for (size_t i = 0; i < kv.windows.size(); ++i)
+    for (auto& blocks = kv.windows[i].blocks; std::ssize(blocks) > stored; blocks.pop_back())
+      pool_.group(static_cast<int64_t>(i) + 1).release(blocks.back());
 }
 
-void BlockLedger::adopt(LiveStream& stream, std::span<const BlockId> blocks) {
+void BlockLedger::adopt(LiveStream& stream, const PrefixMatch& prefix) {
   KvState& kv = stream.sequence.kv;
-  kv.blocks.assign(blocks.begin(), blocks.end());
-  for (BlockId block : blocks) hold(block);
-  kv.shared_blocks = std::ssize(blocks);
+  kv.blocks.assign(prefix.blocks.begin(), prefix.blocks.end());
+  for (BlockId block : prefix.blocks) hold(block);
+  kv.shared_blocks = std::ssize(prefix.blocks);
+  kv.windows.resize(prefix.windows.size());
+  for (size_t i = 0; i < prefix.windows.size(); ++i) {
+    const PrefixMatch::Window& window = prefix.windows[i];
+    kv.windows[i].blocks.assign(window.blocks.begin(), window.blocks.end());
+    kv.windows[i].dead = window.dead;
+  }
+}
+
+bool BlockLedger::may_share(const Sequence& owner, int64_t tokens) const {
+  for (int64_t g = 0; g < pool_.groups(); ++g) {
+    const KvLayout& layout = pool_.group(g).layout();
+    const int64_t dead = g == 0 ? owner.kv.dead_blocks : owner.kv.windows[static_cast<size_t>(g - 1)].dead;
+    if (dead > dead_blocks(tokens, layout.window, layout.block_tokens)) return false;
+  }
+  return true;
+}
+
+// The full blocks that the token behind the first `tokens` sees.
+void BlockLedger::share_group(int64_t group, Sequence& owner, Sequence& stream, int64_t full, int64_t tokens) {
+  KvPool& pool = pool_.group(group);
+  const int64_t dead = dead_blocks(tokens, pool.layout().window, pool.layout().block_tokens);
+  std::vector<BlockId>& blocks = table_of(stream.kv, group);
+  dead_of(stream.kv, group) = dead;
+  for (int64_t i = 0; i < full; ++i) {
+    const BlockId block = i < dead ? 0 : table_of(owner.kv, group)[static_cast<size_t>(i)];
+    if (i >= dead) pool.share(block);
+    if (i >= dead && group == 0) hold(block);
+    blocks.push_back(block);
+  }
 }
 
 void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
@@ -105,19 +193,23 @@ void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
     else
       return;
   }
+  if (!may_share(owner, tokens)) return;
   const int64_t full = tokens / block_tokens;
-  for (int64_t i = 0; i < full; ++i) {
-    const BlockId block = owner.kv.blocks[static_cast<size_t>(i)];
-    pool_.share(block);
-    hold(block);
-    s.kv.blocks.push_back(block);
-  }
+  s.kv.windows.resize(static_cast<size_t>(pool_.groups() - 1));
+  for (int64_t g = 0; g < pool_.groups(); ++g) share_group(g, owner, s, full, tokens);
   owner.kv.shared_blocks = std::max(owner.kv.shared_blocks, full);
   s.kv.shared_blocks = full;
   s.computed = full * block_tokens;
   if (s.computed < tokens && reserve(stream, tokens)) {
-    pool_.copy(owner.kv.blocks[static_cast<size_t>(full)], s.kv.blocks.back());
+    for (int64_t g = 0; g < pool_.groups(); ++g)
+      pool_.group(g).copy(table_of(owner.kv, g)[static_cast<size_t>(full)], table_of(s.kv, g).back());
     s.computed = tokens;
+  }
+  if (s.computed < tokens && pool_.gives_back()) {  // the tokens before may need more blocks than were shared
+    const int64_t promised = s.kv.reserved_blocks;
+    release(stream);
+    s.kv.reserved_blocks = promised;
+    s.computed = 0;
   }
   if (s.computed < tokens && !pool_.layout().prefixes_shared()) s.computed = 0;  // the state is ahead of the blocks
 }
@@ -131,6 +223,7 @@ void BlockLedger::compact(LiveStream& stream, std::span<const int32_t> kept) {
 
 void BlockLedger::release(LiveStream& stream) {
   release_blocks(stream);
+  release_windows(stream);
   KvState& kv = stream.sequence.kv;
   end_snapshot(stream, false);
   if (kv.state >= 0) pool_.states().release(kv.state);
@@ -157,17 +250,59 @@ bool BlockLedger::end_snapshot(LiveStream& stream, bool restore) {
   return true;
 }
 
+void BlockLedger::release_windows(LiveStream& stream) {
+  KvState& kv = stream.sequence.kv;
+  kv.dead_blocks = 0;
+  for (size_t i = 0; i < kv.windows.size(); ++i) {
+    WindowBlocks& window = kv.windows[i];
+    for (auto b = static_cast<size_t>(window.dead); b < window.blocks.size(); ++b)
+      pool_.group(static_cast<int64_t>(i) + 1).release(window.blocks[b]);
+    window.blocks.clear();
+    window.dead = 0;
+  }
+}
+
 void BlockLedger::release_blocks(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
-  for (BlockId block : kv.blocks) drop(block);
+  for (auto i = static_cast<size_t>(kv.dead_blocks); i < kv.blocks.size(); ++i) drop(kv.blocks[i]);
   pool_.close(stream.range);
   kv.blocks.clear();
   kv.shared_blocks = 0;
   kv.reserved_blocks = 0;
 }
 
+// Of the other groups: every block is referenced once by each stream and the prefix index that hold it.
+Result<void> BlockLedger::check_windows(const StreamTable& streams) const {
+  for (int64_t g = 1; g < pool_.groups(); ++g) {
+    const KvPool& pool = pool_.group(g);
+    std::vector<int32_t> held(static_cast<size_t>(pool.ids()));
+    int64_t expected = index_ ? index_->window_size(g) : 0, counted = 0;
+    for (const auto& [id, stream] : streams) {
+      const Sequence& s = stream->sequence;
+      if (static_cast<size_t>(g) > s.kv.windows.size()) continue;
+      const WindowBlocks& window = s.kv.windows[static_cast<size_t>(g - 1)];
+      if (std::ssize(window.blocks) < pool.blocks_for(s.stored()))
+        return Error::internal(fmt::format("stream {}: {} tokens are stored in {} blocks of group {}", s.id, s.computed,
+                                           window.blocks.size(), g));
+      for (auto i = static_cast<size_t>(window.dead); i < window.blocks.size(); ++i)
+        ++held[static_cast<size_t>(window.blocks[i])], ++expected;
+    }
+    for (BlockId block = 0; block < pool.ids(); ++block) {
+      counted += pool.references(block);
+      if (held[static_cast<size_t>(block)] > pool.references(block))
+        return Error::internal(fmt::format("KV block {} of group {}: {} references, {} streams hold it", block, g,
+                                           pool.references(block), held[static_cast<size_t>(block)]));
+    }
+    if (counted != expected)
+      return Error::internal(
+          fmt::format("KV blocks of group {}: {} references counted, {} held", g, counted, expected));
+  }
+  return {};
+}
+
 Result<void> BlockLedger::check(const StreamTable& streams) const {
   MILLRACE_TRY_VOID(pool_.check());
+  MILLRACE_TRY_VOID(check_windows(streams));
   TableCounts tables(static_cast<size_t>(pool_.ids()));
   std::vector<int32_t> states(static_cast<size_t>(pool_.states().slots()));
   for (const auto& [id, stream] : streams) {

@@ -4,6 +4,9 @@
 //
 //   pool   [ free | in the prefix index only | held by streams, in the prefix index or not ]
 //          '------ unheld_blocks() ---------'  '----------- holders(block) > 0 -----------'
+//
+// The further groups of the pool (kv/window_groups.h) never run out before the first one does (window_group_blocks());
+// counts and holders are of the first group.
 #pragma once
 
 #include <span>
@@ -20,19 +23,28 @@ class BlockLedger {
   // Both outlive the ledger. `index` may be null.
   BlockLedger(KvPool& pool, PrefixIndex* index);
 
-  // Extends the stream's block table until it covers `tokens` tokens, and gives it a state where the model has
-  // recurrent layers. False: there are not enough blocks; those that were found stay in the table.
+  // Room in the stream's tables for `tokens` tokens, so that no later step allocates memory for them.
+  void prepare(LiveStream& stream, int64_t tokens) const;
+  // Extends the stream's block tables until they cover `tokens` tokens, and gives it a state where the model has
+  // recurrent layers. False: there are not enough blocks; those that were found stay in the tables.
   bool reserve(LiveStream& stream, int64_t tokens);
+  // Returns blocks that the stream's next token, and later ones, do not see. Does nothing without layers with windows.
+  void give_back(LiveStream& stream);
   // Returns blocks at the end of the table that neither stored tokens nor the stream's promise need.
   void trim(LiveStream& stream);
   // The block table of a stream without blocks becomes `blocks`, which other streams may hold too. The caller has taken
   // a reference to each.
-  void adopt(LiveStream& stream, std::span<const BlockId> blocks);
+  void adopt(LiveStream& stream, const PrefixMatch& prefix);
+  void adopt(LiveStream& stream, std::span<const BlockId> blocks) {
+    adopt(stream, PrefixMatch{{blocks.begin(), blocks.end()}, {}});
+  }
   // A stream without blocks takes over the keys and values of the first `tokens` tokens, which are the owner's too:
   // full blocks are shared, the partly filled one is copied. Where there is no block for the copy, its tokens remain to
   // be computed. A recurrent state is that of all the owner's tokens: with fewer, nothing is taken over. Of a KV cache
   // with a codec, fewer tokens are full blocks alone, or nothing if the codec keeps a residual.
   void share(Sequence& owner, LiveStream& stream, int64_t tokens);
+  // Whether the owner still has all blocks that the token after the first `tokens` sees.
+  bool may_share(const Sequence& owner, int64_t tokens) const;
   // Keeps only these slots of a stream that shares no block, ascending, and returns the blocks that become empty.
   void compact(LiveStream& stream, std::span<const int32_t> kept);
   // Before drafted tokens run: keeps a copy of a recurrent state. False: there is no slot for it.
@@ -41,7 +53,7 @@ class BlockLedger {
   bool end_snapshot(LiveStream& stream, bool restore);
   // Returns the stream's blocks and its state to the pool.
   void release(LiveStream& stream);
-  // Only the blocks: the state of a swapped stream stays where it is.
+  // Only the blocks of the first group: those of the others, and the state, of a swapped stream stay where they are.
   void release_blocks(LiveStream& stream);
 
   int64_t unheld_blocks() const { return pool_.total_blocks() - held_blocks_; }
@@ -52,6 +64,10 @@ class BlockLedger {
 
  private:
   bool hold_state(Sequence& stream);
+  bool reserve_windows(LiveStream& stream, int64_t blocks);
+  void share_group(int64_t group, Sequence& owner, Sequence& stream, int64_t full, int64_t tokens);
+  void release_windows(LiveStream& stream);
+  Result<void> check_windows(const StreamTable& streams) const;
   void hold(BlockId block);
   void drop(BlockId block);
 

@@ -17,6 +17,17 @@ struct Refusal {
   std::function<void(Request&)> change;
 };
 
+TEST(CoreRefusals, ADraftModelThatTheExecutorDoesNotRun) {
+  EngineOptions o = scripted_options(12);
+  o.drafter = "draft";
+  Script script;
+  ManualClock clock;
+  const auto made = EngineCore::create(std::make_unique<ScriptedExecutor>(script, clock, o), o, &clock);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(made.error().message, "drafter: this executor runs no second model; use ngram or lookahead");
+}
+
 TEST(CoreRefusals, InvalidRequests) {
   constexpr ErrorKind kUser = ErrorKind::user;
   const Refusal refusals[] = {

@@ -24,6 +24,13 @@ Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::uniqu
   return driver;
 }
 
+Result<void> DraftDriver::attach(DraftModel* model) {
+  if (!drafter_ || !drafter_->has_model()) return {};
+  if (!model) return Error::unsupported("drafter: this executor runs no second model; use ngram or lookahead");
+  model_ = model;
+  return {};
+}
+
 void DraftDriver::propose(const StreamLists& lists) {
   if (!drafter_) return;
   for (const StreamPtr& stream : lists.running()) {
@@ -35,6 +42,11 @@ void DraftDriver::propose(const StreamLists& lists) {
     const int64_t most = std::min(drafter_->longest(), s.max_total - s.size() - 1);
     if (most <= 0) continue;
     draft.tokens.reserve(static_cast<size_t>(drafter_->longest()));
+    if (model_) {
+      if (stream->load.active()) continue;                // blocks of its last layers may still be on their way
+      draft.tokens.assign(static_cast<size_t>(most), 0);  // set by before_pass()
+      continue;
+    }
     if (drafter_->trees()) {
       draft.parents.reserve(static_cast<size_t>(drafter_->longest()));
       if (!s.draft.memory) s.draft.memory = drafter_->remember(s);
@@ -42,6 +54,25 @@ void DraftDriver::propose(const StreamLists& lists) {
     drafter_->propose_tree(s, most, draft);
     shorten(draft, most);
   }
+}
+
+void DraftDriver::gather(std::span<const StepWork> work) {
+  chunks_.clear();
+  for (const StepWork& item : work)
+    if (!item.lost)
+      chunks_.push_back({item.stream, &item.stream->sequence, item.chunk.first, item.chunk.own(), item.chunk.drafted});
+}
+
+void DraftDriver::before_pass(std::span<const StepWork> work) {
+  if (!model_) return;
+  gather(work);
+  drafter_->propose_all(chunks_, *model_);
+}
+
+void DraftDriver::after_pass(std::span<const StepWork> work) {
+  if (!model_) return;
+  gather(work);
+  drafter_->follow(chunks_, *model_);
 }
 
 // A stream that has ended has nothing to learn.

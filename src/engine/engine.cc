@@ -205,6 +205,8 @@ Result<int64_t> Engine::State::between_steps(std::function<Result<int64_t>(Engin
     return done.get();
   } catch (const std::bad_alloc&) {
     return Error::resource("engine: out of memory");
+  } catch (const std::exception& error) {
+    return Error::internal(fmt::format("engine: {}", error.what()));
   }
 }
 

@@ -33,7 +33,8 @@ PlannerLimits planner_limits(const Executor& executor, const KvPool& pool, const
           pool.total_blocks(),
           pool.layout().block_tokens,
           options.resident_streams,
-          limits.context};
+          limits.context,
+          pool.layout().most_held};
 }
 
 }  // namespace
@@ -60,6 +61,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   loop->executor = std::move(executor);
   loop->clock = clock ? clock : &loop->steady_clock;
   loop->limits = planner_limits(*loop->executor, loop->kv(), options);
+  MILLRACE_TRY_VOID(drafts.attach(loop->executor->draft_model()));
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
   MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
   MILLRACE_TRY(loop->documents, make_document_context(options.document_context));
@@ -90,7 +92,7 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       beams_(*loop_, lists_, ledger_, closer_),
       drafts_(std::move(drafts)),
       admission_(*loop_, lists_, ledger_, prefixes_, loads_, swap_),
-      runner_(*loop_, lists_, ledger_, admission_, loads_, closer_, beams_, drafts_, recorder_, cache_->index()),
+      runner_(*loop_, lists_, ledger_, admission_, loads_, closer_, beams_, drafts_, recorder_, *cache_),
       queue_limit_(options.queue) {}
 
 Result<void> EngineCore::check(const Request& request) const {
@@ -124,8 +126,7 @@ ScheduleView EngineCore::view() {
   for (const auto& stream : lists_.waiting()) waiting_.push_back(&stream->sequence);
   for (const auto& stream : lists_.running()) running_.push_back(&stream->sequence);
   int64_t leaving = 0;
-  for (const auto& stream : lists_.leaving())
-    leaving += std::ssize(stream->sequence.kv.blocks) - stream->sequence.kv.shared_blocks;
+  for (const auto& stream : lists_.leaving()) leaving += stream->sequence.kv.own_blocks();
   return {.waiting = waiting_,
           .running = running_,
           .now_ns = loop_->now(),

@@ -20,12 +20,13 @@ void copy_rows(KvPool& kv, const Rows& from, const Rows& to, int64_t count) {
     const BlockId source_block = from.blocks[static_cast<size_t>(source / block_tokens)];
     const BlockId target_block = to.blocks[static_cast<size_t>(target / block_tokens)];
     for (int64_t layer = 0; layer < std::ssize(kv.layout().layers); ++layer) {
-      const int64_t row = kv.row_bytes(layer);
-      const int64_t read = source % block_tokens * row, written = target % block_tokens * row;
-      for (int64_t h = 0; h < kv.layout().layers[static_cast<size_t>(layer)].kv_heads; ++h) {
-        const auto bytes = static_cast<size_t>(run * row);
-        std::memcpy(kv.keys(layer, target_block, h) + written, kv.keys(layer, source_block, h) + read, bytes);
-        std::memcpy(kv.values(layer, target_block, h) + written, kv.values(layer, source_block, h) + read, bytes);
+      const int64_t read = source % block_tokens, written = target % block_tokens;
+      const int64_t heads = kv.layout().layers[static_cast<size_t>(layer)].kv_heads;
+      for (int64_t kind = 0; kind < kv.planes(layer); ++kind) {
+        const int64_t row = kv.plane_row_bytes(layer, kind);
+        for (int64_t h = 0; h < heads; ++h)
+          std::memcpy(kv.plane(layer, target_block, kind, h) + written * row,
+                      kv.plane(layer, source_block, kind, h) + read * row, static_cast<size_t>(run * row));
       }
     }
   }

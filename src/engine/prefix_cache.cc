@@ -78,8 +78,10 @@ int64_t PrefixCache::known_tokens(const Sequence& s) const {
 void PrefixCache::insert(const LiveStream& stream) {
   const Sequence& s = stream.sequence;
   if (!s.prefix.caches || s.computed == 0) return;
-  index_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.kv.blocks, s.prefix.scope,
-                 s.request.keep_seconds, stream.importance);
+  std::vector<PrefixBlocks> groups{{s.kv.blocks, s.kv.dead_blocks}};
+  for (const WindowBlocks& window : s.kv.windows) groups.push_back({window.blocks, window.dead});
+  index_->insert_groups(std::span(s.tokens).first(static_cast<size_t>(s.shareable())), groups, s.prefix.scope,
+                        s.request.keep_seconds, stream.importance);
 }
 
 void PrefixCache::add_stats(EngineStats& stats) const {

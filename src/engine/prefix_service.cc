@@ -25,10 +25,11 @@ void PrefixService::find(LiveStream& stream) {
   if (!s.prefix.caches) return;
   // At least one token is computed, to sample the next one.
   const auto shared =
-      cache_.index()->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), s.prefix.scope);
+      cache_.index()->match_groups(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), s.prefix.scope);
   ledger_.adopt(stream, shared);
   s.computed = s.kv.shared_blocks * cache_.block_tokens();
   mark_shared(s);
+  ledger_.give_back(stream);
   loads_.start(stream);
 }
 
@@ -52,7 +53,7 @@ bool PrefixService::wait_for_donor(LiveStream& stream) {
   Sequence& s = stream.sequence;
   const int64_t block_tokens = cache_.block_tokens();
   if (!s.prefix.caches || s.size() <= block_tokens) return false;
-  int64_t known = -1;
+  int64_t indexed = -1, known = -1;
   LiveStream* donor = nullptr;
   for (const StreamPtr& other : lists_.running()) {
     const Sequence& o = other->sequence;
@@ -61,18 +62,19 @@ bool PrefixService::wait_for_donor(LiveStream& stream) {
       continue;
     const int64_t common = std::min(common_tokens(s, o), s.size() - 1) / block_tokens * block_tokens;
     if (common == 0) continue;
-    if (known < 0) known = cache_.known_tokens(s);
-    if (common <= known) continue;
+    if (indexed < 0) known = indexed = cache_.known_tokens(s);
+    // Blocks that the donor has given back cannot be inserted any more, nor those after them.
+    if (common <= known || indexed < o.kv.dead_blocks * block_tokens) continue;
     known = common;
     donor = other.get();
   }
   if (!donor) return false;
   s.prefix.donor = donor->sequence.id;
   s.prefix.donor_tokens = known;
-  s.prefix.donor_computed = donor->sequence.computed;
+  s.prefix.donor_computed = donor->sequence.shareable();
   s.prefix.donor_stalled = 0;
   s.held_back = true;
-  if (donor->sequence.computed >= known) end_wait(stream, true);
+  if (donor->sequence.shareable() >= known) end_wait(stream, true);
   return true;
 }
 
@@ -95,9 +97,10 @@ void PrefixService::end_waits() {
     Sequence& s = stream->sequence;
     if (s.prefix.donor == 0) continue;
     const LiveStream* donor = lists_.find(s.prefix.donor);
-    if (donor && donor->sequence.phase == StreamPhase::running && donor->sequence.computed < s.prefix.donor_tokens) {
-      s.prefix.donor_stalled = donor->sequence.computed > s.prefix.donor_computed ? 0 : s.prefix.donor_stalled + 1;
-      s.prefix.donor_computed = donor->sequence.computed;
+    const int64_t ready = donor ? donor->sequence.shareable() : 0;
+    if (donor && donor->sequence.phase == StreamPhase::running && ready < s.prefix.donor_tokens) {
+      s.prefix.donor_stalled = ready > s.prefix.donor_computed ? 0 : s.prefix.donor_stalled + 1;
+      s.prefix.donor_computed = ready;
       if (s.prefix.donor_stalled <= kPatience) continue;
     }
     end_wait(*stream, s.prefix.donor_stalled <= kPatience);

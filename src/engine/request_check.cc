@@ -111,7 +111,7 @@ Result<void> check_request(const Request& request, const Executor& executor, con
         fmt::format("beams: at most {} streams run at once, {} asked for", limits.residents(), request.beams));
   }
   const int64_t tokens = kv_demand(rule, prompt, longest_stream(request, context));
-  if (request.beams * limits.blocks_for(tokens) > limits.total_blocks) {
+  if (request.beams * limits.blocks_for(limits.held(tokens)) > limits.total_blocks) {
     return Error::resource(fmt::format(
         "KV cache: {} tokens{} do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache", tokens,
         request.beams > 1 ? fmt::format(" of {} beams", request.beams) : "", limits.total_blocks, limits.block_tokens));

@@ -11,7 +11,8 @@ void add_cells(const std::vector<const Sequence*>& shown, const KvPool& pool, co
   snapshot.blocks_per_cell = std::max<int64_t>(1, (ids + kMaxSnapshotCells - 1) / kMaxSnapshotCells);
   std::vector<int16_t> owners(static_cast<size_t>(ids), -1);
   for (size_t i = shown.size(); i-- > 0;)
-    for (const BlockId block : shown[i]->kv.blocks) owners[static_cast<size_t>(block)] = static_cast<int16_t>(i);
+    for (auto b = static_cast<size_t>(shown[i]->kv.dead_blocks); b < shown[i]->kv.blocks.size(); ++b)
+      owners[static_cast<size_t>(shown[i]->kv.blocks[b])] = static_cast<int16_t>(i);
   for (int64_t first = 0; first < ids; first += snapshot.blocks_per_cell) {
     CellsSnapshot cell{.count = 1};
     for (int64_t id = first; id < std::min(ids, first + snapshot.blocks_per_cell); ++id) {

@@ -27,7 +27,7 @@ StreamSnapshot stream_snapshot(const Sequence& s) {
   out.computed_tokens = s.computed;
   out.cached_tokens = s.prefix.cached;
   out.generated_tokens = s.generated();
-  out.blocks = static_cast<int64_t>(s.kv.blocks.size());
+  out.blocks = s.kv.held_blocks();
   out.preemptions = s.progress.preemptions;
   out.submitted = seconds(s.times.submitted);
   out.admitted = seconds(s.times.admitted);

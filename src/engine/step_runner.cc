@@ -101,9 +101,11 @@ StepShape StepRunner::gather(StepPlan& plan) {
 
 void StepRunner::forward(const StepPlan& plan, const StepShape& shape) {
   const int64_t before = loop_.now();
+  drafts_.before_pass(work_);
   loads_.begin_forward(work_);
   loop_.executor->forward(work_);
   loads_.end_forward(work_);
+  drafts_.after_pass(work_);
   const double seconds = static_cast<double>(loop_.now() - before) * 1e-9;
   loop_.cost->observe(shape, seconds);
   ++loop_.stats.steps;
@@ -139,11 +141,21 @@ void StepRunner::sample(std::vector<TokenEvent>& events) {
   for (const StepWork& item : work_) {
     if (!item.lost) evictions_.run(*item.stream);
     if (!item.lost) documents_.run(*item.stream);
+    if (!item.lost) give_back(item);
     if (!item.chunk.sample) continue;
     if (!item.lost) ended |= !commit_chunk(item, row, events);
     row += item.chunk.outputs();
   }
   if (ended) lists_.erase_ended_running();
+}
+
+// Blocks that no later token of the stream sees. Those of the prompt are in the prefix index by then, which keeps them
+// until they are evicted. A step that only decodes inserts nothing.
+void StepRunner::give_back(const StepWork& item) {
+  if (!loop_.kv().gives_back()) return;
+  const Sequence& s = item.stream->sequence;
+  if (item.chunk.own() > 1 || s.computed <= s.prompt_tokens) cache_.insert(*item.stream);
+  ledger_.give_back(*item.stream);
 }
 
 // Commits the token after the stream's last one, and further ones while the draft before them is kept. The slots of
@@ -173,7 +185,12 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
 // as if a step had run it.
 void StepRunner::keep_drafted(LiveStream& stream, int64_t beyond) {
   Sequence& s = stream.sequence;
-  if (beyond > 0) move_token(loop_.kv(), s.kv.blocks, s.stored() + beyond, s.stored());
+  if (beyond > 0) {
+    move_token(loop_.kv(), s.kv.blocks, s.stored() + beyond, s.stored());
+    for (size_t i = 0; i < s.kv.windows.size(); ++i)
+      move_token(loop_.kv().group(static_cast<int64_t>(i) + 1), s.kv.windows[i].blocks, s.stored() + beyond,
+                 s.stored());
+  }
   ++s.computed;
   ++s.draft.accepted;
   ++loop_.stats.accepted_tokens;

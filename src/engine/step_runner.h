@@ -20,7 +20,7 @@ class StepRunner {
  public:
   StepRunner(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, Admission& admission, StoreLoads& loads,
              StreamCloser& closer, BeamDriver& beams, DraftDriver& drafts, SnapshotRecorder& recorder,
-             PrefixIndex* index)
+             PrefixCache& cache)
       : loop_(loop),
         lists_(lists),
         ledger_(ledger),
@@ -30,8 +30,9 @@ class StepRunner {
         beams_(beams),
         drafts_(drafts),
         recorder_(recorder),
+        cache_(cache),
         evictions_(loop, ledger),
-        documents_(loop, ledger, index) {}
+        documents_(loop, ledger, cache.index()) {}
 
   // Writes every plan that runs to the file, one a line. Errors: user (it cannot be written).
   Result<void> record_plans(const std::string& path);
@@ -49,6 +50,7 @@ class StepRunner {
   void forward(const StepPlan& plan, const StepShape& shape);
   void count_computed(double seconds);
   void sample(std::vector<TokenEvent>& events);
+  void give_back(const StepWork& item);
   bool commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events);
   void keep_drafted(LiveStream& stream, int64_t beyond);
   bool commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
@@ -62,6 +64,7 @@ class StepRunner {
   BeamDriver& beams_;
   DraftDriver& drafts_;
   SnapshotRecorder& recorder_;
+  PrefixCache& cache_;
   TokenEvictions evictions_;
   PlacedDocuments documents_;
   std::vector<StepWork> work_;

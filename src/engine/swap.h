@@ -2,8 +2,8 @@
 // again. Moves are tickets (kv/tiers/tier.h): the stream waits for its move, the other streams do not. A failed move
 // makes the stream compute its tokens again.
 //
-// A recurrent state stays in its slot of the pool, which is host memory too; the pool has slots for as many swapped
-// streams as may run.
+// A recurrent state stays in its slot of the pool, which is host memory too, and so do the blocks of layers with a
+// window; the pool has slots, and such blocks, for as many swapped streams as may run.
 //
 //   running --move_out()--> swapping_out --poll()--> swapped --move_in()--> loading --poll()--> running
 #pragma once

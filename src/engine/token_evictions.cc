@@ -10,6 +10,7 @@ void TokenEvictions::run(LiveStream& stream) {
   const int64_t before = stream.eviction->evicted();
   ledger_.compact(stream, stream.eviction->decide());
   loop_.stats.evicted_tokens += stream.eviction->evicted() - before;
+  s.draft.stored = DraftState::kAll;  // slots have moved, so a token that the draft model lacks is not computed again
   note_eviction(stream);
   s.kv.reserved_blocks = std::min(s.kv.reserved_blocks, loop_.planner->promised_blocks(s, loop_.limits));
 }

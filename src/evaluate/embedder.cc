@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/cpu.h"
+#include "kv/kv_formats.h"
 
 namespace millrace {
 namespace {
@@ -29,17 +29,16 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
                                    std::min(kMaxContext, parts.model->context()), options.context));
   if (options.batch_tokens < 1 || options.batch_tokens > kMaxContext)
     return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMaxContext, options.batch_tokens));
-  MILLRACE_TRY(const auto codec, find_kv_codec(options.kv_format));
-  const Format* format = find_format(codec ? "f16" : options.kv_format);
-  if (!format || !parts.kernels.find_attention(format))
+  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, parts.kernels));
+  if (!formats.keys)
     return Error::user(
         fmt::format("KV format: no attention kernel supports {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto embedder = std::unique_ptr<Embedder>(new Embedder());
-  auto threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
+  auto threads = parts.threads->get(options.threads);
   embedder->longest_ = options.context;
-  KvLayout layout{format, kBlockTokens, parts.model->kv_layers()};
-  if (codec) layout.encode_with(codec);
+  KvLayout layout = formats.layout(kBlockTokens, parts.model->kv_layers());
+  MILLRACE_TRY_VOID(formats.set_window_formats(layout));
   const int64_t block_tokens = layout.block_tokens;
   // Room for the longest text, or for a batch of short texts whose last blocks are half empty.
   const int64_t blocks = (options.context + block_tokens - 1) / block_tokens +

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "base/cpu.h"
 #include "prompt/token_ends.h"
 #include "sampling/logprobs.h"
 
@@ -69,7 +68,7 @@ Result<void> ModelScores::open_one(const std::string& path) {
       return Error::unsupported(fmt::format("prompt: model: {} has no tokenizer", path));
   }
   const int64_t window = std::min(kWindow, opened.model->parts().model->context());
-  if (!pool_) pool_ = std::make_shared<ThreadPool>(threads_ > 0 ? threads_ : available_cores());
+  if (!pool_) pool_ = model_->parts().threads->get(threads_);
   MILLRACE_TRY(opened.scorer,
                Scorer::create(opened.model, {.context = window, .batch_tokens = kWindow, .pool = pool_}));
   opened_.emplace(path, std::move(opened));

@@ -1,7 +1,7 @@
 // ModelScores: the scores that prompt compressors need, computed by the model that answers or by another one, which
-// reads the same text with its own tokenizer. All run on one thread pool, and in one memory budget. Windows of kWindow
-// tokens overlap by half, so memory does not grow with the prompt, and the scores depend on the tokens alone. Not
-// thread-safe.
+// reads the same text with its own tokenizer. All run on the threads of the model that answers, and in its memory
+// budget. Windows of kWindow tokens overlap by half, so memory does not grow with the prompt, and the scores depend on
+// the tokens alone. Not thread-safe.
 //
 // Memory: for each model keys and values of three windows in f16, and the activations and logits of one batch; charged
 // to the model's accounts when it is opened.
@@ -42,7 +42,7 @@ class ModelScores final : public PromptScores {
 
   std::shared_ptr<const LanguageModel> model_;
   int threads_;
-  std::shared_ptr<ThreadPool> pool_;      // of all scorers; null until one is opened
+  std::shared_ptr<ThreadPool> pool_;      // of the model that answers; null until a scorer is opened
   std::map<std::string, Opened> opened_;  // by path; "": the model that answers
 };
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/cpu.h"
+#include "kv/kv_formats.h"
 #include "run/evictor_check.h"
 
 namespace millrace {
@@ -72,21 +72,20 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
                                    model->parts().model->context(), options.context));
   if (options.batch_tokens < 1 || options.batch_tokens > kMaxScorerContext)
     return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMaxScorerContext, options.batch_tokens));
-  MILLRACE_TRY(const auto codec, find_kv_codec(options.kv_format));
-  const Format* format = find_format(codec ? "f16" : options.kv_format);
-  if (!format)
-    return Error::user(fmt::format("KV format: unknown name {}; try f32, f16, bf16 or q8_0", options.kv_format));
   const auto& parts = model->parts();
-  if (!parts.kernels.find_attention(format))
+  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, parts.kernels));
+  if (!formats.keys && !find_format(options.kv_format))
+    return Error::user(fmt::format("KV format: unknown name {}; try f32, f16, bf16 or q8_0", options.kv_format));
+  if (!formats.keys)
     return Error::user(
         fmt::format("KV format: no attention kernel supports {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto scorer = std::unique_ptr<Scorer>(new Scorer());
   auto threads = options.pool;
-  if (!threads) threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
+  if (!threads) threads = parts.threads->get(options.threads);
   scorer->longest_ = options.context;
-  KvLayout layout{format, kScorerBlockTokens, parts.model->kv_layers()};
-  if (codec) layout.encode_with(codec);
+  KvLayout layout = formats.layout(kScorerBlockTokens, parts.model->kv_layers());
+  MILLRACE_TRY_VOID(formats.set_window_formats(layout));
   MILLRACE_TRY(scorer->rule_, scorer_rule(*model, options));
   if (scorer->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout));
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
@@ -114,14 +113,16 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   return scorer;
 }
 
-// Adds windows in order until the batch is full of tokens or of rows, so rows are produced in text order.
+// Adds windows in order until the batch is full of tokens, of rows or of windows, so rows are produced in text order.
 void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                         Cursor& cursor) {
   ModelRunner& runner = *runner_;
   const ForwardLimits& limits = runner.limits();
   runner.start();
   rows_.clear();
-  while (cursor.window < windows.size()) {
+  // Short windows: no two in a batch may have the same slot.
+  const size_t end_window = std::min(windows.size(), cursor.window + static_cast<size_t>(slots_));
+  while (cursor.window < end_window) {
     const ScoreWindow& window = windows[cursor.window];
     const auto scored = [&] { return cursor.position + 1 >= window.first_scored; };
     const auto fits = [&] {

@@ -51,9 +51,39 @@ TEST(Windows, DocumentsScoreEveryTokenButTheFirstOnce) {
 }
 
 std::shared_ptr<const LanguageModel> golden_scores() {
-  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf",
-                                   {.threads = 1, .context = 32});
+  auto model =
+      LanguageModel::load(MILLRACE_SOURCE_DIR "/tests/golden/llama3/model.gguf", {.threads = 1, .context = 32});
   return model.ok() ? *model : nullptr;
+}
+
+// Many windows that are far shorter than the context share a batch.
+TEST(Scorer, ShortWindowsDoNotShareTheirPlaces) {
+  const auto model = golden_scores();
+  ASSERT_TRUE(model);
+  std::vector<TokenId> tokens;
+  std::vector<ScoreWindow> windows;
+  for (int64_t i = 0; i < 100; ++i) {
+    windows.push_back({std::ssize(tokens), 3 + i % 4, 1});
+    for (int64_t t = 0; t < windows.back().count; ++t)
+      tokens.push_back(static_cast<TokenId>((i * 7 + t * 13) % model->info().vocab));
+  }
+  const auto logits_of = [&](Scorer& scorer, std::span<const ScoreWindow> some) {
+    std::vector<float> out;
+    const auto run = scorer.run(tokens, some, -1, [&](std::span<const ScoredRow> rows) -> Result<void> {
+      for (const ScoredRow& row : rows) out.insert(out.end(), row.logits, row.logits + scorer.vocab());
+      return {};
+    });
+    EXPECT_TRUE(run.ok()) << run.error().message;
+    return out;
+  };
+  auto scorer = Scorer::create(model, {.threads = 1, .context = 32});
+  ASSERT_TRUE(scorer.ok()) << scorer.error().message;
+  std::vector<float> alone;
+  for (const ScoreWindow& window : windows) {
+    const auto logits = logits_of(**scorer, std::span(&window, 1));
+    alone.insert(alone.end(), logits.begin(), logits.end());
+  }
+  EXPECT_EQ(logits_of(**scorer, windows), alone);
 }
 
 TEST(Scorer, ResultsDoNotDependOnBatches) {

@@ -81,6 +81,7 @@ struct Batch {
   std::vector<int32_t> positions;
   std::vector<BatchSpan> spans;
   std::vector<int32_t> block_tables;
+  std::vector<std::vector<int32_t>> window_tables;  // the same of KV groups 1, 2, ..., entry by entry
   std::vector<int32_t> output_rows;
   std::vector<BatchEmbedding> embeddings;  // ascending
   // Of the spans that have one; empty in most batches.
@@ -92,11 +93,16 @@ struct Batch {
   std::vector<int32_t> slot_positions;
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  // The block tables of a group of layers (kv/window_groups.h).
+  const std::vector<int32_t>& tables(int64_t group) const {
+    return group == 0 ? block_tables : window_tables[static_cast<size_t>(group - 1)];
+  }
   void clear() {
     tokens.clear();
     positions.clear();
     spans.clear();
     block_tables.clear();
+    for (auto& table : window_tables) table.clear();
     output_rows.clear();
     embeddings.clear();
     visibility.clear();

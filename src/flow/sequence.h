@@ -25,18 +25,36 @@ inline int64_t answer_of(RequestId stream) { return static_cast<int64_t>(stream 
 
 enum class StreamPhase : uint8_t { waiting, running, swapping_out, swapped, loading };
 
+// The stream's blocks in one group of layers with a window; the slots are those of KvState::blocks.
+struct WindowBlocks {
+  std::vector<int32_t> blocks;
+  int64_t dead = 0;  // leading blocks that no later token sees: given back, the entries are 0
+};
+
 // The stream's share of the KV cache.
 struct KvState {
-  std::vector<int32_t> blocks;  // block table; covers at least `stored()` tokens
-  int32_t state = -1;           // slot of recurrent states, of a model that has them; -1: none
-  int32_t snapshot = -1;        // slot with the state before the drafted tokens of this step
-  int64_t reserved_blocks = 0;  // promised at admission; no other stream is admitted on them
-  int64_t shared_blocks = 0;    // leading blocks that other streams may hold too
-  int64_t left_out = 0;         // of the tokens before `computed`, excluded from its attention: they have no blocks
-  int64_t most_left_out = 0;    // the largest left_out so far: tokens were sampled without so many
-  int64_t most_stored = 0;      // tokens that its evictor lets it store at once from now on; 0: no evictor
-  int64_t border = 0;           // computed tokens at which a part of its context ends or begins; no chunk crosses it
-  int64_t evict_at = 0;         // computed tokens at which the evictor drops some; no chunk crosses it. 0: no evictor
+  std::vector<int32_t> blocks;        // block table; covers at least `stored()` tokens
+  int64_t dead_blocks = 0;            // where every layer has a window: leading blocks that were given back
+  std::vector<WindowBlocks> windows;  // of the pool's other groups
+  int32_t state = -1;                 // slot of recurrent states, of a model that has them; -1: none
+  int32_t snapshot = -1;              // slot with the state before the drafted tokens of this step
+  int64_t reserved_blocks = 0;        // promised at admission; no other stream is admitted on them
+  int64_t shared_blocks = 0;          // leading blocks that other streams may hold too
+  int64_t left_out = 0;       // of the tokens before `computed`, excluded from its attention: they have no blocks
+  int64_t most_left_out = 0;  // the largest left_out so far: tokens were sampled without so many
+  int64_t most_stored = 0;    // tokens that its evictor lets it store at once from now on; 0: no evictor
+  int64_t border = 0;         // computed tokens at which a part of its context ends or begins; no chunk crosses it
+  int64_t evict_at = 0;       // computed tokens at which the evictor drops some; no chunk crosses it. 0: no evictor
+
+  int64_t held_blocks() const { return from(dead_blocks); }
+  // Of those, the ones that no other stream may hold.
+  int64_t own_blocks() const { return from(dead_blocks > shared_blocks ? dead_blocks : shared_blocks); }
+
+ private:
+  int64_t from(int64_t first) const {
+    const auto size = static_cast<int64_t>(blocks.size());
+    return size > first ? size - first : 0;
+  }
 };
 
 // What the stream has to do with the prefix index.
@@ -92,7 +110,10 @@ struct DraftMemory {
 
 // A stream's draft for the next step (speculate/drafter.h), and the counts: the answer has passes + accepted tokens.
 struct DraftState : Draft {
+  static constexpr int64_t kAll = INT64_MAX;
+
   std::shared_ptr<DraftMemory> memory;  // null: none
+  int64_t stored = kAll;                // computed tokens from here on lack the keys and values of the draft model
   int64_t passes = 0;                   // steps that sampled for the stream
   int64_t drafted = 0;                  // drafted tokens that ran and might have been kept
   int64_t accepted = 0;                 // of those, tokens that saved a step
@@ -128,6 +149,8 @@ struct Sequence {
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t stored() const { return computed - kv.left_out; }
+  // Computed tokens whose blocks another stream may use: the draft model has stored them, too.
+  int64_t shareable() const { return computed < draft.stored ? computed : draft.stored; }
   // Computed tokens that would run again if none were stored any longer: evicted ones too.
   int64_t to_recompute() const { return kv.evict_at > 0 ? computed : stored(); }
   // Tokens that it stores at once, at most, until `total` of its tokens are computed.

@@ -15,14 +15,6 @@ constexpr int64_t kPiece = int64_t{1} << 20;  // bytes one thread reads at a tim
 constexpr int kPasses = 4;                    // minimum
 constexpr double kRunSeconds = 2e-3;          // duration of a loop: longer than a wake-up, shorter than a time slice
 
-RoofKernels kernels_of(Isa isa) {
-#if defined(__x86_64__)
-  if (isa == Isa::avx512) return roof_kernels_avx512();
-  if (isa == Isa::avx2) return roof_kernels_avx2();
-#endif
-  return roof_kernels_ref();
-}
-
 template <typename Body>
 double seconds(const Body& body) {
   const auto start = std::chrono::steady_clock::now();
@@ -82,12 +74,38 @@ int64_t cache_bytes(int name, int64_t guess) {
 
 }  // namespace
 
+RoofKernels roof_kernels(Isa isa) {
+  RoofKernels best = roof_kernels_ref();
+#if defined(__x86_64__)
+  if (isa.has(Feature::avx2)) best = roof_kernels_avx2();
+  const auto take_int8 = [&](const RoofKernels& from) {
+    best.int8 = from.int8;
+    best.int8_operations = from.int8_operations;
+  };
+  if (isa.has(Feature::avx_vnni)) take_int8(roof_kernels_avxvnni());
+  if (isa.has(Feature::avx512)) {
+    const RoofKernels wide = roof_kernels_avx512();
+    best.read = wide.read;
+    best.read_ahead = wide.read_ahead;
+    best.fma = wide.fma;
+    best.fma_operations = wide.fma_operations;
+  }
+  if (isa.has(Feature::avx512_vnni)) take_int8(roof_kernels_avx512vnni());
+  if (isa.has(Feature::avx512_bf16)) {
+    const RoofKernels pairs = roof_kernels_avx512bf16();
+    best.bf16 = pairs.bf16;
+    best.bf16_operations = pairs.bf16_operations;
+  }
+#endif
+  return best;
+}
+
 double measure_read_bandwidth(ThreadPool& pool, int64_t bytes, double budget) {
   const int64_t pieces = std::max<int64_t>(1, bytes / kPiece);
   auto buffer = touched_buffer(pool, pieces, kPiece);
   if (!buffer.ok()) return 0;
   const uint8_t* data = buffer.value().data();
-  const RoofKernels kernels = kernels_of(detect_isa());
+  const RoofKernels kernels = roof_kernels(detect_isa());
   int pass = 0;
   const double best = best_seconds(budget, [&] {
     const auto read = pass++ % 2 == 0 ? kernels.read : kernels.read_ahead;
@@ -105,7 +123,7 @@ Result<PlainReads> PlainReads::create(ThreadPool& pool, int64_t bytes) {
 }
 
 double PlainReads::once() {
-  const RoofKernels kernels = kernels_of(detect_isa());
+  const RoofKernels kernels = roof_kernels(detect_isa());
   double best = 1e30;
   for (const auto read : {kernels.read, kernels.read_ahead}) {
     best = std::min(best, seconds([&] {
@@ -121,7 +139,7 @@ double measure_cache_bandwidth(ThreadPool& pool, int64_t bytes_each, double budg
   auto buffer = touched_buffer(pool, pool.threads(), bytes_each);
   if (!buffer.ok()) return 0;
   const uint8_t* data = buffer.value().data();
-  const RoofKernels kernels = kernels_of(detect_isa());
+  const RoofKernels kernels = roof_kernels(detect_isa());
   const double best = best_round(budget, [&](int64_t rounds) {
     pool.parallel_for(pool.threads(), [&](int64_t, int worker) {
       uint64_t sum = 0;
@@ -147,7 +165,7 @@ double ComputePeaks::of(Activation activation) const {
 }
 
 ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa, double budget) {
-  const RoofKernels kernels = kernels_of(std::min(isa, detect_isa()));
+  const RoofKernels kernels = roof_kernels(isa);
   ComputePeaks peaks;
   peaks.f32_gflop_per_s = peak(pool, kernels.fma, kernels.fma_operations, budget) / 1e9;
   peaks.bf16_gflop_per_s = peak(pool, kernels.bf16, kernels.bf16_operations, budget) / 1e9;

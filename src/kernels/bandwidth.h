@@ -53,7 +53,7 @@ struct ComputePeaks {
 };
 ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa, double seconds = 0.08);
 
-// One instruction set's loops, each in its own file (ref/roof.cc, x86/roof_*.cc).
+// The loops of a level or of one feature, each in its own file (ref/roof.cc, x86/roof_*.cc); a feature replaces some.
 struct RoofKernels {
   uint64_t (*read)(const uint8_t* data, int64_t bytes) = nullptr;  // 64-byte aligned, a multiple of 1024 bytes
   // The same with software prefetch some kilobytes ahead, as in the kernels: which of the two is faster changes from
@@ -68,6 +68,11 @@ struct RoofKernels {
 };
 RoofKernels roof_kernels_ref();
 RoofKernels roof_kernels_avx2();
+RoofKernels roof_kernels_avxvnni();
 RoofKernels roof_kernels_avx512();
+RoofKernels roof_kernels_avx512vnni();
+RoofKernels roof_kernels_avx512bf16();
+// Each loop in the best version for these features.
+RoofKernels roof_kernels(Isa isa);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// The functions that fill a KernelTable: one per (kernel family, instruction set), each defined in its own file so that
-// it can be compiled with its own flags. make_kernel_table() calls them in ascending order of instruction set.
+// The functions that fill a KernelTable: one per (kernel family, set of features), each defined in its own file so that
+// it can be compiled with its own flags. make_kernel_table() calls them from fewer features to more.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -13,7 +13,10 @@ void add_matmul_quant_ref(KernelTable& table);
 void add_activation_avx2(KernelTable& table);
 void add_matmul_float_avx2(KernelTable& table);
 void add_matmul_quant_avx2(KernelTable& table);
+void add_matmul_quant_avxvnni(KernelTable& table);
 void add_matmul_float_avx512(KernelTable& table);
-void add_matmul_quant_avx512(KernelTable& table);
+void add_matmul_f8_avx512vbmi(KernelTable& table);
+void add_matmul_bf16_avx512bf16(KernelTable& table);
+void add_matmul_quant_avx512vnni(KernelTable& table);
 
 }  // namespace millrace

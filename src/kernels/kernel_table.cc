@@ -1,7 +1,8 @@
-// Look-up in a KernelTable, and the order in which the instruction-set levels fill it.
+// Look-up in a KernelTable, and the order in which the kernels of each feature fill it.
 #include "kernels/kernel_table.h"
 
 #include <algorithm>
+#include <array>
 
 #include "kernels/families.h"
 #include "kernels/ops.h"
@@ -29,6 +30,37 @@ const Entry* find_entry(const std::vector<Entry>& entries, const Format* format,
   return nullptr;
 }
 
+// The versions of every kernel family beside the reference, from fewer features to more: a later one replaces those
+// before it. Null: added by the file of an earlier row.
+struct KernelVersion {
+  std::string_view family;
+  Feature needs;
+  void (*add)(KernelTable& table);
+};
+
+#if defined(__x86_64__)
+constexpr KernelVersion kVersions[] = {
+    {"quantized weights", Feature::avx2, add_matmul_quant_avx2},
+    {"quantized weights", Feature::avx_vnni, add_matmul_quant_avxvnni},
+    {"quantized weights", Feature::avx512_vnni, add_matmul_quant_avx512vnni},
+    {"rounding of activations", Feature::avx2, add_activation_avx2},
+    {"F32 and F16 weights", Feature::avx2, add_matmul_float_avx2},      // and BF16, F8
+    {"F32 and F16 weights", Feature::avx512, add_matmul_float_avx512},  // and BF16
+    {"BF16 weights", Feature::avx2, nullptr},
+    {"BF16 weights", Feature::avx512, nullptr},
+    {"BF16 weights", Feature::avx512_bf16, add_matmul_bf16_avx512bf16},
+    {"F8 weights", Feature::avx2, nullptr},
+    {"F8 weights", Feature::avx512_vbmi, add_matmul_f8_avx512vbmi},
+    {"attention", Feature::avx2, add_attention_avx2},
+    {"attention", Feature::avx512, add_attention_avx512},
+    {"attention", Feature::avx512_bf16, add_attention_avx512bf16},
+    {"norms, RoPE, softmax and the rest", Feature::avx2, add_ops_avx2},
+    {"norms, RoPE, softmax and the rest", Feature::avx512, add_ops_avx512},
+};
+#else
+constexpr std::array<KernelVersion, 0> kVersions;
+#endif
+
 }  // namespace
 
 const MatmulKernel* KernelTable::find_matmul(const Format* format) const {
@@ -37,6 +69,14 @@ const MatmulKernel* KernelTable::find_matmul(const Format* format) const {
 
 const AttentionKernel* KernelTable::find_attention(const Format* kv_format) const {
   return find_entry(attention, kv_format, &AttentionKernel::kv_format);
+}
+
+const AttentionKernel* KernelTable::find_attention(const Format* keys, const Format* values) const {
+  if (keys == values)
+    if (const AttentionKernel* kernel = find_attention(keys)) return kernel;
+  for (const AttentionKernel& kernel : mixed_attention)
+    if (kernel.kv_format == keys && kernel.value_format == values) return &kernel;
+  return &any_attention;
 }
 
 const RowCodec* KernelTable::find_codec(const Format* format) const {
@@ -51,6 +91,16 @@ void set_attention(KernelTable& table, const AttentionKernel& kernel) {
   set_entry(table.attention, kernel, &AttentionKernel::kv_format);
 }
 
+void set_mixed_attention(KernelTable& table, const AttentionKernel& kernel) {
+  if (!kernel.kv_format || !kernel.value_format) return;
+  for (AttentionKernel& one : table.mixed_attention)
+    if (one.kv_format == kernel.kv_format && one.value_format == kernel.value_format) {
+      one = kernel;
+      return;
+    }
+  table.mixed_attention.push_back(kernel);
+}
+
 void set_codec(KernelTable& table, const RowCodec& codec) { set_entry(table.codecs, codec, &RowCodec::format); }
 
 KernelTable make_kernel_table(Isa isa) {
@@ -60,20 +110,24 @@ KernelTable make_kernel_table(Isa isa) {
   add_matmul_float_ref(table);
   add_matmul_quant_ref(table);
   add_ops_ref(table);
-#if defined(__x86_64__)
-  if (isa >= Isa::avx2) {
-    add_activation_avx2(table);
-    add_matmul_float_avx2(table);
-    add_matmul_quant_avx2(table);
-    add_ops_avx2(table);
-  }
-  if (isa >= Isa::avx512) {
-    add_matmul_float_avx512(table);
-    add_matmul_quant_avx512(table);
-    add_ops_avx512(table);
-  }
-#endif
+  for (const KernelVersion& version : kVersions)
+    if (version.add && isa.has(version.needs)) version.add(table);
   return table;
+}
+
+std::vector<KernelChoice> kernel_choices(Isa isa) {
+  std::vector<KernelChoice> choices;
+  for (const KernelVersion& version : kVersions) {
+    auto it = std::find_if(choices.begin(), choices.end(),
+                           [&](const KernelChoice& choice) { return choice.family == version.family; });
+    if (it == choices.end()) it = choices.insert(it, {std::string(version.family), "ref", {}});
+    if (isa.has(version.needs)) {
+      *it = {it->family, std::string(feature_name(version.needs)), {}};
+    } else {
+      it->missing.emplace_back(feature_name(version.needs));
+    }
+  }
+  return choices;
 }
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/cpu.h"
@@ -45,21 +46,23 @@ struct MatmulKernel {
 // partial result, merged in ascending order. Inside a partition keys are processed in tiles at fixed boundaries. Both
 // splits are independent of batch, threads and prefill chunks.
 inline constexpr int64_t kAttentionPartition = 256;
+inline constexpr int64_t kMaxMixedHeadDim = 1024;  // where keys and values have different formats
 
 // Consecutive queries of one stream against one partition of one KV head. Query row i of `group` heads
 // belongs to the stream's slot first_query + i and sees slots s with s <= first_query + i and, when
 // window > 0, s > first_query + i - window.
 //
-// To a kernel a slot is no more than a place in this order. A caller whose queries do not see every slot (token trees,
-// segments, block lists: Visibility in flow/batch.h) numbers the keys that they see from 0 and points k_blocks and
-// v_blocks at their rows, with block_tokens = 1 if need be; bits do not depend on block_tokens. It may also count from
+// To a kernel, slots only give the order of keys. A caller whose queries do not see every slot (token trees, segments,
+// block lists: Visibility in flow/batch.h) numbers the keys that they see from 0 and points k_blocks and v_blocks at
+// their rows, with block_tokens = 1 if need be; bits do not depend on block_tokens. It may also count from
 // its partition's first key: key_begin = 0, and a first_query relative to that, negative where query 0 is before it.
 struct AttentionArgs {
   const float* q = nullptr;  // query i, head g at q + i * q_stride + g * head_dim; already scaled
   int64_t q_stride = 0;      // floats
   int64_t queries = 0;
   int64_t group = 1;        // query heads that share this KV head
-  int64_t head_dim = 0;     // of keys and values
+  int64_t head_dim = 0;     // of queries and keys
+  int64_t value_dim = 0;    // of values; 0: head_dim
   int64_t first_query = 0;  // slot of query 0
   int64_t key_begin = 0;    // a multiple of kAttentionPartition
   int64_t key_end = 0;      // exclusive, at most key_begin + kAttentionPartition
@@ -67,16 +70,26 @@ struct AttentionArgs {
   float softcap = 0;        // 0: none; else score = cap * tanh(score / cap)
   // Block b holds slots [b * block_tokens, (b + 1) * block_tokens): rows of row_bytes each, in the KV format.
   const uint8_t* const* k_blocks = nullptr;  // start of this head's rows in each block, indexed from slot 0
+  // v_blocks may be k_blocks: a value then is the first value_dim numbers of its key (latent attention).
   const uint8_t* const* v_blocks = nullptr;
   int64_t block_tokens = 0;
-  int64_t row_bytes = 0;  // bytes from one slot's row to the next
+  int64_t row_bytes = 0;        // bytes from one slot's row to the next
+  int64_t value_row_bytes = 0;  // the same of values, where it differs; 0: row_bytes
+  // For the kernel of any formats: decoders of rows of head_dim values.
+  void (*decode_key)(const uint8_t* source, float* destination, int64_t n) = nullptr;
+  void (*decode_value)(const uint8_t* source, float* destination, int64_t n) = nullptr;
   int64_t key_ahead = 0;  // k_blocks also holds the slots up to here, which a later call reads: worth prefetching
   bool cold = false;      // no previous call had these keys in its key_ahead
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
   float* max = nullptr;  // [queries * group]; -inf where the row sees no key of this partition
   float* sum = nullptr;  // [queries * group]
-  float* acc = nullptr;  // [queries * group, head_dim]
+  float* acc = nullptr;  // [queries * group, value_dim]
 };
+
+// Always inlined: files with instruction-set flags use it too.
+[[gnu::always_inline]] inline int64_t value_dim_of(const AttentionArgs& a) {
+  return a.value_dim > 0 ? a.value_dim : a.head_dim;
+}
 
 struct AttentionKernel {
   const Format* kv_format = nullptr;
@@ -84,6 +97,7 @@ struct AttentionKernel {
   // Heads of up to this many dims are multiplied in bf16: queries, keys, weights and values are each rounded to nearest
   // even, a weight as 2^x times an integer power of two; sums are f32. Larger heads, and all if it is 0, use f32.
   int64_t bf16_head_dim = 0;
+  const Format* value_format = nullptr;  // null: that of keys
 };
 
 // Fast encode / decode of whole rows, e.g. new keys into the cache. Bit-identical to the Format's own codec.
@@ -156,9 +170,11 @@ struct SelectiveScanArgs {
 // ---- the table ----------------------------------------------------------------------------------
 struct KernelTable {
   Isa isa = Isa::ref;
-  std::vector<MatmulKernel> matmul;        // one per format
-  std::vector<AttentionKernel> attention;  // one per KV format
-  std::vector<RowCodec> codecs;            // one per format
+  std::vector<MatmulKernel> matmul;              // one per format
+  std::vector<AttentionKernel> attention;        // one per KV format
+  std::vector<AttentionKernel> mixed_attention;  // of keys and values in different formats, where it pays
+  AttentionKernel any_attention;                 // of any formats, by the decoders of its arguments; f32 arithmetic
+  std::vector<RowCodec> codecs;                  // one per format
 
   // Activation rows: rounds n values to `kind` at `destination` (activation_row_bytes(kind, n) bytes).
   void (*encode_activation)(Activation kind, const float* x, int64_t n, uint8_t* destination) = nullptr;
@@ -197,15 +213,26 @@ struct KernelTable {
 
   const MatmulKernel* find_matmul(const Format* format) const;
   const AttentionKernel* find_attention(const Format* kv_format) const;
+  // The fastest for these formats; never null, at worst any_attention.
+  const AttentionKernel* find_attention(const Format* keys, const Format* values) const;
   const RowCodec* find_codec(const Format* format) const;
 };
 
-// The table of an instruction-set level: ref, then every level up to `isa`.
+// The best version of each kernel for the features in `isa`.
 KernelTable make_kernel_table(Isa isa);
 
-// Used by the files of each level; a later add replaces the entry of the same format.
+// Which version of a kernel family make_kernel_table() takes.
+struct KernelChoice {
+  std::string family;
+  std::string uses;                  // the feature that the version needs, or "ref"
+  std::vector<std::string> missing;  // features that `isa` lacks for a version that may be faster
+};
+std::vector<KernelChoice> kernel_choices(Isa isa);
+
+// Used by the files of each feature; a later add replaces the entry of the same format.
 void set_matmul(KernelTable& table, const MatmulKernel& kernel);
 void set_attention(KernelTable& table, const AttentionKernel& kernel);
+void set_mixed_attention(KernelTable& table, const AttentionKernel& kernel);
 void set_codec(KernelTable& table, const RowCodec& codec);
 
 }  // namespace millrace

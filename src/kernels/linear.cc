@@ -97,6 +97,25 @@ Result<void> check_scales(const Weight& weight) {
   return {};
 }
 
+// Rows [begin, end) of a matrix whose transpose is stored, in its format.
+std::vector<uint8_t> turned_rows(const Weight& weight, int64_t begin, int64_t end) {
+  const Format& stored = *weight.column_format;
+  const int64_t first = begin / stored.block_values, last = (end + stored.block_values - 1) / stored.block_values;
+  const int64_t skipped = begin - first * stored.block_values, taken = (last - first) * stored.block_values;
+  std::vector<float> columns(static_cast<size_t>(taken * weight.cols));  // the whole blocks of each column
+  for (int64_t c = 0; c < weight.cols; ++c)
+    stored.decode(weight.data + c * weight.column_stride + first * stored.block_bytes, columns.data() + c * taken,
+                  taken);
+  const int64_t row_bytes = weight.format->row_bytes(weight.cols);
+  std::vector<uint8_t> out(static_cast<size_t>((end - begin) * row_bytes));
+  std::vector<float> row(static_cast<size_t>(weight.cols));
+  for (int64_t r = 0; r < end - begin; ++r) {
+    for (int64_t c = 0; c < weight.cols; ++c) row[c] = columns[c * taken + skipped + r];
+    weight.format->encode(row.data(), out.data() + r * row_bytes, weight.cols);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {
@@ -127,17 +146,8 @@ void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed
     kernel.pack(weight.data, &weight.scales, weight.rows, weight.cols, begin, end, packed);
     return;
   }
-  const int64_t rows = end - begin;
-  std::vector<float> columns(static_cast<size_t>(rows * weight.cols));  // a tile's columns, as stored
-  std::vector<float> turned(columns.size());
-  for (int64_t c = 0; c < weight.cols; ++c) {
-    const uint8_t* column = weight.data + c * weight.column_stride + begin * weight.column_format->block_bytes;
-    weight.column_format->decode(column, columns.data() + c * rows, rows);
-  }
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < weight.cols; ++c) turned[r * weight.cols + c] = columns[c * rows + r];
-  }
-  kernel.pack(reinterpret_cast<const uint8_t*>(turned.data()), nullptr, rows, weight.cols, 0, rows,
+  const std::vector<uint8_t> turned = turned_rows(weight, begin, end);
+  kernel.pack(turned.data(), nullptr, end - begin, weight.cols, 0, end - begin,
               packed + kernel.packed_bytes(begin, weight.cols));
 }
 

@@ -1,6 +1,6 @@
 // Registration of every kernel that is not a matmul: attention, norms, RoPE, softmax, activation
 // functions, elementwise arithmetic and row codecs. One file per family and instruction set;
-// make_kernel_table calls the add_ops_* of each level in turn.
+// make_kernel_table calls the add_ops_* of each level and the versions of attention.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -14,6 +14,8 @@ using DecodeFunction = void (*)(const uint8_t* source, float* destination, int64
 // For the files of an instruction set, which must not call inline functions of other headers (they would be compiled
 // with the file's flags): registration by format name, and the reference attention for unusual shapes.
 void set_attention_named(KernelTable& table, const char* format, AttentionFunction run, int64_t bf16_head_dim = 0);
+void set_mixed_attention_named(KernelTable& table, const char* keys, const char* values, AttentionFunction run,
+                               int64_t bf16_head_dim = 0);
 void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode);
 void attend_reference(const char* format, const AttentionArgs& args) noexcept;
 
@@ -21,7 +23,11 @@ void add_ops_ref(KernelTable& table);
 void add_ops_avx2(KernelTable& table);    // only on x86-64
 void add_ops_avx512(KernelTable& table);  // only on x86-64
 
-// One per file; called by the three above.
+void add_attention_avx2(KernelTable& table);
+void add_attention_avx512(KernelTable& table);
+void add_attention_avx512bf16(KernelTable& table);
+
+// One per file; called by add_ops_*.
 void add_attention_ref(KernelTable& table);
 void add_norm_ref(KernelTable& table);
 void add_rope_ref(KernelTable& table);
@@ -32,7 +38,6 @@ void add_row_codec_ref(KernelTable& table);
 void add_selective_scan_ref(KernelTable& table);
 void add_affine_rows_ref(KernelTable& table);
 
-void add_attention_avx2(KernelTable& table);
 void add_norm_avx2(KernelTable& table);
 void add_rope_avx2(KernelTable& table);
 void add_softmax_avx2(KernelTable& table);
@@ -42,7 +47,6 @@ void add_row_codec_avx2(KernelTable& table);
 void add_selective_scan_avx2(KernelTable& table);
 void add_affine_rows_avx2(KernelTable& table);
 
-void add_attention_avx512(KernelTable& table);
 void add_norm_avx512(KernelTable& table);
 void add_rope_avx512(KernelTable& table);
 void add_softmax_avx512(KernelTable& table);

@@ -1,17 +1,14 @@
 #include "kv/block_run_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 
+#include "base/pending_file.h"
 #include "kv/tiers/block_runs.h"
 
 namespace millrace {
@@ -34,7 +31,7 @@ struct RunHeader {  // frozen
 static_assert(sizeof(RunHeader) == 64);
 
 int64_t layer_block_bytes(const KvPool& pool, int64_t layer) {
-  return 2 * pool.layout().layers[static_cast<size_t>(layer)].kv_heads * pool.tile_bytes(layer);
+  return pool.layout().block_bytes(pool.layout().layers[static_cast<size_t>(layer)]);
 }
 
 int64_t run_bytes(const KvPool& pool, int64_t layer_begin, int64_t layer_end, int64_t blocks) {
@@ -49,8 +46,9 @@ std::string layout_text(const KvPool& pool, int64_t layer_begin, int64_t layer_e
                                 layout.block_tokens, layer_begin, layer_end, layout.layers.size());
   for (int64_t layer = layer_begin; layer < layer_end; ++layer) {
     const KvLayer& one = layout.layers[static_cast<size_t>(layer)];
-    out += fmt::format("layer {}: {} heads of {}, {} bytes a {}\n", layer, one.kv_heads, one.head_dim,
-                       layout.codec ? pool.tile_bytes(layer) : pool.row_bytes(layer), layout.codec ? "tile" : "row");
+    out += fmt::format("layer {}: {} heads of {}, {} bytes a {}{}\n", layer, one.kv_heads, one.head_dim,
+                       layout.codec ? pool.tile_bytes(layer) : pool.row_bytes(layer), layout.codec ? "tile" : "row",
+                       one.values_in_keys ? ", values in keys" : "");
   }
   return out;
 }
@@ -70,43 +68,14 @@ Error cannot_write(const std::string& path) {
   return Error::resource(fmt::format("{}: cannot write keys and values: {}", path, std::strerror(errno)));
 }
 
-// Removed unless it is kept.
-class RunOutput {
- public:
-  explicit RunOutput(const std::string& target) : path_(target + ".XXXXXX") {
-    const int fd = ::mkostemp(path_.data(), O_CLOEXEC);
-    if (fd < 0) return;
-    ::fchmod(fd, 0644);
-    file_ = ::fdopen(fd, "wb");
-    if (!file_) ::close(fd), ::unlink(path_.c_str());
-  }
-  ~RunOutput() {
-    if (!file_) return;
-    std::fclose(file_);
-    ::unlink(path_.c_str());
-  }
-  RunOutput(const RunOutput&) = delete;
-
-  bool write(const void* data, size_t bytes) { return file_ && std::fwrite(data, 1, bytes, file_) == bytes; }
-  bool rewind() { return file_ && std::fseek(file_, 0, SEEK_SET) == 0; }
-  bool keep_as(const std::string& name) {
-    if (!file_ || std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) return false;
-    if (::rename(path_.c_str(), name.c_str()) != 0) return false;
-    std::fclose(file_);
-    file_ = nullptr;
-    return true;
-  }
-
- private:
-  std::string path_;
-  std::FILE* file_ = nullptr;
-};
-
 Result<void> check_run(const KvPool& pool, std::span<const BlockId> blocks, const BlockRun& run) {
   const KvLayout& layout = pool.layout();
   if (layout.codec && layout.codec->residual() > 0)
     return Error::unsupported(fmt::format(
         "keys and values: KV format {} keeps raw rows beside its blocks; use residual=0", layout.format_name()));
+  if (pool.groups() > 1)
+    return Error::unsupported(
+        "keys and values: layers with a window keep only the newest blocks; keep all of them (--keep-window-keys)");
   if (layout.recurrent())
     return Error::unsupported("keys and values: the model has recurrent layers, whose states cannot be saved");
   if (run.layer_begin < 0 || run.layer_begin >= run.layer_end || run.layer_end > std::ssize(layout.layers))
@@ -137,8 +106,9 @@ Result<void> export_blocks(KvPool& pool, std::span<const BlockId> blocks, const 
   std::string head(sizeof header, '\0');
   head += run.identity + layout;
   head.append(reinterpret_cast<const char*>(run.tokens.data()), run.tokens.size() * sizeof(TokenId));
-  RunOutput out(path);
-  if (!out.write(head.data(), head.size())) return cannot_write(path);
+  PendingFile out(path);
+  if (!out.created()) return cannot_write(path);
+  int64_t at = std::ssize(head);
   XXH3_state_t* state = XXH3_createState();
   XXH3_64bits_reset(state);
   bool written = true;
@@ -148,14 +118,16 @@ Result<void> export_blocks(KvPool& pool, std::span<const BlockId> blocks, const 
     for (const BlockId block : blocks) {
       copy_out(pool, layer, block, bytes.data());
       XXH3_64bits_update(state, bytes.data(), bytes.size());
-      written = written && out.write(bytes.data(), bytes.size());
+      written = written && out.write(bytes.data(), std::ssize(bytes), at);
+      at += std::ssize(bytes);
     }
   }
   header.payload_hash = XXH3_64bits_digest(state);
   XXH3_freeState(state);
   std::memcpy(head.data(), &header, sizeof header);
   header.hash = XXH3_64bits(head.data(), head.size());
-  if (!written || !out.rewind() || !out.write(&header, sizeof header) || !out.keep_as(path)) return cannot_write(path);
+  std::memcpy(head.data(), &header, sizeof header);
+  if (!written || !out.write(head.data(), std::ssize(head), 0) || !out.commit()) return cannot_write(path);
   return {};
 }
 

@@ -33,14 +33,32 @@ bool KvLayout::recurrent() const {
   return std::ranges::any_of(layers, [](const KvLayer& layer) { return layer.state_values > 0; });
 }
 
-int64_t KvLayout::tile_bytes(const KvLayer& layer) const {
-  return codec ? codec->tile_bytes(block_tokens, layer.head_dim) : block_tokens * format->row_bytes(layer.head_dim);
+std::string KvLayout::format_name() const {
+  if (codec) return codec->text();
+  std::string name(format->name);
+  if (values() != format) name += fmt::format(":values={}", values()->name);
+  return name;
+}
+
+int64_t KvLayout::tile_bytes(const KvLayer& layer, KvPart part) const {
+  if (codec) return codec->tile_bytes(block_tokens, layer.head_dim);
+  return block_tokens * (part == KvPart::keys ? format : values())->row_bytes(layer.head_dim);
+}
+
+int64_t KvLayout::block_bytes(const KvLayer& layer) const {
+  return layer.kv_heads * (tile_bytes(layer) + (layer.values_in_keys ? 0 : tile_bytes(layer, KvPart::values)));
 }
 
 int64_t KvLayout::block_bytes() const {
   int64_t bytes = 0;
-  for (const auto& layer : layers) bytes += 2 * layer.kv_heads * tile_bytes(layer);
+  for (const auto& layer : layers) bytes += block_bytes(layer);
   return bytes;
+}
+
+int64_t KvLayout::bytes_per_token() const {
+  int64_t bytes = block_bytes();
+  for (const KvLayout& group : windows) bytes += group.block_bytes();
+  return bytes / block_tokens;
 }
 
 // A tail has a key and a value of 16 bits for each f32.
@@ -65,27 +83,44 @@ Result<void> KvLayout::check() const {
     if (codec && layer.state_values > 0)
       return Error::unsupported(
           fmt::format("KV format {}: not for a model with recurrent layers; choose f16", format_name()));
-    if (layer.state_values > 0 && layer.state_values <= kMaxState) continue;
+    if (codec && layer.values_in_keys)
+      return Error::unsupported(fmt::format(
+          "KV format {}: not for a model with latent attention, whose values are parts of its keys; choose f16",
+          format_name()));
+    if (values() != format && layer.head_dim > kMaxMixedHeadDim)
+      return Error::unsupported(fmt::format(
+          "KV format {}: keys and values of different formats need heads of at most {} dims, the model has {}; choose "
+          "one format",
+          format_name(), kMaxMixedHeadDim, layer.head_dim));
+    if (values() != format && layer.values_in_keys)
+      return Error::unsupported(fmt::format(
+          "KV format {}: values of latent attention are parts of its keys, so they have one format", format_name()));
+    if (layer.elsewhere || (layer.state_values > 0 && layer.state_values <= kMaxState)) continue;
     if (layer.kv_heads < 1 || layer.head_dim < 1 || layer.kv_heads > kMaxDim || layer.head_dim > kMaxDim) {
       return Error::user(
           fmt::format("KV cache: layer {} has {} heads of {} values", i, layer.kv_heads, layer.head_dim));
     }
     if (codec) MILLRACE_TRY_VOID(codec->check(layer.head_dim));
-    if (layer.head_dim % format->block_values != 0) {
+    for (const Format* one : {format, values()}) {
+      if (layer.head_dim % one->block_values == 0) continue;
       return Error::unsupported(
           fmt::format("KV format {}: needs a head size that is a multiple of {}, the model has {}; "
                       "choose f16, bf16 or f32",
-                      format->name, format->block_values, layer.head_dim));
+                      one->name, one->block_values, layer.head_dim));
     }
   }
+  for (const KvLayout& group : windows) MILLRACE_TRY_VOID(group.check());
   return {};
 }
 
 int64_t KvLayout::page_block_tokens(int64_t page_bytes) const {
   int64_t least = 1;
   for (const auto& layer : layers) {
-    const int64_t row = format->row_bytes(layer.head_dim);
-    least = std::lcm(least, page_bytes / std::gcd(page_bytes, row));
+    if (layer.elsewhere) continue;
+    for (const Format* one : {format, values()}) {
+      const int64_t row = one->row_bytes(layer.head_dim);
+      least = std::lcm(least, page_bytes / std::gcd(page_bytes, row));
+    }
   }
   return (block_tokens + least - 1) / least * least;
 }
@@ -102,6 +137,20 @@ int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions&
   const int64_t range = std::max<int64_t>(1, (options.longest + layout.block_tokens - 1) / layout.block_tokens);
   const int64_t aimed = std::min(blocks + options.streams + 1, std::max<int64_t>(1, kIdsAimed / range));
   return range * std::max({aimed, 2 * options.streams + 2, (2 * blocks + range - 1) / range});
+}
+
+// No set of streams that fits into the first group needs more blocks than it has; streams whose blocks of the first
+// group are in a tier need some in addition. Beyond what the streams need at most there is room for prefixes.
+int64_t window_group_blocks(const KvLayout& group, int64_t blocks, const KvPoolOptions& options) {
+  const int64_t each = (group.most_held + group.block_tokens - 1) / group.block_tokens;
+  return std::min((options.streams + 1) * each, blocks) + std::min(options.swapped * each, options.swapped_blocks);
+}
+
+int64_t kv_pool_bytes(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options) {
+  int64_t bytes = blocks * layout.block_bytes();
+  for (const KvLayout& group : layout.windows)
+    bytes += window_group_blocks(group, blocks, options) * group.block_bytes();
+  return bytes;
 }
 
 Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptions& options) {
@@ -141,26 +190,44 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   }
   MILLRACE_TRY(pool.states_, StatePool::create(layout.state_values(), options.states));
   for (const auto& layer : layout.layers) {
-    const int64_t tile = layout.tile_bytes(layer);
-    const int64_t bytes = ids * 2 * layer.kv_heads * tile;
-    if (bytes == 0) {  // a recurrent layer
-      pool.row_bytes_.push_back(0);
-      pool.tile_bytes_.push_back(0);
-      pool.buffers_.emplace_back();
-      continue;
-    }
-    MILLRACE_TRY(auto buffer, pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
-                                               : AlignedBuffer::allocate(bytes, "KV cache"));
-    pool.row_bytes_.push_back(layout.format->row_bytes(layer.head_dim));
-    pool.tile_bytes_.push_back(tile);
-    pool.buffers_.push_back(std::move(buffer));
+    const bool rows = layer.kv_heads > 0;  // not recurrent, and not in another group
+    const KvPart part = layer.values_in_keys ? KvPart::keys : KvPart::values;
+    pool.row_bytes_.push_back(rows ? layout.format->row_bytes(layer.head_dim) : 0);
+    pool.value_row_bytes_.push_back(
+        rows ? (layer.values_in_keys ? layout.format : layout.values())->row_bytes(layer.head_dim) : 0);
+    pool.tile_bytes_.push_back(rows ? layout.tile_bytes(layer) : 0);
+    pool.value_tile_bytes_.push_back(rows ? layout.tile_bytes(layer, part) : 0);
+    pool.buffers_.emplace_back();
+    const int64_t bytes = rows ? ids * layout.block_bytes(layer) : 0;
+    if (bytes == 0) continue;
+    MILLRACE_TRY(pool.buffers_.back(), pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
+                                                        : AlignedBuffer::allocate(bytes, "KV cache"));
   }
+  MILLRACE_TRY_VOID(pool.add_groups(layout, options));
   pool.layout_ = std::move(layout);
   pool.references_.assign(static_cast<size_t>(ids), 0);
   if (pool.is_virtual_) return pool;
   pool.free_.resize(static_cast<size_t>(blocks));
   for (int64_t i = 0; i < blocks; ++i) pool.free_[i] = static_cast<BlockId>(blocks - 1 - i);
   return pool;
+}
+
+Result<void> KvPool::add_groups(const KvLayout& layout, const KvPoolOptions& options) {
+  if (layout.windows.empty()) return {};
+  group_of_.assign(layout.layers.size(), 0);
+  for (const KvLayout& group : layout.windows) {
+    MILLRACE_TRY(KvPool pool, create(group, window_group_blocks(group, total_blocks_, options)));
+    windows_.push_back(std::move(pool));
+    for (size_t i = 0; i < group.layers.size(); ++i)
+      if (!group.layers[i].elsewhere) group_of_[i] = static_cast<int32_t>(windows_.size());
+  }
+  return {};
+}
+
+int64_t KvPool::bytes() const {
+  int64_t bytes = total_blocks() * layout_.block_bytes() + states_.bytes();
+  for (const KvPool& group : windows_) bytes += group.bytes();
+  return bytes;
 }
 
 Result<BlockId> KvPool::allocate() {
@@ -195,9 +262,13 @@ void KvPool::release(BlockId block) {
 // Adjacent blocks are contiguous within a head, so each plane needs one call.
 void KvPool::give_back(BlockId first, int64_t count) {
   for (size_t layer = 0; layer < buffers_.size(); ++layer) {
-    const int64_t block_bytes = tile_bytes_[layer];
-    for (int64_t plane = 0; plane < 2 * layout_.layers[layer].kv_heads; ++plane)
-      buffers_[layer].give_back((plane * ids() + first) * block_bytes, count * block_bytes);
+    int64_t plane = 0;
+    for (int64_t kind = 0; kind < planes(static_cast<int64_t>(layer)); ++kind) {
+      const int64_t tile = plane_tile_bytes(static_cast<int64_t>(layer), kind), heads = layout_.layers[layer].kv_heads;
+      for (int64_t head = 0; head < heads; ++head)
+        buffers_[layer].give_back(plane + (head * ids() + first) * tile, count * tile);
+      plane += heads * ids() * tile;
+    }
   }
 }
 
@@ -210,11 +281,11 @@ Result<void> KvPool::check() const {
 
 void KvPool::copy(BlockId from, BlockId to) {
   for (size_t layer = 0; layer < buffers_.size(); ++layer) {
-    const auto bytes = static_cast<size_t>(tile_bytes_[layer]);
-    for (int64_t head = 0; head < layout_.layers[layer].kv_heads; ++head) {
-      std::memcpy(keys(layer, to, head), keys(layer, from, head), bytes);
-      std::memcpy(values(layer, to, head), values(layer, from, head), bytes);
-    }
+    const auto index = static_cast<int64_t>(layer);
+    for (int64_t kind = 0; kind < planes(index); ++kind)
+      for (int64_t head = 0; head < layout_.layers[layer].kv_heads; ++head)
+        std::memcpy(plane(index, to, kind, head), plane(index, from, kind, head),
+                    static_cast<size_t>(plane_tile_bytes(index, kind)));
   }
 }
 

@@ -8,8 +8,13 @@
 //
 // One buffer a layer:  [K, V][kv_head][block id][token in block][row_bytes]
 //
+// Layers that see a window only may have blocks of their own, in further groups (window_groups.h): a pool inside the
+// pool, with ids of its own, whose first blocks a stream gives back as its window moves on.
+//
 // With a codec (kv/codec.h), a tile takes the place of a block's rows in one head, and each stream has a slot of the
 // StatePool for its tail, the raw rows of its newest tokens:  [K, V][kv_head][token % tail_tokens][f16 row]
+//
+// Where values are parts of their keys (KvLayer::values_in_keys), there is no V, and values() is keys().
 //
 // Blocks of one head are adjacent, and a fresh pool hands out ids in ascending order: attention reads a lone stream's
 // keys as one run of memory, which the hardware prefetcher follows. Storing all heads inside a block would break the
@@ -36,6 +41,12 @@ struct KvLayer {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t state_values = 0;  // f32
+  int64_t window = 0;        // keys that a token sees, its own included; 0: all
+  bool elsewhere = false;    // in another group of the pool: no heads here
+  // Latent attention: a value is the first numbers of its key, and has no bytes of its own.
+  bool values_in_keys = false;
+
+  int64_t planes() const { return values_in_keys ? 1 : 2; }  // arrays of each head: keys, and values
 };
 
 struct KvLayout {
@@ -44,19 +55,25 @@ struct KvLayout {
   std::vector<KvLayer> layers;
   std::shared_ptr<const KvCodec> codec = nullptr;  // null: a block is rows of `format`
   int64_t tail_tokens = 0;                         // codec: raw rows of one stream, whole blocks
+  const Format* value_format = nullptr;            // of values; null: `format`
+  int64_t window = 0;                              // no layer sees more keys; 0: at least one sees all
+  int64_t most_held = 0;                           // with a window: tokens whose blocks a stream holds at once
+  std::vector<KvLayout> windows = {};              // further groups (window_groups.h), each with all of the layers
 
   // Blocks are encoded by `with` (not null) from now on: sets the format, raises the block size to what it needs, and
   // makes the tail long enough to run `drafted` tokens and take them back.
   void encode_with(std::shared_ptr<const KvCodec> with, int64_t drafted = 0);
   int64_t residual_blocks() const { return (codec->residual() + block_tokens - 1) / block_tokens; }
-  std::string format_name() const { return codec ? codec->text() : std::string(format->name); }
+  const Format* values() const { return value_format ? value_format : format; }
+  std::string format_name() const;
   bool recurrent() const;  // some layers
   // Whether blocks alone can continue a stream after them: no state, and no raw rows of their tokens, is needed.
   bool prefixes_shared() const { return !recurrent() && (!codec || codec->residual() == 0); }
 
-  int64_t tile_bytes(const KvLayer& layer) const;  // one block of one head, keys or values
-  int64_t block_bytes() const;                     // one block in all layers, keys and values
-  int64_t bytes_per_token() const { return block_bytes() / block_tokens; }
+  int64_t tile_bytes(const KvLayer& layer, KvPart part = KvPart::keys) const;  // one block of one head
+  int64_t block_bytes(const KvLayer& layer) const;  // one block of all heads, keys and values
+  int64_t block_bytes() const;                      // one block in all layers, keys and values; of this group
+  int64_t bytes_per_token() const;
   std::vector<int64_t> state_values() const;  // of each layer, f32: of its state or its tail
   int64_t state_bytes() const;                // of one stream, in all layers; 0: no state and no tail
   std::string state_name() const { return codec ? "KV tails" : "recurrent states"; }  // as an account
@@ -74,12 +91,18 @@ struct KvPoolOptions {
   int64_t longest = 0;  // contiguous: tokens of the longest stream; the length of a range
   int64_t streams = 8;  // contiguous: approximate number of streams that own a range at once
   int64_t states = 0;   // recurrent layers, or a codec: slots of the StatePool
+  int64_t swapped = 0;  // window groups: streams in a tier, which keep their blocks of those groups
+  int64_t swapped_blocks =
+      INT64_MAX;  // of the first group that the tier holds; each stream has no fewer than of others
 };
 // "paged" or "virtual". Errors: user.
 Result<KvPoolMode> find_kv_pool_mode(const std::string& name);
 
 // Number of ids in a contiguous pool.
 int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options);
+// Of a pool whose first group has `blocks` blocks: the blocks of another group, and the bytes of all.
+int64_t window_group_blocks(const KvLayout& group, int64_t blocks, const KvPoolOptions& options);
+int64_t kv_pool_bytes(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options);
 
 class KvPool {
  public:
@@ -92,7 +115,7 @@ class KvPool {
     return is_virtual_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size());
   }
   int64_t ids() const { return static_cast<int64_t>(references_.size()); }  // ids are [0, ids())
-  int64_t bytes() const { return total_blocks() * layout_.block_bytes() + states_.bytes(); }
+  int64_t bytes() const;                                                    // of all groups
   // Blocks that have pages, in use or not; in a paged pool, all of them.
   int64_t committed_blocks() const { return is_virtual_ ? ranges_.committed() : total_blocks_; }
   bool huge_pages() const { return huge_pages_; }  // requested; the system may have none
@@ -106,17 +129,44 @@ class KvPool {
   void share(BlockId block) { ++references_[block]; }
   void release(BlockId block);  // returns to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }
-  void copy(BlockId from, BlockId to);  // every layer's bytes
+  void copy(BlockId from, BlockId to);  // every layer's bytes, in this group
   // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. No
   // other stream may hold those blocks. Not with a codec.
   void compact(std::span<const BlockId> table, std::span<const int32_t> kept);
   Result<void> check() const;  // the pool's counts agree with its references
 
   // Start of one head's rows, block_tokens rows of row_bytes(), or of its tile.
-  uint8_t* keys(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 0, head); }
-  uint8_t* values(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 1, head); }
+  uint8_t* keys(int64_t layer, BlockId block, int64_t head) {
+    return buffers_[layer].data() + (head * ids() + block) * tile_bytes_[layer];
+  }
+  uint8_t* values(int64_t layer, BlockId block, int64_t head) {
+    if (layout_.layers[layer].values_in_keys) return keys(layer, block, head);
+    return buffers_[layer].data() + layout_.layers[layer].kv_heads * ids() * tile_bytes_[layer] +
+           (head * ids() + block) * value_tile_bytes_[layer];
+  }
+  // The arrays of each head, one after the other: 0: keys, 1: values.
+  int64_t planes(int64_t layer) const { return layout_.layers[layer].planes(); }
+  uint8_t* plane(int64_t layer, BlockId block, int64_t kind, int64_t head) {
+    return kind == 0 ? keys(layer, block, head) : values(layer, block, head);
+  }
+  int64_t plane_row_bytes(int64_t layer, int64_t kind) const {
+    return kind == 0 ? row_bytes(layer) : value_row_bytes(layer);
+  }
+  int64_t plane_tile_bytes(int64_t layer, int64_t kind) const {
+    return kind == 0 ? tile_bytes(layer) : value_tile_bytes(layer);
+  }
   int64_t row_bytes(int64_t layer) const { return row_bytes_[layer]; }
   int64_t tile_bytes(int64_t layer) const { return tile_bytes_[layer]; }  // of all its rows, or encoded
+  int64_t value_row_bytes(int64_t layer) const { return value_row_bytes_[layer]; }
+  int64_t value_tile_bytes(int64_t layer) const { return value_tile_bytes_[layer]; }
+
+  // Groups of layers, each with its own blocks: 0 is this pool, the others are of layers with a window.
+  int64_t groups() const { return 1 + static_cast<int64_t>(windows_.size()); }
+  KvPool& group(int64_t index) { return index == 0 ? *this : windows_[static_cast<size_t>(index - 1)]; }
+  const KvPool& group(int64_t index) const { return index == 0 ? *this : windows_[static_cast<size_t>(index - 1)]; }
+  int64_t group_of(int64_t layer) const { return windows_.empty() ? 0 : group_of_[static_cast<size_t>(layer)]; }
+  KvPool& of(int64_t layer) { return group(group_of(layer)); }
+  bool gives_back() const { return layout_.window > 0 || !windows_.empty(); }  // blocks behind a window
 
   // The states of the recurrent layers, or the tails of a codec; empty where there are neither.
   StatePool& states() { return states_; }
@@ -127,11 +177,7 @@ class KvPool {
   int64_t blocks_for(int64_t tokens) const { return (tokens + layout_.block_tokens - 1) / layout_.block_tokens; }
 
  private:
-  uint8_t* at(int64_t layer, BlockId block, int64_t kind, int64_t head) {
-    const KvLayer& l = layout_.layers[layer];
-    int64_t head_block = (kind * l.kv_heads + head) * ids() + block;
-    return buffers_[layer].data() + head_block * tile_bytes_[layer];
-  }
+  Result<void> add_groups(const KvLayout& layout, const KvPoolOptions& options);
 
   void give_back(BlockId first, int64_t count);
 
@@ -139,12 +185,14 @@ class KvPool {
   int64_t total_blocks_ = 0;
   bool is_virtual_ = false;
   bool huge_pages_ = false;
-  std::vector<int64_t> row_bytes_, tile_bytes_;
+  std::vector<int64_t> row_bytes_, tile_bytes_, value_row_bytes_, value_tile_bytes_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<int32_t> references_;
   std::vector<BlockId> free_;  // paged: handed out from the back
   VirtualRanges ranges_;
   StatePool states_;
+  std::vector<KvPool> windows_;    // the other groups
+  std::vector<int32_t> group_of_;  // by layer, where there are any
 };
 
 }  // namespace millrace

@@ -20,12 +20,12 @@ void KvPool::compact(std::span<const BlockId> table, std::span<const int32_t> ke
     if (from == to) continue;
     const BlockId source = table[from / block_tokens], target = table[to / block_tokens];
     for (int64_t layer = 0; layer < static_cast<int64_t>(buffers_.size()); ++layer) {
-      const auto row = static_cast<size_t>(row_bytes(layer));
-      for (int64_t head = 0; head < layout_.layers[static_cast<size_t>(layer)].kv_heads; ++head) {
-        std::memmove(keys(layer, target, head) + to % block_tokens * row,
-                     keys(layer, source, head) + from % block_tokens * row, count * row);
-        std::memmove(values(layer, target, head) + to % block_tokens * row,
-                     values(layer, source, head) + from % block_tokens * row, count * row);
+      const int64_t heads = layout_.layers[static_cast<size_t>(layer)].kv_heads;
+      for (int64_t kind = 0; kind < planes(layer); ++kind) {
+        const auto row = static_cast<size_t>(plane_row_bytes(layer, kind));
+        for (int64_t head = 0; head < heads; ++head)
+          std::memmove(plane(layer, target, kind, head) + to % block_tokens * row,
+                       plane(layer, source, kind, head) + from % block_tokens * row, count * row);
       }
     }
   }

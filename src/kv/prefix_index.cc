@@ -1,6 +1,9 @@
 #include "kv/prefix_index.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "kv/window_groups.h"
 
 namespace millrace {
 
@@ -11,7 +14,8 @@ PrefixIndex::PrefixIndex(KvPool& pool, const PrefixIndexOptions& options)
       identity_(options.identity),
       clock_(options.clock),
       leaving_(options.leaving),
-      tree_(options.evictor ? *options.evictor : *prefix_evictors().members().front()) {}
+      tree_(options.evictor ? *options.evictor : *prefix_evictors().members().front()),
+      turn_(static_cast<size_t>(pool.groups() - 1)) {}
 
 Node PrefixIndex::find(const PrefixKey& key, Node parent, uint64_t tenant, std::span<const TokenId> tokens) const {
   const auto found = nodes_.find(key);
@@ -22,8 +26,28 @@ Node PrefixIndex::find(const PrefixKey& key, Node parent, uint64_t tenant, std::
   return found->second;
 }
 
-std::vector<BlockId> PrefixIndex::match(std::span<const TokenId> tokens, uint64_t tenant) {
-  std::vector<BlockId> blocks;
+// Blocks of the longest part of the path that can continue a stream. If a prefix lacks a block of its window, so does
+// every shorter one that ends after that block: the next to try ends before it.
+int64_t PrefixIndex::usable(std::span<const Node> path) const {
+  const int64_t block_tokens = pool_.layout().block_tokens;
+  auto length = std::ssize(path);
+  for (bool shorter = true; std::exchange(shorter, false);) {
+    for (int64_t g = 1; g < pool_.groups(); ++g) {
+      const int64_t first = dead_blocks(length * block_tokens, pool_.group(g).layout().window, block_tokens);
+      for (int64_t i = length - 1; i >= first; --i) {
+        if (entries_[static_cast<size_t>(path[static_cast<size_t>(i)])].windows[static_cast<size_t>(g - 1)] >= 0)
+          continue;
+        length = i;
+        shorter = true;
+        break;
+      }
+    }
+  }
+  return length;
+}
+
+PrefixMatch PrefixIndex::match_groups(std::span<const TokenId> tokens, uint64_t tenant) {
+  std::vector<Node> path;
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
   PrefixKey above = root_key(tenant, identity_);
   Node parent = PrefixTree::kNone;
@@ -33,15 +57,33 @@ std::vector<BlockId> PrefixIndex::match(std::span<const TokenId> tokens, uint64_
     above = next_key(above, piece);
     const Node node = find(above, parent, tenant, piece);
     if (node == PrefixTree::kNone) break;
-    pool_.share(entries_[static_cast<size_t>(node)].block);
-    blocks.push_back(entries_[static_cast<size_t>(node)].block);
-    tree_.use(node);
+    path.push_back(node);
     parent = node;
+  }
+  path.resize(static_cast<size_t>(usable(path)));
+  PrefixMatch match;
+  for (const Node node : path) {
+    pool_.share(entries_[static_cast<size_t>(node)].block);
+    match.blocks.push_back(entries_[static_cast<size_t>(node)].block);
+    tree_.use(node);
+  }
+  for (int64_t g = 1; g < pool_.groups(); ++g) {
+    KvPool& group = pool_.group(g);
+    const auto bt = static_cast<int64_t>(block_tokens);
+    PrefixMatch::Window window{{}, dead_blocks(std::ssize(path) * bt, group.layout().window, bt)};
+    window.blocks.assign(static_cast<size_t>(window.dead), 0);
+    for (auto i = static_cast<size_t>(window.dead); i < path.size(); ++i) {
+      Entry& entry = entries_[static_cast<size_t>(path[i])];
+      window.blocks.push_back(entry.windows[static_cast<size_t>(g - 1)]);
+      group.share(window.blocks.back());
+      entry.found = true;
+    }
+    match.windows.push_back(std::move(window));
   }
   ++stats_.queries;
   stats_.query_tokens += static_cast<int64_t>(tokens.size());
-  stats_.hit_tokens += static_cast<int64_t>(blocks.size() * block_tokens);
-  return blocks;
+  stats_.hit_tokens += static_cast<int64_t>(path.size() * block_tokens);
+  return match;
 }
 
 int64_t PrefixIndex::known_blocks(std::span<const TokenId> tokens, uint64_t tenant) const {
@@ -58,8 +100,19 @@ int64_t PrefixIndex::known_blocks(std::span<const TokenId> tokens, uint64_t tena
   return known;
 }
 
-void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant,
-                         double keep_seconds, std::span<const float> importance) {
+void PrefixIndex::add_windows(Node node, size_t index, std::span<const PrefixBlocks> groups) {
+  std::vector<BlockId>& windows = entries_[static_cast<size_t>(node)].windows;
+  for (size_t g = 1; g < groups.size(); ++g) {
+    const bool held = index >= static_cast<size_t>(groups[g].dead) && index < groups[g].blocks.size();
+    if (!held || windows[g - 1] >= 0) continue;
+    windows[g - 1] = groups[g].blocks[index];
+    pool_.group(static_cast<int64_t>(g)).share(windows[g - 1]);
+  }
+}
+
+void PrefixIndex::insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups, uint64_t tenant,
+                                double keep_seconds, std::span<const float> importance) {
+  const std::span<const BlockId> blocks = groups.front().blocks;
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
   const double keep_until = keep_seconds > 0 ? now() + keep_seconds : 0;
   PrefixKey above = root_key(tenant, identity_);
@@ -71,15 +124,18 @@ void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockI
     Node node = find(above, parent, tenant, piece);
     if (node == PrefixTree::kNone) {
       if (nodes_.contains(above)) return;  // a collision: leave the other chain alone
+      if (i < static_cast<size_t>(groups.front().dead)) return;
       pool_.share(blocks[i]);
       node = tree_.add(parent, keep_until);
       if (node >= static_cast<Node>(entries_.size())) entries_.resize(static_cast<size_t>(node) + 1);
-      entries_[static_cast<size_t>(node)] = {above, tenant, {piece.begin(), piece.end()}, blocks[i]};
+      entries_[static_cast<size_t>(node)] = {
+          above, tenant, {piece.begin(), piece.end()}, blocks[i], std::vector<BlockId>(turn_.size(), -1)};
       nodes_[above] = node;
     } else {
       tree_.refresh(node);
       tree_.keep(node, keep_until);
     }
+    add_windows(node, i, groups);
     if (i < importance.size()) tree_.weigh(node, static_cast<double>(importance[i]));
     parent = node;
   }
@@ -94,6 +150,8 @@ void PrefixIndex::erase(Node leaf) {
     leaving_({entry.key, above, entry.tokens, static_cast<float>(tree_.use_of(leaf).importance)}, entry.block);
   }
   pool_.release(entry.block);
+  for (size_t g = 0; g < entry.windows.size(); ++g)
+    if (entry.windows[g] >= 0) pool_.group(static_cast<int64_t>(g) + 1).release(entry.windows[g]);
   nodes_.erase(entry.key);
   entry = {};
   tree_.erase(leaf, now());
@@ -116,6 +174,25 @@ int64_t PrefixIndex::evict(int64_t count) {
     ++evicted;
   }
   return evicted;
+}
+
+bool PrefixIndex::evict_window(int64_t group) {
+  const auto g = static_cast<size_t>(group - 1);
+  KvPool& pool = pool_.group(group);
+  for (size_t passed = 0; passed < 2 * entries_.size(); ++passed) {
+    Entry& entry = entries_[turn_[g]++ % entries_.size()];
+    if (entry.block < 0 || entry.windows[g] < 0 || pool.references(entry.windows[g]) > 1) continue;
+    if (std::exchange(entry.found, false)) continue;
+    pool.release(std::exchange(entry.windows[g], -1));
+    return true;
+  }
+  return false;
+}
+
+int64_t PrefixIndex::window_size(int64_t group) const {
+  return std::ranges::count_if(entries_, [&](const Entry& entry) {
+    return entry.block >= 0 && entry.windows[static_cast<size_t>(group - 1)] >= 0;
+  });
 }
 
 int64_t PrefixIndex::evictable() const {

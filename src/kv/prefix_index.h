@@ -3,8 +3,13 @@
 // Full blocks form chains (kv/prefix_key.h) rooted at the tenant's salt. A hash hit is verified by tokens, parent and
 // tenant, so a collision costs a miss and never a wrong answer. The index holds one reference to each of its blocks.
 // Not thread-safe.
+//
+// In a pool with further groups (kv/window_groups.h) a block of the index may have a block in each of these, too, which
+// is evicted on its own: a prefix continues a stream if the groups have the blocks of its last tokens, as many as the
+// window sees.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -34,6 +39,23 @@ struct PrefixStats {
   PrefixTreeStats blocks;
 };
 
+// Blocks of a stream in one group: blocks[i] holds tokens [i * block_tokens, (i + 1) * block_tokens). The first `dead`
+// ones were given back.
+struct PrefixBlocks {
+  std::span<const BlockId> blocks;
+  int64_t dead = 0;
+};
+
+// A prefix: one reference to each block of the first group, and to those of the other groups that a window sees.
+struct PrefixMatch {
+  struct Window {
+    std::vector<BlockId> blocks;  // as many as in the first group
+    int64_t dead = 0;             // leading entries without a block
+  };
+  std::vector<BlockId> blocks;
+  std::vector<Window> windows;  // of groups 1, 2, ...
+};
+
 class PrefixIndex {
  public:
   PrefixIndex(KvPool& pool, const PrefixIndexOptions& options);
@@ -44,8 +66,13 @@ class PrefixIndex {
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
   // The longest prefix of `tokens` that is indexed in full blocks; adds one reference to each block. Prompts of
-  // different tenants never share blocks; tenants with equal salts do.
-  std::vector<BlockId> match(std::span<const TokenId> tokens, uint64_t tenant = 0);
+  // different tenants never share blocks; tenants with equal salts do. Of a pool with one group.
+  std::vector<BlockId> match(std::span<const TokenId> tokens, uint64_t tenant = 0) {
+    assert(pool_.groups() == 1);  // else the references to blocks of other groups would be lost
+    return match_groups(tokens, tenant).blocks;
+  }
+  // The same of any pool: the longest prefix that can continue a stream.
+  PrefixMatch match_groups(std::span<const TokenId> tokens, uint64_t tenant = 0);
 
   // Number of leading full blocks that the index holds; does not count as a use.
   int64_t known_blocks(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
@@ -55,14 +82,24 @@ class PrefixIndex {
   // is a hint, memory that was promised to a stream is never withheld. `importance`: observed for the first blocks; may
   // be shorter.
   void insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant = 0,
-              double keep_seconds = 0, std::span<const float> importance = {});
+              double keep_seconds = 0, std::span<const float> importance = {}) {
+    const PrefixBlocks group{blocks};
+    insert_groups(tokens, {&group, 1}, tenant, keep_seconds, importance);
+  }
+  // The same with the blocks of every group. What the first group lacks ends the prefix, unless it is indexed already.
+  void insert_groups(std::span<const TokenId> tokens, std::span<const PrefixBlocks> groups, uint64_t tenant = 0,
+                     double keep_seconds = 0, std::span<const float> importance = {});
 
   // Evicts up to `count` blocks that only the index references, in the evictor's order. Returns the number evicted; it
   // is less than `count` only when there are no more such blocks.
   int64_t evict(int64_t count);
 
+  // Evicts one block of another group that only the index references: in turn, those found since the last turn later.
+  bool evict_window(int64_t group);
+
   int64_t size() const { return tree_.size(); }
-  int64_t evictable() const;  // blocks that only the index references
+  int64_t window_size(int64_t group) const;  // blocks of another group
+  int64_t evictable() const;                 // blocks that only the index references
   void clear();
   PrefixStats stats() const;
 
@@ -71,8 +108,12 @@ class PrefixIndex {
     PrefixKey key;
     uint64_t tenant = 0;
     std::vector<TokenId> tokens;
-    BlockId block = -1;  // -1: unused node
+    BlockId block = -1;                 // -1: unused node
+    std::vector<BlockId> windows = {};  // of groups 1, 2, ...; -1: none
+    bool found = false;                 // by a lookup that used them, since the last turn
   };
+  int64_t usable(std::span<const PrefixTree::Node> path) const;
+  void add_windows(PrefixTree::Node node, size_t index, std::span<const PrefixBlocks> groups);
   PrefixTree::Node find(const PrefixKey& key, PrefixTree::Node parent, uint64_t tenant,
                         std::span<const TokenId> tokens) const;
   void erase(PrefixTree::Node leaf);
@@ -86,6 +127,7 @@ class PrefixIndex {
   PrefixTree tree_;
   std::vector<Entry> entries_;  // by node
   std::unordered_map<PrefixKey, PrefixTree::Node, PrefixKeyHash> nodes_;
+  std::vector<size_t> turn_;  // of each other group: the entry whose turn it is
   PrefixStats stats_;
 };
 

@@ -8,12 +8,14 @@ namespace millrace {
 TokenEviction::TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t prompt, int64_t total)
     : rule_(std::move(rule)), prompt_(prompt), total_(total) {}
 
-void TokenEviction::reserve() {
+void TokenEviction::reserve(int64_t drafted) {
   const auto most = static_cast<size_t>(most_stored());
   positions_.reserve(most);
   kept_.reserve(most);
   dropped_.reserve(most);
-  if (rule_->evictor->needs_mass()) mass_.reserve(most);
+  if (!rule_->evictor->needs_mass()) return;
+  mass_.reserve(most);
+  draft_mass_.reserve(most * static_cast<size_t>(drafted));
 }
 
 int64_t TokenEviction::next() const {

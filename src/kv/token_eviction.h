@@ -20,7 +20,8 @@ class TokenEviction {
   // Of a stream of at most `total` tokens, which begin with the prompt.
   TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t prompt, int64_t total);
 
-  void reserve();  // so that a step allocates nothing
+  // So that a step allocates nothing, with drafts of up to `drafted` tokens.
+  void reserve(int64_t drafted);
   const EvictionRule& rule() const { return *rule_; }
   int64_t next() const;         // computed tokens at which the next decision is due
   int64_t most_stored() const;  // tokens stored at once, at most, from now on

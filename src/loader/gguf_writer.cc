@@ -1,9 +1,7 @@
 #include "loader/gguf_writer.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/pending_file.h"
 #include "loader/file_text.h"
 #include "loader/gguf_types.h"
 #include "loader/tensor_ranges.h"
@@ -55,56 +54,22 @@ std::string array(GgufValueType element, const std::vector<T>& values) {
   return out;
 }
 
-// A file that gets its name when it is complete, and is removed otherwise.
-class PendingFile {
- public:
-  static Result<PendingFile> create(const std::string& path) {
-    struct stat info {};
-    if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
-      return Error::user(fmt::format("{}: exists and is not a regular file; choose another name", path));
-    }
-    PendingFile file;
-    file.path_ = path;
-    file.partial_ = fmt::format("{}.{}.partial", path, ::getpid());
-    file.fd_ = ::open(file.partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (file.fd_ < 0) return Error::user(fmt::format("{}: cannot create: {}", path, std::strerror(errno)));
-    return file;
-  }
-  PendingFile(PendingFile&& other) noexcept
-      : path_(std::move(other.path_)), partial_(std::move(other.partial_)), fd_(std::exchange(other.fd_, -1)) {}
-  PendingFile& operator=(PendingFile&&) = delete;
-  ~PendingFile() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(partial_.c_str());
-  }
+Result<PendingFile> create_output(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    return Error::user(fmt::format("{}: exists and is not a regular file; choose another name", path));
+  PendingFile file(path);
+  if (!file.created()) return Error::user(fmt::format("{}: cannot create: {}", path, std::strerror(errno)));
+  return file;
+}
 
-  Result<void> write(const void* data, size_t bytes) {
-    const auto* from = static_cast<const char*>(data);
-    while (bytes > 0) {
-      ssize_t written = ::write(fd_, from, bytes);
-      if (written < 0 && errno == EINTR) continue;
-      if (written < 0) return Error::resource(fmt::format("{}: cannot write: {}", path_, std::strerror(errno)));
-      from += written;
-      bytes -= static_cast<size_t>(written);
-    }
-    return {};
-  }
-
-  Result<void> commit() {
-    if (::fsync(fd_) != 0 || ::rename(partial_.c_str(), path_.c_str()) != 0) {
-      return Error::resource(fmt::format("{}: cannot finish writing: {}", path_, std::strerror(errno)));
-    }
-    ::close(std::exchange(fd_, -1));
-    return {};
-  }
-
- private:
-  PendingFile() = default;
-  std::string path_;
-  std::string partial_;
-  int fd_ = -1;
-};
+// Appends at `at`, which it advances.
+Result<void> append(PendingFile& file, const void* data, size_t bytes, int64_t& at) {
+  if (!file.write(data, static_cast<int64_t>(bytes), at))
+    return Error::resource(fmt::format("{}: cannot write: {}", file.path(), std::strerror(errno)));
+  at += static_cast<int64_t>(bytes);
+  return {};
+}
 
 Result<int64_t> tensor_bytes(const std::string& name, const Format* format, const std::vector<int64_t>& dims) {
   if (!format || format->gguf_type < 0) {
@@ -216,19 +181,19 @@ Result<GgufWriter::Plan> GgufWriter::plan() const {
 
 Result<void> GgufWriter::write(const std::string& path, const std::function<void(int64_t, int64_t)>& progress) const {
   MILLRACE_TRY(Plan laid_out, plan());
-  MILLRACE_TRY(PendingFile file, PendingFile::create(path));
-  MILLRACE_TRY_VOID(file.write(laid_out.head.data(), laid_out.head.size()));
-  auto written = static_cast<int64_t>(laid_out.head.size());
+  MILLRACE_TRY(PendingFile file, create_output(path));
+  int64_t written = 0;
+  MILLRACE_TRY_VOID(append(file, laid_out.head.data(), laid_out.head.size(), written));
   if (progress) progress(written, laid_out.total);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     int64_t padded = align(laid_out.bytes[i]);  // the buffer is zero-filled, padding included
     MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(padded, tensors_[i].name.c_str()));
     MILLRACE_TRY_VOID(tensors_[i].produce(buffer.data(), laid_out.bytes[i]));
-    MILLRACE_TRY_VOID(file.write(buffer.data(), static_cast<size_t>(padded)));
-    written += padded;
+    MILLRACE_TRY_VOID(append(file, buffer.data(), static_cast<size_t>(padded), written));
     if (progress) progress(written, laid_out.total);
   }
-  return file.commit();
+  if (!file.commit()) return Error::resource(fmt::format("{}: cannot finish writing: {}", path, std::strerror(errno)));
+  return {};
 }
 
 }  // namespace millrace

@@ -40,12 +40,19 @@ struct RopeSpec {
 struct Router;
 
 struct MoeSpec {
-  int64_t experts = 0;             // 0: dense
-  int64_t used = 0;                // experts per token
-  int64_t hidden = 0;              // width of one expert
-  int64_t shared_hidden = 0;       // width of the shared expert; 0: none
-  bool shared_gate = false;        // shared expert's output times sigmoid of a learned gate
-  bool normalize = true;           // the selected experts' weights sum to 1
+  int64_t experts = 0;        // 0: dense
+  int64_t used = 0;           // experts per token
+  int64_t hidden = 0;         // width of one expert
+  int64_t shared_hidden = 0;  // width of the shared expert; 0: none
+  bool shared_gate = false;   // shared expert's output times sigmoid of a learned gate
+  bool normalize = true;      // the selected experts' weights sum to 1
+  bool sigmoid = false;       // an expert's score is the sigmoid of its logit; else the softmax over all
+  float scale = 1.0f;         // of the selected experts' weights
+  int64_t groups = 1;         // of adjacent experts; tokens select from the groups_used best ones
+  int64_t groups_used = 1;
+  int64_t group_best = 1;  // a group's score is the sum of this many of its best experts' scores
+  std::vector<float>
+      selection_bias;              // [experts], added to scores to select, not to weigh; set when the model is loaded
   const Router* router = nullptr;  // set when the model is loaded (models/router.h)
 
   bool operator==(const MoeSpec&) const = default;
@@ -63,6 +70,19 @@ struct SsmSpec {
   bool operator==(const SsmSpec&) const = default;
 };
 
+// Multi-head latent attention (models/mixers/latent.cc). The layer's head_dim is rank + rotated, its value_dim rank.
+struct LatentSpec {
+  int64_t rank = 0;        // values of a token's latent
+  int64_t rotated = 0;     // dims of the shared rotated key, and of each head's rotated query
+  int64_t unrotated = 0;   // dims of each head's other part
+  int64_t value = 0;       // dims of each head's values
+  int64_t query_rank = 0;  // of the projection to queries; 0: one full matrix
+
+  int64_t query() const { return unrotated + rotated; }  // of one head
+
+  bool operator==(const LatentSpec&) const = default;
+};
+
 // A layer: its mixer, which moves information between tokens, then its MLP. A layer of one kind all over the model
 // leaves its sizes 0: set_own_sizes() fills them from ArchSpec.
 struct LayerSpec {
@@ -78,6 +98,7 @@ struct LayerSpec {
   int64_t hidden = 0;     // of the dense MLP
   MoeSpec experts;        // of the mixture
   SsmSpec ssm;
+  LatentSpec latent;
 
   bool operator==(const LayerSpec&) const = default;
 };

@@ -14,7 +14,10 @@ namespace millrace {
 
 class EvictionObserver final : public ForwardObserver {
  public:
-  explicit EvictionObserver(ModelRunner& runner) : runner_(runner) {}
+  // For drafts of up to `most_drafted` tokens.
+  explicit EvictionObserver(ModelRunner& runner, int64_t most_drafted = 0) : runner_(runner) {
+    mass_.most_drafted = most_drafted;
+  }
   ~EvictionObserver() override { runner_.hooks().remove(*this); }
   EvictionObserver(const EvictionObserver&) = delete;
   EvictionObserver& operator=(const EvictionObserver&) = delete;

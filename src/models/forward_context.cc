@@ -6,6 +6,17 @@
 #include "models/visible.h"
 
 namespace millrace {
+
+// Streams whose blocks are given back have longer tables than the pool has blocks.
+void reserve_tables(const KvPool& kv, int64_t streams, int64_t context, Batch& batch) {
+  const int64_t longest = streams * kv.blocks_for(context);
+  const auto entries =
+      static_cast<size_t>(kv.layout().window > 0 ? std::max(kv.total_blocks(), longest) : kv.total_blocks());
+  batch.block_tables.reserve(entries);
+  batch.window_tables.resize(static_cast<size_t>(kv.groups() - 1));
+  for (auto& tables : batch.window_tables) tables.reserve(entries);
+}
+
 ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,
                                   int64_t block_tokens) {
   const ForwardSizes d = forward_sizes(spec, limits, threads);
@@ -57,7 +68,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   c.outputs.positions.reserve(outputs);
   c.outputs.spans.reserve(outputs);
   c.outputs.output_rows.reserve(outputs);
-  c.outputs.block_tables.reserve(static_cast<size_t>(kv.total_blocks()));
+  reserve_tables(kv, limits.outputs, limits.context, c.outputs);
   reserve_visibility(limits.outputs, limits.tokens, c.outputs);
   c.block_pointers.resize(
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));

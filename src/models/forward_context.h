@@ -56,6 +56,9 @@ struct LinearSource {
   const float* x = nullptr;  // [tokens, cols]
 };
 
+// For the block tables of `streams` streams of at most `context` tokens.
+void reserve_tables(const KvPool& kv, int64_t streams, int64_t context, Batch& batch);
+
 class ForwardContext {
  public:
   // The bytes that create() will allocate.
@@ -76,6 +79,9 @@ class ForwardContext {
   bool plain_products() const { return hooks.empty() && !part_sizes_.any; }
 
   ForwardHooks hooks;
+
+  // The layer of the KV pool that has the keys and values of the model's first layer.
+  int64_t first_kv_layer = 0;
 
   // The norm of the last block's output, which the next pass over the rows adds to the residual; null: nothing to add.
   const NormWeights* pending = nullptr;

@@ -88,6 +88,10 @@ Result<void> ModelBuilder::load_layer(int64_t index) {
   MILLRACE_TRY(layer.mlp_post_norm, load_norm(prefix + "post_ffw_norm", spec.post_norm && sizes.mlp));
   MILLRACE_TRY_VOID(sizes.mixer->load(loader_, prefix, spec, sizes, layer));
   if (!sizes.mlp) return {};
+  if (sizes.moe) {
+    MILLRACE_TRY(model_->spec_.layers[static_cast<size_t>(index)].experts.selection_bias,
+                 loader_.optional_vector(prefix + "exp_probs_b.bias", sizes.experts.experts));
+  }
   return sizes.moe ? load_moe(prefix, sizes.experts, layer) : load_mlp(prefix, sizes.hidden, layer);
 }
 

@@ -1,5 +1,6 @@
 #include "models/model_runner.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace millrace {
@@ -8,18 +9,22 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
                                                          RunnerOptions options) {
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(options.threads)));
   if (options.places.states == 0) options.places.states = options.streams;
-  MILLRACE_TRY(KvPool kv, KvPool::create(std::move(options.layout), options.blocks, options.places));
-  runner->kv_.emplace(std::move(kv));
+  runner->pool_ = options.pool;
+  if (!options.pool) {
+    MILLRACE_TRY(KvPool kv, KvPool::create(std::move(options.layout), options.blocks, options.places));
+    runner->pool_ = &runner->kv_.emplace(std::move(kv));
+  }
   MILLRACE_TRY(ForwardContext context,
-               ForwardContext::create(model.spec(), kernels, *runner->threads_, *runner->kv_, options.limits));
+               ForwardContext::create(model.spec(), kernels, *runner->threads_, *runner->pool_, options.limits));
   runner->context_.emplace(std::move(context));
+  runner->context_->first_kv_layer = options.first_layer;
   Batch& batch = runner->batch_;
   batch.tokens.reserve(static_cast<size_t>(options.limits.tokens));
   batch.positions.reserve(static_cast<size_t>(options.limits.tokens));
   batch.embeddings.reserve(static_cast<size_t>(options.limits.tokens));
   batch.spans.reserve(static_cast<size_t>(options.streams));
   batch.output_rows.reserve(static_cast<size_t>(options.limits.outputs));
-  batch.block_tables.reserve(static_cast<size_t>(options.blocks));
+  reserve_tables(*runner->pool_, options.streams, options.limits.context, batch);
   reserve_visibility(options.streams, options.limits.tokens, batch);
   return runner;
 }
@@ -66,7 +71,17 @@ void ModelRunner::begin(std::span<const BlockId> blocks, int64_t slot, const Lor
   adapters_.runs.push_back({batch_.size(), 0, mix});
 }
 
+void ModelRunner::begin_group(int64_t group, std::span<const BlockId> blocks) {
+  const BatchSpan& span = batch_.spans.back();
+  std::vector<int32_t>& tables = batch_.window_tables[static_cast<size_t>(group - 1)];
+  assert(std::ssize(tables) == span.table);
+  const auto own = std::min(blocks.size(), static_cast<size_t>(span.table_size));
+  tables.insert(tables.end(), blocks.begin(), blocks.begin() + static_cast<ptrdiff_t>(own));
+  tables.resize(batch_.block_tables.size(), 0);
+}
+
 void ModelRunner::forward_hidden() {
+  const ThreadPool::Turn turn(*threads_);
   model_->embed(batch_, *context_);
   model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);
 }

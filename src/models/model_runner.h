@@ -1,6 +1,7 @@
 // ModelRunner: what running a model takes, in one place: the thread pool, the KV pool, the working memory of a pass and
 // the batch of the next one. The engine's executor, the scorer, the embedder, the benchmark and the tests all run their
-// models through it, so that a KV format or a hook of the pass reaches all of them. Not thread-safe.
+// models through it, so that a KV format or a hook of the pass reaches all of them. Not thread-safe; runners of several
+// threads may share a thread pool, which they use in turns, one pass each.
 //
 //   start();  begin(blocks, slot); add(token, position) ...  begin(...) ...  forward();  logits()
 #pragma once
@@ -26,6 +27,10 @@ struct RunnerOptions {
   std::shared_ptr<ThreadPool> threads;  // runners may share one
   KvLayout layout;
   int64_t blocks = 0;  // of the KV pool
+  // Another runner's pool, whose layers from `first_layer` on are those of this model; then layout, blocks and places
+  // are not used. It outlives the runner. Null: the runner has a pool of its own.
+  KvPool* pool = nullptr;
+  int64_t first_layer = 0;
   KvPoolOptions places;
   ForwardLimits limits;
   int64_t streams = 1;  // in one batch, about; of a recurrent model, also the states if places.states is 0
@@ -48,7 +53,7 @@ class ModelRunner {
 
   const Model& model() const { return *model_; }
   ThreadPool& threads() const { return *threads_; }
-  KvPool& kv() { return *kv_; }
+  KvPool& kv() { return *pool_; }
   const ForwardLimits& limits() const { return context_->limits(); }
   ForwardContext& context() { return *context_; }
   const ForwardContext& context() const { return *context_; }
@@ -60,6 +65,8 @@ class ModelRunner {
   // slot of recurrent states or of its KV tail, where it has one; slot 0 begins with an empty state.
   void start();
   void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
+  // The same stream's blocks in a further group of the pool (kv/window_groups.h); after begin(), for every group.
+  void begin_group(int64_t group, std::span<const BlockId> blocks);
   void add(TokenId token, int64_t position, bool output = false) {
     if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.tokens.size()));
     batch_.tokens.push_back(token);
@@ -81,7 +88,11 @@ class ModelRunner {
   int64_t outputs() const { return static_cast<int64_t>(batch_.output_rows.size()); }
 
   // Runs the batch: logits of its output rows, or only their final hidden states.
-  void forward() { model_->forward(batch_, *context_); }
+  void forward() {
+    const ThreadPool::Turn turn(*threads_);
+    forward(turn);
+  }
+  void forward(const ThreadPool::Turn&) { model_->forward(batch_, *context_); }  // for callers that hold the turn
   void forward_hidden();
   // Valid until the next pass.
   float* logits(int64_t row = 0) { return context_->logits.as<float>() + row * model_->spec().vocab; }
@@ -93,7 +104,8 @@ class ModelRunner {
   const Model* model_;
   std::shared_ptr<ThreadPool> threads_;
   std::vector<MemoryHold> memory_;
-  std::optional<KvPool> kv_;
+  std::optional<KvPool> kv_;  // its own
+  KvPool* pool_ = nullptr;
   std::optional<ForwardContext> context_;
   LoraRows adapters_;
   Batch batch_;

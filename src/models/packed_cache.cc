@@ -3,18 +3,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "base/cpu.h"
+#include "base/pending_file.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +21,6 @@ namespace {
 constexpr char kMagic[8] = {'M', 'I', 'L', 'L', 'P', 'A', 'C', 'K'};  // frozen
 constexpr int64_t kIdentityBytesOfFile = 1 << 20;  // hashed at the start of each model file: mostly its header
 constexpr size_t kMatricesTried = 32;
-constexpr int64_t kWriteBytes = int64_t{8} << 20;
 constexpr int64_t kBlockBytes = int64_t{8} << 20;  // frozen; read and hashed at once
 
 struct Prelude {  // frozen
@@ -63,67 +61,29 @@ std::string first_difference(std::string_view wanted, std::string_view found) {
                      line(wanted, static_cast<size_t>(a - wanted.begin())));
 }
 
-// A file that is removed unless it is kept.
-class TemporaryFile {
+// Bytes [at, at + bytes) of a file, mapped to be written. They get disk space first: a full disk must not end the
+// process.
+class WritableRange {
  public:
-  // Beside the file that it will become; no other process or thread uses the same name.
-  explicit TemporaryFile(const std::string& target) : path_(target + ".XXXXXX") {
-    fd_ = ::mkostemp(path_.data(), O_CLOEXEC);
-    if (fd_ >= 0) ::fchmod(fd_, 0644);
-  }
-  ~TemporaryFile() {
-    if (mapped_) ::munmap(mapped_, static_cast<size_t>(mapped_bytes_));
-    if (fd_ < 0) return;
-    ::close(fd_);
-    if (!kept_) ::unlink(path_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  bool write(const void* data, int64_t bytes, int64_t at) {
-    for (int64_t done = 0; fd_ >= 0 && done < bytes;) {
-      const ssize_t wrote = ::pwrite(fd_, static_cast<const uint8_t*>(data) + done,
-                                     static_cast<size_t>(std::min(kWriteBytes, bytes - done)), at + done);
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote <= 0) return false;
-      done += wrote;
-    }
-    return fd_ >= 0;
-  }
-
-  // Bytes [at, at + bytes) of the file, which get disk space first: a full disk must not end the process. Null if they
-  // cannot be had.
-  uint8_t* map(int64_t at, int64_t bytes) {
-    if (fd_ < 0) return nullptr;
-    if (const int failed = ::posix_fallocate(fd_, 0, at + bytes); failed != 0) {
+  WritableRange(const PendingFile& file, int64_t at, int64_t bytes) : bytes_(bytes) {
+    if (!file.created()) return;
+    if (const int failed = ::posix_fallocate(file.fd(), 0, at + bytes); failed != 0) {
       errno = failed;
-      return nullptr;
+      return;
     }
-    void* mapped = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd_, at);
-    if (mapped == MAP_FAILED) return nullptr;
-    mapped_ = static_cast<uint8_t*>(mapped);
-    mapped_bytes_ = bytes;
-    return mapped_;
+    void* mapped = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), at);
+    if (mapped != MAP_FAILED) data_ = static_cast<uint8_t*>(mapped);
   }
+  ~WritableRange() {
+    if (data_) ::munmap(data_, static_cast<size_t>(bytes_));
+  }
+  WritableRange(const WritableRange&) = delete;
 
-  bool keep_as(const std::string& name) {
-    if (::fsync(fd_) != 0 || ::rename(path_.c_str(), name.c_str()) != 0) return false;
-    kept_ = true;
-    std::string folder = std::filesystem::path(name).parent_path().string();
-    if (folder.empty()) folder = ".";
-    if (const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); fd >= 0) {
-      ::fsync(fd);  // unsupported by some file systems; at worst the cache is written again
-      ::close(fd);
-    }
-    return true;
-  }
+  uint8_t* data() const { return data_; }  // null: it cannot be had, for the reason in errno
 
  private:
-  std::string path_;
-  int fd_ = -1;
-  bool kept_ = false;
-  uint8_t* mapped_ = nullptr;
-  int64_t mapped_bytes_ = 0;
+  int64_t bytes_;
+  uint8_t* data_ = nullptr;
 };
 
 }  // namespace
@@ -276,22 +236,22 @@ Error PackedCache::cannot_write() const {
 
 Result<void> PackedCache::pack(ThreadPool& pool, const std::function<void(double)>& progress, int64_t window) const {
   const int64_t at = payload_at(sizeof(Prelude) + identity_.size() + blocks() * sizeof(uint64_t));
-  TemporaryFile file(path_);
-  uint8_t* packed = file.map(at, packer_.packed_bytes());
-  if (!packed) return cannot_write();
-  MILLRACE_TRY_VOID(packer_.pack_into(packed, pool, progress, window));
-  const std::vector<uint64_t> sums = hashes(pool, packed, true);
+  PendingFile file(path_);
+  const WritableRange packed(file, at, packer_.packed_bytes());
+  if (!packed.data()) return cannot_write();
+  MILLRACE_TRY_VOID(packer_.pack_into(packed.data(), pool, progress, window));
+  const std::vector<uint64_t> sums = hashes(pool, packed.data(), true);
   const std::string head = header(reinterpret_cast<const uint8_t*>(sums.data()));
-  return file.write(head.data(), static_cast<int64_t>(head.size()), 0) && file.keep_as(path_) ? Result<void>()
-                                                                                              : cannot_write();
+  if (!file.write(head.data(), std::ssize(head), 0) || !file.commit()) return cannot_write();
+  return {};
 }
 
 Result<void> PackedCache::write(ThreadPool& pool, const uint8_t* packed) const {
   const std::vector<uint64_t> sums = hashes(pool, packed, false);
   const std::string head = header(reinterpret_cast<const uint8_t*>(sums.data()));
-  TemporaryFile file(path_);
-  const bool written = file.write(head.data(), static_cast<int64_t>(head.size()), 0) &&
-                       file.write(packed, packer_.packed_bytes(), payload_at(head.size())) && file.keep_as(path_);
+  PendingFile file(path_);
+  const bool written = file.created() && file.write(head.data(), std::ssize(head), 0) &&
+                       file.write(packed, packer_.packed_bytes(), payload_at(head.size())) && file.commit();
   if (!written) return cannot_write();
   return {};
 }

@@ -120,6 +120,20 @@ Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_r
   return weight;
 }
 
+Result<Weight> WeightLoader::transpose_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t count,
+                                          int64_t cols) {
+  MILLRACE_TRY(Weight weight, rows_of(canonical, total_rows, begin, count, cols));
+  if (weight.column_format || weight.parts || !weight.scales.values.empty())
+    return Error::unsupported(fmt::format(
+        "{}: tensor {} is transposed, and has parts or scales, or is stored transposed", files_.path, weight.name));
+  weight.column_format = weight.format;
+  weight.column_stride = weight.format->row_bytes(cols);
+  if (weight.format->block_values > 1) weight.format = find_format("f16");
+  weight.rows = cols;
+  weight.cols = count;
+  return weight;
+}
+
 Result<Weight> WeightLoader::matrix(std::string_view canonical, int64_t rows, int64_t cols) {
   return rows_of(canonical, rows, 0, rows, cols);
 }

@@ -27,6 +27,10 @@ class WeightLoader {
   Result<Weight> optional_matrix(std::string_view canonical, int64_t rows, int64_t cols);
   // Rows [begin, begin + rows) of a [total_rows, cols] matrix.
   Result<Weight> rows_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t rows, int64_t cols);
+  // The transpose of rows [begin, begin + count) of a [total_rows, cols] matrix: a [cols, count] matrix. Stored in
+  // blocks of values, it becomes f16. Errors: also unsupported (with scales or parts).
+  Result<Weight> transpose_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t count,
+                              int64_t cols);
   Result<std::vector<float>> vector(std::string_view canonical, int64_t n);
   Result<std::vector<float>> optional_vector(std::string_view canonical, int64_t n);
   // The values of a [rows, cols] matrix that is no Weight.

@@ -22,7 +22,9 @@ constexpr int64_t kShortestStretch = int64_t{2} << 20;
 constexpr int64_t kAlignment = 4096;  // of each matrix in the packed memory
 
 int64_t stored_row_bytes(const Weight& weight) {
-  return weight.column_format ? weight.cols * weight.column_format->block_bytes : weight.format->row_bytes(weight.cols);
+  if (const Format* columns = weight.column_format)
+    return (weight.cols * columns->block_bytes + columns->block_values - 1) / columns->block_values;  // its share
+  return weight.format->row_bytes(weight.cols);
 }
 
 Error not_finite(const Weight& weight, int64_t row, int64_t block, int64_t byte) {
@@ -76,10 +78,12 @@ struct WeightPacker::Piece {
 
 Result<void> check_rows_finite(const Weight& weight, int64_t begin, int64_t end) {
   if (const Format* format = weight.column_format) {
+    const int64_t first = begin / format->block_values, last = (end + format->block_values - 1) / format->block_values;
     for (int64_t c = 0; c < weight.cols && format->find_non_finite; ++c) {
-      const int64_t byte = c * weight.column_stride + begin * format->block_bytes;
-      const int64_t row = format->find_non_finite(weight.data + byte, end - begin);
-      if (row >= 0) return not_finite(weight, begin + row, c, byte + row * format->block_bytes);
+      const int64_t byte = c * weight.column_stride + first * format->block_bytes;
+      const int64_t block = format->find_non_finite(weight.data + byte, (last - first) * format->block_values);
+      if (block >= 0)
+        return not_finite(weight, (first + block) * format->block_values, c, byte + block * format->block_bytes);
     }
     return {};
   }

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/cpu.h"
+#include "kv/kv_formats.h"
 #include "kv/tiers/memory_tier.h"
 #include "run/evictor_check.h"
 #include "run/kv_identity.h"
@@ -13,6 +13,7 @@
 #include "run/language_model.h"
 #include "run/memory_plan.h"
 #include "run/prompt_embeddings.h"
+#include "run/window_blocks.h"
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
 #include "sampling/setup.h"
@@ -45,6 +46,10 @@ Result<void> check_beams(const Request& request) {
 Result<void> check_recurrent(const EngineOptions& options) {
   if (!options.kv_ssd.empty())
     return Error::unsupported("KV store: the model has recurrent layers, whose prefixes are not stored; omit it");
+  MILLRACE_TRY(const auto second, drafter_model(options.drafter));
+  if (second)
+    return Error::unsupported(
+        "drafter draft: the model has recurrent layers, whose blocks have no keys for a second model; use ngram");
   MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
   if (trees)
     return Error::unsupported(
@@ -55,6 +60,11 @@ Result<void> check_recurrent(const EngineOptions& options) {
 
 // Kept tokens of a tree move to the slots of a chain.
 Result<void> check_codec(const EngineOptions& options) {
+  MILLRACE_TRY(const auto second, drafter_model(options.drafter));
+  if (second)
+    return Error::unsupported(
+        fmt::format("drafter draft: KV format {} encodes whole blocks of one model; use a format of rows, such as f16",
+                    options.kv_format));
   MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
   if (!trees) return {};
   return Error::unsupported(
@@ -74,8 +84,7 @@ Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const Lang
     const auto [name, path] = named_adapter(given);
     MILLRACE_TRY_VOID(executor->adapters_->load(name, path));
   }
-  auto threads = std::make_shared<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
-  MILLRACE_TRY_VOID(executor->size_memory(options, std::move(threads)));
+  MILLRACE_TRY_VOID(executor->size_memory(options, executor->model_->parts().threads->get(options.threads)));
   return std::unique_ptr<Executor>(std::move(executor));
 }
 
@@ -86,25 +95,29 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     return Error::user(
         fmt::format("context: the model was loaded for {} tokens, {} asked for", model.context(), limits_.context));
   }
-  MILLRACE_TRY(const auto codec, find_kv_codec(options.kv_format));
-  const Format* format = find_format(codec ? "f16" : options.kv_format);
-  if (!format || !model_->parts().kernels.find_attention(format)) {
+  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, model_->parts().kernels));
+  if (!formats.keys) {
     std::string known;
     for (const auto& kernel : model_->parts().kernels.attention)
       known += fmt::format("{}{}", known.empty() ? "" : ", ", kernel.kv_format->name);
     known += ", " + kv_codecs().names();
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
   }
-  KvLayout layout{format, options.block_tokens, model.kv_layers()};
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
-  if (codec) {
-    MILLRACE_TRY_VOID(check_codec(options));
-    layout.encode_with(codec, drafts);
-  }
+  if (formats.codec) MILLRACE_TRY_VOID(check_codec(options));
+  MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, model.kv_layers(), limits_.context));
+  const auto own_layers = std::ssize(layout.layers);
+  MILLRACE_TRY(const auto draft, load_draft_model(options, threads->threads(), layout));
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
   if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
   KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
+  if (has_tier(options)) {
+    MILLRACE_TRY(const auto tier, chosen_tier(options));
+    MILLRACE_TRY(const int64_t bytes, tier.member.memory(layout, tier.options));
+    places.swapped = places.streams;
+    places.swapped_blocks = bytes / std::max<int64_t>(1, layout.block_bytes()) + places.streams;
+  }
   const bool recurrent = layout.recurrent();
   if (recurrent) MILLRACE_TRY_VOID(check_recurrent(options));
   if (layout.state_bytes() > 0) {
@@ -121,7 +134,8 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  const int64_t demand = kv_demand(rule.get(), limits_.context, limits_.context);
+  int64_t demand = kv_demand(rule.get(), limits_.context, limits_.context);
+  if (layout.window > 0) demand = std::min(demand, layout.most_held);
   if (kv_tokens == 0 && layout.block_bytes() == 0)
     kv_tokens = places.streams * limits_.context;  // blocks without bytes
   if (kv_tokens == 0 && !budget) kv_tokens = std::max(demand, std::min(options.max_streams * demand, kDefaultKvTokens));
@@ -130,6 +144,8 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, threads->threads(), layout,
                                                        tokenizer, accounts->budget()));
   memory.states = places.states * layout.state_bytes();
+  const DraftRunner::Sizes draft_sizes{forward.tokens, forward.context, options.max_streams};
+  if (draft) memory.drafter = DraftRunner::memory(*draft, draft_sizes, threads->threads(), layout);
   auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
   if (!planned.ok() && options.constraint_memory == 0 &&
       memory.constraints > 0) {  // also a default: try without constraints
@@ -143,20 +159,36 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   if (tokenizer)
     grammars_ = std::make_unique<ConstraintMemory>(*tokenizer, accounts, memory.constraints, options.max_streams);
   MILLRACE_TRY(runner_, ModelRunner::create(model, model_->parts().kernels,
-                                            {.threads = std::move(threads),
+                                            {.threads = threads,
                                              .layout = std::move(layout),
                                              .blocks = blocks,
                                              .places = places,
                                              .limits = forward,
                                              .streams = options.max_streams}));
-  evictions_.emplace(*runner_);
+  if (draft) {
+    MILLRACE_TRY(draft_, DraftRunner::create(draft, runner_->kv(), own_layers, std::move(threads), draft_sizes));
+  }
+  evictions_.emplace(*runner_, drafts);
   draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
   choice_.emplace(tokenizer, model.spec().vocab, runner_->threads(), forward.outputs);
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
   limits_.drafts = drafts;
-  limits_.scratch_bytes = runner_->context().bytes();
+  limits_.scratch_bytes = runner_->context().bytes() + (draft_ ? draft_->scratch_bytes() : 0);
   return {};
+}
+
+// Adds the layers of the drafter's model to those of this one. Null: it has none.
+Result<std::shared_ptr<const LanguageModel>> CpuExecutor::load_draft_model(const EngineOptions& options, int threads,
+                                                                           KvLayout& layout) const {
+  std::shared_ptr<const LanguageModel> draft;
+  MILLRACE_TRY(const auto path, drafter_model(options.drafter));
+  if (!path) return draft;
+  if (layout.recurrent()) MILLRACE_TRY_VOID(check_recurrent(options));
+  MILLRACE_TRY(draft, DraftRunner::load(*model_, *path, threads, limits_.context));
+  const auto layers = draft->parts().model->kv_layers();
+  layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());
+  return draft;
 }
 
 const MemoryAccounts* CpuExecutor::accounts() const { return model_->parts().accounts.get(); }
@@ -171,19 +203,26 @@ Result<std::unique_ptr<KvTier>> CpuExecutor::make_swap(const EngineOptions& opti
 Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
   MILLRACE_TRY(std::string identity, kv_identity());
   MILLRACE_TRY(const auto store, chosen_store(options));
-  for (const auto& layer : model_->parts().model->spec().layers)
-    if (options.kv_ssd_fetch < 1 && layer.window > 0)
-      return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
+  for (const ArchSpec* spec : specs())
+    for (const auto& layer : spec->layers)
+      if (options.kv_ssd_fetch < 1 && layer.window > 0)
+        return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
   return store.member.make(kv(), std::move(identity), store.options);
 }
 
 // The probe's pass is no step: hooks must not see it.
 Result<std::string> CpuExecutor::kv_identity() {
+  if (kv().groups() > 1)
+    return Error::unsupported(
+        "KV file: layers with a window keep only the newest blocks; keep all of them (--keep-window-keys)");
   runner_->start();
   const ForwardHooks hooks = std::exchange(runner_->hooks(), ForwardHooks());
   auto identity = millrace::kv_identity(*model_, *runner_);
   runner_->hooks() = hooks;
-  return identity;
+  if (!draft_) return identity;
+  MILLRACE_TRY(std::string own, std::move(identity));
+  MILLRACE_TRY(const std::string second, millrace::kv_identity(draft_->model(), draft_->runner()));
+  return own + "draft " + second;
 }
 
 bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {
@@ -232,11 +271,25 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
 
 Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
   MILLRACE_TRY_VOID(check_evictor_layout(runner_->kv().layout()));
-  return check_token_evictor(rule, model_->parts().model->spec(), limits_.context);
+  for (const ArchSpec* spec : specs()) MILLRACE_TRY_VOID(check_token_evictor(rule, *spec, limits_.context));
+  return {};
+}
+
+std::vector<const ArchSpec*> CpuExecutor::specs() const {
+  std::vector<const ArchSpec*> out = {&model_->parts().model->spec()};
+  if (draft_) out.push_back(&draft_->model().parts().model->spec());
+  return out;
 }
 
 Result<void> CpuExecutor::check_context() const {
   const KvLayout& layout = runner_->kv().layout();
+  if (draft_)
+    return Error::unsupported(
+        "context: a draft model sees the prompt in order and has no keys that move; use ngram, or no drafter");
+  if (runner_->kv().gives_back())
+    return Error::unsupported(
+        "context: layers with a window keep only the newest keys; keep all of them (--keep-window-keys), or choose the "
+        "context for the whole engine");
   if (layout.codec)
     return Error::unsupported(
         fmt::format("context: KV format {} encodes whole blocks, and keys that move need their rows; use f16 or "
@@ -246,6 +299,7 @@ Result<void> CpuExecutor::check_context() const {
 }
 
 void CpuExecutor::move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) {
+  const ThreadPool::Turn turn(runner_->threads());
   model_->parts().model->move_keys({blocks, slot, count, positions}, runner_->context());
 }
 
@@ -295,6 +349,8 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const Sequence& s = item.stream->sequence;
     const LoraMix& mix = item.stream->adapters;
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
+    for (size_t g = 0; g < s.kv.windows.size(); ++g)
+      runner_->begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks);
     const bool tree = !s.draft.is_chain(chunk.drafted);
     const int64_t end = chunk.first + (tree ? chunk.own() : chunk.count);
     const int64_t sampled = chunk.first + chunk.count - chunk.outputs();

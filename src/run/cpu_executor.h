@@ -12,6 +12,7 @@
 #include "models/model_runner.h"
 #include "run/adapter_registry.h"
 #include "run/constraint_memory.h"
+#include "run/draft_runner.h"
 #include "run/executor.h"
 #include "run/token_choice.h"
 
@@ -53,12 +54,16 @@ class CpuExecutor final : public Executor {
   void write(LiveStream& stream, TokenEvent& event) override;
   void flush(LiveStream& stream, TokenEvent& event) override;
   AdapterRegistry* adapters() const override { return adapters_.get(); }
+  DraftModel* draft_model() override { return draft_.get(); }
   const MemoryAccounts* accounts() const override;
   const float* logits() const override { return runner_->logits(); }
 
  private:
   CpuExecutor() = default;
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
+  Result<std::shared_ptr<const LanguageModel>> load_draft_model(const EngineOptions& options, int threads,
+                                                                KvLayout& layout) const;
+  std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
   void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
   void add_tree(const Sequence& stream, int64_t count);
   void request_mass(std::span<const StepWork> work);
@@ -70,6 +75,7 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;
   std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<DraftRunner> draft_;  // over the runner's pool; null: the drafter has no model
   KeysReady keys_ready_;
   MassObserver mass_;
   std::optional<EvictionObserver> evictions_;

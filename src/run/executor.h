@@ -20,6 +20,7 @@ namespace millrace {
 
 class Acceptance;
 class AdapterRegistry;
+class DraftModel;
 
 struct ExecutorLimits {
   int64_t context = 0;  // tokens of the longest stream
@@ -62,6 +63,8 @@ class Executor {
   // From now on every forward() calls `ready(layer)` before the layer's attention, on its own thread. False: this
   // executor cannot, and streams must have all their blocks before they run.
   virtual bool before_attention(std::function<void(int64_t)>) { return false; }
+  // The second model of the options' drafter; null: none. Lives as long as the executor.
+  virtual DraftModel* draft_model() { return nullptr; }
   // Predicts the duration of steps, where that is known beforehand; null: the engine learns a model.
   virtual CostModel* cost() { return nullptr; }
 

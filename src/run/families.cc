@@ -7,7 +7,7 @@
 #include "context/document_context.h"
 #include "formats/format.h"
 #include "kernels/kernel_table.h"
-#include "kv/codec.h"
+#include "kv/kv_formats.h"
 #include "kv/prefix_evictor.h"
 #include "kv/tiers/places.h"
 #include "kv/token_evictor.h"
@@ -36,6 +36,7 @@ std::vector<TechniqueInfo> kv_formats() {
                    .name = std::string(kernel.kv_format->name),
                    .summary = summary,
                    .paper = kernel.kv_format->paper,
+                   .options = kv_row_options(),
                    .loss = kernel.kv_format->loss,
                    .test = "tests/properties/engine_formats_test.cc"});
   }

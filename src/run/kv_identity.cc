@@ -71,12 +71,15 @@ Result<std::string> kv_identity(const LanguageModel& model, ModelRunner& runner)
                    : std::min({kProbeTokens, layout.block_tokens, runner.limits().tokens, runner.limits().context});
   run_probe(runner, block, tokens);
   uint64_t probe = 0;
-  for (int64_t layer = 0; layer < static_cast<int64_t>(pool.layout().layers.size()); ++layer) {
+  const int64_t begin = runner.context().first_kv_layer;  // the pool may have layers of another model, too
+  for (int64_t layer = begin; layer < begin + runner.model().spec().layer_count(); ++layer) {
     if (layout.codec && tokens < layout.block_tokens) break;
     const auto bytes = static_cast<size_t>(layout.codec ? pool.tile_bytes(layer) : tokens * pool.row_bytes(layer));
+    const auto value_bytes =
+        static_cast<size_t>(layout.codec ? pool.value_tile_bytes(layer) : tokens * pool.value_row_bytes(layer));
     for (int64_t head = 0; head < pool.layout().layers[static_cast<size_t>(layer)].kv_heads; ++head) {
       probe = XXH3_64bits_withSeed(pool.keys(layer, block, head), bytes, probe);
-      probe = XXH3_64bits_withSeed(pool.values(layer, block, head), bytes, probe);
+      probe = XXH3_64bits_withSeed(pool.values(layer, block, head), value_bytes, probe);
     }
   }
   pool.release(block);

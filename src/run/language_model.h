@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/memory_accounts.h"
+#include "base/shared_threads.h"
 #include "kernels/kernel_table.h"
 #include "loader/model_files.h"
 #include "millrace/model.h"
@@ -14,7 +15,9 @@ namespace millrace {
 
 struct LanguageModel::Parts {
   std::shared_ptr<MemoryAccounts> accounts;  // of the model, and of the engines over it
-  KernelTable kernels;                       // the weights are packed for this table
+  // ... and their threads.
+  std::unique_ptr<SharedThreads> threads = std::make_unique<SharedThreads>();
+  KernelTable kernels;  // the weights are packed for this table
   std::shared_ptr<const ModelFiles> files;
   std::unique_ptr<const Model> model;
   std::unique_ptr<const Tokenizer> tokenizer;  // null: there is none in the files
@@ -24,7 +27,8 @@ struct LanguageModel::Parts {
 // Memory of the program before it loads anything, and a margin for what is too small to count.
 int64_t program_memory();
 
-// Opens `path` as LanguageModel::load does: "" is the model in the binary.
+// Opens `path` as LanguageModel::load does: "" is the model in the binary. Where there is no such file, words of the
+// name of a built-in model name it: "stories-draft".
 Result<ModelFiles> open_model(const std::string& path);
 
 // Values of all tensors of the files that the model uses: the usual meaning of "parameters".

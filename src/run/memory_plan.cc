@@ -30,12 +30,34 @@ int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_
   return ids * kIdBytes + blocks * kBlockTableBytes;
 }
 
-Result<int64_t> evictor_memory(const EngineOptions& options, int64_t context, int threads) {
+// The most blocks, up to `most`, whose cost is at most `bytes`; the cost grows with the blocks.
+template <typename Cost>
+int64_t most_blocks(int64_t most, const Cost& cost, int64_t bytes) {
+  int64_t fits = 0;
+  while (fits < most) {
+    const int64_t middle = most - (most - fits) / 2;
+    if (cost(middle) <= bytes)
+      fits = middle;
+    else
+      most = middle - 1;
+  }
+  return fits;
+}
+
+int64_t largest_group(const ArchSpec& spec) {
+  int64_t largest = 1;
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.kv_heads > 0) largest = std::max(largest, layer.heads / layer.kv_heads);
+  return largest;
+}
+
+Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& options, int64_t context, int threads) {
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   if (!rule) return 0;
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
   const int64_t stored = kv_demand(rule.get(), context, context);
-  const int64_t scratch = rule->evictor->needs_mass() ? threads * token_mass_bytes(stored, drafts) : 0;
+  const int64_t scratch =
+      rule->evictor->needs_mass() ? threads * token_mass_bytes(stored, drafts, largest_group(spec)) : 0;
   return std::max(options.max_streams, options.resident_streams) * eviction_bytes(*rule, stored, drafts) + scratch;
 }
 
@@ -72,7 +94,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
     MILLRACE_TRY(const auto store, chosen_store(options));
     MILLRACE_TRY(memory.store, store.member.memory(layout, store.options));
   }
-  MILLRACE_TRY(memory.evictor, evictor_memory(options, limits.context, threads));
+  MILLRACE_TRY(memory.evictor, evictor_memory(spec, options, limits.context, threads));
   memory.constraints =
       options.constraint_memory > 0 ? options.constraint_memory : default_constraint_memory(tokenizer, budget);
   if (budget > 0 && tokenizer && options.constraint_memory > 0 &&
@@ -92,14 +114,16 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
   const int64_t block_bytes = layout.block_bytes() > 0 ? layout.block_bytes() : kIdBytes + kBlockTableBytes;
   if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // KvPool refuses it
   const AvailableMemory available = available_memory();
-  int64_t fit = std::min<int64_t>(available.bytes / block_bytes, INT32_MAX / 2);
+  const auto bytes_of = [&](int64_t blocks) {
+    return layout.windows.empty() ? blocks * block_bytes : kv_pool_bytes(layout, blocks, places);
+  };
+  int64_t fit = most_blocks(std::min<int64_t>(available.bytes / block_bytes, INT32_MAX / 2), bytes_of, available.bytes);
   if (accounts.budget() > 0) {
     const int64_t left = accounts.left() - memory.fixed();
     const auto cost = [&](int64_t blocks) {
-      return blocks * (block_bytes + memory.prefix_block) + tables_bytes(layout, places, blocks);
+      return bytes_of(blocks) + blocks * memory.prefix_block + tables_bytes(layout, places, blocks);
     };
-    int64_t blocks = std::clamp<int64_t>(left / block_bytes, 0, fit);
-    while (blocks > 0 && cost(blocks) > left) blocks -= std::max<int64_t>(1, (cost(blocks) - left) / (2 * block_bytes));
+    const int64_t blocks = most_blocks(std::clamp<int64_t>(left / block_bytes, 0, fit), cost, left);
     if (blocks < blocks_of(least)) {
       const std::string need = format_bytes(accounts.total() + memory.fixed() + cost(blocks_of(least)));
       std::string held;
@@ -114,6 +138,7 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
           (memory.states > 0 ? ", " + layout.state_name() + " " + format_bytes(memory.states) : "") +
               (memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "") +
               (memory.evictor > 0 ? ", evictor " + format_bytes(memory.evictor) : "") +
+              (memory.drafter > 0 ? ", drafter " + format_bytes(memory.drafter) : "") +
               (memory.constraints > 0 ? ", constraints " + format_bytes(memory.constraints) : ""),
           kAdvice, need));
     }
@@ -121,7 +146,7 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
     if (wanted == 0) return fit;
   }
   if (blocks_of(wanted) <= fit) return blocks_of(wanted);
-  MILLRACE_TRY_VOID(check_memory(blocks_of(least) * block_bytes, fmt::format("KV cache of {} tokens", least),
+  MILLRACE_TRY_VOID(check_memory(bytes_of(blocks_of(least)), fmt::format("KV cache of {} tokens", least),
                                  "lower the context, the KV tokens or their format", available));
   return std::max(blocks_of(least), fit);
 }
@@ -130,7 +155,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    const KvPoolOptions& places, int64_t blocks,
                                                    const std::shared_ptr<MemoryAccounts>& accounts) {
   std::vector<MemoryHold> holds;
-  const std::pair<const char*, int64_t> parts[] = {{"KV", blocks * layout.block_bytes()},
+  const std::pair<const char*, int64_t> parts[] = {{"KV", kv_pool_bytes(layout, blocks, places)},
                                                    {"KV tables", tables_bytes(layout, places, blocks)},
                                                    {"activations", memory.activations},
                                                    {"logits", memory.logits},
@@ -138,6 +163,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"swap", memory.swap},
                                                    {"KV store", memory.store},
                                                    {"evictor", memory.evictor},
+                                                   {"drafter", memory.drafter},
                                                    {"constraints", memory.constraints},
                                                    {"prefix index", blocks * memory.prefix_block}};
   for (const auto& [name, bytes] : parts) {

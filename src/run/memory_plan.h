@@ -24,9 +24,12 @@ struct EngineMemory {
   int64_t constraints = 0;   // structured output
   int64_t store = 0;         // buffers and index of the prefix store
   int64_t evictor = 0;       // what the evictor of all streams knows and observes
+  int64_t drafter = 0;       // activations and logits of a draft model
   int64_t prefix_block = 0;  // of the prefix index, one block
 
-  int64_t fixed() const { return activations + logits + requests + swap + states + store + evictor + constraints; }
+  int64_t fixed() const {
+    return activations + logits + requests + swap + states + store + evictor + drafter + constraints;
+  }
 };
 
 // `budget` is the model's; `tokenizer` is null if it has none. Errors: user (the prefix store's size, too little for

@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "formats/format.h"
 #include "run/simulated_store.h"
+#include "run/window_blocks.h"
 
 namespace millrace {
 namespace {
@@ -64,17 +65,24 @@ class SimulatedExecutor::Tier final : public KvTier {
 };
 
 Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique_ptr<CostModel> cost,
-                                                                     ManualClock& clock, const EngineOptions& options) {
+                                                                     ManualClock& clock, const EngineOptions& options,
+                                                                     int64_t window) {
   auto executor = std::unique_ptr<SimulatedExecutor>(new SimulatedExecutor(clock));
   executor->cost_ = std::move(cost);
   if (options.context < 1) return Error::user("context: a simulation must be given one");
   if (!options.drafter.empty())
     return Error::unsupported("drafter: simulated tokens are random, so that no draft would ever be right");
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  const int64_t kv_tokens =
-      options.kv_tokens > 0 ? options.kv_tokens : kv_demand(rule.get(), options.context, options.context);
+  if (window < 0 || (window > 0 && rule))
+    return Error::user(fmt::format("window: must be 0 or more, and 0 with an evictor, got {}", window));
+  KvLayout layout{find_format("f16"), options.block_tokens, {{.kv_heads = 1, .head_dim = 1, .window = window}}};
+  split_window_blocks(layout, options, options.context, std::max(options.batch_tokens, options.max_streams));
+  layout.layers.clear();  // blocks have no bytes
+  int64_t kv_tokens = options.kv_tokens;
+  if (kv_tokens == 0) kv_tokens = kv_demand(rule.get(), options.context, options.context);
+  if (options.kv_tokens == 0 && layout.window > 0) kv_tokens = std::min(kv_tokens, layout.most_held);
   const int64_t blocks = (kv_tokens + options.block_tokens - 1) / options.block_tokens;
-  MILLRACE_TRY(auto pool, KvPool::create({find_format("f16"), options.block_tokens, {}}, blocks));
+  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks));
   executor->kv_ = std::make_unique<KvPool>(std::move(pool));
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
   return executor;

@@ -15,9 +15,10 @@ inline constexpr int64_t kSimulatedVocab = 1 << 20;
 
 class SimulatedExecutor final : public Executor {
  public:
-  // Memory and step limits come from the options; `context` is required. `clock` must outlive it. Errors: user.
+  // Memory and step limits come from the options; `context` is required. `clock` must outlive it. `window`: keys that
+  // every layer of the simulated model sees; 0: all. Errors: user.
   static Result<std::unique_ptr<SimulatedExecutor>> create(std::unique_ptr<CostModel> cost, ManualClock& clock,
-                                                           const EngineOptions& options);
+                                                           const EngineOptions& options, int64_t window = 0);
 
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *kv_; }

@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
+#include "base/cpu.h"
 #include "base/options_json.h"
 #include "formats/format.h"
-#include "kv/codec.h"
+#include "kv/kv_formats.h"
 #include "prompt/compressor.h"
 #include "run/families.h"
 #include "sampling/schema.h"
@@ -29,10 +30,8 @@ std::string name_part(const std::string& text) { return text.substr(0, text.find
 
 // Of a format of rows, or of a codec.
 Result<double> kv_bits(const std::string& kv_format) {
-  MILLRACE_TRY(const auto codec, find_kv_codec(kv_format));
-  if (codec) return codec->bits_per_value();
-  const Format* format = find_format(kv_format);
-  return format ? format->bits_per_value() : 0;
+  MILLRACE_TRY(const KvFormats formats, find_kv_formats(kv_format, make_kernel_table(detect_isa())));
+  return formats.keys ? formats.bits_per_value() : 0;
 }
 
 Effect set_kv_format(const TechniqueUse& use, EngineOptions& options) {
@@ -113,18 +112,18 @@ Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
 // In the order in which they are applied: a predictor belongs to the policy before it, an acceptance to the drafter.
 const std::vector<UseFamily>& use_families() {
   static const std::vector<UseFamily> table = {
-      {"router", {"run", "chat", "perplexity", "bench", "batch", "serve"}, nullptr, set_router},
-      {"weights", {"run", "chat", "perplexity", "bench", "batch", "serve"}, nullptr, set_weights},
-      {"sampler", {"run", "chat", "batch", "serve", kInRequest}, nullptr},
-      {"kv_format", {"run", "chat", "perplexity", "bench", "batch", "serve", "replay"}, set_kv_format},
+      {"router", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve"}, nullptr, set_router},
+      {"weights", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve"}, nullptr, set_weights},
+      {"sampler", {"run", "chat", "batch", "compare", "serve", kInRequest}, nullptr},
+      {"kv_format", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay"}, set_kv_format},
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
       {"predictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_predictor},
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
       {"evictor",
-       {"run", "chat", "perplexity", "bench", "batch", "serve", "replay", "simulate", kInRequest},
+       {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay", "simulate", kInRequest},
        set_evictor},
-      {"drafter", {"run", "chat", "batch", "serve", "replay"}, set_drafter},
-      {"acceptance", {"run", "chat", "batch", "serve", "replay"}, set_acceptance},
+      {"drafter", {"run", "chat", "batch", "compare", "serve", "replay"}, set_drafter},
+      {"acceptance", {"run", "chat", "batch", "compare", "serve", "replay"}, set_acceptance},
       {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},
       {"store", {"run", "chat", "batch", "serve", "replay"}, set_store},
       {"prompt", {"run", "batch", "serve", kInRequest}, nullptr},
@@ -141,6 +140,7 @@ constexpr std::pair<std::string_view, std::string_view> kNotUsed[] = {
     {"mixer", "the model's layers determine it"},
     {"tool_dialect", "the model's chat template determines it"},
     {"pass", "`millrace compress --pass` applies it to a stored model"},
+    {"suite", "`millrace compare --on` measures with it"},
     {"trace_format", "it is detected in the trace, or given by --format"},
 };
 

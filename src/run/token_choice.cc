@@ -38,6 +38,7 @@ void TokenChoice::choose_ahead(std::span<const StepWork> work, const Acceptance&
     rows_ += item.chunk.outputs();
   }
   if (jobs_.size() < 2) return;
+  const ThreadPool::Turn turn(threads_);
   threads_.parallel_for(std::ssize(jobs_), [&](int64_t i, int worker) {
     choose_chunk(jobs_[static_cast<size_t>(i)], acceptance, logits, scratch_[static_cast<size_t>(worker)]);
   });

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-int64_t held(const Sequence& stream) { return static_cast<int64_t>(stream.kv.blocks.size()); }
+int64_t held(const Sequence& stream) { return stream.kv.held_blocks(); }
 // Tokens from `end` on until the stream's evictor chooses, or a part of its context begins or ends: no chunk crosses
 // that point.
 int64_t before_border(const Sequence& stream, int64_t end) {
@@ -66,7 +66,7 @@ const Sequence* Planner::ask_victim(const ScheduleView& view, const Sequence& wa
 // The victim's blocks become spare, at once or when they have reached the tier. Shared blocks do not count.
 PlannedPreemption Planner::send_away(const ScheduleView& view, const Sequence& victim, Account& account) {
   const bool swap = account.swap_tokens >= victim.stored() && swaps_cheaper(view, victim);
-  const int64_t blocks = held(victim) - victim.kv.shared_blocks;
+  const int64_t blocks = victim.kv.own_blocks();
   account.spare += promised(victim) + (swap ? 0 : blocks);
   if (swap) {
     account.arriving += blocks;
@@ -241,7 +241,8 @@ void Planner::add_drafts(const ScheduleView& view, Account& account, StepPlan& p
     const PlannerLimits& limits = view.limits;
     const int64_t end = chunk->first + chunk->count;
     const int64_t covered = std::max(held(*stream) + promised(*stream), blocks_of(*stream, end, limits));
-    const int64_t most = (covered + std::max<int64_t>(0, account.spare)) * limits.block_tokens + stream->kv.left_out;
+    const int64_t blocks = stream->kv.dead_blocks + covered + std::max<int64_t>(0, account.spare);
+    const int64_t most = blocks * limits.block_tokens + stream->kv.left_out;
     count = std::min({count, most - end, before_border(*stream, end)});
     if (count <= 0) continue;
     account.spare -= std::max<int64_t>(0, blocks_of(*stream, end + count, limits) - covered);

@@ -79,9 +79,12 @@ class Planner {
   int64_t tokens_left_ = 0, outputs_left_ = 0;
 };
 
-// Blocks for a stream's first `tokens` tokens: what was left out of its attention, or evicted, has none.
+// Blocks for a stream's first `tokens` tokens: what was left out of its attention, or evicted, has none, nor what its
+// windows have left behind.
 inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLimits& limits) {
-  return limits.blocks_for(stream.kv_demand(tokens));
+  const int64_t demand = stream.kv_demand(tokens), most = limits.blocks_for(limits.held(demand));
+  const int64_t left = limits.blocks_for(demand) - stream.kv.dead_blocks;
+  return most < left ? most : left;
 }
 // Blocks that it may come to need in all.
 inline int64_t blocks_needed(const Sequence& stream, const PlannerLimits& limits) {

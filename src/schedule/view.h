@@ -17,7 +17,9 @@ struct PlannerLimits {
   int64_t block_tokens = 16;
   int64_t resident_streams = 0;  // streams that hold blocks; 0: max_streams
   int64_t context = 0;           // tokens of the longest stream
+  int64_t most_held = 0;         // every layer has a window: tokens whose blocks a stream holds at once; 0: all
 
+  int64_t held(int64_t tokens) const { return most_held > 0 && most_held < tokens ? most_held : tokens; }
   int64_t blocks_for(int64_t tokens) const { return (tokens + block_tokens - 1) / block_tokens; }
   int64_t residents() const { return resident_streams > max_streams ? resident_streams : max_streams; }
 };

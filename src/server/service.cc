@@ -13,6 +13,7 @@
 #include "server/api/use_field.h"
 #include "server/generation/conversation.h"
 #include "server/generation/generation.h"
+#include "server/generation/prompt_rows.h"
 #include "server/page.h"
 
 namespace millrace {
@@ -230,6 +231,9 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
   if (call.request.method != "POST" || endpoint.raw_body) return std::nullopt;
   call.params.request.sampling = call.params.served ? call.params.served->sampling : options_.sampling;
   call.params.seed_given = options_.seed_given;
+  call.params.row_limits.enabled = options_.prompt_embeds;
+  if (const auto& served = call.params.served)
+    call.params.row_limits = {options_.prompt_embeds, served->model->parts().model->spec().width, served->context};
   if (auto wrong = read_fields(endpoint.fields, call.body, call.params)) return wrong;
   if (endpoint.prepare)
     if (auto wrong = endpoint.prepare(call.body, call.params)) return wrong;
@@ -308,8 +312,7 @@ std::optional<ApiError> Service::complete(GenerationRequest& params) const {
           "timeout"};
   }
   for (const AskedPrompt& prompt : params.prompts) {
-    Request request = params.request;
-    request.prompt = prompt.tokens;
+    const Request request = request_of(params, prompt);
     auto good = params.served->engine->check(request);
     if (good.ok()) continue;
     ApiError error = constraint_error(params, ApiError::from(good.error()));
@@ -380,7 +383,8 @@ void Service::generate(const Endpoint& endpoint, GenerationRequest params, const
   };
   if (!params.prompt_passes.empty() && params.infill)
     return refuse(ApiError::unsupported("millrace.use", "infill prompts are not compressed"));
-  if (params.prompt_passes.empty() && !params.infill) params.prompt_passes = params.served->prompts->passes();
+  if (params.prompt_passes.empty() && !params.infill && !has_rows(params))
+    params.prompt_passes = params.served->prompts->passes();
   if (auto wrong = check_limits(live()->limits, params)) return refuse(*wrong);
   if (auto wrong = choose_adapters(params)) return refuse(*wrong);
   if (auto wrong = encode_prompts(params)) return refuse(*wrong);

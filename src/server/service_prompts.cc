@@ -8,6 +8,7 @@
 #include "server/generation/conversation.h"
 #include "server/generation/infill.h"
 #include "server/generation/prompt_parts.h"
+#include "server/generation/prompt_rows.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -32,6 +33,7 @@ std::optional<ApiError> Service::make_prompts(GenerationRequest& params) const {
 
 std::optional<ApiError> Service::encode_prompts(GenerationRequest& params) const {
   const LanguageModel& model = *params.served->model;
+  if (auto wrong = place_prompt_rows(model.parts().model->spec().width, params)) return wrong;
   if (!params.documents.empty()) return encode_documents(params);
   if (!params.messages.is_null())
     if (auto wrong = make_conversation(model, params)) return wrong;
@@ -42,7 +44,7 @@ std::optional<ApiError> Service::encode_prompts(GenerationRequest& params) const
       auto tokens = model.encode(prompt.text, prompt.add_special);
       if (!tokens.ok()) return ApiError::from(tokens.error());
       prompt.tokens = std::move(*tokens);
-    } else if (params.messages.is_null() && prompt.text.empty()) {
+    } else if (params.messages.is_null() && prompt.text.empty() && !prompt.rows) {
       prompt.text = model.decode(prompt.tokens);
     }
   }

@@ -42,6 +42,7 @@ struct SimulationOptions {
   std::function<std::unique_ptr<SchedulerPolicy>()>
       policy;               // makes one for each node, instead of the one that the engine's options name; may be null
   double stop_seconds = 0;  // > 0: the simulation ends at that time, and requests still open have no end
+  int64_t window = 0;       // keys that every layer of the model sees; 0: all
 };
 
 // Seconds of the virtual clock, which starts at 0.

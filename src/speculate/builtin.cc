@@ -21,7 +21,8 @@ auto make_member(const std::string& family, const Registry<Factory>& registry, s
 
 // clang-format off
 const Registry<DrafterFactory>& drafters() {
-  static const Registry<DrafterFactory> registry({.loss = Loss::lossless, .test = "tests/properties/engine_drafts_test.cc", .proof = "docs/speculation.md"}, {
+  static const Registry<DrafterFactory> registry(
+      {.loss = Loss::lossless, .test = "tests/properties/engine_drafts_test.cc", .proof = "docs/speculation.md"}, {
       {{"drafter", "ngram", "drafts what followed the last tokens at an earlier occurrence",
         "Saxena, 2023, Prompt Lookup Decoding",
         {{"n", Type::integer, "3", 1, 64, "maximum number of tokens matched"},
@@ -33,6 +34,11 @@ const Registry<DrafterFactory>& drafters() {
         {{"w", Type::integer, "5", 1, 32, "columns of the window, next positions that are guessed"},
          {"n", Type::integer, "4", 2, 16, "tokens of an n-gram; the window has n - 1 levels"},
          {"g", Type::integer, "5", 1, 32, "n-grams verified in a step"}}}, make_lookahead_drafter},
+      {{"drafter", "draft", "a second, smaller model with the same vocabulary drafts, over the same KV blocks",
+        "Leviathan, Kalman and Matias, 2023, Fast Inference from Transformers via Speculative Decoding",
+        {{"k", Type::integer, "4", 1, 64, "tokens of a draft, one pass of the second model each"},
+         {"model", Type::text, "stories-draft", -1e300, 1e300, "its file or folder, or a built-in model's name"}}},
+       make_model_drafter},
   });
   return registry;
 }
@@ -58,6 +64,12 @@ Result<bool> drafts_trees(std::string_view text) {
   if (text.empty()) return false;
   MILLRACE_TRY(const auto drafter, make_drafter(text));
   return drafter->trees();
+}
+
+Result<std::unique_ptr<std::string>> drafter_model(std::string_view text) {
+  if (text.empty()) return std::unique_ptr<std::string>();
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->has_model() ? std::make_unique<std::string>(drafter->model_path()) : nullptr;
 }
 
 Result<int64_t> drafter_memory(std::string_view text) {

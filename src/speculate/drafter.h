@@ -5,11 +5,13 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/registry.h"
 #include "flow/sequence.h"
+#include "speculate/draft_model.h"
 
 namespace millrace {
 
@@ -32,6 +34,15 @@ class Drafter {
   // After a step with a draft of the stream, which has added `committed` tokens to it.
   // `probed`: the model's likeliest token behind each of the probes that ran.
   virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
+
+  // A drafter with a model of its own, whose drafts are chains, has these in place of propose(). They are called in
+  // every step, for all its streams at once. draft.stored is theirs.
+  virtual bool has_model() const { return false; }
+  virtual std::string model_path() const { return {}; }  // what executors load
+  // Before the step's pass: sets the first `drafted` tokens of the draft of each chunk, of those that have some.
+  virtual void propose_all(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
+  // After the step's pass, before its tokens are chosen.
+  virtual void follow(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
 };
 
 using DrafterFactory = Result<std::unique_ptr<Drafter>> (*)(const OptionValues& options);
@@ -41,6 +52,8 @@ const Registry<DrafterFactory>& drafters();
 Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
 // Whether it drafts trees; not for "". Errors: as above.
 Result<bool> drafts_trees(std::string_view text);
+// The path of its model, as model_path(); null: it has none, or "". Errors: as above.
+Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
 // Its longest(), and its memory_bytes(); 0 for "". Errors: as above.
 Result<int64_t> longest_draft(std::string_view text);
 Result<int64_t> drafter_memory(std::string_view text);

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <tuple>
 
-#include "train/pixel_canvas.h"
+#include "picture/pixel_canvas.h"
 
 namespace millrace {
 namespace {

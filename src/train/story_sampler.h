@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "train/bpe_trainer.h"
+#include "learn/bpe_trainer.h"
 #include "train/story_model.h"
 
 namespace millrace {

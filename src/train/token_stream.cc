@@ -4,7 +4,7 @@
 #include <numeric>
 #include <random>
 
-#include "train/bpe_trainer.h"
+#include "learn/bpe_trainer.h"
 
 namespace millrace {
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <numbers>
 
-#include "train/bpe_trainer.h"
+#include "learn/bpe_trainer.h"
 #include "train/fast_sgemm.h"
 #include "train/token_stream.h"
 

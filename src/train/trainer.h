@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "learn/story_corpus.h"
 #include "text/tokenizer.h"
-#include "train/story_corpus.h"
 #include "train/story_model.h"
 #include "train/story_optimizer.h"
 

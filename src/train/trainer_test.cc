@@ -7,11 +7,10 @@
 #include <fstream>
 
 #include "formats/format.h"
+#include "learn/bpe_trainer.h"
 #include "loader/model_files.h"
-#include "train/bpe_trainer.h"
 #include "train/finish.h"
 #include "train/loss_plot.h"
-#include "train/pixel_canvas.h"
 #include "train/story_export.h"
 
 namespace millrace {
@@ -132,18 +131,6 @@ TEST(LossPlot, DrawsBothLinesInsideTheFrame) {
   EXPECT_GT(std::filesystem::file_size(path), 2000u);
   std::filesystem::remove(path);
   EXPECT_FALSE(draw_loss_png({{1, 2, 3}}, "one point", path).ok());
-}
-
-TEST(PixelCanvas, DrawsAndClips) {
-  PixelCanvas canvas(40, 20, {255, 255, 255});
-  canvas.line(-50, 10, 90, 10, 2, {0, 0, 0});
-  EXPECT_EQ(canvas.at(20, 10).r, 0);
-  EXPECT_EQ(canvas.at(20, 3).r, 255);
-  canvas.text(2, 2, "L", 1, {200, 0, 0});
-  EXPECT_EQ(canvas.at(2, 2).g, 0);
-  EXPECT_EQ(canvas.at(3, 2).g, 255);
-  EXPECT_EQ(canvas.at(6, 8).g, 0);  // the foot of the L
-  canvas.text(1000, 1000, "outside", 3, {0, 0, 0});
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/vnni256.h"
 #include "kernel_tables.h"
 #include "kernels/activation.h"
 #include "kernels/kernel_table.h"
@@ -29,9 +30,15 @@ struct Shape {
 inline const std::vector<KernelTable>& tables() {
   static const std::vector<KernelTable> all = [] {
     std::vector<KernelTable> built;
-    for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-      if (isa <= detect_isa()) built.push_back(make_kernel_table(isa));
+    for (Isa isa : isa_variants()) built.push_back(make_kernel_table(isa));
+#if defined(__x86_64__)
+    if (detect_isa().has(Feature::avx512_vnni)) {
+      KernelTable table = make_kernel_table(Isa::avx2);
+      table.isa = Isa::avx2.with(Feature::avx_vnni);
+      add_vnni256(table);
+      built.push_back(std::move(table));
     }
+#endif
     return built;
   }();
   return all;
@@ -112,7 +119,7 @@ inline std::vector<float> multiply(const Weight& weight, const KernelTable& tabl
 }
 
 inline std::string where(const Format& format, const KernelTable& table, const Shape& shape) {
-  return std::string(format.name) + " " + std::string(isa_name(table.isa)) + " " + std::to_string(shape.rows) + "x" +
+  return std::string(format.name) + " " + isa_name(table.isa) + " " + std::to_string(shape.rows) + "x" +
          std::to_string(shape.cols);
 }
 

@@ -45,7 +45,7 @@ template <typename Body>
 void for_each_size(const Body& body) {
   for (const KernelTable& table : testing::kernel_tables()) {
     for (int64_t n : kSizes) {
-      SCOPED_TRACE(std::string(isa_name(table.isa)) + " n = " + std::to_string(n));
+      SCOPED_TRACE(isa_name(table.isa) + " n = " + std::to_string(n));
       body(table, n);
     }
   }
@@ -132,7 +132,7 @@ TEST(Rope, RotatesBothKindsOfPairsAndNothingElse) {
     for (int64_t pairs : {1, 3, 8, 15, 16, 17, 20, 32, 33, 64, 128}) {
       for (bool half : {false, true}) {
         for (int64_t extra : {0, 5}) {
-          SCOPED_TRACE(std::string(isa_name(table.isa)) + " pairs = " + std::to_string(pairs));
+          SCOPED_TRACE(isa_name(table.isa) + " pairs = " + std::to_string(pairs));
           auto head = random_values(2 * pairs + extra, 6);
           std::vector<float> cos(pairs), sin(pairs), expected = head;
           for (int64_t i = 0; i < pairs; ++i) {
@@ -347,7 +347,7 @@ TEST(RowCodec, EncodesAndDecodesTheBitsOfTheFormat) {
       const Format& format = *codec.format;
       for (int64_t blocks : {1, 2, 7, 31, 33, 63, 65, 4097}) {
         if (format.block_values > 1 && blocks > 100) continue;
-        SCOPED_TRACE(std::string(isa_name(table.isa)) + " " + std::string(format.name) + " " + std::to_string(blocks));
+        SCOPED_TRACE(isa_name(table.isa) + " " + std::string(format.name) + " " + std::to_string(blocks));
         const int64_t n = blocks * format.block_values;
         const int64_t bytes = format.row_bytes(n);
         Row x(trying_values(n, static_cast<uint64_t>(blocks)));

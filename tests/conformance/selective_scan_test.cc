@@ -80,7 +80,7 @@ struct Stream {
 TEST(SelectiveScan, EqualsItsDefinition) {
   for (const KernelTable& table : kernel_tables()) {
     for (int64_t channels : {1, 7, 8, 16, 17, 128, 150}) {
-      SCOPED_TRACE(std::string(isa_name(table.isa)) + " channels = " + std::to_string(channels));
+      SCOPED_TRACE(isa_name(table.isa) + " channels = " + std::to_string(channels));
       const Stream before(6, channels);
       Stream s = before;
       s.convolve(table, 0, 6, 0, channels);

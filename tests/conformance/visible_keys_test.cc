@@ -194,8 +194,8 @@ void for_each(const std::vector<StreamShape>& shapes, const Body& body) {
     for (const char* format : {"f32", "f16", "bf16", "q8_0"})
       for (const StreamShape& shape : shapes) {
         if (shape.head_dim % find_format(format)->block_values != 0) continue;
-        SCOPED_TRACE(std::string(isa_name(table.isa)) + " " + format + " head_dim " + std::to_string(shape.head_dim) +
-                     " block " + std::to_string(shape.block_tokens) + " window " + std::to_string(shape.window));
+        SCOPED_TRACE(isa_name(table.isa) + " " + format + " head_dim " + std::to_string(shape.head_dim) + " block " +
+                     std::to_string(shape.block_tokens) + " window " + std::to_string(shape.window));
         Streams s(table, *find_format(format), shape);
         body(s);
       }

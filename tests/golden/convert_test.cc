@@ -71,10 +71,13 @@ double conversion_error(const std::vector<float>& got, const std::vector<float>&
   return worst / largest;
 }
 
+// Models with another mixer than attention are refused.
+bool converted(const std::string& name) { return !name.starts_with("mamba") && !name.starts_with("deepseek"); }
+
 std::vector<std::string> convertible_names() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(golden()))
-    if (fs::exists(entry.path() / "expected.json") && !entry.path().filename().string().starts_with("mamba"))
+    if (fs::exists(entry.path() / "expected.json") && converted(entry.path().filename()))
       names.push_back(entry.path().filename());
   std::ranges::sort(names);
   return names;
@@ -287,6 +290,15 @@ TEST(Convert, TinyRandomFoldersLoadOrAreRefusedByName) {
     ASSERT_FALSE(report.ok());
     EXPECT_EQ(report.error().kind, ErrorKind::unsupported) << report.error().message;
     EXPECT_NE(report.error().message.find(std::string(name).substr(5)), std::string::npos) << report.error().message;
+  }
+}
+
+TEST(Convert, RefusesOtherMixers) {
+  for (const auto& [name, mixer] : {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}}) {
+    const std::string from = (golden() / name / "model.gguf").string();
+    const auto report = convert(from, Scratch() / "out");
+    ASSERT_FALSE(report.ok());
+    EXPECT_EQ(report.error().message, from + ": conversion of layers with the mixer '" + mixer + "'");
   }
 }
 

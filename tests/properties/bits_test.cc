@@ -93,17 +93,17 @@ TEST_P(Bits, DoNotDependOnPrefixReuse) {
 
 std::vector<Case> cases() {
   std::vector<Case> out;
-  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-    if (isa > detect_isa()) continue;
+  for (Isa isa : isa_levels()) {
     for (const char* model : {"llama3", "gemma2", "gemma3", "qwen3moe", "smollm3", "olmo2"})
       out.push_back({model, "f16", isa});
     for (const char* kv : {"f32", "bf16"}) out.push_back({"llama3", kv, isa});
+    for (const char* kv : {"f16", "bf16"}) out.push_back({"deepseek2_groups", kv, isa});
   }
   return out;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Bits, ::testing::ValuesIn(cases()), [](const auto& test) {
-  return test.param.model + "_" + test.param.kv_format + "_" + std::string(isa_name(test.param.isa));
+  return test.param.model + "_" + test.param.kv_format + "_" + isa_label(test.param.isa);
 });
 
 }  // namespace

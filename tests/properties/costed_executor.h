@@ -37,6 +37,7 @@ class CostedExecutor final : public Executor {
   bool before_attention(std::function<void(int64_t)> ready) override {
     return joins_early_ && inner_->before_attention(std::move(ready));
   }
+  DraftModel* draft_model() override { return inner_->draft_model(); }
   CostModel* cost() override { return &cost_; }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
   Result<void> begin(LiveStream& stream) const override { return inner_->begin(stream); }

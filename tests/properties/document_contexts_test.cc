@@ -267,9 +267,8 @@ TEST_P(DocumentContexts, ARequestMayChooseForItself) {
 
 std::vector<DocumentCase> document_cases() {
   std::vector<DocumentCase> cases;
-  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-    if (isa > detect_isa()) continue;
-    for (const char* model : {"llama3", "gemma3", "phi3_longrope_short", "smollm3"})
+  for (Isa isa : isa_levels()) {
+    for (const char* model : {"llama3", "gemma3", "phi3_longrope_short", "smollm3", "deepseek2"})
       cases.push_back({model, "f16", isa});
     cases.push_back({"llama_yarn", "f32", isa});
   }
@@ -277,12 +276,13 @@ std::vector<DocumentCase> document_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DocumentContexts, ::testing::ValuesIn(document_cases()), [](const auto& test) {
-  return test.param.model + "_" + test.param.kv_format + "_" + std::string(isa_name(test.param.isa));
+  return test.param.model + "_" + test.param.kv_format + "_" + isa_label(test.param.isa);
 });
 
 // Keys that were computed 40 positions lower, as the first layer stores them.
 TEST(MovedKeys, AreThoseOfTheirNewPositions) {
-  for (const char* name : {"llama3", "llama_yarn", "gemma3", "qwen3", "phi3_longrope_short"}) {
+  for (const char* name :
+       {"llama3", "llama_yarn", "gemma3", "qwen3", "phi3_longrope_short", "deepseek2", "deepseek3"}) {
     auto loaded = TestRunner::load(golden_model(name), {.context = 128});
     ASSERT_TRUE(loaded.ok());
     TestRunner& runner = **loaded;

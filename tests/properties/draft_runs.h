@@ -5,6 +5,7 @@
 
 #include <array>
 #include <bit>
+#include <functional>
 
 #include "properties/stream_bits.h"
 #include "run/cpu_executor.h"
@@ -164,6 +165,32 @@ inline std::vector<std::pair<std::string, EngineOptions>> settings() {
   tiny.kv_format = "bf16";
   all.emplace_back("small steps", tiny);
   return all;
+}
+
+// Blocks that streams leave in the prefix index hold kept tokens only: a second round that finds them is the plain one.
+// `make` returns a drafter that knows the first round's answers.
+inline void expect_kept_prefixes(const std::shared_ptr<const LanguageModel>& model, const std::string& drafter,
+                                 const std::function<std::unique_ptr<Drafter>(const Truth&)>& make) {
+  std::vector<Request> first, second;
+  for (int64_t i = 0; i < 4; ++i) first.push_back(make_request(i, 11 + i, 50, model->info().vocab));
+  EngineOptions o = options(1, 512, 4);
+  const DraftOutcome plain = run_requests(*make_core(model, o), first, 1);
+  for (size_t i = 0; i < first.size(); ++i) {
+    Request r = first[i];
+    const auto& answer = plain.truth.at(static_cast<RequestId>(i + 1));
+    r.prompt.insert(r.prompt.end(), answer.begin(), answer.end());
+    r.max_tokens = 20;
+    second.push_back(std::move(r));
+  }
+  o.prefix_cache = false;
+  const DraftOutcome expected = run_requests(*make_core(model, o), second, 1);
+  o.prefix_cache = true;
+  o.drafter = drafter;
+  auto core = core_with(model, o, make(plain.truth));
+  EXPECT_EQ(run_requests(*core, first, 1).emitted, plain.emitted);
+  const int64_t before = core->stats().cached_tokens;
+  EXPECT_EQ(run_requests(*core, second, 1).emitted, expected.emitted);
+  EXPECT_GE(core->stats().cached_tokens - before, 4 * 50);
 }
 
 }  // namespace millrace::testing

@@ -85,31 +85,10 @@ TEST_P(EngineDrafts, AWrongDraftCommitsOneTokenAStep) {
   EXPECT_EQ(wrong.stats.drafted_tokens, 2 * (25 * 4 + 3 + 2 + 1));  // no draft is longer than what the answer needs
 }
 
-// Blocks that streams leave in the prefix index hold kept tokens only: a second round that finds them is the plain one.
 TEST_P(EngineDrafts, ThePrefixIndexGetsNoRejectedToken) {
   ASSERT_TRUE(model_);
-  const int64_t vocab = model_->info().vocab;
-  std::vector<Request> first, second;
-  for (int64_t i = 0; i < 4; ++i) first.push_back(make_request(i, 11 + i, 50, vocab));
-  EngineOptions o = options(1, 512, 4);
-  auto plain_core = make_core(model_, o);
-  const DraftOutcome plain = run_requests(*plain_core, first, 1);
-  for (size_t i = 0; i < first.size(); ++i) {
-    Request r = first[i];
-    const auto& answer = plain.truth.at(static_cast<RequestId>(i + 1));
-    r.prompt.insert(r.prompt.end(), answer.begin(), answer.end());
-    r.max_tokens = 20;
-    second.push_back(std::move(r));
-  }
-  o.prefix_cache = false;
-  const DraftOutcome expected = run_requests(*make_core(model_, o), second, 1);
-  o.prefix_cache = true;
-  o.drafter = "ngram:k=6";
-  auto core = core_with(model_, o, std::make_unique<Scripted>(plain.truth, 6, 0.4));
-  EXPECT_EQ(run_requests(*core, first, 1).emitted, plain.emitted);
-  const int64_t before = core->stats().cached_tokens;
-  EXPECT_EQ(run_requests(*core, second, 1).emitted, expected.emitted);
-  EXPECT_GE(core->stats().cached_tokens - before, 4 * 50);
+  expect_kept_prefixes(model_, "ngram:k=6",
+                       [](const Truth& truth) { return std::make_unique<Scripted>(truth, 6, 0.4); });
 }
 
 TEST_P(EngineDrafts, RecordedPlansReplay) {
@@ -143,7 +122,7 @@ TEST_P(EngineDrafts, RecordedPlansReplay) {
   EXPECT_EQ(replayed, recorded);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, EngineDrafts, ::testing::Values("llama", "gemma3", "qwen3moe"),
+INSTANTIATE_TEST_SUITE_P(Models, EngineDrafts, ::testing::Values("llama", "gemma3", "qwen3moe", "deepseek2"),
                          [](const auto& one) { return one.param; });
 
 }  // namespace

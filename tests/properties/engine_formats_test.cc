@@ -131,17 +131,20 @@ TEST_P(EngineFormats, ResultsDependOnTheRequestOnly) {
 
 std::vector<FormatCase> format_cases() {
   std::vector<FormatCase> out;
-  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-    if (isa > detect_isa()) continue;
+  for (Isa isa : isa_levels()) {
     for (const Format* format : formats().members())
       if (format->gguf_type >= 0) out.push_back({std::string(format->name), "f16", isa});
-    for (const char* kv : {"f32", "bf16", "q8_0"}) out.push_back({"q4_0", kv, isa});
+    for (const char* kv : {"f32", "bf16", "q8_0", "q8_0:values=f16", "f16:values=q8_0", "bf16:values=q8_0"})
+      out.push_back({"q4_0", kv, isa});
   }
   return out;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EngineFormats, ::testing::ValuesIn(format_cases()), [](const auto& test) {
-  return test.param.weights + "_kv_" + test.param.kv_format + "_" + std::string(isa_name(test.param.isa));
+  std::string kv_format = test.param.kv_format;
+  for (char& c : kv_format)
+    if (c == ':' || c == '=') c = '_';
+  return test.param.weights + "_kv_" + kv_format + "_" + isa_label(test.param.isa);
 });
 
 }  // namespace

@@ -54,7 +54,10 @@ const std::vector<float>* bias_of(const Model& model, const LinearId& id) {
     case LinearKind::ssm_in:
     case LinearKind::ssm_x:
     case LinearKind::ssm_dt:
-    case LinearKind::ssm_out: return nullptr;
+    case LinearKind::ssm_out:
+    case LinearKind::q_a:
+    case LinearKind::q_b:
+    case LinearKind::kv_a: return nullptr;
   }
   return nullptr;
 }

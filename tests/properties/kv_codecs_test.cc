@@ -220,8 +220,7 @@ TEST_P(KvCodecBits, AnswersAndBeams) {
 
 std::vector<CodecCase> codec_cases() {
   std::vector<CodecCase> out;
-  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-    if (isa > detect_isa()) continue;
+  for (Isa isa : isa_levels()) {
     for (const char* kv : {"kivi", "kivi:bits=4,residual=20"}) out.push_back({"llama3", kv, isa});
   }
   for (const char* model : {"gemma2", "gemma3", "qwen3moe"}) out.push_back({model, "kivi:bits=4", detect_isa()});
@@ -229,7 +228,7 @@ std::vector<CodecCase> codec_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, KvCodecBits, ::testing::ValuesIn(codec_cases()), [](const auto& test) {
-  std::string name = test.param.model + "_" + test.param.kv_format + "_" + std::string(isa_name(test.param.isa));
+  std::string name = test.param.model + "_" + test.param.kv_format + "_" + isa_label(test.param.isa);
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   return name;

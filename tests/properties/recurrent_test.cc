@@ -171,13 +171,12 @@ TEST_P(Recurrent, AnswersAndBeams) {
 std::vector<RecurrentCase> recurrent_cases() {
   std::vector<RecurrentCase> all;
   for (const char* model : {"mamba", "mamba_odd"})
-    for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512})
-      if (isa <= detect_isa()) all.push_back({model, isa});
+    for (Isa isa : isa_levels()) all.push_back({model, isa});
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Recurrent, ::testing::ValuesIn(recurrent_cases()),
-                         [](const auto& one) { return one.param.model + "_" + std::string(isa_name(one.param.isa)); });
+                         [](const auto& one) { return one.param.model + "_" + isa_label(one.param.isa); });
 
 // ---- evaluation ----
 TEST(RecurrentEvaluation, ScoresDoNotDependOnTheBatch) {

@@ -111,8 +111,25 @@ TEST_P(StepAllocation, DraftsAllocateNothing) {
   EXPECT_GT(steps.core->stats().drafted_tokens, drafted);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe", "mamba"),
+INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe", "mamba", "deepseek2"),
                          [](const auto& one) { return one.param; });
+
+// Streams give blocks back, and take others.
+TEST(StepAllocationOfWindows, GivingBlocksBackAllocatesNothing) {
+  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
+  for (const char* name : {"gemma3", "mistral"}) {
+    auto model = LanguageModel::load(golden_model(name), {.threads = 1, .context = 700});
+    ASSERT_TRUE(model.ok());
+    EngineOptions o = options(2, 32);
+    o.context = 700;
+    const int64_t vocab = (*model)->info().vocab;
+    CountedSteps steps(*model, o, {make_request(1, 20, 600, vocab), make_request(2, 90, 600, vocab)});
+    ASSERT_TRUE(steps.core->kv().gives_back());
+    steps.run(8);
+    EXPECT_EQ(steps.run(300), 0) << name;
+    EXPECT_EQ(steps.events.size(), 2u);
+  }
+}
 
 using StepAllocationOfCodecs = StepAllocation;
 
@@ -145,6 +162,16 @@ TEST_P(StepAllocationOfLlama, TreesAllocateNothing) {
   }
 }
 
+TEST_P(StepAllocationOfLlama, ADraftModelAllocatesNothing) {
+  EngineOptions o = options(2);
+  o.drafter = "draft:k=2,model=" + golden_model("llama3");
+  CountedSteps steps(model_, o, {make_request(1, 5, 100, vocab_), make_request(2, 9, 100, vocab_)});
+  steps.run(4);
+  const int64_t drafted = steps.core->stats().drafted_tokens;
+  EXPECT_EQ(steps.run(25), 0);
+  EXPECT_GT(steps.core->stats().drafted_tokens, drafted);
+}
+
 // Once its budget is reached, a stream that drops tokens at every fourth step allocates nothing, with drafts or
 // without.
 TEST_P(StepAllocationOfLlama, DecisionsOfAnEvictorAllocateNothing) {
@@ -160,7 +187,7 @@ TEST_P(StepAllocationOfLlama, DecisionsOfAnEvictorAllocateNothing) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, StepAllocationOfLlama, ::testing::Values("llama"),
+INSTANTIATE_TEST_SUITE_P(Models, StepAllocationOfLlama, ::testing::Values("llama", "llama3"),
                          [](const auto& one) { return one.param; });
 
 }  // namespace

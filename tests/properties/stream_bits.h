@@ -10,6 +10,7 @@
 
 #include "base/philox.h"
 #include "engine/engine_core.h"
+#include "isa_label.h"
 #include "run/language_model.h"
 #include "test_paths.h"
 
@@ -24,7 +25,7 @@ class WithIsa {
  public:
   explicit WithIsa(Isa isa) {
     if (const char* before = std::getenv("MILLRACE_ISA")) before_ = before;
-    setenv("MILLRACE_ISA", std::string(isa_name(isa)).c_str(), 1);
+    setenv("MILLRACE_ISA", isa_name(isa).c_str(), 1);
   }
   ~WithIsa() {
     if (before_.empty())

@@ -2,8 +2,7 @@
 // prefix cache and recorded plans change no bit of a stream that drops tokens.
 #include <fmt/format.h>
 
-#include "properties/stream_bits.h"
-#include "run/cpu_executor.h"
+#include "properties/draft_runs.h"
 
 namespace millrace {
 namespace {
@@ -71,12 +70,7 @@ class EvictorsCombined : public ::testing::TestWithParam<const char*> {
     return out;
   }
   std::unique_ptr<EngineCore> core(const EngineOptions& o, std::unique_ptr<Drafter> drafter = nullptr) const {
-    auto executor = CpuExecutor::create(model_, o);
-    EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
-    if (!executor.ok()) return nullptr;
-    auto made = EngineCore::create(std::move(*executor), o, nullptr, nullptr, std::move(drafter));
-    EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
-    return made.ok() ? std::move(*made) : nullptr;
+    return core_with(model_, o, std::move(drafter));
   }
   EvictedAnswers run(EngineCore& core, const std::vector<Request>& requests) const {
     EvictedAnswers out;

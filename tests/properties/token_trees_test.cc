@@ -140,9 +140,8 @@ TEST_P(TokenTrees, ASegmentAloneHasTheBitsOfAStream) {
 
 std::vector<TreeCase> tree_cases() {
   std::vector<TreeCase> cases;
-  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
-    if (isa > detect_isa()) continue;
-    for (const char* model : {"llama", "gemma3", "mistral", "qwen2moe", "smollm3"})
+  for (Isa isa : isa_levels()) {
+    for (const char* model : {"llama", "gemma3", "mistral", "qwen2moe", "smollm3", "deepseek2"})
       cases.push_back({model, "f32", isa});
     for (const char* format : {"f16", "bf16"}) cases.push_back({"gemma2", format, isa});
   }
@@ -150,7 +149,7 @@ std::vector<TreeCase> tree_cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TokenTrees, ::testing::ValuesIn(tree_cases()), [](const auto& test) {
-  return test.param.model + "_" + test.param.kv_format + "_" + std::string(isa_name(test.param.isa));
+  return test.param.model + "_" + test.param.kv_format + "_" + isa_label(test.param.isa);
 });
 
 TEST(VisibleKeysOfModels, RecurrentLayersAreRefused) {

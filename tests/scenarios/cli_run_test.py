@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """millrace run as people and scripts use it: output forms, prompts, constraints, config files, signals.
 
-Usage: cli_run_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]. Uses the tiny golden models only.
+Usage: cli_run_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]. Uses the tiny golden models, and the built-in ones for drafts.
 """
 
 import json
@@ -73,6 +73,52 @@ class Run(unittest.TestCase):
         self.assertEqual(applied["policy", "stall_free"]["options"]["chunk"], 4)
         self.assertEqual(applied["kv_format", "f32"]["effect"], "KV cache in f32, 32 bits a value instead of 16 (f16)")
         self.assertEqual(applied["sampler", "temperature"]["effect"], "temperature 0.5 instead of 0.8")
+
+    def test_draft_model(self):
+        """Both built-in models: the same answer in fewer passes, by each of the flags."""
+        def run(*arguments):
+            done = millrace("run", "--json", "-p", "Once upon a time", "-n", "40", "--ignore-eos", "-s", "5", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            return json.loads(done.stdout.decode().strip().splitlines()[-1])
+
+        for temperature in "0", "0.7":
+            plain = run("--temp", temperature)
+            runs = [run("--temp", temperature, *flags) for flags in (
+                ["--drafter", "draft:k=3"], ["-md", "stories-draft", "--draft-max", "3"],
+                ["--model-draft", os.path.join(SOURCE, "models/millrace-stories-1m-draft.gguf"), "--draft", "3"],
+                ["--use", "drafter=draft:k=3,model=millrace-stories-1m-draft"])]
+            for drafting in runs:
+                self.assertEqual(drafting["tokens"], plain["tokens"])
+                self.assertEqual(drafting["speculation"], runs[0]["speculation"])
+            counts = runs[0]["speculation"]
+            self.assertEqual(counts["accepted"] + counts["target_passes"], 40)
+            self.assertGreater(counts["accepted"], 10)
+        applied = [one for one in runs[1]["applied"] if one["family"] == "drafter"]
+        self.assertEqual(applied[0]["options"], {"k": 3, "model": "stories-draft"})
+        for arguments, error in (
+                (["--drafter", "ngram", "--draft-max", "3"], "--draft-max: --drafter is ngram; give only one of them"),
+                (["--use", "drafter=ngram", "-md", "a.gguf"],
+                 "--use drafter=ngram: --model-draft is draft:model=a.gguf; give only one of them"),
+                (["-md", LLAMA], f"drafter draft: {LLAMA} has a vocabulary of 128 tokens, the model has 4096; choose a draft "
+                                 "model of the same family")):
+            done = millrace("run", "-p", "a", "-n", "1", *arguments)
+            self.assertEqual(done.returncode, 2, done.stderr.decode())
+            self.assertEqual(done.stderr.decode().strip(), "millrace: " + error)
+
+    def test_formats_of_keys_and_values(self):
+        plain = ["-p", "ab", "-n", "12", "--ignore-eos", "-s", "3"]
+        used = self.run_json(*plain, "--use", "kv_format=f16:values=bf16")
+        for flags in (["-ctk", "f16", "-ctv", "bf16"], ["-ctv", "bf16"]):
+            named = self.run_json(*plain, *flags)
+            self.assertEqual((used["tokens"], used["applied"]), (named["tokens"], named["applied"]), flags)
+        self.assertEqual(used["applied"][0]["options"]["values"], "bf16")
+        done = millrace("run", "-m", LLAMA, "-p", "a", "--use", "kv_format=f16", "-ctv", "bf16")
+        self.assertEqual((done.returncode, done.stderr.decode().strip()),
+                         (2, "millrace: --ctv bf16: --use names the formats already; add values=bf16 there"))
+        done = millrace("run", "-m", LLAMA, "-p", "a", "--kv-format", "f16:window=f32")
+        self.assertEqual((done.returncode, done.stderr.decode().strip()),
+                         (4, "millrace: KV format f16: window: no layers have blocks of their own here; omit it, or give the "
+                             "model a context that is longer than its layers' window and a step together"))
 
     def test_speculation_counts(self):
         """The counts are those of ngram drafts against the plain answer, step by step."""

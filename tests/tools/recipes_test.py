@@ -12,8 +12,8 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # Pages whose example is a whole file. Those of other pages are fragments.
-PAGES = ["architecture", "context", "drafter", "kv-codec", "pass", "policy", "prefix-evictor", "prompt-compressor",
-         "router", "token-evictor", "trace-format", "weight-source"]
+PAGES = ["architecture", "context", "drafter", "format", "kv-codec", "mixer", "pass", "policy", "prefix-evictor",
+         "prompt-compressor", "router", "suite", "tier", "token-evictor", "trace-format", "weight-source"]
 MOST_FILES = 3
 
 _EXAMPLE = re.compile(r"`(src/[\w/]+\.cc)`[^\n]*:\n+```cpp\n(.*?)```", re.S)

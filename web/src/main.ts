@@ -44,7 +44,8 @@ const panel = new Panel({
   },
 });
 const live = el("section", { class: "live", "aria-label": "Live view", hidden: true });
-let stopLive: (() => void) | null = null;
+const compared = el("section", { class: "compare", "aria-label": "Comparisons", hidden: true });
+let stopView: (() => void) | null = null; // of the live view, or of comparisons
 
 const modelChoice = el("select", { class: "model-choice", "aria-label": "Model" });
 modelChoice.addEventListener("change", () => {
@@ -55,6 +56,7 @@ modelChoice.addEventListener("change", () => {
 const tabs = {
   chat: el("a", { href: "#chat", class: "tab" }, "Chat"),
   live: el("a", { href: "#live", class: "tab" }, el("span", { class: "pulse", "aria-hidden": "true" }), "Live"),
+  compare: el("a", { href: "#compare", class: "tab" }, "Compare"),
 };
 const themeButton = iconButton("moon", "Switch between light and dark", switchTheme);
 const panelButton = iconButton("sliders", "Generation settings", () => showPanel(panel.root.hidden), { "aria-controls": "panel", "aria-expanded": "false" });
@@ -126,27 +128,28 @@ async function openConversation(id: string): Promise<void> {
 }
 
 async function route(): Promise<void> {
-  const view = location.hash === "#live" ? "live" : "chat";
+  const view = location.hash === "#live" ? "live" : location.hash === "#compare" ? "compare" : "chat";
   for (const [name, tab] of Object.entries(tabs)) {
     if (name === view) tab.setAttribute("aria-current", "page");
     else tab.removeAttribute("aria-current");
   }
   chat.root.hidden = view !== "chat";
   live.hidden = view !== "live";
+  compared.hidden = view !== "compare";
   document.body.dataset.view = view;
-  stopLive?.();
-  stopLive = null;
-  if (view !== "live") return;
+  stopView?.();
+  stopView = null;
+  if (view === "chat") return;
   if (media.narrow.matches) showPanel(false); // it belongs to the chat, and would cover everything
   try {
-    const { watch } = await import("./live/view");
-    if (location.hash === "#live" && !stopLive) stopLive = watch(live);
+    const open = view === "live" ? (await import("./live/view")).watch : (await import("./compare/view")).compare;
+    if (location.hash === `#${view}` && !stopView) stopView = open(view === "live" ? live : compared);
   } catch {
     // Browsers cache a failed module load: only a reload of the page retries it.
-    live.replaceChildren(el("p", { class: "live-lost", role: "alert" }, "The live view could not be loaded because the server is not responding. It opens when the server is back."));
+    (view === "live" ? live : compared).replaceChildren(el("p", { class: "live-lost", role: "alert" }, "The view could not be loaded because the server is not responding. It opens when the server is back."));
     if (!isAway()) await loadFacts().catch(() => undefined); // detects that the server is unreachable
     await serverBack();
-    if (location.hash === "#live") location.reload();
+    if (location.hash === `#${view}`) location.reload();
   }
 }
 
@@ -197,11 +200,11 @@ function frame(): void {
     el("header", { class: "bar" },
       menuButton,
       el("span", { class: "brand" }, el("img", { src: "/favicon.svg", alt: "", width: "22", height: "22" }), "millrace"),
-      el("nav", { class: "tabs", "aria-label": "Views" }, tabs.chat, tabs.live),
+      el("nav", { class: "tabs", "aria-label": "Views" }, tabs.chat, tabs.live, tabs.compare),
       modelChoice,
       el("div", { class: "bar-end" }, iconButton("keyboard", "Keyboard shortcuts", showShortcuts, { class: "icon-button only-wide" }), themeButton, panelButton)),
     banner,
-    el("div", { class: "frame" }, sidebar.root, el("main", {}, chat.root, live), panel.root, cover),
+    el("div", { class: "frame" }, sidebar.root, el("main", {}, chat.root, live, compared), panel.root, cover),
     notices, announcer);
 }
 
@@ -241,7 +244,7 @@ async function start(): Promise<void> {
     if (!isAway()) app.notice(error instanceof Error ? error.message : String(error));
   }
   await route();
-  if (!media.narrow.matches && location.hash !== "#live") chat.composer.field.focus();
+  if (!media.narrow.matches && (location.hash === "" || location.hash === "#chat")) chat.composer.field.focus();
 }
 
 void start();

@@ -29,18 +29,52 @@ KeyRange visible_keys(const AttentionArgs& a, int64_t slot) noexcept {
   return range;
 }
 
-const uint8_t* row_of(const AttentionArgs& a, const uint8_t* const* blocks, int64_t slot) noexcept {
-  return blocks[slot / a.block_tokens] + slot % a.block_tokens * a.row_bytes;
+const uint8_t* key_row(const AttentionArgs& a, int64_t slot) noexcept {
+  return a.k_blocks[slot / a.block_tokens] + slot % a.block_tokens * a.row_bytes;
 }
 
+const uint8_t* value_row(const AttentionArgs& a, int64_t slot) noexcept {
+  const int64_t bytes = a.value_row_bytes > 0 ? a.value_row_bytes : a.row_bytes;
+  return a.v_blocks[slot / a.block_tokens] + slot % a.block_tokens * bytes;
+}
+
+// How rows are read: in a format of this file, or by the decoders of the call.
 template <typename Kv>
+struct FormatRows {
+  static void decode_key(const AttentionArgs&, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+    Kv::decode(row, begin, n, out);
+  }
+  static void decode_value(const AttentionArgs&, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+    Kv::decode(row, begin, n, out);
+  }
+};
+
+struct AnyRows {
+  static constexpr const char* kName = "any";
+  static void decode_key(const AttentionArgs& a, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+    decode(a.decode_key, a.head_dim, row, begin, n, out);
+  }
+  static void decode_value(const AttentionArgs& a, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+    decode(a.decode_value, a.head_dim, row, begin, n, out);
+  }
+
+ private:
+  static void decode(void (*whole_row)(const uint8_t*, float*, int64_t), int64_t head_dim, const uint8_t* row,
+                     int64_t begin, int64_t n, float* out) noexcept {
+    float whole[kMaxMixedHeadDim];
+    whole_row(row, whole, head_dim);
+    std::memcpy(out, whole + begin, static_cast<size_t>(n) * sizeof(float));
+  }
+};
+
+template <typename Stored>
 float score(const AttentionArgs& a, const float* q, int64_t slot) noexcept {
-  const uint8_t* row = row_of(a, a.k_blocks, slot);
+  const uint8_t* row = key_row(a, slot);
   float key[kChunk];
   double dot = 0;
   for (int64_t d = 0; d < a.head_dim; d += kChunk) {
     int64_t n = a.head_dim - d < kChunk ? a.head_dim - d : kChunk;
-    Kv::decode(row, d, n, key);
+    Stored::decode_key(a, row, d, n, key);
     for (int64_t i = 0; i < n; ++i) dot += static_cast<double>(q[d + i]) * key[i];
   }
   if (a.softcap > 0) dot = a.softcap * std::tanh(dot / a.softcap);
@@ -48,38 +82,39 @@ float score(const AttentionArgs& a, const float* q, int64_t slot) noexcept {
 }
 
 // acc[d] = sum over keys of weight * value, for one chunk of dims at a time.
-template <typename Kv>
+template <typename Stored>
 void weighted_values(const AttentionArgs& a, KeyRange keys, const double* weights, float* acc) noexcept {
+  const int64_t dims = value_dim_of(a);
   float value[kChunk];
-  for (int64_t d = 0; d < a.head_dim; d += kChunk) {
-    int64_t n = a.head_dim - d < kChunk ? a.head_dim - d : kChunk;
+  for (int64_t d = 0; d < dims; d += kChunk) {
+    int64_t n = dims - d < kChunk ? dims - d : kChunk;
     double total[kChunk] = {};
     for (int64_t slot = keys.begin; slot < keys.end; ++slot) {
-      Kv::decode(row_of(a, a.v_blocks, slot), d, n, value);
+      Stored::decode_value(a, value_row(a, slot), d, n, value);
       for (int64_t i = 0; i < n; ++i) total[i] += weights[slot - keys.begin] * value[i];
     }
     for (int64_t i = 0; i < n; ++i) acc[d + i] = static_cast<float>(total[i]);
   }
 }
 
-template <typename Kv>
+template <typename Stored>
 void attend_row(const AttentionArgs& a, int64_t query, int64_t head) noexcept {
   const int64_t row = query * a.group + head;
   const float* q = a.q + query * a.q_stride + head * a.head_dim;
-  float* acc = a.acc + row * a.head_dim;
+  float* acc = a.acc + row * value_dim_of(a);
   const KeyRange keys = visible_keys(a, a.first_query + query);
 
   float scores[kAttentionPartition];
   float max = kNoKey;
   for (int64_t slot = keys.begin; slot < keys.end; ++slot) {
-    float s = score<Kv>(a, q, slot);
+    float s = score<Stored>(a, q, slot);
     scores[slot - keys.begin] = s;
     if (!(s <= max)) max = s;  // a NaN score stays visible
   }
   if (max == kNoKey) {
     a.max[row] = kNoKey;
     a.sum[row] = 0;
-    for (int64_t d = 0; d < a.head_dim; ++d) acc[d] = 0;
+    for (int64_t d = 0; d < value_dim_of(a); ++d) acc[d] = 0;
     return;
   }
   double weights[kAttentionPartition];
@@ -91,13 +126,13 @@ void attend_row(const AttentionArgs& a, int64_t query, int64_t head) noexcept {
   }
   a.max[row] = max;
   a.sum[row] = static_cast<float>(sum);
-  weighted_values<Kv>(a, keys, weights, acc);
+  weighted_values<Stored>(a, keys, weights, acc);
 }
 
-template <typename Kv>
+template <typename Stored>
 void attend(const AttentionArgs& a) noexcept {
   for (int64_t query = 0; query < a.queries; ++query) {
-    for (int64_t head = 0; head < a.group; ++head) attend_row<Kv>(a, query, head);
+    for (int64_t head = 0; head < a.group; ++head) attend_row<Stored>(a, query, head);
   }
 }
 
@@ -159,15 +194,16 @@ struct Entry {
 };
 
 constexpr Entry kEntries[] = {
-    {ref::KvF32::kName, attend<ref::KvF32>},
-    {ref::KvF16::kName, attend<ref::KvF16>},
-    {ref::KvBf16::kName, attend<ref::KvBf16>},
-    {ref::KvQ8::kName, attend<ref::KvQ8>},
+    {ref::KvF32::kName, attend<FormatRows<ref::KvF32>>},
+    {ref::KvF16::kName, attend<FormatRows<ref::KvF16>>},
+    {ref::KvBf16::kName, attend<FormatRows<ref::KvBf16>>},
+    {ref::KvQ8::kName, attend<FormatRows<ref::KvQ8>>},
 };
 
 }  // namespace
 
 void attend_reference(const char* format, const AttentionArgs& args) noexcept {
+  if (std::strcmp(AnyRows::kName, format) == 0) return attend<AnyRows>(args);
   for (const Entry& entry : kEntries) {
     if (std::strcmp(entry.format, format) == 0) entry.run(args);
   }
@@ -175,6 +211,7 @@ void attend_reference(const char* format, const AttentionArgs& args) noexcept {
 
 void add_attention_ref(KernelTable& table) {
   for (const Entry& entry : kEntries) set_attention_named(table, entry.format, entry.run);
+  table.any_attention.run = attend<AnyRows>;
   table.attention_join = join;
   table.attention_merge = merge;
 }

@@ -8,6 +8,11 @@ void set_attention_named(KernelTable& table, const char* format, AttentionFuncti
   if (const Format* found = find_format(format)) set_attention(table, {found, run, bf16_head_dim});
 }
 
+void set_mixed_attention_named(KernelTable& table, const char* keys, const char* values, AttentionFunction run,
+                               int64_t bf16_head_dim) {
+  set_mixed_attention(table, {find_format(keys), run, bf16_head_dim, find_format(values)});
+}
+
 void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode) {
   if (const Format* found = find_format(format)) set_codec(table, {found, encode, decode});
 }

@@ -18,10 +18,10 @@ class Ahead {
   // call, prefetches them immediately, because no computation can start before they arrive.
   void start(const AttentionArgs& a, int64_t begin, int64_t end) {
     pieces_ = 0;
-    add(a, a.k_blocks, a.key_begin + begin, a.key_begin + end);
-    add(a, a.v_blocks, a.key_begin + begin, a.key_begin + end);
+    add(a, a.k_blocks, a.row_bytes, a.key_begin + begin, a.key_begin + end);
+    if (a.v_blocks != a.k_blocks) add(a, a.v_blocks, value_stride(a), a.key_begin + begin, a.key_begin + end);
     const int64_t more = a.key_end + (kAheadBytes + a.row_bytes - 1) / a.row_bytes;
-    add(a, a.k_blocks, a.key_end, more < a.key_ahead ? more : a.key_ahead);
+    add(a, a.k_blocks, a.row_bytes, a.key_end, more < a.key_ahead ? more : a.key_ahead);
     piece_ = -1;
     next_piece();
     for (int64_t skip = kAheadBytes; piece_ < pieces_;) {
@@ -64,17 +64,17 @@ class Ahead {
     end_ = piece_ < pieces_ ? piece_at_[piece_].end : nullptr;
   }
 
-  void add(const AttentionArgs& a, const uint8_t* const* blocks, int64_t begin, int64_t end) {
+  void add(const AttentionArgs& a, const uint8_t* const* blocks, int64_t stride, int64_t begin, int64_t end) {
     int64_t block = begin / a.block_tokens;
     int64_t within = begin % a.block_tokens;
     for (; begin < end; within = 0) {
       const int64_t left = a.block_tokens - within;
       const int64_t rows = left < end - begin ? left : end - begin;
-      const uint8_t* first = blocks[block++] + within * a.row_bytes;
+      const uint8_t* first = blocks[block++] + within * stride;
       if (pieces_ > 0 && piece_at_[pieces_ - 1].end == first) {
-        piece_at_[pieces_ - 1].end = first + rows * a.row_bytes;
+        piece_at_[pieces_ - 1].end = first + rows * stride;
       } else if (pieces_ < kMaxPieces) {
-        piece_at_[pieces_++] = {first, first + rows * a.row_bytes};
+        piece_at_[pieces_++] = {first, first + rows * stride};
       }
       begin += rows;
     }

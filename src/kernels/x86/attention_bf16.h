@@ -16,7 +16,7 @@
 //   for each block of up to 12 rows (query x head)
 //     scores   keys transposed [32 keys a chunk][dims / 2], 12 x 2 registers     -> s [rows][256]
 //     weights  one pass for the maximum, one for exp                              -> p [rows][256]
-//     values   [32 dims a group][keys / 2], 12 x 2 registers                      -> acc [rows][head_dim]
+//     values   [32 dims a group][keys / 2], 12 x 2 registers                      -> acc [rows][value_dim]
 //
 // Same bits: a row's sums take the same steps in every block. A key that a row does not see has weight zero and adds
 // exactly nothing; this fails if a value is not finite, and then each query is processed alone.
@@ -128,12 +128,12 @@ void value_block(const Values& values, const uint8_t* weight, int64_t begin, int
 }
 
 // Sums in the order of the tiles -> acc, dims ascending.
-inline void store_sums(const float* sums, int64_t rows, int64_t head_dim, float* acc) {
+inline void store_sums(const float* sums, int64_t rows, int64_t dims, float* acc) {
   const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
-  for (int64_t r = 0; r < rows; ++r, sums += kSumStride, acc += head_dim) {
-    for (int64_t d = 0; d < head_dim; d += kDimGroup) {
-      const uint32_t mask = head_dim - d >= kDimGroup ? 0xffffffffu : (1u << (head_dim - d)) - 1;
+  for (int64_t r = 0; r < rows; ++r, sums += kSumStride, acc += dims) {
+    for (int64_t d = 0; d < dims; d += kDimGroup) {
+      const uint32_t mask = dims - d >= kDimGroup ? 0xffffffffu : (1u << (dims - d)) - 1;
       const __m512 low = _mm512_load_ps(sums + d), high = _mm512_load_ps(sums + d + 16);
       _mm512_mask_storeu_ps(acc + d, static_cast<__mmask16>(mask), _mm512_permutex2var_ps(low, first, high));
       _mm512_mask_storeu_ps(acc + d + 16, static_cast<__mmask16>(mask >> 16),
@@ -190,19 +190,19 @@ inline KeyRange whole_chunks(KeyRange keys) {
 }
 
 // Pointers to the stored rows of `keys`; the other rows of their chunks are zero rows.
-inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* blocks, KeyRange keys,
+inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t stride, KeyRange keys,
                                 const uint8_t** out) {
   const KeyRange chunks = whole_chunks(keys);
   for (int64_t j = chunks.begin; j < keys.begin; ++j) out[j] = kZeroRow;
   const __m512i places = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
-  const __m512i steps = _mm512_mullo_epi64(places, _mm512_set1_epi64(a.row_bytes));
+  const __m512i steps = _mm512_mullo_epi64(places, _mm512_set1_epi64(stride));
   int64_t block = (a.key_begin + keys.begin) / a.block_tokens;
   int64_t within = (a.key_begin + keys.begin) % a.block_tokens;
   for (int64_t j = keys.begin; j < keys.end; within = 0) {
-    const uint8_t* row = blocks[block++] + within * a.row_bytes;
+    const uint8_t* row = blocks[block++] + within * stride;
     const int64_t left = a.block_tokens - within;
     const int64_t end = left < keys.end - j ? j + left : keys.end;
-    for (; j < end; j += 8, row += 8 * a.row_bytes) {  // up to 7 too many, which the code below overwrites
+    for (; j < end; j += 8, row += 8 * stride) {  // up to 7 too many, which the code below overwrites
       _mm512_storeu_si512(out + j, _mm512_add_epi64(_mm512_set1_epi64(reinterpret_cast<int64_t>(row)), steps));
     }
     j = end;
@@ -211,10 +211,11 @@ inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* bl
 }
 
 inline void attend_nothing(const AttentionArgs& a, int64_t row, int64_t rows) {
+  const int64_t dims = value_dim_of(a);
   for (int64_t r = row; r < row + rows; ++r) {
     a.max[r] = kNoKey;
     a.sum[r] = 0;
-    for (int64_t d = 0; d < a.head_dim; ++d) a.acc[r * a.head_dim + d] = 0;
+    for (int64_t d = 0; d < dims; ++d) a.acc[r * dims + d] = 0;
   }
 }
 
@@ -243,7 +244,7 @@ void score_few(const AttentionArgs& a, KeyRange chunks, int64_t padded, Bf16Scra
 
 template <typename Kv>
 void value_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
-  const int64_t rows = a.queries * a.group;
+  const int64_t rows = a.queries * a.group, dims = value_dim_of(a);
   const int64_t first = keys.begin / 2, last = (keys.end + 1) / 2;
   for (int64_t begin = first; begin < last; begin += kStrip / 2) {
     const int64_t end = begin + kStrip / 2 < last ? begin + kStrip / 2 : last;
@@ -254,29 +255,29 @@ void value_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
       Ahead* ahead = r == 0 ? &s.ahead : nullptr;
       int64_t d = 0;
       if constexpr (n <= 4) {
-        for (; d + 2 * kDimGroup <= a.head_dim; d += 2 * kDimGroup) {
+        for (; d + 2 * kDimGroup <= dims; d += 2 * kDimGroup) {
           value_block<n, 2>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d, ahead);
         }
       }
-      for (; d < a.head_dim; d += kDimGroup) {
+      for (; d < dims; d += kDimGroup) {
         value_block<n, 1>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d, ahead);
       }
     });
   }
-  store_sums(s.sum, rows, a.head_dim, a.acc);
+  store_sums(s.sum, rows, dims, a.acc);
 }
 
-template <typename Kv>
+template <typename Keys, typename Values>
 void attend_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
   const int64_t rows = a.queries * a.group;
   const KeyRange chunks = whole_chunks(keys);
   s.ahead.start(a, keys.begin, keys.end);
   round_queries(a, 0, rows, a.head_dim, s.query);
-  find_partition_rows(a, a.k_blocks, keys, s.row);
-  score_few<Kv>(a, chunks, a.head_dim, s);
+  find_partition_rows(a, a.k_blocks, a.row_bytes, keys, s.row);
+  score_few<Keys>(a, chunks, a.head_dim, s);
   weigh_rows(a, 0, rows, chunks, s);
-  find_partition_rows(a, a.v_blocks, keys, s.row);
-  value_few<Kv>(a, keys, s);
+  find_partition_rows(a, a.v_blocks, value_stride(a), keys, s.row);
+  value_few<Values>(a, keys, s);
 }
 
 // ---- many rows: keys and values decoded into tiles -----------------------------------------------------
@@ -292,39 +293,41 @@ inline void attend_block(const AttentionArgs& a, int64_t row, int64_t rows, int6
     }
   });
   weigh_rows(a, row, rows, chunks, s);
+  const int64_t dims = value_dim_of(a);
   in_twelves(rows, [&]<int n>(int64_t r) {
-    for (int64_t d = 0; d < a.head_dim; d += kDimGroup) {
+    for (int64_t d = 0; d < dims; d += kDimGroup) {
       value_block<n, 1>(TileValues{s.values + d / kDimGroup * kGroupBytes}, s.weight + r * kWeightStride,
                         keys.begin / 2, (keys.end + 1) / 2, true, s.sum + r * kSumStride + d, nullptr);
     }
   });
-  store_sums(s.sum, rows, a.head_dim, a.acc + row * a.head_dim);
+  store_sums(s.sum, rows, dims, a.acc + row * dims);
 }
 
 // False: a value is not finite.
-template <typename Kv>
+template <typename Keys, typename Values>
 bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, Bf16Scratch& s) {
   const KeyRange chunks = whole_chunks(keys);
   s.ahead.start(a, keys.begin, keys.end);
-  find_partition_rows(a, a.k_blocks, keys, s.row);
+  find_partition_rows(a, a.k_blocks, a.row_bytes, keys, s.row);
   for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
     uint8_t* chunk = s.keys + j / kKeyChunk * kKeyChunk * padded * 2 + j % kKeyChunk * 4;
-    transpose_keys<Kv, 2 * Kv::kLines>(s.row + j, a.head_dim, padded, chunk, s.ahead);
+    transpose_keys<Keys, 2 * Keys::kLines>(s.row + j, a.head_dim, padded, chunk, s.ahead);
   }
-  find_partition_rows(a, a.v_blocks, keys, s.row);
-  return interleave_values<Kv>(s.row, keys.begin / 2, (keys.end + 1) / 2, a.head_dim, s.values, s.ahead);
+  find_partition_rows(a, a.v_blocks, value_stride(a), keys, s.row);
+  return interleave_values<Values>(s.row, keys.begin / 2, (keys.end + 1) / 2, value_dim_of(a), s.values, s.ahead);
 }
 
-template <typename Kv>
+template <typename Keys, typename Values>
 void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
   const int64_t rows = a.queries * a.group;
   const KeyRange keys = seen_by(a, 0, a.queries - 1);
   if (keys.empty()) return attend_nothing(a, 0, rows);
   const KeyRange least = seen_by(a, a.queries - 1, 0);  // seen by every query
   const bool alike = least.begin == keys.begin && least.end == keys.end;
-  if (alike && rows <= kBlockRows && a.head_dim % kDimGroup == 0) return attend_few<Kv>(a, keys, s);
+  if (alike && rows <= kBlockRows && a.head_dim % kDimGroup == 0 && value_dim_of(a) % kDimGroup == 0)
+    return attend_few<Keys, Values>(a, keys, s);
   const int64_t padded = (a.head_dim + kDimGroup - 1) / kDimGroup * kDimGroup;
-  if (!load_tiles<Kv>(a, keys, padded, s) && !alike) {
+  if (!load_tiles<Keys, Values>(a, keys, padded, s) && !alike) {
     for (int64_t i = 0; i < a.queries; ++i) {
       AttentionArgs one = a;
       one.q += i * a.q_stride;
@@ -332,8 +335,8 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
       one.first_query += i;
       one.max += i * a.group;
       one.sum += i * a.group;
-      one.acc += i * a.group * a.head_dim;
-      attend_partition<Kv>(one, s);
+      one.acc += i * a.group * value_dim_of(a);
+      attend_partition<Keys, Values>(one, s);
     }
     return;
   }
@@ -343,11 +346,11 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
 }
 
 // `Wide` reads the same format for heads that are too large for the tiles; these use f32 arithmetic.
-template <typename Kv, typename Wide>
+template <typename Keys, typename WideKeys, typename Values = Keys, typename WideValues = WideKeys>
 void attend_bf16(const AttentionArgs& a) noexcept {
-  if (a.head_dim > kBf16MaxHeadDim) return attend<Wide>(a);
+  if (a.head_dim > kBf16MaxHeadDim) return attend<WideKeys, WideValues>(a);
   Bf16Scratch scratch;
-  attend_partition<Kv>(a, scratch);
+  attend_partition<Keys, Values>(a, scratch);
 }
 
 }  // namespace

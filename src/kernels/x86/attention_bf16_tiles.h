@@ -22,7 +22,7 @@ namespace {
 
 constexpr int64_t kKeyChunk = 32;
 constexpr int64_t kDimGroup = 32;
-constexpr int64_t kBf16MaxHeadDim = 256;
+constexpr int64_t kBf16MaxHeadDim = 576;
 constexpr int64_t kPairs = kAttentionPartition / 2;   // of keys in a partition
 constexpr int64_t kPairBytes = 128;                   // of a pair of dims of a chunk, of a pair of keys of a group
 constexpr int64_t kGroupBytes = kPairs * kPairBytes;  // one group of dims of a partition's values

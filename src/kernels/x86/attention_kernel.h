@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/ops.h"
 
@@ -25,7 +26,7 @@ namespace {
 
 constexpr int64_t kTile = 32;
 constexpr int64_t kSegment = 16;      // dims summed before they join a score
-constexpr int64_t kMaxHeadDim = 512;  // larger heads use the reference kernel
+constexpr int64_t kMaxHeadDim = 576;  // a latent and its rotated key; larger heads use the reference kernel
 constexpr int64_t kRowChunk = 96;     // rows that share one decoding of a tile
 constexpr int kTileVectors = static_cast<int>(kTile) / Simd::kLanes;
 constexpr int kScoreVectors = 2;  // key vectors per pass of the score kernel
@@ -63,12 +64,15 @@ inline TileRange visible(const AttentionArgs& a, int64_t slot, int64_t tile) {
   return {begin > 0 ? begin : 0, end < kTile ? end : kTile};
 }
 
-inline void find_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile, TileRange keys,
-                      const uint8_t** out) {
+inline int64_t value_stride(const AttentionArgs& a) { return a.value_row_bytes > 0 ? a.value_row_bytes : a.row_bytes; }
+
+// Rows are `stride` bytes apart.
+inline void find_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t stride, int64_t tile,
+                      TileRange keys, const uint8_t** out) {
   int64_t block = (tile + keys.begin) / a.block_tokens;
   int64_t within = (tile + keys.begin) % a.block_tokens;
   for (int64_t j = keys.begin; j < keys.end; ++j) {
-    out[j] = blocks[block] + within * a.row_bytes;
+    out[j] = blocks[block] + within * stride;
     if (++within == a.block_tokens) within = 0, ++block;
   }
 }
@@ -78,7 +82,7 @@ inline void prefetch_rows(const AttentionArgs& a, const uint8_t* const* blocks, 
   const TileRange seen = visible(a, a.first_query + a.queries - 1, tile);  // by the last query
   if (seen.empty()) return;
   const uint8_t* rows[kTile];
-  find_rows(a, blocks, tile, seen, rows);
+  find_rows(a, blocks, bytes, tile, seen, rows);
   for (int64_t j = seen.begin; j < seen.end; ++j) {
     for (int64_t at = 0; at < bytes; at += 64) Simd::prefetch(rows[j] + at);
   }
@@ -89,18 +93,23 @@ inline int64_t decoded_stride(int64_t head_dim) { return (head_dim + 31) / 32 * 
 template <typename Kv>
 void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
   for (const uint8_t*& row : s.key) row = kZeroRow;
-  find_rows(a, a.k_blocks, tile, keys, s.key);
+  find_rows(a, a.k_blocks, a.row_bytes, tile, keys, s.key);
   const int64_t stride = decoded_stride(a.head_dim);
   for (int64_t first = 0; first < kTile; first += Simd::kLanes) {
-    if (a.head_dim % Kv::kTransposed == 0) {
-      Kv::transpose(s.key + first, a.head_dim, s.kt + first, kTile);
-      continue;
+    if constexpr (!Kv::kByCall) {
+      if (a.head_dim % Kv::kTransposed == 0) {
+        Kv::transpose(s.key + first, a.head_dim, s.kt + first, kTile);
+        continue;
+      }
     }
     const uint8_t* decoded[Simd::kLanes];
     for (int64_t j = 0; j < Simd::kLanes; ++j) {
       float* row = s.rows + j * stride;
       decoded[j] = reinterpret_cast<const uint8_t*>(row);
-      Kv::decode(s.key[first + j], row, a.head_dim);
+      if constexpr (Kv::kByCall)
+        a.decode_key(s.key[first + j], row, a.head_dim);
+      else
+        Kv::decode(s.key[first + j], row, a.head_dim);
     }
     KvF32::transpose(decoded, (a.head_dim + 3) / 4 * 4, s.kt + first, kTile);
   }
@@ -108,10 +117,13 @@ void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionSc
 
 template <typename Kv>
 void load_values(const AttentionArgs& a, TileRange keys, AttentionScratch& s) {
-  const int64_t stride = decoded_stride(a.head_dim);
+  const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     float* row = s.v + j * stride;
-    Kv::decode(s.value[j], row, a.head_dim);
+    if constexpr (Kv::kByCall)
+      a.decode_value(s.value[j], row, dims);
+    else
+      Kv::decode(s.value[j], row, dims);
     s.value[j] = reinterpret_cast<const uint8_t*>(row);
   }
 }
@@ -215,16 +227,16 @@ void add_values(float* acc, int64_t acc_stride, const float* p, const float* res
 }
 
 template <typename Values, int kRows>
-void add_all_values(float* acc, int64_t head_dim, const float* p, const float* rescale, const uint8_t* const* value,
+void add_all_values(float* acc, int64_t dims, const float* p, const float* rescale, const uint8_t* const* value,
                     TileRange keys) {
   int64_t d = 0;
-  for (; d + Simd::kVectors * Simd::kLanes <= head_dim; d += Simd::kVectors * Simd::kLanes) {
-    add_values<Values, kRows, Simd::kVectors>(acc, head_dim, p, rescale, value, d, 0, keys);
+  for (; d + Simd::kVectors * Simd::kLanes <= dims; d += Simd::kVectors * Simd::kLanes) {
+    add_values<Values, kRows, Simd::kVectors>(acc, dims, p, rescale, value, d, 0, keys);
   }
-  for (; d + Simd::kLanes <= head_dim; d += Simd::kLanes) {
-    add_values<Values, kRows, 1>(acc, head_dim, p, rescale, value, d, 0, keys);
+  for (; d + Simd::kLanes <= dims; d += Simd::kLanes) {
+    add_values<Values, kRows, 1>(acc, dims, p, rescale, value, d, 0, keys);
   }
-  if (d < head_dim) add_values<Values, kRows, 1>(acc, head_dim, p, rescale, value, d, head_dim - d, keys);
+  if (d < dims) add_values<Values, kRows, 1>(acc, dims, p, rescale, value, d, dims - d, keys);
 }
 
 // One tile for rows [row, row + kRows).
@@ -243,15 +255,15 @@ void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScr
   }
   if (!any) return;
   score_rows<kRows>(q, s.kt, a.head_dim, s.p);
+  const int64_t dims = value_dim_of(a);
   for (int r = 0; r < kRows; ++r) {
     if (keys[r].empty()) continue;
     s.rescale[r] = soften_row(s.p + r * kTile, keys[r], a.softcap, a.max[row + r], a.sum[row + r]);
     if (!alike) {
-      add_all_values<Values, 1>(a.acc + (row + r) * a.head_dim, a.head_dim, s.p + r * kTile, s.rescale + r, s.value,
-                                keys[r]);
+      add_all_values<Values, 1>(a.acc + (row + r) * dims, dims, s.p + r * kTile, s.rescale + r, s.value, keys[r]);
     }
   }
-  if (alike) add_all_values<Values, kRows>(a.acc + row * a.head_dim, a.head_dim, s.p, s.rescale, s.value, keys[0]);
+  if (alike) add_all_values<Values, kRows>(a.acc + row * dims, dims, s.p, s.rescale, s.value, keys[0]);
 }
 
 template <typename Values>
@@ -262,7 +274,7 @@ void attend_chunk(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row
   if (row < row_end) attend_rows<Values, 1>(a, tile, row, s);
 }
 
-template <typename Kv>
+template <typename Keys, typename Values>
 void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s) {
   const int64_t first_slot = a.first_query + row / a.group;
   const int64_t last_slot = a.first_query + (row_end - 1) / a.group;
@@ -270,21 +282,20 @@ void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_
   if (keys.empty()) return;
   const bool few = row_end - row <= 2 * Simd::kRows;  // decode: bound by memory, values used once or twice
   if (few) prefetch_rows(a, a.k_blocks, tile + kTile, a.row_bytes);
-  load_keys<Kv>(a, tile, keys, s);
-  if (few) prefetch_rows(a, a.v_blocks, tile + kTile, a.row_bytes);
-  find_rows(a, a.v_blocks, tile, keys, s.value);
-  if (few && a.head_dim % Simd::kLanes == 0) {
-    attend_chunk<Kv>(a, tile, row, row_end, s);
-  } else {
-    load_values<Kv>(a, keys, s);
-    attend_chunk<Decoded>(a, tile, row, row_end, s);
+  load_keys<Keys>(a, tile, keys, s);
+  if (few && a.v_blocks != a.k_blocks) prefetch_rows(a, a.v_blocks, tile + kTile, value_stride(a));
+  find_rows(a, a.v_blocks, value_stride(a), tile, keys, s.value);
+  if constexpr (!Values::kByCall) {
+    if (few && value_dim_of(a) % Simd::kLanes == 0) return attend_chunk<Values>(a, tile, row, row_end, s);
   }
+  load_values<Values>(a, keys, s);
+  attend_chunk<Decoded>(a, tile, row, row_end, s);
 }
 
-template <typename Kv>
+template <typename Keys, typename Values = Keys>
 void attend(const AttentionArgs& a) noexcept {
   if (a.head_dim > kMaxHeadDim) {
-    attend_reference(Kv::kName, a);
+    attend_reference(std::is_same_v<Keys, Values> ? Keys::kName : KvAny::kName, a);
     return;
   }
   AttentionScratch scratch;
@@ -293,10 +304,11 @@ void attend(const AttentionArgs& a) noexcept {
     a.max[row] = kNoKey;
     a.sum[row] = 0;
   }
-  for (int64_t i = 0; i < rows * a.head_dim; ++i) a.acc[i] = 0;
+  for (int64_t i = 0; i < rows * value_dim_of(a); ++i) a.acc[i] = 0;
   for (int64_t row = 0; row < rows; row += kRowChunk) {
     const int64_t row_end = row + kRowChunk < rows ? row + kRowChunk : rows;
-    for (int64_t tile = a.key_begin; tile < a.key_end; tile += kTile) attend_tile<Kv>(a, tile, row, row_end, scratch);
+    for (int64_t tile = a.key_begin; tile < a.key_end; tile += kTile)
+      attend_tile<Keys, Values>(a, tile, row, row_end, scratch);
   }
 }
 

@@ -1,11 +1,10 @@
-// Registers the x86 levels of everything except matmul. Compiled for the baseline.
+// Registers the x86 levels of everything except matmul and attention. Compiled for the baseline.
 #include "kernels/ops.h"
 
 #if defined(__x86_64__)
 namespace millrace {
 
 void add_ops_avx2(KernelTable& table) {
-  add_attention_avx2(table);
   add_norm_avx2(table);
   add_rope_avx2(table);
   add_softmax_avx2(table);
@@ -17,7 +16,6 @@ void add_ops_avx2(KernelTable& table) {
 }
 
 void add_ops_avx512(KernelTable& table) {
-  add_attention_avx512(table);
   add_norm_avx512(table);
   add_rope_avx512(table);
   add_softmax_avx512(table);

@@ -41,35 +41,10 @@ float fma(int64_t rounds) {
   return _mm512_cvtss_f32(sum[0]);
 }
 
-int32_t int8(int64_t rounds) {
-  __m512i sum[kChains];
-  for (int c = 0; c < kChains; ++c) sum[c] = _mm512_set1_epi32(c);
-  const __m512i a = _mm512_set1_epi8(3);
-  const __m512i b = _mm512_set1_epi8(-1);
-  for (int64_t i = 0; i < rounds; ++i) {
-    for (__m512i& s : sum) s = _mm512_dpbusd_epi32(s, a, b);
-  }
-  for (int c = 1; c < kChains; ++c) sum[0] = _mm512_add_epi32(sum[0], sum[c]);
-  return _mm_cvtsi128_si32(_mm512_castsi512_si128(sum[0]));
-}
-
-// Two products per lane: 32 per vector.
-float bf16(int64_t rounds) {
-  __m512 sum[kChains];
-  for (int c = 0; c < kChains; ++c) sum[c] = _mm512_set1_ps(static_cast<float>(c));
-  const __m512bh a = _mm512_cvtne2ps_pbh(_mm512_set1_ps(0.5f), _mm512_set1_ps(0.5f));
-  const __m512bh b = _mm512_cvtne2ps_pbh(_mm512_set1_ps(-0.5f), _mm512_set1_ps(0.5f));
-  for (int64_t i = 0; i < rounds; ++i) {
-    for (__m512& s : sum) s = _mm512_dpbf16_ps(s, a, b);
-  }
-  for (int c = 1; c < kChains; ++c) sum[0] = _mm512_add_ps(sum[0], sum[c]);
-  return _mm512_cvtss_f32(sum[0]);
-}
-
 }  // namespace
 
 RoofKernels roof_kernels_avx512() {
-  return {read<false>, read<true>, fma, kChains * 16 * 2, int8, kChains * 64 * 2, bf16, kChains * 32 * 2};
+  return {.read = read<false>, .read_ahead = read<true>, .fma = fma, .fma_operations = kChains * 16 * 2};
 }
 
 }  // namespace millrace

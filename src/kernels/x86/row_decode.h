@@ -13,7 +13,14 @@
 namespace millrace {
 namespace {
 
+// Read by the decoders of the call (AttentionArgs).
+struct KvAny {
+  static constexpr const char* kName = "any";
+  static constexpr bool kByCall = true;
+};
+
 struct KvF32 {
+  static constexpr bool kByCall = false;
   static constexpr const char* kName = "f32";
   static constexpr int64_t kTransposed = 4;
   static void decode(const uint8_t* row, float* out, int64_t n) {
@@ -32,6 +39,7 @@ struct KvF32 {
 // 16-bit formats: a 32-bit word holds two values.
 template <Simd::F (*kLoad)(const uint8_t*), Simd::F (*kPart)(Simd::F, int)>
 struct Kv16Bit {
+  static constexpr bool kByCall = false;
   static constexpr int64_t kTransposed = 8;
   static void decode(const uint8_t* row, float* out, int64_t n) {
     int64_t i = 0;
@@ -65,6 +73,7 @@ struct KvBf16 : Kv16Bit<Simd::load_bf16, Simd::bf16_part> {
 
 // Blocks of 32 values in 34 bytes: f16 scale, then 32 int8.
 struct KvQ8 {
+  static constexpr bool kByCall = false;
   static constexpr const char* kName = "q8_0";
   static constexpr int64_t kTransposed = 32;
   static void decode(const uint8_t* row, float* out, int64_t n) {  // the last block whole

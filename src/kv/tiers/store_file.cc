@@ -41,9 +41,11 @@ std::string describe_layout(const KvLayout& layout) {
   for (size_t i = 0; i < layout.layers.size();) {
     size_t same = i;
     while (same < layout.layers.size() && layout.layers[same].kv_heads == layout.layers[i].kv_heads &&
-           layout.layers[same].head_dim == layout.layers[i].head_dim)
+           layout.layers[same].head_dim == layout.layers[i].head_dim &&
+           layout.layers[same].values_in_keys == layout.layers[i].values_in_keys)
       ++same;
-    out += fmt::format(" {} of {}x{}", same - i, layout.layers[i].kv_heads, layout.layers[i].head_dim);
+    out += fmt::format(" {} of {}x{}{}", same - i, layout.layers[i].kv_heads, layout.layers[i].head_dim,
+                       layout.layers[i].values_in_keys ? " with values in keys" : "");
     i = same;
   }
   return out + "\n";

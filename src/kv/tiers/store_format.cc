@@ -78,7 +78,7 @@ Result<StoreGeometry> StoreGeometry::create(const KvLayout& layout, int64_t byte
   g.block_tokens = layout.block_tokens;
   g.part_at.push_back(0);
   for (const KvLayer& layer : layout.layers) {
-    g.part_bytes.push_back(2 * layer.kv_heads * layout.tile_bytes(layer));
+    g.part_bytes.push_back(layout.block_bytes(layer));
     g.part_at.push_back(g.part_at.back() + round_up(g.part_bytes.back()));
   }
   if (order == StoreOrder::importance) {

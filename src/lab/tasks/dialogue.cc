@@ -64,6 +64,10 @@ LabItem make_dialogue(LabRandom& random, int64_t length) {
   const Fact& asked = facts[static_cast<size_t>(random.below(told))];
   item.messages.push_back({"user", asked.asked});
   item.answer = by_rule(rule, asked.answer);
+  for (int64_t i = 0; i < told; ++i) {
+    const Fact& another = facts[static_cast<size_t>(i)];
+    item.more.push_back({another.asked, by_rule(rule, another.answer)});
+  }
   return item;
 }
 

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kEntryLength = 11;  // about
 constexpr int64_t kLeastEntries = 6;
+constexpr int64_t kMoreQuestions = 6;  // for training
 
 }  // namespace
 
@@ -23,15 +24,22 @@ LabItem make_dictionary(LabRandom& random, int64_t length) {
   }
   std::string prompt;
   for (size_t i = 0; i < words.size(); ++i) prompt += toys[i] + " = " + std::string(words[i]) + "\n";
-  const bool to_english = random.chance(0.5);
-  std::string text, answer;
-  for (int64_t i = random.between(1, 4); i > 0; --i) {
-    const auto at = static_cast<size_t>(random.below(std::ssize(words)));
-    const std::string english(words[at]);
-    text += (text.empty() ? "" : " ") + (to_english ? toys[at] : english);
-    answer += (answer.empty() ? "" : " ") + (to_english ? english : toys[at]);
-  }
-  return {.messages = {{"user", prompt + "\nTranslate: " + text}}, .answer = answer};
+  const auto translation = [&] {
+    const bool to_english = random.chance(0.5);
+    LabFollowUp out;
+    for (int64_t i = random.between(1, 4); i > 0; --i) {
+      const auto at = static_cast<size_t>(random.below(std::ssize(words)));
+      const std::string english(words[at]);
+      out.question += (out.question.empty() ? "" : " ") + (to_english ? toys[at] : english);
+      out.answer += (out.answer.empty() ? "" : " ") + (to_english ? english : toys[at]);
+    }
+    out.question = "Translate: " + out.question;
+    return out;
+  };
+  const LabFollowUp asked = translation();
+  LabItem item = {.messages = {{"user", prompt + "\n" + asked.question}}, .answer = asked.answer};
+  for (int64_t i = 0; i < kMoreQuestions; ++i) item.more.push_back(translation());
+  return item;
 }
 
 }  // namespace millrace::lab

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kDocumentLength = 130;  // about
 constexpr int64_t kMostTowns = 6;
+constexpr int64_t kMoreQuestions = 8;  // for training
 
 struct Town {
   std::string name, country, food;
@@ -78,7 +79,12 @@ LabItem make_multidoc(LabRandom& random, int64_t length) {
   std::string prompt;
   for (size_t i = 0; i < texts.size(); ++i) prompt += "Document " + std::to_string(i + 1) + ": " + texts[i] + "\n";
   const auto [question, answer] = ask(random, random.pick(people));
-  return {.messages = {{"user", prompt + "\nQuestion: " + question}}, .answer = answer};
+  LabItem item = {.messages = {{"user", prompt + "\nQuestion: " + question}}, .answer = answer};
+  for (int64_t i = 0; i < kMoreQuestions; ++i) {
+    auto [another, its] = ask(random, random.pick(people));
+    item.more.push_back({"Question: " + another, its});
+  }
+  return item;
 }
 
 }  // namespace millrace::lab

@@ -21,20 +21,25 @@ LabItem make_needle(LabRandom& random, int64_t length) {
   const std::string thing = std::string(colors[0]) + " " + std::string(objects[0]);
   const int64_t code = random.between(1000, 9999);
   std::vector<std::string> facts = {code_of("code", thing, code)};
+  std::vector<std::pair<std::string, int64_t>> others;
   const int64_t needles = random.between(1, kMostNeedles);
   for (int64_t i = 1; i < needles; ++i) {  // the others share its color, its object or nothing
     const auto other = static_cast<size_t>(i);
     const bool same_color = random.chance(0.4), same_object = !same_color && random.chance(0.5);
     const std::string near =
         std::string(colors[same_color ? 0 : other]) + " " + std::string(objects[same_object ? 0 : other]);
-    facts.push_back(code_of("code", near, random.between(1000, 9999)));
+    others.emplace_back(near, random.between(1000, 9999));
+    facts.push_back(code_of("code", near, others.back().second));
   }
   if (random.chance(0.5))
     facts.push_back(code_of(random.pick(Words(kOtherNumbers)), thing, random.between(1000, 9999)));
   random.shuffle(facts);
   const std::string question = "Question: What is the code of the " + thing + "?";
   const std::string text = hide_facts(random, facts, length - std::ssize(question));
-  return {.messages = {{"user", text + "\n\n" + question}}, .answer = numbered(code)};
+  LabItem item = {.messages = {{"user", text + "\n\n" + question}}, .answer = numbered(code)};
+  for (const auto& [other, value] : others)
+    item.more.push_back({"Question: What is the code of the " + other + "?", numbered(value)});
+  return item;
 }
 
 }  // namespace millrace::lab

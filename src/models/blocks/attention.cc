@@ -39,16 +39,44 @@ void prepare_heads(const ArchSpec& spec, const KernelTable& kernels, const std::
   }
 }
 
-void store_token(KvPool& kv, const RowCodec& codec, int64_t layer, const Batch& batch, const BatchSpan& span,
-                 int64_t token, const float* k, const float* v, int64_t kv_heads, int64_t head_dim) {
+// Where the layer's keys and values are, and how they are written.
+struct StoredKeys {
+  KvPool& kv;
+  const std::vector<int32_t>& tables;
+  const RowCodec& key_codec;
+  const RowCodec& value_codec;
+  int64_t layer;
+};
+
+StoredKeys stored_keys(const Batch& batch, int64_t layer, ForwardContext& context) {
+  KvPool& kv = context.kv().of(layer);
+  const KernelTable& kernels = context.kernels();
+  return {kv, batch.tables(context.kv().group_of(layer)), *kernels.find_codec(kv.layout().format),
+          *kernels.find_codec(kv.layout().values()), layer};
+}
+
+void store_token(const StoredKeys& to, const BatchSpan& span, int64_t token, const float* k, const float* v,
+                 int64_t kv_heads, int64_t head_dim) {
   const int64_t slot = span.first_slot + token - span.begin;
-  const int64_t block_tokens = kv.layout().block_tokens;
-  const BlockId block = batch.block_tables[span.table + slot / block_tokens];
-  const int64_t offset = slot % block_tokens * kv.row_bytes(layer);
+  const int64_t block_tokens = to.kv.layout().block_tokens, within = slot % block_tokens;
+  const BlockId block = to.tables[static_cast<size_t>(span.table + slot / block_tokens)];
+  const int64_t key_at = within * to.kv.row_bytes(to.layer), value_at = within * to.kv.value_row_bytes(to.layer);
   for (int64_t h = 0; h < kv_heads; ++h) {
-    codec.encode(k + h * head_dim, kv.keys(layer, block, h) + offset, head_dim);
-    codec.encode(v + h * head_dim, kv.values(layer, block, h) + offset, head_dim);
+    to.key_codec.encode(k + h * head_dim, to.kv.keys(to.layer, block, h) + key_at, head_dim);
+    to.value_codec.encode(v + h * head_dim, to.kv.values(to.layer, block, h) + value_at, head_dim);
   }
+}
+
+AttentionLayer stored_layer(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
+                            const ForwardContext& context) {
+  const int64_t stored = context.first_kv_layer + index;
+  return {stored,
+          layer.heads,
+          layer.kv_heads,
+          layer.head_dim,
+          layer.window,
+          spec.attention_softcap,
+          context.kv().group_of(stored)};
 }
 
 }  // namespace
@@ -70,16 +98,16 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
 
   const RopeRows rope = rope_of(spec, layer, context);
   CodecTiles& tiles = context.tiles;
-  if (tiles.any()) tiles.begin(batch, index);
-  const RowCodec& codec = *kernels.find_codec(context.kv().layout().format);
+  const int64_t stored_index = context.first_kv_layer + index;
+  if (tiles.any()) tiles.begin(batch, stored_index);
+  const StoredKeys stored = stored_keys(batch, stored_index, context);
   for_rows(context, tokens, q_width + 2 * kv_width, [&](int64_t t) {
     const BatchSpan& span = span_of(batch, t);
     prepare_heads(spec, kernels, weights.q_norm, rope, t, q + t * q_width, layer.heads, layer.head_dim);
     prepare_heads(spec, kernels, weights.k_norm, rope, t, k + t * kv_width, layer.kv_heads, layer.head_dim);
     kernels.scale(q + t * q_width, spec.attention_scale, q_width);
     if (tiles.any()) return tiles.store(span, t, k + t * kv_width, v + t * kv_width);
-    store_token(context.kv(), codec, index, batch, span, t, k + t * kv_width, v + t * kv_width, layer.kv_heads,
-                layer.head_dim);
+    store_token(stored, span, t, k + t * kv_width, v + t * kv_width, layer.kv_heads, layer.head_dim);
   });
   if (tiles.any()) tiles.encode(context.pool());
 }
@@ -91,6 +119,7 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
   Batch& kept = context.outputs;
   kept.clear();
   kept.block_tables = batch.block_tables;
+  kept.window_tables = batch.window_tables;
   if (!batch.visibility.empty()) kept.copy_visibility(batch);
   for (const int32_t t : batch.output_rows) {  // ascending and distinct: no row is written before it is read
     const int64_t i = kept.size();
@@ -112,10 +141,10 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
 
 void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
                        ForwardContext& context) {
-  const AttentionLayer attention{index,          layer.heads,  layer.kv_heads,
-                                 layer.head_dim, layer.window, spec.attention_softcap};
+  const AttentionLayer attention = stored_layer(spec, layer, index, context);
   for (ForwardObserver* observer : context.hooks.observers()) observer->before_attention(index);
-  const AttentionInput input{attention, batch, context.kernels(), context.kv(), context.q.as<float>()};
+  const AttentionInput input{attention, batch, context.kernels(), context.kv().of(attention.layer),
+                             context.q.as<float>()};
   for (ForwardObserver* observer : context.hooks.observers()) observer->queries(input);
 }
 
@@ -124,9 +153,8 @@ void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index
   const KernelTable& kernels = context.kernels();
   const int64_t q_width = layer.heads * layer.head_dim;
   const float* q = context.q.as<float>();
-  const AttentionLayer attention{index,          layer.heads,  layer.kv_heads,
-                                 layer.head_dim, layer.window, spec.attention_softcap};
-  attend(batch, attention, kernels, context.pool(), context.kv(), q, context.attended.as<float>(),
+  const AttentionLayer attention = stored_layer(spec, layer, index, context);
+  attend(batch, attention, kernels, context.pool(), context.kv().of(attention.layer), q, context.attended.as<float>(),
          context.limits().context, context.partials.as<float>(), context.block_pointers.data(),
          context.tiles.any() ? &context.tiles : nullptr);
 

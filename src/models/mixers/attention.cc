@@ -25,7 +25,9 @@ std::string attention_problem(const ArchSpec& spec, const LayerSpec& layer) {
   return {};
 }
 
-KvLayer attention_state(const LayerSpec& layer) { return {layer.kv_heads, layer.head_dim}; }
+KvLayer attention_state(const LayerSpec& layer) {
+  return {.kv_heads = layer.kv_heads, .head_dim = layer.head_dim, .window = layer.window};
+}
 
 void declare_attention(const LayerSpec& layer, const ForwardLimits& limits, int threads, ForwardSizes& sizes) {
   const int64_t q_width = layer.heads * layer.head_dim;

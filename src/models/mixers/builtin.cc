@@ -3,7 +3,8 @@
 namespace millrace {
 
 const Registry<const Mixer*>& mixers() {
-  static const Registry<const Mixer*> registry("mixer", {.loss = Loss::lossless}, {&kAttentionMixer, &kMambaMixer});
+  static const Registry<const Mixer*> registry("mixer", {.loss = Loss::lossless},
+                                               {&kAttentionMixer, &kMambaMixer, &kLatentMixer});
   return registry;
 }
 

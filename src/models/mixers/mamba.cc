@@ -126,7 +126,7 @@ void for_channels(const MixerCall& call, int64_t values, const Body& body) {
 }
 
 float* window_of(const MixerCall& call, const BatchSpan& span) {
-  return call.context.kv().states().values(call.index, span.state);
+  return call.context.kv().states().values(call.context.first_kv_layer + call.index, span.state);
 }
 
 // x = silu(conv(x)); a stream's first token begins with an empty window and state.

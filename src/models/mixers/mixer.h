@@ -23,6 +23,7 @@ class WeightLoader;
 // What a stream keeps of its earlier tokens.
 enum class StateKind : uint8_t {
   keys,       // keys and values of every token, in blocks of the KV pool
+  latent,     // one row per token that all heads share, in blocks; a value is the first part of its key
   recurrent,  // a state of fixed size, in a slot of the pool's StatePool
 };
 
@@ -65,7 +66,8 @@ struct Mixer {
   void (*finish)(const MixerCall& call) = nullptr;
 };
 
-extern const Mixer kMambaMixer;  // kAttentionMixer: arch_spec.h
+extern const Mixer kLatentMixer;  // kAttentionMixer: arch_spec.h
+extern const Mixer kMambaMixer;
 
 const Registry<const Mixer*>& mixers();
 

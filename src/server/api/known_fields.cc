@@ -69,8 +69,7 @@ std::vector<Field> vllm_refused() {
   std::vector<Field> out = {
       ignored_field("guided_decoding_backend", kJsonText, "one compiler serves every grammar"),
       ignored_field("disable_log_stats", kJsonBoolean, "it changes the server's log, not the output")};
-  return joined({std::move(out), refused({{"prompt_embeds", is_empty},
-                                          {"guided_whitespace_pattern", is_empty},
+  return joined({std::move(out), refused({{"guided_whitespace_pattern", is_empty},
                                           {"logits_processors", is_empty},
                                           {"return_tokens_as_token_ids", is_false},
                                           {"vllm_xargs", is_empty},
@@ -113,6 +112,7 @@ std::vector<Field> other_chat_fields() {
         ignored_field("prediction", kJsonObject, "it changes how fast the output is generated, not the output"),
         ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
        engine_fields(),
+       refused({{"prompt_embeds", is_empty}}),
        vllm_refused(),
        other_token_fields(),
        refused({{"audio", is_empty},

@@ -8,6 +8,7 @@
 #include "server/api/structured_fields.h"
 #include "server/api/vllm_fields.h"
 #include "server/generation/infill.h"
+#include "server/generation/prompt_rows.h"
 #include "server/models/adapters.h"
 
 namespace millrace {
@@ -138,6 +139,28 @@ Json whole(Answer& answer) {
   return out;
 }
 
+// vLLM's: those prompts come before the others. Empty values request nothing.
+Field rows_field() {
+  Field field{kPromptRows, kJsonText | kJsonTexts, "none",
+              "rows of the embedding table instead of a prompt, base64 of little-endian float32 [tokens, width], or a "
+              "list of such texts; needs a server with --enable-prompt-embeds (docs/embedding-rows.md)"};
+  field.most = 128;
+  field.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    if (value.empty() || value == "") return std::nullopt;
+    const auto read = [&](const Json& one) -> Wrong {
+      AskedPrompt prompt;
+      if (auto wrong = read_prompt_rows(one.get_ref<const std::string&>(), params.row_limits, prompt)) return wrong;
+      params.prompts.push_back(std::move(prompt));
+      return std::nullopt;
+    };
+    if (!value.is_array()) return read(value);
+    for (const Json& one : value)
+      if (auto wrong = read(one)) return wrong;
+    return std::nullopt;
+  };
+  return field;
+}
+
 }  // namespace
 
 const AnswerFormat kCompletions = {"cmpl-", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
@@ -145,6 +168,7 @@ const AnswerFormat kCompletions = {"cmpl-", "text/event-stream", ": ping\n\n", b
 std::vector<Field> completion_fields() {
   Field prompt = prompt_field("prompt", true);
   prompt.required = true;
+  prompt.unless = kPromptRows;
   Field echo{"echo", kJsonBoolean, "false",
              "return the prompt before the output; with logprobs, its log-probabilities too"};
   echo.set = [](const Json& value, GenerationRequest& params) -> Wrong {
@@ -159,7 +183,7 @@ std::vector<Field> completion_fields() {
     params.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
-  return joined({{model_field(), prompt, max_tokens_field("max_tokens", "16"), stream_field(false),
+  return joined({{model_field(), rows_field(), prompt, max_tokens_field("max_tokens", "16"), stream_field(false),
                   usage_in_stream_field(), answers_field(), stop_field("stop"), seed_field(false), logit_bias_field(),
                   logprobs, echo, suffix_field(), max_tokens_field("n_predict", "16")},
                  sampling_fields(),
@@ -175,6 +199,7 @@ std::vector<Field> completion_fields() {
 }
 
 Wrong prepare_completion(const Json& body, GenerationRequest& params) {
+  if (params.prompts.empty()) return ApiError::bad("prompt", "is missing");
   if (body.contains("stream_options") && !params.stream) return ApiError::bad("stream_options", "needs stream");
   if (params.prompt_logprobs >= 0 && params.stream)
     return ApiError::bad("prompt_logprobs", "cannot be combined with stream");

@@ -119,7 +119,8 @@ std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body
       found = body.end();
     }
     if (found == body.end()) {
-      if (field.required) return ApiError::bad(where + field.name, "is missing");
+      if (field.required && !(!field.unless.empty() && body.contains(field.unless)))
+        return ApiError::bad(where + field.name, "is missing");
       continue;
     }
     if (auto wrong = check_field(field, where + field.name, *found, params)) return wrong;

@@ -43,6 +43,7 @@ struct Field {
   // Set for unsupported fields: the request is rejected unless this returns true for the value.
   bool (*harmless)(const Json&) = nullptr;
   std::string no_effect = {};  // why an accepted field is ignored; "": it is not
+  std::string unless = {};     // a field in whose presence a required one may be absent; "": none
 };
 
 // Validates `body`, which must be an object, and fills in `params`. Removes null fields; unknown fields are allowed.

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "evaluate/embedder.h"
+#include "kv/kv_formats.h"
 
 namespace millrace {
 namespace {
@@ -86,7 +87,7 @@ Result<void> EmbeddingWorker::embed(Job& job, size_t piece) {
     const EmbedderOptions options{.threads = engine_.threads,
                                   .context = std::min(context_, wanted),
                                   .batch_tokens = engine_.batch_tokens,
-                                  .kv_format = engine_.kv_format};
+                                  .kv_format = kv_format_of_one_group(engine_.kv_format)};
     MILLRACE_TRY(embedder_, Embedder::create(model_, options));
   }
   if (piece + 1 >= job.begins.size()) return {};  // no texts

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/access/key_account.h"
+#include "server/generation/prompt_rows.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -85,8 +86,7 @@ void Generation::score_prompts() {
 
 void Generation::submit() {
   for (size_t i = 0; i < answer_.params.prompts.size(); ++i) {
-    Request request = answer_.params.request;
-    request.prompt = answer_.params.prompts[i].tokens;
+    Request request = request_of(answer_.params, answer_.params.prompts[i]);
     auto sink = [self = shared_from_this(), i](TokenEvent&& event) {
       self->exchange_.post([self, i, event = std::move(event)]() mutable { self->take(i, std::move(event)); });
     };

@@ -24,6 +24,15 @@ struct AskedPrompt {
   std::vector<TokenId> tokens;
   bool add_special = true;  // put the tokenizer's start token before the text
   std::vector<char> fixed;  // 1: a compressor must keep the token; empty: it may drop any that is not special
+  // Of the embedding table, in place of text and tokens; null: none.
+  std::shared_ptr<const std::vector<float>> rows = nullptr;
+};
+
+// What a server accepts as rows.
+struct RowLimits {
+  bool enabled = false;
+  int64_t width = 0;  // of the model; 0: it is not loaded yet
+  int64_t context = 0;
 };
 
 // The tools of a request, and how they may be used.
@@ -57,6 +66,7 @@ struct GenerationRequest {
   std::string model;                    // "": the first model
   std::shared_ptr<ServedModel> served;  // the model with that name
   std::vector<AskedPrompt> prompts;
+  RowLimits row_limits;                // set before the fields are read
   std::vector<std::string> documents;  // before each of the prompts
   Json messages;                       // of a conversation, in OpenAI's form; null: use prompts
   Json variables = Json::object();     // additional ones for the chat template

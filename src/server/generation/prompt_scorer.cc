@@ -3,6 +3,7 @@
 #include <new>
 
 #include "evaluate/scorer.h"
+#include "kv/kv_formats.h"
 #include "sampling/logprobs.h"
 
 namespace millrace {
@@ -48,7 +49,7 @@ Result<void> PromptScorer::score(Job& job, const std::vector<TokenId>& prompt) {
     ScorerOptions options{.threads = engine_.threads,
                           .context = std::max<int64_t>(2, context_),
                           .batch_tokens = engine_.batch_tokens,
-                          .kv_format = engine_.kv_format};
+                          .kv_format = kv_format_of_one_group(engine_.kv_format)};
     MILLRACE_TRY(scorer_, Scorer::create(model_, options));
   }
   auto& tokens = job.out.emplace_back(1, ChosenToken{prompt.front()});

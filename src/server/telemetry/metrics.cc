@@ -282,6 +282,9 @@ std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCoun
         prometheus::MetricType::Counter, http.slow_readers_cut);
   value("millrace_log_lines_dropped_total", "Log lines dropped because the log was too slow",
         prometheus::MetricType::Counter, telemetry.log_lines_dropped);
+  value("millrace_requests_not_recorded_total",
+        "Requests left out of the recording because their prompts are rows of the embedding table",
+        prometheus::MetricType::Counter, telemetry.requests_not_recorded);
   value("millrace_spans_exported_total", "Spans accepted by the trace collector", prometheus::MetricType::Counter,
         telemetry.spans_exported);
   value("millrace_spans_dropped_total", "Spans rejected by the trace collector, or dropped because it was too slow",

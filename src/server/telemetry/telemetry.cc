@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/api/endpoint.h"
+#include "server/generation/prompt_rows.h"
 
 namespace millrace {
 
@@ -86,6 +87,10 @@ void Telemetry::failed(RequestFacts* facts, const ApiError& error) {
 void Telemetry::recorded(const RequestFacts* facts, const Answer& answer,
                          const std::vector<std::vector<TokenId>>& tokens) {
   if (!recorder_ || !facts) return;
+  if (has_rows(answer.params)) {  // a recording has tokens, and those of rows are placeholders
+    not_recorded_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
   const auto n = static_cast<size_t>(answer.params.request.n);
   for (size_t i = 0; i < answer.params.prompts.size(); ++i) {
     RecordedRequest one{.id = facts->id, .request = answer.params.request};
@@ -100,7 +105,8 @@ void Telemetry::recorded(const RequestFacts* facts, const Answer& answer,
 }
 
 TelemetryCounts Telemetry::counts() const {
-  TelemetryCounts out{.log_lines_dropped = log_->dropped()};
+  TelemetryCounts out{.log_lines_dropped = log_->dropped(),
+                      .requests_not_recorded = not_recorded_.load(std::memory_order_relaxed)};
   if (spans_) out.spans_exported = spans_->exported(), out.spans_dropped = spans_->dropped();
   return out;
 }

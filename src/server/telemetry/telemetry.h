@@ -5,6 +5,7 @@
 //                                     recorded() with the tokens, when all answers of a request are known
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -42,7 +43,7 @@ class Telemetry {
   void finished(RequestFacts* facts, const TokenEvent& event) const;
   static void failed(RequestFacts* facts, const ApiError& error);
 
-  // Records a request if records(). `tokens`: of each choice.
+  // Records a request if records(), unless its prompt is rows instead of tokens. `tokens`: of each choice.
   bool records() const { return recorder_ != nullptr; }
   void recorded(const RequestFacts* facts, const Answer& answer, const std::vector<std::vector<TokenId>>& tokens);
 
@@ -58,6 +59,7 @@ class Telemetry {
   std::unique_ptr<RequestLog> log_;
   std::unique_ptr<SpanExporter> spans_;
   std::unique_ptr<Recorder> recorder_;
+  std::atomic<int64_t> not_recorded_{0};
 };
 
 }  // namespace millrace

@@ -1,0 +1,22 @@
+// How a kernel reads the rows of one layer: sets their sizes in its arguments, and their decoders, which the kernel of
+// any formats needs.
+#pragma once
+
+#include "kernels/kernel_table.h"
+#include "kv/pool.h"
+
+namespace millrace {
+
+inline const AttentionKernel& attention_kernel(const KernelTable& kernels, const KvLayout& layout) {
+  return *kernels.find_attention(layout.format, layout.values());
+}
+
+inline void set_row_formats(const KernelTable& kernels, const AttentionKernel& kernel, const KvPool& kv, int64_t layer,
+                            AttentionArgs& args) {
+  args.row_bytes = kv.row_bytes(layer);
+  args.value_row_bytes = kv.value_row_bytes(layer);
+  args.decode_key = kernels.find_codec(kv.layout().format)->decode;
+  args.decode_value = kernels.find_codec(kv.layout().values())->decode;
+}
+
+}  // namespace millrace

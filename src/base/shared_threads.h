@@ -1,0 +1,32 @@
+// SharedThreads: the thread pools of everything that runs one model: its engines, scorers and embedders, and the draft
+// model of an engine. Those that ask for as many threads share a pool, which they use in turns (ThreadPool::Turn) and
+// which ends with the last of them. Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "base/cpu.h"
+#include "base/thread_pool.h"
+
+namespace millrace {
+
+class SharedThreads {
+ public:
+  // `threads`: 0 for every available core.
+  std::shared_ptr<ThreadPool> get(int threads) {
+    if (threads <= 0) threads = available_cores();
+    std::lock_guard lock(mutex_);
+    std::weak_ptr<ThreadPool>& known = pools_[threads];
+    auto pool = known.lock();
+    if (!pool) known = pool = std::make_shared<ThreadPool>(threads);
+    return pool;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<int, std::weak_ptr<ThreadPool>> pools_;  // by the number asked for
+};
+
+}  // namespace millrace

@@ -1,0 +1,74 @@
+#include "compare/answer_suite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compare/suite_text.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kAnswersAtOnce = 8;
+constexpr int64_t kItemsAtOnce = 16;  // of one configuration before the next one has its turn
+
+class AnswerSuiteRun final : public SuiteRun {
+ public:
+  AnswerSuiteRun(std::span<const CompareConfig> configs, SuitePlan plan, std::vector<AnswerQuestion> questions,
+                 int64_t longest)
+      : questions_(std::move(questions)), engines_(configs, kAnswersAtOnce, longest) {
+    plan_ = std::move(plan);
+  }
+
+  Result<std::vector<std::vector<double>>> measure(size_t config, std::span<const size_t> items,
+                                                   const SuiteWanted& wanted) override {
+    std::vector<AnswerRequest> requests;
+    for (const size_t item : items) requests.push_back(questions_[item].request);
+    MILLRACE_TRY(const auto answers, engines_.answer(config, requests, wanted));
+    std::vector<std::vector<double>> out;
+    for (size_t i = 0; i < items.size(); ++i) out.push_back({questions_[items[i]].score(answers[i].text)});
+    return out;
+  }
+
+ private:
+  std::vector<AnswerQuestion> questions_;
+  AnswerEngines engines_;
+};
+
+std::string identity_of_questions(const std::vector<AnswerQuestion>& questions) {
+  std::vector<std::string> parts;
+  for (const AnswerQuestion& question : questions) {
+    const AnswerRequest& request = question.request;
+    parts.push_back(request.messages.is_null() ? request.text : request.messages.dump());
+    parts.push_back(std::to_string(request.max_tokens));
+    for (const std::string& stop : request.stop) parts.push_back(stop);
+  }
+  return identity_of(parts);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<SuiteRun>> begin_answer_suite(std::span<const CompareConfig> configs, const SuiteInput& input,
+                                                     const std::string& name, const std::string& metric,
+                                                     std::vector<AnswerQuestion> questions, int64_t otherwise) {
+  SuitePlan plan{.name = name, .metrics = {{metric}}, .at_once = kItemsAtOnce};
+  std::vector<AnswerRequest> requests;
+  for (const AnswerQuestion& question : questions) requests.push_back(question.request);
+  int64_t longest = 1;
+  MILLRACE_TRY(auto fitting, fitting_requests(configs, requests, longest));
+  if (fitting.empty())
+    return Error::user(
+        fmt::format("none of {} questions fits the context with its answer; use a longer -c", questions.size()));
+  const int64_t most = input.items > 0 ? input.items : otherwise;
+  if (most < std::ssize(fitting)) fitting.resize(static_cast<size_t>(most));
+  std::vector<AnswerQuestion> kept;
+  for (const size_t index : fitting) {
+    plan.items.push_back(questions[index].group);
+    kept.push_back(std::move(questions[index]));
+  }
+  plan.identity = identity_of_questions(kept);
+  return std::unique_ptr<SuiteRun>(
+      std::make_unique<AnswerSuiteRun>(configs, std::move(plan), std::move(kept), longest));
+}
+
+}  // namespace millrace

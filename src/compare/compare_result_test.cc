@@ -1,0 +1,136 @@
+// The forms of a result: the front, the table, JSON, pictures and the report.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "compare/compare_picture.h"
+#include "compare/compare_report.h"
+#include "compare/result.h"
+
+namespace millrace {
+namespace {
+
+SuiteFigure figure(double value, double difference, bool more_is_better = false) {
+  return {.suite = "perplexity",
+          .metric = "perplexity",
+          .more_is_better = more_is_better,
+          .items = 20,
+          .interval = {value, value - 0.5, value + 0.5},
+          .difference = {difference, difference - 0.01, difference + 0.01}};
+}
+
+CompareResult three_configs() {
+  CompareResult result{.model = "toy", .machine = "a machine", .version = "1", .rounds = 3};
+  ConfigResult base{.name = "plain", .spec = "plain", .quality = {figure(10, 0)}};
+  base.quality[0].difference = {};
+  base.prefill = {100, 101, 99};
+  base.decode = {10, 11, 12};
+  base.ttft = {5, 6, 7};
+  base.memory = {1000, 10, 500, 2000};
+  base.roof_tokens_per_s = 22;
+  ConfigResult smaller = base, worse = base;
+  smaller.name = smaller.spec = "kv_format=q8_0";
+  smaller.quality = {figure(10.1, 0.1)};
+  smaller.memory.kv_bytes = 250;
+  worse.name = "name <&> of it";
+  worse.quality = {figure(12, 0.2)};
+  worse.decode = {9, 9, 9};
+  result.configs = {base, smaller, worse};
+  return result;
+}
+
+TEST(CompareResults, TheFrontIsWhatNothingBeats) {
+  CompareResult result = three_configs();
+  EXPECT_EQ(pareto_front(result), (std::vector<bool>{true, true, false}));
+  result.configs[2].decode = {13, 13, 13};
+  EXPECT_EQ(pareto_front(result), (std::vector<bool>{true, true, true}));
+  result.configs[2].quality[0].items = 0;  // not measured: it cannot be compared
+  EXPECT_EQ(pareto_front(result), (std::vector<bool>{true, true, false}));
+  for (ConfigResult& config : result.configs) config.quality.clear();
+  EXPECT_EQ(pareto_front(result), (std::vector<bool>{false, true, true}));
+}
+
+TEST(CompareResults, Numbers) {
+  EXPECT_EQ(interval_text({12.3456, 11.9, 12.84}), "12.35 [11.90, 12.84]");
+  EXPECT_EQ(interval_text({0.000123, 0.0001, 0.00014}), "0.000123 [0.000100, 0.000140]");
+  EXPECT_EQ(interval_text({1234.5, 1100, 1400}), "1234 [1100, 1400]");
+  EXPECT_EQ(interval_text({8.214, 7.5, 8.9}), "8.21 [7.50, 8.90]");
+  EXPECT_EQ(interval_text({1, 1, 1}), "1.00");
+  EXPECT_EQ(interval_text({0, 0, 0}), "0");
+  EXPECT_EQ(interval_text({123456, 123456, 123456}), "123456");
+}
+
+TEST(CompareResults, TableAndJson) {
+  const CompareResult result = three_configs();
+  const std::string table = compare_table(result);
+  EXPECT_NE(table.find("| * | plain          |    10.0 [9.5, 10.5] |"), std::string::npos) << table;
+  EXPECT_NE(table.find("| * | kv_format=q8_0 |  10.1 [9.6, 10.6] ▼ |"), std::string::npos) << table;
+  EXPECT_NE(table.find("11.0 [10.0, 12.0] 50 %"), std::string::npos) << table;
+  EXPECT_NE(table.find("\nIn brackets: 95 %; of medians of fewer than 6 rounds: lowest to highest.\n"),
+            std::string::npos);
+  CompareResult long_run = result;
+  for (ConfigResult& config : long_run.configs) config.decode = config.prefill = config.ttft = {9, 10, 10, 11, 12, 13};
+  EXPECT_NE(compare_table(long_run).find("\nIn brackets: 95 %.\n"), std::string::npos);
+  SuiteFigure few = figure(10.1, 0.1);
+  EXPECT_EQ(against_base(few), -1);
+  few.has_intervals = false;
+  EXPECT_EQ(against_base(few), 0);
+  const auto json = compare_json(result);
+  for (const char* key : {"model", "machine", "rounds", "configs"}) EXPECT_TRUE(json.contains(key));
+  const auto& config = json["configs"][1];
+  EXPECT_EQ(config["name"], "kv_format=q8_0");
+  EXPECT_EQ(config["quality"][0]["suite"], "perplexity");
+  EXPECT_EQ(config["quality"][0]["value"], 10.1);
+  EXPECT_EQ(config["quality"][0]["n"], 20);
+  EXPECT_EQ(config["speed"]["decode_tokens_per_s"]["median"], 11);
+  EXPECT_EQ(config["memory"]["weights_bytes"], 1000);
+  EXPECT_EQ(config["memory"]["kv_bytes_per_token"], 10);
+  EXPECT_EQ(config["memory"]["peak_bytes"], 2000);
+}
+
+TEST(CompareResults, PicturesHaveWholeCharacters) {
+  CompareResult result = three_configs();
+  for (size_t letters = 56; letters < 64; ++letters) {  // a name is cut within a character of two bytes
+    result.configs[1].name = std::string(letters, 'a') + "\x01ééééééééé";
+    const std::string svg = front_picture(result, 0).svg();
+    EXPECT_EQ(svg.find('\x01'), std::string::npos);
+    EXPECT_EQ(nlohmann::json(svg).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).find("\xef\xbf\xbd"),
+              std::string::npos)
+        << letters;
+  }
+}
+
+TEST(CompareResults, PicturesAndReport) {
+  CompareResult result = three_configs();
+  const std::string svg = front_picture(result, 0).svg();
+  EXPECT_NE(svg.find("name &lt;&amp;&gt; of it"), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
+  for (int row = 0; row < 2; ++row)
+    for (int column = 0; column < 3; ++column) {
+      SuiteFigure cell = figure(0.5, 0, true);
+      cell.suite = "needle";
+      cell.metric = "accuracy@" + std::to_string(128 << column) + "/" + std::to_string(row * 50) + "%";
+      cell.of_group = true;
+      for (ConfigResult& config : result.configs) config.quality.push_back(cell);
+    }
+  EXPECT_TRUE(heat_map(result.configs[0], "needle", "accuracy").has_value());
+  EXPECT_FALSE(heat_map(result.configs[0], "needle", "speed").has_value());
+  const std::string html = compare_html(result, "millrace compare");
+  EXPECT_EQ(html.find("<script"), std::string::npos);
+  EXPECT_EQ(html.find("src="), std::string::npos);
+  EXPECT_NE(html.find("accuracy@512/50%"), std::string::npos);
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("compare_result." + std::to_string(getpid()) + ".png")).string();
+  const auto written = front_picture(result, 0).write_png(path);
+  ASSERT_TRUE(written.ok()) << written.error().message;
+  EXPECT_GT(std::filesystem::file_size(path), 1000u);
+  std::filesystem::remove(path);
+  EXPECT_FALSE(front_picture(result, 0).write_png("/no/such/folder/x.png").ok());
+  for (ConfigResult& config : result.configs) config.decode.clear(), config.quality.clear();
+  EXPECT_NE(front_picture(result, 0).svg().find("not measured"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,68 @@
+#include "compare/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "run/draft_runner.h"
+#include "run/language_model.h"
+#include "speculate/drafter.h"
+
+namespace millrace {
+namespace {
+
+// The engine loads the model again; here it is asked for its sizes.
+Result<void> measure_draft_model(CompareConfig& config) {
+  MILLRACE_TRY(const auto path, drafter_model(config.engine.drafter));
+  if (!path) return {};
+  MILLRACE_TRY(const auto draft,
+               DraftRunner::load(*config.model, *path, config.engine.threads, compare_context(config)));
+  config.draft_weight_bytes = draft->info().weight_bytes;
+  config.draft_layers = draft->parts().model->kv_layers();
+  return {};
+}
+
+}  // namespace
+
+Result<CompareConfig> make_compare_config(const CompareSpec& spec, const EngineOptions& engine,
+                                          const CompareLoader& load) {
+  CompareConfig config;
+  config.spec = spec;
+  config.engine = engine;
+  LoadOptions loading;
+  MILLRACE_TRY(auto applied, apply_uses(spec.uses, loading));
+  MILLRACE_TRY(config.model, load(spec, loading));
+  MILLRACE_TRY(const auto of_engine, apply_uses(spec.uses, config.engine));
+  applied.insert(applied.end(), of_engine.begin(), of_engine.end());
+  config.sampling.temperature = 0;
+  MILLRACE_TRY(const auto of_sampling, apply_uses(spec.uses, config.sampling));
+  applied.insert(applied.end(), of_sampling.begin(), of_sampling.end());
+  config.applied = applied_json(applied);
+  MILLRACE_TRY_VOID(measure_draft_model(config));
+  return config;
+}
+
+int64_t compare_context(const CompareConfig& config) {
+  if (!config.model) return 0;
+  const int64_t loaded = config.model->parts().model->context();
+  return config.engine.context > 0 ? std::min(config.engine.context, loaded) : loaded;
+}
+
+EngineOptions compare_engine_options(const CompareConfig& config, int64_t streams, int64_t longest) {
+  EngineOptions options = config.engine;
+  options.max_streams = streams;
+  options.context = std::min(longest, compare_context(config));
+  return options;
+}
+
+Result<std::unique_ptr<Engine>> make_compare_engine(const CompareConfig& config, int64_t streams, int64_t longest,
+                                                    int64_t stored) {
+  constexpr int64_t kSpareBlocks = 4;  // a partly filled one, and drafts
+  EngineOptions options = compare_engine_options(config, streams, longest);
+  const int64_t tokens = stored > 0 ? std::min(stored, options.context) : options.context;
+  const int64_t blocks = (tokens + options.block_tokens - 1) / options.block_tokens + kSpareBlocks;
+  options.kv_tokens = streams * blocks * options.block_tokens;
+  return Engine::create(config.model, options);
+}
+
+}  // namespace millrace

@@ -1,0 +1,26 @@
+#include "compare/external_engine.h"
+
+#include "base/choose.h"
+#include "compare/engines/factories.h"
+
+namespace millrace {
+
+// clang-format off
+const Registry<ExternalEngineFactory>& external_engines() {
+  using Type = OptionSpec::Type;
+  static const Registry<ExternalEngineFactory> registry(FamilyFacts{}, {
+      {{"engine", "llama_cpp", "llama.cpp and what is made of it: llama-bench, llama-perplexity and llama-server", "",
+        {{"bin", Type::text, "", 0, 0, "folder of the programs"},
+         {"args", Type::text, "", 0, 0, "arguments for each program, with spaces between them"}}}, make_llama_cpp},
+  });
+  return registry;
+}
+// clang-format on
+
+Result<std::shared_ptr<const ExternalEngine>> make_external_engine(const std::string& given,
+                                                                   const ExternalModel& model) {
+  MILLRACE_TRY(const auto chosen, choose_member("engine", external_engines(), given));
+  return chosen.member(chosen.options, model);
+}
+
+}  // namespace millrace

@@ -1,0 +1,55 @@
+// CompareJournal: the values that a comparison has measured, in a file from which a later one continues. One JSON
+// object a line, written as soon as it is known; a last line that was cut off is dropped. Not thread-safe.
+//
+//   {"millrace_compare": 1, "facts": "millrace 0.1.0, model.gguf, 5475584 parameters ..."}
+//   {"suite": "lab:copy", "items": "3f2a...", "config": "kv_format=q8_0", "item": 7, "values": [1.0]}
+#pragma once
+
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+struct JournalKey {
+  std::string suite;
+  std::string items;   // SuitePlan::identity
+  std::string config;  // CompareSpec::text
+  int64_t item = 0;
+
+  auto operator<=>(const JournalKey&) const = default;
+};
+
+class CompareJournal {
+ public:
+  CompareJournal() = default;  // keeps values in memory only
+  CompareJournal(CompareJournal&&) = default;
+
+  // Reads the file, if there is one, and appends to it; a file of another kind is not changed. `facts`: what values
+  // depend on beside their key. Errors: user (cannot be opened or written), corrupt (a line), user (other facts).
+  static Result<CompareJournal> open(const std::string& path, const std::string& facts);
+
+  // Null if it is not known.
+  const std::vector<double>* find(const JournalKey& key) const;
+  Result<void> add(const JournalKey& key, std::vector<double> values);
+  int64_t read() const { return read_; }  // values found in the file
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  Result<void> read_file(const std::string& facts, std::string_view text, size_t& good);
+  Error not_ours() const;
+  Result<void> write_line(const std::string& line);
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+  std::map<JournalKey, std::vector<double>> values_;
+  int64_t read_ = 0;
+};
+
+}  // namespace millrace

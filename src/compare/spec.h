@@ -1,0 +1,32 @@
+// CompareSpec: one configuration of a comparison, as written for `millrace compare --with`: choices of techniques in
+// the syntax of `--use`, joined by " + ", and perhaps a name, another model file or another engine.
+//
+//   kv_format=kivi:bits=2 + evictor=streamingllm:sinks=4,window=512
+//   name=4 bits + model=small-q4_0.gguf + drafter=ngram
+//   engine=llama_cpp:bin=/opt/llama.cpp/bin
+//   plain                                            nothing but the model's defaults
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "run/technique_use.h"
+
+namespace millrace {
+
+inline constexpr std::string_view kCompareCommand = "compare";
+
+struct CompareSpec {
+  std::string text;    // as written, spaces around + made one each
+  std::string name;    // in tables; the text if none is given
+  std::string model;   // a file or folder; "": the comparison's model
+  std::string engine;  // NAME[:key=value,...] of another engine (external_engine.h); "": millrace
+  std::vector<TechniqueUse> uses;
+};
+
+// Errors (user): those of parse_uses(), an empty part, a name, model or engine given twice, techniques of millrace for
+// another engine; messages name the part.
+Result<CompareSpec> parse_compare_spec(std::string_view text);
+
+}  // namespace millrace

@@ -1,0 +1,182 @@
+#include "compare/speed.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "compare/answers.h"
+#include "compare/suite_text.h"
+#include "kernels/bandwidth.h"
+#include "kv/kv_formats.h"
+#include "kv/pool.h"
+#include "kv/token_evictor.h"
+#include "kv/window_groups.h"
+#include "run/language_model.h"
+#include "run/window_blocks.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kLargerThanAnyCache = int64_t{64} << 20;
+constexpr int64_t kLeastBandwidthBytes = 64 << 10;
+
+class SpeedRun final : public SuiteRun {
+ public:
+  SpeedRun(std::span<const CompareConfig> configs, const SuiteInput& input, std::vector<std::vector<TokenId>> prompts)
+      : configs_(configs),
+        prompts_(std::move(prompts)),
+        prompt_(input.prompt),
+        generate_(input.generate),
+        engines_(configs.size()) {
+    plan_ = {.name = "speed",
+             .identity = identity_of(
+                 {input.text.substr(0, 4096), fmt::format("{} {} {}", input.prompt, input.generate, input.threads)}),
+             .metrics = {{"prefill_tokens_per_s", true, SuiteAverage::median},
+                         {"decode_tokens_per_s", true, SuiteAverage::median},
+                         {"ttft_ms", false, SuiteAverage::median}},
+             .items = std::vector<std::string>(static_cast<size_t>(input.rounds)),
+             .timed = true};
+  }
+
+  Result<std::vector<std::vector<double>>> measure(size_t config, std::span<const size_t> items,
+                                                   const SuiteWanted& wanted) override {
+    std::vector<std::vector<double>> out;
+    for (size_t i = 0; i < items.size(); ++i) {
+      auto values = configs_[config].external ? external_round(config, wanted) : own_round(config, wanted);
+      if (!values.ok()) return values.error();
+      out.push_back(std::move(*values));
+    }
+    return out;
+  }
+
+ private:
+  Result<std::vector<double>> external_round(size_t config, const SuiteWanted& wanted) {
+    MILLRACE_TRY(const auto speed, configs_[config].external->speed(prompt_, generate_, wanted));
+    const std::string note =
+        fmt::format("speed: {} decodes from an empty context instead of after the prompt: its program cannot",
+                    configs_[config].spec.name);
+    if (!speed.after_prompt && std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+    return std::vector<double>{speed.prefill_tokens_per_s, speed.decode_tokens_per_s,
+                               1000 * static_cast<double>(prompt_) / speed.prefill_tokens_per_s};
+  }
+
+  Result<std::vector<double>> own_round(size_t config, const SuiteWanted& wanted) {
+    if (!engines_[config]) {
+      MILLRACE_TRY(engines_[config], make_compare_engine(configs_[config], 1, prompt_ + generate_));
+      MILLRACE_TRY(const GeneratedAnswer warm, answer_alone(*engines_[config], request_of(config), wanted));
+      static_cast<void>(warm);
+    }
+    MILLRACE_TRY(const GeneratedAnswer answer, answer_alone(*engines_[config], request_of(config), wanted));
+    const RequestTimings& t = answer.timings;
+    const auto prompt = static_cast<double>(t.prompt_tokens), generated = static_cast<double>(t.generated_tokens);
+    return std::vector<double>{t.prefill_seconds > 0 ? prompt / t.prefill_seconds : kNoValue,
+                               t.decode_seconds > 0 ? (generated - 1) / t.decode_seconds : kNoValue,
+                               1000 * t.first_token_seconds};
+  }
+
+  Request request_of(size_t config) const {
+    Request request;
+    request.prompt = prompts_[config];
+    request.sampling = configs_[config].sampling;
+    request.max_tokens = generate_;
+    request.ignore_eos = true;
+    request.cache_prompt = false;
+    return request;
+  }
+
+  std::span<const CompareConfig> configs_;
+  std::vector<std::vector<TokenId>> prompts_;  // [configs]
+  int64_t prompt_, generate_;
+  std::vector<std::unique_ptr<Engine>> engines_;
+};
+
+// Of an engine for one stream of `longest` tokens.
+Result<KvLayout> layout_of(const CompareConfig& config, int64_t longest) {
+  const auto& parts = config.model->parts();
+  const EngineOptions options = compare_engine_options(config, 1, longest);
+  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, parts.kernels));
+  if (!formats.keys) return Error::unsupported(fmt::format("KV format '{}'", options.kv_format));
+  MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, parts.model->kv_layers(), options.context));
+  layout.layers.insert(layout.layers.end(), config.draft_layers.begin(), config.draft_layers.end());
+  MILLRACE_TRY_VOID(layout.check());
+  return layout;
+}
+
+// Bytes that a step after `stored` tokens reads: those of the keys that its token sees.
+int64_t read_bytes(const KvLayout& layout, int64_t stored) {
+  int64_t bytes = 0;
+  const auto add = [&](const KvLayout& group) {
+    for (const KvLayer& layer : group.layers)
+      bytes +=
+          group.block_bytes(layer) * (layer.window > 0 ? std::min(stored, layer.window) : stored) / group.block_tokens;
+  };
+  add(layout);
+  for (const KvLayout& group : layout.windows) add(group);
+  return bytes;
+}
+
+}  // namespace
+
+Result<std::vector<TokenId>> timed_prompt(const LanguageModel& model, const std::string& text, int64_t tokens) {
+  std::string part = text.empty() ? filler_text(tokens * 4) : text.substr(0, static_cast<size_t>(tokens) * 16);
+  for (;;) {
+    MILLRACE_TRY(auto out, model.encode(part, true, false));
+    if (std::ssize(out) >= tokens) {
+      out.resize(static_cast<size_t>(tokens));
+      return out;
+    }
+    part += " " + part;
+  }
+}
+
+Result<std::unique_ptr<SuiteRun>> begin_speed(std::span<const CompareConfig> configs, const SuiteInput& input) {
+  std::vector<std::vector<TokenId>> prompts(configs.size());
+  for (size_t i = 0; i < configs.size(); ++i) {
+    if (!configs[i].model) continue;
+    if (const int64_t context = compare_context(configs[i]); input.prompt + input.generate > context)
+      return Error::user(fmt::format("--prompt {} and --generate {} do not fit the context of {} tokens of '{}'",
+                                     input.prompt, input.generate, context, configs[i].spec.text));
+    MILLRACE_TRY(prompts[i], timed_prompt(*configs[i].model, input.text, input.prompt));
+  }
+  return std::unique_ptr<SuiteRun>(std::make_unique<SpeedRun>(configs, input, std::move(prompts)));
+}
+
+double measure_read_rate(const CompareConfig& config) {
+  const int64_t step = config.model->info().step_bytes;
+  ThreadPool pool(config.engine.threads > 0 ? config.engine.threads : available_cores());
+  const int64_t each = std::max(kLeastBandwidthBytes, step / pool.threads() / 4096 * 4096);
+  return step < kLargerThanAnyCache ? measure_cache_bandwidth(pool, each, 0.1)
+                                    : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
+}
+
+double decode_roof_tokens_per_s(const CompareConfig& config, int64_t context, double gb_per_s) {
+  const auto layout = layout_of(config, context);
+  const auto rule = make_eviction_rule(config.engine.evictor);
+  if (!layout.ok() || !rule.ok()) return 0;
+  const int64_t stored = stored_tokens(rule->get(), context, context);
+  return gb_per_s * 1e9 / static_cast<double>(config.model->info().step_bytes + read_bytes(*layout, stored));
+}
+
+Result<int64_t> stream_kv_bytes(const CompareConfig& config, int64_t prompt, int64_t longest) {
+  MILLRACE_TRY(const KvLayout layout, layout_of(config, longest));
+  MILLRACE_TRY(const auto rule, make_eviction_rule(config.engine.evictor));
+  return held_bytes(layout, kv_demand(rule.get(), prompt, longest)) + (layout.codec ? layout.state_bytes() : 0);
+}
+
+Result<ConfigMemory> measure_memory(const CompareConfig& config, int64_t prompt, int64_t longest) {
+  MILLRACE_TRY(const KvLayout layout, layout_of(config, longest));
+  MILLRACE_TRY(const auto rule, make_eviction_rule(config.engine.evictor));
+  ConfigMemory out;
+  const int64_t own_weights = config.model->info().weight_bytes;
+  out.weights_bytes = own_weights + config.draft_weight_bytes;
+  out.kv_bytes_per_token = layout.bytes_per_token();
+  const int64_t stored = kv_demand(rule.get(), prompt, longest);
+  MILLRACE_TRY(out.kv_bytes, stream_kv_bytes(config, prompt, longest));
+  const auto& accounts = config.model->parts().accounts;
+  const int64_t before = accounts->total();
+  MILLRACE_TRY(const auto engine, make_compare_engine(config, 1, longest, stored));
+  out.peak_bytes = own_weights + accounts->total() - before;  // a draft model is in the accounts of its engine
+  return out;
+}
+
+}  // namespace millrace

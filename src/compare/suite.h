@@ -1,0 +1,85 @@
+// CompareSuite: what `millrace compare` measures configurations by. A suite is a list of items, each of which gives one
+// value per metric: a question, a window of text, a round of a measurement. It is one file under suites/ and one line
+// in builtin.cc; order, averages, confidence intervals, resuming and partial results are suite_run.h's.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/registry.h"
+#include "compare/config.h"
+
+namespace millrace {
+
+struct SuiteInput {
+  std::string argument;  // behind the colon: lab:needle
+  std::string text;      // the contents of --text; "" if not given
+  int64_t items = 0;     // most items; 0: the suite's default
+  int64_t rounds = 3;    // of what is timed
+  int64_t prompt = 256;  // tokens of the prompt and of the answer of what is timed
+  int64_t generate = 64;
+  int threads = 0;  // 0: all cores
+};
+
+enum class SuiteAverage : uint8_t {
+  mean,
+  exponential,  // of the mean: a perplexity, from values in nats
+  median,
+};
+
+struct SuiteMetric {
+  std::string name;
+  bool more_is_better = true;
+  SuiteAverage average = SuiteAverage::mean;
+};
+
+struct SuitePlan {
+  std::string name;      // in results: "lab:copy"
+  std::string identity;  // whatever changes an item's value changes this too: values are kept under it
+  std::vector<SuiteMetric> metrics;
+  std::vector<std::string> items;  // the group of each, which gets figures of its own; "": none
+  int64_t at_once = 1;             // items that a configuration measures before the next one has its turn
+  bool timed = false;              // values differ from run to run
+  bool overall = true;             // false: averages over different groups mean nothing; the last group stands for all
+};
+
+inline constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
+using SuiteWanted = std::function<bool()>;  // false: stop, with the error cancelled
+
+class SuiteRun {
+ public:
+  virtual ~SuiteRun() = default;
+  const SuitePlan& plan() const { return plan_; }
+  const std::vector<std::string>& notes() const { return notes_; }  // what a reader of its values must know
+  // [items, metrics]; kNoValue where there is none. Values that are not timed are the same bits each time, whatever was
+  // measured before. Errors: cancelled, unsupported (this configuration cannot take the suite), those of the engine.
+  virtual Result<std::vector<std::vector<double>>> measure(size_t config, std::span<const size_t> items,
+                                                           const SuiteWanted& wanted) = 0;
+
+ protected:
+  SuitePlan plan_;
+  std::vector<std::string> notes_;
+};
+
+struct CompareSuite {
+  std::string_view name;
+  std::string_view argument;  // "TASK"; "": takes none
+  std::string_view summary;
+  std::string_view paper;
+  // `configs` outlive the run. Errors: user (the argument, what the suite needs), corrupt (a file).
+  Result<std::unique_ptr<SuiteRun>> (*begin)(std::span<const CompareConfig> configs, const SuiteInput& input) = nullptr;
+};
+
+const Registry<const CompareSuite*>& compare_suites();
+
+// NAME or NAME:argument. Errors: user (unknown name; an argument that is missing or not taken), those of begin().
+Result<std::unique_ptr<SuiteRun>> begin_suite(std::string_view text, std::span<const CompareConfig> configs,
+                                              SuiteInput input);
+
+}  // namespace millrace

@@ -1,0 +1,59 @@
+#include "kernels/training.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/cpu.h"
+
+namespace millrace {
+namespace training_portable {
+
+void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_t* b, int64_t pairs, float* c, int64_t c_row,
+          bool add) {
+  constexpr int64_t kRows = 8, kColumns = 32;
+  for (int64_t r = 0; r < kRows; ++r) {
+    float sums[kColumns];
+    for (int64_t j = 0; j < kColumns; ++j) sums[j] = add ? c[r * c_row + j] : 0.0f;
+    for (int64_t p = 0; p < pairs; ++p) {
+      const uint32_t pair = a[r * a_row + p * a_pair];
+      const auto low = std::bit_cast<float>(pair << 16), high = std::bit_cast<float>(pair & 0xffff0000u);
+      for (int64_t j = 0; j < kColumns; ++j) {
+        const uint32_t other = b[p * kColumns + j];
+        sums[j] += low * std::bit_cast<float>(other << 16) + high * std::bit_cast<float>(other & 0xffff0000u);
+      }
+    }
+    for (int64_t j = 0; j < kColumns; ++j) c[r * c_row + j] = sums[j];
+  }
+}
+
+#include "kernels/training_loops.inc"
+
+}  // namespace training_portable
+
+const TrainingKernels& portable_training_kernels() {
+  using namespace training_portable;
+  static constexpr TrainingKernels kKernels = {
+      "portable",    product, round_all,     pack_columns, pack_rows,     norm,   norm_backward,  silu,
+      silu_backward, relu,    relu_backward, rotate,       cross_entropy, attend, attend_backward};
+  return kKernels;
+}
+
+int64_t training_scratch(int64_t tokens, int64_t dim) {
+  using namespace training_portable;
+  const int64_t keys = padded(tokens);
+  const int64_t forward = keys * dim * 2 + kQueries * keys * 2 + kQueries * dim * 2;
+  const int64_t backward = keys * dim * 5 + kBackQueries * dim * 6 + kBackQueries * kBackKeys * 5;
+  return std::max(forward, backward) + 4096;
+}
+
+const TrainingKernels& training_kernels() {
+#if defined(__x86_64__)
+  const auto isa = select_isa();  // a bad MILLRACE_ISA is reported where a model is loaded
+  if (isa.ok() && isa->has(Feature::avx512_bf16)) return avx512_training_kernels();
+#endif
+  return portable_training_kernels();
+}
+
+}  // namespace millrace

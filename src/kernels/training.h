@@ -1,0 +1,74 @@
+// Loops of the training step: products of bfloat16 matrices with F32 sums, causal attention and its gradient, and the
+// element-wise parts. Two builds of the same loops: portable, and AVX-512 with its bfloat16 products. Each call runs on
+// one thread and is a pure function of its arguments; the caller cuts the work. (Attention without a stored matrix of
+// probabilities: Dao et al., 2022, "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness".)
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+
+using Bf16 = uint16_t;
+
+// C [rows, columns] = or += A [rows, 2 * pairs] times B [2 * pairs, columns]. A pair is two bfloat16 values that are
+// neighbours along the summed axis, in one uint32_t.
+struct TrainingProduct {
+  const uint32_t* a = nullptr;
+  int64_t a_row = 0, a_pair = 0;  // strides, in pairs
+  const uint32_t* b = nullptr;    // panels of 32 columns, each [pairs][32]
+  int64_t b_panel = 0;            // from one panel to the next, in pairs
+  float* c = nullptr;
+  int64_t c_row = 0;
+  int64_t rows = 0, columns = 0, pairs = 0;  // rows: a multiple of 8; columns: of 32
+  bool add = false;
+};
+
+// The heads that share one key/value head, over one document. Rows of q, k, v, out and their gradients are `stride`
+// values apart, the heads of a group `dim` values. Queries and keys are already rotated.
+struct TrainingAttention {
+  const Bf16 *q = nullptr, *k = nullptr, *v = nullptr;
+  int64_t stride = 0, out_stride = 0;
+  int64_t tokens = 0, heads = 0, dim = 0;  // dim: a multiple of 32
+  Bf16* out = nullptr;
+  float* log_sums = nullptr;  // [tokens][log_stride], one for each head
+  int64_t log_stride = 0;
+  const Bf16* d_out = nullptr;  // backward: gradient of out
+  Bf16 *d_q = nullptr, *d_k = nullptr, *d_v = nullptr;
+  const float *cosines = nullptr, *sines = nullptr;  // [tokens][dim / 2]: the gradients are rotated back
+  float* scratch = nullptr;
+};
+
+struct TrainingKernels {
+  const char* name;
+  void (*product)(const TrainingProduct& p);
+  void (*round)(const float* from, Bf16* to, int64_t n);  // to nearest, ties to even
+  // Panels for B of a product over the columns of `from` ([rows = B's columns], a multiple of 32).
+  void (*pack_columns)(const Bf16* from, int64_t stride, int64_t rows, int64_t columns, uint32_t* panels);
+  // Panels for a product over the rows of `from`, an even number; columns a multiple of 32. They serve as B, and as A
+  // with a_row = 1, a_pair = 32 for the 32 rows of a panel.
+  void (*pack_rows)(const Bf16* from, int64_t stride, int64_t rows, int64_t columns, uint32_t* panels);
+  // out = x / rms(x) * weight; returns 1 / rms.
+  float (*norm)(const float* x, const float* weight, float epsilon, int64_t n, Bf16* out);
+  // dx += gradient through norm(); d_weight += its weight's.
+  void (*norm_backward)(const float* x, const float* weight, float epsilon, const float* d_out, int64_t n, float* dx,
+                        float* d_weight);
+  void (*silu)(const float* gate, const float* up, int64_t n, Bf16* out);
+  void (*silu_backward)(const Bf16* gate, const Bf16* up, const float* d_out, int64_t n, Bf16* d_gate, Bf16* d_up);
+  void (*relu)(const float* gate, const float* up, int64_t n, Bf16* out);
+  void (*relu_backward)(const Bf16* gate, const Bf16* up, const float* d_out, int64_t n, Bf16* d_gate, Bf16* d_up);
+  // Rotates [dim / 2] pairs of halves by sign * angle, in place.
+  void (*rotate)(float* x, const float* cosines, const float* sines, float sign, int64_t dim);
+  // Loss of one row of logits; `best` receives the index of the largest. With d_logits: (softmax - target) * weight.
+  float (*cross_entropy)(const float* logits, int64_t n, int64_t target, float weight, int64_t* best, Bf16* d_logits);
+  void (*attend)(const TrainingAttention& a);
+  void (*attend_backward)(const TrainingAttention& a);
+};
+
+// Floats of scratch that attend() and attend_backward() need for documents of up to `tokens`.
+int64_t training_scratch(int64_t tokens, int64_t dim);
+
+const TrainingKernels& portable_training_kernels();
+const TrainingKernels& avx512_training_kernels();  // x86-64 only; needs Feature::avx512_bf16
+const TrainingKernels& training_kernels();         // the fastest
+
+}  // namespace millrace

@@ -1,0 +1,27 @@
+// Attention for AVX-512 with BF16: keys, weights and values of 16 bits or fewer are multiplied in bfloat16 pairs.
+#if defined(__x86_64__)
+// clang-format off
+#include "kernels/x86/simd_avx512.h"
+#include "kernels/x86/simd_math.h"
+#include "kernels/x86/row_decode.h"
+#include "kernels/x86/attention_kernel.h"
+#include "kernels/x86/attention_ahead.h"
+#include "kernels/x86/attention_bf16_tiles.h"
+#include "kernels/x86/attention_bf16_weights.h"
+#include "kernels/x86/attention_bf16.h"
+// clang-format on
+
+namespace millrace {
+
+void add_attention_avx512bf16(KernelTable& table) {
+  set_attention_named(table, KvF16::kName, attend_bf16<ReadF16, KvF16>, kBf16MaxHeadDim);
+  set_attention_named(table, KvBf16::kName, attend_bf16<ReadBf16, KvBf16>, kBf16MaxHeadDim);
+  set_attention_named(table, KvQ8::kName, attend_bf16<ReadQ8, KvQ8>, kBf16MaxHeadDim);
+  set_mixed_attention_named(table, KvQ8::kName, KvF16::kName, attend_bf16<ReadQ8, KvQ8, ReadF16, KvF16>,
+                            kBf16MaxHeadDim);
+  set_mixed_attention_named(table, KvF16::kName, KvQ8::kName, attend_bf16<ReadF16, KvF16, ReadQ8, KvQ8>,
+                            kBf16MaxHeadDim);
+}
+
+}  // namespace millrace
+#endif

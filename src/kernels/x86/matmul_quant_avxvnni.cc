@@ -1,0 +1,11 @@
+// Quantized matmul for AVX2 with AVX-VNNI.
+#if defined(__x86_64__)
+#include "kernels/families.h"
+#include "kernels/x86/matmul_vnni_avx2.h"
+
+namespace millrace {
+
+void add_matmul_quant_avxvnni(KernelTable& table) { add_quant_kernels<VectorVnni256>(table); }
+
+}  // namespace millrace
+#endif

@@ -1,0 +1,54 @@
+// The training loops for AVX-512 with bfloat16 products: an 8 x 32 tile of sums stays in registers.
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/training.h"
+
+namespace millrace {
+namespace training_avx512 {
+
+inline __m512bh pairs16(const uint32_t* from) { return std::bit_cast<__m512bh>(_mm512_loadu_si512(from)); }
+
+inline void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_t* b, int64_t pairs, float* c,
+                 int64_t c_row, bool add) {
+  constexpr int kRows = 8;
+  __m512 low[kRows], high[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    low[r] = add ? _mm512_loadu_ps(c + r * c_row) : _mm512_setzero_ps();
+    high[r] = add ? _mm512_loadu_ps(c + r * c_row + 16) : _mm512_setzero_ps();
+  }
+  for (int64_t p = 0; p < pairs; ++p) {
+    const __m512bh left = pairs16(b + p * 32), right = pairs16(b + p * 32 + 16);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const auto value = std::bit_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(a[r * a_row + p * a_pair])));
+      low[r] = _mm512_dpbf16_ps(low[r], value, left);
+      high[r] = _mm512_dpbf16_ps(high[r], value, right);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    _mm512_storeu_ps(c + r * c_row, low[r]);
+    _mm512_storeu_ps(c + r * c_row + 16, high[r]);
+  }
+}
+
+#include "kernels/training_loops.inc"
+
+}  // namespace training_avx512
+
+const TrainingKernels& avx512_training_kernels() {
+  using namespace training_avx512;
+  static constexpr TrainingKernels kKernels = {
+      "avx512",      product, round_all,     pack_columns, pack_rows,     norm,   norm_backward,  silu,
+      silu_backward, relu,    relu_backward, rotate,       cross_entropy, attend, attend_backward};
+  return kKernels;
+}
+
+}  // namespace millrace
+
+#endif

@@ -1,0 +1,39 @@
+// KvFormats: how keys and values are stored, as `--kv-format` and `--use kv_format=` name it: a codec (kv/codec.h), or
+// formats of rows, where keys and values, and layers with a window, may each have their own:
+//
+//   f16    q8_0:values=f16    f16:window=q8_0    q8_0:values=f16,window=f16,window_values=q8_0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/options.h"
+#include "kv/pool.h"
+
+namespace millrace {
+
+struct KvFormats {
+  std::shared_ptr<const KvCodec> codec = nullptr;  // null: rows
+  const Format* keys = nullptr;                    // null: no format of rows that attention reads
+  const Format* values = nullptr;
+  const Format* window_keys = nullptr;  // of layers with a window, where they have blocks of their own; null: as above
+  const Format* window_values = nullptr;
+
+  // With all layers in one group. `drafted`: KvLayout::encode_with().
+  KvLayout layout(int64_t block_tokens, std::vector<KvLayer> layers, int64_t drafted = 0) const;
+  // Sets the formats of the groups that split_windows() made. Errors: unsupported (there are none to set).
+  Result<void> set_window_formats(KvLayout& layout) const;
+  // The mean of keys and values, in layers that see all.
+  double bits_per_value() const;
+};
+
+// `keys` is null where NAME is no format that `kernels` have attention for. Errors (user): an option.
+Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kernels);
+// The formats in layers that see all, as text: for runs that keep all layers in one group.
+std::string kv_format_of_one_group(std::string_view text);
+// The options of a format of rows.
+const std::vector<OptionSpec>& kv_row_options();
+
+}  // namespace millrace

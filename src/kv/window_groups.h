@@ -1,0 +1,31 @@
+// Window groups: layers that see only the newest keys of a stream get blocks of their own (KvLayout::windows), so that
+// a stream can give back the blocks that no later token sees, while the layers that see everything keep theirs. All
+// functions are pure.
+//
+//   blocks of a stream    every layer sees all   [0][1][2][3][4][5][6][7]
+//                         window                  .  .  .  . [0][1][2][3]     . given back: no block
+//
+// Slots are counted alike in every group, and attention cuts keys into partitions by slot, so that nothing else
+// changes: kernels do not read keys behind a window (AttentionArgs), and results keep their bits.
+#pragma once
+
+#include <algorithm>
+
+#include "kv/pool.h"
+
+namespace millrace {
+
+// Layers with a window become groups, one for each length of window, where streams of `context` tokens that run at most
+// `step` tokens at once then hold fewer blocks. Where every layer has such a window, the layers with the largest one
+// are the first group.
+void split_windows(KvLayout& layout, int64_t context, int64_t step);
+
+// Bytes of one stream that has `stored` tokens: of layers with a window, where these are groups, the newest ones.
+int64_t held_bytes(const KvLayout& layout, int64_t stored);
+
+// Leading blocks that the token in `slot`, and later ones, do not see.
+inline int64_t dead_blocks(int64_t slot, int64_t window, int64_t block_tokens) {
+  return window > 0 ? std::max<int64_t>(0, slot + 1 - window) / block_tokens : 0;
+}
+
+}  // namespace millrace

@@ -1,0 +1,116 @@
+#include "learn/lab_checkpoint.h"
+
+#include <cstring>
+#include <fstream>
+
+#include "base/pending_file.h"
+#include "learn/lab_trainer.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kMagic[8] = {'M', 'L', 'A', 'B', 'C', 'K', 'P', '1'};
+
+struct Head {
+  char magic[8];
+  int64_t vocab, context, dim, layers, heads, kv_heads, hidden, gate, experts;
+  double rope_base, epsilon;
+  int64_t step, tokens, optimizer_steps;
+  uint64_t next_example;
+  double elapsed_s;
+  int64_t weights;
+};
+
+LabShape shape_of(const Head& h) {
+  return {h.vocab,
+          h.context,
+          h.dim,
+          h.layers,
+          h.heads,
+          h.kv_heads,
+          h.hidden,
+          h.rope_base,
+          static_cast<float>(h.epsilon),
+          h.gate == 0 ? LabGate::silu : LabGate::relu,
+          h.experts};
+}
+
+bool plausible(const LabShape& s) {
+  const auto sized = [](int64_t n) { return n > 0 && n <= 1 << 17 && n % 32 == 0; };
+  return sized(s.vocab) && s.context > 0 && s.context <= 1 << 20 && sized(s.dim) && s.dim <= 4096 && s.layers > 0 &&
+         s.layers <= 256 && s.heads > 0 && s.dim % s.heads == 0 && s.head_dim() % 32 == 0 && s.kv_heads > 0 &&
+         s.heads % s.kv_heads == 0 && sized(s.hidden) && s.hidden <= 1 << 14 &&
+         (s.experts == 0 || (s.experts >= 2 && s.experts <= 256)) && s.rope_base > 1 && s.epsilon > 0;
+}
+
+Result<Head> read_head(std::ifstream& in, const std::string& path) {
+  if (!in) return Error::user("no checkpoint to resume from (omit --resume to start a new run): " + path);
+  Head head;
+  if (!in.read(reinterpret_cast<char*>(&head), sizeof head) || std::memcmp(head.magic, kMagic, sizeof kMagic) != 0 ||
+      !plausible(shape_of(head)) || head.weights != shape_of(head).parameters())
+    return Error::corrupt("not a checkpoint of a lab model: " + path);
+  return head;
+}
+
+bool read_floats(std::ifstream& in, std::vector<float>& to) {
+  return static_cast<bool>(
+      in.read(reinterpret_cast<char*>(to.data()), static_cast<std::streamsize>(to.size() * sizeof(float))));
+}
+
+}  // namespace
+
+Result<void> save_lab_checkpoint(const std::string& path, const LabModel& model, const LabOptimizer& optimizer,
+                                 const LabProgress& progress) {
+  Head head;
+  const LabShape& s = model.shape();
+  head = {{},
+          s.vocab,
+          s.context,
+          s.dim,
+          s.layers,
+          s.heads,
+          s.kv_heads,
+          s.hidden,
+          s.gate == LabGate::silu ? 0 : 1,
+          s.experts,
+          s.rope_base,
+          s.epsilon,
+          progress.step,
+          progress.tokens,
+          optimizer.steps,
+          progress.next_example,
+          progress.elapsed_s,
+          std::ssize(model.weights())};
+  std::memcpy(head.magic, kMagic, sizeof kMagic);
+  PendingFile file(path);
+  int64_t at = sizeof head;
+  bool written = file.created() && file.write(&head, at, 0);
+  for (const auto* values : {&model.weights(), &optimizer.first, &optimizer.second}) {
+    const auto bytes = static_cast<int64_t>(values->size() * sizeof(float));
+    written = written && file.write(values->data(), bytes, at);
+    at += bytes;
+  }
+  if (!written || !file.commit()) return Error::resource("cannot write the checkpoint: " + path);
+  return {};
+}
+
+Result<LabProgress> restore_lab_checkpoint(const std::string& path, LabModel& model, LabOptimizer& optimizer) {
+  std::ifstream in(path, std::ios::binary);
+  MILLRACE_TRY(const Head head, read_head(in, path));
+  if (!(shape_of(head) == model.shape())) return Error::user("the checkpoint is of a model of another shape: " + path);
+  if (!read_floats(in, model.weights()) || !read_floats(in, optimizer.first) || !read_floats(in, optimizer.second))
+    return Error::corrupt("the checkpoint ends early: " + path);
+  optimizer.steps = head.optimizer_steps;
+  return LabProgress{head.step, head.tokens, head.next_example, head.elapsed_s};
+}
+
+Result<LabModel> load_lab_checkpoint(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return Error::user("no such checkpoint: " + path);
+  MILLRACE_TRY(const Head head, read_head(in, path));
+  LabModel model(shape_of(head), 0);
+  if (!read_floats(in, model.weights())) return Error::corrupt("the checkpoint ends early: " + path);
+  return model;
+}
+
+}  // namespace millrace

@@ -1,0 +1,202 @@
+// The model's gradient against differences of its loss, its loops against plain sums, and a run against a resumed one.
+#include "learn/lab_model.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "learn/lab_optimizer.h"
+
+namespace millrace {
+namespace {
+
+LabShape tiny(LabGate gate = LabGate::silu, int64_t experts = 0) {
+  LabShape shape;
+  shape.vocab = 64;
+  shape.context = 128;
+  shape.dim = 64;
+  shape.layers = 2;
+  shape.heads = 2;
+  shape.kv_heads = 1;
+  shape.hidden = 96;
+  shape.gate = gate;
+  shape.experts = experts;
+  return shape;
+}
+
+LabBatch random_batch(uint64_t seed, const std::vector<int64_t>& lengths) {
+  std::mt19937_64 random(seed);
+  LabBatch batch;
+  for (int64_t length : lengths) {
+    batch.starts.push_back(batch.tokens());
+    for (int64_t i = 0; i < length; ++i) {
+      batch.ids.push_back(static_cast<TokenId>(random() % 64));
+      batch.targets.push_back(static_cast<TokenId>(random() % 64));
+      batch.weights.push_back(static_cast<float>(random() % 3));
+    }
+  }
+  return batch;
+}
+
+double mean_loss(LabPass& pass, const LabBatch& batch) {
+  const LabLoss loss = pass.run(batch, false);
+  return loss.loss / loss.weight;
+}
+
+class LabGradient : public ::testing::TestWithParam<std::pair<LabGate, int64_t>> {};
+
+// Along the gradient of each tensor the loss must rise by its squared norm. With two experts, both used, the choice has
+// no jumps and the auxiliary loss no gradient.
+TEST_P(LabGradient, EqualsDifferencesOfTheLoss) {
+  LabModel model(tiny(GetParam().first, GetParam().second), 3);
+  ThreadPool pool(2);
+  LabPass pass(model, pool, training_kernels());
+  // A sharper model: small gradients would be lost in the rounding.
+  for (const LabTensor& tensor : model.tensors())
+    if (tensor.name == "embedding")
+      for (int64_t i = 0; i < tensor.rows * tensor.columns; ++i)
+        model.weights()[static_cast<size_t>(tensor.offset + i)] *= 20;
+  const LabBatch batch = random_batch(5, {70, 33, 1, 90});
+  pass.run(batch, true);
+  const std::vector<float> gradient = model.gradient(), weights = model.weights();
+  for (const LabTensor& tensor : model.tensors()) {
+    double squares = 0;
+    const int64_t size = tensor.rows * tensor.columns;
+    for (int64_t i = 0; i < size; ++i) squares += std::pow(gradient[static_cast<size_t>(tensor.offset + i)], 2);
+    ASSERT_GT(squares, 0) << tensor.name;
+    const double step = 0.02 / squares;  // changes the loss by 0.02 either way, more than the rounding does
+    const auto moved = [&](double by) {
+      for (int64_t i = 0; i < size; ++i) {
+        const auto at = static_cast<size_t>(tensor.offset + i);
+        model.weights()[at] = weights[at] + static_cast<float>(by) * gradient[at];
+      }
+      const double loss = mean_loss(pass, batch);
+      model.weights() = weights;
+      return loss;
+    };
+    EXPECT_NEAR((moved(step) - moved(-step)) / (2 * step) / squares, 1.0, 0.15) << tensor.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Gates, LabGradient,
+                         ::testing::Values(std::pair{LabGate::silu, 0}, std::pair{LabGate::relu, 0},
+                                           std::pair{LabGate::silu, 2}));
+
+TEST(LabModel, ParameterCountIsThatOfTheArray) {
+  for (const LabShape& shape : {tiny(), tiny(LabGate::silu, 4), LabShape{}})
+    EXPECT_EQ(std::ssize(LabModel(shape, 1).weights()), shape.parameters());
+}
+
+TEST(LabModel, DocumentsDoNotSeeEachOtherAndTokensNotTheFuture) {
+  LabModel model(tiny(), 3);
+  ThreadPool pool(1);
+  LabPass pass(model, pool, training_kernels());
+  LabBatch batch = random_batch(7, {40, 50});
+  std::ranges::fill(batch.weights, 1.0f);
+  const std::vector<float> before = pass.logits(batch);
+  batch.ids[60] = (batch.ids[60] + 1) % 64;  // of the second document
+  const std::vector<float> after = pass.logits(batch);
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 60 * 64, after.begin()));
+  EXPECT_FALSE(std::equal(before.begin() + 60 * 64, before.begin() + 61 * 64, after.begin() + 60 * 64));
+  EXPECT_FALSE(std::equal(before.begin() + 80 * 64, before.begin() + 81 * 64, after.begin() + 80 * 64));
+}
+
+TEST(LabModel, ADocumentHasTheSameLogitsWhereverItIs) {
+  LabModel model(tiny(), 3);
+  ThreadPool pool(2);
+  LabPass pass(model, pool, training_kernels());
+  LabBatch both = random_batch(9, {37, 50});
+  std::ranges::fill(both.weights, 1.0f);
+  LabBatch second;
+  second.starts = {0};
+  second.ids.assign(both.ids.begin() + 37, both.ids.end());
+  second.targets.assign(both.targets.begin() + 37, both.targets.end());
+  second.weights.assign(50, 1.0f);
+  const std::vector<float> together = pass.logits(both), alone = pass.logits(second);
+  EXPECT_TRUE(std::equal(alone.begin(), alone.end(), together.begin() + 37 * 64));
+}
+
+TEST(LabModel, KernelsAgree) {
+  LabModel model(tiny(), 3);
+  ThreadPool pool(1);
+  const LabBatch batch = random_batch(11, {100, 20});
+  LabPass plain(model, pool, portable_training_kernels());
+  const LabLoss expected = plain.run(batch, true);
+  const std::vector<float> gradient = model.gradient();
+  LabPass fast(model, pool, training_kernels());
+  const LabLoss found = fast.run(batch, true);
+  EXPECT_NEAR(found.loss / found.weight, expected.loss / expected.weight, 1e-3);
+  double difference = 0, squares = 0;
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    difference += std::pow(gradient[i] - model.gradient()[i], 2);
+    squares += std::pow(gradient[i], 2);
+  }
+  EXPECT_LT(std::sqrt(difference), 0.01 * std::sqrt(squares));
+}
+
+TEST(LabModel, TrainingDoesNotDependOnThreadsAndLearns) {
+  std::vector<std::vector<float>> results;
+  for (int threads : {1, 3}) {
+    LabModel model(tiny(), 3);
+    ThreadPool pool(threads);
+    LabPass pass(model, pool, training_kernels());
+    LabOptimizer optimizer(model, pool, training_kernels(), {});
+    LabBatch batch = random_batch(13, {60, 60, 30});
+    const double before = mean_loss(pass, batch);
+    for (int i = 0; i < 30; ++i) {
+      pass.run(batch, true);
+      optimizer.step(1.0);
+    }
+    EXPECT_LT(mean_loss(pass, batch), before - 1.0);
+    results.push_back(model.weights());
+  }
+  EXPECT_EQ(results[0], results[1]);
+}
+
+TEST(TrainingKernels, AttentionEqualsAPlainOne) {
+  constexpr int64_t kTokens = 77, kDim = 32, kHeads = 2, kWidth = (kHeads + 2) * kDim;
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal;
+  const TrainingKernels& kernels = training_kernels();
+  std::vector<float> values(kTokens * kWidth);
+  for (float& value : values) value = normal(random);
+  std::vector<Bf16> qkv(values.size()), out(kTokens * kHeads * kDim);
+  kernels.round(values.data(), qkv.data(), std::ssize(values));
+  std::vector<float> sums(kTokens * kHeads), scratch(static_cast<size_t>(training_scratch(kTokens, kDim)));
+  TrainingAttention a;
+  a.q = qkv.data();
+  a.k = qkv.data() + kHeads * kDim;
+  a.v = a.k + kDim;
+  a.stride = kWidth;
+  a.out_stride = kHeads * kDim;
+  a.tokens = kTokens;
+  a.heads = kHeads;
+  a.dim = kDim;
+  a.out = out.data();
+  a.log_sums = sums.data();
+  a.log_stride = kHeads;
+  a.scratch = scratch.data();
+  kernels.attend(a);
+  const auto wide = [](Bf16 v) { return std::bit_cast<float>(static_cast<uint32_t>(v) << 16); };
+  for (int64_t head = 0; head < kHeads; ++head) {
+    for (int64_t t = 0; t < kTokens; ++t) {
+      std::vector<double> mixed(kDim);
+      double sum = 0;
+      for (int64_t s = 0; s <= t; ++s) {
+        double score = 0;
+        for (int64_t i = 0; i < kDim; ++i) score += wide(a.q[t * kWidth + head * kDim + i]) * wide(a.k[s * kWidth + i]);
+        const double share = std::exp(score / std::sqrt(static_cast<double>(kDim)));
+        sum += share;
+        for (int64_t i = 0; i < kDim; ++i) mixed[static_cast<size_t>(i)] += share * wide(a.v[s * kWidth + i]);
+      }
+      EXPECT_NEAR(sums[static_cast<size_t>(t * kHeads + head)], std::log(sum), 1e-3);
+      for (int64_t i = 0; i < kDim; ++i)
+        ASSERT_NEAR(wide(out[static_cast<size_t>((t * kHeads + head) * kDim + i)]), mixed[static_cast<size_t>(i)] / sum,
+                    0.02);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace

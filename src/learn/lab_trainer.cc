@@ -1,0 +1,278 @@
+#include "learn/lab_trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "learn/lab_checkpoint.h"
+#include "learn/lab_mixture.h"
+#include "learn/story_corpus.h"
+
+namespace millrace {
+namespace {
+
+constexpr uint64_t kEvaluationSeed = 1000;
+constexpr int64_t kEvaluationTokens = 8192;                                 // at a time
+constexpr int64_t kShortLength = 600, kLongLengths[] = {2000, 6000, 9000};  // of prompts, in characters
+
+double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+class LabRun {
+ public:
+  LabRun(const LabTrainOptions& options, LabMixture mixture, LabMixture held_out)
+      : options_(options),
+        mixture_(std::move(mixture)),
+        held_out_(std::move(held_out)),
+        pool_(options.threads),
+        kernels_(training_kernels()),
+        model_(options.shape, options.seed),
+        pass_(model_, pool_, kernels_),
+        optimizer_(model_, pool_, kernels_, options.rates) {}
+
+  Result<LabTrainReport> run();
+
+ private:
+  std::string path(const char* name) const { return options_.out + "/" + name; }
+  double elapsed() const { return progress_.elapsed_s + now_s() - started_s_; }
+  int64_t longest() const;
+  double schedule() const;
+  Result<void> begin();
+  double update();
+  Result<void> log(double loss);
+  Result<void> evaluate();
+  void score(const LabTask& task, int64_t length, std::FILE* csv);
+  Result<void> save();
+
+  LabTrainOptions options_;
+  LabMixture mixture_, held_out_;
+  ThreadPool pool_;
+  const TrainingKernels& kernels_;
+  LabModel model_;
+  LabPass pass_;
+  LabOptimizer optimizer_;
+  LabProgress progress_;
+  double started_s_ = 0, marked_s_ = 0, saved_s_ = 0, norm_ = 0;
+  int64_t marked_tokens_ = 0;
+};
+
+// In steps of a quarter of a doubling.
+int64_t LabRun::longest() const {
+  const double quarters =
+      std::floor(4.0 * static_cast<double>(progress_.tokens) / static_cast<double>(options_.length_doubling));
+  const double length = static_cast<double>(options_.first_length) * std::exp2(quarters / 4.0);
+  return static_cast<int64_t>(std::min(length, static_cast<double>(options_.last_length)));
+}
+
+double LabRun::schedule() const {
+  double rate = std::min(1.0, static_cast<double>(progress_.step + 1) / static_cast<double>(options_.warmup));
+  if (options_.decay_tokens > 0 && progress_.tokens > options_.decay_from) {
+    const double done =
+        static_cast<double>(progress_.tokens - options_.decay_from) / static_cast<double>(options_.decay_tokens);
+    rate *= std::max(0.01, 1.0 - done);
+  }
+  return rate;
+}
+
+Result<void> LabRun::begin() {
+  if (options_.resume) {
+    MILLRACE_TRY(progress_, restore_lab_checkpoint(path("checkpoint.bin"), model_, optimizer_));
+    fmt::print("resumed at update {}, {:.2f} M tokens, {:.1f} min\n", progress_.step,
+               static_cast<double>(progress_.tokens) / 1e6, progress_.elapsed_s / 60);
+  } else {
+    if (std::filesystem::exists(path("checkpoint.bin")))
+      return Error::user("there is a checkpoint already: add --resume, or remove " + path("checkpoint.bin"));
+    if (!options_.start.empty()) {
+      MILLRACE_TRY(const LabModel first, load_lab_checkpoint(options_.start));
+      if (!(first.shape() == model_.shape()))
+        return Error::user("the checkpoint is of a model of another shape: " + options_.start);
+      model_.weights() = first.weights();
+    }
+    std::ofstream(path("loss.csv")) << "step,tokens,longest,loss,rate,gradient,tokens_per_second,elapsed_s\n";
+    std::ofstream(path("accuracy.csv")) << "step,tokens,task,characters,items,right,loss,token_accuracy\n";
+  }
+  started_s_ = marked_s_ = saved_s_ = now_s();
+  marked_tokens_ = progress_.tokens;
+  return {};
+}
+
+double LabRun::update() {
+  LabBatch batch;
+  progress_.next_example = mixture_.fill(progress_.next_example, longest(), options_.batch_tokens, batch);
+  const LabLoss loss = pass_.run(batch, true);
+  norm_ = optimizer_.step(schedule());
+  ++progress_.step;
+  progress_.tokens += batch.tokens();
+  return loss.loss / loss.weight;
+}
+
+Result<void> LabRun::log(double loss) {
+  const double speed = static_cast<double>(progress_.tokens - marked_tokens_) / (now_s() - marked_s_);
+  marked_s_ = now_s();
+  marked_tokens_ = progress_.tokens;
+  std::FILE* csv = std::fopen(path("loss.csv").c_str(), "a");
+  if (!csv) return Error::resource("cannot write " + path("loss.csv"));
+  fmt::print(csv, "{},{},{},{:.4f},{:.4f},{:.3f},{:.0f},{:.1f}\n", progress_.step, progress_.tokens, longest(), loss,
+             schedule(), norm_, speed, elapsed());
+  std::fclose(csv);
+  fmt::print("update {:6d}  {:7.2f} M tokens  longest {:5d}  loss {:.4f}  {:.0f} tok/s  {:.1f} min\n", progress_.step,
+             static_cast<double>(progress_.tokens) / 1e6, longest(), loss, speed, elapsed() / 60);
+  std::fflush(stdout);
+  return {};
+}
+
+// An item is right if the most probable token is the answer's, all along the answer: then greedy decoding gives it.
+void LabRun::score(const LabTask& task, int64_t length, std::FILE* csv) {
+  int64_t items = 0, right = 0, tokens = 0, right_tokens = 0;
+  double sum = 0;
+  std::vector<LabBatch> batches(1);
+  for (uint64_t i = 0; items < options_.items && i < 4 * static_cast<uint64_t>(options_.items); ++i) {
+    const LabItem item = make_lab_item(task, kEvaluationSeed, i, LabSplit::held_out, {length * 9 / 10, length});
+    LabExample example = held_out_.encode(item, false);
+    if (example.ids.empty()) continue;
+    for (size_t at = 0; at < static_cast<size_t>(example.answer); ++at) example.weights[at] = 0;
+    if (batches.back().tokens() > kEvaluationTokens) batches.emplace_back();
+    append_example(example, batches.back());
+    ++items;
+  }
+  if (items == 0) return;
+  for (const LabBatch& batch : batches) {
+    const LabLoss loss = pass_.run(batch, false);
+    std::vector<bool> wrong(batch.starts.size());
+    size_t document = 0;
+    for (size_t i = 0; i < loss.rows.size(); ++i) {
+      while (document + 1 < batch.starts.size() && batch.starts[document + 1] <= loss.rows[i]) ++document;
+      const bool hit = loss.predicted[i] == batch.targets[static_cast<size_t>(loss.rows[i])];
+      if (!hit) wrong[document] = true;
+      right_tokens += hit;
+      ++tokens;
+      sum += loss.losses[i];
+    }
+    for (size_t i = 0; i < wrong.size(); ++i) right += !wrong[i];
+  }
+  fmt::print(csv, "{},{},{},{},{},{},{:.4f},{:.4f}\n", progress_.step, progress_.tokens, task.name, length, items,
+             right, sum / static_cast<double>(tokens), static_cast<double>(right_tokens) / static_cast<double>(tokens));
+  fmt::print("  {} {}: {:.0f} % ({:.3f})", task.name, length,
+             100.0 * static_cast<double>(right) / static_cast<double>(items), sum / static_cast<double>(tokens));
+}
+
+Result<void> LabRun::evaluate() {
+  std::FILE* csv = std::fopen(path("accuracy.csv").c_str(), "a");
+  if (!csv) return Error::resource("cannot write " + path("accuracy.csv"));
+  for (const LabTask& task : lab_tasks()) {
+    score(task, kShortLength, csv);
+    if (!task.grows) continue;
+    for (int64_t length : kLongLengths)
+      if (4 * longest() > 3 * length) score(task, length, csv);
+  }
+  fmt::print("\n");
+  std::fclose(csv);
+  return {};
+}
+
+Result<void> LabRun::save() {
+  LabProgress at = progress_;
+  at.elapsed_s = elapsed();
+  saved_s_ = now_s();
+  return save_lab_checkpoint(path("checkpoint.bin"), model_, optimizer_, at);
+}
+
+Result<LabTrainReport> LabRun::run() {
+  MILLRACE_TRY_VOID(begin());
+  fmt::print("{} parameters, {} kernels, {} threads\n", options_.shape.parameters(), kernels_.name, pool_.threads());
+  double sum = 0, last = 0;
+  int64_t count = 0;
+  const auto done = [&] {
+    return progress_.tokens >= options_.tokens ||
+           (options_.stop_after_minutes > 0 && now_s() - started_s_ > 60 * options_.stop_after_minutes);
+  };
+  while (!done()) {
+    const double loss = update();
+    if (!std::isfinite(loss))  // before such weights replace the last checkpoint
+      return Error::internal(
+          "the loss is NaN or infinite; --resume with lower rates continues from the last checkpoint");
+    sum += loss;
+    ++count;
+    if (progress_.step % options_.log_every == 0) {
+      last = sum / static_cast<double>(count);
+      MILLRACE_TRY_VOID(log(last));
+      sum = 0;
+      count = 0;
+    }
+    if (progress_.step % options_.evaluate_every == 0) MILLRACE_TRY_VOID(evaluate());
+    if (now_s() - saved_s_ > options_.save_seconds) MILLRACE_TRY_VOID(save());
+  }
+  MILLRACE_TRY_VOID(evaluate());
+  MILLRACE_TRY_VOID(save());
+  return LabTrainReport{progress_.step, progress_.tokens, last, elapsed()};
+}
+
+}  // namespace
+
+Result<LabShape> lab_shape(const std::string& name) {
+  LabShape shape;
+  if (name == "lab") return shape;
+  if (name == "lab-draft") {
+    shape.dim = 128;
+    shape.layers = 3;
+    shape.heads = 4;
+    shape.kv_heads = 2;
+    shape.hidden = 320;
+    return shape;
+  }
+  if (name == "lab-relu") {
+    shape.dim = 192;
+    shape.layers = 4;
+    shape.heads = 6;
+    shape.kv_heads = 2;
+    shape.hidden = 512;
+    shape.gate = LabGate::relu;
+    return shape;
+  }
+  if (name == "lab-mha") {
+    shape.dim = 128;
+    shape.layers = 4;
+    shape.heads = 4;
+    shape.kv_heads = 4;
+    shape.hidden = 352;
+    return shape;
+  }
+  if (name == "lab-experts") {
+    shape.dim = 128;
+    shape.layers = 4;
+    shape.heads = 4;
+    shape.kv_heads = 2;
+    shape.hidden = 96;
+    shape.experts = 8;
+    return shape;
+  }
+  return Error::user("unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts: " + name);
+}
+
+Result<LabTrainReport> train_lab(const LabTrainOptions& options) {
+  std::error_code failed;
+  std::filesystem::create_directories(options.out, failed);
+  if (failed) return Error::user("cannot make the output folder (--out): " + options.out);
+  StoryCorpus corpus;
+  if (!options.stories.empty()) {
+    MILLRACE_TRY(corpus, read_corpus(options.stories));
+  }
+  const std::string own = options.out + "/vocabulary.txt";
+  const std::string from = options.resume ? own : options.vocabulary;
+  auto spec = from.empty() ? learn_lab_vocabulary(corpus.train, options.shape.vocab) : read_lab_vocabulary(from);
+  if (!spec.ok()) return spec.error();
+  if (std::ssize(spec->tokens) != options.shape.vocab)
+    return Error::user(
+        fmt::format("the vocabulary has {} tokens, the model {}", spec->tokens.size(), options.shape.vocab));
+  if (!options.resume) MILLRACE_TRY_VOID(write_lab_vocabulary(own, *spec));
+  const int64_t context = options.shape.context;
+  auto run = std::make_unique<LabRun>(options, LabMixture(*spec, std::move(corpus.train), options.seed, context),
+                                      LabMixture(*spec, std::move(corpus.held_out), options.seed, context));
+  return run->run();
+}
+
+}  // namespace millrace

@@ -1,0 +1,60 @@
+// Trains a lab model on LabMixture: curriculum, rates, checkpoints, held-out accuracy by task. A run stopped at any
+// time and resumed computes the same weights as one that was not.
+//
+//   out/vocabulary.txt   the learned pieces       out/loss.csv       mean losses, every few updates
+//   out/checkpoint.bin   to resume from           out/accuracy.csv   held-out accuracy by task and length
+//
+// Rates are constant after the warm-up and fall linearly to zero between two points, given in tokens, at the end: so a
+// run can be of any length and be finished from any checkpoint (Hu et al., 2024, "MiniCPM"). Prompts are short at first
+// and their greatest length doubles every so many tokens. Thread-safety: a value.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "learn/lab_model.h"
+#include "learn/lab_optimizer.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+
+struct LabTrainOptions {
+  std::string out;
+  std::string stories;     // a folder of stories (story_corpus.h); empty: none
+  std::string vocabulary;  // a vocabulary.txt to use in place of learning one
+  std::string start;       // a checkpoint of the same shape whose weights are the first ones
+  LabShape shape;
+  LabRates rates;
+  int64_t tokens = 100'000'000;  // of the whole run
+  int64_t batch_tokens = 8192;
+  int64_t first_length = 400, last_length = 9000, length_doubling = 2'500'000;  // of prompts, characters; tokens
+  int64_t decay_from = 0, decay_tokens = 0;                                     // 0: no decay
+  int64_t warmup = 100;                                                         // updates
+  int64_t log_every = 10, evaluate_every = 200;
+  int64_t items = 24;  // of each task and length, for an evaluation
+  double save_seconds = 90;
+  double stop_after_minutes = 0;  // 0: only at the end
+  int threads = 2;
+  uint64_t seed = 1;
+  bool resume = false;
+};
+
+// "lab", "lab-draft", "lab-relu", "lab-mha" or "lab-experts". Errors: user.
+Result<LabShape> lab_shape(const std::string& name);
+
+struct LabTrainReport {
+  int64_t steps = 0, tokens = 0;
+  double loss = 0, elapsed_s = 0;
+};
+
+// Errors: user (options, files), corrupt (checkpoint).
+Result<LabTrainReport> train_lab(const LabTrainOptions& options);
+
+// The weights of a checkpoint; the model has its shape.
+Result<LabModel> load_lab_checkpoint(const std::string& path);
+
+// Writes them as GGUF with vocabulary and chat template: matrices in `format`, norms F32. Errors: user, corrupt.
+Result<void> export_lab_gguf(const LabModel& model, const TokenizerSpec& spec, const std::string& name,
+                             const std::string& format, const std::string& path);
+
+}  // namespace millrace

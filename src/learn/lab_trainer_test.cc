@@ -1,0 +1,138 @@
+// A lab run in miniature: vocabulary, training, stop and resume, export; and the examples against the engine's
+// tokenizer and template.
+#include "learn/lab_trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/ordered_json.h"
+#include "lab/lab_files.h"
+#include "learn/lab_checkpoint.h"
+#include "learn/lab_mixture.h"
+#include "loader/model_files.h"
+#include "text/template/chat_template.h"
+
+namespace millrace {
+namespace {
+
+class LabTrainerTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = std::filesystem::temp_directory_path() / ("millrace_lab_trainer_" + std::to_string(::getpid()));
+    std::filesystem::create_directories(root_);
+  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  static const TokenizerSpec& spec() {
+    static const TokenizerSpec kSpec = *learn_lab_vocabulary({}, 1024);
+    return kSpec;
+  }
+  LabTrainOptions options(const char* name) {
+    write_lab_vocabulary((root_ / "given.txt").string(), spec()).ok();
+    LabTrainOptions out;
+    out.out = (root_ / name).string();
+    out.vocabulary = (root_ / "given.txt").string();
+    out.shape.vocab = 1024;
+    out.shape.dim = 64;
+    out.shape.layers = 1;
+    out.shape.heads = 2;
+    out.shape.kv_heads = 1;
+    out.shape.hidden = 64;
+    out.batch_tokens = 512;
+    out.tokens = 6000;
+    out.length_doubling = 4000;
+    out.items = 2;
+    out.evaluate_every = 1000;
+    return out;
+  }
+  std::filesystem::path root_;
+};
+
+TEST_F(LabTrainerTest, AResumedRunEqualsAnUninterruptedOne) {
+  LabTrainOptions whole = options("whole"), parts = options("parts");
+  ASSERT_TRUE(train_lab(whole).ok());
+  parts.tokens = 2000;
+  parts.threads = 1;
+  ASSERT_TRUE(train_lab(parts).ok());
+  EXPECT_EQ(train_lab(parts).error().kind, ErrorKind::user);  // would overwrite the checkpoint
+  parts.tokens = whole.tokens;
+  parts.resume = true;
+  ASSERT_TRUE(train_lab(parts).ok());
+  const auto a = load_lab_checkpoint(whole.out + "/checkpoint.bin"),
+             b = load_lab_checkpoint(parts.out + "/checkpoint.bin");
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(a->weights(), b->weights());
+}
+
+TEST_F(LabTrainerTest, ExamplesAreTheTemplatesTokens) {
+  LabMixture mixture(spec(), {}, 1, 2048);
+  auto engine_spec = spec();
+  const auto tokenizer = Tokenizer::create(engine_spec);
+  const auto chat = ChatTemplate::parse(lab_chat_template());
+  ASSERT_TRUE(tokenizer.ok() && chat.ok());
+  for (const LabTask& task : lab_tasks()) {
+    const LabItem item = make_lab_item(task, 3, 0, LabSplit::train, {200, 800});
+    const LabExample example = mixture.encode(item, false);
+    nlohmann::ordered_json context = {{"messages", lab_item_json(item)["messages"]},
+                                      {"bos_token", "<s>"},
+                                      {"eos_token", "</s>"},
+                                      {"add_generation_prompt", true}};
+    const auto text = chat->render(context);
+    ASSERT_TRUE(text.ok());
+    const std::vector<TokenId> prompt = (*tokenizer)->encode(*text, {.add_special = false});
+    const auto middle = example.ids.begin() + example.answer;
+    EXPECT_EQ(prompt, std::vector<TokenId>(example.ids.begin(), middle)) << task.name;
+    EXPECT_EQ((*tokenizer)->decode({middle, example.ids.end()}, true), item.answer) << task.name;
+    EXPECT_EQ(example.ids.back(), kEosId);
+  }
+}
+
+TEST_F(LabTrainerTest, DigitsAreTokensOfTheirOwn) {
+  for (const std::string& token : std::vector(spec().tokens.begin() + kFirstPieceId, spec().tokens.end()))
+    if (token.find_first_of("0123456789") != std::string::npos) {
+      EXPECT_EQ(token.size(), 1u) << token;
+    }
+}
+
+TEST_F(LabTrainerTest, FollowUpsAreForTrainingAlone) {
+  LabMixture mixture(spec(), {}, 1, 2048);
+  const LabItem item = make_lab_item(*find_lab_task("multidoc"), 3, 0, LabSplit::train, {400, 400});
+  const LabExample test = mixture.encode(item, false), train = mixture.encode(item, true);
+  ASSERT_FALSE(item.more.empty());
+  EXPECT_GT(train.ids.size(), test.ids.size());
+  EXPECT_TRUE(std::equal(test.ids.begin(), test.ids.end(), train.ids.begin()));
+  for (size_t i = 0; i < static_cast<size_t>(test.answer); ++i) EXPECT_EQ(test.weights[i], 0);
+  LabMixture narrow(spec(), {}, 1, std::ssize(test.ids) + 3);
+  EXPECT_EQ(narrow.encode(item, true).ids, test.ids);
+  LabMixture short_one(spec(), {}, 1, 20);
+  EXPECT_TRUE(short_one.encode(item, true).ids.empty());
+}
+
+TEST_F(LabTrainerTest, ExportedModelHasVocabularyAndTemplate) {
+  LabTrainOptions run = options("exported");
+  run.tokens = 600;
+  ASSERT_TRUE(train_lab(run).ok());
+  const auto model = load_lab_checkpoint(run.out + "/checkpoint.bin");
+  ASSERT_TRUE(model.ok());
+  const std::string path = (root_ / "model.gguf").string();
+  ASSERT_TRUE(export_lab_gguf(*model, spec(), "test", "f16", path).ok());
+  const auto files = open_model_files(path);
+  ASSERT_TRUE(files.ok()) << files.error().message;
+  EXPECT_EQ(files->chat_template, lab_chat_template());
+  EXPECT_EQ(files->tokenizer->tokens, spec().tokens);
+  EXPECT_EQ(export_lab_gguf(*model, spec(), "test", "nothing", path).error().message,
+            "unknown number format (--format): nothing");
+}
+
+TEST_F(LabTrainerTest, RejectsWhatIsNoCheckpoint) {
+  const std::string path = (root_ / "bad.bin").string();
+  EXPECT_EQ(load_lab_checkpoint(path).error().message, "no such checkpoint: " + path);
+  std::ofstream(path) << std::string(500, 'x');
+  EXPECT_EQ(load_lab_checkpoint(path).error().message, "not a checkpoint of a lab model: " + path);
+  EXPECT_EQ(lab_shape("huge").error().message,
+            "unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts: huge");
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,231 @@
+// DeepSeek-V2 and V3: latent attention, and a mixture of experts with shared experts, groups and dense first layers.
+// GGUF files call both "deepseek2".
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/ordered_json.h"
+#include "models/arch/builtin.h"
+#include "models/arch/common.h"
+#include "models/mixers/mixer.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kMaxGroups = 64;                               // the router keeps them in a word
+enum GatingFunction { kSoftmaxGating = 1, kSigmoidGating = 2 };  // frozen: GGUF's expert_gating_func
+
+// YaRN's temperature (Peng et al., 2023): the factor of cos and sin, whose square is a factor of the scores.
+double yarn_factor(double factor, double multiplier) {
+  return factor > 1.0 ? 1.0 + 0.1 * multiplier * std::log(factor) : 1.0;
+}
+
+void set_latent(ArchSpec& spec, const LatentSpec& sizes, double scores_factor) {
+  spec.kv_heads = 1;
+  spec.head_dim = sizes.rank + sizes.rotated;
+  spec.rope_style = RopeStyle::interleaved;
+  spec.attention_scale =
+      static_cast<float>(scores_factor * scores_factor / std::sqrt(static_cast<double>(sizes.query())));
+  spec.ropes[0].rotated = sizes.rotated;
+  for (LayerSpec& layer : spec.layers) {
+    layer.mixer = &kLatentMixer;
+    layer.latent = sizes;
+    layer.head_dim = spec.head_dim;
+    layer.value_dim = sizes.rank;
+  }
+}
+
+void check_groups(ConfigReader& config, const MoeSpec& moe) {
+  const bool whole = moe.experts % moe.groups == 0;
+  if (whole && moe.used <= moe.groups_used * (moe.experts / moe.groups)) return;
+  config.fail(Error::corrupt(fmt::format("{}: {} experts of {}, in {} of {} groups", config.source(), moe.used,
+                                         moe.experts, moe.groups_used, moe.groups)));
+}
+
+// ---- GGUF ----
+
+LatentSpec read_gguf_latent(ConfigReader& meta, ArchSpec& spec) {
+  LatentSpec sizes;
+  sizes.rank = meta.count("attention.kv_lora_rank", 1, kMaxWidth);
+  sizes.query_rank = meta.count_or("attention.q_lora_rank", 0, 0, kMaxWidth);
+  sizes.rotated = meta.count("rope.dimension_count", 2, kMaxWidth);
+  // Newer files have the stored key and value under the plain names.
+  const char* key = meta.has("attention.key_length_mla") ? "attention.key_length_mla" : "attention.key_length";
+  const char* value = meta.has("attention.value_length_mla") ? "attention.value_length_mla" : "attention.value_length";
+  sizes.unrotated = meta.count(key, 1, kMaxWidth) - sizes.rotated;
+  sizes.value = meta.count(value, 1, kMaxWidth);
+  spec.heads = meta.count("attention.head_count", 1, kMaxWidth);
+  if (meta.has("attention.temperature_scale"))
+    meta.fail(Error::unsupported(fmt::format("{}: scores whose scale depends on the position", meta.source())));
+  return sizes;
+}
+
+// Returns the factor of which the square scales the scores.
+double read_gguf_rope(ConfigReader& meta, ArchSpec& spec) {
+  RopeSpec rope;
+  rope.theta = meta.number_or("rope.freq_base", 10000.0);
+  rope.original_context = meta.count_or("rope.scaling.original_context_length", spec.context, 0, kMaxContext);
+  const std::string scaling = meta.text_or("rope.scaling.type", "none");
+  double scores_factor = 1.0;
+  if (scaling == "yarn") {
+    rope.scaling = RopeSpec::Scaling::yarn;
+    rope.factor = meta.number_or("rope.scaling.factor", 1.0);
+    rope.attention_factor = meta.number_or("rope.scaling.attn_factor", 1.0);
+    rope.beta_fast = meta.number_or("rope.scaling.yarn_beta_fast", rope.beta_fast);
+    rope.beta_slow = meta.number_or("rope.scaling.yarn_beta_slow", rope.beta_slow);
+    scores_factor = yarn_factor(rope.factor, 10.0 * meta.number_or("rope.scaling.yarn_log_multiplier", 0.0));
+  } else if (scaling != "none") {
+    meta.fail(Error::unsupported(fmt::format("{}: rope scaling '{}'", meta.source(), scaling)));
+  }
+  spec.ropes = {rope};
+  return scores_factor;
+}
+
+void read_gguf_experts(ConfigReader& meta, ArchSpec& spec) {
+  MoeSpec& moe = spec.moe;
+  moe.experts = meta.count_or("expert_count", 0, 0, kMaxExperts);
+  if (moe.experts == 0) return;
+  moe.used = meta.count("expert_used_count", 1, moe.experts);
+  moe.hidden = meta.count("expert_feed_forward_length", 1, kMaxWidth);
+  moe.shared_hidden = meta.count_or("expert_shared_count", 0, 0, kMaxWidth / moe.hidden) * moe.hidden;
+  moe.normalize = meta.flag_or("expert_weights_norm", false);
+  const double scale = meta.number_or("expert_weights_scale", 1.0);
+  moe.scale = scale == 0.0 ? 1.0f : static_cast<float>(scale);  // 0: none
+  const int64_t gating = meta.count_or("expert_gating_func", kSoftmaxGating, 0, 100);
+  if (gating > kSigmoidGating)
+    meta.fail(Error::unsupported(fmt::format("{}: expert_gating_func {}", meta.source(), gating)));
+  moe.sigmoid = gating == kSigmoidGating;
+  moe.groups = std::max<int64_t>(1, meta.count_or("expert_group_count", 1, 0, kMaxGroups));
+  moe.groups_used = std::max<int64_t>(1, meta.count_or("expert_group_used_count", moe.groups, 0, moe.groups));
+  moe.group_best = moe.sigmoid ? 2 : 1;
+  check_groups(meta, moe);
+  const int64_t dense = meta.count_or("leading_dense_block_count", 0, 0, kMaxLayers);
+  for (int64_t i = dense; i < spec.layer_count(); ++i) spec.layers[static_cast<size_t>(i)].moe = true;
+}
+
+void read_gguf(ConfigReader& meta, ArchSpec& spec) {
+  spec.context = meta.count("context_length", 1, kMaxContext);
+  spec.width = meta.count("embedding_length", 1, kMaxWidth);
+  spec.hidden = meta.count("feed_forward_length", 1, kMaxWidth);
+  spec.norm_eps = static_cast<float>(meta.number_or("attention.layer_norm_rms_epsilon", 1e-6));
+  const int64_t blocks = meta.count("block_count", 1, kMaxLayers);
+  // Layers that predict further tokens come last, and are not part of the model itself.
+  const int64_t layers = blocks - meta.count_or("nextn_predict_layers", 0, 0, blocks - 1);
+  spec.layers.assign(static_cast<size_t>(layers), LayerSpec{});
+  const LatentSpec sizes = read_gguf_latent(meta, spec);
+  const double scores_factor = read_gguf_rope(meta, spec);
+  read_gguf_experts(meta, spec);
+  set_latent(spec, sizes, scores_factor);
+}
+
+// ---- Hugging Face ----
+
+// Of DeepseekV3's class, defaults differ.
+void read_router(ConfigReader& config, MoeSpec& moe, bool v3) {
+  const std::string scores = config.text_or("scoring_func", v3 ? "sigmoid" : "softmax");
+  const std::string method = config.text_or("topk_method", v3 ? "noaux_tc" : "greedy");
+  const bool limited = method == "group_limited_greedy" || method == "noaux_tc";
+  if ((scores != "sigmoid" && scores != "softmax") || (!limited && method != "greedy" && method != "gready"))
+    config.fail(
+        Error::unsupported(fmt::format("{}: experts selected by '{}' of '{}'", config.source(), method, scores)));
+  moe.sigmoid = scores == "sigmoid";
+  moe.normalize = config.flag_or("norm_topk_prob", v3);
+  moe.scale = static_cast<float>(config.number_or("routed_scaling_factor", 1.0));
+  if (!limited) return;
+  moe.groups = config.count_or("n_group", 1, 1, kMaxGroups);
+  moe.groups_used = config.count_or("topk_group", moe.groups, 1, moe.groups);
+  moe.group_best = method == "noaux_tc" ? 2 : 1;
+  check_groups(config, moe);
+}
+
+void read_experts(ConfigReader& config, ArchSpec& spec, bool v3) {
+  MoeSpec& moe = spec.moe;
+  moe.experts = config.count_or("n_routed_experts", 0, 0, kMaxExperts);
+  if (moe.experts == 0) return;
+  moe.used = config.count("num_experts_per_tok", 1, moe.experts);
+  moe.hidden = config.count("moe_intermediate_size", 1, kMaxWidth);
+  moe.shared_hidden = config.count_or("n_shared_experts", 0, 0, kMaxWidth / moe.hidden) * moe.hidden;
+  read_router(config, moe, v3);
+  const int64_t dense = config.count_or("first_k_dense_replace", 0, 0, kMaxLayers);
+  const int64_t every = config.count_or("moe_layer_freq", 1, 1, kMaxLayers);
+  for (int64_t i = dense; i < spec.layer_count(); ++i) spec.layers[static_cast<size_t>(i)].moe = i % every == 0;
+}
+
+// Returns the factor of which the square scales the scores.
+double read_yarn(ConfigReader& config, ArchSpec& spec) {
+  RopeSpec& rope = spec.ropes[0];
+  if (rope.scaling != RopeSpec::Scaling::yarn) return 1.0;
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    if (!config.has(key)) continue;
+    ConfigReader scaling = config.object(key);
+    const double all = yarn_factor(rope.factor, scaling.number_or("mscale_all_dim", 0.0));
+    if (rope.attention_factor <= 0.0)
+      rope.attention_factor = yarn_factor(rope.factor, scaling.number_or("mscale", 1.0)) / all;
+    return all;
+  }
+  return 1.0;
+}
+
+void read_any_huggingface(ConfigReader& config, ArchSpec& spec, bool v3) {
+  LatentSpec sizes;
+  sizes.rank = config.count("kv_lora_rank", 1, kMaxWidth);
+  sizes.query_rank = config.count_or("q_lora_rank", 0, 0, kMaxWidth);
+  sizes.rotated = config.count("qk_rope_head_dim", 2, kMaxWidth);
+  sizes.unrotated = config.count("qk_nope_head_dim", 1, kMaxWidth);
+  sizes.value = config.count("v_head_dim", 1, kMaxWidth);
+  if (config.flag_or("attention_bias", false))
+    config.fail(Error::unsupported(fmt::format("{}: biases of latent attention", config.source())));
+  if (!config.flag_or("rope_interleave", true))
+    config.fail(Error::unsupported(fmt::format("{}: latent attention that rotates halves", config.source())));
+  const double scores_factor = read_yarn(config, spec);
+  read_experts(config, spec, v3);
+  set_latent(spec, sizes, scores_factor);
+}
+
+void read_v2(ConfigReader& config, ArchSpec& spec) { read_any_huggingface(config, spec, false); }
+void read_v3(ConfigReader& config, ArchSpec& spec) { read_any_huggingface(config, spec, true); }
+
+const std::vector<TensorName> kNames = {
+    {"blk.{l}.attn_q_a.weight", "model.layers.{l}.self_attn.q_a_proj.weight"},
+    {"blk.{l}.attn_q_a_norm.weight", "model.layers.{l}.self_attn.q_a_layernorm.weight"},
+    {"blk.{l}.attn_q_b.weight", "model.layers.{l}.self_attn.q_b_proj.weight"},
+    {"blk.{l}.attn_kv_a_mqa.weight", "model.layers.{l}.self_attn.kv_a_proj_with_mqa.weight"},
+    {"blk.{l}.attn_kv_a_norm.weight", "model.layers.{l}.self_attn.kv_a_layernorm.weight"},
+    {"blk.{l}.attn_kv_b.weight", "model.layers.{l}.self_attn.kv_b_proj.weight"},
+    {"blk.{l}.exp_probs_b.bias", "model.layers.{l}.mlp.gate.e_score_correction_bias"},
+    {"blk.{l}.ffn_gate_shexp.weight", "model.layers.{l}.mlp.shared_experts.gate_proj.weight"},
+    {"blk.{l}.ffn_up_shexp.weight", "model.layers.{l}.mlp.shared_experts.up_proj.weight"},
+    {"blk.{l}.ffn_down_shexp.weight", "model.layers.{l}.mlp.shared_experts.down_proj.weight"},
+};
+
+}  // namespace
+
+const Arch kDeepseek2 = {
+    .name = "deepseek2",
+    .huggingface = {"DeepseekV2ForCausalLM"},
+    .huggingface_type = "deepseek_v2",
+    .summary = "Latent attention, and experts beside shared ones; in GGUF files also V3",
+    .paper = "DeepSeek-AI, 2024, DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model",
+    .gguf_rope = RopeStyle::interleaved,
+    .common_gguf = false,
+    .read_gguf = read_gguf,
+    .read_huggingface = read_v2,
+    .names = kNames,
+};
+
+const Arch kDeepseek3 = {
+    .name = "deepseek3",
+    .huggingface = {"DeepseekV3ForCausalLM"},
+    .huggingface_type = "deepseek_v3",
+    .summary = "DeepSeek-V2 with experts scored by sigmoids and selected with a bias",
+    .paper = "DeepSeek-AI, 2024, DeepSeek-V3 Technical Report",
+    .gguf_rope = RopeStyle::interleaved,
+    .common_gguf = false,
+    .read_gguf = read_gguf,
+    .read_huggingface = read_v3,
+    .names = kNames,
+    .gguf_name = "deepseek2",
+};
+
+}  // namespace millrace

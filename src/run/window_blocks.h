@@ -1,0 +1,19 @@
+// The layout of an engine's KV pool, and which engines give back the blocks before the windows of a model's layers
+// (kv/window_groups.h). Pure.
+#pragma once
+
+#include "kv/kv_formats.h"
+#include "millrace/options.h"
+
+namespace millrace {
+
+// Splits the layout for streams of at most `context` tokens that run at most `step` tokens at once, unless the options
+// need all blocks.
+void split_window_blocks(KvLayout& layout, const EngineOptions& options, int64_t context, int64_t step);
+
+// Of an engine for streams of at most `context` tokens, with the `layers` of its model; a draft model's are added to
+// them. Errors: those of longest_draft() and KvFormats::set_window_formats().
+Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& options, std::vector<KvLayer> layers,
+                               int64_t context);
+
+}  // namespace millrace

@@ -1,0 +1,41 @@
+// DraftModel: the second model of a drafter that has one. An executor loads it and runs it over the KV blocks of the
+// engine's model, on the same threads: its layers are further planes of the same blocks, so that whatever happens to
+// the blocks of a stream happens to both models' keys and values. Engine thread only.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "flow/sequence.h"
+
+namespace millrace {
+
+struct LiveStream;  // run/live_stream.h: what the executor needs of the stream
+
+// A stream's part of one pass: its tokens [first, first + count), in which its draft follows its own tokens.
+struct DraftRun {
+  LiveStream* owner = nullptr;
+  const Sequence* stream = nullptr;
+  int64_t first = 0;
+  int64_t count = 0;
+  bool draws = false;  // draws the token after the last one, with the stream's sampling and random numbers
+  TokenId drawn = 0;   // set by run()
+};
+
+// A stream's chunk of the step. Its blocks cover the chunk.
+struct DraftChunk {
+  LiveStream* owner = nullptr;
+  Sequence* stream = nullptr;
+  int64_t first = 0;    // the chunk's first token
+  int64_t own = 0;      // tokens of the stream
+  int64_t drafted = 0;  // tokens of its draft, which follow them
+};
+
+class DraftModel {
+ public:
+  virtual ~DraftModel() = default;
+  // One pass. In all at most the tokens of a step and one for each stream. Allocates nothing once warm.
+  virtual void run(std::span<DraftRun> runs) = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,161 @@
+// Attention over keys and values in different formats, of every table: each kernel of a pair, and the kernel of any
+// formats, against softmax attention in double; and against itself, alone and among other queries.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "kernel_tables.h"
+#include "kernels/kernel_table.h"
+#include "tensor/half.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kSlots = 300, kBlockTokens = 16;
+
+// Rows of one head, and what they decode to.
+struct PairRows {
+  PairRows(const Format& row_format, int64_t head_dim, uint64_t seed) : format(row_format), dim(head_dim) {
+    row_bytes = format.row_bytes(dim) + 4;
+    bytes.assign(static_cast<size_t>(kSlots * row_bytes), 0xff);
+    values = testing::random_values(kSlots * dim, seed);
+    for (int64_t s = 0; s < kSlots; ++s) {
+      format.encode(values.data() + s * dim, bytes.data() + s * row_bytes, dim);
+      format.decode(bytes.data() + s * row_bytes, values.data() + s * dim, dim);
+    }
+    for (int64_t s = 0; s < kSlots; s += kBlockTokens) blocks.push_back(bytes.data() + s * row_bytes);
+  }
+  const Format& format;
+  int64_t dim, row_bytes = 0;
+  std::vector<uint8_t> bytes;
+  std::vector<float> values;
+  std::vector<const uint8_t*> blocks;
+};
+
+struct PairCall {
+  int64_t group = 1, first = 0, queries = 1, window = 0;
+};
+
+std::vector<float> attend_mixed(const KernelTable& table, const AttentionKernel& kernel, const PairRows& keys,
+                                const PairRows& values, const std::vector<float>& q, const PairCall& call) {
+  const int64_t rows = call.queries * call.group, dim = keys.dim, end = call.first + call.queries;
+  std::vector<float> max, sum, acc;
+  int64_t partials = 0;
+  for (int64_t begin = 0; begin < end; begin += kAttentionPartition, ++partials) {
+    max.resize(max.size() + static_cast<size_t>(rows));
+    sum.resize(max.size());
+    acc.resize(max.size() * static_cast<size_t>(dim));
+    AttentionArgs a{.q = q.data() + call.first * call.group * dim, .q_stride = call.group * dim};
+    a.queries = call.queries;
+    a.group = call.group;
+    a.head_dim = dim;
+    a.first_query = call.first;
+    a.key_begin = begin;
+    a.key_end = std::min(end, begin + kAttentionPartition);
+    a.key_ahead = a.key_end;
+    a.window = call.window;
+    a.k_blocks = keys.blocks.data();
+    a.v_blocks = values.blocks.data();
+    a.block_tokens = kBlockTokens;
+    a.row_bytes = keys.row_bytes;
+    a.value_row_bytes = values.row_bytes;
+    a.decode_key = table.find_codec(&keys.format)->decode;
+    a.decode_value = table.find_codec(&values.format)->decode;
+    a.max = max.data() + partials * rows;
+    a.sum = sum.data() + partials * rows;
+    a.acc = acc.data() + partials * rows * dim;
+    kernel.run(a);
+  }
+  std::vector<float> out(static_cast<size_t>(rows * dim));
+  table.attention_merge(partials, rows, call.group, dim, max.data(), sum.data(), acc.data(), nullptr, out.data());
+  return out;
+}
+
+float bf16_of(double x) { return bf16_to_f32(f32_to_bf16(static_cast<float>(x))); }
+
+// Operands are rounded where the kernel multiplies in bf16; its weights are rounded, too, within the test's bound.
+std::vector<float> plain_mixed(bool rounded, const PairRows& keys, const PairRows& values, const std::vector<float>& q,
+                               const PairCall& call) {
+  const auto operand = [&](float x) { return double{rounded ? bf16_of(x) : x}; };
+  std::vector<float> out;
+  for (int64_t i = call.first; i < call.first + call.queries; ++i) {
+    for (int64_t g = 0; g < call.group; ++g) {
+      const int64_t begin = call.window > 0 ? std::max<int64_t>(0, i - call.window + 1) : 0;
+      std::vector<double> weights;
+      double max = -INFINITY, sum = 0;
+      for (int64_t s = begin; s <= i; ++s) {
+        double dot = 0;
+        for (int64_t d = 0; d < keys.dim; ++d)
+          dot += operand(q[static_cast<size_t>((i * call.group + g) * keys.dim + d)]) *
+                 operand(keys.values[static_cast<size_t>(s * keys.dim + d)]);
+        weights.push_back(dot);
+        max = std::max(max, dot);
+      }
+      for (double& weight : weights) sum += weight = std::exp(weight - max);
+      for (int64_t d = 0; d < keys.dim; ++d) {
+        double value = 0;
+        for (size_t j = 0; j < weights.size(); ++j)
+          value += weights[j] * operand(values.values[(static_cast<size_t>(begin) + j) * static_cast<size_t>(keys.dim) +
+                                                      static_cast<size_t>(d)]);
+        out.push_back(static_cast<float>(value / sum));
+      }
+    }
+  }
+  return out;
+}
+
+void check_pair(const KernelTable& table, const AttentionKernel& kernel, const char* keys_name,
+                const char* values_name) {
+  for (const int64_t dim : {32, 96, 256, 544}) {
+    SCOPED_TRACE(std::string(isa_name(table.isa)) + " keys " + keys_name + " values " + values_name + " dim " +
+                 std::to_string(dim));
+    const PairRows keys(*find_format(keys_name), dim, 1), values(*find_format(values_name), dim, 2);
+    for (const int64_t group : {1, 3}) {
+      auto q = testing::random_values(kSlots * group * dim, 3);
+      for (float& x : q) x *= 1.5f / std::sqrt(static_cast<float>(dim));
+      const bool rounded = dim <= kernel.bf16_head_dim;
+      for (const int64_t window : {0, 70}) {
+        const PairCall call{group, 253, 9, window};
+        const auto out = attend_mixed(table, kernel, keys, values, q, call);
+        testing::expect_close(out, plain_mixed(rounded, keys, values, q, call), rounded ? 4e-3 : 4e-6);
+        for (const int64_t one : {0, 3, 8}) {
+          const auto alone = attend_mixed(table, kernel, keys, values, q, {group, call.first + one, 1, window});
+          const auto begin = out.begin() + one * group * dim;
+          EXPECT_TRUE(testing::same_bits(alone, std::vector<float>(begin, begin + group * dim))) << one;
+        }
+      }
+    }
+  }
+}
+
+TEST(MixedAttention, EqualsPlainSoftmax) {
+  for (const KernelTable& table : testing::kernel_tables())
+    for (const char* keys : {"f32", "f16", "bf16", "q8_0"})
+      for (const char* values : {"f32", "f16", "bf16", "q8_0"}) {
+        const AttentionKernel& found = *table.find_attention(find_format(keys), find_format(values));
+        if (std::string_view(keys) == values) {
+          EXPECT_EQ(&found, table.find_attention(find_format(keys)));
+          continue;
+        }
+        check_pair(table, found, keys, values);
+        if (found.kv_format) check_pair(table, table.any_attention, keys, values);
+      }
+}
+
+// Formats that have no kernel of their own.
+TEST(MixedAttention, TheKernelOfAnyFormatsReadsWhatACodecDecodes) {
+  for (const KernelTable& table : testing::kernel_tables()) check_pair(table, table.any_attention, "q4_0", "q5_1");
+}
+
+TEST(MixedAttention, FastPairsAreThere) {
+  for (const KernelTable& table : testing::kernel_tables()) {
+    const Format *f16 = find_format("f16"), *q8 = find_format("q8_0");
+    const bool fast = table.isa != Isa::ref;
+    EXPECT_EQ(table.find_attention(q8, f16)->kv_format == q8, fast);
+    EXPECT_EQ(table.find_attention(f16, q8)->value_format == q8, fast);
+    EXPECT_EQ(table.find_attention(find_format("f32"), q8)->kv_format, nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,12 @@
+// The 256-bit products with VNNI in the encoding of AVX-512 VL, which more machines have than AVX-VNNI: the arithmetic
+// of matmul_quant_avxvnni.cc where that cannot run.
+#if defined(__x86_64__)
+#include "conformance/vnni256.h"
+#include "kernels/x86/matmul_vnni_avx2.h"
+
+namespace millrace::testing {
+
+void add_vnni256(KernelTable& table) { add_quant_kernels<VectorVnni256>(table); }
+
+}  // namespace millrace::testing
+#endif
