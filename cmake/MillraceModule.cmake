@@ -26,7 +26,7 @@ function(millrace_unity target)
 endfunction()
 
 # Headers of the standard library, fmt and nlohmann-json, compiled once for the modules and once for the tests, whose flags
-# differ. Files still include what they use: the dev and fuzz presets build without.
+# differ. Files still include what they use: the dev preset builds without.
 option(MILLRACE_PRECOMPILED "Precompile the largest headers" ON)
 function(millrace_precompiled name)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/${name}.cc CONTENT "")
@@ -40,7 +40,7 @@ function(millrace_precompiled name)
 endfunction()
 if(MILLRACE_PRECOMPILED)
   millrace_precompiled(headers)
-  target_compile_options(millrace_headers PRIVATE ${MILLRACE_FLAGS_quick})
+  target_compile_options(millrace_headers PRIVATE ${MILLRACE_FLAGS_module})
 endif()
 
 function(add_module name)
@@ -76,7 +76,7 @@ function(add_module name)
     endif()
     millrace_unity(millrace_${name} "/x86/" ${ARG_ALONE})
     if(NOT ARG_HOT)
-      target_compile_options(millrace_${name} PRIVATE ${MILLRACE_FLAGS_quick})
+      target_compile_options(millrace_${name} PRIVATE ${MILLRACE_FLAGS_module})
       if(MILLRACE_PRECOMPILED)
         target_precompile_headers(millrace_${name} REUSE_FROM millrace_headers)
       endif()

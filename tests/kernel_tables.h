@@ -23,6 +23,23 @@ inline const std::vector<KernelTable>& kernel_tables() {
   return tables;
 }
 
+// Those of kernel_tables() whose attention kernels differ from the table's before.
+inline const std::vector<KernelTable>& attention_tables() {
+  static const std::vector<KernelTable> tables = [] {
+    const auto same = [](const AttentionKernel& a, const AttentionKernel& b) {
+      return a.kv_format == b.kv_format && a.value_format == b.value_format && a.run == b.run;
+    };
+    std::vector<KernelTable> all;
+    for (const KernelTable& table : kernel_tables())
+      if (all.empty() || !std::ranges::equal(all.back().attention, table.attention, same) ||
+          !std::ranges::equal(all.back().mixed_attention, table.mixed_attention, same) ||
+          all.back().attention_merge != table.attention_merge)
+        all.push_back(table);
+    return all;
+  }();
+  return tables;
+}
+
 // Uniform in [-2, 2).
 inline std::vector<float> random_values(int64_t n, uint64_t seed) {
   std::vector<float> values(static_cast<size_t>(n));

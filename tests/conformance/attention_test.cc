@@ -206,7 +206,7 @@ std::vector<float> queries_for(int64_t slots, int64_t group, int64_t head_dim, u
 
 template <typename Body>
 void for_each_kernel(const Body& body) {
-  for (const KernelTable& table : testing::kernel_tables()) {
+  for (const KernelTable& table : testing::attention_tables()) {
     for (const AttentionKernel& kernel : table.attention) {
       SCOPED_TRACE(isa_name(table.isa) + " " + std::string(kernel.kv_format->name));
       body(table, kernel);
@@ -215,7 +215,7 @@ void for_each_kernel(const Body& body) {
 }
 
 TEST(Attention, EveryTableHasTheFourKvFormats) {
-  for (const KernelTable& table : testing::kernel_tables()) {
+  for (const KernelTable& table : testing::attention_tables()) {
     for (const char* name : {"f32", "f16", "bf16", "q8_0"}) {
       ASSERT_NE(find_format(name), nullptr) << name;
       EXPECT_NE(table.find_attention(find_format(name)), nullptr) << isa_name(table.isa) << " " << name;
@@ -393,7 +393,7 @@ TEST(Attention, HugeScoresStayFinite) {
 }
 
 TEST(AttentionMerge, OnePartialAloneIsItsQuotient) {
-  for (const KernelTable& table : testing::kernel_tables()) {
+  for (const KernelTable& table : testing::attention_tables()) {
     for (int64_t head_dim : {1, 7, 16, 65, 128}) {
       auto acc = testing::random_values(6 * head_dim, 20);
       std::vector<float> max = {3, -kInfinity, -70, 1e30f, 0, 0.1f};
@@ -409,7 +409,7 @@ TEST(AttentionMerge, OnePartialAloneIsItsQuotient) {
 }
 
 TEST(AttentionMerge, EmptyPartialsChangeNothing) {
-  for (const KernelTable& table : testing::kernel_tables()) {
+  for (const KernelTable& table : testing::attention_tables()) {
     const int64_t dim = 40;
     auto acc = testing::random_values(2 * 2 * dim, 21);
     std::vector<float> max = {1, 2, 1.5f, -4}, sum = {3, 4, 5, 6};

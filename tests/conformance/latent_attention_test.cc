@@ -61,7 +61,7 @@ struct LatentShape {
 };
 
 TEST(LatentAttention, HasTheBitsOfSeparateValues) {
-  for (const KernelTable& table : testing::kernel_tables())
+  for (const KernelTable& table : testing::attention_tables())
     for (const AttentionKernel& kernel : table.attention)
       for (const LatentShape shape : {LatentShape{576, 512}, {64, 48}, {96, 40}, {64, 64}, {640, 512}}) {
         if (shape.dims % kernel.kv_format->block_values != 0) continue;

@@ -129,7 +129,7 @@ void check_pair(const KernelTable& table, const AttentionKernel& kernel, const c
 }
 
 TEST(MixedAttention, EqualsPlainSoftmax) {
-  for (const KernelTable& table : testing::kernel_tables())
+  for (const KernelTable& table : testing::attention_tables())
     for (const char* keys : {"f32", "f16", "bf16", "q8_0"})
       for (const char* values : {"f32", "f16", "bf16", "q8_0"}) {
         const AttentionKernel& found = *table.find_attention(find_format(keys), find_format(values));
@@ -144,11 +144,11 @@ TEST(MixedAttention, EqualsPlainSoftmax) {
 
 // Formats that have no kernel of their own.
 TEST(MixedAttention, TheKernelOfAnyFormatsReadsWhatACodecDecodes) {
-  for (const KernelTable& table : testing::kernel_tables()) check_pair(table, table.any_attention, "q4_0", "q5_1");
+  for (const KernelTable& table : testing::attention_tables()) check_pair(table, table.any_attention, "q4_0", "q5_1");
 }
 
 TEST(MixedAttention, FastPairsAreThere) {
-  for (const KernelTable& table : testing::kernel_tables()) {
+  for (const KernelTable& table : testing::attention_tables()) {
     const Format *f16 = find_format("f16"), *q8 = find_format("q8_0");
     const bool fast = table.isa != Isa::ref;
     EXPECT_EQ(table.find_attention(q8, f16)->kv_format == q8, fast);

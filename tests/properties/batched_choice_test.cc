@@ -65,7 +65,7 @@ std::vector<std::string> events_of(const std::shared_ptr<const LanguageModel>& m
 class BatchedChoice : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(BatchedChoice, EventsAndTheirOrderAreThoseOfOneThread) {
-  const auto model = load_for(golden_model(GetParam()), detect_isa());
+  const auto model = load_for(golden_model(GetParam()), *select_isa());
   ASSERT_TRUE(model);
   for (const char* drafter : {"", "ngram:min=1,k=5"}) {
     const auto expected = events_of(model, 1, drafter);

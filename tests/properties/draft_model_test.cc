@@ -31,7 +31,7 @@ std::vector<Request> plain_requests(int64_t vocab, int64_t seed = 0) {
 class DraftModels : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_TRUE(model_); }
-  std::shared_ptr<const LanguageModel> model_ = load_for(golden_model(GetParam()), detect_isa());
+  std::shared_ptr<const LanguageModel> model_ = load_for(golden_model(GetParam()), *select_isa());
 };
 
 TEST_P(DraftModels, EventsAreThoseOfPlainDecoding) {
@@ -190,7 +190,7 @@ TEST_P(DraftModels, DraftsFollowAConstraint) {
 }
 
 TEST(DraftModel, AnEvictorDropsTokensOfBothModels) {
-  const auto model = load_for(golden_model("llama"), detect_isa());
+  const auto model = load_for(golden_model("llama"), *select_isa());
   ASSERT_TRUE(model);
   EngineOptions o = options(2, 64, 4);
   o.evictor = "streamingllm:sinks=2,window=14";
@@ -207,8 +207,8 @@ TEST(DraftModel, AnEvictorDropsTokensOfBothModels) {
 
 // What does not go together is refused, and the message says what to do.
 TEST(DraftModel, Refusals) {
-  const auto model = load_for(golden_model("llama"), detect_isa());
-  const auto mamba = load_for(golden_model("mamba"), detect_isa());
+  const auto model = load_for(golden_model("llama"), *select_isa());
+  const auto mamba = load_for(golden_model("mamba"), *select_isa());
   ASSERT_TRUE(model && mamba);
   const auto error_of = [](const std::shared_ptr<const LanguageModel>& of, const EngineOptions& o) {
     const auto made = EngineCore::create(of, o);
@@ -264,7 +264,7 @@ TEST(DraftModel, OneBudgetCountsBothModels) {
     EXPECT_GT(bytes("draft model"), 0);
     EXPECT_GT(bytes("drafter"), 0);
     int64_t token = 0;  // in both models
-    auto draft = load_for(golden_model("llama3"), detect_isa());
+    auto draft = load_for(golden_model("llama3"), *select_isa());
     for (const auto& one : {(*model)->parts().model->kv_layers(), draft->parts().model->kv_layers()})
       for (const KvLayer& layer : one) token += 2 * layer.kv_heads * layer.head_dim * 2;
     EXPECT_EQ(bytes("KV"), 4096 * token);
@@ -276,7 +276,7 @@ TEST(DraftModel, OneBudgetCountsBothModels) {
 
 // Keys and values of another draft model are other keys and values.
 TEST(DraftModel, IdentityNamesBothModels) {
-  const auto model = load_for(golden_model("llama"), detect_isa());
+  const auto model = load_for(golden_model("llama"), *select_isa());
   ASSERT_TRUE(model);
   std::vector<std::string> texts;
   for (const char* name : {"llama", "llama", "llama_bias", ""}) {

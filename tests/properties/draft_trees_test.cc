@@ -45,7 +45,7 @@ class ScriptedTree final : public Drafter {
 
 class DraftTrees : public ::testing::TestWithParam<std::string> {
  protected:
-  std::shared_ptr<const LanguageModel> model_ = load_for(golden_model(GetParam()), detect_isa());
+  std::shared_ptr<const LanguageModel> model_ = load_for(golden_model(GetParam()), *select_isa());
 };
 
 TEST_P(DraftTrees, EventsAreThoseOfPlainDecoding) {
@@ -101,7 +101,7 @@ INSTANTIATE_TEST_SUITE_P(Models, DraftTrees, ::testing::Values("llama", "gemma3"
                          [](const auto& one) { return one.param; });
 
 std::string error_of(const char* model, const EngineOptions& o) {
-  auto core = EngineCore::create(load_for(golden_model(model), detect_isa()), o);
+  auto core = EngineCore::create(load_for(golden_model(model), *select_isa()), o);
   return core.ok() ? "" : core.error().message;
 }
 
@@ -120,7 +120,7 @@ TEST(DraftTreesLimits, EvictorsAndRecurrentLayersAreRefused) {
   EXPECT_EQ(error_of("llama", o), "");
   o.evictor = "";
   o.drafter = "lookahead:w=2,n=3,g=2";
-  auto core = make_core(load_for(golden_model("llama"), detect_isa()), o);
+  auto core = make_core(load_for(golden_model("llama"), *select_isa()), o);
   Request request = make_request(1, 5, 5, 100);
   EXPECT_TRUE(core->check(request).ok());
   request.evictor = "h2o:budget=16";

@@ -15,7 +15,7 @@ using namespace testing;
 class EngineAdapters : public ::testing::Test {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("llama3"), detect_isa());
+    model_ = load_for(golden_model("llama3"), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
     folder_ = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/lora/llama3";

@@ -10,7 +10,7 @@ using namespace testing;
 class EngineAnswers : public ::testing::Test {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("smollm3"), detect_isa());
+    model_ = load_for(golden_model("smollm3"), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
   }

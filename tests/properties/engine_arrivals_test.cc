@@ -10,7 +10,7 @@ using namespace testing;
 class EngineArrivals : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(EngineArrivals, LeakNothingAndDoNotAffectEachOther) {
-  const auto model = load_for(golden_model("smollm3"), detect_isa());
+  const auto model = load_for(golden_model("smollm3"), *select_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
   uint64_t draws = 0;

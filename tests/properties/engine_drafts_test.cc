@@ -9,7 +9,7 @@ using namespace testing;
 
 class EngineDrafts : public ::testing::TestWithParam<std::string> {
  protected:
-  std::shared_ptr<const LanguageModel> model_ = load_for(golden_model(GetParam()), detect_isa());
+  std::shared_ptr<const LanguageModel> model_ = load_for(golden_model(GetParam()), *select_isa());
 };
 
 TEST_P(EngineDrafts, EventsAreThoseOfPlainDecoding) {

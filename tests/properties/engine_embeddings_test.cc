@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EmbeddingsOf,
 class EngineEmbeddings : public ::testing::Test {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("gemma"), detect_isa());
+    model_ = load_for(golden_model("gemma"), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
     width_ = model_->parts().model->spec().width;

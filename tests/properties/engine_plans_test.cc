@@ -8,7 +8,7 @@ namespace {
 using namespace testing;
 
 TEST(EnginePlans, ARecordedPlanReplaysToTheSameStreams) {
-  const auto model = load_for(golden_model("smollm3"), detect_isa());
+  const auto model = load_for(golden_model("smollm3"), *select_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
   EngineOptions o = options(1, 20, 8);
@@ -63,7 +63,7 @@ TEST(EnginePlans, ARecordedPlanReplaysToTheSameStreams) {
 }
 
 TEST(EnginePlans, AnswersShareThePrompt) {
-  const auto model = load_for(golden_model("smollm3"), detect_isa());
+  const auto model = load_for(golden_model("smollm3"), *select_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
   for (int64_t prompt : {64, 61, 1, 8}) {
@@ -98,7 +98,7 @@ TEST(EnginePlans, AnswersShareThePrompt) {
 }
 
 TEST(EnginePlans, TimeLimitsEndStreamsAndFreeThem) {
-  const auto model = load_for(golden_model("smollm3"), detect_isa());
+  const auto model = load_for(golden_model("smollm3"), *select_isa());
   ASSERT_TRUE(model);
   ManualClock clock;
   EngineOptions o = options();

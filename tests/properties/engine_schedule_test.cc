@@ -60,7 +60,7 @@ struct Chosen {
 class EngineSchedule : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("smollm3"), detect_isa());
+    model_ = load_for(golden_model("smollm3"), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
     const char* seed = std::getenv("MILLRACE_PROPERTY_SEED");  // other draws than the default run's

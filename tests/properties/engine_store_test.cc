@@ -26,7 +26,7 @@ struct StoreAnswer {
 class EngineStore : public ::testing::TestWithParam<std::tuple<double, const char*>> {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("smollm3"), detect_isa());
+    model_ = load_for(golden_model("smollm3"), *select_isa());
     ASSERT_TRUE(model_);
     std::string pattern = ::testing::TempDir() + "engine_store_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);

@@ -223,7 +223,7 @@ std::vector<CodecCase> codec_cases() {
   for (Isa isa : isa_levels()) {
     for (const char* kv : {"kivi", "kivi:bits=4,residual=20"}) out.push_back({"llama3", kv, isa});
   }
-  for (const char* model : {"gemma2", "gemma3", "qwen3moe"}) out.push_back({model, "kivi:bits=4", detect_isa()});
+  for (const char* model : {"gemma2", "gemma3", "qwen3moe"}) out.push_back({model, "kivi:bits=4", *select_isa()});
   return out;
 }
 
@@ -238,7 +238,7 @@ INSTANTIATE_TEST_SUITE_P(All, KvCodecBits, ::testing::ValuesIn(codec_cases()), [
 class KvCodecUse : public ::testing::Test {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("llama3"), detect_isa());
+    model_ = load_for(golden_model("llama3"), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
   }
@@ -349,7 +349,7 @@ TEST_F(KvCodecUse, Refusals) {
       "drafter: KV format kivi:residual=32 encodes whole blocks, in which tokens of a tree cannot move; use a drafter "
       "of chains, such as ngram without branches, or a format of rows, such as f16");
   o.drafter.clear();
-  auto mamba = load_for(golden_model("mamba"), detect_isa());
+  auto mamba = load_for(golden_model("mamba"), *select_isa());
   ASSERT_TRUE(mamba);
   auto recurrent = EngineCore::create(mamba, o);
   ASSERT_FALSE(recurrent.ok());

@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Latent, ::testing::ValuesIn(latent_cases()), []
 
 // ---- memory ----
 TEST(LatentMemory, ATokenHasOneRowOfEachLayer) {
-  auto model = load_for(golden_model("deepseek2"), detect_isa());
+  auto model = load_for(golden_model("deepseek2"), *select_isa());
   ASSERT_TRUE(model);
   // 48 + 16 numbers in each of three layers, against 4 heads with keys of 40 and values of 20.
   for (const auto& [format, bytes] : {std::pair{"f32", 4 * 64}, {"f16", 2 * 64}, {"q8_0", 2 * 34}}) {
@@ -235,7 +235,7 @@ TEST(LatentFiles, BothLayoutsOfTheHeadsGiveTheSameBits) {
 
 // A matrix whose transpose is stored in blocks is packed as the f16 matrix of the same numbers.
 TEST(LatentFiles, TransposedBlocksArePackedAsF16) {
-  const KernelTable table = make_kernel_table(detect_isa());
+  const KernelTable table = make_kernel_table(*select_isa());
   ThreadPool pool(2);
   const int64_t rows = 96, cols = 40;  // of the packed matrix: 40 stored rows of 96 values
   for (const char* name : {"q8_0", "q4_0"}) {
@@ -327,7 +327,7 @@ TEST(LatentFiles, SizesAndRulesAreChecked) {
 
 // ---- what does not combine ----
 TEST(LatentRefusals, NameTheReason) {
-  auto model = load_for(golden_model("deepseek2"), detect_isa());
+  auto model = load_for(golden_model("deepseek2"), *select_isa());
   ASSERT_TRUE(model);
   EngineOptions o = options();
   o.kv_format = "kivi";
@@ -342,7 +342,7 @@ TEST(LatentRefusals, NameTheReason) {
 // ---- evictors ----
 // A stream of an evictor: nothing around it shows, and what is dropped is gone.
 TEST(LatentEvictors, NothingAroundAStreamShows) {
-  auto model = load_for(golden_model("deepseek2"), detect_isa());
+  auto model = load_for(golden_model("deepseek2"), *select_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
   const auto run = [&](EngineOptions o, const char* evictor, int mates) {

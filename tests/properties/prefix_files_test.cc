@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 class PrefixFiles : public ::testing::Test {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("llama3"), detect_isa());
+    model_ = load_for(golden_model("llama3"), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
     path_ = (fs::temp_directory_path() / fmt::format("prefix_files.{}", getpid())).string();
@@ -146,7 +146,7 @@ TEST_F(PrefixFiles, OthersAreRefused) {
   EXPECT_NE(refusal(*core, request).find("another model or machine"), std::string::npos);
   core = make_core(model_, options(1, 512, 8));
   EXPECT_NE(refusal(*core, request).find(" it has "), std::string::npos);
-  core = make_core(load_for(golden_model("llama"), detect_isa()), options(1, 512, 4));
+  core = make_core(load_for(golden_model("llama"), *select_isa()), options(1, 512, 4));
   EXPECT_NE(refusal(*core, request).find("another model or machine"), std::string::npos);
   EngineOptions off = options(1, 512, 4);
   off.prefix_cache = false;

@@ -180,7 +180,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Recurrent, ::testing::ValuesIn(recurrent_cases(
 
 // ---- evaluation ----
 TEST(RecurrentEvaluation, ScoresDoNotDependOnTheBatch) {
-  auto model = load_for(golden_model("mamba_odd"), detect_isa());
+  auto model = load_for(golden_model("mamba_odd"), *select_isa());
   ASSERT_TRUE(model);
   const std::vector<TokenId> text = make_request(5, 100, 1, model->info().vocab).prompt;
   const auto scores = [&](int64_t batch_tokens) {
@@ -202,7 +202,7 @@ TEST(RecurrentEvaluation, ScoresDoNotDependOnTheBatch) {
 }
 
 TEST(RecurrentEvaluation, EmbeddingsDoNotDependOnTheBatch) {
-  auto model = load_for(golden_model("mamba_odd"), detect_isa());
+  auto model = load_for(golden_model("mamba_odd"), *select_isa());
   ASSERT_TRUE(model);
   std::vector<std::vector<TokenId>> texts;
   for (int64_t i = 0; i < 40; ++i) texts.push_back(make_request(i, 1 + i % 9, 1, model->info().vocab).prompt);
@@ -226,7 +226,7 @@ TEST(RecurrentEvaluation, EmbeddingsDoNotDependOnTheBatch) {
 
 // ---- memory, options, files ----
 TEST(RecurrentMemory, StatesAreCounted) {
-  auto model = load_for(golden_model("mamba"), detect_isa());
+  auto model = load_for(golden_model("mamba"), *select_isa());
   ASSERT_TRUE(model);
   // Three layers: 64 channels of 3 earlier inputs and 16 values.
   constexpr int64_t kState = 3 * 64 * (3 + 16) * 4;
@@ -261,7 +261,7 @@ TEST(RecurrentMemory, TheBudgetHoldsThem) {
 }
 
 TEST(RecurrentOptions, RefuseThePrefixStore) {
-  auto model = load_for(golden_model("mamba"), detect_isa());
+  auto model = load_for(golden_model("mamba"), *select_isa());
   EngineOptions o = options();
   o.kv_ssd = "/tmp/unused";
   o.kv_ssd_size = 1 << 20;

@@ -82,7 +82,7 @@ class StepAllocation : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
-    model_ = load_for(golden_model(GetParam()), detect_isa());
+    model_ = load_for(golden_model(GetParam()), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
   }

@@ -47,7 +47,7 @@ class KnowingDrafter final : public Drafter {
 class EvictorsCombined : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("llama3"), detect_isa());
+    model_ = load_for(golden_model("llama3"), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
   }

@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(Members, TokenEvictors,
 
 // With room for all tokens nothing is dropped, and the answer is the plain one.
 TEST(TokenEvictorBudget, OfTheWholeLengthIsPlain) {
-  auto model = load_for(golden_model("llama3"), detect_isa());
+  auto model = load_for(golden_model("llama3"), *select_isa());
   ASSERT_TRUE(model);
   const Request r = make_request(1, 50, 60, model->info().vocab);
   std::map<std::string, Shown> shown;
@@ -263,7 +263,7 @@ TEST(TokenEvictorBudget, OfTheWholeLengthIsPlain) {
 
 // 110 tokens in the memory for 28, two streams one after the other; a plain stream is refused.
 TEST(TokenEvictorBudget, HoldsAStreamFourTimesAsLong) {
-  auto model = load_for(golden_model("llama3"), detect_isa());
+  auto model = load_for(golden_model("llama3"), *select_isa());
   ASSERT_TRUE(model);
   EngineOptions o = options(1, 512, 4);
   o.kv_tokens = 28;
@@ -288,8 +288,8 @@ TEST(TokenEvictorBudget, HoldsAStreamFourTimesAsLong) {
 }
 
 TEST(TokenEvictorRefusals, NameTheReason) {
-  auto model = load_for(golden_model("llama3"), detect_isa());
-  auto windowed = load_for(golden_model("gemma3"), detect_isa());
+  auto model = load_for(golden_model("llama3"), *select_isa());
+  auto windowed = load_for(golden_model("gemma3"), *select_isa());
   ASSERT_TRUE(model && windowed);
   auto core = make_core(model, options());
   Request r = make_request(2, 10, 10, model->info().vocab);

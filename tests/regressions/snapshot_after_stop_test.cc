@@ -16,7 +16,7 @@ namespace {
 using namespace testing;
 
 TEST(SnapshotAfterStop, EveryPendingSnapshotIsAnsweredWhenTheEngineStops) {
-  auto model = load_for(golden_model("smollm3"), detect_isa());
+  auto model = load_for(golden_model("smollm3"), *select_isa());
   ASSERT_TRUE(model);
   auto made = Engine::create(model, {.threads = 1, .context = 64});
   ASSERT_TRUE(made.ok());

@@ -29,7 +29,7 @@ struct Pass {
 class StoreHealsInOnePass : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("smollm3"), detect_isa());
+    model_ = load_for(golden_model("smollm3"), *select_isa());
     ASSERT_TRUE(model_);
     std::string pattern = ::testing::TempDir() + "store_heals_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
