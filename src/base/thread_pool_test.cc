@@ -124,7 +124,7 @@ TEST(ThreadPool, TurnsAreInOrderOfArrival) {
 
 // A limit on the address space prevents so many stacks. It cannot be lifted again, so it is set in a child process.
 TEST(ThreadPool, RunsWithFewerThreadsIfTheSystemRefusesMore) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef MILLRACE_SANITIZED
   GTEST_SKIP() << "sanitizers need more address space than the limit";
 #endif
   auto limited = [] {

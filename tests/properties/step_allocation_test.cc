@@ -8,7 +8,7 @@
 
 #include "properties/stream_bits.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef MILLRACE_SANITIZED
 #define MILLRACE_OWN_NEW 0  // sanitizers have their own
 #else
 #define MILLRACE_OWN_NEW 1

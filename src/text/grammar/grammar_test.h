@@ -49,7 +49,7 @@ class TextMatcher {
  public:
   explicit TextMatcher(const Constraint& constraint) {
     // Instrumented code is many times slower than release builds.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef MILLRACE_SANITIZED
     CompileBudget budget({.seconds = 30});
 #else
     CompileBudget budget;
