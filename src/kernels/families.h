@@ -19,6 +19,7 @@ void add_matmul_f8_avx512vbmi(KernelTable& table);
 void add_matmul_bf16_avx512bf16(KernelTable& table);
 void add_matmul_quant_avx512vnni(KernelTable& table);
 void add_matmul_quant_amxint8(KernelTable& table);
+void add_matmul_quant_amxbf16(KernelTable& table);
 void add_matmul_bf16_amxbf16(KernelTable& table);
 
 // The kernel of a quantized format (its index in kQuantShapes) for few tokens, where tiles do not pay.
