@@ -41,6 +41,7 @@ void print_json(const std::vector<Roof>& roofs, Isa isa) {
   nlohmann::ordered_json out = machine_facts();
   out["isa"] = isa_name(isa);
   out["machine_isa"] = isa_name(detect_isa());
+  if (!amx_refusal().empty()) out["amx_refusal"] = amx_refusal();
   for (const KernelChoice& choice : kernel_choices(isa))
     out["kernels"].push_back({{"family", choice.family}, {"uses", choice.uses}, {"missing", choice.missing}});
   out["l2_buffer_bytes"] = l2_buffer_bytes();
@@ -65,6 +66,7 @@ void print_kernels(Isa isa) {
   const Isa machine = detect_isa();
   if (!(isa == machine))
     fmt::print("\nMILLRACE_ISA limits the features to {}; this machine has {}.\n", isa_name(isa), isa_name(machine));
+  if (!amx_refusal().empty()) fmt::print("\nAMX is not used: {}.\n", amx_refusal());
 }
 
 void print_table(const std::vector<Roof>& roofs, Isa isa) {

@@ -23,7 +23,7 @@ constexpr const char* kFooter = R"(Examples:
   millrace COMMAND --help                      show the flags and examples of a command
 
 Flags can also be set in a TOML file given with --config: a [run] table with n = 64, temp = 0.7 ...
-Environment: MILLRACE_ISA=ref|avx2|avx512, or less such as avx512-bf16, limits the instruction set.
+Environment: MILLRACE_ISA=ref|avx2|avx512|amx, or less such as avx512-bf16, limits the instruction set.
 Exit codes: 0 success, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.)";
 
 }  // namespace

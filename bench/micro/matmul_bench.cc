@@ -103,7 +103,7 @@ void bench_matmul(benchmark::State& state, const Format* format, Isa isa) {
 
 const bool kRegistered = [] {
   for (const Format* format : formats().members()) {
-    for (Isa isa : isa_levels()) {
+    for (Isa isa : isa_variants()) {
       std::string name = std::string(format->name) + "/" + isa_name(isa);
       for (int64_t threads : {1, 2}) {
         auto* run = benchmark::RegisterBenchmark(("matmul/" + name).c_str(),

@@ -9,6 +9,11 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #endif
 
 namespace millrace {
@@ -26,19 +31,55 @@ struct Level {
   Isa isa;
 };
 
-constexpr Level kLevels[] = {{"ref", Isa::ref}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}};
-constexpr LevelFeature kLevelFeatures[] = {{Isa::avx2, "vnni", Feature::avx_vnni},
-                                           {Isa::avx512, "vnni", Feature::avx512_vnni},
-                                           {Isa::avx512, "vbmi", Feature::avx512_vbmi},
-                                           {Isa::avx512, "bf16", Feature::avx512_bf16}};
+constexpr Level kLevels[] = {{"ref", Isa::ref}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}, {"amx", Isa::amx}};
+constexpr LevelFeature kLevelFeatures[] = {
+    {Isa::avx2, "vnni", Feature::avx_vnni},      {Isa::avx512, "vnni", Feature::avx512_vnni},
+    {Isa::avx512, "vbmi", Feature::avx512_vbmi}, {Isa::avx512, "bf16", Feature::avx512_bf16},
+    {Isa::amx, "int8", Feature::amx_int8},       {Isa::amx, "bf16", Feature::amx_bf16}};
 
-const Level& level_of(Isa isa) { return kLevels[isa.has(Feature::avx512) ? 2 : isa.has(Feature::avx2) ? 1 : 0]; }
+const Level& level_of(Isa isa) {
+  if (isa.has(Feature::amx_int8) || isa.has(Feature::amx_bf16)) return kLevels[3];
+  return kLevels[isa.has(Feature::avx512) ? 2 : isa.has(Feature::avx2) ? 1 : 0];
+}
 
 #if defined(__x86_64__)
 // __builtin_cpu_supports does not know AVX-VNNI in GCC 12 and clang 14.
 bool has_avx_vnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
+}
+
+// ---- AMX: Intel's manual volume 1, chapter 18; Linux's Documentation/arch/x86/xstate.rst -----------------
+struct Tiles {
+  Isa features;
+  std::string refusal;
+};
+
+// Linux gives the registers (8 KiB a thread) only to a process that asks. Its error, 0 if it agreed.
+int ask_for_tiles() {
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? 0 : errno;
+}
+
+// `isa`: the other features of this machine.
+Tiles find_tiles(Isa isa) {
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  constexpr unsigned kEnabled = 3u << 17;  // of XCR0: configuration and data
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTile) == 0 || (d & (kInt8 | kBf16)) == 0) return {};
+  const unsigned found = d;
+  if (!isa.includes(Isa::avx512))
+    return {{}, fmt::format("the kernels that use AMX need all of avx512, and this machine has {}", isa_name(isa))};
+  unsigned low = 0, high = 0;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & kEnabled) != kEnabled)
+    return {{}, "the operating system does not save AMX's registers (Linux does since 5.16)"};
+  if (const int error = ask_for_tiles(); error != 0)
+    return {{}, fmt::format("the kernel refused permission to use AMX's tiles (arch_prctl: {})", std::strerror(error))};
+  Isa features;
+  if (found & kInt8) features = features.with(Feature::amx_int8);
+  if (found & kBf16) features = features.with(Feature::amx_bf16);
+  return {features, {}};
 }
 #endif
 
@@ -67,6 +108,8 @@ std::string_view feature_name(Feature feature) {
     case Feature::avx512_vnni: return "avx512_vnni";
     case Feature::avx512_vbmi: return "avx512_vbmi";
     case Feature::avx512_bf16: return "avx512_bf16";
+    case Feature::amx_int8: return "amx_int8";
+    case Feature::amx_bf16: return "amx_bf16";
   }
   return "?";
 }
@@ -76,7 +119,7 @@ Result<Isa> parse_isa(const std::string& name) {
   const Level* level = nullptr;
   for (const Level& one : kLevels)
     if (one.name == name.substr(0, end)) level = &one;
-  if (!level) return Error::user(fmt::format("expected ref, avx2 or avx512, got '{}'", name));
+  if (!level) return Error::user(fmt::format("expected ref, avx2, avx512 or amx, got '{}'", name));
   Isa isa = level->isa;
   for (size_t at = end; at < name.size();) {
     const size_t next = std::min(name.find_first_of("+-", at + 1), name.size());
@@ -98,7 +141,9 @@ Result<Isa> parse_isa(const std::string& name) {
   return isa;
 }
 
-Isa detect_isa() {
+namespace {
+
+Isa detect_vectors() {
   Isa isa;
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -118,6 +163,31 @@ Isa detect_isa() {
   return isa;
 }
 
+// Once: permission is of the process, and tables are made in many places.
+struct Machine {
+  Isa isa = detect_vectors();
+  std::string amx_refusal;
+
+  Machine() {
+#if defined(__x86_64__)
+    Tiles tiles = find_tiles(isa);
+    isa = Isa(isa.bits() | tiles.features.bits());
+    amx_refusal = std::move(tiles.refusal);
+#endif
+  }
+};
+
+const Machine& machine() {
+  static const Machine found;
+  return found;
+}
+
+}  // namespace
+
+Isa detect_isa() { return machine().isa; }
+
+const std::string& amx_refusal() { return machine().amx_refusal; }
+
 Result<Isa> select_isa() {
   const Isa best = detect_isa();
   const char* wanted = std::getenv("MILLRACE_ISA");
@@ -125,8 +195,8 @@ Result<Isa> select_isa() {
   auto isa = parse_isa(wanted);
   if (!isa.ok()) return Error::user("MILLRACE_ISA: " + isa.error().message);
   if (!best.includes(*isa))
-    return Error::user(
-        fmt::format("MILLRACE_ISA: this machine does not support {}; its best is {}", wanted, isa_name(best)));
+    return Error::user(fmt::format("MILLRACE_ISA: this machine does not support {}; its best is {}{}{}", wanted,
+                                   isa_name(best), amx_refusal().empty() ? "" : "; no AMX: ", amx_refusal()));
   return *isa;
 }
 
@@ -143,6 +213,7 @@ std::vector<Isa> isa_variants() {
   add_unique(all, Isa::avx2.with(Feature::avx_vnni));
   add_unique(all, Isa::avx2.with(Feature::avx512));
   add_unique(all, Isa::avx512.without(Feature::avx512_bf16));
+  if (detect_isa().has(Feature::amx_int8) || detect_isa().has(Feature::amx_bf16)) add_unique(all, Isa::avx512);
   add_unique(all, detect_isa());
   return all;
 }

@@ -18,15 +18,18 @@ enum class Feature : uint32_t {
   avx512_vnni = 8,   // 8-bit dot products on 512-bit vectors
   avx512_vbmi = 16,  // byte permutations
   avx512_bf16 = 32,  // dot products of bfloat16 pairs
+  amx_int8 = 64,     // products of 8-bit tiles; the kernel has given permission to use tiles
+  amx_bf16 = 128,    // the same of bfloat16
 };
 
 // A set of features. Each kernel family takes its best version for the features in the set.
 //
-// It is named by a level and how it differs from it: "ref" (none), "avx2", "avx512" (with VNNI, VBMI and BF16);
-// "avx2+vnni" adds AVX-VNNI, "avx512-bf16" is what Ice Lake has, "avx512-vnni-vbmi-bf16" Skylake.
+// It is named by a level and how it differs from it: "ref" (none), "avx2", "avx512" (with VNNI, VBMI and BF16), "amx"
+// (all of avx512 and both kinds of tiles); "avx2+vnni" adds AVX-VNNI, "avx512-bf16" is what Ice Lake has,
+// "avx512-vnni-vbmi-bf16" Skylake.
 class Isa {
  public:
-  static const Isa ref, avx2, avx512;
+  static const Isa ref, avx2, avx512, amx;
 
   constexpr Isa() = default;
   constexpr explicit Isa(uint32_t bits) : bits_(bits) {}
@@ -46,6 +49,7 @@ inline constexpr Isa Isa::ref{};
 inline constexpr Isa Isa::avx2 = Isa().with(Feature::avx2);
 inline constexpr Isa Isa::avx512 =
     Isa::avx2.with(Feature::avx512).with(Feature::avx512_vnni).with(Feature::avx512_vbmi).with(Feature::avx512_bf16);
+inline constexpr Isa Isa::amx = Isa::avx512.with(Feature::amx_int8).with(Feature::amx_bf16);
 
 std::string isa_name(Isa isa);
 std::string_view feature_name(Feature feature);  // "avx512_bf16"
@@ -53,8 +57,12 @@ std::string_view feature_name(Feature feature);  // "avx512_bf16"
 // Errors (user): not a level, or not one of the level's features.
 Result<Isa> parse_isa(const std::string& name);
 
-// Every feature of this machine.
+// Every feature of this machine. The first call asks the kernel for permission to use AMX tiles, which holds for the
+// process from then on; without it AMX counts as absent.
 Isa detect_isa();
+
+// Why the tiles that this processor has are not used: "" if they are, or if it has none.
+const std::string& amx_refusal();
 
 // detect_isa(), or the set that the environment variable MILLRACE_ISA names.
 // Errors (user): an unknown name, or a feature that this machine lacks.

@@ -15,6 +15,9 @@ TEST(Isa, NamesAndSetsCorrespond) {
       {"avx512", Isa::avx512},
       {"avx512-bf16", Isa::avx512.without(Feature::avx512_bf16)},
       {"avx512-vnni-vbmi-bf16", Isa::avx2.with(Feature::avx512)},
+      {"amx", Isa::amx},
+      {"amx-int8", Isa::avx512.with(Feature::amx_bf16)},
+      {"amx-bf16", Isa::avx512.with(Feature::amx_int8)},
   };
   for (const auto& [name, isa] : cases) {
     EXPECT_EQ(isa_name(isa), name);
@@ -29,10 +32,11 @@ TEST(Isa, UnknownNames) {
     const auto parsed = parse_isa(name);
     return parsed.ok() ? "accepted as " + isa_name(*parsed) : parsed.error().message;
   };
-  EXPECT_EQ(message("sse"), "expected ref, avx2 or avx512, got 'sse'");
-  EXPECT_EQ(message(""), "expected ref, avx2 or avx512, got ''");
+  EXPECT_EQ(message("sse"), "expected ref, avx2, avx512 or amx, got 'sse'");
+  EXPECT_EQ(message(""), "expected ref, avx2, avx512 or amx, got ''");
   EXPECT_EQ(message("avx512-bf61"), "avx512: no feature 'bf61'; known: vnni, vbmi, bf16");
   EXPECT_EQ(message("avx2-"), "avx2: no feature ''; known: vnni");
+  EXPECT_EQ(message("amx-vnni"), "amx: no feature 'vnni'; known: int8, bf16");
   EXPECT_EQ(message("ref+vnni"), "ref: no feature 'vnni'; known: none");
 }
 
@@ -43,6 +47,16 @@ TEST(Isa, Inclusion) {
   EXPECT_TRUE(ice_lake.includes(Isa::avx2));
   EXPECT_FALSE(ice_lake.includes(Isa::avx2.with(Feature::avx_vnni)));
   EXPECT_TRUE(Isa::ref.includes(Isa::ref));
+  EXPECT_TRUE(Isa::amx.includes(Isa::avx512));
+  EXPECT_FALSE(Isa::avx512.includes(Isa::amx));  // avx512 is what it was before there was AMX
+}
+
+// Tiles are used, or there is a reason why not, or the processor has none.
+TEST(Isa, TilesOrAReason) {
+  const Isa machine = detect_isa();
+  const bool tiles = machine.has(Feature::amx_int8) || machine.has(Feature::amx_bf16);
+  EXPECT_FALSE(tiles && !amx_refusal().empty()) << amx_refusal();
+  EXPECT_FALSE(tiles && !machine.includes(Isa::avx512));
 }
 
 // Every set that tests and benchmarks go through can be chosen by its name.

@@ -91,11 +91,13 @@ RoofKernels roof_kernels(Isa isa) {
     best.fma_operations = wide.fma_operations;
   }
   if (isa.has(Feature::avx512_vnni)) take_int8(roof_kernels_avx512vnni());
-  if (isa.has(Feature::avx512_bf16)) {
-    const RoofKernels pairs = roof_kernels_avx512bf16();
-    best.bf16 = pairs.bf16;
-    best.bf16_operations = pairs.bf16_operations;
-  }
+  if (isa.has(Feature::amx_int8)) take_int8(roof_kernels_amxint8());
+  const auto take_bf16 = [&](const RoofKernels& from) {
+    best.bf16 = from.bf16;
+    best.bf16_operations = from.bf16_operations;
+  };
+  if (isa.has(Feature::avx512_bf16)) take_bf16(roof_kernels_avx512bf16());
+  if (isa.has(Feature::amx_bf16)) take_bf16(roof_kernels_amxbf16());
 #endif
   return best;
 }

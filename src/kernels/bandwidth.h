@@ -72,6 +72,8 @@ RoofKernels roof_kernels_avxvnni();
 RoofKernels roof_kernels_avx512();
 RoofKernels roof_kernels_avx512vnni();
 RoofKernels roof_kernels_avx512bf16();
+RoofKernels roof_kernels_amxint8();
+RoofKernels roof_kernels_amxbf16();
 // Each loop in the best version for these features.
 RoofKernels roof_kernels(Isa isa);
 

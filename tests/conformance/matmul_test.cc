@@ -122,6 +122,27 @@ TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
   }
 }
 
+// Long rows and prompts are processed in blocks, a token alone is not.
+TEST(MatmulConformance, BlocksOfColumnsAndTokensKeepBits) {
+  ThreadPool pool(1);
+  constexpr int64_t kTokens = 100, kCols = 2304;  // nine blocks of 256 values
+  for (const Format* format : formats().members()) {
+    Case c = make_case(*format, 40, kCols, 87);
+    const std::vector<float> x = normal_values(kTokens * kCols, 88);
+    for (const KernelTable& table : tables()) {
+      if (table.isa == Isa::ref) continue;
+      ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+      const std::vector<float> together = multiply(c.weight, table, pool, x, kTokens);
+      for (int64_t t : {int64_t{0}, int64_t{49}, kTokens - 1}) {
+        const std::vector<float> alone =
+            multiply(c.weight, table, pool, {x.begin() + t * kCols, x.begin() + (t + 1) * kCols}, 1);
+        const std::vector<float> row(together.begin() + t * 40, together.begin() + (t + 1) * 40);
+        EXPECT_TRUE(same_bits(alone, row)) << where(*format, table, {40, kCols}) << " token " << t;
+      }
+    }
+  }
+}
+
 // For one, two and three tokens kernels process different numbers of panels at once, and fewer at the end. Products are
 // large enough for threads to be used.
 TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
@@ -188,7 +209,7 @@ TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
     Shape shape{37, 3 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 37);
     for (uint8_t& byte : c.stored) byte = static_cast<uint8_t>(engine());
-    for (int64_t tokens : {1, 4, 7, 12}) {  // each takes another path in some kernel
+    for (int64_t tokens : {1, 4, 7, 12, 50}) {  // each takes another path in some kernel
       std::vector<float> x = normal_values(tokens * shape.cols, 38);
       std::vector<float> ref_y;
       for (const KernelTable& table : tables()) {

@@ -1,0 +1,381 @@
+// Quantized matmul with AMX for several tokens, with the bits of the other versions (kernels/quant_shape.h).
+//
+// A scale belongs to 32 columns (or 16), so a tile's dots leave the tiles after every group, and what vectors then do
+// with them takes longer than the products: while tiles multiply, vectors have half their ports. So bfloat16 tiles
+// multiply small integers: levels (8 bits), and activations times 2^shift. Every sum is an exact integer of less than
+// 24 bits times 2^shift, and leaves the tiles as f32, shifted, ready for the one fused multiply-add that has to follow.
+// Levels of 8 bits cost too much to convert, and their dots are scaled by token anyway: they use 8-bit tiles.
+//
+// A step is two dots of each row and token: of two groups, or of the halves of one. Three parts alternate:
+//
+//   unpack     step s + 1    planes of a panel (matmul_pack.h) -> levels: W, pairs (quads) of columns by 16 rows
+//   multiply   item i + 1    dots of 16 tokens and 2 x 16 rows = X W       an item: a step and 16 tokens
+//   scale      item i        acc[token][row] = fma(scale, dot, acc[token][row]), 16 rows a vector
+//
+// X is copied to where it is contiguous: tiles are read three times as fast from whole lines as from records of 56
+// bytes. Its columns are in the order 0, 2, 1, 3 of every four, in which vectors unpack levels.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+
+#include "kernels/families.h"
+#include "kernels/x86/matmul_vector_avx512vnni.h"
+#include "kernels/x86/tiles.h"
+
+namespace millrace {
+namespace {
+
+struct VectorTiles : VectorAvx512 {
+  static constexpr bool kPrefersSigned = true;
+};
+
+// Levels as bfloat16, by code of up to five bits (or the lower and upper half of six).
+template <int N>
+constexpr std::array<uint16_t, 64> bf16_levels() {
+  constexpr QuantShape S = kQuantShapes[N];
+  std::array<uint16_t, 64> levels = {};
+  for (int i = 0; i < 64; ++i) {
+    const int code = S.low_bits + S.high_bits == 4 ? i % 16 : i;  // above a nibble is the next one
+    int value = code - S.offset;
+    if (S.table == LevelTable::iq4) value = kIq4Levels[code % 16];
+    if (S.table == LevelTable::fp4) value = kFp4Levels[code % 16];
+    levels[static_cast<size_t>(i)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
+  }
+  return levels;
+}
+template <int N>
+alignas(64) inline constexpr std::array<uint16_t, 64> kBf16Levels = bf16_levels<N>();
+
+template <int N>
+struct QuantTiles {
+  using V = VectorTiles;
+  using F = V::F;
+  using I = V::I;
+  static constexpr QuantShape S = kQuantShapes[N];
+  static constexpr QuantCell kCell = quant_cell(S);
+  static constexpr bool kBytes = S.low_bits == 8;
+  static constexpr bool kHalves = S.sub == SubScales::per16;
+  static_assert(!kHalves || !S.has_min);
+  static constexpr int64_t kLanes = V::kLanes;
+  static constexpr int64_t kValueBytes = kBytes ? 1 : 2;
+  static constexpr int64_t kColumns = kHalves ? 16 : 32;  // of a dot
+  static constexpr int64_t kWeightRows = kColumns * kValueBytes / 4;
+  static constexpr int64_t kStepGroups = kHalves ? 1 : 2;
+  static constexpr int64_t kCellSteps = kCell.groups / kStepGroups;
+  static constexpr int64_t kTogether = 64;     // tokens: levels are unpacked once for them
+  static constexpr int64_t kBlockGroups = 64;  // columns in groups of 32: X stays in L2
+
+  // A block of columns of some tokens.
+  struct Inputs {
+    alignas(64) uint8_t x[kBlockGroups][kTogether][32 * kValueBytes];
+    float scale[kBytes ? kBlockGroups : 1][kTogether];
+    float sum[S.has_min ? kBlockGroups : 1][kTogether];
+    int64_t tokens = 0;
+    int64_t tiles = 0;
+    int64_t tile_tokens = 0;  // the last may have fewer
+  };
+
+  struct Step {
+    alignas(64) uint8_t levels[2][2][kWeightRows][64];  // [dot][part]
+    F scale[2][2];                                      // [dot][part]
+    F minimum[2][2];
+  };
+
+  using Dots = float[2][2][kLanes][kLanes];  // [dot][part][token][row]; kBytes: int32
+
+  // Walks through the cells of a panel.
+  struct Unpacker {
+    const uint8_t* cell = nullptr;
+    const uint8_t* ahead = nullptr;  // the cell that is prefetched meanwhile
+    int64_t ahead_cells = 0;         // that are left in this panel, then comes ...
+    const uint8_t* next = nullptr;   // ... the next one
+    int64_t step = 0;                // in the cell
+    const uint8_t* fields = nullptr;
+    CellFields<N> field_bytes;
+
+    void unpack(Step& to) {
+      if (step == 0) {
+        fields = field_bytes.read(cell);
+        if (ahead_cells-- == 0) ahead = next;
+      }
+      constexpr int64_t kLines = kCell.bytes / 64;
+      for (int64_t line = step * kLines / kCellSteps; line < (step + 1) * kLines / kCellSteps; ++line)
+        __builtin_prefetch(ahead + line * 64);
+      unroll<2 * kStepGroups>([&](auto i) __attribute__((always_inline)) { unpack_group<i / 2, i % 2>(to); });
+      if (++step == kCellSteps) step = 0, cell += kCell.bytes, ahead += kCell.bytes;
+    }
+
+    template <int i, int part>
+    [[gnu::always_inline]] void unpack_group(Step& to) {
+      const int64_t group = step * kStepGroups + i;
+      const uint8_t* planes = cell + kCell.planes_at + group * kCell.group_bytes + part * kLanes * 4;
+      // Row `row` of the group's levels.
+      const auto put = [&](int row, I v) __attribute__((always_inline)) {
+        _mm512_store_si512(to.levels[kHalves ? row / kWeightRows : i][part][row % kWeightRows], v);
+      };
+      if constexpr (kBytes) {
+        I w[8];
+        unpack_levels<V, N>(
+            planes, [](auto) {}, w);
+        unroll<8>([&](auto j) __attribute__((always_inline)) { put(j, w[j]); });
+      } else {
+        const I low = _mm512_load_si512(kBf16Levels<N>.data()), high = _mm512_load_si512(kBf16Levels<N>.data() + 32);
+        const auto level = [&](I code) __attribute__((always_inline)) {
+          return S.low_bits + S.high_bits > 5 ? _mm512_permutex2var_epi16(low, code, high)
+                                              : _mm512_permutexvar_epi16(code, low);
+        };
+        if constexpr (S.low_bits == 4 && S.high_bits == 0) {  // nibbles, read as they are
+          unroll<4>([&](auto p) __attribute__((always_inline)) {
+            const I plane = V::load(planes + p * kCell.plane_bytes);
+            put(2 * p, level(plane));
+            put(2 * p + 8, level(_mm512_srli_epi16(plane, 4)));
+            put(2 * p + 1, level(_mm512_srli_epi16(plane, 8)));
+            put(2 * p + 9, level(_mm512_srli_epi16(plane, 12)));
+          });
+        } else {
+          static_assert(S.table == LevelTable::none);
+          I w[8];
+          unpack_levels<V, N>(
+              planes, [](auto) {}, w);
+          unroll<8>([&](auto j) __attribute__((always_inline)) {
+            put(2 * j, level(w[j]));
+            put(2 * j + 1, level(_mm512_srli_epi16(w[j], 8)));
+          });
+        }
+      }
+      struct {
+        F scale[2];
+        F minimum;
+        I minimums;
+      } scales;
+      load_scales<V, N>(cell, fields, group, part * kLanes, scales);
+      to.scale[kHalves ? 0 : i][part] = scales.scale[0];
+      if constexpr (kHalves) to.scale[1][part] = scales.scale[1];
+      if constexpr (S.has_min) to.minimum[i][part] = scales.minimum;
+    }
+  };
+
+  static void configure(int64_t tokens) {
+    TileConfig config;
+    for (int i = 0; i < 4; ++i) config.set(i, tokens, 64);
+    for (int i = 4; i < 6; ++i) config.set(i, tokens, kColumns * kValueBytes);
+    for (int i = 6; i < 8; ++i) config.set(i, kWeightRows, 64);
+    configure_tiles(config);
+  }
+
+  template <typename T>
+  static T read(const uint8_t* from) {
+    T value;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+
+  // x: the block's first record of the first token.
+  static void gather(const uint8_t* x, int64_t x_stride, int64_t groups, Inputs& to) {
+    const __m256i order =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 2, 1, 3, 4, 6, 5, 7, 8, 10, 9, 11, 12, 14, 13, 15));
+    for (int64_t g = 0; g < groups; ++g, x += kQ8GroupBytes) {
+      const uint8_t* record = x;
+      for (int64_t t = 0; t < to.tokens; ++t, record += x_stride) {
+        const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(record));
+        if constexpr (kBytes) {
+          _mm256_store_si256(reinterpret_cast<__m256i*>(to.x[g][t]), bytes);
+          to.scale[g][t] = read<float>(record + kQ8ScaleAt);
+        } else {
+          const __m256i ordered = _mm256_shuffle_epi8(bytes, order);
+          const F shifted = _mm512_set1_ps(std::bit_cast<float>((127 + read<uint32_t>(record + kQ8ShiftAt)) << 23));
+          const F low = V::mul(V::to_float(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(ordered))), shifted);
+          const F high = V::mul(V::to_float(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(ordered, 1))), shifted);
+          _mm512_store_si512(to.x[g][t], (__m512i)_mm512_cvtne2ps_pbh(high, low));  // exact
+        }
+        if constexpr (S.has_min) {
+          to.sum[g][t] = read<float>(record + kQ8SumAt);
+        }
+      }
+    }
+  }
+
+  template <int c, int a, int b>
+  [[gnu::always_inline]] static void multiply_tile() {
+    zero_tile<c>();
+    if constexpr (kBytes)
+      multiply_i8<c, a, b>();
+    else
+      multiply_bf16<c, a, b>();
+  }
+
+  // Dot d of a step for one tile of tokens, left in tiles 2 d and 2 d + 1.
+  template <int d>
+  [[gnu::always_inline]] static void multiply(const Inputs& in, const Step& weights, int64_t step, int64_t tile) {
+    constexpr int64_t kStride = 32 * kValueBytes;
+    const uint8_t* x = in.x[step * kStepGroups + (kHalves ? 0 : d)][tile * in.tile_tokens];
+    load_tile<4 + d>(x + (kHalves ? d * kColumns * kValueBytes : 0), kStride);
+    load_tile<6>(weights.levels[d][0], 64);
+    multiply_tile<2 * d, 4 + d, 6>();
+    load_tile<7>(weights.levels[d][1], 64);
+    multiply_tile<2 * d + 1, 4 + d, 7>();
+  }
+
+  template <int d>
+  [[gnu::always_inline]] static void store(Dots& dots) {
+    store_tile<2 * d>(dots[d][0], 64);
+    store_tile<2 * d + 1>(dots[d][1], 64);
+  }
+
+  // acc[part][token] += the dots of one tile of tokens. Meanwhile prefetches the columns of X at `ahead`, to L1.
+  [[gnu::always_inline]] static void scale(const Inputs& in, const Step& weights, int64_t step, int64_t tile,
+                                           const Dots& dots, const uint8_t* ahead, F (&acc)[2][kTogether]) {
+    const int64_t first = tile * in.tile_tokens, count = std::min(in.tile_tokens, in.tokens - first);
+    const F scale[2][2] = {{weights.scale[0][0], weights.scale[0][1]}, {weights.scale[1][0], weights.scale[1][1]}};
+    const float* scale_x = in.scale[kBytes ? 2 * step : 0] + first;
+    const float* sum_x = in.sum[S.has_min ? 2 * step : 0] + first;
+    const float* from = dots[0][0][0];
+    F* to = acc[0] + first;
+#pragma GCC unroll 4
+    for (int64_t t = 0; t < count; ++t, from += kLanes, ++to, ++scale_x, ++sum_x, ahead += 32 * kValueBytes) {
+      __builtin_prefetch(ahead);
+      if constexpr (!kHalves) __builtin_prefetch(ahead + kTogether * 32 * kValueBytes);
+      unroll<2>([&](auto part) __attribute__((always_inline)) {
+        const auto dot = [&](int d) __attribute__((always_inline)) {
+          const float* at = from + (2 * d + part) * kLanes * kLanes;
+          return kBytes ? V::to_float(_mm512_load_si512(at)) : _mm512_load_ps(at);
+        };
+        F sum = to[part * kTogether];
+        if constexpr (kHalves) {
+          const F inner = V::fma(scale[1][part], dot(1), V::mul(scale[0][part], dot(0)));
+          sum = _mm512_add_ps(sum, inner);
+        } else {
+          unroll<2>([&](auto d) __attribute__((always_inline)) {
+            const F by = kBytes ? V::mul(scale[d][part], _mm512_set1_ps(scale_x[d * kTogether])) : scale[d][part];
+            sum = V::fma(by, dot(d), sum);
+            if constexpr (S.has_min)
+              sum = V::negated_fma(weights.minimum[d][part], _mm512_set1_ps(sum_x[d * kTogether]), sum);
+          });
+        }
+        to[part * kTogether] = sum;
+      });
+    }
+  }
+
+  // acc[part][token] += `steps` steps of a panel. The first dots of an item are computed while the second ones of the
+  // item before are stored, and so on: tiles are not renamed, so a product waits until its tile has been stored.
+  static void multiply_panel(const Inputs& in, Unpacker& unpacker, int64_t steps, F (&acc)[2][kTogether]) {
+    Step ring[3];
+    alignas(64) Dots dots[2];
+    const int64_t items = steps * in.tiles;
+    struct Item {
+      int64_t step = 0, tile = 0;
+      void advance(int64_t tiles) {
+        if (++tile == tiles) ++step, tile = 0;
+      }
+    };
+    Item next, scaled;
+    unpacker.unpack(ring[0]);
+    if (steps > 1) unpacker.unpack(ring[1]);
+    for (int64_t item = 0; item <= items; ++item) {
+      const Step& weights = ring[next.step % 3];
+      if (item < items) multiply<0>(in, weights, next.step, next.tile);
+      if (item > 0) store<1>(dots[(item - 1) % 2]);
+      if (item < items) {
+        multiply<1>(in, weights, next.step, next.tile);
+        store<0>(dots[item % 2]);
+        next.advance(in.tiles);
+      }
+      if (item > 0) {
+        scale(in, ring[scaled.step % 3], scaled.step, scaled.tile, dots[(item - 1) % 2],
+              in.x[next.step * kStepGroups % kBlockGroups][next.tile * in.tile_tokens], acc);
+        scaled.advance(in.tiles);
+      }
+      if (next.tile == 0 && next.step + 1 < steps) unpacker.unpack(ring[(next.step + 1) % 3]);
+    }
+  }
+
+  static __mmask16 lanes(int64_t count) {
+    return static_cast<__mmask16>(count >= kLanes ? 0xffff : count <= 0 ? 0 : (1u << count) - 1);
+  }
+
+  // One block of columns of all rows, times the tokens of `in`. The sums of the blocks before are in y.
+  static void multiply_block(const MatmulArgs& a, const Inputs& in, int64_t token, int64_t first_group, int64_t groups,
+                             bool past_caches) {
+    const int64_t all = quant_cells(kCell, a.cols) * kCell.groups;
+    const int64_t panel_bytes = quant_panel_bytes(kCell, a.cols);
+    const bool begins = first_group == 0, ends = first_group + groups == all;
+    const int64_t cells = groups / kCell.groups, ahead = std::min(cells, kPrefetchQuant / kCell.bytes + 1);
+    const uint8_t* panel =
+        a.weights + a.row_begin / kPanelRows * panel_bytes + first_group / kCell.groups * kCell.bytes;
+    alignas(64) F acc[2][kTogether];
+    for (int64_t row = a.row_begin; row < a.row_end; row += kPanelRows, panel += panel_bytes) {
+      float* y = a.y + token * a.y_stride + row;
+      const int64_t rows = a.row_end - row;
+      for (int64_t t = 0; t < in.tokens; ++t) {
+        for (int part = 0; part < 2; ++part)
+          acc[part][t] = begins
+                             ? V::zero_f()
+                             : _mm512_maskz_loadu_ps(lanes(rows - part * kLanes), y + t * a.y_stride + part * kLanes);
+      }
+      Unpacker unpacker;
+      unpacker.cell = panel;
+      unpacker.ahead = panel + ahead * kCell.bytes;
+      unpacker.ahead_cells = cells - ahead;
+      unpacker.next = panel + panel_bytes;
+      multiply_panel(in, unpacker, groups / kStepGroups, acc);
+      const bool past =
+          past_caches && ends && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && a.y_stride % 16 == 0;
+      for (int64_t t = 0; t < in.tokens; ++t) {
+        const F unit = ends ? V::broadcast_f32(a.x + (token + t) * a.x_stride + q8_unit_at(a.cols)) : V::zero_f();
+        for (int part = 0; part < 2; ++part) {
+          const F value = ends ? V::mul(acc[part][t], unit) : acc[part][t];
+          float* to = y + t * a.y_stride + part * kLanes;
+          if (past)
+            V::store_past(to, value);
+          else
+            _mm512_mask_storeu_ps(to, lanes(rows - part * kLanes), value);
+        }
+      }
+    }
+  }
+
+  static void run_tiles(const MatmulArgs& a) {
+    const int64_t all = quant_cells(kCell, a.cols) * kCell.groups;
+    const int64_t blocks = (a.tokens + kTogether - 1) / kTogether;
+    const bool past_caches = a.tokens >= kManyTokens;
+    Inputs in;
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t token = block * a.tokens / blocks;
+      in.tokens = (block + 1) * a.tokens / blocks - token;
+      in.tiles = (in.tokens + kLanes - 1) / kLanes;
+      in.tile_tokens = (in.tokens + in.tiles - 1) / in.tiles;
+      configure(in.tile_tokens);
+      for (int64_t first = 0; first < all; first += kBlockGroups) {
+        const int64_t groups = std::min(kBlockGroups, all - first);
+        gather(a.x + token * a.x_stride + first * kQ8GroupBytes, a.x_stride, groups, in);
+        multiply_block(a, in, token, first, groups, past_caches);
+      }
+    }
+    release_tiles();
+    if (past_caches) V::fence();
+  }
+
+  // Fewer are faster with VNNI (docs/instruction-sets.md).
+  static constexpr int64_t kLeastTokens = kBytes ? 48 : kHalves ? 32 : 24;
+
+  static void run(const MatmulArgs& a) {
+    if (a.tokens < kLeastTokens) return quant_run_avx512vnni(N)(a);
+    run_tiles(a);
+  }
+};
+
+template <int N>
+void add_quant_tiles(KernelTable& table) {
+  const MatmulKernel* few = table.find_matmul(quant_format_at(N));
+  if (few == nullptr) return;
+  MatmulKernel kernel = *few;
+  kernel.run = QuantTiles<N>::run;
+  set_matmul(table, kernel);
+}
+
+}  // namespace
+}  // namespace millrace
