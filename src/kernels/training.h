@@ -1,6 +1,6 @@
 // Loops of the training step: products of bfloat16 matrices with F32 sums, causal attention and its gradient, and the
-// element-wise parts. Two builds of the same loops: portable, and AVX-512 with its bfloat16 products. Each call runs on
-// one thread and is a pure function of its arguments; the caller cuts the work. (Attention without a stored matrix of
+// element-wise parts. Three builds of the same loops: portable, AVX-512 with its bfloat16 products, and AMX. Each call
+// runs on one thread and is a pure function of its arguments; the caller cuts the work. (Attention without a stored matrix of
 // probabilities: Dao et al., 2022, "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness".)
 #pragma once
 
@@ -19,7 +19,7 @@ struct TrainingProduct {
   int64_t b_panel = 0;            // from one panel to the next, in pairs
   float* c = nullptr;
   int64_t c_row = 0;
-  int64_t rows = 0, columns = 0, pairs = 0;  // rows: a multiple of 8; columns: of 32
+  int64_t rows = 0, columns = 0, pairs = 0;  // rows and columns: multiples of 32; pairs: of 16
   bool add = false;
 };
 
@@ -69,6 +69,7 @@ int64_t training_scratch(int64_t tokens, int64_t dim);
 
 const TrainingKernels& portable_training_kernels();
 const TrainingKernels& avx512_training_kernels();  // x86-64 only; needs Feature::avx512_bf16
+const TrainingKernels& amx_training_kernels();     // x86-64 only; needs Feature::amx_bf16
 const TrainingKernels& training_kernels();         // the fastest
 
 }  // namespace millrace

@@ -12,6 +12,9 @@
 namespace millrace {
 namespace training_avx512 {
 
+#include "kernels/training_values.inc"
+#include "kernels/x86/training_vectors.inc"
+
 inline __m512bh pairs16(const uint32_t* from) { return std::bit_cast<__m512bh>(_mm512_loadu_si512(from)); }
 
 inline void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_t* b, int64_t pairs, float* c,
@@ -34,6 +37,14 @@ inline void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_
   for (int r = 0; r < kRows; ++r) {
     _mm512_storeu_ps(c + r * c_row, low[r]);
     _mm512_storeu_ps(c + r * c_row + 16, high[r]);
+  }
+}
+
+void product(const TrainingProduct& p) {
+  for (int64_t column = 0; column < p.columns; column += 32) {
+    const uint32_t* b = p.b + column / 32 * p.b_panel;
+    for (int64_t row = 0; row < p.rows; row += 8)
+      tile(p.a + row * p.a_row, p.a_row, p.a_pair, b, p.pairs, p.c + row * p.c_row + column, p.c_row, p.add);
   }
 }
 
