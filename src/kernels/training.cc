@@ -10,7 +10,8 @@
 namespace millrace {
 namespace training_portable {
 
-#include "kernels/training_values.inc"
+#include "kernels/training_basics.inc"
+#include "kernels/training_plain.inc"
 
 void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_t* b, int64_t pairs, float* c, int64_t c_row,
           bool add) {
@@ -38,8 +39,6 @@ void product(const TrainingProduct& p) {
   }
 }
 
-#include "kernels/training_plain.inc"
-
 #include "kernels/training_loops.inc"
 
 }  // namespace training_portable
@@ -47,8 +46,8 @@ void product(const TrainingProduct& p) {
 const TrainingKernels& portable_training_kernels() {
   using namespace training_portable;
   static constexpr TrainingKernels kKernels = {
-      "portable",    product, round_all,     pack_columns, pack_rows,     norm,   norm_backward,  silu,
-      silu_backward, relu,    relu_backward, rotate,       cross_entropy, attend, attend_backward};
+      "portable", product,       round_all, pack_columns,  pack_rows, norm,    norm_backward, silu,   silu_backward,
+      relu,       relu_backward, rotate,    cross_entropy, mix,       squares, adam,          attend, attend_backward};
   return kKernels;
 }
 
@@ -60,13 +59,16 @@ int64_t training_scratch(int64_t tokens, int64_t dim) {
   return std::max(forward, backward) + 4096;
 }
 
-const TrainingKernels& training_kernels() {
+std::vector<const TrainingKernels*> available_training_kernels() {
+  std::vector<const TrainingKernels*> out = {&portable_training_kernels()};
 #if defined(__x86_64__)
   const auto isa = select_isa();  // a bad MILLRACE_ISA is reported where a model is loaded
-  if (isa.ok() && isa->has(Feature::amx_bf16)) return amx_training_kernels();
-  if (isa.ok() && isa->has(Feature::avx512_bf16)) return avx512_training_kernels();
+  if (isa.ok() && isa->has(Feature::avx512_bf16)) out.push_back(&avx512_training_kernels());
+  if (isa.ok() && isa->has(Feature::amx_bf16)) out.push_back(&amx_training_kernels());
 #endif
-  return portable_training_kernels();
+  return out;
 }
+
+const TrainingKernels& training_kernels() { return *available_training_kernels().back(); }
 
 }  // namespace millrace

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace training_amx {
 
-#include "kernels/training_values.inc"
+#include "kernels/training_basics.inc"
 #include "kernels/x86/training_vectors.inc"
 
 constexpr int64_t kTile = 16, kBlock = 2 * kTile, kMostPairs = 256;
@@ -112,6 +112,9 @@ const TrainingKernels& amx_training_kernels() {
                                                relu_backward,
                                                rotate,
                                                cross_entropy,
+                                               mix,
+                                               squares,
+                                               adam,
                                                with_tiles<attend, TrainingAttention>,
                                                with_tiles<attend_backward, TrainingAttention>};
   return kKernels;

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace training_avx512 {
 
-#include "kernels/training_values.inc"
+#include "kernels/training_basics.inc"
 #include "kernels/x86/training_vectors.inc"
 
 inline __m512bh pairs16(const uint32_t* from) { return std::bit_cast<__m512bh>(_mm512_loadu_si512(from)); }
@@ -55,8 +55,8 @@ void product(const TrainingProduct& p) {
 const TrainingKernels& avx512_training_kernels() {
   using namespace training_avx512;
   static constexpr TrainingKernels kKernels = {
-      "avx512",      product, round_all,     pack_columns, pack_rows,     norm,   norm_backward,  silu,
-      silu_backward, relu,    relu_backward, rotate,       cross_entropy, attend, attend_backward};
+      "avx512", product,       round_all, pack_columns,  pack_rows, norm,    norm_backward, silu,   silu_backward,
+      relu,     relu_backward, rotate,    cross_entropy, mix,       squares, adam,          attend, attend_backward};
   return kKernels;
 }
 
