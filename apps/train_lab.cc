@@ -21,7 +21,8 @@ Examples:
                                                                        let the rates fall at the end
   millrace train-lab --out draft/ --size lab-draft --vocabulary run/vocabulary.txt --stories stories/
   millrace train-lab --out run/ --export run/millrace-lab.gguf         write the checkpoint as GGUF; no training
-  millrace train-lab --out tuned/ --start run/checkpoint.bin ...       begin with the weights of another run)";
+  millrace train-lab --out tuned/ --start run/checkpoint.bin ...       begin with the weights of another run
+  millrace train-lab --out tuned/ --from millrace-lab.gguf ...         begin with those of an exported model)";
 
 struct TrainLabFlags {
   LabTrainOptions run;
@@ -92,6 +93,7 @@ void add_train_lab_command(CLI::App& app) {
   command->add_option("--stories", run.stories, "Folder of *.txt or *.txt.xz files with stories; default: none");
   command->add_option("--vocabulary", run.vocabulary, "Use the vocabulary.txt of another run instead of learning one");
   command->add_option("--start", run.start, "Begin with the weights of this checkpoint.bin");
+  command->add_option("--from", run.from, "Begin with weights and vocabulary of this GGUF file, an exported lab model");
   command->add_flag("--resume", run.resume, "Continue from OUT/checkpoint.bin");
   command->add_option("--export", flags->gguf, "Write OUT/checkpoint.bin as this GGUF file; no training");
   command->add_option("--name", flags->name, "--export: the model's name")->capture_default_str();

@@ -10,6 +10,9 @@
 namespace millrace {
 namespace training_portable {
 
+#include "kernels/training_basics.inc"
+#include "kernels/training_plain.inc"
+
 void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_t* b, int64_t pairs, float* c, int64_t c_row,
           bool add) {
   constexpr int64_t kRows = 8, kColumns = 32;
@@ -28,6 +31,14 @@ void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_t* b, i
   }
 }
 
+void product(const TrainingProduct& p) {
+  for (int64_t column = 0; column < p.columns; column += 32) {
+    const uint32_t* b = p.b + column / 32 * p.b_panel;
+    for (int64_t row = 0; row < p.rows; row += 8)
+      tile(p.a + row * p.a_row, p.a_row, p.a_pair, b, p.pairs, p.c + row * p.c_row + column, p.c_row, p.add);
+  }
+}
+
 #include "kernels/training_loops.inc"
 
 }  // namespace training_portable
@@ -35,8 +46,8 @@ void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_t* b, i
 const TrainingKernels& portable_training_kernels() {
   using namespace training_portable;
   static constexpr TrainingKernels kKernels = {
-      "portable",    product, round_all,     pack_columns, pack_rows,     norm,   norm_backward,  silu,
-      silu_backward, relu,    relu_backward, rotate,       cross_entropy, attend, attend_backward};
+      "portable", product,       round_all, pack_columns,  pack_rows, norm,    norm_backward, silu,   silu_backward,
+      relu,       relu_backward, rotate,    cross_entropy, mix,       squares, adam,          attend, attend_backward};
   return kKernels;
 }
 
@@ -44,16 +55,20 @@ int64_t training_scratch(int64_t tokens, int64_t dim) {
   using namespace training_portable;
   const int64_t keys = padded(tokens);
   const int64_t forward = keys * dim * 2 + kQueries * keys * 2 + kQueries * dim * 2;
-  const int64_t backward = keys * dim * 5 + kBackQueries * dim * 6 + kBackQueries * kBackKeys * 5;
+  const int64_t backward = keys * dim * 5 + (kBackQueries * 6 + kPanel) * dim + kBackQueries * kBackKeys * 5;
   return std::max(forward, backward) + 4096;
 }
 
-const TrainingKernels& training_kernels() {
+std::vector<const TrainingKernels*> available_training_kernels() {
+  std::vector<const TrainingKernels*> out = {&portable_training_kernels()};
 #if defined(__x86_64__)
   const auto isa = select_isa();  // a bad MILLRACE_ISA is reported where a model is loaded
-  if (isa.ok() && isa->has(Feature::avx512_bf16)) return avx512_training_kernels();
+  if (isa.ok() && isa->has(Feature::avx512_bf16)) out.push_back(&avx512_training_kernels());
+  if (isa.ok() && isa->has(Feature::amx_bf16)) out.push_back(&amx_training_kernels());
 #endif
-  return portable_training_kernels();
+  return out;
 }
+
+const TrainingKernels& training_kernels() { return *available_training_kernels().back(); }
 
 }  // namespace millrace

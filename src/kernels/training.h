@@ -1,10 +1,12 @@
 // Loops of the training step: products of bfloat16 matrices with F32 sums, causal attention and its gradient, and the
-// element-wise parts. Two builds of the same loops: portable, and AVX-512 with its bfloat16 products. Each call runs on
-// one thread and is a pure function of its arguments; the caller cuts the work. (Attention without a stored matrix of
-// probabilities: Dao et al., 2022, "FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness".)
+// element-wise parts. Three builds of the same loops: portable, AVX-512 with its bfloat16 products, and AMX. Each call
+// runs on one thread and is a pure function of its arguments; the caller cuts the work. (Attention without a stored
+// matrix of probabilities: Dao et al., 2022, "FlashAttention: Fast and Memory-Efficient Exact Attention with
+// IO-Awareness".)
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace millrace {
 
@@ -19,7 +21,7 @@ struct TrainingProduct {
   int64_t b_panel = 0;            // from one panel to the next, in pairs
   float* c = nullptr;
   int64_t c_row = 0;
-  int64_t rows = 0, columns = 0, pairs = 0;  // rows: a multiple of 8; columns: of 32
+  int64_t rows = 0, columns = 0, pairs = 0;  // rows and columns: multiples of 32; pairs: of 16
   bool add = false;
 };
 
@@ -36,6 +38,15 @@ struct TrainingAttention {
   Bf16 *d_q = nullptr, *d_k = nullptr, *d_v = nullptr;
   const float *cosines = nullptr, *sines = nullptr;  // [tokens][dim / 2]: the gradients are rotated back
   float* scratch = nullptr;
+};
+
+// Moments of the gradient times `scale`, and a step of AdamW. (Kingma and Ba, 2015, "Adam".)
+struct TrainingAdam {
+  const float* gradient = nullptr;
+  float *first = nullptr, *second = nullptr, *weights = nullptr;
+  int64_t n = 0;
+  float scale = 1, beta1 = 0, beta2 = 0, epsilon = 0;
+  float step = 0, correction = 1;  // of the second moment
 };
 
 struct TrainingKernels {
@@ -60,6 +71,9 @@ struct TrainingKernels {
   void (*rotate)(float* x, const float* cosines, const float* sines, float sign, int64_t dim);
   // Loss of one row of logits; `best` receives the index of the largest. With d_logits: (softmax - target) * weight.
   float (*cross_entropy)(const float* logits, int64_t n, int64_t target, float weight, int64_t* best, Bf16* d_logits);
+  void (*mix)(float* x, float a, const float* y, float b, int64_t n);  // x = a * x + b * y
+  double (*squares)(const float* x, int64_t n);                        // their sum
+  void (*adam)(const TrainingAdam& a);
   void (*attend)(const TrainingAttention& a);
   void (*attend_backward)(const TrainingAttention& a);
 };
@@ -68,7 +82,9 @@ struct TrainingKernels {
 int64_t training_scratch(int64_t tokens, int64_t dim);
 
 const TrainingKernels& portable_training_kernels();
-const TrainingKernels& avx512_training_kernels();  // x86-64 only; needs Feature::avx512_bf16
-const TrainingKernels& training_kernels();         // the fastest
+const TrainingKernels& avx512_training_kernels();                  // x86-64 only; needs Feature::avx512_bf16
+const TrainingKernels& amx_training_kernels();                     // x86-64 only; needs Feature::amx_bf16
+const TrainingKernels& training_kernels();                         // the fastest
+std::vector<const TrainingKernels*> available_training_kernels();  // of this machine, the slowest first
 
 }  // namespace millrace

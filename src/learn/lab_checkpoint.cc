@@ -35,19 +35,11 @@ LabShape shape_of(const Head& h) {
           h.experts};
 }
 
-bool plausible(const LabShape& s) {
-  const auto sized = [](int64_t n) { return n > 0 && n <= 1 << 17 && n % 32 == 0; };
-  return sized(s.vocab) && s.context > 0 && s.context <= 1 << 20 && sized(s.dim) && s.dim <= 4096 && s.layers > 0 &&
-         s.layers <= 256 && s.heads > 0 && s.dim % s.heads == 0 && s.head_dim() % 32 == 0 && s.kv_heads > 0 &&
-         s.heads % s.kv_heads == 0 && sized(s.hidden) && s.hidden <= 1 << 14 &&
-         (s.experts == 0 || (s.experts >= 2 && s.experts <= 256)) && s.rope_base > 1 && s.epsilon > 0;
-}
-
 Result<Head> read_head(std::ifstream& in, const std::string& path) {
   if (!in) return Error::user("no checkpoint to resume from (omit --resume to start a new run): " + path);
   Head head;
   if (!in.read(reinterpret_cast<char*>(&head), sizeof head) || std::memcmp(head.magic, kMagic, sizeof kMagic) != 0 ||
-      !plausible(shape_of(head)) || head.weights != shape_of(head).parameters())
+      !trainable(shape_of(head)) || head.weights != shape_of(head).parameters())
     return Error::corrupt("not a checkpoint of a lab model: " + path);
   return head;
 }

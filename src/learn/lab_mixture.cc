@@ -102,6 +102,14 @@ Result<TokenizerSpec> read_lab_vocabulary(const std::string& path) {
   return with_roles(std::move(pieces));
 }
 
+Result<TokenizerSpec> lab_vocabulary(const std::vector<std::string>& tokens) {
+  if (std::ssize(tokens) > kFirstPieceId + 3) {
+    TokenizerSpec spec = with_roles({tokens.begin() + kFirstPieceId, tokens.end() - 3});
+    if (spec.tokens == tokens) return spec;
+  }
+  return Error::user("the vocabulary is not one that train-lab learned");
+}
+
 LabMixture::LabMixture(const TokenizerSpec& spec, std::vector<std::string> stories, uint64_t seed, int64_t context)
     : encoder_(spec),
       controls_(lab_controls(spec)),

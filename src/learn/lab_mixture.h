@@ -23,6 +23,8 @@ Result<TokenizerSpec> learn_lab_vocabulary(const std::vector<std::string>& stori
 // The vocabulary with these pieces, as write_lab_vocabulary() lists them.
 Result<void> write_lab_vocabulary(const std::string& path, const TokenizerSpec& spec);
 Result<TokenizerSpec> read_lab_vocabulary(const std::string& path);
+// The vocabulary with these tokens, all of them. Errors: user (not one of those above).
+Result<TokenizerSpec> lab_vocabulary(const std::vector<std::string>& tokens);
 
 // The chat format as a template (Jinja): <s>, then <|role|> text </s> for each message.
 std::string lab_chat_template();

@@ -11,6 +11,13 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kPanel = 32;  // columns of a packed panel
+constexpr int64_t kSlice = 4;   // chunks at a time, so that what a gradient is made of stays in the cache
+
+// body(first, count) for each slice of `chunks`.
+template <typename Body>
+void in_slices(int64_t chunks, const Body& body) {
+  for (int64_t first = 0; first < chunks; first += kSlice) body(first, std::min(kSlice, chunks - first));
+}
 
 double normal(uint64_t seed, uint64_t index) {  // Box and Muller, 1958
   const double radius = std::sqrt(-2.0 * std::log(1.0 - philox_uniform(seed, 0, 2 * index)));
@@ -23,6 +30,14 @@ int64_t LabShape::parameters() const {
   const int64_t mlps = std::max<int64_t>(1, experts);
   const int64_t layer = 2 * dim + qkv() * dim + dim * dim + 3 * mlps * hidden * dim + experts * dim;
   return vocab * dim + layers * layer + dim;
+}
+
+bool trainable(const LabShape& s) {
+  const auto sized = [](int64_t n) { return n > 0 && n <= 1 << 17 && n % 32 == 0; };
+  return sized(s.vocab) && s.context > 0 && s.context <= 1 << 20 && sized(s.dim) && s.dim <= 4096 && s.layers > 0 &&
+         s.layers <= 256 && s.heads > 0 && s.dim % s.heads == 0 && s.head_dim() % 32 == 0 && s.kv_heads > 0 &&
+         s.heads % s.kv_heads == 0 && sized(s.hidden) && s.hidden <= 1 << 14 &&
+         (s.experts == 0 || (s.experts >= 2 && s.experts <= 256)) && s.rope_base > 1 && s.epsilon > 0;
 }
 
 LabModel::LabModel(const LabShape& shape, uint64_t seed) : shape_(shape) {
@@ -131,12 +146,12 @@ void LabPass::reserve(const LabBatch& batch) {
 
 void LabPass::pack(const LabTensor& tensor, Packed& to) {
   const auto size = static_cast<size_t>(tensor.rows * tensor.columns);
-  std::vector<Bf16> rounded(size);
-  kernels_.round(weight(tensor), rounded.data(), static_cast<int64_t>(size));
+  to.rounded.resize(size);
+  kernels_.round(weight(tensor), to.rounded.data(), static_cast<int64_t>(size));
   to.forward.resize(size / 2);
   to.backward.resize(size / 2);
-  kernels_.pack_columns(rounded.data(), tensor.columns, tensor.rows, tensor.columns, to.forward.data());
-  kernels_.pack_rows(rounded.data(), tensor.columns, tensor.rows, tensor.columns, to.backward.data());
+  kernels_.pack_columns(to.rounded.data(), tensor.columns, tensor.rows, tensor.columns, to.forward.data());
+  kernels_.pack_rows(to.rounded.data(), tensor.columns, tensor.rows, tensor.columns, to.backward.data());
 }
 
 void LabPass::pack_weights() {
@@ -234,7 +249,7 @@ void LabPass::mlp(int64_t index) {
     const int64_t from = chunk * kLabChunk, values = kLabChunk * dim;
     float *x = x_.data() + from * dim, *out = scratch_[static_cast<size_t>(worker)].data();
     multiply(layer.mixed.data() + from * dim, dim, packed.out.forward, dim, out);
-    for (int64_t i = 0; i < values; ++i) x[i] += out[i];
+    kernels_.mix(x, 1, out, 1, values);
     std::memcpy(layer.middle.data() + from * dim, x, static_cast<size_t>(values) * sizeof(float));
     Bf16* normed = layer.mlp_normed.data() + from * dim;
     for (int64_t r = 0; r < kLabChunk; ++r)
@@ -249,12 +264,22 @@ void LabPass::dense_mlp(int64_t index, int64_t chunk, float* x, float* out) {
   const PackedLayer& packed = packed_[static_cast<size_t>(index)];
   const int64_t dim = shape_.dim, hidden = shape_.hidden, from = chunk * kLabChunk;
   const auto activate = shape_.gate == LabGate::silu ? kernels_.silu : kernels_.relu;
-  multiply(layer.mlp_normed.data() + from * dim, dim, packed.gate_up.forward, 2 * hidden, out);
-  kernels_.round(out, layer.gate_up.data() + from * 2 * hidden, kLabChunk * 2 * hidden);
-  for (int64_t r = 0; r < kLabChunk; ++r)
-    activate(out + r * 2 * hidden, out + (2 * r + 1) * hidden, hidden, layer.hidden.data() + (from + r) * hidden);
+  const auto* in = reinterpret_cast<const uint32_t*>(layer.mlp_normed.data() + from * dim);
+  for (int64_t column = 0; column < hidden; column += kPanel) {  // so that gate and up stay in the first cache
+    float* pair = out;
+    for (const int64_t at : {column, hidden + column}) {
+      kernels_.product({in, dim / 2, 1, packed.gate_up.forward.data() + at * dim / 2, dim / 2 * kPanel, pair, kPanel,
+                        kLabChunk, kPanel, dim / 2, false});
+      for (int64_t r = 0; r < kLabChunk; ++r)
+        kernels_.round(pair + r * kPanel, layer.gate_up.data() + (from + r) * 2 * hidden + at, kPanel);
+      pair += kLabChunk * kPanel;
+    }
+    for (int64_t r = 0; r < kLabChunk; ++r)
+      activate(out + r * kPanel, out + (kLabChunk + r) * kPanel, kPanel,
+               layer.hidden.data() + (from + r) * hidden + column);
+  }
   multiply(layer.hidden.data() + from * hidden, hidden, packed.down.forward, dim, out);
-  for (int64_t i = 0; i < kLabChunk * dim; ++i) x[i] += out[i];
+  kernels_.mix(x, 1, out, 1, kLabChunk * dim);
 }
 
 void LabPass::head_chunk(int64_t chunk, int worker, const LabBatch& batch, LabLoss& loss, bool backward) {
@@ -303,14 +328,19 @@ void LabPass::head(const LabBatch& batch, LabLoss& loss, bool backward) {
     d_logits_.resize(static_cast<size_t>(head_rows_ * shape_.vocab));
   }
   if (backward) std::fill_n(d_x_.begin(), tokens_ * shape_.dim, 0.0f);
-  pool_.parallel_for(chunks, [&](int64_t chunk, int worker) { head_chunk(chunk, worker, batch, loss, backward); });
+  in_slices(chunks, [&](int64_t first, int64_t count) {
+    pool_.parallel_for(count, [&](int64_t i, int worker) { head_chunk(first + i, worker, batch, loss, backward); });
+    const int64_t from = first * kLabChunk;
+    if (backward)
+      weight_gradient(model_.embedding(), d_logits_.data() + from * shape_.vocab, head_in_.data() + from * shape_.dim,
+                      count * kLabChunk);
+  });
   for (int64_t i = 0; i < rows; ++i)
     loss.loss += loss.losses[static_cast<size_t>(i)] *
                  static_cast<double>(batch.weights[static_cast<size_t>(loss.rows[static_cast<size_t>(i)])]);
   loss.weight = total_weight_;
   if (!backward) return;
   add_norm_gradient(model_.final_norm(), chunks);
-  weight_gradient(model_.embedding(), d_logits_.data(), head_in_.data(), head_rows_);
 }
 
 void LabPass::add_norm_gradient(const LabTensor& tensor, int64_t chunks) {
@@ -321,23 +351,22 @@ void LabPass::add_norm_gradient(const LabTensor& tensor, int64_t chunks) {
 }
 
 void LabPass::weight_gradient(const LabTensor& tensor, const Bf16* d_out, const Bf16* in, int64_t tokens) {
-  constexpr int64_t kPairs = 256;  // at a time, so that panels stay in the cache
-  const int64_t rows = tensor.rows, columns = tensor.columns, pairs = tokens / 2, panels = rows / kPanel;
-  left_.resize(std::max(left_.size(), static_cast<size_t>(rows * pairs)));
-  right_.resize(std::max(right_.size(), static_cast<size_t>(columns * pairs)));
-  pool_.parallel_for(panels + columns / kPanel, [&](int64_t i, int) {
-    const bool left = i < panels;
-    const int64_t column = (left ? i : i - panels) * kPanel;
-    kernels_.pack_rows((left ? d_out : in) + column, left ? rows : columns, tokens, kPanel,
-                       (left ? left_ : right_).data() + column * pairs);
-  });
+  const int64_t rows = tensor.rows, columns = tensor.columns, panels = rows / kPanel;
+  left_.resize(std::max(left_.size(), static_cast<size_t>(rows * kSlice * kLabChunk / 2)));
+  right_.resize(std::max(right_.size(), static_cast<size_t>(columns * kSlice * kLabChunk / 2)));
   float* gradient = model_.gradient().data() + tensor.offset;
-  pool_.parallel_for(panels, [&](int64_t panel, int) {
-    for (int64_t p = 0; p < pairs; p += kPairs) {
-      kernels_.product({left_.data() + (panel * pairs + p) * kPanel, 1, kPanel, right_.data() + p * kPanel,
-                        pairs * kPanel, gradient + panel * kPanel * columns, columns, kPanel, columns,
-                        std::min(kPairs, pairs - p), true});
-    }
+  in_slices(tokens / kLabChunk, [&](int64_t first, int64_t count) {
+    const int64_t from = first * kLabChunk, length = count * kLabChunk, pairs = length / 2;
+    pool_.parallel_for(panels + columns / kPanel, [&](int64_t i, int) {
+      const bool left = i < panels;
+      const int64_t column = (left ? i : i - panels) * kPanel, stride = left ? rows : columns;
+      kernels_.pack_rows((left ? d_out : in) + from * stride + column, stride, length, kPanel,
+                         (left ? left_ : right_).data() + column * pairs);
+    });
+    pool_.parallel_for(panels, [&](int64_t panel, int) {
+      kernels_.product({left_.data() + panel * pairs * kPanel, 1, kPanel, right_.data(), pairs * kPanel,
+                        gradient + panel * kPanel * columns, columns, kPanel, columns, pairs, true});
+    });
   });
 }
 
@@ -380,33 +409,41 @@ void LabPass::dense_mlp_backward(int64_t index, int64_t chunk, const float* d_x,
 void LabPass::mlp_backward(int64_t index) {
   const Layer& layer = layers_[static_cast<size_t>(index)];
   const LabLayerTensors& tensors = model_.layers()[static_cast<size_t>(index)];
-  const int64_t chunks = tokens_ / kLabChunk;
+  const int64_t chunks = tokens_ / kLabChunk, dim = shape_.dim, hidden = shape_.hidden;
   if (shape_.experts > 0) experts_backward(index);
-  pool_.parallel_for(chunks, [&](int64_t chunk, int worker) { mlp_backward_chunk(index, chunk, worker); });
+  in_slices(chunks, [&](int64_t first, int64_t count) {
+    pool_.parallel_for(count, [&](int64_t i, int worker) { mlp_backward_chunk(index, first + i, worker); });
+    const int64_t from = first * kLabChunk, rows = count * kLabChunk;
+    if (shape_.experts == 0) {
+      weight_gradient(tensors.down, d_rows_.data() + from * dim, layer.hidden.data() + from * hidden, rows);
+      weight_gradient(tensors.gate_up, d_gate_up_.data() + from * 2 * hidden, layer.mlp_normed.data() + from * dim,
+                      rows);
+    }
+    weight_gradient(tensors.out, d_middle_.data() + from * dim, layer.mixed.data() + from * dim, rows);
+  });
   add_norm_gradient(tensors.mlp_norm, chunks);
-  if (shape_.experts == 0) {
-    weight_gradient(tensors.down, d_rows_.data(), layer.hidden.data(), tokens_);
-    weight_gradient(tensors.gate_up, d_gate_up_.data(), layer.mlp_normed.data(), tokens_);
-  }
-  weight_gradient(tensors.out, d_middle_.data(), layer.mixed.data(), tokens_);
 }
 
 void LabPass::attention_inputs_backward(int64_t index) {
   const Layer& layer = layers_[static_cast<size_t>(index)];
   const LabLayerTensors& tensors = model_.layers()[static_cast<size_t>(index)];
   const int64_t dim = shape_.dim, width = shape_.qkv(), chunks = tokens_ / kLabChunk;
-  pool_.parallel_for(chunks, [&](int64_t chunk, int worker) {
-    const int64_t from = chunk * kLabChunk;
-    float* out = scratch_[static_cast<size_t>(worker)].data();
-    multiply(d_qkv_.data() + from * width, width, packed_[static_cast<size_t>(index)].qkv.backward, dim, out);
-    float* d_norm = norm_gradients_.data() + chunk * dim;
-    std::fill_n(d_norm, dim, 0.0f);
-    for (int64_t r = 0; r < kLabChunk; ++r)
-      kernels_.norm_backward(layer.in.data() + (from + r) * dim, weight(tensors.attention_norm), shape_.epsilon,
-                             out + r * dim, dim, d_x_.data() + (from + r) * dim, d_norm);
+  in_slices(chunks, [&](int64_t first, int64_t count) {
+    pool_.parallel_for(count, [&](int64_t i, int worker) {
+      const int64_t chunk = first + i, from = chunk * kLabChunk;
+      float* out = scratch_[static_cast<size_t>(worker)].data();
+      multiply(d_qkv_.data() + from * width, width, packed_[static_cast<size_t>(index)].qkv.backward, dim, out);
+      float* d_norm = norm_gradients_.data() + chunk * dim;
+      std::fill_n(d_norm, dim, 0.0f);
+      for (int64_t r = 0; r < kLabChunk; ++r)
+        kernels_.norm_backward(layer.in.data() + (from + r) * dim, weight(tensors.attention_norm), shape_.epsilon,
+                               out + r * dim, dim, d_x_.data() + (from + r) * dim, d_norm);
+    });
+    const int64_t from = first * kLabChunk;
+    weight_gradient(tensors.qkv, d_qkv_.data() + from * width, layer.attention_normed.data() + from * dim,
+                    count * kLabChunk);
   });
   add_norm_gradient(tensors.attention_norm, chunks);
-  weight_gradient(tensors.qkv, d_qkv_.data(), layer.attention_normed.data(), tokens_);
 }
 
 void LabPass::embed_backward(const LabBatch& batch) {

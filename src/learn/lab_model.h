@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-constexpr int64_t kLabChunk = 64;  // rows that a thread takes at a time
+constexpr int64_t kLabChunk = 128;  // rows that a thread takes at a time
 
 enum class LabGate : uint8_t { silu, relu };
 
@@ -33,6 +33,9 @@ struct LabShape {
   int64_t parameters() const;
   bool operator==(const LabShape&) const = default;
 };
+
+// Whether the loops can train it, and its size is sane.
+bool trainable(const LabShape& shape);
 
 // Rows of a matrix [rows, columns] in the flat array of weights; a vector has one row.
 struct LabTensor {
@@ -110,6 +113,7 @@ class LabPass {
     std::vector<Bf16> attention_normed, qkv, mixed, mlp_normed, gate_up, hidden;
   };
   struct Packed {
+    std::vector<Bf16> rounded;
     std::vector<uint32_t> forward, backward;
   };
   struct PackedLayer {

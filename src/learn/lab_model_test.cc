@@ -124,15 +124,50 @@ TEST(LabModel, KernelsAgree) {
   LabPass plain(model, pool, portable_training_kernels());
   const LabLoss expected = plain.run(batch, true);
   const std::vector<float> gradient = model.gradient();
-  LabPass fast(model, pool, training_kernels());
-  const LabLoss found = fast.run(batch, true);
-  EXPECT_NEAR(found.loss / found.weight, expected.loss / expected.weight, 1e-3);
-  double difference = 0, squares = 0;
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    difference += std::pow(gradient[i] - model.gradient()[i], 2);
-    squares += std::pow(gradient[i], 2);
+  for (const TrainingKernels* kernels : available_training_kernels()) {
+    LabPass fast(model, pool, *kernels);
+    const LabLoss found = fast.run(batch, true);
+    EXPECT_NEAR(found.loss / found.weight, expected.loss / expected.weight, 1e-3) << kernels->name;
+    double difference = 0, squares = 0;
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      difference += std::pow(gradient[i] - model.gradient()[i], 2);
+      squares += std::pow(gradient[i], 2);
+    }
+    EXPECT_LT(std::sqrt(difference), 0.01 * std::sqrt(squares)) << kernels->name;
   }
-  EXPECT_LT(std::sqrt(difference), 0.01 * std::sqrt(squares));
+}
+
+// Five steps of Newton and Schulz bring all singular values near 1, for wide and for tall matrices.
+TEST(LabOptimizer, AMatrixMovesByAnOrthogonalOne) {
+  LabModel model(tiny(), 3);
+  ThreadPool pool(1);
+  const LabRates rates{.muon = 1, .adam = 0, .decay = 0, .clip = 1e9};
+  LabOptimizer optimizer(model, pool, training_kernels(), rates);
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> normal;
+  for (float& one : model.gradient()) one = normal(random);
+  const std::vector<float> before = model.weights();
+  optimizer.step(1.0);
+  for (const LabTensor* tensor : {&model.layers()[0].gate_up, &model.layers()[0].down}) {  // tall and wide
+    const int64_t rows = tensor->parts[0], columns = tensor->columns;
+    const auto moved = [&](int64_t r, int64_t c) {
+      const auto at = static_cast<size_t>(tensor->offset + r * columns + c);
+      return static_cast<double>(before[at] - model.weights()[at]);
+    };
+    double squares = 0, with_gradient = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        squares += moved(r, c) * moved(r, c);
+        with_gradient +=
+            moved(r, c) * static_cast<double>(model.gradient()[static_cast<size_t>(tensor->offset + r * columns + c)]);
+      }
+    }
+    const double scale = std::max(1.0, static_cast<double>(rows) / static_cast<double>(columns));
+    const double rank = static_cast<double>(std::min(rows, columns));
+    EXPECT_GT(squares / scale / rank, 0.6) << tensor->name;  // the mean of the singular values' squares
+    EXPECT_LT(squares / scale / rank, 1.3) << tensor->name;
+    EXPECT_GT(with_gradient, 0) << tensor->name;
+  }
 }
 
 TEST(LabModel, TrainingDoesNotDependOnThreadsAndLearns) {

@@ -42,81 +42,82 @@ LabOptimizer::LabOptimizer(LabModel& model, ThreadPool& pool, const TrainingKern
 
 void LabOptimizer::adam(const Part& part, double rate, float scale) {
   const auto t = static_cast<double>(steps);
-  const auto step = static_cast<float>(rate / (1 - std::pow(kBeta1, t)));
-  const auto correction = static_cast<float>(1 / (1 - std::pow(kBeta2, t)));
-  float* weights = model_.weights().data() + part.offset;
-  const float* gradient = model_.gradient().data() + part.offset;
-  float *m = first.data() + part.offset, *v = second.data() + part.offset;
-  for (int64_t i = 0; i < part.rows * part.columns; ++i) {
-    const float g = gradient[i] * scale;
-    m[i] = kBeta1 * m[i] + (1 - kBeta1) * g;
-    v[i] = kBeta2 * v[i] + (1 - kBeta2) * g * g;
-    weights[i] -= step * m[i] / (std::sqrt(v[i] * correction) + kAdamEpsilon);
-  }
+  TrainingAdam a;
+  a.gradient = model_.gradient().data() + part.offset;
+  a.first = first.data() + part.offset;
+  a.second = second.data() + part.offset;
+  a.weights = model_.weights().data() + part.offset;
+  a.n = part.rows * part.columns;
+  a.scale = scale;
+  a.beta1 = kBeta1;
+  a.beta2 = kBeta2;
+  a.epsilon = kAdamEpsilon;
+  a.step = static_cast<float>(rate / (1 - std::pow(kBeta1, t)));
+  a.correction = static_cast<float>(1 / (1 - std::pow(kBeta2, t)));
+  kernels_.adam(a);
 }
 
-// x becomes the nearest matrix with all singular values about 1; rows <= columns. The coefficients are Jordan's.
+// x becomes the nearest matrix with all singular values about 1: five times x = a x + (b s + c s s) x, where s = x x^T,
+// or from the right with s = x^T x if that is the smaller one. The coefficients are Jordan's.
 void LabOptimizer::orthogonalize(float* x, int64_t rows, int64_t columns, int worker) {
   Scratch& s = scratch_[static_cast<size_t>(worker)];
-  const int64_t size = rows * columns;
-  double squares = 0;
-  for (int64_t i = 0; i < size; ++i) squares += static_cast<double>(x[i]) * x[i];
-  const auto inverse = static_cast<float>(1 / (std::sqrt(squares) + 1e-7));
-  for (int64_t i = 0; i < size; ++i) x[i] *= inverse;
-  Bf16 *rounded = at_least(s.rounded, size), *small = at_least(s.small, rows * rows);
-  uint32_t *panels = at_least(s.panels, size / 2), *small_panels = at_least(s.small_panels, rows * rows / 2);
-  float *square = at_least(s.square, rows * rows), *squared = at_least(s.squared, rows * rows),
+  const int64_t size = rows * columns, side = std::min(rows, columns);
+  const bool tall = rows > columns;
+  kernels_.mix(x, static_cast<float>(1 / (std::sqrt(kernels_.squares(x, size)) + 1e-7)), x, 0, size);
+  Bf16 *rounded = at_least(s.rounded, size), *small = at_least(s.small, side * side);
+  uint32_t *panels = at_least(s.panels, size / 2), *small_panels = at_least(s.small_panels, side * side / 2);
+  float *square = at_least(s.square, side * side), *squared = at_least(s.squared, side * side),
         *update = at_least(s.update, size);
   for (int i = 0; i < 5; ++i) {
     kernels_.round(x, rounded, size);
-    kernels_.pack_columns(rounded, columns, rows, columns, panels);
-    kernels_.product({as_pairs(rounded), columns / 2, 1, panels, columns / 2 * kPanelColumns, square, rows, rows, rows,
-                      columns / 2, false});
-    kernels_.round(square, small, rows * rows);
-    kernels_.pack_columns(small, rows, rows, rows, small_panels);
-    kernels_.product({as_pairs(small), rows / 2, 1, small_panels, rows / 2 * kPanelColumns, squared, rows, rows, rows,
-                      rows / 2, false});
-    for (int64_t j = 0; j < rows * rows; ++j) square[j] = -4.7750f * square[j] + 2.0315f * squared[j];
-    kernels_.round(square, small, rows * rows);
-    kernels_.pack_rows(rounded, columns, rows, columns, panels);
-    kernels_.product({as_pairs(small), rows / 2, 1, panels, rows / 2 * kPanelColumns, update, columns, rows, columns,
-                      rows / 2, false});
-    for (int64_t j = 0; j < size; ++j) x[j] = 3.4445f * x[j] + update[j];
+    if (tall) {
+      const int64_t panel = rows / 2 * kPanelColumns;
+      kernels_.pack_rows(rounded, columns, rows, columns, panels);
+      for (int64_t at = 0; at < side; at += kPanelColumns)
+        kernels_.product({panels + at / kPanelColumns * panel, 1, kPanelColumns, panels, panel, square + at * side,
+                          side, kPanelColumns, side, rows / 2, false});
+    } else {
+      kernels_.pack_columns(rounded, columns, rows, columns, panels);
+      kernels_.product({as_pairs(rounded), columns / 2, 1, panels, columns / 2 * kPanelColumns, square, side, side,
+                        side, columns / 2, false});
+      kernels_.pack_rows(rounded, columns, rows, columns, panels);
+    }
+    const int64_t small_panel = side / 2 * kPanelColumns;
+    kernels_.round(square, small, side * side);
+    kernels_.pack_rows(small, side, side, side, small_panels);
+    kernels_.product(
+        {as_pairs(small), side / 2, 1, small_panels, small_panel, squared, side, side, side, side / 2, false});
+    kernels_.mix(square, -4.7750f, squared, 2.0315f, side * side);
+    kernels_.round(square, small, side * side);
+    if (tall) {
+      kernels_.pack_rows(small, side, side, side, small_panels);
+      kernels_.product({as_pairs(rounded), columns / 2, 1, small_panels, small_panel, update, columns, rows, columns,
+                        side / 2, false});
+    } else {
+      kernels_.product({as_pairs(small), side / 2, 1, panels, rows / 2 * kPanelColumns, update, columns, rows, columns,
+                        side / 2, false});
+    }
+    kernels_.mix(x, 3.4445f, update, 1, size);
   }
 }
 
 void LabOptimizer::muon(const Part& part, double rate, float scale, int worker) {
   const int64_t rows = part.rows, columns = part.columns, size = rows * columns;
-  const bool tall = rows > columns;
   float* x = at_least(scratch_[static_cast<size_t>(worker)].x, size);
   const float* gradient = model_.gradient().data() + part.offset;
   float* momentum = first.data() + part.offset;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) {
-      const int64_t i = r * columns + c;
-      const float g = gradient[i] * scale;
-      momentum[i] += (1 - kMomentum) * (g - momentum[i]);
-      x[tall ? c * rows + r : i] = g + kMomentum * (momentum[i] - g);
-    }
-  }
-  orthogonalize(x, std::min(rows, columns), std::max(rows, columns), worker);
+  kernels_.mix(momentum, kMomentum, gradient, (1 - kMomentum) * scale, size);
+  std::copy_n(momentum, size, x);
+  kernels_.mix(x, kMomentum, gradient, (1 - kMomentum) * scale, size);
+  orthogonalize(x, rows, columns, worker);
   const double ratio = static_cast<double>(rows) / static_cast<double>(columns);
   const auto step = static_cast<float>(rate * std::sqrt(std::max(1.0, ratio)));
-  const auto keep = static_cast<float>(1 - rate * rates_.decay);
-  float* weights = model_.weights().data() + part.offset;
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) {
-      const int64_t i = r * columns + c;
-      weights[i] = weights[i] * keep - step * x[tall ? c * rows + r : i];
-    }
-  }
+  kernels_.mix(model_.weights().data() + part.offset, static_cast<float>(1 - rate * rates_.decay), x, -step, size);
 }
 
 double LabOptimizer::step(double schedule) {
   ++steps;
-  double squares = 0;
-  for (float g : model_.gradient()) squares += static_cast<double>(g) * g;
-  const double norm = std::sqrt(squares);
+  const double norm = std::sqrt(kernels_.squares(model_.gradient().data(), std::ssize(model_.gradient())));
   const auto scale = static_cast<float>(norm > rates_.clip ? rates_.clip / norm : 1.0);
   pool_.parallel_for(std::ssize(parts_), [&](int64_t i, int worker) {
     const Part& part = parts_[static_cast<size_t>(i)];

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <map>
+#include <optional>
 
 #include "learn/lab_checkpoint.h"
 #include "learn/lab_mixture.h"
@@ -34,6 +34,7 @@ class LabRun {
         pass_(model_, pool_, kernels_),
         optimizer_(model_, pool_, kernels_, options.rates) {}
 
+  void begin_with(const LabModel& model) { model_.weights() = model.weights(); }  // of the same shape
   Result<LabTrainReport> run();
 
  private:
@@ -253,7 +254,15 @@ Result<LabShape> lab_shape(const std::string& name) {
   return Error::user("unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts: " + name);
 }
 
-Result<LabTrainReport> train_lab(const LabTrainOptions& options) {
+Result<LabTrainReport> train_lab(const LabTrainOptions& given) {
+  LabTrainOptions options = given;
+  std::optional<LabImport> first;
+  if (!options.from.empty()) {
+    if (!options.start.empty() || !options.vocabulary.empty())
+      return Error::user("--from brings weights and vocabulary: omit --start and --vocabulary");
+    MILLRACE_TRY(first, import_lab_gguf(options.from));
+    options.shape = first->model.shape();
+  }
   std::error_code failed;
   std::filesystem::create_directories(options.out, failed);
   if (failed) return Error::user("cannot make the output folder (--out): " + options.out);
@@ -263,7 +272,9 @@ Result<LabTrainReport> train_lab(const LabTrainOptions& options) {
   }
   const std::string own = options.out + "/vocabulary.txt";
   const std::string from = options.resume ? own : options.vocabulary;
-  auto spec = from.empty() ? learn_lab_vocabulary(corpus.train, options.shape.vocab) : read_lab_vocabulary(from);
+  Result<TokenizerSpec> spec = first && !options.resume ? Result<TokenizerSpec>(first->spec)
+                               : from.empty()           ? learn_lab_vocabulary(corpus.train, options.shape.vocab)
+                                                        : read_lab_vocabulary(from);
   if (!spec.ok()) return spec.error();
   if (std::ssize(spec->tokens) != options.shape.vocab)
     return Error::user(
@@ -272,6 +283,7 @@ Result<LabTrainReport> train_lab(const LabTrainOptions& options) {
   const int64_t context = options.shape.context;
   auto run = std::make_unique<LabRun>(options, LabMixture(*spec, std::move(corpus.train), options.seed, context),
                                       LabMixture(*spec, std::move(corpus.held_out), options.seed, context));
+  if (first) run->begin_with(first->model);
   return run->run();
 }
 

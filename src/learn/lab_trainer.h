@@ -23,6 +23,7 @@ struct LabTrainOptions {
   std::string stories;     // a folder of stories (story_corpus.h); empty: none
   std::string vocabulary;  // a vocabulary.txt to use in place of learning one
   std::string start;       // a checkpoint of the same shape whose weights are the first ones
+  std::string from;        // or a GGUF file that a lab model was exported to, with its shape and vocabulary
   LabShape shape;
   LabRates rates;
   int64_t tokens = 100'000'000;  // of the whole run
@@ -53,7 +54,14 @@ Result<LabTrainReport> train_lab(const LabTrainOptions& options);
 // The weights of a checkpoint; the model has its shape.
 Result<LabModel> load_lab_checkpoint(const std::string& path);
 
-// Writes them as GGUF with vocabulary and chat template: matrices in `format`, norms F32. Errors: user, corrupt.
+// A lab model from its GGUF file, in any number format. Errors: user (another model), corrupt.
+struct LabImport {
+  LabModel model;
+  TokenizerSpec spec;
+};
+Result<LabImport> import_lab_gguf(const std::string& path);
+
+// Writes a model as GGUF with vocabulary and chat template: matrices in `format`, norms F32. Errors: user, corrupt.
 Result<void> export_lab_gguf(const LabModel& model, const TokenizerSpec& spec, const std::string& name,
                              const std::string& format, const std::string& path);
 

@@ -125,6 +125,35 @@ TEST_F(LabTrainerTest, ExportedModelHasVocabularyAndTemplate) {
             "unknown number format (--format): nothing");
 }
 
+TEST_F(LabTrainerTest, AnExportedModelCanBeTrainedFurther) {
+  LabShape shape = options("shape").shape;
+  for (int64_t experts : {0, 4}) {
+    shape.experts = experts;
+    const LabModel model(shape, 5);
+    const std::string path = (root_ / "exported.gguf").string();
+    ASSERT_TRUE(export_lab_gguf(model, spec(), "test", "f32", path).ok());
+    const auto same = import_lab_gguf(path);
+    ASSERT_TRUE(same.ok()) << same.error().message;
+    EXPECT_EQ(same->model.shape(), shape);
+    EXPECT_EQ(same->model.weights(), model.weights());
+    EXPECT_EQ(same->spec.tokens, spec().tokens);
+    ASSERT_TRUE(export_lab_gguf(model, spec(), "test", "q8_0", path).ok());
+    const auto rounded = import_lab_gguf(path);
+    ASSERT_TRUE(rounded.ok()) << rounded.error().message;
+    for (size_t i = 0; i < model.weights().size(); ++i)
+      ASSERT_NEAR(rounded->model.weights()[i], model.weights()[i], 0.01) << i;
+  }
+  LabTrainOptions run = options("further");
+  run.vocabulary.clear();
+  run.from = (root_ / "exported.gguf").string();
+  run.tokens = 1;
+  run.rates.muon = run.rates.adam = run.rates.decay = 0;
+  ASSERT_TRUE(train_lab(run).ok());
+  EXPECT_EQ(load_lab_checkpoint(run.out + "/checkpoint.bin")->weights(), import_lab_gguf(run.from)->model.weights());
+  run.start = run.out + "/checkpoint.bin";
+  EXPECT_EQ(train_lab(run).error().message, "--from brings weights and vocabulary: omit --start and --vocabulary");
+}
+
 TEST_F(LabTrainerTest, RejectsWhatIsNoCheckpoint) {
   const std::string path = (root_ / "bad.bin").string();
   EXPECT_EQ(load_lab_checkpoint(path).error().message, "no such checkpoint: " + path);

@@ -12,6 +12,9 @@
 namespace millrace {
 namespace training_avx512 {
 
+#include "kernels/training_basics.inc"
+#include "kernels/x86/training_vectors.inc"
+
 inline __m512bh pairs16(const uint32_t* from) { return std::bit_cast<__m512bh>(_mm512_loadu_si512(from)); }
 
 inline void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_t* b, int64_t pairs, float* c,
@@ -37,6 +40,14 @@ inline void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_
   }
 }
 
+void product(const TrainingProduct& p) {
+  for (int64_t column = 0; column < p.columns; column += 32) {
+    const uint32_t* b = p.b + column / 32 * p.b_panel;
+    for (int64_t row = 0; row < p.rows; row += 8)
+      tile(p.a + row * p.a_row, p.a_row, p.a_pair, b, p.pairs, p.c + row * p.c_row + column, p.c_row, p.add);
+  }
+}
+
 #include "kernels/training_loops.inc"
 
 }  // namespace training_avx512
@@ -44,8 +55,8 @@ inline void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_
 const TrainingKernels& avx512_training_kernels() {
   using namespace training_avx512;
   static constexpr TrainingKernels kKernels = {
-      "avx512",      product, round_all,     pack_columns, pack_rows,     norm,   norm_backward,  silu,
-      silu_backward, relu,    relu_backward, rotate,       cross_entropy, attend, attend_backward};
+      "avx512", product,       round_all, pack_columns,  pack_rows, norm,    norm_backward, silu,   silu_backward,
+      relu,     relu_backward, rotate,    cross_entropy, mix,       squares, adam,          attend, attend_backward};
   return kKernels;
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kEntryLength = 11;  // about
 constexpr int64_t kLeastEntries = 6;
-constexpr int64_t kMoreQuestions = 6;  // for training
+constexpr int64_t kMoreQuestions = 20;  // for training
 
 }  // namespace
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kDocumentLength = 130;  // about
 constexpr int64_t kMostTowns = 6;
-constexpr int64_t kMoreQuestions = 8;  // for training
+constexpr int64_t kMoreQuestions = 8, kMostQuestions = 32;  // for training
 
 struct Town {
   std::string name, country, food;
@@ -80,7 +80,7 @@ LabItem make_multidoc(LabRandom& random, int64_t length) {
   for (size_t i = 0; i < texts.size(); ++i) prompt += "Document " + std::to_string(i + 1) + ": " + texts[i] + "\n";
   const auto [question, answer] = ask(random, random.pick(people));
   LabItem item = {.messages = {{"user", prompt + "\nQuestion: " + question}}, .answer = answer};
-  for (int64_t i = 0; i < kMoreQuestions; ++i) {
+  for (int64_t i = std::clamp(2 * people_count, kMoreQuestions, kMostQuestions); i > 0; --i) {
     auto [another, its] = ask(random, random.pick(people));
     item.more.push_back({"Question: " + another, its});
   }
