@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kAtOnce = 64;  // requests in the engine's queue
+constexpr int64_t kAtOnce = 8;  // requests in the engine: enough to fill its steps, few enough to leave places
 constexpr auto kLook = std::chrono::milliseconds(20);
 
 // What the engine's thread reports.

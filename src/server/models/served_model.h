@@ -45,7 +45,10 @@ struct ServedModel {
         embeddings(std::make_unique<EmbeddingWorker>(*model, *engine, engine_options.batch_tokens, pooling)),
         prompts(std::move(its_prompts)),
         wait(WaitEstimate::of_engine(engine_options.max_streams, engine_options.cost_model,
-                                     engine_options.batch_tokens)) {}
+                                     engine_options.batch_tokens)) {
+    prompts->use_engine(*engine);
+  }
+  ~ServedModel() { prompts->stop(); }
 
   const std::string& name() const { return names.front(); }
 
