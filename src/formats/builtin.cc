@@ -58,8 +58,8 @@ const Format* find_format_safetensors(std::string_view dtype) {
   return nullptr;
 }
 
-// What a byte of indices means depends on the codebook, so this is no member: nothing can be converted to it, and it has
-// no codec.
+// What a byte of indices means depends on the codebook, so this is no member: nothing can be converted to it, and it
+// has no codec.
 const Format& codebook_indices() {
   static constexpr Format kIndices = {
       .name = "codebook",
