@@ -409,18 +409,24 @@ void CpuExecutor::forward_with_readers() {
   runner_->forward_hidden(turn);
   for (const ReadRow& one : reads_)
     if (!one.reader->logits()) one.reader->read(one.position, runner_->hidden(one.row));
+  const auto adapted = runner_->adapters().runs;  // of all rows: adapters of the head need those of the piece
+  const auto head = [&](std::span<const int32_t> rows) {
+    runner_->adapters().runs = adapted;
+    runner_->adapters().keep(rows);
+    runner_->head_rows(rows, turn);
+  };
   std::erase_if(reads_, [](const ReadRow& one) { return !one.reader->logits(); });
   for (size_t first = 0; first < reads_.size(); first += rows_.size()) {
     const size_t count = std::min(reads_.size() - first, static_cast<size_t>(limits_.outputs));
     rows_.clear();
     for (size_t i = first; i < first + count; ++i) rows_.push_back(reads_[i].row);
-    runner_->head_rows(rows_, turn);
+    head(rows_);
     runner_->threads().parallel_for(static_cast<int64_t>(count), [&](int64_t i, int) {
       const ReadRow& one = reads_[first + static_cast<size_t>(i)];
       one.reader->read(one.position, runner_->logits(i));
     });
   }
-  runner_->head_rows(sampled_, turn);
+  head(sampled_);
 }
 
 // Drafted tokens at the positions that they have in their paths, each of which sees its own path only.

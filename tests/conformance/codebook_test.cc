@@ -16,7 +16,7 @@ struct BookCase {
   int64_t rows_per_table, cols_per_table;  // 0: all
 };
 
-constexpr BookCase kBooks[] = {
+constexpr BookCase kBookCases[] = {
     {"4 bits, a table a row", 4, 1, 1, 1, 0},
     {"3 bits, a table a row", 3, 1, 1, 1, 0},
     {"2 bits, a table for 3 rows", 2, 1, 1, 3, 0},
@@ -34,7 +34,7 @@ struct CodebookCase {
   std::vector<float> decoded;  // [rows, cols]
 };
 
-CodebookCase make_case(const BookCase& kind, int64_t rows, int64_t cols) {
+CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
   CodebookCase c;
   auto book = std::make_shared<Codebook>();
   book->bits = kind.bits;
@@ -74,14 +74,14 @@ CodebookCase make_case(const BookCase& kind, int64_t rows, int64_t cols) {
   return c;
 }
 
-constexpr Shape kShapes[] = {{1, 8}, {3, 40}, {8, 64}, {17, 200}, {13, 1160}};
+constexpr Shape kCodedShapes[] = {{1, 8}, {3, 40}, {8, 64}, {17, 200}, {13, 1160}};
 
 TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
   ThreadPool pool(1);
   constexpr int64_t kTokens = 8;  // past a tile of every kernel
-  for (const BookCase& kind : kBooks)
-    for (const Shape& shape : kShapes) {
-      CodebookCase c = make_case(kind, shape.rows, shape.cols);
+  for (const BookCase& kind : kBookCases)
+    for (const Shape& shape : kCodedShapes) {
+      CodebookCase c = coded_case(kind, shape.rows, shape.cols);
       const std::vector<float> x = normal_values(kTokens * shape.cols, 8);
       std::vector<float> first;
       for (const KernelTable& table : tables()) {
@@ -113,9 +113,9 @@ TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
 TEST(CodebookConformance, NeitherThreadsNorRowRangesChangeABit) {
   ThreadPool one(1), three(3);
   constexpr int64_t kTokens = 9;
-  for (const BookCase& kind : {kBooks[0], kBooks[6]})
+  for (const BookCase& kind : {kBookCases[0], kBookCases[6]})
     for (const KernelTable& table : tables()) {
-      CodebookCase c = make_case(kind, 120, 96);
+      CodebookCase c = coded_case(kind, 120, 96);
       ASSERT_TRUE(pack_weight(c.weight, table, three).ok());
       const std::vector<float> x = normal_values(kTokens * 96, 4);
       const std::vector<float> y = multiply(c.weight, table, three, x, kTokens);
@@ -131,7 +131,7 @@ TEST(CodebookConformance, NeitherThreadsNorRowRangesChangeABit) {
 
 TEST(CodebookConformance, SmallTablesHaveAKernelOfTheirOwn) {
   for (const KernelTable& table : tables()) {
-    const CodebookCase small = make_case(kBooks[1], 8, 64), pairs = make_case(kBooks[5], 8, 64);
+    const CodebookCase small = coded_case(kBookCases[1], 8, 64), pairs = coded_case(kBookCases[5], 8, 64);
     ASSERT_NE(table.find_codebook(*pairs.weight.codebook), nullptr);
     EXPECT_FALSE(table.find_codebook(*pairs.weight.codebook)->packs_tables);
     if (table.isa.has(Feature::avx2)) {

@@ -19,22 +19,22 @@ namespace {
 using namespace testing;
 using Values = std::vector<float>;
 
-std::string golden(const std::string& name) {
+std::string model_file(const std::string& name) {
   return std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf";
 }
 
-std::vector<TokenId> some_tokens(int64_t count) {
+std::vector<TokenId> some_prompt(int64_t count) {
   std::vector<TokenId> out;
   for (int64_t i = 0; i < count; ++i) out.push_back(static_cast<TokenId>(1 + i * 7 % 40));
   return out;
 }
 
 // Of a codebook: bits, values of an entry, books, and the rows and columns of a table, 0 for all.
-struct Kind {
+struct BookKind {
   int bits = 4, dim = 1, books = 1;
   int64_t rows = 1, cols = 0;
 };
-constexpr Kind kKinds[] = {{}, {3}, {8, 8, 2, 0, 0}, {5, 2, 1, 12, 16}, {4, 1, 1, 1, 24}, {1, 1, 3, 3, 0}};
+constexpr BookKind kBookKinds[] = {{}, {3}, {8, 8, 2, 0, 0}, {5, 2, 1, 12, 16}, {4, 1, 1, 1, 24}, {1, 1, 3, 3, 0}};
 
 PartTensor f16_tensor(std::vector<int64_t> dims, const Values& values) {
   PartTensor out{std::move(dims), {}, find_format("f16"), {}};
@@ -44,7 +44,7 @@ PartTensor f16_tensor(std::vector<int64_t> dims, const Values& values) {
 }
 
 // A random matrix as indices, and in `plain` its values.
-void add_codebook(const ModelFiles& files, const std::string& name, const Kind& kind, PartTensors& to,
+void add_codebook(const ModelFiles& files, const std::string& name, const BookKind& kind, PartTensors& to,
                   PartTensors& plain) {
   const StoredTensor* stored = files.find(name + ".weight");
   ASSERT_NE(stored, nullptr) << name;
@@ -84,23 +84,23 @@ struct Coded {
 class CodebooksOf : public ::testing::TestWithParam<Coded> {};
 
 TEST_P(CodebooksOf, AModelIsThatOfTheDecodedWeights) {
-  auto files = open_model_files(golden(GetParam().model));
+  auto files = open_model_files(model_file(GetParam().model));
   ASSERT_TRUE(files.ok());
   PartTensors parts, plain;
   int i = 0;
   for (const std::string& name : GetParam().matrices)
-    add_codebook(*files, name, kKinds[i++ % std::size(kKinds)], parts, plain);
+    add_codebook(*files, name, kBookKinds[i++ % std::size(kBookKinds)], parts, plain);
   const int64_t cols = plain.begin()->second.dims[1], rows = plain.begin()->second.dims[0];
   const std::string other = plain.begin()->first.substr(0, plain.begin()->first.size() - 7);
   for (PartTensors* both : {&parts, &plain}) {  // beside a codebook
     add_order(*both, other, cols);
     add_sparse(*both, other, rows, cols, 29);
   }
-  const PartedModel coded(golden(GetParam().model), parts), floats(golden(GetParam().model), plain);
+  const PartedModel coded(model_file(GetParam().model), parts), floats(model_file(GetParam().model), plain);
   const auto logits = [](const std::string& path, int threads, int64_t chunk) {
     auto runner = TestRunner::load(path, {.threads = threads});
     EXPECT_TRUE(runner.ok()) << runner.error().message;
-    return runner.ok() ? (*runner)->logits(some_tokens(40), chunk) : Values();
+    return runner.ok() ? (*runner)->logits(some_prompt(40), chunk) : Values();
   };
   const Values want = logits(floats.path(), 1, 0), got = logits(coded.path(), 1, 0);
   ASSERT_EQ(want.size(), got.size());
@@ -122,12 +122,12 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Packed tables belong to their matrices; others stay beside them.
 TEST(Codebooks, MemoryIsInTheAccountWeights) {
-  auto files = open_model_files(golden("llama"));
+  auto files = open_model_files(model_file("llama"));
   ASSERT_TRUE(files.ok());
-  const auto weights = [&](const Kind& kind) {
+  const auto weights = [&](const BookKind& kind) {
     PartTensors parts, plain;
     add_codebook(*files, "blk.1.ffn_up", kind, parts, plain);
-    const PartedModel file(golden("llama"), parts);
+    const PartedModel file(model_file("llama"), parts);
     auto runner = TestRunner::load(file.path(), {});
     EXPECT_TRUE(runner.ok()) << runner.error().message;
     const Weight& up = (*runner)->model().layer(1).mlp.up;
@@ -141,7 +141,7 @@ TEST(Codebooks, MemoryIsInTheAccountWeights) {
 }
 
 TEST(Codebooks, SayWhatIsWrong) {
-  auto files = open_model_files(golden("llama"));
+  auto files = open_model_files(model_file("llama"));
   ASSERT_TRUE(files.ok());
   const std::string q = "blk.0.attn_q";
   const int64_t rows = files->find(q + ".weight")->tensor.rows(), cols = files->find(q + ".weight")->tensor.cols();
@@ -149,7 +149,7 @@ TEST(Codebooks, SayWhatIsWrong) {
     PartTensors parts, plain;
     add_codebook(*files, q, {}, parts, plain);
     edit(parts);
-    const PartedModel file(golden("llama"), parts);
+    const PartedModel file(model_file("llama"), parts);
     auto runner = TestRunner::load(file.path(), {});
     EXPECT_FALSE(runner.ok());
     std::string message = runner.ok() ? "" : runner.error().message;
