@@ -227,6 +227,20 @@ class PartsReader {
 
 }  // namespace
 
+int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, bool* codebook) {
+  if (codebook) *codebook = false;
+  if (stored.tensor.format) return stored.tensor.values();
+  if (!stored.name.ends_with(kWeight)) return 0;
+  const StoredTensor* tables = files.find(stored.name.substr(0, stored.name.size() - kWeight.size()) + ".codebook");
+  if (!tables || tables->tensor.rank != 4) return 0;
+  const auto& [count, books, entries, dim] = tables->tensor.dims;
+  const int64_t bits = std::bit_width(static_cast<uint64_t>(entries)) - 1;
+  if (bits < 1 || bits > Codebook::kMostBits || books < 1 || books > Codebook::kMostBooks || dim > Codebook::kMostDim)
+    return 0;
+  if (codebook) *codebook = true;
+  return stored.tensor.rows() * (stored.tensor.cols() * 8 / (bits * books) * dim);
+}
+
 bool is_weight_part(std::string_view tensor) { return !matrix_of(tensor).empty(); }
 
 Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, const StoredTensor& matrix,

@@ -26,6 +26,10 @@ inline constexpr int64_t kMaxHadamard = 1 << 16;
 // Whether a tensor of a GGUF file is a part of a matrix, by its name.
 bool is_weight_part(std::string_view tensor);
 
+// Weights that a stored tensor stands for: its values, or those that its indices name, up to a row's padding to whole
+// bytes. 0: neither. `codebook` (may be null) is set where they are indices.
+int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, bool* codebook = nullptr);
+
 // Rows [begin, begin + rows) of a stored matrix with total_rows.
 struct PartRows {
   int64_t total_rows = 0;

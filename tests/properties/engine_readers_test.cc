@@ -134,6 +134,30 @@ TEST(EngineReader, ReadsAllOfAPromptThatIsCachedOrFillsTheContext) {
   for (const auto& [position, row] : cached->rows) ASSERT_EQ(row, full->rows[position]) << position;
 }
 
+// Adapters change the head's rows too, in pieces that are not those of a step without readers.
+TEST(EngineReader, LeavesAdaptersToTheirStreams) {
+  auto model = load_for(golden_model("llama3"), detect_isa());
+  ASSERT_TRUE(model);
+  const int64_t vocab = model->info().vocab;
+  EngineOptions o = options(1, 24, 8);
+  o.adapters = {"one=" + std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/lora/llama3"};
+  Request adapted = make_request(1, 30, 12, vocab);
+  adapted.adapters = {{"one"}};
+  const auto run = [&](bool read) {
+    auto core = make_core(model, o);
+    const auto base = std::make_shared<Keeper>(true, vocab, 1), own = std::make_shared<Keeper>(true, vocab, 1);
+    const bool added = !read || core->add(1, reading(3, 40, base, vocab, 0)).ok();
+    EXPECT_TRUE(core->add(2, adapted).ok());
+    Request both = reading(3, 40, own, vocab, 0);
+    both.adapters = adapted.adapters;
+    EXPECT_TRUE(added && (!read || core->add(3, both).ok()));
+    auto shown = run_all(*core, vocab);
+    EXPECT_EQ(base->rows == own->rows, !read);
+    return shown[2];
+  };
+  EXPECT_TRUE(run(true).same_bits(run(false)));
+}
+
 TEST(EngineReader, SurvivesPreemption) {
   auto model = load_for(golden_model("llama"), detect_isa());
   ASSERT_TRUE(model);
