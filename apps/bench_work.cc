@@ -40,16 +40,19 @@ Matrices list_matrices(const ModelFiles& files) {
   for (const StoredTensor& stored : files.tensors) {
     const Tensor& tensor = stored.tensor;
     const bool looked_up = &stored == positions || (&stored == embedding && head != embedding);
-    if (!tensor.format || tensor.rows() <= 1 || looked_up) continue;
-    const auto bytes = static_cast<double>(tensor.format->row_bytes(tensor.values()));
+    bool codebook = false;
+    const auto weights = static_cast<double>(stored_weights(files, stored, &codebook));
+    if (weights == 0 || tensor.rows() <= 1 || looked_up || is_weight_part(stored.name)) continue;
+    const auto bytes = static_cast<double>(codebook ? tensor.bytes : tensor.format->row_bytes(tensor.values()));
+    const Activation activation = codebook ? codebook_indices().activation : tensor.format->activation;
     if (&stored == head) {
       out.head_bytes = bytes;
-      out.head = tensor.format->activation;
+      out.head = activation;
       continue;
     }
     (is_expert(stored.name) ? out.expert_bytes : out.dense_bytes) += bytes;
-    out.share[tensor.format->activation] += static_cast<double>(tensor.values());
-    values += static_cast<double>(tensor.values());
+    out.share[activation] += weights;
+    values += weights;
   }
   if (values == 0) return out;
   for (double& share : out.share) share /= values;

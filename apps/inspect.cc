@@ -12,6 +12,7 @@
 #include "kv/window_groups.h"
 #include "models/arch.h"
 #include "models/mixers/mixer.h"
+#include "models/weight_parts_loader.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -51,9 +52,12 @@ std::map<std::string, Group> group_tensors(const ModelFiles& files) {
   for (const auto& stored : files.tensors) {
     Group& group = groups[group_of(stored.name)];
     ++group.tensors;
-    group.parameters += stored.tensor.format ? stored.tensor.values() : 0;
+    bool codebook = false;
+    if (!is_weight_part(stored.name)) group.parameters += stored_weights(files, stored, &codebook);
     group.bytes += stored.tensor.bytes;
-    ++group.formats[stored.tensor.format ? std::string(stored.tensor.format->name) : stored.type_name];
+    ++group.formats[stored.tensor.format ? std::string(stored.tensor.format->name)
+                    : codebook           ? "codebook"
+                                         : stored.type_name];
   }
   return groups;
 }

@@ -20,6 +20,8 @@ namespace millrace::testing {
 struct PartTensor {
   std::vector<int64_t> dims;
   std::vector<float> values;
+  const Format* format = nullptr;  // of `bytes`, which then are stored in place of values
+  std::vector<uint8_t> bytes = {};
 };
 using PartTensors = std::map<std::string, PartTensor>;
 
@@ -65,7 +67,7 @@ inline void add_sparse(PartTensors& to, const std::string& matrix, int64_t rows,
   to[matrix + ".sparse_values"] = {{n}, part_values(matrix + "sparse", n, 1)};
 }
 
-// A temporary file; deleted with the object.
+// Parts named as a matrix take its place. A temporary file; deleted with the object.
 class PartedModel {
  public:
   PartedModel(const std::string& base, const PartTensors& parts) {
@@ -80,13 +82,18 @@ class PartedModel {
     EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
     ThreadPool pool(1);
     for (const OutputTensor& tensor : plan->tensors)
-      plan->writer.add_tensor(tensor.name, tensor.format, tensor.dims,
-                              [&](uint8_t* to, int64_t) { return tensor.produce(to, pool); });
+      if (!parts.contains(tensor.name))
+        plan->writer.add_tensor(tensor.name, tensor.format, tensor.dims,
+                                [&](uint8_t* to, int64_t) { return tensor.produce(to, pool); });
     for (const auto& [name, tensor] : parts)
-      plan->writer.add_tensor(name, find_format("f32"), tensor.dims, [&](uint8_t* to, int64_t) -> Result<void> {
-        std::ranges::copy(tensor.values, reinterpret_cast<float*>(to));
-        return {};
-      });
+      plan->writer.add_tensor(name, tensor.format ? tensor.format : find_format("f32"), tensor.dims,
+                              [&](uint8_t* to, int64_t) -> Result<void> {
+                                if (tensor.format)
+                                  std::ranges::copy(tensor.bytes, to);
+                                else
+                                  std::ranges::copy(tensor.values, reinterpret_cast<float*>(to));
+                                return {};
+                              });
     auto written = plan->writer.write(path_);
     EXPECT_TRUE(written.ok()) << (written.ok() ? "" : written.error().message);
   }

@@ -86,11 +86,26 @@ struct PromptDocument {
   int64_t end = 0;
 };
 
+// Receives what the model computes at the positions of a prompt, for scores and embeddings. Its functions are called on
+// the engine's threads, during a step; a preempted request's positions come again, with the same bits.
+class PromptReader {
+ public:
+  virtual ~PromptReader() = default;
+  // True: rows are logits [vocab], of the token that follows; several positions at once, in any order. False: final
+  // hidden states [width], one after the other in ascending order.
+  virtual bool logits() const = 0;
+  virtual bool wants(int64_t position) const = 0;
+  virtual void read(int64_t position, const float* row) = 0;
+};
+
 struct Request {
   std::vector<TokenId> prompt;  // at least one token
   // Ascending, without overlaps. The prompt's ids at these positions only count for what counts tokens, such as
   // penalties. Prefixes are shared only with equal rows.
   std::vector<PromptEmbeddings> embeddings;
+  // Null: none. The whole prompt is then computed, whatever the prefix cache holds; with max_tokens 0 it may fill the
+  // context. Not with embeddings, documents or several answers.
+  std::shared_ptr<PromptReader> reader;
   SamplingOptions sampling;
   int64_t max_tokens = 128;  // -1: until the context is full
   int64_t min_tokens = 0;    // end-of-generation tokens are masked before this many

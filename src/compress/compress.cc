@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/cpu.h"
@@ -30,9 +31,9 @@ Result<std::vector<NamedPass>> make_passes(const CompressOptions& options) {
   if (options.passes.empty()) return Error::user("--pass: is missing; give at least one, such as gptq:format=q4_0");
   for (const std::string& text : options.passes) {
     MILLRACE_TRY(auto pass, make_pass(text));
-    const auto fixes = [](const NamedPass& one) { return !one.pass->format().empty(); };
+    const auto fixes = [](const NamedPass& one) { return one.pass->fixes_levels(); };
     const auto fixed = std::ranges::find_if(made, fixes);
-    if (fixed != made.end() && (!pass->corrects() || !pass->format().empty()))
+    if (fixed != made.end() && (!pass->corrects() || pass->fixes_levels()))
       return Error::user(
           fmt::format("--pass {}: fixes the levels of the output, so it must be the last one", fixed->text));
     if (pass->needs() != kNoStatistics && options.calibration.name.empty())
@@ -81,6 +82,7 @@ class Compressor {
   ConversionPlan plan_;
   std::vector<TensorWork> works_;              // by layer
   std::vector<std::vector<uint8_t>> outputs_;  // by tensor of the plan; empty: written as it is
+  std::map<size_t, int64_t> index_bytes_;      // of a row, of tensors that are stored as indices into a codebook
   std::vector<PartTensor> parts_;
   std::shared_ptr<ThreadPool> threads_;
   std::shared_ptr<const LanguageModel> model_;
@@ -214,11 +216,16 @@ Result<void> Compressor::run_tensor(const TensorWork& work, const StatisticsMap&
     }
     MILLRACE_TRY_VOID(matrix.finish(measured, model_->parts().kernels, *threads_));
     bytes.insert(bytes.end(), matrix.stored().begin(), matrix.stored().end());
+    if (matrix.matrix().has_codebook()) index_bytes_[work.tensor] = matrix.matrix().codebook.row_bytes(work.cols);
     MILLRACE_TRY_VOID(keep_parts(matrix.matrix()));
     report_.matrices.push_back(std::move(matrix.report()));
   }
   if (!changed) return {};
-  MILLRACE_TRY_VOID(tensor.check_overflow(bytes.data()));
+  if (!index_bytes_.contains(work.tensor)) MILLRACE_TRY_VOID(tensor.check_overflow(bytes.data()));
+  if (const int64_t more = std::ssize(bytes) - tensor.bytes(); more > 0) {
+    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts_, "output", more, "raise --memory"));
+    part_memory_.push_back(std::move(hold));
+  }
   outputs_[work.tensor] = std::move(bytes);
   return {};
 }
@@ -253,8 +260,14 @@ Result<void> Compressor::write() {
     const OutputTensor& tensor = plan_.tensors[i];
     for (const SourceTensor& part : tensor.parts)
       if (part.stored) report_.input_bytes += part.stored->tensor.format->row_bytes(part.rows * part.cols);
-    report_.output_bytes += tensor.bytes();
-    plan_.writer.add_tensor(tensor.name, tensor.format, tensor.dims, [&, i](uint8_t* to, int64_t) -> Result<void> {
+    report_.output_bytes += outputs_[i].empty() ? tensor.bytes() : std::ssize(outputs_[i]);
+    const Format* format = tensor.format;
+    std::vector<int64_t> dims = tensor.dims;
+    if (const auto indices = index_bytes_.find(i); indices != index_bytes_.end()) {
+      format = &codebook_indices();
+      dims.back() = indices->second;
+    }
+    plan_.writer.add_tensor(tensor.name, format, std::move(dims), [&, i](uint8_t* to, int64_t) -> Result<void> {
       if (outputs_[i].empty()) return tensor.produce(to, *threads_);
       std::ranges::copy(outputs_[i], to);
       return {};

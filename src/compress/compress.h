@@ -39,7 +39,7 @@ struct CompressedMatrix {
   int64_t calibration_rows = 0;
   double zeros = 0;  // fraction of the stored weights that decode to zero
   // The squared change of the outputs over the squared outputs, on the calibration text: of the stored matrix, and of
-  // plain rounding to the same format. Only with second moments; otherwise negative.
+  // plain rounding to the same format. Only with second moments, the latter not with a codebook; otherwise negative.
   double output_error = -1;
   double rounded_output_error = -1;
   // The same without the correlations between inputs: sum of (change * norm of its input)^2.

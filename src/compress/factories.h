@@ -6,6 +6,7 @@
 namespace millrace {
 
 Result<std::unique_ptr<Pass>> make_gptq_pass(const OptionValues& options);
+Result<std::unique_ptr<Pass>> make_squeezellm_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_wanda_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_lqer_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_outliers_pass(const OptionValues& options);

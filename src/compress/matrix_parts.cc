@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "models/blocks/part_products.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace {
@@ -48,6 +49,15 @@ std::vector<PartTensor> part_tensors(const PassMatrix& matrix) {
   if (parts.rank > 0) {
     add(".low_rank_a", "f16", {parts.rank, matrix.cols}, parts.low_rank_a);
     add(".low_rank_b", "f16", {matrix.rows, parts.rank}, parts.low_rank_b);
+  }
+  if (matrix.has_codebook()) {
+    const Codebook& book = matrix.codebook;
+    std::vector<float> entries;
+    for (uint16_t entry : book.entries) entries.push_back(f16_to_f32(entry));
+    const int64_t tables = std::ssize(entries) / book.table_values();
+    add(".codebook", "f16", {tables, book.books, int64_t{1} << book.bits, book.dim}, entries);
+    if (book.cols_per_table != matrix.cols || book.rows_per_table * tables != matrix.rows)
+      add(".codebook_groups", "f32", {2}, std::vector<int64_t>{book.rows_per_table, book.cols_per_table});
   }
   if (parts.sparse.values.empty()) return out;
   std::vector<int64_t> counts;

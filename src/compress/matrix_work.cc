@@ -131,7 +131,10 @@ Result<void> MatrixWork::finish(const LinearStatistics& statistics, const Kernel
     matrix_.encoded = rounded(matrix_.values, pool);
   }
   report_.calibration_rows = statistics.rows;
-  std::vector<float> values = decoded(matrix_.encoded, pool);
+  std::vector<float> values(static_cast<size_t>(matrix_.rows * matrix_.cols));
+  pool.parallel_for(matrix_.rows, [&](int64_t r, int) { matrix_.decode_row(r, values.data() + r * matrix_.cols); });
+  if (matrix_.has_codebook())
+    report_.format = fmt::format("codebook of {} bits a weight", matrix_.codebook.bits_per_value());
   report_.zeros = static_cast<double>(std::ranges::count(values, 0.0f)) / static_cast<double>(values.size());
   apply_parts(matrix_, values, pool);
   double change = 0, all = 0;
@@ -144,6 +147,7 @@ Result<void> MatrixWork::finish(const LinearStatistics& statistics, const Kernel
   report_.weighted_error = all > 0 ? change / all : 0;
   if (statistics.moments.columns() == 0) return {};
   MILLRACE_TRY(report_.output_error, output_error(std::move(values), statistics, table, pool));
+  if (matrix_.has_codebook()) return {};  // there is no plain rounding
   MILLRACE_TRY(report_.rounded_output_error,
                output_error(decoded(rounded(original_, pool), pool), statistics, table, pool));
   return {};

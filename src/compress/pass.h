@@ -14,6 +14,7 @@
 #include "compress/second_moments.h"
 #include "formats/format.h"
 #include "models/linear_id.h"
+#include "tensor/codebook.h"
 #include "tensor/weight_parts.h"
 
 namespace millrace {
@@ -51,9 +52,18 @@ struct PassMatrix {
   std::vector<uint8_t> kept;       // [rows, cols], 0: pruned, zero in the output whatever `values` holds; empty: all
   const Format* format = nullptr;  // of the output
   std::vector<uint8_t> encoded;    // rows in `format` whose levels a pass chose; empty: `values` are rounded
+  Codebook codebook;               // with bits: `encoded` are rows of its indices, in place of `format`
   PassParts parts;                 // `values` are then those of the stored matrix: columns by `parts.input`
   std::string_view no_parts;       // why the matrix cannot have parts; empty: it can
 
+  bool has_codebook() const { return codebook.bits > 0; }
+  // Row `row` of `encoded`.
+  void decode_row(int64_t row, float* out) const {
+    if (has_codebook())
+      decode_codebook(codebook, encoded.data() + row * codebook.row_bytes(cols), row, 0, cols, out);
+    else
+      format->decode(encoded.data() + row * format->row_bytes(cols), out, cols);
+  }
   bool pruned(int64_t row, int64_t col) const { return !kept.empty() && !kept[static_cast<size_t>(row * cols + col)]; }
 };
 
@@ -72,6 +82,8 @@ class Pass {
   // The output format of all matrices, as `millrace convert --format` applies it; "": unchanged. Only of a pipeline's
   // last pass.
   virtual std::string format() const { return ""; }
+  // Whether it chooses the levels of the matrices.
+  virtual bool fixes_levels() const { return !format().empty(); }
   // Whether it adds parts and leaves the levels alone: it may then follow the pass that chose them.
   virtual bool corrects() const { return false; }
   // Memory while it works on a matrix, in addition to the matrix and its statistics.

@@ -34,7 +34,8 @@ class StreamMaker {
     MILLRACE_TRY_VOID(begin_eviction(*stream));
     MILLRACE_TRY(stream->context, loop_.context_parts(s.request));
     note_border(*stream);
-    s.prefix.caches = cache_.index() && s.request.cache_prompt && !stream->eviction && stream->context.empty();
+    s.prefix.caches =
+        cache_.index() && s.request.cache_prompt && !s.request.reader && !stream->eviction && stream->context.empty();
     s.prefix.scope = cache_.scope_of(s.request, stream->adapters);
     return stream;
   }

@@ -49,6 +49,15 @@ Result<void> check_documents(const Request& request) {
   return {};
 }
 
+Result<void> check_reader(const Request& request) {
+  if (!request.reader) return {};
+  if (!request.embeddings.empty() || !request.documents.empty())
+    return Error::unsupported("reader: not of prompts with rows or documents in place of tokens");
+  if (request.n > 1 || request.best_of > 1 || request.beams > 1)
+    return Error::unsupported("reader: of one answer only, whose prompt is computed once");
+  return {};
+}
+
 // A prompt whose parts are computed apart from each other.
 Result<void> check_parts(const Request& request, const Executor& executor, const EvictionRule* rule) {
   MILLRACE_TRY_VOID(executor.check_context());
@@ -87,7 +96,8 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   const int64_t context = executor.limits().context;
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) return Error::user("prompt: must hold at least one token");
-  if (prompt >= context) {
+  const bool read_only = request.reader && request.max_tokens == 0;
+  if (prompt > context || (prompt == context && !read_only)) {
     return Error::user(fmt::format(
         "prompt: {} tokens do not leave room for an answer in a context of {}; shorten it or raise the context", prompt,
         context));
@@ -101,6 +111,7 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
   MILLRACE_TRY_VOID(check_seconds("keep", request.keep_seconds));
   MILLRACE_TRY_VOID(check_documents(request));
+  MILLRACE_TRY_VOID(check_reader(request));
   MILLRACE_TRY_VOID(executor.check(request));
   if (has_parts) MILLRACE_TRY_VOID(check_parts(request, executor, rule));
   if (rule) MILLRACE_TRY_VOID(executor.check_evictor(*rule));

@@ -84,6 +84,7 @@ Result<void> ModelScores::open(std::span<const std::string> models) {
 Result<std::vector<float>> ModelScores::self_information(const std::string& model, std::span<const TokenId> tokens) {
   if (std::ssize(tokens) > kMostTokens)
     return Error::user(fmt::format("prompt: has {} tokens; at most {} can be compressed", tokens.size(), kMostTokens));
+  if (model.empty() && own_scores_) return by_engine(tokens);
   if (model.empty() && !opened_.contains(model)) MILLRACE_TRY_VOID(open_one(model));
   const auto found = opened_.find(model);
   if (found == opened_.end())
@@ -91,6 +92,15 @@ Result<std::vector<float>> ModelScores::self_information(const std::string& mode
   Opened& one = found->second;
   if (!model.empty()) return by_text(one, tokens);
   return score_tokens(*one.scorer, std::min(kWindow, one.model->parts().model->context()), tokens);
+}
+
+Result<std::vector<float>> ModelScores::by_engine(std::span<const TokenId> tokens) const {
+  std::vector<float> out(tokens.size(), kNoScore);
+  if (tokens.size() < 2) return out;
+  const int64_t window = std::min(kWindow, own_context_);
+  MILLRACE_TRY(const auto scores, own_scores_(tokens, document_windows(std::ssize(tokens), window)));
+  std::ranges::copy(scores, out.begin() + 1);
+  return out;
 }
 
 // The text of all tokens that are not control tokens, as the other model reads it.

@@ -4,7 +4,8 @@
 // the tokens alone. Not thread-safe.
 //
 // Memory: for each model keys and values of three windows in f16, and the activations and logits of one batch; charged
-// to the model's accounts when it is opened.
+// to the model's accounts when it is opened. The model that answers may be given a function that scores in its engine
+// (score_with()), and then needs none.
 #pragma once
 
 #include <map>
@@ -28,6 +29,15 @@ class ModelScores final : public PromptScores {
   // answers. Errors: those of LanguageModel::load, resource, unsupported (no tokenizer).
   Result<void> open(std::span<const std::string> models);
 
+  // -log of the probability of each token that the windows score, in their order, by the model that answers.
+  using WindowScores =
+      std::function<Result<std::vector<float>>(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows)>;
+  // Of windows of up to `context` tokens.
+  void score_with(WindowScores scores, int64_t context) {
+    own_scores_ = std::move(scores);
+    own_context_ = context;
+  }
+
   // The model that answers is opened when it is first needed; files must have been opened.
   Result<std::vector<float>> self_information(const std::string& model, std::span<const TokenId> tokens) override;
 
@@ -39,9 +49,12 @@ class ModelScores final : public PromptScores {
   friend struct ModelScoresPeek;  // tests
   Result<void> open_one(const std::string& path);
   Result<std::vector<float>> by_text(Opened& other, std::span<const TokenId> tokens);
+  Result<std::vector<float>> by_engine(std::span<const TokenId> tokens) const;
 
   std::shared_ptr<const LanguageModel> model_;
   int threads_;
+  int64_t own_context_ = 0;
+  WindowScores own_scores_;               // null: a scorer of its own
   std::shared_ptr<ThreadPool> pool_;      // of the model that answers; null until a scorer is opened
   std::map<std::string, Opened> opened_;  // by path; "": the model that answers
 };

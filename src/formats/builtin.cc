@@ -58,4 +58,22 @@ const Format* find_format_safetensors(std::string_view dtype) {
   return nullptr;
 }
 
+// What a byte of indices means depends on the codebook, so this is no member: nothing can be converted to it, and it
+// has no codec.
+const Format& codebook_indices() {
+  static constexpr Format kIndices = {
+      .name = "codebook",
+      .summary = "indices into a codebook beside the matrix, stored as GGUF's I8",
+      .gguf_type = 24,
+      .safetensors = "",
+      .block_values = 1,
+      .block_bytes = 1,
+      .activation = Activation::f32,
+      .decode = nullptr,
+      .encode = nullptr,
+      .find_non_finite = nullptr,
+  };
+  return kIndices;
+}
+
 }  // namespace millrace

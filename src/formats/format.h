@@ -57,4 +57,7 @@ const Format* find_format(std::string_view name);  // "q4_0"; null if unknown
 const Format* find_format_gguf(int gguf_type);     // null if unknown
 const Format* find_format_safetensors(std::string_view dtype);
 
+// Of matrices with a codebook: bytes of indices, without a codec. Not a member of formats().
+const Format& codebook_indices();
+
 }  // namespace millrace

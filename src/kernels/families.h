@@ -10,10 +10,13 @@ namespace millrace {
 void add_activation_ref(KernelTable& table);
 void add_matmul_float_ref(KernelTable& table);
 void add_matmul_quant_ref(KernelTable& table);
+void add_matmul_codebook_ref(KernelTable& table);
 void add_activation_avx2(KernelTable& table);
 void add_matmul_float_avx2(KernelTable& table);
 void add_matmul_quant_avx2(KernelTable& table);
 void add_matmul_quant_avxvnni(KernelTable& table);
+void add_matmul_codebook_avx2(KernelTable& table);
+void add_matmul_codebook_avx512(KernelTable& table);
 void add_matmul_float_avx512(KernelTable& table);
 void add_matmul_f8_avx512vbmi(KernelTable& table);
 void add_matmul_bf16_avx512bf16(KernelTable& table);

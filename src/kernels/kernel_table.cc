@@ -57,6 +57,8 @@ constexpr KernelVersion kVersions[] = {
     {"BF16 weights", Feature::amx_bf16, add_matmul_bf16_amxbf16},
     {"F8 weights", Feature::avx2, nullptr},
     {"F8 weights", Feature::avx512_vbmi, add_matmul_f8_avx512vbmi},
+    {"codebooks", Feature::avx2, add_matmul_codebook_avx2},
+    {"codebooks", Feature::avx512, add_matmul_codebook_avx512},
     {"attention", Feature::avx2, add_attention_avx2},
     {"attention", Feature::avx512, add_attention_avx512},
     {"attention", Feature::avx512_bf16, add_attention_avx512bf16},
@@ -71,6 +73,12 @@ constexpr std::array<KernelVersion, 0> kVersions;
 
 const MatmulKernel* KernelTable::find_matmul(const Format* format) const {
   return find_entry(matmul, format, &MatmulKernel::format);
+}
+
+const MatmulKernel* KernelTable::find_codebook(const Codebook& book) const {
+  const auto found = std::find_if(codebooks.rbegin(), codebooks.rend(),
+                                  [&](const MatmulKernel& kernel) { return kernel.takes(book); });
+  return found == codebooks.rend() ? nullptr : &*found;
 }
 
 const AttentionKernel* KernelTable::find_attention(const Format* kv_format) const {
@@ -109,12 +117,22 @@ void set_mixed_attention(KernelTable& table, const AttentionKernel& kernel) {
 
 void set_codec(KernelTable& table, const RowCodec& codec) { set_entry(table.codecs, codec, &RowCodec::format); }
 
+void set_codebook(KernelTable& table, const MatmulKernel& kernel) {
+  for (MatmulKernel& one : table.codebooks)
+    if (std::string_view(one.layout) == kernel.layout) {
+      one = kernel;
+      return;
+    }
+  table.codebooks.push_back(kernel);
+}
+
 KernelTable make_kernel_table(Isa isa) {
   KernelTable table;
   table.isa = isa;
   add_activation_ref(table);
   add_matmul_float_ref(table);
   add_matmul_quant_ref(table);
+  add_matmul_codebook_ref(table);
   add_ops_ref(table);
   for (const KernelVersion& version : kVersions)
     if (version.add && isa.has(version.needs)) version.add(table);

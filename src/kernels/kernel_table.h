@@ -13,6 +13,7 @@
 namespace millrace {
 
 struct BlockScales;  // tensor/weight.h
+struct Codebook;     // tensor/codebook.h
 
 // ---- matmul -------------------------------------------------------------------------------------
 struct MatmulArgs {
@@ -24,8 +25,9 @@ struct MatmulArgs {
   const uint8_t* x = nullptr;  // [tokens] rows in the format's Activation (kernels/activation.h)
   int64_t x_stride = 0;        // bytes from one activation row to the next
   int64_t tokens = 0;
-  float* y = nullptr;    // [tokens, y_stride]; y[t][r] is written for r in [row_begin, row_end)
-  int64_t y_stride = 0;  // floats
+  float* y = nullptr;                  // [tokens, y_stride]; y[t][r] is written for r in [row_begin, row_end)
+  int64_t y_stride = 0;                // floats
+  const Codebook* codebook = nullptr;  // of kernels of codebooks
 };
 
 // One (format, instruction set): the layout and the kernel that reads it, for one token (GEMV) and many (GEMM),
@@ -39,6 +41,12 @@ struct MatmulKernel {
   void (*pack)(const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols, int64_t row_begin,
                int64_t row_end, uint8_t* packed) = nullptr;
   void (*run)(const MatmulArgs& args) = nullptr;
+  // Of matrices with a codebook, in place of the two above; `takes` says of which. Null: of a format.
+  bool (*takes)(const Codebook& book) = nullptr;
+  int64_t (*codebook_bytes)(const Codebook& book, int64_t rows, int64_t cols) = nullptr;
+  void (*pack_codebook)(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
+                        uint8_t* packed) = nullptr;
+  bool packs_tables = false;  // Codebook::entries are not read after packing
 };
 
 // ---- attention ----------------------------------------------------------------------------------
@@ -171,6 +179,7 @@ struct SelectiveScanArgs {
 struct KernelTable {
   Isa isa = Isa::ref;
   std::vector<MatmulKernel> matmul;              // one per format
+  std::vector<MatmulKernel> codebooks;           // the first takes every codebook; later ones are faster
   std::vector<AttentionKernel> attention;        // one per KV format
   std::vector<AttentionKernel> mixed_attention;  // of keys and values in different formats, where it pays
   AttentionKernel any_attention;                 // of any formats, by the decoders of its arguments; f32 arithmetic
@@ -212,6 +221,7 @@ struct KernelTable {
   void (*decode_affine)(const AffineRows& rows) = nullptr;
 
   const MatmulKernel* find_matmul(const Format* format) const;
+  const MatmulKernel* find_codebook(const Codebook& book) const;
   const AttentionKernel* find_attention(const Format* kv_format) const;
   // The fastest for these formats; never null, at worst any_attention.
   const AttentionKernel* find_attention(const Format* keys, const Format* values) const;
@@ -234,5 +244,6 @@ void set_matmul(KernelTable& table, const MatmulKernel& kernel);
 void set_attention(KernelTable& table, const AttentionKernel& kernel);
 void set_mixed_attention(KernelTable& table, const AttentionKernel& kernel);
 void set_codec(KernelTable& table, const RowCodec& codec);
+void set_codebook(KernelTable& table, const MatmulKernel& kernel);  // of the same layout
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/fold.h"
+#include "tensor/codebook.h"
 
 namespace millrace {
 namespace {
@@ -43,7 +44,8 @@ void prepare(LinearPart& part) {
                .x_stride = part.x.stride,
                .tokens = part.x.tokens,
                .y = part.y,
-               .y_stride = part.y_stride};
+               .y_stride = part.y_stride,
+               .codebook = weight.codebook.get()};
 }
 
 void run_piece(const LinearPart& part, int64_t row_begin, int64_t row_end) {
@@ -118,11 +120,25 @@ std::vector<uint8_t> turned_rows(const Weight& weight, int64_t begin, int64_t en
 
 }  // namespace
 
+int64_t packed_bytes(const Weight& weight, int64_t rows) {
+  const MatmulKernel& kernel = *weight.kernel;
+  return weight.codebook ? kernel.codebook_bytes(*weight.codebook, rows, weight.cols)
+                         : kernel.packed_bytes(rows, weight.cols);
+}
+
+int64_t stored_row_bytes(const Weight& weight) {
+  if (weight.codebook) return weight.codebook->row_bytes(weight.cols);
+  if (const Format* columns = weight.column_format)
+    return (weight.cols * columns->block_bytes + columns->block_values - 1) / columns->block_values;  // its share
+  return weight.format->row_bytes(weight.cols);
+}
+
 Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {
   if (weight.format == nullptr || weight.data == nullptr) {
     return Error::internal(fmt::format("{}: no stored data to pack", weight.name));
   }
-  const MatmulKernel* kernel = table.find_matmul(weight.format);
+  const MatmulKernel* kernel =
+      weight.codebook ? table.find_codebook(*weight.codebook) : table.find_matmul(weight.format);
   if (kernel == nullptr) {
     return Error::unsupported(fmt::format("{}: no matmul kernel for format {}", weight.name, weight.format->name));
   }
@@ -137,11 +153,12 @@ Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {
   }
   if (Result<void> checked = check_scales(weight); !checked) return checked.error();
   weight.kernel = kernel;
-  return kernel->packed_bytes(weight.rows, weight.cols);
+  return packed_bytes(weight, weight.rows);
 }
 
 void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed) {
   const MatmulKernel& kernel = *weight.kernel;
+  if (weight.codebook) return kernel.pack_codebook(*weight.codebook, weight.data, weight.cols, begin, end, packed);
   if (weight.column_format == nullptr) {
     kernel.pack(weight.data, &weight.scales, weight.rows, weight.cols, begin, end, packed);
     return;

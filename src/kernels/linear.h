@@ -16,6 +16,12 @@ namespace millrace {
 // Errors: unsupported (no kernel for this format), user (cols not whole blocks), resource (no memory).
 Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& pool);
 
+// Bytes of the first `rows` packed rows of a weight that has its kernel; `rows` is a multiple of kernel->row_tile, or
+// all.
+int64_t packed_bytes(const Weight& weight, int64_t rows);
+// Bytes of a stored row.
+int64_t stored_row_bytes(const Weight& weight);
+
 // The same in two steps, for callers that pack many weights at once: sets weight.kernel and returns the packed size in
 // bytes (errors as above, except for memory) ...
 Result<int64_t> plan_packing(Weight& weight, const KernelTable& table);

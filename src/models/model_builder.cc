@@ -44,7 +44,7 @@ Result<void> ModelBuilder::load_embeddings() {
   const ArchSpec& spec = model_->spec_;
   MILLRACE_TRY(Weight embedding, loader_.matrix("token_embd.weight", spec.vocab, spec.width));
   const StoredTensor* stored = loader_.find("token_embd.weight");
-  if (embedding.parts)
+  if (embedding.parts || embedding.codebook)
     return Error::unsupported(
         fmt::format("{}: token_embd.weight: an embedding table cannot have weight parts", files_->path));
   model_->embedding_ = stored->tensor;
@@ -177,11 +177,12 @@ std::vector<Weight*> ModelBuilder::all_weights() {
   return all;
 }
 
-// The largest sizes of weights with parts, and the memory of the parts that are not packed.
+// The largest sizes of weights with parts, and, once kernels are chosen, the memory of the parts that are not packed.
 int64_t ModelBuilder::measure_parts() {
   PartSizes& sizes = model_->spec_.parts;
   int64_t bytes = 0;
   for (const Weight* weight : all_weights()) {
+    if (weight->codebook && !weight->kernel->packs_tables) bytes += weight->codebook->bytes();
     if (!weight->parts) continue;
     const WeightParts& parts = *weight->parts;
     sizes.any = true;
@@ -215,7 +216,11 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
   if (files_->files.empty()) return MemoryHold();
   if (accounts->budget() > 0)
     *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
-  return MemoryHold::take(accounts, "loading", packer.most_in_memory(pool.threads(), *window), advice);
+  int64_t tables = 0;  // that are packed with their matrices
+  for (const auto& planned : packer.planned())
+    if (planned.weight && planned.weight->codebook && planned.weight->kernel->packs_tables)
+      tables += planned.weight->codebook->bytes();
+  return MemoryHold::take(accounts, "loading", packer.most_in_memory(pool.threads(), *window) + tables, advice);
 }
 
 // Maps the packed cache, or packs the weights (and writes the cache if one is configured).
@@ -306,9 +311,9 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
 Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const auto in_file = [&](const Error& error) { return Error{error.kind, files_->path + ": " + error.message}; };
   WeightPacker packer(*files_, table);
-  model_->part_bytes_ = measure_parts();
   for (Weight* weight : all_weights())
     if (auto added = packer.add(*weight); !added.ok()) return in_file(added.error());
+  model_->part_bytes_ = measure_parts();
   for (const Weight& stored : tables_)
     if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());
   packer.arrange();
@@ -316,6 +321,8 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
   for (const auto& file : files_->files)
     file->release(0, file->bytes().size());  // from now on, only rows of embedding tables are read
+  for (const Weight* weight : all_weights())
+    if (weight->codebook && weight->kernel->packs_tables) weight->codebook->entries = {};
   model_->weight_bytes_ = model_->part_bytes_;
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
   int64_t idle = 0;

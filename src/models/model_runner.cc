@@ -80,8 +80,7 @@ void ModelRunner::begin_group(int64_t group, std::span<const BlockId> blocks) {
   tables.resize(batch_.block_tables.size(), 0);
 }
 
-void ModelRunner::forward_hidden() {
-  const ThreadPool::Turn turn(*threads_);
+void ModelRunner::forward_hidden(const ThreadPool::Turn&) {
   model_->embed(batch_, *context_);
   model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);
 }

@@ -93,7 +93,13 @@ class ModelRunner {
     forward(turn);
   }
   void forward(const ThreadPool::Turn&) { model_->forward(batch_, *context_); }  // for callers that hold the turn
-  void forward_hidden();
+  void forward_hidden() {
+    const ThreadPool::Turn turn(*threads_);
+    forward_hidden(turn);
+  }
+  void forward_hidden(const ThreadPool::Turn&);
+  // After forward_hidden(), in the same turn: logits of some of its rows (Model::head_rows()).
+  void head_rows(std::span<const int32_t> rows, const ThreadPool::Turn&) { model_->head_rows(rows, *context_); }
   // Valid until the next pass.
   float* logits(int64_t row = 0) { return context_->logits.as<float>() + row * model_->spec().vocab; }
   const float* hidden(int64_t row = 0) { return context_->normed.as<float>() + row * model_->spec().width; }

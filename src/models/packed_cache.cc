@@ -170,7 +170,7 @@ Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
     if (!planned.weight || index++ % step != 0) continue;
     const Weight& weight = *planned.weight;
     const int64_t rows = all ? weight.rows : std::min<int64_t>(weight.rows, weight.kernel->row_tile);
-    again.assign(static_cast<size_t>(weight.kernel->packed_bytes(rows, weight.cols)), 0);
+    again.assign(static_cast<size_t>(packed_bytes(weight, rows)), 0);
     pack_rows(weight, 0, rows, again.data());
     files_.release(weight.data, weight.data + again.size());  // at least a huge page if mapped in huge pages
     if (std::memcmp(again.data(), packed + planned.offset, again.size()) != 0)

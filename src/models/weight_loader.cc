@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "models/weight_parts_loader.h"
-
 namespace millrace {
 namespace {
 
@@ -101,6 +99,11 @@ Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_r
                                      int64_t cols) {
   bool transposed = false;
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, &transposed));
+  if (has_parts_) {
+    const PartRows at{total_rows, begin, rows, cols};
+    MILLRACE_TRY(auto codebook, read_codebook(files_, *stored, at));
+    if (codebook) return codebook_rows(*stored, at, std::move(codebook));
+  }
   MILLRACE_TRY_VOID(check_format(files_, *stored));
   if (transposed) return transposed_rows(*stored, total_rows, begin, rows, cols);
   const Tensor& tensor = stored->tensor;
@@ -120,10 +123,23 @@ Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_r
   return weight;
 }
 
+Result<Weight> WeightLoader::codebook_rows(const StoredTensor& stored, const PartRows& at,
+                                           std::shared_ptr<Codebook> codebook) {
+  Weight weight;
+  weight.name = stored.name;
+  weight.format = &codebook_indices();
+  weight.rows = at.rows;
+  weight.cols = at.cols;
+  weight.data = stored.tensor.data + at.begin * codebook->row_bytes(at.cols);
+  weight.codebook = std::move(codebook);
+  MILLRACE_TRY(weight.parts, read_weight_parts(files_, stored, at));
+  return weight;
+}
+
 Result<Weight> WeightLoader::transpose_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t count,
                                           int64_t cols) {
   MILLRACE_TRY(Weight weight, rows_of(canonical, total_rows, begin, count, cols));
-  if (weight.column_format || weight.parts || !weight.scales.values.empty())
+  if (weight.column_format || weight.parts || weight.codebook || !weight.scales.values.empty())
     return Error::unsupported(fmt::format(
         "{}: tensor {} is transposed, and has parts or scales, or is stored transposed", files_.path, weight.name));
   weight.column_format = weight.format;

@@ -9,6 +9,7 @@
 #include "formats/format.h"
 #include "loader/model_files.h"
 #include "models/arch.h"
+#include "models/weight_parts_loader.h"
 #include "tensor/weight.h"
 
 namespace millrace {
@@ -40,6 +41,7 @@ class WeightLoader {
   Result<const StoredTensor*> require(std::string_view canonical, bool* transposed) const;
   Result<Weight> transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin, int64_t rows,
                                  int64_t cols);
+  Result<Weight> codebook_rows(const StoredTensor& stored, const PartRows& at, std::shared_ptr<Codebook> codebook);
   const ModelFiles& files_;
   const Arch& arch_;
   bool has_parts_;  // some matrix of the file has weight parts

@@ -21,12 +21,6 @@ constexpr int64_t kStretchBytes = int64_t{16}
 constexpr int64_t kShortestStretch = int64_t{2} << 20;
 constexpr int64_t kAlignment = 4096;  // of each matrix in the packed memory
 
-int64_t stored_row_bytes(const Weight& weight) {
-  if (const Format* columns = weight.column_format)
-    return (weight.cols * columns->block_bytes + columns->block_values - 1) / columns->block_values;  // its share
-  return weight.format->row_bytes(weight.cols);
-}
-
 Error not_finite(const Weight& weight, int64_t row, int64_t block, int64_t byte) {
   return Error::corrupt(fmt::format("tensor {}: NaN or infinity in row {}, block {} (byte {} of the tensor)",
                                     weight.name, row, block, byte));
@@ -194,7 +188,7 @@ void WeightPacker::release_packed(uint8_t* packed, const Piece& piece) const {
   const Weight* weight = planned_[piece.planned].weight;
   if (!weight) return;
   const auto at = [&](int64_t rows) {
-    return packed + planned_[piece.planned].offset + weight->kernel->packed_bytes(rows, weight->cols);
+    return packed + planned_[piece.planned].offset + millrace::packed_bytes(*weight, rows);
   };
   const auto down = [](uint8_t* address) { return reinterpret_cast<uintptr_t>(address) / kAlignment * kAlignment; };
   const uintptr_t begin = down(at(piece.begin)), end = down(at(piece.end));

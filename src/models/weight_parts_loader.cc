@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "formats/format.h"
 
@@ -13,7 +14,8 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 constexpr int64_t kMostInteger = 1 << 24;  // that F32 stores exactly, as all below
 constexpr std::string_view kPartEndings[] = {".input_scale", ".input_hadamard", ".input_order",    ".low_rank_a",
-                                             ".low_rank_b",  ".sparse_counts",  ".sparse_columns", ".sparse_values"};
+                                             ".low_rank_b",  ".sparse_counts",  ".sparse_columns", ".sparse_values",
+                                             ".codebook",    ".codebook_groups"};
 
 // The tensor's name without the part's; empty if it is none.
 std::string_view matrix_of(std::string_view tensor) {
@@ -33,7 +35,73 @@ class PartsReader {
     return read_sparse(parts.sparse);
   }
 
+  // `indices`: the matrix.
+  Result<void> read_codebook(const StoredTensor& indices, Codebook& book) const {
+    MILLRACE_TRY(const StoredTensor* stored, require(".codebook"));
+    MILLRACE_TRY_VOID(read_shape(*stored, book));
+    MILLRACE_TRY_VOID(read_groups(*stored, book));
+    const Tensor& matrix = indices.tensor;
+    if (indices.type_name != "I8" || matrix.rank != 2 || matrix.rows() != at_.total_rows ||
+        matrix.cols() != book.row_bytes(at_.cols))
+      return wrong(indices,
+                   fmt::format("is {} of shape [{}, {}], must be I8 [{}, {}]: indices of {} bits for a codebook",
+                               indices.type_name, matrix.rows(), matrix.cols(), at_.total_rows,
+                               book.row_bytes(at_.cols), book.bits));
+    const int64_t first = at_.begin / book.rows_per_table, end = (at_.begin + at_.rows - 1) / book.rows_per_table + 1;
+    const int64_t values = book.tables_per_row * book.table_values();
+    book.first_row = at_.begin % book.rows_per_table;
+    book.entries.resize(static_cast<size_t>((end - first) * values));
+    std::memcpy(book.entries.data(), stored->tensor.data + first * values * 2, static_cast<size_t>(book.bytes()));
+    for (uint16_t entry : book.entries)
+      if ((entry & 0x7c00) == 0x7c00) return wrong(*stored, "holds NaN or infinity");
+    return {};
+  }
+
  private:
+  Result<void> read_shape(const StoredTensor& stored, Codebook& book) const {
+    const Tensor& tensor = stored.tensor;
+    if (tensor.format != find_format("f16") || tensor.rank != 4)
+      return Error::unsupported(
+          fmt::format("{}: tensor {} is {} with {} dimensions, must be F16 [tables, books, "
+                      "entries, dim]",
+                      files_.path, stored.name, stored.type_name, tensor.rank));
+    const auto [tables, books, entries, dim] = tensor.dims;
+    const auto power = [](int64_t n, int64_t most) {
+      return n >= 1 && n <= most && std::has_single_bit(static_cast<uint64_t>(n));
+    };
+    if (books < 1 || books > Codebook::kMostBooks || !power(dim, Codebook::kMostDim) || entries < 2 ||
+        !power(entries, int64_t{1} << Codebook::kMostBits) || at_.cols % dim != 0)
+      return wrong(stored, fmt::format("has {} books of {} entries of {} values: at most {} books, {} entries and {} "
+                                       "values, both powers of two, for {} columns",
+                                       books, entries, dim, Codebook::kMostBooks, 1 << Codebook::kMostBits,
+                                       Codebook::kMostDim, at_.cols));
+    book.books = static_cast<int>(books);
+    book.dim = static_cast<int>(dim);
+    book.bits = std::countr_zero(static_cast<uint64_t>(entries));
+    return {};
+  }
+
+  Result<void> read_groups(const StoredTensor& stored, Codebook& book) const {
+    const int64_t tables = stored.tensor.dims[0];
+    book.cols_per_table = at_.cols;
+    if (const StoredTensor* groups = find(".codebook_groups")) {
+      MILLRACE_TRY(const auto sizes, integers(*groups, 2, kMostInteger));
+      book.rows_per_table = sizes[0];
+      book.cols_per_table = sizes[1];
+      if (sizes[0] < 1 || sizes[1] < 1 || sizes[1] % book.dim != 0)
+        return wrong(*groups, fmt::format("has {} rows and {} columns: at least 1, and columns in multiples of {}",
+                                          sizes[0], sizes[1], book.dim));
+    } else if (tables >= 1 && at_.total_rows % tables == 0) {
+      book.rows_per_table = at_.total_rows / tables;
+    }
+    book.tables_per_row = (at_.cols + book.cols_per_table - 1) / book.cols_per_table;
+    const int64_t needed = (at_.total_rows + book.rows_per_table - 1) / book.rows_per_table * book.tables_per_row;
+    if (tables != needed)
+      return wrong(stored, fmt::format("has {} tables, must have {}: one for {} rows and {} columns", tables, needed,
+                                       book.rows_per_table, book.cols_per_table));
+    return {};
+  }
+
   const StoredTensor* find(std::string_view part) const { return files_.find(prefix_ + std::string(part)); }
 
   Error wrong(const StoredTensor& stored, const std::string& what) const {
@@ -159,6 +227,20 @@ class PartsReader {
 
 }  // namespace
 
+int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, bool* codebook) {
+  if (codebook) *codebook = false;
+  if (stored.tensor.format) return stored.tensor.values();
+  if (!stored.name.ends_with(kWeight)) return 0;
+  const StoredTensor* tables = files.find(stored.name.substr(0, stored.name.size() - kWeight.size()) + ".codebook");
+  if (!tables || tables->tensor.rank != 4) return 0;
+  const auto& [count, books, entries, dim] = tables->tensor.dims;
+  const int64_t bits = std::bit_width(static_cast<uint64_t>(entries)) - 1;
+  if (bits < 1 || bits > Codebook::kMostBits || books < 1 || books > Codebook::kMostBooks || dim > Codebook::kMostDim)
+    return 0;
+  if (codebook) *codebook = true;
+  return stored.tensor.rows() * (stored.tensor.cols() * 8 / (bits * books) * dim);
+}
+
 bool is_weight_part(std::string_view tensor) { return !matrix_of(tensor).empty(); }
 
 Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, const StoredTensor& matrix,
@@ -174,6 +256,16 @@ Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, 
   auto parts = std::make_shared<WeightParts>();
   MILLRACE_TRY_VOID(PartsReader(files, prefix, at).read(*parts));
   return parts;
+}
+
+Result<std::shared_ptr<Codebook>> read_codebook(const ModelFiles& files, const StoredTensor& matrix,
+                                                const PartRows& at) {
+  if (!matrix.name.ends_with(kWeight)) return std::shared_ptr<Codebook>();
+  const std::string prefix = matrix.name.substr(0, matrix.name.size() - kWeight.size());
+  if (!files.find(prefix + ".codebook")) return std::shared_ptr<Codebook>();
+  auto book = std::make_shared<Codebook>();
+  MILLRACE_TRY_VOID(PartsReader(files, prefix, at).read_codebook(matrix, *book));
+  return book;
 }
 
 Result<void> check_parts_have_matrices(const ModelFiles& files) {

@@ -4,6 +4,8 @@
 //   blk.0.attn_q.input_scale [cols], .input_hadamard [1], .input_order [cols]
 //   blk.0.attn_q.low_rank_a [rank, cols], .low_rank_b [rows, rank]        any format
 //   blk.0.attn_q.sparse_counts [rows], .sparse_columns [n], .sparse_values [n]
+//   blk.0.attn_q.codebook [tables, books, entries, dim], F16; the matrix is then I8 [rows, bytes of a row's indices]
+//   blk.0.attn_q.codebook_groups [2]: rows and columns that share a table; without it all columns do, and rows evenly
 //
 // Integers are stored as F32, which holds them exactly up to 2^24.
 #pragma once
@@ -13,6 +15,7 @@
 #include <string_view>
 
 #include "loader/model_files.h"
+#include "tensor/codebook.h"
 #include "tensor/weight_parts.h"
 
 namespace millrace {
@@ -22,6 +25,10 @@ inline constexpr int64_t kMaxHadamard = 1 << 16;
 
 // Whether a tensor of a GGUF file is a part of a matrix, by its name.
 bool is_weight_part(std::string_view tensor);
+
+// Weights that a stored tensor stands for: its values, or those that its indices name, up to a row's padding to whole
+// bytes. 0: neither. `codebook` (may be null) is set where they are indices.
+int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, bool* codebook = nullptr);
 
 // Rows [begin, begin + rows) of a stored matrix with total_rows.
 struct PartRows {
@@ -35,6 +42,10 @@ struct PartRows {
 // (a stack of experts; a type without Format).
 Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, const StoredTensor& matrix,
                                                        const PartRows& at);
+
+// What the matrix's indices stand for; null if it is not stored as indices. Errors: as above.
+Result<std::shared_ptr<Codebook>> read_codebook(const ModelFiles& files, const StoredTensor& matrix,
+                                                const PartRows& at);
 
 // Errors: corrupt (a part of no matrix that the file has).
 Result<void> check_parts_have_matrices(const ModelFiles& files);

@@ -170,6 +170,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   }
   evictions_.emplace(*runner_, drafts);
   draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
+  sampled_.reserve(static_cast<size_t>(forward.outputs));
   choice_.emplace(tokenizer, model.spec().vocab, runner_->threads(), forward.outputs);
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
@@ -344,6 +345,8 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   choice_->forget();
   runner_->start();
   evictions_->start();
+  reads_.clear();
+  sampled_.clear();
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
@@ -356,7 +359,9 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const int64_t sampled = chunk.first + chunk.count - chunk.outputs();
     const ContextPart* part = part_of(item.stream->context, chunk.first);
     const int64_t moved = part ? part->moved : 0;
-    if (s.request.embeddings.empty())
+    if (s.request.reader)
+      add_with_reader(s, chunk.first, end, sampled);
+    else if (s.request.embeddings.empty())
       for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i - moved, i >= sampled);
     else
       add_with_embeddings(s, chunk.first, end, sampled);
@@ -365,9 +370,14 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     else if (part)
       runner_->see({.segments = part->sees});
     if (item.stream->eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
+    for (int64_t row = runner_->outputs() - chunk.outputs(); row < runner_->outputs(); ++row)
+      sampled_.push_back(static_cast<int32_t>(row));
   }
   if (observes_) request_mass(work);
-  runner_->forward();
+  if (reads_.empty())
+    runner_->forward();
+  else
+    forward_with_readers();
   if (observes_) take_mass(work);
 }
 
@@ -381,6 +391,42 @@ void CpuExecutor::add_with_embeddings(const Sequence& s, int64_t begin, int64_t 
     else
       runner_->add_embedding(row, i, i >= sampled);
   }
+}
+
+void CpuExecutor::add_with_reader(const Sequence& s, int64_t begin, int64_t end, int64_t sampled) {
+  PromptReader* const reader = s.request.reader.get();
+  for (int64_t i = begin; i < end; ++i) {
+    const bool read = i < s.prompt_tokens && reader->wants(i);
+    if (read) reads_.push_back({reader, i, static_cast<int32_t>(runner_->outputs())});
+    runner_->add(s.token_at(i), i, read || i >= sampled);
+  }
+}
+
+// The final states of all rows first; logits of rows that are read some at a time, as many as there is memory for; then
+// those of the rows that are sampled, where the plan has them.
+void CpuExecutor::forward_with_readers() {
+  const ThreadPool::Turn turn(runner_->threads());
+  runner_->forward_hidden(turn);
+  for (const ReadRow& one : reads_)
+    if (!one.reader->logits()) one.reader->read(one.position, runner_->hidden(one.row));
+  const auto adapted = runner_->adapters().runs;  // of all rows: adapters of the head need those of the piece
+  const auto head = [&](std::span<const int32_t> rows) {
+    runner_->adapters().runs = adapted;
+    runner_->adapters().keep(rows);
+    runner_->head_rows(rows, turn);
+  };
+  std::erase_if(reads_, [](const ReadRow& one) { return !one.reader->logits(); });
+  for (size_t first = 0; first < reads_.size(); first += rows_.size()) {
+    const size_t count = std::min(reads_.size() - first, static_cast<size_t>(limits_.outputs));
+    rows_.clear();
+    for (size_t i = first; i < first + count; ++i) rows_.push_back(reads_[i].row);
+    head(rows_);
+    runner_->threads().parallel_for(static_cast<int64_t>(count), [&](int64_t i, int) {
+      const ReadRow& one = reads_[first + static_cast<size_t>(i)];
+      one.reader->read(one.position, runner_->logits(i));
+    });
+  }
+  head(sampled_);
 }
 
 // Drafted tokens at the positions that they have in their paths, each of which sees its own path only.

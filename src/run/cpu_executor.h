@@ -66,6 +66,8 @@ class CpuExecutor final : public Executor {
   std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
   void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
   void add_tree(const Sequence& stream, int64_t count);
+  void add_with_reader(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
+  void forward_with_readers();
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
   Result<void> begin_adapters(LiveStream& stream) const;
@@ -81,6 +83,14 @@ class CpuExecutor final : public Executor {
   std::optional<EvictionObserver> evictions_;
   std::optional<TokenChoice> choice_;
   std::vector<int64_t> draft_positions_;
+  struct ReadRow {
+    PromptReader* reader;
+    int64_t position;
+    int32_t row;  // of the step's outputs
+  };
+  std::vector<ReadRow> reads_;    // of this step
+  std::vector<int32_t> rows_;     // of logits that are computed together
+  std::vector<int32_t> sampled_;  // rows, with readers in the step
   ExecutorLimits limits_;
   bool observes_ = false;
 };

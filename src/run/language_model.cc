@@ -10,6 +10,7 @@
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "base/ordered_json.h"
+#include "models/weight_parts_loader.h"
 #include "models/weight_source.h"
 #include "run/embedded_model.h"
 #include "run/packed_cache_path.h"
@@ -59,7 +60,7 @@ Result<ModelFiles> open_model(const std::string& path) {
 int64_t count_parameters(const ModelFiles& files) {
   int64_t count = 0;
   for (const auto& stored : files.tensors)
-    if (stored.tensor.format) count += stored.tensor.values();
+    if (!is_weight_part(stored.name)) count += stored_weights(files, stored);
   return count;
 }
 

@@ -104,6 +104,7 @@ Result<std::unique_ptr<PrefixStore>> SimulatedExecutor::make_store(const EngineO
 
 Result<void> SimulatedExecutor::check(const Request& request) const {
   if (request.beams > 1) return Error::unsupported("beams: simulated tokens have no log-probabilities");
+  if (request.reader) return Error::unsupported("reader: a simulation computes nothing that it could read");
   if (request.constraint.kind != Constraint::Kind::none)
     return Error::unsupported("constraint: a simulation writes no text");
   for (TokenId token : request.prompt)

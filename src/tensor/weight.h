@@ -13,6 +13,7 @@ namespace millrace {
 
 struct MatmulKernel;  // kernels/kernel_table.h
 struct WeightParts;   // tensor/weight_parts.h
+struct Codebook;      // tensor/codebook.h
 
 // Scales stored alongside the matrix (FP8 checkpoints): value = stored * scale[row / block_rows][col / block_cols].
 struct BlockScales {
@@ -33,6 +34,8 @@ struct Weight {
   // packed.
   const Format* column_format = nullptr;
   int64_t column_stride = 0;
+  // If `data` are rows of indices, what they stand for; `format` is then codebook_indices(). Null: there is none.
+  std::shared_ptr<Codebook> codebook;
   // What is stored beside the matrix and belongs to its products; null: nothing. Applied by project()
   // (models/blocks/blocks.h); linear() multiplies the matrix alone.
   std::shared_ptr<WeightParts> parts;

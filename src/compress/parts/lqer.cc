@@ -169,7 +169,7 @@ class Lqer final : public Pass {
     std::vector<float> error = matrix.values;
     pool.parallel_for(matrix.rows, [&](int64_t r, int) {
       std::vector<float> row(static_cast<size_t>(matrix.cols));
-      matrix.format->decode(matrix.encoded.data() + r * matrix.format->row_bytes(matrix.cols), row.data(), matrix.cols);
+      matrix.decode_row(r, row.data());
       for (int64_t c = 0; c < matrix.cols; ++c)
         error[static_cast<size_t>(r * matrix.cols + c)] -= row[static_cast<size_t>(c)];
     });

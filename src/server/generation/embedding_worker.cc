@@ -2,42 +2,76 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <bit>
 #include <new>
 
-#include "evaluate/embedder.h"
-#include "kv/kv_formats.h"
+#include "run/language_model.h"
+#include "server/generation/prompt_reads.h"
 
 namespace millrace {
 namespace {
 
 constexpr int64_t kMaxValues = int64_t{1} << 25;  // per request
-constexpr int64_t kLeastContext = 512;
 
 Result<Pooling> chosen_pooling(const LanguageModel& model, std::optional<Pooling> pooling) {
   if (pooling) return *pooling;
   return model_pooling(*model.parts().files);
 }
 
+// Pools the final hidden states of one text.
+class TextReader final : public PromptReader {
+ public:
+  TextReader(int64_t tokens, int64_t width, Pooling pooling)
+      : tokens_(tokens), width_(static_cast<size_t>(width)), pooling_(pooling) {}
+
+  bool logits() const override { return false; }
+  bool wants(int64_t position) const override {
+    return pooling_ == Pooling::last ? position + 1 == tokens_ : pooling_ != Pooling::cls || position == 0;
+  }
+  // Sums in the order of the text. Rows that a preempted request brings again are known.
+  void read(int64_t position, const float* row) override {
+    if (position < next_) return;
+    next_ = position + 1;
+    if (pooling_ != Pooling::mean) {
+      values_.insert(values_.end(), row, row + width_);
+      return;
+    }
+    sum_.resize(width_);
+    for (size_t i = 0; i < width_; ++i) sum_[i] += row[i];
+  }
+
+  std::vector<float> take() {
+    for (double sum : sum_) values_.push_back(static_cast<float>(sum / static_cast<double>(tokens_)));
+    return std::move(values_);
+  }
+
+ private:
+  const int64_t tokens_;
+  const size_t width_;
+  const Pooling pooling_;
+  int64_t next_ = 0;
+  std::vector<double> sum_;  // for the mean
+  std::vector<float> values_;
+};
+
 }  // namespace
 
-EmbeddingWorker::EmbeddingWorker(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine,
-                                 int64_t context, std::optional<Pooling> pooling)
-    : model_(std::move(model)),
-      engine_(engine),
-      context_(context),
-      pooling_(chosen_pooling(*model_, pooling)),
+EmbeddingWorker::EmbeddingWorker(const LanguageModel& model, Engine& engine, int64_t batch_tokens,
+                                 std::optional<Pooling> pooling)
+    : engine_(engine),
+      batch_tokens_(batch_tokens),
+      context_(engine.context()),
+      width_(model.parts().model->spec().width),
+      pooling_(chosen_pooling(model, pooling)),
       thread_("requests are waiting for embeddings") {}
 
-EmbeddingWorker::~EmbeddingWorker() { thread_.stop(); }
-
-int64_t EmbeddingWorker::width() const { return model_->parts().model->spec().width; }
+EmbeddingWorker::~EmbeddingWorker() {
+  stopping_ = true;
+  thread_.stop();
+}
 
 struct EmbeddingWorker::Job {
   Work work;
   std::vector<size_t> begins;  // first text of each piece, and the end
-  size_t longest = 1;          // tokens of the longest text
   Vectors out;
 };
 
@@ -51,12 +85,11 @@ Result<void> EmbeddingWorker::add(Work work) {
   FairWorker::Job fair{.share = work.share, .pieces = {}, .unwanted = work.unwanted, .run = nullptr};
   for (size_t i = 0; i < work.texts.size(); ++i) {
     const auto count = static_cast<int64_t>(work.texts[i].size());
-    if (fair.pieces.empty() || fair.pieces.back() + count > engine_.batch_tokens) {
+    if (fair.pieces.empty() || fair.pieces.back() + count > batch_tokens_) {
       job->begins.push_back(i);
       fair.pieces.push_back(0);
     }
     fair.pieces.back() += count;
-    job->longest = std::max(job->longest, work.texts[i].size());
   }
   job->begins.push_back(work.texts.size());
   if (fair.pieces.empty()) fair.pieces.push_back(0);
@@ -80,23 +113,17 @@ bool EmbeddingWorker::run(Job& job, size_t piece) {
 }
 
 Result<void> EmbeddingWorker::embed(Job& job, size_t piece) {
-  const auto longest = static_cast<int64_t>(job.longest);
-  if (!embedder_ || longest > embedder_->context()) {
-    embedder_.reset();
-    const auto wanted = std::max<int64_t>(kLeastContext, static_cast<int64_t>(std::bit_ceil(job.longest)));
-    const EmbedderOptions options{.threads = engine_.threads,
-                                  .context = std::min(context_, wanted),
-                                  .batch_tokens = engine_.batch_tokens,
-                                  .kv_format = kv_format_of_one_group(engine_.kv_format)};
-    MILLRACE_TRY(embedder_, Embedder::create(model_, options));
-  }
   if (piece + 1 >= job.begins.size()) return {};  // no texts
-  const auto texts = std::span(job.work.texts).subspan(job.begins[piece], job.begins[piece + 1] - job.begins[piece]);
-  return embedder_->run(texts, job.work.pooling, [&](size_t, std::vector<float> values) -> Result<void> {
-    if (*job.work.unwanted) return Error::cancelled("the client has left");
-    job.out.push_back(std::move(values));
-    return {};
-  });
+  std::vector<PromptRead> prompts;
+  std::vector<std::shared_ptr<TextReader>> readers;
+  for (size_t i = job.begins[piece]; i < job.begins[piece + 1]; ++i) {
+    std::vector<TokenId>& text = job.work.texts[i];
+    readers.push_back(std::make_shared<TextReader>(std::ssize(text), width_, job.work.pooling));
+    prompts.push_back({std::move(text), readers.back()});
+  }
+  MILLRACE_TRY_VOID(read_prompts(engine_, std::move(prompts), job.work.share, *job.work.unwanted, stopping_));
+  for (const auto& reader : readers) job.out.push_back(reader->take());
+  return {};
 }
 
 }  // namespace millrace

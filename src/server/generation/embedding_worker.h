@@ -1,6 +1,6 @@
-// EmbeddingWorker: embeds texts on its own thread alongside the engine. Its memory is allocated with the first request
-// and sized for the longest text so far. A request with many texts is embedded one batch at a time, interleaved with
-// other requests (fair_worker.h); this does not affect its vectors. Thread-safe.
+// EmbeddingWorker: embeds texts in the engine's steps (prompt_reads.h); a thread waits for them. A request with many
+// texts is embedded a batch at a time, interleaved with other requests (fair_worker.h); this does not affect its
+// vectors. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -11,12 +11,11 @@
 
 #include "evaluate/pooling.h"
 #include "millrace/model.h"
-#include "millrace/options.h"
 #include "server/generation/fair_worker.h"
 
 namespace millrace {
 
-class Embedder;
+class Engine;
 
 class EmbeddingWorker {
  public:
@@ -30,14 +29,14 @@ class EmbeddingWorker {
     std::function<void(Result<Vectors>)> done;    // on the worker's thread
   };
 
-  EmbeddingWorker(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context,
-                  std::optional<Pooling> pooling);
+  // `engine` runs the model and outlives the worker; a batch has about `batch_tokens`.
+  EmbeddingWorker(const LanguageModel& model, Engine& engine, int64_t batch_tokens, std::optional<Pooling> pooling);
   ~EmbeddingWorker();
 
   // The default pooling. Errors: as model_pooling.
   const Result<Pooling>& pooling() const { return pooling_; }
   int64_t context() const { return context_; }
-  int64_t width() const;
+  int64_t width() const { return width_; }
 
   // Errors: resource (the queue is full), user (more values than one response may have).
   Result<void> add(Work work);
@@ -47,12 +46,11 @@ class EmbeddingWorker {
   bool run(Job& job, size_t piece);
   Result<void> embed(Job& job, size_t piece);
 
-  std::shared_ptr<const LanguageModel> model_;
-  EngineOptions engine_;
-  int64_t context_;
+  Engine& engine_;
+  const int64_t batch_tokens_, context_, width_;
   Result<Pooling> pooling_;
-  std::unique_ptr<Embedder> embedder_;  // used by the thread; null until needed
-  FairWorker thread_;                   // last: it uses the others
+  std::atomic<bool> stopping_ = false;
+  FairWorker thread_;  // last: it uses the others
 };
 
 }  // namespace millrace

@@ -2,19 +2,45 @@
 
 #include <new>
 
-#include "evaluate/scorer.h"
-#include "kv/kv_formats.h"
 #include "sampling/logprobs.h"
+#include "server/generation/prompt_reads.h"
 
 namespace millrace {
+namespace {
 
-PromptScorer::PromptScorer(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context)
-    : model_(std::move(model)),
-      engine_(engine),
-      context_(context),
-      thread_("requests are waiting for their prompts to be scored") {}
+class ScoreReader final : public PromptReader {
+ public:
+  ScoreReader(std::vector<TokenId> prompt, int64_t vocab, int64_t top)
+      : prompt_(std::move(prompt)), vocab_(static_cast<size_t>(vocab)), top_(top), tokens_(prompt_.size()) {
+    tokens_.front() = ChosenToken{prompt_.front()};
+  }
 
-PromptScorer::~PromptScorer() { thread_.stop(); }
+  bool logits() const override { return true; }
+  bool wants(int64_t position) const override { return position + 1 < std::ssize(prompt_); }
+  void read(int64_t position, const float* row) override {
+    const auto next = static_cast<size_t>(position + 1);
+    Logprobs logprobs = compute_logprobs({row, vocab_}, prompt_[next], top_);
+    tokens_[next] = {prompt_[next], logprobs.chosen.logprob, std::move(logprobs.top)};
+  }
+
+  std::vector<ChosenToken> take() { return std::move(tokens_); }
+
+ private:
+  const std::vector<TokenId> prompt_;
+  const size_t vocab_;
+  const int64_t top_;
+  std::vector<ChosenToken> tokens_;  // each written by one thread at a time
+};
+
+}  // namespace
+
+PromptScorer::PromptScorer(Engine& engine, int64_t vocab)
+    : engine_(engine), vocab_(vocab), thread_("requests are waiting for their prompts to be scored") {}
+
+PromptScorer::~PromptScorer() {
+  stopping_ = true;
+  thread_.stop();
+}
 
 struct PromptScorer::Job {
   Work work;
@@ -45,25 +71,11 @@ bool PromptScorer::run(Job& job, size_t piece) {
 }
 
 Result<void> PromptScorer::score(Job& job, const std::vector<TokenId>& prompt) {
-  if (!scorer_) {
-    ScorerOptions options{.threads = engine_.threads,
-                          .context = std::max<int64_t>(2, context_),
-                          .batch_tokens = engine_.batch_tokens,
-                          .kv_format = kv_format_of_one_group(engine_.kv_format)};
-    MILLRACE_TRY(scorer_, Scorer::create(model_, options));
-  }
-  auto& tokens = job.out.emplace_back(1, ChosenToken{prompt.front()});
-  if (prompt.size() < 2) return {};
-  const ScoreWindow window{0, static_cast<int64_t>(prompt.size()), 1};
-  return scorer_->run(prompt, std::span(&window, 1), -1, [&](std::span<const ScoredRow> rows) -> Result<void> {
-    if (*job.work.unwanted) return Error::cancelled("the client has left");
-    for (const ScoredRow& row : rows) {
-      Logprobs logprobs =
-          compute_logprobs({row.logits, static_cast<size_t>(scorer_->vocab())}, row.target, job.work.top);
-      tokens.push_back({row.target, logprobs.chosen.logprob, std::move(logprobs.top)});
-    }
-    return {};
-  });
+  const auto reader = std::make_shared<ScoreReader>(prompt, vocab_, job.work.top);
+  if (prompt.size() > 1)
+    MILLRACE_TRY_VOID(read_prompts(engine_, {{prompt, reader}}, job.work.share, *job.work.unwanted, stopping_));
+  job.out.push_back(reader->take());
+  return {};
 }
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
 // PromptScorer: computes log-probabilities of a prompt's tokens, for requests that echo the prompt with them. The
-// engine computes logits only where it samples, so the scorer has its own thread and its own memory, which is allocated
-// with the first such request. Requests take turns, one prompt at a time (fair_worker.h). Thread-safe.
+// prompts run in the engine's steps (prompt_reads.h); a thread waits for them. Requests take turns, one prompt at a
+// time (fair_worker.h). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -8,13 +8,12 @@
 #include <memory>
 #include <vector>
 
-#include "millrace/options.h"
 #include "server/generation/answer.h"
 #include "server/generation/fair_worker.h"
 
 namespace millrace {
 
-class Scorer;
+class Engine;
 
 class PromptScorer {
  public:
@@ -27,7 +26,8 @@ class PromptScorer {
     std::function<void(Result<std::vector<std::vector<ChosenToken>>>)> done;
   };
 
-  PromptScorer(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context);
+  // `engine`, of a model with this vocabulary, outlives the scorer.
+  PromptScorer(Engine& engine, int64_t vocab);
   ~PromptScorer();
 
   // Errors: resource (the queue is full).
@@ -38,11 +38,10 @@ class PromptScorer {
   bool run(Job& job, size_t piece);
   Result<void> score(Job& job, const std::vector<TokenId>& prompt);
 
-  std::shared_ptr<const LanguageModel> model_;
-  EngineOptions engine_;
-  int64_t context_;
-  std::unique_ptr<Scorer> scorer_;  // used by the thread; null until needed
-  FairWorker thread_;               // last: it uses the others
+  Engine& engine_;
+  const int64_t vocab_;
+  std::atomic<bool> stopping_ = false;
+  FairWorker thread_;  // last: it uses the others
 };
 
 }  // namespace millrace

@@ -3,7 +3,37 @@
 #include <algorithm>
 #include <new>
 
+#include "sampling/logprobs.h"
+#include "server/generation/prompt_reads.h"
+
 namespace millrace {
+namespace {
+
+class WindowReader final : public PromptReader {
+ public:
+  WindowReader(std::span<const TokenId> window, int64_t first_scored, int64_t vocab)
+      : window_(window.begin(), window.end()),
+        first_(first_scored),
+        vocab_(static_cast<size_t>(vocab)),
+        scores_(window.size() - static_cast<size_t>(first_scored)) {}
+
+  bool logits() const override { return true; }
+  bool wants(int64_t position) const override { return position + 1 >= first_ && position + 1 < std::ssize(window_); }
+  void read(int64_t position, const float* row) override {
+    const TokenId target = window_[static_cast<size_t>(position + 1)];
+    scores_[static_cast<size_t>(position + 1 - first_)] = -compute_logprobs({row, vocab_}, target, 0).chosen.logprob;
+  }
+
+  const std::vector<float>& scores() const { return scores_; }
+
+ private:
+  const std::vector<TokenId> window_;
+  const int64_t first_;
+  const size_t vocab_;
+  std::vector<float> scores_;
+};
+
+}  // namespace
 
 struct PromptWorker::Job {
   Work work;
@@ -16,7 +46,29 @@ PromptWorker::PromptWorker(std::shared_ptr<const LanguageModel> model, std::vect
       scores_(model_, threads),
       thread_("requests are waiting for their prompts to be compressed") {}
 
-PromptWorker::~PromptWorker() { thread_.stop(); }
+PromptWorker::~PromptWorker() { stop(); }
+
+void PromptWorker::use_engine(Engine& engine) {
+  const auto own = [this, &engine](std::span<const TokenId> tokens, std::span<const ScoreWindow> windows) {
+    return score(engine, tokens, windows);
+  };
+  scores_.score_with(own, engine.context());
+}
+
+Result<std::vector<float>> PromptWorker::score(Engine& engine, std::span<const TokenId> tokens,
+                                               std::span<const ScoreWindow> windows) const {
+  std::vector<PromptRead> reads;
+  std::vector<std::shared_ptr<WindowReader>> readers;
+  for (const ScoreWindow& window : windows) {
+    const auto part = tokens.subspan(static_cast<size_t>(window.begin), static_cast<size_t>(window.count));
+    readers.push_back(std::make_shared<WindowReader>(part, window.first_scored, model_->info().vocab));
+    reads.push_back({{part.begin(), part.end()}, readers.back()});
+  }
+  MILLRACE_TRY_VOID(read_prompts(engine, std::move(reads), current_->share, *current_->unwanted, stopping_));
+  std::vector<float> out;
+  for (const auto& reader : readers) out.insert(out.end(), reader->scores().begin(), reader->scores().end());
+  return out;
+}
 
 Result<std::unique_ptr<PromptWorker>> PromptWorker::create(std::shared_ptr<const LanguageModel> model,
                                                            std::vector<std::string> passes, int threads) {
@@ -37,6 +89,7 @@ Result<void> PromptWorker::add(Work work) {
 bool PromptWorker::run(Job& job, size_t piece) {
   try {
     const Prompt& prompt = job.work.prompts[piece];
+    current_ = &job.work;
     auto compressed = job.work.pipeline.apply(model_->parts().tokenizer.get(), prompt.tokens, prompt.fixed,
                                               job.work.budget, &scores_);
     if (!compressed.ok()) {

@@ -15,6 +15,8 @@
 
 namespace millrace {
 
+class Engine;
+
 class PromptWorker {
  public:
   struct Prompt {
@@ -35,12 +37,19 @@ class PromptWorker {
                                                       std::vector<std::string> passes, int threads);
   ~PromptWorker();
 
+  // From now on the model's own scores are computed in its engine's steps (prompt_reads.h). Before the first add(); the
+  // engine outlives the worker's thread.
+  void use_engine(Engine& engine);
+
   const std::vector<std::string>& passes() const { return passes_; }
 
   // `work.prompts` has at least one. Errors: resource (the queue is full).
   Result<void> add(Work work);
   // Drops what waits. Must not be called from the worker's thread.
-  void stop() { thread_.stop(); }
+  void stop() {
+    stopping_ = true;
+    thread_.stop();
+  }
 
  private:
   struct Job;
@@ -49,8 +58,12 @@ class PromptWorker {
 
   std::shared_ptr<const LanguageModel> model_;
   const std::vector<std::string> passes_;
-  ModelScores scores_;  // used by the thread once it runs
-  FairWorker thread_;   // last: it uses the others
+  Result<std::vector<float>> score(Engine& engine, std::span<const TokenId> tokens,
+                                   std::span<const ScoreWindow> windows) const;
+  ModelScores scores_;  // used by the thread once it runs, as is `current_`
+  const Work* current_ = nullptr;
+  std::atomic<bool> stopping_ = false;
+  FairWorker thread_;  // last: it uses the others
 };
 
 }  // namespace millrace

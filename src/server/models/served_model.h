@@ -41,11 +41,14 @@ struct ServedModel {
         sampling(its_sampling),
         engine(std::move(its_engine)),
         context(engine->context()),
-        scorer(std::make_unique<PromptScorer>(model, engine_options, context)),
-        embeddings(std::make_unique<EmbeddingWorker>(model, engine_options, context, pooling)),
+        scorer(std::make_unique<PromptScorer>(*engine, model->info().vocab)),
+        embeddings(std::make_unique<EmbeddingWorker>(*model, *engine, engine_options.batch_tokens, pooling)),
         prompts(std::move(its_prompts)),
         wait(WaitEstimate::of_engine(engine_options.max_streams, engine_options.cost_model,
-                                     engine_options.batch_tokens)) {}
+                                     engine_options.batch_tokens)) {
+    prompts->use_engine(*engine);
+  }
+  ~ServedModel() { prompts->stop(); }
 
   const std::string& name() const { return names.front(); }
 

@@ -34,8 +34,8 @@ constexpr EnumNames<FinishReason> kFinishes("", "stop", "length", "cancelled", "
 
 // Fails to compile when Request gets a field: record it below if the answer depends on it, then add its name here.
 [[maybe_unused]] void check_all_fields_are_considered(const Request& request) {
-  // Requests with rows instead of tokens (embeddings) are not recorded.
-  [[maybe_unused]] const auto& [prompt, not_embeddings, sampling, max_tokens, min_tokens, ignore_eos, stop,
+  // Requests with rows instead of tokens (embeddings) are not recorded, nor those of scores and embeddings.
+  [[maybe_unused]] const auto& [prompt, not_embeddings, not_reader, sampling, max_tokens, min_tokens, ignore_eos, stop,
                                 include_stop, stop_tokens, bad_words, skip_special, show_markers, constraint, thinking,
                                 adapters, cache_prompt, evictor, documents, document_context, not_keep_seconds,
                                 not_prefix_group, n, best_of, beams, length_penalty, early_stopping, not_tenant,

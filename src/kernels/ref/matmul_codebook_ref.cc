@@ -1,0 +1,59 @@
+// The definition of products with a codebook, for any codebook (codebook_rows.h).
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/codebook_rows.h"
+#include "kernels/families.h"
+#include "tensor/codebook.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kLanes = 16;
+
+bool takes(const Codebook& /*book*/) { return true; }
+
+int64_t bytes(const Codebook& book, int64_t rows, int64_t cols) { return rows * book.row_bytes(cols); }
+
+void pack(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
+          uint8_t* packed) {
+  const int64_t row = book.row_bytes(cols);
+  std::memcpy(packed + row_begin * row, stored + row_begin * row, static_cast<size_t>((row_end - row_begin) * row));
+}
+
+float fold(const float* weights, const float* x, int64_t count) {
+  float lanes[kLanes] = {};
+  for (int64_t c = 0; c < count; ++c) lanes[c % kLanes] = std::fma(weights[c], x[c], lanes[c % kLanes]);
+  for (int64_t half = kLanes / 2; half > 0; half /= 2)
+    for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  return lanes[0];
+}
+
+void run(const MatmulArgs& a) {
+  const int64_t row_bytes = a.codebook->row_bytes(a.cols);
+  float weights[kCodebookFold];
+  for (int64_t row = a.row_begin; row < a.row_end; ++row) {
+    for (int64_t t = 0; t < a.tokens; ++t) a.y[t * a.y_stride + row] = 0;
+    for (int64_t begin = 0; begin < a.cols; begin += kCodebookFold) {
+      const int64_t count = std::min(kCodebookFold, a.cols - begin);
+      decode_codebook(*a.codebook, a.weights + row * row_bytes, row, begin, count, weights);
+      for (int64_t t = 0; t < a.tokens; ++t)
+        a.y[t * a.y_stride + row] += fold(weights, reinterpret_cast<const float*>(a.x + t * a.x_stride) + begin, count);
+    }
+  }
+}
+
+}  // namespace
+
+void add_matmul_codebook_ref(KernelTable& table) {
+  set_codebook(table, {.format = &codebook_indices(),
+                       .layout = "rows",
+                       .row_tile = 1,
+                       .run = run,
+                       .takes = takes,
+                       .codebook_bytes = bytes,
+                       .pack_codebook = pack});
+}
+
+}  // namespace millrace

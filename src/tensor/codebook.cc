@@ -1,0 +1,52 @@
+#include "tensor/codebook.h"
+
+#include <algorithm>
+
+#include "tensor/half.h"
+
+namespace millrace {
+namespace {
+
+const uint16_t* table_of(const Codebook& book, int64_t row, int64_t col) {
+  const int64_t table = (book.first_row + row) / book.rows_per_table * book.tables_per_row + col / book.cols_per_table;
+  return book.entries.data() + table * book.table_values();
+}
+
+}  // namespace
+
+uint32_t codebook_index(const Codebook& book, const uint8_t* row, int64_t i) {
+  const int64_t begin = i * book.bits, end = begin + book.bits;
+  uint32_t word = 0;
+  for (int64_t byte = begin / 8; byte * 8 < end; ++byte) word |= uint32_t{row[byte]} << (byte - begin / 8) * 8;
+  return word >> begin % 8 & ((1u << book.bits) - 1);
+}
+
+void set_codebook_index(const Codebook& book, uint8_t* row, int64_t i, uint32_t index) {
+  const int64_t begin = i * book.bits, end = begin + book.bits;
+  const uint32_t word = index << begin % 8;
+  for (int64_t byte = begin / 8; byte * 8 < end; ++byte)
+    row[byte] = static_cast<uint8_t>(row[byte] | word >> (byte - begin / 8) * 8);
+}
+
+void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, int64_t begin, int64_t count,
+                     float* out) {
+  for (int64_t c = begin; c < begin + count; c += book.dim, out += book.dim) {
+    const uint16_t* table = table_of(book, row, c);
+    for (int m = 0; m < book.books; ++m) {
+      const uint32_t index = codebook_index(book, indices, c / book.dim * book.books + m);
+      const uint16_t* entry = table + ((int64_t{m} << book.bits) + index) * book.dim;
+      for (int d = 0; d < book.dim; ++d) out[d] = m == 0 ? f16_to_f32(entry[d]) : out[d] + f16_to_f32(entry[d]);
+    }
+  }
+}
+
+void codebook_table16(const Codebook& book, int64_t row, uint16_t* out) {
+  std::fill_n(out, 16, uint16_t{0});
+  std::copy_n(table_of(book, row, 0), int64_t{1} << book.bits, out);
+}
+
+bool codebook_is_table16(const Codebook& book) {
+  return book.bits <= 4 && book.dim == 1 && book.books == 1 && book.tables_per_row == 1;
+}
+
+}  // namespace millrace

@@ -1,0 +1,51 @@
+// Codebook: the weights that a matrix's indices stand for, if the matrix is stored as indices.
+//
+//   W[r, c] = sum over books m of  table[m][ index(r, c / dim, m) ][ c % dim ]
+//
+// A table serves rows_per_table rows and cols_per_table columns. What methods store:
+//
+//   SqueezeLLM   one table a row, one book, dim 1           16 or 8 values
+//   GPTVQ        tables for blocks of the matrix, dim 2     vectors of two weights
+//   AQLM         one table, two books of 256, dim 8         the sum of two vectors
+//
+// A row's indices are a string of bits, lowest first: those of all books for the first dim columns, for the next ones
+// and so on; rows begin at whole bytes. Immutable once it is read.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace millrace {
+
+struct Codebook {
+  int bits = 0;   // of an index: 1 to kMostBits
+  int dim = 1;    // consecutive columns that an index names: a power of two up to kMostDim
+  int books = 1;  // up to kMostBooks
+  int64_t rows_per_table = 1;
+  int64_t cols_per_table = 0;     // a multiple of dim
+  int64_t tables_per_row = 1;     // tables that a row's columns have
+  int64_t first_row = 0;          // rows of the first tables that belong to another part of a fused matrix
+  std::vector<uint16_t> entries;  // f16: [tables][books][1 << bits][dim], tables of a row side by side
+
+  static constexpr int kMostBits = 16;
+  static constexpr int kMostDim = 8;
+  static constexpr int kMostBooks = 8;
+
+  int64_t table_values() const { return (int64_t{books} << bits) * dim; }
+  int64_t row_bytes(int64_t cols) const { return (cols / dim * books * bits + 7) / 8; }
+  int64_t bytes() const { return static_cast<int64_t>(entries.size() * sizeof(uint16_t)); }
+  double bits_per_value() const { return static_cast<double>(bits) * books / dim; }
+};
+
+// Index `i` of a row, and its inverse into a row of zeros.
+uint32_t codebook_index(const Codebook& book, const uint8_t* row, int64_t i);
+void set_codebook_index(const Codebook& book, uint8_t* row, int64_t i, uint32_t index);
+// Columns [begin, begin + count) of a row of the matrix, whose indices are at `indices`; both are multiples of dim.
+void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, int64_t begin, int64_t count,
+                     float* out);
+// The 16 values of a row's table, as f16; of books that codebook_is_table16() accepts. Missing ones are zero.
+void codebook_table16(const Codebook& book, int64_t row, uint16_t* out);
+// One book of at most 16 single weights, and one table a row: kernels keep such a table in a register.
+bool codebook_is_table16(const Codebook& book);
+
+}  // namespace millrace
