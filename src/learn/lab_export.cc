@@ -18,6 +18,7 @@ void write_shape(GgufWriter& writer, const LabShape& shape) {
   u32("llama.rope.dimension_count", shape.head_dim());
   writer.set_f32("llama.rope.freq_base", static_cast<float>(shape.rope_base));
   u32("llama.vocab_size", shape.vocab);
+  if (shape.gate == LabGate::relu) writer.set_string("llama.hidden_activation", "relu");
   if (shape.experts > 0) {
     u32("llama.expert_count", shape.experts);
     u32("llama.expert_used_count", 2);
@@ -123,8 +124,6 @@ Result<void> export_lab_gguf(const LabModel& model, const TokenizerSpec& spec, c
   if (!stored || !find_format("f32")) return Error::user("unknown number format (--format): " + format);
   if (std::ssize(spec.tokens) != shape.vocab)
     return Error::corrupt("the vocabulary's size differs from the model's: " + path);
-  if (shape.gate == LabGate::relu)
-    return Error::unsupported("GGUF has no key for an MLP with ReLU; train and evaluate it from its checkpoint");
   GgufWriter writer;
   writer.set_string("general.architecture", "llama");
   writer.set_string("general.name", name);

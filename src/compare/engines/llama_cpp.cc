@@ -241,8 +241,6 @@ Result<std::string> read_llama_server(std::string_view reply, bool conversation)
 Result<std::shared_ptr<const ExternalEngine>> make_llama_cpp(const OptionValues& options, const ExternalModel& model) {
   if (options.text("bin").empty())
     return Error::user("engine llama_cpp: needs the folder of its programs; write engine=llama_cpp:bin=FOLDER");
-  if (model.path.empty())
-    return Error::user("engine llama_cpp: needs a model file; name it by -m, or by model= in the configuration");
   return std::shared_ptr<const ExternalEngine>(
       std::make_shared<LlamaCpp>(options.text("bin"), split_words(options.text("args")), model));
 }
