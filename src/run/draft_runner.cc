@@ -71,7 +71,9 @@ TokenId token_or_none(const Result<TokenId>& drawn) { return drawn.ok() ? *drawn
 Result<std::shared_ptr<const LanguageModel>> DraftRunner::load(const LanguageModel& target, const std::string& given,
                                                                int threads, int64_t context) {
   std::string path = given;
-  if (path.empty()) MILLRACE_TRY(path, own_draft(target));
+  if (path.empty()) {
+    MILLRACE_TRY(path, own_draft(target));
+  }
   LoadOptions options;
   options.threads = threads;
   options.context = context;

@@ -5,8 +5,10 @@
 #include <filesystem>
 
 #include "golden/expected.h"
+#include "base/ordered_json.h"
 #include "loader/model_files.h"
 #include "model_runner.h"
+#include "models/arch.h"
 #include "shared_data.h"
 #include "test_paths.h"
 
@@ -59,6 +61,29 @@ TEST_P(Golden, BothFileKindsMatchTheReference) {
   check(folder, expected, bound, context);
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".gguf") check(entry.path(), expected, bound, context);
+}
+
+// GGUF's hidden_activation, in a file of a family that has another one by itself too.
+TEST(GgufActivation, IsReadOrRefusedByName) {
+  const auto read = [](const char* model, const nlohmann::ordered_json& name) {
+    auto files = open_model_files((fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / model / "model.gguf").string());
+    EXPECT_TRUE(files.ok());
+    nlohmann::ordered_json config = *files->config;
+    config[files->architecture + ".hidden_activation"] = name;
+    files->config = std::make_shared<const nlohmann::ordered_json>(config);
+    files->path = "m";
+    return read_arch_spec(*files);
+  };
+  EXPECT_EQ(read("llama_relu", "relu")->activation, HiddenActivation::relu);
+  EXPECT_EQ(read("llama_relu", nullptr)->activation, HiddenActivation::silu);
+  EXPECT_EQ(read("qwen3moe", "gelu")->activation, HiddenActivation::gelu_erf);
+  EXPECT_EQ(read("gemma", nullptr)->activation, HiddenActivation::gelu_tanh);
+  EXPECT_EQ(read("gemma", "relu")->activation, HiddenActivation::relu);
+  const auto unknown = read("llama_relu", "fatrelu");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(unknown.error().message, "m: activation 'fatrelu'");
+  EXPECT_EQ(read("llama_relu", 3).error().message, "m: activation ''");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(golden_names()), [](const auto& test) { return test.param; });

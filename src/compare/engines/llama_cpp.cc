@@ -119,15 +119,19 @@ class LlamaCpp final : public ExternalEngine {
       : folder_(std::move(folder)), arguments_(std::move(arguments)), model_(std::move(model)) {}
 
   Result<ExternalSpeed> speed(int64_t prompt, int64_t generate, const Wanted& wanted) const override {
-    const auto bench = [&](int64_t p, int64_t n, int64_t depth) {
+    const auto bench = [&](int64_t p, int64_t n, const std::vector<std::string>& more) {
       std::vector<std::string> own = {"-p", std::to_string(p), "-n", std::to_string(n), "-r", "1", "-o", "json"};
-      if (depth > 0) own.insert(own.end(), {"-d", std::to_string(depth)});
+      own.insert(own.end(), more.begin(), more.end());
       return run("llama-bench", own, wanted);
     };
-    MILLRACE_TRY(const auto prefill, bench(prompt, 0, 0));
-    auto decode = bench(0, generate, prompt);
-    const bool after_prompt = decode.ok() || decode.error().kind != ErrorKind::user;
-    if (!after_prompt) decode = bench(0, generate, 0);  // older builds have no -d
+    const auto knows = [](const Result<ProcessOutput>& done) {
+      return done.ok() || done.error().kind != ErrorKind::user;
+    };
+    MILLRACE_TRY(const auto prefill, bench(prompt, 0, {}));
+    auto decode = bench(0, generate, {"-d", std::to_string(prompt)});
+    if (!knows(decode)) decode = bench(0, 0, {"-gp", fmt::format("{},{}", prompt, generate)});  // ik_llama.cpp
+    const bool after_prompt = knows(decode);
+    if (!after_prompt) decode = bench(0, generate, {});  // older builds have neither
     if (!decode.ok()) return decode.error();
     MILLRACE_TRY(ExternalSpeed speed, read_llama_bench(prefill.output, decode->output));
     speed.after_prompt = after_prompt;
@@ -183,8 +187,11 @@ Result<ExternalSpeed> read_llama_bench(std::string_view prefill, std::string_vie
         const auto found = record.is_object() ? record.find(name) : record.end();
         return record.is_object() && found != record.end() && found->is_number() ? found->get<double>() : 0.0;
       };
+      const bool named = record.is_object() && record.contains("test") && record["test"].is_string();
+      const bool after_prompt = named && record["test"].get<std::string>().starts_with("tg");  // -gp: "tg64@pp256"
       if (number("n_gen") == 0) speed.prefill_tokens_per_s = number("avg_ts");
-      if (number("n_prompt") == 0) speed.decode_tokens_per_s = number("avg_ts");
+      if (number("n_gen") > 0 && (number("n_prompt") == 0 || after_prompt))
+        speed.decode_tokens_per_s = number("avg_ts");
     }
   }
   if (!(speed.prefill_tokens_per_s > 0 && speed.decode_tokens_per_s > 0))

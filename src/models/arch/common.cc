@@ -54,7 +54,7 @@ struct NamedActivation {
 };
 
 // The first name of an activation is the one that is written.
-constexpr NamedActivation kActivations[] = {
+constexpr NamedActivation kActivationNames[] = {
     {"silu", HiddenActivation::silu},
     {"swish", HiddenActivation::silu},
     {"gelu", HiddenActivation::gelu_erf},
@@ -66,7 +66,7 @@ constexpr NamedActivation kActivations[] = {
 };
 
 HiddenActivation find_activation(ConfigReader& config, const std::string& name) {
-  for (const NamedActivation& one : kActivations)
+  for (const NamedActivation& one : kActivationNames)
     if (one.name == name) return one.activation;
   config.fail(Error::unsupported(fmt::format("{}: activation '{}'", config.source(), name)));
   return HiddenActivation::silu;
@@ -79,7 +79,7 @@ void read_gguf_activation(ConfigReader& meta, ArchSpec& spec) {
 }
 
 const char* activation_name(HiddenActivation activation) {
-  return std::ranges::find(kActivations, activation, &NamedActivation::activation)->name.data();
+  return std::ranges::find(kActivationNames, activation, &NamedActivation::activation)->name.data();
 }
 
 void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files) {
