@@ -99,9 +99,10 @@ void EngineFlags::add_to(CLI::App* command) {
   add_family("drafter", &EngineOptions::drafter, "--drafter",
              "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay the same. "
              "See millrace techniques --family drafter");
-  command->add_option("--model-draft", model_draft_,
-                      "Second, smaller model with the same vocabulary that drafts (-md in short), a file, a folder or a "
-                      "built-in model; short for --drafter draft:model=PATH");
+  command->add_option(
+      "--model-draft", model_draft_,
+      "Second, smaller model with the same vocabulary that drafts (-md in short), a file, a folder or a "
+      "built-in model; short for --drafter draft:model=PATH");
   command->add_option("--draft-max,--draft", draft_max_, "Tokens of its drafts; short for --drafter draft:k=N [4]")
       ->check(CLI::Range(1, 64));
   command->add_option("--resident-streams", options.resident_streams,

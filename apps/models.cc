@@ -43,8 +43,8 @@ Result<int> run(bool json) {
   if (all.empty()) fmt::print("no model ships in this build\n");
   for (const auto& one : all)
     fmt::print("{:<16} {:>5.1f} M parameters  {:>5.1f} MB  context {}{}{}\n", one["name"].get<std::string>(),
-               one["parameters"].get<double>() * 1e-6, one["bytes"].get<double>() * 1e-6,
-               one["context"].get<int64_t>(), one["chat_template"].get<bool>() ? ", chat template" : "",
+               one["parameters"].get<double>() * 1e-6, one["bytes"].get<double>() * 1e-6, one["context"].get<int64_t>(),
+               one["chat_template"].get<bool>() ? ", chat template" : "",
                one["default"].get<bool>() ? "; the default" : "");
   return 0;
 }

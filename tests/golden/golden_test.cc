@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "golden/expected.h"
 #include "base/ordered_json.h"
+#include "golden/expected.h"
 #include "loader/model_files.h"
 #include "model_runner.h"
 #include "models/arch.h"

@@ -68,7 +68,8 @@ TEST_P(LabModelExport, TheEngineComputesTheTrainersLogits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Mlps, LabModelExport,
-                         ::testing::Values(LabMlp{0, LabGate::silu}, LabMlp{4, LabGate::silu}, LabMlp{0, LabGate::relu}));
+                         ::testing::Values(LabMlp{0, LabGate::silu}, LabMlp{4, LabGate::silu},
+                                           LabMlp{0, LabGate::relu}));
 
 }  // namespace
 }  // namespace millrace

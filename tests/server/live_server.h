@@ -1,4 +1,5 @@
-// A server on loopback for tests, with the built-in model of stories, and a client over plain sockets that shows every byte.
+// A server on loopback for tests, with the built-in model of stories, and a client over plain sockets that shows every
+// byte.
 #pragma once
 
 #include <arpa/inet.h>

@@ -55,14 +55,10 @@ struct NamedActivation {
 
 // The first name of an activation is the one that is written.
 constexpr NamedActivation kActivationNames[] = {
-    {"silu", HiddenActivation::silu},
-    {"swish", HiddenActivation::silu},
-    {"gelu", HiddenActivation::gelu_erf},
-    {"gelu_pytorch_tanh", HiddenActivation::gelu_tanh},
-    {"gelu_new", HiddenActivation::gelu_tanh},
-    {"gelu_fast", HiddenActivation::gelu_tanh},
-    {"gelu_tanh", HiddenActivation::gelu_tanh},
-    {"relu", HiddenActivation::relu},
+    {"silu", HiddenActivation::silu},           {"swish", HiddenActivation::silu},
+    {"gelu", HiddenActivation::gelu_erf},       {"gelu_pytorch_tanh", HiddenActivation::gelu_tanh},
+    {"gelu_new", HiddenActivation::gelu_tanh},  {"gelu_fast", HiddenActivation::gelu_tanh},
+    {"gelu_tanh", HiddenActivation::gelu_tanh}, {"relu", HiddenActivation::relu},
 };
 
 HiddenActivation find_activation(ConfigReader& config, const std::string& name) {
@@ -170,8 +166,8 @@ void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
   spec.context = config.count_or("max_position_embeddings", 2048, 1, kMaxContext);
   spec.norm_eps = static_cast<float>(config.number_or("rms_norm_eps", config.number_or("layer_norm_eps", 1e-6)));
   spec.activation = find_activation(
-      config, config.text_or("hidden_activation",
-                             config.text_or("hidden_act", config.text_or("activation_function", "silu"))));
+      config,
+      config.text_or("hidden_activation", config.text_or("hidden_act", config.text_or("activation_function", "silu"))));
   RopeSpec rope;
   double partial = config.number_or("partial_rotary_factor", 1.0);
   rope.rotated =
