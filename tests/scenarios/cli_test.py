@@ -8,11 +8,12 @@ import json
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
 
-from cli import FOLDER, LLAMA, SOURCE, millrace, write
+from cli import BINARY, FOLDER, LLAMA, SOURCE, millrace, write
 
 
 class ExitCodes(unittest.TestCase):
