@@ -208,7 +208,7 @@ class Replay(unittest.TestCase):
         return path
 
     def replay(self, path, *flags):
-        done = millrace("replay", "--recording", path, "-t", "1", "--json", *flags)
+        done = millrace("replay", "-m", "stories", "--recording", path, "-t", "1", "--json", *flags)
         return done, json.loads(done.stdout) if done.stdout else {}
 
     def test_every_stream_comes_again_bit_for_bit(self):
