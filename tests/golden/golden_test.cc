@@ -63,17 +63,23 @@ TEST_P(Golden, BothFileKindsMatchTheReference) {
     if (entry.path().extension() == ".gguf") check(entry.path(), expected, bound, context);
 }
 
-// GGUF's hidden_activation, in a file of a family that has another one by itself too.
-TEST(GgufActivation, IsReadOrRefusedByName) {
-  const auto read = [](const char* model, const nlohmann::ordered_json& name) {
-    auto files = open_model_files((fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / model / "model.gguf").string());
+// GGUF's hidden_activation, in a file of a family that has another one by itself too, and Hugging Face's hidden_act.
+TEST(Activations, AreReadOrRefusedByName) {
+  const auto changed = [](const std::string& model, const std::string& key, const nlohmann::ordered_json& name) {
+    auto files = open_model_files((fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / model).string());
     EXPECT_TRUE(files.ok());
     nlohmann::ordered_json config = *files->config;
-    config[files->architecture + ".hidden_activation"] = name;
+    config[key] = name;
     files->config = std::make_shared<const nlohmann::ordered_json>(config);
     files->path = "m";
     return read_arch_spec(*files);
   };
+  const auto read = [&](const std::string& model, const nlohmann::ordered_json& name) {
+    const std::string arch = model == "llama_relu" ? "llama" : model;
+    return changed(model + "/model.gguf", arch + ".hidden_activation", name);
+  };
+  EXPECT_EQ(changed("llama_relu", "hidden_act", "silu")->activation, HiddenActivation::silu);
+  EXPECT_EQ(changed("llama_relu", "hidden_act", "fatrelu").error().message, "m/config.json: activation 'fatrelu'");
   EXPECT_EQ(read("llama_relu", "relu")->activation, HiddenActivation::relu);
   EXPECT_EQ(read("llama_relu", nullptr)->activation, HiddenActivation::silu);
   EXPECT_EQ(read("qwen3moe", "gelu")->activation, HiddenActivation::gelu_erf);

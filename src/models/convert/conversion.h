@@ -26,7 +26,7 @@ struct ConversionInput {
 // `open`: of what is no checkpoint. Errors: its own; corrupt, unsupported (an architecture, named), user (several
 // tokenizers, or none).
 Result<ConversionInput> open_conversion_input(const std::string& path, const std::string& tokenizer,
-                                              const ModelOpener& open);
+                                              const ModelOpener& open = open_model_files);
 
 struct ConversionPlan {
   std::vector<OutputTensor> tensors;
