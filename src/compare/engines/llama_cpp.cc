@@ -148,7 +148,8 @@ class LlamaCpp final : public ExternalEngine {
   }
 
   Result<std::unique_ptr<ExternalServer>> serve(int64_t longest, const Wanted& wanted) const override {
-    return LlamaServer::start(command("llama-server", {"-c", std::to_string(longest), "-np", "1"}), wanted);
+    // --jinja: the model's own chat template, which some builds else replace with one that looks like it.
+    return LlamaServer::start(command("llama-server", {"-c", std::to_string(longest), "-np", "1", "--jinja"}), wanted);
   }
 
  private:
