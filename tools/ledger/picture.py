@@ -109,6 +109,7 @@ def curves(title, x_title, series, low=None, high=None):
     for number, (name, line) in named:
         colour, end = LINES[number % len(LINES)], at(*line[-1])
         svg.path([at(x, y) for x, y in line], colour)
+        svg.disc(*end, 2.5, colour)
         y = max(free, min(end[1] + 4, bottom - 15 * (len(series) - named.index((number, (name, line))) - 1)))
         svg.text(right + 10, y, name, "start", colour)
         free = y + 15
