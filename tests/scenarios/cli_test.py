@@ -68,9 +68,9 @@ class ExitCodes(unittest.TestCase):
             with open(os.path.join(SOURCE, "models/millrace-stories-1m-draft.gguf"), "rb") as shipped, open(out, "rb") as written:
                 self.assertEqual(len(written.read()), len(shipped.read()))
             os.mkdir(os.path.join(folder, "stories"))  # ./stories is the folder
-            done = subprocess.run([BINARY, "tokenize", "-m", "stories", "a"], cwd=folder, capture_output=True, check=False)
+            done = subprocess.run([os.path.abspath(BINARY), "tokenize", "-m", "stories", "a"], cwd=folder, capture_output=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr.decode())
-            done = subprocess.run([BINARY, "tokenize", "-m", "./stories", "a"], cwd=folder, capture_output=True, check=False)
+            done = subprocess.run([os.path.abspath(BINARY), "tokenize", "-m", "./stories", "a"], cwd=folder, capture_output=True, check=False)
             self.assertEqual(done.returncode, 3, done.stderr.decode())
 
     def test_unsupported(self):
