@@ -196,7 +196,7 @@ void add_bench_command(CLI::App& app) {
                   kBenchExamples, [=] { return run(*flags); });
   const auto tokens = CLI::Range(int64_t{0}, kMaxTokens);
   command->add_option("-m,--model", flags->model,
-                      "GGUF file, .safetensors file or Hugging Face folder; default: the built-in model");
+                      "GGUF file, .safetensors file, Hugging Face folder or built-in model; default: the built-in one");
   command->add_option("-p,--n-prompt", flags->prompt, "Prompt tokens; 0: skip this test")
       ->delimiter(',')
       ->check(tokens)

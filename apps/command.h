@@ -20,6 +20,7 @@ void add_chat_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
 void add_pull_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
+void add_models_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_template_command(CLI::App& app);
 void add_techniques_command(CLI::App& app);

@@ -137,7 +137,7 @@ void add_compress_command(CLI::App& app) {
   auto flags = std::make_shared<CompressFlags>();
   CLI::App* command = add_command(app, "compress", "Quantize or prune a model with a calibration text",
                                   kCompressExamples, [=] { return run(*flags); });
-  command->add_option("IN", flags->options.input, "GGUF file or Hugging Face folder")->required();
+  command->add_option("IN", flags->options.input, "GGUF file, Hugging Face folder or built-in model")->required();
   command->add_option("OUT", flags->options.output, "Output: a .gguf file")->required();
   command
       ->add_option("--pass", flags->options.passes,

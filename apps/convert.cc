@@ -7,6 +7,7 @@
 #include "base/ordered_json.h"
 #include "command.h"
 #include "progress.h"
+#include "run/language_model.h"
 
 namespace millrace {
 namespace {
@@ -74,6 +75,7 @@ Result<int> run(const ConvertFlags& flags) {
   {
     ProgressBar bar("converting");
     ConvertOptions options = flags.options;
+    options.open = open_model;
     options.progress = [&](double fraction) { bar.update(fraction); };
     MILLRACE_TRY(report, convert_model(options, pool));
   }
@@ -91,7 +93,7 @@ void add_convert_command(CLI::App& app) {
                   kConvertExamples, [=] { return run(*flags); });
   command
       ->add_option("IN", flags->options.input,
-                   "GGUF file, .safetensors file, Hugging Face folder or llama2.c checkpoint (.bin)")
+                   "GGUF file, .safetensors file, Hugging Face folder, built-in model or llama2.c checkpoint (.bin)")
       ->required();
   command->add_option("OUT", flags->options.output, "Output: a .gguf file, or a folder")->required();
   command->add_option("--format", flags->options.format,

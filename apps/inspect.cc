@@ -243,7 +243,7 @@ void add_inspect_command(CLI::App& app) {
   CLI::App* command = add_command(app, "inspect", "Describe a model: architecture, formats, tokenizer, memory",
                                   kInspectExamples, [=] { return run(*flags); });
   command->add_option("model,-m,--model", flags->model,
-                      "GGUF file or Hugging Face folder; default: the built-in model");
+                      "GGUF file, Hugging Face folder or built-in model; default: the built-in one");
   command->add_option("-c,--context", flags->context, "Compute memory for this many tokens; 0: the model's context")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
   command->add_flag("--tensors", flags->tensors, "List every tensor");

@@ -17,7 +17,7 @@ namespace {
 int last_exit_code = 0;
 
 constexpr const char* kFooter = R"(Examples:
-  millrace run -p "Once upon a time"           generate text with the built-in model
+  millrace run -p "Once upon a time"           generate text with the built-in model; `millrace models` lists them
   millrace run -m model.gguf -p "Hello" -n 64  use a GGUF file
   millrace run -m ./Qwen3-0.6B/ -f prompt.txt  use a Hugging Face folder
   millrace COMMAND --help                      show the flags and examples of a command
@@ -60,6 +60,7 @@ void declare_commands(CLI::App& app) {
   add_serve_command(app);
   add_pull_command(app);
   add_inspect_command(app);
+  add_models_command(app);
   add_convert_command(app);
   add_compress_command(app);
   add_tokenize_command(app);

@@ -8,6 +8,7 @@
 #include "base/memory_accounts.h"
 #include "hub_model.h"
 #include "progress.h"
+#include "run/embedded_model.h"
 #include "run/language_model.h"
 #include "sampling/schema.h"
 
@@ -16,8 +17,9 @@ namespace millrace {
 void ModelFlags::add_to(CLI::App* command) {
   command->add_option(
       "-m,--model", path,
-      "GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE] to download; default: "
-      "the built-in model");
+      "GGUF file, .safetensors file, Hugging Face folder, hf:OWNER/NAME[:FILE] to download, or a built-in model (see "
+      "millrace models); default: " +
+          std::string(kDefaultModel));
   command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's context, at most 8192")
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
@@ -97,9 +99,10 @@ void EngineFlags::add_to(CLI::App* command) {
   add_family("drafter", &EngineOptions::drafter, "--drafter",
              "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay the same. "
              "See millrace techniques --family drafter");
-  command->add_option("--model-draft", model_draft_,
-                      "Second, smaller model with the same vocabulary that drafts (-md in short), a file, a folder or "
-                      "stories-draft; short for --drafter draft:model=PATH");
+  command->add_option(
+      "--model-draft", model_draft_,
+      "Second, smaller model with the same vocabulary that drafts (-md in short), a file, a folder or a "
+      "built-in model; short for --drafter draft:model=PATH");
   command->add_option("--draft-max,--draft", draft_max_, "Tokens of its drafts; short for --drafter draft:k=N [4]")
       ->check(CLI::Range(1, 64));
   command->add_option("--resident-streams", options.resident_streams,

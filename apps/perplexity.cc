@@ -295,7 +295,7 @@ void add_perplexity_command(CLI::App& app) {
   CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kPerplexityExamples,
                                   [=] { return run(*flags); });
   command->add_option("-m,--model", flags->model.path,
-                      "GGUF file, .safetensors file or Hugging Face folder; default: the built-in model");
+                      "GGUF file, .safetensors file, Hugging Face folder or built-in model; default: the built-in one");
   command->add_option("-t,--threads", flags->model.threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   flags->model.add_memory_to(command);
   command

@@ -151,8 +151,8 @@ Result<std::vector<ModelConfig>> read_models_file(const std::string& path, const
 void ServeModels::add_to(CLI::App* command) {
   command->remove_option(command->get_option("--model"));
   command->add_option("-m,--model", models,
-                      "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE]; "
-                      "repeatable. Default: the built-in model");
+                      "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, hf:OWNER/NAME[:FILE], or a "
+                      "built-in model (see millrace models); repeatable. Default: the built-in one");
   command->add_option("--models-file", file,
                       "TOML file with one table per model: path, alias, preload, idle-unload and engine flags");
   command->add_option("--models-dir", folder, "Folder of models; each is loaded at its first request");

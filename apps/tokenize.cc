@@ -94,7 +94,7 @@ void add_tokenize_command(CLI::App& app) {
     return run(*flags, given == 1);
   });
   command->add_option("-m,--model", flags->model,
-                      "GGUF file, Hugging Face folder or tokenizer file; default: the built-in model");
+                      "GGUF file, Hugging Face folder, built-in model or tokenizer file; default: the built-in one");
   *inputs = {command->add_option("text", flags->text, "Text to encode"),
              command->add_flag("--stdin", flags->from_stdin, "Encode standard input, byte for byte"),
              command->add_option("-f,--file", flags->file, "Encode a file"),

@@ -10,9 +10,12 @@ import time
 
 
 class Server:
-    """A running server. Use it in a `with` block, which kills it at the end."""
+    """A running server, of the built-in model of stories unless the flags name others. Use it in a `with` block, which
+    kills it at the end."""
 
     def __init__(self, binary, *flags):
+        if not {"-m", "--models-file", "--models-dir"} & set(flags):
+            flags = ("-m", "stories", *flags)
         self._said = tempfile.TemporaryFile()  # not a pipe, which a test would have to read so that the server can go on
         self._connections = []
         self.process = subprocess.Popen([binary, "serve", "--port", "0", "-t", "1", *flags], stdout=subprocess.PIPE, stderr=self._said, text=True)

@@ -24,8 +24,8 @@ struct ModelInfo {
 
 class LanguageModel {
  public:
-  // `path`: a GGUF file, a .safetensors file, a Hugging Face folder, or "" for the model embedded in the binary;
-  // "stories-draft" is the small one beside it.
+  // `path`: a GGUF file, a .safetensors file, a Hugging Face folder, or the name of a model in the binary, such as
+  // "stories" and "stories-draft"; "" is the default one.
   // Errors: corrupt (exit code 3), unsupported (4), resource (5), user (2).
   static Result<std::shared_ptr<const LanguageModel>> load(const std::string& path, const LoadOptions& options = {});
   ~LanguageModel();

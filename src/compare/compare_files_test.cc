@@ -159,6 +159,13 @@ TEST(LlamaCpp, OutputIsRead) {
   ASSERT_TRUE(speed.ok()) << speed.error().message;
   EXPECT_EQ(speed->prefill_tokens_per_s, 812.5);
   EXPECT_EQ(speed->decode_tokens_per_s, 42.25);
+  const auto after = read_llama_bench(R"([{"n_prompt": 16, "n_gen": 0, "avg_ts": 9, "test": "pp16"}])",
+                                      R"([{"n_prompt": 16, "n_gen": 4, "avg_ts": 7, "test": "tg4@pp16"},
+                                          {"n_prompt": 16, "n_gen": 4, "avg_ts": 8, "test": "pp16+tg4"},
+                                          {"n_prompt": 1, "n_gen": 4, "avg_ts": 6, "test": 3}])");
+  ASSERT_TRUE(after.ok()) << after.error().message;
+  EXPECT_EQ(after->prefill_tokens_per_s, 9);
+  EXPECT_EQ(after->decode_tokens_per_s, 7);
   const auto nll = read_llama_perplexity(
       "perplexity: 1.5 seconds per pass\n[1]4.0000,[2]8.0000,\nFinal estimate: PPL = 8.0 +/- 0.1\n");
   ASSERT_TRUE(nll.ok()) << nll.error().message;
@@ -214,11 +221,11 @@ TEST_F(BenchmarkFiles, AnotherEngineIsRun) {
   EXPECT_EQ(make_external_engine("vllm", {"m", 1}).error().message, "engine: unknown 'vllm'; available: llama_cpp");
 }
 
-// Builds without -d end with an error.
+// Builds end with an error where they lack -d, which ik_llama.cpp calls -gp.
 TEST_F(BenchmarkFiles, AnotherEngineDecodesAfterThePrompt) {
   const std::string bench =
       "#!/bin/sh\necho \"$*\" >>" + folder_.string() +
-      "/calls\n[ OLD != old ] || [ -z \"${14}\" ] || exit 1\n"
+      "/calls\nfor one; do [ \"$one\" != LACKS ] && [ \"$one\" != ALSO ] || exit 1; done\n"
       "echo '[{\"n_prompt\": 16, \"n_gen\": 0, \"avg_ts\": 100}, {\"n_prompt\": 0, \"n_gen\": 4, \"avg_ts\": 10}]'\n";
   const auto engine = make_external_engine("llama_cpp:bin=" + folder_.string(), {"m.gguf", 3});
   ASSERT_TRUE(engine.ok()) << engine.error().message;
@@ -235,9 +242,12 @@ TEST_F(BenchmarkFiles, AnotherEngineDecodesAfterThePrompt) {
   const std::string prefill = "-m m.gguf -t 3 -p 16 -n 0 -r 1 -o json\n",
                     decode = "-m m.gguf -t 3 -p 0 -n 4 -r 1 -o json";
   EXPECT_EQ(calls_of(bench, true), prefill + decode + " -d 16\n");
+  const std::string other = "-m m.gguf -t 3 -p 0 -n 0 -r 1 -o json -gp 16,4\n";
   std::string old = bench;
-  old.replace(old.find("OLD"), 3, "old");
-  EXPECT_EQ(calls_of(old, false), prefill + decode + " -d 16\n" + decode + "\n");
+  old.replace(old.find("LACKS"), 5, "-d");
+  EXPECT_EQ(calls_of(old, true), prefill + decode + " -d 16\n" + other);
+  old.replace(old.find("ALSO"), 4, "-gp");
+  EXPECT_EQ(calls_of(old, false), prefill + decode + " -d 16\n" + other + decode + "\n");
 }
 
 }  // namespace

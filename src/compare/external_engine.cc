@@ -2,6 +2,7 @@
 
 #include "base/choose.h"
 #include "compare/engines/factories.h"
+#include "run/embedded_model.h"
 
 namespace millrace {
 
@@ -20,6 +21,8 @@ const Registry<ExternalEngineFactory>& external_engines() {
 Result<std::shared_ptr<const ExternalEngine>> make_external_engine(const std::string& given,
                                                                    const ExternalModel& model) {
   MILLRACE_TRY(const auto chosen, choose_member("engine", external_engines(), given));
+  if (model.path.empty() || find_embedded_model(model.path))
+    return Error::user(chosen.label + ": needs a model file; name it by -m, or by model= in the configuration");
   return chosen.member(chosen.options, model);
 }
 

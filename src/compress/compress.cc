@@ -14,6 +14,7 @@
 #include "compress/matrix_work.h"
 #include "models/convert/conversion.h"
 #include "models/convert/output.h"
+#include "run/language_model.h"
 
 namespace millrace {
 namespace {
@@ -100,7 +101,7 @@ Result<void> Compressor::open() {
     needs_ |= one.pass->needs();
     report_.passes.push_back(one.text);
   }
-  MILLRACE_TRY(input_, open_conversion_input(options_.input, ""));
+  MILLRACE_TRY(input_, open_conversion_input(options_.input, "", open_model));
   if (input_.checkpoint)
     return Error::unsupported(
         fmt::format("{}: llama2.c checkpoints cannot be compressed; convert it to GGUF first", options_.input));

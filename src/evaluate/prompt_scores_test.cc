@@ -132,7 +132,7 @@ TEST(ModelScores, Messages) {
 }
 
 TEST(ModelScores, MemoryIsCharged) {
-  auto model = LanguageModel::load("", {.threads = 1, .memory = int64_t{512} << 20});
+  auto model = LanguageModel::load("stories", {.threads = 1, .memory = int64_t{512} << 20});
   ASSERT_TRUE(model.ok()) << model.error().message;
   const auto& accounts = *(*model)->parts().accounts;
   const int64_t before = accounts.total();
@@ -241,7 +241,7 @@ TEST(SelectiveContextWorth, TheEndOfAStoryIsLikelierThanWithRandomWordsDropped) 
 // Two models at once: one thread pool, and one budget that both are charged to.
 TEST(ModelScores, TwoModelsShareThreadsAndBudget) {
   const int64_t budget = peak_resident_bytes() + (int64_t{512} << 20);
-  auto model = LanguageModel::load("", {.threads = 1, .memory = budget});
+  auto model = LanguageModel::load("stories", {.threads = 1, .memory = budget});
   ASSERT_TRUE(model.ok()) << model.error().message;
   const auto tokens = (*model)->encode("Once upon a time there was a dog");
   const MemoryAccounts& accounts = *(*model)->parts().accounts;

@@ -22,6 +22,7 @@ void write_shape(GgufWriter& writer, const LabShape& shape) {
   u32("llama.rope.dimension_count", shape.head_dim());
   writer.set_f32("llama.rope.freq_base", static_cast<float>(shape.rope_base));
   u32("llama.vocab_size", shape.vocab);
+  if (shape.gate == LabGate::relu) writer.set_string("llama.hidden_activation", "relu");
   if (shape.experts > 0) {
     u32("llama.expert_count", shape.experts);
     u32("llama.expert_used_count", 2);
@@ -112,6 +113,8 @@ Result<LabShape> read_shape(const ModelFiles& files) {
   shape.kv_heads = whole("llama.attention.head_count_kv");
   shape.hidden = whole("llama.feed_forward_length");
   shape.experts = whole("llama.expert_count");
+  const auto activation = files.config->find("llama.hidden_activation");
+  if (activation != files.config->end() && *activation == "relu") shape.gate = LabGate::relu;
   shape.rope_base = number("llama.rope.freq_base", 10000);
   shape.epsilon = static_cast<float>(number("llama.attention.layer_norm_rms_epsilon", 0));
   if (files.architecture != "llama" || !trainable(shape))
@@ -128,8 +131,6 @@ Result<void> export_lab_gguf(const LabModel& model, const TokenizerSpec& spec, c
   if (!stored || !find_format("f32")) return Error::user("unknown number format (--format): " + format);
   if (std::ssize(spec.tokens) != shape.vocab)
     return Error::corrupt("the vocabulary's size differs from the model's: " + path);
-  if (shape.gate == LabGate::relu)
-    return Error::unsupported("GGUF has no key for an MLP with ReLU; train and evaluate it from its checkpoint");
   GgufWriter writer;
   writer.set_string("general.architecture", "llama");
   writer.set_string("general.name", name);

@@ -138,9 +138,11 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
     spec.rope_style = arch->gguf_rope;
     ConfigReader meta(config, files.path, std::string(arch->name) + ".");
     spec.name = ConfigReader(config, files.path).text_or("general.name", "");
+    spec.activation = arch->activation;
     if (arch->common_gguf) read_common_gguf(meta, spec, files);
     read_gguf_vocab(meta, spec, files);
     if (arch->read_gguf && meta.status().ok()) arch->read_gguf(meta, spec);
+    read_gguf_activation(meta, spec);
     MILLRACE_TRY_VOID(meta.status());
   } else {
     // Multimodal checkpoints store the language model's fields in text_config.

@@ -29,6 +29,7 @@ struct Arch {
   std::string_view summary;
   std::string_view paper;
   RopeStyle gguf_rope = RopeStyle::half;  // GGUF stores llama's Q and K rows permuted for interleaved pairs
+  HiddenActivation activation = HiddenActivation::silu;  // of files that name none
   // Whether the family's files have the common fields. If not, the function below reads all fields.
   bool common_gguf = true;
   bool common_huggingface = true;

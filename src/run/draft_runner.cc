@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "loader/model_files.h"
 #include "models/mixers/mixer.h"
+#include "run/embedded_model.h"
 #include "run/live_stream.h"
 
 namespace millrace {
@@ -38,6 +40,19 @@ Result<void> check_layers(const ArchSpec& spec, const std::string& path) {
   return {};
 }
 
+// The draft model that was not named: the one in the binary that has the same vocabulary.
+Result<std::string> own_draft(const LanguageModel& target) {
+  const Tokenizer* own = target.parts().tokenizer.get();
+  for (const EmbeddedModel& model : embedded_models()) {
+    if (!own || !model.short_name.ends_with("-draft")) continue;
+    MILLRACE_TRY(const ModelFiles files, open_gguf_image(model.image, std::string(model.name)));
+    if (files.tokenizer && files.tokenizer->tokens == own->spec().tokens) return std::string(model.short_name);
+  }
+  return Error::user(
+      "drafter draft: no draft model in the binary has this model's vocabulary; name a smaller model that does, "
+      "draft:model=PATH");
+}
+
 // Every stream may lack one token more than the step runs.
 ForwardLimits draft_limits(const DraftRunner::Sizes& sizes) {
   return {sizes.tokens + sizes.streams, sizes.streams, sizes.context};
@@ -53,8 +68,12 @@ TokenId token_or_none(const Result<TokenId>& drawn) { return drawn.ok() ? *drawn
 
 }  // namespace
 
-Result<std::shared_ptr<const LanguageModel>> DraftRunner::load(const LanguageModel& target, const std::string& path,
+Result<std::shared_ptr<const LanguageModel>> DraftRunner::load(const LanguageModel& target, const std::string& given,
                                                                int threads, int64_t context) {
+  std::string path = given;
+  if (path.empty()) {
+    MILLRACE_TRY(path, own_draft(target));
+  }
   LoadOptions options;
   options.threads = threads;
   options.context = context;

@@ -18,9 +18,10 @@ namespace millrace {
 
 class DraftRunner final : public DraftModel {
  public:
-  // Loads the draft model for streams of up to `context` tokens, in the memory accounts of `target`. Errors: those of
-  // LanguageModel::load; user (another vocabulary), unsupported (recurrent layers).
-  static Result<std::shared_ptr<const LanguageModel>> load(const LanguageModel& target, const std::string& path,
+  // Loads the draft model for streams of up to `context` tokens, in the memory accounts of `target`. "": the one in the
+  // binary with the same vocabulary. Errors: those of LanguageModel::load; user (another vocabulary), unsupported
+  // (recurrent layers).
+  static Result<std::shared_ptr<const LanguageModel>> load(const LanguageModel& target, const std::string& given,
                                                            int threads, int64_t context);
 
   // Of the engine's passes, for `streams` streams.

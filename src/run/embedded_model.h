@@ -1,18 +1,28 @@
-// The models that are linked into the binary (models/*.gguf, see cmake/EmbedModels.cmake).
+// The models that are linked into the binary (models/*.gguf, see cmake/EmbedModels.cmake), and their names.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace millrace {
 
 struct EmbeddedModel {
-  std::string_view name;           // "millrace-stories"
+  std::string_view name;           // of its file: "millrace-stories-6m"
+  std::string_view short_name;     // without "millrace-" and its size: "stories"
   std::span<const uint8_t> image;  // a GGUF file
 };
 
-// The first one is the default model. Empty in builds without models.
+// Of the model that runs where none is named.
+inline constexpr std::string_view kDefaultModel = "stories";
+
+// Empty in builds without models.
 std::span<const EmbeddedModel> embedded_models();
+
+// `name`: either of its names, "": the default one. A path of a file is none of them. Null: there is no such model.
+const EmbeddedModel* find_embedded_model(std::string_view name);
+
+std::string embedded_model_names();  // the short ones: "stories, stories-draft"
 
 }  // namespace millrace

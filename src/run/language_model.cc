@@ -19,41 +19,14 @@
 
 namespace millrace {
 
-namespace {
-
-// Whether the words of `text` are words of the name, in order, and end it: "stories-draft",
-// "millrace-stories-1m-draft".
-bool names_model(std::string_view text, std::string_view name) {
-  const auto last = [](std::string_view all) { return all.substr(all.rfind('-') + 1); };
-  if (last(text) != last(name)) return false;
-  while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find('-'));
-    for (bool found = false; !found;) {
-      if (name.empty()) return false;
-      const std::string_view next = name.substr(0, name.find('-'));
-      found = next == word;
-      name.remove_prefix(std::min(name.size(), next.size() + 1));
-    }
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-  }
-  return true;
-}
-
-// Null: the path is not one of a built-in model. Files come first.
-const EmbeddedModel* find_embedded(const std::string& path) {
-  const std::span<const EmbeddedModel> all = embedded_models();
-  if (path.empty()) return all.empty() ? nullptr : &all.front();
-  if (path.find_first_of("/.") != std::string::npos || std::filesystem::exists(path)) return nullptr;
-  const auto found = std::ranges::find_if(all, [&](const auto& model) { return names_model(path, model.name); });
-  return found == all.end() ? nullptr : &*found;
-}
-
-}  // namespace
-
 Result<ModelFiles> open_model(const std::string& path) {
-  if (const EmbeddedModel* embedded = find_embedded(path))
+  if (const EmbeddedModel* embedded = find_embedded_model(path))
     return open_gguf_image(embedded->image, std::string(embedded->name));
   if (path.empty()) return Error::user("no model ships in this build; name one with -m PATH");
+  std::error_code ignored;
+  if (path.find_first_of("/.") == std::string::npos && !std::filesystem::exists(path, ignored))
+    return Error::user(fmt::format("{}: no such file, and no built-in model has that name; there {}", path,
+                                   embedded_models().empty() ? "are none" : "are " + embedded_model_names()));
   return open_model_files(path);
 }
 
@@ -69,7 +42,7 @@ namespace {
 // "", with a warning, where no cache file is possible.
 std::string packed_cache_path(const std::string& model_path, const LoadOptions& options) {
   if (!options.packed_cache_path.empty()) return options.packed_cache_path;
-  const bool embedded = find_embedded(model_path) != nullptr;
+  const bool embedded = find_embedded_model(model_path) != nullptr;
   std::string path = embedded ? std::string() : default_packed_cache_path(model_path);
   if (path.empty() && options.warn)
     options.warn(embedded ? "packed cache: the built-in model has none"

@@ -27,8 +27,8 @@ struct LanguageModel::Parts {
 // Memory of the program before it loads anything, and a margin for what is too small to count.
 int64_t program_memory();
 
-// Opens `path` as LanguageModel::load does: "" is the model in the binary. Where there is no such file, words of the
-// name of a built-in model name it: "stories-draft".
+// Opens `path` as LanguageModel::load does: "" is the default model in the binary, and the name of a model in the
+// binary that one (run/embedded_model.h); ./stories is a file or folder of that name.
 Result<ModelFiles> open_model(const std::string& path);
 
 // Values of all tensors of the files that the model uses: the usual meaning of "parameters".

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
 #include "base/memory.h"
 #include "base/memory_accounts.h"
@@ -60,8 +61,31 @@ TEST(LanguageModelLoad, EmptyPathLoadsTheEmbeddedModel) {
     EXPECT_EQ(files.error().message, "no model ships in this build; name one with -m PATH");
   } else {
     ASSERT_TRUE(files.ok());
+    EXPECT_EQ(files->path, find_embedded_model(kDefaultModel)->name);
   }
   EXPECT_FALSE(open_model("/nowhere").ok());
+}
+
+TEST(LanguageModelLoad, NamesOfEmbeddedModels) {
+  if (embedded_models().empty()) GTEST_SKIP() << "no models in this build";
+  std::set<std::string_view> names;
+  for (const EmbeddedModel& model : embedded_models()) {
+    EXPECT_TRUE(names.insert(model.short_name).second) << model.name;
+    names.insert(model.name);
+    EXPECT_EQ(find_embedded_model(model.short_name), &model);
+    EXPECT_EQ(find_embedded_model(model.name), &model);
+    const auto opened = open_model(std::string(model.short_name));
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    EXPECT_EQ(opened->path, model.name);
+  }
+  for (const char* name : {"stories", "millrace-stories-6m", "stories-draft", "millrace-stories-1m-draft"})
+    EXPECT_TRUE(names.contains(name)) << name;
+  const auto unknown = open_model("storeis");
+  EXPECT_EQ(unknown.error().kind, ErrorKind::user);
+  EXPECT_EQ(unknown.error().message,
+            "storeis: no such file, and no built-in model has that name; there are " + embedded_model_names());
+  EXPECT_NE(embedded_model_names().find("stories, stories-draft"), std::string::npos);
+  EXPECT_EQ(find_embedded_model("./stories"), nullptr);
 }
 
 TEST(LanguageModelLoad, BudgetCountsEverything) {

@@ -37,7 +37,7 @@ const Registry<DrafterFactory>& drafters() {
       {{"drafter", "draft", "a second, smaller model with the same vocabulary drafts, over the same KV blocks",
         "Leviathan, Kalman and Matias, 2023, Fast Inference from Transformers via Speculative Decoding",
         {{"k", Type::integer, "4", 1, 64, "tokens of a draft, one pass of the second model each"},
-         {"model", Type::text, "stories-draft", -1e300, 1e300, "its file or folder, or a built-in model's name"}}},
+         {"model", Type::text, "", -1e300, 1e300, "its file, folder or built-in name; default: the built-in one with the same vocabulary"}}},
        make_model_drafter},
   });
   return registry;

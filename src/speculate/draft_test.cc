@@ -92,7 +92,7 @@ TEST_F(ModelDraft, PromptsAndStreamsWithoutADraftFollowInOnePass) {
 TEST_F(ModelDraft, OptionsAndWhatTheySet) {
   EXPECT_EQ(drafter->longest(), 3);
   EXPECT_FALSE(drafter->trees());
-  EXPECT_EQ(*drafter_model("draft").value(), "stories-draft");
+  EXPECT_EQ(*drafter_model("draft").value(), "");
   EXPECT_EQ(*drafter_model("draft:k=2,model=a/b,c.gguf").value(), "a/b,c.gguf");
   EXPECT_EQ(drafter_model("ngram").value(), nullptr);
   EXPECT_EQ(drafter_model("").value(), nullptr);

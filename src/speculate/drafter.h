@@ -38,7 +38,7 @@ class Drafter {
   // A drafter with a model of its own, whose drafts are chains, has these in place of propose(). They are called in
   // every step, for all its streams at once. draft.stored is theirs.
   virtual bool has_model() const { return false; }
-  virtual std::string model_path() const { return {}; }  // what executors load
+  virtual std::string model_path() const { return {}; }  // what executors load; "": a built-in one
   // Before the step's pass: sets the first `drafted` tokens of the draft of each chunk, of those that have some.
   virtual void propose_all(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
   // After the step's pass, before its tokens are chosen.
@@ -52,7 +52,7 @@ const Registry<DrafterFactory>& drafters();
 Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
 // Whether it drafts trees; not for "". Errors: as above.
 Result<bool> drafts_trees(std::string_view text);
-// The path of its model, as model_path(); null: it has none, or "". Errors: as above.
+// The path of its model, as model_path(); null: it has none, or `text` is "". Errors: as above.
 Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
 // Its longest(), and its memory_bytes(); 0 for "". Errors: as above.
 Result<int64_t> longest_draft(std::string_view text);

@@ -93,6 +93,8 @@ CASES = {
     "llama_bias": Case(llama(attention_bias=True, mlp_bias=True), 3105, note="biases on q, k, v, o, gate, up, down"),
     "llama_tied_mqa": Case(llama(hidden_size=64, num_key_value_heads=1, tie_word_embeddings=True,
                                  intermediate_size=32), 2106, note="SmolLM style: tied head; one KV head"),
+    "llama_relu": Case(llama(hidden_act="relu", head_dim=None, num_attention_heads=2, num_key_value_heads=1), 2131,
+                       note="ReLU in place of SiLU, as ReluLLaMA and ProSparse; GGUF says so in llama.hidden_activation"),
     "llama_bf16": Case(llama(torch_dtype="bfloat16"), 107, dtype="BF16",
                        note="matrices in BF16 (norms too in safetensors, F32 in GGUF)"),
     "llama_sharded": Case(llama(), 1108, safetensors_shards=2, gguf_splits=2,

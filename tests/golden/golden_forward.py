@@ -43,6 +43,9 @@ def gelu_tanh(x):
     return 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
 
+ACTIVATIONS = {"silu": silu, "gelu_pytorch_tanh": gelu_tanh, "relu": torch.relu}
+
+
 def softcap(x, cap):
     return x if cap is None else cap * torch.tanh(x / cap)
 
@@ -193,7 +196,7 @@ class Decoder:
         return self.linear(prefix + "o_proj", y)
 
     def gated(self, x, gate, up, down):
-        activation = gelu_tanh if self.gemma else silu
+        activation = ACTIVATIONS[self.config["hidden_act"]]
         return self.linear(down, activation(self.linear(gate, x)) * self.linear(up, x))
 
     def experts(self, x, router, names, top, renormalize):

@@ -138,6 +138,8 @@ def gguf_keys(config, dtype):
         add("vocab_size", "uint32", config["vocab_size"])
     if config["model_type"] not in ("gemma", "gemma2"):
         add("rope.freq_base", "float32", config["rope_theta"])
+    if config["hidden_act"] == "relu":
+        add("hidden_activation", "string", "relu")
     add_window_and_caps(config, add)
     add_experts(config, add)
     add_rope_scaling(config, add)

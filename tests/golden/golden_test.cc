@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/ordered_json.h"
 #include "golden/expected.h"
 #include "loader/model_files.h"
 #include "model_runner.h"
+#include "models/arch.h"
 #include "shared_data.h"
 #include "test_paths.h"
 
@@ -59,6 +61,35 @@ TEST_P(Golden, BothFileKindsMatchTheReference) {
   check(folder, expected, bound, context);
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() == ".gguf") check(entry.path(), expected, bound, context);
+}
+
+// GGUF's hidden_activation, in a file of a family that has another one by itself too, and Hugging Face's hidden_act.
+TEST(Activations, AreReadOrRefusedByName) {
+  const auto changed = [](const std::string& model, const std::string& key, const nlohmann::ordered_json& name) {
+    auto files = open_model_files((fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / model).string());
+    EXPECT_TRUE(files.ok());
+    nlohmann::ordered_json config = *files->config;
+    config[key] = name;
+    files->config = std::make_shared<const nlohmann::ordered_json>(config);
+    files->path = "m";
+    return read_arch_spec(*files);
+  };
+  const auto read = [&](const std::string& model, const nlohmann::ordered_json& name) {
+    const std::string arch = model == "llama_relu" ? "llama" : model;
+    return changed(model + "/model.gguf", arch + ".hidden_activation", name);
+  };
+  EXPECT_EQ(changed("llama_relu", "hidden_act", "silu")->activation, HiddenActivation::silu);
+  EXPECT_EQ(changed("llama_relu", "hidden_act", "fatrelu").error().message, "m/config.json: activation 'fatrelu'");
+  EXPECT_EQ(read("llama_relu", "relu")->activation, HiddenActivation::relu);
+  EXPECT_EQ(read("llama_relu", nullptr)->activation, HiddenActivation::silu);
+  EXPECT_EQ(read("qwen3moe", "gelu")->activation, HiddenActivation::gelu_erf);
+  EXPECT_EQ(read("gemma", nullptr)->activation, HiddenActivation::gelu_tanh);
+  EXPECT_EQ(read("gemma", "relu")->activation, HiddenActivation::relu);
+  const auto unknown = read("llama_relu", "fatrelu");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(unknown.error().message, "m: activation 'fatrelu'");
+  EXPECT_EQ(read("llama_relu", 3).error().message, "m: activation ''");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(golden_names()), [](const auto& test) { return test.param; });

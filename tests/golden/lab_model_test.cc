@@ -13,7 +13,12 @@
 namespace millrace {
 namespace {
 
-class LabModelExport : public ::testing::TestWithParam<int64_t> {};
+struct LabMlp {
+  int64_t experts;
+  LabGate gate;
+};
+
+class LabModelExport : public ::testing::TestWithParam<LabMlp> {};
 
 TEST_P(LabModelExport, TheEngineComputesTheTrainersLogits) {
   LabShape shape;
@@ -23,7 +28,8 @@ TEST_P(LabModelExport, TheEngineComputesTheTrainersLogits) {
   shape.heads = 2;
   shape.kv_heads = 1;
   shape.hidden = 64;
-  shape.experts = GetParam();
+  shape.experts = GetParam().experts;
+  shape.gate = GetParam().gate;
   LabModel model(shape, 5);
   for (float& value : model.weights()) value *= 1.5f;  // norms too: none of them stays 1
   const auto spec = learn_lab_vocabulary({}, shape.vocab);
@@ -56,12 +62,14 @@ TEST_P(LabModelExport, TheEngineComputesTheTrainersLogits) {
   }
   std::ranges::sort(errors);
   EXPECT_LT(errors[errors.size() / 2], 0.04);
-  if (GetParam() == 0) {
+  if (GetParam().experts == 0) {
     EXPECT_LT(errors.back(), 0.08);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Experts, LabModelExport, ::testing::Values(0, 4));
+INSTANTIATE_TEST_SUITE_P(Mlps, LabModelExport,
+                         ::testing::Values(LabMlp{0, LabGate::silu}, LabMlp{4, LabGate::silu},
+                                           LabMlp{0, LabGate::relu}));
 
 }  // namespace
 }  // namespace millrace

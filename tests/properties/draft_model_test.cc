@@ -216,6 +216,10 @@ TEST(DraftModel, Refusals) {
   };
   EngineOptions o = options();
   o.drafter = "draft";
+  EXPECT_EQ(error_of(model, o).message,
+            "drafter draft: no draft model in the binary has this model's vocabulary; name a smaller model that does, "
+            "draft:model=PATH");
+  o.drafter = "draft:model=stories-draft";
   EXPECT_EQ(
       error_of(model, o).message,
       "drafter draft: stories-draft has a vocabulary of 4096 tokens, the model has 128; choose a draft model of the "

@@ -19,7 +19,7 @@ const char* const kBody =
 
 // 300 MiB, plus the extra memory that an instrumented build uses itself.
 int64_t small_budget() {
-  auto probe = LanguageModel::load("", {.threads = 1, .memory = int64_t{4} << 30});
+  auto probe = LanguageModel::load("stories", {.threads = 1, .memory = int64_t{4} << 30});
   EXPECT_TRUE(probe.ok());
   int64_t loaded = 0;
   if (probe.ok()) loaded = (*probe)->parts().accounts->total();

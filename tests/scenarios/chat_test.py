@@ -11,12 +11,16 @@ import re
 import select
 import shutil
 import signal
+import string
 import subprocess
 import sys
 import tempfile
 import termios
 import time
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import server_process  # noqa: E402
 
 BINARY, SOURCE = sys.argv[1], sys.argv[2]
 FOLDER = os.path.join(SOURCE, "tests/golden/llama3")
@@ -60,6 +64,37 @@ class Piped(unittest.TestCase):
         done = subprocess.run([BINARY, "run", "-m", MODEL, "-t", "1", "-p", prompt, "-n", "8", "--temp", "0", "--no-special", "--json"],
                               capture_output=True, timeout=PATIENCE, check=True)
         self.assertEqual(json.loads(done.stdout)["text"], turns[-1]["content"])
+
+    def test_a_lab_models_roles_are_control_tokens(self):
+        """Of a lab model that has seen nothing yet: in the terminal, over HTTP, and from tokens written by hand."""
+        letters = string.ascii_letters
+        pieces = ["\u2581", *letters, *("\u2581" + one for one in letters), *(a + b for a in letters for b in letters)]
+        with open(self.path("pieces"), "w", encoding="utf-8") as file:
+            file.write("".join(piece + "\n" for piece in pieces[:250]))
+        model = self.path("lab.gguf")
+        train = [BINARY, "train-lab", "--out", self.path("run")]
+        for flags in (["--size", "lab-draft", "--tokens", "0", "--items", "1", "--threads", "1", "--vocabulary", self.path("pieces"),
+                       "--vocabulary-size", "512"], ["--export", model]):
+            subprocess.run([*train, *flags], check=True, capture_output=True, timeout=PATIENCE)
+
+        def ids(text):
+            done = subprocess.run([BINARY, "tokenize", "-m", model, "--no-bos", "--json", text], check=True, capture_output=True)
+            return json.loads(done.stdout)["tokens"]
+
+        system, user, assistant, end = 509, 510, 511, 2
+        self.assertEqual(ids("<|system|><|user|><|assistant|></s>"), [system, user, assistant, end])
+        turns = self.saved("ab cd", "-n", "6", "--temp", "0", "--system", "be brief", model=model)
+        self.assertEqual([turn["role"] for turn in turns], ["system", "user", "assistant"])
+        prompt = [1, system, *ids("be brief"), end, user, *ids("ab cd"), end, assistant]
+        done = subprocess.run([BINARY, "run", "-m", model, "-t", "1", "--prompt-tokens", ",".join(map(str, prompt)), "-n", "6", "--temp", "0",
+                               "--json"], check=True, capture_output=True, timeout=PATIENCE)
+        self.assertEqual(json.loads(done.stdout)["text"], turns[-1]["content"])
+        with server_process.Server(BINARY, "-m", model) as server:
+            status, text = server.ask("POST", "/v1/chat/completions", {"messages": turns[:-1], "max_tokens": 6, "temperature": 0})
+            self.assertEqual(status, 200, text)
+            answer = json.loads(text)
+            self.assertEqual(answer["choices"][0]["message"]["content"], turns[-1]["content"])
+            self.assertEqual(answer["usage"]["prompt_tokens"], len(prompt))
 
     def test_backslash_continues_a_line(self):
         self.assertEqual(self.saved("ab\\\ncd", "-n", "1")[0]["content"], "ab\ncd")

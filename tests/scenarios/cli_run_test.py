@@ -77,7 +77,7 @@ class Run(unittest.TestCase):
     def test_draft_model(self):
         """Both built-in models: the same answer in fewer passes, by each of the flags."""
         def run(*arguments):
-            done = millrace("run", "--json", "-p", "Once upon a time", "-n", "40", "--ignore-eos", "-s", "5", *arguments)
+            done = millrace("run", "-m", "stories", "--json", "-p", "Once upon a time", "-n", "40", "--ignore-eos", "-s", "5", *arguments)
             self.assertEqual(done.returncode, 0, done.stderr.decode())
             return json.loads(done.stdout.decode().strip().splitlines()[-1])
 
@@ -101,7 +101,7 @@ class Run(unittest.TestCase):
                  "--use drafter=ngram: --model-draft is draft:model=a.gguf; give only one of them"),
                 (["-md", LLAMA], f"drafter draft: {LLAMA} has a vocabulary of 128 tokens, the model has 4096; choose a draft "
                                  "model of the same family")):
-            done = millrace("run", "-p", "a", "-n", "1", *arguments)
+            done = millrace("run", "-m", "stories", "-p", "a", "-n", "1", *arguments)
             self.assertEqual(done.returncode, 2, done.stderr.decode())
             self.assertEqual(done.stderr.decode().strip(), "millrace: " + error)
 

@@ -8,11 +8,12 @@ import json
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
 
-from cli import FOLDER, LLAMA, SOURCE, millrace, write
+from cli import BINARY, FOLDER, LLAMA, SOURCE, millrace, write
 
 
 class ExitCodes(unittest.TestCase):
@@ -49,6 +50,28 @@ class ExitCodes(unittest.TestCase):
                 file.write(whole[: len(whole) // 2])
             self.expect(3, "inspect", cut, message="cut.gguf")
             self.expect(3, "run", "-m", LLAMA, "-f", os.path.join(folder, "none.txt"), message="none.txt")
+
+    def test_built_in_models(self):
+        models = json.loads(millrace("models", "--json").stdout)["models"]
+        names = [model["name"] for model in models]
+        self.assertIn("stories", names)
+        self.assertEqual(len([model for model in models if model["default"]]), 1)
+        self.assertLessEqual(sum(model["bytes"] for model in models), 24_000_000)
+        for model in models:
+            self.assertIn(model["name"], millrace("models").stdout.decode())
+            self.assertEqual(json.loads(millrace("inspect", model["name"], "--json").stdout)["parameters"], model["parameters"])
+        self.expect(2, "run", "-m", "storeis", "-p", "a",
+                    message="storeis: no such file, and no built-in model has that name; there are " + ", ".join(names))
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "out.gguf")
+            self.expect(0, "convert", "stories-draft", out)
+            with open(os.path.join(SOURCE, "models/millrace-stories-1m-draft.gguf"), "rb") as shipped, open(out, "rb") as written:
+                self.assertEqual(len(written.read()), len(shipped.read()))
+            os.mkdir(os.path.join(folder, "stories"))  # ./stories is the folder
+            done = subprocess.run([os.path.abspath(BINARY), "tokenize", "-m", "stories", "a"], cwd=folder, capture_output=True, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            done = subprocess.run([os.path.abspath(BINARY), "tokenize", "-m", "./stories", "a"], cwd=folder, capture_output=True, check=False)
+            self.assertEqual(done.returncode, 3, done.stderr.decode())
 
     def test_unsupported(self):
         with tempfile.TemporaryDirectory() as folder:

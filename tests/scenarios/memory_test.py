@@ -125,7 +125,7 @@ class Shipped(BudgetCase):
     def test_budgets_are_kept(self):
         for budget, more in ((96, ()), (100, ("--kv-pool", "virtual")), (112, ("--swap-tokens", "4000", "--policy", "skip_join_mlfq"))):
             with self.subTest(budget=budget, more=more):
-                self.load(budget * MIB, "-t", "2", "-c", "512", "--batch-tokens", "128", *more)
+                self.load(budget * MIB, "-m", "stories", "-t", "2", "-c", "512", "--batch-tokens", "128", *more)
 
 
 class Larger(BudgetCase):

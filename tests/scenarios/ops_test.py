@@ -208,7 +208,7 @@ class Replay(unittest.TestCase):
         return path
 
     def replay(self, path, *flags):
-        done = millrace("replay", "--recording", path, "-t", "1", "--json", *flags)
+        done = millrace("replay", "-m", "stories", "--recording", path, "-t", "1", "--json", *flags)
         return done, json.loads(done.stdout) if done.stdout else {}
 
     def test_every_stream_comes_again_bit_for_bit(self):
@@ -485,7 +485,7 @@ class Package(unittest.TestCase):
                 copy_package(package, root)
             shutil.copytree(os.path.join(self.root, "usr"), os.path.join(root, "usr"), dirs_exist_ok=True)
             self.assertFalse(os.path.lexists(os.path.join(root, "usr/bin/g++")))
-            words = ["run", "-p", "One day", "-n", "8", "--temp", "0"]
+            words = ["run", "-m", "stories", "-p", "One day", "-n", "8", "--temp", "0"]
             inside = run(*enter, root, "/usr/bin/millrace", *words)
             self.assertEqual(inside.returncode, 0, inside.stderr)
             self.assertEqual(inside.stdout, millrace(*words).stdout)

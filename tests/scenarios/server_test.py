@@ -41,7 +41,7 @@ class Serve(unittest.TestCase):
 
     def test_a_port_in_use(self):
         with Server() as server:
-            done = subprocess.run([MILLRACE, "serve", "--port", str(server.port)], capture_output=True, text=True, timeout=120)
+            done = subprocess.run([MILLRACE, "serve", "-m", "stories", "--port", str(server.port)], capture_output=True, text=True, timeout=120)
             self.assertEqual(done.returncode, 5)
             self.assertIn(str(server.port), done.stderr)
 
@@ -106,7 +106,7 @@ class Serve(unittest.TestCase):
     def test_signals_while_the_model_loads(self):
         # Nothing was printed yet: the model is still being loaded, or the server has just begun.
         for which in (signal.SIGTERM, signal.SIGINT):
-            process = subprocess.Popen([MILLRACE, "serve", "--port", "0", "-t", "1"], stdout=subprocess.PIPE)
+            process = subprocess.Popen([MILLRACE, "serve", "-m", "stories", "--port", "0", "-t", "1"], stdout=subprocess.PIPE)
             while True:  # until it takes signals by itself
                 with open(f"/proc/{process.pid}/status") as status:
                     if int(re.search(r"SigBlk:\t(\w+)", status.read()).group(1), 16) & (1 << (which - 1)):

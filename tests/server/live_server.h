@@ -1,4 +1,5 @@
-// A server on loopback for tests, with the model that ships, and a client over plain sockets that shows every byte.
+// A server on loopback for tests, with the built-in model of stories, and a client over plain sockets that shows every
+// byte.
 #pragma once
 
 #include <arpa/inet.h>
@@ -22,7 +23,7 @@ namespace millrace {
 
 inline std::shared_ptr<const LanguageModel> shipped_model() {
   static const auto model = [] {
-    auto loaded = LanguageModel::load("", {.threads = 1});
+    auto loaded = LanguageModel::load("stories", {.threads = 1});
     return loaded.ok() ? *loaded : nullptr;
   }();
   return model;
@@ -34,7 +35,7 @@ inline std::shared_ptr<const LanguageModel> templated_model(const std::string& c
   options.threads = 1;
   options.chat_template = chat_template;
   options.memory = memory;
-  auto loaded = LanguageModel::load("", options);
+  auto loaded = LanguageModel::load("stories", options);
   EXPECT_TRUE(loaded.ok());
   return loaded.ok() ? *loaded : nullptr;
 }

@@ -330,6 +330,26 @@ class ProofsTest(LedgerCase):
         self.assertEqual(pages.verdict(entry, {"busy": False, "figures": [figure]}),
                          ("Whether all of it holds here is unclear: cost is unclear.", "unclear"))
 
+    def test_a_picture_where_something_is_paid(self):
+        self.change("docs/techniques/proofs/policy.toml", "[member.quick]",
+                    '[every.figures.bytes]\nkind = "memory"\nbetter = "lower"\npath = "bytes"\n[member.quick]')
+        path = "docs/techniques/pictures/quick.svg"
+        self.values(plain={"cost": 10, "bytes": 100}, quick={"cost": 8, "bytes": 400})
+        self.assert_proves("--all")
+        self.assertIn("![quick](pictures/quick.svg)", self.read("docs/techniques/quick.md"))
+        drawn = self.read(path)
+        self.assertIn(">-20 %, better</text>", drawn)
+        self.assertIn(">+300 %, worse</text>", drawn)
+        self.assert_checks("--again", "0")
+        self.write(path, drawn.replace("300", "200"))
+        self.assert_finds(f"{path}: is not what its result says", "--again", "0")
+        self.values(plain={"cost": 10, "bytes": 100}, quick={"cost": 8, "bytes": 40})  # nothing to weigh up
+        self.assert_proves("quick")
+        self.assertNotIn("svg", self.read("docs/techniques/quick.md"))
+        self.assertFalse(os.path.exists(os.path.join(self.root, path)))
+        self.write(path, drawn)
+        self.assert_finds(f"{path}: no technique of this name", "--again", "0")
+
     def test_what_programs_share(self):
         self.change("docs/techniques/proofs/policy.toml", '"{millrace} measure plain"',
                     '"{millrace} measure plain {programs}/measure {programs}/templates/a.jinja"')

@@ -1,8 +1,10 @@
-"""The generated pages: docs/techniques/NAME.md of each member, and docs/techniques/README.md, the table of all."""
+"""The generated pages: docs/techniques/NAME.md of each member, with its picture, and docs/techniques/README.md, the table of
+all."""
 
 import os
 import textwrap
 
+from ledger import picture
 from ledger.entries import FOLDER, entry_of, stem
 
 WIDTH = 120
@@ -146,13 +148,22 @@ def member_page(technique, techniques, family, entry, result):
     if entry.get("setting"):
         lines += [_wrap(_filled(entry["setting"], {"name": technique["name"], **entry.get("full", {})})), ""]
     lines += _measured(entry, result)
-    if entry.get("picture"):
-        lines += ["", f"![{technique['name']}]({entry['picture']})"]
+    pictures = [entry["picture"]] if entry.get("picture") else []
+    if picture.says_something(result["figures"]):
+        pictures.append(f"pictures/{name}.svg")
+    for path in pictures:
+        lines += ["", f"![{technique['name']}]({path})"]
     of_paper = technique["paper"] and technique["lossless"] is not None
     said = "What the paper claims" if of_paper else "What it claims"
     lines += ["", f"## {said}", "", _wrap(entry["claim"]), "", _wrap(f"{holds} {entry.get('why', '')}"), "",
               "## The proof", "", *_commands(technique, result, name)]
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def member_picture(entry, result):
+    """docs/techniques/pictures/NAME.svg."""
+    changes = [change(figure) + STAR[1:] * is_busy(figure, result) for figure in result["figures"]]
+    return picture.trade(result["figures"], result["baseline"]["name"], entry.get("member_name", result["name"]), changes)
 
 
 def _gain(figures):
@@ -202,18 +213,23 @@ def table_page(techniques, families, results):
 
 
 def all_pages(techniques, families, results):
-    """{path in the repository: text}, of all members with a result."""
+    """{path in the repository: text}, of all members with a result, and of their pictures."""
     pages = {f"{FOLDER}/README.md": table_page(techniques, families, results)}
     for technique in techniques:
         entry, result = entry_of(families, technique), results.get((technique["family"], technique["name"]))
         if entry and result:
             path = f"{FOLDER}/{stem(technique, techniques)}.md"
             pages[path] = member_page(technique, techniques, families[technique["family"]], entry, result)
+            if picture.says_something(result["figures"]):
+                pages[f"{FOLDER}/pictures/{stem(technique, techniques)}.svg"] = member_picture(entry, result)
     return pages
 
 
 def stray_pages(root, pages):
-    """Generated pages of members that are no more."""
-    folder = os.path.join(root, FOLDER)
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    return [f"{FOLDER}/{name}" for name in names if name.endswith(".md") and f"{FOLDER}/{name}" not in pages]
+    """Generated pages and pictures of members that are no more, or that have none any more."""
+    found = []
+    for folder, ending in ((FOLDER, ".md"), (f"{FOLDER}/pictures", ".svg")):
+        full = os.path.join(root, folder)
+        names = sorted(os.listdir(full)) if os.path.isdir(full) else []
+        found += [f"{folder}/{name}" for name in names if name.endswith(ending) and f"{folder}/{name}" not in pages]
+    return found

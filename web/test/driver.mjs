@@ -1,4 +1,4 @@
-// Shared by the browser tests: a live server on loopback with the embedded model, Debian's Chromium, and pages of simulated
+// Shared by the browser tests: a live server on loopback with the built-in model of stories, Debian's Chromium, and pages of simulated
 // users. A test program takes the arguments MILLRACE [PICTURES [WORDS]]; it calls test(), then run(), which runs the tests
 // whose name contains WORDS.
 //
@@ -28,7 +28,7 @@ let browser;
 
 export async function serve(...flags) {
   const port = flags.includes("--port") ? [] : ["--port", "0"];
-  const process_ = spawn(binary, ["serve", ...port, "-t", "1", "--log-level", "warn", "--stream-bytes", "67108864", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
+  const process_ = spawn(binary, ["serve", "-m", "stories", ...port, "-t", "1", "--log-level", "warn", "--stream-bytes", "67108864", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
   servers.push(process_);
   let text = "";
   for await (const piece of process_.stdout) {

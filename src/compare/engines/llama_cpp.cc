@@ -119,15 +119,19 @@ class LlamaCpp final : public ExternalEngine {
       : folder_(std::move(folder)), arguments_(std::move(arguments)), model_(std::move(model)) {}
 
   Result<ExternalSpeed> speed(int64_t prompt, int64_t generate, const Wanted& wanted) const override {
-    const auto bench = [&](int64_t p, int64_t n, int64_t depth) {
+    const auto bench = [&](int64_t p, int64_t n, const std::vector<std::string>& more) {
       std::vector<std::string> own = {"-p", std::to_string(p), "-n", std::to_string(n), "-r", "1", "-o", "json"};
-      if (depth > 0) own.insert(own.end(), {"-d", std::to_string(depth)});
+      own.insert(own.end(), more.begin(), more.end());
       return run("llama-bench", own, wanted);
     };
-    MILLRACE_TRY(const auto prefill, bench(prompt, 0, 0));
-    auto decode = bench(0, generate, prompt);
-    const bool after_prompt = decode.ok() || decode.error().kind != ErrorKind::user;
-    if (!after_prompt) decode = bench(0, generate, 0);  // older builds have no -d
+    const auto knows = [](const Result<ProcessOutput>& done) {
+      return done.ok() || done.error().kind != ErrorKind::user;
+    };
+    MILLRACE_TRY(const auto prefill, bench(prompt, 0, {}));
+    auto decode = bench(0, generate, {"-d", std::to_string(prompt)});
+    if (!knows(decode)) decode = bench(0, 0, {"-gp", fmt::format("{},{}", prompt, generate)});  // ik_llama.cpp
+    const bool after_prompt = knows(decode);
+    if (!after_prompt) decode = bench(0, generate, {});  // older builds have neither
     if (!decode.ok()) return decode.error();
     MILLRACE_TRY(ExternalSpeed speed, read_llama_bench(prefill.output, decode->output));
     speed.after_prompt = after_prompt;
@@ -144,7 +148,8 @@ class LlamaCpp final : public ExternalEngine {
   }
 
   Result<std::unique_ptr<ExternalServer>> serve(int64_t longest, const Wanted& wanted) const override {
-    return LlamaServer::start(command("llama-server", {"-c", std::to_string(longest), "-np", "1"}), wanted);
+    // --jinja: the model's own chat template, which some builds else replace with one that looks like it.
+    return LlamaServer::start(command("llama-server", {"-c", std::to_string(longest), "-np", "1", "--jinja"}), wanted);
   }
 
  private:
@@ -183,8 +188,11 @@ Result<ExternalSpeed> read_llama_bench(std::string_view prefill, std::string_vie
         const auto found = record.is_object() ? record.find(name) : record.end();
         return record.is_object() && found != record.end() && found->is_number() ? found->get<double>() : 0.0;
       };
+      const bool named = record.is_object() && record.contains("test") && record["test"].is_string();
+      const bool after_prompt = named && record["test"].get<std::string>().starts_with("tg");  // -gp: "tg64@pp256"
       if (number("n_gen") == 0) speed.prefill_tokens_per_s = number("avg_ts");
-      if (number("n_prompt") == 0) speed.decode_tokens_per_s = number("avg_ts");
+      if (number("n_gen") > 0 && (number("n_prompt") == 0 || after_prompt))
+        speed.decode_tokens_per_s = number("avg_ts");
     }
   }
   if (!(speed.prefill_tokens_per_s > 0 && speed.decode_tokens_per_s > 0))
@@ -241,8 +249,6 @@ Result<std::string> read_llama_server(std::string_view reply, bool conversation)
 Result<std::shared_ptr<const ExternalEngine>> make_llama_cpp(const OptionValues& options, const ExternalModel& model) {
   if (options.text("bin").empty())
     return Error::user("engine llama_cpp: needs the folder of its programs; write engine=llama_cpp:bin=FOLDER");
-  if (model.path.empty())
-    return Error::user("engine llama_cpp: needs a model file; name it by -m, or by model= in the configuration");
   return std::shared_ptr<const ExternalEngine>(
       std::make_shared<LlamaCpp>(options.text("bin"), split_words(options.text("args")), model));
 }

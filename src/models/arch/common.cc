@@ -48,19 +48,35 @@ void read_gguf_rope(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files)
   spec.ropes = {rope};
 }
 
-HiddenActivation read_activation(ConfigReader& config, std::string_view otherwise) {
-  std::string name = config.text_or("hidden_activation",
-                                    config.text_or("hidden_act", config.text_or("activation_function", otherwise)));
-  if (name == "silu" || name == "swish") return HiddenActivation::silu;
-  if (name == "gelu") return HiddenActivation::gelu_erf;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast" || name == "gelu_tanh")
-    return HiddenActivation::gelu_tanh;
-  if (name == "relu") return HiddenActivation::relu;
+struct NamedActivation {
+  std::string_view name;
+  HiddenActivation activation;
+};
+
+// The first name of an activation is the one that is written.
+constexpr NamedActivation kActivationNames[] = {
+    {"silu", HiddenActivation::silu},           {"swish", HiddenActivation::silu},
+    {"gelu", HiddenActivation::gelu_erf},       {"gelu_pytorch_tanh", HiddenActivation::gelu_tanh},
+    {"gelu_new", HiddenActivation::gelu_tanh},  {"gelu_fast", HiddenActivation::gelu_tanh},
+    {"gelu_tanh", HiddenActivation::gelu_tanh}, {"relu", HiddenActivation::relu},
+};
+
+HiddenActivation find_activation(ConfigReader& config, const std::string& name) {
+  for (const NamedActivation& one : kActivationNames)
+    if (one.name == name) return one.activation;
   config.fail(Error::unsupported(fmt::format("{}: activation '{}'", config.source(), name)));
   return HiddenActivation::silu;
 }
 
 }  // namespace
+
+void read_gguf_activation(ConfigReader& meta, ArchSpec& spec) {
+  if (meta.has("hidden_activation")) spec.activation = find_activation(meta, meta.text_or("hidden_activation", ""));
+}
+
+const char* activation_name(HiddenActivation activation) {
+  return std::ranges::find(kActivationNames, activation, &NamedActivation::activation)->name.data();
+}
 
 void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files) {
   spec.context = meta.count("context_length", 1, kMaxContext);
@@ -149,7 +165,9 @@ void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
   spec.hidden = config.count("intermediate_size", 1, kMaxWidth);
   spec.context = config.count_or("max_position_embeddings", 2048, 1, kMaxContext);
   spec.norm_eps = static_cast<float>(config.number_or("rms_norm_eps", config.number_or("layer_norm_eps", 1e-6)));
-  spec.activation = read_activation(config, "silu");
+  spec.activation = find_activation(
+      config,
+      config.text_or("hidden_activation", config.text_or("hidden_act", config.text_or("activation_function", "silu"))));
   RopeSpec rope;
   double partial = config.number_or("partial_rotary_factor", 1.0);
   rope.rotated =

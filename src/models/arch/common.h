@@ -16,6 +16,11 @@ void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& file
 void read_gguf_vocab(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files);
 void read_common_huggingface(ConfigReader& config, ArchSpec& spec);
 
+// GGUF's ARCH.hidden_activation, whose names are those of Hugging Face's hidden_act. llama.cpp reads and writes this
+// key for encoders only; what it writes for other models, and what PowerInfer writes, names no activation.
+void read_gguf_activation(ConfigReader& meta, ArchSpec& spec);
+const char* activation_name(HiddenActivation activation);
+
 // Reads the `rope_scaling` / `rope_parameters` object of a config.json into `rope`.
 void read_rope_scaling(ConfigReader& config, ConfigReader scaling, RopeSpec& rope);
 

@@ -140,6 +140,7 @@ const Arch kGemma = {
     .huggingface_type = "gemma",
     .summary = "GeGLU, scaled embeddings, wide heads, tied head",
     .paper = "Gemma Team, 2024, Gemma: Open Models Based on Gemini Research and Technology",
+    .activation = HiddenActivation::gelu_tanh,
     .read_gguf = read_gemma_gguf,
     .read_huggingface = read_gemma,
 };
@@ -149,6 +150,7 @@ const Arch kGemma2 = {
     .huggingface_type = "gemma2",
     .summary = "Gemma with soft-caps, alternating windows, norms before and after each block",
     .paper = "Gemma Team, 2024, Gemma 2: Improving Open Language Models at a Practical Size",
+    .activation = HiddenActivation::gelu_tanh,
     .read_gguf = read_gemma2_gguf,
     .read_huggingface = read_gemma2,
     .names = kPrePostNames,
@@ -162,6 +164,7 @@ const Arch kGemma3 = {
     .summary =
         "Gemma with QK-norm, five local layers per global one, separate ropes for local and global layers (text part)",
     .paper = "Gemma Team, 2025, Gemma 3 Technical Report",
+    .activation = HiddenActivation::gelu_tanh,
     .read_gguf = read_gemma3_gguf,
     .read_huggingface = read_gemma3,
     .names = kPrePostNames,

@@ -63,6 +63,7 @@ const Arch kGpt2 = {
     .huggingface_type = "gpt2",
     .summary = "Learned positions, LayerNorm, plain GELU MLP, biases everywhere",
     .paper = "Radford et al., 2019, Language Models are Unsupervised Multitask Learners",
+    .activation = HiddenActivation::gelu_tanh,
     .common_huggingface = false,
     .read_gguf = read_gguf,
     .read_huggingface = read_huggingface,

@@ -24,16 +24,6 @@ bool close(double a, double b) { return std::abs(a - b) <= kRelative * std::max(
 
 double default_scale(const ArchSpec& spec) { return 1.0 / std::sqrt(static_cast<double>(spec.head_dim)); }
 
-const char* activation_name(HiddenActivation activation) {
-  switch (activation) {
-    case HiddenActivation::silu: return "silu";
-    case HiddenActivation::gelu_tanh: return "gelu_pytorch_tanh";
-    case HiddenActivation::gelu_erf: return "gelu";
-    case HiddenActivation::relu: return "relu";
-  }
-  return "silu";
-}
-
 // The divisor of each frequency under Llama 3's scaling.
 std::vector<float> frequency_divisors(const RopeSpec& rope) {
   RopeSpec plain;
@@ -235,6 +225,7 @@ Json write_arch_gguf(const Arch& arch, const ArchSpec& spec, std::vector<FactorT
     if (spec.moe.hidden != spec.hidden) meta["expert_feed_forward_length"] = spec.moe.hidden;
     if (spec.moe.shared_hidden > 0) meta["expert_shared_feed_forward_length"] = spec.moe.shared_hidden;
   }
+  if (spec.activation != arch.activation) meta["hidden_activation"] = activation_name(spec.activation);
   if (arch.write_gguf) arch.write_gguf(spec, meta);
   return meta;
 }

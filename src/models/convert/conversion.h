@@ -23,8 +23,10 @@ struct ConversionInput {
   std::vector<std::string> paths() const;  // paths that the output must not overwrite
 };
 
-// Errors: corrupt, unsupported (an architecture, named), user (several tokenizers, or none).
-Result<ConversionInput> open_conversion_input(const std::string& path, const std::string& tokenizer);
+// `open`: of what is no checkpoint. Errors: its own; corrupt, unsupported (an architecture, named), user (several
+// tokenizers, or none).
+Result<ConversionInput> open_conversion_input(const std::string& path, const std::string& tokenizer,
+                                              const ModelOpener& open = open_model_files);
 
 struct ConversionPlan {
   std::vector<OutputTensor> tensors;

@@ -64,7 +64,7 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
       return Error::user(
           fmt::format("{}: is neither a .gguf file nor a folder to write a Hugging Face model into", options.output));
   MILLRACE_TRY(const Format* target, find_target(options.format, gguf));
-  MILLRACE_TRY(ConversionInput input, open_conversion_input(options.input, options.tokenizer));
+  MILLRACE_TRY(ConversionInput input, open_conversion_input(options.input, options.tokenizer, options.open));
   for (const LayerSpec& layer : input.spec.layers)
     if (layer.mixer != &kAttentionMixer)
       return Error::unsupported(

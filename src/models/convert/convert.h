@@ -11,8 +11,11 @@
 
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "loader/model_files.h"
 
 namespace millrace {
+
+using ModelOpener = std::function<Result<ModelFiles>(const std::string&)>;
 
 struct ConvertOptions {
   std::string input;   // GGUF file, .safetensors file, Hugging Face folder, llama2.c checkpoint (.bin)
@@ -22,6 +25,7 @@ struct ConvertOptions {
       tokenizer;       // for llama2.c: tokenizer.bin or tokenizer.model; empty: the one next to the checkpoint; "none"
   bool force = false;  // replace an existing output
   std::function<void(double)> progress;  // fraction written; may be null
+  ModelOpener open = open_model_files;   // of `input`, unless that is a checkpoint
 };
 
 struct ConvertReport {

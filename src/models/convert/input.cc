@@ -92,12 +92,13 @@ std::vector<std::string> ConversionInput::paths() const {
   return out;
 }
 
-Result<ConversionInput> open_conversion_input(const std::string& path, const std::string& tokenizer) {
+Result<ConversionInput> open_conversion_input(const std::string& path, const std::string& tokenizer,
+                                              const ModelOpener& open) {
   ConversionInput input;
   if (!looks_like_checkpoint(path)) {
     if (!tokenizer.empty())
       return Error::user("--tokenizer: is only for llama2.c checkpoints; other models include theirs");
-    MILLRACE_TRY(input.files, open_model_files(path));
+    MILLRACE_TRY(input.files, open(path));
     MILLRACE_TRY(input.spec, read_arch_spec(input.files));
     input.arch = find_arch(input.files);
     return input;

@@ -18,7 +18,7 @@ std::string free_text(const std::string& chat_template, const Json& messages) {
   LoadOptions options;
   options.threads = 1;
   options.chat_template = chat_template;
-  const auto model = LanguageModel::load("", options);
+  const auto model = LanguageModel::load("stories", options);
   EXPECT_TRUE(model.ok());
   const Json input = {{"messages", messages}};
   const auto text = chat_text(**model, input, true);

@@ -127,7 +127,8 @@ std::string quantization_name(const ModelFiles& files) {
 ModelFact ModelFacts::of(const ModelStatus& model, int& may_open) {
   std::string path = model.path;
   if (path.empty() && model.served) path = model.served->model->parts().files->path;
-  const std::vector<fs::path> paths = model_file_paths(path);
+  const EmbeddedModel* image = find_embedded_model(path);
+  const std::vector<fs::path> paths = image ? std::vector<fs::path>() : model_file_paths(path);
   ModelFact fact;
   std::string key = path;
   for (const fs::path& one : paths) {
@@ -152,9 +153,6 @@ ModelFact ModelFacts::of(const ModelStatus& model, int& may_open) {
     if (fact.bytes > 0) {
       fact.digest = digest_of(paths);
     } else {
-      const auto images = embedded_models();
-      const auto named = std::ranges::find(images, path, &EmbeddedModel::name);
-      const EmbeddedModel* image = named != images.end() ? &*named : images.empty() ? nullptr : &images.front();
       fact.digest = digest_of(image ? image->image : std::span<const uint8_t>());
       if (image) fact.bytes = static_cast<int64_t>(image->image.size());
     }

@@ -24,7 +24,7 @@ export const unsupported = (endpoint, what, run) => ({ endpoint, what, run, kind
 // A running server: { url, aborts(run), another(...flags), end() }.
 export async function start(millrace, flags = []) {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-files-'));
-  const server = spawn(millrace, ['serve', '--port', '0', '-t', '1', '--name', 'stories', '--api-key', KEY, '--files-dir', folder, ...flags], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const server = spawn(millrace, ['serve', '-m', 'stories', '--port', '0', '-t', '1', '--name', 'stories', '--api-key', KEY, '--files-dir', folder, ...flags], { stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = new Promise((resolve) => server.on('exit', (code) => resolve(code)));
   const url = await new Promise((resolve, reject) => {
     createInterface({ input: server.stdout }).on('line', (line) => line.includes(' at http') && resolve(line.split(' at ')[1]));
