@@ -14,6 +14,7 @@
 #include "kernels/bandwidth.h"
 #include "kv/kv_formats.h"
 #include "kv/token_eviction.h"
+#include "kv/window_groups.h"
 #include "models/eviction_observer.h"
 #include "models/model_runner.h"
 #include "run/evictor_check.h"
@@ -36,29 +37,33 @@ class BenchStreams {
       return Error::user(fmt::format("context: the model was loaded for {} tokens, but the test needs {}",
                                      parts.model->context(), test.longest()));
     KvLayout layout = formats.layout(test.block_tokens, parts.model->kv_layers());
+    MILLRACE_TRY(s->rule_, make_eviction_rule(test.evictor));
+    if (s->rule_) MILLRACE_TRY_VOID(check_token_evictor(*s->rule_, parts.model->spec(), test.longest()));
+    // Layers with a window have blocks of their own where they must, and keep them all.
+    if (s->rule_ || formats.window_keys) split_all_windows(layout, test.longest(), test.longest());
     MILLRACE_TRY_VOID(formats.set_window_formats(layout));
+    if (s->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout, test.longest()));
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
-    if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
-    MILLRACE_TRY(s->rule_, make_eviction_rule(test.evictor));
-    if (s->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout));
-    if (s->rule_) MILLRACE_TRY_VOID(check_token_evictor(*s->rule_, parts.model->spec(), test.longest()));
+    if (mode == KvPoolMode::virtual_ranges) layout.set_block_tokens(layout.page_block_tokens(sysconf(_SC_PAGESIZE)));
     const int64_t stored = kv_demand(s->rule_.get(), test.prefilled(), test.longest());
-    s->stream_blocks_ = (stored + layout.block_tokens - 1) / layout.block_tokens;
-    const int64_t context = s->stream_blocks_ * layout.block_tokens, blocks = s->stream_blocks_ * test.streams;
+    const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
+    s->stream_blocks_ = blocks_for(stored);
+    const int64_t blocks = s->stream_blocks_ * test.streams;
+    const int64_t context = blocks_for(layout.windows.empty() ? stored : test.longest()) * layout.block_tokens;
     // The largest batch of the test determines the size of scratch memory.
     s->batch_tokens_ =
         std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
     const ForwardLimits limits{s->batch_tokens_, test.streams, context};
-    MILLRACE_TRY(s->runner_, ModelRunner::create_charged(*parts.model, parts.kernels,
-                                                         {.threads = std::make_shared<ThreadPool>(test.threads),
-                                                          .layout = std::move(layout),
-                                                          .blocks = blocks,
-                                                          .places = {mode, context, test.streams},
-                                                          .limits = limits,
-                                                          .streams = test.streams},
-                                                         parts.accounts,
-                                                         "lower the test's tokens or streams, or raise the budget"));
+    MILLRACE_TRY(s->runner_, ModelRunner::create_charged(
+                                 *parts.model, parts.kernels,
+                                 {.threads = std::make_shared<ThreadPool>(test.threads),
+                                  .layout = std::move(layout),
+                                  .blocks = blocks,
+                                  .places = {.mode = mode, .longest = context, .streams = test.streams, .evicts = true},
+                                  .limits = limits,
+                                  .streams = test.streams},
+                                 parts.accounts, "lower the test's tokens or streams, or raise the budget"));
     MILLRACE_TRY_VOID(s->take_blocks(test));
     s->observer_.emplace(*s->runner_);
     s->begin_again(test);
@@ -88,6 +93,13 @@ class BenchStreams {
     }
     for (size_t i = tables.size(); test.scatter && i > 1; --i)
       std::swap(tables[i - 1], tables[static_cast<size_t>(philox_uniform(2, 0, i) * static_cast<double>(i))]);
+    for (int64_t g = 1; g < runner_->kv().groups(); ++g) {
+      KvPool& group = runner_->kv().group(g);
+      for (auto& all = windows_.emplace_back(); group.free_blocks() > 0;) {
+        MILLRACE_TRY(BlockId block, group.allocate());
+        all.push_back(block);
+      }
+    }
     return {};
   }
 
@@ -161,6 +173,11 @@ class BenchStreams {
     Evicted* const evicting = evicted(stream);
     runner_->begin(blocks_of(stream), first - (evicting ? evicting->eviction.evicted() : 0), nullptr,
                    static_cast<StateId>(stream));
+    for (size_t g = 0; g < windows_.size(); ++g) {
+      const size_t each = windows_[g].size() / static_cast<size_t>(streams_ + 1);  // KvPoolOptions::evicts
+      runner_->begin_group(static_cast<int64_t>(g) + 1,
+                           std::span(windows_[g]).subspan(static_cast<size_t>(stream) * each, each), first);
+    }
     for (int64_t i = 0; i < count; ++i) {
       const double random = philox_uniform(1, static_cast<uint64_t>(stream), static_cast<uint64_t>(first + i));
       const auto token = static_cast<TokenId>(random * static_cast<double>(model_.info().vocab));
@@ -191,8 +208,9 @@ class BenchStreams {
   std::unique_ptr<ModelRunner> runner_;
   std::optional<EvictionObserver> observer_;
   std::vector<Evicted> evictions_;
-  std::vector<MemoryHold> memory_;  // beside the runner's own
-  std::vector<BlockId> blocks_;     // [streams, stream_blocks]
+  std::vector<MemoryHold> memory_;             // beside the runner's own
+  std::vector<BlockId> blocks_;                // [streams, stream_blocks]
+  std::vector<std::vector<BlockId>> windows_;  // of layers with a window, where these have blocks of their own
   int64_t streams_ = 1, stream_blocks_ = 0, batch_tokens_ = 0;
   bool alike_ = false;
 };

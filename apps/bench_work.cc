@@ -118,7 +118,12 @@ class WorkCounter {
     const bool latent = spec_.layers.front().mixer->state_kind == StateKind::latent;  // a value is a part of its key
     const KvLayout layout = formats->layout(
         test.block_tokens, {{.kv_heads = spec_.kv_heads, .head_dim = spec_.head_dim, .values_in_keys = latent}});
-    key_bytes_ = static_cast<double>(layout.block_bytes()) / static_cast<double>(layout.block_tokens);
+    key_bytes_ = window_key_bytes_ =
+        static_cast<double>(layout.block_bytes()) / static_cast<double>(layout.block_tokens);
+    KvLayout windows = layout;
+    windows.window = 1;
+    if (formats->set_window_formats(windows).ok())
+      window_key_bytes_ = static_cast<double>(windows.block_bytes()) / static_cast<double>(windows.block_tokens);
   }
 
   // One forward pass: `count` new tokens of each of `spans` streams after `depth` earlier ones.
@@ -141,7 +146,8 @@ class WorkCounter {
         continue;
       }
       const double most = layer.window > 0 ? static_cast<double>(layer.window) : depth + count;
-      work_.bytes += spans * std::min(depth + count, most + count - 1) * key_bytes_;
+      work_.bytes +=
+          spans * std::min(depth + count, most + count - 1) * (layer.window > 0 ? window_key_bytes_ : key_bytes_);
       double seen = count * (depth + (count + 1) / 2);  // every token attends to itself and all before it
       if (layer.window > 0) {
         seen = 0;
@@ -163,7 +169,7 @@ class WorkCounter {
   ActiveValues active_;
   bool alike_;
   Activation kv_activation_ = Activation::f32;
-  double key_bytes_ = 0;
+  double key_bytes_ = 0, window_key_bytes_ = 0;  // of a token, in a layer
   BenchWork work_;
 };
 

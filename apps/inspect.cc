@@ -68,7 +68,7 @@ int64_t kv_bytes(const ArchSpec& spec, const char* format, int64_t context) {
   if (spec.head_dim % kv->block_values != 0) return -1;
   KvLayout layout{kv, 16, layer_states(spec)};
   split_windows(layout, context, 512);
-  return held_bytes(layout, context);
+  return held_bytes(layout, context, context);
 }
 
 std::string windows_text(const ArchSpec& spec) {

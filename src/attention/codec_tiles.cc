@@ -49,11 +49,14 @@ int64_t CodecTiles::bytes(const KvLayout& layout, int64_t tokens, int threads) {
   return layout.codec ? window_bytes(layout, tokens) + threads * decoded_bytes(layout) : 0;
 }
 
-Result<CodecTiles> CodecTiles::create(KvPool& kv, const KernelTable& kernels, int64_t tokens, int threads) {
+Result<CodecTiles> CodecTiles::create(KvPool& kv, int64_t group, const KernelTable& kernels, int64_t tokens,
+                                      int threads) {
   CodecTiles tiles;
-  const KvLayout& layout = kv.layout();
+  const KvLayout& layout = kv.group(group).layout();
   if (!layout.codec) return tiles;
-  tiles.kv_ = &kv;
+  tiles.kv_ = &kv.group(group);
+  tiles.pool_ = &kv;
+  tiles.group_ = group;
   tiles.kernels_ = &kernels;
   tiles.f16_ = kernels.find_codec(layout.format);
   tiles.block_tokens_ = layout.block_tokens;
@@ -80,7 +83,7 @@ int64_t CodecTiles::window_block(const BatchSpan& chunk) const {
 }
 
 uint8_t* CodecTiles::tail_block(const BatchSpan& chunk, int64_t block, int64_t plane) const {
-  return kv_->tail(layer_, chunk.state) + (plane * tail_tokens_ + block * block_tokens_ % tail_tokens_) * row_bytes();
+  return pool_->tail(layer_, chunk.state) + (plane * tail_tokens_ + block * block_tokens_ % tail_tokens_) * row_bytes();
 }
 
 // plane: a head of the keys, or heads() + a head of the values.
@@ -107,7 +110,7 @@ void CodecTiles::copy_rows(const BatchSpan& chunk, int64_t begin, int64_t end, b
 void CodecTiles::begin(const Batch& batch, int64_t layer) {
   batch_ = &batch;
   layer_ = layer;
-  for (const BatchSpan& chunk : batch.spans)
+  for (const BatchSpan& chunk : batch.spans_of(group_))
     if (!in_tail(chunk)) copy_rows(chunk, first_raw(chunk.first_slot) * block_tokens_, chunk.first_slot, false);
 }
 
@@ -121,7 +124,7 @@ void CodecTiles::store(const BatchSpan& chunk, int64_t token, const float* k, co
 }
 
 void CodecTiles::encode_block(const BatchSpan& chunk, int64_t block, int64_t head, int worker) const {
-  const BlockId id = batch_->block_tables[static_cast<size_t>(chunk.table + block)];
+  const BlockId id = batch_->tables(group_)[static_cast<size_t>(chunk.table + block)];
   const KvCodec& codec = *kv_->layout().codec;
   auto* rows = reinterpret_cast<float*>(decoded(worker));
   const int64_t dim = head_dim();
@@ -135,16 +138,17 @@ void CodecTiles::encode(ThreadPool& pool) {
   const auto blocks_of = [&](const BatchSpan& chunk) {
     return (chunk.first_slot + chunk.count) / block_tokens_ - chunk.first_slot / block_tokens_;
   };
+  const std::vector<BatchSpan>& spans = batch_->spans_of(group_);
   int64_t units = 0;
-  for (const BatchSpan& chunk : batch_->spans) units += heads() * blocks_of(chunk);
+  for (const BatchSpan& chunk : spans) units += heads() * blocks_of(chunk);
   if (units > 0) {
     pool.parallel_for(units, [&](int64_t index, int worker) {
-      const BatchSpan* chunk = batch_->spans.data();
+      const BatchSpan* chunk = spans.data();
       for (; index >= heads() * blocks_of(*chunk); ++chunk) index -= heads() * blocks_of(*chunk);
       encode_block(*chunk, chunk->first_slot / block_tokens_ + index / heads(), index % heads(), worker);
     });
   }
-  for (const BatchSpan& chunk : batch_->spans) {
+  for (const BatchSpan& chunk : spans) {
     const int64_t end = chunk.first_slot + chunk.count;
     if (!in_tail(chunk)) copy_rows(chunk, std::max(chunk.first_slot, end - tail_tokens_), end, true);
   }
@@ -172,7 +176,7 @@ void CodecTiles::decode(const int32_t* table, int64_t head, int64_t begin, int64
 // Queries of one block see the same blocks raw: the kernel runs once for each block of queries.
 void CodecTiles::attend(const AttentionKernel& kernel, const BatchSpan& span, const int32_t* table, int64_t head,
                         const AttentionArgs& args, int worker, const uint8_t** blocks) const {
-  const BatchSpan& chunk = batch_->spans[static_cast<size_t>(span.chunk)];
+  const BatchSpan& chunk = batch_->spans_of(group_)[static_cast<size_t>(span.chunk)];
   const int64_t first = args.key_begin / block_tokens_;
   const int64_t end = (args.key_end + block_tokens_ - 1) / block_tokens_;
   const int64_t block_bytes = block_tokens_ * row_bytes();

@@ -9,6 +9,8 @@
 //   window   [block of the chunk][K, V][kv_head][token in block][f16 row]     from the first block that a query sees
 //   raw
 //
+// Of one group of the pool's layers (kv/window_groups.h); tails are those of the whole pool's streams.
+//
 // Owned by a ForwardContext. begin() and encode() are called by the thread of the pass, the rest by any worker.
 #pragma once
 
@@ -22,9 +24,10 @@ namespace millrace {
 
 class CodecTiles {
  public:
-  CodecTiles() = default;  // of a pool without a codec
-  // For passes of up to `tokens` tokens. `kv` must outlive it. Errors: resource.
-  static Result<CodecTiles> create(KvPool& kv, const KernelTable& kernels, int64_t tokens, int threads);
+  CodecTiles() = default;  // of a group without a codec
+  // For passes of up to `tokens` tokens. `kv`, of all groups, must outlive it. Errors: resource.
+  static Result<CodecTiles> create(KvPool& kv, int64_t group, const KernelTable& kernels, int64_t tokens, int threads);
+  // Of one group.
   static int64_t bytes(const KvLayout& layout, int64_t tokens, int threads);
 
   bool any() const { return kv_ != nullptr; }
@@ -56,7 +59,9 @@ class CodecTiles {
   void decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first, uint8_t* to) const;
   uint8_t* decoded(int worker) const { return decoded_.data() + worker * decoded_bytes_; }
 
-  KvPool* kv_ = nullptr;
+  KvPool* kv_ = nullptr;    // of the group
+  KvPool* pool_ = nullptr;  // of all groups: has the tails
+  int64_t group_ = 0;
   const KernelTable* kernels_ = nullptr;
   const RowCodec* f16_ = nullptr;
   int64_t block_tokens_ = 0, tail_tokens_ = 0, residual_blocks_ = 0;

@@ -35,7 +35,7 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     for (int64_t i = 0; i < kContext / 16; ++i) plain_blocks.push_back(*plain->allocate());
     layout.encode_with(find_kv_codec(GetParam().codec).value());
     encoded.emplace(KvPool::create(layout, 40, {.states = 3}).value());
-    tiles = CodecTiles::create(*encoded, table, kTokens, threads.threads()).value();
+    tiles = CodecTiles::create(*encoded, 0, table, kTokens, threads.threads()).value();
     scratch.resize(static_cast<size_t>(
         attention_scratch_floats(threads.threads(), kContext, kTileHeads / kTileKvHeads, dim, kTileKvHeads)));
     pointers.resize(static_cast<size_t>(attention_scratch_pointers(threads.threads(), kContext, 16)));

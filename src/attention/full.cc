@@ -85,8 +85,8 @@ struct Attend {
     args.acc = partial.acc;
     const uint8_t** pointers = worker.pointers;
     if (encoded)
-      return encoded->attend(*kernel, *u.span, batch.block_tables.data() + u.span->table, u.head, args, worker.index,
-                             pointers);
+      return encoded->attend(*kernel, *u.span, batch.tables(layer.group).data() + u.span->table, u.head, args,
+                             worker.index, pointers);
     args.block_tokens = block_tokens;
     set_row_formats(kernels, *kernel, kv, layer.layer, args);
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
@@ -195,20 +195,20 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
   const Attend a{batch, layer, kernels,           kv,   &attention_kernel(kernels, kv.layout()), q,
                  out,   group, query_tile(group), tiles};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
+  const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
-  if (batch.spans.size() == 1 && batch.spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1 &&
-      batch.spans[0].visibility < 0) {
-    attend_split(a, batch.spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers,
-                 pointer_slot);
+  if (spans.size() == 1 && spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1 &&
+      spans[0].visibility < 0) {
+    attend_split(a, spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers, pointer_slot);
     return;
   }
   int64_t units = 0;
-  for (const auto& span : batch.spans) units += a.units_of(span);
+  for (const auto& span : spans) units += a.units_of(span);
   const int64_t slot = unit_floats(group, layer.head_dim, layer.values());
   pool.parallel_for(units, [&](int64_t index, int worker) {
     size_t s = 0;
-    while (index >= a.units_of(batch.spans[s])) index -= a.units_of(batch.spans[s++]);
-    a.run_unit(a.unit(batch.spans[s], index), scratch + worker * slot, {worker, pointers + worker * pointer_slot});
+    while (index >= a.units_of(spans[s])) index -= a.units_of(spans[s++]);
+    a.run_unit(a.unit(spans[s], index), scratch + worker * slot, {worker, pointers + worker * pointer_slot});
   });
 }
 

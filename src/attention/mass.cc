@@ -38,7 +38,7 @@ void observe_mass(const Batch& batch, const AttentionLayer& layer, const KernelT
   const int64_t block_tokens = kv.layout().block_tokens, group = layer.heads / layer.kv_heads;
   mass.mass.clear();
   for (int64_t index : mass.spans) {
-    const BatchSpan& span = batch.spans[static_cast<size_t>(index)];
+    const BatchSpan& span = batch.spans_of(layer.group)[static_cast<size_t>(index)];
     const int64_t slots = span.first_slot + span.count;
     const int64_t first = layer.window > 0 ? std::max<int64_t>(0, slots - layer.window) : 0;
     const float* query = q + (span.begin + span.count - 1) * layer.heads * layer.head_dim;

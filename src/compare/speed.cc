@@ -102,16 +102,16 @@ Result<KvLayout> layout_of(const CompareConfig& config, int64_t longest) {
   return layout;
 }
 
-// Bytes that a step after `stored` tokens reads: those of the keys that its token sees.
-int64_t read_bytes(const KvLayout& layout, int64_t stored) {
+// Bytes that a step after `tokens` tokens reads, `stored` of which are left: those of the keys that its token sees.
+int64_t read_bytes(const KvLayout& layout, int64_t stored, int64_t tokens) {
   int64_t bytes = 0;
-  const auto add = [&](const KvLayout& group) {
+  const auto add = [&](const KvLayout& group, int64_t count) {
     for (const KvLayer& layer : group.layers)
       bytes +=
-          group.block_bytes(layer) * (layer.window > 0 ? std::min(stored, layer.window) : stored) / group.block_tokens;
+          group.block_bytes(layer) * (layer.window > 0 ? std::min(count, layer.window) : count) / group.block_tokens;
   };
-  add(layout);
-  for (const KvLayout& group : layout.windows) add(group);
+  add(layout, stored);
+  for (const KvLayout& group : layout.windows) add(group, tokens);
   return bytes;
 }
 
@@ -154,13 +154,14 @@ double decode_roof_tokens_per_s(const CompareConfig& config, int64_t context, do
   const auto rule = make_eviction_rule(config.engine.evictor);
   if (!layout.ok() || !rule.ok()) return 0;
   const int64_t stored = stored_tokens(rule->get(), context, context);
-  return gb_per_s * 1e9 / static_cast<double>(config.model->info().step_bytes + read_bytes(*layout, stored));
+  return gb_per_s * 1e9 / static_cast<double>(config.model->info().step_bytes + read_bytes(*layout, stored, context));
 }
 
 Result<int64_t> stream_kv_bytes(const CompareConfig& config, int64_t prompt, int64_t longest) {
   MILLRACE_TRY(const KvLayout layout, layout_of(config, longest));
   MILLRACE_TRY(const auto rule, make_eviction_rule(config.engine.evictor));
-  return held_bytes(layout, kv_demand(rule.get(), prompt, longest)) + (layout.codec ? layout.state_bytes() : 0);
+  return held_bytes(layout, kv_demand(rule.get(), prompt, longest), longest) +
+         (layout.encodes() ? layout.state_bytes() : 0);
 }
 
 Result<ConfigMemory> measure_memory(const CompareConfig& config, int64_t prompt, int64_t longest) {

@@ -12,7 +12,7 @@ void BeamDriver::admit(BeamGroup& group) {
     stream->beams = group.slots.front()->beams;
     s.phase = StreamPhase::running;
     s.tokens.reserve(static_cast<size_t>(s.max_total));
-    ledger_.prepare(*stream, s.max_total);
+    ledger_.prepare(*stream, s.max_total, s.max_total);
     lists_.add_running(std::move(stream));
     loop_.observe(ScheduleEvent::Kind::queued, s);
     loop_.observe(ScheduleEvent::Kind::admitted, s);

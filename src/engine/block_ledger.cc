@@ -28,6 +28,8 @@ std::vector<BlockId>& table_of(KvState& kv, int64_t g) {
 int64_t& dead_of(KvState& kv, int64_t g) {
   return g == 0 ? kv.dead_blocks : kv.windows[static_cast<size_t>(g - 1)].dead;
 }
+// Slots of that group that the stream has filled, given back or not.
+int64_t slots_of(const Sequence& s, int64_t g) { return g == 0 ? s.stored() : s.computed; }
 
 // Every slot is free, or held by one stream.
 Result<void> check_states(const std::vector<int32_t>& holders, const StatePool& states) {
@@ -78,12 +80,11 @@ bool BlockLedger::hold_state(Sequence& s) {
   return state.ok();
 }
 
-void BlockLedger::prepare(LiveStream& stream, int64_t tokens) const {
+void BlockLedger::prepare(LiveStream& stream, int64_t stored, int64_t tokens) const {
   KvState& kv = stream.sequence.kv;
-  const auto blocks = static_cast<size_t>(pool_.blocks_for(tokens));
-  kv.blocks.reserve(blocks);
+  kv.blocks.reserve(static_cast<size_t>(pool_.blocks_for(stored)));
   kv.windows.resize(static_cast<size_t>(pool_.groups() - 1));
-  for (WindowBlocks& window : kv.windows) window.blocks.reserve(blocks);
+  for (WindowBlocks& window : kv.windows) window.blocks.reserve(static_cast<size_t>(pool_.blocks_for(tokens)));
 }
 
 bool BlockLedger::reserve(LiveStream& stream, int64_t tokens) {
@@ -98,11 +99,12 @@ bool BlockLedger::reserve(LiveStream& stream, int64_t tokens) {
     hold(*block);
     s.kv.blocks.push_back(*block);
   }
-  return pool_.groups() == 1 || reserve_windows(stream, needed);
+  return pool_.groups() == 1 || reserve_windows(stream, tokens);
 }
 
-bool BlockLedger::reserve_windows(LiveStream& stream, int64_t blocks) {
+bool BlockLedger::reserve_windows(LiveStream& stream, int64_t tokens) {
   KvState& kv = stream.sequence.kv;
+  const int64_t blocks = pool_.blocks_for(tokens);
   kv.windows.resize(static_cast<size_t>(pool_.groups() - 1));
   for (int64_t g = 1; g < pool_.groups(); ++g) {
     WindowBlocks& window = kv.windows[static_cast<size_t>(g - 1)];
@@ -123,7 +125,7 @@ void BlockLedger::give_back(LiveStream& stream) {
     KvPool& pool = pool_.group(g);
     std::vector<BlockId>& blocks = table_of(s.kv, g);
     int64_t& dead = dead_of(s.kv, g);
-    const int64_t now = std::min(dead_blocks(s.stored(), pool.layout().window, pool.layout().block_tokens),
+    const int64_t now = std::min(dead_blocks(slots_of(s, g), pool.layout().window, pool.layout().block_tokens),
                                  static_cast<int64_t>(blocks.size()));
     for (; dead < now; ++dead) {
       BlockId& block = blocks[static_cast<size_t>(dead)];
@@ -138,12 +140,12 @@ void BlockLedger::give_back(LiveStream& stream) {
 
 void BlockLedger::trim(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
-  const int64_t stored = pool_.blocks_for(stream.sequence.stored());
-  const int64_t needed = std::max(stored, kv.dead_blocks + kv.reserved_blocks);
+  const int64_t needed = std::max(pool_.blocks_for(slots_of(stream.sequence, 0)), kv.dead_blocks + kv.reserved_blocks);
   for (; std::ssize(kv.blocks) > needed; kv.blocks.pop_back()) drop(kv.blocks.back());
-  for (size_t i = 0; i < kv.windows.size(); ++i)
-    for (auto& blocks = kv.windows[i].blocks; std::ssize(blocks) > stored; blocks.pop_back())
-      pool_.group(static_cast<int64_t>(i) + 1).release(blocks.back());
+  for (int64_t g = 1; g <= std::ssize(kv.windows); ++g)
+    for (auto& blocks = table_of(kv, g); std::ssize(blocks) > pool_.blocks_for(slots_of(stream.sequence, g));
+         blocks.pop_back())
+      pool_.group(g).release(blocks.back());
 }
 
 void BlockLedger::adopt(LiveStream& stream, const PrefixMatch& prefix) {
@@ -281,7 +283,7 @@ Result<void> BlockLedger::check_windows(const StreamTable& streams) const {
       const Sequence& s = stream->sequence;
       if (static_cast<size_t>(g) > s.kv.windows.size()) continue;
       const WindowBlocks& window = s.kv.windows[static_cast<size_t>(g - 1)];
-      if (std::ssize(window.blocks) < pool.blocks_for(s.stored()))
+      if (std::ssize(window.blocks) < pool.blocks_for(slots_of(s, g)))
         return Error::internal(fmt::format("stream {}: {} tokens are stored in {} blocks of group {}", s.id, s.computed,
                                            window.blocks.size(), g));
       for (auto i = static_cast<size_t>(window.dead); i < window.blocks.size(); ++i)

@@ -6,7 +6,8 @@
 //          '------ unheld_blocks() ---------'  '----------- holders(block) > 0 -----------'
 //
 // The further groups of the pool (kv/window_groups.h) never run out before the first one does (window_group_blocks());
-// counts and holders are of the first group.
+// counts and holders are of the first group. Only this one loses tokens that an evictor drops: in the others slots are
+// counted as if none were gone.
 #pragma once
 
 #include <span>
@@ -23,8 +24,9 @@ class BlockLedger {
   // Both outlive the ledger. `index` may be null.
   BlockLedger(KvPool& pool, PrefixIndex* index);
 
-  // Room in the stream's tables for `tokens` tokens, so that no later step allocates memory for them.
-  void prepare(LiveStream& stream, int64_t tokens) const;
+  // Room in the stream's tables for `stored` tokens, and for `tokens` in the groups of layers with windows, so that no
+  // later step allocates memory for them.
+  void prepare(LiveStream& stream, int64_t stored, int64_t tokens) const;
   // Extends the stream's block tables until they cover `tokens` tokens, and gives it a state where the model has
   // recurrent layers. False: there are not enough blocks; those that were found stay in the tables.
   bool reserve(LiveStream& stream, int64_t tokens);
@@ -45,7 +47,8 @@ class BlockLedger {
   void share(Sequence& owner, LiveStream& stream, int64_t tokens);
   // Whether the owner still has all blocks that the token after the first `tokens` sees.
   bool may_share(const Sequence& owner, int64_t tokens) const;
-  // Keeps only these slots of a stream that shares no block, ascending, and returns the blocks that become empty.
+  // Keeps only these slots of a stream that shares no block, ascending, and returns the blocks that become empty. The
+  // groups of layers with windows keep theirs.
   void compact(LiveStream& stream, std::span<const int32_t> kept);
   // Before drafted tokens run: keeps a copy of a recurrent state. False: there is no slot for it.
   bool take_snapshot(LiveStream& stream);
@@ -64,7 +67,7 @@ class BlockLedger {
 
  private:
   bool hold_state(Sequence& stream);
-  bool reserve_windows(LiveStream& stream, int64_t blocks);
+  bool reserve_windows(LiveStream& stream, int64_t tokens);
   void share_group(int64_t group, Sequence& owner, Sequence& stream, int64_t full, int64_t tokens);
   void release_windows(LiveStream& stream);
   Result<void> check_windows(const StreamTable& streams) const;

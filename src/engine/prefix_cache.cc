@@ -36,7 +36,7 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
   if (!options.kv_store.empty() && options.kv_ssd_fetch < 1 && !packs)
     return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
   const bool observes = packs || (evictor->needs & kNeedsAttentionMass);
-  if (observes && layout.codec)
+  if (observes && layout.encodes())
     return Error::unsupported(
         fmt::format("KV format {}: the importance of blocks is not observed with it; use another "
                     "prefix evictor, and order arrival in the KV store",

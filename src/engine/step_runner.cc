@@ -188,8 +188,8 @@ void StepRunner::keep_drafted(LiveStream& stream, int64_t beyond) {
   if (beyond > 0) {
     move_token(loop_.kv(), s.kv.blocks, s.stored() + beyond, s.stored());
     for (size_t i = 0; i < s.kv.windows.size(); ++i)
-      move_token(loop_.kv().group(static_cast<int64_t>(i) + 1), s.kv.windows[i].blocks, s.stored() + beyond,
-                 s.stored());
+      move_token(loop_.kv().group(static_cast<int64_t>(i) + 1), s.kv.windows[i].blocks, s.computed + beyond,
+                 s.computed);
   }
   ++s.computed;
   ++s.draft.accepted;

@@ -85,32 +85,49 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   if (!threads) threads = parts.threads->get(options.threads);
   scorer->longest_ = options.context;
   KvLayout layout = formats.layout(kScorerBlockTokens, parts.model->kv_layers());
-  MILLRACE_TRY_VOID(formats.set_window_formats(layout));
   MILLRACE_TRY(scorer->rule_, scorer_rule(*model, options));
-  if (scorer->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout));
+  // Texts are short: layers with a window have blocks of their own where they must, and keep them all.
+  if (scorer->rule_ || formats.window_keys) split_all_windows(layout, options.context, options.context);
+  MILLRACE_TRY_VOID(formats.set_window_formats(layout));
+  if (scorer->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout, options.context));
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
   scorer->slots_ = scorer->rule_ ? 1 : options.batch_tokens / options.context + 2;
-  scorer->slot_blocks_ = (scorer->stored_tokens() + layout.block_tokens - 1) / layout.block_tokens;
-  const int64_t blocks = scorer->slots_ * scorer->slot_blocks_;
+  const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
+  const int64_t blocks = scorer->slots_ * blocks_for(scorer->stored_tokens());
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
-  const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
-                             scorer->slot_blocks_ * layout.block_tokens};
+  const ForwardLimits limits{
+      tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
+      blocks_for(layout.windows.empty() ? scorer->stored_tokens() : options.context) * layout.block_tokens};
   MILLRACE_TRY(scorer->runner_,
                ModelRunner::create_charged(*parts.model, parts.kernels,
                                            {.threads = std::move(threads),
                                             .layout = std::move(layout),
                                             .blocks = blocks,
+                                            .places = {.streams = scorer->slots_ - 1, .evicts = true},
                                             .limits = limits,
                                             .streams = scorer->slots_},
                                            parts.accounts, "lower the context or the batch, or raise the budget"));
   if (scorer->rule_) scorer->observer_ = std::make_unique<EvictionObserver>(*scorer->runner_);
-  for (int64_t i = 0; i < blocks; ++i) {
-    MILLRACE_TRY(BlockId block, scorer->runner_->kv().allocate());
-    scorer->blocks_.push_back(block);
+  for (int64_t g = 0; g < scorer->runner_->kv().groups(); ++g) {
+    KvPool& group = scorer->runner_->kv().group(g);
+    for (auto& all = scorer->blocks_.emplace_back(); group.free_blocks() > 0;) {
+      MILLRACE_TRY(BlockId block, group.allocate());
+      all.push_back(block);
+    }
   }
   scorer->model_ = std::move(model);
   return scorer;
+}
+
+// The window that is stored at `slot` goes on at `position`.
+void Scorer::begin(int64_t slot, int64_t position) {
+  const auto own = [&](size_t group) {
+    const size_t each = blocks_[group].size() / static_cast<size_t>(slots_);
+    return std::span(blocks_[group]).subspan(static_cast<size_t>(slot) * each, each);
+  };
+  runner_->begin(own(0), position - (eviction_ ? eviction_->evicted() : 0), nullptr, static_cast<StateId>(slot));
+  for (size_t g = 1; g < blocks_.size(); ++g) runner_->begin_group(static_cast<int64_t>(g), own(g), position);
 }
 
 // Adds windows in order until the batch is full of tokens, of rows or of windows, so rows are produced in text order.
@@ -132,9 +149,7 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
     const int64_t slot = static_cast<int64_t>(cursor.window) % slots_;
     if (rule_ && cursor.position == 0) eviction_ = std::make_unique<TokenEviction>(rule_, window.count, window.count);
     const int64_t end = std::min(window.count - 1, eviction_ ? eviction_->next() : window.count);
-    runner.begin(
-        std::span(blocks_).subspan(static_cast<size_t>(slot * slot_blocks_), static_cast<size_t>(slot_blocks_)),
-        cursor.position - (eviction_ ? eviction_->evicted() : 0), nullptr, static_cast<StateId>(slot));
+    begin(slot, cursor.position);
     for (; cursor.position < end && fits(); ++cursor.position) {
       const auto at = static_cast<size_t>(window.begin + cursor.position);
       if (scored()) rows_.push_back({tokens[at + 1], nullptr});
@@ -158,7 +173,7 @@ void Scorer::forward() {
 // Drops what the evictor chooses, if the window goes on. The blocks stay with the window.
 void Scorer::evict(const Cursor& cursor) {
   if (!eviction_ || cursor.position != eviction_->next()) return;
-  runner_->kv().compact(std::span(blocks_).first(static_cast<size_t>(slot_blocks_)), eviction_->decide());
+  runner_->kv().compact(blocks_.front(), eviction_->decide());
 }
 
 Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kv/window_groups.h"
 #include "models/eviction_observer.h"
 #include "models/model_runner.h"
 #include "run/language_model.h"
@@ -75,15 +76,16 @@ class Scorer {
   // Of one window, in addition: the raw rows that a KV codec keeps of the newest tokens.
   int64_t kv_tail_bytes() const {
     const KvLayout& layout = runner_->kv().layout();
-    return layout.codec ? layout.state_bytes() : 0;
+    return layout.encodes() ? layout.state_bytes() : 0;
   }
-  // Of one window, at most.
+  // Of one window, at most; tokens, of layers that see all.
   int64_t stored_tokens() const { return kv_demand(rule_.get(), longest_, longest_); }
-  int64_t stored_bytes() const { return stored_tokens() * kv_bytes_per_token(); }
+  int64_t stored_bytes() const { return held_bytes(runner_->kv().layout(), stored_tokens(), longest_); }
 
  private:
   struct Cursor;
   Scorer() = default;
+  void begin(int64_t slot, int64_t position);
   void fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                   Cursor& cursor);
   void forward();
@@ -91,9 +93,8 @@ class Scorer {
 
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ModelRunner> runner_;
-  std::vector<BlockId> blocks_;
-  int64_t slots_ = 0;        // windows whose keys and values are stored at once
-  int64_t slot_blocks_ = 0;  // blocks per window
+  std::vector<std::vector<BlockId>> blocks_;  // by group of layers, of all windows
+  int64_t slots_ = 0;                         // windows whose keys and values are stored at once
   int64_t longest_ = 0;
   std::shared_ptr<const EvictionRule> rule_;  // null: no evictor
   std::unique_ptr<EvictionObserver> observer_;

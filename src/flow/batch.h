@@ -81,7 +81,10 @@ struct Batch {
   std::vector<int32_t> positions;
   std::vector<BatchSpan> spans;
   std::vector<int32_t> block_tables;
-  std::vector<std::vector<int32_t>> window_tables;  // the same of KV groups 1, 2, ..., entry by entry
+  std::vector<std::vector<int32_t>> window_tables;  // the same of KV groups 1, 2, ...
+  // The same spans in KV groups 1, 2, ...: their slots and tables, where some stream has dropped tokens of group 0 and
+  // counts the others' slots apart. Empty in most batches: one numbering serves all groups, entry by entry.
+  std::vector<BatchSpan> window_spans;
   std::vector<int32_t> output_rows;
   std::vector<BatchEmbedding> embeddings;  // ascending
   // Of the spans that have one; empty in most batches.
@@ -97,12 +100,17 @@ struct Batch {
   const std::vector<int32_t>& tables(int64_t group) const {
     return group == 0 ? block_tables : window_tables[static_cast<size_t>(group - 1)];
   }
+  // The spans with their slots and tables in that group.
+  const std::vector<BatchSpan>& spans_of(int64_t group) const {
+    return group == 0 || window_spans.empty() ? spans : window_spans;
+  }
   void clear() {
     tokens.clear();
     positions.clear();
     spans.clear();
     block_tables.clear();
     for (auto& table : window_tables) table.clear();
+    window_spans.clear();
     output_rows.clear();
     embeddings.clear();
     visibility.clear();

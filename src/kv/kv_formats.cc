@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 namespace millrace {
 namespace {
 
@@ -22,41 +25,68 @@ Result<void> set_rows(const KernelTable& kernels, const OptionValues& given, con
   return {};
 }
 
+// What the layers with a window have. Within `window` the options of a codec are separated by '/'.
+Result<void> set_windows(const KernelTable& kernels, const OptionValues& given, KvFormats& formats) {
+  std::string window = given.text("window");
+  std::ranges::replace(window, '/', ',');
+  auto codec = find_kv_codec(window);
+  if (!codec.ok()) return Error{codec.error().kind, "window: " + codec.error().message};
+  if (*codec) {
+    if (window.find("window") != std::string::npos || !given.text("window_values").empty())
+      return Error::user("window: a codec has no window formats of its own");
+    formats.window_codec = std::move(*codec);
+    formats.window_keys = formats.window_values = find_format("f16");
+    return {};
+  }
+  MILLRACE_TRY_VOID(set_rows(kernels, given, "window", formats.window_keys));
+  formats.window_values = formats.window_keys;
+  if (!given.text("window_values").empty() && !formats.window_keys) {
+    if (formats.codec) return Error::user("window_values: needs window, the format of keys, beside a codec");
+    formats.window_keys = formats.keys;
+  }
+  return set_rows(kernels, given, "window_values", formats.window_values);
+}
+
+// The options of a format: of rows, or of this codec.
+const std::vector<OptionSpec>& format_options(std::string_view name) {
+  const auto* codec = kv_codecs().find(name);
+  return codec ? codec->info.options : kv_row_options();
+}
+
 }  // namespace
 
-const std::vector<OptionSpec>& kv_row_options() {
+std::vector<OptionSpec> kv_window_options() {
   using Type = OptionSpec::Type;
-  static const std::vector<OptionSpec> options = {
-      {"values", Type::text, "", 0, 0, "format of values; default: that of keys"},
-      {"window", Type::text, "", 0, 0,
-       "format of keys and values in layers with a window, where these have blocks of their own; default: as the "
-       "others"},
-      {"window_values", Type::text, "", 0, 0, "format of values in those layers; default: that of their keys"},
-  };
+  return {{"window", Type::text, "", 0, 0,
+           "format of keys and values in layers with a window, where these have blocks of their own; default: as the "
+           "others"},
+          {"window_values", Type::text, "", 0, 0, "format of values in those layers; default: that of their keys"}};
+}
+
+const std::vector<OptionSpec>& kv_row_options() {
+  static const std::vector<OptionSpec> options = [] {
+    std::vector<OptionSpec> all = kv_window_options();
+    all.insert(all.begin(), {"values", OptionSpec::Type::text, "", 0, 0, "format of values; default: that of keys"});
+    return all;
+  }();
   return options;
 }
 
 Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kernels) {
   KvFormats out;
   MILLRACE_TRY(out.codec, find_kv_codec(text));
-  if (out.codec) {
-    out.keys = out.values = find_format("f16");
-    return out;
-  }
   const auto colon = text.find(':');
-  const Format* keys = find_format(std::string(text.substr(0, colon)));
+  const std::string name(text.substr(0, colon));
+  const Format* keys = find_format(out.codec ? "f16" : name);
   if (!keys || !kernels.find_attention(keys)) return out;
   out.keys = out.values = keys;
   if (colon == std::string_view::npos) return out;
-  const std::string label = fmt::format("KV format {}", keys->name);
-  const auto given = parse_options(text.substr(colon + 1), kv_row_options());
+  const std::string label = fmt::format("KV format {}", name);
+  const auto given = parse_options(text.substr(colon + 1), format_options(name));
   if (!given.ok()) return Error::user(fmt::format("{}: {}", label, given.error().message));
   const auto set = [&]() -> Result<void> {
     MILLRACE_TRY_VOID(set_rows(kernels, *given, "values", out.values));
-    MILLRACE_TRY_VOID(set_rows(kernels, *given, "window", out.window_keys));
-    out.window_values = out.window_keys;
-    if (!given->text("window_values").empty() && !out.window_keys) out.window_keys = out.keys;
-    return set_rows(kernels, *given, "window_values", out.window_values);
+    return set_windows(kernels, *given, out);
   };
   const auto done = set();
   if (!done.ok()) return Error::user(fmt::format("{}: {}", label, done.error().message));
@@ -65,25 +95,36 @@ Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kern
 
 std::string kv_format_of_one_group(std::string_view text) {
   const auto colon = text.find(':');
-  if (colon == std::string_view::npos || kv_codecs().find(text.substr(0, colon))) return std::string(text);
-  const auto given = parse_options(text.substr(colon + 1), kv_row_options());
+  if (colon == std::string_view::npos) return std::string(text);
+  const std::vector<OptionSpec>& options = format_options(text.substr(0, colon));
+  const auto given = parse_options(text.substr(colon + 1), options);
   if (!given.ok()) return std::string(text);
-  const std::string& values = given->text("values");
-  return std::string(text.substr(0, colon)) + (values.empty() ? "" : ":values=" + values);
+  std::string out(text.substr(0, colon));
+  for (const OptionSpec& option : options) {
+    if (option.name.starts_with("window") || !given->given(option.name) || given->text(option.name).empty()) continue;
+    out += (out.size() == colon ? ":" : ",") + option.name + "=" + given->text(option.name);
+  }
+  return out;
 }
 
 KvLayout KvFormats::layout(int64_t block_tokens, std::vector<KvLayer> layers, int64_t drafted) const {
-  KvLayout out{.format = keys, .block_tokens = block_tokens, .layers = std::move(layers)};
+  const int64_t multiple =
+      std::lcm(codec ? codec->block_multiple() : 1, window_codec ? window_codec->block_multiple() : 1);
+  KvLayout out{
+      .format = keys, .block_tokens = (block_tokens + multiple - 1) / multiple * multiple, .layers = std::move(layers)};
   if (values != keys) out.value_format = values;
   if (codec) out.encode_with(codec, drafted);
   return out;
 }
 
-Result<void> KvFormats::set_window_formats(KvLayout& layout) const {
+Result<void> KvFormats::set_window_formats(KvLayout& layout, int64_t drafted) const {
   if (!window_keys) return {};
-  const auto set = [this](KvLayout& group) {
+  const auto set = [&](KvLayout& group) {
+    group.codec = nullptr;
+    group.tail_tokens = 0;
     group.format = window_keys;
     group.value_format = window_values == window_keys ? nullptr : window_values;
+    if (window_codec) group.encode_with(window_codec, drafted);
   };
   if (layout.windows.empty() && layout.window == 0)
     return Error::unsupported(fmt::format(

@@ -1,7 +1,9 @@
 // KvFormats: how keys and values are stored, as `--kv-format` and `--use kv_format=` name it: a codec (kv/codec.h), or
-// formats of rows, where keys and values, and layers with a window, may each have their own:
+// formats of rows, where keys and values may each have their own. Layers with a window may have others, rows or a
+// codec:
 //
 //   f16    q8_0:values=f16    f16:window=q8_0    q8_0:values=f16,window=f16,window_values=q8_0
+//   kivi:bits=2,window=f16    f16:window=kivi:bits=4/residual=32
 #pragma once
 
 #include <memory>
@@ -20,11 +22,14 @@ struct KvFormats {
   const Format* values = nullptr;
   const Format* window_keys = nullptr;  // of layers with a window, where they have blocks of their own; null: as above
   const Format* window_values = nullptr;
+  std::shared_ptr<const KvCodec> window_codec = nullptr;  // of these layers; window_keys are its raw rows then
 
-  // With all layers in one group. `drafted`: KvLayout::encode_with().
+  // Some group has one.
+  bool encodes() const { return codec || window_codec; }
+  // With all layers in one group, in blocks that suit all of the formats. `drafted`: KvLayout::encode_with().
   KvLayout layout(int64_t block_tokens, std::vector<KvLayer> layers, int64_t drafted = 0) const;
   // Sets the formats of the groups that split_windows() made. Errors: unsupported (there are none to set).
-  Result<void> set_window_formats(KvLayout& layout) const;
+  Result<void> set_window_formats(KvLayout& layout, int64_t drafted = 0) const;
   // The mean of keys and values, in layers that see all.
   double bits_per_value() const;
 };
@@ -33,7 +38,8 @@ struct KvFormats {
 Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kernels);
 // The formats in layers that see all, as text: for runs that keep all layers in one group.
 std::string kv_format_of_one_group(std::string_view text);
-// The options of a format of rows.
+// The options of a format of rows; those that a codec has, too.
 const std::vector<OptionSpec>& kv_row_options();
+std::vector<OptionSpec> kv_window_options();
 
 }  // namespace millrace

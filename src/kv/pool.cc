@@ -33,6 +33,17 @@ bool KvLayout::recurrent() const {
   return std::ranges::any_of(layers, [](const KvLayer& layer) { return layer.state_values > 0; });
 }
 
+void KvLayout::set_block_tokens(int64_t tokens) {
+  block_tokens = tokens;
+  for (KvLayout& group : windows) group.set_block_tokens(tokens);
+}
+
+bool KvLayout::encodes() const { return codec || std::ranges::any_of(windows, &KvLayout::encodes); }
+
+bool KvLayout::prefixes_shared() const {
+  return !recurrent() && (!codec || codec->residual() == 0) && std::ranges::all_of(windows, &KvLayout::prefixes_shared);
+}
+
 std::string KvLayout::format_name() const {
   if (codec) return codec->text();
   std::string name(format->name);
@@ -65,6 +76,10 @@ int64_t KvLayout::bytes_per_token() const {
 std::vector<int64_t> KvLayout::state_values() const {
   std::vector<int64_t> values;
   for (const auto& layer : layers) values.push_back(layer.state_values + tail_tokens * layer.kv_heads * layer.head_dim);
+  for (const KvLayout& group : windows) {
+    const std::vector<int64_t> tails = group.state_values();
+    for (size_t i = 0; i < tails.size(); ++i) values[i] += tails[i];
+  }
   return values;
 }
 
@@ -139,10 +154,12 @@ int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions&
   return range * std::max({aimed, 2 * options.streams + 2, (2 * blocks + range - 1) / range});
 }
 
-// No set of streams that fits into the first group needs more blocks than it has; streams whose blocks of the first
-// group are in a tier need some in addition. Beyond what the streams need at most there is room for prefixes.
+// No set of streams that fits into the first group needs more blocks than it has, unless they drop tokens of that group
+// alone; streams whose blocks of the first group are in a tier need some in addition. Beyond what the streams need at
+// most there is room for prefixes.
 int64_t window_group_blocks(const KvLayout& group, int64_t blocks, const KvPoolOptions& options) {
   const int64_t each = (group.most_held + group.block_tokens - 1) / group.block_tokens;
+  if (options.evicts) return (options.streams + 1 + options.swapped) * each;
   return std::min((options.streams + 1) * each, blocks) + std::min(options.swapped * each, options.swapped_blocks);
 }
 
@@ -167,6 +184,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   KvPool pool;
   pool.is_virtual_ = options.mode == KvPoolMode::virtual_ranges;
   pool.total_blocks_ = blocks;
+  pool.evicts_ = options.evicts;
   int64_t ids = blocks;
   if (pool.is_virtual_) {
     if (layout.codec)
@@ -188,7 +206,9 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
     const int64_t range = std::max<int64_t>(1, (options.longest + layout.block_tokens - 1) / layout.block_tokens);
     pool.ranges_ = VirtualRanges(blocks, range, ids / range);
   }
-  MILLRACE_TRY(pool.states_, StatePool::create(layout.state_values(), options.states));
+  if (options.states != kStatesElsewhere) {
+    MILLRACE_TRY(pool.states_, StatePool::create(layout.state_values(), options.states));
+  }
   for (const auto& layer : layout.layers) {
     const bool rows = layer.kv_heads > 0;  // not recurrent, and not in another group
     const KvPart part = layer.values_in_keys ? KvPart::keys : KvPart::values;
@@ -216,7 +236,8 @@ Result<void> KvPool::add_groups(const KvLayout& layout, const KvPoolOptions& opt
   if (layout.windows.empty()) return {};
   group_of_.assign(layout.layers.size(), 0);
   for (const KvLayout& group : layout.windows) {
-    MILLRACE_TRY(KvPool pool, create(group, window_group_blocks(group, total_blocks_, options)));
+    MILLRACE_TRY(KvPool pool,
+                 create(group, window_group_blocks(group, total_blocks_, options), {.states = kStatesElsewhere}));
     windows_.push_back(std::move(pool));
     for (size_t i = 0; i < group.layers.size(); ++i)
       if (!group.layers[i].elsewhere) group_of_[i] = static_cast<int32_t>(windows_.size());

@@ -12,7 +12,8 @@
 // pool, with ids of its own, whose first blocks a stream gives back as its window moves on.
 //
 // With a codec (kv/codec.h), a tile takes the place of a block's rows in one head, and each stream has a slot of the
-// StatePool for its tail, the raw rows of its newest tokens:  [K, V][kv_head][token % tail_tokens][f16 row]
+// StatePool for its tail, the raw rows of its newest tokens:  [K, V][kv_head][token % tail_tokens][f16 row]. One slot
+// has the tails of all groups.
 //
 // Where values are parts of their keys (KvLayer::values_in_keys), there is no V, and values() is keys().
 //
@@ -63,12 +64,14 @@ struct KvLayout {
   // Blocks are encoded by `with` (not null) from now on: sets the format, raises the block size to what it needs, and
   // makes the tail long enough to run `drafted` tokens and take them back.
   void encode_with(std::shared_ptr<const KvCodec> with, int64_t drafted = 0);
+  void set_block_tokens(int64_t tokens);  // of all groups
   int64_t residual_blocks() const { return (codec->residual() + block_tokens - 1) / block_tokens; }
   const Format* values() const { return value_format ? value_format : format; }
   std::string format_name() const;
   bool recurrent() const;  // some layers
   // Whether blocks alone can continue a stream after them: no state, and no raw rows of their tokens, is needed.
-  bool prefixes_shared() const { return !recurrent() && (!codec || codec->residual() == 0); }
+  bool prefixes_shared() const;
+  bool encodes() const;  // some group has a codec
 
   int64_t tile_bytes(const KvLayer& layer, KvPart part = KvPart::keys) const;  // one block of one head
   int64_t block_bytes(const KvLayer& layer) const;  // one block of all heads, keys and values
@@ -76,13 +79,16 @@ struct KvLayout {
   int64_t bytes_per_token() const;
   std::vector<int64_t> state_values() const;  // of each layer, f32: of its state or its tail
   int64_t state_bytes() const;                // of one stream, in all layers; 0: no state and no tail
-  std::string state_name() const { return codec ? "KV tails" : "recurrent states"; }  // as an account
+  std::string state_name() const { return encodes() ? "KV tails" : "recurrent states"; }  // as an account
   Result<void> check() const;  // head_dim is whole format blocks, sizes do not overflow
   // The smallest block size >= block_tokens at which one head's rows fill whole pages in every layer.
   int64_t page_block_tokens(int64_t page_bytes) const;
 };
 
 inline constexpr int64_t kMaxBlockTokens = 65536;
+
+// Of a group in a pool: that pool has the states of all layers.
+inline constexpr int64_t kStatesElsewhere = -1;
 
 enum class KvPoolMode { paged, virtual_ranges };
 
@@ -94,6 +100,8 @@ struct KvPoolOptions {
   int64_t swapped = 0;  // window groups: streams in a tier, which keep their blocks of those groups
   int64_t swapped_blocks =
       INT64_MAX;  // of the first group that the tier holds; each stream has no fewer than of others
+  // Streams may drop tokens of the first group (kv/token_eviction.h), and then hold more blocks of window groups.
+  bool evicts = false;
 };
 // "paged" or "virtual". Errors: user.
 Result<KvPoolMode> find_kv_pool_mode(const std::string& name);
@@ -167,6 +175,7 @@ class KvPool {
   int64_t group_of(int64_t layer) const { return windows_.empty() ? 0 : group_of_[static_cast<size_t>(layer)]; }
   KvPool& of(int64_t layer) { return group(group_of(layer)); }
   bool gives_back() const { return layout_.window > 0 || !windows_.empty(); }  // blocks behind a window
+  bool evicts() const { return evicts_; }                                      // KvPoolOptions
 
   // The states of the recurrent layers, or the tails of a codec; empty where there are neither.
   StatePool& states() { return states_; }
@@ -185,6 +194,7 @@ class KvPool {
   int64_t total_blocks_ = 0;
   bool is_virtual_ = false;
   bool huge_pages_ = false;
+  bool evicts_ = false;
   std::vector<int64_t> row_bytes_, tile_bytes_, value_row_bytes_, value_tile_bytes_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<int32_t> references_;

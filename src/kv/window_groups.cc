@@ -21,16 +21,14 @@ KvLayout group_of(const KvLayout& layout, int64_t window, int64_t held) {
   return group;
 }
 
-}  // namespace
-
-void split_windows(KvLayout& layout, int64_t context, int64_t step) {
+void split(KvLayout& layout, int64_t context, int64_t step, bool all) {
   std::map<int64_t, int64_t> held;  // by window
   bool sees_all = false;            // some layer
   for (const KvLayer& layer : layout.layers) {
-    const int64_t most =
-        layer.window > 0 && layer.window < context ? most_held(layer.window, step, layout.block_tokens) : context;
-    if (most + kAttentionPartition < context)
-      held[layer.window] = most;
+    const bool windowed = layer.window > 0 && layer.window < context;
+    const int64_t most = windowed ? most_held(layer.window, step, layout.block_tokens) : context;
+    if (most + kAttentionPartition < context || (all && windowed))
+      held[layer.window] = std::min(most, context);
     else
       sees_all = true;
   }
@@ -45,12 +43,17 @@ void split_windows(KvLayout& layout, int64_t context, int64_t step) {
     if (held.contains(layer.window)) layer = {.elsewhere = true};
 }
 
-int64_t held_bytes(const KvLayout& layout, int64_t stored) {
-  const auto of_group = [&](const KvLayout& group) {
-    return group.block_bytes() / group.block_tokens * (group.window > 0 ? std::min(stored, group.most_held) : stored);
+}  // namespace
+
+void split_windows(KvLayout& layout, int64_t context, int64_t step) { split(layout, context, step, false); }
+void split_all_windows(KvLayout& layout, int64_t context, int64_t step) { split(layout, context, step, true); }
+
+int64_t held_bytes(const KvLayout& layout, int64_t stored, int64_t tokens) {
+  const auto of_group = [](const KvLayout& group, int64_t count) {
+    return group.block_bytes() / group.block_tokens * (group.window > 0 ? std::min(count, group.most_held) : count);
   };
-  int64_t bytes = of_group(layout);
-  for (const KvLayout& group : layout.windows) bytes += of_group(group);
+  int64_t bytes = of_group(layout, stored);
+  for (const KvLayout& group : layout.windows) bytes += of_group(group, tokens);
   return bytes;
 }
 

@@ -6,7 +6,12 @@
 //                         window                  .  .  .  . [0][1][2][3]     . given back: no block
 //
 // Slots are counted alike in every group, and attention cuts keys into partitions by slot, so that nothing else
-// changes: kernels do not read keys behind a window (AttentionArgs), and results keep their bits.
+// changes: kernels do not read keys behind a window (AttentionArgs), and results keep their bits. A stream that drops
+// tokens (token_eviction.h) drops them from the first group alone. There its slots move up; in the others a slot is the
+// position in the text, as before:
+//
+//   slots of layers that see all      0 1 2 3 4 5        tokens 0 1 6 7 8 9: four were dropped
+//   slots of layers with a window     0 1 2 ... 8 9      every token, blocks behind the window given back
 #pragma once
 
 #include <algorithm>
@@ -19,9 +24,12 @@ namespace millrace {
 // `step` tokens at once then hold fewer blocks. Where every layer has such a window, the layers with the largest one
 // are the first group.
 void split_windows(KvLayout& layout, int64_t context, int64_t step);
+// Every layer with a window shorter than `context` is in such a group, whatever it saves.
+void split_all_windows(KvLayout& layout, int64_t context, int64_t step);
 
-// Bytes of one stream that has `stored` tokens: of layers with a window, where these are groups, the newest ones.
-int64_t held_bytes(const KvLayout& layout, int64_t stored);
+// Bytes of one stream of `tokens` tokens that stores `stored` of them: of layers with a window, where these are groups,
+// the newest ones, whether it has dropped them elsewhere or not.
+int64_t held_bytes(const KvLayout& layout, int64_t stored, int64_t tokens);
 
 // Leading blocks that the token in `slot`, and later ones, do not see.
 inline int64_t dead_blocks(int64_t slot, int64_t window, int64_t block_tokens) {

@@ -55,6 +55,17 @@ TEST(WindowGroups, WhereEveryLayerHasAWindowTheLargestIsTheFirstGroup) {
   EXPECT_EQ(alike.window, 8);
 }
 
+TEST(WindowGroups, AllOfThemWhereTheySaveNothing) {
+  KvLayout layout = layout_of({8, 0, 100, 400});
+  split_all_windows(layout, 400, 300);
+  ASSERT_EQ(layout.windows.size(), 2u);
+  EXPECT_EQ(layout.windows[0].most_held, 8 - 1 + 300 + kTokens);
+  EXPECT_EQ(layout.windows[1].most_held, 400);
+  EXPECT_FALSE(layout.layers[3].elsewhere);  // sees all of any stream
+  const int64_t each = layout.block_bytes() / kTokens / 2;
+  EXPECT_EQ(held_bytes(layout, 50, 350), each * (2 * 50 + 311 + 350));
+}
+
 TEST(WindowGroups, DeadBlocksAreBehindTheWindow) {
   EXPECT_EQ(dead_blocks(100, 0, 4), 0);
   EXPECT_EQ(dead_blocks(10, 8, 4), 0);  // sees 3 to 10
@@ -72,6 +83,9 @@ TEST(WindowGroups, APoolHasBlocksForTheStreams) {
   EXPECT_EQ(window_group_blocks(layout.windows[0], 12, options), 12);
   options.swapped = 2;
   EXPECT_EQ(window_group_blocks(layout.windows[0], 12, options), 22);
+  KvPoolOptions evicting = options;
+  evicting.evicts = true;  // streams of few blocks in the first group
+  EXPECT_EQ(window_group_blocks(layout.windows[0], 12, evicting), 30);
   EXPECT_EQ(kv_pool_bytes(layout, 12, options), 12 * layout.block_bytes() + 22 * layout.windows[0].block_bytes());
   auto pool = KvPool::create(layout, 12, options);
   ASSERT_TRUE(pool.ok());
@@ -204,7 +218,43 @@ TEST(KvFormats, OneGroupHasTheFormatsOfLayersThatSeeAll) {
   EXPECT_EQ(kv_format_of_one_group("f16:window=f32"), "f16");
   EXPECT_EQ(kv_format_of_one_group("q8_0:window=f32,values=f16,window_values=bf16"), "q8_0:values=f16");
   EXPECT_EQ(kv_format_of_one_group("kivi:bits=4"), "kivi:bits=4");
+  EXPECT_EQ(kv_format_of_one_group("kivi:window=f16,bits=4,residual=32"), "kivi:bits=4,residual=32");
+  EXPECT_EQ(kv_format_of_one_group("f16:window=kivi:bits=4/group=64"), "f16");
   EXPECT_EQ(kv_format_of_one_group("f16:colour=red"), "f16:colour=red");  // refused where it is read
+}
+
+// Every group has blocks that suit all codecs, and one slot has the tails of all.
+TEST(KvFormats, GroupsHaveCodecsOfTheirOwn) {
+  const KernelTable kernels = make_kernel_table(Isa::ref);
+  const std::vector<KvLayer> layers = {{.kv_heads = 1, .head_dim = 64}, {.kv_heads = 1, .head_dim = 64, .window = 8}};
+  const auto layout_with = [&](const char* text) {
+    const auto formats = find_kv_formats(text, kernels);
+    EXPECT_TRUE(formats.ok() && formats->encodes()) << text;
+    KvLayout layout = formats->layout(4, layers);
+    split_windows(layout, 4000, 10);
+    EXPECT_TRUE(formats->set_window_formats(layout).ok());
+    EXPECT_TRUE(layout.encodes() && layout.check().ok()) << text;
+    EXPECT_EQ(layout.windows[0].block_tokens, layout.block_tokens);
+    return layout;
+  };
+  const KvLayout both = layout_with("kivi:bits=2"), full = layout_with("kivi:bits=2,window=f32");
+  const KvLayout window = layout_with("f16:window=kivi:bits=4/group=64/residual=64");
+  EXPECT_EQ(both.windows[0].codec, both.codec);
+  EXPECT_EQ(both.state_values(), (std::vector<int64_t>{2 * 32 * 64, 2 * 32 * 64}));
+  EXPECT_EQ(full.windows[0].codec, nullptr);
+  EXPECT_EQ(full.windows[0].format->name, "f32");
+  EXPECT_EQ(full.block_tokens, 32);
+  EXPECT_EQ(full.state_values(), (std::vector<int64_t>{2 * 32 * 64, 0}));
+  EXPECT_EQ(window.codec, nullptr);
+  EXPECT_EQ(window.windows[0].format_name(), "kivi:bits=4,group=64,residual=64");
+  EXPECT_EQ(window.block_tokens, 64);
+  EXPECT_EQ(window.state_values(), (std::vector<int64_t>{0, 3 * 64 * 64}));
+  EXPECT_TRUE(both.prefixes_shared() && full.prefixes_shared());
+  EXPECT_FALSE(window.prefixes_shared());
+  auto pool = KvPool::create(window, 6, {.states = 2});
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->states().slot_bytes(), window.state_bytes());
+  EXPECT_EQ(pool->group(1).states().slots(), 0);
 }
 
 TEST(KvFormats, WrongOnesAreRefused) {

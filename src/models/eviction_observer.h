@@ -35,8 +35,10 @@ class EvictionObserver final : public ForwardObserver {
                            .draft_mass = eviction.draft_mass(drafted, slots)});
     if (!std::exchange(added_, true)) runner_.hooks().add(*this);
   }
+  // Tokens are dropped from the first group of layers alone, so that only these count.
   void queries(const AttentionInput& in) override {
-    if (!mass_.spans.empty()) observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_);
+    if (mass_.spans.empty() || in.layer.group != 0) return;
+    observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_);
   }
 
  private:

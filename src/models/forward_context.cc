@@ -7,14 +7,14 @@
 
 namespace millrace {
 
-// Streams whose blocks are given back have longer tables than the pool has blocks.
+// Streams whose blocks are given back have longer tables than the pool has blocks; so have, in the other groups, those
+// that drop tokens of the first one.
 void reserve_tables(const KvPool& kv, int64_t streams, int64_t context, Batch& batch) {
-  const int64_t longest = streams * kv.blocks_for(context);
-  const auto entries =
-      static_cast<size_t>(kv.layout().window > 0 ? std::max(kv.total_blocks(), longest) : kv.total_blocks());
-  batch.block_tables.reserve(entries);
+  const int64_t longest = std::max(kv.total_blocks(), streams * kv.blocks_for(context));
+  batch.block_tables.reserve(static_cast<size_t>(kv.layout().window > 0 ? longest : kv.total_blocks()));
   batch.window_tables.resize(static_cast<size_t>(kv.groups() - 1));
-  for (auto& tables : batch.window_tables) tables.reserve(entries);
+  for (auto& tables : batch.window_tables)
+    tables.reserve(static_cast<size_t>(kv.layout().window > 0 || kv.evicts() ? longest : kv.total_blocks()));
 }
 
 ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,
@@ -39,6 +39,7 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
                                   const KvLayout& layout) {
   ForwardBytes bytes = plan(spec, limits, threads, layout.block_tokens);
   bytes.activations += CodecTiles::bytes(layout, limits.tokens, threads);
+  for (const KvLayout& group : layout.windows) bytes.activations += CodecTiles::bytes(group, limits.tokens, threads);
   return bytes;
 }
 
@@ -72,12 +73,17 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   reserve_visibility(limits.outputs, limits.tokens, c.outputs);
   c.block_pointers.resize(
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
-  MILLRACE_TRY(c.tiles, CodecTiles::create(kv, kernels, limits.tokens, pool.threads()));
+  if (kv.groups() > 1) c.outputs.window_spans.reserve(outputs);
+  for (int64_t group = 0; kv.layout().encodes() && group < kv.groups(); ++group) {
+    MILLRACE_TRY(CodecTiles tiles, CodecTiles::create(kv, group, kernels, limits.tokens, pool.threads()));
+    c.tiles.push_back(std::move(tiles));
+  }
   return c;
 }
 
 int64_t ForwardContext::bytes() const {
-  int64_t total = tiles.bytes();
+  int64_t total = 0;
+  for (const CodecTiles& one : tiles) total += one.bytes();
 #define MILLRACE_COUNT_BUFFER(name, size) total += name.bytes();
   MILLRACE_FORWARD_BUFFERS(MILLRACE_COUNT_BUFFER)
 #undef MILLRACE_COUNT_BUFFER

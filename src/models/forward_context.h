@@ -88,6 +88,13 @@ class ForwardContext {
   // Of the pass's model; null: its weights are all resident.
   WeightSource* source = nullptr;
 
+  // Of the group of that layer of the KV pool; null: it stores rows.
+  CodecTiles* tiles_of(int64_t kv_layer) {
+    if (tiles.empty()) return nullptr;
+    CodecTiles& own = tiles[static_cast<size_t>(kv_->group_of(kv_layer))];
+    return own.any() ? &own : nullptr;
+  }
+
 #define MILLRACE_DECLARE_BUFFER(name, size) AlignedBuffer name;
   MILLRACE_FORWARD_BUFFERS(MILLRACE_DECLARE_BUFFER)
 #undef MILLRACE_DECLARE_BUFFER
@@ -99,7 +106,7 @@ class ForwardContext {
   std::vector<LinearSource> expert_sources;    // ... of the same products
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
-  CodecTiles tiles;                            // of a KV cache with a codec
+  std::vector<CodecTiles> tiles;               // of a KV cache with codecs, by group of its layers
 
  private:
   const KernelTable* kernels_ = nullptr;

@@ -23,6 +23,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
   batch.positions.reserve(static_cast<size_t>(options.limits.tokens));
   batch.embeddings.reserve(static_cast<size_t>(options.limits.tokens));
   batch.spans.reserve(static_cast<size_t>(options.streams));
+  if (runner->pool_->groups() > 1) batch.window_spans.reserve(static_cast<size_t>(options.streams));
   batch.output_rows.reserve(static_cast<size_t>(options.limits.outputs));
   reserve_tables(*runner->pool_, options.streams, options.limits.context, batch);
   reserve_visibility(options.streams, options.limits.tokens, batch);
@@ -37,7 +38,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& mo
   const ForwardBytes forward =
       ForwardContext::plan(model.spec(), options.limits, options.threads->threads(), options.layout);
   std::vector<MemoryHold> memory;
-  for (const auto& [name, bytes] : {std::pair("KV", options.blocks * options.layout.block_bytes()),
+  for (const auto& [name, bytes] : {std::pair("KV", kv_pool_bytes(options.layout, options.blocks, options.places)),
                                     {"activations", forward.activations},
                                     {"logits", forward.logits}}) {
     MILLRACE_TRY(auto hold, MemoryHold::take(accounts, name, bytes, advice));
@@ -71,16 +72,35 @@ void ModelRunner::begin(std::span<const BlockId> blocks, int64_t slot, const Lor
   adapters_.runs.push_back({batch_.size(), 0, mix});
 }
 
-void ModelRunner::begin_group(int64_t group, std::span<const BlockId> blocks) {
-  const BatchSpan& span = batch_.spans.back();
+// As long as every stream has the same slots in all groups, tables are equal entry by entry. From the first one that
+// has not, the spans of the other groups are a list of their own.
+void ModelRunner::begin_group(int64_t group, std::span<const BlockId> blocks, int64_t slot) {
   std::vector<int32_t>& tables = batch_.window_tables[static_cast<size_t>(group - 1)];
-  assert(std::ssize(tables) == span.table);
+  std::vector<BatchSpan>& apart = batch_.window_spans;
+  if (group == 1 && (!apart.empty() || slot != batch_.spans.back().first_slot)) {
+    if (apart.empty()) apart.assign(batch_.spans.begin(), batch_.spans.end() - 1);
+    apart.push_back({.first_slot = slot, .table = std::ssize(tables), .table_size = std::ssize(blocks)});
+  }
+  const BatchSpan& span = apart.empty() ? batch_.spans.back() : apart.back();
+  assert(std::ssize(tables) == span.table && slot == span.first_slot);
   const auto own = std::min(blocks.size(), static_cast<size_t>(span.table_size));
   tables.insert(tables.end(), blocks.begin(), blocks.begin() + static_cast<ptrdiff_t>(own));
-  tables.resize(batch_.block_tables.size(), 0);
+  tables.resize(static_cast<size_t>(span.table + span.table_size), 0);
+}
+
+// All but slots and tables is that of the first group.
+void ModelRunner::finish_window_spans() {
+  for (size_t i = 0; i < batch_.spans.size(); ++i) {
+    const BatchSpan slots = batch_.window_spans[i];
+    batch_.window_spans[i] = batch_.spans[i];
+    batch_.window_spans[i].first_slot = slots.first_slot;
+    batch_.window_spans[i].table = slots.table;
+    batch_.window_spans[i].table_size = slots.table_size;
+  }
 }
 
 void ModelRunner::forward_hidden(const ThreadPool::Turn&) {
+  if (!batch_.window_spans.empty()) finish_window_spans();
   model_->embed(batch_, *context_);
   model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);
 }

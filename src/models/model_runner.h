@@ -65,8 +65,9 @@ class ModelRunner {
   // slot of recurrent states or of its KV tail, where it has one; slot 0 begins with an empty state.
   void start();
   void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
-  // The same stream's blocks in a further group of the pool (kv/window_groups.h); after begin(), for every group.
-  void begin_group(int64_t group, std::span<const BlockId> blocks);
+  // The same stream's blocks in a further group of the pool (kv/window_groups.h); after begin(), for every group in
+  // order. There the first token takes `slot`, which is another one if tokens of the first group were dropped.
+  void begin_group(int64_t group, std::span<const BlockId> blocks, int64_t slot);
   void add(TokenId token, int64_t position, bool output = false) {
     if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.tokens.size()));
     batch_.tokens.push_back(token);
@@ -92,7 +93,10 @@ class ModelRunner {
     const ThreadPool::Turn turn(*threads_);
     forward(turn);
   }
-  void forward(const ThreadPool::Turn&) { model_->forward(batch_, *context_); }  // for callers that hold the turn
+  void forward(const ThreadPool::Turn&) {  // for callers that hold the turn
+    if (!batch_.window_spans.empty()) finish_window_spans();
+    model_->forward(batch_, *context_);
+  }
   void forward_hidden() {
     const ThreadPool::Turn turn(*threads_);
     forward_hidden(turn);
@@ -106,6 +110,8 @@ class ModelRunner {
 
  private:
   ModelRunner(const Model& model, std::shared_ptr<ThreadPool> threads) : model_(&model), threads_(std::move(threads)) {}
+
+  void finish_window_spans();
 
   const Model* model_;
   std::shared_ptr<ThreadPool> threads_;

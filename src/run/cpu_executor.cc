@@ -104,14 +104,16 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
   }
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
-  if (formats.codec) MILLRACE_TRY_VOID(check_codec(options));
+  if (formats.encodes()) MILLRACE_TRY_VOID(check_codec(options));
   MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, model.kv_layers(), limits_.context));
   const auto own_layers = std::ssize(layout.layers);
   MILLRACE_TRY(const auto draft, load_draft_model(options, threads->threads(), layout));
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
-  if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
+  if (mode == KvPoolMode::virtual_ranges) layout.set_block_tokens(layout.page_block_tokens(sysconf(_SC_PAGESIZE)));
   KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
+  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  places.evicts = rule != nullptr;
   if (has_tier(options)) {
     MILLRACE_TRY(const auto tier, chosen_tier(options));
     MILLRACE_TRY(const int64_t bytes, tier.member.memory(layout, tier.options));
@@ -133,7 +135,6 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
-  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   int64_t demand = kv_demand(rule.get(), limits_.context, limits_.context);
   if (layout.window > 0) demand = std::min(demand, layout.most_held);
   if (kv_tokens == 0 && layout.block_bytes() == 0)
@@ -202,6 +203,10 @@ Result<std::unique_ptr<KvTier>> CpuExecutor::make_swap(const EngineOptions& opti
 }
 
 Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
+  if (kv().groups() > 1)
+    return Error::unsupported(
+        "KV store: keeps blocks of all layers, and with an evictor the layers of this model that see a window have "
+        "blocks of their own; omit one of the two");
   MILLRACE_TRY(std::string identity, kv_identity());
   MILLRACE_TRY(const auto store, chosen_store(options));
   for (const ArchSpec* spec : specs())
@@ -271,9 +276,9 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
 }
 
 Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
-  MILLRACE_TRY_VOID(check_evictor_layout(runner_->kv().layout()));
   for (const ArchSpec* spec : specs()) MILLRACE_TRY_VOID(check_token_evictor(rule, *spec, limits_.context));
-  return {};
+  if (draft_) MILLRACE_TRY_VOID(check_evictor_draft(draft_->model().parts().model->spec(), limits_.context));
+  return check_evictor_pool(runner_->kv(), limits_.context);
 }
 
 std::vector<const ArchSpec*> CpuExecutor::specs() const {
@@ -291,7 +296,7 @@ Result<void> CpuExecutor::check_context() const {
     return Error::unsupported(
         "context: layers with a window keep only the newest keys; keep all of them (--keep-window-keys), or choose the "
         "context for the whole engine");
-  if (layout.codec)
+  if (layout.encodes())
     return Error::unsupported(
         fmt::format("context: KV format {} encodes whole blocks, and keys that move need their rows; use f16 or "
                     "another format of rows",
@@ -353,7 +358,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const LoraMix& mix = item.stream->adapters;
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
     for (size_t g = 0; g < s.kv.windows.size(); ++g)
-      runner_->begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks);
+      runner_->begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks, chunk.first);
     const bool tree = !s.draft.is_chain(chunk.drafted);
     const int64_t end = chunk.first + (tree ? chunk.own() : chunk.count);
     const int64_t sampled = chunk.first + chunk.count - chunk.outputs();

@@ -2,27 +2,58 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "models/mixers/mixer.h"
 
 namespace millrace {
+namespace {
 
-Result<void> check_evictor_layout(const KvLayout& layout) {
-  if (!layout.codec) return {};
-  return Error::unsupported(
-      fmt::format("evictor: KV format {} encodes whole blocks, which cannot lose single tokens; "
-                  "use f16 or another format of rows",
-                  layout.format_name()));
+constexpr const char* kOwnBlocks =
+    "evictor: layers of this model see a window, and need blocks of their own beside it; start the engine with an "
+    "evictor (--evictor), then requests may choose another";
+
+bool has_window(const KvLayer& layer, int64_t context) {
+  return !layer.elsewhere && layer.window > 0 && layer.window < context;
 }
 
-// A layer with a window counts slots, which are closer to each other than positions once tokens between them are gone.
+}  // namespace
+
+// A layer with a window that shares slots with the others would count them, which are closer to each other than
+// positions once tokens between them are gone.
+Result<void> check_evictor_layout(const KvLayout& layout, int64_t context) {
+  if (layout.codec)
+    return Error::unsupported(
+        fmt::format("evictor: KV format {} encodes whole blocks, which cannot lose single tokens; "
+                    "use f16 or another format of rows",
+                    layout.format_name()));
+  if (std::ranges::any_of(layout.layers, [&](const KvLayer& layer) { return has_window(layer, context); }))
+    return Error::unsupported(kOwnBlocks);
+  return {};
+}
+
+Result<void> check_evictor_pool(const KvPool& pool, int64_t context) {
+  if (pool.groups() > 1 && !pool.evicts()) return Error::unsupported(kOwnBlocks);
+  return check_evictor_layout(pool.layout(), context);
+}
+
+Result<void> check_evictor_draft(const ArchSpec& spec, int64_t context) {
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.window > 0 && layer.window < context)
+      return Error::unsupported("evictor: the draft model has layers that see a window; use ngram, or another model");
+  return {};
+}
+
 Result<void> check_token_evictor(const EvictionRule&, const ArchSpec& spec, int64_t context) {
+  bool sees_all = false;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.mixer->state_kind == StateKind::recurrent)
       return Error::unsupported("evictor: this model has recurrent layers, which keep no keys and values to drop");
-    if (layer.window > 0 && layer.window < context)
-      return Error::unsupported("evictor: this model has layers that see a window of positions");
+    sees_all |= layer.window <= 0 || layer.window >= context;
   }
-  return {};
+  if (sees_all) return {};
+  return Error::unsupported(
+      "evictor: every layer of this model sees a window, behind which keys and values are dropped anyway; omit it");
 }
 
 }  // namespace millrace

@@ -10,7 +10,11 @@ namespace millrace {
 // Streams of at most `context` tokens. Errors: unsupported.
 Result<void> check_token_evictor(const EvictionRule& rule, const ArchSpec& spec, int64_t context);
 
-// Errors: unsupported.
-Result<void> check_evictor_layout(const KvLayout& layout);
+// Layers with a window shorter than `context` need blocks of their own. Errors: unsupported.
+Result<void> check_evictor_layout(const KvLayout& layout, int64_t context);
+// The same of an engine's pool, which must also have been planned for evictors if it has such layers.
+Result<void> check_evictor_pool(const KvPool& pool, int64_t context);
+// Of a draft model, whose layers are in the first group. Errors: unsupported.
+Result<void> check_evictor_draft(const ArchSpec& spec, int64_t context);
 
 }  // namespace millrace

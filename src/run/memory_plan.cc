@@ -27,7 +27,17 @@ constexpr const char* kAdvice =
 
 int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_t blocks) {
   const int64_t ids = places.mode == KvPoolMode::virtual_ranges ? kv_pool_ids(layout, blocks, places) : blocks;
-  return ids * kIdBytes + blocks * kBlockTableBytes;
+  int64_t bytes = ids * kIdBytes + blocks * kBlockTableBytes;
+  for (const KvLayout& group : layout.windows)
+    bytes += window_group_blocks(group, blocks, places) * kIdBytes + blocks * kBlockTableBytes;
+  return bytes;
+}
+
+// Of the tables of a step that are longer than the pool has blocks (reserve_tables()).
+int64_t long_tables_bytes(const KvLayout& layout, const ForwardLimits& limits, int64_t streams, bool evicts) {
+  const int64_t tables = (layout.window > 0 ? 1 : 0) + (layout.window > 0 || evicts ? std::ssize(layout.windows) : 0);
+  const int64_t entries = (limits.context + layout.block_tokens - 1) / layout.block_tokens;
+  return tables * (streams + limits.outputs) * entries * static_cast<int64_t>(sizeof(BlockId));
 }
 
 // The most blocks, up to `most`, whose cost is at most `bytes`; the cost grows with the blocks.
@@ -82,6 +92,8 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout);
   MILLRACE_TRY(const int64_t drafts, drafter_memory(options.drafter));
   memory.activations = forward.activations + std::max(options.max_streams, options.resident_streams) * drafts;
+  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  memory.activations += long_tables_bytes(layout, limits, options.max_streams, rule != nullptr);
   // And the rows being sampled, one a thread: its candidates and a copy of it. A lone stream needs one.
   memory.logits = forward.logits + 32 * spec.vocab * (options.max_streams > 1 ? threads : 1);
   memory.requests = std::max(

@@ -8,15 +8,23 @@
 
 namespace millrace {
 
-// A codec's tail and a recurrent state have all layers in one slot; a virtual pool has one range of addresses for each
-// stream; a store keeps blocks of all layers; the parts of a context are seen from anywhere; a draft model uses the
-// blocks of the first group.
+// A recurrent state has all layers in one slot; a virtual pool has one range of addresses for each stream; a store
+// keeps blocks of all layers; the parts of a context are seen from anywhere; a draft model uses the blocks of the first
+// group.
 void split_window_blocks(KvLayout& layout, const EngineOptions& options, int64_t context, int64_t step) {
   const auto draft = drafter_model(options.drafter);
-  const bool whole = options.keep_window_keys || (draft.ok() && *draft) || layout.codec || layout.recurrent() ||
+  const bool whole = options.keep_window_keys || (draft.ok() && *draft) || layout.recurrent() ||
                      options.kv_pool != "paged" || has_store(options) ||
                      (!options.document_context.empty() && options.document_context != "none");
-  if (!whole) split_windows(layout, context, step);
+  const bool evicts = !options.evictor.empty() && options.evictor != "none";
+  if (!whole && !evicts) split_windows(layout, context, step);
+  if (!evicts) return;
+  split_all_windows(layout, context, step);
+  if (!whole) return;
+  for (KvLayout& group : layout.windows) {
+    group.window = 0;
+    group.most_held = context;
+  }
 }
 
 Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& options, std::vector<KvLayer> layers,
@@ -24,7 +32,7 @@ Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& op
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
   KvLayout layout = formats.layout(options.block_tokens, std::move(layers), drafts);
   split_window_blocks(layout, options, context, std::max(options.batch_tokens, options.max_streams) + drafts);
-  MILLRACE_TRY_VOID(formats.set_window_formats(layout));
+  MILLRACE_TRY_VOID(formats.set_window_formats(layout, drafts));
   return layout;
 }
 

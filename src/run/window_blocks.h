@@ -8,7 +8,7 @@
 namespace millrace {
 
 // Splits the layout for streams of at most `context` tokens that run at most `step` tokens at once, unless the options
-// need all blocks.
+// need all blocks. With an evictor every layer with a window has blocks of its own, which a stream may have to keep.
 void split_window_blocks(KvLayout& layout, const EngineOptions& options, int64_t context, int64_t step);
 
 // Of an engine for streams of at most `context` tokens, with the `layers` of its model; a draft model's are added to

@@ -1,7 +1,9 @@
 // Same request, same bits, with a KV cache that a codec encodes: whatever the threads, chunks, batch mates, block pool,
-// preemptions, shared prefixes, answers, beams and drafts; and what such a cache refuses.
+// preemptions, shared prefixes, answers, beams and drafts, and whichever groups of layers it encodes; and what such a
+// cache refuses.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "evaluate/embedder.h"
@@ -18,6 +20,7 @@ struct CodecCase {
   std::string model, kv_format;
   Isa isa;
   bool shares() const { return kv_format.find("residual") == std::string::npos; }
+  bool windows() const { return kv_format.find("window") != std::string::npos; }
 };
 
 // Tokens and logarithms of probabilities of each answer.
@@ -63,14 +66,20 @@ class MistakenDrafter final : public Drafter {
 class KvCodecBits : public ::testing::TestWithParam<CodecCase> {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model(GetParam().model), GetParam().isa);
-    ASSERT_TRUE(model_);
+    WithIsa scope(GetParam().isa);
+    auto model = LanguageModel::load(golden_model(GetParam().model),
+                                     {.threads = 1, .context = GetParam().windows() ? 500 : 128});
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    model_ = *model;
     vocab_ = model_->info().vocab;
     alone_ = run_one(with_format(options()), request(1));
     ASSERT_EQ(alone_.tokens.size(), 20u);
   }
   EngineOptions with_format(EngineOptions o) const {
     o.kv_format = GetParam().kv_format;
+    if (!GetParam().windows()) return o;
+    o.context = 500;  // layers with a window have blocks of their own
+    o.batch_tokens = std::min<int64_t>(o.batch_tokens, 60);
     return o;
   }
   Request request(int64_t seed, int64_t prompt = 75) const { return make_request(seed, prompt, 20, vocab_); }
@@ -224,6 +233,10 @@ std::vector<CodecCase> codec_cases() {
     for (const char* kv : {"kivi", "kivi:bits=4,residual=20"}) out.push_back({"llama3", kv, isa});
   }
   for (const char* model : {"gemma2", "gemma3", "qwen3moe"}) out.push_back({model, "kivi:bits=4", *select_isa()});
+  out.push_back({"gemma2", "kivi:bits=2,window=f16", *select_isa()});
+  out.push_back({"gemma3", "kivi:bits=4,residual=20,window=f32,window_values=bf16", *select_isa()});
+  out.push_back({"gemma3", "f16:window=kivi:bits=4", *select_isa()});
+  out.push_back({"gemma2", "kivi:bits=2,window=kivi:bits=4/residual=40", *select_isa()});
   return out;
 }
 
@@ -246,30 +259,62 @@ class KvCodecUse : public ::testing::Test {
     auto core = EngineCore::create(model_, o);
     return core.ok() ? "" : core.error().message;
   }
+  // Logits of every token but the first of windows of the text.
+  static std::vector<float> scores(std::shared_ptr<const LanguageModel> model, const std::vector<TokenId>& text,
+                                   int64_t batch_tokens, const std::string& kv_format) {
+    std::vector<float> out;
+    auto scorer =
+        Scorer::create(model, {.threads = 2, .context = 100, .batch_tokens = batch_tokens, .kv_format = kv_format});
+    EXPECT_TRUE(scorer.ok()) << (scorer.ok() ? "" : scorer.error().message);
+    const auto sink = [&](std::span<const ScoredRow> rows) -> Result<void> {
+      for (const ScoredRow& row : rows) out.insert(out.end(), row.logits, row.logits + (*scorer)->vocab());
+      return {};
+    };
+    EXPECT_TRUE((*scorer)->run(text, strided_windows(std::ssize(text), 100, 45), -1, sink).ok());
+    return out;
+  }
   std::shared_ptr<const LanguageModel> model_;
   int64_t vocab_ = 0;
 };
 
 TEST_F(KvCodecUse, ScoresDoNotDependOnTheBatch) {
   const std::vector<TokenId> text = make_request(5, 300, 1, vocab_).prompt;
-  const auto scores = [&](int64_t batch_tokens, const std::string& kv_format) {
-    std::vector<float> out;
-    auto scorer =
-        Scorer::create(model_, {.threads = 2, .context = 100, .batch_tokens = batch_tokens, .kv_format = kv_format});
-    EXPECT_TRUE(scorer.ok());
-    const auto sink = [&](std::span<const ScoredRow> rows) -> Result<void> {
-      for (const ScoredRow& row : rows) out.insert(out.end(), row.logits, row.logits + (*scorer)->vocab());
-      return {};
-    };
-    EXPECT_TRUE((*scorer)->run(text, strided_windows(300, 100, 45), -1, sink).ok());
-    return out;
-  };
   for (const char* kv : {"kivi", "kivi:bits=4,residual=32"}) {
-    const auto all = scores(512, kv);
+    const auto all = scores(model_, text, 512, kv);
     ASSERT_FALSE(all.empty());
-    EXPECT_NE(all, scores(512, "f16"));
-    for (int64_t batch : {33, 77, 130}) EXPECT_EQ(scores(batch, kv), all) << kv << " " << batch;
+    EXPECT_NE(all, scores(model_, text, 512, "f16"));
+    for (int64_t batch : {33, 77, 130}) EXPECT_EQ(scores(model_, text, batch, kv), all) << kv << " " << batch;
   }
+}
+
+// Groups of layers with formats of their own: each of them matters, equal ones are those of one group, and scores are
+// what the engine samples from.
+TEST_F(KvCodecUse, ScoresOfGroupsAreTheEngines) {
+  auto gemma = LanguageModel::load(golden_model("gemma3"), {.threads = 1, .context = 500});
+  ASSERT_TRUE(gemma.ok());
+  const int64_t vocab = (*gemma)->info().vocab;
+  const std::vector<TokenId> text = make_request(5, 145, 1, vocab).prompt;
+  std::map<std::string, std::vector<float>> all;
+  for (const char* kv : {"f16", "kivi", "kivi:window=f16", "f16:window=kivi", "kivi:window=kivi:bits=4/residual=32"}) {
+    all[kv] = scores(*gemma, text, 300, kv);
+    for (int64_t batch : {33, 130}) EXPECT_EQ(scores(*gemma, text, batch, kv), all[kv]) << kv << " " << batch;
+    EngineOptions o = options(1, 40);
+    o.context = 500;
+    o.kv_format = kv;
+    auto core = make_core(*gemma, o);
+    EXPECT_EQ(core->kv().groups(), 2);
+    Request r;
+    r.prompt.assign(text.begin(), text.begin() + 99);
+    r.max_tokens = 1;
+    ASSERT_TRUE(core->add(1, r).ok());
+    const Shown shown = run_all(*core, vocab)[1];
+    const auto row = std::span(all[kv]).subspan(static_cast<size_t>(44 * vocab), static_cast<size_t>(vocab));
+    EXPECT_TRUE(std::ranges::equal(row, shown.logits[0], [](float a, float b) { return a == b || b == -INFINITY; }))
+        << kv;
+  }
+  EXPECT_EQ(scores(*gemma, text, 300, "kivi:window=kivi"), all["kivi"]);
+  for (auto a = all.begin(); a != all.end(); ++a)
+    for (auto b = all.begin(); b != a; ++b) EXPECT_NE(a->second, b->second) << a->first << " " << b->first;
 }
 
 TEST_F(KvCodecUse, EmbeddingsDoNotDependOnTheBatch) {
@@ -343,6 +388,15 @@ TEST_F(KvCodecUse, Refusals) {
       refused(o),
       "KV store: the blocks of KV format kivi:bits=2,group=32,residual=32 cannot be shared; use residual=0 with it");
   o.kv_ssd.clear();
+  o.kv_format = "kivi:values=f16";
+  EXPECT_EQ(refused(o), "KV format kivi: values: no such option; known: bits, group, residual, window, window_values");
+  o.kv_format = "f16:window=kivi:bits=5";
+  EXPECT_EQ(refused(o), "KV format f16: window: KV format kivi: bits: must be 2 or 4, got 5");
+  o.kv_format = "f16:window=kivi,window_values=f16";
+  EXPECT_EQ(refused(o), "KV format f16: window: a codec has no window formats of its own");
+  o.kv_format = "kivi:window_values=f16";
+  EXPECT_EQ(refused(o), "KV format kivi: window_values: needs window, the format of keys, beside a codec");
+  o.kv_format = "kivi:residual=32";
   o.drafter = "ngram:branches=2";
   EXPECT_EQ(
       refused(o),

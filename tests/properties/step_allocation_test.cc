@@ -114,19 +114,26 @@ TEST_P(StepAllocation, DraftsAllocateNothing) {
 INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe", "mamba", "deepseek2"),
                          [](const auto& one) { return one.param; });
 
-// Streams give blocks back, and take others.
+// Streams give blocks back, and take others; and drop tokens of the layers that see all.
 TEST(StepAllocationOfWindows, GivingBlocksBackAllocatesNothing) {
   if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
-  for (const char* name : {"gemma3", "mistral"}) {
+  struct Case {
+    const char *model, *kv_format, *evictor;
+  };
+  for (const auto& [name, kv_format, evictor] :
+       {Case{"gemma3", "f16", ""}, Case{"mistral", "f16", ""}, Case{"gemma3", "f16", "h2o:budget=20,prompt=evicted"},
+        Case{"gemma3", "kivi:window=f32", ""}}) {
     auto model = LanguageModel::load(golden_model(name), {.threads = 1, .context = 700});
     ASSERT_TRUE(model.ok());
     EngineOptions o = options(2, 32);
     o.context = 700;
+    o.kv_format = kv_format;
+    o.evictor = evictor;
     const int64_t vocab = (*model)->info().vocab;
     CountedSteps steps(*model, o, {make_request(1, 20, 600, vocab), make_request(2, 90, 600, vocab)});
     ASSERT_TRUE(steps.core->kv().gives_back());
     steps.run(8);
-    EXPECT_EQ(steps.run(300), 0) << name;
+    EXPECT_EQ(steps.run(300), 0) << name << " " << kv_format << " " << evictor;
     EXPECT_EQ(steps.events.size(), 2u);
   }
 }

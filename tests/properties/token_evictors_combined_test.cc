@@ -44,15 +44,20 @@ class KnowingDrafter final : public Drafter {
   double wrong_;
 };
 
-class EvictorsCombined : public ::testing::TestWithParam<const char*> {
+struct CombinedCase {
+  const char* evictor;
+  const char* model = "llama3";  // or one with windows, which lose no tokens
+};
+
+class EvictorsCombined : public ::testing::TestWithParam<CombinedCase> {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("llama3"), *select_isa());
+    model_ = load_for(golden_model(GetParam().model), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
   }
   EngineOptions evicting(EngineOptions o) const {
-    o.evictor = GetParam();
+    o.evictor = GetParam().evictor;
     o.kv_format = "f32";
     return o;
   }
@@ -276,12 +281,14 @@ TEST_P(EvictorsCombined, RecordedPlansReplay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Members, EvictorsCombined,
-                         ::testing::Values("streamingllm:sinks=3,window=17,slack=6",
-                                           "streamingllm:sinks=3,window=17,slack=9,prompt=evicted",
-                                           "h2o:budget=20,recent=0.5,slack=6",
-                                           "h2o:budget=20,recent=0.25,slack=9,prompt=evicted"),
+                         ::testing::Values(CombinedCase{"streamingllm:sinks=3,window=17,slack=6"},
+                                           CombinedCase{"streamingllm:sinks=3,window=17,slack=9,prompt=evicted"},
+                                           CombinedCase{"h2o:budget=20,recent=0.5,slack=6"},
+                                           CombinedCase{"h2o:budget=20,recent=0.25,slack=9,prompt=evicted"},
+                                           CombinedCase{"streamingllm:sinks=3,window=17,slack=6", "gemma2"},
+                                           CombinedCase{"h2o:budget=20,recent=0.25,slack=9,prompt=evicted", "gemma3"}),
                          [](const auto& one) {
-                           std::string name = one.param;
+                           std::string name = std::string(one.param.model) + "_" + one.param.evictor;
                            std::ranges::replace_if(
                                name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
                            return name;

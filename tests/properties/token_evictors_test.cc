@@ -1,12 +1,13 @@
 // Token evictors in the engine: the same bits whatever else is in the batch, equal to a plain reference that drops
-// entries of a block table of single tokens, and within the memory that they promise.
+// entries of a block table of single tokens, and within the memory that they promise. Of models with windows, tokens of
+// the layers that see all are dropped, and of no others.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <numeric>
 
 #include "evaluate/scorer.h"
-#include "model_runner.h"
+#include "kv/window_groups.h"
 #include "models/mass_observer.h"
 #include "properties/stream_bits.h"
 
@@ -15,15 +16,20 @@ namespace {
 
 using namespace testing;
 
-class TokenEvictors : public ::testing::TestWithParam<const char*> {
+struct EvictorCase {
+  const char* evictor;
+  const char* model = "llama3";
+};
+
+class TokenEvictors : public ::testing::TestWithParam<EvictorCase> {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("llama3"), *select_isa());
+    model_ = load_for(golden_model(GetParam().model), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
   }
   EngineOptions with_evictor(EngineOptions o) const {
-    o.evictor = GetParam();
+    o.evictor = GetParam().evictor;
     o.kv_format = "f32";
     return o;
   }
@@ -83,9 +89,12 @@ TEST_P(TokenEvictors, BatchMatesDoNotShow) {
   }
 }
 
+// Nor does it show whether blocks behind the windows are given back.
 TEST_P(TokenEvictors, TheVirtualPoolDoesNotShow) {
   EngineOptions o = with_evictor(options());
   const Shown alone = run_one(o, request(1));
+  o.keep_window_keys = true;
+  EXPECT_TRUE(run_one(o, request(1)).same_bits(alone));
   o.kv_pool = "virtual";
   EXPECT_TRUE(run_one(o, request(1)).same_bits(alone));
 }
@@ -113,36 +122,59 @@ TEST_P(TokenEvictors, EachAnswerIsThatOfItsOwnRequest) {
   }
 }
 
+std::vector<BlockId> all_blocks(KvPool& pool) {
+  std::vector<BlockId> blocks;
+  while (pool.free_blocks() > 0) blocks.push_back(*pool.allocate());
+  return blocks;
+}
+
 // A plain reference: one token at a time, blocks of one token, and a dropped token is a dropped entry of the table. Its
-// attention sums come from observe_mass(), a layer at a time.
+// attention sums come from observe_mass(), a layer at a time. Layers with a window have a table of all tokens.
 class PlainEviction {
  public:
-  PlainEviction(TestRunner& runner, const EvictionRule& rule, int64_t prompt)
-      : runner_(runner.runner()), rule_(rule), prompt_(prompt), free_(runner.blocks()) {
-    runner_.hooks().add(observer_);
+  PlainEviction(const LanguageModel& model, const EvictionRule& rule, int64_t prompt) : rule_(rule), prompt_(prompt) {
+    const auto& parts = model.parts();
+    KvLayout layout{find_format("f32"), 1, parts.model->kv_layers()};
+    split_all_windows(layout, 128, 128);
+    const KvPoolOptions places = {.streams = 0, .evicts = true};
+    auto made = ModelRunner::create(*parts.model, parts.kernels,
+                                    {.threads = std::make_shared<ThreadPool>(1),
+                                     .layout = std::move(layout),
+                                     .blocks = 128,
+                                     .places = places,
+                                     .limits = {16, 16, 128}});
+    EXPECT_TRUE(made.ok());
+    own_ = std::move(*made);
+    free_ = all_blocks(runner().kv());
+    for (int64_t g = 1; g < runner().kv().groups(); ++g) windows_.push_back(all_blocks(runner().kv().group(g)));
+    runner().hooks().add(observer_);
   }
-  ~PlainEviction() { runner_.hooks().remove(observer_); }
+  ~PlainEviction() { runner().hooks().remove(observer_); }
   std::vector<float> step(TokenId token) {
     table_.push_back(free_.back());
     free_.pop_back();
     mass_.push_back(0);
-    runner_.start();
-    runner_.begin(table_, stored() - 1);
-    runner_.add(token, computed_, true);
+    runner().start();
+    runner().begin(table_, stored() - 1);
+    for (size_t g = 0; g < windows_.size(); ++g)
+      runner().begin_group(static_cast<int64_t>(g) + 1, windows_[g], computed_);
+    runner().add(token, computed_, true);
     AttentionMass& mass = observer_.mass;
-    for (mass.layer = 0; mass.layer < runner_.model().spec().layer_count(); ++mass.layer) {
+    for (mass.layer = 0; mass.layer < runner().model().spec().layer_count(); ++mass.layer) {
+      if (runner().kv().group_of(mass.layer) > 0) continue;
       mass.spans = {0};
-      runner_.forward();
+      runner().forward();
       for (size_t i = 0; i < mass_.size(); ++i) mass_[i] += static_cast<double>(mass.mass[i]);
     }
     ++computed_;
     const bool full = std::ssize(table_) >= rule_.most_stored();
     if (full && (!rule_.whole_prompt || computed_ >= prompt_)) evict();
-    return {runner_.logits(), runner_.logits(1)};
+    return {runner().logits(), runner().logits(1)};
   }
   int64_t stored() const { return std::ssize(table_); }
 
  private:
+  ModelRunner& runner() { return *own_; }
   void evict() {
     std::vector<int64_t> order(table_.size());
     std::iota(order.begin(), order.end(), 0);
@@ -167,11 +199,12 @@ class PlainEviction {
     mass_ = mass;
   }
 
-  ModelRunner& runner_;
+  std::unique_ptr<ModelRunner> own_;
   const EvictionRule& rule_;
   MassObserver observer_;
   int64_t prompt_, computed_ = 0;
   std::vector<BlockId> free_, table_;
+  std::vector<std::vector<BlockId>> windows_;
   std::vector<double> mass_;
 };
 
@@ -183,14 +216,12 @@ bool same_logits(std::span<const float> plain, std::span<const float> shown) {
 }
 
 TEST_P(TokenEvictors, EqualAPlainReference) {
-  auto loaded = TestRunner::load(golden_model("llama3"), {.context = 128, .block_tokens = 1});
-  ASSERT_TRUE(loaded.ok());
-  const auto rule = make_eviction_rule(GetParam());
+  const auto rule = make_eviction_rule(GetParam().evictor);
   ASSERT_TRUE(rule.ok());
   for (const int64_t seed : {1, 2, 3}) {
     const Request r = request(seed);
     const Shown shown = run_one(with_evictor(options(2, 32)), r);
-    PlainEviction plain(**loaded, **rule, std::ssize(r.prompt));
+    PlainEviction plain(*model_, **rule, std::ssize(r.prompt));
     std::vector<float> logits;
     for (const TokenId token : r.prompt) logits = plain.step(token);
     for (size_t i = 0; i < shown.tokens.size(); ++i) {
@@ -204,7 +235,7 @@ TEST_P(TokenEvictors, EqualAPlainReference) {
 // A scored text is a prompt that is evicted as it is read: its last row is what the engine samples from, and the batch
 // does not show.
 TEST_P(TokenEvictors, ScoringSeesThem) {
-  std::string evictor = GetParam();
+  std::string evictor = GetParam().evictor;
   if (!evictor.ends_with("prompt=evicted")) evictor += ",prompt=evicted";
   Request r = request(2, 100, 1);
   EngineOptions o = with_evictor(options());
@@ -233,12 +264,15 @@ TEST_P(TokenEvictors, ScoringSeesThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Members, TokenEvictors,
-                         ::testing::Values("streamingllm:sinks=4,window=20,slack=8",
-                                           "streamingllm:sinks=4,window=20,slack=8,prompt=evicted",
-                                           "h2o:budget=24,recent=0.5,slack=8",
-                                           "h2o:budget=24,recent=0.5,slack=5,prompt=evicted"),
+                         ::testing::Values(EvictorCase{"streamingllm:sinks=4,window=20,slack=8"},
+                                           EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted"},
+                                           EvictorCase{"h2o:budget=24,recent=0.5,slack=8"},
+                                           EvictorCase{"h2o:budget=24,recent=0.5,slack=5,prompt=evicted"},
+                                           EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted",
+                                                       "gemma2"},
+                                           EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"}),
                          [](const auto& one) {
-                           std::string name = one.param;
+                           std::string name = std::string(one.param.model) + "_" + one.param.evictor;
                            std::ranges::replace_if(
                                name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
                            return name;
@@ -262,10 +296,12 @@ TEST(TokenEvictorBudget, OfTheWholeLengthIsPlain) {
 }
 
 // 110 tokens in the memory for 28, two streams one after the other; a plain stream is refused.
-TEST(TokenEvictorBudget, HoldsAStreamFourTimesAsLong) {
-  auto model = load_for(golden_model("llama3"), *select_isa());
+class TokenEvictorMemory : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TokenEvictorMemory, HoldsAStreamFourTimesAsLong) {
+  auto model = load_for(golden_model(GetParam()), *select_isa());
   ASSERT_TRUE(model);
-  EngineOptions o = options(1, 512, 4);
+  EngineOptions o = options(1, 16, 4);
   o.kv_tokens = 28;
   for (const char* evictor :
        {"streamingllm:sinks=4,window=20,slack=4,prompt=evicted", "h2o:budget=24,slack=4,prompt=evicted"}) {
@@ -287,10 +323,13 @@ TEST(TokenEvictorBudget, HoldsAStreamFourTimesAsLong) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Models, TokenEvictorMemory, ::testing::Values("llama3", "gemma3"));
+
 TEST(TokenEvictorRefusals, NameTheReason) {
   auto model = load_for(golden_model("llama3"), *select_isa());
-  auto windowed = load_for(golden_model("gemma3"), *select_isa());
-  ASSERT_TRUE(model && windowed);
+  auto windowed = load_for(golden_model("mistral"), *select_isa()),
+       mixed = load_for(golden_model("gemma3"), *select_isa());
+  ASSERT_TRUE(model && windowed && mixed);
   auto core = make_core(model, options());
   Request r = make_request(2, 10, 10, model->info().vocab);
   r.evictor = "h2o";
@@ -303,7 +342,27 @@ TEST(TokenEvictorRefusals, NameTheReason) {
   EngineOptions o = options();
   o.evictor = "h2o";
   EXPECT_EQ(EngineCore::create(windowed, o).error().message,
-            "evictor: this model has layers that see a window of positions");
+            "evictor: every layer of this model sees a window, behind which keys and values are dropped anyway; omit "
+            "it");
+  r.evictor = "h2o";
+  const char* planned =
+      "evictor: layers of this model see a window, and need blocks of their own beside it; start the engine with an "
+      "evictor (--evictor), then requests may choose another";
+  for (const int64_t batch : {512, 16}) {  // windows in the first group, and in their own
+    auto plain = make_core(mixed, options(1, batch));
+    EXPECT_EQ(plain->check(r).error().message, planned) << batch;
+  }
+  EXPECT_TRUE(make_core(mixed, o)->check(r).ok());
+  o.kv_ssd = "/nonexistent/file";
+  o.kv_ssd_size = 1 << 20;
+  EXPECT_EQ(EngineCore::create(mixed, o).error().message,
+            "KV store: keeps blocks of all layers, and with an evictor the layers of this model that see a window have "
+            "blocks of their own; omit one of the two");
+  o.kv_ssd.clear();
+  o.kv_format = "kivi";
+  EXPECT_EQ(EngineCore::create(mixed, o).error().kind, ErrorKind::unsupported);
+  o.kv_format = "f16:window=kivi";
+  EXPECT_TRUE(EngineCore::create(mixed, o).ok());
 }
 
 }  // namespace

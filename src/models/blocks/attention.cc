@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-const BatchSpan& span_of(const Batch& batch, int64_t token) {
-  return *std::prev(std::ranges::upper_bound(batch.spans, token, {}, &BatchSpan::begin));
+const BatchSpan& span_of(const std::vector<BatchSpan>& spans, int64_t token) {
+  return *std::prev(std::ranges::upper_bound(spans, token, {}, &BatchSpan::begin));
 }
 
 struct RopeRows {
@@ -97,19 +97,20 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
            {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
 
   const RopeRows rope = rope_of(spec, layer, context);
-  CodecTiles& tiles = context.tiles;
   const int64_t stored_index = context.first_kv_layer + index;
-  if (tiles.any()) tiles.begin(batch, stored_index);
+  CodecTiles* const tiles = context.tiles_of(stored_index);
+  if (tiles) tiles->begin(batch, stored_index);
   const StoredKeys stored = stored_keys(batch, stored_index, context);
+  const std::vector<BatchSpan>& spans = batch.spans_of(context.kv().group_of(stored_index));
   for_rows(context, tokens, q_width + 2 * kv_width, [&](int64_t t) {
-    const BatchSpan& span = span_of(batch, t);
+    const BatchSpan& span = span_of(spans, t);
     prepare_heads(spec, kernels, weights.q_norm, rope, t, q + t * q_width, layer.heads, layer.head_dim);
     prepare_heads(spec, kernels, weights.k_norm, rope, t, k + t * kv_width, layer.kv_heads, layer.head_dim);
     kernels.scale(q + t * q_width, spec.attention_scale, q_width);
-    if (tiles.any()) return tiles.store(span, t, k + t * kv_width, v + t * kv_width);
+    if (tiles) return tiles->store(span, t, k + t * kv_width, v + t * kv_width);
     store_token(stored, span, t, k + t * kv_width, v + t * kv_width, layer.kv_heads, layer.head_dim);
   });
-  if (tiles.any()) tiles.encode(context.pool());
+  if (tiles) tiles->encode(context.pool());
 }
 
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedRows& mixed, ForwardContext& context) {
@@ -128,9 +129,14 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
       if (mixed.rows) std::copy_n(mixed.rows + t * mixed.width, mixed.width, mixed.rows + i * mixed.width);
       if (pending) std::copy_n(pending + t * spec.width, spec.width, pending + i * spec.width);
     }
-    const BatchSpan& span = span_of(batch, t);
-    kept.spans.push_back(
-        {i, 1, span.first_slot + t - span.begin, span.table, span.table_size, span.state, span.chunk, span.visibility});
+    const BatchSpan& span = span_of(batch.spans, t);
+    const auto keep = [&](const BatchSpan& from, std::vector<BatchSpan>& to) {
+      to.push_back({i, 1, from.first_slot + t - from.begin, from.table, from.table_size, from.state, from.chunk,
+                    from.visibility});
+    };
+    keep(span, kept.spans);
+    if (!batch.window_spans.empty())
+      keep(batch.window_spans[static_cast<size_t>(&span - batch.spans.data())], kept.window_spans);
     kept.tokens.push_back(batch.tokens[t]);
     kept.positions.push_back(batch.positions[t]);
     kept.output_rows.push_back(static_cast<int32_t>(i));
@@ -156,7 +162,7 @@ void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index
   const AttentionLayer attention = stored_layer(spec, layer, index, context);
   attend(batch, attention, kernels, context.pool(), context.kv().of(attention.layer), q, context.attended.as<float>(),
          context.limits().context, context.partials.as<float>(), context.block_pointers.data(),
-         context.tiles.any() ? &context.tiles : nullptr);
+         context.tiles_of(attention.layer));
 
   const ActivationRows out =
       encode_activations(kernels, context.pool(), weights.output.format->activation, context.attended.as<float>(),
