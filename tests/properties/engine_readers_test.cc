@@ -47,7 +47,7 @@ Request reading(int64_t seed, int64_t prompt, const std::shared_ptr<Keeper>& kee
 class EngineReaders : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model(GetParam()), detect_isa());
+    model_ = load_for(golden_model(GetParam()), *select_isa());
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
     width_ = model_->parts().model->spec().width;
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EngineReaders, ::testing::Values("llama", "gemm
                          [](const auto& one) { return one.param; });
 
 TEST(EngineReader, ReadsAllOfAPromptThatIsCachedOrFillsTheContext) {
-  auto model = load_for(golden_model("llama"), detect_isa());
+  auto model = load_for(golden_model("llama"), *select_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
   auto core = make_core(model, options(1, 40, 4));
@@ -136,7 +136,7 @@ TEST(EngineReader, ReadsAllOfAPromptThatIsCachedOrFillsTheContext) {
 
 // Adapters change the head's rows too, in pieces that are not those of a step without readers.
 TEST(EngineReader, LeavesAdaptersToTheirStreams) {
-  auto model = load_for(golden_model("llama3"), detect_isa());
+  auto model = load_for(golden_model("llama3"), *select_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
   EngineOptions o = options(1, 24, 8);
@@ -159,7 +159,7 @@ TEST(EngineReader, LeavesAdaptersToTheirStreams) {
 }
 
 TEST(EngineReader, SurvivesPreemption) {
-  auto model = load_for(golden_model("llama"), detect_isa());
+  auto model = load_for(golden_model("llama"), *select_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
   EngineOptions o = options(1, 24, 8);
@@ -180,7 +180,7 @@ TEST(EngineReader, SurvivesPreemption) {
 }
 
 TEST(EngineReader, RefusesWhatHasNoSinglePrompt) {
-  auto model = load_for(golden_model("llama"), detect_isa());
+  auto model = load_for(golden_model("llama"), *select_isa());
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
   auto core = make_core(model, options());
