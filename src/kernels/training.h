@@ -63,6 +63,7 @@ struct TrainingKernels {
   // dx += gradient through norm(); d_weight += its weight's.
   void (*norm_backward)(const float* x, const float* weight, float epsilon, const float* d_out, int64_t n, float* dx,
                         float* d_weight);
+  // Gates, over a multiple of 32 values.
   void (*silu)(const float* gate, const float* up, int64_t n, Bf16* out);
   void (*silu_backward)(const Bf16* gate, const Bf16* up, const float* d_out, int64_t n, Bf16* d_gate, Bf16* d_up);
   void (*relu)(const float* gate, const float* up, int64_t n, Bf16* out);

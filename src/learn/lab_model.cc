@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kPanel = 32;  // columns of a packed panel
-constexpr int64_t kSlice = 4;   // chunks at a time, so that what a gradient is made of stays in the cache
+constexpr int64_t kSlice = 8;   // chunks at a time, so that what a gradient is made of stays in the cache
 
 // body(first, count) for each slice of `chunks`.
 template <typename Body>
@@ -301,6 +301,7 @@ void LabPass::head_chunk(int64_t chunk, int worker, const LabBatch& batch, LabLo
                                              &loss.predicted[at], backward ? d_logits + r * vocab : nullptr);
   }
   if (!backward) return;
+  pack_factors(model_.embedding(), d_logits, in, chunk, factors_[0]);
   multiply(d_logits, vocab, packed_embedding_.backward, dim, logits);
   float* d_norm = norm_gradients_.data() + chunk * dim;
   std::fill_n(d_norm, dim, 0.0f);
@@ -328,12 +329,10 @@ void LabPass::head(const LabBatch& batch, LabLoss& loss, bool backward) {
     d_logits_.resize(static_cast<size_t>(head_rows_ * shape_.vocab));
   }
   if (backward) std::fill_n(d_x_.begin(), tokens_ * shape_.dim, 0.0f);
+  reserve_factors(model_.embedding(), factors_[0]);
   in_slices(chunks, [&](int64_t first, int64_t count) {
     pool_.parallel_for(count, [&](int64_t i, int worker) { head_chunk(first + i, worker, batch, loss, backward); });
-    const int64_t from = first * kLabChunk;
-    if (backward)
-      weight_gradient(model_.embedding(), d_logits_.data() + from * shape_.vocab, head_in_.data() + from * shape_.dim,
-                      count * kLabChunk);
+    if (backward) add_gradient(model_.embedding(), factors_[0], count);
   });
   for (int64_t i = 0; i < rows; ++i)
     loss.loss += loss.losses[static_cast<size_t>(i)] *
@@ -350,23 +349,42 @@ void LabPass::add_norm_gradient(const LabTensor& tensor, int64_t chunks) {
       gradient[i] += norm_gradients_[static_cast<size_t>(chunk * shape_.dim + i)];
 }
 
-void LabPass::weight_gradient(const LabTensor& tensor, const Bf16* d_out, const Bf16* in, int64_t tokens) {
-  const int64_t rows = tensor.rows, columns = tensor.columns, panels = rows / kPanel;
-  left_.resize(std::max(left_.size(), static_cast<size_t>(rows * kSlice * kLabChunk / 2)));
-  right_.resize(std::max(right_.size(), static_cast<size_t>(columns * kSlice * kLabChunk / 2)));
+void LabPass::reserve_factors(const LabTensor& tensor, Factors& factors) {
+  const auto pairs = static_cast<size_t>(kSlice * kLabChunk / 2);
+  factors.left.resize(std::max(factors.left.size(), static_cast<size_t>(tensor.rows) * pairs));
+  factors.right.resize(std::max(factors.right.size(), static_cast<size_t>(tensor.columns) * pairs));
+}
+
+void LabPass::pack_factors(const LabTensor& tensor, const Bf16* d_out, const Bf16* in, int64_t chunk,
+                           Factors& factors) {
+  constexpr int64_t kPairs = kSlice * kLabChunk / 2;
+  const auto pack = [&](const Bf16* rows, int64_t columns, std::vector<uint32_t>& panels) {
+    for (int64_t column = 0; column < columns; column += kPanel)
+      kernels_.pack_rows(rows + column, columns, kLabChunk, kPanel,
+                         panels.data() + column * kPairs + chunk % kSlice * kLabChunk / 2 * kPanel);
+  };
+  pack(d_out, tensor.rows, factors.left);
+  pack(in, tensor.columns, factors.right);
+}
+
+void LabPass::add_gradient(const LabTensor& tensor, const Factors& factors, int64_t chunks) {
+  constexpr int64_t kPairs = kSlice * kLabChunk / 2;
   float* gradient = model_.gradient().data() + tensor.offset;
+  pool_.parallel_for(tensor.rows / kPanel, [&](int64_t panel, int) {
+    kernels_.product({factors.left.data() + panel * kPairs * kPanel, 1, kPanel, factors.right.data(), kPairs * kPanel,
+                      gradient + panel * kPanel * tensor.columns, tensor.columns, kPanel, tensor.columns,
+                      chunks * kLabChunk / 2, true});
+  });
+}
+
+void LabPass::weight_gradient(const LabTensor& tensor, const Bf16* d_out, const Bf16* in, int64_t tokens) {
+  reserve_factors(tensor, factors_[0]);
   in_slices(tokens / kLabChunk, [&](int64_t first, int64_t count) {
-    const int64_t from = first * kLabChunk, length = count * kLabChunk, pairs = length / 2;
-    pool_.parallel_for(panels + columns / kPanel, [&](int64_t i, int) {
-      const bool left = i < panels;
-      const int64_t column = (left ? i : i - panels) * kPanel, stride = left ? rows : columns;
-      kernels_.pack_rows((left ? d_out : in) + from * stride + column, stride, length, kPanel,
-                         (left ? left_ : right_).data() + column * pairs);
+    pool_.parallel_for(count, [&](int64_t i, int) {
+      const int64_t from = (first + i) * kLabChunk;
+      pack_factors(tensor, d_out + from * tensor.rows, in + from * tensor.columns, i, factors_[0]);
     });
-    pool_.parallel_for(panels, [&](int64_t panel, int) {
-      kernels_.product({left_.data() + panel * pairs * kPanel, 1, kPanel, right_.data(), pairs * kPanel,
-                        gradient + panel * kPanel * columns, columns, kPanel, columns, pairs, true});
-    });
+    add_gradient(tensor, factors_[0], count);
   });
 }
 
@@ -384,6 +402,7 @@ void LabPass::mlp_backward_chunk(int64_t index, int64_t chunk, int worker) {
     kernels_.norm_backward(layer.middle.data() + (from + r) * dim, weight(tensors.mlp_norm), shape_.epsilon,
                            out + r * dim, dim, d_x + r * dim, d_norm);
   kernels_.round(d_x, d_middle_.data() + from * dim, kLabChunk * dim);
+  pack_factors(tensors.out, d_middle_.data() + from * dim, layer.mixed.data() + from * dim, chunk, factors_[2]);
   out = scratch_[static_cast<size_t>(worker)].data();
   multiply(d_middle_.data() + from * dim, dim, packed.out.backward, dim, out);
   kernels_.round(out, d_mixed_.data() + from * dim, kLabChunk * dim);
@@ -392,10 +411,12 @@ void LabPass::mlp_backward_chunk(int64_t index, int64_t chunk, int worker) {
 // `out` becomes the gradient of the normed input.
 void LabPass::dense_mlp_backward(int64_t index, int64_t chunk, const float* d_x, float* out) {
   const Layer& layer = layers_[static_cast<size_t>(index)];
+  const LabLayerTensors& tensors = model_.layers()[static_cast<size_t>(index)];
   const PackedLayer& packed = packed_[static_cast<size_t>(index)];
   const int64_t dim = shape_.dim, hidden = shape_.hidden, from = chunk * kLabChunk;
   Bf16 *d_rows = d_rows_.data() + from * dim, *d_gate_up = d_gate_up_.data() + from * 2 * hidden;
   kernels_.round(d_x, d_rows, kLabChunk * dim);
+  pack_factors(tensors.down, d_rows, layer.hidden.data() + from * hidden, chunk, factors_[0]);
   multiply(d_rows, dim, packed.down.backward, hidden, out);
   const auto back = shape_.gate == LabGate::silu ? kernels_.silu_backward : kernels_.relu_backward;
   for (int64_t r = 0; r < kLabChunk; ++r) {
@@ -403,23 +424,24 @@ void LabPass::dense_mlp_backward(int64_t index, int64_t chunk, const float* d_x,
     Bf16* d_gate = d_gate_up + r * 2 * hidden;
     back(gate, gate + hidden, out + r * hidden, hidden, d_gate, d_gate + hidden);
   }
+  pack_factors(tensors.gate_up, d_gate_up, layer.mlp_normed.data() + from * dim, chunk, factors_[1]);
   multiply(d_gate_up, 2 * hidden, packed.gate_up.backward, dim, out);
 }
 
 void LabPass::mlp_backward(int64_t index) {
-  const Layer& layer = layers_[static_cast<size_t>(index)];
   const LabLayerTensors& tensors = model_.layers()[static_cast<size_t>(index)];
-  const int64_t chunks = tokens_ / kLabChunk, dim = shape_.dim, hidden = shape_.hidden;
+  const int64_t chunks = tokens_ / kLabChunk;
   if (shape_.experts > 0) experts_backward(index);
+  reserve_factors(tensors.down, factors_[0]);
+  reserve_factors(tensors.gate_up, factors_[1]);
+  reserve_factors(tensors.out, factors_[2]);
   in_slices(chunks, [&](int64_t first, int64_t count) {
     pool_.parallel_for(count, [&](int64_t i, int worker) { mlp_backward_chunk(index, first + i, worker); });
-    const int64_t from = first * kLabChunk, rows = count * kLabChunk;
     if (shape_.experts == 0) {
-      weight_gradient(tensors.down, d_rows_.data() + from * dim, layer.hidden.data() + from * hidden, rows);
-      weight_gradient(tensors.gate_up, d_gate_up_.data() + from * 2 * hidden, layer.mlp_normed.data() + from * dim,
-                      rows);
+      add_gradient(tensors.down, factors_[0], count);
+      add_gradient(tensors.gate_up, factors_[1], count);
     }
-    weight_gradient(tensors.out, d_middle_.data() + from * dim, layer.mixed.data() + from * dim, rows);
+    add_gradient(tensors.out, factors_[2], count);
   });
   add_norm_gradient(tensors.mlp_norm, chunks);
 }
@@ -428,10 +450,13 @@ void LabPass::attention_inputs_backward(int64_t index) {
   const Layer& layer = layers_[static_cast<size_t>(index)];
   const LabLayerTensors& tensors = model_.layers()[static_cast<size_t>(index)];
   const int64_t dim = shape_.dim, width = shape_.qkv(), chunks = tokens_ / kLabChunk;
+  reserve_factors(tensors.qkv, factors_[0]);
   in_slices(chunks, [&](int64_t first, int64_t count) {
     pool_.parallel_for(count, [&](int64_t i, int worker) {
       const int64_t chunk = first + i, from = chunk * kLabChunk;
       float* out = scratch_[static_cast<size_t>(worker)].data();
+      pack_factors(tensors.qkv, d_qkv_.data() + from * width, layer.attention_normed.data() + from * dim, chunk,
+                   factors_[0]);
       multiply(d_qkv_.data() + from * width, width, packed_[static_cast<size_t>(index)].qkv.backward, dim, out);
       float* d_norm = norm_gradients_.data() + chunk * dim;
       std::fill_n(d_norm, dim, 0.0f);
@@ -439,9 +464,7 @@ void LabPass::attention_inputs_backward(int64_t index) {
         kernels_.norm_backward(layer.in.data() + (from + r) * dim, weight(tensors.attention_norm), shape_.epsilon,
                                out + r * dim, dim, d_x_.data() + (from + r) * dim, d_norm);
     });
-    const int64_t from = first * kLabChunk;
-    weight_gradient(tensors.qkv, d_qkv_.data() + from * width, layer.attention_normed.data() + from * dim,
-                    count * kLabChunk);
+    add_gradient(tensors.qkv, factors_[0], count);
   });
   add_norm_gradient(tensors.attention_norm, chunks);
 }

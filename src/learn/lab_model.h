@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-constexpr int64_t kLabChunk = 128;  // rows that a thread takes at a time
+constexpr int64_t kLabChunk = 64;  // rows that a thread takes at a time
 
 enum class LabGate : uint8_t { silu, relu };
 
@@ -120,6 +120,12 @@ class LabPass {
     Packed qkv, out, gate_up, down;
   };
 
+  // Of a weight's gradient: d_out and the weight's input, as panels, over a slice of the batch. A chunk is packed as
+  // soon as it is computed, while it is in the cache.
+  struct Factors {
+    std::vector<uint32_t> left, right;
+  };
+
   void reserve(const LabBatch& batch);
   void pack(const LabTensor& tensor, Packed& to);
   void pack_weights();
@@ -142,6 +148,10 @@ class LabPass {
   void attention_inputs_backward(int64_t layer);
   void embed_backward(const LabBatch& batch);
   void add_norm_gradient(const LabTensor& tensor, int64_t chunks);
+  void reserve_factors(const LabTensor& tensor, Factors& factors);
+  void pack_factors(const LabTensor& tensor, const Bf16* d_out, const Bf16* in, int64_t chunk, Factors& factors);
+  // gradient += left^T right, over that many chunks of a slice.
+  void add_gradient(const LabTensor& tensor, const Factors& factors, int64_t chunks);
   // gradient += d_out^T in, over `tokens` rows.
   void weight_gradient(const LabTensor& tensor, const Bf16* d_out, const Bf16* in, int64_t tokens);
   void multiply(const Bf16* rows, int64_t inner, const std::vector<uint32_t>& panels, int64_t columns, float* out);
@@ -156,7 +166,7 @@ class LabPass {
   std::vector<std::array<int64_t, 2>> documents_;  // start and length
   std::vector<float> x_, d_x_, norm_gradients_, cosines_, sines_, d_normed_, d_row_in_, d_row_shares_;
   std::vector<Bf16> d_rows_, d_middle_, d_gate_up_, d_mixed_, d_qkv_, head_in_, d_logits_;
-  std::vector<uint32_t> left_, right_;
+  std::array<Factors, 3> factors_;
   std::vector<std::vector<float>> scratch_;  // by worker
   std::vector<Layer> layers_;
   std::vector<PackedLayer> packed_;

@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -15,7 +16,9 @@ namespace training_amx {
 #include "kernels/training_basics.inc"
 #include "kernels/x86/training_vectors.inc"
 
-constexpr int64_t kTile = 16, kBlock = 2 * kTile, kMostPairs = 256;
+constexpr int64_t kTile = 16, kBlock = 2 * kTile;
+constexpr int64_t kMostPairs = 256;                  // of a transposed panel
+constexpr int64_t kNearRows = 64, kNearPairs = 128;  // of A, 32 KiB: it stays in the first cache while B passes
 
 // The layout that LDTILECFG reads: eight tiles of 16 rows of 64 bytes.
 struct alignas(64) TileShapes {
@@ -31,6 +34,7 @@ inline void finish_stores() { asm volatile("" ::: "memory"); }
 // Rows of `a` are `a_row` pairs apart, its tiles along the summed axis `a_tile`; rows of `b` kBlock.
 inline void block(const uint32_t* a, int64_t a_row, int64_t a_tile, const uint32_t* b, int64_t pairs, float* c,
                   int64_t c_row, bool add) {
+  constexpr int64_t kAhead = 2 * kTile * kBlock;
   const int64_t a_bytes = a_row * 4, b_bytes = kBlock * 4, c_bytes = c_row * 4;
   finish_stores();
   if (add) {
@@ -45,6 +49,9 @@ inline void block(const uint32_t* a, int64_t a_row, int64_t a_tile, const uint32
     _tile_zero(3);
   }
   for (int64_t p = 0; p < pairs; p += kTile, a += a_tile, b += kTile * kBlock) {
+#pragma GCC unroll 32
+    for (int64_t i = 0; i < 2 * kTile; ++i)  // B comes from the second cache, panel after panel
+      _mm_prefetch(reinterpret_cast<const char*>(b + kAhead + i * kTile), _MM_HINT_T0);
     _tile_loadd(4, a, a_bytes);
     _tile_loadd(6, b, b_bytes);
     _tile_dpbf16ps(0, 4, 6);
@@ -64,7 +71,7 @@ inline void block(const uint32_t* a, int64_t a_row, int64_t a_tile, const uint32
 void panel_product(const TrainingProduct& p) {
   alignas(64) uint32_t a[kBlock * kMostPairs];
   for (int64_t from = 0; from < p.pairs; from += kMostPairs) {
-    const int64_t pairs = p.pairs - from < kMostPairs ? p.pairs - from : kMostPairs;
+    const int64_t pairs = std::min(kMostPairs, p.pairs - from);
     for (int64_t row = 0; row < p.rows; row += kBlock) {
       for (int64_t at = 0; at < pairs; at += kTile)
         for (int64_t half = 0; half < kBlock; half += kTile)
@@ -79,10 +86,13 @@ void panel_product(const TrainingProduct& p) {
 // The tiles are configured.
 void product(const TrainingProduct& p) {
   if (p.a_pair != 1) return panel_product(p);
-  for (int64_t column = 0; column < p.columns; column += kBlock) {
-    const uint32_t* b = p.b + column / kBlock * p.b_panel;
-    for (int64_t row = 0; row < p.rows; row += kBlock)
-      block(p.a + row * p.a_row, p.a_row, kTile, b, p.pairs, p.c + row * p.c_row + column, p.c_row, p.add);
+  for (int64_t from = 0; from < p.pairs; from += kNearPairs) {
+    const int64_t pairs = std::min(kNearPairs, p.pairs - from);
+    for (int64_t near = 0; near < p.rows; near += kNearRows)
+      for (int64_t column = 0; column < p.columns; column += kBlock)
+        for (int64_t row = near; row < std::min(near + kNearRows, p.rows); row += kBlock)
+          block(p.a + row * p.a_row + from, p.a_row, kTile, p.b + column / kBlock * p.b_panel + from * kBlock, pairs,
+                p.c + row * p.c_row + column, p.c_row, p.add || from > 0);
   }
 }
 
