@@ -234,7 +234,7 @@ std::vector<CodecCase> codec_cases() {
   }
   for (const char* model : {"gemma2", "gemma3", "qwen3moe"}) out.push_back({model, "kivi:bits=4", *select_isa()});
   out.push_back({"gemma2", "kivi:bits=2,window=f16", *select_isa()});
-  out.push_back({"gemma3", "kivi:bits=4,residual=20,window=f32,window_values=bf16", *select_isa()});
+  out.push_back({"gemma3", "kivi:bits=4,residual=20,window=f16", *select_isa()});
   out.push_back({"gemma3", "f16:window=kivi:bits=4", *select_isa()});
   out.push_back({"gemma2", "kivi:bits=2,window=kivi:bits=4/residual=40", *select_isa()});
   return out;
@@ -295,7 +295,7 @@ TEST_F(KvCodecUse, ScoresOfGroupsAreTheEngines) {
   const int64_t vocab = (*gemma)->info().vocab;
   const std::vector<TokenId> text = make_request(5, 145, 1, vocab).prompt;
   std::map<std::string, std::vector<float>> all;
-  for (const char* kv : {"f16", "kivi", "kivi:window=f16", "f16:window=kivi", "kivi:window=kivi:bits=4/residual=32"}) {
+  for (const char* kv : {"f16", "kivi", "kivi:window=f16", "f16:window=kivi", "kivi:window=kivi:bits=4/group=64"}) {
     all[kv] = scores(*gemma, text, 300, kv);
     for (int64_t batch : {33, 130}) EXPECT_EQ(scores(*gemma, text, batch, kv), all[kv]) << kv << " " << batch;
     EngineOptions o = options(1, 40);
@@ -391,7 +391,7 @@ TEST_F(KvCodecUse, Refusals) {
   o.kv_format = "kivi:values=f16";
   EXPECT_EQ(refused(o), "KV format kivi: values: no such option; known: bits, group, residual, window, window_values");
   o.kv_format = "f16:window=kivi:bits=5";
-  EXPECT_EQ(refused(o), "KV format f16: window: KV format kivi: bits: must be 2 or 4, got 5");
+  EXPECT_EQ(refused(o), "KV format f16: window: KV format kivi: bits: must be between 2 and 4, got 5");
   o.kv_format = "f16:window=kivi,window_values=f16";
   EXPECT_EQ(refused(o), "KV format f16: window: a codec has no window formats of its own");
   o.kv_format = "kivi:window_values=f16";

@@ -161,7 +161,7 @@ TEST_P(EvictorsCombined, PreemptionsDoNotShow) {
         Setting{"skip_join_mlfq:quantum_ms=1", 400, ""}, Setting{"fcfs:reserve=prompt", 0, "ngram:min=1,k=5"}}) {
     SCOPED_TRACE(fmt::format("{} {} {}", setting.policy, setting.swap_tokens, setting.drafter));
     EngineOptions o = evicting(options(2, 40, 4));
-    o.kv_tokens = 120;
+    o.kv_tokens = 112;
     o.policy = setting.policy;
     o.swap_tokens = setting.swap_tokens;
     o.drafter = setting.drafter;
