@@ -14,6 +14,7 @@
 #include "base/ordered_json.h"
 #include "base/version.h"
 #include "memory_report.h"
+#include "models/weight_parts_loader.h"
 #include "run/memory_plan.h"
 
 namespace millrace {
@@ -67,7 +68,10 @@ Quartiles quartiles(std::vector<double> values) {
 int64_t stored_bytes(const ModelFiles& files) {
   int64_t bytes = 0;
   for (const auto& stored : files.tensors)
-    if (stored.tensor.format) bytes += stored.tensor.format->row_bytes(stored.tensor.values());
+    if (stored.tensor.format)
+      bytes += stored.tensor.format->row_bytes(stored.tensor.values());
+    else if (stored_weights(files, stored) > 0)  // indices into a codebook
+      bytes += stored.tensor.bytes;
   return bytes;
 }
 
