@@ -70,7 +70,7 @@ function(add_module name)
     # local variables, which are vectors here, still two and a half; without those 22 s.
     if(MILLRACE_SANITIZE MATCHES "address,undefined")
       set(slow ${sources})
-      list(FILTER slow INCLUDE REGEX "/matmul_quant_avx")
+      list(FILTER slow INCLUDE REGEX "/matmul_quant_a[vm]x")
       set_property(SOURCE ${slow} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined
                    $<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>)
     endif()
