@@ -301,7 +301,7 @@ class Compress(unittest.TestCase):
             for code, message, arguments in (
                 (2, "--pass is required", (LLAMA, out)),
                 (2, "--pass gptq: needs a calibration text; give one with --calibrate", (LLAMA, out, "--pass", "gptq")),
-                (2, "pass: unknown 'awq'; available: gptq, wanda", (LLAMA, out, "--pass", "awq", "--calibrate", text)),
+                (2, "pass: unknown 'awq'; available: gptq, squeezellm, wanda", (LLAMA, out, "--pass", "awq", "--calibrate", text)),
                 (3, "/nonexistent.txt", (LLAMA, out, "--pass", "gptq", "--calibrate", "/nonexistent.txt")),
                 (3, "/nonexistent.gguf", ("/nonexistent.gguf", out, "--pass", "gptq", "--calibrate", text)),
                 (2, "tokens do not fill a window of", (LLAMA, out, "--pass", "gptq", "--calibrate", write(folder, "short.txt", "a"))),
