@@ -206,7 +206,8 @@ TEST(Gptq, RefusesOptions) {
                   "pass gptq: format 'f16': is not a format of levels; choose one of q8_0, q4_0, ");
   EXPECT_EQ(make_pass("gptq:order=random").error().message, "pass gptq: order 'random': must be stored or activation");
   EXPECT_CONTAINS(make_pass("gptq:damp=-1").error().message, "damp");
-  EXPECT_EQ(make_pass("awq").error().message, "pass: unknown 'awq'; available: gptq, wanda, lqer, outliers, rotate");
+  EXPECT_EQ(make_pass("awq").error().message,
+            "pass: unknown 'awq'; available: gptq, squeezellm, wanda, lqer, outliers, rotate");
 }
 
 }  // namespace
