@@ -67,11 +67,7 @@ Quartiles quartiles(std::vector<double> values) {
 
 int64_t stored_bytes(const ModelFiles& files) {
   int64_t bytes = 0;
-  for (const auto& stored : files.tensors)
-    if (stored.tensor.format)
-      bytes += stored.tensor.format->row_bytes(stored.tensor.values());
-    else if (stored_weights(files, stored) > 0)  // indices into a codebook
-      bytes += stored.tensor.bytes;
+  for (const auto& stored : files.tensors) bytes += stored.tensor.bytes;
   return bytes;
 }
 
@@ -81,14 +77,20 @@ std::string upper(std::string_view text) {
   return out;
 }
 
-// The format of most of the model's bytes; null: none.
-const Format* main_format(const ModelFiles& files) {
-  std::map<const Format*, int64_t> bytes;
-  for (const auto& stored : files.tensors)
-    if (stored.tensor.format) bytes[stored.tensor.format] += stored.tensor.format->row_bytes(stored.tensor.values());
-  const Format* best = nullptr;
+// The format of most of the model's bytes; "": none.
+std::string main_format(const ModelFiles& files) {
+  std::map<std::string, int64_t> bytes;
+  for (const auto& stored : files.tensors) {
+    bool codebook = false;
+    stored_weights(files, stored, &codebook);
+    if (codebook)
+      bytes["codebook"] += stored.tensor.bytes;
+    else if (stored.tensor.format)
+      bytes[std::string(stored.tensor.format->name)] += stored.tensor.bytes;
+  }
+  std::string best;
   for (const auto& [format, size] : bytes)
-    if (!best || size > bytes[best]) best = format;
+    if (best.empty() || size > bytes[best]) best = format;
   return best;
 }
 
@@ -98,8 +100,8 @@ std::string model_type(const LanguageModel& model) {
   const std::string size = n >= 1e9   ? fmt::format("{:.1f}B", n / 1e9)
                            : n >= 1e6 ? fmt::format("{:.1f}M", n / 1e6)
                                       : fmt::format("{:.0f}K", n / 1e3);
-  const Format* format = main_format(*model.parts().files);
-  return fmt::format("{} {} {}", info.architecture, size, format ? upper(format->name) : "?");
+  const std::string format = main_format(*model.parts().files);
+  return fmt::format("{} {} {}", info.architecture, size, format.empty() ? "?" : upper(format));
 }
 
 std::string csv_field(const nlohmann::ordered_json& value) {

@@ -71,8 +71,8 @@ function(add_module name)
       set(slow ${sources})
       list(FILTER slow INCLUDE REGEX "/x86/(matmul|attention)_.*(avx|amx)")
       set_property(SOURCE ${slow} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined
-                   $<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>
-                   "$<$<CXX_COMPILER_ID:Clang>:SHELL:-mllvm -asan-instrumentation-with-call-threshold=100>")
+                   "$<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>"
+                   "$<$<CXX_COMPILER_ID:Clang>:-mllvm;-asan-instrumentation-with-call-threshold=100>")
     endif()
     millrace_unity(millrace_${name} "/x86/" ${ARG_ALONE})
     if(NOT ARG_HOT)

@@ -9,11 +9,14 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+
+#include <cstring>
+#if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#endif
 #endif
 
 namespace millrace {
@@ -55,10 +58,15 @@ struct Tiles {
   std::string refusal;
 };
 
-// Linux gives the registers (8 KiB a thread) only to a process that asks. Its error, 0 if it agreed.
-int ask_for_tiles() {
+// Linux gives the registers (8 KiB a thread) only to a process that asks. "": it agreed.
+std::string ask_for_tiles() {
+#if defined(__linux__)
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0 ? 0 : errno;
+  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return "";
+  return fmt::format("the kernel refused permission to use AMX's tiles (arch_prctl: {})", std::strerror(errno));
+#else
+  return "this build asks for permission to use AMX's tiles only on Linux";
+#endif
 }
 
 // `isa`: the other features of this machine.
@@ -74,8 +82,7 @@ Tiles find_tiles(Isa isa) {
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   if ((low & kEnabled) != kEnabled)
     return {{}, "the operating system does not save AMX's registers (Linux does since 5.16)"};
-  if (const int error = ask_for_tiles(); error != 0)
-    return {{}, fmt::format("the kernel refused permission to use AMX's tiles (arch_prctl: {})", std::strerror(error))};
+  if (std::string refusal = ask_for_tiles(); !refusal.empty()) return {{}, std::move(refusal)};
   Isa features;
   if (found & kInt8) features = features.with(Feature::amx_int8);
   if (found & kBf16) features = features.with(Feature::amx_bf16);
@@ -194,9 +201,12 @@ Result<Isa> select_isa() {
   if (!wanted || !*wanted) return best;
   auto isa = parse_isa(wanted);
   if (!isa.ok()) return Error::user("MILLRACE_ISA: " + isa.error().message);
-  if (!best.includes(*isa))
-    return Error::user(fmt::format("MILLRACE_ISA: this machine does not support {}; its best is {}{}{}", wanted,
-                                   isa_name(best), amx_refusal().empty() ? "" : "; no AMX: ", amx_refusal()));
+  if (!best.includes(*isa)) {
+    const bool tiles = isa->has(Feature::amx_int8) || isa->has(Feature::amx_bf16);
+    const std::string why = tiles && !amx_refusal().empty() ? "; no AMX: " + amx_refusal() : "";
+    return Error::user(
+        fmt::format("MILLRACE_ISA: this machine does not support {}; its best is {}{}", wanted, isa_name(best), why));
+  }
   return *isa;
 }
 

@@ -1,8 +1,10 @@
 #include "base/cpu.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 
 namespace millrace {
 namespace {
@@ -51,10 +53,18 @@ TEST(Isa, Inclusion) {
   EXPECT_FALSE(Isa::avx512.includes(Isa::amx));  // avx512 is what it was before there was AMX
 }
 
-// Tiles are used, or there is a reason why not, or the processor has none.
+// Tiles are used, or there is a reason why not, or the processor has none. The system's list of flags is a second
+// opinion; a word of it ends at a blank.
 TEST(Isa, TilesOrAReason) {
   const Isa machine = detect_isa();
   const bool tiles = machine.has(Feature::amx_int8) || machine.has(Feature::amx_bf16);
+  std::string flags;
+  for (std::ifstream info("/proc/cpuinfo"); std::getline(info, flags);)
+    if (flags.starts_with("flags")) break;
+  const auto listed = [&](const char* flag) { return (flags + " ").find(fmt::format(" {} ", flag)) != flags.npos; };
+  if (listed("amx_tile") && (listed("amx_int8") || listed("amx_bf16"))) {
+    EXPECT_TRUE(tiles || !amx_refusal().empty());
+  }
   EXPECT_FALSE(tiles && !amx_refusal().empty()) << amx_refusal();
   EXPECT_FALSE(tiles && !machine.includes(Isa::avx512));
 }

@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "base/cpu.h"
@@ -13,6 +15,7 @@
 #include "compress/matrix_parts.h"
 #include "compress/matrix_work.h"
 #include "models/convert/conversion.h"
+#include "models/convert/gguf_keys.h"
 #include "models/convert/output.h"
 #include "run/language_model.h"
 
@@ -257,6 +260,7 @@ Result<void> Compressor::write() {
     plan_.writer.set_string("millrace.compress.calibration_xxh3_128", report_.calibration_hash);
     plan_.writer.set_u64("millrace.compress.calibration_tokens", static_cast<uint64_t>(report_.calibration_tokens));
   }
+  std::map<std::string_view, int64_t> values;  // of matrices, by format
   for (size_t i = 0; i < plan_.tensors.size(); ++i) {
     const OutputTensor& tensor = plan_.tensors[i];
     for (const SourceTensor& part : tensor.parts)
@@ -268,12 +272,15 @@ Result<void> Compressor::write() {
       format = &codebook_indices();
       dims.back() = indices->second;
     }
+    if (dims.size() > 1)
+      values[format->name] += std::accumulate(tensor.dims.begin(), tensor.dims.end(), int64_t{1}, std::multiplies<>());
     plan_.writer.add_tensor(tensor.name, format, std::move(dims), [&, i](uint8_t* to, int64_t) -> Result<void> {
       if (outputs_[i].empty()) return tensor.produce(to, *threads_);
       std::ranges::copy(outputs_[i], to);
       return {};
     });
   }
+  set_file_type(plan_.writer, values);
   for (const PartTensor& part : parts_)
     plan_.writer.add_tensor(part.name, part.format, part.dims, [&](uint8_t* to, int64_t) -> Result<void> {
       std::ranges::copy(part.bytes, to);

@@ -1,6 +1,9 @@
 // A lab model as GGUF, and back. Keys as in https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (frozen on disk).
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "base/ordered_json.h"
 #include "learn/lab_mixture.h"
 #include "learn/lab_trainer.h"
@@ -95,6 +98,50 @@ std::vector<FileTensor> file_tensors(const LabModel& model) {
   return out;
 }
 
+// Keys of a model that computes what LabModel does; head sizes are checked with the tensors' shapes.
+constexpr std::string_view kKnownKeys[] = {"block_count",
+                                           "context_length",
+                                           "embedding_length",
+                                           "feed_forward_length",
+                                           "attention.head_count",
+                                           "attention.head_count_kv",
+                                           "attention.key_length",
+                                           "attention.value_length",
+                                           "attention.layer_norm_rms_epsilon",
+                                           "rope.dimension_count",
+                                           "rope.freq_base",
+                                           "vocab_size",
+                                           "hidden_activation",
+                                           "expert_count",
+                                           "expert_used_count",
+                                           "expert_feed_forward_length"};
+
+Error cannot_continue(const ModelFiles& files, const std::string& why) {
+  return Error::user(fmt::format("train-lab cannot continue from {}: {}", files.path, why));
+}
+
+Result<void> check_keys(const ModelFiles& files) {
+  constexpr std::string_view kPrefix = "llama.";
+  for (const auto& [key, value] : files.config->items()) {
+    if (!key.starts_with(kPrefix)) continue;
+    if (std::ranges::find(kKnownKeys, std::string_view(key).substr(kPrefix.size())) == std::end(kKnownKeys))
+      return cannot_continue(files, fmt::format("it does not train models with the key {}", key));
+  }
+  const auto activation = files.config->find("llama.hidden_activation");
+  if (activation != files.config->end() && *activation != "silu" && *activation != "relu")
+    return cannot_continue(files, fmt::format("it trains silu and relu, not the activation {}", activation->dump()));
+  return {};
+}
+
+// Before anything is allocated: the shape is what the metadata say, the tensors are what the file has.
+Result<void> check_size(const ModelFiles& files, const LabShape& shape) {
+  int64_t values = 0;
+  for (const StoredTensor& stored : files.tensors) values += stored.tensor.values();
+  if (shape.parameters() <= values) return {};
+  return cannot_continue(
+      files, fmt::format("its metadata describe {} weights, and its tensors have {}", shape.parameters(), values));
+}
+
 Result<LabShape> read_shape(const ModelFiles& files) {
   const auto number = [&](const char* key, double missing) {
     const auto found = files.config->find(key);
@@ -119,6 +166,13 @@ Result<LabShape> read_shape(const ModelFiles& files) {
   shape.epsilon = static_cast<float>(number("llama.attention.layer_norm_rms_epsilon", 0));
   if (files.architecture != "llama" || !trainable(shape))
     return Error::user("train-lab cannot continue from a model of this architecture and shape: " + files.path);
+  MILLRACE_TRY_VOID(check_keys(files));
+  const int64_t used = whole("llama.expert_used_count"), rotated = whole("llama.rope.dimension_count");
+  if (shape.experts > 0 && used != 2)
+    return cannot_continue(files, fmt::format("a token uses {} experts, and it trains models that use 2", used));
+  if (rotated != 0 && rotated != shape.head_dim())
+    return cannot_continue(files, fmt::format("rope rotates {} of a head's {} dims", rotated, shape.head_dim()));
+  MILLRACE_TRY_VOID(check_size(files, shape));
   return shape;
 }
 
@@ -159,7 +213,11 @@ Result<LabImport> import_lab_gguf(const std::string& path) {
   auto spec = lab_vocabulary(files.tokenizer->tokens);
   if (!spec.ok()) return Error::user(spec.error().message + ": " + path);
   LabImport out{LabModel(shape, 0), std::move(*spec)};
-  for (const FileTensor& one : file_tensors(out.model)) {
+  const std::vector<FileTensor> known = file_tensors(out.model);
+  for (const StoredTensor& stored : files.tensors)  // a weight part, or a head of its own
+    if (std::ranges::find(known, stored.name, &FileTensor::name) == known.end())
+      return cannot_continue(files, "it does not train the tensor " + stored.name);
+  for (const FileTensor& one : known) {
     const StoredTensor* stored = files.find(one.name);
     const int64_t columns = one.tensor->columns;
     if (!stored || !stored->tensor.format || stored->tensor.cols() != columns ||

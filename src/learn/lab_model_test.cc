@@ -139,34 +139,37 @@ TEST(LabModel, KernelsAgree) {
 
 // Five steps of Newton and Schulz bring all singular values near 1, for wide and for tall matrices.
 TEST(LabOptimizer, AMatrixMovesByAnOrthogonalOne) {
-  LabModel model(tiny(), 3);
-  ThreadPool pool(1);
-  const LabRates rates{.muon = 1, .adam = 0, .decay = 0, .clip = 1e9};
-  LabOptimizer optimizer(model, pool, training_kernels(), rates);
-  std::mt19937_64 random(1);
-  std::normal_distribution<float> normal;
-  for (float& one : model.gradient()) one = normal(random);
-  const std::vector<float> before = model.weights();
-  optimizer.step(1.0);
-  for (const LabTensor* tensor : {&model.layers()[0].gate_up, &model.layers()[0].down}) {  // tall and wide
-    const int64_t rows = tensor->parts[0], columns = tensor->columns;
-    const auto moved = [&](int64_t r, int64_t c) {
-      const auto at = static_cast<size_t>(tensor->offset + r * columns + c);
-      return static_cast<double>(before[at] - model.weights()[at]);
-    };
-    double squares = 0, with_gradient = 0;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) {
-        squares += moved(r, c) * moved(r, c);
-        with_gradient +=
-            moved(r, c) * static_cast<double>(model.gradient()[static_cast<size_t>(tensor->offset + r * columns + c)]);
+  for (const TrainingKernels* kernels : available_training_kernels()) {
+    LabModel model(tiny(), 3);
+    ThreadPool pool(1);
+    const LabRates rates{.muon = 1, .adam = 0, .decay = 0, .clip = 1e9};
+    LabOptimizer optimizer(model, pool, *kernels, rates);
+    std::mt19937_64 random(1);
+    std::normal_distribution<float> normal;
+    for (float& one : model.gradient()) one = normal(random);
+    const std::vector<float> before = model.weights();
+    optimizer.step(1.0);
+    for (const LabTensor* tensor : {&model.layers()[0].gate_up, &model.layers()[0].down}) {  // tall and wide
+      const int64_t rows = tensor->parts[0], columns = tensor->columns;
+      const auto moved = [&](int64_t r, int64_t c) {
+        const auto at = static_cast<size_t>(tensor->offset + r * columns + c);
+        return static_cast<double>(before[at] - model.weights()[at]);
+      };
+      double squares = 0, with_gradient = 0;
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t c = 0; c < columns; ++c) {
+          squares += moved(r, c) * moved(r, c);
+          with_gradient += moved(r, c) *
+                           static_cast<double>(model.gradient()[static_cast<size_t>(tensor->offset + r * columns + c)]);
+        }
       }
+      const double scale = std::max(1.0, static_cast<double>(rows) / static_cast<double>(columns));
+      const double rank = static_cast<double>(std::min(rows, columns));
+      EXPECT_GT(squares / scale / rank, 0.6)
+          << tensor->name << " " << kernels->name;  // the mean of the singular values' squares
+      EXPECT_LT(squares / scale / rank, 1.3) << tensor->name << " " << kernels->name;
+      EXPECT_GT(with_gradient, 0) << tensor->name << " " << kernels->name;
     }
-    const double scale = std::max(1.0, static_cast<double>(rows) / static_cast<double>(columns));
-    const double rank = static_cast<double>(std::min(rows, columns));
-    EXPECT_GT(squares / scale / rank, 0.6) << tensor->name;  // the mean of the singular values' squares
-    EXPECT_LT(squares / scale / rank, 1.3) << tensor->name;
-    EXPECT_GT(with_gradient, 0) << tensor->name;
   }
 }
 
@@ -193,11 +196,10 @@ TEST(TrainingKernels, AttentionEqualsAPlainOne) {
   constexpr int64_t kTokens = 77, kDim = 32, kHeads = 2, kWidth = (kHeads + 2) * kDim;
   std::mt19937_64 random(1);
   std::normal_distribution<float> normal;
-  const TrainingKernels& kernels = training_kernels();
   std::vector<float> values(kTokens * kWidth);
   for (float& value : values) value = normal(random);
   std::vector<Bf16> qkv(values.size()), out(kTokens * kHeads * kDim);
-  kernels.round(values.data(), qkv.data(), std::ssize(values));
+  portable_training_kernels().round(values.data(), qkv.data(), std::ssize(values));
   std::vector<float> sums(kTokens * kHeads), scratch(static_cast<size_t>(training_scratch(kTokens, kDim)));
   TrainingAttention a;
   a.q = qkv.data();
@@ -212,23 +214,27 @@ TEST(TrainingKernels, AttentionEqualsAPlainOne) {
   a.log_sums = sums.data();
   a.log_stride = kHeads;
   a.scratch = scratch.data();
-  kernels.attend(a);
   const auto wide = [](Bf16 v) { return std::bit_cast<float>(static_cast<uint32_t>(v) << 16); };
-  for (int64_t head = 0; head < kHeads; ++head) {
-    for (int64_t t = 0; t < kTokens; ++t) {
-      std::vector<double> mixed(kDim);
-      double sum = 0;
-      for (int64_t s = 0; s <= t; ++s) {
-        double score = 0;
-        for (int64_t i = 0; i < kDim; ++i) score += wide(a.q[t * kWidth + head * kDim + i]) * wide(a.k[s * kWidth + i]);
-        const double share = std::exp(score / std::sqrt(static_cast<double>(kDim)));
-        sum += share;
-        for (int64_t i = 0; i < kDim; ++i) mixed[static_cast<size_t>(i)] += share * wide(a.v[s * kWidth + i]);
+  for (const TrainingKernels* kernels : available_training_kernels()) {
+    kernels->attend(a);
+    for (int64_t head = 0; head < kHeads; ++head) {
+      for (int64_t t = 0; t < kTokens; ++t) {
+        std::vector<double> mixed(kDim);
+        double sum = 0;
+        for (int64_t s = 0; s <= t; ++s) {
+          double score = 0;
+          for (int64_t i = 0; i < kDim; ++i)
+            score += wide(a.q[t * kWidth + head * kDim + i]) * wide(a.k[s * kWidth + i]);
+          const double share = std::exp(score / std::sqrt(static_cast<double>(kDim)));
+          sum += share;
+          for (int64_t i = 0; i < kDim; ++i) mixed[static_cast<size_t>(i)] += share * wide(a.v[s * kWidth + i]);
+        }
+        EXPECT_NEAR(sums[static_cast<size_t>(t * kHeads + head)], std::log(sum), 1e-3) << kernels->name;
+        for (int64_t i = 0; i < kDim; ++i)
+          ASSERT_NEAR(wide(out[static_cast<size_t>((t * kHeads + head) * kDim + i)]),
+                      mixed[static_cast<size_t>(i)] / sum, 0.02)
+              << kernels->name;
       }
-      EXPECT_NEAR(sums[static_cast<size_t>(t * kHeads + head)], std::log(sum), 1e-3);
-      for (int64_t i = 0; i < kDim; ++i)
-        ASSERT_NEAR(wide(out[static_cast<size_t>((t * kHeads + head) * kDim + i)]), mixed[static_cast<size_t>(i)] / sum,
-                    0.02);
     }
   }
 }

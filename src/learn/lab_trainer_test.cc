@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "base/ordered_json.h"
 #include "lab/lab_files.h"
@@ -152,6 +153,40 @@ TEST_F(LabTrainerTest, AnExportedModelCanBeTrainedFurther) {
   EXPECT_EQ(load_lab_checkpoint(run.out + "/checkpoint.bin")->weights(), import_lab_gguf(run.from)->model.weights());
   run.start = run.out + "/checkpoint.bin";
   EXPECT_EQ(train_lab(run).error().message, "--from brings weights and vocabulary: omit --start and --vocabulary");
+}
+
+// What changes the products and is not trained must not be dropped in silence; sizes are checked before memory is
+// taken.
+TEST_F(LabTrainerTest, RejectsModelsThatItWouldReadWrongly) {
+  LabShape shape = options("shape").shape;
+  shape.gate = LabGate::relu;
+  shape.experts = 4;
+  const std::string path = (root_ / "edited.gguf").string();
+  ASSERT_TRUE(export_lab_gguf(LabModel(shape, 5), spec(), "test", "f32", path).ok());
+  std::ostringstream read;
+  read << std::ifstream(path, std::ios::binary).rdbuf();
+  const std::string original = read.str();
+  // The message for the file in which `with` is written `skip` bytes after the end of the first `text`.
+  const auto message = [&](const std::string& text, size_t skip, const std::string& with) {
+    std::string bytes = original;
+    const size_t at = bytes.find(text);
+    EXPECT_NE(at, std::string::npos) << text;
+    if (at == std::string::npos) return std::string();
+    bytes.replace(at + text.size() + skip, with.size(), with);
+    std::ofstream(path, std::ios::binary) << bytes;
+    const auto model = import_lab_gguf(path);
+    return model.ok() ? "accepted" : model.error().message;
+  };
+  const std::string start = "train-lab cannot continue from " + path + ": ";
+  constexpr size_t kType = 4, kLength = 8;  // before a value, and before a text
+  EXPECT_EQ(message("llama.hidden_activation", kType + kLength, "gelu"),
+            start + "it trains silu and relu, not the activation \"gelu\"");
+  EXPECT_EQ(message("llama.expert_used_count", kType, "\1"),
+            start + "a token uses 1 experts, and it trains models that use 2");
+  EXPECT_EQ(message("llama.vocab_siz", 0, "x"), start + "it does not train models with the key llama.vocab_sizx");
+  EXPECT_EQ(message("blk.0.attn_", 0, "x"), start + "it does not train the tensor blk.0.attn_xorm.weight");
+  EXPECT_NE(message("llama.block_count", kType, "\x80").find(start + "its metadata describe "), std::string::npos);
+  EXPECT_EQ(message("llama.rope.dimension_count", kType, "\x10"), start + "rope rotates 16 of a head's 32 dims");
 }
 
 TEST_F(LabTrainerTest, RejectsWhatIsNoCheckpoint) {

@@ -5,10 +5,12 @@
 namespace millrace {
 
 const EmbeddedModel* find_embedded_model(std::string_view name) {
-  if (name.empty()) name = kDefaultModel;
   const auto all = embedded_models();
-  const auto found =
-      std::ranges::find_if(all, [&](const auto& model) { return model.short_name == name || model.name == name; });
+  const std::string_view wanted = name.empty() ? kDefaultModel : name;
+  auto found =
+      std::ranges::find_if(all, [&](const auto& model) { return model.short_name == wanted || model.name == wanted; });
+  if (found == all.end() && name.empty())
+    found = std::ranges::find_if(all, [](const auto& model) { return !model.short_name.ends_with("-draft"); });
   return found == all.end() ? nullptr : &*found;
 }
 

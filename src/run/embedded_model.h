@@ -14,7 +14,7 @@ struct EmbeddedModel {
   std::span<const uint8_t> image;  // a GGUF file
 };
 
-// Of the model that runs where none is named.
+// Of the model that runs where none is named; in builds without it the first one that is no draft model runs.
 inline constexpr std::string_view kDefaultModel = "stories";
 
 // Empty in builds without models.

@@ -18,6 +18,10 @@ namespace {
 
 using namespace testing;  // matmul_case.h
 
+bool has_tiles(const KernelTable& table) {
+  return table.isa.has(Feature::amx_int8) || table.isa.has(Feature::amx_bf16);
+}
+
 // Columns in units of the format's block, where they are not already whole blocks.
 std::vector<Shape> shapes_for(const Format& format) {
   if (format.block_values == 1) {
@@ -133,7 +137,8 @@ TEST(MatmulConformance, BlocksOfColumnsAndTokensKeepBits) {
       if (table.isa == Isa::ref) continue;
       ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
       const std::vector<float> together = multiply(c.weight, table, pool, x, kTokens);
-      for (int64_t t : {int64_t{0}, int64_t{49}, kTokens - 1}) {
+      // Tiles have borders within the prompt: there, every token is compared.
+      for (int64_t t = 0; t < kTokens; t += has_tiles(table) || t == 98 ? 1 : 49) {
         const std::vector<float> alone =
             multiply(c.weight, table, pool, {x.begin() + t * kCols, x.begin() + (t + 1) * kCols}, 1);
         const std::vector<float> row(together.begin() + t * 40, together.begin() + (t + 1) * 40);
@@ -143,16 +148,18 @@ TEST(MatmulConformance, BlocksOfColumnsAndTokensKeepBits) {
   }
 }
 
-// For one, two and three tokens kernels process different numbers of panels at once, and fewer at the end. Products are
-// large enough for threads to be used.
+// For one, two and three tokens kernels process different numbers of panels at once, and fewer at the end; tiles take
+// more tokens together. Products are large enough for threads to be used.
 TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
   for (const Format* format : formats().members()) {
     const int64_t cols = 520 / format->block_values * format->block_values;
-    for (const auto& [rows, tokens] : {std::pair<int64_t, int64_t>{300, 1}, {219, 1}, {100, 1}, {219, 2}, {300, 3}}) {
+    for (const auto& [rows, tokens] :
+         {std::pair<int64_t, int64_t>{300, 1}, {219, 1}, {100, 1}, {219, 2}, {300, 3}, {300, 64}, {219, 100}}) {
       const Shape shape{rows, cols};
       Case c = make_case(*format, shape.rows, shape.cols, 27);
       std::vector<float> x = normal_values(tokens * shape.cols, 28);
       for (const KernelTable& table : tables()) {
+        if (tokens > 3 && !has_tiles(table)) continue;  // the others have no more ways to go
         const std::string what = where(*format, table, shape) + " tokens " + std::to_string(tokens);
         ThreadPool one(1);
         ASSERT_TRUE(pack_weight(c.weight, table, one).ok());
@@ -184,6 +191,34 @@ TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
       }
     }
   }
+}
+
+// Skipped, and counted as such, where the tests above had no tiles to test.
+TEST(MatmulConformance, TilesEqualRef) {
+  const auto table = std::ranges::find_if(tables(), has_tiles);
+  if (table == tables().end())
+    GTEST_SKIP() << "no AMX: " << (amx_refusal().empty() ? "this processor has none" : amx_refusal());
+  const KernelTable vectors = make_kernel_table(Isa::avx512), ref = make_kernel_table(Isa::ref);
+  ThreadPool pool(1);
+  constexpr int64_t kTokens = 40;
+  int64_t of_tiles = 0;
+  for (const Format* format : formats().members()) {
+    if (table->find_matmul(format)->run == vectors.find_matmul(format)->run) continue;
+    ++of_tiles;
+    const Shape shape{70, 2 * std::max<int64_t>(format->block_values, 32)};
+    Case c = make_case(*format, shape.rows, shape.cols, 97);
+    const std::vector<float> x = normal_values(kTokens * shape.cols, 98);
+    ASSERT_TRUE(pack_weight(c.weight, ref, pool).ok());
+    const std::vector<float> expected = multiply(c.weight, ref, pool, x, kTokens);
+    ASSERT_TRUE(pack_weight(c.weight, *table, pool).ok());
+    const std::vector<float> y = multiply(c.weight, *table, pool, x, kTokens);
+    if (is_int8(format->activation)) {
+      EXPECT_TRUE(same_bits(y, expected)) << where(*format, *table, shape);
+      continue;
+    }
+    for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(y[i], expected[i], 1e-3) << where(*format, *table, shape);
+  }
+  EXPECT_GT(of_tiles, 0);
 }
 
 // A NaN code of FP8 gives NaN in that row only.

@@ -70,6 +70,10 @@ void set_file_type(GgufWriter& writer, const std::vector<OutputTensor>& tensors)
   for (const OutputTensor& tensor : tensors)
     if (tensor.dims.size() > 1)
       values[tensor.format->name] += tensor.bytes() / tensor.format->block_bytes * tensor.format->block_values;
+  set_file_type(writer, values);
+}
+
+void set_file_type(GgufWriter& writer, const std::map<std::string_view, int64_t>& values) {
   auto most =
       std::max_element(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   writer.set_u32("general.file_type", most == values.end() ? 0 : file_type_of(most->first));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ordered_json.h"
+#include "models/weight_parts_loader.h"
 #include "run/embedded_model.h"
 #include "run/language_model.h"
 #include "server/models/model_registry.h"
@@ -110,7 +111,11 @@ void add_contents(ModelFact& fact, const ModelFiles& files) {
 std::string quantization_name(const ModelFiles& files) {
   std::map<std::string, double> values;
   for (const StoredTensor& stored : files.tensors) {
-    if (stored.tensor.rank > 1) values[stored.type_name] += static_cast<double>(stored.tensor.values());
+    if (stored.tensor.rank <= 1) continue;
+    bool codebook = false;  // stored as indices, whose type says nothing
+    const int64_t weights = stored_weights(files, stored, &codebook);
+    values[codebook ? "codebook" : stored.type_name] +=
+        static_cast<double>(codebook ? weights : stored.tensor.values());
   }
   if (values.empty()) return "";
   std::string most = std::ranges::max_element(values, {}, [](const auto& one) { return one.second; })->first;
