@@ -110,7 +110,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   MILLRACE_TRY(const auto draft, load_draft_model(options, threads->threads(), layout));
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
-  if (mode == KvPoolMode::virtual_ranges) layout.set_block_tokens(layout.page_block_tokens(sysconf(_SC_PAGESIZE)));
+  if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
   KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   places.evicts = rule != nullptr;
@@ -300,7 +300,7 @@ Result<void> CpuExecutor::check_context() const {
     return Error::unsupported(
         fmt::format("context: KV format {} encodes whole blocks, and keys that move need their rows; use f16 or "
                     "another format of rows",
-                    layout.format_name()));
+                    layout.codec_name()));
   return check_movable(model_->parts().model->spec(), "context");
 }
 
