@@ -38,7 +38,7 @@ class ShortestPredicted final : public SchedulerPolicy {
 
  private:
   // False: only its prompt is read, which says nothing of answers.
-  static bool answers(const Sequence& stream) { return stream.max_total > stream.prompt_tokens; }
+  static bool answers(const Sequence& stream) { return stream.max_total != stream.prompt_tokens; }
 
   // Bucket 1 holds answers of 1 to bucket_ tokens. An answer that outgrew its prediction moves at least to the next
   // one.
