@@ -45,7 +45,7 @@ class BenchStreams {
     if (s->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout, test.longest()));
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
-    if (mode == KvPoolMode::virtual_ranges) layout.set_block_tokens(layout.page_block_tokens(sysconf(_SC_PAGESIZE)));
+    if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
     const int64_t stored = kv_demand(s->rule_.get(), test.prefilled(), test.longest());
     const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
     s->stream_blocks_ = blocks_for(stored);

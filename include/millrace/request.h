@@ -87,7 +87,8 @@ struct PromptDocument {
 };
 
 // Receives what the model computes at the positions of a prompt, for scores and embeddings. Its functions are called on
-// the engine's threads, during a step; a preempted request's positions come again, with the same bits.
+// the engine's threads, during a step; a preempted request's positions come again, with the same bits. If one throws,
+// the request ends with an error.
 class PromptReader {
  public:
   virtual ~PromptReader() = default;

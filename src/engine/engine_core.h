@@ -73,6 +73,7 @@ class EngineCore {
   // Of the request's prompt, the tokens that the prefix index has now; for routers.
   int64_t cached_tokens(const Request& request) { return cache_->cached_tokens(request); }
   int64_t context() const { return loop_->context(); }
+  const PlannerLimits& limits() const { return loop_->limits; }
   const KvPool& kv() const { return loop_->kv(); }
   const Executor& executor() const { return *loop_->executor; }
   // Errors: internal, where the block accounts are wrong (BlockLedger::check()).

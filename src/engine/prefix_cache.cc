@@ -40,7 +40,7 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
     return Error::unsupported(
         fmt::format("KV format {}: the importance of blocks is not observed with it; use another "
                     "prefix evictor, and order arrival in the KV store",
-                    layout.format_name()));
+                    layout.codec_name()));
   if (observes) loop.executor->observe_attention();
   return cache;
 }

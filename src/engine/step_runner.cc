@@ -107,10 +107,18 @@ void StepRunner::forward(const StepPlan& plan, const StepShape& shape) {
   loads_.end_forward(work_);
   drafts_.after_pass(work_);
   const double seconds = static_cast<double>(loop_.now() - before) * 1e-9;
-  loop_.cost->observe(shape, seconds);
+  if (!reads()) loop_.cost->observe(shape, seconds);
   ++loop_.stats.steps;
   recorder_.step(loop_.stats.steps, plan, work_, before, seconds);
   count_computed(seconds);
+}
+
+// Rows that are read take time that no StepShape has.
+bool StepRunner::reads() const {
+  return std::ranges::any_of(work_, [](const StepWork& item) {
+    const Sequence& s = item.stream->sequence;
+    return s.request.reader && item.chunk.first < s.prompt_tokens;
+  });
 }
 
 void StepRunner::count_computed(double seconds) {
@@ -207,6 +215,11 @@ bool StepRunner::commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>
   if (stream.beams) return beams_.commit(stream, row, events);
   Sequence& s = stream.sequence;
   TokenEvent event;
+  if (stream.read_failed) {
+    event.error = Error::resource("reader: out of memory while reading the prompt");
+    closer_.finish(stream, FinishReason::error, std::move(event), events);
+    return false;
+  }
   if (s.size() >= s.max_total) {  // max_tokens is 0
     closer_.finish(stream, FinishReason::length, std::move(event), events);
     return false;

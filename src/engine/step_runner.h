@@ -48,6 +48,7 @@ class StepRunner {
   StepShape gather(StepPlan& plan);
   bool reserve(LiveStream& stream, PlannedChunk& chunk);
   void forward(const StepPlan& plan, const StepShape& shape);
+  bool reads() const;  // rows for a PromptReader, in this step
   void count_computed(double seconds);
   void sample(std::vector<TokenEvent>& events);
   void give_back(const StepWork& item);

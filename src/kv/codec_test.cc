@@ -186,6 +186,22 @@ TEST(KvCodecs, PoolsOfACodec) {
   EXPECT_EQ(virtual_pool.error().message,
             "KV pool: virtual is not for KV format kivi:bits=2,group=32,residual=0, whose blocks are not whole pages; "
             "choose paged");
+  EXPECT_EQ(layout.use_whole_pages(4096).error().message, virtual_pool.error().message);
+  EXPECT_EQ(layout.block_tokens, 32);
+  KvLayout rows{find_format("f16"), 32, {{2, 64}}};
+  rows.windows.push_back(layout);
+  const std::string of_a_group =
+      "KV pool: virtual is not for KV format kivi:bits=2,group=32,residual=0 of layers with a window, whose blocks are "
+      "not whole pages; choose paged";
+  EXPECT_EQ(rows.use_whole_pages(4096).error().message, of_a_group);
+  EXPECT_EQ(rows.windows[0].block_tokens, 32);
+  const auto group_pool = KvPool::create(rows, 3, {.mode = KvPoolMode::virtual_ranges, .longest = 64, .states = 2});
+  ASSERT_FALSE(group_pool.ok());
+  EXPECT_EQ(group_pool.error().message, of_a_group);
+  layout.block_tokens = 64;
+  EXPECT_EQ(layout.check().error().message,
+            "KV format kivi:bits=2,group=32,residual=0: a tail of 64 tokens does not suit blocks of 64");
+  layout.block_tokens = 32;
   layout.layers.push_back({.state_values = 12});
   EXPECT_EQ(layout.check().error().message,
             "KV format kivi:bits=2,group=32,residual=0: not for a model with recurrent layers; choose f16");

@@ -16,6 +16,12 @@ constexpr int64_t kMaxAddresses = int64_t{1} << 45;  // bytes of address space; 
 
 int64_t system_page_bytes() { return sysconf(_SC_PAGESIZE); }
 
+Result<void> check_virtual(const KvLayout& layout) {
+  if (!layout.encodes()) return {};
+  return Error::unsupported(fmt::format(
+      "KV pool: virtual is not for KV format {}, whose blocks are not whole pages; choose paged", layout.codec_name()));
+}
+
 }  // namespace
 
 // The raw rows that a query sees end with its own block; after them there is room for another block, so that chunks of
@@ -38,6 +44,12 @@ void KvLayout::set_block_tokens(int64_t tokens) {
   for (KvLayout& group : windows) group.set_block_tokens(tokens);
 }
 
+Result<void> KvLayout::use_whole_pages(int64_t page_bytes) {
+  MILLRACE_TRY_VOID(check_virtual(*this));
+  set_block_tokens(page_block_tokens(page_bytes));
+  return {};
+}
+
 bool KvLayout::encodes() const { return codec || std::ranges::any_of(windows, &KvLayout::encodes); }
 
 bool KvLayout::prefixes_shared() const {
@@ -49,6 +61,13 @@ std::string KvLayout::format_name() const {
   std::string name(format->name);
   if (values() != format) name += fmt::format(":values={}", values()->name);
   return name;
+}
+
+std::string KvLayout::codec_name() const {
+  if (codec) return codec->text();
+  for (const KvLayout& group : windows)
+    if (group.codec) return group.codec->text() + " of layers with a window";
+  return {};
 }
 
 int64_t KvLayout::tile_bytes(const KvLayer& layer, KvPart part) const {
@@ -93,6 +112,9 @@ Result<void> KvLayout::check() const {
     return Error::user(
         fmt::format("KV block size: must be between 1 and {} tokens, got {}", kMaxBlockTokens, block_tokens));
   }
+  if (codec && (tail_tokens % block_tokens != 0 || tail_tokens < (residual_blocks() + 2) * block_tokens))
+    return Error::internal(fmt::format("KV format {}: a tail of {} tokens does not suit blocks of {}", format_name(),
+                                       tail_tokens, block_tokens));
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& layer = layers[i];
     if (codec && layer.state_values > 0)
@@ -187,11 +209,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   pool.evicts_ = options.evicts;
   int64_t ids = blocks;
   if (pool.is_virtual_) {
-    if (layout.codec)
-      return Error::unsupported(
-          fmt::format("KV pool: virtual is not for KV format {}, whose blocks are not whole pages; "
-                      "choose paged",
-                      layout.format_name()));
+    MILLRACE_TRY_VOID(check_virtual(layout));
     const int64_t page = system_page_bytes();
     if (layout.page_block_tokens(page) != layout.block_tokens)
       return Error::user(fmt::format("KV pool: a block of a virtual pool is whole pages; {} tokens are not, {} are",

@@ -64,11 +64,14 @@ struct KvLayout {
   // Blocks are encoded by `with` (not null) from now on: sets the format, raises the block size to what it needs, and
   // makes the tail long enough to run `drafted` tokens and take them back.
   void encode_with(std::shared_ptr<const KvCodec> with, int64_t drafted = 0);
-  void set_block_tokens(int64_t tokens);  // of all groups
+  // Of a virtual pool: raises the block size of all groups to whole pages. Errors: unsupported (a codec, whose tail and
+  // tiles are of the size that encode_with() chose).
+  Result<void> use_whole_pages(int64_t page_bytes);
   int64_t residual_blocks() const { return (codec->residual() + block_tokens - 1) / block_tokens; }
   const Format* values() const { return value_format ? value_format : format; }
   std::string format_name() const;
-  bool recurrent() const;  // some layers
+  std::string codec_name() const;  // of the first group that has a codec; "" if none does
+  bool recurrent() const;          // some layers
   // Whether blocks alone can continue a stream after them: no state, and no raw rows of their tokens, is needed.
   bool prefixes_shared() const;
   bool encodes() const;  // some group has a codec
@@ -80,9 +83,12 @@ struct KvLayout {
   std::vector<int64_t> state_values() const;  // of each layer, f32: of its state or its tail
   int64_t state_bytes() const;                // of one stream, in all layers; 0: no state and no tail
   std::string state_name() const { return encodes() ? "KV tails" : "recurrent states"; }  // as an account
-  Result<void> check() const;  // head_dim is whole format blocks, sizes do not overflow
+  Result<void> check() const;  // head_dim is whole format blocks, tails are long enough, sizes do not overflow
   // The smallest block size >= block_tokens at which one head's rows fill whole pages in every layer.
   int64_t page_block_tokens(int64_t page_bytes) const;
+
+ private:
+  void set_block_tokens(int64_t tokens);  // of all groups
 };
 
 inline constexpr int64_t kMaxBlockTokens = 65536;

@@ -110,7 +110,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   MILLRACE_TRY(const auto draft, load_draft_model(options, threads->threads(), layout));
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
-  if (mode == KvPoolMode::virtual_ranges) layout.set_block_tokens(layout.page_block_tokens(sysconf(_SC_PAGESIZE)));
+  if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
   KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   places.evicts = rule != nullptr;
@@ -172,6 +172,9 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   evictions_.emplace(*runner_, drafts);
   draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
   sampled_.reserve(static_cast<size_t>(forward.outputs));
+  rows_.reserve(static_cast<size_t>(forward.outputs));
+  reads_.reserve(static_cast<size_t>(forward.tokens));
+  adapted_.reserve(static_cast<size_t>(options.max_streams));
   choice_.emplace(tokenizer, model.spec().vocab, runner_->threads(), forward.outputs);
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
@@ -300,7 +303,7 @@ Result<void> CpuExecutor::check_context() const {
     return Error::unsupported(
         fmt::format("context: KV format {} encodes whole blocks, and keys that move need their rows; use f16 or "
                     "another format of rows",
-                    layout.format_name()));
+                    layout.codec_name()));
   return check_movable(model_->parts().model->spec(), "context");
 }
 
@@ -352,6 +355,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   evictions_->start();
   reads_.clear();
   sampled_.clear();
+  size_t needed = 0;  // of `sampled_`: a prompt that is only read is not sampled from
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
@@ -365,7 +369,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const ContextPart* part = part_of(item.stream->context, chunk.first);
     const int64_t moved = part ? part->moved : 0;
     if (s.request.reader)
-      add_with_reader(s, chunk.first, end, sampled);
+      add_with_reader(*item.stream, chunk.first, end, sampled);
     else if (s.request.embeddings.empty())
       for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i - moved, i >= sampled);
     else
@@ -377,7 +381,9 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     if (item.stream->eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
     for (int64_t row = runner_->outputs() - chunk.outputs(); row < runner_->outputs(); ++row)
       sampled_.push_back(static_cast<int32_t>(row));
+    if (chunk.outputs() > 0 && s.size() < s.max_total) needed = sampled_.size();
   }
+  sampled_.resize(needed);
   if (observes_) request_mass(work);
   if (reads_.empty())
     runner_->forward();
@@ -398,12 +404,21 @@ void CpuExecutor::add_with_embeddings(const Sequence& s, int64_t begin, int64_t 
   }
 }
 
-void CpuExecutor::add_with_reader(const Sequence& s, int64_t begin, int64_t end, int64_t sampled) {
-  PromptReader* const reader = s.request.reader.get();
+void CpuExecutor::add_with_reader(LiveStream& stream, int64_t begin, int64_t end, int64_t sampled) {
+  const Sequence& s = stream.sequence;
   for (int64_t i = begin; i < end; ++i) {
-    const bool read = i < s.prompt_tokens && reader->wants(i);
-    if (read) reads_.push_back({reader, i, static_cast<int32_t>(runner_->outputs())});
+    const bool read = i < s.prompt_tokens && s.request.reader->wants(i);
+    if (read) reads_.push_back({&stream, i, static_cast<int32_t>(runner_->outputs())});
     runner_->add(s.token_at(i), i, read || i >= sampled);
+  }
+}
+
+// No exception may leave a worker.
+void CpuExecutor::ReadRow::read(const float* values) {
+  try {
+    reader().read(position, values);
+  } catch (...) {
+    failed = true;
   }
 }
 
@@ -412,25 +427,29 @@ void CpuExecutor::add_with_reader(const Sequence& s, int64_t begin, int64_t end,
 void CpuExecutor::forward_with_readers() {
   const ThreadPool::Turn turn(runner_->threads());
   runner_->forward_hidden(turn);
-  for (const ReadRow& one : reads_)
-    if (!one.reader->logits()) one.reader->read(one.position, runner_->hidden(one.row));
-  const auto adapted = runner_->adapters().runs;  // of all rows: adapters of the head need those of the piece
+  adapted_ = runner_->adapters().runs;  // of all rows: adapters of the head need those of the piece
   const auto head = [&](std::span<const int32_t> rows) {
-    runner_->adapters().runs = adapted;
+    runner_->adapters().runs = adapted_;
     runner_->adapters().keep(rows);
     runner_->head_rows(rows, turn);
   };
-  std::erase_if(reads_, [](const ReadRow& one) { return !one.reader->logits(); });
+  const auto take_failures = [&] {
+    for (const ReadRow& one : reads_) one.stream->read_failed |= one.failed;
+  };
+  for (ReadRow& one : reads_)
+    if (!one.reader().logits()) one.read(runner_->hidden(one.row));
+  take_failures();
+  std::erase_if(reads_, [](const ReadRow& one) { return !one.reader().logits(); });
   for (size_t first = 0; first < reads_.size(); first += rows_.size()) {
     const size_t count = std::min(reads_.size() - first, static_cast<size_t>(limits_.outputs));
     rows_.clear();
     for (size_t i = first; i < first + count; ++i) rows_.push_back(reads_[i].row);
     head(rows_);
     runner_->threads().parallel_for(static_cast<int64_t>(count), [&](int64_t i, int) {
-      const ReadRow& one = reads_[first + static_cast<size_t>(i)];
-      one.reader->read(one.position, runner_->logits(i));
+      reads_[first + static_cast<size_t>(i)].read(runner_->logits(i));
     });
   }
+  take_failures();
   head(sampled_);
 }
 

@@ -66,7 +66,7 @@ class CpuExecutor final : public Executor {
   std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
   void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
   void add_tree(const Sequence& stream, int64_t count);
-  void add_with_reader(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
+  void add_with_reader(LiveStream& stream, int64_t begin, int64_t end, int64_t sampled);
   void forward_with_readers();
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
@@ -84,13 +84,18 @@ class CpuExecutor final : public Executor {
   std::optional<TokenChoice> choice_;
   std::vector<int64_t> draft_positions_;
   struct ReadRow {
-    PromptReader* reader;
+    LiveStream* stream;
     int64_t position;
-    int32_t row;  // of the step's outputs
+    int32_t row;          // of the step's outputs
+    bool failed = false;  // set by the thread that reads the row
+
+    PromptReader& reader() const { return *stream->sequence.request.reader; }
+    void read(const float* values);
   };
-  std::vector<ReadRow> reads_;    // of this step
-  std::vector<int32_t> rows_;     // of logits that are computed together
-  std::vector<int32_t> sampled_;  // rows, with readers in the step
+  std::vector<ReadRow> reads_;          // of this step
+  std::vector<int32_t> rows_;           // of logits that are computed together
+  std::vector<int32_t> sampled_;        // rows, with readers in the step; without those behind the last one needed
+  std::vector<LoraRows::Run> adapted_;  // with readers in the step: adapters of all its outputs
   ExecutorLimits limits_;
   bool observes_ = false;
 };

@@ -44,7 +44,8 @@ struct LiveStream {
   StopMatcher stop;
   bool cancelled = false;
   bool ended = false;
-  bool scored = false;  // needs the log-probabilities of its tokens, to rank the request's answers
+  bool read_failed = false;  // the prompt's reader threw
+  bool scored = false;       // needs the log-probabilities of its tokens, to rank the request's answers
   double logprob_sum = 0;
   LoraMix adapters;                         // that it runs with
   std::shared_ptr<AnswerGroup> answers;     // of the whole request; null: this is the only one

@@ -193,6 +193,13 @@ TEST(ShortestPredicted, HistoryLearnsPerTenant) {
       policy.observe({.kind = ScheduleEvent::Kind::left, .stream = &done, .whole = true});
     }
   }
+  for (int i = 0; i < 50; ++i) {  // prompts that are read teach nothing of answers
+    Sequence read;
+    read.request.tenant = "wordy";
+    read.prompt_tokens = read.max_total = 10;
+    read.tokens.assign(10, 1);
+    policy.observe({.kind = ScheduleEvent::Kind::left, .stream = &read, .whole = true});
+  }
   harness.wait(1, 10).request.tenant = "wordy";
   harness.wait(2, 10).request.tenant = "brief";
   EXPECT_EQ(harness.places(), "admit 2 1;");

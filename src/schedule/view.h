@@ -21,6 +21,10 @@ struct PlannerLimits {
 
   int64_t held(int64_t tokens) const { return most_held > 0 && most_held < tokens ? most_held : tokens; }
   int64_t blocks_for(int64_t tokens) const { return (tokens + block_tokens - 1) / block_tokens; }
+  // Tokens of the longest stream that may keep all its tokens.
+  int64_t longest_kept() const {
+    return blocks_for(held(context)) <= total_blocks ? context : total_blocks * block_tokens;
+  }
   int64_t residents() const { return resident_streams > max_streams ? resident_streams : max_streams; }
 };
 

@@ -32,14 +32,18 @@ class ShortestPredicted final : public SchedulerPolicy {
     return std::min(stream.max_total, stream.prompt_tokens + bucket(stream) * bucket_);
   }
   void observe(const ScheduleEvent& event) override {
-    if (event.kind == ScheduleEvent::Kind::left && event.whole) predictor_->learn(*event.stream);
+    if (event.kind == ScheduleEvent::Kind::left && event.whole && answers(*event.stream))
+      predictor_->learn(*event.stream);
   }
 
  private:
+  // False: only its prompt is read, which says nothing of answers.
+  static bool answers(const Sequence& stream) { return stream.max_total != stream.prompt_tokens; }
+
   // Bucket 1 holds answers of 1 to bucket_ tokens. An answer that outgrew its prediction moves at least to the next
   // one.
   int64_t bucket(const Sequence& stream) const {
-    const double predicted = std::min(predictor_->answer_tokens(stream), 1e9);
+    const double predicted = answers(stream) ? std::min(predictor_->answer_tokens(stream), 1e9) : 0;
     const int64_t tokens = std::max(static_cast<int64_t>(predicted), stream.generated() + 1);
     return (std::max<int64_t>(1, tokens) + bucket_ - 1) / bucket_;
   }

@@ -21,7 +21,10 @@ Result<Pooling> chosen_pooling(const LanguageModel& model, std::optional<Pooling
 class TextReader final : public PromptReader {
  public:
   TextReader(int64_t tokens, int64_t width, Pooling pooling)
-      : tokens_(tokens), width_(static_cast<size_t>(width)), pooling_(pooling) {}
+      : tokens_(tokens), width_(static_cast<size_t>(width)), pooling_(pooling) {
+    if (pooling == Pooling::mean) sum_.resize(width_);
+    values_.reserve(width_ * (pooling == Pooling::none ? static_cast<size_t>(tokens) : 1));
+  }
 
   bool logits() const override { return false; }
   bool wants(int64_t position) const override {
@@ -35,7 +38,6 @@ class TextReader final : public PromptReader {
       values_.insert(values_.end(), row, row + width_);
       return;
     }
-    sum_.resize(width_);
     for (size_t i = 0; i < width_; ++i) sum_[i] += row[i];
   }
 

@@ -11,9 +11,9 @@
 namespace millrace {
 
 WorkShare WorkShare::of(const HttpRequest& request) {
-  if (!request.account) return {"address " + request.client, 1};
+  if (!request.account) return {"address " + request.client, 1, ""};
   const ApiKey key = request.account->key();
-  return {"key " + key.name, key.weight};
+  return {"key " + key.name, key.weight, key.name};
 }
 
 Result<void> FairWorker::add(Job job) {

@@ -26,10 +26,11 @@ namespace millrace {
 
 struct HttpRequest;
 
-// The tenant that work belongs to, and its weight relative to other tenants.
+// The tenant that work belongs to in a worker's queue, and its weight relative to other tenants.
 struct WorkShare {
   std::string tenant;
   double weight = 1;
+  std::string engine_tenant;  // Request::tenant of what the work runs in the engine, as of the caller's generations
 
   static WorkShare of(const HttpRequest& request);  // by API key, or by address without one
 };

@@ -38,7 +38,7 @@ class Reading {
     request.max_tokens = 0;
     request.evictor = "none";
     request.document_context = "none";
-    request.tenant = share_.tenant;
+    request.tenant = share_.engine_tenant;
     MILLRACE_TRY_VOID(engine_.check(request));
     {
       std::lock_guard lock(progress_->mutex);

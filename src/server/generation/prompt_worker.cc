@@ -52,7 +52,7 @@ void PromptWorker::use_engine(Engine& engine) {
   const auto own = [this, &engine](std::span<const TokenId> tokens, std::span<const ScoreWindow> windows) {
     return score(engine, tokens, windows);
   };
-  scores_.score_with(own, engine.context());
+  scores_.score_with(own, engine.longest_kept());  // a prompt that is read keeps all its tokens
 }
 
 Result<std::vector<float>> PromptWorker::score(Engine& engine, std::span<const TokenId> tokens,
