@@ -202,8 +202,9 @@ TEST_P(SqueezeLlmModel, ACompressedModelRunsNearTheOriginal) {
     EXPECT_GE(coded, 4);
     EXPECT_LT(weighted, before) << pass;
     before = weighted;
-    if (GetParam() == "llama")  // most of its values are indices, which have no number of their own
+    if (GetParam() == "llama") {  // most of its values are indices, which have no number of their own
       EXPECT_EQ(open_model_files(output)->config->at("general.file_type"), 1024);
+    }
     const auto got = logits(output);
     ASSERT_EQ(want.size(), got.size());
     double error = 0;
