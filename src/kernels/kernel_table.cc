@@ -43,7 +43,7 @@ constexpr KernelVersion kVersions[] = {
     {"quantized weights", Feature::avx2, add_matmul_quant_avx2},
     {"quantized weights", Feature::avx_vnni, add_matmul_quant_avxvnni},
     {"quantized weights", Feature::avx512_vnni, add_matmul_quant_avx512vnni},
-    {"quantized weights", Feature::amx_bf16, add_matmul_quant_amxbf16},  // but Q8_0
+    {"quantized weights", Feature::amx_bf16, add_matmul_quant_amxbf16},  // but Q8_0 and Q2_K
     {"Q8_0 weights", Feature::avx2, nullptr},
     {"Q8_0 weights", Feature::avx_vnni, nullptr},
     {"Q8_0 weights", Feature::avx512_vnni, nullptr},

@@ -53,7 +53,8 @@ struct TrainingKernels {
   const char* name;
   void (*product)(const TrainingProduct& p);
   void (*round)(const float* from, Bf16* to, int64_t n);  // to nearest, ties to even
-  // Panels for B of a product over the columns of `from` ([rows = B's columns], a multiple of 32).
+  // Panels for B of a product over the columns of `from` ([rows = B's columns], a multiple of 32); columns are a
+  // multiple of 32 too, and the stride is even.
   void (*pack_columns)(const Bf16* from, int64_t stride, int64_t rows, int64_t columns, uint32_t* panels);
   // Panels for a product over the rows of `from`, an even number; columns a multiple of 32. They serve as B, and as A
   // with a_row = 1, a_pair = 32 for the 32 rows of a panel.

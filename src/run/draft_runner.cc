@@ -44,7 +44,7 @@ Result<void> check_layers(const ArchSpec& spec, const std::string& path) {
 Result<std::string> own_draft(const LanguageModel& target) {
   const Tokenizer* own = target.parts().tokenizer.get();
   for (const EmbeddedModel& model : embedded_models()) {
-    if (!own || !model.short_name.ends_with("-draft")) continue;
+    if (!own || !model.short_name.ends_with("-draft") || target.parts().files->path == model.name) continue;
     MILLRACE_TRY(const ModelFiles files, open_gguf_image(model.image, std::string(model.name)));
     if (files.tokenizer && files.tokenizer->tokens == own->spec().tokens) return std::string(model.short_name);
   }

@@ -61,7 +61,7 @@ TEST(LanguageModelLoad, EmptyPathLoadsTheEmbeddedModel) {
     EXPECT_EQ(files.error().message, "no model ships in this build; name one with -m PATH");
   } else {
     ASSERT_TRUE(files.ok());
-    EXPECT_EQ(files->path, find_embedded_model(kDefaultModel)->name);
+    EXPECT_EQ(files->path, find_embedded_model("")->name);
   }
   EXPECT_FALSE(open_model("/nowhere").ok());
 }

@@ -89,7 +89,7 @@ TEST(Activations, AreReadOrRefusedByName) {
   ASSERT_FALSE(unknown.ok());
   EXPECT_EQ(unknown.error().kind, ErrorKind::unsupported);
   EXPECT_EQ(unknown.error().message, "m: activation 'fatrelu'");
-  EXPECT_EQ(read("llama_relu", 3).error().message, "m: activation ''");
+  EXPECT_EQ(read("llama_relu", 3).error().message, "m: hidden_activation must be a string, the name of an activation");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(golden_names()), [](const auto& test) { return test.param; });

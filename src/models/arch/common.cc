@@ -71,7 +71,13 @@ HiddenActivation find_activation(ConfigReader& config, const std::string& name) 
 }  // namespace
 
 void read_gguf_activation(ConfigReader& meta, ArchSpec& spec) {
-  if (meta.has("hidden_activation")) spec.activation = find_activation(meta, meta.text_or("hidden_activation", ""));
+  if (!meta.has("hidden_activation")) return;
+  const std::string name = meta.text_or("hidden_activation", "");
+  if (name.empty())
+    meta.fail(Error::corrupt(
+        fmt::format("{}: hidden_activation must be a string, the name of an activation", meta.source())));
+  else
+    spec.activation = find_activation(meta, name);
 }
 
 const char* activation_name(HiddenActivation activation) {

@@ -126,9 +126,9 @@ Result<void> load_heads(WeightLoader& loader, const std::string& prefix, const L
                                                            h * both_rows + sizes.unrotated, sizes.value, sizes.rank));
     }
     for (const Weight* head : {&own.k_up.back(), &own.v_up.back()})
-      if (head->parts)
-        return Error::unsupported(
-            fmt::format("tensor {}: has weight parts, which the matrices of latent heads cannot have", head->name));
+      if (head->parts || head->codebook)
+        return Error::unsupported(fmt::format("tensor {}: has {}, which the matrices of latent heads cannot have",
+                                              head->name, head->codebook ? "a codebook" : "weight parts"));
   }
   return {};
 }
