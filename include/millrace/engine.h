@@ -185,6 +185,7 @@ class Engine {
   int64_t context() const;
   // Tokens of the longest prompt that can be kept whole: context(), or fewer where the KV cache holds fewer.
   int64_t longest_kept() const;
+  int64_t most_requests() const;  // open at once: running and in the queue
 
   // Saves the keys and values of the request's prompt to a file, as far as the prefix cache has them in full blocks, or
   // loads such a file into the prefix cache, for requests like this one: its tenant, prefix group and adapters; the

@@ -32,17 +32,18 @@ int64_t& dead_of(KvState& kv, int64_t g) {
 int64_t slots_of(const Sequence& s, int64_t g) { return g == 0 ? s.stored() : s.computed; }
 
 // Every slot is free, or held by one stream.
-Result<void> check_states(const std::vector<int32_t>& holders, const StatePool& states) {
+Result<void> check_states(const std::vector<int32_t>& holders, const KvPool& pool) {
+  const StatePool& states = pool.states();
+  const std::string name = pool.layout().state_name();
   int64_t held = 0;
   for (size_t i = 0; i < holders.size(); ++i) {
     held += holders[i];
     if (holders[i] > 1 || (holders[i] == 1) != states.held(static_cast<StateId>(i)))
-      return Error::internal(fmt::format("recurrent state {}: {} streams hold it, and it is {}", i, holders[i],
+      return Error::internal(fmt::format("{}: {} streams hold slot {}, and it is {}", name, holders[i], i,
                                          states.held(static_cast<StateId>(i)) ? "held" : "free"));
   }
   if (held + states.free() != states.slots())
-    return Error::internal(
-        fmt::format("recurrent states: {} held + {} free != {}", held, states.free(), states.slots()));
+    return Error::internal(fmt::format("{}: {} held + {} free != {}", name, held, states.free(), states.slots()));
   return {};
 }
 
@@ -313,7 +314,7 @@ Result<void> BlockLedger::check(const StreamTable& streams) const {
     for (const StateId slot : {stream->sequence.kv.state, stream->sequence.kv.snapshot})
       if (slot >= 0) ++states[static_cast<size_t>(slot)];
   }
-  MILLRACE_TRY_VOID(check_states(states, pool_.states()));
+  MILLRACE_TRY_VOID(check_states(states, pool_));
   int64_t in_use = 0, counted = 0, expected = index_ ? index_->size() : 0, held_blocks = 0;
   for (BlockId block = 0; block < pool_.ids(); ++block) {
     const auto i = static_cast<size_t>(block);

@@ -394,6 +394,7 @@ Result<int64_t> Engine::load_prefix(const Request& request, const std::string& p
 }
 
 int64_t Engine::context() const { return state_->core->context(); }
+int64_t Engine::most_requests() const { return state_->stream_limit; }
 int64_t Engine::longest_kept() const { return state_->core->limits().longest_kept(); }
 
 }  // namespace millrace

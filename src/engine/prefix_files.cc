@@ -19,6 +19,9 @@ struct Scope {
 
 Result<Scope> scope_of(LoopContext& loop, PrefixCache& cache, const Request& request) {
   if (!cache.index()) return Error::user("KV file: the prefix cache is off; switch it on");
+  if (loop.kv().groups() > 1 && loop.kv().evicts())
+    return Error::unsupported(
+        "KV file: with an evictor, layers with a window have blocks of their own; start the engine without one");
   if (loop.kv().groups() > 1)
     return Error::unsupported(
         "KV file: layers with a window keep only the newest blocks; keep all of them (--keep-window-keys)");

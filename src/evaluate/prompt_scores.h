@@ -1,11 +1,11 @@
 // ModelScores: the scores that prompt compressors need, computed by the model that answers or by another one, which
-// reads the same text with its own tokenizer. All run on the threads of the model that answers, and in its memory
-// budget. Windows of kWindow tokens overlap by half, so memory does not grow with the prompt, and the scores depend on
-// the tokens alone. Not thread-safe.
+// reads the same text with its own tokenizer. In a server the model that answers scores in its engine's steps
+// (score_with()); other models, and that one without an engine, have a scorer, which runs on the threads of the model
+// that answers and in its memory budget. Windows of kWindow tokens, or fewer where less fits, overlap by half, so
+// memory does not grow with the prompt, and the scores depend on the tokens and the window alone. Not thread-safe.
 //
-// Memory: for each model keys and values of three windows in f16, and the activations and logits of one batch; charged
-// to the model's accounts when it is opened. The model that answers may be given a function that scores in its engine
-// (score_with()), and then needs none.
+// Memory of a scorer: keys and values of three windows in f16, and the activations and logits of one batch; charged to
+// the model's accounts when it is opened.
 #pragma once
 
 #include <map>

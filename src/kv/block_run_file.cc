@@ -73,6 +73,10 @@ Result<void> check_run(const KvPool& pool, std::span<const BlockId> blocks, cons
   if (layout.codec && layout.codec->residual() > 0)
     return Error::unsupported(fmt::format(
         "keys and values: KV format {} keeps raw rows beside its blocks; use residual=0", layout.format_name()));
+  if (pool.groups() > 1 && pool.evicts())
+    return Error::unsupported(
+        "keys and values: with an evictor, layers with a window have blocks of their own; start the engine without "
+        "one");
   if (pool.groups() > 1)
     return Error::unsupported(
         "keys and values: layers with a window keep only the newest blocks; keep all of them (--keep-window-keys)");

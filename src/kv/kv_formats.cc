@@ -93,20 +93,6 @@ Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kern
   return out;
 }
 
-std::string kv_format_of_one_group(std::string_view text) {
-  const auto colon = text.find(':');
-  if (colon == std::string_view::npos) return std::string(text);
-  const std::vector<OptionSpec>& options = format_options(text.substr(0, colon));
-  const auto given = parse_options(text.substr(colon + 1), options);
-  if (!given.ok()) return std::string(text);
-  std::string out(text.substr(0, colon));
-  for (const OptionSpec& option : options) {
-    if (option.name.starts_with("window") || !given->given(option.name) || given->text(option.name).empty()) continue;
-    out += (out.size() == colon ? ":" : ",") + option.name + "=" + given->text(option.name);
-  }
-  return out;
-}
-
 KvLayout KvFormats::layout(int64_t block_tokens, std::vector<KvLayer> layers, int64_t drafted) const {
   const int64_t multiple =
       std::lcm(codec ? codec->block_multiple() : 1, window_codec ? window_codec->block_multiple() : 1);

@@ -36,8 +36,6 @@ struct KvFormats {
 
 // `keys` is null where NAME is no format that `kernels` have attention for. Errors (user): an option.
 Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kernels);
-// The formats in layers that see all, as text: for runs that keep all layers in one group.
-std::string kv_format_of_one_group(std::string_view text);
 // The options of a format of rows; those that a codec has, too.
 const std::vector<OptionSpec>& kv_row_options();
 std::vector<OptionSpec> kv_window_options();

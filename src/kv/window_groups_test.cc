@@ -213,16 +213,6 @@ TEST(KvFormats, KeysAndValuesHaveFormatsOfTheirOwn) {
   EXPECT_EQ(pool->values(0, 0, 0) - pool->keys(0, 0, 0), 6 * 4 * 34);
 }
 
-TEST(KvFormats, OneGroupHasTheFormatsOfLayersThatSeeAll) {
-  EXPECT_EQ(kv_format_of_one_group("f16"), "f16");
-  EXPECT_EQ(kv_format_of_one_group("f16:window=f32"), "f16");
-  EXPECT_EQ(kv_format_of_one_group("q8_0:window=f32,values=f16,window_values=bf16"), "q8_0:values=f16");
-  EXPECT_EQ(kv_format_of_one_group("kivi:bits=4"), "kivi:bits=4");
-  EXPECT_EQ(kv_format_of_one_group("kivi:window=f16,bits=4,residual=32"), "kivi:bits=4,residual=32");
-  EXPECT_EQ(kv_format_of_one_group("f16:window=kivi:bits=4/group=64"), "f16");
-  EXPECT_EQ(kv_format_of_one_group("f16:colour=red"), "f16:colour=red");  // refused where it is read
-}
-
 // Every group has blocks that suit all codecs, and one slot has the tails of all.
 TEST(KvFormats, GroupsHaveCodecsOfTheirOwn) {
   const KernelTable kernels = make_kernel_table(Isa::ref);

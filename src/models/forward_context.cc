@@ -28,7 +28,8 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
   const int64_t logits = d.outputs * d.vocab * 4;
   int64_t activations = buffers - logits;
   activations += 8 * attention_scratch_pointers(threads, limits.context, block_tokens);
-  activations += limits.tokens * 16;  // the batch itself
+  // The batch itself, and that of the rows that are kept: with readers, as many as there are tokens.
+  activations += limits.tokens * (16 + 16 + 2 * static_cast<int64_t>(sizeof(BatchSpan)));
   if (d.experts)
     activations += limits.tokens * d.used * 12 +
                    d.experts * (8 + 2 * static_cast<int64_t>(sizeof(LinearPart) + sizeof(LinearSource)));
@@ -64,7 +65,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
     c.expert_parts.resize(static_cast<size_t>(2 * d.experts));
     c.expert_sources.resize(static_cast<size_t>(2 * d.experts));
   }
-  const auto outputs = static_cast<size_t>(limits.outputs);
+  const auto outputs = static_cast<size_t>(std::max(limits.tokens, limits.outputs));
   c.outputs.tokens.reserve(outputs);
   c.outputs.positions.reserve(outputs);
   c.outputs.spans.reserve(outputs);

@@ -24,7 +24,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
   batch.embeddings.reserve(static_cast<size_t>(options.limits.tokens));
   batch.spans.reserve(static_cast<size_t>(options.streams));
   if (runner->pool_->groups() > 1) batch.window_spans.reserve(static_cast<size_t>(options.streams));
-  batch.output_rows.reserve(static_cast<size_t>(options.limits.outputs));
+  batch.output_rows.reserve(static_cast<size_t>(std::max(options.limits.tokens, options.limits.outputs)));
   reserve_tables(*runner->pool_, options.streams, options.limits.context, batch);
   reserve_visibility(options.streams, options.limits.tokens, batch);
   return runner;

@@ -221,6 +221,9 @@ Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions
 
 // The probe's pass is no step: hooks must not see it.
 Result<std::string> CpuExecutor::kv_identity() {
+  if (kv().groups() > 1 && kv().evicts())
+    return Error::unsupported(
+        "KV file: with an evictor, layers with a window have blocks of their own; start the engine without one");
   if (kv().groups() > 1)
     return Error::unsupported(
         "KV file: layers with a window keep only the newest blocks; keep all of them (--keep-window-keys)");
@@ -295,6 +298,9 @@ Result<void> CpuExecutor::check_context() const {
   if (draft_)
     return Error::unsupported(
         "context: a draft model sees the prompt in order and has no keys that move; use ngram, or no drafter");
+  if (runner_->kv().gives_back() && runner_->kv().evicts())
+    return Error::unsupported(
+        "context: with an evictor, layers with a window have blocks of their own; start the engine without one");
   if (runner_->kv().gives_back())
     return Error::unsupported(
         "context: layers with a window keep only the newest keys; keep all of them (--keep-window-keys), or choose the "

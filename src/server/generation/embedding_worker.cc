@@ -123,7 +123,7 @@ Result<void> EmbeddingWorker::embed(Job& job, size_t piece) {
     readers.push_back(std::make_shared<TextReader>(std::ssize(text), width_, job.work.pooling));
     prompts.push_back({std::move(text), readers.back()});
   }
-  MILLRACE_TRY_VOID(read_prompts(engine_, std::move(prompts), job.work.share, *job.work.unwanted, stopping_));
+  MILLRACE_TRY_VOID(read_prompts(engine_, prompts, job.work.share, *job.work.unwanted, stopping_));
   for (const auto& reader : readers) job.out.push_back(reader->take());
   return {};
 }

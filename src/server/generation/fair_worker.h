@@ -1,4 +1,5 @@
-// FairWorker: one thread for work alongside the engine (embeddings, rankings, a prompt's log-probabilities). It runs
+// FairWorker: one thread that waits for work which is no answer (embeddings, rankings, a prompt's log-probabilities,
+// prompts to compress), most of which the engine computes in its steps. It runs
 // one piece of a request at a time, so that a small request does not wait for all of a large one.
 //
 //   between tenants   weighted fair queueing: the next piece belongs to the tenant with the least service so far. A

@@ -114,7 +114,7 @@ struct GenerationRequest {
   bool only_load = false;              // only load the model; generate nothing
   double max_ttft_seconds = 0;         // reject if the first token is not expected by then; 0: no limit
   double timeout_seconds = 0;          // 0: server default
-  WorkShare share;                     // for work alongside the engine
+  WorkShare share;                     // for prompts that are read
   std::shared_ptr<KeyUse> use;         // the key account charged for tokens; null: none
   double waited_seconds = 0;           // for the model to load
   double compressing_seconds = 0;      // for its prompts to be compressed

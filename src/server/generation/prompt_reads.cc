@@ -1,13 +1,16 @@
 #include "server/generation/prompt_reads.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <new>
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kAtOnce = 8;  // requests in the engine: enough to fill its steps, few enough to leave places
+constexpr int64_t kAtOnce = 8;  // requests in the engine: enough to fill its steps
+constexpr int64_t kPlaces = 4;  // and of its places at most one in so many, since several workers read at once
 constexpr auto kLook = std::chrono::milliseconds(20);
 
 // What the engine's thread reports.
@@ -15,26 +18,46 @@ struct Progress {
   std::mutex mutex;
   std::condition_variable changed;
   int64_t open = 0;
+  std::vector<size_t> refused;  // prompts, by a full queue
   Result<void> failed;
 
-  void end(const TokenEvent& event) {
+  // A request that did not become a stream has no timings.
+  void end(size_t prompt, const TokenEvent& event) {
     std::lock_guard lock(mutex);
     --open;
-    if (failed.ok() && event.finish == FinishReason::error) failed = event.error;
+    const bool error = event.finish == FinishReason::error;
+    if (error && event.error.kind == ErrorKind::resource && event.timings.prompt_tokens == 0)
+      refused.push_back(prompt);
+    else if (failed.ok() && error)
+      failed = event.error;
     if (failed.ok() && event.finish == FinishReason::cancelled) failed = Error::cancelled("the engine has stopped");
     changed.notify_one();
   }
 };
 
+// Cancels what it has not seen end.
 class Reading {
  public:
-  Reading(Engine& engine, const WorkShare& share) : engine_(engine), share_(share) {}
+  Reading(Engine& engine, const std::vector<PromptRead>& prompts, const WorkShare& share)
+      : engine_(engine), prompts_(prompts), share_(share) {
+    progress_->refused.reserve(prompts.size());
+    ids_.resize(prompts.size());
+  }
+  ~Reading() {
+    if (done_) return;
+    try {
+      for (RequestId id : ids_)
+        if (id != 0) engine_.cancel(id);
+    } catch (const std::bad_alloc&) {  // they run to their ends
+    }
+  }
 
-  // False: the queue is full. Errors: of the request.
-  Result<bool> submit(PromptRead& prompt) {
+  // Submits one of the prompts that are not in the engine. False: the queue is full. Errors: of the request.
+  Result<bool> submit() {
+    const size_t prompt = take();
     Request request;
-    request.prompt = prompt.tokens;
-    request.reader = prompt.reader;
+    request.prompt = prompts_[prompt].tokens;
+    request.reader = prompts_[prompt].reader;
     request.max_tokens = 0;
     request.evictor = "none";
     request.document_context = "none";
@@ -44,17 +67,29 @@ class Reading {
       std::lock_guard lock(progress_->mutex);
       ++progress_->open;
     }
-    auto id = engine_.submit(std::move(request), [progress = progress_](TokenEvent&& event) {
-      if (event.last) progress->end(event);
+    auto id = engine_.submit(std::move(request), [progress = progress_, prompt](TokenEvent&& event) {
+      if (event.last) progress->end(prompt, event);
     });
     if (id.ok()) {
-      ids_.push_back(*id);
+      ids_[prompt] = *id;
       return true;
     }
     std::lock_guard lock(progress_->mutex);
     --progress_->open;
     if (id.error().kind != ErrorKind::resource || engine_.liveness().stopped) return id.error();
+    progress_->refused.push_back(prompt);
     return false;
+  }
+
+  struct Left {
+    bool submit = false;   // a prompt is not in the engine
+    bool refused = false;  // the next one was
+    bool done = false;     // all are read
+  };
+  Left left() const {
+    std::lock_guard lock(progress_->mutex);
+    const bool refused = !progress_->refused.empty(), submit = refused || next_ < prompts_.size();
+    return {submit, refused, !submit && progress_->open == 0 && progress_->failed.ok()};
   }
 
   // Until fewer than `most` are open, or one has failed; for a moment only.
@@ -66,46 +101,41 @@ class Reading {
     return yes;
   }
 
-  void cancel() {
-    for (RequestId id : ids_) engine_.cancel(id);
-  }
+  void end() { done_ = true; }
 
  private:
+  size_t take() {
+    std::lock_guard lock(progress_->mutex);
+    if (progress_->refused.empty()) return next_++;
+    const size_t prompt = progress_->refused.back();
+    progress_->refused.pop_back();
+    return prompt;
+  }
+
   Engine& engine_;
+  const std::vector<PromptRead>& prompts_;
   const WorkShare& share_;
-  std::vector<RequestId> ids_;
+  size_t next_ = 0;             // prompt that was not submitted yet
+  std::vector<RequestId> ids_;  // by prompt; 0: none
   std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
+  bool done_ = false;
 };
 
 }  // namespace
 
-Result<void> read_prompts(Engine& engine, std::vector<PromptRead> prompts, const WorkShare& share,
+Result<void> read_prompts(Engine& engine, const std::vector<PromptRead>& prompts, const WorkShare& share,
                           const std::atomic<bool>& unwanted, const std::atomic<bool>& stopping) {
-  Reading reading(engine, share);
-  const auto run = [&]() -> Result<void> {
-    const auto given_up = [&]() -> Result<void> {
-      if (unwanted) return Error::cancelled("the client has left");
-      if (stopping) return Error::cancelled("the server is shutting down");
-      return {};
-    };
-    for (PromptRead& prompt : prompts) {
-      for (bool in = false; !in;) {
-        MILLRACE_TRY_VOID(given_up());
-        MILLRACE_TRY(const bool room, reading.fewer_than(kAtOnce));
-        if (!room) continue;
-        MILLRACE_TRY(in, reading.submit(prompt));
-        if (!in) MILLRACE_TRY_VOID(reading.fewer_than(0));  // looks again in a moment
-      }
-    }
-    for (bool done = false; !done;) {
-      MILLRACE_TRY_VOID(given_up());
-      MILLRACE_TRY(done, reading.fewer_than(1));
-    }
-    return {};
-  };
-  auto done = run();
-  if (!done.ok()) reading.cancel();
-  return done;
+  Reading reading(engine, prompts, share);
+  const int64_t at_once = std::clamp<int64_t>(engine.most_requests() / kPlaces, 1, kAtOnce);
+  for (auto left = reading.left(); !left.done; left = reading.left()) {
+    if (unwanted) return Error::cancelled("the client has left");
+    if (stopping) return Error::cancelled("the server is shutting down");
+    if (left.refused) MILLRACE_TRY_VOID(reading.fewer_than(0));  // looks again in a moment
+    MILLRACE_TRY(const bool room, reading.fewer_than(left.submit ? at_once : 1));
+    if (room && left.submit) MILLRACE_TRY_VOID(reading.submit());
+  }
+  reading.end();
+  return {};
 }
 
 }  // namespace millrace

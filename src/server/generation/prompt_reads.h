@@ -19,7 +19,7 @@ struct PromptRead {
 // Waits until all are read, or for room in the engine's queue. A reader is no longer called once this has returned, but
 // for a moment after `unwanted` or `stopping`, so it owns what it writes to. Errors: cancelled (one of these), those of
 // Engine::submit() but a full queue.
-Result<void> read_prompts(Engine& engine, std::vector<PromptRead> prompts, const WorkShare& share,
+Result<void> read_prompts(Engine& engine, const std::vector<PromptRead>& prompts, const WorkShare& share,
                           const std::atomic<bool>& unwanted, const std::atomic<bool>& stopping);
 
 }  // namespace millrace

@@ -64,7 +64,7 @@ Result<std::vector<float>> PromptWorker::score(Engine& engine, std::span<const T
     readers.push_back(std::make_shared<WindowReader>(part, window.first_scored, model_->info().vocab));
     reads.push_back({{part.begin(), part.end()}, readers.back()});
   }
-  MILLRACE_TRY_VOID(read_prompts(engine, std::move(reads), current_->share, *current_->unwanted, stopping_));
+  MILLRACE_TRY_VOID(read_prompts(engine, reads, current_->share, *current_->unwanted, stopping_));
   std::vector<float> out;
   for (const auto& reader : readers) out.insert(out.end(), reader->scores().begin(), reader->scores().end());
   return out;

@@ -1,7 +1,7 @@
 // PromptWorker: compresses the prompts of requests before the engine sees them, on a thread of its own, because scoring
 // a prompt runs a model. One prompt at a time, in turns between requests (fair_worker.h); the result does not depend on
-// the turns. Its scorers' memory is charged when it is created, or with the first request that needs the model that
-// answers. Thread-safe.
+// the turns. The model that answers scores in its engine's steps (prompt_reads.h); the memory of other models' scorers
+// is charged when it is created. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -55,11 +55,11 @@ class PromptWorker {
   struct Job;
   PromptWorker(std::shared_ptr<const LanguageModel> model, std::vector<std::string> passes, int threads);
   bool run(Job& job, size_t piece);
+  Result<std::vector<float>> score(Engine& engine, std::span<const TokenId> tokens,
+                                   std::span<const ScoreWindow> windows) const;
 
   std::shared_ptr<const LanguageModel> model_;
   const std::vector<std::string> passes_;
-  Result<std::vector<float>> score(Engine& engine, std::span<const TokenId> tokens,
-                                   std::span<const ScoreWindow> windows) const;
   ModelScores scores_;  // used by the thread once it runs, as is `current_`
   const Work* current_ = nullptr;
   std::atomic<bool> stopping_ = false;
