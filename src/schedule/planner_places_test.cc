@@ -169,5 +169,15 @@ TEST_F(Places, OneStoredTokenHasACostAndNoneHasNot) {
   EXPECT_EQ(harness.places(), "preempt 1; admit 2;");
 }
 
+TEST(PlannerLimitsTest, LongestKeptIsTheContextOrWhatThePoolHolds) {
+  PlannerLimits limits;
+  limits.context = 100, limits.total_blocks = 7;
+  EXPECT_EQ(limits.longest_kept(), 100);
+  limits.total_blocks = 6;
+  EXPECT_EQ(limits.longest_kept(), 96);
+  limits.most_held = 90;
+  EXPECT_EQ(limits.longest_kept(), 100);
+}
+
 }  // namespace
 }  // namespace millrace
