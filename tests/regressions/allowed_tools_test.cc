@@ -79,7 +79,7 @@ TEST(OldFunctions, AreCalledInTheOldFormat) {
     if (chunk["choices"][0]["finish_reason"].is_string()) finish = chunk["choices"][0]["finish_reason"];
   }
   EXPECT_EQ(name, "leave");
-  EXPECT_EQ(arguments, choice["message"]["function_call"]["arguments"]);
+  EXPECT_EQ(arguments, choice["message"]["function_call"]["arguments"].get<std::string>());
   EXPECT_EQ(finish, "function_call");
   // Its result is put into the prompt like a tool's.
   const Json old =

@@ -28,7 +28,8 @@ TEST(Responses, EventsInTheirOrder) {
     last = Json::parse(data, nullptr, false);
     ASSERT_TRUE(last.is_object()) << data;
     EXPECT_EQ(last["sequence_number"], number++);
-    if (types.empty() || types.back() != last["type"]) types.push_back(last["type"]);
+    const auto type = last["type"].get<std::string>();
+    if (types.empty() || types.back() != type) types.push_back(type);
     if (last["type"] == "response.output_text.delta") text += last["delta"].get<std::string>();
   }
   EXPECT_EQ(types, (std::vector<std::string>{"response.created", "response.in_progress", "response.output_item.added",
@@ -50,7 +51,8 @@ TEST(Responses, AFunctionsEvents) {
   Json last;
   for (const std::string& data : events_of(post(live.port(), kPath, body).body)) {
     last = Json::parse(data, nullptr, false);
-    if (types.empty() || types.back() != last["type"]) types.push_back(last["type"]);
+    const auto type = last["type"].get<std::string>();
+    if (types.empty() || types.back() != type) types.push_back(type);
     if (last["type"] == "response.function_call_arguments.delta") arguments += last["delta"].get<std::string>();
   }
   EXPECT_EQ(types,

@@ -6,7 +6,7 @@
 namespace millrace::lab {
 
 LabItem make_extract(LabRandom& random, int64_t) {
-  const std::string name = name_word(random) + " " + name_word(random), day(random.pick(kDays));
+  const std::string last = name_word(random), name = name_word(random) + " " + last, day(random.pick(kDays));
   const std::string color(random.pick(kColors)), item(random.pick(kObjects));
   const int64_t count = random.between(2, 20), price = random.between(2, 99);
   const std::string what =

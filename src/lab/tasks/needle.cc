@@ -31,8 +31,10 @@ LabItem make_needle(LabRandom& random, int64_t length) {
     others.emplace_back(near, random.between(1000, 9999));
     facts.push_back(code_of("code", near, others.back().second));
   }
-  if (random.chance(0.5))
-    facts.push_back(code_of(random.pick(Words(kOtherNumbers)), thing, random.between(1000, 9999)));
+  if (random.chance(0.5)) {
+    const int64_t number = random.between(1000, 9999);
+    facts.push_back(code_of(random.pick(Words(kOtherNumbers)), thing, number));
+  }
   random.shuffle(facts);
   const std::string question = "Question: What is the code of the " + thing + "?";
   const std::string text = hide_facts(random, facts, length - std::ssize(question));

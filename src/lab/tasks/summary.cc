@@ -10,15 +10,20 @@ namespace {
 constexpr int64_t kLeastFacts = 2, kMostFacts = 6;
 constexpr int64_t kLengthOfFact = 300;  // of the record, for each of its facts
 
+// Draws are statements of their own: the order of operands is the compiler's.
 std::string fact(LabRandom& random) {
   const std::string name = name_word(random);
   switch (random.below(4)) {
-    case 0:
-      return name + " found " + with_article(random.pick(kColors)) + " " + std::string(random.pick(kObjects)) + ".";
+    case 0: {
+      const std::string object(random.pick(kObjects));
+      return name + " found " + with_article(random.pick(kColors)) + " " + object + ".";
+    }
     case 1: return name + " became " + with_article(random.pick(kJobs)) + ".";
     case 2: return name + " moved to " + name_word(random) + ".";
-    default:
-      return name + " sold " + numbered(random.between(2, 99)) + " pieces of " + std::string(random.pick(kFoods)) + ".";
+    default: {
+      const std::string food(random.pick(kFoods));
+      return name + " sold " + numbered(random.between(2, 99)) + " pieces of " + food + ".";
+    }
   }
 }
 
