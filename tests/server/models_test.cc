@@ -142,7 +142,7 @@ TEST(Models, UnloadingLetsStreamsEnd) {
   std::string text;
   for (const std::string& event : events_of(stream))
     if (event != "[DONE]") text += Json::parse(event)["choices"][0].value("text", std::string());
-  EXPECT_EQ(text, whole["text"]);
+  EXPECT_EQ(text, whole["text"].get<std::string>());
   EXPECT_EQ(choice_of(post(server.port(), "/v1/completions", body("llama", 7, 100))), whole) << "and it comes back";
 }
 
