@@ -111,7 +111,7 @@ TEST(OpenAiChat, SeveralAnswersAndLogprobs) {
       EXPECT_GE(token["top_logprobs"][0]["logprob"].get<double>(), token["logprob"].get<double>());
       for (const Json& byte : token["bytes"]) joined += static_cast<char>(byte.get<int>());
     }
-    EXPECT_EQ(joined, choice["message"]["content"]);
+    EXPECT_EQ(joined, choice["message"]["content"].get<std::string>());
   }
 }
 

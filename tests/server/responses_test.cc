@@ -36,7 +36,7 @@ TEST(Responses, EventsInTheirOrder) {
                                              "response.content_part.added", "response.output_text.delta",
                                              "response.output_text.done", "response.content_part.done",
                                              "response.output_item.done", "response.incomplete"}));
-  EXPECT_EQ(text, whole["output"][0]["content"][0]["text"]);
+  EXPECT_EQ(text, whole["output"][0]["content"][0]["text"].get<std::string>());
   EXPECT_EQ(last["response"]["output"][0]["content"][0]["text"], text);
   EXPECT_EQ(last["response"]["usage"]["output_tokens"], 4);
 }
