@@ -1,5 +1,5 @@
 // Scores, embeddings and answers at the same time: all are in the engine's queue and KV pool, so no memory account
-// grows, every block comes back, and nobody's answer changes.
+// grows, every block comes back, and no other answer changes.
 #include <map>
 #include <thread>
 
