@@ -104,7 +104,7 @@ void read_gguf_experts(ConfigReader& meta, ArchSpec& spec) {
   for (int64_t i = dense; i < spec.layer_count(); ++i) spec.layers[static_cast<size_t>(i)].moe = true;
 }
 
-void read_gguf(ConfigReader& meta, ArchSpec& spec) {
+void read_deepseek_gguf(ConfigReader& meta, ArchSpec& spec) {
   spec.context = meta.count("context_length", 1, kMaxContext);
   spec.width = meta.count("embedding_length", 1, kMaxWidth);
   spec.hidden = meta.count("feed_forward_length", 1, kMaxWidth);
@@ -209,7 +209,7 @@ const Arch kDeepseek2 = {
     .paper = "DeepSeek-AI, 2024, DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model",
     .gguf_rope = RopeStyle::interleaved,
     .common_gguf = false,
-    .read_gguf = read_gguf,
+    .read_gguf = read_deepseek_gguf,
     .read_huggingface = read_v2,
     .names = kNames,
 };
@@ -222,7 +222,7 @@ const Arch kDeepseek3 = {
     .paper = "DeepSeek-AI, 2024, DeepSeek-V3 Technical Report",
     .gguf_rope = RopeStyle::interleaved,
     .common_gguf = false,
-    .read_gguf = read_gguf,
+    .read_gguf = read_deepseek_gguf,
     .read_huggingface = read_v3,
     .names = kNames,
     .gguf_name = "deepseek2",

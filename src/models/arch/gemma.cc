@@ -13,16 +13,16 @@ namespace {
 
 constexpr int64_t kGemma3Pattern = 6;  // five local layers, then a global one
 
-void set_common(ArchSpec& spec) {
+void set_gemma(ArchSpec& spec) {
   spec.activation = HiddenActivation::gelu_tanh;
   // The scale is rounded to the checkpoint's bfloat16 in some implementations; the papers say sqrt(width).
   spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.width)));
 }
 
-void read_gemma_gguf(ConfigReader&, ArchSpec& spec) { set_common(spec); }
+void read_gemma_gguf(ConfigReader&, ArchSpec& spec) { set_gemma(spec); }
 
 void read_gemma(ConfigReader&, ArchSpec& spec) {
-  set_common(spec);
+  set_gemma(spec);
   spec.norm_offset = 1.0f;
 }
 
@@ -31,7 +31,7 @@ void set_query_scale(ArchSpec& spec, double pre_attention_scalar) {
 }
 
 void read_gemma2_gguf(ConfigReader& meta, ArchSpec& spec) {
-  set_common(spec);
+  set_gemma(spec);
   spec.post_norm = true;
   alternate_windows(spec, meta.count_or("attention.sliding_window", 4096, 0, kMaxContext), 2);
   // GGUF does not store query_pre_attn_scalar; only the 27B model (46 layers) deviates from head_dim.
@@ -58,7 +58,7 @@ void split_ropes(ArchSpec& spec, double local_theta) {
 }
 
 void read_gemma3_gguf(ConfigReader& meta, ArchSpec& spec) {
-  set_common(spec);
+  set_gemma(spec);
   spec.post_norm = true;
   spec.qk_norm = QkNorm::head;
   int64_t pattern = meta.is_array("attention.sliding_window_pattern")

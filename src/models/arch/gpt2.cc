@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-void set_common(ArchSpec& spec) {
+void set_gpt2(ArchSpec& spec) {
   spec.norm = NormKind::layer;
   spec.gated = false;
   spec.activation = HiddenActivation::gelu_tanh;
@@ -17,10 +17,10 @@ void set_common(ArchSpec& spec) {
   for (auto& layer : spec.layers) layer.rope = -1;
 }
 
-void read_gguf(ConfigReader&, ArchSpec& spec) { set_common(spec); }
+void read_gpt2_gguf(ConfigReader&, ArchSpec& spec) { set_gpt2(spec); }
 
 // GPT-2's config.json uses its own names, so the common fields were not read.
-void read_huggingface(ConfigReader& config, ArchSpec& spec) {
+void read_gpt2(ConfigReader& config, ArchSpec& spec) {
   spec.vocab = config.count("vocab_size", 1, kMaxVocab);
   spec.width = config.count("n_embd", 1, kMaxWidth);
   spec.heads = config.count("n_head", 1, kMaxWidth);
@@ -37,10 +37,10 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
   if (config.flag_or("scale_attn_by_inverse_layer_idx", false) || !config.flag_or("scale_attn_weights", true))
     config.fail(Error::unsupported(
         fmt::format("{}: scale_attn_by_inverse_layer_idx, or scale_attn_weights off", config.source())));
-  set_common(spec);
+  set_gpt2(spec);
 }
 
-void write_huggingface(const ArchSpec& spec, nlohmann::ordered_json& config) {
+void write_gpt2(const ArchSpec& spec, nlohmann::ordered_json& config) {
   for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
                           "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "hidden_act",
                           "rope_theta", "rope_scaling", "partial_rotary_factor"})
@@ -65,8 +65,8 @@ const Arch kGpt2 = {
     .paper = "Radford et al., 2019, Language Models are Unsupervised Multitask Learners",
     .activation = HiddenActivation::gelu_tanh,
     .common_huggingface = false,
-    .read_gguf = read_gguf,
-    .read_huggingface = read_huggingface,
+    .read_gguf = read_gpt2_gguf,
+    .read_huggingface = read_gpt2,
     .names = {{"token_embd.weight", "transformer.wte.weight"},
               {"position_embd.weight", "transformer.wpe.weight"},
               {"output_norm.weight", "transformer.ln_f.weight"},
@@ -83,7 +83,7 @@ const Arch kGpt2 = {
               {"blk.{l}.ffn_up.bias", "transformer.h.{l}.mlp.c_fc.bias"},
               {"blk.{l}.ffn_down.weight", "^transformer.h.{l}.mlp.c_proj.weight"},
               {"blk.{l}.ffn_down.bias", "transformer.h.{l}.mlp.c_proj.bias"}},
-    .write_huggingface = write_huggingface,
+    .write_huggingface = write_gpt2,
 };
 
 }  // namespace millrace

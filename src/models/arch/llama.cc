@@ -7,11 +7,11 @@
 namespace millrace {
 namespace {
 
-void read_gguf(ConfigReader& meta, ArchSpec& spec) {
+void read_llama_gguf(ConfigReader& meta, ArchSpec& spec) {
   if (int64_t window = meta.count_or("attention.sliding_window", 0, 0, kMaxContext)) alternate_windows(spec, window, 0);
 }
 
-void read_huggingface(ConfigReader& config, ArchSpec& spec) {
+void read_llama(ConfigReader& config, ArchSpec& spec) {
   if (config.flag_or("use_parallel_residual", false))
     config.fail(Error::unsupported(fmt::format("{}: use_parallel_residual", config.source())));
 }
@@ -28,8 +28,8 @@ const Arch kLlama = {
         "Touvron et al., 2023, LLaMA: Open and Efficient Foundation Language Models; Grattafiori et al., 2024, The "
         "Llama 3 Herd of Models",
     .gguf_rope = RopeStyle::interleaved,
-    .read_gguf = read_gguf,
-    .read_huggingface = read_huggingface,
+    .read_gguf = read_llama_gguf,
+    .read_huggingface = read_llama,
 };
 
 }  // namespace millrace

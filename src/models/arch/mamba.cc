@@ -22,7 +22,7 @@ void set_layers(ArchSpec& spec, int64_t layers, const SsmSpec& ssm) {
   spec.layers.assign(static_cast<size_t>(layers), layer);
 }
 
-void read_gguf(ConfigReader& meta, ArchSpec& spec) {
+void read_mamba_gguf(ConfigReader& meta, ArchSpec& spec) {
   spec.context = meta.count_or("context_length", kNoLimit, 1, kMaxContext);
   spec.width = meta.count("embedding_length", 1, kMaxWidth);
   spec.norm_eps = static_cast<float>(meta.number_or("attention.layer_norm_rms_epsilon", 1e-5));
@@ -36,7 +36,7 @@ void read_gguf(ConfigReader& meta, ArchSpec& spec) {
   set_layers(spec, meta.count("block_count", 1, kMaxLayers), ssm);
 }
 
-void read_huggingface(ConfigReader& config, ArchSpec& spec) {
+void read_mamba(ConfigReader& config, ArchSpec& spec) {
   spec.vocab = config.count("vocab_size", 1, kMaxVocab);
   spec.width = config.count("hidden_size", 1, kMaxWidth);
   spec.context = config.count_or("max_position_embeddings", kNoLimit, 1, kMaxContext);
@@ -70,8 +70,8 @@ const Arch kMamba = {
     .paper = "Gu and Dao, 2023, Mamba: Linear-Time Sequence Modeling with Selective State Spaces",
     .common_gguf = false,
     .common_huggingface = false,
-    .read_gguf = read_gguf,
-    .read_huggingface = read_huggingface,
+    .read_gguf = read_mamba_gguf,
+    .read_huggingface = read_mamba,
     .names = {{"token_embd.weight", "backbone.embeddings.weight"},
               {"output_norm.weight", "backbone.norm_f.weight"},
               {"blk.{l}.attn_norm.weight", "backbone.layers.{l}.norm.weight"},

@@ -8,11 +8,11 @@
 namespace millrace {
 namespace {
 
-void read_gguf(ConfigReader& meta, ArchSpec& spec) {
+void read_mistral_gguf(ConfigReader& meta, ArchSpec& spec) {
   alternate_windows(spec, meta.count_or("attention.sliding_window", 0, 0, kMaxContext), 0);
 }
 
-void read_huggingface(ConfigReader& config, ArchSpec& spec) { read_huggingface_windows(config, spec, 0); }
+void read_mistral(ConfigReader& config, ArchSpec& spec) { read_huggingface_windows(config, spec, 0); }
 
 bool slides(const ArchSpec& spec) { return spec.moe.experts == 0 && first_window(spec) > 0; }
 void write_windows(const ArchSpec& spec, nlohmann::ordered_json& config) { write_huggingface_windows(spec, config); }
@@ -26,8 +26,8 @@ const Arch kMistral = {
     .summary = "Llama with sliding-window attention",
     .paper = "Jiang et al., 2023, Mistral 7B",
     .gguf_rope = RopeStyle::interleaved,
-    .read_gguf = read_gguf,
-    .read_huggingface = read_huggingface,
+    .read_gguf = read_mistral_gguf,
+    .read_huggingface = read_mistral,
     .gguf_name = "llama",
     .takes = slides,
     .write_huggingface = write_windows,

@@ -8,14 +8,14 @@
 namespace millrace {
 namespace {
 
-void read_huggingface(ConfigReader& config, ArchSpec& spec) {
+void read_mixtral(ConfigReader& config, ArchSpec& spec) {
   read_huggingface_windows(config, spec, 0);
   read_huggingface_moe(config, spec, "num_local_experts", "intermediate_size");
 }
 
 bool mixes(const ArchSpec& spec) { return spec.moe.experts > 0; }
 
-void write_huggingface(const ArchSpec& spec, nlohmann::ordered_json& config) {
+void write_mixtral(const ArchSpec& spec, nlohmann::ordered_json& config) {
   write_huggingface_windows(spec, config);
   config["intermediate_size"] = spec.moe.hidden;
   config["num_local_experts"] = spec.moe.experts;
@@ -31,14 +31,14 @@ const Arch kMixtral = {
     .summary = "Mistral with a top-k mixture of experts as MLP",
     .paper = "Jiang et al., 2024, Mixtral of Experts",
     .gguf_rope = RopeStyle::interleaved,
-    .read_huggingface = read_huggingface,
+    .read_huggingface = read_mixtral,
     .names = {{"blk.{l}.ffn_gate_inp.weight", "model.layers.{l}.block_sparse_moe.gate.weight"},
               {"blk.{l}.ffn_gate.{e}.weight", "model.layers.{l}.block_sparse_moe.experts.{e}.w1.weight"},
               {"blk.{l}.ffn_down.{e}.weight", "model.layers.{l}.block_sparse_moe.experts.{e}.w2.weight"},
               {"blk.{l}.ffn_up.{e}.weight", "model.layers.{l}.block_sparse_moe.experts.{e}.w3.weight"}},
     .gguf_name = "llama",
     .takes = mixes,
-    .write_huggingface = write_huggingface,
+    .write_huggingface = write_mixtral,
 };
 
 }  // namespace millrace

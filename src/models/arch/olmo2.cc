@@ -5,14 +5,14 @@
 namespace millrace {
 namespace {
 
-void set_common(ArchSpec& spec) {
+void set_olmo2(ArchSpec& spec) {
   spec.pre_norm = false;
   spec.post_norm = true;
   spec.qk_norm = QkNorm::full;
 }
 
-void read_gguf(ConfigReader&, ArchSpec& spec) { set_common(spec); }
-void read_huggingface(ConfigReader&, ArchSpec& spec) { set_common(spec); }
+void read_olmo2_gguf(ConfigReader&, ArchSpec& spec) { set_olmo2(spec); }
+void read_olmo2(ConfigReader&, ArchSpec& spec) { set_olmo2(spec); }
 
 }  // namespace
 
@@ -22,8 +22,8 @@ const Arch kOlmo2 = {
     .huggingface_type = "olmo2",
     .summary = "Norms after each block only, RMSNorm over whole queries and keys",
     .paper = "OLMo Team, 2024, 2 OLMo 2 Furious",
-    .read_gguf = read_gguf,
-    .read_huggingface = read_huggingface,
+    .read_gguf = read_olmo2_gguf,
+    .read_huggingface = read_olmo2,
     .names = {{"blk.{l}.post_attention_norm.weight", "model.layers.{l}.post_attention_layernorm.weight"},
               {"blk.{l}.post_ffw_norm.weight", "model.layers.{l}.post_feedforward_layernorm.weight"}},
 };

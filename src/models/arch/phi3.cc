@@ -8,19 +8,19 @@
 namespace millrace {
 namespace {
 
-void read_gguf(ConfigReader& meta, ArchSpec& spec) {
+void read_phi3_gguf(ConfigReader& meta, ArchSpec& spec) {
   int64_t window = meta.count_or("attention.sliding_window", 0, 0, kMaxContext);
   if (window < spec.context) alternate_windows(spec, window, 0);
 }
 
-void read_huggingface(ConfigReader& config, ArchSpec& spec) {
+void read_phi3(ConfigReader& config, ArchSpec& spec) {
   read_huggingface_windows(config, spec, 0);
   RopeSpec& rope = spec.ropes[0];
   if (rope.scaling == RopeSpec::Scaling::longrope && rope.original_context > 0)
     rope.factor = static_cast<double>(spec.context) / static_cast<double>(rope.original_context);
 }
 
-void write_huggingface(const ArchSpec& spec, nlohmann::ordered_json& config) {
+void write_phi3(const ArchSpec& spec, nlohmann::ordered_json& config) {
   config["original_max_position_embeddings"] = spec.ropes[0].original_context;
   write_huggingface_windows(spec, config);
 }
@@ -35,11 +35,11 @@ const Arch kPhi3 = {
     .paper =
         "Abdin et al., 2024, Phi-3 Technical Report: A Highly Capable Language Model Locally on Your Phone; Ding et "
         "al., 2024, LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens",
-    .read_gguf = read_gguf,
-    .read_huggingface = read_huggingface,
+    .read_gguf = read_phi3_gguf,
+    .read_huggingface = read_phi3,
     .names = {{"blk.{l}.attn_qkv.weight", "model.layers.{l}.self_attn.qkv_proj.weight"},
               {"blk.{l}.ffn_up.weight", "model.layers.{l}.mlp.gate_up_proj.weight"}},
-    .write_huggingface = write_huggingface,
+    .write_huggingface = write_phi3,
 };
 
 }  // namespace millrace

@@ -14,9 +14,9 @@ void drop_every(ArchSpec& spec, int64_t interval) {
     if (interval > 0 && (i + 1) % interval == 0) spec.layers[i].rope = -1;
 }
 
-void read_gguf(ConfigReader&, ArchSpec& spec) { drop_every(spec, 4); }
+void read_smollm3_gguf(ConfigReader&, ArchSpec& spec) { drop_every(spec, 4); }
 
-void read_huggingface(ConfigReader& config, ArchSpec& spec) {
+void read_smollm3(ConfigReader& config, ArchSpec& spec) {
   auto layers = config.numbers_or_empty("no_rope_layers");  // 1: rope, 0: none
   if (layers.empty()) {
     drop_every(spec, config.count_or("no_rope_layer_interval", 4, 0, kMaxLayers));
@@ -29,7 +29,7 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
   if (config.flag_or("use_sliding_window", false)) read_huggingface_windows(config, spec, 0);
 }
 
-void write_huggingface(const ArchSpec& spec, nlohmann::ordered_json& config) {
+void write_smollm3(const ArchSpec& spec, nlohmann::ordered_json& config) {
   auto& turns = config["no_rope_layers"] = nlohmann::ordered_json::array();
   for (const LayerSpec& layer : spec.layers) turns.push_back(layer.rope >= 0 ? 1 : 0);
   config["use_sliding_window"] = first_window(spec) > 0;
@@ -46,9 +46,9 @@ const Arch kSmolLm3 = {
     .summary = "Llama with every fourth layer without positions",
     .paper = "Yang et al., 2025, Rope to Nope and Back Again: A New Hybrid Attention Strategy",
     .gguf_rope = RopeStyle::interleaved,
-    .read_gguf = read_gguf,
-    .read_huggingface = read_huggingface,
-    .write_huggingface = write_huggingface,
+    .read_gguf = read_smollm3_gguf,
+    .read_huggingface = read_smollm3,
+    .write_huggingface = write_smollm3,
 };
 
 }  // namespace millrace

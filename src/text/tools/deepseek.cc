@@ -16,9 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kBegin = "<｜tool▁calls▁begin｜>", kEnd = "<｜tool▁calls▁end｜>",
+constexpr std::string_view kDeepseekBegin = "<｜tool▁calls▁begin｜>", kDeepseekEnd = "<｜tool▁calls▁end｜>",
                            kCall = "<｜tool▁call▁begin｜>", kCallEnd = "<｜tool▁call▁end｜>", kSep = "<｜tool▁sep｜>";
-constexpr size_t kMaxName = 512;
 
 bool is_filler(char c) { return is_json_space(c) || c == '`'; }
 
@@ -50,7 +49,7 @@ class MarkedParser final : public CallParser {
   void take(char c, AnswerPieces& out) {
     if (place_ == Place::text) {
       if (!free_.push(c, out)) return;
-      seen_ = kBegin;
+      seen_ = kDeepseekBegin;
       called_ = false;
       enter(Place::between);
       return;
@@ -71,7 +70,7 @@ class MarkedParser final : public CallParser {
       if (held_.ends_with(kSep)) {
         kind_ = trimmed(std::string_view(held_).substr(0, held_.size() - kSep.size()));
         enter(Place::name);
-      } else if (held_.size() > kMaxName) {
+      } else if (held_.size() > kLongestToolName) {
         give_up(out);
       }
       return;
@@ -85,17 +84,17 @@ class MarkedParser final : public CallParser {
       enter(Place::kind);
     else if (held_ == kCallEnd)
       enter(Place::between);
-    else if (held_ == kEnd && called_)
+    else if (held_ == kDeepseekEnd && called_)
       enter(Place::text);
-    else if (!kCall.starts_with(held_) && !kCallEnd.starts_with(held_) && !kEnd.starts_with(held_))
+    else if (!kCall.starts_with(held_) && !kCallEnd.starts_with(held_) && !kDeepseekEnd.starts_with(held_))
       give_up(out);
-    else if (held_ == kEnd)
+    else if (held_ == kDeepseekEnd)
       give_up(out);
   }
 
   // The text between the marker and the arguments: nothing, or the name and a fence.
   void take_name(char c, AnswerPieces& out) {
-    if (c != '{' && held_.size() < kMaxName) return;
+    if (c != '{' && held_.size() < kLongestToolName) return;
     std::string_view before = std::string_view(held_).substr(0, held_.size() - 1);
     const std::string line = trimmed(before.substr(0, before.find("```")));
     const std::string name = line.empty() ? kind_ : line;
@@ -120,7 +119,7 @@ class MarkedParser final : public CallParser {
     place_ = place;
   }
 
-  FreeText free_{kBegin};
+  FreeText free_{kDeepseekBegin};
   std::string seen_;  // text since the start of the calls, until the first one is complete
   std::string held_, kind_;
   Place place_ = Place::text;
@@ -129,21 +128,22 @@ class MarkedParser final : public CallParser {
 };
 
 bool speaks_named(std::string_view chat_template) { return chat_template.find(kCall) != std::string_view::npos; }
-bool speaks(std::string_view chat_template) {
+bool speaks_deepseek(std::string_view chat_template) {
   return speaks_named(chat_template) && chat_template.find("```json") != std::string_view::npos;
 }
 
-std::unique_ptr<CallParser> parser(std::span<const Tool>) { return std::make_unique<MarkedParser>(); }
+std::unique_ptr<CallParser> deepseek_parser(std::span<const Tool>) { return std::make_unique<MarkedParser>(); }
 
 Json calls(std::span<const Tool> tools, const ToolWish& wish, const std::string& before, std::string_view between,
            std::string_view behind, std::string_view separator) {
   Json list = tagged_calls(call_tags(tools, before, between, behind), "", separator, {true, wish.parallel});
   return tagged_calls(
-      Json::array({Json{{"type", "tag"}, {"begin", kBegin}, {"content", std::move(list)}, {"end", kEnd}}}), kBegin, "",
-      {wish.required, false});
+      Json::array(
+          {Json{{"type", "tag"}, {"begin", kDeepseekBegin}, {"content", std::move(list)}, {"end", kDeepseekEnd}}}),
+      kDeepseekBegin, "", {wish.required, false});
 }
 
-Json structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json deepseek_structure(std::span<const Tool> tools, const ToolWish& wish) {
   return calls(tools, wish, std::string(kCall) + "function" + std::string(kSep), "\n```json\n",
                "\n```" + std::string(kCallEnd), "\n");
 }
@@ -152,8 +152,8 @@ Json structure_named(std::span<const Tool> tools, const ToolWish& wish) {
   return calls(tools, wish, std::string(kCall), kSep, kCallEnd, "");
 }
 
-constexpr const char* kMarkers[] = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>",
-                                    "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"};
+constexpr const char* kDeepseekMarkers[] = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>",
+                                            "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"};
 
 }  // namespace
 
@@ -165,21 +165,25 @@ std::string describe_deepseek_tools(std::span<const Tool> tools) {
            "\n\nParameters: " + tool.parameters.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   out += "\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n";
   for (std::string_view part :
-       {kBegin, kCall, std::string_view("tool_call_name"), kSep, std::string_view("tool_call_arguments"), kCallEnd,
-        std::string_view("{additional_tool_calls}"), kEnd})
+       {kDeepseekBegin, kCall, std::string_view("tool_call_name"), kSep, std::string_view("tool_call_arguments"),
+        kCallEnd, std::string_view("{additional_tool_calls}"), kDeepseekEnd})
     out += part;
   return out + "\n\nThe name must be one of the tools above, and the arguments JSON that follows its parameters.\n";
 }
 
-const ToolDialect kDeepseekTools = {
-    "deepseek", "JSON in a fence between special tokens: DeepSeek V3 and R1", speaks, parser, structure, kMarkers,
-    false};
+const ToolDialect kDeepseekTools = {"deepseek",
+                                    "JSON in a fence between special tokens: DeepSeek V3 and R1",
+                                    speaks_deepseek,
+                                    deepseek_parser,
+                                    deepseek_structure,
+                                    kDeepseekMarkers,
+                                    false};
 const ToolDialect kDeepseekNamedTools = {"deepseek_named",
                                          "names and JSON between special tokens: DeepSeek V3.1",
                                          speaks_named,
-                                         parser,
+                                         deepseek_parser,
                                          structure_named,
-                                         kMarkers,
+                                         kDeepseekMarkers,
                                          false};
 
 }  // namespace millrace

@@ -15,6 +15,8 @@ extern const ToolDialect kMistralTools;
 extern const ToolDialect kMistralArgsTools;
 extern const ToolDialect kQwenXmlTools;
 
+constexpr size_t kLongestToolName = 512;  // bytes that may be a tool's name; longer ones are text
+
 // Finds the end of a JSON object or list in a byte stream.
 class JsonNesting {
  public:

@@ -13,13 +13,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kBegin = "<tool_call>", kKey = "<arg_key>", kKeyEnd = "</arg_key>", kValue = "<arg_value>",
-                           kValueEnd = "</arg_value>", kEnd = "</tool_call>";
-constexpr size_t kMaxName = 512;
+constexpr std::string_view kGlmBegin = "<tool_call>", kKey = "<arg_key>", kKeyEnd = "</arg_key>",
+                           kValue = "<arg_value>", kValueEnd = "</arg_value>", kGlmEnd = "</tool_call>";
 
-class Parser final : public CallParser {
+class GlmParser final : public CallParser {
  public:
-  explicit Parser(std::span<const Tool> tools) : call_(tools) {}
+  explicit GlmParser(std::span<const Tool> tools) : call_(tools) {}
 
   void push(std::string_view text, AnswerPieces& out) override {
     for (char c : text) take(c, out);
@@ -27,7 +26,7 @@ class Parser final : public CallParser {
 
   void finish(AnswerPieces& out) override {
     if (place_ == Place::name)
-      add_piece(out, Kind::text, std::string(kBegin) + held_);
+      add_piece(out, Kind::text, std::string(kGlmBegin) + held_);
     else if (place_ != Place::text)
       end_call(out);
     place_ = Place::text;
@@ -69,7 +68,7 @@ class Parser final : public CallParser {
     const bool blank = held_.find_first_not_of(" \n\r\t") == std::string::npos;
     if (c != '<' && (c != '\n' || blank)) {
       held_ += c;
-      if (c != '{' && c != '"' && held_.size() < kMaxName) return;
+      if (c != '{' && c != '"' && held_.size() < kLongestToolName) return;
       return no_call(out);
     }
     std::string_view name = held_;
@@ -95,11 +94,11 @@ class Parser final : public CallParser {
     } else {
       if (held_ == kKey)
         enter(Place::key);
-      else if (held_ == kEnd) {
+      else if (held_ == kGlmEnd) {
         end_call(out);
         place_ = Place::text;
       }
-      if (held_.empty() || kKey.starts_with(held_) || kEnd.starts_with(held_)) return;
+      if (held_.empty() || kKey.starts_with(held_) || kGlmEnd.starts_with(held_)) return;
     }
     const std::string held = held_;
     end_call(out);
@@ -113,7 +112,7 @@ class Parser final : public CallParser {
   }
 
   void no_call(AnswerPieces& out) {
-    add_piece(out, Kind::text, std::string(kBegin) + held_);
+    add_piece(out, Kind::text, std::string(kGlmBegin) + held_);
     enter(Place::text);
   }
 
@@ -124,36 +123,36 @@ class Parser final : public CallParser {
   }
 
   ParameterCall call_;
-  FreeText free_{kBegin};
+  FreeText free_{kGlmBegin};
   std::string held_, key_;
   Place place_ = Place::text;
 };
 
-bool speaks(std::string_view chat_template) {
-  return chat_template.find(kBegin) != std::string_view::npos && chat_template.find(kKey) != std::string_view::npos;
+bool speaks_glm(std::string_view chat_template) {
+  return chat_template.find(kGlmBegin) != std::string_view::npos && chat_template.find(kKey) != std::string_view::npos;
 }
 
-std::unique_ptr<CallParser> parser(std::span<const Tool> tools) { return std::make_unique<Parser>(tools); }
+std::unique_ptr<CallParser> glm_parser(std::span<const Tool> tools) { return std::make_unique<GlmParser>(tools); }
 
-Json structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json glm_structure(std::span<const Tool> tools, const ToolWish& wish) {
   const Json line = {{"type", "regex"}, {"pattern", "\\n?"}};
   const ParameterTags form = {kKey, sequence_of({literal_text(kKeyEnd), line, literal_text(kValue)}), "", kValueEnd,
                               line};
   Json tags = Json::array();
   for (const Tool& tool : tools)
     tags.push_back({{"type", "tag"},
-                    {"begin", std::string(kBegin) + tool.name},
+                    {"begin", std::string(kGlmBegin) + tool.name},
                     {"content", sequence_of({line, parameters_structure(tool, form)})},
-                    {"end", kEnd}});
-  return tagged_calls(std::move(tags), kBegin, "\n", wish);
+                    {"end", kGlmEnd}});
+  return tagged_calls(std::move(tags), kGlmBegin, "\n", wish);
 }
 
-constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>", "<arg_key>",
-                                    "</arg_key>",  "<arg_value>",  "</arg_value>"};
+constexpr const char* kGlmMarkers[] = {"<tool_call>", "</tool_call>", "<arg_key>",
+                                       "</arg_key>",  "<arg_value>",  "</arg_value>"};
 
 }  // namespace
 
-const ToolDialect kGlmTools = {"glm", "keys and values as tags: GLM 4.5 to 5", speaks, parser, structure, kMarkers,
-                               false};
+const ToolDialect kGlmTools = {
+    "glm", "keys and values as tags: GLM 4.5 to 5", speaks_glm, glm_parser, glm_structure, kGlmMarkers, false};
 
 }  // namespace millrace

@@ -15,8 +15,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kChannel = "<|channel|>", kMessage = "<|message|>", kStart = "<|start|>", kEnd = "<|end|>",
-                           kCall = "<|call|>", kReturn = "<|return|>";
+constexpr std::string_view kChannel = "<|channel|>", kMessage = "<|message|>", kStart = "<|start|>",
+                           kHarmonyEnd = "<|end|>", kHarmonyCall = "<|call|>", kReturn = "<|return|>";
 constexpr std::string_view kTo = "to=", kFunctions = "functions.", kRole = "assistant";
 constexpr size_t kMaxHeader = 1024;
 
@@ -86,7 +86,7 @@ class MessageParser final : public CallParser {
 
   void take_body(AnswerPieces& out) {
     const auto is_mark = [&](auto matches) {
-      for (std::string_view mark : {kEnd, kCall, kReturn, kStart})
+      for (std::string_view mark : {kHarmonyEnd, kHarmonyCall, kReturn, kStart})
         if (matches(mark)) return true;
       return false;
     };
@@ -128,22 +128,22 @@ class MessageParser final : public CallParser {
   bool ended_ = false;  // a message precedes this header
 };
 
-bool speaks(std::string_view chat_template) {
+bool speaks_harmony(std::string_view chat_template) {
   return chat_template.find(kChannel) != std::string_view::npos &&
          chat_template.find("analysis") != std::string_view::npos &&
-         chat_template.find(kCall) != std::string_view::npos;
+         chat_template.find(kHarmonyCall) != std::string_view::npos;
 }
 
-std::unique_ptr<CallParser> parser(std::span<const Tool> tools) {
+std::unique_ptr<CallParser> harmony_parser(std::span<const Tool> tools) {
   return std::make_unique<MessageParser>(!tools.empty());
 }
 
-Json structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json harmony_structure(std::span<const Tool> tools, const ToolWish& wish) {
   return harmony_frames(tools, wish, wish.required ? Json() : Json{{"type", "any_text"}});
 }
 
-constexpr const char* kMarkers[] = {"<|channel|>", "<|message|>", "<|constrain|>", "<|start|>",
-                                    "<|end|>",     "<|call|>",    "<|return|>"};
+constexpr const char* kHarmonyMarkers[] = {"<|channel|>", "<|message|>", "<|constrain|>", "<|start|>",
+                                           "<|end|>",     "<|call|>",    "<|return|>"};
 
 }  // namespace
 
@@ -151,7 +151,7 @@ constexpr const char* kMarkers[] = {"<|channel|>", "<|message|>", "<|constrain|>
 Json harmony_frames(std::span<const Tool> tools, const ToolWish& wish, const Json& text) {
   const auto message = [](std::string_view header) {
     return sequence_of({literal_text(std::string(kChannel) + std::string(header) + std::string(kMessage)),
-                        Json{{"type", "text_until"}, {"end", kEnd}},
+                        Json{{"type", "text_until"}, {"end", kHarmonyEnd}},
                         literal_text(std::string(kStart) + std::string(kRole))});
   };
   const auto optional = [](Json content) { return Json{{"type", "optional"}, {"content", std::move(content)}}; };
@@ -172,7 +172,8 @@ Json harmony_frames(std::span<const Tool> tools, const ToolWish& wish, const Jso
   return sequence_of({optional(message("analysis")), optional(message("commentary")), std::move(last)});
 }
 
-const ToolDialect kHarmonyTools = {"harmony", "messages in channels: gpt-oss", speaks, parser, structure, kMarkers,
-                                   false};
+const ToolDialect kHarmonyTools = {
+    "harmony", "messages in channels: gpt-oss", speaks_harmony, harmony_parser, harmony_structure, kHarmonyMarkers,
+    false};
 
 }  // namespace millrace

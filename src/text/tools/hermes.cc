@@ -10,9 +10,9 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kBegin = "<tool_call>", kEnd = "</tool_call>";
+constexpr std::string_view kHermesBegin = "<tool_call>", kHermesEnd = "</tool_call>";
 
-class Parser final : public CallParser {
+class HermesParser final : public CallParser {
  public:
   void push(std::string_view text, AnswerPieces& out) override {
     for (char c : text) take(c, out);
@@ -38,8 +38,8 @@ class Parser final : public CallParser {
     if (closing_) {  // the end tag, if the model writes it
       if (held_.empty() && is_json_space(c)) return;
       held_ += c;
-      if (kEnd.starts_with(held_)) {
-        closing_ = held_.size() < kEnd.size();
+      if (kHermesEnd.starts_with(held_)) {
+        closing_ = held_.size() < kHermesEnd.size();
         return;
       }
       closing_ = false;
@@ -54,33 +54,38 @@ class Parser final : public CallParser {
     if (call_->begun())
       out.push_back({AnswerPiece::Kind::call_end, ""});
     else
-      add_piece(out, AnswerPiece::Kind::text, std::string(kBegin) + call_->text());
+      add_piece(out, AnswerPiece::Kind::text, std::string(kHermesBegin) + call_->text());
     call_.reset();
   }
 
-  FreeText free_{kBegin};
+  FreeText free_{kHermesBegin};
   std::optional<JsonCall> call_;
   std::string held_;
   bool closing_ = false;
 };
 
-bool speaks(std::string_view chat_template) {
-  return chat_template.find(kBegin) != std::string_view::npos &&
+bool speaks_hermes(std::string_view chat_template) {
+  return chat_template.find(kHermesBegin) != std::string_view::npos &&
          chat_template.find("\"arguments\"") != std::string_view::npos;
 }
 
-std::unique_ptr<CallParser> parser(std::span<const Tool>) { return std::make_unique<Parser>(); }
+std::unique_ptr<CallParser> hermes_parser(std::span<const Tool>) { return std::make_unique<HermesParser>(); }
 
-nlohmann::ordered_json structure(std::span<const Tool> tools, const ToolWish& wish) {
-  return tagged_calls(call_tags(tools, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"), kBegin,
-                      "\n", wish);
+nlohmann::ordered_json hermes_structure(std::span<const Tool> tools, const ToolWish& wish) {
+  return tagged_calls(call_tags(tools, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"),
+                      kHermesBegin, "\n", wish);
 }
 
-constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>"};
+constexpr const char* kHermesMarkers[] = {"<tool_call>", "</tool_call>"};
 
 }  // namespace
 
-const ToolDialect kHermesTools = {
-    "hermes", "JSON between <tool_call> tags: Hermes, Qwen 2.5 and 3", speaks, parser, structure, kMarkers, false};
+const ToolDialect kHermesTools = {"hermes",
+                                  "JSON between <tool_call> tags: Hermes, Qwen 2.5 and 3",
+                                  speaks_hermes,
+                                  hermes_parser,
+                                  hermes_structure,
+                                  kHermesMarkers,
+                                  false};
 
 }  // namespace millrace

@@ -9,9 +9,11 @@
 namespace millrace {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr std::string_view kTag = "<|python_tag|>";
 
-class Parser final : public CallParser {
+class LlamaParser final : public CallParser {
  public:
   void push(std::string_view text, AnswerPieces& out) override {
     for (char c : text) take(c, out);
@@ -71,15 +73,14 @@ class Parser final : public CallParser {
   bool free_ = false, called_ = false;
 };
 
-bool speaks(std::string_view chat_template) {
+bool speaks_llama(std::string_view chat_template) {
   return chat_template.find("\"parameters\": ") != std::string_view::npos &&
          chat_template.find("ipython") != std::string_view::npos;
 }
 
-std::unique_ptr<CallParser> parser(std::span<const Tool>) { return std::make_unique<Parser>(); }
+std::unique_ptr<CallParser> llama_parser(std::span<const Tool>) { return std::make_unique<LlamaParser>(); }
 
-nlohmann::ordered_json structure(std::span<const Tool> tools, const ToolWish& wish) {
-  using Json = nlohmann::ordered_json;
+Json llama_structure(std::span<const Tool> tools, const ToolWish& wish) {
   Json calls =
       tagged_calls(call_tags(tools, "{\"name\": \"", "\", \"parameters\": ", "}"), "", "; ", {true, wish.parallel});
   if (wish.required) return calls;
@@ -88,11 +89,16 @@ nlohmann::ordered_json structure(std::span<const Tool> tools, const ToolWish& wi
   return {{"type", "or"}, {"elements", {text, tagged, std::move(calls)}}};
 }
 
-constexpr const char* kMarkers[] = {"<|python_tag|>"};
+constexpr const char* kLlamaMarkers[] = {"<|python_tag|>"};
 
 }  // namespace
 
-const ToolDialect kLlamaTools = {
-    "llama", "a JSON object with name and parameters: Llama 3", speaks, parser, structure, kMarkers, false};
+const ToolDialect kLlamaTools = {"llama",
+                                 "a JSON object with name and parameters: Llama 3",
+                                 speaks_llama,
+                                 llama_parser,
+                                 llama_structure,
+                                 kLlamaMarkers,
+                                 false};
 
 }  // namespace millrace

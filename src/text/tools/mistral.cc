@@ -13,11 +13,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kBegin = "[TOOL_CALLS]", kArgs = "[ARGS]", kCallId = "[CALL_ID]";
-constexpr size_t kMaxName = 512;
+constexpr std::string_view kMistralBegin = "[TOOL_CALLS]", kArgs = "[ARGS]", kCallId = "[CALL_ID]";
 
 // Accepts both forms, whichever one the template uses.
-class Parser final : public CallParser {
+class MistralParser final : public CallParser {
  public:
   void push(std::string_view text, AnswerPieces& out) override {
     for (char c : text) take(c, out);
@@ -27,7 +26,7 @@ class Parser final : public CallParser {
     if (place_ == Place::in_list && call_)
       give_up(out);
     else if (place_ == Place::name)
-      add_piece(out, Kind::text, std::string(kBegin) + held_);
+      add_piece(out, Kind::text, std::string(kMistralBegin) + held_);
     else if (place_ == Place::arguments)
       out.push_back({Kind::call_end, ""});
     held_.clear();
@@ -58,13 +57,13 @@ class Parser final : public CallParser {
       return;
     }
     held_ += c;
-    if (c != '{' && held_.size() < kMaxName) return;
+    if (c != '{' && held_.size() < kLongestToolName) return;
     std::string name = held_.substr(0, held_.size() - 1);
     if (const size_t at = name.find(kArgs); at != std::string::npos) name.resize(at);
     if (const size_t at = name.find(kCallId); at != std::string::npos) name.resize(at);
     while (!name.empty() && is_json_space(name.back())) name.pop_back();
     if (c != '{' || name.empty() || name.find_first_of(" \n\"") != std::string::npos) {
-      add_piece(out, Kind::text, std::string(kBegin) + held_);
+      add_piece(out, Kind::text, std::string(kMistralBegin) + held_);
       place_ = Place::text;
       return;
     }
@@ -104,26 +103,28 @@ class Parser final : public CallParser {
     if (call_->begun())
       out.push_back({Kind::call_end, ""});
     else
-      add_piece(out, Kind::text, std::string(kBegin) + "[" + call_->text());
+      add_piece(out, Kind::text, std::string(kMistralBegin) + "[" + call_->text());
     call_.reset();
     place_ = Place::text;
   }
 
-  FreeText free_{kBegin};
+  FreeText free_{kMistralBegin};
   std::optional<JsonCall> call_;
   std::string held_;
   Place place_ = Place::text;
   JsonNesting nesting_;
 };
 
-bool speaks(std::string_view chat_template) { return chat_template.find(kBegin) != std::string_view::npos; }
+bool speaks_mistral(std::string_view chat_template) {
+  return chat_template.find(kMistralBegin) != std::string_view::npos;
+}
 bool speaks_args(std::string_view chat_template) {
-  return speaks(chat_template) && chat_template.find(kArgs) != std::string_view::npos;
+  return speaks_mistral(chat_template) && chat_template.find(kArgs) != std::string_view::npos;
 }
 
-std::unique_ptr<CallParser> parser(std::span<const Tool>) { return std::make_unique<Parser>(); }
+std::unique_ptr<CallParser> mistral_parser(std::span<const Tool>) { return std::make_unique<MistralParser>(); }
 
-Json structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json mistral_structure(std::span<const Tool> tools, const ToolWish& wish) {
   Json items =
       tagged_calls(call_tags(tools, "{\"name\": \"", "\", \"arguments\": ", "}"), "", ", ", {true, wish.parallel});
   Json list = {{"type", "sequence"},
@@ -131,28 +132,31 @@ Json structure(std::span<const Tool> tools, const ToolWish& wish) {
                 {Json{{"type", "regex"}, {"pattern", " ?\\["}}, std::move(items),
                  Json{{"type", "const_string"}, {"value", "]"}}}}};
   return tagged_calls(
-      Json::array({Json{{"type", "tag"}, {"begin", kBegin}, {"content", std::move(list)}, {"end", ""}}}), kBegin, "",
-      {wish.required, false});
+      Json::array({Json{{"type", "tag"}, {"begin", kMistralBegin}, {"content", std::move(list)}, {"end", ""}}}),
+      kMistralBegin, "", {wish.required, false});
 }
 
 Json structure_args(std::span<const Tool> tools, const ToolWish& wish) {
-  return tagged_calls(call_tags(tools, kBegin, kArgs, ""), kBegin, "", wish);
+  return tagged_calls(call_tags(tools, kMistralBegin, kArgs, ""), kMistralBegin, "", wish);
 }
 
-constexpr const char* kMarkers[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
+constexpr const char* kMistralMarkers[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
 
 }  // namespace
 
-const ToolDialect kMistralTools = {"mistral", "a list of JSON objects after [TOOL_CALLS]: Mistral 7B v0.3 to Nemo",
-                                   speaks,    parser,
-                                   structure, kMarkers,
+const ToolDialect kMistralTools = {"mistral",
+                                   "a list of JSON objects after [TOOL_CALLS]: Mistral 7B v0.3 to Nemo",
+                                   speaks_mistral,
+                                   mistral_parser,
+                                   mistral_structure,
+                                   kMistralMarkers,
                                    true};
 const ToolDialect kMistralArgsTools = {"mistral_args",
                                        "[TOOL_CALLS]name[ARGS]{...}: newer Mistral models",
                                        speaks_args,
-                                       parser,
+                                       mistral_parser,
                                        structure_args,
-                                       kMarkers,
+                                       kMistralMarkers,
                                        true};
 
 }  // namespace millrace

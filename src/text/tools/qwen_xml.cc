@@ -15,14 +15,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kBegin = "<tool_call>",
+constexpr std::string_view kQwenXmlBegin = "<tool_call>",
                            kFunction = "<function=", kParameter = "<parameter=", kParameterEnd = "</parameter>",
-                           kFunctionEnd = "</function>", kEnd = "</tool_call>";
-constexpr size_t kMaxName = 512;
+                           kFunctionEnd = "</function>", kQwenXmlEnd = "</tool_call>";
 
-class Parser final : public CallParser {
+class QwenXmlParser final : public CallParser {
  public:
-  explicit Parser(std::span<const Tool> tools) : call_(tools) {}
+  explicit QwenXmlParser(std::span<const Tool> tools) : call_(tools) {}
 
   void push(std::string_view text, AnswerPieces& out) override {
     for (char c : text) take(c, out);
@@ -30,7 +29,7 @@ class Parser final : public CallParser {
 
   void finish(AnswerPieces& out) override {
     if (place_ == Place::function)
-      add_piece(out, Kind::text, std::string(kBegin) + held_);
+      add_piece(out, Kind::text, std::string(kQwenXmlBegin) + held_);
     else if (place_ == Place::parameter || place_ == Place::value)
       end_call(out);
     held_.clear();
@@ -75,8 +74,8 @@ class Parser final : public CallParser {
       call_.begin(name, out);
       held_.clear();
       place_ = Place::parameter;
-    } else if (!(held_.size() < kMaxName && (kFunction.starts_with(held_) || held_.starts_with(kFunction)))) {
-      add_piece(out, Kind::text, std::string(kBegin) + held_);
+    } else if (!(held_.size() < kLongestToolName && (kFunction.starts_with(held_) || held_.starts_with(kFunction)))) {
+      add_piece(out, Kind::text, std::string(kQwenXmlBegin) + held_);
       held_.clear();
       place_ = Place::text;
     }
@@ -89,7 +88,7 @@ class Parser final : public CallParser {
     } else if (held_ == kFunctionEnd) {
       end_call(out);
       place_ = Place::closing;
-    } else if (!(held_.size() < kMaxName &&
+    } else if (!(held_.size() < kLongestToolName &&
                  (held_.starts_with(kParameter) || kParameter.starts_with(held_) || kFunctionEnd.starts_with(held_)))) {
       end_call(out);
       place_ = Place::text;
@@ -97,8 +96,8 @@ class Parser final : public CallParser {
   }
 
   void take_closing(AnswerPieces& out) {
-    if (kEnd.starts_with(held_)) {
-      if (held_.size() == kEnd.size()) place_ = Place::text;
+    if (kQwenXmlEnd.starts_with(held_)) {
+      if (held_.size() == kQwenXmlEnd.size()) place_ = Place::text;
       return;
     }
     place_ = Place::text;
@@ -123,19 +122,21 @@ class Parser final : public CallParser {
   }
 
   ParameterCall call_;
-  FreeText free_{kBegin};
+  FreeText free_{kQwenXmlBegin};
   std::string held_, key_;
   Place place_ = Place::text;
 };
 
-bool speaks(std::string_view chat_template) {
-  return chat_template.find(kBegin) != std::string_view::npos &&
+bool speaks_qwen_xml(std::string_view chat_template) {
+  return chat_template.find(kQwenXmlBegin) != std::string_view::npos &&
          chat_template.find(kFunction) != std::string_view::npos;
 }
 
-std::unique_ptr<CallParser> parser(std::span<const Tool> tools) { return std::make_unique<Parser>(tools); }
+std::unique_ptr<CallParser> qwen_xml_parser(std::span<const Tool> tools) {
+  return std::make_unique<QwenXmlParser>(tools);
+}
 
-Json structure(std::span<const Tool> tools, const ToolWish& wish) {
+Json qwen_xml_structure(std::span<const Tool> tools, const ToolWish& wish) {
   const ParameterTags form = {kParameter, literal_text(">\n"), "\n", kParameterEnd, literal_text("\n")};
   Json tags = Json::array();
   for (const Tool& tool : tools)
@@ -143,14 +144,19 @@ Json structure(std::span<const Tool> tools, const ToolWish& wish) {
                     {"begin", "<tool_call>\n<function=" + tool.name + ">\n"},
                     {"content", parameters_structure(tool, form)},
                     {"end", "</function>\n</tool_call>"}});
-  return tagged_calls(std::move(tags), kBegin, "\n", wish);
+  return tagged_calls(std::move(tags), kQwenXmlBegin, "\n", wish);
 }
 
-constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>"};
+constexpr const char* kQwenXmlMarkers[] = {"<tool_call>", "</tool_call>"};
 
 }  // namespace
 
-const ToolDialect kQwenXmlTools = {
-    "qwen_xml", "parameters as tags: Qwen3-Coder, Qwen 3.5", speaks, parser, structure, kMarkers, false};
+const ToolDialect kQwenXmlTools = {"qwen_xml",
+                                   "parameters as tags: Qwen3-Coder, Qwen 3.5",
+                                   speaks_qwen_xml,
+                                   qwen_xml_parser,
+                                   qwen_xml_structure,
+                                   kQwenXmlMarkers,
+                                   false};
 
 }  // namespace millrace
