@@ -52,7 +52,7 @@ std::string solve_multidoc(const LabItem& item) {
                     home = matched(text, person + ".*lives in (\\w+)");
   const bool asks_born = question.find("born") != std::string::npos;
   const std::string town = asks_born ? born : home,
-                    where = person + (asks_born ? " was born in " : " lives in ") + town + ".";
+                    where = person + " was born in " + born + (asks_born ? "." : " and lives in " + home + ".");
   if (question.starts_with("Where")) return where;
   if (question.starts_with("What is the job")) return matched(text, first + " works as an? \\w+", 0) + ".";
   if (question.starts_with("In which country")) return where + " " + matched(text, town + " is a town in \\w+\\.", 0);

@@ -26,11 +26,15 @@ struct Person {
 std::string place_of(const Town& town) { return town.name + " is a town in " + town.country + "."; }
 std::string document(const Town& town) { return place_of(town) + " It is known for its " + town.food + "."; }
 
+std::string places_of(const Person& person, bool home) {
+  return person.name() + " was born in " + person.born->name + (home ? " and lives in " + person.home->name : "") + ".";
+}
+
 std::string work_of(const Person& person) { return person.first + " works as " + with_article(person.job); }
 
 std::string document(const Person& person) {
-  return person.name() + " was born in " + person.born->name + " and lives in " + person.home->name + ". " +
-         work_of(person) + " and has " + with_article(person.animal) + " called " + person.pet + ".";
+  return places_of(person, true) + " " + work_of(person) + " and has " + with_article(person.animal) + " called " +
+         person.pet + ".";
 }
 
 // Different from those before it.
@@ -41,8 +45,7 @@ std::string new_name(LabRandom& random, std::vector<std::string>& taken) {
 }
 
 std::pair<std::string, std::string> ask(LabRandom& random, const Person& person) {
-  const std::string name = person.name(), born = name + " was born in " + person.born->name + ".",
-                    home = name + " lives in " + person.home->name + ".";
+  const std::string name = person.name(), born = places_of(person, false), home = places_of(person, true);
   switch (random.below(8)) {
     case 0: return {"Where was " + name + " born?", born};
     case 1: return {"Where does " + name + " live?", home};
