@@ -45,8 +45,8 @@ LabItem make_dictionary(LabRandom& random, int64_t length) {
       const auto at = static_cast<size_t>(random.below(std::ssize(words)));
       const std::string english(words[at]);
       out.question += (out.question.empty() ? "" : " ") + (to_english ? toys[at] : english);
-      out.answer += (out.answer.empty() ? "" : ", ") +
-                    (to_english ? toys[at] + " = " + english : english + " = " + toys[at]);
+      out.answer +=
+          (out.answer.empty() ? "" : ", ") + (to_english ? toys[at] + " = " + english : english + " = " + toys[at]);
     }
     out.question = "Translate: " + out.question;
     return out;
