@@ -23,6 +23,8 @@ struct TrainingProduct {
   int64_t c_row = 0;
   int64_t rows = 0, columns = 0, pairs = 0;  // rows and columns: multiples of 32; pairs: of 16
   bool add = false;
+  int64_t c_panel = 32;  // from 32 columns to the next in C
+  int64_t a_tile = 0;    // from 16 pairs to the next in A, with a_pair = 1; 0: 16
 };
 
 // The heads that share one key/value head, over one document. Rows of q, k, v, out and their gradients are `stride`

@@ -41,7 +41,7 @@ std::string matched(const std::string& text, const std::string& pattern, size_t 
 
 std::string solve_needle(const LabItem& item) {
   const std::string text = item.prompt();
-  return matched(text, "The code of the " + matched(text, "What is the code of the (.*)\\?") + " is (\\d+)\\.");
+  return matched(text, "The code of the " + matched(text, "What is the code of the (.*)\\?") + " is \\d+\\.", 0);
 }
 
 std::string solve_multidoc(const LabItem& item) {
@@ -50,12 +50,15 @@ std::string solve_multidoc(const LabItem& item) {
   const std::string first = person.substr(0, person.find(' '));
   const std::string born = matched(text, person + " was born in (\\w+)"),
                     home = matched(text, person + ".*lives in (\\w+)");
-  const std::string town = question.find("born") != std::string::npos ? born : home;
-  if (question.starts_with("Where")) return town;
-  if (question.starts_with("What is the job")) return matched(text, first + " works as an? (\\w+)");
-  if (question.starts_with("In which country")) return matched(text, town + " is a town in (\\w+)");
-  if (question.find("known for") != std::string::npos) return matched(text, town + " is a town.*known for its (\\w+)");
-  return matched(text, first + " works as .* called (\\w+)");
+  const bool asks_born = question.find("born") != std::string::npos;
+  const std::string town = asks_born ? born : home,
+                    where = person + " was born in " + born + (asks_born ? "." : " and lives in " + home + ".");
+  if (question.starts_with("Where")) return where;
+  if (question.starts_with("What is the job")) return matched(text, first + " works as an? \\w+", 0) + ".";
+  if (question.starts_with("In which country")) return where + " " + matched(text, town + " is a town in \\w+\\.", 0);
+  if (question.find("known for") != std::string::npos)
+    return where + " " + matched(text, town + " is a town in \\w+\\. It is known for its \\w+\\.", 0);
+  return first + " has " + matched(text, first + " works as .* and has (an? \\w+ called \\w+\\.)");
 }
 
 int64_t sum_in(const std::string& text) {
@@ -77,9 +80,7 @@ std::string solve_lists(const LabItem& item) {
     const std::string name = (*at)[1], start = "\n" + std::to_string(++number) + ". ";
     const std::string fact = "The " + name + " is (\\w+) and belongs to (\\w+)\\.";
     points += start + name;
-    const std::string how = matched(text, fact),
-                      article = std::string("aeiou").find(how[0]) < 5 ? " has an " : " has a ";
-    details += start + matched(text, fact, 2) + article + how + " " + name + ".";
+    details += start + "The " + name + " is " + matched(text, fact) + ". It belongs to " + matched(text, fact, 2) + ".";
   }
   return points + details;
 }
@@ -151,9 +152,9 @@ std::string solve_dictionary(const LabItem& item) {
     const auto words = words_of(line);
     if (words.size() == 3 && words[1] == "=") both[words[0]] = words[2], both[words[2]] = words[0];
     if (line.starts_with("Translate:"))
-      for (size_t i = 1; i < words.size(); ++i) out.push_back(both[words[i]]);
+      for (size_t i = 1; i < words.size(); ++i) out.push_back(words[i] + " = " + both[words[i]]);
   }
-  return join(out, " ");
+  return join(out, ", ");
 }
 
 std::string solve_dialogue(const LabItem& item) {
@@ -289,7 +290,23 @@ TEST(Lab, ItemsAreTheSameEverywhere) {
       const LabItem item = make_lab_item(task, 3, i, LabSplit::held_out, {});
       for (char c : item.prompt() + "\n" + item.answer) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
     }
-  EXPECT_EQ(hash, 11138227540753589457u);
+  EXPECT_EQ(hash, 902914178981956331u);
+}
+
+TEST(Lab, WhatWasAskedForIsEnoughWithoutTheQuote) {
+  const auto score = [](const char* task, const std::string& answer, const std::string& given) {
+    LabItem item;
+    item.answer = answer;
+    return find_lab_task(task)->score(item, given);
+  };
+  EXPECT_EQ(score("needle", "The code of the red bell is 1234.", "1234"), 1);
+  EXPECT_EQ(score("needle", "The code of the red bell is 1234.", "4321"), 0);
+  EXPECT_EQ(score("needle", "The code of the red bell is 1234.", "The code of the red cup is 1234."), 0);
+  EXPECT_EQ(score("multidoc", "Baron lives in Doran.", "Doran."), 1);
+  EXPECT_EQ(score("multidoc", "Baron lives in Doran.", "Baron"), 0);
+  EXPECT_EQ(score("dictionary", "kvab = red, cup = zlom", "red zlom"), 1);
+  EXPECT_EQ(score("dictionary", "kvab = red, cup = zlom", "red = kvab, cup = zlom"), 0);
+  EXPECT_EQ(score("dictionary", "kvab = red, cup = zlom", "zlom, red"), 0);
 }
 
 TEST(Lab, NamesAndSplits) {

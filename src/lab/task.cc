@@ -76,4 +76,9 @@ double score_text(const LabItem& item, std::string_view given) {
   return normalized(given) == normalized(item.answer) ? 1 : 0;
 }
 
+double score_quote(const LabItem& item, std::string_view given) {
+  const std::string answer = normalized(item.answer);
+  return score_text(item, given) == 1 || normalized(given) == answer.substr(answer.rfind(' ') + 1) ? 1 : 0;
+}
+
 }  // namespace millrace

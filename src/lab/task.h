@@ -62,5 +62,7 @@ LabItem make_lab_item(const LabTask& task, uint64_t seed, uint64_t index, LabSpl
 
 // 1 if both say the same, apart from spaces at the ends and between words and a full stop at the end; else 0.
 double score_text(const LabItem& item, std::string_view given);
+// Of an answer that quotes a text and ends with what was asked for: its last word alone is right, too.
+double score_quote(const LabItem& item, std::string_view given);
 
 }  // namespace millrace

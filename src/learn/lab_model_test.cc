@@ -14,7 +14,7 @@ namespace {
 LabShape tiny(LabGate gate = LabGate::silu, int64_t experts = 0) {
   LabShape shape;
   shape.vocab = 64;
-  shape.context = 128;
+  shape.context = 512;
   shape.dim = 64;
   shape.layers = 2;
   shape.heads = 2;
@@ -57,7 +57,7 @@ TEST_P(LabGradient, EqualsDifferencesOfTheLoss) {
     if (tensor.name == "embedding")
       for (int64_t i = 0; i < tensor.rows * tensor.columns; ++i)
         model.weights()[static_cast<size_t>(tensor.offset + i)] *= 20;
-  const LabBatch batch = random_batch(5, {70, 33, 1, 90});
+  const LabBatch batch = random_batch(5, {70, 33, 1, 300});
   pass.run(batch, true);
   const std::vector<float> gradient = model.gradient(), weights = model.weights();
   for (const LabTensor& tensor : model.tensors()) {
@@ -120,7 +120,7 @@ TEST(LabModel, ADocumentHasTheSameLogitsWhereverItIs) {
 TEST(LabModel, KernelsAgree) {
   LabModel model(tiny(), 3);
   ThreadPool pool(1);
-  const LabBatch batch = random_batch(11, {100, 20});
+  const LabBatch batch = random_batch(11, {100, 20, 290});
   LabPass plain(model, pool, portable_training_kernels());
   const LabLoss expected = plain.run(batch, true);
   const std::vector<float> gradient = model.gradient();
@@ -193,7 +193,7 @@ TEST(LabModel, TrainingDoesNotDependOnThreadsAndLearns) {
 }
 
 TEST(TrainingKernels, AttentionEqualsAPlainOne) {
-  constexpr int64_t kTokens = 77, kDim = 32, kHeads = 2, kWidth = (kHeads + 2) * kDim;
+  constexpr int64_t kTokens = 177, kDim = 32, kHeads = 2, kWidth = (kHeads + 2) * kDim;
   std::mt19937_64 random(1);
   std::normal_distribution<float> normal;
   std::vector<float> values(kTokens * kWidth);

@@ -15,7 +15,7 @@ struct EmbeddedModel {
 };
 
 // Of the model that runs where none is named; in builds without it the first one that is no draft model runs.
-inline constexpr std::string_view kDefaultModel = "stories";
+inline constexpr std::string_view kDefaultModel = "lab";
 
 // Empty in builds without models.
 std::span<const EmbeddedModel> embedded_models();

@@ -34,7 +34,6 @@ inline void finish_stores() { asm volatile("" ::: "memory"); }
 // Rows of `a` are `a_row` pairs apart, its tiles along the summed axis `a_tile`; rows of `b` kBlock.
 inline void block(const uint32_t* a, int64_t a_row, int64_t a_tile, const uint32_t* b, int64_t pairs, float* c,
                   int64_t c_row, bool add) {
-  constexpr int64_t kAhead = 2 * kTile * kBlock;
   const int64_t a_bytes = a_row * 4, b_bytes = kBlock * 4, c_bytes = c_row * 4;
   finish_stores();
   if (add) {
@@ -49,9 +48,6 @@ inline void block(const uint32_t* a, int64_t a_row, int64_t a_tile, const uint32
     _tile_zero(3);
   }
   for (int64_t p = 0; p < pairs; p += kTile, a += a_tile, b += kTile * kBlock) {
-#pragma GCC unroll 32
-    for (int64_t i = 0; i < 2 * kTile; ++i)  // B comes from the second cache, panel after panel
-      _mm_prefetch(reinterpret_cast<const char*>(b + kAhead + i * kTile), _MM_HINT_T0);
     _tile_loadd(4, a, a_bytes);
     _tile_loadd(6, b, b_bytes);
     _tile_dpbf16ps(0, 4, 6);
@@ -78,7 +74,7 @@ void panel_product(const TrainingProduct& p) {
           transpose(p.a + (from + at) * p.a_pair + row + half, p.a_pair, a + at * kBlock + half * kTile, kTile);
       for (int64_t column = 0; column < p.columns; column += kBlock)
         block(a, kTile, kTile * kBlock, p.b + column / kBlock * p.b_panel + from * kBlock, pairs,
-              p.c + row * p.c_row + column, p.c_row, p.add || from > 0);
+              p.c + row * p.c_row + column / kBlock * p.c_panel, p.c_row, p.add || from > 0);
     }
   }
 }
@@ -86,13 +82,15 @@ void panel_product(const TrainingProduct& p) {
 // The tiles are configured.
 void product(const TrainingProduct& p) {
   if (p.a_pair != 1) return panel_product(p);
+  const int64_t a_tile = p.a_tile == 0 ? kTile : p.a_tile;
   for (int64_t from = 0; from < p.pairs; from += kNearPairs) {
     const int64_t pairs = std::min(kNearPairs, p.pairs - from);
     for (int64_t near = 0; near < p.rows; near += kNearRows)
       for (int64_t column = 0; column < p.columns; column += kBlock)
         for (int64_t row = near; row < std::min(near + kNearRows, p.rows); row += kBlock)
-          block(p.a + row * p.a_row + from, p.a_row, kTile, p.b + column / kBlock * p.b_panel + from * kBlock, pairs,
-                p.c + row * p.c_row + column, p.c_row, p.add || from > 0);
+          block(p.a + row * p.a_row + from / kTile * a_tile, p.a_row, a_tile,
+                p.b + column / kBlock * p.b_panel + from * kBlock, pairs,
+                p.c + row * p.c_row + column / kBlock * p.c_panel, p.c_row, p.add || from > 0);
   }
 }
 

@@ -41,10 +41,13 @@ inline void tile(const uint32_t* a, int64_t a_row, int64_t a_pair, const uint32_
 }
 
 void product(const TrainingProduct& p) {
+  const int64_t at_once = p.a_tile == 0 ? p.pairs : 16, step = p.a_tile == 0 ? 16 * p.a_pair : p.a_tile;
   for (int64_t column = 0; column < p.columns; column += 32) {
     const uint32_t* b = p.b + column / 32 * p.b_panel;
     for (int64_t row = 0; row < p.rows; row += 8)
-      tile(p.a + row * p.a_row, p.a_row, p.a_pair, b, p.pairs, p.c + row * p.c_row + column, p.c_row, p.add);
+      for (int64_t from = 0; from < p.pairs; from += at_once)
+        tile(p.a + row * p.a_row + from / 16 * step, p.a_row, p.a_pair, b + from * 32, at_once,
+             p.c + row * p.c_row + column / 32 * p.c_panel, p.c_row, p.add || from > 0);
   }
 }
 

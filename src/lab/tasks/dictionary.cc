@@ -1,5 +1,7 @@
-// A toy language: its dictionary is in the prompt, and a few words are to be translated, in either direction.
+// A toy language: its dictionary is in the prompt, and a few words are to be translated, in either direction. The
+// answer repeats each word before its translation.
 #include <algorithm>
+#include <sstream>
 
 #include "lab/tasks/tasks.h"
 #include "lab/words.h"
@@ -10,6 +12,18 @@ namespace {
 constexpr int64_t kEntryLength = 11;  // about
 constexpr int64_t kLeastEntries = 6;
 constexpr int64_t kMoreQuestions = 20;  // for training
+
+// The words behind "=", or all of them where there is none.
+std::vector<std::string> translations(std::string_view text) {
+  std::vector<std::string> out;
+  std::istringstream in{std::string(text)};
+  for (std::string word; in >> word;) {
+    while (!word.empty() && (word.back() == ',' || word.back() == '.')) word.pop_back();
+    if (word == "=" && !out.empty()) out.pop_back();
+    if (word != "=") out.push_back(word);
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -31,7 +45,8 @@ LabItem make_dictionary(LabRandom& random, int64_t length) {
       const auto at = static_cast<size_t>(random.below(std::ssize(words)));
       const std::string english(words[at]);
       out.question += (out.question.empty() ? "" : " ") + (to_english ? toys[at] : english);
-      out.answer += (out.answer.empty() ? "" : " ") + (to_english ? english : toys[at]);
+      out.answer +=
+          (out.answer.empty() ? "" : ", ") + (to_english ? toys[at] + " = " + english : english + " = " + toys[at]);
     }
     out.question = "Translate: " + out.question;
     return out;
@@ -40,6 +55,11 @@ LabItem make_dictionary(LabRandom& random, int64_t length) {
   LabItem item = {.messages = {{"user", prompt + "\n" + asked.question}}, .answer = asked.answer};
   for (int64_t i = 0; i < kMoreQuestions; ++i) item.more.push_back(translation());
   return item;
+}
+
+// With the words before their translations or without them.
+double score_dictionary(const LabItem& item, std::string_view given) {
+  return translations(given) == translations(item.answer) ? 1 : 0;
 }
 
 }  // namespace millrace::lab

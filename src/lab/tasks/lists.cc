@@ -2,7 +2,7 @@
 // Skeleton-of-Thought, Ning et al., 2024, decodes in parallel).
 //
 //   The bell is red and belongs to Tamo.       Points:      Details:
-//   The cup is small and belongs to ...        1. bell      1. Tamo has a red bell.
+//   The cup is small and belongs to ...        1. bell      1. The bell is red. It belongs to Tamo.
 //   List the bell and the cup.                 2. cup       2. ...
 #include <algorithm>
 
@@ -49,8 +49,9 @@ LabItem make_lists(LabRandom& random, int64_t) {
   for (std::string_view thing : things) {
     const std::string how(random.chance(0.5) ? random.pick(kColors) : random.pick(kAdjectives));
     const std::string owner = name_word(random);
-    facts += "The " + std::string(thing) + " is " + how + " and belongs to " + owner + ".\n";
-    details.push_back(owner + " has " + with_article(how + " " + std::string(thing)) + ".");
+    const std::string begin = "The " + std::string(thing) + " is " + how;
+    facts += begin + " and belongs to " + owner + ".\n";
+    details.push_back(begin + ". It belongs to " + owner + ".");
   }
   std::vector<size_t> order(things.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;

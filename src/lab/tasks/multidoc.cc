@@ -1,4 +1,5 @@
-// Short documents about made-up people and towns. A question needs one document, or the person's and the town's.
+// Short documents about made-up people and towns. A question needs one document, or the person's and the town's. The
+// answer quotes what it is from and ends with the name that was asked for.
 #include <algorithm>
 
 #include "lab/tasks/tasks.h"
@@ -22,14 +23,18 @@ struct Person {
   std::string name() const { return first + " " + last; }
 };
 
-std::string document(const Town& town) {
-  return town.name + " is a town in " + town.country + ". It is known for its " + town.food + ".";
+std::string place_of(const Town& town) { return town.name + " is a town in " + town.country + "."; }
+std::string document(const Town& town) { return place_of(town) + " It is known for its " + town.food + "."; }
+
+std::string places_of(const Person& person, bool home) {
+  return person.name() + " was born in " + person.born->name + (home ? " and lives in " + person.home->name : "") + ".";
 }
 
+std::string work_of(const Person& person) { return person.first + " works as " + with_article(person.job); }
+
 std::string document(const Person& person) {
-  return person.name() + " was born in " + person.born->name + " and lives in " + person.home->name + ". " +
-         person.first + " works as " + with_article(person.job) + " and has " + with_article(person.animal) +
-         " called " + person.pet + ".";
+  return places_of(person, true) + " " + work_of(person) + " and has " + with_article(person.animal) + " called " +
+         person.pet + ".";
 }
 
 // Different from those before it.
@@ -40,15 +45,18 @@ std::string new_name(LabRandom& random, std::vector<std::string>& taken) {
 }
 
 std::pair<std::string, std::string> ask(LabRandom& random, const Person& person) {
+  const std::string name = person.name(), born = places_of(person, false), home = places_of(person, true);
   switch (random.below(8)) {
-    case 0: return {"Where was " + person.name() + " born?", person.born->name};
-    case 1: return {"Where does " + person.name() + " live?", person.home->name};
-    case 2: return {"What is the job of " + person.name() + "?", person.job};
-    case 3: return {"What is the " + person.animal + " of " + person.name() + " called?", person.pet};
-    case 4: return {"In which country was " + person.name() + " born?", person.born->country};
-    case 5: return {"In which country does " + person.name() + " live?", person.home->country};
-    case 6: return {"What is the town known for where " + person.name() + " lives?", person.home->food};
-    default: return {"What is the town known for where " + person.name() + " was born?", person.born->food};
+    case 0: return {"Where was " + name + " born?", born};
+    case 1: return {"Where does " + name + " live?", home};
+    case 2: return {"What is the job of " + name + "?", work_of(person) + "."};
+    case 3:
+      return {"What is the " + person.animal + " of " + name + " called?",
+              person.first + " has " + with_article(person.animal) + " called " + person.pet + "."};
+    case 4: return {"In which country was " + name + " born?", born + " " + place_of(*person.born)};
+    case 5: return {"In which country does " + name + " live?", home + " " + place_of(*person.home)};
+    case 6: return {"What is the town known for where " + name + " lives?", home + " " + document(*person.home)};
+    default: return {"What is the town known for where " + name + " was born?", born + " " + document(*person.born)};
   }
 }
 

@@ -1,5 +1,5 @@
 // Needles in a haystack (Kamradt, 2023): codes of things, anywhere between filler sentences; some other sentences look
-// alike. The question needs one of them.
+// alike. The question needs one of them, and the answer quotes it.
 #include "lab/tasks/tasks.h"
 #include "lab/words.h"
 
@@ -19,28 +19,28 @@ LabItem make_needle(LabRandom& random, int64_t length) {
   const auto colors = random.sample(kColors, kMostNeedles);
   const auto objects = random.sample(kObjects, kMostNeedles);
   const std::string thing = std::string(colors[0]) + " " + std::string(objects[0]);
-  const int64_t code = random.between(1000, 9999);
-  std::vector<std::string> facts = {code_of("code", thing, code)};
-  std::vector<std::pair<std::string, int64_t>> others;
+  std::vector<std::string> facts = {code_of("code", thing, random.between(1000, 9999))};
+  std::vector<std::string> others;
   const int64_t needles = random.between(1, kMostNeedles);
   for (int64_t i = 1; i < needles; ++i) {  // the others share its color, its object or nothing
     const auto other = static_cast<size_t>(i);
     const bool same_color = random.chance(0.4), same_object = !same_color && random.chance(0.5);
     const std::string near =
         std::string(colors[same_color ? 0 : other]) + " " + std::string(objects[same_object ? 0 : other]);
-    others.emplace_back(near, random.between(1000, 9999));
-    facts.push_back(code_of("code", near, others.back().second));
+    others.push_back(near);
+    facts.push_back(code_of("code", near, random.between(1000, 9999)));
   }
   if (random.chance(0.5)) {
     const int64_t number = random.between(1000, 9999);
     facts.push_back(code_of(random.pick(Words(kOtherNumbers)), thing, number));
   }
+  const std::vector<std::string> answers(facts.begin(), facts.begin() + needles);
   random.shuffle(facts);
   const std::string question = "Question: What is the code of the " + thing + "?";
   const std::string text = hide_facts(random, facts, length - std::ssize(question));
-  LabItem item = {.messages = {{"user", text + "\n\n" + question}}, .answer = numbered(code)};
-  for (const auto& [other, value] : others)
-    item.more.push_back({"Question: What is the code of the " + other + "?", numbered(value)});
+  LabItem item = {.messages = {{"user", text + "\n\n" + question}}, .answer = answers[0]};
+  for (size_t i = 0; i < others.size(); ++i)
+    item.more.push_back({"Question: What is the code of the " + others[i] + "?", answers[i + 1]});
   return item;
 }
 
