@@ -47,6 +47,8 @@ class Stream {
   std::shared_ptr<State> state_;
 };
 
+class QueuePlace;  // Engine::take_place()
+
 // Statistics of the prefix store, the file EngineOptions::kv_ssd.
 struct KvStoreStats {
   bool open = false;
@@ -153,8 +155,16 @@ class Engine {
   // The same, but passes every event to `sink` on the engine's thread. `sink` must move the event out and return
   // quickly. The first event may come before submit() returns. The request runs until its last event or cancel().
   using EventSink = std::function<void(TokenEvent&&)>;
-  Result<RequestId> submit(Request request, EventSink sink);
+  Result<RequestId> submit(Request request, EventSink sink, std::shared_ptr<QueuePlace> place = nullptr);
   void cancel(RequestId id);
+
+  // Takes a place in the queue for work that submits several requests, of up to `tokens` tokens each, one after the
+  // other: it is refused at once or not in its middle. A request submitted with the place has no other until its last
+  // event, so neither the number nor the memory of open requests refuses it; while another one has the place, it is as
+  // without. The last copy gives the place back, also after the engine's end. Errors: resource (queue full).
+  Result<std::shared_ptr<QueuePlace>> take_place(int64_t tokens);
+  // From the next step on the request has this priority, if it is higher than its own.
+  void raise(RequestId id, int64_t priority);
 
   // The errors of submit() that do not depend on load: neither a full queue nor errors of compile().
   Result<void> check(const Request& request) const;

@@ -27,9 +27,26 @@ int64_t steady_ns() { return SteadyClock().now_ns(); }
 
 }  // namespace
 
+// Open, and of a request's memory, whether a request has it or not.
+class QueuePlace {
+ public:
+  QueuePlace(int64_t bytes, std::function<void()> give_back) : memory(bytes), give_back_(std::move(give_back)) {}
+  ~QueuePlace() { give_back_(); }
+  QueuePlace(const QueuePlace&) = delete;
+  QueuePlace& operator=(const QueuePlace&) = delete;
+
+  const int64_t memory;
+  bool taken = false;  // by an open request; guarded by the engine's mutex
+
+ private:
+  std::function<void()> give_back_;
+};
+
 struct Stream::State {
   RequestId id = 0;
-  int64_t memory = 0;  // counted for the request while it is open
+  int64_t places = 1;  // counted for the request while it is open, as is its memory
+  int64_t memory = 0;
+  std::shared_ptr<QueuePlace> place;  // that the request has instead; null: none
   std::mutex mutex;
   std::condition_variable arrived;
   std::deque<TokenEvent> events;
@@ -86,6 +103,11 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   };
   std::vector<Submitted> submitted;
   std::vector<RequestId> cancelled;
+  struct Raise {
+    RequestId id;
+    int64_t priority;
+  };
+  std::vector<Raise> raised;
   std::vector<Engine::SnapshotSink> snapshots;  // requested
   struct Task {
     std::function<Result<int64_t>(EngineCore&)> run;  // between two steps
@@ -108,8 +130,12 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   void send_snapshots(bool stopped);
   void run_tasks(bool stopped);
   Result<int64_t> between_steps(std::function<Result<int64_t>(EngineCore&)> run);
-  Result<RequestId> submit(Request request, const std::shared_ptr<Stream::State>& stream);
+  Result<RequestId> submit(Request request, const std::shared_ptr<Stream::State>& stream,
+                           std::shared_ptr<QueuePlace> place = nullptr);
+  Result<void> take_room(int64_t places, int64_t memory);
+  Result<std::shared_ptr<QueuePlace>> take_place(int64_t tokens);
   void cancel(RequestId id);
+  void raise(RequestId id, int64_t priority);
 };
 
 void Engine::State::deliver(TokenEvent event) {
@@ -117,12 +143,16 @@ void Engine::State::deliver(TokenEvent event) {
   if (found == streams.end()) return;
   const bool last = event.last;
   auto stream = found->second;
+  std::shared_ptr<QueuePlace> place;  // given back without the mutex
   if (last) {
     streams.erase(found);
     std::lock_guard lock(mutex);
-    --open_streams;
+    open_streams -= stream->places;
     open_memory -= stream->memory;
+    place.swap(stream->place);
+    if (place) place->taken = false;
   }
+  place.reset();
   if (stream->sink) {
     stream->sink(std::move(event));
     return;
@@ -135,6 +165,7 @@ void Engine::State::deliver(TokenEvent event) {
 void Engine::State::receive() {
   std::vector<Submitted> requests;
   std::vector<RequestId> cancels;
+  std::vector<Raise> raises;
   {
     std::unique_lock lock(mutex);
     wake.wait(lock, [&] {
@@ -142,6 +173,7 @@ void Engine::State::receive() {
     });
     requests.swap(submitted);
     cancels.swap(cancelled);
+    raises.swap(raised);
   }
   for (auto& [stream, request, compiled, when_ns] : requests) {
     const RequestId id = stream->id;
@@ -156,6 +188,7 @@ void Engine::State::receive() {
     }
   }
   for (RequestId id : cancels) core->cancel(id);
+  for (const Raise& one : raises) core->raise(one.id, one.priority);
 }
 
 // Answers every requested snapshot. One that does not fit in memory is empty, as are those after the engine stopped.
@@ -285,7 +318,40 @@ Engine::~Engine() {
   state_->thread.join();
 }
 
-Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<Stream::State>& stream) {
+// With the mutex held.
+Result<void> Engine::State::take_room(int64_t places, int64_t memory) {
+  if (open_streams + places > stream_limit)
+    return Error::resource("queue: " + std::to_string(open_streams) + " requests are open already; try again later");
+  const int64_t limit = core->executor().limits().request_bytes;
+  if (limit > 0 && memory > 0 && open_memory + memory > limit)
+    return Error::resource(
+        fmt::format("queue: the open requests take {} of the {} that the memory budget has for them; try again later",
+                    format_bytes(open_memory), format_bytes(limit)));
+  open_streams += places;
+  open_memory += memory;
+  return {};
+}
+
+Result<std::shared_ptr<QueuePlace>> Engine::State::take_place(int64_t tokens) {
+  const int64_t memory = request_memory(tokens);
+  // Before it is taken, so that a lack of memory takes nothing.
+  const auto gives_back = std::make_shared<bool>(false);
+  auto place = std::make_shared<QueuePlace>(memory, [weak = weak_from_this(), memory, gives_back] {
+    const auto state = *gives_back ? weak.lock() : nullptr;
+    if (!state) return;
+    std::lock_guard lock(state->mutex);
+    --state->open_streams;
+    state->open_memory -= memory;
+  });
+  std::lock_guard lock(mutex);
+  if (stop) return Error::resource("engine: has stopped");
+  if (auto room = take_room(1, memory); !room.ok()) return room.error();
+  *gives_back = true;
+  return place;
+}
+
+Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<Stream::State>& stream,
+                                        std::shared_ptr<QueuePlace> place) {
   MILLRACE_TRY_VOID(core->check(request));
   MILLRACE_TRY(CompiledConstraint compiled, core->executor().compile(request.constraint, {}));
   const int64_t tokens = longest_stream(request, core->context());
@@ -295,18 +361,14 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
   {
     std::lock_guard lock(mutex);
     if (stop) return Error::resource("engine: has stopped");
-    if (open_streams >= stream_limit) {
-      return Error::resource("queue: " + std::to_string(open_streams) + " requests are open already; try again later");
+    const bool placed = place && !place->taken;
+    stream->places = placed ? 0 : 1;
+    stream->memory = placed ? std::max<int64_t>(0, memory - place->memory) : memory;
+    MILLRACE_TRY_VOID(take_room(stream->places, stream->memory));
+    if (placed) {
+      place->taken = true;
+      stream->place = place;
     }
-    const int64_t limit = core->executor().limits().request_bytes;
-    if (limit > 0 && open_memory + memory > limit) {
-      return Error::resource(
-          fmt::format("queue: the open requests take {} of the {} that the memory budget has for them; try again later",
-                      format_bytes(open_memory), format_bytes(limit)));
-    }
-    stream->memory = memory;
-    open_memory += memory;
-    ++open_streams;
     stream->id = next_id++;
     submitted.push_back({stream, std::move(request), std::move(compiled), steady_ns()});
   }
@@ -320,6 +382,11 @@ void Engine::State::cancel(RequestId id) {
   wake.notify_one();
 }
 
+void Engine::State::raise(RequestId id, int64_t priority) {
+  std::lock_guard guard(mutex);
+  raised.push_back({id, priority});
+}
+
 Result<std::unique_ptr<Stream>> Engine::submit(Request request) {
   auto stream = std::make_shared<Stream::State>();
   // A stream may outlive the engine; then there is nothing to cancel.
@@ -330,11 +397,15 @@ Result<std::unique_ptr<Stream>> Engine::submit(Request request) {
   return std::unique_ptr<Stream>(new Stream(std::move(stream)));
 }
 
-Result<RequestId> Engine::submit(Request request, EventSink sink) {
+Result<RequestId> Engine::submit(Request request, EventSink sink, std::shared_ptr<QueuePlace> place) {
   auto stream = std::make_shared<Stream::State>();
   stream->sink = std::move(sink);
-  return state_->submit(std::move(request), stream);
+  return state_->submit(std::move(request), stream, std::move(place));
 }
+
+Result<std::shared_ptr<QueuePlace>> Engine::take_place(int64_t tokens) { return state_->take_place(tokens); }
+
+void Engine::raise(RequestId id, int64_t priority) { state_->raise(id, priority); }
 
 void Engine::cancel(RequestId id) { state_->cancel(id); }
 

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <mutex>
 
 #include "base/memory_accounts.h"
 #include "engine/engine_core.h"
@@ -144,6 +145,116 @@ TEST(EngineApi, OpenRequestsAreBoundedByMemory) {
 }
 
 // An evictor that a request names stores the positions and sums of its streams' tokens: h2o 20 bytes a slot and more.
+// How many more requests would be accepted.
+int64_t free_places(Engine& engine) {
+  std::vector<std::shared_ptr<QueuePlace>> taken;
+  for (;;) {
+    auto place = engine.take_place(1);
+    if (!place.ok()) return std::ssize(taken);
+    taken.push_back(std::move(*place));
+  }
+}
+
+// One after the other with the same place; none of them has another.
+TEST(EngineApi, APlaceIsARequestsAndThenAnothers) {
+  EngineOptions options;
+  options.max_streams = 2;
+  options.queue = 1;
+  HeldEngine held(options);
+  auto place = held.engine->take_place(60);
+  ASSERT_TRUE(place.ok());
+  EXPECT_EQ(free_places(*held.engine), 1);
+  auto other = held.engine->submit(api_request(3));
+  ASSERT_TRUE(other.ok());
+  const auto full = held.engine->take_place(1);
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().message, "queue: 3 requests are open already; try again later");
+  const auto submit = [&](std::promise<void>& last) {
+    return held.engine->submit(
+        api_request(3),
+        [&last](TokenEvent&& event) {
+          if (event.last) last.set_value();
+        },
+        *place);
+  };
+  std::promise<void> first, refused, second;
+  ASSERT_TRUE(submit(first).ok());
+  EXPECT_FALSE(submit(refused).ok());  // the first one has the place
+  EXPECT_EQ(refusal(*held.engine, api_request(3)), "queue: 3 requests are open already; try again later");
+  held.let_on();
+  first.get_future().wait();
+  ASSERT_TRUE(submit(second).ok());
+  second.get_future().wait();
+  while ((*other)->next()) {
+  }
+  held.ended.get_future().wait();
+  EXPECT_EQ(free_places(*held.engine), 2);
+  place->reset();
+  EXPECT_EQ(free_places(*held.engine), 3);
+}
+
+TEST(EngineApi, APlaceHoldsMemoryAndMayOutliveTheEngine) {
+  EngineOptions options;
+  options.max_streams = 130;
+  HeldEngine held(options, int64_t{4} << 30);
+  const int64_t limit = std::max<int64_t>(8 << 20, 2 * 130 * request_memory(64));
+  std::vector<std::shared_ptr<QueuePlace>> places;
+  for (;;) {
+    auto place = held.engine->take_place(64);
+    if (!place.ok()) break;
+    places.push_back(std::move(*place));
+  }
+  EXPECT_EQ(std::ssize(places), limit / request_memory(64) - 1);
+  EXPECT_NE(refusal(*held.engine, api_request(61)).find("the open requests take"), std::string::npos);
+  EXPECT_TRUE(held.engine
+                  ->submit(
+                      api_request(61), [](TokenEvent&&) {}, places.front())
+                  .ok());
+  Request larger = api_request(61);
+  larger.n = 3;
+  EXPECT_FALSE(held.engine
+                   ->submit(
+                       larger, [](TokenEvent&&) {}, places.back())
+                   .ok());
+  places.resize(places.size() - 4);
+  EXPECT_TRUE(held.engine
+                  ->submit(
+                      larger, [](TokenEvent&&) {}, places.back())
+                  .ok());
+  held.let_on();
+  held.engine.reset();
+  places.clear();
+}
+
+TEST(EngineApi, ARaisedRequestRunsFirst) {
+  EngineOptions options;
+  options.max_streams = 1;
+  options.policy = "priority";
+  HeldEngine held(options);
+  std::mutex mutex;
+  std::vector<int> order;
+  std::promise<void> all;
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 3; ++i) {
+    Request request = api_request(2);
+    request.priority = -i;
+    auto id = held.engine->submit(request, [&, i](TokenEvent&& event) {
+      if (!event.last) return;
+      std::lock_guard lock(mutex);
+      order.push_back(i);
+      if (order.size() == 3) all.set_value();
+    });
+    ASSERT_TRUE(id.ok());
+    ids.push_back(*id);
+  }
+  held.engine->raise(ids[2], 1);
+  held.engine->raise(ids[0], -9);  // not lowered
+  held.engine->raise(999, 5);      // unknown
+  held.let_on();
+  all.get_future().wait();
+  EXPECT_EQ(order, (std::vector<int>{2, 0, 1}));
+}
+
 TEST(EngineApi, ARequestsOwnEvictorCountsAsItsMemory) {
   EngineOptions options;
   options.max_streams = 4;

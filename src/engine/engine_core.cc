@@ -119,6 +119,11 @@ Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns
 
 void EngineCore::cancel(RequestId id) { lists_.cancel(id); }
 
+void EngineCore::raise(RequestId id, int64_t priority) {
+  for (const auto& [stream, live] : lists_.table())
+    if (request_of(stream) == id) live->sequence.request.priority = std::max(live->sequence.request.priority, priority);
+}
+
 ScheduleView EngineCore::view() {
   admission_.mark_answers();
   waiting_.clear();

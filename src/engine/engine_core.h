@@ -49,7 +49,8 @@ class EngineCore {
   // resource (the queue is full, or the policy refuses). `submitted_ns`: since when it waits, by the core's clock; 0:
   // since now.
   Result<void> add(RequestId id, Request request, int64_t submitted_ns = 0);
-  void cancel(RequestId id);  // takes effect in the next step, which releases all that it holds
+  void cancel(RequestId id);                   // takes effect in the next step, which releases all that it holds
+  void raise(RequestId id, int64_t priority);  // if that is higher than the request's own
   bool idle() const { return lists_.table().empty(); }
 
   // Runs one step and appends its events. Returns the plan that was run.

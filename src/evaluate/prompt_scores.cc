@@ -14,21 +14,6 @@ namespace {
 
 constexpr float kNoScore = std::numeric_limits<float>::infinity();
 
-Result<std::vector<float>> score_tokens(Scorer& scorer, int64_t window, std::span<const TokenId> tokens) {
-  std::vector<float> out(tokens.size(), kNoScore);
-  if (tokens.size() < 2) return out;
-  size_t next = 1;
-  MILLRACE_TRY_VOID(scorer.run(tokens, document_windows(std::ssize(tokens), window), -1,
-                               [&](std::span<const ScoredRow> rows) -> Result<void> {
-                                 for (const ScoredRow& row : rows) {
-                                   const std::span logits(row.logits, static_cast<size_t>(scorer.vocab()));
-                                   out[next++] = -compute_logprobs(logits, row.target, 0).chosen.logprob;
-                                 }
-                                 return {};
-                               }));
-  return out;
-}
-
 // The information of a token is spread evenly over its bytes; each of the other tokens gets that of its own bytes.
 std::vector<float> spread_over_bytes(std::span<const float> scores, std::span<const size_t> ends,
                                      std::span<const size_t> to) {
@@ -57,11 +42,8 @@ Result<void> ModelScores::open_one(const std::string& path) {
   if (!path.empty()) {
     LoadOptions load;
     load.threads = threads_;
-    if (const auto& accounts = model_->parts().accounts; accounts->budget() > 0) {
-      load.shared_memory = accounts;
-      load.memory_name = "prompt model";
-    }
-    auto loaded = LanguageModel::load(path, load);
+    load.memory_name = "prompt model";
+    auto loaded = model_->parts().seconds->load(*model_, path, load);
     if (!loaded.ok()) return Error{loaded.error().kind, fmt::format("prompt: model: {}", loaded.error().message)};
     opened.model = std::move(*loaded);
     if (!opened.model->parts().tokenizer)
@@ -91,7 +73,24 @@ Result<std::vector<float>> ModelScores::self_information(const std::string& mode
     return Error::user(fmt::format("prompt: model: {} is not one of those that the server was started with", model));
   Opened& one = found->second;
   if (!model.empty()) return by_text(one, tokens);
-  return score_tokens(*one.scorer, std::min(kWindow, one.model->parts().model->context()), tokens);
+  return score_tokens(one, tokens);
+}
+
+Result<std::vector<float>> ModelScores::score_tokens(Opened& one, std::span<const TokenId> tokens) {
+  std::vector<float> out(tokens.size(), kNoScore);
+  if (tokens.size() < 2) return out;
+  Scorer& scorer = *one.scorer;
+  const int64_t window = std::min(kWindow, one.model->parts().model->context());
+  size_t next = 1;
+  const auto sink = [&](std::span<const ScoredRow> rows) -> Result<void> {
+    for (const ScoredRow& row : rows) {
+      const std::span logits(row.logits, static_cast<size_t>(scorer.vocab()));
+      out[next++] = -compute_logprobs(logits, row.target, 0).chosen.logprob;
+    }
+    return check_ ? check_() : Result<void>();
+  };
+  MILLRACE_TRY_VOID(scorer.run(tokens, document_windows(std::ssize(tokens), window), -1, sink));
+  return out;
 }
 
 Result<std::vector<float>> ModelScores::by_engine(std::span<const TokenId> tokens) const {
@@ -123,8 +122,7 @@ Result<std::vector<float>> ModelScores::by_text(Opened& other, std::span<const T
   if (!read_ends)
     return Error::unsupported(
         "prompt: model: its tokenizer changes the text, so its scores cannot be mapped to the prompt");
-  MILLRACE_TRY(const auto scores,
-               score_tokens(*other.scorer, std::min(kWindow, other.model->parts().model->context()), read));
+  MILLRACE_TRY(const auto scores, score_tokens(other, read));
   return spread_over_bytes(scores, *read_ends, ends);
 }
 

@@ -8,6 +8,7 @@
 // the model's accounts when it is opened.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,6 +39,9 @@ class ModelScores final : public PromptScores {
     own_context_ = context;
   }
 
+  // Called between the passes of a scorer; its error ends the scores.
+  void check_with(std::function<Result<void>()> check) { check_ = std::move(check); }
+
   // The model that answers is opened when it is first needed; files must have been opened.
   Result<std::vector<float>> self_information(const std::string& model, std::span<const TokenId> tokens) override;
 
@@ -48,12 +52,14 @@ class ModelScores final : public PromptScores {
   };
   friend struct ModelScoresPeek;  // tests
   Result<void> open_one(const std::string& path);
+  Result<std::vector<float>> score_tokens(Opened& one, std::span<const TokenId> tokens);
   Result<std::vector<float>> by_text(Opened& other, std::span<const TokenId> tokens);
   Result<std::vector<float>> by_engine(std::span<const TokenId> tokens) const;
 
   std::shared_ptr<const LanguageModel> model_;
   int threads_;
   int64_t own_context_ = 0;
+  std::function<Result<void>()> check_;   // null: none
   WindowScores own_scores_;               // null: a scorer of its own
   std::shared_ptr<ThreadPool> pool_;      // of the model that answers; null until a scorer is opened
   std::map<std::string, Opened> opened_;  // by path; "": the model that answers

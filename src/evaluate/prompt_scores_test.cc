@@ -12,6 +12,7 @@
 #include "base/philox.h"
 #include "prompt/text_units.h"
 #include "prompt/token_ends.h"
+#include "run/draft_runner.h"
 #include "sampling/logprobs.h"
 #include "test_paths.h"
 
@@ -20,6 +21,9 @@ namespace millrace {
 struct ModelScoresPeek {
   static ThreadPool& pool(ModelScores& scores, const std::string& path) {
     return scores.opened_.at(path).scorer->pool();
+  }
+  static const LanguageModel& model(ModelScores& scores, const std::string& path) {
+    return *scores.opened_.at(path).model;
   }
 };
 
@@ -113,6 +117,43 @@ TEST(ModelScores, MapsOtherTokensByBytes) {
   for (size_t i = 1; i < given->size(); ++i)
     if ((*ends)[i] > (*ends)[i - 1] && (*ends)[i] > unscored) expected += static_cast<double>((*given)[i]);
   EXPECT_NEAR(sum, expected, 1e-3 * expected);
+}
+
+// A scorer is opened first, for its default context, which is long enough for the draft model's streams.
+TEST(ModelScores, TheDraftModelOfTheSameFileIsTheSameModel) {
+  const auto model = model_for_scores("");
+  ASSERT_TRUE(model);
+  const std::string file = "stories";
+  ModelScores scores(model, 1);
+  ASSERT_TRUE(scores.open(std::vector<std::string>{file}).ok());
+  const LanguageModel* scorer = &ModelScoresPeek::model(scores, file);
+  const int64_t before = model->parts().accounts->total();
+  auto draft = DraftRunner::load(*model, file, 1, 32);
+  ASSERT_TRUE(draft.ok()) << draft.error().message;
+  EXPECT_EQ(draft->get(), scorer);
+  EXPECT_NE(draft->get(), model.get());
+  EXPECT_EQ(model->parts().accounts->total(), before);
+  const auto other = model_for_scores("");
+  draft = DraftRunner::load(*other, file, 1, 32);
+  ASSERT_TRUE(draft.ok());
+  ModelScores later(other, 1);  // must not depend on who came first: its windows are those of the default context
+  ASSERT_TRUE(later.open(std::vector<std::string>{file}).ok());
+  EXPECT_NE(&ModelScoresPeek::model(later, file), draft->get());
+}
+
+TEST(ModelScores, ACheckBetweenPassesEndsThem) {
+  const auto model = model_for_scores("");
+  ASSERT_TRUE(model);
+  ModelScores scores(model, 1);
+  int left = 2;
+  scores.check_with([&]() -> Result<void> {
+    if (--left == 0) return Error::cancelled("enough");
+    return {};
+  });
+  const auto ended = scores.self_information("", std::vector<TokenId>(3000, 5));
+  ASSERT_FALSE(ended.ok());
+  EXPECT_EQ(ended.error().message, "enough");
+  EXPECT_EQ(left, 0);
 }
 
 TEST(ModelScores, Messages) {

@@ -82,6 +82,13 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   return c;
 }
 
+std::span<float> ForwardContext::after_layers() {
+  AlignedBuffer* largest = &block_out;
+  for (AlignedBuffer* buffer : {&q, &k, &v, &attended, &gate, &up, &partials, &mixer, &expert_in, &expert_out})
+    if (buffer->bytes() > largest->bytes()) largest = buffer;
+  return {largest->as<float>(), static_cast<size_t>(largest->bytes()) / sizeof(float)};
+}
+
 int64_t ForwardContext::bytes() const {
   int64_t total = 0;
   for (const CodecTiles& one : tiles) total += one.bytes();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "attention/codec_tiles.h"
@@ -87,6 +88,9 @@ class ForwardContext {
   const NormWeights* pending = nullptr;
   // Of the pass's model; null: its weights are all resident.
   WeightSource* source = nullptr;
+
+  // The largest buffer that only layers use: free from the last norm until the next pass.
+  std::span<float> after_layers();
 
   // Of the group of that layer of the KV pool; null: it stores rows.
   CodecTiles* tiles_of(int64_t kv_layer) {

@@ -159,10 +159,10 @@ void Model::hidden(const Batch& batch, ForwardContext& context) const {
 void Model::head(const Batch& batch, ForwardContext& context) const {
   if (batch.output_rows.empty()) return;
   const ActivationRows x = last_norm(batch, context);
-  logits(context.normed.as<float>(), x, context);
+  logits_of(context.normed.as<float>(), x, context.logits.as<float>(), context);
 }
 
-void Model::head_rows(std::span<const int32_t> rows, ForwardContext& context) const {
+void Model::head_rows(std::span<const int32_t> rows, float* logits, ForwardContext& context) const {
   if (rows.empty()) return;
   const KernelTable& kernels = context.kernels();
   const auto count = std::ssize(rows);
@@ -173,12 +173,11 @@ void Model::head_rows(std::span<const int32_t> rows, ForwardContext& context) co
     std::copy_n(normed + rows[static_cast<size_t>(t)] * spec_.width, spec_.width, chosen + t * spec_.width);
     encode_row(kernels, x, t, chosen + t * spec_.width, context.encoded.data());
   });
-  logits(chosen, x, context);
+  logits_of(chosen, x, logits, context);
 }
 
-void Model::logits(const float* normed, const ActivationRows& x, ForwardContext& context) const {
+void Model::logits_of(const float* normed, const ActivationRows& x, float* logits, ForwardContext& context) const {
   const KernelTable& kernels = context.kernels();
-  float* logits = context.logits.as<float>();
   project(context, normed, x, {{LinearId{}, head_, head_bias_, logits}});
   if (spec_.logit_scale == 1.0f && spec_.final_softcap <= 0.0f) return;
   for_rows(context, x.tokens, spec_.vocab, [&](int64_t t) {

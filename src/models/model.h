@@ -107,9 +107,9 @@ class Model {
   void hidden(const Batch& batch, ForwardContext& context) const;
   // hidden(), and the logits. Also of a batch that did not run through all layers.
   void head(const Batch& batch, ForwardContext& context) const;
-  // After hidden(), in place of head(): the logits of some rows of context.normed, at most limits().outputs, to
-  // context.logits. May be repeated with other rows.
-  void head_rows(std::span<const int32_t> rows, ForwardContext& context) const;
+  // After hidden(), in place of head(): the logits of some rows of context.normed, to `logits` [rows, vocab]. May be
+  // repeated with other rows.
+  void head_rows(std::span<const int32_t> rows, float* logits, ForwardContext& context) const;
 
  private:
   friend class ModelBuilder;
@@ -120,7 +120,7 @@ class Model {
   ActivationRows start_block(const NormWeights& norm, const Weight& next, int64_t tokens,
                              ForwardContext& context) const;
   ActivationRows last_norm(const Batch& batch, ForwardContext& context) const;
-  void logits(const float* normed, const ActivationRows& rows, ForwardContext& context) const;
+  void logits_of(const float* normed, const ActivationRows& rows, float* logits, ForwardContext& context) const;
 
   ArchSpec spec_;
   int64_t context_ = 0;

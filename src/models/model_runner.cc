@@ -18,6 +18,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
                ForwardContext::create(model.spec(), kernels, *runner->threads_, *runner->pool_, options.limits));
   runner->context_.emplace(std::move(context));
   runner->context_->first_kv_layer = options.first_layer;
+  const int64_t vocab = std::max<int64_t>(1, model.spec().vocab);
+  runner->most_read_rows_ =
+      std::clamp<int64_t>(std::ssize(runner->read_space()) / vocab, 1, std::max<int64_t>(1, options.limits.tokens));
   Batch& batch = runner->batch_;
   batch.tokens.reserve(static_cast<size_t>(options.limits.tokens));
   batch.positions.reserve(static_cast<size_t>(options.limits.tokens));
@@ -97,6 +100,21 @@ void ModelRunner::finish_window_spans() {
     batch_.window_spans[i].table = slots.table;
     batch_.window_spans[i].table_size = slots.table_size;
   }
+}
+
+// Where more rows of logits fit: a small limit of outputs must not make the head read its weights for every few rows.
+std::span<float> ModelRunner::read_space() {
+  const std::span<float> own(context_->logits.as<float>(),
+                             static_cast<size_t>(context_->logits.bytes()) / sizeof(float));
+  const std::span<float> spare = context_->after_layers();
+  return spare.size() > own.size() ? spare : own;
+}
+
+const float* ModelRunner::read_rows(std::span<const int32_t> rows, const ThreadPool::Turn&) {
+  assert(std::ssize(rows) <= most_read_rows_);
+  float* logits = read_space().data();
+  model_->head_rows(rows, logits, *context_);
+  return logits;
 }
 
 void ModelRunner::forward_hidden(const ThreadPool::Turn&) {

@@ -102,8 +102,14 @@ class ModelRunner {
     forward_hidden(turn);
   }
   void forward_hidden(const ThreadPool::Turn&);
-  // After forward_hidden(), in the same turn: logits of some of its rows (Model::head_rows()).
-  void head_rows(std::span<const int32_t> rows, const ThreadPool::Turn&) { model_->head_rows(rows, *context_); }
+  // After forward_hidden(), in the same turn: logits of some of its rows, at most limits().outputs, as of forward().
+  void head_rows(std::span<const int32_t> rows, const ThreadPool::Turn&) {
+    assert(std::ssize(rows) <= limits().outputs);
+    model_->head_rows(rows, logits(), *context_);
+  }
+  // The same of at most most_read_rows(), which the next pass overwrites. Returns [rows, vocab].
+  const float* read_rows(std::span<const int32_t> rows, const ThreadPool::Turn&);
+  int64_t most_read_rows() const { return most_read_rows_; }
   // Valid until the next pass.
   float* logits(int64_t row = 0) { return context_->logits.as<float>() + row * model_->spec().vocab; }
   const float* hidden(int64_t row = 0) { return context_->normed.as<float>() + row * model_->spec().width; }
@@ -112,6 +118,7 @@ class ModelRunner {
   ModelRunner(const Model& model, std::shared_ptr<ThreadPool> threads) : model_(&model), threads_(std::move(threads)) {}
 
   void finish_window_spans();
+  std::span<float> read_space();
 
   const Model* model_;
   std::shared_ptr<ThreadPool> threads_;
@@ -121,6 +128,7 @@ class ModelRunner {
   std::optional<ForwardContext> context_;
   LoraRows adapters_;
   Batch batch_;
+  int64_t most_read_rows_ = 1;
   const LoraMix* mix_ = nullptr;  // of the stream that was begun last
   bool adapts_ = false;           // the batch has rows with adapters, which are a hook of its pass
 };

@@ -172,7 +172,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   evictions_.emplace(*runner_, drafts);
   draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
   sampled_.reserve(static_cast<size_t>(forward.outputs));
-  rows_.reserve(static_cast<size_t>(forward.outputs));
+  rows_.reserve(static_cast<size_t>(forward.tokens));
   reads_.reserve(static_cast<size_t>(forward.tokens));
   adapted_.reserve(static_cast<size_t>(options.max_streams));
   choice_.emplace(tokenizer, model.spec().vocab, runner_->threads(), forward.outputs);
@@ -428,16 +428,15 @@ void CpuExecutor::ReadRow::read(const float* values) {
   }
 }
 
-// The final states of all rows first; logits of rows that are read some at a time, as many as there is memory for; then
-// those of the rows that are sampled, where the plan has them.
+// The final states of all rows first; logits of rows that are read some at a time, as many as fit where the layers
+// worked; then those of the rows that are sampled, where the plan has them.
 void CpuExecutor::forward_with_readers() {
   const ThreadPool::Turn turn(runner_->threads());
   runner_->forward_hidden(turn);
   adapted_ = runner_->adapters().runs;  // of all rows: adapters of the head need those of the piece
-  const auto head = [&](std::span<const int32_t> rows) {
+  const auto keep_adapters = [&](std::span<const int32_t> rows) {
     runner_->adapters().runs = adapted_;
     runner_->adapters().keep(rows);
-    runner_->head_rows(rows, turn);
   };
   const auto take_failures = [&] {
     for (const ReadRow& one : reads_) one.stream->read_failed |= one.failed;
@@ -447,16 +446,18 @@ void CpuExecutor::forward_with_readers() {
   take_failures();
   std::erase_if(reads_, [](const ReadRow& one) { return !one.reader().logits(); });
   for (size_t first = 0; first < reads_.size(); first += rows_.size()) {
-    const size_t count = std::min(reads_.size() - first, static_cast<size_t>(limits_.outputs));
+    const size_t count = std::min(reads_.size() - first, static_cast<size_t>(runner_->most_read_rows()));
     rows_.clear();
     for (size_t i = first; i < first + count; ++i) rows_.push_back(reads_[i].row);
-    head(rows_);
+    keep_adapters(rows_);
+    const float* logits = runner_->read_rows(rows_, turn);
     runner_->threads().parallel_for(static_cast<int64_t>(count), [&](int64_t i, int) {
-      reads_[first + static_cast<size_t>(i)].read(runner_->logits(i));
+      reads_[first + static_cast<size_t>(i)].read(logits + i * model_->parts().model->spec().vocab);
     });
   }
   take_failures();
-  head(sampled_);
+  keep_adapters(sampled_);
+  runner_->head_rows(sampled_, turn);
 }
 
 // Drafted tokens at the positions that they have in their paths, each of which sees its own path only.

@@ -77,9 +77,8 @@ Result<std::shared_ptr<const LanguageModel>> DraftRunner::load(const LanguageMod
   LoadOptions options;
   options.threads = threads;
   options.context = context;
-  options.shared_memory = target.parts().accounts;
   options.memory_name = "draft model";
-  auto loaded = LanguageModel::load(path, options);
+  auto loaded = target.parts().seconds->load(target, path, options);
   if (!loaded.ok()) return Error{loaded.error().kind, fmt::format("drafter draft: model: {}", loaded.error().message)};
   MILLRACE_TRY_VOID(check_vocabulary(target, **loaded, path));
   MILLRACE_TRY_VOID(check_layers((*loaded)->parts().model->spec(), path));

@@ -9,6 +9,7 @@
 #include "loader/model_files.h"
 #include "millrace/model.h"
 #include "models/model.h"
+#include "run/second_models.h"
 #include "text/tokenizer.h"
 
 namespace millrace {
@@ -17,6 +18,7 @@ struct LanguageModel::Parts {
   std::shared_ptr<MemoryAccounts> accounts;  // of the model, and of the engines over it
   // ... and their threads.
   std::unique_ptr<SharedThreads> threads = std::make_unique<SharedThreads>();
+  std::unique_ptr<SecondModels> seconds = std::make_unique<SecondModels>();
   KernelTable kernels;  // the weights are packed for this table
   std::shared_ptr<const ModelFiles> files;
   std::unique_ptr<const Model> model;

@@ -292,6 +292,23 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
   exchange.reply(std::move(reply));
 }
 
+double Service::time_limit_of(const GenerationRequest& params) const {
+  const double most = live()->timeout_seconds, asked = params.timeout_seconds;
+  if (asked > 0) return most > 0 ? std::min(most, asked) : asked;
+  return most;
+}
+
+WorkShare Service::share_of(const HttpRequest& request, const GenerationRequest& params) const {
+  WorkShare share = WorkShare::of(request);
+  share.priority = params.request.priority;
+  if (const double limit = time_limit_of(params); limit > 0) {
+    const std::chrono::duration<double> left(limit - params.waited_seconds - params.compressing_seconds);
+    share.until =
+        std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(left);
+  }
+  return share;
+}
+
 // Fills in the request's defaults and checks it against the limits and the engine.
 std::optional<ApiError> Service::complete(GenerationRequest& params) const {
   const auto live = this->live();
@@ -300,8 +317,7 @@ std::optional<ApiError> Service::complete(GenerationRequest& params) const {
   if (auto wrong = make_bad_words(*params.served->model, params)) return wrong;
   if (!params.seed_given) params.request.sampling.seed = new_seed();
   double& limit = params.request.time_limit_seconds;
-  limit = live->timeout_seconds;
-  if (params.timeout_seconds > 0) limit = limit > 0 ? std::min(limit, params.timeout_seconds) : params.timeout_seconds;
+  limit = time_limit_of(params);
   if (const double waited = params.waited_seconds + params.compressing_seconds; limit > 0 && waited > 0) {
     limit -= waited;
     if (limit <= 0)
@@ -359,7 +375,7 @@ std::string salted(const std::string& tenant, const std::string& group, const st
 
 // Charges the request to the caller's key and sets the engine's tenant.
 std::optional<ApiError> Service::charge(GenerationRequest& params, const HttpRequest& request) const {
-  params.share = WorkShare::of(request);
+  params.share = share_of(request, params);
   if (!request.account && !params.cache_salt.empty()) params.request.prefix_group = salted("", "", params.cache_salt);
   if (!request.account) return std::nullopt;
   const ApiKey key = request.account->key();

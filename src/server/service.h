@@ -125,6 +125,8 @@ class Service {
   HttpHeaders headers(const HttpRequest& request) const;
   // Whether a client may use this as a request id: 1 to 128 printable ASCII characters without spaces.
   static bool is_id(std::string_view text);
+  // For a caller's prompts that are read: its tenant, its request's priority, and how much of its time limit is left.
+  WorkShare share_of(const HttpRequest& request, const GenerationRequest& params) const;
   std::string new_id() const;  // 24 hexadecimal digits
   uint64_t new_seed() const;
 
@@ -156,7 +158,8 @@ class Service {
   std::optional<ApiError> encode_documents(GenerationRequest& params) const;
   std::optional<ApiError> check_prompts(GenerationRequest& params) const;
   std::optional<ApiError> complete(GenerationRequest& params) const;
-  static int64_t context_of(const GenerationRequest& params);  // most tokens of its prompt and answer
+  double time_limit_of(const GenerationRequest& params) const;  // seconds; 0: none
+  static int64_t context_of(const GenerationRequest& params);   // most tokens of its prompt and answer
   double place_seconds() const;
   std::optional<ApiError> check_wait(const GenerationRequest& params, const HttpRequest& request,
                                      double& expected) const;

@@ -8,6 +8,7 @@
 #include "server/generation/conversation.h"
 #include "server/generation/infill.h"
 #include "server/generation/prompt_parts.h"
+#include "server/generation/prompt_reads.h"
 #include "server/generation/prompt_rows.h"
 #include "server/service.h"
 
@@ -17,6 +18,7 @@ namespace millrace {
 struct Service::WaitingPrompts {
   HttpRequest request;
   GenerationRequest params;
+  WorkShare share;
   std::shared_ptr<std::atomic<bool>> unwanted = std::make_shared<std::atomic<bool>>(false);  // the client disconnected
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 };
@@ -124,10 +126,13 @@ void Service::wait_for_prompts(const Endpoint& endpoint, GenerationRequest param
                                const Exchange& exchange) {
   auto pipeline = PromptPipeline::create(params.prompt_passes);
   auto waiting = std::make_shared<WaitingPrompts>();
-  PromptWorker::Work work{.share = WorkShare::of(request), .unwanted = waiting->unwanted};
+  PromptWorker::Work work{.share = share_of(request, params), .unwanted = waiting->unwanted};
   work.budget = prompt_budget(context_of(params), params.request.max_tokens);
   for (AskedPrompt& prompt : params.prompts) work.prompts.push_back({prompt.tokens, std::move(prompt.fixed)});
+  auto place = take_place(params);
+  if (place.ok()) params.queue_place = work.place = *place;
   waiting->request = request;
+  waiting->share = work.share;
   waiting->params = std::move(params);
   work.done = [this, &endpoint, waiting, exchange](Result<std::vector<CompressedPrompt>> compressed) {
     exchange.post([this, &endpoint, waiting, exchange, compressed = std::move(compressed)]() mutable {
@@ -136,7 +141,9 @@ void Service::wait_for_prompts(const Endpoint& endpoint, GenerationRequest param
     });
   };
   exchange.on_disconnect([waiting] { *waiting->unwanted = true; });
-  Result<void> added = pipeline.ok() ? Result<void>() : Result<void>(pipeline.error());
+  Result<void> added = !pipeline.ok() ? Result<void>(pipeline.error())
+                       : place.ok()   ? Result<void>()
+                                      : Result<void>(place.error());
   if (added.ok()) {
     work.pipeline = std::move(*pipeline);
     added = waiting->params.served->prompts->add(std::move(work));
@@ -150,7 +157,7 @@ void Service::prompts_came(const Endpoint& endpoint, WaitingPrompts& waiting,
                            Result<std::vector<CompressedPrompt>> compressed, const Exchange& exchange) {
   GenerationRequest& params = waiting.params;
   if (!compressed.ok()) {
-    const ApiError error = ApiError::from(compressed.error());
+    const ApiError error = reading_error(compressed.error(), waiting.share);
     return exchange.end(refused(*endpoint.dialect, error, headers(waiting.request)),
                         endpoint.dialect->refuse_in_stream(error));
   }

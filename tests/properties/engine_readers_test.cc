@@ -2,6 +2,7 @@
 // the other streams and preemptions; other streams' bits do not change; blocks are the engine's and come back.
 #include <mutex>
 #include <new>
+#include <set>
 
 #include "model_runner.h"
 #include "properties/stream_bits.h"
@@ -11,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-// Keeps every row, and how often a position came.
+// Keeps every row, how often a position came, and where rows were.
 class Keeper final : public PromptReader {
  public:
   Keeper(bool logits, int64_t size, int64_t every) : logits_(logits), size_(size), every_(every) {}
@@ -27,9 +28,11 @@ class Keeper final : public PromptReader {
       EXPECT_GT(position, rows.rbegin()->first) << "in ascending order";
     }
     rows[position] = std::move(now);
+    places.insert(row);
   }
 
   std::map<int64_t, std::vector<float>> rows;
+  std::set<const float*> places;
   int64_t again = 0;
 
  private:
@@ -80,11 +83,12 @@ TEST_P(EngineReaders, RowsAreThoseOfTheModelAlone) {
   }
   struct Way {
     int threads;
-    int64_t batch_tokens, kv_tokens;
+    int64_t batch_tokens, kv_tokens, streams;
   };
-  for (const Way& way : {Way{1, 512, 4096}, Way{2, 11, 4096}, Way{1, 24, 128}}) {
+  for (const Way& way : {Way{1, 512, 4096, 8}, Way{2, 11, 4096, 8}, Way{1, 24, 128, 8}, Way{2, 60, 4096, 1}}) {
     EngineOptions o = options(way.threads, way.batch_tokens, 8);
     o.kv_tokens = way.kv_tokens;
+    o.max_streams = way.streams;
     o.policy = "fcfs:reserve=prompt";
     auto core = make_core(model_, o);
     const auto scores = keeper(true), states = keeper(false), some = keeper(true, 7);
@@ -110,6 +114,20 @@ TEST_P(EngineReaders, RowsAreThoseOfTheModelAlone) {
     for (const auto& [position, row] : some->rows) ASSERT_EQ(row, scores->rows[position]) << position;
     for (const auto& [position, row] : states->rows)
       ASSERT_EQ(std::memcmp(row.data(), hidden.data() + position * width_, row.size() * sizeof(float)), 0) << position;
+  }
+}
+
+// The head runs for as many rows at once as fit, not for as many as there are streams.
+TEST_P(EngineReaders, ManyRowsAtOnceWithOneStream) {
+  for (int64_t streams : {1, 2}) {
+    EngineOptions o = options();
+    o.max_streams = streams;
+    auto core = make_core(model_, o);
+    const auto scores = keeper(true);
+    ASSERT_TRUE(core->add(1, reading(3, 120, scores, vocab_, 0)).ok());
+    run_all(*core, vocab_);
+    EXPECT_EQ(scores->rows.size(), 120u);
+    EXPECT_GE(scores->places.size(), 32u) << streams << " streams";
   }
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <new>
 
@@ -109,6 +110,43 @@ TEST_P(StepAllocation, DraftsAllocateNothing) {
   const int64_t drafted = steps.core->stats().drafted_tokens;
   EXPECT_EQ(steps.run(15), 0);
   EXPECT_GT(steps.core->stats().drafted_tokens, drafted);
+}
+
+// Sums up what it reads.
+struct Summing final : PromptReader {
+  Summing(bool wants_logits, int64_t size) : logits_(wants_logits), size_(size) {}
+  bool logits() const override { return logits_; }
+  bool wants(int64_t position) const override { return position % 7 != 6; }
+  void read(int64_t, const float* row) override {
+    float sum = 0;
+    for (int64_t i = 0; i < size_; ++i) sum += row[i];
+    finite += std::isfinite(sum);
+  }
+
+  std::atomic<int64_t> finite = 0;  // rows
+
+ private:
+  bool logits_;
+  int64_t size_;
+};
+
+// A prompt that is read in chunks, beside a stream that decodes.
+TEST_P(StepAllocation, ReadingAPromptAllocatesNothing) {
+  for (bool logits : {true, false}) {
+    EngineOptions o = options(2, 9);
+    o.max_streams = 2;
+    const auto reader = std::make_shared<Summing>(logits, logits ? vocab_ : model_->parts().model->spec().width);
+    Request read = make_request(3, 120, 0, vocab_);
+    read.reader = reader;
+    CountedSteps steps(model_, o, {make_request(2, 5, 100, vocab_), read});
+    steps.run(4);
+    const int64_t before = reader->finite;
+    EXPECT_GT(before, 0);
+    EXPECT_EQ(steps.run(8), 0) << (logits ? "logits" : "states");
+    EXPECT_GT(reader->finite, before + 40);
+    steps.run(8);
+    EXPECT_EQ(reader->finite, 120 - 17);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe", "mamba", "deepseek2"),

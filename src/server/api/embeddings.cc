@@ -227,6 +227,7 @@ std::vector<Endpoint> embedding_endpoints() {
        .dialect = &kOpenAi,
        .summary = "Embeds texts as vectors of length 1.",
        .fields = joined({{model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field()},
+                         reading_fields(),
                          other_embedding_fields()}),
        .begin = embed_openai});
   for (const char* path : {"/embedding", "/embeddings"})
@@ -234,7 +235,8 @@ std::vector<Endpoint> embedding_endpoints() {
                     .path = path,
                     .dialect = &kLlamaServer,
                     .summary = "Embeds texts as vectors.",
-                    .fields = {model_field(), input, content, encoding_field(), pooling_field(), scale},
+                    .fields = joined(
+                        {{model_field(), input, content, encoding_field(), pooling_field(), scale}, reading_fields()}),
                     .begin = embed_llama});
   list.push_back(
       {.method = "POST",

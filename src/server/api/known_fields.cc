@@ -219,9 +219,7 @@ std::vector<Field> other_ollama_fields(bool generate) {
 
 std::vector<Field> other_embedding_fields() {
   return joined(
-      {{ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics"),
-        ignored_field("priority", kJsonInteger,
-                      "the embedding queue decides the order, regardless of how long texts wait")},
+      {{ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics")},
        refused({{"truncate_prompt_tokens", is_never},
                 {"add_special_tokens", is_true},
                 {"normalize", is_true},

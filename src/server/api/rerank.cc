@@ -333,21 +333,22 @@ Field truncation_field() {
 
 std::vector<Field> rerank_fields(bool as_vllm) {
   const char* on = as_vllm ? "true" : "false";
-  return {
-      model_field(),
-      text_field("query", kJsonText, true, "the query that the documents are ranked by"),
-      text_field("documents", kJsonList, false, "strings, or objects with a string `text`"),
-      text_field("texts", kJsonList, false, "the same in TEI's format, which returns a list of `index` and `score`"),
-      whole_number("top_n", "all", "number of best documents to return; 0: all", 0),
-      {"return_documents", kJsonBoolean, on, "return each document's text"},
-      {"return_text", kJsonBoolean, "false", "the same for `texts`"},
-      {"use_activation", kJsonBoolean, on,
-       "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
-      truncation_field(),
-      whole_number("max_tokens_per_doc", "all", "truncate documents to this many tokens, and list them in `truncated`",
-                   1),
-      pooling_field(),
-      ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics")};
+  return joined(
+      {{model_field(),
+        text_field("query", kJsonText, true, "the query that the documents are ranked by"),
+        text_field("documents", kJsonList, false, "strings, or objects with a string `text`"),
+        text_field("texts", kJsonList, false, "the same in TEI's format, which returns a list of `index` and `score`"),
+        whole_number("top_n", "all", "number of best documents to return; 0: all", 0),
+        {"return_documents", kJsonBoolean, on, "return each document's text"},
+        {"return_text", kJsonBoolean, "false", "the same for `texts`"},
+        {"use_activation", kJsonBoolean, on,
+         "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
+        truncation_field(),
+        whole_number("max_tokens_per_doc", "all",
+                     "truncate documents to this many tokens, and list them in `truncated`", 1),
+        pooling_field(),
+        ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics")},
+       reading_fields()});
 }
 
 }  // namespace
@@ -377,17 +378,18 @@ std::vector<Endpoint> ranking_endpoints() {
          .dialect = &kOpenAi,
          .summary = "Scores how well two texts match: with the model's ranking head, or by the cosine of their "
                     "vectors; `scored_by` says which.",
-         .fields = {model_field(),
-                    text_field("text_1", kTextsOrTokens, true,
-                               "text or tokens, or a list as long as text_2's; for a ranking head, the query"),
-                    text_field("text_2", kTextsOrTokens, true,
-                               "text or tokens, or a list of either; for a ranking head, the document"),
-                    pooling_field(),
-                    {"use_activation", kJsonBoolean, "true",
-                     "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
-                    truncation_field(),
-                    ignored_field("user", kJsonText,
-                                  "it identifies the client's end user, for the provider's statistics")},
+         .fields = joined(
+             {{model_field(),
+               text_field("text_1", kTextsOrTokens, true,
+                          "text or tokens, or a list as long as text_2's; for a ranking head, the query"),
+               text_field("text_2", kTextsOrTokens, true,
+                          "text or tokens, or a list of either; for a ranking head, the document"),
+               pooling_field(),
+               {"use_activation", kJsonBoolean, "true",
+                "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
+               truncation_field(),
+               ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics")},
+              reading_fields()}),
          .begin = score});
   return list;
 }

@@ -182,6 +182,33 @@ Field usage_in_stream_field() {
   return options;
 }
 
+namespace {
+
+Field priority_field() {
+  return bounded(
+      with_set("priority", kJsonInteger, "0", "higher runs first, if the server's scheduling policy uses priorities",
+               [](const Json& value, GenerationRequest& params) -> Wrong {
+                 params.request.priority = value.get<int64_t>();
+                 return std::nullopt;
+               }),
+      -1e9, 1e9);
+}
+
+Field timeout_field(const char* help) {
+  return bounded(with_set("timeout", kJsonNumber, "server default", help,
+                          [](const Json& value, GenerationRequest& params) -> Wrong {
+                            params.timeout_seconds = value.get<double>();
+                            return std::nullopt;
+                          }),
+                 0.001, 1e6);
+}
+
+}  // namespace
+
+std::vector<Field> reading_fields() {
+  return {priority_field(), timeout_field("seconds after which the request ends with an error")};
+}
+
 std::vector<Field> extension_fields() {
   const auto tokens = [](const char* name, const char* help, std::vector<TokenId> SamplingOptions::*list) {
     return with_set(name, kJsonTokens, "none", help, [list](const Json& value, GenerationRequest& params) -> Wrong {
@@ -205,20 +232,8 @@ std::vector<Field> extension_fields() {
           0, kMaxRequestedTokens),
       flag("ignore_eos", "false", "continue past the model's end tokens", &Request::ignore_eos),
       flag("cache_prompt", "true", "may reuse cached prompt prefixes, and cache its own", &Request::cache_prompt),
-      bounded(with_set("priority", kJsonInteger, "0",
-                       "higher runs first, if the server's scheduling policy uses priorities",
-                       [](const Json& value, GenerationRequest& params) -> Wrong {
-                         params.request.priority = value.get<int64_t>();
-                         return std::nullopt;
-                       }),
-              -1e9, 1e9),
-      bounded(with_set("timeout", kJsonNumber, "server default",
-                       "seconds after which generation stops, with the output so far",
-                       [](const Json& value, GenerationRequest& params) -> Wrong {
-                         params.timeout_seconds = value.get<double>();
-                         return std::nullopt;
-                       }),
-              0.001, 1e6),
+      priority_field(),
+      timeout_field("seconds after which generation stops, with the output so far"),
       bounded(with_set("max_ttft", kJsonNumber, "server default",
                        "reject with 429 if the first token is not expected within this many seconds; the "
                        "Millrace-Max-TTFT header does the same",

@@ -21,6 +21,7 @@ std::vector<Field> chat_prompt_fields();  // messages, and how the chat template
 Field usage_in_stream_field();
 // min_tokens, ignore_eos, cache_prompt, priority, timeout, max_ttft, deadline, banned and allowed tokens.
 std::vector<Field> extension_fields();
+std::vector<Field> reading_fields();  // priority and timeout, of prompts that are not answered
 
 // Values of unsupported fields that are accepted because clients send them by default.
 bool is_false(const Json& value);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "server/generation/prompt_reads.h"
+
 namespace millrace {
 
 Field text_field(const char* name, unsigned types, bool required, const char* help) {
@@ -78,7 +80,7 @@ Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, 
   Service& service = call.service;
   EmbeddingWorker::Work work{.texts = std::move(texts),
                              .pooling = pooling,
-                             .share = WorkShare::of(call.request),
+                             .share = service.share_of(call.request, call.params),
                              .unwanted = std::make_shared<std::atomic<bool>>(false)};
   exchange.on_disconnect([unwanted = work.unwanted] { *unwanted = true; });
   std::shared_ptr<KeyUse> use;
@@ -87,8 +89,8 @@ Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, 
     use = std::make_shared<KeyUse>(call.request.account, prompt_tokens, 1);
   }
   work.done = [&service, &dialect, exchange, use, keep_alive = call.params.served, write = std::move(write),
-               headers = service.headers(call.request)](Result<TextVectors> vectors) {
-    if (!vectors.ok()) return exchange.reply(service.refused(dialect, ApiError::from(vectors.error()), headers));
+               share = work.share, headers = service.headers(call.request)](Result<TextVectors> vectors) {
+    if (!vectors.ok()) return exchange.reply(service.refused(dialect, reading_error(vectors.error(), share), headers));
     exchange.reply({.headers = headers, .body = to_text(write(*vectors))});
   };
   auto added = call.served().embeddings->add(std::move(work));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
 
 #include "run/language_model.h"
@@ -83,6 +84,9 @@ Result<void> EmbeddingWorker::add(Work work) {
   if (rows > kMaxValues / width())
     return Error::user(
         fmt::format("input: {} vectors of {} values are more than one response may hold", rows, width()));
+  int64_t longest = 0;
+  for (const auto& text : work.texts) longest = std::max<int64_t>(longest, std::ssize(text));
+  MILLRACE_TRY(work.place, engine_.take_place(longest));
   const auto job = std::make_shared<Job>();
   FairWorker::Job fair{.share = work.share, .pieces = {}, .unwanted = work.unwanted, .run = nullptr};
   for (size_t i = 0; i < work.texts.size(); ++i) {
@@ -103,9 +107,11 @@ Result<void> EmbeddingWorker::add(Work work) {
 bool EmbeddingWorker::run(Job& job, size_t piece) {
   try {
     const auto done = embed(job, piece);
+    const bool last = piece + 2 >= job.begins.size();
+    if (!done.ok() || last) job.work.place.reset();
     if (!done.ok())
       job.work.done(done.error());
-    else if (piece + 2 >= job.begins.size())
+    else if (last)
       job.work.done(std::move(job.out));
     return done.ok();
   } catch (const std::bad_alloc&) {
@@ -123,7 +129,8 @@ Result<void> EmbeddingWorker::embed(Job& job, size_t piece) {
     readers.push_back(std::make_shared<TextReader>(std::ssize(text), width_, job.work.pooling));
     prompts.push_back({std::move(text), readers.back()});
   }
-  MILLRACE_TRY_VOID(read_prompts(engine_, prompts, job.work.share, *job.work.unwanted, stopping_));
+  MILLRACE_TRY_VOID(
+      read_prompts(engine_, prompts, {job.work.share, job.work.place, *job.work.unwanted, stopping_, thread_}));
   for (const auto& reader : readers) job.out.push_back(reader->take());
   return {};
 }

@@ -16,6 +16,7 @@
 namespace millrace {
 
 class Engine;
+class QueuePlace;
 
 class EmbeddingWorker {
  public:
@@ -27,6 +28,7 @@ class EmbeddingWorker {
     WorkShare share;
     std::shared_ptr<std::atomic<bool>> unwanted;  // set when the client has left
     std::function<void(Result<Vectors>)> done;    // on the worker's thread
+    std::shared_ptr<QueuePlace> place = nullptr;  // taken by add()
   };
 
   // `engine` runs the model and outlives the worker; a batch has about `batch_tokens`.
@@ -38,7 +40,8 @@ class EmbeddingWorker {
   int64_t context() const { return context_; }
   int64_t width() const { return width_; }
 
-  // Errors: resource (the queue is full), user (more values than one response may have).
+  // Takes a place in the engine's queue. Errors: resource (that queue or this one is full), user (more values than one
+  // response may have).
   Result<void> add(Work work);
 
  private:

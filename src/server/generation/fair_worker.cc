@@ -47,6 +47,16 @@ Result<void> FairWorker::add(Job job) {
   return {};
 }
 
+int64_t FairWorker::most_urgent() const {
+  std::lock_guard lock(mutex_);
+  std::optional<int64_t> most;
+  for (const auto& [name, tenant] : tenants_)
+    for (const auto& job : tenant.jobs)
+      if (!job->job.unwanted || !*job->job.unwanted)
+        most = std::max(most.value_or(job->job.share.priority), job->job.share.priority);
+  return most.value_or(0);
+}
+
 // Among tenants with waiting requests; 0 if there are none.
 double FairWorker::least_service() const {
   double least = -1;

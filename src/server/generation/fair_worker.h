@@ -7,16 +7,21 @@
 //   within a tenant   the request with the lowest mark, which is the tenant's service at its arrival plus its own
 //                     cost. Small requests overtake large ones, and none starves, because later marks are higher
 //
+// Priorities do not change this order. What runs has in the engine the priority of the most urgent work that waits for
+// it here (most_urgent()).
+//
 // Costs are tokens. Thread-safe.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,9 +36,13 @@ struct HttpRequest;
 struct WorkShare {
   std::string tenant;
   double weight = 1;
-  std::string engine_tenant;  // Request::tenant of what the work runs in the engine, as of the caller's generations
+  // Of what the work runs in the engine, as of the caller's generations.
+  std::string engine_tenant;  // Request::tenant
+  int64_t priority = 0;
+  std::optional<std::chrono::steady_clock::time_point> until = std::nullopt;  // the request's time limit
 
   static WorkShare of(const HttpRequest& request);  // by API key, or by address without one
+  bool late() const { return until && std::chrono::steady_clock::now() >= *until; }
 };
 
 struct FairLimits {
@@ -59,6 +68,8 @@ class FairWorker {
 
   // Errors: resource (the queue is full).
   Result<void> add(Job job);
+  // The highest priority among the waiting requests and the running one; 0: there are none.
+  int64_t most_urgent() const;
   // Stops after the current piece and drops waiting requests. Must not be called from the thread itself.
   void stop();
 
@@ -86,7 +97,7 @@ class FairWorker {
 
   const std::string what_;
   const FairLimits limits_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, Tenant> tenants_;  // this and the members below: guarded by `mutex_`
   size_t requests_ = 0;                    // waiting or running

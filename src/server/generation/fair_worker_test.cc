@@ -92,6 +92,24 @@ TEST(FairWorker, LargeRequestDoesNotStarve) {
   worker.stop();
 }
 
+TEST(FairWorker, KnowsTheMostUrgentOfItsWork) {
+  BlockedWorker blocked;
+  EXPECT_EQ(blocked.worker.most_urgent(), 0);
+  const auto urgent = std::make_shared<std::atomic<bool>>(false);
+  const auto add = [&](int64_t priority, std::shared_ptr<std::atomic<bool>> unwanted) {
+    WorkShare share{"a", 1};
+    share.priority = priority;
+    return blocked.worker.add({share, {1}, std::move(unwanted), [](size_t) { return true; }});
+  };
+  ASSERT_TRUE(add(-3, nullptr).ok());
+  EXPECT_EQ(blocked.worker.most_urgent(), 0);  // of the one that runs
+  ASSERT_TRUE(add(4, urgent).ok());
+  EXPECT_EQ(blocked.worker.most_urgent(), 4);
+  *urgent = true;
+  EXPECT_EQ(blocked.worker.most_urgent(), 0);
+  blocked.run(0);
+}
+
 TEST(FairWorker, TenantsShareByServiceReceived) {
   BlockedWorker blocked;
   ASSERT_TRUE(blocked.add('A', "a", {10, 10, 10, 10}).ok());

@@ -1,8 +1,10 @@
 #include "server/generation/generation.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "server/access/key_account.h"
+#include "server/generation/prompt_reads.h"
 #include "server/generation/prompt_rows.h"
 #include "server/service.h"
 
@@ -69,19 +71,41 @@ int64_t Generation::scored_top() const {
 
 // The prompts' log-probabilities are computed before generation, because they come first in the response.
 void Generation::score_prompts() {
-  PromptScorer::Work work{.top = scored_top(), .share = answer_.params.share, .unwanted = unwanted_};
-  for (const AskedPrompt& prompt : answer_.params.prompts) work.prompts.push_back(prompt.tokens);
-  work.done = [self = shared_from_this()](Result<std::vector<std::vector<ChosenToken>>> scored) {
-    self->exchange_.post([self, scored = std::move(scored)]() mutable {
+  GenerationRequest& params = answer_.params;
+  PromptScorer::Work work{.top = scored_top(), .share = params.share, .unwanted = unwanted_};
+  if (const double limit = params.request.time_limit_seconds; limit > 0)
+    work.share.until =
+        began_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(limit));
+  for (const AskedPrompt& prompt : params.prompts) work.prompts.push_back(prompt.tokens);
+  work.done = [self = shared_from_this(), share = work.share](Result<std::vector<std::vector<ChosenToken>>> scored) {
+    self->exchange_.post([self, share, scored = std::move(scored)]() mutable {
       if (self->over_) return;
-      if (!scored.ok()) return self->fail(ApiError::from(scored.error()));
-      self->answer_.prompt_logprobs = std::move(*scored);
-      self->submit();
+      if (scored.ok()) return self->scored(std::move(*scored), share);
+      self->fail(reading_error(scored.error(), share));
     });
   };
-  auto added = answer_.params.served->scorer->add(std::move(work));
+  Result<void> added;
+  if (!params.queue_place) {
+    auto place = take_place(params);
+    if (place.ok())
+      params.queue_place = std::move(*place);
+    else
+      added = place.error();
+  }
+  work.place = params.queue_place;
+  if (added.ok()) added = params.served->scorer->add(std::move(work));
   if (!added.ok())
     exchange_.post([self = shared_from_this(), error = ApiError::from(added.error())] { self->fail(error); });
+}
+
+// What is left of the time limit is the answer's.
+void Generation::scored(std::vector<std::vector<ChosenToken>> logprobs, const WorkShare& share) {
+  if (share.late()) return fail(reading_error(Error::cancelled(""), share));
+  if (share.until)
+    answer_.params.request.time_limit_seconds =
+        std::max(1e-3, std::chrono::duration<double>(*share.until - std::chrono::steady_clock::now()).count());
+  answer_.prompt_logprobs = std::move(logprobs);
+  submit();
 }
 
 void Generation::submit() {
@@ -90,7 +114,8 @@ void Generation::submit() {
     auto sink = [self = shared_from_this(), i](TokenEvent&& event) {
       self->exchange_.post([self, i, event = std::move(event)]() mutable { self->take(i, std::move(event)); });
     };
-    auto id = answer_.params.served->engine->submit(std::move(request), std::move(sink));
+    auto id = answer_.params.served->engine->submit(std::move(request), std::move(sink),
+                                                    std::exchange(answer_.params.queue_place, nullptr));
     if (!id.ok())
       return exchange_.post([self = shared_from_this(), error = ApiError::from(id.error())] { self->fail(error); });
     exchange_.post([self = shared_from_this(), id = *id] {
@@ -229,6 +254,7 @@ void Generation::cancel() {
   over_ = true;
   waiting_.reset();
   answer_.params.use.reset();
+  answer_.params.queue_place.reset();
   *unwanted_ = true;
   for (RequestId id : ids_) answer_.params.served->engine->cancel(id);
 }

@@ -25,6 +25,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
              const Exchange& exchange);
   int64_t scored_top() const;
   void score_prompts();
+  void scored(std::vector<std::vector<ChosenToken>> logprobs, const WorkShare& share);
   void submit();
   void answer_empty();
   // The functions below run on the strand.

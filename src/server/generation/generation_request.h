@@ -17,6 +17,7 @@
 namespace millrace {
 
 class KeyUse;
+class QueuePlace;
 struct ServedModel;
 
 struct AskedPrompt {
@@ -106,19 +107,20 @@ struct GenerationRequest {
   Request request;                                              // without the prompt
   bool seed_given = false;
   bool stream = false;
-  bool include_usage = false;          // in streams
-  bool echo = false;                   // return the prompt before the answer
-  bool return_tokens = false;          // return token ids with the text
-  bool keep_tokens = false;            // collect them for streams too, for the last event
-  bool truncated = false;              // the prompt was truncated, as requested
-  bool only_load = false;              // only load the model; generate nothing
-  double max_ttft_seconds = 0;         // reject if the first token is not expected by then; 0: no limit
-  double timeout_seconds = 0;          // 0: server default
-  WorkShare share;                     // for prompts that are read
-  std::shared_ptr<KeyUse> use;         // the key account charged for tokens; null: none
-  double waited_seconds = 0;           // for the model to load
-  double compressing_seconds = 0;      // for its prompts to be compressed
-  std::optional<double> keep_seconds;  // new idle time before the model is unloaded; negative: forever
+  bool include_usage = false;               // in streams
+  bool echo = false;                        // return the prompt before the answer
+  bool return_tokens = false;               // return token ids with the text
+  bool keep_tokens = false;                 // collect them for streams too, for the last event
+  bool truncated = false;                   // the prompt was truncated, as requested
+  bool only_load = false;                   // only load the model; generate nothing
+  double max_ttft_seconds = 0;              // reject if the first token is not expected by then; 0: no limit
+  double timeout_seconds = 0;               // 0: server default
+  WorkShare share;                          // for prompts that are read
+  std::shared_ptr<QueuePlace> queue_place;  // taken before they are, then for the first prompt's answer; null: none
+  std::shared_ptr<KeyUse> use;              // the key account charged for tokens; null: none
+  double waited_seconds = 0;                // for the model to load
+  double compressing_seconds = 0;           // for its prompts to be compressed
+  std::optional<double> keep_seconds;       // new idle time before the model is unloaded; negative: forever
 };
 
 }  // namespace millrace

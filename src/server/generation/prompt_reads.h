@@ -7,19 +7,37 @@
 #include <vector>
 
 #include "millrace/engine.h"
+#include "server/api/api_error.h"
 #include "server/generation/fair_worker.h"
 
 namespace millrace {
+
+struct GenerationRequest;
 
 struct PromptRead {
   std::vector<TokenId> tokens;
   std::shared_ptr<PromptReader> reader;
 };
 
-// Waits until all are read, or for room in the engine's queue. A reader is no longer called once this has returned, but
-// for a moment after `unwanted` or `stopping`, so it owns what it writes to. Errors: cancelled (one of these), those of
+// For whom prompts are read.
+struct ReadTerms {
+  const WorkShare& share;
+  std::shared_ptr<QueuePlace> place;  // so that a full queue does not stop them
+  const std::atomic<bool>& unwanted;  // the client has left
+  const std::atomic<bool>& stopping;  // the worker ends
+  const FairWorker& worker;           // that waits for them, with the work behind them
+};
+
+// Waits until all are read. A reader is no longer called once this has returned, but for a moment after `unwanted`,
+// `stopping` or the time limit, so it owns what it writes to. Errors: cancelled (one of these), those of
 // Engine::submit() but a full queue.
-Result<void> read_prompts(Engine& engine, const std::vector<PromptRead>& prompts, const WorkShare& share,
-                          const std::atomic<bool>& unwanted, const std::atomic<bool>& stopping);
+Result<void> read_prompts(Engine& engine, const std::vector<PromptRead>& prompts, const ReadTerms& terms);
+
+// A place in the engine's queue for the request: for what is read of its prompts, then for its first prompt's answer.
+// Errors: resource (queue full).
+Result<std::shared_ptr<QueuePlace>> take_place(const GenerationRequest& params);
+
+// The response to a client whose prompts could not be read.
+ApiError reading_error(const Error& error, const WorkShare& share);
 
 }  // namespace millrace

@@ -59,6 +59,7 @@ Result<void> PromptScorer::add(Work work) {
 bool PromptScorer::run(Job& job, size_t piece) {
   try {
     const auto done = piece < job.work.prompts.size() ? score(job, job.work.prompts[piece]) : Result<void>();
+    if (!done.ok() || piece + 1 >= job.work.prompts.size()) job.work.place.reset();
     if (!done.ok())
       job.work.done(done.error());
     else if (piece + 1 >= job.work.prompts.size())
@@ -73,7 +74,8 @@ bool PromptScorer::run(Job& job, size_t piece) {
 Result<void> PromptScorer::score(Job& job, const std::vector<TokenId>& prompt) {
   const auto reader = std::make_shared<ScoreReader>(prompt, vocab_, job.work.top);
   if (prompt.size() > 1)
-    MILLRACE_TRY_VOID(read_prompts(engine_, {{prompt, reader}}, job.work.share, *job.work.unwanted, stopping_));
+    MILLRACE_TRY_VOID(read_prompts(engine_, {{prompt, reader}},
+                                   {job.work.share, job.work.place, *job.work.unwanted, stopping_, thread_}));
   job.out.push_back(reader->take());
   return {};
 }

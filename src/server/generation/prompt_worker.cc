@@ -44,7 +44,9 @@ PromptWorker::PromptWorker(std::shared_ptr<const LanguageModel> model, std::vect
     : model_(std::move(model)),
       passes_(std::move(passes)),
       scores_(model_, threads),
-      thread_("requests are waiting for their prompts to be compressed") {}
+      thread_("requests are waiting for their prompts to be compressed") {
+  scores_.check_with([this] { return check(); });
+}
 
 PromptWorker::~PromptWorker() { stop(); }
 
@@ -53,6 +55,15 @@ void PromptWorker::use_engine(Engine& engine) {
     return score(engine, tokens, windows);
   };
   scores_.score_with(own, engine.longest_kept());  // a prompt that is read keeps all its tokens
+}
+
+// Between passes of a scorer, which ends where the engine would end a request.
+Result<void> PromptWorker::check() const {
+  if (!current_) return {};
+  if (*current_->unwanted) return Error::cancelled("the client has left");
+  if (stopping_) return Error::cancelled("the server is shutting down");
+  if (current_->share.late()) return Error::cancelled("timeout: the request timed out");
+  return {};
 }
 
 Result<std::vector<float>> PromptWorker::score(Engine& engine, std::span<const TokenId> tokens,
@@ -64,7 +75,8 @@ Result<std::vector<float>> PromptWorker::score(Engine& engine, std::span<const T
     readers.push_back(std::make_shared<WindowReader>(part, window.first_scored, model_->info().vocab));
     reads.push_back({{part.begin(), part.end()}, readers.back()});
   }
-  MILLRACE_TRY_VOID(read_prompts(engine, reads, current_->share, *current_->unwanted, stopping_));
+  MILLRACE_TRY_VOID(
+      read_prompts(engine, reads, {current_->share, current_->place, *current_->unwanted, stopping_, thread_}));
   std::vector<float> out;
   for (const auto& reader : readers) out.insert(out.end(), reader->scores().begin(), reader->scores().end());
   return out;
@@ -92,12 +104,14 @@ bool PromptWorker::run(Job& job, size_t piece) {
     current_ = &job.work;
     auto compressed = job.work.pipeline.apply(model_->parts().tokenizer.get(), prompt.tokens, prompt.fixed,
                                               job.work.budget, &scores_);
+    const bool last = piece + 1 == job.work.prompts.size();
+    if (!compressed.ok() || last) job.work.place.reset();
     if (!compressed.ok()) {
       job.work.done(compressed.error());
       return false;
     }
     job.out.push_back(std::move(*compressed));
-    if (piece + 1 == job.work.prompts.size()) job.work.done(std::move(job.out));
+    if (last) job.work.done(std::move(job.out));
     return true;
   } catch (const std::bad_alloc&) {
     job.work.done(Error::resource("out of memory while compressing the prompt"));

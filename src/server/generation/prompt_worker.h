@@ -16,6 +16,7 @@
 namespace millrace {
 
 class Engine;
+class QueuePlace;
 
 class PromptWorker {
  public:
@@ -28,6 +29,7 @@ class PromptWorker {
     PromptPipeline pipeline;
     int64_t budget = 0;  // tokens of each compressed prompt
     WorkShare share;
+    std::shared_ptr<QueuePlace> place;                                // of the engine's queue, for all of it
     std::shared_ptr<std::atomic<bool>> unwanted;                      // set when the client has left
     std::function<void(Result<std::vector<CompressedPrompt>>)> done;  // on the worker's thread
   };
@@ -55,6 +57,7 @@ class PromptWorker {
   struct Job;
   PromptWorker(std::shared_ptr<const LanguageModel> model, std::vector<std::string> passes, int threads);
   bool run(Job& job, size_t piece);
+  Result<void> check() const;
   Result<std::vector<float>> score(Engine& engine, std::span<const TokenId> tokens,
                                    std::span<const ScoreWindow> windows) const;
 
