@@ -48,6 +48,7 @@ bool codebook_is_table16(const Codebook& book) {
 
 Table16 codebook_table16(const Codebook& book, int64_t row) {
   constexpr int kMostLevel = 127, kLeastLevel = 96;
+  constexpr float kRound = 12582912;  // 1.5 * 2^23: added and subtracted, it rounds to nearest even
   const uint16_t* entries = table_of(book, row, 0);
   const int count = 1 << book.bits;
   float values[16], largest = 0;
@@ -64,7 +65,7 @@ Table16 codebook_table16(const Codebook& book, int64_t row) {
     const float inverse = static_cast<float>(top) / largest;
     float error = 0;
     for (int i = 0; i < count; ++i) {
-      const float level = values[i] * inverse, rounded = std::nearbyint(level);
+      const float level = values[i] * inverse, rounded = level + kRound - kRound;
       tried.level[i] = static_cast<int8_t>(rounded);
       const float off = (level - rounded) * tried.scale;
       error += off * off;

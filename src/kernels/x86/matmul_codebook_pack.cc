@@ -9,32 +9,47 @@
 namespace millrace {
 namespace {
 
-// Adds a row's indices to the cells of a panel; `at` is the offset of the row's 16 bytes in a part's vectors.
-void place_indices(const Codebook& book, const uint8_t* indices, int64_t cols, int64_t part, int64_t at,
-                   uint8_t* cells) {
-  constexpr int64_t kPartBytes = 16 * 16;  // of one vector for each q
-  const int bits = table16_bits(book);
-  const auto add = [](uint8_t& byte, uint32_t value, int64_t shift) {
-    byte = static_cast<uint8_t>(byte | value << shift);
+constexpr int64_t kPartBytes = 16 * 16;  // of one vector for each q
+
+// Adds a row's indices of a cell; `to` has the row's 16 bytes in the cell's first vectors of part 0.
+void place_cell(const uint8_t (&index)[kTable16CellColumns], int bits, int64_t part, uint8_t* to) {
+  if (bits == 4) {
+    for (int64_t group = 0; group < 2; ++group) {
+      const uint8_t* of = index + group * 32;
+      uint8_t* out = to + (group * 2 + part) * kPartBytes;
+      for (int j = 0; j < 16; ++j) out[j] = static_cast<uint8_t>(of[j] | of[16 + j] << 4);
+    }
+    return;
+  }
+  const auto field = [&](int j, int shift, int mask, int width) {
+    int byte = 0;
+    for (int run = 0; run < 4; ++run) byte |= (index[run * 16 + j] >> shift & mask) << run * width;
+    return byte;
   };
+  uint8_t* low = to + part * kPartBytes;
+  for (int j = 0; j < 16; ++j) low[j] = static_cast<uint8_t>(field(j, 0, 3, 2));
+  if (bits == 2) return;
+  uint8_t* high = to + 2 * kPartBytes;
+  for (int j = 0; j < 16; ++j) high[j] = static_cast<uint8_t>(high[j] | field(j, 2, 1, 1) << part * 4);
+}
+
+// The same of a whole row.
+void place_indices(const Codebook& book, const uint8_t* indices, int64_t cols, int64_t part, uint8_t* to) {
+  const int bits = table16_bits(book);
   uint32_t held = 0;
   int held_bits = 0;
-  for (int64_t c = 0; c < cols; ++c) {
-    if (held_bits < book.bits) {
-      held |= uint32_t{*indices++} << held_bits;
-      held_bits += 8;
+  for (int64_t begin = 0; begin < cols; begin += kTable16CellColumns, to += table16_cell_bytes(bits)) {
+    uint8_t index[kTable16CellColumns] = {};
+    for (int64_t c = 0; c < std::min(kTable16CellColumns, cols - begin); ++c) {
+      if (held_bits < book.bits) {
+        held |= uint32_t{*indices++} << held_bits;
+        held_bits += 8;
+      }
+      index[c] = static_cast<uint8_t>(held & ((1u << book.bits) - 1));
+      held >>= book.bits;
+      held_bits -= book.bits;
     }
-    const uint32_t index = held & ((1u << book.bits) - 1);
-    held >>= book.bits;
-    held_bits -= book.bits;
-    const int64_t run = c % kTable16CellColumns / 16;
-    uint8_t* const to = cells + c / kTable16CellColumns * table16_cell_bytes(bits) + at + c % 16;
-    if (bits == 4) {
-      add(to[(run / 2 * 2 + part) * kPartBytes], index, run % 2 * 4);
-      continue;
-    }
-    add(to[part * kPartBytes], index & 3, run * 2);
-    if (bits == 3) add(to[2 * kPartBytes], index >> 2, part * 4 + run);
+    place_cell(index, bits, part, to);
   }
 }
 
@@ -74,9 +89,9 @@ void pack_table16(const Codebook& book, const uint8_t* stored, int64_t cols, int
       const int64_t part = (row - first) / 16, in = (row - first) % 16;
       const int64_t at = in % 4 * 64 + in / 4 * 16;
       const Table16 table = codebook_table16(book, row);
-      std::memcpy(panel + part * 256 + at, table.level, sizeof table.level);
+      std::memcpy(panel + part * kPartBytes + at, table.level, sizeof table.level);
       std::memcpy(panel + kTable16ScalesAt + (row - first) * 4, &table.scale, sizeof table.scale);
-      place_indices(book, stored + row * book.row_bytes(cols), cols, part, at, panel + kTable16CellsAt);
+      place_indices(book, stored + row * book.row_bytes(cols), cols, part, panel + kTable16CellsAt + at);
     }
   }
 }
