@@ -81,10 +81,10 @@ std::string upper(std::string_view text) {
 std::string main_format(const ModelFiles& files) {
   std::map<std::string, int64_t> bytes;
   for (const auto& stored : files.tensors) {
-    bool codebook = false;
-    stored_weights(files, stored, &codebook);
-    if (codebook)
-      bytes["codebook"] += stored.tensor.bytes;
+    const Format* indices = nullptr;
+    stored_weights(files, stored, &indices);
+    if (indices)
+      bytes[std::string(indices->name)] += stored.tensor.bytes;
     else if (stored.tensor.format)
       bytes[std::string(stored.tensor.format->name)] += stored.tensor.bytes;
   }

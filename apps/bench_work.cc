@@ -40,11 +40,11 @@ Matrices list_matrices(const ModelFiles& files) {
   for (const StoredTensor& stored : files.tensors) {
     const Tensor& tensor = stored.tensor;
     const bool looked_up = &stored == positions || (&stored == embedding && head != embedding);
-    bool codebook = false;
-    const auto weights = static_cast<double>(stored_weights(files, stored, &codebook));
+    const Format* indices = nullptr;
+    const auto weights = static_cast<double>(stored_weights(files, stored, &indices));
     if (weights == 0 || tensor.rows() <= 1 || looked_up || is_weight_part(stored.name)) continue;
-    const auto bytes = static_cast<double>(codebook ? tensor.bytes : tensor.format->row_bytes(tensor.values()));
-    const Activation activation = codebook ? codebook_indices().activation : tensor.format->activation;
+    const auto bytes = static_cast<double>(indices ? tensor.bytes : tensor.format->row_bytes(tensor.values()));
+    const Activation activation = (indices ? indices : tensor.format)->activation;
     if (&stored == head) {
       out.head_bytes = bytes;
       out.head = activation;

@@ -52,12 +52,13 @@ std::map<std::string, Group> group_tensors(const ModelFiles& files) {
   for (const auto& stored : files.tensors) {
     Group& group = groups[group_of(stored.name)];
     ++group.tensors;
-    bool codebook = false;
-    if (!is_weight_part(stored.name)) group.parameters += stored_weights(files, stored, &codebook);
+    const Format* format = stored.tensor.format;
+    if (const Format* indices = nullptr; !is_weight_part(stored.name)) {
+      group.parameters += stored_weights(files, stored, &indices);
+      if (indices) format = indices;
+    }
     group.bytes += stored.tensor.bytes;
-    ++group.formats[stored.tensor.format ? std::string(stored.tensor.format->name)
-                    : codebook           ? "codebook"
-                                         : stored.type_name];
+    ++group.formats[format ? std::string(format->name) : stored.type_name];
   }
   return groups;
 }

@@ -58,21 +58,30 @@ const Format* find_format_safetensors(std::string_view dtype) {
   return nullptr;
 }
 
-// What a byte of indices means depends on the codebook, so this is no member: nothing can be converted to it, and it
-// has no codec.
-const Format& codebook_indices() {
-  static constexpr Format kIndices = {
+// What a byte of indices means depends on the codebook, so these are no members: nothing can be converted to them, and
+// they have no codec.
+static constexpr Format indices(Activation activation) {
+  return {
       .name = "codebook",
       .summary = "indices into a codebook beside the matrix, stored as GGUF's I8",
       .gguf_type = 24,
       .safetensors = "",
       .block_values = 1,
       .block_bytes = 1,
-      .activation = Activation::f32,
+      .activation = activation,
       .decode = nullptr,
       .encode = nullptr,
       .find_non_finite = nullptr,
   };
+}
+
+const Format& codebook_indices() {
+  static constexpr Format kIndices = indices(Activation::f32);
+  return kIndices;
+}
+
+const Format& table16_indices() {
+  static constexpr Format kIndices = indices(Activation::q8);
   return kIndices;
 }
 

@@ -28,5 +28,6 @@ void add_matmul_bf16_amxbf16(KernelTable& table);
 // The kernel of a quantized format (its index in kQuantShapes) for few tokens, where tiles do not pay.
 using QuantRun = void (*)(const MatmulArgs& args);
 QuantRun quant_run_avx512vnni(int source);
+QuantRun table16_run_avx512vnni();  // of tables of at most 16 weights
 
 }  // namespace millrace

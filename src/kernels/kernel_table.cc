@@ -44,10 +44,10 @@ constexpr KernelVersion kVersions[] = {
     {"quantized weights", Feature::avx_vnni, add_matmul_quant_avxvnni},
     {"quantized weights", Feature::avx512_vnni, add_matmul_quant_avx512vnni},
     {"quantized weights", Feature::amx_bf16, add_matmul_quant_amxbf16},  // but Q8_0 and Q2_K
-    {"Q8_0 weights", Feature::avx2, nullptr},
-    {"Q8_0 weights", Feature::avx_vnni, nullptr},
-    {"Q8_0 weights", Feature::avx512_vnni, nullptr},
-    {"Q8_0 weights", Feature::amx_int8, add_matmul_quant_amxint8},
+    {"Q8_0 weights, small codebooks", Feature::avx2, nullptr},
+    {"Q8_0 weights, small codebooks", Feature::avx_vnni, nullptr},
+    {"Q8_0 weights, small codebooks", Feature::avx512_vnni, nullptr},
+    {"Q8_0 weights, small codebooks", Feature::amx_int8, add_matmul_quant_amxint8},
     {"rounding of activations", Feature::avx2, add_activation_avx2},
     {"F32 and F16 weights", Feature::avx2, add_matmul_float_avx2},      // and BF16, F8
     {"F32 and F16 weights", Feature::avx512, add_matmul_float_avx512},  // and BF16
@@ -57,8 +57,8 @@ constexpr KernelVersion kVersions[] = {
     {"BF16 weights", Feature::amx_bf16, add_matmul_bf16_amxbf16},
     {"F8 weights", Feature::avx2, nullptr},
     {"F8 weights", Feature::avx512_vbmi, add_matmul_f8_avx512vbmi},
-    {"codebooks", Feature::avx2, add_matmul_codebook_avx2},
-    {"codebooks", Feature::avx512, add_matmul_codebook_avx512},
+    {"other codebooks", Feature::avx2, add_matmul_codebook_avx2},
+    {"other codebooks", Feature::avx512, add_matmul_codebook_avx512},
     {"attention", Feature::avx2, add_attention_avx2},
     {"attention", Feature::avx512, add_attention_avx512},
     {"attention", Feature::avx512_bf16, add_attention_avx512bf16},

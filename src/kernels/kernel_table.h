@@ -179,7 +179,7 @@ struct SelectiveScanArgs {
 struct KernelTable {
   Isa isa = Isa::ref;
   std::vector<MatmulKernel> matmul;              // one per format
-  std::vector<MatmulKernel> codebooks;           // the first takes every codebook; later ones are faster
+  std::vector<MatmulKernel> codebooks;           // the first takes every codebook; later ones are preferred
   std::vector<AttentionKernel> attention;        // one per KV format
   std::vector<AttentionKernel> mixed_attention;  // of keys and values in different formats, where it pays
   AttentionKernel any_attention;                 // of any formats, by the decoders of its arguments; f32 arithmetic

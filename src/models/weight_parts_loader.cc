@@ -227,8 +227,8 @@ class PartsReader {
 
 }  // namespace
 
-int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, bool* codebook) {
-  if (codebook) *codebook = false;
+int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, const Format** indices) {
+  if (indices) *indices = nullptr;
   if (stored.tensor.format) return stored.tensor.values();
   if (!stored.name.ends_with(kWeight)) return 0;
   const StoredTensor* tables = files.find(stored.name.substr(0, stored.name.size() - kWeight.size()) + ".codebook");
@@ -237,7 +237,8 @@ int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, bool
   const int64_t bits = std::bit_width(static_cast<uint64_t>(entries)) - 1;
   if (bits < 1 || bits > Codebook::kMostBits || books < 1 || books > Codebook::kMostBooks || dim > Codebook::kMostDim)
     return 0;
-  if (codebook) *codebook = true;
+  const bool table16 = bits <= 4 && books == 1 && dim == 1 && count <= stored.tensor.rows();
+  if (indices) *indices = table16 ? &table16_indices() : &codebook_indices();
   return stored.tensor.rows() * (stored.tensor.cols() * 8 / (bits * books) * dim);
 }
 

@@ -27,8 +27,8 @@ inline constexpr int64_t kMaxHadamard = 1 << 16;
 bool is_weight_part(std::string_view tensor);
 
 // Weights that a stored tensor stands for: its values, or those that its indices name, up to a row's padding to whole
-// bytes. 0: neither. `codebook` (may be null) is set where they are indices.
-int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, bool* codebook = nullptr);
+// bytes. 0: neither. `indices` (may be null) is set to the format of the indices, or to null if there are none.
+int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, const Format** indices = nullptr);
 
 // Rows [begin, begin + rows) of a stored matrix with total_rows.
 struct PartRows {

@@ -1,6 +1,8 @@
 #include "tensor/codebook.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "tensor/half.h"
 
@@ -40,13 +42,39 @@ void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, 
   }
 }
 
-void codebook_table16(const Codebook& book, int64_t row, uint16_t* out) {
-  std::fill_n(out, 16, uint16_t{0});
-  std::copy_n(table_of(book, row, 0), int64_t{1} << book.bits, out);
-}
-
 bool codebook_is_table16(const Codebook& book) {
   return book.bits <= 4 && book.dim == 1 && book.books == 1 && book.tables_per_row == 1;
+}
+
+Table16 codebook_table16(const Codebook& book, int64_t row) {
+  constexpr int kMostLevel = 127, kLeastLevel = 96;
+  constexpr float kRound = 12582912;  // 1.5 * 2^23: added and subtracted, it rounds to nearest even
+  const uint16_t* entries = table_of(book, row, 0);
+  const int count = 1 << book.bits;
+  float values[16], largest = 0;
+  for (int i = 0; i < count; ++i) {
+    values[i] = f16_to_f32(entries[i]);
+    largest = std::max(largest, std::fabs(values[i]));
+  }
+  Table16 best;
+  if (largest == 0) return best;
+  float least = std::numeric_limits<float>::infinity();
+  for (int top = kMostLevel; top >= kLeastLevel && least > 0; --top) {
+    Table16 tried;
+    tried.scale = largest / static_cast<float>(top);
+    const float inverse = static_cast<float>(top) / largest;
+    float error = 0;
+    for (int i = 0; i < count; ++i) {
+      const float level = values[i] * inverse, rounded = level + kRound - kRound;
+      tried.level[i] = static_cast<int8_t>(rounded);
+      const float off = (level - rounded) * tried.scale;
+      error += off * off;
+    }
+    if (!(error < least)) continue;
+    least = error;
+    best = tried;
+  }
+  return best;
 }
 
 }  // namespace millrace

@@ -43,9 +43,17 @@ void set_codebook_index(const Codebook& book, uint8_t* row, int64_t i, uint32_t 
 // Columns [begin, begin + count) of a row of the matrix, whose indices are at `indices`; both are multiples of dim.
 void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, int64_t begin, int64_t count,
                      float* out);
-// The 16 values of a row's table, as f16; of books that codebook_is_table16() accepts. Missing ones are zero.
-void codebook_table16(const Codebook& book, int64_t row, uint16_t* out);
-// One book of at most 16 single weights, and one table a row: kernels keep such a table in a register.
+// One book of at most 16 single weights, and one table a row: kernels round such a table to 8 bits and keep it in a
+// register.
 bool codebook_is_table16(const Codebook& book);
+
+// A row's table as kernels multiply it: weight i is level[i] * scale. Entries that the book does not have are zero.
+struct Table16 {
+  int8_t level[16] = {};
+  float scale = 0;
+};
+// Of books that codebook_is_table16() accepts. The largest magnitude gets a level from 96 to 127, the one that brings
+// the entries' squared errors to their least sum: tables of evenly spaced weights are then exact.
+Table16 codebook_table16(const Codebook& book, int64_t row);
 
 }  // namespace millrace

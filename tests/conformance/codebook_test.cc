@@ -1,7 +1,10 @@
-// Matrices with a codebook, in every kernel table of this machine: products are those of the decoded weights, the
-// same bits in every table, for one token or many, any split of the rows and any number of threads; and the tables of
-// a part of a matrix are those of its rows.
+// Matrices with a codebook, in every kernel table of this machine: products are those of the decoded weights (of tables
+// of at most 16 weights, those of the rounded table and inputs), the same bits in every table, for one token or many,
+// any split of the rows and any number of threads; and the tables of a part of a matrix are those of its rows.
 #include "tensor/codebook.h"
+
+#include <algorithm>
+#include <cmath>
 
 #include "conformance/matmul_case.h"
 
@@ -20,6 +23,7 @@ constexpr BookCase kBookCases[] = {
     {"4 bits, a table a row", 4, 1, 1, 1, 0},
     {"3 bits, a table a row", 3, 1, 1, 1, 0},
     {"2 bits, a table for 3 rows", 2, 1, 1, 3, 0},
+    {"1 bit, a table for all rows", 1, 1, 1, 0, 0},
     {"4 bits, tables of 24 columns", 4, 1, 1, 1, 24},
     {"5 bits", 5, 1, 1, 2, 0},
     {"pairs of 6 bits", 6, 2, 1, 4, 16},
@@ -31,7 +35,7 @@ constexpr BookCase kBookCases[] = {
 struct CodebookCase {
   Weight weight;
   std::vector<uint8_t> indices;
-  std::vector<float> decoded;  // [rows, cols]
+  std::vector<float> decoded;  // [rows, cols]: weights as they are multiplied
 };
 
 CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
@@ -54,8 +58,15 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
       drawn.push_back(random() % (1u << book->bits));
       set_codebook_index(*book, c.indices.data() + r * book->row_bytes(cols), i, drawn.back());
     }
-  for (int64_t r = 0; r < rows; ++r)  // the definition, without the functions under test
+  const bool table16 = codebook_is_table16(*book);
+  for (int64_t r = 0; r < rows; ++r) {  // the definition, without the functions under test
+    const Table16 rounded = table16 ? codebook_table16(*book, r) : Table16();
     for (int64_t col = 0; col < cols; ++col) {
+      if (table16) {
+        c.decoded.push_back(rounded.scale *
+                            static_cast<float>(rounded.level[drawn[static_cast<size_t>(r * cols + col)]]));
+        continue;
+      }
       const int64_t table = r / book->rows_per_table * book->tables_per_row + col / book->cols_per_table;
       float sum = 0;
       for (int64_t m = 0; m < book->books; ++m) {
@@ -65,8 +76,9 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
       }
       c.decoded.push_back(sum);
     }
+  }
   c.weight.name = kind.name;
-  c.weight.format = &codebook_indices();
+  c.weight.format = table16 ? &table16_indices() : &codebook_indices();
   c.weight.rows = rows;
   c.weight.cols = cols;
   c.weight.data = c.indices.data();
@@ -74,14 +86,24 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
   return c;
 }
 
-constexpr Shape kCodedShapes[] = {{1, 8}, {3, 40}, {8, 64}, {17, 200}, {13, 1160}};
+constexpr Shape kCodedShapes[] = {{1, 8}, {3, 40}, {8, 64}, {17, 200}, {13, 1160}, {40, 2136}};
+
+// The inputs as a kernel of this format reads them.
+std::vector<float> rounded_inputs(const KernelTable& table, Activation kind, const std::vector<float>& x) {
+  AlignedBuffer row = scratch_for(kind, 1, std::ssize(x));
+  table.encode_activation(kind, x.data(), std::ssize(x), row.data());
+  return decode_activation(kind, row.data(), std::ssize(x));
+}
 
 TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
   ThreadPool pool(1);
-  constexpr int64_t kTokens = 8;  // past a tile of every kernel
+  constexpr int64_t kTokens = 53;  // past a tile of every kernel
   for (const BookCase& kind : kBookCases)
     for (const Shape& shape : kCodedShapes) {
       CodebookCase c = coded_case(kind, shape.rows, shape.cols);
+      const bool integers = is_int8(c.weight.format->activation);
+      if (!integers && &shape == &kCodedShapes[std::size(kCodedShapes) - 1])
+        continue;  // for blocks of columns in tiles
       const std::vector<float> x = normal_values(kTokens * shape.cols, 8);
       std::vector<float> first;
       for (const KernelTable& table : tables()) {
@@ -90,18 +112,20 @@ TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
         if (first.empty()) first = y;
         EXPECT_TRUE(same_bits(y, first)) << kind.name << " " << isa_name(table.isa) << " " << shape.rows << " x "
                                          << shape.cols << ": bits differ from " << isa_name(tables().front().isa);
-        for (int64_t t = 0; t < kTokens; ++t) {
+        for (int64_t t = 0; t < kTokens; t += 4) {
           const std::vector<float> one(x.begin() + t * shape.cols, x.begin() + (t + 1) * shape.cols);
           const std::vector<float> alone = multiply(c.weight, table, pool, one, 1);
+          const std::vector<float> input = rounded_inputs(table, c.weight.format->activation, one);
+          const double bound = integers ? kQuantBound : kFloatBound;
           for (int64_t r = 0; r < shape.rows; ++r) {
             double sum = 0, magnitude = 0;
             for (int64_t k = 0; k < shape.cols; ++k) {
-              const double product = double{c.decoded[static_cast<size_t>(r * shape.cols + k)]} * one[k];
+              const double product = double{c.decoded[static_cast<size_t>(r * shape.cols + k)]} * input[k];
               sum += product;
               magnitude += std::abs(product);
             }
             const float found = y[static_cast<size_t>(t * shape.rows + r)];
-            ASSERT_NEAR(found, sum, kFloatBound * magnitude + 1e-30) << kind.name << " " << isa_name(table.isa);
+            ASSERT_NEAR(found, sum, bound * magnitude + 1e-30) << kind.name << " " << isa_name(table.isa);
             ASSERT_EQ(std::bit_cast<uint32_t>(found), std::bit_cast<uint32_t>(alone[static_cast<size_t>(r)]))
                 << kind.name << " " << isa_name(table.isa) << ": a token alone";
           }
@@ -112,8 +136,8 @@ TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
 
 TEST(CodebookConformance, NeitherThreadsNorRowRangesChangeABit) {
   ThreadPool one(1), three(3);
-  constexpr int64_t kTokens = 9;
-  for (const BookCase& kind : {kBookCases[0], kBookCases[6]})
+  constexpr int64_t kTokens = 133;  // past those from which outputs bypass the caches
+  for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[7]})
     for (const KernelTable& table : tables()) {
       CodebookCase c = coded_case(kind, 120, 96);
       ASSERT_TRUE(pack_weight(c.weight, table, three).ok());
@@ -129,14 +153,76 @@ TEST(CodebookConformance, NeitherThreadsNorRowRangesChangeABit) {
     }
 }
 
-TEST(CodebookConformance, SmallTablesHaveAKernelOfTheirOwn) {
-  for (const KernelTable& table : tables()) {
-    const CodebookCase small = coded_case(kBookCases[1], 8, 64), pairs = coded_case(kBookCases[5], 8, 64);
-    ASSERT_NE(table.find_codebook(*pairs.weight.codebook), nullptr);
-    EXPECT_FALSE(table.find_codebook(*pairs.weight.codebook)->packs_tables);
-    if (table.isa.has(Feature::avx2)) {
-      EXPECT_TRUE(table.find_codebook(*small.weight.codebook)->packs_tables) << isa_name(table.isa);
+TEST(CodebookConformance, FewAndManyTokensAgree) {
+  ThreadPool pool(1);
+  constexpr int64_t kMost = 70;
+  for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2]}) {
+    CodebookCase c = coded_case(kind, 51, 168);
+    const std::vector<float> x = normal_values(kMost * 168, 8);
+    for (const KernelTable& table : tables()) {
+      ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+      const std::vector<float> all = multiply(c.weight, table, pool, x, kMost);
+      for (int64_t tokens = 1; tokens < kMost; tokens += tokens < 12 ? 1 : 9)
+        EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, {x.begin(), x.begin() + tokens * 168}, tokens),
+                              {all.begin(), all.begin() + tokens * 51}))
+            << kind.name << " " << isa_name(table.isa) << " " << tokens;
     }
+  }
+}
+
+TEST(CodebookConformance, SmallTablesHaveAKernelOfTheirOwn) {
+  ThreadPool pool(1);
+  for (const KernelTable& table : tables()) {
+    const CodebookCase pairs = coded_case(kBookCases[6], 8, 64);
+    const MatmulKernel* any = table.find_codebook(*pairs.weight.codebook);
+    ASSERT_NE(any, nullptr);
+    EXPECT_EQ(any->format, pairs.weight.format);
+    EXPECT_FALSE(any->packs_tables);
+    for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2]}) {
+      CodebookCase small = coded_case(kind, 64, 256);
+      ASSERT_TRUE(pack_weight(small.weight, table, pool).ok());
+      EXPECT_EQ(small.weight.kernel->format, small.weight.format) << isa_name(table.isa);
+      EXPECT_TRUE(small.weight.kernel->packs_tables) << isa_name(table.isa);
+      EXPECT_EQ(small.weight.packed.bytes(), 64 * (256 * kind.bits / 8 + 20))
+          << isa_name(table.isa) << " " << kind.name;
+    }
+  }
+}
+
+TEST(CodebookConformance, TablesAreRoundedTo8Bits) {
+  const CodebookCase c = coded_case(kBookCases[1], 40, 8);
+  for (int64_t r = 0; r < 40; ++r) {
+    const Table16 table = codebook_table16(*c.weight.codebook, r);
+    double error = 0, at_127 = 0, largest = 0;
+    for (int i = 0; i < 8; ++i)
+      largest =
+          std::max(largest, std::abs(double{f16_to_f32(c.weight.codebook->entries[static_cast<size_t>(r * 8 + i)])}));
+    for (int i = 0; i < 8; ++i) {
+      const double entry = f16_to_f32(c.weight.codebook->entries[static_cast<size_t>(r * 8 + i)]);
+      EXPECT_LE(std::abs(entry - double{table.scale} * table.level[i]), 0.501 * table.scale) << r << " " << i;
+      error += std::pow(entry - double{table.scale} * table.level[i], 2);
+      at_127 += std::pow(entry - std::nearbyint(entry / largest * 127) * largest / 127, 2);
+    }
+    for (int i = 8; i < 16; ++i) EXPECT_EQ(table.level[i], 0);
+    EXPECT_NEAR(
+        std::abs(*std::ranges::max_element(table.level, {}, [](int8_t level) { return std::abs(int{level}); })) *
+            table.scale,
+        largest, 1e-6 * largest);
+    EXPECT_LE(error, at_127 * 1.0001 + 1e-12) << r;
+  }
+  // Evenly spaced weights, zeros, one weight.
+  Codebook even{.bits = 4, .cols_per_table = 8};
+  for (int i = 0; i < 16; ++i) even.entries.push_back(f32_to_f16(static_cast<float>(i - 8) / 64));
+  even.entries.resize(32);
+  even.entries.resize(48, f32_to_f16(-0.75f));
+  for (int i = 0; i < 16; ++i) {
+    const auto value = [&](int64_t row) {
+      const Table16 table = codebook_table16(even, row);
+      return table.scale * static_cast<float>(table.level[i]);
+    };
+    EXPECT_NEAR(value(0), static_cast<float>(i - 8) / 64, 1e-7) << i;
+    EXPECT_EQ(value(1), 0);
+    EXPECT_NEAR(value(2), -0.75f, 1e-7);
   }
 }
 

@@ -1,6 +1,6 @@
 // Matrices that are stored as indices into a codebook: a model with them is the model of the decoded weights, whatever
-// the chunks and threads, beside other weight parts and in fused matrices; its tables are in the memory account; what
-// is wrong in a file is named.
+// the chunks and threads, beside other weight parts and in fused matrices; tables of at most 16 weights multiply as
+// Q8_0 does; tables are in the memory account; what is wrong in a file is named.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,32 @@ PartTensor f16_tensor(std::vector<int64_t> dims, const Values& values) {
   return out;
 }
 
-// A random matrix as indices, and in `plain` its values.
+// What kernels round to 8 bits.
+bool is_small(const BookKind& kind) { return kind.bits <= 4 && kind.dim == 1 && kind.books == 1 && kind.cols == 0; }
+
+constexpr float kSmallScale = 1.0f / 1024;
+
+// Levels of -127 to 127 times kSmallScale, the first 127, so that kernels round nothing.
+void make_small(Values& entries, int64_t table_values) {
+  for (size_t i = 0; i < entries.size(); ++i)
+    entries[i] = kSmallScale * (i % static_cast<size_t>(table_values) == 0 ? 127 : std::round(entries[i] * 600));
+}
+
+// A matrix of such weights in Q8_0.
+PartTensor q8_0_tensor(const PartTensor& values) {
+  PartTensor out{values.dims, {}, find_format("q8_0"), {}};
+  const uint16_t scale = f32_to_f16(kSmallScale);
+  for (size_t i = 0; i < values.values.size(); ++i) {
+    if (i % 32 == 0) {
+      out.bytes.push_back(static_cast<uint8_t>(scale));
+      out.bytes.push_back(static_cast<uint8_t>(scale >> 8));
+    }
+    out.bytes.push_back(static_cast<uint8_t>(static_cast<int8_t>(values.values[i] / kSmallScale)));
+  }
+  return out;
+}
+
+// A random matrix as indices, and in `plain` its values, in Q8_0 where that is how they are multiplied.
 void add_codebook(const ModelFiles& files, const std::string& name, const BookKind& kind, PartTensors& to,
                   PartTensors& plain) {
   const StoredTensor* stored = files.find(name + ".weight");
@@ -54,7 +79,8 @@ void add_codebook(const ModelFiles& files, const std::string& name, const BookKi
   book.cols_per_table = kind.cols > 0 ? kind.cols : cols;
   book.tables_per_row = (cols + book.cols_per_table - 1) / book.cols_per_table;
   const int64_t tables = (rows + book.rows_per_table - 1) / book.rows_per_table * book.tables_per_row;
-  const Values entries = part_values(name, tables * book.table_values(), 0.2);
+  Values entries = part_values(name, tables * book.table_values(), 0.2);
+  if (is_small(kind)) make_small(entries, book.table_values());
   for (float entry : entries) book.entries.push_back(f32_to_f16(entry));
   PartTensor indices{{rows, book.row_bytes(cols)}, {}, &codebook_indices(), {}};
   indices.bytes.resize(static_cast<size_t>(rows * book.row_bytes(cols)));
@@ -73,7 +99,13 @@ void add_codebook(const ModelFiles& files, const std::string& name, const BookKi
   if (kind.cols > 0 || kind.rows > 1)
     to[name + ".codebook_groups"] = {
         {2}, {static_cast<float>(book.rows_per_table), static_cast<float>(book.cols_per_table)}};
-  plain[name + ".weight"] = std::move(decoded);
+  plain[name + ".weight"] = is_small(kind) ? q8_0_tensor(decoded) : std::move(decoded);
+}
+
+Values logits_of(const std::string& path, int threads, int64_t chunk) {
+  auto runner = TestRunner::load(path, {.threads = threads});
+  EXPECT_TRUE(runner.ok()) << runner.error().message;
+  return runner.ok() ? (*runner)->logits(some_prompt(40), chunk) : Values();
 }
 
 struct Coded {
@@ -97,18 +129,13 @@ TEST_P(CodebooksOf, AModelIsThatOfTheDecodedWeights) {
     add_sparse(*both, other, rows, cols, 29);
   }
   const PartedModel coded(model_file(GetParam().model), parts), floats(model_file(GetParam().model), plain);
-  const auto logits = [](const std::string& path, int threads, int64_t chunk) {
-    auto runner = TestRunner::load(path, {.threads = threads});
-    EXPECT_TRUE(runner.ok()) << runner.error().message;
-    return runner.ok() ? (*runner)->logits(some_prompt(40), chunk) : Values();
-  };
-  const Values want = logits(floats.path(), 1, 0), got = logits(coded.path(), 1, 0);
+  const Values want = logits_of(floats.path(), 1, 0), got = logits_of(coded.path(), 1, 0);
   ASSERT_EQ(want.size(), got.size());
   double largest = 0;
   for (float x : want) largest = std::max(largest, std::fabs(double{x}));
   for (size_t at = 0; at < want.size(); ++at) ASSERT_NEAR(got[at], want[at], 2e-4 * largest) << at;
   for (int threads : {1, 3})
-    for (int64_t chunk : {1, 9}) EXPECT_TRUE(logits(coded.path(), threads, chunk) == got) << threads << " " << chunk;
+    for (int64_t chunk : {1, 9}) EXPECT_TRUE(logits_of(coded.path(), threads, chunk) == got) << threads << " " << chunk;
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -119,6 +146,20 @@ INSTANTIATE_TEST_SUITE_P(
                       Coded{"phi3", {"blk.1.attn_qkv", "blk.0.attn_qkv", "blk.0.ffn_up", "blk.1.ffn_up"}},
                       Coded{"qwen2moe", {"blk.1.attn_v", "blk.1.ffn_up_shexp", "blk.1.ffn_gate_shexp"}}),
     [](const auto& one) { return one.param.model; });
+
+TEST(Codebooks, SmallTablesMultiplyAsQ8_0) {
+  auto files = open_model_files(model_file("llama"));
+  ASSERT_TRUE(files.ok());
+  constexpr BookKind kSmall[] = {{4}, {3}, {2, 1, 1, 4, 0}, {1}};
+  PartTensors parts, plain;
+  int i = 0;
+  for (const char* name : {"blk.0.attn_q", "blk.0.ffn_up", "blk.1.attn_k", "blk.1.ffn_gate", "blk.1.ffn_up",
+                           "blk.1.ffn_down", "blk.1.attn_v", "blk.0.attn_output", "output"})
+    add_codebook(*files, name, kSmall[i++ % std::size(kSmall)], parts, plain);
+  const PartedModel coded(model_file("llama"), parts), rounded(model_file("llama"), plain);
+  for (int64_t chunk : {0, 1, 9})
+    EXPECT_TRUE(logits_of(coded.path(), 2, chunk) == logits_of(rounded.path(), 2, chunk)) << chunk;
+}
 
 // Packed tables belong to their matrices; others stay beside them.
 TEST(Codebooks, MemoryIsInTheAccountWeights) {

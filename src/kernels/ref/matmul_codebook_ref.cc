@@ -1,8 +1,9 @@
-// The definition of products with a codebook, for any codebook (codebook_rows.h).
+// The definition of products with a codebook (codebook_rows.h).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "kernels/activation.h"
 #include "kernels/codebook_rows.h"
 #include "kernels/families.h"
 #include "tensor/codebook.h"
@@ -44,6 +45,49 @@ void run(const MatmulArgs& a) {
   }
 }
 
+// ---- table16 ----
+
+int64_t table_row_bytes(const Codebook& book, int64_t cols) {
+  return static_cast<int64_t>(sizeof(Table16)) + book.row_bytes(cols);
+}
+
+int64_t table_bytes(const Codebook& book, int64_t rows, int64_t cols) { return rows * table_row_bytes(book, cols); }
+
+void pack_table(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
+                uint8_t* packed) {
+  const int64_t row_bytes = book.row_bytes(cols);
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const Table16 table = codebook_table16(book, row);
+    uint8_t* const to = packed + row * table_row_bytes(book, cols);
+    std::memcpy(to, &table, sizeof table);
+    std::memcpy(to + sizeof table, stored + row * row_bytes, static_cast<size_t>(row_bytes));
+  }
+}
+
+void run_table(const MatmulArgs& a) {
+  const int64_t row_bytes = table_row_bytes(*a.codebook, a.cols);
+  Table16 table;
+  int levels[kActivationGroup];
+  for (int64_t row = a.row_begin; row < a.row_end; ++row) {
+    const uint8_t* const packed = a.weights + row * row_bytes;
+    std::memcpy(&table, packed, sizeof table);
+    for (int64_t t = 0; t < a.tokens; ++t) a.y[t * a.y_stride + row] = 0;
+    for (int64_t begin = 0; begin < a.cols; begin += kActivationGroup) {
+      const int64_t count = std::min(kActivationGroup, a.cols - begin);
+      for (int64_t i = 0; i < count; ++i)
+        levels[i] = table.level[codebook_index(*a.codebook, packed + sizeof table, begin + i)];
+      for (int64_t t = 0; t < a.tokens; ++t) {
+        const uint8_t* const record = a.x + t * a.x_stride + begin / kActivationGroup * kQ8GroupBytes;
+        const auto* x = reinterpret_cast<const int8_t*>(record);
+        int dot = 0;
+        for (int64_t i = 0; i < count; ++i) dot += levels[i] * x[i];
+        float& y = a.y[t * a.y_stride + row];
+        y = std::fma(table.scale * *reinterpret_cast<const float*>(record + kQ8ScaleAt), static_cast<float>(dot), y);
+      }
+    }
+  }
+}
+
 }  // namespace
 
 void add_matmul_codebook_ref(KernelTable& table) {
@@ -54,6 +98,14 @@ void add_matmul_codebook_ref(KernelTable& table) {
                        .takes = takes,
                        .codebook_bytes = bytes,
                        .pack_codebook = pack});
+  set_codebook(table, {.format = &table16_indices(),
+                       .layout = "table16",
+                       .row_tile = 1,
+                       .run = run_table,
+                       .takes = codebook_is_table16,
+                       .codebook_bytes = table_bytes,
+                       .pack_codebook = pack_table,
+                       .packs_tables = true});
 }
 
 }  // namespace millrace

@@ -1,8 +1,7 @@
-// Products with a codebook on x86, written over L, 16 lanes of f32 (see the *_avx2.cc and *_avx512.cc files). The order
-// of sums and the packed layouts are those of codebook_rows.h.
+// Products with any codebook on x86, in f32, written over L, 16 lanes of f32 (see the *_avx2.cc and *_avx512.cc files).
+// The order of sums is that of codebook_rows.h.
 //
-//   one token    indices -> table in registers -> fma with x            nothing is stored
-//   more tokens  8 rows of a fold -> 16 KiB of f32 -> tiles of 4 rows by L::kTile tokens
+//   4 rows of a fold -> 8 KiB of f32 -> tiles of 4 rows by L::kTile tokens
 //
 // Included only by files compiled for one instruction set; all of it is in an unnamed namespace.
 #pragma once
@@ -20,35 +19,6 @@ namespace {
 inline constexpr int64_t kTileRows = 4;
 
 [[gnu::always_inline]] inline int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
-// Rows [first, first + kTileRows) of a panel times one token.
-template <typename L>
-void multiply_one(const MatmulArgs& a, const uint8_t* panel, int64_t first, int64_t row) {
-  typename L::Table tables[kTileRows];
-#pragma GCC unroll 4
-  for (int r = 0; r < kTileRows; ++r) tables[r] = L::load_table(panel + (first + r) * kTable16Bytes);
-  const uint8_t* indices = panel + kTable16Rows * kTable16Bytes + first * kTable16UnitBytes;
-  const float* x = reinterpret_cast<const float*>(a.x);
-  const int64_t units = table16_units(a.cols);
-  typename L::Four sum = L::four_zeros();
-  for (int64_t begin = 0; begin < units; begin += kCodebookFold / kTable16Columns) {
-    const int64_t end = smaller(units, begin + kCodebookFold / kTable16Columns);
-    typename L::V acc[kTileRows];
-#pragma GCC unroll 4
-    for (int r = 0; r < kTileRows; ++r) acc[r] = L::zero();
-    for (int64_t u = begin; u < end; ++u, indices += kTable16Rows * kTable16UnitBytes, x += kTable16Columns) {
-      const typename L::V low = L::load(x), high = L::load(x + L::kLanes);
-#pragma GCC unroll 4
-      for (int r = 0; r < kTileRows; ++r) {
-        const typename L::Indices both = L::load_indices(indices + r * kTable16UnitBytes);
-        acc[r] = L::fma(L::low(tables[r], both), low, acc[r]);
-        acc[r] = L::fma(L::high(tables[r], both), high, acc[r]);
-      }
-    }
-    sum = L::add_sums(sum, acc);
-  }
-  L::store_four(a.y + row, sum, a.row_end - row);
-}
 
 // Columns of a fold of kTileRows decoded rows, kCodebookFold floats apart, times T tokens.
 template <typename L, int T>
@@ -95,34 +65,6 @@ void multiply_tokens(const MatmulArgs& a, const float* weights, int64_t row, int
 }
 
 template <typename L>
-void run_table16(const MatmulArgs& a) {
-  alignas(64) float weights[kTable16Rows * kCodebookFold];
-  const int64_t units = table16_units(a.cols);
-  for (int64_t row = a.row_begin; row < a.row_end; row += kTable16Rows) {
-    const uint8_t* panel = a.weights + row / kTable16Rows * table16_panel_bytes(a.cols);
-    if (a.tokens == 1) {
-      multiply_one<L>(a, panel, 0, row);
-      if (row + kTileRows < a.row_end) multiply_one<L>(a, panel, kTileRows, row + kTileRows);
-      continue;
-    }
-    const uint8_t* indices = panel + kTable16Rows * kTable16Bytes;
-    for (int64_t begin = 0; begin < units; begin += kCodebookFold / kTable16Columns) {
-      const int64_t end = smaller(units, begin + kCodebookFold / kTable16Columns);
-      for (int r = 0; r < kTable16Rows; ++r) {
-        const typename L::Table table = L::load_table(panel + r * kTable16Bytes);
-        float* out = weights + r * kCodebookFold;
-        for (int64_t u = begin; u < end; ++u, out += kTable16Columns) {
-          const auto both = L::load_indices(indices + (u * kTable16Rows + r) * kTable16UnitBytes);
-          L::store(out, L::low(table, both));
-          L::store(out + L::kLanes, L::high(table, both));
-        }
-      }
-      multiply_tokens<L>(a, weights, row, kTable16Rows, begin * kTable16Columns, (end - begin) * kTable16Columns);
-    }
-  }
-}
-
-template <typename L>
 void run_any_codebook(const MatmulArgs& a) {
   alignas(64) float weights[kTileRows * kCodebookFold];
   for (int64_t row = a.row_begin; row < a.row_end; row += kTileRows) {
@@ -148,16 +90,6 @@ void add_codebook_kernels(KernelTable& table) {
   any.codebook_bytes = codebook_rows_bytes;
   any.pack_codebook = pack_codebook_rows;
   set_codebook(table, any);
-  MatmulKernel small;
-  small.format = &codebook_indices();
-  small.layout = "table16";
-  small.row_tile = kTable16Rows;
-  small.run = run_table16<L>;
-  small.takes = takes_table16;
-  small.codebook_bytes = table16_bytes;
-  small.pack_codebook = pack_table16;
-  small.packs_tables = true;
-  set_codebook(table, small);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Products with a codebook for AVX2: a table of 16 weights is two registers, a look-up two permutations and a choice.
+// Products with any codebook for AVX2.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -12,38 +12,13 @@ struct CodebookAvx2 {
   struct V {
     __m256 a, b;  // lanes 0 to 7, 8 to 15
   };
-  using Table = V;
-  struct Indices {
-    __m256i a, b;  // low nibble: of one vector, high nibble: of the next
-  };
   using Four = __m128;
   static constexpr int kLanes = 16;
   static constexpr int kTile = 1;  // 8 accumulators of the 16 registers
 
   static V zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static V load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-  static void store(float* p, V v) {
-    _mm256_store_ps(p, v.a);
-    _mm256_store_ps(p + 8, v.b);
-  }
   static V fma(V a, V b, V c) { return {_mm256_fmadd_ps(a.a, b.a, c.a), _mm256_fmadd_ps(a.b, b.b, c.b)}; }
-  static Table load_table(const uint8_t* p) {
-    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
-            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16)))};
-  }
-  static Indices load_indices(const uint8_t* p) {
-    return {_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))),
-            _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8)))};
-  }
-  // A permutation reads the low three bits of its indices; the fourth, as the sign, chooses the table's half.
-  static __m256 find(Table table, __m256i index) {
-    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(table.a, index), _mm256_permutevar8x32_ps(table.b, index),
-                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
-  }
-  static V low(Table table, Indices both) { return {find(table, both.a), find(table, both.b)}; }
-  static V high(Table table, Indices both) {
-    return {find(table, _mm256_srli_epi32(both.a, 4)), find(table, _mm256_srli_epi32(both.b, 4))};
-  }
 
   static Four four_zeros() { return _mm_setzero_ps(); }
   static __m128i lanes(int64_t count) {

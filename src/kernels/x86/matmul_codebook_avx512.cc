@@ -1,4 +1,4 @@
-// Products with a codebook for AVX-512: a table of 16 weights is one register, a look-up one permutation.
+// Products with any codebook for AVX-512.
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers initialize vectors from undefined ones
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -14,25 +14,13 @@ namespace {
 
 struct CodebookAvx512 {
   using V = __m512;
-  using Table = __m512;
-  using Indices = __m512i;  // low nibble: of one vector, high nibble: of the next
   using Four = __m128;
   static constexpr int kLanes = 16;
   static constexpr int kTile = 6;  // 4 x 6 accumulators, 4 weights and an input fill 29 registers
 
   static V zero() { return _mm512_setzero_ps(); }
   static V load(const float* p) { return _mm512_loadu_ps(p); }
-  static void store(float* p, V v) { _mm512_store_ps(p, v); }
   static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
-  static Table load_table(const uint8_t* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  }
-  static Indices load_indices(const uint8_t* p) {
-    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
-  // A permutation reads the low four bits of its indices only.
-  static V low(Table table, Indices both) { return _mm512_permutexvar_ps(both, table); }
-  static V high(Table table, Indices both) { return _mm512_permutexvar_ps(_mm512_srli_epi32(both, 4), table); }
 
   static Four four_zeros() { return _mm_setzero_ps(); }
   static __mmask8 lanes(int64_t count) { return static_cast<__mmask8>(count >= 4 ? 15 : (1u << count) - 1); }

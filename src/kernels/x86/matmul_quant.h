@@ -195,11 +195,38 @@ void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename
   });
 }
 
-// One format on one vector type.
+// Panels of cells, as QuantKernel multiplies them.
 template <typename V, int N>
-struct QuantKernel {
+struct CellPanels {
   static constexpr QuantShape S = kQuantShapes[N];
   static constexpr QuantCell kCell = quant_cell(S);
+  static constexpr int R = V::kParts;
+  static constexpr int kTurns = kPanelRows / V::kLanes / R;
+
+  static int64_t bytes(int64_t cols) { return quant_panel_bytes(kCell, cols); }
+
+  static void one(const uint8_t* panel, int64_t cols, const uint8_t* x, typename V::F (&acc)[kPanelRows / V::kLanes]) {
+    // Bytes that are multiplied in place are processed in memory order.
+    constexpr int kAll = kPanelRows / V::kLanes;
+    multiply_one<V, N, S.low_bits == 8 ? kAll : R>(panel, quant_cells(kCell, cols), x, acc);
+  }
+
+  static void many(const uint8_t* panel, int64_t cols, int turns, const Tokens& tokens, const TileCut& cut,
+                   typename V::F (&acc)[kTurns][kTokenTile][R]) {
+    const int64_t cells = quant_cells(kCell, cols);
+    constexpr Meets kFew = Levels<V, N>::kSigned ? Meets::few : Meets::many;  // irrelevant for the others
+    if (cut.tiles <= kFewTiles) {
+      multiply_panel<V, N, R, kFew>(panel, cells, turns, tokens, cut, acc);
+    } else {
+      multiply_panel<V, N, R, Meets::many>(panel, cells, turns, tokens, cut, acc);
+    }
+  }
+};
+
+// One format on one vector type, or a codebook, whose panels are others (matmul_weight_tables.h).
+template <typename V, int N, typename Panels = CellPanels<V, N>>
+struct QuantKernel {
+  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   static constexpr int R = V::kParts;
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
@@ -214,7 +241,7 @@ struct QuantKernel {
   // Token tiles are the outermost loop: a tile of x stays in L2 (and a group's records of it in L1) while the panels
   // stream past.
   static void run(const MatmulArgs& a) {
-    const int64_t panel_bytes = quant_panel_bytes(kCell, a.cols);
+    const int64_t panel_bytes = Panels::bytes(a.cols);
     const uint8_t* weights = a.weights + a.row_begin / kPanelRows * panel_bytes;
     const int64_t tile = a.x_stride * kTokenTile <= kTileBytes ? kTokenTile : kTokenTile / 2;
     const bool past_caches = a.tokens >= kManyTokens;
@@ -234,13 +261,10 @@ struct QuantKernel {
   // y[t][0..rows) = panel times token t; uses streaming stores if requested and if y is in whole vectors.
   static void run_panel(const uint8_t* panel, int64_t cols, const Tokens& tokens, float* y, int64_t y_stride,
                         int64_t rows, bool past_caches) {
-    const int64_t cells = quant_cells(kCell, cols);
     past_caches = past_caches && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && y_stride % 16 == 0;
     if (tokens.count == 1) {
       typename V::F acc[kPanelRows / V::kLanes];
-      // Bytes that are multiplied in place are processed in memory order.
-      constexpr int kAll = kPanelRows / V::kLanes;
-      multiply_one<V, N, S.low_bits == 8 ? kAll : R>(panel, cells, tokens.x, acc);
+      Panels::one(panel, cols, tokens.x, acc);
       const typename V::F unit = tokens.template unit<V>(0);
       for (int64_t at = 0; at < kPanelRows && at < rows; at += V::kLanes) {
         V::store(y + at, V::mul(acc[at / V::kLanes], unit), rows - at);
@@ -251,12 +275,7 @@ struct QuantKernel {
     const int turns = rows <= R * V::kLanes ? 1 : kTurns;
     typename V::F acc[kTurns][kTokenTile][R];
     const TileCut cut = cut_tiles(tokens.count, V::template kTileTokens<Levels<V, N>>);
-    constexpr Meets kFew = Levels<V, N>::kSigned ? Meets::few : Meets::many;  // irrelevant for the others
-    if (cut.tiles <= kFewTiles) {
-      multiply_panel<V, N, R, kFew>(panel, cells, turns, tokens, cut, acc);
-    } else {
-      multiply_panel<V, N, R, Meets::many>(panel, cells, turns, tokens, cut, acc);
-    }
+    Panels::many(panel, cols, turns, tokens, cut, acc);
     for (int64_t t = 0; t < tokens.count; ++t) {
       const typename V::F unit = tokens.template unit<V>(t);
       for (int64_t part = 0, at = 0; part < turns * R && at < rows; ++part, at += V::kLanes) {

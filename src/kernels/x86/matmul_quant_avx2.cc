@@ -5,6 +5,7 @@
 #if defined(__x86_64__)
 #include "kernels/families.h"
 #include "kernels/x86/matmul_vector_avx2.h"
+#include "kernels/x86/matmul_weight_tables.h"
 
 namespace millrace {
 namespace {
@@ -83,7 +84,10 @@ struct VectorAvx2 : Avx2Operations {
 
 }  // namespace
 
-void add_matmul_quant_avx2(KernelTable& table) { add_quant_kernels<VectorAvx2>(table); }
+void add_matmul_quant_avx2(KernelTable& table) {
+  add_quant_kernels<VectorAvx2>(table);
+  set_table16(table, run_table16<VectorAvx2>);
+}
 
 }  // namespace millrace
 #endif

@@ -4,10 +4,16 @@
 
 #include "kernels/families.h"
 #include "kernels/x86/matmul_vector_avx512vnni.h"
+#include "kernels/x86/matmul_weight_tables.h"
 
 namespace millrace {
 
-void add_matmul_quant_avx512vnni(KernelTable& table) { add_quant_kernels<VectorAvx512>(table); }
+void add_matmul_quant_avx512vnni(KernelTable& table) {
+  add_quant_kernels<VectorAvx512>(table);
+  set_table16(table, run_table16<VectorAvx512>);
+}
+
+QuantRun table16_run_avx512vnni() { return run_table16<VectorAvx512>; }
 
 QuantRun quant_run_avx512vnni(int source) {
   return []<int... N>(int index, std::integer_sequence<int, N...>) {

@@ -2,10 +2,14 @@
 #if defined(__x86_64__)
 #include "kernels/families.h"
 #include "kernels/x86/matmul_vnni_avx2.h"
+#include "kernels/x86/matmul_weight_tables.h"
 
 namespace millrace {
 
-void add_matmul_quant_avxvnni(KernelTable& table) { add_quant_kernels<VectorVnni256>(table); }
+void add_matmul_quant_avxvnni(KernelTable& table) {
+  add_quant_kernels<VectorVnni256>(table);
+  set_table16(table, run_table16<VectorVnni256>);
+}
 
 }  // namespace millrace
 #endif

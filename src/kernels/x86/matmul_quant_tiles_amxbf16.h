@@ -21,6 +21,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <type_traits>
 
 #include "kernels/families.h"
 #include "kernels/x86/matmul_vector_avx512vnni.h"
@@ -50,7 +51,33 @@ constexpr std::array<uint16_t, 64> bf16_levels() {
 template <int N>
 alignas(64) inline constexpr std::array<uint16_t, 64> kBf16Levels = bf16_levels<N>();
 
-template <int N>
+// The cell that is prefetched: some cells before the one that is read, at last those of the next panel.
+class CellsAhead {
+ public:
+  // `cells` are read from `cell` on; the next panel's are panel_bytes behind them.
+  CellsAhead(const uint8_t* cell, int64_t cell_bytes, int64_t cells, int64_t panel_bytes)
+      : cell_bytes_(cell_bytes), next_panel_(cell + panel_bytes) {
+    const int64_t skipped = std::min(cells, kPrefetchQuant / cell_bytes + 1);
+    at_ = cell + skipped * cell_bytes;
+    left_ = cells - skipped;
+  }
+
+  const uint8_t* next_cell() {
+    if (left_-- == 0) at_ = next_panel_;
+    const uint8_t* const cell = at_;
+    at_ += cell_bytes_;
+    return cell;
+  }
+
+ private:
+  int64_t cell_bytes_;
+  int64_t left_;  // in this panel
+  const uint8_t* at_;
+  const uint8_t* next_panel_;
+};
+
+// Other: how panels of a codebook are read, in place of cells (matmul_quant_amxint8.cc).
+template <int N, typename Other = void>
 struct QuantTiles {
   using V = VectorTiles;
   using F = V::F;
@@ -88,25 +115,31 @@ struct QuantTiles {
   using Dots = float[2][2][kLanes][kLanes];  // [dot][part][token][row]; kBytes: int32
 
   // Walks through the cells of a panel.
-  struct Unpacker {
-    const uint8_t* cell = nullptr;
+  struct CellReader {
+    const uint8_t* cell;
+    CellsAhead cells_ahead;
     const uint8_t* ahead = nullptr;  // the cell that is prefetched meanwhile
-    int64_t ahead_cells = 0;         // that are left in this panel, then comes ...
-    const uint8_t* next = nullptr;   // ... the next one
     int64_t step = 0;                // in the cell
     const uint8_t* fields = nullptr;
     CellFields<N> field_bytes;
 
+    static int64_t panel_bytes(int64_t cols) { return quant_panel_bytes(kCell, cols); }
+    static void run_few(const MatmulArgs& a) { quant_run_avx512vnni(N)(a); }
+
+    // `cells` cells of a panel from `first` on.
+    CellReader(const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
+        : cell(panel + first * kCell.bytes), cells_ahead(cell, kCell.bytes, cells, panel_bytes) {}
+
     void unpack(Step& to) {
       if (step == 0) {
         fields = field_bytes.read(cell);
-        if (ahead_cells-- == 0) ahead = next;
+        ahead = cells_ahead.next_cell();
       }
       constexpr int64_t kLines = kCell.bytes / 64;
       for (int64_t line = step * kLines / kCellSteps; line < (step + 1) * kLines / kCellSteps; ++line)
         __builtin_prefetch(ahead + line * 64);
       unroll<2 * kStepGroups>([&](auto i) __attribute__((always_inline)) { unpack_group<i / 2, i % 2>(to); });
-      if (++step == kCellSteps) step = 0, cell += kCell.bytes, ahead += kCell.bytes;
+      if (++step == kCellSteps) step = 0, cell += kCell.bytes;
     }
 
     template <int i, int part>
@@ -158,6 +191,8 @@ struct QuantTiles {
       if constexpr (S.has_min) to.minimum[i][part] = scales.minimum;
     }
   };
+
+  using Reader = std::conditional_t<std::is_void_v<Other>, CellReader, Other>;
 
   static void configure(int64_t tokens) {
     TileConfig config;
@@ -263,7 +298,7 @@ struct QuantTiles {
 
   // acc[part][token] += `steps` steps of a panel. The first dots of an item are computed while the second ones of the
   // item before are stored, and so on: tiles are not renamed, so a product waits until its tile has been stored.
-  static void multiply_panel(const Inputs& in, Unpacker& unpacker, int64_t steps, F (&acc)[2][kTogether]) {
+  static void multiply_panel(const Inputs& in, Reader& reader, int64_t steps, F (&acc)[2][kTogether]) {
     Step ring[3];
     alignas(64) Dots dots[2];
     const int64_t items = steps * in.tiles;
@@ -274,8 +309,8 @@ struct QuantTiles {
       }
     };
     Item next, scaled;
-    unpacker.unpack(ring[0]);
-    if (steps > 1) unpacker.unpack(ring[1]);
+    reader.unpack(ring[0]);
+    if (steps > 1) reader.unpack(ring[1]);
     for (int64_t item = 0; item <= items; ++item) {
       const Step& weights = ring[next.step % 3];
       if (item < items) multiply<0>(in, weights, next.step, next.tile);
@@ -290,7 +325,7 @@ struct QuantTiles {
               in.x[next.step * kStepGroups % kBlockGroups][next.tile * in.tile_tokens], acc);
         scaled.advance(in.tiles);
       }
-      if (next.tile == 0 && next.step + 1 < steps) unpacker.unpack(ring[(next.step + 1) % 3]);
+      if (next.tile == 0 && next.step + 1 < steps) reader.unpack(ring[(next.step + 1) % 3]);
     }
   }
 
@@ -302,11 +337,9 @@ struct QuantTiles {
   static void multiply_block(const MatmulArgs& a, const Inputs& in, int64_t token, int64_t first_group, int64_t groups,
                              bool past_caches) {
     const int64_t all = quant_cells(kCell, a.cols) * kCell.groups;
-    const int64_t panel_bytes = quant_panel_bytes(kCell, a.cols);
+    const int64_t panel_bytes = Reader::panel_bytes(a.cols);
     const bool begins = first_group == 0, ends = first_group + groups == all;
-    const int64_t cells = groups / kCell.groups, ahead = std::min(cells, kPrefetchQuant / kCell.bytes + 1);
-    const uint8_t* panel =
-        a.weights + a.row_begin / kPanelRows * panel_bytes + first_group / kCell.groups * kCell.bytes;
+    const uint8_t* panel = a.weights + a.row_begin / kPanelRows * panel_bytes;
     alignas(64) F acc[2][kTogether];
     for (int64_t row = a.row_begin; row < a.row_end; row += kPanelRows, panel += panel_bytes) {
       float* y = a.y + token * a.y_stride + row;
@@ -317,12 +350,8 @@ struct QuantTiles {
                              ? V::zero_f()
                              : _mm512_maskz_loadu_ps(lanes(rows - part * kLanes), y + t * a.y_stride + part * kLanes);
       }
-      Unpacker unpacker;
-      unpacker.cell = panel;
-      unpacker.ahead = panel + ahead * kCell.bytes;
-      unpacker.ahead_cells = cells - ahead;
-      unpacker.next = panel + panel_bytes;
-      multiply_panel(in, unpacker, groups / kStepGroups, acc);
+      Reader reader(panel, panel_bytes, first_group / kCell.groups, groups / kCell.groups);
+      multiply_panel(in, reader, groups / kStepGroups, acc);
       const bool past =
           past_caches && ends && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && a.y_stride % 16 == 0;
       for (int64_t t = 0; t < in.tokens; ++t) {
@@ -364,7 +393,7 @@ struct QuantTiles {
   static constexpr int64_t kLeastTokens = kBytes ? 48 : kHalves ? 32 : 24;
 
   static void run(const MatmulArgs& a) {
-    if (a.tokens < kLeastTokens) return quant_run_avx512vnni(N)(a);
+    if (a.tokens < kLeastTokens) return Reader::run_few(a);
     run_tiles(a);
   }
 };

@@ -43,11 +43,17 @@ struct Avx2Operations {
     return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static I look_up(I table, I codes) { return _mm256_shuffle_epi8(table, codes); }
+  // Of each 16 bytes: the words (or pairs of words) of the low or high half of both, in turns.
+  static I unpack_low32(I a, I b) { return _mm256_unpacklo_epi32(a, b); }
+  static I unpack_high32(I a, I b) { return _mm256_unpackhi_epi32(a, b); }
+  static I unpack_low64(I a, I b) { return _mm256_unpacklo_epi64(a, b); }
+  static I unpack_high64(I a, I b) { return _mm256_unpackhi_epi64(a, b); }
   static I add32(I a, I b) { return _mm256_add_epi32(a, b); }
   static I pairs(I low, I high) { return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa); }
   static I load_i8(const uint8_t* p) { return _mm256_cvtepi8_epi32(quarter_load(p)); }
   static I load_u8(const uint8_t* p) { return _mm256_cvtepu8_epi32(quarter_load(p)); }
   static F load_f16(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static F load_f32(const uint8_t* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
   static F load_e8m0(const uint8_t* p) {  // see e8m0_half_to_f32
     I e = load_u8(p);
     I normal = _mm256_slli_epi32(_mm256_sub_epi32(e, set1_32(1)), 23);

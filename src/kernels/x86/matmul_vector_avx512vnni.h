@@ -49,6 +49,11 @@ struct VectorAvx512 {
     return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static I look_up(I table, I codes) { return _mm512_shuffle_epi8(table, codes); }
+  // Of each 16 bytes: the words (or pairs of words) of the low or high half of both, in turns.
+  static I unpack_low32(I a, I b) { return _mm512_unpacklo_epi32(a, b); }
+  static I unpack_high32(I a, I b) { return _mm512_unpackhi_epi32(a, b); }
+  static I unpack_low64(I a, I b) { return _mm512_unpacklo_epi64(a, b); }
+  static I unpack_high64(I a, I b) { return _mm512_unpackhi_epi64(a, b); }
   static I add32(I a, I b) { return _mm512_add_epi32(a, b); }
   static I pairs(I low, I high) { return _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_slli_epi32(high, 16)); }
   static I load_i8(const uint8_t* p) { return _mm512_cvtepi8_epi32(half_load(p)); }
@@ -56,6 +61,7 @@ struct VectorAvx512 {
   static F load_f16(const uint8_t* p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+  static F load_f32(const uint8_t* p) { return _mm512_loadu_ps(reinterpret_cast<const float*>(p)); }
   static F load_e8m0(const uint8_t* p) {  // see e8m0_half_to_f32
     I e = load_u8(p);
     I normal = _mm512_slli_epi32(_mm512_sub_epi32(e, set1_32(1)), 23);

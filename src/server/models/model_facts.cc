@@ -112,10 +112,10 @@ std::string quantization_name(const ModelFiles& files) {
   std::map<std::string, double> values;
   for (const StoredTensor& stored : files.tensors) {
     if (stored.tensor.rank <= 1) continue;
-    bool codebook = false;  // stored as indices, whose type says nothing
-    const int64_t weights = stored_weights(files, stored, &codebook);
-    values[codebook ? "codebook" : stored.type_name] +=
-        static_cast<double>(codebook ? weights : stored.tensor.values());
+    const Format* indices = nullptr;  // their type says nothing
+    const int64_t weights = stored_weights(files, stored, &indices);
+    values[indices ? std::string(indices->name) : stored.type_name] +=
+        static_cast<double>(indices ? weights : stored.tensor.values());
   }
   if (values.empty()) return "";
   std::string most = std::ranges::max_element(values, {}, [](const auto& one) { return one.second; })->first;
