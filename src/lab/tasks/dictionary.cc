@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kEntryLength = 11;  // about
 constexpr int64_t kLeastEntries = 6;
-constexpr int64_t kMoreQuestions = 20;  // for training
+constexpr int64_t kMoreTranslations = 20;  // for training
 
 // The words behind "=", or all of them where there is none.
 std::vector<std::string> translations(std::string_view text) {
@@ -53,7 +53,7 @@ LabItem make_dictionary(LabRandom& random, int64_t length) {
   };
   const LabFollowUp asked = translation();
   LabItem item = {.messages = {{"user", prompt + "\n" + asked.question}}, .answer = asked.answer};
-  for (int64_t i = 0; i < kMoreQuestions; ++i) item.more.push_back(translation());
+  for (int64_t i = 0; i < kMoreTranslations; ++i) item.more.push_back(translation());
   return item;
 }
 
