@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxNote = 1 << 16;
-constexpr size_t kMaxName = 255;
+constexpr size_t kMaxFileName = 255;
 
 int64_t unix_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -166,7 +166,7 @@ Result<StoredFile> FileStore::add(const std::string& filename, const std::string
                                   const FileUser& user) {
   std::lock_guard lock(mutex_);
   MILLRACE_TRY_VOID(room_for(static_cast<int64_t>(content.size()), user));
-  const StoredFile file{new_id(),  filename.substr(0, kMaxName),         purpose,
+  const StoredFile file{new_id(),  filename.substr(0, kMaxFileName),         purpose,
                         user.name, static_cast<int64_t>(content.size()), unix_now()};
   MILLRACE_TRY_VOID(replace_file(path(file.id), content));
   MILLRACE_TRY_VOID(note(file));
