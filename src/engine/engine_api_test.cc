@@ -144,7 +144,6 @@ TEST(EngineApi, OpenRequestsAreBoundedByMemory) {
   EXPECT_EQ(requests->bytes, limit);
 }
 
-// An evictor that a request names stores the positions and sums of its streams' tokens: h2o 20 bytes a slot and more.
 // How many more requests would be accepted.
 int64_t free_places(Engine& engine) {
   std::vector<std::shared_ptr<QueuePlace>> taken;
@@ -255,6 +254,7 @@ TEST(EngineApi, ARaisedRequestRunsFirst) {
   EXPECT_EQ(order, (std::vector<int>{2, 0, 1}));
 }
 
+// An evictor that a request names stores the positions and sums of its streams' tokens: h2o 20 bytes a slot and more.
 TEST(EngineApi, ARequestsOwnEvictorCountsAsItsMemory) {
   EngineOptions options;
   options.max_streams = 4;
