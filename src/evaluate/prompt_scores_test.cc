@@ -56,7 +56,7 @@ std::vector<float> plain_information(const std::shared_ptr<const LanguageModel>&
 }
 
 TEST(ModelScores, AreTheModelsOwnLogProbabilities) {
-  const auto model = model_for_scores("");
+  const auto model = model_for_scores("stories");
   ASSERT_TRUE(model);
   std::vector<TokenId> tokens;
   for (uint64_t i = 0; i < 700; ++i)
@@ -87,7 +87,7 @@ TEST(ModelScores, AnotherModelReadsTheText) {
 }
 
 TEST(ModelScores, MapsOtherTokensByBytes) {
-  const auto model = model_for_scores("");
+  const auto model = model_for_scores("stories");
   ASSERT_TRUE(model);
   ModelScores scores(model, 1);
   const std::vector<std::string> files = {kGoldenLlama};
@@ -121,7 +121,7 @@ TEST(ModelScores, MapsOtherTokensByBytes) {
 
 // A scorer is opened first, for its default context, which is long enough for the draft model's streams.
 TEST(ModelScores, TheDraftModelOfTheSameFileIsTheSameModel) {
-  const auto model = model_for_scores("");
+  const auto model = model_for_scores("stories");
   ASSERT_TRUE(model);
   const std::string file = "stories";
   ModelScores scores(model, 1);
@@ -133,7 +133,7 @@ TEST(ModelScores, TheDraftModelOfTheSameFileIsTheSameModel) {
   EXPECT_EQ(draft->get(), scorer);
   EXPECT_NE(draft->get(), model.get());
   EXPECT_EQ(model->parts().accounts->total(), before);
-  const auto other = model_for_scores("");
+  const auto other = model_for_scores("stories");
   draft = DraftRunner::load(*other, file, 1, 32);
   ASSERT_TRUE(draft.ok());
   ModelScores later(other, 1);  // must not depend on who came first: its windows are those of the default context
@@ -142,7 +142,7 @@ TEST(ModelScores, TheDraftModelOfTheSameFileIsTheSameModel) {
 }
 
 TEST(ModelScores, ACheckBetweenPassesEndsThem) {
-  const auto model = model_for_scores("");
+  const auto model = model_for_scores("stories");
   ASSERT_TRUE(model);
   ModelScores scores(model, 1);
   int left = 2;
@@ -240,7 +240,7 @@ std::vector<TokenId> with_random_units(const Tokenizer& tokenizer, const std::ve
 }
 
 TEST(SelectiveContextWorth, TheEndOfAStoryIsLikelierThanWithRandomWordsDropped) {
-  const auto model = model_for_scores("");
+  const auto model = model_for_scores("stories");
   ASSERT_TRUE(model);
   const Tokenizer& tokenizer = *model->parts().tokenizer;
   ModelScores scores(model, 1);

@@ -166,7 +166,7 @@ Result<StoredFile> FileStore::add(const std::string& filename, const std::string
                                   const FileUser& user) {
   std::lock_guard lock(mutex_);
   MILLRACE_TRY_VOID(room_for(static_cast<int64_t>(content.size()), user));
-  const StoredFile file{new_id(),  filename.substr(0, kMaxFileName),         purpose,
+  const StoredFile file{new_id(),  filename.substr(0, kMaxFileName),     purpose,
                         user.name, static_cast<int64_t>(content.size()), unix_now()};
   MILLRACE_TRY_VOID(replace_file(path(file.id), content));
   MILLRACE_TRY_VOID(note(file));
