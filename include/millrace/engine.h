@@ -158,10 +158,11 @@ class Engine {
   Result<RequestId> submit(Request request, EventSink sink, std::shared_ptr<QueuePlace> place = nullptr);
   void cancel(RequestId id);
 
-  // Takes a place in the queue for work that submits several requests, of up to `tokens` tokens each, one after the
-  // other: it is refused at once or not in its middle. A request submitted with the place has no other until its last
-  // event, so neither the number nor the memory of open requests refuses it; while another one has the place, it is as
-  // without. The last copy gives the place back, also after the engine's end. Errors: resource (queue full).
+  // Reserves a place in the queue for work that submits several requests, of up to `tokens` tokens each, one after the
+  // other, so that the work is refused at once and not halfway. A request submitted with the place occupies it until
+  // its last event and is not refused for the number or memory of open requests. While the place is occupied, further
+  // requests submitted with it are counted as if without. The place is released with its last copy, also after the
+  // engine's end. Errors: resource (queue full).
   Result<std::shared_ptr<QueuePlace>> take_place(int64_t tokens);
   // From the next step on the request has this priority, if it is higher than its own.
   void raise(RequestId id, int64_t priority);

@@ -27,7 +27,7 @@ int64_t steady_ns() { return SteadyClock().now_ns(); }
 
 }  // namespace
 
-// Open, and of a request's memory, whether a request has it or not.
+// Counts as one open request, with its memory, from take_place() until its last copy is gone.
 class QueuePlace {
  public:
   QueuePlace(int64_t bytes, std::function<void()> give_back) : memory(bytes), give_back_(std::move(give_back)) {}
