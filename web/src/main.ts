@@ -230,6 +230,8 @@ async function start(): Promise<void> {
   window.addEventListener("pagehide", () => chat.answering.forEach((conversation) => void keep(conversation, false)));
   window.addEventListener("hashchange", () => void route());
   chat.draw();
+  // Before the first await: later, it would take the focus from what the user has clicked meanwhile.
+  if (!media.narrow.matches && (location.hash === "" || location.hash === "#chat")) chat.composer.field.focus();
   const open = localStorage.getItem("millrace.open");
   try {
     const conversation = open ? await store.load(open) : undefined;
@@ -244,7 +246,6 @@ async function start(): Promise<void> {
     if (!isAway()) app.notice(error instanceof Error ? error.message : String(error));
   }
   await route();
-  if (!media.narrow.matches && (location.hash === "" || location.hash === "#chat")) chat.composer.field.focus();
 }
 
 void start();

@@ -212,6 +212,28 @@ test("dark mode by system preference and by the switch, kept across a reload", a
   check();
 });
 
+test("a slow start leaves the focus where the user puts it", async () => {
+  const { page, check } = await reader();
+  let answerModels;
+  const asked = new Promise((resolve) => page.route("**/v1/models", async (route) => {
+    await new Promise((answer) => { answerModels = answer; resolve(); });
+    await route.continue();
+  }));
+  await page.reload();
+  await asked;
+  const focused = () => page.evaluate(() => document.activeElement.tagName);
+  assert.equal(await focused(), "TEXTAREA");
+  await page.locator("body").click({ position: { x: 700, y: 300 } });
+  assert.notEqual(await focused(), "TEXTAREA");
+  const answered = page.waitForResponse("**/v1/models");
+  answerModels();
+  await answered;
+  await page.locator(".bar option").first().waitFor({ state: "attached" });
+  await page.evaluate(() => new Promise((done) => setTimeout(done, 50)));
+  assert.notEqual(await focused(), "TEXTAREA");
+  check();
+});
+
 test("phone: nothing is wider than the screen, and everything is reachable", async () => {
   const { page, check } = await reader({ viewport: { width: 375, height: 740 }, hasTouch: true, isMobile: true });
   const fits = async (where) => assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), `${where} is too wide`);
