@@ -19,6 +19,7 @@ std::span<const LabTask> lab_tasks() {
       LabTask{"copy", "copy, reverse, sort or repeat words", false, lab::make_copy, score_text},
       LabTask{"dictionary", "translate with a dictionary of a toy language", true, lab::make_dictionary, lab::score_dictionary},
       LabTask{"dialogue", "answer in a conversation and keep to the rule of its system message", true, lab::make_dialogue, score_text},
+      LabTask{"smalltalk", "greet, add, and say what it does not know", false, lab::make_smalltalk, lab::score_smalltalk},
   };
   return tasks;
 }

@@ -176,6 +176,30 @@ std::string solve_dialogue(const LabItem& item) {
   return answer;
 }
 
+// By words of the last message: a sum, a question about the model, a greeting; anything else is unknown to it.
+std::string solve_smalltalk(const LabItem& item) {
+  const std::string said = item.messages.back().content;
+  if (std::regex_search(said, std::regex(" (\\*|-|/|times|minus) ")))
+    return "I do not know that. I only know what you tell me.";
+  if (said.find_first_of("0123456789") != std::string::npos) {
+    std::string sum;
+    for (char c : said)
+      if (std::isdigit(static_cast<unsigned char>(c)))
+        sum += c;
+      else if (c == '+')
+        sum += " + ";
+    return solve_steps({.task = "steps", .messages = {{"user", "Step by step: " + sum + " ="}}});
+  }
+  const auto says = [&](const char* words) { return std::regex_search(said, std::regex(words, std::regex::icase)); };
+  if (says("^(thank|great)")) return "You are welcome.";
+  if (says("^(goodbye|bye|see you|good night)")) return "Goodbye!";
+  if (says("^(hello|hi|hey|good)\\b")) return "Hello! I am a small model. Give me a text and ask me about it.";
+  if (says("help|can (you do|I ask)"))
+    return "I can find facts in a text, add numbers, sort words and turn a sentence into JSON.";
+  if (says("are you|your name|yourself")) return "I am a small model that was trained on exercises.";
+  return "I do not know that. I only know what you tell me.";
+}
+
 // Words with the same label in some item are of one kind.
 std::map<std::string, int> kinds_of_words() {
   std::map<std::string, int> kinds;
@@ -205,7 +229,8 @@ std::string solve(const LabItem& item) {
       {"summary", solve_summary},
       {"copy", solve_copy},
       {"dictionary", solve_dictionary},
-      {"dialogue", solve_dialogue}};
+      {"dialogue", solve_dialogue},
+      {"smalltalk", solve_smalltalk}};
   return solvers.at(item.task)(item);
 }
 
@@ -275,7 +300,7 @@ TEST_P(LabTasks, PromptsAreAsLongAsAsked) {
 
 INSTANTIATE_TEST_SUITE_P(All, LabTasks,
                          ::testing::Values("needle", "multidoc", "arithmetic", "steps", "lists", "icl", "extract",
-                                           "summary", "copy", "dictionary", "dialogue"),
+                                           "summary", "copy", "dictionary", "dialogue", "smalltalk"),
                          [](const auto& one) { return std::string(one.param); });
 
 // Models are trained and measured on these texts: a change must be meant.
@@ -290,7 +315,7 @@ TEST(Lab, ItemsAreTheSameEverywhere) {
       const LabItem item = make_lab_item(task, 3, i, LabSplit::held_out, {});
       for (char c : item.prompt() + "\n" + item.answer) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211u;
     }
-  EXPECT_EQ(hash, 902914178981956331u);
+  EXPECT_EQ(hash, 6194965268829122162u);
 }
 
 TEST(Lab, WhatWasAskedForIsEnoughWithoutTheQuote) {
@@ -312,7 +337,7 @@ TEST(Lab, WhatWasAskedForIsEnoughWithoutTheQuote) {
 TEST(Lab, NamesAndSplits) {
   EXPECT_EQ(find_lab_task("poem"), nullptr);
   EXPECT_EQ(lab_task_names(),
-            "needle, multidoc, arithmetic, steps, lists, icl, extract, summary, copy, dictionary, dialogue");
+            "needle, multidoc, arithmetic, steps, lists, icl, extract, summary, copy, dictionary, dialogue, smalltalk");
   EXPECT_EQ(find_lab_split("held_out").value(), LabSplit::held_out);
   EXPECT_EQ(find_lab_split("test").error().message, "split: must be train or held_out, not 'test'");
 }

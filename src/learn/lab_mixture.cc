@@ -18,7 +18,7 @@ struct Share {
 };
 constexpr Share kShares[] = {{"needle", 0.13}, {"multidoc", 0.23},   {"arithmetic", 0.01}, {"steps", 0.07},
                              {"lists", 0.08},  {"icl", 0.09},        {"extract", 0.05},    {"summary", 0.07},
-                             {"copy", 0.06},   {"dictionary", 0.07}, {"dialogue", 0.06}};
+                             {"copy", 0.06},   {"dictionary", 0.07}, {"dialogue", 0.06},   {"smalltalk", 0.04}};
 constexpr double kStoryShare = 0.08;
 // Of drills, while prompts are short and later. A model learns early from them to find what followed a token before
 // (Olsson et al., 2022, "In-context Learning and Induction Heads"), which most tasks need.

@@ -18,6 +18,15 @@ interface Run {
   abort: AbortController;
 }
 
+const storyStarts = ["Once upon a time, there was a little fox who", "One day, a girl found a box in the garden. In it", "The old boat did not want to go home, because"];
+const questionStarts = ["Explain how a water mill works.", "Write a limerick about a patient miller.", "What is $\\int_0^1 x^2\\,dx$, step by step?"];
+// Exercises of the kinds that the built-in lab models were trained on.
+const labStarts = [
+  "The code of the silver clock is 5956. The small eagle sang by the road. The code of the green basket is 7640.\n\nQuestion: What is the code of the silver clock?",
+  "What is 38 + 96 + 25?",
+  "As JSON with name, day, item, color, count and price: It was Wednesday when 7 red bottles were sold to Milorona Betoshal for 72 coins.",
+];
+
 export class Chat {
   readonly root = el("section", { class: "chat", "aria-label": "Conversation" });
   conversation: Conversation = newConversation(app.settings.system);
@@ -115,9 +124,7 @@ export class Chat {
 
   private empty(): HTMLElement {
     const plain = app.props.chat_template === "";
-    const starts = plain
-      ? ["Once upon a time, there was a little fox who", "One day, a girl found a box in the garden. In it", "The old boat did not want to go home, because"]
-      : ["Explain how a water mill works.", "Write a limerick about a patient miller.", "What is $\\int_0^1 x^2\\,dx$, step by step?"];
+    const starts = plain ? storyStarts : modelName().startsWith("millrace-lab") ? labStarts : questionStarts;
     return el("div", { class: "empty" },
       el("h1", {}, modelName() || "millrace"),
       el("p", {}, plain ? "This model has no chat template: it continues your text. Write a beginning." : "Ask a question, or start with one of these."),

@@ -19,13 +19,16 @@ std::string step(int64_t a, int64_t b) {
 
 }  // namespace
 
-LabItem make_steps(LabRandom& random, int64_t) {
-  const auto numbers = draw_sum(random);
+std::string worked_sum(const std::vector<int64_t>& numbers) {
   std::string answer;
   int64_t sum = numbers[0];
   for (size_t i = 1; i < numbers.size(); sum += numbers[i++]) answer += step(sum, numbers[i]);
-  answer += std::string(kEnd) + numbered(sum) + ".";
-  return {.messages = {{"user", "Step by step: " + sum_text(numbers) + " ="}}, .answer = answer};
+  return answer + std::string(kEnd) + numbered(sum) + ".";
+}
+
+LabItem make_steps(LabRandom& random, int64_t) {
+  const auto numbers = draw_sum(random);
+  return {.messages = {{"user", "Step by step: " + sum_text(numbers) + " ="}}, .answer = worked_sum(numbers)};
 }
 
 // By the number behind the last "The answer is ".

@@ -23,4 +23,7 @@ inline int64_t total(const std::vector<int64_t>& numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
 }
 
+// The answer of `steps`: the sums number after number, and "The answer is N." (steps.cc).
+std::string worked_sum(const std::vector<int64_t>& numbers);
+
 }  // namespace millrace::lab

@@ -16,11 +16,13 @@ LabItem make_summary(LabRandom& random, int64_t length);
 LabItem make_copy(LabRandom& random, int64_t length);
 LabItem make_dictionary(LabRandom& random, int64_t length);
 LabItem make_dialogue(LabRandom& random, int64_t length);
+LabItem make_smalltalk(LabRandom& random, int64_t length);
 
 double score_steps(const LabItem& item, std::string_view given);
 double score_lists(const LabItem& item, std::string_view given);
 double score_extract(const LabItem& item, std::string_view given);
 double score_dictionary(const LabItem& item, std::string_view given);
 double score_summary(const LabItem& item, std::string_view given);
+double score_smalltalk(const LabItem& item, std::string_view given);
 
 }  // namespace millrace::lab
