@@ -57,6 +57,14 @@ class LabCard(unittest.TestCase):
         self.assertIn("| updates | 20 |\n| tokens seen | 2.0 M |\n| training time | 0.2 h |\n", text)  # not the torn row
         self.assertIn("| last training loss, nats per token of an answer | 3.450 |\n", text)
 
+    def test_runs_that_continue_each_other_are_one(self):
+        rows = lab_card.read_runs(f"{self.folder},{self.folder}", "loss.csv")
+        self.assertEqual(([rows[19]["tokens"], rows[20]["tokens"], rows[-1]["tokens"]], rows[-1]["elapsed_s"]),
+                         ([2000000, 2100000, 4000000], 1440))
+        self.assertEqual(rows[20]["loss"], rows[0]["loss"])
+        accuracy = lab_card.read_runs(f"{self.folder},{self.folder}", "accuracy.csv")
+        self.assertEqual([(row["task"], row["tokens"]) for row in accuracy][4], ("copy", 3000000))
+
     def test_what_it_cannot_do(self):
         text = self.card().split("cannot do:")[1]
         self.assertIn("- `copy` is at 50.0 %, below its target of 95 %.\n", text)
