@@ -47,10 +47,8 @@ void DraftDriver::propose(const StreamLists& lists) {
       draft.tokens.assign(static_cast<size_t>(most), 0);  // set by before_pass()
       continue;
     }
-    if (drafter_->trees()) {
-      draft.parents.reserve(static_cast<size_t>(drafter_->longest()));
-      if (!s.draft.memory) s.draft.memory = drafter_->remember(s);
-    }
+    if (drafter_->trees()) draft.parents.reserve(static_cast<size_t>(drafter_->longest()));
+    if (!s.draft.memory) s.draft.memory = drafter_->remember(s);
     drafter_->propose_tree(s, most, draft);
     shorten(draft, most);
   }

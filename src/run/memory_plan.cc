@@ -90,8 +90,9 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
                                         int64_t budget) {
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout);
-  MILLRACE_TRY(const int64_t drafts, drafter_memory(options.drafter));
-  memory.activations = forward.activations + std::max(options.max_streams, options.resident_streams) * drafts;
+  MILLRACE_TRY(const DrafterMemory drafts, drafter_memory(options.drafter));
+  memory.activations =
+      forward.activations + drafts.shared + std::max(options.max_streams, options.resident_streams) * drafts.stream;
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   memory.activations += long_tables_bytes(layout, limits, options.max_streams, rule != nullptr);
   // And the rows being sampled, one a thread: its candidates and a copy of it. A lone stream needs one.

@@ -29,6 +29,13 @@ const Registry<DrafterFactory>& drafters() {
          {"min", Type::integer, "2", 1, 64, "minimum number of tokens matched"},
          {"k", Type::integer, "4", 1, 64, "tokens of a draft, or of a branch"},
          {"branches", Type::integer, "1", 1, 16, "continuations of a draft, a tree if more than 1"}}}, make_ngram_drafter},
+      {{"drafter", "suffix", "drafts what most often followed the last tokens, in the stream or in others that were served",
+        "Oliaro, Jia, Campos and Qiao, 2024, SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications",
+        {{"k", Type::integer, "16", 1, 64, "maximum number of tokens drafted"},
+         {"min", Type::integer, "2", 1, 64, "minimum number of tokens matched"},
+         {"factor", Type::number, "2", 0.125, 64, "tokens drafted for each token matched, at most"},
+         {"p", Type::number, "0.2", 0, 1, "drafts end where their share of what followed falls below this"},
+         {"history", Type::integer, "65536", 64, 16777216, "tokens remembered, of all streams; 88 to 104 bytes each"}}}, make_suffix_drafter},
       {{"drafter", "lookahead", "runs a window of guesses beside the stream, and drafts the n-grams that come out of it",
         "Fu, Bailis, Stoica and Zhang, 2024, Break the Sequential Dependency of LLM Inference Using Lookahead Decoding",
         {{"w", Type::integer, "5", 1, 32, "columns of the window, next positions that are guessed"},
@@ -72,10 +79,10 @@ Result<std::unique_ptr<std::string>> drafter_model(std::string_view text) {
   return drafter->has_model() ? std::make_unique<std::string>(drafter->model_path()) : nullptr;
 }
 
-Result<int64_t> drafter_memory(std::string_view text) {
-  if (text.empty()) return 0;
+Result<DrafterMemory> drafter_memory(std::string_view text) {
+  if (text.empty()) return DrafterMemory{};
   MILLRACE_TRY(const auto drafter, make_drafter(text));
-  return drafter->memory_bytes();
+  return DrafterMemory{drafter->memory_bytes(), drafter->shared_bytes()};
 }
 
 Result<int64_t> longest_draft(std::string_view text) {

@@ -24,13 +24,15 @@ class Drafter {
   // function of the stream's tokens if recorded plans are to be replayed. stream.draft counts the accepted tokens.
   virtual void propose(const Sequence& /*stream*/, int64_t /*most*/, std::vector<TokenId>& /*out*/) {}
 
-  // A drafter of trees, of at most kMaxTreeTokens tokens, has these three in place of propose().
+  // What it remembers of a stream, which may not allocate later; may be null. Made before the stream's first draft.
+  virtual std::shared_ptr<DraftMemory> remember(const Sequence& /*stream*/) const { return nullptr; }
+
+  // A drafter of trees, of at most kMaxTreeTokens tokens, has these in place of propose().
   virtual bool trees() const { return false; }
   // Fills `out`, which is empty, with up to `most` tokens; its first ones, where a step has no room for all.
   virtual void propose_tree(const Sequence& stream, int64_t most, Draft& out) { propose(stream, most, out.tokens); }
-  // What it remembers of a stream, which may not allocate later; may be null. Made before the stream's first draft.
-  virtual std::shared_ptr<DraftMemory> remember(const Sequence& /*stream*/) const { return nullptr; }
   virtual int64_t memory_bytes() const { return 0; }  // of what it remembers of one stream
+  virtual int64_t shared_bytes() const { return 0; }  // of what it remembers beside that, of all streams together
   // After a step with a draft of the stream, which has added `committed` tokens to it.
   // `probed`: the model's likeliest token behind each of the probes that ran.
   virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
@@ -54,8 +56,11 @@ Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
 Result<bool> drafts_trees(std::string_view text);
 // The path of its model, as model_path(); null: it has none, or `text` is "". Errors: as above.
 Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
-// Its longest(), and its memory_bytes(); 0 for "". Errors: as above.
+// Its longest(), and its memory_bytes() and shared_bytes(); 0 for "". Errors: as above.
 Result<int64_t> longest_draft(std::string_view text);
-Result<int64_t> drafter_memory(std::string_view text);
+struct DrafterMemory {
+  int64_t stream = 0, shared = 0;
+};
+Result<DrafterMemory> drafter_memory(std::string_view text);
 
 }  // namespace millrace

@@ -20,11 +20,11 @@ TEST_P(EngineDrafts, EventsAreThoseOfPlainDecoding) {
     for (const auto& [name, o] : settings()) {
       const DraftOutcome plain = run_requests(*core_with(model_, o), requests, 1);
       EngineOptions drafting = o;
-      drafting.drafter = "ngram:n=3,min=1,k=5";
-      for (const double wrong : {-1.0, 0.3}) {  // ngram, then a drafter that is mostly right
-        SCOPED_TRACE(fmt::format("round {}, {}, wrong {}", round, name, wrong));
-        auto core =
-            core_with(model_, drafting, wrong < 0 ? nullptr : std::make_unique<Scripted>(plain.truth, 5, wrong));
+      for (const char* drafter : {"ngram:n=3,min=1,k=5", "suffix:min=1,k=5,p=0,history=512", "mostly right"}) {
+        SCOPED_TRACE(fmt::format("round {}, {}, {}", round, name, drafter));
+        const bool scripted = std::string(drafter) == "mostly right";
+        drafting.drafter = scripted ? "ngram" : drafter;
+        auto core = core_with(model_, drafting, scripted ? std::make_unique<Scripted>(plain.truth, 5, 0.3) : nullptr);
         const DraftOutcome drafted = run_requests(*core, requests, 1);
         EXPECT_EQ(drafted.emitted, plain.emitted);
         EXPECT_GT(drafted.stats.drafted_tokens, 0);

@@ -7,6 +7,7 @@ namespace millrace {
 
 Result<std::unique_ptr<Drafter>> make_ngram_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_lookahead_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_suffix_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_model_drafter(const OptionValues& options);
 
 }  // namespace millrace
