@@ -69,6 +69,13 @@ if(MILLRACE_FUZZ)
   list(APPEND MILLRACE_FLAGS_module -fsanitize=fuzzer-no-link)
 endif()
 
+# Folders of sources for processors other than that of this build.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(MILLRACE_OTHER_PROCESSORS "/kernels/x86/")
+else()
+  set(MILLRACE_OTHER_PROCESSORS "/kernels/arm/")
+endif()
+
 # Flags by file name: kernels/x86/NAME_avx2.cc, NAME_avx512bf16.cc. Everything else is compiled for the baseline
 # instruction set (DESIGN 5.7). The features are those of base/cpu.h.
 set(MILLRACE_ISA_FILES avx2 avxvnni avx512 avx512vnni avx512vbmi avx512bf16 amxint8 amxbf16)
