@@ -75,7 +75,7 @@ function(add_module name)
                    "$<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>"
                    "$<$<CXX_COMPILER_ID:Clang>:-mllvm;-asan-instrumentation-with-call-threshold=100>")
     endif()
-    millrace_unity(millrace_${name} "/x86/" ${ARG_ALONE})
+    millrace_unity(millrace_${name} "/kernels/(x86|arm|vector)/" ${ARG_ALONE})
     if(NOT ARG_HOT)
       target_compile_options(millrace_${name} PRIVATE ${MILLRACE_FLAGS_module})
       if(MILLRACE_PRECOMPILED)

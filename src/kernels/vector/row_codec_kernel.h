@@ -56,10 +56,8 @@ inline void encode_q8_block(const float* source, uint8_t* block) {
     top = Simd::max(top, Simd::abs(x[c]));
   }
   const float scale = Simd::largest(top) / 127.0f;
-  const __m128i half = _mm_cvtps_ph(_mm_set_ss(scale < kLargestF16 ? scale : kLargestF16),
-                                    _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  const auto bits = static_cast<uint16_t>(_mm_cvtsi128_si32(half) & 0xffff);
-  const float stored = _mm_cvtss_f32(_mm_cvtph_ps(half));
+  const uint16_t bits = Simd::to_f16(scale < kLargestF16 ? scale : kLargestF16);
+  const float stored = Simd::f16(reinterpret_cast<const uint8_t*>(&bits));
   const float used = scale >= 0x1p-14f && scale <= kLargestF16 ? scale : stored;
   const Simd::F inverse = Simd::set(used != 0 ? 1.0f / used : 0.0f);
   std::memcpy(block, &bits, sizeof(bits));

@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm in vectors. Include after simd_avx2.h or simd_avx512.h. Sums run in four vectors
+// RMSNorm and LayerNorm in vectors. Include after a simd_*.h. Sums run in four vectors
 // over blocks of four, then whole vectors and the tail into the first, then a fixed tree.
 #pragma once
 

@@ -1,5 +1,5 @@
-// FP8 E4M3 matmul of both x86 levels: f32 activations, weights decoded in registers, one f32 scale per row and fold of
-// 128 columns (kernels/fold.h). A panel is a run of folds:
+// FP8 E4M3 matmul of every instruction set: f32 activations, weights decoded in registers, one f32 scale per row and
+// fold of 128 columns (kernels/fold.h). A panel is a run of folds:
 //
 //   | quad 0: `lanes` rows x 4 columns | quad 1 | ... | quad 31 | `lanes` float scales |
 //
@@ -13,8 +13,8 @@
 
 #include "kernels/fold.h"
 #include "kernels/kernel_table.h"
-#include "kernels/x86/matmul_float.h"
-#include "kernels/x86/matmul_pack.h"
+#include "kernels/vector/matmul_float.h"
+#include "kernels/vector/matmul_pack.h"
 
 namespace millrace {
 namespace {

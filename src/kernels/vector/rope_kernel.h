@@ -1,5 +1,5 @@
 // Rotary position embedding (Su et al., 2021, "RoFormer") in vectors, one head in place. Include after
-// simd_avx2.h or simd_avx512.h.
+// a simd_*.h.
 #pragma once
 
 #include <cstring>

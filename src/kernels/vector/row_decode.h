@@ -1,4 +1,4 @@
-// Vector readers of the KV formats. Include after simd_avx2.h or simd_avx512.h. A row is whole blocks, the last one
+// Vector readers of the KV formats. Include after a simd_*.h. A row is whole blocks, the last one
 // padded. Each reader offers, with the same exact values:
 //
 //   decode(row, out, n)          the first n values; reads no byte outside the row, writes up to the next 32

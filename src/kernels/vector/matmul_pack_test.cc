@@ -1,7 +1,7 @@
 // The packers against the layouts' definition (matmul_pack.h), value by value: every format, with rows and columns that
 // do not fill panels and cells.
-#if defined(__x86_64__)
-#include "kernels/x86/matmul_pack.h"
+#if defined(__x86_64__) || defined(__aarch64__)
+#include "kernels/vector/matmul_pack.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // One group of 32 columns of a quantized panel (matmul_pack.h), ready to multiply: levels unpacked from their
 // planes, scales and sub-scales as f32. Written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc,
-// which bring the intrinsics of AVX2). Included only by files compiled for one instruction set; everything is in an
+// matmul_vector_*.h). Included only by files compiled for one instruction set; everything is in an
 // unnamed namespace so that nothing is shared between them.
 #pragma once
 
@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "kernels/activation.h"
-#include "kernels/x86/matmul_pack.h"
-#include "kernels/x86/unroll.h"
+#include "kernels/vector/matmul_pack.h"
+#include "kernels/vector/unroll.h"
 
 namespace millrace {
 namespace {
@@ -75,7 +75,11 @@ struct Ahead {
   [[gnu::always_inline]] void ask_part() const {
     constexpr int kFirst = i * kLines / n;
     unroll<(i + 1) * kLines / n - kFirst>([&](auto line) __attribute__((always_inline)) {
+#if defined(__x86_64__)
       asm volatile(".p2align 4\n\tprefetcht0 %0" : : "m"(lines[(kFirst + line) * 64]));
+#else
+      asm volatile("prfm pldl1keep, %a0" : : "p"(lines + (kFirst + line) * 64));
+#endif
     });
   }
 };
@@ -95,8 +99,9 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
 struct Group {
   static constexpr QuantShape S = kQuantShapes[N];
   static constexpr bool kSigned = Levels<V, N>::kSigned;
-  static constexpr bool kDirect = S.low_bits == 8 && kMeets <= (kSigned ? Meets::few : Meets::one);
-  static constexpr bool kMagnitudes = kSigned && kMeets == Meets::many;
+  static constexpr bool kDirect = S.low_bits == 8 && kMeets <= (kSigned && V::kFewInPlace ? Meets::few : Meets::one);
+  static constexpr bool kMagnitudes = V::kByMagnitudes && kSigned && kMeets == Meets::many;
+  static constexpr bool kPaired = V::kPairsColumns && kMeets != Meets::one;  // w is that of pair_columns()
   using I = typename V::I;
   struct Part {
     I w[8];
@@ -114,7 +119,7 @@ struct Group {
   [[gnu::always_inline]] I level() const {
     if constexpr (kDirect) {
       I bytes = V::load(planes + j * quant_cell(S).plane_bytes + r * V::kLanes * 4);
-      asm volatile("" : "+v"(bytes));  // otherwise the load sinks, and all prefetches of the group come in one burst
+      V::keep_here(bytes);  // otherwise the load sinks, and all prefetches of the group come in one burst
       ahead.template ask_part<j * R + r, 8 * R>();
       return kSigned ? V::bit_xor(bytes, V::set1_8(-128)) : bytes;
     } else {
@@ -167,7 +172,7 @@ template <typename V, int N, typename Next>
 
 // The sub-scale fields of a cell, a byte each: [field][row]. Bytes of all 32 rows are split together, once for the
 // eight groups; widening them lane by lane was a third of the instructions of one token with Q4_K on AVX2.
-template <int N>
+template <typename V, int N>
 struct CellFields {
   static constexpr QuantShape S = kQuantShapes[N];
   static constexpr QuantCell kCell = quant_cell(S);
@@ -176,22 +181,21 @@ struct CellFields {
 
   // Does nothing for fields of 8 bits, which are read in place.
   [[gnu::always_inline]] const uint8_t* read(const uint8_t* cell) {
-    auto load = [](const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); };
+    using B = typename V::Fields;
     unroll<kPacked ? S.sub_fields() / 2 : 0>([&](auto pair) __attribute__((always_inline)) {
-      const __m256i nibbles = _mm256_set1_epi8(15), top = _mm256_set1_epi8(48);
-      __m256i low = load(cell + kCell.field_at + pair * kPanelRows);
-      __m256i even = _mm256_and_si256(low, nibbles), odd = _mm256_and_si256(_mm256_srli_epi16(low, 4), nibbles);
+      const B nibbles = B::set(15), top = B::set(48);
+      B low = B::load(cell + kCell.field_at + pair * kPanelRows);
+      B even = low & nibbles, odd = low.template right<4>() & nibbles;
       if constexpr (S.sub_bits == 6) {
-        __m256i high = load(cell + kCell.high_field_at + pair / 2 * kPanelRows);
+        B high = B::load(cell + kCell.high_field_at + pair / 2 * kPanelRows);
         constexpr bool kUpper = pair % 2 != 0;  // bits 4..7 of the byte, else 0..3
-        __m256i high_even = kUpper ? high : _mm256_slli_epi16(high, 4);
-        __m256i high_odd = kUpper ? _mm256_srli_epi16(high, 2) : _mm256_slli_epi16(high, 2);
-        even = _mm256_or_si256(even, _mm256_and_si256(high_even, top));
-        odd = _mm256_or_si256(odd, _mm256_and_si256(high_odd, top));
+        B high_even = kUpper ? high : high.template left<4>();
+        B high_odd = kUpper ? high.template right<2>() : high.template left<2>();
+        even = even | (high_even & top);
+        odd = odd | (high_odd & top);
       }
-      auto* to = reinterpret_cast<__m256i*>(bytes + pair * 2 * kPanelRows);
-      _mm256_store_si256(to, even);
-      _mm256_store_si256(to + 1, odd);
+      even.store(bytes + pair * 2 * kPanelRows);
+      odd.store(bytes + (pair * 2 + 1) * kPanelRows);
     });
     return bytes;
   }
@@ -211,7 +215,7 @@ template <typename V, int N, typename Part>
   }
   if constexpr (S.has_min) out.minimum = V::load_f16(cell + kCell.min_at + scale * 2);
   auto field = [&](int i) __attribute__((always_inline)) {
-    const uint8_t* first = CellFields<N>::kPacked ? fields : cell + kCell.field_at;
+    const uint8_t* first = CellFields<V, N>::kPacked ? fields : cell + kCell.field_at;
     const uint8_t* at = first + (g * S.group_fields() + i) * kPanelRows + lane;
     return S.sub_bits == 8 ? V::load_i8(at) : V::load_u8(at);
   };
@@ -227,6 +231,14 @@ template <typename V, int N, typename Part>
     out.scale[0] = V::mul(out.scale[0], sub_scale(0));
     if constexpr (S.has_min) out.minimums = V::pairs(field(2), field(3));
   }
+}
+
+// What products need beside the levels.
+template <typename V, typename G>
+[[gnu::always_inline]] inline void finish_levels(typename G::Part& part) {
+  if constexpr (G::kMagnitudes)
+    unroll<8>([&](auto j) __attribute__((always_inline)) { part.magnitudes[j] = V::abs8(part.w[j]); });
+  if constexpr (G::kPaired) V::pair_columns(part.w);
 }
 
 // R parts of group g, rows from `lane` on, one part after the other. In between, prefetches kLines lines of group g of
@@ -250,10 +262,7 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
         if constexpr (L == 8) ahead.template ask_part<r * L + p, R * L>();
       };
       unpack_levels<V, N>(planes + r * V::kLanes * 4, next, out.part[r].w);
-      if constexpr (G::kMagnitudes) {
-        unroll<8>([&](auto j)
-                      __attribute__((always_inline)) { out.part[r].magnitudes[j] = V::abs8(out.part[r].w[j]); });
-      }
+      finish_levels<V, G>(out.part[r]);
     });
     if constexpr (L != 8) ahead.ask();
   }

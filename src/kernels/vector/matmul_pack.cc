@@ -5,18 +5,16 @@
 //   row 0  | scale | levels ... |  levels()  row 0  | p0 | p1 | ... |  transpose of       p0  | r0 | r1 | ... | r31 |
 //   row 1  | scale | levels ... |  ------->  row 1  | p0 | p1 | ... |  4-byte words --->  p1  | r0 | r1 | ... | r31 |
 //
-// Written with SSE2, which every x86-64 has: wider vectors would not make memory faster.
-#include "kernels/x86/matmul_pack.h"
+// Written with the vectors that every processor has (SSE2, NEON): wider ones would not make memory faster.
+#include "kernels/vector/matmul_pack.h"
 
-#if defined(__x86_64__)
-#include <emmintrin.h>
-
+#if defined(__x86_64__) || defined(__aarch64__)
 #include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
-#include "kernels/x86/transpose_sse2.h"
+#include "kernels/vector/transpose.h"
 
 namespace millrace {
 namespace {
@@ -28,38 +26,33 @@ constexpr std::string_view kQuantFormatNames[] = {"q8_0", "q4_0", "q4_1", "q5_0"
                                                   "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"};
 static_assert(std::size(kQuantFormatNames) == kQuantSourceCount);
 
-inline __m128i load(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
-inline void store(void* p, __m128i v) { _mm_storeu_si128(static_cast<__m128i*>(p), v); }
-
 // (byte >> bits) & mask; mask must not reach bits of the neighbouring byte.
-inline __m128i field(__m128i v, int bits, int mask) {
-  return _mm_and_si128(_mm_srli_epi16(v, bits), _mm_set1_epi8(static_cast<char>(mask)));
-}
+inline Bytes16 field(Bytes16 v, int bits, int mask) { return bits_and(shift_right(v, bits), set_bytes(mask)); }
 
-inline __m128i or_left(__m128i low, __m128i high, int bits) { return _mm_or_si128(low, _mm_slli_epi16(high, bits)); }
+inline Bytes16 or_left(Bytes16 low, Bytes16 high, int bits) { return bits_or(low, shift_left(high, bits)); }
 
 // The 32 levels of a group: values 0..15 and 16..31, one byte each.
 struct GroupLevels {
-  __m128i low, high;
+  Bytes16 low, high;
 };
 
 // Bit i of the word as bit 4 of byte i.
 inline GroupLevels fifth_bits(const uint8_t* word) {
-  const __m128i select = _mm_set1_epi64x(static_cast<long long>(0x8040201008040201ull));
-  int bits;
+  const Bytes16 select = set_quads(0x8040201008040201ull);
+  uint32_t bits;
   std::memcpy(&bits, word, 4);
-  __m128i pairs = _mm_cvtsi32_si128(bits);
-  pairs = _mm_unpacklo_epi8(pairs, pairs);
-  pairs = _mm_unpacklo_epi16(pairs, pairs);  // each byte four times
-  auto expand = [&](__m128i bytes) {
-    const __m128i set = _mm_cmpeq_epi8(_mm_and_si128(bytes, select), select);
-    return _mm_and_si128(set, _mm_set1_epi8(16));
+  Bytes16 pairs = set_word(bits);
+  pairs = low8(pairs, pairs);
+  pairs = low16(pairs, pairs);  // each byte four times
+  auto expand = [&](Bytes16 bytes) {
+    const Bytes16 set = equal_bytes(bits_and(bytes, select), select);
+    return bits_and(set, set_bytes(16));
   };
-  return {expand(_mm_unpacklo_epi32(pairs, pairs)), expand(_mm_unpackhi_epi32(pairs, pairs))};
+  return {expand(low32(pairs, pairs)), expand(high32(pairs, pairs))};
 }
 
 inline GroupLevels nibbles(const uint8_t* bytes) {
-  const __m128i v = load(bytes);
+  const Bytes16 v = load(bytes);
   return {field(v, 0, 15), field(v, 4, 15)};
 }
 
@@ -76,8 +69,8 @@ template <int N>
 inline GroupLevels levels(const uint8_t* b, int g) {
   constexpr std::string_view kFormat = kQuantFormatNames[N];
   if constexpr (kFormat == "q8_0") {
-    const __m128i flip = _mm_set1_epi8(-128);
-    return {_mm_xor_si128(load(b + 2), flip), _mm_xor_si128(load(b + 18), flip)};
+    const Bytes16 flip = set_bytes(-128);
+    return {bits_xor(load(b + 2), flip), bits_xor(load(b + 18), flip)};
   } else if constexpr (kFormat == "q4_0" || kFormat == "iq4_nl") {
     return nibbles(b + 2);
   } else if constexpr (kFormat == "q4_1") {
@@ -119,12 +112,12 @@ inline void store_planes(GroupLevels v, uint32_t* words) {
     store(words + 4, v.high);
     return;
   }
-  __m128i planes = or_left(v.low, v.high, 4);  // W[j] | W[j + 4] << 4
-  if constexpr (n <= 2) planes = or_left(planes, _mm_srli_si128(planes, 8), 2);
-  if constexpr (n == 1) planes = or_left(planes, _mm_srli_si128(planes, 4), 1);
+  Bytes16 planes = or_left(v.low, v.high, 4);  // W[j] | W[j + 4] << 4
+  if constexpr (n <= 2) planes = or_left(planes, without_first<8>(planes), 2);
+  if constexpr (n == 1) planes = or_left(planes, without_first<4>(planes), 1);
   if constexpr (n == 4) store(words, planes);
-  if constexpr (n == 2) _mm_storel_epi64(reinterpret_cast<__m128i*>(words), planes);
-  if constexpr (n == 1) *words = static_cast<uint32_t>(_mm_cvtsi128_si32(planes));
+  if constexpr (n == 2) store_half(words, planes);
+  if constexpr (n == 1) *words = first_word(planes);
 }
 
 template <int N>
@@ -146,7 +139,7 @@ template <int N>
 inline void store_group(const uint32_t (&words)[kRows][kWords<N>], uint8_t* planes) {
   for (int p = 0; p < kWords<N>; p += 4) {
     for (int row = 0; row < kRows; row += 4) {
-      __m128i out[4];
+      Bytes16 out[4];
       transpose_words(load(words[row] + p), load(words[row + 1] + p), load(words[row + 2] + p),
                       load(words[row + 3] + p), out);
       for (int i = 0; i < 4 && p + i < kPlanes<N>; ++i) store(planes + (p + i) * kRows * 4 + row * 4, out[i]);

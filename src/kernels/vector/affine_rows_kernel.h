@@ -1,6 +1,5 @@
 // Levels under scales and zeros (AffineRows) in vectors, bit-identical to the reference: the product of a level and an
-// f16 is exact in f32, so that a fused multiply-add rounds as a product and a sum do. Include after simd_avx2.h or
-// simd_avx512.h.
+// f16 is exact in f32, so that a fused multiply-add rounds as a product and a sum do. Include after a simd_*.h.
 #pragma once
 
 #include <cstring>

@@ -10,16 +10,13 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/x86/matmul_pack.h"
+#include "kernels/vector/matmul_pack.h"
 
-#if defined(__x86_64__)
-#include "kernels/x86/transpose_sse2.h"
+#if defined(__x86_64__) || defined(__aarch64__)
+#include "kernels/vector/transpose.h"
 
 namespace millrace {
 namespace {
-
-inline __m128i load(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
-inline void store(void* p, __m128i v) { _mm_storeu_si128(static_cast<__m128i*>(p), v); }
 
 constexpr int64_t kLine = 64;
 
@@ -28,7 +25,7 @@ void move_words(const uint8_t* row, int64_t row_bytes, int lanes, uint8_t* out) 
   for (int r = 0; r < lanes; r += 4) {
     const uint8_t* from = row + r * row_bytes;
     for (int64_t at = 0; at < kLine; at += 16) {
-      __m128i columns[4];
+      Bytes16 columns[4];
       transpose_words(load(from + at), load(from + row_bytes + at), load(from + 2 * row_bytes + at),
                       load(from + 3 * row_bytes + at), columns);
       for (int i = 0; i < 4; ++i) store(out + (at / 4 + i) * lanes * 4 + r * 4, columns[i]);
@@ -41,7 +38,7 @@ void move_halves(const uint8_t* row, int64_t row_bytes, int lanes, uint8_t* out)
   for (int r = 0; r < lanes; r += 8) {
     const uint8_t* from = row + r * row_bytes;
     for (int64_t at = 0; at < kLine; at += 16) {
-      __m128i rows[8], columns[8];
+      Bytes16 rows[8], columns[8];
       for (int i = 0; i < 8; ++i) rows[i] = load(from + i * row_bytes + at);
       transpose_halves(rows, columns);
       for (int i = 0; i < 8; ++i) store(out + (at / 2 + i) * lanes * 2 + r * 2, columns[i]);
@@ -49,7 +46,7 @@ void move_halves(const uint8_t* row, int64_t row_bytes, int lanes, uint8_t* out)
   }
 }
 
-// Position of column k (0..3) of a lane in an FP8 quad. AVX2: column after column. AVX-512: each 128-bit part holds
+// Position of column k (0..3) of a lane in an FP8 quad. 8 lanes: column after column. 16: each 128-bit part holds
 // four rows' first pairs, then their second pairs, so that byte unpacking leaves every row in its own lane.
 int quad_byte(int lanes, int lane, int k) {
   if (lanes == 16) return lane / 4 * 16 + k / 2 * 8 + lane % 4 * 2 + k % 2;

@@ -1,5 +1,4 @@
-// Elementwise arithmetic on rows in vectors; bit-identical to the reference. Include after simd_avx2.h or
-// simd_avx512.h.
+// Elementwise arithmetic on rows in vectors; bit-identical to the reference. Include after a simd_*.h.
 #pragma once
 
 #include "kernels/ops.h"

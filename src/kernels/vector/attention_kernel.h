@@ -1,5 +1,5 @@
-// Flash-style attention over one partition of keys, written once for both vector widths. Include after simd_avx2.h or
-// simd_avx512.h, simd_math.h and row_decode.h.
+// Flash-style attention over one partition of keys, written once for every vector width. Include after a simd_*.h,
+// simd_math.h and row_decode.h.
 //
 // Dao et al., 2022, "FlashAttention"; Milakov and Gimelshein, 2018, "Online normalizer calculation".
 //

@@ -1,4 +1,4 @@
-// The quantized matmul of both x86 levels, written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc):
+// The quantized matmul of every instruction set, written over a vector type V (matmul_vector_*.h, matmul_quant_*.cc):
 // lanes are rows, R vectors of a panel's rows ("parts", see matmul_pack.h) are processed together.
 //
 // For each group of 32 columns the level vectors W[0..7] of R parts are unpacked once and then multiplied with every
@@ -19,7 +19,7 @@
 
 #include <cstdint>
 
-#include "kernels/x86/matmul_quant_group.h"
+#include "kernels/vector/matmul_quant_group.h"
 
 namespace millrace {
 namespace {
@@ -156,7 +156,7 @@ void multiply_panel(const uint8_t* cell, int64_t cells, int most_turns, const To
   }
   const uint8_t* x = tokens.x;
   const int64_t distance = prefetch_distance(kPrefetchQuant);
-  CellFields<N> fields;
+  CellFields<V, N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
     for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
@@ -179,7 +179,7 @@ void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename
     unroll<R>([&](auto r) __attribute__((always_inline)) { sum[turn][0][r] = V::zero_f(); });
   });
   const int64_t distance = prefetch_distance(kQuantShapes[N].low_bits == 8 ? V::kPrefetchOne8 : kPrefetchQuant);
-  CellFields<N> fields;
+  CellFields<V, N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
     for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {

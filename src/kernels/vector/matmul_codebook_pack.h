@@ -1,4 +1,4 @@
-// Packing for the x86 kernels of codebooks (codebook_rows.h), compiled without their flags.
+// Packing for the vector kernels of codebooks (codebook_rows.h), compiled without their flags.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// exp, tanh, sigmoid and erfc in vectors of Simd. Include after simd_avx2.h or simd_avx512.h. The same polynomials on
+// exp, tanh, sigmoid and erfc in vectors of Simd. Include after a simd_*.h. The same polynomials on
 // every instruction set; errors of at most about 2 units in the last place.
 #pragma once
 

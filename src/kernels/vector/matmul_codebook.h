@@ -1,4 +1,4 @@
-// Products with any codebook on x86, in f32, written over L, 16 lanes of f32 (see the *_avx2.cc and *_avx512.cc files).
+// Products with any codebook, in f32, written over L, 16 lanes of f32 (matmul_codebook_*.cc).
 // The order of sums is that of codebook_rows.h.
 //
 //   4 rows of a fold -> 8 KiB of f32 -> tiles of 4 rows by L::kTile tokens
@@ -11,7 +11,7 @@
 
 #include "kernels/codebook_rows.h"
 #include "kernels/kernel_table.h"
-#include "kernels/x86/matmul_codebook_pack.h"
+#include "kernels/vector/matmul_codebook_pack.h"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-// The packed layouts that the AVX2 and AVX-512 matmul kernels read. Rows are packed in panels (one row per 32-bit lane
+// The packed layouts that the vector matmul kernels read. Rows are packed in panels (one row per 32-bit lane
 // of a vector), so one layout serves one token and many, and each row is summed on its own in a fixed order.
 //
 // Float panel of `lanes` rows (two vectors, for FP8 one): for each step of `k_step` columns, `lanes` rows of k_step

@@ -1,5 +1,5 @@
-// The float matmul of both x86 levels (F32, F16, BF16 weights), written over a weight type W (see the *_avx512.cc and
-// *_avx2.cc files): lanes are rows, steps of W::kStep columns are contiguous. A panel (matmul_pack.h) is W::kPanels
+// The float matmul of every instruction set (F32, F16, BF16 weights), written over a weight type W (matmul_float_*.cc,
+// matmul_bf16_*.cc): lanes are rows, steps of W::kStep columns are contiguous. A panel (matmul_pack.h) is W::kPanels
 // vectors of rows, step by step, so that any number of tokens reads one stream.
 //
 // A register tile of one panel by T tokens: per step, R weight vectors and T broadcasts feed R * T fused multiply-adds.
@@ -21,8 +21,8 @@
 #include <utility>
 
 #include "kernels/kernel_table.h"
-#include "kernels/x86/matmul_pack.h"
-#include "kernels/x86/unroll.h"
+#include "kernels/vector/matmul_pack.h"
+#include "kernels/vector/unroll.h"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/x86/matmul_codebook_pack.h"
+#include "kernels/vector/matmul_codebook_pack.h"
 
 #include <algorithm>
 #include <cstring>

@@ -9,8 +9,8 @@
 
 #include <cstdint>
 
-#include "kernels/x86/matmul_codebook_pack.h"
-#include "kernels/x86/matmul_quant.h"
+#include "kernels/vector/matmul_codebook_pack.h"
+#include "kernels/vector/matmul_quant.h"
 
 namespace millrace {
 namespace {
@@ -90,10 +90,7 @@ struct Table16Panels {
     unroll<R>([&](auto r) __attribute__((always_inline)) {
       constexpr int kPart = turn * R + r;
       look_up_levels<V, kBits, g, kPart>(cell, rows.tables[kPart], out.part[r].w);
-      if constexpr (Levels32::kMagnitudes) {
-        unroll<8>([&](auto j)
-                      __attribute__((always_inline)) { out.part[r].magnitudes[j] = V::abs8(out.part[r].w[j]); });
-      }
+      finish_levels<V, Levels32>(out.part[r]);
       out.part[r].scale[0] = rows.scales[kPart];
     });
   }
