@@ -69,9 +69,16 @@ if(MILLRACE_FUZZ)
   list(APPEND MILLRACE_FLAGS_module -fsanitize=fuzzer-no-link)
 endif()
 
-# Flags by file name: kernels/x86/NAME_avx2.cc, NAME_avx512bf16.cc. Everything else is compiled for the baseline
+# Folders of sources for processors other than that of this build.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(MILLRACE_OTHER_PROCESSORS "/kernels/x86/")
+else()
+  set(MILLRACE_OTHER_PROCESSORS "/kernels/arm/")
+endif()
+
+# Flags by file name: kernels/x86/NAME_avx2.cc, kernels/arm/NAME_i8mm.cc. Everything else is compiled for the baseline
 # instruction set (DESIGN 5.7). The features are those of base/cpu.h.
-set(MILLRACE_ISA_FILES avx2 avxvnni avx512 avx512vnni avx512vbmi avx512bf16 amxint8 amxbf16)
+set(MILLRACE_ISA_FILES avx2 avxvnni avx512 avx512vnni avx512vbmi avx512bf16 amxint8 amxbf16 dotprod i8mm armbf16)
 set(MILLRACE_FLAGS_avx2 -mavx2;-mfma;-mf16c;-mbmi2)
 set(MILLRACE_FLAGS_avxvnni ${MILLRACE_FLAGS_avx2};-mavxvnni)
 set(MILLRACE_FLAGS_avx512
@@ -82,3 +89,6 @@ set(MILLRACE_FLAGS_avx512bf16 ${MILLRACE_FLAGS_avx512};-mavx512bf16)
 set(MILLRACE_FLAGS_amx ${MILLRACE_FLAGS_avx512};-mavx512vnni;-mavx512vbmi;-mavx512bf16;-mamx-tile)
 set(MILLRACE_FLAGS_amxint8 ${MILLRACE_FLAGS_amx};-mamx-int8)
 set(MILLRACE_FLAGS_amxbf16 ${MILLRACE_FLAGS_amx};-mamx-bf16)
+set(MILLRACE_FLAGS_dotprod -march=armv8.2-a+dotprod)
+set(MILLRACE_FLAGS_i8mm -march=armv8.2-a+dotprod+i8mm)
+set(MILLRACE_FLAGS_armbf16 -march=armv8.2-a+bf16)

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <thread>
+
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -16,6 +20,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#endif
+#endif
+#if defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 #endif
 
@@ -34,13 +45,17 @@ struct Level {
   Isa isa;
 };
 
-constexpr Level kLevels[] = {{"ref", Isa::ref}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}, {"amx", Isa::amx}};
+constexpr Level kLevels[] = {
+    {"ref", Isa::ref}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}, {"amx", Isa::amx}, {"neon", Isa::neon}};
 constexpr LevelFeature kLevelFeatures[] = {
     {Isa::avx2, "vnni", Feature::avx_vnni},      {Isa::avx512, "vnni", Feature::avx512_vnni},
     {Isa::avx512, "vbmi", Feature::avx512_vbmi}, {Isa::avx512, "bf16", Feature::avx512_bf16},
-    {Isa::amx, "int8", Feature::amx_int8},       {Isa::amx, "bf16", Feature::amx_bf16}};
+    {Isa::amx, "int8", Feature::amx_int8},       {Isa::amx, "bf16", Feature::amx_bf16},
+    {Isa::neon, "dotprod", Feature::dotprod},    {Isa::neon, "i8mm", Feature::i8mm},
+    {Isa::neon, "bf16", Feature::arm_bf16}};
 
 const Level& level_of(Isa isa) {
+  if (isa.has(Feature::neon)) return kLevels[4];
   if (isa.has(Feature::amx_int8) || isa.has(Feature::amx_bf16)) return kLevels[3];
   return kLevels[isa.has(Feature::avx512) ? 2 : isa.has(Feature::avx2) ? 1 : 0];
 }
@@ -90,6 +105,27 @@ Tiles find_tiles(Isa isa) {
 }
 #endif
 
+#if defined(__aarch64__)
+#if defined(__linux__)
+bool has_arm_feature(Feature feature) {
+  if (feature == Feature::dotprod) return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  const unsigned long wanted = feature == Feature::i8mm ? HWCAP2_I8MM : HWCAP2_BF16;
+  return (getauxval(AT_HWCAP2) & wanted) != 0;
+}
+#elif defined(__APPLE__)
+bool has_arm_feature(Feature feature) {
+  const char* name = feature == Feature::dotprod ? "hw.optional.arm.FEAT_DotProd"
+                     : feature == Feature::i8mm ? "hw.optional.arm.FEAT_I8MM"
+                                                : "hw.optional.arm.FEAT_BF16";
+  int found = 0;
+  size_t size = sizeof found;
+  return ::sysctlbyname(name, &found, &size, nullptr, 0) == 0 && found != 0;
+}
+#else
+bool has_arm_feature(Feature) { return false; }
+#endif
+#endif
+
 void add_unique(std::vector<Isa>& all, Isa isa) {
   if (detect_isa().includes(isa) && std::find(all.begin(), all.end(), isa) == all.end()) all.push_back(isa);
 }
@@ -117,6 +153,10 @@ std::string_view feature_name(Feature feature) {
     case Feature::avx512_bf16: return "avx512_bf16";
     case Feature::amx_int8: return "amx_int8";
     case Feature::amx_bf16: return "amx_bf16";
+    case Feature::neon: return "neon";
+    case Feature::dotprod: return "dotprod";
+    case Feature::i8mm: return "i8mm";
+    case Feature::arm_bf16: return "arm_bf16";
   }
   return "?";
 }
@@ -126,7 +166,7 @@ Result<Isa> parse_isa(const std::string& name) {
   const Level* level = nullptr;
   for (const Level& one : kLevels)
     if (one.name == name.substr(0, end)) level = &one;
-  if (!level) return Error::user(fmt::format("expected ref, avx2, avx512 or amx, got '{}'", name));
+  if (!level) return Error::user(fmt::format("expected ref, avx2, avx512, amx or neon, got '{}'", name));
   Isa isa = level->isa;
   for (size_t at = end; at < name.size();) {
     const size_t next = std::min(name.find_first_of("+-", at + 1), name.size());
@@ -152,6 +192,12 @@ namespace {
 
 Isa detect_vectors() {
   Isa isa;
+#if defined(__aarch64__)
+  isa = Isa::neon;
+  if (has_arm_feature(Feature::dotprod)) isa = isa.with(Feature::dotprod);
+  if (has_arm_feature(Feature::i8mm)) isa = isa.with(Feature::i8mm);
+  if (has_arm_feature(Feature::arm_bf16)) isa = isa.with(Feature::arm_bf16);
+#endif
 #if defined(__x86_64__)
   __builtin_cpu_init();
   if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
@@ -212,7 +258,7 @@ Result<Isa> select_isa() {
 
 std::vector<Isa> isa_levels() {
   std::vector<Isa> all;
-  for (const Isa isa : {Isa::ref, Isa::avx2, detect_isa()}) add_unique(all, isa);
+  for (const Isa isa : {Isa::ref, Isa::avx2, Isa::neon, detect_isa()}) add_unique(all, isa);
   return all;
 }
 
@@ -223,15 +269,21 @@ std::vector<Isa> isa_variants() {
   add_unique(all, Isa::avx2.with(Feature::avx_vnni));
   add_unique(all, Isa::avx2.with(Feature::avx512));
   add_unique(all, Isa::avx512.without(Feature::avx512_bf16));
+  add_unique(all, Isa::neon);
+  add_unique(all, Isa::neon.with(Feature::dotprod));
   if (detect_isa().has(Feature::amx_int8) || detect_isa().has(Feature::amx_bf16)) add_unique(all, Isa::avx512);
   add_unique(all, detect_isa());
   return all;
 }
 
 int available_cores() {
+#if defined(__linux__)
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  int count = CPU_COUNT(&set);
+  const int count = CPU_COUNT(&set);
+#else
+  const int count = static_cast<int>(std::thread::hardware_concurrency());
+#endif
   return count < 1 ? 1 : count;
 }
 

@@ -20,16 +20,20 @@ enum class Feature : uint32_t {
   avx512_bf16 = 32,  // dot products of bfloat16 pairs
   amx_int8 = 64,     // products of 8-bit tiles; the kernel has given permission to use tiles
   amx_bf16 = 128,    // the same of bfloat16
+  neon = 256,        // Arm's vectors of 128 bits, which every aarch64 has
+  dotprod = 512,     // 8-bit dot products (FEAT_DotProd)
+  i8mm = 1024,       // products of 8-bit matrices (FEAT_I8MM)
+  arm_bf16 = 2048,   // dot products of bfloat16 pairs (FEAT_BF16)
 };
 
 // A set of features. Each kernel family takes its best version for the features in the set.
 //
 // It is named by a level and how it differs from it: "ref" (none), "avx2", "avx512" (with VNNI, VBMI and BF16), "amx"
 // (all of avx512 and both kinds of tiles); "avx2+vnni" adds AVX-VNNI, "avx512-bf16" is what Ice Lake has,
-// "avx512-vnni-vbmi-bf16" Skylake.
+// "avx512-vnni-vbmi-bf16" Skylake. On Arm: "ref", "neon", and "neon+dotprod+i8mm+bf16" with what it adds.
 class Isa {
  public:
-  static const Isa ref, avx2, avx512, amx;
+  static const Isa ref, avx2, avx512, amx, neon;
 
   constexpr Isa() = default;
   constexpr explicit Isa(uint32_t bits) : bits_(bits) {}
@@ -50,6 +54,7 @@ inline constexpr Isa Isa::avx2 = Isa().with(Feature::avx2);
 inline constexpr Isa Isa::avx512 =
     Isa::avx2.with(Feature::avx512).with(Feature::avx512_vnni).with(Feature::avx512_vbmi).with(Feature::avx512_bf16);
 inline constexpr Isa Isa::amx = Isa::avx512.with(Feature::amx_int8).with(Feature::amx_bf16);
+inline constexpr Isa Isa::neon = Isa().with(Feature::neon);
 
 std::string isa_name(Isa isa);
 std::string_view feature_name(Feature feature);  // "avx512_bf16"
@@ -68,7 +73,7 @@ const std::string& amx_refusal();
 // Errors (user): an unknown name, or a feature that this machine lacks.
 Result<Isa> select_isa();
 
-// ref, avx2 and detect_isa(), as far as they differ and this machine has them.
+// ref, avx2 or neon, and detect_isa(), as far as they differ and this machine has them.
 std::vector<Isa> isa_levels();
 
 // isa_levels() and the sets between them for which some kernel family has a version of its own.

@@ -20,6 +20,9 @@ TEST(Isa, NamesAndSetsCorrespond) {
       {"amx", Isa::amx},
       {"amx-int8", Isa::avx512.with(Feature::amx_bf16)},
       {"amx-bf16", Isa::avx512.with(Feature::amx_int8)},
+      {"neon", Isa::neon},
+      {"neon+dotprod", Isa::neon.with(Feature::dotprod)},
+      {"neon+dotprod+i8mm+bf16", Isa::neon.with(Feature::dotprod).with(Feature::i8mm).with(Feature::arm_bf16)},
   };
   for (const auto& [name, isa] : cases) {
     EXPECT_EQ(isa_name(isa), name);
@@ -34,8 +37,8 @@ TEST(Isa, UnknownNames) {
     const auto parsed = parse_isa(name);
     return parsed.ok() ? "accepted as " + isa_name(*parsed) : parsed.error().message;
   };
-  EXPECT_EQ(message("sse"), "expected ref, avx2, avx512 or amx, got 'sse'");
-  EXPECT_EQ(message(""), "expected ref, avx2, avx512 or amx, got ''");
+  EXPECT_EQ(message("sse"), "expected ref, avx2, avx512, amx or neon, got 'sse'");
+  EXPECT_EQ(message(""), "expected ref, avx2, avx512, amx or neon, got ''");
   EXPECT_EQ(message("avx512-bf61"), "avx512: no feature 'bf61'; known: vnni, vbmi, bf16");
   EXPECT_EQ(message("avx2-"), "avx2: no feature ''; known: vnni");
   EXPECT_EQ(message("amx-vnni"), "amx: no feature 'vnni'; known: int8, bf16");

@@ -74,6 +74,8 @@ constexpr std::chrono::microseconds kSpin{50};
 inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb");  // waits some tens of cycles; "yield" does nothing on most processors
 #endif
 }
 

@@ -76,12 +76,16 @@ int64_t cache_bytes(int name, int64_t guess) {
 
 RoofKernels roof_kernels(Isa isa) {
   RoofKernels best = roof_kernels_ref();
-#if defined(__x86_64__)
-  if (isa.has(Feature::avx2)) best = roof_kernels_avx2();
-  const auto take_int8 = [&](const RoofKernels& from) {
+  [[maybe_unused]] const auto take_int8 = [&](const RoofKernels& from) {
     best.int8 = from.int8;
     best.int8_operations = from.int8_operations;
   };
+  [[maybe_unused]] const auto take_bf16 = [&](const RoofKernels& from) {
+    best.bf16 = from.bf16;
+    best.bf16_operations = from.bf16_operations;
+  };
+#if defined(__x86_64__)
+  if (isa.has(Feature::avx2)) best = roof_kernels_avx2();
   if (isa.has(Feature::avx_vnni)) take_int8(roof_kernels_avxvnni());
   if (isa.has(Feature::avx512)) {
     const RoofKernels wide = roof_kernels_avx512();
@@ -92,12 +96,13 @@ RoofKernels roof_kernels(Isa isa) {
   }
   if (isa.has(Feature::avx512_vnni)) take_int8(roof_kernels_avx512vnni());
   if (isa.has(Feature::amx_int8)) take_int8(roof_kernels_amxint8());
-  const auto take_bf16 = [&](const RoofKernels& from) {
-    best.bf16 = from.bf16;
-    best.bf16_operations = from.bf16_operations;
-  };
   if (isa.has(Feature::avx512_bf16)) take_bf16(roof_kernels_avx512bf16());
   if (isa.has(Feature::amx_bf16)) take_bf16(roof_kernels_amxbf16());
+#elif defined(__aarch64__)
+  if (isa.has(Feature::neon)) best = roof_kernels_neon();
+  if (isa.has(Feature::dotprod)) take_int8(roof_kernels_dotprod());
+  if (isa.has(Feature::i8mm)) take_int8(roof_kernels_i8mm());
+  if (isa.has(Feature::arm_bf16)) take_bf16(roof_kernels_armbf16());
 #endif
   return best;
 }

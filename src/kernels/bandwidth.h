@@ -53,7 +53,8 @@ struct ComputePeaks {
 };
 ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa, double seconds = 0.08);
 
-// The loops of a level or of one feature, each in its own file (ref/roof.cc, x86/roof_*.cc); a feature replaces some.
+// The loops of a level or of one feature, each in its own file (ref/roof.cc, x86/ and arm/roof_*.cc); a feature
+// replaces some.
 struct RoofKernels {
   uint64_t (*read)(const uint8_t* data, int64_t bytes) = nullptr;  // 64-byte aligned, a multiple of 1024 bytes
   // The same with software prefetch some kilobytes ahead, as in the kernels: which of the two is faster changes from
@@ -74,6 +75,10 @@ RoofKernels roof_kernels_avx512vnni();
 RoofKernels roof_kernels_avx512bf16();
 RoofKernels roof_kernels_amxint8();
 RoofKernels roof_kernels_amxbf16();
+RoofKernels roof_kernels_neon();
+RoofKernels roof_kernels_dotprod();
+RoofKernels roof_kernels_i8mm();
+RoofKernels roof_kernels_armbf16();
 // Each loop in the best version for these features.
 RoofKernels roof_kernels(Isa isa);
 

@@ -42,7 +42,7 @@ TEST(Bandwidth, ComputePeaksExistForEveryInstructionSet) {
     const ComputePeaks peaks = measure_compute_peaks(pool, isa);
     EXPECT_GT(peaks.f32_gflop_per_s, 0) << isa_name(isa);
     EXPECT_EQ(peaks.int8_gop_per_s > 0, isa != Isa::ref) << isa_name(isa);
-    const bool has_bf16 = isa.has(Feature::avx512_bf16);
+    const bool has_bf16 = isa.has(Feature::avx512_bf16) || isa.has(Feature::arm_bf16);
     EXPECT_EQ(peaks.bf16_gflop_per_s > 0, has_bf16) << isa_name(isa);
     EXPECT_EQ(peaks.of(Activation::bf16), has_bf16 ? peaks.bf16_gflop_per_s : peaks.f32_gflop_per_s);
     EXPECT_EQ(peaks.of(Activation::f32), peaks.f32_gflop_per_s);

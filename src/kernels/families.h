@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// Matmul kernels and activation rounding (ref/ and x86/ matmul*, activation*).
+// Matmul kernels and activation rounding (ref/, x86/ and arm/ matmul*, activation*).
 void add_activation_ref(KernelTable& table);
 void add_matmul_float_ref(KernelTable& table);
 void add_matmul_quant_ref(KernelTable& table);
@@ -24,6 +24,13 @@ void add_matmul_quant_avx512vnni(KernelTable& table);
 void add_matmul_quant_amxint8(KernelTable& table);
 void add_matmul_quant_amxbf16(KernelTable& table);
 void add_matmul_bf16_amxbf16(KernelTable& table);
+void add_activation_neon(KernelTable& table);
+void add_matmul_float_neon(KernelTable& table);
+void add_matmul_quant_neon(KernelTable& table);
+void add_matmul_quant_dotprod(KernelTable& table);
+void add_matmul_quant_i8mm(KernelTable& table);
+void add_matmul_codebook_neon(KernelTable& table);
+void add_matmul_bf16_armbf16(KernelTable& table);
 
 // The kernel of a quantized format (its index in kQuantShapes) for few tokens, where tiles do not pay.
 using QuantRun = void (*)(const MatmulArgs& args);

@@ -65,6 +65,19 @@ constexpr KernelVersion kVersions[] = {
     {"norms, RoPE, softmax and the rest", Feature::avx2, add_ops_avx2},
     {"norms, RoPE, softmax and the rest", Feature::avx512, add_ops_avx512},
 };
+#elif defined(__aarch64__)
+constexpr KernelVersion kVersions[] = {
+    {"quantized weights", Feature::neon, add_matmul_quant_neon},  // and small codebooks
+    {"quantized weights", Feature::dotprod, add_matmul_quant_dotprod},
+    {"quantized weights", Feature::i8mm, add_matmul_quant_i8mm},
+    {"rounding of activations", Feature::neon, add_activation_neon},
+    {"F32, F16 and F8 weights", Feature::neon, add_matmul_float_neon},  // and BF16
+    {"BF16 weights", Feature::neon, nullptr},
+    {"BF16 weights", Feature::arm_bf16, add_matmul_bf16_armbf16},
+    {"other codebooks", Feature::neon, add_matmul_codebook_neon},
+    {"attention", Feature::neon, add_attention_neon},
+    {"norms, RoPE, softmax and the rest", Feature::neon, add_ops_neon},
+};
 #else
 constexpr std::array<KernelVersion, 0> kVersions;
 #endif

@@ -23,6 +23,9 @@ void add_ops_ref(KernelTable& table);
 void add_ops_avx2(KernelTable& table);    // only on x86-64
 void add_ops_avx512(KernelTable& table);  // only on x86-64
 
+void add_ops_neon(KernelTable& table);  // only on Arm
+
+void add_attention_neon(KernelTable& table);
 void add_attention_avx2(KernelTable& table);
 void add_attention_avx512(KernelTable& table);
 void add_attention_avx512bf16(KernelTable& table);

@@ -2,8 +2,8 @@
 // of matmul_quant_avxvnni.cc where that cannot run.
 #if defined(__x86_64__)
 #include "conformance/vnni256.h"
+#include "kernels/vector/matmul_weight_tables.h"
 #include "kernels/x86/matmul_vnni_avx2.h"
-#include "kernels/x86/matmul_weight_tables.h"
 
 namespace millrace::testing {
 

@@ -2,9 +2,9 @@
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx2.h"
-#include "kernels/x86/simd_math.h"
-#include "kernels/x86/row_decode.h"
-#include "kernels/x86/attention_kernel.h"
+#include "kernels/vector/simd_math.h"
+#include "kernels/vector/row_decode.h"
+#include "kernels/vector/attention_kernel.h"
 // clang-format on
 
 namespace millrace {

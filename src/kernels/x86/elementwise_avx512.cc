@@ -2,7 +2,7 @@
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx512.h"
-#include "kernels/x86/elementwise_kernel.h"
+#include "kernels/vector/elementwise_kernel.h"
 // clang-format on
 
 namespace millrace {

@@ -16,7 +16,7 @@
 #include <cstring>
 
 #include "kernels/families.h"
-#include "kernels/x86/matmul_pack.h"
+#include "kernels/vector/matmul_pack.h"
 #include "kernels/x86/tiles.h"
 
 namespace millrace {

@@ -7,7 +7,7 @@
 #include <immintrin.h>
 
 #include "kernels/families.h"
-#include "kernels/x86/matmul_codebook.h"
+#include "kernels/vector/matmul_codebook.h"
 
 namespace millrace {
 namespace {

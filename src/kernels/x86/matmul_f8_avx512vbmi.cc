@@ -1,7 +1,7 @@
 // F8 matmul for AVX-512 with VBMI: codes become bf16 by two byte permutations, then f32.
 #if defined(__x86_64__)
 #include "kernels/families.h"
-#include "kernels/x86/matmul_f8.h"
+#include "kernels/vector/matmul_f8.h"
 #include "kernels/x86/matmul_lanes_avx512.h"
 
 namespace millrace {

@@ -3,8 +3,8 @@
 #include <immintrin.h>
 
 #include "kernels/families.h"
-#include "kernels/x86/matmul_f8.h"
-#include "kernels/x86/matmul_float.h"
+#include "kernels/vector/matmul_f8.h"
+#include "kernels/vector/matmul_float.h"
 
 namespace millrace {
 namespace {

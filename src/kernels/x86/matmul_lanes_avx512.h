@@ -7,7 +7,7 @@
 #endif
 #include <immintrin.h>
 
-#include "kernels/x86/matmul_float.h"
+#include "kernels/vector/matmul_float.h"
 
 namespace millrace {
 namespace {

@@ -1,7 +1,7 @@
 // Quantized matmul with 8-bit tiles: Q8_0, and tables of at most 16 weights.
 #if defined(__x86_64__)
+#include "kernels/vector/matmul_weight_tables.h"
 #include "kernels/x86/matmul_quant_tiles_amxbf16.h"
-#include "kernels/x86/matmul_weight_tables.h"
 
 namespace millrace {
 namespace {

@@ -4,8 +4,8 @@
 // stay signed and multiply |level| with the sign-adjusted activation: at most 2 * 128 * 127.
 #if defined(__x86_64__)
 #include "kernels/families.h"
+#include "kernels/vector/matmul_weight_tables.h"
 #include "kernels/x86/matmul_vector_avx2.h"
-#include "kernels/x86/matmul_weight_tables.h"
 
 namespace millrace {
 namespace {

@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "kernels/families.h"
+#include "kernels/vector/matmul_weight_tables.h"
 #include "kernels/x86/matmul_vector_avx512vnni.h"
-#include "kernels/x86/matmul_weight_tables.h"
 
 namespace millrace {
 

@@ -1,8 +1,8 @@
 // Quantized matmul for AVX2 with AVX-VNNI.
 #if defined(__x86_64__)
 #include "kernels/families.h"
+#include "kernels/vector/matmul_weight_tables.h"
 #include "kernels/x86/matmul_vnni_avx2.h"
-#include "kernels/x86/matmul_weight_tables.h"
 
 namespace millrace {
 

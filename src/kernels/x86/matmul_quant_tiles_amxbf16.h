@@ -121,7 +121,7 @@ struct QuantTiles {
     const uint8_t* ahead = nullptr;  // the cell that is prefetched meanwhile
     int64_t step = 0;                // in the cell
     const uint8_t* fields = nullptr;
-    CellFields<N> field_bytes;
+    CellFields<V, N> field_bytes;
 
     static int64_t panel_bytes(int64_t cols) { return quant_panel_bytes(kCell, cols); }
     static void run_few(const MatmulArgs& a) { quant_run_avx512vnni(N)(a); }

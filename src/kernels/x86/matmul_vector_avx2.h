@@ -3,7 +3,8 @@
 
 #include <immintrin.h>
 
-#include "kernels/x86/matmul_quant.h"
+#include "kernels/vector/matmul_quant.h"
+#include "kernels/x86/bytes32_avx2.h"
 
 namespace millrace {
 namespace {
@@ -11,14 +12,19 @@ namespace {
 struct Avx2Operations {
   using I = __m256i;
   using F = __m256;
+  using Fields = Bytes32;
   static constexpr int kLanes = 8;
   static constexpr int kParts = 2;  // vectors of rows processed together
+  static constexpr bool kFewInPlace = true;
+  static constexpr bool kByMagnitudes = true;  // signed levels are multiplied by their magnitudes
+  static constexpr bool kPairsColumns = false;
   static I abs8(I v) { return _mm256_abs_epi8(v); }
   // Forces the value into a register.
   static I kept(I v) {
     asm("" : "+x"(v));
     return v;
   }
+  static void keep_here(I& v) { asm volatile("" : "+v"(v)); }
   static I load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static I zero() { return _mm256_setzero_si256(); }
   static F zero_f() { return _mm256_setzero_ps(); }

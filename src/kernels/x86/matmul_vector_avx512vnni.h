@@ -8,7 +8,8 @@
 #endif
 #include <immintrin.h>
 
-#include "kernels/x86/matmul_quant.h"
+#include "kernels/vector/matmul_quant.h"
+#include "kernels/x86/bytes32_avx2.h"
 
 namespace millrace {
 namespace {
@@ -16,8 +17,12 @@ namespace {
 struct VectorAvx512 {
   using I = __m512i;
   using F = __m512;
+  using Fields = Bytes32;
   static constexpr int kLanes = 16;
   static constexpr int kParts = 2;  // vectors of rows processed together
+  static constexpr bool kFewInPlace = true;
+  static constexpr bool kByMagnitudes = true;  // signed levels are multiplied by their magnitudes
+  static constexpr bool kPairsColumns = false;
   template <typename Kind>
   static constexpr int kTileTokens = 5;
   static constexpr bool kPrefersSigned = false;
@@ -25,6 +30,7 @@ struct VectorAvx512 {
   // in memory order, where a plain read had 39.5.
   static constexpr int64_t kPrefetchOne8 = 3072;
 
+  static void keep_here(I& v) { asm volatile("" : "+v"(v)); }
   static I load(const uint8_t* p) { return _mm512_loadu_si512(p); }
   static I zero() { return _mm512_setzero_si512(); }
   static F zero_f() { return _mm512_setzero_ps(); }

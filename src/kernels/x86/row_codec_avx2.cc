@@ -2,8 +2,8 @@
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx2.h"
-#include "kernels/x86/row_decode.h"
-#include "kernels/x86/row_codec_kernel.h"
+#include "kernels/vector/row_decode.h"
+#include "kernels/vector/row_codec_kernel.h"
 // clang-format on
 
 namespace millrace {

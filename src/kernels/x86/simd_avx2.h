@@ -86,6 +86,10 @@ struct Simd {
     return _mm256_cvtepi32_ps(_mm256_and_si256(low, _mm256_set1_epi32((1 << kBits) - 1)));
   }
   static float f16(const uint8_t* p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8))); }
+  static uint16_t to_f16(float x) {
+    const __m128i half = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return static_cast<uint16_t>(_mm_cvtsi128_si32(half) & 0xffff);
+  }
   static void store_f16(uint8_t* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }

@@ -2,8 +2,8 @@
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx512.h"
-#include "kernels/x86/simd_math.h"
-#include "kernels/x86/softmax_kernel.h"
+#include "kernels/vector/simd_math.h"
+#include "kernels/vector/softmax_kernel.h"
 // clang-format on
 
 namespace millrace {

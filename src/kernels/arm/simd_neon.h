@@ -1,0 +1,191 @@
+// The vector operations that the shared kernel sources are written in, for NEON: 8 lanes of f32 in two registers. With
+// the lanes of simd_avx2.h, and its order of operations and of sums, results equal those of AVX2 bit for bit.
+// Only *_neon.cc may include this: everything lives in an unnamed namespace.
+#pragma once
+
+#include <arm_neon.h>
+
+#include <cstdint>
+#include <cstring>
+
+namespace millrace {
+namespace {
+
+struct Simd {
+  struct F {
+    float32x4_t a, b;  // lanes 0 to 3, 4 to 7
+  };
+  static constexpr int kLanes = 8;
+  static constexpr int kRows = 4;     // query rows per pass of the attention kernels (32 registers, two per vector)
+  static constexpr int kVectors = 2;  // vectors of a value row per pass
+
+  static F zero() { return set(0); }
+  static F set(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
+  static F load(const float* p) { return {vld1q_f32(p), vld1q_f32(p + 4)}; }
+  static F load_n(const float* p, int64_t n) {  // n < kLanes; rest 0
+    float lanes[kLanes] = {};
+    std::memcpy(lanes, p, static_cast<size_t>(n) * sizeof(float));
+    return load(lanes);
+  }
+  static void store(float* p, F v) {
+    vst1q_f32(p, v.a);
+    vst1q_f32(p + 4, v.b);
+  }
+  static void store_n(float* p, F v, int64_t n) {
+    float lanes[kLanes];
+    store(lanes, v);
+    std::memcpy(p, lanes, static_cast<size_t>(n) * sizeof(float));
+  }
+  static void prefetch(const uint8_t* p) { asm volatile("prfm pldl1keep, %a0" : : "p"(p)); }
+  static float first(F v) { return vgetq_lane_f32(v.a, 0); }
+
+  static F add(F x, F y) { return {vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b)}; }
+  static F sub(F x, F y) { return {vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b)}; }
+  static F mul(F x, F y) { return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b)}; }
+  static F div(F x, F y) { return {vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b)}; }
+  static F fma(F x, F y, F z) { return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b)}; }   // x * y + z
+  static F fnma(F x, F y, F z) { return {vfmsq_f32(z.a, x.a, y.a), vfmsq_f32(z.b, x.b, y.b)}; }  // z - x * y
+  static float32x4_t max4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
+  static float32x4_t min4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcltq_f32(x, y), x, y); }
+  static F max(F x, F y) { return {max4(x.a, y.a), max4(x.b, y.b)}; }  // y where either is NaN
+  static F min(F x, F y) { return {min4(x.a, y.a), min4(x.b, y.b)}; }
+  static F abs(F x) { return {vabsq_f32(x.a), vabsq_f32(x.b)}; }
+  static F copy_sign(F magnitude, F sign) {
+    const auto one = [](float32x4_t m, float32x4_t s) {
+      const uint32x4_t bit = vandq_u32(vreinterpretq_u32_f32(s), vdupq_n_u32(0x80000000u));
+      return vreinterpretq_f32_u32(vorrq_u32(vreinterpretq_u32_f32(m), bit));
+    };
+    return {one(magnitude.a, sign.a), one(magnitude.b, sign.b)};
+  }
+  static F round(F x) { return {vrndnq_f32(x.a), vrndnq_f32(x.b)}; }
+  static F if_less(F x, F y, F yes, F no) {  // x < y ? yes : no
+    return {vbslq_f32(vcltq_f32(x.a, y.a), yes.a, no.a), vbslq_f32(vcltq_f32(x.b, y.b), yes.b, no.b)};
+  }
+  static F zero_nan(F x) {
+    const auto one = [](float32x4_t v) {
+      return vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(v), vceqq_f32(v, v)));
+    };
+    return {one(x.a), one(x.b)};
+  }
+  static bool any_nan(F x) { return vminvq_u32(vandq_u32(vceqq_f32(x.a, x.a), vceqq_f32(x.b, x.b))) == 0; }
+
+  // 2^n for integral n in [-126, 127]; `half_floor` gives floor(n / 2).
+  static F power_of_two(F n) {
+    const auto one = [](float32x4_t v) {
+      return vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vcvtnq_s32_f32(v), vdupq_n_s32(127)), 23));
+    };
+    return {one(n.a), one(n.b)};
+  }
+  static F half_floor(F n) {
+    const auto one = [](float32x4_t v) { return vcvtq_f32_s32(vshrq_n_s32(vcvtnq_s32_f32(v), 1)); };
+    return {one(n.a), one(n.b)};
+  }
+
+  // Fixed trees: lanes i and i + 4, then + 2, + 1.
+  static float sum(F v) {
+    const float32x4_t four = vaddq_f32(v.a, v.b);
+    const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+    return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+  }
+  static float largest(F v) {
+    const float32x4_t four = max4(v.a, v.b);
+    const float32x4_t two = max4(four, vextq_f32(four, four, 2));
+    return vgetq_lane_f32(max4(two, vextq_f32(two, two, 1)), 0);
+  }
+
+  // kLanes values from p.
+  static F widen_f16(uint16x8_t half) {
+    return {vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(half))),
+            vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(half)))};
+  }
+  static F load_f16(const uint8_t* p) { return widen_f16(load_words(p)); }
+  static F load_bf16(const uint8_t* p) {
+    const uint16x8_t half = load_words(p);
+    return {vreinterpretq_f32_u32(vshll_n_u16(vget_low_u16(half), 16)),
+            vreinterpretq_f32_u32(vshll_high_n_u16(half, 16))};
+  }
+  static F load_i8(const uint8_t* p) {
+    const int16x8_t wide = vmovl_s8(vreinterpret_s8_u8(vld1_u8(p)));
+    return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), vcvtq_f32_s32(vmovl_high_s16(wide))};
+  }
+  // Lane i: value kLanes * part + i of a unit of 8 bytes of levels (AffineRows), as f32.
+  template <int kBits>
+  static F levels(const uint8_t* unit, int part) {
+    const uint16x8_t wide = vmovl_u8(vld1_u8(unit));
+    const uint16x8_t low =
+        vandq_u16(vshlq_u16(wide, vdupq_n_s16(static_cast<int16_t>(-part * kBits))), vdupq_n_u16((1 << kBits) - 1));
+    return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))), vcvtq_f32_u32(vmovl_high_u16(low))};
+  }
+  static float f16(const uint8_t* p) {
+    const auto half = static_cast<uint16_t>(p[0] | p[1] << 8);
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half))), 0);
+  }
+  static uint16_t to_f16(float x) { return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0); }
+  static void store_f16(uint8_t* p, F v) {
+    store_words(p, vcombine_u16(vreinterpret_u16_f16(vcvt_f16_f32(v.a)), vreinterpret_u16_f16(vcvt_f16_f32(v.b))));
+  }
+  static void store_bf16(uint8_t* p, F v) {  // v finite
+    const auto one = [](float32x4_t x) {
+      const uint32x4_t bits = vreinterpretq_u32_f32(x);
+      const uint32x4_t odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
+      return vshrn_n_u32(vaddq_u32(bits, vaddq_u32(odd, vdupq_n_u32(0x7fff))), 16);
+    };
+    store_words(p, vcombine_u16(one(v.a), one(v.b)));
+  }
+  static void store_i8(uint8_t* p, F v) {  // rounded to nearest even; v within [-128, 127]
+    const int16x8_t words = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(v.a)), vmovn_s32(vcvtnq_s32_f32(v.b)));
+    vst1_u8(p, vreinterpret_u8_s8(vmovn_s16(words)));
+  }
+
+  // Four 32-bit words at byte `offset` of each of 8 rows become 4 vectors: lane r of out[c] is word c of row r.
+  static void transpose_words(const uint8_t* const* rows, int64_t offset, F* out) {
+    float32x4_t half[2][4];
+    for (int h = 0; h < 2; ++h) {
+      const auto words = [&](int r) { return vreinterpretq_f32_u8(vld1q_u8(rows[4 * h + r] + offset)); };
+      const float32x4_t low02 = vzip1q_f32(words(0), words(2)), high02 = vzip2q_f32(words(0), words(2));
+      const float32x4_t low13 = vzip1q_f32(words(1), words(3)), high13 = vzip2q_f32(words(1), words(3));
+      half[h][0] = vzip1q_f32(low02, low13);
+      half[h][1] = vzip2q_f32(low02, low13);
+      half[h][2] = vzip1q_f32(high02, high13);
+      half[h][3] = vzip2q_f32(high02, high13);
+    }
+    for (int c = 0; c < 4; ++c) out[c] = {half[0][c], half[1][c]};
+  }
+
+  // Parts of each 32-bit lane as f32: its two f16 or bf16 (part 0 the lower), or its four int8.
+  static F f16_part(F v, int part) {
+    const uint16x8_t low = vreinterpretq_u16_f32(v.a), high = vreinterpretq_u16_f32(v.b);
+    return widen_f16(part ? vuzp2q_u16(low, high) : vuzp1q_u16(low, high));
+  }
+  static F bf16_part(F v, int part) {
+    const auto one = [part](float32x4_t x) {
+      const uint32x4_t bits = vreinterpretq_u32_f32(x);
+      return vreinterpretq_f32_u32(part ? vandq_u32(bits, vdupq_n_u32(0xffff0000u)) : vshlq_n_u32(bits, 16));
+    };
+    return {one(v.a), one(v.b)};
+  }
+  static F i8_part(F v, int part) {
+    const auto one = [part](float32x4_t x) {
+      const int32x4_t top = vshlq_s32(vreinterpretq_s32_f32(x), vdupq_n_s32(24 - 8 * part));
+      return vcvtq_f32_s32(vshrq_n_s32(top, 24));
+    };
+    return {one(v.a), one(v.b)};
+  }
+
+  // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
+  static void split_pairs(F a, F b, F& x, F& y) {
+    x = {vuzp1q_f32(a.a, a.b), vuzp1q_f32(b.a, b.b)};
+    y = {vuzp2q_f32(a.a, a.b), vuzp2q_f32(b.a, b.b)};
+  }
+  static void join_pairs(F x, F y, F& a, F& b) {
+    a = {vzip1q_f32(x.a, y.a), vzip2q_f32(x.a, y.a)};
+    b = {vzip1q_f32(x.b, y.b), vzip2q_f32(x.b, y.b)};
+  }
+
+ private:
+  static uint16x8_t load_words(const uint8_t* p) { return vreinterpretq_u16_u8(vld1q_u8(p)); }
+  static void store_words(uint8_t* p, uint16x8_t words) { vst1q_u8(p, vreinterpretq_u8_u16(words)); }
+};
+
+}  // namespace
+}  // namespace millrace

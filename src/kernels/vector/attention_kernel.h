@@ -1,0 +1,377 @@
+// Flash-style attention over one partition of keys, written once for every vector width. Include after a simd_*.h,
+// simd_math.h and row_decode.h.
+//
+// Dao et al., 2022, "FlashAttention"; Milakov and Gimelshein, 2018, "Online normalizer calculation".
+//
+// Keys are processed in tiles of 32 at absolute slots. For a chunk of rows (query x head) a tile's keys are decoded and
+// transposed once, its values are decoded once, and then each small block of rows does:
+//
+//   scores   kt [head_dim][32 keys]   a lane per key, q broadcast        -> p [rows][32]
+//   softmax  running max and sum per row; p = exp(p - max)
+//   values   v [32 keys][head_dim]    a lane per dim, p broadcast        -> acc [rows][head_dim]
+//
+// Same bits: everything a row does depends on the row, its tile and its own range of visible keys. Scores are summed
+// over dims in segments of 16, values over keys in ascending order; rows share loads, never sums. Keys that a row does
+// not see are neither multiplied nor added, and keys that no row sees are not read. Stateless; scratch is on the stack.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/ops.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kTile = 32;
+constexpr int64_t kSegment = 16;      // dims summed before they join a score
+constexpr int64_t kMaxHeadDim = 576;  // a latent and its rotated key; larger heads use the reference kernel
+constexpr int64_t kRowChunk = 96;     // rows that share one decoding of a tile
+constexpr int kTileVectors = static_cast<int>(kTile) / Simd::kLanes;
+constexpr int kScoreVectors = 2;  // key vectors per pass of the score kernel
+constexpr float kNoKey = -std::numeric_limits<float>::infinity();
+
+struct TileRange {
+  int64_t begin = 0;  // keys of the tile, 0..32
+  int64_t end = 0;
+  bool empty() const { return begin >= end; }
+  bool operator==(const TileRange& other) const { return begin == other.begin && end == other.end; }
+};
+
+struct AttentionScratch {
+  alignas(64) float kt[kMaxHeadDim * kTile];           // [dim][key]
+  alignas(64) float v[kTile * kMaxHeadDim];            // [key][padded]
+  alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before transposing
+  alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
+  float rescale[Simd::kRows];
+  const uint8_t* key[kTile];    // stored rows; zeros for keys outside the tile's range
+  const uint8_t* value[kTile];  // stored rows, or rows of v
+};
+
+// Substitutes for the rows of unseen keys when transposing.
+alignas(64) constexpr uint8_t kZeroRow[kMaxHeadDim * 4] = {};
+
+// How the value kernel reads a row: as stored, or already decoded when many rows share the tile.
+struct Decoded {
+  static Simd::F load(const uint8_t* row, int64_t d) { return Simd::load(reinterpret_cast<const float*>(row) + d); }
+};
+
+// The keys of the tile starting at `tile` that slot `slot` sees.
+inline TileRange visible(const AttentionArgs& a, int64_t slot, int64_t tile) {
+  int64_t end = (slot + 1 < a.key_end ? slot + 1 : a.key_end) - tile;
+  int64_t begin = a.window > 0 ? slot + 1 - a.window - tile : 0;
+  return {begin > 0 ? begin : 0, end < kTile ? end : kTile};
+}
+
+inline int64_t value_stride(const AttentionArgs& a) { return a.value_row_bytes > 0 ? a.value_row_bytes : a.row_bytes; }
+
+// Rows are `stride` bytes apart.
+inline void find_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t stride, int64_t tile,
+                      TileRange keys, const uint8_t** out) {
+  int64_t block = (tile + keys.begin) / a.block_tokens;
+  int64_t within = (tile + keys.begin) % a.block_tokens;
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    out[j] = blocks[block] + within * stride;
+    if (++within == a.block_tokens) within = 0, ++block;
+  }
+}
+
+// Prefetches the rows of the next tile while this one is processed.
+inline void prefetch_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile, int64_t bytes) {
+  const TileRange seen = visible(a, a.first_query + a.queries - 1, tile);  // by the last query
+  if (seen.empty()) return;
+  const uint8_t* rows[kTile];
+  find_rows(a, blocks, bytes, tile, seen, rows);
+  for (int64_t j = seen.begin; j < seen.end; ++j) {
+    for (int64_t at = 0; at < bytes; at += 64) Simd::prefetch(rows[j] + at);
+  }
+}
+
+inline int64_t decoded_stride(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
+
+template <typename Kv>
+void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
+  for (const uint8_t*& row : s.key) row = kZeroRow;
+  find_rows(a, a.k_blocks, a.row_bytes, tile, keys, s.key);
+  const int64_t stride = decoded_stride(a.head_dim);
+  for (int64_t first = 0; first < kTile; first += Simd::kLanes) {
+    if constexpr (!Kv::kByCall) {
+      if (a.head_dim % Kv::kTransposed == 0) {
+        Kv::transpose(s.key + first, a.head_dim, s.kt + first, kTile);
+        continue;
+      }
+    }
+    const uint8_t* decoded[Simd::kLanes];
+    for (int64_t j = 0; j < Simd::kLanes; ++j) {
+      float* row = s.rows + j * stride;
+      decoded[j] = reinterpret_cast<const uint8_t*>(row);
+      if constexpr (Kv::kByCall)
+        a.decode_key(s.key[first + j], row, a.head_dim);
+      else
+        Kv::decode(s.key[first + j], row, a.head_dim);
+    }
+    KvF32::transpose(decoded, (a.head_dim + 3) / 4 * 4, s.kt + first, kTile);
+  }
+}
+
+template <typename Kv>
+void load_values(const AttentionArgs& a, TileRange keys, AttentionScratch& s) {
+  const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    float* row = s.v + j * stride;
+    if constexpr (Kv::kByCall)
+      a.decode_value(s.value[j], row, dims);
+    else
+      Kv::decode(s.value[j], row, dims);
+    s.value[j] = reinterpret_cast<const uint8_t*>(row);
+  }
+}
+
+// p[r][key] = q[r] . k[key] for kRows rows and the whole tile.
+template <int kRows>
+void score_rows(const float* const* q, const float* kt, int64_t head_dim, float* p) {
+  for (int first = 0; first < kTileVectors; first += kScoreVectors) {
+    for (int64_t d = 0; d < head_dim; d += kSegment) {
+      const int64_t end = d + kSegment < head_dim ? d + kSegment : head_dim;
+      Simd::F sum[kRows][kScoreVectors];
+      for (int r = 0; r < kRows; ++r) {
+        for (int c = 0; c < kScoreVectors; ++c) sum[r][c] = Simd::zero();
+      }
+      for (int64_t e = d; e < end; ++e) {
+        const float* keys = kt + e * kTile + first * Simd::kLanes;
+        Simd::F k[kScoreVectors];
+        for (int c = 0; c < kScoreVectors; ++c) k[c] = Simd::load(keys + c * Simd::kLanes);
+        for (int r = 0; r < kRows; ++r) {
+          const Simd::F x = Simd::set(q[r][e]);
+          for (int c = 0; c < kScoreVectors; ++c) sum[r][c] = Simd::fma(x, k[c], sum[r][c]);
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        float* out = p + r * kTile + first * Simd::kLanes;
+        for (int c = 0; c < kScoreVectors; ++c) {
+          float* target = out + c * Simd::kLanes;
+          Simd::store(target, d == 0 ? sum[r][c] : Simd::add(Simd::load(target), sum[r][c]));
+        }
+      }
+    }
+  }
+}
+
+// Converts one row's scores to weights and updates its running maximum and sum. Returns the factor by which its acc
+// must be rescaled.
+inline float soften_row(float* p, TileRange keys, float softcap, float& max, float& sum) {
+  Simd::F v[kTileVectors];
+  for (int c = 0; c < kTileVectors; ++c) {
+    v[c] = Simd::load(p + c * Simd::kLanes);
+    if (softcap > 0) v[c] = Simd::mul(Simd::set(softcap), tanh(Simd::div(v[c], Simd::set(softcap))));
+  }
+  if (keys.begin > 0 || keys.end < kTile) {
+    for (int c = 0; c < kTileVectors; ++c) Simd::store(p + c * Simd::kLanes, v[c]);
+    for (int64_t j = 0; j < keys.begin; ++j) p[j] = kNoKey;
+    for (int64_t j = keys.end; j < kTile; ++j) p[j] = kNoKey;
+    for (int c = 0; c < kTileVectors; ++c) v[c] = Simd::load(p + c * Simd::kLanes);
+  }
+  Simd::F top = v[0];
+  for (int c = 1; c < kTileVectors; ++c) top = Simd::max(top, v[c]);
+  const float tile_max = Simd::largest(top);
+  const float new_max = tile_max <= max ? max : tile_max;
+  if (new_max == kNoKey) {  // every visible score is -inf
+    for (int c = 0; c < kTileVectors; ++c) Simd::store(p + c * Simd::kLanes, Simd::zero());
+    return 1;
+  }
+  const Simd::F shift = Simd::set(new_max);
+  Simd::F total = Simd::zero();
+  for (int c = 0; c < kTileVectors; ++c) {
+    v[c] = exp(Simd::sub(v[c], shift));
+    Simd::store(p + c * Simd::kLanes, v[c]);
+    total = Simd::add(total, v[c]);
+  }
+  const float rescale = max == new_max ? 1.0f : (max == kNoKey ? 0.0f : exp_one(max - new_max));
+  sum = sum * rescale + Simd::sum(total);
+  max = new_max;
+  return rescale;
+}
+
+// acc[r][d ...] = acc * rescale + p[r] . v for kRows rows (acc_stride apart) and kCount vectors of dims; the last
+// vector holds `rest` dims when rest > 0.
+template <typename Values, int kRows, int kCount>
+void add_values(float* acc, int64_t acc_stride, const float* p, const float* rescale, const uint8_t* const* value,
+                int64_t d, int64_t rest, TileRange keys) {
+  Simd::F sum[kRows][kCount];
+  for (int r = 0; r < kRows; ++r) {
+    const Simd::F factor = Simd::set(rescale[r]);
+    for (int c = 0; c < kCount; ++c) {
+      const float* source = acc + r * acc_stride + d + c * Simd::kLanes;
+      sum[r][c] = Simd::mul(factor, rest ? Simd::load_n(source, rest) : Simd::load(source));
+    }
+  }
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    Simd::F v[kCount];
+    for (int c = 0; c < kCount; ++c) v[c] = Values::load(value[j], d + c * Simd::kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const Simd::F weight = Simd::set(p[r * kTile + j]);
+      for (int c = 0; c < kCount; ++c) sum[r][c] = Simd::fma(weight, v[c], sum[r][c]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kCount; ++c) {
+      float* target = acc + r * acc_stride + d + c * Simd::kLanes;
+      if (rest) {
+        Simd::store_n(target, sum[r][c], rest);
+      } else {
+        Simd::store(target, sum[r][c]);
+      }
+    }
+  }
+}
+
+template <typename Values, int kRows>
+void add_all_values(float* acc, int64_t dims, const float* p, const float* rescale, const uint8_t* const* value,
+                    TileRange keys) {
+  int64_t d = 0;
+  for (; d + Simd::kVectors * Simd::kLanes <= dims; d += Simd::kVectors * Simd::kLanes) {
+    add_values<Values, kRows, Simd::kVectors>(acc, dims, p, rescale, value, d, 0, keys);
+  }
+  for (; d + Simd::kLanes <= dims; d += Simd::kLanes) {
+    add_values<Values, kRows, 1>(acc, dims, p, rescale, value, d, 0, keys);
+  }
+  if (d < dims) add_values<Values, kRows, 1>(acc, dims, p, rescale, value, d, dims - d, keys);
+}
+
+// One tile for rows [row, row + kRows).
+template <typename Values, int kRows>
+void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScratch& s) {
+  const float* q[kRows];
+  TileRange keys[kRows];
+  bool any = false;
+  bool alike = true;
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t query = (row + r) / a.group;
+    q[r] = a.q + query * a.q_stride + (row + r) % a.group * a.head_dim;
+    keys[r] = visible(a, a.first_query + query, tile);
+    any = any || !keys[r].empty();
+    alike = alike && keys[r] == keys[0];
+  }
+  if (!any) return;
+  score_rows<kRows>(q, s.kt, a.head_dim, s.p);
+  const int64_t dims = value_dim_of(a);
+  for (int r = 0; r < kRows; ++r) {
+    if (keys[r].empty()) continue;
+    s.rescale[r] = soften_row(s.p + r * kTile, keys[r], a.softcap, a.max[row + r], a.sum[row + r]);
+    if (!alike) {
+      add_all_values<Values, 1>(a.acc + (row + r) * dims, dims, s.p + r * kTile, s.rescale + r, s.value, keys[r]);
+    }
+  }
+  if (alike) add_all_values<Values, kRows>(a.acc + row * dims, dims, s.p, s.rescale, s.value, keys[0]);
+}
+
+template <typename Values>
+void attend_chunk(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s) {
+  for (; row + Simd::kRows <= row_end; row += Simd::kRows) attend_rows<Values, Simd::kRows>(a, tile, row, s);
+  if (Simd::kRows > 4 && row + 4 <= row_end) attend_rows<Values, 4>(a, tile, row, s), row += 4;
+  if (row + 2 <= row_end) attend_rows<Values, 2>(a, tile, row, s), row += 2;
+  if (row < row_end) attend_rows<Values, 1>(a, tile, row, s);
+}
+
+template <typename Keys, typename Values>
+void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s) {
+  const int64_t first_slot = a.first_query + row / a.group;
+  const int64_t last_slot = a.first_query + (row_end - 1) / a.group;
+  const TileRange keys{visible(a, first_slot, tile).begin, visible(a, last_slot, tile).end};
+  if (keys.empty()) return;
+  const bool few = row_end - row <= 2 * Simd::kRows;  // decode: bound by memory, values used once or twice
+  if (few) prefetch_rows(a, a.k_blocks, tile + kTile, a.row_bytes);
+  load_keys<Keys>(a, tile, keys, s);
+  if (few && a.v_blocks != a.k_blocks) prefetch_rows(a, a.v_blocks, tile + kTile, value_stride(a));
+  find_rows(a, a.v_blocks, value_stride(a), tile, keys, s.value);
+  if constexpr (!Values::kByCall) {
+    if (few && value_dim_of(a) % Simd::kLanes == 0) return attend_chunk<Values>(a, tile, row, row_end, s);
+  }
+  load_values<Values>(a, keys, s);
+  attend_chunk<Decoded>(a, tile, row, row_end, s);
+}
+
+template <typename Keys, typename Values = Keys>
+void attend(const AttentionArgs& a) noexcept {
+  if (a.head_dim > kMaxHeadDim) {
+    attend_reference(std::is_same_v<Keys, Values> ? Keys::kName : KvAny::kName, a);
+    return;
+  }
+  AttentionScratch scratch;
+  const int64_t rows = a.queries * a.group;
+  for (int64_t row = 0; row < rows; ++row) {
+    a.max[row] = kNoKey;
+    a.sum[row] = 0;
+  }
+  for (int64_t i = 0; i < rows * value_dim_of(a); ++i) a.acc[i] = 0;
+  for (int64_t row = 0; row < rows; row += kRowChunk) {
+    const int64_t row_end = row + kRowChunk < rows ? row + kRowChunk : rows;
+    for (int64_t tile = a.key_begin; tile < a.key_end; tile += kTile)
+      attend_tile<Keys, Values>(a, tile, row, row_end, scratch);
+  }
+}
+
+// total = total * exp(total's max - top) + acc * exp(max - top), for one row; sums alike.
+inline void join_row(int64_t head_dim, float max, float sum, const float* acc, float& total_max, float& total_sum,
+                     float* total) {
+  if (sum == 0) return;
+  if (total_sum == 0) {
+    total_max = max;
+    total_sum = sum;
+    for (int64_t d = 0; d < head_dim; ++d) total[d] = acc[d];
+    return;
+  }
+  const float top = max <= total_max ? total_max : max;  // a NaN stays
+  const float old_factor = total_max == top ? 1.0f : exp_one(total_max - top);
+  const float new_factor = max == top ? 1.0f : exp_one(max - top);
+  const Simd::F f = Simd::set(new_factor), g = Simd::set(old_factor);
+  int64_t d = 0;
+  for (; d + Simd::kLanes <= head_dim; d += Simd::kLanes) {
+    Simd::store(total + d, Simd::fma(f, Simd::load(acc + d), Simd::mul(g, Simd::load(total + d))));
+  }
+  if (d < head_dim) {
+    const int64_t n = head_dim - d;
+    Simd::store_n(total + d, Simd::fma(f, Simd::load_n(acc + d, n), Simd::mul(g, Simd::load_n(total + d, n))), n);
+  }
+  total_sum = total_sum * old_factor + sum * new_factor;
+  total_max = top;
+}
+
+inline void join_partial(int64_t rows, int64_t head_dim, const float* max, const float* sum, const float* acc,
+                         float* total_max, float* total_sum, float* total_acc) noexcept {
+  for (int64_t row = 0; row < rows; ++row) {
+    join_row(head_dim, max[row], sum[row], acc + row * head_dim, total_max[row], total_sum[row],
+             total_acc + row * head_dim);
+  }
+}
+
+inline void merge_row(int64_t partials, int64_t rows, int64_t row, int64_t head_dim, const float* max, const float* sum,
+                      const float* acc, const float* sink, float* out) {
+  float top = kNoKey;
+  float total = 0;
+  for (int64_t p = 0; p < partials; ++p) {
+    join_row(head_dim, max[p * rows + row], sum[p * rows + row], acc + (p * rows + row) * head_dim, top, total, out);
+  }
+  if (total == 0) {
+    for (int64_t d = 0; d < head_dim; ++d) out[d] = 0;
+    return;
+  }
+  if (sink) {
+    const float shared = *sink > top ? *sink : top;
+    const float factor = exp_one(top - shared);
+    for (int64_t d = 0; d < head_dim; ++d) out[d] *= factor;
+    total = total * factor + exp_one(*sink - shared);
+  }
+  for (int64_t d = 0; d < head_dim; ++d) out[d] /= total;
+}
+
+inline void merge_partials(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max,
+                           const float* sum, const float* acc, const float* sink, float* out) noexcept {
+  for (int64_t row = 0; row < rows; ++row) {
+    merge_row(partials, rows, row, head_dim, max, sum, acc, sink ? sink + row % group : nullptr, out + row * head_dim);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

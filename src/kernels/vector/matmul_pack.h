@@ -1,0 +1,108 @@
+// The packed layouts that the vector matmul kernels read. Rows are packed in panels (one row per 32-bit lane
+// of a vector), so one layout serves one token and many, and each row is summed on its own in a fixed order.
+//
+// Float panel of `lanes` rows (two vectors, for FP8 one): for each step of `k_step` columns, `lanes` rows of k_step
+// adjacent values:
+//
+//   step 0: | r0: w[0..k_step) | r1: w[0..k_step) | ... | r(lanes-1) |   step 1: | r0: w[k_step..) | ...
+//
+// Quantized panel, kPanelRows = 32 rows for any vector width, so that a matrix is one stream of memory: a run of cells,
+// one for each 64 columns (32-value blocks) or 256 columns (super-blocks), each whole cache lines:
+//
+//   | scales | minimums | fields | high fields | group 0 planes | group 1 planes | ... |
+//
+// in the order in which a kernel needs them: memory then delivers what is needed next, and no kernel waits for a line
+// of scales stored behind all the levels.
+//
+//   planes   A group's 32 columns make 8 wide vectors W[0..7] of 32 lanes (128 bytes); lane r of W[j] holds the levels
+//            of row r, columns 4j..4j+3, a byte each (the operand of vpdpbusd). With L low bits, plane p (p < L) holds
+//            in its bits [L i, L i + L) the low bits of W[p + L i]; with H high bits, H more planes hold them the same
+//            way.
+//
+//              plane p:  | row 0: 4 bytes | row 1 | ... | row 15 | row 16 | ... | row 31 |
+//                        '--- one vector of AVX-512 -------------'
+//                        '- one of AVX2 -'...
+//
+//   scales   [1 or groups][32] f16 (E8M0 bytes for MXFP4); minimums likewise, f16.
+//   fields   sub-scales and sub-minimums, unsigned (sub_bias added), in the order in which groups use them: with a
+//            minimum s0 m0 s1 m1 ... (two of each if a group has two), without one s0 s1 ...: sub_field(). 4 and 6
+//            bits: byte [f / 2][32] holds the low nibbles of fields f and f + 1; 6 bits: high-field byte [f / 4][32]
+//            holds two more bits of fields f .. f + 3. 8 bits: byte [f][32].
+//
+// Rows beyond the matrix and groups beyond the row are zero.
+//
+// Everything here is compiled for the baseline; kernels use only the constexpr geometry.
+#pragma once
+
+#include <cstdint>
+
+#include "formats/format.h"
+#include "kernels/fold.h"
+#include "kernels/kernel_table.h"
+#include "kernels/quant_shape.h"
+
+namespace millrace {
+
+inline constexpr int64_t kPanelRows = 32;
+
+struct QuantCell {
+  int64_t groups = 0;       // of 32 columns
+  int64_t plane_bytes = 0;  // one plane of one group
+  int64_t group_bytes = 0;
+  // Offsets in the cell; the scales are at its start.
+  int64_t min_at = 0;
+  int64_t field_at = 0;
+  int64_t high_field_at = 0;
+  int64_t planes_at = 0;
+  int64_t bytes = 0;
+};
+
+[[gnu::always_inline]] constexpr QuantCell quant_cell(const QuantShape& shape) {
+  QuantCell cell;
+  cell.groups = shape.per_group_scale() ? 2 : shape.groups;
+  cell.plane_bytes = kPanelRows * 4;
+  cell.group_bytes = cell.plane_bytes * (shape.low_bits + shape.high_bits);
+  int64_t scales = (shape.per_group_scale() ? cell.groups : 1) * kPanelRows;
+  cell.min_at = scales * (shape.e8m0 ? 1 : 2);
+  cell.field_at = cell.min_at + (shape.has_min ? scales * 2 : 0);
+  int64_t fields = shape.sub_fields() * kPanelRows;
+  cell.high_field_at = cell.field_at + (shape.sub_bits == 8 ? fields : fields / 2);
+  cell.planes_at = cell.high_field_at + (shape.sub_bits == 6 ? fields / 4 : 0);
+  cell.bytes = cell.planes_at + cell.groups * cell.group_bytes;
+  return cell;
+}
+
+// The field of sub-scale (or sub-minimum) i of a block.
+[[gnu::always_inline]] constexpr int sub_field(const QuantShape& shape, int i, bool minimum) {
+  if (!shape.has_min) return i;
+  if (shape.sub == SubScales::per32) return 2 * i + (minimum ? 1 : 0);
+  return i / 2 * 4 + i % 2 + (minimum ? 2 : 0);
+}
+
+[[gnu::always_inline]] constexpr int64_t quant_cells(const QuantCell& cell, int64_t cols) {
+  return (cols + cell.groups * 32 - 1) / (cell.groups * 32);
+}
+
+// Panel stride: cells are whole cache lines.
+[[gnu::always_inline]] constexpr int64_t quant_panel_bytes(const QuantCell& cell, int64_t cols) {
+  return quant_cells(cell, cols) * cell.bytes;
+}
+
+// The registered format of that name if its activations are of that kind, else null (and its kernel is not registered).
+const Format* float_format(const char* name, Activation activation);
+
+// Packs rows [row_begin, row_end) of a stored matrix (row_begin a multiple of kPanelRows); `source` is the format's
+// index in kQuantShapes.
+void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
+                       int64_t row_end, uint8_t* packed);
+
+// The same for plain values of value_bytes each; panels are lanes * align(cols, k_step) * value_bytes long.
+void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* stored, int64_t rows, int64_t cols,
+                       int64_t row_begin, int64_t row_end, uint8_t* packed);
+
+// Bytes per fold of an FP8 panel (matmul_f8.h), and the packer of these panels.
+[[gnu::always_inline]] constexpr int64_t f8_fold_bytes(int64_t lanes) { return (kFoldColumns + 4) * lanes; }
+void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols,
+                    int64_t row_begin, int64_t row_end, uint8_t* packed);
+
+}  // namespace millrace

@@ -1,0 +1,119 @@
+// The packers against the layouts' definition (matmul_pack.h), value by value: every format, with rows and columns that
+// do not fill panels and cells.
+#if defined(__x86_64__) || defined(__aarch64__)
+#include "kernels/vector/matmul_pack.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+std::vector<uint8_t> random_bytes(int64_t count, unsigned seed) {
+  std::mt19937 engine(seed);
+  std::vector<uint8_t> bytes(static_cast<size_t>(count));
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(engine());
+  return bytes;
+}
+
+// Sets `value` (a bit field of a byte that was zero there).
+void put(std::vector<uint8_t>& out, int64_t at, int value) {
+  out[static_cast<size_t>(at)] = static_cast<uint8_t>(out[static_cast<size_t>(at)] | value);
+}
+
+// One stored block into the panel that starts at `panel`, as matmul_pack.h describes it.
+void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group, int64_t row, int64_t panel,
+           std::vector<uint8_t>& out) {
+  const QuantCell cell = quant_cell(shape);
+  for (int64_t i = 0; i < shape.groups * 32; ++i) {
+    const int64_t group = first_group + i / 32, vector = i % 32 / 4;
+    const int64_t planes =
+        panel + group / cell.groups * cell.bytes + cell.planes_at + group % cell.groups * cell.group_bytes;
+    auto put_bits = [&](int64_t first_plane, int bits, int value) {
+      put(out, planes + (first_plane + vector % bits) * cell.plane_bytes + row * 4 + i % 4,
+          value << (vector / bits * bits));
+    };
+    const int level = block.level[i];
+    put_bits(0, shape.low_bits, level & ((1 << shape.low_bits) - 1));
+    if (shape.high_bits) put_bits(shape.low_bits, shape.high_bits, level >> shape.low_bits);
+  }
+  const int64_t at = panel + first_group / cell.groups * cell.bytes;
+  const int64_t scale = (shape.per_group_scale() ? first_group % cell.groups : 0) * kPanelRows + row;
+  if (shape.e8m0) {
+    put(out, at + scale, block.d);
+  } else {
+    put(out, at + scale * 2, block.d & 255);
+    put(out, at + scale * 2 + 1, block.d >> 8);
+  }
+  if (shape.has_min) {
+    put(out, at + cell.min_at + scale * 2, block.min & 255);
+    put(out, at + cell.min_at + scale * 2 + 1, block.min >> 8);
+  }
+  auto put_field = [&](int field, int value) {
+    if (shape.sub_bits == 8) return put(out, at + cell.field_at + field * kPanelRows + row, value & 255);
+    put(out, at + cell.field_at + field / 2 * kPanelRows + row, (value & 15) << (field % 2 * 4));
+    if (shape.sub_bits == 6)
+      put(out, at + cell.high_field_at + field / 4 * kPanelRows + row, (value >> 4) << (field % 4 * 2));
+  };
+  for (int i = 0; i < shape.sub_count(); ++i) {
+    put_field(sub_field(shape, i, false), block.scale[i] + shape.sub_bias);
+    if (shape.has_min) put_field(sub_field(shape, i, true), block.minimum[i]);
+  }
+}
+
+TEST(MatmulPack, QuantizedPanelsMatchTheLayout) {
+  for (int index = 0; index < kQuantSourceCount; ++index) {
+    const QuantSource& source = *quant_source_at(index);
+    const Format* format = quant_format_at(index);
+    if (!format) continue;
+    for (int64_t rows : {1, 31, 32, 33, 70}) {
+      const int64_t cols = 3 * format->block_values;
+      const auto stored = random_bytes(rows * format->row_bytes(cols), static_cast<unsigned>(index + rows));
+      const int64_t panel_bytes = quant_panel_bytes(quant_cell(source.shape), cols);
+      const int64_t bytes = (rows + kPanelRows - 1) / kPanelRows * panel_bytes;
+      std::vector<uint8_t> expected(static_cast<size_t>(bytes)), packed(static_cast<size_t>(bytes), 0xa5);
+      QuantBlock block;
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t b = 0; b < 3; ++b) {
+          source.split(stored.data() + row * format->row_bytes(cols) + b * format->block_bytes, block);
+          place(source.shape, block, b * source.shape.groups, row % kPanelRows, row / kPanelRows * panel_bytes,
+                expected);
+        }
+      }
+      for (int64_t begin = 0; begin < rows; begin += kPanelRows)
+        pack_quant_panels(index, stored.data(), rows, cols, begin, std::min(rows, begin + kPanelRows), packed.data());
+      ASSERT_EQ(packed, expected) << source.format << ", " << rows << " rows";
+    }
+  }
+}
+
+TEST(MatmulPack, ValuePanelsMatchTheLayout) {
+  struct Case {
+    int value_bytes, k_step, lanes;
+  };
+  for (const auto& [value_bytes, k_step, lanes] :
+       {Case{4, 1, 16}, Case{4, 1, 8}, Case{2, 2, 16}, Case{2, 2, 8}, Case{2, 1, 16}, Case{2, 1, 8}}) {
+    for (int64_t cols : {1, 7, 32, 33, 64, 101}) {
+      const int64_t rows = 2 * lanes + 3, step_bytes = value_bytes * k_step, steps = (cols + k_step - 1) / k_step;
+      const auto stored = random_bytes(rows * cols * value_bytes, static_cast<unsigned>(cols));
+      std::vector<uint8_t> expected(static_cast<size_t>(3 * lanes * steps * step_bytes));
+      std::vector<uint8_t> packed(expected.size(), 0xa5);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t byte = 0; byte < cols * value_bytes; ++byte) {
+          const int64_t panel = row / lanes * lanes * steps * step_bytes;
+          const int64_t at = panel + (byte / step_bytes * lanes + row % lanes) * step_bytes + byte % step_bytes;
+          expected[static_cast<size_t>(at)] = stored[static_cast<size_t>(row * cols * value_bytes + byte)];
+        }
+      }
+      pack_value_panels(value_bytes, k_step, lanes, stored.data(), rows, cols, 0, rows, packed.data());
+      ASSERT_EQ(packed, expected) << value_bytes << " x " << k_step << ", " << lanes << " lanes, " << cols
+                                  << " columns";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace
+#endif

@@ -1,0 +1,275 @@
+// One group of 32 columns of a quantized panel (matmul_pack.h), ready to multiply: levels unpacked from their
+// planes, scales and sub-scales as f32. Written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc,
+// matmul_vector_*.h). Included only by files compiled for one instruction set; everything is in an
+// unnamed namespace so that nothing is shared between them.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "kernels/activation.h"
+#include "kernels/vector/matmul_pack.h"
+#include "kernels/vector/unroll.h"
+
+namespace millrace {
+namespace {
+
+// The requirements of V on the level vectors that it multiplies.
+template <typename V, int N>
+struct Levels {
+  static constexpr QuantShape S = kQuantShapes[N];
+  // Levels above 127 stay signed if V has no unsigned dot product that is safe for them.
+  static constexpr bool kSigned = V::kPrefersSigned && (S.low_bits == 8 || S.table == LevelTable::iq4);
+  static constexpr int kOffset = kSigned ? 0 : S.offset;
+  static constexpr int kOffsetBits = kOffset == 0 ? 0 : std::countr_zero(static_cast<unsigned>(kOffset));
+  static_assert(kOffset == 0 || kOffset == 1 << kOffsetBits, "the start of a dot is made by a shift");
+  static constexpr int kLargest = S.table == LevelTable::fp4   ? 28
+                                  : S.table == LevelTable::iq4 ? 255
+                                                               : (1 << (S.low_bits + S.high_bits)) - 1;
+};
+
+// Bytes of the 16-entry tables, raised by the offset if levels are unsigned.
+struct TableBytes {
+  alignas(16) uint8_t at[16];
+};
+constexpr TableBytes table_bytes(const int8_t (&values)[16], int raised) {
+  TableBytes bytes = {};
+  for (int i = 0; i < 16; ++i) bytes.at[i] = static_cast<uint8_t>(values[i] + raised);
+  return bytes;
+}
+constexpr TableBytes kIq4Signed = table_bytes(kIq4Levels, 0);
+constexpr TableBytes kIq4Raised = table_bytes(kIq4Levels, 128);
+constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 16);
+
+// Prefetch distance in bytes from the current group. Panels are contiguous, so the end of one prefetches the start of
+// the next.
+inline constexpr int64_t kPrefetchQuant = 8192;
+
+// Hides the constant from the compiler, which would otherwise count the lines from the cell's end and schedule them out
+// of order.
+[[gnu::always_inline]] inline int64_t prefetch_distance(int64_t distance) {
+  asm("" : "+r"(distance));
+  return distance;
+}
+
+// Number of cache lines per group of a cell, including its share of the scales.
+template <int N>
+inline constexpr int kGroupLines = (quant_cell(kQuantShapes[N]).bytes / quant_cell(kQuantShapes[N]).groups + 63) / 64;
+
+// kLines of them, to be prefetched while other levels are loaded.
+template <int kLines>
+struct Ahead {
+  const uint8_t* lines = nullptr;
+
+  // In ascending order; the compiler spreads them among the loads of the current group. In another order, or in a block
+  // before or after the loads, Q6_K was up to a fifth slower.
+  [[gnu::always_inline]] void ask() const {
+    unroll<kLines>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(lines + line * 64); });
+  }
+
+  // Prefetches part i of n at this point; compilers would move the built-in. Each instruction is aligned to 16 bytes:
+  // in the loop of one token of Q8_0 on AVX-512, load and prefetch pairs of 15 or 17 bytes reached 0.76 to 0.90 of
+  // plain reads on Zen 5, while 16 bytes reached 0.94 to 0.99, probably because the hardware prefetcher identifies
+  // loads by their address and then interferes. Elsewhere it makes no difference.
+  template <int i, int n>
+  [[gnu::always_inline]] void ask_part() const {
+    constexpr int kFirst = i * kLines / n;
+    unroll<(i + 1) * kLines / n - kFirst>([&](auto line) __attribute__((always_inline)) {
+#if defined(__x86_64__)
+      asm volatile(".p2align 4\n\tprefetcht0 %0" : : "m"(lines[(kFirst + line) * 64]));
+#else
+      asm volatile("prfm pldl1keep, %a0" : : "p"(lines + (kFirst + line) * 64));
+#endif
+    });
+  }
+};
+
+// Prefetches the start of a piece of work, which no previous group has prefetched.
+[[gnu::always_inline]] inline void prefetch_start(const uint8_t* cell, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(cell + at);
+}
+
+// How many tokens a group is multiplied with.
+enum class Meets { one, few, many };
+
+// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes need no unpacking: one token multiplies
+// them in place, and so do few tokens if they are signed, because their two operands would not fit into registers
+// (unsigned ones do). Signed levels are multiplied by their magnitudes, which are stored for many tokens.
+template <typename V, int N, int R, Meets kMeets, int kLines>
+struct Group {
+  static constexpr QuantShape S = kQuantShapes[N];
+  static constexpr bool kSigned = Levels<V, N>::kSigned;
+  static constexpr bool kDirect = S.low_bits == 8 && kMeets <= (kSigned && V::kFewInPlace ? Meets::few : Meets::one);
+  static constexpr bool kMagnitudes = V::kByMagnitudes && kSigned && kMeets == Meets::many;
+  static constexpr bool kPaired = V::kPairsColumns && kMeets != Meets::one;  // w is that of pair_columns()
+  using I = typename V::I;
+  struct Part {
+    I w[8];
+    I magnitudes[kMagnitudes ? 8 : 1];
+    typename V::F scale[2];  // dw; per16: of columns 0..15 and 16..31
+    typename V::F minimum;   // mw
+    I minimums;              // per16: int16 pairs
+  };
+  Part part[R];
+  const uint8_t* planes = nullptr;  // kDirect
+  Ahead<kLines> ahead;              // kDirect
+
+  // W[j] of part r. kDirect: also prefetches a share of the lines, again in every tile (few are two at most).
+  template <int j, int r>
+  [[gnu::always_inline]] I level() const {
+    if constexpr (kDirect) {
+      I bytes = V::load(planes + j * quant_cell(S).plane_bytes + r * V::kLanes * 4);
+      V::keep_here(bytes);  // otherwise the load sinks, and all prefetches of the group come in one burst
+      ahead.template ask_part<j * R + r, 8 * R>();
+      return kSigned ? V::bit_xor(bytes, V::set1_8(-128)) : bytes;
+    } else {
+      return part[r].w[j];
+    }
+  }
+
+  // |W[j]| of part r, whose value is `level`.
+  template <int j, int r>
+  [[gnu::always_inline]] I magnitude(I level) const {
+    if constexpr (kMagnitudes) return part[r].magnitudes[j];
+    return V::abs8(level);
+  }
+};
+
+// W[0..7] of one group from its planes; next(p) is called after the load of plane p of the low bits.
+template <typename V, int N, typename Next>
+[[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, const Next& next, typename V::I (&w)[8]) {
+  static constexpr QuantShape S = kQuantShapes[N];
+  constexpr int64_t kPlane = kPanelRows * 4;
+  constexpr int L = S.low_bits;
+  constexpr int H = S.high_bits;
+  typename V::I low[L];
+  unroll<L>([&](auto p) __attribute__((always_inline)) {
+    low[p] = V::load(planes + p * kPlane);
+    next(p);
+  });
+  unroll<8>([&](auto j) __attribute__((always_inline)) {
+    constexpr int kShift = j / L * L;
+    if constexpr (L == 8) {
+      w[j] = Levels<V, N>::kSigned ? V::bit_xor(low[j], V::set1_8(-128)) : low[j];
+    } else {
+      w[j] = V::bit_and(V::template shift_right<kShift>(low[j % L]), V::set1_8((1 << L) - 1));
+    }
+  });
+  if constexpr (H != 0) {
+    typename V::I high[H];
+    unroll<H>([&](auto p) __attribute__((always_inline)) { high[p] = V::load(planes + (L + p) * kPlane); });
+    unroll<8>([&](auto j) __attribute__((always_inline)) {
+      constexpr int kBit = j / H * H;  // position of the field; it belongs at bit L
+      w[j] = V::or_and(w[j], V::template shift_right<kBit - L>(high[j % H]), V::set1_8(((1 << H) - 1) << L));
+    });
+  }
+  if constexpr (S.table != LevelTable::none) {
+    const TableBytes& bytes = S.table == LevelTable::fp4 ? kFp4Raised : Levels<V, N>::kSigned ? kIq4Signed : kIq4Raised;
+    typename V::I table = V::broadcast16(bytes.at);
+    unroll<8>([&](auto j) __attribute__((always_inline)) { w[j] = V::look_up(table, w[j]); });
+  }
+}
+
+// The sub-scale fields of a cell, a byte each: [field][row]. Bytes of all 32 rows are split together, once for the
+// eight groups; widening them lane by lane was a third of the instructions of one token with Q4_K on AVX2.
+template <typename V, int N>
+struct CellFields {
+  static constexpr QuantShape S = kQuantShapes[N];
+  static constexpr QuantCell kCell = quant_cell(S);
+  static constexpr bool kPacked = S.sub_bits == 4 || S.sub_bits == 6;
+  alignas(64) uint8_t bytes[kPacked ? S.sub_fields() * kPanelRows : 1];
+
+  // Does nothing for fields of 8 bits, which are read in place.
+  [[gnu::always_inline]] const uint8_t* read(const uint8_t* cell) {
+    using B = typename V::Fields;
+    unroll<kPacked ? S.sub_fields() / 2 : 0>([&](auto pair) __attribute__((always_inline)) {
+      const B nibbles = B::set(15), top = B::set(48);
+      B low = B::load(cell + kCell.field_at + pair * kPanelRows);
+      B even = low & nibbles, odd = low.template right<4>() & nibbles;
+      if constexpr (S.sub_bits == 6) {
+        B high = B::load(cell + kCell.high_field_at + pair / 2 * kPanelRows);
+        constexpr bool kUpper = pair % 2 != 0;  // bits 4..7 of the byte, else 0..3
+        B high_even = kUpper ? high : high.template left<4>();
+        B high_odd = kUpper ? high.template right<2>() : high.template left<2>();
+        even = even | (high_even & top);
+        odd = odd | (high_odd & top);
+      }
+      even.store(bytes + pair * 2 * kPanelRows);
+      odd.store(bytes + (pair * 2 + 1) * kPanelRows);
+    });
+    return bytes;
+  }
+};
+
+// Scales and minimums of group g of one part, rows from `lane` on; fields: CellFields.
+template <typename V, int N, typename Part>
+[[gnu::always_inline]] inline void load_scales(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
+                                               Part& out) {
+  static constexpr QuantShape S = kQuantShapes[N];
+  static constexpr QuantCell kCell = quant_cell(S);
+  int64_t scale = (S.per_group_scale() ? g : 0) * kPanelRows + lane;
+  if constexpr (S.e8m0) {
+    out.scale[0] = V::load_e8m0(cell + scale);
+  } else {
+    out.scale[0] = V::load_f16(cell + scale * 2);
+  }
+  if constexpr (S.has_min) out.minimum = V::load_f16(cell + kCell.min_at + scale * 2);
+  auto field = [&](int i) __attribute__((always_inline)) {
+    const uint8_t* first = CellFields<V, N>::kPacked ? fields : cell + kCell.field_at;
+    const uint8_t* at = first + (g * S.group_fields() + i) * kPanelRows + lane;
+    return S.sub_bits == 8 ? V::load_i8(at) : V::load_u8(at);
+  };
+  auto sub_scale = [&](int i) __attribute__((always_inline)) {
+    return V::to_float(S.sub_bias == 0 ? field(i) : V::add32(field(i), V::set1_32(-S.sub_bias)));
+  };
+  if constexpr (S.sub == SubScales::per32) {
+    out.scale[0] = V::mul(out.scale[0], sub_scale(0));
+    if constexpr (S.has_min) out.minimum = V::mul(out.minimum, sub_scale(1));
+  }
+  if constexpr (S.sub == SubScales::per16) {
+    out.scale[1] = V::mul(out.scale[0], sub_scale(1));
+    out.scale[0] = V::mul(out.scale[0], sub_scale(0));
+    if constexpr (S.has_min) out.minimums = V::pairs(field(2), field(3));
+  }
+}
+
+// What products need beside the levels.
+template <typename V, typename G>
+[[gnu::always_inline]] inline void finish_levels(typename G::Part& part) {
+  if constexpr (G::kMagnitudes)
+    unroll<8>([&](auto j) __attribute__((always_inline)) { part.magnitudes[j] = V::abs8(part.w[j]); });
+  if constexpr (G::kPaired) V::pair_columns(part.w);
+}
+
+// R parts of group g, rows from `lane` on, one part after the other. In between, prefetches kLines lines of group g of
+// the cell at `next_cell`, starting at line `first`: 8-bit levels have 17 lines, which arrive 2 to 5 % faster when
+// prefetched one by one between the loads.
+template <typename V, int N, int R, Meets kMeets, int kLines>
+[[gnu::always_inline]] inline void load_group(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
+                                              const uint8_t* next_cell, int64_t first,
+                                              Group<V, N, R, kMeets, kLines>& out) {
+  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
+  constexpr int L = kQuantShapes[N].low_bits;
+  using G = Group<V, N, R, kMeets, kLines>;
+  const Ahead<kLines> ahead = {next_cell + g * (kCell.bytes / kCell.groups) + first * 64};
+  const uint8_t* planes = cell + kCell.planes_at + g * kCell.group_bytes + lane * 4;
+  if constexpr (G::kDirect) {
+    out.planes = planes;
+    out.ahead = ahead;
+  } else {
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      auto next = [&](auto p) __attribute__((always_inline)) {
+        if constexpr (L == 8) ahead.template ask_part<r * L + p, R * L>();
+      };
+      unpack_levels<V, N>(planes + r * V::kLanes * 4, next, out.part[r].w);
+      finish_levels<V, G>(out.part[r]);
+    });
+    if constexpr (L != 8) ahead.ask();
+  }
+  unroll<R>([&](auto r) __attribute__((always_inline)) {
+    load_scales<V, N>(cell, fields, g, lane + r * V::kLanes, out.part[r]);
+  });
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,109 @@
+// Row codecs of f32, f16, bf16 and q8_0 in vectors, bit-identical to the formats' own. Include after
+// row_decode.h.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/ops.h"
+
+namespace millrace {
+namespace {
+
+constexpr float kLargestF16 = 65504.0f;
+constexpr float kLargestBf16 = 0x1.FEp127f;
+constexpr float kLargestF32 = 0x1.FFFFFEp127f;
+constexpr float kLargestInBlock = 0x1p30f;  // as the block formats clamp their input
+
+// NaN becomes 0; values are clamped to the limit.
+inline Simd::F clean(Simd::F x, float limit) {
+  return Simd::min(Simd::set(limit), Simd::max(Simd::set(-limit), Simd::zero_nan(x)));
+}
+
+inline void encode_f32(const float* source, uint8_t* destination, int64_t n) noexcept {
+  auto* out = reinterpret_cast<float*>(destination);
+  int64_t i = 0;
+  for (; i + Simd::kLanes <= n; i += Simd::kLanes) Simd::store(out + i, clean(Simd::load(source + i), kLargestF32));
+  if (i < n) Simd::store_n(out + i, clean(Simd::load_n(source + i, n - i), kLargestF32), n - i);
+}
+
+template <void (*kStore)(uint8_t*, Simd::F)>
+void encode_16_bit(const float* source, uint8_t* destination, int64_t n, float limit) {
+  int64_t i = 0;
+  for (; i + Simd::kLanes <= n; i += Simd::kLanes) kStore(destination + i * 2, clean(Simd::load(source + i), limit));
+  if (i < n) {
+    uint8_t rest[2 * Simd::kLanes];
+    kStore(rest, clean(Simd::load_n(source + i, n - i), limit));
+    std::memcpy(destination + i * 2, rest, static_cast<size_t>(n - i) * 2);
+  }
+}
+
+inline void encode_f16(const float* source, uint8_t* destination, int64_t n) noexcept {
+  encode_16_bit<Simd::store_f16>(source, destination, n, kLargestF16);
+}
+
+inline void encode_bf16(const float* source, uint8_t* destination, int64_t n) noexcept {
+  encode_16_bit<Simd::store_bf16>(source, destination, n, kLargestBf16);
+}
+
+// The scale max|x| / 127 is stored as f16; values are divided by the exact scale, or by the stored one if f16
+// represents it badly (subnormal or clamped).
+inline void encode_q8_block(const float* source, uint8_t* block) {
+  constexpr int kCount = 32 / Simd::kLanes;
+  Simd::F x[kCount];
+  Simd::F top = Simd::zero();
+  for (int c = 0; c < kCount; ++c) {
+    x[c] = clean(Simd::load(source + c * Simd::kLanes), kLargestInBlock);
+    top = Simd::max(top, Simd::abs(x[c]));
+  }
+  const float scale = Simd::largest(top) / 127.0f;
+  const uint16_t bits = Simd::to_f16(scale < kLargestF16 ? scale : kLargestF16);
+  const float stored = Simd::f16(reinterpret_cast<const uint8_t*>(&bits));
+  const float used = scale >= 0x1p-14f && scale <= kLargestF16 ? scale : stored;
+  const Simd::F inverse = Simd::set(used != 0 ? 1.0f / used : 0.0f);
+  std::memcpy(block, &bits, sizeof(bits));
+  for (int c = 0; c < kCount; ++c) {
+    const Simd::F q = Simd::mul(x[c], inverse);
+    Simd::store_i8(block + 2 + c * Simd::kLanes, Simd::min(Simd::set(127.0f), Simd::max(Simd::set(-127.0f), q)));
+  }
+}
+
+inline void encode_q8(const float* source, uint8_t* destination, int64_t n) noexcept {
+  for (int64_t i = 0; i + 32 <= n; i += 32) encode_q8_block(source + i, destination + i / 32 * 34);
+}
+
+inline void decode_f32(const uint8_t* source, float* destination, int64_t n) noexcept {
+  std::memcpy(destination, source, static_cast<size_t>(n) * sizeof(float));
+}
+
+// Vectors with NaN are widened bit by bit: the processor would quieten a signalling one.
+inline Simd::F widen_f16(const uint8_t* source) {
+  const Simd::F v = Simd::load_f16(source);
+  if (!Simd::any_nan(v)) return v;
+  float values[Simd::kLanes];
+  Simd::store(values, v);
+  for (int i = 0; i < Simd::kLanes; ++i) {
+    const uint32_t half = source[2 * i] | static_cast<uint32_t>(source[2 * i + 1]) << 8;
+    if ((half & 0x7c00u) != 0x7c00u) continue;
+    const uint32_t bits = (half & 0x8000u) << 16 | 0x7f800000u | (half & 0x3ffu) << 13;
+    std::memcpy(values + i, &bits, sizeof(bits));
+  }
+  return Simd::load(values);
+}
+
+template <Simd::F (*kLoad)(const uint8_t*)>
+void decode_exactly(const uint8_t* source, float* destination, int64_t n) noexcept {
+  int64_t i = 0;
+  for (; i + Simd::kLanes <= n; i += Simd::kLanes) Simd::store(destination + i, kLoad(source + i * 2));
+  if (i < n) {
+    uint8_t rest[2 * Simd::kLanes] = {};
+    std::memcpy(rest, source + i * 2, static_cast<size_t>(n - i) * 2);
+    Simd::store_n(destination + i, kLoad(rest), n - i);
+  }
+}
+
+inline void decode_q8(const uint8_t* source, float* destination, int64_t n) noexcept {
+  KvQ8::decode(source, destination, n / 32 * 32);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,109 @@
+// Vector readers of the KV formats. Include after a simd_*.h. A row is whole blocks, the last one
+// padded. Each reader offers, with the same exact values:
+//
+//   decode(row, out, n)          the first n values; reads no byte outside the row, writes up to the next 32
+//   load(row, d)                 one vector from value d on, d a multiple of the lanes; all inside the row
+//   transpose(rows, n, out, s)   kLanes rows side by side: out[d * s + r] = value d of row r, d < n, where n is
+//                                a multiple of kTransposed
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace millrace {
+namespace {
+
+// Read by the decoders of the call (AttentionArgs).
+struct KvAny {
+  static constexpr const char* kName = "any";
+  static constexpr bool kByCall = true;
+};
+
+struct KvF32 {
+  static constexpr bool kByCall = false;
+  static constexpr const char* kName = "f32";
+  static constexpr int64_t kTransposed = 4;
+  static void decode(const uint8_t* row, float* out, int64_t n) {
+    std::memcpy(out, row, static_cast<size_t>(n) * sizeof(float));
+  }
+  static Simd::F load(const uint8_t* row, int64_t d) { return Simd::load(reinterpret_cast<const float*>(row) + d); }
+  static void transpose(const uint8_t* const* rows, int64_t n, float* out, int64_t stride) {
+    for (int64_t d = 0; d < n; d += 4) {
+      Simd::F word[4];
+      Simd::transpose_words(rows, d * 4, word);
+      for (int c = 0; c < 4; ++c) Simd::store(out + (d + c) * stride, word[c]);
+    }
+  }
+};
+
+// 16-bit formats: a 32-bit word holds two values.
+template <Simd::F (*kLoad)(const uint8_t*), Simd::F (*kPart)(Simd::F, int)>
+struct Kv16Bit {
+  static constexpr bool kByCall = false;
+  static constexpr int64_t kTransposed = 8;
+  static void decode(const uint8_t* row, float* out, int64_t n) {
+    int64_t i = 0;
+    for (; i + Simd::kLanes <= n; i += Simd::kLanes) Simd::store(out + i, kLoad(row + i * 2));
+    if (i < n) {
+      uint8_t rest[2 * Simd::kLanes] = {};
+      std::memcpy(rest, row + i * 2, static_cast<size_t>(n - i) * 2);
+      Simd::store(out + i, kLoad(rest));
+    }
+  }
+  static Simd::F load(const uint8_t* row, int64_t d) { return kLoad(row + d * 2); }
+  static void transpose(const uint8_t* const* rows, int64_t n, float* out, int64_t stride) {
+    for (int64_t d = 0; d < n; d += 8) {
+      Simd::F word[4];
+      Simd::transpose_words(rows, d * 2, word);
+      for (int c = 0; c < 4; ++c) {
+        Simd::store(out + (d + 2 * c) * stride, kPart(word[c], 0));
+        Simd::store(out + (d + 2 * c + 1) * stride, kPart(word[c], 1));
+      }
+    }
+  }
+};
+
+struct KvF16 : Kv16Bit<Simd::load_f16, Simd::f16_part> {
+  static constexpr const char* kName = "f16";
+};
+
+struct KvBf16 : Kv16Bit<Simd::load_bf16, Simd::bf16_part> {
+  static constexpr const char* kName = "bf16";
+};
+
+// Blocks of 32 values in 34 bytes: f16 scale, then 32 int8.
+struct KvQ8 {
+  static constexpr bool kByCall = false;
+  static constexpr const char* kName = "q8_0";
+  static constexpr int64_t kTransposed = 32;
+  static void decode(const uint8_t* row, float* out, int64_t n) {  // the last block whole
+    for (int64_t i = 0; i < n; i += 32, row += 34) {
+      const Simd::F scale = Simd::set(Simd::f16(row));
+      for (int64_t j = 0; j < 32; j += Simd::kLanes) {
+        Simd::store(out + i + j, Simd::mul(scale, Simd::load_i8(row + 2 + j)));
+      }
+    }
+  }
+  static Simd::F load(const uint8_t* row, int64_t d) {
+    const uint8_t* block = row + d / 32 * 34;
+    return Simd::mul(Simd::set(Simd::f16(block)), Simd::load_i8(block + 2 + d % 32));
+  }
+  static void transpose(const uint8_t* const* rows, int64_t n, float* out, int64_t stride) {
+    for (int64_t d = 0; d < n; d += 32) {
+      const int64_t at = d / 32 * 34;
+      uint8_t halves[2 * Simd::kLanes];
+      for (int r = 0; r < Simd::kLanes; ++r) std::memcpy(halves + 2 * r, rows[r] + at, 2);
+      const Simd::F scale = Simd::load_f16(halves);
+      for (int64_t j = 0; j < 32; j += 16) {
+        Simd::F word[4];
+        Simd::transpose_words(rows, at + 2 + j, word);
+        for (int c = 0; c < 16; ++c) {
+          Simd::store(out + (d + j + c) * stride, Simd::mul(scale, Simd::i8_part(word[c / 4], c % 4)));
+        }
+      }
+    }
+  }
+};
+
+}  // namespace
+}  // namespace millrace
