@@ -1,4 +1,5 @@
-// exp_sum() in vectors of eight doubles, in the compiler's vector types: one source for every instruction set.
+// exp_sum() in the compiler's vector types: one source for every instruction set. Vectors are as long as its registers,
+// because compilers divide the comparisons of longer ones into single numbers.
 // exp(v) = 2^n exp(r), n = round(v / ln 2), |r| <= ln(2) / 2, with the Taylor polynomial of degree 10, whose relative
 // error is 3e-13.
 #pragma once
@@ -11,10 +12,14 @@ namespace millrace {
 namespace {
 
 inline double exp_sum(const float* x, double shift, int64_t n) noexcept {
+#ifdef __AVX512F__
   constexpr int64_t kLanes = 8;
-  using Floats = float __attribute__((vector_size(32)));
-  using Doubles = double __attribute__((vector_size(64)));
-  using Bits = int64_t __attribute__((vector_size(64)));
+#else
+  constexpr int64_t kLanes = 4;
+#endif
+  using Floats = float __attribute__((vector_size(4 * kLanes)));
+  using Doubles = double __attribute__((vector_size(8 * kLanes)));
+  using Bits = int64_t __attribute__((vector_size(8 * kLanes)));
   constexpr double kTaylor[] = {1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120,
                                 1.0 / 24,      1.0 / 6,      0.5,         1.0,        1.0};  // the highest power first
   constexpr double kRound = 0x1.8p52;  // added and subtracted: rounds to an integer, which the low bits then hold
