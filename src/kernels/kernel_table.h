@@ -205,7 +205,10 @@ struct KernelTable {
   // Rotates the first `rotated` dims of one head in place; cos, sin: [rotated / 2]. half: pairs (i, i + rotated/2);
   // otherwise pairs (2i, 2i + 1).
   void (*rope)(float* head, const float* cos, const float* sin, int64_t rotated, bool half) = nullptr;
-  void (*softmax)(float* x, int64_t n) = nullptr;                                       // in place
+  void (*softmax)(float* x, int64_t n) = nullptr;  // in place
+  // Sum of exp(x - shift); shift is at least the largest finite x. NaN adds nothing, +inf counts as the largest float.
+  // Terms have a relative error of at most 1e-12; up to n + 7 times exp(-700) may be added.
+  double (*exp_sum)(const float* x, double shift, int64_t n) = nullptr;
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;  // y = silu(gate) * up
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;
   void (*gelu_erf_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;

@@ -48,6 +48,8 @@ bool SamplerChain::ended() const {
 }
 
 Result<TokenId> draw(SamplingRow& row) {
+  const double uniform = row.uniform(RandomStream::token);
+  if (const TokenId token = row.draw_estimated(uniform); token >= 0) return token;
   const auto& list = row.candidates();
   if (list.empty()) {
     return Error::user(
@@ -57,7 +59,7 @@ Result<TokenId> draw(SamplingRow& row) {
   }
   if (list.size() == 1) return list.front().token;
   Softmax softmax = row.softmax();
-  double target = row.uniform(RandomStream::token) * softmax.total;
+  double target = uniform * softmax.total;
   double cumulated = 0;
   const Candidate* last = nullptr;  // the last one with nonzero probability, for rounding at the end of the sum
   for (size_t i = 0; i < list.size(); ++i) {

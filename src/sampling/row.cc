@@ -6,13 +6,20 @@
 #include <cmath>
 #include <limits>
 
+#include "sampling/estimate.h"
+#include "sampling/order.h"
+
 namespace millrace {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 constexpr size_t kFew = 4096;  // up to this many tokens are gathered from a dense row instead of striking the others
 
-// Largest of a block, NaN ignored. Eight lanes, so that the loop becomes vector code on any machine.
+float clamp_infinity(float logit) { return std::min(logit, FLT_MAX); }
+
+}  // namespace
+
+// Eight lanes, so that the loop becomes vector code on any machine.
 float block_max(const float* x, size_t n) {
   float lanes[8];
   std::fill_n(lanes, 8, kMasked);
@@ -25,10 +32,6 @@ float block_max(const float* x, size_t n) {
   for (; i < n; ++i) best = x[i] > best ? x[i] : best;
   return best;
 }
-
-float clamp_infinity(float logit) { return std::min(logit, FLT_MAX); }
-
-}  // namespace
 
 TokenId argmax(std::span<const float> logits) {
   constexpr size_t kBlock = 1024;
@@ -49,6 +52,15 @@ TokenId argmax(std::span<const float> logits) {
 
 double Softmax::probability(float logit) const { return total > 0 ? std::exp(logit - max) / total : 0.0; }
 
+void SamplingRow::reserve(int64_t vocab) {
+  const auto tokens = static_cast<size_t>(vocab);
+  list_.reserve(tokens);
+  spare_.resize(tokens);
+  weights_.reserve(tokens);
+  blocks_.reserve(tokens / kEstimateBlock + 1);
+  fastest_exp_sum();  // makes its table
+}
+
 void SamplingRow::begin(std::span<float> logits, uint64_t seed, int64_t position) {
   logits_ = logits;
   seed_ = seed;
@@ -66,14 +78,18 @@ std::vector<Candidate>& SamplingRow::candidates() {
 template <typename Keep>
 void SamplingRow::keep_if(Keep keep) {
   size_t kept = 0;
-  size_t kept_sorted = 0;
-  for (size_t i = 0; i < list_.size(); ++i) {
-    if (!keep(list_[i])) continue;
-    list_[kept++] = list_[i];
-    if (i < sorted_) kept_sorted = kept;
-  }
+  const auto filter = [&](size_t first, size_t end) {
+    for (size_t i = first; i < end; ++i) {  // a store for each candidate, kept or not, is faster than a branch
+      const Candidate candidate = list_[i];
+      list_[kept] = candidate;
+      kept += static_cast<size_t>(keep(candidate));
+    }
+  };
+  const size_t sorted = sorted_;
+  filter(0, sorted);
+  sorted_ = kept;
+  filter(sorted, list_.size());
   list_.resize(kept);
-  sorted_ = kept_sorted;
 }
 
 size_t SamplingRow::place_of(TokenId token) const {
@@ -91,13 +107,23 @@ void SamplingRow::set_logit(size_t place, float logit) {
 }
 
 void SamplingRow::keep_above(double threshold) {
+  const double finite = std::max<double>(threshold, -FLT_MAX);
   if (!dense_) return keep_if([&](const Candidate& candidate) { return candidate.logit >= threshold; });
   dense_ = false;
-  for (size_t i = 0; i < logits_.size(); ++i) {
-    if (logits_[i] >= threshold && logits_[i] > kMasked) {
-      list_.push_back({clamp_infinity(logits_[i]), static_cast<TokenId>(i)});
+  constexpr size_t kBlock = 64;
+  size_t kept = 0;
+  for (size_t at = 0; at < logits_.size(); at += kBlock) {
+    const size_t end = std::min(at + kBlock, logits_.size());
+    if (!(block_max(logits_.data() + at, end - at) >= finite)) continue;
+    list_.resize(kept + end - at);
+    Candidate* list = list_.data();
+    for (size_t i = at; i < end; ++i) {  // without a branch, as above
+      const float logit = logits_[i];
+      list[kept] = {clamp_infinity(logit), static_cast<TokenId>(i)};
+      kept += static_cast<size_t>(logit >= finite);
     }
   }
+  list_.resize(kept);
 }
 
 void SamplingRow::keep_best(size_t k) {
@@ -206,7 +232,12 @@ void SamplingRow::sort_prefix(size_t n) {
   auto first = list_.begin() + static_cast<ptrdiff_t>(sorted_);
   auto last = list_.begin() + static_cast<ptrdiff_t>(n);
   if (last != list_.end()) std::nth_element(first, last, list_.end(), better);
-  std::sort(first, last, better);
+  if (n - sorted_ < kRadixFrom) {
+    std::sort(first, last, better);
+  } else {
+    if (spare_.size() < n) spare_.resize(n);
+    radix_sort({first, last}, spare_);
+  }
   sorted_ = n;
 }
 
@@ -230,6 +261,15 @@ float SamplingRow::max_logit() const {
   float best = kMasked;
   for (const auto& candidate : list_) best = std::max(best, candidate.logit);
   return best;
+}
+
+void SamplingRow::scale(double temperature) {
+  const double max = max_logit();
+  if (dense_) {
+    for (float& logit : logits_) logit = static_cast<float>((clamp_infinity(logit) - max) / temperature);
+  } else {
+    for (Candidate& candidate : list_) candidate.logit = static_cast<float>((candidate.logit - max) / temperature);
+  }
 }
 
 Softmax SamplingRow::softmax() {

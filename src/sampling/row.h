@@ -46,10 +46,7 @@ struct Softmax {
 class SamplingRow {
  public:
   // So that rows of up to `vocab` tokens allocate nothing.
-  void reserve(int64_t vocab) {
-    list_.reserve(static_cast<size_t>(vocab));
-    weights_.reserve(static_cast<size_t>(vocab));
-  }
+  void reserve(int64_t vocab);
   // Starts a row. `logits` is edited in place and must outlive the row's use. `position` counts generated tokens.
   void begin(std::span<float> logits, uint64_t seed, int64_t position);
 
@@ -96,6 +93,14 @@ class SamplingRow {
   void truncate(size_t n);
   void drop_front(size_t n);
   void set_unsorted() { sorted_ = 0; }
+  // Reduces a large dense row to the fewest best candidates that have the share p of the mass, in order. False: the row
+  // is as it was, because it is not of that kind or an estimate (estimate.h) does not decide how many.
+  bool keep_nucleus(double p);
+  // Divides the difference of each logit from the largest by the temperature, which is above 0.
+  void scale(double temperature);
+  // The first candidate in order at which the sum of weights exceeds the share `uniform` of their total; -1: the row is
+  // small, or an estimate (estimate.h) does not decide.
+  TokenId draw_estimated(double uniform);
 
   // Calls visit(i) for candidates in order, sorting only as far as needed; visit returns false to stop.
   template <typename Visit>
@@ -117,10 +122,16 @@ class SamplingRow {
   template <typename Keep>
   void keep_if(Keep keep);  // filters the list, in order
   void strike(std::span<const uint64_t> bits);
+  const float* block(size_t first, size_t count, float* copy) const;
+  double estimate_blocks(double max);
+  double nucleus_floor(double max, double mass) const;
+  size_t mass_prefix(double max, double mass, double error) const;
 
   std::span<float> logits_;
   std::vector<Candidate> list_;
+  std::vector<Candidate> spare_;  // for sorting
   std::vector<double> weights_;
+  std::vector<double> blocks_;  // sums of kEstimateBlock weights
   size_t sorted_ = 0;
   bool dense_ = true;
   uint64_t seed_ = 0;
@@ -129,5 +140,8 @@ class SamplingRow {
 
 // Index of the largest logit, the first one on ties, NaN ignored; -1 if every logit is NaN or -inf. One pass.
 TokenId argmax(std::span<const float> logits);
+
+// Largest of n logits, NaN ignored; -inf if there is none.
+float block_max(const float* x, size_t n);
 
 }  // namespace millrace

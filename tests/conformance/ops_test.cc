@@ -201,6 +201,39 @@ TEST(Softmax, MaskedValuesAreExactlyZero) {
   });
 }
 
+TEST(ExpSum, EqualsItsDefinition) {
+  for_each_size([](const KernelTable& table, int64_t n) {
+    for (float spread : {0.0f, 0.01f, 4.0f, 300.0f}) {
+      auto x = scaled(random_values(n, 9), spread);
+      double max = -INFINITY, sum = 0;
+      for (float v : x) max = std::max(max, double{v});
+      for (float v : x) sum += std::exp(v - max);
+      Row row(x);
+      EXPECT_NEAR(table.exp_sum(row.data(), max, n), sum, (1e-12 + 1e-15 * static_cast<double>(n)) * sum) << spread;
+      EXPECT_EQ(row.values(), x);
+    }
+  });
+}
+
+TEST(ExpSum, EachTermIsExact) {
+  for (const KernelTable& table : testing::kernel_tables())
+    for (float x = -640; x <= 0; x += 0.37f) {
+      const double expected = std::exp(double{x});
+      EXPECT_NEAR(table.exp_sum(&x, 0, 1), expected, 1e-12 * expected) << isa_name(table.isa) << " " << x;
+    }
+}
+
+TEST(ExpSum, NanAddsNothingAndInfinityCountsAsTheLargestFloat) {
+  const float kInfinity = std::numeric_limits<float>::infinity(), kMax = std::numeric_limits<float>::max();
+  for (const KernelTable& table : testing::kernel_tables()) {
+    std::vector<float> x = {1, NAN, -kInfinity, 1, -1e30f, NAN, 1, 1, NAN, 1};
+    EXPECT_NEAR(table.exp_sum(x.data(), 1, std::ssize(x)), 5, 1e-11) << isa_name(table.isa);
+    x = {kInfinity, 0, kMax};
+    EXPECT_NEAR(table.exp_sum(x.data(), kMax, std::ssize(x)), 2, 1e-11) << isa_name(table.isa);
+    EXPECT_EQ(table.exp_sum(x.data(), kMax, 0), 0);
+  }
+}
+
 // Relative error over the whole range, for positive and negative inputs alike.
 void expect_relative(const std::vector<float>& x, const std::vector<float>& actual, double (*f)(double), double bound) {
   ASSERT_EQ(x.size(), actual.size());
@@ -388,7 +421,7 @@ TEST(RowCodec, EverySixteenBitPatternWidensAlike) {
 
 TEST(KernelTable, EveryTableHasEveryOperation) {
   for (const KernelTable& t : testing::kernel_tables()) {
-    EXPECT_TRUE(t.attention_merge && t.rms_norm && t.layer_norm && t.rope && t.softmax && t.silu_mul &&
+    EXPECT_TRUE(t.attention_merge && t.rms_norm && t.layer_norm && t.rope && t.softmax && t.exp_sum && t.silu_mul &&
                 t.gelu_tanh_mul && t.gelu_erf_mul && t.gelu_tanh && t.gelu_erf && t.relu && t.softcap && t.add &&
                 t.add_scaled && t.scale)
         << isa_name(t.isa);

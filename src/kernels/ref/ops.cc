@@ -22,6 +22,7 @@ void add_ops_ref(KernelTable& table) {
   add_norm_ref(table);
   add_rope_ref(table);
   add_softmax_ref(table);
+  add_exp_sum_ref(table);
   add_activation_functions_ref(table);
   add_elementwise_ref(table);
   add_row_codec_ref(table);

@@ -8,6 +8,7 @@ void add_ops_avx2(KernelTable& table) {
   add_norm_avx2(table);
   add_rope_avx2(table);
   add_softmax_avx2(table);
+  add_exp_sum_avx2(table);
   add_activation_functions_avx2(table);
   add_elementwise_avx2(table);
   add_row_codec_avx2(table);
@@ -19,6 +20,7 @@ void add_ops_avx512(KernelTable& table) {
   add_norm_avx512(table);
   add_rope_avx512(table);
   add_softmax_avx512(table);
+  add_exp_sum_avx512(table);
   add_activation_functions_avx512(table);
   add_elementwise_avx512(table);
   add_row_codec_avx512(table);

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "sampling/steps/factories.h"
-#include "sampling/steps/temperature.h"
 
 namespace millrace {
 namespace {
@@ -27,7 +26,7 @@ class DynamicTemperature final : public SamplerStep {
     double relative = std::clamp(entropy / std::log(static_cast<double>(list.size())), 0.0, 1.0);
     double temperature = low_ + (high_ - low_) * std::pow(relative, exponent_);
     if (temperature > 0) {
-      scale_by_temperature(row, temperature);
+      row.scale(temperature);
     } else {
       row.keep_argmax();
     }

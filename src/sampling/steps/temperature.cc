@@ -1,24 +1,15 @@
 // Temperature: logits divided by t (Ackley et al., 1985, "A Learning Algorithm for Boltzmann Machines"). Logits are
 // shifted so that the largest is 0, which changes no probability and prevents overflow.
-#include "sampling/steps/temperature.h"
-
 #include "sampling/steps/factories.h"
 
 namespace millrace {
-
-void scale_by_temperature(SamplingRow& row, double temperature) {
-  auto& list = row.candidates();
-  double max = row.max_logit();
-  for (auto& candidate : list) candidate.logit = static_cast<float>((candidate.logit - max) / temperature);
-}
-
 namespace {
 
 class Temperature final : public SamplerStep {
  public:
   explicit Temperature(double temperature) : temperature_(temperature) {}
 
-  void apply(SamplingRow& row) override { scale_by_temperature(row, temperature_); }
+  void apply(SamplingRow& row) override { row.scale(temperature_); }
   std::unique_ptr<SamplerStep> clone() const override { return std::make_unique<Temperature>(*this); }
 
  private:

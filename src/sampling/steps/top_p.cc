@@ -10,6 +10,7 @@ class TopP final : public SamplerStep {
   explicit TopP(double p) : p_(p) {}
 
   void apply(SamplingRow& row) override {
+    if (row.keep_nucleus(p_)) return;
     auto& list = row.candidates();
     if (list.size() <= 1) return;
     Softmax softmax = row.softmax();

@@ -1,0 +1,10 @@
+// exp_sum for AVX-512.
+#if defined(__x86_64__)
+#include "kernels/x86/exp_sum_kernel.h"
+
+namespace millrace {
+
+void add_exp_sum_avx512(KernelTable& table) { table.exp_sum = exp_sum; }
+
+}  // namespace millrace
+#endif
