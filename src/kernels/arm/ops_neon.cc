@@ -6,6 +6,7 @@
 #include "kernels/vector/activation_functions_kernel.h"
 #include "kernels/vector/affine_rows_kernel.h"
 #include "kernels/vector/elementwise_kernel.h"
+#include "kernels/vector/exp_sum_kernel.h"
 #include "kernels/vector/norm_kernel.h"
 #include "kernels/vector/rope_kernel.h"
 #include "kernels/vector/row_codec_kernel.h"
@@ -20,6 +21,7 @@ void add_ops_neon(KernelTable& table) {
   table.layer_norm = layer_norm;
   table.rope = rope;
   table.softmax = softmax;
+  table.exp_sum = exp_sum;
   table.silu_mul = gated<Silu>;
   table.gelu_tanh_mul = gated<GeluTanh>;
   table.gelu_erf_mul = gated<GeluErf>;

@@ -1,6 +1,6 @@
 // exp_sum for AVX-512.
 #if defined(__x86_64__)
-#include "kernels/x86/exp_sum_kernel.h"
+#include "kernels/vector/exp_sum_kernel.h"
 
 namespace millrace {
 

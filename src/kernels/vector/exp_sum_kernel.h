@@ -12,10 +12,12 @@ namespace millrace {
 namespace {
 
 inline double exp_sum(const float* x, double shift, int64_t n) noexcept {
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
   constexpr int64_t kLanes = 8;
-#else
+#elif defined(__AVX2__)
   constexpr int64_t kLanes = 4;
+#else
+  constexpr int64_t kLanes = 2;
 #endif
   using Floats = float __attribute__((vector_size(4 * kLanes)));
   using Doubles = double __attribute__((vector_size(8 * kLanes)));
