@@ -116,10 +116,10 @@ struct Simd {
         vandq_u16(vshlq_u16(wide, vdupq_n_s16(static_cast<int16_t>(-part * kBits))), vdupq_n_u16((1 << kBits) - 1));
     return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))), vcvtq_f32_u32(vmovl_high_u16(low))};
   }
-  static float f16(const uint8_t* p) {
-    const auto half = static_cast<uint16_t>(p[0] | p[1] << 8);
-    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(half))), 0);
+  static float from_f16(int bits) {
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(static_cast<uint16_t>(bits)))), 0);
   }
+  static float f16(const uint8_t* p) { return from_f16(p[0] | p[1] << 8); }
   static uint16_t to_f16(float x) { return vget_lane_u16(vreinterpret_u16_f16(vcvt_f16_f32(vdupq_n_f32(x))), 0); }
   static void store_f16(uint8_t* p, F v) {
     store_words(p, vcombine_u16(vreinterpret_u16_f16(vcvt_f16_f32(v.a)), vreinterpret_u16_f16(vcvt_f16_f32(v.b))));

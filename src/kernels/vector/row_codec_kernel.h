@@ -57,7 +57,7 @@ inline void encode_q8_block(const float* source, uint8_t* block) {
   }
   const float scale = Simd::largest(top) / 127.0f;
   const uint16_t bits = Simd::to_f16(scale < kLargestF16 ? scale : kLargestF16);
-  const float stored = Simd::f16(reinterpret_cast<const uint8_t*>(&bits));
+  const float stored = Simd::from_f16(bits);
   const float used = scale >= 0x1p-14f && scale <= kLargestF16 ? scale : stored;
   const Simd::F inverse = Simd::set(used != 0 ? 1.0f / used : 0.0f);
   std::memcpy(block, &bits, sizeof(bits));

@@ -85,7 +85,8 @@ struct Simd {
     const __m256i low = _mm256_srli_epi32(bytes, part * kBits);
     return _mm256_cvtepi32_ps(_mm256_and_si256(low, _mm256_set1_epi32((1 << kBits) - 1)));
   }
-  static float f16(const uint8_t* p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8))); }
+  static float from_f16(int bits) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))); }
+  static float f16(const uint8_t* p) { return from_f16(p[0] | p[1] << 8); }
   static uint16_t to_f16(float x) {
     const __m128i half = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     return static_cast<uint16_t>(_mm_cvtsi128_si32(half) & 0xffff);

@@ -96,7 +96,8 @@ struct Simd {
                                                    next, next, next, next, next, next));
     return _mm512_cvtepi32_ps(_mm512_and_si512(low, _mm512_set1_epi32((1 << kBits) - 1)));
   }
-  static float f16(const uint8_t* p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8))); }
+  static float from_f16(int bits) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(bits))); }
+  static float f16(const uint8_t* p) { return from_f16(p[0] | p[1] << 8); }
   static uint16_t to_f16(float x) {
     const __m128i half = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     return static_cast<uint16_t>(_mm_cvtsi128_si32(half) & 0xffff);
