@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "models/forward_switches.h"
+#include "models/model_runner.h"
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -78,15 +79,75 @@ TEST(SharedPrefix, SameBitsAsEveryStreamAlone) {
     const auto alone = run_prefixed(*model, plain);
     ASSERT_EQ(alone.size(), 7u);
     expect_same_bits(run_prefixed(*model, with_kernels({"shared_prefix"}, plain)), alone);
-    expect_same_bits(run_prefixed(*model, with_kernels({"shared_prefix", "unified_max"}, plain)),
-                     run_prefixed(*model, with_kernels({"unified_max"}, plain)));
+    const auto unified = run_prefixed(*model, with_kernels({"unified_max"}, plain));
+    expect_same_bits(run_prefixed(*model, with_kernels({"shared_prefix", "unified_max"}, plain)), unified);
+    EXPECT_FALSE(unified.at(0).same_bits(alone.at(0)));  // partitions join without scaling
   }
+}
+
+// The answers differ from the default's in their last bits, but depend on nothing else either.
+TEST(UnifiedMax, SameBitsForAnyThreadsAndChunks) {
+  const auto model = load_for(golden_model("llama3"), detect_isa());
+  ASSERT_TRUE(model);
+  const auto shown = run_some(model, with_kernels({"unified_max"}, options(1)));
+  expect_same_bits(run_some(model, with_kernels({"unified_max"}, options(3, 7, 8))), shown);
+}
+
+// Logits after each of some texts, which run as one batch.
+std::vector<float> logits_with(const LanguageModel& model, const std::vector<std::string>& kernels) {
+  const auto& parts = model.parts();
+  ForwardLimits limits{64, 8, 64};
+  limits.switches = make_forward_switches(kernels).value();
+  auto runner = ModelRunner::create(*parts.model, parts.kernels,
+                                    {.threads = std::make_shared<ThreadPool>(2),
+                                     .layout = {find_format("f32"), 16, parts.model->kv_layers()},
+                                     .blocks = 8,
+                                     .limits = limits})
+                    .value();
+  std::vector<float> out;
+  for (int64_t count : {24, 1, 2}) {
+    std::vector<BlockId> blocks;
+    for (int i = 0; i < 2; ++i) blocks.push_back(*runner->kv().allocate());
+    runner->start();
+    runner->begin(blocks, 0);
+    for (int64_t t = 0; t < count; ++t) runner->add(static_cast<TokenId>(7 * t % 50 + 3), t, t + 1 == count);
+    runner->forward();
+    out.insert(out.end(), runner->logits(), runner->logits(1));
+  }
+  return out;
+}
+
+TEST(PaddedExperts, PaddingChangesNoBitAndDroppingDoes) {
+  for (const char* name : {"mixtral", "qwen2moe", "qwen3moe"}) {
+    const auto model = load_for(golden_model(name), detect_isa());
+    ASSERT_TRUE(model);
+    const auto grouped = logits_with(*model, {});
+    EXPECT_EQ(logits_with(*model, {"padded_experts:capacity=64"}), grouped) << name;
+    EXPECT_NE(logits_with(*model, {"padded_experts:capacity=0.3"}), grouped) << name;
+  }
+}
+
+TEST(PaddedExperts, NoEngineTakesThem) {
+  const auto model = load_for(golden_model("mixtral"), detect_isa());
+  ASSERT_TRUE(model);
+  const auto refused = EngineCore::create(model, with_kernels({"padded_experts"}, options()));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity "
+            "take it");
+}
+
+TEST(PaddedExperts, RowsOfAnExpert) {
+  EXPECT_EQ(padded_rows(1.25, 512, 8), 80);
+  EXPECT_EQ(padded_rows(1, 2, 8), 1);
+  EXPECT_EQ(padded_rows(64, 6, 4), 6);
 }
 
 TEST(KernelSwitches, ErrorsAreExact) {
   const auto refusal = [](const std::string& text) { return make_forward_switches(std::vector{text}).error().message; };
   EXPECT_EQ(refusal("fast").substr(0, 32), "kernel: unknown 'fast'; availabl");
   EXPECT_EQ(refusal("fused:part=none"), "kernel fused: part: no such option; known: parts");
+  EXPECT_EQ(refusal("by_shape:file=/none"), "kernel by_shape: no file /none");
   EXPECT_EQ(refusal("fused:parts=rows+kv"),
             "kernel fused: parts: unknown 'kv'; all, none, or some of rows, qkv, heads, gate_up, bias, activation, "
             "experts, with + between");
