@@ -288,7 +288,9 @@ void add_bench_command(CLI::App& app) {
                    "How passes compute, NAME[:key=value,...], several with ' + ' between, or none; repeatable: the "
                    "choices run in turns, and compare with the first. See millrace techniques --family kernel")
       ->allow_extra_args(false);
-  command->add_option("--shared-prefix", flags->shared, "First tokens of the context (-d) that all streams share")
+  command
+      ->add_option("--shared-prefix", flags->shared,
+                   "First tokens of the context (-d) that all streams share, in whole blocks")
       ->check(tokens);
   command->add_option("--memory", flags->memory, "Memory limit, such as 8G or 512MiB; a test that does not fit fails");
   command

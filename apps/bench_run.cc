@@ -51,7 +51,7 @@ class BenchStreams {
     const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
     s->stream_blocks_ = blocks_for(stored);
     s->shared_blocks_ = test.shared / layout.block_tokens;
-    if (s->shared_blocks_ > 0 && (s->rule_ || !layout.windows.empty() || mode == KvPoolMode::virtual_ranges))
+    if (test.shared > 0 && (s->rule_ || !layout.windows.empty() || mode == KvPoolMode::virtual_ranges))
       return Error::user("--shared-prefix: not with an evictor, with --kv-pool virtual, or with blocks of windows");
     const int64_t blocks = s->stream_blocks_ * test.streams - s->shared_blocks_ * (test.streams - 1);
     const int64_t context = blocks_for(layout.windows.empty() ? stored : test.longest()) * layout.block_tokens;
