@@ -26,6 +26,7 @@ constexpr const char* kBenchExamples = R"(Examples:
   millrace bench -m model.gguf -p 0 --beside        alternate steps and plain reads: share of the bandwidth reached
   millrace bench -m model.gguf -p 0 -d 4096 --evictor none --evictor streamingllm
   millrace bench -m model.gguf --pg 512,128         a prompt and its answer timed together
+  millrace bench -m model.gguf --kernel none --kernel fused:parts=none   two ways to compute, in turns
   millrace bench --roof                             bandwidth of memory and caches, peak compute throughput
   millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
 
@@ -41,7 +42,8 @@ struct BenchFlags {
   int64_t batch_tokens = 512, block_tokens = 16;
   int repetitions = 5;
   double seconds = 60;
-  std::vector<std::string> evictors = {""};
+  std::vector<std::string> evictors = {""}, kernels;
+  int64_t shared = 0;
   bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false,
        scatter = false, beside = false;
   std::string calibrate_disk;
@@ -59,6 +61,16 @@ Result<std::pair<int64_t, int64_t>> read_pair(const std::string& text) {
       generate > kMaxTokens)
     return Error::user(fmt::format("--pg: expected PROMPT,GENERATED such as 512,128, got {}", text));
   return std::pair<int64_t, int64_t>(prompt, generate);
+}
+
+// "A + B"; "none": what the engine does by itself.
+std::vector<std::string> split_kernels(std::string_view text) {
+  std::vector<std::string> out;
+  for (size_t end = 0; text != "none" && end != text.npos; text.remove_prefix(end == text.npos ? 0 : end + 3)) {
+    end = text.find(" + ");
+    out.emplace_back(text.substr(0, end));
+  }
+  return out;
 }
 
 Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
@@ -80,9 +92,24 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
           for (int64_t streams : flags.streams)
             for (const auto& [prompt, generate] : shapes) {
               const bool beside = flags.beside && prompt == 0;
-              tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(),
-                               flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens,
-                               flags.scatter, beside, evictor == "none" ? "" : evictor});
+              BenchTest test{prompt,
+                             generate,
+                             depth,
+                             streams,
+                             threads > 0 ? threads : available_cores(),
+                             flags.batch_tokens,
+                             kv_format,
+                             flags.alike,
+                             flags.kv_pool,
+                             flags.block_tokens,
+                             flags.scatter,
+                             beside,
+                             evictor == "none" ? "" : evictor};
+              test.shared = std::min(flags.shared, depth);
+              for (const std::string& kernels : flags.kernels) {
+                test.kernels = split_kernels(kernels);
+                tests.push_back(test);
+              }
             }
   return tests;
 }
@@ -142,6 +169,9 @@ Result<void> apply_techniques(BenchFlags& flags) {
   MILLRACE_TRY(const auto uses, flags.use.get());
   EngineOptions options;
   MILLRACE_TRY_VOID(apply_uses(uses, options));
+  if (flags.kernels.empty()) flags.kernels = {"none"};
+  for (std::string& kernels : flags.kernels)
+    for (const std::string& chosen : options.kernels) kernels = kernels == "none" ? chosen : kernels + " + " + chosen;
   MILLRACE_TRY_VOID(replace_values(uses, "kv_format", flags.kv_format_option, options.kv_format, flags.kv_formats));
   return replace_values(uses, "evictor", flags.evictor_option, options.evictor, flags.evictors);
 }
@@ -167,21 +197,24 @@ Result<int> run(BenchFlags flags) {
                     model->info().step_bytes >> 20));
   BenchPrinter printer(flags.json ? "json" : flags.output);
   catch_interrupts();
-  for (size_t i = 0; i < tests.size(); ++i) {
-    Result<BenchResult> result = Error::internal("");
+  const size_t turns = flags.kernels.size();  // tests that differ in nothing else
+  for (size_t i = 0; i < tests.size(); i += turns) {
+    Result<std::vector<BenchResult>> result = Error::internal("");
     BenchRoof roof;
     if (!flags.no_roof) roof = measure_roof(tests[i].threads, *model);
     {
       ProgressBar bar(fmt::format("{}/{} {}", i + 1, tests.size(), bench_name(tests[i])));
-      result = run_bench(*model, tests[i], flags.repetitions, !flags.no_warmup, [&](double fraction) {
-        bar.update(fraction);
-        return !interrupted();
-      });
+      result = run_bench(*model, std::span(tests).subspan(i, turns), flags.repetitions, !flags.no_warmup,
+                         [&](double fraction) {
+                           bar.update(fraction);
+                           return !interrupted();
+                         });
     }
     if (!result.ok() && result.error().kind != ErrorKind::cancelled) return result.error();
     if (!result.ok()) break;
     if (!flags.no_roof) roof.raise_to(measure_roof(tests[i].threads, *model));
-    printer.add(tests[i], bench_record(*model, tests[i], *result, roof));
+    for (size_t turn = 0; turn < turns; ++turn)
+      printer.add(tests[i + turn], bench_record(*model, tests[i + turn], (*result)[turn], roof));
   }
   printer.finish();
   return interrupted() ? 130 : 0;
@@ -250,6 +283,15 @@ void add_bench_command(CLI::App& app) {
               "Token evictor of every stream, NAME[:key=value,...], or none; repeatable. See millrace techniques "
               "--family evictor")
           ->allow_extra_args(false);
+  command
+      ->add_option("--kernel", flags->kernels,
+                   "How passes compute, NAME[:key=value,...], several with ' + ' between, or none; repeatable: the "
+                   "choices run in turns, and compare with the first. See millrace techniques --family kernel")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--shared-prefix", flags->shared,
+                   "First tokens of the context (-d) that all streams share, in whole blocks")
+      ->check(tokens);
   command->add_option("--memory", flags->memory, "Memory limit, such as 8G or 512MiB; a test that does not fit fails");
   command
       ->add_option("-o,--output", flags->output,
@@ -262,7 +304,7 @@ void add_bench_command(CLI::App& app) {
       "is read with and without software prefetch, and the better result is used");
   command->add_flag("--calibrate", flags->calibrate,
                     "Measure steps of up to -u tokens, -b streams [16] and -d tokens of context [2048], and fit a "
-                    "cost model to them");
+                    "cost model to them; also which kernels are faster for the model's matrices (kernel=by_shape)");
   command->add_option("--calibrate-disk", flags->calibrate_disk,
                       "Calibration: folder on the disk to be used for --kv-ssd; default: the folder of -o");
   command

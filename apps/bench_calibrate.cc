@@ -12,6 +12,7 @@
 #include "base/json_text.h"
 #include "base/ordered_json.h"
 #include "base/philox.h"
+#include "bench_shapes.h"
 #include "input.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -24,6 +25,7 @@ constexpr size_t kHeldOut = 20, kRandom = 40;
 constexpr int64_t kLeastRounds = 2, kMaxRounds = 25;
 // Seconds; a shorter step runs once untimed first, because steps of an engine follow each other.
 constexpr double kShort = 0.02;
+constexpr double kShapesShare = 0.25;  // of the time for steps, in addition: for the ways of products
 
 // The random numbers of one step, in order.
 class Draw {
@@ -147,7 +149,15 @@ double slowdown_of(std::span<const TimedStep> steps) {
   return typical > 0 ? std::clamp(all / typical, 1.0, 100.0) : 1.0;
 }
 
-void print_text(const Calibration& c, const Summary& errors, const std::string& path) {
+void print_shapes(const ShapeTable& shapes) {
+  if (shapes.rows().empty()) return;
+  fmt::print("\n| matrix | tiles from |\n|---|---:|\n");
+  for (const ShapeTable::Row& row : shapes.rows())
+    fmt::print("| {} {} x {} | {} |\n", row.format->name, row.rows, row.cols,
+               row.tiles_from == ShapeTable::kNever ? "never" : fmt::format("{} tokens", row.tiles_from));
+}
+
+void print_text(const Calibration& c, const Summary& errors, const ShapeTable& shapes, const std::string& path) {
   fmt::print(
       "| held-out step | tokens | chunks that sample | keys | measured ms | predicted ms | error "
       "|\n|---|---:|---:|---:|---:|---:|---:|\n");
@@ -166,6 +176,7 @@ void print_text(const Calibration& c, const Summary& errors, const std::string& 
   if (c.disk.bytes_per_second > 0)
     fmt::print("disk {:.2f} GB/s plus {:.2f} ms per load\n", c.disk.bytes_per_second * 1e-9,
                c.disk.overhead_seconds * 1e3);
+  print_shapes(shapes);
   if (!path.empty()) fmt::print("written to {}\n", path);
 }
 
@@ -253,6 +264,9 @@ Result<int> run_calibration(std::shared_ptr<const LanguageModel> model, const Ca
                      {"median_error", errors.p50},
                      {"p90_error", errors.p90},
                      {"most_error", errors.max}};
+  MILLRACE_TRY(const ShapeTable shapes,
+               measure_shapes(*model, *model->parts().threads->get(plan.threads), plan.seconds * kShapesShare));
+  cost["kernel_shapes"] = parse_json(shapes_json(shapes, model->parts().kernels.isa));
   if (!path.empty()) {
     const std::string text = cost.dump(1) + "\n";
     std::FILE* file = std::fopen(path.c_str(), "wb");
@@ -262,7 +276,7 @@ Result<int> run_calibration(std::shared_ptr<const LanguageModel> model, const Ca
   if (json)
     print_json_line(cost);
   else
-    print_text(*result, errors, path);
+    print_text(*result, errors, shapes, path);
   return 0;
 }
 

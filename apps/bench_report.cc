@@ -136,6 +136,8 @@ std::string bench_name(const BenchTest& test) {
   if (test.block_tokens != 16) name += fmt::format(" blocks {}", test.block_tokens);
   if (test.scatter) name += " scattered";
   if (!test.evictor.empty()) name += " " + test.evictor;
+  if (test.shared > 0) name += fmt::format(" shared {}", test.shared);
+  for (const std::string& kernel : test.kernels) name += " " + kernel;
   return name;
 }
 
@@ -153,6 +155,10 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
   const double bandwidth_fraction = roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0;
   const double compute_fraction = roof.peaks.f32_gflop_per_s > 0 ? computing_ns / time.mean : 0.0;
   const Quartiles reads = quartiles(result.reads_gb_per_s), share = quartiles(result.read_fractions);
+  const Quartiles turns = quartiles(result.times_first);
+  const auto in_turns = [&](double value) {
+    return result.times_first.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(value);
+  };
   const auto measured = [&](double value) {
     return test.beside ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
   };
@@ -184,6 +190,8 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"block_tokens", test.block_tokens},
           {"scattered", test.scatter},
           {"evictor", test.evictor},
+          {"kernels", test.kernels},
+          {"shared_prefix", test.shared},
           {"test_time", now_utc()},
           {"avg_ns", std::llround(time.mean)},
           {"stddev_ns", std::llround(time.deviation)},
@@ -192,6 +200,8 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"samples_ns", result.samples_ns},
           {"samples_ts", rate},
           {"median_ts", speed.median},
+          {"times_first", in_turns(turns.median)},  // null unless in turns
+          {"times_first_quartiles", {in_turns(turns.low), in_turns(turns.high)}},
           {"gb_per_s", gb_per_s},
           {"gop_per_s", gop_per_s},
           {"weight_bytes", model.info().weight_bytes},
@@ -244,6 +254,11 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
     fmt::print("{:>26} steps read at {:.1f} % (quartiles {:.1f} to {:.1f}) of the rate of plain reads, {:.1f} GB/s\n",
                "", 100 * record["read_fraction"].get<double>(), 100 * quartiles[0].get<double>(),
                100 * quartiles[1].get<double>(), record["read_gb_per_s"].get<double>());
+  }
+  if (output_ == "md" && !record["times_first"].is_null()) {
+    const auto& quartiles = record["times_first_quartiles"];
+    fmt::print("{:>26} {:.3f} times the speed of the first (quartiles {:.3f} to {:.3f})\n", "",
+               record["times_first"].get<double>(), quartiles[0].get<double>(), quartiles[1].get<double>());
   }
   std::fflush(stdout);
 }

@@ -26,7 +26,8 @@ namespace {
 // from nothing.
 class BenchStreams {
  public:
-  static Result<std::unique_ptr<BenchStreams>> create(const LanguageModel& model, const BenchTest& test) {
+  static Result<std::unique_ptr<BenchStreams>> create(const LanguageModel& model, const BenchTest& test,
+                                                      std::shared_ptr<ThreadPool> threads) {
     auto s = std::unique_ptr<BenchStreams>(new BenchStreams(model, test));
     const auto& parts = model.parts();
     MILLRACE_TRY(const KvFormats formats, find_kv_formats(test.kv_format, parts.kernels));
@@ -49,15 +50,19 @@ class BenchStreams {
     const int64_t stored = kv_demand(s->rule_.get(), test.prefilled(), test.longest());
     const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
     s->stream_blocks_ = blocks_for(stored);
-    const int64_t blocks = s->stream_blocks_ * test.streams;
+    s->shared_blocks_ = test.shared / layout.block_tokens;
+    if (test.shared > 0 && (s->rule_ || !layout.windows.empty() || mode == KvPoolMode::virtual_ranges))
+      return Error::user("--shared-prefix: not with an evictor, with --kv-pool virtual, or with blocks of windows");
+    const int64_t blocks = s->stream_blocks_ * test.streams - s->shared_blocks_ * (test.streams - 1);
     const int64_t context = blocks_for(layout.windows.empty() ? stored : test.longest()) * layout.block_tokens;
     // The largest batch of the test determines the size of scratch memory.
     s->batch_tokens_ =
         std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
-    const ForwardLimits limits{s->batch_tokens_, test.streams, context};
+    ForwardLimits limits{s->batch_tokens_, test.streams, context};
+    MILLRACE_TRY(limits.switches, make_forward_switches(test.kernels));
     MILLRACE_TRY(s->runner_, ModelRunner::create_charged(
                                  *parts.model, parts.kernels,
-                                 {.threads = std::make_shared<ThreadPool>(test.threads),
+                                 {.threads = std::move(threads),
                                   .layout = std::move(layout),
                                   .blocks = blocks,
                                   .places = {.mode = mode, .longest = context, .streams = test.streams, .evicts = true},
@@ -87,6 +92,10 @@ class BenchStreams {
     for (int64_t stream = 0; stream < test.streams; ++stream) {
       KvRange range;
       for (int64_t i = 0; i < stream_blocks_; ++i) {
+        if (stream > 0 && i < shared_blocks_) {
+          tables.push_back(tables[static_cast<size_t>(i)]);
+          continue;
+        }
         MILLRACE_TRY(BlockId block, runner_->kv().allocate(range));
         tables.push_back(block);
       }
@@ -108,7 +117,8 @@ class BenchStreams {
   // pass.
   bool prefill(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
     start();
-    std::vector<int64_t> done(static_cast<size_t>(streams_), 0);
+    std::vector<int64_t> done(static_cast<size_t>(streams_), std::clamp<int64_t>(shared_tokens() - first, 0, count));
+    done.front() = 0;  // computes what all share
     for (bool more = true; more;) {
       more = false;
       for (int64_t stream = 0; stream < streams_; ++stream) {
@@ -160,6 +170,7 @@ class BenchStreams {
     observer_->start();
   }
 
+  int64_t shared_tokens() const { return shared_blocks_ * runner_->kv().layout().block_tokens; }
   std::span<const BlockId> blocks_of(int64_t stream) const {
     return std::span(blocks_).subspan(static_cast<size_t>(stream * stream_blocks_),
                                       static_cast<size_t>(stream_blocks_));
@@ -179,7 +190,8 @@ class BenchStreams {
                            std::span(windows_[g]).subspan(static_cast<size_t>(stream) * each, each), first);
     }
     for (int64_t i = 0; i < count; ++i) {
-      const double random = philox_uniform(1, static_cast<uint64_t>(stream), static_cast<uint64_t>(first + i));
+      const int64_t text = first + i < shared_tokens() ? 0 : stream;
+      const double random = philox_uniform(1, static_cast<uint64_t>(text), static_cast<uint64_t>(first + i));
       const auto token = static_cast<TokenId>(random * static_cast<double>(model_.info().vocab));
       runner_->add(alike_ ? 0 : token, first + i, output && i + 1 == count);
     }
@@ -211,7 +223,7 @@ class BenchStreams {
   std::vector<MemoryHold> memory_;             // beside the runner's own
   std::vector<BlockId> blocks_;                // [streams, stream_blocks]
   std::vector<std::vector<BlockId>> windows_;  // of layers with a window, where these have blocks of their own
-  int64_t streams_ = 1, stream_blocks_ = 0, batch_tokens_ = 0;
+  int64_t streams_ = 1, stream_blocks_ = 0, shared_blocks_ = 0, batch_tokens_ = 0;
   bool alike_ = false;
 };
 
@@ -233,52 +245,93 @@ Result<double> decode_beside_reads(BenchStreams& streams, PlainReads& reads, int
   return all;
 }
 
-}  // namespace
+// A test that is ready to be repeated.
+class PreparedTest {
+ public:
+  using Passed = std::function<bool(int64_t tokens)>;
 
-Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test, int repetitions, bool warmup,
-                              const std::function<bool(double)>& passed) {
-  using Clock = std::chrono::steady_clock;
-  const Error stopped = Error::cancelled("bench: interrupted");
-  MILLRACE_TRY(auto streams, BenchStreams::create(model, test));
-  auto quiet = [&](int64_t) { return passed(0); };
-  // Longer than a busy system needs to notice that two threads share a core.
-  constexpr auto kWarmup = std::chrono::milliseconds(150);
-  for (const auto start = Clock::now(); warmup && Clock::now() - start < kWarmup;) {
-    const int64_t count = std::min(test.prompt, test.batch_tokens), first = streams->rule() ? 0 : test.depth;
-    streams->begin_again(test);
-    if (count > 0 && !streams->prefill(first, count, quiet)) return stopped;
-    if (test.generate > 0 && !streams->decode(first + (streams->rule() ? count : 0), 1, quiet)) return stopped;
-  }
-  streams->begin_again(test);
-  if (test.depth > 0 && !streams->prefill(0, test.depth, quiet))
-    return stopped;  // kept: repetitions overwrite only what follows
-  BenchResult result;
-  result.work = bench_work(model, test, streams->rule());
-  std::optional<PlainReads> reads;
-  if (test.beside) {
-    MILLRACE_TRY(auto created, streams->plain_reads(result.work.bytes / static_cast<double>(test.generate)));
-    reads = std::move(created);
-  }
-  const double all = static_cast<double>(test.tokens()) * repetitions;
-  int64_t done = 0;
-  auto count = [&](int64_t tokens) { return passed(static_cast<double>(done += tokens) / all); };
-  for (int i = 0; i < repetitions; ++i) {
-    if (i > 0 && streams->rule()) {  // the last repetition has moved and dropped what it was given
-      streams->begin_again(test);
-      if (test.depth > 0 && !streams->prefill(0, test.depth, quiet)) return stopped;
+  static Result<PreparedTest> create(const LanguageModel& model, const BenchTest& test, bool warmup,
+                                     std::shared_ptr<ThreadPool> threads, const Passed& passed) {
+    PreparedTest out;
+    out.test_ = test;
+    MILLRACE_TRY(out.streams_, BenchStreams::create(model, test, std::move(threads)));
+    const auto quiet = [&](int64_t) { return passed(0); };
+    // Longer than a busy system needs to notice that two threads share a core.
+    constexpr auto kWarmup = std::chrono::milliseconds(150);
+    for (const auto start = Clock::now(); warmup && Clock::now() - start < kWarmup;) {
+      const int64_t count = std::min(test.prompt, test.batch_tokens), first = out.rule() ? 0 : test.depth;
+      out.streams_->begin_again(test);
+      if (count > 0 && !out.streams_->prefill(first, count, quiet)) return stopped();
+      if (test.generate > 0 && !out.streams_->decode(first + (out.rule() ? count : 0), 1, quiet)) return stopped();
     }
+    out.result_.work = bench_work(model, test, out.rule());
+    MILLRACE_TRY_VOID(out.fill_context(quiet));
+    if (!test.beside) return out;
+    MILLRACE_TRY(out.reads_, out.streams_->plain_reads(out.result_.work.bytes / static_cast<double>(test.generate)));
+    return out;
+  }
+
+  // Once more.
+  Result<void> repeat(const Passed& passed) {
+    if (!result_.samples_ns.empty() && rule())  // the last repetition has moved and dropped what it was given
+      MILLRACE_TRY_VOID(fill_context([&](int64_t) { return passed(0); }));
     const auto start = Clock::now();
     double seconds = 0;
-    if (reads) {
-      MILLRACE_TRY(seconds, decode_beside_reads(*streams, *reads, test.depth, test.generate, count, result));
+    if (reads_) {
+      MILLRACE_TRY(seconds, decode_beside_reads(*streams_, *reads_, test_.depth, test_.generate, passed, result_));
     } else {
-      if (test.prompt > 0 && !streams->prefill(test.depth, test.prompt, count)) return stopped;
-      if (test.generate > 0 && !streams->decode(test.depth + test.prompt, test.generate, count)) return stopped;
+      if (test_.prompt > 0 && !streams_->prefill(test_.depth, test_.prompt, passed)) return stopped();
+      if (test_.generate > 0 && !streams_->decode(test_.depth + test_.prompt, test_.generate, passed)) return stopped();
       seconds = std::chrono::duration<double>(Clock::now() - start).count();
     }
-    result.samples_ns.push_back(std::max<int64_t>(1, std::llround(seconds * 1e9)));
+    result_.samples_ns.push_back(std::max<int64_t>(1, std::llround(seconds * 1e9)));
+    return {};
   }
-  return result;
+
+  BenchResult take_result() { return std::move(result_); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  static Error stopped() { return Error::cancelled("bench: interrupted"); }
+  const EvictionRule* rule() const { return streams_->rule(); }
+
+  // The tokens before those that are timed. They are kept: repetitions overwrite only what follows.
+  Result<void> fill_context(const Passed& passed) {
+    streams_->begin_again(test_);
+    if (test_.depth > 0 && !streams_->prefill(0, test_.depth, passed)) return stopped();
+    return {};
+  }
+
+  BenchTest test_;
+  std::unique_ptr<BenchStreams> streams_;
+  std::optional<PlainReads> reads_;
+  BenchResult result_;
+};
+
+}  // namespace
+
+Result<std::vector<BenchResult>> run_bench(const LanguageModel& model, std::span<const BenchTest> tests,
+                                           int repetitions, bool warmup, const std::function<bool(double)>& passed) {
+  double all = 0;
+  for (const BenchTest& test : tests) all += static_cast<double>(test.tokens()) * repetitions;
+  int64_t done = 0;
+  const auto count = [&](int64_t tokens) { return passed(static_cast<double>(done += tokens) / all); };
+  const auto threads = std::make_shared<ThreadPool>(tests.front().threads);
+  std::vector<PreparedTest> prepared;
+  for (const BenchTest& test : tests) {
+    MILLRACE_TRY(auto one, PreparedTest::create(model, test, warmup, threads, [&](int64_t) { return passed(0); }));
+    prepared.push_back(std::move(one));
+  }
+  for (int i = 0; i < repetitions; ++i)
+    for (PreparedTest& one : prepared) MILLRACE_TRY_VOID(one.repeat(count));
+  std::vector<BenchResult> results;
+  for (PreparedTest& one : prepared) results.push_back(one.take_result());
+  for (BenchResult& result : results)
+    for (size_t i = 0; results.size() > 1 && i < result.samples_ns.size(); ++i)
+      result.times_first.push_back(static_cast<double>(results.front().samples_ns[i]) /
+                                   static_cast<double>(result.samples_ns[i]));
+  return results;
 }
 
 }  // namespace millrace

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/enum_table.h"
@@ -25,9 +27,11 @@ struct BenchTest {
   bool alike = false;  // token 0 everywhere, so that every stream chooses the same experts
   std::string kv_pool = "paged";
   int64_t block_tokens = 16;
-  bool scatter = false;  // blocks in random order
-  bool beside = false;   // after each step, a plain read of the same number of bytes
-  std::string evictor;   // token evictor of every stream, NAME[:key=value,...]; "": none
+  bool scatter = false;              // blocks in random order
+  bool beside = false;               // after each step, a plain read of the same number of bytes
+  std::string evictor;               // token evictor of every stream, NAME[:key=value,...]; "": none
+  std::vector<std::string> kernels;  // NAME[:key=value,...] each (models/forward_switches.h)
+  int64_t shared = 0;  // first tokens of the context that all streams share, in whole blocks; at most depth
 
   int64_t longest() const { return depth + prompt + generate; }
   int64_t prefilled() const { return depth + prompt; }
@@ -48,6 +52,7 @@ struct BenchResult {
   BenchWork work;                      // of one repetition
   std::vector<double> reads_gb_per_s;  // with `beside`: the plain read after each step ...
   std::vector<double> read_fractions;  // ... and the share of its rate that the step reached
+  std::vector<double> times_first;     // of tests in turns: by repetition, the first test's time over this one's
 };
 
 // The work of the passes of `test`. Matrices count as multiplications, embedding tables do not; the head multiplies
@@ -55,9 +60,9 @@ struct BenchResult {
 // evictor, to the stored tokens, and without what the evictor itself observes.
 BenchWork bench_work(const LanguageModel& model, const BenchTest& test, const EvictionRule* rule = nullptr);
 
-// Calls `passed` after each forward pass with the fraction done; stops if it returns false. Errors: user, resource,
-// cancelled.
-Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test, int repetitions, bool warmup,
-                              const std::function<bool(double)>& passed);
+// Runs tests of as many threads in turns: a repetition of each, then the next of each. Calls `passed` after each
+// forward pass with the fraction done; stops if it returns false. Errors: user, resource, cancelled.
+Result<std::vector<BenchResult>> run_bench(const LanguageModel& model, std::span<const BenchTest> tests,
+                                           int repetitions, bool warmup, const std::function<bool(double)>& passed);
 
 }  // namespace millrace

@@ -111,7 +111,8 @@ class WorkCounter {
       : spec_(model.parts().model->spec()),
         matrices_(list_matrices(*model.parts().files)),
         active_(active_values(spec_)),
-        alike_(test.alike) {
+        alike_(test.alike),
+        shared_(static_cast<double>(test.shared / test.block_tokens * test.block_tokens)) {
     kv_activation_ = test.kv_format == "f32" ? Activation::f32 : Activation::bf16;
     const auto formats = find_kv_formats(test.kv_format, model.parts().kernels);  // checked: it has run already
     if (!formats.ok()) return;
@@ -148,6 +149,7 @@ class WorkCounter {
       const double most = layer.window > 0 ? static_cast<double>(layer.window) : depth + count;
       work_.bytes +=
           spans * std::min(depth + count, most + count - 1) * (layer.window > 0 ? window_key_bytes_ : key_bytes_);
+      if (layer.window == 0) work_.bytes -= (spans - 1) * std::min(shared_, depth) * key_bytes_;
       double seen = count * (depth + (count + 1) / 2);  // every token attends to itself and all before it
       if (layer.window > 0) {
         seen = 0;
@@ -168,6 +170,7 @@ class WorkCounter {
   Matrices matrices_;
   ActiveValues active_;
   bool alike_;
+  double shared_;  // first tokens of every stream, whose keys are read once
   Activation kv_activation_ = Activation::f32;
   double key_bytes_ = 0, window_key_bytes_ = 0;  // of a token, in a layer
   BenchWork work_;

@@ -29,6 +29,7 @@ constexpr int64_t kDefaultContext = 512;
 
 struct PerplexityFlags {
   ModelFlags model;
+  std::vector<std::string> kernels;
   std::string file, kv_format = "f32", evictor, save, compare, element = "f32";
   UseFlag use;
   CLI::Option *kv_format_option = nullptr, *evictor_option = nullptr;
@@ -198,6 +199,7 @@ Result<std::vector<AppliedTechnique>> apply_techniques(PerplexityFlags& flags) {
   MILLRACE_TRY(auto applied, apply_uses(uses, options));
   if (std::ranges::find(uses, "kv_format", &TechniqueUse::family) != uses.end()) flags.kv_format = options.kv_format;
   if (std::ranges::find(uses, "evictor", &TechniqueUse::family) != uses.end()) flags.evictor = options.evictor;
+  flags.kernels = options.kernels;
   return applied;
 }
 
@@ -261,6 +263,7 @@ Result<int> run(PerplexityFlags flags) {
   options.batch_tokens = flags.batch;
   options.kv_format = flags.kv_format;
   options.evictor = flags.evictor;
+  options.kernels = flags.kernels;
   MILLRACE_TRY(auto scorer, Scorer::create(model, options));
   MILLRACE_TRY(auto meter, Meter::create(flags, plan, *scorer));
   catch_interrupts();

@@ -65,6 +65,8 @@ struct EngineOptions {
   // techniques --family drafter`. With acceptance "exact" answers stay the same, bit for bit.
   std::string drafter;
   std::string acceptance = "exact";  // which drafted tokens are kept, NAME[:key=value,...]
+  // How a pass computes, NAME[:key=value,...] each; see `millrace techniques --family kernel`.
+  std::vector<std::string> kernels;
   std::string policy = "fcfs";   // scheduling policy NAME[:key=value,...]; see `millrace techniques --family policy`
   int64_t resident_streams = 0;  // streams that may hold KV blocks, running or paused; 0: max_streams
   int64_t swap_tokens = 0;       // host memory for preempted streams, in tokens; 0: they are recomputed

@@ -5,6 +5,7 @@
 #include "attention/codec_tiles.h"
 #include "attention/partial.h"
 #include "attention/row_formats.h"
+#include "attention/shared_prefixes.h"
 #include "attention/visible_keys.h"
 
 namespace millrace {
@@ -28,6 +29,16 @@ struct Unit {
   int64_t queries;
   int64_t part_begin;  // first partition with a visible key
   int64_t part_end;
+};
+
+// Queries that a partition is read for: query i, of a stream's slot first_slot + i, at q + i * stride floats. Keys from
+// slot `end` on are not read.
+struct Queries {
+  const float* q;
+  int64_t stride;
+  int64_t count;
+  int64_t first_slot;
+  int64_t end;
 };
 
 struct Worker {
@@ -60,43 +71,56 @@ struct Attend {
     return u;
   }
 
-  // `first`: the first of the partitions that a worker runs in a row. `pointers` is indexed from slot 0; only the
-  // entries of this partition and a few after it are filled.
+  Queries queries_of(const Unit& u) const {
+    const int64_t width = layer.heads * layer.head_dim;
+    return {q + (u.span->begin + u.first) * width + u.head * group * layer.head_dim, width, u.queries,
+            u.span->first_slot + u.first, u.span->first_slot + u.first + u.queries};
+  }
+
   void run_partition(const Unit& u, int64_t part, bool first, const Partial& partial, const Worker& worker) const {
+    read_partition(*u.span, u.head, queries_of(u), part, first, partial, worker);
+  }
+
+  // Keys of `span`, for queries of its own or of spans that share them. `first`: the first of the partitions that a
+  // worker runs in a row. `pointers` is indexed from slot 0; only the entries of this partition and a few after it are
+  // filled.
+  void read_partition(const BatchSpan& span, int64_t head, const Queries& queries, int64_t part, bool first,
+                      const Partial& partial, const Worker& worker) const {
     const int64_t block_tokens = kv.layout().block_tokens;
     AttentionArgs args;
-    const int64_t width = layer.heads * layer.head_dim;
-    args.q = q + (u.span->begin + u.first) * width + u.head * group * layer.head_dim;
-    args.q_stride = width;
-    args.queries = u.queries;
+    args.q = queries.q;
+    args.q_stride = queries.stride;
+    args.queries = queries.count;
     args.group = group;
     args.head_dim = layer.head_dim;
     args.value_dim = layer.value_dim;
-    args.first_query = u.span->first_slot + u.first;
+    args.first_query = queries.first_slot;
     args.key_begin = part * kAttentionPartition;
-    const int64_t last_key = args.first_query + u.queries;
+    const int64_t last_key = queries.end;
     args.key_end = std::min(args.key_begin + kAttentionPartition, last_key);
     args.key_ahead = std::min(args.key_end + kAheadSlots, last_key);
     args.cold = first;
     args.window = layer.window;
     args.softcap = layer.softcap;
+    args.unify = layer.switches.unify;
+    args.unified_max = layer.switches.unified_max;
     args.max = partial.max;
     args.sum = partial.sum;
     args.acc = partial.acc;
     const uint8_t** pointers = worker.pointers;
     if (encoded)
-      return encoded->attend(*kernel, *u.span, batch.tables(layer.group).data() + u.span->table, u.head, args,
-                             worker.index, pointers);
+      return encoded->attend(*kernel, span, batch.tables(layer.group).data() + span.table, head, args, worker.index,
+                             pointers);
     args.block_tokens = block_tokens;
     set_row_formats(kernels, *kernel, kv, layer.layer, args);
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
     const uint8_t** k_blocks = pointers;
     const bool own_values = kv.layout().layers[layer.layer].planes() > 1;
     const uint8_t** v_blocks = own_values ? pointers + block_end : k_blocks;
-    const uint8_t* first_keys = kv.keys(layer.layer, 0, u.head);  // a head's blocks are contiguous
-    const uint8_t* first_values = kv.values(layer.layer, 0, u.head);
+    const uint8_t* first_keys = kv.keys(layer.layer, 0, head);  // a head's blocks are contiguous
+    const uint8_t* first_values = kv.values(layer.layer, 0, head);
     const int64_t key_bytes = block_tokens * args.row_bytes, value_bytes = block_tokens * args.value_row_bytes;
-    const auto table = batch.tables(layer.group).begin() + u.span->table;
+    const auto table = batch.tables(layer.group).begin() + span.table;
     for (int64_t b = args.key_begin / block_tokens; b < block_end; ++b) {
       k_blocks[b] = first_keys + table[b] * key_bytes;
       if (own_values) v_blocks[b] = first_values + table[b] * value_bytes;
@@ -135,6 +159,38 @@ struct Attend {
     }
     finish(u, total, partial.acc);
   }
+
+  // Members of a group of spans, for one KV head: the partitions that they share for all their queries at once, then
+  // the rest of each. The scratch holds two partials and the queries.
+  void run_group(const SharedPrefixes::Group& shared, std::span<const int32_t> members, int64_t head, float* scratch,
+                 const Worker& worker) const {
+    const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
+    const int64_t rows = std::ssize(members) * group, dims = layer.values(), width = group * layer.head_dim;
+    const Partial total = partial_at(scratch, rows);
+    const Partial partial = partial_at(scratch + partial_floats(rows, dims), rows);
+    float* gathered = scratch + 2 * partial_floats(rows, dims);
+    for (size_t i = 0; i < members.size(); ++i) {
+      const Unit u = unit(spans[static_cast<size_t>(members[i])], head);
+      std::copy_n(queries_of(u).q, width, gathered + static_cast<int64_t>(i) * width);
+    }
+    for (int64_t part = 0; part < shared.partitions; ++part) {
+      const int64_t end = shared.partitions * kAttentionPartition;  // every query sees all before it
+      const Queries all{gathered, width, std::ssize(members), end, end};
+      read_partition(spans[static_cast<size_t>(shared.leader)], head, all, part, part == 0, part == 0 ? total : partial,
+                     worker);
+      if (part > 0) join(rows, partial, total);
+    }
+    for (size_t i = 0; i < members.size(); ++i) {
+      const Unit u = unit(spans[static_cast<size_t>(members[i])], head);
+      const int64_t at = static_cast<int64_t>(i) * group;
+      const Partial own{total.max + at, total.sum + at, total.acc + at * dims};
+      for (int64_t part = shared.partitions; part < u.part_end; ++part) {
+        run_partition(u, part, part == shared.partitions, partial, worker);
+        join(group, partial, own);
+      }
+      finish(u, own, gathered);
+    }
+  }
 };
 
 int64_t partitions(int64_t context) { return (context + kAttentionPartition - 1) / kAttentionPartition + 1; }
@@ -142,6 +198,12 @@ int64_t partitions(int64_t context) { return (context + kAttentionPartition - 1)
 // Two partials, and one query's scaled heads (visible_keys.h).
 int64_t unit_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
   return 2 * partial_floats(query_tile(group) * group, value_dim) + group * head_dim;
+}
+
+// Two partials, and the queries of a group of spans; a finished query's heads fit there, too.
+int64_t group_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
+  const int64_t rows = query_tile(group) * group;
+  return 2 * partial_floats(rows, value_dim) + rows * std::max(head_dim, value_dim);
 }
 
 int64_t split_floats(int64_t context, int64_t group, int64_t value_dim) {
@@ -178,10 +240,11 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
 }  // namespace
 
 int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group, int64_t head_dim, int64_t kv_heads,
-                                 int64_t value_dim) {
+                                 int64_t value_dim, const AttentionSwitches& switches) {
   if (value_dim == 0) value_dim = head_dim;
-  return std::max(threads * unit_floats(group, head_dim, value_dim),
-                  kv_heads * split_floats(context, group, value_dim));
+  const int64_t unit =
+      switches.shared_prefixes ? group_floats(group, head_dim, value_dim) : unit_floats(group, head_dim, value_dim);
+  return std::max(threads * unit, kv_heads * split_floats(context, group, value_dim));
 }
 
 int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t block_tokens) {
@@ -190,7 +253,7 @@ int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t blo
 
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
-            const CodecTiles* tiles) {
+            const CodecTiles* tiles, const SharedPrefixes* prefixes) {
   const int64_t group = layer.heads / layer.kv_heads;
   const Attend a{batch, layer, kernels,           kv,   &attention_kernel(kernels, kv.layout()), q,
                  out,   group, query_tile(group), tiles};
@@ -202,13 +265,40 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
     attend_split(a, spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers, pointer_slot);
     return;
   }
+  if (layer.window > 0 || layer.group > 0 || tiles || (prefixes && prefixes->groups().empty())) prefixes = nullptr;
+  // Members of a group that one task serves: few enough that every worker has one.
+  const int64_t pieces = (pool.threads() + layer.kv_heads - 1) / layer.kv_heads;
+  const auto members_each = [&](const SharedPrefixes::Group& g) {
+    return std::min(a.tile, (g.members + pieces - 1) / pieces);
+  };
+  const auto tasks_of = [&](const SharedPrefixes::Group& g) {
+    return layer.kv_heads * ((g.members + members_each(g) - 1) / members_each(g));
+  };
+  const auto units_of = [&](size_t s) { return prefixes && prefixes->grouped(s) ? 0 : a.units_of(spans[s]); };
   int64_t units = 0;
-  for (const auto& span : spans) units += a.units_of(span);
-  const int64_t slot = unit_floats(group, layer.head_dim, layer.values());
+  if (prefixes)
+    for (const auto& g : prefixes->groups()) units += tasks_of(g);
+  for (size_t s = 0; s < spans.size(); ++s) units += units_of(s);
+  const int64_t slot = prefixes ? group_floats(group, layer.head_dim, layer.values())
+                                : unit_floats(group, layer.head_dim, layer.values());
   pool.parallel_for(units, [&](int64_t index, int worker) {
+    float* own = scratch + worker * slot;
+    const Worker by{worker, pointers + worker * pointer_slot};
+    if (prefixes) {
+      for (const auto& g : prefixes->groups()) {
+        if (index >= tasks_of(g)) {
+          index -= tasks_of(g);
+          continue;
+        }
+        const int64_t each = members_each(g), first = index / layer.kv_heads * each;
+        const auto members = prefixes->members(g).subspan(static_cast<size_t>(first),
+                                                          static_cast<size_t>(std::min(each, g.members - first)));
+        return a.run_group(g, members, index % layer.kv_heads, own, by);
+      }
+    }
     size_t s = 0;
-    while (index >= a.units_of(spans[s])) index -= a.units_of(spans[s++]);
-    a.run_unit(a.unit(spans[s], index), scratch + worker * slot, {worker, pointers + worker * pointer_slot});
+    while (index >= units_of(s)) index -= units_of(s++);
+    a.run_unit(a.unit(spans[s], index), own, by);
   });
 }
 

@@ -3,6 +3,7 @@
 // bit-identical whatever the threads, the batch or the prefill chunks.
 #pragma once
 
+#include "attention/switches.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
@@ -11,6 +12,7 @@
 namespace millrace {
 
 class CodecTiles;
+class SharedPrefixes;
 
 struct AttentionLayer {
   int64_t layer = 0;  // index in the pool
@@ -21,19 +23,21 @@ struct AttentionLayer {
   float softcap = 0;
   int64_t group = 0;      // of the layer in the KV pool: which of the batch's tables has its blocks
   int64_t value_dim = 0;  // 0: head_dim
+  AttentionSwitches switches = {};
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
 };
 
 // Scratch for attend(): floats, and pointers per worker.
 int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group, int64_t head_dim, int64_t kv_heads,
-                                 int64_t value_dim = 0);
+                                 int64_t value_dim = 0, const AttentionSwitches& switches = {});
 int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t block_tokens);
 
 // q [tokens, heads * head_dim], already scaled -> out [tokens, heads * value_dim]. The batch's keys and values must
 // already be stored. `context` is the one the scratch was sized for. `tiles`: of a pool with a codec.
+// `prefixes`: of this batch, or null; the scratch must have been sized for AttentionSwitches::shared_prefixes.
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
-            const CodecTiles* tiles = nullptr);
+            const CodecTiles* tiles = nullptr, const SharedPrefixes* prefixes = nullptr);
 
 }  // namespace millrace

@@ -207,6 +207,8 @@ class VisibleAttention {
     args.key_end = part.count;
     args.window = chain.window;
     args.softcap = u_.layer.softcap;
+    args.unify = u_.layer.switches.unify;
+    args.unified_max = u_.layer.switches.unified_max;
     args.k_blocks = pointers;
     args.v_blocks = own_values() ? pointers + kAttentionPartition : pointers;
     args.block_tokens = 1;

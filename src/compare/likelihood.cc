@@ -38,6 +38,7 @@ ScorerOptions scorer_options(const CompareConfig& config, int64_t window, int th
   options.context = window;
   options.kv_format = config.engine.kv_format;
   options.evictor = config.engine.evictor;
+  options.kernels = config.engine.kernels;
   return options;
 }
 

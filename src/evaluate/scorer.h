@@ -46,6 +46,7 @@ struct ScorerOptions {
   // Token evictor NAME[:key=value,...], at work from each window's first token on, whatever its prompt option says; "":
   // none. Windows then run one after the other, in batches of at most its slack.
   std::string evictor;
+  std::vector<std::string> kernels;  // as of EngineOptions
   // Runs on these threads, of another model's runner; null: on the model's own (SharedThreads).
   std::shared_ptr<ThreadPool> pool;
 };

@@ -28,6 +28,8 @@ struct MatmulArgs {
   float* y = nullptr;                  // [tokens, y_stride]; y[t][r] is written for r in [row_begin, row_end)
   int64_t y_stride = 0;                // floats
   const Codebook* codebook = nullptr;  // of kernels of codebooks
+  // Tokens from which a kernel with two ways multiplies in tiles, at least 1; 0: its own number. Bits are the same.
+  int64_t tiles_from = 0;
 };
 
 // One (format, instruction set): the layout and the kernel that reads it, for one token (GEMV) and many (GEMM),
@@ -46,6 +48,7 @@ struct MatmulKernel {
   int64_t (*codebook_bytes)(const Codebook& book, int64_t rows, int64_t cols) = nullptr;
   void (*pack_codebook)(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
                         uint8_t* packed) = nullptr;
+  int64_t tiles_from = 0;     // of a kernel with two ways: tokens from which it multiplies in tiles; 0: it has one
   bool packs_tables = false;  // Codebook::entries are not read after packing
 };
 
@@ -54,7 +57,8 @@ struct MatmulKernel {
 // partial result, merged in ascending order. Inside a partition keys are processed in tiles at fixed boundaries. Both
 // splits are independent of batch, threads and prefill chunks.
 inline constexpr int64_t kAttentionPartition = 256;
-inline constexpr int64_t kMaxMixedHeadDim = 1024;  // where keys and values have different formats
+inline constexpr float kUnifiedRange[2] = {0x1p-60f, 0x1p60f};  // exclusive
+inline constexpr int64_t kMaxMixedHeadDim = 1024;               // where keys and values have different formats
 
 // Consecutive queries of one stream against one partition of one KV head. Query row i of `group` heads
 // belongs to the stream's slot first_query + i and sees slots s with s <= first_query + i and, when
@@ -76,6 +80,12 @@ struct AttentionArgs {
   int64_t key_end = 0;      // exclusive, at most key_begin + kAttentionPartition
   int64_t window = 0;       // 0: all
   float softcap = 0;        // 0: none; else score = cap * tanh(score / cap)
+  // A row's weights are exp(score - unified_max), whatever its largest score is, and `max` is unified_max: no maximum
+  // is looked for, and partials join without scaling (Hong et al., 2023, "FlashDecoding++"). A row whose sum of weights
+  // is not within kUnifiedRange is computed again relative to its own maximum. Where weights are rounded to bf16,
+  // unified_max is first raised to a whole power of two.
+  bool unify = false;
+  float unified_max = 0;
   // Block b holds slots [b * block_tokens, (b + 1) * block_tokens): rows of row_bytes each, in the KV format.
   const uint8_t* const* k_blocks = nullptr;  // start of this head's rows in each block, indexed from slot 0
   // v_blocks may be k_blocks: a value then is the first value_dim numbers of its key (latent attention).
@@ -93,6 +103,11 @@ struct AttentionArgs {
   float* sum = nullptr;  // [queries * group]
   float* acc = nullptr;  // [queries * group, value_dim]
 };
+
+// Whether a row's sum of weights under a unified maximum can be used; not if it is NaN.
+[[gnu::always_inline]] inline bool within_unified_range(float sum) {
+  return sum > kUnifiedRange[0] && sum < kUnifiedRange[1];
+}
 
 // Always inlined: files with instruction-set flags use it too.
 [[gnu::always_inline]] inline int64_t value_dim_of(const AttentionArgs& a) {

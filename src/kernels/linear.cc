@@ -8,6 +8,7 @@
 
 #include "kernels/activation.h"
 #include "kernels/fold.h"
+#include "kernels/shape_table.h"
 #include "tensor/codebook.h"
 
 namespace millrace {
@@ -33,7 +34,7 @@ ThreadPool::Claims claims(int64_t tiles, int64_t bytes, int64_t tokens) {
 }
 
 // Threads then read the parts, not the Weight structs: streaming the weights evicts those from the caches.
-void prepare(LinearPart& part) {
+void prepare(LinearPart& part, const ShapeTable* shapes) {
   const Weight& weight = *part.weight;
   part.run = weight.kernel->run;
   part.row_tile = weight.kernel->row_tile;
@@ -45,7 +46,8 @@ void prepare(LinearPart& part) {
                .tokens = part.x.tokens,
                .y = part.y,
                .y_stride = part.y_stride,
-               .codebook = weight.codebook.get()};
+               .codebook = weight.codebook.get(),
+               .tiles_from = shapes ? shapes->tiles_from(weight) : 0};
 }
 
 void run_piece(const LinearPart& part, int64_t row_begin, int64_t row_end) {
@@ -207,12 +209,12 @@ void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, flo
   linear(pool, {&part, 1});
 }
 
-void linear(ThreadPool& pool, std::span<LinearPart> parts) {
+void linear(ThreadPool& pool, std::span<LinearPart> parts, const ShapeTable* shapes) {
   int64_t tiles = 0;
   int64_t bytes = 0;
   int64_t work = 0;
   for (LinearPart& part : parts) {
-    prepare(part);
+    prepare(part, shapes);
     tiles += row_tiles(*part.weight->kernel, part.weight->rows);
     part.tiles_end = tiles;
     bytes += part.weight->packed.bytes();

@@ -45,6 +45,8 @@ ActivationRows encode_activations(const KernelTable& table, ThreadPool& pool, Ac
 // The result of encode_activations(), for a caller that rounds the rows itself.
 ActivationRows activation_rows(Activation kind, int64_t tokens, int64_t cols, uint8_t* scratch);
 
+class ShapeTable;  // kernels/shape_table.h
+
 // y[t][0..rows) for every token; y_stride in floats. x.kind must be weight.format->activation.
 void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, float* y, int64_t y_stride);
 
@@ -62,7 +64,7 @@ struct LinearPart {
   int64_t tiles_end = 0;
 };
 
-// The parts' outputs must not overlap.
-void linear(ThreadPool& pool, std::span<LinearPart> parts);
+// The parts' outputs must not overlap. `shapes`: which way of a kernel to take; null: the kernels' own choice.
+void linear(ThreadPool& pool, std::span<LinearPart> parts, const ShapeTable* shapes = nullptr);
 
 }  // namespace millrace

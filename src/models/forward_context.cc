@@ -31,8 +31,8 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
   // The batch itself, and that of the rows that are kept: with readers, as many as there are tokens.
   activations += limits.tokens * (16 + 16 + 2 * static_cast<int64_t>(sizeof(BatchSpan)));
   if (d.experts)
-    activations += limits.tokens * d.used * 12 +
-                   d.experts * (8 + 2 * static_cast<int64_t>(sizeof(LinearPart) + sizeof(LinearSource)));
+    activations +=
+        d.expert_rows * 12 + d.experts * (8 + 2 * static_cast<int64_t>(sizeof(LinearPart) + sizeof(LinearSource)));
   return {activations, logits};
 }
 
@@ -75,6 +75,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   c.block_pointers.resize(
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
   if (kv.groups() > 1) c.outputs.window_spans.reserve(outputs);
+  if (limits.switches.attention.shared_prefixes) c.shared_prefixes.reserve(limits.tokens);
   for (int64_t group = 0; kv.layout().encodes() && group < kv.groups(); ++group) {
     MILLRACE_TRY(CodecTiles tiles, CodecTiles::create(kv, group, kernels, limits.tokens, pool.threads()));
     c.tiles.push_back(std::move(tiles));

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/codec_tiles.h"
+#include "attention/shared_prefixes.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
@@ -74,6 +75,8 @@ class ForwardContext {
   ThreadPool& pool() const { return *pool_; }
   KvPool& kv() const { return *kv_; }
   const ForwardLimits& limits() const { return limits_; }
+  const ShapeTable* shapes() const { return limits_.switches.shapes.get(); }
+  const FusedParts& fused() const { return limits_.switches.fused; }
   int64_t bytes() const;
   const PartSizes& part_sizes() const { return part_sizes_; }
   // Whether products are no more than their matrices: no hooks, no weight parts.
@@ -91,6 +94,11 @@ class ForwardContext {
 
   // The largest buffer that only layers use: free from the last norm until the next pass.
   std::span<float> after_layers();
+
+  // Of the batch whose prefixes were found; null: the switch is off.
+  const SharedPrefixes* prefixes() const {
+    return limits_.switches.attention.shared_prefixes ? &shared_prefixes : nullptr;
+  }
 
   // Of the group of that layer of the KV pool; null: it stores rows.
   CodecTiles* tiles_of(int64_t kv_layer) {
@@ -110,6 +118,7 @@ class ForwardContext {
   std::vector<LinearSource> expert_sources;    // ... of the same products
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
+  SharedPrefixes shared_prefixes;              // of the batch, if the switch is on
   std::vector<CodecTiles> tiles;               // of a KV cache with codecs, by group of its layers
 
  private:

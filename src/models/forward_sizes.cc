@@ -19,13 +19,16 @@ void declare_mlp(int64_t hidden, ForwardSizes& sizes) {
   ForwardSizes::grow(sizes.hidden_row, rounded_row(hidden));
 }
 
-void declare_experts(const MoeSpec& moe, ForwardSizes& sizes) {
+void declare_experts(const MoeSpec& moe, double capacity, ForwardSizes& sizes) {
   if (moe.shared_hidden > 0) declare_mlp(moe.shared_hidden, sizes);
-  ForwardSizes::grow(sizes.hidden, moe.hidden * moe.used);
-  ForwardSizes::grow(sizes.hidden_row, rounded_row(moe.hidden) * moe.used);
+  int64_t rows = sizes.tokens * moe.used;
+  if (capacity > 0) rows = std::max(rows, moe.experts * padded_rows(capacity, rows, moe.experts));
+  const int64_t each = (rows + sizes.tokens - 1) / std::max<int64_t>(1, sizes.tokens);  // of a token
+  ForwardSizes::grow(sizes.hidden, moe.hidden * each);
+  ForwardSizes::grow(sizes.hidden_row, rounded_row(moe.hidden) * each);
   ForwardSizes::grow(sizes.experts, moe.experts);
   ForwardSizes::grow(sizes.used, moe.used);
-  ForwardSizes::grow(sizes.expert_rows, sizes.tokens * moe.used);
+  ForwardSizes::grow(sizes.expert_rows, rows);
 }
 
 }  // namespace
@@ -46,7 +49,7 @@ ForwardSizes forward_sizes(const ArchSpec& spec, const ForwardLimits& limits, in
     set_own_sizes(spec, layer);
     layer.mixer->declare(layer, limits, threads, sizes);
     if (layer.moe)
-      declare_experts(layer.experts, sizes);
+      declare_experts(layer.experts, limits.switches.expert_capacity, sizes);
     else if (layer.mlp)
       declare_mlp(layer.hidden, sizes);
   }

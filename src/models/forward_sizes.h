@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "models/arch_spec.h"
+#include "models/forward_switches.h"
 
 namespace millrace {
 
@@ -13,6 +14,7 @@ struct ForwardLimits {
   int64_t tokens = 512;    // in one batch
   int64_t outputs = 64;    // rows of logits in one batch
   int64_t context = 2048;  // slots of one stream
+  ForwardSwitches switches = {};
 };
 
 struct ForwardSizes {

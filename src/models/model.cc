@@ -30,6 +30,11 @@ Result<void> set_router(ArchSpec& spec, const std::string& path, const std::stri
   return {};
 }
 
+void find_prefixes(const Batch& batch, ForwardContext& context) {
+  if (context.prefixes())
+    context.shared_prefixes.find(batch.spans, batch.block_tables, context.kv().layout().block_tokens);
+}
+
 // The row that is given for token t; null: it has an id.
 const float* given_row(const Batch& batch, int64_t t) {
   if (batch.embeddings.empty()) return nullptr;
@@ -101,10 +106,19 @@ ActivationRows Model::start_block(const NormWeights& norm, const Weight& next, i
   float* normed = context.normed.as<float>();
   const ActivationRows rows = activation_rows(next.format->activation, tokens, width, context.encoded.data());
   const NormWeights* pending = std::exchange(context.pending, nullptr);
+  const auto add = [&](int64_t t) { add_row(*pending, t, context); };
+  const auto normalize = [&](int64_t t) { norm_row(spec_, norm, kernels, residual + t * width, normed + t * width); };
+  const auto round = [&](int64_t t) { encode_row(kernels, rows, t, normed + t * width, context.encoded.data()); };
+  if (!context.fused().rows) {
+    if (pending) for_rows(context, tokens, width, add);
+    for_rows(context, tokens, width, normalize);
+    for_rows(context, tokens, width, round);
+    return rows;
+  }
   for_rows(context, tokens, 2 * width, [&](int64_t t) {
-    if (pending) add_row(*pending, t, context);
-    norm_row(spec_, norm, kernels, residual + t * width, normed + t * width);
-    encode_row(kernels, rows, t, normed + t * width, context.encoded.data());
+    if (pending) add(t);
+    normalize(t);
+    round(t);
   });
   return rows;
 }
@@ -119,6 +133,7 @@ void Model::embed(const Batch& batch, ForwardContext& context) const {
 
 const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, ForwardContext& context) const {
   const Batch* batch = &all;
+  find_prefixes(*batch, context);
   for (int64_t i = from; i < to && batch->size() > 0; ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
     const LayerWeights& weights = acquire(i, context);
@@ -128,6 +143,7 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
     if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
       batch = &keep_outputs(spec_, *batch, mixer.rows(layer, context), context);
       if (batch->size() == 0) break;
+      if (batch != &all) find_prefixes(*batch, context);
     }
     mixer.finish({spec_, layer, i, weights, *batch, context});
     context.pending = &weights.attention_post_norm;

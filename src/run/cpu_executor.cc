@@ -132,6 +132,11 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   forward.tokens = std::max(options.batch_tokens, options.max_streams);
   forward.outputs = std::min(forward.tokens, options.max_streams * (1 + drafts));
   forward.context = limits_.context;
+  MILLRACE_TRY(forward.switches, make_forward_switches(options.kernels));
+  if (forward.switches.expert_capacity > 0)
+    return Error::user(
+        "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity take "
+        "it");
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;

@@ -12,6 +12,7 @@
 #include "kv/tiers/places.h"
 #include "kv/token_evictor.h"
 #include "models/arch.h"
+#include "models/forward_switches.h"
 #include "models/mixers/mixer.h"
 #include "models/router.h"
 #include "models/weight_source.h"
@@ -48,12 +49,26 @@ std::vector<TechniqueInfo> kv_formats() {
 
 std::vector<TechniqueInfo> all_techniques() {
   std::vector<TechniqueInfo> out;
-  for (const auto& family :
-       {archs().infos(), mixers().infos(), formats().infos(), samplers().infos(), kv_formats(),
-        attention_patterns().infos(), routers().infos(), weight_sources().infos(), policies().infos(),
-        predictors().infos(), prefix_evictors().infos(), token_evictors().infos(), kv_tiers().infos(),
-        kv_stores().infos(), drafters().infos(), acceptances().infos(), prompt_compressors().infos(),
-        document_contexts().infos(), tool_dialects().infos()})
+  for (const auto& family : {archs().infos(),
+                             mixers().infos(),
+                             formats().infos(),
+                             samplers().infos(),
+                             kv_formats(),
+                             attention_patterns().infos(),
+                             routers().infos(),
+                             weight_sources().infos(),
+                             kernel_switches().infos(),
+                             policies().infos(),
+                             predictors().infos(),
+                             prefix_evictors().infos(),
+                             token_evictors().infos(),
+                             kv_tiers().infos(),
+                             kv_stores().infos(),
+                             drafters().infos(),
+                             acceptances().infos(),
+                             prompt_compressors().infos(),
+                             document_contexts().infos(),
+                             tool_dialects().infos()})
     out.insert(out.end(), family.begin(), family.end());
   return out;
 }

@@ -8,6 +8,7 @@
 #include "base/options_json.h"
 #include "formats/format.h"
 #include "kv/kv_formats.h"
+#include "models/forward_switches.h"
 #include "prompt/compressor.h"
 #include "run/families.h"
 #include "sampling/schema.h"
@@ -102,6 +103,13 @@ Effect set_weights(const TechniqueUse& use, LoadOptions& options) {
   return fmt::format("weights are {} during a pass", use.name);
 }
 
+Effect set_kernel(const TechniqueUse& use, EngineOptions& options) {
+  const std::vector<std::string> one = {use.written()};
+  if (auto made = make_forward_switches(one); !made.ok()) return Error::user(made.error().message);
+  options.kernels.push_back(use.written());
+  return fmt::format("passes compute with kernel {}", use.written());
+}
+
 Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
   if (options.drafter.empty())
     return Error::user(fmt::format("{}: no drafter is chosen; use drafter=NAME with it", use.text()));
@@ -116,6 +124,7 @@ const std::vector<UseFamily>& use_families() {
       {"weights", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve"}, nullptr, set_weights},
       {"sampler", {"run", "chat", "batch", "compare", "serve", kInRequest}, nullptr},
       {"kv_format", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay"}, set_kv_format},
+      {"kernel", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay"}, set_kernel},
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
       {"predictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_predictor},
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
@@ -242,9 +251,10 @@ Result<std::vector<TechniqueUse>> parse_uses(std::span<const std::string> texts,
   for (const std::string& text : texts) {
     MILLRACE_TRY(TechniqueUse use, parse_use(text, place));
     for (const TechniqueUse& earlier : out) {
-      if (earlier.family != use.family || (use.family == "sampler" && earlier.name != use.name)) continue;
-      return wrong_use(text, fmt::format("{} is chosen already, by {}", use.family == "sampler" ? use.name : use.family,
-                                         earlier.text()));
+      const bool several = use.family == "sampler" || use.family == "kernel";
+      if (earlier.family != use.family || (several && earlier.name != use.name)) continue;
+      return wrong_use(text,
+                       fmt::format("{} is chosen already, by {}", several ? use.name : use.family, earlier.text()));
     }
     out.push_back(std::move(use));
   }

@@ -71,6 +71,8 @@ struct GenerationRequest {
   int64_t queries = 1;
   int64_t window = 0;
   float softcap = 0;
+  bool unify = false;
+  float unified_max = 0;
 };
 
 struct Partial {
@@ -98,6 +100,8 @@ Partial run_partition(const AttentionKernel& kernel, const Cache& cache, const s
   a.key_end = key_end;
   a.window = ask.window;
   a.softcap = ask.softcap;
+  a.unify = ask.unify;
+  a.unified_max = ask.unified_max;
   a.k_blocks = cache.k_blocks.data();
   a.v_blocks = cache.v_blocks.data();
   a.block_tokens = cache.block_tokens;
@@ -260,6 +264,7 @@ TEST(Attention, WindowsAndSoftcapsEqualThePlainDefinition) {
 // is, however far key_end is past the keys it sees, and whatever unseen slots contain.
 struct Company {
   int64_t head_dim, group, window;
+  bool unify = false;
 };
 
 // Computes query `slot` alone, in a cache with another block size whose unseen slots are poisoned.
@@ -269,7 +274,8 @@ Partial ask_alone(const AttentionKernel& kernel, const Cache& clean, const std::
   alone.point_at_own_blocks();
   alone.poison_from(slot + 1);
   for (int64_t s = 0; c.window > 0 && s <= slot - c.window; ++s) alone.poison(s);
-  return run_partition(kernel, alone, q, {.group = c.group, .first_query = slot, .queries = 1, .window = c.window},
+  return run_partition(kernel, alone, q,
+                       {.group = c.group, .first_query = slot, .queries = 1, .window = c.window, .unify = c.unify},
                        key_begin, key_end);
 }
 
@@ -280,10 +286,13 @@ void expect_same_bits_alone(const AttentionKernel& kernel, const Company& c) {
   std::vector<Cache> cuts;
   for (int64_t block_tokens : {1, 8, 16, 64, 37})
     cuts.emplace_back(*kernel.kv_format, 512, c.head_dim, block_tokens, 9);
-  const auto q = queries_for(512, c.group, c.head_dim, 10);
+  auto q = queries_for(512, c.group, c.head_dim, 10);
+  // Of a unified maximum, some rows leave the range, above it or below.
+  for (size_t i = 0; c.unify && i < q.size(); ++i) q[i] *= i / 1000 % 3 == 0 ? 120.0f : 1.0f;
   for (int64_t begin : {0, 256}) {
     const Partial whole =
-        run_partition(kernel, together, q, {.group = c.group, .first_query = 256, .queries = 256, .window = c.window},
+        run_partition(kernel, together, q,
+                      {.group = c.group, .first_query = 256, .queries = 256, .window = c.window, .unify = c.unify},
                       begin, begin + 256);
     for (int64_t i = 0; i < 256; i += (i % 32 < 1 ? 1 : 15)) {
       const int64_t slot = 256 + i;
@@ -308,6 +317,47 @@ TEST(Attention, AQueryHasTheSameBitsAloneAndInAnyBatch) {
     for (Company c : {Company{64, 1, 0}, {64, 4, 45}, {40, 2, 0}, {40, 7, 45}, {128, 7, 0}, {128, 8, 45}, {33, 3, 7}}) {
       expect_same_bits_alone(kernel, c);
     }
+  });
+}
+
+TEST(Attention, AUnifiedMaximumEqualsThePlainDefinition) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    Cache cache(*kernel.kv_format, 600, 40, 16, 17);
+    const auto q = queries_for(600, 2, 40, 18);
+    for (float max : {0.0f, 7.3f, -11.0f}) {
+      SCOPED_TRACE(max);
+      const GenerationRequest ask{
+          .group = 2, .first_query = 505, .queries = 35, .softcap = 30, .unify = true, .unified_max = max};
+      expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 4e-6);
+      const Partial part = run_partition(kernel, cache, q, ask, 0, 256);
+      for (float relative : part.max) ASSERT_NEAR(relative, max, 0.7);  // not each row's own
+    }
+  });
+}
+
+TEST(Attention, RowsBeyondAUnifiedMaximumFallBackToTheirOwn) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    Cache cache(*kernel.kv_format, 300, 24, 16, 19);
+    auto q = queries_for(300, 3, 24, 20);
+    const GenerationRequest plain{.group = 3, .first_query = 40, .queries = 200};
+    for (float max : {-300.0f, -80.0f, 80.0f, 300.0f}) {
+      GenerationRequest far = plain;
+      far.unify = true;
+      far.unified_max = max;
+      EXPECT_EQ(run_partition(kernel, cache, q, far, 0, 256), run_partition(kernel, cache, q, plain, 0, 256)) << max;
+    }
+    GenerationRequest unseen{.group = 3, .first_query = 40, .queries = 2, .unify = true};
+    EXPECT_EQ(run_partition(kernel, cache, q, unseen, 256, 300).max, std::vector<float>(6, -kInfinity));
+    q[static_cast<size_t>(45 * (3 * 24 + 3))] = NAN;
+    unseen.first_query = 45;
+    EXPECT_TRUE(std::isnan(attend(table, kernel, cache, q, unseen)[0]));
+  });
+}
+
+TEST(Attention, AUnifiedMaximumHasTheSameBitsAloneAndInAnyBatch) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    if (table.isa == Isa::ref) return expect_same_bits_alone(kernel, {33, 2, 45, true});
+    for (Company c : {Company{64, 1, 0, true}, {40, 7, 45, true}, {128, 8, 0, true}}) expect_same_bits_alone(kernel, c);
   });
 }
 

@@ -14,6 +14,7 @@
 #include "kernels/activation.h"
 #include "kernels/kernel_table.h"
 #include "kernels/linear.h"
+#include "kernels/shape_table.h"
 #include "tensor/half.h"
 
 namespace millrace::testing {
@@ -102,14 +103,15 @@ inline std::vector<float> decode_activation(Activation kind, const uint8_t* row,
 
 // y of every token, [tokens, rows], with a canary column checked and removed.
 inline std::vector<float> multiply(const Weight& weight, const KernelTable& table, ThreadPool& pool,
-                                   const std::vector<float>& x, int64_t tokens) {
+                                   const std::vector<float>& x, int64_t tokens, const ShapeTable* shapes = nullptr) {
   Activation kind = weight.format->activation;
   AlignedBuffer scratch = scratch_for(kind, tokens, weight.cols);
   ActivationRows rows =
       encode_activations(table, pool, kind, x.data(), weight.cols, tokens, weight.cols, scratch.data());
   int64_t stride = weight.rows + 1;
   std::vector<float> padded(static_cast<size_t>(tokens * stride), kCanary);
-  linear(pool, weight, rows, padded.data(), stride);
+  LinearPart part{.weight = &weight, .x = rows, .y = padded.data(), .y_stride = stride};
+  linear(pool, {&part, 1}, shapes);
   std::vector<float> y;
   for (int64_t t = 0; t < tokens; ++t) {
     y.insert(y.end(), padded.begin() + t * stride, padded.begin() + t * stride + weight.rows);

@@ -222,6 +222,32 @@ TEST(MatmulConformance, TilesEqualRef) {
 }
 
 // A NaN code of FP8 gives NaN in that row only.
+// A kernel with two ways takes the one that a table names, and gives the same bits.
+TEST(MatmulConformance, TilesAndVectorsGiveTheSameBits) {
+  ThreadPool pool(1);
+  for (const KernelTable& table : tables()) {
+    int64_t both = 0;
+    for (const Format* format : formats().members()) {
+      if (table.find_matmul(format)->tiles_from == 0) continue;
+      ++both;
+      const Shape shape{67, 5 * format->block_values};
+      Case c = make_case(*format, shape.rows, shape.cols, 31);
+      ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+      const ShapeTable tiles({{format, shape.rows, shape.cols, 1}});
+      const ShapeTable vectors({{format, shape.rows, shape.cols, ShapeTable::kNever}});
+      for (int64_t tokens : {1, 2, 15, 16, 17, 33, 70}) {
+        const std::vector<float> x = normal_values(tokens * shape.cols, 32);
+        EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, x, tokens, &tiles),
+                              multiply(c.weight, table, pool, x, tokens, &vectors)))
+            << where(*format, table, shape) << " tokens " << tokens;
+      }
+    }
+    if (has_tiles(table)) {
+      EXPECT_GT(both, 5) << isa_name(table.isa);
+    }
+  }
+}
+
 TEST(MatmulConformance, F8NanCodes) {
   const Format* format = find_format("f8_e4m3");
   if (format == nullptr) GTEST_SKIP() << "f8_e4m3 is not registered";

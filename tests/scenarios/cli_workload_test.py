@@ -51,6 +51,33 @@ class Bench(unittest.TestCase):
         self.assertEqual(refused.returncode, 2)
         self.assertIn("evictor: unknown 'lru'; available: streamingllm, h2o", refused.stderr.decode())
 
+    def test_kernels_run_in_turns_and_compare_with_the_first(self):
+        records = self.bench("-m", LLAMA, "-p", "4", "-n", "2", "-r", "3", "-t", "1", "--kernel", "fused:parts=none", "--kernel", "none",
+                             "--kernel", "shared_prefix + unified_max:max=1")
+        self.assertEqual([record["n_prompt"] for record in records], [4, 4, 4, 0, 0, 0])
+        self.assertEqual([record["kernels"] for record in records[:3]], [["fused:parts=none"], [], ["shared_prefix", "unified_max:max=1"]])
+        self.assertEqual((records[0]["times_first"], records[3]["times_first"]), (1, 1))
+        for record in records:
+            low, high = record["times_first_quartiles"]
+            self.assertTrue(0 < low <= record["times_first"] <= high)
+            self.assertEqual(len(record["samples_ns"]), 3)
+        (alone,) = self.bench("-m", LLAMA, "-p", "4", "-n", "0", "-r", "1", "-t", "1", "--use", "kernel=unified_max")
+        self.assertEqual((alone["kernels"], alone["times_first"]), (["unified_max"], None))
+        refused = millrace("bench", "-m", LLAMA, "--kernel", "fast")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("kernel: unknown 'fast'; available: fused", refused.stderr.decode())
+
+    def test_a_shared_prefix_is_stored_and_read_once(self):
+        tensors = json.loads(millrace("inspect", LLAMA, "--json").stdout)
+        kv_bytes = 2 * 2 * tensors["kv_heads"] * tensors["head_dim"] * tensors["layers"]
+        test = ("-m", LLAMA, "-p", "0", "-n", "1", "-d", "40", "-b", "3", "-r", "1", "-t", "1")
+        (alone,), (shared,) = self.bench(*test), self.bench(*test, "--shared-prefix", "35")
+        saved = alone["gb_per_s"] * alone["avg_ns"] - shared["gb_per_s"] * shared["avg_ns"]
+        self.assertAlmostEqual(saved / (2 * 32 * kv_bytes), 1, places=3)  # two whole blocks of 16
+        refused = millrace("bench", *test, "--shared-prefix", "32", "--kv-pool", "virtual")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--shared-prefix: not with", refused.stderr.decode())
+
     def test_plain_reads_are_refused_where_a_cache_holds_the_model(self):
         refused = millrace("bench", "-m", LLAMA, "-p", "0", "-n", "1", "--beside")
         self.assertEqual(refused.returncode, 2)
@@ -175,6 +202,10 @@ class Workload(unittest.TestCase):
                 self.assertEqual(json.load(file), result)
             done = self.run_json("simulate", "--trace", "gen:requests=9,rate=5,prompt=fixed:30,output=fixed:5", "--cost", cost)
             self.assertEqual(done[0]["completed"], 9)
+            for row in result["kernel_shapes"]["rows"]:
+                self.assertTrue(row["tiles_from"] is None or row["tiles_from"] > 0)
+            shaped = self.run_json("bench", "-m", LLAMA, "-p", "4", "-n", "0", "-r", "1", "--kernel", "by_shape:file=" + cost)
+            self.assertEqual(shaped[0]["n_prompt"], 4)
             self.assertEqual(millrace("bench", "-m", LLAMA, "--calibrate", "-u", "60000").returncode, 2)
         self.assertEqual(millrace("bench", "-m", LLAMA, "-o", "xml").returncode, 2)
 

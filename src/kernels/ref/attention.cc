@@ -118,12 +118,21 @@ void attend_row(const AttentionArgs& a, int64_t query, int64_t head) noexcept {
     return;
   }
   double weights[kAttentionPartition];
+  const auto weigh = [&](float shift) {
+    double sum = 0;
+    for (int64_t slot = keys.begin; slot < keys.end; ++slot) {
+      double w = std::exp(static_cast<double>(scores[slot - keys.begin]) - shift);
+      weights[slot - keys.begin] = w;
+      sum += w;
+    }
+    return sum;
+  };
   double sum = 0;
-  for (int64_t slot = keys.begin; slot < keys.end; ++slot) {
-    double w = std::exp(static_cast<double>(scores[slot - keys.begin]) - max);
-    weights[slot - keys.begin] = w;
-    sum += w;
-  }
+  if (a.unify) sum = weigh(a.unified_max);
+  if (a.unify && within_unified_range(static_cast<float>(sum)))
+    max = a.unified_max;
+  else
+    sum = weigh(max);
   a.max[row] = max;
   a.sum[row] = static_cast<float>(sum);
   weighted_values<Stored>(a, keys, weights, acc);

@@ -160,7 +160,8 @@ void score_rows(const float* const* q, const float* kt, int64_t head_dim, float*
 
 // Converts one row's scores to weights and updates its running maximum and sum. Returns the factor by which its acc
 // must be rescaled.
-inline float soften_row(float* p, TileRange keys, float softcap, float& max, float& sum) {
+inline float soften_row(float* p, TileRange keys, const AttentionArgs& a, float& max, float& sum) {
+  const float softcap = a.softcap;
   Simd::F v[kTileVectors];
   for (int c = 0; c < kTileVectors; ++c) {
     v[c] = Simd::load(p + c * Simd::kLanes);
@@ -172,10 +173,13 @@ inline float soften_row(float* p, TileRange keys, float softcap, float& max, flo
     for (int64_t j = keys.end; j < kTile; ++j) p[j] = kNoKey;
     for (int c = 0; c < kTileVectors; ++c) v[c] = Simd::load(p + c * Simd::kLanes);
   }
-  Simd::F top = v[0];
-  for (int c = 1; c < kTileVectors; ++c) top = Simd::max(top, v[c]);
-  const float tile_max = Simd::largest(top);
-  const float new_max = tile_max <= max ? max : tile_max;
+  float new_max = max;
+  if (!a.unify) {
+    Simd::F top = v[0];
+    for (int c = 1; c < kTileVectors; ++c) top = Simd::max(top, v[c]);
+    const float tile_max = Simd::largest(top);
+    new_max = tile_max <= max ? max : tile_max;
+  }
   if (new_max == kNoKey) {  // every visible score is -inf
     for (int c = 0; c < kTileVectors; ++c) Simd::store(p + c * Simd::kLanes, Simd::zero());
     return 1;
@@ -258,7 +262,7 @@ void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScr
   const int64_t dims = value_dim_of(a);
   for (int r = 0; r < kRows; ++r) {
     if (keys[r].empty()) continue;
-    s.rescale[r] = soften_row(s.p + r * kTile, keys[r], a.softcap, a.max[row + r], a.sum[row + r]);
+    s.rescale[r] = soften_row(s.p + r * kTile, keys[r], a, a.max[row + r], a.sum[row + r]);
     if (!alike) {
       add_all_values<Values, 1>(a.acc + (row + r) * dims, dims, s.p + r * kTile, s.rescale + r, s.value, keys[r]);
     }
@@ -292,6 +296,22 @@ void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_
   attend_chunk<Decoded>(a, tile, row, row_end, s);
 }
 
+// Rows [first, last), from nothing.
+template <typename Keys, typename Values>
+void attend_chunks(const AttentionArgs& a, int64_t first, int64_t last, AttentionScratch& scratch) {
+  const int64_t dims = value_dim_of(a);
+  for (int64_t row = first; row < last; ++row) {
+    a.max[row] = a.unify ? a.unified_max : kNoKey;
+    a.sum[row] = 0;
+  }
+  for (int64_t i = first * dims; i < last * dims; ++i) a.acc[i] = 0;
+  for (int64_t row = first; row < last; row += kRowChunk) {
+    const int64_t row_end = row + kRowChunk < last ? row + kRowChunk : last;
+    for (int64_t tile = a.key_begin; tile < a.key_end; tile += kTile)
+      attend_tile<Keys, Values>(a, tile, row, row_end, scratch);
+  }
+}
+
 template <typename Keys, typename Values = Keys>
 void attend(const AttentionArgs& a) noexcept {
   if (a.head_dim > kMaxHeadDim) {
@@ -300,16 +320,12 @@ void attend(const AttentionArgs& a) noexcept {
   }
   AttentionScratch scratch;
   const int64_t rows = a.queries * a.group;
-  for (int64_t row = 0; row < rows; ++row) {
-    a.max[row] = kNoKey;
-    a.sum[row] = 0;
-  }
-  for (int64_t i = 0; i < rows * value_dim_of(a); ++i) a.acc[i] = 0;
-  for (int64_t row = 0; row < rows; row += kRowChunk) {
-    const int64_t row_end = row + kRowChunk < rows ? row + kRowChunk : rows;
-    for (int64_t tile = a.key_begin; tile < a.key_end; tile += kTile)
-      attend_tile<Keys, Values>(a, tile, row, row_end, scratch);
-  }
+  attend_chunks<Keys, Values>(a, 0, rows, scratch);
+  if (!a.unify) return;
+  AttentionArgs own = a;
+  own.unify = false;
+  for (int64_t row = 0; row < rows; ++row)
+    if (!within_unified_range(a.sum[row])) attend_chunks<Keys, Values>(own, row, row + 1, scratch);
 }
 
 // total = total * exp(total's max - top) + acc * exp(max - top), for one row; sums alike.

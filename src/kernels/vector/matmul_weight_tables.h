@@ -162,7 +162,7 @@ void run_table16(const MatmulArgs& a) {
   }
 }
 
-inline void set_table16(KernelTable& table, void (*run)(const MatmulArgs&)) {
+inline void set_table16(KernelTable& table, void (*run)(const MatmulArgs&), int64_t tiles_from = 0) {
   MatmulKernel kernel;
   kernel.format = &table16_indices();
   kernel.layout = "table16";
@@ -172,6 +172,7 @@ inline void set_table16(KernelTable& table, void (*run)(const MatmulArgs&)) {
   kernel.codebook_bytes = table16_bytes;
   kernel.pack_codebook = pack_table16;
   kernel.packs_tables = true;
+  kernel.tiles_from = tiles_from;
   set_codebook(table, kernel);
 }
 

@@ -167,6 +167,12 @@ inline void round_queries(const AttentionArgs& a, int64_t row, int64_t rows, int
   }
 }
 
+// The least integer m with 2^m at least exp(score).
+inline float whole_power(float score) {
+  const __m512 top = _mm512_mul_ps(_mm512_set1_ps(score), _mm512_set1_ps(kLog2E));
+  return Simd::first(_mm512_roundscale_ps(top, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
+}
+
 // First every row's maximum, because its horizontal reduction has a long latency, then every row's weights.
 inline void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, Bf16Scratch& s) {
   float shift[kBlockRows];
@@ -176,12 +182,19 @@ inline void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRan
     if (seen.begin > chunks.begin || seen.end < chunks.end || a.softcap > 0) {
       mask_scores(score, chunks, seen, a.softcap);
     }
-    const __m512 top = _mm512_mul_ps(_mm512_set1_ps(largest_score(score, chunks)), _mm512_set1_ps(kLog2E));
-    shift[r] = seen.empty() ? 0 : Simd::first(_mm512_roundscale_ps(top, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
-    a.max[row + r] = seen.empty() ? kNoKey : shift[r] * 0.693147180559945309f;
+    shift[r] = seen.empty() ? 0 : whole_power(a.unify ? a.unified_max : largest_score(score, chunks));
+    a.max[row + r] = seen.empty() ? kNoKey : shift[r] * kLn2;
   }
   for (int64_t r = 0; r < rows; ++r) {
-    a.sum[row + r] = weigh_row(s.score + r * kScoreStride, s.weight + r * kWeightStride, chunks, Simd::set(shift[r]));
+    const float* score = s.score + r * kScoreStride;
+    uint8_t* weight = s.weight + r * kWeightStride;
+    float& sum = a.sum[row + r];
+    sum = a.unify ? weigh_row<true>(score, weight, chunks, Simd::set(shift[r]))
+                  : weigh_row<false>(score, weight, chunks, Simd::set(shift[r]));
+    if (!a.unify || within_unified_range(sum) || a.max[row + r] == kNoKey) continue;
+    shift[r] = whole_power(largest_score(score, chunks));
+    a.max[row + r] = shift[r] * kLn2;
+    sum = weigh_row<false>(score, weight, chunks, Simd::set(shift[r]));
   }
 }
 

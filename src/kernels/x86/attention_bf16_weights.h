@@ -12,6 +12,8 @@ namespace millrace {
 namespace {
 
 constexpr float kLog2E = 1.44269504088896341f;
+constexpr float kLn2 = 0.693147180559945309f;
+constexpr float kMostPower = 100;  // of a weight under a unified maximum: far beyond kUnifiedRange, but finite
 constexpr float kUnseen = -1e30f;
 
 // Slots of the partition, from key_begin.
@@ -63,14 +65,20 @@ inline float largest_score(const float* score, KeyRange chunks) {
   return Simd::largest(Simd::max(top[0], top[1]));
 }
 
-// Converts a row's scores to weights relative to 2^shift; returns their sum.
-inline float weigh_row(const float* score, uint8_t* weight, KeyRange chunks, __m512 shift) {
+// Converts a row's scores to weights relative to 2^shift; returns their sum. kAbove: scores may be above it.
+template <bool kAbove>
+float weigh_row(const float* score, uint8_t* weight, KeyRange chunks, __m512 shift) {
   const __m512 log2_e = _mm512_set1_ps(kLog2E);
   const __m512i ones = _mm512_set1_epi16(0x3f80);
   __m512 total = _mm512_setzero_ps();
   for (int64_t j = chunks.begin; j < chunks.end; j += 32) {
-    const __m512 low = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(score + j), log2_e, shift));
-    const __m512 high = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(score + j + 16), log2_e, shift));
+    __m512 x = _mm512_fmsub_ps(_mm512_load_ps(score + j), log2_e, shift);
+    __m512 y = _mm512_fmsub_ps(_mm512_load_ps(score + j + 16), log2_e, shift);
+    if constexpr (kAbove) {  // a NaN stays
+      x = _mm512_min_ps(_mm512_set1_ps(kMostPower), x);
+      y = _mm512_min_ps(_mm512_set1_ps(kMostPower), y);
+    }
+    const __m512 low = power_of_two(x), high = power_of_two(y);
     const __m512i words = round_to_bf16(low, high);
     _mm512_store_si512(weight + j * 2, words);
     total = multiply_add(total, words, ones);

@@ -55,7 +55,7 @@ void add_matmul_quant_amxint8(KernelTable& table) {
   unroll<kQuantSourceCount>([&](auto i) {
     if constexpr (kQuantShapes[i].exact_scales()) add_quant_tiles<i>(table);
   });
-  set_table16(table, run_table16_tiles);
+  set_table16(table, run_table16_tiles, QuantTiles<kQ8_0, Table16Reader<4>>::kLeastTokens);
 }
 
 }  // namespace millrace

@@ -393,7 +393,7 @@ struct QuantTiles {
   static constexpr int64_t kLeastTokens = kBytes ? 48 : kHalves ? 32 : 24;
 
   static void run(const MatmulArgs& a) {
-    if (a.tokens < kLeastTokens) return Reader::run_few(a);
+    if (a.tokens < (a.tiles_from > 0 ? a.tiles_from : kLeastTokens)) return Reader::run_few(a);
     run_tiles(a);
   }
 };
@@ -404,6 +404,7 @@ void add_quant_tiles(KernelTable& table) {
   if (few == nullptr) return;
   MatmulKernel kernel = *few;
   kernel.run = QuantTiles<N>::run;
+  kernel.tiles_from = QuantTiles<N>::kLeastTokens;
   set_matmul(table, kernel);
 }
 

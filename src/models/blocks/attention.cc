@@ -23,20 +23,23 @@ RopeRows rope_of(const ArchSpec& spec, const LayerSpec& layer, const ForwardCont
   return {rows, spec.ropes[layer.rope].rotated / 2};
 }
 
-// QK-norm, rotation and scaling of one token's heads.
-void prepare_heads(const ArchSpec& spec, const KernelTable& kernels, const std::vector<float>& norm,
-                   const RopeRows& rope, int64_t token, float* heads, int64_t count, int64_t head_dim) {
-  if (spec.qk_norm == QkNorm::full && !norm.empty())
+// QK-norm of one token's heads.
+void norm_heads(const ArchSpec& spec, const KernelTable& kernels, const std::vector<float>& norm, float* heads,
+                int64_t count, int64_t head_dim) {
+  if (norm.empty()) return;
+  if (spec.qk_norm == QkNorm::full)
     kernels.rms_norm(heads, norm.data(), spec.norm_offset, spec.norm_eps, count * head_dim, heads);
-  for (int64_t h = 0; h < count; ++h) {
-    float* head = heads + h * head_dim;
-    if (spec.qk_norm == QkNorm::head && !norm.empty())
-      kernels.rms_norm(head, norm.data(), spec.norm_offset, spec.norm_eps, head_dim, head);
-    if (rope.rows && rope.half > 0) {
-      const float* cos = rope.rows + token * 2 * rope.half;
-      kernels.rope(head, cos, cos + rope.half, 2 * rope.half, spec.rope_style == RopeStyle::half);
-    }
-  }
+  if (spec.qk_norm != QkNorm::head) return;
+  for (float* head = heads; head < heads + count * head_dim; head += head_dim)
+    kernels.rms_norm(head, norm.data(), spec.norm_offset, spec.norm_eps, head_dim, head);
+}
+
+void rotate_heads(const ArchSpec& spec, const KernelTable& kernels, const RopeRows& rope, int64_t token, float* heads,
+                  int64_t count, int64_t head_dim) {
+  if (!rope.rows || rope.half == 0) return;
+  const float* cos = rope.rows + token * 2 * rope.half;
+  for (float* head = heads; head < heads + count * head_dim; head += head_dim)
+    kernels.rope(head, cos, cos + rope.half, 2 * rope.half, spec.rope_style == RopeStyle::half);
 }
 
 // Where the layer's keys and values are, and how they are written.
@@ -76,7 +79,9 @@ AttentionLayer stored_layer(const ArchSpec& spec, const LayerSpec& layer, int64_
           layer.head_dim,
           layer.window,
           spec.attention_softcap,
-          context.kv().group_of(stored)};
+          context.kv().group_of(stored),
+          0,
+          context.limits().switches.attention};
 }
 
 }  // namespace
@@ -91,10 +96,10 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
   float* k = context.k.as<float>();
   float* v = context.v.as<float>();
   const LinearId at{.layer = static_cast<int32_t>(index)};
-  project(context, context.normed.as<float>(), rows,
-          {{at.of(LinearKind::q), weights.q, weights.q_bias, q},
-           {at.of(LinearKind::k), weights.k, weights.k_bias, k},
-           {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
+  project_alike(context, context.fused().qkv, context.normed.as<float>(), rows,
+                {{at.of(LinearKind::q), weights.q, weights.q_bias, q},
+                 {at.of(LinearKind::k), weights.k, weights.k_bias, k},
+                 {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
 
   const RopeRows rope = rope_of(spec, layer, context);
   const int64_t stored_index = context.first_kv_layer + index;
@@ -102,14 +107,34 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
   if (tiles) tiles->begin(batch, stored_index);
   const StoredKeys stored = stored_keys(batch, stored_index, context);
   const std::vector<BatchSpan>& spans = batch.spans_of(context.kv().group_of(stored_index));
-  for_rows(context, tokens, q_width + 2 * kv_width, [&](int64_t t) {
+  const auto norm = [&](int64_t t) {
+    norm_heads(spec, kernels, weights.q_norm, q + t * q_width, layer.heads, layer.head_dim);
+    norm_heads(spec, kernels, weights.k_norm, k + t * kv_width, layer.kv_heads, layer.head_dim);
+  };
+  const auto rotate = [&](int64_t t) {
+    rotate_heads(spec, kernels, rope, t, q + t * q_width, layer.heads, layer.head_dim);
+    rotate_heads(spec, kernels, rope, t, k + t * kv_width, layer.kv_heads, layer.head_dim);
+  };
+  const auto scale = [&](int64_t t) { kernels.scale(q + t * q_width, spec.attention_scale, q_width); };
+  const auto store = [&](int64_t t) {
     const BatchSpan& span = span_of(spans, t);
-    prepare_heads(spec, kernels, weights.q_norm, rope, t, q + t * q_width, layer.heads, layer.head_dim);
-    prepare_heads(spec, kernels, weights.k_norm, rope, t, k + t * kv_width, layer.kv_heads, layer.head_dim);
-    kernels.scale(q + t * q_width, spec.attention_scale, q_width);
     if (tiles) return tiles->store(span, t, k + t * kv_width, v + t * kv_width);
     store_token(stored, span, t, k + t * kv_width, v + t * kv_width, layer.kv_heads, layer.head_dim);
-  });
+  };
+  const int64_t values = q_width + 2 * kv_width;
+  if (context.fused().heads) {
+    for_rows(context, tokens, values, [&](int64_t t) {
+      norm(t);
+      rotate(t);
+      scale(t);
+      store(t);
+    });
+  } else {
+    if (spec.qk_norm != QkNorm::none) for_rows(context, tokens, values, norm);
+    for_rows(context, tokens, values, rotate);
+    for_rows(context, tokens, q_width, scale);
+    for_rows(context, tokens, 2 * kv_width, store);
+  }
   if (tiles) tiles->encode(context.pool());
 }
 
@@ -162,7 +187,7 @@ void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index
   const AttentionLayer attention = stored_layer(spec, layer, index, context);
   attend(batch, attention, kernels, context.pool(), context.kv().of(attention.layer), q, context.attended.as<float>(),
          context.limits().context, context.partials.as<float>(), context.block_pointers.data(),
-         context.tiles_of(attention.layer));
+         context.tiles_of(attention.layer), context.prefixes());
 
   const ActivationRows out =
       encode_activations(kernels, context.pool(), weights.output.format->activation, context.attended.as<float>(),

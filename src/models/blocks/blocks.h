@@ -47,6 +47,9 @@ struct Projection {
 // Multiplies `x` [tokens, cols], rounded in `rows` for the first matrix, as one job if all use the same rounding; the
 // others round again into context.encoded.
 void project(ForwardContext& context, const float* x, ActivationRows rows, std::initializer_list<Projection> matrices);
+// The same as one job if `joint`; otherwise each matrix rounds the rows itself and is a job of its own.
+void project_alike(ForwardContext& context, bool joint, const float* x, const ActivationRows& rows,
+                   std::initializer_list<Projection> matrices);
 // Runs any products as one job. All of a model's matrices are multiplied here: this is where hooks see them.
 void project(ForwardContext& context, std::span<LinearPart> parts, std::span<const LinearSource> sources);
 
@@ -74,6 +77,21 @@ void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int
                ForwardContext& context);
 void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const LayerWeights& weights,
                const ActivationRows& rows, ForwardContext& context);
+
+// activate(t) and round(t) of every row, `values` each: in one pass over the rows, or two (FusedParts::activation).
+template <typename Activate, typename Round>
+void activate_rows(ForwardContext& context, int64_t rows, int64_t values, const Activate& activate_row,
+                   const Round& round_row) {
+  if (!context.fused().activation) {
+    for_rows(context, rows, values, activate_row);
+    for_rows(context, rows, values, round_row);
+    return;
+  }
+  for_rows(context, rows, 2 * values, [&](int64_t t) {
+    activate_row(t);
+    round_row(t);
+  });
+}
 
 // act(gate) * up, or act(up) in place, over n values: `up` holds the result when there is no gate, `gate` otherwise.
 void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, float* up, int64_t n);

@@ -32,19 +32,19 @@ void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int
   float* up = context.up.as<float>();
   const float* normed = context.normed.as<float>();
   if (spec.gated) {
-    project(context, normed, rows,
-            {{at.of(LinearKind::up), weights.up, weights.up_bias, up},
-             {at.of(LinearKind::gate), weights.gate, weights.gate_bias, gate}});
+    project_alike(context, context.fused().gate_up, normed, rows,
+                  {{at.of(LinearKind::up), weights.up, weights.up_bias, up},
+                   {at.of(LinearKind::gate), weights.gate, weights.gate_bias, gate}});
   } else {
     project(context, normed, rows, {{at.of(LinearKind::up), weights.up, weights.up_bias, up}});
   }
   float* inner = spec.gated ? gate : up;
   uint8_t* encoded = context.encoded_hidden.data();
   const ActivationRows inner_rows = activation_rows(weights.down.format->activation, rows.tokens, hidden, encoded);
-  for_rows(context, rows.tokens, 2 * hidden, [&](int64_t t) {
-    activate(spec, kernels, gate + t * hidden, up + t * hidden, hidden);
-    encode_row(kernels, inner_rows, t, inner + t * hidden, encoded);
-  });
+  activate_rows(
+      context, rows.tokens, hidden,
+      [&](int64_t t) { activate(spec, kernels, gate + t * hidden, up + t * hidden, hidden); },
+      [&](int64_t t) { encode_row(kernels, inner_rows, t, inner + t * hidden, encoded); });
   project(context, inner, inner_rows,
           {{at.of(LinearKind::down), weights.down, weights.down_bias, context.block_out.as<float>()}});
 }

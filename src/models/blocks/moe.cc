@@ -14,6 +14,7 @@ namespace millrace {
 namespace {
 
 const std::vector<float> kNoBias;
+constexpr int32_t kPadding = -1;  // in context.expert_rows, and for dropped pairs
 
 // Counting sort of (token, rank) pairs by expert into context.expert_rows.
 void group_by_expert(const MoeSpec& moe, int64_t pairs, ForwardContext& context) {
@@ -25,6 +26,21 @@ void group_by_expert(const MoeSpec& moe, int64_t pairs, ForwardContext& context)
   for (int64_t e = moe.experts; e > 0; --e) begin[e] = begin[e - 1];
   begin[0] = 0;
 }
+
+// The same in `rows` places for each expert: pairs beyond them are dropped, and places that are left are kPadding.
+void group_padded(const MoeSpec& moe, int64_t pairs, int64_t rows, ForwardContext& context) {
+  auto& begin = context.expert_begin;
+  for (int64_t e = 0; e <= moe.experts; ++e) begin[static_cast<size_t>(e)] = e * rows;
+  std::fill_n(context.expert_rows.begin(), moe.experts * rows, kPadding);
+  for (int64_t i = 0; i < pairs; ++i) {
+    const auto place = context.expert_rows.begin() + context.chosen[i] * rows;
+    const auto free = std::find(place, place + rows, kPadding);
+    if (free != place + rows) *free = static_cast<int32_t>(i);
+  }
+}
+
+// The token of a row; padding computes the first one's.
+int64_t token_of(const MoeSpec& moe, int32_t pair) { return pair == kPadding ? 0 : pair / moe.used; }
 
 // The products of one layer's experts as one job, so that an expert with only a token or two stalls no thread: gate and
 // up of every expert that has rows, or their down. Rows of one expert are contiguous from expert_begin.
@@ -43,7 +59,10 @@ struct ExpertJobs {
       const int64_t rows = context.expert_begin[static_cast<size_t>(e + 1)] - begin;
       if (rows > 0) count = add(e, begin, rows, count);
     }
-    project(context, {context.expert_parts.data(), count}, {context.expert_sources.data(), count});
+    const std::span parts(context.expert_parts.data(), count);
+    const std::span sources(context.expert_sources.data(), count);
+    if (context.fused().experts) return project(context, parts, sources);
+    for (size_t i = 0; i < count; ++i) project(context, parts.subspan(i, 1), sources.subspan(i, 1));
   }
 
   LinearId id(LinearKind kind, int64_t expert) const { return {layer, kind, static_cast<int32_t>(expert)}; }
@@ -84,6 +103,8 @@ struct ExpertJobs {
   }
 };
 
+bool padded(const ForwardContext& context) { return context.limits().switches.expert_capacity > 0; }
+
 bool hooks_read_experts(const ExpertJobs& jobs) {
   for (int64_t e = 0; !jobs.context.hooks.empty() && e < jobs.moe.experts; ++e)
     for (LinearKind kind : {LinearKind::gate, LinearKind::up})
@@ -97,11 +118,11 @@ const float* expert_inputs(const ExpertJobs& jobs, const ActivationRows& x) {
   ForwardContext& context = jobs.context;
   const MoeSpec& moe = jobs.moe;
   const float* normed = context.normed.as<float>();
-  if (x.tokens == 1) return normed;
+  if (x.tokens == 1 && !padded(context)) return normed;
   if (!context.part_sizes().any && !hooks_read_experts(jobs)) return nullptr;
   float* rows = context.expert_out.as<float>();  // unused until the experts' last product
-  for_rows(context, x.tokens * moe.used, x.cols, [&](int64_t i) {
-    std::copy_n(normed + context.expert_rows[i] / moe.used * x.cols, x.cols, rows + i * x.cols);
+  for_rows(context, context.expert_begin.back(), x.cols, [&](int64_t i) {
+    std::copy_n(normed + token_of(moe, context.expert_rows[i]) * x.cols, x.cols, rows + i * x.cols);
   });
   return rows;
 }
@@ -111,24 +132,26 @@ void run_experts(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const La
                  const ActivationRows& x, ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
   const ExpertJobs jobs{at.layer, weights.experts, moe, spec.width, context};
-  const int64_t pairs = x.tokens * moe.used;
+  const int64_t pairs = context.expert_begin.back();
+  const bool one = x.tokens == 1 && !padded(context);
   ActivationRows in = x;
-  if (x.tokens > 1) {
+  if (!one) {
     in.data = context.expert_in.data();
     for_rows(context, pairs, x.stride / 4, [&](int64_t i) {
-      std::memcpy(context.expert_in.data() + i * x.stride, x.data + context.expert_rows[i] / moe.used * x.stride,
+      std::memcpy(context.expert_in.data() + i * x.stride, x.data + token_of(moe, context.expert_rows[i]) * x.stride,
                   static_cast<size_t>(x.stride));
     });
   }
-  jobs.gate_up(in, expert_inputs(jobs, x), x.tokens == 1);
+  jobs.gate_up(in, expert_inputs(jobs, x), one);
   // One rounding for all: load_moe() ensures that the experts' formats share it.
   const ActivationRows inner =
       activation_rows(weights.experts[0].down.format->activation, pairs, moe.hidden, context.encoded_hidden.data());
-  for_rows(context, pairs, 2 * moe.hidden, [&](int64_t i) {
-    float* gate = context.gate.as<float>() + i * moe.hidden;
-    activate(spec, kernels, gate, context.up.as<float>() + i * moe.hidden, moe.hidden);
-    encode_row(kernels, inner, i, gate, context.encoded_hidden.data());
-  });
+  float* gate = context.gate.as<float>();
+  float* up = context.up.as<float>();
+  activate_rows(
+      context, pairs, moe.hidden,
+      [&](int64_t i) { activate(spec, kernels, gate + i * moe.hidden, up + i * moe.hidden, moe.hidden); },
+      [&](int64_t i) { encode_row(kernels, inner, i, gate + i * moe.hidden, context.encoded_hidden.data()); });
   jobs.down(inner);
 }
 
@@ -149,7 +172,11 @@ void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const Laye
     encode_row(kernels, x, t, normed + t * spec.width, context.encoded.data());
   });
   const int64_t pairs = tokens * moe.used;
-  group_by_expert(moe, pairs, context);
+  const double capacity = context.limits().switches.expert_capacity;
+  if (capacity > 0)
+    group_padded(moe, pairs, padded_rows(capacity, pairs, moe.experts), context);
+  else
+    group_by_expert(moe, pairs, context);
   for (int32_t e = 0; context.source && e < moe.experts; ++e)
     if (context.expert_begin[static_cast<size_t>(e + 1)] > context.expert_begin[static_cast<size_t>(e)])
       context.source->acquire(at.layer, e);
@@ -171,13 +198,17 @@ void moe_block(const ArchSpec& spec, const MoeSpec& moe, LinearId at, const Laye
   }
   // The row of each (token, rank), then the sum in rank order.
   auto& place = context.chosen;
-  for (int64_t i = 0; i < pairs; ++i) place[context.expert_rows[i]] = static_cast<int32_t>(i);
+  const int64_t computed = context.expert_begin.back();
+  std::fill_n(place.begin(), pairs, kPadding);
+  for (int64_t i = 0; i < computed; ++i)
+    if (context.expert_rows[i] != kPadding) place[context.expert_rows[i]] = static_cast<int32_t>(i);
   for_rows(context, tokens, spec.width * moe.used, [&](int64_t t) {
     float* row = out + t * spec.width;
     if (!shared) std::fill_n(row, spec.width, 0.0f);
     if (weights.shared_gate.present()) kernels.scale(row, 1.0f / (1.0f + std::exp(-logits[t])), spec.width);
     for (int64_t rank = 0; rank < moe.used; ++rank) {
       const int64_t pair = t * moe.used + rank;
+      if (place[pair] == kPadding) continue;
       kernels.add_scaled(context.expert_out.as<float>() + place[pair] * spec.width, context.chosen_weight[pair], row,
                          spec.width);
     }

@@ -1,5 +1,6 @@
 #include <array>
 #include <cassert>
+#include <utility>
 
 #include "models/blocks/blocks.h"
 #include "models/blocks/part_products.h"
@@ -36,7 +37,7 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
     LinearWrapper* wrapper = i < parts.size() ? replacement(hooks, sources[i].id) : nullptr;
     const bool changed = i < parts.size() && !wrapper && changes_input(*parts[i].weight);
     if (i < parts.size() && !wrapper && !changed) continue;
-    if (i > first) linear(context.pool(), parts.subspan(first, i - first));
+    if (i > first) linear(context.pool(), parts.subspan(first, i - first), context.shapes());
     if (wrapper) replace(call_of(context, parts[i], sources[i]), parts[i].bias, *wrapper);
     if (changed) multiply_changed(context, parts[i], sources[i].x);
     first = i + 1;
@@ -49,13 +50,37 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
         wrapper->apply(call_of(context, parts[i], sources[i]));
 }
 
+// Biases by a pass of their own behind the products.
+void linear_then_bias(ForwardContext& context, std::span<LinearPart> parts) {
+  std::array<const float*, 4> biases = {};
+  for (size_t i = 0; i < parts.size() && i < biases.size(); ++i) biases[i] = std::exchange(parts[i].bias, nullptr);
+  linear(context.pool(), parts, context.shapes());
+  for (size_t i = 0; i < parts.size() && i < biases.size(); ++i) {
+    const LinearPart& part = parts[i];
+    const int64_t width = part.weight->rows;
+    if (!biases[i]) continue;
+    for_rows(context, part.x.tokens, width, [&](int64_t t) {
+      for (int64_t r = 0; r < width; ++r) part.y[t * part.y_stride + r] += biases[i][r];
+    });
+  }
+}
+
 }  // namespace
 
 void project(ForwardContext& context, std::span<LinearPart> parts, std::span<const LinearSource> sources) {
-  if (context.plain_products())
-    linear(context.pool(), parts);
-  else
-    project_hooked(context, parts, sources);
+  if (!context.plain_products()) return project_hooked(context, parts, sources);
+  if (context.fused().bias) return linear(context.pool(), parts, context.shapes());
+  linear_then_bias(context, parts);
+}
+
+void project_alike(ForwardContext& context, bool joint, const float* x, const ActivationRows& rows,
+                   std::initializer_list<Projection> matrices) {
+  if (joint) return project(context, x, rows, matrices);
+  for (const Projection& matrix : matrices) {
+    const ActivationRows own = encode_activations(context.kernels(), context.pool(), matrix.weight.format->activation,
+                                                  x, rows.cols, rows.tokens, rows.cols, context.encoded.data());
+    project(context, x, own, {matrix});
+  }
 }
 
 void project(ForwardContext& context, const float* x, ActivationRows rows, std::initializer_list<Projection> matrices) {

@@ -34,8 +34,9 @@ void declare_attention(const LayerSpec& layer, const ForwardLimits& limits, int 
   sizes.reads(q_width);
   ForwardSizes::grow(sizes.q_width, q_width);
   ForwardSizes::grow(sizes.kv_width, layer.kv_heads * layer.head_dim);
-  ForwardSizes::grow(sizes.partials, 4 * attention_scratch_floats(threads, limits.context, layer.heads / layer.kv_heads,
-                                                                  layer.head_dim, layer.kv_heads));
+  ForwardSizes::grow(sizes.partials,
+                     4 * attention_scratch_floats(threads, limits.context, layer.heads / layer.kv_heads, layer.head_dim,
+                                                  layer.kv_heads, 0, limits.switches.attention));
 }
 
 Result<void> load_fused(WeightLoader& loader, const std::string& prefix, int64_t width, int64_t q, int64_t kv,

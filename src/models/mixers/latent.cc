@@ -266,7 +266,8 @@ void finish_latent(const MixerCall& call) {
                                  .kv_heads = 1,
                                  .head_dim = call.layer.head_dim,
                                  .softcap = call.spec.attention_softcap,
-                                 .value_dim = sizes.rank};
+                                 .value_dim = sizes.rank,
+                                 .switches = context.limits().switches.attention};
   float* attended = context.attended.as<float>();
   attend(call.batch, attention, kernels, context.pool(), context.kv(), context.q.as<float>(), attended,
          context.limits().context, context.partials.as<float>(), context.block_pointers.data());

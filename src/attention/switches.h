@@ -1,0 +1,12 @@
+// AttentionSwitches: alternatives of attend() (attention/full.h).
+#pragma once
+
+namespace millrace {
+
+struct AttentionSwitches {
+  bool unify = false;            // weights relative to one maximum for all rows (AttentionArgs::unify) ...
+  float unified_max = 0;         // ... this one, of scores
+  bool shared_prefixes = false;  // keys that several streams share are read once (attention/shared_prefixes.h)
+};
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+// ForwardSwitches: how a pass computes what it computes. The family `kernel`: each member sets some of them, so that
+// what an engine's kernels gain can be measured against doing without. Members are one file each under kernel_switches/
+// and one line in kernel_switches/builtin.cc.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "attention/switches.h"
+#include "base/registry.h"
+#include "kernels/shape_table.h"
+
+namespace millrace {
+
+// What runs as one. Off, each operation is a job of its own, with the same arithmetic in the same order: same bits.
+struct FusedParts {
+  bool rows = true;        // adding the last block's output, norm and rounding: one pass over the rows
+  bool qkv = true;         // Q, K and V: one rounding of their input and one job
+  bool heads = true;       // norms, rotation, scale and storing of heads: one pass over the rows
+  bool gate_up = true;     // gate and up: one rounding of their input and one job
+  bool activation = true;  // activation and rounding: one pass over the rows
+  bool bias = true;        // biases are added by the product's job
+  bool experts = true;     // gate and up of all experts of a layer: one job; their down too
+};
+
+struct ForwardSwitches {
+  FusedParts fused;
+  AttentionSwitches attention;
+  std::shared_ptr<const ShapeTable> shapes;  // null: products take the way that their kernels choose
+  double expert_capacity = 0;                // 0: experts compute the rows that chose them; else padded_experts
+};
+
+// Rows that every expert computes for `pairs` choices of experts: capacity times the mean, at least one.
+int64_t padded_rows(double capacity, int64_t pairs, int64_t experts);
+
+struct KernelSwitch {
+  // Errors: user.
+  Result<void> (*set)(const OptionValues& options, ForwardSwitches& switches) = nullptr;
+};
+
+// The first one is what a pass does unless told otherwise.
+const Registry<KernelSwitch>& kernel_switches();
+
+// `chosen`: NAME[:key=value,...] each. Errors: user, after "kernel NAME: ".
+Result<ForwardSwitches> make_forward_switches(std::span<const std::string> chosen);
+
+}  // namespace millrace
