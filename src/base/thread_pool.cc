@@ -75,7 +75,7 @@ inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("isb");  // waits some tens of cycles; "yield" does nothing on most processors
+  asm volatile("isb");  // waits for the pipeline; many processors take "yield" as a no-op
 #endif
 }
 
