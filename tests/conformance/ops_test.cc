@@ -224,11 +224,11 @@ TEST(ExpSum, EachTermIsExact) {
 }
 
 TEST(ExpSum, NanAddsNothingAndInfinityCountsAsTheLargestFloat) {
-  const float kInfinity = std::numeric_limits<float>::infinity(), kMax = std::numeric_limits<float>::max();
+  const float kInf = std::numeric_limits<float>::infinity(), kMax = std::numeric_limits<float>::max();
   for (const KernelTable& table : testing::kernel_tables()) {
-    std::vector<float> x = {1, NAN, -kInfinity, 1, -1e30f, NAN, 1, 1, NAN, 1};
+    std::vector<float> x = {1, NAN, -kInf, 1, -1e30f, NAN, 1, 1, NAN, 1};
     EXPECT_NEAR(table.exp_sum(x.data(), 1, std::ssize(x)), 5, 1e-11) << isa_name(table.isa);
-    x = {kInfinity, 0, kMax};
+    x = {kInf, 0, kMax};
     EXPECT_NEAR(table.exp_sum(x.data(), kMax, std::ssize(x)), 2, 1e-11) << isa_name(table.isa);
     EXPECT_EQ(table.exp_sum(x.data(), kMax, 0), 0);
   }
