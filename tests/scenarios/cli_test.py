@@ -226,20 +226,20 @@ class Text(unittest.TestCase):
 class Lab(unittest.TestCase):
     def test_items_are_answered_and_checked(self):
         with tempfile.TemporaryDirectory() as folder:
-            items = millrace("lab", "generate", "--n", "22", "--seed", "4", "--split", "held_out")
+            items = millrace("lab", "generate", "--n", "24", "--seed", "4", "--split", "held_out")
             self.assertEqual(items.returncode, 0, items.stderr.decode())
             rows = [json.loads(line) for line in items.stdout.decode().splitlines()]
-            self.assertEqual(len(rows), 22)
-            self.assertEqual([row["task"] for row in rows[:11]], [row["task"] for row in rows[11:]])
+            self.assertEqual(len(rows), 24)
+            self.assertEqual([row["task"] for row in rows[:12]], [row["task"] for row in rows[12:]])
             for row in rows:
                 self.assertEqual(list(row), ["task", "prompt", "messages", "answer"])
-            again = millrace("lab", "generate", "--n", "22", "--seed", "4", "--split", "held_out")
+            again = millrace("lab", "generate", "--n", "24", "--seed", "4", "--split", "held_out")
             self.assertEqual(items.stdout, again.stdout)
             path = write(folder, "items.jsonl", items.stdout.decode())
             good = write(folder, "good.jsonl", items.stdout.decode())
             scores = json.loads(millrace("lab", "check", "--items", path, "--answers", good, "--json").stdout)
             self.assertEqual([(one["items"], one["score"], one["right"]) for one in scores["tasks"]], [(2, 1.0, 1.0)] * 11)
-            wrong = write(folder, "wrong.jsonl", '{"answer": "no"}\n' * 22)
+            wrong = write(folder, "wrong.jsonl", '{"answer": "no"}\n' * 24)
             scores = json.loads(millrace("lab", "check", "--items", path, "--answers", wrong, "--json").stdout)
             self.assertEqual([one["score"] for one in scores["tasks"]], [0.0] * 11)
 
