@@ -238,10 +238,10 @@ class Lab(unittest.TestCase):
             path = write(folder, "items.jsonl", items.stdout.decode())
             good = write(folder, "good.jsonl", items.stdout.decode())
             scores = json.loads(millrace("lab", "check", "--items", path, "--answers", good, "--json").stdout)
-            self.assertEqual([(one["items"], one["score"], one["right"]) for one in scores["tasks"]], [(2, 1.0, 1.0)] * 11)
+            self.assertEqual([(one["items"], one["score"], one["right"]) for one in scores["tasks"]], [(2, 1.0, 1.0)] * 12)
             wrong = write(folder, "wrong.jsonl", '{"answer": "no"}\n' * 24)
             scores = json.loads(millrace("lab", "check", "--items", path, "--answers", wrong, "--json").stdout)
-            self.assertEqual([one["score"] for one in scores["tasks"]], [0.0] * 11)
+            self.assertEqual([one["score"] for one in scores["tasks"]], [0.0] * 12)
 
     def test_a_batch_answers_the_requests(self):
         with tempfile.TemporaryDirectory() as folder:
