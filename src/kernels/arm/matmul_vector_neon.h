@@ -17,6 +17,7 @@ struct NeonOperations {
   static constexpr int kLanes = 4;
   static constexpr bool kPrefersSigned = true;
   static constexpr bool kFewInPlace = true;
+  static constexpr int kFewTokens = 0;
   static constexpr bool kByMagnitudes = false;
   static constexpr bool kPairsColumns = false;
   static constexpr int64_t kPrefetchOne8 = 8192;

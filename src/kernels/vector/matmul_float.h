@@ -33,11 +33,21 @@ template <typename W>
 }
 
 inline constexpr int64_t kBlockBytes = 256 << 10;  // per panel
-inline constexpr int64_t kPrefetchFloat = 8192;    // distance in bytes, over all panels that are processed together
+// Prefetch distances in bytes, over all panels that are processed together: to L1, and from there to L2.
+inline constexpr int64_t kPrefetchFloat = 2048;
+inline constexpr int64_t kPrefetchFloatBeyond = 4096;
 // Tiles of a block that prefetch the next block, each its share: this keeps memory busy all the time instead of in
 // bursts. With two tiles of 8 tokens this increased throughput from 360 to 505 GFLOP/s on a core that streams its
 // weights from memory.
 inline constexpr int64_t kPrefetchTiles = 4;
+
+// BF16 tokens of a tile are widened to f32 for two panels at once: as operands of the multiply-adds they then cost a
+// load, where widening each broadcast cost a second instruction on the ports of the multiply-adds.
+inline constexpr int64_t kWideColumns = 256;  // of kTile tokens, 12 KB: L1 has room for two panels beside them
+template <typename W>
+inline constexpr bool kWidens = requires {
+  W::widen_row;
+};
 
 // Columns of a panel, and what to prefetch meanwhile.
 struct Steps {
@@ -46,14 +56,20 @@ struct Steps {
   int64_t prefetch_step;  // bytes per step; 0: none
 };
 
-// Columns [steps.begin, steps.end) of P panels, the first of which starts at `row`, times T tokens.
-template <typename W, int T, int P>
-void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps) {
+// The activations of a tile from column steps.begin on: as encoded, or widened to f32.
+struct TileTokens {
+  const uint8_t* x;
+  int64_t stride;  // bytes
+};
+
+// Columns [steps.begin, steps.end) of P panels, the first of which starts at `row`, times T tokens from `token` on.
+template <typename W, int T, int P, bool kWide = false>
+void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, TileTokens tokens, Steps steps) {
   constexpr int R = P * W::kPanels;
   constexpr int64_t kStepBytes = W::kPanels * W::kVectorBytes;
   const int64_t panel_bytes = step_count<W>(a.cols) * kStepBytes;
   const uint8_t* w = a.weights + row / (W::kPanels * W::kLanes) * panel_bytes + steps.begin * kStepBytes;
-  const uint8_t* x = a.x + token * a.x_stride + steps.begin * 4;
+  const uint8_t* x = tokens.x;
   float* y = a.y + token * a.y_stride + row;
   const int64_t rows = a.row_end - row;
   const uint8_t* ahead = w + steps.prefetch;
@@ -64,17 +80,27 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
     for (int t = 0; t < T; ++t)
       acc[r][t] = steps.begin == 0 ? W::zero() : W::load_sum(y + t * a.y_stride + r * W::kLanes, rows - r * W::kLanes);
   }
-  for (int64_t s = steps.begin; s < steps.end; ++s, w += kStepBytes, x += 4) {
+  for (int64_t s = steps.begin; s < steps.end; ++s, w += kStepBytes, x += kWide ? 4 * W::kStep : 4) {
     auto ask = [&]() __attribute__((always_inline)) {
       if ((T == 1 && !W::kAsksForOne) || steps.prefetch_step == 0) return;
       // The adjacent panels are already being read: at a panel's end, skip to the panels after all of them.
       if (P > 1 && s == steps.end - steps.prefetch / kStepBytes) ahead += (P - 1) * panel_bytes;
 #pragma GCC unroll 16
       for (int p = 0; p < P; ++p) {
-        __builtin_prefetch(ahead + p * panel_bytes);
-        if constexpr (kStepBytes > 64) __builtin_prefetch(ahead + p * panel_bytes + 64);
+#pragma GCC unroll 2
+        for (int64_t line = 0; line < kStepBytes; line += 64) {
+          const uint8_t* at = ahead + p * panel_bytes + line;
+          __builtin_prefetch(at + kPrefetchFloatBeyond / P, 0, 2);
+          __builtin_prefetch(at);
+        }
       }
       ahead += steps.prefetch_step;
+    };
+    auto token_value = [&](auto part, int t) __attribute__((always_inline)) {
+      if constexpr (kWide)
+        return W::broadcast_wide(x + t * tokens.stride + part * 4);
+      else
+        return W::template broadcast<part>(x + t * tokens.stride);
     };
     auto weights_of = [&](int r) __attribute__((always_inline)) {
       return w + r / W::kPanels * panel_bytes + r % W::kPanels * W::kVectorBytes;
@@ -86,7 +112,7 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
       if constexpr (R > T) {         // the smaller operand stays in registers
         typename W::V values[T];
 #pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) values[t] = W::template broadcast<part>(x + t * a.x_stride);
+        for (int t = 0; t < T; ++t) values[t] = token_value(part, t);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
           typename W::V weights = W::template load<part>(weights_of(r));
@@ -100,7 +126,7 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
         if constexpr (part == 0) ask();
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) {
-          typename W::V value = W::template broadcast<part>(x + t * a.x_stride);
+          typename W::V value = token_value(part, t);
 #pragma GCC unroll 16
           for (int r = 0; r < R; ++r) acc[r][t] = W::multiply_add(weights[r], value, acc[r][t]);
         }
@@ -114,23 +140,31 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
   }
 }
 
-// Columns of one block of one panel times every token, three or more, in as few tiles as kTile allows, of nearly equal
-// size: none has fewer than three tokens.
-template <typename W>
-void multiply_block(const MatmulArgs& a, int64_t row, Steps steps, int64_t tiles) {
+// Columns of one block of `panels` panels times every token, three or more, in as few tiles as kTile allows, of nearly
+// equal size: none has fewer than three tokens.
+template <typename W, bool kWide>
+void multiply_block(const MatmulArgs& a, int64_t row, int64_t panels, Steps steps, int64_t tiles) {
   [&]<int... i>(std::integer_sequence<int, i...>) {
-    using Run = void (*)(const MatmulArgs&, int64_t, int64_t, Steps);
+    using Run = void (*)(const MatmulArgs&, int64_t, int64_t, TileTokens, Steps);
     static_assert(W::kTile >= 5);
-    static constexpr Run kRuns[] = {multiply_tile<W, i + 3, 1>...};
+    static constexpr Run kRuns[] = {multiply_tile<W, i + 3, 1, kWide>...};
     constexpr int64_t kStepBytes = W::kPanels * W::kVectorBytes;
     const int64_t bytes = (steps.end - steps.begin) * kStepBytes;
     const int64_t shares = tiles < kPrefetchTiles ? tiles : kPrefetchTiles;
+    alignas(64) float wide[kWide ? W::kTile * kWideColumns : 1];
     int64_t token = 0;
     for (int64_t tile = 0; tile < tiles; ++tile) {
-      int64_t end = (tile + 1) * a.tokens / tiles;
+      const int64_t end = (tile + 1) * a.tokens / tiles;
+      TileTokens tokens = {a.x + token * a.x_stride + steps.begin * 4, a.x_stride};
+      if constexpr (kWide) {
+        for (int64_t t = 0; t < end - token; ++t)
+          W::widen_row(tokens.x + t * a.x_stride, steps.end - steps.begin, wide + t * kWideColumns);
+        tokens = {reinterpret_cast<const uint8_t*>(wide), kWideColumns * 4};
+      }
       steps.prefetch_step = tile < shares ? kStepBytes / shares : 0;
       steps.prefetch = tiles == 1 ? kPrefetchFloat : bytes + tile * bytes / shares;
-      kRuns[end - token - 3](a, row, token, steps);
+      for (int64_t panel = 0; panel < panels; ++panel)
+        kRuns[end - token - 3](a, row + panel * W::kPanels * W::kLanes, token, tokens, steps);
       token = end;
     }
   }
@@ -142,9 +176,24 @@ template <typename W, int T, int P>
 void multiply_together(const MatmulArgs& a, int64_t row) {
   constexpr int64_t kRows = W::kPanels * W::kLanes;
   for (; row + (P - 1) * kRows < a.row_end; row += P * kRows) {
-    multiply_tile<W, T, P>(a, row, 0, {0, step_count<W>(a.cols), kPrefetchFloat / P, W::kPanels * W::kVectorBytes});
+    multiply_tile<W, T, P>(a, row, 0, {a.x, a.x_stride},
+                           {0, step_count<W>(a.cols), kPrefetchFloat / P, W::kPanels * W::kVectorBytes});
   }
   if constexpr (P > 1) multiply_together<W, T, P / 2>(a, row);
+}
+
+// All rows times every token, three or more, in blocks of `block` steps at most.
+template <typename W, bool kWide>
+void multiply_blocks(const MatmulArgs& a, int64_t tiles, int64_t block) {
+  constexpr int64_t kRows = W::kPanels * W::kLanes;
+  if (kWide && block > kWideColumns / W::kStep) block = kWideColumns / W::kStep;
+  const int64_t all = step_count<W>(a.cols);
+  for (int64_t row = a.row_begin; row < a.row_end;) {
+    const int64_t panels = kWide && row + kRows < a.row_end ? 2 : 1;
+    for (int64_t begin = 0; begin < all; begin += block)
+      multiply_block<W, kWide>(a, row, panels, {begin, begin + block < all ? begin + block : all, 0, 0}, tiles);
+    row += panels * kRows;
+  }
 }
 
 template <typename W>
@@ -152,13 +201,8 @@ void run_float(const MatmulArgs& a) {
   if (a.tokens == 1) return multiply_together<W, 1, W::kOnePanels>(a, a.row_begin);
   if (a.tokens == 2) return multiply_together<W, 2, W::kTwoPanels>(a, a.row_begin);
   const int64_t tiles = (a.tokens + W::kTile - 1) / W::kTile;
-  const int64_t all = step_count<W>(a.cols);
-  const int64_t block = tiles == 1 ? all : kBlockBytes / (W::kPanels * W::kVectorBytes);
-  for (int64_t row = a.row_begin; row < a.row_end; row += W::kPanels * W::kLanes) {
-    for (int64_t begin = 0; begin < all; begin += block) {
-      multiply_block<W>(a, row, {begin, begin + block < all ? begin + block : all, 0, 0}, tiles);
-    }
-  }
+  if (tiles == 1) return multiply_blocks<W, false>(a, tiles, step_count<W>(a.cols));
+  multiply_blocks<W, kWidens<W>>(a, tiles, kBlockBytes / (W::kPanels * W::kVectorBytes));
 }
 
 template <typename W>

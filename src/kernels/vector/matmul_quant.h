@@ -111,19 +111,32 @@ inline TileCut cut_tiles(int64_t tokens, int64_t most) {
   return {tiles, tokens % tiles, tokens / tiles};
 }
 
+// Tokens of the largest tile.
+template <typename V, int N>
+constexpr int tile_tokens(Meets meets) {
+  const bool wide = kQuantShapes[N].low_bits == 8 && meets == Meets::few && V::kFewTokens > 0;
+  return wide ? V::kFewTokens : V::template kTileTokens<Levels<V, N>>;
+}
+
 // The same for two or more tokens.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 [[gnu::always_inline]] inline void multiply_tokens(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x,
                                                    int64_t x_stride, const TileCut& cut, typename V::F (*acc)[R]) {
-  for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+  constexpr int kMax = tile_tokens<V, N>(kMeets);
+  auto multiply = [&](int64_t tile, const auto& by) __attribute__((always_inline)) {
     const int64_t tokens = cut.size + (tile < cut.longer ? 1 : 0);
-    constexpr int kMax = V::template kTileTokens<Levels<V, N>>;
     unroll<kMax - 1>([&](auto less) __attribute__((always_inline)) {  // no tile has one token
       constexpr int T = kMax - less;
-      if (tokens == T) multiply_group<T>(group, x, x_stride, acc);
+      if (tokens == T) multiply_group<T>(by, x, x_stride, acc);
     });
     x += tokens * x_stride;
     acc += tokens;
+  };
+  if constexpr (Group<V, N, R, kMeets, kLines>::kDirect && kMax > V::template kTileTokens<Levels<V, N>>) {
+    multiply(0, group);
+    if (cut.tiles > 1) multiply(1, group.prefetched());  // few are two tiles at most
+  } else {
+    for (int64_t tile = 0; tile < cut.tiles; ++tile) multiply(tile, group);
   }
 }
 
@@ -214,9 +227,11 @@ struct CellPanels {
   static void many(const uint8_t* panel, int64_t cols, int turns, const Tokens& tokens, const TileCut& cut,
                    typename V::F (&acc)[kTurns][kTokenTile][R]) {
     const int64_t cells = quant_cells(kCell, cols);
-    constexpr Meets kFew = Levels<V, N>::kSigned ? Meets::few : Meets::many;  // irrelevant for the others
-    if (cut.tiles <= kFewTiles) {
-      multiply_panel<V, N, R, kFew>(panel, cells, turns, tokens, cut, acc);
+    constexpr bool kWide = S.low_bits == 8 && V::kFewTokens > 0;
+    constexpr Meets kFew = Levels<V, N>::kSigned || kWide ? Meets::few : Meets::many;  // irrelevant for the others
+    const TileCut few = kWide ? cut_tiles(tokens.count, tile_tokens<V, N>(kFew)) : cut;
+    if (few.tiles <= kFewTiles) {
+      multiply_panel<V, N, R, kFew>(panel, cells, turns, tokens, few, acc);
     } else {
       multiply_panel<V, N, R, Meets::many>(panel, cells, turns, tokens, cut, acc);
     }
@@ -245,7 +260,7 @@ struct QuantKernel {
     const uint8_t* weights = a.weights + a.row_begin / kPanelRows * panel_bytes;
     const int64_t tile = a.x_stride * kTokenTile <= kTileBytes ? kTokenTile : kTokenTile / 2;
     const bool past_caches = a.tokens >= kManyTokens;
-    prefetch_start(weights, kPrefetchQuant);
+    prefetch_start(weights, kPrefetchQuant + kPrefetchBeyond);
     for (int64_t token = 0; token < a.tokens; token += tile) {
       const int64_t count = a.tokens - token < tile ? a.tokens - token : tile;
       const Tokens tokens = {a.x + token * a.x_stride, a.x_stride, count, q8_unit_at(a.cols)};

@@ -98,7 +98,7 @@ struct Table16Panels {
   // A group's share of the lines of a cell.
   [[gnu::always_inline]] static void prefetch(const uint8_t* cell, int64_t g) {
     const uint8_t* lines = cell + g * (kCellBytes / 2);
-    unroll<kCellBytes / 128>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(lines + line * 64); });
+    unroll<kCellBytes / 128>([&](auto line) __attribute__((always_inline)) { prefetch_line(lines + line * 64); });
   }
 
   static void one(const uint8_t* panel, int64_t cols, const uint8_t* x, F (&acc)[kPanelRows / V::kLanes]) {

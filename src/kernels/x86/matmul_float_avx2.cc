@@ -2,6 +2,8 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <bit>
+
 #include "kernels/families.h"
 #include "kernels/vector/matmul_f8.h"
 #include "kernels/vector/matmul_float.h"
@@ -87,6 +89,20 @@ struct Bf16Avx2 : Lanes8 {
   template <int part>
   static V broadcast(const uint8_t* p) {
     return widen<part>(_mm256_set1_epi32(*reinterpret_cast<const int*>(p)));
+  }
+  // A value of widen_row(), which widens `steps` pairs of columns of a token.
+  static V broadcast_wide(const uint8_t* p) { return _mm256_set1_ps(*reinterpret_cast<const float*>(p)); }
+  static void widen_row(const uint8_t* x, int64_t steps, float* out) {
+    int64_t s = 0;
+    for (; s + 4 <= steps; s += 4) {
+      const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + s * 4));
+      _mm256_storeu_ps(out + s * 2, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(pairs), 16)));
+    }
+    for (; s < steps; ++s) {
+      const auto pair = *reinterpret_cast<const uint32_t*>(x + s * 4);
+      out[s * 2] = std::bit_cast<float>(pair << 16);
+      out[s * 2 + 1] = std::bit_cast<float>(pair & 0xffff0000u);
+    }
   }
   static F multiply_add(V w, V x, F acc) {
     acc = _mm256_fmadd_ps(w, x, acc);

@@ -57,6 +57,15 @@ struct Bf16Wide : Lanes16 {
   static V broadcast(const uint8_t* p) {
     return widen<part>(_mm512_set1_epi32(*reinterpret_cast<const int*>(p)));
   }
+  // A value of widen_row(), which widens `steps` pairs of columns of a token.
+  static V broadcast_wide(const uint8_t* p) { return _mm512_set1_ps(*reinterpret_cast<const float*>(p)); }
+  static void widen_row(const uint8_t* x, int64_t steps, float* out) {
+    for (int64_t s = 0; s < steps; s += 8) {
+      const auto lanes = static_cast<__mmask16>(steps - s >= 8 ? 0xffff : (1 << 2 * (steps - s)) - 1);
+      const __m512i values = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, x + s * 4));
+      _mm512_storeu_ps(out + s * 2, _mm512_castsi512_ps(_mm512_slli_epi32(values, 16)));
+    }
+  }
   static F multiply_add(V w, V x, F acc) {
     acc = _mm512_fmadd_ps(w, x, acc);
     asm volatile("" : "+v"(acc));  // fixes the order, otherwise broadcasts are hoisted and sums spilled

@@ -51,13 +51,15 @@ constexpr std::array<uint16_t, 64> bf16_levels() {
 template <int N>
 alignas(64) inline constexpr std::array<uint16_t, 64> kBf16Levels = bf16_levels<N>();
 
+inline constexpr int64_t kTilePrefetch = 8192;  // bytes
+
 // The cell that is prefetched: some cells before the one that is read, at last those of the next panel.
 class CellsAhead {
  public:
   // `cells` are read from `cell` on; the next panel's are panel_bytes behind them.
   CellsAhead(const uint8_t* cell, int64_t cell_bytes, int64_t cells, int64_t panel_bytes)
       : cell_bytes_(cell_bytes), next_panel_(cell + panel_bytes) {
-    const int64_t skipped = std::min(cells, kPrefetchQuant / cell_bytes + 1);
+    const int64_t skipped = std::min(cells, kTilePrefetch / cell_bytes + 1);
     at_ = cell + skipped * cell_bytes;
     left_ = cells - skipped;
   }

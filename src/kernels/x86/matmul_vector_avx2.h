@@ -16,6 +16,7 @@ struct Avx2Operations {
   static constexpr int kLanes = 8;
   static constexpr int kParts = 2;  // vectors of rows processed together
   static constexpr bool kFewInPlace = true;
+  static constexpr int kFewTokens = 0;
   static constexpr bool kByMagnitudes = true;  // signed levels are multiplied by their magnitudes
   static constexpr bool kPairsColumns = false;
   static I abs8(I v) { return _mm256_abs_epi8(v); }

@@ -21,6 +21,7 @@ struct VectorAvx512 {
   static constexpr int kLanes = 16;
   static constexpr int kParts = 2;  // vectors of rows processed together
   static constexpr bool kFewInPlace = true;
+  static constexpr int kFewTokens = 10;        // with two vectors of rows: 20 sums, 2 vectors of levels, a broadcast
   static constexpr bool kByMagnitudes = true;  // signed levels are multiplied by their magnitudes
   static constexpr bool kPairsColumns = false;
   template <typename Kind>
