@@ -12,9 +12,9 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kIdsAimed = int64_t{1} << 20;  // contiguous pool: each id costs a few bytes here and in the engine
-// A paged pool has small pages until it holds so much: the planes of each head are apart, so that the first tokens
-// would touch huge pages of nearly the whole pool.
-constexpr int64_t kSmallPagesBytes = int64_t{64} << 20;
+// A paged pool has small pages until it holds so much, which a TLB reaches: the planes of each head are apart, so that
+// the first tokens would touch huge pages of nearly the whole pool.
+constexpr int64_t kSmallPagesBytes = int64_t{8} << 20;
 constexpr int64_t kMaxAddresses = int64_t{1} << 45;  // bytes of address space; a process has 2^47 or more
 
 int64_t system_page_bytes() { return sysconf(_SC_PAGESIZE); }

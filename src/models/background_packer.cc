@@ -59,7 +59,6 @@ void BackgroundPacker::run() {
   }
   ThreadPool pool(work_.threads);
   const auto done = [](const WeightPacker::Planned& planned) {
-    if (!planned.weight) return;
     planned.weight->packing->complete.store(true, std::memory_order_release);
     planned.weight->packing->complete.notify_all();
   };
@@ -92,18 +91,15 @@ Result<void> BackgroundPacker::failure() const {
   if (error_) return *error_;
   if (complete()) return {};
   for (const auto& planned : work_.packer.planned()) {
-    if (!planned.weight || !planned.weight->packing || !planned.weight->packing->damaged) continue;
+    if (!packs_later(planned) || !planned.weight->packing->damaged) continue;
     if (auto checked = check_rows_finite(*planned.weight, 0, planned.weight->rows); !checked.ok())
       return Error{checked.error().kind, fmt::format("{}: {}", work_.files->path, checked.error().message)};
   }
   return {};
 }
 
-void BackgroundPacker::check_row(const Tensor& table, const char* name, int64_t row) {
-  const Format& format = *table.format;
-  const int64_t cols = table.cols();
-  if (format.find_non_finite && format.find_non_finite(table.data + row * format.row_bytes(cols), cols) >= 0)
-    fail(Error::corrupt(fmt::format("tensor {}: NaN or infinity in row {}", name, row)));
+void BackgroundPacker::check_row(const Weight& weight, int64_t row) {
+  if (auto checked = check_rows_finite(weight, row, row + 1); !checked.ok()) fail(checked.error());
 }
 
 }  // namespace millrace

@@ -35,7 +35,6 @@ class BackgroundPacker {
     WeightPacker packer;                     // its weights and files must outlive the BackgroundPacker
     uint8_t* packed = nullptr;               // packer.packed_bytes(), zeroed
     std::unique_ptr<PackingState[]> states;  // of the weights that packs_later() accepts; they point to them
-    std::vector<Weight> tables;              // that the packer checks
     MemoryHold stored;                       // the stored form in memory
     std::shared_ptr<const ModelFiles> files;
     int threads = 1;
@@ -55,8 +54,8 @@ class BackgroundPacker {
   Result<void> failure() const;
   // Waits until complete(). Errors: as failure().
   Result<void> finish();
-  // A row of a table, checked by who reads it before complete().
-  void check_row(const Tensor& table, const char* name, int64_t row);
+  // A row of a tied embedding, which is read without a product.
+  void check_row(const Weight& weight, int64_t row);
 
  private:
   void run();

@@ -72,17 +72,15 @@ void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) co
   const int64_t width = spec_.width;
   const KernelTable& kernels = context.kernels();
   float* row = context.residual.as<float>() + t * width;
-  const bool unchecked = packing_ && !packing_->complete();
   if (const float* given = given_row(batch, t)) {
     std::copy_n(given, width, row);
   } else {
-    if (unchecked) packing_->check_row(embedding_, "token_embd.weight", batch.tokens[t]);
+    if (packing_ && head_.data == embedding_.data && !packing_->complete()) packing_->check_row(head_, batch.tokens[t]);
     kernels.find_codec(embedding_.format)
         ->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(width), row, width);
   }
   if (spec_.embedding_scale != 1.0f) kernels.scale(row, spec_.embedding_scale, width);
   if (!spec_.learned_positions) return;
-  if (unchecked) packing_->check_row(positions_, "position_embd.weight", batch.positions[t]);
   float* position = context.normed.as<float>() + t * width;  // unused until the first norm
   positions_.format->decode(positions_.data + batch.positions[t] * positions_.format->row_bytes(width), position,
                             width);

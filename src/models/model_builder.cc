@@ -264,7 +264,7 @@ bool ModelBuilder::packs_in_background(const ModelOptions& options) const {
 Result<void> ModelBuilder::pack_in_background(WeightPacker packer, ThreadPool& pool, const ModelOptions& options) {
   int64_t slice = 0, later = 0;
   for (const auto& planned : packer.planned()) {
-    if (!planned.weight || !packs_later(planned)) continue;
+    if (!packs_later(planned)) continue;
     slice = std::max(slice, slice_bytes(*planned.weight));
     ++later;
   }
@@ -285,7 +285,6 @@ Result<void> ModelBuilder::pack_in_background(WeightPacker packer, ThreadPool& p
       std::make_unique<BackgroundPacker>(BackgroundPacker::Work{.packer = std::move(packer),
                                                                 .packed = model_->packed_.data(),
                                                                 .states = std::move(states),
-                                                                .tables = std::move(tables_),
                                                                 .stored = std::move(stored),
                                                                 .files = files_,
                                                                 .threads = std::max(1, pool.threads() / 2)});

@@ -245,7 +245,8 @@ void WeightPacker::point_weights(const uint8_t* packed, PackingState* later) con
 
 int64_t WeightPacker::stored_bytes() const {
   int64_t bytes = 0;
-  for (const Planned& planned : planned_) bytes += planned.stored->rows * stored_row_bytes(*planned.stored);
+  for (const Planned& planned : planned_)
+    if (packs_later(planned)) bytes += planned.stored->rows * stored_row_bytes(*planned.stored);
   return bytes;
 }
 

@@ -69,7 +69,7 @@ class WeightPacker {
   // Makes every weight's `packed` a view of its part of `packed`, which must outlive them. `later`, where not null, has
   // a state for each weight that packs_later() accepts, in the order of planned(): these keep their stored data.
   void point_weights(const uint8_t* packed, PackingState* later = nullptr) const;
-  // Bytes of everything planned as it is stored in the files.
+  // Bytes of what packs_later() accepts, as it is stored in the files.
   int64_t stored_bytes() const;
 
  private:
@@ -85,9 +85,9 @@ class WeightPacker {
   int64_t packed_bytes_ = 0;
 };
 
-// Whether it can wait until the model runs: a table, or a matrix that linear() multiplies as it is stored.
+// Whether it can wait until the model runs: a matrix that linear() multiplies as it is stored.
 inline bool packs_later(const WeightPacker::Planned& planned) {
-  return !planned.weight || multiplies_stored(*planned.weight);
+  return planned.weight && multiplies_stored(*planned.weight);
 }
 
 // "corrupt" error if a value or scale in rows [begin, end) is NaN or infinite; separate scales are not checked.
