@@ -105,6 +105,7 @@ void add_chat_command(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
   CLI::App* command = add_command(app, "chat", "Talk with a model", kChatExamples, [=] { return run(*flags); });
   flags->model.add_to(command);
+  flags->model.add_pack_to(command);
   command->add_option("--system", flags->system, "System message with instructions for the model");
   command
       ->add_option("-n,--max-tokens", flags->settings.max_tokens,

@@ -37,6 +37,17 @@ void ModelFlags::add_memory_to(CLI::App* command) {
                       "limited by the machine");
 }
 
+void ModelFlags::add_pack_to(CLI::App* command) {
+  pack = "background";
+  command
+      ->add_option(
+          "--pack", pack,
+          "When weights are packed: background (answers begin at once; damaged weights fail requests), or load "
+          "(before anything else, as with --memory and --packed-cache)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"load", "background"}));
+}
+
 Result<LoadOptions> ModelFlags::load_options(const UseFlag* use, std::vector<AppliedTechnique>* applied) const {
   LoadOptions options;
   options.threads = threads;
@@ -51,6 +62,7 @@ Result<LoadOptions> ModelFlags::load_options(const UseFlag* use, std::vector<App
   options.packed_cache = !packed_cache.empty() && packed_cache != "false";
   if (options.packed_cache && packed_cache != "true") options.packed_cache_path = packed_cache;
   options.verify_packed_cache = verify_packed_cache;
+  options.pack_in_background = pack == "background";
   options.warn = [](const std::string& message) { std::fprintf(stderr, "millrace: warning: %s\n", message.c_str()); };
   if (!use) return options;
   MILLRACE_TRY(const auto uses, use->get());

@@ -18,11 +18,13 @@ struct ModelFlags {
   int64_t context = 0;
   std::string packed_cache;  // "": none, "true": default path, otherwise the path
   bool verify_packed_cache = false;
+  std::string pack = "load";  // or "background"
   std::string chat_template;  // its text; "": the model's own
   std::string memory;         // "8G"; "": no budget
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
+  void add_pack_to(CLI::App* command);  // --pack, which is then "background" unless given
   // Warnings of the load are printed on stderr. `use`, if not null, adds the choices that apply to loading; `applied`,
   // if not null, gets their effects.
   Result<LoadOptions> load_options(const UseFlag* use = nullptr,

@@ -307,6 +307,7 @@ void add_run_command(CLI::App& app) {
   CLI::App* command = add_command(app, "run", "Generate a completion of a prompt", kRunExamples,
                                   [=] { return run(*flags, (*prompt_given)->count() > 0); });
   flags->model.add_to(command);
+  flags->model.add_pack_to(command);
   *prompt_given = command->add_option(
       "-p,--prompt", flags->prompt, "Text to continue; default: -f, piped standard input, or the beginning of a story");
   CLI::Option* file =

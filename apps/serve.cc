@@ -319,6 +319,7 @@ void add_connection_flags(CLI::App* command, HttpLimits& http) {
 void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run) {
   CLI::App* command = add_command(app, "serve", "Serve a model over HTTP", kServeExamples, std::move(run));
   flags.model.add_to(command);
+  flags.model.add_pack_to(command);
   HttpLimits& http = flags.http;
   ServiceOptions& service = flags.service;
   const auto whole = [](int64_t least, int64_t most) { return CLI::Range(least, most); };

@@ -65,6 +65,8 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   CLI::App app;
   app.set_help_flag();
   flags.model.add_to(&app);
+  flags.model.add_pack_to(&app);
+  flags.model.pack = defaults.load.pack_in_background ? "background" : "load";
   flags.engine.add_to(&app);
   flags.engine.add_adapters_to(&app, "");
   flags.compression.add_to(&app);
@@ -107,6 +109,7 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   if (config.load.packed_cache && flags.model.packed_cache != "true")
     config.load.packed_cache_path = flags.model.packed_cache;
   config.load.verify_packed_cache = flags.model.verify_packed_cache;
+  config.load.pack_in_background = flags.model.pack == "background";
   config.idle_seconds = flags.idle_seconds;
   config.preload = flags.preload;
   if (auto passes = flags.compression.all(flags.engine.use); passes.ok()) {

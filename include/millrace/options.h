@@ -26,6 +26,10 @@ struct LoadOptions {
   bool packed_cache = false;
   std::string packed_cache_path;     // "": NAME.millrace-packed next to the model, or in the user's cache folder
   bool verify_packed_cache = false;  // repack everything and compare; checksums are always verified
+  // Packs the weights in the background, after load() has returned: the model answers at once, from the stored weights,
+  // with the same bits. Damaged weights then fail requests, not load(). Applies where the weights are in mapped files,
+  // there is no packed cache, and no memory budget, which would have to hold both forms.
+  bool pack_in_background = false;
   // A budget shared by several models, instead of `memory`; null: none. `memory_name`: this model's account in it.
   std::shared_ptr<MemoryAccounts> shared_memory;
   std::string memory_name;

@@ -96,6 +96,28 @@ void BeamDriver::finish(BeamGroup& group, FinishReason reason, std::vector<Token
   answers.resize(static_cast<size_t>(group.wanted));  // a search that ended early has fewer: each answer gets its end
   for (size_t i = 0; i < answers.size(); ++i)
     emit(group, static_cast<int64_t>(i), answers[i], reason, i + 1 == answers.size(), events);
+  release(group, reason);
+}
+
+void BeamDriver::fail(BeamGroup& group, const Error& error, std::vector<TokenEvent>& events) {
+  if (group.finished) return;
+  group.finished = true;
+  const Sequence& first = group.slots.front()->sequence;
+  for (int64_t answer = 0; answer < group.wanted; ++answer) {
+    TokenEvent event;
+    event.request = request_of(first.id);
+    event.answer = answer;
+    event.made_ns = loop_.now();
+    event.error = error;
+    event.finish = FinishReason::error;
+    event.last = answer + 1 == group.wanted;
+    event.timings = timings(first, 0, loop_.now());
+    events.push_back(std::move(event));
+  }
+  release(group, FinishReason::error);
+}
+
+void BeamDriver::release(BeamGroup& group, FinishReason reason) {
   const LiveStream& first = *group.slots.front();
   loop_.stats.cached_tokens += first.sequence.prefix.cached;
   for (LiveStream* slot : group.slots) {

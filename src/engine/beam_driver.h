@@ -24,8 +24,11 @@ class BeamDriver {
   bool commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
   // Emits the answers, best first, and releases all that the search holds. `reason` is that of unfinished beams.
   void finish(BeamGroup& group, FinishReason reason, std::vector<TokenEvent>& events);
+  // Ends every answer with an event that has the error.
+  void fail(BeamGroup& group, const Error& error, std::vector<TokenEvent>& events);
 
  private:
+  void release(BeamGroup& group, FinishReason reason);
   void advance(BeamGroup& group, const std::vector<BeamSearch::Next>& next);
   void fork(LiveStream& parent, LiveStream& child);
   void promise_blocks(BeamGroup& group);

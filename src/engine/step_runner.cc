@@ -60,8 +60,24 @@ void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events) {
   if (plans_.is_open() && !plan.empty()) plans_ << plan.to_string() << std::endl;
   if (work_.empty()) return;
   forward(plan, shape);
+  if (auto whole = loop_.executor->failure(); !whole.ok()) return fail(whole.error(), events);
   loads_.repair_store(work_);
   sample(events);
+}
+
+// What the step computed means nothing, and must not get into the prefix cache or a store.
+void StepRunner::fail(const Error& error, std::vector<TokenEvent>& events) {
+  for (const StepWork& item : work_) {
+    if (item.stream->ended) continue;  // with its search
+    item.stream->sequence.computed = item.chunk.first;
+    TokenEvent event;
+    event.error = error;
+    if (item.stream->beams)
+      beams_.fail(*item.stream->beams, error, events);
+    else
+      closer_.finish(*item.stream, FinishReason::error, std::move(event), events);
+  }
+  lists_.erase_ended_running();
 }
 
 // Takes the chunk's blocks, without its drafted tokens where these lack one, or a slot for the state before them.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kv/kv_formats.h"
+#include "models/background_packer.h"
 
 namespace millrace {
 namespace {
@@ -51,6 +52,7 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
                                             .limits = {options.batch_tokens, 1, options.context},
                                             .streams = kStreams},
                                            parts.accounts, "embed shorter texts or raise the budget"));
+  if (BackgroundPacker* packing = parts.model->packing()) MILLRACE_TRY_VOID(packing->finish());
   embedder->model_ = std::move(model);
   return embedder;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kv/kv_formats.h"
+#include "models/background_packer.h"
 #include "run/evictor_check.h"
 
 namespace millrace {
@@ -117,6 +118,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
       all.push_back(block);
     }
   }
+  if (BackgroundPacker* packing = parts.model->packing()) MILLRACE_TRY_VOID(packing->finish());
   scorer->model_ = std::move(model);
   return scorer;
 }

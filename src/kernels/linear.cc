@@ -19,6 +19,7 @@ constexpr int64_t kLeastBytes =
     128 << 10;  // read by one token in 2 to 4 us: with less, claims and cold starts cost more than late ends
 constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds: below this, starting a job costs more than the work
 constexpr int64_t kWorthValues = 1 << 12;   // the same for values to be rounded
+constexpr int64_t kSliceBytes = 256 << 10;  // packed and then multiplied: with the stored rows, part of a small L2
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kMaxValues = int64_t{1} << 48;
 
@@ -38,7 +39,8 @@ void prepare(LinearPart& part, const ShapeTable* shapes) {
   const Weight& weight = *part.weight;
   part.run = weight.kernel->run;
   part.row_tile = weight.kernel->row_tile;
-  part.args = {.weights = weight.packed.data(),
+  const bool packed = !weight.packing || weight.packing->complete.load(std::memory_order_acquire);
+  part.args = {.weights = packed ? weight.packed.data() : nullptr,
                .rows = weight.rows,
                .cols = weight.cols,
                .x = part.x.data,
@@ -50,11 +52,53 @@ void prepare(LinearPart& part, const ShapeTable* shapes) {
                .tiles_from = shapes ? shapes->tiles_from(weight) : 0};
 }
 
+int64_t slice_rows(const Weight& weight) {
+  const int64_t tile = weight.kernel->row_tile;
+  return std::max<int64_t>(1, kSliceBytes / std::max<int64_t>(1, packed_bytes(weight, tile))) * tile;
+}
+
+// This thread's, of at least `bytes`; null: there is no memory.
+uint8_t* slice_memory(int64_t bytes) {
+  thread_local AlignedBuffer memory;
+  if (memory.bytes() < bytes) {
+    memory = AlignedBuffer();
+    if (auto made = AlignedBuffer::allocate(bytes, "slices"); made.ok()) memory = std::move(made).value();
+  }
+  return memory.bytes() < bytes ? nullptr : memory.data();
+}
+
+// Products of a matrix that is not packed yet; each slice is packed as if it were a matrix of its own.
+void run_slices(const LinearPart& part, int64_t row_begin, int64_t row_end) {
+  const Weight& weight = *part.weight;
+  MatmulArgs args = part.args;
+  uint8_t* slice = slice_memory(slice_bytes(weight));
+  if (!slice) {
+    weight.packing->complete.wait(false, std::memory_order_acquire);
+    args.weights = weight.packed.data();
+    args.row_begin = row_begin;
+    args.row_end = row_end;
+    return part.run(args);
+  }
+  const int64_t row_bytes = weight.format->row_bytes(weight.cols), rows = slice_rows(weight);
+  args.weights = slice;
+  for (int64_t begin = row_begin; begin < row_end; begin += rows) {
+    const int64_t count = std::min(row_end - begin, rows);
+    if (!rows_finite(weight, begin, begin + count)) weight.packing->damaged.store(true, std::memory_order_relaxed);
+    weight.kernel->pack(weight.data + begin * row_bytes, nullptr, count, weight.cols, 0, count, slice);
+    args.rows = args.row_end = count;
+    args.y = part.args.y + begin;
+    part.run(args);
+  }
+}
+
 void run_piece(const LinearPart& part, int64_t row_begin, int64_t row_end) {
   MatmulArgs args = part.args;
   args.row_begin = row_begin;
   args.row_end = row_end;
-  part.run(args);
+  if (args.weights)
+    part.run(args);
+  else
+    run_slices(part, row_begin, row_end);
   if (part.bias == nullptr) return;
   for (int64_t t = 0; t < args.tokens; ++t) {
     float* y = args.y + t * args.y_stride;
@@ -133,6 +177,18 @@ int64_t stored_row_bytes(const Weight& weight) {
   if (const Format* columns = weight.column_format)
     return (weight.cols * columns->block_bytes + columns->block_values - 1) / columns->block_values;  // its share
   return weight.format->row_bytes(weight.cols);
+}
+
+bool multiplies_stored(const Weight& weight) {
+  return !weight.codebook && !weight.column_format && weight.scales.values.empty();
+}
+
+int64_t slice_bytes(const Weight& weight) { return packed_bytes(weight, std::min(weight.rows, slice_rows(weight))); }
+
+bool rows_finite(const Weight& weight, int64_t begin, int64_t end) {
+  if (!weight.format->find_non_finite) return true;
+  const int64_t row_bytes = weight.format->row_bytes(weight.cols);
+  return weight.format->find_non_finite(weight.data + begin * row_bytes, (end - begin) * weight.cols) < 0;
 }
 
 Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {

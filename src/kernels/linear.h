@@ -29,6 +29,15 @@ Result<int64_t> plan_packing(Weight& weight, const KernelTable& table);
 // destination of the whole matrix. Any number of threads may pack different rows at once.
 void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed);
 
+// Whether linear() can multiply a planned weight by its stored rows, a slice at a time: each thread checks and packs
+// the rows of a slice in memory of its own, which stays in its cache, and multiplies it by all tokens. The bits are
+// those of the packed matrix. Not of matrices with a codebook or separate scales, or that are stored transposed.
+bool multiplies_stored(const Weight& weight);
+// Memory of a thread that multiplies slices of this weight.
+int64_t slice_bytes(const Weight& weight);
+// Whether rows [begin, end) that are stored row after row have no NaN and no infinity, neither as value nor as scale.
+bool rows_finite(const Weight& weight, int64_t begin, int64_t end);
+
 // Rounded input rows, shared by every weight that reads the same x (Q, K, V; gate and up).
 struct ActivationRows {
   Activation kind = Activation::f32;
@@ -47,7 +56,8 @@ ActivationRows activation_rows(Activation kind, int64_t tokens, int64_t cols, ui
 
 class ShapeTable;  // kernels/shape_table.h
 
-// y[t][0..rows) for every token; y_stride in floats. x.kind must be weight.format->activation.
+// y[t][0..rows) for every token; y_stride in floats. x.kind must be weight.format->activation. A weight whose packing
+// is not complete must be one that multiplies_stored() accepts.
 void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, float* y, int64_t y_stride);
 
 // One of several products that run as one job: threads synchronize once at the end, not after each.

@@ -12,6 +12,9 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kIdsAimed = int64_t{1} << 20;  // contiguous pool: each id costs a few bytes here and in the engine
+// A paged pool has small pages until it holds so much, which a TLB reaches: the planes of each head are apart, so that
+// the first tokens would touch huge pages of nearly the whole pool.
+constexpr int64_t kSmallPagesBytes = int64_t{8} << 20;
 constexpr int64_t kMaxAddresses = int64_t{1} << 45;  // bytes of address space; a process has 2^47 or more
 
 int64_t system_page_bytes() { return sysconf(_SC_PAGESIZE); }
@@ -240,11 +243,13 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
     if (bytes == 0) continue;
     MILLRACE_TRY(pool.buffers_.back(), pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
                                                         : AlignedBuffer::allocate(bytes, "KV cache"));
+    if (!pool.is_virtual_) pool.buffers_.back().use_small_pages();
   }
   MILLRACE_TRY_VOID(pool.add_groups(layout, options));
   pool.layout_ = std::move(layout);
   pool.references_.assign(static_cast<size_t>(ids), 0);
   if (pool.is_virtual_) return pool;
+  pool.small_blocks_ = kSmallPagesBytes / std::max<int64_t>(1, per_block);
   pool.free_.resize(static_cast<size_t>(blocks));
   for (int64_t i = 0; i < blocks; ++i) pool.free_[i] = static_cast<BlockId>(blocks - 1 - i);
   return pool;
@@ -284,9 +289,16 @@ Result<BlockId> KvPool::allocate(KvRange& range) {
   } else {
     block = free_.back();
     free_.pop_back();
+    if (block >= small_blocks_) use_huge_pages();
   }
   references_[block] = 1;
   return block;
+}
+
+// Once.
+void KvPool::use_huge_pages() {
+  small_blocks_ = INT64_MAX;
+  for (AlignedBuffer& buffer : buffers_) buffer.use_huge_pages();
 }
 
 void KvPool::release(BlockId block) {

@@ -195,9 +195,11 @@ class KvPool {
   Result<void> add_groups(const KvLayout& layout, const KvPoolOptions& options);
 
   void give_back(BlockId first, int64_t count);
+  void use_huge_pages();
 
   KvLayout layout_;
   int64_t total_blocks_ = 0;
+  int64_t small_blocks_ = INT64_MAX;  // ids from this one on make the pages huge
   bool is_virtual_ = false;
   bool huge_pages_ = false;
   bool evicts_ = false;

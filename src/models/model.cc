@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/background_packer.h"
 #include "models/blocks/blocks.h"
 #include "models/mixers/mixer.h"
 #include "models/model_builder.h"
@@ -71,11 +72,13 @@ void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) co
   const int64_t width = spec_.width;
   const KernelTable& kernels = context.kernels();
   float* row = context.residual.as<float>() + t * width;
-  if (const float* given = given_row(batch, t))
+  if (const float* given = given_row(batch, t)) {
     std::copy_n(given, width, row);
-  else
+  } else {
+    if (packing_ && head_.data == embedding_.data && !packing_->complete()) packing_->check_row(head_, batch.tokens[t]);
     kernels.find_codec(embedding_.format)
         ->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(width), row, width);
+  }
   if (spec_.embedding_scale != 1.0f) kernels.scale(row, spec_.embedding_scale, width);
   if (!spec_.learned_positions) return;
   float* position = context.normed.as<float>() + t * width;  // unused until the first norm

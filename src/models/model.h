@@ -18,6 +18,7 @@
 
 namespace millrace {
 
+class BackgroundPacker;
 class ForwardContext;
 class WeightSource;
 struct Batch;
@@ -66,6 +67,9 @@ struct ModelOptions {
   std::function<void(double)> progress;  // fraction loaded; may be null
   std::string packed_cache;  // file that stores the packed weights between starts (models/packed_cache.h); "": none
   bool verify_packed_cache = false;
+  // Packs the weights while the model already runs (models/background_packer.h). Not embedded models, and not with a
+  // packed_cache or a memory budget: these are packed by load().
+  bool pack_in_background = false;
   std::function<void(const std::string&)> warn;  // may be null
   std::shared_ptr<MemoryAccounts> accounts;      // charged with the weights' memory; may be null
 };
@@ -82,6 +86,8 @@ class Model {
   int64_t weight_bytes() const { return weight_bytes_; }       // packed
   bool from_cache() const { return packed_file_ != nullptr; }  // the packed weights are in a mapped packed cache
   int64_t bytes_per_token() const { return token_bytes_; }     // weight bytes that one decode step reads
+  // Of passes and requests while weights are packed in the background; null: load() has packed them.
+  BackgroundPacker* packing() const { return packing_.get(); }
   std::vector<KvLayer> kv_layers() const;
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   const Weight& head() const { return head_; }
@@ -139,6 +145,7 @@ class Model {
   std::vector<LayerWeights> layers_;
   std::vector<std::vector<double>> rope_frequencies_;  // by ArchSpec::ropes
   std::vector<float> rope_scales_;
+  std::unique_ptr<BackgroundPacker> packing_;  // ends before what it reads and writes
 };
 
 }  // namespace millrace

@@ -6,7 +6,9 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/memory.h"
 #include "millrace/options.h"
+#include "models/background_packer.h"
 #include "models/blocks/rope.h"
 #include "models/mixers/mixer.h"
 #include "models/packed_cache.h"
@@ -252,6 +254,43 @@ Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const Kernel
   return {};
 }
 
+// A budget leaves no room for both forms of the weights: the KV cache gets what is left of it.
+bool ModelBuilder::packs_in_background(const ModelOptions& options) const {
+  const bool budget = options.accounts && options.accounts->budget() > 0;
+  return options.pack_in_background && options.packed_cache.empty() && !files_->files.empty() && !budget;
+}
+
+// Packs what must be packed before it is used, and leaves the rest to the model.
+Result<void> ModelBuilder::pack_in_background(WeightPacker packer, ThreadPool& pool, const ModelOptions& options) {
+  int64_t slice = 0, later = 0;
+  for (const auto& planned : packer.planned()) {
+    if (!packs_later(planned)) continue;
+    slice = std::max(slice, slice_bytes(*planned.weight));
+    ++later;
+  }
+  int64_t window = WeightPacker::kWidestWindow;
+  const int64_t resident = packer.packed_bytes() + pool.threads() * slice;
+  { MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, resident, &window)); }
+  MILLRACE_TRY(MemoryHold stored, MemoryHold::take(options.accounts, "loading", packer.stored_bytes(),
+                                                   "choose a smaller model or format"));
+  MILLRACE_TRY_VOID(check_memory(packer.packed_bytes(), "weights", "choose a smaller model or format"));
+  MILLRACE_TRY(model_->packed_, AlignedBuffer::allocate(packer.packed_bytes(), "weights"));
+  MILLRACE_TRY_VOID(
+      packer.pack_job(model_->packed_.data(), pool,
+                      {.takes = [](const WeightPacker::Planned& planned) { return !packs_later(planned); },
+                       .progress = options.progress}));
+  auto states = std::make_unique<PackingState[]>(static_cast<size_t>(later));
+  packer.point_weights(model_->packed_.data(), states.get());
+  model_->packing_ =
+      std::make_unique<BackgroundPacker>(BackgroundPacker::Work{.packer = std::move(packer),
+                                                                .packed = model_->packed_.data(),
+                                                                .states = std::move(states),
+                                                                .stored = std::move(stored),
+                                                                .files = files_,
+                                                                .threads = std::max(1, pool.threads() / 2)});
+  return {};
+}
+
 // Where the packed weights are in a file in which they begin at `payload`.
 WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
   std::unordered_map<const Weight*, WeightRange> ranges;
@@ -318,13 +357,16 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
     if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());
   packer.arrange();
   for (const auto& file : files_->files) file->release(0, file->bytes().size());  // pages of metadata
-  if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
-  for (const auto& file : files_->files)
-    file->release(0, file->bytes().size());  // from now on, only rows of embedding tables are read
-  for (const Weight* weight : all_weights())
-    if (weight->codebook && weight->kernel->packs_tables) weight->codebook->entries = {};
   model_->weight_bytes_ = model_->part_bytes_;
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
+  const auto placed = packs_in_background(options) ? pack_in_background(std::move(packer), pool, options)
+                                                   : place_packed(packer, table, pool, options);
+  if (!placed.ok()) return in_file(placed.error());
+  if (!model_->packing_)
+    for (const auto& file : files_->files)
+      file->release(0, file->bytes().size());  // from now on, only rows of embedding tables are read
+  for (const Weight* weight : all_weights())
+    if (weight->codebook && weight->kernel->packs_tables) weight->codebook->entries = {};
   int64_t idle = 0;
   for (size_t i = 0; i < model_->layers_.size(); ++i) {
     const LayerWeights& layer = model_->layers_[i];

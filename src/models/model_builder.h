@@ -32,6 +32,8 @@ class ModelBuilder {
   WeightPlaces places(const WeightPacker& packer, int64_t payload);
   Result<void> place_streamed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
                               const ModelOptions& options, const ChosenMember<WeightSourceMember>& source);
+  bool packs_in_background(const ModelOptions& options) const;
+  Result<void> pack_in_background(WeightPacker packer, ThreadPool& pool, const ModelOptions& options);
   Result<void> place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
                             const ModelOptions& options);
   Result<void> pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "models/background_packer.h"
+
 namespace millrace {
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, const KernelTable& kernels,
@@ -56,6 +58,14 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create_charged(const Model& mo
   MILLRACE_TRY(auto runner, create(model, kernels, std::move(options)));
   runner->memory_ = std::move(memory);
   return runner;
+}
+
+ModelRunner::Pass::Pass(const Model& model) : packing(model.packing()) {
+  if (packing) packing->begin_pass();
+}
+
+ModelRunner::Pass::~Pass() {
+  if (packing) packing->end_pass();
 }
 
 void ModelRunner::start() {
@@ -119,6 +129,7 @@ const float* ModelRunner::read_rows(std::span<const int32_t> rows, const ThreadP
 
 void ModelRunner::forward_hidden(const ThreadPool::Turn&) {
   if (!batch_.window_spans.empty()) finish_window_spans();
+  const Pass pass(*model_);
   model_->embed(batch_, *context_);
   model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);
 }

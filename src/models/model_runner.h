@@ -95,6 +95,7 @@ class ModelRunner {
   }
   void forward(const ThreadPool::Turn&) {  // for callers that hold the turn
     if (!batch_.window_spans.empty()) finish_window_spans();
+    const Pass pass(*model_);
     model_->forward(batch_, *context_);
   }
   void forward_hidden() {
@@ -116,6 +117,13 @@ class ModelRunner {
 
  private:
   ModelRunner(const Model& model, std::shared_ptr<ThreadPool> threads) : model_(&model), threads_(std::move(threads)) {}
+
+  // Tells the model's BackgroundPacker about a pass.
+  struct Pass {
+    explicit Pass(const Model& model);
+    ~Pass();
+    BackgroundPacker* packing;
+  };
 
   void finish_window_spans();
   std::span<float> read_space();

@@ -119,9 +119,10 @@ void WeightPacker::arrange() {
 }
 
 // In file order.
-std::vector<WeightPacker::Piece> WeightPacker::cut() const {
+std::vector<WeightPacker::Piece> WeightPacker::cut(bool (*takes)(const Planned&)) const {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < planned_.size(); ++i) {
+    if (takes && !takes(planned_[i])) continue;
     const Weight& weight = *planned_[i].stored;
     const int64_t tile = planned_[i].weight ? weight.kernel->row_tile : 1;
     const int64_t rows =
@@ -174,13 +175,13 @@ Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<v
                                          int64_t window) const {
   MILLRACE_TRY_VOID(check_memory(packed_bytes_, "weights", "choose a smaller model or format"));
   MILLRACE_TRY(AlignedBuffer packed, AlignedBuffer::allocate(packed_bytes_, "weights"));
-  MILLRACE_TRY_VOID(pack_all(packed.data(), pool, progress, window, false));
+  MILLRACE_TRY_VOID(pack_job(packed.data(), pool, {.progress = progress, .window = window}));
   return packed;
 }
 
 Result<void> WeightPacker::pack_into(uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress,
                                      int64_t window) const {
-  return pack_all(packed, pool, progress, window, true);
+  return pack_job(packed, pool, {.progress = progress, .window = window, .release_packed = true});
 }
 
 // The whole pages between; of a shared mapping, whose bytes stay in the file.
@@ -195,10 +196,10 @@ void WeightPacker::release_packed(uint8_t* packed, const Piece& piece) const {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
-Result<void> WeightPacker::pack_all(uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress,
-                                    int64_t window, bool release) const {
-  const int64_t stretch = stretch_bytes(pool.threads(), window);
-  std::vector<Piece> pieces = cut();
+Result<void> WeightPacker::pack_job(uint8_t* packed, ThreadPool& pool, const Job& job) const {
+  const int64_t stretch = stretch_bytes(pool.threads(), job.window);
+  std::vector<Piece> pieces = cut(job.takes);
+  std::vector<std::atomic<int64_t>> pieces_left(planned_.size());
   std::deque<Stretch> stretches;
   int64_t total = 0;
   for (int64_t in_stretch = 0; Piece & piece : pieces) {
@@ -209,6 +210,7 @@ Result<void> WeightPacker::pack_all(uint8_t* packed, ThreadPool& pool, const std
     piece.stretch = &stretches.back();
     piece.stretch->end = std::max(piece.stretch->end, piece.last(), std::less<>());
     ++piece.stretch->left;
+    ++pieces_left[piece.planned];
     in_stretch += piece.stored_bytes;
     total += piece.stored_bytes;
   }
@@ -216,22 +218,36 @@ Result<void> WeightPacker::pack_all(uint8_t* packed, ThreadPool& pool, const std
   std::atomic<int64_t> done{0};
   pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int worker) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
-    if (auto packed_piece = pack_piece(piece, packed); !packed_piece.ok())
+    if (job.goes_on && !job.goes_on()) return;
+    if (auto packed_piece = pack_piece(piece, packed); !packed_piece.ok()) {
       failure.set(piece.planned, packed_piece.error());
-    if (release) release_packed(packed, piece);
+      if (job.failed) job.failed(packed_piece.error());
+    }
+    if (job.release_packed) release_packed(packed, piece);
+    if (pieces_left[piece.planned].fetch_sub(1) == 1 && job.done) job.done(planned_[piece.planned]);
     if (piece.stretch->left.fetch_sub(1) == 1) files_.release(piece.stretch->begin, piece.stretch->end);
     const int64_t bytes = done.fetch_add(piece.stored_bytes) + piece.stored_bytes;
-    if (worker == 0 && progress) progress(static_cast<double>(bytes) / static_cast<double>(total));
+    if (worker == 0 && job.progress) job.progress(static_cast<double>(bytes) / static_cast<double>(total));
   });
   return failure.get();
 }
 
-void WeightPacker::point_weights(const uint8_t* packed) const {
+void WeightPacker::point_weights(const uint8_t* packed, PackingState* later) const {
   for (const Planned& planned : planned_) {
     if (!planned.weight) continue;
     planned.weight->packed = AlignedBuffer::view(packed + planned.offset, planned.bytes);
-    planned.weight->data = nullptr;  // only the packed form is read from now on
+    if (later && packs_later(planned))
+      planned.weight->packing = later++;
+    else
+      planned.weight->data = nullptr;  // only the packed form is read from now on
   }
+}
+
+int64_t WeightPacker::stored_bytes() const {
+  int64_t bytes = 0;
+  for (const Planned& planned : planned_)
+    if (packs_later(planned)) bytes += planned.stored->rows * stored_row_bytes(*planned.stored);
+  return bytes;
 }
 
 }  // namespace millrace

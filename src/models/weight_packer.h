@@ -54,23 +54,41 @@ class WeightPacker {
                          int64_t window) const;
   // Maximum bytes of the files in memory while packing within `window`: all of a matrix that is stored transposed.
   int64_t most_in_memory(int threads, int64_t window) const;
-  // Makes every weight's `packed` a view of its part of `packed`, which must outlive them.
-  void point_weights(const uint8_t* packed) const;
+  // Part of the work, while the model may already run.
+  struct Job {
+    bool (*takes)(const Planned& planned) = nullptr;  // null: everything
+    std::function<bool()> goes_on;                    // asked before each piece; false: the rest is left out
+    std::function<void(const Planned&)> done;         // all of it is checked and packed
+    std::function<void(const Error&)> failed;         // before done()
+    std::function<void(double)> progress;             // on the calling thread
+    int64_t window = kWidestWindow;
+    bool release_packed = false;  // of a mapped file that is being written
+  };
+  // Into `packed`, packed_bytes() of memory. The functions are called on the threads of `pool`; each may be null.
+  Result<void> pack_job(uint8_t* packed, ThreadPool& pool, const Job& job) const;
+  // Makes every weight's `packed` a view of its part of `packed`, which must outlive them. `later`, where not null, has
+  // a state for each weight that packs_later() accepts, in the order of planned(): these keep their stored data.
+  void point_weights(const uint8_t* packed, PackingState* later = nullptr) const;
+  // Bytes of what packs_later() accepts, as it is stored in the files.
+  int64_t stored_bytes() const;
 
  private:
   struct Stretch;
   struct Piece;
-  std::vector<Piece> cut() const;
+  std::vector<Piece> cut(bool (*takes)(const Planned&)) const;
   int64_t stretch_bytes(int threads, int64_t window) const;
   Result<void> pack_piece(const Piece& piece, uint8_t* packed) const;
-  Result<void> pack_all(uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress, int64_t window,
-                        bool release) const;
   void release_packed(uint8_t* packed, const Piece& piece) const;
   const ModelFiles& files_;
   const KernelTable& table_;
   std::vector<Planned> planned_;
   int64_t packed_bytes_ = 0;
 };
+
+// Whether it can wait until the model runs: a matrix that linear() multiplies as it is stored.
+inline bool packs_later(const WeightPacker::Planned& planned) {
+  return planned.weight && multiplies_stored(*planned.weight);
+}
 
 // "corrupt" error if a value or scale in rows [begin, end) is NaN or infinite; separate scales are not checked.
 Result<void> check_rows_finite(const Weight& weight, int64_t begin, int64_t end);

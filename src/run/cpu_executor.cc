@@ -7,6 +7,7 @@
 
 #include "kv/kv_formats.h"
 #include "kv/tiers/memory_tier.h"
+#include "models/background_packer.h"
 #include "run/evictor_check.h"
 #include "run/kv_identity.h"
 #include "run/kv_places.h"
@@ -253,7 +254,13 @@ void CpuExecutor::observe_attention() {
   if (!std::exchange(observes_, true)) runner_->hooks().add(mass_);
 }
 
+Result<void> CpuExecutor::failure() const {
+  const BackgroundPacker* packing = model_->parts().model->packing();
+  return packing ? packing->failure() : Result<void>();
+}
+
 Result<void> CpuExecutor::check(const Request& request) const {
+  MILLRACE_TRY_VOID(failure());
   const int64_t vocab = model_->parts().model->spec().vocab;
   for (TokenId token : request.prompt)
     if (token < 0 || token >= vocab)

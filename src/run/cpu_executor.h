@@ -46,6 +46,7 @@ class CpuExecutor final : public Executor {
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override;
   void forward(std::span<const StepWork> work) override;
+  Result<void> failure() const override;
   void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;

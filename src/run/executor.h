@@ -98,6 +98,9 @@ class Executor {
   virtual void observe_attention() {}
   // Computes the chunks and stores their keys and values.
   virtual void forward(std::span<const StepWork> work) = 0;
+  // After forward(): an error with which every request ends, because the model's weights turned out damaged. Any
+  // thread.
+  virtual Result<void> failure() const { return {}; }
   // After forward() and before choose(): may sample all of the plan's rows now, on several threads. choose() is then
   // asked for the same rows: of each stream in order, as long as the acceptance keeps the drafted tokens.
   virtual void choose_ahead(std::span<const StepWork>, const Acceptance&) {}

@@ -122,10 +122,12 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
                                 .context = options.context,
                                 .progress = options.progress,
                                 .verify_packed_cache = options.verify_packed_cache,
+                                .pack_in_background = options.pack_in_background,
                                 .warn = options.warn,
                                 .accounts = parts.accounts};
   MILLRACE_TRY(const auto source, choose_member("weights", weight_sources(), options.weights));
   if (options.packed_cache || source.member.from_file) model_options.packed_cache = packed_cache_path(path, options);
+  if (source.member.from_file) model_options.pack_in_background = false;
   auto loaded_model = Model::load(parts.files, parts.kernels, pool, model_options);
   auto made = tokenizer.get();
   if (!made.ok())

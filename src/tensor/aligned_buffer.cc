@@ -64,6 +64,19 @@ Result<AlignedBuffer> AlignedBuffer::reserve(int64_t bytes, const char* what, bo
   return buffer;
 }
 
+void AlignedBuffer::use_small_pages() {
+  if (owned_ && bytes_ >= kLarge) madvise(data_, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);
+}
+
+void AlignedBuffer::use_huge_pages() {
+  if (!owned_ || bytes_ < kLarge) return;
+  madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
+#ifdef __linux__
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1; older systems refuse it
+  madvise(data_, static_cast<size_t>(bytes_), kCollapse);
+#endif
+}
+
 void AlignedBuffer::give_back(int64_t offset, int64_t bytes) {
   if (!owned_ || offset < 0 || bytes <= 0 || offset > bytes_ - bytes) return;
   const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));

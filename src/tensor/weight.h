@@ -1,6 +1,7 @@
 // Weight: a matrix with all its parts; the only input type of linear(). y[rows] = W[rows, cols] x[cols].
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,6 +21,12 @@ struct BlockScales {
   std::vector<float> values;  // [ceil(rows / block_rows), ceil(cols / block_cols)]; empty: none
   int64_t block_rows = 0;
   int64_t block_cols = 0;
+};
+
+// Of a matrix that is multiplied while it is still being packed: products read its stored rows until then.
+struct PackingState {
+  std::atomic<bool> complete{false};  // `packed` can be read
+  std::atomic<bool> damaged{false};   // a product has read stored rows with NaN or infinity; its result means nothing
 };
 
 struct Weight {
@@ -45,6 +52,7 @@ struct Weight {
   // `kernel` reads.
   const MatmulKernel* kernel = nullptr;
   AlignedBuffer packed;
+  PackingState* packing = nullptr;  // null: `packed` is complete, and `data` is no longer read
 
   bool present() const { return rows > 0; }
 };

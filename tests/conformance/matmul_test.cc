@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <string>
 #include <utility>
@@ -190,6 +191,49 @@ TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
         EXPECT_TRUE(same_bits(y, expected)) << what << " by row tiles";
       }
     }
+  }
+}
+
+// A matrix that is not packed yet is multiplied in slices, of several row tiles and of a part of one.
+TEST(MatmulConformance, SlicesOfStoredRowsKeepBits) {
+  ThreadPool pool(2);
+  for (const Format* format : formats().members()) {
+    std::vector<std::pair<Shape, int64_t>> cases;
+    for (const Shape& shape : shapes_for(*format)) cases.push_back({shape, 3});
+    cases.push_back({{611, 1024}, 1});
+    cases.push_back({{300, 1024}, 70});
+    for (const auto& [shape, tokens] : cases) {
+      Case c = make_case(*format, shape.rows, shape.cols, 41);
+      const std::vector<float> x = normal_values(tokens * shape.cols, 42);
+      for (const KernelTable& table : tables()) {
+        ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+        ASSERT_TRUE(multiplies_stored(c.weight));
+        const std::vector<float> expected = multiply(c.weight, table, pool, x, tokens);
+        std::memset(c.weight.packed.data(), 0xab, static_cast<size_t>(c.weight.packed.bytes()));
+        PackingState state;
+        c.weight.packing = &state;
+        EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, x, tokens), expected))
+            << where(*format, table, shape) << " tokens " << tokens;
+        EXPECT_FALSE(state.damaged);
+        c.weight.packing = nullptr;
+      }
+    }
+  }
+}
+
+// Only rows that are read count.
+TEST(MatmulConformance, SlicesFindDamagedRows) {
+  ThreadPool pool(1);
+  const Format* format = find_format("q4_0");
+  const KernelTable& table = tables().front();
+  for (bool damaged : {false, true}) {
+    Case c = make_case(*format, 70, 64, 43);
+    if (damaged) c.stored[static_cast<size_t>(69 * format->row_bytes(64) + 1)] = 0x7c;  // its scale is infinite
+    ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+    PackingState state;
+    c.weight.packing = &state;
+    multiply(c.weight, table, pool, normal_values(64, 44), 1);
+    EXPECT_EQ(state.damaged, damaged);
   }
 }
 
