@@ -116,6 +116,21 @@ class LayersTest(CheckCase):
         self.write("src/kernels/dot.cc", "#include <immintrin.h>\n")
         self.assert_fails("src/kernels/dot.cc:1: <immintrin.h>")
 
+    def test_neon_outside_the_folder_for_arm_fails(self):
+        self.write("src/kernels/arm/dot_neon.cc", "#include <arm_neon.h>\n")
+        self.assert_passes()
+        for path in ("src/kernels/dot.cc", "src/kernels/x86/dot_avx2.cc"):
+            place = self.write(path, "#include <arm_neon.h>\n")
+            self.assert_fails(f"{path}:1: <arm_neon.h>")
+            os.remove(place)
+
+    def test_a_header_for_one_feature_of_arm_elsewhere_fails(self):
+        self.write("src/kernels/arm/dot_i8mm.h", "")
+        self.write("src/kernels/arm/sum_i8mm.cc", '#include "kernels/arm/dot_i8mm.h"\n')
+        self.assert_passes()
+        self.write("src/kernels/arm/sum_neon.cc", '#include "kernels/arm/dot_i8mm.h"\n')
+        self.assert_fails('"kernels/arm/dot_i8mm.h" is for one instruction set')
+
     def test_a_header_of_one_instruction_set_elsewhere_fails(self):
         self.write("src/kernels/x86/simd_avx2.h", "")
         self.write("src/kernels/dot.cc", '#include "kernels/x86/simd_avx2.h"\n')

@@ -4,20 +4,11 @@
 #include "kernels/vector/simd_math.h"
 #include "kernels/vector/row_decode.h"
 #include "kernels/vector/attention_kernel.h"
+#include "kernels/vector/attention_entries.h"
 // clang-format on
 
 namespace millrace {
 
-void add_attention_neon(KernelTable& table) {
-  set_attention_named(table, KvF32::kName, attend<KvF32>);
-  set_attention_named(table, KvF16::kName, attend<KvF16>);
-  set_attention_named(table, KvBf16::kName, attend<KvBf16>);
-  set_attention_named(table, KvQ8::kName, attend<KvQ8>);
-  set_mixed_attention_named(table, KvQ8::kName, KvF16::kName, attend<KvQ8, KvF16>);
-  set_mixed_attention_named(table, KvF16::kName, KvQ8::kName, attend<KvF16, KvQ8>);
-  table.any_attention.run = attend<KvAny>;
-  table.attention_join = join_partial;
-  table.attention_merge = merge_partials;
-}
+void add_attention_neon(KernelTable& table) { add_attention(table); }
 
 }  // namespace millrace

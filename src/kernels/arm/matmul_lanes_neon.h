@@ -33,7 +33,6 @@ struct Lanes8 {
     return {x, x};
   }
   static F multiply_scale(F scale, F part, F acc) { return fma(scale, part, acc); }
-  static F load_scales(const uint8_t* p) { return load_f32(p); }
   // The sums of the previous columns; count may be 0 or less.
   static F load_sum(const float* y, int64_t count) {
     if (count >= kLanes) return load_f32(reinterpret_cast<const uint8_t*>(y));

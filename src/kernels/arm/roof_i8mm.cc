@@ -1,30 +1,18 @@
 // The loop of products of 8-bit matrices of bandwidth.h.
-#include <arm_neon.h>
-
+#include "kernels/arm/roof_int8.h"
 #include "kernels/bandwidth.h"
 
 namespace millrace {
 namespace {
 
-constexpr int kChains = 16;
+constexpr int kSums = 16;
 
 int32_t int8(int64_t rounds) {
-  int32x4_t sum[kChains];
-  for (int c = 0; c < kChains; ++c) sum[c] = vdupq_n_s32(c);
-  int8x16_t a = vdupq_n_s8(3);
-  const int8x16_t b = vdupq_n_s8(-1);
-  for (int64_t i = 0; i < rounds; ++i) {
-    for (int32x4_t& s : sum) {
-      asm volatile("" : "+w"(a));  // otherwise the products would be computed once
-      s = vmmlaq_s32(s, a, b);
-    }
-  }
-  for (int c = 1; c < kChains; ++c) sum[0] = vaddq_s32(sum[0], sum[c]);
-  return vgetq_lane_s32(sum[0], 0);
+  return multiply_bytes<kSums>(rounds, [](int32x4_t sum, int8x16_t a, int8x16_t b) { return vmmlaq_s32(sum, a, b); });
 }
 
 }  // namespace
 
-RoofKernels roof_kernels_i8mm() { return {.int8 = int8, .int8_operations = kChains * 32 * 2}; }
+RoofKernels roof_kernels_i8mm() { return {.int8 = int8, .int8_operations = kSums * 32 * 2}; }
 
 }  // namespace millrace

@@ -1,12 +1,14 @@
 // The NEON loops of bandwidth.h. Sixteen independent chains hide the latency of the multiply-adds.
 #include <arm_neon.h>
 
+#include "kernels/arm/roof_int8.h"
 #include "kernels/bandwidth.h"
 
 namespace millrace {
 namespace {
 
 constexpr int kChains = 16;
+constexpr int kInt8Sums = 6;
 constexpr int64_t kAheadBytes = 8192;
 
 template <bool kAhead>
@@ -36,25 +38,15 @@ float fma(int64_t rounds) {
 
 // Bytes to 16 bits to 32: four instructions for 16 products.
 int32_t int8(int64_t rounds) {
-  constexpr int kSums = 6;
-  int32x4_t sum[kSums];
-  for (int c = 0; c < kSums; ++c) sum[c] = vdupq_n_s32(c);
-  int8x16_t a = vdupq_n_s8(3);
-  const int8x16_t b = vdupq_n_s8(-1);
-  for (int64_t i = 0; i < rounds; ++i) {
-    for (int32x4_t& s : sum) {
-      asm volatile("" : "+w"(a));  // otherwise the products would be computed once
-      s = vpadalq_s16(s, vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b)));
-    }
-  }
-  for (int c = 1; c < kSums; ++c) sum[0] = vaddq_s32(sum[0], sum[c]);
-  return vgetq_lane_s32(sum[0], 0);
+  return multiply_bytes<kInt8Sums>(rounds, [](int32x4_t sum, int8x16_t a, int8x16_t b) {
+    return vpadalq_s16(sum, vpaddq_s16(vmull_s8(vget_low_s8(a), vget_low_s8(b)), vmull_high_s8(a, b)));
+  });
 }
 
 }  // namespace
 
 RoofKernels roof_kernels_neon() {
-  return {read<false>, read<true>, fma, kChains * 4 * 2, int8, 6 * 16 * 2, nullptr, 0};
+  return {read<false>, read<true>, fma, kChains * 4 * 2, int8, kInt8Sums * 16 * 2, nullptr, 0};
 }
 
 }  // namespace millrace

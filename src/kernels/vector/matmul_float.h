@@ -45,7 +45,7 @@ inline constexpr int64_t kPrefetchTiles = 4;
 // load, where widening each broadcast cost a second instruction on the ports of the multiply-adds.
 inline constexpr int64_t kWideColumns = 256;  // of kTile tokens, 12 KB: L1 has room for two panels beside them
 template <typename W>
-inline constexpr bool kWidens = requires {
+inline constexpr bool kWidens = W::kColumnParts == 2 && requires {
   W::widen_row;
 };
 

@@ -1,0 +1,20 @@
+// The entries of a KernelTable for attention in f32. Include after attention_kernel.h.
+#pragma once
+
+namespace millrace {
+namespace {
+
+inline void add_attention(KernelTable& table) {
+  set_attention_named(table, KvF32::kName, attend<KvF32>);
+  set_attention_named(table, KvF16::kName, attend<KvF16>);
+  set_attention_named(table, KvBf16::kName, attend<KvBf16>);
+  set_attention_named(table, KvQ8::kName, attend<KvQ8>);
+  set_mixed_attention_named(table, KvQ8::kName, KvF16::kName, attend<KvQ8, KvF16>);
+  set_mixed_attention_named(table, KvF16::kName, KvQ8::kName, attend<KvF16, KvQ8>);
+  table.any_attention.run = attend<KvAny>;
+  table.attention_join = join_partial;
+  table.attention_merge = merge_partials;
+}
+
+}  // namespace
+}  // namespace millrace
