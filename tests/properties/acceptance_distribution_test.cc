@@ -74,12 +74,12 @@ class Tables {
         p[static_cast<size_t>(i)] = 1.2f * normal(random);
         q[static_cast<size_t>(i)] = p[static_cast<size_t>(i)] + 0.8f * normal(random);
       }
-      for (auto [raw, out] : {std::pair(&p, &p_), std::pair(&q, &q_)}) {
+      for (auto [raw, out] : {std::pair(&p, &p_), {&q, &q_}}) {
         chain.apply(*raw, 0, row);
         Logits final;
         final.fill(kNoLogit);
         for (const Candidate& one : row.candidates()) final[static_cast<size_t>(one.token)] = one.logit;
-        (*out)[path] = final;
+        (*out)[number(path)] = final;
       }
       if (path.size() + 1 == kPositions) continue;
       for (TokenId token = 0; token < kWords; ++token) {
@@ -88,8 +88,8 @@ class Tables {
       }
     }
   }
-  const Logits& p(const Path& path) const { return p_.at(path); }
-  const Logits& q(const Path& path) const { return q_.at(path); }
+  const Logits& p(const Path& path) const { return p_[number(path)]; }
+  const Logits& q(const Path& path) const { return q_[number(path)]; }
   static double share(const Logits& logits, TokenId token) {
     double total = 0;
     for (const float logit : logits) total += std::exp(static_cast<double>(logit));
@@ -103,7 +103,7 @@ class Tables {
         for (TokenId token = 0; token < kWords; ++token) {
           Path next = path;
           next.push_back(token);
-          if (const double p = share(p_.at(path), token); p > 0) longer[next] = probability * p;
+          if (const double p = share(this->p(path), token); p > 0) longer[next] = probability * p;
         }
       all = std::move(longer);
     }
@@ -111,7 +111,13 @@ class Tables {
   }
 
  private:
-  std::map<Path, Logits> p_, q_;
+  static size_t number(const Path& path) {
+    size_t n = 1;
+    for (const TokenId token : path) n = n * kWords + static_cast<size_t>(token);
+    return n;
+  }
+  // By number(): a 1, and the path as digits behind it.
+  std::vector<Logits> p_ = std::vector<Logits>(2 * kWords * kWords), q_ = p_;
 };
 
 // Samples texts as the engine does: drafts a tree of chains, walks it, and drafts anew behind the first token that no
