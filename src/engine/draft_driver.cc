@@ -37,6 +37,7 @@ void DraftDriver::propose(const StreamLists& lists) {
     Sequence& s = stream->sequence;
     Draft& draft = s.draft;
     draft.clear();
+    stream->odds = nullptr;
     if (s.phase != StreamPhase::running || s.held_back || !s.decoding() || stream->beams) continue;
     // The step samples one token more than it keeps of the draft.
     const int64_t most = std::min(drafter_->longest(), s.max_total - s.size() - 1);

@@ -1,5 +1,5 @@
 // DraftDriver: the drafter and the acceptance of one engine. Before chunks are planned it stores a draft in every
-// decoding stream; after a step it decides which drafted tokens are kept. A drafter with a model of its own drafts when
+// decoding stream; after a step it says which drafted tokens are kept. A drafter with a model of its own drafts when
 // the chunks are planned: until then a draft has its length only. Without a drafter it does nothing.
 #pragma once
 
@@ -31,7 +31,7 @@ class DraftDriver {
   // The drafted token, of `count` that ran, that the stream's last token keeps, which was sampled behind drafted token
   // `at`; -1: none.
   int64_t next(const Sequence& stream, int64_t at, int64_t count) const {
-    return kept_child(*acceptance_, stream.draft, at, count, stream.tokens.back());
+    return kept_child(stream.draft, at, count, stream.tokens.back());
   }
   // After a step that ran `count` drafted tokens; `row` is that of the stream's own last token.
   void observe(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor);

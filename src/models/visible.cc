@@ -13,7 +13,7 @@ namespace {
 void add_tree(std::span<const int32_t> parents, Visibility& v, Batch& batch) {
   const BatchSpan& span = batch.spans.back();
   const int64_t tokens = std::ssize(parents);
-  assert(tokens <= kMaxTreeTokens && tokens <= span.count);
+  assert(tokens <= kMaxTreeTokens);
   v.tree_slot = span.first_slot + span.count - tokens;
   v.tree_tokens = tokens;
   v.ancestors = std::ssize(batch.ancestors);

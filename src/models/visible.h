@@ -12,8 +12,8 @@
 namespace millrace {
 
 struct VisibleKeys {
-  // Of the span's last tokens, which are a tree: the index of each one's parent among them, smaller than its own. -1:
-  // none, it follows the token before the tree. At most kMaxTreeTokens.
+  // Of the last tokens up to the span's end, stored ones too, which are a tree: the index of each one's parent among
+  // them, smaller than its own. -1: none, it follows the token before the tree. At most kMaxTreeTokens.
   std::span<const int32_t> parents;
   std::span<const KeySegment> segments;
   // Per KV head, or one for all.

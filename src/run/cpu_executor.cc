@@ -151,7 +151,11 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, threads->threads(), layout,
                                                        tokenizer, accounts->budget()));
   memory.states = places.states * layout.state_bytes();
-  const DraftRunner::Sizes draft_sizes{forward.tokens, forward.context, options.max_streams};
+  DraftRunner::Sizes draft_sizes{forward.tokens, forward.context, options.max_streams};
+  MILLRACE_TRY(draft_sizes.branches, draft_branches(options.drafter));
+  MILLRACE_TRY(const bool odds, acceptance_needs_odds(options.acceptance));
+  draft_sizes.longest = drafts;
+  if (odds) draft_sizes.odds = forward.outputs;
   if (draft) memory.drafter = DraftRunner::memory(*draft, draft_sizes, threads->threads(), layout);
   auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
   if (!planned.ok() && options.constraint_memory == 0 &&

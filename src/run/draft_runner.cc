@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "loader/model_files.h"
 #include "models/mixers/mixer.h"
@@ -55,16 +56,13 @@ Result<std::string> own_draft(const LanguageModel& target) {
 
 // Every stream may lack one token more than the step runs.
 ForwardLimits draft_limits(const DraftRunner::Sizes& sizes) {
-  return {sizes.tokens + sizes.streams, sizes.streams, sizes.context};
+  return {sizes.tokens + sizes.streams, sizes.streams * sizes.branches, sizes.context};
 }
 
 // Steps that the drafted tokens themselves must move on, so that a copy draws them.
 bool follows_tokens(const Request& request) {
   return request.constraint.kind != Constraint::Kind::none || request.thinking.tokens >= 0;
 }
-
-// An error makes a draft that is rejected: the engine's own choice reports it.
-TokenId token_or_none(const Result<TokenId>& drawn) { return drawn.ok() ? *drawn : 0; }
 
 }  // namespace
 
@@ -88,7 +86,10 @@ Result<std::shared_ptr<const LanguageModel>> DraftRunner::load(const LanguageMod
 int64_t DraftRunner::memory(const LanguageModel& draft, const Sizes& sizes, int threads, const KvLayout& layout) {
   const ArchSpec& spec = draft.parts().model->spec();
   const ForwardBytes bytes = ForwardContext::plan(spec, draft_limits(sizes), threads, layout);
-  return bytes.activations + bytes.logits + 32 * spec.vocab * (sizes.streams > 1 ? threads : 1);
+  const int64_t workers = sizes.streams > 1 || sizes.branches > 1 ? threads : 1;
+  // Odds: rows of logits, and a number for each token of the vocabulary where a token is chosen.
+  const int64_t odds = sizes.odds > 0 ? 4 * spec.vocab * sizes.odds + 8 * spec.vocab * threads : 0;
+  return bytes.activations + bytes.logits + 32 * spec.vocab * workers + odds;
 }
 
 Result<std::unique_ptr<DraftRunner>> DraftRunner::create(std::shared_ptr<const LanguageModel> draft, KvPool& pool,
@@ -103,9 +104,16 @@ Result<std::unique_ptr<DraftRunner>> DraftRunner::create(std::shared_ptr<const L
                                                    .first_layer = first_layer,
                                                    .limits = draft_limits(sizes),
                                                    .streams = sizes.streams}));
-  made->scratch_.resize(static_cast<size_t>(sizes.streams > 1 ? made->runner_->threads().threads() : 1));
+  const bool parallel = sizes.streams > 1 || sizes.branches > 1;
+  made->scratch_.resize(static_cast<size_t>(parallel ? made->runner_->threads().threads() : 1));
   for (SamplingRow& row : made->scratch_) row.reserve(parts.model->spec().vocab);
-  made->drawing_.reserve(static_cast<size_t>(sizes.streams));
+  made->drawing_.reserve(static_cast<size_t>(sizes.streams * sizes.branches));
+  if (sizes.odds > 0) {
+    made->longest_ = sizes.longest;
+    made->odds_.resize(static_cast<size_t>(sizes.streams * sizes.longest));
+    made->kept_rows_ = sizes.odds;
+    MILLRACE_TRY(made->kept_, AlignedBuffer::allocate(4 * parts.model->spec().vocab * sizes.odds, "odds of drafts"));
+  }
   made->model_ = std::move(draft);
   return made;
 }
@@ -114,42 +122,109 @@ void DraftRunner::run(std::span<DraftRun> runs) {
   runner_->start();
   drawing_.clear();
   for (DraftRun& run : runs) {
-    const Sequence& s = *run.stream;
-    runner_->begin(s.kv.blocks, run.first - s.kv.left_out);
-    const int64_t end = run.first + run.count;
-    for (int64_t i = run.first; i < end; ++i) runner_->add(s.token_at(i), i, run.draws && i + 1 == end);
-    if (run.draws) drawing_.push_back(&run);
+    const int64_t row = runner_->outputs();
+    add(run);
+    if (run.draws) add_draw(run, row);
   }
   const ThreadPool::Turn turn(runner_->threads());
   runner_->forward(turn);
-  const auto draw_row = [&](int64_t row, int worker) {
-    DraftRun& run = *drawing_[static_cast<size_t>(row)];
-    run.drawn = draw(run, row, scratch_[static_cast<size_t>(worker)]);
-  };
-  const int64_t rows = std::ssize(drawing_);
-  if (rows == 0) return;
-  if (rows == 1) return draw_row(0, 0);
-  runner_->threads().parallel_for(rows, draw_row);
+  const int64_t draws = std::ssize(drawing_);
+  if (draws == 0) return;
+  if (draws == 1) return draw_run(drawing_.front(), scratch_.front());
+  runner_->threads().parallel_for(draws, [&](int64_t i, int worker) {
+    draw_run(drawing_[static_cast<size_t>(i)], scratch_[static_cast<size_t>(worker)]);
+  });
 }
 
-// The token that the stream's sampling would choose from these logits, at the position after the run. The chain itself
-// is applied without its tokens being accepted, so penalties do not count the draft; where tokens must be, a copy is
-// used.
-TokenId DraftRunner::draw(const DraftRun& run, int64_t row, SamplingRow& scratch) {
-  const int64_t vocab = model_->parts().model->spec().vocab;
-  const std::span<float> logits(runner_->logits(row), static_cast<size_t>(vocab));
+void DraftRunner::add(DraftRun& run) {
   const Sequence& s = *run.stream;
+  runner_->begin(s.kv.blocks, run.first - s.kv.left_out);
   const int64_t end = run.first + run.count;
-  const int64_t position = end - s.prompt_tokens;
-  SamplerChain& chain = *run.owner->sampler;
-  try {
-    if (!follows_tokens(s.request)) return token_or_none(chain.sample(logits, position, scratch));
-    SamplerChain copy = chain.clone();
-    for (int64_t i = s.size(); i < end; ++i) copy.accept(s.token_at(i));
-    return token_or_none(copy.sample(logits, position, scratch));
-  } catch (...) {  // no exception may leave a worker; the engine's own choice reports it
-    return 0;
+  const bool level = run.branches > 1 && run.first >= s.size();
+  for (int64_t i = run.first; i < end; ++i) {
+    const int64_t position = level ? s.size() + (i - s.size()) / run.branches : i;
+    runner_->add(s.token_at(i), position, run.draws && (level || i + 1 == end));
   }
+  if (level) runner_->see({.parents = std::span(s.draft.parents).first(static_cast<size_t>(end - s.size()))});
+}
+
+// The stream's own tokens draw the first token of every branch from one row, and so a step's first pass begins.
+void DraftRunner::add_draw(DraftRun& run, int64_t row) {
+  const Sequence& s = *run.stream;
+  const int64_t end = run.first + run.count, count = std::ssize(run.more) + 1;
+  const bool first = end == s.size(), level = run.branches > 1 && !first;
+  if (first && !odds_.empty()) {
+    if (drawing_.empty()) streams_ = rows_ = 0;
+    run.owner->odds = &odds_[static_cast<size_t>(streams_++ * longest_)];
+  }
+  Draw draw{&run, level ? run.first - s.size() + run.branches : end - s.size(), row};
+  (level ? draw.rows : draw.count) = count;
+  if (run.owner->odds && rows_ + draw.rows <= kept_rows_) {
+    draw.kept = kept_.as<float>() + rows_ * model_->parts().model->spec().vocab;
+    rows_ += draw.rows;
+  }
+  drawing_.push_back(draw);
+}
+
+// The chain itself is applied without its tokens being accepted, so penalties do not count the draft; where tokens must
+// be, a copy is used. An error makes a draft that is rejected: the engine's own choice reports it.
+void DraftRunner::draw_run(const Draw& draw, SamplingRow& scratch) {
+  const DraftRun& run = *draw.run;
+  for (int64_t i = 0; i < draw.rows * draw.count; ++i) {
+    token(draw, i) = 0;
+    if (run.owner->odds) odds(draw, i) = {};
+  }
+  try {
+    const Sequence& s = *run.stream;
+    for (int64_t i = 0; i < draw.rows; ++i) {
+      if (!follows_tokens(s.request)) {
+        (void)draw_row(draw, i, *run.owner->sampler, scratch);
+        continue;
+      }
+      SamplerChain copy = run.owner->sampler->clone();
+      for (int64_t before = (draw.node + i) % run.branches; before < draw.node; before += run.branches)
+        copy.accept(s.draft.tokens[static_cast<size_t>(before)]);
+      (void)draw_row(draw, i, copy, scratch);
+    }
+  } catch (...) {  // no exception may leave a worker
+  }
+}
+
+// Without odds: the token that the stream's sampling would choose from these logits, with the random number of plain
+// sampling, and for further branches the likeliest others. With odds: independent draws.
+Result<void> DraftRunner::draw_row(const Draw& draw, int64_t index, SamplerChain& chain, SamplingRow& scratch) {
+  const int64_t vocab = model_->parts().model->spec().vocab;
+  const std::span<float> logits(runner_->logits(draw.row + index), static_cast<size_t>(vocab));
+  const int64_t branches = draw.run->branches, position = draw.run->stream->generated() + draw.node / branches;
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  if (!draw.kept) {
+    MILLRACE_TRY(token(draw, index), chain.sample(logits, position, scratch));
+    for (int64_t i = 1; i < draw.count; ++i) {
+      logits[static_cast<size_t>(token(draw, i - 1))] = kNone;
+      token(draw, i) = std::max(TokenId{0}, argmax(logits));
+    }
+    return {};
+  }
+  MILLRACE_TRY_VOID(chain.distribution(logits, position, scratch));
+  for (int64_t i = 0; i < draw.count; ++i) {
+    const auto branch = static_cast<uint64_t>((draw.node + index + i) % branches);
+    MILLRACE_TRY(token(draw, index + i), millrace::draw(scratch, scratch.uniform(RandomStream::draft, branch)));
+  }
+  const Softmax softmax = scratch.softmax();
+  float* kept = draw.kept + index * vocab;
+  std::fill_n(kept, vocab, kNone);
+  for (const Candidate& candidate : scratch.candidates()) kept[candidate.token] = candidate.logit;
+  for (int64_t i = 0; i < draw.count; ++i) odds(draw, index + i) = {kept, softmax};
+  return {};
+}
+
+// The `index`-th token that the run draws, and its odds.
+TokenId& DraftRunner::token(const Draw& draw, int64_t index) {
+  return index == 0 ? draw.run->drawn : draw.run->more[static_cast<size_t>(index - 1)];
+}
+
+DraftOdds& DraftRunner::odds(const Draw& draw, int64_t index) {
+  return odds_[static_cast<size_t>(draw.run->owner->odds - odds_.data() + draw.node + index)];
 }
 
 }  // namespace millrace

@@ -11,8 +11,11 @@
 
 #include "models/model_runner.h"
 #include "run/language_model.h"
+#include "sampling/chain.h"
 #include "sampling/row.h"
 #include "speculate/draft_model.h"
+#include "speculate/draft_odds.h"
+#include "tensor/aligned_buffer.h"
 
 namespace millrace {
 
@@ -29,6 +32,11 @@ class DraftRunner final : public DraftModel {
     int64_t tokens = 0;
     int64_t context = 0;
     int64_t streams = 0;
+    int64_t branches = 1;  // of the drafts
+    int64_t longest = 0;   // tokens of a draft
+    // Drafted tokens in one step whose odds are kept (LiveStream::odds), for acceptance rules that need them: then
+    // they are drawn with random numbers of their own. 0: none.
+    int64_t odds = 0;
   };
   // What create() takes besides the KV pool.
   static int64_t memory(const LanguageModel& draft, const Sizes& sizes, int threads, const KvLayout& layout);
@@ -44,13 +52,34 @@ class DraftRunner final : public DraftModel {
   int64_t scratch_bytes() const { return runner_->context().bytes(); }
 
  private:
+  // What one run draws: drafted tokens from `node` on, `count` from its only row of logits, or one from each row.
+  struct Draw {
+    DraftRun* run = nullptr;
+    int64_t node = 0;
+    int64_t row = 0;
+    int64_t rows = 1;
+    int64_t count = 1;
+    float* kept = nullptr;  // where the rows' odds are kept; null: nowhere
+  };
+
   DraftRunner() = default;
-  TokenId draw(const DraftRun& run, int64_t row, SamplingRow& scratch);
+  void add(DraftRun& run);
+  void add_draw(DraftRun& run, int64_t row);
+  void draw_run(const Draw& draw, SamplingRow& scratch);
+  Result<void> draw_row(const Draw& draw, int64_t index, SamplerChain& chain, SamplingRow& scratch);
+  static TokenId& token(const Draw& draw, int64_t index);
+  DraftOdds& odds(const Draw& draw, int64_t index);
 
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ModelRunner> runner_;
   std::vector<SamplingRow> scratch_;  // [worker]
-  std::vector<DraftRun*> drawing_;    // by row of logits
+  std::vector<Draw> drawing_;         // of the pass
+  // Of the step's drafted tokens, where their odds are kept.
+  int64_t longest_ = 0;
+  std::vector<DraftOdds> odds_;     // [stream, longest_]
+  AlignedBuffer kept_;              // [row, vocab] logits
+  int64_t kept_rows_ = 0;           // at most
+  int64_t streams_ = 0, rows_ = 0;  // used so far
 };
 
 }  // namespace millrace

@@ -21,6 +21,7 @@ namespace millrace {
 
 class AnswerGroup;
 struct BeamGroup;
+struct DraftOdds;  // speculate/draft_odds.h
 
 // Blocks of the stream that are being loaded from the prefix store.
 struct PrefixLoad {
@@ -56,7 +57,8 @@ struct LiveStream {
   std::vector<ContextPart> context;         // tokens of the prompt that are computed apart from the others
   PrefixLoad load;
   StoreRepair repair;
-  std::vector<float> importance;  // observed, of its first blocks; see kv/prefix_evictor.h
+  const DraftOdds* odds = nullptr;  // of this step's drafted tokens, by index; null: they were not drawn, or not kept
+  std::vector<float> importance;    // observed, of its first blocks; see kv/prefix_evictor.h
 };
 
 }  // namespace millrace

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "sampling/logprobs.h"
-#include "speculate/acceptance.h"
 
 namespace millrace {
 
@@ -24,28 +23,40 @@ TokenChoice::TokenChoice(const Tokenizer* tokenizer, int64_t vocab, ThreadPool& 
 void TokenChoice::forget() {
   for (int64_t row = 0; row < rows_; ++row) chosen_[static_cast<size_t>(row)].stream = nullptr;
   rows_ = 0;
+  rule_ = nullptr;
 }
 
 // A lone stream is sampled by choose(), without a job for the pool.
 void TokenChoice::choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance, float* logits) {
   forget();
-  if (threads_.threads() == 1) return;
+  if (!acceptance.exact()) use(acceptance);
+  if (threads_.threads() == 1 && !rule_) return;
   jobs_.clear();
   for (const StepWork& item : work) {
     const Sequence& s = item.stream->sequence;
     if (item.chunk.sample && !item.lost && !item.stream->beams && s.size() < s.max_total)
       jobs_.push_back({&item, rows_});
+    if (rule_) std::fill_n(starts_.begin() + rows_, item.chunk.outputs(), Start{rows_, item.chunk.drafted});
     rows_ += item.chunk.outputs();
   }
-  if (jobs_.size() < 2) return;
+  if (threads_.threads() == 1 || jobs_.size() < 2) return;
   const ThreadPool::Turn turn(threads_);
   threads_.parallel_for(std::ssize(jobs_), [&](int64_t i, int worker) {
-    choose_chunk(jobs_[static_cast<size_t>(i)], acceptance, logits, scratch_[static_cast<size_t>(worker)]);
+    choose_chunk(jobs_[static_cast<size_t>(i)], logits, scratch_[static_cast<size_t>(worker)]);
   });
 }
 
+void TokenChoice::use(const Acceptance& acceptance) {
+  rule_ = &acceptance;
+  starts_.resize(chosen_.size());
+  for (Scratch& scratch : scratch_) {
+    scratch.drafted.reserve(static_cast<size_t>(kMaxTreeTokens));
+    scratch.weights.reserve(static_cast<size_t>(vocab_));
+  }
+}
+
 // As the engine will ask for them: up to the first token that ends the stream or that its draft does not have.
-void TokenChoice::choose_chunk(const Job& job, const Acceptance& acceptance, float* logits, Scratch& scratch) {
+void TokenChoice::choose_chunk(const Job& job, float* logits, Scratch& scratch) {
   LiveStream& stream = *job.work->stream;
   const Sequence& s = stream.sequence;
   const int64_t drafted = job.work->chunk.drafted;
@@ -57,14 +68,13 @@ void TokenChoice::choose_chunk(const Job& job, const Acceptance& acceptance, flo
     chosen.event = {};
     chosen.thrown = nullptr;
     try {
-      chosen.ended = sample(stream, s.generated() + kept, {logits + row * vocab_, static_cast<size_t>(vocab_)}, scratch,
-                            chosen.event);
+      chosen.ended = sample(stream, s.generated() + kept, row, logits, scratch, chosen.event);
     } catch (...) {  // no exception may leave a worker
       chosen.thrown = std::current_exception();
       return;
     }
     if (!chosen.ended.ok() || *chosen.ended) return;
-    at = kept_child(acceptance, s.draft, at, drafted, chosen.event.token);
+    at = kept_child(s.draft, at, drafted, chosen.event.token);
     if (at < 0) return;
   }
 }
@@ -78,17 +88,17 @@ Result<bool> TokenChoice::choose(LiveStream& stream, int64_t row, float* logits,
       return std::move(chosen.ended);
     }
   }
-  return sample(stream, stream.sequence.generated(), {logits + row * vocab_, static_cast<size_t>(vocab_)},
-                scratch_.front(), event);
+  return sample(stream, stream.sequence.generated(), row, logits, scratch_.front(), event);
 }
 
 // Runs on any thread, on one at a time for each stream. `position` counts the stream's generated tokens.
-Result<bool> TokenChoice::sample(LiveStream& stream, int64_t position, std::span<float> logits, Scratch& scratch,
+Result<bool> TokenChoice::sample(LiveStream& stream, int64_t position, int64_t row, float* all, Scratch& scratch,
                                  TokenEvent& event) const {
   const Request& request = stream.sequence.request;
+  const std::span<float> logits(all + row * vocab_, static_cast<size_t>(vocab_));
   const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
   if (wants_logprobs) scratch.raw.assign(logits.begin(), logits.end());  // sampling modifies the row
-  MILLRACE_TRY(event.token, stream.sampler->sample(logits, position, scratch.row));
+  MILLRACE_TRY(event.token, choose_token(stream, position, row, logits, scratch));
   stream.sampler->accept(event.token);
   if (wants_logprobs) {
     Logprobs logprobs = compute_logprobs(scratch.raw, event.token, request.sampling.logprobs);
@@ -102,6 +112,27 @@ Result<bool> TokenChoice::sample(LiveStream& stream, int64_t position, std::span
   event.text = stream.stop.push(stream.detokenizer->push(event.token));
   if (stream.stop.stopped()) event.stopped_by = stream.stop.matched();
   return stream.stop.stopped() || stream.sampler->ended();
+}
+
+// By the rule where tokens were drafted for the position, else by plain sampling.
+Result<TokenId> TokenChoice::choose_token(LiveStream& stream, int64_t position, int64_t row, std::span<float> logits,
+                                          Scratch& scratch) const {
+  scratch.drafted.clear();
+  if (rule_ && row < rows_) {
+    const auto [first, drafted] = starts_[static_cast<size_t>(row)];
+    const Draft& draft = stream.sequence.draft;
+    visit_children(draft, row - first - 1, drafted, [&](int64_t i) {
+      const DraftOdds* odds = stream.odds && stream.odds[i].logits ? stream.odds + i : nullptr;
+      scratch.drafted.push_back({draft.tokens[static_cast<size_t>(i)], odds});
+      return true;
+    });
+  }
+  if (scratch.drafted.empty()) return stream.sampler->sample(logits, position, scratch.row);
+  if (!std::ranges::all_of(scratch.drafted, &DraftedToken::odds))
+    for (DraftedToken& one : scratch.drafted) one.odds = nullptr;
+  MILLRACE_TRY_VOID(stream.sampler->distribution(logits, position, scratch.row));
+  if (scratch.row.candidates().size() < 2) return draw(scratch.row);
+  return rule_->choose(scratch.row, scratch.drafted, scratch.weights);
 }
 
 }  // namespace millrace

@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "run/executor.h"
 #include "sampling/row.h"
+#include "speculate/acceptance.h"
 
 namespace millrace {
 
@@ -24,7 +25,8 @@ class TokenChoice {
   // `tokenizer` may be null: events have ids only. Both outlive the object. `outputs`: rows of the largest step.
   TokenChoice(const Tokenizer* tokenizer, int64_t vocab, ThreadPool& threads, int64_t outputs);
 
-  // `logits`: the step's rows, [rows, vocab]; sampling modifies them. Allocates nothing once warm.
+  // `logits`: the step's rows, [rows, vocab]; sampling modifies them. Allocates nothing once warm. `acceptance`
+  // outlives the calls of choose() for this step.
   void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance, float* logits);
   // See Executor::choose(). What sampling ahead threw is thrown here.
   Result<bool> choose(LiveStream& stream, int64_t row, float* logits, TokenEvent& event);
@@ -35,6 +37,13 @@ class TokenChoice {
   struct alignas(64) Scratch {  // of one worker
     SamplingRow row;
     std::vector<float> raw;
+    std::vector<DraftedToken> drafted;
+    std::vector<double> weights;
+  };
+  // The draft of a row's stream: its first row and its tokens.
+  struct Start {
+    int64_t row = 0;
+    int64_t drafted = 0;
   };
   struct Chosen {
     const LiveStream* stream = nullptr;  // null: not sampled ahead
@@ -47,9 +56,12 @@ class TokenChoice {
     int64_t row = 0;  // its first one
   };
 
-  void choose_chunk(const Job& job, const Acceptance& acceptance, float* logits, Scratch& scratch);
-  Result<bool> sample(LiveStream& stream, int64_t position, std::span<float> logits, Scratch& scratch,
+  void use(const Acceptance& acceptance);
+  void choose_chunk(const Job& job, float* logits, Scratch& scratch);
+  Result<bool> sample(LiveStream& stream, int64_t position, int64_t row, float* logits, Scratch& scratch,
                       TokenEvent& event) const;
+  Result<TokenId> choose_token(LiveStream& stream, int64_t position, int64_t row, std::span<float> logits,
+                               Scratch& scratch) const;
 
   const Tokenizer* tokenizer_;
   int64_t vocab_;
@@ -57,7 +69,9 @@ class TokenChoice {
   std::vector<Scratch> scratch_;  // [worker]
   std::vector<Chosen> chosen_;    // [row]
   std::vector<Job> jobs_;
-  int64_t rows_ = 0;  // with results, at most
+  const Acceptance* rule_ = nullptr;  // null: tokens are those of plain sampling
+  std::vector<Start> starts_;         // [row], where there is a rule
+  int64_t rows_ = 0;                  // with results, at most
 };
 
 }  // namespace millrace

@@ -26,10 +26,15 @@ void SamplerChain::apply(std::span<float> logits, int64_t position, SamplingRow&
   for (auto& step : steps_) step->apply(row);
 }
 
-Result<TokenId> SamplerChain::sample(std::span<float> logits, int64_t position, SamplingRow& row) {
+Result<void> SamplerChain::distribution(std::span<float> logits, int64_t position, SamplingRow& row) {
   apply(logits, position, row);
   for (const auto& step : steps_)
     if (const Error* failure = step->failure()) return *failure;
+  return {};
+}
+
+Result<TokenId> SamplerChain::sample(std::span<float> logits, int64_t position, SamplingRow& row) {
+  MILLRACE_TRY_VOID(distribution(logits, position, row));
   return draw(row);
 }
 
@@ -47,8 +52,9 @@ bool SamplerChain::ended() const {
   return false;
 }
 
-Result<TokenId> draw(SamplingRow& row) {
-  const double uniform = row.uniform(RandomStream::token);
+Result<TokenId> draw(SamplingRow& row) { return draw(row, row.uniform(RandomStream::token)); }
+
+Result<TokenId> draw(SamplingRow& row, double uniform) {
   if (const TokenId token = row.draw_estimated(uniform); token >= 0) return token;
   const auto& list = row.candidates();
   if (list.empty()) {

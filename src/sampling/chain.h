@@ -29,8 +29,10 @@ class SamplerChain {
   // Runs every step: the row then holds the candidates of the final distribution (row.softmax()). Modifies `logits`;
   // compute log-probabilities (logprobs.h) first.
   void apply(std::span<float> logits, int64_t position, SamplingRow& row);
-  // apply() and the draw. Errors: user (no token is left: all are banned, or all logits are NaN or -inf), and those of
-  // steps that cannot continue (SamplerStep::failure).
+  // apply(). Errors: those of steps that cannot continue (SamplerStep::failure).
+  Result<void> distribution(std::span<float> logits, int64_t position, SamplingRow& row);
+  // distribution() and the draw. Errors: user (no token is left: all are banned, or all logits are NaN or -inf), and
+  // those of distribution().
   Result<TokenId> sample(std::span<float> logits, int64_t position, SamplingRow& row);
 
   void accept(TokenId token);
@@ -43,7 +45,9 @@ class SamplerChain {
   std::vector<std::unique_ptr<SamplerStep>> steps_;
 };
 
-// Draws from the candidates of a row: the first one in order whose cumulative probability exceeds row.uniform(token).
+// Draws from the candidates of a row: the first one in order whose cumulative probability exceeds `uniform`, by default
+// row.uniform(token).
+Result<TokenId> draw(SamplingRow& row, double uniform);
 Result<TokenId> draw(SamplingRow& row);
 
 }  // namespace millrace

@@ -32,9 +32,9 @@ inline bool better(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-// Streams of random numbers, one per step that draws. Frozen: a different number yields different tokens for the same
-// seed.
-enum class RandomStream : uint64_t { token = 0, xtc = 1 };
+// Streams of random numbers, one per step that draws; the last three are of speculation (speculate/acceptance.h).
+// Frozen: a different number yields different tokens for the same seed.
+enum class RandomStream : uint64_t { token = 0, xtc = 1, draft = 2, accept = 3, residual = 4 };
 
 // Softmax over the current candidates: p = exp(logit - max) / total.
 struct Softmax {
@@ -51,8 +51,9 @@ class SamplingRow {
   void begin(std::span<float> logits, uint64_t seed, int64_t position);
 
   int64_t position() const { return position_; }
-  double uniform(RandomStream stream) const {
-    return philox_uniform(seed_, static_cast<uint64_t>(stream), static_cast<uint64_t>(position_));
+  // The position's number of that stream, or its `index`-th one.
+  double uniform(RandomStream stream, uint64_t index = 0) const {
+    return philox_uniform(seed_, static_cast<uint64_t>(stream) | index << 8, static_cast<uint64_t>(position_));
   }
 
   bool dense() const { return dense_; }

@@ -1,32 +1,74 @@
-// Acceptance: decides how many of a stream's drafted tokens are kept. The step runner samples from the rows of a draft
-// in order; after each token the acceptance decides whether the next row, which was computed after the drafted token,
-// is valid. One file each under acceptance/ and one line in builtin.cc. Immutable, so that several threads may ask.
+// Acceptance: chooses the token at a position where one or more tokens were drafted. Where the token is one of these,
+// the row that was computed after it is valid and the stream goes on there without another step. One file each under
+// acceptance/ and one line in builtin.cc. Immutable, so that several threads may ask.
+//
+//   p   the final distribution of the position: the row's candidates after the stream's sampling steps
+//   q   the distribution from which each drafted token was drawn; unknown for drafters that do not draw
+//
+// Random numbers are functions of the seed, the position and a label: RandomStream::draft for drafting, accept for
+// accepting the i-th drafted token, residual where none was, token where nothing was drafted.
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/registry.h"
 #include "flow/sequence.h"
 #include "millrace/token.h"
+#include "speculate/draft_odds.h"
 
 namespace millrace {
+
+// Drafted for one position, behind the same tokens. Those with odds were drawn independently of each other.
+struct DraftedToken {
+  TokenId token = 0;
+  const DraftOdds* odds = nullptr;  // null: unknown, which is a q of this token alone
+};
 
 class Acceptance {
  public:
   virtual ~Acceptance() = default;
-  // `sampled` was appended to the stream where `drafted` had been proposed. True: the next drafted token is considered.
-  virtual bool keeps(TokenId drafted, TokenId sampled) const = 0;
+  // True: the token is the one that plain sampling draws, whatever was drafted, and choose() is not called.
+  virtual bool exact() const { return false; }
+  // True: draft models draw with random numbers of their own, and choose() gets their odds. False: they draw with the
+  // numbers of plain sampling, so that both models often draw the same token.
+  virtual bool needs_odds() const { return false; }
+  // `row` has two candidates or more, `drafted` one token or more. `scratch` is memory for one number a candidate.
+  virtual TokenId choose(SamplingRow& row, std::span<const DraftedToken> drafted,
+                         std::vector<double>& scratch) const = 0;
 };
 
-// Where a token was sampled behind drafted token `at` (-1: the stream's last token): the drafted token, among the first
-// `count`, that is kept for it. -1: none, and the draft ends.
-inline int64_t kept_child(const Acceptance& acceptance, const Draft& draft, int64_t at, int64_t count,
-                          TokenId sampled) {
+// Whether the same tokens lead to both drafted tokens and are these: branches that were drawn independently may be
+// equal. -1: the stream's last token.
+inline bool same_path(const Draft& draft, int64_t a, int64_t b) {
+  while (a != b) {
+    if (a < 0 || b < 0 || draft.tokens[static_cast<size_t>(a)] != draft.tokens[static_cast<size_t>(b)]) return false;
+    a = draft.parent(a);
+    b = draft.parent(b);
+  }
+  return true;
+}
+
+// Calls visit(i) for each drafted token, among the first `count`, that follows drafted token `at`, or one with the same
+// path, of which `at` is the first; visit returns false to stop.
+template <typename Visit>
+void visit_children(const Draft& draft, int64_t at, int64_t count, Visit visit) {
   const int64_t end = draft.candidates(count);
   for (int64_t i = at + 1; i < end; ++i)
-    if (draft.parent(i) == at && acceptance.keeps(draft.tokens[static_cast<size_t>(i)], sampled)) return i;
-  return -1;
+    if (same_path(draft, draft.parent(i), at) && !visit(i)) return;
+}
+
+// Where `token` was chosen behind drafted token `at` (-1: the stream's last token): the drafted token, among the first
+// `count`, that is kept for it. -1: none, and the draft ends.
+inline int64_t kept_child(const Draft& draft, int64_t at, int64_t count, TokenId token) {
+  int64_t kept = -1;
+  visit_children(draft, at, count, [&](int64_t i) {
+    if (draft.tokens[static_cast<size_t>(i)] == token) kept = i;
+    return kept < 0;
+  });
+  return kept;
 }
 
 using AcceptanceFactory = Result<std::unique_ptr<Acceptance>> (*)(const OptionValues& options);
@@ -34,5 +76,7 @@ const Registry<AcceptanceFactory>& acceptances();
 
 // `text` is NAME[:key=value,...]. Errors (user): unknown name or option.
 Result<std::unique_ptr<Acceptance>> make_acceptance(std::string_view text);
+// Whether it needs_odds(). Errors: as above.
+Result<bool> acceptance_needs_odds(std::string_view text);
 
 }  // namespace millrace

@@ -43,7 +43,8 @@ const Registry<DrafterFactory>& drafters() {
          {"g", Type::integer, "5", 1, 32, "n-grams verified in a step"}}}, make_lookahead_drafter},
       {{"drafter", "draft", "a second, smaller model with the same vocabulary drafts, over the same KV blocks",
         "Leviathan, Kalman and Matias, 2023, Fast Inference from Transformers via Speculative Decoding",
-        {{"k", Type::integer, "4", 1, 64, "tokens of a draft, one pass of the second model each"},
+        {{"k", Type::integer, "4", 1, 64, "tokens of a draft or of a branch, one pass of the second model each"},
+         {"branches", Type::integer, "1", 1, 16, "continuations of a draft, a tree if more than 1; for spectr and specinfer"},
          {"model", Type::text, "", -1e300, 1e300, "its file, folder or built-in name; default: the built-in one with the same vocabulary"}}},
        make_model_drafter},
   });
@@ -54,6 +55,20 @@ const Registry<AcceptanceFactory>& acceptances() {
   static const Registry<AcceptanceFactory> registry({.loss = Loss::lossless, .test = "tests/properties/engine_drafts_test.cc"}, {
       {{"acceptance", "exact", "keeps drafted tokens that plain sampling would draw: answers do not change",
         "Stern et al., 2018, Blockwise Parallel Decoding for Deep Autoregressive Models", {}}, make_exact_acceptance},
+      {{"acceptance", "sampling", "accepts a draft model's tokens by min(1, p / q), else draws from what is left: the same distribution, other tokens",
+        "Chen et al., 2023, Accelerating Large Language Model Decoding with Speculative Sampling", {},
+        Loss::lossless, "tests/properties/acceptance_distribution_test.cc"}, make_sampling_acceptance},
+      {{"acceptance", "spectr", "accepts one of the tokens that k branches have for a position, by k-sequential selection: the same distribution",
+        "Sun et al., 2023, SpecTr: Fast Speculative Decoding via Optimal Transport", {},
+        Loss::lossless, "tests/properties/acceptance_distribution_test.cc"}, make_spectr_acceptance},
+      {{"acceptance", "specinfer", "tries the tokens of a tree in turn, each against what is left of the distribution, which stays the same",
+        "Miao et al., 2024, SpecInfer: Accelerating Large Language Model Serving with Tree-based Speculative Inference and Verification", {},
+        Loss::lossless, "tests/properties/acceptance_distribution_test.cc"}, make_specinfer_acceptance},
+      {{"acceptance", "typical", "accepts tokens above a threshold that falls with the entropy: SAMPLED ANSWERS CHANGE",
+        "Cai et al., 2024, Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
+        {{"epsilon", Type::number, "0.09", 0, 1, "highest threshold"},
+         {"delta", Type::number, "0.3", 0, 1, "threshold where the entropy is 0; it is delta x exp(-entropy in nats)"}},
+        Loss::lossy, "tests/properties/acceptance_distribution_test.cc"}, make_typical_acceptance},
   });
   return registry;
 }
@@ -65,6 +80,17 @@ Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text) {
 
 Result<std::unique_ptr<Acceptance>> make_acceptance(std::string_view text) {
   return make_member("acceptance", acceptances(), text);
+}
+
+Result<bool> acceptance_needs_odds(std::string_view text) {
+  MILLRACE_TRY(const auto acceptance, make_acceptance(text));
+  return acceptance->needs_odds();
+}
+
+Result<int64_t> draft_branches(std::string_view text) {
+  if (text.empty()) return 1;
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->branches();
 }
 
 Result<bool> drafts_trees(std::string_view text) {

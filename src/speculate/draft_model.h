@@ -13,13 +13,19 @@ namespace millrace {
 struct LiveStream;  // run/live_stream.h: what the executor needs of the stream
 
 // A stream's part of one pass: its tokens [first, first + count), in which its draft follows its own tokens.
+//
+// A draft of several branches is that many chains side by side: level by level, so that drafted token i follows token
+// i - branches. The run of the stream's own tokens draws the first level from its last row; the run of a level draws
+// the next one, a token from each row.
 struct DraftRun {
   LiveStream* owner = nullptr;
   const Sequence* stream = nullptr;
   int64_t first = 0;
   int64_t count = 0;
-  bool draws = false;  // draws the token after the last one, with the stream's sampling and random numbers
-  TokenId drawn = 0;   // set by run()
+  bool draws = false;       // draws the token after the last one, with the stream's sampling
+  TokenId drawn = 0;        // set by run(); of several branches, the first one's
+  int64_t branches = 1;     // of the draft
+  std::span<TokenId> more;  // set by run(): the tokens drawn for branches 1, 2, ...; in a level for those that it runs
 };
 
 // A stream's chunk of the step. Its blocks cover the chunk.

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// "1:5+2>" runs tokens 5 and 6 of stream 1 and draws the next one, whose id is 100 x pass + stream.
+// "1:5+2>" runs tokens 5 and 6 of stream 1 and draws the next one, whose id is 100 x pass + 10 x branch + stream.
 class NotedModel final : public DraftModel {
  public:
   void run(std::span<DraftRun> runs) override {
@@ -16,7 +16,9 @@ class NotedModel final : public DraftModel {
     for (size_t i = 0; i < runs.size(); ++i) {
       DraftRun& run = runs[i];
       notes += fmt::format("{}{}:{}+{}{}", i ? " " : "", run.stream->id, run.first, run.count, run.draws ? ">" : "");
-      if (run.draws) run.drawn = static_cast<TokenId>(100 * passes + static_cast<int64_t>(run.stream->id));
+      if (!run.draws) continue;
+      run.drawn = static_cast<TokenId>(100 * passes + static_cast<int64_t>(run.stream->id));
+      for (size_t j = 0; j < run.more.size(); ++j) run.more[j] = run.drawn + static_cast<TokenId>(10 * (j + 1));
     }
   }
   std::string taken() { return std::exchange(notes, {}); }
@@ -89,6 +91,24 @@ TEST_F(ModelDraft, PromptsAndStreamsWithoutADraftFollowInOnePass) {
   EXPECT_EQ(last.shareable(), 34);
 }
 
+// A pass runs one token of each branch that another one follows; what is left of a tree without room is a tree.
+TEST_F(ModelDraft, BranchesAreDraftedLevelByLevel) {
+  drafter = make_drafter("draft:k=3,branches=2").value();
+  EXPECT_EQ(drafter->longest(), 6);
+  EXPECT_TRUE(drafter->trees());
+  Sequence a = stream(1, 10, 6), b = stream(2, 20, 3), c = stream(3, 5, 1);
+  const DraftChunk chunks[] = {chunk_of(a), chunk_of(b), chunk_of(c)};
+  drafter->propose_all(chunks, model);
+  EXPECT_EQ(model.taken(), "1:9+1> 2:19+1> 3:4+1> | 1:10+2> 2:20+1> | 1:12+2>");
+  EXPECT_EQ(a.draft.tokens, (std::vector<TokenId>{101, 111, 201, 211, 301, 311}));
+  EXPECT_EQ(a.draft.parents, (std::vector<int32_t>{-1, -1, 0, 1, 2, 3}));
+  EXPECT_EQ(b.draft.tokens, (std::vector<TokenId>{102, 112, 202}));
+  EXPECT_EQ(c.draft.tokens, (std::vector<TokenId>{103}));
+  EXPECT_EQ(a.draft.stored, 12) << "of three levels, the last one was not run";
+  EXPECT_EQ(b.draft.stored, 20) << "of the first level, the second token was not run";
+  EXPECT_EQ(c.draft.stored, 5);
+}
+
 TEST_F(ModelDraft, OptionsAndWhatTheySet) {
   EXPECT_EQ(drafter->longest(), 3);
   EXPECT_FALSE(drafter->trees());
@@ -96,9 +116,14 @@ TEST_F(ModelDraft, OptionsAndWhatTheySet) {
   EXPECT_EQ(*drafter_model("draft:k=2,model=a/b,c.gguf").value(), "a/b,c.gguf");
   EXPECT_EQ(drafter_model("ngram").value(), nullptr);
   EXPECT_EQ(drafter_model("").value(), nullptr);
+  EXPECT_EQ(draft_branches("draft:branches=3").value(), 3);
+  EXPECT_EQ(draft_branches("").value(), 1);
+  EXPECT_TRUE(drafts_trees("draft:k=2,branches=2").value());
+  EXPECT_EQ(make_drafter("draft:k=32,branches=3").error().message,
+            "drafter draft: branches: 3 branches of k=32 tokens are 96; a tree has at most 64");
   for (const auto& [text, message] : {std::pair("draft:k=0", "drafter draft: k: must be between 1 and 64, got 0"),
                                       {"draft:k=65", "drafter draft: k: must be between 1 and 64, got 65"},
-                                      {"draft:n=2", "drafter draft: n: no such option; known: k, model"}}) {
+                                      {"draft:n=2", "drafter draft: n: no such option; known: k, branches, model"}}) {
     const auto made = make_drafter(text);
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.error().message, message);

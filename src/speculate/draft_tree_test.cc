@@ -28,13 +28,12 @@ TEST(DraftTree, BranchesShareTheirFirstTokens) {
   EXPECT_FALSE(has_branch(draft, Tokens{2}));
 }
 
-TEST(DraftTree, TheAcceptanceWalksToTheChildThatWasSampled) {
-  const auto exact = make_acceptance("exact").value();
+TEST(DraftTree, TheChildThatWasChosenIsKept) {
   Draft draft;
   draft.tokens = {5, 6, 5, 7, 6, 7};
   draft.parents = {-1, -1, 1, 1, 3, 4};
   const auto next = [&](int64_t at, TokenId sampled, int64_t count = 6) {
-    return kept_child(*exact, draft, at, count, sampled);
+    return kept_child(draft, at, count, sampled);
   };
   EXPECT_EQ(next(-1, 5), 0);
   EXPECT_EQ(next(-1, 6), 1);
@@ -52,6 +51,23 @@ TEST(DraftTree, TheAcceptanceWalksToTheChildThatWasSampled) {
   EXPECT_EQ(next(-1, 5), 0);
   EXPECT_EQ(next(-1, 6), -1);
   EXPECT_EQ(next(1, 5), 2);
+}
+
+// Branches that were drawn independently may be equal: they are one path.
+TEST(DraftTree, EqualPathsShareTheirChildren) {
+  Draft draft;
+  draft.tokens = {5, 5, 6, 7, 8, 7, 1, 2, 3};
+  draft.parents = {-1, -1, -1, 0, 1, 2, 3, 4, 5};
+  EXPECT_TRUE(same_path(draft, 0, 1));
+  EXPECT_FALSE(same_path(draft, 3, 5));
+  EXPECT_FALSE(same_path(draft, 0, -1));
+  EXPECT_EQ(kept_child(draft, -1, 9, 5), 0);
+  EXPECT_EQ(kept_child(draft, 0, 9, 7), 3);
+  EXPECT_EQ(kept_child(draft, 0, 9, 8), 4) << "follows the other 5";
+  EXPECT_EQ(kept_child(draft, 4, 9, 2), 7);
+  std::vector<int64_t> visited;
+  visit_children(draft, -1, 9, [&](int64_t i) { return visited.push_back(i), true; });
+  EXPECT_EQ(visited, (std::vector<int64_t>{0, 1, 2}));
 }
 
 TEST(DraftTree, FewerTokensMayBeKeptThanRan) {

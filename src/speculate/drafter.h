@@ -37,9 +37,10 @@ class Drafter {
   // `probed`: the model's likeliest token behind each of the probes that ran.
   virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
 
-  // A drafter with a model of its own, whose drafts are chains, has these in place of propose(). They are called in
-  // every step, for all its streams at once. draft.stored is theirs.
+  // A drafter with a model of its own, whose drafts are chains or, in a tree, chains side by side (DraftRun), has these
+  // in place of propose(). They are called in every step, for all its streams at once. draft.stored is theirs.
   virtual bool has_model() const { return false; }
+  virtual int64_t branches() const { return 1; }
   virtual std::string model_path() const { return {}; }  // what executors load; "": a built-in one
   // Before the step's pass: sets the first `drafted` tokens of the draft of each chunk, of those that have some.
   virtual void propose_all(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
@@ -56,6 +57,8 @@ Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
 Result<bool> drafts_trees(std::string_view text);
 // The path of its model, as model_path(); null: it has none, or `text` is "". Errors: as above.
 Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
+// Its branches(); 1 for "". Errors: as above.
+Result<int64_t> draft_branches(std::string_view text);
 // Its longest(), and its memory_bytes() and shared_bytes(); 0 for "". Errors: as above.
 Result<int64_t> longest_draft(std::string_view text);
 struct DrafterMemory {

@@ -59,7 +59,7 @@ class Decoding {
     do {
       stream.tokens.push_back(likeliest(stream.tokens));
       ++committed;
-      at = kept_child(*exact_, draft, at, ran, stream.tokens.back());
+      at = kept_child(draft, at, ran, stream.tokens.back());
     } while (at >= 0);
     drafter_->observe(stream, committed, probed);
     return committed;
@@ -74,7 +74,6 @@ class Decoding {
   }
 
   std::unique_ptr<Drafter> drafter_;
-  std::unique_ptr<Acceptance> exact_ = make_acceptance("exact").value();
 };
 
 TEST(LookaheadDrafter, TheWindowHasNMinus1LevelsOfColumns) {

@@ -86,17 +86,23 @@ TEST(Drafters, ErrorsNameWhatThereIs) {
   EXPECT_EQ(message("grams"), "drafter: unknown 'grams'; available: ngram, suffix, lookahead, draft");
   EXPECT_EQ(message("ngram:n=0"), "drafter ngram: n: must be between 1 and 64, got 0");
   EXPECT_EQ(message("ngram:n=2,min=3"), "drafter ngram: min: must be at most n, which is 2, got 3");
-  EXPECT_EQ(make_acceptance("most").error().message, "acceptance: unknown 'most'; available: exact");
+  EXPECT_EQ(make_acceptance("most").error().message,
+            "acceptance: unknown 'most'; available: exact, sampling, spectr, specinfer, typical");
   EXPECT_EQ(longest_draft("").value(), 0);
   EXPECT_EQ(longest_draft("ngram:k=7").value(), 7);
   EXPECT_FALSE(longest_draft("ngram:k=x").ok());
 }
 
-TEST(Acceptances, ExactKeepsWhatPlainSamplingDraws) {
-  const auto exact = make_acceptance("exact");
-  ASSERT_TRUE(exact.ok());
-  EXPECT_TRUE((*exact)->keeps(7, 7));
-  EXPECT_FALSE((*exact)->keeps(7, 8));
+TEST(Acceptances, OnlyExactNeedsNoChoice) {
+  for (const auto& info : acceptances().infos()) {
+    const auto rule = make_acceptance(info.name);
+    ASSERT_TRUE(rule.ok());
+    EXPECT_EQ((*rule)->exact(), info.name == "exact") << info.name;
+  }
+  EXPECT_FALSE(acceptance_needs_odds("typical").value());
+  EXPECT_TRUE(acceptance_needs_odds("spectr").value());
+  EXPECT_EQ(make_acceptance("typical:epsilon=2").error().message,
+            "acceptance typical: epsilon: must be between 0 and 1, got 2");
 }
 
 }  // namespace

@@ -8,7 +8,10 @@ namespace {
 
 class Exact final : public Acceptance {
  public:
-  bool keeps(TokenId drafted, TokenId sampled) const override { return drafted == sampled; }
+  bool exact() const override { return true; }
+  TokenId choose(SamplingRow& row, std::span<const DraftedToken>, std::vector<double>&) const override {
+    return draw(row).value();
+  }
 };
 
 }  // namespace

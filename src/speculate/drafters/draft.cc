@@ -2,14 +2,19 @@
 // Speculative Decoding; Chen et al., 2023, Accelerating Large Language Model Decoding with Speculative Sampling): a
 // smaller one drafts k tokens, one pass each, for all streams of the step at once. Each token is drawn with the
 // stream's sampling and the random number of its position, so the draft is right where the two models draw the same
-// token. Before a draft, the model has the keys and values of all the stream's tokens but the last one or two:
+// token; or, where the acceptance needs the odds, with random numbers of its own. Before a draft, the model has the
+// keys and values of all the stream's tokens but the last one or two:
 //
 //   stream   the cat sat .         all of the last draft was right, so it lacks "sat", and "." has just been chosen
 //   pass 1   sat . -> and          pass 2   and -> ran          ...          the last drafted token is not run
 //
-// Prompts, and streams that have no draft, are run after the step's own pass.
+// With several branches a pass runs one token of each. Prompts, and streams that have no draft, are run after the
+// step's own pass.
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "flow/batch.h"
 #include "speculate/drafters/factories.h"
 
 namespace millrace {
@@ -17,9 +22,12 @@ namespace {
 
 class ModelDrafter final : public Drafter {
  public:
-  ModelDrafter(std::string path, int64_t drafted) : path_(std::move(path)), drafted_(drafted) {}
+  ModelDrafter(std::string path, int64_t drafted, int64_t branches)
+      : path_(std::move(path)), drafted_(drafted), branches_(branches) {}
 
-  int64_t longest() const override { return drafted_; }
+  int64_t longest() const override { return drafted_ * branches_; }
+  bool trees() const override { return branches_ > 1; }
+  int64_t branches() const override { return branches_; }
   bool has_model() const override { return true; }
   std::string model_path() const override { return path_; }
 
@@ -30,11 +38,14 @@ class ModelDrafter final : public Drafter {
       Sequence& s = *chunk.stream;
       const int64_t first = std::min(chunk.first, s.draft.stored);
       add(chunk, {chunk.owner, &s, first, s.size() - first, true});
-      s.draft.stored = s.size() + chunk.drafted - 1;
+      // The last whole level is not run where no other follows.
+      s.draft.stored = s.size() + std::max<int64_t>(0, chunk.drafted / branches_ - 1);
+      if (branches_ > 1) link(s.draft);
     }
-    for (int64_t pass = 0; !runs_.empty(); ++pass) {
+    for (int64_t level = 0; !runs_.empty(); ++level) {
+      for (size_t i = 0; i < runs_.size(); ++i) draw_into(runs_[i], *chunks_[i], level);
       model.run(runs_);
-      take_drawn(pass);
+      take_drawn(level);
     }
   }
 
@@ -61,22 +72,42 @@ class ModelDrafter final : public Drafter {
     chunks_.push_back(&chunk);
   }
 
-  // The token drawn in this pass is the draft's next one, and the next pass runs it where another one is wanted.
-  void take_drawn(int64_t pass) {
+  void link(Draft& draft) const {
+    draft.parents.reserve(static_cast<size_t>(longest()));
+    draft.parents.resize(draft.tokens.size());
+    for (int64_t i = 0; i < draft.size(); ++i)
+      draft.parents[static_cast<size_t>(i)] = static_cast<int32_t>(std::max<int64_t>(-1, i - branches_));
+  }
+
+  // Drafted tokens of this level.
+  int64_t width(const DraftChunk& chunk, int64_t level) const {
+    return std::min(branches_, chunk.drafted - level * branches_);
+  }
+
+  void draw_into(DraftRun& run, const DraftChunk& chunk, int64_t level) const {
+    run.branches = branches_;
+    run.more = std::span(chunk.stream->draft.tokens)
+                   .subspan(static_cast<size_t>(level * branches_ + 1), static_cast<size_t>(width(chunk, level) - 1));
+  }
+
+  // The tokens drawn in this pass are the draft's next level, and the next pass runs those that another one follows.
+  void take_drawn(int64_t level) {
     size_t left = 0;
     for (size_t i = 0; i < runs_.size(); ++i) {
       Sequence& s = *chunks_[i]->stream;
-      s.draft.tokens[static_cast<size_t>(pass)] = runs_[i].drawn;
-      if (pass + 1 == chunks_[i]->drafted) continue;
+      s.draft.tokens[static_cast<size_t>(level * branches_)] = runs_[i].drawn;
+      const int64_t next = width(*chunks_[i], level + 1);
+      if (next <= 0) continue;
       chunks_[left] = chunks_[i];
-      runs_[left++] = {chunks_[i]->owner, &s, s.size() + pass, 1, true};
+      runs_[left++] = {chunks_[i]->owner, &s, s.size() + level * branches_, next, true};
     }
     runs_.resize(left);
     chunks_.resize(left);
   }
 
   std::string path_;
-  int64_t drafted_;
+  int64_t drafted_;  // by each branch
+  int64_t branches_;
   std::vector<DraftRun> runs_;             // of the next pass
   std::vector<const DraftChunk*> chunks_;  // ... their chunks
 };
@@ -84,7 +115,11 @@ class ModelDrafter final : public Drafter {
 }  // namespace
 
 Result<std::unique_ptr<Drafter>> make_model_drafter(const OptionValues& options) {
-  return std::unique_ptr<Drafter>(std::make_unique<ModelDrafter>(options.text("model"), options.integer("k")));
+  const int64_t k = options.integer("k"), branches = options.integer("branches");
+  if (branches > 1 && k * branches > kMaxTreeTokens)
+    return Error::user(fmt::format("branches: {} branches of k={} tokens are {}; a tree has at most {}", branches, k,
+                                   k * branches, kMaxTreeTokens));
+  return std::unique_ptr<Drafter>(std::make_unique<ModelDrafter>(options.text("model"), k, branches));
 }
 
 }  // namespace millrace
