@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "loader/model_files.h"
 #include "models/mixers/mixer.h"
 #include "run/embedded_model.h"
 #include "run/live_stream.h"
+#include "sampling/logprobs.h"
 
 namespace millrace {
 namespace {
@@ -53,9 +55,27 @@ Result<std::string> own_draft(const LanguageModel& target) {
       "draft:model=PATH");
 }
 
-// Every stream may lack one token more than the step runs.
+// Every stream may lack some tokens more than the step runs: those that were kept without the model having run them.
 ForwardLimits draft_limits(const DraftRunner::Sizes& sizes) {
-  return {sizes.tokens + sizes.streams, sizes.streams, sizes.context};
+  const int64_t rows = sizes.streams * sizes.rows;
+  return {sizes.tokens + rows, rows, sizes.context};
+}
+
+// The likeliest tokens and their shares, and the drawn one's.
+void weigh(std::span<const float> logits, DraftPick& pick) {
+  pick.likely = {};
+  pick.share = {};
+  std::array<float, std::tuple_size_v<decltype(pick.likely)>> best;
+  best.fill(-INFINITY);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!(logits[i] > best.back())) continue;
+    size_t at = best.size() - 1;
+    for (; at > 0 && logits[i] > best[at - 1]; --at) best[at] = best[at - 1], pick.likely[at] = pick.likely[at - 1];
+    best[at] = logits[i];
+    pick.likely[at] = static_cast<TokenId>(i);
+  }
+  const double sum = log_sum_exp(logits);
+  for (size_t i = 0; i < best.size(); ++i) pick.share[i] = static_cast<float>(std::exp(best[i] - sum));
 }
 
 // Steps that the drafted tokens themselves must move on, so that a copy draws them.
@@ -65,6 +85,10 @@ bool follows_tokens(const Request& request) {
 
 // An error makes a draft that is rejected: the engine's own choice reports it.
 TokenId token_or_none(const Result<TokenId>& drawn) { return drawn.ok() ? *drawn : 0; }
+
+float likeliest_share(std::span<const float> logits) {
+  return static_cast<float>(std::exp(std::ranges::max(logits) - log_sum_exp(logits)));
+}
 
 }  // namespace
 
@@ -117,38 +141,62 @@ void DraftRunner::run(std::span<DraftRun> runs) {
     const Sequence& s = *run.stream;
     runner_->begin(s.kv.blocks, run.first - s.kv.left_out);
     const int64_t end = run.first + run.count;
-    for (int64_t i = run.first; i < end; ++i) runner_->add(s.token_at(i), i, run.draws && i + 1 == end);
-    if (run.draws) drawing_.push_back(&run);
+    const int64_t rows = run.draws ? std::max<int64_t>(1, std::ssize(run.picks)) : 0;
+    for (int64_t i = run.first; i < end; ++i) runner_->add(s.token_at(i), i, i >= end - rows);
+    if (rows > 0) drawing_.push_back({&run, runner_->outputs() - rows});
   }
   const ThreadPool::Turn turn(runner_->threads());
   runner_->forward(turn);
-  const auto draw_row = [&](int64_t row, int worker) {
-    DraftRun& run = *drawing_[static_cast<size_t>(row)];
-    run.drawn = draw(run, row, scratch_[static_cast<size_t>(worker)]);
+  const auto draw_stream = [&](int64_t i, int worker) {
+    draw_all(drawing_[static_cast<size_t>(i)], scratch_[static_cast<size_t>(worker)]);
   };
-  const int64_t rows = std::ssize(drawing_);
-  if (rows == 0) return;
-  if (rows == 1) return draw_row(0, 0);
-  runner_->threads().parallel_for(rows, draw_row);
+  if (drawing_.empty()) return;
+  if (drawing_.size() == 1) return draw_stream(0, 0);
+  runner_->threads().parallel_for(std::ssize(drawing_), draw_stream);
+}
+
+// A stream's rows one after the other: they share its sampler.
+void DraftRunner::draw_all(const Drawing& drawing, SamplingRow& scratch) {
+  const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
+  DraftRun& run = *drawing.run;
+  if (run.picks.empty()) return draw(run, {runner_->logits(drawing.row), vocab}, scratch);
+  DraftRun part = run;
+  part.weighs = false;
+  part.count -= std::ssize(run.picks);
+  for (size_t i = 0; i < run.picks.size(); ++i) {
+    DraftPick& pick = run.picks[i];
+    const std::span<float> logits(runner_->logits(drawing.row + static_cast<int64_t>(i)), vocab);
+    ++part.count;
+    if (run.weighs) weigh(logits, pick);
+    draw(part, logits, scratch);
+    pick.drawn = part.drawn;
+    if (!run.weighs) continue;
+    const auto found = std::ranges::find(pick.likely, pick.drawn);  // another one has at most the last one's share
+    pick.drawn_share =
+        pick.share[std::min<size_t>(static_cast<size_t>(found - pick.likely.begin()), pick.share.size() - 1)];
+  }
+  run.drawn = part.drawn;
 }
 
 // The token that the stream's sampling would choose from these logits, at the position after the run. The chain itself
 // is applied without its tokens being accepted, so penalties do not count the draft; where tokens must be, a copy is
 // used.
-TokenId DraftRunner::draw(const DraftRun& run, int64_t row, SamplingRow& scratch) {
-  const int64_t vocab = model_->parts().model->spec().vocab;
-  const std::span<float> logits(runner_->logits(row), static_cast<size_t>(vocab));
+void DraftRunner::draw(DraftRun& run, std::span<float> logits, SamplingRow& scratch) {
   const Sequence& s = *run.stream;
+  if (run.weighs) run.confidence = likeliest_share(logits);
   const int64_t end = run.first + run.count;
   const int64_t position = end - s.prompt_tokens;
   SamplerChain& chain = *run.owner->sampler;
   try {
-    if (!follows_tokens(s.request)) return token_or_none(chain.sample(logits, position, scratch));
+    if (!follows_tokens(s.request)) {
+      run.drawn = token_or_none(chain.sample(logits, position, scratch));
+      return;
+    }
     SamplerChain copy = chain.clone();
     for (int64_t i = s.size(); i < end; ++i) copy.accept(s.token_at(i));
-    return token_or_none(copy.sample(logits, position, scratch));
+    run.drawn = token_or_none(copy.sample(logits, position, scratch));
   } catch (...) {  // no exception may leave a worker; the engine's own choice reports it
-    return 0;
+    run.drawn = 0;
   }
 }
 

@@ -29,6 +29,7 @@ class DraftRunner final : public DraftModel {
     int64_t tokens = 0;
     int64_t context = 0;
     int64_t streams = 0;
+    int64_t rows = 1;  // Drafter::model_rows()
   };
   // What create() takes besides the KV pool.
   static int64_t memory(const LanguageModel& draft, const Sizes& sizes, int threads, const KvLayout& layout);
@@ -39,18 +40,25 @@ class DraftRunner final : public DraftModel {
 
   void run(std::span<DraftRun> runs) override;
 
+  // Sets what `run` asks for from the logits [vocab] behind its last token, which it changes.
+  static void draw(DraftRun& run, std::span<float> logits, SamplingRow& scratch);
+
   ModelRunner& runner() { return *runner_; }
   const LanguageModel& model() const { return *model_; }
   int64_t scratch_bytes() const { return runner_->context().bytes(); }
 
  private:
   DraftRunner() = default;
-  TokenId draw(const DraftRun& run, int64_t row, SamplingRow& scratch);
 
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ModelRunner> runner_;
   std::vector<SamplingRow> scratch_;  // [worker]
-  std::vector<DraftRun*> drawing_;    // by row of logits
+  struct Drawing {
+    DraftRun* run;
+    int64_t row;  // of logits, its first one
+  };
+  void draw_all(const Drawing& drawing, SamplingRow& scratch);
+  std::vector<Drawing> drawing_;
 };
 
 }  // namespace millrace

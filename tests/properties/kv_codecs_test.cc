@@ -26,7 +26,7 @@ struct CodecCase {
 // Tokens and logarithms of probabilities of each answer.
 using CodecAnswers = std::map<std::pair<RequestId, int64_t>, std::pair<std::vector<TokenId>, std::vector<float>>>;
 
-CodecAnswers answers_of(EngineCore& core) {
+CodecAnswers codec_answers_of(EngineCore& core) {
   CodecAnswers out;
   std::vector<TokenEvent> events;
   while (!core.idle()) {
@@ -91,7 +91,7 @@ class KvCodecBits : public ::testing::TestWithParam<CodecCase> {
   CodecAnswers answers(const EngineOptions& o, const Request& r) const {
     auto core = make_core(model_, with_format(o));
     EXPECT_TRUE(core->add(1, r).ok());
-    return answers_of(*core);
+    return codec_answers_of(*core);
   }
 
   std::shared_ptr<const LanguageModel> model_;
@@ -188,7 +188,7 @@ TEST_P(KvCodecBits, DoNotDependOnDrafts) {
       o.drafter = drafter;
       auto core = make_core(model_, o);
       ASSERT_TRUE(core->add(1, repeats).ok());
-      EXPECT_EQ(answers_of(*core), plain) << drafter;
+      EXPECT_EQ(codec_answers_of(*core), plain) << drafter;
       EXPECT_GT(core->stats().drafted_tokens, 0);
     }
   }
@@ -206,7 +206,7 @@ TEST_P(KvCodecBits, DoNotDependOnRejectedDrafts) {
                                    std::make_unique<MistakenDrafter>(plain.at({1, 0}).first, drafted));
     ASSERT_TRUE(core.ok());
     ASSERT_TRUE((*core)->add(1, longest).ok());
-    EXPECT_EQ(answers_of(**core), plain) << drafted;
+    EXPECT_EQ(codec_answers_of(**core), plain) << drafted;
     EXPECT_GT((*core)->stats().accepted_tokens, 0);
     EXPECT_GT((*core)->stats().drafted_tokens, (*core)->stats().accepted_tokens + 10);
   }
@@ -221,7 +221,7 @@ TEST_P(KvCodecBits, AnswersAndBeams) {
   auto core = make_core(model_, with_format(options(2)));
   ASSERT_TRUE(core->add(1, three).ok());
   ASSERT_TRUE(core->add(2, beams).ok());
-  CodecAnswers shown = answers_of(*core);
+  CodecAnswers shown = codec_answers_of(*core);
   EXPECT_EQ(shown.at({1, 0}), single.at({1, 0}));
   EXPECT_EQ(shown.at({2, 0}), searched.at({1, 0}));
   EXPECT_EQ(answers(options(1, 24), three).at({1, 2}), shown.at({1, 2}));

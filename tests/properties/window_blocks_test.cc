@@ -285,7 +285,7 @@ TEST_P(WindowBlocks, EncodedBlocksAreGivenBack) {
   }
 }
 
-std::map<int64_t, std::vector<TokenId>> answers_of(EngineCore& core) {
+std::map<int64_t, std::vector<TokenId>> window_answers_of(EngineCore& core) {
   std::map<int64_t, std::vector<TokenId>> out;
   std::vector<TokenEvent> events;
   while (!core.idle()) {
@@ -308,7 +308,7 @@ TEST_P(WindowBlocks, AnswersAndBeamsShareWhatTheySee) {
     auto kept = make_core(model_, keeping(o)), given = make_core(model_, o);
     ASSERT_TRUE(kept->add(1, request).ok());
     ASSERT_TRUE(given->add(1, request).ok());
-    EXPECT_EQ(answers_of(*given), answers_of(*kept));
+    EXPECT_EQ(window_answers_of(*given), window_answers_of(*kept));
     EXPECT_TRUE(given->kv().gives_back());
   }
 }
