@@ -31,6 +31,7 @@ void add_train_lab_command(CLI::App& app);
 void add_embed_command(CLI::App& app);
 void add_batch_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
+void add_draft_search_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
 void add_replay_command(CLI::App& app);

@@ -72,6 +72,7 @@ void declare_commands(CLI::App& app) {
   add_embed_command(app);
   add_batch_command(app);
   add_perplexity_command(app);
+  add_draft_search_command(app);
   add_bench_command(app);
   add_trace_command(app);
   add_replay_command(app);

@@ -43,12 +43,13 @@ void DraftDriver::propose(const StreamLists& lists) {
     const int64_t most = std::min(drafter_->longest(), s.max_total - s.size() - 1);
     if (most <= 0) continue;
     draft.tokens.reserve(static_cast<size_t>(drafter_->longest()));
+    if (drafter_->trees()) draft.parents.reserve(static_cast<size_t>(drafter_->longest()));
     if (model_) {
-      if (stream->load.active()) continue;                // blocks of its last layers may still be on their way
+      if (stream->load.active()) continue;  // blocks of its last layers may still be on their way
+      if (!s.draft.memory) s.draft.memory = drafter_->remember(s);
       draft.tokens.assign(static_cast<size_t>(most), 0);  // set by before_pass()
       continue;
     }
-    if (drafter_->trees()) draft.parents.reserve(static_cast<size_t>(drafter_->longest()));
     if (!s.draft.memory) s.draft.memory = drafter_->remember(s);
     drafter_->propose_tree(s, most, draft);
     shorten(draft, most);
@@ -62,10 +63,18 @@ void DraftDriver::gather(std::span<const StepWork> work) {
       chunks_.push_back({item.stream, &item.stream->sequence, item.chunk.first, item.chunk.own(), item.chunk.drafted});
 }
 
-void DraftDriver::before_pass(std::span<const StepWork> work) {
-  if (!model_) return;
+bool DraftDriver::before_pass(std::span<StepWork> work) {
+  if (!model_) return false;
   gather(work);
   drafter_->propose_all(chunks_, *model_);
+  bool shorter = false;
+  for (StepWork& item : work) {
+    const int64_t unused = item.chunk.drafted - std::min(item.chunk.drafted, item.stream->sequence.draft.size());
+    item.chunk.drafted -= unused;
+    item.chunk.count -= unused;
+    shorter |= unused > 0;
+  }
+  return shorter;
 }
 
 void DraftDriver::after_pass(std::span<const StepWork> work) {

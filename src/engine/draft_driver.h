@@ -25,8 +25,9 @@ class DraftDriver {
   // Trees do not go with what moves or drops keys and values by position. Errors: unsupported.
   Result<void> check_evictor() const;
   void propose(const StreamLists& lists);
-  // Before and after the step's pass: a drafter with a model runs it for all chunks.
-  void before_pass(std::span<const StepWork> work);
+  // Before and after the step's pass: a drafter with a model runs it for all chunks. True: it drafted less than was
+  // planned, and the chunks were shortened.
+  bool before_pass(std::span<StepWork> work);
   void after_pass(std::span<const StepWork> work);
   // The drafted token, of `count` that ran, that the stream's last token keeps, which was sampled behind drafted token
   // `at`; -1: none.

@@ -115,9 +115,13 @@ StepShape StepRunner::gather(StepPlan& plan) {
   return shape;
 }
 
-void StepRunner::forward(const StepPlan& plan, const StepShape& shape) {
+void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   const int64_t before = loop_.now();
-  drafts_.before_pass(work_);
+  if (drafts_.before_pass(work_)) {
+    shape = {};
+    for (const auto& [stream, chunk, lost] : work_)
+      shape.add(chunk.first - stream->sequence.kv.left_out, chunk.count, chunk.outputs());
+  }
   loads_.begin_forward(work_);
   loop_.executor->forward(work_);
   loads_.end_forward(work_);

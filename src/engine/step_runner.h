@@ -47,7 +47,7 @@ class StepRunner {
  private:
   StepShape gather(StepPlan& plan);
   bool reserve(LiveStream& stream, PlannedChunk& chunk);
-  void forward(const StepPlan& plan, const StepShape& shape);
+  void forward(const StepPlan& plan, StepShape shape);
   bool reads() const;  // rows for a PromptReader, in this step
   void count_computed(double seconds);
   void fail(const Error& error, std::vector<TokenEvent>& events);

@@ -50,6 +50,7 @@ struct ForwardBytes {
 // clang-format on
 
 struct NormWeights;
+struct SkippedBlocks;
 class WeightSource;
 
 // What hooks need of a product in addition to its LinearPart.
@@ -89,6 +90,8 @@ class ForwardContext {
 
   // The norm of the last block's output, which the next pass over the rows adds to the residual; null: nothing to add.
   const NormWeights* pending = nullptr;
+  // What the pass leaves out; null: nothing.
+  const SkippedBlocks* skipped = nullptr;
   // Of the pass's model; null: its weights are all resident.
   WeightSource* source = nullptr;
 

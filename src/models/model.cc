@@ -10,6 +10,7 @@
 #include "models/mixers/mixer.h"
 #include "models/model_builder.h"
 #include "models/router.h"
+#include "models/skipped_blocks.h"
 #include "models/weight_source.h"
 
 namespace millrace {
@@ -139,18 +140,22 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
   find_prefixes(*batch, context);
   for (int64_t i = from; i < to && batch->size() > 0; ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-    const LayerWeights& weights = acquire(i, context);
-    const Mixer& mixer = *layer.mixer;
-    const ActivationRows x = start_block(weights.attention_norm, mixer.first(weights), batch->size(), context);
-    mixer.begin({spec_, layer, i, weights, *batch, context}, x);
-    if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
-      batch = &keep_outputs(spec_, *batch, mixer.rows(layer, context), context);
-      if (batch->size() == 0) break;
-      if (batch != &all) find_prefixes(*batch, context);
+    const bool mixes = !context.skipped || !context.skipped->mixer_of(i);
+    const bool feeds = layer.mlp && (!context.skipped || !context.skipped->mlp_of(i));
+    const LayerWeights& weights = acquire(i, context);  // skipped, too: a source of weights counts on every layer
+    if (mixes) {
+      const Mixer& mixer = *layer.mixer;
+      const ActivationRows x = start_block(weights.attention_norm, mixer.first(weights), batch->size(), context);
+      mixer.begin({spec_, layer, i, weights, *batch, context}, x);
+      if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
+        batch = &keep_outputs(spec_, *batch, mixer.rows(layer, context), context);
+        if (batch->size() == 0) break;
+        if (batch != &all) find_prefixes(*batch, context);
+      }
+      mixer.finish({spec_, layer, i, weights, *batch, context});
+      context.pending = &weights.attention_post_norm;
     }
-    mixer.finish({spec_, layer, i, weights, *batch, context});
-    context.pending = &weights.attention_post_norm;
-    if (!layer.mlp) continue;
+    if (!feeds) continue;
     const Weight& first = layer.moe ? weights.router : weights.mlp.up;
     const ActivationRows y = start_block(weights.mlp_norm, first, batch->size(), context);
     const LinearId at{.layer = static_cast<int32_t>(i)};

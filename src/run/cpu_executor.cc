@@ -14,6 +14,7 @@
 #include "run/language_model.h"
 #include "run/memory_plan.h"
 #include "run/prompt_embeddings.h"
+#include "run/skip_choice.h"
 #include "run/window_blocks.h"
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
@@ -66,6 +67,12 @@ Result<void> check_codec(const EngineOptions& options) {
     return Error::unsupported(
         fmt::format("drafter draft: KV format {} encodes whole blocks of one model; use a format of rows, such as f16",
                     options.kv_format));
+  MILLRACE_TRY(const auto self, drafter_skips(options.drafter));
+  if (self)
+    return Error::unsupported(fmt::format(
+        "drafter self: KV format {} encodes whole blocks, in which a draft's keys cannot be replaced; use a "
+        "format of rows, such as f16",
+        options.kv_format));
   MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
   if (!trees) return {};
   return Error::unsupported(
@@ -105,6 +112,11 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
   }
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
+  MILLRACE_TRY(const auto skips, drafter_skips(options.drafter));
+  std::optional<SkippedBlocks> skipped;
+  if (skips) {
+    MILLRACE_TRY(skipped, choose_skips(*skips, *model_));
+  }
   if (formats.encodes()) MILLRACE_TRY_VOID(check_codec(options));
   MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, model.kv_layers(), limits_.context));
   const auto own_layers = std::ssize(layout.layers);
@@ -152,11 +164,12 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
                                                        tokenizer, accounts->budget()));
   memory.states = places.states * layout.state_bytes();
   DraftRunner::Sizes draft_sizes{forward.tokens, forward.context, options.max_streams};
-  MILLRACE_TRY(draft_sizes.branches, draft_branches(options.drafter));
+  MILLRACE_TRY(draft_sizes.rows, drafter_model_rows(options.drafter));
   MILLRACE_TRY(const bool odds, acceptance_needs_odds(options.acceptance));
   draft_sizes.longest = drafts;
   if (odds) draft_sizes.odds = forward.outputs;
   if (draft) memory.drafter = DraftRunner::memory(*draft, draft_sizes, threads->threads(), layout);
+  if (skipped) memory.drafter = SelfRunner::memory(model.spec().vocab, options.max_streams, threads->threads());
   auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
   if (!planned.ok() && options.constraint_memory == 0 &&
       memory.constraints > 0) {  // also a default: try without constraints
@@ -179,6 +192,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   if (draft) {
     MILLRACE_TRY(draft_, DraftRunner::create(draft, runner_->kv(), own_layers, std::move(threads), draft_sizes));
   }
+  if (skipped) self_ = std::make_unique<SelfRunner>(*runner_, *std::move(skipped), options.max_streams);
   evictions_.emplace(*runner_, drafts);
   draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
   sampled_.reserve(static_cast<size_t>(forward.outputs));

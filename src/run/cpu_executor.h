@@ -14,6 +14,7 @@
 #include "run/constraint_memory.h"
 #include "run/draft_runner.h"
 #include "run/executor.h"
+#include "run/self_runner.h"
 #include "run/token_choice.h"
 
 namespace millrace {
@@ -55,7 +56,10 @@ class CpuExecutor final : public Executor {
   void write(LiveStream& stream, TokenEvent& event) override;
   void flush(LiveStream& stream, TokenEvent& event) override;
   AdapterRegistry* adapters() const override { return adapters_.get(); }
-  DraftModel* draft_model() override { return draft_.get(); }
+  DraftModel* draft_model() override {
+    if (self_) return self_.get();
+    return draft_.get();
+  }
   const MemoryAccounts* accounts() const override;
   const float* logits() const override { return runner_->logits(); }
 
@@ -78,7 +82,8 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;
   std::unique_ptr<ModelRunner> runner_;
-  std::unique_ptr<DraftRunner> draft_;  // over the runner's pool; null: the drafter has no model
+  std::unique_ptr<DraftRunner> draft_;  // over the runner's pool; null: the drafter has no model of its own
+  std::unique_ptr<SelfRunner> self_;    // over the runner; null: the drafter does not run this model
   KeysReady keys_ready_;
   MassObserver mass_;
   std::optional<EvictionObserver> evictions_;

@@ -7,6 +7,7 @@
 
 #include "loader/model_files.h"
 #include "models/mixers/mixer.h"
+#include "run/draft_draw.h"
 #include "run/embedded_model.h"
 #include "run/live_stream.h"
 
@@ -54,14 +55,10 @@ Result<std::string> own_draft(const LanguageModel& target) {
       "draft:model=PATH");
 }
 
-// Every stream may lack one token more than the step runs.
+// Every stream may lack some tokens more than the step runs: those that were kept without the model having run them.
 ForwardLimits draft_limits(const DraftRunner::Sizes& sizes) {
-  return {sizes.tokens + sizes.streams, sizes.streams * sizes.branches, sizes.context};
-}
-
-// Steps that the drafted tokens themselves must move on, so that a copy draws them.
-bool follows_tokens(const Request& request) {
-  return request.constraint.kind != Constraint::Kind::none || request.thinking.tokens >= 0;
+  const int64_t rows = sizes.streams * sizes.rows;
+  return {sizes.tokens + rows, rows, sizes.context};
 }
 
 }  // namespace
@@ -86,7 +83,7 @@ Result<std::shared_ptr<const LanguageModel>> DraftRunner::load(const LanguageMod
 int64_t DraftRunner::memory(const LanguageModel& draft, const Sizes& sizes, int threads, const KvLayout& layout) {
   const ArchSpec& spec = draft.parts().model->spec();
   const ForwardBytes bytes = ForwardContext::plan(spec, draft_limits(sizes), threads, layout);
-  const int64_t workers = sizes.streams > 1 || sizes.branches > 1 ? threads : 1;
+  const int64_t workers = sizes.streams > 1 || sizes.rows > 1 ? threads : 1;
   // Odds: rows of logits, and a number for each token of the vocabulary where a token is chosen.
   const int64_t odds = sizes.odds > 0 ? 4 * spec.vocab * sizes.odds + 8 * spec.vocab * threads : 0;
   return bytes.activations + bytes.logits + 32 * spec.vocab * workers + odds;
@@ -104,10 +101,10 @@ Result<std::unique_ptr<DraftRunner>> DraftRunner::create(std::shared_ptr<const L
                                                    .first_layer = first_layer,
                                                    .limits = draft_limits(sizes),
                                                    .streams = sizes.streams}));
-  const bool parallel = sizes.streams > 1 || sizes.branches > 1;
+  const bool parallel = sizes.streams > 1 || sizes.rows > 1;
   made->scratch_.resize(static_cast<size_t>(parallel ? made->runner_->threads().threads() : 1));
   for (SamplingRow& row : made->scratch_) row.reserve(parts.model->spec().vocab);
-  made->drawing_.reserve(static_cast<size_t>(sizes.streams * sizes.branches));
+  made->drawing_.reserve(static_cast<size_t>(sizes.streams));
   if (sizes.odds > 0) {
     made->longest_ = sizes.longest;
     made->odds_.resize(static_cast<size_t>(sizes.streams * sizes.longest));
@@ -141,15 +138,20 @@ void DraftRunner::add(DraftRun& run) {
   runner_->begin(s.kv.blocks, run.first - s.kv.left_out);
   const int64_t end = run.first + run.count;
   const bool level = run.branches > 1 && run.first >= s.size();
+  const int64_t rows = std::max<int64_t>(1, std::ssize(run.picks));
   for (int64_t i = run.first; i < end; ++i) {
     const int64_t position = level ? s.size() + (i - s.size()) / run.branches : i;
-    runner_->add(s.token_at(i), position, run.draws && (level || i + 1 == end));
+    runner_->add(s.token_at(i), position, run.draws && (level || i >= end - rows));
   }
   if (level) runner_->see({.parents = std::span(s.draft.parents).first(static_cast<size_t>(end - s.size()))});
 }
 
 // The stream's own tokens draw the first token of every branch from one row, and so a step's first pass begins.
 void DraftRunner::add_draw(DraftRun& run, int64_t row) {
+  if (!run.picks.empty()) {
+    drawing_.push_back({&run, 0, row});
+    return;
+  }
   const Sequence& s = *run.stream;
   const int64_t end = run.first + run.count, count = std::ssize(run.more) + 1;
   const bool first = end == s.size(), level = run.branches > 1 && !first;
@@ -169,7 +171,8 @@ void DraftRunner::add_draw(DraftRun& run, int64_t row) {
 // The chain itself is applied without its tokens being accepted, so penalties do not count the draft; where tokens must
 // be, a copy is used. An error makes a draft that is rejected: the engine's own choice reports it.
 void DraftRunner::draw_run(const Draw& draw, SamplingRow& scratch) {
-  const DraftRun& run = *draw.run;
+  DraftRun& run = *draw.run;
+  if (!run.picks.empty()) return draw_picks(draw, scratch);
   for (int64_t i = 0; i < draw.rows * draw.count; ++i) {
     token(draw, i) = 0;
     if (run.owner->odds) odds(draw, i) = {};
@@ -188,6 +191,15 @@ void DraftRunner::draw_run(const Draw& draw, SamplingRow& scratch) {
     }
   } catch (...) {  // no exception may leave a worker
   }
+}
+
+// A stream's rows one after the other: they share its sampler.
+void DraftRunner::draw_picks(const Draw& draw, SamplingRow& scratch) {
+  const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
+  DraftRun& run = *draw.run;
+  for (size_t i = 0; i < run.picks.size(); ++i)
+    draw_pick(run, i, {runner_->logits(draw.row + static_cast<int64_t>(i)), vocab}, scratch);
+  run.drawn = run.picks.back().drawn;
 }
 
 // Without odds: the token that the stream's sampling would choose from these logits, with the random number of plain

@@ -32,8 +32,8 @@ class DraftRunner final : public DraftModel {
     int64_t tokens = 0;
     int64_t context = 0;
     int64_t streams = 0;
-    int64_t branches = 1;  // of the drafts
-    int64_t longest = 0;   // tokens of a draft
+    int64_t rows = 1;     // Drafter::model_rows()
+    int64_t longest = 0;  // tokens of a draft
     // Drafted tokens in one step whose odds are kept (LiveStream::odds), for acceptance rules that need them: then
     // they are drawn with random numbers of their own. 0: none.
     int64_t odds = 0;
@@ -52,7 +52,8 @@ class DraftRunner final : public DraftModel {
   int64_t scratch_bytes() const { return runner_->context().bytes(); }
 
  private:
-  // What one run draws: drafted tokens from `node` on, `count` from its only row of logits, or one from each row.
+  // What one run draws: drafted tokens from `node` on, `count` from its only row of logits, or one from each row. With
+  // picks only `row` counts, their first one.
   struct Draw {
     DraftRun* run = nullptr;
     int64_t node = 0;
@@ -66,6 +67,7 @@ class DraftRunner final : public DraftModel {
   void add(DraftRun& run);
   void add_draw(DraftRun& run, int64_t row);
   void draw_run(const Draw& draw, SamplingRow& scratch);
+  void draw_picks(const Draw& draw, SamplingRow& scratch);
   Result<void> draw_row(const Draw& draw, int64_t index, SamplerChain& chain, SamplingRow& scratch);
   static TokenId& token(const Draw& draw, int64_t index);
   DraftOdds& odds(const Draw& draw, int64_t index);

@@ -47,6 +47,29 @@ const Registry<DrafterFactory>& drafters() {
          {"branches", Type::integer, "1", 1, 16, "continuations of a draft, a tree if more than 1; for spectr and specinfer"},
          {"model", Type::text, "", -1e300, 1e300, "its file, folder or built-in name; default: the built-in one with the same vocabulary"}}},
        make_model_drafter},
+      {{"drafter", "self", "the model drafts for itself, with some of its attention and MLP blocks left out",
+        "Zhang et al., 2024, Draft & Verify: Lossless Large Language Model Acceleration via Self-Speculative Decoding",
+        {{"k", Type::integer, "8", 1, 64, "tokens of a draft, at most; one pass of what is left of the model each"},
+         {"attn", Type::text, "", -1e300, 1e300, "layers whose attention is left out, such as 3+7-9"},
+         {"mlp", Type::text, "", -1e300, 1e300, "layers whose MLP is left out"},
+         {"skip", Type::text, "", -1e300, 1e300, "file of draft-search; default without attn and mlp: both of every other middle layer"},
+         {"p", Type::number, "0.6", 0, 1, "a draft ends behind a token that is less likely; 0: never"},
+         {"accept", Type::number, "0.9", 0, 1, "share of drafted tokens to be kept, towards which each stream adapts p; 0: it stays"}}},
+       make_self_drafter},
+      {{"drafter", "cascade", "a draft model, whose own tokens are guessed by n-grams and bigrams, which also draft behind it",
+        "Chen et al., 2024, Cascade Speculative Drafting for Even Faster LLM Inference",
+        {{"k", Type::integer, "4", 1, 64, "tokens that the draft model draws"},
+         {"tail", Type::integer, "4", 0, 63, "tokens of n-grams and bigrams behind those, at most"},
+         {"guess", Type::integer, "4", 0, 63, "tokens guessed for one pass of the draft model, at most"},
+         {"bigrams", Type::integer, "65536", 64, 16777216, "bigrams remembered, of all streams; 16 bytes each"},
+         {"model", Type::text, "", -1e300, 1e300, "as of draft"}}}, make_cascade_drafter},
+      {{"drafter", "staged", "a draft model, whose own tokens are guessed by n-grams and bigrams, drafts a tree",
+        "Spector and Re, 2023, Accelerating LLM Inference with Staged Speculative Decoding",
+        {{"k", Type::integer, "4", 1, 64, "tokens of the longest branch, which the draft model draws"},
+         {"nodes", Type::integer, "8", 1, 64, "tokens of the tree; beside the branch the model's next likeliest ones"},
+         {"guess", Type::integer, "4", 0, 63, "tokens guessed for one pass of the draft model, at most"},
+         {"bigrams", Type::integer, "65536", 64, 16777216, "bigrams remembered, of all streams; 16 bytes each"},
+         {"model", Type::text, "", -1e300, 1e300, "as of draft"}}}, make_staged_drafter},
   });
   return registry;
 }
@@ -87,12 +110,6 @@ Result<bool> acceptance_needs_odds(std::string_view text) {
   return acceptance->needs_odds();
 }
 
-Result<int64_t> draft_branches(std::string_view text) {
-  if (text.empty()) return 1;
-  MILLRACE_TRY(const auto drafter, make_drafter(text));
-  return drafter->branches();
-}
-
 Result<bool> drafts_trees(std::string_view text) {
   if (text.empty()) return false;
   MILLRACE_TRY(const auto drafter, make_drafter(text));
@@ -102,7 +119,20 @@ Result<bool> drafts_trees(std::string_view text) {
 Result<std::unique_ptr<std::string>> drafter_model(std::string_view text) {
   if (text.empty()) return std::unique_ptr<std::string>();
   MILLRACE_TRY(const auto drafter, make_drafter(text));
-  return drafter->has_model() ? std::make_unique<std::string>(drafter->model_path()) : nullptr;
+  const bool own = drafter->has_model() && !drafter->skips();
+  return own ? std::make_unique<std::string>(drafter->model_path()) : nullptr;
+}
+
+Result<std::unique_ptr<SkipChoice>> drafter_skips(std::string_view text) {
+  if (text.empty()) return std::unique_ptr<SkipChoice>();
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->skips() ? std::make_unique<SkipChoice>(*drafter->skips()) : nullptr;
+}
+
+Result<int64_t> drafter_model_rows(std::string_view text) {
+  if (text.empty()) return 1;
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->model_rows();
 }
 
 Result<DrafterMemory> drafter_memory(std::string_view text) {

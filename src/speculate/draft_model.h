@@ -3,6 +3,7 @@
 // the blocks of a stream happens to both models' keys and values. Engine thread only.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -11,6 +12,16 @@
 namespace millrace {
 
 struct LiveStream;  // run/live_stream.h: what the executor needs of the stream
+
+// What the model says behind one token.
+struct DraftPick {
+  TokenId drawn = 0;  // with the stream's sampling and random numbers
+  // Of the model's distribution before the sampling; of a token that is not among the likeliest, the last one's share,
+  // which is no less. Like the next two set only if the run weighs.
+  float drawn_share = 0;
+  std::array<TokenId, 4> likely = {};  // the likeliest tokens of it, best first ...
+  std::array<float, 4> share = {};     // ... and their shares; 0: there is none
+};
 
 // A stream's part of one pass: its tokens [first, first + count), in which its draft follows its own tokens.
 //
@@ -26,6 +37,11 @@ struct DraftRun {
   TokenId drawn = 0;        // set by run(); of several branches, the first one's
   int64_t branches = 1;     // of the draft
   std::span<TokenId> more;  // set by run(): the tokens drawn for branches 1, 2, ...; in a level for those that it runs
+  bool weighs = false;      // run() sets the confidence of a drafter with skips(), or the picks' shares
+  float confidence = 1;     // the model's probability of its likeliest next token, before the stream's sampling
+  // Not of a drafter with skips(), nor of several branches. Of each of the run's last tokens, where more than the last
+  // one is drawn behind. Its tokens have no odds.
+  std::span<DraftPick> picks = {};
 };
 
 // A stream's chunk of the step. Its blocks cover the chunk.
@@ -40,7 +56,8 @@ struct DraftChunk {
 class DraftModel {
  public:
   virtual ~DraftModel() = default;
-  // One pass. In all at most the tokens of a step and one for each stream. Allocates nothing once warm.
+  // One pass. In all at most the tokens of a step and Drafter::model_rows() for each stream. Allocates nothing once
+  // warm.
   virtual void run(std::span<DraftRun> runs) = 0;
 };
 

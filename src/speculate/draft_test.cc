@@ -116,8 +116,8 @@ TEST_F(ModelDraft, OptionsAndWhatTheySet) {
   EXPECT_EQ(*drafter_model("draft:k=2,model=a/b,c.gguf").value(), "a/b,c.gguf");
   EXPECT_EQ(drafter_model("ngram").value(), nullptr);
   EXPECT_EQ(drafter_model("").value(), nullptr);
-  EXPECT_EQ(draft_branches("draft:branches=3").value(), 3);
-  EXPECT_EQ(draft_branches("").value(), 1);
+  EXPECT_EQ(drafter_model_rows("draft:branches=3").value(), 3);
+  EXPECT_EQ(drafter_model_rows("").value(), 1);
   EXPECT_TRUE(drafts_trees("draft:k=2,branches=2").value());
   EXPECT_EQ(make_drafter("draft:k=32,branches=3").error().message,
             "drafter draft: branches: 3 branches of k=32 tokens are 96; a tree has at most 64");

@@ -15,6 +15,12 @@
 
 namespace millrace {
 
+// What a drafter that runs the engine's own model leaves out of its passes (run/skip_choice.h), as its options say it.
+struct SkipChoice {
+  std::string attention, mlp;  // layers: "3+7-9"
+  std::string file;            // of `millrace draft-search`; all three empty: a default
+};
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -40,9 +46,12 @@ class Drafter {
   // A drafter with a model of its own, whose drafts are chains or, in a tree, chains side by side (DraftRun), has these
   // in place of propose(). They are called in every step, for all its streams at once. draft.stored is theirs.
   virtual bool has_model() const { return false; }
-  virtual int64_t branches() const { return 1; }
   virtual std::string model_path() const { return {}; }  // what executors load; "": a built-in one
-  // Before the step's pass: sets the first `drafted` tokens of the draft of each chunk, of those that have some.
+  virtual int64_t model_rows() const { return 1; }       // rows of logits that one run draws from, at most
+  // Not null: its model is the engine's own without these blocks; model_path() is not used, draft.stored stays kAll.
+  virtual const SkipChoice* skips() const { return nullptr; }
+  // Before the step's pass: sets the first `drafted` tokens of the draft of each chunk, of those that have some; or
+  // shortens the draft, and the chunk then has as many.
   virtual void propose_all(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
   // After the step's pass, before its tokens are chosen.
   virtual void follow(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
@@ -55,10 +64,12 @@ const Registry<DrafterFactory>& drafters();
 Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
 // Whether it drafts trees; not for "". Errors: as above.
 Result<bool> drafts_trees(std::string_view text);
-// The path of its model, as model_path(); null: it has none, or `text` is "". Errors: as above.
+// Its model_rows(); 1 for "". Errors: as above.
+Result<int64_t> drafter_model_rows(std::string_view text);
+// What it leaves out, as skips(); null: nothing, or `text` is "". Errors: as above.
+Result<std::unique_ptr<SkipChoice>> drafter_skips(std::string_view text);
+// The path of its model, as model_path(); null: it has none of its own, or `text` is "". Errors: as above.
 Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
-// Its branches(); 1 for "". Errors: as above.
-Result<int64_t> draft_branches(std::string_view text);
 // Its longest(), and its memory_bytes() and shared_bytes(); 0 for "". Errors: as above.
 Result<int64_t> longest_draft(std::string_view text);
 struct DrafterMemory {

@@ -208,13 +208,17 @@ TEST_P(StepAllocationOfLlama, TreesAllocateNothing) {
 }
 
 TEST_P(StepAllocationOfLlama, ADraftModelAllocatesNothing) {
-  EngineOptions o = options(2);
-  o.drafter = "draft:k=2,model=" + golden_model("llama3");
-  CountedSteps steps(model_, o, {make_request(1, 5, 100, vocab_), make_request(2, 9, 100, vocab_)});
-  steps.run(4);
-  const int64_t drafted = steps.core->stats().drafted_tokens;
-  EXPECT_EQ(steps.run(25), 0);
-  EXPECT_GT(steps.core->stats().drafted_tokens, drafted);
+  const std::string model = ",model=" + golden_model("llama3");
+  for (const std::string& drafter : {"draft:k=2" + model, "cascade:k=2,tail=1" + model, "staged:k=2,nodes=5" + model,
+                                     std::string("self:k=2,mlp=1,p=0.3")}) {
+    EngineOptions o = options(2);
+    o.drafter = drafter;
+    CountedSteps steps(model_, o, {make_request(1, 5, 100, vocab_), make_request(2, 9, 100, vocab_)});
+    steps.run(4);
+    const int64_t drafted = steps.core->stats().drafted_tokens;
+    EXPECT_EQ(steps.run(20), 0) << drafter;
+    EXPECT_GT(steps.core->stats().drafted_tokens, drafted) << drafter;
+  }
 }
 
 // Once its budget is reached, a stream that drops tokens at every fourth step allocates nothing, with drafts or

@@ -50,6 +50,25 @@ class Run(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr.decode())
         return json.loads(done.stdout.decode().strip().splitlines()[-1])
 
+    def test_draft_search(self):
+        """The found blocks are in a file that the drafter `self` takes; the answer is that of plain decoding."""
+        with tempfile.TemporaryDirectory() as folder:
+            text = write(folder, "text.txt", "the cat sat on the mat. the dog ran to the cat. " * 20)
+            skips = os.path.join(folder, "skips.json")
+            search = ["draft-search", "-m", LLAMA, "-f", text, "-o", skips, "--trials", "6", "--draft-max", "4", "--json"]
+            found = [json.loads(millrace(*search, "--method", method).stdout) for method in ("bayes", "random", "bayes")]
+            self.assertEqual(found[0], found[2])
+            self.assertEqual((found[1]["method"], found[1]["trials"]), ("random", 6))
+            with open(skips, encoding="utf-8") as file:
+                kept = json.load(file)
+            self.assertEqual((kept["file"], kept["layers"]), ("millrace skip set", 2))
+            plain = self.run_json("-p", "ab", "-n", "20", "--temp", "0", "--ignore-eos")
+            drafted = self.run_json("-p", "ab", "-n", "20", "--temp", "0", "--ignore-eos", "--drafter", f"self:skip={skips}")
+            self.assertEqual(drafted["tokens"], plain["tokens"])
+            self.assertGreater(drafted["speculation"]["drafted"], 0)
+            write(folder, "text.txt", "ab")
+            self.assertEqual(millrace(*search).returncode, 2)
+
     def test_json_form(self):
         result = self.run_json("-p", "ab", "-n", "5", "--temp", "0", "--ignore-eos")
         self.assertEqual(list(result)[:4], ["prompt_tokens", "tokens", "text", "finish_reason"])

@@ -9,5 +9,8 @@ Result<std::unique_ptr<Drafter>> make_ngram_drafter(const OptionValues& options)
 Result<std::unique_ptr<Drafter>> make_lookahead_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_suffix_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_model_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_self_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_cascade_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_staged_drafter(const OptionValues& options);
 
 }  // namespace millrace

@@ -1,0 +1,22 @@
+// What a pass of a draft model draws from one row of logits: the token that the stream's sampling would choose there,
+// with the random number that plain decoding has at that position. Used by the runners of draft models.
+#pragma once
+
+#include <span>
+
+#include "sampling/row.h"
+#include "speculate/draft_model.h"
+
+namespace millrace {
+
+// Whether steps of the stream's chain must be moved on by drafted tokens, so that a copy of it draws them.
+bool follows_tokens(const Request& request);
+
+// Sets what `run` asks for from the logits [vocab] behind its last token, which it changes. An error makes a draft that
+// is rejected: the engine's own choice reports it.
+void draw_next(DraftRun& run, std::span<float> logits, SamplingRow& scratch);
+
+// The same behind its `index`-th pick.
+void draw_pick(const DraftRun& run, size_t index, std::span<float> logits, SamplingRow& scratch);
+
+}  // namespace millrace

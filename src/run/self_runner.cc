@@ -1,0 +1,57 @@
+#include "run/self_runner.h"
+
+#include "run/draft_draw.h"
+#include "run/live_stream.h"
+
+namespace millrace {
+
+SelfRunner::SelfRunner(ModelRunner& runner, SkippedBlocks skipped, int64_t streams)
+    : runner_(runner), skipped_(std::move(skipped)) {
+  scratch_.resize(static_cast<size_t>(streams > 1 ? runner.threads().threads() : 1));
+  for (SamplingRow& row : scratch_) row.reserve(runner.model().spec().vocab);
+  drawing_.reserve(static_cast<size_t>(streams));
+}
+
+int64_t SelfRunner::memory(int64_t vocab, int64_t streams, int threads) {
+  return 32 * vocab * (streams > 1 ? threads : 1);
+}
+
+// As the executor adds a chunk of a stream that decodes.
+void SelfRunner::add(const DraftRun& run) {
+  const Sequence& s = *run.stream;
+  const LoraMix& mix = run.owner->adapters;
+  runner_.begin(s.kv.blocks, run.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
+  for (size_t g = 0; g < s.kv.windows.size(); ++g)
+    runner_.begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks, run.first);
+  const int64_t end = run.first + run.count;
+  for (int64_t i = run.first; i < end; ++i) runner_.add(s.token_at(i), i, run.draws && i + 1 == end);
+}
+
+void SelfRunner::run(std::span<DraftRun> runs) {
+  runner_.start();
+  std::swap(runner_.hooks(), hooks_);
+  runner_.context().skipped = &skipped_;
+  drawing_.clear();
+  for (DraftRun& run : runs) {
+    add(run);
+    if (run.draws) drawing_.push_back(&run);
+  }
+  {
+    const ThreadPool::Turn turn(runner_.threads());
+    runner_.forward(turn);
+    const auto vocab = static_cast<size_t>(runner_.model().spec().vocab);
+    const auto draw = [&](int64_t row, int worker) {
+      draw_next(*drawing_[static_cast<size_t>(row)], {runner_.logits(row), vocab},
+                scratch_[static_cast<size_t>(worker)]);
+    };
+    if (drawing_.size() == 1)
+      draw(0, 0);
+    else if (!drawing_.empty())
+      runner_.threads().parallel_for(std::ssize(drawing_), draw);
+  }
+  runner_.start();  // takes its adapters out of the hooks
+  runner_.context().skipped = nullptr;
+  std::swap(runner_.hooks(), hooks_);
+}
+
+}  // namespace millrace
