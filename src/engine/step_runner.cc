@@ -62,6 +62,7 @@ void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events) {
   forward(plan, shape);
   loads_.repair_store(work_);
   sample(events);
+  drafts_.end_step();
 }
 
 // Takes the chunk's blocks, without its drafted tokens where these lack one, or a slot for the state before them.
@@ -182,7 +183,7 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
     if (at < 0) break;
     keep_drafted(*item.stream, at - kept);
   }
-  drafts_.observe(s, drafted, kept + 1, row, *loop_.executor);
+  drafts_.observe(*item.stream, drafted, kept + 1, row, *loop_.executor);
   if (drafted == 0) return true;
   if (ledger_.end_snapshot(*item.stream, kept < drafted) && kept < drafted) s.computed = item.chunk.first;
   ledger_.trim(*item.stream);

@@ -15,6 +15,7 @@
 #include "models/lora/adapter.h"
 #include "sampling/chain.h"
 #include "sampling/stop_strings.h"
+#include "speculate/stream_drafts.h"
 #include "text/detokenizer.h"
 
 namespace millrace {
@@ -56,7 +57,8 @@ struct LiveStream {
   std::vector<ContextPart> context;         // tokens of the prompt that are computed apart from the others
   PrefixLoad load;
   StoreRepair repair;
-  std::vector<float> importance;  // observed, of its first blocks; see kv/prefix_evictor.h
+  std::unique_ptr<StreamDrafts> drafts;  // what the engine knows of its drafts; null: nothing yet
+  std::vector<float> importance;         // observed, of its first blocks; see kv/prefix_evictor.h
 };
 
 }  // namespace millrace

@@ -46,6 +46,9 @@ const Registry<DrafterFactory>& drafters() {
         {{"k", Type::integer, "4", 1, 64, "tokens of a draft, one pass of the second model each"},
          {"model", Type::text, "", -1e300, 1e300, "its file, folder or built-in name; default: the built-in one with the same vocabulary"}}},
        make_model_drafter},
+      {{"drafter", "best", "several drafters compete: each stream's drafts are those that are expected to bring most",
+        "Garivier and Moulines, 2011, On Upper-Confidence Bound Policies for Switching Bandit Problems",
+        {{"of", Type::text, "ngram+suffix", -1e300, 1e300, "the drafters, NAME[:key=value;...] with + between"}}}, make_best_drafter},
   });
   return registry;
 }

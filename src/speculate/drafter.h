@@ -37,6 +37,10 @@ class Drafter {
   // `probed`: the model's likeliest token behind each of the probes that ran.
   virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
 
+  // Drafters that compete: each stream's drafts are those of one of them, and the members above apply to each. None: it
+  // drafts itself.
+  virtual std::span<const std::unique_ptr<Drafter>> members() const { return {}; }
+
   // A drafter with a model of its own, whose drafts are chains, has these in place of propose(). They are called in
   // every step, for all its streams at once. draft.stored is theirs.
   virtual bool has_model() const { return false; }

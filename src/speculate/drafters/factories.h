@@ -9,5 +9,6 @@ Result<std::unique_ptr<Drafter>> make_ngram_drafter(const OptionValues& options)
 Result<std::unique_ptr<Drafter>> make_lookahead_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_suffix_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_model_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_best_drafter(const OptionValues& options);
 
 }  // namespace millrace
