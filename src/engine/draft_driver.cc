@@ -137,7 +137,7 @@ void DraftDriver::draft(LiveStream& stream, int64_t most) {
     members_[i]->propose_tree(s, own, drafts_[i]);
     shorten(drafts_[i], own);
     if (drafts_[i].size() == 0) continue;
-    if (!member.trial.open() && (automatic_ || members_.size() > 1)) member.trial.begin(drafts_[i], s);
+    if (automatic_ || members_.size() > 1) member.trial.begin(drafts_[i], s);
     const double kept = expected(member, drafts_[i]);
     if (s.draft.size() > 0 && kept <= best) continue;
     best = kept;

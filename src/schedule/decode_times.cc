@@ -8,7 +8,6 @@ namespace {
 
 constexpr double kMostWeight = 16;   // weight of the past: steps of as many tokens
 constexpr double kForgotten = 1024;  // steps after which one counts no longer
-constexpr double kNeighbours = 0.5;  // weight of what is filled in
 constexpr double kLeastSeen = 0.05;  // least weight of a neighbour
 constexpr double kLongestStall = 3;  // a stop of the machine counts as so many times the expected time
 
@@ -33,7 +32,7 @@ void DecodeTimes::observe(int64_t tokens, double seconds, const CostModel& cost)
   const double expected = this->seconds(tokens, cost);
   Seen& seen = seen_[index(tokens)];
   const double before = std::min(weight(seen), kMostWeight);
-  if (before > kLeastSeen) seconds = std::min(seconds, kLongestStall * expected);
+  if (steps_ > 0) seconds = std::min(seconds, kLongestStall * expected);
   seen.seconds = (before * seen.seconds + seconds) / (before + 1);
   seen.tokens = (before * seen.tokens + static_cast<double>(tokens)) / (before + 1);
   seen.weight = before + 1;
@@ -60,7 +59,8 @@ double DecodeTimes::seconds(int64_t tokens, const CostModel& cost) const {
   } else if (own > 0) {
     filled = seen_[here].seconds;
   }
-  return (own * seen_[here].seconds + kNeighbours * filled) / (own + kNeighbours);
+  const double part = std::min(1.0, own);
+  return part * seen_[here].seconds + (1 - part) * filled;
 }
 
 }  // namespace millrace

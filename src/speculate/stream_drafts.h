@@ -1,5 +1,5 @@
 // StreamDrafts: what the engine knows of the drafts of one stream: for each drafter its memory, how much of its drafts
-// was right, and its latest draft as long as the stream's tokens have neither confirmed nor refuted it. So a draft that
+// was right, and its latest draft, until the stream's tokens confirm or refute it. So a draft that
 // did not run, or only in part, or of a drafter that was not chosen, is judged as well.
 #pragma once
 
