@@ -14,7 +14,8 @@ constexpr double kPriorWeight = 2;       // in tokens
 constexpr double kForgetInStream = 0.9;  // a stream's text changes, so its last ten drafts count
 constexpr double kForget = 0.98;
 constexpr double kFadeUnused = 0.99;  // of what is known of a draft model that is not asked, so that it is asked again
-constexpr double kSmooth = 0.9;       // of figures that are shown, and of the time of a draft model's pass
+constexpr int64_t kReservedTokens = 4096;  // of a step's drafts; more allocate
+constexpr double kSmooth = 0.9;            // of figures that are shown, and of the time of a draft model's pass
 
 double seconds_of(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
@@ -65,6 +66,10 @@ Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::uniqu
 
 Result<void> DraftDriver::attach(LoopContext& loop) {
   loop_ = &loop;
+  if (drafter_) {
+    offered_.reserve(static_cast<size_t>(loop.limits.max_streams));
+    lengths_.reserve(loop.limits.max_streams, std::min(loop.limits.max_streams * longest_, kReservedTokens));
+  }
   if (!drafter_ || !drafter_->has_model()) return {};
   model_ = loop.executor->draft_model();
   if (!model_) return Error::unsupported("drafter: this executor runs no second model; use ngram or lookahead");

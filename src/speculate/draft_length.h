@@ -18,6 +18,10 @@ struct DraftOffer {
 
 class DraftLengths {
  public:
+  void reserve(int64_t drafts, int64_t tokens) {
+    offers_.reserve(static_cast<size_t>(drafts));
+    parts_.reserve(static_cast<size_t>(tokens));
+  }
   void clear() {
     offers_.clear();
     parts_.clear();
