@@ -10,6 +10,7 @@
 #include "bench_calibrate.h"
 #include "bench_report.h"
 #include "bench_roof.h"
+#include "bench_speculate.h"
 #include "command.h"
 #include "interrupt.h"
 #include "model_flags.h"
@@ -27,6 +28,7 @@ constexpr const char* kBenchExamples = R"(Examples:
   millrace bench -m model.gguf -p 0 -d 4096 --evictor none --evictor streamingllm
   millrace bench -m model.gguf --pg 512,128         a prompt and its answer timed together
   millrace bench -m model.gguf --kernel none --kernel fused:parts=none   two ways to compute, in turns
+  millrace bench -p 64 -n 64 -b 1,16 --speculate ngram --speculate suffix   what drafters bring, beside plain decoding
   millrace bench --roof                             bandwidth of memory and caches, peak compute throughput
   millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
 
@@ -47,6 +49,8 @@ struct BenchFlags {
   bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false,
        scatter = false, beside = false;
   std::string calibrate_disk;
+  std::vector<std::string> speculate;
+  std::string speculate_prompts, draft_length = "auto";
   UseFlag use;
   CLI::Option *depth_option = nullptr, *streams_option = nullptr, *kv_format_option = nullptr,
               *evictor_option = nullptr;
@@ -153,6 +157,30 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   return run_calibration(model, plan, file, flags.json);
 }
 
+// -p, -n, -b, -r, -t and -u bound the answers; -o is md or json.
+Result<int> run_speculate(const BenchFlags& flags) {
+  SpeculationPlan plan;
+  plan.drafters = flags.speculate;
+  plan.streams = flags.streams;
+  plan.prompt = flags.prompt.front();
+  plan.generate = flags.generate.front();
+  plan.prompts = flags.speculate_prompts;
+  plan.draft_length = flags.draft_length;
+  plan.threads = flags.threads.front();
+  plan.batch_tokens = std::max(flags.batch_tokens, std::ranges::max(flags.streams));
+  plan.repetitions = flags.repetitions;
+  plan.output = flags.json ? "json" : flags.output;
+  if (plan.output != "md" && plan.output != "json")
+    return Error::user(fmt::format("-o: with --speculate must be md or json, got {}", plan.output));
+  if (plan.generate < 2 || (plan.prompts.empty() && plan.prompt < 1))
+    return Error::user("--speculate: -n must be 2 or more, and -p 1 or more without --speculate-prompts");
+  ModelFlags model_flags;
+  model_flags.path = flags.model;
+  model_flags.memory = flags.memory;
+  MILLRACE_TRY(auto model, model_flags.load(&flags.use));
+  return run_bench_speculate(model, plan);
+}
+
 // Replaces a flag's values by the choice of --use, if it made one.
 Result<void> replace_values(const std::vector<TechniqueUse>& uses, const char* family, const CLI::Option* option,
                             const std::string& chosen, std::vector<std::string>& values) {
@@ -179,6 +207,7 @@ Result<void> apply_techniques(BenchFlags& flags) {
 Result<int> run(BenchFlags flags) {
   MILLRACE_TRY_VOID(apply_techniques(flags));
   if (flags.calibrate) return run_calibrate(flags);
+  if (!flags.speculate.empty()) return run_speculate(flags);
   if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl")
     return Error::user(fmt::format("-o: must be md, csv, json or jsonl, got {}", o));
   if (flags.roof) return run_bench_roof(flags.threads, flags.json || flags.output.starts_with("json"));
@@ -318,6 +347,19 @@ void add_bench_command(CLI::App& app) {
       "--beside", flags->beside,
       "Generation: after each step, read the same number of bytes from memory and print what share of that "
       "rate the steps reach (median, quartiles); for models larger than the caches");
+  command
+      ->add_option("--speculate", flags->speculate,
+                   "Drafter NAME[:key=value,...], in turns with plain decoding: tokens a pass, acceptance, speed-up; "
+                   "repeatable. oracle:accept=A,k=K is right with probability A, beside the formula's speed-up")
+      ->allow_extra_args(false);
+  command->add_option("--speculate-prompts", flags->speculate_prompts,
+                      "JSON lines with \"messages\" or \"prompt\", as from millrace lab generate; default: made-up "
+                      "phrases that repeat themselves");
+  command
+      ->add_option("--draft-length", flags->draft_length,
+                   "With --speculate: auto, as much of a draft as pays; or fixed, all of it")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "fixed"}));
   command->add_flag("--no-roof", flags->no_roof, "Do not measure the machine's limits");
   command->add_flag("--no-warmup", flags->no_warmup, "Do not run an untimed warm-up pass first");
 }

@@ -41,7 +41,7 @@ struct CompareFlags {
   ModelFlags model;
   std::string base = "plain";
   std::vector<std::string> with, suites;
-  std::string text, json, html, svg, png, resume;
+  std::string text, json, html, svg, png, resume, draft_length = "auto";
   SuiteInput input;
 };
 
@@ -84,6 +84,7 @@ Result<CompareConfig> make_config(const CompareFlags& flags, LoadedModels& loade
   EngineOptions engine;
   engine.threads = flags.model.threads;
   engine.context = flags.model.context;
+  engine.draft_length = flags.draft_length;
   return make_compare_config(spec, engine, [&](const CompareSpec& of, const LoadOptions& choices) {
     return load_once(flags, loaded, of, choices);
   });
@@ -123,6 +124,35 @@ Result<CompareJournal> open_journal(const CompareFlags& flags, const LanguageMod
   return journal;
 }
 
+// How much a drafter that chooses among others loses against the best of these, on each task and on average.
+void add_regret(std::span<const CompareConfig> configs, const std::vector<std::vector<SuiteFigure>>& figures,
+                CompareResult& result) {
+  for (size_t c = 0; c < configs.size(); ++c) {
+    if (!configs[c].engine.drafter.starts_with("best")) continue;
+    std::string tasks;
+    double sum = 0;
+    int count = 0;
+    for (size_t f = 0; f < figures[c].size(); ++f) {
+      const SuiteFigure& own = figures[c][f];
+      if (!own.of_group || !own.metric.starts_with("tokens_per_step")) continue;
+      double best = 0;
+      for (size_t other = 0; other < configs.size(); ++other)
+        if (other != c && !configs[other].engine.drafter.empty())
+          best = std::max(best, figures[other][f].interval.value);
+      if (best <= 0) continue;
+      const double regret = 1 - own.interval.value / best;
+      tasks += fmt::format("{}{} {:.1f} %", tasks.empty() ? "" : ", ", own.metric.substr(own.metric.find('@') + 1),
+                           100 * regret);
+      sum += regret;
+      ++count;
+    }
+    if (count > 0)
+      result.notes.push_back(
+          fmt::format("{}: tokens a step below the best of the other drafters: {:.1f} % on average ({})",
+                      configs[c].spec.name, 100 * sum / count, tasks));
+  }
+}
+
 // False: interrupted.
 Result<bool> measure(SuiteRun& run, std::span<const CompareConfig> configs, CompareJournal& journal,
                      const std::string& label, CompareResult& result) {
@@ -144,6 +174,7 @@ Result<bool> measure(SuiteRun& run, std::span<const CompareConfig> configs, Comp
     }
   } else {
     const auto figures = suite_figures(values);
+    add_regret(configs, figures, result);
     for (size_t c = 0; c < configs.size(); ++c)
       result.configs[c].quality.insert(result.configs[c].quality.end(), figures[c].begin(), figures[c].end());
   }
@@ -299,6 +330,11 @@ void add_compare_command(CLI::App& app) {
   command->add_option("--base", flags->base, "Configuration that the others are compared with")->capture_default_str();
   command->add_option("--with", flags->with, "A configuration; repeatable")->required();
   command->add_option("--on", flags->suites, "Suites, NAME or NAME:argument, separated by commas")->delimiter(',');
+  command
+      ->add_option("--draft-length", flags->draft_length,
+                   "How much of a draft a step verifies: auto, as much as pays; or fixed, all of it")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "fixed"}));
   command->add_option("--text", flags->text, "Text for the suites and the prompts, may be packed with xz");
   add_sizes(command, flags->input);
   command->add_option("--json", flags->json, "Write the result to this file as JSON");

@@ -110,7 +110,14 @@ void EngineFlags::add_to(CLI::App* command) {
              "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy");
   add_family("drafter", &EngineOptions::drafter, "--drafter",
              "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay the same. "
-             "See millrace techniques --family drafter");
+             "See millrace techniques --family drafter. Repeatable: the best one drafts, for each stream. none: no "
+             "drafts");
+  command->get_option("--drafter")->join('+');
+  command
+      ->add_option("--draft-length", options.draft_length,
+                   "How much of a draft a step verifies: auto, as much as pays; or fixed, all of it")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "fixed"}));
   command->add_option(
       "--model-draft", model_draft_,
       "Second, smaller model with the same vocabulary that drafts (-md in short), a file, a folder or a "
@@ -165,9 +172,20 @@ std::vector<AdapterUse> EngineFlags::all_adapters() const {
   return uses;
 }
 
+namespace {
+
+// Several drafters joined by '+' compete. "none" is left to the end, so that a default can be turned off.
+std::string drafter_of(std::string given) {
+  if (given.find('+') == std::string::npos || given.starts_with("best:")) return given;
+  std::ranges::replace(given, ',', ';');
+  return "best:of=" + given;
+}
+
+}  // namespace
+
 // The path comes last, as it may contain commas. `flag`: the one that was given.
 Result<std::string> EngineFlags::drafter_of_flags(const char* flag) const {
-  if (!options.drafter.empty())
+  if (options.drafter != defaults_.drafter)
     return Error::user(fmt::format("{}: --drafter is {}; give only one of them", flag, options.drafter));
   std::string out = "draft";
   if (draft_max_ > 0) out += fmt::format(":k={}", draft_max_);
@@ -196,6 +214,7 @@ Result<EngineOptions> EngineFlags::get(const ModelFlags& model, std::vector<Appl
     }
     return {};
   };
+  out.drafter = drafter_of(out.drafter);
   for (const auto& [family, field, option] : family_flags_)
     if (option->count() > 0) MILLRACE_TRY_VOID(use_flag(family, field, option->get_name()));
   if (!value_format.empty() && std::ranges::find(uses, "kv_format", &TechniqueUse::family) == uses.end())
@@ -208,6 +227,8 @@ Result<EngineOptions> EngineFlags::get(const ModelFlags& model, std::vector<Appl
   auto done = apply_uses(uses, out);
   if (!done.ok()) return Error{done.error().kind, "--use " + done.error().message};
   if (applied) applied->insert(applied->end(), done->begin(), done->end());
+  if (out.drafter == "none") out.drafter.clear();
+  out.drafter_if_possible = !out.drafter.empty() && out.drafter == defaults_.drafter;
   if (out.policy == "vtc") out.policy += vtc_weights;
   return out;
 }

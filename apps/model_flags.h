@@ -38,6 +38,8 @@ struct ModelFlags {
 // --kv-ssd ...; threads and context come from ModelFlags. --use chooses members of every family that applies to the
 // command; flags of families are short names for it.
 struct EngineFlags {
+  EngineFlags() { options.draft_length = "auto"; }
+
   EngineOptions options;
   bool no_prefix_cache = false;
   std::string value_format;  // of values in the KV cache: short for :values=NAME of --kv-format; "": as that says

@@ -32,6 +32,9 @@ constexpr const char* kServeExamples = R"(Examples:
 The first SIGTERM or Ctrl-C rejects new requests and lets running ones finish; the second one stops immediately.
 SIGHUP reloads the config file, keys and certificates; settings that need a restart are logged and ignored.)";
 
+// Answers stay the same, and steps verify drafts only where that makes them faster.
+constexpr const char* kServeDrafter = "best:of=ngram+suffix:k=8";
+
 struct ServeFlags {
   ModelFlags model;
   EngineFlags engine;
@@ -416,6 +419,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_option("--drain-timeout", flags.drain_seconds, "Seconds for running streams to finish after SIGTERM")
       ->capture_default_str()
       ->check(seconds(0));
+  flags.engine.options.drafter = kServeDrafter;
   flags.engine.add_to(command);
   flags.engine.add_adapters_to(command, "Requests select them as model NAME or with the field lora");
   flags.sampling.add_to(command);

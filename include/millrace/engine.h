@@ -115,6 +115,10 @@ struct EngineStats {
   int64_t generated_tokens = 0;
   int64_t drafted_tokens = 0;   // that ran
   int64_t accepted_tokens = 0;  // of those, the tokens that saved a step
+  int64_t drafts = 0;           // drafts that could have run, one a stream and step
+  double draft_seconds = 0;     // spent on making them
+  double draft_length = 0;      // drafted tokens that run of a draft, of late
+  double draft_acceptance = 0;  // estimated share of first drafted tokens that are kept at present; 0: no drafter
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;  // discarded by preemptions, to be computed again
   int64_t livelocks = 0;  // times streams stopped making progress and were run to completion in order of arrival

@@ -69,6 +69,10 @@ struct EngineOptions {
   // techniques --family drafter`. With acceptance "exact" answers stay the same, bit for bit.
   std::string drafter;
   std::string acceptance = "exact";  // which drafted tokens are kept, NAME[:key=value,...]
+  // How much of a draft a step verifies: fixed, all of it; or auto, as much as is expected to make the step's tokens
+  // come fastest. Plans of auto depend on measured times, answers do not.
+  std::string draft_length = "fixed";
+  bool drafter_if_possible = false;  // a server starts without the drafter where it is refused or has no memory
   // How a pass computes, NAME[:key=value,...] each; see `millrace techniques --family kernel`.
   std::vector<std::string> kernels;
   std::string policy = "fcfs";   // scheduling policy NAME[:key=value,...]; see `millrace techniques --family policy`

@@ -25,7 +25,9 @@ struct StreamSnapshot {
   int64_t computed_tokens = 0;  // prompt and answer tokens whose keys and values are stored
   int64_t cached_tokens = 0;    // of those, found in the prefix cache
   int64_t generated_tokens = 0;
-  int64_t blocks = 0;  // KV cache blocks
+  int64_t drafted_tokens = 0;   // that ran
+  int64_t accepted_tokens = 0;  // of those, the tokens that saved a step
+  int64_t blocks = 0;           // KV cache blocks
   int64_t preemptions = 0;
   double submitted = 0, admitted = 0, first_token = 0;
   double ended = 0;  // if the stream has ended

@@ -1,15 +1,43 @@
 #include "engine/draft_driver.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
+
+#include "flow/batch.h"
 
 namespace millrace {
 namespace {
+
+constexpr double kPrior = 0.6;           // share of tokens kept of drafts that nothing is known of
+constexpr double kPriorWeight = 2;       // in tokens
+constexpr double kForgetInStream = 0.9;  // a stream's text changes, so its last ten drafts count
+constexpr double kForget = 0.98;
+constexpr double kFadeUnused = 0.99;  // of what is known of a draft model that is not asked, so that it is asked again
+constexpr int64_t kReservedTokens = 4096;  // of a step's drafts; more allocate
+constexpr double kSmooth = 0.9;            // of figures that are shown, and of the time of a draft model's pass
+
+double seconds_of(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 void shorten(Draft& draft, int64_t most) {
   if (draft.size() <= most) return;
   draft.probes = std::max<int64_t>(0, draft.probes - (draft.size() - most));
   draft.tokens.resize(static_cast<size_t>(most));
   if (!draft.parents.empty()) draft.parents.resize(static_cast<size_t>(most));
+}
+
+// Of a tree's candidates: tokens of its longest branch.
+int64_t branch_length(const Draft& draft) {
+  const int64_t candidates = draft.candidates(draft.size());
+  if (draft.parents.empty()) return candidates;
+  std::array<int8_t, kMaxTreeTokens> depth{};
+  int64_t most = 0;
+  for (int64_t i = 0; i < std::min<int64_t>(candidates, kMaxTreeTokens); ++i) {
+    const int64_t parent = draft.parent(i);
+    depth[static_cast<size_t>(i)] = static_cast<int8_t>(parent < 0 ? 1 : depth[static_cast<size_t>(parent)] + 1);
+    most = std::max<int64_t>(most, depth[static_cast<size_t>(i)]);
+  }
+  return most;
 }
 
 }  // namespace
@@ -21,38 +49,183 @@ Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::uniqu
     MILLRACE_TRY(driver.drafter_, make_drafter(options.drafter));
   }
   MILLRACE_TRY(driver.acceptance_, make_acceptance(options.acceptance));
+  driver.automatic_ = options.draft_length == "auto";
+  driver.learns_times_ = options.cost_model.empty();
+  if (!driver.drafter_) return driver;
+  driver.longest_ = driver.drafter_->longest();
+  for (const auto& member : driver.drafter_->members()) driver.members_.push_back(member.get());
+  if (driver.members_.empty()) driver.members_.push_back(driver.drafter_.get());
+  driver.shares_.resize(driver.members_.size());
+  driver.drafts_.resize(driver.members_.size());
+  for (size_t i = 0; i < driver.members_.size(); ++i) {
+    driver.drafts_[i].tokens.reserve(static_cast<size_t>(driver.members_[i]->longest()));
+    driver.drafts_[i].parents.reserve(static_cast<size_t>(driver.members_[i]->longest()));
+  }
   return driver;
 }
 
-Result<void> DraftDriver::attach(DraftModel* model) {
+Result<void> DraftDriver::attach(LoopContext& loop) {
+  loop_ = &loop;
+  if (drafter_) {
+    offered_.reserve(static_cast<size_t>(loop.limits.max_streams));
+    lengths_.reserve(loop.limits.max_streams, std::min(loop.limits.max_streams * longest_, kReservedTokens));
+  }
   if (!drafter_ || !drafter_->has_model()) return {};
-  if (!model) return Error::unsupported("drafter: this executor runs no second model; use ngram or lookahead");
-  model_ = model;
+  model_ = loop.executor->draft_model();
+  if (!model_) return Error::unsupported("drafter: this executor runs no second model; use ngram or lookahead");
   return {};
 }
 
 void DraftDriver::propose(const StreamLists& lists) {
+  propose_whole(lists);
   if (!drafter_) return;
+  if (automatic_) choose_lengths(lists);
+  for (const LiveStream* stream : offered_) {
+    ++loop_->stats.drafts;
+    const auto length = static_cast<double>(stream->sequence.draft.size());
+    loop_->stats.draft_length = kSmooth * loop_->stats.draft_length + (1 - kSmooth) * length;
+  }
+}
+
+void DraftDriver::propose_whole(const StreamLists& lists) {
+  offered_.clear();
+  if (!drafter_) return;
+  const int64_t began = loop_->now();
   for (const StreamPtr& stream : lists.running()) {
-    Sequence& s = stream->sequence;
-    Draft& draft = s.draft;
-    draft.clear();
+    stream->sequence.draft.clear();
     stream->odds = nullptr;
-    if (s.phase != StreamPhase::running || s.held_back || !s.decoding() || stream->beams) continue;
-    // The step samples one token more than it keeps of the draft.
-    const int64_t most = std::min(drafter_->longest(), s.max_total - s.size() - 1);
-    if (most <= 0) continue;
-    draft.tokens.reserve(static_cast<size_t>(drafter_->longest()));
-    if (drafter_->trees()) draft.parents.reserve(static_cast<size_t>(drafter_->longest()));
-    if (model_) {
-      if (stream->load.active()) continue;  // blocks of its last layers may still be on their way
-      if (!s.draft.memory) s.draft.memory = drafter_->remember(s);
-      draft.tokens.assign(static_cast<size_t>(most), 0);  // set by before_pass()
+    if (may_draft(*stream)) offer(*stream);
+  }
+  loop_->stats.draft_seconds += seconds_of(loop_->now() - began);
+}
+
+bool DraftDriver::may_draft(const LiveStream& stream) const {
+  const Sequence& s = stream.sequence;
+  return s.phase == StreamPhase::running && !s.held_back && s.decoding() && !stream.beams;
+}
+
+void DraftDriver::offer(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  // The step samples one token more than it keeps of the draft.
+  const int64_t most = std::min(longest_, s.max_total - s.size() - 1);
+  if (most <= 0) return;
+  s.draft.tokens.reserve(static_cast<size_t>(longest_));
+  if (drafter_->trees()) s.draft.parents.reserve(static_cast<size_t>(longest_));
+  if (!stream.drafts) {
+    stream.drafts = std::make_unique<StreamDrafts>();
+    stream.drafts->members.resize(members_.size());
+    for (size_t i = 0; i < members_.size(); ++i) {
+      stream.drafts->members[i].memory = members_[i]->remember(s);
+      if (!model_) stream.drafts->members[i].trial.reserve(members_[i]->longest(), members_[i]->trees());
+    }
+    s.draft.memory = stream.drafts->members[0].memory;
+  }
+  if (model_) {
+    if (stream.load.active()) return;                     // blocks of its last layers may still be on their way
+    s.draft.tokens.assign(static_cast<size_t>(most), 0);  // set by before_pass()
+  } else {
+    draft(stream, most);
+  }
+  if (s.draft.size() > 0) offered_.push_back(&stream);
+}
+
+// Every member drafts; the stream gets the draft of which most tokens are expected to be kept.
+void DraftDriver::draft(LiveStream& stream, int64_t most) {
+  Sequence& s = stream.sequence;
+  StreamDrafts& known = *stream.drafts;
+  judge(stream);
+  double best = 0;
+  for (size_t i = 0; i < members_.size(); ++i) {
+    StreamDrafts::Member& member = known.members[i];
+    s.draft.memory = member.memory;
+    drafts_[i].clear();
+    const int64_t own = std::min(most, members_[i]->longest());
+    members_[i]->propose_tree(s, own, drafts_[i]);
+    shorten(drafts_[i], own);
+    if (drafts_[i].size() == 0) continue;
+    if (automatic_ || members_.size() > 1) member.trial.begin(drafts_[i], s);
+    const double kept = expected(member, drafts_[i]);
+    if (s.draft.size() > 0 && kept <= best) continue;
+    best = kept;
+    known.chosen = i;
+    static_cast<Draft&>(s.draft) = drafts_[i];
+  }
+  s.draft.memory = known.members[known.chosen].memory;
+}
+
+// The stream's tokens confirm or refute earlier drafts.
+void DraftDriver::judge(LiveStream& stream) {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    StreamDrafts::Member& member = stream.drafts->members[i];
+    member.trial.follow(stream.sequence, [&](int64_t place, bool kept) {
+      member.shares.add(place, kept, kForgetInStream);
+      shares_[i].add(place, kept, kForget);
+    });
+    if (i == stream.drafts->chosen) loop_->stats.draft_acceptance = shares_[i].share(0, kPrior, kPriorWeight);
+  }
+}
+
+// Tokens of the draft that are kept, by what the stream alone has shown.
+double DraftDriver::expected(const StreamDrafts::Member& member, const Draft& draft) const {
+  const int64_t length = branch_length(draft);
+  double likely = 1, kept = 0;
+  for (int64_t i = 0; i < length; ++i) {
+    likely *= member.shares.share(i, kPrior, kPriorWeight);
+    kept += likely;
+  }
+  return kept;
+}
+
+// The share kept at this place of the stream's drafts, where the stream has shown little by what all streams have.
+double DraftDriver::share(const LiveStream& stream, int64_t place) const {
+  const StreamDrafts& known = *stream.drafts;
+  const double usual = shares_[known.chosen].share(place, kPrior, kPriorWeight);
+  return known.members[known.chosen].shares.share(place, usual, kPriorWeight);
+}
+
+void DraftDriver::choose_lengths(const StreamLists& lists) {
+  if (offered_.empty()) return;
+  lengths_.clear();
+  StepShape plain;
+  for (const StreamPtr& stream : lists.running()) {
+    const Sequence& s = stream->sequence;
+    if (s.phase == StreamPhase::running && !s.held_back && s.decoding()) plain.add(s.stored(), 1, 1);
+  }
+  for (const LiveStream* stream : offered_) {
+    const Draft& draft = stream->sequence.draft;
+    if (draft.parents.empty() && !(model_ && drafter_->trees())) {
+      double likely = 1;
+      lengths_.add_chain(draft.size(), [&](int64_t place) { return likely *= share(*stream, place); });
       continue;
     }
-    if (!s.draft.memory) s.draft.memory = drafter_->remember(s);
-    drafter_->propose_tree(s, most, draft);
-    shorten(draft, most);
+    const int64_t length = model_ ? std::min(draft.size(), drafter_->depth()) : branch_length(draft);
+    double likely = 1, kept = 0;
+    for (int64_t i = 0; i < length; ++i) kept += likely *= share(*stream, i);
+    // Probes make later drafts, so a tree that has nothing else is run.
+    if (kept == 0 && draft.probes > 0) kept = static_cast<double>(draft.size());
+    lengths_.add_tree(draft.size(), kept);
+  }
+  const CostModel& cost = *loop_->cost;
+  const bool learned = loop_->own_cost && learns_times_;
+  const PlannerLimits& limits = loop_->limits;
+  const int64_t room = std::min(limits.batch_tokens - plain.tokens, limits.outputs - plain.outputs);
+  lengths_.choose(plain.outputs, room, [&](int64_t tokens, int64_t longest) {
+    const double drafting = pass_seconds_ * static_cast<double>(longest);
+    if (learned) return drafting + times_.seconds(plain.tokens + tokens, cost);
+    StepShape shape = plain;
+    shape.tokens += tokens;
+    shape.outputs += tokens;
+    shape.keys += tokens;
+    shape.pairs += static_cast<double>(tokens) * static_cast<double>(plain.keys) / static_cast<double>(plain.tokens);
+    return drafting + cost.step_seconds(shape);
+  });
+  for (size_t i = 0; i < offered_.size(); ++i) {
+    const DraftOffer& offer = lengths_.offers()[i];
+    shorten(offered_[i]->sequence.draft, offer.chosen);
+    if (!model_ || offer.chosen > 0) continue;
+    StreamDrafts& known = *offered_[i]->drafts;
+    known.members[known.chosen].shares.fade(kFadeUnused);
+    shares_[known.chosen].fade(kFadeUnused);
   }
 }
 
@@ -64,7 +237,21 @@ void DraftDriver::gather(std::span<const StepWork> work) {
 }
 
 bool DraftDriver::before_pass(std::span<StepWork> work) {
-  if (!model_) return false;
+  if (!drafter_) return false;
+  pass_began_ns_ = loop_->now();
+  const bool shorter = model_ && run_model(work);
+  step_tokens_ = 0;
+  for (const StepWork& item : work) {
+    step_tokens_ += item.chunk.count;
+    if (item.chunk.own() == 1 && item.chunk.sample) continue;
+    step_tokens_ = 0;
+    break;
+  }
+  return shorter;
+}
+
+bool DraftDriver::run_model(std::span<StepWork> work) {
+  int64_t longest = 0;
   gather(work);
   drafter_->propose_all(chunks_, *model_);
   bool shorter = false;
@@ -73,22 +260,48 @@ bool DraftDriver::before_pass(std::span<StepWork> work) {
     item.chunk.drafted -= unused;
     item.chunk.count -= unused;
     shorter |= unused > 0;
+    longest = std::max(longest, item.chunk.drafted);
   }
+  const int64_t began = std::exchange(pass_began_ns_, loop_->now());
+  const double took = seconds_of(pass_began_ns_ - began);
+  loop_->stats.draft_seconds += took;
+  if (longest == 0) return shorter;
+  const double each = took / static_cast<double>(longest);
+  pass_seconds_ = pass_seconds_ > 0 ? kSmooth * pass_seconds_ + (1 - kSmooth) * each : each;
   return shorter;
 }
 
 void DraftDriver::after_pass(std::span<const StepWork> work) {
   if (!model_) return;
+  const int64_t began = loop_->now();
   gather(work);
   drafter_->follow(chunks_, *model_);
+  loop_->stats.draft_seconds += seconds_of(loop_->now() - began);
+}
+
+void DraftDriver::end_step() {
+  if (!drafter_ || !automatic_ || step_tokens_ == 0) return;
+  times_.observe(step_tokens_, seconds_of(loop_->now() - pass_began_ns_), *loop_->cost);
 }
 
 // A stream that has ended has nothing to learn.
-void DraftDriver::observe(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor) {
-  if (!drafter_ || !drafter_->trees()) return;
+void DraftDriver::observe(LiveStream& stream, int64_t count, int64_t committed, int64_t row, Executor& executor) {
+  if (!drafter_) return;
+  Sequence& s = stream.sequence;
+  if (model_ && count > 0) {
+    StreamDrafts::Member& member = stream.drafts->members[0];
+    for (int64_t i = 0; i < std::min({count, committed, drafter_->depth()}); ++i) {
+      const bool kept = i + 1 < committed;
+      member.shares.add(i, kept, kForgetInStream);
+      shares_[0].add(i, kept, kForget);
+    }
+    loop_->stats.draft_acceptance = shares_[0].share(0, kPrior, kPriorWeight);
+  }
+  Drafter& drafter = *members_[stream.drafts ? stream.drafts->chosen : 0];
+  if (!drafter.trees()) return;
   probed_.clear();
-  for (int64_t i = stream.draft.candidates(count); i < count; ++i) probed_.push_back(executor.best_token(row + 1 + i));
-  drafter_->observe(stream, committed, probed_);
+  for (int64_t i = s.draft.candidates(count); i < count; ++i) probed_.push_back(executor.best_token(row + 1 + i));
+  drafter.observe(s, committed, probed_);
 }
 
 Result<void> DraftDriver::check_evictor() const {

@@ -1,14 +1,21 @@
-// DraftDriver: the drafter and the acceptance of one engine. Before chunks are planned it stores a draft in every
-// decoding stream; after a step it says which drafted tokens are kept. A drafter with a model of its own drafts when
-// the chunks are planned: until then a draft has its length only. Without a drafter it does nothing.
+// DraftDriver: the drafters and the acceptance of one engine. Before chunks are planned it stores a draft in every
+// decoding stream, of the drafter whose draft is expected to bring most, and as much of it as pays; after a step it
+// decides which drafted tokens are kept. A drafter with a model of its own drafts when the chunks are planned: until
+// then a draft has its length only. Without a drafter it does nothing.
+//
+// Which drafter drafts for a stream depends on the stream's tokens alone, so recorded plans, which have the lengths,
+// can be replayed. Lengths depend on measured times.
 #pragma once
 
 #include <memory>
 
+#include "engine/loop_context.h"
 #include "engine/stream_lists.h"
 #include "millrace/options.h"
 #include "run/executor.h"
+#include "schedule/decode_times.h"
 #include "speculate/acceptance.h"
+#include "speculate/draft_length.h"
 #include "speculate/drafter.h"
 
 namespace millrace {
@@ -18,13 +25,16 @@ class DraftDriver {
   // Made from the options; a `drafter` that is not null replaces theirs. Errors: user.
   static Result<DraftDriver> create(const EngineOptions& options, std::unique_ptr<Drafter> drafter = nullptr);
 
-  // Gives the drafter its model, if it has one; `model` outlives the driver. Errors: unsupported (it is null).
-  Result<void> attach(DraftModel* model);
+  // The loop that it works for, which has its executor and its cost model. Errors: unsupported (the executor does not
+  // run the drafter's model).
+  Result<void> attach(LoopContext& loop);
 
   const Acceptance& acceptance() const { return *acceptance_; }
   // Trees do not go with what moves or drops keys and values by position. Errors: unsupported.
   Result<void> check_evictor() const;
   void propose(const StreamLists& lists);
+  // Drafts for a recorded plan, which says how much of each one runs.
+  void propose_whole(const StreamLists& lists);
   // Before and after the step's pass: a drafter with a model runs it for all chunks. True: it drafted less than was
   // planned, and the chunks were shortened.
   bool before_pass(std::span<StepWork> work);
@@ -35,16 +45,40 @@ class DraftDriver {
     return kept_child(stream.draft, at, count, stream.tokens.back());
   }
   // After a step that ran `count` drafted tokens; `row` is that of the stream's own last token.
-  void observe(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor);
+  void observe(LiveStream& stream, int64_t count, int64_t committed, int64_t row, Executor& executor);
+  // After the tokens of the step have been chosen: how long it took.
+  void end_step();
 
  private:
+  bool may_draft(const LiveStream& stream) const;
+  void offer(LiveStream& stream);
+  void draft(LiveStream& stream, int64_t most);
+  void judge(LiveStream& stream);
+  double expected(const StreamDrafts::Member& member, const Draft& draft) const;
+  double share(const LiveStream& stream, int64_t place) const;
+  void choose_lengths(const StreamLists& lists);
+  bool run_model(std::span<StepWork> work);
   void gather(std::span<const StepWork> work);
 
+  LoopContext* loop_ = nullptr;
   std::unique_ptr<Drafter> drafter_;  // null: none
-  DraftModel* model_ = nullptr;       // the drafter's, which is the executor's; null: it has none
-  std::vector<DraftChunk> chunks_;    // of the step
+  std::vector<Drafter*> members_;     // that compete, at least one with a drafter
+  std::vector<KeptShares> shares_;    // of all streams' drafts, by member
+  std::vector<Draft> drafts_;         // scratch, by member
+  bool automatic_ = false;            // chooses lengths
+  bool learns_times_ = false;         // no cost model was given
+  int64_t longest_ = 0;
+  DraftModel* model_ = nullptr;     // the drafter's, which is the executor's; null: it has none
+  std::vector<DraftChunk> chunks_;  // of the step
   std::unique_ptr<Acceptance> acceptance_;
   std::vector<TokenId> probed_;
+  // Choosing lengths
+  std::vector<LiveStream*> offered_;  // those with a draft, in this step
+  DraftLengths lengths_;
+  DecodeTimes times_;
+  double pass_seconds_ = 0;  // of the drafter's model, for a token of every draft
+  int64_t pass_began_ns_ = 0;
+  int64_t step_tokens_ = 0;  // 0: it computes prompts, too
 };
 
 }  // namespace millrace

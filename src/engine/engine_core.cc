@@ -61,7 +61,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   loop->executor = std::move(executor);
   loop->clock = clock ? clock : &loop->steady_clock;
   loop->limits = planner_limits(*loop->executor, loop->kv(), options);
-  MILLRACE_TRY_VOID(drafts.attach(loop->executor->draft_model()));
+  MILLRACE_TRY_VOID(drafts.attach(*loop));
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
   MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
   MILLRACE_TRY(loop->documents, make_document_context(options.document_context));
@@ -185,7 +185,7 @@ Result<void> EngineCore::replay(const StepPlan& plan, std::vector<TokenEvent>& e
   if (!std::ranges::all_of(plan.admitted, [this](RequestId id) { return admit(id); })) return misfit;
   loads_.finish_all();  // how far they were when the plan was made is not known
   if (!std::ranges::all_of(plan.preempted_for_blocks, preempt)) return misfit;
-  drafts_.propose(lists_);
+  drafts_.propose_whole(lists_);
   plan_ = plan;
   if (!runner_.fits(plan)) return misfit;
   runner_.run(plan_, events);

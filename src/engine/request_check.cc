@@ -87,6 +87,8 @@ Result<void> check_options(const EngineOptions& options) {
         fmt::format("KV store: fetches more than 0 and at most 1 of a prompt, got {}", options.kv_ssd_fetch));
   if (options.kv_ssd_fetch < 1 && options.kv_store.empty() && options.kv_ssd_order != "importance")
     return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
+  if (options.draft_length != "fixed" && options.draft_length != "auto")
+    return Error::user(fmt::format("draft length: must be fixed or auto, got {}", options.draft_length));
   MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, kMaxBlockTokens));
   return check_range("batch tokens", options.batch_tokens, 1, 65536);
 }

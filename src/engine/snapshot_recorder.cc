@@ -27,6 +27,8 @@ StreamSnapshot stream_snapshot(const Sequence& s) {
   out.computed_tokens = s.computed;
   out.cached_tokens = s.prefix.cached;
   out.generated_tokens = s.generated();
+  out.drafted_tokens = s.draft.drafted;
+  out.accepted_tokens = s.draft.accepted;
   out.blocks = s.kv.held_blocks();
   out.preemptions = s.progress.preemptions;
   out.submitted = seconds(s.times.submitted);

@@ -63,6 +63,7 @@ void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events) {
   if (auto whole = loop_.executor->failure(); !whole.ok()) return fail(whole.error(), events);
   loads_.repair_store(work_);
   sample(events);
+  drafts_.end_step();
 }
 
 // What the step computed means nothing, and must not get into the prefix cache or a store.
@@ -202,7 +203,7 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
     if (at < 0) break;
     keep_drafted(*item.stream, at - kept);
   }
-  drafts_.observe(s, drafted, kept + 1, row, *loop_.executor);
+  drafts_.observe(*item.stream, drafted, kept + 1, row, *loop_.executor);
   if (drafted == 0) return true;
   if (ledger_.end_snapshot(*item.stream, kept < drafted) && kept < drafted) s.computed = item.chunk.first;
   ledger_.trim(*item.stream);

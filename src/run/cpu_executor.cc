@@ -60,6 +60,13 @@ Result<void> check_recurrent(const EngineOptions& options) {
   return {};
 }
 
+// Rows of logits for drafted tokens. Where the lengths of drafts are chosen, long drafts in many streams do not pay.
+int64_t draft_rows(const EngineOptions& options, int64_t longest) {
+  constexpr int64_t kChosenRows = 64;
+  const int64_t most = options.max_streams * longest;
+  return options.draft_length == "auto" ? std::min(most, std::max(longest, kChosenRows)) : most;
+}
+
 // Kept tokens of a tree move to the slots of a chain.
 Result<void> check_codec(const EngineOptions& options) {
   MILLRACE_TRY(const auto second, drafter_model(options.drafter));
@@ -143,7 +150,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
 
   ForwardLimits forward;
   forward.tokens = std::max(options.batch_tokens, options.max_streams);
-  forward.outputs = std::min(forward.tokens, options.max_streams * (1 + drafts));
+  forward.outputs = std::min(forward.tokens, options.max_streams + draft_rows(options, drafts));
   forward.context = limits_.context;
   MILLRACE_TRY(forward.switches, make_forward_switches(options.kernels));
   if (forward.switches.expert_capacity > 0)

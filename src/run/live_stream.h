@@ -15,6 +15,7 @@
 #include "models/lora/adapter.h"
 #include "sampling/chain.h"
 #include "sampling/stop_strings.h"
+#include "speculate/stream_drafts.h"
 #include "text/detokenizer.h"
 
 namespace millrace {
@@ -57,8 +58,9 @@ struct LiveStream {
   std::vector<ContextPart> context;         // tokens of the prompt that are computed apart from the others
   PrefixLoad load;
   StoreRepair repair;
-  const DraftOdds* odds = nullptr;  // of this step's drafted tokens, by index; null: they were not drawn, or not kept
-  std::vector<float> importance;    // observed, of its first blocks; see kv/prefix_evictor.h
+  std::unique_ptr<StreamDrafts> drafts;  // what the engine knows of its drafts; null: nothing yet
+  const DraftOdds* odds = nullptr;       // of this step's drafted tokens, by index; null: not drawn, or not kept
+  std::vector<float> importance;         // observed, of its first blocks; see kv/prefix_evictor.h
 };
 
 }  // namespace millrace

@@ -70,6 +70,9 @@ const Registry<DrafterFactory>& drafters() {
          {"guess", Type::integer, "4", 0, 63, "tokens guessed for one pass of the draft model, at most"},
          {"bigrams", Type::integer, "65536", 64, 16777216, "bigrams remembered, of all streams; 16 bytes each"},
          {"model", Type::text, "", -1e300, 1e300, "as of draft"}}}, make_staged_drafter},
+      {{"drafter", "best", "several drafters compete: each stream's drafts are those that are expected to bring most",
+        "Garivier and Moulines, 2011, On Upper-Confidence Bound Policies for Switching Bandit Problems",
+        {{"of", Type::text, "ngram+suffix", -1e300, 1e300, "the drafters, NAME[:key=value;...] with + between"}}}, make_best_drafter},
   });
   return registry;
 }

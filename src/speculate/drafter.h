@@ -43,10 +43,15 @@ class Drafter {
   // `probed`: the model's likeliest token behind each of the probes that ran.
   virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
 
+  // Drafters that compete: each stream's drafts are those of one of them, and the members above apply to each. None: it
+  // drafts itself.
+  virtual std::span<const std::unique_ptr<Drafter>> members() const { return {}; }
+
   // A drafter with a model of its own, whose drafts are chains or, in a tree, chains side by side (DraftRun), has these
   // in place of propose(). They are called in every step, for all its streams at once. draft.stored is theirs.
   virtual bool has_model() const { return false; }
   virtual std::string model_path() const { return {}; }  // what executors load; "": a built-in one
+  virtual int64_t depth() const { return longest(); }    // tokens of the longest branch of its trees
   virtual int64_t model_rows() const { return 1; }       // rows of logits that one run draws from, at most
   // Not null: its model is the engine's own without these blocks; model_path() is not used, draft.stored stays kAll.
   virtual const SkipChoice* skips() const { return nullptr; }

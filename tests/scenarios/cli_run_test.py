@@ -102,7 +102,7 @@ class Run(unittest.TestCase):
 
         for temperature in "0", "0.7":
             plain = run("--temp", temperature)
-            runs = [run("--temp", temperature, *flags) for flags in (
+            runs = [run("--temp", temperature, "--draft-length", "fixed", *flags) for flags in (
                 ["--drafter", "draft:k=3"], ["-md", "stories-draft", "--draft-max", "3"],
                 ["--model-draft", os.path.join(SOURCE, "models/millrace-stories-1m-draft.gguf"), "--draft", "3"],
                 ["--use", "drafter=draft:k=3,model=millrace-stories-1m-draft"])]
@@ -146,7 +146,8 @@ class Run(unittest.TestCase):
             plain = self.run_json(*base, *sampling)
             self.assertNotIn("speculation", plain)
             for branches in (1, 3):
-                drafting = self.run_json(*base, *sampling, "--drafter", f"ngram:n=3,min=1,k=4,branches={branches}")
+                drafting = self.run_json(*base, *sampling, "--drafter", f"ngram:n=3,min=1,k=4,branches={branches}",
+                                         "--draft-length", "fixed")
                 self.assertEqual(drafting["tokens"], plain["tokens"])
                 counts = drafting["speculation"]
                 self.assertEqual(counts["target_passes"] + counts["accepted"], 60)

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { histogram, History, quantile, seconds, type SnapshotJson, type StepJson, type StreamJson } from "../src/live/history";
 import { techniques } from "../src/live/techniques";
 
-const stream = (id: string, more: Partial<StreamJson> = {}): StreamJson => ({ id, phase: "running", prompt: 10, computed: 0, cached: 0, generated: 0, blocks: 1, preemptions: 0, submitted: 1, admitted: 0, first_token: 0, ...more });
+const stream = (id: string, more: Partial<StreamJson> = {}): StreamJson => ({ id, phase: "running", prompt: 10, computed: 0, cached: 0, generated: 0, blocks: 1, drafted: 0, accepted: 0, preemptions: 0, submitted: 1, admitted: 0, first_token: 0, ...more });
 const step = (number: number, began: number, decode: string[], prefill: [string, number][] = []): StepJson =>
   [number, began, 0.01, prefill.reduce((sum, one) => sum + one[1], 0), decode.length, decode.length + prefill.length, 0, 0,
     [...prefill.map(([id, tokens]): [string, number, 1, 0] => [id, tokens, 1, 0]), ...decode.map((id): [string, number, 0, 1] => [id, 1, 0, 1])]];

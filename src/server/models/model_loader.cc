@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <new>
 
+#include "run/optional_drafter.h"
+
 namespace millrace {
 namespace {
 
@@ -34,6 +36,14 @@ Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<const Language
     if (made.ok() || made.error().kind != ErrorKind::resource || wish.kv_tokens == context) return made;
     wish.kv_tokens = std::max(context, wish.kv_tokens / 2);
   }
+}
+
+// An engine without the drafter that it need not have.
+void leave_out_drafter(EngineOptions& options, const LoadOptions& load, const std::string& name,
+                       const std::string& why) {
+  if (load.warn) load.warn(fmt::format("model '{}': no drafts: {}", name, why));
+  options.drafter.clear();
+  options.drafter_if_possible = false;
 }
 
 }  // namespace
@@ -131,7 +141,15 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     while (!prompts.ok() && short_of_memory(prompts.error()))
       prompts = PromptWorker::create(*model, config.prompt_passes, options.threads);
     if (!prompts.ok()) return failure(prompts.error());
+    if (const std::string why = options.drafter_if_possible ? drafts_do_not_pay(**model) : ""; !why.empty())
+      leave_out_drafter(options, load, config.name, why);
     auto engine = make_engine(*model, options, shared != nullptr);
+    if (!engine.ok() && options.drafter_if_possible) {
+      EngineOptions without = options;
+      leave_out_drafter(without, load, config.name, engine.error().message);
+      engine = make_engine(*model, without, shared != nullptr);
+      if (engine.ok()) options = without;
+    }
     while (!engine.ok() && short_of_memory(engine.error())) engine = make_engine(*model, options, shared != nullptr);
     if (!engine.ok()) return failure(engine.error());
     std::vector<std::string> names = {config.name};

@@ -38,6 +38,8 @@ Json stream_json(const StreamSnapshot& s) {
               {"cached", s.cached_tokens},
               {"generated", s.generated_tokens},
               {"blocks", s.blocks},
+              {"drafted", s.drafted_tokens},
+              {"accepted", s.accepted_tokens},
               {"preemptions", s.preemptions},
               {"submitted", rounded(s.submitted)},
               {"admitted", rounded(s.admitted)},

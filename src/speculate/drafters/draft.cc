@@ -27,6 +27,7 @@ class ModelDrafter final : public Drafter {
 
   int64_t longest() const override { return drafted_ * branches_; }
   bool trees() const override { return branches_ > 1; }
+  int64_t depth() const override { return drafted_; }
   int64_t model_rows() const override { return branches_; }
   bool has_model() const override { return true; }
   std::string model_path() const override { return path_; }

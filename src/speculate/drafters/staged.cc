@@ -22,6 +22,7 @@ class Staged final : public Drafter {
 
   int64_t longest() const override { return nodes_; }
   bool trees() const override { return true; }
+  int64_t depth() const override { return drafted_; }
   bool has_model() const override { return true; }
   std::string model_path() const override { return path_; }
   int64_t model_rows() const override { return nodes_ + 1; }

@@ -11,6 +11,8 @@ export interface StreamJson {
   cached: number;
   generated: number;
   blocks: number;
+  drafted: number;  // tokens that ran
+  accepted: number; // of those, tokens that saved a step
   preemptions: number;
   submitted: number;
   admitted: number;

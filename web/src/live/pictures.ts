@@ -43,7 +43,7 @@ export function drawLanes(g: Context, width: number, height: number, history: Hi
     bar(lane.submitted, Math.min(admitted, end), 0.55, top + tall / 2 - 1, 2);
     bar(admitted, Math.min(first, end), 0.4, top, tall);
     bar(first, end, 1, top, tall);
-    const text = `#${lane.id}  ${lane.prompt} + ${lane.generated}${lane.preemptions > 0 ? `  preempted ${lane.preemptions}×` : ""}`;
+    const text = `#${lane.id}  ${lane.prompt} + ${lane.generated}${lane.drafted > 0 ? `  drafts ${lane.accepted}/${lane.drafted}` : ""}${lane.preemptions > 0 ? `  preempted ${lane.preemptions}×` : ""}`;
     const right = x(end), left = Math.max(0, x(lane.submitted));
     const long = g.measureText(text).width;
     g.textAlign = "left";

@@ -55,7 +55,7 @@ class LiveView {
     into.replaceChildren(el("div", { class: "live-inside" },
       el("header", { class: "live-head" }, el("h1", {}, "The engine"), this.state),
       el("dl", { class: "figures" }, ...Object.values(this.figures).map((one) => one.root)),
-      card("Streams", "lanes", el("div", { class: "keys" }, key("wait", "waiting"), key("pale", "prompt"), key("full", "generating"), el("span", { class: "key" }, "#stream  prompt + generated tokens")), el("div", { class: "plot" }, this.lanes.canvas, this.hint)),
+      card("Streams", "lanes", el("div", { class: "keys" }, key("wait", "waiting"), key("pale", "prompt"), key("full", "generating"), el("span", { class: "key" }, "#stream  prompt + generated tokens, drafted tokens accepted/verified")), el("div", { class: "plot" }, this.lanes.canvas, this.hint)),
       card("Steps", "steps", el("div", { class: "keys" }, key("decode", "decode tokens"), key("prefill", "prefill tokens"), key("time", "step time")), el("div", { class: "plot" }, this.steps.canvas)),
       card("Tokens per second", "rates", el("div", { class: "keys" }, key("decode", "generated"), key("prefill", "prompt")), this.rateChart),
       card("KV cache", "blocks", el("div", { class: "keys" }, key("free", "free"), key("cached", "prefix cache"), key("full", "a stream's"), key("shared", "shared by several")),

@@ -1,0 +1,130 @@
+// How much of a draft a step verifies, step by step: by what the step costs, and by what was kept before.
+#include "engine/scripted_engine_test.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+TokenId scripted_token(const Sequence& s, int64_t generated) {
+  return static_cast<TokenId>(100'000 + 1000 * s.request.sampling.seed + static_cast<uint64_t>(generated));
+}
+
+// Drafts the scripted answer, always wrong at every `wrong`-th token; 0: never.
+class LengthDrafter final : public Drafter {
+ public:
+  LengthDrafter(int64_t longest, int64_t wrong) : longest_(longest), wrong_(wrong) {}
+  int64_t longest() const override { return longest_; }
+  void propose(const Sequence& s, int64_t most, std::vector<TokenId>& out) override {
+    for (int64_t i = s.generated(); i < s.generated() + most; ++i)
+      out.push_back(wrong_ > 0 && i % wrong_ == 0 ? 7 : scripted_token(s, i));
+  }
+
+ private:
+  int64_t longest_, wrong_;
+};
+
+class Competing final : public Drafter {
+ public:
+  explicit Competing(std::vector<std::unique_ptr<Drafter>> members) : members_(std::move(members)) {}
+  std::span<const std::unique_ptr<Drafter>> members() const override { return members_; }
+  int64_t longest() const override { return members_.front()->longest(); }
+
+ private:
+  std::vector<std::unique_ptr<Drafter>> members_;
+};
+
+struct LengthRun {
+  std::unique_ptr<ScriptedEngine> engine;
+  int steps = 0;
+  EngineStats stats() const { return engine->core->stats(); }
+};
+
+// Answers of 48 tokens; a step costs `step` and `token` for each token.
+LengthRun run_lengths(double step, double token, std::unique_ptr<Drafter> drafter, int64_t streams = 1,
+                      const std::string& length = "auto") {
+  EngineOptions o = scripted_options(200, streams);
+  o.draft_length = length;
+  o.batch_tokens = 64;
+  Script script;
+  script.step_seconds = step;
+  script.token_seconds = token;
+  LengthRun run{std::make_unique<ScriptedEngine>(o, nullptr, script, std::move(drafter))};
+  for (int64_t i = 0; i < streams; ++i)
+    run.engine->add(static_cast<RequestId>(i + 1), scripted_request(static_cast<TokenId>(1000 * (i + 20)), 4, 48));
+  run.steps = run.engine->run();
+  EXPECT_EQ(run.stats().generated_tokens, 48 * streams);
+  return run;
+}
+
+TEST(DraftLengthsSteps, RightDraftsGrowWhereTokensCostLittle) {
+  const LengthRun run = run_lengths(1, 0.01, std::make_unique<LengthDrafter>(8, 0));
+  EXPECT_LE(run.steps, 9);  // 1 + 47 tokens in steps of 9, the first drafts being shorter
+  EXPECT_EQ(run.stats().drafted_tokens, run.stats().accepted_tokens);
+  EXPECT_GT(run.stats().draft_acceptance, 0.8);
+  EXPECT_GT(run.stats().draft_length, 0);
+}
+
+TEST(DraftLengthsSteps, NothingIsVerifiedWhereATokenCostsAStep) {
+  const LengthRun run = run_lengths(0.01, 1, std::make_unique<LengthDrafter>(8, 0));
+  EXPECT_EQ(run.steps, 48);
+  EXPECT_EQ(run.stats().drafted_tokens, 0);
+  EXPECT_GT(run.stats().draft_acceptance, 0.85);  // drafts that do not run are judged, too
+}
+
+TEST(DraftLengthsSteps, WrongDraftsStop) {
+  const LengthRun run = run_lengths(1, 0.2, std::make_unique<LengthDrafter>(8, 1));
+  EXPECT_EQ(run.steps, 48);
+  EXPECT_LT(run.stats().drafted_tokens, 16);
+  EXPECT_LT(run.stats().draft_acceptance, 0.2);
+  const LengthRun fixed = run_lengths(1, 0.2, std::make_unique<LengthDrafter>(8, 1), 1, "fixed");
+  EXPECT_GT(fixed.stats().drafted_tokens, 300);
+}
+
+// The same drafts and costs: they pay for one stream, and not where sixteen share the step.
+TEST(DraftLengthsSteps, LoadEndsDrafts) {
+  const LengthRun one = run_lengths(1, 0.15, std::make_unique<LengthDrafter>(4, 3), 1);
+  EXPECT_GT(one.stats().accepted_tokens, 8);
+  const LengthRun many = run_lengths(1, 0.6, std::make_unique<LengthDrafter>(4, 3), 16);
+  EXPECT_LT(many.stats().drafted_tokens, 16 * 8);  // in the first steps, in which all is right
+}
+
+TEST(DraftLengthsSteps, TheBetterOfTwoDraftersDrafts) {
+  for (const bool better_first : {true, false}) {
+    std::vector<std::unique_ptr<Drafter>> members;
+    members.push_back(std::make_unique<LengthDrafter>(4, better_first ? 0 : 1));
+    members.push_back(std::make_unique<LengthDrafter>(4, better_first ? 1 : 0));
+    const LengthRun run = run_lengths(1, 0.01, std::make_unique<Competing>(std::move(members)), 1, "fixed");
+    EXPECT_GE(run.stats().accepted_tokens, 36) << better_first;
+    EXPECT_LE(run.stats().drafted_tokens - run.stats().accepted_tokens, 8) << better_first;
+  }
+}
+
+// Recorded plans have the lengths, so they can be replayed with other times, and with another way to choose them.
+TEST(DraftLengthsSteps, RecordedLengthsReplay) {
+  std::vector<std::string> plans;
+  const auto engine = [](double token, const char* length) {
+    EngineOptions o = scripted_options(200, 2);
+    o.draft_length = length;
+    Script script;
+    script.step_seconds = 1;
+    script.token_seconds = token;
+    auto made = std::make_unique<ScriptedEngine>(o, nullptr, script, std::make_unique<LengthDrafter>(6, 4));
+    for (RequestId id : {1, 2}) made->add(id, scripted_request(static_cast<TokenId>(1000 * id), 4, 30));
+    return made;
+  };
+  const auto recorded = engine(0.1, "auto");
+  while (!recorded->core->idle()) plans.push_back(recorded->core->step(recorded->events).to_string());
+  EXPECT_GT(recorded->core->stats().accepted_tokens, 0);
+  for (const char* length : {"auto", "fixed"}) {
+    const auto replayed = engine(5, length);
+    for (const std::string& plan : plans)
+      ASSERT_TRUE(replayed->core->replay(StepPlan::parse(plan).value(), replayed->events).ok()) << plan;
+    ASSERT_EQ(replayed->events.size(), recorded->events.size());
+    for (size_t i = 0; i < replayed->events.size(); ++i)
+      EXPECT_EQ(replayed->events[i].token, recorded->events[i].token);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

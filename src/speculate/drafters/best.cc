@@ -1,0 +1,66 @@
+// Several drafters compete for each stream. All of them draft in every step; the engine judges every draft by the
+// tokens that the stream then has, whether it ran or not, and takes the one of which it expects most tokens to be kept
+// (engine/draft_driver.h). Nothing is lost by exploring, as with bandits that see only what they choose.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "speculate/drafters/factories.h"
+#include "speculate/stream_drafts.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMostMembers = 8;
+
+class Best final : public Drafter {
+ public:
+  explicit Best(std::vector<std::unique_ptr<Drafter>> members) : members_(std::move(members)) {}
+
+  std::span<const std::unique_ptr<Drafter>> members() const override { return members_; }
+  int64_t longest() const override {
+    int64_t longest = 0;
+    for (const auto& member : members_) longest = std::max(longest, member->longest());
+    return longest;
+  }
+  bool trees() const override {
+    return std::ranges::any_of(members_, [](const auto& member) { return member->trees(); });
+  }
+  int64_t memory_bytes() const override {
+    int64_t bytes = 0;
+    for (const auto& member : members_)
+      bytes += member->memory_bytes() + static_cast<int64_t>(sizeof(StreamDrafts::Member)) +
+               member->longest() * static_cast<int64_t>(sizeof(TokenId) + sizeof(int32_t));
+    return bytes;
+  }
+  int64_t shared_bytes() const override {
+    int64_t bytes = 0;
+    for (const auto& member : members_) bytes += member->shared_bytes();
+    return bytes;
+  }
+
+ private:
+  std::vector<std::unique_ptr<Drafter>> members_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Drafter>> make_best_drafter(const OptionValues& options) {
+  std::string text = options.text("of");
+  std::ranges::replace(text, ';', ',');
+  std::vector<std::unique_ptr<Drafter>> members;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find('+', begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    if (members.size() == kMostMembers)
+      return Error::user(fmt::format("of: at most {} drafters can compete", kMostMembers));
+    MILLRACE_TRY(auto member, make_drafter(name));
+    if (member->has_model() || !member->members().empty())
+      return Error::user(fmt::format("of: {} cannot compete; drafters without a model of their own can", name));
+    members.push_back(std::move(member));
+    begin = end + 1;
+  }
+  return std::unique_ptr<Drafter>(std::make_unique<Best>(std::move(members)));
+}
+
+}  // namespace millrace
