@@ -115,6 +115,8 @@ struct EngineStats {
   int64_t generated_tokens = 0;
   int64_t drafted_tokens = 0;   // that ran
   int64_t accepted_tokens = 0;  // of those, the tokens that saved a step
+  // Steps of streams whose draft reached position i, and those of them that kept it.
+  std::array<int64_t, kDraftPositions> drafted_at{}, accepted_at{};
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;  // discarded by preemptions, to be computed again
   int64_t livelocks = 0;  // times streams stopped making progress and were run to completion in order of arrival

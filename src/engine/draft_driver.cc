@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "speculate/prediction.h"
+
 namespace millrace {
 namespace {
 
@@ -24,7 +26,11 @@ Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::uniqu
   return driver;
 }
 
-Result<void> DraftDriver::attach(DraftModel* model) {
+Result<void> DraftDriver::attach(DraftModel* model, int64_t vocab) {
+  if (drafter_) {
+    drafter_->begin(vocab);
+    best_.resize(static_cast<size_t>(std::min(drafter_->learns(), vocab)));
+  }
   if (!drafter_ || !drafter_->has_model()) return {};
   if (!model) return Error::unsupported("drafter: this executor runs no second model; use ngram or lookahead");
   model_ = model;
@@ -49,6 +55,8 @@ void DraftDriver::propose(const StreamLists& lists) {
     }
     if (drafter_->trees()) draft.parents.reserve(static_cast<size_t>(drafter_->longest()));
     if (!s.draft.memory) s.draft.memory = drafter_->remember(s);
+    draft_predicted(s, most, draft.tokens);
+    if (draft.size() > 0) continue;
     drafter_->propose_tree(s, most, draft);
     shorten(draft, most);
   }
@@ -73,9 +81,22 @@ void DraftDriver::after_pass(std::span<const StepWork> work) {
   drafter_->follow(chunks_, *model_);
 }
 
+// Every row that ran tells what follows its token, whether the token was kept or not.
+void DraftDriver::learn(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor) {
+  if (best_.empty() || stream.request.beams > 1) return;
+  for (int64_t i = -1; i < count; ++i) {
+    const int64_t last = stream.size() - committed - 1;  // the stream's last token when the step ran
+    const TokenId token = stream.token_at(i < 0 ? last : stream.size() + i);
+    executor.best_tokens(row + 1 + i, best_);
+    drafter_->learn(stream, token, best_);
+  }
+}
+
 // A stream that has ended has nothing to learn.
 void DraftDriver::observe(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor) {
-  if (!drafter_ || !drafter_->trees()) return;
+  if (!drafter_) return;
+  learn(stream, count, committed, row, executor);
+  if (!drafter_->trees()) return;
   probed_.clear();
   for (int64_t i = stream.draft.candidates(count); i < count; ++i) probed_.push_back(executor.best_token(row + 1 + i));
   drafter_->observe(stream, committed, probed_);

@@ -18,8 +18,9 @@ class DraftDriver {
   // Made from the options; a `drafter` that is not null replaces theirs. Errors: user.
   static Result<DraftDriver> create(const EngineOptions& options, std::unique_ptr<Drafter> drafter = nullptr);
 
-  // Gives the drafter its model, if it has one; `model` outlives the driver. Errors: unsupported (it is null).
-  Result<void> attach(DraftModel* model);
+  // Gives the drafter its model, if it has one, and the engine's vocabulary; `model` outlives the driver. Errors:
+  // unsupported (it is null).
+  Result<void> attach(DraftModel* model, int64_t vocab);
 
   const Acceptance& acceptance() const { return *acceptance_; }
   // Trees do not go with what moves or drops keys and values by position. Errors: unsupported.
@@ -38,12 +39,13 @@ class DraftDriver {
 
  private:
   void gather(std::span<const StepWork> work);
+  void learn(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor);
 
   std::unique_ptr<Drafter> drafter_;  // null: none
   DraftModel* model_ = nullptr;       // the drafter's, which is the executor's; null: it has none
   std::vector<DraftChunk> chunks_;    // of the step
   std::unique_ptr<Acceptance> acceptance_;
-  std::vector<TokenId> probed_;
+  std::vector<TokenId> probed_, best_;
 };
 
 }  // namespace millrace

@@ -61,7 +61,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   loop->executor = std::move(executor);
   loop->clock = clock ? clock : &loop->steady_clock;
   loop->limits = planner_limits(*loop->executor, loop->kv(), options);
-  MILLRACE_TRY_VOID(drafts.attach(loop->executor->draft_model()));
+  MILLRACE_TRY_VOID(drafts.attach(loop->executor->draft_model(), loop->executor->limits().vocab));
   MILLRACE_TRY_VOID(set_cost_model(*loop, options));
   MILLRACE_TRY(loop->evictor, make_eviction_rule(options.evictor));
   MILLRACE_TRY(loop->documents, make_document_context(options.document_context));

@@ -104,6 +104,10 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
   }
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
+  const Tokenizer* tokens = model_->parts().tokenizer.get();
+  MILLRACE_TRY_VOID(
+      check_drafter(options.drafter, model.spec().vocab,
+                    tokens ? std::span<const std::string>(tokens->spec().tokens) : std::span<const std::string>()));
   if (formats.encodes()) MILLRACE_TRY_VOID(check_codec(options));
   MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, model.kv_layers(), limits_.context));
   const auto own_layers = std::ssize(layout.layers);
@@ -184,6 +188,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
   limits_.drafts = drafts;
+  limits_.vocab = model.spec().vocab;
   limits_.scratch_bytes = runner_->context().bytes() + (draft_ ? draft_->scratch_bytes() : 0);
   return {};
 }
@@ -526,6 +531,10 @@ void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob
 
 TokenId CpuExecutor::best_token(int64_t row) {
   return std::max<TokenId>(0, argmax({runner_->logits(row), static_cast<size_t>(model_->parts().model->spec().vocab)}));
+}
+
+void CpuExecutor::best_tokens(int64_t row, std::span<TokenId> out) {
+  largest_tokens({runner_->logits(row), static_cast<size_t>(limits_.vocab)}, out);
 }
 
 std::vector<TokenId> CpuExecutor::end_tokens() const {
