@@ -107,6 +107,7 @@ std::vector<Field> llama_sampling_fields() {
 
 // The text of a prediction: a string, or parts of type text.
 std::optional<ApiError> read_prediction(const Json& value, GenerationRequest& params) {
+  if (!value.contains("type")) return ApiError::bad("prediction.type", "is missing");
   const auto content = value.find("content");
   if (content == value.end()) return ApiError::bad("prediction.content", "is required");
   if (content->is_string()) {
@@ -126,8 +127,7 @@ std::optional<ApiError> read_prediction(const Json& value, GenerationRequest& pa
 }
 
 Field prediction_field() {
-  Field type{"type", kJsonText, "", "content"};
-  type.required = true;
+  Field type{"type", kJsonText, "", "must be given"};
   type.choices = {"content"};
   Field content{"content", kJsonText | kJsonList, "", "the text, or parts of type text"};
   content.required = true;
