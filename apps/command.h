@@ -22,6 +22,7 @@ void add_pull_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_models_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
+void add_datastore_command(CLI::App& app);
 void add_template_command(CLI::App& app);
 void add_techniques_command(CLI::App& app);
 void add_train_command(CLI::App& app);  // only if MILLRACE_TRAIN is defined

@@ -64,6 +64,7 @@ void declare_commands(CLI::App& app) {
   add_convert_command(app);
   add_compress_command(app);
   add_tokenize_command(app);
+  add_datastore_command(app);
   add_template_command(app);
   add_techniques_command(app);
 #ifdef MILLRACE_TRAIN

@@ -99,6 +99,14 @@ nlohmann::ordered_json answer_json(const AnswerText& answer, bool ranked) {
   return out;
 }
 
+// Of the drafts that reached a position, the share that was accepted there.
+nlohmann::ordered_json acceptance_json(const EngineStats& stats) {
+  auto out = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < kDraftPositions && stats.drafted_at[i] > 0; ++i)
+    out.push_back(static_cast<double>(stats.accepted_at[i]) / static_cast<double>(stats.drafted_at[i]));
+  return out;
+}
+
 // The first answer's fields are in the object itself; with several answers, all are also in "answers".
 void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText>& answers, const RunFlags& flags,
                 const TokenEvent& last, const Speed& speed, const EngineStats& stats,
@@ -128,7 +136,8 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText
   if (std::ranges::find(applied, "drafter", &AppliedTechnique::family) != applied.end())
     out["speculation"] = {{"drafted", stats.drafted_tokens},
                           {"accepted", stats.accepted_tokens},
-                          {"target_passes", stats.generated_tokens - stats.accepted_tokens}};  // of all answers
+                          {"target_passes", stats.generated_tokens - stats.accepted_tokens},
+                          {"acceptance_by_position", acceptance_json(stats)}};  // of all answers
   if (!compressed.empty()) out["prompt"] = prompt_json(compressed);
   out["memory"] = memory_json(stats.memory_budget, stats.memory);
   out["applied"] = applied_json(applied);

@@ -119,6 +119,8 @@ struct EngineStats {
   double draft_seconds = 0;     // spent on making them
   double draft_length = 0;      // drafted tokens that run of a draft, of late
   double draft_acceptance = 0;  // estimated share of first drafted tokens that are kept at present; 0: no drafter
+  // Steps of streams whose draft reached position i, and those of them that kept it.
+  std::array<int64_t, kDraftPositions> drafted_at{}, accepted_at{};
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;  // discarded by preemptions, to be computed again
   int64_t livelocks = 0;  // times streams stopped making progress and were run to completion in order of arrival

@@ -32,6 +32,8 @@ struct TokenLogprob {
   float logprob = 0;  // natural log, of the model's distribution before any sampling step
 };
 
+inline constexpr int kDraftPositions = 64;  // positions behind a stream's last token that one draft may reach
+
 struct RequestTimings {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;    // prompt tokens found in the prefix cache
@@ -48,6 +50,8 @@ struct RequestTimings {
   int64_t target_passes = 0;       // steps that generated tokens; without a drafter, one per token
   int64_t drafted_tokens = 0;      // that ran in those steps
   int64_t accepted_tokens = 0;     // of those, the tokens that saved a step
+  // Steps whose draft reached position i, and those of them that kept it; both as long as the longest draft.
+  std::vector<int64_t> drafted_at, accepted_at;
 };
 
 struct TokenEvent {

@@ -152,6 +152,10 @@ struct Request {
   double time_limit_seconds = 0;  // ends with FinishReason::time_limit after this time; 0: never
   int64_t predicted_tokens = -1;  // length of the answer that the client expects; -1: unknown
   int64_t known_tokens = -1;      // true length of the answer, for simulations and oracle policies; -1: unknown
+
+  // What much of the answer is expected to be, such as the text that it edits. An engine with a drafter drafts from it.
+  // It changes the number of steps, not the answer.
+  std::vector<TokenId> prediction;
 };
 
 }  // namespace millrace

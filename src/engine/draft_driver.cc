@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "flow/batch.h"
+#include "speculate/prediction.h"
 
 namespace millrace {
 namespace {
@@ -55,22 +56,24 @@ Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::uniqu
   driver.longest_ = driver.drafter_->longest();
   for (const auto& member : driver.drafter_->members()) driver.members_.push_back(member.get());
   if (driver.members_.empty()) driver.members_.push_back(driver.drafter_.get());
-  driver.shares_.resize(driver.members_.size());
-  driver.drafts_.resize(driver.members_.size());
-  for (size_t i = 0; i < driver.members_.size(); ++i) {
-    driver.drafts_[i].tokens.reserve(static_cast<size_t>(driver.members_[i]->longest()));
-    driver.drafts_[i].parents.reserve(static_cast<size_t>(driver.members_[i]->longest()));
+  driver.shares_.resize(driver.members_.size() + 1);  // and that of predictions
+  driver.drafts_.resize(driver.members_.size() + 1);
+  for (Draft& draft : driver.drafts_) {
+    draft.tokens.reserve(static_cast<size_t>(driver.longest_));
+    draft.parents.reserve(static_cast<size_t>(driver.longest_));
   }
   return driver;
 }
 
 Result<void> DraftDriver::attach(LoopContext& loop) {
   loop_ = &loop;
-  if (drafter_) {
-    offered_.reserve(static_cast<size_t>(loop.limits.max_streams));
-    lengths_.reserve(loop.limits.max_streams, std::min(loop.limits.max_streams * longest_, kReservedTokens));
-  }
-  if (!drafter_ || !drafter_->has_model()) return {};
+  if (!drafter_) return {};
+  offered_.reserve(static_cast<size_t>(loop.limits.max_streams));
+  lengths_.reserve(loop.limits.max_streams, std::min(loop.limits.max_streams * longest_, kReservedTokens));
+  const int64_t vocab = loop.executor->limits().vocab;
+  drafter_->begin(vocab);
+  best_.resize(static_cast<size_t>(std::min(drafter_->learns(), vocab)));
+  if (!drafter_->has_model()) return {};
   model_ = loop.executor->draft_model();
   if (!model_) return Error::unsupported("drafter: this executor runs no second model; use ngram or lookahead");
   return {};
@@ -113,11 +116,13 @@ void DraftDriver::offer(LiveStream& stream) {
   if (drafter_->trees()) s.draft.parents.reserve(static_cast<size_t>(longest_));
   if (!stream.drafts) {
     stream.drafts = std::make_unique<StreamDrafts>();
-    stream.drafts->members.resize(members_.size());
+    const bool predicted = !model_ && !s.request.prediction.empty();
+    stream.drafts->members.resize(members_.size() + (predicted ? 1 : 0));
     for (size_t i = 0; i < members_.size(); ++i) {
       stream.drafts->members[i].memory = members_[i]->remember(s);
       if (!model_) stream.drafts->members[i].trial.reserve(members_[i]->longest(), members_[i]->trees());
     }
+    if (predicted) stream.drafts->members.back().trial.reserve(longest_, false);
     s.draft.memory = stream.drafts->members[0].memory;
   }
   if (model_) {
@@ -129,33 +134,38 @@ void DraftDriver::offer(LiveStream& stream) {
   if (s.draft.size() > 0) offered_.push_back(&stream);
 }
 
-// Every member drafts; the stream gets the draft of which most tokens are expected to be kept.
+// Every member drafts, and behind them the request's prediction, if it has one; the stream gets the draft of which most
+// tokens are expected to be kept.
 void DraftDriver::draft(LiveStream& stream, int64_t most) {
   Sequence& s = stream.sequence;
   StreamDrafts& known = *stream.drafts;
   judge(stream);
   double best = 0;
-  for (size_t i = 0; i < members_.size(); ++i) {
+  for (size_t i = 0; i < known.members.size(); ++i) {
     StreamDrafts::Member& member = known.members[i];
-    s.draft.memory = member.memory;
     drafts_[i].clear();
-    const int64_t own = std::min(most, members_[i]->longest());
-    members_[i]->propose_tree(s, own, drafts_[i]);
-    shorten(drafts_[i], own);
+    if (i < members_.size()) {
+      s.draft.memory = member.memory;
+      const int64_t own = std::min(most, members_[i]->longest());
+      members_[i]->propose_tree(s, own, drafts_[i]);
+      shorten(drafts_[i], own);
+    } else {
+      draft_predicted(s, most, drafts_[i].tokens);
+    }
     if (drafts_[i].size() == 0) continue;
-    if (automatic_ || members_.size() > 1) member.trial.begin(drafts_[i], s);
+    if (automatic_ || known.members.size() > 1) member.trial.begin(drafts_[i], s);
     const double kept = expected(member, drafts_[i]);
     if (s.draft.size() > 0 && kept <= best) continue;
     best = kept;
     known.chosen = i;
     static_cast<Draft&>(s.draft) = drafts_[i];
   }
-  s.draft.memory = known.members[known.chosen].memory;
+  if (known.chosen < members_.size()) s.draft.memory = known.members[known.chosen].memory;
 }
 
 // The stream's tokens confirm or refute earlier drafts.
 void DraftDriver::judge(LiveStream& stream) {
-  for (size_t i = 0; i < members_.size(); ++i) {
+  for (size_t i = 0; i < stream.drafts->members.size(); ++i) {
     StreamDrafts::Member& member = stream.drafts->members[i];
     member.trial.follow(stream.sequence, [&](int64_t place, bool kept) {
       member.shares.add(place, kept, kForgetInStream);
@@ -284,10 +294,22 @@ void DraftDriver::end_step() {
   times_.observe(step_tokens_, seconds_of(loop_->now() - pass_began_ns_), *loop_->cost);
 }
 
+// Every row that ran tells what follows its token, whether the token was kept or not.
+void DraftDriver::learn(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor) {
+  if (best_.empty() || stream.request.beams > 1) return;
+  for (int64_t i = -1; i < count; ++i) {
+    const int64_t last = stream.size() - committed - 1;  // the stream's last token when the step ran
+    const TokenId token = stream.token_at(i < 0 ? last : stream.size() + i);
+    executor.best_tokens(row + 1 + i, best_);
+    drafter_->learn(stream, token, best_);
+  }
+}
+
 // A stream that has ended has nothing to learn.
 void DraftDriver::observe(LiveStream& stream, int64_t count, int64_t committed, int64_t row, Executor& executor) {
   if (!drafter_) return;
   Sequence& s = stream.sequence;
+  learn(s, count, committed, row, executor);
   if (model_ && count > 0) {
     StreamDrafts::Member& member = stream.drafts->members[0];
     for (int64_t i = 0; i < std::min({count, committed, drafter_->depth()}); ++i) {
@@ -297,7 +319,8 @@ void DraftDriver::observe(LiveStream& stream, int64_t count, int64_t committed, 
     }
     loop_->stats.draft_acceptance = shares_[0].share(0, kPrior, kPriorWeight);
   }
-  Drafter& drafter = *members_[stream.drafts ? stream.drafts->chosen : 0];
+  const size_t chosen = stream.drafts ? stream.drafts->chosen : 0;
+  Drafter& drafter = *members_[chosen < members_.size() ? chosen : 0];
   if (!drafter.trees()) return;
   probed_.clear();
   for (int64_t i = s.draft.candidates(count); i < count; ++i) probed_.push_back(executor.best_token(row + 1 + i));

@@ -59,6 +59,7 @@ class DraftDriver {
   void choose_lengths(const StreamLists& lists);
   bool run_model(std::span<StepWork> work);
   void gather(std::span<const StepWork> work);
+  void learn(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor);
 
   LoopContext* loop_ = nullptr;
   std::unique_ptr<Drafter> drafter_;  // null: none
@@ -71,7 +72,7 @@ class DraftDriver {
   DraftModel* model_ = nullptr;     // the drafter's, which is the executor's; null: it has none
   std::vector<DraftChunk> chunks_;  // of the step
   std::unique_ptr<Acceptance> acceptance_;
-  std::vector<TokenId> probed_;
+  std::vector<TokenId> probed_, best_;
   // Choosing lengths
   std::vector<LiveStream*> offered_;  // those with a draft, in this step
   DraftLengths lengths_;

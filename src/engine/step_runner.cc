@@ -187,6 +187,22 @@ void StepRunner::give_back(const StepWork& item) {
   ledger_.give_back(*item.stream);
 }
 
+// Positions that the first `candidates` tokens of the stream's draft reach.
+void StepRunner::count_positions(DraftState& draft, int64_t candidates) {
+  std::array<uint8_t, kDraftPositions> depths{};
+  int64_t deepest = 0;
+  for (int64_t i = 0; i < std::min<int64_t>(candidates, kDraftPositions); ++i) {
+    const int64_t parent = draft.parent(i);
+    const int64_t depth = parent < 0 ? 1 : depths[static_cast<size_t>(parent)] + 1;
+    depths[static_cast<size_t>(i)] = static_cast<uint8_t>(depth);
+    deepest = std::max(deepest, depth);
+  }
+  for (size_t i = 0; i < static_cast<size_t>(deepest); ++i) {
+    ++draft.drafted_at[i];
+    ++loop_.stats.drafted_at[i];
+  }
+}
+
 // Commits the token after the stream's last one, and further ones while the draft before them is kept. The slots of
 // rejected tokens are written again by the next step, and their attention is not counted. A recurrent state is restored
 // to the one before the chunk, whose kept tokens then run again, before the next one. False: the stream has ended.
@@ -196,12 +212,13 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
   s.draft.passes += s.size() < s.max_total;
   s.draft.drafted += candidates;
   loop_.stats.drafted_tokens += candidates;
+  count_positions(s.draft, candidates);
   int64_t kept = 0;
   for (int64_t at = -1;; ++kept) {
     if (!commit(*item.stream, row + 1 + at, events)) return false;
     at = drafts_.next(s, at, drafted);
     if (at < 0) break;
-    keep_drafted(*item.stream, at - kept);
+    keep_drafted(*item.stream, kept, at - kept);
   }
   drafts_.observe(*item.stream, drafted, kept + 1, row, *loop_.executor);
   if (drafted == 0) return true;
@@ -210,9 +227,9 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
   return true;
 }
 
-// The last token was a drafted one, so its keys and values are there already, `beyond` slots behind those of a chain:
-// as if a step had run it.
-void StepRunner::keep_drafted(LiveStream& stream, int64_t beyond) {
+// The last token was a drafted one, at `position` of the draft, so its keys and values are there already, `beyond`
+// slots behind those of a chain: as if a step had run it.
+void StepRunner::keep_drafted(LiveStream& stream, int64_t position, int64_t beyond) {
   Sequence& s = stream.sequence;
   if (beyond > 0) {
     move_token(loop_.kv(), s.kv.blocks, s.stored() + beyond, s.stored());
@@ -223,6 +240,8 @@ void StepRunner::keep_drafted(LiveStream& stream, int64_t beyond) {
   ++s.computed;
   ++s.draft.accepted;
   ++loop_.stats.accepted_tokens;
+  ++s.draft.accepted_at[static_cast<size_t>(position)];
+  ++loop_.stats.accepted_at[static_cast<size_t>(position)];
   const int64_t kept = std::max<int64_t>(0, s.computed - s.progress.furthest);
   s.progress.furthest += kept;
   loop_.planner->observe(

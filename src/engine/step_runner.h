@@ -54,7 +54,8 @@ class StepRunner {
   void sample(std::vector<TokenEvent>& events);
   void give_back(const StepWork& item);
   bool commit_chunk(const StepWork& item, int64_t row, std::vector<TokenEvent>& events);
-  void keep_drafted(LiveStream& stream, int64_t beyond);
+  void count_positions(DraftState& draft, int64_t candidates);
+  void keep_drafted(LiveStream& stream, int64_t position, int64_t beyond);
   bool commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
 
   LoopContext& loop_;

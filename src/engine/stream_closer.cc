@@ -23,6 +23,9 @@ RequestTimings timings(const Sequence& s, int64_t generated, int64_t now_ns) {
   t.target_passes = s.draft.passes;
   t.drafted_tokens = s.draft.drafted;
   t.accepted_tokens = s.draft.accepted;
+  const auto reached = std::ranges::find(s.draft.drafted_at, 0);
+  t.drafted_at.assign(s.draft.drafted_at.begin(), reached);
+  t.accepted_at.assign(s.draft.accepted_at.begin(), s.draft.accepted_at.begin() + std::ssize(t.drafted_at));
   return t;
 }
 

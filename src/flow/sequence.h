@@ -6,6 +6,7 @@
 //      +----------+  preempted: keeps its tokens, releases its blocks
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -117,6 +118,11 @@ struct DraftState : Draft {
   int64_t passes = 0;                   // steps that sampled for the stream
   int64_t drafted = 0;                  // drafted tokens that ran and might have been kept
   int64_t accepted = 0;                 // of those, tokens that saved a step
+  // Steps whose draft reached position i, and those of them that kept it.
+  std::array<int32_t, kDraftPositions> drafted_at{}, accepted_at{};
+  int64_t predicted = 0;   // token of Request::prediction that comes next, as far as is known
+  int64_t aligned = 0;     // generated tokens that were compared with it
+  bool predicting = true;  // the last of them was the predicted one
 };
 
 // Nanoseconds of the engine's clock; 0: not yet, or none.

@@ -124,6 +124,10 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   if (skips) {
     MILLRACE_TRY(skipped, choose_skips(*skips, *model_));
   }
+  const Tokenizer* tokens = model_->parts().tokenizer.get();
+  MILLRACE_TRY_VOID(
+      check_drafter(options.drafter, model.spec().vocab,
+                    tokens ? std::span<const std::string>(tokens->spec().tokens) : std::span<const std::string>()));
   if (formats.encodes()) MILLRACE_TRY_VOID(check_codec(options));
   MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, model.kv_layers(), limits_.context));
   const auto own_layers = std::ssize(layout.layers);
@@ -210,6 +214,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
   limits_.drafts = drafts;
+  limits_.vocab = model.spec().vocab;
   limits_.scratch_bytes = runner_->context().bytes() + (draft_ ? draft_->scratch_bytes() : 0);
   return {};
 }
@@ -558,6 +563,10 @@ void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob
 
 TokenId CpuExecutor::best_token(int64_t row) {
   return std::max<TokenId>(0, argmax({runner_->logits(row), static_cast<size_t>(model_->parts().model->spec().vocab)}));
+}
+
+void CpuExecutor::best_tokens(int64_t row, std::span<TokenId> out) {
+  largest_tokens({runner_->logits(row), static_cast<size_t>(limits_.vocab)}, out);
 }
 
 std::vector<TokenId> CpuExecutor::end_tokens() const {

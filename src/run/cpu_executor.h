@@ -52,6 +52,7 @@ class CpuExecutor final : public Executor {
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;
   TokenId best_token(int64_t row) override;
+  void best_tokens(int64_t row, std::span<TokenId> out) override;
   std::vector<TokenId> end_tokens() const override;
   void write(LiveStream& stream, TokenEvent& event) override;
   void flush(LiveStream& stream, TokenEvent& event) override;

@@ -3,6 +3,7 @@
 // on a virtual clock (simulated_executor.h). Not thread-safe, except check(), compile() and compiled().
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <span>
@@ -29,6 +30,7 @@ struct ExecutorLimits {
   int64_t scratch_bytes = 0;
   int64_t request_bytes = 0;  // of all open requests together (request_memory()); 0: no limit
   int64_t drafts = 0;         // tokens of the longest draft; 0: no drafter
+  int64_t vocab = 0;          // tokens of the model; 0: unknown
 };
 
 // One chunk of a step and its stream, whose blocks cover the chunk.
@@ -112,6 +114,8 @@ class Executor {
   virtual void likeliest(int64_t /*row*/, int64_t /*count*/, std::vector<TokenLogprob>& out) { out.clear(); }
   // After forward(): the likeliest token of a row that is not chosen from; ties by id.
   virtual TokenId best_token(int64_t /*row*/) { return 0; }
+  // After forward(): the out.size() likeliest tokens of a row, best first; ties by id. At most the vocabulary.
+  virtual void best_tokens(int64_t /*row*/, std::span<TokenId> out) { std::ranges::fill(out, 0); }
   virtual std::vector<TokenId> end_tokens() const { return {}; }
   // Adds the text of event.token, which was chosen elsewhere.
   virtual void write(LiveStream& /*stream*/, TokenEvent& /*event*/) {}

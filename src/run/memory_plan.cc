@@ -90,7 +90,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
                                         int64_t budget) {
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout);
-  MILLRACE_TRY(const DrafterMemory drafts, drafter_memory(options.drafter));
+  MILLRACE_TRY(const DrafterMemory drafts, drafter_memory(options.drafter, spec.vocab));
   memory.activations =
       forward.activations + drafts.shared + std::max(options.max_streams, options.resident_streams) * drafts.stream;
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));

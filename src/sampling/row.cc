@@ -50,6 +50,24 @@ TokenId argmax(std::span<const float> logits) {
   return static_cast<TokenId>(at);
 }
 
+void largest_tokens(std::span<const float> logits, std::span<TokenId> out) {
+  constexpr size_t kBlock = 256;
+  size_t count = 0;
+  const auto logit = [&](size_t place) { return logits[static_cast<size_t>(out[place])]; };
+  for (size_t at = 0; at < logits.size() && !out.empty(); at += kBlock) {
+    const size_t end = std::min(at + kBlock, logits.size());
+    const float largest = block_max(logits.data() + at, end - at);
+    if (largest == kMasked || (count == out.size() && !(largest > logit(count - 1)))) continue;
+    for (size_t i = at; i < end; ++i) {
+      if (!(logits[i] > kMasked) || (count == out.size() && !(logits[i] > logit(count - 1)))) continue;
+      size_t place = count < out.size() ? count++ : count - 1;
+      for (; place > 0 && logit(place - 1) < logits[i]; --place) out[place] = out[place - 1];
+      out[place] = static_cast<TokenId>(i);
+    }
+  }
+  std::fill(out.begin() + static_cast<ptrdiff_t>(count), out.end(), -1);
+}
+
 double Softmax::probability(float logit) const { return total > 0 ? std::exp(logit - max) / total : 0.0; }
 
 void SamplingRow::reserve(int64_t vocab) {

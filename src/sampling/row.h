@@ -142,6 +142,9 @@ class SamplingRow {
 // Index of the largest logit, the first one on ties, NaN ignored; -1 if every logit is NaN or -inf. One pass.
 TokenId argmax(std::span<const float> logits);
 
+// The out.size() largest logits, largest first, ties by id, NaN ignored; -1 where there are no more. One pass.
+void largest_tokens(std::span<const float> logits, std::span<TokenId> out);
+
 // Largest of n logits, NaN ignored; -inf if there is none.
 float block_max(const float* x, size_t n);
 

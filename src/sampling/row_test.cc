@@ -52,6 +52,19 @@ TEST(Argmax, TakesTheFirstOfEqualsAndIgnoresNan) {
   }
 }
 
+TEST(LargestTokens, AreTheFirstOfAFullSort) {
+  for (size_t n : {0, 1, 7, 255, 256, 257, 3000}) {
+    for (size_t k : {0, 1, 4, 8, 300}) {
+      auto logits = rough_logits(n, static_cast<uint32_t>(n + k));
+      auto expected = sorted_reference(logits);
+      std::vector<TokenId> largest(k, 5);
+      largest_tokens(logits, largest);
+      for (size_t i = 0; i < k; ++i)
+        EXPECT_EQ(largest[i], i < expected.size() ? expected[i].token : -1) << n << " " << i;
+    }
+  }
+}
+
 TEST(SamplingRow, KeepBestEqualsAFullSort) {
   SamplingRow row;
   for (size_t n : {1, 5, 100, 3000}) {

@@ -315,6 +315,7 @@ std::optional<ApiError> Service::complete(GenerationRequest& params) const {
   if (auto wrong = check_prompts(params)) return wrong;
   if (auto wrong = check_prompt_limits(live->limits, params)) return wrong;
   if (auto wrong = make_bad_words(*params.served->model, params)) return wrong;
+  if (auto wrong = make_prediction(*params.served->model, params)) return wrong;
   if (!params.seed_given) params.request.sampling.seed = new_seed();
   double& limit = params.request.time_limit_seconds;
   limit = time_limit_of(params);

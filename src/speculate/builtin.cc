@@ -36,6 +36,22 @@ const Registry<DrafterFactory>& drafters() {
          {"factor", Type::number, "2", 0.125, 64, "tokens drafted for each token matched, at most"},
          {"p", Type::number, "0.2", 0, 1, "drafts end where their share of what followed falls below this"},
          {"history", Type::integer, "65536", 64, 16777216, "tokens remembered, of all streams; 88 to 104 bytes each"}}}, make_suffix_drafter},
+      {{"drafter", "rest", "drafts what most often followed the last tokens in a datastore, a large text in a file",
+        "He, Zhong, Cai, Lee and He, 2024, REST: Retrieval-Based Speculative Decoding",
+        {{"file", Type::text, "", -1e300, 1e300, "the datastore, which `millrace datastore` writes; must be given"},
+         {"n", Type::integer, "16", 1, 64, "maximum number of tokens matched"},
+         {"min", Type::integer, "2", 1, 64, "minimum number of tokens matched"},
+         {"k", Type::integer, "4", 1, 64, "tokens of a draft, or of a branch"},
+         {"branches", Type::integer, "2", 1, 16, "the draft has so many times k tokens; a tree if more than 1"}}}, make_rest_drafter},
+      {{"drafter", "token_recycling", "drafts a tree of the tokens that the model found likeliest after each token before",
+        "Luo et al., 2024, Turning Trash into Treasure: Accelerating Inference of Large Language Models with Token Recycling",
+        {{"k", Type::integer, "8", 1, 16, "candidates remembered for each token of the vocabulary, 4 bytes each"},
+         {"tokens", Type::integer, "16", 1, 64, "tokens of a draft"},
+         {"depth", Type::integer, "6", 1, 16, "tokens of its longest branch"},
+         {"tables", Type::integer, "2", 1, 64, "tenants, or requests without prefix cache, that are remembered"}}}, make_token_recycling_drafter},
+      {{"drafter", "prediction", "drafts from the text that a request expects as its answer, as all drafters do beside their own drafts",
+        "OpenAI, 2024, Predicted Outputs",
+        {{"k", Type::integer, "8", 1, 64, "tokens of a draft"}}}, make_prediction_drafter},
       {{"drafter", "lookahead", "runs a window of guesses beside the stream, and drafts the n-grams that come out of it",
         "Fu, Bailis, Stoica and Zhang, 2024, Break the Sequential Dependency of LLM Inference Using Lookahead Decoding",
         {{"w", Type::integer, "5", 1, 32, "columns of the window, next positions that are guessed"},
@@ -138,10 +154,16 @@ Result<int64_t> drafter_model_rows(std::string_view text) {
   return drafter->model_rows();
 }
 
-Result<DrafterMemory> drafter_memory(std::string_view text) {
+Result<DrafterMemory> drafter_memory(std::string_view text, int64_t vocab) {
   if (text.empty()) return DrafterMemory{};
   MILLRACE_TRY(const auto drafter, make_drafter(text));
-  return DrafterMemory{drafter->memory_bytes(), drafter->shared_bytes()};
+  return DrafterMemory{drafter->memory_bytes(), drafter->shared_bytes(vocab)};
+}
+
+Result<void> check_drafter(std::string_view text, int64_t vocab, std::span<const std::string> tokens) {
+  if (text.empty()) return {};
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->check(tokens.empty() ? vocab : std::ssize(tokens), tokens);
 }
 
 Result<int64_t> longest_draft(std::string_view text) {

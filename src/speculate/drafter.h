@@ -38,7 +38,8 @@ class Drafter {
   // Fills `out`, which is empty, with up to `most` tokens; its first ones, where a step has no room for all.
   virtual void propose_tree(const Sequence& stream, int64_t most, Draft& out) { propose(stream, most, out.tokens); }
   virtual int64_t memory_bytes() const { return 0; }  // of what it remembers of one stream
-  virtual int64_t shared_bytes() const { return 0; }  // of what it remembers beside that, of all streams together
+  // Of what it remembers beside that, of all streams together, for a model of `vocab` tokens.
+  virtual int64_t shared_bytes(int64_t /*vocab*/) const { return 0; }
   // After a step with a draft of the stream, which has added `committed` tokens to it.
   // `probed`: the model's likeliest token behind each of the probes that ran.
   virtual void observe(const Sequence& /*stream*/, int64_t /*committed*/, std::span<const TokenId> /*probed*/) {}
@@ -46,6 +47,17 @@ class Drafter {
   // Drafters that compete: each stream's drafts are those of one of them, and the members above apply to each. None: it
   // drafts itself.
   virtual std::span<const std::unique_ptr<Drafter>> members() const { return {}; }
+
+  // A drafter that learns from the model's likeliest tokens gets this many of every row of logits of its streams.
+  virtual int64_t learns() const { return 0; }
+  // `best`: the likeliest tokens after `token` in the stream or in its draft, best first. Before observe().
+  virtual void learn(const Sequence& /*stream*/, TokenId /*token*/, std::span<const TokenId> /*best*/) {}
+
+  // Before the first draft: the model's tokens. Must not fail where check() has not.
+  virtual void begin(int64_t /*vocab*/) {}
+  // Whether its files are whole and of this vocabulary; once for each engine, may take long. `tokens`: the vocabulary's
+  // texts, if they are known.
+  virtual Result<void> check(int64_t /*vocab*/, std::span<const std::string> /*tokens*/) const { return {}; }
 
   // A drafter with a model of its own, whose drafts are chains or, in a tree, chains side by side (DraftRun), has these
   // in place of propose(). They are called in every step, for all its streams at once. draft.stored is theirs.
@@ -75,11 +87,14 @@ Result<int64_t> drafter_model_rows(std::string_view text);
 Result<std::unique_ptr<SkipChoice>> drafter_skips(std::string_view text);
 // The path of its model, as model_path(); null: it has none of its own, or `text` is "". Errors: as above.
 Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
+// Its check(), for a model of `vocab` tokens, whose tokenizer has `tokens`; those may be none. Errors: as above, and
+// those of check().
+Result<void> check_drafter(std::string_view text, int64_t vocab, std::span<const std::string> tokens);
 // Its longest(), and its memory_bytes() and shared_bytes(); 0 for "". Errors: as above.
 Result<int64_t> longest_draft(std::string_view text);
 struct DrafterMemory {
   int64_t stream = 0, shared = 0;
 };
-Result<DrafterMemory> drafter_memory(std::string_view text);
+Result<DrafterMemory> drafter_memory(std::string_view text, int64_t vocab);
 
 }  // namespace millrace

@@ -59,7 +59,7 @@ struct StreamDrafts {
     KeptShares shares;
     DraftTrial trial;
   };
-  std::vector<Member> members;  // by drafter
+  std::vector<Member> members;  // by drafter; behind them the prediction of a request that has one
   size_t chosen = 0;            // whose draft is the stream's
 };
 

@@ -1,6 +1,12 @@
 // Trees of drafted tokens change the number of steps and nothing else: every event of every stream is the one of plain
 // decoding, whatever the tree, the sampling, the constraint, the memory, and the streams beside it.
+#include <unistd.h>
+
+#include <filesystem>
+
 #include "properties/draft_runs.h"
+#include "speculate/datastore.h"
+#include "text/tokenizer.h"
 
 namespace millrace {
 namespace {
@@ -43,6 +49,20 @@ class ScriptedTree final : public Drafter {
   int64_t longest_, probes_;
 };
 
+// A datastore of the answers that plain decoding gave, so that the drafter rest is often right.
+std::string datastore_of(const LanguageModel& model, const Truth& truth) {
+  const std::string path = std::filesystem::path(::testing::TempDir()) / fmt::format("draft_trees.{}.store", getpid());
+  const Tokenizer* tokenizer = model.parts().tokenizer.get();
+  const int64_t vocab = tokenizer ? tokenizer->vocab_size() : model.info().vocab;
+  std::vector<TokenId> tokens;
+  for (const auto& [stream, answer] : truth) {
+    for (const TokenId token : answer) tokens.push_back(static_cast<TokenId>(std::min<int64_t>(token, vocab)));
+    tokens.push_back(static_cast<TokenId>(vocab));
+  }
+  EXPECT_TRUE(write_datastore(path, vocab, tokenizer ? vocabulary_hash(tokenizer->spec().tokens) : 1, tokens).ok());
+  return path;
+}
+
 class DraftTrees : public ::testing::TestWithParam<std::string> {
  protected:
   std::shared_ptr<const LanguageModel> model_ = load_for(golden_model(GetParam()), *select_isa());
@@ -55,11 +75,14 @@ TEST_P(DraftTrees, EventsAreThoseOfPlainDecoding) {
     const auto requests = mixed_requests(round, model_->info().vocab);
     for (const auto& [name, o] : settings()) {
       const DraftOutcome plain = run_requests(*core_with(model_, o), requests, 1);
-      for (const char* drafter : {"ngram:n=3,min=1,k=3,branches=4", "lookahead:w=3,n=3,g=2", "scripted", "probes"}) {
+      for (const char* drafter : {"ngram:n=3,min=1,k=3,branches=4", "lookahead:w=3,n=3,g=2",
+                                  "token_recycling:k=4,tokens=9", "rest", "scripted", "probes"}) {
         SCOPED_TRACE(fmt::format("round {}, {}, {}", round, name, drafter));
         EngineOptions drafting = o;
-        const bool registered = std::string(drafter).find(':') != std::string::npos;
-        drafting.drafter = registered ? drafter : "ngram:k=11,branches=1";
+        std::string text = drafter;
+        if (text == "rest") text = "rest:min=1,k=4,branches=3,file=" + datastore_of(*model_, plain.truth);
+        const bool registered = text.find(':') != std::string::npos;
+        drafting.drafter = registered ? text : "ngram:k=11,branches=1";
         auto core =
             core_with(model_, drafting,
                       registered ? nullptr : std::make_unique<ScriptedTree>(plain.truth, 11, *drafter == 'p' ? 4 : 0));

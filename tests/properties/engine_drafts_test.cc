@@ -73,6 +73,37 @@ TEST_P(EngineDrafts, RowsOfADraftAreThoseOfSingleSteps) {
   EXPECT_EQ(core->stats().accepted_tokens, 36);
 }
 
+// Half of each answer is predicted, and after a gap its end: with a drafter of its own, one of trees, and none besides.
+TEST_P(EngineDrafts, PredictionsChangeTheStepsOnly) {
+  ASSERT_TRUE(model_);
+  auto requests = mixed_requests(4, model_->info().vocab);
+  const DraftOutcome plain = run_requests(*make_core(model_, options()), requests, 1);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto answer = plain.truth.find(i + 1);
+    if (answer == plain.truth.end()) continue;
+    auto& prediction = requests[i].prediction = answer->second;
+    const auto middle = prediction.begin() + std::ssize(prediction) / 2;
+    prediction.erase(middle, middle + std::min<ptrdiff_t>(3, prediction.end() - middle));
+  }
+  EXPECT_EQ(run_requests(*make_core(model_, options()), requests, 1).stats.drafted_tokens, 0) << "without a drafter";
+  for (const char* drafter : {"prediction:k=6", "ngram:n=3,min=3,k=6", "token_recycling:k=2,tokens=6"}) {
+    SCOPED_TRACE(drafter);
+    EngineOptions o = options();
+    o.drafter = drafter;
+    auto core = core_with(model_, o);
+    const DraftOutcome drafted = run_requests(*core, requests, 1);
+    EXPECT_EQ(drafted.emitted, plain.emitted);
+    EXPECT_GT(drafted.stats.accepted_tokens, plain.stats.generated_tokens / 3);
+    int64_t accepted = 0;
+    for (size_t i = 0; i < kDraftPositions; ++i) {
+      EXPECT_LE(drafted.stats.accepted_at[i], drafted.stats.drafted_at[i]);
+      if (i > 0) EXPECT_LE(drafted.stats.drafted_at[i], drafted.stats.drafted_at[i - 1]);
+      accepted += drafted.stats.accepted_at[i];
+    }
+    EXPECT_EQ(accepted, drafted.stats.accepted_tokens);
+  }
+}
+
 TEST_P(EngineDrafts, AWrongDraftCommitsOneTokenAStep) {
   ASSERT_TRUE(model_);
   const int64_t vocab = model_->info().vocab;

@@ -31,16 +31,21 @@ def ngram_draft(tokens, n, least, most):
 
 def counted_speculation(prompt, answer, n, least, k):
     counts = {"drafted": 0, "accepted": 0, "target_passes": 1}
+    reached, kept = [0] * k, [0] * k  # by position in the draft
     done = 1  # the prompt's step samples the first token
     while done < len(answer):
         draft = ngram_draft(prompt + answer[:done], n, least, min(k, len(answer) - done - 1))
         accepted = 0
         while accepted < len(draft) and draft[accepted] == answer[done + accepted]:
             accepted += 1
+        for i in range(len(draft)):
+            reached[i] += 1
+            kept[i] += i < accepted
         counts["drafted"] += len(draft)
         counts["accepted"] += accepted
         counts["target_passes"] += 1
         done += accepted + 1
+    counts["acceptance_by_position"] = [a / b for a, b in zip(kept, reached) if b]
     return counts
 
 
@@ -154,6 +159,36 @@ class Run(unittest.TestCase):
                 self.assertGreater(counts["drafted"], counts["accepted"])
                 if branches == 1:
                     self.assertEqual(counts, counted_speculation(plain["prompt_tokens"], plain["tokens"], 3, 1, 4))
+
+    def test_datastore(self):
+        """A datastore of the answer drafts it; of another vocabulary, damaged or cut short, it is refused."""
+        with tempfile.TemporaryDirectory() as folder:
+            texts, store = os.path.join(folder, "texts.txt"), os.path.join(folder, "texts.store")
+            base = ["-p", "ab cd", "-n", "40", "--ignore-eos", "--temp", "0"]
+            plain = self.run_json(*base)
+            write(texts, plain["text"].encode())
+            done = millrace("datastore", texts, texts, "-m", LLAMA, "-o", store, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            made = json.loads(done.stdout)
+            self.assertEqual((made["texts"], made["bytes"]), (2, 64 + 8 * made["tokens"]))
+            self.assertEqual(made["bytes"], os.path.getsize(store))
+            drafting = self.run_json(*base, "--drafter", f"rest:file={store},min=1")
+            self.assertEqual(drafting["tokens"], plain["tokens"])
+            self.assertGreater(drafting["speculation"]["accepted"], 0)
+            with open(store, "rb") as file:
+                whole = file.read()
+            damaged, short = os.path.join(folder, "damaged"), os.path.join(folder, "short")
+            write(damaged, whole[:70] + bytes([whole[70] ^ 1]) + whole[71:])
+            write(short, whole[:-1])
+            for path, model, code, error in (
+                    (store, "stories", 2, "was written for a vocabulary of"), (damaged, LLAMA, 3, "is damaged"),
+                    (short, LLAMA, 3, "its header promises"), (texts, LLAMA, 3, "is not a datastore"),
+                    (os.path.join(folder, "none"), LLAMA, 3, "none")):
+                done = millrace("run", "-m", model, "-p", "a", "-n", "1", "--drafter", f"rest:file={path}")
+                self.assertEqual(done.returncode, code, done.stderr.decode())
+                self.assertIn(error, done.stderr.decode())
+            done = millrace("datastore", os.path.join(folder, "none"), "-m", LLAMA, "-o", store)
+            self.assertEqual(done.returncode, 3, done.stderr.decode())
 
     def test_compressed_prompts(self):
         text, choice = "the cat and the dog sat on a red mat", "selective_context:ratio=0.5,keep_last=2"

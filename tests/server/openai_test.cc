@@ -149,6 +149,60 @@ struct BadCase {
   int status = 400;
 };
 
+// The answer itself is predicted, as text and in parts, then with its beginning left out, then something else.
+TEST(OpenAiChat, PredictionsAreDraftedFromAndCounted) {
+  EngineOptions drafting;
+  drafting.drafter = "prediction:k=5";
+  LiveServer live({}, {}, drafting), plain;
+  Json body = {
+      {"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}, {"max_tokens", 40}, {"temperature", 0}};
+  const auto ask = [&](const LiveServer& server, const Json& content) {
+    if (!content.is_null()) body["prediction"] = {{"type", "content"}, {"content", content}};
+    const Response answer = post(server.port(), kChat, body.dump());
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return answer.json();
+  };
+  const Json first = ask(live, nullptr);
+  const std::string text = first["choices"][0]["message"]["content"];
+  EXPECT_FALSE(first["usage"].contains("completion_tokens_details"));
+  const std::string half = text.substr(0, text.size() / 2), rest = text.substr(text.size() / 2);
+  const Json parts = {{{"type", "text"}, {"text", half}}, {{"type", "text"}, {"text", rest}}};
+  for (const Json& content : {Json(text), parts, Json(rest), Json("zzz qqq")}) {
+    const Json answer = ask(live, content);
+    EXPECT_EQ(answer["choices"][0]["message"]["content"], text);
+    const Json& details = answer["usage"]["completion_tokens_details"];
+    if (content == "zzz qqq")
+      EXPECT_EQ(details["accepted_prediction_tokens"], 0);
+    else
+      EXPECT_GT(details["accepted_prediction_tokens"], content == rest ? 10 : 25) << answer["usage"];
+    EXPECT_GE(details["rejected_prediction_tokens"], 0);
+  }
+  const Json ignored = ask(plain, text);
+  EXPECT_EQ(ignored["choices"][0]["message"]["content"], text);
+  const Json nothing = {{"accepted_prediction_tokens", 0}, {"rejected_prediction_tokens", 0}};
+  EXPECT_EQ(ignored["usage"]["completion_tokens_details"], nothing);
+}
+
+TEST(OpenAiErrors, WrongPredictionsAreNamed) {
+  LiveServer live;
+  const std::pair<const char*, const char*> wrong[] = {
+      {R"({"type": "content"})", "prediction.content"},
+      {R"({"content": "a"})", "prediction.type"},
+      {R"({"type": "text", "content": "a"})", "prediction.type"},
+      {R"({"type": "content", "content": 1})", "prediction.content"},
+      {R"({"type": "content", "content": [{"type": "text", "text": "a"}, {"type": "image", "text": "a"}]})",
+       "prediction.content[1]"},
+      {R"({"type": "content", "content": ["a"]})", "prediction.content[0]"},
+      {R"("a")", "prediction"}};
+  for (const auto& [prediction, field] : wrong) {
+    const Response answer =
+        post(live.port(), kChat,
+             R"({"messages": [{"role": "user", "content": "a"}], "prediction": )" + std::string(prediction) + "}");
+    EXPECT_EQ(answer.status, 400) << prediction << answer.body;
+    EXPECT_EQ(answer.json()["error"]["param"], field) << prediction << answer.body;
+  }
+}
+
 TEST(OpenAiErrors, EveryWrongFieldIsNamed) {
   LiveServer live;
   const BadCase cases[] = {

@@ -87,6 +87,14 @@ TEST(Telemetry, DraftedTokensAreCounted) {
   EXPECT_GT(drafted, accepted);
   EXPECT_EQ(after.value("millrace_generated_tokens_total"), 80);
   EXPECT_EQ(after.value("millrace_steps_total") + accepted, 80);
+  double reached = 0, kept = 0;
+  for (const char* position : {"0", "1", "2"}) {
+    const std::map<std::string, std::string> at = {{"model_name", "stories"}, {"position", position}};
+    reached += after.value("millrace_drafts_reaching_position_total", at);
+    kept += after.value("millrace_accepted_tokens_by_position_total", at);
+  }
+  EXPECT_EQ(reached, drafted);
+  EXPECT_EQ(kept, accepted);
 }
 
 TEST(Telemetry, VllmsNamesForOurMetrics) {

@@ -14,6 +14,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kSpecItems = 24;
+constexpr size_t kShownPositions = 4;  // of drafts
 
 class SpecRun final : public SuiteRun {
  public:
@@ -41,11 +42,18 @@ class SpecRun final : public SuiteRun {
       const auto passes = static_cast<double>(answer.timings.target_passes);
       out.push_back({passes > 0 ? tokens / passes : kNoValue, seconds > 0 ? (tokens - 1) / seconds : kNoValue,
                      answer.tokens == base_tokens_ ? 1.0 : 0.0});
+      for (size_t i = 0; i < kShownPositions; ++i) out.back().push_back(accepted_at(answer.timings, i));
     }
     return out;
   }
 
  private:
+  // Of an answer's drafts that reached a position, the share that was accepted there.
+  static double accepted_at(const RequestTimings& timings, size_t position) {
+    if (position >= timings.drafted_at.size()) return kNoValue;
+    return static_cast<double>(timings.accepted_at[position]) / static_cast<double>(timings.drafted_at[position]);
+  }
+
   Result<void> answer_base(size_t item, const SuiteWanted& wanted) {
     MILLRACE_TRY(const auto answers, engines_.answer(0, std::span(&prompts_[item], 1), wanted));
     base_item_ = item;
@@ -106,8 +114,10 @@ Result<std::unique_ptr<SuiteRun>> begin_spec(std::span<const CompareConfig> conf
   SuitePlan plan{.name = "spec",
                  .metrics = {{"tokens_per_step"}, {"tokens_per_s", true, SuiteAverage::median}, {"same_as_base"}},
                  .timed = true};
+  for (size_t i = 0; i < kShownPositions; ++i) plan.metrics.push_back({fmt::format("accepted_{}", i)});
   std::vector<AnswerRequest> kept;
-  std::vector<std::string> parts = {std::to_string(input.generate), std::to_string(input.threads)};
+  std::vector<std::string> parts = {std::to_string(input.generate), std::to_string(input.threads),
+                                    std::to_string(kShownPositions)};
   for (const size_t index : fitting) {
     plan.items.push_back(prompts[index].category);
     parts.push_back(prompts[index].text);

@@ -1,5 +1,7 @@
 #include "server/api/known_fields.h"
 
+#include <fmt/format.h>
+
 #include "sampling/schema.h"
 #include "server/api/sampling_fields.h"
 
@@ -103,13 +105,48 @@ std::vector<Field> llama_sampling_fields() {
           std::move(breakers)};
 }
 
+// The text of a prediction: a string, or parts of type text.
+std::optional<ApiError> read_prediction(const Json& value, GenerationRequest& params) {
+  if (!value.contains("type")) return ApiError::bad("prediction.type", "is missing");
+  const auto content = value.find("content");
+  if (content == value.end()) return ApiError::bad("prediction.content", "is required");
+  if (content->is_string()) {
+    params.prediction = content->get<std::string>();
+    return std::nullopt;
+  }
+  if (!content->is_array()) return ApiError::bad("prediction.content", "must be a string or a list of text parts");
+  for (size_t i = 0; i < content->size(); ++i) {
+    const Json& part = (*content)[i];
+    const bool text = part.is_object() && part.contains("type") && part["type"] == "text" && part.contains("text") &&
+                      part["text"].is_string();
+    if (!text)
+      return ApiError::bad(fmt::format("prediction.content[{}]", i), "must be {\"type\": \"text\", \"text\": ...}");
+    params.prediction += part["text"].get_ref<const std::string&>();
+  }
+  return std::nullopt;
+}
+
+Field prediction_field() {
+  Field type{"type", kJsonText, "", "must be given"};
+  type.choices = {"content"};
+  Field content{"content", kJsonText | kJsonList, "", "the text, or parts of type text"};
+  content.required = true;
+  Field field = object_field("prediction",
+                             "text that the answer is expected to have much of: drafts are taken from it if the server "
+                             "was started with a drafter; the answer does not change",
+                             {type, content});
+  field.default_value.clear();
+  field.set = read_prediction;
+  return field;
+}
+
 std::vector<Field> other_chat_fields() {
   return joined(
       {openai_account_fields(),
        {ignored_field("metadata", kJsonObject,
                       "it is for the provider's list of stored responses; this endpoint does not store responses"),
         ignored_field("store", kJsonBoolean, "this endpoint does not store responses, and fetching one returns 404"),
-        ignored_field("prediction", kJsonObject, "it changes how fast the output is generated, not the output"),
+        prediction_field(),
         ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
        engine_fields(),
        refused({{"prompt_embeds", is_empty}}),

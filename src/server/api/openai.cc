@@ -152,11 +152,13 @@ Json openai_prompt_logprobs(const Answer& answer, size_t prompt) {
 }
 
 Json openai_usage(const Answer& answer) {
-  int64_t generated = 0, reasoning = 0;
+  int64_t generated = 0, reasoning = 0, drafted = 0, accepted = 0;
   bool ended = true;
   for (const Choice& choice : answer.choices) {
     generated += choice.generated_tokens;
     reasoning += choice.reasoning_tokens;
+    drafted += choice.drafted_tokens;
+    accepted += choice.accepted_tokens;
     ended &= choice.finish != FinishReason::none;
   }
   if (ended) generated = answer.generated_tokens;
@@ -167,6 +169,10 @@ Json openai_usage(const Answer& answer) {
   if (answer.params.truncated_tokens > 0)
     out["prompt_tokens_details"]["truncated_tokens"] = answer.params.truncated_tokens;
   if (reasoning > 0) out["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};
+  if (drafted > 0 || !answer.params.prediction.empty()) {
+    out["completion_tokens_details"]["accepted_prediction_tokens"] = accepted;
+    out["completion_tokens_details"]["rejected_prediction_tokens"] = drafted - accepted;
+  }
   return out;
 }
 

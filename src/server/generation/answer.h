@@ -35,12 +35,13 @@ struct Choice {
   TokenId stop_token = -1;  // the stop token given by the request
   int64_t text_bytes = 0;   // of text so far, including the echoed prompt
   int64_t generated_tokens = 0, reasoning_tokens = 0;
-  int64_t part = -1;                           // in streams with numbered parts: the current one
-  std::optional<AnswerPiece::Kind> part_kind;  // ... its kind, while it is open
-  std::optional<AnswerPiece::Kind> last_kind;  // kind of the last piece
-  size_t streamed_calls = 0;                   // calls that the stream has started
-  bool open_custom = false;                    // ... the last one is a custom tool, whose input is sent at its end
-  bool begun = false;                          // the stream has started
+  int64_t drafted_tokens = 0, accepted_tokens = 0;  // when it has ended
+  int64_t part = -1;                                // in streams with numbered parts: the current one
+  std::optional<AnswerPiece::Kind> part_kind;       // ... its kind, while it is open
+  std::optional<AnswerPiece::Kind> last_kind;       // kind of the last piece
+  size_t streamed_calls = 0;                        // calls that the stream has started
+  bool open_custom = false;                         // ... the last one is a custom tool, whose input is sent at its end
+  bool begun = false;                               // the stream has started
 };
 
 struct Answer {

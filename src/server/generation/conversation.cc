@@ -233,6 +233,14 @@ std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationReq
   return std::nullopt;
 }
 
+std::optional<ApiError> make_prediction(const LanguageModel& model, GenerationRequest& params) {
+  if (params.prediction.empty()) return std::nullopt;
+  auto tokens = model.encode(params.prediction, /*add_special=*/false, /*parse_special=*/false);
+  if (!tokens.ok()) return ApiError::bad("prediction", tokens.error().message);
+  params.request.prediction = std::move(*tokens);
+  return std::nullopt;
+}
+
 void truncate_prompt(GenerationRequest& params, AskedPrompt& prompt, int64_t context) {
   if (params.truncate_prompt == 0) return;
   const auto count = static_cast<int64_t>(prompt.tokens.size());

@@ -15,6 +15,8 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
 
 // Converts params.bad_words to tokens, with and without a leading space.
 std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationRequest& params);
+// Converts params.prediction to tokens.
+std::optional<ApiError> make_prediction(const LanguageModel& model, GenerationRequest& params);
 
 // Removes the beginning of the prompt if the request asks for it, and counts the removed tokens.
 void truncate_prompt(GenerationRequest& params, AskedPrompt& prompt, int64_t context);

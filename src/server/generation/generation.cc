@@ -194,6 +194,8 @@ void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta)
 void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& choice) {
   choice.finish = event.finish;
   choice.stopped_by = event.stopped_by;
+  choice.drafted_tokens = event.timings.drafted_tokens;
+  choice.accepted_tokens = event.timings.accepted_tokens;
   if (waiting_) waiting_->answer_done(event.timings);
   answer_.timings = event.timings;
   answer_.generated_tokens += event.timings.generated_tokens;

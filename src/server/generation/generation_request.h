@@ -90,6 +90,7 @@ struct GenerationRequest {
   int64_t truncate_prompt = 0;   // > 0: keep so many tokens at the prompt's end; -1: what leaves room for the answer
   int64_t truncated_tokens = 0;  // removed from the beginning of the prompts
   std::vector<std::string> bad_words;    // never generated
+  std::string prediction;                // what much of the answer is expected to be; "": not known
   int64_t prompt_logprobs = -1;          // for the prompt: number of most likely tokens at each position; -1: none
   bool continuous_usage = false;         // usage in every chunk of a stream
   Json kept;                             // data that the API keeps for its response

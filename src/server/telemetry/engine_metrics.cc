@@ -48,6 +48,8 @@ constexpr EngineFigure kFigures[] = {
      kCounter, [](const EngineAccount& e) { return number(e.stats.cached_tokens); }},
     {"millrace_generated_tokens_total", "Generated tokens", kCounter,
      [](const EngineAccount& e) { return number(e.stats.generated_tokens); }},
+    {"millrace_drafts_total", "Steps of streams that verified a draft", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.drafted_at[0]); }},
     {"millrace_drafted_tokens_total", "Drafted tokens that were verified", kCounter,
      [](const EngineAccount& e) { return number(e.stats.drafted_tokens); }},
     {"millrace_accepted_tokens_total", "Drafted tokens that were accepted and saved a step", kCounter,
@@ -131,6 +133,25 @@ constexpr AgeFigure kAges[] = {
 };
 constexpr size_t kAgeEdges = 26;  // up to 2^25 ms, nine hours
 
+// Of drafts, by the position behind the stream's last token, counted from 0.
+void add_positions(MetricFamilies& out, std::span<const EngineAccount> engines) {
+  FamilyBuilder drafted("millrace_drafts_reaching_position_total", "Drafts that had a token at this position",
+                        kCounter);
+  FamilyBuilder accepted("millrace_accepted_tokens_by_position_total",
+                         "Drafts whose token at this position was accepted", kCounter);
+  bool any = false;
+  for (const EngineAccount& e : engines)
+    for (size_t i = 0; i < kDraftPositions && e.stats.drafted_at[i] > 0; ++i) {
+      const MetricLabels labels = {{"model_name", e.model}, {"position", std::to_string(i)}};
+      drafted.add(number(e.stats.drafted_at[i]), labels);
+      accepted.add(number(e.stats.accepted_at[i]), labels);
+      any = true;
+    }
+  if (!any) return;
+  out.push_back(drafted.take());
+  out.push_back(accepted.take());
+}
+
 }  // namespace
 
 void add_engine_metrics(MetricFamilies& out, std::span<const EngineAccount> engines) {
@@ -146,6 +167,7 @@ void add_engine_metrics(MetricFamilies& out, std::span<const EngineAccount> engi
   };
   for (const EngineFigure& figure : kFigures) add(figure, false);
   for (const EngineFigure& figure : kStoreFigures) add(figure, true);
+  add_positions(out, engines);
   for (const AgeFigure& figure : kAges) {
     FamilyBuilder family(figure.name, figure.help, MetricType::Histogram);
     for (const EngineAccount& e : engines) {

@@ -1,5 +1,5 @@
 // Exports metrics under the names of other servers too, so that their dashboards work with this server. Only names with
-// a counterpart here are exported: nothing for vLLM's speculation, multimodal cache, adapters and host offload.
+// a counterpart here are exported: nothing for vLLM's multimodal cache, adapters and host offload.
 #include <algorithm>
 
 #include "server/telemetry/metric_family.h"
@@ -23,6 +23,10 @@ constexpr Alias kVllm[] = {
     {"vllm:gpu_cache_usage_perc", "millrace_kv_cache_usage_ratio"},  // old name
     {"vllm:cache_config_info", "millrace_cache_config_info"},
     {"vllm:num_preemptions_total", "millrace_preemptions_total"},
+    {"vllm:spec_decode_num_drafts_total", "millrace_drafts_total"},
+    {"vllm:spec_decode_num_draft_tokens_total", "millrace_drafted_tokens_total"},
+    {"vllm:spec_decode_num_accepted_tokens_total", "millrace_accepted_tokens_total"},
+    {"vllm:spec_decode_num_accepted_tokens_per_pos_total", "millrace_accepted_tokens_by_position_total"},
     {"vllm:prompt_tokens_total", "millrace_prompt_tokens_total"},
     {"vllm:generation_tokens_total", "millrace_generated_tokens_total"},
     {"vllm:prefix_cache_queries_total", "millrace_prefix_cache_query_tokens_total"},

@@ -40,7 +40,7 @@ constexpr EnumNames<FinishReason> kFinishes("", "stop", "length", "cancelled", "
                                 adapters, cache_prompt, evictor, documents, document_context, not_keep_seconds,
                                 not_prefix_group, n, best_of, beams, length_penalty, early_stopping, not_tenant,
                                 priority, not_deadline_seconds, not_time_limit_seconds, not_predicted_tokens,
-                                not_known_tokens] = request;
+                                not_known_tokens, prediction] = request;
 }
 
 Json constraint_json(const Constraint& c) {
@@ -65,6 +65,7 @@ Json request_json(const Request& r) {
   if (r.include_stop) out["include_stop"] = true;
   if (!r.stop_tokens.empty()) out["stop_tokens"] = r.stop_tokens;
   if (!r.bad_words.empty()) out["bad_words"] = r.bad_words;
+  if (!r.prediction.empty()) out["prediction"] = r.prediction;  // recorded plans have its drafts
   if (!r.skip_special) out["skip_special"] = false;
   if (r.show_markers) out["show_markers"] = true;
   if (r.constraint.kind != Constraint::Kind::none) out["constraint"] = constraint_json(r.constraint);
@@ -264,6 +265,7 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   r.include_stop = line.boolean("include_stop", false);
   r.stop_tokens = line.tokens("stop_tokens");
   r.bad_words = line.token_lists("bad_words");
+  r.prediction = line.tokens("prediction");
   r.skip_special = line.boolean("skip_special", true);
   r.show_markers = line.boolean("show_markers", false);
   r.cache_prompt = line.boolean("cache_prompt", true);

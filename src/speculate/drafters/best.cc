@@ -33,10 +33,26 @@ class Best final : public Drafter {
                member->longest() * static_cast<int64_t>(sizeof(TokenId) + sizeof(int32_t));
     return bytes;
   }
-  int64_t shared_bytes() const override {
+  int64_t shared_bytes(int64_t vocab) const override {
     int64_t bytes = 0;
-    for (const auto& member : members_) bytes += member->shared_bytes();
+    for (const auto& member : members_) bytes += member->shared_bytes(vocab);
     return bytes;
+  }
+  int64_t learns() const override {
+    int64_t most = 0;
+    for (const auto& member : members_) most = std::max(most, member->learns());
+    return most;
+  }
+  void learn(const Sequence& stream, TokenId token, std::span<const TokenId> best) override {
+    for (const auto& member : members_)
+      member->learn(stream, token, best.first(std::min(best.size(), static_cast<size_t>(member->learns()))));
+  }
+  void begin(int64_t vocab) override {
+    for (const auto& member : members_) member->begin(vocab);
+  }
+  Result<void> check(int64_t vocab, std::span<const std::string> tokens) const override {
+    for (const auto& member : members_) MILLRACE_TRY_VOID(member->check(vocab, tokens));
+    return {};
   }
 
  private:

@@ -22,7 +22,7 @@ class Cascade final : public Drafter {
   std::string model_path() const override { return path_; }
   int64_t model_rows() const override { return longest() + 1; }
   int64_t memory_bytes() const override { return sizeof(ChainMemory); }
-  int64_t shared_bytes() const override { return MaxGram::bytes(bigrams_); }
+  int64_t shared_bytes(int64_t) const override { return MaxGram::bytes(bigrams_); }
   std::shared_ptr<DraftMemory> remember(const Sequence&) const override { return std::make_shared<ChainMemory>(); }
 
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {

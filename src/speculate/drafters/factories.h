@@ -7,6 +7,9 @@ namespace millrace {
 
 Result<std::unique_ptr<Drafter>> make_ngram_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_lookahead_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_rest_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_token_recycling_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_prediction_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_suffix_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_model_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_self_drafter(const OptionValues& options);

@@ -43,6 +43,15 @@ class NgramPool {
     std::ranges::copy(rest, tokens_.begin() + static_cast<ptrdiff_t>(oldest * rest_));
   }
 
+  // What followed this token in the latest n-gram that begins with it; -1: there is none.
+  TokenId latest_after(TokenId first) const {
+    const size_t set = set_of(first);
+    const Entry* latest = nullptr;
+    for (size_t i = set; i < set + places_; ++i)
+      if (entries_[i].first == first && entries_[i].stamp > (latest ? latest->stamp : 0)) latest = &entries_[i];
+    return latest ? rest_of(static_cast<size_t>(latest - entries_.data()))[0] : -1;
+  }
+
   // Calls visit(rest) for the n-grams that begin with this token, the latest first.
   template <typename Visit>
   void visit(TokenId first, Visit visit) const {
@@ -65,13 +74,13 @@ class NgramPool {
   }
 
  private:
-  static constexpr size_t kSets = 256;
+  static constexpr size_t kSets = 1024;
   struct Entry {
     TokenId first = 0;
     int64_t stamp = 0;  // 0: empty
   };
 
-  size_t set_of(TokenId first) const { return (static_cast<uint32_t>(first) * 2654435769u >> 24) % kSets * places_; }
+  size_t set_of(TokenId first) const { return (static_cast<uint32_t>(first) * 2654435769u >> 22) % kSets * places_; }
   std::span<const TokenId> rest_of(size_t entry) const { return {tokens_.data() + entry * rest_, rest_}; }
 
   size_t rest_, places_;
@@ -81,11 +90,13 @@ class NgramPool {
 };
 
 struct LookaheadMemory final : DraftMemory {
+  static constexpr int64_t kPlaces = 4;  // at least, for first tokens that share a set
+
   LookaheadMemory(int64_t columns, int64_t n, int64_t branches)
       : window(static_cast<size_t>(columns * (n - 1))),
         iterations(static_cast<size_t>(columns)),
         ngram(static_cast<size_t>(n - 1)),
-        pool(n, branches) {}
+        pool(n, std::max(branches, kPlaces)) {}
 
   int64_t bytes() const {
     return pool.bytes() +
@@ -153,20 +164,36 @@ class Lookahead final : public Drafter {
       std::copy(begin + (columns_ - kept), begin + columns_, begin);
     }
     std::copy(memory->iterations.end() - kept, memory->iterations.end(), memory->iterations.begin());
+    collect_own(stream, committed, *memory);
     guess(stream, kept, *memory);
   }
 
  private:
-  // Fills the columns from `first` on with tokens of the stream, drawn by its length.
+  // Fills the columns from `first` on. The first level goes on as the latest n-gram with the token before did, so that
+  // it often is right at once; otherwise, and below, with tokens of the stream, drawn by its length.
   void guess(const Sequence& stream, int64_t first, LookaheadMemory& memory) const {
     for (int64_t level = 0; level < memory.levels; ++level)
       for (int64_t column = first; column < columns_; ++column) {
+        const auto place = static_cast<size_t>(level * columns_ + column);
+        const TokenId before = level > 0     ? memory.window[place - static_cast<size_t>(columns_)]
+                               : column == 0 ? stream.tokens.back()
+                                             : memory.window[place - 1];
+        const TokenId known = memory.pool.latest_after(before);
         const double drawn = philox_uniform(static_cast<uint64_t>(stream.size()), static_cast<uint64_t>(level),
                                             static_cast<uint64_t>(column));
-        memory.window[static_cast<size_t>(level * columns_ + column)] =
-            stream.tokens[static_cast<size_t>(drawn * static_cast<double>(stream.size()))];
+        memory.window[place] =
+            known >= 0 ? known : stream.tokens[static_cast<size_t>(drawn * static_cast<double>(stream.size()))];
       }
     std::fill(memory.iterations.begin() + first, memory.iterations.end(), 0);
+  }
+
+  // The n-grams that end with the last `count` tokens of the answer.
+  void collect_own(const Sequence& stream, int64_t count, LookaheadMemory& memory) const {
+    const std::span<const TokenId> tokens = stream.tokens;
+    for (int64_t end = stream.size() - count + 1; end <= stream.size(); ++end)
+      if (end - (n_ - 1) >= stream.prompt_tokens)
+        memory.pool.add(tokens[static_cast<size_t>(end - n_)],
+                        tokens.subspan(static_cast<size_t>(end - n_ + 1), static_cast<size_t>(n_ - 1)));
   }
 
   // The n-grams of the columns whose levels, except the first, are the model's.

@@ -28,7 +28,7 @@ class Suffix final : public Drafter {
 
   int64_t longest() const override { return drafted_; }
   int64_t memory_bytes() const override { return sizeof(SuffixMemory); }
-  int64_t shared_bytes() const override { return 2 * SuffixAutomaton::bytes(half()); }
+  int64_t shared_bytes(int64_t) const override { return 2 * SuffixAutomaton::bytes(half()); }
   std::shared_ptr<DraftMemory> remember(const Sequence&) const override { return std::make_shared<SuffixMemory>(); }
 
   void propose(const Sequence& stream, int64_t most, std::vector<TokenId>& out) override {
