@@ -13,7 +13,7 @@ auto make_member(const std::string& family, const Registry<Factory>& registry, s
     -> decltype(std::declval<Factory>()(std::declval<const OptionValues&>())) {
   MILLRACE_TRY(const auto chosen, choose_member(family, registry, text));
   auto made = chosen.member(chosen.options);
-  if (!made.ok()) return Error::user(chosen.label + ": " + made.error().message);
+  if (!made.ok()) return Error{made.error().kind, chosen.label + ": " + made.error().message};
   return made;
 }
 

@@ -77,7 +77,7 @@ class Drafter {
 using DrafterFactory = Result<std::unique_ptr<Drafter>> (*)(const OptionValues& options);
 const Registry<DrafterFactory>& drafters();
 
-// `text` is NAME[:key=value,...]. Errors (user): unknown name or option.
+// `text` is NAME[:key=value,...]. Errors: user (unknown name or option), corrupt (one of its files).
 Result<std::unique_ptr<Drafter>> make_drafter(std::string_view text);
 // Whether it drafts trees; not for "". Errors: as above.
 Result<bool> drafts_trees(std::string_view text);

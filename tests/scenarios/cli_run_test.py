@@ -68,7 +68,8 @@ class Run(unittest.TestCase):
                 kept = json.load(file)
             self.assertEqual((kept["file"], kept["layers"]), ("millrace skip set", 2))
             plain = self.run_json("-p", "ab", "-n", "20", "--temp", "0", "--ignore-eos")
-            drafted = self.run_json("-p", "ab", "-n", "20", "--temp", "0", "--ignore-eos", "--drafter", f"self:skip={skips}")
+            drafted = self.run_json("-p", "ab", "-n", "20", "--temp", "0", "--ignore-eos", "--draft-length", "fixed",
+                                    "--drafter", f"self:skip={skips}")
             self.assertEqual(drafted["tokens"], plain["tokens"])
             self.assertGreater(drafted["speculation"]["drafted"], 0)
             write(folder, "text.txt", "ab")
@@ -118,7 +119,7 @@ class Run(unittest.TestCase):
             self.assertEqual(counts["accepted"] + counts["target_passes"], 40)
             self.assertGreater(counts["accepted"], 10)
         applied = [one for one in runs[1]["applied"] if one["family"] == "drafter"]
-        self.assertEqual(applied[0]["options"], {"k": 3, "model": "stories-draft"})
+        self.assertEqual(applied[0]["options"], {"k": 3, "branches": 1, "model": "stories-draft"})
         for arguments, error in (
                 (["--drafter", "ngram", "--draft-max", "3"], "--draft-max: --drafter is ngram; give only one of them"),
                 (["--use", "drafter=ngram", "-md", "a.gguf"],
@@ -163,23 +164,24 @@ class Run(unittest.TestCase):
     def test_datastore(self):
         """A datastore of the answer drafts it; of another vocabulary, damaged or cut short, it is refused."""
         with tempfile.TemporaryDirectory() as folder:
-            texts, store = os.path.join(folder, "texts.txt"), os.path.join(folder, "texts.store")
+            store = os.path.join(folder, "texts.store")
             base = ["-p", "ab cd", "-n", "40", "--ignore-eos", "--temp", "0"]
             plain = self.run_json(*base)
-            write(texts, plain["text"].encode())
+            texts = write(folder, "texts.txt", plain["text"])
             done = millrace("datastore", texts, texts, "-m", LLAMA, "-o", store, "--json")
             self.assertEqual(done.returncode, 0, done.stderr.decode())
             made = json.loads(done.stdout)
             self.assertEqual((made["texts"], made["bytes"]), (2, 64 + 8 * made["tokens"]))
             self.assertEqual(made["bytes"], os.path.getsize(store))
-            drafting = self.run_json(*base, "--drafter", f"rest:file={store},min=1")
+            drafting = self.run_json(*base, "--draft-length", "fixed", "--drafter", f"rest:file={store},min=1")
             self.assertEqual(drafting["tokens"], plain["tokens"])
             self.assertGreater(drafting["speculation"]["accepted"], 0)
             with open(store, "rb") as file:
                 whole = file.read()
             damaged, short = os.path.join(folder, "damaged"), os.path.join(folder, "short")
-            write(damaged, whole[:70] + bytes([whole[70] ^ 1]) + whole[71:])
-            write(short, whole[:-1])
+            for path, content in ((damaged, whole[:70] + bytes([whole[70] ^ 1]) + whole[71:]), (short, whole[:-1])):
+                with open(path, "wb") as file:
+                    file.write(content)
             for path, model, code, error in (
                     (store, "stories", 2, "was written for a vocabulary of"), (damaged, LLAMA, 3, "is damaged"),
                     (short, LLAMA, 3, "its header promises"), (texts, LLAMA, 3, "is not a datastore"),

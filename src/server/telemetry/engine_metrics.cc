@@ -54,7 +54,7 @@ constexpr EngineFigure kFigures[] = {
      [](const EngineAccount& e) { return number(e.stats.drafted_tokens); }},
     {"millrace_accepted_tokens_total", "Drafted tokens that were accepted and saved a step", kCounter,
      [](const EngineAccount& e) { return number(e.stats.accepted_tokens); }},
-    {"millrace_drafts_total", "Drafts that could have run, one per stream and step", kCounter,
+    {"millrace_draft_offers_total", "Drafts that could have run, one per stream and step", kCounter,
      [](const EngineAccount& e) { return number(e.stats.drafts); }},
     {"millrace_draft_seconds_total", "Seconds spent on making drafts", kCounter,
      [](const EngineAccount& e) { return e.stats.draft_seconds; }},
