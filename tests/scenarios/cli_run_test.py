@@ -184,7 +184,7 @@ class Run(unittest.TestCase):
                     file.write(content)
             for path, model, code, error in (
                     (store, "stories", 2, "was written for a vocabulary of"), (damaged, LLAMA, 3, "is damaged"),
-                    (short, LLAMA, 3, "its header promises"), (texts, LLAMA, 3, "is not a datastore"),
+                    (short, LLAMA, 3, "its header promises"), (texts, LLAMA, 3, "too few for a datastore"),
                     (os.path.join(folder, "none"), LLAMA, 3, "none")):
                 done = millrace("run", "-m", model, "-p", "a", "-n", "1", "--drafter", f"rest:file={path}")
                 self.assertEqual(done.returncode, code, done.stderr.decode())
