@@ -10,11 +10,15 @@
 namespace millrace {
 namespace {
 
-constexpr double kPrior = 0.6;           // share of tokens kept of drafts that nothing is known of
+constexpr double kPrior = 0.6;           // share of tokens kept of drafts that nothing is known of ...
+constexpr double kModelPrior = 0.9;      // ... of a draft model, which learns only from drafts that run
 constexpr double kPriorWeight = 2;       // in tokens
 constexpr double kForgetInStream = 0.9;  // a stream's text changes, so its last ten drafts count
 constexpr double kForget = 0.98;
 constexpr double kFadeUnused = 0.99;  // of what is known of a draft model that is not asked, so that it is asked again
+// Tokens that a step with a window of probes is worth: before any has run; the weight of one that has; and how fast
+// what is known fades while none runs.
+constexpr double kWindowPrior = 4, kWindowWeight = 0.1, kWindowFade = 0.0005;
 constexpr int64_t kReservedTokens = 4096;  // of a step's drafts; more allocate
 constexpr double kSmooth = 0.9;            // of figures that are shown, and of the time of a draft model's pass
 
@@ -54,6 +58,8 @@ Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::uniqu
   driver.learns_times_ = options.cost_model.empty();
   if (!driver.drafter_) return driver;
   driver.longest_ = driver.drafter_->longest();
+  driver.prior_ = driver.drafter_->has_model() ? kModelPrior : kPrior;
+  driver.window_kept_ = kWindowPrior;
   for (const auto& member : driver.drafter_->members()) driver.members_.push_back(member.get());
   if (driver.members_.empty()) driver.members_.push_back(driver.drafter_.get());
   driver.shares_.resize(driver.members_.size() + 1);  // and that of predictions
@@ -171,7 +177,7 @@ void DraftDriver::judge(LiveStream& stream) {
       member.shares.add(place, kept, kForgetInStream);
       shares_[i].add(place, kept, kForget);
     });
-    if (i == stream.drafts->chosen) loop_->stats.draft_acceptance = shares_[i].share(0, kPrior, kPriorWeight);
+    if (i == stream.drafts->chosen) loop_->stats.draft_acceptance = shares_[i].share(0, prior_, kPriorWeight);
   }
 }
 
@@ -189,7 +195,7 @@ double DraftDriver::expected(const StreamDrafts::Member& member, const Draft& dr
 // The share kept at this place of the stream's drafts, where the stream has shown little by what all streams have.
 double DraftDriver::share(const LiveStream& stream, int64_t place) const {
   const StreamDrafts& known = *stream.drafts;
-  const double usual = shares_[known.chosen].share(place, kPrior, kPriorWeight);
+  const double usual = shares_[known.chosen].share(place, prior_, kPriorWeight);
   return known.members[known.chosen].shares.share(place, usual, kPriorWeight);
 }
 
@@ -211,8 +217,8 @@ void DraftDriver::choose_lengths(const StreamLists& lists) {
     const int64_t length = model_ ? std::min(draft.size(), drafter_->depth()) : branch_length(draft);
     double likely = 1, kept = 0;
     for (int64_t i = 0; i < length; ++i) kept += likely *= share(*stream, i);
-    // Probes make later drafts, so a tree that has nothing else is run.
-    if (kept == 0 && draft.probes > 0) kept = static_cast<double>(draft.size());
+    // Probes make later drafts: what counts is what steps with them have kept on average.
+    if (draft.probes > 0) kept = window_kept_;
     lengths_.add_tree(draft.size(), kept);
   }
   const CostModel& cost = *loop_->cost;
@@ -231,7 +237,9 @@ void DraftDriver::choose_lengths(const StreamLists& lists) {
   });
   for (size_t i = 0; i < offered_.size(); ++i) {
     const DraftOffer& offer = lengths_.offers()[i];
-    shorten(offered_[i]->sequence.draft, offer.chosen);
+    Draft& draft = offered_[i]->sequence.draft;
+    if (offer.chosen == 0 && draft.probes > 0) window_kept_ += kWindowFade * (kWindowPrior - window_kept_);
+    shorten(draft, offer.chosen);
     if (!model_ || offer.chosen > 0) continue;
     StreamDrafts& known = *offered_[i]->drafts;
     known.members[known.chosen].shares.fade(kFadeUnused);
@@ -276,8 +284,10 @@ bool DraftDriver::run_model(std::span<StepWork> work) {
   const double took = seconds_of(pass_began_ns_ - began);
   loop_->stats.draft_seconds += took;
   if (longest == 0) return shorter;
+  // A pass that also runs a prompt, or that is interrupted, takes longer: the fastest one of late counts.
   const double each = took / static_cast<double>(longest);
-  pass_seconds_ = pass_seconds_ > 0 ? kSmooth * pass_seconds_ + (1 - kSmooth) * each : each;
+  const double slower = kSmooth * pass_seconds_ + (1 - kSmooth) * each;
+  pass_seconds_ = pass_seconds_ == 0 ? each : std::min(each, slower);
   return shorter;
 }
 
@@ -310,6 +320,8 @@ void DraftDriver::observe(LiveStream& stream, int64_t count, int64_t committed, 
   if (!drafter_) return;
   Sequence& s = stream.sequence;
   learn(s, count, committed, row, executor);
+  if (count > 0 && s.draft.probes > 0)
+    window_kept_ += kWindowWeight * (static_cast<double>(committed - 1) - window_kept_);
   if (model_ && count > 0) {
     StreamDrafts::Member& member = stream.drafts->members[0];
     for (int64_t i = 0; i < std::min({count, committed, drafter_->depth()}); ++i) {
@@ -317,7 +329,7 @@ void DraftDriver::observe(LiveStream& stream, int64_t count, int64_t committed, 
       member.shares.add(i, kept, kForgetInStream);
       shares_[0].add(i, kept, kForget);
     }
-    loop_->stats.draft_acceptance = shares_[0].share(0, kPrior, kPriorWeight);
+    loop_->stats.draft_acceptance = shares_[0].share(0, prior_, kPriorWeight);
   }
   const size_t chosen = stream.drafts ? stream.drafts->chosen : 0;
   Drafter& drafter = *members_[chosen < members_.size() ? chosen : 0];

@@ -77,6 +77,8 @@ class DraftDriver {
   std::vector<LiveStream*> offered_;  // those with a draft, in this step
   DraftLengths lengths_;
   DecodeTimes times_;
+  double prior_ = 0;         // share of tokens kept where nothing is known
+  double window_kept_ = 0;   // tokens that steps with probes have kept, on average
   double pass_seconds_ = 0;  // of the drafter's model, for a token of every draft
   int64_t pass_began_ns_ = 0;
   int64_t step_tokens_ = 0;  // 0: it computes prompts, too

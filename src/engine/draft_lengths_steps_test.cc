@@ -100,6 +100,30 @@ TEST(DraftLengthsSteps, TheBetterOfTwoDraftersDrafts) {
   }
 }
 
+// A window of four probes; what comes out of it is never a draft.
+class ProbingDrafter final : public Drafter {
+ public:
+  int64_t longest() const override { return 4; }
+  bool trees() const override { return true; }
+  void propose_tree(const Sequence&, int64_t most, Draft& out) override {
+    if (most < longest()) return;
+    out.tokens.assign(4, 7);
+    out.parents.assign(4, -1);
+    out.probes = 4;
+  }
+};
+
+TEST(DraftLengthsSteps, AWindowThatYieldsNothingStops) {
+  for (const bool cheap : {true, false}) {
+    const LengthRun run = run_lengths(1, cheap ? 0 : 0.3, std::make_unique<ProbingDrafter>());
+    EXPECT_EQ(run.steps, 48);
+    const auto wide = std::ranges::count_if(run.engine->script.shapes,
+                                            [](const std::string& step) { return step.starts_with("5 tokens"); });
+    EXPECT_GT(wide, 3) << cheap;
+    EXPECT_EQ(wide <= 14, !cheap) << wide;  // 4 x 0.9^14 = 0.9 tokens do not pay for four at 0.3 / 1.3 steps each
+  }
+}
+
 // Recorded plans have the lengths, so they can be replayed with other times, and with another way to choose them.
 TEST(DraftLengthsSteps, RecordedLengthsReplay) {
   std::vector<std::string> plans;
