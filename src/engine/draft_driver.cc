@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <utility>
 
 #include "flow/batch.h"
@@ -226,7 +227,7 @@ void DraftDriver::choose_lengths(const StreamLists& lists) {
   const PlannerLimits& limits = loop_->limits;
   const int64_t room = std::min(limits.batch_tokens - plain.tokens, limits.outputs - plain.outputs);
   lengths_.choose(plain.outputs, room, [&](int64_t tokens, int64_t longest) {
-    const double drafting = pass_seconds_ * static_cast<double>(longest);
+    const double drafting = longest > 0 ? pass_seconds(tokens, longest) * static_cast<double>(longest) : 0;
     if (learned) return drafting + times_.seconds(plain.tokens + tokens, cost);
     StepShape shape = plain;
     shape.tokens += tokens;
@@ -268,8 +269,23 @@ bool DraftDriver::before_pass(std::span<StepWork> work) {
   return shorter;
 }
 
+// Passes for about as many streams, on average, take about as long.
+size_t DraftDriver::pass_index(int64_t tokens, int64_t longest) const {
+  const auto streams = static_cast<uint64_t>((tokens + longest - 1) / longest);
+  return std::min<size_t>(static_cast<size_t>(std::bit_width(streams)), pass_seconds_.size()) - 1;
+}
+
+double DraftDriver::pass_seconds(int64_t tokens, int64_t longest) const {
+  const size_t here = pass_index(tokens, longest);
+  for (size_t i = here + 1; i-- > 0;)
+    if (pass_seconds_[i] > 0) return pass_seconds_[i];
+  for (size_t i = here + 1; i < pass_seconds_.size(); ++i)
+    if (pass_seconds_[i] > 0) return pass_seconds_[i];
+  return 0;
+}
+
 bool DraftDriver::run_model(std::span<StepWork> work) {
-  int64_t longest = 0;
+  int64_t longest = 0, drafted = 0;
   gather(work);
   drafter_->propose_all(chunks_, *model_);
   bool shorter = false;
@@ -279,15 +295,16 @@ bool DraftDriver::run_model(std::span<StepWork> work) {
     item.chunk.count -= unused;
     shorter |= unused > 0;
     longest = std::max(longest, item.chunk.drafted);
+    drafted += item.chunk.drafted;
   }
   const int64_t began = std::exchange(pass_began_ns_, loop_->now());
   const double took = seconds_of(pass_began_ns_ - began);
   loop_->stats.draft_seconds += took;
   if (longest == 0) return shorter;
   // A pass that also runs a prompt, or that is interrupted, takes longer: the fastest one of late counts.
+  double& seconds = pass_seconds_[pass_index(drafted, longest)];
   const double each = took / static_cast<double>(longest);
-  const double slower = kSmooth * pass_seconds_ + (1 - kSmooth) * each;
-  pass_seconds_ = pass_seconds_ == 0 ? each : std::min(each, slower);
+  seconds = seconds == 0 ? each : std::min(each, kSmooth * seconds + (1 - kSmooth) * each);
   return shorter;
 }
 

@@ -7,6 +7,7 @@
 // can be replayed. Lengths depend on measured times.
 #pragma once
 
+#include <array>
 #include <memory>
 
 #include "engine/loop_context.h"
@@ -58,6 +59,9 @@ class DraftDriver {
   double share(const LiveStream& stream, int64_t place) const;
   void choose_lengths(const StreamLists& lists);
   bool run_model(std::span<StepWork> work);
+  // Of the drafter's model, a pass for a token of every draft; of all drafts, and of the longest one.
+  double pass_seconds(int64_t tokens, int64_t longest) const;
+  size_t pass_index(int64_t tokens, int64_t longest) const;
   void gather(std::span<const StepWork> work);
   void learn(const Sequence& stream, int64_t count, int64_t committed, int64_t row, Executor& executor);
 
@@ -77,9 +81,9 @@ class DraftDriver {
   std::vector<LiveStream*> offered_;  // those with a draft, in this step
   DraftLengths lengths_;
   DecodeTimes times_;
-  double prior_ = 0;         // share of tokens kept where nothing is known
-  double window_kept_ = 0;   // tokens that steps with probes have kept, on average
-  double pass_seconds_ = 0;  // of the drafter's model, for a token of every draft
+  double prior_ = 0;                      // share of tokens kept where nothing is known
+  double window_kept_ = 0;                // tokens that steps with probes have kept, on average
+  std::array<double, 8> pass_seconds_{};  // of the drafter's model, by octave of its streams; 0: not known
   int64_t pass_began_ns_ = 0;
   int64_t step_tokens_ = 0;  // 0: it computes prompts, too
 };

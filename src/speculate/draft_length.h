@@ -69,7 +69,7 @@ class DraftLengths {
     int64_t place = 0;
     size_t offer = 0;
   };
-  static constexpr double kWorthwhile = 1.02;  // less is within the error of the estimates
+  static constexpr double kWorthwhile = 1.05;  // less is within the error of the estimates
   static constexpr double kUnlikely = 0.01;    // tokens less likely than that are not looked at
 
   std::vector<DraftOffer> offers_;
