@@ -93,6 +93,7 @@ int run_main(int argc, char** argv) {
     if (std::string_view(arg) == "-pg") arg = "--pg";
     if (std::string_view(arg) == "-ctk") arg = "--ctk";
     if (std::string_view(arg) == "-md") arg = "--model-draft";
+    if (std::string_view(arg) == "-np") arg = "--parallel";
     if (std::string_view(arg) == "-ctv") arg = "--ctv";
   }
   declare_commands(app);

@@ -351,7 +351,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_option("--cors-origin", service.origins,
                       "Origin of web pages that may send requests, such as https://name; '*': any. Repeatable");
   command
-      ->add_option("--max-streams", flags.engine.options.max_streams,
+      ->add_option("--max-streams,--parallel", flags.engine.options.max_streams,
                    "Concurrently running streams; further ones are queued")
       ->capture_default_str()
       ->check(whole(1, 65536));

@@ -179,8 +179,8 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   MILLRACE_TRY(const bool odds, acceptance_needs_odds(options.acceptance));
   draft_sizes.longest = drafts;
   if (odds) draft_sizes.odds = forward.outputs;
-  if (draft) memory.drafter = DraftRunner::memory(*draft, draft_sizes, threads->threads(), layout);
-  if (skipped) memory.drafter = SelfRunner::memory(model.spec().vocab, options.max_streams, threads->threads());
+  if (draft) memory.drafter += DraftRunner::memory(*draft, draft_sizes, threads->threads(), layout);
+  if (skipped) memory.drafter += SelfRunner::memory(model.spec().vocab, options.max_streams, threads->threads());
   auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
   if (!planned.ok() && options.constraint_memory == 0 &&
       memory.constraints > 0) {  // also a default: try without constraints

@@ -91,8 +91,8 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout);
   MILLRACE_TRY(const DrafterMemory drafts, drafter_memory(options.drafter, spec.vocab));
-  memory.activations =
-      forward.activations + drafts.shared + std::max(options.max_streams, options.resident_streams) * drafts.stream;
+  memory.activations = forward.activations;
+  memory.drafter = drafts.shared + std::max(options.max_streams, options.resident_streams) * drafts.stream;
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   memory.activations += long_tables_bytes(layout, limits, options.max_streams, rule != nullptr);
   // And the rows being sampled, one a thread: its candidates and a copy of it. A lone stream needs one.

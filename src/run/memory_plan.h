@@ -24,7 +24,7 @@ struct EngineMemory {
   int64_t constraints = 0;   // structured output
   int64_t store = 0;         // buffers and index of the prefix store
   int64_t evictor = 0;       // what the evictor of all streams knows and observes
-  int64_t drafter = 0;       // activations and logits of a draft model
+  int64_t drafter = 0;       // what a drafter remembers; activations and logits of a draft model
   int64_t prefix_block = 0;  // of the prefix index, one block
 
   int64_t fixed() const {

@@ -186,6 +186,12 @@ TEST(MemoryPlan, EngineMemory) {
   EXPECT_EQ(plain->swap, 0);
   EXPECT_EQ(plain->store, 0);
   EXPECT_EQ(plain->prefix_block, 0);
+  options.drafter = "suffix:history=4096";
+  const auto drafting = plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0);
+  EXPECT_EQ(plain->drafter, 0);
+  EXPECT_GT(drafting->drafter, 4096 * 64);
+  EXPECT_EQ(drafting->activations, plain->activations);
+  options.drafter.clear();
   options.prefix_cache = true;
   options.resident_streams = 150;
   for (auto [tokens, blocks] : {std::pair{1, 1}, {16, 1}, {17, 2}}) {
