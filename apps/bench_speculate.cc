@@ -82,6 +82,7 @@ struct Variant {
   std::unique_ptr<Oracle> oracle;
   std::unique_ptr<EngineCore> core;
   EngineStats before;                                     // those of the first round, which warms up, are not counted
+  double seconds = 0;                                     // of all other rounds
   std::vector<double> tokens_per_s, decode_tokens_per_s;  // by round
 };
 
@@ -204,10 +205,9 @@ nlohmann::ordered_json record_of(const Variant& variant, const Variant& plain, i
     all.push_back(variant.tokens_per_s[i] / plain.tokens_per_s[i]);
     decode.push_back(variant.decode_tokens_per_s[i] / plain.decode_tokens_per_s[i]);
   }
-  const double seconds = generated / median(variant.tokens_per_s);
   nlohmann::ordered_json out = {{"drafter", variant.name},
                                 {"streams", streams},
-                                {"tokens_per_s", median(variant.tokens_per_s)},
+                                {"tokens_per_s", generated / variant.seconds},
                                 {"decode_tokens_per_s", median(variant.decode_tokens_per_s)},
                                 {"speedup", median(all)},
                                 {"decode_speedup", median(decode)},
@@ -216,7 +216,7 @@ nlohmann::ordered_json record_of(const Variant& variant, const Variant& plain, i
                                 {"acceptance", drafted > 0 ? accepted / drafted : 0},
                                 {"tokens_per_pass", generated / (generated - accepted)},
                                 {"draft_length", drafts > 0 ? drafted / drafts : 0},
-                                {"draft_share", (now.draft_seconds - before.draft_seconds) / seconds}};
+                                {"draft_share", (now.draft_seconds - before.draft_seconds) / variant.seconds}};
   if (!variant.oracle) return out;
   const double ratio = median({step_ratios.begin(), step_ratios.end()});
   out["step_ratio"] = ratio;
@@ -287,6 +287,7 @@ Result<nlohmann::ordered_json> measure_streams(const std::shared_ptr<const Langu
       bar.update(static_cast<double>(round * variants.size() + i + 1) /
                  static_cast<double>(rounds.size() * variants.size()));
       if (round == 0) continue;
+      variant.seconds += done.seconds;
       variant.tokens_per_s.push_back(static_cast<double>(done.tokens) / done.seconds);
       variant.decode_tokens_per_s.push_back(static_cast<double>(done.decoded) / std::max(1e-9, done.decode_seconds));
       if (variant.oracle) {
