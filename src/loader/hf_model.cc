@@ -64,6 +64,8 @@ Result<ModelFiles> open_huggingface_heads(const std::string& path) {
   ModelFiles heads;
   heads.kind = ModelFiles::Kind::huggingface;
   heads.path = path;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return Error::user(fmt::format("{}: no such file or folder", path));
   const fs::path config_path = folder_of(path) / "config.json";
   MILLRACE_TRY(Json config, read_config(config_path));
   MILLRACE_TRY_VOID(check_quantization(config, config_path));

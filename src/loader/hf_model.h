@@ -12,7 +12,7 @@ namespace millrace {
 Result<ModelFiles> open_huggingface(const std::string& path);
 
 // The same of what is trained to draft for another model: config.json, which need not name an architecture, and the
-// weights.
+// weights. Errors: also user (no such path).
 Result<ModelFiles> open_huggingface_heads(const std::string& path);
 
 }  // namespace millrace

@@ -44,6 +44,10 @@ Result<void> check_beams(const Request& request) {
   return {};
 }
 
+std::string drafter_label(const EngineOptions& options) {
+  return "drafter " + options.drafter.substr(0, options.drafter.find(':'));
+}
+
 // What streams with a recurrent state cannot do yet.
 Result<void> check_recurrent(const EngineOptions& options) {
   if (!options.kv_ssd.empty())
@@ -51,7 +55,8 @@ Result<void> check_recurrent(const EngineOptions& options) {
   MILLRACE_TRY(const auto second, drafter_model(options.drafter));
   if (second)
     return Error::unsupported(
-        "drafter draft: the model has recurrent layers, whose blocks have no keys for a second model; use ngram");
+        drafter_label(options) +
+        ": the model has recurrent layers, whose blocks have no keys for a second model; use ngram");
   MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
   if (trees)
     return Error::unsupported(
@@ -72,8 +77,8 @@ Result<void> check_codec(const EngineOptions& options) {
   MILLRACE_TRY(const auto second, drafter_model(options.drafter));
   if (second)
     return Error::unsupported(
-        fmt::format("drafter draft: KV format {} encodes whole blocks of one model; use a format of rows, such as f16",
-                    options.kv_format));
+        fmt::format("{}: KV format {} encodes whole blocks of one model; use a format of rows, such as f16",
+                    drafter_label(options), options.kv_format));
   MILLRACE_TRY(const auto self, drafter_skips(options.drafter));
   if (self)
     return Error::unsupported(fmt::format(
@@ -493,8 +498,9 @@ void CpuExecutor::ReadRow::read(const float* values) {
   }
 }
 
-// With readers, or a drafter that reads hidden states. The final states of all rows first; logits of rows that are read some at a time, as many as fit where the layers
-// worked; then those of the rows that are sampled, where the plan has them.
+// With readers, or a drafter that reads hidden states. The final states of all rows first; logits of rows that are read
+// some at a time, as many as fit where the layers worked; then those of the rows that are sampled, where the plan has
+// them.
 void CpuExecutor::forward_in_parts() {
   const ThreadPool::Turn turn(runner_->threads());
   runner_->forward_hidden(turn);

@@ -86,9 +86,9 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;
   std::unique_ptr<ModelRunner> runner_;
-  std::unique_ptr<DraftRunner> draft_;  // over the runner's pool; null: the drafter has no model of its own
+  std::unique_ptr<DraftRunner> draft_;       // over the runner's pool; null: the drafter has no model of its own
   std::unique_ptr<FeatureRunner> features_;  // over the runner; null: the drafter reads no hidden states
-  std::unique_ptr<SelfRunner> self_;    // over the runner; null: the drafter does not run this model
+  std::unique_ptr<SelfRunner> self_;         // over the runner; null: the drafter does not run this model
   KeysReady keys_ready_;
   MassObserver mass_;
   std::optional<EvictionObserver> evictions_;

@@ -61,8 +61,8 @@ int64_t EagleRunner::memory(const Sizes& sizes, int threads, const KvLayout& lay
 
 Result<void> EagleRunner::start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) {
   const ForwardLimits most = limits(sizes);
-  MILLRACE_TRY(ForwardContext context, ForwardContext::create(layer_->spec(), target.context().kernels(),
-                                                              target.threads(), target.kv(), most));
+  MILLRACE_TRY(ForwardContext context,
+               ForwardContext::create(layer_->spec(), target.context().kernels(), target.threads(), target.kv(), most));
   context_.emplace(std::move(context));
   context_->first_kv_layer = first_layer;
   plane_ = FeaturePlane(target.kv(), target.context().kernels(), first_layer + layer_->spec().layer_count());
@@ -108,7 +108,8 @@ void EagleRunner::keep() {
   plane_.store(batch, rows, target_->threads());
 }
 
-// The layer has nothing of the stream's first token, which no feature comes before: its slot is neither written nor seen.
+// The layer has nothing of the stream's first token, which no feature comes before: its slot is neither written nor
+// seen.
 void EagleRunner::add(DraftRun& run) {
   const Sequence& s = *run.stream;
   const int64_t first = std::max<int64_t>(1, run.first), end = run.first + run.count, draws = std::ssize(run.picks);
@@ -119,7 +120,8 @@ void EagleRunner::add(DraftRun& run) {
                           static_cast<int32_t>(batch_.spans.size())});
   batch_.block_tables.insert(batch_.block_tables.end(), s.kv.blocks.begin(), s.kv.blocks.end());
   for (int64_t i = first; i < end; ++i) {
-    plane_.read(s.kv.blocks, token_before(s, i) - s.kv.left_out, features_.as<float>() + batch_.size() * plane_.width());
+    plane_.read(s.kv.blocks, token_before(s, i) - s.kv.left_out,
+                features_.as<float>() + batch_.size() * plane_.width());
     if (run.draws && i >= end - draws) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size()));
     batch_.tokens.push_back(s.token_at(i));
     batch_.positions.push_back(static_cast<int32_t>(draft_position(s, i)));
@@ -147,9 +149,8 @@ void EagleRunner::run(std::span<DraftRun> runs) {
   if (drawing_.size() == 1)
     draw(drawing_.front(), 0);
   else if (!drawing_.empty())
-    target_->threads().parallel_for(std::ssize(drawing_), [&](int64_t i, int worker) {
-      draw(drawing_[static_cast<size_t>(i)], worker);
-    });
+    target_->threads().parallel_for(std::ssize(drawing_),
+                                    [&](int64_t i, int worker) { draw(drawing_[static_cast<size_t>(i)], worker); });
 }
 
 // Logits over the model's vocabulary.

@@ -52,10 +52,10 @@ class EagleRunner final : public FeatureRunner {
   FeaturePlane plane_;
   Taps taps_;
   Batch batch_;
-  AlignedBuffer features_;          // [token, width]: what the pass reads, or what is kept
-  AlignedBuffer scratch_;           // of the layer
-  AlignedBuffer mapped_;            // [worker, vocab] where the layer has a vocabulary of its own
-  std::vector<SamplingRow> rows_;   // [worker]
+  AlignedBuffer features_;         // [token, width]: what the pass reads, or what is kept
+  AlignedBuffer scratch_;          // of the layer
+  AlignedBuffer mapped_;           // [worker, vocab] where the layer has a vocabulary of its own
+  std::vector<SamplingRow> rows_;  // [worker]
   std::vector<Draw> drawing_;
 };
 

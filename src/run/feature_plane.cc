@@ -21,8 +21,8 @@ void FeaturePlane::write(std::span<const BlockId> table, int64_t slot, const flo
 void FeaturePlane::store(const Batch& batch, const float* rows, ThreadPool& threads) {
   threads.parallel_for(std::ssize(batch.spans), [&](int64_t i, int) {
     const BatchSpan& span = batch.spans[static_cast<size_t>(i)];
-    const auto table = std::span(batch.block_tables)
-                           .subspan(static_cast<size_t>(span.table), static_cast<size_t>(span.table_size));
+    const auto table =
+        std::span(batch.block_tables).subspan(static_cast<size_t>(span.table), static_cast<size_t>(span.table_size));
     for (int64_t t = 0; t < span.count; ++t) write(table, span.first_slot + t, rows + (span.begin + t) * width_);
   });
 }

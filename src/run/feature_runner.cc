@@ -18,8 +18,8 @@ Result<std::unique_ptr<FeatureRunner>> FeatureRunner::load(const FeatureChoice& 
     auto heads = MedusaHeads::load(path, parts.model->spec(), parts.kernels, pool, parts.accounts);
     if (!heads.ok()) return failed("medusa", heads.error());
     if ((*heads)->heads() < choice.heads)
-      return Error::user(fmt::format("drafter medusa: k: {} heads wanted, {} has {}", choice.heads, path,
-                                     (*heads)->heads()));
+      return Error::user(
+          fmt::format("drafter medusa: k: {} heads wanted, {} has {}", choice.heads, path, (*heads)->heads()));
     return std::unique_ptr<FeatureRunner>(std::make_unique<MedusaRunner>(std::move(*heads)));
   }
   auto layer = EagleLayer::load(path, *parts.model, parts.kernels, pool, context, parts.accounts);

@@ -26,9 +26,9 @@ class MedusaRunner final : public FeatureRunner {
   std::unique_ptr<MedusaHeads> heads_;
   ModelRunner* target_ = nullptr;
   FeaturePlane plane_;
-  AlignedBuffer hidden_;   // [stream, width]
-  AlignedBuffer logits_;   // [stream, vocab], of one head
-  AlignedBuffer scratch_;  // of the heads
+  AlignedBuffer hidden_;           // [stream, width]
+  AlignedBuffer logits_;           // [stream, vocab], of one head
+  AlignedBuffer scratch_;          // of the heads
   std::vector<SamplingRow> rows_;  // [worker]
 };
 

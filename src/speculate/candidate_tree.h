@@ -1,5 +1,5 @@
-// CandidateTree: a draft tree that is chosen from candidates. Each has a score, the chance that it is reached; a child's
-// is at most its parent's, so the best candidates are a tree.
+// CandidateTree: a draft tree that is chosen from candidates. Each has a score, the chance that it is reached; a
+// child's is at most its parent's, so the best candidates are a tree.
 #pragma once
 
 #include <algorithm>
@@ -34,8 +34,8 @@ class CandidateTree {
   void clear() { nodes_.clear(); }
   std::vector<Node>& nodes() { return nodes_; }
 
-  // The candidates behind `parent`: the token that was drawn, then the likeliest others, `top` in all. By what the model
-  // gives them, or what is assumed. Returns how many were added.
+  // The candidates behind `parent`: the token that was drawn, then the likeliest others, `top` in all. By what the
+  // model gives them, or what is assumed. Returns how many were added.
   int64_t add(int64_t parent, const DraftPick& pick, int64_t top, bool assumed) {
     const int64_t place = parent < 0 ? 0 : nodes_[static_cast<size_t>(parent)].place + 1;
     const float reached = parent < 0 ? 1 : nodes_[static_cast<size_t>(parent)].score;
@@ -56,7 +56,8 @@ class CandidateTree {
     order_.resize(nodes_.size());
     for (size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<int64_t>(i);
     std::ranges::sort(order_, [&](int64_t a, int64_t b) {
-      return std::tuple(-nodes_[static_cast<size_t>(a)].score, a) < std::tuple(-nodes_[static_cast<size_t>(b)].score, b);
+      return std::tuple(-nodes_[static_cast<size_t>(a)].score, a) <
+             std::tuple(-nodes_[static_cast<size_t>(b)].score, b);
     });
     order_.resize(std::min(order_.size(), static_cast<size_t>(most)));
     places_.assign(nodes_.size(), -1);

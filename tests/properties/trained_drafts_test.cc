@@ -2,21 +2,19 @@
 // of the drafting layer are right whatever happens to the blocks. A model whose next token is a fixed function of its
 // last one shows the latter: heads and layers that know the function are always right, unless the state that they read
 // is another token's.
-#include <filesystem>
-#include <fstream>
-
-#include "base/ordered_json.h"
+#include "properties/costed_executor.h"
+#include "properties/draft_checkpoints.h"
 #include "properties/draft_runs.h"
 
 namespace millrace {
 namespace {
 
 using namespace testing;
-namespace fs = std::filesystem;
 
 const std::string kHeads = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/draft_heads/";
 
-// ---- random checkpoints ----------------------------------------------------------------------------------------------
+// ---- random checkpoints
+// ----------------------------------------------------------------------------------------------
 class TrainedDrafts : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_TRUE(model_); }
@@ -74,157 +72,8 @@ INSTANTIATE_TEST_SUITE_P(Heads, TrainedDrafts,
                            return name;
                          });
 
-// ---- checkpoints that know the model ---------------------------------------------------------------------------------
-constexpr int64_t kTokens = 32;  // and the width: every token is a direction of its own
-
-// next(t): no power of it that a branch has is the identity.
-int64_t next_token(int64_t t, int64_t times = 1) {
-  for (; times > 0; --times) t = (5 * t + 7) % kTokens;
-  return t;
-}
-
-using Rows = std::vector<std::vector<float>>;
-Rows zeros(int64_t rows, int64_t cols) {
-  return Rows(static_cast<size_t>(rows), std::vector<float>(static_cast<size_t>(cols)));
-}
-// Row next(t) has `value` in column t.
-Rows moves(float value, int64_t times) {
-  Rows rows = zeros(kTokens, kTokens);
-  for (int64_t t = 0; t < kTokens; ++t)
-    rows[static_cast<size_t>(next_token(t, times))][static_cast<size_t>(t)] = value;
-  return rows;
-}
-Rows beside(const std::vector<Rows>& parts) {
-  Rows all = parts[0];
-  for (size_t p = 1; p < parts.size(); ++p)
-    for (size_t r = 0; r < all.size(); ++r) all[r].insert(all[r].end(), parts[p][r].begin(), parts[p][r].end());
-  return all;
-}
-Rows ones() { return {std::vector<float>(kTokens, 1.0f)}; }
-
-// A Hugging Face folder.
-class Checkpoint {
- public:
-  Checkpoint(const fs::path& folder, int64_t layers, const std::string& arch = "LlamaForCausalLM") : folder_(folder) {
-    config_ = {{"architectures", {arch}},
-               {"model_type", "llama"},
-               {"hidden_size", kTokens},
-               {"intermediate_size", kTokens},
-               {"num_attention_heads", 2},
-               {"num_key_value_heads", 1},
-               {"num_hidden_layers", layers},
-               {"max_position_embeddings", 256},
-               {"rms_norm_eps", 1e-6},
-               {"vocab_size", kTokens}};
-  }
-  nlohmann::ordered_json& config() { return config_; }
-  void add(const std::string& name, const Rows& rows, bool vector = false) {
-    nlohmann::ordered_json shape = {std::ssize(rows), std::ssize(rows[0])};
-    if (vector) shape = {std::ssize(rows[0])};
-    std::string bytes;
-    for (const auto& row : rows) bytes.append(reinterpret_cast<const char*>(row.data()), row.size() * 4);
-    add_bytes(name, "F32", shape, bytes);
-  }
-  void add_bytes(const std::string& name, const char* type, const nlohmann::ordered_json& shape,
-                 const std::string& bytes) {
-    header_[name] = {
-        {"dtype", type}, {"shape", shape}, {"data_offsets", {data_.size(), data_.size() + bytes.size()}}};
-    data_ += bytes;
-  }
-  // A layer that adds nothing.
-  void add_layer(const std::string& prefix, int64_t read) {
-    const int64_t kv = kTokens / 2;
-    add(prefix + "self_attn.q_proj.weight", zeros(kTokens, read));
-    add(prefix + "self_attn.k_proj.weight", zeros(kv, read));
-    add(prefix + "self_attn.v_proj.weight", zeros(kv, read));
-    add(prefix + "self_attn.o_proj.weight", zeros(kTokens, kTokens));
-    add(prefix + "post_attention_layernorm.weight", ones(), true);
-  }
-  void add_mlp(const std::string& prefix, const Rows& gate, const Rows& down) {
-    add(prefix + "mlp.gate_proj.weight", gate);
-    add(prefix + "mlp.up_proj.weight", gate);
-    add(prefix + "mlp.down_proj.weight", down);
-  }
-  std::string write() {
-    fs::create_directories(folder_);
-    std::ofstream(folder_ / "config.json") << config_.dump();
-    std::string text = header_.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    const uint64_t size = text.size();
-    std::ofstream file(folder_ / "model.safetensors", std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&size), 8);
-    file << text << data_;
-    return folder_.string();
-  }
-
- private:
-  fs::path folder_;
-  nlohmann::ordered_json config_, header_;
-  std::string data_;
-};
-
-// Embeddings are the unit vectors, layers add nothing, and the head moves on.
-std::string write_target(const fs::path& folder) {
-  Checkpoint c(folder, 7);
-  c.add("model.embed_tokens.weight", moves(1, 0));
-  for (int i = 0; i < 7; ++i) {
-    const std::string prefix = fmt::format("model.layers.{}.", i);
-    c.add(prefix + "input_layernorm.weight", ones(), true);
-    c.add_layer(prefix, kTokens);
-    c.add_mlp(prefix, zeros(kTokens, kTokens), zeros(kTokens, kTokens));
-  }
-  c.add("model.norm.weight", ones(), true);
-  c.add("lm_head.weight", moves(8, 1));
-  return c.write();
-}
-
-// Head i knows the token i + 2 places behind.
-std::string write_medusa(const fs::path& folder) {
-  Checkpoint c(folder, 1);
-  c.config() = {{"medusa_num_heads", 3}, {"medusa_num_layers", 1}};
-  for (int i = 0; i < 3; ++i) {
-    c.add(fmt::format("medusa_head.{}.0.linear.weight", i), zeros(kTokens, kTokens));
-    c.add(fmt::format("medusa_head.{}.0.linear.bias", i), zeros(1, kTokens), true);
-    c.add(fmt::format("medusa_head.{}.1.weight", i), moves(8, i + 2));
-  }
-  return c.write();
-}
-
-// From the token alone, or from the feature before it alone.
-std::string write_eagle(const fs::path& folder, bool from_feature) {
-  Checkpoint c(folder, 1);
-  c.add("fc.weight", from_feature ? beside({zeros(kTokens, kTokens), moves(1, 1)})
-                                  : beside({moves(5.657f, 0), zeros(kTokens, kTokens)}));
-  c.add_layer("layers.0.", kTokens);
-  c.add_mlp("layers.0.", zeros(kTokens, kTokens), zeros(kTokens, kTokens));
-  return c.write();
-}
-
-// The MLP moves the feature on; the head's vocabulary is the other way round.
-std::string write_eagle3(const fs::path& folder) {
-  Checkpoint c(folder, 1, "LlamaForCausalLMEagle3");
-  c.config()["draft_vocab_size"] = kTokens;
-  c.add("fc.weight", beside({zeros(kTokens, kTokens), moves(1, 0), zeros(kTokens, kTokens)}));
-  c.add("midlayer.hidden_norm.weight", ones(), true);
-  c.add("midlayer.input_layernorm.weight", ones(), true);
-  c.add_layer("midlayer.", 2 * kTokens);
-  const float in = std::sqrt(static_cast<float>(kTokens)), out = in * in / (1 + std::exp(-in));  // silu(in) * in
-  Rows down = moves(1 / out, 1);
-  for (size_t t = 0; t < down.size(); ++t) down[t][t] -= 1 / out;
-  c.add_mlp("midlayer.", moves(1, 0), down);
-  c.add("norm.weight", ones(), true);
-  Rows head = moves(8, 1);
-  std::ranges::reverse(head);
-  c.add("lm_head.weight", head);
-  std::string offsets;
-  for (int64_t i = 0; i < kTokens; ++i) {
-    const int64_t offset = kTokens - 1 - 2 * i;
-    offsets.append(reinterpret_cast<const char*>(&offset), 8);
-  }
-  c.add_bytes("d2t", "I64", {kTokens}, offsets);
-  return c.write();
-}
-
+// ---- checkpoints that know the model
+// ---------------------------------------------------------------------------------
 class PerfectDrafts : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -304,16 +153,78 @@ TEST_P(PerfectDrafts, PrefixesServeThemToo) {
   }
 }
 
+// Blocks on disk have the hidden states, too, whether streams wait for them or run while they arrive.
+TEST_P(PerfectDrafts, AStoreServesThemToo) {
+  for (const double load : {0.001, 9.0}) {
+    EngineOptions o = options(1, 512, 8);
+    o.drafter = drafter_;
+    o.kv_ssd = fmt::format("{}/store{}", folder_.string(), load);
+    o.kv_ssd_size = 4 << 20;
+    for (const bool again : {false, true}) {
+      SCOPED_TRACE(fmt::format("load {}, again {}", load, again));
+      auto executor = CpuExecutor::create(model_, o);
+      ASSERT_TRUE(executor.ok()) << executor.error().message;
+      auto core =
+          EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = load}), o);
+      ASSERT_TRUE(core.ok()) << core.error().message;
+      const DraftOutcome run = run_requests(**core, requests(), 1);
+      EXPECT_GT(run.stats.drafted_tokens, 30);
+      EXPECT_EQ(run.stats.accepted_tokens, run.stats.drafted_tokens);
+      EXPECT_EQ(run.stats.store.hit_tokens > 0, again);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Heads, PerfectDrafts,
-                         ::testing::Values("medusa:k=3,top=1,model={}/medusa",
-                                           "eagle:k=4,top=1,model={}/eagle_token",
-                                           "eagle:k=4,top=1,model={}/eagle_feature",
-                                           "eagle:k=4,top=1,model={}/eagle3"),
+                         ::testing::Values("medusa:k=3,top=1,model={}/medusa", "eagle:k=4,top=1,model={}/eagle_token",
+                                           "eagle:k=4,top=1,model={}/eagle_feature", "eagle:k=4,top=1,model={}/eagle3"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
                            return name;
                          });
+
+// A model of one layer, and EAGLE's layer with the same weights: it misses the first token only, so most drafts are
+// right as long as it has the keys and values of all the others.
+TEST(TrainedDraft, KeysAndValuesAreThoseOfAllTokens) {
+  std::string name = ::testing::TempDir() + "copied_layer_XXXXXX";
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const fs::path folder = name;
+  Checkpoint target(folder / "target", 1);
+  Rows signs = drawn(7, kTokens, kTokens, 1);  // rows that a norm leaves alone
+  for (auto& row : signs)
+    for (float& value : row) value = value < 0 ? -1.0f : 1.0f;
+  target.add("model.embed_tokens.weight", signs);
+  target.add("model.layers.0.input_layernorm.weight", ones(), true);
+  add_drawn_layer(target, "model.layers.0.");
+  target.add("model.norm.weight", ones(), true);
+  target.add("lm_head.weight", drawn(8, kTokens, kTokens, 4));
+  Checkpoint copy(folder / "layer", 1);
+  Rows identity = zeros(kTokens, kTokens);
+  for (size_t i = 0; i < identity.size(); ++i) identity[i][i] = 1;
+  copy.add("fc.weight", beside({identity, zeros(kTokens, kTokens)}));
+  add_drawn_layer(copy, "layers.0.");
+  const auto model = load_for(target.write(), *select_isa());
+  ASSERT_TRUE(model);
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < 6; ++i) requests.push_back(make_request(2 * i, 12 + 5 * i, 50, kTokens));
+  const std::string path = copy.write();
+  for (const char* options_of : {"k=4,top=1", "k=3,tokens=8,top=3"}) {
+    double plenty = 0;
+    for (const auto& [setting, o] : settings()) {
+      EngineOptions drafting = o;
+      drafting.drafter = fmt::format("eagle:{},model={}", options_of, path);
+      auto core = make_core(model, drafting);
+      ASSERT_TRUE(core);
+      const DraftOutcome run = run_requests(*core, requests, 2);
+      const double share = static_cast<double>(run.stats.accepted_at[0]) / static_cast<double>(run.stats.drafted_at[0]);
+      if (plenty == 0) plenty = share;
+      EXPECT_NEAR(share, plenty, 0.05) << options_of << ", " << setting;
+    }
+    EXPECT_GT(plenty, 0.8) << options_of;
+  }
+  fs::remove_all(folder);
+}
 
 // A tree's best branch is the chain: all of it is kept, whatever else the tree has.
 class PerfectTrees : public PerfectDrafts {};

@@ -39,8 +39,8 @@ std::string draft_identity(const ModelFiles& files) {
   for (const auto& file : files.files) {
     const std::span<const uint8_t> bytes = file->bytes();
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min(bytes.size(), kBytesHashed));
-    text += fmt::format("drafts from a file of {} bytes, begins {:016x}{:016x}\n", bytes.size(), hash.high64,
-                        hash.low64);
+    text +=
+        fmt::format("drafts from a file of {} bytes, begins {:016x}{:016x}\n", bytes.size(), hash.high64, hash.low64);
   }
   return text;
 }

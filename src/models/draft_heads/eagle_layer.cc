@@ -44,7 +44,8 @@ int64_t widest_eagle_row(int64_t cols) {
 }
 
 // Matrices that read the same rounded rows.
-Result<void> check_eagle_formats(const ModelFiles& files, const Weight& first, std::initializer_list<const Weight*> others) {
+Result<void> check_eagle_formats(const ModelFiles& files, const Weight& first,
+                                 std::initializer_list<const Weight*> others) {
   for (const Weight* other : others)
     if (other->format->activation != first.format->activation)
       return Error::unsupported(fmt::format("{}: tensors {} and {} have formats that round their inputs differently",
@@ -76,8 +77,9 @@ Result<void> EagleLayer::read_config(int64_t context) {
     return Error::unsupported(
         fmt::format("{}: {} draft layers; EAGLE's checkpoints have one", files_->path, spec_.layer_count()));
   if (spec_.width != model.width || spec_.vocab != model.vocab)
-    return Error::user(fmt::format("{}: drafts for a model of width {} and {} tokens; this one has width {} and {} tokens",
-                                   files_->path, spec_.width, spec_.vocab, model.width, model.vocab));
+    return Error::user(
+        fmt::format("{}: drafts for a model of width {} and {} tokens; this one has width {} and {} tokens",
+                    files_->path, spec_.width, spec_.vocab, model.width, model.vocab));
   if (third_) {
     if (model.layer_count() < 4)
       return Error::unsupported(fmt::format("{}: takes features before layers 2, n / 2 and n - 3, this model has {}",
@@ -124,7 +126,7 @@ Result<void> EagleLayer::load_weights(const KernelTable& table, ThreadPool& pool
   MILLRACE_TRY(layer_.mlp.down, loader.matrix("blk.0.ffn_down.weight", width, sizes.hidden));
   MILLRACE_TRY_VOID(check_eagle_formats(*files_, layer_.q, {&layer_.k, &layer_.v}));
   MILLRACE_TRY_VOID(check_eagle_formats(*files_, layer_.mlp.up, {&layer_.mlp.gate}));
-  std::vector<Weight*> all = {&join_,          &layer_.q,      &layer_.k,       &layer_.v,
+  std::vector<Weight*> all = {&join_,         &layer_.q,        &layer_.k,      &layer_.v,
                               &layer_.output, &layer_.mlp.gate, &layer_.mlp.up, &layer_.mlp.down};
   if (third_) {
     MILLRACE_TRY(layer_.attention_norm.scale, loader.vector("blk.0.attn_norm.weight", width));
@@ -169,9 +171,8 @@ int64_t EagleLayer::scratch_bytes(int64_t tokens) const {
 void EagleLayer::join(const float* taps, int64_t tokens, uint8_t* scratch, ThreadPool& pool, float* features) const {
   const int64_t cols = 3 * spec_.width;
   uint8_t* rounded = scratch + (4 * tokens * cols + 63) / 64 * 64;
-  linear(pool, join_,
-         encode_activations(*table_, pool, join_.format->activation, taps, cols, tokens, cols, rounded), features,
-         spec_.width);
+  linear(pool, join_, encode_activations(*table_, pool, join_.format->activation, taps, cols, tokens, cols, rounded),
+         features, spec_.width);
   for (int64_t t = 0; t < tokens && !join_bias_.empty(); ++t)
     table_->add(join_bias_.data(), features + t * spec_.width, spec_.width);
 }
@@ -196,8 +197,8 @@ void EagleLayer::forward(const Batch& batch, const float* features, uint8_t* scr
     norm_row(spec_, feature_norm_, kernels, row + width, row + width);
   });
   const Weight& first = third_ ? layer_.q : join_;
-  ActivationRows x = encode_activations(kernels, context.pool(), first.format->activation, wide, cols, tokens, cols,
-                                        rounded);
+  ActivationRows x =
+      encode_activations(kernels, context.pool(), first.format->activation, wide, cols, tokens, cols, rounded);
   if (!third_) {
     project(context, wide, x, {{LinearId{}, join_, join_bias_, residual}});
     x = encode_activations(kernels, context.pool(), layer_.q.format->activation, residual, width, tokens, width,

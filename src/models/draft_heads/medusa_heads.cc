@@ -52,8 +52,9 @@ Result<std::unique_ptr<MedusaHeads>> MedusaHeads::load(const std::string& path, 
   const auto out_name = [&](int64_t head) { return fmt::format("out.{}.{}.weight", head, blocks); };
   if (const StoredTensor* out = loader.find(out_name(0));
       out && (out->tensor.cols() != target.width || out->tensor.rows() != target.vocab))
-    return Error::user(fmt::format("{}: heads of a model of width {} and {} tokens; this one has width {} and {} tokens",
-                                   path, out->tensor.cols(), out->tensor.rows(), target.width, target.vocab));
+    return Error::user(
+        fmt::format("{}: heads of a model of width {} and {} tokens; this one has width {} and {} tokens", path,
+                    out->tensor.cols(), out->tensor.rows(), target.width, target.vocab));
   for (int64_t i = 0; i < kMostMedusaHeads && (i < least || loader.find(out_name(i))); ++i) {
     Head& head = made->heads_.emplace_back();
     for (int64_t j = 0; j < blocks; ++j) {
@@ -88,9 +89,8 @@ void MedusaHeads::logits(int64_t head, const float* hidden, int64_t rows, uint8_
   std::fill_n(ones, width_, 1.0f);
   const Head& own = heads_[static_cast<size_t>(head)];
   const auto multiply = [&](const Weight& weight, float* y) {
-    linear(pool, weight,
-           encode_activations(*table_, pool, weight.format->activation, h, width_, rows, width_, rounded), y,
-           weight.rows);
+    linear(pool, weight, encode_activations(*table_, pool, weight.format->activation, h, width_, rows, width_, rounded),
+           y, weight.rows);
   };
   for (const Block& block : own.blocks) {
     multiply(block.weight, out);

@@ -33,8 +33,7 @@ class MedusaHeads {
   // Bytes of scratch for `rows` rows.
   int64_t scratch_bytes(int64_t rows) const;
   // logits [rows, vocab] of one head for hidden [rows, width].
-  void logits(int64_t head, const float* hidden, int64_t rows, uint8_t* scratch, ThreadPool& pool,
-              float* logits) const;
+  void logits(int64_t head, const float* hidden, int64_t rows, uint8_t* scratch, ThreadPool& pool, float* logits) const;
 
  private:
   struct Block {

@@ -1,7 +1,7 @@
-// EAGLE (Li et al., 2024, EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty; EAGLE-2: Faster Inference
-// of Language Models with Dynamic Draft Trees; 2025, EAGLE-3): a layer reads the model's feature of each token and
-// predicts the next one. The draft is a tree that grows a level a pass: of the candidates behind the last level, those
-// that are likeliest to be reached run next; in the end the likeliest of all are the draft.
+// EAGLE (Li et al., 2024, EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty; EAGLE-2: Faster
+// Inference of Language Models with Dynamic Draft Trees; 2025, EAGLE-3): a layer reads the model's feature of each
+// token and predicts the next one. The draft is a tree that grows a level a pass: of the candidates behind the last
+// level, those that are likeliest to be reached run next; in the end the likeliest of all are the draft.
 //
 //   stream   the cat | pass 1: sat 0.6, ran 0.3 | pass 2, sat and ran: on 0.4, down 0.1; away 0.2, . 0.05
 //            three tokens of these: sat, on, ran
@@ -75,7 +75,8 @@ class Eagle final : public Drafter {
   void begin(std::span<const DraftChunk> chunks) {
     used_ = 0;
     running_.clear();
-    const auto drafting = static_cast<size_t>(std::ranges::count_if(chunks, [](const auto& c) { return c.drafted > 0; }));
+    const auto drafting =
+        static_cast<size_t>(std::ranges::count_if(chunks, [](const auto& c) { return c.drafted > 0; }));
     if (growing_.size() < drafting) growing_.resize(drafting);
     for (const DraftChunk& chunk : chunks) {
       if (chunk.drafted == 0) continue;
@@ -126,8 +127,7 @@ class Eagle final : public Drafter {
       node.ran = one.slots++;
       draft.tokens.push_back(node.token);
       if (top_ == 1) continue;
-      draft.parents.push_back(
-          static_cast<int32_t>(node.parent < 0 ? -1 : nodes[static_cast<size_t>(node.parent)].ran));
+      draft.parents.push_back(static_cast<int32_t>(node.parent < 0 ? -1 : nodes[static_cast<size_t>(node.parent)].ran));
     }
     return true;
   }
@@ -150,8 +150,7 @@ Result<std::unique_ptr<Drafter>> make_eagle_drafter(const OptionValues& options)
   const std::string& tree = options.text("tree");
   if (tree != "dynamic" && tree != "static") return Error::user("tree: must be dynamic or static, got " + tree);
   if (options.text("model").empty()) return Error::user("model: must name the folder of a checkpoint, model=PATH");
-  return std::unique_ptr<Drafter>(
-      std::make_unique<Eagle>(options.text("model"), depth, tokens, top, tree == "static"));
+  return std::unique_ptr<Drafter>(std::make_unique<Eagle>(options.text("model"), depth, tokens, top, tree == "static"));
 }
 
 }  // namespace millrace
