@@ -61,6 +61,61 @@ TEST_P(TrainedDrafts, RecordedPlansReplay) {
   for (size_t i = 0; i < recorded.size(); ++i) EXPECT_EQ(written(recorded[i]), written(replayed[i]));
 }
 
+// Another drafter, whose drafts are noted by the tokens that they follow.
+class Noted final : public Drafter {
+ public:
+  using Drafts = std::map<std::vector<TokenId>, std::vector<TokenId>>;
+  Noted(const std::string& name, Drafts& drafts) : inner_(std::move(make_drafter(name).value())), drafts_(drafts) {}
+  int64_t longest() const override { return inner_->longest(); }
+  int64_t depth() const override { return inner_->depth(); }
+  bool trees() const override { return inner_->trees(); }
+  bool has_model() const override { return true; }
+  void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
+    inner_->propose_all(chunks, model);
+    for (const DraftChunk& chunk : chunks)
+      if (chunk.drafted > 0) drafts_[chunk.stream->tokens] = chunk.stream->draft.tokens;
+  }
+  void follow(std::span<const DraftChunk> chunks, DraftModel& model) override { inner_->follow(chunks, model); }
+
+ private:
+  std::unique_ptr<Drafter> inner_;
+  Drafts& drafts_;
+};
+
+// A stream that has drafted, was preempted, and shares its blocks drafts what a stream drafts that begins there.
+TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
+  const std::string drafter = fmt::format(fmt::runtime(GetParam()), kHeads);
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < 5; ++i) requests.push_back(make_request(2 * i, 9 + 4 * i, 45, model_->info().vocab));
+  for (const auto& [name, o] : settings()) {
+    if (o.kv_format != settings()[0].second.kv_format) continue;
+    SCOPED_TRACE(name);
+    Noted::Drafts noted, fresh;
+    EngineOptions drafting = o;
+    drafting.drafter = drafter;
+    run_requests(*core_with(model_, drafting, std::make_unique<Noted>(drafter, noted)), requests, 2);
+    EngineOptions plenty = options(1, 512, 16);
+    plenty.prefix_cache = false;
+    plenty.drafter = drafter;
+    std::vector<Request> again;
+    for (const auto& [tokens, draft] : noted) {
+      Request r = make_request(0, 1, 20, model_->info().vocab);
+      r.prompt.assign(tokens.begin(), tokens.end() - 1);
+      again.push_back(std::move(r));
+    }
+    run_requests(*core_with(model_, plenty, std::make_unique<Noted>(drafter, fresh)), again, 1);
+    int64_t compared = 0;
+    for (const auto& [tokens, draft] : noted) {
+      const auto same = fresh.find(tokens);
+      ASSERT_NE(same, fresh.end());
+      if (same->second.size() != draft.size()) continue;  // a step with less room
+      EXPECT_EQ(draft, same->second);
+      ++compared;
+    }
+    EXPECT_GT(compared, 60);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Heads, TrainedDrafts,
                          ::testing::Values("medusa:k=3,tokens=6,model={}medusa", "medusa:k=2,top=1,model={}medusa",
                                            "eagle:k=3,tokens=6,top=2,model={}eagle", "eagle:k=3,top=1,model={}eagle",
