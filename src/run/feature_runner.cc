@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "run/eagle_runner.h"
+#include "models/draft_heads/eagle_layer.h"
+#include "models/draft_heads/mtp_layer.h"
+#include "run/layer_runner.h"
 #include "run/medusa_runner.h"
 
 namespace millrace {
@@ -22,9 +24,17 @@ Result<std::unique_ptr<FeatureRunner>> FeatureRunner::load(const FeatureChoice& 
           fmt::format("drafter medusa: k: {} heads wanted, {} has {}", choice.heads, path, (*heads)->heads()));
     return std::unique_ptr<FeatureRunner>(std::make_unique<MedusaRunner>(std::move(*heads)));
   }
-  auto layer = EagleLayer::load(path, *parts.model, parts.kernels, pool, context, parts.accounts);
-  if (!layer.ok()) return failed("eagle", layer.error());
-  return std::unique_ptr<FeatureRunner>(std::make_unique<EagleRunner>(std::move(*layer)));
+  std::unique_ptr<DraftLayer> layer;
+  if (choice.kind == FeatureChoice::Kind::eagle) {
+    auto loaded = EagleLayer::load(path, *parts.model, parts.kernels, pool, context, parts.accounts);
+    if (!loaded.ok()) return failed("eagle", loaded.error());
+    layer = std::move(*loaded);
+  } else {
+    auto loaded = MtpLayer::load(parts.files, *parts.model, parts.kernels, pool, context, parts.accounts);
+    if (!loaded.ok()) return failed("mtp", loaded.error());
+    layer = std::move(*loaded);
+  }
+  return std::unique_ptr<FeatureRunner>(std::make_unique<LayerRunner>(std::move(layer)));
 }
 
 }  // namespace millrace

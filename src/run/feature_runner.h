@@ -30,7 +30,7 @@ class FeatureRunner : public DraftModel {
   };
 
   // The weights, for streams of up to `context` tokens; charged to the memory accounts of `target`, which outlives
-  // the runner. Errors: those of MedusaHeads::load() and EagleLayer::load(), after "drafter NAME: ".
+  // the runner. Errors: those of load() of MedusaHeads, EagleLayer and MtpLayer, after "drafter NAME: ".
   static Result<std::unique_ptr<FeatureRunner>> load(const FeatureChoice& choice, const std::string& path,
                                                      const LanguageModel& target, ThreadPool& pool, int64_t context);
 

@@ -8,6 +8,7 @@
 #include "model_runner.h"
 #include "models/draft_heads/eagle_layer.h"
 #include "models/draft_heads/medusa_heads.h"
+#include "models/draft_heads/mtp_layer.h"
 #include "models/mixers/mixer.h"
 #include "models/visible.h"
 #include "test_paths.h"
@@ -36,10 +37,16 @@ struct Streams final : ForwardObserver {
 class DraftHeads : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto target = TestRunner::load((kHeads / "target").string(), {});
+    load("target");
+    table_ = make_kernel_table(*select_isa());
+  }
+  void load(const char* name) {
+    auto files = open_model_files((kHeads / name).string());
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    files_ = std::make_shared<const ModelFiles>(std::move(*files));
+    auto target = TestRunner::load(files_, {});
     ASSERT_TRUE(target.ok()) << target.error().message;
     target_ = std::move(*target);
-    table_ = make_kernel_table(*select_isa());
   }
 
   // Final hidden states of all tokens.
@@ -49,6 +56,7 @@ class DraftHeads : public ::testing::Test {
     return {target_->runner().hidden(), target_->runner().hidden(std::ssize(tokens))};
   }
 
+  std::shared_ptr<const ModelFiles> files_;
   std::unique_ptr<TestRunner> target_;
   KernelTable table_;
   ThreadPool pool_{2};
@@ -77,7 +85,7 @@ TEST_F(DraftHeads, MedusaMatches) {
 // All tokens but the first with the features before them, in chunks, and one more with the feature that was predicted.
 class DraftLayers : public DraftHeads, public ::testing::WithParamInterface<std::string> {
  protected:
-  void run(const EagleLayer& layer, const std::vector<TokenId>& tokens, int64_t first, const float* features,
+  void run(const DraftLayer& layer, const std::vector<TokenId>& tokens, int64_t first, const float* features,
            std::vector<float>& logits) {
     Batch batch;
     const auto count = std::ssize(tokens);
@@ -102,7 +110,17 @@ class DraftLayers : public DraftHeads, public ::testing::WithParamInterface<std:
     }
   }
 
-  void start(const EagleLayer& layer) {
+  Result<std::unique_ptr<DraftLayer>> load_layer() {
+    std::unique_ptr<DraftLayer> layer;
+    if (GetParam() == "mtp") {
+      MILLRACE_TRY(layer, MtpLayer::load(files_, target_->model(), table_, pool_, 64));
+    } else {
+      MILLRACE_TRY(layer, EagleLayer::load((kHeads / GetParam()).string(), target_->model(), table_, pool_, 64));
+    }
+    return layer;
+  }
+
+  void start(const DraftLayer& layer) {
     auto kv = KvPool::create({find_format("f32"), 4, layer_states(layer.spec())}, 16);
     ASSERT_TRUE(kv.ok());
     kv_.emplace(std::move(*kv));
@@ -134,10 +152,11 @@ double error_of(std::vector<float> got, std::vector<float> want) {
 
 TEST_P(DraftLayers, Matches) {
   const Expected expected = testing::read_expected(kHeads / GetParam());
-  auto loaded = EagleLayer::load((kHeads / GetParam()).string(), target_->model(), table_, pool_, 64);
+  if (GetParam() == "mtp") load("mtp");
+  const auto loaded = load_layer();
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  const EagleLayer& layer = **loaded;
-  EXPECT_EQ(layer.third(), GetParam() == "eagle3");
+  const DraftLayer& layer = **loaded;
+  EXPECT_EQ(layer.joins(), GetParam() == "eagle3");
   const int64_t width = layer.width(), count = std::ssize(expected.tokens);
   Streams streams;
   streams.layers = layer.taps();
@@ -145,7 +164,7 @@ TEST_P(DraftLayers, Matches) {
   std::vector<float> features = hidden(expected.tokens);
   target_->runner().hooks().remove(streams);
   start(layer);
-  if (layer.third()) layer.join(streams.rows.data(), count, scratch_->data(), pool_, features.data());
+  if (layer.joins()) layer.join(streams.rows.data(), count, scratch_->data(), pool_, features.data());
   for (const int64_t chunk : {count, int64_t{3}}) {
     SCOPED_TRACE(chunk);
     std::vector<float> logits, last(static_cast<size_t>(width));
@@ -160,7 +179,7 @@ TEST_P(DraftLayers, Matches) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DraftLayers, ::testing::Values("eagle", "eagle3"),
+INSTANTIATE_TEST_SUITE_P(All, DraftLayers, ::testing::Values("eagle", "eagle3", "mtp"),
                          [](const auto& test) { return test.param; });
 
 class DraftHeadsRefused : public DraftHeads {
@@ -213,6 +232,9 @@ TEST_F(DraftHeadsRefused, DamagedAndForeignFiles) {
   expect(eagle(changed("eagle3", "model.safetensors", "\"d2t\"", "\"d3t\"")), ErrorKind::corrupt, "d2t is missing");
   expect(eagle(changed("eagle3", "config.json", "\"draft_vocab_size\": 96", "\"draft_vocab_size\": 95")),
          ErrorKind::corrupt, "lm_head.weight");
+  const auto none = MtpLayer::load(files_, target_->model(), table_, pool_, 64);
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.error().message.find("behind the model's 7 layers"), std::string::npos) << none.error().message;
 }
 
 }  // namespace

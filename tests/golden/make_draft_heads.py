@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Writes tests/golden/draft_heads: a tiny Llama, and for it Medusa's heads, an EAGLE layer and an EAGLE-3 layer in their
-published file formats, with the outputs that tests expect. Needs only Python. Same seeds, same files.
+published file formats; and a tiny DeepSeek-V3 with a layer for multi-token prediction. With the outputs that tests expect.
+Needs only Python. Same seeds, same files.
 
-The reference follows Cai et al. 2024 (arXiv:2401.10774, section 2.1), Li et al. 2024 (arXiv:2401.15077, section 4.1) and
-Li et al. 2025 (arXiv:2503.01840, section 3.1), in plain Python floats (float64), one token after the other.
+The reference follows Cai et al. 2024 (arXiv:2401.10774, section 2.1), Li et al. 2024 (arXiv:2401.15077, section 4.1),
+Li et al. 2025 (arXiv:2503.01840, section 3.1) and DeepSeek-AI 2024 (arXiv:2412.19437, section 2.2), in plain Python
+floats (float64), one token after the other.
 """
 import base64
 import json
@@ -12,6 +14,7 @@ import pathlib
 import random
 import struct
 
+import make_deepseek
 from golden_tokenizer import BOS, EOS, PAD, VOCAB_SIZE, write_tokenizer
 from make_mamba import Array, rms_norm, silu, times, write_json
 
@@ -183,6 +186,45 @@ def eagle3(config, tensors, ids, target, tokens, streams):
     return draft(tokens, features, step)
 
 
+def mtp():
+    config = make_deepseek.config(
+        architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", topk_method="noaux_tc", scoring_func="sigmoid",
+        norm_topk_prob=True, n_group=2, topk_group=1, n_routed_experts=6, num_experts_per_tok=2, q_lora_rank=10,
+        kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=6, v_head_dim=7, num_attention_heads=2,
+        num_key_value_heads=2, n_shared_experts=1, num_hidden_layers=2, num_nextn_predict_layers=1, hidden_size=20,
+        intermediate_size=24, moe_intermediate_size=10, routed_scaling_factor=1.7, rope_scaling=None)
+    count, width, eps = config["num_hidden_layers"], config["hidden_size"], config["rms_norm_eps"]
+    weights = make_deepseek.make_weights(dict(config, num_hidden_layers=count + 1), 77)  # the layer behind the model's
+    prefix = f"model.layers.{count}."
+    own = Drawn(78)
+    for norm in ("enorm", "hnorm", "shared_head.norm"):
+        own.vector(prefix + norm + ".weight", width, 0.3, 1.0)
+    own.matrix(prefix + "eh_proj.weight", width, 2 * width, 1.5)
+    weights.update(own.tensors)
+    for name, copied in (("embed_tokens", "model.embed_tokens"), ("shared_head.head", "lm_head")):
+        weights[f"{prefix}{name}.weight"] = weights[copied + ".weight"]
+    source = random.Random(79)
+    tokens = [source.randrange(120) for _ in range(TOKENS)]
+    model, hidden = make_deepseek.Model(config, weights), []
+    for position, token in enumerate(tokens):
+        row = model.embedding[token]
+        for layer in model.layers:
+            row = layer.step(row, position)
+        hidden.append(rms_norm(row, model.norm, eps))
+    layer = make_deepseek.Layer(config, weights, count)
+    vector = lambda name: weights[f"{prefix}{name}.weight"].values
+
+    def step(token, feature, position):
+        wide = rms_norm(model.embedding[token], vector("enorm"), eps) + rms_norm(feature, vector("hnorm"), eps)
+        x = layer.step(times(weights[prefix + "eh_proj.weight"].rows(), wide), position)
+        x = rms_norm(x, vector("shared_head.norm"), eps)
+        return x, times(model.head, x)
+
+    save(ROOT / "mtp", config, weights, tokens, *draft(tokens, hidden, step))
+    assert layer.mlp.gap > make_deepseek.MIN_ROUTER_GAP, "the selected experts lead by too little"
+    write_tokenizer(ROOT / "mtp")
+
+
 def floats(rows):
     return base64.b64encode(struct.pack(f"<{sum(map(len, rows))}f", *(v for row in rows for v in row))).decode()
 
@@ -241,6 +283,7 @@ def main():
     third.tensors["t2d"] = ("BOOL", [VOCAB_SIZE], bytes(i in ids for i in range(VOCAB_SIZE)))
     save(ROOT / "eagle3", dict(one, architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=DRAFT_VOCAB),
          third.tensors, tokens, *result)
+    mtp()
 
 
 if __name__ == "__main__":

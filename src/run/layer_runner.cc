@@ -1,4 +1,4 @@
-#include "run/eagle_runner.h"
+#include "run/layer_runner.h"
 
 #include <algorithm>
 #include <limits>
@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kEagleMemory = "activations of drafts";
+constexpr const char* kLayerMemory = "activations of drafts";
 
 // The token before token `index`, where the draft follows the stream's own tokens.
 int64_t token_before(const Sequence& s, int64_t index) {
@@ -33,44 +33,44 @@ int64_t draft_position(const Sequence& s, int64_t index) {
 
 }  // namespace
 
-EagleRunner::~EagleRunner() {
-  if (target_ && layer_->third()) target_->hooks().remove(taps_);
+LayerRunner::~LayerRunner() {
+  if (target_ && layer_->joins()) target_->hooks().remove(taps_);
 }
 
-std::vector<KvLayer> EagleRunner::layers() const {
+std::vector<KvLayer> LayerRunner::layers() const {
   std::vector<KvLayer> all = layer_states(layer_->spec());
   all.push_back(FeaturePlane::layer(layer_->width()));
   return all;
 }
 
 // A stream may lack all tokens of its last draft more than the step runs, and the one behind them.
-ForwardLimits EagleRunner::limits(const Sizes& sizes) const {
+ForwardLimits LayerRunner::limits(const Sizes& sizes) const {
   return {.tokens = sizes.tokens + sizes.streams * (sizes.longest + 2),
           .outputs = sizes.streams * sizes.rows,
           .context = sizes.context};
 }
 
-int64_t EagleRunner::memory(const Sizes& sizes, int threads, const KvLayout& layout) const {
+int64_t LayerRunner::memory(const Sizes& sizes, int threads, const KvLayout& layout) const {
   const ForwardLimits most = limits(sizes);
   const ForwardBytes bytes = ForwardContext::plan(layer_->spec(), most, threads, layout);
   const int64_t vocab = layer_->own_vocabulary() ? layer_->target_vocab() : 0;
-  const int64_t taps = layer_->third() ? 12 * sizes.tokens * layer_->width() : 0;
+  const int64_t taps = layer_->joins() ? 12 * sizes.tokens * layer_->width() : 0;
   return bytes.activations + bytes.logits + 4 * most.tokens * layer_->width() + layer_->scratch_bytes(most.tokens) +
          taps + (32 * layer_->target_vocab() + 4 * vocab) * threads;
 }
 
-Result<void> EagleRunner::start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) {
+Result<void> LayerRunner::start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) {
   const ForwardLimits most = limits(sizes);
   MILLRACE_TRY(ForwardContext context,
                ForwardContext::create(layer_->spec(), target.context().kernels(), target.threads(), target.kv(), most));
   context_.emplace(std::move(context));
   context_->first_kv_layer = first_layer;
   plane_ = FeaturePlane(target.kv(), target.context().kernels(), first_layer + layer_->spec().layer_count());
-  MILLRACE_TRY(features_, AlignedBuffer::allocate(4 * most.tokens * layer_->width(), kEagleMemory));
-  MILLRACE_TRY(scratch_, AlignedBuffer::allocate(layer_->scratch_bytes(most.tokens), kEagleMemory));
+  MILLRACE_TRY(features_, AlignedBuffer::allocate(4 * most.tokens * layer_->width(), kLayerMemory));
+  MILLRACE_TRY(scratch_, AlignedBuffer::allocate(layer_->scratch_bytes(most.tokens), kLayerMemory));
   const int64_t workers = target.threads().threads();
   if (layer_->own_vocabulary()) {
-    MILLRACE_TRY(mapped_, AlignedBuffer::allocate(4 * layer_->target_vocab() * workers, kEagleMemory));
+    MILLRACE_TRY(mapped_, AlignedBuffer::allocate(4 * layer_->target_vocab() * workers, kLayerMemory));
   }
   rows_.resize(static_cast<size_t>(workers));
   for (SamplingRow& row : rows_) row.reserve(layer_->target_vocab());
@@ -83,25 +83,25 @@ Result<void> EagleRunner::start(ModelRunner& target, int64_t first_layer, const 
   reserve_visibility(sizes.streams, most.tokens, batch_);
   batch_.segments.reserve(static_cast<size_t>(sizes.streams));
   target_ = &target;
-  if (!layer_->third()) return {};
+  if (!layer_->joins()) return {};
   taps_.layers = layer_->taps();
-  MILLRACE_TRY(taps_.rows, AlignedBuffer::allocate(12 * sizes.tokens * layer_->width(), kEagleMemory));
+  MILLRACE_TRY(taps_.rows, AlignedBuffer::allocate(12 * sizes.tokens * layer_->width(), kLayerMemory));
   target.hooks().add(taps_);
   return {};
 }
 
-void EagleRunner::Taps::residual(int64_t layer, const float* from, int64_t tokens, int64_t width) {
+void LayerRunner::Taps::residual(int64_t layer, const float* from, int64_t tokens, int64_t width) {
   for (size_t i = 0; i < layers.size(); ++i)
     if (layers[i] == layer)
       for (int64_t t = 0; t < tokens; ++t)
         std::copy_n(from + t * width, width, rows.as<float>() + (3 * t + static_cast<int64_t>(i)) * width);
 }
 
-void EagleRunner::keep() {
+void LayerRunner::keep() {
   const ThreadPool::Turn turn(target_->threads());
   const Batch& batch = target_->batch();
   const float* rows = target_->hidden();
-  if (layer_->third()) {
+  if (layer_->joins()) {
     layer_->join(taps_.rows.as<float>(), batch.size(), scratch_.data(), target_->threads(), features_.as<float>());
     rows = features_.as<float>();
   }
@@ -110,7 +110,7 @@ void EagleRunner::keep() {
 
 // The layer has nothing of the stream's first token, which no feature comes before: its slot is neither written nor
 // seen.
-void EagleRunner::add(DraftRun& run) {
+void LayerRunner::add(DraftRun& run) {
   const Sequence& s = *run.stream;
   const int64_t first = std::max<int64_t>(1, run.first), end = run.first + run.count, draws = std::ssize(run.picks);
   if (first >= end) return;
@@ -132,7 +132,7 @@ void EagleRunner::add(DraftRun& run) {
   add_visibility(visible, batch_);
 }
 
-void EagleRunner::run(std::span<DraftRun> runs) {
+void LayerRunner::run(std::span<DraftRun> runs) {
   batch_.clear();
   drawing_.clear();
   for (DraftRun& run : runs) add(run);
@@ -154,7 +154,7 @@ void EagleRunner::run(std::span<DraftRun> runs) {
 }
 
 // Logits over the model's vocabulary.
-std::span<float> EagleRunner::target_logits(int64_t row, int worker) {
+std::span<float> LayerRunner::target_logits(int64_t row, int worker) {
   const int64_t own = layer_->spec().vocab, vocab = layer_->target_vocab();
   float* logits = context_->logits.as<float>() + row * own;
   if (!layer_->own_vocabulary()) return {logits, static_cast<size_t>(vocab)};
@@ -164,7 +164,7 @@ std::span<float> EagleRunner::target_logits(int64_t row, int worker) {
   return {mapped, static_cast<size_t>(vocab)};
 }
 
-void EagleRunner::draw(const Draw& draw, int worker) {
+void LayerRunner::draw(const Draw& draw, int worker) {
   DraftRun& run = *draw.run;
   const Sequence& s = *run.stream;
   const int64_t end = run.first + run.count;
