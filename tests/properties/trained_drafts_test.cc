@@ -99,7 +99,7 @@ TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
     plenty.prefix_cache = false;
     plenty.drafter = drafter;
     std::vector<Request> again;
-    std::erase_if(noted, [i = 0](const auto&) mutable { return ++i % 4 != 0; });  // a part of them
+    std::erase_if(noted, [i = 0](const auto&) mutable { return ++i % 2 != 0; });  // half of them
     for (const auto& [tokens, draft] : noted) {
       Request r = make_request(0, 1, 20, model_->info().vocab);
       r.prompt.assign(tokens.begin(), tokens.end() - 1);
@@ -114,7 +114,7 @@ TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
       EXPECT_EQ(draft, same->second);
       ++compared;
     }
-    EXPECT_GT(compared, 15);
+    EXPECT_GT(compared, 25);
   }
 }
 
