@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "run/draft_runner.h"
+#include "run/feature_runner.h"
 #include "run/language_model.h"
 #include "speculate/drafter.h"
 
@@ -15,6 +16,15 @@ namespace {
 Result<void> measure_draft_model(CompareConfig& config) {
   MILLRACE_TRY(const auto path, drafter_model(config.engine.drafter));
   if (!path) return {};
+  MILLRACE_TRY(const auto features, drafter_features(config.engine.drafter));
+  if (features) {
+    const auto threads = config.model->parts().threads->get(config.engine.threads);
+    MILLRACE_TRY(const auto runner,
+                 FeatureRunner::load(*features, *path, *config.model, *threads, compare_context(config)));
+    config.draft_weight_bytes = runner->weight_bytes();
+    config.draft_layers = runner->layers();
+    return {};
+  }
   MILLRACE_TRY(const auto draft,
                DraftRunner::load(*config.model, *path, config.engine.threads, compare_context(config)));
   config.draft_weight_bytes = draft->info().weight_bytes;

@@ -53,12 +53,30 @@ Result<void> check_quantization(const Json& config, const std::string& path) {
                                         path, quoted_name(name)));
 }
 
+fs::path folder_of(const fs::path& given) {
+  std::error_code ignored;
+  return fs::is_directory(given, ignored) ? given : given.parent_path();
+}
+
 }  // namespace
 
-Result<ModelFiles> open_huggingface(const std::string& path) {
+Result<ModelFiles> open_huggingface_heads(const std::string& path) {
+  ModelFiles heads;
+  heads.kind = ModelFiles::Kind::huggingface;
+  heads.path = path;
   std::error_code ignored;
+  if (!fs::exists(path, ignored)) return Error::user(fmt::format("{}: no such file or folder", path));
+  const fs::path config_path = folder_of(path) / "config.json";
+  MILLRACE_TRY(Json config, read_config(config_path));
+  MILLRACE_TRY_VOID(check_quantization(config, config_path));
+  MILLRACE_TRY_VOID(open_safetensors_weights(heads, path));
+  heads.config = std::make_shared<const Json>(std::move(config));
+  return heads;
+}
+
+Result<ModelFiles> open_huggingface(const std::string& path) {
   fs::path given(path);
-  fs::path folder = fs::is_directory(given, ignored) ? given : given.parent_path();
+  fs::path folder = folder_of(given);
   std::string config_path = folder / "config.json";
   ModelFiles model;
   model.kind = ModelFiles::Kind::huggingface;

@@ -45,6 +45,8 @@ class ForwardObserver {
   // True: input() gets the rows of this matrix in each pass.
   virtual bool taps(const LinearId& /*id*/) const { return false; }
   virtual void input(const LinearInput& /*input*/) {}
+  // The residual stream [tokens, width] before this layer's mixer, of all tokens of the batch.
+  virtual void residual(int64_t /*layer*/, const float* /*rows*/, int64_t /*tokens*/, int64_t /*width*/) {}
   // The final hidden states [rows, width] of the batch's output rows, after the last norm.
   virtual void hidden(const float* /*hidden*/, int64_t /*rows*/, int64_t /*width*/) {}
 };

@@ -146,6 +146,8 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
     if (mixes) {
       const Mixer& mixer = *layer.mixer;
       const ActivationRows x = start_block(weights.attention_norm, mixer.first(weights), batch->size(), context);
+      for (ForwardObserver* observer : context.hooks.observers())
+        observer->residual(i, context.residual.as<float>(), batch->size(), spec_.width);
       mixer.begin({spec_, layer, i, weights, *batch, context}, x);
       if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
         batch = &keep_outputs(spec_, *batch, mixer.rows(layer, context), context);

@@ -10,6 +10,7 @@
 #include "millrace/options.h"
 #include "models/background_packer.h"
 #include "models/blocks/rope.h"
+#include "models/layer_matrices.h"
 #include "models/mixers/mixer.h"
 #include "models/packed_cache.h"
 #include "models/weight_parts_loader.h"
@@ -94,85 +95,14 @@ Result<void> ModelBuilder::load_layer(int64_t index) {
     MILLRACE_TRY(model_->spec_.layers[static_cast<size_t>(index)].experts.selection_bias,
                  loader_.optional_vector(prefix + "exp_probs_b.bias", sizes.experts.experts));
   }
-  return sizes.moe ? load_moe(prefix, sizes.experts, layer) : load_mlp(prefix, sizes.hidden, layer);
-}
-
-Result<void> ModelBuilder::load_mlp(const std::string& prefix, int64_t hidden, LayerWeights& layer) {
-  const ArchSpec& spec = model_->spec_;
-  MlpWeights& mlp = layer.mlp;
-  if (spec.gated && !loader_.find(prefix + "ffn_gate.weight")) {  // fused: gate's rows, then up's
-    MILLRACE_TRY(mlp.gate, loader_.rows_of(prefix + "ffn_up.weight", 2 * hidden, 0, hidden, spec.width));
-    MILLRACE_TRY(mlp.up, loader_.rows_of(prefix + "ffn_up.weight", 2 * hidden, hidden, hidden, spec.width));
-  } else {
-    if (spec.gated) {
-      MILLRACE_TRY(mlp.gate, loader_.matrix(prefix + "ffn_gate.weight", hidden, spec.width));
-      MILLRACE_TRY(mlp.gate_bias, loader_.optional_vector(prefix + "ffn_gate.bias", hidden));
-    }
-    MILLRACE_TRY(mlp.up, loader_.matrix(prefix + "ffn_up.weight", hidden, spec.width));
-    MILLRACE_TRY(mlp.up_bias, loader_.optional_vector(prefix + "ffn_up.bias", hidden));
-  }
-  MILLRACE_TRY(mlp.down, loader_.matrix(prefix + "ffn_down.weight", spec.width, hidden));
-  MILLRACE_TRY(mlp.down_bias, loader_.optional_vector(prefix + "ffn_down.bias", spec.width));
-  return {};
-}
-
-// Experts are stored in one stacked tensor [experts, rows, cols], or individually.
-Result<MlpWeights> ModelBuilder::load_expert(const std::string& prefix, const MoeSpec& moe, int64_t expert) {
-  const ArchSpec& spec = model_->spec_;
-  auto load = [&](const char* part, int64_t rows, int64_t cols) -> Result<Weight> {
-    const std::string stacked = prefix + part + "_exps.weight";
-    if (loader_.find(stacked)) return loader_.rows_of(stacked, moe.experts * rows, expert * rows, rows, cols);
-    return loader_.matrix(fmt::format("{}{}.{}.weight", prefix, part, expert), rows, cols);
-  };
-  MlpWeights mlp;
-  MILLRACE_TRY(mlp.gate, load("ffn_gate", moe.hidden, spec.width));
-  MILLRACE_TRY(mlp.up, load("ffn_up", moe.hidden, spec.width));
-  MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, moe.hidden));
-  if (mlp.gate.format->activation != mlp.up.format->activation)
-    return Error::unsupported(fmt::format("{}: experts whose gate ({}) and up ({}) formats need different activations",
-                                          files_->path, mlp.gate.format->name, mlp.up.format->name));
-  return mlp;
-}
-
-Result<void> ModelBuilder::load_moe(const std::string& prefix, const MoeSpec& moe, LayerWeights& layer) {
-  const ArchSpec& spec = model_->spec_;
-  MILLRACE_TRY(layer.router, loader_.matrix(prefix + "ffn_gate_inp.weight", moe.experts, spec.width));
-  for (int64_t e = 0; e < moe.experts; ++e) {
-    MILLRACE_TRY(auto expert, load_expert(prefix, moe, e));
-    // moe_block() encodes the layer's input once for all experts, and their hidden rows in one pass.
-    if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
-      return Error::unsupported(
-          fmt::format("{}: tensor {} ({}) needs different activations than the layer's first expert ({})", files_->path,
-                      expert.gate.name, expert.gate.format->name, layer.experts[0].gate.format->name));
-    if (e > 0 && expert.down.format->activation != layer.experts[0].down.format->activation)
-      return Error::unsupported(
-          fmt::format("{}: tensor {} ({}) needs different activations than the layer's first expert ({})", files_->path,
-                      expert.down.name, expert.down.format->name, layer.experts[0].down.format->name));
-    layer.experts.push_back(std::move(expert));
-  }
-  if (moe.shared_hidden > 0) {
-    MILLRACE_TRY(layer.shared.gate, loader_.matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec.width));
-    MILLRACE_TRY(layer.shared.up, loader_.matrix(prefix + "ffn_up_shexp.weight", moe.shared_hidden, spec.width));
-    MILLRACE_TRY(layer.shared.down, loader_.matrix(prefix + "ffn_down_shexp.weight", spec.width, moe.shared_hidden));
-    if (moe.shared_gate) {
-      MILLRACE_TRY(layer.shared_gate, loader_.matrix(prefix + "ffn_gate_inp_shexp.weight", 1, spec.width));
-    }
-  }
-  return {};
+  return sizes.moe ? load_moe(loader_, files_->path, spec, prefix, sizes.experts, layer)
+                   : load_mlp(loader_, spec, prefix, sizes.hidden, layer);
 }
 
 std::vector<Weight*> ModelBuilder::all_weights() {
-  std::vector<Weight*> all = {&model_->head_};
-  auto add_mlp = [&](MlpWeights& mlp) { all.insert(all.end(), {&mlp.gate, &mlp.up, &mlp.down}); };
-  for (auto& layer : model_->layers_) {
-    all.insert(all.end(), {&layer.q, &layer.k, &layer.v, &layer.output, &layer.router, &layer.shared_gate});
-    if (layer.mixer)
-      for (Weight* weight : layer.mixer->matrices()) all.push_back(weight);
-    add_mlp(layer.mlp);
-    add_mlp(layer.shared);
-    for (auto& expert : layer.experts) add_mlp(expert);
-  }
-  std::erase_if(all, [](const Weight* weight) { return !weight->present(); });
+  std::vector<Weight*> all;
+  if (model_->head_.present()) all.push_back(&model_->head_);
+  for (auto& layer : model_->layers_) add_matrices(layer, all);
   for (size_t i = 0, own = all.size(); i < own; ++i)
     if (WeightParts* parts = all[i]->parts.get(); parts && parts->low_rank_a.present())
       all.insert(all.end(), {&parts->low_rank_a, &parts->low_rank_b});

@@ -21,9 +21,6 @@ class ModelBuilder {
  private:
   Result<void> load_embeddings();
   Result<void> load_layer(int64_t index);
-  Result<void> load_mlp(const std::string& prefix, int64_t hidden, LayerWeights& layer);
-  Result<void> load_moe(const std::string& prefix, const MoeSpec& moe, LayerWeights& layer);
-  Result<MlpWeights> load_expert(const std::string& prefix, const MoeSpec& moe, int64_t expert);
   Result<NormWeights> load_norm(const std::string& name, bool wanted);
   std::vector<Weight*> all_weights();
   int64_t measure_parts();

@@ -44,6 +44,10 @@ Result<void> check_beams(const Request& request) {
   return {};
 }
 
+std::string drafter_label(const EngineOptions& options) {
+  return "drafter " + options.drafter.substr(0, options.drafter.find(':'));
+}
+
 // What streams with a recurrent state cannot do yet.
 Result<void> check_recurrent(const EngineOptions& options) {
   if (!options.kv_ssd.empty())
@@ -51,7 +55,8 @@ Result<void> check_recurrent(const EngineOptions& options) {
   MILLRACE_TRY(const auto second, drafter_model(options.drafter));
   if (second)
     return Error::unsupported(
-        "drafter draft: the model has recurrent layers, whose blocks have no keys for a second model; use ngram");
+        drafter_label(options) +
+        ": the model has recurrent layers, whose blocks have no keys for a second model; use ngram");
   MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
   if (trees)
     return Error::unsupported(
@@ -72,8 +77,8 @@ Result<void> check_codec(const EngineOptions& options) {
   MILLRACE_TRY(const auto second, drafter_model(options.drafter));
   if (second)
     return Error::unsupported(
-        fmt::format("drafter draft: KV format {} encodes whole blocks of one model; use a format of rows, such as f16",
-                    options.kv_format));
+        fmt::format("{}: KV format {} encodes whole blocks of one model; use a format of rows, such as f16",
+                    drafter_label(options), options.kv_format));
   MILLRACE_TRY(const auto self, drafter_skips(options.drafter));
   if (self)
     return Error::unsupported(fmt::format(
@@ -86,6 +91,16 @@ Result<void> check_codec(const EngineOptions& options) {
       fmt::format("drafter: KV format {} encodes whole blocks, in which tokens of a tree cannot move; use a drafter of "
                   "chains, such as ngram without branches, or a format of rows, such as f16",
                   options.kv_format));
+}
+
+// Without memory for constraints where it does not fit otherwise, if only a default asks for it.
+Result<int64_t> plan_blocks(const KvLayout& layout, const KvPoolOptions& places, EngineMemory& memory,
+                            const MemoryAccounts& accounts, int64_t wanted, int64_t least, bool default_constraints) {
+  auto planned = plan_kv_blocks(layout, places, memory, accounts, wanted, least);
+  if (planned.ok() || !default_constraints || memory.constraints == 0) return planned;
+  memory.constraints = 0;
+  auto again = plan_kv_blocks(layout, places, memory, accounts, wanted, least);
+  return again.ok() ? std::move(again) : std::move(planned);
 }
 
 }  // namespace
@@ -132,6 +147,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   MILLRACE_TRY(KvLayout layout, engine_layout(formats, options, model.kv_layers(), limits_.context));
   const auto own_layers = std::ssize(layout.layers);
   MILLRACE_TRY(const auto draft, load_draft_model(options, threads->threads(), layout));
+  MILLRACE_TRY_VOID(load_features(options, *threads, layout));
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
   if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
@@ -180,15 +196,12 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   draft_sizes.longest = drafts;
   if (odds) draft_sizes.odds = forward.outputs;
   if (draft) memory.drafter += DraftRunner::memory(*draft, draft_sizes, threads->threads(), layout);
+  const FeatureRunner::Sizes feature_sizes{forward.tokens, forward.context, options.max_streams, draft_sizes.rows,
+                                           drafts};
+  if (features_) memory.drafter += features_->memory(feature_sizes, threads->threads(), layout);
   if (skipped) memory.drafter += SelfRunner::memory(model.spec().vocab, options.max_streams, threads->threads());
-  auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
-  if (!planned.ok() && options.constraint_memory == 0 &&
-      memory.constraints > 0) {  // also a default: try without constraints
-    memory.constraints = 0;
-    if (auto again = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least); again.ok())
-      planned = std::move(again);
-  }
-  MILLRACE_TRY(const int64_t blocks, std::move(planned));
+  MILLRACE_TRY(const int64_t blocks,
+               plan_blocks(layout, places, memory, *accounts, kv_tokens, least, options.constraint_memory == 0));
   MILLRACE_TRY(memory_, take_engine_memory(memory, layout, places, blocks, accounts));
   if (budget) limits_.request_bytes = memory.requests;
   if (tokenizer)
@@ -203,6 +216,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   if (draft) {
     MILLRACE_TRY(draft_, DraftRunner::create(draft, runner_->kv(), own_layers, std::move(threads), draft_sizes));
   }
+  if (features_) MILLRACE_TRY_VOID(features_->start(*runner_, own_layers, feature_sizes));
   if (skipped) self_ = std::make_unique<SelfRunner>(*runner_, *std::move(skipped), options.max_streams);
   evictions_.emplace(*runner_, drafts);
   draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
@@ -224,12 +238,25 @@ Result<std::shared_ptr<const LanguageModel>> CpuExecutor::load_draft_model(const
                                                                            KvLayout& layout) const {
   std::shared_ptr<const LanguageModel> draft;
   MILLRACE_TRY(const auto path, drafter_model(options.drafter));
-  if (!path) return draft;
+  MILLRACE_TRY(const auto features, drafter_features(options.drafter));
+  if (!path || features) return draft;
   if (layout.recurrent()) MILLRACE_TRY_VOID(check_recurrent(options));
   MILLRACE_TRY(draft, DraftRunner::load(*model_, *path, threads, limits_.context));
   const auto layers = draft->parts().model->kv_layers();
   layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());
   return draft;
+}
+
+// The same of a drafter that reads this model's hidden states.
+Result<void> CpuExecutor::load_features(const EngineOptions& options, ThreadPool& threads, KvLayout& layout) {
+  MILLRACE_TRY(const auto path, drafter_model(options.drafter));
+  MILLRACE_TRY(const auto choice, drafter_features(options.drafter));
+  if (!choice) return {};
+  if (layout.recurrent()) MILLRACE_TRY_VOID(check_recurrent(options));
+  MILLRACE_TRY(features_, FeatureRunner::load(*choice, *path, *model_, threads, limits_.context));
+  const auto layers = features_->layers();
+  layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());
+  return {};
 }
 
 const MemoryAccounts* CpuExecutor::accounts() const { return model_->parts().accounts.get(); }
@@ -267,6 +294,7 @@ Result<std::string> CpuExecutor::kv_identity() {
   const ForwardHooks hooks = std::exchange(runner_->hooks(), ForwardHooks());
   auto identity = millrace::kv_identity(*model_, *runner_);
   runner_->hooks() = hooks;
+  if (features_ && identity.ok()) return *identity + features_->identity();
   if (!draft_) return identity;
   MILLRACE_TRY(std::string own, std::move(identity));
   MILLRACE_TRY(const std::string second, millrace::kv_identity(draft_->model(), draft_->runner()));
@@ -324,6 +352,9 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
 }
 
 Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
+  if (features_)
+    return Error::unsupported(
+        "evictor: drafters that read hidden states need those of all tokens; use ngram, or a draft model");
   for (const ArchSpec* spec : specs()) MILLRACE_TRY_VOID(check_token_evictor(rule, *spec, limits_.context));
   if (draft_) MILLRACE_TRY_VOID(check_evictor_draft(draft_->model().parts().model->spec(), limits_.context));
   return check_evictor_pool(runner_->kv(), limits_.context);
@@ -337,7 +368,7 @@ std::vector<const ArchSpec*> CpuExecutor::specs() const {
 
 Result<void> CpuExecutor::check_context() const {
   const KvLayout& layout = runner_->kv().layout();
-  if (draft_)
+  if (draft_ || features_)
     return Error::unsupported(
         "context: a draft model sees the prompt in order and has no keys that move; use ngram, or no drafter");
   if (runner_->kv().gives_back() && runner_->kv().evicts())
@@ -413,7 +444,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
       runner_->begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks, chunk.first);
     const bool tree = !s.draft.is_chain(chunk.drafted);
     const int64_t end = chunk.first + (tree ? chunk.own() : chunk.count);
-    const int64_t sampled = chunk.first + chunk.count - chunk.outputs();
+    const int64_t sampled = features_ ? chunk.first : chunk.first + chunk.count - chunk.outputs();
     const ContextPart* part = part_of(item.stream->context, chunk.first);
     const int64_t moved = part ? part->moved : 0;
     if (s.request.reader)
@@ -433,10 +464,11 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   }
   sampled_.resize(needed);
   if (observes_) request_mass(work);
-  if (reads_.empty())
+  if (reads_.empty() && !features_)
     runner_->forward();
   else
-    forward_with_readers();
+    forward_in_parts();
+  if (features_) features_->keep();
   if (observes_) take_mass(work);
 }
 
@@ -470,9 +502,10 @@ void CpuExecutor::ReadRow::read(const float* values) {
   }
 }
 
-// The final states of all rows first; logits of rows that are read some at a time, as many as fit where the layers
-// worked; then those of the rows that are sampled, where the plan has them.
-void CpuExecutor::forward_with_readers() {
+// With readers, or a drafter that reads hidden states. The final states of all rows first; logits of rows that are read
+// some at a time, as many as fit where the layers worked; then those of the rows that are sampled, where the plan has
+// them.
+void CpuExecutor::forward_in_parts() {
   const ThreadPool::Turn turn(runner_->threads());
   runner_->forward_hidden(turn);
   adapted_ = runner_->adapters().runs;  // of all rows: adapters of the head need those of the piece

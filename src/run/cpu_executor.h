@@ -14,6 +14,7 @@
 #include "run/constraint_memory.h"
 #include "run/draft_runner.h"
 #include "run/executor.h"
+#include "run/feature_runner.h"
 #include "run/self_runner.h"
 #include "run/token_choice.h"
 
@@ -59,6 +60,7 @@ class CpuExecutor final : public Executor {
   AdapterRegistry* adapters() const override { return adapters_.get(); }
   DraftModel* draft_model() override {
     if (self_) return self_.get();
+    if (features_) return features_.get();
     return draft_.get();
   }
   const MemoryAccounts* accounts() const override;
@@ -69,11 +71,12 @@ class CpuExecutor final : public Executor {
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
   Result<std::shared_ptr<const LanguageModel>> load_draft_model(const EngineOptions& options, int threads,
                                                                 KvLayout& layout) const;
+  Result<void> load_features(const EngineOptions& options, ThreadPool& threads, KvLayout& layout);
   std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
   void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
   void add_tree(const Sequence& stream, int64_t count);
   void add_with_reader(LiveStream& stream, int64_t begin, int64_t end, int64_t sampled);
-  void forward_with_readers();
+  void forward_in_parts();
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
   Result<void> begin_adapters(LiveStream& stream) const;
@@ -83,8 +86,9 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;
   std::unique_ptr<ModelRunner> runner_;
-  std::unique_ptr<DraftRunner> draft_;  // over the runner's pool; null: the drafter has no model of its own
-  std::unique_ptr<SelfRunner> self_;    // over the runner; null: the drafter does not run this model
+  std::unique_ptr<DraftRunner> draft_;       // over the runner's pool; null: the drafter has no model of its own
+  std::unique_ptr<FeatureRunner> features_;  // over the runner; null: the drafter reads no hidden states
+  std::unique_ptr<SelfRunner> self_;         // over the runner; null: the drafter does not run this model
   KeysReady keys_ready_;
   MassObserver mass_;
   std::optional<EvictionObserver> evictions_;
@@ -101,8 +105,8 @@ class CpuExecutor final : public Executor {
   };
   std::vector<ReadRow> reads_;          // of this step
   std::vector<int32_t> rows_;           // of logits that are computed together
-  std::vector<int32_t> sampled_;        // rows, with readers in the step; without those behind the last one needed
-  std::vector<LoraRows::Run> adapted_;  // with readers in the step: adapters of all its outputs
+  std::vector<int32_t> sampled_;        // rows, of a pass in parts; without those behind the last one needed
+  std::vector<LoraRows::Run> adapted_;  // of a pass in parts: adapters of all its outputs
   ExecutorLimits limits_;
   bool observes_ = false;
 };

@@ -59,10 +59,15 @@ void draw_next(DraftRun& run, std::span<float> logits, SamplingRow& scratch) {
 }
 
 void draw_pick(const DraftRun& run, size_t index, std::span<float> logits, SamplingRow& scratch) {
-  DraftPick& pick = run.picks[index];
-  if (run.weighs) weigh(logits, pick);
   const int64_t behind = std::ssize(run.picks) - static_cast<int64_t>(index) - 1;
-  pick.drawn = drawn_token(run, run.first + run.count - behind, logits, scratch);
+  draw_beside(run, run.picks[index], run.first + run.count - behind, true, logits, scratch);
+}
+
+void draw_beside(const DraftRun& run, DraftPick& pick, int64_t end, bool follows, std::span<float> logits,
+                 SamplingRow& scratch) {
+  if (run.weighs) weigh(logits, pick);
+  const bool draws = follows || !follows_tokens(run.stream->request);
+  pick.drawn = draws ? drawn_token(run, end, logits, scratch) : run.weighs ? pick.likely[0] : 0;
   if (!run.weighs) return;
   const auto found = std::ranges::find(pick.likely, pick.drawn);  // another one has at most the last one's share
   const auto at = std::min<size_t>(static_cast<size_t>(found - pick.likely.begin()), pick.share.size() - 1);

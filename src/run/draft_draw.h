@@ -19,4 +19,9 @@ void draw_next(DraftRun& run, std::span<float> logits, SamplingRow& scratch);
 // The same behind its `index`-th pick.
 void draw_pick(const DraftRun& run, size_t index, std::span<float> logits, SamplingRow& scratch);
 
+// The same of a token that `end` tokens come before. `follows`: those are the stream's and the first of its draft;
+// otherwise a chain that must be moved on by them draws nothing, and the likeliest token is taken, if the run weighs.
+void draw_beside(const DraftRun& run, DraftPick& pick, int64_t end, bool follows, std::span<float> logits,
+                 SamplingRow& scratch);
+
 }  // namespace millrace

@@ -86,6 +86,28 @@ const Registry<DrafterFactory>& drafters() {
          {"guess", Type::integer, "4", 0, 63, "tokens guessed for one pass of the draft model, at most"},
          {"bigrams", Type::integer, "65536", 64, 16777216, "bigrams remembered, of all streams; 16 bytes each"},
          {"model", Type::text, "", -1e300, 1e300, "as of draft"}}}, make_staged_drafter},
+      {{"drafter", "medusa", "heads that were trained on the model's hidden states draft a tree of later tokens",
+        "Cai et al., 2024, Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
+        {{"model", Type::text, "", -1e300, 1e300, "folder with the heads' config.json and safetensors; must be given"},
+         {"k", Type::integer, "3", 1, 16, "heads used, each for one token of the longest branch"},
+         {"tokens", Type::integer, "12", 1, 64, "tokens of a draft"},
+         {"top", Type::integer, "4", 1, 4, "candidates of each head; 1: a chain"}},
+        Loss::lossless, "tests/properties/trained_drafts_test.cc"}, make_medusa_drafter},
+      {{"drafter", "eagle", "a layer that was trained on the model's hidden states drafts a tree; EAGLE 1, 2 and 3",
+        "Li, Wei, Zhang and Zhang, 2024, EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",
+        {{"model", Type::text, "", -1e300, 1e300, "folder with the layer's config.json and safetensors; must be given"},
+         {"k", Type::integer, "4", 1, 16, "tokens of the longest branch, one pass of the layer each"},
+         {"tokens", Type::integer, "12", 1, 64, "tokens of a draft"},
+         {"top", Type::integer, "4", 1, 4, "candidates of each token, and tokens of a pass; 1: a chain"},
+         {"tree", Type::text, "dynamic", -1e300, 1e300, "dynamic: what the layer finds likely (EAGLE-2); static: the same shape each time (EAGLE)"}},
+        Loss::lossless, "tests/properties/trained_drafts_test.cc"}, make_eagle_drafter},
+      {{"drafter", "mtp", "the layer for multi-token prediction that DeepSeek-V3's files have drafts a chain or a tree",
+        "DeepSeek-AI, 2024, DeepSeek-V3 Technical Report",
+        {{"k", Type::integer, "2", 1, 16, "tokens of the longest branch, one pass of the layer each"},
+         {"tokens", Type::integer, "4", 1, 64, "tokens of a draft that is a tree"},
+         {"top", Type::integer, "1", 1, 4, "candidates of each token, and tokens of a pass; 1: a chain"},
+         {"tree", Type::text, "dynamic", -1e300, 1e300, "as of eagle"}},
+        Loss::lossless, "tests/properties/trained_drafts_test.cc"}, make_mtp_drafter},
       {{"drafter", "best", "several drafters compete: each stream's drafts are those that are expected to bring most",
         "Garivier and Moulines, 2011, On Upper-Confidence Bound Policies for Switching Bandit Problems",
         {{"of", Type::text, "ngram+suffix", -1e300, 1e300, "the drafters, NAME[:key=value;...] with + between"}}}, make_best_drafter},
@@ -146,6 +168,12 @@ Result<std::unique_ptr<SkipChoice>> drafter_skips(std::string_view text) {
   if (text.empty()) return std::unique_ptr<SkipChoice>();
   MILLRACE_TRY(const auto drafter, make_drafter(text));
   return drafter->skips() ? std::make_unique<SkipChoice>(*drafter->skips()) : nullptr;
+}
+
+Result<std::unique_ptr<FeatureChoice>> drafter_features(std::string_view text) {
+  if (text.empty()) return std::unique_ptr<FeatureChoice>();
+  MILLRACE_TRY(const auto drafter, make_drafter(text));
+  return drafter->features() ? std::make_unique<FeatureChoice>(*drafter->features()) : nullptr;
 }
 
 Result<int64_t> drafter_model_rows(std::string_view text) {

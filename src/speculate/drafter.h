@@ -21,6 +21,13 @@ struct SkipChoice {
   std::string file;            // of `millrace draft-search`; all three empty: a default
 };
 
+// What a drafter's model is, where it drafts from the hidden states of the engine's model (run/feature_runner.h).
+struct FeatureChoice {
+  enum class Kind : uint8_t { medusa, eagle, mtp };
+  Kind kind = Kind::medusa;
+  int64_t heads = 0;  // medusa: that are used
+};
+
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -67,6 +74,8 @@ class Drafter {
   virtual int64_t model_rows() const { return 1; }       // rows of logits that one run draws from, at most
   // Not null: its model is the engine's own without these blocks; model_path() is not used, draft.stored stays kAll.
   virtual const SkipChoice* skips() const { return nullptr; }
+  // Not null: its model is not a whole one, but these heads or this layer, from model_path().
+  virtual const FeatureChoice* features() const { return nullptr; }
   // Before the step's pass: sets the first `drafted` tokens of the draft of each chunk, of those that have some; or
   // shortens the draft, and the chunk then has as many.
   virtual void propose_all(std::span<const DraftChunk> /*chunks*/, DraftModel& /*model*/) {}
@@ -85,6 +94,9 @@ Result<bool> drafts_trees(std::string_view text);
 Result<int64_t> drafter_model_rows(std::string_view text);
 // What it leaves out, as skips(); null: nothing, or `text` is "". Errors: as above.
 Result<std::unique_ptr<SkipChoice>> drafter_skips(std::string_view text);
+// What its model drafts from hidden states with, as features(); null: it is a whole model, it has none, or `text` is
+// "". Errors: as above.
+Result<std::unique_ptr<FeatureChoice>> drafter_features(std::string_view text);
 // The path of its model, as model_path(); null: it has none of its own, or `text` is "". Errors: as above.
 Result<std::unique_ptr<std::string>> drafter_model(std::string_view text);
 // Its check(), for a model of `vocab` tokens, whose tokenizer has `tokens`; those may be none. Errors: as above, and

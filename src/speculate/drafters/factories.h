@@ -15,6 +15,9 @@ Result<std::unique_ptr<Drafter>> make_model_drafter(const OptionValues& options)
 Result<std::unique_ptr<Drafter>> make_self_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_cascade_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_staged_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_medusa_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_eagle_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_mtp_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_best_drafter(const OptionValues& options);
 
 }  // namespace millrace

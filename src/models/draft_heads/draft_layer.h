@@ -1,0 +1,52 @@
+// DraftLayer: a decoder layer that was trained to draft from a model's hidden states. It reads a token together with
+// the feature of the token before it, and gives the feature of this token, from which the next token is drawn and the
+// next feature is computed. Features of tokens that the model has run are its own. Immutable.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+
+#include "models/forward_context.h"
+#include "models/model.h"
+
+namespace millrace {
+
+class DraftLayer {
+ public:
+  virtual ~DraftLayer() = default;
+
+  // As of a model with one layer, whose vocabulary is the draft's.
+  const ArchSpec& spec() const { return spec_; }
+  int64_t width() const { return spec_.width; }
+  int64_t target_vocab() const { return target_.spec().vocab; }
+  virtual bool own_vocabulary() const { return false; }
+  // The model's token; `token` is one of spec().vocab.
+  virtual TokenId target_token(int64_t token) const { return static_cast<TokenId>(token); }
+  virtual std::string identity() const = 0;
+  virtual int64_t bytes() const = 0;  // of the packed weights
+
+  // The model's features are its final hidden states, after the last norm; or made of its residual streams before three
+  // of its layers.
+  virtual bool joins() const { return false; }
+  virtual std::array<int64_t, 3> taps() const { return {}; }
+  // Features [tokens, width] of the three residual streams [tokens, 3 width].
+  virtual void join(const float* /*taps*/, int64_t /*tokens*/, uint8_t* /*scratch*/, ThreadPool& /*pool*/,
+                    float* /*features*/) const {}
+
+  // Bytes of scratch for a pass over so many tokens.
+  virtual int64_t scratch_bytes(int64_t tokens) const = 0;
+  // Runs the batch, of which token t comes with the feature before it, features [tokens, width], and stores its keys
+  // and values. The tokens' own features are then in context.residual [tokens, width]. `context`: of spec().
+  virtual void forward(const Batch& batch, const float* features, uint8_t* scratch, ForwardContext& context) const = 0;
+  // After forward(): logits of these tokens of the batch, to context.logits [rows, spec().vocab].
+  virtual void head(std::span<const int32_t> rows, ForwardContext& context) const = 0;
+
+ protected:
+  explicit DraftLayer(const Model& target) : target_(target) {}
+
+  const Model& target_;
+  ArchSpec spec_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,83 @@
+#include "models/layer_matrices.h"
+
+#include <fmt/format.h>
+
+namespace millrace {
+
+Result<void> load_mlp(WeightLoader& loader, const ArchSpec& spec, const std::string& prefix, int64_t hidden,
+                      LayerWeights& layer) {
+  MlpWeights& mlp = layer.mlp;
+  if (spec.gated && !loader.find(prefix + "ffn_gate.weight")) {  // fused: gate's rows, then up's
+    MILLRACE_TRY(mlp.gate, loader.rows_of(prefix + "ffn_up.weight", 2 * hidden, 0, hidden, spec.width));
+    MILLRACE_TRY(mlp.up, loader.rows_of(prefix + "ffn_up.weight", 2 * hidden, hidden, hidden, spec.width));
+  } else {
+    if (spec.gated) {
+      MILLRACE_TRY(mlp.gate, loader.matrix(prefix + "ffn_gate.weight", hidden, spec.width));
+      MILLRACE_TRY(mlp.gate_bias, loader.optional_vector(prefix + "ffn_gate.bias", hidden));
+    }
+    MILLRACE_TRY(mlp.up, loader.matrix(prefix + "ffn_up.weight", hidden, spec.width));
+    MILLRACE_TRY(mlp.up_bias, loader.optional_vector(prefix + "ffn_up.bias", hidden));
+  }
+  MILLRACE_TRY(mlp.down, loader.matrix(prefix + "ffn_down.weight", spec.width, hidden));
+  MILLRACE_TRY(mlp.down_bias, loader.optional_vector(prefix + "ffn_down.bias", spec.width));
+  return {};
+}
+
+// Experts are stored in one stacked tensor [experts, rows, cols], or individually.
+static Result<MlpWeights> load_expert(WeightLoader& loader, const std::string& path, const ArchSpec& spec,
+                                      const std::string& prefix, const MoeSpec& moe, int64_t expert) {
+  auto load = [&](const char* part, int64_t rows, int64_t cols) -> Result<Weight> {
+    const std::string stacked = prefix + part + "_exps.weight";
+    if (loader.find(stacked)) return loader.rows_of(stacked, moe.experts * rows, expert * rows, rows, cols);
+    return loader.matrix(fmt::format("{}{}.{}.weight", prefix, part, expert), rows, cols);
+  };
+  MlpWeights mlp;
+  MILLRACE_TRY(mlp.gate, load("ffn_gate", moe.hidden, spec.width));
+  MILLRACE_TRY(mlp.up, load("ffn_up", moe.hidden, spec.width));
+  MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, moe.hidden));
+  if (mlp.gate.format->activation != mlp.up.format->activation)
+    return Error::unsupported(fmt::format("{}: experts whose gate ({}) and up ({}) formats need different activations",
+                                          path, mlp.gate.format->name, mlp.up.format->name));
+  return mlp;
+}
+
+Result<void> load_moe(WeightLoader& loader, const std::string& path, const ArchSpec& spec, const std::string& prefix,
+                      const MoeSpec& moe, LayerWeights& layer) {
+  MILLRACE_TRY(layer.router, loader.matrix(prefix + "ffn_gate_inp.weight", moe.experts, spec.width));
+  for (int64_t e = 0; e < moe.experts; ++e) {
+    MILLRACE_TRY(auto expert, load_expert(loader, path, spec, prefix, moe, e));
+    // moe_block() encodes the layer's input once for all experts, and their hidden rows in one pass.
+    if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
+      return Error::unsupported(
+          fmt::format("{}: tensor {} ({}) needs different activations than the layer's first expert ({})", path,
+                      expert.gate.name, expert.gate.format->name, layer.experts[0].gate.format->name));
+    if (e > 0 && expert.down.format->activation != layer.experts[0].down.format->activation)
+      return Error::unsupported(
+          fmt::format("{}: tensor {} ({}) needs different activations than the layer's first expert ({})", path,
+                      expert.down.name, expert.down.format->name, layer.experts[0].down.format->name));
+    layer.experts.push_back(std::move(expert));
+  }
+  if (moe.shared_hidden > 0) {
+    MILLRACE_TRY(layer.shared.gate, loader.matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec.width));
+    MILLRACE_TRY(layer.shared.up, loader.matrix(prefix + "ffn_up_shexp.weight", moe.shared_hidden, spec.width));
+    MILLRACE_TRY(layer.shared.down, loader.matrix(prefix + "ffn_down_shexp.weight", spec.width, moe.shared_hidden));
+    if (moe.shared_gate) {
+      MILLRACE_TRY(layer.shared_gate, loader.matrix(prefix + "ffn_gate_inp_shexp.weight", 1, spec.width));
+    }
+  }
+  return {};
+}
+
+void add_matrices(LayerWeights& layer, std::vector<Weight*>& out) {
+  const auto add = [&](std::initializer_list<Weight*> weights) {
+    for (Weight* weight : weights)
+      if (weight->present()) out.push_back(weight);
+  };
+  add({&layer.q, &layer.k, &layer.v, &layer.output, &layer.router, &layer.shared_gate});
+  if (layer.mixer)
+    for (Weight* weight : layer.mixer->matrices()) add({weight});
+  add({&layer.mlp.gate, &layer.mlp.up, &layer.mlp.down, &layer.shared.gate, &layer.shared.up, &layer.shared.down});
+  for (MlpWeights& expert : layer.experts) add({&expert.gate, &expert.up, &expert.down});
+}
+
+}  // namespace millrace

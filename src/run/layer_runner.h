@@ -1,0 +1,62 @@
+// LayerRunner: a draft layer (models/draft_heads/draft_layer.h) over the engine's KV blocks. Slot s of its keys
+// and values is of token s with the feature of token s - 1, so that blocks depend on no token behind them. A token that
+// a run with `draws` has drafted, or draws behind, leaves the feature that the layer predicts in its slot, where the
+// next run finds it; the pass of the engine's model overwrites it.
+#pragma once
+
+#include <optional>
+
+#include "models/draft_heads/draft_layer.h"
+#include "run/feature_plane.h"
+#include "run/feature_runner.h"
+#include "sampling/row.h"
+#include "tensor/aligned_buffer.h"
+
+namespace millrace {
+
+class LayerRunner final : public FeatureRunner {
+ public:
+  explicit LayerRunner(std::unique_ptr<DraftLayer> layer) : layer_(std::move(layer)) {}
+  ~LayerRunner() override;
+
+  std::vector<KvLayer> layers() const override;
+  int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const override;
+  Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) override;
+  void keep() override;
+  std::string identity() const override { return layer_->identity(); }
+  int64_t weight_bytes() const override { return layer_->bytes(); }
+  void run(std::span<DraftRun> runs) override;
+
+ private:
+  // Of a layer that joins them: copies the residual streams of the engine's model, [tokens, 3, width].
+  struct Taps final : ForwardObserver {
+    void residual(int64_t layer, const float* rows, int64_t tokens, int64_t width) override;
+    std::array<int64_t, 3> layers = {};
+    AlignedBuffer rows;
+  };
+  struct Draw {
+    DraftRun* run = nullptr;
+    int64_t row = 0;    // of logits; that of its first pick
+    int64_t token = 0;  // of the batch; its first one
+    int64_t first = 0;  // ... of the stream
+  };
+
+  ForwardLimits limits(const Sizes& sizes) const;
+  void add(DraftRun& run);
+  void draw(const Draw& draw, int worker);
+  std::span<float> target_logits(int64_t row, int worker);
+
+  std::unique_ptr<DraftLayer> layer_;
+  ModelRunner* target_ = nullptr;
+  std::optional<ForwardContext> context_;
+  FeaturePlane plane_;
+  Taps taps_;
+  Batch batch_;
+  AlignedBuffer features_;         // [token, width]: what the pass reads, or what is kept
+  AlignedBuffer scratch_;          // of the layer
+  AlignedBuffer mapped_;           // [worker, vocab] where the layer has a vocabulary of its own
+  std::vector<SamplingRow> rows_;  // [worker]
+  std::vector<Draw> drawing_;
+};
+
+}  // namespace millrace

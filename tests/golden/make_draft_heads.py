@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""Writes tests/golden/draft_heads: a tiny Llama, and for it Medusa's heads, an EAGLE layer and an EAGLE-3 layer in their
+published file formats; and a tiny DeepSeek-V3 with a layer for multi-token prediction. With the outputs that tests expect.
+Needs only Python. Same seeds, same files.
+
+The reference follows Cai et al. 2024 (arXiv:2401.10774, section 2.1), Li et al. 2024 (arXiv:2401.15077, section 4.1),
+Li et al. 2025 (arXiv:2503.01840, section 3.1) and DeepSeek-AI 2024 (arXiv:2412.19437, section 2.2), in plain Python
+floats (float64), one token after the other.
+"""
+import base64
+import json
+import math
+import pathlib
+import random
+import struct
+
+import make_deepseek
+from golden_tokenizer import BOS, EOS, PAD, VOCAB_SIZE, write_tokenizer
+from make_mamba import Array, rms_norm, silu, times, write_json
+
+ROOT = pathlib.Path(__file__).resolve().parent / "draft_heads"
+TOKENS = 20
+HEADS, BLOCKS = 3, 2  # of Medusa
+DRAFT_VOCAB = 96      # of EAGLE-3
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "bos_token_id": BOS, "eos_token_id": EOS,
+    "pad_token_id": PAD, "hidden_act": "silu", "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "num_hidden_layers": 7, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "float32", "vocab_size": VOCAB_SIZE,
+}
+
+
+class Drawn:
+    def __init__(self, seed):
+        self.source = random.Random(seed)
+        self.tensors = {}
+
+    def matrix(self, name, rows, cols, gain):
+        self.tensors[name] = Array([rows, cols], lambda _: self.source.gauss(0, gain / math.sqrt(cols)))
+
+    def vector(self, name, size, scale, mean=0.0):
+        self.tensors[name] = Array([size], lambda _: self.source.gauss(mean, scale))
+
+    def layer(self, prefix, config, norms, read):
+        width, inner = config["hidden_size"], config["intermediate_size"]
+        head = width // config["num_attention_heads"]
+        kv = head * config["num_key_value_heads"]
+        for norm in norms:
+            self.vector(prefix + norm + ".weight", width, 0.3, 1.0)
+        self.matrix(prefix + "self_attn.q_proj.weight", width, read, 1.6)
+        self.matrix(prefix + "self_attn.k_proj.weight", kv, read, 1.6)
+        self.matrix(prefix + "self_attn.v_proj.weight", kv, read, 1.2)
+        self.matrix(prefix + "self_attn.o_proj.weight", width, width, 1.2)
+        self.matrix(prefix + "mlp.gate_proj.weight", inner, width, 1.2)
+        self.matrix(prefix + "mlp.up_proj.weight", inner, width, 1.2)
+        self.matrix(prefix + "mlp.down_proj.weight", width, inner, 1.2)
+
+
+def write_tensors(path, tensors):
+    """`tensors`: name -> Array of float32, or (type, shape, bytes)."""
+    header, blobs, offset = {"__metadata__": {"format": "pt"}}, [], 0
+    for name, tensor in tensors.items():
+        kind, shape, blob = tensor if isinstance(tensor, tuple) else ("F32", tensor.shape, tensor.bytes())
+        header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [offset, offset + len(blob)]}
+        blobs.append(blob)
+        offset += len(blob)
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+
+
+# ---- the reference ---------------------------------------------------------------------------------------------------
+def add(x, y):
+    return [a + b for a, b in zip(x, y)]
+
+
+def rotate(x, position, theta):
+    """Pairs (i, i + n / 2) of one head."""
+    half = len(x) // 2
+    angles = [position * theta ** (-2 * i / len(x)) for i in range(half)]
+    return ([x[i] * math.cos(a) - x[i + half] * math.sin(a) for i, a in enumerate(angles)] +
+            [x[i + half] * math.cos(a) + x[i] * math.sin(a) for i, a in enumerate(angles)])
+
+
+class Layer:
+    """One decoder layer and the keys and values of the tokens it has seen."""
+
+    def __init__(self, config, tensors, prefix):
+        self.c, self.keys, self.values = config, [], []
+        self.matrices = {name: tensors[f"{prefix}{name}_proj.weight"].rows()
+                         for name in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up",
+                                      "mlp.down")}
+        self.norm = tensors[prefix + "post_attention_layernorm.weight"].values
+
+    def step(self, residual, attention_in, position):
+        c, m = self.c, self.matrices
+        count, shared = c["num_attention_heads"], c["num_key_value_heads"]
+        size = c["hidden_size"] // count
+        heads = lambda x: [x[i:i + size] for i in range(0, len(x), size)]
+        turned = lambda x: [rotate(head, position, c["rope_theta"]) for head in heads(x)]
+        self.keys.append(turned(times(m["self_attn.k"], attention_in)))
+        self.values.append(heads(times(m["self_attn.v"], attention_in)))
+        mixed = []
+        for h, query in enumerate(turned(times(m["self_attn.q"], attention_in))):
+            g = h * shared // count
+            scores = [sum(a * b for a, b in zip(query, key[g])) / math.sqrt(size) for key in self.keys]
+            shares = [math.exp(s - max(scores)) for s in scores]
+            total = sum(shares)
+            mixed += [sum(w * value[g][i] for w, value in zip(shares, self.values)) / total for i in range(size)]
+        x = add(residual, times(m["self_attn.o"], mixed))
+        n = rms_norm(x, self.norm, c["rms_norm_eps"])
+        return add(x, times(m["mlp.down"], [silu(g) * u for g, u in zip(times(m["mlp.gate"], n), times(m["mlp.up"], n))]))
+
+
+def run_target(config, tensors, tokens):
+    """Of each token: the final hidden state, and the residual streams before each layer."""
+    layers = [Layer(config, tensors, f"model.layers.{i}.") for i in range(config["num_hidden_layers"])]
+    norms = [tensors[f"model.layers.{i}.input_layernorm.weight"].values for i in range(len(layers))]
+    table, eps = tensors["model.embed_tokens.weight"].rows(), config["rms_norm_eps"]
+    hidden, streams = [], []
+    for position, token in enumerate(tokens):
+        x, before = table[token], []
+        for layer, norm in zip(layers, norms):
+            before.append(x)
+            x = layer.step(x, rms_norm(x, norm, eps), position)
+        streams.append(before)
+        hidden.append(rms_norm(x, tensors["model.norm.weight"].values, eps))
+    return hidden, streams
+
+
+def medusa(tensors, hidden):
+    """[head][token] -> logits"""
+    out = []
+    for i in range(HEADS):
+        rows = []
+        for h in hidden:
+            for j in range(BLOCKS):
+                product = times(tensors[f"{i}.{j}.linear.weight"].rows(), h)
+                h = add(h, [silu(v) for v in add(product, tensors[f"{i}.{j}.linear.bias"].values)])
+            rows.append(times(tensors[f"{i}.{BLOCKS}.weight"].rows(), h))
+        out.append(rows)
+    return out
+
+
+# Each runs tokens 1, 2, ... with the features before them, and then one more pass over the last token's own feature with
+# the likeliest token, as drafting does. Returns logits of all passes.
+def draft(tokens, features, step):
+    logits, feature = [], None
+    for position, token in list(enumerate(tokens))[1:]:
+        feature, row = step(token, features[position - 1], position)
+        logits.append(row)
+    token = max(range(len(logits[-1])), key=lambda i: logits[-1][i])
+    logits.append(step(token, feature, len(tokens))[1])
+    return logits, token
+
+
+def eagle(config, tensors, target, tokens, hidden):
+    layer = Layer(config, tensors, "layers.0.")
+    table, head = target["model.embed_tokens.weight"].rows(), target["lm_head.weight"].rows()
+    join, bias = tensors["fc.weight"].rows(), tensors["fc.bias"].values
+
+    def step(token, feature, position):
+        x = add(times(join, table[token] + feature), bias)
+        x = layer.step(x, x, position)
+        return x, times(head, x)
+
+    return draft(tokens, hidden, step)
+
+
+def eagle3(config, tensors, ids, target, tokens, streams):
+    count, eps = 7, config["rms_norm_eps"]
+    layer, table = Layer(config, tensors, "midlayer."), target["model.embed_tokens.weight"].rows()
+    features = [times(tensors["fc.weight"].rows(), s[2] + s[count // 2] + s[count - 3]) for s in streams]
+    head = tensors["lm_head.weight"].rows()
+
+    def step(token, feature, position):
+        wide = (rms_norm(table[token], tensors["midlayer.input_layernorm.weight"].values, eps) +
+                rms_norm(feature, tensors["midlayer.hidden_norm.weight"].values, eps))
+        x = layer.step(feature, wide, position)
+        full = [-1e30] * VOCAB_SIZE
+        for i, value in enumerate(times(head, rms_norm(x, tensors["norm.weight"].values, eps))):
+            full[ids[i]] = value
+        return x, full
+
+    return draft(tokens, features, step)
+
+
+def mtp():
+    config = make_deepseek.config(
+        architectures=["DeepseekV3ForCausalLM"], model_type="deepseek_v3", topk_method="noaux_tc", scoring_func="sigmoid",
+        norm_topk_prob=True, n_group=2, topk_group=1, n_routed_experts=6, num_experts_per_tok=2, q_lora_rank=10,
+        kv_lora_rank=12, qk_nope_head_dim=8, qk_rope_head_dim=6, v_head_dim=7, num_attention_heads=2,
+        num_key_value_heads=2, n_shared_experts=1, num_hidden_layers=2, num_nextn_predict_layers=1, hidden_size=20,
+        intermediate_size=24, moe_intermediate_size=10, routed_scaling_factor=1.7, rope_scaling=None)
+    count, width, eps = config["num_hidden_layers"], config["hidden_size"], config["rms_norm_eps"]
+    weights = make_deepseek.make_weights(dict(config, num_hidden_layers=count + 1), 77)  # the layer behind the model's
+    prefix = f"model.layers.{count}."
+    own = Drawn(78)
+    for norm in ("enorm", "hnorm", "shared_head.norm"):
+        own.vector(prefix + norm + ".weight", width, 0.3, 1.0)
+    own.matrix(prefix + "eh_proj.weight", width, 2 * width, 1.5)
+    weights.update(own.tensors)
+    for name, copied in (("embed_tokens", "model.embed_tokens"), ("shared_head.head", "lm_head")):
+        weights[f"{prefix}{name}.weight"] = weights[copied + ".weight"]
+    source = random.Random(79)
+    tokens = [source.randrange(120) for _ in range(TOKENS)]
+    model, hidden = make_deepseek.Model(config, weights), []
+    for position, token in enumerate(tokens):
+        row = model.embedding[token]
+        for layer in model.layers:
+            row = layer.step(row, position)
+        hidden.append(rms_norm(row, model.norm, eps))
+    layer = make_deepseek.Layer(config, weights, count)
+    vector = lambda name: weights[f"{prefix}{name}.weight"].values
+
+    def step(token, feature, position):
+        wide = rms_norm(model.embedding[token], vector("enorm"), eps) + rms_norm(feature, vector("hnorm"), eps)
+        x = layer.step(times(weights[prefix + "eh_proj.weight"].rows(), wide), position)
+        x = rms_norm(x, vector("shared_head.norm"), eps)
+        return x, times(model.head, x)
+
+    save(ROOT / "mtp", config, weights, tokens, *draft(tokens, hidden, step))
+    assert layer.mlp.gap > make_deepseek.MIN_ROUTER_GAP, "the selected experts lead by too little"
+    write_tokenizer(ROOT / "mtp")
+
+
+def floats(rows):
+    return base64.b64encode(struct.pack(f"<{sum(map(len, rows))}f", *(v for row in rows for v in row))).decode()
+
+
+def save(folder, config, tensors, tokens, logits, last=None):
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "config.json", config)
+    write_tensors(folder / "model.safetensors", tensors)
+    expected = {"tokens": tokens, "shape": [len(logits), len(logits[0])], "logits": floats(logits)}
+    if last is not None:
+        expected["greedy"] = [last]
+    write_json(folder / "expected.json", expected)
+
+
+def main():
+    width = CONFIG["hidden_size"]
+    target = Drawn(71)
+    target.matrix("model.embed_tokens.weight", VOCAB_SIZE, width, 4.0)
+    for i in range(CONFIG["num_hidden_layers"]):
+        target.layer(f"model.layers.{i}.", CONFIG, ["input_layernorm", "post_attention_layernorm"], width)
+    target.vector("model.norm.weight", width, 0.3, 1.0)
+    target.matrix("lm_head.weight", VOCAB_SIZE, width, 4.0)
+    source = random.Random(72)
+    tokens = [source.randrange(120) for _ in range(TOKENS)]
+    hidden, streams = run_target(CONFIG, target.tensors, tokens)
+    folder = ROOT / "target"
+    save(folder, CONFIG, target.tensors, tokens, [times(target.tensors["lm_head.weight"].rows(), h) for h in hidden])
+    write_tokenizer(folder)
+
+    heads = Drawn(73)
+    for i in range(HEADS):
+        for j in range(BLOCKS):
+            heads.matrix(f"{i}.{j}.linear.weight", width, width, 1.2)
+            heads.vector(f"{i}.{j}.linear.bias", width, 0.3)
+        heads.matrix(f"{i}.{BLOCKS}.weight", VOCAB_SIZE, width, 2.0)
+    logits = [row for head in medusa(heads.tensors, hidden) for row in head]
+    save(ROOT / "medusa", {"base_model_name_or_path": "target", "medusa_num_heads": 2, "medusa_num_layers": BLOCKS},
+         heads.tensors, tokens, logits)  # as published: more heads than the configuration says
+
+    one = dict(CONFIG, num_hidden_layers=1)
+    first = Drawn(74)
+    first.matrix("fc.weight", width, 2 * width, 1.5)
+    first.vector("fc.bias", width, 0.3)
+    first.layer("layers.0.", one, ["post_attention_layernorm"], width)
+    first.tensors["embed_tokens.weight"] = target.tensors["model.embed_tokens.weight"]
+    save(ROOT / "eagle", one, first.tensors, tokens, *eagle(one, first.tensors, target.tensors, tokens, hidden))
+
+    third = Drawn(75)
+    third.matrix("fc.weight", width, 3 * width, 1.5)
+    third.layer("midlayer.", one, ["input_layernorm", "hidden_norm", "post_attention_layernorm"], 2 * width)
+    third.vector("norm.weight", width, 0.3, 1.0)
+    third.matrix("lm_head.weight", DRAFT_VOCAB, width, 3.0)
+    ids = sorted(random.Random(76).sample(range(VOCAB_SIZE), DRAFT_VOCAB))
+    result = eagle3(one, third.tensors, ids, target.tensors, tokens, streams)
+    third.tensors["d2t"] = ("I64", [DRAFT_VOCAB], struct.pack(f"<{DRAFT_VOCAB}q", *(t - i for i, t in enumerate(ids))))
+    third.tensors["t2d"] = ("BOOL", [VOCAB_SIZE], bytes(i in ids for i in range(VOCAB_SIZE)))
+    save(ROOT / "eagle3", dict(one, architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=DRAFT_VOCAB),
+         third.tensors, tokens, *result)
+    mtp()
+
+
+if __name__ == "__main__":
+    main()
