@@ -202,6 +202,9 @@ TEST(CompressModel, NeitherThreadsNorMemoryChangeABit) {
   std::string first;
   for (int threads : {1, 3}) {
     for (bool little : {false, true}) {
+#ifdef MILLRACE_SANITIZED
+      if (little != (threads == 3)) continue;  // half of the runs, which take a minute there
+#endif
       const std::string output = scratch / fmt::format("{}_{}.gguf", threads, little);
       CompressOptions options =
           options_for(shipped_path(), output, {"wanda:sparsity=0.25", "gptq:format=q4_0,order=activation"});
