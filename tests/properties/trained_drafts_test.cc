@@ -24,22 +24,20 @@ class TrainedDrafts : public ::testing::TestWithParam<std::string> {
 
 TEST_P(TrainedDrafts, EventsAreThoseOfPlainDecoding) {
   int64_t drafted_tokens = 0, preempted = 0;
-  for (uint64_t round = 1; round <= 2; ++round) {
-    const auto requests = mixed_requests(round, model_->info().vocab);
-    for (const auto& [name, o] : settings()) {
-      SCOPED_TRACE(fmt::format("round {}, {}", round, name));
-      const DraftOutcome plain = run_requests(*make_core(model_, o), requests, 1);
-      EngineOptions drafting = o;
-      drafting.drafter = fmt::format(fmt::runtime(GetParam()), kHeads);
-      drafting.draft_length = round == 2 ? "auto" : "fixed";
-      auto core = make_core(model_, drafting);
-      ASSERT_TRUE(core);
-      const DraftOutcome drafted = run_requests(*core, requests, 1);
-      EXPECT_EQ(drafted.emitted, plain.emitted);
-      drafted_tokens += drafted.stats.drafted_tokens;
-      preempted += drafted.stats.preemptions;
-      if (HasFailure()) return;
-    }
+  bool fixed = true;
+  const auto requests = mixed_requests(1, model_->info().vocab);
+  for (const auto& [name, o] : settings()) {
+    SCOPED_TRACE(name);
+    const DraftOutcome plain = run_requests(*make_core(model_, o), requests, 1);
+    EngineOptions drafting = o;
+    drafting.drafter = fmt::format(fmt::runtime(GetParam()), kHeads);
+    drafting.draft_length = std::exchange(fixed, !fixed) ? "fixed" : "auto";
+    auto core = make_core(model_, drafting);
+    ASSERT_TRUE(core);
+    const DraftOutcome drafted = run_requests(*core, requests, 1);
+    EXPECT_EQ(drafted.emitted, plain.emitted);
+    drafted_tokens += drafted.stats.drafted_tokens;
+    preempted += drafted.stats.preemptions;
   }
   EXPECT_GT(drafted_tokens, 500);
   EXPECT_GT(preempted, 5);
@@ -89,7 +87,7 @@ TEST_P(TrainedDrafts, DraftsAreThoseOfAFreshStream) {
   std::vector<Request> requests;
   for (int64_t i = 0; i < 5; ++i) requests.push_back(make_request(2 * i, 9 + 4 * i, 45, model_->info().vocab));
   for (const auto& [name, o] : settings()) {
-    if (name != "plenty" && name != "swaps") continue;
+    if (name != "swaps") continue;
     SCOPED_TRACE(name);
     Noted::Drafts noted, fresh;
     EngineOptions drafting = o;
