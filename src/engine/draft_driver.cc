@@ -1,5 +1,7 @@
 #include "engine/draft_driver.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -59,6 +61,9 @@ Result<DraftDriver> DraftDriver::create(const EngineOptions& options, std::uniqu
   driver.learns_times_ = options.cost_model.empty();
   if (!driver.drafter_) return driver;
   driver.longest_ = driver.drafter_->longest();
+  if (driver.longest_ > kDraftPositions)
+    return Error::internal(
+        fmt::format("drafter: drafts of {} tokens; at most {} are counted", driver.longest_, kDraftPositions));
   driver.prior_ = driver.drafter_->has_model() ? kModelPrior : kPrior;
   driver.window_kept_ = kWindowPrior;
   for (const auto& member : driver.drafter_->members()) driver.members_.push_back(member.get());

@@ -1,4 +1,5 @@
 // How much of a draft a step verifies, step by step: by what the step costs, and by what was kept before.
+#include "engine/draft_driver.h"
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -98,6 +99,12 @@ TEST(DraftLengthsSteps, TheBetterOfTwoDraftersDrafts) {
     EXPECT_GE(run.stats().accepted_tokens, 36) << better_first;
     EXPECT_LE(run.stats().drafted_tokens - run.stats().accepted_tokens, 8) << better_first;
   }
+}
+
+TEST(DraftLengthsSteps, DraftsThatAreTooLongAreRefused) {
+  EXPECT_TRUE(DraftDriver::create({}, std::make_unique<LengthDrafter>(kDraftPositions, 0)).ok());
+  EXPECT_EQ(DraftDriver::create({}, std::make_unique<LengthDrafter>(kDraftPositions + 1, 0)).error().kind,
+            ErrorKind::internal);
 }
 
 // A window of four probes; what comes out of it is never a draft.

@@ -325,7 +325,7 @@ class Files(unittest.TestCase):
 
     def exported(self):
         with tempfile.TemporaryDirectory() as folder:
-            with Server("--kv-ssd", os.path.join(folder, "store"), "--metrics-alias", "vllm") as server:
+            with Server("--kv-ssd", os.path.join(folder, "store"), "--kv-ssd-size", "64MB", "--metrics-alias", "vllm") as server:
                 self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": "One day", "max_tokens": 3})[0], 200)
                 text = server.ask("GET", "/metrics")[1]
                 server.stop()
