@@ -170,6 +170,11 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
   return *batch;
 }
 
+void Model::add_pending(int64_t tokens, ForwardContext& context) const {
+  const NormWeights* pending = std::exchange(context.pending, nullptr);
+  if (pending) for_rows(context, tokens, spec_.width, [&](int64_t t) { add_row(*pending, t, context); });
+}
+
 ActivationRows Model::last_norm(const Batch& all, ForwardContext& context) const {
   const Batch& batch = keep_outputs(spec_, all, {}, context);
   const ActivationRows x = start_block(output_norm_, head_, batch.size(), context);

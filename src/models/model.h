@@ -109,6 +109,8 @@ class Model {
   void embed(const Batch& batch, ForwardContext& context) const;
   // Layers [from, to). Returns the batch that continues: after the model's last layer only the output rows.
   const Batch& run_layers(const Batch& batch, int64_t from, int64_t to, ForwardContext& context) const;
+  // After a run_layers() that no other piece follows: completes the residual [tokens, width] of all tokens.
+  void add_pending(int64_t tokens, ForwardContext& context) const;
   // The final hidden states of the output rows, after the last norm, to context.normed [output_rows, width].
   void hidden(const Batch& batch, ForwardContext& context) const;
   // hidden(), and the logits. Also of a batch that did not run through all layers.

@@ -98,6 +98,13 @@ class ModelRunner {
     const Pass pass(*model_);
     model_->forward(batch_, *context_);
   }
+  // The first layers only: the residual [tokens, width] of all tokens. Not of the model's last layer.
+  void forward_first(int64_t layers, const ThreadPool::Turn&) {
+    if (!batch_.window_spans.empty()) finish_window_spans();
+    const Pass pass(*model_);
+    model_->embed(batch_, *context_);
+    model_->add_pending(model_->run_layers(batch_, 0, layers, *context_).size(), *context_);
+  }
   void forward_hidden() {
     const ThreadPool::Turn turn(*threads_);
     forward_hidden(turn);

@@ -434,6 +434,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   evictions_->start();
   reads_.clear();
   sampled_.clear();
+  const bool keeps = features_ && features_->keeps();
   size_t needed = 0;  // of `sampled_`: a prompt that is only read is not sampled from
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
@@ -444,7 +445,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
       runner_->begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks, chunk.first);
     const bool tree = !s.draft.is_chain(chunk.drafted);
     const int64_t end = chunk.first + (tree ? chunk.own() : chunk.count);
-    const int64_t sampled = features_ ? chunk.first : chunk.first + chunk.count - chunk.outputs();
+    const int64_t sampled = keeps ? chunk.first : chunk.first + chunk.count - chunk.outputs();
     const ContextPart* part = part_of(item.stream->context, chunk.first);
     const int64_t moved = part ? part->moved : 0;
     if (s.request.reader)
@@ -464,11 +465,11 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   }
   sampled_.resize(needed);
   if (observes_) request_mass(work);
-  if (reads_.empty() && !features_)
+  if (reads_.empty() && !keeps)
     runner_->forward();
   else
     forward_in_parts();
-  if (features_) features_->keep();
+  if (keeps) features_->keep();
   if (observes_) take_mass(work);
 }
 

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "models/draft_heads/eagle_layer.h"
+#include "models/draft_heads/exit_adapter.h"
 #include "models/draft_heads/mtp_layer.h"
+#include "run/exit_runner.h"
 #include "run/layer_runner.h"
 #include "run/medusa_runner.h"
 
@@ -23,6 +25,11 @@ Result<std::unique_ptr<FeatureRunner>> FeatureRunner::load(const FeatureChoice& 
       return Error::user(
           fmt::format("drafter medusa: k: {} heads wanted, {} has {}", choice.heads, path, (*heads)->heads()));
     return std::unique_ptr<FeatureRunner>(std::make_unique<MedusaRunner>(std::move(*heads)));
+  }
+  if (choice.kind == FeatureChoice::Kind::kangaroo) {
+    auto adapter = ExitAdapter::load(path, choice.exit, *parts.model, parts.kernels, pool, context, parts.accounts);
+    if (!adapter.ok()) return failed("kangaroo", adapter.error());
+    return std::unique_ptr<FeatureRunner>(std::make_unique<ExitRunner>(std::move(*adapter)));
   }
   std::unique_ptr<DraftLayer> layer;
   if (choice.kind == FeatureChoice::Kind::eagle) {

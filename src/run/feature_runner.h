@@ -40,8 +40,10 @@ class FeatureRunner : public DraftModel {
   virtual int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const = 0;
   // `target` outlives the runner; its pool has layers() from `first_layer` on. Errors: resource.
   virtual Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) = 0;
-  // After a pass of `target`, all of whose tokens were outputs: keeps their hidden states.
-  virtual void keep() = 0;
+  // Whether keep() is to be called after each pass of `target`, all of whose tokens were outputs: it keeps their hidden
+  // states.
+  virtual bool keeps() const { return true; }
+  virtual void keep() {}
   // Keys and values of other weights are other keys and values.
   virtual std::string identity() const = 0;
   virtual int64_t weight_bytes() const = 0;  // packed

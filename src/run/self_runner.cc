@@ -16,15 +16,14 @@ int64_t SelfRunner::memory(int64_t vocab, int64_t streams, int threads) {
   return 32 * vocab * (streams > 1 ? threads : 1);
 }
 
-// As the executor adds a chunk of a stream that decodes.
-void SelfRunner::add(const DraftRun& run) {
+void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs) {
   const Sequence& s = *run.stream;
   const LoraMix& mix = run.owner->adapters;
-  runner_.begin(s.kv.blocks, run.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
+  runner.begin(s.kv.blocks, run.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
   for (size_t g = 0; g < s.kv.windows.size(); ++g)
-    runner_.begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks, run.first);
+    runner.begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks, run.first);
   const int64_t end = run.first + run.count;
-  for (int64_t i = run.first; i < end; ++i) runner_.add(s.token_at(i), i, run.draws && i + 1 == end);
+  for (int64_t i = run.first; i < end; ++i) runner.add(s.token_at(i), i, outputs && i + 1 == end);
 }
 
 void SelfRunner::run(std::span<DraftRun> runs) {
@@ -33,7 +32,7 @@ void SelfRunner::run(std::span<DraftRun> runs) {
   runner_.context().skipped = &skipped_;
   drawing_.clear();
   for (DraftRun& run : runs) {
-    add(run);
+    add_draft_run(runner_, run, run.draws);
     if (run.draws) drawing_.push_back(&run);
   }
   {

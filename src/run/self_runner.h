@@ -13,6 +13,10 @@
 
 namespace millrace {
 
+// Adds the tokens of a run to the runner's batch as the executor adds a chunk of a stream that decodes; `outputs`: its
+// last one as an output row.
+void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs);
+
 class SelfRunner final : public DraftModel {
  public:
   // `runner` outlives it. Runs of at most `streams` streams.
@@ -25,8 +29,6 @@ class SelfRunner final : public DraftModel {
   const SkippedBlocks& skipped() const { return skipped_; }
 
  private:
-  void add(const DraftRun& run);
-
   ModelRunner& runner_;
   SkippedBlocks skipped_;
   ForwardHooks hooks_;                // of its passes: adapters; whatever observes steps does not see them

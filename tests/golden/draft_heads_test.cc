@@ -1,5 +1,6 @@
 // Heads and layers that draft from a model's hidden states, in their published file formats, against an independent
 // reference (make_draft_heads.py); and files that must be refused.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -7,6 +8,7 @@
 #include "golden/expected.h"
 #include "model_runner.h"
 #include "models/draft_heads/eagle_layer.h"
+#include "models/draft_heads/exit_adapter.h"
 #include "models/draft_heads/medusa_heads.h"
 #include "models/draft_heads/mtp_layer.h"
 #include "models/mixers/mixer.h"
@@ -83,20 +85,84 @@ TEST_F(DraftHeads, MedusaMatches) {
 }
 
 // All tokens but the first with the features before them, in chunks, and one more with the feature that was predicted.
-class DraftLayers : public DraftHeads, public ::testing::WithParamInterface<std::string> {
+class DraftPasses : public DraftHeads {
  protected:
-  void run(const DraftLayer& layer, const std::vector<TokenId>& tokens, int64_t first, const float* features,
-           std::vector<float>& logits) {
+  // Of a pass over tokens of one stream, which see all before them.
+  Batch batch_of(const std::vector<TokenId>& tokens, int64_t first) const {
     Batch batch;
     const auto count = std::ssize(tokens);
     batch.spans.push_back({0, count, first, 0, std::ssize(blocks_)});
     batch.block_tables = blocks_;
-    std::vector<int32_t> rows;
-    for (int64_t i = 0; i < count; ++i) {
-      batch.positions.push_back(static_cast<int32_t>(first + i));
-      rows.push_back(static_cast<int32_t>(i));
-    }
+    for (int64_t i = 0; i < count; ++i) batch.positions.push_back(static_cast<int32_t>(first + i));
     batch.tokens = tokens;
+    return batch;
+  }
+
+  void start(const ArchSpec& spec) {
+    auto kv = KvPool::create({find_format("f32"), 4, layer_states(spec)}, 16);
+    ASSERT_TRUE(kv.ok());
+    kv_.emplace(std::move(*kv));
+    blocks_.clear();
+    for (int i = 0; i < 16; ++i) blocks_.push_back(*kv_->allocate());
+    auto context = ForwardContext::create(spec, table_, pool_, *kv_, {32, 32, 64});
+    ASSERT_TRUE(context.ok());
+    context_.emplace(std::move(*context));
+  }
+
+  std::optional<KvPool> kv_;
+  std::optional<ForwardContext> context_;
+  std::vector<BlockId> blocks_;
+};
+
+TEST_F(DraftPasses, KangarooMatches) {
+  constexpr int64_t kExit = 2;
+  const Expected expected = testing::read_expected(kHeads / "kangaroo");
+  const auto adapter = ExitAdapter::load((kHeads / "kangaroo").string(), kExit, target_->model(), table_, pool_, 64);
+  ASSERT_TRUE(adapter.ok()) << adapter.error().message;
+  const int64_t width = (*adapter)->spec().width, count = std::ssize(expected.tokens);
+  Streams streams;
+  streams.layers = {kExit, 0, 1};
+  target_->runner().hooks().add(streams);
+  hidden(expected.tokens);
+  target_->runner().hooks().remove(streams);
+  std::vector<float> rows;
+  for (int64_t t = 0; t < count; ++t)
+    rows.insert(rows.end(), streams.rows.begin() + 3 * t * width, streams.rows.begin() + (3 * t + 1) * width);
+  target_->fill(expected.tokens, 0);
+  {
+    const ThreadPool::Turn turn(target_->runner().threads());
+    target_->runner().forward_first(kExit, turn);
+  }
+  EXPECT_TRUE(std::equal(rows.begin(), rows.end(), target_->runner().context().residual.as<float>()));
+  for (const bool stored : {false, true}) {  // the first tokens' keys and values come from a pass without outputs
+    for (const int64_t chunk : {count, int64_t{3}}) {
+      SCOPED_TRACE(fmt::format("stored {}, chunks of {}", stored, chunk));
+      start((*adapter)->spec());
+      std::vector<float> logits;
+      for (int64_t first = 0; first < count; first += chunk) {
+        const int64_t end = std::min(count, first + chunk);
+        const Batch batch = batch_of({expected.tokens.begin() + first, expected.tokens.begin() + end}, first);
+        if (stored) (*adapter)->store(batch, rows.data() + first * width, *context_);
+        (*adapter)->forward(batch, rows.data() + first * width, *context_);
+        std::vector<int32_t> all;
+        for (int64_t t = first; t < end; ++t) all.push_back(static_cast<int32_t>(t - first));
+        (*adapter)->head(all, *context_);
+        const float* made = context_->logits.as<float>();
+        logits.insert(logits.end(), made, made + (end - first) * (*adapter)->spec().vocab);
+      }
+      EXPECT_LT(testing::relative_error(logits, expected.logits), 1e-4);
+    }
+  }
+}
+
+class DraftLayers : public DraftPasses, public ::testing::WithParamInterface<std::string> {
+ protected:
+  void run(const DraftLayer& layer, const std::vector<TokenId>& tokens, int64_t first, const float* features,
+           std::vector<float>& logits) {
+    Batch batch = batch_of(tokens, first);
+    const auto count = std::ssize(tokens);
+    std::vector<int32_t> rows;
+    for (int64_t i = 0; i < count; ++i) rows.push_back(static_cast<int32_t>(i));
     const KeySegment seen{1, first + count};
     add_visibility({.segments = {&seen, 1}}, batch);
     layer.forward(batch, features, scratch_->data(), *context_);
@@ -121,21 +187,11 @@ class DraftLayers : public DraftHeads, public ::testing::WithParamInterface<std:
   }
 
   void start(const DraftLayer& layer) {
-    auto kv = KvPool::create({find_format("f32"), 4, layer_states(layer.spec())}, 16);
-    ASSERT_TRUE(kv.ok());
-    kv_.emplace(std::move(*kv));
-    blocks_.clear();
-    for (int i = 0; i < 16; ++i) blocks_.push_back(*kv_->allocate());
-    auto context = ForwardContext::create(layer.spec(), table_, pool_, *kv_, {32, 32, 64});
-    ASSERT_TRUE(context.ok());
-    context_.emplace(std::move(*context));
+    DraftPasses::start(layer.spec());
     scratch_ = AlignedBuffer::allocate(layer.scratch_bytes(32), "test");
     ASSERT_TRUE(scratch_.ok());
   }
 
-  std::optional<KvPool> kv_;
-  std::optional<ForwardContext> context_;
-  std::vector<BlockId> blocks_;
   Result<AlignedBuffer> scratch_ = AlignedBuffer();
 };
 
@@ -232,6 +288,16 @@ TEST_F(DraftHeadsRefused, DamagedAndForeignFiles) {
   expect(eagle(changed("eagle3", "model.safetensors", "\"d2t\"", "\"d3t\"")), ErrorKind::corrupt, "d2t is missing");
   expect(eagle(changed("eagle3", "config.json", "\"draft_vocab_size\": 96", "\"draft_vocab_size\": 95")),
          ErrorKind::corrupt, "lm_head.weight");
+  const auto kangaroo = [&](const std::string& path, int64_t exit) -> Result<void> {
+    MILLRACE_TRY(auto adapter, ExitAdapter::load(path, exit, target_->model(), table_, pool_, 64));
+    return {};
+  };
+  expect(kangaroo("", 2), ErrorKind::user, "model=PATH");
+  expect(kangaroo((kHeads / "kangaroo").string(), 7), ErrorKind::user, "exit: 7 layers before the adapter");
+  expect(kangaroo(changed("kangaroo", "model.safetensors", "\"norm.weight\"", "\"form.weight\""), 2),
+         ErrorKind::corrupt, "norm.weight is missing");
+  expect(kangaroo(changed("kangaroo", "config.json", "\"hidden_size\": 16", "\"hidden_size\": 32"), 2), ErrorKind::user,
+         "width 32");
   const auto none = MtpLayer::load(files_, target_->model(), table_, pool_, 64);
   ASSERT_FALSE(none.ok());
   EXPECT_NE(none.error().message.find("behind the model's 7 layers"), std::string::npos) << none.error().message;

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/draft_heads: a tiny Llama, and for it Medusa's heads, an EAGLE layer and an EAGLE-3 layer in their
-published file formats; and a tiny DeepSeek-V3 with a layer for multi-token prediction. With the outputs that tests expect.
+"""Writes tests/golden/draft_heads: a tiny Llama, and for it Medusa's heads, an EAGLE layer, an EAGLE-3 layer
+and Kangaroo's adapter in their published file formats; and a tiny DeepSeek-V3 with a layer for multi-token prediction. With the outputs that tests expect.
 Needs only Python. Same seeds, same files.
 
 The reference follows Cai et al. 2024 (arXiv:2401.10774, section 2.1), Li et al. 2024 (arXiv:2401.15077, section 4.1),
-Li et al. 2025 (arXiv:2503.01840, section 3.1) and DeepSeek-AI 2024 (arXiv:2412.19437, section 2.2), in plain Python
+Li et al. 2025 (arXiv:2503.01840, section 3.1), Liu et al. 2024 (arXiv:2404.18911, section 3.2) and DeepSeek-AI 2024 (arXiv:2412.19437, section 2.2), in plain Python
 floats (float64), one token after the other.
 """
 import base64
@@ -22,6 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parent / "draft_heads"
 TOKENS = 20
 HEADS, BLOCKS = 3, 2  # of Medusa
 DRAFT_VOCAB = 96      # of EAGLE-3
+EXIT = 2              # layers before Kangaroo's adapter
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "bos_token_id": BOS, "eos_token_id": EOS,
@@ -90,10 +91,11 @@ class Layer:
         self.c, self.keys, self.values = config, [], []
         self.matrices = {name: tensors[f"{prefix}{name}_proj.weight"].rows()
                          for name in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up",
-                                      "mlp.down")}
-        self.norm = tensors[prefix + "post_attention_layernorm.weight"].values
+                                      "mlp.down") if f"{prefix}{name}_proj.weight" in tensors}
+        if "mlp.up" in self.matrices:
+            self.norm = tensors[prefix + "post_attention_layernorm.weight"].values
 
-    def step(self, residual, attention_in, position):
+    def attend(self, residual, attention_in, position):
         c, m = self.c, self.matrices
         count, shared = c["num_attention_heads"], c["num_key_value_heads"]
         size = c["hidden_size"] // count
@@ -108,7 +110,11 @@ class Layer:
             shares = [math.exp(s - max(scores)) for s in scores]
             total = sum(shares)
             mixed += [sum(w * value[g][i] for w, value in zip(shares, self.values)) / total for i in range(size)]
-        x = add(residual, times(m["self_attn.o"], mixed))
+        return add(residual, times(m["self_attn.o"], mixed))
+
+    def step(self, residual, attention_in, position):
+        c, m = self.c, self.matrices
+        x = self.attend(residual, attention_in, position)
         n = rms_norm(x, self.norm, c["rms_norm_eps"])
         return add(x, times(m["mlp.down"], [silu(g) * u for g, u in zip(times(m["mlp.gate"], n), times(m["mlp.up"], n))]))
 
@@ -184,6 +190,16 @@ def eagle3(config, tensors, ids, target, tokens, streams):
         return x, full
 
     return draft(tokens, features, step)
+
+
+def kangaroo(config, tensors, target, streams):
+    layer, eps = Layer(config, tensors, "layers.0."), config["rms_norm_eps"]
+    head, logits = target["lm_head.weight"].rows(), []
+    for position, before in enumerate(streams):
+        h = before[EXIT]
+        x = layer.attend(h, rms_norm(h, tensors["layers.0.input_layernorm.weight"].values, eps), position)
+        logits.append(times(head, rms_norm(x, tensors["norm.weight"].values, eps)))
+    return logits
 
 
 def mtp():
@@ -283,6 +299,13 @@ def main():
     third.tensors["t2d"] = ("BOOL", [VOCAB_SIZE], bytes(i in ids for i in range(VOCAB_SIZE)))
     save(ROOT / "eagle3", dict(one, architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=DRAFT_VOCAB),
          third.tensors, tokens, *result)
+
+    adapter = Drawn(80)
+    for name, rows in (("q", width), ("k", width // 2), ("v", width // 2), ("o", width)):
+        adapter.matrix(f"layers.0.self_attn.{name}_proj.weight", rows, width, 1.4)
+    adapter.vector("layers.0.input_layernorm.weight", width, 0.3, 1.0)
+    adapter.vector("norm.weight", width, 0.3, 1.0)
+    save(ROOT / "kangaroo", one, adapter.tensors, tokens, kangaroo(one, adapter.tensors, target.tensors, streams))
     mtp()
 
 

@@ -135,6 +135,15 @@ inline std::string write_eagle(const fs::path& folder, bool from_feature) {
   return c.write();
 }
 
+// The model's layers and the adapter add nothing: the model's head knows the next token.
+inline std::string write_kangaroo(const fs::path& folder) {
+  Checkpoint c(folder, 1);
+  c.add_layer("layers.0.", kTokens);
+  c.add("layers.0.input_layernorm.weight", ones(), true);
+  c.add("norm.weight", ones(), true);
+  return c.write();
+}
+
 // The MLP moves the feature on; the head's vocabulary is the other way round.
 inline std::string write_eagle3(const fs::path& folder) {
   Checkpoint c(folder, 1, "LlamaForCausalLMEagle3");
@@ -169,12 +178,16 @@ inline Rows drawn(uint64_t seed, int64_t rows, int64_t cols, double gain) {
   return all;
 }
 
-inline void add_drawn_layer(Checkpoint& c, const std::string& prefix) {
+inline void add_drawn_attention(Checkpoint& c, const std::string& prefix) {
   const int64_t kv = kTokens / 2;
   c.add(prefix + "self_attn.q_proj.weight", drawn(1, kTokens, kTokens, 3));
   c.add(prefix + "self_attn.k_proj.weight", drawn(2, kv, kTokens, 3));
   c.add(prefix + "self_attn.v_proj.weight", drawn(3, kv, kTokens, 4));
   c.add(prefix + "self_attn.o_proj.weight", drawn(4, kTokens, kTokens, 4));
+}
+
+inline void add_drawn_layer(Checkpoint& c, const std::string& prefix) {
+  add_drawn_attention(c, prefix);
   c.add(prefix + "post_attention_layernorm.weight", ones(), true);
   c.add_mlp(prefix, drawn(5, kTokens, kTokens, 2), drawn(6, kTokens, kTokens, 2));
 }

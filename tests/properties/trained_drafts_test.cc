@@ -121,7 +121,8 @@ INSTANTIATE_TEST_SUITE_P(Heads, TrainedDrafts,
                                            "eagle:k=3,tokens=6,top=2,model={}eagle", "eagle:k=3,top=1,model={}eagle",
                                            "eagle:k=4,tokens=7,top=3,tree=static,model={}eagle",
                                            "eagle:k=3,tokens=6,top=2,model={}eagle3", "mtp:k=3",
-                                           "mtp:k=3,tokens=6,top=2"),
+                                           "mtp:k=3,tokens=6,top=2", "kangaroo:p=0,k=4,model={}kangaroo",
+                                           "kangaroo:p=0.05,exit=5,model={}kangaroo"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
@@ -142,6 +143,7 @@ class PerfectDrafts : public ::testing::TestWithParam<std::string> {
     write_eagle(folder_ / "eagle_token", false);
     write_eagle(folder_ / "eagle_feature", true);
     write_eagle3(folder_ / "eagle3");
+    write_kangaroo(folder_ / "kangaroo");
     drafter_ = fmt::format(fmt::runtime(GetParam()), folder_.string());
   }
   void TearDown() override { fs::remove_all(folder_); }
@@ -233,7 +235,8 @@ TEST_P(PerfectDrafts, AStoreServesThemToo) {
 
 INSTANTIATE_TEST_SUITE_P(Heads, PerfectDrafts,
                          ::testing::Values("medusa:k=3,top=1,model={}/medusa", "eagle:k=4,top=1,model={}/eagle_token",
-                                           "eagle:k=4,top=1,model={}/eagle_feature", "eagle:k=4,top=1,model={}/eagle3"),
+                                           "eagle:k=4,top=1,model={}/eagle_feature", "eagle:k=4,top=1,model={}/eagle3",
+                                           "kangaroo:k=4,p=0,model={}/kangaroo"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
@@ -282,6 +285,47 @@ TEST(TrainedDraft, KeysAndValuesAreThoseOfAllTokens) {
   fs::remove_all(folder);
 }
 
+// A model whose last layer only attends, and an adapter with the same weights behind the layers before it, which is
+// then always right as long as it has the keys and values of all tokens.
+TEST(TrainedDraft, AnAdapterHasTheKeysAndValuesOfAllTokens) {
+  std::string name = ::testing::TempDir() + "copied_adapter_XXXXXX";
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const fs::path folder = name;
+  Checkpoint target(folder / "target", 2);
+  target.add("model.embed_tokens.weight", drawn(7, kTokens, kTokens, 4));
+  for (const char* layer : {"model.layers.0.", "model.layers.1."})
+    target.add(std::string(layer) + "input_layernorm.weight", ones(), true);
+  add_drawn_layer(target, "model.layers.0.");
+  add_drawn_attention(target, "model.layers.1.");
+  target.add("model.layers.1.post_attention_layernorm.weight", ones(), true);
+  target.add_mlp("model.layers.1.", zeros(kTokens, kTokens), zeros(kTokens, kTokens));
+  target.add("model.norm.weight", ones(), true);
+  target.add("lm_head.weight", drawn(8, kTokens, kTokens, 4));
+  Checkpoint adapter(folder / "adapter", 1);
+  adapter.add("layers.0.input_layernorm.weight", ones(), true);
+  add_drawn_attention(adapter, "layers.0.");
+  adapter.add("norm.weight", ones(), true);
+  const auto model = load_for(target.write(), *select_isa());
+  ASSERT_TRUE(model);
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < 6; ++i) requests.push_back(make_request(2 * i, 12 + 5 * i, 50, kTokens));
+  const std::string path = adapter.write();
+  int64_t preempted = 0;
+  for (const auto& [setting, o] : settings()) {
+    SCOPED_TRACE(setting);
+    EngineOptions drafting = o;
+    drafting.drafter = fmt::format("kangaroo:exit=1,k=4,p=0,model={}", path);
+    auto core = make_core(model, drafting);
+    ASSERT_TRUE(core);
+    const DraftOutcome run = run_requests(*core, requests, 2);
+    EXPECT_GT(run.stats.drafted_tokens, 50);
+    EXPECT_EQ(run.stats.accepted_tokens, run.stats.drafted_tokens);
+    preempted += run.stats.preemptions;
+  }
+  EXPECT_GT(preempted, 0);
+  fs::remove_all(folder);
+}
+
 // A tree's best branch is the chain: all of it is kept, whatever else the tree has.
 class PerfectTrees : public PerfectDrafts {};
 
@@ -327,6 +371,8 @@ TEST(TrainedDraft, Refusals) {
   EXPECT_EQ(error_of(model, o), "drafter eagle: tree: must be dynamic or static, got round");
   o.drafter = fmt::format("medusa:k=4,model={}medusa", kHeads);
   EXPECT_EQ(error_of(model, o), fmt::format("drafter medusa: k: 4 heads wanted, {}medusa has 3", kHeads));
+  o.drafter = fmt::format("kangaroo:exit=9,model={}kangaroo", kHeads);
+  EXPECT_EQ(error_of(model, o), "drafter kangaroo: exit: 9 layers before the adapter; the model has 7");
   o.drafter = "mtp";
   EXPECT_NE(error_of(model, o).find("drafter mtp: "), std::string::npos) << error_of(model, o);
   o.drafter = fmt::format("medusa:k=2,model={}medusa", kHeads);

@@ -4,8 +4,12 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "loader/hf_model.h"
+#include "models/arch/common.h"
+#include "models/blocks/rope.h"
+#include "models/mixers/mixer.h"
 #include "models/weight_packer.h"
 
 namespace millrace {
@@ -30,6 +34,43 @@ Result<void> DraftWeights::pack(const ModelFiles& files, std::span<Weight* const
   packed_ = std::move(packed).value();
   packer.point_weights(packed_.data());
   for (const auto& file : files.files) file->release(0, file->bytes().size());
+  return {};
+}
+
+Result<DraftRopes> read_draft_config(const ModelFiles& files, const ArchSpec& target, int64_t context, ArchSpec& spec) {
+  ConfigReader config(*files.config, files.path + "/config.json");
+  read_common_huggingface(config, spec);
+  MILLRACE_TRY_VOID(config.status());
+  if (spec.layer_count() != 1)
+    return Error::unsupported(fmt::format("{}: {} draft layers; one is supported", files.path, spec.layer_count()));
+  if (spec.width != target.width || spec.vocab != target.vocab)
+    return Error::user(
+        fmt::format("{}: drafts for a model of width {} and {} tokens; this one has width {} and {} tokens", files.path,
+                    spec.width, spec.vocab, target.width, target.vocab));
+  spec.parts = target.parts;  // of the model's head
+  LayerSpec& layer = spec.layers[0];
+  set_own_sizes(spec, layer);
+  if (const std::string problem = layer.mixer->problem(spec, layer); !problem.empty())
+    return Error::corrupt(fmt::format("{}: {}", files.path, problem));
+  spec.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  DraftRopes ropes;
+  for (const RopeSpec& rope : spec.ropes) {
+    if (rope.scaling == RopeSpec::Scaling::longrope &&
+        (std::ssize(rope.long_factors) != rope.rotated / 2 || std::ssize(rope.short_factors) != rope.rotated / 2))
+      return Error::corrupt(fmt::format("{}: rope factors do not fit {} frequencies", files.path, rope.rotated / 2));
+    if (!(rope.theta > 0.0)) return Error::corrupt(fmt::format("{}: rope base {}", files.path, rope.theta));
+    ropes.frequencies.push_back(rope_frequencies(rope, context));
+    ropes.scales.push_back(rope_scale(rope));
+  }
+  return ropes;
+}
+
+Result<void> check_draft_formats(const ModelFiles& files, const Weight& first,
+                                 std::initializer_list<const Weight*> others) {
+  for (const Weight* other : others)
+    if (other->format->activation != first.format->activation)
+      return Error::unsupported(fmt::format("{}: tensors {} and {} have formats that round their inputs differently",
+                                            files.path, first.name, other->name));
   return {};
 }
 

@@ -2,15 +2,18 @@
 // safetensors, which need not be a whole model.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/memory_accounts.h"
 #include "base/thread_pool.h"
 #include "kernels/kernel_table.h"
 #include "loader/model_files.h"
 #include "models/arch.h"
+#include "models/arch_spec.h"
 #include "tensor/weight.h"
 
 namespace millrace {
@@ -32,6 +35,19 @@ class DraftWeights {
   AlignedBuffer packed_;
   MemoryHold memory_;
 };
+
+// The sizes of a layer that drafts for `target`, of config.json, to `spec`; and its rotations of streams of up to
+// `context` tokens. Errors: corrupt (the file), unsupported (more layers than one), user (made for a model of another
+// width or vocabulary).
+struct DraftRopes {
+  std::vector<std::vector<double>> frequencies;
+  std::vector<float> scales;
+};
+Result<DraftRopes> read_draft_config(const ModelFiles& files, const ArchSpec& target, int64_t context, ArchSpec& spec);
+
+// Matrices that read the same rounded rows. Errors: unsupported.
+Result<void> check_draft_formats(const ModelFiles& files, const Weight& first,
+                                 std::initializer_list<const Weight*> others);
 
 // Text that tells these files from others: their sizes, and hashes of their first bytes.
 std::string draft_identity(const ModelFiles& files);

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "kernels/activation.h"
 #include "models/arch/common.h"
 #include "models/blocks/blocks.h"
-#include "models/blocks/rope.h"
+#include "models/draft_heads/model_head.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
@@ -43,16 +42,6 @@ int64_t widest_eagle_row(int64_t cols) {
   return bytes;
 }
 
-// Matrices that read the same rounded rows.
-Result<void> check_eagle_formats(const ModelFiles& files, const Weight& first,
-                                 std::initializer_list<const Weight*> others) {
-  for (const Weight* other : others)
-    if (other->format->activation != first.format->activation)
-      return Error::unsupported(fmt::format("{}: tensors {} and {} have formats that round their inputs differently",
-                                            files.path, first.name, other->name));
-  return {};
-}
-
 }  // namespace
 
 Result<std::unique_ptr<EagleLayer>> EagleLayer::load(const std::string& path, const Model& target,
@@ -68,40 +57,18 @@ Result<std::unique_ptr<EagleLayer>> EagleLayer::load(const std::string& path, co
 }
 
 Result<void> EagleLayer::read_config(int64_t context) {
+  const ArchSpec& model = target_.spec();
+  MILLRACE_TRY(ropes_, read_draft_config(*files_, model, context, spec_));
+  spec_.arch = third_ ? "eagle3" : "eagle";
+  if (!third_) return {};
   ConfigReader config(*files_->config, files_->path + "/config.json");
-  read_common_huggingface(config, spec_);
   const int64_t draft_vocab = config.count_or("draft_vocab_size", 0, 0, kMaxVocab);
   MILLRACE_TRY_VOID(config.status());
-  const ArchSpec& model = target_.spec();
-  if (spec_.layer_count() != 1)
-    return Error::unsupported(
-        fmt::format("{}: {} draft layers; EAGLE's checkpoints have one", files_->path, spec_.layer_count()));
-  if (spec_.width != model.width || spec_.vocab != model.vocab)
-    return Error::user(
-        fmt::format("{}: drafts for a model of width {} and {} tokens; this one has width {} and {} tokens",
-                    files_->path, spec_.width, spec_.vocab, model.width, model.vocab));
-  if (third_) {
-    if (model.layer_count() < 4)
-      return Error::unsupported(fmt::format("{}: takes features before layers 2, n / 2 and n - 3, this model has {}",
-                                            files_->path, model.layer_count()));
-    taps_ = {2, model.layer_count() / 2, model.layer_count() - 3};
-    if (draft_vocab > 0) spec_.vocab = draft_vocab;
-  }
-  spec_.arch = third_ ? "eagle3" : "eagle";
-  spec_.parts = model.parts;  // of the model's head
-  LayerSpec& layer = spec_.layers[0];
-  set_own_sizes(spec_, layer);
-  if (const std::string problem = layer.mixer->problem(spec_, layer); !problem.empty())
-    return Error::corrupt(fmt::format("{}: {}", files_->path, problem));
-  spec_.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
-  for (const RopeSpec& rope : spec_.ropes) {
-    if (rope.scaling == RopeSpec::Scaling::longrope &&
-        (std::ssize(rope.long_factors) != rope.rotated / 2 || std::ssize(rope.short_factors) != rope.rotated / 2))
-      return Error::corrupt(fmt::format("{}: rope factors do not fit {} frequencies", files_->path, rope.rotated / 2));
-    if (!(rope.theta > 0.0)) return Error::corrupt(fmt::format("{}: rope base {}", files_->path, rope.theta));
-    rope_frequencies_.push_back(rope_frequencies(rope, context));
-    rope_scales_.push_back(rope_scale(rope));
-  }
+  if (model.layer_count() < 4)
+    return Error::unsupported(fmt::format("{}: takes features before layers 2, n / 2 and n - 3, this model has {}",
+                                          files_->path, model.layer_count()));
+  taps_ = {2, model.layer_count() / 2, model.layer_count() - 3};
+  if (draft_vocab > 0) spec_.vocab = draft_vocab;
   return {};
 }
 
@@ -124,8 +91,8 @@ Result<void> EagleLayer::load_weights(const KernelTable& table, ThreadPool& pool
   MILLRACE_TRY(layer_.mlp.gate, loader.matrix("blk.0.ffn_gate.weight", sizes.hidden, width));
   MILLRACE_TRY(layer_.mlp.up, loader.matrix("blk.0.ffn_up.weight", sizes.hidden, width));
   MILLRACE_TRY(layer_.mlp.down, loader.matrix("blk.0.ffn_down.weight", width, sizes.hidden));
-  MILLRACE_TRY_VOID(check_eagle_formats(*files_, layer_.q, {&layer_.k, &layer_.v}));
-  MILLRACE_TRY_VOID(check_eagle_formats(*files_, layer_.mlp.up, {&layer_.mlp.gate}));
+  MILLRACE_TRY_VOID(check_draft_formats(*files_, layer_.q, {&layer_.k, &layer_.v}));
+  MILLRACE_TRY_VOID(check_draft_formats(*files_, layer_.mlp.up, {&layer_.mlp.gate}));
   std::vector<Weight*> all = {&join_,         &layer_.q,        &layer_.k,      &layer_.v,
                               &layer_.output, &layer_.mlp.gate, &layer_.mlp.up, &layer_.mlp.down};
   if (third_) {
@@ -190,7 +157,7 @@ void EagleLayer::forward(const Batch& batch, const float* features, uint8_t* scr
     const float* feature = features + t * width;
     target_.embedding(batch.tokens[static_cast<size_t>(t)], row);
     std::copy_n(feature, width, row + width);
-    fill_rope_row(spec_, rope_frequencies_, rope_scales_, batch.positions[static_cast<size_t>(t)], t, context);
+    fill_rope_row(spec_, ropes_.frequencies, ropes_.scales, batch.positions[static_cast<size_t>(t)], t, context);
     if (!third_) return;
     std::copy_n(feature, width, residual + t * width);
     norm_row(spec_, layer_.attention_norm, kernels, row, row);
@@ -218,26 +185,10 @@ void EagleLayer::forward(const Batch& batch, const float* features, uint8_t* scr
 }
 
 void EagleLayer::head(std::span<const int32_t> rows, ForwardContext& context) const {
-  if (rows.empty()) return;
-  const int64_t width = spec_.width, count = std::ssize(rows);
-  const KernelTable& kernels = context.kernels();
-  const Weight& head = third_ ? head_ : target_.head();
-  float* normed = context.normed.as<float>();
-  const ActivationRows x = activation_rows(head.format->activation, count, width, context.encoded.data());
-  for_rows(context, count, 2 * width, [&](int64_t i) {
-    norm_row(spec_, output_norm_, kernels, context.residual.as<float>() + rows[static_cast<size_t>(i)] * width,
-             normed + i * width);
-    encode_row(kernels, x, i, normed + i * width, context.encoded.data());
-  });
-  float* logits = context.logits.as<float>();
-  static const std::vector<float> kNoBias;
-  project(context, normed, x, {{LinearId{}, head, kNoBias, logits}});
-  const ArchSpec& model = target_.spec();
-  if (third_ || (model.logit_scale == 1.0f && model.final_softcap <= 0.0f)) return;
-  for (int64_t i = 0; i < count; ++i) {
-    if (model.logit_scale != 1.0f) kernels.scale(logits + i * spec_.vocab, model.logit_scale, spec_.vocab);
-    if (model.final_softcap > 0.0f) kernels.softcap(logits + i * spec_.vocab, model.final_softcap, spec_.vocab);
-  }
+  if (third_)
+    draft_head(spec_, output_norm_, head_, rows, context);
+  else
+    model_head(target_, spec_, output_norm_, rows, context);
 }
 
 }  // namespace millrace

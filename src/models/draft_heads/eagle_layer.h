@@ -64,8 +64,7 @@ class EagleLayer final : public DraftLayer {
   NormWeights feature_norm_, output_norm_;  // EAGLE 3
   Weight head_;                             // EAGLE 3
   std::vector<int32_t> ids_;                // EAGLE 3: of the draft vocabulary, the model's tokens
-  std::vector<std::vector<double>> rope_frequencies_;
-  std::vector<float> rope_scales_;
+  DraftRopes ropes_;
 };
 
 }  // namespace millrace

@@ -1,115 +1,17 @@
 // Self-speculative decoding (Zhang et al., 2024, Draft & Verify: Lossless Large Language Model Acceleration via
 // Self-Speculative Decoding): the model drafts with some of its attention and MLP blocks left out, on the same weights
-// and the same keys and values. Each drafted token takes a pass over the blocks that are left; the step's pass then
-// computes all of them for the whole draft, and overwrites the keys of the drafting.
-//
-// A draft ends behind the first token whose probability is below the stream's threshold: the paper's adaptive exit.
-// The threshold moves so that the share of drafted tokens that are kept, averaged over the steps, is near `accept`.
-#include <algorithm>
-
+// and the same keys and values.
 #include "speculate/drafters/factories.h"
+#include "speculate/exit_drafter.h"
 
 namespace millrace {
-namespace {
-
-constexpr double kStep = 0.01;           // the paper's epsilon: a step's change of the threshold ...
-constexpr double kThresholdKeeps = 0.9;  // ... is averaged in; beta 2
-constexpr double kShareKeeps = 0.5;      // of the average share of kept tokens; beta 1
-
-struct SelfMemory final : DraftMemory {
-  explicit SelfMemory(double p) : threshold(p) {}
-  double threshold;
-  double share = 1;                   // of drafted tokens that were kept, averaged
-  int64_t drafted = 0, accepted = 0;  // of the stream, when it was last looked at
-};
-
-class SelfDrafter final : public Drafter {
- public:
-  SelfDrafter(SkipChoice skips, int64_t drafted, double threshold, double wanted)
-      : skips_(std::move(skips)), drafted_(drafted), threshold_(threshold), wanted_(wanted) {}
-
-  int64_t longest() const override { return drafted_; }
-  bool has_model() const override { return true; }
-  const SkipChoice* skips() const override { return &skips_; }
-  int64_t memory_bytes() const override { return sizeof(SelfMemory); }
-  std::shared_ptr<DraftMemory> remember(const Sequence&) const override {
-    return std::make_shared<SelfMemory>(threshold_);
-  }
-
-  void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
-    runs_.clear();
-    chunks_.clear();
-    runs_.reserve(chunks.size());
-    chunks_.reserve(chunks.size());
-    for (const DraftChunk& chunk : chunks) {
-      if (chunk.drafted == 0) continue;
-      adapt(*chunk.stream);
-      chunks_.push_back(&chunk);
-      runs_.push_back(run_of(chunk, chunk.first, chunk.own));
-    }
-    for (int64_t pass = 0; !runs_.empty(); ++pass) {
-      model.run(runs_);
-      take_drawn(pass);
-    }
-  }
-
- private:
-  DraftRun run_of(const DraftChunk& chunk, int64_t first, int64_t count) const {
-    DraftRun run{chunk.owner, chunk.stream, first, count, true};
-    run.weighs = threshold_ > 0;
-    return run;
-  }
-
-  void take_drawn(int64_t pass) {
-    size_t left = 0;
-    for (size_t i = 0; i < runs_.size(); ++i) {
-      const DraftChunk& chunk = *chunks_[i];
-      Sequence& s = *chunk.stream;
-      s.draft.tokens[static_cast<size_t>(pass)] = runs_[i].drawn;
-      if (pass + 1 == chunk.drafted || unsure(s, runs_[i])) {
-        s.draft.tokens.resize(static_cast<size_t>(pass + 1));
-        continue;
-      }
-      chunks_[left] = chunks_[i];
-      runs_[left++] = run_of(chunk, s.size() + pass, 1);
-    }
-    runs_.resize(left);
-    chunks_.resize(left);
-  }
-
-  static SelfMemory& memory_of(const Sequence& s) { return static_cast<SelfMemory&>(*s.draft.memory); }
-
-  bool unsure(const Sequence& s, const DraftRun& run) const {
-    return threshold_ > 0 && static_cast<double>(run.confidence) < memory_of(s).threshold;
-  }
-
-  // After each step that verified a draft.
-  void adapt(const Sequence& s) const {
-    if (threshold_ <= 0 || wanted_ <= 0) return;
-    SelfMemory& m = memory_of(s);
-    const int64_t drafted = s.draft.drafted - std::exchange(m.drafted, s.draft.drafted);
-    const int64_t accepted = s.draft.accepted - std::exchange(m.accepted, s.draft.accepted);
-    if (drafted == 0) return;
-    m.share = kShareKeeps * m.share + (1 - kShareKeeps) * static_cast<double>(accepted) / static_cast<double>(drafted);
-    const double wanted = m.threshold + (m.share <= wanted_ ? kStep : -kStep);
-    m.threshold = std::clamp(kThresholdKeeps * m.threshold + (1 - kThresholdKeeps) * wanted, 0.0, 1.0);
-  }
-
-  SkipChoice skips_;
-  int64_t drafted_;
-  double threshold_, wanted_;
-  std::vector<DraftRun> runs_;             // of the next pass
-  std::vector<const DraftChunk*> chunks_;  // ... their chunks
-};
-
-}  // namespace
 
 Result<std::unique_ptr<Drafter>> make_self_drafter(const OptionValues& options) {
   SkipChoice skips{options.text("attn"), options.text("mlp"), options.text("skip")};
   if (!skips.file.empty() && !(skips.attention.empty() && skips.mlp.empty()))
     return Error::user("skip: names a file, which says all; give it or attn and mlp");
-  return std::unique_ptr<Drafter>(std::make_unique<SelfDrafter>(std::move(skips), options.integer("k"),
-                                                                options.number("p"), options.number("accept")));
+  return make_exit_drafter({.skips = std::move(skips)},
+                           {options.integer("k"), options.number("p"), options.number("accept")});
 }
 
 }  // namespace millrace

@@ -1,0 +1,19 @@
+// Heads behind a layer that drafts: logits of some rows of context.residual [tokens, width], to context.logits [rows,
+// vocab].
+#pragma once
+
+#include <span>
+
+#include "models/forward_context.h"
+#include "models/model.h"
+
+namespace millrace {
+
+// `norm`: without a scale it leaves the rows as they are.
+void draft_head(const ArchSpec& spec, const NormWeights& norm, const Weight& head, std::span<const int32_t> rows,
+                ForwardContext& context);
+// The same with the head of the model that is drafted for, and what it does to its logits.
+void model_head(const Model& target, const ArchSpec& spec, const NormWeights& norm, std::span<const int32_t> rows,
+                ForwardContext& context);
+
+}  // namespace millrace

@@ -1,0 +1,15 @@
+// Kangaroo (Liu et al., 2024, Kangaroo: Lossless Self-Speculative Decoding via Double Early Exiting): the model's first
+// layers and a small adapter behind them, which was trained for it, draft. The first early exit is that of the layers,
+// the second one that of drafting: a draft ends behind a token that the adapter is unsure of.
+#include "speculate/drafters/factories.h"
+#include "speculate/exit_drafter.h"
+
+namespace millrace {
+
+Result<std::unique_ptr<Drafter>> make_kangaroo_drafter(const OptionValues& options) {
+  const FeatureChoice choice{.kind = FeatureChoice::Kind::kangaroo, .exit = options.integer("exit")};
+  return make_exit_drafter({.features = choice, .path = options.text("model")},
+                           {options.integer("k"), options.number("p"), 0});
+}
+
+}  // namespace millrace
