@@ -69,6 +69,7 @@ class Noted final : public Drafter {
   int64_t depth() const override { return inner_->depth(); }
   bool trees() const override { return inner_->trees(); }
   bool has_model() const override { return true; }
+  std::shared_ptr<DraftMemory> remember(const Sequence& s) const override { return inner_->remember(s); }
   void propose_all(std::span<const DraftChunk> chunks, DraftModel& model) override {
     inner_->propose_all(chunks, model);
     for (const DraftChunk& chunk : chunks)
