@@ -196,8 +196,12 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   draft_sizes.longest = drafts;
   if (odds) draft_sizes.odds = forward.outputs;
   if (draft) memory.drafter += DraftRunner::memory(*draft, draft_sizes, threads->threads(), layout);
-  const FeatureRunner::Sizes feature_sizes{forward.tokens, forward.context, options.max_streams, draft_sizes.rows,
-                                           drafts};
+  const FeatureRunner::Sizes feature_sizes{.tokens = forward.tokens,
+                                           .context = forward.context,
+                                           .streams = options.max_streams,
+                                           .rows = draft_sizes.rows,
+                                           .longest = drafts,
+                                           .vocab = model.spec().vocab};
   if (features_) memory.drafter += features_->memory(feature_sizes, threads->threads(), layout);
   if (skipped) memory.drafter += SelfRunner::memory(model.spec().vocab, options.max_streams, threads->threads());
   MILLRACE_TRY(const int64_t blocks,

@@ -7,6 +7,7 @@
 #include "models/draft_heads/mtp_layer.h"
 #include "run/exit_runner.h"
 #include "run/layer_runner.h"
+#include "run/lookahead_runner.h"
 #include "run/medusa_runner.h"
 
 namespace millrace {
@@ -30,6 +31,14 @@ Result<std::unique_ptr<FeatureRunner>> FeatureRunner::load(const FeatureChoice& 
     auto adapter = ExitAdapter::load(path, choice.exit, *parts.model, parts.kernels, pool, context, parts.accounts);
     if (!adapter.ok()) return failed("kangaroo", adapter.error());
     return std::unique_ptr<FeatureRunner>(std::make_unique<ExitRunner>(std::move(*adapter)));
+  }
+  if (choice.kind == FeatureChoice::Kind::pass) {
+    auto tokens = LookaheadTokens::load(path, parts.model->spec(), parts.accounts);
+    if (!tokens.ok()) return failed("pass", tokens.error());
+    if (tokens->count() < choice.heads)
+      return Error::user(
+          fmt::format("drafter pass: k: {} look-ahead tokens wanted, {} has {}", choice.heads, path, tokens->count()));
+    return std::unique_ptr<FeatureRunner>(std::make_unique<LookaheadRunner>(std::move(*tokens)));
   }
   std::unique_ptr<DraftLayer> layer;
   if (choice.kind == FeatureChoice::Kind::eagle) {

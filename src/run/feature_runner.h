@@ -27,6 +27,7 @@ class FeatureRunner : public DraftModel {
     int64_t streams = 0;
     int64_t rows = 1;     // Drafter::model_rows()
     int64_t longest = 0;  // tokens of a draft
+    int64_t vocab = 0;
   };
 
   // The weights, for streams of up to `context` tokens; charged to the memory accounts of `target`, which outlives

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes tests/golden/draft_heads: a tiny Llama, and for it Medusa's heads, an EAGLE layer, an EAGLE-3 layer
-and Kangaroo's adapter in their published file formats; and a tiny DeepSeek-V3 with a layer for multi-token prediction. With the outputs that tests expect.
+and Kangaroo's adapter in their published file formats, and PaSS's look-ahead tokens; and a tiny DeepSeek-V3 with a layer for multi-token prediction. With the outputs that tests expect.
 Needs only Python. Same seeds, same files.
 
 The reference follows Cai et al. 2024 (arXiv:2401.10774, section 2.1), Li et al. 2024 (arXiv:2401.15077, section 4.1),
-Li et al. 2025 (arXiv:2503.01840, section 3.1), Liu et al. 2024 (arXiv:2404.18911, section 3.2) and DeepSeek-AI 2024 (arXiv:2412.19437, section 2.2), in plain Python
+Li et al. 2025 (arXiv:2503.01840, section 3.1), Liu et al. 2024 (arXiv:2404.18911, section 3.2), Monea et al. 2023 (arXiv:2311.13581, section 3.1) and DeepSeek-AI 2024 (arXiv:2412.19437, section 2.2), in plain Python
 floats (float64), one token after the other.
 """
 import base64
@@ -23,6 +23,7 @@ TOKENS = 20
 HEADS, BLOCKS = 3, 2  # of Medusa
 DRAFT_VOCAB = 96      # of EAGLE-3
 EXIT = 2              # layers before Kangaroo's adapter
+LOOKAHEAD = 4         # of PaSS
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "bos_token_id": BOS, "eos_token_id": EOS,
@@ -119,14 +120,15 @@ class Layer:
         return add(x, times(m["mlp.down"], [silu(g) * u for g, u in zip(times(m["mlp.gate"], n), times(m["mlp.up"], n))]))
 
 
-def run_target(config, tensors, tokens):
-    """Of each token: the final hidden state, and the residual streams before each layer."""
+def run_target(config, tensors, tokens, rows=()):
+    """Of each token, and of each row of the embedding table behind them: the final hidden state, and the residual
+    streams before each layer."""
     layers = [Layer(config, tensors, f"model.layers.{i}.") for i in range(config["num_hidden_layers"])]
     norms = [tensors[f"model.layers.{i}.input_layernorm.weight"].values for i in range(len(layers))]
     table, eps = tensors["model.embed_tokens.weight"].rows(), config["rms_norm_eps"]
     hidden, streams = [], []
-    for position, token in enumerate(tokens):
-        x, before = table[token], []
+    for position, x in enumerate([table[token] for token in tokens] + list(rows)):
+        before = []
         for layer, norm in zip(layers, norms):
             before.append(x)
             x = layer.step(x, rms_norm(x, norm, eps), position)
@@ -251,7 +253,7 @@ def save(folder, config, tensors, tokens, logits, last=None):
     write_tensors(folder / "model.safetensors", tensors)
     expected = {"tokens": tokens, "shape": [len(logits), len(logits[0])], "logits": floats(logits)}
     if last is not None:
-        expected["greedy"] = [last]
+        expected["greedy"] = last if isinstance(last, list) else [last]
     write_json(folder / "expected.json", expected)
 
 
@@ -306,6 +308,15 @@ def main():
     adapter.vector("layers.0.input_layernorm.weight", width, 0.3, 1.0)
     adapter.vector("norm.weight", width, 0.3, 1.0)
     save(ROOT / "kangaroo", one, adapter.tensors, tokens, kangaroo(one, adapter.tensors, target.tensors, streams))
+
+    ahead = Drawn(81)
+    ahead.matrix("lookahead.weight", LOOKAHEAD, width, 4.0)
+    head = target.tensors["lm_head.weight"].rows()
+    likeliest = lambda row: max(range(len(row)), key=lambda i: row[i])
+    read = tokens + [likeliest(times(head, hidden[-1]))]
+    states, _ = run_target(CONFIG, target.tensors, read, ahead.tensors["lookahead.weight"].rows())
+    logits = [times(head, h) for h in states[TOKENS:]]
+    save(ROOT / "pass", {}, ahead.tensors, read, logits, [likeliest(row) for row in logits])
     mtp()
 
 

@@ -123,12 +123,52 @@ INSTANTIATE_TEST_SUITE_P(Heads, TrainedDrafts,
                                            "eagle:k=4,tokens=7,top=3,tree=static,model={}eagle",
                                            "eagle:k=3,tokens=6,top=2,model={}eagle3", "mtp:k=3",
                                            "mtp:k=3,tokens=6,top=2", "kangaroo:p=0,k=4,model={}kangaroo",
-                                           "kangaroo:p=0.05,exit=5,model={}kangaroo"),
+                                           "kangaroo:p=0.05,exit=5,model={}kangaroo", "pass:k=3,model={}pass"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
                            return name;
                          });
+
+// What PaSS drafts behind a stream is what the reference says (make_draft_heads.py), however many tokens it may draft.
+TEST(TrainedDraft, LookaheadTokensMatchTheReference) {
+  const auto model = load_for(kHeads + "target", *select_isa());
+  ASSERT_TRUE(model);
+  const auto expected = nlohmann::json::parse(std::ifstream(kHeads + "pass/expected.json"));
+  const auto tokens = expected["tokens"].get<std::vector<TokenId>>();
+  const auto drafted = expected["greedy"].get<std::vector<TokenId>>();
+  ASSERT_EQ(drafted.size(), 5U);
+  for (const int64_t ahead : {1, 4}) {
+    SCOPED_TRACE(ahead);
+    EngineOptions o = options(1, 64, 8);
+    o.kv_format = "f32";
+    o.drafter = fmt::format("pass:k={},model={}pass", ahead, kHeads);
+    o.draft_length = "fixed";
+    Request r = make_request(0, 1, 12, model->info().vocab);
+    r.prompt.assign(tokens.begin(), tokens.end() - 1);
+    r.sampling = {.temperature = 0};
+    Noted::Drafts noted;
+    run_requests(*core_with(model, o, std::make_unique<Noted>(o.drafter, noted)), {r}, 1);
+    const auto found = noted.find(tokens);
+    ASSERT_NE(found, noted.end());
+    EXPECT_EQ(found->second, std::vector<TokenId>(drafted.begin(), drafted.begin() + ahead + 1));
+  }
+}
+
+// The model's own choice is the first token of a draft.
+TEST(TrainedDraft, LookaheadTokensKeepTheirFirstOne) {
+  const auto model = load_for(kHeads + "target", *select_isa());
+  ASSERT_TRUE(model);
+  EngineOptions o = options();
+  o.drafter = fmt::format("pass:k=2,model={}pass", kHeads);
+  auto core = make_core(model, o);
+  ASSERT_TRUE(core);
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < 5; ++i) requests.push_back(make_request(i, 9 + 4 * i, 40, model->info().vocab));
+  const DraftOutcome run = run_requests(*core, requests, 1);
+  EXPECT_GT(run.stats.drafted_at[0], 50);
+  EXPECT_EQ(run.stats.accepted_at[0], run.stats.drafted_at[0]);
+}
 
 // ---- checkpoints that know the model
 // ---------------------------------------------------------------------------------
@@ -374,6 +414,12 @@ TEST(TrainedDraft, Refusals) {
   EXPECT_EQ(error_of(model, o), fmt::format("drafter medusa: k: 4 heads wanted, {}medusa has 3", kHeads));
   o.drafter = fmt::format("kangaroo:exit=9,model={}kangaroo", kHeads);
   EXPECT_EQ(error_of(model, o), "drafter kangaroo: exit: 9 layers before the adapter; the model has 7");
+  o.drafter = fmt::format("pass:k=5,model={}pass", kHeads);
+  EXPECT_EQ(error_of(model, o), fmt::format("drafter pass: k: 5 look-ahead tokens wanted, {}pass has 4", kHeads));
+  o.drafter = fmt::format("pass:k=1,model={}kangaroo", kHeads);
+  EXPECT_NE(error_of(model, o).find("tensor lookahead.weight is missing"), std::string::npos) << error_of(model, o);
+  o.drafter = fmt::format("pass:k=1,model={}pass", kHeads);
+  EXPECT_NE(error_of(other, o).find("this one has width 32"), std::string::npos) << error_of(other, o);
   o.drafter = "mtp";
   EXPECT_NE(error_of(model, o).find("drafter mtp: "), std::string::npos) << error_of(model, o);
   o.drafter = fmt::format("medusa:k=2,model={}medusa", kHeads);
