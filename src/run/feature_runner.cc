@@ -4,6 +4,7 @@
 
 #include "models/draft_heads/eagle_layer.h"
 #include "models/draft_heads/exit_adapter.h"
+#include "models/draft_heads/longspec_layer.h"
 #include "models/draft_heads/mtp_layer.h"
 #include "run/exit_runner.h"
 #include "run/layer_runner.h"
@@ -44,6 +45,10 @@ Result<std::unique_ptr<FeatureRunner>> FeatureRunner::load(const FeatureChoice& 
   if (choice.kind == FeatureChoice::Kind::eagle) {
     auto loaded = EagleLayer::load(path, *parts.model, parts.kernels, pool, context, parts.accounts);
     if (!loaded.ok()) return failed("eagle", loaded.error());
+    layer = std::move(*loaded);
+  } else if (choice.kind == FeatureChoice::Kind::longspec) {
+    auto loaded = LongspecLayer::load(path, *parts.model, parts.kernels, pool, context, parts.accounts);
+    if (!loaded.ok()) return failed("longspec", loaded.error());
     layer = std::move(*loaded);
   } else {
     auto loaded = MtpLayer::load(parts.files, *parts.model, parts.kernels, pool, context, parts.accounts);

@@ -39,7 +39,7 @@ LayerRunner::~LayerRunner() {
 
 std::vector<KvLayer> LayerRunner::layers() const {
   std::vector<KvLayer> all = layer_states(layer_->spec());
-  all.push_back(FeaturePlane::layer(layer_->width()));
+  if (layer_->reads_features()) all.push_back(FeaturePlane::layer(layer_->width()));
   return all;
 }
 
@@ -65,7 +65,8 @@ Result<void> LayerRunner::start(ModelRunner& target, int64_t first_layer, const 
                ForwardContext::create(layer_->spec(), target.context().kernels(), target.threads(), target.kv(), most));
   context_.emplace(std::move(context));
   context_->first_kv_layer = first_layer;
-  plane_ = FeaturePlane(target.kv(), target.context().kernels(), first_layer + layer_->spec().layer_count());
+  if (layer_->reads_features())
+    plane_ = FeaturePlane(target.kv(), target.context().kernels(), first_layer + layer_->spec().layer_count());
   MILLRACE_TRY(features_, AlignedBuffer::allocate(4 * most.tokens * layer_->width(), kLayerMemory));
   MILLRACE_TRY(scratch_, AlignedBuffer::allocate(layer_->scratch_bytes(most.tokens), kLayerMemory));
   const int64_t workers = target.threads().threads();
@@ -82,6 +83,10 @@ Result<void> LayerRunner::start(ModelRunner& target, int64_t first_layer, const 
   reserve_tables(target.kv(), sizes.streams, sizes.context, batch_);
   reserve_visibility(sizes.streams, most.tokens, batch_);
   batch_.segments.reserve(static_cast<size_t>(sizes.streams));
+  if (!layer_->reads_features()) {
+    reserve_visibility(sizes.streams, most.tokens, crossing_);
+    crossing_.segments.reserve(static_cast<size_t>(sizes.streams));
+  }
   target_ = &target;
   if (!layer_->joins()) return {};
   taps_.layers = layer_->taps();
@@ -108,11 +113,13 @@ void LayerRunner::keep() {
   plane_.store(batch, rows, target_->threads());
 }
 
-// The layer has nothing of the stream's first token, which no feature comes before: its slot is neither written nor
-// seen.
+// A layer that reads features has nothing of the stream's first token, which no feature comes before: its slot is
+// neither written nor seen.
 void LayerRunner::add(DraftRun& run) {
   const Sequence& s = *run.stream;
-  const int64_t first = std::max<int64_t>(1, run.first), end = run.first + run.count, draws = std::ssize(run.picks);
+  const bool reads = layer_->reads_features();
+  const int64_t least = reads ? 1 : 0;
+  const int64_t first = std::max(least, run.first), end = run.first + run.count, draws = std::ssize(run.picks);
   if (first >= end) return;
   const int64_t slot = first - s.kv.left_out;
   if (run.draws) drawing_.push_back({&run, std::ssize(batch_.output_rows), batch_.size(), first});
@@ -120,16 +127,43 @@ void LayerRunner::add(DraftRun& run) {
                           static_cast<int32_t>(batch_.spans.size())});
   batch_.block_tables.insert(batch_.block_tables.end(), s.kv.blocks.begin(), s.kv.blocks.end());
   for (int64_t i = first; i < end; ++i) {
-    plane_.read(s.kv.blocks, token_before(s, i) - s.kv.left_out,
-                features_.as<float>() + batch_.size() * plane_.width());
+    if (reads)
+      plane_.read(s.kv.blocks, token_before(s, i) - s.kv.left_out,
+                  features_.as<float>() + batch_.size() * plane_.width());
     if (run.draws && i >= end - draws) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size()));
     batch_.tokens.push_back(s.token_at(i));
     batch_.positions.push_back(static_cast<int32_t>(draft_position(s, i)));
   }
-  const KeySegment seen{1, slot + end - first};
+  const KeySegment seen{least, slot + end - first};
   VisibleKeys visible{.segments = {&seen, 1}};
   if (first >= s.size()) visible.parents = std::span(s.draft.parents).first(draft_nodes(s, end));
   add_visibility(visible, batch_);
+}
+
+// The batch again, whose tokens see what the engine's model has computed of their streams.
+void LayerRunner::add_crossing(std::span<const DraftRun> runs) {
+  crossing_.clear();
+  crossing_.tokens = batch_.tokens;
+  crossing_.positions = batch_.positions;
+  crossing_.block_tables = batch_.block_tables;
+  for (size_t i = 0; i < batch_.spans.size(); ++i) {
+    const Sequence& s = *runs[i].stream;
+    crossing_.spans.push_back(batch_.spans[i]);
+    crossing_.spans.back().visibility = -1;
+    const KeySegment computed{0, s.computed - s.kv.left_out};
+    add_visibility({.segments = {&computed, 1}}, crossing_);
+  }
+}
+
+void LayerRunner::run_layer(std::span<const DraftRun> runs) {
+  if (layer_->reads_features()) {
+    layer_->forward(batch_, features_.as<float>(), scratch_.data(), *context_);
+  } else if (drawing_.empty()) {
+    layer_->store(batch_, *context_);
+  } else {
+    add_crossing(runs);
+    layer_->cross(batch_, crossing_, *context_);
+  }
 }
 
 void LayerRunner::run(std::span<DraftRun> runs) {
@@ -138,8 +172,9 @@ void LayerRunner::run(std::span<DraftRun> runs) {
   for (DraftRun& run : runs) add(run);
   if (batch_.size() == 0) return;
   const ThreadPool::Turn turn(target_->threads());
-  layer_->forward(batch_, features_.as<float>(), scratch_.data(), *context_);
+  run_layer(runs);
   for (const Draw& draw : drawing_) {
+    if (!layer_->reads_features()) break;
     const Sequence& s = *draw.run->stream;
     for (int64_t i = std::max(draw.first, s.size() - 1); i < draw.run->first + draw.run->count; ++i)
       plane_.write(s.kv.blocks, i - s.kv.left_out,

@@ -1,7 +1,7 @@
 // LayerRunner: a draft layer (models/draft_heads/draft_layer.h) over the engine's KV blocks. Slot s of its keys
 // and values is of token s with the feature of token s - 1, so that blocks depend on no token behind them. A token that
 // a run with `draws` has drafted, or draws behind, leaves the feature that the layer predicts in its slot, where the
-// next run finds it; the pass of the engine's model overwrites it.
+// next run finds it; the pass of the engine's model overwrites it. A layer without features has no such plane.
 #pragma once
 
 #include <optional>
@@ -22,6 +22,7 @@ class LayerRunner final : public FeatureRunner {
   std::vector<KvLayer> layers() const override;
   int64_t memory(const Sizes& sizes, int threads, const KvLayout& layout) const override;
   Result<void> start(ModelRunner& target, int64_t first_layer, const Sizes& sizes) override;
+  bool keeps() const override { return layer_->reads_features(); }
   void keep() override;
   std::string identity() const override { return layer_->identity(); }
   int64_t weight_bytes() const override { return layer_->bytes(); }
@@ -43,6 +44,8 @@ class LayerRunner final : public FeatureRunner {
 
   ForwardLimits limits(const Sizes& sizes) const;
   void add(DraftRun& run);
+  void add_crossing(std::span<const DraftRun> runs);
+  void run_layer(std::span<const DraftRun> runs);
   void draw(const Draw& draw, int worker);
   std::span<float> target_logits(int64_t row, int worker);
 
@@ -51,7 +54,7 @@ class LayerRunner final : public FeatureRunner {
   std::optional<ForwardContext> context_;
   FeaturePlane plane_;
   Taps taps_;
-  Batch batch_;
+  Batch batch_, crossing_;
   AlignedBuffer features_;         // [token, width]: what the pass reads, or what is kept
   AlignedBuffer scratch_;          // of the layer
   AlignedBuffer mapped_;           // [worker, vocab] where the layer has a vocabulary of its own

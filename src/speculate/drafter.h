@@ -23,7 +23,7 @@ struct SkipChoice {
 
 // What a drafter's model is, where it drafts from the hidden states of the engine's model (run/feature_runner.h).
 struct FeatureChoice {
-  enum class Kind : uint8_t { medusa, eagle, mtp, kangaroo, pass };
+  enum class Kind : uint8_t { medusa, eagle, mtp, kangaroo, pass, longspec };
   Kind kind = Kind::medusa;
   int64_t heads = 0;  // medusa: that are used; pass: look-ahead tokens
   int64_t exit = 0;   // kangaroo: layers of the model before the adapter

@@ -86,7 +86,7 @@ TEST(Drafters, ErrorsNameWhatThereIs) {
   EXPECT_EQ(
       message("grams"),
       "drafter: unknown 'grams'; available: ngram, suffix, rest, token_recycling, prediction, lookahead, draft, self, "
-      "cascade, staged, medusa, eagle, mtp, kangaroo, pass, best");
+      "cascade, staged, medusa, eagle, mtp, kangaroo, pass, longspec, best");
   EXPECT_EQ(message("ngram:n=0"), "drafter ngram: n: must be between 1 and 64, got 0");
   EXPECT_EQ(message("ngram:n=2,min=3"), "drafter ngram: min: must be at most n, which is 2, got 3");
   EXPECT_EQ(make_acceptance("most").error().message,

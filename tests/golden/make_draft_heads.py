@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes tests/golden/draft_heads: a tiny Llama, and for it Medusa's heads, an EAGLE layer, an EAGLE-3 layer
-and Kangaroo's adapter in their published file formats, and PaSS's look-ahead tokens; and a tiny DeepSeek-V3 with a layer for multi-token prediction. With the outputs that tests expect.
+and Kangaroo's adapter in their published file formats, PaSS's look-ahead tokens and
+LongSpec's layer; and a tiny DeepSeek-V3 with a layer for multi-token prediction. With the outputs that tests expect.
 Needs only Python. Same seeds, same files.
 
 The reference follows Cai et al. 2024 (arXiv:2401.10774, section 2.1), Li et al. 2024 (arXiv:2401.15077, section 4.1),
-Li et al. 2025 (arXiv:2503.01840, section 3.1), Liu et al. 2024 (arXiv:2404.18911, section 3.2), Monea et al. 2023 (arXiv:2311.13581, section 3.1) and DeepSeek-AI 2024 (arXiv:2412.19437, section 2.2), in plain Python
+Li et al. 2025 (arXiv:2503.01840, section 3.1), Liu et al. 2024 (arXiv:2404.18911, section 3.2), Monea et al. 2023 (arXiv:2311.13581, section 3.1), Yang et al. 2025 (arXiv:2502.17421, section 3.1) and DeepSeek-AI 2024 (arXiv:2412.19437, section 2.2), in plain Python
 floats (float64), one token after the other.
 """
 import base64
@@ -85,6 +86,13 @@ def rotate(x, position, theta):
             [x[i + half] * math.cos(a) + x[i] * math.sin(a) for i, a in enumerate(angles)])
 
 
+def mix(query, keys, values, size):
+    """One head: softmax of scores, and the mean of values."""
+    scores = [sum(a * b for a, b in zip(query, key)) / math.sqrt(size) for key in keys]
+    shares = [math.exp(s - max(scores)) for s in scores]
+    return [sum(w * value[i] for w, value in zip(shares, values)) / sum(shares) for i in range(size)]
+
+
 class Layer:
     """One decoder layer and the keys and values of the tokens it has seen."""
 
@@ -107,10 +115,7 @@ class Layer:
         mixed = []
         for h, query in enumerate(turned(times(m["self_attn.q"], attention_in))):
             g = h * shared // count
-            scores = [sum(a * b for a, b in zip(query, key[g])) / math.sqrt(size) for key in self.keys]
-            shares = [math.exp(s - max(scores)) for s in scores]
-            total = sum(shares)
-            mixed += [sum(w * value[g][i] for w, value in zip(shares, self.values)) / total for i in range(size)]
+            mixed += mix(query, [key[g] for key in self.keys], [value[g] for value in self.values], size)
         return add(residual, times(m["self_attn.o"], mixed))
 
     def step(self, residual, attention_in, position):
@@ -134,6 +139,7 @@ def run_target(config, tensors, tokens, rows=()):
             x = layer.step(x, rms_norm(x, norm, eps), position)
         streams.append(before)
         hidden.append(rms_norm(x, tensors["model.norm.weight"].values, eps))
+    run_target.last = layers[-1]
     return hidden, streams
 
 
@@ -202,6 +208,41 @@ def kangaroo(config, tensors, target, streams):
         x = layer.attend(h, rms_norm(h, tensors["layers.0.input_layernorm.weight"].values, eps), position)
         logits.append(times(head, rms_norm(x, tensors["norm.weight"].values, eps)))
     return logits
+
+
+def longspec(config, tensors, target, tokens, drafted):
+    """Tokens drafted behind `tokens`, of which the model has computed all but the last one."""
+    run_target(CONFIG, target, tokens[:-1])
+    seen, eps, width = run_target.last, config["rms_norm_eps"], config["hidden_size"]
+    count, size = config["num_attention_heads"], width // config["num_attention_heads"]
+    heads = lambda x: [x[i:i + size] for i in range(0, len(x), size)]
+    turned = lambda x, position: [rotate(head, position, config["rope_theta"]) for head in heads(x)]
+    linear = lambda name, x: add(times(tensors[name + ".weight"].rows(), x), tensors[name + ".bias"].values)
+    norm = lambda name, x: rms_norm(x, tensors[name + ".weight"].values, eps)
+    table, head, keys, values, out = target["model.embed_tokens.weight"].rows(), target["lm_head.weight"].rows(), [], [], []
+    for position in range(len(tokens) + drafted - 1):
+        x = table[(tokens + out)[position]]
+        n = norm("input_layernorm", x)
+        keys.append(turned(linear("self_attn.k_proj", n), position)[0])
+        values.append(heads(linear("self_attn.v_proj", n))[0])
+        if position < len(tokens) - 1:
+            continue
+        window = config["draft_window"] + 1
+        mixed = [mix(query, keys[-window:], values[-window:], size)
+                 for query in turned(linear("self_attn.q_proj", n), position)]
+        x = add(x, times(tensors["self_attn.o_proj.weight"].rows(), sum(mixed, [])))
+        n = norm("post_self_attention_layernorm", x)
+        mixed = [mix(query, [key[0] for key in seen.keys], [value[0] for value in seen.values], size)
+                 for query in turned(linear("cross_attn.q_proj", n), position)]
+        x = add(x, times(tensors["cross_attn.o_proj.weight"].rows(), sum(mixed, [])))
+        n = norm("post_cross_attention_layernorm", x)
+        up, gate = (times(tensors[f"mlp.{name}_proj.weight"].rows(), n) for name in ("up", "gate"))
+        x = add(x, times(tensors["mlp.down_proj.weight"].rows(), [silu(g) * u for g, u in zip(gate, up)]))
+        logits = sorted(((value, i) for i, value in enumerate(times(head, x))), reverse=True)
+        if logits[0][0] - logits[1][0] < 0.02:
+            return None  # rounding may choose another token
+        out.append(logits[0][1])
+    return out
 
 
 def mtp():
@@ -317,6 +358,22 @@ def main():
     states, _ = run_target(CONFIG, target.tensors, read, ahead.tensors["lookahead.weight"].rows())
     logits = [times(head, h) for h in states[TOKENS:]]
     save(ROOT / "pass", {}, ahead.tensors, read, logits, [likeliest(row) for row in logits])
+
+    glide = dict(CONFIG, draft_window=7)  # otherwise the model's configuration
+    layer = Drawn(82)
+    layer.layer("", glide, ["input_layernorm", "post_self_attention_layernorm", "post_cross_attention_layernorm"], width)
+    for name, rows in (("self_attn.q", width), ("self_attn.k", width // 2), ("self_attn.v", width // 2), ("cross_attn.q", width)):
+        layer.vector(f"{name}_proj.bias", rows, 0.3)
+    layer.matrix("cross_attn.q_proj.weight", width, width, 1.6)
+    layer.matrix("cross_attn.o_proj.weight", width, width, 1.2)
+    save(ROOT / "longspec", glide, layer.tensors, tokens, [[0.0]])
+    cases = []
+    for length in range(8, TOKENS + 1):
+        read = tokens[:length] + [likeliest(times(head, run_target(CONFIG, target.tensors, tokens[:length])[0][-1]))]
+        if greedy := longspec(glide, layer.tensors, target.tensors, read, 4):
+            cases.append({"tokens": read, "greedy": greedy})
+    assert len(cases) >= 5
+    write_json(ROOT / "longspec" / "expected.json", {"cases": cases})
     mtp()
 
 

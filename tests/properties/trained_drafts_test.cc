@@ -123,7 +123,9 @@ INSTANTIATE_TEST_SUITE_P(Heads, TrainedDrafts,
                                            "eagle:k=4,tokens=7,top=3,tree=static,model={}eagle",
                                            "eagle:k=3,tokens=6,top=2,model={}eagle3", "mtp:k=3",
                                            "mtp:k=3,tokens=6,top=2", "kangaroo:p=0,k=4,model={}kangaroo",
-                                           "kangaroo:p=0.05,exit=5,model={}kangaroo", "pass:k=3,model={}pass"),
+                                           "kangaroo:p=0.05,exit=5,model={}kangaroo", "pass:k=3,model={}pass",
+                                           "longspec:k=3,top=1,model={}longspec",
+                                           "longspec:k=3,tokens=6,top=2,model={}longspec"),
                          [](const auto& one) {
                            std::string name = one.param;
                            std::erase_if(name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); });
@@ -152,6 +154,30 @@ TEST(TrainedDraft, LookaheadTokensMatchTheReference) {
     const auto found = noted.find(tokens);
     ASSERT_NE(found, noted.end());
     EXPECT_EQ(found->second, std::vector<TokenId>(drafted.begin(), drafted.begin() + ahead + 1));
+  }
+}
+
+// The same of LongSpec's chains, behind streams of several lengths.
+TEST(TrainedDraft, CrossAttentionMatchesTheReference) {
+  const auto model = load_for(kHeads + "target", *select_isa());
+  ASSERT_TRUE(model);
+  const auto cases = nlohmann::json::parse(std::ifstream(kHeads + "longspec/expected.json"))["cases"];
+  ASSERT_GE(cases.size(), 5U);
+  for (const auto& one : cases) {
+    const auto tokens = one["tokens"].get<std::vector<TokenId>>();
+    SCOPED_TRACE(tokens.size());
+    EngineOptions o = options(1, 64, 8);
+    o.kv_format = "f32";
+    o.drafter = fmt::format("longspec:k=4,top=1,model={}longspec", kHeads);
+    o.draft_length = "fixed";
+    Request r = make_request(0, 1, 12, model->info().vocab);
+    r.prompt.assign(tokens.begin(), tokens.end() - 1);
+    r.sampling = {.temperature = 0};
+    Noted::Drafts noted;
+    run_requests(*core_with(model, o, std::make_unique<Noted>(o.drafter, noted)), {r}, 1);
+    const auto found = noted.find(tokens);
+    ASSERT_NE(found, noted.end());
+    EXPECT_EQ(found->second, one["greedy"].get<std::vector<TokenId>>());
   }
 }
 
@@ -420,6 +446,8 @@ TEST(TrainedDraft, Refusals) {
   EXPECT_NE(error_of(model, o).find("tensor lookahead.weight is missing"), std::string::npos) << error_of(model, o);
   o.drafter = fmt::format("pass:k=1,model={}pass", kHeads);
   EXPECT_NE(error_of(other, o).find("this one has width 32"), std::string::npos) << error_of(other, o);
+  o.drafter = fmt::format("longspec:model={}eagle", kHeads);
+  EXPECT_NE(error_of(model, o).find("drafter longspec: "), std::string::npos) << error_of(model, o);
   o.drafter = "mtp";
   EXPECT_NE(error_of(model, o).find("drafter mtp: "), std::string::npos) << error_of(model, o);
   o.drafter = fmt::format("medusa:k=2,model={}medusa", kHeads);

@@ -179,24 +179,49 @@ void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t ind
   for (ForwardObserver* observer : context.hooks.observers()) observer->queries(input);
 }
 
-void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
-                     const Batch& batch, ForwardContext& context) {
-  const KernelTable& kernels = context.kernels();
-  const int64_t q_width = layer.heads * layer.head_dim;
-  const float* q = context.q.as<float>();
-  const AttentionLayer attention = stored_layer(spec, layer, index, context);
-  attend(batch, attention, kernels, context.pool(), context.kv().of(attention.layer), q, context.attended.as<float>(),
-         context.limits().context, context.partials.as<float>(), context.block_pointers.data(),
-         context.tiles_of(attention.layer), context.prefixes());
+namespace {
 
+// context.q -> context.block_out
+void attend_and_project(const AttentionLayer& attention, int64_t index, const LayerWeights& weights, const Batch& batch,
+                        ForwardContext& context) {
+  const int64_t q_width = attention.heads * attention.head_dim;
+  attend(batch, attention, context.kernels(), context.pool(), context.kv().of(attention.layer), context.q.as<float>(),
+         context.attended.as<float>(), context.limits().context, context.partials.as<float>(),
+         context.block_pointers.data(), context.tiles_of(attention.layer), context.prefixes());
   const ActivationRows out =
-      encode_activations(kernels, context.pool(), weights.output.format->activation, context.attended.as<float>(),
-                         q_width, batch.size(), q_width, context.encoded.data());
+      encode_activations(context.kernels(), context.pool(), weights.output.format->activation,
+                         context.attended.as<float>(), q_width, batch.size(), q_width, context.encoded.data());
   project(context, context.attended.as<float>(), out,
           {{{static_cast<int32_t>(index), LinearKind::output},
             weights.output,
             weights.output_bias,
             context.block_out.as<float>()}});
+}
+
+}  // namespace
+
+void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
+                     const Batch& batch, ForwardContext& context) {
+  attend_and_project(stored_layer(spec, layer, index, context), index, weights, batch, context);
+}
+
+void cross_attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t stored, const LayerWeights& weights,
+                           const Batch& batch, const ActivationRows& rows, ForwardContext& context) {
+  const int64_t q_width = layer.heads * layer.head_dim;
+  const KernelTable& kernels = context.kernels();
+  float* q = context.q.as<float>();
+  project(context, context.normed.as<float>(), rows,
+          {{LinearId{.layer = 0}.of(LinearKind::q), weights.q, weights.q_bias, q}});
+  const RopeRows rope = rope_of(spec, layer, context);
+  for_rows(context, batch.size(), q_width, [&](int64_t t) {
+    rotate_heads(spec, kernels, rope, t, q + t * q_width, layer.heads, layer.head_dim);
+    kernels.scale(q + t * q_width, spec.attention_scale, q_width);
+  });
+  AttentionLayer attention = stored_layer(spec, layer, 0, context);
+  attention.layer = stored;
+  attention.group = context.kv().group_of(stored);
+  attention.window = 0;
+  attend_and_project(attention, 0, weights, batch, context);
 }
 
 }  // namespace millrace

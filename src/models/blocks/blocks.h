@@ -68,6 +68,10 @@ void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t ind
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context);
+// context.normed, rounded in `rows` -> context.block_out: queries over the keys and values of layer `stored` of the
+// pool, which another model has stored.
+void cross_attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t stored, const LayerWeights& weights,
+                           const Batch& batch, const ActivationRows& rows, ForwardContext& context);
 // Moves the residual, `mixed` and pending rows of batch.output_rows to the front; returns the resulting batch, which is
 // `batch` itself if it has no other rows.
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedRows& mixed, ForwardContext& context);

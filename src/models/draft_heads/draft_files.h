@@ -36,9 +36,9 @@ class DraftWeights {
   MemoryHold memory_;
 };
 
-// The sizes of a layer that drafts for `target`, of config.json, to `spec`; and its rotations of streams of up to
-// `context` tokens. Errors: corrupt (the file), unsupported (more layers than one), user (made for a model of another
-// width or vocabulary).
+// The sizes of a layer that drafts for `target`, of config.json, which may be the model's own, to `spec`; and its
+// rotations of streams of up to `context` tokens. Errors: corrupt (the file), unsupported (more layers than one), user
+// (made for a model of another width or vocabulary).
 struct DraftRopes {
   std::vector<std::vector<double>> frequencies;
   std::vector<float> scales;

@@ -34,12 +34,20 @@ class DraftLayer {
   virtual void join(const float* /*taps*/, int64_t /*tokens*/, uint8_t* /*scratch*/, ThreadPool& /*pool*/,
                     float* /*features*/) const {}
 
+  // Whether it reads features. One that does not reads tokens and, in cross(), the model's keys and values.
+  virtual bool reads_features() const { return true; }
+  // Without features, in place of forward(): stores the batch's keys and values.
+  virtual void store(const Batch& /*batch*/, ForwardContext& /*context*/) const {}
+  // The same, and runs the batch. `crossing`: the batch again, whose tokens see what the model has computed.
+  virtual void cross(const Batch& /*batch*/, const Batch& /*crossing*/, ForwardContext& /*context*/) const {}
+
   // Bytes of scratch for a pass over so many tokens.
-  virtual int64_t scratch_bytes(int64_t tokens) const = 0;
+  virtual int64_t scratch_bytes(int64_t /*tokens*/) const { return 0; }
   // Runs the batch, of which token t comes with the feature before it, features [tokens, width], and stores its keys
   // and values. The tokens' own features are then in context.residual [tokens, width]. `context`: of spec().
-  virtual void forward(const Batch& batch, const float* features, uint8_t* scratch, ForwardContext& context) const = 0;
-  // After forward(): logits of these tokens of the batch, to context.logits [rows, spec().vocab].
+  virtual void forward(const Batch& /*batch*/, const float* /*features*/, uint8_t* /*scratch*/,
+                       ForwardContext& /*context*/) const {}
+  // After forward() or cross(): logits of these tokens of the batch, to context.logits [rows, spec().vocab].
   virtual void head(std::span<const int32_t> rows, ForwardContext& context) const = 0;
 
  protected:

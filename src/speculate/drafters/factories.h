@@ -20,6 +20,7 @@ Result<std::unique_ptr<Drafter>> make_eagle_drafter(const OptionValues& options)
 Result<std::unique_ptr<Drafter>> make_mtp_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_kangaroo_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_pass_drafter(const OptionValues& options);
+Result<std::unique_ptr<Drafter>> make_longspec_drafter(const OptionValues& options);
 Result<std::unique_ptr<Drafter>> make_best_drafter(const OptionValues& options);
 
 }  // namespace millrace
