@@ -32,7 +32,7 @@ class LookaheadRunner final : public FeatureRunner {
  private:
   struct Draw {
     DraftRun* run = nullptr;
-    size_t pick = 0;
+    int64_t row = 0;  // of logits; that of its first pick
   };
 
   LookaheadTokens tokens_;
@@ -40,7 +40,7 @@ class LookaheadRunner final : public FeatureRunner {
   int64_t vocab_ = 0;
   ForwardHooks hooks_;                // of its passes: adapters of requests; whatever observes steps does not see them
   std::vector<SamplingRow> scratch_;  // [worker]
-  std::vector<Draw> drawing_;         // by row of logits
+  std::vector<Draw> drawing_;
 };
 
 }  // namespace millrace

@@ -1,5 +1,7 @@
 // A model that drafts with some of its own blocks left out, on the engine's own keys and values: answers are those of
 // plain decoding, for every stream and every way to run it.
+#include <unistd.h>
+
 #include "properties/draft_runs.h"
 #include "run/skip_choice.h"
 
@@ -41,7 +43,7 @@ TEST_P(SelfDrafts, EventsAreThoseOfPlainDecoding) {
 
 // With nothing left out the drafts are the answer, unless a pass reads a wrong key; and no pass leaves one behind.
 TEST_P(SelfDrafts, TheWholeModelDraftsWhatItSays) {
-  const std::string none = ::testing::TempDir() + "whole_model_skips.json";
+  const std::string none = fmt::format("{}whole_model_skips_{}.json", ::testing::TempDir(), ::getpid());
   const SkippedBlocks nothing{std::vector<uint8_t>(static_cast<size_t>(model_->parts().model->spec().layer_count())),
                               std::vector<uint8_t>(static_cast<size_t>(model_->parts().model->spec().layer_count()))};
   ASSERT_TRUE(write_skips(none, nothing, *model_).ok());
@@ -164,7 +166,7 @@ TEST(SelfDraft, AFileNamesItsModelAndItsBlocks) {
   const auto model = load_for(golden_model("llama"), *select_isa());
   const auto other = load_for(golden_model("llama3"), *select_isa());
   ASSERT_TRUE(model && other);
-  const std::string path = ::testing::TempDir() + "skips.json";
+  const std::string path = fmt::format("{}skips_{}.json", ::testing::TempDir(), ::getpid());
   const SkippedBlocks skipped{{0, 1}, {1, 1}};
   ASSERT_TRUE(write_skips(path, skipped, *model).ok());
   const auto read = choose_skips({"", "", path}, *model);
