@@ -260,8 +260,8 @@ void ThreadPool::run(int64_t n, const Claims& claims, Task task, const void* con
   for (int64_t i = 1; i < used; ++i) {
     auto& asleep = s.reports[static_cast<size_t>(i)].asleep;
     if (asleep.load(std::memory_order_relaxed) == 0) continue;
-    asleep.store(0,
-                 std::memory_order_seq_cst);  // before notify_one() looks for waiters, which a release does not order
+    // Not a release: it must come before notify_one() looks for waiters.
+    asleep.store(0, std::memory_order_seq_cst);
     asleep.notify_one();
   }
   s.wait_for(pieces - s.drain(s.epoch, 0), used);

@@ -37,11 +37,12 @@ Result<void> DraftWeights::pack(const ModelFiles& files, std::span<Weight* const
   return {};
 }
 
-Result<DraftRopes> read_draft_config(const ModelFiles& files, const ArchSpec& target, int64_t context, ArchSpec& spec) {
+Result<DraftRopes> read_draft_config(const ModelFiles& files, const ArchSpec& target, int64_t context, ArchSpec& spec,
+                                     bool copied) {
   ConfigReader config(*files.config, files.path + "/config.json");
   read_common_huggingface(config, spec);
   MILLRACE_TRY_VOID(config.status());
-  if (spec.layer_count() == target.layer_count() && spec.layer_count() > 0) spec.layers.resize(1);
+  if (copied && spec.layer_count() > 1) spec.layers.resize(1);
   if (spec.layer_count() != 1)
     return Error::unsupported(fmt::format("{}: {} draft layers; one is supported", files.path, spec.layer_count()));
   if (spec.width != target.width || spec.vocab != target.vocab)

@@ -36,14 +36,16 @@ class DraftWeights {
   MemoryHold memory_;
 };
 
-// The sizes of a layer that drafts for `target`, of config.json, which may be the model's own, to `spec`; and its
-// rotations of streams of up to `context` tokens. Errors: corrupt (the file), unsupported (more layers than one), user
-// (made for a model of another width or vocabulary).
+// Of a layer that drafts, for streams of up to a number of tokens.
 struct DraftRopes {
   std::vector<std::vector<double>> frequencies;
   std::vector<float> scales;
 };
-Result<DraftRopes> read_draft_config(const ModelFiles& files, const ArchSpec& target, int64_t context, ArchSpec& spec);
+// The sizes of a layer that drafts for `target`, of config.json, to `spec`. `copied`: the file is that of the model,
+// with all of its layers, and the draft layer is like the first. Errors: corrupt (the file), unsupported (more layers
+// than one), user (made for a model of another width or vocabulary).
+Result<DraftRopes> read_draft_config(const ModelFiles& files, const ArchSpec& target, int64_t context, ArchSpec& spec,
+                                     bool copied = false);
 
 // Matrices that read the same rounded rows. Errors: unsupported.
 Result<void> check_draft_formats(const ModelFiles& files, const Weight& first,

@@ -40,7 +40,7 @@ Result<std::unique_ptr<LongspecLayer>> LongspecLayer::load(const std::string& pa
                                                            std::shared_ptr<MemoryAccounts> accounts) {
   auto made = std::unique_ptr<LongspecLayer>(new LongspecLayer(target));
   MILLRACE_TRY(made->files_, open_draft_files(path));
-  MILLRACE_TRY(made->ropes_, read_draft_config(*made->files_, target.spec(), context, made->spec_));
+  MILLRACE_TRY(made->ropes_, read_draft_config(*made->files_, target.spec(), context, made->spec_, true));
   ConfigReader config(*made->files_->config, made->files_->path + "/config.json");
   made->spec_.layers[0].window = 1 + config.count_or("draft_window", kLongspecWindow, 1, 1 << 24);
   MILLRACE_TRY_VOID(config.status());

@@ -9,7 +9,8 @@
 // nothing of the model.
 //
 // Tensors: self_attn.{q,k,v,o}_proj, with biases but for o, cross_attn.{q,o}_proj, mlp.*, and the norms
-// input_layernorm, post_self_attention_layernorm and post_cross_attention_layernorm; config.json is that of the model.
+// input_layernorm, post_self_attention_layernorm and post_cross_attention_layernorm; config.json is that of the model;
+// `draft_window` in it, if given, is the length of the window instead of 512.
 #pragma once
 
 #include <memory>
