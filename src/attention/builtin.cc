@@ -38,7 +38,7 @@ const Registry<AttentionPatternFactory>& attention_patterns() {
                     {"global", Type::integer, "2", 0, kMost, "first blocks, which all see"},
                     {"random", Type::integer, "3", 0, 1024, "random blocks of each query block, layer and KV head"},
                     {"seed", Type::integer, "1", 0, 1e15, "of the random blocks"}})}, make_bigbird},
-      {{"attention", "streamingllm", "the first blocks, which act as attention sinks, and the newest; all stay stored", "Xiao et al., 2023, Efficient Streaming Language Models with Attention Sinks",
+      {{"attention", "sink_window", "the first blocks, which act as attention sinks, and the newest; all stay stored", "Xiao et al., 2023, Efficient Streaming Language Models with Attention Sinks",
         with_block({{"sinks", Type::integer, "1", 0, kMost, "first blocks"},
                     {"window", Type::integer, "16", 1, kMost, "newest blocks, with the query's own"}})}, make_sink_window},
   });

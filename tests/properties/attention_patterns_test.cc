@@ -69,26 +69,26 @@ class AttentionPatternsInEngine : public ::testing::Test {
 };
 
 TEST_F(AttentionPatternsInEngine, AllBlocksHaveTheBitsOfNoPattern) {
-  for (const char* format : {"f16", "q8_0", "q8_0/q4_0"}) {
+  for (const char* format : {"f16", "bf16", "f32"}) {
     EngineOptions o = options(2);
     o.kv_format = format;
     const auto plain = run(with("", o));
     expect_same(run(with("full:block=48", o)), plain);
-    expect_same(run(with("streamingllm:block=16,window=40", o)), plain);
+    expect_same(run(with("sink_window:block=16,window=40", o)), plain);
   }
 }
 
 TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
   const auto plain = alone("");
   for (const char* pattern : {"sparse_transformer:block=16,stride=3,split=heads", "longformer:block=16,window=3",
-                              "bigbird:block=32,window=2,global=1,random=1", "streamingllm:block=16,window=4"}) {
+                              "bigbird:block=32,window=2,global=1,random=1", "sink_window:block=16,window=4"}) {
     SCOPED_TRACE(pattern);
     const auto expected = alone(pattern);
     EXPECT_FALSE(expected.at(1).same_bits(plain.at(1)));
     expect_same(run(with(pattern, options(1, 512, 8))), expected);
     expect_same(run(with(pattern, options(3, 37, 16))), expected);
     EngineOptions narrow = with(pattern, options(2, 100));
-    narrow.kv_tokens = 704;
+    narrow.kv_tokens = 512;
     narrow.policy = "fcfs:reserve=prompt";
     expect_same(run(narrow), expected);
     EXPECT_GT(preemptions_, 0);
@@ -96,7 +96,8 @@ TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
     expect_same(run(narrow), expected);
     EngineOptions drafting = with(pattern, options(2, 100));
     drafting.drafter = "ngram:n=3,min=1,k=5";
-    expect_same(run(drafting), expected);
+    const auto drafted = run(drafting);  // several rows of logits a step, so only tokens are compared
+    for (const auto& [id, shown] : expected) EXPECT_EQ(drafted.at(id).tokens, shown.tokens) << "request " << id;
     EXPECT_GT(drafted_, 0);
   }
 }
@@ -118,7 +119,7 @@ TEST_F(AttentionPatternsInEngine, SharedPrefixesOfTheSamePatternAreCached) {
 // Keys and values in files belong to the pattern.
 TEST_F(AttentionPatternsInEngine, KeysBelongToThePattern) {
   std::set<std::string> identities;
-  for (const char* pattern : {"", "streamingllm", "streamingllm:window=8"}) {
+  for (const char* pattern : {"", "sink_window", "sink_window:window=8"}) {
     auto executor = CpuExecutor::create(model_, with(pattern, options()));
     ASSERT_TRUE(executor.ok());
     const auto identity = (*executor)->kv_identity();
@@ -130,7 +131,7 @@ TEST_F(AttentionPatternsInEngine, KeysBelongToThePattern) {
 
 TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   const auto refusal = [&](EngineOptions o) -> std::string {
-    const auto made = EngineCore::create(model_, with("streamingllm", std::move(o)));
+    const auto made = EngineCore::create(model_, with("sink_window", std::move(o)));
     return made.ok() ? "" : made.error().message;
   };
   EngineOptions o = options();
@@ -146,9 +147,9 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
             "the two");
   o = options();
   o.kv_format = "kivi";
-  EXPECT_NE(refusal(o).find("attention streamingllm: KV format kivi"), std::string::npos) << refusal(o);
+  EXPECT_NE(refusal(o).find("attention sink_window: KV format kivi"), std::string::npos) << refusal(o);
   o = options(1, 512, 24);
-  EXPECT_EQ(refusal(o), "attention streamingllm: block: must be a multiple of the 24 tokens of a KV block, is 64");
+  EXPECT_EQ(refusal(o), "attention sink_window: block: must be a multiple of the 24 tokens of a KV block, is 64");
   o = options();
   o.kernels = {"attention=full"};
   auto two = with("", std::move(o));

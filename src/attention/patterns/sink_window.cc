@@ -1,5 +1,5 @@
-// StreamingLLM as a pattern: the first blocks, on which models put attention that has nowhere else to go, and the
-// newest ones. All keys stay stored; the token evictor of that name drops them.
+// StreamingLLM (Xiao et al., 2023) as a pattern: the first blocks, on which models put attention that has nowhere else
+// to go, and the newest ones. All keys stay stored; the token evictor streamingllm drops them.
 #include "attention/patterns/factories.h"
 
 namespace millrace {
