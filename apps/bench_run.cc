@@ -60,6 +60,7 @@ class BenchStreams {
         std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
     ForwardLimits limits{s->batch_tokens_, test.streams, context};
     MILLRACE_TRY(limits.switches, make_forward_switches(test.kernels));
+    if (limits.switches.pattern && s->rule_) return Error::unsupported("evictor: not with an attention pattern");
     MILLRACE_TRY(s->runner_, ModelRunner::create_charged(
                                  *parts.model, parts.kernels,
                                  {.threads = std::move(threads),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/block_sparse.h"
 #include "attention/codec_tiles.h"
 #include "attention/partial.h"
 #include "attention/row_formats.h"
@@ -57,10 +58,24 @@ struct Attend {
   int64_t group;
   int64_t tile;               // queries
   const CodecTiles* encoded;  // null: rows
+  const AttentionPattern* pattern;
 
-  int64_t units_of(const BatchSpan& span) const { return layer.kv_heads * ((span.count + tile - 1) / tile); }
+  bool sparse(const BatchSpan& span) const { return pattern && span.visibility < 0; }
+  SparseTiles tiles() const { return {pattern->block(), tile}; }
+
+  int64_t units_of(const BatchSpan& span) const {
+    return layer.kv_heads * (sparse(span) ? tiles().count(span) : (span.count + tile - 1) / tile);
+  }
+
+  Unit sparse_unit(const BatchSpan& span, int64_t index) const {
+    const int64_t count = tiles().count(span), at = tiles().tile_of(span.first_slot) + index % count;
+    const int64_t begin = std::max(span.first_slot, tiles().first_slot(at));
+    const int64_t end = std::min(span.first_slot + span.count, tiles().end_slot(at));
+    return {&span, index / count, begin - span.first_slot, end - begin, 0, 0};
+  }
 
   Unit unit(const BatchSpan& span, int64_t index) const {
+    if (sparse(span)) return sparse_unit(span, index);
     int64_t tiles = (span.count + tile - 1) / tile;
     Unit u{&span, index / tiles, index % tiles * tile, 0, 0, 0};
     u.queries = std::min(tile, span.count - u.first);
@@ -151,6 +166,11 @@ struct Attend {
     const Partial partial = partial_at(scratch + partial_floats(rows, layer.values()), rows);
     if (u.span->visibility >= 0) {
       attend_visible({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, total, partial.max);
+      return finish(u, total, partial.acc);
+    }
+    if (pattern) {
+      attend_blocks({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, *pattern, total,
+                    partial, worker.pointers);
       return finish(u, total, partial.acc);
     }
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
@@ -255,17 +275,27 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
             const CodecTiles* tiles, const SharedPrefixes* prefixes) {
   const int64_t group = layer.heads / layer.kv_heads;
-  const Attend a{batch, layer, kernels,           kv,   &attention_kernel(kernels, kv.layout()), q,
-                 out,   group, query_tile(group), tiles};
+  const Attend a{batch,
+                 layer,
+                 kernels,
+                 kv,
+                 &attention_kernel(kernels, kv.layout()),
+                 q,
+                 out,
+                 group,
+                 query_tile(group),
+                 tiles,
+                 pattern_of(layer, context)};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
   if (spans.size() == 1 && spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1 &&
-      spans[0].visibility < 0) {
+      spans[0].visibility < 0 && !a.pattern) {
     attend_split(a, spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers, pointer_slot);
     return;
   }
-  if (layer.window > 0 || layer.group > 0 || tiles || (prefixes && prefixes->groups().empty())) prefixes = nullptr;
+  if (layer.window > 0 || layer.group > 0 || tiles || a.pattern || (prefixes && prefixes->groups().empty()))
+    prefixes = nullptr;
   // Members of a group that one task serves: few enough that every worker has one.
   const int64_t pieces = (pool.threads() + layer.kv_heads - 1) / layer.kv_heads;
   const auto members_each = [&](const SharedPrefixes::Group& g) {

@@ -1,18 +1,49 @@
-// AttentionPattern: which earlier keys a query sees. Each model layer names its pattern.
+// AttentionPattern: which earlier keys a query sees. The stream is cut into blocks of block() tokens, counted from its
+// first token; a pattern names, for a layer, a KV head and a block of queries, the earlier blocks whose keys these
+// queries see. They always see their own block, up to their own token. A pattern knows nothing of the batch, so results
+// depend on the stream alone, never on prefill chunks. Stateless and const. attention/block_sparse.h computes with it.
 #pragma once
 
+#include <memory>
+#include <string>
 #include <string_view>
 
+#include "attention/block_marks.h"
 #include "base/registry.h"
+#include "base/result.h"
 
 namespace millrace {
 
-struct AttentionPattern {
-  std::string_view name;
-  std::string_view summary;
-  std::string_view paper;
+struct PatternPlace {
+  int64_t layer = 0;
+  int64_t head = 0;   // KV head: its query heads see the same keys
+  int64_t heads = 1;  // KV heads of the layer
 };
 
-const Registry<const AttentionPattern*>& attention_patterns();
+class AttentionPattern {
+ public:
+  virtual ~AttentionPattern() = default;
+  // Marks blocks before `query_block`; others are ignored.
+  virtual void mark(const PatternPlace& at, int64_t query_block, BlockMarks& marks) const = 0;
+
+  int64_t block() const { return block_; }           // tokens
+  const std::string& text() const { return text_; }  // NAME[:key=value,...], as given
+
+ private:
+  friend Result<std::shared_ptr<const AttentionPattern>> make_attention_pattern(std::string_view text);
+  int64_t block_ = 64;
+  std::string text_;
+};
+
+// Null: the model's layers determine it.
+using AttentionPatternFactory = Result<std::unique_ptr<AttentionPattern>> (*)(const OptionValues& options);
+const Registry<AttentionPatternFactory>& attention_patterns();
+
+// `text` is NAME[:key=value,...]. Errors (user): unknown name or option, a pattern that cannot be chosen.
+Result<std::shared_ptr<const AttentionPattern>> make_attention_pattern(std::string_view text);
+
+// The fraction of all pairs of a query and a key at or before it that the pattern keeps, in the mean over the heads,
+// for a stream of `tokens` tokens.
+double pattern_density(const AttentionPattern& pattern, int64_t layers, int64_t heads, int64_t tokens);
 
 }  // namespace millrace

@@ -98,6 +98,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
   MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
+  if (switches.pattern && scorer->rule_) return Error::unsupported("evictor: not with an attention pattern");
   const ForwardLimits limits{
       tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
       blocks_for(layout.windows.empty() ? scorer->stored_tokens() : options.context) * layout.block_tokens, switches};

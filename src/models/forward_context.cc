@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/full.h"
+#include "models/pattern_check.h"
 #include "models/visible.h"
 
 namespace millrace {
@@ -46,6 +47,7 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
 
 Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const KernelTable& kernels, ThreadPool& pool,
                                               KvPool& kv, const ForwardLimits& limits) {
+  MILLRACE_TRY_VOID(check_pattern(spec, kv, limits));
   ForwardContext c;
   c.kernels_ = &kernels;
   c.pool_ = &pool;

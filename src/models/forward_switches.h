@@ -6,7 +6,9 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
+#include "attention/pattern.h"
 #include "attention/switches.h"
 #include "base/registry.h"
 #include "kernels/shape_table.h"
@@ -27,12 +29,15 @@ struct FusedParts {
 struct ForwardSwitches {
   FusedParts fused;
   AttentionSwitches attention;
-  std::shared_ptr<const ShapeTable> shapes;  // null: products take the way that their kernels choose
-  double expert_capacity = 0;                // 0: experts compute the rows that chose them; else padded_experts
+  std::shared_ptr<const AttentionPattern> pattern;  // owns attention.pattern
+  std::shared_ptr<const ShapeTable> shapes;         // null: products take the way that their kernels choose
+  double expert_capacity = 0;                       // 0: experts compute the rows that chose them; else padded_experts
 };
 
 // Rows that every expert computes for `pairs` choices of experts: capacity times the mean, at least one.
 int64_t padded_rows(double capacity, int64_t pairs, int64_t experts);
+
+inline constexpr std::string_view kPatternPrefix = "attention=";
 
 struct KernelSwitch {
   // Errors: user.
@@ -42,7 +47,8 @@ struct KernelSwitch {
 // The first one is what a pass does unless told otherwise.
 const Registry<KernelSwitch>& kernel_switches();
 
-// `chosen`: NAME[:key=value,...] each. Errors: user, after "kernel NAME: ".
+// `chosen`: NAME[:key=value,...] each; attention=NAME[:key=value,...] chooses an attention pattern. Errors: user, after
+// "kernel NAME: " or "attention NAME: ".
 Result<ForwardSwitches> make_forward_switches(std::span<const std::string> chosen);
 
 }  // namespace millrace

@@ -173,6 +173,14 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   forward.outputs = std::min(forward.tokens, options.max_streams + draft_rows(options, drafts));
   forward.context = limits_.context;
   MILLRACE_TRY(forward.switches, make_forward_switches(options.kernels));
+  if (forward.switches.pattern) {
+    MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
+    if (trees)
+      return Error::unsupported(
+          "attention: a pattern does not go with a drafter of trees; use one of chains, such as ngram without "
+          "branches, "
+          "or none");
+  }
   if (forward.switches.expert_capacity > 0)
     return Error::user(
         "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity take "
@@ -279,6 +287,8 @@ Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions
         "blocks of their own; omit one of the two");
   MILLRACE_TRY(std::string identity, kv_identity());
   MILLRACE_TRY(const auto store, chosen_store(options));
+  if (options.kv_ssd_fetch < 1 && runner_->limits().switches.pattern)
+    return Error::unsupported("KV store: not with an attention pattern; fetch all of a prompt's blocks");
   for (const ArchSpec* spec : specs())
     for (const auto& layer : spec->layers)
       if (options.kv_ssd_fetch < 1 && layer.window > 0)
@@ -356,6 +366,10 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
 }
 
 Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
+  if (runner_->limits().switches.pattern)
+    return Error::unsupported(
+        "evictor: not with an attention pattern, whose blocks are counted from a stream's first "
+        "token; omit one of the two");
   if (features_)
     return Error::unsupported(
         "evictor: drafters that read hidden states need those of all tokens; use ngram, or a draft model");
@@ -371,6 +385,10 @@ std::vector<const ArchSpec*> CpuExecutor::specs() const {
 }
 
 Result<void> CpuExecutor::check_context() const {
+  if (runner_->limits().switches.pattern)
+    return Error::unsupported(
+        "context: not with an attention pattern, whose blocks are counted from a stream's first "
+        "token; omit one of the two");
   const KvLayout& layout = runner_->kv().layout();
   if (draft_ || features_)
     return Error::unsupported(

@@ -110,6 +110,12 @@ Effect set_kernel(const TechniqueUse& use, EngineOptions& options) {
   return fmt::format("passes compute with kernel {}", use.written());
 }
 
+Effect set_attention(const TechniqueUse& use, EngineOptions& options) {
+  if (auto made = make_attention_pattern(use.written()); !made.ok()) return Error::user(made.error().message);
+  options.kernels.push_back(use.text());
+  return fmt::format("layers that see every key attend by the pattern {}", use.written());
+}
+
 Effect set_acceptance(const TechniqueUse& use, EngineOptions& options) {
   if (options.drafter.empty())
     return Error::user(fmt::format("{}: no drafter is chosen; use drafter=NAME with it", use.text()));
@@ -125,6 +131,7 @@ const std::vector<UseFamily>& use_families() {
       {"sampler", {"run", "chat", "batch", "compare", "serve", kInRequest}, nullptr},
       {"kv_format", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay"}, set_kv_format},
       {"kernel", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay"}, set_kernel},
+      {"attention", {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay"}, set_attention},
       {"policy", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_policy},
       {"predictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_predictor},
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
@@ -145,7 +152,6 @@ const std::vector<UseFamily>& use_families() {
 constexpr std::pair<std::string_view, std::string_view> kNotUsed[] = {
     {"arch", "the model's files determine it"},
     {"format", "the model's files are in it; `millrace convert` writes another"},
-    {"attention", "the model's layers determine it"},
     {"mixer", "the model's layers determine it"},
     {"tool_dialect", "the model's chat template determines it"},
     {"pass", "`millrace compress --pass` applies it to a stored model"},

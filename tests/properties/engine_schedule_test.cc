@@ -66,6 +66,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     const char* seed = std::getenv("MILLRACE_PROPERTY_SEED");  // other draws than the default run's
     seed_ = seed ? std::strtoull(seed, nullptr, 10) : 17;
     for (char c : GetParam()) seed_ = seed_ * 31 + static_cast<uint64_t>(c);
+    if (seed_ % 2 == 0) kernels_ = {"attention=bigbird:block=16,window=2,global=1,random=1"};
     std::string pattern = ::testing::TempDir() + "engine_schedule_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
@@ -83,6 +84,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
 
   EngineOptions tight() {
     EngineOptions o = options(1, 24 + draw(24), 8);
+    o.kernels = kernels_;
     o.max_streams = 4;
     o.resident_streams = draw(2) ? 7 : 0;
     o.kv_tokens = 200;
@@ -98,6 +100,12 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
       o.kv_ssd_size = 1 << 20;
       o.kv_ssd_order = draw(2) ? "importance" : "arrival";
     }
+    return o;
+  }
+
+  EngineOptions lone_options() const {
+    EngineOptions o = options();
+    o.kernels = kernels_;
     return o;
   }
 
@@ -219,6 +227,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
   std::shared_ptr<const LanguageModel> model_;
   int64_t vocab_ = 0;
   uint64_t seed_ = 0, draws_ = 0;
+  std::vector<std::string> kernels_;  // an attention pattern, for half of the policies
   std::string last_plan_;
   RequestId next_ = 1;
   int64_t added_ = 0, ended_ = 0, forced_ = 0, preemptions_ = 0;
@@ -228,7 +237,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
   Chosen run_alone(Request request) {
     Chosen out;
     request.time_limit_seconds = request.deadline_seconds = 0;
-    auto core = make_core(model_, options());
+    auto core = make_core(model_, lone_options());
     EXPECT_TRUE(core->add(1, request).ok());
     std::vector<TokenEvent> events;
     while (!core->idle()) {
@@ -299,7 +308,7 @@ TEST_P(EngineSchedule, StreamsNeitherStarveNorLeakNorAffectEachOther) {
   EXPECT_GT(preemptions_, 0);
 
   int64_t whole = 0;
-  auto alone = make_core(model_, options());
+  auto alone = make_core(model_, lone_options());
   RequestId lone = 1;
   for (auto& [id, out] : outcomes_) {
     ASSERT_TRUE(out.finish != FinishReason::none && out.finish != FinishReason::error) << id;

@@ -221,6 +221,7 @@ void cross_attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t
   attention.layer = stored;
   attention.group = context.kv().group_of(stored);
   attention.window = 0;
+  attention.switches.pattern = nullptr;  // its queries are another model's
   attend_and_project(attention, 0, weights, batch, context);
 }
 

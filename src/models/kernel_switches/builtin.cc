@@ -30,6 +30,12 @@ const Registry<KernelSwitch>& kernel_switches() {
 Result<ForwardSwitches> make_forward_switches(std::span<const std::string> chosen) {
   ForwardSwitches switches;
   for (const std::string& text : chosen) {
+    if (text.starts_with(kPatternPrefix)) {
+      if (switches.pattern) return Error::user("attention: only one pattern can be chosen");
+      MILLRACE_TRY(switches.pattern, make_attention_pattern(std::string_view(text).substr(kPatternPrefix.size())));
+      switches.attention.pattern = switches.pattern.get();
+      continue;
+    }
     const std::string name = text.substr(0, text.find(':'));
     const auto* entry = kernel_switches().find(name);
     if (!entry) return Error::user(fmt::format("kernel: unknown '{}'; available: {}", name, kernel_switches().names()));

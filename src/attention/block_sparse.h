@@ -1,0 +1,40 @@
+// Attention of queries that see the blocks of a pattern (attention/pattern.h): any kernel, no mask. The keys of the
+// blocks that a block of queries sees are numbered from 0 in the order of their slots, and the kernel gets the
+// addresses of their blocks, as if a stream held nothing else:
+//
+//   stream   0 1 2 3 4 5 6 7     query block 7 sees blocks 0 4 6 7     to the kernel: blocks 0 1 2 3, its own the last
+//
+// Blocks that are not seen are not read and cost nothing. Partitions are cut at multiples of 256 of that number, so a
+// pattern of all blocks has the bits of attention without one. A unit of work lies within one block of queries, at
+// places that depend on the stream alone, and one reading of its keys serves all its queries.
+#pragma once
+
+#include "attention/partial.h"
+#include "attention/pattern.h"
+#include "attention/visible_keys.h"
+
+namespace millrace {
+
+// How the queries of a span are cut into units: at multiples of `tile` from the beginning of each block.
+struct SparseTiles {
+  int64_t block;
+  int64_t tile;
+
+  int64_t each() const { return (block + tile - 1) / tile; }  // tiles of a block
+  int64_t tile_of(int64_t slot) const { return slot / block * each() + slot % block / tile; }
+  int64_t first_slot(int64_t index) const { return index / each() * block + index % each() * tile; }
+  int64_t end_slot(int64_t index) const { return std::min(first_slot(index) + tile, (index / each() + 1) * block); }
+  int64_t count(const BatchSpan& span) const {
+    return tile_of(span.first_slot + span.count - 1) - tile_of(span.first_slot) + 1;
+  }
+};
+
+// Null: the layer sees a window of its own and keeps it, or there is no pattern.
+const AttentionPattern* pattern_of(const AttentionLayer& layer, int64_t context);
+
+// Writes the result of the unit's queries, all in one block of the pattern, to `total`; its tree, segments and lists,
+// if any, are not looked at. `scratch`: a partial of as many rows. `pointers`: as attention_scratch_pointers() says.
+void attend_blocks(const VisibleUnit& unit, const AttentionPattern& pattern, const Partial& total,
+                   const Partial& scratch, const uint8_t** pointers);
+
+}  // namespace millrace

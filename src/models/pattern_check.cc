@@ -1,0 +1,38 @@
+#include "models/pattern_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "models/mixers/mixer.h"
+
+namespace millrace {
+
+Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits) {
+  const AttentionPattern* pattern = limits.switches.attention.pattern;
+  if (!pattern) return {};
+  const int64_t block_tokens = kv.layout().block_tokens, block = pattern->block();
+  if (block % block_tokens != 0)
+    return Error::user(fmt::format("attention {}: block: must be a multiple of the {} tokens of a KV block, is {}",
+                                   pattern->text(), block_tokens, block));
+  if ((limits.context + block - 1) / block > kMostPatternBlocks)
+    return Error::user(fmt::format("attention {}: block: a context of {} tokens has more than {} blocks of {}",
+                                   pattern->text(), limits.context, kMostPatternBlocks, block));
+  if (kv.layout().encodes())
+    return Error::unsupported(
+        fmt::format("attention {}: KV format {} encodes whole blocks, which patterns do not read; use f16 or another "
+                    "format of rows",
+                    pattern->text(), kv.layout().format_name()));
+  bool sees_all = false;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.mixer->state_kind == StateKind::recurrent)
+      return Error::unsupported(
+          fmt::format("attention {}: this model has recurrent layers, which see no single tokens", pattern->text()));
+    sees_all |= layer.window <= 0 || layer.window >= limits.context;
+  }
+  if (sees_all) return {};
+  return Error::unsupported(
+      fmt::format("attention {}: every layer of this model sees a window, which it keeps; omit it", pattern->text()));
+}
+
+}  // namespace millrace

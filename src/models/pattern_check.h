@@ -1,0 +1,13 @@
+// Which models and KV pools an attention pattern can run on.
+#pragma once
+
+#include "kv/pool.h"
+#include "models/arch_spec.h"
+#include "models/forward_sizes.h"
+
+namespace millrace {
+
+// Errors: user, unsupported. Without a pattern there is none.
+Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits);
+
+}  // namespace millrace

@@ -1,0 +1,170 @@
+// Engines with an attention pattern: one of all blocks has the bits of none; with any other a stream has the bits that
+// it has alone, whatever the chunks, its batch mates, the threads, the prefix cache, preemptions and drafts.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "properties/stream_bits.h"
+#include "run/cpu_executor.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+class AttentionPatternsInEngine : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 640});
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    model_ = *model;
+    vocab_ = model_->info().vocab;
+  }
+
+  static EngineOptions with(const std::string& pattern, EngineOptions o) {
+    o.context = 640;
+    if (!pattern.empty()) o.kernels = {"attention=" + pattern};
+    return o;
+  }
+  // Three streams behind a common beginning, and one without.
+  std::vector<Request> requests() const {
+    std::vector<Request> out;
+    for (int64_t i = 0; i < 4; ++i) {
+      out.push_back(make_request(i, 330 - 61 * i, 24, vocab_));
+      if (i > 0 && i < 3) std::copy_n(out[0].prompt.begin(), 120, out.back().prompt.begin());
+    }
+    return out;
+  }
+  std::map<RequestId, Shown> run(const EngineOptions& o) const {
+    auto core = make_core(model_, o);
+    if (!core) return {};
+    RequestId id = 1;
+    for (Request& request : requests()) EXPECT_TRUE(core->add(id++, std::move(request)).ok());
+    auto shown = run_all(*core, vocab_);
+    preemptions_ = core->stats().preemptions;
+    drafted_ = core->stats().drafted_tokens;
+    return shown;
+  }
+  std::map<RequestId, Shown> alone(const std::string& pattern) const {
+    std::map<RequestId, Shown> out;
+    for (const Request& request : requests()) {
+      auto core = make_core(model_, with(pattern, options()));
+      const auto id = static_cast<RequestId>(out.size() + 1);
+      EXPECT_TRUE(core->add(id, Request(request)).ok());
+      out.merge(run_all(*core, vocab_));
+    }
+    return out;
+  }
+  static void expect_same(const std::map<RequestId, Shown>& actual, const std::map<RequestId, Shown>& expected) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (const auto& [id, shown] : expected) {
+      EXPECT_EQ(shown.tokens.size(), 24u);
+      EXPECT_TRUE(actual.at(id).same_bits(shown)) << "request " << id;
+    }
+  }
+
+  std::shared_ptr<const LanguageModel> model_;
+  int64_t vocab_ = 0;
+  mutable int64_t preemptions_ = 0, drafted_ = 0;
+};
+
+TEST_F(AttentionPatternsInEngine, AllBlocksHaveTheBitsOfNoPattern) {
+  for (const char* format : {"f16", "q8_0", "q8_0/q4_0"}) {
+    EngineOptions o = options(2);
+    o.kv_format = format;
+    const auto plain = run(with("", o));
+    expect_same(run(with("full:block=48", o)), plain);
+    expect_same(run(with("streamingllm:block=16,window=40", o)), plain);
+  }
+}
+
+TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
+  const auto plain = alone("");
+  for (const char* pattern : {"sparse_transformer:block=16,stride=3,split=heads", "longformer:block=16,window=3",
+                              "bigbird:block=32,window=2,global=1,random=1", "streamingllm:block=16,window=4"}) {
+    SCOPED_TRACE(pattern);
+    const auto expected = alone(pattern);
+    EXPECT_FALSE(expected.at(1).same_bits(plain.at(1)));
+    expect_same(run(with(pattern, options(1, 512, 8))), expected);
+    expect_same(run(with(pattern, options(3, 37, 16))), expected);
+    EngineOptions narrow = with(pattern, options(2, 100));
+    narrow.kv_tokens = 704;
+    narrow.policy = "fcfs:reserve=prompt";
+    expect_same(run(narrow), expected);
+    EXPECT_GT(preemptions_, 0);
+    narrow.swap_tokens = 600;
+    expect_same(run(narrow), expected);
+    EngineOptions drafting = with(pattern, options(2, 100));
+    drafting.drafter = "ngram:n=3,min=1,k=5";
+    expect_same(run(drafting), expected);
+    EXPECT_GT(drafted_, 0);
+  }
+}
+
+TEST_F(AttentionPatternsInEngine, SharedPrefixesOfTheSamePatternAreCached) {
+  const std::string pattern = "bigbird:block=16,window=2,global=1,random=1";
+  auto core = make_core(model_, with(pattern, options()));
+  const auto expected = alone(pattern);
+  RequestId id = 1;
+  for (Request& request : requests()) {
+    EXPECT_TRUE(core->add(id, std::move(request)).ok());
+    auto shown = run_all(*core, vocab_);
+    EXPECT_TRUE(shown.at(id).same_bits(expected.at(id))) << id;
+    EXPECT_EQ(shown.at(id).cached, id == 2 || id == 3 ? 112 : 0);
+    ++id;
+  }
+}
+
+// Keys and values in files belong to the pattern.
+TEST_F(AttentionPatternsInEngine, KeysBelongToThePattern) {
+  std::set<std::string> identities;
+  for (const char* pattern : {"", "streamingllm", "streamingllm:window=8"}) {
+    auto executor = CpuExecutor::create(model_, with(pattern, options()));
+    ASSERT_TRUE(executor.ok());
+    const auto identity = (*executor)->kv_identity();
+    ASSERT_TRUE(identity.ok());
+    identities.insert(*identity);
+  }
+  EXPECT_EQ(identities.size(), 3u);
+}
+
+TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
+  const auto refusal = [&](EngineOptions o) -> std::string {
+    const auto made = EngineCore::create(model_, with("streamingllm", std::move(o)));
+    return made.ok() ? "" : made.error().message;
+  };
+  EngineOptions o = options();
+  EXPECT_EQ(refusal(o), "");
+  o.drafter = "ngram:branches=2";
+  EXPECT_EQ(refusal(o),
+            "attention: a pattern does not go with a drafter of trees; use one of chains, such as ngram without "
+            "branches, or none");
+  o = options();
+  o.evictor = "streamingllm";
+  EXPECT_EQ(refusal(o),
+            "evictor: not with an attention pattern, whose blocks are counted from a stream's first token; omit one of "
+            "the two");
+  o = options();
+  o.kv_format = "kivi";
+  EXPECT_NE(refusal(o).find("attention streamingllm: KV format kivi"), std::string::npos) << refusal(o);
+  o = options(1, 512, 24);
+  EXPECT_EQ(refusal(o), "attention streamingllm: block: must be a multiple of the 24 tokens of a KV block, is 64");
+  o = options();
+  o.kernels = {"attention=full"};
+  auto two = with("", std::move(o));
+  two.kernels.emplace_back("attention=bigbird");
+  const auto made = EngineCore::create(model_, two);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().message, "attention: only one pattern can be chosen");
+
+  const auto recurrent = LanguageModel::load(golden_model("mamba"), {.threads = 1, .context = 128});
+  ASSERT_TRUE(recurrent.ok());
+  EngineOptions plain = options();
+  plain.kernels = {"attention=full"};
+  const auto refused = EngineCore::create(*recurrent, plain);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "attention full: this model has recurrent layers, which see no single tokens");
+}
+
+}  // namespace
+}  // namespace millrace
