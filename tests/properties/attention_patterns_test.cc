@@ -12,6 +12,8 @@ namespace {
 
 using namespace testing;
 
+constexpr int64_t kAnswerTokens = 60;
+
 class AttentionPatternsInEngine : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -30,7 +32,7 @@ class AttentionPatternsInEngine : public ::testing::Test {
   std::vector<Request> requests() const {
     std::vector<Request> out;
     for (int64_t i = 0; i < 4; ++i) {
-      out.push_back(make_request(i, 330 - 61 * i, 24, vocab_));
+      out.push_back(make_request(i, 230 - 41 * i, kAnswerTokens, vocab_));
       if (i > 0 && i < 3) std::copy_n(out[0].prompt.begin(), 120, out.back().prompt.begin());
     }
     return out;
@@ -58,7 +60,7 @@ class AttentionPatternsInEngine : public ::testing::Test {
   static void expect_same(const std::map<RequestId, Shown>& actual, const std::map<RequestId, Shown>& expected) {
     ASSERT_EQ(actual.size(), expected.size());
     for (const auto& [id, shown] : expected) {
-      EXPECT_EQ(shown.tokens.size(), 24u);
+      EXPECT_EQ(std::ssize(shown.tokens), kAnswerTokens);
       EXPECT_TRUE(actual.at(id).same_bits(shown)) << "request " << id;
     }
   }
@@ -88,7 +90,7 @@ TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
     expect_same(run(with(pattern, options(1, 512, 8))), expected);
     expect_same(run(with(pattern, options(3, 37, 16))), expected);
     EngineOptions narrow = with(pattern, options(2, 100));
-    narrow.kv_tokens = 512;
+    narrow.kv_tokens = 400;
     narrow.policy = "fcfs:reserve=prompt";
     expect_same(run(narrow), expected);
     EXPECT_GT(preemptions_, 0);
