@@ -103,6 +103,15 @@ Result<int64_t> plan_blocks(const KvLayout& layout, const KvPoolOptions& places,
   return again.ok() ? std::move(again) : std::move(planned);
 }
 
+// An attention pattern has no rule for the branches of a tree.
+Result<void> check_pattern_drafter(const EngineOptions& options) {
+  MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
+  if (!trees) return {};
+  return Error::unsupported(
+      "attention: a pattern does not go with a drafter of trees; use one of chains, such as ngram without branches, or "
+      "none");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
@@ -173,14 +182,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   forward.outputs = std::min(forward.tokens, options.max_streams + draft_rows(options, drafts));
   forward.context = limits_.context;
   MILLRACE_TRY(forward.switches, make_forward_switches(options.kernels));
-  if (forward.switches.pattern) {
-    MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
-    if (trees)
-      return Error::unsupported(
-          "attention: a pattern does not go with a drafter of trees; use one of chains, such as ngram without "
-          "branches, "
-          "or none");
-  }
+  if (forward.switches.pattern) MILLRACE_TRY_VOID(check_pattern_drafter(options));
   if (forward.switches.expert_capacity > 0)
     return Error::user(
         "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity take "
