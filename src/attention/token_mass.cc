@@ -21,6 +21,7 @@ struct TokenUnit {
   const float* q;
   int64_t kv_head, first, count;
   int64_t drafted;  // last queries of the span whose sums are kept apart
+  bool shares;
 
   int64_t group() const { return layer.heads / layer.kv_heads; }
   int64_t slots() const { return span.first_slot + first + count; }  // that the last query sees
@@ -75,6 +76,11 @@ struct TokenUnit {
         for (int64_t i = begin; i < end; ++i) scores[i] = layer.softcap * std::tanh(scores[i] / layer.softcap);
       kernels.softmax(scores + begin, end - begin);
       int64_t* sums = sums_of(row / group(), s);
+      if (shares) {
+        const float even = 1.0f / static_cast<float>(end - begin);
+        for (int64_t i = begin; i < end; ++i) sums[i] += scores[i] >= even;
+        continue;
+      }
       for (int64_t i = begin; i < end; ++i) sums[i] += static_cast<int32_t>(scores[i] * kUnits);
     }
   }
@@ -102,12 +108,13 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
   mass.scratch.resize(static_cast<size_t>(pool.threads()));
   for (const TokenMass::Span& observed : mass.spans) {
     const BatchSpan& span = batch.spans[static_cast<size_t>(observed.span)];
-    const int64_t slots = span.first_slot + span.count, tiles = (span.count + tile - 1) / tile;
+    const int64_t slots = span.first_slot + span.count, queries = span.count - observed.skipped;
+    const int64_t tiles = (queries + tile - 1) / tile;
     for (TokenMass::Scratch& s : mass.scratch)
-      prepare(s, layer.head_dim, std::min(tile, std::max(span.count, 1 + mass.most_drafted)) * group, slots,
+      prepare(s, layer.head_dim, std::min(tile, std::max(queries, 1 + mass.most_drafted)) * group, slots,
               observed.drafted, mass.most_drafted);
     pool.parallel_for(layer.kv_heads * tiles, [&](int64_t index, int worker) {
-      const int64_t first = index % tiles * tile;
+      const int64_t first = observed.skipped + index % tiles * tile;
       const TokenUnit unit{.batch = batch,
                            .span = span,
                            .layer = layer,
@@ -117,7 +124,8 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
                            .kv_head = index / tiles,
                            .first = first,
                            .count = std::min(tile, span.count - first),
-                           .drafted = observed.drafted};
+                           .drafted = observed.drafted,
+                           .shares = observed.shares};
       TokenMass::Scratch& s = mass.scratch[static_cast<size_t>(worker)];
       unit.score(s);
       unit.add(s);

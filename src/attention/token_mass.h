@@ -16,6 +16,8 @@ struct TokenMass {
   struct Span {
     int64_t span = 0;     // index of the batch span
     int64_t drafted = 0;  // its last queries: those of drafted tokens, which may be rejected
+    int64_t skipped = 0;  // its first queries, which are not observed
+    bool shares = false;  // MassRule::shares
     // [slots before the first drafted token], from the other queries.
     std::span<int64_t> mass;
     // [drafted, slots], from each of those queries alone.
@@ -33,7 +35,7 @@ struct TokenMass {
 };
 
 // q [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Adds the softmax of every
-// query of the spans over the slots that it sees, of every head.
+// observed query over the slots that it sees, of every head, or counts where it is an even share at least.
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
                         KvPool& kv, const float* q, TokenMass& mass);
 

@@ -23,6 +23,10 @@ int64_t TokenEviction::next() const {
   return rule_->whole_prompt ? std::max(full, prompt_) : full;
 }
 
+int64_t TokenEviction::first_observed() const {
+  return std::max<int64_t>(0, next() - std::min(next(), rule_->evictor->mass_rule().queries));
+}
+
 int64_t TokenEviction::most_stored() const { return kv_demand(rule_.get(), decisions_ == 0 ? prompt_ : 0, total_); }
 
 std::span<int64_t> TokenEviction::mass(int64_t slots) {
@@ -76,6 +80,7 @@ std::span<const int32_t> TokenEviction::decide() {
   }
   positions_.resize(kept_.size());
   if (!mass_.empty()) mass_.resize(kept_.size());
+  if (rule_->evictor->mass_rule().queries != MassRule::kAll) std::ranges::fill(mass_, int64_t{0});
   evicted_ += excess;
   ++decisions_;
   return kept_;

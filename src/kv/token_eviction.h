@@ -25,6 +25,7 @@ class TokenEviction {
   const EvictionRule& rule() const { return *rule_; }
   int64_t next() const;         // computed tokens at which the next decision is due
   int64_t most_stored() const;  // tokens stored at once, at most, from now on
+  int64_t first_observed() const;  // index in the text of the first query whose attention counts for that decision
   int64_t evicted() const { return evicted_; }
   int64_t decisions() const { return decisions_; }
 

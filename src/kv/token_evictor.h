@@ -19,9 +19,18 @@ namespace millrace {
 // The stored tokens of a stream, in slot order, which is their order in the text.
 struct StoredTokens {
   std::span<const int32_t> positions;  // ascending; the last token's position - positions[i] is the age of slot i
-  // Attention that each has received from the queries since it was stored, summed over heads and layers, in units of
-  // kMassUnit. Empty unless the evictor needs it.
+  // What each has received from the observed queries, summed over heads and layers. Empty unless the evictor needs it.
   std::span<const int64_t> mass;
+};
+
+// The queries whose attention an evictor needs, and what counts of it.
+struct MassRule {
+  static constexpr int64_t kAll = INT64_MAX;
+  // The newest ones before a decision. kAll: every query since a token was stored; otherwise sums begin at 0 after each
+  // decision, so that at most `slack` queries count for the second one.
+  int64_t queries = 0;
+  // Counts the queries and heads that pay a token at least an even share, instead of attention in units of kMassUnit.
+  bool shares = false;
 };
 
 // Sums of attention are integers, so they do not depend on the order of heads, layers, queries and chunks.
@@ -31,7 +40,8 @@ class TokenEvictor {
  public:
   virtual ~TokenEvictor() = default;
   virtual int64_t budget() const = 0;  // tokens that remain after a decision, at least 1
-  virtual bool needs_mass() const { return false; }
+  virtual MassRule mass_rule() const { return {}; }
+  bool needs_mass() const { return mass_rule().queries > 0; }
   // Appends exactly `excess` distinct slots, ascending; 0 < excess < stored tokens.
   virtual void drop(const StoredTokens& stored, int64_t excess, std::vector<int32_t>& slots) const = 0;
 };

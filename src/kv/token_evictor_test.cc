@@ -38,7 +38,8 @@ TEST(EvictionRule, ReadsNameAndOptions) {
 }
 
 TEST(EvictionRule, NamesWhatIsWrong) {
-  EXPECT_EQ(refusal("lru"), "evictor: unknown 'lru'; available: streamingllm, h2o");
+  EXPECT_EQ(refusal("lru"),
+            "evictor: unknown 'lru'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands");
   EXPECT_EQ(refusal("h2o:size=3"), "evictor h2o: size: no such option; known: budget, recent, slack, prompt");
   EXPECT_EQ(refusal("h2o:budget=0"), "evictor h2o: budget: must be between 1 and 1073741824, got 0");
   EXPECT_EQ(refusal("h2o:recent=2"), "evictor h2o: recent: must be between 0 and 1, got 2");
@@ -135,6 +136,82 @@ TEST(TokenEvictors, H2oKeepsTheHeaviestAndTheNewest) {
       positions = expected;
     }
   }
+}
+
+Slots kept_of(const std::string& text, std::vector<int64_t> mass, int32_t decisions = 1) {
+  TokenEviction eviction(rule_of(text + ",slack=4,prompt=evicted"), 1, 1000);
+  for (int32_t i = 0; i < decisions; ++i) {
+    const auto sums = eviction.mass(eviction.next() - eviction.evicted());
+    if (!mass.empty()) std::ranges::copy(mass, sums.begin());
+    eviction.decide();
+  }
+  return {eviction.positions().begin(), eviction.positions().end()};
+}
+
+TEST(TokenEvictors, WindowKeepsTheNewest) { EXPECT_EQ(kept_of("window:budget=4", {}, 3), (Slots{12, 13, 14, 15})); }
+
+// Not even the newest token is safe, and of equal ones the older is dropped.
+TEST(TokenEvictors, TovaKeepsWhatTheNewestQueryPaysMost) {
+  EXPECT_EQ(kept_of("tova:budget=4", {1, 9, 3, 7, 3, 8, 3, 2}), (Slots{1, 3, 5, 6}));
+}
+
+TEST(TokenEvictors, SnapKvKeepsNeighborsOfTheHighestVotes) {
+  // Votes of the seven older tokens, the highest of three: 1 9 9 9 2 5 5.
+  EXPECT_EQ(kept_of("snapkv:budget=5,window=2,kernel=3", {1, 1, 9, 1, 0, 2, 5, 99, 99}), (Slots{1, 2, 3, 7, 8}));
+  EXPECT_EQ(kept_of("snapkv:budget=5,window=2,kernel=1", {1, 1, 9, 1, 0, 2, 5, 99, 99}), (Slots{2, 5, 6, 7, 8}));
+  EXPECT_EQ(kept_of("snapkv:budget=2,window=32", {9, 9, 9, 9, 1, 1}), (Slots{4, 5}));  // a window above the budget
+}
+
+TEST(TokenEvictors, ScissorhandsKeepsTheMostImportantAndTheNewest) {
+  EXPECT_EQ(kept_of("scissorhands:budget=4,recent=1", {5, 0, 4, 4, 0, 4, 0, 0}), (Slots{0, 3, 5, 7}));
+  EXPECT_EQ(kept_of("scissorhands:budget=2,recent=10", {5, 0, 4, 4, 0, 4}), (Slots{4, 5}));
+}
+
+// The sample does not depend on how often tokens are dropped, differs by seed, and every token has the same chance.
+TEST(TokenEvictors, RandomKeepsAUniformSample) {
+  std::vector<int64_t> kept(200);
+  Slots before;
+  for (int seed = 0; seed < 400; ++seed) {
+    Slots first;
+    for (const int slack : {1, 10, 40}) {
+      const std::string text = "random:budget=40,recent=0.5,seed=" + std::to_string(seed);
+      TokenEviction eviction(rule_of(text + ",prompt=evicted,slack=" + std::to_string(slack)), 1, 1000);
+      while (eviction.next() <= 200) eviction.decide();
+      const Slots now(eviction.positions().begin(), eviction.positions().end());
+      ASSERT_EQ(now.back(), 199);
+      if (first.empty()) first = now;
+      ASSERT_EQ(now, first) << slack;
+    }
+    EXPECT_NE(first, before);
+    before = first;
+    for (const int32_t position : first) ++kept[static_cast<size_t>(position)];
+  }
+  for (size_t position = 180; position < 200; ++position) EXPECT_EQ(kept[position], 400) << position;
+  double chi = 0;  // 180 tokens share 20 places
+  for (size_t position = 0; position < 180; ++position) {
+    const double expected = 400.0 * 20 / 180, off = static_cast<double>(kept[position]) - expected;
+    chi += off * off / (expected * (1 - 20.0 / 180));
+  }
+  EXPECT_LT(chi, 250);  // 179 degrees of freedom: within four standard deviations
+  EXPECT_GT(chi, 120);
+}
+
+// What the queries before count is forgotten at a decision, unless all queries count.
+TEST(TokenEviction, ObservesTheNewestQueriesOnly) {
+  TokenEviction tova(rule_of("tova:budget=6,slack=3,prompt=evicted"), 1, 100),
+      snap(rule_of("snapkv:budget=6,slack=3,window=5"), 20, 100), all(rule_of("h2o:budget=6,slack=3"), 20, 100),
+      none(rule_of("window:budget=6,slack=3"), 20, 100);
+  EXPECT_EQ(tova.first_observed(), 8);
+  EXPECT_EQ(snap.first_observed(), 15);
+  EXPECT_EQ(all.first_observed(), 0);
+  EXPECT_EQ(none.first_observed(), 20);
+  for (TokenEviction* one : {&tova, &snap, &all}) {
+    std::ranges::fill(one->mass(one->next()), 7);
+    one->decide();
+    EXPECT_EQ(one->mass(6)[0], one == &all ? 7 : 0);
+  }
+  EXPECT_EQ(tova.first_observed(), 11);
+  EXPECT_EQ(snap.first_observed(), 18);  // of 18 and 19 the sums are forgotten
 }
 
 // Drafted tokens that are kept leave what plain tokens leave; rejected ones leave nothing.

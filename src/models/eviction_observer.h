@@ -4,6 +4,7 @@
 //   runner.start(); observer.start();  runner.begin(...); runner.add(...)...; observer.add(eviction)  runner.forward()
 #pragma once
 
+#include <algorithm>
 #include <utility>
 
 #include "attention/token_mass.h"
@@ -28,11 +29,16 @@ class EvictionObserver final : public ForwardObserver {
   void add(TokenEviction& eviction, int64_t drafted = 0) {
     if (!eviction.rule().evictor->needs_mass()) return;
     const auto& spans = runner_.batch().spans;
-    const int64_t slots = spans.back().first_slot + spans.back().count;
+    const int64_t first = spans.back().first_slot, count = spans.back().count, slots = first + count;
+    const auto own = eviction.mass(slots - drafted), drafts = eviction.draft_mass(drafted, slots);
+    const int64_t skipped = std::max<int64_t>(0, eviction.first_observed() - eviction.evicted() - first);
+    if (skipped >= count) return;
     mass_.spans.push_back({.span = std::ssize(spans) - 1,
                            .drafted = drafted,
-                           .mass = eviction.mass(slots - drafted),
-                           .draft_mass = eviction.draft_mass(drafted, slots)});
+                           .skipped = skipped,
+                           .shares = eviction.rule().evictor->mass_rule().shares,
+                           .mass = own,
+                           .draft_mass = drafts});
     if (!std::exchange(added_, true)) runner_.hooks().add(*this);
   }
   // Tokens are dropped from the first group of layers alone, so that only these count.

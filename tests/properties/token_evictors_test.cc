@@ -6,9 +6,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/philox.h"
 #include "evaluate/scorer.h"
 #include "kv/window_groups.h"
-#include "models/mass_observer.h"
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -128,11 +128,60 @@ std::vector<BlockId> all_blocks(KvPool& pool) {
   return blocks;
 }
 
-// A plain reference: one token at a time, blocks of one token, and a dropped token is a dropped entry of the table. Its
-// attention sums come from observe_mass(), a layer at a time. Layers with a window have a table of all tokens.
+// Attention of one query by its definition: keys are rows of f32 in blocks of one token.
+class PlainMass final : public ForwardObserver {
+ public:
+  bool shares = false;       // counts heads that pay an even share, instead of attention
+  std::vector<double> sums;  // of the table's slots; empty: nothing is observed
+  void queries(const AttentionInput& in) override {
+    const AttentionLayer& layer = in.layer;
+    if (sums.empty() || layer.group > 0) return;
+    const auto table = in.batch.tables(0);
+    std::vector<double> weights(sums.size());
+    for (int64_t head = 0; head < layer.heads; ++head) {
+      const float* q = in.q + head * layer.head_dim;
+      double total = 0;
+      for (size_t slot = 0; slot < sums.size(); ++slot) {
+        const uint8_t* row = in.kv.keys(layer.layer, table[slot], head / (layer.heads / layer.kv_heads));
+        double dot = 0;
+        for (int64_t d = 0; d < layer.head_dim; ++d)
+          dot += static_cast<double>(q[d]) * static_cast<double>(reinterpret_cast<const float*>(row)[d]);
+        total += weights[slot] = std::exp(dot);
+      }
+      for (size_t slot = 0; slot < sums.size(); ++slot) {
+        const double weight = weights[slot] / total;
+        sums[slot] += shares ? weight * static_cast<double>(sums.size()) >= 1 : weight;
+      }
+    }
+  }
+};
+
+// Each member by its definition, with the options that it has here.
+struct PlainRule {
+  const char* name;
+  int64_t firsts, newest;  // tokens that are kept whatever they are worth
+  int64_t queries;         // whose attention is what the others are worth
+  int64_t reach = 0;       // neighbors on each side that share what they are worth
+  bool shares = false, random = false;
+};
+constexpr int64_t kEvery = 1 << 20;
+constexpr PlainRule kPlainRules[] = {
+    {.name = "streamingllm", .firsts = 4, .newest = 20, .queries = 0},
+    {.name = "h2o", .firsts = 0, .newest = 12, .queries = kEvery},
+    {.name = "window", .firsts = 0, .newest = 24, .queries = 0},
+    {.name = "random", .firsts = 0, .newest = 12, .queries = 0, .random = true},
+    {.name = "tova", .firsts = 0, .newest = 0, .queries = 1},
+    {.name = "snapkv", .firsts = 0, .newest = 8, .queries = 8, .reach = 2},
+    {.name = "scissorhands", .firsts = 0, .newest = 6, .queries = 12, .shares = true},
+};
+
+// A plain reference: one token at a time, blocks of one token, and a dropped token is a dropped entry of the table.
+// Layers with a window have a table of all tokens.
 class PlainEviction {
  public:
   PlainEviction(const LanguageModel& model, const EvictionRule& rule, int64_t prompt) : rule_(rule), prompt_(prompt) {
+    plain_ = *std::ranges::find_if(kPlainRules, [&](const auto& one) { return rule.text.starts_with(one.name); });
+    observer_.shares = plain_.shares;
     const auto& parts = model.parts();
     KvLayout layout{find_format("f32"), 1, parts.model->kv_layers()};
     split_all_windows(layout, 128, 128);
@@ -153,59 +202,65 @@ class PlainEviction {
   std::vector<float> step(TokenId token) {
     table_.push_back(free_.back());
     free_.pop_back();
-    mass_.push_back(0);
+    positions_.push_back(computed_);
+    worth_.push_back(0);
     runner().start();
     runner().begin(table_, stored() - 1);
     for (size_t g = 0; g < windows_.size(); ++g)
       runner().begin_group(static_cast<int64_t>(g) + 1, windows_[g], computed_);
     runner().add(token, computed_, true);
-    AttentionMass& mass = observer_.mass;
-    for (mass.layer = 0; mass.layer < runner().model().spec().layer_count(); ++mass.layer) {
-      if (runner().kv().group_of(mass.layer) > 0) continue;
-      mass.spans = {0};
-      runner().forward();
-      for (size_t i = 0; i < mass_.size(); ++i) mass_[i] += static_cast<double>(mass.mass[i]);
-    }
-    ++computed_;
-    const bool full = std::ssize(table_) >= rule_.most_stored();
-    if (full && (!rule_.whole_prompt || computed_ >= prompt_)) evict();
+    const int64_t full = computed_ - stored() + 1 + rule_.most_stored();
+    const int64_t next = rule_.whole_prompt ? std::max(full, prompt_) : full;
+    observer_.sums.clear();
+    if (computed_ >= next - plain_.queries) observer_.sums = worth_;
+    runner().forward();
+    if (!observer_.sums.empty()) worth_ = observer_.sums;
+    if (++computed_ == next) evict();
     return {runner().logits(), runner().logits(1)};
   }
   int64_t stored() const { return std::ssize(table_); }
 
  private:
   ModelRunner& runner() { return *own_; }
+  double worth(int64_t slot) const {
+    const int64_t old = stored() - plain_.newest;
+    if (slot >= old || slot < plain_.firsts) return 1e30;
+    if (plain_.random) return philox_uniform(0, 0, static_cast<uint64_t>(positions_[static_cast<size_t>(slot)]));
+    double most = 0;
+    for (int64_t i = std::max<int64_t>(0, slot - plain_.reach); i < std::min(old, slot + plain_.reach + 1); ++i)
+      most = std::max(most, worth_[static_cast<size_t>(i)]);
+    return most;
+  }
   void evict() {
     std::vector<int64_t> order(table_.size());
     std::iota(order.begin(), order.end(), 0);
-    const bool heavy = rule_.evictor->needs_mass();
-    const int64_t budget = rule_.evictor->budget(), firsts = heavy ? 0 : 4, newest = heavy ? budget / 2 : budget - 4;
-    const auto rank = [&](int64_t slot) {
-      if (slot >= stored() - newest || slot < firsts) return 1e30;
-      return heavy ? mass_[static_cast<size_t>(slot)] : 0.0;
-    };
-    std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return rank(a) > rank(b); });
-    order.resize(static_cast<size_t>(budget));
+    std::ranges::sort(order, [&](int64_t a, int64_t b) { return std::pair(worth(a), a) > std::pair(worth(b), b); });
+    order.resize(static_cast<size_t>(rule_.evictor->budget()));
     std::ranges::sort(order);
     std::vector<BlockId> table;
-    std::vector<double> mass;
+    std::vector<int64_t> positions;
+    std::vector<double> worths;
     for (const int64_t slot : order) {
       table.push_back(table_[static_cast<size_t>(slot)]);
-      mass.push_back(mass_[static_cast<size_t>(slot)]);
+      positions.push_back(positions_[static_cast<size_t>(slot)]);
+      worths.push_back(plain_.queries == kEvery ? worth_[static_cast<size_t>(slot)] : 0);
     }
     for (const BlockId block : table_)
       if (std::ranges::find(table, block) == table.end()) free_.push_back(block);
     table_ = table;
-    mass_ = mass;
+    positions_ = positions;
+    worth_ = worths;
   }
 
   std::unique_ptr<ModelRunner> own_;
   const EvictionRule& rule_;
-  MassObserver observer_;
+  PlainRule plain_;
+  PlainMass observer_;
   int64_t prompt_, computed_ = 0;
   std::vector<BlockId> free_, table_;
   std::vector<std::vector<BlockId>> windows_;
-  std::vector<double> mass_;
+  std::vector<int64_t> positions_;
+  std::vector<double> worth_;
 };
 
 // The sampler has masked the end token in the engine's row.
@@ -263,20 +318,25 @@ TEST_P(TokenEvictors, ScoringSeesThem) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Members, TokenEvictors,
-                         ::testing::Values(EvictorCase{"streamingllm:sinks=4,window=20,slack=8"},
-                                           EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted"},
-                                           EvictorCase{"h2o:budget=24,recent=0.5,slack=8"},
-                                           EvictorCase{"h2o:budget=24,recent=0.5,slack=5,prompt=evicted"},
-                                           EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted",
-                                                       "gemma2"},
-                                           EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"}),
-                         [](const auto& one) {
-                           std::string name = std::string(one.param.model) + "_" + one.param.evictor;
-                           std::ranges::replace_if(
-                               name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Members, TokenEvictors,
+    ::testing::Values(EvictorCase{"streamingllm:sinks=4,window=20,slack=8"},
+                      EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted"},
+                      EvictorCase{"h2o:budget=24,recent=0.5,slack=8"},
+                      EvictorCase{"h2o:budget=24,recent=0.5,slack=5,prompt=evicted"},
+                      EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted", "gemma2"},
+                      EvictorCase{"window:budget=24,slack=8"}, EvictorCase{"random:budget=24,slack=8"},
+                      EvictorCase{"tova:budget=24,slack=8"}, EvictorCase{"tova:budget=24,slack=1,prompt=evicted"},
+                      EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=8"},
+                      EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8"},
+                      EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=5,prompt=evicted"},
+                      EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"}),
+    [](const auto& one) {
+      std::string name = std::string(one.param.model) + "_" + one.param.evictor;
+      std::ranges::replace_if(
+          name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+      return name;
+    });
 
 // With room for all tokens nothing is dropped, and the answer is the plain one.
 TEST(TokenEvictorBudget, OfTheWholeLengthIsPlain) {
@@ -338,7 +398,8 @@ TEST(TokenEvictorRefusals, NameTheReason) {
   EXPECT_EQ(core->check(r).error().message, "beams: share keys and values, which an evictor cannot drop");
   r.beams = 1;
   r.evictor = "fifo";
-  EXPECT_EQ(core->check(r).error().message, "evictor: unknown 'fifo'; available: streamingllm, h2o");
+  EXPECT_EQ(core->check(r).error().message,
+            "evictor: unknown 'fifo'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands");
   EngineOptions o = options();
   o.evictor = "h2o";
   EXPECT_EQ(EngineCore::create(windowed, o).error().message,

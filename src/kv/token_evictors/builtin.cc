@@ -24,6 +24,22 @@ const Registry<TokenEvictorFactory>& token_evictors() {
       {{"evictor", "h2o", "keeps the newest tokens and those that have received most attention", "Zhang et al., 2023, H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models",
         with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
                    {"recent", Type::number, "0.5", 0, 1, "fraction of them that are the newest"}})}, make_h2o},
+      {{"evictor", "window", "keeps the newest tokens only: the baseline that forgets attention sinks", "Beltagy et al., 2020, Longformer: The Long-Document Transformer",
+        with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"}})}, make_window},
+      {{"evictor", "random", "keeps the newest tokens and a random sample of the older ones", "",
+        with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
+                   {"recent", Type::number, "0.5", 0, 1, "fraction of them that are the newest"},
+                   {"seed", Type::integer, "0", 0, 1 << 30, "of the sample"}})}, make_random},
+      {{"evictor", "tova", "keeps the tokens that the newest query pays most attention", "Oren et al., 2024, Transformers are Multi-State RNNs",
+        with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"}})}, make_tova},
+      {{"evictor", "snapkv", "keeps an observation window and what its queries pay most attention, with its neighbors", "Li et al., 2024, SnapKV: LLM Knows What You are Looking for Before Generation",
+        with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
+                   {"window", Type::integer, "32", 1, 1 << 20, "newest queries that vote, and newest tokens that are kept"},
+                   {"kernel", Type::integer, "7", 1, 1 << 10, "neighboring tokens that share their highest vote"}})}, make_snapkv},
+      {{"evictor", "scissorhands", "keeps the newest tokens and those that most queries of a history window found important", "Liu et al., 2023, Scissorhands: Exploiting the Persistence of Importance Hypothesis for LLM KV Cache Compression at Test Time",
+        with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
+                   {"recent", Type::integer, "10", 0, 1 << 30, "newest tokens that are kept"},
+                   {"history", Type::integer, "400", 1, 1 << 20, "newest queries that count"}})}, make_scissorhands},
   });
   return registry;
 }

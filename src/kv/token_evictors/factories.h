@@ -7,5 +7,10 @@ namespace millrace {
 
 Result<std::unique_ptr<const TokenEvictor>> make_streamingllm(const OptionValues& options);
 Result<std::unique_ptr<const TokenEvictor>> make_h2o(const OptionValues& options);
+Result<std::unique_ptr<const TokenEvictor>> make_window(const OptionValues& options);
+Result<std::unique_ptr<const TokenEvictor>> make_random(const OptionValues& options);
+Result<std::unique_ptr<const TokenEvictor>> make_tova(const OptionValues& options);
+Result<std::unique_ptr<const TokenEvictor>> make_snapkv(const OptionValues& options);
+Result<std::unique_ptr<const TokenEvictor>> make_scissorhands(const OptionValues& options);
 
 }  // namespace millrace
