@@ -22,6 +22,7 @@ struct TokenUnit {
   int64_t kv_head, first, count;
   int64_t drafted;  // last queries of the span whose sums are kept apart
   bool shares;
+  bool own_sums;  // of this head, not of all
 
   int64_t group() const { return layer.heads / layer.kv_heads; }
   int64_t slots() const { return span.first_slot + first + count; }  // that the last query sees
@@ -61,7 +62,8 @@ struct TokenUnit {
   }
 
   int64_t* sums_of(int64_t query, TokenMass::Scratch& s) const {
-    const int64_t line = std::max<int64_t>(0, first + query - (span.count - drafted) + 1);
+    const int64_t line =
+        (own_sums ? kv_head * (1 + drafted) : 0) + std::max<int64_t>(0, first + query - (span.count - drafted) + 1);
     return s.sums.data() + line * (span.first_slot + span.count);
   }
 
@@ -92,12 +94,22 @@ void grow(std::vector<T>& vector, int64_t size) {
   if (std::ssize(vector) < size) vector.resize(static_cast<size_t>(size));
 }
 
-void prepare(TokenMass::Scratch& s, int64_t dim, int64_t rows, int64_t slots, int64_t drafted, int64_t most_drafted) {
+void prepare(TokenMass::Scratch& s, int64_t dim, int64_t rows, int64_t slots, int64_t drafted, int64_t most_drafted,
+             int64_t heads) {
   grow(s.row, dim);
   grow(s.keys, dim * kKeys);
   grow(s.scores, rows * slots);
-  grow(s.sums, (1 + std::max(drafted, most_drafted)) * slots);
-  std::fill_n(s.sums.begin(), (1 + drafted) * slots, int64_t{0});
+  grow(s.sums, heads * (1 + std::max(drafted, most_drafted)) * slots);
+  std::fill_n(s.sums.begin(), heads * (1 + drafted) * slots, int64_t{0});
+}
+
+// The sums of one head, or of all, from column `column` of the observed ones on.
+void add_sums(const int64_t* sums, int64_t slots, int64_t column, const TokenMass::Span& observed) {
+  const auto at = [&](int64_t i) { return static_cast<size_t>(i * observed.heads + column); };
+  for (int64_t i = 0; i < std::ssize(observed.mass) / observed.heads; ++i) observed.mass[at(i)] += sums[i];
+  const int64_t* drafts = sums + slots;
+  for (int64_t i = 0; i < std::ssize(observed.draft_mass) / observed.heads; ++i)
+    observed.draft_mass[at(i)] += drafts[i];
 }
 
 }  // namespace
@@ -110,9 +122,11 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
     const BatchSpan& span = batch.spans[static_cast<size_t>(observed.span)];
     const int64_t slots = span.first_slot + span.count, queries = span.count - observed.skipped;
     const int64_t tiles = (queries + tile - 1) / tile;
+    const bool own_sums = observed.heads > 1;
+    const int64_t heads = own_sums ? layer.kv_heads : 1;
     for (TokenMass::Scratch& s : mass.scratch)
       prepare(s, layer.head_dim, std::min(tile, std::max(queries, 1 + mass.most_drafted)) * group, slots,
-              observed.drafted, mass.most_drafted);
+              observed.drafted, mass.most_drafted, heads);
     pool.parallel_for(layer.kv_heads * tiles, [&](int64_t index, int worker) {
       const int64_t first = observed.skipped + index % tiles * tile;
       const TokenUnit unit{.batch = batch,
@@ -125,21 +139,21 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
                            .first = first,
                            .count = std::min(tile, span.count - first),
                            .drafted = observed.drafted,
-                           .shares = observed.shares};
+                           .shares = observed.shares,
+                           .own_sums = own_sums};
       TokenMass::Scratch& s = mass.scratch[static_cast<size_t>(worker)];
       unit.score(s);
       unit.add(s);
     });
-    for (const TokenMass::Scratch& s : mass.scratch) {
-      for (size_t i = 0; i < observed.mass.size(); ++i) observed.mass[i] += s.sums[i];
-      const int64_t* drafts = s.sums.data() + slots;
-      for (size_t i = 0; i < observed.draft_mass.size(); ++i) observed.draft_mass[i] += drafts[i];
-    }
+    const int64_t column = own_sums ? kv.layout().heads_before(layer.layer) : 0;
+    for (const TokenMass::Scratch& s : mass.scratch)
+      for (int64_t head = 0; head < heads; ++head)
+        add_sums(s.sums.data() + head * (1 + observed.drafted) * slots, slots, column + head, observed);
   }
 }
 
-int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group) {
-  return slots * (4 * std::max<int64_t>(kRows, group) + 8 * (1 + drafted));
+int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group, int64_t heads) {
+  return slots * (4 * std::max<int64_t>(kRows, group) + 8 * heads * (1 + drafted));
 }
 
 }  // namespace millrace

@@ -18,9 +18,10 @@ struct TokenMass {
     int64_t drafted = 0;  // its last queries: those of drafted tokens, which may be rejected
     int64_t skipped = 0;  // its first queries, which are not observed
     bool shares = false;  // MassRule::shares
-    // [slots before the first drafted token], from the other queries.
+    int64_t heads = 1;    // that have sums of their own: 1, or the KV heads of all layers of the pool
+    // [slots before the first drafted token, heads], from the other queries.
     std::span<int64_t> mass;
-    // [drafted, slots], from each of those queries alone.
+    // [drafted, slots, heads], from each of those queries alone.
     std::span<int64_t> draft_mass;
   };
   std::vector<Span> spans;  // empty: nothing is computed
@@ -28,7 +29,7 @@ struct TokenMass {
   // Scratch of one worker.
   struct Scratch {
     std::vector<float> row, keys, scores;
-    std::vector<int64_t> sums;  // [1 + drafted, slots]
+    std::vector<int64_t> sums;  // [heads of the layer with sums of their own, 1 + drafted, slots]
   };
   std::vector<Scratch> scratch;
   int64_t most_drafted = 0;  // of a span in any pass; the scratch then has room for so many
@@ -40,7 +41,7 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
                         KvPool& kv, const float* q, TokenMass& mass);
 
 // Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens; `group`: the most query
-// heads that share a KV head.
-int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group);
+// heads that share a KV head; `heads`: the most of a layer that have sums of their own.
+int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group, int64_t heads = 1);
 
 }  // namespace millrace

@@ -217,10 +217,10 @@ void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
   if (s.computed < tokens && !pool_.layout().prefixes_shared()) s.computed = 0;  // the state is ahead of the blocks
 }
 
-void BlockLedger::compact(LiveStream& stream, std::span<const int32_t> kept) {
+void BlockLedger::compact(LiveStream& stream, std::span<const int32_t> kept, int64_t heads) {
   KvState& kv = stream.sequence.kv;
-  pool_.compact(kv.blocks, kept);
-  const int64_t needed = pool_.blocks_for(std::ssize(kept));
+  pool_.compact(kv.blocks, kept, heads);
+  const int64_t needed = pool_.blocks_for(std::ssize(kept) / heads);
   for (; std::ssize(kv.blocks) > needed; kv.blocks.pop_back()) drop(kv.blocks.back());
 }
 

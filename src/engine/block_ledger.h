@@ -49,7 +49,7 @@ class BlockLedger {
   bool may_share(const Sequence& owner, int64_t tokens) const;
   // Keeps only these slots of a stream that shares no block, ascending, and returns the blocks that become empty. The
   // groups of layers with windows keep theirs.
-  void compact(LiveStream& stream, std::span<const int32_t> kept);
+  void compact(LiveStream& stream, std::span<const int32_t> kept, int64_t heads);
   // Before drafted tokens run: keeps a copy of a recurrent state. False: there is no slot for it.
   bool take_snapshot(LiveStream& stream);
   // After them: `restore` takes back the tokens since the snapshot. False: there was none.

@@ -91,7 +91,8 @@ class StreamMaker {
     Sequence& s = stream.sequence;
     MILLRACE_TRY(auto rule, loop_.eviction_rule(s.request));
     if (!rule) return {};
-    stream.eviction = std::make_unique<TokenEviction>(std::move(rule), s.prompt_tokens, s.max_total);
+    stream.eviction =
+        std::make_unique<TokenEviction>(std::move(rule), s.prompt_tokens, s.max_total, loop_.kv().layout().heads());
     note_eviction(stream);
     return {};
   }

@@ -8,7 +8,7 @@ void TokenEvictions::run(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!stream.eviction || s.computed < s.kv.evict_at) return;
   const int64_t before = stream.eviction->evicted();
-  ledger_.compact(stream, stream.eviction->decide());
+  ledger_.compact(stream, stream.eviction->decide(), stream.eviction->heads());
   loop_.stats.evicted_tokens += stream.eviction->evicted() - before;
   s.draft.stored = DraftState::kAll;  // slots have moved, so a token that the draft model lacks is not computed again
   note_eviction(stream);

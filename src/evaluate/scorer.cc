@@ -151,7 +151,8 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
     };
     if (!fits()) return;
     const int64_t slot = static_cast<int64_t>(cursor.window) % slots_;
-    if (rule_ && cursor.position == 0) eviction_ = std::make_unique<TokenEviction>(rule_, window.count, window.count);
+    if (rule_ && cursor.position == 0)
+      eviction_ = std::make_unique<TokenEviction>(rule_, window.count, window.count, runner_->kv().layout().heads());
     const int64_t end = std::min(window.count - 1, eviction_ ? eviction_->next() : window.count);
     begin(slot, cursor.position);
     for (; cursor.position < end && fits(); ++cursor.position) {
@@ -177,7 +178,7 @@ void Scorer::forward() {
 // Drops what the evictor chooses, if the window goes on. The blocks stay with the window.
 void Scorer::evict(const Cursor& cursor) {
   if (!eviction_ || cursor.position != eviction_->next()) return;
-  runner_->kv().compact(blocks_.front(), eviction_->decide());
+  runner_->kv().compact(blocks_.front(), eviction_->decide(), eviction_->heads());
 }
 
 Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,

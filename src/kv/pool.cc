@@ -94,6 +94,11 @@ int64_t KvLayout::bytes_per_token() const {
   return bytes / block_tokens;
 }
 
+int64_t KvLayout::heads_before(int64_t layer) const {
+  return std::accumulate(layers.begin(), layers.begin() + layer, int64_t{0},
+                         [](int64_t sum, const KvLayer& one) { return sum + one.kv_heads; });
+}
+
 // A tail has a key and a value of 16 bits for each f32.
 std::vector<int64_t> KvLayout::state_values() const {
   std::vector<int64_t> values;

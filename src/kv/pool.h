@@ -80,6 +80,8 @@ struct KvLayout {
   int64_t block_bytes(const KvLayer& layer) const;  // one block of all heads, keys and values
   int64_t block_bytes() const;                      // one block in all layers, keys and values; of this group
   int64_t bytes_per_token() const;
+  int64_t heads_before(int64_t layer) const;  // KV heads of the layers before this one, in this group
+  int64_t heads() const { return heads_before(std::ssize(layers)); }
   std::vector<int64_t> state_values() const;  // of each layer, f32: of its state or its tail
   int64_t state_bytes() const;                // of one stream, in all layers; 0: no state and no tail
   std::string state_name() const { return encodes() ? "KV tails" : "recurrent states"; }  // as an account
@@ -144,9 +146,10 @@ class KvPool {
   void release(BlockId block);  // returns to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }
   void copy(BlockId from, BlockId to);  // every layer's bytes, in this group
-  // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. No
+  // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. With
+  // `heads` > 1, which is layout().heads(), `kept` is [heads, tokens]: each head of each layer has slots of its own. No
   // other stream may hold those blocks. Not with a codec.
-  void compact(std::span<const BlockId> table, std::span<const int32_t> kept);
+  void compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);
   Result<void> check() const;  // the pool's counts agree with its references
 
   // Start of one head's rows, block_tokens rows of row_bytes(), or of its tile.

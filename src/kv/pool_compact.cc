@@ -7,28 +7,51 @@
 
 namespace millrace {
 
-// Ascending, so that a row is read before it is overwritten: kept[i] >= i. Rows that are neighbours in both places move
-// together.
-void KvPool::compact(std::span<const BlockId> table, std::span<const int32_t> kept) {
-  const auto block_tokens = static_cast<size_t>(layout_.block_tokens);
+namespace {
+
+// Calls move(from, to, count) for runs of kept slots that are neighbours in both places and stay within a block.
+// Ascending, so that a row is read before it is overwritten: kept[i] >= i.
+template <typename Move>
+void move_runs(std::span<const int32_t> kept, size_t block_tokens, const Move& move) {
   for (size_t begin = 0, count; begin < kept.size(); begin += count) {
     const size_t from = static_cast<size_t>(kept[begin]), to = begin;
     const size_t room = block_tokens - std::max(from % block_tokens, to % block_tokens);
     for (count = 1;
          count < room && to + count < kept.size() && kept[to + count] == kept[begin] + static_cast<int>(count);)
       ++count;
-    if (from == to) continue;
-    const BlockId source = table[from / block_tokens], target = table[to / block_tokens];
-    for (int64_t layer = 0; layer < static_cast<int64_t>(buffers_.size()); ++layer) {
-      const int64_t heads = layout_.layers[static_cast<size_t>(layer)].kv_heads;
-      for (int64_t kind = 0; kind < planes(layer); ++kind) {
-        const auto row = static_cast<size_t>(plane_row_bytes(layer, kind));
-        for (int64_t head = 0; head < heads; ++head)
-          std::memmove(plane(layer, target, kind, head) + to % block_tokens * row,
-                       plane(layer, source, kind, head) + from % block_tokens * row, count * row);
-      }
-    }
+    if (from != to) move(from, to, count);
   }
+}
+
+}  // namespace
+
+void KvPool::compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads) {
+  const auto block_tokens = static_cast<size_t>(layout_.block_tokens);
+  const auto move = [&](int64_t layer, int64_t head, size_t from, size_t to, size_t count) {
+    const BlockId source = table[from / block_tokens], target = table[to / block_tokens];
+    for (int64_t kind = 0; kind < planes(layer); ++kind) {
+      const auto row = static_cast<size_t>(plane_row_bytes(layer, kind));
+      std::memmove(plane(layer, target, kind, head) + to % block_tokens * row,
+                   plane(layer, source, kind, head) + from % block_tokens * row, count * row);
+    }
+  };
+  const auto each_head = [&](const auto& body) {
+    int64_t index = 0;
+    for (int64_t layer = 0; layer < std::ssize(layout_.layers); ++layer)
+      for (int64_t head = 0; head < layout_.layers[static_cast<size_t>(layer)].kv_heads; ++head)
+        body(layer, head, index++);
+  };
+  if (heads == 1) {
+    move_runs(kept, block_tokens, [&](size_t from, size_t to, size_t count) {
+      each_head([&](int64_t layer, int64_t head, int64_t) { move(layer, head, from, to, count); });
+    });
+    return;
+  }
+  const size_t tokens = kept.size() / static_cast<size_t>(heads);
+  each_head([&](int64_t layer, int64_t head, int64_t index) {
+    move_runs(kept.subspan(static_cast<size_t>(index) * tokens, tokens), block_tokens,
+              [&](size_t from, size_t to, size_t count) { move(layer, head, from, to, count); });
+  });
 }
 
 }  // namespace millrace

@@ -62,6 +62,44 @@ TEST_P(Compact, MovesTheKeptRowsAndNoOthers) {
   }
 }
 
+// Heads with slots of their own: each row comes from where its head kept it.
+TEST_P(Compact, MovesTheRowsOfEachHead) {
+  const auto& [format, block_tokens] = GetParam();
+  std::mt19937_64 random(4);
+  for (int round = 0; round < 30; ++round) {
+    const int64_t blocks = 1 + static_cast<int64_t>(random() % 9), slots = blocks * block_tokens;
+    auto pool = KvPool::create({find_format(format), block_tokens, {{2, 64}, {1, 32}}}, blocks);
+    ASSERT_TRUE(pool.ok());
+    const auto heads = static_cast<size_t>(pool->layout().heads());
+    ASSERT_EQ(heads, 3u);
+    std::vector<BlockId> table(static_cast<size_t>(blocks));
+    for (BlockId& block : table) block = *pool->allocate();
+    std::shuffle(table.begin(), table.end(), random);
+    std::vector<Rows> before;
+    for (int64_t slot = 0; slot < slots; ++slot) {
+      visit(*pool, table, slot, [&](uint8_t* row, size_t bytes) {
+        for (size_t i = 0; i < bytes; ++i) row[i] = static_cast<uint8_t>(random());
+      });
+      before.push_back(rows(*pool, table, slot));
+    }
+    const size_t budget = random() % static_cast<uint64_t>(slots + 1);
+    std::vector<int32_t> kept, order(static_cast<size_t>(slots));
+    std::iota(order.begin(), order.end(), 0);
+    for (size_t head = 0; head < heads; ++head) {
+      std::shuffle(order.begin(), order.end(), random);
+      std::sort(order.begin(), order.begin() + static_cast<ptrdiff_t>(budget));
+      kept.insert(kept.end(), order.begin(), order.begin() + static_cast<ptrdiff_t>(budget));
+    }
+    pool->compact(table, kept, static_cast<int64_t>(heads));
+    for (size_t slot = 0; slot < budget; ++slot) {
+      const Rows now = rows(*pool, table, static_cast<int64_t>(slot));
+      ASSERT_EQ(now.size(), 2 * heads);
+      for (size_t i = 0; i < now.size(); ++i)
+        ASSERT_EQ(now[i], before[static_cast<size_t>(kept[i / 2 * budget + slot])][i]) << round << ", slot " << slot;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, Compact,
                          ::testing::Combine(::testing::Values("f16", "q8_0"), ::testing::Values(1, 4, 16)),
                          [](const auto& one) {

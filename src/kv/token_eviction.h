@@ -17,42 +17,48 @@ namespace millrace {
 
 class TokenEviction {
  public:
-  // Of a stream of at most `total` tokens, which begin with the prompt.
-  TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t prompt, int64_t total);
+  // Of a stream of at most `total` tokens, which begin with the prompt. `kv_heads`: of all layers that lose tokens.
+  TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t prompt, int64_t total, int64_t kv_heads = 1);
 
   // So that a step allocates nothing, with drafts of up to `drafted` tokens.
   void reserve(int64_t drafted);
   const EvictionRule& rule() const { return *rule_; }
-  int64_t next() const;         // computed tokens at which the next decision is due
-  int64_t most_stored() const;  // tokens stored at once, at most, from now on
+  int64_t heads() const { return heads_; }  // that choose for themselves; 1: all choose together
+  int64_t next() const;                     // computed tokens at which the next decision is due
+  int64_t most_stored() const;              // tokens stored at once, at most, from now on
   int64_t first_observed() const;  // index in the text of the first query whose attention counts for that decision
   int64_t evicted() const { return evicted_; }
   int64_t decisions() const { return decisions_; }
 
-  // The sums of the first `slots` slots, to add to; those of new slots are 0.
+  // [slots, heads()], the sums of the first slots, to add to; those of new slots are 0.
   std::span<int64_t> mass(int64_t slots);
-  // [drafted, slots], zero: what the query of each of the drafted tokens of a step adds, which is known to count only
-  // when the token is kept.
+  // [drafted, slots, heads()], zero: what the query of each of the drafted tokens of a step adds, which is known to
+  // count only when the token is kept.
   std::span<int64_t> draft_mass(int64_t drafted, int64_t slots);
   // The next one of them is kept.
   void keep_drafted();
   // Nothing is computed any longer; the decisions will be made again, with the same results.
   void start_again();
-  // Chooses, when next() tokens are computed. The slots that remain, ascending; valid until the next call.
+  // Chooses, when next() tokens are computed. [heads(), budget], the slots that remain, ascending in each head; valid
+  // until the next call.
   std::span<const int32_t> decide();
-  // Of the tokens that the last decision has kept.
+  // [budget, heads()], of the tokens that the last decision has kept.
   std::span<const int32_t> positions() const { return positions_; }
 
  private:
+  void choose(int64_t head, int64_t stored);
+
   std::shared_ptr<const EvictionRule> rule_;
-  int64_t prompt_, total_;
+  int64_t prompt_, total_, heads_;
   int64_t evicted_ = 0, decisions_ = 0;
   std::vector<int32_t> positions_, kept_, dropped_;
   std::vector<int64_t> mass_, draft_mass_;
+  std::vector<int32_t> own_positions_;  // of one of several heads
+  std::vector<int64_t> own_mass_;
   int64_t draft_slots_ = 0, kept_drafts_ = 0;
 };
 
 // Bytes of one that stores at most `stored` tokens, in steps of at most `drafted` drafted ones.
-int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted);
+int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads = 1);
 
 }  // namespace millrace

@@ -14,10 +14,14 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
   const std::string& prompt = chosen.options.text("prompt");
   if (prompt != "whole" && prompt != "evicted")
     return Error::user(fmt::format("{}: prompt: must be whole or evicted, got '{}'", chosen.label, prompt));
+  const std::string& scope = chosen.options.text("scope");
+  if (scope != "stream" && scope != "head")
+    return Error::user(fmt::format("{}: scope: must be stream or head, got '{}'", chosen.label, scope));
   auto rule = std::make_shared<EvictionRule>();
   MILLRACE_TRY(rule->evictor, chosen.member(chosen.options));
   rule->slack = chosen.options.integer("slack");
   rule->whole_prompt = prompt == "whole";
+  rule->per_head = scope == "head";
   rule->text = std::string(text);
   return std::shared_ptr<const EvictionRule>(std::move(rule));
 }

@@ -19,7 +19,8 @@ namespace millrace {
 // The stored tokens of a stream, in slot order, which is their order in the text.
 struct StoredTokens {
   std::span<const int32_t> positions;  // ascending; the last token's position - positions[i] is the age of slot i
-  // What each has received from the observed queries, summed over heads and layers. Empty unless the evictor needs it.
+  // What each has received from the observed queries, summed over the heads and layers that choose together. Empty
+  // unless the evictor needs it.
   std::span<const int64_t> mass;
 };
 
@@ -54,6 +55,7 @@ struct EvictionRule {
   std::shared_ptr<const TokenEvictor> evictor;
   int64_t slack = 16;        // tokens stored beyond the budget before the evictor chooses
   bool whole_prompt = true;  // chooses for the first time when the prompt is complete
+  bool per_head = false;     // every KV head of every layer chooses for itself; all have the same budget
   std::string text;          // as given
 
   int64_t most_stored() const { return evictor->budget() + slack; }

@@ -40,11 +40,12 @@ TEST(EvictionRule, ReadsNameAndOptions) {
 TEST(EvictionRule, NamesWhatIsWrong) {
   EXPECT_EQ(refusal("lru"),
             "evictor: unknown 'lru'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands");
-  EXPECT_EQ(refusal("h2o:size=3"), "evictor h2o: size: no such option; known: budget, recent, slack, prompt");
+  EXPECT_EQ(refusal("h2o:size=3"), "evictor h2o: size: no such option; known: budget, recent, slack, prompt, scope");
   EXPECT_EQ(refusal("h2o:budget=0"), "evictor h2o: budget: must be between 1 and 1073741824, got 0");
   EXPECT_EQ(refusal("h2o:recent=2"), "evictor h2o: recent: must be between 0 and 1, got 2");
   EXPECT_EQ(refusal("streamingllm:window=0"), "evictor streamingllm: window: must be between 1 and 1073741824, got 0");
   EXPECT_EQ(refusal("streamingllm:prompt=half"), "evictor streamingllm: prompt: must be whole or evicted, got 'half'");
+  EXPECT_EQ(refusal("h2o:scope=layer"), "evictor h2o: scope: must be stream or head, got 'layer'");
 }
 
 TEST(EvictionRule, DemandIsWhatIsStoredAtOnce) {
@@ -248,6 +249,57 @@ TEST(TokenEviction, CountsTheAttentionOfKeptDraftsOnly) {
     ASSERT_EQ(Slots(kept_slots.begin(), kept_slots.end()), Slots(expected.begin(), expected.end())) << computed;
   }
   EXPECT_GT(plain.decisions(), 50);
+}
+
+// Three heads that choose for themselves are three evictors, drafted tokens included.
+TEST(TokenEviction, HeadsChooseForThemselves) {
+  constexpr int64_t kHeads = 3;
+  std::mt19937_64 random(6);
+  for (const char* text : {"h2o:budget=12,recent=0.25,slack=7", "snapkv:budget=12,window=4,kernel=3,slack=7",
+                           "scissorhands:budget=12,recent=3,history=5,slack=7"}) {
+    const auto apart = rule_of(text), own = rule_of(std::string(text) + ",scope=head");
+    std::vector<TokenEviction> single(kHeads, TokenEviction(apart, 20, 1000));
+    TokenEviction heads(own, 20, 1000, kHeads);
+    ASSERT_EQ(heads.heads(), kHeads);
+    ASSERT_EQ(TokenEviction(apart, 20, 1000, kHeads).heads(), 1);
+    for (int64_t computed = 0; computed < 200;) {
+      const int64_t count = std::min<int64_t>(1 + static_cast<int64_t>(random() % 3), heads.next() - computed);
+      const int64_t first = computed - heads.evicted(), slots = first + count, drafted = count - 1;
+      const auto all = heads.mass(first + 1), drafts = heads.draft_mass(drafted, slots);
+      for (int64_t head = 0; head < kHeads; ++head) {
+        TokenEviction& one = single[static_cast<size_t>(head)];
+        const auto sums = one.mass(first + 1), own_drafts = one.draft_mass(drafted, slots);
+        for (int64_t slot = 0; slot <= first; ++slot) {
+          const auto mass = static_cast<int64_t>(random() % 1000);
+          sums[static_cast<size_t>(slot)] += mass;
+          all[static_cast<size_t>(slot * kHeads + head)] += mass;
+        }
+        for (int64_t i = 0; i < drafted * slots; ++i) {
+          const auto mass = static_cast<int64_t>(random() % 1000);
+          own_drafts[static_cast<size_t>(i)] += mass;
+          drafts[static_cast<size_t>(i * kHeads + head)] += mass;
+        }
+      }
+      for (int64_t i = 0; i < drafted; ++i) {
+        heads.keep_drafted();
+        for (TokenEviction& one : single) one.keep_drafted();
+      }
+      computed += count;
+      if (computed < heads.next()) continue;
+      const auto kept = heads.decide();
+      ASSERT_EQ(std::ssize(kept), 12 * kHeads);
+      for (int64_t head = 0; head < kHeads; ++head) {
+        TokenEviction& one = single[static_cast<size_t>(head)];
+        const auto slots_of_one = one.decide();
+        ASSERT_TRUE(std::ranges::equal(slots_of_one, kept.subspan(static_cast<size_t>(12 * head), 12))) << text;
+        for (size_t i = 0; i < 12; ++i)
+          ASSERT_EQ(heads.positions()[i * kHeads + static_cast<size_t>(head)], one.positions()[i]) << text;
+      }
+    }
+    EXPECT_GT(heads.decisions(), 20);
+    EXPECT_EQ(eviction_bytes(*own, 10, 2, 1), eviction_bytes(*apart, 10, 2, 5));
+    EXPECT_GT(eviction_bytes(*own, 10, 2, 2), eviction_bytes(*own, 10, 2, 1));
+  }
 }
 
 TEST(TokenEviction, StartsAgainFromNothing) {

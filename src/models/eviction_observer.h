@@ -37,6 +37,7 @@ class EvictionObserver final : public ForwardObserver {
                            .drafted = drafted,
                            .skipped = skipped,
                            .shares = eviction.rule().evictor->mass_rule().shares,
+                           .heads = eviction.heads(),
                            .mass = own,
                            .draft_mass = drafts});
     if (!std::exchange(added_, true)) runner_.hooks().add(*this);

@@ -61,14 +61,25 @@ int64_t largest_group(const ArchSpec& spec) {
   return largest;
 }
 
-Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& options, int64_t context, int threads) {
+int64_t most_kv_heads(const ArchSpec& spec) {
+  int64_t most = 1;
+  for (const LayerSpec& layer : spec.layers) most = std::max(most, layer.kv_heads);
+  return most;
+}
+
+Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& options, const KvLayout& layout,
+                               int64_t context, int threads) {
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   if (!rule) return 0;
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
   const int64_t stored = kv_demand(rule.get(), context, context);
   const int64_t scratch =
-      rule->evictor->needs_mass() ? threads * token_mass_bytes(stored, drafts, largest_group(spec)) : 0;
-  return std::max(options.max_streams, options.resident_streams) * eviction_bytes(*rule, stored, drafts) + scratch;
+      rule->evictor->needs_mass()
+          ? threads * token_mass_bytes(stored, drafts, largest_group(spec), rule->per_head ? most_kv_heads(spec) : 1)
+          : 0;
+  return std::max(options.max_streams, options.resident_streams) *
+             eviction_bytes(*rule, stored, drafts, layout.heads()) +
+         scratch;
 }
 
 }  // namespace
@@ -77,12 +88,12 @@ int64_t request_memory(int64_t tokens) {
   return kRequestBytes + tokens * kRequestTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes;
 }
 
-Result<int64_t> request_evictor_memory(const Request& request, int64_t tokens, int64_t drafts) {
+Result<int64_t> request_evictor_memory(const Request& request, int64_t tokens, int64_t drafts, int64_t kv_heads) {
   if (request.evictor.empty()) return 0;
   MILLRACE_TRY(const auto rule, make_eviction_rule(request.evictor));
   if (!rule) return 0;
   const auto prompt = static_cast<int64_t>(request.prompt.size());
-  return eviction_bytes(*rule, kv_demand(rule.get(), prompt, tokens), drafts);
+  return eviction_bytes(*rule, kv_demand(rule.get(), prompt, tokens), drafts, kv_heads);
 }
 
 Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,
@@ -107,7 +118,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
     MILLRACE_TRY(const auto store, chosen_store(options));
     MILLRACE_TRY(memory.store, store.member.memory(layout, store.options));
   }
-  MILLRACE_TRY(memory.evictor, evictor_memory(spec, options, limits.context, threads));
+  MILLRACE_TRY(memory.evictor, evictor_memory(spec, options, layout, limits.context, threads));
   memory.constraints =
       options.constraint_memory > 0 ? options.constraint_memory : default_constraint_memory(tokenizer, budget);
   if (budget > 0 && tokenizer && options.constraint_memory > 0 &&

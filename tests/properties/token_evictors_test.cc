@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "base/philox.h"
@@ -132,25 +133,30 @@ std::vector<BlockId> all_blocks(KvPool& pool) {
 class PlainMass final : public ForwardObserver {
  public:
   bool shares = false;       // counts heads that pay an even share, instead of attention
-  std::vector<double> sums;  // of the table's slots; empty: nothing is observed
+  int64_t choosers = 1;      // or the KV heads of all layers that lose tokens
+  std::vector<double> sums;  // [slots, choosers]; empty: nothing is observed
   void queries(const AttentionInput& in) override {
     const AttentionLayer& layer = in.layer;
     if (sums.empty() || layer.group > 0) return;
     const auto table = in.batch.tables(0);
-    std::vector<double> weights(sums.size());
+    std::vector<double> weights(sums.size() / static_cast<size_t>(choosers));
+    const int64_t first = choosers > 1 ? in.kv.layout().heads_before(layer.layer) : 0;
     for (int64_t head = 0; head < layer.heads; ++head) {
       const float* q = in.q + head * layer.head_dim;
+      const int64_t kv_head = head / (layer.heads / layer.kv_heads);
       double total = 0;
-      for (size_t slot = 0; slot < sums.size(); ++slot) {
-        const uint8_t* row = in.kv.keys(layer.layer, table[slot], head / (layer.heads / layer.kv_heads));
+      for (size_t slot = 0; slot < weights.size(); ++slot) {
+        const uint8_t* row = in.kv.keys(layer.layer, table[slot], kv_head);
         double dot = 0;
         for (int64_t d = 0; d < layer.head_dim; ++d)
           dot += static_cast<double>(q[d]) * static_cast<double>(reinterpret_cast<const float*>(row)[d]);
         total += weights[slot] = std::exp(dot);
       }
-      for (size_t slot = 0; slot < sums.size(); ++slot) {
+      for (size_t slot = 0; slot < weights.size(); ++slot) {
         const double weight = weights[slot] / total;
-        sums[slot] += shares ? weight * static_cast<double>(sums.size()) >= 1 : weight;
+        const size_t at =
+            slot * static_cast<size_t>(choosers) + static_cast<size_t>(choosers > 1 ? first + kv_head : 0);
+        sums[at] += shares ? weight * static_cast<double>(weights.size()) >= 1 : weight;
       }
     }
   }
@@ -176,6 +182,7 @@ constexpr PlainRule kPlainRules[] = {
 };
 
 // A plain reference: one token at a time, blocks of one token, and a dropped token is a dropped entry of the table.
+// Heads that choose for themselves copy the rows that they keep to the first entries.
 // Layers with a window have a table of all tokens.
 class PlainEviction {
  public:
@@ -194,6 +201,7 @@ class PlainEviction {
                                      .limits = {16, 16, 128}});
     EXPECT_TRUE(made.ok());
     own_ = std::move(*made);
+    if (rule.per_head) observer_.choosers = choosers_ = runner().kv().layout().heads();
     free_ = all_blocks(runner().kv());
     for (int64_t g = 1; g < runner().kv().groups(); ++g) windows_.push_back(all_blocks(runner().kv().group(g)));
     runner().hooks().add(observer_);
@@ -202,8 +210,8 @@ class PlainEviction {
   std::vector<float> step(TokenId token) {
     table_.push_back(free_.back());
     free_.pop_back();
-    positions_.push_back(computed_);
-    worth_.push_back(0);
+    positions_.insert(positions_.end(), static_cast<size_t>(choosers_), computed_);
+    worth_.insert(worth_.end(), static_cast<size_t>(choosers_), 0);
     runner().start();
     runner().begin(table_, stored() - 1);
     for (size_t g = 0; g < windows_.size(); ++g)
@@ -222,41 +230,72 @@ class PlainEviction {
 
  private:
   ModelRunner& runner() { return *own_; }
-  double worth(int64_t slot) const {
+  size_t at(int64_t slot, int64_t chooser) const { return static_cast<size_t>(slot * choosers_ + chooser); }
+  double worth(int64_t slot, int64_t chooser) const {
     const int64_t old = stored() - plain_.newest;
     if (slot >= old || slot < plain_.firsts) return 1e30;
-    if (plain_.random) return philox_uniform(0, 0, static_cast<uint64_t>(positions_[static_cast<size_t>(slot)]));
+    if (plain_.random) return philox_uniform(0, 0, static_cast<uint64_t>(positions_[at(slot, chooser)]));
     double most = 0;
     for (int64_t i = std::max<int64_t>(0, slot - plain_.reach); i < std::min(old, slot + plain_.reach + 1); ++i)
-      most = std::max(most, worth_[static_cast<size_t>(i)]);
+      most = std::max(most, worth_[at(i, chooser)]);
     return most;
   }
-  void evict() {
+  std::vector<int64_t> kept_by(int64_t chooser) const {
     std::vector<int64_t> order(table_.size());
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::sort(order, [&](int64_t a, int64_t b) { return std::pair(worth(a), a) > std::pair(worth(b), b); });
+    std::ranges::sort(
+        order, [&](int64_t a, int64_t b) { return std::pair(worth(a, chooser), a) > std::pair(worth(b, chooser), b); });
     order.resize(static_cast<size_t>(rule_.evictor->budget()));
     std::ranges::sort(order);
-    std::vector<BlockId> table;
+    return order;
+  }
+  void copy_rows(int64_t layer, int64_t head, const std::vector<int64_t>& slots) {
+    KvPool& kv = runner().kv();
+    const auto bytes = static_cast<size_t>(kv.row_bytes(layer));
+    for (const bool values : {false, true}) {
+      const auto row = [&](size_t slot) {
+        return values ? kv.values(layer, table_[slot], head) : kv.keys(layer, table_[slot], head);
+      };
+      std::vector<std::vector<uint8_t>> rows;
+      for (const int64_t slot : slots)
+        rows.emplace_back(row(static_cast<size_t>(slot)), row(static_cast<size_t>(slot)) + bytes);
+      for (size_t i = 0; i < rows.size(); ++i) std::memcpy(row(i), rows[i].data(), bytes);
+    }
+  }
+  void evict() {
+    std::vector<std::vector<int64_t>> kept;
+    for (int64_t chooser = 0; chooser < choosers_; ++chooser) kept.push_back(kept_by(chooser));
     std::vector<int64_t> positions;
     std::vector<double> worths;
-    for (const int64_t slot : order) {
-      table.push_back(table_[static_cast<size_t>(slot)]);
-      positions.push_back(positions_[static_cast<size_t>(slot)]);
-      worths.push_back(plain_.queries == kEvery ? worth_[static_cast<size_t>(slot)] : 0);
+    for (size_t i = 0; i < kept.front().size(); ++i)
+      for (int64_t chooser = 0; chooser < choosers_; ++chooser) {
+        const size_t from = at(kept[static_cast<size_t>(chooser)][i], chooser);
+        positions.push_back(positions_[from]);
+        worths.push_back(plain_.queries == kEvery ? worth_[from] : 0);
+      }
+    positions_ = positions;
+    worth_ = worths;
+    std::vector<BlockId> table;
+    if (choosers_ == 1) {
+      for (const int64_t slot : kept.front()) table.push_back(table_[static_cast<size_t>(slot)]);
+    } else {
+      const auto& layers = runner().kv().layout().layers;
+      size_t chooser = 0;
+      for (size_t layer = 0; layer < layers.size(); ++layer)
+        for (int64_t head = 0; head < layers[layer].kv_heads; ++head)
+          copy_rows(static_cast<int64_t>(layer), head, kept[chooser++]);
+      table.assign(table_.begin(), table_.begin() + std::ssize(kept.front()));
     }
     for (const BlockId block : table_)
       if (std::ranges::find(table, block) == table.end()) free_.push_back(block);
     table_ = table;
-    positions_ = positions;
-    worth_ = worths;
   }
 
   std::unique_ptr<ModelRunner> own_;
   const EvictionRule& rule_;
   PlainRule plain_;
   PlainMass observer_;
-  int64_t prompt_, computed_ = 0;
+  int64_t prompt_, computed_ = 0, choosers_ = 1;
   std::vector<BlockId> free_, table_;
   std::vector<std::vector<BlockId>> windows_;
   std::vector<int64_t> positions_;

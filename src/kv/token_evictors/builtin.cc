@@ -10,6 +10,8 @@ std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own) {
   own.push_back({"slack", Type::integer, "16", 1, 1 << 20, "tokens stored beyond the budget before some are dropped"});
   own.push_back({"prompt", Type::text, "whole", 0, 0,
                  "whole: nothing is dropped before the prompt is complete; evicted: the budget holds for it too"});
+  own.push_back({"scope", Type::text, "stream", 0, 0,
+                 "stream: one choice for all layers and heads; head: every KV head of every layer chooses for itself"});
   return own;
 }
 
