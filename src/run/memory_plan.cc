@@ -61,9 +61,9 @@ int64_t largest_group(const ArchSpec& spec) {
   return largest;
 }
 
-int64_t most_kv_heads(const ArchSpec& spec) {
+int64_t most_kv_heads(const KvLayout& layout) {
   int64_t most = 1;
-  for (const LayerSpec& layer : spec.layers) most = std::max(most, layer.kv_heads);
+  for (const KvLayer& layer : layout.layers) most = std::max(most, layer.kv_heads);
   return most;
 }
 
@@ -75,7 +75,7 @@ Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& option
   const int64_t stored = kv_demand(rule.get(), context, context);
   const int64_t scratch =
       rule->evictor->needs_mass()
-          ? threads * token_mass_bytes(stored, drafts, largest_group(spec), rule->per_head ? most_kv_heads(spec) : 1)
+          ? threads * token_mass_bytes(stored, drafts, largest_group(spec), rule->per_head ? most_kv_heads(layout) : 1)
           : 0;
   return std::max(options.max_streams, options.resident_streams) *
              eviction_bytes(*rule, stored, drafts, layout.heads()) +
