@@ -122,7 +122,7 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
     const BatchSpan& span = batch.spans[static_cast<size_t>(observed.span)];
     const int64_t slots = span.first_slot + span.count, queries = span.count - observed.skipped;
     const int64_t tiles = (queries + tile - 1) / tile;
-    const bool own_sums = observed.heads > 1;
+    const bool own_sums = observed.heads > 1 && !observed.whole_layers;
     const int64_t heads = own_sums ? layer.kv_heads : 1;
     for (TokenMass::Scratch& s : mass.scratch)
       prepare(s, layer.head_dim, std::min(tile, std::max(queries, 1 + mass.most_drafted)) * group, slots,
@@ -145,10 +145,11 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
       unit.score(s);
       unit.add(s);
     });
-    const int64_t column = own_sums ? kv.layout().heads_before(layer.layer) : 0;
+    const int64_t column = observed.heads > 1 ? kv.layout().heads_before(layer.layer) : 0;
     for (const TokenMass::Scratch& s : mass.scratch)
-      for (int64_t head = 0; head < heads; ++head)
-        add_sums(s.sums.data() + head * (1 + observed.drafted) * slots, slots, column + head, observed);
+      for (int64_t head = 0; head < (observed.heads > 1 ? layer.kv_heads : 1); ++head)
+        add_sums(s.sums.data() + (own_sums ? head : 0) * (1 + observed.drafted) * slots, slots, column + head,
+                 observed);
   }
 }
 

@@ -14,11 +14,12 @@ namespace millrace {
 // What to observe in the next forward pass, and where to add it.
 struct TokenMass {
   struct Span {
-    int64_t span = 0;     // index of the batch span
-    int64_t drafted = 0;  // its last queries: those of drafted tokens, which may be rejected
-    int64_t skipped = 0;  // its first queries, which are not observed
-    bool shares = false;  // MassRule::shares
-    int64_t heads = 1;    // that have sums of their own: 1, or the KV heads of all layers of the pool
+    int64_t span = 0;           // index of the batch span
+    int64_t drafted = 0;        // its last queries: those of drafted tokens, which may be rejected
+    int64_t skipped = 0;        // its first queries, which are not observed
+    bool shares = false;        // MassRule::shares
+    int64_t heads = 1;          // that have sums of their own: 1, or the KV heads of all layers of the pool
+    bool whole_layers = false;  // each head has the sums of all heads of its layer
     // [slots before the first drafted token, heads], from the other queries.
     std::span<int64_t> mass;
     // [drafted, slots, heads], from each of those queries alone.
@@ -29,7 +30,7 @@ struct TokenMass {
   // Scratch of one worker.
   struct Scratch {
     std::vector<float> row, keys, scores;
-    std::vector<int64_t> sums;  // [heads of the layer with sums of their own, 1 + drafted, slots]
+    std::vector<int64_t> sums;  // [KV heads of the layer, or 1 if they have no sums of their own, 1 + drafted, slots]
   };
   std::vector<Scratch> scratch;
   int64_t most_drafted = 0;  // of a span in any pass; the scratch then has room for so many

@@ -6,7 +6,7 @@
 namespace millrace {
 
 TokenEviction::TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t prompt, int64_t total, int64_t kv_heads)
-    : rule_(std::move(rule)), prompt_(prompt), total_(total), heads_(rule_->per_head ? kv_heads : 1) {}
+    : rule_(std::move(rule)), prompt_(prompt), total_(total), heads_(rule_->choosers(kv_heads)) {}
 
 void TokenEviction::reserve(int64_t drafted) {
   const auto most = static_cast<size_t>(most_stored()), all = most * static_cast<size_t>(heads_);
@@ -104,7 +104,7 @@ void TokenEviction::choose(int64_t head, int64_t stored) {
 
 int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads) {
   const bool mass = rule.evictor->needs_mass();
-  const int64_t heads = rule.per_head ? kv_heads : 1, own = heads > 1 ? 4 + 8 * mass : 0;
+  const int64_t heads = rule.choosers(kv_heads), own = heads > 1 ? 4 + 8 * mass : 0;
   return stored * (4 + own + heads * (8 + (mass ? 8 * (1 + drafted) : 0)));
 }
 

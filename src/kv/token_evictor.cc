@@ -5,8 +5,14 @@
 #include <algorithm>
 
 #include "base/choose.h"
+#include "base/enum_table.h"
 
 namespace millrace {
+namespace {
+
+constexpr EnumNames<EvictionScope> kScopes("stream", "layer", "head");
+
+}  // namespace
 
 Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view text) {
   if (text.empty() || text == "none") return std::shared_ptr<const EvictionRule>();
@@ -15,13 +21,14 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
   if (prompt != "whole" && prompt != "evicted")
     return Error::user(fmt::format("{}: prompt: must be whole or evicted, got '{}'", chosen.label, prompt));
   const std::string& scope = chosen.options.text("scope");
-  if (scope != "stream" && scope != "head")
-    return Error::user(fmt::format("{}: scope: must be stream or head, got '{}'", chosen.label, scope));
+  const auto found = kScopes.find(scope);
+  if (!found)
+    return Error::user(fmt::format("{}: scope: must be stream, layer or head, got '{}'", chosen.label, scope));
   auto rule = std::make_shared<EvictionRule>();
   MILLRACE_TRY(rule->evictor, chosen.member(chosen.options));
   rule->slack = chosen.options.integer("slack");
   rule->whole_prompt = prompt == "whole";
-  rule->per_head = scope == "head";
+  rule->scope = *found;
   rule->text = std::string(text);
   return std::shared_ptr<const EvictionRule>(std::move(rule));
 }

@@ -50,15 +50,21 @@ class TokenEvictor {
 using TokenEvictorFactory = Result<std::unique_ptr<const TokenEvictor>> (*)(const OptionValues& options);
 const Registry<TokenEvictorFactory>& token_evictors();
 
+// Who chooses together; all have the same budget.
+enum class EvictionScope : uint8_t { stream, layer, head };
+
 // An evictor with the options that every member has.
 struct EvictionRule {
   std::shared_ptr<const TokenEvictor> evictor;
   int64_t slack = 16;        // tokens stored beyond the budget before the evictor chooses
   bool whole_prompt = true;  // chooses for the first time when the prompt is complete
-  bool per_head = false;     // every KV head of every layer chooses for itself; all have the same budget
-  std::string text;          // as given
+  EvictionScope scope = EvictionScope::stream;
+  std::string text;  // as given
 
   int64_t most_stored() const { return evictor->budget() + slack; }
+  // That choose, of a model with so many KV heads in the layers that lose tokens. Heads of one layer that choose
+  // together have equal sums and so make equal choices.
+  int64_t choosers(int64_t kv_heads) const { return scope == EvictionScope::stream ? 1 : kv_heads; }
 };
 
 // `text` is NAME[:key=value,...]; null for "" and "none". Errors (user): unknown name or option.

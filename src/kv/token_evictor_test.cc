@@ -45,7 +45,7 @@ TEST(EvictionRule, NamesWhatIsWrong) {
   EXPECT_EQ(refusal("h2o:recent=2"), "evictor h2o: recent: must be between 0 and 1, got 2");
   EXPECT_EQ(refusal("streamingllm:window=0"), "evictor streamingllm: window: must be between 1 and 1073741824, got 0");
   EXPECT_EQ(refusal("streamingllm:prompt=half"), "evictor streamingllm: prompt: must be whole or evicted, got 'half'");
-  EXPECT_EQ(refusal("h2o:scope=layer"), "evictor h2o: scope: must be stream or head, got 'layer'");
+  EXPECT_EQ(refusal("h2o:scope=all"), "evictor h2o: scope: must be stream, layer or head, got 'all'");
 }
 
 TEST(EvictionRule, DemandIsWhatIsStoredAtOnce) {

@@ -38,6 +38,7 @@ class EvictionObserver final : public ForwardObserver {
                            .skipped = skipped,
                            .shares = eviction.rule().evictor->mass_rule().shares,
                            .heads = eviction.heads(),
+                           .whole_layers = eviction.rule().scope == EvictionScope::layer,
                            .mass = own,
                            .draft_mass = drafts});
     if (!std::exchange(added_, true)) runner_.hooks().add(*this);

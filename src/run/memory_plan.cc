@@ -75,7 +75,8 @@ Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& option
   const int64_t stored = kv_demand(rule.get(), context, context);
   const int64_t scratch =
       rule->evictor->needs_mass()
-          ? threads * token_mass_bytes(stored, drafts, largest_group(spec), rule->per_head ? most_kv_heads(layout) : 1)
+          ? threads * token_mass_bytes(stored, drafts, largest_group(spec),
+                                       rule->scope == EvictionScope::head ? most_kv_heads(layout) : 1)
           : 0;
   return std::max(options.max_streams, options.resident_streams) *
              eviction_bytes(*rule, stored, drafts, layout.heads()) +

@@ -132,9 +132,10 @@ std::vector<BlockId> all_blocks(KvPool& pool) {
 // Attention of one query by its definition: keys are rows of f32 in blocks of one token.
 class PlainMass final : public ForwardObserver {
  public:
-  bool shares = false;       // counts heads that pay an even share, instead of attention
-  int64_t choosers = 1;      // or the KV heads of all layers that lose tokens
-  std::vector<double> sums;  // [slots, choosers]; empty: nothing is observed
+  bool shares = false;        // counts heads that pay an even share, instead of attention
+  bool whole_layers = false;  // a layer's heads choose together
+  int64_t choosers = 1;       // or the KV heads of all layers that lose tokens
+  std::vector<double> sums;   // [slots, choosers]; empty: nothing is observed
   void queries(const AttentionInput& in) override {
     const AttentionLayer& layer = in.layer;
     if (sums.empty() || layer.group > 0) return;
@@ -154,9 +155,10 @@ class PlainMass final : public ForwardObserver {
       }
       for (size_t slot = 0; slot < weights.size(); ++slot) {
         const double weight = weights[slot] / total;
-        const size_t at =
-            slot * static_cast<size_t>(choosers) + static_cast<size_t>(choosers > 1 ? first + kv_head : 0);
-        sums[at] += shares ? weight * static_cast<double>(weights.size()) >= 1 : weight;
+        const double one = shares ? weight * static_cast<double>(weights.size()) >= 1 : weight;
+        for (int64_t to = 0; to < (choosers > 1 ? layer.kv_heads : 1); ++to)
+          if (choosers == 1 || whole_layers || to == kv_head)
+            sums[slot * static_cast<size_t>(choosers) + static_cast<size_t>(first + to)] += one;
       }
     }
   }
@@ -189,6 +191,7 @@ class PlainEviction {
   PlainEviction(const LanguageModel& model, const EvictionRule& rule, int64_t prompt) : rule_(rule), prompt_(prompt) {
     plain_ = *std::ranges::find_if(kPlainRules, [&](const auto& one) { return rule.text.starts_with(one.name); });
     observer_.shares = plain_.shares;
+    observer_.whole_layers = rule.scope == EvictionScope::layer;
     const auto& parts = model.parts();
     KvLayout layout{find_format("f32"), 1, parts.model->kv_layers()};
     split_all_windows(layout, 128, 128);
@@ -201,7 +204,7 @@ class PlainEviction {
                                      .limits = {16, 16, 128}});
     EXPECT_TRUE(made.ok());
     own_ = std::move(*made);
-    if (rule.per_head) observer_.choosers = choosers_ = runner().kv().layout().heads();
+    if (rule.scope != EvictionScope::stream) observer_.choosers = choosers_ = runner().kv().layout().heads();
     free_ = all_blocks(runner().kv());
     for (int64_t g = 1; g < runner().kv().groups(); ++g) windows_.push_back(all_blocks(runner().kv().group(g)));
     runner().hooks().add(observer_);
@@ -369,6 +372,10 @@ INSTANTIATE_TEST_SUITE_P(
                       EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=8"},
                       EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8"},
                       EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=5,prompt=evicted"},
+                      EvictorCase{"h2o:budget=24,slack=8,scope=head"},
+                      EvictorCase{"tova:budget=24,slack=6,scope=layer"},
+                      EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8,scope=head"},
+                      EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=5,scope=head,prompt=evicted", "gemma3"},
                       EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"}),
     [](const auto& one) {
       std::string name = std::string(one.param.model) + "_" + one.param.evictor;

@@ -11,7 +11,8 @@ std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own) {
   own.push_back({"prompt", Type::text, "whole", 0, 0,
                  "whole: nothing is dropped before the prompt is complete; evicted: the budget holds for it too"});
   own.push_back({"scope", Type::text, "stream", 0, 0,
-                 "stream: one choice for all layers and heads; head: every KV head of every layer chooses for itself"});
+                 "stream: one choice for all layers and heads; layer: each layer chooses for itself; head: each KV "
+                 "head of each layer"});
   return own;
 }
 
