@@ -17,9 +17,20 @@
   ADD(kQ4K)                           \
   ADD(kQ5K)                           \
   ADD(kQ6K)                           \
+  ADD(kTq1_0)                         \
+  ADD(kTq2_0)                         \
+  ADD(kIq1S)                          \
+  ADD(kIq1M)                          \
+  ADD(kIq2Xxs)                        \
+  ADD(kIq2Xs)                         \
+  ADD(kIq2S)                          \
+  ADD(kIq3Xxs)                        \
+  ADD(kIq3S)                          \
   ADD(kIq4Nl)                         \
   ADD(kIq4Xs)                         \
-  ADD(kMxfp4)
+  ADD(kMxfp4)                         \
+  ADD(kNf4)                           \
+  ADD(kFp4)
 
 namespace millrace {
 

@@ -20,6 +20,8 @@ inline int iq4_nearest(float x) {
 inline float iq4_round(float x) { return static_cast<float>(kIq4Values[iq4_nearest(x)]); }
 
 // The best scale for n values when each is rounded to the codebook.
-inline float iq4_fit_scale(const float* x, int n) { return fit_scale(x, n, -127.0f, 7, iq4_round); }
+inline float iq4_fit_scale(const float* x, int n, const float* weights = nullptr) {
+  return fit_scale(x, n, -127.0f, 7, iq4_round, weights);
+}
 
 }  // namespace millrace

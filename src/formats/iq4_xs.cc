@@ -9,6 +9,7 @@
 #include "formats/block.h"
 #include "formats/format.h"
 #include "formats/iq4_codebook.h"
+#include "formats/weighted_rounding.h"
 
 namespace millrace {
 namespace {
@@ -34,9 +35,12 @@ void decode(const uint8_t* source, float* destination, int64_t n) {
   });
 }
 
-void encode_block(const float* x, uint8_t* block) {
+}  // namespace
+
+void encode_iq4_xs_block(const float* x, const float* weights, uint8_t* block) {
   float scales[kSubBlocks];
-  for (int b = 0; b < kSubBlocks; ++b) scales[b] = iq4_fit_scale(x + b * kSubValues, kSubValues);
+  for (int b = 0; b < kSubBlocks; ++b)
+    scales[b] = iq4_fit_scale(x + b * kSubValues, kSubValues, weights ? weights + b * kSubValues : nullptr);
   F16Scale d = make_f16_scale(largest_signed(scales, kSubBlocks) / -32.0f);
   float inverse_d = d.stored != 0 ? 1.0f / d.stored : 0.0f;
   std::fill_n(block, 8, uint8_t{0});
@@ -59,8 +63,11 @@ void encode_block(const float* x, uint8_t* block) {
   store_u16(block + 2, static_cast<uint16_t>(scales_high));
 }
 
+namespace {
+
 void encode(const float* source, uint8_t* destination, int64_t n) {
-  encode_blocks<kValues, kBytes>(source, destination, n, encode_block);
+  encode_blocks<kValues, kBytes>(source, destination, n,
+                                 [](const float* x, uint8_t* block) { encode_iq4_xs_block(x, nullptr, block); });
 }
 
 int64_t find_non_finite(const uint8_t* source, int64_t n) {

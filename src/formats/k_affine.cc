@@ -2,14 +2,14 @@
 
 namespace millrace {
 
-KAffineBlock fit_k_affine(const float* x, int sub_blocks, int levels, int scale_levels) {
+KAffineBlock fit_k_affine(const float* x, int sub_blocks, int levels, int scale_levels, const float* weights) {
   KAffineBlock out;
   const int sub_values = 256 / sub_blocks;
   AffineScale fits[16];
   float largest_scale = 0;
   float largest_minimum = 0;
   for (int b = 0; b < sub_blocks; ++b) {
-    fits[b] = fit_affine(x + b * sub_values, sub_values, levels);
+    fits[b] = fit_affine(x + b * sub_values, sub_values, levels, weights ? weights + b * sub_values : nullptr);
     largest_scale = std::max(largest_scale, fits[b].scale);
     largest_minimum = std::max(largest_minimum, fits[b].minimum);
   }

@@ -18,7 +18,8 @@ struct KAffineBlock {
   uint8_t q[256];
 };
 
-// Sub-blocks of 256 / sub_blocks values; q in 0 .. levels, scales and minima in 0 .. scale_levels.
-KAffineBlock fit_k_affine(const float* x, int sub_blocks, int levels, int scale_levels);
+// `weights` as in scale_fit.h. Sub-blocks of 256 / sub_blocks values; q in 0 .. levels, scales and minima in 0 ..
+// scale_levels.
+KAffineBlock fit_k_affine(const float* x, int sub_blocks, int levels, int scale_levels, const float* weights);
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include "formats/block.h"
 #include "formats/format.h"
 #include "formats/k_affine.h"
+#include "formats/weighted_rounding.h"
 
 namespace millrace {
 namespace {
@@ -29,8 +30,10 @@ void decode_block(const uint8_t* block, float* out) {
   }
 }
 
-void encode_block(const float* x, uint8_t* block) {
-  KAffineBlock fit = fit_k_affine(x, kSubBlocks, 3, 15);
+}  // namespace
+
+void encode_q2_k_block(const float* x, const float* weights, uint8_t* block) {
+  KAffineBlock fit = fit_k_affine(x, kSubBlocks, 3, 15, weights);
   for (int b = 0; b < kSubBlocks; ++b) block[b] = static_cast<uint8_t>(fit.scale[b] | fit.minimum[b] << 4);
   std::fill_n(block + 16, 64, uint8_t{0});
   for (int i = 0; i < kValues; ++i) {
@@ -40,12 +43,15 @@ void encode_block(const float* x, uint8_t* block) {
   store_u16(block + 82, fit.dmin);
 }
 
+namespace {
+
 void decode(const uint8_t* source, float* destination, int64_t n) {
   decode_blocks<kValues, kBytes>(source, destination, n, decode_block);
 }
 
 void encode(const float* source, uint8_t* destination, int64_t n) {
-  encode_blocks<kValues, kBytes>(source, destination, n, encode_block);
+  encode_blocks<kValues, kBytes>(source, destination, n,
+                                 [](const float* x, uint8_t* block) { encode_q2_k_block(x, nullptr, block); });
 }
 
 int64_t find_non_finite(const uint8_t* source, int64_t n) {

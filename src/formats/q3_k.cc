@@ -10,6 +10,7 @@
 #include "formats/format.h"
 #include "formats/k_scales.h"
 #include "formats/scale_fit.h"
+#include "formats/weighted_rounding.h"
 
 namespace millrace {
 namespace {
@@ -33,9 +34,13 @@ void decode_block(const uint8_t* block, float* out) {
 
 float round_to_grid(float x) { return static_cast<float>(round_clamped(x, -4, 3)); }
 
-void encode_block(const float* x, uint8_t* block) {
+}  // namespace
+
+void encode_q3_k_block(const float* x, const float* weights, uint8_t* block) {
   float fits[kSubBlocks];
-  for (int b = 0; b < kSubBlocks; ++b) fits[b] = fit_scale(x + b * kSubValues, kSubValues, -4.0f, 9, round_to_grid);
+  for (int b = 0; b < kSubBlocks; ++b)
+    fits[b] = fit_scale(x + b * kSubValues, kSubValues, -4.0f, 9, round_to_grid,
+                        weights ? weights + b * kSubValues : nullptr);
   F16Scale d = make_f16_scale(largest_signed(fits, kSubBlocks) / -32.0f);
   std::fill_n(block, 96, uint8_t{0});
   uint8_t scales[kSubBlocks];
@@ -54,12 +59,15 @@ void encode_block(const float* x, uint8_t* block) {
   store_u16(block + 108, d.bits);
 }
 
+namespace {
+
 void decode(const uint8_t* source, float* destination, int64_t n) {
   decode_blocks<kValues, kBytes>(source, destination, n, decode_block);
 }
 
 void encode(const float* source, uint8_t* destination, int64_t n) {
-  encode_blocks<kValues, kBytes>(source, destination, n, encode_block);
+  encode_blocks<kValues, kBytes>(source, destination, n,
+                                 [](const float* x, uint8_t* block) { encode_q3_k_block(x, nullptr, block); });
 }
 
 int64_t find_non_finite(const uint8_t* source, int64_t n) {

@@ -10,6 +10,7 @@
 #include "formats/format.h"
 #include "formats/k_affine.h"
 #include "formats/k_scales.h"
+#include "formats/weighted_rounding.h"
 
 namespace millrace {
 namespace {
@@ -35,8 +36,10 @@ void decode_block(const uint8_t* block, float* out) {
   }
 }
 
-void encode_block(const float* x, uint8_t* block) {
-  KAffineBlock fit = fit_k_affine(x, kSubBlocks, 31, 63);
+}  // namespace
+
+void encode_q5_k_block(const float* x, const float* weights, uint8_t* block) {
+  KAffineBlock fit = fit_k_affine(x, kSubBlocks, 31, 63, weights);
   KScaleMin scales;
   std::copy_n(fit.scale, kSubBlocks, scales.scale);
   std::copy_n(fit.minimum, kSubBlocks, scales.minimum);
@@ -52,12 +55,15 @@ void encode_block(const float* x, uint8_t* block) {
   }
 }
 
+namespace {
+
 void decode(const uint8_t* source, float* destination, int64_t n) {
   decode_blocks<kValues, kBytes>(source, destination, n, decode_block);
 }
 
 void encode(const float* source, uint8_t* destination, int64_t n) {
-  encode_blocks<kValues, kBytes>(source, destination, n, encode_block);
+  encode_blocks<kValues, kBytes>(source, destination, n,
+                                 [](const float* x, uint8_t* block) { encode_q5_k_block(x, nullptr, block); });
 }
 
 int64_t find_non_finite(const uint8_t* source, int64_t n) {

@@ -9,6 +9,7 @@
 #include "formats/block.h"
 #include "formats/format.h"
 #include "formats/scale_fit.h"
+#include "formats/weighted_rounding.h"
 
 namespace millrace {
 namespace {
@@ -39,9 +40,13 @@ void decode_block(const uint8_t* block, float* out) {
 
 float round_to_grid(float x) { return static_cast<float>(round_clamped(x, -32, 31)); }
 
-void encode_block(const float* x, uint8_t* block) {
+}  // namespace
+
+void encode_q6_k_block(const float* x, const float* weights, uint8_t* block) {
   float fits[kSubBlocks];
-  for (int b = 0; b < kSubBlocks; ++b) fits[b] = fit_scale(x + b * kSubValues, kSubValues, -32.0f, 9, round_to_grid);
+  for (int b = 0; b < kSubBlocks; ++b)
+    fits[b] = fit_scale(x + b * kSubValues, kSubValues, -32.0f, 9, round_to_grid,
+                        weights ? weights + b * kSubValues : nullptr);
   F16Scale d = make_f16_scale(largest_signed(fits, kSubBlocks) / -128.0f);
   std::fill_n(block, 192, uint8_t{0});
   for (int b = 0; b < kSubBlocks; ++b) {
@@ -59,12 +64,15 @@ void encode_block(const float* x, uint8_t* block) {
   store_u16(block + 208, d.bits);
 }
 
+namespace {
+
 void decode(const uint8_t* source, float* destination, int64_t n) {
   decode_blocks<kValues, kBytes>(source, destination, n, decode_block);
 }
 
 void encode(const float* source, uint8_t* destination, int64_t n) {
-  encode_blocks<kValues, kBytes>(source, destination, n, encode_block);
+  encode_blocks<kValues, kBytes>(source, destination, n,
+                                 [](const float* x, uint8_t* block) { encode_q6_k_block(x, nullptr, block); });
 }
 
 int64_t find_non_finite(const uint8_t* source, int64_t n) {

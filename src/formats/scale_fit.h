@@ -1,6 +1,7 @@
 // Chooses the scales of a block by a small deterministic search: for each candidate around the scale that just covers
 // the range, rounds the values and takes the least-squares scale for these roundings; the smallest squared error wins,
-// the first one on ties. Pure functions, no allocation. Sums are in double, in index order.
+// the first one on ties. With `weights`, each value's squared error counts that much; null: all alike. Pure functions,
+// no allocation. Sums are in double, in index order.
 #pragma once
 
 #include <cmath>
@@ -13,7 +14,8 @@ namespace millrace {
 // candidates map the value of largest magnitude to end + t / 10 * |end| / 8, t = -steps .. steps. round_to_grid(float)
 // -> float.
 template <typename RoundToGrid>
-float fit_scale(const float* x, int n, float end, int steps, RoundToGrid round_to_grid) {
+float fit_scale(const float* x, int n, float end, int steps, RoundToGrid round_to_grid,
+                const float* weights = nullptr) {
   float largest = largest_signed(x, n);
   if (largest == 0) return 0;
   double best_score = 0;  // reduction of sum x^2 by the fit
@@ -26,8 +28,9 @@ float fit_scale(const float* x, int n, float end, int steps, RoundToGrid round_t
     double qq = 0;
     for (int j = 0; j < n; ++j) {
       double q = round_to_grid(x[j] * inverse);
-      qx += q * x[j];
-      qq += q * q;
+      const double weight = weights ? weights[j] : 1.0;
+      qx += weight * q * x[j];
+      qq += weight * q * q;
     }
     if (qq > 0 && qx * qx > best_score * qq) {
       best_score = qx * qx / qq;
@@ -43,6 +46,6 @@ struct AffineScale {
 };
 
 // Fits value = scale * q - minimum with q in 0 .. levels.
-AffineScale fit_affine(const float* x, int n, int levels);
+AffineScale fit_affine(const float* x, int n, int levels, const float* weights = nullptr);
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 
 #include "kernels/families.h"
 #include "kernels/ops.h"
+#include "kernels/vector/matmul_pack.h"
 
 namespace millrace {
 namespace {
@@ -149,6 +150,9 @@ KernelTable make_kernel_table(Isa isa) {
   add_ops_ref(table);
   for (const KernelVersion& version : kVersions)
     if (version.add && isa.has(version.needs)) version.add(table);
+#if defined(__x86_64__) || defined(__aarch64__)
+  add_carried_kernels(table);
+#endif
   return table;
 }
 

@@ -59,6 +59,21 @@ struct MatmulKernel {
 inline constexpr int64_t kAttentionPartition = 256;
 inline constexpr float kUnifiedRange[2] = {0x1p-60f, 0x1p60f};  // exclusive
 inline constexpr int64_t kMaxMixedHeadDim = 1024;               // where keys and values have different formats
+inline constexpr int64_t kMaxTilesHeadDim = 512;                // that attend_tiles reads
+
+// A block of encoded keys, and one of values, of one KV head: as AffineRows, but not rounded to f16.
+//
+//   tile   levels [tokens][stride bytes] | scales, f16 | zeros, f16
+struct LevelTiles {
+  int bits = 4;
+  const float* codes = nullptr;  // as AffineRows::codes
+  int64_t stride = 0;
+  int64_t scales_at = 0;  // bytes from the tile's beginning
+  int64_t zeros_at = 0;   // the same
+  int64_t key_tokens =
+      0;              // tokens that share the scales of the columns of keys, a multiple of 32; 0: groups, as values
+  int64_t group = 0;  // columns of a token under one scale
+};
 
 // Consecutive queries of one stream against one partition of one KV head. Query row i of `group` heads
 // belongs to the stream's slot first_query + i and sees slots s with s <= first_query + i and, when
@@ -96,6 +111,10 @@ struct AttentionArgs {
   // For the kernel of any formats: decoders of rows of head_dim values.
   void (*decode_key)(const uint8_t* source, float* destination, int64_t n) = nullptr;
   void (*decode_value)(const uint8_t* source, float* destination, int64_t n) = nullptr;
+  // For KernelTable::attend_tiles: blocks before slot `encoded_end` are such tiles. Blocks have a multiple of 32
+  // tokens.
+  const LevelTiles* tiles = nullptr;
+  int64_t encoded_end = 0;
   int64_t key_ahead = 0;  // k_blocks also holds the slots up to here, which a later call reads: worth prefetching
   bool cold = false;      // no previous call had these keys in its key_ahead
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
@@ -132,9 +151,11 @@ struct RowCodec {
 
 // Rows of levels under scales and zeros: value = scale * level + zero, rounded to f16 (to nearest even; the sum is
 // exact in f32 but for its last bit, so that every instruction set gives the same bits). Levels are packed in units of
-// 8 bytes, 64 / bits values each: byte j of a unit holds its values j, j + 8, ... from the lowest bits on.
+// affine_unit_values(bits) values: byte j of the first 8 holds values j, j + 8, ... from the lowest bits on. With 3
+// bits these are the lower two, and 4 bytes follow whose bit i is the highest of value i.
 struct AffineRows {
-  int bits = 4;  // 2 or 4
+  int bits = 4;                  // 2, 3 or 4
+  const float* codes = nullptr;  // [16], exact f16s, in place of the levels 0, 1, 2 ...; null: these
   int64_t rows = 0;
   int64_t cols = 0;
   const uint8_t* levels = nullptr;
@@ -147,7 +168,11 @@ struct AffineRows {
   uint8_t* out = nullptr;  // f16, [rows][cols]
 };
 
-constexpr int64_t affine_row_bytes(int64_t bits, int64_t cols) { return (cols * bits + 63) / 64 * 8; }
+constexpr int64_t affine_unit_values(int64_t bits) { return bits == 4 ? 16 : 32; }
+constexpr int64_t affine_unit_bytes(int64_t bits) { return bits == 3 ? 12 : 8; }
+constexpr int64_t affine_row_bytes(int64_t bits, int64_t cols) {
+  return (cols + affine_unit_values(bits) - 1) / affine_unit_values(bits) * affine_unit_bytes(bits);
+}
 
 // ---- selective state spaces ---------------------------------------------------------------------
 // One stream's consecutive tokens and some of its channels. Arrays of [.., channels] have `stride` floats from one row
@@ -199,6 +224,9 @@ struct KernelTable {
   std::vector<AttentionKernel> mixed_attention;  // of keys and values in different formats, where it pays
   AttentionKernel any_attention;                 // of any formats, by the decoders of its arguments; f32 arithmetic
   std::vector<RowCodec> codecs;                  // one per format
+  // Rows of f16 behind tiles of levels; f32 arithmetic. Null where attention over f16 is not in f32: tiles are decoded
+  // to rows there.
+  void (*attend_tiles)(const AttentionArgs& args) = nullptr;
 
   // Activation rows: rounds n values to `kind` at `destination` (activation_row_bytes(kind, n) bytes).
   void (*encode_activation)(Activation kind, const float* x, int64_t n, uint8_t* destination) = nullptr;

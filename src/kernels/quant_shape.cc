@@ -2,11 +2,16 @@
 // GGUF files, frozen.
 #include "kernels/quant_shape.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <iterator>
 
+#include "formats/code_tables.h"
 #include "formats/format.h"
+#include "formats/iq4_codebook.h"
+#include "formats/iq_block.h"
+#include "formats/ternary.h"
 
 namespace millrace {
 namespace {
@@ -174,6 +179,32 @@ void split_iq4_xs(const uint8_t* b, QuantBlock& out) {
   for (int g = 0; g < 8; ++g) split_nibbles(b + 8 + g * 16, out.level + g * 32);
 }
 
+// Ternary values in the shape of Q2_K: d * level - d.
+template <void (*unpack)(const uint8_t*, uint8_t*), int kScaleAt>
+void split_ternary(const uint8_t* b, QuantBlock& out) {
+  unpack(b, out.level);
+  out.d = out.min = load16(b + kScaleAt);
+  std::fill_n(out.scale, 16, int8_t{1});
+  std::fill_n(out.minimum, 16, uint8_t{1});
+}
+
+template <void (*unpack)(const uint8_t*, IqBlock&)>
+void split_iq(const uint8_t* b, QuantBlock& out) {
+  IqBlock block;
+  unpack(b, block);
+  std::memcpy(out.level, block.code, sizeof block.code);
+  std::memcpy(out.scale, block.scale, sizeof block.scale);
+  out.d = block.d;
+}
+
+constexpr int kQ2K = 5, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13;
+
+// A format that the kernel of another one carries.
+constexpr QuantSource carried(std::string_view format, int carrier, void (*split)(const uint8_t*, QuantBlock&),
+                              const int8_t* codes = nullptr, float unit = 1) {
+  return {format, kQuantShapes[carrier], split, nullptr, codes, unit, carrier};
+}
+
 constexpr QuantSource kSources[] = {
     {"q8_0", kQuantShapes[0], split_q8_0},
     {"q4_0", kQuantShapes[1], split_q4_0},
@@ -185,11 +216,23 @@ constexpr QuantSource kSources[] = {
     {"q4_k", kQuantShapes[7], split_q4_k, split_q45_k_scales},
     {"q5_k", kQuantShapes[8], split_q5_k, split_q45_k_scales},
     {"q6_k", kQuantShapes[9], split_q6_k, split_q6_k_scales},
-    {"iq4_nl", kQuantShapes[10], split_q4_0},
-    {"iq4_xs", kQuantShapes[11], split_iq4_xs, split_iq4_xs_scales},
+    {"iq4_nl", kQuantShapes[kIq4Nl], split_q4_0, nullptr, kIq4Values},
+    {"iq4_xs", kQuantShapes[kIq4Xs], split_iq4_xs, split_iq4_xs_scales, kIq4Values},
     {"mxfp4", kQuantShapes[12], split_mxfp4},
+    carried("iq2_s", kIq2S, split_iq<unpack_iq2_s>, kIq2Codes, kIq2Unit),
+    carried("nf4", kIq4Nl, split_q4_0, kNf4Codes, kNf4Unit),
+    carried("fp4", kIq4Nl, split_q4_0, kFp4Codes, kFp4Unit),
+    carried("tq1_0", kQ2K, split_ternary<unpack_tq1_0, kTq1ScaleAt>),
+    carried("tq2_0", kQ2K, split_ternary<unpack_tq2_0, kTq2ScaleAt>),
+    carried("iq2_xxs", kIq2S, split_iq<unpack_iq2_xxs>, kIq2Codes, kIq2Unit),
+    carried("iq2_xs", kIq2S, split_iq<unpack_iq2_xs>, kIq2Codes, kIq2Unit),
+    carried("iq1_s", kIq2S, split_iq<unpack_iq1_s>, kIq1Codes, kIq1Unit),
+    carried("iq1_m", kIq2S, split_iq<unpack_iq1_m>, kIq1Codes, kIq1Unit),
+    carried("iq3_xxs", kIq4Xs, split_iq<unpack_iq3_xxs>, kIq3XxsCodes, kIq3XxsUnit),
+    carried("iq3_s", kIq4Xs, split_iq<unpack_iq3_s>, kIq3SCodes, kIq3SUnit),
 };
-static_assert(std::size(kSources) == kQuantSourceCount && std::size(kQuantShapes) == kQuantSourceCount);
+static_assert(std::size(kSources) == kQuantSourceCount + kCarriedCount);
+static_assert(std::size(kQuantShapes) == kQuantSourceCount);
 
 }  // namespace
 
@@ -197,7 +240,7 @@ const QuantSource* quant_source_at(int index) { return &kSources[index]; }
 
 const Format* quant_format_at(int index) {
   const Format* format = find_format(kSources[index].format);
-  const Activation kind = kQuantShapes[index].exact_scales() ? Activation::q8 : Activation::q8_shift;
+  const Activation kind = kSources[index].shape.exact_scales() ? Activation::q8 : Activation::q8_shift;
   return format != nullptr && format->activation == kind ? format : nullptr;
 }
 

@@ -8,10 +8,13 @@
 //     per16:        u = fma(d * s1, dot1, d * s0 * dot0)          d * s exact in f32
 //       minimum     u = fma(-min, m0 * sum0 + m1 * sum1, u)       an exact integer
 //                   y = fma(scale, u, y)
-//   and at the end  y = y * unit
+//   and at the end  y = y * (unit * format unit)
 //
 // where unit, shift, scale, the sums and the int8 x come from the activation row (kernels/activation.h) and the dots
 // are exact integers of (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
+//
+// Formats whose levels and scales fit the shape of another are carried by it: kernels see the other format's panels,
+// into which the blocks are split (QuantSource::carrier). Only their codes and their unit differ.
 // Formats: docs of GGUF's block formats; OCP Microscaling (MX) v1.0 for MXFP4.
 #pragma once
 
@@ -23,7 +26,8 @@ namespace millrace {
 struct Format;  // formats/format.h
 
 enum class SubScales : uint8_t { none, per32, per16 };
-enum class LevelTable : uint8_t { none, iq4, fp4 };
+// codes: 16 values of the format's own, at the head of each panel; fp4: those of MXFP4.
+enum class LevelTable : uint8_t { none, codes, fp4 };
 
 struct QuantShape {
   int low_bits = 0;   // of a level, stored as one plane of 2, 4 or 8 bits ...
@@ -58,29 +62,38 @@ inline constexpr QuantShape kQuantShapes[] = {
     /* q4_k */ {.low_bits = 4, .sub = SubScales::per32, .has_min = true, .sub_bits = 6, .groups = 8},
     /* q5_k */ {.low_bits = 4, .high_bits = 1, .sub = SubScales::per32, .has_min = true, .sub_bits = 6, .groups = 8},
     /* q6_k */ {.low_bits = 4, .high_bits = 2, .offset = 32, .sub = SubScales::per16, .sub_bits = 8, .groups = 8},
-    /* iq4_nl */ {.low_bits = 4, .offset = 128, .table = LevelTable::iq4},
+    /* iq4_nl */ {.low_bits = 4, .offset = 128, .table = LevelTable::codes},
     /* iq4_xs */
     {.low_bits = 4,
      .offset = 128,
-     .table = LevelTable::iq4,
+     .table = LevelTable::codes,
      .sub = SubScales::per32,
      .sub_bits = 6,
      .sub_bias = 32,
      .groups = 8},
     /* mxfp4 */ {.low_bits = 4, .offset = 16, .table = LevelTable::fp4, .e8m0 = true},
+    /* iq2_s */
+    {.low_bits = 2,
+     .high_bits = 1,
+     .offset = 128,
+     .table = LevelTable::codes,
+     .sub = SubScales::per16,
+     .sub_bits = 6,
+     .sub_bias = 32,
+     .groups = 8},
 };
-inline constexpr int kQuantSourceCount = 13;
+inline constexpr int kQuantSourceCount = 14;
+inline constexpr int kCarriedCount = 10;  // formats behind these in quant_source_at()
 
-// Values of 4-bit codes. iq4: the non-linear levels of IQ4_NL and IQ4_XS; fp4: twice the E2M1 values.
-inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+// Twice the E2M1 values.
 inline constexpr int8_t kFp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 struct QuantBlock {
-  uint8_t level[256];   // [groups * 32], as stored: unsigned, table codes for formats with a table
-  uint16_t d = 0;       // scale: f16 bits, or the E8M0 byte
-  uint16_t min = 0;     // f16 bits; SUBTRACTED per unit (the sign of q4_1's and q5_1's m is flipped)
-  int8_t scale[16];     // [sub_count]
-  uint8_t minimum[16];  // [sub_count]
+  alignas(16) uint8_t level[256];  // [groups * 32], as stored: unsigned, table codes for formats with a table
+  uint16_t d = 0;                  // scale: f16 bits, or the E8M0 byte
+  uint16_t min = 0;                // f16 bits; SUBTRACTED per unit (the sign of q4_1's and q5_1's m is flipped)
+  int8_t scale[16];                // [sub_count]
+  uint8_t minimum[16];             // [sub_count]
 };
 
 // How a stored block of one format is split.
@@ -90,9 +103,13 @@ struct QuantSource {
   void (*split)(const uint8_t* block, QuantBlock& out);
   // Everything except the levels; null if a block has no sub-scales (d comes first then, followed by min).
   void (*split_scales)(const uint8_t* block, QuantBlock& out) = nullptr;
+  const int8_t* codes = nullptr;  // [16] of LevelTable::codes
+  float unit = 1;                 // of the format
+  int carrier = -1;  // in kQuantShapes: the format that carries this one; -1: none. IQ2_S carries itself: its blocks
+                     // are no planes of bits, and are split before they are packed.
 };
 
-const QuantSource* quant_source_at(int index);  // in the order of kQuantShapes
+const QuantSource* quant_source_at(int index);  // in the order of kQuantShapes, then the carried ones
 const Format* quant_format_at(int index);       // null where the format is not registered
 
 // 2^(e - 128): the E8M0 scale of doubled E2M1 values. 255 is NaN.

@@ -10,6 +10,7 @@
 #include "loader/hf_weights.h"
 #include "loader/json_check.h"
 #include "loader/mlx_affine.h"
+#include "loader/quantized/quantized.h"
 
 namespace millrace {
 namespace {
@@ -38,21 +39,6 @@ Result<std::string> read_architecture(const Json& config, const std::string& pat
   return Error::corrupt(fmt::format("{}: has no architecture in 'architectures' or 'model_type'", path));
 }
 
-// Quantization methods that this loader supports; others are rejected by name, instead of by the tensors that would be
-// missing.
-Result<void> check_quantization(const Json& config, const std::string& path) {
-  auto quantization = config.find("quantization_config");
-  if (quantization == config.end() || !quantization->is_object()) return {};
-  auto method = quantization->find("quant_method");
-  if (method == quantization->end() || !method->is_string()) return {};
-  const auto& name = method->get_ref<const std::string&>();
-  auto format = quantization->find("format");
-  bool float_only = format == quantization->end() || *format == "float-quantized" || *format == "naive-quantized";
-  if (name == "fp8" || name == "fbgemm_fp8" || (name == "compressed-tensors" && float_only)) return {};
-  return Error::unsupported(fmt::format("{}: quantization method {} is not supported; supported: fp8 and MLX affine",
-                                        path, quoted_name(name)));
-}
-
 fs::path folder_of(const fs::path& given) {
   std::error_code ignored;
   return fs::is_directory(given, ignored) ? given : given.parent_path();
@@ -65,7 +51,7 @@ Result<ModelFiles> open_huggingface_heads(const std::string& path) {
   heads.kind = ModelFiles::Kind::huggingface;
   heads.path = path;
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return Error::user(fmt::format("{}: no such file or folder", path));
+  if (!fs::exists(path, ignored)) return Error::corrupt(fmt::format("{}: no such file or folder", path));
   const fs::path config_path = folder_of(path) / "config.json";
   MILLRACE_TRY(Json config, read_config(config_path));
   MILLRACE_TRY_VOID(check_quantization(config, config_path));
@@ -87,6 +73,7 @@ Result<ModelFiles> open_huggingface(const std::string& path) {
   MILLRACE_TRY_VOID(open_safetensors_weights(model, given));
   MILLRACE_TRY_VOID(attach_fp8_scales(model, config));
   MILLRACE_TRY_VOID(unpack_mlx_affine(model, config));
+  MILLRACE_TRY_VOID(unpack_quantized(model, config));
   MILLRACE_TRY_VOID(read_huggingface_tokenizer(model, folder, config));
   MILLRACE_TRY_VOID(read_chat_templates(model, folder));
   MILLRACE_TRY_VOID(read_generation_config(model, folder));

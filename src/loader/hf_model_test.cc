@@ -132,8 +132,8 @@ TEST(HuggingFace, RefusesABadFolder) {
   EXPECT_CONTAINS(error_of(folder.path()), "has no architecture in");
   folder.write("config.json", "{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}");
   EXPECT_CONTAINS(error_of(folder.path()), "nests deeper than 64");
-  folder.write("config.json", R"({"model_type":"llama","quantization_config":{"quant_method":"gptq","bits":4}})");
-  EXPECT_CONTAINS(error_of(folder.path(), ErrorKind::unsupported), "'gptq'");
+  folder.write("config.json", R"({"model_type":"llama","quantization_config":{"quant_method":"aqlm","bits":4}})");
+  EXPECT_CONTAINS(error_of(folder.path(), ErrorKind::unsupported), "'aqlm'");
   folder.write("config.json", R"({"model_type":"llama"})");
   folder.write("tokenizer_config.json", R"({"chat_template":5})");
   EXPECT_CONTAINS(error_of(folder.path()), "'chat_template': is not a string");
@@ -229,6 +229,37 @@ TEST(HuggingFace, UnpacksMlxAffineMatrices) {
   model = open_model_files(folder.path());
   ASSERT_TRUE(model.ok()) << model.error().message;
   EXPECT_EQ(decoded(model->find("m.weight")->tensor), expected);
+}
+
+// Groups of whole blocks with scales of F16 are Q4_1, value for value.
+TEST(HuggingFace, KeepsMlxBlocksOfFourBits) {
+  TemporaryFolder folder;
+  for (const int bits : {2, 4, 8}) {
+    folder.write("config.json",
+                 R"({"model_type":"llama","quantization":{"group_size":32,"bits":)" + std::to_string(bits) + "}}");
+    Bytes words;
+    for (uint32_t i = 0; i < static_cast<uint32_t>(2 * 2 * bits); ++i) words.put(i * 2654435761u);
+    for (const float scale : {0.25f, 0.1f}) {  // the second one is no F16 number
+      const std::string shape = "[2," + std::to_string(2 * bits) + "]";
+      folder.write("model.safetensors", SafetensorsBytes()
+                                            .add("m.weight", "U32", shape.c_str(), words)
+                                            .add("m.scales", "F32", "[2,2]", floats({scale, 1, 2, -0.5f}))
+                                            .add("m.biases", "F32", "[2,2]", floats({-1, 0, 5, 0.5f}))
+                                            .string());
+      auto model = open_model_files(folder.path());
+      ASSERT_TRUE(model.ok()) << model.error().message;
+      const Tensor& tensor = model->find("m.weight")->tensor;
+      EXPECT_EQ(tensor.format, find_format(bits <= 4 && scale == 0.25f ? "q4_1" : "f32")) << bits << " " << scale;
+      const std::vector<float> values = decoded(tensor), scales = {scale, 1, 2, -0.5f}, biases = {-1, 0, 5, 0.5f};
+      ASSERT_EQ(values.size(), 128u);
+      for (size_t i = 0; i < values.size(); ++i) {
+        const size_t per_word = static_cast<size_t>(32 / bits);
+        const uint32_t word = static_cast<uint32_t>(i / per_word) * 2654435761u;
+        const uint32_t level = word >> (i % per_word * static_cast<size_t>(bits)) & ((1u << bits) - 1);
+        EXPECT_EQ(values[i], scales[i / 32] * static_cast<float>(level) + biases[i / 32]) << i;
+      }
+    }
+  }
 }
 
 // Copies shared tokenizer files (unpacked) next to a tiny model; opens the folder.

@@ -128,26 +128,6 @@ Result<fs::path> find_only_file(const fs::path& folder) {
 
 // --- FP8 scales ---
 
-Result<std::vector<float>> read_floats(const ModelFiles& model, const StoredTensor& stored) {
-  const Format* format = stored.tensor.format;
-  bool plain = format && (stored.type_name == "F32" || stored.type_name == "F16" || stored.type_name == "BF16");
-  if (!plain) {
-    return Error::unsupported(fmt::format("{}: tensor {} at offset {}: scales of type {} are not supported",
-                                          model.files[stored.file]->path(), quoted_name(stored.name), stored.offset,
-                                          stored.type_name));
-  }
-  std::vector<float> values(static_cast<size_t>(stored.tensor.values()));
-  format->decode(stored.tensor.data, values.data(), stored.tensor.values());
-  for (float value : values) {
-    if (!std::isfinite(value)) {
-      return Error::corrupt(
-          fmt::format("{}: tensor {} at offset {}: a scale is not finite (NaN or infinite); the file is damaged",
-                      model.files[stored.file]->path(), quoted_name(stored.name), stored.offset));
-    }
-  }
-  return values;
-}
-
 struct BlockSize {
   int64_t rows = 128, cols = 128;
 };
@@ -185,11 +165,31 @@ Result<void> attach(const ModelFiles& model, StoredTensor& matrix, const StoredT
         "matrix",
         model.files[scale.file]->path(), quoted_name(scale.name), scale.offset, block.rows, block.cols, rows, cols));
   }
-  MILLRACE_TRY(matrix.scales.values, read_floats(model, scale));
+  MILLRACE_TRY(matrix.scales.values, read_scales(model, scale));
   return {};
 }
 
 }  // namespace
+
+Result<std::vector<float>> read_scales(const ModelFiles& model, const StoredTensor& stored) {
+  const Format* format = stored.tensor.format;
+  bool plain = format && (stored.type_name == "F32" || stored.type_name == "F16" || stored.type_name == "BF16");
+  if (!plain) {
+    return Error::unsupported(fmt::format("{}: tensor {} at offset {}: scales of type {} are not supported",
+                                          model.files[stored.file]->path(), quoted_name(stored.name), stored.offset,
+                                          stored.type_name));
+  }
+  std::vector<float> values(static_cast<size_t>(stored.tensor.values()));
+  format->decode(stored.tensor.data, values.data(), stored.tensor.values());
+  for (float value : values) {
+    if (!std::isfinite(value)) {
+      return Error::corrupt(
+          fmt::format("{}: tensor {} at offset {}: a scale is not finite (NaN or infinite); the file is damaged",
+                      model.files[stored.file]->path(), quoted_name(stored.name), stored.offset));
+    }
+  }
+  return values;
+}
 
 void remove_tensors(ModelFiles& model, const std::vector<bool>& absorbed) {
   std::vector<StoredTensor> kept;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
+#include <vector>
 
 #include "base/result.h"
 #include "loader/model_files.h"
@@ -16,6 +17,9 @@ Result<void> open_safetensors_weights(ModelFiles& model, const std::filesystem::
 // FP8 checkpoints: moves NAME_scale_inv ([128, 128] blocks, or quantization_config.weight_block_size) and NAME_scale
 // (one, or one per row) into the scales of each F8_E4M3 matrix NAME. Errors: corrupt (a shape that does not fit).
 Result<void> attach_fp8_scales(ModelFiles& model, const nlohmann::ordered_json& config);
+
+// The values of a tensor of scales in F32, F16 or BF16. Errors: corrupt (NaN, infinity), unsupported (another type).
+Result<std::vector<float>> read_scales(const ModelFiles& model, const StoredTensor& stored);
 
 // Removes the `absorbed` tensors (by index) from the list.
 void remove_tensors(ModelFiles& model, const std::vector<bool>& absorbed);

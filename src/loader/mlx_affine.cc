@@ -2,13 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/ordered_json.h"
+#include "formats/block.h"
 #include "formats/format.h"
 #include "loader/file_text.h"
 #include "loader/hf_weights.h"
+#include "loader/quantized/levels.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
@@ -40,6 +43,8 @@ Result<Packing> read_packing(const Json& object, Packing defaults) {
   if (packing.group < 1) return Error::corrupt("config.json: key 'quantization.group_size' must be from 1 to 65536");
   return packing;
 }
+
+bool is_f16(float value) { return f16_to_f32(f32_to_f16(value)) == value; }
 
 // The packing of one module: its own entry in "quantization", or the common one.
 Result<Packing> packing_of(const Json& quantization, std::string_view module) {
@@ -112,12 +117,19 @@ class Unpacker {
     }
     MILLRACE_TRY_VOID(check_parameters(matrix, scales, groups));
     MILLRACE_TRY_VOID(check_parameters(matrix, biases, groups));
-    int64_t bytes = rows * cols * static_cast<int64_t>(sizeof(float));
-    MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(bytes, matrix.name.c_str()));
-
     std::vector<float> scale(static_cast<size_t>(groups)), bias(static_cast<size_t>(groups));
+    bool blocks = packing.bits <= 4 && packing.group % kLevelBlock == 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      MILLRACE_TRY_VOID(decode_row(scales, row, scale));
+      MILLRACE_TRY_VOID(decode_row(biases, row, bias));
+      blocks = blocks && std::ranges::all_of(scale, is_f16) && std::ranges::all_of(bias, is_f16);
+    }
+    const Format& format = *find_format(blocks ? "q4_1" : "f32");
+    const int64_t bytes = rows * format.row_bytes(cols);
+    MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(bytes, matrix.name.c_str()));
     const uint8_t* source = matrix.tensor.data;
-    auto* out = buffer.as<float>();
+    uint8_t* out = buffer.data();
+    std::memset(out, 0, static_cast<size_t>(bytes));
     uint32_t mask = (uint32_t{1} << packing.bits) - 1;
     for (int64_t row = 0; row < rows; ++row) {
       MILLRACE_TRY_VOID(decode_row(scales, row, scale));
@@ -127,15 +139,26 @@ class Unpacker {
         std::memcpy(&word, source, sizeof(word));
         for (int64_t i = 0; i < per_word; ++i, ++col, word >>= packing.bits) {
           auto group = static_cast<size_t>(col / packing.group);
-          *out++ = scale[group] * static_cast<float>(word & mask) + bias[group];
+          if (!blocks) {
+            const float value = scale[group] * static_cast<float>(word & mask) + bias[group];
+            std::memcpy(out, &value, sizeof(value));
+            out += sizeof(value);
+            continue;
+          }
+          if (col % kLevelBlock == 0) {
+            store_u16(out, f32_to_f16(scale[group]));
+            store_u16(out + 2, f32_to_f16(bias[group]));
+          }
+          format.set_level(out, static_cast<int>(col % kLevelBlock), static_cast<int>(word & mask));
+          if ((col + 1) % kLevelBlock == 0) out += format.block_bytes;
         }
       }
     }
-    matrix.tensor.format = find_format("f32");
+    matrix.tensor.format = &format;
     matrix.tensor.dims[matrix.tensor.rank - 1] = cols;
     matrix.tensor.data = buffer.data();
     matrix.tensor.bytes = bytes;
-    matrix.type_name = "F32";
+    matrix.type_name = format.name;
     model_.buffers.push_back(std::make_shared<AlignedBuffer>(std::move(buffer)));
     return {};
   }

@@ -3,8 +3,8 @@
 //   word:   32 / bits values, the first in the lowest bits; a row is whole words
 //   value:  scale * q + bias, scale and bias [rows, cols / group_size]
 //
-// No Format stores it, so such a matrix is unpacked to F32 in memory owned by ModelFiles: exact, but 32 / bits times as
-// large as the file.
+// In memory owned by ModelFiles it becomes Q4_1, which holds it exactly, where levels have at most 4 bits, groups are
+// whole blocks, and scales and biases are F16 numbers; and F32 elsewhere, 32 / bits times as large as the file.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -1,9 +1,11 @@
 // WeightParts: what is stored beside a matrix W and takes part in its products:
 //
-//   y = W t(x) + B (A x) + S x        t(x)[i] = (H (scale * x))[order[i]]
+//   y = W r(t(x)) + B (A x) + S x + C x[columns] + b        t(x)[i] = (H (scale * (x - shift)))[order[i]]
 //
-// t changes the input: an element-wise scale, a Hadamard transform of blocks, a permutation. B A is a pair of low rank,
-// S a sparse matrix. Each part may be absent.
+// t changes the input: an element-wise shift and scale, a Hadamard transform of blocks, an order. r rounds it to
+// fewer bits (kernels/input_rounding.h). B A is a pair of low rank, S a sparse matrix, C some dense columns, b a bias
+// of its own (W shift, where an input is shifted). Each part may be absent. With a pair, W may be absent too: the
+// matrix is then factored.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +15,25 @@
 
 namespace millrace {
 
+// Numbers that some columns of t(x) are rounded to: integers, or floats with a sign, an exponent and a mantissa. Each
+// group of columns has one scale for each token, which maps `clip` times the group's largest magnitude to the largest
+// number.
+struct InputSegment {
+  int32_t columns = 0;        // that follow those of the segment before
+  int32_t exponent_bits = 0;  // 0: integers
+  int32_t mantissa_bits = 0;  // of integers, bits of the magnitude: int8 has 7
+  int32_t group = 0;          // columns; the last group of a segment may be smaller
+  float clip = 1;
+};
+
 struct InputChange {
+  std::vector<float> shift;    // [cols]
   std::vector<float> scale;    // [cols]
   int64_t hadamard = 0;        // block size, a power of two; 0: none
-  std::vector<int32_t> order;  // [cols], a permutation: column i multiplies input order[i]
+  std::vector<int32_t> order;  // [cols]: column i multiplies input order[i]; inputs may repeat or be absent
+  std::vector<InputSegment> rounding;
 
-  bool empty() const { return scale.empty() && hadamard == 0 && order.empty(); }
+  bool empty() const { return shift.empty() && scale.empty() && hadamard == 0 && order.empty() && rounding.empty(); }
 };
 
 // Rows of (column, value), in ascending order of columns.
@@ -32,23 +47,40 @@ struct SparseMatrix {
 
 struct WeightParts {
   InputChange input;
-  Weight low_rank_a;  // [rank, cols]
-  Weight low_rank_b;  // [rows, rank]
-  SparseMatrix sparse;
+  Weight low_rank_a;             // [rank, cols]
+  Weight low_rank_b;             // [rows, rank]
+  SparseMatrix sparse;           // S; or A of a factored matrix without low_rank_a
+  std::vector<int32_t> columns;  // inputs that multiply column_weights, ascending; as they are before t
+  Weight column_weights;         // [rows, columns]
+  std::vector<float> bias;       // [rows]
+  bool factored = false;         // the pair stands in for W, which has no data, no kernel and no input change
 
-  // Heap memory; the low-rank pair is packed with the model's other matrices.
+  // Heap memory; the low-rank pair and the columns are packed with the model's other matrices.
   int64_t bytes() const {
-    return static_cast<int64_t>((input.scale.size() + input.order.size() + 2 * sparse.values.size()) * 4 +
+    const size_t floats = input.shift.size() + input.scale.size() + input.order.size() + 2 * sparse.values.size() +
+                          columns.size() + bias.size();
+    return static_cast<int64_t>(floats * 4 + input.rounding.size() * sizeof(InputSegment) +
                                 sparse.row_begin.size() * 8);
+  }
+
+  // Those of the matrices that are packed, for one call each.
+  template <typename Call>
+  void each_matrix(const Call& call) {
+    for (Weight* weight : {&low_rank_a, &low_rank_b, &column_weights})
+      if (weight->present()) call(*weight);
   }
 };
 
+// Whether the matrix itself is absent; its `format` is that of its pair's A, so that callers round inputs for A.
+inline bool is_factored(const Weight& weight) { return weight.parts && weight.parts->factored; }
+
 // Largest sizes of a model's weights with parts; they determine the working memory of their products.
 struct PartSizes {
-  int64_t inputs = 0;  // columns of matrices whose input is changed
-  int64_t rank = 0;
-  int64_t cols = 0;  // of matrices with a low-rank pair
-  int64_t rows = 0;  // of matrices with a low-rank pair
+  int64_t inputs = 0;         // columns of matrices whose input is changed
+  int64_t rank = 0;           // or columns of their own
+  int64_t cols = 0;           // of matrices with a low-rank pair
+  int64_t rows = 0;           // of matrices with a low-rank pair or columns of their own
+  int64_t factored_rank = 0;  // of matrices that are a pair
   bool any = false;
 };
 

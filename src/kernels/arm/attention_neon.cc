@@ -3,6 +3,8 @@
 #include "kernels/arm/simd_neon.h"
 #include "kernels/vector/simd_math.h"
 #include "kernels/vector/row_decode.h"
+#include "kernels/vector/affine_levels.h"
+#include "kernels/vector/level_tiles_kernel.h"
 #include "kernels/vector/attention_kernel.h"
 #include "kernels/vector/attention_entries.h"
 // clang-format on

@@ -4,6 +4,7 @@
 #include "kernels/vector/simd_math.h"
 #include "kernels/vector/row_decode.h"
 #include "kernels/vector/activation_functions_kernel.h"
+#include "kernels/vector/affine_levels.h"
 #include "kernels/vector/affine_rows_kernel.h"
 #include "kernels/vector/elementwise_kernel.h"
 #include "kernels/vector/exp_sum_kernel.h"

@@ -172,6 +172,44 @@ struct Simd {
     return {one(v.a), one(v.b)};
   }
 
+  // Levels of packed formats as f32: kLanes nibbles of bytes from p on, the low ones (shift 0) or the high ones (4);
+  // kBits bits of each 32-bit lane, from bit `at` on; bit `first` + i of a word in lane i.
+  static F load_nibbles(const uint8_t* p, int shift) {
+    const uint8x8_t low = vand_u8(vshl_u8(vld1_u8(p), vdup_n_s8(static_cast<int8_t>(-shift))), vdup_n_u8(15));
+    const uint16x8_t wide = vmovl_u8(low);
+    return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide))), vcvtq_f32_u32(vmovl_high_u16(wide))};
+  }
+  template <int kBits>
+  static F bits_at(F v, int at) {
+    return low_bits(v, at, (1u << kBits) - 1);
+  }
+  static F spread_bits(uint32_t word, int first) {
+    const uint32x4_t all = vdupq_n_u32(word >> first);
+    const int32_t low[4] = {0, -1, -2, -3}, high[4] = {-4, -5, -6, -7};
+    const auto one = [&](const int32_t* shifts) {
+      return vcvtq_f32_u32(vandq_u32(vshlq_u32(all, vld1q_s32(shifts)), vdupq_n_u32(1)));
+    };
+    return {one(low), one(high)};
+  }
+  // codes[level] of levels as f32.
+  template <int kBits>
+  static F look_up(const float* codes, F level) {
+    float lanes[kLanes];
+    store(lanes, level);
+    for (float& lane : lanes) lane = codes[static_cast<int>(lane)];
+    return load(lanes);
+  }
+  // 8-bit floats of 4 exponent bits, finite, times 2^-8: an f16 of the same bits, its exponent being one bit longer.
+  // kLanes from p; or the even or odd bytes of each lane as two f16, for f16_part.
+  static F load_f8(const uint8_t* p) { return widen_f16(f8_as_f16(vshll_n_u8(vld1_u8(p), 8))); }
+  static F f8_halves(F v, bool odd) {
+    const auto one = [odd](float32x4_t x) {
+      const uint16x8_t bits = vreinterpretq_u16_f32(x);
+      return vreinterpretq_f32_u16(f8_as_f16(odd ? bits : vshlq_n_u16(bits, 8)));
+    };
+    return {one(v.a), one(v.b)};
+  }
+
   // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
   static void split_pairs(F a, F b, F& x, F& y) {
     x = {vuzp1q_f32(a.a, a.b), vuzp1q_f32(b.a, b.b)};
@@ -183,6 +221,17 @@ struct Simd {
   }
 
  private:
+  static F low_bits(F v, int shift, uint32_t mask) {
+    const auto one = [&](float32x4_t x) {
+      const uint32x4_t low = vshlq_u32(vreinterpretq_u32_f32(x), vdupq_n_s32(-shift));
+      return vcvtq_f32_u32(vandq_u32(low, vdupq_n_u32(mask)));
+    };
+    return {one(v.a), one(v.b)};
+  }
+  static uint16x8_t f8_as_f16(uint16x8_t top) {  // the byte is the upper half of each
+    const uint16x8_t size = vandq_u16(vshrq_n_u16(top, 1), vdupq_n_u16(0x3f80));
+    return vorrq_u16(vandq_u16(top, vdupq_n_u16(0x8000)), size);
+  }
   static uint16x8_t load_words(const uint8_t* p) { return vreinterpretq_u16_u8(vld1q_u8(p)); }
   static void store_words(uint8_t* p, uint16x8_t words) { vst1q_u8(p, vreinterpretq_u8_u16(words)); }
 };

@@ -203,10 +203,10 @@ struct Entry {
 };
 
 constexpr Entry kEntries[] = {
-    {ref::KvF32::kName, attend<FormatRows<ref::KvF32>>},
-    {ref::KvF16::kName, attend<FormatRows<ref::KvF16>>},
-    {ref::KvBf16::kName, attend<FormatRows<ref::KvBf16>>},
-    {ref::KvQ8::kName, attend<FormatRows<ref::KvQ8>>},
+    {ref::KvF32::kName, attend<FormatRows<ref::KvF32>>},   {ref::KvF16::kName, attend<FormatRows<ref::KvF16>>},
+    {ref::KvBf16::kName, attend<FormatRows<ref::KvBf16>>}, {ref::KvQ8::kName, attend<FormatRows<ref::KvQ8>>},
+    {ref::KvQ40::kName, attend<FormatRows<ref::KvQ40>>},   {ref::KvQ41::kName, attend<FormatRows<ref::KvQ41>>},
+    {ref::KvQ50::kName, attend<FormatRows<ref::KvQ50>>},   {ref::KvF8::kName, attend<FormatRows<ref::KvF8>>},
 };
 
 }  // namespace

@@ -52,4 +52,57 @@ struct KvQ8 {
   }
 };
 
+// Blocks of 32 values whose nibbles are in the last 16 bytes: byte j has value j low and value j + 16 high.
+inline int nibble_level(const uint8_t* nibbles, int64_t j) noexcept { return nibbles[j % 16] >> (j / 16 * 4) & 15; }
+
+inline float block_f16(const uint8_t* at) noexcept {
+  uint16_t bits;
+  std::memcpy(&bits, at, 2);
+  return f16_to_f32(bits);
+}
+
+struct KvQ40 {
+  static constexpr const char* kName = "q4_0";
+  static void decode(const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+    for (int64_t i = 0; i < n; ++i) {
+      const uint8_t* block = row + (begin + i) / 32 * 18;
+      out[i] = block_f16(block) * static_cast<float>(nibble_level(block + 2, (begin + i) % 32) - 8);
+    }
+  }
+};
+
+struct KvQ41 {
+  static constexpr const char* kName = "q4_1";
+  static void decode(const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+    for (int64_t i = 0; i < n; ++i) {
+      const uint8_t* block = row + (begin + i) / 32 * 20;
+      const auto level = static_cast<float>(nibble_level(block + 4, (begin + i) % 32));
+      out[i] = block_f16(block) * level + block_f16(block + 2);
+    }
+  }
+};
+
+struct KvQ50 {
+  static constexpr const char* kName = "q5_0";
+  static void decode(const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t j = (begin + i) % 32;
+      const uint8_t* block = row + (begin + i) / 32 * 22;
+      const int fifth = block[2 + j / 8] >> (j % 8) & 1;
+      out[i] = block_f16(block) * static_cast<float>((nibble_level(block + 6, j) | fifth << 4) - 16);
+    }
+  }
+};
+
+// 8-bit floats of 4 exponent and 3 mantissa bits, finite: an f16 of the same bits, 2^8 times as large.
+struct KvF8 {
+  static constexpr const char* kName = "f8_e4m3";
+  static void decode(const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+    for (int64_t i = 0; i < n; ++i) {
+      const uint8_t byte = row[begin + i];
+      out[i] = 256.0f * f16_to_f32(static_cast<uint16_t>((byte & 0x80) << 8 | (byte & 0x7f) << 7));
+    }
+  }
+};
+
 }  // namespace millrace::ref

@@ -25,7 +25,7 @@ void make_ready(const QuantSource& source, const uint8_t* stored, ReadyBlock& ou
   source.split(stored, out.raw);
   for (int i = 0; i < shape.groups * 32; ++i) {
     int level = out.raw.level[i];
-    out.level[i] = static_cast<int16_t>(shape.table == LevelTable::iq4   ? kIq4Levels[level]
+    out.level[i] = static_cast<int16_t>(shape.table == LevelTable::codes ? source.codes[level]
                                         : shape.table == LevelTable::fp4 ? kFp4Levels[level]
                                                                          : level - shape.offset);
   }
@@ -70,7 +70,7 @@ float add_group(const QuantShape& shape, const ReadyBlock& block, int g, const u
   return std::fma(*reinterpret_cast<const float*>(x + kQ8ScaleAt), inner, y);
 }
 
-// One format, by its index in kQuantShapes, so that each format's kernel is a plain function pointer.
+// One format, by its index in quant_source_at(), so that each format's kernel is a plain function pointer.
 template <int kIndex>
 struct QuantRef {
   static const QuantSource& source() { return *quant_source_at(kIndex); }
@@ -106,7 +106,8 @@ struct QuantRef {
         }
       }
       for (int64_t t = 0; t < a.tokens; ++t) {
-        a.y[t * a.y_stride + row] *= *reinterpret_cast<const float*>(a.x + t * a.x_stride + q8_unit_at(a.cols));
+        a.y[t * a.y_stride + row] *=
+            *reinterpret_cast<const float*>(a.x + t * a.x_stride + q8_unit_at(a.cols)) * from.unit;
       }
     }
   }
@@ -128,6 +129,8 @@ void add_all(KernelTable& table, std::integer_sequence<int, kIndex...>) {
 
 }  // namespace
 
-void add_matmul_quant_ref(KernelTable& table) { add_all(table, std::make_integer_sequence<int, kQuantSourceCount>{}); }
+void add_matmul_quant_ref(KernelTable& table) {
+  add_all(table, std::make_integer_sequence<int, kQuantSourceCount + kCarriedCount>{});
+}
 
 }  // namespace millrace

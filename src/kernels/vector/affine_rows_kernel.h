@@ -1,5 +1,6 @@
-// Levels under scales and zeros (AffineRows) in vectors, bit-identical to the reference: the product of a level and an
-// f16 is exact in f32, so that a fused multiply-add rounds as a product and a sum do. Include after a simd_*.h.
+// Levels under scales and zeros (AffineRows) in vectors, bit-identical to the reference: the product of a level, or of
+// a code that is an f16, and an f16 is exact in f32, so that a fused multiply-add rounds as a product and a sum do.
+// Include after a simd_*.h and affine_levels.h.
 #pragma once
 
 #include <cstring>
@@ -9,11 +10,13 @@
 namespace millrace {
 namespace {
 
-template <int kBits>
+template <int kBits, bool kCodes>
 struct AffineUnit {
-  static constexpr int kValues = 64 / kBits;
+  static constexpr int kValues = static_cast<int>(affine_unit_values(kBits));
+  static constexpr int kBytes = static_cast<int>(affine_unit_bytes(kBits));
   static constexpr int kVectors = kValues / Simd::kLanes;
 
+  const float* codes;
   Simd::F scale[kVectors], zero[kVectors];
 
   // Of each value: halves of a whole unit.
@@ -33,27 +36,28 @@ struct AffineUnit {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v)
       Simd::store_f16(out + 2 * v * Simd::kLanes,
-                      Simd::fma(Simd::template levels<kBits>(levels, v), scale[v], zero[v]));
+                      Simd::fma(unit_codes<kBits, kCodes>(levels, v, codes), scale[v], zero[v]));
   }
 };
 
 // The last `n` columns, fewer than a unit's.
-template <int kBits>
-void decode_last(const AffineUnit<kBits>& unit, const uint8_t* levels, int64_t n, uint8_t* out) {
-  uint8_t whole[2 * AffineUnit<kBits>::kValues];
+template <typename Unit>
+void decode_last(const Unit& unit, const uint8_t* levels, int64_t n, uint8_t* out) {
+  uint8_t whole[2 * Unit::kValues];
   unit.decode(levels, whole);
   std::memcpy(out, whole, static_cast<size_t>(2 * n));
 }
 
 // Scales of columns stay in registers for all rows.
-template <int kBits>
+template <int kBits, bool kCodes>
 void decode_columns(const AffineRows& a) {
-  using Unit = AffineUnit<kBits>;
+  using Unit = AffineUnit<kBits, kCodes>;
   for (int64_t c = 0; c < a.cols; c += Unit::kValues) {
     const int64_t n = a.cols - c < Unit::kValues ? a.cols - c : Unit::kValues;
-    const uint8_t* levels = a.levels + c / Unit::kValues * 8;
+    const uint8_t* levels = a.levels + c / Unit::kValues * Unit::kBytes;
     uint8_t* out = a.out + 2 * c;
     Unit unit;
+    unit.codes = a.codes;
     if (n == Unit::kValues) {
       unit.load_each(a.scales + 2 * c, a.zeros + 2 * c);
       for (int64_t r = 0; r < a.rows; ++r) unit.decode(levels + r * a.stride, out + 2 * r * a.cols);
@@ -67,29 +71,38 @@ void decode_columns(const AffineRows& a) {
   }
 }
 
-template <int kBits>
+template <int kBits, bool kCodes>
 void decode_groups(const AffineRows& a) {
-  using Unit = AffineUnit<kBits>;
+  using Unit = AffineUnit<kBits, kCodes>;
   const int64_t groups = (a.cols + a.group - 1) / a.group;
   for (int64_t r = 0; r < a.rows; ++r) {
     const uint8_t* levels = a.levels + r * a.stride;
     uint8_t* out = a.out + 2 * r * a.cols;
     for (int64_t g = 0; g < groups; ++g) {
       Unit unit;
+      unit.codes = a.codes;
       unit.load_one(a.scales + 2 * (r * groups + g), a.zeros + 2 * (r * groups + g));
       const int64_t end = (g + 1) * a.group < a.cols ? (g + 1) * a.group : a.cols;
       int64_t c = g * a.group;
-      for (; c + Unit::kValues <= end; c += Unit::kValues) unit.decode(levels + c / Unit::kValues * 8, out + 2 * c);
-      if (c < end) decode_last(unit, levels + c / Unit::kValues * 8, end - c, out + 2 * c);
+      for (; c + Unit::kValues <= end; c += Unit::kValues)
+        unit.decode(levels + c / Unit::kValues * Unit::kBytes, out + 2 * c);
+      if (c < end) decode_last(unit, levels + c / Unit::kValues * Unit::kBytes, end - c, out + 2 * c);
     }
   }
 }
 
-inline void decode_affine(const AffineRows& a) noexcept {
-  if (a.bits == 2)
-    a.group > 0 ? decode_groups<2>(a) : decode_columns<2>(a);
+template <int kBits>
+void decode_affine_bits(const AffineRows& a) {
+  if (a.codes)
+    a.group > 0 ? decode_groups<kBits, true>(a) : decode_columns<kBits, true>(a);
   else
-    a.group > 0 ? decode_groups<4>(a) : decode_columns<4>(a);
+    a.group > 0 ? decode_groups<kBits, false>(a) : decode_columns<kBits, false>(a);
+}
+
+inline void decode_affine(const AffineRows& a) noexcept {
+  if (a.bits == 2) return decode_affine_bits<2>(a);
+  if (a.bits == 3) return decode_affine_bits<3>(a);
+  decode_affine_bits<4>(a);
 }
 
 }  // namespace

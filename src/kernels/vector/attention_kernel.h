@@ -1,5 +1,5 @@
 // Flash-style attention over one partition of keys, written once for every vector width. Include after a simd_*.h,
-// simd_math.h and row_decode.h.
+// simd_math.h, row_decode.h, affine_levels.h and level_tiles_kernel.h.
 //
 // Dao et al., 2022, "FlashAttention"; Milakov and Gimelshein, 2018, "Online normalizer calculation".
 //
@@ -12,7 +12,8 @@
 //
 // Same bits: everything a row does depends on the row, its tile and its own range of visible keys. Scores are summed
 // over dims in segments of 16, values over keys in ascending order; rows share loads, never sums. Keys that a row does
-// not see are neither multiplied nor added, and keys that no row sees are not read. Stateless; scratch is on the stack.
+// not see are neither multiplied nor added, and keys that no row sees are not read. Tiles of a codec (LevelTiles) are
+// read as they are stored, and take the same way from there on. Stateless; scratch is on the stack.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +49,11 @@ struct AttentionScratch {
   const uint8_t* key[kTile];    // stored rows; zeros for keys outside the tile's range
   const uint8_t* value[kTile];  // stored rows, or rows of v
 };
+
+// Rows of f16 behind tiles of levels.
+struct KvTiles : KvF16 {};
+template <typename Kv>
+constexpr bool kHasTiles = std::is_same_v<Kv, KvTiles>;
 
 // Substitutes for the rows of unseen keys when transposing.
 alignas(64) constexpr uint8_t kZeroRow[kMaxHeadDim * 4] = {};
@@ -131,25 +137,26 @@ void load_values(const AttentionArgs& a, TileRange keys, AttentionScratch& s) {
 // p[r][key] = q[r] . k[key] for kRows rows and the whole tile.
 template <int kRows>
 void score_rows(const float* const* q, const float* kt, int64_t head_dim, float* p) {
-  for (int first = 0; first < kTileVectors; first += kScoreVectors) {
+  constexpr int kVectors = kRows == 1 ? kTileVectors : kScoreVectors;
+  for (int first = 0; first < kTileVectors; first += kVectors) {
     for (int64_t d = 0; d < head_dim; d += kSegment) {
       const int64_t end = d + kSegment < head_dim ? d + kSegment : head_dim;
-      Simd::F sum[kRows][kScoreVectors];
+      Simd::F sum[kRows][kVectors];
       for (int r = 0; r < kRows; ++r) {
-        for (int c = 0; c < kScoreVectors; ++c) sum[r][c] = Simd::zero();
+        for (int c = 0; c < kVectors; ++c) sum[r][c] = Simd::zero();
       }
       for (int64_t e = d; e < end; ++e) {
         const float* keys = kt + e * kTile + first * Simd::kLanes;
-        Simd::F k[kScoreVectors];
-        for (int c = 0; c < kScoreVectors; ++c) k[c] = Simd::load(keys + c * Simd::kLanes);
+        Simd::F k[kVectors];
+        for (int c = 0; c < kVectors; ++c) k[c] = Simd::load(keys + c * Simd::kLanes);
         for (int r = 0; r < kRows; ++r) {
           const Simd::F x = Simd::set(q[r][e]);
-          for (int c = 0; c < kScoreVectors; ++c) sum[r][c] = Simd::fma(x, k[c], sum[r][c]);
+          for (int c = 0; c < kVectors; ++c) sum[r][c] = Simd::fma(x, k[c], sum[r][c]);
         }
       }
       for (int r = 0; r < kRows; ++r) {
         float* out = p + r * kTile + first * Simd::kLanes;
-        for (int c = 0; c < kScoreVectors; ++c) {
+        for (int c = 0; c < kVectors; ++c) {
           float* target = out + c * Simd::kLanes;
           Simd::store(target, d == 0 ? sum[r][c] : Simd::add(Simd::load(target), sum[r][c]));
         }
@@ -234,6 +241,11 @@ template <typename Values, int kRows>
 void add_all_values(float* acc, int64_t dims, const float* p, const float* rescale, const uint8_t* const* value,
                     TileRange keys) {
   int64_t d = 0;
+  // A lone row's sums are too few to hide the latency of an addition: more columns at a time.
+  constexpr int kMore = kRows == 1 ? 4 * Simd::kVectors : kRows == 2 ? 2 * Simd::kVectors : Simd::kVectors;
+  for (; d + kMore * Simd::kLanes <= dims; d += kMore * Simd::kLanes) {
+    add_values<Values, kRows, kMore>(acc, dims, p, rescale, value, d, 0, keys);
+  }
   for (; d + Simd::kVectors * Simd::kLanes <= dims; d += Simd::kVectors * Simd::kLanes) {
     add_values<Values, kRows, Simd::kVectors>(acc, dims, p, rescale, value, d, 0, keys);
   }
@@ -278,12 +290,42 @@ void attend_chunk(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row
   if (row < row_end) attend_rows<Values, 1>(a, tile, row, s);
 }
 
+inline void prefetch_bytes(const uint8_t* from, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += 64) Simd::prefetch(from + at);
+}
+
+// The levels of the tokens behind this tile, in its block or the next.
+inline void prefetch_levels(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile) {
+  const int64_t next = tile + kTile, within = next % a.block_tokens;
+  if (next >= a.encoded_end || next >= a.key_end) return;
+  const uint8_t* from = blocks[next / a.block_tokens];
+  prefetch_bytes(from + within * a.tiles->stride, kTile * a.tiles->stride);
+  if (within == 0) prefetch_bytes(from + a.tiles->scales_at, 2 * (a.tiles->zeros_at - a.tiles->scales_at));
+}
+
+// Encoded keys and values into the scratch; `keys` are those that some row sees.
+inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
+  const int64_t block = tile / a.block_tokens, first = tile % a.block_tokens;
+  const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
+  prefetch_levels(a, a.k_blocks, tile);
+  transpose_of (*a.tiles)({*a.tiles, a.k_blocks[block], first, a.head_dim}, s.rows, s.kt);
+  prefetch_levels(a, a.v_blocks, tile);
+  decode_of (*a.tiles)({*a.tiles, a.v_blocks[block], first, dims}, keys.begin, keys.end, s.v, stride);
+  for (int64_t j = keys.begin; j < keys.end; ++j) s.value[j] = reinterpret_cast<const uint8_t*>(s.v + j * stride);
+}
+
 template <typename Keys, typename Values>
 void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s) {
   const int64_t first_slot = a.first_query + row / a.group;
   const int64_t last_slot = a.first_query + (row_end - 1) / a.group;
   const TileRange keys{visible(a, first_slot, tile).begin, visible(a, last_slot, tile).end};
   if (keys.empty()) return;
+  if constexpr (kHasTiles<Keys>) {
+    if (tile < a.encoded_end) {
+      load_levels(a, tile, keys, s);
+      return attend_chunk<Decoded>(a, tile, row, row_end, s);
+    }
+  }
   const bool few = row_end - row <= 2 * Simd::kRows;  // decode: bound by memory, values used once or twice
   if (few) prefetch_rows(a, a.k_blocks, tile + kTile, a.row_bytes);
   load_keys<Keys>(a, tile, keys, s);

@@ -5,7 +5,9 @@
 //   row 0  | scale | levels ... |  levels()  row 0  | p0 | p1 | ... |  transpose of       p0  | r0 | r1 | ... | r31 |
 //   row 1  | scale | levels ... |  ------->  row 1  | p0 | p1 | ... |  4-byte words --->  p1  | r0 | r1 | ... | r31 |
 //
-// Written with the vectors that every processor has (SSE2, NEON): wider ones would not make memory faster.
+// Blocks that are no planes of bits (codebooks of vectors, ternary digits) are first split into a byte a level, a block
+// of every row at a time. Written with the vectors that every processor has (SSE2, NEON): wider ones would not make
+// memory faster.
 #include "kernels/vector/matmul_pack.h"
 
 #if defined(__x86_64__) || defined(__aarch64__)
@@ -22,8 +24,8 @@ namespace {
 constexpr int kRows = static_cast<int>(kPanelRows);
 
 // Of kQuantShapes.
-constexpr std::string_view kQuantFormatNames[] = {"q8_0", "q4_0", "q4_1", "q5_0",   "q5_1",   "q2_k", "q3_k",
-                                                  "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"};
+constexpr std::string_view kQuantFormatNames[] = {"q8_0", "q4_0", "q4_1", "q5_0",   "q5_1",   "q2_k",  "q3_k",
+                                                  "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "iq2_s"};
 static_assert(std::size(kQuantFormatNames) == kQuantSourceCount);
 
 // (byte >> bits) & mask; mask must not reach bits of the neighbouring byte.
@@ -91,11 +93,18 @@ inline GroupLevels levels(const uint8_t* b, int g) {
     return fields(b + 16 + g / 2 * 32, g % 2 * 4, 15);
   } else if constexpr (kFormat == "q5_k") {
     return join(fields(b + 48 + g / 2 * 32, g % 2 * 4, 15), fields(b + 16, g, 1), 4);
+  } else if constexpr (kFormat == "iq2_s") {
+    return {set_bytes(0), set_bytes(0)};  // always split
   } else {
     static_assert(kFormat == "q6_k");
     return join(fields(b + g / 4 * 64 + g % 2 * 32, g % 4 / 2 * 4, 15), fields(b + 128 + g / 4 * 32, g % 4 * 2, 3), 4);
   }
 }
+
+// Whether formats of this shape are split first; see quant_shape.cc.
+template <int N>
+constexpr bool kCarries = kQuantShapes[N].table == LevelTable::codes ||
+                          kQuantFormatNames[N] == std::string_view("q2_k");
 
 // Words per row: one for each plane, rounded up to whole vectors of four.
 template <int N>
@@ -121,9 +130,8 @@ inline void store_planes(GroupLevels v, uint32_t* words) {
 }
 
 template <int N>
-inline void row_words(const uint8_t* block, int g, uint32_t* words) {
+inline void row_words(GroupLevels v, uint32_t* words) {
   constexpr QuantShape kShape = kQuantShapes[N];
-  const GroupLevels v = levels<N>(block, g);
   if constexpr (kShape.low_bits == 8) return store_planes<8>(v, words);
   constexpr int kMask = (1 << kShape.low_bits) - 1;
   store_planes<kShape.low_bits>({field(v.low, 0, kMask), field(v.high, 0, kMask)}, words);
@@ -147,7 +155,38 @@ inline void store_group(const uint32_t (&words)[kRows][kWords<N>], uint8_t* plan
   }
 }
 
-// Writes the scales of one row's block to lane `row` of the cell; `group` is the block's first group in the cell.
+// Writes the scales of one row's split block to lane `row` of the cell; `group` is the block's first group in the cell.
+template <int N>
+inline void place_split_scales(const QuantBlock& raw, int64_t group, int row, uint8_t* out) {
+  static constexpr QuantShape kShape = kQuantShapes[N];
+  static constexpr QuantCell kCell = quant_cell(kShape);
+  const int64_t at = (kShape.per_group_scale() ? group : 0) * kRows + row;
+  std::memcpy(out + at * 2, &raw.d, 2);
+  if constexpr (kShape.has_min) std::memcpy(out + kCell.min_at + at * 2, &raw.min, 2);
+  if constexpr (kShape.sub == SubScales::none) return;
+  uint8_t fields[kShape.sub_fields() + 1];
+  for (int i = 0; i < kShape.sub_count(); ++i) {
+    fields[sub_field(kShape, i, false)] = static_cast<uint8_t>(raw.scale[i] + kShape.sub_bias);
+    if constexpr (kShape.has_min) fields[sub_field(kShape, i, true)] = raw.minimum[i];
+  }
+  uint8_t* to = out + kCell.field_at + row;
+  if constexpr (kShape.sub_bits == 8) {
+    for (int f = 0; f < kShape.sub_fields(); ++f) to[f * kRows] = fields[f];
+    return;
+  }
+  for (int f = 0; f < kShape.sub_fields(); f += 2) {
+    to[f / 2 * kRows] = static_cast<uint8_t>((fields[f] & 15) | fields[f + 1] << 4);
+  }
+  if constexpr (kShape.sub_bits == 6) {
+    to = out + kCell.high_field_at + row;
+    for (int f = 0; f < kShape.sub_fields(); f += 4) {
+      to[f / 4 * kRows] = static_cast<uint8_t>(fields[f] >> 4 | fields[f + 1] >> 4 << 2 | fields[f + 2] >> 4 << 4 |
+                                               fields[f + 3] >> 4 << 6);
+    }
+  }
+}
+
+// The same of a stored block.
 template <int N>
 inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* out) {
   static constexpr QuantShape kShape = kQuantShapes[N];
@@ -164,54 +203,59 @@ inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* 
   } else {
     QuantBlock raw;
     quant_source_at(N)->split_scales(block, raw);
-    std::memcpy(out + at * 2, &raw.d, 2);
-    if constexpr (kShape.has_min) std::memcpy(out + kCell.min_at + at * 2, &raw.min, 2);
-    uint8_t fields[kShape.sub_fields()];
-    for (int i = 0; i < kShape.sub_count(); ++i) {
-      fields[sub_field(kShape, i, false)] = static_cast<uint8_t>(raw.scale[i] + kShape.sub_bias);
-      if constexpr (kShape.has_min) fields[sub_field(kShape, i, true)] = raw.minimum[i];
-    }
-    uint8_t* to = out + kCell.field_at + row;
-    if constexpr (kShape.sub_bits == 8) {
-      for (int f = 0; f < kShape.sub_fields(); ++f) to[f * kRows] = fields[f];
-      return;
-    }
-    for (int f = 0; f < kShape.sub_fields(); f += 2) {
-      to[f / 2 * kRows] = static_cast<uint8_t>((fields[f] & 15) | fields[f + 1] << 4);
-    }
-    if constexpr (kShape.sub_bits == 6) {
-      to = out + kCell.high_field_at + row;
-      for (int f = 0; f < kShape.sub_fields(); f += 4) {
-        to[f / 4 * kRows] = static_cast<uint8_t>(fields[f] >> 4 | fields[f + 1] >> 4 << 2 | fields[f + 2] >> 4 << 4 |
-                                                 fields[f + 3] >> 4 << 6);
-      }
-    }
+    place_split_scales<N>(raw, group, row, out);
   }
 }
 
-// One cell of `rows` rows, the rest zero; `block` is the first row's first block in it, `blocks` their number.
+// One cell of `rows` rows, the rest zero; `block` is the first row's first block in it, `blocks` their number. `split`:
+// how blocks are split where N carries their format; else null.
+using Split = void (*)(const uint8_t* block, QuantBlock& out);
 template <int N>
-void pack_cell(const uint8_t* block, int64_t row_bytes, int64_t block_bytes, int64_t blocks, int rows, uint8_t* out) {
+void pack_cell(Split split, const uint8_t* block, int64_t row_bytes, int64_t block_bytes, int64_t blocks, int rows,
+               uint8_t* out) {
   static constexpr QuantShape kShape = kQuantShapes[N];
   static constexpr QuantCell kCell = quant_cell(kShape);
   if (rows < kRows || blocks * kShape.groups < kCell.groups) std::memset(out, 0, kCell.bytes);
   alignas(16) uint32_t words[kRows][kWords<N>];
   if (rows < kRows) std::memset(words, 0, sizeof words);
+  QuantBlock raw[kCarries<N> ? kRows : 1];
   for (int64_t b = 0; b < blocks; ++b) {
+    const auto stored = [&](int row) { return block + row * row_bytes + b * block_bytes; };
+    const bool is_split = kCarries<N> && split != nullptr;
+    if (is_split)
+      for (int row = 0; row < rows; ++row) split(stored(row), raw[row]);
     for (int g = 0; g < kShape.groups; ++g) {
-      for (int row = 0; row < rows; ++row) row_words<N>(block + row * row_bytes + b * block_bytes, g, words[row]);
+      for (int row = 0; row < rows; ++row) {
+        const uint8_t* bytes = raw[is_split ? row : 0].level + g * 32;
+        row_words<N>(is_split ? GroupLevels{load(bytes), load(bytes + 16)} : levels<N>(stored(row), g), words[row]);
+      }
       store_group<N>(words, out + kCell.planes_at + (b * kShape.groups + g) * kCell.group_bytes);
     }
-    for (int row = 0; row < rows; ++row) place_scales<N>(block + row * row_bytes + b * block_bytes, b, row, out);
+    for (int row = 0; row < rows; ++row) {
+      if (is_split)
+        place_split_scales<N>(raw[row], b, row, out);
+      else
+        place_scales<N>(stored(row), b, row, out);
+    }
   }
 }
 
+void write_head(const QuantSource& source, uint8_t* head) {
+  std::memset(head, 0, 64);
+  std::memcpy(head, source.codes, 16);
+  for (int i = 0; i < 16; ++i) head[kRaisedCodesAt + i] = static_cast<uint8_t>(source.codes[i] + 128);
+  std::memcpy(head + kFormatUnitAt, &source.unit, sizeof source.unit);
+}
+
+// Of a format of shape N: `index` in quant_source_at().
 template <int N>
-void pack_panels(const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin, int64_t row_end,
+void pack_panels(int index, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin, int64_t row_end,
                  uint8_t* packed) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   static constexpr int64_t kCellBlocks = kCell.groups / kQuantShapes[N].groups;
-  const Format* format = quant_format_at(N);
+  const QuantSource& source = *quant_source_at(index);
+  const Split split = source.carrier >= 0 ? source.split : nullptr;
+  const Format* format = quant_format_at(index);
   const int64_t row_bytes = format->row_bytes(cols);
   const int64_t block_bytes = format->block_bytes;
   const int64_t blocks = cols / format->block_values;
@@ -219,14 +263,19 @@ void pack_panels(const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_
     uint8_t* out = packed + first / kPanelRows * quant_panel_bytes(kCell, cols);
     const int count = static_cast<int>(std::min(kPanelRows, rows - first));
     const uint8_t* block = stored + first * row_bytes;
+    if constexpr (kCell.head_bytes > 0) {
+      write_head(source, out);
+      out += kCell.head_bytes;
+    }
     for (int64_t b = 0; b < blocks; b += kCellBlocks) {
-      pack_cell<N>(block + b * block_bytes, row_bytes, block_bytes, std::min(kCellBlocks, blocks - b), count, out);
+      pack_cell<N>(split, block + b * block_bytes, row_bytes, block_bytes, std::min(kCellBlocks, blocks - b), count,
+                   out);
       out += kCell.bytes;
     }
   }
 }
 
-using PackPanels = void (*)(const uint8_t*, int64_t, int64_t, int64_t, int64_t, uint8_t*);
+using PackPanels = void (*)(int, const uint8_t*, int64_t, int64_t, int64_t, int64_t, uint8_t*);
 template <int... N>
 constexpr PackPanels pack_panels_of(int index, std::integer_sequence<int, N...>) {
   constexpr PackPanels kPack[] = {pack_panels<N>...};
@@ -237,8 +286,35 @@ constexpr PackPanels pack_panels_of(int index, std::integer_sequence<int, N...>)
 
 void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
                        int64_t row_end, uint8_t* packed) {
-  pack_panels_of(source, std::make_integer_sequence<int, kQuantSourceCount>{})(stored, rows, cols, row_begin, row_end,
-                                                                               packed);
+  const int carrier = quant_source_at(source)->carrier;
+  const auto pack =
+      pack_panels_of(carrier >= 0 ? carrier : source, std::make_integer_sequence<int, kQuantSourceCount>{});
+  pack(source, stored, rows, cols, row_begin, row_end, packed);
+}
+
+namespace {
+
+template <int kSource>
+void pack_carried(const uint8_t* stored, const BlockScales*, int64_t rows, int64_t cols, int64_t row_begin,
+                  int64_t row_end, uint8_t* packed) {
+  pack_quant_panels(kSource, stored, rows, cols, row_begin, row_end, packed);
+}
+
+template <int kSource>
+void add_carried_kernel(KernelTable& table) {
+  const MatmulKernel* carrier = table.find_matmul(quant_format_at(quant_source_at(kSource)->carrier));
+  if (carrier == nullptr || carrier->layout != std::string_view("cells32")) return;  // only the reference's
+  MatmulKernel kernel = *carrier;
+  kernel.format = quant_format_at(kSource);
+  kernel.pack = pack_carried<kSource>;
+  set_matmul(table, kernel);
+}
+
+}  // namespace
+
+void add_carried_kernels(KernelTable& table) {
+  [&table]<int... i>(std::integer_sequence<int, i...>) { (add_carried_kernel<kQuantSourceCount + i>(table), ...); }
+  (std::make_integer_sequence<int, kCarriedCount>{});
 }
 
 }  // namespace millrace

@@ -29,6 +29,9 @@
 //            bits: byte [f / 2][32] holds the low nibbles of fields f and f + 1; 6 bits: high-field byte [f / 4][32]
 //            holds two more bits of fields f .. f + 3. 8 bits: byte [f][32].
 //
+// Panels of formats with codes (LevelTable::codes) begin with a cache line: 16 codes, the same raised by 128, and the
+// format's unit in f32.
+//
 // Rows beyond the matrix and groups beyond the row are zero.
 //
 // Everything here is compiled for the baseline; kernels use only the constexpr geometry.
@@ -44,8 +47,11 @@
 namespace millrace {
 
 inline constexpr int64_t kPanelRows = 32;
+inline constexpr int64_t kRaisedCodesAt = 16;  // in a panel's head
+inline constexpr int64_t kFormatUnitAt = 32;
 
 struct QuantCell {
+  int64_t head_bytes = 0;   // of the panel, before its cells
   int64_t groups = 0;       // of 32 columns
   int64_t plane_bytes = 0;  // one plane of one group
   int64_t group_bytes = 0;
@@ -59,6 +65,7 @@ struct QuantCell {
 
 [[gnu::always_inline]] constexpr QuantCell quant_cell(const QuantShape& shape) {
   QuantCell cell;
+  cell.head_bytes = shape.table == LevelTable::codes ? 64 : 0;
   cell.groups = shape.per_group_scale() ? 2 : shape.groups;
   cell.plane_bytes = kPanelRows * 4;
   cell.group_bytes = cell.plane_bytes * (shape.low_bits + shape.high_bits);
@@ -85,14 +92,14 @@ struct QuantCell {
 
 // Panel stride: cells are whole cache lines.
 [[gnu::always_inline]] constexpr int64_t quant_panel_bytes(const QuantCell& cell, int64_t cols) {
-  return quant_cells(cell, cols) * cell.bytes;
+  return cell.head_bytes + quant_cells(cell, cols) * cell.bytes;
 }
 
 // The registered format of that name if its activations are of that kind, else null (and its kernel is not registered).
 const Format* float_format(const char* name, Activation activation);
 
 // Packs rows [row_begin, row_end) of a stored matrix (row_begin a multiple of kPanelRows); `source` is the format's
-// index in kQuantShapes.
+// index in quant_source_at().
 void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
                        int64_t row_end, uint8_t* packed);
 
@@ -104,5 +111,8 @@ void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* st
 [[gnu::always_inline]] constexpr int64_t f8_fold_bytes(int64_t lanes) { return (kFoldColumns + 4) * lanes; }
 void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols,
                     int64_t row_begin, int64_t row_end, uint8_t* packed);
+
+// Adds the kernels of the formats that others carry: those of their carriers, with other packing.
+void add_carried_kernels(KernelTable& table);
 
 }  // namespace millrace

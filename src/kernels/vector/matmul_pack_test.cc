@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <random>
 #include <vector>
 
@@ -27,6 +28,7 @@ void put(std::vector<uint8_t>& out, int64_t at, int value) {
 void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group, int64_t row, int64_t panel,
            std::vector<uint8_t>& out) {
   const QuantCell cell = quant_cell(shape);
+  panel += cell.head_bytes;
   for (int64_t i = 0; i < shape.groups * 32; ++i) {
     const int64_t group = first_group + i / 32, vector = i % 32 / 4;
     const int64_t planes =
@@ -63,8 +65,18 @@ void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group
   }
 }
 
+void place_head(const QuantSource& source, int64_t panel, std::vector<uint8_t>& out) {
+  if (source.shape.table != LevelTable::codes) return;
+  for (int i = 0; i < 16; ++i) {
+    put(out, panel + i, source.codes[i] & 255);
+    put(out, panel + 16 + i, source.codes[i] + 128);
+  }
+  const auto unit = std::bit_cast<uint32_t>(source.unit);
+  for (int i = 0; i < 4; ++i) put(out, panel + 32 + i, static_cast<int>(unit >> (8 * i) & 255));
+}
+
 TEST(MatmulPack, QuantizedPanelsMatchTheLayout) {
-  for (int index = 0; index < kQuantSourceCount; ++index) {
+  for (int index = 0; index < kQuantSourceCount + kCarriedCount; ++index) {
     const QuantSource& source = *quant_source_at(index);
     const Format* format = quant_format_at(index);
     if (!format) continue;
@@ -75,6 +87,7 @@ TEST(MatmulPack, QuantizedPanelsMatchTheLayout) {
       const int64_t bytes = (rows + kPanelRows - 1) / kPanelRows * panel_bytes;
       std::vector<uint8_t> expected(static_cast<size_t>(bytes)), packed(static_cast<size_t>(bytes), 0xa5);
       QuantBlock block;
+      for (int64_t panel = 0; panel < bytes; panel += panel_bytes) place_head(source, panel, expected);
       for (int64_t row = 0; row < rows; ++row) {
         for (int64_t b = 0; b < 3; ++b) {
           source.split(stored.data() + row * format->row_bytes(cols) + b * format->block_bytes, block);

@@ -156,7 +156,7 @@ struct Tokens {
 // acc = the first `most_turns` times R parts of a panel times the tokens, R parts at a time, so that memory is one
 // stream.
 template <typename V, int N, int R, Meets kMeets>
-void multiply_panel(const uint8_t* cell, int64_t cells, int most_turns, const Tokens& tokens, const TileCut& cut,
+void multiply_panel(const uint8_t* panel, int64_t cells, int most_turns, const Tokens& tokens, const TileCut& cut,
                     typename V::F (&acc)[kPanelRows / V::kLanes / R][kTokenTile][R]) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   constexpr int kTurns = kPanelRows / V::kLanes / R;
@@ -168,6 +168,7 @@ void multiply_panel(const uint8_t* cell, int64_t cells, int most_turns, const To
     }
   }
   const uint8_t* x = tokens.x;
+  const uint8_t* cell = panel + kCell.head_bytes;
   const int64_t distance = prefetch_distance(kPrefetchQuant);
   CellFields<V, N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
@@ -175,7 +176,7 @@ void multiply_panel(const uint8_t* cell, int64_t cells, int most_turns, const To
     for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
       for (int turn = 0; turn < turns; ++turn) {
         Group<V, N, R, kMeets, kLines> group;
-        load_group(cell, sub, g, turn * R * V::kLanes, cell + distance, turn * kLines, group);
+        load_group(panel, cell, sub, g, turn * R * V::kLanes, cell + distance, turn * kLines, group);
         multiply_tokens(group, x, tokens.stride, cut, acc[turn]);
       }
     }
@@ -184,13 +185,14 @@ void multiply_panel(const uint8_t* cell, int64_t cells, int most_turns, const To
 
 // The same for one token: the sums stay in registers.
 template <typename V, int N, int R>
-void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename V::F (&acc)[kPanelRows / V::kLanes]) {
+void multiply_one(const uint8_t* panel, int64_t cells, const uint8_t* x, typename V::F (&acc)[kPanelRows / V::kLanes]) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   constexpr int kTurns = kPanelRows / V::kLanes / R;
   typename V::F sum[kTurns][1][R];
   unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
     unroll<R>([&](auto r) __attribute__((always_inline)) { sum[turn][0][r] = V::zero_f(); });
   });
+  const uint8_t* cell = panel + kCell.head_bytes;
   const int64_t distance = prefetch_distance(kQuantShapes[N].low_bits == 8 ? V::kPrefetchOne8 : kPrefetchQuant);
   CellFields<V, N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
@@ -198,7 +200,7 @@ void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename
     for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
       unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
         Group<V, N, R, Meets::one, turn == 0 ? kGroupLines<N> : 0> group;
-        load_group(cell, sub, g, turn * R * V::kLanes, cell + distance, 0, group);
+        load_group(panel, cell, sub, g, turn * R * V::kLanes, cell + distance, 0, group);
         multiply_group<1>(group, x, 0, sum[turn]);
       });
     }
@@ -273,6 +275,13 @@ struct QuantKernel {
     if (past_caches) V::fence();
   }
 
+  // Of token t, times that of the format.
+  [[gnu::always_inline]] static typename V::F unit_of(const uint8_t* panel, const Tokens& tokens, int64_t t) {
+    const typename V::F unit = tokens.template unit<V>(t);
+    if constexpr (kCell.head_bytes > 0) return V::mul(unit, V::broadcast_f32(panel + kFormatUnitAt));
+    return unit;
+  }
+
   // y[t][0..rows) = panel times token t; uses streaming stores if requested and if y is in whole vectors.
   static void run_panel(const uint8_t* panel, int64_t cols, const Tokens& tokens, float* y, int64_t y_stride,
                         int64_t rows, bool past_caches) {
@@ -280,7 +289,7 @@ struct QuantKernel {
     if (tokens.count == 1) {
       typename V::F acc[kPanelRows / V::kLanes];
       Panels::one(panel, cols, tokens.x, acc);
-      const typename V::F unit = tokens.template unit<V>(0);
+      const typename V::F unit = unit_of(panel, tokens, 0);
       for (int64_t at = 0; at < kPanelRows && at < rows; at += V::kLanes) {
         V::store(y + at, V::mul(acc[at / V::kLanes], unit), rows - at);
       }
@@ -292,7 +301,7 @@ struct QuantKernel {
     const TileCut cut = cut_tiles(tokens.count, V::template kTileTokens<Levels<V, N>>);
     Panels::many(panel, cols, turns, tokens, cut, acc);
     for (int64_t t = 0; t < tokens.count; ++t) {
-      const typename V::F unit = tokens.template unit<V>(t);
+      const typename V::F unit = unit_of(panel, tokens, t);
       for (int64_t part = 0, at = 0; part < turns * R && at < rows; ++part, at += V::kLanes) {
         const typename V::F value = V::mul(acc[part / R][t][part % R], unit);
         if (past_caches) {

@@ -19,16 +19,16 @@ template <typename V, int N>
 struct Levels {
   static constexpr QuantShape S = kQuantShapes[N];
   // Levels above 127 stay signed if V has no unsigned dot product that is safe for them.
-  static constexpr bool kSigned = V::kPrefersSigned && (S.low_bits == 8 || S.table == LevelTable::iq4);
+  static constexpr bool kSigned = V::kPrefersSigned && (S.low_bits == 8 || S.table == LevelTable::codes);
   static constexpr int kOffset = kSigned ? 0 : S.offset;
   static constexpr int kOffsetBits = kOffset == 0 ? 0 : std::countr_zero(static_cast<unsigned>(kOffset));
   static_assert(kOffset == 0 || kOffset == 1 << kOffsetBits, "the start of a dot is made by a shift");
-  static constexpr int kLargest = S.table == LevelTable::fp4   ? 28
-                                  : S.table == LevelTable::iq4 ? 255
-                                                               : (1 << (S.low_bits + S.high_bits)) - 1;
+  static constexpr int kLargest = S.table == LevelTable::fp4     ? 28
+                                  : S.table == LevelTable::codes ? 255
+                                                                 : (1 << (S.low_bits + S.high_bits)) - 1;
 };
 
-// Bytes of the 16-entry tables, raised by the offset if levels are unsigned.
+// Bytes of a 16-entry table, raised by the offset.
 struct TableBytes {
   alignas(16) uint8_t at[16];
 };
@@ -37,8 +37,6 @@ constexpr TableBytes table_bytes(const int8_t (&values)[16], int raised) {
   for (int i = 0; i < 16; ++i) bytes.at[i] = static_cast<uint8_t>(values[i] + raised);
   return bytes;
 }
-constexpr TableBytes kIq4Signed = table_bytes(kIq4Levels, 0);
-constexpr TableBytes kIq4Raised = table_bytes(kIq4Levels, 128);
 constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 16);
 
 // Prefetch distances in bytes: to L1 from the current group, and from there to L2. A core has few buffers for lines on
@@ -161,9 +159,10 @@ struct Group {
   }
 };
 
-// W[0..7] of one group from its planes; next(p) is called after the load of plane p of the low bits.
+// W[0..7] of one group from its planes, without the look-up in a table; next(p) is called after the load of plane p of
+// the low bits.
 template <typename V, int N, typename Next>
-[[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, const Next& next, typename V::I (&w)[8]) {
+[[gnu::always_inline]] inline void unpack_codes(const uint8_t* planes, const Next& next, typename V::I (&w)[8]) {
   static constexpr QuantShape S = kQuantShapes[N];
   constexpr int64_t kPlane = kPanelRows * 4;
   constexpr int L = S.low_bits;
@@ -189,9 +188,18 @@ template <typename V, int N, typename Next>
       w[j] = V::or_and(w[j], V::template shift_right<kBit - L>(high[j % H]), V::set1_8(((1 << H) - 1) << L));
     });
   }
-  if constexpr (S.table != LevelTable::none) {
-    const TableBytes& bytes = S.table == LevelTable::fp4 ? kFp4Raised : Levels<V, N>::kSigned ? kIq4Signed : kIq4Raised;
-    typename V::I table = V::broadcast16(bytes.at);
+}
+
+// The same with it; `head` is the panel's.
+template <typename V, int N, typename Next>
+[[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, const uint8_t* head, const Next& next,
+                                                 typename V::I (&w)[8]) {
+  static constexpr LevelTable kTable = kQuantShapes[N].table;
+  unpack_codes<V, N>(planes, next, w);
+  if constexpr (kTable != LevelTable::none) {
+    const typename V::I table = V::broadcast16(kTable == LevelTable::fp4 ? kFp4Raised.at
+                                               : Levels<V, N>::kSigned   ? head
+                                                                         : head + kRaisedCodesAt);
     unroll<8>([&](auto j) __attribute__((always_inline)) { w[j] = V::look_up(table, w[j]); });
   }
 }
@@ -271,8 +279,8 @@ template <typename V, typename G>
 // the cell at `next_cell`, starting at line `first`: 8-bit levels have 17 lines, which arrive 2 to 5 % faster when
 // prefetched one by one between the loads.
 template <typename V, int N, int R, Meets kMeets, int kLines>
-[[gnu::always_inline]] inline void load_group(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
-                                              const uint8_t* next_cell, int64_t first,
+[[gnu::always_inline]] inline void load_group(const uint8_t* head, const uint8_t* cell, const uint8_t* fields,
+                                              int64_t g, int64_t lane, const uint8_t* next_cell, int64_t first,
                                               Group<V, N, R, kMeets, kLines>& out) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   constexpr int L = kQuantShapes[N].low_bits;
@@ -287,7 +295,7 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
       auto next = [&](auto p) __attribute__((always_inline)) {
         if constexpr (L == 8) ahead.template ask_part<r * L + p, R * L>();
       };
-      unpack_levels<V, N>(planes + r * V::kLanes * 4, next, out.part[r].w);
+      unpack_levels<V, N>(planes + r * V::kLanes * 4, head, next, out.part[r].w);
       finish_levels<V, G>(out.part[r]);
     });
     if constexpr (L != 8) ahead.ask();

@@ -105,5 +105,101 @@ struct KvQ8 {
   }
 };
 
+// Blocks of 32 values under an f16 scale, and a minimum if kMinimum, whose nibbles are in 16 bytes: byte j has value j
+// low and value j + 16 high. With kFifth, four bytes before these hold one more bit of each value. Levels are centred
+// where there is no minimum.
+template <bool kMinimum, bool kFifth>
+struct KvNibbles {
+  static constexpr bool kByCall = false;
+  static constexpr int64_t kTransposed = 32;
+  static constexpr int64_t kFifthAt = kMinimum ? 4 : 2, kLevelsAt = kFifthAt + (kFifth ? 4 : 0);
+  static constexpr int64_t kBytes = kLevelsAt + 16;
+  static constexpr float kCentre = kFifth ? 16.0f : 8.0f;
+
+  static Simd::F value(Simd::F level, Simd::F scale, Simd::F minimum) {
+    if constexpr (kMinimum) return Simd::fma(level, scale, minimum);
+    return Simd::mul(Simd::sub(level, Simd::set(kCentre)), scale);
+  }
+  static Simd::F minimum_of(const uint8_t* block) { return kMinimum ? Simd::set(Simd::f16(block + 2)) : Simd::zero(); }
+  static Simd::F levels(const uint8_t* block, int64_t first) {
+    const Simd::F low = Simd::load_nibbles(block + kLevelsAt + first % 16, first >= 16 ? 4 : 0);
+    if constexpr (!kFifth) return low;
+    uint32_t fifth;
+    std::memcpy(&fifth, block + kFifthAt, 4);
+    return Simd::fma(Simd::spread_bits(fifth, static_cast<int>(first)), Simd::set(16.0f), low);
+  }
+  static void decode(const uint8_t* row, float* out, int64_t n) {  // the last block whole
+    for (int64_t i = 0; i < n; i += 32, row += kBytes) {
+      const Simd::F scale = Simd::set(Simd::f16(row)), minimum = minimum_of(row);
+      for (int64_t j = 0; j < 32; j += Simd::kLanes) Simd::store(out + i + j, value(levels(row, j), scale, minimum));
+    }
+  }
+  static Simd::F load(const uint8_t* row, int64_t d) {
+    const uint8_t* block = row + d / 32 * kBytes;
+    return value(levels(block, d % 32), Simd::set(Simd::f16(block)), minimum_of(block));
+  }
+  static void transpose(const uint8_t* const* rows, int64_t n, float* out, int64_t stride) {
+    for (int64_t d = 0; d < n; d += 32) {
+      const int64_t at = d / 32 * kBytes;
+      uint8_t scales[2 * Simd::kLanes], minima[2 * Simd::kLanes];
+      uint32_t fifths[Simd::kLanes];
+      for (int r = 0; r < Simd::kLanes; ++r) {
+        std::memcpy(scales + 2 * r, rows[r] + at, 2);
+        if constexpr (kMinimum) std::memcpy(minima + 2 * r, rows[r] + at + 2, 2);
+        if constexpr (kFifth) std::memcpy(fifths + r, rows[r] + at + kFifthAt, 4);
+      }
+      const Simd::F scale = Simd::load_f16(scales);
+      const Simd::F minimum = kMinimum ? Simd::load_f16(minima) : Simd::zero();
+      const Simd::F fifth = kFifth ? Simd::load(reinterpret_cast<const float*>(fifths)) : Simd::zero();
+      Simd::F word[4];
+      Simd::transpose_words(rows, at + kLevelsAt, word);
+#pragma GCC unroll 32
+      for (int j = 0; j < 32; ++j) {
+        Simd::F level = Simd::bits_at<4>(word[j % 16 / 4], j % 4 * 8 + j / 16 * 4);
+        if constexpr (kFifth) level = Simd::fma(Simd::bits_at<1>(fifth, j), Simd::set(16.0f), level);
+        Simd::store(out + (d + j) * stride, value(level, scale, minimum));
+      }
+    }
+  }
+};
+
+struct KvQ40 : KvNibbles<false, false> {
+  static constexpr const char* kName = "q4_0";
+};
+struct KvQ41 : KvNibbles<true, false> {
+  static constexpr const char* kName = "q4_1";
+};
+struct KvQ50 : KvNibbles<false, true> {
+  static constexpr const char* kName = "q5_0";
+};
+
+// Bytes: 8-bit floats of 4 exponent bits, finite.
+struct KvF8 {
+  static constexpr bool kByCall = false;
+  static constexpr const char* kName = "f8_e4m3";
+  static constexpr int64_t kTransposed = 16;
+  static Simd::F load(const uint8_t* row, int64_t d) { return Simd::mul(Simd::set(256.0f), Simd::load_f8(row + d)); }
+  static void decode(const uint8_t* row, float* out, int64_t n) {
+    int64_t i = 0;
+    for (; i + Simd::kLanes <= n; i += Simd::kLanes) Simd::store(out + i, load(row, i));
+    if (i < n) {
+      uint8_t rest[Simd::kLanes] = {};
+      std::memcpy(rest, row + i, static_cast<size_t>(n - i));
+      Simd::store(out + i, load(rest, 0));
+    }
+  }
+  static void transpose(const uint8_t* const* rows, int64_t n, float* out, int64_t stride) {
+    for (int64_t d = 0; d < n; d += 16) {
+      Simd::F word[4];
+      Simd::transpose_words(rows, d, word);
+#pragma GCC unroll 16
+      for (int c = 0; c < 16; ++c) {
+        const Simd::F halves = Simd::f8_halves(word[c / 4], c % 2 != 0);
+        Simd::store(out + (d + c) * stride, Simd::mul(Simd::set(256.0f), Simd::f16_part(halves, c % 4 / 2)));
+      }
+    }
+  }
+};
+
 }  // namespace
 }  // namespace millrace

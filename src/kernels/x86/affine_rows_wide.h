@@ -107,6 +107,7 @@ inline void choose_columns(const AffineRows& a) {
 }
 
 inline void decode_affine_wide(const AffineRows& a) noexcept {
+  if (a.codes || a.bits == 3) return decode_affine(a);
   if (a.cols % kWide != 0 || a.group % kWide != 0 || (a.group == 0 && a.bits != 2)) return decode_affine(a);
   if (a.group == 0) return choose_columns(a);
   if (a.bits == 4) return look_up_groups<4>(a);

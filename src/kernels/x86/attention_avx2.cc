@@ -4,6 +4,8 @@
 #include "kernels/x86/simd_avx2.h"
 #include "kernels/vector/simd_math.h"
 #include "kernels/vector/row_decode.h"
+#include "kernels/vector/affine_levels.h"
+#include "kernels/vector/level_tiles_kernel.h"
 #include "kernels/vector/attention_kernel.h"
 #include "kernels/vector/attention_entries.h"
 // clang-format on

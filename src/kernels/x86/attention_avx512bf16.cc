@@ -4,6 +4,8 @@
 #include "kernels/x86/simd_avx512.h"
 #include "kernels/vector/simd_math.h"
 #include "kernels/vector/row_decode.h"
+#include "kernels/vector/affine_levels.h"
+#include "kernels/vector/level_tiles_kernel.h"
 #include "kernels/vector/attention_kernel.h"
 #include "kernels/x86/attention_ahead.h"
 #include "kernels/x86/attention_bf16_tiles.h"
@@ -14,6 +16,7 @@
 namespace millrace {
 
 void add_attention_avx512bf16(KernelTable& table) {
+  table.attend_tiles = nullptr;
   set_attention_named(table, KvF16::kName, attend_bf16<ReadF16, KvF16>, kBf16MaxHeadDim);
   set_attention_named(table, KvBf16::kName, attend_bf16<ReadBf16, KvBf16>, kBf16MaxHeadDim);
   set_attention_named(table, KvQ8::kName, attend_bf16<ReadQ8, KvQ8>, kBf16MaxHeadDim);

@@ -42,7 +42,6 @@ constexpr std::array<uint16_t, 64> bf16_levels() {
   for (int i = 0; i < 64; ++i) {
     const int code = S.low_bits + S.high_bits == 4 ? i % 16 : i;  // above a nibble is the next one
     int value = code - S.offset;
-    if (S.table == LevelTable::iq4) value = kIq4Levels[code % 16];
     if (S.table == LevelTable::fp4) value = kFp4Levels[code % 16];
     levels[static_cast<size_t>(i)] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(value)) >> 16);
   }
@@ -118,6 +117,7 @@ struct QuantTiles {
 
   // Walks through the cells of a panel.
   struct CellReader {
+    alignas(64) std::array<uint16_t, S.table == LevelTable::codes ? 64 : 0> codes;  // as bfloat16
     const uint8_t* cell;
     CellsAhead cells_ahead;
     const uint8_t* ahead = nullptr;  // the cell that is prefetched meanwhile
@@ -130,7 +130,14 @@ struct QuantTiles {
 
     // `cells` cells of a panel from `first` on.
     CellReader(const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
-        : cell(panel + first * kCell.bytes), cells_ahead(cell, kCell.bytes, cells, panel_bytes) {}
+        : cell(panel + kCell.head_bytes + first * kCell.bytes), cells_ahead(cell, kCell.bytes, cells, panel_bytes) {
+      if constexpr (S.table == LevelTable::codes) {
+        for (size_t i = 0; i < codes.size(); ++i) {
+          const auto value = static_cast<float>(static_cast<int8_t>(panel[i % (1 << (S.low_bits + S.high_bits))]));
+          codes[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+        }
+      }
+    }
 
     void unpack(Step& to) {
       if (step == 0) {
@@ -154,11 +161,12 @@ struct QuantTiles {
       };
       if constexpr (kBytes) {
         I w[8];
-        unpack_levels<V, N>(
+        unpack_codes<V, N>(
             planes, [](auto) {}, w);
         unroll<8>([&](auto j) __attribute__((always_inline)) { put(j, w[j]); });
       } else {
-        const I low = _mm512_load_si512(kBf16Levels<N>.data()), high = _mm512_load_si512(kBf16Levels<N>.data() + 32);
+        const uint16_t* levels = S.table == LevelTable::codes ? codes.data() : kBf16Levels<N>.data();
+        const I low = _mm512_load_si512(levels), high = _mm512_load_si512(levels + 32);
         const auto level = [&](I code) __attribute__((always_inline)) {
           return S.low_bits + S.high_bits > 5 ? _mm512_permutex2var_epi16(low, code, high)
                                               : _mm512_permutexvar_epi16(code, low);
@@ -172,9 +180,9 @@ struct QuantTiles {
             put(2 * p + 9, level(_mm512_srli_epi16(plane, 12)));
           });
         } else {
-          static_assert(S.table == LevelTable::none);
+          static_assert(S.table == LevelTable::none || S.low_bits + S.high_bits < 5);
           I w[8];
-          unpack_levels<V, N>(
+          unpack_codes<V, N>(
               planes, [](auto) {}, w);
           unroll<8>([&](auto j) __attribute__((always_inline)) {
             put(2 * j, level(w[j]));
@@ -357,7 +365,8 @@ struct QuantTiles {
       const bool past =
           past_caches && ends && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && a.y_stride % 16 == 0;
       for (int64_t t = 0; t < in.tokens; ++t) {
-        const F unit = ends ? V::broadcast_f32(a.x + (token + t) * a.x_stride + q8_unit_at(a.cols)) : V::zero_f();
+        F unit = ends ? V::broadcast_f32(a.x + (token + t) * a.x_stride + q8_unit_at(a.cols)) : V::zero_f();
+        if constexpr (kCell.head_bytes > 0) unit = V::mul(unit, V::broadcast_f32(panel + kFormatUnitAt));
         for (int part = 0; part < 2; ++part) {
           const F value = ends ? V::mul(acc[part][t], unit) : acc[part][t];
           float* to = y + t * a.y_stride + part * kLanes;

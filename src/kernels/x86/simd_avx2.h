@@ -140,6 +140,47 @@ struct Simd {
     return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
   }
 
+  // Levels of packed formats as f32: kLanes nibbles of bytes from p on, the low ones (shift 0) or the high ones (4);
+  // kBits bits of each 32-bit lane, from bit `at` on; bit `first` + i of a word in lane i.
+  static F load_nibbles(const uint8_t* p, int shift) {
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srli_epi32(bytes, shift), _mm256_set1_epi32(15)));
+  }
+  template <int kBits>
+  static F bits_at(F v, int at) {
+    const __m256i low = _mm256_srli_epi32(_mm256_castps_si256(v), at);
+    return _mm256_cvtepi32_ps(_mm256_and_si256(low, _mm256_set1_epi32((1 << kBits) - 1)));
+  }
+  static F spread_bits(uint32_t word, int first) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i low = _mm256_srlv_epi32(_mm256_set1_epi32(static_cast<int>(word >> first)), lanes);
+    return _mm256_cvtepi32_ps(_mm256_and_si256(low, _mm256_set1_epi32(1)));
+  }
+  // codes[level] of levels as f32.
+  template <int kBits>
+  static F look_up(const float* codes, F level) {
+    const __m256i at = _mm256_cvtps_epi32(level);
+    const F low = _mm256_permutevar8x32_ps(load(codes), at);
+    if constexpr (kBits <= 3) return low;
+    const F high = _mm256_permutevar8x32_ps(load(codes + 8), at);
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
+  }
+  // 8-bit floats of 4 exponent bits, finite, times 2^-8: an f16 of the same bits, its exponent being one bit longer.
+  // kLanes from p; or the even or odd bytes of each lane as two f16, for f16_part.
+  static F load_f8(const uint8_t* p) {
+    const __m128i top = _mm_slli_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))), 8);
+    const __m128i sign = _mm_set1_epi16(static_cast<int16_t>(0x8000));
+    const __m128i size = _mm_srli_epi16(_mm_andnot_si128(sign, top), 1);
+    return _mm256_cvtph_ps(_mm_or_si128(_mm_and_si128(sign, top), size));
+  }
+  static F f8_halves(F v, bool odd) {
+    const __m256i bits = _mm256_castps_si256(v);
+    const __m256i top = odd ? bits : _mm256_slli_epi16(bits, 8);
+    const __m256i size = _mm256_and_si256(_mm256_srli_epi16(top, 1), _mm256_set1_epi16(0x3f80));
+    const __m256i sign = _mm256_and_si256(top, _mm256_set1_epi16(static_cast<int16_t>(0x8000)));
+    return _mm256_castsi256_ps(_mm256_or_si256(sign, size));
+  }
+
   // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
   static void split_pairs(F a, F b, F& x, F& y) {
     __m256 low = _mm256_permute2f128_ps(a, b, 0x20);

@@ -151,6 +151,45 @@ struct Simd {
     return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
   }
 
+  // Levels of packed formats as f32: kLanes nibbles of bytes from p on, the low ones (shift 0) or the high ones (4);
+  // kBits bits of each 32-bit lane, from bit `at` on; bit `first` + i of a word in lane i.
+  static F load_nibbles(const uint8_t* p, int shift) {
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m512i low = _mm512_srli_epi32(bytes, static_cast<unsigned>(shift));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(low, _mm512_set1_epi32(15)));
+  }
+  template <int kBits>
+  static F bits_at(F v, int at) {
+    const __m512i low = _mm512_srli_epi32(_mm512_castps_si512(v), static_cast<unsigned>(at));
+    return _mm512_cvtepi32_ps(_mm512_and_si512(low, _mm512_set1_epi32((1 << kBits) - 1)));
+  }
+  static F spread_bits(uint32_t word, int first) {
+    const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i low = _mm512_srlv_epi32(_mm512_set1_epi32(static_cast<int>(word >> first)), lanes);
+    return _mm512_cvtepi32_ps(_mm512_and_si512(low, _mm512_set1_epi32(1)));
+  }
+  // codes[level] of levels as f32.
+  template <int kBits>
+  static F look_up(const float* codes, F level) {
+    return _mm512_permutexvar_ps(_mm512_cvtps_epi32(level), load(codes));
+  }
+  // 8-bit floats of 4 exponent bits, finite, times 2^-8: an f16 of the same bits, its exponent being one bit longer.
+  // kLanes from p; or the even or odd bytes of each lane as two f16, for f16_part.
+  static F load_f8(const uint8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m256i top = _mm256_slli_epi16(_mm256_cvtepu8_epi16(bytes), 8);
+    const __m256i sign = _mm256_set1_epi16(static_cast<int16_t>(0x8000));
+    const __m256i size = _mm256_srli_epi16(_mm256_andnot_si256(sign, top), 1);
+    return _mm512_cvtph_ps(_mm256_or_si256(_mm256_and_si256(sign, top), size));
+  }
+  static F f8_halves(F v, bool odd) {
+    const __m512i bits = _mm512_castps_si512(v);
+    const __m512i top = odd ? bits : _mm512_slli_epi16(bits, 8);
+    const __m512i size = _mm512_and_si512(_mm512_srli_epi16(top, 1), _mm512_set1_epi16(0x3f80));
+    const __m512i sign = _mm512_and_si512(top, _mm512_set1_epi16(static_cast<int16_t>(0x8000)));
+    return _mm512_castsi512_ps(_mm512_or_si512(sign, size));
+  }
+
   // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
   static void split_pairs(F a, F b, F& x, F& y) {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);

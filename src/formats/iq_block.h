@@ -1,0 +1,72 @@
+// Shared by the I-quants of 1 to 3 bits: 256 values in sub-blocks of 16 or 32. Groups of 8 (or 4) values are points of
+// a published grid (iq_grids.h), and a sub-block has an odd scale:
+//
+//   value = d * unit * (2 s + 1) * codes[code]
+//
+// A code is a digit of the point and above it the sign of the value (IQ2, IQ3), or of what is added to the digits of a
+// group (IQ1). Pure functions.
+#pragma once
+
+#include "formats/block.h"
+
+namespace millrace {
+
+inline constexpr int kIqValues = 256;
+
+// A block as codes under scales. Formats with scales for 16 values have 16 of them; IQ3 has 8; the other ones with
+// scales for 32 give each twice.
+struct IqBlock {
+  alignas(16) uint8_t code[kIqValues];
+  int8_t scale[16];  // 2 s + 1
+  uint16_t d;        // f16
+};
+
+inline constexpr int8_t kIq2Codes[16] = {8, 25, 43, 0, -8, -25, -43, 0};
+inline constexpr int8_t kIq1Codes[16] = {-7, 1, 9, 0, -9, -1, 7, 0};  // eighths: a digit less 1, and 1/8 more or less
+inline constexpr int8_t kIq3XxsCodes[16] = {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62};
+inline constexpr int8_t kIq3SCodes[16] = {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15};
+inline constexpr float kIq2Unit = 0.125f, kIq1Unit = 0.125f, kIq3XxsUnit = 0.25f, kIq3SUnit = 1;
+
+void unpack_iq2_xxs(const uint8_t* block, IqBlock& out);
+void unpack_iq2_xs(const uint8_t* block, IqBlock& out);
+void unpack_iq2_s(const uint8_t* block, IqBlock& out);
+void unpack_iq3_xxs(const uint8_t* block, IqBlock& out);
+void unpack_iq3_s(const uint8_t* block, IqBlock& out);
+void unpack_iq1_s(const uint8_t* block, IqBlock& out);
+void unpack_iq1_m(const uint8_t* block, IqBlock& out);
+
+// --- For the formats ---
+
+// Codes of a point of eight values; bit i of `signs` is that of value i.
+inline void put_point8(uint32_t point, uint32_t signs, uint8_t* code) {
+  for (int i = 0; i < 8; ++i) code[i] = static_cast<uint8_t>((point >> (2 * i) & 3) | (signs >> i & 1) << 2);
+}
+// Of two points of four.
+inline void put_points4(uint32_t first, uint32_t second, uint32_t signs, uint8_t* code) {
+  for (int i = 0; i < 8; ++i)
+    code[i] = static_cast<uint8_t>(((i < 4 ? first : second) >> (4 * (i % 4)) & 7) | (signs >> i & 1) << 3);
+}
+
+// Eight signs of which seven are stored: their number is even.
+inline uint32_t even_signs(uint32_t seven) { return seven | static_cast<uint32_t>(__builtin_popcount(seven) & 1) << 7; }
+
+inline int8_t odd_scale(uint32_t s) { return static_cast<int8_t>(2 * s + 1); }
+
+// One scale for 32 values as two for 16.
+inline void put_scale_twice(IqBlock& out, int sub_block, uint32_t s) {
+  out.scale[2 * sub_block] = out.scale[2 * sub_block + 1] = odd_scale(s);
+}
+
+template <int kBytes, int kScaleValues = 16>
+void decode_iq(const uint8_t* source, float* destination, int64_t n, void (*unpack)(const uint8_t*, IqBlock&),
+               const int8_t (&codes)[16], float unit) {
+  decode_blocks<kIqValues, kBytes>(source, destination, n, [&](const uint8_t* bytes, float* out) {
+    IqBlock block;
+    unpack(bytes, block);
+    const float d = f16_to_f32(block.d) * unit;
+    for (int i = 0; i < kIqValues; ++i)
+      out[i] = d * static_cast<float>(block.scale[i / kScaleValues]) * static_cast<float>(codes[block.code[i]]);
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,16 @@
+// The points that the I-quants choose from. A point of eight values is eight digits of 2 bits, one of four values four
+// of 4 bits, the first value lowest. What a digit stands for is the format's (iq_block.h).
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+
+extern const uint16_t kIq2XxsGrid[256];
+extern const uint16_t kIq2XsGrid[512];
+extern const uint16_t kIq2SGrid[1024];
+extern const uint16_t kIq3XxsGrid[256];
+extern const uint16_t kIq3SGrid[512];
+extern const uint16_t kIq1Grid[2048];  // IQ1_S and IQ1_M
+
+}  // namespace millrace

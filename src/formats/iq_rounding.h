@@ -1,0 +1,58 @@
+// Plain rounding to the I-quants: the scales of sub-blocks by a small search, and for each group of values the nearest
+// point of the grid, found by comparing with all of them. Deterministic. Slow: some thousand operations a value.
+#pragma once
+
+#include <vector>
+
+#include "formats/iq_block.h"
+
+namespace millrace {
+
+enum class IqSigns : uint8_t {
+  free,   // a bit for each value
+  even,   // an even number of eight
+  shift,  // none; a group of values is shifted up or down
+};
+
+struct IqGrid {
+  const uint16_t* points = nullptr;
+  int count = 0;
+  int digits = 8;                 // values of a point: 8 or 4
+  const int8_t* codes = nullptr;  // [16]
+  float unit = 1;
+  IqSigns signs = IqSigns::free;
+  int shifted = 8;        // values that share a shift
+  int scale_values = 16;  // of a sub-block
+  int most_scale = 31;    // 2 s + 1
+};
+
+struct IqChoice {
+  uint16_t point[64];  // index in the grid, of each group
+  uint8_t signs[32];   // of each 8 values; IqSigns::shift: 1 if down
+  uint8_t scale[16];   // s of each sub-block
+  uint16_t d;          // f16
+};
+
+class IqRounding {
+ public:
+  explicit IqRounding(const IqGrid& grid);
+
+  void choose(const float* x, IqChoice& out);  // of kIqValues finite values
+
+ private:
+  struct Fit {
+    double error = 0;
+    double cross = 0, power = 0;  // sums of x * level and of level^2
+  };
+  Fit round_eight(const float* x, float scale, bool down, uint16_t* point, uint8_t& signs);
+  Fit round_sub_block(const float* x, int first, float scale, IqChoice& out);
+  int nearest(const float* target, bool down);
+  float guess_scale(const float* x) const;
+
+  IqGrid grid_;
+  std::vector<float> values_[2];  // [digit][point], shifted up and down (alike without shifts)
+  std::vector<float> norms_[2];
+  std::vector<float> scores_;
+};
+
+}  // namespace millrace

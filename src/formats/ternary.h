@@ -1,0 +1,42 @@
+// Shared by the ternary formats: 256 values of -1, 0 or 1 with one scale. Pure functions.
+#pragma once
+
+#include "formats/block.h"
+
+namespace millrace {
+
+inline constexpr int kTernaryValues = 256;
+inline constexpr int kTq1ScaleAt = 52, kTq2ScaleAt = 64;  // bytes, in a block
+
+// Levels 0 to 2 (of damaged TQ2_0 blocks also 3); value = d * (level - 1).
+void unpack_tq1_0(const uint8_t* block, uint8_t* levels);
+void unpack_tq2_0(const uint8_t* block, uint8_t* levels);
+
+// The scale and the levels of plain rounding, as Li et al., 2016, "Ternary Weight Networks" choose them: values above
+// 0.7 of the mean magnitude count, and their own mean is the scale. Ternary values stay as they are.
+inline F16Scale fit_ternary(const float* x, uint8_t* levels) {
+  double sum = 0, above = 0;
+  int count = 0;
+  for (int i = 0; i < kTernaryValues; ++i) sum += std::fabs(x[i]);
+  const double least = 0.7 * sum / kTernaryValues;
+  for (int i = 0; i < kTernaryValues; ++i) {
+    if (std::fabs(x[i]) <= least) continue;
+    above += std::fabs(x[i]);
+    ++count;
+  }
+  const F16Scale d = make_f16_scale(count ? static_cast<float>(above / count) : 0.0f);
+  for (int i = 0; i < kTernaryValues; ++i) levels[i] = static_cast<uint8_t>(round_clamped(x[i] * d.inverse, -1, 1) + 1);
+  return d;
+}
+
+template <void (*unpack)(const uint8_t*, uint8_t*), int kScaleAt>
+void decode_ternary(const uint8_t* source, float* destination, int64_t n) {
+  decode_blocks<kTernaryValues, kScaleAt + 2>(source, destination, n, [](const uint8_t* block, float* out) {
+    uint8_t levels[kTernaryValues];
+    unpack(block, levels);
+    const float d = load_f16(block + kScaleAt);
+    for (int i = 0; i < kTernaryValues; ++i) out[i] = d * static_cast<float>(levels[i] - 1);
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,38 @@
+// Rounds rows of inputs to the numbers of InputSegment (tensor/weight_parts.h), as quantizers of weights and
+// activations need it. Portable scalar code: the same bits on every instruction set, and for any batch.
+//
+//   segment     | int4, one scale for 128 columns | int4 ... | int8, one scale for all its columns |
+//   value       = scale * number        scale = clip * max|x| of the group / largest number
+//
+// int8 products take the numbers as they are where they are integers of at most 7 bits times one factor, and where
+// groups are whole groups of the kernel (of 32 columns; the row, for weights of fewer than 8 bits): the product is then
+// that of the definition. Elsewhere the rounded values are rounded once more, as for every quantized weight, which adds
+// at most 1/254 of the largest value of 32 columns (weights of 8 bits), or about that of the row's. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kernels/kernel_table.h"
+#include "tensor/weight_parts.h"
+
+namespace millrace {
+
+// Integers of 1 to 7 bits and a sign, or floats of 1 to 5 exponent bits and at most 3 mantissa bits; a group of at
+// least one column, and a clip above 0 up to 1.
+bool valid_segment(const InputSegment& segment);
+
+// The largest number: 127 of int8, 7 of int4, 448 of E4M3 (whose last code is NaN), 6 of E2M1.
+float largest_number(const InputSegment& segment);
+// The nearest number; of two equally near, the one with an even mantissa. |x| is at most the largest number.
+float nearest_number(const InputSegment& segment, float x);
+
+// In place. A group with NaN or infinity becomes NaN; one below 2^-100 zeros.
+void round_inputs(std::span<const InputSegment> rounding, float* x);
+
+// Rounds a row of `cols` values (nothing, if `rounding` is empty), and encodes it for products (kernels/activation.h).
+// `x` is overwritten.
+void encode_rounded_row(const KernelTable& table, Activation kind, std::span<const InputSegment> rounding, int64_t cols,
+                        float* x, uint8_t* destination);
+
+}  // namespace millrace

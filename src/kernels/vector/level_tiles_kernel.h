@@ -1,0 +1,148 @@
+// Tiles of levels (LevelTiles) as the attention kernel works on them: keys transposed, a lane for each token, and
+// values as rows, both in f32. Levels are transposed as packed words, of 8 to 16 levels each, so that it costs next to
+// nothing. Include after a simd_*.h and affine_levels.h.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/kernel_table.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kTileTokens = 32;  // of one call
+
+// Where a block's tile is read: its tokens [first, first + kTileTokens).
+struct TileView {
+  const LevelTiles& tiles;
+  const uint8_t* tile;
+  int64_t first;
+  int64_t dims;
+
+  const uint8_t* levels(int64_t token) const { return tile + (first + token) * tiles.stride; }
+  const uint8_t* scales() const { return tile + tiles.scales_at; }
+  const uint8_t* zeros() const { return tile + tiles.zeros_at; }
+  int64_t groups() const { return (dims + tiles.group - 1) / tiles.group; }  // of a token
+};
+
+inline void widen_halves(const uint8_t* halves, int64_t n, float* out) {
+  int64_t i = 0;
+  for (; i + Simd::kLanes <= n; i += Simd::kLanes) Simd::store(out + i, Simd::load_f16(halves + 2 * i));
+  for (; i < n; ++i) out[i] = Simd::f16(halves + 2 * i);
+}
+
+// The scales of Simd::kLanes tokens from `token` on, of one group.
+inline Simd::F scales_of_tokens(const TileView& view, const uint8_t* halves, int64_t token, int64_t group) {
+  const int64_t groups = view.groups();
+  const uint8_t* first = halves + 2 * ((view.first + token) * groups + group);
+  if (groups == 1) return Simd::load_f16(first);
+  uint8_t each[2 * Simd::kLanes];
+  for (int r = 0; r < Simd::kLanes; ++r) std::memcpy(each + 2 * r, first + 2 * r * groups, 2);
+  return Simd::load_f16(each);
+}
+
+// One unit of columns, for Simd::kLanes tokens, whose words are transposed; `scale(i)` and `zero(i)` give vectors.
+template <int kBits, bool kCodes, typename Scale, typename Zero>
+[[gnu::always_inline]] inline void store_unit(const Simd::F* words, const float* codes, const Scale& scale,
+                                              const Zero& zero, float* kt) {
+  constexpr int kValues = static_cast<int>(affine_unit_values(kBits));
+#pragma GCC unroll 32
+  for (int i = 0; i < kValues; ++i)
+    Simd::store(kt + i * kTileTokens, Simd::fma(transposed_codes<kBits, kCodes>(words, i, codes), scale(i), zero(i)));
+}
+
+// Calls each(unit, words) for the units of Simd::kLanes tokens from `token` on.
+template <int kBits, typename Each>
+[[gnu::always_inline]] inline void for_transposed_units(const TileView& view, int64_t token, const Each& each) {
+  constexpr int64_t kValues = affine_unit_values(kBits), kBytes = affine_unit_bytes(kBits);
+  const uint8_t* rows[Simd::kLanes];
+  for (int r = 0; r < Simd::kLanes; ++r) rows[r] = view.levels(token + r);
+  const int64_t units = (view.dims + kValues - 1) / kValues;
+  for (int64_t u = 0; u < units;) {
+    Simd::F words[4];
+    Simd::transpose_words(rows, u * kBytes, words);
+    each(u++, words);
+    if constexpr (kBytes == 8) {
+      if (u < units) each(u++, words + 2);
+    }
+  }
+}
+
+// kt[d][token], d up to whole units. `scratch`: two arrays of dims, rounded up to whole units.
+template <int kBits, bool kCodes>
+void transpose_tile(const TileView& view, float* scratch, float* kt) {
+  constexpr int64_t kValues = affine_unit_values(kBits);
+  const float* codes = view.tiles.codes;
+  if (view.tiles.key_tokens > 0) {
+    const int64_t padded = (view.dims + kValues - 1) / kValues * kValues;
+    const int64_t at = 2 * (view.first / view.tiles.key_tokens * view.dims);
+    float *scale = scratch, *zero = scratch + padded;
+    for (int64_t i = view.dims; i < padded; ++i) scale[i] = zero[i] = 0;
+    widen_halves(view.scales() + at, view.dims, scale);
+    widen_halves(view.zeros() + at, view.dims, zero);
+    for (int64_t token = 0; token < kTileTokens; token += Simd::kLanes)
+      for_transposed_units<kBits>(view, token, [&](int64_t unit, const Simd::F* words) {
+        const float *s = scale + unit * kValues, *z = zero + unit * kValues;
+        store_unit<kBits, kCodes>(
+            words, codes, [s](int i) { return Simd::set(s[i]); }, [z](int i) { return Simd::set(z[i]); },
+            kt + unit * kValues * kTileTokens + token);
+      });
+    return;
+  }
+  for (int64_t token = 0; token < kTileTokens; token += Simd::kLanes) {
+    int64_t group = -1;
+    Simd::F s = Simd::zero(), z = Simd::zero();
+    for_transposed_units<kBits>(view, token, [&](int64_t unit, const Simd::F* words) {
+      if (unit * kValues / view.tiles.group != group) {
+        group = unit * kValues / view.tiles.group;
+        s = scales_of_tokens(view, view.scales(), token, group);
+        z = scales_of_tokens(view, view.zeros(), token, group);
+      }
+      const Simd::F scale = s, zero = z;
+      store_unit<kBits, kCodes>(
+          words, codes, [scale](int) { return scale; }, [zero](int) { return zero; },
+          kt + unit * kValues * kTileTokens + token);
+    });
+  }
+}
+
+// Rows of tokens [begin, end), `stride` floats apart; each up to whole units.
+template <int kBits, bool kCodes>
+void decode_tile(const TileView& view, int64_t begin, int64_t end, float* out, int64_t stride) {
+  constexpr int64_t kValues = affine_unit_values(kBits), kBytes = affine_unit_bytes(kBits);
+  constexpr int kVectors = static_cast<int>(kValues) / Simd::kLanes;
+  const int64_t groups = view.groups();
+  for (int64_t token = begin; token < end; ++token) {
+    const uint8_t* levels = view.levels(token);
+    float* row = out + token * stride;
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t at = 2 * ((view.first + token) * groups + g);
+      const Simd::F scale = Simd::set(Simd::f16(view.scales() + at)), zero = Simd::set(Simd::f16(view.zeros() + at));
+      const int64_t last = (g + 1) * view.tiles.group < view.dims ? (g + 1) * view.tiles.group : view.dims;
+      for (int64_t d = g * view.tiles.group; d < last; d += kValues) {
+        const uint8_t* unit = levels + d / kValues * kBytes;
+        Simd::F value[kVectors];
+        for (int v = 0; v < kVectors; ++v)
+          value[v] = Simd::fma(unit_codes<kBits, kCodes>(unit, v, view.tiles.codes), scale, zero);
+        for (int v = 0; v < kVectors; ++v) Simd::store(row + d + v * Simd::kLanes, value[v]);
+      }
+    }
+  }
+}
+
+using TransposeTile = void (*)(const TileView& view, float* scratch, float* kt);
+using DecodeTile = void (*)(const TileView& view, int64_t begin, int64_t end, float* out, int64_t stride);
+
+inline TransposeTile transpose_of(const LevelTiles& t) {
+  if (t.codes)
+    return t.bits == 2 ? transpose_tile<2, true> : t.bits == 3 ? transpose_tile<3, true> : transpose_tile<4, true>;
+  return t.bits == 2 ? transpose_tile<2, false> : t.bits == 3 ? transpose_tile<3, false> : transpose_tile<4, false>;
+}
+
+inline DecodeTile decode_of(const LevelTiles& t) {
+  if (t.codes) return t.bits == 2 ? decode_tile<2, true> : t.bits == 3 ? decode_tile<3, true> : decode_tile<4, true>;
+  return t.bits == 2 ? decode_tile<2, false> : t.bits == 3 ? decode_tile<3, false> : decode_tile<4, false>;
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,258 @@
+#include "loader/quantized/quantized.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "base/ordered_json.h"
+#include "formats/format.h"
+#include "loader/file_text.h"
+#include "loader/hf_weights.h"
+#include "tensor/aligned_buffer.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const Json* quantization_of(const Json& config) {
+  const auto found = config.find("quantization_config");
+  return found != config.end() && found->is_object() ? &*found : nullptr;
+}
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+enum class Method : uint8_t { none, fp8, gptq, awq, compressed_tensors, bitsandbytes, hqq };
+
+Method method_of(const Json& config) {
+  const Json* quantization = quantization_of(config);
+  if (!quantization) return Method::none;
+  const std::string method = text_of(*quantization, "quant_method"), format = text_of(*quantization, "format");
+  if (method == "fp8" || method == "fbgemm_fp8") return Method::fp8;
+  if (method == "gptq") return Method::gptq;
+  if (method == "awq") return Method::awq;
+  if (method == "bitsandbytes") return Method::bitsandbytes;
+  if (method == "hqq") return Method::hqq;
+  if (method != "compressed-tensors") return Method::none;
+  return format == "pack-quantized" || format == "int-quantized" ? Method::compressed_tensors : Method::fp8;
+}
+
+// The tensor of a quantized matrix by which it is found.
+const char* marker_of(Method method, std::string_view name) {
+  const auto ends = [&](const char* ending) { return name.ends_with(ending) ? ending : nullptr; };
+  switch (method) {
+    case Method::gptq:
+    case Method::awq: return ends(".qweight");
+    case Method::compressed_tensors:
+      if (const char* packed = ends(".weight_packed")) return packed;
+      return ends(".weight");
+    case Method::bitsandbytes: return ends(".weight");
+    case Method::hqq: return ends(".W_q");
+    default: return nullptr;
+  }
+}
+
+class CheckpointUnpacker {
+ public:
+  CheckpointUnpacker(ModelFiles& model, const Json& config, Method method)
+      : model_(model), config_(*quantization_of(config)), method_(method), absorbed_(model.tensors.size(), false) {}
+
+  Result<void> run() {
+    // Tensors that are added stand behind those that are gone through.
+    for (size_t i = 0, count = model_.tensors.size(); i < count; ++i) {
+      const char* marker = marker_of(method_, model_.tensors[i].name);
+      if (!marker) continue;
+      const std::string& name = model_.tensors[i].name;
+      MILLRACE_TRY_VOID(unpack(i, name.substr(0, name.size() - std::strlen(marker) + 1)));
+    }
+    absorbed_.resize(model_.tensors.size(), false);
+    remove_tensors(model_, absorbed_);
+    return {};
+  }
+
+ private:
+  Result<void> unpack(size_t index, const std::string& prefix) {
+    const QuantizedTensors tensors(model_, prefix);
+    std::vector<int32_t> order;
+    Levels levels;
+    switch (method_) {
+      case Method::gptq: {
+        MILLRACE_TRY(levels, read_gptq(tensors, config_, order));
+        absorb(tensors, {"qzeros", "scales", "g_idx"});
+        break;
+      }
+      case Method::awq: {
+        MILLRACE_TRY(levels, read_awq(tensors, config_));
+        absorb(tensors, {"qzeros", "scales"});
+        break;
+      }
+      case Method::compressed_tensors: {
+        if (!tensors.find("weight_scale")) return {};  // not quantized
+        if (!tensors.find("weight_packed") && model_.tensors[index].type_name != "I8") return {};
+        MILLRACE_TRY(levels, read_compressed_tensors(tensors, config_));
+        absorb(tensors, {"weight_scale", "weight_zero_point", "weight_shape", "input_scale", "input_zero_point"});
+        break;
+      }
+      case Method::bitsandbytes: {
+        if (tensors.find("weight.absmax")) {
+          absorb(tensors, {"weight.absmax", "weight.quant_map", "weight.nested_absmax", "weight.nested_quant_map",
+                           "weight.quant_state.bitsandbytes__nf4", "weight.quant_state.bitsandbytes__fp4"});
+          return store_bitsandbytes_4bit(model_, tensors);
+        }
+        if (!tensors.find("SCB")) return {};
+        MILLRACE_TRY(levels, read_bitsandbytes_int8(tensors));
+        absorb(tensors, {"SCB", "weight_format"});
+        break;
+      }
+      case Method::hqq: {
+        absorb(tensors, {"scale", "zero", "shape", "nbits", "group_size", "axis", "packing", "unpack_view_dtype",
+                         "view_as_float", "quant_scale", "quant_zero", "compute_dtype", "offload_meta",
+                         "encoded_state_dict", "stores_quant_config", "channel_wise", "optimize", "round_zero"});
+        MILLRACE_TRY_VOID(store_hqq(model_, tensors, model_.tensors[index]));
+        model_.tensors[index].name = prefix + "weight";
+        return {};
+      }
+      default: return {};
+    }
+    StoredTensor& matrix = model_.tensors[index];
+    matrix.name = prefix + "weight";
+    MILLRACE_TRY_VOID(store_levels(model_, matrix, levels));
+    return order.empty() ? Result<void>() : add_order(prefix, model_.tensors[index].file, order);
+  }
+
+  void absorb(const QuantizedTensors& tensors, std::initializer_list<const char*> names) {
+    for (const char* name : names) {
+      const auto found = model_.tensor_index.find(tensors.prefix() + name);
+      if (found != model_.tensor_index.end()) absorbed_[found->second] = true;
+    }
+  }
+
+  // A weight part (models/weight_parts_loader.h).
+  Result<void> add_order(const std::string& prefix, size_t file, const std::vector<int32_t>& order) {
+    MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(std::ssize(order) * 4, prefix.c_str()));
+    for (size_t i = 0; i < order.size(); ++i) buffer.as<float>()[i] = static_cast<float>(order[i]);
+    StoredTensor part;
+    part.name = prefix + "input_order";
+    part.type_name = "F32";
+    part.file = file;
+    part.tensor = {find_format("f32"), 1, {std::ssize(order), 1, 1, 1}, buffer.data(), std::ssize(order) * 4};
+    model_.buffers.push_back(std::make_shared<AlignedBuffer>(std::move(buffer)));
+    model_.tensors.push_back(std::move(part));
+    return {};
+  }
+
+  ModelFiles& model_;
+  const Json& config_;
+  Method method_;
+  std::vector<bool> absorbed_;
+};
+
+}  // namespace
+
+Result<void> check_quantization(const Json& config, const std::string& path) {
+  const Json* quantization = quantization_of(config);
+  if (!quantization || !quantization->contains("quant_method")) return {};
+  if (method_of(config) != Method::none) {
+    const std::string format = text_of(*quantization, "format");
+    const bool known = text_of(*quantization, "quant_method") != "compressed-tensors" || format.empty() ||
+                       format == "float-quantized" || format == "naive-quantized" || format == "pack-quantized" ||
+                       format == "int-quantized";
+    if (known) return {};
+    return Error::unsupported(
+        fmt::format("{}: compressed-tensors layout {} is not supported; supported: pack-quantized, int-quantized, "
+                    "float-quantized and naive-quantized",
+                    path, quoted_name(format)));
+  }
+  return Error::unsupported(fmt::format(
+      "{}: quantization method {} is not supported; supported: fp8, gptq, awq, compressed-tensors, bitsandbytes, "
+      "hqq and MLX affine",
+      path, quoted_name(text_of(*quantization, "quant_method"))));
+}
+
+Result<void> unpack_quantized(ModelFiles& model, const Json& config) {
+  const Method method = method_of(config);
+  if (method == Method::none || method == Method::fp8) return {};
+  return CheckpointUnpacker(model, config, method).run();
+}
+
+StoredTensor* QuantizedTensors::find(std::string_view name) const {
+  const auto found = model_.tensor_index.find(prefix_ + std::string(name));
+  return found == model_.tensor_index.end() ? nullptr : &model_.tensors[found->second];
+}
+
+Error QuantizedTensors::wrong(const StoredTensor& stored, const std::string& what) const {
+  return Error::corrupt(fmt::format("{}: tensor {} at offset {}: {}", model_.files[stored.file]->path(),
+                                    quoted_name(stored.name), stored.offset, what));
+}
+
+Result<const StoredTensor*> QuantizedTensors::matrix(std::string_view name, std::string_view type, int64_t rows,
+                                                     int64_t cols) const {
+  const StoredTensor* stored = find(name);
+  if (!stored)
+    return Error::corrupt(
+        fmt::format("{}: tensor {} is missing", model_.path, quoted_name(prefix_ + std::string(name))));
+  const Tensor& tensor = stored->tensor;
+  const auto text = [](int64_t n) { return n < 0 ? std::string("any") : fmt::format("{}", n); };
+  const bool fits = tensor.rank == 2 && tensor.values() > 0 && (rows < 0 || tensor.rows() == rows) &&
+                    (cols < 0 || tensor.cols() == cols);
+  if (stored->type_name == type && fits) return stored;
+  return wrong(*stored, fmt::format("is {} of {} dimensions, {} x {}; must be {}, {} x {}", stored->type_name,
+                                    tensor.rank, tensor.rows(), tensor.cols(), type, text(rows), text(cols)));
+}
+
+Result<std::vector<float>> QuantizedTensors::numbers(std::string_view name, int64_t rows, int64_t cols) const {
+  const StoredTensor* stored = find(name);
+  if (!stored)
+    return Error::corrupt(
+        fmt::format("{}: tensor {} is missing", model_.path, quoted_name(prefix_ + std::string(name))));
+  const Tensor& tensor = stored->tensor;
+  const bool fits = tensor.values() == rows * cols && (tensor.rank == 1 || tensor.cols() == cols || rows == 1);
+  if (!fits) return wrong(*stored, fmt::format("has {} values, must have {} x {}", tensor.values(), rows, cols));
+  return read_scales(model_, *stored);
+}
+
+Result<std::vector<int32_t>> QuantizedTensors::integers(std::string_view name, int64_t n, int64_t most) const {
+  const StoredTensor* stored = find(name);
+  if (!stored)
+    return Error::corrupt(
+        fmt::format("{}: tensor {} is missing", model_.path, quoted_name(prefix_ + std::string(name))));
+  const bool wide = stored->type_name == "I64";
+  if ((!wide && stored->type_name != "I32") || stored->tensor.values() != n)
+    return wrong(*stored, fmt::format("is {} with {} values; must be I32 or I64 with {}", stored->type_name,
+                                      stored->tensor.values(), n));
+  std::vector<int32_t> out(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t value = 0;
+    if (wide) {
+      std::memcpy(&value, stored->tensor.data + 8 * i, 8);
+    } else {
+      int32_t narrow;
+      std::memcpy(&narrow, stored->tensor.data + 4 * i, 4);
+      value = narrow;
+    }
+    if (value < 0 || value > most)
+      return wrong(*stored, fmt::format("holds {} at index {}; must be from 0 to {}", value, i, most));
+    out[static_cast<size_t>(i)] = static_cast<int32_t>(value);
+  }
+  return out;
+}
+
+uint32_t packed_bits(const uint8_t* words, int64_t stride_words, int64_t bit, int bits) {
+  const uint8_t* at = words + bit / 32 * stride_words * 4;
+  uint32_t low;
+  std::memcpy(&low, at, sizeof(low));
+  const int shift = static_cast<int>(bit % 32);
+  uint32_t value = low >> shift;
+  if (shift + bits > 32) {
+    uint32_t high;
+    std::memcpy(&high, at + stride_words * 4, sizeof(high));
+    value |= high << (32 - shift);
+  }
+  return value & ((uint32_t{1} << bits) - 1);
+}
+
+}  // namespace millrace

@@ -1,0 +1,256 @@
+// Damaged quantized checkpoints are refused with the tensor and the reason. Whole ones: tests/golden/quantized_test.cc.
+#include "loader/quantized/quantized.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <random>
+
+#include "contains.h"
+#include "formats/code_tables.h"
+#include "formats/format.h"
+#include "loader/test_bytes.h"
+
+namespace millrace {
+namespace {
+
+using testing::Bytes;
+using testing::SafetensorsBytes;
+using testing::TemporaryFolder;
+
+constexpr const char* kGptq = R"({"quant_method":"gptq","bits":4,"group_size":32})";
+constexpr const char* kPacked =
+    R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{"a":{"weights":{"num_bits":4}}}})";
+constexpr const char* kInt = R"({"quant_method":"compressed-tensors","format":"int-quantized"})";
+
+Bytes words(size_t count) { return Bytes().zeros(4 * count); }
+Bytes ones(size_t count) {  // F32
+  Bytes bytes;
+  for (size_t i = 0; i < count; ++i) bytes.put(1.0f);
+  return bytes;
+}
+Bytes indices(const std::vector<int32_t>& values) {
+  Bytes bytes;
+  for (int32_t value : values) bytes.put(value);
+  return bytes;
+}
+
+class Damaged : public ::testing::Test {
+ protected:
+  Result<ModelFiles> open(const char* quantization, const SafetensorsBytes& tensors) {
+    folder_.write("config.json", std::string(R"({"model_type":"llama","quantization_config":)") + quantization + "}");
+    folder_.write("model.safetensors", tensors.string());
+    return open_model_files(folder_.path());
+  }
+  std::string error(const char* quantization, const SafetensorsBytes& tensors, ErrorKind kind = ErrorKind::corrupt) {
+    auto model = open(quantization, tensors);
+    if (model.ok()) return "(accepted)";
+    EXPECT_EQ(model.error().kind, kind) << model.error().message;
+    return model.error().message;
+  }
+
+  TemporaryFolder folder_;
+};
+
+// 8 rows of 64 columns in two groups.
+SafetensorsBytes gptq(Bytes g_idx = {}, const char* scales = "[2,8]", size_t scale_count = 16) {
+  SafetensorsBytes out;
+  out.add("a.qweight", "I32", "[8,8]", words(64)).add("a.qzeros", "I32", "[2,1]", words(2));
+  out.add("a.scales", "F32", scales, ones(scale_count));
+  if (!g_idx.string().empty()) out.add("a.g_idx", "I32", "[64]", g_idx);
+  return out;
+}
+
+TEST_F(Damaged, GptqIsRefused) {
+  auto whole = open(kGptq, gptq());
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  const StoredTensor* matrix = whole->find("a.weight");
+  ASSERT_TRUE(matrix);
+  EXPECT_EQ(whole->tensors.size(), 1u);
+  EXPECT_EQ(matrix->tensor.rows(), 8);
+  EXPECT_EQ(matrix->tensor.cols(), 64);
+  std::vector<int32_t> group_of(64, 1);
+  EXPECT_CONTAINS(error(kGptq, gptq(indices(group_of))), "its 2 groups have not 32 columns each");
+  group_of[5] = 2;
+  EXPECT_CONTAINS(error(kGptq, gptq(indices(group_of))), "holds 2 at index 5; must be from 0 to 1");
+  group_of[5] = -1;
+  EXPECT_CONTAINS(error(kGptq, gptq(indices(group_of))), "holds -1 at index 5");
+  EXPECT_CONTAINS(error(kGptq, gptq({}, "[3,8]", 24)), "has 24 values, must have 2 x 8");
+  EXPECT_CONTAINS(error(R"({"quant_method":"gptq","bits":5})", gptq(), ErrorKind::unsupported), "must be 2, 3, 4 or 8");
+  EXPECT_CONTAINS(error(kGptq, SafetensorsBytes().add("a.qweight", "I32", "[8,8]", words(64))),
+                  "'a.qzeros' is missing");
+  EXPECT_CONTAINS(error(kGptq, SafetensorsBytes().add("a.qweight", "F32", "[8,8]", words(64))), "must be I32");
+  EXPECT_CONTAINS(error(R"({"quant_method":"gptq","bits":3})", gptq()), "not whole rows and columns of 3 bits");
+  SafetensorsBytes odd;  // three groups
+  odd.add("a.qweight", "I32", "[8,8]", words(64)).add("a.qzeros", "I32", "[3,1]", words(3));
+  EXPECT_CONTAINS(error(kGptq, odd.add("a.scales", "F32", "[3,8]", ones(24))), "3 groups do not divide 64 columns");
+}
+
+TEST_F(Damaged, OthersAreRefused) {
+  const auto packed = [](const std::vector<int32_t>& shape, const char* scales, size_t count) {
+    SafetensorsBytes out;
+    out.add("a.weight_packed", "I32", "[4,8]", words(32)).add("a.weight_shape", "I32", "[2]", indices(shape));
+    return out.add("a.weight_scale", "F32", scales, ones(count));
+  };
+  EXPECT_TRUE(open(kPacked, packed({4, 64}, "[4,2]", 8)).ok());
+  EXPECT_CONTAINS(error(kPacked, packed({5, 64}, "[4,2]", 8)), "weight_shape 5 x 64 does not fit");
+  EXPECT_CONTAINS(error(kPacked, packed({4, 100}, "[4,2]", 8)), "fit 100 columns with no num_bits");
+  EXPECT_CONTAINS(error(kPacked, packed({4, 64}, "[4,3]", 12)), "12 scales do not fit a 4 x 64 matrix");
+  SafetensorsBytes scb;
+  scb.add("a.weight", "I8", "[4,32]", Bytes().zeros(128)).add("a.SCB", "F32", "[3]", ones(3));
+  EXPECT_CONTAINS(error(R"({"quant_method":"bitsandbytes"})", scb), "has 3 values, must have 4 x 1");
+  EXPECT_CONTAINS(error(R"({"quant_method":"awq","version":"gemv"})", gptq(), ErrorKind::unsupported), "gemm");
+  EXPECT_CONTAINS(
+      error(R"({"quant_method":"compressed-tensors","format":"marlin-24"})", gptq(), ErrorKind::unsupported),
+      "'marlin-24'");
+}
+
+constexpr const char* kBitsandbytes = R"({"quant_method":"bitsandbytes","load_in_4bit":true})";
+
+Bytes text(const std::string& value) {
+  Bytes bytes;
+  for (char c : value) bytes.put(c);
+  return bytes;
+}
+
+// 4 rows of 32 columns in two blocks; with `map` 16 values, all the same if 1.
+SafetensorsBytes nf4(const std::string& state, size_t blocks = 2, const Bytes& map = ones(16)) {
+  SafetensorsBytes out;
+  out.add("a.weight", "U8", "[64,1]", Bytes().zeros(64));
+  out.add("a.weight.absmax", "F32", ("[" + std::to_string(blocks) + "]").c_str(), ones(blocks));
+  out.add("a.weight.quant_map", "F32", "[16]", map);
+  return out.add("a.weight.quant_state.bitsandbytes__nf4", "U8", ("[" + std::to_string(state.size()) + "]").c_str(),
+                 text(state));
+}
+
+TEST_F(Damaged, Bitsandbytes4BitIsRefused) {
+  const std::string whole = R"({"quant_type":"nf4","blocksize":64,"shape":[4,32]})";
+  auto model = open(kBitsandbytes, nf4(whole));
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  ASSERT_EQ(model->tensors.size(), 1u);
+  EXPECT_EQ(model->find("a.weight")->tensor.format, find_format("f32"));  // that is not the published map
+  EXPECT_CONTAINS(error(kBitsandbytes, nf4("not JSON")), "bitsandbytes__nf4");
+  for (const char* shape : {"[4]", "[4,-32]", "[0,32]", "[4,1e3]", "[4,99999999999999999999]", "\"4,32\"", "null"})
+    EXPECT_CONTAINS(error(kBitsandbytes, nf4(R"({"blocksize":64,"shape":)" + std::string(shape) + "}")), "'shape'");
+  EXPECT_CONTAINS(error(kBitsandbytes, nf4(R"({"blocksize":0,"shape":[4,32]})")), "'blocksize'");
+  EXPECT_CONTAINS(error(kBitsandbytes, nf4(R"({"blocksize":64,"shape":[4,33]})")), "do not fit 4 x 33");
+  EXPECT_CONTAINS(error(kBitsandbytes, nf4(R"({"blocksize":64,"shape":[2147483648,2147483648]})")), "do not fit");
+  EXPECT_CONTAINS(error(kBitsandbytes, nf4(whole, 3)), "has 3 values, must have 2 x 1");
+  const std::string nested = R"({"blocksize":64,"shape":[4,32],"nested_blocksize":256,"nested_offset":)";
+  EXPECT_CONTAINS(error(kBitsandbytes, nf4(nested + "null}")), "'nested_offset'");
+  EXPECT_CONTAINS(error(kBitsandbytes, nf4(nested + "0.5}")), "must be U8 with 2");
+  SafetensorsBytes stateless;
+  stateless.add("a.weight", "U8", "[64,1]", Bytes().zeros(64)).add("a.weight.absmax", "F32", "[2]", ones(2));
+  EXPECT_CONTAINS(error(kBitsandbytes, stateless, ErrorKind::unsupported), "without a quant_state");
+  Bytes infinite = ones(15);
+  infinite.put(std::numeric_limits<float>::infinity());
+  EXPECT_CONTAINS(error(kBitsandbytes, nf4(whole, 2, infinite)), "not finite");
+}
+
+// 4 rows of 32 columns in groups of 64.
+SafetensorsBytes hqq(const std::vector<int32_t>& shape, int32_t bits, int32_t group, int32_t axis, size_t scales = 2) {
+  SafetensorsBytes out;
+  out.add("a.W_q", "U8", "[1,64]", Bytes().zeros(64)).add("a.shape", "I32", "[2]", indices(shape));
+  out.add("a.nbits", "I32", "[]", indices({bits})).add("a.group_size", "I32", "[]", indices({group}));
+  const std::string lines = "[" + std::to_string(scales) + ",1]";
+  out.add("a.scale", "F32", lines.c_str(), ones(scales)).add("a.zero", "F32", lines.c_str(), ones(scales));
+  return out.add("a.axis", "I32", "[]", indices({axis}));
+}
+
+TEST_F(Damaged, HqqIsRefused) {
+  constexpr const char* kHqq = R"({"quant_method":"hqq"})";
+  auto model = open(kHqq, hqq({4, 32}, 4, 64, 1));
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  ASSERT_EQ(model->tensors.size(), 1u);
+  EXPECT_EQ(model->find("a.weight")->tensor.rows(), 4);
+  EXPECT_CONTAINS(error(kHqq, hqq({4, 33}, 4, 64, 1)), "do not divide 4 x 33");
+  EXPECT_CONTAINS(error(kHqq, hqq({8, 32}, 4, 64, 1)), "64 bytes do not fit 8 x 32 values of 4 bits");
+  EXPECT_CONTAINS(error(kHqq, hqq({0, 32}, 4, 64, 1)), "do not divide 0 x 32");
+  EXPECT_CONTAINS(error(kHqq, hqq({-4, 32}, 4, 64, 1)), "holds -4 at index 0");
+  EXPECT_CONTAINS(error(kHqq, hqq({4, 32}, 3, 64, 1)), "3 bits in groups of 64");
+  EXPECT_CONTAINS(error(kHqq, hqq({4, 32}, 4, 0, 1)), "is 0; must be 1 at least");
+  EXPECT_CONTAINS(error(kHqq, hqq({4, 32}, 7, 64, 1), ErrorKind::unsupported), "7 bits");
+  EXPECT_CONTAINS(error(kHqq, hqq({4, 32}, 4, 64, 2), ErrorKind::unsupported), "axis 2");
+  EXPECT_CONTAINS(error(kHqq, hqq({4, 32}, 4, 64, 1, 3)), "has 3 values, must have 2 x 1");
+  EXPECT_CONTAINS(error(kHqq, hqq({1 << 30, 1 << 30}, 4, 1 << 30, 0)), "do not fit");
+}
+
+// Each value is the one of the checkpoint but for the rounding of its code, which is far below the distance of two
+// codes.
+TEST_F(Damaged, Bitsandbytes4BitKeepsEveryCode) {
+  Bytes codes, absmax, map;
+  for (int i = 0; i < 64; ++i) codes.put(static_cast<uint8_t>(i * 37));
+  for (float scale : {0.25f, 3.0f}) absmax.put(scale);
+  for (float value : kNf4Values) map.put(value);
+  const std::string state = R"({"blocksize":64,"shape":[4,32]})";
+  SafetensorsBytes file;
+  file.add("a.weight", "U8", "[64,1]", codes).add("a.weight.absmax", "F32", "[2]", absmax);
+  file.add("a.weight.quant_map", "F32", "[16]", map);
+  file.add("a.weight.quant_state.bitsandbytes__nf4", "U8", "[" + std::to_string(state.size()) + "]", text(state));
+  auto model = open(kBitsandbytes, file);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const Tensor& tensor = model->find("a.weight")->tensor;
+  EXPECT_EQ(tensor.format, find_format("nf4"));
+  std::vector<float> values(128);
+  tensor.format->decode(tensor.data, values.data(), 128);
+  for (int i = 0; i < 128; ++i) {
+    const int byte = i / 2 * 37 & 255, code = i % 2 == 0 ? byte >> 4 : byte & 15;
+    const float scale = i < 64 ? 0.25f : 3.0f;
+    EXPECT_NEAR(values[static_cast<size_t>(i)], kNf4Values[code] * scale, 0.004 * scale) << i;
+  }
+}
+
+// Whatever sizes such a file claims, it is read within its bounds or refused. (Sanitizers see the reads.)
+TEST_F(Damaged, RandomSizesNeverReachBeyondTheFile) {
+  std::mt19937 engine(29);
+  const auto pick = [&](std::initializer_list<int64_t> values) { return values.begin()[engine() % values.size()]; };
+  int accepted = 0;
+  for (int i = 0; i < 400; ++i) {
+    const int64_t rows = pick({0, 1, 2, 4, 5, 4, 4, 1 << 30}), cols = pick({0, 1, 16, 31, 32, 32, 32, 33, 64, 1 << 30});
+    const int64_t block = pick({0, 1, 7, 31, 32, 64, 64, 64, 128, 1 << 30});
+    Result<ModelFiles> model = Error::internal("none");
+    if (i % 2 == 0) {
+      const std::string state = fmt::format(R"({{"blocksize":{},"shape":[{},{}]{}}})", block, rows, cols,
+                                            i % 8 == 0 ? R"(,"nested_blocksize":256,"nested_offset":1)" : "");
+      model = open(kBitsandbytes, nf4(state, static_cast<size_t>(pick({1, 2, 2, 2, 4})), ones(16)));
+    } else {
+      model = open(
+          R"({"quant_method":"hqq"})",
+          hqq({static_cast<int32_t>(rows), static_cast<int32_t>(cols)}, static_cast<int32_t>(pick({1, 2, 4, 4, 8})),
+              static_cast<int32_t>(block), static_cast<int32_t>(i % 4 / 2), static_cast<size_t>(pick({1, 2, 2, 4}))));
+    }
+    accepted += model.ok();
+    if (model.ok()) {
+      EXPECT_EQ(model->find("a.weight")->tensor.rows(), rows);
+    }
+  }
+  EXPECT_GT(accepted, 3);
+  EXPECT_LT(accepted, 200);
+}
+
+// What no format of blocks holds becomes F32: short groups, and scales below the normal numbers of F16.
+TEST_F(Damaged, OddGroupsAndScalesBecomeF32) {
+  const auto format_of = [&](const char* scales, float scale, size_t count) {
+    Bytes values;
+    for (size_t i = 0; i < count; ++i) values.put(scale);
+    Bytes levels;
+    for (int i = 0; i < 4 * 48; ++i) levels.put(static_cast<int8_t>(i % 100));
+    SafetensorsBytes file;
+    file.add("a.weight", "I8", "[4,48]", levels).add("a.weight_scale", "F32", scales, values);
+    auto model = open(kInt, file);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    const Tensor& tensor = model->find("a.weight")->tensor;
+    std::vector<float> decoded(4 * 48);
+    tensor.format->decode(tensor.data, decoded.data(), 4 * 48);
+    for (int i = 0; i < 4 * 48; ++i)
+      EXPECT_FLOAT_EQ(decoded[static_cast<size_t>(i)], static_cast<float>(i % 100) * scale);
+    return std::string(tensor.format->name);
+  };
+  EXPECT_EQ(format_of("[4,1]", 0.5f, 4), "f32");  // 48 columns are no whole blocks
+  EXPECT_EQ(format_of("[4,3]", 0.5f, 12), "f32");
+  EXPECT_EQ(format_of("[1]", 3e-6f, 1), "f32");
+}
+
+}  // namespace
+}  // namespace millrace
