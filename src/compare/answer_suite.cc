@@ -42,6 +42,7 @@ std::string identity_of_questions(const std::vector<AnswerQuestion>& questions) 
     parts.push_back(request.messages.is_null() ? request.text : request.messages.dump());
     parts.push_back(std::to_string(request.max_tokens));
     for (const std::string& stop : request.stop) parts.push_back(stop);
+    for (const std::string& document : request.documents) parts.push_back(document);
   }
   return identity_of(parts);
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "run/chat_prompt.h"
+#include "run/document_prompt.h"
 
 namespace millrace {
 namespace {
@@ -20,15 +21,39 @@ std::vector<const CompareConfig*> with_own_model(std::span<const CompareConfig> 
   return out;
 }
 
-Result<std::vector<TokenId>> prompt_of(const LanguageModel& model, const AnswerRequest& request) {
-  if (request.messages.is_null()) return model.encode(request.text, true, false);
+// The last message without its documents, which are put where it begins.
+Result<DocumentPrompt> prompt_of_documents(const LanguageModel& model, const AnswerRequest& request) {
+  auto messages = request.messages;
+  std::string content = messages.back()["content"].get<std::string>();
+  std::vector<std::vector<TokenId>> documents;
+  for (const std::string& document : request.documents) {
+    if (!content.starts_with(document)) return Error::internal("a message does not begin with its documents");
+    content.erase(0, document.size());
+    MILLRACE_TRY(documents.emplace_back(), encode_within(model, document));
+  }
+  messages.back()["content"] = content;
+  MILLRACE_TRY_VOID(mark_documents(messages));
+  MILLRACE_TRY(const std::string text, chat_text(model, messages, true));
+  return marked_prompt(model, text, documents);
+}
+
+Result<DocumentPrompt> prompt_of(const LanguageModel& model, const AnswerRequest& request) {
+  if (!request.documents.empty()) return prompt_of_documents(model, request);
+  DocumentPrompt prompt;
+  if (request.messages.is_null()) {
+    MILLRACE_TRY(prompt.tokens, model.encode(request.text, true, false));
+    return prompt;
+  }
   MILLRACE_TRY(const std::string text, chat_text(model, request.messages, true));
-  return encode_chat(model, text);
+  MILLRACE_TRY(prompt.tokens, encode_chat(model, text));
+  return prompt;
 }
 
 Result<Request> engine_request(const CompareConfig& config, const AnswerRequest& from) {
   Request request;
-  MILLRACE_TRY(request.prompt, prompt_of(*config.model, from));
+  MILLRACE_TRY(DocumentPrompt prompt, prompt_of(*config.model, from));
+  request.prompt = std::move(prompt.tokens);
+  request.documents = std::move(prompt.documents);
   request.sampling = config.sampling;
   request.max_tokens = from.max_tokens;
   request.stop = from.stop;
@@ -73,9 +98,9 @@ Result<std::vector<size_t>> fitting_requests(std::span<const CompareConfig> conf
     bool fits = true;
     for (const CompareConfig* const config : models) {
       MILLRACE_TRY(const auto prompt, prompt_of(*config->model, requests[i]));
-      const int64_t tokens = std::ssize(prompt) + requests[i].max_tokens;
+      const int64_t tokens = std::ssize(prompt.tokens) + requests[i].max_tokens;
       most = std::max(most, tokens);
-      fits &= !prompt.empty() && tokens <= context;
+      fits &= !prompt.tokens.empty() && tokens <= context;
     }
     if (!fits) continue;
     longest = std::max(longest, most);

@@ -16,6 +16,7 @@ namespace millrace {
 struct AnswerRequest {
   nlohmann::ordered_json messages;  // of a conversation; null: `text` is continued
   std::string text;
+  std::vector<std::string> documents;  // texts that the last message begins with; a context may compute them apart
   int64_t max_tokens = 128;
   std::vector<std::string> stop;
 };

@@ -30,7 +30,7 @@ Result<std::string> read_journal(std::FILE* file, const std::string& path) {
     text.append(chunk, n);
     if (text.size() > kMostJournalBytes) return Error::user(fmt::format("{}: is larger than 1 GiB", path));
   }
-  if (std::ferror(file)) return Error::user(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  if (std::ferror(file)) return Error::corrupt(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
   return text;
 }
 

@@ -4,6 +4,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace millrace {
 namespace {
@@ -11,6 +13,21 @@ namespace {
 constexpr int64_t kCalibrationBlock = 16;  // tokens
 constexpr int64_t kDefaultWindow = 512;
 constexpr int64_t kMeterColumns = 256;  // that one thread sums
+
+// Keeps each sample_step-th row. When there are too many, every second one goes.
+void sample_rows(LinearStatistics& to, const float* x, int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r) {
+    if ((to.rows + r) % to.sample_step != 0) continue;
+    if (std::ssize(to.samples) == LinearStatistics::kMostSamples * cols) {
+      for (int64_t i = 1; 2 * i < LinearStatistics::kMostSamples; ++i)
+        std::copy_n(to.samples.begin() + 2 * i * cols, cols, to.samples.begin() + i * cols);
+      to.samples.resize(to.samples.size() / 2);
+      to.sample_step *= 2;
+      if ((to.rows + r) % to.sample_step != 0) continue;
+    }
+    to.samples.insert(to.samples.end(), x + r * cols, x + (r + 1) * cols);
+  }
+}
 
 // Adds the input rows of the matrices in `statistics` to their sums.
 class InputMeter final : public ForwardObserver {
@@ -31,14 +48,29 @@ class InputMeter final : public ForwardObserver {
  private:
   void add(LinearStatistics& to, const float* x, int64_t rows, int64_t cols) {
     if (!done.ok() || rows == 0) return;
+    if (needs_ & kInputSamples) sample_rows(to, x, rows, cols);
     to.rows += rows;
     to.squares.resize(static_cast<size_t>(cols));
+    if (needs_ & kInputRanges) {
+      to.least.resize(static_cast<size_t>(cols), std::numeric_limits<float>::infinity());
+      to.most.resize(static_cast<size_t>(cols), -std::numeric_limits<float>::infinity());
+    }
+    if (needs_ & kInputSums) to.sums.resize(to.squares.size());
+    if (needs_ & kInputMagnitudes) to.magnitudes.resize(to.squares.size());
     runner_.threads().parallel_for((cols + kMeterColumns - 1) / kMeterColumns, [&](int64_t part, int) {
       const int64_t begin = part * kMeterColumns, end = std::min(cols, begin + kMeterColumns);
       for (int64_t r = 0; r < rows; ++r)
         for (int64_t c = begin; c < end; ++c) {
           const double value = x[r * cols + c];
           to.squares[static_cast<size_t>(c)] += value * value;
+          if (needs_ & kInputSums) to.sums[static_cast<size_t>(c)] += value;
+          if (needs_ & kInputMagnitudes) to.magnitudes[static_cast<size_t>(c)] += std::fabs(value);
+        }
+      for (int64_t r = 0; r < rows && !to.least.empty(); ++r)
+        for (int64_t c = begin; c < end; ++c) {
+          float &least = to.least[static_cast<size_t>(c)], &most = to.most[static_cast<size_t>(c)];
+          least = std::min(least, x[r * cols + c]);
+          most = std::max(most, x[r * cols + c]);
         }
     });
     if (needs_ & kSecondMoments) done = to.moments.add(x, rows, runner_.context().kernels(), runner_.threads());
@@ -68,10 +100,17 @@ class HookScope {
 // Whole windows of the text, each with the start token in place of its first one, as `millrace perplexity` has them.
 Result<void> InputCalibration::read(const CalibrationOptions& options) {
   MILLRACE_TRY(tokens_, model_->encode(options.text, true, false));
-  const int64_t windows = std::min(options.windows, tokens() / context_);
+  const int64_t all = std::ssize(tokens_), windows = std::min(options.windows, all / context_);
   if (windows == 0)
     return Error::user(fmt::format("{}: {} tokens do not fill a window of {}; use a longer text or a smaller --context",
-                                   options.name, tokens(), context_));
+                                   options.name, all, context_));
+  if (options.held_out > 0) {
+    if (windows < 2)
+      return Error::user(fmt::format(
+          "{}: is one window of {} tokens, of which no part can be held out; use a longer text or a smaller --context",
+          options.name, context_));
+    held_out_ = std::clamp<int64_t>(std::llround(options.held_out * static_cast<double>(windows)), 1, windows - 1);
+  }
   tokens_.resize(static_cast<size_t>(windows * context_));
   const TokenizerSpec& spec = model_->parts().tokenizer->spec();
   for (int64_t i = 0; spec.add_bos && spec.bos && i < windows; ++i)
@@ -113,28 +152,53 @@ Result<std::unique_ptr<InputCalibration>> InputCalibration::create(std::shared_p
   return made;
 }
 
-Result<void> InputCalibration::measure(uint32_t needs, StatisticsMap& statistics,
-                                       const std::function<void(double)>& progress) {
-  InputMeter meter(needs, statistics, *runner_);
-  const HookScope scope(runner_->hooks(), meter);
+Result<void> InputCalibration::run(ForwardObserver& observer, int64_t layers, bool head,
+                                   const std::function<Result<void>()>& after) {
+  return run_windows({0, windows()}, observer, layers, head, after);
+}
+
+Result<void> InputCalibration::run_windows(Windows windows, ForwardObserver& observer, int64_t layers, bool head,
+                                           const std::function<Result<void>()>& after) {
+  const HookScope scope(runner_->hooks(), observer);
   const Model& model = *model_->parts().model;
-  int64_t layers = 0;
-  for (const auto& [id, unused] : statistics) layers = std::max<int64_t>(layers, id.layer + 1);
-  const bool head = statistics.contains(LinearId{});
-  if (head) layers = model.spec().layer_count();
   // The last layer continues with the output rows only.
   const bool outputs = layers == model.spec().layer_count();
-  for (int64_t w = 0; w < windows(); ++w) {
+  for (int64_t w = windows.first; w < windows.first + windows.count; ++w) {
     runner_->start();
     runner_->begin(blocks_, 0);
     for (int64_t i = 0; i < context_; ++i) runner_->add(tokens_[static_cast<size_t>(w * context_ + i)], i, outputs);
     model.embed(runner_->batch(), runner_->context());
     const Batch& last = model.run_layers(runner_->batch(), 0, layers, runner_->context());
-    if (head) model.hidden(last, runner_->context());
-    MILLRACE_TRY_VOID(meter.done);
-    progress(static_cast<double>(w + 1) / static_cast<double>(windows()));
+    if (head && outputs) {
+      model.hidden(last, runner_->context());
+      observer.residual(layers, runner_->context().residual.as<float>(), context_, model.spec().width);
+    }
+    MILLRACE_TRY_VOID(after());
   }
   return {};
+}
+
+Result<void> InputCalibration::measure(uint32_t needs, StatisticsMap& statistics,
+                                       const std::function<void(double)>& progress) {
+  return measure_windows({0, windows()}, needs, statistics, progress);
+}
+
+Result<void> InputCalibration::measure_held_out(uint32_t needs, StatisticsMap& statistics,
+                                                const std::function<void(double)>& progress) {
+  return measure_windows({windows(), held_out_}, needs, statistics, progress);
+}
+
+Result<void> InputCalibration::measure_windows(Windows windows, uint32_t needs, StatisticsMap& statistics,
+                                               const std::function<void(double)>& progress) {
+  InputMeter meter(needs, statistics, *runner_);
+  const bool head = statistics.contains(LinearId{});
+  int64_t layers = head ? model_->parts().model->spec().layer_count() : 0;
+  for (const auto& [id, unused] : statistics) layers = std::max<int64_t>(layers, id.layer + 1);
+  int64_t done = 0;
+  return run_windows(windows, meter, layers, head, [&]() -> Result<void> {
+    progress(static_cast<double>(++done) / static_cast<double>(windows.count));
+    return meter.done;
+  });
 }
 
 }  // namespace millrace

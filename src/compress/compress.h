@@ -25,10 +25,16 @@ struct CompressOptions {
   std::string output;                                        // a name that ends in .gguf
   std::vector<std::string> passes;                           // NAME[:key=value,...], in the order in which they run
   CalibrationOptions calibration;                            // with an empty name: none
+  std::vector<std::string> keep;                             // PATTERN=FORMAT (keep_rules.h)
+  double target_bits = 0;                                    // of all matrices, by the pass llm_mq; 0: none
+  bool dry_run = false;                                      // only the report, of what would be done
+  bool resume = false;                                       // with the blocks that a stopped run left (run_state.h)
+  std::string observe;                                       // file of observe_model() (observe.h)
   int threads = 0;                                           // 0: all cores
   int64_t memory = 0;                                        // budget for everything; 0: none
   bool force = false;                                        // replace an existing output
   std::function<void(double, const std::string&)> progress;  // fraction, and what is being done; may be null
+  std::function<bool()> cancelled;                           // asked after each block: true ends the run; may be null
 };
 
 // What became of one matrix.
@@ -36,12 +42,17 @@ struct CompressedMatrix {
   std::string name;  // of the tensor, with "[3]" for expert 3 of a stack
   int64_t rows = 0, cols = 0;
   std::string format;
-  int64_t calibration_rows = 0;
+  int64_t bytes = 0;       // with its parts
+  bool estimated = false;  // of a dry run: the bytes depend on the weights
+  int64_t calibration_rows = 0, held_out_rows = 0;
   double zeros = 0;  // fraction of the stored weights that decode to zero
   // The squared change of the outputs over the squared outputs, on the calibration text: of the stored matrix, and of
   // plain rounding to the same format. Only with second moments, the latter not with a codebook; otherwise negative.
   double output_error = -1;
   double rounded_output_error = -1;
+  // The same on the part of the text that the passes did not see; negative without one.
+  double held_out_error = -1;
+  double rounded_held_out_error = -1;
   // The same without the correlations between inputs: sum of (change * norm of its input)^2.
   double weighted_error = 0;
   std::vector<std::pair<std::string, PassRow>> passes;  // NAME[:key=value,...]
@@ -51,16 +62,31 @@ struct CompressReport {
   std::string input, output, architecture;
   std::string calibration_name, calibration_hash;
   int64_t calibration_tokens = 0, calibration_windows = 0, calibration_context = 0;
+  int64_t held_out_tokens = 0, held_out_windows = 0;
   int64_t ranges = 0;                         // of layers: runs over the text
+  int64_t resumed_blocks = 0;                 // that a stopped run had done
+  int64_t weights = 0;                        // values of all tensors
   int64_t input_bytes = 0, output_bytes = 0;  // of tensors
-  std::vector<std::string> passes;
+  bool dry_run = false;                       // nothing was written
+  std::vector<std::string> passes, keep;
   std::vector<CompressedMatrix> matrices;
+  std::vector<std::pair<std::string, PassRow>> structure;  // of a structural pass: what became of "blk.3" ...
   std::vector<std::string> notes;
   std::vector<MemoryAccount> memory;
+
+  double bits_per_weight() const {
+    return weights > 0 ? 8 * static_cast<double>(output_bytes) / static_cast<double>(weights) : 0;
+  }
+  bool estimated() const {
+    for (const CompressedMatrix& one : matrices)
+      if (one.estimated) return true;
+    return false;
+  }
 };
 
 // Errors: user (names, options, the text), corrupt (the input), unsupported (an architecture, a file kind), resource
-// (memory: with all accounts; disk). On failure nothing is left behind.
+// (memory: with all accounts; disk), cancelled. On failure nothing is left behind, but with `resume` the finished
+// blocks.
 Result<CompressReport> compress_model(const CompressOptions& options);
 
 }  // namespace millrace

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
 
 #include "base/cpu.h"
+#include "compress/matrix_parts.h"
 #include "compress/pass.h"
 
 namespace millrace::testing {
@@ -45,6 +47,14 @@ inline LinearStatistics statistics_of(const std::vector<float>& x, int64_t cols,
   out.id = {0, LinearKind::q};
   out.rows = std::ssize(x) / cols;
   out.squares.resize(static_cast<size_t>(cols));
+  out.samples.assign(x.begin(), x.begin() + std::min(out.rows, LinearStatistics::kMostSamples) * cols);
+  out.least.assign(static_cast<size_t>(cols), INFINITY);
+  out.most.assign(static_cast<size_t>(cols), -INFINITY);
+  for (size_t i = 0; i < x.size(); ++i) {
+    float &least = out.least[i % static_cast<size_t>(cols)], &most = out.most[i % static_cast<size_t>(cols)];
+    least = std::min(least, x[i]);
+    most = std::max(most, x[i]);
+  }
   for (size_t i = 0; i < x.size(); ++i) out.squares[i % static_cast<size_t>(cols)] += std::pow(double{x[i]}, 2);
   out.moments = SecondMoments(cols);
   EXPECT_TRUE(out.moments.add(x.data(), out.rows, test_kernels(), pool).ok());
@@ -59,6 +69,37 @@ inline PassMatrix matrix_of(int64_t rows, int64_t cols, const char* format, uint
   out.cols = cols;
   out.values = normal_values(rows * cols, seed);
   out.format = find_format(format);
+  return out;
+}
+
+// The matrix that the stored one amounts to, with its parts.
+inline std::vector<float> whole_matrix(const PassMatrix& matrix) {
+  ThreadPool pool(1);
+  std::vector<float> out(matrix.values.size());
+  for (int64_t r = 0; r < matrix.rows; ++r) matrix.decode_row(r, out.data() + r * matrix.cols);
+  apply_parts(matrix, out, pool);
+  return out;
+}
+
+// The squared outputs that a change of a matrix adds, by the plain definition.
+inline double squared_outputs(const std::vector<float>& a, const std::vector<float>& b, const SecondMoments& moments) {
+  const int64_t n = moments.columns();
+  double sum = 0;
+  for (int64_t r = 0; r < std::ssize(a) / n; ++r)
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < n; ++j)
+        sum += (double{a[static_cast<size_t>(r * n + i)]} - b[static_cast<size_t>(r * n + i)]) *
+               (double{a[static_cast<size_t>(r * n + j)]} - b[static_cast<size_t>(r * n + j)]) *
+               moments.at(std::min(i, j), std::max(i, j));
+  return sum;
+}
+
+// What plain rounding makes of a matrix.
+inline std::vector<float> rounded_matrix(const PassMatrix& matrix) {
+  std::vector<uint8_t> rows(static_cast<size_t>(matrix.rows * matrix.format->row_bytes(matrix.cols)));
+  std::vector<float> out(matrix.values.size());
+  matrix.format->encode(matrix.values.data(), rows.data(), std::ssize(matrix.values));
+  matrix.format->decode(rows.data(), out.data(), std::ssize(out));
   return out;
 }
 

@@ -125,7 +125,8 @@ TEST_P(GptqOf, OutputsAreNearerThanThoseOfRounding) {
   const auto statistics = statistics_of(correlated_rows(cols * 2, cols, 31), cols, pool);
   PassMatrix matrix = matrix_of(rows, cols, format, 32);
   const double plain = output_error(matrix, rounded(matrix), statistics.moments);
-  for (const char* options : {"", ",clip=8", ",order=activation", ",order=activation,clip=8", ",damp=0.1"}) {
+  for (const char* options : {"", ",clip=8", ",order=activation", ",order=activation,clip=8", ",damp=0.1",
+                              ",fit=search", ",fit=search,order=activation"}) {
     matrix.encoded.clear();
     ASSERT_TRUE(pass_of(std::string("gptq:format=") + format + options)->apply(matrix, statistics, pool).ok());
     const double found = output_error(matrix, matrix.encoded, statistics.moments);
@@ -206,8 +207,9 @@ TEST(Gptq, RefusesOptions) {
                   "pass gptq: format 'f16': is not a format of levels; choose one of q8_0, q4_0, ");
   EXPECT_EQ(make_pass("gptq:order=random").error().message, "pass gptq: order 'random': must be stored or activation");
   EXPECT_CONTAINS(make_pass("gptq:damp=-1").error().message, "damp");
-  EXPECT_EQ(make_pass("awq").error().message,
-            "pass: unknown 'awq'; available: gptq, squeezellm, wanda, lqer, outliers, rotate");
+  EXPECT_EQ(make_pass("gptq:fit=search,clip=3").error().message,
+            "pass gptq: clip: belongs to fit=plain; fit=search chooses the scales itself");
+  EXPECT_CONTAINS(make_pass("none").error().message, "pass: unknown 'none'; available: gptq, squeezellm, ");
 }
 
 }  // namespace

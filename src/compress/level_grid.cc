@@ -51,8 +51,12 @@ double LevelGrid::error(const float* values, const double* weights) const {
   return sum;
 }
 
-void LevelGrid::choose(const float* values, const double* weights, int clips, uint8_t* block) {
+void LevelGrid::choose(const float* values, const double* weights, int clips, ScaleSearch* search, uint8_t* block) {
   const int n = format_->block_values;
+  if (search) {
+    search->choose(values, weights, block);
+    return read(block);
+  }
   format_->encode(values, block, n);
   read(block);
   if (clips == 0) return;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "compress/scale_search.h"
 #include "formats/format.h"
 
 namespace millrace {
@@ -19,9 +20,10 @@ class LevelGrid {
   void read(const uint8_t* block);
   // The same for one position: only its values are valid afterwards.
   void read(const uint8_t* block, int value);
-  // Encodes `values` as plain rounding does, and with the values clamped to 1 - k / 32 of their range for k up to
-  // `clips`; `block` gets the one with the smallest error, the sum over `weights` * (value - nearest)^2. Then reads it.
-  void choose(const float* values, const double* weights, int clips, uint8_t* block);
+  // Encodes `values` by `search` if it is there; otherwise as plain rounding does, and with the values clamped to 1 - k
+  // / 32 of their range for k up to `clips`; `block` gets the one with the smallest error, the sum over `weights` *
+  // (value - nearest)^2. Then reads it.
+  void choose(const float* values, const double* weights, int clips, ScaleSearch* search, uint8_t* block);
 
   // The nearest level; of two equally near, the lower one.
   int nearest(int value, double x) const;

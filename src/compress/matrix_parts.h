@@ -16,6 +16,7 @@ struct PartTensor {
   const Format* format = nullptr;
   std::vector<int64_t> dims;
   std::vector<uint8_t> bytes;
+  bool of_factored = false;  // the matrix itself is not stored
 };
 
 // The tensors of the matrix's parts, as models/weight_parts_loader.h reads them; low-rank pairs are stored as F16.
@@ -24,10 +25,19 @@ std::vector<PartTensor> part_tensors(const PassMatrix& matrix);
 // W T, of stored rows with an input change.
 void apply_input_change(const InputChange& change, int64_t cols, std::vector<float>& values, ThreadPool& pool);
 // Values of the stored matrix to those of the matrix that multiplies the unchanged input: with the stored W, W T, and
-// the sum with the low-rank pair and the sparse matrix.
+// the sum with the low-rank pair, the sparse matrix and the columns. Shifts and the bias are no part of a matrix, nor
+// is the rounding of inputs.
 void apply_parts(const PassMatrix& matrix, std::vector<float>& values, ThreadPool& pool);
 // The other way round for one row of a matrix that is about to be stored with such an input change: W T^-1. No scale
 // may be zero.
 void store_row(const InputChange& change, float* row, int64_t cols, std::vector<float>& scratch);
+// Stores the columns of a matrix without an input change in this order; the inputs are put into it at run time.
+void order_inputs(PassMatrix& matrix, const std::vector<int32_t>& order, ThreadPool& pool);
+
+// The second moments of t(x), the input that the stored matrix multiplies, from those of x.
+SecondMoments changed_moments(const SecondMoments& moments, const InputChange& change);
+// Moves weights whose value is to be kept to the sparse matrix, which then holds what the stored matrix lacks there:
+// `values` minus decoded. `exact` [rows, cols]: those weights. The matrix has no sparse part and no input change yet.
+void add_sparse_rest(PassMatrix& matrix, const std::vector<uint8_t>& exact);
 
 }  // namespace millrace

@@ -23,7 +23,12 @@ std::vector<LinearId> TensorWork::ids() const {
 }
 
 int64_t TensorWork::statistics_bytes(uint32_t needs) const {
-  return cols * 8 + (needs & kSecondMoments ? SecondMoments::bytes(cols) : 0);
+  int64_t bytes = cols * 8;
+  if (needs & kInputSums) bytes += cols * 8;
+  if (needs & kInputMagnitudes) bytes += cols * 8;
+  if (needs & kInputRanges) bytes += cols * 8;
+  if (needs & kInputSamples) bytes += cols * 4 * LinearStatistics::kMostSamples;
+  return bytes + (needs & kSecondMoments ? SecondMoments::bytes(cols) : 0);
 }
 
 // Values, original and difference of floats; rows and a second rounding of them; what the figures take.
@@ -37,6 +42,7 @@ void TensorWork::reserve(const LinearId& id, uint32_t needs, StatisticsMap& stat
   if (!made) return;
   at->second.id = id;
   at->second.squares.resize(static_cast<size_t>(cols));
+  if (needs & kInputSamples) at->second.samples.reserve(static_cast<size_t>(cols * LinearStatistics::kMostSamples));
   if (needs & kSecondMoments) at->second.moments = SecondMoments(cols);
 }
 
@@ -63,18 +69,31 @@ Result<std::vector<TensorWork>> plan_works(const ConversionPlan& plan, const Arc
   return works;
 }
 
-Result<MatrixWork> MatrixWork::read(const OutputTensor& tensor, const TensorWork& work, const LinearId& id,
-                                    ThreadPool& pool) {
-  MatrixWork out;
-  PassMatrix& matrix = out.matrix_;
-  const int64_t expert = work.place.stacked ? id.expert : 0;
-  matrix.name = work.place.stacked ? fmt::format("{}[{}]", tensor.name, expert) : tensor.name;
+PassMatrix MatrixWork::shell(const OutputTensor& tensor, const TensorWork& work, const LinearId& id) {
+  PassMatrix matrix;
+  matrix.name = work.place.stacked ? fmt::format("{}[{}]", tensor.name, id.expert) : tensor.name;
   matrix.id = id;
   matrix.rows = work.rows;
   matrix.cols = work.cols;
   matrix.format = tensor.format;
   if (work.place.stacked) matrix.no_parts = "a stack of experts cannot have weight parts";
   if (tensor.name == "token_embd.weight") matrix.no_parts = "an embedding table cannot have weight parts";
+  return matrix;
+}
+
+std::string MatrixWork::format_name(const PassMatrix& matrix) {
+  const PassParts& parts = matrix.parts;
+  if (parts.factored) return fmt::format("{} pair", parts.low_rank_format ? parts.low_rank_format->name : "f16");
+  if (matrix.has_codebook()) return fmt::format("codebook of {} bits a weight", matrix.codebook.bits_per_value());
+  return std::string(matrix.format->name);
+}
+
+Result<MatrixWork> MatrixWork::read(const OutputTensor& tensor, const TensorWork& work, const LinearId& id,
+                                    ThreadPool& pool) {
+  MatrixWork out;
+  out.matrix_ = shell(tensor, work, id);
+  PassMatrix& matrix = out.matrix_;
+  const int64_t expert = work.place.stacked ? id.expert : 0;
   matrix.values.resize(static_cast<size_t>(work.rows * work.cols));
   // A stack is one stored tensor, or one for each expert.
   const bool separate = tensor.parts.size() > 1;
@@ -90,7 +109,6 @@ Result<MatrixWork> MatrixWork::read(const OutputTensor& tensor, const TensorWork
   out.report_.name = matrix.name;
   out.report_.rows = matrix.rows;
   out.report_.cols = matrix.cols;
-  out.report_.format = matrix.format->name;
   return out;
 }
 
@@ -113,29 +131,46 @@ std::vector<float> MatrixWork::decoded(const std::vector<uint8_t>& rows, ThreadP
   return out;
 }
 
-// |(W' - W) X|^2 over the sum of the squared outputs.
-Result<double> MatrixWork::output_error(std::vector<float> change, const LinearStatistics& statistics,
-                                        const KernelTable& table, ThreadPool& pool) const {
+// |(W' - W) X|^2 over the sum of the squared outputs. A bias that the original does not have
+// changes them, too.
+Result<MatrixWork::OutputErrors> MatrixWork::output_errors(std::vector<float> change, const std::vector<float>& bias,
+                                                           const KernelTable& table, ThreadPool& pool) const {
   for (size_t i = 0; i < change.size(); ++i) change[i] -= original_[i];
   SecondMoments changes(matrix_.cols), weights(matrix_.cols);
   MILLRACE_TRY_VOID(changes.add(change.data(), matrix_.rows, table, pool));
   MILLRACE_TRY_VOID(weights.add(original_.data(), matrix_.rows, table, pool));
-  const double outputs = trace_product(weights, statistics.moments);
-  return outputs > 0 ? trace_product(changes, statistics.moments) / outputs : 0;
+  const auto error_on = [&](const LinearStatistics& statistics) {
+    double by_bias = 0;
+    for (size_t r = 0; r < bias.size(); ++r) {
+      double sum = 0;  // of the changes of this output
+      for (size_t c = 0; c < statistics.sums.size(); ++c)
+        sum += change[r * statistics.sums.size() + c] * statistics.sums[c];
+      by_bias += bias[r] * (2 * sum + static_cast<double>(statistics.rows) * bias[r]);
+    }
+    const double outputs = trace_product(weights, statistics.moments);
+    return outputs > 0 ? (trace_product(changes, statistics.moments) + by_bias) / outputs : 0;
+  };
+  OutputErrors out;
+  if (seen_) out.seen = error_on(*seen_);
+  if (held_out_) out.held_out = error_on(*held_out_);
+  return out;
 }
 
-Result<void> MatrixWork::finish(const LinearStatistics& statistics, const KernelTable& table, ThreadPool& pool) {
-  if (matrix_.encoded.empty()) {
+Result<void> MatrixWork::finish(const LinearStatistics& statistics, const LinearStatistics* held_out,
+                                const KernelTable& table, ThreadPool& pool) {
+  const PassParts& parts = matrix_.parts;
+  if (matrix_.encoded.empty() && !parts.factored) {
     for (size_t i = 0; i < matrix_.kept.size(); ++i)
       if (!matrix_.kept[i]) matrix_.values[i] = 0;
     matrix_.encoded = rounded(matrix_.values, pool);
   }
   report_.calibration_rows = statistics.rows;
   std::vector<float> values(static_cast<size_t>(matrix_.rows * matrix_.cols));
-  pool.parallel_for(matrix_.rows, [&](int64_t r, int) { matrix_.decode_row(r, values.data() + r * matrix_.cols); });
-  if (matrix_.has_codebook())
-    report_.format = fmt::format("codebook of {} bits a weight", matrix_.codebook.bits_per_value());
-  report_.zeros = static_cast<double>(std::ranges::count(values, 0.0f)) / static_cast<double>(values.size());
+  if (!parts.factored)
+    pool.parallel_for(matrix_.rows, [&](int64_t r, int) { matrix_.decode_row(r, values.data() + r * matrix_.cols); });
+  report_.format = format_name(matrix_);
+  if (!parts.factored)
+    report_.zeros = static_cast<double>(std::ranges::count(values, 0.0f)) / static_cast<double>(values.size());
   apply_parts(matrix_, values, pool);
   double change = 0, all = 0;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -145,11 +180,18 @@ Result<void> MatrixWork::finish(const LinearStatistics& statistics, const Kernel
     all += square * original_[i] * original_[i];
   }
   report_.weighted_error = all > 0 ? change / all : 0;
-  if (statistics.moments.columns() == 0) return {};
-  MILLRACE_TRY(report_.output_error, output_error(std::move(values), statistics, table, pool));
+  if (held_out) report_.held_out_rows = held_out->rows;
+  seen_ = statistics.moments.columns() > 0 ? &statistics : nullptr;
+  held_out_ = report_.held_out_rows > 0 ? held_out : nullptr;
+  if (!seen_ && !held_out_) return {};
+  MILLRACE_TRY(const OutputErrors stored,
+               output_errors(std::move(values), parts.factored ? parts.bias : std::vector<float>(), table, pool));
+  report_.output_error = stored.seen;
+  report_.held_out_error = stored.held_out;
   if (matrix_.has_codebook()) return {};  // there is no plain rounding
-  MILLRACE_TRY(report_.rounded_output_error,
-               output_error(decoded(rounded(original_, pool), pool), statistics, table, pool));
+  MILLRACE_TRY(const OutputErrors plain, output_errors(decoded(rounded(original_, pool), pool), {}, table, pool));
+  report_.rounded_output_error = plain.seen;
+  report_.rounded_held_out_error = plain.held_out;
   return {};
 }
 

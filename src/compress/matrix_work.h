@@ -30,23 +30,34 @@ Result<std::vector<TensorWork>> plan_works(const ConversionPlan& plan, const Arc
 
 class MatrixWork {
  public:
+  // The matrix of `tensor` whose statistics are `id`, without values.
+  static PassMatrix shell(const OutputTensor& tensor, const TensorWork& work, const LinearId& id);
+  // How a matrix with these parts and codebook is stored, for the report.
+  static std::string format_name(const PassMatrix& matrix);
   // Reads the matrix of `tensor` whose statistics are `id`. Errors: corrupt.
   static Result<MatrixWork> read(const OutputTensor& tensor, const TensorWork& work, const LinearId& id,
                                  ThreadPool& pool);
 
   PassMatrix& matrix() { return matrix_; }
   CompressedMatrix& report() { return report_; }
-  // After the passes: encodes the matrix and measures what changed. Errors: resource.
-  Result<void> finish(const LinearStatistics& statistics, const KernelTable& table, ThreadPool& pool);
+  // After the passes: encodes the matrix and measures what changed. `held_out`: of rows that no pass saw; null: none.
+  // Errors: resource.
+  Result<void> finish(const LinearStatistics& statistics, const LinearStatistics* held_out, const KernelTable& table,
+                      ThreadPool& pool);
   const std::vector<uint8_t>& stored() const { return matrix_.encoded; }
 
  private:
   std::vector<uint8_t> rounded(const std::vector<float>& values, ThreadPool& pool) const;
   std::vector<float> decoded(const std::vector<uint8_t>& rows, ThreadPool& pool) const;
-  Result<double> output_error(std::vector<float> values, const LinearStatistics& statistics, const KernelTable& table,
-                              ThreadPool& pool) const;
+  // The error on the rows of each of the statistics, and on those held out.
+  struct OutputErrors {
+    double seen = -1, held_out = -1;
+  };
+  Result<OutputErrors> output_errors(std::vector<float> values, const std::vector<float>& bias,
+                                     const KernelTable& table, ThreadPool& pool) const;
 
   PassMatrix matrix_;
+  const LinearStatistics *seen_ = nullptr, *held_out_ = nullptr;  // with moments, in finish()
   std::vector<float> original_;
   CompressedMatrix report_;
 };

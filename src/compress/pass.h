@@ -1,8 +1,11 @@
 // Pass: one step of a compression. It changes a matrix, given what the calibration measured of the matrix's input rows:
-// a quantizer chooses the levels of its format, a pruner sets weights to zero. One file each under quantizers/ or
-// pruners/ and one line in builtin.cc. A pass belongs to one pipeline and is called only on its thread.
+// a quantizer chooses the levels of its format, a pruner sets weights to zero, a factorizer replaces it by a low-rank
+// pair. One file each under quantizers/, pruners/, factorizers/ or parts/ and one line in builtin.cc. A pass belongs to
+// one pipeline and is called only on its thread.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -22,25 +25,46 @@ namespace millrace {
 // What a calibration can measure of a matrix's input rows; bits of Pass::needs().
 enum StatisticBits : uint32_t {
   kNoStatistics = 0,
-  kInputNorms = 1,     // LinearStatistics::squares
-  kSecondMoments = 2,  // LinearStatistics::moments
+  kInputNorms = 1,        // LinearStatistics::squares
+  kSecondMoments = 2,     // LinearStatistics::moments
+  kInputRanges = 4,       // LinearStatistics::least, most
+  kInputSamples = 8,      // LinearStatistics::samples
+  kInputSums = 16,        // LinearStatistics::sums
+  kForwardPasses = 32,    // what a structural pass measures itself
+  kInputMagnitudes = 64,  // LinearStatistics::magnitudes
 };
 
 struct LinearStatistics {
-  LinearId id;                  // of the first of the matrices that read these rows
-  int64_t rows = 0;             // measured
-  std::vector<double> squares;  // [cols], sum of the squares of each input
-  SecondMoments moments;        // no columns if not needed
+  LinearId id;                     // of the first of the matrices that read these rows
+  int64_t rows = 0;                // measured
+  std::vector<double> squares;     // [cols], sum of the squares of each input
+  SecondMoments moments;           // no columns if not needed
+  std::vector<double> sums;        // [cols], of each input; empty if not needed
+  std::vector<double> magnitudes;  // [cols], sum of each input's magnitude; empty if not needed
+  std::vector<float> least, most;  // [cols], of each input; empty if not needed
+  // [n, cols], evenly spaced input rows: all, or half to all of kMostSamples.
+  static constexpr int64_t kMostSamples = 128;
+  std::vector<float> samples;
+  int64_t sample_step = 1;  // rows from one sample to the next
+
+  // The largest magnitude of an input; needs kInputRanges.
+  float largest(size_t col) const { return std::max(std::fabs(least[col]), std::fabs(most[col])); }
 };
 
 // What is stored beside the matrix (tensor/weight_parts.h).
 struct PassParts {
   InputChange input;
   int64_t rank = 0;
-  std::vector<float> low_rank_a, low_rank_b;  // [rank, cols], [rows, rank]
+  std::vector<float> low_rank_a, low_rank_b;  // [rank, cols], [rows, rank], rounded to low_rank_format
+  const Format* low_rank_format = nullptr;    // null: f16
+  bool factored = false;                      // the pair is stored in place of the matrix
   SparseMatrix sparse;
+  std::vector<int32_t> columns;  // ascending; inputs that multiply column_weights
+  const Format* column_format = nullptr;
+  std::vector<float> column_weights;  // [rows, columns], as they are once stored
+  std::vector<float> bias;            // [rows]
 
-  bool empty() const { return input.empty() && rank == 0 && sparse.empty(); }
+  bool empty() const { return input.empty() && rank == 0 && sparse.empty() && columns.empty() && bias.empty(); }
 };
 
 // A matrix with the parts that passes fill.
@@ -74,6 +98,26 @@ struct PassRow {
   std::vector<std::pair<std::string, double>> figures;
 };
 
+// What a pass would do, as far as sizes tell.
+struct PassPreview {
+  std::string action, why;
+  bool estimate = false;  // the matrix's size depends on its weights or on the text
+};
+
+// The formats that one tensor of the output may have, each with its bytes and what it costs.
+struct FormatCosts {
+  struct Candidate {
+    const Format* format = nullptr;
+    int64_t bytes = 0;
+    double cost = 0;
+  };
+  std::string tensor;
+  int64_t weights = 0;
+  std::vector<Candidate> candidates;  // at least one
+};
+
+class StructuralPass;  // compress/structural_pass.h
+
 class Pass {
  public:
   virtual ~Pass() = default;
@@ -82,13 +126,43 @@ class Pass {
   // The output format of all matrices, as `millrace convert --format` applies it; "": unchanged. Only of a pipeline's
   // last pass.
   virtual std::string format() const { return ""; }
+  // Formats of which it chooses one for each tensor, by all matrices, before it changes any; empty: format() is that of
+  // all. A tensor whose rows do not fit one gets the replacement that `millrace convert` chooses.
+  virtual std::vector<const Format*> choices() const { return {}; }
+  // What a matrix costs in `matrix.format`; a stack of experts costs the sum.
+  virtual double format_cost(const PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/,
+                             ThreadPool& /*pool*/) {
+    return 0;
+  }
+  // An index into the candidates of each tensor. Errors: user.
+  virtual Result<std::vector<size_t>> choose_formats(const std::vector<FormatCosts>& tensors) {
+    return std::vector<size_t>(tensors.size());
+  }
   // Whether it chooses the levels of the matrices.
   virtual bool fixes_levels() const { return !format().empty(); }
+  // Whether it chooses levels in whatever format a matrix has, and adds nothing to it, so that a matrix whose format is
+  // fixed (keep_rules.h) may have it. All others leave such a matrix alone.
+  virtual bool rounds_to_any_format() const { return false; }
   // Whether it adds parts and leaves the levels alone: it may then follow the pass that chose them.
   virtual bool corrects() const { return false; }
+  // Whether it changes the order of the inputs, so that statistics no longer fit: only the last pass may.
+  virtual bool orders_inputs() const { return false; }
   // Memory while it works on a matrix, in addition to the matrix and its statistics.
   virtual int64_t working_bytes(int64_t /*rows*/, int64_t /*cols*/) const { return 0; }
-  // `statistics` has at least one row. Errors: resource.
+  // Not null: it makes a smaller model, and is the only pass.
+  virtual StructuralPass* structural() { return nullptr; }
+  // How often all matrices are shown to survey() before the first is compressed: of passes that divide something among
+  // layers.
+  virtual int surveys() const { return 0; }
+  // A matrix of the input model, before all passes, in the order in which they are compressed.
+  virtual void survey(int /*time*/, const PassMatrix& /*matrix*/, const LinearStatistics& /*statistics*/,
+                      ThreadPool& /*pool*/) {}
+  // What apply() would do to a matrix that has sizes, a format and parts, but no values: it fills the codebook and the
+  // parts with any numbers, as many as apply() would store (compress/preview.h). Errors: user, as those of apply().
+  virtual Result<PassPreview> preview(PassMatrix& /*matrix*/) const {
+    return PassPreview{fixes_levels() ? "quantized" : "changed", "", false};
+  }
+  // `statistics` has at least one row. Errors: resource, user (a matrix that the options cannot have).
   virtual Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) = 0;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compress/dense_sums.h"
 #include "formats/format.h"
 #include "kernels/activation.h"
 #include "kernels/linear.h"
@@ -56,6 +57,24 @@ double SecondMoments::diagonal_mean() const {
   double sum = 0;
   for (int64_t i = 0; i < columns_; ++i) sum += at(i, i);
   return columns_ > 0 ? sum / static_cast<double>(columns_) : 0;
+}
+
+double SecondMoments::form(const double* e) const {
+  double sum = 0;
+  for (int64_t i = 0; i < columns_; ++i) {
+    if (e[i] == 0) continue;
+    const double* row = &sums_[static_cast<size_t>(row_begin(i))];
+    sum += e[i] * (row[0] * e[i] + 2 * dot_product(row + 1, e + i + 1, columns_ - i - 1));
+  }
+  return sum;
+}
+
+std::vector<double> SecondMoments::dense() const {
+  std::vector<double> out(static_cast<size_t>(columns_ * columns_));
+  for (int64_t i = 0; i < columns_; ++i)
+    for (int64_t j = i; j < columns_; ++j)
+      out[static_cast<size_t>(i * columns_ + j)] = out[static_cast<size_t>(j * columns_ + i)] = at(i, j);
+  return out;
 }
 
 double trace_product(const SecondMoments& a, const SecondMoments& b) {

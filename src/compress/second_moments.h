@@ -27,7 +27,15 @@ class SecondMoments {
 
   // i <= j.
   double at(int64_t i, int64_t j) const { return sums_[static_cast<size_t>(row_begin(i) + j - i)]; }
+  // Row i of the upper triangle: columns i, i + 1, ...
+  const double* row(int64_t i) const { return &sums_[static_cast<size_t>(row_begin(i))]; }
+  double* row(int64_t i) { return &sums_[static_cast<size_t>(row_begin(i))]; }
+  void set(int64_t i, int64_t j, double value) { sums_[static_cast<size_t>(row_begin(i) + j - i)] = value; }
   double diagonal_mean() const;
+  // e^T H e of a vector of all columns: the squared outputs that an error e of one row adds.
+  double form(const double* e) const;
+  // All rows and columns, [columns, columns].
+  std::vector<double> dense() const;
 
  private:
   int64_t row_begin(int64_t i) const { return i * columns_ - i * (i - 1) / 2; }

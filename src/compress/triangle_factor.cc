@@ -3,22 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compress/dense_sums.h"
+
 namespace millrace {
 namespace {
 
 constexpr int64_t kBlock = 64;
-
-// In a fixed order that the compiler can vectorize.
-double dot(const double* a, const double* b, int64_t n) {
-  double lanes[8] = {};
-  int64_t i = 0;
-  for (; i + 8 <= n; i += 8)
-    for (int64_t l = 0; l < 8; ++l) lanes[l] += a[i + l] * b[i + l];
-  double sum = 0;
-  for (double lane : lanes) sum += lane;
-  for (; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
 
 }  // namespace
 
@@ -38,11 +28,11 @@ void TriangleFactor::fill(const SecondMoments& moments, const std::vector<int32_
 bool TriangleFactor::factor_block(int64_t begin, int64_t end) {
   for (int64_t j = end - 1; j >= begin; --j) {
     const int64_t later = end - j - 1;
-    const double pivot = *from(j, j) - dot(from(j, j) + 1, from(j, j) + 1, later);
+    const double pivot = *from(j, j) - dot_product(from(j, j) + 1, from(j, j) + 1, later);
     if (!(pivot > 0) || !std::isfinite(pivot)) return false;
     *from(j, j) = std::sqrt(pivot);
     for (int64_t i = begin; i < j; ++i)
-      *from(i, j) = (*from(i, j) - dot(from(i, j) + 1, from(j, j) + 1, later)) / *from(j, j);
+      *from(i, j) = (*from(i, j) - dot_product(from(i, j) + 1, from(j, j) + 1, later)) / *from(j, j);
   }
   return true;
 }
@@ -54,16 +44,38 @@ bool TriangleFactor::factor(const SecondMoments& moments, const std::vector<int3
     const int64_t begin = std::max<int64_t>(0, end - kBlock), done = n_ - end;
     pool.parallel_for(end, [&](int64_t i, int) {
       for (int64_t j = std::max(i, begin); j < end; ++j)
-        *from(i, j) -= dot(from(i, j) + (end - j), from(j, j) + (end - j), done);
+        *from(i, j) -= dot_product(from(i, j) + (end - j), from(j, j) + (end - j), done);
     });
     if (!factor_block(begin, end)) return false;
     pool.parallel_for(begin, [&](int64_t i, int) {
       for (int64_t j = end - 1; j >= begin; --j)
-        *from(i, j) = (*from(i, j) - dot(from(i, j) + 1, from(j, j) + 1, end - j - 1)) / *from(j, j);
+        *from(i, j) = (*from(i, j) - dot_product(from(i, j) + 1, from(j, j) + 1, end - j - 1)) / *from(j, j);
     });
     end = begin;
   }
   return true;
+}
+
+// Of column j: R y = e_j, then R^T x = y.
+std::vector<double> full_inverse(const TriangleFactor& factor, ThreadPool& pool) {
+  const int64_t n = factor.size();
+  std::vector<double> out(static_cast<size_t>(n * n));
+  pool.parallel_for(n, [&](int64_t j, int) {
+    double* x = &out[static_cast<size_t>(j * n)];
+    x[j] = 1;
+    for (int64_t i = j; i >= 0; --i) {
+      const double* line = factor.row(i);
+      double sum = x[i];
+      for (int64_t k = i + 1; k <= j; ++k) sum -= line[k - i] * x[k];
+      x[i] = sum / line[0];
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      const double* line = factor.row(i);
+      x[i] /= line[0];
+      for (int64_t k = i + 1; k < n; ++k) x[k] -= line[k - i] * x[i];
+    }
+  });
+  return out;
 }
 
 }  // namespace millrace

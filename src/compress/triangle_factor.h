@@ -35,4 +35,7 @@ class TriangleFactor {
   std::vector<double> values_;  // rows of the upper triangle
 };
 
+// H^-1 [n, n], for pruners that need all of it.
+std::vector<double> full_inverse(const TriangleFactor& factor, ThreadPool& pool);
+
 }  // namespace millrace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/pattern_layers.h"
 #include "kv/kv_formats.h"
 #include "models/background_packer.h"
 #include "run/evictor_check.h"
@@ -68,7 +69,9 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
                                                const ScorerOptions& options) {
   if (options.context < 2 || options.context > kMaxScorerContext)
     return Error::user(fmt::format("context: must be 2 to {} tokens, is {}", kMaxScorerContext, options.context));
-  if (options.context > model->parts().model->context())
+  MILLRACE_TRY(const auto rule, scorer_rule(*model, options));
+  const bool endless = rule && rule->moves_keys() && rule->most_stored() <= model->parts().model->context();
+  if (options.context > model->parts().model->context() && !endless)
     return Error::user(fmt::format("context: the model was loaded for {} tokens, {} requested",
                                    model->parts().model->context(), options.context));
   if (options.batch_tokens < 1 || options.batch_tokens > kMaxScorerContext)
@@ -86,18 +89,22 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   if (!threads) threads = parts.threads->get(options.threads);
   scorer->longest_ = options.context;
   KvLayout layout = formats.layout(kScorerBlockTokens, parts.model->kv_layers());
-  MILLRACE_TRY(scorer->rule_, scorer_rule(*model, options));
+  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
+  MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, options.context));
+  scorer->rule_ = rule;
   // Texts are short: layers with a window have blocks of their own where they must, and keep them all.
   if (scorer->rule_ || formats.window_keys) split_all_windows(layout, options.context, options.context);
   MILLRACE_TRY_VOID(formats.set_window_formats(layout));
-  if (scorer->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout, options.context));
+  if (rule) {
+    MILLRACE_TRY_VOID(check_evictor_layout(layout, options.context));
+    MILLRACE_TRY_VOID(check_moved_positions(*rule, parts.model->spec(), layout));
+  }
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
   scorer->slots_ = scorer->rule_ ? 1 : options.batch_tokens / options.context + 2;
   const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
   const int64_t blocks = scorer->slots_ * blocks_for(scorer->stored_tokens());
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
-  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
   if (switches.pattern && scorer->rule_) return Error::unsupported("evictor: not with an attention pattern");
   const ForwardLimits limits{
       tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
@@ -158,7 +165,8 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
     for (; cursor.position < end && fits(); ++cursor.position) {
       const auto at = static_cast<size_t>(window.begin + cursor.position);
       if (scored()) rows_.push_back({tokens[at + 1], nullptr});
-      runner.add(cursor.position == 0 && window_start >= 0 ? window_start : tokens[at], cursor.position, scored());
+      runner.add(cursor.position == 0 && window_start >= 0 ? window_start : tokens[at],
+                 eviction_ ? eviction_->position(cursor.position) : cursor.position, scored());
     }
     if (cursor.position < window.count - 1) return;
     ++cursor.window;
@@ -178,7 +186,12 @@ void Scorer::forward() {
 // Drops what the evictor chooses, if the window goes on. The blocks stay with the window.
 void Scorer::evict(const Cursor& cursor) {
   if (!eviction_ || cursor.position != eviction_->next()) return;
-  runner_->kv().compact(blocks_.front(), eviction_->decide(), eviction_->heads());
+  const auto kept = eviction_->decide();
+  runner_->kv().compact(blocks_.front(), kept, eviction_->heads());
+  if (rule_->moves_keys())
+    for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
+      runner_->move_keys(blocks_.front(), slot, count, positions);
+    });
 }
 
 Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,

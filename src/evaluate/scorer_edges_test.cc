@@ -61,8 +61,8 @@ TEST(ScorerEdges, InvalidOptions) {
       {{.context = 64, .batch_tokens = 0}, "batch tokens: must be 1 to 16777216, is 0"},
       {{.context = 64, .batch_tokens = (1 << 24) + 1}, "batch tokens: must be 1 to 16777216, is 16777217"},
       {{.context = 64, .kv_format = "q99"}, "KV format: unknown name q99; try f32, f16, bf16 or q8_0"},
-      {{.context = 64, .kv_format = "q4_0"},
-       "KV format: no attention kernel supports q4_0; try f32, f16, bf16 or q8_0"},
+      {{.context = 64, .kv_format = "q4_k"},
+       "KV format: no attention kernel supports q4_k; try f32, f16, bf16 or q8_0"},
   };
   for (const Case& one : cases) {
     const auto made = Scorer::create(model, one.options);

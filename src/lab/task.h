@@ -27,7 +27,8 @@ struct LabItem {
   std::string task;
   std::vector<LabMessage> messages;  // the last one is the user's
   std::string answer;
-  std::vector<LabFollowUp> more;  // further questions about the same prompt; for training, no part of the item
+  std::vector<std::string> documents;  // texts that the last message begins with, one after the other; may be empty
+  std::vector<LabFollowUp> more;       // further questions about the same prompt; for training, no part of the item
 
   // As plain text: the message itself if it is the only one, else "role: content" lines.
   std::string prompt() const;

@@ -32,6 +32,7 @@ Result<std::unique_ptr<SuiteRun>> begin_lab(std::span<const CompareConfig> confi
         std::make_shared<LabItem>(make_lab_item(*task, 0, static_cast<uint64_t>(i), LabSplit::held_out, lengths));
     AnswerQuestion question;
     question.request.messages = lab_item_json(*item)["messages"];
+    question.request.documents = item->documents;
     question.request.max_tokens = answer;
     if (task->grows) question.group = std::to_string(std::bit_ceil(item->prompt().size()));
     question.score = [task, item](const std::string& given) { return task->score(*item, given); };

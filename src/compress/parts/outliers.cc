@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compress/factories.h"
+#include "compress/preview.h"
 
 namespace millrace {
 namespace {
@@ -18,6 +19,14 @@ class Outliers final : public Pass {
   uint32_t needs() const override { return kNoStatistics; }
   int64_t working_bytes(int64_t rows, int64_t cols) const override {
     return rows * cols * 4 + static_cast<int64_t>(part_ * static_cast<double>(rows * cols)) * 8;
+  }
+  Result<PassPreview> preview(PassMatrix& matrix) const override {
+    if (!matrix.no_parts.empty()) return preview_left(std::string(matrix.no_parts));
+    if (!matrix.parts.sparse.empty()) return preview_left("it has a sparse matrix already");
+    const auto count = static_cast<int64_t>(part_ * static_cast<double>(matrix.rows * matrix.cols));
+    if (count == 0) return preview_left("it has too few weights");
+    preview_sparse(matrix, count);
+    return PassPreview{"split", "", false};
   }
 
   Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& /*statistics*/, ThreadPool& /*pool*/) override {

@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "compress/factories.h"
+#include "compress/preview.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -108,6 +109,15 @@ class SqueezeLlm final : public Pass {
   bool fixes_levels() const override { return true; }
   int64_t working_bytes(int64_t rows, int64_t cols) const override {
     return rows * (int64_t{2} << bits_) + static_cast<int64_t>(sparse_ * static_cast<double>(rows * cols)) * 16;
+  }
+  Result<PassPreview> preview(PassMatrix& matrix) const override {
+    if (!matrix.no_parts.empty()) return preview_left(std::string(matrix.no_parts));
+    if (!matrix.parts.input.empty()) return preview_left("its inputs are changed, and their sizes not measured");
+    if (sparse_ > 0 && !matrix.parts.sparse.empty()) return preview_left("it has a sparse matrix already");
+    preview_tables(matrix, bits_, matrix.cols);
+    if (const auto of_row = static_cast<int64_t>(sparse_ * static_cast<double>(matrix.cols)); of_row > 0)
+      preview_sparse(matrix, of_row * matrix.rows);
+    return PassPreview{"quantized", "", false};
   }
 
   Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) override {

@@ -85,9 +85,13 @@ LabItem make_multidoc(LabRandom& random, int64_t length) {
   for (const Person& person : people) texts.push_back(document(person));
   random.shuffle(texts);
   std::string prompt;
-  for (size_t i = 0; i < texts.size(); ++i) prompt += "Document " + std::to_string(i + 1) + ": " + texts[i] + "\n";
+  for (size_t i = 0; i < texts.size(); ++i) {
+    texts[i] = "Document " + std::to_string(i + 1) + ": " + texts[i] + "\n";
+    prompt += texts[i];
+  }
   const auto [question, answer] = ask(random, random.pick(people));
-  LabItem item = {.messages = {{"user", prompt + "\nQuestion: " + question}}, .answer = answer};
+  LabItem item = {
+      .messages = {{"user", prompt + "\nQuestion: " + question}}, .answer = answer, .documents = std::move(texts)};
   for (int64_t i = std::clamp(2 * people_count, kMoreQuestions, kMostQuestions); i > 0; --i) {
     auto [another, its] = ask(random, random.pick(people));
     item.more.push_back({"Question: " + another, its});

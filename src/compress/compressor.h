@@ -1,0 +1,104 @@
+// Compressor: the steps of one compression: open, plan the output, measure a range of layers, run the passes over its
+// matrices, write. Only compress_model() uses it. Not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "compress/compress.h"
+#include "compress/matrix_work.h"
+#include "compress/run_state.h"
+#include "compress/structural_pass.h"
+#include "models/convert/conversion.h"
+#include "run/language_model.h"
+
+namespace millrace {
+
+struct NamedPass {
+  std::string text;  // NAME[:key=value,...]
+  std::unique_ptr<Pass> pass;
+};
+
+// Those of options.passes and options.target_bits. Errors: user.
+Result<std::vector<NamedPass>> make_passes(const CompressOptions& options);
+
+class Compressor {
+ public:
+  explicit Compressor(const CompressOptions& options) : options_(options) {}
+  Result<CompressReport> run();
+
+ private:
+  // compressor.cc
+  Result<void> open();
+  Result<void> calibrate();
+  Result<void> read_text();
+  Result<void> choose_formats(Pass& pass);
+  Result<void> reserve_output();
+  Result<void> reshape(StructuralPass& pass);
+  int64_t working_bytes() const;
+
+  // compressor_blocks.cc
+  Result<void> run_blocks();
+  Result<size_t> range_end(size_t first);
+  int64_t statistics_bytes(const TensorWork& work) const;
+  Result<void> measure(size_t first, size_t end);
+  Result<void> measure_range(size_t first);
+  Result<void> survey_tensor(const TensorWork& work);
+  bool is_block(const std::vector<TensorResult>& results, size_t first, size_t end) const;
+  Result<void> run_block(size_t first, size_t end);
+  Result<TensorResult> run_tensor(const TensorWork& work);
+  Result<void> keep_result(TensorResult result);
+  size_t block_end(size_t first) const;
+  PassRow kept_row(const TensorWork& work) const;
+  // Whether the pass leaves the tensor alone because its format is fixed.
+  bool keeps_from(const Pass& pass, const TensorWork& work) const {
+    return kept_.contains(work.tensor) && !pass.rounds_to_any_format();
+  }
+
+  // compressor_output.cc
+  Result<void> open_state();
+  Result<CompressReport> preview();
+  Result<int64_t> preview_tensor(const TensorWork& work);
+  Result<CompressReport> finish();
+  void count_input();
+  void set_metadata();
+  Result<void> write();
+
+  void show(double fraction, const std::string& what) const {
+    if (options_.progress) options_.progress(fraction, what);
+  }
+  // With `done` of all tensors in this run over them.
+  void show_run(double done, const std::string& what) const {
+    show((run_ + done / static_cast<double>(works_.size())) / runs_, what);
+  }
+
+  const CompressOptions& options_;
+  CompressReport report_;
+  std::vector<NamedPass> passes_;
+  uint32_t needs_ = kNoStatistics;
+  ConversionInput input_;
+  ConversionPlan plan_;
+  std::map<size_t, std::string> kept_;         // tensors of the plan with a fixed format, and their rule
+  std::vector<TensorWork> works_;              // by layer
+  std::vector<std::vector<uint8_t>> outputs_;  // by tensor of the plan; empty: written as it is
+  std::set<size_t> factored_;                  // tensors of the plan whose parts are stored in their place
+  std::map<size_t, int64_t> index_bytes_;      // of a row, of tensors that are stored as indices into a codebook
+  std::vector<PartTensor> parts_;
+  std::optional<RunState> state_;
+  std::shared_ptr<ThreadPool> threads_;
+  std::shared_ptr<const LanguageModel> model_;
+  std::shared_ptr<MemoryAccounts> accounts_;
+  std::vector<MemoryHold> part_memory_;
+  MemoryHold output_memory_, working_memory_, statistics_memory_;
+  std::unique_ptr<InputCalibration> calibration_;
+  int run_ = 0, runs_ = 1;               // over all tensors: surveys, then the passes
+  StatisticsMap statistics_, held_out_;  // of the tensors in [measured_from_, measured_to_)
+  size_t measured_from_ = 0, measured_to_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,30 @@
+// Rules PATTERN=FORMAT of `compress --keep`: tensors of the output whose format they fix, whatever the passes ask for.
+// PATTERN is a glob (*, ? and [...]) over tensor names, with or without the ending ".weight". The first rule that
+// matches a tensor counts. Pure functions.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/convert/conversion.h"
+
+namespace millrace {
+
+struct KeepRule {
+  std::string text, pattern;
+  const Format* format = nullptr;
+
+  bool matches(const std::string& tensor) const;
+};
+
+// Errors: user (no "=", no pattern, a format that is unknown or that GGUF files cannot have).
+Result<std::vector<KeepRule>> read_keep_rules(const std::vector<std::string>& texts);
+
+// Gives the plan's tensors their formats; a tensor whose rows do not fit one gets the replacement that `millrace
+// convert` chooses, and a note. Vectors, routers and position tables stay as they are. Returns the rule's text of each
+// tensor, by its place in the plan. Errors: user (a rule that matches no matrix).
+Result<std::map<size_t, std::string>> apply_keep_rules(const std::vector<KeepRule>& rules, ConversionPlan& plan,
+                                                       std::vector<std::string>& notes);
+
+}  // namespace millrace

@@ -1,0 +1,65 @@
+// ColumnPruner: prunes the columns of a matrix one after the other and moves the weights of later columns so that they
+// make up for the loss, as SparseGPT does; for pruners that differ in how they choose. And the inverse Hessian's factor
+// that they share. Not thread-safe; results do not depend on the number of threads.
+//
+// Of a row, with the factor H = R R^T (triangle_factor.h) and the errors e_j = w_j - q_j of the columns before i,
+// column i becomes
+//
+//   w_i + (sum over j < i of R_ji e_j) / R_ii, or zero
+//
+// which is what the paper's updates from the Cholesky factor of H^-1 come to. What the loss grows by if it becomes
+// zero, with all later columns free to move, is the square of that times R_ii^2.
+#pragma once
+
+#include <vector>
+
+#include "compress/pruners/prune_pattern.h"
+#include "compress/triangle_factor.h"
+
+namespace millrace {
+
+// The factor of the damped second moments; matrices that read the same rows share it.
+class DampedFactor {
+ public:
+  // Ten times the damping, and again, until they are positive definite. False: the inputs are zero or not finite.
+  bool prepare(const LinearStatistics& statistics, double damp, ThreadPool& pool);
+  const TriangleFactor& factor() const { return factor_; }
+  double damping() const { return damping_; }  // times the mean of the diagonal
+
+ private:
+  bool ready_ = false;
+  LinearId id_;
+  double damping_ = 0;
+  TriangleFactor factor_;
+};
+
+class ColumnPruner {
+ public:
+  // `block`: columns of which weights are chosen together, of all rows; of a row where the pattern has groups. `more`
+  // [cols]: what the score has over R_ii^2, times the square of the weight; empty: nothing.
+  ColumnPruner(PassMatrix& matrix, const TriangleFactor& factor, const PrunePattern& pattern, int64_t block,
+               std::vector<double> more);
+  // Weights that are pruned become zero in matrix.values, too: the others have made up for them.
+  void run(ThreadPool& pool);
+  static int64_t working_bytes(int64_t rows, int64_t cols, int64_t block);
+
+ private:
+  double* carried(int64_t row) { return &carried_[static_cast<size_t>(row * cols_)]; }
+  float* values(int64_t row) { return &matrix_.values[static_cast<size_t>(row * cols_)]; }
+  uint8_t* kept(int64_t row) { return &matrix_.kept[static_cast<size_t>(row * cols_)]; }
+  void score(int64_t row, int64_t begin, int64_t end, double* scores);
+  void fix(int64_t row, int64_t begin, int64_t end, int64_t block_end, double* errors);
+  void carry(int64_t row, int64_t begin, int64_t end, int64_t to, int64_t to_end, const double* errors);
+  void choose_in_groups(int64_t row, int64_t begin, int64_t end, double* errors);
+  void choose_in_block(int64_t begin, int64_t end, ThreadPool& pool);
+
+  PassMatrix& matrix_;
+  const TriangleFactor& factor_;
+  PrunePattern pattern_;
+  int64_t cols_, block_;
+  std::vector<double> more_;
+  std::vector<double> carried_;  // [rows, cols], sums of R_ji e_j
+  std::vector<double> scores_;   // [rows, columns of the block]
+};
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+// PrunePattern: which part of a matrix a pruner sets to zero: a fraction of its weights, or all but N of every M
+// weights of a row; and the choice of the weights by their scores. Stateless; the choice is the same for any number of
+// threads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "compress/pass.h"
+
+namespace millrace {
+
+struct PrunePattern {
+  double sparsity = 0;
+  int64_t keep = 0, of = 0;  // of 0: no groups, `sparsity` counts
+
+  bool grouped() const { return of > 0; }
+  int64_t group(int64_t cols) const { return grouped() ? of : cols; }
+  // Of a group, or of any number of weights where there are no groups.
+  int64_t pruned(int64_t weights) const {
+    return grouped() ? of - keep : static_cast<int64_t>(sparsity * static_cast<double>(weights));
+  }
+};
+
+// Of options "sparsity" and, if there is one, "pattern". Errors: user.
+Result<PrunePattern> read_pattern(const OptionValues& options);
+// Option "scope": what `sparsity` is a fraction of. True: the whole matrix, false: each row. Errors: user.
+Result<bool> read_matrix_scope(const OptionValues& options);
+
+// The row of the report for a matrix that this pattern leaves alone; no action: it can be pruned.
+PassRow left_alone(const PassMatrix& matrix, const PrunePattern& pattern);
+
+// Of a matrix without values: pruned, unless it is left alone.
+PassPreview preview_pruned(PassMatrix& matrix, const PrunePattern& pattern);
+
+// Prunes `count` of `size` weights: those with the lowest scores, of equal ones the first. `sorted` is scratch.
+void prune_lowest(const double* scores, int64_t size, int64_t count, std::vector<double>& sorted, uint8_t* kept);
+
+// Fills the scores of one row. Weights that an earlier pass pruned come first, whatever it says.
+using RowScores = std::function<void(int64_t row, double* scores)>;  // [cols]
+// Of each row or group of a row, or with `whole_matrix`, which no grouped pattern has, of the matrix.
+void prune_by_scores(PassMatrix& matrix, const PrunePattern& pattern, bool whole_matrix, const RowScores& scores,
+                     ThreadPool& pool);
+int64_t prune_working_bytes(int64_t rows, int64_t cols, bool whole_matrix);
+
+}  // namespace millrace

@@ -1,0 +1,98 @@
+// QuIP (Chee et al., 2023, "QuIP: 2-Bit Quantization of Large Language Models With Guarantees"): a matrix whose weights
+// and whose inputs' second moments are incoherent, none much larger than the others, loses least when it is rounded. So
+// the columns are multiplied by an orthogonal random matrix first; at run time the inputs are multiplied by it, too.
+// Then LDLQ rounds one column after the other with the errors so far in view (compress/column_rounding.h), and greedy
+// sweeps over the columns bring the error further down.
+//
+//   y = (W S H) (H S x)     S: random signs, H: Hadamard matrices of blocks of columns
+//
+// Signs and a Hadamard matrix in place of the paper's Kronecker products are those of its successor QuIP#. Only the
+// inputs' side is multiplied: outputs would need a transform after the product, which matrices have no part for.
+// The sizes of blocks are powers of two: 704 columns have 11 blocks of 64.
+#include <fmt/format.h>
+
+#include "base/philox.h"
+#include "compress/column_rounding.h"
+#include "compress/coordinate_descent.h"
+#include "compress/factories.h"
+#include "compress/matrix_parts.h"
+#include "compress/preview.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kLargestBlock = 65536;
+
+struct QuipOptions {
+  const Format* format = nullptr;
+  int greedy = 0;
+  double damp = 0.01;
+  uint64_t seed = 0;
+  RoundingOptions rounding;
+};
+
+class Quip final : public Pass {
+ public:
+  explicit Quip(const QuipOptions& options) : options_(options) {}
+
+  uint32_t needs() const override { return kSecondMoments; }
+  std::string format() const override { return std::string(options_.format->name); }
+  int64_t working_bytes(int64_t /*rows*/, int64_t cols) const override {
+    return ColumnFactor::bytes(cols) + descent_bytes(cols);
+  }
+  Result<PassPreview> preview(PassMatrix& matrix) const override {
+    PassPreview out = preview_levels(matrix);
+    if (out.action == "left") return out;
+    if (!matrix.kept.empty()) return preview_left("it is pruned, and a rotation would fill its zeros");
+    if (!matrix.parts.input.empty()) return preview_left("its inputs are changed already");
+    if (!matrix.no_parts.empty()) return out;
+    if (matrix.cols % 2 == 0) matrix.parts.input.hadamard = 2;
+    matrix.parts.input.scale.assign(static_cast<size_t>(matrix.cols), 1);
+    return out;
+  }
+
+  Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) override {
+    if (const std::string why = why_without_levels(matrix); !why.empty()) return PassRow{"left", why, {}};
+    if (!matrix.kept.empty()) return PassRow{"left", "it is pruned, and a rotation would fill its zeros", {}};
+    if (!matrix.parts.input.empty()) return PassRow{"left", "its inputs are changed already", {}};
+    if (matrix.no_parts.empty()) make_incoherent(matrix, statistics.id, pool);
+    if (!factor_.prepare(matrix, statistics, options_.damp, false, pool))
+      return PassRow{"rotated", "its inputs are all zero or not finite", {}};
+    round_columns(matrix, factor_.factor(), factor_.order(), options_.rounding, {}, pool);
+    if (options_.greedy > 0) descend(matrix, factor_.moments(), options_.greedy, pool);
+    return PassRow{"quantized", "", {{"block", static_cast<double>(matrix.parts.input.hadamard)}}};
+  }
+
+ private:
+  void make_incoherent(PassMatrix& matrix, const LinearId& id, ThreadPool& pool) const {
+    int64_t block = 1;
+    while (block < kLargestBlock && matrix.cols % (2 * block) == 0) block *= 2;
+    InputChange& change = matrix.parts.input;
+    if (block > 1) change.hadamard = block;
+    const auto stream = static_cast<uint64_t>(id.layer + 1) << 32 | static_cast<uint64_t>(id.kind) << 24 |
+                        static_cast<uint64_t>(id.expert + 2);
+    for (int64_t c = 0; c < matrix.cols; ++c)
+      change.scale.push_back(philox_uniform(options_.seed, stream, static_cast<uint64_t>(c)) < 0.5 ? -1.0f : 1.0f);
+    pool.parallel_for(matrix.rows, [&](int64_t r, int) {
+      std::vector<float> scratch;
+      store_row(change, matrix.values.data() + r * matrix.cols, matrix.cols, scratch);
+    });
+  }
+
+  QuipOptions options_;
+  ColumnFactor factor_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Pass>> make_quip_pass(const OptionValues& values) {
+  QuipOptions options;
+  MILLRACE_TRY(options.format, level_format(values.text("format")));
+  MILLRACE_TRY(options.rounding.search, fit_searches(values.text("fit")));
+  options.greedy = static_cast<int>(values.integer("greedy"));
+  options.damp = values.number("damp");
+  options.seed = static_cast<uint64_t>(values.integer("seed"));
+  return std::unique_ptr<Pass>(std::make_unique<Quip>(options));
+}
+
+}  // namespace millrace

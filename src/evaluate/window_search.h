@@ -1,0 +1,53 @@
+// Window search: the windows of the heads for the attention pattern semsa. On a text, the attention of every KV head is
+// measured with all keys, and what each of a list of windows would keep of it. Then every head starts with the
+// smallest, and the window is enlarged that gains most mass a key, until the heads together see as many keys as they
+// may.
+//
+// MoA (Fu et al., 2024) weighs what is left out by the gradient of the loss; here all heads' attention counts the same.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "attention/patterns/head_window.h"
+#include "run/language_model.h"
+
+namespace millrace {
+
+struct WindowSearchOptions {
+  int threads = 0;         // 0: all cores
+  int64_t context = 1024;  // tokens of the windows that the text is cut into
+  int64_t block = 64;
+  int64_t sinks = 1;
+  double keys = 0.25;  // the share of all keys that queries see, in the mean over heads
+};
+
+// What one window keeps in one head, in the mean over queries.
+struct WindowGain {
+  HeadWindow window;
+  double mass = 0;
+  double keys = 0;
+};
+
+struct ChosenWindows {
+  std::vector<HeadWindow> windows;  // of each head
+  double mass = 0;                  // in the mean over heads
+  double keys = 0;
+
+  std::string text() const;  // as of semsa's option `windows`
+};
+
+// `gains`: of each head, the same windows. Fewer keys than the smallest windows see cannot be had. Pure.
+ChosenWindows choose_windows(std::span<const std::vector<WindowGain>> gains, double keys);
+
+// The best of the choices that give every head the same window. Pure.
+ChosenWindows same_window(std::span<const std::vector<WindowGain>> gains, double keys);
+
+// The gains of the KV heads of all layers, in order, on the text. Errors: user (a text that is too short, options),
+// unsupported (layers that do not see every key), resource.
+Result<std::vector<std::vector<WindowGain>>> measure_windows(const std::shared_ptr<const LanguageModel>& model,
+                                                             std::span<const TokenId> tokens,
+                                                             const WindowSearchOptions& options);
+
+}  // namespace millrace
