@@ -20,7 +20,9 @@ int64_t point_at_blocks(const VisibleUnit& u, const BlockMarks& marks, int64_t k
   const auto point = [&](int64_t first, int64_t end) {
     for (int64_t b = first; b < end; ++b, ++next) {
       pointers[next] = u.kv.keys(u.layer.layer, table[b], u.kv_head);
-      if (own_values) pointers[count + next] = u.kv.values(u.layer.layer, table[b], u.kv_head);
+      if (!own_values) continue;
+      pointers[count + next] = u.value_layer < 0 ? u.kv.values(u.layer.layer, table[b], u.kv_head)
+                                                 : u.kv.keys(u.value_layer, table[b], u.kv_head);
     }
   };
   marks.each([&](int64_t block) { point(block * kv_blocks_each, (block + 1) * kv_blocks_each); });
@@ -36,21 +38,27 @@ const AttentionPattern* pattern_of(const AttentionLayer& layer, int64_t context)
 
 void attend_blocks(const VisibleUnit& u, const AttentionPattern& pattern, const Partial& total, const Partial& scratch,
                    const uint8_t** pointers) {
-  const int64_t group = u.layer.heads / u.layer.kv_heads, width = u.layer.heads * u.layer.head_dim;
-  const int64_t slot = u.span.first_slot + u.first, query_block = slot / pattern.block();
+  const int64_t query_block = (u.span.first_slot + u.first) / pattern.block();
   BlockMarks marks(query_block);
   pattern.mark({u.layer.layer, u.kv_head, u.layer.kv_heads}, query_block, marks);
+  attend_marked(u, pattern.block(), marks, total, scratch, pointers);
+}
+
+void attend_marked(const VisibleUnit& u, int64_t block, const BlockMarks& marks, const Partial& total,
+                   const Partial& scratch, const uint8_t** pointers) {
+  const int64_t group = u.layer.heads / u.layer.kv_heads, width = u.layer.heads * u.layer.head_dim;
+  const int64_t slot = u.span.first_slot + u.first;
   const bool own_values = u.kv.layout().layers[static_cast<size_t>(u.layer.layer)].planes() > 1;
   AttentionArgs args;
   args.block_tokens = u.kv.layout().block_tokens;
-  const int64_t blocks = point_at_blocks(u, marks, pattern.block() / args.block_tokens, own_values, pointers);
+  const int64_t blocks = point_at_blocks(u, marks, block / args.block_tokens, own_values, pointers);
   args.q = u.q + (u.span.begin + u.first) * width + u.kv_head * group * u.layer.head_dim;
   args.q_stride = width;
   args.queries = u.queries;
   args.group = group;
   args.head_dim = u.layer.head_dim;
   args.value_dim = u.layer.value_dim;
-  args.first_query = marks.count() * pattern.block() + slot % pattern.block();
+  args.first_query = marks.count() * block + slot % block;
   args.softcap = u.layer.softcap;
   args.unify = u.layer.switches.unify;
   args.unified_max = u.layer.switches.unified_max;

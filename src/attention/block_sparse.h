@@ -32,9 +32,14 @@ struct SparseTiles {
 // Null: the layer sees a window of its own and keeps it, or there is no pattern.
 const AttentionPattern* pattern_of(const AttentionLayer& layer, int64_t context);
 
-// Writes the result of the unit's queries, all in one block of the pattern, to `total`; its tree, segments and lists,
-// if any, are not looked at. `scratch`: a partial of as many rows. `pointers`: as attention_scratch_pointers() says.
+// Writes the result of the unit's queries, all in one block of a static pattern, to `total`; its tree, segments and
+// lists, if any, are not looked at. `scratch`: a partial of as many rows. `pointers`: as attention_scratch_pointers()
+// says.
 void attend_blocks(const VisibleUnit& unit, const AttentionPattern& pattern, const Partial& total,
+                   const Partial& scratch, const uint8_t** pointers);
+
+// The same of queries that see these blocks, of `block` tokens, before their own.
+void attend_marked(const VisibleUnit& unit, int64_t block, const BlockMarks& marks, const Partial& total,
                    const Partial& scratch, const uint8_t** pointers);
 
 }  // namespace millrace

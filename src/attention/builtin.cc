@@ -1,4 +1,5 @@
 // The attention patterns, one line each. with_block() adds the option that every member has.
+#include "attention/diffusing_pattern.h"
 #include "attention/patterns/factories.h"
 
 namespace millrace {
@@ -11,6 +12,14 @@ constexpr double kMost = kMostPatternBlocks;
 std::vector<OptionSpec> with_block(std::vector<OptionSpec> own) {
   own.push_back({"block", Type::integer, "64", 16, 4096, "tokens of a block, a multiple of those of a KV block"});
   return own;
+}
+
+// Of the members that choose by score.
+std::vector<OptionSpec> with_choice(const char* top, const char* window, std::vector<OptionSpec> own) {
+  own.push_back({"top", Type::integer, top, 0, kMost, "blocks with the highest scores that a query sees"});
+  own.push_back({"sinks", Type::integer, "1", 0, kMost, "first blocks, which all see"});
+  own.push_back({"window", Type::integer, window, 1, kMost, "newest blocks, which all see, with the query's own"});
+  return with_block(std::move(own));
 }
 
 }  // namespace
@@ -41,6 +50,39 @@ const Registry<AttentionPatternFactory>& attention_patterns() {
       {{"attention", "sink_window", "the first blocks, which act as attention sinks, and the newest; all stay stored", "Xiao et al., 2023, Efficient Streaming Language Models with Attention Sinks",
         with_block({{"sinks", Type::integer, "1", 0, kMost, "first blocks"},
                     {"window", Type::integer, "16", 1, kMost, "newest blocks, with the query's own"}})}, make_sink_window},
+      {{"attention", "semsa", "the first blocks, and in each head a window of its own, which may grow with the stream", "Fu et al., 2024, MoA: Mixture of Sparse Attention for Automatic Large Language Model Compression",
+        with_block({{"windows", Type::text, "16", 0, 0, "blocks, or BLOCKS+PERCENT of the stream's, of each KV head in turn, with dots between them"},
+                    {"sinks", Type::integer, "1", 0, kMost, "first blocks, which all see"}})}, make_semsa},
+      {{"attention", "structured_sparse", "dense regions: squares of blocks on the diagonal, those before them, and a strip of the first blocks", "Dai et al., 2023, Efficient Transformer Inference with Statically Structured Sparse Attention",
+        with_block({{"region", Type::integer, "8", 1, kMost, "blocks of a region, on each side"},
+                    {"reach", Type::integer, "1", 0, kMost, "regions before a query's own that it sees"},
+                    {"strip", Type::integer, "1", 0, kMost, "first blocks, which all see"}})}, make_structured_sparse},
+      {{"attention", "diffuser", "a window, the first blocks and random ones, along which values diffuse for several hops in each layer", "Feng et al., 2022, Diffuser: Efficient Transformers with Multi-hop Attention Diffusion for Long Sequences",
+        with_block({{"window", Type::integer, "3", 1, kMost, "blocks of the window, with the query's own"},
+                    {"global", Type::integer, "2", 0, kMost, "first blocks, which all see"},
+                    {"random", Type::integer, "3", 0, 1024, "random blocks of each query block, layer and KV head"},
+                    {"seed", Type::integer, "1", 0, 1e15, "of the random blocks"},
+                    {"hops", Type::integer, "2", 1, kMostHops, "that values go in one layer; 1: attention as it is"},
+                    {"alpha", Type::number, "0.9", 0, 1, "share of a token's own value in what the next hop carries on"}}), Loss::lossy, "tests/conformance/hop_values_test.cc"}, make_diffuser},
+      {{"attention", "quest", "each query sees the blocks whose smallest and largest keys allow the largest products", "Tang et al., 2024, Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference",
+        with_choice("16", "1", {{"first", Type::integer, "2", 0, 1 << 16, "first layers, which see every key"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_quest},
+      {{"attention", "minference", "each query sees the blocks whose mean key has the largest product with it", "Jiang et al., 2024, MInference 1.0: Accelerating Pre-filling for Long-Context LLMs via Dynamic Sparse Attention",
+        with_choice("16", "1", {}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_minference},
+      {{"attention", "reformer", "each query sees the blocks with the most keys that hash to its buckets", "Kitaev et al., 2020, Reformer: The Efficient Transformer",
+        with_choice("14", "2", {{"hashes", Type::integer, "4", 1, 16, "rounds of hashing"},
+                                {"buckets", Type::integer, "32", 2, 256, "of a round, an even number"},
+                                {"seed", Type::integer, "1", 0, 1e15, "of the rotations"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_reformer},
+      {{"attention", "routing_transformer", "each query sees the blocks with the most keys of its cluster", "Roy et al., 2020, Efficient Content-Based Sparse Attention with Routing Transformers",
+        with_choice("14", "2", {{"clusters", Type::integer, "32", 2, 256, "centroids"},
+                                {"seed", Type::integer, "1", 0, 1e15, "of the centroids"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_routing_transformer},
+      {{"attention", "sparse_flash_attention", "each query sees the blocks with a key that hashes to its bucket", "Pagliardini et al., 2023, Fast Attention Over Long Sequences With Dynamic Sparse Flash Attention",
+        with_block({{"buckets", Type::integer, "64", 2, 256, "of the hash, an even number"},
+                    {"window", Type::integer, "1", 1, kMost, "newest blocks, which all see, with the query's own"},
+                    {"seed", Type::integer, "1", 0, 1e15, "of the rotations"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_sparse_flash_attention},
+      {{"attention", "sinkhorn", "each query sees the blocks that Sinkhorn normalization of block-to-block scores matches it with", "Tay et al., 2020, Sparse Sinkhorn Attention",
+        with_choice("16", "1", {{"rounds", Type::integer, "5", 0, 100, "of normalization, of rows and columns in turns; 0: none"},
+                                {"temperature", Type::number, "0.75", 0.01, 1000, "of the scores between blocks"},
+                                {"rows", Type::integer, "16", 1, 1024, "newest blocks whose matches count"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_sinkhorn},
   });
   return registry;
 }

@@ -1,6 +1,8 @@
 #include "attention/codec_tiles.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -18,18 +20,51 @@ int64_t raw_block_bytes(const KvLayout& layout) {
   return bytes;
 }
 
-// Of one worker: decoded keys and values of a partition; also a block's rows as f32, while it is encoded.
-int64_t decoded_bytes(const KvLayout& layout) {
-  int64_t row = 0;
-  for (const KvLayer& layer : layout.layers) row = std::max(row, layout.format->row_bytes(layer.head_dim));
+constexpr int64_t kRotatedRows = 256;  // queries x heads that are rotated at a time
+constexpr int64_t kMaxRotated = 1024;  // dims of a head
+
+int64_t whole_pages(int64_t bytes) {
   constexpr int64_t kPage = 4096;
-  return (2 * partition_blocks(layout.block_tokens) * layout.block_tokens * row + kPage - 1) / kPage * kPage;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+int64_t most_dims(const KvLayout& layout) {
+  int64_t dims = 0;
+  for (const KvLayer& layer : layout.layers) dims = std::max(dims, layer.head_dim);
+  return dims;
+}
+
+// Of one worker: decoded keys and values of a partition; also a block's rows as f32, while it is encoded.
+int64_t rows_bytes(const KvLayout& layout) {
+  return whole_pages(2 * partition_blocks(layout.block_tokens) * layout.block_tokens *
+                     layout.format->row_bytes(most_dims(layout)));
+}
+
+// And rotated queries, or a block of keys, behind them.
+int64_t decoded_bytes(const KvLayout& layout) {
+  const int64_t rows = layout.codec->rotates() ? kRotatedRows : layout.codec->before_rope() ? layout.block_tokens : 0;
+  const int64_t rotated = rows * most_dims(layout);
+  return rows_bytes(layout) + whole_pages(rotated * static_cast<int64_t>(sizeof(float)));
 }
 
 // A chunk in the window has more tokens than a block; see CodecTiles::window_block().
 int64_t window_bytes(const KvLayout& layout, int64_t tokens) {
   if (tokens + layout.block_tokens + layout.residual_blocks() * layout.block_tokens <= layout.tail_tokens) return 0;
   return (tokens / layout.block_tokens + 1) * (layout.residual_blocks() + 3) * raw_block_bytes(layout);
+}
+
+// The first of the layers with the same rotation.
+size_t first_like(std::span<const KeyRope> ropes, size_t layer) {
+  const auto like = [&](const KeyRope& other) { return other.frequencies == ropes[layer].frequencies; };
+  return static_cast<size_t>(std::ranges::find_if(ropes, like) - ropes.begin());
+}
+
+int64_t turn_floats(const KvLayout& layout, std::span<const KeyRope> ropes, int64_t context) {
+  if (!layout.codec->before_rope()) return 0;
+  int64_t floats = 0;
+  for (size_t i = 0; i < ropes.size(); ++i)
+    if (first_like(ropes, i) == i) floats += 2 * std::ssize(ropes[i].frequencies) * (context + layout.block_tokens);
+  return floats;
 }
 
 void prefetch(const uint8_t* tile, int64_t bytes) {
@@ -45,12 +80,15 @@ void see_nothing(const AttentionArgs& a) {
 
 }  // namespace
 
-int64_t CodecTiles::bytes(const KvLayout& layout, int64_t tokens, int threads) {
-  return layout.codec ? window_bytes(layout, tokens) + threads * decoded_bytes(layout) : 0;
+int64_t CodecTiles::bytes(const KvLayout& layout, int64_t tokens, int threads, std::span<const KeyRope> ropes,
+                          int64_t context) {
+  if (!layout.codec) return 0;
+  return window_bytes(layout, tokens) + threads * decoded_bytes(layout) +
+         turn_floats(layout, ropes, context) * static_cast<int64_t>(sizeof(float));
 }
 
 Result<CodecTiles> CodecTiles::create(KvPool& kv, int64_t group, const KernelTable& kernels, int64_t tokens,
-                                      int threads) {
+                                      int threads, std::span<const KeyRope> ropes, int64_t context) {
   CodecTiles tiles;
   const KvLayout& layout = kv.group(group).layout();
   if (!layout.codec) return tiles;
@@ -63,8 +101,28 @@ Result<CodecTiles> CodecTiles::create(KvPool& kv, int64_t group, const KernelTab
   tiles.tail_tokens_ = layout.tail_tokens;
   tiles.residual_blocks_ = layout.residual_blocks();
   tiles.decoded_bytes_ = decoded_bytes(layout);
+  tiles.rotated_at_ = rows_bytes(layout);
   MILLRACE_TRY(tiles.window_, AlignedBuffer::allocate(window_bytes(layout, tokens), "activations"));
   MILLRACE_TRY(tiles.decoded_, AlignedBuffer::allocate(threads * tiles.decoded_bytes_, "activations"));
+  const int64_t floats = turn_floats(layout, ropes, context);
+  if (floats == 0) return tiles;
+  MILLRACE_TRY(tiles.turns_, AlignedBuffer::allocate(floats * static_cast<int64_t>(sizeof(float)), "activations"));
+  int64_t used = 0;
+  for (size_t i = 0; i < ropes.size(); ++i) {
+    const auto half = std::ssize(ropes[i].frequencies);
+    const size_t like = first_like(ropes, i);
+    tiles.turns_of_.push_back({like < i ? tiles.turns_of_[like].first : used, half, ropes[i].half});
+    if (like < i) continue;
+    float* turns = tiles.turns_.as<float>() + used;
+    used += 2 * half * (context + layout.block_tokens);
+    for (int64_t slot = 0; slot < context + layout.block_tokens; ++slot) {
+      for (int64_t f = 0; f < half; ++f) {
+        const double angle = static_cast<double>(slot) * ropes[i].frequencies[static_cast<size_t>(f)];
+        turns[2 * slot * half + f] = static_cast<float>(std::cos(angle));
+        turns[(2 * slot + 1) * half + f] = static_cast<float>(std::sin(angle));
+      }
+    }
+  }
   return tiles;
 }
 
@@ -110,6 +168,9 @@ void CodecTiles::copy_rows(const BatchSpan& chunk, int64_t begin, int64_t end, b
 void CodecTiles::begin(const Batch& batch, int64_t layer) {
   batch_ = &batch;
   layer_ = layer;
+  levels_.reset();
+  if (kernels_->attend_tiles && head_dim() <= kMaxTilesHeadDim)
+    levels_ = kv_->layout().codec->level_tiles(block_tokens_, head_dim());
   for (const BatchSpan& chunk : batch.spans_of(group_))
     if (!in_tail(chunk)) copy_rows(chunk, first_raw(chunk.first_slot) * block_tokens_, chunk.first_slot, false);
 }
@@ -117,9 +178,19 @@ void CodecTiles::begin(const Batch& batch, int64_t layer) {
 void CodecTiles::store(const BatchSpan& chunk, int64_t token, const float* k, const float* v) {
   const int64_t slot = chunk.first_slot + token - chunk.begin, dim = head_dim();
   const int64_t offset = slot % block_tokens_ * row_bytes();
+  const KvCodec& codec = *kv_->layout().codec;
+  std::array<float, kMaxRotated> rotated;
+  const auto encode = [&](const float* row, int64_t plane) {
+    if (codec.rotates()) {
+      std::copy_n(row, dim, rotated.data());
+      codec.rotate(rotated.data(), dim);
+      row = rotated.data();
+    }
+    f16_->encode(row, raw_block(chunk, slot / block_tokens_, plane) + offset, dim);
+  };
   for (int64_t h = 0; h < heads(); ++h) {
-    f16_->encode(k + h * dim, raw_block(chunk, slot / block_tokens_, h) + offset, dim);
-    f16_->encode(v + h * dim, raw_block(chunk, slot / block_tokens_, heads() + h) + offset, dim);
+    encode(k + h * dim, h);
+    encode(v + h * dim, heads() + h);
   }
 }
 
@@ -128,10 +199,36 @@ void CodecTiles::encode_block(const BatchSpan& chunk, int64_t block, int64_t hea
   const KvCodec& codec = *kv_->layout().codec;
   auto* rows = reinterpret_cast<float*>(decoded(worker));
   const int64_t dim = head_dim();
-  f16_->decode(raw_block(chunk, block, head), rows, block_tokens_ * dim);
-  codec.store(KvPart::keys, rows, block_tokens_, dim, kv_->keys(layer_, id, head));
-  f16_->decode(raw_block(chunk, block, heads() + head), rows, block_tokens_ * dim);
-  codec.store(KvPart::values, rows, block_tokens_, dim, kv_->values(layer_, id, head));
+  const int64_t count = block_tokens_ * dim;
+  const auto store = [&](KvPart part, const uint8_t* raw, uint8_t* tile) {
+    f16_->decode(raw, rows, count);
+    if (part == KvPart::keys && codec.before_rope()) {
+      auto* halves = reinterpret_cast<uint8_t*>(rows + count);
+      rotate_keys(block, rows, true);
+      f16_->encode(rows, halves, count);
+      f16_->decode(halves, rows, count);
+    }
+    codec.store(part, rows, block_tokens_, dim, tile);
+    if (block == 0 && codec.sink_tokens() > 0)
+      std::memcpy(tile + codec.sink_at(block_tokens_, dim), raw,
+                  static_cast<size_t>(codec.sink_tokens() * row_bytes()));
+  };
+  store(KvPart::keys, raw_block(chunk, block, head), kv_->keys(layer_, id, head));
+  store(KvPart::values, raw_block(chunk, block, heads() + head), kv_->values(layer_, id, head));
+}
+
+// A block's keys by the positions of their slots. Where a stream's positions are not its slots but a distance away from
+// them, keys before RoPE are all rotated by that distance, which scales per channel hardly notice.
+void CodecTiles::rotate_keys(int64_t block, float* rows, bool back) const {
+  if (layer_ >= std::ssize(turns_of_) || turns_of_[static_cast<size_t>(layer_)].half == 0) return;
+  const Turns& turns = turns_of_[static_cast<size_t>(layer_)];
+  std::array<float, kMaxRotated> sines;
+  for (int64_t t = 0; t < block_tokens_; ++t) {
+    const float* cos = turns_.as<float>() + turns.first + 2 * (block * block_tokens_ + t) * turns.half;
+    for (int64_t i = 0; i < turns.half; ++i)
+      sines[static_cast<size_t>(i)] = back ? -cos[turns.half + i] : cos[turns.half + i];
+    kernels_->rope(rows + t * head_dim(), cos, sines.data(), 2 * turns.half, turns.style);
+  }
 }
 
 void CodecTiles::encode(ThreadPool& pool) {
@@ -154,22 +251,61 @@ void CodecTiles::encode(ThreadPool& pool) {
   }
 }
 
-// Blocks [begin, end) of a head: keys to their places in `to`, whose first is for block `first`, and values behind
-// them.
+// Blocks [begin, end) of a head: keys to their places in the worker's rows, whose first is for block `first`, and
+// values behind them.
 void CodecTiles::decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first,
-                        uint8_t* to) const {
+                        int worker) const {
   const KvCodec& codec = *kv_->layout().codec;
   const int64_t dim = head_dim(), block_bytes = block_tokens_ * row_bytes();
-  uint8_t* values = to + partition_blocks(block_tokens_) * block_bytes;
+  uint8_t *to = decoded(worker), *values = to + partition_blocks(block_tokens_) * block_bytes;
+  auto* rotated = reinterpret_cast<float*>(to + rotated_at_);
   for (int64_t b = begin; b < end; ++b) {
     if (b + 1 < end) {
       prefetch(kv_->keys(layer_, table[b + 1], head), kv_->tile_bytes(layer_));
       prefetch(kv_->values(layer_, table[b + 1], head), kv_->tile_bytes(layer_));
     }
-    codec.load(KvPart::keys, *kernels_, kv_->keys(layer_, table[b], head), block_tokens_, dim,
-               to + (b - first) * block_bytes);
-    codec.load(KvPart::values, *kernels_, kv_->values(layer_, table[b], head), block_tokens_, dim,
-               values + (b - first) * block_bytes);
+    const uint8_t *key_tile = kv_->keys(layer_, table[b], head), *value_tile = kv_->values(layer_, table[b], head);
+    uint8_t *key_rows = to + (b - first) * block_bytes, *value_rows = values + (b - first) * block_bytes;
+    codec.load(KvPart::keys, *kernels_, key_tile, block_tokens_, dim, key_rows);
+    if (codec.before_rope()) {
+      f16_->decode(key_rows, rotated, block_tokens_ * dim);
+      rotate_keys(b, rotated, false);
+      f16_->encode(rotated, key_rows, block_tokens_ * dim);
+    }
+    codec.load(KvPart::values, *kernels_, value_tile, block_tokens_, dim, value_rows);
+    if (b > 0 || codec.sink_tokens() == 0) continue;
+    const int64_t at = codec.sink_at(block_tokens_, dim);
+    std::memcpy(key_rows, key_tile + at, static_cast<size_t>(codec.sink_tokens() * row_bytes()));
+    std::memcpy(value_rows, value_tile + at, static_cast<size_t>(codec.sink_tokens() * row_bytes()));
+  }
+}
+
+void CodecTiles::run(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const {
+  if (kv_->layout().codec->rotates()) return run_rotated(kernel, args, worker);
+  levels_ ? kernels_->attend_tiles(args) : kernel.run(args);
+}
+
+// With rotated queries; sums of values are rotated back. All at once, or some heads of one query at a time.
+void CodecTiles::run_rotated(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const {
+  const KvCodec& codec = *kv_->layout().codec;
+  const int64_t dim = args.head_dim;
+  auto* rotated = reinterpret_cast<float*>(decoded(worker) + rotated_at_);
+  AttentionArgs part = args;
+  for (int64_t head = 0; head < args.group; head += part.group) {
+    part.group = std::min(args.group - head, kRotatedRows);
+    const int64_t rows = part.queries * part.group;
+    for (int64_t row = 0; row < rows; ++row) {
+      const float* from = args.q + row / part.group * args.q_stride + (head + row % part.group) * dim;
+      std::copy_n(from, dim, rotated + row * dim);
+      codec.rotate(rotated + row * dim, dim);
+    }
+    part.q = rotated;
+    part.q_stride = part.group * dim;
+    part.max = args.max + head;
+    part.sum = args.sum + head;
+    part.acc = args.acc + head * dim;
+    levels_ ? kernels_->attend_tiles(part) : kernel.run(part);
+    for (int64_t row = 0; row < rows; ++row) codec.rotate_back(part.acc + row * dim, dim);
   }
 }
 
@@ -183,18 +319,22 @@ void CodecTiles::attend(const AttentionKernel& kernel, const BatchSpan& span, co
   const int64_t first_seen = args.window > 0 ? std::max<int64_t>(0, args.first_query + 1 - args.window) : 0;
   uint8_t* const keys = decoded(worker);
   uint8_t* const values = keys + partition_blocks(block_tokens_) * block_bytes;
-  decode(table, head, std::max(first, first_seen / block_tokens_),
-         std::min(end, first_raw(args.first_query + args.queries - 1)), first, keys);
+  const bool rotates = kv_->layout().codec->rotates();
+  if (!levels_)
+    decode(table, head, std::max(first, first_seen / block_tokens_),
+           std::min(end, first_raw(args.first_query + args.queries - 1)), first, worker);
   AttentionArgs part = args;
   part.block_tokens = block_tokens_;
   part.row_bytes = row_bytes();
   part.cold = false;
+  part.tiles = levels_ ? &*levels_ : nullptr;
   part.k_blocks = blocks;
   part.v_blocks = blocks + end;
   for (int64_t done = 0; done < args.queries; done += part.queries) {
     const int64_t slot = args.first_query + done, rows = done * args.group;
     part.first_query = slot;
     part.queries = std::min(args.queries - done, block_tokens_ - slot % block_tokens_);
+    if (rotates) part.queries = std::min(part.queries, std::max<int64_t>(1, kRotatedRows / args.group));
     part.q = args.q + done * args.q_stride;
     part.key_end = part.key_ahead = std::min(args.key_end, slot + part.queries);
     part.max = args.max + rows;
@@ -205,11 +345,16 @@ void CodecTiles::attend(const AttentionKernel& kernel, const BatchSpan& span, co
       continue;
     }
     for (int64_t b = first; b * block_tokens_ < part.key_end; ++b) {
-      const bool encoded = b < first_raw(slot);
-      blocks[b] = encoded ? keys + (b - first) * block_bytes : raw_block(chunk, b, head);
-      blocks[end + b] = encoded ? values + (b - first) * block_bytes : raw_block(chunk, b, heads() + head);
+      if (b >= first_raw(slot)) {
+        blocks[b] = raw_block(chunk, b, head);
+        blocks[end + b] = raw_block(chunk, b, heads() + head);
+      } else {
+        blocks[b] = levels_ ? kv_->keys(layer_, table[b], head) : keys + (b - first) * block_bytes;
+        blocks[end + b] = levels_ ? kv_->values(layer_, table[b], head) : values + (b - first) * block_bytes;
+      }
     }
-    kernel.run(part);
+    part.encoded_end = levels_ ? first_raw(slot) * block_tokens_ : 0;
+    run(kernel, part, worker);
   }
 }
 

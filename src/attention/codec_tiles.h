@@ -1,6 +1,7 @@
 // CodecTiles: attention over a KV cache that a codec encodes (kv/codec.h). Stores new rows as raw f16, encodes the
-// blocks that they complete, and runs the f16 attention kernel over decoded tiles and raw rows. Each query sees what
-// the codec's rule says for its slot, so that results do not depend on prefill chunks, the batch or threads.
+// blocks that they complete, and runs attention over tiles and raw rows: a kernel that reads the levels of a tile, or,
+// where the kernel table or the codec has none, the f16 kernel over decoded tiles. Each query sees what the codec's
+// rule says for its slot, so that results do not depend on prefill chunks, the batch or threads.
 //
 // Raw rows are in the stream's tail, a ring. A chunk that is too long for the ring has its rows in a window of this
 // object during a layer; the last of them go on to the ring:
@@ -14,6 +15,10 @@
 // Owned by a ForwardContext. begin() and encode() are called by the thread of the pass, the rest by any worker.
 #pragma once
 
+#include <optional>
+#include <span>
+#include <vector>
+
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
@@ -22,16 +27,25 @@
 
 namespace millrace {
 
+// How the keys of a layer were rotated by their positions; no frequencies: they were not.
+struct KeyRope {
+  std::vector<double> frequencies;
+  bool half = false;  // as KernelTable::rope
+};
+
 class CodecTiles {
  public:
   CodecTiles() = default;  // of a group without a codec
-  // For passes of up to `tokens` tokens. `kv`, of all groups, must outlive it. Errors: resource.
-  static Result<CodecTiles> create(KvPool& kv, int64_t group, const KernelTable& kernels, int64_t tokens, int threads);
+  // For passes of up to `tokens` tokens. `kv`, of all groups, must outlive it. `ropes`: by layer, for a codec of keys
+  // before RoPE, in streams of up to `context` tokens. Errors: resource.
+  static Result<CodecTiles> create(KvPool& kv, int64_t group, const KernelTable& kernels, int64_t tokens, int threads,
+                                   std::span<const KeyRope> ropes = {}, int64_t context = 0);
   // Of one group.
-  static int64_t bytes(const KvLayout& layout, int64_t tokens, int threads);
+  static int64_t bytes(const KvLayout& layout, int64_t tokens, int threads, std::span<const KeyRope> ropes = {},
+                       int64_t context = 0);
 
   bool any() const { return kv_ != nullptr; }
-  int64_t bytes() const { return window_.bytes() + decoded_.bytes(); }
+  int64_t bytes() const { return window_.bytes() + decoded_.bytes() + turns_.bytes(); }
 
   // Before the layer's new rows: the batch of the whole pass.
   void begin(const Batch& batch, int64_t layer);
@@ -56,7 +70,10 @@ class CodecTiles {
   uint8_t* raw_block(const BatchSpan& chunk, int64_t block, int64_t plane) const;
   void copy_rows(const BatchSpan& chunk, int64_t begin, int64_t end, bool to_tail) const;
   void encode_block(const BatchSpan& chunk, int64_t block, int64_t head, int worker) const;
-  void decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first, uint8_t* to) const;
+  void decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first, int worker) const;
+  void rotate_keys(int64_t block, float* rows, bool back) const;
+  void run(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const;
+  void run_rotated(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const;
   uint8_t* decoded(int worker) const { return decoded_.data() + worker * decoded_bytes_; }
 
   KvPool* kv_ = nullptr;    // of the group
@@ -66,9 +83,17 @@ class CodecTiles {
   const RowCodec* f16_ = nullptr;
   int64_t block_tokens_ = 0, tail_tokens_ = 0, residual_blocks_ = 0;
   mutable AlignedBuffer window_, decoded_;
-  int64_t decoded_bytes_ = 0;  // of one worker
+  AlignedBuffer turns_;  // of each layer that differs, [slot][cos, sin][half]
+  struct Turns {
+    int64_t first = 0, half = 0;  // float in turns_; half 0: none
+    bool style = false;
+  };
+  std::vector<Turns> turns_of_;  // by layer
+  int64_t decoded_bytes_ = 0;    // of one worker
+  int64_t rotated_at_ = 0;       // of a worker's, its rotated queries or keys
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
+  std::optional<LevelTiles> levels_;  // of the layer, where the kernel table reads them
 };
 
 }  // namespace millrace

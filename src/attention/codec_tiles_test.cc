@@ -1,9 +1,10 @@
-// Attention over a KV cache with a codec equals attention over the rows that each query should see, bit for bit:
-// decoded ones of its older blocks, raw ones of the newest.
+// Attention over a KV cache with a codec equals attention over the rows that each query should see: decoded ones of its
+// older blocks, raw ones of the newest. Bit for bit, but where a codec rotates queries and results, which is in f32.
 #include "attention/codec_tiles.h"
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -30,15 +31,37 @@ struct TilesCase {
 class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
  protected:
   CodecTilesTest() : dim(GetParam().head_dim), table(make_kernel_table(GetParam().isa)), threads(GetParam().threads) {
-    KvLayout layout{find_format("f16"), 16, {{kTileKvHeads, dim}}};
+    // Tiles that attention reads as they are stored are not rounded to f16.
+    KvLayout layout{find_format(table.attend_tiles ? "f32" : "f16"), 16, {{kTileKvHeads, dim}}};
     plain.emplace(KvPool::create(layout, kContext / 16).value());
     for (int64_t i = 0; i < kContext / 16; ++i) plain_blocks.push_back(*plain->allocate());
     layout.encode_with(find_kv_codec(GetParam().codec).value());
     encoded.emplace(KvPool::create(layout, 40, {.states = 3}).value());
-    tiles = CodecTiles::create(*encoded, 0, table, kTokens, threads.threads()).value();
+    const KeyRope rope{.frequencies = frequencies(), .half = true};
+    tiles = CodecTiles::create(*encoded, 0, table, kTokens, threads.threads(), {&rope, 1}, kContext).value();
     scratch.resize(static_cast<size_t>(
         attention_scratch_floats(threads.threads(), kContext, kTileHeads / kTileKvHeads, dim, kTileKvHeads)));
     pointers.resize(static_cast<size_t>(attention_scratch_pointers(threads.threads(), kContext, 16)));
+  }
+
+  std::vector<double> frequencies() const {
+    std::vector<double> out;
+    for (int64_t i = 0; i < dim / 2; ++i) out.push_back(std::pow(100.0, -2.0 * static_cast<double>(i) / dim));
+    return out;
+  }
+
+  // Keys of a block, to their positions or back.
+  void move(std::vector<float>& rows, int64_t first, bool back) const {
+    const auto of = frequencies();
+    for (int64_t at = 0; at < std::ssize(rows); at += dim) {
+      for (int64_t i = 0; i < dim / 2; ++i) {
+        const double angle = (back ? -1 : 1) * static_cast<double>(first + at / dim) * of[static_cast<size_t>(i)];
+        float &x = rows[static_cast<size_t>(at + i)], &y = rows[static_cast<size_t>(at + i + dim / 2)];
+        const double a = x, b = y;
+        x = static_cast<float>(a * std::cos(angle) - b * std::sin(angle));
+        y = static_cast<float>(a * std::sin(angle) + b * std::cos(angle));
+      }
+    }
   }
 
   // All heads of a stream's token: keys are 0, values 1, queries 2. Another token each time that the slot is written.
@@ -63,6 +86,10 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     batch.clear();
     std::vector<float> q, k, v;
     for (const Chunk& chunk : chunks) {
+      std::erase_if(seen, [&](const auto& block) {
+        const auto& [part, stream, head, first, decoded] = block.first;
+        return stream == chunk.stream && first + encoded->layout().block_tokens > chunk.first;
+      });
       auto& blocks = tables[chunk.stream];
       while (std::ssize(blocks) * encoded->layout().block_tokens < chunk.first + chunk.count)
         blocks.push_back(*encoded->allocate());
@@ -90,6 +117,70 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     return out;
   }
 
+  // Rows of a tile by the definition of LevelTiles.
+  std::vector<float> rows_of_levels(const LevelTiles& t, KvPart part, const std::vector<uint8_t>& tile,
+                                    int64_t tokens) const {
+    std::vector<float> out;
+    for (int64_t token = 0; token < tokens; ++token) {
+      for (int64_t d = 0; d < dim; ++d) {
+        const int64_t values = affine_unit_values(t.bits), within = d % values, low_bits = t.bits == 4 ? 4 : 2;
+        const uint8_t* unit = tile.data() + token * t.stride + d / values * affine_unit_bytes(t.bits);
+        int level = unit[within % 8] >> (within / 8 * low_bits) & ((1 << low_bits) - 1);
+        if (t.bits == 3) level += 4 * (unit[8 + within / 8] >> (within % 8) & 1);
+        const bool columns = part == KvPart::keys && t.key_tokens > 0;
+        const int64_t groups = (dim + t.group - 1) / t.group;
+        const int64_t scale = columns ? token / t.key_tokens * dim + d : token * groups + d / t.group;
+        uint16_t halves[2];
+        std::memcpy(halves, tile.data() + t.scales_at + 2 * scale, 2);
+        std::memcpy(halves + 1, tile.data() + t.zeros_at + 2 * scale, 2);
+        const double code = t.codes ? double{t.codes[level]} : level;
+        out.push_back(static_cast<float>(code * f16_to_f32(halves[0]) + f16_to_f32(halves[1])));
+      }
+    }
+    return out;
+  }
+
+  // What attention sees of a block of raw rows that was encoded.
+  std::vector<float> seen_rows(KvPart part, std::vector<float> rows, int64_t first) const {
+    const KvCodec& codec = *encoded->layout().codec;
+    const int64_t tokens = encoded->layout().block_tokens;
+    const std::vector<float> raw = rows;
+    const bool turned = part == KvPart::keys && codec.before_rope();
+    if (turned) move(rows, first, true);
+    for (float& x : rows) x = f16_to_f32(f32_to_f16(x));
+    std::vector<uint8_t> tile(static_cast<size_t>(codec.tile_bytes(tokens, dim)));
+    codec.store(part, rows.data(), tokens, dim, tile.data());
+    if (const auto levels = codec.level_tiles(tokens, dim); levels && table.attend_tiles)
+      return rows_of_levels(*levels, part, tile, tokens);
+    std::vector<uint16_t> halves(rows.size());
+    codec.load(part, make_kernel_table(Isa::ref), tile.data(), tokens, dim, reinterpret_cast<uint8_t*>(halves.data()));
+    std::vector<float> out;
+    for (const uint16_t half : halves) out.push_back(f16_to_f32(half));
+    if (turned) move(out, first, false);
+    if (first == 0) std::copy_n(raw.begin(), codec.sink_tokens() * dim, out.begin());
+    return out;
+  }
+
+  void turn(std::vector<float>& heads, bool back) const {
+    const KvCodec& codec = *encoded->layout().codec;
+    for (size_t at = 0; at < heads.size(); at += static_cast<size_t>(dim))
+      back ? codec.rotate_back(heads.data() + at, dim) : codec.rotate(heads.data() + at, dim);
+  }
+
+  // The rows of a block as a query sees them: encoded and decoded, or raw. Kept until a run writes into the block.
+  const std::vector<float>& block_rows(KvPart part, int64_t stream, int64_t head, int64_t first, bool decoded) {
+    std::vector<float>& rows = seen[{part, stream, head, first, decoded}];
+    if (!rows.empty()) return rows;
+    for (int64_t slot = first; slot < first + encoded->layout().block_tokens; ++slot) {
+      const auto all = row(part == KvPart::keys ? 0 : 1, stream, slot, kTileKvHeads);
+      rows.insert(rows.end(), all.begin() + head * dim, all.begin() + (head + 1) * dim);
+    }
+    turn(rows, false);
+    for (float& x : rows) x = f16_to_f32(f32_to_f16(x));
+    if (decoded) rows = seen_rows(part, rows, first);
+    return rows;
+  }
+
   // What the query of a token should give: its keys and values by the rule, in rows of f16.
   std::vector<float> expected(int64_t stream, int64_t query) {
     const KvLayout& layout = encoded->layout();
@@ -97,24 +188,12 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     for (int64_t head = 0; head < kTileKvHeads; ++head) {
       for (KvPart part : {KvPart::keys, KvPart::values}) {
         for (int64_t first = 0; first <= query; first += tokens) {
-          std::vector<float> rows;
-          for (int64_t slot = first; slot < first + tokens; ++slot) {
-            const auto all = row(part == KvPart::keys ? 0 : 1, stream, slot, kTileKvHeads);
-            for (int64_t d = 0; d < dim; ++d)
-              rows.push_back(f16_to_f32(f32_to_f16(all[static_cast<size_t>(head * dim + d)])));
-          }
-          std::vector<uint16_t> halves;
-          for (float x : rows) halves.push_back(f32_to_f16(x));
-          if (first < raw) {
-            std::vector<uint8_t> tile(static_cast<size_t>(layout.codec->tile_bytes(tokens, dim)));
-            layout.codec->store(part, rows.data(), tokens, dim, tile.data());
-            layout.codec->load(part, make_kernel_table(Isa::ref), tile.data(), tokens, dim,
-                               reinterpret_cast<uint8_t*>(halves.data()));
-          }
+          const std::vector<float>& rows = block_rows(part, stream, head, first, first < raw);
+          const RowCodec& format = *table.find_codec(plain->layout().format);
           for (int64_t slot = first; slot < std::min(first + tokens, kContext); ++slot) {
             const BlockId block = plain_blocks[static_cast<size_t>(slot / 16)];
             uint8_t* to = (part == KvPart::keys ? plain->keys(0, block, head) : plain->values(0, block, head));
-            std::memcpy(to + slot % 16 * 2 * dim, halves.data() + (slot - first) * dim, static_cast<size_t>(2 * dim));
+            format.encode(rows.data() + (slot - first) * dim, to + slot % 16 * plain->row_bytes(0), dim);
           }
         }
       }
@@ -123,10 +202,12 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     one.tokens.resize(1);
     one.spans.push_back({0, 1, query, 0, std::ssize(plain_blocks)});
     one.block_tables.assign(plain_blocks.begin(), plain_blocks.end());
-    const auto q = row(2, stream, query, kTileHeads);
+    auto q = row(2, stream, query, kTileHeads);
+    turn(q, false);
     std::vector<float> out(q.size());
     const AttentionLayer layer{0, kTileHeads, kTileKvHeads, dim, GetParam().window, 0};
     attend(one, layer, table, threads, *plain, q.data(), out.data(), kContext, scratch.data(), pointers.data());
+    turn(out, true);
     return out;
   }
 
@@ -138,8 +219,15 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
         const int64_t slot = chunk.first + i, within = slot % encoded->layout().block_tokens;
         if (i > 0 && i + 1 < chunk.count && within > 1 && slot % 37 != 0) continue;
         const auto want = expected(chunk.stream, slot);
-        ASSERT_EQ(std::memcmp(out.data() + token * kTileHeads * dim, want.data(), want.size() * sizeof(float)), 0)
-            << "stream " << chunk.stream << ", slot " << slot;
+        const float* got = out.data() + token * kTileHeads * dim;
+        const KvCodec& codec = *encoded->layout().codec;
+        if (!codec.rotates() && !codec.before_rope()) {
+          ASSERT_EQ(std::memcmp(got, want.data(), want.size() * sizeof(float)), 0)
+              << "stream " << chunk.stream << ", slot " << slot;
+          continue;
+        }
+        for (size_t d = 0; d < want.size(); ++d)
+          ASSERT_NEAR(got[d], want[d], codec.rotates() ? 4e-6 : 0.03) << "stream " << chunk.stream << ", slot " << slot;
       }
     }
   }
@@ -153,6 +241,7 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
   std::vector<BlockId> plain_blocks;
   std::map<int64_t, std::vector<BlockId>> tables;
   std::map<std::pair<int64_t, int64_t>, int64_t> written;
+  std::map<std::tuple<KvPart, int64_t, int64_t, int64_t, bool>, std::vector<float>> seen;  // by block_rows
   std::vector<float> scratch;
   std::vector<const uint8_t*> pointers;
   Batch batch;
@@ -189,6 +278,14 @@ std::vector<TilesCase> tiles_cases() {
     out.push_back({"kivi:bits=2,residual=40", 32, 0, isa, 2});
     out.push_back({"kivi:bits=4,residual=128,group=64", 64, 100, isa, 1});
     out.push_back({"kivi:bits=4,group=128", 16, 0, isa, 1});
+    out.push_back({"turboquant:bits=2", 32, 0, isa, 1});
+    if (isa == Isa::ref) continue;
+    out.push_back({"flexgen_kv", 128, 0, isa, 2});
+    out.push_back({"flexgen_kv:bits=3,group=32", 72, 0, isa, 1});
+    out.push_back({"atom_kv:residual=20", 80, 90, isa, 2});
+    out.push_back({"quarot_kv:bits=3", 64, 0, isa, 2});
+    out.push_back({"turboquant", 48, 100, isa, 2});
+    out.push_back({"kvquant:bits=4,group=32", 64, 0, isa, 2});
   }
   return out;
 }

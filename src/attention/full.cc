@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/block_sparse.h"
+#include "attention/chosen_blocks.h"
 #include "attention/codec_tiles.h"
 #include "attention/partial.h"
 #include "attention/row_formats.h"
@@ -22,6 +23,12 @@ constexpr int64_t kTasksAWorker = 16;  // for a split span: small tasks, so that
 constexpr int64_t kAheadSlots = 128;   // beyond a partition, for the kernel's prefetch
 
 int64_t query_tile(int64_t group) { return std::max<int64_t>(1, kTileRows / group); }
+
+// Two partials, one of them in the scratch of visible keys.
+int64_t unit_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
+  const int64_t rows = query_tile(group) * group;
+  return partial_floats(rows, value_dim) + visible_scratch_floats(rows, group, head_dim, value_dim);
+}
 
 struct Unit {
   const BatchSpan* span;
@@ -59,6 +66,7 @@ struct Attend {
   int64_t tile;               // queries
   const CodecTiles* encoded;  // null: rows
   const AttentionPattern* pattern;
+  const DynamicPattern* dynamic;  // `pattern`, if it is one
 
   bool sparse(const BatchSpan& span) const { return pattern && span.visibility < 0; }
   SparseTiles tiles() const { return {pattern->block(), tile}; }
@@ -169,8 +177,12 @@ struct Attend {
       return finish(u, total, partial.acc);
     }
     if (pattern) {
-      attend_blocks({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, *pattern, total,
-                    partial, worker.pointers);
+      const VisibleUnit visible{batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries};
+      if (dynamic)
+        attend_chosen(visible, *dynamic, total, partial, worker.pointers,
+                      scratch + unit_floats(group, layer.head_dim, layer.values()));
+      else
+        attend_blocks(visible, *pattern, total, partial, worker.pointers);
       return finish(u, total, partial.acc);
     }
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
@@ -215,15 +227,11 @@ struct Attend {
 
 int64_t partitions(int64_t context) { return (context + kAttentionPartition - 1) / kAttentionPartition + 1; }
 
-// Two partials, and one query's scaled heads (visible_keys.h).
-int64_t unit_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
-  return 2 * partial_floats(query_tile(group) * group, value_dim) + group * head_dim;
-}
-
 // Two partials, and the queries of a group of spans; a finished query's heads fit there, too.
 int64_t group_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
   const int64_t rows = query_tile(group) * group;
-  return 2 * partial_floats(rows, value_dim) + rows * std::max(head_dim, value_dim);
+  return std::max(2 * partial_floats(rows, value_dim) + rows * std::max(head_dim, value_dim),
+                  unit_floats(group, head_dim, value_dim));
 }
 
 int64_t split_floats(int64_t context, int64_t group, int64_t value_dim) {
@@ -262,8 +270,10 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
 int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group, int64_t head_dim, int64_t kv_heads,
                                  int64_t value_dim, const AttentionSwitches& switches) {
   if (value_dim == 0) value_dim = head_dim;
-  const int64_t unit =
-      switches.shared_prefixes ? group_floats(group, head_dim, value_dim) : unit_floats(group, head_dim, value_dim);
+  const int64_t unit = std::max(
+      switches.shared_prefixes ? group_floats(group, head_dim, value_dim) : 0,
+      unit_floats(group, head_dim, value_dim) +
+          chosen_blocks_floats(dynamic_pattern(switches.pattern), context, query_tile(group), group, head_dim));
   return std::max(threads * unit, kv_heads * split_floats(context, group, value_dim));
 }
 
@@ -285,7 +295,8 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
                  group,
                  query_tile(group),
                  tiles,
-                 pattern_of(layer, context)};
+                 pattern_of(layer, context),
+                 dynamic_pattern(pattern_of(layer, context))};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
@@ -310,7 +321,8 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
     for (const auto& g : prefixes->groups()) units += tasks_of(g);
   for (size_t s = 0; s < spans.size(); ++s) units += units_of(s);
   const int64_t slot = prefixes ? group_floats(group, layer.head_dim, layer.values())
-                                : unit_floats(group, layer.head_dim, layer.values());
+                                : unit_floats(group, layer.head_dim, layer.values()) +
+                                      chosen_blocks_floats(a.dynamic, context, a.tile, group, layer.head_dim);
   pool.parallel_for(units, [&](int64_t index, int worker) {
     float* own = scratch + worker * slot;
     const Worker by{worker, pointers + worker * pointer_slot};

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
+#include "attention/document_choice.h"
 #include "attention/row_formats.h"
 #include "attention/visible_slots.h"
 
@@ -61,7 +63,8 @@ class VisibleAttention {
         total_(total),
         group_(unit.layer.heads / unit.layer.kv_heads),
         scratch_(scratch),
-        scaled_(scratch + partial_floats(unit.queries * group_, unit.layer.values())) {
+        scaled_(scratch + partial_floats(unit.queries * group_, unit.layer.values())),
+        choice_(scaled_ + group_ * unit.layer.head_dim, unit.queries * group_, visibility_.documents.most) {
     const int64_t last = slot_of(u_.queries - 1);
     shared_end_ = in_tree(last) ? visibility_.tree_slot : last + 1;
     shared_ = seen_before(shared_end_);
@@ -71,10 +74,13 @@ class VisibleAttention {
     std::fill_n(total_.max, u_.queries * group_, -std::numeric_limits<float>::infinity());
     std::fill_n(total_.sum, u_.queries * group_, 0.0f);
     find_chains();
+    const bool apart = !(visibility_.documents == DocumentWeights{});
+    if (apart) run_documents();
     KeyPart part;
     KeyParts parts(slots(shared_end_));
     const bool tree = chains_[chain_count_ - 1].path != 0;
     while (parts.next(part)) {
+      if (apart && part.band.document != 0) continue;
       const bool last = part.rank + part.count == shared_;
       if (tree && last && !part.full() && part.band == tree_band()) return run_tree(part);
       run_part(part);
@@ -150,10 +156,38 @@ class VisibleAttention {
     for (int64_t i = 0; i < u_.queries; ++i) add_query(i);
   }
 
+  // The keys of documents, before all others: their total is changed as a whole.
+  void run_documents() {
+    if (visibility_.documents.most > 0) {
+      choice_.clear();
+      phase_ = Phase::score;
+      run_document_parts();
+      choice_.finish();
+      phase_ = Phase::choose;
+    }
+    run_document_parts();
+    phase_ = Phase::all;
+    const float power = visibility_.documents.power;
+    const int64_t dims = u_.layer.values();
+    for (int64_t row = 0; power != 1 && row < u_.queries * group_; ++row) {
+      if (total_.sum[row] == 0) continue;
+      total_.max[row] = power * (total_.max[row] + std::log(total_.sum[row]));
+      u_.kernels.scale(total_.acc + row * dims, 1 / total_.sum[row], dims);
+      total_.sum[row] = 1;
+    }
+  }
+
+  void run_document_parts() {
+    KeyPart part;
+    KeyParts parts(slots(shared_end_));
+    while (parts.next(part))
+      if (part.band.document != 0) run_part(part);
+  }
+
   KeyBand tree_band() const {
     for (int64_t i = 0; i < visibility_.segment_count; ++i) {
       const KeySegment& segment = u_.batch.segments[static_cast<size_t>(visibility_.segments + i)];
-      if (segment.end > visibility_.tree_slot) return {segment.scale, segment.bias};
+      if (segment.end > visibility_.tree_slot) return {segment.scale, segment.bias, segment.document};
     }
     return {};
   }
@@ -215,14 +249,14 @@ class VisibleAttention {
     set_row_formats(u_.kernels, u_.kernel, u_.kv, u_.layer.layer, args);
     args.key_ahead = part.count;
     args.cold = true;
-    if (part.band.scale == 1) return run_kernel(args, chain.first, part.band.bias);
+    if (part.band.scale == 1) return run_kernel(args, chain.first, part.band);
     args.queries = 1;
     for (int64_t i = 0; i < chain.count; ++i, args.q += width, ++args.first_query) {
       AttentionArgs one = args;
       one.q = scaled_;
       std::copy_n(args.q, group_ * head_dim, scaled_);
       u_.kernels.scale(scaled_, part.band.scale, group_ * head_dim);
-      run_kernel(one, chain.first + i, part.band.bias);
+      run_kernel(one, chain.first + i, part.band);
     }
   }
 
@@ -241,14 +275,19 @@ class VisibleAttention {
     }
   }
 
-  void run_kernel(AttentionArgs& args, int64_t first, float bias) {
+  void run_kernel(AttentionArgs& args, int64_t first, const KeyBand& band) {
     const int64_t rows = args.queries * group_, row = first * group_, dims = u_.layer.values();
     const Partial partial = partial_at(scratch_, rows);
     args.max = partial.max;
     args.sum = partial.sum;
     args.acc = partial.acc;
     u_.kernel.run(args);
-    for (int64_t r = 0; bias != 0 && r < rows; ++r) partial.max[r] += bias;
+    for (int64_t r = 0; band.bias != 0 && r < rows; ++r) partial.max[r] += band.bias;
+    for (int64_t r = 0; phase_ == Phase::score && r < rows; ++r)
+      choice_.add(band.document, row + r, partial.max[r], partial.sum[r]);
+    if (phase_ == Phase::score) return;
+    for (int64_t r = 0; phase_ == Phase::choose && r < rows; ++r)
+      if (!choice_.has(row + r, band.document)) partial.sum[r] = 0;
     u_.kernels.attention_join(rows, dims, partial.max, partial.sum, partial.acc, total_.max + row, total_.sum + row,
                               total_.acc + row * dims);
   }
@@ -259,6 +298,8 @@ class VisibleAttention {
   const int64_t group_;
   float* scratch_;
   float* scaled_;
+  DocumentChoice choice_;
+  enum class Phase : uint8_t { all, score, choose } phase_ = Phase::all;
   int64_t shared_end_ = 0;  // slots before it are not in the tree
   int64_t shared_ = 0;      // keys that the last query sees of those
   int64_t chain_count_ = 0;
@@ -266,6 +307,10 @@ class VisibleAttention {
 };
 
 }  // namespace
+
+int64_t visible_scratch_floats(int64_t rows, int64_t group, int64_t head_dim, int64_t value_dim) {
+  return partial_floats(rows, value_dim) + group * head_dim + DocumentChoice::floats(rows);
+}
 
 void attend_visible(const VisibleUnit& unit, const Partial& total, float* scratch) {
   VisibleAttention(unit, total, scratch).run();

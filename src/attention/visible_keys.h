@@ -8,7 +8,9 @@
 //   stream   0 1 2 3 4 | tree: 5a 5b 6a 6b 7b        6b sees 0 1 2 3 4 5b 6b, as in a stream whose slot 5 holds 5b
 //
 // So a path of a tree has the bits of the same tokens as a chain, and a segment on its own those of a stream of its
-// own. Segments of different scale or bias do not share partitions; the bias is added to the partial's maximum.
+// own. Segments of different scale or bias do not share partitions; the bias is added to the partial's maximum. The
+// keys of documents come first where their weights are changed as a whole (DocumentWeights), and twice where a query
+// chooses among them: once for the sums of weights, once for the values.
 #pragma once
 
 #include "attention/full.h"
@@ -28,9 +30,14 @@ struct VisibleUnit {
   int64_t kv_head;
   int64_t first;
   int64_t queries;  // at most 256 / the heads of a KV head, or 1
+  // Of a pattern: the layer of the pool whose rows are the values; below 0: the layer's own.
+  int64_t value_layer = -1;
 };
 
-// Writes their result to `total`. `scratch` has another partial of as many rows, and the floats of one query's heads.
+// Another partial of as many rows, the floats of one query's heads, and those of a choice of documents.
+int64_t visible_scratch_floats(int64_t rows, int64_t group, int64_t head_dim, int64_t value_dim);
+
+// Writes their result to `total`. `scratch` has visible_scratch_floats().
 void attend_visible(const VisibleUnit& unit, const Partial& total, float* scratch);
 
 }  // namespace millrace

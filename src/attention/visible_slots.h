@@ -12,6 +12,7 @@ namespace millrace {
 struct KeyBand {
   float scale = 1;
   float bias = 0;
+  int32_t document = 0;
   bool operator==(const KeyBand&) const = default;
 };
 
@@ -44,7 +45,9 @@ class VisibleSlots {
       const KeySegment segment = all_segments_ ? KeySegment{0, end_} : *segment_;
       const int64_t block = all_blocks_ ? 0 : *block_ * block_tokens_;
       const int64_t block_end = all_blocks_ ? end_ : block + block_tokens_;
-      run = {std::max(segment.begin, block), std::min({segment.end, block_end, end_}), {segment.scale, segment.bias}};
+      run = {std::max(segment.begin, block),
+             std::min({segment.end, block_end, end_}),
+             {segment.scale, segment.bias, segment.document}};
       begin_ = std::min(segment.end, block_end);
       if (!all_segments_ && segment.end <= block_end) ++segment_;
       if (!all_blocks_ && block_end <= segment.end) ++block_;

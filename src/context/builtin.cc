@@ -7,14 +7,39 @@ namespace {
 
 using Type = OptionSpec::Type;
 
+OptionSpec sinks() {
+  return {"sinks", Type::integer, "1", 0, 1024, "tokens before the first document that every document sees, at most"};
+}
+
 }  // namespace
 
 // clang-format off
 const Registry<DocumentContextFactory>& document_contexts() {
   static const Registry<DocumentContextFactory> registry({.loss = Loss::lossy, .test = "tests/properties/document_contexts_test.cc", .proof = "docs/document-contexts.md"}, {
+      {{"context", "independent", "computes each document as if nothing came before it, all at the same positions; the baseline, and answers change",
+        "Ratner et al., 2023, Parallel Context Windows for Large Language Models", {}}, make_independent},
       {{"context", "kvlink", "computes each document of a prompt on its own, and moves its keys to where it stands; answers change",
         "Yang et al., 2025, KVLink: Accelerating Large Language Models via Efficient KV Cache Reuse",
-        {{"sinks", Type::integer, "1", 0, 1024, "tokens before the first document that every document sees, at most"}}}, make_kvlink},
+        {sinks(),
+         {"links", Type::integer, "0", 0, 64, "link tokens behind each document, of a model that was trained with them"},
+         {"link_token", Type::integer, "0", 0, 16777216, "id of the first document's first link token; the others follow it"}}}, make_kvlink},
+      {{"context", "ape", "computes documents behind a shared prefix at the same positions, and weighs their keys anew; answers change",
+        "Yang et al., 2025, APE: Faster and Longer Context-Augmented Generation via Adaptive Parallel Encoding",
+        {{"prefix", Type::integer, "1024", 0, 1048576, "tokens before the first document that every document sees, at most"},
+         {"T", Type::number, "0.9", 0.01, 1, "temperature that scores of documents are divided by"},
+         {"S", Type::number, "0.9", 0.01, 1, "factor of the logarithm of the documents' weights, times T"}}}, make_ape},
+      {{"context", "entropy", "computes documents behind shared sinks at the same positions, and lets each head see the best few; answers change",
+        "Zhang et al., 2024, Attention Entropy is a Key Factor: An Analysis of Parallel Context Encoding with Full-attention-based Pre-trained Language Models",
+        {sinks(),
+         {"top", Type::integer, "4", 0, kMostDocuments, "documents that a head sees of a token behind them; 0: all"}}}, make_entropy},
+      {{"context", "epic", "moves documents to where they stand, and computes the first tokens of each again; answers change",
+        "Hu et al., 2024, EPIC: Efficient Position-Independent Context Caching for Serving Large Language Models",
+        {sinks(),
+         {"recompute", Type::integer, "16", 1, 1024, "first tokens of each document that are computed again"}}}, make_epic},
+      {{"context", "cacheblend", "moves documents to where they stand, and computes the tokens again that change the most; answers change",
+        "Yao et al., 2024, CacheBlend: Fast Large Language Model Serving for RAG with Cached Knowledge Fusion",
+        {sinks(),
+         {"ratio", Type::number, "0.15", 0.001, 1, "share of each document's tokens that is computed again"}}}, make_cacheblend},
   });
   return registry;
 }

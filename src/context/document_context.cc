@@ -2,14 +2,36 @@
 
 namespace millrace {
 
-const ContextPart* part_of(std::span<const ContextPart> parts, int64_t token) {
-  for (const ContextPart& part : parts)
+void add_links(const DocumentContext& context, Request& request) {
+  std::vector<TokenId> prompt;
+  std::vector<PromptDocument> documents;
+  int64_t done = 0;
+  const auto copy_until = [&](int64_t end) {
+    prompt.insert(prompt.end(), request.prompt.begin() + done, request.prompt.begin() + end);
+    done = end;
+  };
+  for (const PromptDocument& document : request.documents) {
+    if (document.begin < done || document.end <= document.begin || document.end > std::ssize(request.prompt)) return;
+    copy_until(document.begin);
+    const int64_t begin = std::ssize(prompt);
+    copy_until(document.end);
+    const std::vector<TokenId> links = context.links(std::ssize(documents));
+    documents.push_back({begin, std::ssize(prompt)});
+    prompt.insert(prompt.end(), links.begin(), links.end());
+  }
+  copy_until(std::ssize(request.prompt));
+  request.prompt = std::move(prompt);
+  request.documents = std::move(documents);
+}
+
+const ContextPart* part_of(const ContextPlan& plan, int64_t token) {
+  for (const ContextPart& part : plan.parts)
     if (token >= part.begin && token < part.end) return &part;
   return nullptr;
 }
 
-int64_t next_border(std::span<const ContextPart> parts, int64_t computed) {
-  for (const ContextPart& part : parts) {
+int64_t next_border(const ContextPlan& plan, int64_t computed) {
+  for (const ContextPart& part : plan.parts) {
     if (computed < part.begin) return part.begin;
     if (computed < part.end) return part.end;
   }

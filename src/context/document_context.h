@@ -1,10 +1,11 @@
 // DocumentContext: how a prompt that is made of documents becomes keys and values. One file each under contexts/ and
-// one line in builtin.cc. A member says which tokens are computed apart from the others, what they see, and where their
-// keys move when they are complete; the engine does the rest. Tokens that no part has see every token before them.
-// Immutable, so one may be used by several threads at once.
+// one line in builtin.cc. A member says which tokens are computed apart from the others, what they see, where their
+// keys move when they are complete, which of them are computed again, and how the tokens behind the documents weigh
+// them; the engine does the rest. Immutable, so one may be used by several threads at once.
 //
 //   prompt   <s> [document 0] [document 1] question      tokens 0 | 1 .. 4 | 5 .. 9 | 10 ..
 //   part     {5, 10, moved 4, sees <s> and itself}       computed at positions 1 .. 5, then moved to 5 .. 9
+//   stays                                                ... or kept there, and the question follows the longest one
 #pragma once
 
 #include <memory>
@@ -23,20 +24,48 @@ struct ContextPart {
   int64_t begin = 0;
   int64_t end = 0;
   // They are computed at positions so much lower than their indices in the prompt; then their keys are rotated to
-  // these.
+  // these, unless the part `stays`.
   int64_t moved = 0;
+  bool stays = false;
+  // When the part is complete, some of its tokens are computed again at their indices, in order, and then see every
+  // token before them: the first `fresh_first`, or the share `fresh_share` whose keys and values change the most in the
+  // model's second layer. Not of a part that stays. At most one of the two.
+  int64_t fresh_first = 0;
+  double fresh_share = 0;
   // What they see, in slots, which are indices in the prompt: tokens before `begin` that are in no part, and the part
   // itself. If those come first in the prompt and are `begin - moved` tokens, the part's keys are those of a stream
   // that begins with them, and are shared with such streams through the prefix cache.
+  std::vector<KeySegment> sees = {};
+
+  bool refreshes() const { return fresh_first > 0 || fresh_share > 0; }
+};
+
+struct ContextPlan {
+  // Ascending and disjoint. Tokens in none of them see every token before them.
+  std::vector<ContextPart> parts;
+  // The tokens behind the last part, the question and the answer: they are at positions so much lower than their
+  // indices, and see these segments, the last of which is open (kOpenEnd). Without segments they see every token.
+  int64_t moved = 0;
   std::vector<KeySegment> sees;
+  DocumentWeights documents;
+
+  static constexpr int64_t kOpenEnd = INT64_MAX;
+
+  bool empty() const { return parts.empty(); }
+  bool behind(int64_t token) const { return !parts.empty() && token >= parts.back().end; }
 };
 
 class DocumentContext {
  public:
   virtual ~DocumentContext() = default;
-  // Ascending and disjoint. `documents` are, too, and end before the prompt does.
-  virtual std::vector<ContextPart> parts(std::span<const PromptDocument> documents) const = 0;
+  // `documents` are ascending and disjoint, at least one, and end before the prompt does.
+  virtual ContextPlan plan(std::span<const PromptDocument> documents) const = 0;
+  // Tokens that a model was trained to find behind document `index` of a prompt. They are in no part.
+  virtual std::vector<TokenId> links(int64_t /*index*/) const { return {}; }
 };
+
+// Puts the context's links behind every document. A request whose documents are not in order is left as it is.
+void add_links(const DocumentContext& context, Request& request);
 
 using DocumentContextFactory = Result<std::unique_ptr<const DocumentContext>> (*)(const OptionValues& options);
 const Registry<DocumentContextFactory>& document_contexts();
@@ -45,8 +74,8 @@ const Registry<DocumentContextFactory>& document_contexts();
 Result<std::shared_ptr<const DocumentContext>> make_document_context(std::string_view text);
 
 // The part that has this token; null: none.
-const ContextPart* part_of(std::span<const ContextPart> parts, int64_t token);
+const ContextPart* part_of(const ContextPlan& plan, int64_t token);
 // The first token after `computed` tokens at which a part begins or ends; 0: there is none.
-int64_t next_border(std::span<const ContextPart> parts, int64_t computed);
+int64_t next_border(const ContextPlan& plan, int64_t computed);
 
 }  // namespace millrace

@@ -354,7 +354,8 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
                                         std::shared_ptr<QueuePlace> place) {
   MILLRACE_TRY_VOID(core->check(request));
   MILLRACE_TRY(CompiledConstraint compiled, core->executor().compile(request.constraint, {}));
-  const int64_t tokens = longest_stream(request, core->context());
+  MILLRACE_TRY(const auto rule, core->eviction_rule(request));
+  const int64_t tokens = longest_stream(request, core->context(), rule.get());
   MILLRACE_TRY(const int64_t evictor,
                request_evictor_memory(request, tokens, core->executor().limits().drafts, core->kv().layout().heads()));
   const int64_t memory = std::max({request.n, request.best_of, request.beams}) * (request_memory(tokens) + evictor) +

@@ -96,14 +96,24 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       queue_limit_(options.queue) {}
 
 Result<void> EngineCore::check(const Request& request) const {
+  MILLRACE_TRY(const auto context, loop_->context_of(request));
+  if (!context) return check_linked(request, false);
+  Request linked = request;
+  add_links(*context, linked);
+  return check_linked(linked, true);
+}
+
+// A request with its links.
+Result<void> EngineCore::check_linked(const Request& request, bool has_parts) const {
   MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
   if (rule) MILLRACE_TRY_VOID(drafts_.check_evictor());
-  MILLRACE_TRY(const auto parts, loop_->context_parts(request));
-  return check_request(request, *loop_->executor, loop_->limits, rule.get(), !parts.empty());
+  return check_request(request, *loop_->executor, loop_->limits, rule.get(), has_parts);
 }
 
 Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {
-  MILLRACE_TRY_VOID(check(request));
+  MILLRACE_TRY(const auto context, loop_->context_of(request));
+  if (context) add_links(*context, request);
+  MILLRACE_TRY_VOID(check_linked(request, context != nullptr));
   const int64_t waiting = std::ssize(lists_.waiting());
   if (waiting >= queue_limit_ && std::ssize(lists_.running()) >= loop_->limits.max_streams)
     return Error::resource(fmt::format("queue: {} requests are waiting already; try again later", waiting));

@@ -74,6 +74,10 @@ class EngineCore {
   // Of the request's prompt, the tokens that the prefix index has now; for routers.
   int64_t cached_tokens(const Request& request) { return cache_->cached_tokens(request); }
   int64_t context() const { return loop_->context(); }
+  // LoopContext::eviction_rule().
+  Result<std::shared_ptr<const EvictionRule>> eviction_rule(const Request& request) const {
+    return loop_->eviction_rule(request);
+  }
   const PlannerLimits& limits() const { return loop_->limits; }
   const KvPool& kv() const { return loop_->kv(); }
   const Executor& executor() const { return *loop_->executor; }
@@ -85,6 +89,7 @@ class EngineCore {
  private:
   EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<PrefixCache> cache, std::unique_ptr<KvTier> tier,
              DraftDriver drafts, const EngineOptions& options);
+  Result<void> check_linked(const Request& request, bool has_parts) const;
   ScheduleView view();
   void begin_step(std::vector<TokenEvent>& events);
   bool admit(RequestId stream);

@@ -30,16 +30,13 @@ struct LoopContext {
     if (request.evictor.empty()) return evictor;
     return make_eviction_rule(request.evictor);
   }
-  // The parts of the request's prompt; none without documents. Errors: user.
-  Result<std::vector<ContextPart>> context_parts(const Request& request) const {
-    std::shared_ptr<const DocumentContext> own;
+  // Null: documents are tokens like any others. Errors: user.
+  Result<std::shared_ptr<const DocumentContext>> context_of(const Request& request) const {
+    std::shared_ptr<const DocumentContext> context = documents;
     if (!request.document_context.empty()) {
-      MILLRACE_TRY(own, make_document_context(request.document_context));
-    } else {
-      own = documents;
+      MILLRACE_TRY(context, make_document_context(request.document_context));
     }
-    if (!own || request.documents.empty()) return std::vector<ContextPart>();
-    return own->parts(request.documents);
+    return request.documents.empty() ? nullptr : context;
   }
   int64_t now() const { return clock->now_ns(); }
   int64_t context() const { return executor->limits().context; }

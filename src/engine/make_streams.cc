@@ -25,14 +25,16 @@ class StreamMaker {
     s.id = answer_stream(id_, answer);
     s.tokens = request.prompt;
     s.prompt_tokens = s.size();
-    s.max_total = longest_stream(request, loop_.context());
+    MILLRACE_TRY(auto rule, loop_.eviction_rule(request));
+    s.max_total = longest_stream(request, loop_.context(), rule.get());
     s.times.submitted = submitted_ns_ > 0 ? submitted_ns_ : loop_.now();
     s.times.deadline = after_ns(s.times.submitted, request.deadline_seconds);
     s.times.time_limit = after_ns(s.times.submitted, request.time_limit_seconds);
     s.request = std::move(request);
     MILLRACE_TRY_VOID(loop_.executor->begin(*stream));
-    MILLRACE_TRY_VOID(begin_eviction(*stream));
-    MILLRACE_TRY(stream->context, loop_.context_parts(s.request));
+    if (rule) begin_eviction(*stream, std::move(rule));
+    MILLRACE_TRY(const auto context, loop_.context_of(s.request));
+    if (context) stream->context = context->plan(s.request.documents);
     note_border(*stream);
     s.prefix.caches =
         cache_.index() && s.request.cache_prompt && !s.request.reader && !stream->eviction && stream->context.empty();
@@ -59,7 +61,8 @@ class StreamMaker {
   // The first beam; the others are parked in its group until it is admitted.
   Result<std::vector<StreamPtr>> make_beams(const Request& request) {
     BeamOptions options{request.beams, request.length_penalty, request.early_stopping, 0, request.min_tokens, {}};
-    options.max_tokens = longest_stream(request, loop_.context()) - static_cast<int64_t>(request.prompt.size());
+    options.max_tokens =
+        longest_stream(request, loop_.context(), nullptr) - static_cast<int64_t>(request.prompt.size());
     if (!request.ignore_eos) options.end_tokens = loop_.executor->end_tokens();
     auto group = std::make_shared<BeamGroup>(
         BeamGroup{BeamSearch(std::move(options), request.sampling.logprobs), request.n, {}, {}, {}, {}, 0, false});
@@ -87,14 +90,11 @@ class StreamMaker {
 
  private:
   // A stream with an evictor shares no blocks: it moves keys and values within them.
-  Result<void> begin_eviction(LiveStream& stream) {
+  void begin_eviction(LiveStream& stream, std::shared_ptr<const EvictionRule> rule) {
     Sequence& s = stream.sequence;
-    MILLRACE_TRY(auto rule, loop_.eviction_rule(s.request));
-    if (!rule) return {};
     stream.eviction =
         std::make_unique<TokenEviction>(std::move(rule), s.prompt_tokens, s.max_total, loop_.kv().layout().heads());
     note_eviction(stream);
-    return {};
   }
 
   LoopContext& loop_;

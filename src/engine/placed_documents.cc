@@ -65,8 +65,9 @@ void PlacedDocuments::run(LiveStream& stream) {
     const ContextPart* ended = part_of(stream.context, s.computed - 1);
     if (ended && ended->end == s.computed) {
       leave(stream, *ended);
-      if (ended->moved != 0)
+      if (ended->moved != 0 && !ended->stays)
         loop_.executor->move_keys(s.kv.blocks, ended->begin, ended->end - ended->begin, ended->moved);
+      if (ended->refreshes()) stream.stale.push_back(static_cast<size_t>(ended - stream.context.parts.data()));
     }
     const ContextPart* begun = part_of(stream.context, s.computed);
     note_border(stream);              // which is the part's end

@@ -1,6 +1,7 @@
 // PlacedDocuments: what a stream does at the borders of its context's parts (context/document_context.h). Where a part
 // begins, it takes what the prefix cache holds of it; where it ends, it leaves a copy there and moves the part's keys
-// to their positions in the prompt. Both copy rows, since a part begins anywhere in a block.
+// to their positions in the prompt. Both copy rows, since a part begins anywhere in a block. What of the part is
+// computed again is noted for the stream's next step.
 #pragma once
 
 #include "engine/block_ledger.h"

@@ -99,7 +99,10 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) return Error::user("prompt: must hold at least one token");
   const bool read_only = request.reader && request.max_tokens == 0;
-  if (prompt > context || (prompt == context && !read_only)) {
+  // Tokens that count as positions at once.
+  const bool endless = rule && rule->moves_keys();
+  const bool long_prompt = endless && !rule->whole_prompt;
+  if (!long_prompt && (prompt > context || (prompt == context && !read_only && !endless))) {
     return Error::user(fmt::format(
         "prompt: {} tokens do not leave room for an answer in a context of {}; shorten it or raise the context", prompt,
         context));
@@ -117,13 +120,18 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   MILLRACE_TRY_VOID(executor.check(request));
   if (has_parts) MILLRACE_TRY_VOID(check_parts(request, executor, rule));
   if (rule) MILLRACE_TRY_VOID(executor.check_evictor(*rule));
+  const int64_t longest = longest_stream(request, context, rule);
+  if (longest > context && rule->most_stored() > context)
+    return Error::user(fmt::format(
+        "evictor: keeps {} tokens and {} more before it chooses, which exceeds the context of {}; lower its budget",
+        rule->evictor->budget(), rule->slack, context));
   if (rule && request.beams > 1)
     return Error::unsupported("beams: share keys and values, which an evictor cannot drop");
   if (request.beams > limits.residents()) {
     return Error::user(
         fmt::format("beams: at most {} streams run at once, {} asked for", limits.residents(), request.beams));
   }
-  const int64_t tokens = kv_demand(rule, prompt, longest_stream(request, context));
+  const int64_t tokens = kv_demand(rule, prompt, longest);
   if (request.beams * limits.blocks_for(limits.held(tokens)) > limits.total_blocks) {
     return Error::resource(fmt::format(
         "KV cache: {} tokens{} do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache", tokens,
@@ -132,9 +140,14 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   return {};
 }
 
-int64_t longest_stream(const Request& request, int64_t context) {
+int64_t longest_stream(const Request& request, int64_t context, const EvictionRule* rule) {
+  constexpr int64_t kLongestText = INT32_MAX;  // indices of tokens are 32 bits
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  return request.max_tokens < 0 ? context : std::min(context, prompt + request.max_tokens);
+  if (!rule || !rule->moves_keys())
+    return request.max_tokens < 0 ? context : std::min(context, prompt + request.max_tokens);
+  // Without a limit as long as without an evictor, or one context behind a prompt that fills it.
+  if (request.max_tokens < 0) return prompt < context ? context : std::min(kLongestText, prompt + context);
+  return std::min(kLongestText, prompt + std::min(kLongestText, request.max_tokens));
 }
 
 }  // namespace millrace

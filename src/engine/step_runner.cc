@@ -118,6 +118,13 @@ StepShape StepRunner::gather(StepPlan& plan) {
 
 void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   const int64_t before = loop_.now();
+  bool other_work = reads();
+  for (const StepWork& item : work_) {
+    if (item.stream->stale.empty()) continue;
+    loop_.executor->refresh(*item.stream);
+    item.stream->stale.clear();
+    other_work = true;
+  }
   if (drafts_.before_pass(work_)) {
     shape = {};
     for (const auto& [stream, chunk, lost] : work_)
@@ -128,7 +135,7 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   loads_.end_forward(work_);
   drafts_.after_pass(work_);
   const double seconds = static_cast<double>(loop_.now() - before) * 1e-9;
-  if (!reads()) loop_.cost->observe(shape, seconds);
+  if (!other_work) loop_.cost->observe(shape, seconds);
   ++loop_.stats.steps;
   recorder_.step(loop_.stats.steps, plan, work_, before, seconds);
   count_computed(seconds);

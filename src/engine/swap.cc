@@ -22,6 +22,7 @@ void compute_again(LiveStream& stream, EngineStats& stats) {
   stats.recomputed_tokens += s.to_recompute();
   s.computed = s.kv.left_out = 0;
   s.draft.stored = DraftState::kAll;
+  stream.stale.clear();
   if (stream.eviction) stream.eviction->start_again();
   note_eviction(stream);
   note_border(stream);

@@ -8,7 +8,12 @@ void TokenEvictions::run(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!stream.eviction || s.computed < s.kv.evict_at) return;
   const int64_t before = stream.eviction->evicted();
-  ledger_.compact(stream, stream.eviction->decide(), stream.eviction->heads());
+  const auto kept = stream.eviction->decide();
+  ledger_.compact(stream, kept, stream.eviction->heads());
+  if (stream.eviction->rule().moves_keys())
+    for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
+      loop_.executor->move_keys(s.kv.blocks, slot, count, positions);
+    });
   loop_.stats.evicted_tokens += stream.eviction->evicted() - before;
   s.draft.stored = DraftState::kAll;  // slots have moved, so a token that the draft model lacks is not computed again
   note_eviction(stream);

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -34,6 +35,19 @@ class KvCodec {
   // Errors: unsupported.
   virtual Result<void> check(int64_t /*head_dim*/) const { return {}; }
 
+  // A codec may round keys and values in another orthogonal basis: both are rotated before they are raw rows, queries
+  // are rotated to meet them, and sums of values are rotated back. In place, one head.
+  virtual bool rotates() const { return false; }
+  virtual void rotate(float* /*head*/, int64_t /*head_dim*/) const {}
+  virtual void rotate_back(float* /*head*/, int64_t /*head_dim*/) const {}
+
+  // Keys are encoded as they were before RoPE.
+  virtual bool before_rope() const { return false; }
+  // The first tokens of a stream stay raw: `sink_tokens` rows of f16 at byte `sink_at` of its first tiles. At most
+  // block_multiple().
+  virtual int64_t sink_tokens() const { return 0; }
+  virtual int64_t sink_at(int64_t /*tokens*/, int64_t /*head_dim*/) const { return 0; }
+
   // Bytes of one tile, the same for keys and values.
   virtual int64_t tile_bytes(int64_t tokens, int64_t head_dim) const = 0;
   // rows: [tokens][head_dim], finite, each exactly an f16. Must not depend on the instruction set.
@@ -41,6 +55,8 @@ class KvCodec {
   // Rows of f16, [tokens][head_dim]; finite for every tile of store(). The same bits on every instruction set.
   virtual void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
                     uint8_t* rows) const = 0;
+  // How attention may read tiles without load(); none: it cannot.
+  virtual std::optional<LevelTiles> level_tiles(int64_t /*tokens*/, int64_t /*head_dim*/) const { return {}; }
 
   // For heads of 128.
   double bits_per_value() const;

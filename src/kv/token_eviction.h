@@ -28,6 +28,8 @@ class TokenEviction {
   int64_t most_stored() const;              // tokens stored at once, at most, from now on
   int64_t first_observed() const;  // index in the text of the first query whose attention counts for that decision
   int64_t evicted() const { return evicted_; }
+  // Of token `index` of the text, which is not stored yet (EvictionPositions).
+  int64_t position(int64_t index) const { return rule_->moves_keys() ? index - evicted_ : index; }
   int64_t decisions() const { return decisions_; }
 
   // [slots, heads()], the sums of the first slots, to add to; those of new slots are 0.
@@ -57,6 +59,18 @@ class TokenEviction {
   std::vector<int64_t> own_mass_;
   int64_t draft_slots_ = 0, kept_drafts_ = 0;
 };
+
+// Calls move(slot, count, positions) for the runs of slots whose tokens came from slots -positions higher: where
+// positions are slots (EvictionPositions::cache), their keys move by as many positions. `kept` is what decide()
+// returns.
+template <typename Move>
+void for_moved_runs(std::span<const int32_t> kept, const Move& move) {
+  for (int64_t begin = 0, end; begin < std::ssize(kept); begin = end) {
+    const int64_t shift = begin - kept[static_cast<size_t>(begin)];
+    for (end = begin + 1; end < std::ssize(kept) && end - kept[static_cast<size_t>(end)] == shift;) ++end;
+    if (shift != 0) move(begin, end - begin, shift);
+  }
+}
 
 // Bytes of one that stores at most `stored` tokens, in steps of at most `drafted` drafted ones.
 int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads = 1);

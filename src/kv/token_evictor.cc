@@ -11,6 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr EnumNames<EvictionScope> kScopes("stream", "layer", "head");
+constexpr EnumNames<EvictionPositions> kPositions("text", "cache");
 
 }  // namespace
 
@@ -24,11 +25,20 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
   const auto found = kScopes.find(scope);
   if (!found)
     return Error::user(fmt::format("{}: scope: must be stream, layer or head, got '{}'", chosen.label, scope));
+  const std::string& positions = chosen.options.text("positions");
+  const auto counted = kPositions.find(positions);
+  if (!counted)
+    return Error::user(fmt::format("{}: positions: must be text or cache, got '{}'", chosen.label, positions));
+  if (*counted == EvictionPositions::cache && *found != EvictionScope::stream)
+    return Error::user(
+        fmt::format("{}: positions: cache needs scope=stream: with scope={} each head has other tokens at a position",
+                    chosen.label, scope));
   auto rule = std::make_shared<EvictionRule>();
   MILLRACE_TRY(rule->evictor, chosen.member(chosen.options));
   rule->slack = chosen.options.integer("slack");
   rule->whole_prompt = prompt == "whole";
   rule->scope = *found;
+  rule->positions = *counted;
   rule->text = std::string(text);
   return std::shared_ptr<const EvictionRule>(std::move(rule));
 }

@@ -53,13 +53,21 @@ const Registry<TokenEvictorFactory>& token_evictors();
 // Who chooses together; all have the same budget.
 enum class EvictionScope : uint8_t { stream, layer, head };
 
+// What the positions of a stream's tokens count: the tokens of its text, or those that it stores. Stored tokens then
+// move to lower positions at each decision, so that no position exceeds what the model was trained for, and the stream
+// may be longer than the context.
+enum class EvictionPositions : uint8_t { text, cache };
+
 // An evictor with the options that every member has.
 struct EvictionRule {
   std::shared_ptr<const TokenEvictor> evictor;
   int64_t slack = 16;        // tokens stored beyond the budget before the evictor chooses
   bool whole_prompt = true;  // chooses for the first time when the prompt is complete
   EvictionScope scope = EvictionScope::stream;
+  EvictionPositions positions = EvictionPositions::text;
   std::string text;  // as given
+
+  bool moves_keys() const { return positions == EvictionPositions::cache; }
 
   int64_t most_stored() const { return evictor->budget() + slack; }
   // That choose, of a model with so many KV heads in the layers that lose tokens. Heads of one layer that choose

@@ -249,9 +249,9 @@ TEST(KvFormats, GroupsHaveCodecsOfTheirOwn) {
 
 TEST(KvFormats, WrongOnesAreRefused) {
   const KernelTable kernels = make_kernel_table(Isa::ref);
-  EXPECT_EQ(find_kv_formats("q4_0", kernels)->keys, nullptr);
+  EXPECT_EQ(find_kv_formats("q4_k", kernels)->keys, nullptr);
   EXPECT_EQ(find_kv_formats("f16:values=q5", kernels).error().message,
-            "KV format f16: values: unknown format 'q5'; available: f32, f16, bf16, q8_0");
+            "KV format f16: values: unknown format 'q5'; available: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, f8_e4m3");
   EXPECT_EQ(find_kv_formats("f16:values=,window=", kernels)->values, find_format("f16"));
   EXPECT_EQ(find_kv_formats("f16:values=,window=", kernels)->window_keys, nullptr);
   EXPECT_EQ(find_kv_formats("f16:keys=q8_0", kernels).error().kind, ErrorKind::user);

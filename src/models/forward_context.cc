@@ -3,10 +3,26 @@
 #include <algorithm>
 
 #include "attention/full.h"
+#include "models/blocks/rope.h"
 #include "models/pattern_check.h"
 #include "models/visible.h"
 
 namespace millrace {
+namespace {
+
+// By layer; none where no codec asks for keys before RoPE.
+std::vector<KeyRope> key_ropes(const ArchSpec& spec, const KvLayout& layout, int64_t context) {
+  const auto asks = [](const KvLayout& group) { return group.codec && group.codec->before_rope(); };
+  std::vector<KeyRope> ropes;
+  if (!asks(layout) && std::ranges::none_of(layout.windows, asks)) return ropes;
+  for (const LayerSpec& layer : spec.layers) {
+    KeyRope& rope = ropes.emplace_back(KeyRope{.half = spec.rope_style == RopeStyle::half});
+    if (layer.rope >= 0) rope.frequencies = rope_frequencies(spec.ropes[static_cast<size_t>(layer.rope)], context);
+  }
+  return ropes;
+}
+
+}  // namespace
 
 // Streams whose blocks are given back have longer tables than the pool has blocks; so have, in the other groups, those
 // that drop tokens of the first one.
@@ -40,8 +56,10 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
 ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,
                                   const KvLayout& layout) {
   ForwardBytes bytes = plan(spec, limits, threads, layout.block_tokens);
-  bytes.activations += CodecTiles::bytes(layout, limits.tokens, threads);
-  for (const KvLayout& group : layout.windows) bytes.activations += CodecTiles::bytes(group, limits.tokens, threads);
+  const std::vector<KeyRope> ropes = key_ropes(spec, layout, limits.context);
+  bytes.activations += CodecTiles::bytes(layout, limits.tokens, threads, ropes, limits.context);
+  for (const KvLayout& group : layout.windows)
+    bytes.activations += CodecTiles::bytes(group, limits.tokens, threads, ropes, limits.context);
   return bytes;
 }
 
@@ -78,8 +96,10 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
   if (kv.groups() > 1) c.outputs.window_spans.reserve(outputs);
   if (limits.switches.attention.shared_prefixes) c.shared_prefixes.reserve(limits.tokens);
+  const std::vector<KeyRope> ropes = key_ropes(spec, kv.layout(), limits.context);
   for (int64_t group = 0; kv.layout().encodes() && group < kv.groups(); ++group) {
-    MILLRACE_TRY(CodecTiles tiles, CodecTiles::create(kv, group, kernels, limits.tokens, pool.threads()));
+    MILLRACE_TRY(CodecTiles tiles,
+                 CodecTiles::create(kv, group, kernels, limits.tokens, pool.threads(), ropes, limits.context));
     c.tiles.push_back(std::move(tiles));
   }
   return c;

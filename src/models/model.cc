@@ -11,6 +11,7 @@
 #include "models/model_builder.h"
 #include "models/router.h"
 #include "models/skipped_blocks.h"
+#include "models/tensor_train_loader.h"
 #include "models/weight_source.h"
 
 namespace millrace {
@@ -66,7 +67,11 @@ const LayerWeights& Model::acquire(int64_t layer, ForwardContext& context) const
 std::vector<KvLayer> Model::kv_layers() const { return layer_states(spec_); }
 
 void Model::embedding(TokenId token, float* row) const {
-  embedding_.format->decode(embedding_.data + token * embedding_.format->row_bytes(spec_.width), row, spec_.width);
+  const int64_t cols = embedding_.cols();  // fewer than the width: cores of a tensor train
+  std::vector<float> stored(static_cast<size_t>(cols));
+  float* const to = cols == spec_.width ? row : stored.data();
+  embedding_.format->decode(embedding_.data + token * embedding_.format->row_bytes(cols), to, cols);
+  if (to != row) checked_tensor_train(*files_).decode(to, row);
 }
 
 void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) const {
@@ -77,8 +82,11 @@ void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) co
     std::copy_n(given, width, row);
   } else {
     if (packing_ && head_.data == embedding_.data && !packing_->complete()) packing_->check_row(head_, batch.tokens[t]);
+    const int64_t cols = embedding_.cols();
+    float* const stored = cols == width ? row : context.normed.as<float>() + t * width;  // unused until the first norm
     kernels.find_codec(embedding_.format)
-        ->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(width), row, width);
+        ->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(cols), stored, cols);
+    if (stored != row) checked_tensor_train(*files_).decode(stored, row);
   }
   if (spec_.embedding_scale != 1.0f) kernels.scale(row, spec_.embedding_scale, width);
   if (!spec_.learned_positions) return;

@@ -13,6 +13,7 @@
 #include "models/layer_matrices.h"
 #include "models/mixers/mixer.h"
 #include "models/packed_cache.h"
+#include "models/tensor_train_loader.h"
 #include "models/weight_parts_loader.h"
 
 namespace millrace {
@@ -45,7 +46,9 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
 
 Result<void> ModelBuilder::load_embeddings() {
   const ArchSpec& spec = model_->spec_;
-  MILLRACE_TRY(Weight embedding, loader_.matrix("token_embd.weight", spec.vocab, spec.width));
+  MILLRACE_TRY(const TensorTrain train, read_tensor_train(*files_, spec.width));
+  const int64_t cols = train.modes > 0 ? train.values() : spec.width;
+  MILLRACE_TRY(Weight embedding, loader_.matrix("token_embd.weight", spec.vocab, cols));
   const StoredTensor* stored = loader_.find("token_embd.weight");
   if (embedding.parts || embedding.codebook)
     return Error::unsupported(
@@ -56,6 +59,9 @@ Result<void> ModelBuilder::load_embeddings() {
         fmt::format("{}: token_embd.weight: embeddings with block scales are not supported", files_->path));
   if (spec.learned_positions) {
     MILLRACE_TRY(Weight positions, loader_.matrix("position_embd.weight", spec.context, spec.width));
+    if (is_factored(positions))
+      return Error::unsupported(
+          fmt::format("{}: position_embd.weight: a table of positions cannot be factored", files_->path));
     tables_.push_back(std::move(positions));
     model_->positions_ = loader_.find("position_embd.weight")->tensor;
   }
@@ -63,6 +69,10 @@ Result<void> ModelBuilder::load_embeddings() {
   MILLRACE_TRY(model_->head_, loader_.optional_matrix("output.weight", spec.vocab, spec.width));
   if (model_->head_.present())
     tables_.push_back(std::move(embedding));
+  else if (train.modes > 0)
+    return Error::unsupported(fmt::format(
+        "{}: tensor output.weight is missing: an embedding table that is a tensor train cannot be the head, too",
+        files_->path));
   else
     model_->head_ = std::move(embedding);  // tied
   MILLRACE_TRY(model_->head_bias_, loader_.optional_vector("output.bias", spec.vocab));
@@ -104,8 +114,7 @@ std::vector<Weight*> ModelBuilder::all_weights() {
   if (model_->head_.present()) all.push_back(&model_->head_);
   for (auto& layer : model_->layers_) add_matrices(layer, all);
   for (size_t i = 0, own = all.size(); i < own; ++i)
-    if (WeightParts* parts = all[i]->parts.get(); parts && parts->low_rank_a.present())
-      all.insert(all.end(), {&parts->low_rank_a, &parts->low_rank_b});
+    if (WeightParts* parts = all[i]->parts.get()) parts->each_matrix([&](Weight& one) { all.push_back(&one); });
   return all;
 }
 
@@ -120,10 +129,10 @@ int64_t ModelBuilder::measure_parts() {
     sizes.any = true;
     bytes += parts.bytes();
     if (!parts.input.empty()) sizes.inputs = std::max(sizes.inputs, weight->cols);
-    if (!parts.low_rank_a.present()) continue;
-    sizes.rank = std::max(sizes.rank, parts.low_rank_a.rows);
-    sizes.cols = std::max(sizes.cols, weight->cols);
-    sizes.rows = std::max(sizes.rows, weight->rows);
+    sizes.rank = std::max({sizes.rank, parts.low_rank_b.cols, parts.column_weights.cols});
+    if (parts.factored) sizes.factored_rank = std::max(sizes.factored_rank, parts.low_rank_b.cols);
+    if (parts.low_rank_b.present()) sizes.cols = std::max(sizes.cols, weight->cols);
+    if (parts.low_rank_b.present() || parts.column_weights.present()) sizes.rows = std::max(sizes.rows, weight->rows);
   }
   return bytes;
 }
@@ -233,10 +242,8 @@ WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
   for (LayerWeights& layer : model_->layers_) {
     WeightPlaces::Layer& to = out.layers.emplace_back();
     const auto add = [&](std::vector<WeightRange>& list, const Weight& weight) {
-      if (weight.present()) list.push_back(ranges.at(&weight));
-      if (!weight.parts || !weight.parts->low_rank_a.present()) return;
-      list.push_back(ranges.at(&weight.parts->low_rank_a));
-      list.push_back(ranges.at(&weight.parts->low_rank_b));
+      if (weight.present() && !is_factored(weight)) list.push_back(ranges.at(&weight));
+      if (weight.parts) weight.parts->each_matrix([&](Weight& one) { list.push_back(ranges.at(&one)); });
     };
     const auto add_mlp = [&](std::vector<WeightRange>& list, const MlpWeights& mlp) {
       for (const Weight* weight : {&mlp.gate, &mlp.up, &mlp.down}) add(list, *weight);
@@ -280,8 +287,10 @@ Result<void> ModelBuilder::place_streamed(const WeightPacker& packer, const Kern
 Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const auto in_file = [&](const Error& error) { return Error{error.kind, files_->path + ": " + error.message}; };
   WeightPacker packer(*files_, table);
-  for (Weight* weight : all_weights())
+  for (Weight* weight : all_weights()) {
+    if (is_factored(*weight)) continue;
     if (auto added = packer.add(*weight); !added.ok()) return in_file(added.error());
+  }
   model_->part_bytes_ = measure_parts();
   for (const Weight& stored : tables_)
     if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());

@@ -60,6 +60,13 @@ class ModelRunner {
   ForwardHooks& hooks() { return context_->hooks; }
   LoraRows& adapters() { return adapters_; }  // reserve() before streams use one
 
+  // Keys of stored tokens move to positions that differ by `positions` (Model::move_keys()), between passes. Not where
+  // the pool has further groups.
+  void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) {
+    const ThreadPool::Turn turn(*threads_);
+    model_->move_keys({blocks, slot, count, positions}, *context_);
+  }
+
   // The batch of the next pass: start(), then begin() for each stream, then its tokens. `blocks` cover the slots of all
   // tokens added; the first one takes `slot`. `mix`, null for none, must live until the pass. `state`: the stream's
   // slot of recurrent states or of its KV tail, where it has one; slot 0 begins with an empty state.

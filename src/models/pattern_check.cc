@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/pattern_layers.h"
 #include "models/mixers/mixer.h"
 
 namespace millrace {
@@ -23,13 +24,27 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
         fmt::format("attention {}: KV format {} encodes whole blocks, which patterns do not read; use f16 or another "
                     "format of rows",
                     pattern->text(), kv.layout().format_name()));
+  const bool dynamic = dynamic_pattern(pattern);
+  if (dynamic && block > kMostDynamicBlock)
+    return Error::user(
+        fmt::format("attention {}: block: at most {} tokens, is {}", pattern->text(), kMostDynamicBlock, block));
+  const int64_t sets = pattern_layer_sets(pattern);
   bool sees_all = false;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.mixer->state_kind == StateKind::recurrent)
       return Error::unsupported(
           fmt::format("attention {}: this model has recurrent layers, which see no single tokens", pattern->text()));
-    sees_all |= layer.window <= 0 || layer.window >= limits.context;
+    if (layer.window > 0 && layer.window < limits.context) continue;
+    sees_all = true;
+    if (diffusing_pattern(pattern) && layer.head_dim > kMostHopDim)
+      return Error::unsupported(fmt::format("attention {}: heads have {} dims, at most {} are supported",
+                                            pattern->text(), layer.head_dim, kMostHopDim));
+    if (dynamic && layer.head_dim > kMostDynamicDim)
+      return Error::unsupported(fmt::format("attention {}: heads have {} dims, at most {} are supported",
+                                            pattern->text(), layer.head_dim, kMostDynamicDim));
   }
+  if (sees_all && sets > 0 && std::ssize(kv.layout().layers) != (1 + sets) * spec.layer_count())
+    return Error::internal(fmt::format("attention {}: the KV pool has no room for its layers", pattern->text()));
   if (sees_all) return {};
   return Error::unsupported(
       fmt::format("attention {}: every layer of this model sees a window, which it keeps; omit it", pattern->text()));

@@ -50,6 +50,7 @@ void add_positions(std::span<const int32_t> first, Visibility& v, Batch& batch) 
 void add_visibility(const VisibleKeys& visible, Batch& batch) {
   Visibility v;
   if (!visible.parents.empty()) add_tree(visible.parents, v, batch);
+  v.documents = visible.documents;
   if (!visible.segments.empty()) {
     v.segments = std::ssize(batch.segments);
     v.segment_count = std::ssize(visible.segments);

@@ -16,6 +16,7 @@ struct VisibleKeys {
   // them, smaller than its own. -1: none, it follows the token before the tree. At most kMaxTreeTokens.
   std::span<const int32_t> parents;
   std::span<const KeySegment> segments;
+  DocumentWeights documents = {};
   // Per KV head, or one for all.
   std::span<const std::span<const int32_t>> block_lists;
   // Positions of the stream's first slots; the slots between these and the span are at the positions directly before

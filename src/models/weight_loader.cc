@@ -51,12 +51,14 @@ Weight view(const StoredTensor& stored, int64_t begin, int64_t rows, int64_t col
 WeightLoader::WeightLoader(const ModelFiles& files, const Arch& arch)
     : files_(files),
       arch_(arch),
-      has_parts_(files.kind == ModelFiles::Kind::gguf &&
-                 std::ranges::any_of(files.tensors, [](const auto& one) { return is_weight_part(one.name); })) {}
+      has_parts_(std::ranges::any_of(files.tensors, [](const auto& one) { return is_weight_part(one.name); })) {}
 
 const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transposed) const {
   if (transposed) *transposed = false;
-  if (files_.kind == ModelFiles::Kind::gguf) return files_.find(canonical);
+  if (files_.kind == ModelFiles::Kind::gguf) {
+    const StoredTensor* stored = files_.find(canonical);
+    return stored || !has_parts_ ? stored : find_factored(files_, canonical);
+  }
   std::string name = huggingface_name(arch_, canonical);
   if (name.starts_with("^")) {
     if (transposed) *transposed = true;
@@ -101,6 +103,7 @@ Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_r
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, &transposed));
   if (has_parts_) {
     const PartRows at{total_rows, begin, rows, cols};
+    if (is_weight_part(stored->name)) return read_factored(files_, *stored, at);
     MILLRACE_TRY(auto codebook, read_codebook(files_, *stored, at));
     if (codebook) return codebook_rows(*stored, at, std::move(codebook));
   }
@@ -161,6 +164,9 @@ Result<Weight> WeightLoader::optional_matrix(std::string_view canonical, int64_t
 
 Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int64_t n) {
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, nullptr));
+  if (has_parts_ && is_weight_part(stored->name))
+    return Error::corrupt(
+        fmt::format("{}: tensor {} is missing; only matrices can be factored", files_.path, canonical));
   MILLRACE_TRY_VOID(check_format(files_, *stored));
   const Tensor& tensor = stored->tensor;
   if (tensor.values() != n) return wrong_shape(files_, *stored, 1, n);

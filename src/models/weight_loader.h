@@ -18,7 +18,8 @@ class WeightLoader {
  public:
   WeightLoader(const ModelFiles& files, const Arch& arch);
 
-  // The stored tensor, null if absent. `transposed` (may be null) is set if the file stores [in, out].
+  // The stored tensor, null if absent; of a factored matrix its .low_rank_b. `transposed` (may be null) is set if the
+  // file stores [in, out].
   const StoredTensor* find(std::string_view canonical, bool* transposed = nullptr) const;
 
   // A [rows, cols] matrix; the optional forms return an absent Weight (rows == 0) or an empty vector.

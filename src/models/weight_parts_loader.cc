@@ -4,18 +4,25 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "formats/format.h"
+#include "kernels/input_rounding.h"
+#include "models/tensor_train_loader.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::string_view kWeight = ".weight";
 constexpr int64_t kMostInteger = 1 << 24;  // that F32 stores exactly, as all below
-constexpr std::string_view kPartEndings[] = {".input_scale", ".input_hadamard", ".input_order",    ".low_rank_a",
-                                             ".low_rank_b",  ".sparse_counts",  ".sparse_columns", ".sparse_values",
-                                             ".codebook",    ".codebook_groups"};
+constexpr std::string_view kLowRankA = ".low_rank_a", kLowRankB = ".low_rank_b";
+constexpr std::string_view kPartEndings[] = {".input_shift",    ".input_scale",   ".input_hadamard",  ".input_order",
+                                             ".input_format",   ".low_rank_a",    ".low_rank_b",      ".sparse_counts",
+                                             ".sparse_columns", ".sparse_values", ".column_index",    ".column_weights",
+                                             ".output_bias",    ".codebook",      ".codebook_groups", ".tensor_train",
+                                             ".inner_counts",   ".inner_columns", ".inner_values"};
+constexpr int64_t kSegmentValues = 5;  // columns, exponent bits, mantissa bits, group, clip
 
 // The tensor's name without the part's; empty if it is none.
 std::string_view matrix_of(std::string_view tensor) {
@@ -24,15 +31,30 @@ std::string_view matrix_of(std::string_view tensor) {
   return {};
 }
 
+// A part that only a stored matrix can have.
+bool needs_levels(std::string_view tensor) {
+  return tensor.find(".input_") != std::string_view::npos || tensor.find(".codebook") != std::string_view::npos;
+}
+
 class PartsReader {
  public:
   PartsReader(const ModelFiles& files, std::string prefix, const PartRows& at)
       : files_(files), prefix_(std::move(prefix)), at_(at) {}
 
   Result<void> read(WeightParts& parts) {
-    MILLRACE_TRY_VOID(read_input(parts.input));
+    if (const StoredTensor* train = find(".tensor_train"); train && train->name != kTensorTrain)
+      return wrong(*train, "makes a matrix a tensor train, which only token_embd.weight can be");
+    if (!parts.factored) {
+      MILLRACE_TRY_VOID(read_input(parts.input));
+      MILLRACE_TRY_VOID(read_rounding(parts.input.rounding));
+    }
     MILLRACE_TRY_VOID(read_low_rank(parts));
-    return read_sparse(parts.sparse);
+    MILLRACE_TRY_VOID(read_columns(parts));
+    if (const StoredTensor* stored = find(".output_bias")) {
+      MILLRACE_TRY(const auto bias, values(*stored, at_.total_rows));
+      parts.bias.assign(bias.begin() + at_.begin, bias.begin() + at_.begin + at_.rows);
+    }
+    return read_sparse(".sparse", at_.total_rows, at_.begin, at_.rows, parts.sparse);
   }
 
   // `indices`: the matrix.
@@ -143,6 +165,9 @@ class PartsReader {
   }
 
   Result<void> read_input(InputChange& input) const {
+    if (const StoredTensor* stored = find(".input_shift")) {
+      MILLRACE_TRY(input.shift, values(*stored, at_.cols));
+    }
     if (const StoredTensor* stored = find(".input_scale")) {
       MILLRACE_TRY(input.scale, values(*stored, at_.cols));
     }
@@ -154,13 +179,8 @@ class PartsReader {
         return wrong(*stored, fmt::format("has a block of {}, must be a power of two that divides {} columns",
                                           input.hadamard, at_.cols));
     }
-    const StoredTensor* stored = find(".input_order");
-    if (!stored) return {};
-    MILLRACE_TRY(input.order, integers(*stored, at_.cols, at_.cols - 1));
-    std::vector<bool> seen(input.order.size());
-    for (int32_t column : input.order) {
-      if (seen[static_cast<size_t>(column)]) return wrong(*stored, fmt::format("holds {} twice", column));
-      seen[static_cast<size_t>(column)] = true;
+    if (const StoredTensor* stored = find(".input_order")) {
+      MILLRACE_TRY(input.order, integers(*stored, at_.cols, at_.cols - 1));
     }
     return {};
   }
@@ -182,32 +202,86 @@ class PartsReader {
   }
 
   Result<void> read_low_rank(WeightParts& parts) const {
-    if (!find(".low_rank_a") && !find(".low_rank_b")) return {};
-    MILLRACE_TRY(const StoredTensor* a, require(".low_rank_a"));
+    const StoredTensor *a = find(".low_rank_a"), *inner = find(".inner_counts");
+    if (inner && (a || !find(".low_rank_b") || !parts.factored))
+      return wrong(*inner, "is of a sparse factor, which stands with a .low_rank_b in place of a matrix");
+    if (!a && !find(".low_rank_b")) return {};
     MILLRACE_TRY(const StoredTensor* b, require(".low_rank_b"));
-    const int64_t rank = a->tensor.rows();
+    if (!inner) {
+      MILLRACE_TRY(a, require(".low_rank_a"));
+    }
+    const int64_t rank = inner ? inner->tensor.values() : a->tensor.rows();
     if (rank < 1 || rank > kMaxLowRank)
-      return wrong(*a, fmt::format("has rank {}, must be 1 to {}", rank, kMaxLowRank));
-    MILLRACE_TRY(parts.low_rank_a, factor(*a, rank, at_.cols, 0, rank));
+      return wrong(inner ? *inner : *a, fmt::format("has rank {}, must be 1 to {}", rank, kMaxLowRank));
+    if (inner) {
+      MILLRACE_TRY_VOID(read_sparse(".inner", rank, 0, rank, parts.sparse));
+    } else {
+      MILLRACE_TRY(parts.low_rank_a, factor(*a, rank, at_.cols, 0, rank));
+    }
     MILLRACE_TRY(parts.low_rank_b, factor(*b, at_.total_rows, rank, at_.begin, at_.rows));
     return {};
   }
 
-  Result<void> read_sparse(SparseMatrix& sparse) const {
-    if (!find(".sparse_counts") && !find(".sparse_columns") && !find(".sparse_values")) return {};
-    MILLRACE_TRY(const StoredTensor* stored_counts, require(".sparse_counts"));
-    MILLRACE_TRY(const StoredTensor* stored_columns, require(".sparse_columns"));
-    MILLRACE_TRY(const StoredTensor* stored_values, require(".sparse_values"));
-    MILLRACE_TRY(const auto counts, integers(*stored_counts, at_.total_rows, at_.cols));
+  Result<void> read_rounding(std::vector<InputSegment>& rounding) const {
+    const StoredTensor* stored = find(".input_format");
+    if (!stored) return {};
+    const int64_t count = stored->tensor.rows();
+    if (stored->tensor.rank != 2 || stored->tensor.cols() != kSegmentValues || count < 1 || count > at_.cols)
+      return wrong(*stored, fmt::format("has shape [{}, {}], must have [segments, {}], at most {} segments", count,
+                                        stored->tensor.cols(), kSegmentValues, at_.cols));
+    MILLRACE_TRY(const auto numbers, values(*stored, count * kSegmentValues));
+    int64_t columns = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      const float* own = numbers.data() + i * kSegmentValues;
+      for (int64_t k = 0; k + 1 < kSegmentValues; ++k)
+        if (!(own[k] >= 0) || own[k] > static_cast<float>(at_.cols) + 16 || own[k] != std::floor(own[k]))
+          return wrong(*stored, fmt::format("holds {}, must be whole numbers but for the clip", own[k]));
+      const InputSegment segment{static_cast<int32_t>(own[0]), static_cast<int32_t>(own[1]),
+                                 static_cast<int32_t>(own[2]), static_cast<int32_t>(own[3]), own[4]};
+      if (!valid_segment(segment))
+        return wrong(*stored, fmt::format("has a segment of {} columns, {} exponent and {} mantissa bits, groups of {} "
+                                          "and clip {}, which is none",
+                                          own[0], own[1], own[2], own[3], own[4]));
+      columns += segment.columns;
+      rounding.push_back(segment);
+    }
+    if (columns != at_.cols) return wrong(*stored, fmt::format("is of {} columns, must be of {}", columns, at_.cols));
+    return {};
+  }
+
+  Result<void> read_columns(WeightParts& parts) const {
+    if (!find(".column_index") && !find(".column_weights")) return {};
+    MILLRACE_TRY(const StoredTensor* index, require(".column_index"));
+    MILLRACE_TRY(const StoredTensor* stored, require(".column_weights"));
+    const int64_t count = index->tensor.values();
+    if (count < 1 || count > at_.cols)
+      return wrong(*index, fmt::format("has {} columns, must have 1 to {}", count, at_.cols));
+    MILLRACE_TRY(parts.columns, integers(*index, count, at_.cols - 1));
+    for (size_t i = 1; i < parts.columns.size(); ++i)
+      if (parts.columns[i] <= parts.columns[i - 1]) return wrong(*index, "is not in ascending order");
+    MILLRACE_TRY(parts.column_weights, factor(*stored, at_.total_rows, count, at_.begin, at_.rows));
+    return {};
+  }
+
+  // Rows [begin, begin + rows) of a sparse matrix with total_rows, whose tensors' names begin with `stem`.
+  Result<void> read_sparse(const std::string& stem, int64_t total_rows, int64_t begin, int64_t rows,
+                           SparseMatrix& sparse) const {
+    const std::string names[] = {stem + "_counts", stem + "_columns", stem + "_values"};
+    if (!find(names[0]) && !find(names[1]) && !find(names[2])) return {};
+    MILLRACE_TRY(const StoredTensor* stored_counts, require(names[0]));
+    MILLRACE_TRY(const StoredTensor* stored_columns, require(names[1]));
+    MILLRACE_TRY(const StoredTensor* stored_values, require(names[2]));
+    if (!sparse.empty()) return wrong(*stored_counts, "is a second sparse matrix, beside a sparse factor");
+    MILLRACE_TRY(const auto counts, integers(*stored_counts, total_rows, at_.cols));
     int64_t first = 0, all = 0;  // of this matrix's rows
-    for (int64_t r = 0; r < at_.total_rows; ++r) {
-      if (r == at_.begin) first = all;
+    for (int64_t r = 0; r < total_rows; ++r) {
+      if (r == begin) first = all;
       all += counts[static_cast<size_t>(r)];
     }
     MILLRACE_TRY(const auto columns, integers(*stored_columns, all, at_.cols - 1));
     MILLRACE_TRY(const auto numbers, values(*stored_values, all));
     sparse.row_begin = {0};
-    for (int64_t r = at_.begin, at = first; r < at_.begin + at_.rows; ++r) {
+    for (int64_t r = begin, at = first; r < begin + rows; ++r) {
       const int64_t end = at + counts[static_cast<size_t>(r)];
       for (int64_t i = at + 1; i < end; ++i)
         if (columns[static_cast<size_t>(i)] <= columns[static_cast<size_t>(i - 1)])
@@ -244,12 +318,26 @@ int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, cons
 
 bool is_weight_part(std::string_view tensor) { return !matrix_of(tensor).empty(); }
 
+const StoredTensor* find_factored(const ModelFiles& files, std::string_view matrix) {
+  if (files.kind != ModelFiles::Kind::gguf || !matrix.ends_with(kWeight) || files.find(matrix)) return nullptr;
+  return files.find(std::string(matrix.substr(0, matrix.size() - kWeight.size())) + std::string(kLowRankB));
+}
+
+bool is_side_part(const ModelFiles& files, std::string_view tensor) {
+  const std::string_view matrix = matrix_of(tensor);
+  if (matrix.empty()) return false;
+  const bool pair = tensor.ends_with(kLowRankA) || tensor.ends_with(kLowRankB);
+  return !pair || !find_factored(files, std::string(matrix) + std::string(kWeight));
+}
+
 Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, const StoredTensor& matrix,
                                                        const PartRows& at) {
   if (!matrix.name.ends_with(kWeight)) return std::shared_ptr<WeightParts>();
   const std::string prefix = matrix.name.substr(0, matrix.name.size() - kWeight.size());
-  const bool any =
-      std::ranges::any_of(kPartEndings, [&](auto part) { return files.find(prefix + std::string(part)) != nullptr; });
+  const bool any = std::ranges::any_of(kPartEndings, [&](auto part) {
+    const StoredTensor* stored = files.find(prefix + std::string(part));
+    return stored && stored->name != kTensorTrain;
+  });
   if (!any) return std::shared_ptr<WeightParts>();
   if (matrix.tensor.rank > 2)
     return Error::unsupported(
@@ -257,6 +345,24 @@ Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, 
   auto parts = std::make_shared<WeightParts>();
   MILLRACE_TRY_VOID(PartsReader(files, prefix, at).read(*parts));
   return parts;
+}
+
+Result<Weight> read_factored(const ModelFiles& files, const StoredTensor& low_rank_b, const PartRows& at) {
+  const std::string prefix = low_rank_b.name.substr(0, low_rank_b.name.size() - kLowRankB.size());
+  if (prefix.ends_with("_exps"))
+    return Error::unsupported(
+        fmt::format("{}: tensor {}: a stack of experts cannot be factored", files.path, low_rank_b.name));
+  auto parts = std::make_shared<WeightParts>();
+  parts->factored = true;
+  MILLRACE_TRY_VOID(PartsReader(files, prefix, at).read(*parts));
+  Weight weight;
+  weight.name = prefix + std::string(kWeight);
+  // A sparse factor multiplies inputs as they are.
+  weight.format = parts->low_rank_a.present() ? parts->low_rank_a.format : find_format("f32");
+  weight.rows = at.rows;
+  weight.cols = at.cols;
+  weight.parts = std::move(parts);
+  return weight;
 }
 
 Result<std::shared_ptr<Codebook>> read_codebook(const ModelFiles& files, const StoredTensor& matrix,
@@ -273,7 +379,9 @@ Result<void> check_parts_have_matrices(const ModelFiles& files) {
   if (files.kind != ModelFiles::Kind::gguf) return {};
   for (const StoredTensor& stored : files.tensors) {
     const std::string_view matrix = matrix_of(stored.name);
-    if (matrix.empty() || files.find(std::string(matrix) + std::string(kWeight))) continue;
+    const std::string whole = std::string(matrix) + std::string(kWeight);
+    if (matrix.empty() || files.find(whole)) continue;
+    if (find_factored(files, whole) && !needs_levels(stored.name)) continue;
     return Error::corrupt(fmt::format("{}: tensor {} is a part of {}{}, which the file does not have", files.path,
                                       stored.name, matrix, kWeight));
   }

@@ -1,9 +1,13 @@
 // Reads the parts of a matrix (tensor/weight_parts.h) from a GGUF file. Those of blk.0.attn_q.weight, which is stored
 // as [rows, cols], are further tensors:
 //
-//   blk.0.attn_q.input_scale [cols], .input_hadamard [1], .input_order [cols]
-//   blk.0.attn_q.low_rank_a [rank, cols], .low_rank_b [rows, rank]        any format
+//   blk.0.attn_q.input_shift [cols], .input_scale [cols], .input_hadamard [1], .input_order [cols]
+//   blk.0.attn_q.input_format [segments, 5]: columns, exponent bits, mantissa bits, columns of a group, clip
+//   blk.0.attn_q.low_rank_a [rank, cols], .low_rank_b [rows, rank]        any format; without blk.0.attn_q.weight they
+//                                                                         are the matrix (WeightParts::factored)
 //   blk.0.attn_q.sparse_counts [rows], .sparse_columns [n], .sparse_values [n]
+//   blk.0.attn_q.column_index [n], ascending, .column_weights [rows, n]   any format
+//   blk.0.attn_q.output_bias [rows]
 //   blk.0.attn_q.codebook [tables, books, entries, dim], F16; the matrix is then I8 [rows, bytes of a row's indices]
 //   blk.0.attn_q.codebook_groups [2]: rows and columns that share a table; without it all columns do, and rows evenly
 //
@@ -25,6 +29,10 @@ inline constexpr int64_t kMaxHadamard = 1 << 16;
 
 // Whether a tensor of a GGUF file is a part of a matrix, by its name.
 bool is_weight_part(std::string_view tensor);
+// Whether it stands beside what is multiplied: a part, but not of a pair that is the matrix.
+bool is_side_part(const ModelFiles& files, std::string_view tensor);
+// The .low_rank_b of a matrix that is stored as a pair alone; null: `matrix` is none.
+const StoredTensor* find_factored(const ModelFiles& files, std::string_view matrix);
 
 // Weights that a stored tensor stands for: its values, or those that its indices name, up to a row's padding to whole
 // bytes. 0: neither. `indices` (may be null) is set to the format of the indices, or to null if there are none.
@@ -42,6 +50,9 @@ struct PartRows {
 // (a stack of experts; a type without Format).
 Result<std::shared_ptr<WeightParts>> read_weight_parts(const ModelFiles& files, const StoredTensor& matrix,
                                                        const PartRows& at);
+
+// A matrix that is stored as a pair alone, from find_factored(). Errors: as above.
+Result<Weight> read_factored(const ModelFiles& files, const StoredTensor& low_rank_b, const PartRows& at);
 
 // What the matrix's indices stand for; null if it is not stored as indices. Errors: as above.
 Result<std::shared_ptr<Codebook>> read_codebook(const ModelFiles& files, const StoredTensor& matrix,

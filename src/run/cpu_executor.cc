@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "attention/pattern_layers.h"
 #include "kv/kv_formats.h"
 #include "kv/tiers/memory_tier.h"
 #include "models/background_packer.h"
+#include "run/context_refresh.h"
 #include "run/evictor_check.h"
 #include "run/kv_identity.h"
 #include "run/kv_places.h"
@@ -112,6 +114,16 @@ Result<void> check_pattern_drafter(const EngineOptions& options) {
       "none");
 }
 
+// A pattern's own layers are counted from the model's in the pool.
+Result<void> check_drafter_layers(const EngineOptions& options) {
+  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
+  if (pattern_layer_sets(switches.attention.pattern) == 0) return {};
+  return Error::unsupported(fmt::format(
+      "attention {}: does not go with a drafter that stores keys or states of its own; use one without, such as ngram, "
+      "or none",
+      switches.attention.pattern->text()));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
@@ -157,6 +169,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   const auto own_layers = std::ssize(layout.layers);
   MILLRACE_TRY(const auto draft, load_draft_model(options, threads->threads(), layout));
   MILLRACE_TRY_VOID(load_features(options, *threads, layout));
+  if (layout.layers.size() != static_cast<size_t>(own_layers)) MILLRACE_TRY_VOID(check_drafter_layers(options));
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
   if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
@@ -377,7 +390,11 @@ Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
         "evictor: drafters that read hidden states need those of all tokens; use ngram, or a draft model");
   for (const ArchSpec* spec : specs()) MILLRACE_TRY_VOID(check_token_evictor(rule, *spec, limits_.context));
   if (draft_) MILLRACE_TRY_VOID(check_evictor_draft(draft_->model().parts().model->spec(), limits_.context));
-  return check_evictor_pool(runner_->kv(), limits_.context);
+  if (rule.moves_keys() && (draft_ || self_))
+    return Error::unsupported(
+        "evictor: positions=cache: drafts of a model are of positions in the text; use ngram, or positions=text");
+  MILLRACE_TRY_VOID(check_evictor_pool(runner_->kv(), limits_.context));
+  return check_moved_positions(rule, model_->parts().model->spec(), runner_->kv().layout());
 }
 
 std::vector<const ArchSpec*> CpuExecutor::specs() const {
@@ -411,8 +428,15 @@ Result<void> CpuExecutor::check_context() const {
 }
 
 void CpuExecutor::move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) {
-  const ThreadPool::Turn turn(runner_->threads());
-  model_->parts().model->move_keys({blocks, slot, count, positions}, runner_->context());
+  runner_->move_keys(blocks, slot, count, positions);
+}
+
+void CpuExecutor::refresh(const LiveStream& stream) {
+  mass_.mass.spans.clear();
+  evictions_->start();
+  runner_->hooks().remove(keys_ready_);  // loads are of the step
+  refresh_parts(stream, *runner_);
+  if (keys_ready_.wait) runner_->hooks().add(keys_ready_);
 }
 
 Result<void> CpuExecutor::begin(LiveStream& stream) const {
@@ -471,18 +495,25 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const int64_t end = chunk.first + (tree ? chunk.own() : chunk.count);
     const int64_t sampled = keeps ? chunk.first : chunk.first + chunk.count - chunk.outputs();
     const ContextPart* part = part_of(item.stream->context, chunk.first);
-    const int64_t moved = part ? part->moved : 0;
+    const TokenEviction* const eviction = item.stream->eviction.get();
+    const bool behind = item.stream->context.behind(chunk.first);
+    const int64_t moved = part       ? part->moved
+                          : behind   ? item.stream->context.moved
+                          : eviction ? chunk.first - eviction->position(chunk.first)
+                                     : 0;
     if (s.request.reader)
       add_with_reader(*item.stream, chunk.first, end, sampled);
     else if (s.request.embeddings.empty())
       for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i - moved, i >= sampled);
     else
-      add_with_embeddings(s, chunk.first, end, sampled);
+      add_with_embeddings(s, chunk.first, end, moved, sampled);
     if (tree)
-      add_tree(s, chunk.drafted);
+      add_tree(*item.stream, chunk.drafted, moved);
     else if (part)
       runner_->see({.segments = part->sees});
-    if (item.stream->eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
+    else if (behind && !item.stream->context.sees.empty())
+      runner_->see({.segments = item.stream->context.sees, .documents = item.stream->context.documents});
+    if (eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
     for (int64_t row = runner_->outputs() - chunk.outputs(); row < runner_->outputs(); ++row)
       sampled_.push_back(static_cast<int32_t>(row));
     if (chunk.outputs() > 0 && s.size() < s.max_total) needed = sampled_.size();
@@ -497,15 +528,15 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   if (observes_) take_mass(work);
 }
 
-// Positions [begin, end), some of which may be given as rows.
-void CpuExecutor::add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled) {
+// Tokens [begin, end), some of which may be given as rows; their positions are lower by `moved`.
+void CpuExecutor::add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t moved, int64_t sampled) {
   const int64_t width = model_->parts().model->spec().width;
   for (int64_t i = begin; i < end; ++i) {
     const std::span<const float> row = embedding_at(s.request, i, width);
     if (row.empty())
-      runner_->add(s.token_at(i), i, i >= sampled);
+      runner_->add(s.token_at(i), i - moved, i >= sampled);
     else
-      runner_->add_embedding(row, i, i >= sampled);
+      runner_->add_embedding(row, i - moved, i >= sampled);
   }
 }
 
@@ -561,14 +592,17 @@ void CpuExecutor::forward_in_parts() {
 }
 
 // Drafted tokens at the positions that they have in their paths, each of which sees its own path only.
-void CpuExecutor::add_tree(const Sequence& stream, int64_t count) {
+void CpuExecutor::add_tree(const LiveStream& stream, int64_t count, int64_t moved) {
+  const Sequence& s = stream.sequence;
   draft_positions_.clear();
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t parent = stream.draft.parent(i);
-    draft_positions_.push_back(parent < 0 ? stream.size() : draft_positions_[static_cast<size_t>(parent)] + 1);
-    runner_->add(stream.draft.tokens[static_cast<size_t>(i)], draft_positions_.back(), true);
+    const int64_t parent = s.draft.parent(i);
+    draft_positions_.push_back(parent < 0 ? s.size() - moved : draft_positions_[static_cast<size_t>(parent)] + 1);
+    runner_->add(s.draft.tokens[static_cast<size_t>(i)], draft_positions_.back(), true);
   }
-  runner_->see({.parents = std::span(stream.draft.parents).first(static_cast<size_t>(count))});
+  runner_->see({.parents = std::span(s.draft.parents).first(static_cast<size_t>(count)),
+                .segments = stream.context.sees,
+                .documents = stream.context.documents});
 }
 
 // Requests the attention mass of the last query of every prompt chunk, in the middle layer, or in the next layer

@@ -45,6 +45,7 @@ class CpuExecutor final : public Executor {
   Result<void> check_evictor(const EvictionRule& rule) const override;
   Result<void> check_context() const override;
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override;
+  void refresh(const LiveStream& stream) override;
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override;
   void forward(std::span<const StepWork> work) override;
@@ -73,8 +74,8 @@ class CpuExecutor final : public Executor {
                                                                 KvLayout& layout) const;
   Result<void> load_features(const EngineOptions& options, ThreadPool& threads, KvLayout& layout);
   std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
-  void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t sampled);
-  void add_tree(const Sequence& stream, int64_t count);
+  void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t moved, int64_t sampled);
+  void add_tree(const LiveStream& stream, int64_t count, int64_t moved);
   void add_with_reader(LiveStream& stream, int64_t begin, int64_t end, int64_t sampled);
   void forward_in_parts();
   void request_mass(std::span<const StepWork> work);

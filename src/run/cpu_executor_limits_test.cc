@@ -123,10 +123,10 @@ TEST(CpuExecutorLimits, InvalidNamesAndSizes) {
   o.context = 129;
   EXPECT_EQ(failure(o).message, "context: the model was loaded for 128 tokens, 129 asked for");
   o.context = 0;
-  o.kv_format = "q4_0";
+  o.kv_format = "q4_k";
   const Error format = failure(o);
   EXPECT_EQ(format.kind, ErrorKind::unsupported);
-  EXPECT_TRUE(format.message.starts_with("KV format 'q4_0'; supported: ")) << format.message;
+  EXPECT_TRUE(format.message.starts_with("KV format 'q4_k'; supported: ")) << format.message;
   for (const char* name : {"f32", "f16", "bf16", "q8_0"})
     EXPECT_NE(format.message.find(name), std::string::npos) << name;
   EXPECT_NE(format.message.find(", "), std::string::npos);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "models/mixers/mixer.h"
+#include "models/visible.h"
 
 namespace millrace {
 namespace {
@@ -42,6 +43,15 @@ Result<void> check_evictor_draft(const ArchSpec& spec, int64_t context) {
     if (layer.window > 0 && layer.window < context)
       return Error::unsupported("evictor: the draft model has layers that see a window; use ngram, or another model");
   return {};
+}
+
+Result<void> check_moved_positions(const EvictionRule& rule, const ArchSpec& spec, const KvLayout& layout) {
+  if (!rule.moves_keys()) return {};
+  if (!layout.windows.empty())
+    return Error::unsupported(
+        "evictor: positions=cache: layers of this model see a window and keep other tokens than the rest; use "
+        "positions=text");
+  return check_movable(spec, "evictor: positions=cache");
 }
 
 Result<void> check_token_evictor(const EvictionRule&, const ArchSpec& spec, int64_t context) {

@@ -14,6 +14,8 @@ Result<void> check_token_evictor(const EvictionRule& rule, const ArchSpec& spec,
 Result<void> check_evictor_layout(const KvLayout& layout, int64_t context);
 // The same of an engine's pool, which must also have been planned for evictors if it has such layers.
 Result<void> check_evictor_pool(const KvPool& pool, int64_t context);
+// Of a rule that moves keys: `spec` is of all layers of the stream. Errors: unsupported.
+Result<void> check_moved_positions(const EvictionRule& rule, const ArchSpec& spec, const KvLayout& layout);
 // Of a draft model, whose layers are in the first group. Errors: unsupported.
 Result<void> check_evictor_draft(const ArchSpec& spec, int64_t context);
 

@@ -93,6 +93,8 @@ class Executor {
   // Moves the keys in `count` slots from `slot` on to positions higher by `positions`.
   virtual void move_keys(std::span<const BlockId> /*blocks*/, int64_t /*slot*/, int64_t /*count*/,
                          int64_t /*positions*/) {}
+  // Computes tokens of the stream's stale parts again (ContextPart::refreshes()). Not between forward() and choose().
+  virtual void refresh(const LiveStream& /*stream*/) {}
   // Prepares a new stream for choose(); stream.sequence.request is set. Errors: as check().
   virtual Result<void> begin(LiveStream& stream) const = 0;
 

@@ -33,7 +33,7 @@ Result<ModelFiles> open_model(const std::string& path) {
 int64_t count_parameters(const ModelFiles& files) {
   int64_t count = 0;
   for (const auto& stored : files.tensors)
-    if (!is_weight_part(stored.name)) count += stored_weights(files, stored);
+    if (!is_side_part(files, stored.name)) count += stored_weights(files, stored);
   return count;
 }
 

@@ -55,7 +55,8 @@ struct LiveStream {
   KvRange range;                            // its range of the pool, while it holds blocks
   TierTicket ticket = 0;                    // of the swap tier, while swapping out, swapped or loading
   std::unique_ptr<TokenEviction> eviction;  // null: all its keys and values are kept
-  std::vector<ContextPart> context;         // tokens of the prompt that are computed apart from the others
+  ContextPlan context;                      // of its documents; without parts: a prompt like any other
+  std::vector<size_t> stale;                // complete parts, some tokens of which are to be computed again
   PrefixLoad load;
   StoreRepair repair;
   std::unique_ptr<StreamDrafts> drafts;  // what the engine knows of its drafts; null: nothing yet

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "attention/pattern_layers.h"
 #include "kv/window_groups.h"
+#include "models/forward_switches.h"
 #include "run/kv_places.h"
 #include "speculate/drafter.h"
 
@@ -31,6 +33,8 @@ Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& op
                                int64_t context) {
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
   KvLayout layout = formats.layout(options.block_tokens, std::move(layers), drafts);
+  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
+  MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, context));
   split_window_blocks(layout, options, context, std::max(options.batch_tokens, options.max_streams) + drafts);
   MILLRACE_TRY_VOID(formats.set_window_formats(layout, drafts));
   return layout;

@@ -1,44 +1,25 @@
-// BigBird, its block form, causal: a window, global blocks at the beginning, and random blocks between them. The random
-// ones are drawn for each layer, head and query block from the seed, all of them distinct.
-#include <algorithm>
-
+// BigBird, its block form, causal: a window, global blocks at the beginning, and random blocks between them.
 #include "attention/patterns/factories.h"
-#include "base/philox.h"
+#include "attention/patterns/random_graph.h"
 
 namespace millrace {
 namespace {
 
 class BigBird final : public AttentionPattern {
  public:
-  BigBird(int64_t window, int64_t global, int64_t random, int64_t seed)
-      : window_(window), global_(global), random_(random), seed_(static_cast<uint64_t>(seed)) {}
-
+  explicit BigBird(const OptionValues& options) : graph_(options) {}
   void mark(const PatternPlace& at, int64_t query_block, BlockMarks& marks) const override {
-    const int64_t window_begin = std::max<int64_t>(0, query_block - window_ + 1);
-    marks.add(0, global_);
-    marks.add(window_begin, query_block);
-    // Robert Floyd's sample of distinct numbers: each set of `count` of the candidates is equally likely.
-    const int64_t candidates = window_begin - global_;
-    const int64_t count = std::min(random_, candidates);
-    const auto stream = static_cast<uint64_t>(at.layer * at.heads + at.head);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t last = candidates - count + i;
-      const double draw = philox_uniform(seed_, stream, static_cast<uint64_t>(query_block * random_ + i));
-      const auto chosen = static_cast<int64_t>(draw * static_cast<double>(last + 1));
-      marks.add(global_ + (marks.has(global_ + chosen) ? last : chosen));
-    }
+    graph_.mark(at, query_block, marks);
   }
 
  private:
-  int64_t window_, global_, random_;
-  uint64_t seed_;
+  RandomGraph graph_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<AttentionPattern>> make_bigbird(const OptionValues& options) {
-  return std::unique_ptr<AttentionPattern>(std::make_unique<BigBird>(
-      options.integer("window"), options.integer("global"), options.integer("random"), options.integer("seed")));
+  return std::unique_ptr<AttentionPattern>(std::make_unique<BigBird>(options));
 }
 
 }  // namespace millrace

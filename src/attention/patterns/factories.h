@@ -10,5 +10,14 @@ Result<std::unique_ptr<AttentionPattern>> make_sparse_transformer(const OptionVa
 Result<std::unique_ptr<AttentionPattern>> make_longformer(const OptionValues& options);
 Result<std::unique_ptr<AttentionPattern>> make_bigbird(const OptionValues& options);
 Result<std::unique_ptr<AttentionPattern>> make_sink_window(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_semsa(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_structured_sparse(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_diffuser(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_quest(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_minference(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_reformer(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_routing_transformer(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_sparse_flash_attention(const OptionValues& options);
+Result<std::unique_ptr<AttentionPattern>> make_sinkhorn(const OptionValues& options);
 
 }  // namespace millrace

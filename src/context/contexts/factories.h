@@ -5,6 +5,11 @@
 
 namespace millrace {
 
+Result<std::unique_ptr<const DocumentContext>> make_ape(const OptionValues& options);
+Result<std::unique_ptr<const DocumentContext>> make_cacheblend(const OptionValues& options);
+Result<std::unique_ptr<const DocumentContext>> make_entropy(const OptionValues& options);
+Result<std::unique_ptr<const DocumentContext>> make_epic(const OptionValues& options);
+Result<std::unique_ptr<const DocumentContext>> make_independent(const OptionValues& options);
 Result<std::unique_ptr<const DocumentContext>> make_kvlink(const OptionValues& options);
 
 }  // namespace millrace

@@ -13,6 +13,9 @@ std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own) {
   own.push_back({"scope", Type::text, "stream", 0, 0,
                  "stream: one choice for all layers and heads; layer: each layer chooses for itself; head: each KV "
                  "head of each layer"});
+  own.push_back({"positions", Type::text, "text", 0, 0,
+                 "text: tokens keep their positions in the text; cache: positions count the stored tokens, so that a "
+                 "stream may be longer than the context"});
   return own;
 }
 

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <iterator>
 
+#include "attention/block_sparse.h"
 #include "attention/full.h"
+#include "attention/pattern_layers.h"
 #include "models/blocks/blocks.h"
 
 namespace millrace {
@@ -82,6 +84,18 @@ AttentionLayer stored_layer(const ArchSpec& spec, const LayerSpec& layer, int64_
           context.kv().group_of(stored),
           0,
           context.limits().switches.attention};
+}
+
+HopCall hop_call(const AttentionLayer& attention, const Batch& batch, ForwardContext& context) {
+  return {.batch = batch,
+          .layer = attention,
+          .kernels = context.kernels(),
+          .pool = context.pool(),
+          .kv = context.kv().of(attention.layer),
+          .q = context.q.as<float>(),
+          .context = context.limits().context,
+          .scratch = context.partials.as<float>(),
+          .pointers = context.block_pointers.data()};
 }
 
 }  // namespace
@@ -170,13 +184,20 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
   return kept;
 }
 
-void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
-                       ForwardContext& context) {
+void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
+                   ForwardContext& context) {
   const AttentionLayer attention = stored_layer(spec, layer, index, context);
-  for (ForwardObserver* observer : context.hooks.observers()) observer->before_attention(index);
-  const AttentionInput input{attention, batch, context.kernels(), context.kv().of(attention.layer),
-                             context.q.as<float>()};
-  for (ForwardObserver* observer : context.hooks.observers()) observer->queries(input);
+  KvPool& kv = context.kv().of(attention.layer);
+  const std::vector<ForwardObserver*>& observers = context.hooks.observers();
+  for (ForwardObserver* observer : observers) observer->before_attention(index);
+  const int64_t sets = pattern_layer_sets(pattern_of(attention, context.limits().context));
+  for (int64_t set = 1; set <= sets; ++set)
+    for (ForwardObserver* observer : observers)
+      observer->before_attention(index + set * (std::ssize(kv.layout().layers) / (1 + sets)));
+  summarize_keys(batch, attention, context.kernels(), context.pool(), kv, context.limits().context);
+  diffuse_values(hop_call(attention, batch, context), context.attended.as<float>());
+  const AttentionInput input{attention, batch, context.kernels(), kv, context.q.as<float>()};
+  for (ForwardObserver* observer : observers) observer->queries(input);
 }
 
 namespace {
@@ -185,9 +206,12 @@ namespace {
 void attend_and_project(const AttentionLayer& attention, int64_t index, const LayerWeights& weights, const Batch& batch,
                         ForwardContext& context) {
   const int64_t q_width = attention.heads * attention.head_dim;
-  attend(batch, attention, context.kernels(), context.pool(), context.kv().of(attention.layer), context.q.as<float>(),
-         context.attended.as<float>(), context.limits().context, context.partials.as<float>(),
-         context.block_pointers.data(), context.tiles_of(attention.layer), context.prefixes());
+  if (diffusing_pattern(pattern_of(attention, context.limits().context)))
+    attend_last_hop(hop_call(attention, batch, context), context.attended.as<float>());
+  else
+    attend(batch, attention, context.kernels(), context.pool(), context.kv().of(attention.layer), context.q.as<float>(),
+           context.attended.as<float>(), context.limits().context, context.partials.as<float>(),
+           context.block_pointers.data(), context.tiles_of(attention.layer), context.prefixes());
   const ActivationRows out =
       encode_activations(context.kernels(), context.pool(), weights.output.format->activation,
                          context.attended.as<float>(), q_width, batch.size(), q_width, context.encoded.data());

@@ -62,9 +62,10 @@ void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>&
 // context.normed, rounded in `rows` -> context.q
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                     const Batch& batch, const ActivationRows& rows, ForwardContext& context);
-// Tells the observers that this layer's keys are about to be read, and its queries.
-void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
-                       ForwardContext& context);
+// After attention_keys(): tells the observers that this layer's keys are about to be read, summarizes those that a
+// dynamic attention pattern reads by summaries, and shows the observers the queries.
+void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
+                   ForwardContext& context);
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context);

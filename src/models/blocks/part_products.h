@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/linear.h"
 #include "tensor/weight_parts.h"
@@ -16,10 +17,23 @@ int64_t part_scratch_bytes(const PartSizes& sizes);
 
 inline bool changes_input(const Weight& weight) { return weight.parts && !weight.parts->input.empty(); }
 
-// y = W t(x) + bias, of a weight that changes its input; x [tokens, cols].
+// y = W r(t(x)) + bias, of a weight that changes its input; x [tokens, cols].
 void multiply_changed(ForwardContext& context, const LinearPart& part, const float* x);
-// y += B (A x) + S x.
+// y = B (A x) + bias of each of these factored matrices, all for as many rows: the products with A are one job, and so
+// are those with B.
+inline constexpr size_t kMostPairs = 4;  // at once
+void multiply_pairs(ForwardContext& context, std::span<const LinearPart> parts);
+// Whether a factored matrix has a sparse A, which `parts->sparse` holds.
+inline bool has_sparse_factor(const Weight& weight) {
+  return is_factored(weight) && !weight.parts->low_rank_a.present();
+}
+// y = B (A x) + bias of one of these; x [tokens, cols].
+void multiply_dense_sparse(ForwardContext& context, const LinearPart& part, const float* x);
+// y += B (A x) + S x + C x[columns] + b, of a factored matrix without B (A x).
 void add_parts(ForwardContext& context, const LinearPart& part, const float* x);
+
+// Rows [begin, end) of y += S x, of one token.
+void add_sparse_rows(const SparseMatrix& sparse, const float* x, int64_t begin, int64_t end, float* y);
 
 // t(x) of one row, to `out`; `scratch` [cols] is overwritten. All three are different.
 void change_input(const InputChange& change, const float* x, int64_t cols, float* scratch, float* out);

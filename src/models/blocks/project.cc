@@ -26,21 +26,41 @@ void replace(const LinearCall& call, const float* bias, LinearWrapper& wrapper) 
     for (int64_t r = 0; r < rows; ++r) call.y[t * rows + r] += bias[r];
 }
 
+// How a product is computed where there are hooks or weight parts.
+enum class Way : uint8_t { plain, changed, factored, dense_sparse, replaced };
+
+// Whether two products have the same number of rows.
+bool alike(std::span<const LinearPart> parts, size_t a, size_t b) { return parts[a].x.tokens == parts[b].x.tokens; }
+
 // With hooks or weight parts.
 void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::span<const LinearSource> sources) {
   const ForwardHooks& hooks = context.hooks;
   for (ForwardObserver* observer : hooks.observers())
     for (size_t i = 0; i < parts.size(); ++i)
       if (observer->taps(sources[i].id)) observer->input(call_of(context, parts[i], sources[i]).in);
-  size_t first = 0;  // of the parts that run as one job
-  for (size_t i = 0; i <= parts.size(); ++i) {
-    LinearWrapper* wrapper = i < parts.size() ? replacement(hooks, sources[i].id) : nullptr;
-    const bool changed = i < parts.size() && !wrapper && changes_input(*parts[i].weight);
-    if (i < parts.size() && !wrapper && !changed) continue;
-    if (i > first) linear(context.pool(), parts.subspan(first, i - first), context.shapes());
-    if (wrapper) replace(call_of(context, parts[i], sources[i]), parts[i].bias, *wrapper);
-    if (changed) multiply_changed(context, parts[i], sources[i].x);
-    first = i + 1;
+  const auto way = [&](size_t i) {
+    if (replacement(hooks, sources[i].id)) return Way::replaced;
+    if (changes_input(*parts[i].weight)) return Way::changed;
+    if (has_sparse_factor(*parts[i].weight)) return Way::dense_sparse;
+    return is_factored(*parts[i].weight) ? Way::factored : Way::plain;
+  };
+  for (size_t first = 0, end = 0; first < parts.size(); first = end) {
+    const Way one = way(first);
+    const auto joins = [&](size_t i) {  // the products of `first` on, as one job
+      if (way(i) != one) return false;
+      return one == Way::plain || (one == Way::factored && i - first < kMostPairs && alike(parts, first, i));
+    };
+    for (end = first + 1; end < parts.size() && joins(end);) ++end;
+    const std::span some = parts.subspan(first, end - first);
+    switch (one) {
+      case Way::plain: linear(context.pool(), some, context.shapes()); break;
+      case Way::factored: multiply_pairs(context, some); break;
+      case Way::changed: multiply_changed(context, parts[first], sources[first].x); break;
+      case Way::dense_sparse: multiply_dense_sparse(context, parts[first], sources[first].x); break;
+      case Way::replaced:
+        replace(call_of(context, parts[first], sources[first]), parts[first].bias,
+                *replacement(hooks, sources[first].id));
+    }
   }
   for (size_t i = 0; i < parts.size(); ++i)
     if (parts[i].weight->parts && !replacement(hooks, sources[i].id)) add_parts(context, parts[i], sources[i].x);

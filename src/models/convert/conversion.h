@@ -7,6 +7,7 @@
 
 #include "loader/gguf_writer.h"
 #include "models/convert/convert.h"
+#include "models/convert/format_choice.h"
 #include "models/convert/tensor_source.h"
 #include "models/convert/tokenizer_writer.h"
 
@@ -37,7 +38,7 @@ struct ConversionPlan {
 
 // Also fills the report's kept, fallbacks, left_out and notes. Errors: unsupported (not expressible in the output, or a
 // format that fits no matrix), corrupt.
-Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const Format* target,
+Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const ConversionTarget& target,
                                        ConvertReport& report);
 
 }  // namespace millrace

@@ -26,6 +26,7 @@ struct ConvertOptions {
   bool force = false;  // replace an existing output
   std::function<void(double)> progress;  // fraction written; may be null
   ModelOpener open = open_model_files;   // of `input`, unless that is a checkpoint
+  std::string importance;  // importance matrix whose weights the rounding minimizes errors with; empty: none
 };
 
 struct ConvertReport {
@@ -45,8 +46,8 @@ struct ConvertReport {
 };
 
 // Errors: user (names, an existing output), corrupt (the input), unsupported (an architecture, a format that is unknown
-// or fits no matrix, something that the output kind cannot express), resource (disk or memory). On failure nothing is
-// left behind.
+// or fits no matrix, something that the output kind cannot express, a format that no weights apply to), resource (disk
+// or memory). On failure nothing is left behind.
 Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& pool);
 
 }  // namespace millrace

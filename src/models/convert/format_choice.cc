@@ -12,8 +12,9 @@ bool is_plain(const Format& format) { return format.block_values == 1 && format.
 // The replacement for a format whose blocks are too wide for a row, as in llama.cpp; null: none.
 const Format* narrower(const Format& format) {
   static constexpr std::pair<std::string_view, std::string_view> kNarrower[] = {
-      {"q2_k", "iq4_nl"}, {"q3_k", "iq4_nl"}, {"iq4_xs", "iq4_nl"},
-      {"q4_k", "q5_0"},   {"q5_k", "q5_1"},   {"q6_k", "q8_0"}};
+      {"q2_k", "iq4_nl"},    {"q3_k", "iq4_nl"},   {"iq4_xs", "iq4_nl"}, {"q4_k", "q5_0"},      {"q5_k", "q5_1"},
+      {"q6_k", "q8_0"},      {"tq1_0", "q4_0"},    {"tq2_0", "q4_0"},    {"iq1_s", "iq4_nl"},   {"iq1_m", "iq4_nl"},
+      {"iq2_xxs", "iq4_nl"}, {"iq2_xs", "iq4_nl"}, {"iq2_s", "iq4_nl"},  {"iq3_xxs", "iq4_nl"}, {"iq3_s", "iq4_nl"}};
   const auto* found = std::ranges::find(kNarrower, format.name, [](const auto& pair) { return pair.first; });
   return found == std::end(kNarrower) ? nullptr : find_format(found->second);
 }
@@ -23,6 +24,12 @@ const Format* narrower(const Format& format) {
 bool can_store(const Format& format, bool gguf) {
   if (gguf) return format.gguf_type >= 0;
   return format.block_values == 1 && !format.safetensors.empty() && format.name != "f8_e4m3";
+}
+
+const Format* fitting_format(const Format& format, int64_t line) {
+  const Format* found = &format;
+  while (found && line % found->block_values != 0) found = narrower(*found);
+  return found;
 }
 
 const char* special_matrix(std::string_view name) {
@@ -35,6 +42,7 @@ const char* special_matrix(std::string_view name) {
 
 const Format* FormatChoice::choose(const SourceTensor& tensor, const std::string& name, int64_t line,
                                    const char* special) {
+  if (choice_.mix) target_ = find_format(format_in_mix(*choice_.mix, name, choice_.layers, choice_.tied));
   const Format* source = tensor.stored && tensor.stored->scales.values.empty() ? tensor.stored->tensor.format : nullptr;
   const Format* plain = source && is_plain(*source) && can_store(*source, gguf_) ? source : f32_;
   if (tensor.is_vector) return gguf_ && !same_kind_ ? f32_ : plain;
@@ -46,8 +54,7 @@ const Format* FormatChoice::choose(const SourceTensor& tensor, const std::string
 
 // The target or its replacement; if even that does not fit, a 16-bit float format.
 const Format* FormatChoice::fitting(const std::string& name, int64_t line, const Format* plain) {
-  const Format* format = target_;
-  while (format && line % format->block_values != 0) format = narrower(*format);
+  const Format* format = fitting_format(*target_, line);
   if (format == target_) return target_;
   if (!format) format = plain->block_bytes <= 2 ? plain : find_format("f16");
   const std::string why =

@@ -6,6 +6,7 @@
 
 #include "formats/format.h"
 #include "models/convert/convert.h"
+#include "models/convert/format_mix.h"
 #include "models/convert/tensor_source.h"
 
 namespace millrace {
@@ -13,15 +14,25 @@ namespace millrace {
 // Whether the file kind stores matrices of this format (folders: only plain floats).
 bool can_store(const Format& format, bool gguf);
 
+// The format, or its nearest replacement whose blocks divide rows of `line` values; null: there is none.
+const Format* fitting_format(const Format& format, int64_t line);
+
 // Matrices whose format is not changed, by either spelling of their names; null for the others.
 const char* special_matrix(std::string_view name);
+
+// The --format: one, a mix, or none.
+struct ConversionTarget {
+  const Format* format = nullptr;  // of a mix: its base
+  const FormatMix* mix = nullptr;
+  int64_t layers = 0;  // of the model
+  bool tied = false;   // it has no head of its own
+};
 
 // Chooses formats, and records in the report where --format was not applied and what fell back.
 class FormatChoice {
  public:
-  // `target`: the --format; null without.
-  FormatChoice(bool gguf, bool same_kind, const Format* target, ConvertReport& report)
-      : gguf_(gguf), same_kind_(same_kind), target_(target), report_(report) {}
+  FormatChoice(bool gguf, bool same_kind, const ConversionTarget& target, ConvertReport& report)
+      : gguf_(gguf), same_kind_(same_kind), target_(target.format), choice_(target), report_(report) {}
 
   // `line`: contiguous values per row in the output; `special`: why --format does not apply to the matrix, or null.
   const Format* choose(const SourceTensor& tensor, const std::string& name, int64_t line, const char* special);
@@ -32,7 +43,8 @@ class FormatChoice {
 
   const Format* f32_ = find_format("f32");
   bool gguf_, same_kind_;
-  const Format* target_;
+  const Format* target_;  // for the tensor at hand
+  ConversionTarget choice_;
   ConvertReport& report_;
 };
 

@@ -107,8 +107,14 @@ Result<std::vector<SourceTensor>> list_sources(const ConversionInput& input, con
   return list_tensors(input.files, *input.arch, input.spec, target);
 }
 
+// Of config.json: the name of the GGUF file that a folder was made from.
+constexpr const char* kNameKey = "general_name";
+
 std::string model_name(const ConversionInput& input) {
   if (!input.spec.name.empty()) return input.spec.name;
+  if (!input.checkpoint && !input.is_gguf() && input.files.config)  // written by the opposite conversion
+    if (const auto found = input.files.config->find(kNameKey); found != input.files.config->end() && found->is_string())
+      return found->get<std::string>();
   std::error_code ignored;
   fs::path path = fs::absolute(input.files.path, ignored).lexically_normal();
   if (path.filename().empty() || !fs::is_directory(path, ignored)) path = path.parent_path();
@@ -125,7 +131,7 @@ SourceTensor made_here(std::string name, std::vector<float> values) {
   return tensor;
 }
 
-Result<ConversionPlan> plan_gguf(const ConversionInput& input, const Format* target, ConvertReport& report) {
+Result<ConversionPlan> plan_gguf(const ConversionInput& input, const ConversionTarget& target, ConvertReport& report) {
   const Arch* arch = arch_for_gguf(*input.arch);
   report.architecture = arch->name;
   std::vector<FactorTensor> factors;
@@ -219,7 +225,8 @@ std::string main_dtype(const std::vector<OutputTensor>& tensors) {
   return best == "bf16" ? "bfloat16" : best == "f16" ? "float16" : "float32";
 }
 
-Result<ConversionPlan> plan_folder(const ConversionInput& input, const Format* target, ConvertReport& report) {
+Result<ConversionPlan> plan_folder(const ConversionInput& input, const ConversionTarget& target,
+                                   ConvertReport& report) {
   const Arch* arch = arch_for_huggingface(input.spec);
   report.architecture = arch->huggingface.front();
   ModelFiles written;
@@ -244,6 +251,7 @@ Result<ConversionPlan> plan_folder(const ConversionInput& input, const Format* t
   Json config = write_arch_huggingface(*arch, input.spec, exists);
   add_token_ids(input.files, config, false);
   config["torch_dtype"] = main_dtype(plan.tensors);
+  if (!input.spec.name.empty()) config[kNameKey] = input.spec.name;
   plan.texts.push_back({"config.json", dump_json(config)});
   plan.texts.push_back({"generation_config.json", generation_config(input.files)});
   if (!input.files.tokenizer) {
@@ -290,7 +298,8 @@ Result<std::vector<OutputTensor>> same_tensors(const ConversionInput& input, For
   return out;
 }
 
-Result<ConversionPlan> plan_same_gguf(const ConversionInput& input, const Format* target, ConvertReport& report) {
+Result<ConversionPlan> plan_same_gguf(const ConversionInput& input, const ConversionTarget& target,
+                                      ConvertReport& report) {
   report.architecture = input.files.architecture;
   ConversionPlan plan;
   FormatChoice formats(true, true, target, report);
@@ -305,7 +314,8 @@ Result<ConversionPlan> plan_same_gguf(const ConversionInput& input, const Format
   return plan;
 }
 
-Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Format* target, ConvertReport& report) {
+Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const ConversionTarget& target,
+                                        ConvertReport& report) {
   report.architecture = input.files.architecture;
   ConversionPlan plan;
   FormatChoice formats(false, true, target, report);
@@ -330,7 +340,7 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Form
 
 }  // namespace
 
-Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const Format* target,
+Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const ConversionTarget& target,
                                        ConvertReport& report) {
   for (const StoredTensor& stored : input.files.tensors)
     if (input.is_gguf() && is_weight_part(stored.name))
@@ -344,13 +354,14 @@ Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_ggu
                    ? (to_gguf ? plan_gguf(input, target, report) : plan_folder(input, target, report))
                    : (to_gguf ? plan_same_gguf(input, target, report) : plan_same_folder(input, target, report)));
   const auto quantized = [](const OutputTensor& tensor) { return tensor.format->block_values > 1; };
-  if (target && target->block_values > 1 && std::ranges::none_of(plan.tensors, quantized)) {
+  if (target.mix) plan.writer.set_u32("general.file_type", target.mix->file_type);
+  if (target.format && target.format->block_values > 1 && std::ranges::none_of(plan.tensors, quantized)) {
     const std::string why = report.fallbacks.empty()
                                 ? "it has no matrix that could be"
                                 : fmt::format("{}: {}", report.fallbacks[0].name, report.fallbacks[0].why);
     return Error::unsupported(
         fmt::format("--format {}: no matrix of {} can be stored in it or in its replacement; choose f16 ({})",
-                    target->name, input.files.path, why));
+                    target.format->name, input.files.path, why));
   }
   return plan;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "formats/format.h"
+#include "formats/weighted_rounding.h"
 #include "models/weight_loader.h"
 
 namespace millrace {
@@ -310,6 +311,12 @@ int64_t OutputTensor::bytes() const {
   return rows * format->row_bytes(dims.back());
 }
 
+void OutputTensor::encode_row(int64_t index, const float* values, int64_t cols, uint8_t* destination) const {
+  if (weights.empty()) return format->encode(values, destination, cols);
+  const int64_t expert = dims.size() > 2 ? index / dims[dims.size() - 2] : 0;
+  encode_weighted(*format, values, weights.data() + expert * cols, destination, cols);
+}
+
 Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const {
   for (const SourceTensor& part : parts) MILLRACE_TRY_VOID(part.check_finite());
   if (transpose) {
@@ -325,6 +332,7 @@ Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const
     return check_overflow(destination);
   }
   uint8_t* const whole = destination;
+  int64_t before = 0;  // rows of earlier parts
   for (const SourceTensor& part : parts) {
     const int64_t row_bytes = format->row_bytes(part.cols);
     const int64_t chunk = part.transposed ? part.rows : std::max<int64_t>(1, kChunkValues / part.cols);
@@ -342,9 +350,10 @@ Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const
       std::vector<float> rows(static_cast<size_t>(count * part.cols));
       part.read_rows(begin, count, rows.data());
       for (int64_t r = 0; r < count; ++r)
-        format->encode(rows.data() + r * part.cols, destination + (begin + r) * row_bytes, part.cols);
+        encode_row(before + begin + r, rows.data() + r * part.cols, part.cols, destination + (begin + r) * row_bytes);
     });
     destination += part.rows * row_bytes;
+    before += part.rows;
   }
   return check_overflow(whole);
 }

@@ -51,11 +51,17 @@ struct OutputTensor {
   std::vector<int64_t> dims;  // outermost first
   bool transpose = false;     // the output holds [cols, rows] (one part only)
   std::vector<SourceTensor> parts;
+  std::vector<float> weights;  // [experts, cols], of squared errors in rounding; empty: all alike
 
   int64_t bytes() const;
+  int64_t experts() const { return dims.size() > 2 ? dims.front() : 1; }
   // Fills `destination` with bytes() bytes, rows in parallel. Errors: corrupt, unsupported (a value that does not fit).
   Result<void> produce(uint8_t* destination, ThreadPool& pool) const;
   Result<void> check_overflow(const uint8_t* encoded) const;
+
+ private:
+  // One row, the `index`-th of all parts.
+  void encode_row(int64_t index, const float* values, int64_t cols, uint8_t* destination) const;
 };
 
 // Lists every tensor that the spec's model needs, in forward-pass order. `target` is the spec as the output will be

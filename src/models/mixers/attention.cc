@@ -80,8 +80,7 @@ const Weight& first_matrix(const LayerWeights& weights) { return weights.q; }
 
 void begin_attention(const MixerCall& call, const ActivationRows& x) {
   attention_keys(call.spec, call.layer, call.index, call.weights, call.batch, x, call.context);
-  if (!call.context.hooks.observers().empty())
-    observe_attention(call.spec, call.layer, call.index, call.batch, call.context);
+  complete_keys(call.spec, call.layer, call.index, call.batch, call.context);
 }
 
 MixedRows query_rows(const LayerSpec& layer, ForwardContext& context) {

@@ -103,7 +103,7 @@ void declare_latent(const LayerSpec& layer, const ForwardLimits& limits, int thr
   ForwardSizes::grow(sizes.q_width, q_width);
   ForwardSizes::grow(sizes.kv_width, layer.head_dim);
   ForwardSizes::grow(sizes.partials, 4 * attention_scratch_floats(threads, limits.context, layer.heads, layer.head_dim,
-                                                                  1, layer.value_dim));
+                                                                  1, layer.value_dim, limits.switches.attention));
   ForwardSizes::grow(sizes.mixer, LatentRows::bytes(layer, limits.tokens));
 }
 
@@ -247,7 +247,7 @@ void begin_latent(const MixerCall& call, const ActivationRows& x) {
            [&](int64_t t) { prepare_token(call, rows, in, codec, t); });
   const int64_t head_dim = call.layer.head_dim;
   multiply_heads(call, own.k_up, in, rows, context.q.as<float>(), call.layer.heads * head_dim, head_dim);
-  if (!context.hooks.observers().empty()) observe_attention(call.spec, call.layer, call.index, call.batch, context);
+  complete_keys(call.spec, call.layer, call.index, call.batch, context);
 }
 
 MixedRows absorbed_rows(const LayerSpec& layer, ForwardContext& context) {

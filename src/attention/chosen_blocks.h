@@ -1,0 +1,31 @@
+// Attention of queries that choose their own blocks (attention/dynamic_pattern.h). Queries of a unit differ
+// in what they see, and no kernel has a mask, so keys are read block by block: the queries that chose a block are
+// gathered, and get a partial result of it that is joined to their totals.
+//
+//   queries        0  1  2  3        block 0: queries 0 2 3     block 1: query 1     own block: all
+//   choice of 0, 1 0  1  0  0
+//
+// Joins are in the order of the blocks, with the query's own block last, so a query's bits depend on its own choice
+// alone. A query that sees every block is computed as without a pattern, and has those bits.
+#pragma once
+
+#include "attention/block_sparse.h"
+#include "attention/dynamic_pattern.h"
+
+namespace millrace {
+
+// Floats of a worker's scratch for units of at most `queries` queries of one block; 0 without a dynamic pattern.
+int64_t chosen_blocks_floats(const DynamicPattern* pattern, int64_t context, int64_t queries, int64_t group,
+                             int64_t head_dim);
+
+// As attend_blocks(); `choice` has chosen_blocks_floats().
+void attend_chosen(const VisibleUnit& unit, const DynamicPattern& pattern, const Partial& total, const Partial& scratch,
+                   const uint8_t** pointers, float* choice);
+
+// Marks all blocks that a token's query sees; `q`: of the KV head's query heads, [group, head_dim]. `features` has
+// summary_floats(), `scores` and `work` have a float for each block before query_block. For whoever observes.
+void choose_blocks(KvPool& kv, const AttentionLayer& layer, const AttentionPattern& pattern, const int32_t* table,
+                   int64_t kv_head, int64_t query_block, const float* q, float* features, float* scores, float* work,
+                   BlockMarks& marks);
+
+}  // namespace millrace

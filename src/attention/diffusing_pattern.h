@@ -1,0 +1,24 @@
+// DiffusingPattern: an attention pattern whose weights are applied several times in one layer, so that values arrive
+// from keys that are several hops away in its graph (attention/hop_values.h).
+#pragma once
+
+#include "attention/pattern.h"
+
+namespace millrace {
+
+inline constexpr int64_t kMostHops = 8;
+inline constexpr int64_t kMostHopDim = 1024;  // of values
+
+class DiffusingPattern : public AttentionPattern {
+ public:
+  virtual int64_t hops() const = 0;  // at least 1
+  virtual float own() const = 0;     // share of a token's own value in what the next hop carries on
+};
+
+// Null: the pattern does not diffuse, or there is none.
+inline const DiffusingPattern* diffusing_pattern(const AttentionPattern* pattern) {
+  const auto* diffusing = dynamic_cast<const DiffusingPattern*>(pattern);
+  return diffusing && diffusing->hops() > 1 ? diffusing : nullptr;
+}
+
+}  // namespace millrace

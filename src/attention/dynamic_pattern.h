@@ -1,0 +1,48 @@
+// DynamicPattern: an attention pattern whose queries choose blocks. It reads the query and a summary of each earlier
+// block's keys: a vector of summary_floats() floats, folded from the block's stored keys in their order and kept beside
+// them (attention/key_summaries.h). A query token has as many features, for all heads of a KV head together, and a
+// block's score is their dot product. Each query token chooses for itself (attention/chosen_blocks.h), so what it sees
+// depends on its stream alone, as with other patterns.
+#pragma once
+
+#include <span>
+
+#include "attention/pattern.h"
+
+namespace millrace {
+
+inline constexpr int64_t kMostDynamicDim = 1024;   // of the heads that it reads
+inline constexpr int64_t kMostDynamicBlock = 256;  // tokens
+
+// Those of the blocks before a query's own, of one layer and KV head.
+class BlockSummaries {
+ public:
+  virtual ~BlockSummaries() = default;
+  virtual std::span<const float> operator[](int64_t block) const = 0;
+};
+
+class DynamicPattern : public AttentionPattern {
+ public:
+  // mark() of a dynamic pattern marks what every query of the block sees.
+
+  virtual int64_t summary_floats(int64_t head_dim) const = 0;
+  virtual void start_summary(std::span<float> summary) const { std::ranges::fill(summary, 0.0f); }
+  virtual void add_key(const PatternPlace& at, std::span<const float> key, std::span<float> summary) const = 0;
+  // Adds those of one query head to the token's features, which are 0 before the first one.
+  virtual void add_query(const PatternPlace& at, std::span<const float> query, std::span<float> features) const = 0;
+  // Of members that weigh blocks against each other: what is added to the score that each block has for a query, once
+  // for every query head. A function of these summaries alone. `work` has balance_floats(); 0: nothing is added.
+  virtual int64_t balance_floats(int64_t /*blocks*/) const { return 0; }
+  virtual void balance(const BlockSummaries&, std::span<float> added, std::span<float> /*work*/) const {
+    std::ranges::fill(added, 0.0f);
+  }
+  // Marks blocks in addition to those of mark(), by the score of each; never NaN. `work` has as many floats.
+  virtual void choose(std::span<const float> scores, std::span<float> work, BlockMarks& marks) const = 0;
+};
+
+// Null: the pattern is static, or none.
+inline const DynamicPattern* dynamic_pattern(const AttentionPattern* pattern) {
+  return dynamic_cast<const DynamicPattern*>(pattern);
+}
+
+}  // namespace millrace

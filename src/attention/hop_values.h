@@ -1,0 +1,44 @@
+// Values that diffuse along a pattern's graph (Feng et al., 2022, Diffuser). With A the weights of a query head, V the
+// values, a the share of a token's own value and K the hops:
+//
+//   Z[0] = V      Z[k] = a V + (1 - a) mean over the heads of a KV head of A Z[k - 1]      result = A Z[K - 1]
+//
+// That is the sum of A V, A A V, ... with weights a, a (1 - a), ...; the last hop has what remains. One hop, or a = 1,
+// is attention as it is. Z of a token is a function of earlier tokens alone, so it is computed once and stored: Z[1] to
+// Z[K - 1] are further layers of the KV pool, as summaries of keys are (key_summaries.h), without values of their own:
+//
+//   layer          0 | K, V
+//   layer n + 0      | Z[1]        n: layers of the model
+//   layer 2 n + 0    | Z[2]
+#pragma once
+
+#include "attention/diffusing_pattern.h"
+#include "attention/full.h"
+
+namespace millrace {
+
+// Adds the layers of Z, if the pattern diffuses. Layers of streams of at least `context` tokens that do not see every
+// key have none. Errors: unsupported (keys and values of different formats, values that are parts of their keys).
+Result<void> add_hop_values(KvLayout& layout, const AttentionPattern* pattern, int64_t context);
+
+// What attend() needs.
+struct HopCall {
+  const Batch& batch;
+  const AttentionLayer& layer;
+  const KernelTable& kernels;
+  ThreadPool& pool;
+  KvPool& kv;
+  const float* q;
+  int64_t context;
+  float* scratch;  // of attention_scratch_floats(), and so on
+  const uint8_t** pointers;
+};
+
+// Stores Z[1], ... of the batch's tokens, whose keys and values must be stored. `rows`: [tokens, heads * head_dim].
+// Without such a pattern it does nothing.
+void diffuse_values(const HopCall& call, float* rows);
+
+// The last hop, in place of attend(); the pattern must diffuse, and Z be stored.
+void attend_last_hop(const HopCall& call, float* out);
+
+}  // namespace millrace

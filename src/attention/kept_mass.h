@@ -1,0 +1,27 @@
+// Kept mass: how much of the attention to every earlier key a pattern keeps. Of every 17th token of a stream, each
+// head's weights over all keys are computed, and those of the blocks that its query sees are added up. Only observes
+// the forward pass, like mass.h; what it sees is the pass with the pattern. On one thread, in a fixed order.
+#pragma once
+
+#include <vector>
+
+#include "attention/full.h"
+
+namespace millrace {
+
+inline constexpr int64_t kKeptMassEvery = 17;  // of the sampled tokens; no power of two, so that places in blocks vary
+
+struct KeptMass {
+  double mass = 0;      // kept, summed over `queries`
+  double keys = 0;      // seen, as a fraction of all, summed over `queries`
+  int64_t queries = 0;  // of heads
+
+  double mean_mass() const { return queries > 0 ? mass / static_cast<double>(queries) : 1; }
+  double mean_keys() const { return queries > 0 ? keys / static_cast<double>(queries) : 1; }
+};
+
+// q: as of observe_mass(); the batch's keys and their summaries must be stored. Layers without the pattern add nothing.
+void observe_kept_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv,
+                       const float* q, int64_t context, KeptMass& kept);
+
+}  // namespace millrace

@@ -1,0 +1,74 @@
+#include "attention/key_summaries.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+
+#include "attention/block_sparse.h"
+
+namespace millrace {
+namespace {
+
+void summarize_block(const BatchSpan& span, const Batch& batch, const AttentionLayer& layer, const RowCodec& codec,
+                     KvPool& kv, const DynamicPattern& pattern, int64_t kv_head, int64_t block) {
+  const int64_t block_tokens = kv.layout().block_tokens, row_bytes = kv.row_bytes(layer.layer);
+  const int64_t each = pattern.block() / block_tokens;
+  const int32_t* table = batch.tables(layer.group).data() + span.table;
+  const PatternPlace at{layer.layer, kv_head, layer.kv_heads};
+  const std::span<float> summary(key_summary(kv, layer.layer, kv_head, table, block, pattern.block()),
+                                 static_cast<size_t>(pattern.summary_floats(layer.head_dim)));
+  float key[kMostDynamicDim];
+  pattern.start_summary(summary);
+  for (int64_t b = block * each; b < (block + 1) * each; ++b) {
+    const uint8_t* rows = kv.keys(layer.layer, table[b], kv_head);
+    for (int64_t i = 0; i < block_tokens; ++i) {
+      codec.decode(rows + i * row_bytes, key, layer.head_dim);
+      pattern.add_key(at, {key, static_cast<size_t>(layer.head_dim)}, summary);
+    }
+  }
+}
+
+}  // namespace
+
+Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern, int64_t context) {
+  const DynamicPattern* dynamic = dynamic_pattern(pattern);
+  if (!dynamic || layout.encodes()) return {};  // check_pattern() refuses blocks that are encoded
+  if (layout.values() != layout.format)
+    return Error::unsupported(fmt::format("attention {}: needs keys and values of one format, not {}", pattern->text(),
+                                          layout.format_name()));
+  const auto layers = layout.layers;
+  const int64_t unit = std::lcm<int64_t>(2, layout.format->block_values);
+  for (const KvLayer& layer : layers) {
+    const bool sees_all = layer.kv_heads > 0 && (layer.window <= 0 || layer.window >= context);
+    const int64_t bytes = 4 * dynamic->summary_floats(std::min(layer.head_dim, kMostDynamicDim));
+    int64_t width = unit;  // of a row, so that the rows of a KV block are as many bytes
+    while (layout.block_tokens * layout.format->row_bytes(width) < bytes) width += unit;
+    layout.layers.push_back(sees_all ? KvLayer{.kv_heads = layer.kv_heads, .head_dim = width, .values_in_keys = true}
+                                     : KvLayer{.elsewhere = true});
+  }
+  return {};
+}
+
+void summarize_keys(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
+                    KvPool& kv, int64_t context) {
+  const DynamicPattern* pattern = dynamic_pattern(pattern_of(layer, context));
+  if (!pattern) return;
+  const RowCodec& codec = *kernels.find_codec(kv.layout().format);
+  const int64_t block = pattern->block();
+  const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
+  const auto completed = [&](const BatchSpan& span) {
+    return (span.first_slot + span.count) / block - span.first_slot / block;
+  };
+  int64_t blocks = 0;
+  for (const BatchSpan& span : spans) blocks += completed(span);
+  if (blocks == 0) return;
+  pool.parallel_for(blocks * layer.kv_heads, [&](int64_t index, int) {
+    const int64_t kv_head = index % layer.kv_heads;
+    int64_t left = index / layer.kv_heads;
+    size_t s = 0;
+    while (left >= completed(spans[s])) left -= completed(spans[s++]);
+    summarize_block(spans[s], batch, layer, codec, kv, *pattern, kv_head, spans[s].first_slot / block + left);
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,55 @@
+// Summaries of keys for dynamic patterns (attention/dynamic_pattern.h). They are further layers of the KV pool, one for
+// each layer of the model, without values: whatever happens to a stream's blocks (prefix cache, preemption, swap,
+// files) happens to their summaries, too. That of a pattern's block is in its last KV block, in place of rows, and is
+// computed from the stored keys, as the format rounds them, when the last token of the block is stored:
+//
+//   layer       0 | k k k k | k k k k |      KV blocks of 16, a pattern's blocks of 64
+//   layer n + 0 | . . . S | . . . S |        n: layers of the model
+//
+// A rejected draft may leave the summary of keys that are overwritten; whoever completes the block writes it anew.
+#pragma once
+
+#include "attention/dynamic_pattern.h"
+#include "attention/full.h"
+
+namespace millrace {
+
+// Adds the layers of summaries, if the pattern is dynamic. Layers of streams of at least `context` tokens that do not
+// see every key have none. Errors: unsupported (keys and values of different formats).
+Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern, int64_t context);
+
+// The pool's layer with the summaries of this one.
+inline int64_t summary_layer(const KvPool& kv, int64_t layer) { return layer + std::ssize(kv.layout().layers) / 2; }
+
+// Computes the summaries of the blocks whose last token is in the batch; all keys of these blocks must be stored.
+// `context`: as of attend(). Without a dynamic pattern it does nothing.
+void summarize_keys(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
+                    KvPool& kv, int64_t context);
+
+// Of a complete block of the stream with this table: [summary_floats()].
+inline float* key_summary(KvPool& kv, int64_t layer, int64_t kv_head, const int32_t* table, int64_t block,
+                          int64_t pattern_block) {
+  const int64_t each = pattern_block / kv.layout().block_tokens;
+  return reinterpret_cast<float*>(kv.keys(summary_layer(kv, layer), table[(block + 1) * each - 1], kv_head));
+}
+
+// Those of a stream's complete blocks.
+class StoredSummaries final : public BlockSummaries {
+ public:
+  StoredSummaries(KvPool& kv, const DynamicPattern& pattern, const AttentionLayer& layer, int64_t kv_head,
+                  const int32_t* table)
+      : kv_(kv), pattern_(pattern), layer_(layer), kv_head_(kv_head), table_(table) {}
+  std::span<const float> operator[](int64_t block) const override {
+    return {key_summary(kv_, layer_.layer, kv_head_, table_, block, pattern_.block()),
+            static_cast<size_t>(pattern_.summary_floats(layer_.head_dim))};
+  }
+
+ private:
+  KvPool& kv_;
+  const DynamicPattern& pattern_;
+  const AttentionLayer& layer_;
+  int64_t kv_head_;
+  const int32_t* table_;
+};
+
+}  // namespace millrace

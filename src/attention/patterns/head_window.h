@@ -1,0 +1,18 @@
+// HeadWindow: how far back one head sees, in blocks (attention/patterns/semsa.cc).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace millrace {
+
+struct HeadWindow {
+  int64_t alpha = 1;
+  int64_t beta = 0;  // percent of the blocks before the query's
+
+  // With the query's own.
+  int64_t blocks(int64_t query_block) const { return alpha + query_block * beta / 100; }
+  std::string text() const { return std::to_string(alpha) + (beta > 0 ? "+" + std::to_string(beta) : ""); }
+};
+
+}  // namespace millrace

@@ -1,0 +1,80 @@
+// LevelCodec: the tiles of codecs that store levels of 2 to 4 bits under scales and zeros (LevelTiles, AffineRows). A
+// member says what a group of values is, and fits scale, zero and levels to it.
+//
+//   tile   levels [tokens][row] | scales | zeros      scales and zeros are f16:
+//          one for each column of key_tokens tokens: keys only, [tokens / key_tokens][head_dim]
+//          or for each group of a token:             [tokens][head_dim / group, rounded up]
+//          | outliers, for each scale in the same order: [outliers] of u16 place in its group, f16
+#pragma once
+
+#include <array>
+
+#include "kv/codec.h"
+
+namespace millrace {
+
+inline constexpr int64_t kMaxLevelGroup = 1024;  // values under one scale
+inline constexpr float kLargestF16Value = 65504.0f;
+
+// What a codec makes of the values of one group.
+struct FittedGroup {
+  uint16_t scale = 0, zero = 0;  // f16
+  std::array<uint8_t, kMaxLevelGroup> levels;
+};
+
+struct LevelShape {
+  int bits = 4;
+  int64_t key_tokens = 0;        // tokens of one channel of keys under one scale; 0: keys are grouped as values are
+  int64_t group = 0;             // channels of one token under one scale, a multiple of 32; 0: the whole head
+  const float* codes = nullptr;  // AffineRows::codes
+  int outliers = 0;              // values of each group that are stored as f16: those farthest from its median
+};
+
+class LevelCodec : public KvCodec {
+ public:
+  explicit LevelCodec(const LevelShape& shape) : shape_(shape) {}
+
+  int64_t block_multiple() const override { return shape_.key_tokens > 0 ? shape_.key_tokens : 32; }
+  Result<void> check(int64_t head_dim) const override;
+  int64_t tile_bytes(int64_t tokens, int64_t head_dim) const override;
+  void store(KvPart part, const float* rows, int64_t tokens, int64_t head_dim, uint8_t* tile) const override;
+  void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
+            uint8_t* rows) const override;
+  std::optional<LevelTiles> level_tiles(int64_t tokens, int64_t head_dim) const override;
+
+ protected:
+  // n values, in order of tokens or of channels. Decoded values must be finite as f16.
+  virtual void fit(const float* values, int64_t n, FittedGroup& out) const = 0;
+  // Sets the levels for the scale and zero that are there, by the nearest code.
+  void fit_codes(const float* values, int64_t n, FittedGroup& out) const;
+  const LevelShape& shape() const { return shape_; }
+
+ private:
+  LevelTiles tiles_of(int64_t tokens, int64_t head_dim) const;
+  int64_t group_of(int64_t head_dim) const;
+  int64_t groups(int64_t head_dim) const;
+  int64_t scales(int64_t tokens, int64_t head_dim) const;
+  void store_outliers(float* values, int64_t n, uint8_t* to) const;
+  void load_outliers(KvPart part, const uint8_t* tile, int64_t tokens, int64_t head_dim, uint8_t* rows) const;
+
+  LevelShape shape_;
+};
+
+// Levels between the lowest and the highest value, each times `clip`.
+class MinMaxCodec : public LevelCodec {
+ public:
+  MinMaxCodec(const LevelShape& shape, std::string text, int64_t residual, float clip = 1)
+      : LevelCodec(shape), text_(std::move(text)), residual_(residual), clip_(clip) {}
+  std::string text() const override { return text_; }
+  int64_t residual() const override { return residual_; }
+
+ protected:
+  void fit(const float* values, int64_t n, FittedGroup& out) const override;
+
+ private:
+  std::string text_;
+  int64_t residual_;
+  float clip_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,33 @@
+// Mixes of formats by their usual names (Q4_K_M, Q5_K_S ...): the matrices that suffer most from rounding get more
+// bits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+
+struct FormatMix {
+  // Of which layers a rule is, of n.
+  enum class Layers { all, first_2, first_4, first_eighth, first_sixteenth, outer_and_each_third };
+  struct Rule {
+    std::string_view matrix;  // "attn_v": the part of a tensor's name after its layer
+    Layers layers;
+    std::string_view format;
+  };
+
+  std::string_view name, base;
+  uint32_t file_type;       // of GGUF's general.file_type (frozen)
+  std::vector<Rule> rules;  // the first that applies
+};
+
+// In any case; null: not a mix.
+const FormatMix* find_format_mix(std::string_view name);
+std::string format_mix_names();
+
+// The format of a GGUF tensor. `tied`: the model has no head of its own, so the embedding is read as one.
+std::string_view format_in_mix(const FormatMix& mix, std::string_view tensor, int64_t layers, bool tied);
+
+}  // namespace millrace

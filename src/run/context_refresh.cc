@@ -1,0 +1,119 @@
+#include "run/context_refresh.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kMeasuredLayers = 2;  // the last of them is compared
+
+class Refresh {
+ public:
+  Refresh(const LiveStream& stream, ModelRunner& runner)
+      : stream_(stream),
+        s_(stream.sequence),
+        runner_(runner),
+        mix_(stream.adapters.empty() ? nullptr : &stream.adapters),
+        turn_(runner.threads()) {}
+
+  void run() {
+    std::vector<int64_t> tokens;  // ascending
+    for (const size_t index : stream_.stale) {
+      const ContextPart& part = stream_.context.parts[index];
+      if (part.fresh_share > 0) {
+        choose(part, tokens);
+        continue;
+      }
+      for (int64_t i = 0; i < part.fresh_first; ++i) tokens.push_back(part.begin + i);
+    }
+    forward(tokens, runner_.model().spec().layer_count());
+  }
+
+ private:
+  // Keys and values of the compared layer, [tokens, heads, keys | values].
+  std::vector<float> rows(const ContextPart& part) const {
+    KvPool& kv = runner_.kv();
+    const KvLayout& layout = kv.layout();
+    const int64_t layer = runner_.context().first_kv_layer + compared_layer();
+    const KvLayer& of = layout.layers[static_cast<size_t>(layer)];
+    const RowCodec* const codecs[] = {runner_.context().kernels().find_codec(layout.format),
+                                      runner_.context().kernels().find_codec(layout.values())};
+    const int64_t planes = kv.planes(layer), count = part.end - part.begin;
+    const int64_t values = of.kv_heads * of.head_dim * planes;
+    std::vector<float> out(static_cast<size_t>(count * values));
+    runner_.threads().parallel_for(count, [&](int64_t i, int) {
+      const int64_t slot = part.begin + i, at = slot % layout.block_tokens;
+      const BlockId block = s_.kv.blocks[static_cast<size_t>(slot / layout.block_tokens)];
+      float* row = out.data() + i * values;
+      for (int64_t h = 0; h < of.kv_heads; ++h)
+        for (int64_t plane = 0; plane < planes; ++plane, row += of.head_dim)
+          codecs[plane]->decode(kv.plane(layer, block, plane, h) + at * kv.plane_row_bytes(layer, plane), row,
+                                of.head_dim);
+    });
+    return out;
+  }
+
+  int64_t compared_layer() const { return std::min(kMeasuredLayers, runner_.model().spec().layer_count()) - 1; }
+
+  void choose(const ContextPart& part, std::vector<int64_t>& tokens) {
+    std::vector<int64_t> all(static_cast<size_t>(part.end - part.begin));
+    std::iota(all.begin(), all.end(), part.begin);
+    const std::vector<float> before = rows(part);
+    forward(all, kMeasuredLayers);
+    const std::vector<float> after = rows(part);
+    std::vector<double> deviations(all.size());
+    const size_t values = before.size() / all.size();
+    for (size_t i = 0; i < before.size(); ++i) {
+      const double difference = double{after[i]} - before[i];
+      deviations[i / values] += difference * difference;
+    }
+    for (double& deviation : deviations)
+      if (std::isnan(deviation)) deviation = INFINITY;
+    for (const int64_t index : most_deviating(deviations, part.fresh_share)) tokens.push_back(part.begin + index);
+  }
+
+  // Runs of adjacent tokens are spans. Every layer stores the keys of a whole pass before any token attends.
+  void forward(std::span<const int64_t> tokens, int64_t layers) {
+    const auto most = static_cast<size_t>(runner_.limits().tokens);
+    for (size_t first = 0; first < tokens.size(); first += most) {
+      runner_.start();
+      const auto piece = tokens.subspan(first, std::min(most, tokens.size() - first));
+      for (size_t i = 0; i < piece.size(); ++i) {
+        if (i == 0 || piece[i] != piece[i - 1] + 1) runner_.begin(s_.kv.blocks, piece[i], mix_, s_.kv.state);
+        runner_.add(s_.tokens[static_cast<size_t>(piece[i])], piece[i]);
+      }
+      if (layers >= runner_.model().spec().layer_count()) {
+        runner_.forward(turn_);
+        continue;
+      }
+      runner_.forward_first(layers, turn_);
+    }
+  }
+
+  const LiveStream& stream_;
+  const Sequence& s_;
+  ModelRunner& runner_;
+  const LoraMix* mix_;
+  ThreadPool::Turn turn_;
+};
+
+}  // namespace
+
+void refresh_parts(const LiveStream& stream, ModelRunner& runner) { Refresh(stream, runner).run(); }
+
+std::vector<int64_t> most_deviating(std::span<const double> deviations, double share) {
+  const auto all = std::ssize(deviations);
+  const auto count = std::min(all, static_cast<int64_t>(std::ceil(share * static_cast<double>(all))));
+  std::vector<int64_t> order(deviations.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
+    return deviations[static_cast<size_t>(a)] > deviations[static_cast<size_t>(b)];
+  });
+  order.resize(static_cast<size_t>(count));
+  std::ranges::sort(order);
+  return order;
+}
+
+}  // namespace millrace

@@ -1,0 +1,19 @@
+// What a document context has computed again of a document whose keys have moved (ContextPart::refreshes()): passes of
+// their own, between the steps of the engine. Not thread-safe.
+#pragma once
+
+#include <vector>
+
+#include "models/model_runner.h"
+#include "run/live_stream.h"
+
+namespace millrace {
+
+// All stale parts of the stream, in order. The tokens see every token before them, as far as it is computed again, too,
+// and are at their indices. What is chosen and computed depends on neither threads nor the size of a pass.
+void refresh_parts(const LiveStream& stream, ModelRunner& runner);
+
+// The `share` of the tokens, rounded up, that deviate the most; of equal ones the earlier. Ascending indices.
+std::vector<int64_t> most_deviating(std::span<const double> deviations, double share);
+
+}  // namespace millrace
