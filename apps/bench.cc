@@ -12,6 +12,7 @@
 #include "bench_roof.h"
 #include "bench_speculate.h"
 #include "command.h"
+#include "durations.h"
 #include "interrupt.h"
 #include "model_flags.h"
 #include "progress.h"
@@ -23,12 +24,12 @@ constexpr const char* kBenchExamples = R"(Examples:
   millrace bench -m model.gguf                      512 prompt tokens, then 128 generated tokens
   millrace bench -m model.gguf -p 512,2048 -n 0 -t 1,2,4 -o json
   millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
-  millrace bench -m model.gguf -p 0 -n 64 -b 1,2,4,8  several streams in one batch
+  millrace bench -m model.gguf -p 0 -n 64 --parallel 1,2,4,8  several streams together
   millrace bench -m model.gguf -p 0 --beside        alternate steps and plain reads: share of the bandwidth reached
   millrace bench -m model.gguf -p 0 -d 4096 --evictor none --evictor streamingllm
   millrace bench -m model.gguf --pg 512,128         a prompt and its answer timed together
   millrace bench -m model.gguf --kernel none --kernel fused:parts=none   two ways to compute, in turns
-  millrace bench -p 64 -n 64 -b 1,16 --speculate ngram --speculate suffix   what drafters bring, beside plain decoding
+  millrace bench -p 64 -n 64 --parallel 1,16 --speculate ngram --speculate suffix   what drafters bring, beside plain decoding
   millrace bench --roof                             bandwidth of memory and caches, peak compute throughput
   millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
 
@@ -41,7 +42,7 @@ struct BenchFlags {
   std::vector<int64_t> prompt = {512}, generate = {128}, depth = {0}, streams = {1};
   std::vector<std::string> prompt_and_generate, kv_formats = {"f16"};
   std::vector<int> threads = {0};
-  int64_t batch_tokens = 512, block_tokens = 16;
+  int64_t batch_tokens = 512, batch_size = 2048, block_tokens = 16;
   int repetitions = 5;
   double seconds = 60;
   std::vector<std::string> evictors = {""}, kernels;
@@ -128,7 +129,7 @@ BenchRoof measure_roof(int threads, const LanguageModel& model) {
   return {gb_per_s, measure_compute_peaks(pool, model.parts().kernels.isa)};
 }
 
-// -u, -b and -d bound the measured steps; -o names the output file.
+// -u, --parallel and -d bound the measured steps; -o names the output file.
 Result<int> run_calibrate(const BenchFlags& flags) {
   CalibrationPlan plan;
   plan.threads = flags.threads.front();
@@ -157,7 +158,7 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   return run_calibration(model, plan, file, flags.json);
 }
 
-// -p, -n, -b, -r, -t and -u bound the answers; -o is md or json.
+// -p, -n, --parallel, -r, -t and -u bound the answers; -o is md or json.
 Result<int> run_speculate(const BenchFlags& flags) {
   SpeculationPlan plan;
   plan.drafters = flags.speculate;
@@ -206,6 +207,7 @@ Result<void> apply_techniques(BenchFlags& flags) {
 
 Result<int> run(BenchFlags flags) {
   MILLRACE_TRY_VOID(apply_techniques(flags));
+  flags.batch_tokens = std::min(flags.batch_tokens, flags.batch_size);
   if (flags.calibrate) return run_calibrate(flags);
   if (!flags.speculate.empty()) return run_speculate(flags);
   if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl")
@@ -273,13 +275,19 @@ void add_bench_command(CLI::App& app) {
                             ->delimiter(',')
                             ->check(tokens)
                             ->capture_default_str();
-  flags->streams_option = command->add_option("-b,--streams,--batch-size", flags->streams, "Streams in one batch")
+  flags->streams_option = command->add_option("--parallel,--streams", flags->streams, "Streams that run together")
                               ->delimiter(',')
                               ->check(CLI::Range(int64_t{1}, int64_t{4096}))
                               ->capture_default_str();
   command
       ->add_option("-u,--batch-tokens,--ubatch-size", flags->batch_tokens,
                    "Most tokens in one forward pass of a prompt")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  command
+      ->add_option("-b,--batch-size", flags->batch_size,
+                   "Most tokens of a prompt that are submitted together, as llama-bench counts them; a forward pass "
+                   "takes at most the smaller of -b and -u")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
   command->add_option("-r,--repetitions", flags->repetitions, "Repetitions of each test")
@@ -331,14 +339,16 @@ void add_bench_command(CLI::App& app) {
       "--roof", flags->roof,
       "Measure the limits of the machine instead of a model, with one thread and with all (or -t); memory "
       "is read with and without software prefetch, and the better result is used");
-  command->add_flag("--calibrate", flags->calibrate,
-                    "Measure steps of up to -u tokens, -b streams [16] and -d tokens of context [2048], and fit a "
-                    "cost model to them; also which kernels are faster for the model's matrices (kernel=by_shape)");
+  command->add_flag(
+      "--calibrate", flags->calibrate,
+      "Measure steps of up to -u tokens, --parallel streams [16] and -d tokens of context [2048], and fit a "
+      "cost model to them; also which kernels are faster for the model's matrices (kernel=by_shape)");
   command->add_option("--calibrate-disk", flags->calibrate_disk,
                       "Calibration: folder on the disk to be used for --kv-ssd; default: the folder of -o");
   command
       ->add_option("--seconds", flags->seconds,
-                   "Calibration: approximate duration in seconds; every step is measured at least twice")
+                   "Calibration: approximate duration; every step is measured at least twice")
+      ->transform(as_seconds())
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   command->add_flag("--alike", flags->alike,

@@ -152,8 +152,12 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
   const double gb_per_s = result.work.bytes / time.mean, gop_per_s = result.work.all_operations() / time.mean;
   double computing_ns = 0;
   for (Activation kind : kAllOf<Activation>) computing_ns += result.work.operations[kind] / roof.peaks.of(kind);
-  const double bandwidth_fraction = roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0;
-  const double compute_fraction = roof.peaks.f32_gflop_per_s > 0 ? computing_ns / time.mean : 0.0;
+  const bool has_roof = roof.gb_per_s > 0 && roof.peaks.f32_gflop_per_s > 0;
+  const auto of_roof = [&](double value) {  // null if the machine's limits were not measured
+    return has_roof ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
+  const double bandwidth_fraction = has_roof ? gb_per_s / roof.gb_per_s : 0.0;
+  const double compute_fraction = has_roof ? computing_ns / time.mean : 0.0;
   const Quartiles reads = quartiles(result.reads_gb_per_s), share = quartiles(result.read_fractions);
   const Quartiles turns = quartiles(result.times_first);
   const auto in_turns = [&](double value) {
@@ -164,7 +168,8 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
   };
   const auto& files = *model.parts().files;
   const auto machine = machine_facts();
-  return {{"build_commit", kVersionText},
+  return {{"build_commit", kCommit},
+          {"version", kVersion},
           {"build_number", 0},
           {"cpu_info", machine["cpu_info"]},
           {"cores", machine["cores"]},
@@ -205,16 +210,16 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"gb_per_s", gb_per_s},
           {"gop_per_s", gop_per_s},
           {"weight_bytes", model.info().weight_bytes},
-          {"bandwidth_fraction", bandwidth_fraction},
-          {"compute_fraction", compute_fraction},
+          {"bandwidth_fraction", of_roof(bandwidth_fraction)},
+          {"compute_fraction", of_roof(compute_fraction)},
           {"read_gb_per_s", measured(reads.median)},  // these three: null without --beside
           {"read_fraction", measured(share.median)},
           {"read_fraction_quartiles", {measured(share.low), measured(share.high)}},
-          {"roof_fraction", std::max(bandwidth_fraction, compute_fraction)},
-          {"roof_gb_per_s", roof.gb_per_s},
-          {"roof_f32_gflop_per_s", roof.peaks.f32_gflop_per_s},
-          {"roof_bf16_gflop_per_s", roof.peaks.bf16_gflop_per_s},
-          {"roof_int8_gop_per_s", roof.peaks.int8_gop_per_s},
+          {"roof_fraction", of_roof(std::max(bandwidth_fraction, compute_fraction))},
+          {"roof_gb_per_s", of_roof(roof.gb_per_s)},
+          {"roof_f32_gflop_per_s", of_roof(roof.peaks.f32_gflop_per_s)},
+          {"roof_bf16_gflop_per_s", of_roof(roof.peaks.bf16_gflop_per_s)},
+          {"roof_int8_gop_per_s", of_roof(roof.peaks.int8_gop_per_s)},
           {"memory", memory_json(model.parts().accounts->budget(), memory_uses(*model.parts().accounts))}};
 }
 
@@ -242,12 +247,12 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
                  "", ":", ":", ":", ":", ":", ":", ":", ":", ":");
     }
     fmt::print(
-        "| {:<24} | {:>6.2f} MiB | {:>6.2f} M | {:>7} | {:>6} | {:>20} | {:>18} | {:>7.2f} | {:>8.2f} | {:>4.0f} % |\n",
+        "| {:<24} | {:>6.2f} MiB | {:>6.2f} M | {:>7} | {:>6} | {:>20} | {:>18} | {:>7.2f} | {:>8.2f} | {:>6} |\n",
         record["model_type"].get<std::string>(), record["model_size"].get<double>() / 1048576.0,
         record["model_n_params"].get<double>() / 1e6, test.threads, test.kv_format, bench_name(test),
         fmt::format("{:.2f} ± {:.2f}", record["avg_ts"].get<double>(), record["stddev_ts"].get<double>()),
         record["gb_per_s"].get<double>(), record["gop_per_s"].get<double>(),
-        100 * record["roof_fraction"].get<double>());
+        record["roof_fraction"].is_null() ? "-" : fmt::format("{:.0f} %", 100 * record["roof_fraction"].get<double>()));
   }
   if (output_ == "md" && test.beside) {
     const auto& quartiles = record["read_fraction_quartiles"];

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 
+#include "attention/pattern_layers.h"
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "kernels/bandwidth.h"
@@ -34,16 +35,23 @@ class BenchStreams {
     if (!formats.keys)
       return Error::user(
           fmt::format("KV format: there is no attention kernel for {}; use f32, f16, bf16 or q8_0", test.kv_format));
-    if (test.longest() > parts.model->context())
-      return Error::user(fmt::format("context: the model was loaded for {} tokens, but the test needs {}",
-                                     parts.model->context(), test.longest()));
-    KvLayout layout = formats.layout(test.block_tokens, parts.model->kv_layers());
     MILLRACE_TRY(s->rule_, make_eviction_rule(test.evictor));
+    const bool endless = s->rule_ && s->rule_->moves_keys();
+    const int64_t positions = endless ? kv_demand(s->rule_.get(), test.prefilled(), test.longest()) : test.longest();
+    if (positions > parts.model->context())
+      return Error::user(fmt::format("context: the model was loaded for {} tokens, but the test needs {}",
+                                     parts.model->context(), positions));
+    KvLayout layout = formats.layout(test.block_tokens, parts.model->kv_layers());
+    MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(test.kernels));
+    MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, test.longest()));
     if (s->rule_) MILLRACE_TRY_VOID(check_token_evictor(*s->rule_, parts.model->spec(), test.longest()));
     // Layers with a window have blocks of their own where they must, and keep them all.
     if (s->rule_ || formats.window_keys) split_all_windows(layout, test.longest(), test.longest());
     MILLRACE_TRY_VOID(formats.set_window_formats(layout));
-    if (s->rule_) MILLRACE_TRY_VOID(check_evictor_layout(layout, test.longest()));
+    if (s->rule_) {
+      MILLRACE_TRY_VOID(check_evictor_layout(layout, test.longest()));
+      MILLRACE_TRY_VOID(check_moved_positions(*s->rule_, parts.model->spec(), layout));
+    }
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
     if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
@@ -59,7 +67,7 @@ class BenchStreams {
     s->batch_tokens_ =
         std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
     ForwardLimits limits{s->batch_tokens_, test.streams, context};
-    MILLRACE_TRY(limits.switches, make_forward_switches(test.kernels));
+    limits.switches = switches;
     if (limits.switches.pattern && s->rule_) return Error::unsupported("evictor: not with an attention pattern");
     MILLRACE_TRY(s->runner_, ModelRunner::create_charged(
                                  *parts.model, parts.kernels,
@@ -194,7 +202,8 @@ class BenchStreams {
       const int64_t text = first + i < shared_tokens() ? 0 : stream;
       const double random = philox_uniform(1, static_cast<uint64_t>(text), static_cast<uint64_t>(first + i));
       const auto token = static_cast<TokenId>(random * static_cast<double>(model_.info().vocab));
-      runner_->add(alike_ ? 0 : token, first + i, output && i + 1 == count);
+      runner_->add(alike_ ? 0 : token, evicting ? evicting->eviction.position(first + i) : first + i,
+                   output && i + 1 == count);
     }
     if (!evicting) return;
     observer_->add(evicting->eviction);
@@ -204,7 +213,13 @@ class BenchStreams {
   void evict() {
     for (int64_t stream = 0; stream < std::ssize(evictions_); ++stream) {
       auto& [eviction, computed] = *evicted(stream);
-      if (computed == eviction.next()) runner_->kv().compact(blocks_of(stream), eviction.decide());
+      if (computed != eviction.next()) continue;
+      const auto kept = eviction.decide();
+      runner_->kv().compact(blocks_of(stream), kept);
+      if (rule_->moves_keys())
+        for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
+          runner_->move_keys(blocks_of(stream), slot, count, positions);
+        });
     }
   }
 

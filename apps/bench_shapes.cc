@@ -21,7 +21,7 @@ using ShapeKey = std::tuple<std::string_view, int64_t, int64_t>;
 using Shapes = std::map<ShapeKey, std::vector<const Weight*>>;
 
 void add_matrix(const Weight& weight, Shapes& shapes) {
-  if (!weight.present() || weight.codebook || weight.kernel->tiles_from == 0) return;
+  if (!weight.present() || !weight.kernel || weight.codebook || weight.kernel->tiles_from == 0) return;
   auto& all = shapes[{weight.format->name, weight.rows, weight.cols}];
   if (all.size() < kMatricesOfAShape) all.push_back(&weight);
 }

@@ -42,7 +42,7 @@ Matrices list_matrices(const ModelFiles& files) {
     const bool looked_up = &stored == positions || (&stored == embedding && head != embedding);
     const Format* indices = nullptr;
     const auto weights = static_cast<double>(stored_weights(files, stored, &indices));
-    if (weights == 0 || tensor.rows() <= 1 || looked_up || is_weight_part(stored.name)) continue;
+    if (weights == 0 || tensor.rows() <= 1 || looked_up || is_side_part(files, stored.name)) continue;
     const auto bytes = static_cast<double>(indices ? tensor.bytes : tensor.format->row_bytes(tensor.values()));
     const Activation activation = (indices ? indices : tensor.format)->activation;
     if (&stored == head) {

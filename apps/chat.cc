@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "chat_commands.h"
+#include "chat_completion.h"
 #include "chat_session.h"
 #include "command.h"
 #include "interrupt.h"
@@ -20,9 +21,9 @@ constexpr const char* kChatExamples = R"(Examples:
   printf 'Hello\nAnd in French?\n' | millrace chat -m model.gguf --temp 0   a script: each line is one message
 
 Commands in a chat:
-  /set temp 0.7      /set system You are a pirate.      /regen      /save talk.json      /load talk.json
+  /set temp 0.7      /set system You are a pirate.      /regen      /save talk.json      /load talk.json      /read FILE
 A line that ends in a backslash continues on the next line, and a paste of several lines is one message. The up and down
-keys recall earlier messages. Ctrl-C stops an answer, Ctrl-D or /exit quits.)";
+keys recall earlier messages, Ctrl-R searches them, Tab completes commands and paths. Ctrl-C stops an answer, Ctrl-D or /exit quits.)";
 
 struct ChatFlags {
   ModelFlags model;
@@ -30,6 +31,7 @@ struct ChatFlags {
   SamplingFlags sampling;
   ChatSettings settings;
   std::string system, history;
+  bool max_tokens_given = false;
 };
 
 // Reads a message of one or more lines; all but the last end in a backslash.
@@ -78,18 +80,22 @@ int talk(ChatSession& session, LineReader& lines) {
   return code;
 }
 
-Result<int> run(const ChatFlags& flags) {
+Result<int> run(ChatFlags flags) {
+  MILLRACE_TRY(flags.model, flags.model.found());
   MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use));
   if (auto text = model->encode("a"); !text.ok()) return text.error();  // a model without a tokenizer cannot chat
   ChatSettings settings = flags.settings;
-  MILLRACE_TRY(settings.sampling, flags.sampling.get(*model, flags.engine.use));
-  settings.adapters = flags.engine.all_adapters();
+  MILLRACE_TRY(settings.sampling, flags.sampling.get(*model, flags.engine.use, nullptr, flags.model.defaults));
+  settings.stop = flags.model.defaults.stop;
+  if (!flags.max_tokens_given && flags.model.defaults.max_tokens >= 0)
+    settings.max_tokens = flags.model.defaults.max_tokens;
+  settings.adapters = flags.engine.all_adapters(flags.model);
   MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model));
   options.max_streams = 1;
   MILLRACE_TRY(auto session, ChatSession::create(model, options, std::move(settings)));
-  session->conversation.system = flags.system;
+  session->conversation.system = flags.system.empty() ? flags.model.system : flags.system;
   catch_interrupts();
-  auto lines = open_line_reader(flags.history);
+  auto lines = open_line_reader(flags.history, complete_chat);
   if (lines->interactive())
     fmt::print(stderr, "{}, context {} tokens. /help lists the commands, Ctrl-D quits.\n", model->info().name,
                session->context());
@@ -110,6 +116,7 @@ void add_chat_command(CLI::App& app) {
   command
       ->add_option("-n,--max-tokens", flags->settings.max_tokens,
                    "Most tokens per answer; -1: until the context is full")
+      ->each([=](const std::string&) { flags->max_tokens_given = true; })
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
   command->add_flag("--trim", flags->settings.trim, "Drop the oldest messages when the context is full");

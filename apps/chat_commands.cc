@@ -6,7 +6,11 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <optional>
 
+#include "arguments.h"
+#include "input.h"
 #include "sampling/schema.h"
 
 namespace millrace {
@@ -57,6 +61,30 @@ Result<ChatStep> load(ChatSession& session, const std::string& argument) {
   return ChatStep::handled;
 }
 
+// "/read FILE TEXT": the file's text, and TEXT after it, as one message.
+Result<ChatStep> read_into_chat(ChatSession& session, const std::string& argument) {
+  if (argument.empty()) return Error::user("/read: name a file, as in /read notes.txt Summarize this.");
+  constexpr uintmax_t kMostBytes = uintmax_t{16} << 20;
+  const size_t space = argument.find_first_of(" \t");
+  const std::string path = argument.substr(0, space);
+  std::error_code failed;
+  if (const auto bytes = std::filesystem::file_size(at_home(path), failed); !failed && bytes > kMostBytes)
+    return Error::user(fmt::format("/read {}: has {} bytes; at most {} are read", path, bytes, kMostBytes));
+  MILLRACE_TRY(std::string text, read_text_file(at_home(path)));
+  while (text.ends_with('\n')) text.pop_back();
+  if (space != std::string::npos) text += "\n\n" + trimmed(std::string_view(argument).substr(space));
+  if (text.empty()) return Error::user(fmt::format("/read {}: is empty", path));
+  MILLRACE_TRY_VOID(session.say(text));
+  return ChatStep::handled;
+}
+
+// true, on, yes, 1 and their opposites.
+std::optional<bool> read_switch(const std::string& value) {
+  if (value == "on" || value == "true" || value == "yes" || value == "1") return true;
+  if (value == "off" || value == "false" || value == "no" || value == "0") return false;
+  return std::nullopt;
+}
+
 // The current value of options whose default a model's files can change; "": other options.
 std::string current_value(const SamplingOptions& options, const OptionSpec& spec) {
   if (spec.name == "seed") return fmt::format("{}", options.seed);
@@ -72,6 +100,7 @@ void list_settings(const ChatSession& session) {
   const ChatSettings& settings = session.settings;
   fmt::print("  {:<30} {}\n", "n", settings.max_tokens);
   fmt::print("  {:<30} {}\n", "trim", settings.trim ? "on" : "off");
+  fmt::print("  {:<30} {}\n", "timings", settings.timings ? "on" : "off");
   fmt::print("  {:<30} {}\n", "system", session.conversation.system.empty() ? "(none)" : session.conversation.system);
   for (const OptionSpec& spec : sampling_schema()) {
     const std::string value = current_value(settings.sampling, spec);
@@ -124,7 +153,8 @@ constexpr ChatCommand kCommands[] = {
     {"reset", "", "clear the conversation", reset},
     {"save", "FILE", "save the conversation as a JSON list of messages", save},
     {"load", "FILE", "load a conversation from a file", load},
-    {"set", "[NAME VALUE]", "set n, trim, system, temp ...; without arguments, list them", set},
+    {"read", "FILE [TEXT]", "send the text of a file, and TEXT after it", read_into_chat},
+    {"set", "[NAME VALUE]", "set n, trim, timings, system, temp ...; without arguments, list them", set},
     {"regen", "[SEED]", "generate the last answer again, with the next seed or SEED", regenerate},
     {"tokens", "", "show how much of the context is used", tokens},
     {"exit", "", "quit; also /quit and Ctrl-D", leave},
@@ -150,6 +180,12 @@ const ChatCommand* find_command(std::string_view text) {
 
 }  // namespace
 
+std::vector<std::string> chat_command_names() {
+  std::vector<std::string> out;
+  for (const ChatCommand& command : kCommands) out.push_back(std::string("/") + command.name);
+  return out;
+}
+
 bool is_chat_command(std::string_view text) {
   if (!text.starts_with('/') || text.starts_with("//")) return false;
   return text.find('\n') == std::string_view::npos || find_command(text) != nullptr;
@@ -158,8 +194,9 @@ bool is_chat_command(std::string_view text) {
 Result<ChatStep> run_chat_command(ChatSession& session, const std::string& text) {
   const ChatCommand* command = find_command(text);
   if (!command) {
-    return Error::user(fmt::format("{}: unknown command; /help lists them, and // begins a message with a slash",
-                                   text.substr(0, text.find(' '))));
+    const std::string name = text.substr(0, text.find(' '));
+    return Error::user(fmt::format("{}: unknown command; /help lists them, and // begins a message with a slash{}",
+                                   name, suggestion(name, chat_command_names())));
   }
   const size_t end = text.find_first_of(" \t\n");
   auto done = command->run(session, end == std::string::npos ? "" : trimmed(std::string_view(text).substr(end + 1)));
@@ -184,9 +221,10 @@ Result<void> set_chat_option(ChatSession& session, std::string name, const std::
     session.settings.max_tokens = count;
     return {};
   }
-  if (name == "trim") {
-    if (value != "on" && value != "off") return Error::user(fmt::format("trim: must be on or off, got '{}'", value));
-    session.settings.trim = value == "on";
+  if (name == "trim" || name == "timings") {
+    const auto on = read_switch(value);
+    if (!on) return Error::user(fmt::format("{}: must be on or off, got '{}'", name, value));
+    (name == "trim" ? session.settings.trim : session.settings.timings) = *on;
     return {};
   }
   if (name == "temp") name = "temperature";

@@ -20,4 +20,7 @@ Result<ChatStep> run_chat_command(ChatSession& session, const std::string& text)
 // Sets a sampling option, or the chat's own settings n, trim and system. Errors: user.
 Result<void> set_chat_option(ChatSession& session, std::string name, const std::string& value);
 
+// "/help", "/set" ...
+std::vector<std::string> chat_command_names();
+
 }  // namespace millrace

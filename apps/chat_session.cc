@@ -128,6 +128,7 @@ Result<ChatSession::Answer> ChatSession::generate(std::vector<TokenId> prompt) {
   request.prompt = std::move(prompt);
   request.sampling = settings.sampling;
   request.max_tokens = settings.max_tokens;
+  request.stop = settings.stop;
   request.adapters = settings.adapters;
   MILLRACE_TRY(auto stream, engine_->submit(std::move(request)));
   const bool terminal = isatty(STDOUT_FILENO) == 1;

@@ -15,7 +15,8 @@ namespace millrace {
 struct ChatSettings {
   SamplingOptions sampling;
   int64_t max_tokens = 512;  // per answer; -1: until the context is full
-  bool trim = false;         // drop the oldest turns when the context is full
+  std::vector<std::string> stop;
+  bool trim = false;  // drop the oldest turns when the context is full
   std::vector<AdapterUse> adapters;
   bool timings = false;  // a line on stderr after each answer
 };

@@ -8,6 +8,11 @@
 
 namespace millrace {
 
+// Exit codes beside those of errors (exit_code() of millrace/result.h): the network, and a comparison that found
+// different answers.
+inline constexpr int kNetworkExit = 6;  // of base/network_error.h
+inline constexpr int kAnswersDiffer = 7;
+
 // Adds a subcommand whose `run` returns an exit code or an error; errors are printed as "millrace: ..." on stderr and
 // become the documented exit codes (see exit_code in millrace/result.h).
 CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples,
@@ -19,6 +24,9 @@ void add_run_command(CLI::App& app);
 void add_chat_command(CLI::App& app);
 void add_serve_command(CLI::App& app);
 void add_pull_command(CLI::App& app);
+void add_stored_commands(CLI::App& app);   // list, show, create, cp, rm
+void add_running_commands(CLI::App& app);  // ps, stop
+void add_doctor_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_models_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
@@ -33,6 +41,7 @@ void add_embed_command(CLI::App& app);
 void add_batch_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_draft_search_command(CLI::App& app);
+void add_window_search_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_trace_command(CLI::App& app);
 void add_replay_command(CLI::App& app);

@@ -324,7 +324,7 @@ void add_compare_command(CLI::App& app) {
   auto flags = std::make_shared<CompareFlags>();
   static const std::string examples = kCompareExamples + suite_list();
   CLI::App* command =
-      add_command(app, "compare", "Compares configurations of techniques on one model: quality, speed, memory",
+      add_command(app, "compare", "Compare configurations of techniques on one model: quality, speed, memory",
                   examples.c_str(), [flags] { return compare(*flags); });
   flags->model.add_to(command);
   command->add_option("--base", flags->base, "Configuration that the others are compared with")->capture_default_str();

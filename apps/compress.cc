@@ -8,6 +8,8 @@
 
 #include "base/ordered_json.h"
 #include "command.h"
+#include "compress/observe.h"
+#include "compress_report.h"
 #include "input.h"
 #include "progress.h"
 
@@ -21,6 +23,11 @@ constexpr const char* kCompressExamples = R"(Examples:
   millrace compress ./Qwen3-0.6B/ small.gguf --pass gptq:format=q4_k --calibrate text.txt --memory 8G
   millrace compress model.gguf sparse.gguf --pass wanda:sparsity=0.5 --calibrate text.txt
   millrace compress model.gguf small.gguf --pass wanda:pattern=2:4 --pass gptq:format=q4_0 --calibrate text.txt
+  millrace compress model.gguf thin.gguf --pass svd_llm:ratio=0.5 --calibrate text.txt
+  millrace compress model.gguf small.gguf --pass gptq:format=q4_k --calibrate text.txt --keep 'output*=q8_0' --resume
+  millrace compress model.gguf small.gguf --target-bits 3.25 --calibrate text.txt --held-out 0.25
+  millrace compress model.gguf small.gguf --pass svd:ratio=0.5 --dry-run
+  millrace compress model.gguf --observe model.imatrix --calibrate text.txt
 
 The passes run in the order given; `millrace techniques --family pass` lists them with their options. The output is an
 ordinary GGUF file of the chosen number format, and runs as fast as one from `millrace convert`: zeros of a pruner save
@@ -29,79 +36,55 @@ input, such as embedding tables, are rounded as `millrace convert` does.)";
 
 struct CompressFlags {
   CompressOptions options;
-  std::string memory, report;
+  std::string memory, report, evaluate;
   bool json = false;
 };
 
-Json to_json(const CompressedMatrix& matrix) {
-  Json out = {{"name", matrix.name},
-              {"rows", matrix.rows},
-              {"cols", matrix.cols},
-              {"format", matrix.format},
-              {"zeros", matrix.zeros},
-              {"calibration_rows", matrix.calibration_rows},
-              {"weighted_error", matrix.weighted_error}};
-  if (matrix.output_error >= 0) {
-    out["output_error"] = matrix.output_error;
-    out["rounded_output_error"] = matrix.rounded_output_error;
-  }
-  out["passes"] = Json::array();
-  for (const auto& [text, row] : matrix.passes) {
-    Json one = {{"pass", text}, {"action", row.action}};
-    if (!row.why.empty()) one["why"] = row.why;
-    for (const auto& [name, value] : row.figures) one[name] = value;
-    out["passes"].push_back(std::move(one));
-  }
-  return out;
-}
-
-Json to_json(const CompressReport& report) {
-  Json out = {{"input", report.input},
-              {"output", report.output},
-              {"architecture", report.architecture},
-              {"passes", report.passes},
-              {"calibration", nullptr},
-              {"input_bytes", report.input_bytes},
-              {"output_bytes", report.output_bytes}};
-  if (!report.calibration_name.empty())
-    out["calibration"] = {{"text", report.calibration_name},       {"xxh3_128", report.calibration_hash},
-                          {"tokens", report.calibration_tokens},   {"windows", report.calibration_windows},
-                          {"context", report.calibration_context}, {"ranges", report.ranges}};
-  out["matrices"] = Json::array();
-  for (const CompressedMatrix& matrix : report.matrices) out["matrices"].push_back(to_json(matrix));
-  out["notes"] = report.notes;
-  out["memory"] = Json::object();
-  for (const MemoryAccount& account : report.memory) out["memory"][account.name] = account.peak;
-  return out;
-}
-
-void print_text(const CompressReport& report) {
-  fmt::print("{}: {} from {}, {:.1f} MB of tensors, before {:.1f} MB\n", report.output, report.architecture,
-             report.input, static_cast<double>(report.output_bytes) * 1e-6,
-             static_cast<double>(report.input_bytes) * 1e-6);
-  if (!report.calibration_name.empty())
-    fmt::print("calibrated with {}: {} tokens in windows of {}, {} run{} over the text\n", report.calibration_name,
-               report.calibration_tokens, report.calibration_context, report.ranges, report.ranges == 1 ? "" : "s");
-  fmt::print("{:<32} {:>13} {:>7} {:>7} {:>11} {:>11}\n", "matrix", "size", "format", "zeros", "error", "rounding");
-  for (const CompressedMatrix& matrix : report.matrices) {
-    const bool exact = matrix.output_error >= 0;
-    fmt::print("{:<32} {:>13} {:>7} {:>6.1f}% {:>11.3e} {:>11}{}\n", matrix.name,
-               fmt::format("{} x {}", matrix.rows, matrix.cols), matrix.format, 100 * matrix.zeros,
-               exact ? matrix.output_error : matrix.weighted_error,
-               exact ? fmt::format("{:.3e}", matrix.rounded_output_error) : "", [&] {
-                 std::string left;
-                 for (const auto& [text, row] : matrix.passes)
-                   if (row.action == "left") left += fmt::format("  {} left it: {}", text, row.why);
-                 return left;
-               }());
-  }
-  for (const std::string& note : report.notes) fmt::print("note: {}\n", note);
-}
-
-Result<void> write_report(const std::string& path, const Json& report) {
+Result<void> write_report(const std::string& path, const Json& json, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
-  file << report.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
+  if (path.ends_with(".txt"))
+    file << text;
+  else
+    file << json.dump(2, ' ', false, Json::error_handler_t::replace) << "\n";
   if (!file.flush()) return Error::resource(fmt::format("{}: the report cannot be written", path));
+  return {};
+}
+
+// The output beside the input, on another text.
+Result<CompressEvaluation> evaluate(const CompressFlags& flags, const CompressOptions& options, std::string written) {
+  ProgressBar bar("evaluating");
+  DivergenceText text{.name = flags.evaluate,
+                      .text = std::move(written),
+                      .context = options.calibration.context,
+                      .windows = options.calibration.windows,
+                      .threads = options.threads,
+                      .progress = [&](double done) { bar.update(done); }};
+  const LoadOptions load{
+      .threads = options.threads, .context = options.calibration.context, .memory = options.memory / 2};
+  MILLRACE_TRY(const auto before, LanguageModel::load(options.input, load));
+  MILLRACE_TRY(const auto after, LanguageModel::load(options.output, load));
+  MILLRACE_TRY(const ModelDivergence found, compare_models(before, after, text));
+  return CompressEvaluation{flags.evaluate, found};
+}
+
+// Says what was written on standard error, unless it is all that there is to say.
+Result<void> observe(CompressOptions options, bool json) {
+  ObserveReport done;
+  {
+    ProgressBar bar("observing");
+    options.progress = [&](double fraction, const std::string& what) { bar.update(fraction, what); };
+    MILLRACE_TRY(done, observe_model(options));
+  }
+  if (json) {
+    print_json_line({{"observe", options.observe},
+                     {"matrices", done.matrices},
+                     {"tokens", done.tokens},
+                     {"windows", done.windows},
+                     {"context", done.context}});
+    return {};
+  }
+  fmt::print(options.output.empty() ? stdout : stderr, "{}: inputs of {} matrices, {} tokens in windows of {}\n",
+             options.observe, done.matrices, done.tokens, done.context);
   return {};
 }
 
@@ -116,18 +99,34 @@ Result<int> run(const CompressFlags& flags) {
   if (!options.calibration.name.empty()) {
     MILLRACE_TRY(options.calibration.text, read_text_file(options.calibration.name));
   }
+  if (!options.observe.empty()) MILLRACE_TRY_VOID(observe(options, flags.json && options.output.empty()));
+  if (!flags.evaluate.empty() && options.dry_run)
+    return Error::user("--evaluate: a dry run has no output that could be evaluated");
+  std::string other_text;  // read before the work, which may take hours
+  if (!flags.evaluate.empty()) {
+    MILLRACE_TRY(other_text, read_text_file(flags.evaluate));
+  }
+  if (options.output.empty() && !options.dry_run) {
+    if (!options.observe.empty() && options.passes.empty()) return 0;
+    return Error::user("OUT: is missing; name a .gguf file, or give --observe without --pass");
+  }
   CompressReport report;
   {
     ProgressBar bar("compressing");
     options.progress = [&](double fraction, const std::string& what) { bar.update(fraction, what); };
     MILLRACE_TRY(report, compress_model(options));
   }
-  const Json json = to_json(report);
-  if (!flags.report.empty()) MILLRACE_TRY_VOID(write_report(flags.report, json));
+  std::optional<CompressEvaluation> evaluation;
+  if (!flags.evaluate.empty()) {
+    MILLRACE_TRY(evaluation, evaluate(flags, options, std::move(other_text)));
+  }
+  const Json json = compress_json(report, evaluation);
+  const std::string text = compress_text(report, evaluation);
+  if (!flags.report.empty()) MILLRACE_TRY_VOID(write_report(flags.report, json, text));
   if (flags.json)
     print_json_line(json);
   else
-    print_text(report);
+    fmt::print("{}", text);
   return 0;
 }
 
@@ -138,16 +137,40 @@ void add_compress_command(CLI::App& app) {
   CLI::App* command = add_command(app, "compress", "Quantize or prune a model with a calibration text",
                                   kCompressExamples, [=] { return run(*flags); });
   command->add_option("IN", flags->options.input, "GGUF file, Hugging Face folder or built-in model")->required();
-  command->add_option("OUT", flags->options.output, "Output: a .gguf file")->required();
+  command->add_option("OUT", flags->options.output, "Output: a .gguf file");
   command
       ->add_option("--pass", flags->options.passes,
                    "Compression pass NAME[:key=value,...]; repeatable, run in this order. See millrace techniques "
                    "--family pass")
-      ->required()
       ->allow_extra_args(false);
   command->add_option("--calibrate", flags->options.calibration.name,
                       "File with the text that shows the inputs of the matrices; -: standard input");
-  command->add_option("--report", flags->report, "Write a JSON report with one row per matrix to this file");
+  command->add_option("--observe", flags->options.observe,
+                      "Write an importance matrix of the calibration text to this file: llama.cpp's older kind if the "
+                      "name ends in .dat, else its GGUF kind");
+  command
+      ->add_option(
+          "--keep", flags->options.keep,
+          "Number format of some tensors, whatever the passes ask for: PATTERN=FORMAT, such as 'output*=q8_0'; "
+          "repeatable, the first that matches counts")
+      ->allow_extra_args(false);
+  command
+      ->add_option(
+          "--target-bits", flags->options.target_bits,
+          "Give each matrix a format of its own, so that all take at most these bits a weight: the pass llm_mq")
+      ->check(CLI::Range(1.0, 16.0));
+  command
+      ->add_option("--held-out", flags->options.calibration.held_out,
+                   "Part of the calibration text that no pass sees, for the errors of the report [0]")
+      ->check(CLI::Range(0.0, 0.9));
+  command->add_flag("--dry-run", flags->options.dry_run,
+                    "Write nothing; print what each pass would do to each matrix, and the sizes");
+  command->add_flag("--resume", flags->options.resume,
+                    "Store each finished decoder block in OUT.partial/, and continue with those of a stopped run");
+  command->add_option("--evaluate", flags->evaluate,
+                      "Text on which the output is compared with IN: perplexity, KL divergence, same top token");
+  command->add_option("--report", flags->report,
+                      "Write a report with one row per matrix to this file: JSON, or text if the name ends in .txt");
   command
       ->add_option("-c,--context,--ctx-size", flags->options.calibration.context,
                    "Tokens per window of the text [512, or the model's context if that is less]")

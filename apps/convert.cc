@@ -3,9 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "base/cpu.h"
 #include "base/ordered_json.h"
 #include "command.h"
+#include "hub_model.h"
 #include "progress.h"
 #include "run/language_model.h"
 
@@ -17,13 +20,15 @@ constexpr const char* kConvertExamples = R"(Examples:
   millrace convert ./Qwen3-0.6B/ qwen3-q8.gguf --format q8_0 the same with matrices quantized to 8 bits
   millrace convert qwen3.gguf ./qwen3-folder                 back: config.json, model.safetensors, tokenizer
   millrace convert big.gguf small.gguf --format q4_k         quantize a GGUF file
+  millrace convert big.gguf small.gguf --format Q4_K_M       the same with more bits where rounding hurts most
+  millrace convert big.gguf small.gguf --format q4_k --imatrix big.imatrix
   millrace convert stories260K.bin stories.gguf              a llama2.c checkpoint and the tok512.bin next to it
 
 If OUT ends in .gguf it is a GGUF file, otherwise a Hugging Face folder. --format applies to all matrices including the
 embedding and the output head; norms, biases, routers and learned positions are not changed. A matrix whose rows are not
-a multiple of 256 falls back to a format with blocks of 32: q4_k to q5_0, q5_k to q5_1, q6_k to q8_0, and q2_k, q3_k and
-iq4_xs to iq4_nl; if its rows are not a multiple of 32 either, to f16. The report lists each fallback. If no matrix can
-be quantized, the conversion fails.)";
+a multiple of 256 falls back to a format with blocks of 32: q4_k to q5_0, q5_k to q5_1, q6_k to q8_0, tq1_0 and tq2_0 to
+q4_0, and q2_k, q3_k and the other iq formats to iq4_nl; if its rows are not a multiple of 32 either, to f16. The report
+lists each fallback. If no matrix can be quantized, the conversion fails.)";
 
 struct ConvertFlags {
   ConvertOptions options;
@@ -60,7 +65,12 @@ void print_text(const ConvertReport& report, const std::string& output, const st
              static_cast<double>(report.bytes) * 1e-6);
   for (const auto& [name, size] : report.formats)
     fmt::print("  {:8} {:5} tensors {:10.1f} MB\n", name, size.first, static_cast<double>(size.second) * 1e-6);
-  for (const auto& kept : report.kept) fmt::print("  stays {}: {} ({})\n", kept.format, kept.name, kept.why);
+  std::map<std::pair<std::string, std::string>, int64_t> kept;
+  for (const auto& one : report.kept) ++kept[{one.why, one.format}];
+  std::string unchanged;
+  for (const auto& [why, number] : kept)
+    unchanged += fmt::format("{}{} as {} ({})", unchanged.empty() ? "" : ", ", number, why.second, why.first);
+  if (!unchanged.empty()) fmt::print("  --format does not apply to {}\n", unchanged);
   for (const auto& one : report.fallbacks) fmt::print("  falls back to {}: {} ({})\n", one.format, one.name, one.why);
   if (!report.fallbacks.empty())
     fmt::print("  {} fell back from {}\n",
@@ -75,7 +85,7 @@ Result<int> run(const ConvertFlags& flags) {
   {
     ProgressBar bar("converting");
     ConvertOptions options = flags.options;
-    options.open = open_model;
+    options.open = open_local_model;
     options.progress = [&](double fraction) { bar.update(fraction); };
     MILLRACE_TRY(report, convert_model(options, pool));
   }
@@ -96,8 +106,13 @@ void add_convert_command(CLI::App& app) {
                    "GGUF file, .safetensors file, Hugging Face folder, built-in model or llama2.c checkpoint (.bin)")
       ->required();
   command->add_option("OUT", flags->options.output, "Output: a .gguf file, or a folder")->required();
-  command->add_option("--format", flags->options.format,
-                      "Format of the matrices: f32, f16, bf16, q8_0, q4_k ...; default: unchanged");
+  command->add_option(
+      "--format", flags->options.format,
+      "Format of the matrices: f32, f16, bf16, q8_0, q4_k ..., or a mix by its usual name, such as Q4_K_M or "
+      "Q5_K_S; default: unchanged");
+  command->add_option("--imatrix", flags->options.importance,
+                      "Importance matrix, from millrace compress --observe or llama.cpp: errors of weights with large "
+                      "inputs count more in rounding");
   command->add_option("--tokenizer", flags->options.tokenizer,
                       "For llama2.c: tokenizer.bin, tokenizer.model or none; default: the one next to IN");
   command->add_flag("--force", flags->options.force, "Replace an existing output");

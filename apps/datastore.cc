@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/ordered_json.h"
 #include "command.h"
+#include "hub_model.h"
 #include "progress.h"
 #include "run/language_model.h"
 #include "text/tokenizer.h"
@@ -85,7 +86,7 @@ class TextReader {
 };
 
 Result<int> run_datastore(const DatastoreFlags& flags) {
-  MILLRACE_TRY(auto files, open_model(flags.model));
+  MILLRACE_TRY(auto files, open_local_model(flags.model));
   if (!files.tokenizer)
     return Error::unsupported(fmt::format("{}: the model's files contain no tokenizer", files.path));
   MILLRACE_TRY(const auto tokenizer, Tokenizer::create(std::move(*files.tokenizer)));

@@ -1,6 +1,12 @@
 #include "declaration.h"
 
 #include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "arguments.h"
+#include "help_text.h"
+#include "schedule/costs/fields.h"
 
 namespace millrace {
 namespace {
@@ -16,13 +22,65 @@ std::vector<std::string> listed_values(const std::string& type) {
       value += type[i];
       continue;
     }
+    value.resize(std::min(value.find("->"), value.size()));  // of a transformer: the value that it becomes
     if (!value.empty()) out.push_back(value);
     value.clear();
   }
   return out;
 }
 
-DeclaredOption declared(const CLI::Option& option) {
+// Families whose members a flag names.
+constexpr std::pair<std::string_view, std::string_view> kFlagFamilies[] = {
+    {"--policy", "policy"},
+    {"--evictor", "evictor"},
+    {"--drafter", "drafter"},
+    {"--speculate", "drafter"},
+    {"--kv-format", "kv_format"},
+    {"--ctv", "kv_format"},
+    {"--prefix-evict", "prefix_evictor"},
+    {"--kv-tier", "tier"},
+    {"--kv-store", "store"},
+    {"--kernel", "kernel"},
+    {"--compress-prompt", "prompt"},
+    {"--pass", "pass"},
+};
+
+// Values that a flag is known to take, though it also takes others.
+std::vector<std::string> known_values(const std::string& command, const std::vector<std::string>& names,
+                                      const std::string& help) {
+  static const std::vector<TechniqueInfo> all = listed_techniques();
+  std::string family;
+  bool each = false;
+  for (const std::string& name : names) {
+    for (const auto& [flag, of] : kFlagFamilies)
+      if (name == flag) family = of;
+    if (name == "--format") family = command == "convert" || command == "train-lab" ? "format" : "trace_format";
+    each |= name == "--use";
+  }
+  if (command == "trace cache" && family == "policy") family = "prefix_evictor";
+  std::vector<std::string> out;
+  for (const TechniqueInfo& info : all)
+    if (each && (help.find(" " + info.family + ",") != std::string::npos ||
+                 help.find(" " + info.family + ";") != std::string::npos))
+      out.push_back(info.family + "=" + info.name);
+    else if (!each && info.family == family)
+      out.push_back(info.name);
+  if (std::ranges::find(names, "--family") != names.end())
+    for (const TechniqueInfo& info : all)
+      if (out.empty() || out.back() != info.family) out.push_back(info.family);
+  if (std::ranges::find(names, "--cost") != names.end())
+    for (std::string rest = builtin_cost_names(); !rest.empty();) {
+      const size_t comma = std::min(rest.find(", "), rest.size());
+      out.push_back(rest.substr(0, comma));
+      rest.erase(0, comma + 2);
+    }
+  std::ranges::sort(out);
+  const auto same = std::ranges::unique(out);
+  out.erase(same.begin(), same.end());
+  return out;
+}
+
+DeclaredOption declared(const CLI::Option& option, const std::string& command) {
   DeclaredOption out;
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
   for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
@@ -30,32 +88,52 @@ DeclaredOption declared(const CLI::Option& option) {
   if (option.get_items_expected_max() > 0) {
     const std::string type = option.get_type_name();
     out.choices = listed_values(type);
-    const size_t colon = type.find(':');
-    out.value = type.substr(0, colon);
-    if (out.value.empty()) out.value = "VALUE";
+    if (out.choices.empty()) out.choices = known_values(command, out.names, out.help);
+    out.value = value_in_words(option);
+    if (out.value.empty() || !listed_values(type).empty()) out.value = "VALUE";
   }
   const auto named = [&](const char* name) { return std::ranges::find(out.names, name) != out.names.end(); };
-  out.file = !out.value.empty() && out.choices.empty() &&
-             (named("--model") || named("--file") || named("--config") || named("--output") || named("--report") ||
-              named("--trace") || named("--recording") || named("--record") || named("--api-key-file") ||
-              named("--record-plans") || named("--kv-ssd") || named("--tokenizer") || named("--predict") ||
-              named("--grammar-file"));
+  out.model = !out.value.empty() && (named("--model") || named("--model-draft"));
+  const std::string text = out.help;
+  out.file = !out.value.empty() && out.choices.empty() && !out.model &&
+             (text.find("file") != std::string::npos || text.find("File") != std::string::npos ||
+              text.find("folder") != std::string::npos || text.find("Folder") != std::string::npos ||
+              named("--tokenizer") || named("--output"));
   return out;
 }
 
 DeclaredCommand declared(const CLI::App& app, const std::string& name) {
   DeclaredCommand out{.name = name, .summary = app.get_description(), .examples = app.get_footer()};
-  for (const CLI::Option* option : app.get_options())
-    if (option->nonpositional()) out.options.push_back(declared(*option));
+  bool first = true;
+  for (const CLI::Option* option : all_options(app)) {
+    if (option->nonpositional()) out.options.push_back(declared(*option, name));
+    if (!option->get_positional()) continue;
+    if (first) {
+      out.actions = listed_values(option->get_type_name());
+      const std::string own = option->get_name(true, false);
+      out.takes_model =
+          own == "model" || own == "IN" || (own == "name" && name != "create" && name != "pull") || own == "from";
+    }
+    first = false;
+  }
+  for (const CLI::App* one : app.get_subcommands([](const CLI::App* sub) { return !sub->get_name().empty(); }))
+    if (!name.empty()) out.actions.push_back(one->get_name());
   return out;
+}
+
+void add_declared(const CLI::App& app, const std::string& before, std::vector<DeclaredCommand>& out) {
+  for (const CLI::App* one : app.get_subcommands([](const CLI::App* sub) { return !sub->get_name().empty(); })) {
+    const std::string name = before + one->get_name();
+    out.push_back(declared(*one, name));
+    add_declared(*one, name + " ", out);
+  }
 }
 
 }  // namespace
 
 std::vector<DeclaredCommand> declared_commands(const CLI::App& app) {
   std::vector<DeclaredCommand> out = {declared(app, "")};
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    out.push_back(declared(*command, command->get_name()));
+  add_declared(app, "", out);
   return out;
 }
 

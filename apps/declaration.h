@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/technique.h"
+
 namespace millrace {
 
 struct DeclaredOption {
@@ -14,15 +16,22 @@ struct DeclaredOption {
   std::string help;
   std::vector<std::string> choices;  // allowed values, if listed
   bool file = false;                 // takes a path
+  bool model = false;                // takes a model: a path, or a name that `millrace list --names` prints
 };
 
 struct DeclaredCommand {
   std::string name, summary, examples;
   std::vector<DeclaredOption> options;
+  std::vector<std::string> actions;  // values of the first argument, if listed: generate, check
+  bool takes_model = false;          // as its first argument
 };
 
-// The program itself first, with an empty name.
+// The program itself first, with an empty name. A command of a command is named as it is typed: "trace cache".
 std::vector<DeclaredCommand> declared_commands(const CLI::App& app);
+
+// What an engine can use, the passes of `compress`, the suites of `compare`, and the trace formats that `replay` and
+// `simulate` read.
+std::vector<TechniqueInfo> listed_techniques();
 
 void add_completion_command(CLI::App& app);
 void add_man_command(CLI::App& app);

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "progress.h"
+#include "run/embedded_model.h"
+#include "run/language_model.h"
 
 namespace millrace {
 
@@ -19,10 +22,31 @@ Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options) 
   return pull_model(hub, options);
 }
 
-Result<std::string> local_model(const std::string& path) {
-  if (!path.starts_with("hf:")) return path;
-  MILLRACE_TRY(const PulledModel pulled, pull_with_bar(path, {}));
-  return pulled.path;
+Result<LocalModel> find_local_model(const std::string& name) {
+  if (name.starts_with("hf:") || name.starts_with("hf.co/")) {
+    const std::string canonical = canonical_model_name(name);
+    MILLRACE_TRY(const PulledModel pulled, pull_with_bar(canonical, {}));
+    ModelStore().note_use(canonical);
+    return LocalModel{.path = pulled.path, .stored = {}};
+  }
+  std::error_code ignored;
+  if (name.empty() || find_embedded_model(name) || std::filesystem::exists(name, ignored))
+    return LocalModel{.path = name, .stored = {}};
+  const ModelStore store;
+  const auto found = store.find(name);
+  if (!found) return LocalModel{.path = name, .stored = {}};
+  store.note_use(found->name);
+  return LocalModel{.path = found->path, .stored = found->about};
+}
+
+Result<std::string> local_model(const std::string& name) {
+  MILLRACE_TRY(LocalModel model, find_local_model(name));
+  return std::move(model.path);
+}
+
+Result<ModelFiles> open_local_model(const std::string& name) {
+  MILLRACE_TRY(const std::string path, local_model(name));
+  return open_model(path);
 }
 
 }  // namespace millrace

@@ -27,6 +27,22 @@ Result<std::string> read_text_file(const std::string& path) {
   return text;
 }
 
+namespace {
+
+// " at line 1, column 3: unexpected end of input; ..." of nlohmann's "[json.exception.parse_error.101] parse error at
+// line 1, column 3: syntax error while parsing value - unexpected end of input; ...".
+std::string json_error_in_words(std::string text) {
+  if (const size_t end = text.find("] "); text.starts_with('[') && end != std::string::npos) text.erase(0, end + 2);
+  constexpr std::string_view kError = "parse error";
+  if (text.starts_with(kError)) text.erase(0, kError.size());
+  const size_t colon = text.find(": "), dash = text.find(" - ");
+  if (colon != std::string::npos && dash != std::string::npos && colon < dash)
+    text.erase(colon + 2, dash + 3 - colon - 2);
+  return text.starts_with(' ') ? text : ": " + text;
+}
+
+}  // namespace
+
 Result<nlohmann::ordered_json> read_json_file(const std::string& path) {
   MILLRACE_TRY(std::string text, read_text_file(path));
   if (nests_deeper(text, kMaxJsonDepth))
@@ -34,7 +50,7 @@ Result<nlohmann::ordered_json> read_json_file(const std::string& path) {
   try {
     return nlohmann::ordered_json::parse(text);
   } catch (const nlohmann::json::exception& error) {
-    return Error::corrupt(fmt::format("{}: not valid JSON: {}", path, error.what()));
+    return Error::corrupt(fmt::format("{}: not valid JSON{}", path, json_error_in_words(error.what())));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "base/ordered_json.h"
 #include "command.h"
+#include "hub_model.h"
 #include "input.h"
 #include "kv/window_groups.h"
 #include "models/arch.h"
@@ -53,7 +54,7 @@ std::map<std::string, Group> group_tensors(const ModelFiles& files) {
     Group& group = groups[group_of(stored.name)];
     ++group.tensors;
     const Format* format = stored.tensor.format;
-    if (const Format* indices = nullptr; !is_weight_part(stored.name)) {
+    if (const Format* indices = nullptr; !is_side_part(files, stored.name)) {
       group.parameters += stored_weights(files, stored, &indices);
       if (indices) format = indices;
     }
@@ -93,14 +94,46 @@ std::string rope_text(const ArchSpec& spec) {
   return out;
 }
 
-nlohmann::ordered_json tensor_json(const StoredTensor& stored) {
+// Bits a weight; negative: a part of a matrix that holds no weights of its own.
+double bits_of(const ModelFiles& files, const StoredTensor& stored) {
+  const int64_t weights = is_side_part(files, stored.name) ? 0 : stored_weights(files, stored);
+  return weights > 0 ? 8 * static_cast<double>(stored.tensor.bytes) / static_cast<double>(weights) : -1;
+}
+
+nlohmann::ordered_json tensor_json(const ModelFiles& files, const StoredTensor& stored) {
   nlohmann::ordered_json shape = nlohmann::ordered_json::array();
   for (int i = 0; i < stored.tensor.rank; ++i) shape.push_back(stored.tensor.dims[static_cast<size_t>(i)]);
-  return {{"name", stored.name},
-          {"shape", shape},
-          {"format", stored.tensor.format ? std::string(stored.tensor.format->name) : stored.type_name},
-          {"bytes", stored.tensor.bytes},
-          {"offset", stored.offset}};
+  const Format* indices = nullptr;
+  stored_weights(files, stored, &indices);
+  const Format* format = indices ? indices : stored.tensor.format;
+  nlohmann::ordered_json out = {{"name", stored.name},
+                                {"shape", shape},
+                                {"format", format ? std::string(format->name) : stored.type_name},
+                                {"bytes", stored.tensor.bytes},
+                                {"offset", stored.offset}};
+  if (const double bits = bits_of(files, stored); bits >= 0) out["bits_per_weight"] = bits;
+  return out;
+}
+
+// How `millrace compress` made the file; null: it did not.
+nlohmann::ordered_json compression_json(const ModelFiles& files) {
+  nlohmann::ordered_json out;
+  if (files.kind != ModelFiles::Kind::gguf || !files.config) return out;
+  for (const char* key : {"passes", "keep", "calibration_tokens"})
+    if (const auto found = files.config->find(fmt::format("millrace.compress.{}", key)); found != files.config->end())
+      out[key] = *found;
+  return out;
+}
+
+std::string compression_text(const nlohmann::ordered_json& compressed) {
+  std::string out;
+  for (const char* key : {"passes", "keep"}) {
+    if (!compressed.contains(key) || !compressed[key].is_array()) continue;
+    for (const auto& one : compressed[key])
+      if (one.is_string())
+        out += fmt::format("{}{}{}", out.empty() ? "" : ", ", *key == 'k' ? "kept " : "", one.get<std::string>());
+  }
+  return out;
 }
 
 nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, int64_t context) {
@@ -130,6 +163,7 @@ nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, i
     auto& count = out["mixers"][std::string(layer.mixer->name)];
     count = count.is_null() ? 1 : count.get<int64_t>() + 1;
   }
+  if (auto compressed = compression_json(files); !compressed.is_null()) out["compressed"] = std::move(compressed);
   for (const auto& [name, group] : group_tensors(files)) {
     out["groups"][name] = {{"tensors", group.tensors},
                            {"parameters", group.parameters},
@@ -197,6 +231,7 @@ void print_human(const nlohmann::ordered_json& d) {
            : fmt::format(
                  "{} bytes: {}", source.size(),
                  nlohmann::json(source.substr(0, 60)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  if (d.contains("compressed")) line("compressed", compression_text(d["compressed"]));
   fmt::print("{:<14} {:>7} {:>14} {:>10}  formats\n", "group", "tensors", "parameters", "bytes");
   for (const auto& [name, group] : d["groups"].items()) {
     std::string formats;
@@ -217,22 +252,24 @@ void print_human(const nlohmann::ordered_json& d) {
 }
 
 Result<int> run(const InspectFlags& flags) {
-  MILLRACE_TRY(auto files, open_model(flags.model));
+  MILLRACE_TRY(auto files, open_local_model(flags.model));
   MILLRACE_TRY(ArchSpec spec, read_arch_spec(files));
   auto described = describe(files, spec, flags.context > 0 ? flags.context : spec.context);
   if (flags.json && flags.tensors)
-    for (const auto& stored : files.tensors) described["tensors"].push_back(tensor_json(stored));
+    for (const auto& stored : files.tensors) described["tensors"].push_back(tensor_json(files, stored));
   if (flags.json) {
     print_json_line(described);
     return 0;
   }
   print_human(described);
   if (!flags.tensors) return 0;
-  fmt::print("\n{:<48} {:<8} {:>12} {:>14}  shape\n", "tensor", "format", "bytes", "offset");
+  fmt::print("\n{:<48} {:<8} {:>7} {:>12} {:>14}  shape\n", "tensor", "format", "bits", "bytes", "offset");
   for (const auto& stored : files.tensors) {
-    auto tensor = tensor_json(stored);
-    fmt::print("{:<48} {:<8} {:>12} {:>14}  {}\n", stored.name, tensor["format"].get<std::string>(),
-               stored.tensor.bytes, stored.offset, tensor["shape"].dump());
+    auto tensor = tensor_json(files, stored);
+    const double bits = bits_of(files, stored);
+    fmt::print("{:<48} {:<8} {:>7} {:>12} {:>14}  {}\n", stored.name, tensor["format"].get<std::string>(),
+               bits >= 0 ? fmt::format("{:.3f}", bits) : "", stored.tensor.bytes, stored.offset,
+               tensor["shape"].dump());
   }
   return 0;
 }

@@ -95,7 +95,7 @@ void add_lab_command(CLI::App& app) {
   auto flags = std::make_shared<LabFlags>();
   static const std::string examples = kLabExamples + lab_task_names();
   CLI::App* command =
-      add_command(app, "lab", "Generates exercises with exact answers, and scores answers to them", examples.c_str(),
+      add_command(app, "lab", "Generate exercises with exact answers, and score answers to them", examples.c_str(),
                   [flags] { return flags->action == "check" ? check(*flags) : generate(*flags); });
   command->add_option("ACTION", flags->action, "generate or check")
       ->required()

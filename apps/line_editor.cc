@@ -9,6 +9,7 @@
 #include <clocale>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <cwchar>
 
@@ -77,7 +78,7 @@ class PlainLines : public LineReader {
 
 class TerminalLines : public LineReader {
  public:
-  explicit TerminalLines(const std::string& history_file);
+  TerminalLines(const std::string& history_file, LineCompleter completer);
   ~TerminalLines() override;
   bool works() const { return editor_ && history_; }
 
@@ -94,15 +95,19 @@ class TerminalLines : public LineReader {
   static char* show_prompt(EditLine* editor) { return const_cast<char*>(self(editor).prompt_); }
   static int read_char(EditLine* editor, wchar_t* out);
   static unsigned char paste(EditLine* editor, int);
+  static unsigned char complete(EditLine* editor, int) { return complete_line(editor, self(editor).completer_); }
+  static unsigned char search(EditLine* editor, int);
   void bind_keys();
 
   EditLine* editor_ = nullptr;
   History* history_ = nullptr;
   const char* prompt_ = "";
   std::string history_file_;
+  LineCompleter completer_;
 };
 
-TerminalLines::TerminalLines(const std::string& history_file) : history_file_(history_file) {
+TerminalLines::TerminalLines(const std::string& history_file, LineCompleter completer)
+    : history_file_(history_file), completer_(std::move(completer)) {
   std::setlocale(LC_CTYPE, "");
   if (std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) std::setlocale(LC_CTYPE, "C.UTF-8");
   editor_ = el_init("millrace", stdin, stdout, stderr);
@@ -135,9 +140,17 @@ TerminalLines::~TerminalLines() {
 
 void TerminalLines::bind_keys() {
   el_wset(editor_, EL_ADDFN, L"millrace-paste", L"Insert a paste with its line breaks", paste);
-  const char* keys[][2] = {{"\\e[200~", "millrace-paste"},    {"^R", "em-inc-search-prev"},
-                           {"\\e[3~", "ed-delete-next-char"}, {"\\e[1~", "ed-move-to-beg"},
-                           {"\\e[4~", "ed-move-to-end"},      {"\\e[1;5C", "em-next-word"},
+  el_wset(editor_, EL_ADDFN, L"millrace-complete", L"Complete a command or a path", complete);
+  el_wset(editor_, EL_ADDFN, L"millrace-search", L"Search in the history", search);
+  el_wset(editor_, EL_ADDFN, L"millrace-erase", L"Delete the character before the cursor", erase_cluster_before);
+  el_wset(editor_, EL_ADDFN, L"millrace-delete", L"Delete the character at the cursor", erase_cluster_after);
+  el_wset(editor_, EL_ADDFN, L"millrace-back", L"Go one character back", go_cluster_back);
+  el_wset(editor_, EL_ADDFN, L"millrace-on", L"Go one character on", go_cluster_on);
+  const char* keys[][2] = {{"\\e[200~", "millrace-paste"}, {"^I", "millrace-complete"},  {"^R", "millrace-search"},
+                           {"^H", "millrace-erase"},       {"^?", "millrace-erase"},     {"\\e[3~", "millrace-delete"},
+                           {"\\e[D", "millrace-back"},     {"\\eOD", "millrace-back"},   {"^B", "millrace-back"},
+                           {"\\e[C", "millrace-on"},       {"\\eOC", "millrace-on"},     {"^F", "millrace-on"},
+                           {"\\e[1~", "ed-move-to-beg"},   {"\\e[4~", "ed-move-to-end"}, {"\\e[1;5C", "em-next-word"},
                            {"\\e[1;5D", "ed-prev-word"}};
   for (const auto& [key, command] : keys) el_set(editor_, EL_BIND, key, command, nullptr);
 }
@@ -181,6 +194,21 @@ unsigned char TerminalLines::paste(EditLine* editor, int) {
   return CC_REFRESH;
 }
 
+unsigned char TerminalLines::search(EditLine* editor, int) {
+  std::vector<std::wstring> lines;
+  HistEvent event;
+  History* list = self(editor).history_;
+  for (int more = history(list, &event, H_FIRST); more != -1; more = history(list, &event, H_NEXT)) {
+    std::wstring line(std::strlen(event.str), L'\0');
+    const size_t length = std::mbstowcs(line.data(), event.str, line.size());
+    if (length == static_cast<size_t>(-1)) continue;
+    line.resize(length);
+    while (line.ends_with(L'\n')) line.pop_back();
+    lines.push_back(std::move(line));
+  }
+  return search_lines(editor, lines);
+}
+
 LineEnd TerminalLines::read(const char* prompt, std::string* line) {
   line->clear();
   prompt_ = prompt;
@@ -206,9 +234,9 @@ void TerminalLines::remember(const std::string& text) {
 
 }  // namespace
 
-std::unique_ptr<LineReader> open_line_reader(const std::string& history_file) {
+std::unique_ptr<LineReader> open_line_reader(const std::string& history_file, LineCompleter completer) {
   if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
-    auto terminal = std::make_unique<TerminalLines>(history_file);
+    auto terminal = std::make_unique<TerminalLines>(history_file, std::move(completer));
     if (terminal->works()) return terminal;
   }
   return std::make_unique<PlainLines>();

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "line_keys.h"
+
 namespace millrace {
 
 enum class LineEnd { line, end_of_input, interrupted };
@@ -23,6 +25,6 @@ class LineReader {
 };
 
 // The reader that suits standard input and output. `history_file` (may be empty) stores the history between sessions.
-std::unique_ptr<LineReader> open_line_reader(const std::string& history_file);
+std::unique_ptr<LineReader> open_line_reader(const std::string& history_file, LineCompleter completer);
 
 }  // namespace millrace

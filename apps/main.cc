@@ -3,12 +3,17 @@
 #include <cstdio>
 #include <exception>
 #include <new>
-#include <string_view>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "arguments.h"
+#include "base/network_error.h"
 #include "base/version.h"
 #include "command.h"
+#include "config_file.h"
 #include "declaration.h"
+#include "help_text.h"
 #include "parse_again.h"
 
 namespace millrace {
@@ -17,14 +22,32 @@ namespace {
 int last_exit_code = 0;
 
 constexpr const char* kFooter = R"(Examples:
-  millrace run -p "Once upon a time"           generate text with the built-in model; `millrace models` lists them
+  millrace run -p "Once upon a time"           generate text with the built-in model
   millrace run -m model.gguf -p "Hello" -n 64  use a GGUF file
-  millrace run -m ./Qwen3-0.6B/ -f prompt.txt  use a Hugging Face folder
-  millrace COMMAND --help                      show the flags and examples of a command
+  millrace chat -hf OWNER/NAME:Q4_K_M          download a model from a hub, and talk with it
+  millrace serve                               serve it over HTTP, with a page at http://127.0.0.1:8080
+  millrace COMMAND --help                      the flags that most users need; --help-all: every flag, in groups
 
-Flags can also be set in a TOML file given with --config: a [run] table with n = 64, temp = 0.7 ...
+Flags can also be set in a TOML file given with --config: a table [run] with n = 64, temp = 0.7 ...
 Environment: MILLRACE_ISA=ref|avx2|avx512|amx, or less such as avx512-bf16, limits the instruction set.
-Exit codes: 0 success, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.)";
+Exit codes: 0 success, 2 usage, 3 an input file is missing or damaged, 4 not supported, 5 not enough memory or disk,
+6 network, 7 answers differ, 1 anything else.)";
+
+// The commands as --help lists them.
+constexpr std::pair<const char*, const char*> kCommandGroups[] = {
+    {"Use a model", "run chat serve embed batch"},
+    {"Models on this machine", "list show pull create cp rm ps stop models inspect convert compress doctor"},
+    {"Measure", "bench perplexity compare simulate replay trace lab"},
+    {"Text and techniques", "techniques tokenize template datastore draft-search window-search train train-lab"},
+    {"Shell", "completion man"},
+};
+
+void group_commands(CLI::App& app) {
+  for (const auto& [title, names] : kCommandGroups)
+    for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
+      if ((" " + std::string(names) + " ").find(" " + command->get_name() + " ") != std::string::npos)
+        command->group(title);
+}
 
 }  // namespace
 
@@ -37,7 +60,9 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
     try {
       Result<int> result = run();
       if (!result.ok()) std::fprintf(stderr, "millrace: %s\n", result.error().message.c_str());
-      last_exit_code = result.ok() ? *result : exit_code(result.error().kind);
+      last_exit_code = result.ok()                            ? *result
+                       : result.error().kind == kNetworkError ? kNetworkExit
+                                                              : exit_code(result.error().kind);
     } catch (const std::bad_alloc&) {
       std::fprintf(stderr, "millrace: out of memory; choose a smaller model, context or batch\n");
       last_exit_code = exit_code(ErrorKind::resource);
@@ -52,13 +77,19 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
 void declare_commands(CLI::App& app) {
   app.require_subcommand(1);
   app.set_version_flag("--version", kVersionText);
+  app.formatter(help_formatter());
+  app.set_help_flag("-h,--help", "The flags that most users need, with examples");
+  app.set_help_all_flag("--help-all", "Every flag, in groups");
   app.set_config("--config", "", "TOML file with flags, one table per command");
+  app.config_formatter(std::make_shared<ConfigFile>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);
   add_run_command(app);
   add_chat_command(app);
   add_serve_command(app);
   add_pull_command(app);
+  add_stored_commands(app);
+  add_running_commands(app);
   add_inspect_command(app);
   add_models_command(app);
   add_convert_command(app);
@@ -74,6 +105,7 @@ void declare_commands(CLI::App& app) {
   add_batch_command(app);
   add_perplexity_command(app);
   add_draft_search_command(app);
+  add_window_search_command(app);
   add_bench_command(app);
   add_trace_command(app);
   add_replay_command(app);
@@ -81,27 +113,52 @@ void declare_commands(CLI::App& app) {
   add_lab_command(app);
   add_compare_command(app);
   add_train_lab_command(app);
+  add_doctor_command(app);
   add_completion_command(app);
   add_man_command(app);
+  group_commands(app);
+}
+
+// The place in the --config file of the flag that an error is about, with ": "; "": the flag is not from there.
+std::string config_place(const CLI::App& app, const std::string& command, const std::string& message) {
+  const auto config = std::dynamic_pointer_cast<ConfigFile>(app.get_config_formatter());
+  const size_t flag = message.find(": -");
+  if (!config || flag == std::string::npos) return "";
+  const std::string name = message.substr(flag + 2, message.find_first_of(": ", flag + 2) - flag - 2);
+  const std::string place = config->place_of(command, name);
+  return place.empty() ? "" : place + ": ";
+}
+
+int refuse_usage(const CLI::App& app, const CLI::ParseError& error) {
+  const auto called = app.get_subcommands();
+  const std::string command = called.empty() ? "" : called.front()->get_name();
+  const std::string message = dynamic_cast<const CLI::ConfigError*>(&error) ? error.what() : usage_error(app, error);
+  std::fprintf(stderr, "millrace: %s%s\n", config_place(app, command, message).c_str(), message.c_str());
+  return exit_code(dynamic_cast<const CLI::FileError*>(&error) ? ErrorKind::corrupt : ErrorKind::user);
 }
 
 int run_main(int argc, char** argv) {
   CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.",
                "millrace"};
-  std::vector<const char*> args(argv, argv + argc);
-  for (const char*& arg : args) {  // llama.cpp's spelling, which would be parsed as -p g, -c tk and -m d
-    if (std::string_view(arg) == "-pg") arg = "--pg";
-    if (std::string_view(arg) == "-ctk") arg = "--ctk";
-    if (std::string_view(arg) == "-md") arg = "--model-draft";
-    if (std::string_view(arg) == "-np") arg = "--parallel";
-    if (std::string_view(arg) == "-ctv") arg = "--ctv";
-  }
   declare_commands(app);
+  const auto checked = check_arguments(app, std::vector<std::string>(argv, argv + argc));
+  if (!checked.ok()) {
+    std::fprintf(stderr, "millrace: %s\n", checked.error().message.c_str());
+    return exit_code(checked.error().kind);
+  }
+  for (const std::string& note : checked->notes) std::fprintf(stderr, "millrace: note: %s\n", note.c_str());
+  if (checked->arguments.size() < 2) {
+    std::fputs(app.help().c_str(), stderr);
+    return exit_code(ErrorKind::user);
+  }
+  std::vector<const char*> args;
+  for (const std::string& argument : checked->arguments) args.push_back(argument.c_str());
   try {
     app.parse(static_cast<int>(args.size()), args.data());
+  } catch (const CLI::Success& success) {  // --help, --version
+    return app.exit(success);
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);  // prints help or the error
-    return code == 0 ? 0 : exit_code(ErrorKind::user);
+    return refuse_usage(app, error);
   }
   return last_exit_code;
 }

@@ -52,7 +52,8 @@ std::string page(const std::vector<DeclaredCommand>& commands) {
       ".SH SYNOPSIS\n\\fBmillrace\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR ...]\n.SH DESCRIPTION\n{}\n.SH COMMANDS\n",
       roff(kVersionText), roff(commands.front().summary));
   for (const DeclaredCommand& command : commands)
-    if (!command.name.empty()) out += ".TP\n\\fB" + roff(command.name) + "\\fR\n" + roff(command.summary) + "\n";
+    if (!command.name.empty() && command.name.find(' ') == std::string::npos)
+      out += ".TP\n\\fB" + roff(command.name) + "\\fR\n" + roff(command.summary) + "\n";
   out += ".SH OPTIONS\n" + options_text(commands.front());
   for (const DeclaredCommand& command : commands) {
     if (command.name.empty()) continue;
@@ -60,8 +61,8 @@ std::string page(const std::vector<DeclaredCommand>& commands) {
     if (!command.examples.empty()) out += ".PP\n.nf\n" + roff(command.examples) + "\n.fi\n";
   }
   return out +
-         ".SH EXIT STATUS\n0 success, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything "
-         "else.\n";
+         ".SH EXIT STATUS\n0 success, 2 usage, 3 an input file is missing or damaged, 4 not supported, 5 not enough "
+         "memory or disk, 6 network, 7 answers differ, 1 anything else.\n";
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 
 #include "base/memory_accounts.h"
@@ -15,11 +16,11 @@
 namespace millrace {
 
 void ModelFlags::add_to(CLI::App* command) {
-  command->add_option(
-      "-m,--model", path,
-      "GGUF file, .safetensors file, Hugging Face folder, hf:OWNER/NAME[:FILE] to download, or a built-in model (see "
-      "millrace models); default: " +
-          std::string(kDefaultModel));
+  command->add_option("-m,--model", path,
+                      "GGUF file, .safetensors file, Hugging Face folder, hf:OWNER/NAME[:FILE] to download, or a name "
+                      "of millrace list or "
+                      "millrace models; default: " +
+                          std::string(kDefaultModel));
   command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's context, at most 8192")
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
@@ -71,13 +72,32 @@ Result<LoadOptions> ModelFlags::load_options(const UseFlag* use, std::vector<App
   return options;
 }
 
+Result<ModelFlags> ModelFlags::found() const {
+  ModelFlags out = *this;
+  MILLRACE_TRY(LocalModel local, find_local_model(path));
+  out.path = local.path;
+  if (!local.stored) return out;
+  MILLRACE_TRY(out.defaults, model_defaults(local.stored->parameters));
+  if (out.chat_template.empty()) out.chat_template = local.stored->chat_template;
+  if (out.context == 0) out.context = out.defaults.context;
+  out.system = local.stored->system;
+  out.adapters = local.stored->adapters;
+  return out;
+}
+
 Result<std::shared_ptr<const LanguageModel>> ModelFlags::load(const UseFlag* use,
                                                               std::vector<AppliedTechnique>* applied) const {
   ProgressBar bar("loading");
-  MILLRACE_TRY(LoadOptions options, load_options(use, applied));
+  MILLRACE_TRY(const ModelFlags local, found());
+  MILLRACE_TRY(LoadOptions options, local.load_options(use, applied));
   options.progress = [&](double fraction) { bar.update(fraction); };
-  MILLRACE_TRY(const std::string local, local_model(path));
-  return LanguageModel::load(local, options);
+  MILLRACE_TRY(auto model, LanguageModel::load(local.path, options));
+  if (context > model->info().context)
+    std::fprintf(stderr,
+                 "millrace: warning: a context of %lld tokens: the model was trained for %lld; answers beyond that are "
+                 "poor\n",
+                 static_cast<long long>(context), static_cast<long long>(model->info().context));
+  return model;
 }
 
 void EngineFlags::add_to(CLI::App* command) {
@@ -88,6 +108,7 @@ void EngineFlags::add_to(CLI::App* command) {
     CLI::Option* option = command->add_option(flag, options.*field, help)->capture_default_str();
     family_flags_.emplace_back(family, field, option);
   };
+  command->option_defaults()->group("KV cache");
   add_family("kv_format", &EngineOptions::kv_format, "--kv-format,--ctk,--cache-type-k",
              "Format of the KV cache: f32, f16, bf16, q8_0 or NAME[:key=value,...]; see millrace techniques --family "
              "kv_format");
@@ -101,13 +122,21 @@ void EngineFlags::add_to(CLI::App* command) {
   command->add_option("--kv-pool", options.kv_pool, "KV pool: paged, or virtual (contiguous addresses for each stream)")
       ->capture_default_str()
       ->check(CLI::IsMember({"paged", "virtual"}));
+  command->option_defaults()->group("Steps and scheduling");
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")
       ->capture_default_str();
+  command
+      ->add_option("-b,--batch-size", batch_size_,
+                   "Limit of llama.cpp's command lines: a step takes at most the smaller of this and --batch-tokens")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command->option_defaults()->group("KV cache");
   add_family("evictor", &EngineOptions::evictor, "--evictor",
              "Drop keys and values of running streams, NAME[:key=value,...]; see millrace techniques --family evictor. "
              "ANSWERS CHANGE");
+  command->option_defaults()->group("Steps and scheduling");
   add_family("policy", &EngineOptions::policy, "--policy",
              "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy");
+  command->option_defaults()->group("Speculation");
   add_family("drafter", &EngineOptions::drafter, "--drafter",
              "Drafter NAME[:key=value,...] of tokens that a step verifies beside the next one; answers stay the same. "
              "See millrace techniques --family drafter. Repeatable: the best one drafts, for each stream. none: no "
@@ -124,8 +153,10 @@ void EngineFlags::add_to(CLI::App* command) {
       "built-in model; short for --drafter draft:model=PATH");
   command->add_option("--draft-max,--draft", draft_max_, "Tokens of its drafts; short for --drafter draft:k=N [4]")
       ->check(CLI::Range(1, 64));
+  command->option_defaults()->group("Steps and scheduling");
   command->add_option("--resident-streams", options.resident_streams,
                       "Most streams that hold KV blocks, running or paused; 0: same as the running streams");
+  command->option_defaults()->group("KV tiers");
   command->add_option("--swap-tokens", options.swap_tokens,
                       "Host memory for swapping out preempted streams, in tokens; 0: they are recomputed");
   add_family("tier", &EngineOptions::kv_tier, "--kv-tier",
@@ -142,8 +173,8 @@ void EngineFlags::add_to(CLI::App* command) {
       ->transform(CLI::AsSizeValue(false));
   command
       ->add_option("--kv-ssd-order", options.kv_ssd_order,
-                   "Order of blocks in the --kv-ssd file and of reading them: arrival, or importance (the attention "
-                   "that prompts paid to them)")
+                   "Order of blocks in the --kv-ssd file: arrival, or importance, which puts blocks that got more "
+                   "attention first")
       ->capture_default_str();
   command
       ->add_option("--kv-ssd-fetch", options.kv_ssd_fetch,
@@ -151,13 +182,16 @@ void EngineFlags::add_to(CLI::App* command) {
                    "attention. Below 1, ANSWERS CHANGE")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 1.0));
+  command->option_defaults()->group("Steps and scheduling");
   command->add_option("--cost-model", options.cost_model,
                       "Cost model file from bench --calibrate, used by policies and to decide between loading and "
                       "recomputing; default: learned at run time");
   command->add_option("--record-plans", options.record_plans, "Log every step's plan to this file, one per line");
+  command->option_defaults()->group("KV cache");
   add_family("prefix_evictor", &EngineOptions::prefix_evict, "--prefix-evict",
              "Eviction order of the prefix cache: lru, lfu, length_aware or importance");
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt completely");
+  command->option_defaults()->group("Options");
 }
 
 void EngineFlags::add_adapters_to(CLI::App* command, const std::string& which) {
@@ -166,17 +200,20 @@ void EngineFlags::add_adapters_to(CLI::App* command, const std::string& which) {
       "LoRA adapter [NAME=]PATH: a GGUF file, or PEFT's safetensors file or folder; repeatable. " + which);
 }
 
-std::vector<AdapterUse> EngineFlags::all_adapters() const {
+std::vector<AdapterUse> EngineFlags::all_adapters(const ModelFlags& model) const {
   std::vector<AdapterUse> uses;
-  for (const std::string& given : options.adapters) uses.push_back({named_adapter(given).first, 1});
+  for (const auto* list : {&options.adapters, &model.adapters})
+    for (const std::string& given : *list) uses.push_back({named_adapter(given).first, 1});
   return uses;
 }
 
 namespace {
 
-// Several drafters joined by '+' compete. "none" is left to the end, so that a default can be turned off.
+// Several drafters joined by '+' compete; a '+' before a number belongs to an option. "none" is left to the end, so
+// that a default can be turned off.
 std::string drafter_of(std::string given) {
-  if (given.find('+') == std::string::npos || given.starts_with("best:")) return given;
+  const auto joins = [](char a, char b) { return a == '+' && std::isalpha(static_cast<unsigned char>(b)); };
+  if (std::ranges::adjacent_find(given, joins) == given.end() || given.starts_with("best:")) return given;
   std::ranges::replace(given, ',', ';');
   return "best:of=" + given;
 }
@@ -197,7 +234,9 @@ Result<EngineOptions> EngineFlags::get(const ModelFlags& model, std::vector<Appl
   EngineOptions out = options;
   out.threads = model.threads;
   out.context = model.context;
+  out.adapters.insert(out.adapters.end(), model.adapters.begin(), model.adapters.end());
   out.prefix_cache = !no_prefix_cache;
+  if (batch_size_ > 0) out.batch_tokens = std::min(out.batch_tokens, batch_size_);
   MILLRACE_TRY(std::vector<TechniqueUse> uses, use.get());
   if (!value_format.empty()) {
     if (std::ranges::find(uses, "kv_format", &TechniqueUse::family) != uses.end())
@@ -244,6 +283,14 @@ void SamplingFlags::add_to(CLI::App* command) {
     command
         ->add_option_function<std::string>(
             flag, [this, name = spec.name](const std::string& value) { set.emplace_back(name, value); }, help)
+        ->type_name(spec.type == OptionSpec::Type::integer  ? "INT"
+                    : spec.type == OptionSpec::Type::number ? "FLOAT"
+                                                            : "TEXT")
+        ->check([name = spec.name](const std::string& value) {  // before a model is loaded
+          SamplingOptions unused;
+          const auto done = set_sampling_option(unused, name, value);
+          return done.ok() ? std::string() : done.error().message;
+        })
         ->group("Sampling");
   }
 }
@@ -269,14 +316,16 @@ Result<std::vector<AppliedTechnique>> apply_samplers(const std::vector<Technique
 }  // namespace
 
 Result<SamplingOptions> SamplingFlags::get(const LanguageModel& model, const UseFlag& use,
-                                           std::vector<AppliedTechnique>* applied) const {
+                                           std::vector<AppliedTechnique>* applied,
+                                           const ModelDefaults& defaults) const {
   SamplingOptions options;
-  const GenerationDefaults& defaults = model.parts().files->generation;
-  if (defaults.temperature) options.temperature = *defaults.temperature;
-  if (defaults.top_p) options.top_p = *defaults.top_p;
-  if (defaults.min_p) options.min_p = *defaults.min_p;
-  if (defaults.top_k) options.top_k = *defaults.top_k;
-  if (defaults.repetition_penalty) options.repetition_penalty = *defaults.repetition_penalty;
+  const GenerationDefaults& own = model.parts().files->generation;
+  if (own.temperature) options.temperature = *own.temperature;
+  if (own.top_p) options.top_p = *own.top_p;
+  if (own.min_p) options.min_p = *own.min_p;
+  if (own.top_k) options.top_k = *own.top_k;
+  if (own.repetition_penalty) options.repetition_penalty = *own.repetition_penalty;
+  MILLRACE_TRY_VOID(apply_defaults(defaults, options));
   const SamplingOptions before = options;
   std::vector<std::string> given;
   for (const auto& [name, value] : set) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "millrace/engine.h"
+#include "server/models/model_defaults.h"
 #include "use_flag.h"
 
 namespace millrace {
@@ -25,6 +26,12 @@ struct ModelFlags {
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
   void add_pack_to(CLI::App* command);  // --pack, which is then "background" unless given
+  // With the path of the model on this machine, and what a model of the store adds where no flag says otherwise.
+  Result<ModelFlags> found() const;
+  ModelDefaults defaults;             // of a model of the store
+  std::string system;                 // the same
+  std::vector<std::string> adapters;  // the same
+
   // Warnings of the load are printed on stderr. `use`, if not null, adds the choices that apply to loading; `applied`,
   // if not null, gets their effects.
   Result<LoadOptions> load_options(const UseFlag* use = nullptr,
@@ -48,7 +55,7 @@ struct EngineFlags {
 
   void add_to(CLI::App* command);
   void add_adapters_to(CLI::App* command, const std::string& use);  // --lora
-  std::vector<AdapterUse> all_adapters() const;
+  std::vector<AdapterUse> all_adapters(const ModelFlags& model) const;
   // Errors (user): --use, or a flag that contradicts it. `applied`, if not null, gets the effects of --use and of the
   // flags of families.
   Result<EngineOptions> get(const ModelFlags& model, std::vector<AppliedTechnique>* applied = nullptr) const;
@@ -58,7 +65,8 @@ struct EngineFlags {
 
   EngineOptions defaults_;  // before the flags
   std::string model_draft_;
-  int64_t draft_max_ = 0;  // 0: not given
+  int64_t draft_max_ = 0;   // 0: not given
+  int64_t batch_size_ = 0;  // the same
   std::vector<std::tuple<std::string, std::string EngineOptions::*, CLI::Option*>> family_flags_;
 };
 
@@ -67,10 +75,11 @@ struct SamplingFlags {
   std::vector<std::pair<std::string, std::string>> set;  // field, text; in the order given
 
   void add_to(CLI::App* command);
-  // Defaults, then the model's own generation_config values, then the flags and the samplers of --use. Errors (user):
-  // a value out of bounds, or a flag that contradicts --use. `applied`: as EngineFlags::get().
+  // Defaults, then the model's own generation_config values, `defaults`, then the flags and the samplers of --use.
+  // Errors (user): a value out of bounds, or a flag that contradicts --use. `applied`: as EngineFlags::get().
   Result<SamplingOptions> get(const LanguageModel& model, const UseFlag& use,
-                              std::vector<AppliedTechnique>* applied = nullptr) const;
+                              std::vector<AppliedTechnique>* applied = nullptr,
+                              const ModelDefaults& defaults = {}) const;
 };
 
 }  // namespace millrace

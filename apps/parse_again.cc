@@ -2,6 +2,8 @@
 
 #include <fstream>
 
+#include "arguments.h"
+
 namespace millrace {
 namespace {
 
@@ -29,12 +31,13 @@ Result<GivenFlags> parse_again(const char* name, const std::function<void(CLI::A
   declare(app);
   const std::vector<std::string> arguments = process_arguments();
   if (arguments.empty()) return Error::user("the command line cannot be read");
+  MILLRACE_TRY(const CheckedArguments checked, check_arguments(app, arguments));
   std::vector<const char*> args;
-  for (const std::string& argument : arguments) args.push_back(argument.c_str());
+  for (const std::string& argument : checked.arguments) args.push_back(argument.c_str());
   try {
     app.parse(static_cast<int>(args.size()), args.data());
   } catch (const CLI::ParseError& error) {
-    return Error::user(error.what());
+    return Error::user(usage_error(app, error));
   }
   return given_flags(*app.get_subcommand(name));
 }

@@ -3,16 +3,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "base/ordered_json.h"
 #include "command.h"
 #include "evaluate/divergence.h"
 #include "evaluate/logits_file.h"
 #include "evaluate/scorer.h"
+#include "hub_model.h"
 #include "input.h"
 #include "interrupt.h"
 #include "model_flags.h"
 #include "models/arch.h"
+#include "models/kept_mass_observer.h"
 #include "progress.h"
 #include "sampling/logprobs.h"
 
@@ -204,7 +207,7 @@ Result<std::vector<AppliedTechnique>> apply_techniques(PerplexityFlags& flags) {
 }
 
 void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& scorer, const Totals& totals,
-                const DivergenceSummary* d, const std::vector<AppliedTechnique>& applied) {
+                const DivergenceSummary* d, const KeptMass* kept, const std::vector<AppliedTechnique>& applied) {
   nlohmann::ordered_json out = {{"nll_sum", totals.sum},
                                 {"nll_mean", totals.mean()},
                                 {"tokens", totals.count},
@@ -220,6 +223,10 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& sc
                                 {"kv_tokens", scorer.stored_tokens()},
                                 {"kv_bytes", scorer.stored_bytes()}};
   if (!flags.evictor.empty()) out["evictor"] = flags.evictor;
+  if (kept) {
+    out["attention_mass_kept"] = kept->mean_mass();
+    out["attention_keys_seen"] = kept->mean_keys();
+  }
   if (d) {
     out["kl_divergence"] = {{"mean", d->kl_mean},
                             {"mean_stderr", d->kl_mean_stderr},
@@ -251,7 +258,7 @@ Result<int> run(PerplexityFlags flags) {
   MILLRACE_TRY(auto applied, apply_techniques(flags));
   ModelFlags model_flags = flags.model;
   if (model_flags.context == 0) {  // RoPE may depend on the context that a model is loaded for
-    MILLRACE_TRY(ModelFiles files, open_model(model_flags.path));
+    MILLRACE_TRY(ModelFiles files, open_local_model(model_flags.path));
     MILLRACE_TRY(ArchSpec spec, read_arch_spec(files));
     model_flags.context = std::min(kDefaultContext, spec.context);
   }
@@ -265,6 +272,8 @@ Result<int> run(PerplexityFlags flags) {
   options.evictor = flags.evictor;
   options.kernels = flags.kernels;
   MILLRACE_TRY(auto scorer, Scorer::create(model, options));
+  std::optional<KeptMassObserver> kept;
+  if (scorer->runner().limits().switches.pattern) kept.emplace(scorer->runner());
   MILLRACE_TRY(auto meter, Meter::create(flags, plan, *scorer));
   catch_interrupts();
   auto result = scorer->run(plan.tokens, plan.windows, plan.window_start,
@@ -281,13 +290,21 @@ Result<int> run(PerplexityFlags flags) {
   const bool compared = !flags.compare.empty();
   const DivergenceSummary divergence = summarize(meter->divergences());
   meter.reset();  // removes the progress bar
+  if (totals.perplexity() > static_cast<double>(scorer->vocab()))
+    fmt::print(stderr,
+               "millrace: warning: the perplexity is above the vocabulary's size of {}, worse than guessing: tokenizer "
+               "and weights may not belong together\n",
+               scorer->vocab());
   if (flags.json)
-    print_json(flags, plan, *scorer, totals, compared ? &divergence : nullptr, applied);
+    print_json(flags, plan, *scorer, totals, compared ? &divergence : nullptr, kept ? &kept->kept() : nullptr, applied);
   else
     print_text(plan, totals, compared ? &divergence : nullptr);
   if (!flags.json && !flags.evictor.empty())
     fmt::print("evictor {}: at most {} of {} tokens stored, {} bytes\n", flags.evictor, scorer->stored_tokens(),
                plan.context, scorer->stored_bytes());
+  if (kept && !flags.json)
+    fmt::print("attention: queries see {:.1f} % of the keys, with {:.1f} % of the attention to all\n",
+               100 * kept->kept().mean_keys(), 100 * kept->kept().mean_mass());
   return 0;
 }
 

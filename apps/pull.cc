@@ -3,6 +3,7 @@
 
 #include "base/ordered_json.h"
 #include "command.h"
+#include "durations.h"
 #include "hub_model.h"
 
 namespace millrace {
@@ -55,10 +56,9 @@ void add_pull_command(CLI::App& app) {
   command->add_option("--connections", flags->options.connections, "Concurrent connections")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  command
-      ->add_option("--timeout", flags->options.timeout_seconds,
-                   "Give up a connection after this many seconds without data")
+  command->add_option("--timeout", flags->options.timeout_seconds, "Give up a connection after this time without data")
       ->capture_default_str()
+      ->transform(as_seconds())
       ->check(CLI::Range(0.1, 1e5));
   command->add_flag("--json", flags->json, "Print path, commit, files and bytes as JSON");
 }

@@ -7,6 +7,7 @@
 
 #include "base/ordered_json.h"
 #include "command.h"
+#include "durations.h"
 #include "input.h"
 #include "interrupt.h"
 #include "memory_report.h"
@@ -42,12 +43,11 @@ struct ReplayFlags {
   EngineFlags engine;
   WorkloadFlags load;
   ReplayRecordingFlags recording;
-  double patience = 0, silence = 600, ttft_ms = 0, tpot_ms = 0, e2e_ms = 0;
+  double patience = 0, silence = 600;
+  GoodputLimits limits;
   int64_t closed_loop = 0, max_streams = 8, queue = 1 << 16, vocab = 32000;
   std::string report, predict, plans, url, api = "completions", served_model;
   bool in_process = false, json = false, text_prompts = false;
-
-  GoodputLimits limits() const { return {ttft_ms / 1e3, tpot_ms / 1e3, e2e_ms / 1e3}; }
 };
 
 // The result of a run, for the prediction and the report.
@@ -230,12 +230,12 @@ Result<int> run(const ReplayFlags& flags) {
   MILLRACE_TRY(const ReplayRun run, !flags.plans.empty() ? run_planned(flags, load)
                                     : flags.in_process   ? run_in_process(flags, load)
                                                          : run_over_http(flags, load));
-  const LoadMetrics metrics = measure_load(run.records, flags.limits());
+  const LoadMetrics metrics = measure_load(run.records, flags.limits);
   std::optional<LoadMetrics> predicted;
   if (!flags.predict.empty() && !interrupted()) {
     MILLRACE_TRY(const auto records,
                  predict_replay(flags.predict, load, run.options, {flags.closed_loop, flags.patience, run.vocab}));
-    predicted = measure_load(records, flags.limits());
+    predicted = measure_load(records, flags.limits);
   }
   const LoadMetrics* prediction = predicted ? &*predicted : nullptr;
   if (flags.json) {
@@ -246,9 +246,9 @@ Result<int> run(const ReplayFlags& flags) {
       facts["url"] = flags.url, facts["api"] = flags.api;
     if (flags.plans.empty()) facts["cpu_seconds"] = run.cpu_seconds;
     if (run.stats) add_engine_facts(facts, *run.stats);
-    print_json_line(replay_json(std::move(facts), metrics, flags.limits(), prediction));
+    print_json_line(replay_json(std::move(facts), metrics, flags.limits, prediction));
   } else {
-    print_replay_text(metrics, flags.limits(), prediction);
+    print_replay_text(metrics, flags.limits, prediction);
     if (run.stats) print_prefix(run.stats->prefix);
   }
   if (!flags.report.empty())
@@ -286,7 +286,8 @@ void add_replay_command(CLI::App& app) {
   command->add_option("--vocab", flags->vocab, "Upper bound of the token ids sent to the server")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
-  command->add_option("--silence", flags->silence, "Give up an answer after this many seconds without data")
+  command->add_option("--silence", flags->silence, "Give up an answer after this time without data")
+      ->transform(as_seconds())
       ->check(CLI::Range(0.001, 1e9))
       ->capture_default_str();
   command->add_option(
@@ -306,14 +307,10 @@ void add_replay_command(CLI::App& app) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   command->add_option("--closed-loop", flags->closed_loop, "Keep N requests in flight and ignore arrival times")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  command->add_option("--patience", flags->patience, "Cancel requests that take longer than this many seconds")
+  command->add_option("--patience", flags->patience, "Cancel requests that take longer than this")
+      ->transform(as_seconds())
       ->check(CLI::Range(0.001, 1e9));
-  command->add_option("--good-ttft", flags->ttft_ms, "Goodput: maximum time to first token in ms")
-      ->check(CLI::Range(0.0, 1e12));
-  command->add_option("--good-tpot", flags->tpot_ms, "Goodput: maximum time per output token in ms")
-      ->check(CLI::Range(0.0, 1e12));
-  command->add_option("--good-e2e", flags->e2e_ms, "Goodput: maximum time for the whole request in ms")
-      ->check(CLI::Range(0.0, 1e12));
+  add_goodput_limits(command, flags->limits);
   command->add_option("--report", flags->report, "Write an HTML report with the figures over time");
   command->add_flag("--json", flags->json, "Print one JSON object");
 }

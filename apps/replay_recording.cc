@@ -4,13 +4,16 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
 
 #include "base/json_text.h"
 #include "base/ordered_json.h"
+#include "command.h"
 #include "interrupt.h"
+#include "progress.h"
 #include "run/language_model.h"
 #include "sampling/schema.h"
 #include "server/http/http_post.h"
@@ -180,6 +183,7 @@ class RecordingReplay {
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
     const auto count = std::min<size_t>(static_cast<size_t>(flags_.in_flight), recording_.requests.size());
+    running_ = count;
     for (size_t i = 0; i < count; ++i)
       threads.emplace_back([&] {
         for (size_t next; (next = next_++) < recording_.requests.size() && !interrupted();) {
@@ -190,7 +194,19 @@ class RecordingReplay {
                                               std::chrono::duration<double>(request.arrival_seconds / flags_.speed)));
           take(request, params(request));
         }
+        std::lock_guard lock(mutex_);
+        --running_;
+        ended_.notify_all();
       });
+    {
+      ProgressBar bar("replaying");
+      std::unique_lock lock(mutex_);
+      while (running_ > 0) {
+        ended_.wait_for(lock, std::chrono::milliseconds(100));
+        bar.update(static_cast<double>(outcome_.requests) / static_cast<double>(recording_.requests.size()),
+                   fmt::format("{} done", outcome_.requests));
+      }
+    }
     for (std::thread& thread : threads) thread.join();
     return std::move(outcome_);
   }
@@ -219,7 +235,9 @@ class RecordingReplay {
   const ReplayRecordingFlags& flags_;
   const Recording& recording_;
   std::atomic<size_t> next_{0};
-  std::mutex mutex_;
+  std::mutex mutex_;  // guards the members below
+  std::condition_variable ended_;
+  size_t running_ = 0;  // threads
   Outcome outcome_;
 };
 
@@ -283,7 +301,8 @@ Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags
   }
   print(flags, outcome);
   if (interrupted()) return 130;
-  return outcome.different + outcome.failed == 0 ? 0 : 1;
+  if (outcome.failed > 0) return exit_code(ErrorKind::internal);
+  return outcome.different > 0 ? kAnswersDiffer : 0;
 }
 
 }  // namespace millrace

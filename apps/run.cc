@@ -16,6 +16,7 @@
 #include "memory_report.h"
 #include "model_flags.h"
 #include "prompt_flags.h"
+#include "run/document_prompt.h"
 #include "run/prompt_report.h"
 
 namespace millrace {
@@ -29,11 +30,11 @@ constexpr const char* kRunExamples = R"(Examples:
   millrace run --prompt-tokens 1,403,407 -n 16 --ignore-eos --json
   millrace run -m model.gguf -p "Name and age: " --json-schema person.json
   millrace run -p "Was it good? " --choice yes,no,maybe
-  millrace run -p "Once upon a time" --n 2 --best-of 8     the two most likely of eight answers
-  millrace run -p "Once upon a time" --beams 4 --n 4       beam search
+  millrace run -p "Once upon a time" --answers 2 --best-of 8  the two most likely of eight answers
+  millrace run -p "Once upon a time" --beams 4 --answers 4    beam search
   millrace run -m model.gguf -f long.txt --compress-prompt selective_context:ratio=0.5
 
-With --n, --best-of or --beams, answers are printed one after the other when all have finished.)";
+With --answers, --best-of or --beams, answers are printed one after the other when all have finished.)";
 
 constexpr const char* kDefaultPrompt = "Once upon a time";
 
@@ -49,7 +50,7 @@ struct RunFlags {
   int64_t max_tokens = 256;
   int64_t min_tokens = 0;
   std::vector<std::string> stop;
-  bool ignore_eos = false, json = false, no_special = false;
+  bool max_tokens_given = false, ignore_eos = false, json = false, no_special = false;
   int64_t answers = 1, best_of = 0, beams = 1;
   double length_penalty = 1;
   EarlyStopping early_stopping = EarlyStopping::no;
@@ -189,21 +190,22 @@ Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given
 // The start token, the documents' tokens, and those of the question; a document's tokens do not depend on its place.
 Result<void> add_documents(const RunFlags& flags, const LanguageModel& model, const std::string& question,
                            Request& request) {
-  request.prompt.clear();
+  DocumentPrompt prompt;
   if (!flags.no_special) {
-    MILLRACE_TRY(request.prompt, model.encode("", true));
+    MILLRACE_TRY(prompt.tokens, model.encode("", true));
   }
+  std::vector<std::vector<TokenId>> documents;
   for (const std::string& path : flags.documents) {
     MILLRACE_TRY(const std::string text, read_text_file(path));
-    MILLRACE_TRY(const auto ids, model.encode(text, false));
-    if (ids.empty()) return Error::user(fmt::format("document {}: is empty", path));
-    const int64_t begin = std::ssize(request.prompt);
-    request.prompt.insert(request.prompt.end(), ids.begin(), ids.end());
-    request.documents.push_back({begin, std::ssize(request.prompt)});
+    MILLRACE_TRY(documents.emplace_back(), model.encode(text, false));
+    if (documents.back().empty()) return Error::user(fmt::format("document {}: is empty", path));
   }
+  prompt.add_documents(documents);
   MILLRACE_TRY(const auto ids, model.encode(question, false));
   if (ids.empty()) return Error::user("prompt: is empty; documents need a question");
-  request.prompt.insert(request.prompt.end(), ids.begin(), ids.end());
+  prompt.add(ids);
+  request.prompt = std::move(prompt.tokens);
+  request.documents = std::move(prompt.documents);
   return {};
 }
 
@@ -212,13 +214,15 @@ Result<Request> make_request(const RunFlags& flags, bool prompt_given, const Lan
   Request request;
   MILLRACE_TRY(request.prompt, prompt_ids(flags, prompt_given, model, shown));
   if (!flags.documents.empty()) MILLRACE_TRY_VOID(add_documents(flags, model, *shown, request));
-  MILLRACE_TRY(request.sampling, flags.sampling.get(model, flags.engine.use, applied));
+  MILLRACE_TRY(request.sampling, flags.sampling.get(model, flags.engine.use, applied, flags.model.defaults));
   MILLRACE_TRY(request.constraint, flags.constraint.get());
   request.max_tokens = flags.max_tokens;
+  if (!flags.max_tokens_given && flags.model.defaults.max_tokens >= 0)
+    request.max_tokens = flags.model.defaults.max_tokens;
   request.min_tokens = flags.min_tokens;
   request.ignore_eos = flags.ignore_eos;
-  request.stop = flags.stop;
-  request.adapters = flags.engine.all_adapters();
+  request.stop = flags.stop.empty() ? flags.model.defaults.stop : flags.stop;
+  request.adapters = flags.engine.all_adapters(flags.model);
   request.n = flags.answers;
   request.best_of = flags.best_of;
   request.beams = flags.beams;
@@ -258,8 +262,9 @@ bool print_text(const std::string& text) {
   return std::fflush(stdout) == 0;
 }
 
-Result<int> run(const RunFlags& flags, bool prompt_given) {
+Result<int> run(RunFlags flags, bool prompt_given) {
   std::vector<AppliedTechnique> applied;
+  MILLRACE_TRY(flags.model, flags.model.found());
   MILLRACE_TRY(auto model, flags.model.load(&flags.engine.use, &applied));
   std::string shown;
   MILLRACE_TRY(EngineOptions options, flags.engine.get(flags.model, &applied));
@@ -334,21 +339,22 @@ void add_run_command(CLI::App& app) {
   command
       ->add_option("-n,--max-tokens", flags->max_tokens,
                    "Maximum number of tokens to generate; -1: until the context is full")
+      ->each([=](const std::string&) { flags->max_tokens_given = true; })
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
   command->add_option("--min-tokens", flags->min_tokens, "Do not stop before this many tokens");
   command->add_option("--stop", flags->stop, "Stop before this text; repeatable");
   const auto count = CLI::Range(int64_t{1}, int64_t{128});
-  command->add_option("--n", flags->answers, "Number of answers; each uses a different seed")
+  command->add_option("--answers", flags->answers, "Answers to print; each uses a different seed")
       ->capture_default_str()
       ->check(count);
   command
       ->add_option("--best-of", flags->best_of,
-                   "Generate this many answers and print the n with the highest mean log-probability")
+                   "Generate this many answers and print those (--answers) with the highest mean log-probability")
       ->check(count);
   command
       ->add_option("--beams", flags->beams,
-                   "Beam search of this width on the model's own distribution; prints the n best")
+                   "Beam search of this width on the model's own distribution; prints the best ones (--answers)")
       ->capture_default_str()
       ->check(count);
   command

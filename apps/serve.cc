@@ -10,6 +10,7 @@
 #include "base/memory_accounts.h"
 #include "base/version.h"
 #include "command.h"
+#include "durations.h"
 #include "model_flags.h"
 #include "parse_again.h"
 #include "run/language_model.h"
@@ -63,12 +64,12 @@ Result<void> read_keys(ServeFlags& flags) {
   std::vector<std::string>& keys = flags.service.api_keys;
   if (!flags.key_file.empty()) {
     std::ifstream file(flags.key_file);
-    if (!file) return Error::user(fmt::format("{}: cannot be read", flags.key_file));
+    if (!file) return Error::corrupt(fmt::format("{}: cannot be read", flags.key_file));
     const size_t before = keys.size();
     for (std::string line; std::getline(file, line);)
       if (!line.empty() && line[0] != '#') keys.push_back(line);
     if (keys.size() == before)
-      return Error::user(fmt::format("{}: contains no keys; expected one per line", flags.key_file));
+      return Error::corrupt(fmt::format("{}: contains no keys; expected one per line", flags.key_file));
   }
   for (const std::string& key : keys)
     if (key.empty() || key.size() > 1024) return Error::user("API key: must have 1 to 1024 characters");
@@ -93,7 +94,7 @@ Result<void> read_texts(ServeFlags& flags) {
     std::ifstream file(flags.template_file, std::ios::binary);
     flags.model.chat_template.assign(std::istreambuf_iterator<char>(file), {});
     if (!file || flags.model.chat_template.empty())
-      return Error::user(fmt::format("{}: cannot be read, or is empty", flags.template_file));
+      return Error::corrupt(fmt::format("{}: cannot be read, or is empty", flags.template_file));
   }
   if (!flags.constraint_memory.empty()) {
     MILLRACE_TRY(flags.engine.options.constraint_memory, parse_bytes(flags.constraint_memory));
@@ -255,6 +256,7 @@ void add_limits(CLI::App* command, ServeFlags& flags) {
   const auto add = [&](const char* name, int64_t& value, const char* help, int64_t least, int64_t most) {
     command->add_option(name, value, help)->capture_default_str()->check(whole(least, most));
   };
+  command->option_defaults()->group("Limits of requests and connections");
   add("--max-connections-per-address", http.peer_connections,
       "Most open connections per client address; 0: no separate limit", 0, 1 << 20);
   add("--max-bodies-bytes", http.bodies_bytes, "Total size in bytes of all request bodies being received", 1024,
@@ -272,19 +274,23 @@ void add_limits(CLI::App* command, ServeFlags& flags) {
   add("--max-logprobs", limits.logprobs, "Most alternatives per token in logprobs", 0, 100);
   command
       ->add_option("--max-ttft", flags.service.max_ttft_seconds,
-                   "Reject requests whose expected time to first token is more than this many seconds; 0: never")
+                   "Reject requests whose expected time to first token is later than this; 0: never")
+      ->transform(as_seconds())
       ->check(CLI::Range(0.0, 1e6));
+  command->option_defaults()->group("Keys and TLS");
   command->add_option("--tls-cert", flags.tls_cert,
                       "PEM file with the certificate and its chain; enables HTTPS and disables HTTP");
   command->add_option("--tls-key", flags.tls_key, "PEM file with the certificate's private key");
-  command->add_option("--handshake-timeout", http.handshake_seconds, "Seconds for a TLS handshake")
+  command->add_option("--handshake-timeout", http.handshake_seconds, "Time for a TLS handshake")
       ->capture_default_str()
+      ->transform(as_seconds())
       ->check(CLI::Range(0.1, 1e6));
 }
 
 void add_connection_flags(CLI::App* command, HttpLimits& http) {
   const auto whole = [](int64_t least, int64_t most) { return CLI::Range(least, most); };
   const auto seconds = [](double least) { return CLI::Range(least, 1e6); };
+  command->option_defaults()->group("Limits of requests and connections");
   command->add_option("--max-body-bytes", http.body_bytes, "Largest request body in bytes")
       ->capture_default_str()
       ->check(whole(1024, int64_t{1} << 30));
@@ -299,20 +305,23 @@ void add_connection_flags(CLI::App* command, HttpLimits& http) {
                    "Most unsent bytes per stream before a slow client is disconnected")
       ->capture_default_str()
       ->check(whole(4096, 1 << 30));
-  command->add_option("--read-timeout", http.read_seconds, "Seconds to receive a complete request")
+  command->add_option("--read-timeout", http.read_seconds, "Time to receive a complete request")
       ->capture_default_str()
+      ->transform(as_seconds())
       ->check(seconds(0.1));
-  command->add_option("--idle-timeout", http.idle_seconds, "Seconds between two requests of a connection")
+  command->add_option("--idle-timeout", http.idle_seconds, "Time between two requests of a connection")
       ->capture_default_str()
+      ->transform(as_seconds())
       ->check(seconds(0.1));
-  command
-      ->add_option("--stall-timeout", http.stall_seconds, "Seconds without the client accepting a byte of its answer")
+  command->add_option("--stall-timeout", http.stall_seconds, "Time without the client accepting a byte of its answer")
       ->capture_default_str()
+      ->transform(as_seconds())
       ->check(seconds(0.1));
   command
       ->add_option("--ping-seconds", http.ping_seconds,
-                   "Send a comment on a stream that has been idle for this many seconds, so that proxies keep it open")
+                   "Send a comment on a stream that has been idle for this long, so that proxies keep it open")
       ->capture_default_str()
+      ->transform(as_seconds())
       ->check(seconds(0.1));
   command->add_option("--io-threads", http.io_threads, "Threads for socket I/O")
       ->capture_default_str()
@@ -332,6 +341,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
   flags.models.add_to(command);
+  command->option_defaults()->group("Keys and TLS");
   command->add_option("--api-key", service.api_keys, "API key that requests must send; repeatable");
   command->add_option("--api-key-file", flags.key_file, "File with API keys, one per line");
   command->add_option("--api-keys", flags.keys_path,
@@ -345,6 +355,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
                       .description("{admin,user,everybody}"));
   command->add_flag("--allow-public", flags.allow_public,
                     "Accept requests from everyone, without a key and for any host name");
+  command->option_defaults()->group("Options");
   command->add_flag("--enable-prompt-embeds", service.prompt_embeds,
                     "Accept prompt_embeds in /v1/completions: rows of the embedding table instead of a prompt");
   command->add_flag("--api-docs", flags.api_docs, "Print the API reference and exit");
@@ -362,6 +373,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
                       "Jinja chat template to use instead of the model's own");
   command->add_option("--constraint-memory", flags.constraint_memory,
                       "Part of --memory reserved for structured output and tools; default: a sixteenth, at most 64M");
+  command->option_defaults()->group("Files, batches and stored answers");
   command
       ->add_option("--stored-responses", service.stored_responses,
                    "Answers of /v1/responses to store for previous_response_id; 0: none")
@@ -370,9 +382,11 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_option("--stored-response-bytes", service.stored_response_bytes, "Total size of stored answers in bytes")
       ->capture_default_str()
       ->check(whole(0, int64_t{1} << 36));
-  command
-      ->add_option("--request-timeout", service.timeout_seconds, "Seconds after which an answer is ended; 0: no limit")
+  command->option_defaults()->group("Limits of requests and connections");
+  command->add_option("--request-timeout", service.timeout_seconds, "Time after which an answer is ended; 0: no limit")
+      ->transform(as_seconds())
       ->check(seconds(0));
+  command->option_defaults()->group("Files, batches and stored answers");
   command->add_option("--files-dir", service.files_dir,
                       "Folder for uploaded files and batches, used by this server only; default: no files and batches");
   command->add_option("--files-count", service.files.files, "Most stored files")
@@ -396,34 +410,41 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
       ->check(CLI::Range(1, 4096));
   command
       ->add_option("--stream-grace", service.streams.grace_seconds,
-                   "Seconds that a stream with an X-Conversation-Id continues after a disconnect, so that the client "
+                   "How long a stream with an X-Conversation-Id continues after a disconnect, so that the client "
                    "can resume it; 0: none")
       ->capture_default_str()
+      ->transform(as_seconds())
       ->check(seconds(0));
   command
-      ->add_option("--stream-keep", service.streams.keep_seconds,
-                   "Seconds that such a stream can be resumed after its end")
+      ->add_option("--stream-keep", service.streams.keep_seconds, "How long such a stream can be resumed after its end")
       ->capture_default_str()
+      ->transform(as_seconds())
       ->check(seconds(0));
-  command->add_option("--stream-bytes", service.streams.stream_bytes, "Last bytes of such a stream to retain")
+  command
+      ->add_option("--stream-bytes", service.streams.stream_bytes,
+                   "Size of the end of such a stream that is stored, in bytes")
       ->capture_default_str()
       ->check(whole(4096, int64_t{1} << 30));
-  command->add_option("--streams-bytes", service.streams.total_bytes, "Total bytes to retain of all such streams")
+  command->add_option("--streams-bytes", service.streams.total_bytes, "Total size of all stored streams, in bytes")
       ->capture_default_str()
       ->check(whole(4096, int64_t{1} << 40));
+  command->option_defaults()->group("Logs, metrics and traces");
   command
       ->add_option("--metrics-alias", service.metrics_alias, "Export metrics under the names of vllm or llamacpp too")
       ->check(CLI::IsMember({"vllm", "llamacpp"}));
   add_telemetry_flags(command, flags.telemetry);
   add_connection_flags(command, http);
-  command->add_option("--drain-timeout", flags.drain_seconds, "Seconds for running streams to finish after SIGTERM")
+  command->option_defaults()->group("Options");
+  command->add_option("--drain-timeout", flags.drain_seconds, "Time for running streams to finish after SIGTERM")
       ->capture_default_str()
+      ->transform(as_seconds())
       ->check(seconds(0));
   flags.engine.options.drafter = kServeDrafter;
   flags.engine.add_to(command);
   flags.engine.add_adapters_to(command, "Requests select them as model NAME or with the field lora");
   flags.sampling.add_to(command);
   add_limits(command, flags);
+  command->option_defaults()->group("Options");
 }
 
 }  // namespace

@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "durations.h"
 #include "hub_model.h"
 #include "models/arch.h"
 #include "progress.h"
 #include "run/language_model.h"
 #include "sampling/schema.h"
+#include "server/models/stored_models.h"
 
 namespace millrace {
 namespace {
@@ -73,7 +75,7 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   app.remove_option(app.get_option("--memory"));
   app.add_option("--path", flags.model.path)->required();
   app.add_option("--alias", flags.aliases);
-  app.add_option("--idle-unload", flags.idle_seconds);
+  app.add_option("--idle-unload", flags.idle_seconds)->transform(as_seconds());
   app.add_flag("--preload", flags.preload);
   app.add_option("--max-streams", flags.engine.options.max_streams)->check(CLI::Range(1, 65536));
   app.add_option("--queue", flags.engine.options.queue)->check(CLI::Range(0, 1 << 24));
@@ -96,8 +98,9 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
     return Error{engine.error().kind, fmt::format("[{}]: {}", name, engine.error().message)};
   }
   MILLRACE_TRY(const auto uses, flags.engine.use.get());
-  config.sampling = [uses, base = defaults.sampling](const LanguageModel& loaded) -> Result<SamplingOptions> {
-    MILLRACE_TRY(SamplingOptions sampling, base(loaded));
+  config.sampling = [uses, base = defaults.sampling](const LanguageModel& loaded,
+                                                     const ModelDefaults& own) -> Result<SamplingOptions> {
+    MILLRACE_TRY(SamplingOptions sampling, base(loaded, own));
     if (auto done = apply_uses(uses, sampling); !done.ok()) return done.error();
     MILLRACE_TRY_VOID(validate(sampling, loaded.info().vocab));
     return sampling;
@@ -124,7 +127,7 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
 
 Result<std::vector<ModelConfig>> read_models_file(const std::string& path, const ModelConfig& defaults) {
   std::ifstream file(path);
-  if (!file) return Error::user(fmt::format("{}: cannot be read", path));
+  if (!file) return Error::corrupt(fmt::format("{}: cannot be read", path));
   std::vector<CLI::ConfigItem> items;
   try {
     items = CLI::ConfigTOML().from_config(file);
@@ -153,9 +156,10 @@ Result<std::vector<ModelConfig>> read_models_file(const std::string& path, const
 
 void ServeModels::add_to(CLI::App* command) {
   command->remove_option(command->get_option("--model"));
-  command->add_option("-m,--model", models,
-                      "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, hf:OWNER/NAME[:FILE], or a "
-                      "built-in model (see millrace models); repeatable. Default: the built-in one");
+  command->add_option(
+      "-m,--model", models,
+      "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, hf:OWNER/NAME[:FILE], or a name "
+      "of millrace list or millrace models; repeatable. Default: the built-in one");
   command->add_option("--models-file", file,
                       "TOML file with one table per model: path, alias, preload, idle-unload and engine flags");
   command->add_option("--models-dir", folder, "Folder of models; each is loaded at its first request");
@@ -164,13 +168,19 @@ void ServeModels::add_to(CLI::App* command) {
   command->add_option("--model-alias", named_aliases, "NAME=ALIAS: additional name for the model NAME");
   command
       ->add_option("--idle-unload", idle_seconds,
-                   "Unload a model after this many seconds without a request; the next request loads it again")
+                   "Unload a model after this time without a request; the next request loads it again")
+      ->transform(as_seconds())
       ->check(CLI::Range(0.0, 1e9));
   command
       ->add_option("--pooling", pooling,
                    "How embeddings combine hidden states into one vector; default: the model's own")
       ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
   compression.add_to(command);
+  auto* with = command->add_flag("--store", store,
+                                 "Also serve the models of millrace list, each loaded at its first request, and let "
+                                 "clients pull, create, copy and "
+                                 "delete models. Default: if no -m, --models-file or --models-dir is given");
+  command->add_flag("--no-store", no_store, "Serve no models of millrace list")->excludes(with);
   command->add_flag("--load-on-demand", on_demand, "Load the models of -m at their first request too");
 }
 
@@ -186,18 +196,27 @@ Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& default
     MILLRACE_TRY(auto more, read_models_file(file, defaults));
     out.insert(out.end(), more.begin(), more.end());
   }
-  if (out.empty() && folder.empty()) {
+  if (out.empty() && folder.empty()) {  // the built-in model
     out.push_back(defaults);
     out.back().preload = !on_demand;
   }
   for (ModelConfig& config : out) {
     const std::string given = config.path;
-    MILLRACE_TRY(config.path, local_model(given));
+    MILLRACE_TRY(const LocalModel local, find_local_model(given));
+    config.path = local.path;
+    if (local.stored) {
+      StoredModel stored{.name = config.name.empty() ? canonical_model_name(given) : config.name, .path = local.path};
+      stored.about = *local.stored;
+      const bool preload = config.preload;
+      MILLRACE_TRY(config, stored_model_config(stored, config));
+      config.preload = preload;
+      config.stored = false;  // stays while the server runs
+    }
     if (!config.name.empty()) continue;
     if (&config == &out.front() && !name.empty()) {
       config.name = name;
     } else if (config.path != given) {
-      config.name = given.substr(3);  // the requested name; the path in the cache contains a commit hash
+      config.name = canonical_model_name(given);  // the path in the cache contains a commit hash
     } else if (out.size() == 1 && folder.empty()) {
       MILLRACE_TRY(config.name, own_name(config.path));
     } else {
@@ -228,14 +247,16 @@ Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model
   defaults.idle_seconds = idle_seconds;
   MILLRACE_TRY(defaults.prompt_passes, compression.all(engine.use));
   defaults.pooling = find_pooling(pooling);
-  defaults.sampling = [sampling, use = engine.use](const LanguageModel& loaded) -> Result<SamplingOptions> {
+  defaults.sampling = [sampling, use = engine.use](const LanguageModel& loaded,
+                                                   const ModelDefaults& own) -> Result<SamplingOptions> {
     if (auto text = loaded.encode("a"); !text.ok()) return text.error();
-    return sampling.get(loaded, use);
+    return sampling.get(loaded, use, nullptr, own);
   };
   MILLRACE_TRY(std::vector<ModelConfig> list, configs(defaults));
   RegistryOptions options{.folder = folder, .any_name = std::ranges::find(aliases, "*") != aliases.end()};
+  if (with_store()) options.store = std::make_shared<const ModelStore>();
   // A single model gets the whole budget, with the rest for its KV cache. Several models share it.
-  if (list.size() > 1 || !folder.empty()) {
+  if (list.size() > 1 || !folder.empty() || with_store()) {
     options.memory = std::exchange(defaults.load.memory, 0);
     for (ModelConfig& config : list) {
       config.load.memory = 0;
@@ -247,7 +268,7 @@ Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model
   options.found = defaults;
   std::error_code failed;
   if (!folder.empty() && !std::filesystem::is_directory(folder, failed))
-    return Error::user(fmt::format("--models-dir: {}: not a folder", folder));
+    return Error::corrupt(fmt::format("--models-dir: {}: no such folder", folder));
   MILLRACE_TRY(auto registry, ModelRegistry::create(options));
   for (ModelConfig& config : list) {
     config.load.progress = bar_of(config.name);

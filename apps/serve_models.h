@@ -19,6 +19,7 @@ struct ServeModels {
   PromptFlags compression;  // of models without their own
   double idle_seconds = -1;
   bool on_demand = false, any_name = false;
+  bool store = false, no_store = false;  // default: with one if no model is named
 
   // Replaces the -m added by ModelFlags.
   void add_to(CLI::App* command);
@@ -27,6 +28,7 @@ struct ServeModels {
                                               const SamplingFlags& sampling) const;
 
  private:
+  bool with_store() const { return store || (!no_store && models.empty() && file.empty() && folder.empty()); }
   Result<std::vector<ModelConfig>> configs(const ModelConfig& defaults) const;
 };
 

@@ -7,6 +7,7 @@
 #include "base/ordered_json.h"
 #include "base/philox.h"
 #include "command.h"
+#include "durations.h"
 #include "input.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -47,6 +48,7 @@ struct SimulateFlags {
 struct Figures {
   std::string policy;
   int64_t completed = 0, refused = 0, unfinished = 0, good = 0, output_tokens = 0, prompt_tokens = 0, cached_tokens = 0;
+  int64_t without_output = 0;  // of the trace: simulated with one token
   Summary ttft, tbt, e2e, worst_gap;
   SimulationResult result;
   double wall_seconds = 0;
@@ -124,6 +126,8 @@ nlohmann::ordered_json to_json(const Figures& f) {
   out["e2e_seconds"] = summary_json(f.e2e);
   out["output_tokens_per_second"] = r.seconds > 0 ? static_cast<double>(f.output_tokens) / r.seconds : 0.0;
   out["goodput_requests_per_second"] = r.seconds > 0 ? static_cast<double>(f.good) / r.seconds : 0.0;
+  out["without_output"] = f.without_output;
+  out["output_tokens"] = f.output_tokens;
   out["prompt_tokens"] = f.prompt_tokens;
   out["cached_tokens"] = f.cached_tokens;
   out["kv_ssd_tokens_loaded"] = r.stats.store.hit_tokens;
@@ -195,6 +199,9 @@ void print_table(const std::vector<Figures>& all) {
   double wall = 0, virtual_seconds = 0;
   for (const Figures& f : all) wall += f.wall_seconds, virtual_seconds += f.result.seconds;
   fmt::print(stderr, "{:.0f} virtual seconds in {:.1f} s\n", virtual_seconds, wall);
+  if (all.front().without_output > 0)
+    fmt::print(stderr, "{} requests of the trace have no output; they are simulated with one token\n",
+               all.front().without_output);
 }
 
 // One run for each policy to compare, with the choices of --use.
@@ -247,6 +254,7 @@ Result<int> run(SimulateFlags flags) {
                             return !interrupted();
                           }));
     all.push_back(judge(one.policy, std::move(result), flags.limits));
+    all.back().without_output = std::ranges::count(requests, 0, &WorkloadRequest::output_tokens);
     all.back().wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   if (flags.json) {
@@ -326,17 +334,16 @@ void add_simulate_command(CLI::App& app) {
   command->add_option("--tenants", flags->tenants, "Assign requests to tenants in these proportions: 1,3")
       ->delimiter(',')
       ->check(CLI::Range(1e-9, 1e9));
-  command->add_option("--deadline", flags->deadline, "Deadline of every request, in seconds from its arrival")
+  command->add_option("--deadline", flags->deadline, "Deadline of every request, from its arrival")
+      ->transform(as_seconds())
       ->check(seconds);
-  command->add_option("--time-limit", flags->time_limit, "End requests after this many seconds")->check(seconds);
-  command->add_option("--stop", flags->stop, "Stop at this virtual second; 0: when all requests are done")
+  command->add_option("--time-limit", flags->time_limit, "End requests after this time")
+      ->transform(as_seconds())
       ->check(seconds);
-  command->add_option("--good-ttft", flags->limits.ttft, "Goodput: maximum time to first token in seconds")
+  command->add_option("--stop", flags->stop, "Stop at this virtual time; 0: when all requests are done")
+      ->transform(as_seconds())
       ->check(seconds);
-  command->add_option("--good-tpot", flags->limits.tpot, "Goodput: maximum mean time per further token in seconds")
-      ->check(seconds);
-  command->add_option("--good-e2e", flags->limits.e2e, "Goodput: maximum time for the whole request in seconds")
-      ->check(seconds);
+  add_goodput_limits(command, flags->limits);
   command->add_option("--record-plans", options.record_plans, "Log every step's plan to this file, one per line");
   command->add_flag("--json", flags->json, "Print a JSON array with one object per policy");
 }

@@ -7,17 +7,12 @@
 #include "command.h"
 #include "compare/suite.h"
 #include "compress/pass.h"
+#include "declaration.h"
 #include "input.h"
 #include "run/families.h"
 #include "workload/trace_format.h"
 
 namespace millrace {
-namespace {
-
-constexpr const char* kTechniquesExamples = R"(Examples:
-  millrace techniques                   every family
-  millrace techniques --family sampler  one family, with its options
-  millrace techniques --json)";
 
 // What an engine can use, the passes of `compress`, the suites of `compare`, and the trace formats that `replay` and
 // `simulate` read.
@@ -28,6 +23,13 @@ std::vector<TechniqueInfo> listed_techniques() {
   for (TechniqueInfo& info : trace_formats().infos()) out.push_back(std::move(info));
   return out;
 }
+
+namespace {
+
+constexpr const char* kTechniquesExamples = R"(Examples:
+  millrace techniques                   every family
+  millrace techniques --family sampler  one family, with its options
+  millrace techniques --json)";
 
 // Of the member's page and stored result in docs/techniques/: NAME, or FAMILY-NAME where families share the name
 // (tools/ledger/entries.py).

@@ -5,6 +5,7 @@
 
 #include "base/ordered_json.h"
 #include "command.h"
+#include "hub_model.h"
 #include "input.h"
 #include "run/language_model.h"
 #include "text/template/chat_messages.h"
@@ -62,7 +63,7 @@ Result<nlohmann::ordered_json> make_context(const TemplateFlags& flags, const Mo
 Result<int> run(const TemplateFlags& flags) {
   std::optional<ModelFiles> files;
   if (flags.file.empty() || !flags.model.empty()) {
-    MILLRACE_TRY(files, open_model(flags.model));
+    MILLRACE_TRY(files, open_local_model(flags.model));
   }
   const ModelFiles* model = files ? &*files : nullptr;
   if (flags.list) {

@@ -6,6 +6,7 @@
 
 #include "base/ordered_json.h"
 #include "command.h"
+#include "hub_model.h"
 #include "input.h"
 #include "run/language_model.h"
 #include "text/tokenizer.h"
@@ -36,7 +37,7 @@ Result<TokenizerSpec> read_spec(const TokenizeFlags& flags) {
     if (kind == "tiktoken") return read_tiktoken(bytes, flags.pre);
     if (kind == "llama2c") return read_llama2c_tokenizer(bytes, 0);
   }
-  MILLRACE_TRY(auto files, open_model(flags.model));
+  MILLRACE_TRY(auto files, open_local_model(flags.model));
   if (!files.tokenizer)
     return Error::unsupported(fmt::format("{}: the model's files contain no tokenizer", files.path));
   return std::move(*files.tokenizer);

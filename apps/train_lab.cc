@@ -82,7 +82,7 @@ void add_lab_schedule_flags(CLI::App* command, LabTrainOptions& run) {
 
 void add_train_lab_command(CLI::App& app) {
   auto flags = std::make_shared<TrainLabFlags>();
-  CLI::App* command = add_command(app, "train-lab", "Trains a small model on the exercises of millrace lab",
+  CLI::App* command = add_command(app, "train-lab", "Train a small model on the exercises of millrace lab",
                                   kTrainLabExamples, [flags] { return run_train_lab(*flags); });
   LabTrainOptions& run = flags->run;
   command->add_option("--out", run.out, "Folder of the run")->required();

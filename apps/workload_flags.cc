@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "durations.h"
+#include "hub_model.h"
 #include "run/language_model.h"
 #include "text/tokenizer.h"
 #include "workload/generate.h"
@@ -32,6 +34,15 @@ void WorkloadFlags::add_to(CLI::App* command, const std::string& path_flag) {
                       "Model whose tokenizer encodes traces with text; default: four bytes per token");
 }
 
+void add_goodput_limits(CLI::App* command, GoodputLimits& limits) {
+  const auto add = [&](const char* name, double& limit, const char* help) {
+    command->add_option(name, limit, help)->transform(as_seconds())->check(CLI::Range(0.0, 1e9));
+  };
+  add("--good-ttft", limits.ttft, "Goodput: maximum time to first token");
+  add("--good-tpot", limits.tpot, "Goodput: maximum mean time per further token");
+  add("--good-e2e", limits.e2e, "Goodput: maximum time for the whole request");
+}
+
 Result<std::vector<WorkloadRequest>> WorkloadFlags::load() const {
   TraceOptions options;
   options.format = format;
@@ -40,7 +51,7 @@ Result<std::vector<WorkloadRequest>> WorkloadFlags::load() const {
   options.rate = arrivals.empty() ? rate : 0;
   std::shared_ptr<const Tokenizer> reader;
   if (!tokenizer.empty()) {
-    MILLRACE_TRY(ModelFiles files, open_model(tokenizer));
+    MILLRACE_TRY(ModelFiles files, open_local_model(tokenizer));
     if (!files.tokenizer) return Error::unsupported(files.path + ": the model's files contain no tokenizer");
     MILLRACE_TRY(reader, Tokenizer::create(std::move(*files.tokenizer)));
     options.encode = [reader](std::string_view text) -> Result<std::vector<TokenId>> {

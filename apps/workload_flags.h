@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "workload/metrics.h"
 #include "workload/request.h"
 
 namespace millrace {
@@ -19,5 +20,8 @@ struct WorkloadFlags {
   // Loads the workload and applies the flags; sorted by arrival.
   Result<std::vector<WorkloadRequest>> load() const;
 };
+
+// --good-ttft, --good-tpot, --good-e2e: a request is good if it met all limits that are given.
+void add_goodput_limits(CLI::App* command, GoodputLimits& limits);
 
 }  // namespace millrace

@@ -2,31 +2,35 @@
 #
 #   bin/millrace                                     share/bash-completion/completions/millrace
 #   lib/systemd/system/millrace.service              share/zsh/vendor-completions/_millrace
-#   share/man/man1/millrace.1                        share/doc/millrace/{dashboard,alerts, ...}
+#   share/man/man1/millrace.1                        share/fish/vendor_completions.d/millrace.fish
+#   share/doc/millrace/{dashboard,alerts, ...}
 #
 # The program that was just built prints its completions and manual page. `cpack -G DEB` in the build folder writes
-# millrace_VERSION_ARCH.deb with the component "program", without headers and library (MillraceInstall.cmake).
+# millrace_VERSION_ARCH.deb with the component "program", without headers and library (MillraceInstall.cmake), and
+# `cpack -G TGZ` the same files as millrace-VERSION-linux-ARCH.tar.gz.
 if(NOT TARGET millrace OR MILLRACE_SANITIZE OR MILLRACE_FUZZ)
   return()
 endif()
 
 set(printed ${CMAKE_BINARY_DIR}/printed)
 file(MAKE_DIRECTORY ${printed})
-add_custom_command(OUTPUT ${printed}/millrace.1 ${printed}/millrace.bash ${printed}/_millrace
+add_custom_command(OUTPUT ${printed}/millrace.1 ${printed}/millrace.bash ${printed}/_millrace ${printed}/millrace.fish
   COMMAND millrace man > ${printed}/millrace.1
   COMMAND millrace completion bash > ${printed}/millrace.bash
   COMMAND millrace completion zsh > ${printed}/_millrace
+  COMMAND millrace completion fish > ${printed}/millrace.fish
   DEPENDS millrace COMMENT "Generating manual page and completions" VERBATIM)
 add_custom_target(millrace_printed ALL DEPENDS ${printed}/millrace.1 ${printed}/millrace.bash ${printed}/_millrace)
 
 install(FILES ${printed}/millrace.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 install(FILES ${printed}/millrace.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME millrace COMPONENT program)
 install(FILES ${printed}/_millrace DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
+install(FILES ${printed}/millrace.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
 install(FILES ${CMAKE_SOURCE_DIR}/docs/ops/millrace.service DESTINATION lib/systemd/system COMPONENT program)
 install(FILES ${CMAKE_SOURCE_DIR}/docs/ops/grafana.json ${CMAKE_SOURCE_DIR}/docs/ops/prometheus-rules.yaml ${CMAKE_SOURCE_DIR}/LICENSE
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
-set(CPACK_GENERATOR DEB)
+set(CPACK_GENERATOR DEB TGZ)
 set(CPACK_PACKAGE_NAME millrace)
 set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_VENDOR millrace)
@@ -36,6 +40,8 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL program)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+set(CPACK_ARCHIVE_PROGRAM_FILE_NAME "millrace-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME millrace)
 set(CPACK_DEBIAN_PROGRAM_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)

@@ -25,9 +25,20 @@ struct KeySegment {
   int64_t end = 0;
   float scale = 1;
   float bias = 0;
+  int32_t document = 0;  // that the keys are of, numbered from 1 in slot order (Visibility::documents); 0: of none
 
   bool operator==(const KeySegment&) const = default;
 };
+
+// How a query weighs the keys of documents (KeySegment::document), as against all other keys.
+struct DocumentWeights {
+  float power = 1;  // the sum of their weights, before the softmax divides, is raised to this power
+  int32_t most =
+      0;  // only the documents that get most of the query's attention, so many; at most kMostDocuments. 0: all
+
+  bool operator==(const DocumentWeights&) const = default;
+};
+inline constexpr int32_t kMostDocuments = 16;
 
 // What a span's tokens see where that is not every slot up to their own. A token sees a slot if every part that is
 // present lets it. The keys that it sees count, in slot order, as keys 0, 1, 2, ... of a stream that holds
@@ -44,6 +55,7 @@ struct Visibility {
   // Segments, ascending and disjoint.
   int64_t segments = 0;       // index into Batch::segments
   int64_t segment_count = 0;  // 0: no slot is left out
+  DocumentWeights documents;
   // Block lists: only the slots of the listed blocks. KV head h has list min(h, list_count - 1).
   int64_t lists = 0;       // index into Batch::block_lists
   int64_t list_count = 0;  // 0: all blocks

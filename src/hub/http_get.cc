@@ -20,6 +20,8 @@
 #include <cstring>
 #include <memory>
 
+#include "base/network_error.h"
+
 namespace millrace {
 namespace {
 
@@ -129,7 +131,7 @@ class Connection {
   }
 
  private:
-  Result<void> lost(const std::string& why) const { return Error::resource(fmt::format("{}: {}", url_.origin(), why)); }
+  Result<void> lost(const std::string& why) const { return network_error(fmt::format("{}: {}", url_.origin(), why)); }
 
   bool connected(const addrinfo& address, double timeout, std::string* why) {
     if (::connect(socket_, address.ai_addr, address.ai_addrlen) != 0) {
@@ -214,7 +216,7 @@ Result<HttpAnswer> get_once(const HubUrl& url, const HttpGet& get, bool with_bea
     if (got == 0) {
       parser.put_eof(failed);
       if (failed || !parser.is_done())
-        return Error::resource(fmt::format("{}: the connection closed in the middle of the answer", url.origin()));
+        return network_error(fmt::format("{}: the connection closed in the middle of the answer", url.origin()));
       break;
     }
     held.append(bytes, got);

@@ -43,7 +43,7 @@ struct HttpGet {
   std::function<bool(const HttpAnswer&, std::string_view)> body;
 };
 
-// Follows redirects. `*last`, if not null, is set to the URL of the final answer. Errors: resource (no connection,
+// Follows redirects. `*last`, if not null, is set to the URL of the final answer. Errors: network (no connection,
 // connection lost, timeout), corrupt (not HTTP), user (the URL, too many redirects).
 Result<HttpAnswer> http_get(const HubUrl& url, const HttpGet& get, HubUrl* last = nullptr);
 

@@ -45,6 +45,8 @@ class HubCache {
   }
   std::filesystem::path lock_file(const std::string& name, const std::string& hash) const;
 
+  const std::filesystem::path& folder() const { return folder_; }
+
   // The commit of a branch, tag or commit as of its last pull.
   std::optional<std::string> commit_of(const std::string& name, const std::string& revision) const;
   Result<void> set_commit(const std::string& name, const std::string& revision, const std::string& commit) const;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/network_error.h"
 #include "hub/file_choice.h"
 #include "hub/piece_file.h"
 
@@ -33,7 +34,7 @@ Error refused(const HttpAnswer& answer, const std::string& what) {
                                    answer.status, more));
   if (answer.status == 404) return Error::user(fmt::format("{}: not found (status 404){}", what, more));
   if (answer.status == 429 || answer.status >= 500)
-    return Error::resource(fmt::format("{}: the hub returned status {}{}", what, answer.status, more));
+    return network_error(fmt::format("{}: the hub returned status {}{}", what, answer.status, more));
   return Error::user(fmt::format("{}: the hub returned status {}{}", what, answer.status, more));
 }
 
@@ -184,6 +185,8 @@ class Pull {
       while (running_ > 0) {
         wake_.wait_for(lock, std::chrono::milliseconds(200));
         if (options_.progress) options_.progress({have_, total_});
+        if (!error_ && options_.cancelled && options_.cancelled())
+          error_ = Error::cancelled("the download was stopped");
       }
     }
     for (std::thread& thread : threads) thread.join();
@@ -231,8 +234,8 @@ class Pull {
       auto tried = fetch_from(transfer, end, at);
       have_ += at - before;
       if (at == end) return {};
-      if (tried.ok()) tried = Error::resource(fmt::format("{}: the answer ended early", transfer.file.name));
-      if (tried.error().kind != ErrorKind::resource || stopped()) return tried;
+      if (tried.ok()) tried = network_error(fmt::format("{}: the answer ended early", transfer.file.name));
+      if (tried.error().kind != kNetworkError || stopped()) return tried;
       if (at > before) attempt = 0, wait = options_.wait_seconds;
       if (attempt >= options_.attempts) return tried;
       std::unique_lock lock(mutex_);
@@ -252,7 +255,7 @@ class Pull {
     const int64_t first = at;
     int64_t skip = first;  // a server without range support sends the whole file
     get.body = [&](const HttpAnswer& answer, std::string_view bytes) {
-      if (answer.status != 200 && answer.status != 206) return false;
+      if ((answer.status != 200 && answer.status != 206) || stopped()) return false;
       if (answer.status == 206 && at == first && !range_is(answer, first, file.size)) return false;
       if (answer.status == 200 && skip > 0) {
         const auto drop = static_cast<size_t>(std::min<int64_t>(skip, static_cast<int64_t>(bytes.size())));

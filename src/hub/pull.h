@@ -27,7 +27,8 @@ struct PullOptions {
   int attempts = 5;             // per piece, without progress in between
   double wait_seconds = 0.5;    // before the second attempt; doubles for each further one
   std::function<void(const PullProgress&)>
-      progress;  // called on the caller's thread several times a second; may be null
+      progress;                     // called on the caller's thread several times a second; may be null
+  std::function<bool()> cancelled;  // asked as often; true ends the download, which a later one resumes; may be null
 };
 
 struct PulledModel {
@@ -38,8 +39,8 @@ struct PulledModel {
   int64_t downloaded = 0;  // of those, downloaded by this call
 };
 
-// Errors: user (no such repository, file or revision, no access, not in the cache), resource (no connection, no space),
-// corrupt (size or hash differ from the hub's).
+// Errors: user (no such repository, file or revision, no access, not in the cache), network (no connection), resource
+// (no space), corrupt (size or hash differ from the hub's).
 Result<PulledModel> pull_model(const HubName& name, const PullOptions& options);
 
 }  // namespace millrace

@@ -34,13 +34,18 @@ Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_na
   if (const char* json = builtin_cost(path_or_name)) return parse_cost_model(json, path_or_name);
   constexpr size_t kMax = 16 << 20;
   std::ifstream file(path_or_name, std::ios::binary);
-  if (!file)
-    return Error::user(fmt::format("cost model: no file {}; built-in models: {}", path_or_name, builtin_cost_names()));
+  if (!file) {
+    const std::string message =
+        fmt::format("cost model: no file {}; built-in models: {}", path_or_name, builtin_cost_names());
+    return path_or_name.find_first_of("/.") == std::string::npos ? Error::user(message) : Error::corrupt(message);
+  }
   std::string text(kMax + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMax) return Error::user(fmt::format("{}: cost model is larger than 16 MB", path_or_name));
-  return parse_cost_model(text, path_or_name);
+  if (text.size() > kMax) return Error::corrupt(fmt::format("{}: cost model is larger than 16 MB", path_or_name));
+  auto model = parse_cost_model(text, path_or_name);
+  if (!model.ok() && model.error().kind == ErrorKind::user) return Error::corrupt(model.error().message);
+  return model;
 }
 
 }  // namespace millrace

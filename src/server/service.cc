@@ -84,6 +84,7 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options)
   feed_ = std::make_unique<LiveFeed>(*this);
   streams_ = std::make_unique<StreamStore>(options_.streams);
   constraints_ = std::make_unique<ConstraintWorkers>();
+  pulls_ = std::make_unique<ModelPulls>();
   // Under a memory budget, responses are only stored if their limit is a small part of it.
   const auto accounts = models_->memory()  ? models_->memory()
                         : models_->first() ? models_->first()->model->parts().accounts
@@ -104,6 +105,7 @@ Service::~Service() { stop_engine(); }
 void Service::stop_engine() {
   feed_.reset();
   batches_.reset();
+  pulls_->stop();
   constraints_->stop();  // before the engines it compiles for
   models_->stop();
 }
@@ -231,6 +233,7 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
   if (call.request.method != "POST" || endpoint.raw_body) return std::nullopt;
   call.params.request.sampling = call.params.served ? call.params.served->sampling : options_.sampling;
   call.params.seed_given = options_.seed_given;
+  if (call.params.served) call.params.request.stop = call.params.served->stop_strings;
   call.params.row_limits.enabled = options_.prompt_embeds;
   if (const auto& served = call.params.served)
     call.params.row_limits = {options_.prompt_embeds, served->model->parts().model->spec().width, served->context};

@@ -21,6 +21,7 @@
 #include "server/generation/stream_store.h"
 #include "server/http/http.h"
 #include "server/models/model_facts.h"
+#include "server/models/model_pulls.h"
 #include "server/models/model_registry.h"
 #include "server/models/served_model.h"
 #include "server/telemetry/live_feed.h"
@@ -81,6 +82,7 @@ class Service {
 
   StreamStore& streams() const { return *streams_; }
   ConstraintWorkers& constraints() const { return *constraints_; }
+  ModelPulls& pulls() const { return *pulls_; }
   // Opens options().files_dir and resumes unfinished batches. Errors: user (the folder).
   Result<void> open_files();
   FileStore* files() const { return files_.get(); }        // null: no folder is configured
@@ -184,6 +186,7 @@ class Service {
   mutable ModelFacts model_facts_;
   std::unique_ptr<StreamStore> streams_;
   std::unique_ptr<ConstraintWorkers> constraints_;
+  std::unique_ptr<ModelPulls> pulls_;
   std::unique_ptr<FileStore> files_;
   std::unique_ptr<BatchRunner> batches_;
   MemoryHold responses_memory_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "run/document_prompt.h"
 #include "run/language_model.h"
 #include "server/generation/conversation.h"
 #include "server/generation/infill.h"
@@ -53,46 +54,77 @@ std::optional<ApiError> Service::encode_prompts(GenerationRequest& params) const
   return std::nullopt;
 }
 
-// The start token, the documents' tokens, then the prompt's: a document's tokens do not depend on its place.
-std::optional<ApiError> Service::encode_documents(GenerationRequest& params) const {
-  constexpr const char* kName = "millrace.documents";
-  const bool text = params.messages.is_null() && !params.infill &&
-                    std::ranges::all_of(params.prompts, [](const auto& prompt) { return prompt.tokens.empty(); });
-  if (!text) return ApiError::unsupported(kName, "come before a prompt that is text, not before messages or tokens");
-  if (!params.prompt_passes.empty()) return ApiError::unsupported(kName, "are not compressed; send them shortened");
-  if (params.truncate_prompt != 0) return ApiError::unsupported(kName, "are not truncated; send fewer of them");
-  if (params.echo) return ApiError::unsupported(kName, "are not echoed; omit echo");
-  if (params.prompt_logprobs >= 0) return ApiError::unsupported(kName, "are not scored; omit prompt_logprobs");
+namespace {
+
+constexpr const char* kDocuments = "millrace.documents";
+
+std::optional<ApiError> check_documents(const GenerationRequest& params) {
+  const auto refuse = [](const char* why) { return ApiError::unsupported(kDocuments, why); };
+  const bool text =
+      !params.infill && std::ranges::all_of(params.prompts, [](const auto& prompt) { return prompt.tokens.empty(); });
+  if (!text) return refuse("come before a prompt that is text or in a conversation, not before tokens");
+  if (!params.context_tokens.empty()) return refuse("do not continue the tokens of another answer; omit context");
+  if (!params.prompt_passes.empty()) return refuse("are not compressed; send them shortened");
+  if (params.truncate_prompt != 0) return refuse("are not truncated; send fewer of them");
+  if (params.echo) return refuse("are not echoed; omit echo");
+  if (params.prompt_logprobs >= 0) return refuse("are not scored; omit prompt_logprobs");
+  return std::nullopt;
+}
+
+// `within`: in a message.
+std::optional<ApiError> document_tokens(const GenerationRequest& params, int64_t context, bool within,
+                                        std::vector<std::vector<TokenId>>& documents) {
   const LanguageModel& model = *params.served->model;
-  std::vector<std::vector<TokenId>> documents;
   int64_t total = 0;
-  for (const std::string& text_of_one : params.documents) {
-    auto ids = model.encode(text_of_one, false);
+  for (const std::string& text : params.documents) {
+    auto ids = within ? encode_within(model, text) : model.encode(text, false);
     if (!ids.ok()) return ApiError::from(ids.error());
-    if (ids->empty()) return ApiError::bad(kName, fmt::format("document {} is empty", documents.size()));
+    if (ids->empty()) return ApiError::bad(kDocuments, fmt::format("document {} is empty", documents.size()));
     total += std::ssize(*ids);
-    if (total >= context_of(params))
+    if (total >= context)
       return ApiError{
           ApiErrorKind::too_long,
           fmt::format("the documents have {} tokens or more, which leaves no room for an answer in a context "
                       "of {}",
-                      total, context_of(params)),
-          kName};
+                      total, context),
+          kDocuments};
     documents.push_back(std::move(*ids));
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+// The start token, the documents' tokens, then the prompt's, or in a conversation the documents at the beginning of the
+// user's last message: a document's tokens do not depend on its place.
+std::optional<ApiError> Service::encode_documents(GenerationRequest& params) const {
+  if (auto wrong = check_documents(params)) return wrong;
+  const LanguageModel& model = *params.served->model;
+  const bool chat = !params.messages.is_null();
+  std::vector<std::vector<TokenId>> documents;
+  if (auto wrong = document_tokens(params, context_of(params), chat, documents)) return wrong;
+  if (chat) {
+    if (auto marked = mark_documents(params.messages); !marked.ok()) return ApiError::from(marked.error());
+    if (auto wrong = make_conversation(model, params)) return wrong;
+  }
   for (AskedPrompt& prompt : params.prompts) {
-    if (prompt.text.empty()) return ApiError::bad(kName, "a prompt must follow");
-    auto start = model.encode("", prompt.add_special), question = model.encode(prompt.text, false);
-    if (!start.ok()) return ApiError::from(start.error());
-    if (!question.ok()) return ApiError::from(question.error());
-    prompt.tokens = std::move(*start);
-    params.request.documents.clear();
-    for (const auto& ids : documents) {
-      const int64_t begin = std::ssize(prompt.tokens);
-      prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
-      params.request.documents.push_back({begin, std::ssize(prompt.tokens)});
+    if (prompt.text.empty()) return ApiError::bad(kDocuments, "a prompt must follow");
+    DocumentPrompt made;
+    if (chat) {
+      auto marked = marked_prompt(model, prompt.text, documents);
+      if (!marked.ok()) return ApiError::from(marked.error());
+      made = std::move(*marked);
+      prompt.text = shown_prompt(std::move(prompt.text), params.documents);
+    } else {
+      auto start = model.encode("", prompt.add_special), question = model.encode(prompt.text, false);
+      if (!start.ok()) return ApiError::from(start.error());
+      if (!question.ok()) return ApiError::from(question.error());
+      made.tokens = std::move(*start);
+      made.add_documents(documents);
+      made.add(*question);
     }
-    prompt.tokens.insert(prompt.tokens.end(), question->begin(), question->end());
+    prompt.tokens = std::move(made.tokens);
+    params.request.documents = std::move(made.documents);
   }
   return std::nullopt;
 }

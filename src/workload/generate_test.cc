@@ -105,7 +105,7 @@ TEST(Generate, CanReplaceATrace) {
   ASSERT_TRUE(requests.ok());
   EXPECT_EQ(requests->size(), 10u);
   EXPECT_NEAR(requests->back().arrival_seconds, 4.5, 1e-9);
-  EXPECT_EQ(load_workload("/nowhere/at/all", {}).error().kind, ErrorKind::user);
+  EXPECT_EQ(load_workload("/nowhere/at/all", {}).error().kind, ErrorKind::corrupt);
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ LineSource::~LineSource() {
 Result<std::unique_ptr<LineSource>> LineSource::open(const std::string& path) {
   auto source = std::unique_ptr<LineSource>(new LineSource(path));
   source->file_ = std::fopen(path.c_str(), "rb");
-  if (!source->file_) return Error::user(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  if (!source->file_) return Error::corrupt(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
   return source;
 }
 

@@ -155,13 +155,16 @@ Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::str
 
 Result<KeysFile> read_api_keys(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) return Error::user(fmt::format("{}: cannot be read", path));
+  if (!file) return Error::corrupt(fmt::format("{}: cannot be read", path));
   std::string text(kMaxFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes) return Error::user(fmt::format("{}: is larger than {} bytes", path, kMaxFileBytes));
+  if (text.size() > kMaxFileBytes)
+    return Error::corrupt(fmt::format("{}: is larger than {} bytes", path, kMaxFileBytes));
   KeysFile out;
-  MILLRACE_TRY(out.keys, parse_api_keys(text, path));
+  auto keys = parse_api_keys(text, path);
+  if (!keys.ok()) return Error::corrupt(keys.error().message);
+  out.keys = std::move(*keys);
   struct stat about {};
   if (::stat(path.c_str(), &about) == 0 && (about.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH)) != 0)
     out.warning = fmt::format("{}: is readable or writable by other users (mode {:03o}); use chmod 600", path,

@@ -93,7 +93,7 @@ TEST(ApiKeys, WarnsIfOthersCanReadTheFile) {
   ASSERT_TRUE(closed.ok() && readable.ok());
   EXPECT_EQ(closed->warning, "");
   EXPECT_NE(readable->warning.find("644"), std::string::npos);
-  EXPECT_EQ(read_api_keys(path).error().kind, ErrorKind::user);
+  EXPECT_EQ(read_api_keys(path).error().kind, ErrorKind::corrupt);
 }
 
 HttpRequest request_with(const char* name, const char* value) { return HttpRequest{.headers = {{name, value}}}; }

@@ -27,6 +27,7 @@ std::vector<Endpoint> anthropic_endpoints();
 std::vector<Endpoint> message_batch_endpoints();
 std::vector<Endpoint> llama_server_endpoints();
 std::vector<Endpoint> ollama_endpoints();
+std::vector<Endpoint> ollama_model_endpoints();  // create, copy, delete, pull, blobs
 std::vector<Endpoint> model_endpoints();
 std::vector<Endpoint> adapter_endpoints();
 std::vector<Endpoint> embedding_endpoints();

@@ -1,5 +1,7 @@
 #include "server/api/api_error.h"
 
+#include "base/network_error.h"
+
 namespace millrace {
 
 // The engine's messages start with the field: "stop: ...", "prompt: ...".
@@ -13,6 +15,7 @@ ApiError ApiError::from(const Error& error) {
     case ErrorKind::resource: out.kind = ApiErrorKind::overloaded; break;
     default: out.kind = ApiErrorKind::internal;
   }
+  if (error.kind == kNetworkError) out.kind = ApiErrorKind::overloaded;
   const size_t colon = error.message.find(':');
   const std::string_view name = std::string_view(error.message).substr(0, colon == std::string::npos ? 0 : colon);
   if (!name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string_view::npos)

@@ -59,14 +59,6 @@ Handled unload_model(Call& call) {
   return json_reply({{"success", true}});
 }
 
-Handled manage(Call& call) {
-  return ApiError{ApiErrorKind::not_built,
-                  call.request.path +
-                      ": models are not managed over HTTP; use `millrace pull` to download models, and `millrace "
-                      "serve` to choose which to serve",
-                  ""};
-}
-
 }  // namespace
 
 Json model_entry(const Service& service, const ModelStatus& model, const std::string& name) {
@@ -163,22 +155,6 @@ std::vector<Endpoint> model_endpoints() {
                  .handle = unload_model,
                  .without_model = true,
                  .admin = true});
-  // Ollama's clients manage models with these.
-  for (const auto& [method, path] : {std::pair{"POST", "/api/pull"},
-                                     {"POST", "/api/push"},
-                                     {"POST", "/api/create"},
-                                     {"POST", "/api/copy"},
-                                     {"DELETE", "/api/delete"},
-                                     {"POST", "/api/blobs/*"}})
-    all.push_back(
-        {.method = method,
-         .path = path,
-         .dialect = &kOllama,
-         .summary =
-             "Not supported: use `millrace pull` to download models, and `millrace serve` to choose which to serve.",
-         .handle = manage,
-         .without_model = true,
-         .raw_body = true});
   return all;
 }
 

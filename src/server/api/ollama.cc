@@ -218,7 +218,8 @@ std::vector<Field> ollama_fields(std::vector<Field> prompt, bool generate) {
 
 Wrong prepare_chat(const Json& body, GenerationRequest& params) {
   if (!body.contains("stream")) params.stream = true;
-  if (!body.contains("options") || !body["options"].contains("num_predict")) params.request.max_tokens = -1;
+  if (!body.contains("options") || !body["options"].contains("num_predict"))
+    params.request.max_tokens = params.served ? params.served->max_tokens : -1;
   const bool logprobs = body.value("logprobs", false);
   const auto top = body.value("top_logprobs", int64_t{0});
   if (top > 0 && !logprobs) return ApiError::bad("top_logprobs", "needs logprobs");
@@ -323,8 +324,16 @@ Handled show(Call& call) {
   int may_open = 0;
   for (const ModelStatus& model : call.service.models().list())
     if (model.name == call.served().name()) fact = call.service.model_facts().of(model, may_open);
-  return json_reply({{"modelfile", ""},
-                     {"parameters", ""},
+  const ModelStore* store = call.service.models().store();
+  const auto stored = store ? store->find(call.served().name()) : std::nullopt;
+  Modelfile about = stored ? stored->about : Modelfile();
+  if (about.from.empty()) about.from = call.served().name();
+  std::string parameters;
+  for (const auto& [name, value] : about.parameters) parameters += fmt::format("{:<30} {}\n", name, value);
+  return json_reply({{"modelfile", modelfile_text(about)},
+                     {"parameters", parameters},
+                     {"system", about.system},
+                     {"license", about.license},
                      {"template", call.model().parts().files->chat_template},
                      {"modified_at", time_text(fact.modified > 0 ? fact.modified : call.service.started())},
                      {"details", details(fact)},

@@ -214,8 +214,8 @@ Wrong rerank(Call& call, const Exchange& exchange, const Dialect& dialect, bool 
   if (auto wrong = read_head(served, request)) return wrong;
   if (!request.head && !call.service.options().pooling && !states_pooling(*served.model->parts().files))
     return ApiError{ApiErrorKind::unsupported,
-                    "rerank: the model has no ranking head and is not an embedding model; /score compares texts by the "
-                    "cosine of their vectors",
+                    "rerank: the model has no ranking head and is not an embedding model; serve one that does, or use "
+                    "/score, which compares texts by the cosine of their vectors",
                     "model"};
   if (auto wrong = read_documents(body, request)) return wrong;
   request.activated = body.value("use_activation", as_vllm);

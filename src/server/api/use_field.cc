@@ -35,8 +35,8 @@ Field use_field() {
                         families_in(kInRequest))};
   use.most = kMaxUses;
   Field documents{"documents", kJsonTexts, "[]",
-                  "texts that come before the prompt, each with its own tokens; millrace.use chooses how they are "
-                  "computed, context=kvlink (docs/document-contexts.md)"};
+                  "texts that come before the prompt, or first in the last message of the user, each with its own "
+                  "tokens; millrace.use chooses how they are computed, context=kvlink (docs/document-contexts.md)"};
   documents.most = kMaxDocuments;
   return object_field("millrace", "extensions of this server", {use, documents});
 }

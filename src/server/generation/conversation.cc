@@ -168,6 +168,9 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   const std::string& chat_template = model.parts().files->chat_template;
   Json input = params.variables.is_object() ? std::move(params.variables) : Json::object();
   params.variables = Json::object();
+  const std::string system = params.served ? params.served->system : "";
+  if (!system.empty() && (params.messages.empty() || params.messages[0].value("role", std::string()) != "system"))
+    add_to_system(params.messages, system);
   input["messages"] = std::move(params.messages);
   params.messages = Json::array();
   Json as_given = params.tools.any() ? input : Json();

@@ -130,7 +130,7 @@ struct HttpCounts {
 
 class HttpServer {
  public:
-  // Starts listening and serving. Errors: user (bad address), resource (address in use, no permission).
+  // Starts listening and serving. Errors: user (bad address), network (address in use, no permission).
   static Result<std::unique_ptr<HttpServer>> start(const HttpLimits& limits, HttpHandler handler,
                                                    std::shared_ptr<const TlsContext> tls = nullptr);
   ~HttpServer();  // stop()

@@ -13,6 +13,8 @@
 #include <charconv>
 #include <optional>
 
+#include "base/network_error.h"
+
 namespace millrace {
 
 namespace asio = boost::asio;
@@ -30,7 +32,7 @@ Result<std::shared_ptr<SSL_CTX>> client_tls(const std::string& what, const std::
   if (ca_file.empty()) {
     SSL_CTX_set_default_verify_paths(out.get());
   } else if (SSL_CTX_load_verify_locations(out.get(), ca_file.c_str(), nullptr) != 1) {
-    return Error::user(fmt::format("{}: {}: contains no PEM certificates", what, ca_file));
+    return Error::corrupt(fmt::format("{}: {}: contains no PEM certificates", what, ca_file));
   }
   return out;
 }
@@ -93,7 +95,7 @@ Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers
   request.prepare_payload();
   Code failed;
   const auto addresses = asio::ip::tcp::resolver(io).resolve(target.host, target.port, failed);
-  if (failed) return Error::resource(fmt::format("{}: cannot be resolved: {}", target.host, failed.message()));
+  if (failed) return network_error(fmt::format("{}: cannot be resolved: {}", target.host, failed.message()));
   const auto exchange = [&](auto& over) {
     http::async_write(over, request, [&](Code unwritten, size_t) {
       if (failed = unwritten; unwritten) return;
@@ -109,7 +111,7 @@ Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers
     });
   });
   io.run();
-  if (failed) return Error::resource(fmt::format("{}:{}: {}", target.host, target.port, failed.message()));
+  if (failed) return network_error(fmt::format("{}:{}: {}", target.host, target.port, failed.message()));
   return PostReply{static_cast<int>(parser.get().result_int()), std::move(parser.get().body())};
 }
 

@@ -27,7 +27,7 @@ struct PostReply {
   std::string body;
 };
 
-// Errors: resource (name not resolved, no connection, certificate not verified, no complete answer within the limit).
+// Errors: network (name not resolved, no connection, certificate not verified, no complete answer within the limit).
 Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers, const std::string& body,
                             std::chrono::milliseconds limit, size_t most_reply_bytes);
 

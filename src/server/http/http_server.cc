@@ -5,6 +5,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 
+#include "base/network_error.h"
 #include "server/http/http.h"
 #include "server/http/http_connection.h"
 
@@ -201,7 +202,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, 
   if (!failed) state.acceptor.bind(endpoint, failed);
   if (!failed) state.acceptor.listen(asio::socket_base::max_listen_connections, failed);
   if (failed)
-    return Error::resource(fmt::format("{} port {}: cannot listen: {}", limits.host, limits.port, failed.message()));
+    return network_error(fmt::format("{} port {}: cannot listen: {}", limits.host, limits.port, failed.message()));
   state.bound_port = state.acceptor.local_endpoint(failed).port();
   state.accept();
   for (int i = 0; i < limits.io_threads; ++i) state.threads.emplace_back([&state] { state.run(); });

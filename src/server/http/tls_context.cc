@@ -53,12 +53,12 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::load(const std::string& ce
   SSL_CTX_set_default_passwd_cb(context, no_password);
   SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
   if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1)
-    return Error::user(fmt::format("{}: contains no PEM certificate: {}", certificate, last_error()));
+    return Error::corrupt(fmt::format("{}: contains no PEM certificate: {}", certificate, last_error()));
   if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1)
-    return Error::user(
+    return Error::corrupt(
         fmt::format("{}: contains no PEM private key, or not the key of {}: {}", key, certificate, last_error()));
   if (SSL_CTX_check_private_key(context) != 1)
-    return Error::user(fmt::format("{}: is not the private key of {}: {}", key, certificate, last_error()));
+    return Error::corrupt(fmt::format("{}: is not the private key of {}: {}", key, certificate, last_error()));
   return out;
 }
 

@@ -131,11 +131,16 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     while (!model.ok() && short_of_memory(model.error())) model = LanguageModel::load(config.path, load);
     if (!model.ok()) return failure(model.error());
     SamplingOptions sampling;
-    if (config.sampling) {
-      auto defaults = config.sampling(**model);
-      if (!defaults.ok()) return failure(defaults.error());
-      sampling = *defaults;
-    }
+    auto defaults = config.sampling ? config.sampling(**model, config.defaults) : Result<SamplingOptions>(sampling);
+    if (!defaults.ok()) return failure(defaults.error());
+    sampling = *defaults;
+    if (!config.sampling)
+      if (auto done = apply_defaults(config.defaults, sampling); !done.ok()) return failure(done.error());
+    if (const int64_t trained = (*model)->info().context; load.warn && load.context > trained)
+      load.warn(
+          fmt::format("model '{}': a context of {} tokens: the model was trained for {}; answers beyond that are "
+                      "poor",
+                      config.name, load.context, trained));
     EngineOptions options = config.engine;
     auto prompts = PromptWorker::create(*model, config.prompt_passes, options.threads);  // the engine takes the rest
     while (!prompts.ok() && short_of_memory(prompts.error()))
@@ -154,8 +159,17 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     if (!engine.ok()) return failure(engine.error());
     std::vector<std::string> names = {config.name};
     names.insert(names.end(), config.aliases.begin(), config.aliases.end());
-    return std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options, sampling,
-                                         config.pooling, std::move(*prompts));
+    auto served = std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options,
+                                                sampling, config.pooling, std::move(*prompts));
+    served->system = config.system;
+    served->stop_strings = config.defaults.stop;
+    served->max_tokens = config.defaults.max_tokens;
+    if (config.apply_adapters) {
+      std::map<std::string, double> scales;
+      for (const AdapterInfo& adapter : served->engine->adapters()) scales[adapter.name] = 1;
+      served->adapter_scales.set(std::move(scales));
+    }
+    return served;
   } catch (const std::bad_alloc&) {
     return failure(Error::resource("out of memory while loading"));
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/memory_accounts.h"
+#include "server/models/model_defaults.h"
 #include "server/models/served_model.h"
 
 namespace millrace {
@@ -23,9 +24,15 @@ struct ModelConfig {
   std::optional<Pooling> pooling;               // for embeddings; the model's own when absent
   bool preload = false;                         // load at startup
   std::vector<std::string> prompt_passes = {};  // prompt compressors, NAME:key=value,...
-  // Default sampling options of requests; null: the engine's defaults.
-  std::function<Result<SamplingOptions>(const LanguageModel&)> sampling = nullptr;
+  // Default sampling options of requests, from `defaults` and the server's flags; null: the engine's with `defaults`.
+  std::function<Result<SamplingOptions>(const LanguageModel&, const ModelDefaults&)> sampling = nullptr;
   bool found = false;  // found in the models folder, not configured
+  // Of models of the store:
+  bool stored = false;
+  int64_t stamp = 0;  // when the description was written
+  ModelDefaults defaults;
+  std::string system;           // system prompt of conversations without one
+  bool apply_adapters = false;  // to requests that name none
 };
 
 // Unloads one unused model to free its memory; returns whether there was one.

@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 #include "run/language_model.h"
+#include "server/models/stored_models.h"
 
 namespace millrace {
 
@@ -29,6 +30,8 @@ struct ModelRegistry::Shared {
 };
 
 namespace {
+
+constexpr auto kStoreRescan = std::chrono::seconds(1);
 
 std::string without_latest(const std::string& name) {
   return name.ends_with(":latest") ? name.substr(0, name.size() - 7) : name;
@@ -132,17 +135,47 @@ void ModelRegistry::look_into_folder() {
   }
 }
 
+// Adds new models of the store, replaces those that were made again, and removes deleted ones.
+void ModelRegistry::look_into_store() {
+  if (!options_.store) return;
+  std::lock_guard looking(store_mutex_);
+  if (!store_due_.exchange(false) && Clock::now() - store_looked_ < kStoreRescan) return;
+  store_looked_ = Clock::now();
+  const std::vector<StoredModel> models = options_.store->list();
+  Lock lock(shared_->mutex);
+  std::erase_if(order_, [&](const std::string& name) {
+    Entry& entry = entries_[name];
+    if (!entry.config.stored || entry.queued || entry.loading) return false;
+    const auto found = std::ranges::find(models, name, &StoredModel::name);
+    if (found != models.end() && found->created == entry.config.stamp) return false;
+    retire_locked(entry);
+    entries_.erase(name);
+    return true;
+  });
+  for (const StoredModel& model : models) {
+    if (std::ranges::any_of(entries_, [&](const auto& other) { return called(other.second.config, model.name); }))
+      continue;
+    auto config = stored_model_config(model, options_.found);
+    if (!config.ok()) continue;  // parameters of a later version
+    order_.push_back(model.name);
+    entries_[model.name].config = std::move(*config);
+  }
+}
+
 std::optional<std::string> ModelRegistry::resolve(const std::string& name) {
   for (const bool again : {false, true}) {
     if (again) look_into_folder();
+    if (again) look_into_store();
     Lock lock(shared_->mutex);
     if (name.empty() && !order_.empty()) return order_.front();
     if (name.empty()) continue;
-    for (const std::string& wanted : {name, without_latest(name)})
+    for (const std::string& wanted : {name, without_latest(name), canonical_model_name(name)})
       for (const auto& [own, entry] : entries_)
         if (called(entry.config, wanted)) return own;
   }
+  const auto cached = options_.store ? options_.store->find(name) : std::nullopt;  // OWNER/NAME without its tag
   Lock lock(shared_->mutex);
+  if (cached && find_locked(cached->name)) return cached->name;
   return options_.any_name && !order_.empty() ? std::optional(order_.front()) : std::nullopt;
 }
 
@@ -310,6 +343,7 @@ void ModelRegistry::load_locked(Lock& lock, const std::string& name) {
     entry.slot = std::make_shared<Slot>();
     entry.slot->served = std::move(*loaded);
     entry.slot->keep_seconds = config.idle_seconds;
+    if (config.stored) options_.store->note_use(config.name);
     if (!entry.anew && !entry.queued) std::ranges::move(std::exchange(entry.waiting, {}), std::back_inserter(waiting));
   }
   const std::optional<double> keep = std::exchange(entry.keep_seconds, {});
@@ -361,6 +395,7 @@ std::vector<std::shared_ptr<ServedModel>> ModelRegistry::loaded() {
 
 std::vector<ModelStatus> ModelRegistry::list() {
   look_into_folder();
+  look_into_store();
   Lock lock(shared_->mutex);
   std::vector<ModelStatus> out;
   for (const std::string& name : order_) {

@@ -9,6 +9,7 @@
 // model can also be unloaded automatically after an idle time. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -21,17 +22,19 @@
 #include <thread>
 #include <vector>
 
+#include "hub/model_store.h"
 #include "server/models/model_folder.h"
 #include "server/models/model_loader.h"
 
 namespace millrace {
 
 struct RegistryOptions {
-  int64_t memory = 0;         // budget for all models together, bytes; 0: none
-  std::string folder;         // its models are listed and loaded on demand; "": none
-  ModelConfig found;          // settings for models in the folder, except name and path
-  bool any_name = false;      // unknown names mean the first model
-  size_t most_waiting = 256;  // requests waiting for one model
+  int64_t memory = 0;  // budget for all models together, bytes; 0: none
+  std::string folder;  // its models are listed and loaded on demand; "": none
+  ModelConfig found;   // settings for models in the folder and the store, except name and path
+  std::shared_ptr<const ModelStore> store = nullptr;  // its models are listed and loaded on demand; null: none
+  bool any_name = false;                              // unknown names mean the first model
+  size_t most_waiting = 256;                          // requests waiting for one model
 };
 
 struct ModelStatus {
@@ -77,6 +80,9 @@ class ModelRegistry {
   // The loaded models, without scanning the folder. Hold them briefly: this does not count as use.
   std::vector<std::shared_ptr<ServedModel>> loaded();
   int64_t folder_looks() const { return folder_.looks(); }
+  const ModelStore* store() const { return options_.store.get(); }  // null: none
+  // Looks into the store again at the next call, whenever the last look was.
+  void store_changed() { store_due_ = true; }
   // The first model; null if not loaded. Does not count as use.
   std::shared_ptr<ServedModel> first();
   std::shared_ptr<MemoryAccounts> memory() const { return memory_; }  // null: no budget
@@ -104,6 +110,7 @@ class ModelRegistry {
 
   explicit ModelRegistry(RegistryOptions options);
   void look_into_folder();
+  void look_into_store();
   // The *_locked functions are called with the mutex held; those with a Lock argument release it temporarily.
   using Lock = std::unique_lock<std::mutex>;
   Entry* find_locked(const std::string& name);
@@ -118,6 +125,9 @@ class ModelRegistry {
 
   RegistryOptions options_;
   ModelFolder folder_;
+  std::mutex store_mutex_;  // held while looking into the store; requests do not wait for it
+  std::chrono::steady_clock::time_point store_looked_;
+  std::atomic<bool> store_due_{true};
   std::shared_ptr<MemoryAccounts> memory_;
   std::shared_ptr<Shared> shared_;  // its mutex guards the members below
   std::map<std::string, Entry> entries_;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "speculate/drafters/factories.h"
 #include "speculate/stream_drafts.h"
@@ -66,7 +67,10 @@ Result<std::unique_ptr<Drafter>> make_best_drafter(const OptionValues& options) 
   std::ranges::replace(text, ';', ',');
   std::vector<std::unique_ptr<Drafter>> members;
   for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find('+', begin), text.size());
+    size_t end = std::min(text.find('+', begin), text.size());
+    // A '+' before a number belongs to an option: self:attn=4+6.
+    while (end + 1 < text.size() && std::isdigit(static_cast<unsigned char>(text[end + 1])))
+      end = std::min(text.find('+', end + 1), text.size());
     const std::string name = text.substr(begin, end - begin);
     if (members.size() == kMostMembers)
       return Error::user(fmt::format("of: at most {} drafters can compete", kMostMembers));

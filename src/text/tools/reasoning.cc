@@ -2,10 +2,10 @@
 
 namespace millrace {
 
+namespace {
+
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
-
-namespace {
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 

@@ -1,0 +1,167 @@
+#include "compress_report.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double bits_of(const CompressedMatrix& matrix) {
+  return 8 * static_cast<double>(matrix.bytes) / static_cast<double>(matrix.rows * matrix.cols);
+}
+
+Json row_json(Json out, const PassRow& row) {
+  out["action"] = row.action;
+  if (!row.why.empty()) out["why"] = row.why;
+  for (const auto& [name, value] : row.figures) out[name] = value;
+  return out;
+}
+
+Json matrix_json(const CompressedMatrix& matrix, bool dry_run) {
+  Json out = {{"name", matrix.name},     {"rows", matrix.rows},   {"cols", matrix.cols},
+              {"format", matrix.format}, {"bytes", matrix.bytes}, {"bits_per_weight", bits_of(matrix)}};
+  if (dry_run) {
+    out["estimated"] = matrix.estimated;
+  } else {
+    out["zeros"] = matrix.zeros;
+    out["calibration_rows"] = matrix.calibration_rows;
+    out["weighted_error"] = matrix.weighted_error;
+  }
+  const auto add = [&](const char* name, double error) {
+    if (error >= 0) out[name] = error;
+  };
+  add("output_error", matrix.output_error);
+  add("rounded_output_error", matrix.rounded_output_error);
+  add("held_out_error", matrix.held_out_error);
+  add("rounded_held_out_error", matrix.rounded_held_out_error);
+  out["passes"] = Json::array();
+  for (const auto& [text, row] : matrix.passes) out["passes"].push_back(row_json({{"pass", text}}, row));
+  return out;
+}
+
+Json evaluation_json(const CompressEvaluation& evaluation) {
+  const ModelDivergence& found = evaluation.found;
+  return {{"text", evaluation.text},
+          {"tokens", found.tokens},
+          {"perplexity", found.perplexity},
+          {"reference_perplexity", found.reference_perplexity},
+          {"kl_divergence", found.divergence.kl_mean},
+          {"kl_divergence_p99", found.divergence.kl_p99},
+          {"same_top", found.divergence.same_top}};
+}
+
+class ReportText {
+ public:
+  template <typename... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+};
+
+std::string why_left(const CompressedMatrix& matrix) {
+  std::string out;
+  for (const auto& [text, row] : matrix.passes)
+    if (row.action == "left") out += fmt::format("  {} left it: {}", text, row.why);
+  return out;
+}
+
+std::string size_of(const CompressedMatrix& matrix) { return fmt::format("{} x {}", matrix.rows, matrix.cols); }
+
+// What a dry run says of each matrix.
+void add_planned(const CompressReport& report, ReportText& out) {
+  out.add("{:<32} {:>13} {:>7} {:>7} {:>12}  passes\n", "matrix", "size", "format", "bits", "bytes");
+  for (const CompressedMatrix& matrix : report.matrices) {
+    std::string passes;
+    for (const auto& [text, row] : matrix.passes)
+      passes += fmt::format("{}{}: {}{}{}{}", passes.empty() ? "" : "; ", text, row.action, row.why.empty() ? "" : " (",
+                            row.why, row.why.empty() ? "" : ")");
+    out.add("{:<32} {:>13} {:>7} {:>7.3f} {:>12}  {}\n", matrix.name, size_of(matrix), matrix.format, bits_of(matrix),
+            fmt::format("{}{}", matrix.estimated ? "about " : "", matrix.bytes), passes);
+  }
+}
+
+void add_done(const CompressReport& report, ReportText& out) {
+  const bool held_out = report.held_out_windows > 0;
+  if (held_out) out.add("errors are those on {} tokens that the passes did not see\n", report.held_out_tokens);
+  out.add("{:<32} {:>13} {:>7} {:>7} {:>7} {:>11} {:>11}\n", "matrix", "size", "format", "bits", "zeros", "error",
+          "rounding");
+  for (const CompressedMatrix& matrix : report.matrices) {
+    const double error = held_out ? matrix.held_out_error : matrix.output_error;
+    const double rounding = held_out ? matrix.rounded_held_out_error : matrix.rounded_output_error;
+    out.add("{:<32} {:>13} {:>7} {:>7.3f} {:>6.1f}% {:>11.3e} {:>11}{}\n", matrix.name, size_of(matrix), matrix.format,
+            bits_of(matrix), 100 * matrix.zeros, error >= 0 ? error : matrix.weighted_error,
+            rounding >= 0 ? fmt::format("{:.3e}", rounding) : "", why_left(matrix));
+  }
+}
+
+}  // namespace
+
+Json compress_json(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation) {
+  Json out = {{"input", report.input},
+              {"output", report.output},
+              {"architecture", report.architecture},
+              {"passes", report.passes},
+              {"calibration", nullptr},
+              {"input_bytes", report.input_bytes},
+              {"output_bytes", report.output_bytes},
+              {"weights", report.weights},
+              {"bits_per_weight", report.bits_per_weight()}};
+  if (report.dry_run) out["dry_run"] = {{"estimated", report.estimated()}};
+  if (!report.keep.empty()) out["keep"] = report.keep;
+  if (!report.calibration_name.empty())
+    out["calibration"] = {{"text", report.calibration_name},       {"xxh3_128", report.calibration_hash},
+                          {"tokens", report.calibration_tokens},   {"windows", report.calibration_windows},
+                          {"context", report.calibration_context}, {"ranges", report.ranges}};
+  if (report.held_out_windows > 0)
+    out["held_out"] = {{"tokens", report.held_out_tokens}, {"windows", report.held_out_windows}};
+  if (report.resumed_blocks > 0) out["resumed_blocks"] = report.resumed_blocks;
+  if (evaluation) out["evaluation"] = evaluation_json(*evaluation);
+  out["matrices"] = Json::array();
+  for (const CompressedMatrix& matrix : report.matrices) out["matrices"].push_back(matrix_json(matrix, report.dry_run));
+  if (!report.structure.empty()) {
+    out["structure"] = Json::array();
+    for (const auto& [name, row] : report.structure) out["structure"].push_back(row_json({{"name", name}}, row));
+  }
+  out["notes"] = report.notes;
+  out["memory"] = Json::object();
+  for (const MemoryAccount& account : report.memory) out["memory"][account.name] = account.peak;
+  return out;
+}
+
+std::string compress_text(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation) {
+  ReportText out;
+  const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) * 1e-6; };
+  out.add("{}{}: {} from {}, {}{:.1f} MB of tensors, {:.3f} bits a weight, before {:.1f} MB\n",
+          report.dry_run ? "dry run, nothing is written: " : "", report.output, report.architecture, report.input,
+          report.estimated() ? "about " : "", megabytes(report.output_bytes), report.bits_per_weight(),
+          megabytes(report.input_bytes));
+  if (!report.calibration_name.empty())
+    out.add("calibrated with {}: {} tokens in windows of {}, {} run{} over the text\n", report.calibration_name,
+            report.calibration_tokens, report.calibration_context, report.ranges, report.ranges == 1 ? "" : "s");
+  if (report.resumed_blocks > 0) out.add("{} blocks were done before\n", report.resumed_blocks);
+  for (const auto& [name, row] : report.structure) {
+    out.add("{}: {}{}{}", name, row.action, row.why.empty() ? "" : " ", row.why);
+    for (const auto& [key, value] : row.figures) out.add(", {} {:.4g}", key, value);
+    out.add("\n");
+  }
+  if (!report.matrices.empty()) report.dry_run ? add_planned(report, out) : add_done(report, out);
+  if (evaluation) {
+    const ModelDivergence& found = evaluation->found;
+    out.add(
+        "{}, {} tokens: perplexity {:.4f}, before {:.4f}; KL divergence {:.6f}, the same most likely token for "
+        "{:.2f} %\n",
+        evaluation->text, found.tokens, found.perplexity, found.reference_perplexity, found.divergence.kl_mean,
+        100 * found.divergence.same_top);
+  }
+  for (const std::string& note : report.notes) out.add("note: {}\n", note);
+  return out.take();
+}
+
+}  // namespace millrace

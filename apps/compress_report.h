@@ -1,0 +1,22 @@
+// The report of a compression as JSON and as a table.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/ordered_json.h"
+#include "compress/compress.h"
+#include "evaluate/model_divergence.h"
+
+namespace millrace {
+
+// The compressed model beside its input, on the text of --evaluate.
+struct CompressEvaluation {
+  std::string text;
+  ModelDivergence found;
+};
+
+nlohmann::ordered_json compress_json(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation);
+std::string compress_text(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation);
+
+}  // namespace millrace

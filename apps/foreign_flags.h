@@ -1,0 +1,27 @@
+// Flags of llama.cpp and vLLM that millrace does not have under that name: its own flag of the same meaning, why the
+// flag is not needed, or what to do instead.
+#pragma once
+
+#include <string_view>
+
+namespace millrace {
+
+struct ForeignFlag {
+  enum class Kind {
+    same,     // `text` is the flag here
+    ignored,  // `text` says why it makes no difference
+    refused,  // `text` says what to do instead
+  };
+  enum class Value { none, one, on_off };  // on_off: the next argument, if it is a word such as on, off or auto
+
+  std::string_view name;  // "-ngl"
+  Kind kind;
+  Value value;
+  std::string_view text;
+  std::string_view prefix = "";  // same: written before the value
+};
+
+// Null: not a flag that is known of another engine.
+const ForeignFlag* find_foreign_flag(std::string_view name);
+
+}  // namespace millrace

@@ -1,0 +1,39 @@
+// Modelfile: a model described as in Ollama: a base, a chat template, a system prompt, parameters, adapters.
+//
+//     FROM ./model.gguf            a file, a folder, or the name of another model
+//     PARAMETER temperature 0.7    repeatable
+//     SYSTEM """..."""             quotes are needed for text of several lines
+//     TEMPLATE """..."""           Jinja
+//     ADAPTER ./lora.gguf          repeatable
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+struct Modelfile {
+  std::string from;
+  std::string chat_template;  // Jinja; "": the base's own
+  std::string system;
+  std::string license;
+  std::vector<std::pair<std::string, std::string>> parameters;  // in order; a key may repeat
+  std::vector<std::pair<std::string, std::string>> messages;    // role and content
+  std::vector<std::string> adapters;                            // paths
+  std::vector<std::string> notes;                               // what was left out, and why
+};
+
+// Errors: user, with the line's number.
+Result<Modelfile> parse_modelfile(std::string_view text);
+
+// Whether a template is one of Go's, which Ollama uses: {{ .Prompt }}, {{ range .Messages }}.
+bool is_go_template(std::string_view text);
+
+// The text that parse_modelfile() reads back.
+std::string modelfile_text(const Modelfile& model);
+
+}  // namespace millrace

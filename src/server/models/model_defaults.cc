@@ -1,0 +1,56 @@
+#include "server/models/model_defaults.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "sampling/schema.h"
+
+namespace millrace {
+namespace {
+
+// Ollama's names where they differ.
+constexpr std::pair<const char*, const char*> kSamplingNames[] = {
+    {"repeat_penalty", "repetition_penalty"}, {"repeat_last_n", "penalty_window"}, {"temp", "temperature"}};
+constexpr const char* kOfDevices[] = {"num_gpu",  "main_gpu",  "num_thread",       "num_batch", "numa", "use_mmap",
+                                      "low_vram", "use_mlock", "penalize_newline", "num_keep",  "tfs_z"};
+
+bool whole_number(const std::string& text, int64_t* out) {
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return failed == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+Result<ModelDefaults> model_defaults(const std::vector<std::pair<std::string, std::string>>& parameters) {
+  ModelDefaults out;
+  SamplingOptions unused;
+  for (const auto& [name, value] : parameters) {
+    if (std::ranges::find(kOfDevices, name) != std::end(kOfDevices)) continue;
+    if (name == "stop") {
+      out.stop.push_back(value);
+    } else if (name == "num_ctx" || name == "num_predict") {
+      int64_t number = 0;
+      if (!whole_number(value, &number) || number > INT32_MAX || (name == "num_ctx" && number < 1))
+        return Error::user(fmt::format("parameter {}: must be a number of tokens, got '{}'", name, value));
+      (name == "num_ctx" ? out.context : out.max_tokens) = std::max<int64_t>(number, -1);
+    } else {
+      std::string own = name;
+      for (const auto& [theirs, ours] : kSamplingNames)
+        if (name == theirs) own = ours;
+      if (auto set = set_sampling_option(unused, own, value); !set.ok())
+        return Error::user(fmt::format("parameter {}", set.error().message));
+      out.sampling.emplace_back(own, value);
+    }
+  }
+  if (out.stop.size() > 64) return Error::user("parameter stop: is given more than 64 times");
+  return out;
+}
+
+Result<void> apply_defaults(const ModelDefaults& defaults, SamplingOptions& options) {
+  for (const auto& [name, value] : defaults.sampling) MILLRACE_TRY_VOID(set_sampling_option(options, name, value));
+  return {};
+}
+
+}  // namespace millrace

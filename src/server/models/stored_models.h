@@ -1,0 +1,18 @@
+// Models of the store (hub/model_store.h) as a server serves them.
+#pragma once
+
+#include <string>
+
+#include "hub/model_store.h"
+#include "server/models/model_loader.h"
+
+namespace millrace {
+
+// `defaults`: settings that the description does not make. Errors: user (its parameters).
+Result<ModelConfig> stored_model_config(const StoredModel& model, const ModelConfig& defaults);
+
+// What `from` names, for ModelStore::create: a file or folder, a model of the store or the cache, or a built-in model.
+// Fills in what `about` leaves to its base. Errors: user (nothing has that name), and as open_model.
+Result<ModelRecipe> model_recipe(const ModelStore& store, Modelfile about);
+
+}  // namespace millrace
