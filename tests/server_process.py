@@ -10,12 +10,12 @@ import time
 
 
 class Server:
-    """A running server, of the built-in model of stories unless the flags name others. Use it in a `with` block, which
+    """A running server, of the built-in model of stories unless the flags name others or `model` is None. Use it in a `with` block, which
     kills it at the end."""
 
-    def __init__(self, binary, *flags):
-        if not {"-m", "--models-file", "--models-dir"} & set(flags):
-            flags = ("-m", "stories", *flags)
+    def __init__(self, binary, *flags, model="stories"):
+        if model and not {"-m", "--models-file", "--models-dir"} & set(flags):
+            flags = ("-m", model, *flags)
         self._said = tempfile.TemporaryFile()  # not a pipe, which a test would have to read so that the server can go on
         self._connections = []
         self.process = subprocess.Popen([binary, "serve", "--port", "0", "-t", "1", *flags], stdout=subprocess.PIPE, stderr=self._said, text=True)

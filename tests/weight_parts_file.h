@@ -53,6 +53,14 @@ inline void add_low_rank(PartTensors& to, const std::string& matrix, int64_t row
   to[matrix + ".low_rank_a"] = {{rank, cols}, part_values(matrix + "a", rank * cols, 0.2)};
   to[matrix + ".low_rank_b"] = {{rows, rank}, part_values(matrix + "b", rows * rank, 0.2)};
 }
+// In place of the matrix.
+inline void add_factored(PartTensors& to, const std::string& matrix, int64_t rows, int64_t cols, int64_t rank) {
+  add_low_rank(to, matrix, rows, cols, rank);
+  to[matrix + ".weight"] = {};
+}
+inline void add_bias(PartTensors& to, const std::string& matrix, int64_t rows) {
+  to[matrix + ".output_bias"] = {{rows}, part_values(matrix + "bias", rows, 1)};
+}
 // Every `step`-th value of the matrix; some rows may have none.
 inline void add_sparse(PartTensors& to, const std::string& matrix, int64_t rows, int64_t cols, int64_t step) {
   PartTensor counts{{rows}, std::vector<float>(static_cast<size_t>(rows))}, columns;
@@ -67,7 +75,26 @@ inline void add_sparse(PartTensors& to, const std::string& matrix, int64_t rows,
   to[matrix + ".sparse_values"] = {{n}, part_values(matrix + "sparse", n, 1)};
 }
 
-// Parts named as a matrix take its place. A temporary file; deleted with the object.
+// A shift of the input, with a bias that does not make up for it.
+inline void add_shift(PartTensors& to, const std::string& matrix, int64_t rows, int64_t cols) {
+  to[matrix + ".input_shift"] = {{cols}, part_values(matrix + "shift", cols, 0.5)};
+  to[matrix + ".output_bias"] = {{rows}, part_values(matrix + "bias", rows, 0.5)};
+}
+// Every fifth input.
+inline void add_columns(PartTensors& to, const std::string& matrix, int64_t rows, int64_t cols) {
+  PartTensor& index = to[matrix + ".column_index"];
+  for (int64_t c = 2; c < cols; c += 5) index.values.push_back(static_cast<float>(c));
+  const int64_t n = std::ssize(index.values);
+  index.dims = {n};
+  to[matrix + ".column_weights"] = {{rows, n}, part_values(matrix + "columns", rows * n, 0.3)};
+}
+// int8 in two segments, the first with groups.
+inline void add_format(PartTensors& to, const std::string& matrix, int64_t cols) {
+  const auto first = static_cast<float>(cols / 2), second = static_cast<float>(cols - cols / 2);
+  to[matrix + ".input_format"] = {{2, 5}, {first, 0, 7, 10, 0.9f, second, 0, 7, second, 1}};
+}
+
+// Parts named as a matrix take its place; without dims, it is left out. A temporary file; deleted with the object.
 class PartedModel {
  public:
   PartedModel(const std::string& base, const PartTensors& parts) {
@@ -78,7 +105,7 @@ class PartedModel {
     auto input = open_conversion_input(base, "");
     EXPECT_TRUE(input.ok()) << (input.ok() ? "" : input.error().message);
     ConvertReport report;
-    auto plan = plan_conversion(*input, true, nullptr, report);
+    auto plan = plan_conversion(*input, true, {}, report);
     EXPECT_TRUE(plan.ok()) << (plan.ok() ? "" : plan.error().message);
     ThreadPool pool(1);
     for (const OutputTensor& tensor : plan->tensors)
@@ -86,14 +113,15 @@ class PartedModel {
         plan->writer.add_tensor(tensor.name, tensor.format, tensor.dims,
                                 [&](uint8_t* to, int64_t) { return tensor.produce(to, pool); });
     for (const auto& [name, tensor] : parts)
-      plan->writer.add_tensor(name, tensor.format ? tensor.format : find_format("f32"), tensor.dims,
-                              [&](uint8_t* to, int64_t) -> Result<void> {
-                                if (tensor.format)
-                                  std::ranges::copy(tensor.bytes, to);
-                                else
-                                  std::ranges::copy(tensor.values, reinterpret_cast<float*>(to));
-                                return {};
-                              });
+      if (!tensor.dims.empty())
+        plan->writer.add_tensor(name, tensor.format ? tensor.format : find_format("f32"), tensor.dims,
+                                [&](uint8_t* to, int64_t) -> Result<void> {
+                                  if (tensor.format)
+                                    std::ranges::copy(tensor.bytes, to);
+                                  else
+                                    std::ranges::copy(tensor.values, reinterpret_cast<float*>(to));
+                                  return {};
+                                });
     auto written = plan->writer.write(path_);
     EXPECT_TRUE(written.ok()) << (written.ok() ? "" : written.error().message);
   }

@@ -11,6 +11,7 @@ using namespace testing;
 struct AffineCase {
   int bits;
   int64_t rows, cols, group;
+  bool codes;
 };
 
 // Levels, scales and zeros drawn at random; scales from tiny to large, and zeros of both signs.
@@ -30,6 +31,8 @@ struct AffineInput {
     rows.levels = levels.data();
     rows.scales = reinterpret_cast<const uint8_t*>(scales.data());
     rows.zeros = reinterpret_cast<const uint8_t*>(zeros.data());
+    for (size_t i = 0; i < 16; ++i) codes.push_back(f16_to_f32(f32_to_f16(static_cast<float>(4 * draw(5, i) - 2))));
+    if (c.codes) rows.codes = codes.data();
   }
 
   std::vector<uint16_t> run(const KernelTable& table) {
@@ -43,32 +46,36 @@ struct AffineInput {
 
   // One value, by the definition.
   uint16_t value(int64_t row, int64_t col) const {
-    const int64_t unit = 64 / rows.bits, within = col % unit;
-    const int byte = levels[static_cast<size_t>(row * rows.stride + col / unit * 8 + within % 8)];
-    const int level = byte / (1 << (within / 8 * rows.bits)) % (1 << rows.bits);
+    const int64_t unit = rows.bits == 4 ? 16 : 32, bytes = rows.bits == 3 ? 12 : 8, within = col % unit;
+    const auto first = static_cast<size_t>(row * rows.stride + col / unit * bytes);
+    const int low_bits = rows.bits == 4 ? 4 : 2;
+    int level = levels[first + static_cast<size_t>(within % 8)] / (1 << (within / 8 * low_bits)) % (1 << low_bits);
+    if (rows.bits == 3) level += 4 * (levels[first + 8 + static_cast<size_t>(within / 8)] >> (within % 8) & 1);
+    const double code = rows.codes ? double{codes[static_cast<size_t>(level)]} : level;
     const int64_t groups = rows.group > 0 ? (rows.cols + rows.group - 1) / rows.group : 0;
     const auto at = static_cast<size_t>(rows.group > 0 ? row * groups + col / rows.group : col);
-    return f32_to_f16(static_cast<float>(static_cast<double>(f16_to_f32(scales[at])) * level + f16_to_f32(zeros[at])));
+    return f32_to_f16(static_cast<float>(static_cast<double>(f16_to_f32(scales[at])) * code + f16_to_f32(zeros[at])));
   }
 
   AffineRows rows;
   std::vector<uint8_t> levels;
   std::vector<uint16_t> scales, zeros;
+  std::vector<float> codes;
 };
 
 TEST(AffineRows, EveryTableGivesTheBitsOfTheDefinition) {
   for (const KernelTable& table : kernel_tables()) {
-    for (int bits : {2, 4}) {
+    for (const auto& [bits, codes] : {std::pair{2, false}, {3, false}, {4, false}, {2, true}, {3, true}, {4, true}}) {
       for (int64_t cols : {1, 8, 31, 32, 48, 64, 80, 96, 128, 200, 256, 576}) {
         for (int64_t group : {0, 32, 64, 128}) {
           const int64_t rows = cols % 64 == 0 ? 6 : 5;
-          AffineInput input({bits, rows, cols, group}, static_cast<uint64_t>(cols + group));
+          AffineInput input({bits, rows, cols, group, codes}, static_cast<uint64_t>(cols + group));
           const auto out = input.run(table);
           for (int64_t r = 0; r < rows; ++r)
             for (int64_t c = 0; c < cols; ++c)
               ASSERT_EQ(out[static_cast<size_t>(r * cols + c)], input.value(r, c))
-                  << isa_name(table.isa) << " bits " << bits << " group " << group << " of " << cols << " at " << r
-                  << ", " << c;
+                  << isa_name(table.isa) << " bits " << bits << (codes ? " codes" : "") << " group " << group << " of "
+                  << cols << " at " << r << ", " << c;
         }
       }
     }

@@ -3,26 +3,16 @@
 // pattern, and a query's do not depend on the chunk that it is in, on other streams or on threads.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <functional>
 #include <set>
 
-#include "attention/full.h"
-#include "attention/pattern.h"
-#include "kernel_tables.h"
-#include "tensor/half.h"
+#include "conformance/sparse_streams.h"
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kSparseKvHeads = 3, kSparseGroup = 2, kSparseHeads = kSparseKvHeads * kSparseGroup;
-constexpr int64_t kSparseContext = 1100;
-
-std::shared_ptr<const AttentionPattern> pattern_from(const std::string& text) {
-  auto made = make_attention_pattern(text);
-  EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
-  return made.ok() ? *made : nullptr;
-}
+using testing::kSparseGroup, testing::kSparseHeads, testing::kSparseKvHeads, testing::pattern_from;
+using testing::SparseStreams;
 
 std::vector<int64_t> marked(const AttentionPattern& pattern, const PatternPlace& at, int64_t query_block) {
   BlockMarks marks(query_block);
@@ -63,6 +53,19 @@ const std::vector<SparseCase>& sparse_cases() {
       {"bigbird:block=16,window=3,global=2,random=0", [](At, int64_t i, int64_t j) { return i - j < 3 || j < 2; }},
       // Xiao et al., 2023, section 3.2
       {"sink_window:block=16,sinks=1,window=6", [](At, int64_t i, int64_t j) { return i - j < 6 || j < 1; }},
+      // Fu et al., 2024, section 4.1: S = alpha + beta N
+      {"semsa:block=16,sinks=2,windows=3.2+25.9.1+100.4.5",
+       [](At at, int64_t i, int64_t j) {
+         constexpr double kAlpha[] = {3, 2, 9, 1, 4, 5}, kBeta[] = {0, 0.25, 0, 1, 0, 0};
+         const auto head = static_cast<size_t>(at.layer * at.heads + at.head) % 6;
+         return j < 2 || static_cast<double>(i - j) < std::floor(kAlpha[head] + kBeta[head] * static_cast<double>(i));
+       }},
+      // Feng et al., 2022, section 4.1; the hops have tests of their own
+      {"diffuser:block=16,window=4,global=1,random=0", [](At, int64_t i, int64_t j) { return i - j < 4 || j < 1; }},
+      // Dai et al., 2023: dense regions, and nothing between them
+      {"structured_sparse:block=16,region=4,reach=1,strip=2",
+       [](At, int64_t i, int64_t j) { return j < 2 || i / 4 - j / 4 <= 1; }},
+      {"structured_sparse:block=32,region=3,reach=0,strip=0", [](At, int64_t i, int64_t j) { return i / 3 == j / 3; }},
   };
   return cases;
 }
@@ -84,7 +87,9 @@ TEST(AttentionPatterns, MarkWhatThePapersDefine) {
               << "layer " << layer << " head " << head << " " << i;
         }
   }
-  for (const auto& entry : attention_patterns().entries()) EXPECT_TRUE(covered.contains(entry.info.name));
+  for (const auto& entry : attention_patterns().entries())  // dynamic ones: chosen_blocks_test.cc
+    EXPECT_TRUE(covered.contains(entry.info.name) || dynamic_pattern(pattern_from(entry.info.name).get()))
+        << entry.info.name;
 }
 
 TEST(AttentionPatterns, BigBirdDrawsDistinctBlocksFromTheSeed) {
@@ -121,101 +126,21 @@ TEST(AttentionPatterns, ErrorsAreExact) {
   const auto refusal = [](const char* text) { return make_attention_pattern(text).error().message; };
   EXPECT_EQ(
       refusal("dense"),
-      "attention: unknown 'dense'; available: full, window, sparse_transformer, longformer, bigbird, sink_window");
+      "attention: unknown 'dense'; available: full, window, sparse_transformer, longformer, bigbird, sink_window, "
+      "semsa, structured_sparse, diffuser, quest, minference, reformer, routing_transformer, sparse_flash_attention, "
+      "sinkhorn");
   EXPECT_EQ(refusal("window"), "attention window: the model's layers determine it");
   EXPECT_EQ(refusal("sparse_transformer:form=round"),
             "attention sparse_transformer: form: must be strided or fixed, got 'round'");
   EXPECT_EQ(refusal("sparse_transformer:split=all"),
             "attention sparse_transformer: split: must be merged, heads or layers, got 'all'");
+  for (const char* bad :
+       {"semsa:windows=3..4", "semsa:windows=0", "semsa:windows=3+101", "semsa:windows=3x", "semsa:windows="})
+    EXPECT_TRUE(refusal(bad).starts_with("attention semsa: windows: must be blocks, 1 to 65536")) << refusal(bad);
+  EXPECT_EQ(refusal("reformer:buckets=7"), "attention reformer: buckets: must be even");
   EXPECT_EQ(refusal("sparse_transformer:form=fixed,stride=2,summary=3"),
             "attention sparse_transformer: summary: must be at most the stride");
 }
-
-// Streams in one pool; the last tokens of each are the batch.
-struct SparseStreams {
-  SparseStreams(const KernelTable& kernel_table, const Format& format, int64_t dim, int64_t tokens_per_block, float cap)
-      : table(kernel_table),
-        head_dim(dim),
-        block_tokens(tokens_per_block),
-        softcap(cap),
-        codec(*kernel_table.find_codec(&format)),
-        pool(KvPool::create({&format, block_tokens, {{kSparseKvHeads, dim}}}, 3 * kSparseContext / block_tokens)
-                 .value()) {}
-
-  // Rows depend on the seed and the slot.
-  void add(int64_t slots, int64_t count, uint64_t seed) {
-    const BatchSpan span{batch.size(), count, slots - count, std::ssize(batch.block_tables), pool.blocks_for(slots)};
-    for (int64_t b = 0; b < span.table_size; ++b) batch.block_tables.push_back(*pool.allocate());
-    batch.tokens.resize(static_cast<size_t>(batch.size() + count));
-    batch.spans.push_back(span);
-    for (int64_t slot = 0; slot < slots; ++slot)
-      for (int64_t h = 0; h < kSparseKvHeads; ++h)
-        for (int64_t plane : {0, 1}) {
-          const auto place = static_cast<uint64_t>((slot * kSparseKvHeads + h) * 2 + plane);
-          codec.encode(testing::random_values(head_dim, seed << 32 | place).data(), at(span, slot, h, plane), head_dim);
-        }
-  }
-
-  uint8_t* at(const BatchSpan& span, int64_t slot, int64_t head, int64_t plane) {
-    const BlockId block = batch.block_tables[static_cast<size_t>(span.table + slot / block_tokens)];
-    uint8_t* rows = plane ? pool.values(0, block, head) : pool.keys(0, block, head);
-    return rows + slot % block_tokens * pool.row_bytes(0);
-  }
-
-  // Queries of slot 0, 1, ... of any stream.
-  std::vector<float> queries() const {
-    std::vector<float> q;
-    for (const BatchSpan& span : batch.spans)
-      for (int64_t i = 0; i < span.count; ++i) {
-        auto row = testing::random_values(kSparseHeads * head_dim, static_cast<uint64_t>(span.first_slot + i) + 99);
-        for (float x : row) q.push_back(x * 1.5f / std::sqrt(static_cast<float>(head_dim)));
-      }
-    return q;
-  }
-
-  std::vector<float> run(const AttentionPattern* pattern, int thread_count = 1) {
-    ThreadPool threads(thread_count);
-    AttentionLayer layer{0, kSparseHeads, kSparseKvHeads, head_dim, 0, softcap};
-    layer.switches.pattern = pattern;
-    const std::vector<float> q = queries();
-    std::vector<float> out(q.size(), NAN);
-    std::vector<float> scratch(static_cast<size_t>(
-        attention_scratch_floats(thread_count, kSparseContext, kSparseGroup, head_dim, kSparseKvHeads)));
-    std::vector<const uint8_t*> pointers(
-        static_cast<size_t>(attention_scratch_pointers(thread_count, kSparseContext, block_tokens)));
-    attend(batch, layer, table, threads, pool, q.data(), out.data(), kSparseContext, scratch.data(), pointers.data());
-    return out;
-  }
-
-  // Softmax attention of the query of a span's token over the slots that `sees` allows: [head_dim].
-  std::vector<double> reference(const BatchSpan& span, int64_t slot, const float* q, int64_t kv_head,
-                                const std::function<bool(int64_t)>& sees, bool rounded) {
-    const auto operand = [&](float x) { return double{rounded ? bf16_to_f32(f32_to_bf16(x)) : x}; };
-    std::vector<float> row(static_cast<size_t>(head_dim));
-    std::vector<double> out(static_cast<size_t>(head_dim));
-    double sum = 0;
-    for (int64_t key = 0; key <= slot; ++key) {
-      if (!sees(key)) continue;
-      codec.decode(at(span, key, kv_head, 0), row.data(), head_dim);
-      double score = 0;
-      for (size_t d = 0; d < row.size(); ++d) score += operand(q[d]) * operand(row[d]);
-      if (softcap > 0) score = softcap * std::tanh(score / softcap);
-      const double weight = std::exp(score);
-      codec.decode(at(span, key, kv_head, 1), row.data(), head_dim);
-      for (size_t d = 0; d < row.size(); ++d) out[d] += weight * operand(row[d]);
-      sum += weight;
-    }
-    for (double& x : out) x /= sum;
-    return out;
-  }
-
-  const KernelTable& table;
-  int64_t head_dim, block_tokens;
-  float softcap;
-  const RowCodec& codec;
-  KvPool pool;
-  Batch batch;
-};
 
 TEST(BlockSparse, IsSoftmaxOverTheMask) {
   for (const KernelTable& table : testing::attention_tables())

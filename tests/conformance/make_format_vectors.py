@@ -2,11 +2,14 @@
 """Writes format_vectors.txt: random blocks of every format and the float32 values they stand for.
 
 Written from the layouts' definitions, one value at a time and in exact rational arithmetic where it matters, to share
-nothing with the C++ codecs. One line a block: name, bytes in hex, then the values as float32 bits in hex.
+nothing with the C++ codecs. One line a block: name, bytes in hex, then the values as float32 bits in hex. The ternary
+formats and the I-quants of 1 to 3 bits are decoded by llama.cpp's own gguf package, which has their grids:
 
-    python3 tests/conformance/make_format_vectors.py > tests/conformance/format_vectors.txt
+    PYTHONPATH=LLAMA_CPP/gguf-py python3 tests/conformance/make_format_vectors.py > tests/conformance/format_vectors.txt
 """
 import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize
 
 rng = np.random.default_rng(20240607)
 F = np.float32
@@ -108,6 +111,15 @@ def f8_e4m3(b, i):
     return F(-magnitude if sign else magnitude)
 
 
+NF4 = [-112, -78, -59, -44, -32, -21, -10, 0, 9, 18, 28, 38, 49, 63, 81, 112]
+FP4 = [0, 1, 64, 96, 32, 48, 16, 24]
+FP4 += [-x for x in FP4]
+
+
+def nf4(b, i): return f16(b, 0) * (F(1) / F(112.03)) * F(NF4[nibble(b, 2, i, 16)])
+def fp4(b, i): return f16(b, 0) * (F(1) / F(96)) * F(FP4[nibble(b, 2, i, 16)])
+
+
 def f32(b, i): return np.frombuffer(bytes(b[4 * i:4 * i + 4]), "<f4")[0]
 def float16(b, i): return f16(b, 2 * i)
 def bf16(b, i): return np.frombuffer(bytes([0, 0] + list(b[2 * i:2 * i + 2])), "<f4")[0]
@@ -122,7 +134,11 @@ FORMATS = {
     "q2_k": (256, 84, q2_k, [80, 82]), "q3_k": (256, 110, q3_k, [108]), "q4_k": (256, 144, q4_k, [0, 2]),
     "q5_k": (256, 176, q5_k, [0, 2]), "q6_k": (256, 210, q6_k, [208]),
     "iq4_nl": (32, 18, iq4_nl, [0]), "iq4_xs": (256, 136, iq4_xs, [0]), "mxfp4": (32, 17, mxfp4, []),
+    "nf4": (32, 18, nf4, [0]), "fp4": (32, 18, fp4, [0]),
 }
+# name: (bytes a block, offsets of f16 scales)
+BY_GGUF = {"tq1_0": (54, [52]), "tq2_0": (66, [64]), "iq1_s": (50, [0]), "iq1_m": (56, []), "iq2_xxs": (66, [0]),
+           "iq2_xs": (74, [0]), "iq2_s": (82, [0]), "iq3_xxs": (98, [0]), "iq3_s": (110, [0])}
 
 np.seterr(all="ignore")
 for name, (values, size, decoder, scales) in FORMATS.items():
@@ -137,3 +153,14 @@ for name, (values, size, decoder, scales) in FORMATS.items():
             out = np.array([decoder(b, i) for i in range(values)], np.float32)
             if np.isfinite(out).all(): break
         print(name, bytes(b).hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))
+
+for name, (size, scales) in BY_GGUF.items():
+    for block in range(3):
+        raw = rng.integers(0, 256, size, dtype=np.uint8)
+        for at in scales:
+            raw[at + 1] = raw[at + 1] & 0x83 if block % 3 == 1 else raw[at + 1] & 0xBF
+        if name == "iq1_m":  # the scale is four bits at the end of each of four words
+            raw[55] &= 0x8F if block % 3 == 1 else 0xBF
+        out = dequantize(raw[None], GGMLQuantizationType[name.upper()]).reshape(-1).astype(np.float32)
+        assert np.isfinite(out).all()
+        print(name, raw.tobytes().hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))

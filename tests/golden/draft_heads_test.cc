@@ -274,7 +274,7 @@ class DraftHeadsRefused : public DraftHeads {
 
 TEST_F(DraftHeadsRefused, DamagedAndForeignFiles) {
   expect(medusa(""), ErrorKind::user, "model=PATH");
-  expect(medusa("/nowhere"), ErrorKind::user, "/nowhere: no such file or folder");
+  expect(medusa("/nowhere"), ErrorKind::corrupt, "/nowhere: no such file or folder");
   expect(medusa(changed("medusa", "model.safetensors", "0.1.linear.weight", "0.7.linear.weight")), ErrorKind::corrupt,
          "0.1.linear.weight is missing");
   expect(medusa(changed("medusa", "config.json", "\"medusa_num_heads\": 2", "\"medusa_num_heads\": 5")),

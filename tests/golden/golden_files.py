@@ -15,8 +15,17 @@ STRING, ARRAY = 8, 9
 GGML_TYPES = {"F32": 0, "BF16": 30}
 
 
+class Blocks:
+    """A matrix of `shape` in blocks of a ggml type, as bytes of each row."""
+
+    def __init__(self, shape, rows, ggml_type):
+        self.shape, self.rows, self.ggml_type = shape, rows, ggml_type
+
+
 def encode(array, dtype):
     """Little-endian bytes; for BF16 the values must be representable already."""
+    if isinstance(array, Blocks):
+        return array.rows.tobytes()
     if dtype == "F32":
         return numpy.ascontiguousarray(array, "<f4").tobytes()
     bits = numpy.ascontiguousarray(array, "<f4").view("<u4")
@@ -74,13 +83,14 @@ def gguf_value(kind, value):
 
 
 def write_gguf(path, metadata, tensors):
-    """metadata: [(key, type, value)]; tensors: name -> (array, "F32" or "BF16")."""
+    """metadata: [(key, type, value)]; tensors: name -> (array, "F32" or "BF16"), or (Blocks, None)."""
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     head += b"".join(gguf_string(key) + gguf_value(kind, value) for key, kind, value in metadata)
     data = b""
     for name, (array, dtype) in tensors.items():
         shape = array.shape[::-1]
-        head += gguf_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, GGML_TYPES[dtype], len(data))
+        kind = array.ggml_type if isinstance(array, Blocks) else GGML_TYPES[dtype]
+        head += gguf_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, len(data))
         blob = encode(array, dtype)
         data += blob + bytes(-len(blob) % ALIGNMENT)
     path.write_bytes(head + bytes(-len(head) % ALIGNMENT) + data)

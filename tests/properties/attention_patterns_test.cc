@@ -77,13 +77,19 @@ TEST_F(AttentionPatternsInEngine, AllBlocksHaveTheBitsOfNoPattern) {
     const auto plain = run(with("", o));
     expect_same(run(with("full:block=48", o)), plain);
     expect_same(run(with("sink_window:block=16,window=40", o)), plain);
+    expect_same(run(with("structured_sparse:block=16,region=40", o)), plain);
+    expect_same(run(with("diffuser:block=16,window=40,hops=1", o)), plain);
+    expect_same(run(with("quest:block=32,top=20", o)), plain);
+    expect_same(run(with("sinkhorn:block=32,top=20", o)), plain);
   }
 }
 
 TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
   const auto plain = alone("");
-  for (const char* pattern : {"sparse_transformer:block=16,stride=3,split=heads", "longformer:block=16,window=3",
-                              "bigbird:block=32,window=2,global=1,random=1", "sink_window:block=16,window=4"}) {
+  for (const char* pattern :
+       {"sparse_transformer:block=16,stride=3,split=heads", "longformer:block=16,window=3",
+        "bigbird:block=32,window=2,global=1,random=1", "sink_window:block=16,window=4", "quest:block=16,top=2,first=0",
+        "sparse_flash_attention:block=32,buckets=128", "sinkhorn:block=16,top=2"}) {
     SCOPED_TRACE(pattern);
     const auto expected = alone(pattern);
     EXPECT_FALSE(expected.at(1).same_bits(plain.at(1)));
@@ -105,16 +111,20 @@ TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
 }
 
 TEST_F(AttentionPatternsInEngine, SharedPrefixesOfTheSamePatternAreCached) {
-  const std::string pattern = "bigbird:block=16,window=2,global=1,random=1";
-  auto core = make_core(model_, with(pattern, options()));
-  const auto expected = alone(pattern);
-  RequestId id = 1;
-  for (Request& request : requests()) {
-    EXPECT_TRUE(core->add(id, std::move(request)).ok());
-    auto shown = run_all(*core, vocab_);
-    EXPECT_TRUE(shown.at(id).same_bits(expected.at(id))) << id;
-    EXPECT_EQ(shown.at(id).cached, id == 2 || id == 3 ? 112 : 0);
-    ++id;
+  for (const std::string pattern :
+       {"bigbird:block=16,window=2,global=1,random=1", "minference:block=32,top=1", "sinkhorn:block=16,top=1",
+        "diffuser:block=32,window=1,global=1,random=0,alpha=0.5"}) {
+    SCOPED_TRACE(pattern);
+    auto core = make_core(model_, with(pattern, options()));
+    const auto expected = alone(pattern);
+    RequestId id = 1;
+    for (Request& request : requests()) {
+      EXPECT_TRUE(core->add(id, std::move(request)).ok());
+      auto shown = run_all(*core, vocab_);
+      EXPECT_TRUE(shown.at(id).same_bits(expected.at(id))) << id;
+      EXPECT_EQ(shown.at(id).cached, id == 2 || id == 3 ? 112 : 0);
+      ++id;
+    }
   }
 }
 
@@ -152,6 +162,21 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   EXPECT_NE(refusal(o).find("attention sink_window: KV format kivi"), std::string::npos) << refusal(o);
   o = options(1, 512, 24);
   EXPECT_EQ(refusal(o), "attention sink_window: block: must be a multiple of the 24 tokens of a KV block, is 64");
+  o = options();
+  o.kv_format = "f16:values=q8_0";
+  o.kernels = {"attention=quest"};
+  const auto mixed = EngineCore::create(model_, with("", std::move(o)));
+  ASSERT_FALSE(mixed.ok());
+  EXPECT_EQ(mixed.error().message, "attention quest: needs keys and values of one format, not f16:values=q8_0");
+  o = options();
+  o.drafter = "draft:model=" + golden_model("llama3");
+  o.kernels = {"attention=quest"};
+  const auto drafted = EngineCore::create(model_, with("", std::move(o)));
+  ASSERT_FALSE(drafted.ok());
+  EXPECT_EQ(
+      drafted.error().message,
+      "attention quest: does not go with a drafter that stores keys or states of its own; use one without, such as "
+      "ngram, or none");
   o = options();
   o.kernels = {"attention=full"};
   auto two = with("", std::move(o));

@@ -1,10 +1,8 @@
-// Documents in a prompt (context=kvlink): the engine's logits are those of the definition, which runs every document as
-// a stream of its own, copies its keys and values, and rotates the keys. They do not depend on chunks, threads, blocks,
-// other streams, preemption or on what the prefix cache holds, wherever the documents stood before.
-#include "model_runner.h"
+// Documents in a prompt, with every context: bits do not depend on chunks, threads, blocks, other streams, drafts,
+// preemption or on what the prefix cache holds, wherever the documents stood before. What they are defined to be is in
+// context_definitions_test.cc.
 #include "models/visible.h"
-#include "properties/stream_bits.h"
-#include "sampling/logprobs.h"
+#include "properties/document_requests.h"
 
 namespace millrace {
 namespace {
@@ -14,23 +12,10 @@ using namespace testing;
 constexpr const char* kContext = "kvlink";
 
 struct DocumentCase {
-  std::string model;
+  std::string context, model;
   const char* kv_format;
   Isa isa;
 };
-
-// A prompt of a start token, documents and a question.
-Request document_request(const std::vector<std::vector<TokenId>>& documents, const std::vector<TokenId>& question) {
-  Request request = make_request(2, 1, 6, 64);
-  request.prompt = {1};
-  for (const auto& document : documents) {
-    const int64_t begin = std::ssize(request.prompt);
-    request.prompt.insert(request.prompt.end(), document.begin(), document.end());
-    request.documents.push_back({begin, std::ssize(request.prompt)});
-  }
-  request.prompt.insert(request.prompt.end(), question.begin(), question.end());
-  return request;
-}
 
 class DocumentContexts : public ::testing::TestWithParam<DocumentCase> {
  protected:
@@ -43,11 +28,12 @@ class DocumentContexts : public ::testing::TestWithParam<DocumentCase> {
   }
   std::vector<TokenId> text(int64_t seed, int64_t tokens) const { return make_request(seed, tokens, 1, vocab_).prompt; }
   EngineOptions linked(EngineOptions o = options()) const {
-    o.document_context = kContext;
+    o.document_context = GetParam().context;
     o.kv_format = GetParam().kv_format;
     return o;
   }
   Request request() const { return document_request(documents_, question_); }
+  bool alone() const { return GetParam().context == "independent"; }  // documents do not see the start token
   Shown run_one(EngineCore& core, Request r, RequestId id = 1) const {
     const auto added = core.add(id, std::move(r));
     EXPECT_TRUE(added.ok()) << (added.ok() ? "" : added.error().message);
@@ -60,68 +46,6 @@ class DocumentContexts : public ::testing::TestWithParam<DocumentCase> {
   std::vector<std::vector<TokenId>> documents_;
   std::vector<TokenId> question_;
 };
-
-// A stream's rows [first, end) of every layer and head, keys and values.
-struct StoredRows {
-  std::vector<std::vector<uint8_t>> rows;
-
-  template <typename Body>
-  static void each(TestRunner& runner, int64_t first, int64_t end, const Body& body) {
-    KvPool& kv = runner.kv();
-    const int64_t block_tokens = kv.layout().block_tokens;
-    for (int64_t layer = 0; layer < std::ssize(kv.layout().layers); ++layer)
-      for (int64_t h = 0; h < kv.layout().layers[static_cast<size_t>(layer)].kv_heads; ++h)
-        for (int64_t slot = first; slot < end; ++slot) {
-          const BlockId block = runner.blocks()[static_cast<size_t>(slot / block_tokens)];
-          const int64_t offset = slot % block_tokens * kv.row_bytes(layer), bytes = kv.row_bytes(layer);
-          body(kv.keys(layer, block, h) + offset, bytes);
-          body(kv.values(layer, block, h) + offset, bytes);
-        }
-  }
-  StoredRows(TestRunner& runner, int64_t first, int64_t end) {
-    each(runner, first, end, [&](const uint8_t* row, int64_t bytes) { rows.emplace_back(row, row + bytes); });
-  }
-  void place(TestRunner& runner, int64_t first, int64_t end) const {
-    auto next = rows.begin();
-    each(runner, first, end, [&](uint8_t* row, int64_t) { std::ranges::copy(*next++, row); });
-  }
-};
-
-TEST_P(DocumentContexts, LogitsAreThoseOfTheDefinition) {
-  WithIsa scope(GetParam().isa);
-  auto loaded = TestRunner::load(golden_model(GetParam().model),
-                                 {.threads = 1, .context = 128, .kv_format = GetParam().kv_format, .block_tokens = 8});
-  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  TestRunner& runner = **loaded;
-  std::vector<StoredRows> stored;
-  for (const auto& document : documents_) {
-    std::vector<TokenId> alone = {1};
-    alone.insert(alone.end(), document.begin(), document.end());
-    runner.logits(alone);
-    stored.emplace_back(runner, 1, std::ssize(alone));
-  }
-  const Request r = request();
-  for (size_t i = 0; i < documents_.size(); ++i) {
-    const auto [begin, end] = r.documents[i];
-    stored[i].place(runner, begin, end);
-    runner.model().move_keys({runner.blocks(), begin, end - begin, begin - 1}, runner.context());
-  }
-  auto core = make_core(model_, linked());
-  ASSERT_TRUE(core->add(1, r).ok());
-  std::vector<TokenEvent> events;
-  while (!core->idle()) core->step(events);
-  ASSERT_EQ(events.size(), 6u);
-  int64_t slot = r.documents.back().end;
-  std::vector<TokenId> next = question_;
-  for (const TokenEvent& event : events) {  // sampling edits rows of logits, but not these log-probabilities
-    runner.step(next, slot);
-    const float* row = runner.runner().logits(std::ssize(next) - 1);
-    const auto logprobs = compute_logprobs({row, static_cast<size_t>(vocab_)}, event.token, 0);
-    ASSERT_EQ(event.logprob.logprob, logprobs.chosen.logprob) << slot;
-    slot += std::ssize(next);
-    next = {event.token};
-  }
-}
 
 TEST_P(DocumentContexts, BitsDoNotDependOnHowTheyAreComputed) {
   const Shown expected = run_one(linked(), request());
@@ -160,11 +84,14 @@ TEST_P(DocumentContexts, ADocumentIsReusedWhereverItStands) {
     const Shown warm = run_one(*core, document_request(turned, question_), 2);
     EXPECT_TRUE(warm.same_bits(cold)) << block;
     int64_t known = 0;
-    for (const auto& document : documents_) known += (std::ssize(document) + 1) / block * block - 1;
+    const int64_t before = alone() ? 0 : 1;  // the start token
+    for (const auto& document : documents_) known += (std::ssize(document) + before) / block * block - before;
     EXPECT_EQ(warm.cached, known);
     EXPECT_TRUE(run_one(*core, request(), 3).same_bits(run_one(o, request())));
   }
 }
+
+class LinkedDocuments : public DocumentContexts {};  // with kvlink
 
 // Without a start token.
 TEST_P(DocumentContexts, ADocumentAtTheBeginningIsReused) {
@@ -199,7 +126,7 @@ TEST_P(DocumentContexts, DocumentsAreKeptInAFullCache) {
   EXPECT_TRUE(core->check_blocks().ok());
 }
 
-TEST_P(DocumentContexts, APlainPromptSharesItsBlocksWithDocuments) {
+TEST_P(LinkedDocuments, APlainPromptSharesItsBlocksWithDocuments) {
   const EngineOptions o = linked(options(1, 512, 8));
   Request plain = make_request(2, 1, 3, vocab_);
   plain.prompt = {1};
@@ -240,7 +167,7 @@ TEST_P(DocumentContexts, PreemptedStreamsHaveTheSameBits) {
 }
 
 // A document that follows the start token sees what it would see anyway, and its keys stay.
-TEST_P(DocumentContexts, OneDocumentAtTheBeginningIsAPlainPrompt) {
+TEST_P(LinkedDocuments, OneDocumentAtTheBeginningIsAPlainPrompt) {
   const Shown linked_one = run_one(linked(), document_request({documents_[0]}, question_));
   EngineOptions o = linked();
   o.document_context = "";
@@ -254,7 +181,7 @@ TEST_P(DocumentContexts, ARequestMayChooseForItself) {
   EXPECT_FALSE(unlinked.same_bits(expected));
   Request none = request(), own = request();
   none.document_context = "none";
-  own.document_context = kContext;
+  own.document_context = GetParam().context;
   EXPECT_TRUE(run_one(linked(), none).same_bits(unlinked));
   EXPECT_TRUE(run_one(plain, own).same_bits(expected));
   own.n = 2;
@@ -265,19 +192,102 @@ TEST_P(DocumentContexts, ARequestMayChooseForItself) {
     EXPECT_TRUE(shown[answer_stream(1, answer)].logits == expected.logits) << answer;
 }
 
-std::vector<DocumentCase> document_cases() {
+// Verified tokens are at the positions, and see the documents, that they would without drafts.
+TEST_P(DocumentContexts, DraftsDoNotChangeAnswers) {
+  Request r = request();
+  r.max_tokens = 20;
+  r.sampling.temperature = 0;
+  const Shown expected = run_one(linked(), r);
+  for (const char* drafter : {"ngram:k=4", "lookahead"}) {
+    EngineOptions o = linked();
+    o.drafter = drafter;
+    EXPECT_EQ(run_one(o, r).tokens, expected.tokens) << drafter;
+  }
+}
+
+// Whatever the documents' own keys and values were.
+TEST_P(LinkedDocuments, ComputingAllAgainIsAPlainPrompt) {
+  EngineOptions o = linked();
+  const Shown linked_only = run_one(o, request());
+  o.document_context = "";
+  const Shown plain = run_one(o, request());
+  EXPECT_FALSE(linked_only.same_bits(plain));
+  for (const char* context : {"epic:recompute=1024", "cacheblend:ratio=1"}) {
+    o.document_context = context;
+    auto core = make_core(model_, o);
+    EXPECT_TRUE(run_one(*core, request()).same_bits(plain)) << context;
+    const Shown warm = run_one(*core, request(), 2);
+    EXPECT_TRUE(warm.same_bits(plain)) << context;
+    EXPECT_GT(warm.cached, 40);
+  }
+}
+
+TEST_P(LinkedDocuments, WeightsOfOneAndChoicesOfAllChangeNothing) {
+  const auto run = [&](const char* context) {
+    EngineOptions o = linked();
+    o.document_context = context;
+    return run_one(o, request());
+  };
+  const Shown shared = run("entropy:top=0");
+  EXPECT_TRUE(run("entropy:top=3").same_bits(shared));
+  EXPECT_TRUE(run("ape:T=1,S=1").same_bits(shared));
+  EXPECT_TRUE(run("independent").same_bits(run("ape:T=1,S=1,prefix=0")));
+  EXPECT_FALSE(run("entropy:top=1").same_bits(shared));
+  EXPECT_FALSE(run("ape:T=0.9,S=1").same_bits(shared));
+  EXPECT_FALSE(run("ape:T=1,S=0.9").same_bits(shared));
+}
+
+// Link tokens are those that a prompt may have between its documents anyway.
+TEST_P(LinkedDocuments, LinkTokensFollowEveryDocument) {
+  Request explicit_links = document_request({}, {});
+  TokenId link = 7;
+  for (const auto& document : documents_) {
+    const int64_t begin = std::ssize(explicit_links.prompt);
+    explicit_links.prompt.insert(explicit_links.prompt.end(), document.begin(), document.end());
+    explicit_links.documents.push_back({begin, std::ssize(explicit_links.prompt)});
+    for (int64_t i = 0; i < 2; ++i) explicit_links.prompt.push_back(link++);
+  }
+  explicit_links.prompt.insert(explicit_links.prompt.end(), question_.begin(), question_.end());
+  EngineOptions o = linked();
+  const Shown expected = run_one(o, explicit_links);
+  EXPECT_FALSE(run_one(o, request()).same_bits(expected));
+  o.document_context = "kvlink:links=2,link_token=7";
+  auto core = make_core(model_, o);
+  EXPECT_TRUE(core->check(request()).ok());
+  EXPECT_TRUE(run_one(*core, request()).same_bits(expected));
+  const Shown warm = run_one(*core, request(), 2);
+  EXPECT_TRUE(warm.same_bits(expected));
+  EXPECT_GT(warm.cached, 40);
+}
+
+std::vector<DocumentCase> linked_cases() {
   std::vector<DocumentCase> cases;
   for (Isa isa : isa_levels()) {
     for (const char* model : {"llama3", "gemma3", "phi3_longrope_short", "smollm3", "deepseek2"})
-      cases.push_back({model, "f16", isa});
-    cases.push_back({"llama_yarn", "f32", isa});
+      cases.push_back({"kvlink", model, "f16", isa});
+    cases.push_back({"kvlink", "llama_yarn", "f32", isa});
   }
   return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DocumentContexts, ::testing::ValuesIn(document_cases()), [](const auto& test) {
-  return test.param.model + "_" + test.param.kv_format + "_" + isa_label(test.param.isa);
-});
+std::vector<DocumentCase> document_cases() {
+  std::vector<DocumentCase> cases = linked_cases();
+  for (const char* context : {"independent", "ape", "entropy:top=2", "epic:recompute=5"})
+    for (const char* model : {"llama3", "gemma3", "deepseek2"})
+      cases.push_back({context, model, "f16", isa_levels().back()});
+  // Its measure is in the second layer: a model of two, such as llama3, computes everything again.
+  for (const char* model : {"smollm3", "gemma3", "deepseek2"})
+    cases.push_back({"cacheblend:ratio=0.3", model, "f16", isa_levels().back()});
+  return cases;
+}
+
+std::string case_name(const ::testing::TestParamInfo<DocumentCase>& test) {
+  const DocumentCase& of = test.param;
+  return of.context.substr(0, of.context.find(':')) + "_" + of.model + "_" + of.kv_format + "_" + isa_label(of.isa);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, DocumentContexts, ::testing::ValuesIn(document_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Models, LinkedDocuments, ::testing::ValuesIn(linked_cases()), case_name);
 
 // Keys that were computed 40 positions lower, as the first layer stores them.
 TEST(MovedKeys, AreThoseOfTheirNewPositions) {
@@ -348,8 +358,16 @@ TEST(DocumentErrors, SayWhatIsWrong) {
       "context: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, and keys that move need their rows; "
       "use f16 or another format of rows");
   r = good;
+  r.document_context = "kvlink:links=1,link_token=9999999";
+  EXPECT_EQ(document_error("llama3", o, r).substr(0, 23), "prompt: token 9999999 i");
+  r.document_context = "kvlink:links=2";
+  EXPECT_EQ(
+      document_error("llama3", o, r),
+      "context kvlink: links and link_token: give both, for a model that was trained with link tokens, or neither");
+  r = good;
   r.document_context = "kvlnk";
-  EXPECT_EQ(document_error("llama3", o, r), "context: unknown 'kvlnk'; available: kvlink");
+  EXPECT_EQ(document_error("llama3", o, r),
+            "context: unknown 'kvlnk'; available: independent, kvlink, ape, entropy, epic, cacheblend");
 }
 
 }  // namespace

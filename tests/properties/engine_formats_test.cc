@@ -5,6 +5,8 @@
 
 #include <cmath>
 #include <filesystem>
+#include <map>
+#include <memory>
 
 #include "loader/gguf_writer.h"
 #include "properties/stream_bits.h"
@@ -79,6 +81,14 @@ class RandomLlama {
   uint64_t tensors_ = 0;
 };
 
+// Written once: rounding to the smallest formats takes longer than a test.
+const std::string& model_in(const std::string& weights) {
+  static std::map<std::string, std::unique_ptr<RandomLlama>> written;
+  auto& model = written[weights];
+  if (!model) model = std::make_unique<RandomLlama>(find_format(weights));
+  return model->path();
+}
+
 struct FormatCase {
   std::string weights, kv_format;
   Isa isa;
@@ -94,8 +104,7 @@ class EngineFormats : public ::testing::TestWithParam<FormatCase> {
 };
 
 TEST_P(EngineFormats, ResultsDependOnTheRequestOnly) {
-  const RandomLlama file(find_format(GetParam().weights));
-  const auto model = load_for(file.path(), GetParam().isa);
+  const auto model = load_for(model_in(GetParam().weights), GetParam().isa);
   ASSERT_TRUE(model);
   auto run_one = [&](const EngineOptions& o) {
     auto core = make_core(model, with_format(o));
@@ -134,7 +143,8 @@ std::vector<FormatCase> format_cases() {
   for (Isa isa : isa_levels()) {
     for (const Format* format : formats().members())
       if (format->gguf_type >= 0) out.push_back({std::string(format->name), "f16", isa});
-    for (const char* kv : {"f32", "bf16", "q8_0", "q8_0:values=f16", "f16:values=q8_0", "bf16:values=q8_0"})
+    for (const char* kv : {"f32", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "f8_e4m3", "q8_0:values=f16",
+                           "f16:values=q8_0", "bf16:values=q8_0", "q8_0:values=q4_0", "f8_e4m3:values=q4_1"})
       out.push_back({"q4_0", kv, isa});
   }
   return out;

@@ -103,6 +103,8 @@ TEST_P(KvCodecBits, DifferFromRowsOfF16) {
   EngineOptions o = options();
   o.kv_format = "f16";
   EXPECT_FALSE(run_one(o, request(1)).same_bits(alone_));
+  const auto codec = find_kv_codec(GetParam().kv_format).value();
+  if (codec && codec->rotates()) return;
   // A prompt that fits in a block is never encoded.
   const Request shorter = make_request(3, 20, 8, vocab_);
   EXPECT_TRUE(run_one(o, shorter).same_bits(run_one(with_format(options()), shorter)));
@@ -232,6 +234,10 @@ std::vector<CodecCase> codec_cases() {
   for (Isa isa : isa_levels()) {
     for (const char* kv : {"kivi", "kivi:bits=4,residual=20"}) out.push_back({"llama3", kv, isa});
   }
+  for (const char* kv :
+       {"flexgen_kv", "atom_kv:residual=20", "quarot_kv:bits=3", "turboquant:bits=3", "kvquant:group=32"})
+    out.push_back({"llama3", kv, *select_isa()});
+  out.push_back({"gemma2", "turboquant:window=quarot_kv", *select_isa()});
   for (const char* model : {"gemma2", "gemma3", "qwen3moe"}) out.push_back({model, "kivi:bits=4", *select_isa()});
   out.push_back({"gemma2", "kivi:bits=2,window=f16", *select_isa()});
   out.push_back({"gemma3", "kivi:bits=4,residual=20,window=f16", *select_isa()});

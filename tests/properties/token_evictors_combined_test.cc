@@ -284,6 +284,7 @@ TEST_P(EvictorsCombined, RecordedPlansReplay) {
 INSTANTIATE_TEST_SUITE_P(Members, EvictorsCombined,
                          ::testing::Values(CombinedCase{"streamingllm:sinks=3,window=17,slack=6"},
                                            CombinedCase{"streamingllm:sinks=3,window=17,slack=9,prompt=evicted"},
+                                           CombinedCase{"h2o:budget=20,slack=5,positions=cache"},
                                            CombinedCase{"h2o:budget=20,recent=0.5,slack=6"},
                                            CombinedCase{"h2o:budget=20,recent=0.25,slack=9,prompt=evicted"},
                                            CombinedCase{"tova:budget=20,slack=6"},

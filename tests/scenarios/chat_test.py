@@ -161,6 +161,25 @@ class Piped(unittest.TestCase):
             self.assertIn(part, errors)
         self.assertRegex(out, r"(?m)^ *temperature +0\.8")
 
+    def test_read_and_switches(self):
+        with open(self.path("a.txt"), "w", encoding="utf-8") as file:
+            file.write("one\ntwo\n")
+        self.assertEqual(self.saved(f"/read {self.path('a.txt')}", "-n", "1")[0]["content"], "one\ntwo")
+        self.assertEqual(self.saved(f"/read {self.path('a.txt')} and?", "-n", "1")[0]["content"], "one\ntwo\n\nand?")
+        errors = chat("/read\n/read /nonexistent\n/set trim maybe\n/hepl\n")[2].splitlines()
+        self.assertEqual(len(errors), 4, errors)
+        self.assertIn("did you mean /help?", errors[3])
+        for word in ("true", "on", "yes", "1"):
+            self.assertRegex(chat(f"/set trim {word}\n/set\n")[1], r"trim +on")
+        self.assertRegex(chat("/set timings true\n/set timings false\n/set\n")[1], r"timings +off")
+
+    def test_json_errors_are_in_words(self):
+        with open(self.path("cut.json"), "w", encoding="utf-8") as file:
+            file.write('[\n{"role": ')
+        errors = chat(f"/load {self.path('cut.json')}\n")[2]
+        self.assertRegex(errors, r"cut\.json: not valid JSON at line 2, column 10: unexpected end of input")
+        self.assertNotIn("json.exception", errors)
+
     def test_unknown_command_and_exit(self):
         code, out, errors = chat("/nonsense\n/exit\nab\n")
         self.assertEqual((code, out), (0, ""))
@@ -291,6 +310,52 @@ class Terminal(unittest.TestCase):
         self.say("Größe 中文 🎉Z\x7f\x7f!")
         self.assertEqual(self.messages(), ["Größe 中文 !"])
         self.leave("/exit\r")
+
+    def test_keys_edit_what_readers_see_as_one_character(self):
+        self.start("-n", "1")
+        self.say("a\U0001F468\u200D\U0001F469\u200D\U0001F467Z\x7f\x7fb")  # backspace takes the whole family
+        self.say("xe\u0301y\x1b[D\x1b[D!")  # left, left: over y, over e with its accent
+        self.say("ae\u0301b\x1b[D\x1b[D\x1b[3~")  # delete
+        self.assertEqual(self.messages(), ["ab", "x!e\u0301y", "ab"])
+        self.leave()
+
+    def test_tab_completes(self):
+        self.start("-n", "1")
+        self.type("/hel\t\r")
+        self.wait_for(r"this list[\s\S]*> ")
+        with open(os.path.join(self.folder, "letter.txt"), "w", encoding="utf-8") as file:
+            file.write("dear\nreader\n")
+        self.type(f"/read {self.folder}/let\t")
+        self.wait_for(r"ter\.txt ")
+        self.type("and you\r")
+        self.wait_for(r"\?2004h[\s\S]*> ")
+        self.type("/set tri\ttrue\r")
+        self.wait_for(r"\?2004h[\s\S]*> ")
+        self.type("/s\t")
+        self.wait_for(r"/save  /set")
+        self.type("\x15")  # Ctrl-U
+        self.assertEqual(self.messages(), ["dear\nreader\n\nand you"])
+        self.leave()
+
+    def test_control_r_searches_as_in_bash(self):
+        self.start("-n", "1")
+        for line in ("alpha one", "beta two", "alpha three"):
+            self.say(line)
+        self.type("\x12alpha")
+        self.wait_for(r"\(reverse-i-search\)`alpha': alpha three")
+        self.type("\x12")
+        self.wait_for(r"alpha': alpha one")
+        self.say("")  # Enter runs it
+        self.type("\x12two")
+        self.wait_for(r"`two': beta two")
+        self.say("\x1b[C!")  # an arrow key takes it into the line
+        self.type("draft\x12zzz")
+        self.wait_for(r"failed reverse-i-search")
+        self.type("\x07")  # Ctrl-G brings the line back
+        self.wait_for("draft")
+        self.say("")
+        self.assertEqual(self.messages(), ["alpha one", "beta two", "alpha three", "alpha one", "beta two!", "draft"])
+        self.leave()
 
     def test_bracketed_paste_is_one_message(self):
         self.start("-n", "1")

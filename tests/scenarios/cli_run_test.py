@@ -55,6 +55,14 @@ class Run(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr.decode())
         return json.loads(done.stdout.decode().strip().splitlines()[-1])
 
+    def test_a_plus_joins_drafters_or_numbers_of_an_option(self):
+        story = ("run", "-m", "stories", "-t", "1", "-p", "Once", "-n", "4", "--temp", "0", "--json")
+        plain = json.loads(millrace(*story).stdout)["text"]
+        for drafter in ("self:k=2,attn=1+3-4,mlp=2", "ngram+suffix:k=4"):
+            done = millrace(*story, "--drafter", drafter)
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            self.assertEqual(json.loads(done.stdout)["text"], plain)
+
     def test_draft_search(self):
         """The found blocks are in a file that the drafter `self` takes; the answer is that of plain decoding."""
         with tempfile.TemporaryDirectory() as folder:
@@ -338,7 +346,7 @@ class Run(unittest.TestCase):
         self.assertEqual(result["text"], text[: text.index(stop)])
 
     def test_several_answers(self):
-        several = self.run_json("-p", "ab", "-n", "6", "-s", "3", "--temp", "1", "--ignore-eos", "--n", "2")
+        several = self.run_json("-p", "ab", "-n", "6", "-s", "3", "--temp", "1", "--ignore-eos", "--answers", "2")
         self.assertEqual(len(several["answers"]), 2)
         self.assertEqual(several["tokens"], several["answers"][0]["tokens"])
         second = self.run_json("-p", "ab", "-n", "6", "-s", "4", "--temp", "1", "--ignore-eos")
@@ -346,14 +354,14 @@ class Run(unittest.TestCase):
         best = self.run_json("-p", "ab", "-n", "6", "-s", "3", "--temp", "1", "--ignore-eos", "--best-of", "4", "--logprobs", "0")
         self.assertNotIn("answers", best)
         self.assertAlmostEqual(best["score"], sum(token["logprob"] for token in best["logprobs"]) / 6, places=5)
-        beams = self.run_json("-p", "ab", "-n", "6", "--ignore-eos", "--beams", "4", "--n", "3", "--length-penalty", "0")
+        beams = self.run_json("-p", "ab", "-n", "6", "--ignore-eos", "--beams", "4", "--answers", "3", "--length-penalty", "0")
         scores = [answer["score"] for answer in beams["answers"]]
         self.assertEqual(scores, sorted(scores, reverse=True))
         self.assertEqual(len({tuple(answer["tokens"]) for answer in beams["answers"]}), 3)
-        done = millrace("run", "-m", LLAMA, "-p", "ab", "--beams", "2", "--n", "3")
+        done = millrace("run", "-m", LLAMA, "-p", "ab", "--beams", "2", "--answers", "3")
         self.assertIn("beams", done.stderr.decode())
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("--- 2", millrace("run", "-m", LLAMA, "-p", "ab", "-n", "3", "--n", "2").stdout.decode())
+        self.assertIn("--- 2", millrace("run", "-m", LLAMA, "-p", "ab", "-n", "3", "--answers", "2").stdout.decode())
 
     def test_timing_line(self):
         done = millrace("run", "-m", LLAMA, "-p", "ab", "-n", "4", "--temp", "0", "--ignore-eos")

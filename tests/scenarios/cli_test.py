@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from cli import BINARY, FOLDER, LLAMA, SOURCE, millrace, write
@@ -24,7 +25,7 @@ class ExitCodes(unittest.TestCase):
 
     def test_help_teaches_by_example(self):
         listing = millrace("--help").stdout.decode()
-        commands = [line.split()[0] for line in listing.split("Subcommands:")[1].split("\n\n")[0].splitlines() if line.strip()]
+        commands = [line.split()[0] for line in listing.split("\nFlags:")[0].splitlines() if line.startswith("  ")]
         self.assertIn("run", commands)
         for command in commands:
             done = millrace(command, "--help")
@@ -294,14 +295,56 @@ class Compress(unittest.TestCase):
             done = self.compress(folder, LLAMA, out, "--pass", "wanda", "--calibrate", text, "--force", "--json")
             self.assertEqual(json.loads(done.stdout)["output"], out)
 
+    def test_plans_fixed_formats_and_figures(self):
+        with tempfile.TemporaryDirectory() as folder:
+            text = write(folder, "text.txt", "Once upon a time there was a little dog. " * 40)
+            out, report = os.path.join(folder, "out.gguf"), os.path.join(folder, "report.txt")
+            arguments = [LLAMA, out, "--pass", "gptq", "--keep", "blk.0.attn_*=q8_0", "--calibrate", text]
+            planned = json.loads(self.compress(folder, *arguments, "--dry-run", "--json").stdout)
+            self.assertFalse(os.path.exists(out))
+            self.assertEqual(planned["dry_run"], {"estimated": False})
+            self.assertIn("nothing is written", self.compress(folder, *arguments, "--dry-run").stdout.decode())
+            done = json.loads(self.compress(folder, *arguments, "-c", "32", "--held-out", "0.25", "--evaluate", text,
+                                            "--report", report, "--json").stdout)
+            self.assertEqual([row["bytes"] for row in done["matrices"]], [row["bytes"] for row in planned["matrices"]])
+            self.assertEqual(done["bits_per_weight"], planned["bits_per_weight"])
+            self.assertGreater(done["held_out"]["tokens"], 0)
+            self.assertIn("rounded_held_out_error", done["matrices"][0])
+            self.assertGreater(done["evaluation"]["perplexity"], 1)
+            self.assertLessEqual(done["evaluation"]["same_top"], 1)
+            with open(report, encoding="utf-8") as file:
+                self.assertIn("bits a weight", file.read())
+            shown = json.loads(millrace("inspect", out, "--tensors", "--json").stdout)
+            self.assertEqual(shown["compressed"]["keep"], ["blk.0.attn_*=q8_0"])
+            formats = {row["name"]: row["format"] for row in shown["tensors"]}
+            self.assertEqual(formats["blk.0.attn_q.weight"], "q8_0")
+            self.assertEqual(formats["blk.1.attn_q.weight"], "q4_0")
+
+    def test_a_killed_run_continues(self):
+        stories = os.path.join(SOURCE, "models/millrace-stories-6m.gguf")
+        with tempfile.TemporaryDirectory() as folder:
+            whole, out = os.path.join(folder, "whole.gguf"), os.path.join(folder, "out.gguf")
+            self.compress(folder, stories, whole, "--pass", "rtn:format=q3_k")
+            command = [BINARY, "compress", stories, out, "--pass", "rtn:format=q3_k", "--resume", "-t", "2"]
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+                while running.poll() is None and not os.path.exists(out + ".partial/block-1"):
+                    time.sleep(0.002)
+                running.kill()
+            self.assertFalse(os.path.exists(out))
+            done = json.loads(self.compress(folder, *command[2:-2], "--json").stdout)
+            self.assertGreaterEqual(done["resumed_blocks"], 2)
+            self.assertFalse(os.path.exists(out + ".partial"))
+            with open(whole, "rb") as want, open(out, "rb") as got:
+                self.assertTrue(want.read() == got.read())
+
     def test_errors(self):
         with tempfile.TemporaryDirectory() as folder:
             text = write(folder, "text.txt", "Once upon a time there was a little dog. " * 40)
             out = os.path.join(folder, "out.gguf")
             for code, message, arguments in (
-                (2, "--pass is required", (LLAMA, out)),
+                (2, "--pass: is missing", (LLAMA, out)),
                 (2, "--pass gptq: needs a calibration text; give one with --calibrate", (LLAMA, out, "--pass", "gptq")),
-                (2, "pass: unknown 'awq'; available: gptq, squeezellm, wanda", (LLAMA, out, "--pass", "awq", "--calibrate", text)),
+                (2, "pass: unknown 'even'; available: gptq, squeezellm, rtn", (LLAMA, out, "--pass", "even", "--calibrate", text)),
                 (3, "/nonexistent.txt", (LLAMA, out, "--pass", "gptq", "--calibrate", "/nonexistent.txt")),
                 (3, "/nonexistent.gguf", ("/nonexistent.gguf", out, "--pass", "gptq", "--calibrate", text)),
                 (2, "tokens do not fill a window of", (LLAMA, out, "--pass", "gptq", "--calibrate", write(folder, "short.txt", "a"))),

@@ -26,7 +26,7 @@ class Bench(unittest.TestCase):
         values = sum(t["shape"][0] * t["shape"][1] for t in matrices)
         heads = tensors["heads"] * tensors["head_dim"] * tensors["layers"]
         kv_bytes = 2 * 2 * tensors["kv_heads"] * tensors["head_dim"] * tensors["layers"]
-        records = self.bench("-m", LLAMA, "-p", "0", "-n", "1", "-d", "3", "-b", "1,2", "-r", "1", "-t", "1")
+        records = self.bench("-m", LLAMA, "-p", "0", "-n", "1", "-d", "3", "--parallel", "1,2", "-r", "1", "-t", "1")
         for record, streams in zip(records, (1, 2)):
             self.assertEqual((record["n_gen"], record["n_depth"], record["n_streams"]), (1, 3, streams))
             work = record["gb_per_s"] * record["avg_ns"], record["gop_per_s"] * record["avg_ns"]
@@ -40,12 +40,12 @@ class Bench(unittest.TestCase):
         small = "streamingllm:sinks=2,window=6,slack=4"  # 8 tokens after a prompt of 40, then 9, 10 and 11
         for evictor in (small, "h2o:budget=8,slack=4", small + ",prompt=evicted"):
             for streams, pool in ((1, "paged"), (3, "virtual")):
-                plain, evicted = self.bench("-m", LLAMA, "-p", "0", "-n", "3", "-d", "40", "-b", str(streams), "-r", "2", "-t", "1",
+                plain, evicted = self.bench("-m", LLAMA, "-p", "0", "-n", "3", "-d", "40", "--parallel", str(streams), "-r", "2", "-t", "1",
                                             "--kv-pool", pool, "--evictor", "none", "--evictor", evictor)
                 self.assertEqual((plain["evictor"], evicted["evictor"]), ("", evictor))
                 saved = plain["gb_per_s"] * plain["avg_ns"] - evicted["gb_per_s"] * evicted["avg_ns"]
                 self.assertAlmostEqual(saved / (streams * 3 * 32 * kv_bytes), 1, places=2)  # a small part of rounded work
-        prompt = self.bench("-m", LLAMA, "-p", "40", "-n", "4", "-u", "16", "-b", "2", "-r", "2", "-t", "1", "--evictor", small + ",prompt=evicted")
+        prompt = self.bench("-m", LLAMA, "-p", "40", "-n", "4", "-u", "16", "--parallel", "2", "-r", "2", "-t", "1", "--evictor", small + ",prompt=evicted")
         self.assertEqual([record["n_prompt"] for record in prompt], [40, 0])
         refused = millrace("bench", "-m", LLAMA, "-p", "4", "-n", "0", "--evictor", "lru")
         self.assertEqual(refused.returncode, 2)
@@ -70,7 +70,7 @@ class Bench(unittest.TestCase):
     def test_a_shared_prefix_is_stored_and_read_once(self):
         tensors = json.loads(millrace("inspect", LLAMA, "--json").stdout)
         kv_bytes = 2 * 2 * tensors["kv_heads"] * tensors["head_dim"] * tensors["layers"]
-        test = ("-m", LLAMA, "-p", "0", "-n", "1", "-d", "40", "-b", "3", "-r", "1", "-t", "1")
+        test = ("-m", LLAMA, "-p", "0", "-n", "1", "-d", "40", "--parallel", "3", "-r", "1", "-t", "1")
         (alone,), (shared,) = self.bench(*test), self.bench(*test, "--shared-prefix", "35")
         saved = alone["gb_per_s"] * alone["avg_ns"] - shared["gb_per_s"] * shared["avg_ns"]
         self.assertAlmostEqual(saved / (2 * 32 * kv_bytes), 1, places=3)  # two whole blocks of 16
@@ -111,7 +111,7 @@ class Workload(unittest.TestCase):
             bad = millrace("trace", "stats", write(folder, "bad.jsonl", self.MOONCAKE + "{}"))
             self.assertEqual(bad.returncode, 3)
             self.assertIn("bad.jsonl:7: timestamp: is missing", bad.stderr.decode())
-        self.assertEqual(millrace("trace", "stats", "/nowhere").returncode, 2)
+        self.assertEqual(millrace("trace", "stats", "/nowhere").returncode, 3)
         self.assertEqual(millrace("trace").returncode, 2)
 
     def test_trace_cache(self):
@@ -127,7 +127,7 @@ class Workload(unittest.TestCase):
     def test_replay(self):
         with tempfile.TemporaryDirectory() as folder:
             path, report = write(folder, "t.jsonl", self.MOONCAKE), os.path.join(folder, "r.html")
-            result = self.run_json("replay", "--trace", path, "--in-process", "-m", LLAMA, "--report", report, "--good-e2e", "60000", "--max-streams", "1")
+            result = self.run_json("replay", "--trace", path, "--in-process", "-m", LLAMA, "--report", report, "--good-e2e", "60s", "--max-streams", "1")
             self.assertEqual((result["completed"], result["failed"], result["output_tokens"]), (6, 0, 18))
             self.assertGreater(result["cached_tokens"], 0)  # equal hashes were equal prompts
             self.assertEqual(result["goodput"]["good_requests"], 6)
@@ -176,7 +176,7 @@ class Workload(unittest.TestCase):
             with open(report, encoding="utf-8") as file:
                 self.assertIn("predicted / measured", file.read())
             self.assertIn("predicted", millrace(*load).stdout.decode())
-            self.assertEqual(millrace(*load[:-1], os.path.join(folder, "none.json")).returncode, 2)
+            self.assertEqual(millrace(*load[:-1], os.path.join(folder, "none.json")).returncode, 3)
 
     def test_replay_over_http(self):
         unreachable = ["replay", "--trace", "gen:requests=2,rate=100", "--url"]
@@ -192,7 +192,7 @@ class Workload(unittest.TestCase):
     def test_calibrate(self):
         with tempfile.TemporaryDirectory() as folder:
             cost = os.path.join(folder, "cost.json")
-            result = self.run_json("bench", "-m", LLAMA, "--calibrate", "-o", cost, "-u", "16", "-b", "4", "-d", "64", "--seconds", "0")
+            result = self.run_json("bench", "-m", LLAMA, "--calibrate", "-o", cost, "-u", "16", "--parallel", "4", "-d", "64", "--seconds", "0")
             self.assertEqual((result["kind"], result["made_by"]["held_out_steps"], result["made_by"]["rounds"]), ("piecewise", 20, 2))
             self.assertGreater(result["swap_bandwidth"], 0)
             self.assertGreater(result["disk_bandwidth"], 0)
@@ -243,15 +243,18 @@ class Simulate(unittest.TestCase):
         self.assertEqual(first, second)
 
     def test_usage(self):
-        for arguments, message in ((["--policy", "nobody"], "nobody"), (["--cost", "/nowhere.json"], "/nowhere.json"), (["--route", "home"], "home"),
+        for arguments, message in ((["--policy", "nobody"], "nobody"), (["--route", "home"], "home"),
                                    (["--nodes", "0"], "nodes"), (["--nodes", "2", "--record-plans", "/tmp/x"], "one node")):
             done = millrace(*self.LOAD, *arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(message, done.stderr.decode())
+        done = millrace(*self.LOAD, "--cost", "/nowhere.json")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("/nowhere.json", done.stderr.decode())
         with tempfile.TemporaryDirectory() as folder:
             bad = write(folder, "bad.json", json.dumps({"kind": "piecewise", "tokens": {"at": [2, 1], "seconds": [1, 1]}}))
             done = millrace(*self.LOAD, "--cost", bad)
-            self.assertEqual(done.returncode, 2)
+            self.assertEqual(done.returncode, 3)
             self.assertIn("bad.json: tokens", done.stderr.decode())
 
 

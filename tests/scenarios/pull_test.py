@@ -227,12 +227,12 @@ class Pull(unittest.TestCase):
             file.write(self.read(certificate) + self.read(certificate + ".key"))
         with Hub({"m.gguf": self.model}, certificate=certificate + ".both") as hub:
             done = self.pull(hub, "owner/name")
-            self.assertEqual(done.returncode, 5)
+            self.assertEqual(done.returncode, 6)
             self.assertIn("not trusted", done.stderr)
             self.assertEqual(self.read(self.pulled(hub, "owner/name", SSL_CERT_FILE=certificate)["path"]), self.model)
             wrong = hub.url.replace("127.0.0.1", "localhost")  # the certificate is not for that name
             done = self.pull(hub, "owner/name:m.gguf", "--endpoint", wrong, SSL_CERT_FILE=certificate)
-            self.assertEqual(done.returncode, 5, done.stdout)
+            self.assertEqual(done.returncode, 6, done.stdout)
             self.assertIn("not trusted", done.stderr)
 
     def test_no_access_and_no_file(self):
@@ -285,7 +285,7 @@ class Pull(unittest.TestCase):
         self.assertEqual(self.pulled(None, "owner/name", HF_HUB_OFFLINE="1")["path"], path)
         self.assertEqual(self.pull(None, "owner/name:Q2_K", "--offline").returncode, 2)
         self.assertEqual(self.pull(None, "owner/other", "--offline").returncode, 2)
-        self.assertEqual(self.pull(None, "owner/name").returncode, 5)
+        self.assertEqual(self.pull(None, "owner/name").returncode, 6)
 
     def test_two_at_once_fetch_it_once(self):
         data = os.urandom(2 * PIECE)

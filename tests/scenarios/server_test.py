@@ -34,7 +34,7 @@ class Serve(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("--api-key", done.stderr)
         self.assertEqual(refused("--host", "example.com", "--allow-public").returncode, 2)
-        self.assertEqual(refused("--host", "0.0.0.0", "--api-key-file", "/nowhere").returncode, 2)
+        self.assertEqual(refused("--host", "0.0.0.0", "--api-key-file", "/nowhere").returncode, 3)
         with Server("--host", "0.0.0.0", "--api-key", "k") as server:
             self.assertEqual(server.request("GET", "/v1/models").status, 401)
             self.assertEqual(server.request("GET", "/v1/models", headers={"x-api-key": "k"}).status, 200)
@@ -42,7 +42,7 @@ class Serve(unittest.TestCase):
     def test_a_port_in_use(self):
         with Server() as server:
             done = subprocess.run([MILLRACE, "serve", "-m", "stories", "--port", str(server.port)], capture_output=True, text=True, timeout=120)
-            self.assertEqual(done.returncode, 5)
+            self.assertEqual(done.returncode, 6)
             self.assertIn(str(server.port), done.stderr)
 
     def test_names_and_aliases(self):

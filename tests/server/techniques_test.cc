@@ -97,12 +97,39 @@ TEST(RequestUse, DocumentsAreReusedInAnyOrder) {
   EXPECT_EQ(answer(two, one, linked)["content"], cold["content"]);
 }
 
+// In a conversation they come first in the user's last message, behind the same tokens as in any other order.
+TEST(RequestUse, DocumentsOfAConversationAreReused) {
+  LiveServer live;
+  const std::string one = "Anna had a red ball. She lost it in the park near the old tree, where the big dog was.";
+  const std::string two = "Tom found a red ball near the old tree. He took it home and showed it to his mother.";
+  const auto answer = [&](const std::string& documents, const char* use, const std::string& text = "Who was it?") {
+    return post(live.port(), "/v1/chat/completions",
+                R"({"max_tokens": 8, "temperature": 0, "messages": [{"role": "user", "content": )" + Json(text).dump() +
+                    R"(}], "millrace": {"documents": )" + documents + use + "}}")
+        .json();
+  };
+  const char* linked = R"(, "use": ["context=kvlink"])";
+  const Json plain = answer(Json{one, two}.dump(), "");
+  ASSERT_TRUE(plain.contains("choices")) << plain;
+  const Json cold = answer(Json{two, one}.dump(), linked);
+  ASSERT_TRUE(cold.contains("choices")) << cold;
+  EXPECT_EQ(cold["millrace"]["applied"][0]["name"], "kvlink");
+  const Json warm = answer(Json{one, two}.dump(), linked);
+  EXPECT_EQ(warm["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]);
+  EXPECT_GE(warm["usage"]["prompt_tokens_details"]["cached_tokens"], 30) << warm;
+  EXPECT_EQ(answer(Json{two, one}.dump(), linked)["choices"], cold["choices"]);
+  const Json marked = answer(Json::array({one}).dump(), "", "[[millrace:documents]]");
+  EXPECT_EQ(
+      marked["error"]["message"],
+      "documents: the chat template changes the user's message, or repeats it; send a prompt that is text instead");
+}
+
 TEST(RequestUse, DocumentsNeedAPromptOfText) {
   LiveServer live;
   const std::string documents = R"("millrace": {"documents": ["one", ""]})";
   const std::pair<std::string, std::string> cases[] = {
       {R"({"prompt": [1, 2], )" + documents + "}",
-       "millrace.documents: come before a prompt that is text, not before messages or tokens"},
+       "millrace.documents: come before a prompt that is text or in a conversation, not before tokens"},
       {R"({"prompt": "x", )" + documents + "}", "millrace.documents: document 1 is empty"},
       {R"({"prompt": "", "millrace": {"documents": ["one"]}})", "millrace.documents: a prompt must follow"},
       {R"({"prompt": "x", "echo": true, "millrace": {"documents": ["one"]}})",

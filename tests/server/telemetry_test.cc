@@ -348,7 +348,7 @@ TEST(Telemetry, UnsampledTracesAreNotSentAndFailuresAreCounted) {
 
 TEST(Telemetry, InvalidEndpointsAreRefused) {
   EXPECT_EQ(SpanExporter::create({.endpoint = "https://localhost/v1/traces", .ca_file = "/nonexistent"}).error().kind,
-            ErrorKind::user);
+            ErrorKind::corrupt);
   for (const char* bad : {"", "localhost:4318", "http://", "http://host:0/", "http://host:99999/", "http://user@host/",
                           "http://a b/", "http://host:4x/"})
     EXPECT_EQ(SpanExporter::create({.endpoint = bad}).error().kind, ErrorKind::user) << bad;

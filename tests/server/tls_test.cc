@@ -199,8 +199,8 @@ TEST(Tls, DrainLetsAStreamFinish) {
 
 TEST(Tls, MismatchedFilesAreRefused) {
   const Certificate first("first"), second("second");
-  EXPECT_EQ(TlsContext::load("/nowhere", first.key).error().kind, ErrorKind::user);
-  EXPECT_EQ(TlsContext::load(first.certificate, "/nowhere").error().kind, ErrorKind::user);
+  EXPECT_EQ(TlsContext::load("/nowhere", first.key).error().kind, ErrorKind::corrupt);
+  EXPECT_EQ(TlsContext::load(first.certificate, "/nowhere").error().kind, ErrorKind::corrupt);
   EXPECT_FALSE(TlsContext::load(first.certificate, second.key).ok());
   EXPECT_FALSE(TlsContext::load(first.key, first.certificate).ok());
   std::ofstream(second.certificate) << "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";

@@ -22,7 +22,7 @@ def _written(machine, path, smoke, seed):
     if os.path.exists(path) and _read(path + ".maker") == maker:
         return path
     words = [machine.binary, "run", "-m", os.path.join(machine.root, "models/millrace-stories-6m.gguf"), "--json",
-             "-p", "Once upon a time", "-n", "400", "--n", "16" if smoke else "64", "--seed", str(seed), "--temp", "1",
+             "-p", "Once upon a time", "-n", "400", "--answers", "16" if smoke else "64", "--seed", str(seed), "--temp", "1",
              "--top-k", "0", "--top-p", "1", "--min-p", "0"]
     texts = texts_of(json.loads(machine.run(words)))
     _write(path + ".maker", "")  # none, should this end between the two files

@@ -33,7 +33,7 @@ class Millrace:
         depth = first.depth if first.kind != "batched" else first.prompt
         return [self.path, "bench", "-m", first.model, "-t", str(first.threads), "--kv-format", first.kv, "-o", "json",
                 "-p", ",".join(map(str, prompts or [0])), "-n", ",".join(map(str, lengths or [0])), "-d", str(depth),
-                "-b", ",".join(str(s) for s in sorted({c.streams for c in cases})),
+                "--parallel", ",".join(str(s) for s in sorted({c.streams for c in cases})),
                 "-r", str(min(c.repetitions for c in cases)), *(["--alike"] if first.alike else []), *switches]
 
     def parse(self, cases, output):

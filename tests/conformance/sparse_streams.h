@@ -1,0 +1,135 @@
+// Streams of random keys and queries for tests of attention patterns, and softmax attention over a mask in double.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "attention/full.h"
+#include "attention/pattern_layers.h"
+#include "kernel_tables.h"
+#include "tensor/half.h"
+
+namespace millrace::testing {
+
+inline constexpr int64_t kSparseKvHeads = 3, kSparseGroup = 2, kSparseHeads = kSparseKvHeads * kSparseGroup;
+inline constexpr int64_t kSparseContext = 1100;
+
+inline std::shared_ptr<const AttentionPattern> pattern_from(const std::string& text) {
+  auto made = make_attention_pattern(text);
+  EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
+  return made.ok() ? *made : nullptr;
+}
+
+// Streams in one pool; the last tokens of each are the batch.
+struct SparseStreams {
+  // With layers of a pattern's own, for no other.
+  SparseStreams(const KernelTable& kernel_table, const Format& format, int64_t dim, int64_t tokens_per_block, float cap,
+                const AttentionPattern* own = nullptr)
+      : table(kernel_table),
+        head_dim(dim),
+        block_tokens(tokens_per_block),
+        softcap(cap),
+        codec(*kernel_table.find_codec(&format)),
+        summarizer(own),
+        pool(KvPool::create(layout(format), 3 * kSparseContext / block_tokens).value()) {}
+
+  KvLayout layout(const Format& format) const {
+    KvLayout out{&format, block_tokens, {{kSparseKvHeads, head_dim}}};
+    EXPECT_TRUE(add_pattern_layers(out, summarizer, kSparseContext).ok());
+    return out;
+  }
+
+  // Rows depend on the seed and the slot.
+  void add(int64_t slots, int64_t count, uint64_t seed) {
+    const BatchSpan span{batch.size(), count, slots - count, std::ssize(batch.block_tables), pool.blocks_for(slots)};
+    for (int64_t b = 0; b < span.table_size; ++b) batch.block_tables.push_back(*pool.allocate());
+    batch.tokens.resize(static_cast<size_t>(batch.size() + count));
+    batch.spans.push_back(span);
+    for (int64_t slot = 0; slot < slots; ++slot)
+      for (int64_t h = 0; h < kSparseKvHeads; ++h)
+        for (int64_t plane : {0, 1}) {
+          const auto place = static_cast<uint64_t>((slot * kSparseKvHeads + h) * 2 + plane);
+          codec.encode(random_values(head_dim, seed << 32 | place).data(), at(span, slot, h, plane), head_dim);
+        }
+    if (dynamic_pattern(summarizer)) summarize(span, 0, slots);
+  }
+
+  // As if slots [begin, end) of the stream were the batch.
+  void summarize(const BatchSpan& span, int64_t begin, int64_t end) {
+    ThreadPool threads(2);
+    Batch part;
+    part.block_tables = batch.block_tables;
+    part.spans = {{0, end - begin, begin, span.table, span.table_size}};
+    summarize_keys(part, attention(summarizer), table, threads, pool, kSparseContext);
+  }
+
+  AttentionLayer attention(const AttentionPattern* pattern) const {
+    AttentionLayer layer{0, kSparseHeads, kSparseKvHeads, head_dim, 0, softcap};
+    layer.switches.pattern = pattern;
+    return layer;
+  }
+
+  uint8_t* at(const BatchSpan& span, int64_t slot, int64_t head, int64_t plane) {
+    const BlockId block = batch.block_tables[static_cast<size_t>(span.table + slot / block_tokens)];
+    uint8_t* rows = plane ? pool.values(0, block, head) : pool.keys(0, block, head);
+    return rows + slot % block_tokens * pool.row_bytes(0);
+  }
+
+  // Queries of slot 0, 1, ... of any stream.
+  std::vector<float> queries() const {
+    std::vector<float> q;
+    for (const BatchSpan& span : batch.spans)
+      for (int64_t i = 0; i < span.count; ++i) {
+        auto row = random_values(kSparseHeads * head_dim, static_cast<uint64_t>(span.first_slot + i) + 99);
+        for (float x : row) q.push_back(x * 1.5f / std::sqrt(static_cast<float>(head_dim)));
+      }
+    return q;
+  }
+
+  std::vector<float> run(const AttentionPattern* pattern, int thread_count = 1) {
+    ThreadPool threads(thread_count);
+    const std::vector<float> q = queries();
+    std::vector<float> out(q.size(), NAN);
+    std::vector<float> scratch(static_cast<size_t>(attention_scratch_floats(
+        thread_count, kSparseContext, kSparseGroup, head_dim, kSparseKvHeads, 0, {.pattern = pattern})));
+    std::vector<const uint8_t*> pointers(
+        static_cast<size_t>(attention_scratch_pointers(thread_count, kSparseContext, block_tokens)));
+    attend(batch, attention(pattern), table, threads, pool, q.data(), out.data(), kSparseContext, scratch.data(),
+           pointers.data());
+    return out;
+  }
+
+  // Softmax attention of the query of a span's token over the slots that `sees` allows: [head_dim].
+  std::vector<double> reference(const BatchSpan& span, int64_t slot, const float* q, int64_t kv_head,
+                                const std::function<bool(int64_t)>& sees, bool rounded) {
+    const auto operand = [&](float x) { return double{rounded ? bf16_to_f32(f32_to_bf16(x)) : x}; };
+    std::vector<float> row(static_cast<size_t>(head_dim));
+    std::vector<double> out(static_cast<size_t>(head_dim));
+    double sum = 0;
+    for (int64_t key = 0; key <= slot; ++key) {
+      if (!sees(key)) continue;
+      codec.decode(at(span, key, kv_head, 0), row.data(), head_dim);
+      double score = 0;
+      for (size_t d = 0; d < row.size(); ++d) score += operand(q[d]) * operand(row[d]);
+      if (softcap > 0) score = softcap * std::tanh(score / softcap);
+      const double weight = std::exp(score);
+      codec.decode(at(span, key, kv_head, 1), row.data(), head_dim);
+      for (size_t d = 0; d < row.size(); ++d) out[d] += weight * operand(row[d]);
+      sum += weight;
+    }
+    for (double& x : out) x /= sum;
+    return out;
+  }
+
+  const KernelTable& table;
+  int64_t head_dim, block_tokens;
+  float softcap;
+  const RowCodec& codec;
+  const AttentionPattern* summarizer;
+  KvPool pool;
+  Batch batch;
+};
+
+}  // namespace millrace::testing

@@ -1,0 +1,85 @@
+// Published quantized checkpoints against the logits of the values that they stand for (make_quantized.py).
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "formats/format.h"
+#include "golden/expanded.h"
+#include "golden/expected.h"
+#include "loader/model_files.h"
+#include "model_runner.h"
+#include "shared_data.h"
+#include "test_paths.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Expected;
+using testing::read_expected;
+using testing::relative_error;
+using testing::TestRunner;
+
+struct QuantizedCase {
+  const char* name;
+  const char* format;    // of the projections
+  double values = 1e-4;  // error of the logits with the decoded values
+};
+
+class QuantizedCheckpoints : public ::testing::TestWithParam<QuantizedCase> {
+ protected:
+  fs::path folder() const { return fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/quantized" / GetParam().name; }
+  ModelFiles open() const {
+    auto files = open_model_files(folder().string());
+    EXPECT_TRUE(files.ok()) << files.error().message;
+    return std::move(*files);
+  }
+  double error_of(ModelFiles files) const {
+    auto runner = TestRunner::load(std::make_shared<const ModelFiles>(std::move(files)), {});
+    EXPECT_TRUE(runner.ok()) << runner.error().message;
+    const Expected expected = read_expected(folder());
+    return relative_error((*runner)->logits(expected.tokens), expected.logits);
+  }
+};
+
+TEST_P(QuantizedCheckpoints, HaveTheFormatThatHoldsTheirLevels) {
+  const ModelFiles files = open();
+  for (int layer : {0, 1})
+    for (const char* name : {"self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj"}) {
+      const std::string prefix = "model.layers." + std::to_string(layer) + "." + name + ".";
+      const StoredTensor* matrix = files.find(prefix + "weight");
+      ASSERT_TRUE(matrix) << prefix;
+      EXPECT_EQ(matrix->tensor.format, find_format(GetParam().format)) << prefix << matrix->type_name;
+    }
+  for (const StoredTensor& tensor : files.tensors)  // nothing of the layout is left
+    EXPECT_TRUE(tensor.name.ends_with(".weight") || tensor.name.ends_with(".input_order")) << tensor.name;
+}
+
+// The values are those of the checkpoint: as F32, only scales that F16 does not hold differ, and codes of NF4 and FP4,
+// which are the nearest whole numbers (formats/code_tables.h).
+TEST_P(QuantizedCheckpoints, StandForTheValuesOfTheReference) {
+  ModelFiles files = open();
+  testing::expand_blocks(files);
+  EXPECT_LT(error_of(std::move(files)), GetParam().values);
+}
+
+// As they run: inputs are rounded to 8 bits in groups of 32, which costs these random models, with heads of 16 and
+// peaked attention, up to a twelfth of the largest logit. Any wrong level or scale costs far more than all of it.
+TEST_P(QuantizedCheckpoints, RunOnTheKernelsOfTheirFormat) { EXPECT_LT(error_of(open()), 0.1); }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, QuantizedCheckpoints,
+                         ::testing::Values(QuantizedCase{"gptq_2", "q4_0"}, QuantizedCase{"gptq_3_asymmetric", "q4_0"},
+                                           QuantizedCase{"gptq_4", "q4_0"}, QuantizedCase{"gptq_4_act_order", "q5_0"},
+                                           QuantizedCase{"gptq_8", "q8_0"}, QuantizedCase{"awq", "q5_0"},
+                                           QuantizedCase{"pack_3", "q4_0"}, QuantizedCase{"pack_4", "q4_0"},
+                                           QuantizedCase{"pack_4_asymmetric", "q5_0"}, QuantizedCase{"int_8", "q8_0"},
+                                           QuantizedCase{"bitsandbytes_8", "q8_0", 2e-3},
+                                           QuantizedCase{"bitsandbytes_nf4", "nf4", 0.05},
+                                           QuantizedCase{"bitsandbytes_nf4_nested", "nf4", 0.05},
+                                           QuantizedCase{"bitsandbytes_fp4", "fp4", 0.05},
+                                           QuantizedCase{"hqq_4", "q4_1", 5e-3}, QuantizedCase{"hqq_4_whole", "q5_0"},
+                                           QuantizedCase{"hqq_3", "q4_1", 5e-3}, QuantizedCase{"hqq_2_axis_0", "f32"}),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+}  // namespace
+}  // namespace millrace

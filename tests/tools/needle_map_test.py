@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""tools/needle_map on made-up answers: where a needle is, what counts as found, and a picture of both."""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import unittest
+import xml.dom.minidom
+
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
+_LOADER = importlib.machinery.SourceFileLoader("needle_map", os.path.join(TOOLS, "needle_map"))
+needle_map = importlib.util.module_from_spec(importlib.util.spec_from_loader("needle_map", _LOADER))
+_LOADER.exec_module(needle_map)
+
+FACT = "The code of the red cup is 1234."
+
+
+def item(before, behind):
+    return {"prompt": "x" * before + FACT + "y" * behind + "\n\nQuestion: What is the code of the red cup?", "answer": FACT}
+
+
+class NeedleMap(unittest.TestCase):
+    def test_depth_is_the_fifth_of_the_text(self):
+        for before, behind, depth in ((0, 900, 0), (300, 700, 1), (500, 450, 2), (950, 0, 4), (0, 0, 0)):
+            self.assertEqual(needle_map.depth_of(item(before, behind)), depth)
+        with self.assertRaises(ValueError):
+            needle_map.depth_of({"prompt": "nothing\n\nQuestion: ?", "answer": FACT})
+
+    def test_the_last_word_counts(self):
+        one = item(1, 1)
+        for given in (FACT, "1234", " 1234. "):
+            self.assertTrue(needle_map.found(one, given))
+        for given in ("", "The code of the red cup is 1243.", "1234 or 4321", "12345"):
+            self.assertFalse(needle_map.found(one, given))
+
+    def test_answers_keep_their_numbers(self):
+        def line(number, text, tokens):
+            body = {"choices": [{"message": {"content": text}}], "usage": {"prompt_tokens": tokens}}
+            return json.dumps({"custom_id": str(number), "response": {"body": body}})
+        self.assertEqual(needle_map.answers_of([line(1, "b", 30), line(0, "a", 10)]), ({0: "a", 1: "b"}, 20))
+        with self.assertRaises(ValueError):
+            needle_map.answers_of(['{"custom_id": "3", "response": {"body": {"error": "too long"}}}'])
+
+    def test_the_picture_has_each_share(self):
+        cells = {(100, 0): [True, False], (100, 4): [True], (200, 2): [False]}
+        text = needle_map.draw([("all keys", cells), ("h2o <20%>", cells)], [100, 200], {100: 31.4, 200: 63.0})
+        shown = [node.firstChild.data for node in xml.dom.minidom.parseString(text).getElementsByTagName("text")]
+        for expected in ("all keys: 0.50", "h2o <20%>: 0.50", "31", "63", "0.50", "1.00", "0.00", "10 %", "90 %"):
+            self.assertIn(expected, shown)
+
+
+if __name__ == "__main__":
+    unittest.main()
