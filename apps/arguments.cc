@@ -252,7 +252,9 @@ std::string usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   if (dynamic_cast<const CLI::ExtrasError*>(&error) && !called.empty()) {
     const auto extra = app.remaining(true);
-    if (!extra.empty()) text = fmt::format("'{}' is not expected here", extra.front());
+    if (!extra.empty())
+      text = fmt::format("'{}' is not expected here: values follow their flag{}", extra.front(),
+                         called.front()->get_option_no_throw("--prompt") ? ", a prompt is -p TEXT" : "");
   }
   constexpr std::string_view kConvert = "Could not convert: ";
   if (text.starts_with(kConvert)) {

@@ -38,6 +38,12 @@ struct CodeBlock {
       if (std::fabs(x - static_cast<float>(codes[i])) < std::fabs(x - static_cast<float>(codes[best]))) best = i;
     return best;
   }
+
+  static int64_t find_non_finite(const uint8_t* source, int64_t n) {
+    return find_block<kValues, kBytes>(source, n, [](const uint8_t* block) { return !f16_is_finite(block); });
+  }
+
+  static void set_level(uint8_t* block, int value, int level) { put_nibble(block + 2, value, level); }
 };
 
 }  // namespace millrace

@@ -50,22 +50,19 @@ void store(const IqChoice& choice, uint8_t* block) {
 }
 
 void encode(const float* source, uint8_t* destination, int64_t n) {
-  IqRounding rounding({.points = kIq1Grid,
-                       .count = 2048,
-                       .codes = kIq1Codes,
-                       .unit = kIq1Unit,
-                       .signs = IqSigns::shift,
-                       .most_scale = 15});
-  encode_blocks<kIqValues, kBytes>(source, destination, n, [&](const float* x, uint8_t* block) {
-    IqChoice choice;
-    rounding.choose(x, choice);
-    store(choice, block);
-  });
+  encode_iq<kBytes>(source, destination, n,
+                    {.points = kIq1Grid,
+                     .count = 2048,
+                     .codes = kIq1Codes,
+                     .unit = kIq1Unit,
+                     .signs = IqSigns::shift,
+                     .most_scale = 15},
+                    store);
 }
 
 int64_t find_non_finite(const uint8_t* source, int64_t n) {
   return find_block<kIqValues, kBytes>(source, n,
-                                       [](const uint8_t* block) { return !((stored_d(block) & 0x7c00u) != 0x7c00u); });
+                                       [](const uint8_t* block) { return (stored_d(block) & 0x7c00u) == 0x7c00u; });
 }
 
 }  // namespace

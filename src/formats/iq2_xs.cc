@@ -37,17 +37,9 @@ void store(const IqChoice& choice, uint8_t* block) {
 }
 
 void encode(const float* source, uint8_t* destination, int64_t n) {
-  IqRounding rounding(
-      {.points = kIq2XsGrid, .count = 512, .codes = kIq2Codes, .unit = kIq2Unit, .signs = IqSigns::even});
-  encode_blocks<kIqValues, kBytes>(source, destination, n, [&](const float* x, uint8_t* block) {
-    IqChoice choice;
-    rounding.choose(x, choice);
-    store(choice, block);
-  });
-}
-
-int64_t find_non_finite(const uint8_t* source, int64_t n) {
-  return find_block<kIqValues, kBytes>(source, n, [](const uint8_t* block) { return !f16_is_finite(block); });
+  encode_iq<kBytes>(source, destination, n,
+                    {.points = kIq2XsGrid, .count = 512, .codes = kIq2Codes, .unit = kIq2Unit, .signs = IqSigns::even},
+                    store);
 }
 
 }  // namespace
@@ -62,7 +54,7 @@ extern const Format kIq2Xs = {
     .activation = Activation::q8_shift,
     .decode = decode,
     .encode = encode,
-    .find_non_finite = find_non_finite,
+    .find_non_finite = find_iq_non_finite<kBytes>,
 };
 
 }  // namespace millrace

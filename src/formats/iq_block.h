@@ -69,4 +69,10 @@ void decode_iq(const uint8_t* source, float* destination, int64_t n, void (*unpa
   });
 }
 
+// Of the formats whose blocks begin with their f16 scale, which are all but IQ1_M.
+template <int kBytes>
+int64_t find_iq_non_finite(const uint8_t* source, int64_t n) {
+  return find_block<kIqValues, kBytes>(source, n, [](const uint8_t* block) { return !f16_is_finite(block); });
+}
+
 }  // namespace millrace

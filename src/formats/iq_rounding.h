@@ -55,4 +55,16 @@ class IqRounding {
   std::vector<float> scores_;
 };
 
+// `store` writes a choice in the format's layout.
+template <int kBytes>
+void encode_iq(const float* source, uint8_t* destination, int64_t n, const IqGrid& grid,
+               void (*store)(const IqChoice&, uint8_t*)) {
+  IqRounding rounding(grid);
+  encode_blocks<kIqValues, kBytes>(source, destination, n, [&](const float* x, uint8_t* block) {
+    IqChoice choice;
+    rounding.choose(x, choice);
+    store(choice, block);
+  });
+}
+
 }  // namespace millrace

@@ -16,13 +16,6 @@ constexpr CodeBlock kBlock = {kNf4Codes, kNf4Unit};
 void decode(const uint8_t* source, float* destination, int64_t n) { kBlock.decode(source, destination, n); }
 void encode(const float* source, uint8_t* destination, int64_t n) { kBlock.encode(source, destination, n); }
 
-int64_t find_non_finite(const uint8_t* source, int64_t n) {
-  return find_block<CodeBlock::kValues, CodeBlock::kBytes>(source, n,
-                                                           [](const uint8_t* block) { return !f16_is_finite(block); });
-}
-
-void set_level(uint8_t* block, int value, int level) { put_nibble(block + 2, value, level); }
-
 }  // namespace
 
 extern const Format kNf4 = {
@@ -36,9 +29,9 @@ extern const Format kNf4 = {
     .activation = Activation::q8_shift,
     .decode = decode,
     .encode = encode,
-    .find_non_finite = find_non_finite,
+    .find_non_finite = CodeBlock::find_non_finite,
     .levels = 16,
-    .set_level = set_level,
+    .set_level = CodeBlock::set_level,
 };
 
 }  // namespace millrace

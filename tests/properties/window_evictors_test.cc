@@ -57,10 +57,10 @@ TEST_P(WindowEvictors, AStreamHoldsItsBudgetAndItsWindow) {
   ASSERT_TRUE(core->add(1, r).ok());
   const KvPool& pool = core->kv();
   const auto used = [&](int64_t group) { return pool.group(group).total_blocks() - pool.group(group).free_blocks(); };
-  int64_t of_all = 0, of_window = 0, steps = 0;
+  int64_t of_all = 0, of_window = 0;
   std::vector<TokenEvent> events;
   std::vector<TokenId> tokens;
-  for (; !core->idle(); ++steps) {
+  while (!core->idle()) {
     core->step(events);
     of_all = std::max(of_all, used(0));
     of_window = std::max(of_window, used(1));

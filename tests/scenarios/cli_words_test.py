@@ -50,7 +50,8 @@ class Words(unittest.TestCase):
         self.assertIn("'hot'", self.refused(*RUN, "--temp", "hot"))
         self.assertEqual(self.refused(*RUN, "--context", "many"), "millrace: run: --context many: must be a whole number")
         self.assertEqual(self.refused("serve", "--port", "99999"), "millrace: serve: --port 99999: must be 0 to 65535")
-        self.assertIn("run: 'again' is not expected here", self.refused(*RUN, "again"))
+        self.assertIn("run: 'again' is not expected here: values follow their flag, a prompt is -p TEXT",
+                      self.refused(*RUN, "again"))
 
     def test_values_may_look_like_flags(self):
         self.assertIn("tok/s", self.accepted("run", "-m", LLAMA, "-t", "1", "-n", "1", "-p", "-hf"))
