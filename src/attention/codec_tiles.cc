@@ -328,8 +328,9 @@ void CodecTiles::attend(const AttentionKernel& kernel, const BatchSpan& span, co
   part.row_bytes = row_bytes();
   part.cold = false;
   part.tiles = levels_ ? &*levels_ : nullptr;
+  const int64_t ahead = std::max(end, (args.key_ahead + block_tokens_ - 1) / block_tokens_);
   part.k_blocks = blocks;
-  part.v_blocks = blocks + end;
+  part.v_blocks = blocks + ahead;
   for (int64_t done = 0; done < args.queries; done += part.queries) {
     const int64_t slot = args.first_query + done, rows = done * args.group;
     part.first_query = slot;
@@ -347,13 +348,21 @@ void CodecTiles::attend(const AttentionKernel& kernel, const BatchSpan& span, co
     for (int64_t b = first; b * block_tokens_ < part.key_end; ++b) {
       if (b >= first_raw(slot)) {
         blocks[b] = raw_block(chunk, b, head);
-        blocks[end + b] = raw_block(chunk, b, heads() + head);
+        blocks[ahead + b] = raw_block(chunk, b, heads() + head);
       } else {
         blocks[b] = levels_ ? kv_->keys(layer_, table[b], head) : keys + (b - first) * block_bytes;
-        blocks[end + b] = levels_ ? kv_->values(layer_, table[b], head) : values + (b - first) * block_bytes;
+        blocks[ahead + b] = levels_ ? kv_->values(layer_, table[b], head) : values + (b - first) * block_bytes;
       }
     }
     part.encoded_end = levels_ ? first_raw(slot) * block_tokens_ : 0;
+    if (levels_) {  // tiles that the next partition reads
+      const int64_t last = std::min(ahead, first_raw(slot));
+      for (int64_t b = (part.key_end + block_tokens_ - 1) / block_tokens_; b < last; ++b) {
+        blocks[b] = kv_->keys(layer_, table[b], head);
+        blocks[ahead + b] = kv_->values(layer_, table[b], head);
+      }
+      part.key_ahead = std::max(part.key_end, last * block_tokens_);
+    }
     run(kernel, part, worker);
   }
 }
