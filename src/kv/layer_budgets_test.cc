@@ -11,33 +11,34 @@
 namespace millrace {
 namespace {
 
-std::shared_ptr<const EvictionRule> rule_of(const std::string& text) {
+std::shared_ptr<const EvictionRule> layer_rule(const std::string& text) {
   auto rule = make_eviction_rule(text);
   EXPECT_TRUE(rule.ok()) << (rule.ok() ? "" : rule.error().message);
   return rule.ok() ? *rule : nullptr;
 }
 
-std::string refusal(const std::string& text) {
+std::string layer_refusal(const std::string& text) {
   const auto rule = make_eviction_rule(text);
   return rule.ok() ? "" : rule.error().message;
 }
 
-std::vector<int64_t> budgets(const EvictionRule& rule, int64_t layers) {
+std::vector<int64_t> layer_budgets(const EvictionRule& rule, int64_t layers) {
   std::vector<int64_t> out;
   for (int64_t layer = 0; layer < layers; ++layer) out.push_back(rule.evictor->budget_of(layer, layers));
   return out;
 }
 
 TEST(LayerBudgets, OfPyramidKvFallAndKeepTheirAverage) {
-  EXPECT_EQ(budgets(*rule_of("pyramidkv:budget=60,window=20,beta=4"), 5), (std::vector<int64_t>{90, 75, 60, 45, 30}));
-  EXPECT_EQ(budgets(*rule_of("pyramidkv:budget=60,window=20,beta=1"), 3), (std::vector<int64_t>{60, 60, 60}));
-  EXPECT_EQ(budgets(*rule_of("pyramidkv:budget=60,window=20"), 1), (std::vector<int64_t>{60}));
-  EXPECT_EQ(budgets(*rule_of("pyramidkv:budget=8,window=32"), 3), (std::vector<int64_t>{8, 8, 8}));
+  EXPECT_EQ(layer_budgets(*layer_rule("pyramidkv:budget=60,window=20,beta=4"), 5),
+            (std::vector<int64_t>{90, 75, 60, 45, 30}));
+  EXPECT_EQ(layer_budgets(*layer_rule("pyramidkv:budget=60,window=20,beta=1"), 3), (std::vector<int64_t>{60, 60, 60}));
+  EXPECT_EQ(layer_budgets(*layer_rule("pyramidkv:budget=60,window=20"), 1), (std::vector<int64_t>{60}));
+  EXPECT_EQ(layer_budgets(*layer_rule("pyramidkv:budget=8,window=32"), 3), (std::vector<int64_t>{8, 8, 8}));
   for (const int64_t budget : {1, 33, 100, 1023, 4096})
     for (const int64_t beta : {1, 2, 7, 20, 1 << 20})
       for (const int64_t layers : {2, 3, 5, 12, 31, 80}) {
-        const auto rule = rule_of("pyramidkv:budget=" + std::to_string(budget) + ",beta=" + std::to_string(beta));
-        const std::vector<int64_t> all = budgets(*rule, layers);
+        const auto rule = layer_rule("pyramidkv:budget=" + std::to_string(budget) + ",beta=" + std::to_string(beta));
+        const std::vector<int64_t> all = layer_budgets(*rule, layers);
         const int64_t window = std::min<int64_t>(32, budget);
         int64_t sum = 0;
         for (const int64_t one : all) sum += one;
@@ -55,22 +56,23 @@ TEST(LayerBudgets, OfPyramidKvFallAndKeepTheirAverage) {
 }
 
 TEST(LayerBudgets, OfSpAttenFallFromTheFirstLayerToTheLast) {
-  EXPECT_EQ(budgets(*rule_of("spatten:keep=40,final=10"), 4), (std::vector<int64_t>{40, 30, 20, 10}));
-  EXPECT_EQ(budgets(*rule_of("spatten:keep=40,final=39"), 3), (std::vector<int64_t>{40, 39, 39}));
-  EXPECT_EQ(budgets(*rule_of("spatten:keep=7,final=7"), 3), (std::vector<int64_t>{7, 7, 7}));
-  EXPECT_EQ(budgets(*rule_of("spatten:keep=40,final=10"), 1), (std::vector<int64_t>{40}));
+  EXPECT_EQ(layer_budgets(*layer_rule("spatten:keep=40,final=10"), 4), (std::vector<int64_t>{40, 30, 20, 10}));
+  EXPECT_EQ(layer_budgets(*layer_rule("spatten:keep=40,final=39"), 3), (std::vector<int64_t>{40, 39, 39}));
+  EXPECT_EQ(layer_budgets(*layer_rule("spatten:keep=7,final=7"), 3), (std::vector<int64_t>{7, 7, 7}));
+  EXPECT_EQ(layer_budgets(*layer_rule("spatten:keep=40,final=10"), 1), (std::vector<int64_t>{40}));
 }
 
 TEST(LayerBudgets, NamesWhatIsWrong) {
-  EXPECT_EQ(refusal("spatten:keep=10,final=11"), "final: the last layer keeps no more than the first, 10; got 11");
-  EXPECT_EQ(refusal("pyramidkv:scope=head"),
+  EXPECT_EQ(layer_refusal("spatten:keep=10,final=11"),
+            "final: the last layer keeps no more than the first, 10; got 11");
+  EXPECT_EQ(layer_refusal("pyramidkv:scope=head"),
             "evictor pyramidkv: scope: no such option; known: budget, window, kernel, beta, slack, prompt");
-  EXPECT_EQ(refusal("pyramidkv:beta=0"), "evictor pyramidkv: beta: must be between 1 and 1048576, got 0");
+  EXPECT_EQ(layer_refusal("pyramidkv:beta=0"), "evictor pyramidkv: beta: must be between 1 and 1048576, got 0");
 }
 
 TEST(LayerBudgets, DemandIsTheAverageAndTheSumOfBlocks) {
-  const auto whole = rule_of("spatten:keep=40,final=10,slack=4"),
-             evicted = rule_of("spatten:keep=40,final=10,slack=4,prompt=evicted");
+  const auto whole = layer_rule("spatten:keep=40,final=10,slack=4"),
+             evicted = layer_rule("spatten:keep=40,final=10,slack=4,prompt=evicted");
   EXPECT_EQ(layer_demand(evicted.get(), 100, 500, 0, 4), 44);
   EXPECT_EQ(layer_demand(evicted.get(), 100, 500, 3, 4), 14);
   EXPECT_EQ(layer_demand(evicted.get(), 100, 20, 0, 4), 20);
@@ -80,7 +82,7 @@ TEST(LayerBudgets, DemandIsTheAverageAndTheSumOfBlocks) {
   EXPECT_EQ(blocks_demand(evicted.get(), 100, 500, 4, 8), 6 + 5 + 3 + 2);
   EXPECT_EQ(blocks_demand(whole.get(), 100, 500, 4, 8), 4 * 13);
   EXPECT_EQ(blocks_demand(nullptr, 0, 33, 4, 8), 4 * 5);
-  const auto alike = rule_of("h2o:budget=20,slack=4,prompt=evicted");
+  const auto alike = layer_rule("h2o:budget=20,slack=4,prompt=evicted");
   EXPECT_EQ(kv_demand(alike.get(), 100, 500, 4), 24);
   EXPECT_EQ(blocks_demand(alike.get(), 100, 500, 4, 8), 12);
 }
@@ -90,7 +92,7 @@ TEST(LayerEviction, LayersDecideTogether) {
   for (const char* text : {"pyramidkv:budget=20,window=4,beta=4,slack=5", "spatten:keep=30,final=8,slack=5",
                            "pyramidkv:budget=20,window=4,beta=4,slack=5,prompt=evicted",
                            "spatten:keep=30,final=8,slack=3,prompt=evicted"}) {
-    const auto rule = rule_of(text);
+    const auto rule = layer_rule(text);
     for (const int64_t prompt : {1, 12, 60}) {
       TokenEviction eviction(rule, prompt, 200, 1, 4);
       ASSERT_EQ(eviction.layers(), 4);
@@ -131,7 +133,7 @@ TEST(LayerEviction, ACascadeKeepsTheWorthiestOfWhatTheLayerBeforeKeeps) {
   std::mt19937_64 random(8);
   for (const char* text : {"spatten:keep=24,final=6,recent=4,slack=5,prompt=evicted",
                            "spatten:keep=16,final=16,recent=4,slack=1", "spatten:keep=30,final=2,recent=4,slack=7"}) {
-    const auto rule = rule_of(text);
+    const auto rule = layer_rule(text);
     TokenEviction eviction(rule, 33, 1000, 1, kLayers);
     std::vector<std::vector<int32_t>> stored(kLayers);
     std::map<int32_t, int64_t> worth;
@@ -177,7 +179,7 @@ TEST(LayerEviction, ACascadeKeepsTheWorthiestOfWhatTheLayerBeforeKeeps) {
 
 TEST(LayerEviction, StartsAgainFromNothing) {
   for (const char* text : {"pyramidkv:budget=9,window=2,beta=3,slack=3", "spatten:keep=14,final=4,slack=3"}) {
-    TokenEviction eviction(rule_of(text), 20, 100, 1, 3);
+    TokenEviction eviction(layer_rule(text), 20, 100, 1, 3);
     std::vector<std::vector<int32_t>> first, second;
     for (auto* decisions : {&first, &second}) {
       for (int64_t computed = 1; computed <= 50; ++computed) {
