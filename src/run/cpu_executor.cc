@@ -369,7 +369,7 @@ Result<void> CpuExecutor::check(const Request& request) const {
     return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
   if (auto stop = StopMatcher::create(request.stop, request.include_stop); !stop.ok()) return stop.error();
   MILLRACE_TRY_VOID(check_beams(request));
-  if (request.beams > 1 && kv().by_layer()) return Error::unsupported(kBlocksByLayer);
+  if (request.beams > 1 && runner_->kv().by_layer()) return Error::unsupported(kBlocksByLayer);
   if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
   if (request.constraint.kind != Constraint::Kind::none && !grammars_)
     return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");

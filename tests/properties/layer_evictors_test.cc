@@ -40,7 +40,7 @@ class LayerEvictors : public ::testing::TestWithParam<LayerCase> {
     auto core = make_core(model_, o);
     EXPECT_TRUE(core->add(1, std::move(r)).ok());
     Shown shown = run_all(*core, vocab_)[1];
-    EXPECT_EQ(core->kv().free_blocks(), core->kv().total_blocks());
+    EXPECT_EQ(core->kv().free_blocks() + core->stats().kv_blocks_cached, core->kv().total_blocks());
     return shown;
   }
 
@@ -522,7 +522,8 @@ TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_pool = "virtual"; }),
             "KV pool: virtual is not for blocks by layer; choose paged");
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_format = "kivi"; }),
-            "KV cache: blocks by layer are not of formats that encode whole blocks");
+            "evictor: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, which cannot lose single tokens; "
+            "use f16 or another format of rows");
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.document_context = "independent"; }), shared);
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.drafter = "draft:model=" + golden_model("llama3"); }),
             "evictor: budgets by layer do not go with a drafter that stores keys of its own; use ngram, or another "
