@@ -132,6 +132,14 @@ Result<void> check_drafter_layers(const EngineOptions& options) {
       switches.attention.pattern->text()));
 }
 
+// The model's own layers come first, then those that a drafter has added.
+Result<void> check_all_layers(const EngineOptions& options, const KvLayout& layout, int64_t own_layers,
+                              int64_t context) {
+  if (std::ssize(layout.layers) != own_layers) MILLRACE_TRY_VOID(check_drafter_layers(options));
+  if (layout.by_layer) MILLRACE_TRY_VOID(check_layer_blocks(options, layout, own_layers, context));
+  return layout.check();
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
@@ -177,9 +185,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   const auto own_layers = std::ssize(layout.layers);
   MILLRACE_TRY(const auto draft, load_draft_model(options, threads->threads(), layout));
   MILLRACE_TRY_VOID(load_features(options, *threads, layout));
-  if (layout.layers.size() != static_cast<size_t>(own_layers)) MILLRACE_TRY_VOID(check_drafter_layers(options));
-  if (layout.by_layer) MILLRACE_TRY_VOID(check_layer_blocks(options, layout, own_layers, limits_.context));
-  MILLRACE_TRY_VOID(layout.check());
+  MILLRACE_TRY_VOID(check_all_layers(options, layout, own_layers, limits_.context));
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
   if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
   KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};

@@ -6,6 +6,7 @@
 
 #include "attention/token_mass.h"
 #include "base/memory.h"
+#include "flow/batch.h"
 #include "kv/token_eviction.h"
 #include "run/constraint_memory.h"
 #include "run/kv_places.h"
@@ -39,7 +40,10 @@ int64_t long_tables_bytes(const KvLayout& layout, const ForwardLimits& limits, i
       layout.by_layer ? layout.tables()
                       : (layout.window > 0 ? 1 : 0) + (layout.window > 0 || evicts ? std::ssize(layout.windows) : 0);
   const int64_t entries = (limits.context + layout.block_tokens - 1) / layout.block_tokens;
-  return tables * (streams + limits.outputs) * entries * static_cast<int64_t>(sizeof(BlockId));
+  // By layer, each further table has its own list of the step's spans, and of the spans that are kept.
+  const int64_t spans = layout.by_layer ? (tables - 1) * (streams + std::max(limits.tokens, limits.outputs)) : 0;
+  return tables * (streams + limits.outputs) * entries * static_cast<int64_t>(sizeof(BlockId)) +
+         spans * static_cast<int64_t>(sizeof(BatchSpan));
 }
 
 // The most blocks, up to `most`, whose cost is at most `bytes`; the cost grows with the blocks.
