@@ -13,6 +13,7 @@
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "kernels/bandwidth.h"
+#include "kv/compact_kept.h"
 #include "kv/kv_formats.h"
 #include "kv/token_eviction.h"
 #include "kv/window_groups.h"
@@ -46,7 +47,9 @@ class BenchStreams {
     MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, test.longest()));
     if (s->rule_) MILLRACE_TRY_VOID(check_token_evictor(*s->rule_, parts.model->spec(), test.longest()));
     // Layers with a window have blocks of their own where they must, and keep them all.
-    if (s->rule_ || formats.window_keys) split_all_windows(layout, test.longest(), test.longest());
+    layout.by_layer = s->rule_ && s->rule_->by_layer();
+    if (!layout.by_layer && (s->rule_ || formats.window_keys))
+      split_all_windows(layout, test.longest(), test.longest());
     MILLRACE_TRY_VOID(formats.set_window_formats(layout));
     if (s->rule_) {
       MILLRACE_TRY_VOID(check_evictor_layout(layout, test.longest()));
@@ -55,13 +58,16 @@ class BenchStreams {
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
     if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
-    const int64_t stored = kv_demand(s->rule_.get(), test.prefilled(), test.longest());
+    const int64_t tables = layout.tables(),
+                  stored = layer_demand(s->rule_.get(), test.prefilled(), test.longest(), 0, tables);
     const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
     s->stream_blocks_ = blocks_for(stored);
     s->shared_blocks_ = test.shared / layout.block_tokens;
     if (test.shared > 0 && (s->rule_ || !layout.windows.empty() || mode == KvPoolMode::virtual_ranges))
       return Error::user("--shared-prefix: not with an evictor, with --kv-pool virtual, or with blocks of windows");
-    const int64_t blocks = s->stream_blocks_ * test.streams - s->shared_blocks_ * (test.streams - 1);
+    const int64_t blocks =
+        test.streams * blocks_demand(s->rule_.get(), test.prefilled(), test.longest(), tables, layout.block_tokens) -
+        s->shared_blocks_ * (test.streams - 1);
     const int64_t context = blocks_for(layout.windows.empty() ? stored : test.longest()) * layout.block_tokens;
     // The largest batch of the test determines the size of scratch memory.
     s->batch_tokens_ =
@@ -90,7 +96,8 @@ class BenchStreams {
   void begin_again(const BenchTest& test) {
     evictions_.clear();
     for (int64_t stream = 0; rule_ && stream < streams_; ++stream) {
-      evictions_.push_back({TokenEviction(rule_, test.prefilled(), test.longest())});
+      const KvLayout& layout = runner_->kv().layout();
+      evictions_.push_back({TokenEviction(rule_, test.prefilled(), test.longest(), layout.heads(), layout.tables())});
       evictions_.back().eviction.reserve(0);
     }
   }
@@ -113,7 +120,12 @@ class BenchStreams {
       std::swap(tables[i - 1], tables[static_cast<size_t>(philox_uniform(2, 0, i) * static_cast<double>(i))]);
     for (int64_t g = 1; g < runner_->kv().groups(); ++g) {
       KvPool& group = runner_->kv().group(g);
-      for (auto& all = windows_.emplace_back(); group.free_blocks() > 0;) {
+      // By layer: what it needs of the one pool, and nothing spare.
+      const int64_t needed =
+          group.blocks_for(layer_demand(rule_.get(), test.prefilled(), test.longest(), g, group.layout().tables())) *
+          test.streams;
+      auto& all = windows_.emplace_back();
+      while (group.by_layer() ? std::ssize(all) < needed : group.free_blocks() > 0) {
         MILLRACE_TRY(BlockId block, group.allocate());
         all.push_back(block);
       }
@@ -184,6 +196,14 @@ class BenchStreams {
     return std::span(blocks_).subspan(static_cast<size_t>(stream * stream_blocks_),
                                       static_cast<size_t>(stream_blocks_));
   }
+  // Of a group of layers.
+  std::span<const BlockId> blocks_of(int64_t stream, int64_t group) const {
+    if (group == 0) return blocks_of(stream);
+    const auto& all = windows_[static_cast<size_t>(group - 1)];
+    const int64_t shares = runner_->kv().by_layer() ? streams_ : streams_ + 1;  // KvPoolOptions::evicts
+    const size_t each = all.size() / static_cast<size_t>(shares);
+    return std::span(all).subspan(static_cast<size_t>(stream) * each, each);
+  }
   Evicted* evicted(int64_t stream) { return rule_ ? &evictions_[static_cast<size_t>(stream)] : nullptr; }
   int64_t before_eviction(int64_t stream, int64_t position) {
     return rule_ ? evicted(stream)->eviction.next() - position : INT64_MAX;
@@ -193,11 +213,9 @@ class BenchStreams {
     Evicted* const evicting = evicted(stream);
     runner_->begin(blocks_of(stream), first - (evicting ? evicting->eviction.evicted() : 0), nullptr,
                    static_cast<StateId>(stream));
-    for (size_t g = 0; g < windows_.size(); ++g) {
-      const size_t each = windows_[g].size() / static_cast<size_t>(streams_ + 1);  // KvPoolOptions::evicts
-      runner_->begin_group(static_cast<int64_t>(g) + 1,
-                           std::span(windows_[g]).subspan(static_cast<size_t>(stream) * each, each), first);
-    }
+    const bool by_layer = runner_->kv().by_layer();
+    for (int64_t g = 1; g < runner_->kv().groups(); ++g)
+      runner_->begin_group(g, blocks_of(stream, g), first - (by_layer ? evicting->eviction.evicted(g) : 0));
     for (int64_t i = 0; i < count; ++i) {
       const int64_t text = first + i < shared_tokens() ? 0 : stream;
       const double random = philox_uniform(1, static_cast<uint64_t>(text), static_cast<uint64_t>(first + i));
@@ -215,7 +233,7 @@ class BenchStreams {
       auto& [eviction, computed] = *evicted(stream);
       if (computed != eviction.next()) continue;
       const auto kept = eviction.decide();
-      runner_->kv().compact(blocks_of(stream), kept);
+      compact_kept(runner_->kv(), eviction, [&](int64_t g) { return blocks_of(stream, g); });
       if (rule_->moves_keys())
         for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
           runner_->move_keys(blocks_of(stream), slot, count, positions);
@@ -238,7 +256,7 @@ class BenchStreams {
   std::vector<Evicted> evictions_;
   std::vector<MemoryHold> memory_;             // beside the runner's own
   std::vector<BlockId> blocks_;                // [streams, stream_blocks]
-  std::vector<std::vector<BlockId>> windows_;  // of layers with a window, where these have blocks of their own
+  std::vector<std::vector<BlockId>> windows_;  // of the further groups of layers
   int64_t streams_ = 1, stream_blocks_ = 0, shared_blocks_ = 0, batch_tokens_ = 0;
   bool alike_ = false;
 };

@@ -181,11 +181,13 @@ class WorkCounter {
 namespace {
 
 // The prompt's passes where the evictor works on it: one stream's chunks end where it chooses.
-void count_evicted_prompt(WorkCounter& counter, const BenchTest& test, const EvictionRule& rule) {
+void count_evicted_prompt(WorkCounter& counter, const BenchTest& test, const EvictionRule& rule, int64_t layers) {
   const int64_t end = test.prefilled();
+  const int64_t first = rule.first_decision(end, layers);
   for (int64_t position = test.depth, count; position < end; position += count) {
-    const int64_t stored = stored_tokens(&rule, end, position);
-    count = std::min({end - position, test.batch_tokens, rule.most_stored() - stored});
+    const int64_t stored = stored_tokens(&rule, end, position, layers);
+    const int64_t before = position < first ? first - position : rule.slack - (position - first) % rule.slack;
+    count = std::min({end - position, test.batch_tokens, before});
     counter.pass(static_cast<double>(test.streams), static_cast<double>(count), static_cast<double>(stored),
                  position + count == end ? static_cast<double>(test.streams) : 0);
   }
@@ -196,8 +198,9 @@ void count_evicted_prompt(WorkCounter& counter, const BenchTest& test, const Evi
 BenchWork bench_work(const LanguageModel& model, const BenchTest& test, const EvictionRule* rule) {
   WorkCounter counter(model, test);
   const auto streams = static_cast<double>(test.streams), depth = static_cast<double>(test.depth);
+  const int64_t layers = rule && rule->by_layer() ? model.parts().model->spec().layer_count() : 1;
   if (rule && !rule->whole_prompt) {
-    count_evicted_prompt(counter, test, *rule);
+    count_evicted_prompt(counter, test, *rule, layers);
   } else if (test.prompt > 0) {
     // The same passes as BenchStreams::prefill(): whole streams if they fit, otherwise parts of one.
     const double batch = static_cast<double>(std::max(test.batch_tokens, test.streams));
@@ -214,7 +217,8 @@ BenchWork bench_work(const LanguageModel& model, const BenchTest& test, const Ev
     }
   }
   for (int64_t i = 0; i < test.generate; ++i)
-    counter.pass(streams, 1, static_cast<double>(stored_tokens(rule, test.prefilled(), test.prefilled() + i)), streams);
+    counter.pass(streams, 1, static_cast<double>(stored_tokens(rule, test.prefilled(), test.prefilled() + i, layers)),
+                 streams);
   return counter.work();
 }
 

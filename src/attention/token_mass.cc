@@ -119,7 +119,7 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
   const int64_t group = layer.heads / layer.kv_heads, tile = std::max<int64_t>(1, kRows / group);
   mass.scratch.resize(static_cast<size_t>(pool.threads()));
   for (const TokenMass::Span& observed : mass.spans) {
-    const BatchSpan& span = batch.spans[static_cast<size_t>(observed.span)];
+    const BatchSpan& span = batch.spans_of(layer.group)[static_cast<size_t>(observed.span)];
     const int64_t slots = span.first_slot + span.count, queries = span.count - observed.skipped;
     const int64_t tiles = (queries + tile - 1) / tile;
     const bool own_sums = observed.heads > 1 && !observed.whole_layers;

@@ -153,14 +153,14 @@ double decode_roof_tokens_per_s(const CompareConfig& config, int64_t context, do
   const auto layout = layout_of(config, context);
   const auto rule = make_eviction_rule(config.engine.evictor);
   if (!layout.ok() || !rule.ok()) return 0;
-  const int64_t stored = stored_tokens(rule->get(), context, context);
+  const int64_t stored = stored_tokens(rule->get(), context, context, layout->tables());
   return gb_per_s * 1e9 / static_cast<double>(config.model->info().step_bytes + read_bytes(*layout, stored, context));
 }
 
 Result<int64_t> stream_kv_bytes(const CompareConfig& config, int64_t prompt, int64_t longest) {
   MILLRACE_TRY(const KvLayout layout, layout_of(config, longest));
   MILLRACE_TRY(const auto rule, make_eviction_rule(config.engine.evictor));
-  return held_bytes(layout, kv_demand(rule.get(), prompt, longest), longest) +
+  return held_bytes(layout, kv_demand(rule.get(), prompt, longest, layout.tables()), longest) +
          (layout.encodes() ? layout.state_bytes() : 0);
 }
 
@@ -171,7 +171,7 @@ Result<ConfigMemory> measure_memory(const CompareConfig& config, int64_t prompt,
   const int64_t own_weights = config.model->info().weight_bytes;
   out.weights_bytes = own_weights + config.draft_weight_bytes;
   out.kv_bytes_per_token = layout.bytes_per_token();
-  const int64_t stored = kv_demand(rule.get(), prompt, longest);
+  const int64_t stored = kv_demand(rule.get(), prompt, longest, layout.tables());
   MILLRACE_TRY(out.kv_bytes, stream_kv_bytes(config, prompt, longest));
   const auto& accounts = config.model->parts().accounts;
   const int64_t before = accounts->total();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kv/compact_kept.h"
 #include "kv/window_groups.h"
 
 namespace millrace {
@@ -17,6 +18,12 @@ struct TableCounts {
       ++held[static_cast<size_t>(s.kv.blocks[i])];
       own[static_cast<size_t>(s.kv.blocks[i])] += static_cast<int64_t>(i) >= s.kv.shared_blocks;
     }
+    if (!s.kv.by_layer) return;
+    for (const WindowBlocks& layer : s.kv.windows)
+      for (const BlockId block : layer.blocks) {
+        ++held[static_cast<size_t>(block)];
+        ++own[static_cast<size_t>(block)];
+      }
   }
   std::vector<int32_t> held, own;
 };
@@ -29,7 +36,7 @@ int64_t& dead_of(KvState& kv, int64_t g) {
   return g == 0 ? kv.dead_blocks : kv.windows[static_cast<size_t>(g - 1)].dead;
 }
 // Slots of that group that the stream has filled, given back or not.
-int64_t slots_of(const Sequence& s, int64_t g) { return g == 0 ? s.stored() : s.computed; }
+int64_t slots_of(const Sequence& s, int64_t g) { return s.computed - s.kv.left_out_of(g); }
 
 // Every slot is free, or held by one stream.
 Result<void> check_states(const std::vector<int32_t>& holders, const KvPool& pool) {
@@ -53,9 +60,14 @@ Result<void> check_stream(const Sequence& s, const KvPool& pool) {
         fmt::format("stream {}: {} tokens were left out, and it may insert prefixes", s.id, s.kv.left_out));
   if (pool.layout().recurrent() && s.computed > 0 && s.kv.state < 0)
     return Error::internal(fmt::format("stream {}: {} tokens are stored without a recurrent state", s.id, s.computed));
-  if (pool.blocks_for(s.stored()) > static_cast<int64_t>(s.kv.blocks.size()) && s.phase != StreamPhase::swapped)
+  if (s.phase == StreamPhase::swapped) return {};
+  if (pool.blocks_for(s.stored()) > static_cast<int64_t>(s.kv.blocks.size()))
     return Error::internal(
         fmt::format("stream {}: {} tokens are stored in {} blocks", s.id, s.computed, s.kv.blocks.size()));
+  for (int64_t g = 1; pool.by_layer() && g < pool.groups(); ++g)
+    if (pool.blocks_for(slots_of(s, g)) > std::ssize(s.kv.windows[static_cast<size_t>(g - 1)].blocks))
+      return Error::internal(fmt::format("stream {}: layer {} stores {} tokens in {} blocks", s.id, g, slots_of(s, g),
+                                         s.kv.windows[static_cast<size_t>(g - 1)].blocks.size()));
   return {};
 }
 
@@ -73,6 +85,17 @@ void BlockLedger::drop(BlockId block) {
   pool_.release(block);
 }
 
+void BlockLedger::hold_in(int64_t group, BlockId block) {
+  if (group == 0 || pool_.by_layer()) hold(block);
+}
+
+void BlockLedger::drop_in(int64_t group, BlockId block) {
+  if (group == 0 || pool_.by_layer())
+    drop(block);
+  else
+    pool_.group(group).release(block);
+}
+
 // The state of a stream without computed tokens may be any slot: the first token sets it to zero.
 bool BlockLedger::hold_state(Sequence& s) {
   if (!pool_.states().any() || s.kv.state >= 0) return true;
@@ -85,7 +108,8 @@ void BlockLedger::prepare(LiveStream& stream, int64_t stored, int64_t tokens) co
   KvState& kv = stream.sequence.kv;
   kv.blocks.reserve(static_cast<size_t>(pool_.blocks_for(stored)));
   kv.windows.resize(static_cast<size_t>(pool_.groups() - 1));
-  for (WindowBlocks& window : kv.windows) window.blocks.reserve(static_cast<size_t>(pool_.blocks_for(tokens)));
+  for (WindowBlocks& window : kv.windows)
+    window.blocks.reserve(static_cast<size_t>(pool_.blocks_for(kv.by_layer ? stored : tokens)));
 }
 
 bool BlockLedger::reserve(LiveStream& stream, int64_t tokens) {
@@ -105,14 +129,15 @@ bool BlockLedger::reserve(LiveStream& stream, int64_t tokens) {
 
 bool BlockLedger::reserve_windows(LiveStream& stream, int64_t tokens) {
   KvState& kv = stream.sequence.kv;
-  const int64_t blocks = pool_.blocks_for(tokens);
   kv.windows.resize(static_cast<size_t>(pool_.groups() - 1));
   for (int64_t g = 1; g < pool_.groups(); ++g) {
+    const int64_t blocks = pool_.blocks_for(tokens - kv.left_out_of(g));
     WindowBlocks& window = kv.windows[static_cast<size_t>(g - 1)];
     while (std::ssize(window.blocks) < blocks) {
       auto block = pool_.group(g).allocate();
       if (!block.ok() && index_ && index_->evict_window(g)) block = pool_.group(g).allocate();
       if (!block.ok()) return false;
+      hold_in(g, *block);
       window.blocks.push_back(*block);
     }
   }
@@ -130,10 +155,7 @@ void BlockLedger::give_back(LiveStream& stream) {
                                  static_cast<int64_t>(blocks.size()));
     for (; dead < now; ++dead) {
       BlockId& block = blocks[static_cast<size_t>(dead)];
-      if (g == 0)
-        drop(block);
-      else
-        pool.release(block);
+      drop_in(g, block);
       block = 0;
     }
   }
@@ -141,12 +163,14 @@ void BlockLedger::give_back(LiveStream& stream) {
 
 void BlockLedger::trim(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
-  const int64_t needed = std::max(pool_.blocks_for(slots_of(stream.sequence, 0)), kv.dead_blocks + kv.reserved_blocks);
+  // Where a promise is of all layers, this one need not hold it.
+  const int64_t kept = kv.by_layer ? 0 : kv.dead_blocks + kv.reserved_blocks;
+  const int64_t needed = std::max(pool_.blocks_for(slots_of(stream.sequence, 0)), kept);
   for (; std::ssize(kv.blocks) > needed; kv.blocks.pop_back()) drop(kv.blocks.back());
   for (int64_t g = 1; g <= std::ssize(kv.windows); ++g)
     for (auto& blocks = table_of(kv, g); std::ssize(blocks) > pool_.blocks_for(slots_of(stream.sequence, g));
          blocks.pop_back())
-      pool_.group(g).release(blocks.back());
+      drop_in(g, blocks.back());
 }
 
 void BlockLedger::adopt(LiveStream& stream, const PrefixMatch& prefix) {
@@ -217,11 +241,15 @@ void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
   if (s.computed < tokens && !pool_.layout().prefixes_shared()) s.computed = 0;  // the state is ahead of the blocks
 }
 
-void BlockLedger::compact(LiveStream& stream, std::span<const int32_t> kept, int64_t heads) {
+void BlockLedger::compact(LiveStream& stream) {
   KvState& kv = stream.sequence.kv;
-  pool_.compact(kv.blocks, kept, heads);
-  const int64_t needed = pool_.blocks_for(std::ssize(kept) / heads);
-  for (; std::ssize(kv.blocks) > needed; kv.blocks.pop_back()) drop(kv.blocks.back());
+  TokenEviction& eviction = *stream.eviction;
+  compact_kept(pool_, eviction, [&](int64_t g) -> std::span<const BlockId> { return table_of(kv, g); });
+  for (int64_t g = 0; g < pool_.layout().tables(); ++g) {
+    const int64_t left = stream.sequence.computed - eviction.evicted(eviction.layers() > 1 ? g : 0);
+    std::vector<BlockId>& table = table_of(kv, g);
+    for (; std::ssize(table) > pool_.blocks_for(left); table.pop_back()) drop(table.back());
+  }
 }
 
 void BlockLedger::release(LiveStream& stream) {
@@ -259,7 +287,7 @@ void BlockLedger::release_windows(LiveStream& stream) {
   for (size_t i = 0; i < kv.windows.size(); ++i) {
     WindowBlocks& window = kv.windows[i];
     for (auto b = static_cast<size_t>(window.dead); b < window.blocks.size(); ++b)
-      pool_.group(static_cast<int64_t>(i) + 1).release(window.blocks[b]);
+      drop_in(static_cast<int64_t>(i) + 1, window.blocks[b]);
     window.blocks.clear();
     window.dead = 0;
   }
@@ -276,6 +304,7 @@ void BlockLedger::release_blocks(LiveStream& stream) {
 
 // Of the other groups: every block is referenced once by each stream and the prefix index that hold it.
 Result<void> BlockLedger::check_windows(const StreamTable& streams) const {
+  if (pool_.by_layer()) return {};  // counted with the first
   for (int64_t g = 1; g < pool_.groups(); ++g) {
     const KvPool& pool = pool_.group(g);
     std::vector<int32_t> held(static_cast<size_t>(pool.ids()));

@@ -7,7 +7,8 @@
 //
 // The further groups of the pool (kv/window_groups.h) never run out before the first one does (window_group_blocks());
 // counts and holders are of the first group. Only this one loses tokens that an evictor drops: in the others slots are
-// counted as if none were gone.
+// counted as if none were gone. Where every layer has blocks of its own (KvLayout::by_layer), counts and holders are of
+// all layers.
 #pragma once
 
 #include <span>
@@ -47,9 +48,9 @@ class BlockLedger {
   void share(Sequence& owner, LiveStream& stream, int64_t tokens);
   // Whether the owner still has all blocks that the token after the first `tokens` sees.
   bool may_share(const Sequence& owner, int64_t tokens) const;
-  // Keeps only these slots of a stream that shares no block, ascending, and returns the blocks that become empty. The
-  // groups of layers with windows keep theirs.
-  void compact(LiveStream& stream, std::span<const int32_t> kept, int64_t heads);
+  // Keeps only the slots that the stream's evictor has just kept, and returns the blocks that become empty. The stream
+  // shares no block. The groups of layers with windows keep theirs.
+  void compact(LiveStream& stream);
   // Before drafted tokens run: keeps a copy of a recurrent state. False: there is no slot for it.
   bool take_snapshot(LiveStream& stream);
   // After them: `restore` takes back the tokens since the snapshot. False: there was none.
@@ -73,6 +74,9 @@ class BlockLedger {
   Result<void> check_windows(const StreamTable& streams) const;
   void hold(BlockId block);
   void drop(BlockId block);
+  // The same of a block of a group, whose holders are counted or not.
+  void hold_in(int64_t group, BlockId block);
+  void drop_in(int64_t group, BlockId block);
 
   KvPool& pool_;
   PrefixIndex* index_;

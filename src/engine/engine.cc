@@ -357,7 +357,8 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
   MILLRACE_TRY(const auto rule, core->eviction_rule(request));
   const int64_t tokens = longest_stream(request, core->context(), rule.get());
   MILLRACE_TRY(const int64_t evictor,
-               request_evictor_memory(request, tokens, core->executor().limits().drafts, core->kv().layout().heads()));
+               request_evictor_memory(request, tokens, core->executor().limits().drafts, core->kv().layout().heads(),
+                                      core->kv().layout().tables()));
   const int64_t memory = std::max({request.n, request.best_of, request.beams}) * (request_memory(tokens) + evictor) +
                          embeddings_bytes(request);
   {

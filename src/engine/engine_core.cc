@@ -34,7 +34,8 @@ PlannerLimits planner_limits(const Executor& executor, const KvPool& pool, const
           pool.layout().block_tokens,
           options.resident_streams,
           limits.context,
-          pool.layout().most_held};
+          pool.layout().most_held,
+          pool.layout().tables()};
 }
 
 }  // namespace

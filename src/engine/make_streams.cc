@@ -31,6 +31,8 @@ class StreamMaker {
     s.times.deadline = after_ns(s.times.submitted, request.deadline_seconds);
     s.times.time_limit = after_ns(s.times.submitted, request.time_limit_seconds);
     s.request = std::move(request);
+    s.kv.by_layer = loop_.kv().by_layer();
+    if (s.kv.by_layer) s.kv.windows.resize(static_cast<size_t>(loop_.kv().groups() - 1));
     MILLRACE_TRY_VOID(loop_.executor->begin(*stream));
     if (rule) begin_eviction(*stream, std::move(rule));
     MILLRACE_TRY(const auto context, loop_.context_of(s.request));
@@ -92,8 +94,8 @@ class StreamMaker {
   // A stream with an evictor shares no blocks: it moves keys and values within them.
   void begin_eviction(LiveStream& stream, std::shared_ptr<const EvictionRule> rule) {
     Sequence& s = stream.sequence;
-    stream.eviction =
-        std::make_unique<TokenEviction>(std::move(rule), s.prompt_tokens, s.max_total, loop_.kv().layout().heads());
+    stream.eviction = std::make_unique<TokenEviction>(std::move(rule), s.prompt_tokens, s.max_total,
+                                                      loop_.kv().layout().heads(), loop_.kv().layout().tables());
     note_eviction(stream);
   }
 

@@ -131,8 +131,15 @@ Result<void> check_request(const Request& request, const Executor& executor, con
     return Error::user(
         fmt::format("beams: at most {} streams run at once, {} asked for", limits.residents(), request.beams));
   }
-  const int64_t tokens = kv_demand(rule, prompt, longest);
-  if (request.beams * limits.blocks_for(limits.held(tokens)) > limits.total_blocks) {
+  const int64_t tokens = kv_demand(rule, prompt, longest, limits.tables);
+  const int64_t blocks = limits.tables > 1 ? blocks_demand(rule, prompt, longest, limits.tables, limits.block_tokens)
+                                           : limits.blocks_for(limits.held(tokens));
+  if (request.beams * blocks > limits.total_blocks && limits.tables > 1)
+    return Error::resource(
+        fmt::format("KV cache: {} tokens in each of {} layers, on average, do not fit in {} blocks of {} in one layer; "
+                    "ask for fewer tokens or enlarge the cache",
+                    tokens, limits.tables, limits.total_blocks, limits.block_tokens));
+  if (request.beams * blocks > limits.total_blocks) {
     return Error::resource(fmt::format(
         "KV cache: {} tokens{} do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache", tokens,
         request.beams > 1 ? fmt::format(" of {} beams", request.beams) : "", limits.total_blocks, limits.block_tokens));

@@ -10,9 +10,14 @@ void add_cells(const std::vector<const Sequence*>& shown, const KvPool& pool, co
   const int64_t ids = pool.ids();
   snapshot.blocks_per_cell = std::max<int64_t>(1, (ids + kMaxSnapshotCells - 1) / kMaxSnapshotCells);
   std::vector<int16_t> owners(static_cast<size_t>(ids), -1);
-  for (size_t i = shown.size(); i-- > 0;)
-    for (auto b = static_cast<size_t>(shown[i]->kv.dead_blocks); b < shown[i]->kv.blocks.size(); ++b)
-      owners[static_cast<size_t>(shown[i]->kv.blocks[b])] = static_cast<int16_t>(i);
+  for (size_t i = shown.size(); i-- > 0;) {
+    const KvState& kv = shown[i]->kv;
+    for (auto b = static_cast<size_t>(kv.dead_blocks); b < kv.blocks.size(); ++b)
+      owners[static_cast<size_t>(kv.blocks[b])] = static_cast<int16_t>(i);
+    if (!kv.by_layer) continue;
+    for (const WindowBlocks& layer : kv.windows)
+      for (const BlockId block : layer.blocks) owners[static_cast<size_t>(block)] = static_cast<int16_t>(i);
+  }
   for (int64_t first = 0; first < ids; first += snapshot.blocks_per_cell) {
     CellsSnapshot cell{.count = 1};
     for (int64_t id = first; id < std::min(ids, first + snapshot.blocks_per_cell); ++id) {

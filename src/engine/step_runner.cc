@@ -110,7 +110,7 @@ StepShape StepRunner::gather(StepPlan& plan) {
       continue;
     }
     work_.push_back({&stream, chunk});
-    shape.add(chunk.first - stream.sequence.kv.left_out, chunk.count, chunk.outputs());
+    shape.add(chunk.first - stream.sequence.mean_left_out(), chunk.count, chunk.outputs());
     ++i;
   }
   return shape;
@@ -128,7 +128,7 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   if (drafts_.before_pass(work_)) {
     shape = {};
     for (const auto& [stream, chunk, lost] : work_)
-      shape.add(chunk.first - stream->sequence.kv.left_out, chunk.count, chunk.outputs());
+      shape.add(chunk.first - stream->sequence.mean_left_out(), chunk.count, chunk.outputs());
   }
   loads_.begin_forward(work_);
   loop_.executor->forward(work_);

@@ -12,8 +12,8 @@ RequestTimings timings(const Sequence& s, int64_t generated, int64_t now_ns) {
   t.prompt_tokens = static_cast<int64_t>(s.request.prompt.size());
   t.cached_tokens = s.prefix.cached;
   t.left_out_tokens = s.kv.most_left_out;
-  t.kept_tokens = s.stored();
-  t.evicted_tokens = s.kv.most_stored > 0 ? s.kv.left_out : 0;
+  t.kept_tokens = s.computed - s.mean_left_out();
+  t.evicted_tokens = s.kv.most_stored > 0 ? s.mean_left_out() : 0;
   t.generated_tokens = generated;
   t.queue_seconds = seconds(s.times.submitted, s.times.admitted);
   t.prefill_seconds = seconds(s.times.admitted, s.times.first_token);

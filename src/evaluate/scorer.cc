@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "attention/pattern_layers.h"
+#include "kv/compact_kept.h"
 #include "kv/kv_formats.h"
 #include "models/background_packer.h"
 #include "run/evictor_check.h"
@@ -93,7 +94,9 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, options.context));
   scorer->rule_ = rule;
   // Texts are short: layers with a window have blocks of their own where they must, and keep them all.
-  if (scorer->rule_ || formats.window_keys) split_all_windows(layout, options.context, options.context);
+  layout.by_layer = rule && rule->by_layer();
+  if (!layout.by_layer && (rule || formats.window_keys)) split_all_windows(layout, options.context, options.context);
+  scorer->tables_ = layout.tables();
   MILLRACE_TRY_VOID(formats.set_window_formats(layout));
   if (rule) {
     MILLRACE_TRY_VOID(check_evictor_layout(layout, options.context));
@@ -102,13 +105,15 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
   scorer->slots_ = scorer->rule_ ? 1 : options.batch_tokens / options.context + 2;
   const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
-  const int64_t blocks = scorer->slots_ * blocks_for(scorer->stored_tokens());
+  const int64_t blocks = scorer->slots_ * blocks_demand(rule.get(), options.context, options.context, scorer->tables_,
+                                                        layout.block_tokens);
+  const int64_t most = layer_demand(rule.get(), options.context, options.context, 0, scorer->tables_);
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
   if (switches.pattern && scorer->rule_) return Error::unsupported("evictor: not with an attention pattern");
-  const ForwardLimits limits{
-      tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
-      blocks_for(layout.windows.empty() ? scorer->stored_tokens() : options.context) * layout.block_tokens, switches};
+  const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
+                             blocks_for(layout.windows.empty() ? most : options.context) * layout.block_tokens,
+                             switches};
   MILLRACE_TRY(scorer->runner_,
                ModelRunner::create_charged(*parts.model, parts.kernels,
                                            {.threads = std::move(threads),
@@ -119,16 +124,24 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
                                             .streams = scorer->slots_},
                                            parts.accounts, "lower the context or the batch, or raise the budget"));
   if (scorer->rule_) scorer->observer_ = std::make_unique<EvictionObserver>(*scorer->runner_);
-  for (int64_t g = 0; g < scorer->runner_->kv().groups(); ++g) {
-    KvPool& group = scorer->runner_->kv().group(g);
-    for (auto& all = scorer->blocks_.emplace_back(); group.free_blocks() > 0;) {
+  MILLRACE_TRY_VOID(scorer->take_blocks());
+  if (BackgroundPacker* packing = parts.model->packing()) MILLRACE_TRY_VOID(packing->finish());
+  scorer->model_ = std::move(model);
+  return scorer;
+}
+
+// Whole groups, or of one pool what each layer needs.
+Result<void> Scorer::take_blocks() {
+  KvPool& kv = runner_->kv();
+  for (int64_t g = 0; g < kv.groups(); ++g) {
+    KvPool& group = kv.group(g);
+    const int64_t needed = kv.blocks_for(layer_demand(rule_.get(), longest_, longest_, g, tables_));
+    for (auto& all = blocks_.emplace_back(); kv.by_layer() ? std::ssize(all) < needed : group.free_blocks() > 0;) {
       MILLRACE_TRY(BlockId block, group.allocate());
       all.push_back(block);
     }
   }
-  if (BackgroundPacker* packing = parts.model->packing()) MILLRACE_TRY_VOID(packing->finish());
-  scorer->model_ = std::move(model);
-  return scorer;
+  return {};
 }
 
 // The window that is stored at `slot` goes on at `position`.
@@ -138,7 +151,10 @@ void Scorer::begin(int64_t slot, int64_t position) {
     return std::span(blocks_[group]).subspan(static_cast<size_t>(slot) * each, each);
   };
   runner_->begin(own(0), position - (eviction_ ? eviction_->evicted() : 0), nullptr, static_cast<StateId>(slot));
-  for (size_t g = 1; g < blocks_.size(); ++g) runner_->begin_group(static_cast<int64_t>(g), own(g), position);
+  for (size_t g = 1; g < blocks_.size(); ++g) {
+    const auto group = static_cast<int64_t>(g);
+    runner_->begin_group(group, own(g), position - (tables_ > 1 ? eviction_->evicted(group) : 0));
+  }
 }
 
 // Adds windows in order until the batch is full of tokens, of rows or of windows, so rows are produced in text order.
@@ -159,7 +175,8 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
     if (!fits()) return;
     const int64_t slot = static_cast<int64_t>(cursor.window) % slots_;
     if (rule_ && cursor.position == 0)
-      eviction_ = std::make_unique<TokenEviction>(rule_, window.count, window.count, runner_->kv().layout().heads());
+      eviction_ =
+          std::make_unique<TokenEviction>(rule_, window.count, window.count, runner_->kv().layout().heads(), tables_);
     const int64_t end = std::min(window.count - 1, eviction_ ? eviction_->next() : window.count);
     begin(slot, cursor.position);
     for (; cursor.position < end && fits(); ++cursor.position) {
@@ -187,7 +204,7 @@ void Scorer::forward() {
 void Scorer::evict(const Cursor& cursor) {
   if (!eviction_ || cursor.position != eviction_->next()) return;
   const auto kept = eviction_->decide();
-  runner_->kv().compact(blocks_.front(), kept, eviction_->heads());
+  compact_kept(runner_->kv(), *eviction_, [&](int64_t g) { return std::span(blocks_[static_cast<size_t>(g)]); });
   if (rule_->moves_keys())
     for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
       runner_->move_keys(blocks_.front(), slot, count, positions);

@@ -79,8 +79,8 @@ class Scorer {
     const KvLayout& layout = runner_->kv().layout();
     return layout.encodes() ? layout.state_bytes() : 0;
   }
-  // Of one window, at most; tokens, of layers that see all.
-  int64_t stored_tokens() const { return kv_demand(rule_.get(), longest_, longest_); }
+  // Of one window, at most; tokens, of layers that see all, on average where these have budgets of their own.
+  int64_t stored_tokens() const { return kv_demand(rule_.get(), longest_, longest_, tables_); }
   int64_t stored_bytes() const { return held_bytes(runner_->kv().layout(), stored_tokens(), longest_); }
 
  private:
@@ -91,12 +91,14 @@ class Scorer {
                   Cursor& cursor);
   void forward();
   void evict(const Cursor& cursor);
+  Result<void> take_blocks();
 
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ModelRunner> runner_;
   std::vector<std::vector<BlockId>> blocks_;  // by group of layers, of all windows
   int64_t slots_ = 0;                         // windows whose keys and values are stored at once
   int64_t longest_ = 0;
+  int64_t tables_ = 1;                        // of a window: those of layers that have blocks of their own
   std::shared_ptr<const EvictionRule> rule_;  // null: no evictor
   std::unique_ptr<EvictionObserver> observer_;
   std::unique_ptr<TokenEviction> eviction_;  // of the current window

@@ -94,9 +94,9 @@ struct Batch {
   std::vector<BatchSpan> spans;
   std::vector<int32_t> block_tables;
   std::vector<std::vector<int32_t>> window_tables;  // the same of KV groups 1, 2, ...
-  // The same spans in KV groups 1, 2, ...: their slots and tables, where some stream has dropped tokens of group 0 and
-  // counts the others' slots apart. Empty in most batches: one numbering serves all groups, entry by entry.
-  std::vector<BatchSpan> window_spans;
+  // The same spans in KV groups 1, 2, ...: their slots and tables, where some stream has other slots there than in
+  // group 0, since it has dropped other tokens. Empty in most batches: one numbering serves all groups, entry by entry.
+  std::vector<std::vector<BatchSpan>> window_spans;
   std::vector<int32_t> output_rows;
   std::vector<BatchEmbedding> embeddings;  // ascending
   // Of the spans that have one; empty in most batches.
@@ -114,7 +114,9 @@ struct Batch {
   }
   // The spans with their slots and tables in that group.
   const std::vector<BatchSpan>& spans_of(int64_t group) const {
-    return group == 0 || window_spans.empty() ? spans : window_spans;
+    if (group == 0 || window_spans.empty()) return spans;
+    const std::vector<BatchSpan>& own = window_spans[static_cast<size_t>(group - 1)];
+    return own.empty() ? spans : own;
   }
   void clear() {
     tokens.clear();
@@ -122,7 +124,7 @@ struct Batch {
     spans.clear();
     block_tables.clear();
     for (auto& table : window_tables) table.clear();
-    window_spans.clear();
+    for (auto& own : window_spans) own.clear();
     output_rows.clear();
     embeddings.clear();
     visibility.clear();

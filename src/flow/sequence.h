@@ -26,10 +26,12 @@ inline int64_t answer_of(RequestId stream) { return static_cast<int64_t>(stream 
 
 enum class StreamPhase : uint8_t { waiting, running, swapping_out, swapped, loading };
 
-// The stream's blocks in one group of layers with a window; the slots are those of KvState::blocks.
+// The stream's blocks in a further group of layers.
 struct WindowBlocks {
   std::vector<int32_t> blocks;
-  int64_t dead = 0;  // leading blocks that no later token sees: given back, the entries are 0
+  int64_t dead = 0;         // with a window: leading blocks that no later token sees: given back, the entries are 0
+  int64_t left_out = 0;     // KvState::by_layer: as there, of this layer
+  int64_t most_stored = 0;  // the same
 };
 
 // The stream's share of the KV cache.
@@ -37,6 +39,7 @@ struct KvState {
   std::vector<int32_t> blocks;        // block table; covers at least `stored()` tokens
   int64_t dead_blocks = 0;            // where every layer has a window: leading blocks that were given back
   std::vector<WindowBlocks> windows;  // of the pool's other groups
+  bool by_layer = false;              // these are the layers behind the first one, and their blocks count like `blocks`
   int32_t state = -1;                 // slot of recurrent states, of a model that has them; -1: none
   int32_t snapshot = -1;              // slot with the state before the drafted tokens of this step
   int64_t reserved_blocks = 0;        // promised at admission; no other stream is admitted on them
@@ -50,11 +53,18 @@ struct KvState {
   int64_t held_blocks() const { return from(dead_blocks); }
   // Of those, the ones that no other stream may hold.
   int64_t own_blocks() const { return from(dead_blocks > shared_blocks ? dead_blocks : shared_blocks); }
+  // Of the table of group `g`, tokens that have no slot.
+  int64_t left_out_of(int64_t g) const {
+    return g == 0 ? left_out : by_layer ? windows[static_cast<size_t>(g - 1)].left_out : 0;
+  }
 
  private:
   int64_t from(int64_t first) const {
     const auto size = static_cast<int64_t>(blocks.size());
-    return size > first ? size - first : 0;
+    int64_t count = size > first ? size - first : 0;
+    if (!by_layer) return count;
+    for (const WindowBlocks& layer : windows) count += static_cast<int64_t>(layer.blocks.size());
+    return count;
   }
 };
 
@@ -163,6 +173,21 @@ struct Sequence {
   int64_t kv_demand(int64_t total) const {
     const int64_t all = total - kv.left_out;
     return kv.most_stored > 0 && kv.most_stored < all ? kv.most_stored : all;
+  }
+  // kv.left_out, on average over the layers where they differ, rounded up.
+  int64_t mean_left_out() const {
+    if (!kv.by_layer) return kv.left_out;
+    const auto layers = static_cast<int64_t>(kv.windows.size()) + 1;
+    int64_t sum = kv.left_out + layers - 1;
+    for (const WindowBlocks& table : kv.windows) sum += table.left_out;
+    return sum / layers;
+  }
+  // kv_demand() of one layer, KvState::by_layer.
+  int64_t layer_demand(int64_t layer, int64_t total) const {
+    if (layer == 0) return kv_demand(total);
+    const WindowBlocks& table = kv.windows[static_cast<size_t>(layer - 1)];
+    const int64_t all = total - table.left_out;
+    return table.most_stored > 0 && table.most_stored < all ? table.most_stored : all;
   }
   int64_t generated() const { return size() - prompt_tokens; }
   int64_t remaining() const { return size() - computed; }  // tokens to run before the next one can be sampled

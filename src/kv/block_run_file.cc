@@ -73,6 +73,9 @@ Result<void> check_run(const KvPool& pool, std::span<const BlockId> blocks, cons
   if (layout.codec && layout.codec->residual() > 0)
     return Error::unsupported(fmt::format(
         "keys and values: KV format {} keeps raw rows beside its blocks; use residual=0", layout.format_name()));
+  if (pool.by_layer())
+    return Error::unsupported(
+        "keys and values: every layer has blocks of its own beside this evictor; start the engine without it");
   if (pool.groups() > 1 && pool.evicts())
     return Error::unsupported(
         "keys and values: with an evictor, layers with a window have blocks of their own; start the engine without "

@@ -56,7 +56,8 @@ Result<void> KvLayout::use_whole_pages(int64_t page_bytes) {
 bool KvLayout::encodes() const { return codec || std::ranges::any_of(windows, &KvLayout::encodes); }
 
 bool KvLayout::prefixes_shared() const {
-  return !recurrent() && (!codec || codec->residual() == 0) && std::ranges::all_of(windows, &KvLayout::prefixes_shared);
+  return !recurrent() && !by_layer && (!codec || codec->residual() == 0) &&
+         std::ranges::all_of(windows, &KvLayout::prefixes_shared);
 }
 
 std::string KvLayout::format_name() const {
@@ -83,13 +84,14 @@ int64_t KvLayout::block_bytes(const KvLayer& layer) const {
 }
 
 int64_t KvLayout::block_bytes() const {
+  if (by_layer) return block_bytes(layers.front());
   int64_t bytes = 0;
   for (const auto& layer : layers) bytes += block_bytes(layer);
   return bytes;
 }
 
 int64_t KvLayout::bytes_per_token() const {
-  int64_t bytes = block_bytes();
+  int64_t bytes = block_bytes() * tables();
   for (const KvLayout& group : windows) bytes += group.block_bytes();
   return bytes / block_tokens;
 }
@@ -111,6 +113,21 @@ std::vector<int64_t> KvLayout::state_values() const {
 }
 
 int64_t KvLayout::state_bytes() const { return StatePool::slot_bytes(state_values()); }
+
+Result<void> KvLayout::check_alike() const {
+  if (encodes()) return Error::unsupported("KV cache: blocks by layer are not of formats that encode whole blocks");
+  if (layers.empty() || !windows.empty()) return Error::internal("KV cache: blocks by layer, beside groups of windows");
+  for (const KvLayer& layer : layers) {
+    const KvLayer& first = layers.front();
+    if (layer.state_values > 0 || layer.elsewhere)
+      return Error::unsupported("KV cache: blocks by layer need layers that all store keys and values");
+    if (layer.kv_heads != first.kv_heads || layer.head_dim != first.head_dim ||
+        layer.values_in_keys != first.values_in_keys)
+      return Error::unsupported(
+          "KV cache: blocks by layer need layers with equal heads, so that a block fits each of them");
+  }
+  return {};
+}
 
 Result<void> KvLayout::check() const {
   constexpr int64_t kMaxDim = 1 << 20;
@@ -154,6 +171,7 @@ Result<void> KvLayout::check() const {
                       one->name, one->block_values, layer.head_dim));
     }
   }
+  if (by_layer) MILLRACE_TRY_VOID(check_alike());
   for (const KvLayout& group : windows) MILLRACE_TRY_VOID(group.check());
   return {};
 }
@@ -218,6 +236,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   int64_t ids = blocks;
   if (pool.is_virtual_) {
     MILLRACE_TRY_VOID(check_virtual(layout));
+    if (layout.by_layer) return Error::unsupported("KV pool: virtual is not for blocks by layer; choose paged");
     const int64_t page = system_page_bytes();
     if (layout.page_block_tokens(page) != layout.block_tokens)
       return Error::user(fmt::format("KV pool: a block of a virtual pool is whole pages; {} tokens are not, {} are",
@@ -244,12 +263,15 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
     pool.tile_bytes_.push_back(rows ? layout.tile_bytes(layer) : 0);
     pool.value_tile_bytes_.push_back(rows ? layout.tile_bytes(layer, part) : 0);
     pool.buffers_.emplace_back();
-    const int64_t bytes = rows ? ids * layout.block_bytes(layer) : 0;
+    const bool has_own = !layout.by_layer || pool.buffers_.size() == 1;
+    const int64_t bytes = rows && has_own ? ids * layout.block_bytes(layer) : 0;
     if (bytes == 0) continue;
     MILLRACE_TRY(pool.buffers_.back(), pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
                                                         : AlignedBuffer::allocate(bytes, "KV cache"));
     if (!pool.is_virtual_) pool.buffers_.back().use_small_pages();
   }
+  for (size_t i = 0; i < layout.layers.size(); ++i)
+    pool.first_.push_back(pool.buffers_[layout.by_layer ? 0 : i].data());
   MILLRACE_TRY_VOID(pool.add_groups(layout, options));
   pool.layout_ = std::move(layout);
   pool.references_.assign(static_cast<size_t>(ids), 0);
@@ -336,7 +358,7 @@ Result<void> KvPool::check() const {
 }
 
 void KvPool::copy(BlockId from, BlockId to) {
-  for (size_t layer = 0; layer < buffers_.size(); ++layer) {
+  for (size_t layer = 0; layer < (by_layer() ? 1 : buffers_.size()); ++layer) {
     const auto index = static_cast<int64_t>(layer);
     for (int64_t kind = 0; kind < planes(index); ++kind)
       for (int64_t head = 0; head < layout_.layers[layer].kv_heads; ++head)

@@ -11,6 +11,10 @@
 // Layers that see a window only may have blocks of their own, in further groups (window_groups.h): a pool inside the
 // pool, with ids of its own, whose first blocks a stream gives back as its window moves on.
 //
+// Or every layer has blocks of its own (KvLayout::by_layer), where layers store different numbers of tokens: a block is
+// of one layer then, and ids, free blocks and memory are those of all layers together. One buffer:
+// [K, V][kv_head][block id][token in block][row_bytes].
+//
 // With a codec (kv/codec.h), a tile takes the place of a block's rows in one head, and each stream has a slot of the
 // StatePool for its tail, the raw rows of its newest tokens:  [K, V][kv_head][token % tail_tokens][f16 row]. One slot
 // has the tails of all groups.
@@ -60,6 +64,7 @@ struct KvLayout {
   int64_t window = 0;                              // no layer sees more keys; 0: at least one sees all
   int64_t most_held = 0;                           // with a window: tokens whose blocks a stream holds at once
   std::vector<KvLayout> windows = {};              // further groups (window_groups.h), each with all of the layers
+  bool by_layer = false;  // every layer is a group, whose blocks are of one set of ids; all layers are alike
 
   // Blocks are encoded by `with` (not null) from now on: sets the format, raises the block size to what it needs, and
   // makes the tail long enough to run `drafted` tokens and take them back.
@@ -72,13 +77,15 @@ struct KvLayout {
   std::string format_name() const;
   std::string codec_name() const;  // of the first group that has a codec; "" if none does
   bool recurrent() const;          // some layers
-  // Whether blocks alone can continue a stream after them: no state, and no raw rows of their tokens, is needed.
+  // Whether blocks of one table alone can continue a stream after them: no state, and no raw rows of their tokens, is
+  // needed, and no table of another layer.
   bool prefixes_shared() const;
-  bool encodes() const;  // some group has a codec
+  bool encodes() const;                                                 // some group has a codec
+  int64_t tables() const { return by_layer ? std::ssize(layers) : 1; }  // of a stream, whose blocks have one set of ids
 
   int64_t tile_bytes(const KvLayer& layer, KvPart part = KvPart::keys) const;  // one block of one head
   int64_t block_bytes(const KvLayer& layer) const;  // one block of all heads, keys and values
-  int64_t block_bytes() const;                      // one block in all layers, keys and values; of this group
+  int64_t block_bytes() const;  // one block in all layers, keys and values; of this group. By layer: of one layer
   int64_t bytes_per_token() const;
   int64_t heads_before(int64_t layer) const;  // KV heads of the layers before this one, in this group
   int64_t heads() const { return heads_before(std::ssize(layers)); }
@@ -91,6 +98,7 @@ struct KvLayout {
 
  private:
   void set_block_tokens(int64_t tokens);  // of all groups
+  Result<void> check_alike() const;       // by layer
 };
 
 inline constexpr int64_t kMaxBlockTokens = 65536;
@@ -150,15 +158,17 @@ class KvPool {
   // `heads` > 1, which is layout().heads(), `kept` is [heads, tokens]: each head of each layer has slots of its own. No
   // other stream may hold those blocks. Not with a codec.
   void compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);
+  // The same of one layer's table, where every layer has its own; of `kept` it takes what its own heads keep.
+  void compact_layer(int64_t layer, std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);
   Result<void> check() const;  // the pool's counts agree with its references
 
   // Start of one head's rows, block_tokens rows of row_bytes(), or of its tile.
   uint8_t* keys(int64_t layer, BlockId block, int64_t head) {
-    return buffers_[layer].data() + (head * ids() + block) * tile_bytes_[layer];
+    return first_[layer] + (head * ids() + block) * tile_bytes_[layer];
   }
   uint8_t* values(int64_t layer, BlockId block, int64_t head) {
     if (layout_.layers[layer].values_in_keys) return keys(layer, block, head);
-    return buffers_[layer].data() + layout_.layers[layer].kv_heads * ids() * tile_bytes_[layer] +
+    return first_[layer] + layout_.layers[layer].kv_heads * ids() * tile_bytes_[layer] +
            (head * ids() + block) * value_tile_bytes_[layer];
   }
   // The arrays of each head, one after the other: 0: keys, 1: values.
@@ -177,11 +187,15 @@ class KvPool {
   int64_t value_row_bytes(int64_t layer) const { return value_row_bytes_[layer]; }
   int64_t value_tile_bytes(int64_t layer) const { return value_tile_bytes_[layer]; }
 
-  // Groups of layers, each with its own blocks: 0 is this pool, the others are of layers with a window.
-  int64_t groups() const { return 1 + static_cast<int64_t>(windows_.size()); }
-  KvPool& group(int64_t index) { return index == 0 ? *this : windows_[static_cast<size_t>(index - 1)]; }
-  const KvPool& group(int64_t index) const { return index == 0 ? *this : windows_[static_cast<size_t>(index - 1)]; }
-  int64_t group_of(int64_t layer) const { return windows_.empty() ? 0 : group_of_[static_cast<size_t>(layer)]; }
+  // Groups of layers, each with its own block tables: 0 is this pool, the others are of layers with a window and have
+  // their own blocks. By layer every layer is a group, and this pool is all of them.
+  int64_t groups() const { return layout_.tables() + static_cast<int64_t>(windows_.size()); }
+  KvPool& group(int64_t index) { return is_here(index) ? *this : windows_[static_cast<size_t>(index - 1)]; }
+  const KvPool& group(int64_t index) const { return is_here(index) ? *this : windows_[static_cast<size_t>(index - 1)]; }
+  int64_t group_of(int64_t layer) const {
+    return layout_.by_layer ? layer : windows_.empty() ? 0 : group_of_[static_cast<size_t>(layer)];
+  }
+  bool by_layer() const { return layout_.by_layer; }
   KvPool& of(int64_t layer) { return group(group_of(layer)); }
   bool gives_back() const { return layout_.window > 0 || !windows_.empty(); }  // blocks behind a window
   bool evicts() const { return evicts_; }                                      // KvPoolOptions
@@ -191,12 +205,14 @@ class KvPool {
   const StatePool& states() const { return states_; }
   uint8_t* tail(int64_t layer, StateId slot) { return reinterpret_cast<uint8_t*>(states_.values(layer, slot)); }
 
-  // Blocks needed for `tokens` tokens.
+  // Blocks of one table for `tokens` tokens.
   int64_t blocks_for(int64_t tokens) const { return (tokens + layout_.block_tokens - 1) / layout_.block_tokens; }
 
  private:
   Result<void> add_groups(const KvLayout& layout, const KvPoolOptions& options);
+  bool is_here(int64_t group) const { return group == 0 || layout_.by_layer; }
 
+  void move_rows(int64_t layer, int64_t head, std::span<const BlockId> table, size_t from, size_t to, size_t count);
   void give_back(BlockId first, int64_t count);
   void use_huge_pages();
 
@@ -208,6 +224,7 @@ class KvPool {
   bool evicts_ = false;
   std::vector<int64_t> row_bytes_, tile_bytes_, value_row_bytes_, value_tile_bytes_;
   std::vector<AlignedBuffer> buffers_;
+  std::vector<uint8_t*> first_;  // of each layer's buffer, or of the one that all share
   std::vector<int32_t> references_;
   std::vector<BlockId> free_;  // paged: handed out from the back
   VirtualRanges ranges_;

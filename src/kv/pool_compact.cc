@@ -25,15 +25,33 @@ void move_runs(std::span<const int32_t> kept, size_t block_tokens, const Move& m
 
 }  // namespace
 
+// Slots [from, from + count) of one head, which are in one block, become [to, to + count), also in one.
+void KvPool::move_rows(int64_t layer, int64_t head, std::span<const BlockId> table, size_t from, size_t to,
+                       size_t count) {
+  const auto block_tokens = static_cast<size_t>(layout_.block_tokens);
+  const BlockId source = table[from / block_tokens], target = table[to / block_tokens];
+  for (int64_t kind = 0; kind < planes(layer); ++kind) {
+    const auto row = static_cast<size_t>(plane_row_bytes(layer, kind));
+    std::memmove(plane(layer, target, kind, head) + to % block_tokens * row,
+                 plane(layer, source, kind, head) + from % block_tokens * row, count * row);
+  }
+}
+
+void KvPool::compact_layer(int64_t layer, std::span<const BlockId> table, std::span<const int32_t> kept,
+                           int64_t heads) {
+  const size_t tokens = kept.size() / static_cast<size_t>(heads);
+  const int64_t first = heads > 1 ? layout_.heads_before(layer) : 0;
+  for (int64_t head = 0; head < layout_.layers[static_cast<size_t>(layer)].kv_heads; ++head) {
+    const auto own = static_cast<size_t>(heads > 1 ? first + head : 0) * tokens;
+    move_runs(kept.subspan(own, tokens), static_cast<size_t>(layout_.block_tokens),
+              [&](size_t from, size_t to, size_t count) { move_rows(layer, head, table, from, to, count); });
+  }
+}
+
 void KvPool::compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads) {
   const auto block_tokens = static_cast<size_t>(layout_.block_tokens);
   const auto move = [&](int64_t layer, int64_t head, size_t from, size_t to, size_t count) {
-    const BlockId source = table[from / block_tokens], target = table[to / block_tokens];
-    for (int64_t kind = 0; kind < planes(layer); ++kind) {
-      const auto row = static_cast<size_t>(plane_row_bytes(layer, kind));
-      std::memmove(plane(layer, target, kind, head) + to % block_tokens * row,
-                   plane(layer, source, kind, head) + from % block_tokens * row, count * row);
-    }
+    move_rows(layer, head, table, from, to, count);
   };
   const auto each_head = [&](const auto& body) {
     int64_t index = 0;

@@ -106,5 +106,66 @@ INSTANTIATE_TEST_SUITE_P(Formats, Compact,
                            return std::string(std::get<0>(one.param)) + "_" + std::to_string(std::get<1>(one.param));
                          });
 
+// Every layer has blocks of its own, from one set of ids: compacting one layer's table changes no other row.
+TEST(CompactLayer, MovesRowsOfOneTable) {
+  std::mt19937_64 random(5);
+  KvLayout layout{find_format("f16"), 4, {{2, 32}, {2, 32}, {2, 32}}};
+  layout.by_layer = true;
+  auto pool = KvPool::create(layout, 30);
+  ASSERT_TRUE(pool.ok());
+  EXPECT_EQ(pool->groups(), 3);
+  EXPECT_EQ(pool->group_of(2), 2);
+  EXPECT_EQ(&pool->group(2), &*pool);
+  EXPECT_EQ(pool->bytes(), 30 * 4 * 2 * 2 * 32 * 2);  // tokens, heads, keys and values, dims, bytes
+  EXPECT_EQ(pool->layout().bytes_per_token(), 3 * 2 * 2 * 32 * 2);
+  std::vector<std::vector<BlockId>> tables(3);
+  for (int i = 0; i < 24; ++i) tables[random() % 3].push_back(*pool->allocate());
+  EXPECT_EQ(pool->free_blocks(), 6);
+  EXPECT_TRUE(pool->check().ok());
+  const auto rows_of = [&](int64_t layer, int64_t slot) {
+    Rows out;
+    const BlockId block = tables[static_cast<size_t>(layer)][static_cast<size_t>(slot / 4)];
+    for (int64_t head = 0; head < 2; ++head)
+      for (uint8_t* first : {pool->keys(layer, block, head), pool->values(layer, block, head)}) {
+        first += slot % 4 * pool->row_bytes(layer);
+        out.emplace_back(first, first + pool->row_bytes(layer));
+      }
+    return out;
+  };
+  std::vector<std::vector<Rows>> before(3);
+  for (int64_t layer = 0; layer < 3; ++layer) {
+    for (int64_t slot = 0; slot < 4 * std::ssize(tables[static_cast<size_t>(layer)]); ++slot) {
+      const BlockId block = tables[static_cast<size_t>(layer)][static_cast<size_t>(slot / 4)];
+      for (int64_t head = 0; head < 2; ++head)
+        for (uint8_t* first : {pool->keys(layer, block, head), pool->values(layer, block, head)})
+          for (int64_t i = 0; i < pool->row_bytes(layer); ++i)
+            first[slot % 4 * pool->row_bytes(layer) + i] = static_cast<uint8_t>(random());
+    }
+  }
+  for (int64_t layer = 0; layer < 3; ++layer)  // when all are written: no block is two layers'
+    for (int64_t slot = 0; slot < 4 * std::ssize(tables[static_cast<size_t>(layer)]); ++slot)
+      before[static_cast<size_t>(layer)].push_back(rows_of(layer, slot));
+  std::vector<int32_t> kept;
+  for (int32_t slot = 0; slot < 4 * std::ssize(tables[1]); slot += 1 + slot % 3) kept.push_back(slot);
+  pool->compact_layer(1, tables[1], kept);
+  for (size_t i = 0; i < kept.size(); ++i)
+    ASSERT_EQ(rows_of(1, static_cast<int64_t>(i)), before[1][static_cast<size_t>(kept[i])]) << i;
+  for (const int64_t layer : {0, 2})
+    for (size_t slot = 0; slot < before[static_cast<size_t>(layer)].size(); ++slot)
+      ASSERT_EQ(rows_of(layer, static_cast<int64_t>(slot)), before[static_cast<size_t>(layer)][slot]);
+}
+
+TEST(KvPoolByLayer, NeedsLayersThatAreAlike) {
+  KvLayout layout{find_format("f16"), 4, {{2, 32}, {1, 32}}};
+  layout.by_layer = true;
+  EXPECT_EQ(KvPool::create(layout, 8).error().message,
+            "KV cache: blocks by layer need layers with equal heads, so that a block fits each of them");
+  layout.layers = {{2, 32}, {.state_values = 64}};
+  EXPECT_EQ(KvPool::create(layout, 8).error().kind, ErrorKind::unsupported);
+  layout.layers = {{2, 32}, {2, 32}};
+  EXPECT_FALSE(layout.prefixes_shared());
+  EXPECT_TRUE(KvPool::create(layout, 8).ok());
+}
+
 }  // namespace
 }  // namespace millrace

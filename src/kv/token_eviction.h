@@ -1,7 +1,8 @@
 // TokenEviction: an evictor at work on one stream. It knows the position of every stored token, collects the attention
 // that they receive, and says when to choose and what to keep. A decision is due whenever `slack` tokens more than the
 // budget are stored, for the first time with the prompt complete or not (EvictionRule), so the decisions depend on the
-// stream alone; the engine ends a chunk there. Not thread-safe.
+// stream alone; the engine ends a chunk there. Layers with budgets of their own decide together, when `slack` tokens
+// have come since the last decision: those that store more than their budget drop some. Not thread-safe.
 //
 //   budget 6, slack 2    stored  0 1 2 3 4 5 6 7    full: drop two    0 1 4 5 6 7     next decision two tokens later
 #pragma once
@@ -11,53 +12,56 @@
 #include <span>
 #include <vector>
 
+#include "kv/kept_tokens.h"
+#include "kv/token_cascade.h"
 #include "kv/token_evictor.h"
 
 namespace millrace {
 
 class TokenEviction {
  public:
-  // Of a stream of at most `total` tokens, which begin with the prompt. `kv_heads`: of all layers that lose tokens.
-  TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t prompt, int64_t total, int64_t kv_heads = 1);
+  // Of a stream of at most `total` tokens, which begin with the prompt. `kv_heads`: of all layers that lose tokens;
+  // `layers`: tables of the stream, which are those of its layers if these have budgets of their own.
+  TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t prompt, int64_t total, int64_t kv_heads = 1,
+                int64_t layers = 1);
 
   // So that a step allocates nothing, with drafts of up to `drafted` tokens.
   void reserve(int64_t drafted);
   const EvictionRule& rule() const { return *rule_; }
-  int64_t heads() const { return heads_; }  // that choose for themselves; 1: all choose together
-  int64_t next() const;                     // computed tokens at which the next decision is due
-  int64_t most_stored() const;              // tokens stored at once, at most, from now on
+  int64_t heads() const { return heads_; }                // that choose for themselves; 1: all choose together
+  int64_t layers() const { return std::ssize(layers_); }  // that drop tokens of their own; 1: all drop the same slots
+  int64_t next() const;                                   // computed tokens at which the next decision is due
+  int64_t most_stored(int64_t layer = 0) const;           // tokens stored at once, at most, from now on
   int64_t first_observed() const;  // index in the text of the first query whose attention counts for that decision
-  int64_t evicted() const { return evicted_; }
+  int64_t evicted(int64_t layer = 0) const { return layers_[static_cast<size_t>(layer)].evicted(); }
+  // Of all layers, the average, rounded up.
+  int64_t mean_evicted() const;
   // Of token `index` of the text, which is not stored yet (EvictionPositions).
-  int64_t position(int64_t index) const { return rule_->moves_keys() ? index - evicted_ : index; }
+  int64_t position(int64_t index) const { return rule_->moves_keys() ? index - evicted() : index; }
   int64_t decisions() const { return decisions_; }
 
-  // [slots, heads()], the sums of the first slots, to add to; those of new slots are 0.
-  std::span<int64_t> mass(int64_t slots);
-  // [drafted, slots, heads()], zero: what the query of each of the drafted tokens of a step adds, which is known to
-  // count only when the token is kept.
-  std::span<int64_t> draft_mass(int64_t drafted, int64_t slots);
-  // The next one of them is kept.
+  // One layer's tokens, with their sums. Where all drop the same, there is one for all.
+  KeptTokens& tokens(int64_t layer = 0) { return layers_[static_cast<size_t>(layer)]; }
+  std::span<int64_t> mass(int64_t slots) { return tokens().mass(slots); }
+  std::span<int64_t> draft_mass(int64_t drafted, int64_t slots) { return tokens().draft_mass(drafted, slots); }
+  // The next drafted token is kept.
   void keep_drafted();
   // Nothing is computed any longer; the decisions will be made again, with the same results.
   void start_again();
   // Chooses, when next() tokens are computed. [heads(), budget], the slots that remain, ascending in each head; valid
-  // until the next call.
+  // until the next call. Of the first layer, where there are several: tokens(layer).kept() has those of each.
   std::span<const int32_t> decide();
-  // [budget, heads()], of the tokens that the last decision has kept.
-  std::span<const int32_t> positions() const { return positions_; }
+  // [stored, heads()], of the tokens that the last decision has kept.
+  std::span<const int32_t> positions(int64_t layer = 0) const {
+    return layers_[static_cast<size_t>(layer)].positions();
+  }
 
  private:
-  void choose(int64_t head, int64_t stored);
-
   std::shared_ptr<const EvictionRule> rule_;
   int64_t prompt_, total_, heads_;
-  int64_t evicted_ = 0, decisions_ = 0;
-  std::vector<int32_t> positions_, kept_, dropped_;
-  std::vector<int64_t> mass_, draft_mass_;
-  std::vector<int32_t> own_positions_;  // of one of several heads
-  std::vector<int64_t> own_mass_;
-  int64_t draft_slots_ = 0, kept_drafts_ = 0;
+  int64_t decisions_ = 0, last_ = 0;  // computed tokens at the last decision
+  std::vector<KeptTokens> layers_;
+  TokenCascade cascade_;
 };
 
 // Calls move(slot, count, positions) for the runs of slots whose tokens came from slots -positions higher: where
@@ -72,7 +76,9 @@ void for_moved_runs(std::span<const int32_t> kept, const Move& move) {
   }
 }
 
-// Bytes of one that stores at most `stored` tokens, in steps of at most `drafted` drafted ones.
-int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads = 1);
+// Bytes of one that stores at most `stored` tokens, on average over its tables, in steps of at most `drafted` drafted
+// ones.
+int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads = 1,
+                       int64_t layers = 1);
 
 }  // namespace millrace

@@ -13,14 +13,8 @@ namespace {
 constexpr EnumNames<EvictionScope> kScopes("stream", "layer", "head");
 constexpr EnumNames<EvictionPositions> kPositions("text", "cache");
 
-}  // namespace
-
-Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view text) {
-  if (text.empty() || text == "none") return std::shared_ptr<const EvictionRule>();
-  MILLRACE_TRY(const auto chosen, choose_member("evictor", token_evictors(), text));
-  const std::string& prompt = chosen.options.text("prompt");
-  if (prompt != "whole" && prompt != "evicted")
-    return Error::user(fmt::format("{}: prompt: must be whole or evicted, got '{}'", chosen.label, prompt));
+// Options that evictors by layer do not have.
+Result<void> read_scope(const ChosenMember<TokenEvictorFactory>& chosen, EvictionRule& rule) {
   const std::string& scope = chosen.options.text("scope");
   const auto found = kScopes.find(scope);
   if (!found)
@@ -33,26 +27,73 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
     return Error::user(
         fmt::format("{}: positions: cache needs scope=stream: with scope={} each head has other tokens at a position",
                     chosen.label, scope));
+  rule.scope = *found;
+  rule.positions = *counted;
+  return {};
+}
+
+// Tokens that it may store before the first decision, whatever the prompt.
+int64_t least_stored(const EvictionRule& rule, int64_t layers) {
+  int64_t least = rule.most_stored(0, layers);
+  for (int64_t layer = 1; layer < layers; ++layer) least = std::min(least, rule.most_stored(layer, layers));
+  return least;
+}
+
+int64_t mean_up(int64_t sum, int64_t count) { return (sum + count - 1) / count; }
+
+}  // namespace
+
+Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view text) {
+  if (text.empty() || text == "none") return std::shared_ptr<const EvictionRule>();
+  MILLRACE_TRY(const auto chosen, choose_member("evictor", token_evictors(), text));
+  const std::string& prompt = chosen.options.text("prompt");
+  if (prompt != "whole" && prompt != "evicted")
+    return Error::user(fmt::format("{}: prompt: must be whole or evicted, got '{}'", chosen.label, prompt));
   auto rule = std::make_shared<EvictionRule>();
   MILLRACE_TRY(rule->evictor, chosen.member(chosen.options));
   rule->slack = chosen.options.integer("slack");
   rule->whole_prompt = prompt == "whole";
-  rule->scope = *found;
-  rule->positions = *counted;
+  rule->scope = EvictionScope::layer;
+  if (!rule->by_layer()) MILLRACE_TRY_VOID(read_scope(chosen, *rule));
   rule->text = std::string(text);
   return std::shared_ptr<const EvictionRule>(std::move(rule));
 }
 
-int64_t kv_demand(const EvictionRule* rule, int64_t prompt, int64_t total) {
-  if (!rule) return total;
-  const int64_t most = rule->whole_prompt ? std::max(rule->most_stored(), prompt) : rule->most_stored();
-  return std::min(most, total);
+int64_t EvictionRule::first_decision(int64_t prompt, int64_t layers) const {
+  const int64_t full = least_stored(*this, layers);
+  return whole_prompt ? std::max(full, prompt) : full;
 }
 
-int64_t stored_tokens(const EvictionRule* rule, int64_t prompt, int64_t computed) {
+int64_t layer_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layer, int64_t layers) {
+  if (!rule) return total;
+  const int64_t most = rule->most_stored(layer, layers);
+  return std::min(rule->whole_prompt ? std::max(most, prompt) : most, total);
+}
+
+int64_t kv_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers) {
+  if (!rule || !rule->by_layer()) return layer_demand(rule, prompt, total, 0, 1);
+  int64_t sum = 0;
+  for (int64_t layer = 0; layer < layers; ++layer) sum += layer_demand(rule, prompt, total, layer, layers);
+  return mean_up(sum, layers);
+}
+
+int64_t blocks_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers, int64_t block_tokens) {
+  int64_t sum = 0;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    sum += mean_up(layer_demand(rule, prompt, total, layer, layers), block_tokens);
+  return sum;
+}
+
+int64_t stored_tokens(const EvictionRule* rule, int64_t prompt, int64_t computed, int64_t layers) {
   if (!rule) return computed;
-  const int64_t first = rule->whole_prompt ? std::max(rule->most_stored(), prompt) : rule->most_stored();
-  return computed < first ? computed : rule->evictor->budget() + (computed - first) % rule->slack;
+  if (!rule->by_layer()) layers = 1;
+  const int64_t first = rule->first_decision(prompt, layers);
+  if (computed < first) return computed;
+  const int64_t since = (computed - first) % rule->slack;
+  int64_t sum = 0;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    sum += std::min(rule->evictor->budget_of(layer, layers), computed - since) + since;
+  return mean_up(sum, layers);
 }
 
 }  // namespace millrace

@@ -41,9 +41,17 @@ class TokenEvictor {
  public:
   virtual ~TokenEvictor() = default;
   virtual int64_t budget() const = 0;  // tokens that remain after a decision, at least 1
+  // Where every layer has a budget of its own: that of one of `layers` layers, at least 1 and no larger than that of
+  // the layer before. Then budget() is their average.
+  virtual bool by_layer() const { return false; }
+  virtual int64_t budget_of(int64_t /*layer*/, int64_t /*layers*/) const { return budget(); }
+  // By layer: a token that one layer drops is dropped by all later ones too. The sums are those of all layers, since
+  // the first of them stored the token.
+  virtual bool cascades() const { return false; }
   virtual MassRule mass_rule() const { return {}; }
   bool needs_mass() const { return mass_rule().queries > 0; }
-  // Appends exactly `excess` distinct slots, ascending; 0 < excess < stored tokens.
+  // Appends exactly `excess` distinct slots, ascending; 0 < excess < stored tokens. By layer it is asked for one layer
+  // after the other; a cascade shows a layer only what the one before it keeps.
   virtual void drop(const StoredTokens& stored, int64_t excess, std::vector<int32_t>& slots) const = 0;
 };
 
@@ -68,11 +76,17 @@ struct EvictionRule {
   std::string text;  // as given
 
   bool moves_keys() const { return positions == EvictionPositions::cache; }
+  bool by_layer() const { return evictor->by_layer(); }
 
   int64_t most_stored() const { return evictor->budget() + slack; }
   // That choose, of a model with so many KV heads in the layers that lose tokens. Heads of one layer that choose
   // together have equal sums and so make equal choices.
-  int64_t choosers(int64_t kv_heads) const { return scope == EvictionScope::stream ? 1 : kv_heads; }
+  int64_t choosers(int64_t kv_heads) const { return scope == EvictionScope::stream || by_layer() ? 1 : kv_heads; }
+
+  // Of one of `layers` tables of a stream.
+  int64_t most_stored(int64_t layer, int64_t layers) const { return evictor->budget_of(layer, layers) + slack; }
+  // Computed tokens at the first decision: when the first of the tables is full.
+  int64_t first_decision(int64_t prompt, int64_t layers) const;
 };
 
 // `text` is NAME[:key=value,...]; null for "" and "none". Errors (user): unknown name or option.
@@ -80,9 +94,15 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
 
 // Tokens that a stream of `total` tokens stores at once, at most, `prompt` of which are still to be computed as its
 // prompt. A null rule keeps all. Memory plan, request check and simulation use this; planner and
-// admission use Sequence::kv_demand(), which continues it for a stream that runs.
-int64_t kv_demand(const EvictionRule* rule, int64_t prompt, int64_t total);
-// Tokens that a stream with this prompt stores once `computed` of its tokens are computed, and evicted where due.
-int64_t stored_tokens(const EvictionRule* rule, int64_t prompt, int64_t computed);
+// admission use Sequence::kv_demand(), which continues it for a stream that runs. Of `layers` tables with budgets of
+// their own: the average, rounded up.
+int64_t kv_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers = 1);
+// The same of one of them.
+int64_t layer_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layer, int64_t layers);
+// Blocks for that, in all tables.
+int64_t blocks_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers, int64_t block_tokens);
+// Tokens that a stream with this prompt stores once `computed` of its tokens are computed, and evicted where due. Of
+// `layers` tables: the average, rounded up; of a cascade, at most.
+int64_t stored_tokens(const EvictionRule* rule, int64_t prompt, int64_t computed, int64_t layers = 1);
 
 }  // namespace millrace

@@ -39,7 +39,8 @@ TEST(EvictionRule, ReadsNameAndOptions) {
 
 TEST(EvictionRule, NamesWhatIsWrong) {
   EXPECT_EQ(refusal("lru"),
-            "evictor: unknown 'lru'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands");
+            "evictor: unknown 'lru'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands, "
+            "pyramidkv, spatten");
   EXPECT_EQ(refusal("h2o:size=3"),
             "evictor h2o: size: no such option; known: budget, recent, slack, prompt, scope, positions");
   EXPECT_EQ(refusal("h2o:budget=0"), "evictor h2o: budget: must be between 1 and 1073741824, got 0");

@@ -50,7 +50,8 @@ void split_all_windows(KvLayout& layout, int64_t context, int64_t step) { split(
 
 int64_t held_bytes(const KvLayout& layout, int64_t stored, int64_t tokens) {
   const auto of_group = [](const KvLayout& group, int64_t count) {
-    return group.block_bytes() / group.block_tokens * (group.window > 0 ? std::min(count, group.most_held) : count);
+    return group.block_bytes() * group.tables() / group.block_tokens *
+           (group.window > 0 ? std::min(count, group.most_held) : count);
   };
   int64_t bytes = of_group(layout, stored);
   for (const KvLayout& group : layout.windows) bytes += of_group(group, tokens);

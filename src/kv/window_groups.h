@@ -29,6 +29,7 @@ void split_all_windows(KvLayout& layout, int64_t context, int64_t step);
 
 // Bytes of one stream of `tokens` tokens that stores `stored` of them: of layers with a window, where these are groups,
 // the newest ones, whether it has dropped them elsewhere or not.
+// `stored`: where layers have blocks of their own, on average.
 int64_t held_bytes(const KvLayout& layout, int64_t stored, int64_t tokens);
 
 // Leading blocks that the token in `slot`, and later ones, do not see.

@@ -27,11 +27,15 @@ std::vector<KeyRope> key_ropes(const ArchSpec& spec, const KvLayout& layout, int
 // Streams whose blocks are given back have longer tables than the pool has blocks; so have, in the other groups, those
 // that drop tokens of the first one.
 void reserve_tables(const KvPool& kv, int64_t streams, int64_t context, Batch& batch) {
-  const int64_t longest = std::max(kv.total_blocks(), streams * kv.blocks_for(context));
-  batch.block_tables.reserve(static_cast<size_t>(kv.layout().window > 0 ? longest : kv.total_blocks()));
+  const int64_t of_streams = streams * kv.blocks_for(context);
+  const int64_t longest = kv.by_layer() ? of_streams : std::max(kv.total_blocks(), of_streams);
+  batch.block_tables.reserve(
+      static_cast<size_t>(kv.layout().window > 0 || kv.by_layer() ? longest : kv.total_blocks()));
   batch.window_tables.resize(static_cast<size_t>(kv.groups() - 1));
+  batch.window_spans.resize(batch.window_tables.size());
   for (auto& tables : batch.window_tables)
-    tables.reserve(static_cast<size_t>(kv.layout().window > 0 || kv.evicts() ? longest : kv.total_blocks()));
+    tables.reserve(
+        static_cast<size_t>(kv.layout().window > 0 || kv.evicts() || kv.by_layer() ? longest : kv.total_blocks()));
 }
 
 ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,
@@ -94,7 +98,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   reserve_visibility(limits.outputs, limits.tokens, c.outputs);
   c.block_pointers.resize(
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
-  if (kv.groups() > 1) c.outputs.window_spans.reserve(outputs);
+  for (auto& own : c.outputs.window_spans) own.reserve(outputs);
   if (limits.switches.attention.shared_prefixes) c.shared_prefixes.reserve(limits.tokens);
   const std::vector<KeyRope> ropes = key_ropes(spec, kv.layout(), limits.context);
   for (int64_t group = 0; kv.layout().encodes() && group < kv.groups(); ++group) {

@@ -28,9 +28,9 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, con
   batch.positions.reserve(static_cast<size_t>(options.limits.tokens));
   batch.embeddings.reserve(static_cast<size_t>(options.limits.tokens));
   batch.spans.reserve(static_cast<size_t>(options.streams));
-  if (runner->pool_->groups() > 1) batch.window_spans.reserve(static_cast<size_t>(options.streams));
   batch.output_rows.reserve(static_cast<size_t>(std::max(options.limits.tokens, options.limits.outputs)));
   reserve_tables(*runner->pool_, options.streams, options.limits.context, batch);
+  for (auto& own : batch.window_spans) own.reserve(static_cast<size_t>(options.streams));
   reserve_visibility(options.streams, options.limits.tokens, batch);
   return runner;
 }
@@ -85,12 +85,12 @@ void ModelRunner::begin(std::span<const BlockId> blocks, int64_t slot, const Lor
   adapters_.runs.push_back({batch_.size(), 0, mix});
 }
 
-// As long as every stream has the same slots in all groups, tables are equal entry by entry. From the first one that
-// has not, the spans of the other groups are a list of their own.
+// As long as every stream has the same slots in this group as in the first one, tables are equal entry by entry. From
+// the first one that has not, the spans of this group are a list of their own.
 void ModelRunner::begin_group(int64_t group, std::span<const BlockId> blocks, int64_t slot) {
   std::vector<int32_t>& tables = batch_.window_tables[static_cast<size_t>(group - 1)];
-  std::vector<BatchSpan>& apart = batch_.window_spans;
-  if (group == 1 && (!apart.empty() || slot != batch_.spans.back().first_slot)) {
+  std::vector<BatchSpan>& apart = batch_.window_spans[static_cast<size_t>(group - 1)];
+  if (!apart.empty() || slot != batch_.spans.back().first_slot) {
     if (apart.empty()) apart.assign(batch_.spans.begin(), batch_.spans.end() - 1);
     apart.push_back({.first_slot = slot, .table = std::ssize(tables), .table_size = std::ssize(blocks)});
   }
@@ -103,13 +103,14 @@ void ModelRunner::begin_group(int64_t group, std::span<const BlockId> blocks, in
 
 // All but slots and tables is that of the first group.
 void ModelRunner::finish_window_spans() {
-  for (size_t i = 0; i < batch_.spans.size(); ++i) {
-    const BatchSpan slots = batch_.window_spans[i];
-    batch_.window_spans[i] = batch_.spans[i];
-    batch_.window_spans[i].first_slot = slots.first_slot;
-    batch_.window_spans[i].table = slots.table;
-    batch_.window_spans[i].table_size = slots.table_size;
-  }
+  for (auto& own : batch_.window_spans)
+    for (size_t i = 0; i < own.size(); ++i) {
+      const BatchSpan slots = own[i];
+      own[i] = batch_.spans[i];
+      own[i].first_slot = slots.first_slot;
+      own[i].table = slots.table;
+      own[i].table_size = slots.table_size;
+    }
 }
 
 // Where more rows of logits fit: a small limit of outputs must not make the head read its weights for every few rows.
@@ -128,7 +129,7 @@ const float* ModelRunner::read_rows(std::span<const int32_t> rows, const ThreadP
 }
 
 void ModelRunner::forward_hidden(const ThreadPool::Turn&) {
-  if (!batch_.window_spans.empty()) finish_window_spans();
+  finish_window_spans();
   const Pass pass(*model_);
   model_->embed(batch_, *context_);
   model_->hidden(model_->run_layers(batch_, 0, model_->spec().layer_count(), *context_), *context_);

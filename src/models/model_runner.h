@@ -101,13 +101,13 @@ class ModelRunner {
     forward(turn);
   }
   void forward(const ThreadPool::Turn&) {  // for callers that hold the turn
-    if (!batch_.window_spans.empty()) finish_window_spans();
+    finish_window_spans();
     const Pass pass(*model_);
     model_->forward(batch_, *context_);
   }
   // The first layers only: the residual [tokens, width] of all tokens. Not of the model's last layer.
   void forward_first(int64_t layers, const ThreadPool::Turn&) {
-    if (!batch_.window_spans.empty()) finish_window_spans();
+    finish_window_spans();
     const Pass pass(*model_);
     model_->embed(batch_, *context_);
     model_->add_pending(model_->run_layers(batch_, 0, layers, *context_).size(), *context_);

@@ -105,6 +105,14 @@ Result<int64_t> plan_blocks(const KvLayout& layout, const KvPoolOptions& places,
   return again.ok() ? std::move(again) : std::move(planned);
 }
 
+// Tokens of the pool that the longest stream needs. Where every layer has blocks of its own, the pool has that many in
+// each layer on average.
+int64_t planned_tokens(const EvictionRule* rule, const KvLayout& layout, int64_t context) {
+  if (!layout.by_layer) return kv_demand(rule, context, context);
+  const int64_t blocks = blocks_demand(rule, context, context, layout.tables(), layout.block_tokens);
+  return (blocks + layout.tables() - 1) / layout.tables() * layout.block_tokens;
+}
+
 // An attention pattern has no rule for the branches of a tree.
 Result<void> check_pattern_drafter(const EngineOptions& options) {
   MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
@@ -122,6 +130,14 @@ Result<void> check_drafter_layers(const EngineOptions& options) {
       "attention {}: does not go with a drafter that stores keys or states of its own; use one without, such as ngram, "
       "or none",
       switches.attention.pattern->text()));
+}
+
+// The model's own layers come first, then those that a drafter has added.
+Result<void> check_all_layers(const EngineOptions& options, const KvLayout& layout, int64_t own_layers,
+                              int64_t context) {
+  if (std::ssize(layout.layers) != own_layers) MILLRACE_TRY_VOID(check_drafter_layers(options));
+  if (layout.by_layer) MILLRACE_TRY_VOID(check_layer_blocks(options, layout, own_layers, context));
+  return layout.check();
 }
 
 }  // namespace
@@ -169,8 +185,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   const auto own_layers = std::ssize(layout.layers);
   MILLRACE_TRY(const auto draft, load_draft_model(options, threads->threads(), layout));
   MILLRACE_TRY_VOID(load_features(options, *threads, layout));
-  if (layout.layers.size() != static_cast<size_t>(own_layers)) MILLRACE_TRY_VOID(check_drafter_layers(options));
-  MILLRACE_TRY_VOID(layout.check());
+  MILLRACE_TRY_VOID(check_all_layers(options, layout, own_layers, limits_.context));
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
   if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
   KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
@@ -203,7 +218,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
-  int64_t demand = kv_demand(rule.get(), limits_.context, limits_.context);
+  int64_t demand = planned_tokens(rule.get(), layout, limits_.context);
   if (layout.window > 0) demand = std::min(demand, layout.most_held);
   if (kv_tokens == 0 && layout.block_bytes() == 0)
     kv_tokens = places.streams * limits_.context;  // blocks without bytes
@@ -296,6 +311,7 @@ Result<std::unique_ptr<KvTier>> CpuExecutor::make_swap(const EngineOptions& opti
 }
 
 Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
+  if (kv().by_layer()) return Error::unsupported(kBlocksByLayer);
   if (kv().groups() > 1)
     return Error::unsupported(
         "KV store: keeps blocks of all layers, and with an evictor the layers of this model that see a window have "
@@ -313,6 +329,7 @@ Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions
 
 // The probe's pass is no step: hooks must not see it.
 Result<std::string> CpuExecutor::kv_identity() {
+  if (kv().by_layer()) return Error::unsupported(kBlocksByLayer);
   if (kv().groups() > 1 && kv().evicts())
     return Error::unsupported(
         "KV file: with an evictor, layers with a window have blocks of their own; start the engine without one");
@@ -358,6 +375,7 @@ Result<void> CpuExecutor::check(const Request& request) const {
     return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
   if (auto stop = StopMatcher::create(request.stop, request.include_stop); !stop.ok()) return stop.error();
   MILLRACE_TRY_VOID(check_beams(request));
+  if (request.beams > 1 && runner_->kv().by_layer()) return Error::unsupported(kBlocksByLayer);
   if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
   if (request.constraint.kind != Constraint::Kind::none && !grammars_)
     return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
@@ -393,7 +411,7 @@ Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
   if (rule.moves_keys() && (draft_ || self_))
     return Error::unsupported(
         "evictor: positions=cache: drafts of a model are of positions in the text; use ngram, or positions=text");
-  MILLRACE_TRY_VOID(check_evictor_pool(runner_->kv(), limits_.context));
+  MILLRACE_TRY_VOID(check_evictor_pool(rule, runner_->kv(), limits_.context));
   return check_moved_positions(rule, model_->parts().model->spec(), runner_->kv().layout());
 }
 
@@ -412,6 +430,7 @@ Result<void> CpuExecutor::check_context() const {
   if (draft_ || features_)
     return Error::unsupported(
         "context: a draft model sees the prompt in order and has no keys that move; use ngram, or no drafter");
+  if (runner_->kv().by_layer()) return Error::unsupported(kBlocksByLayer);
   if (runner_->kv().gives_back() && runner_->kv().evicts())
     return Error::unsupported(
         "context: with an evictor, layers with a window have blocks of their own; start the engine without one");
@@ -490,7 +509,8 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const LoraMix& mix = item.stream->adapters;
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
     for (size_t g = 0; g < s.kv.windows.size(); ++g)
-      runner_->begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks, chunk.first);
+      runner_->begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks,
+                           chunk.first - s.kv.left_out_of(static_cast<int64_t>(g) + 1));
     const bool tree = !s.draft.is_chain(chunk.drafted);
     const int64_t end = chunk.first + (tree ? chunk.own() : chunk.count);
     const int64_t sampled = keeps ? chunk.first : chunk.first + chunk.count - chunk.outputs();

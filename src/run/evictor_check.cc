@@ -6,6 +6,7 @@
 
 #include "models/mixers/mixer.h"
 #include "models/visible.h"
+#include "run/kv_places.h"
 
 namespace millrace {
 namespace {
@@ -28,14 +29,35 @@ Result<void> check_evictor_layout(const KvLayout& layout, int64_t context) {
         fmt::format("evictor: KV format {} encodes whole blocks, which cannot lose single tokens; "
                     "use f16 or another format of rows",
                     layout.format_name()));
-  if (std::ranges::any_of(layout.layers, [&](const KvLayer& layer) { return has_window(layer, context); }))
-    return Error::unsupported(kOwnBlocks);
+  const bool window =
+      std::ranges::any_of(layout.layers, [&](const KvLayer& layer) { return has_window(layer, context); });
+  if (layout.by_layer && window)
+    return Error::unsupported(
+        "evictor: budgets by layer are not for models with layers that see a window; use another evictor");
+  if (window) return Error::unsupported(kOwnBlocks);
   return {};
 }
 
-Result<void> check_evictor_pool(const KvPool& pool, int64_t context) {
+Result<void> check_evictor_pool(const EvictionRule& rule, const KvPool& pool, int64_t context) {
+  if (rule.by_layer() && !pool.by_layer())
+    return Error::unsupported(
+        "evictor: its budgets differ by layer, which needs blocks of their own for layers; start the engine with it, "
+        "or "
+        "another of its kind (--evictor)");
   if (pool.groups() > 1 && !pool.evicts()) return Error::unsupported(kOwnBlocks);
   return check_evictor_layout(pool.layout(), context);
+}
+
+Result<void> check_layer_blocks(const EngineOptions& options, const KvLayout& layout, int64_t own_layers,
+                                int64_t context) {
+  if (std::ssize(layout.layers) != own_layers)
+    return Error::unsupported(
+        "evictor: budgets by layer do not go with a drafter that stores keys of its own; use ngram, or another "
+        "evictor");
+  if (has_tier(options) || has_store(options)) return Error::unsupported(kBlocksByLayer);
+  if (!options.document_context.empty() && options.document_context != "none")
+    return Error::unsupported(kBlocksByLayer);
+  return check_evictor_layout(layout, context);
 }
 
 Result<void> check_evictor_draft(const ArchSpec& spec, int64_t context) {
@@ -47,6 +69,9 @@ Result<void> check_evictor_draft(const ArchSpec& spec, int64_t context) {
 
 Result<void> check_moved_positions(const EvictionRule& rule, const ArchSpec& spec, const KvLayout& layout) {
   if (!rule.moves_keys()) return {};
+  if (layout.by_layer)
+    return Error::unsupported(
+        "evictor: positions=cache: layers of this engine have blocks of their own, with other tokens in each");
   if (!layout.windows.empty())
     return Error::unsupported(
         "evictor: positions=cache: layers of this model see a window and keep other tokens than the rest; use "

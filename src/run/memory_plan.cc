@@ -6,6 +6,7 @@
 
 #include "attention/token_mass.h"
 #include "base/memory.h"
+#include "flow/batch.h"
 #include "kv/token_eviction.h"
 #include "run/constraint_memory.h"
 #include "run/kv_places.h"
@@ -35,9 +36,14 @@ int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_
 
 // Of the tables of a step that are longer than the pool has blocks (reserve_tables()).
 int64_t long_tables_bytes(const KvLayout& layout, const ForwardLimits& limits, int64_t streams, bool evicts) {
-  const int64_t tables = (layout.window > 0 ? 1 : 0) + (layout.window > 0 || evicts ? std::ssize(layout.windows) : 0);
+  const int64_t tables =
+      layout.by_layer ? layout.tables()
+                      : (layout.window > 0 ? 1 : 0) + (layout.window > 0 || evicts ? std::ssize(layout.windows) : 0);
   const int64_t entries = (limits.context + layout.block_tokens - 1) / layout.block_tokens;
-  return tables * (streams + limits.outputs) * entries * static_cast<int64_t>(sizeof(BlockId));
+  // By layer, each further table has its own list of the step's spans, and of the spans that are kept.
+  const int64_t spans = layout.by_layer ? (tables - 1) * (streams + std::max(limits.tokens, limits.outputs)) : 0;
+  return tables * (streams + limits.outputs) * entries * static_cast<int64_t>(sizeof(BlockId)) +
+         spans * static_cast<int64_t>(sizeof(BatchSpan));
 }
 
 // The most blocks, up to `most`, whose cost is at most `bytes`; the cost grows with the blocks.
@@ -72,14 +78,16 @@ Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& option
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   if (!rule) return 0;
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
-  const int64_t stored = kv_demand(rule.get(), context, context);
+  const int64_t layers = layout.tables();
+  const int64_t stored = kv_demand(rule.get(), context, context, layers),
+                most = layer_demand(rule.get(), context, context, 0, layers);
   const int64_t scratch =
       rule->evictor->needs_mass()
-          ? threads * token_mass_bytes(stored, drafts, largest_group(spec),
+          ? threads * token_mass_bytes(most, drafts, largest_group(spec),
                                        rule->scope == EvictionScope::head ? most_kv_heads(layout) : 1)
           : 0;
   return std::max(options.max_streams, options.resident_streams) *
-             eviction_bytes(*rule, stored, drafts, layout.heads()) +
+             eviction_bytes(*rule, stored, drafts, layout.heads(), layers) +
          scratch;
 }
 
@@ -89,12 +97,13 @@ int64_t request_memory(int64_t tokens) {
   return kRequestBytes + tokens * kRequestTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes;
 }
 
-Result<int64_t> request_evictor_memory(const Request& request, int64_t tokens, int64_t drafts, int64_t kv_heads) {
+Result<int64_t> request_evictor_memory(const Request& request, int64_t tokens, int64_t drafts, int64_t kv_heads,
+                                       int64_t layers) {
   if (request.evictor.empty()) return 0;
   MILLRACE_TRY(const auto rule, make_eviction_rule(request.evictor));
   if (!rule) return 0;
   const auto prompt = static_cast<int64_t>(request.prompt.size());
-  return eviction_bytes(*rule, kv_demand(rule.get(), prompt, tokens), drafts, kv_heads);
+  return eviction_bytes(*rule, kv_demand(rule.get(), prompt, tokens, layers), drafts, kv_heads, layers);
 }
 
 Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,
@@ -134,7 +143,9 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
 
 Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& places, const EngineMemory& memory,
                                const MemoryAccounts& accounts, int64_t wanted, int64_t least) {
-  const auto blocks_of = [&](int64_t tokens) { return (tokens + layout.block_tokens - 1) / layout.block_tokens; };
+  const auto blocks_of = [&](int64_t tokens) {
+    return layout.tables() * ((tokens + layout.block_tokens - 1) / layout.block_tokens);
+  };
   // Blocks of a model whose layers are all recurrent have no bytes, only their tables.
   const int64_t block_bytes = layout.block_bytes() > 0 ? layout.block_bytes() : kIdBytes + kBlockTableBytes;
   if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // KvPool refuses it

@@ -21,7 +21,8 @@ void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs) {
   const LoraMix& mix = run.owner->adapters;
   runner.begin(s.kv.blocks, run.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
   for (size_t g = 0; g < s.kv.windows.size(); ++g)
-    runner.begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks, run.first);
+    runner.begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks,
+                       run.first - s.kv.left_out_of(static_cast<int64_t>(g) + 1));
   const int64_t end = run.first + run.count;
   for (int64_t i = run.first; i < end; ++i) runner.add(s.token_at(i), i, outputs && i + 1 == end);
 }

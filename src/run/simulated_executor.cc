@@ -73,6 +73,8 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   if (!options.drafter.empty())
     return Error::unsupported("drafter: simulated tokens are random, so that no draft would ever be right");
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  if (rule && rule->by_layer())
+    return Error::unsupported("evictor: a simulation has no layers, whose budgets differ; simulate snapkv or another");
   if (window < 0 || (window > 0 && rule))
     return Error::user(fmt::format("window: must be 0 or more, and 0 with an evictor, got {}", window));
   KvLayout layout{find_format("f16"), options.block_tokens, {{.kv_heads = 1, .head_dim = 1, .window = window}}};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/pattern_layers.h"
+#include "kv/token_evictor.h"
 #include "kv/window_groups.h"
 #include "models/forward_switches.h"
 #include "run/kv_places.h"
@@ -35,7 +36,10 @@ Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& op
   KvLayout layout = formats.layout(options.block_tokens, std::move(layers), drafts);
   MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
   MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, context));
-  split_window_blocks(layout, options, context, std::max(options.batch_tokens, options.max_streams) + drafts);
+  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  layout.by_layer = rule && rule->by_layer();
+  if (!layout.by_layer)
+    split_window_blocks(layout, options, context, std::max(options.batch_tokens, options.max_streams) + drafts);
   MILLRACE_TRY_VOID(formats.set_window_formats(layout, drafts));
   return layout;
 }

@@ -12,7 +12,8 @@ namespace millrace {
 void split_window_blocks(KvLayout& layout, const EngineOptions& options, int64_t context, int64_t step);
 
 // Of an engine for streams of at most `context` tokens, with the `layers` of its model; a draft model's are added to
-// them. Errors: those of longest_draft(), set_window_formats(), make_forward_switches(), add_pattern_layers().
+// them. With an evictor whose budgets differ by layer, every layer has blocks of its own. Errors: those of
+// make_eviction_rule(), longest_draft(), set_window_formats(), make_forward_switches(), add_pattern_layers().
 Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& options, std::vector<KvLayer> layers,
                                int64_t context);
 

@@ -242,8 +242,11 @@ void Planner::add_drafts(const ScheduleView& view, Account& account, StepPlan& p
     const int64_t end = chunk->first + chunk->count;
     const int64_t covered = std::max(held(*stream) + promised(*stream), blocks_of(*stream, end, limits));
     const int64_t blocks = stream->kv.dead_blocks + covered + std::max<int64_t>(0, account.spare);
-    const int64_t most = blocks * limits.block_tokens + stream->kv.left_out;
-    count = std::min({count, most - end, before_border(*stream, end)});
+    count = std::min(count, before_border(*stream, end));
+    if (stream->kv.by_layer)
+      while (count > 0 && blocks_of(*stream, end + count, limits) > blocks) --count;
+    else
+      count = std::min(count, blocks * limits.block_tokens + stream->kv.left_out - end);
     if (count <= 0) continue;
     account.spare -= std::max<int64_t>(0, blocks_of(*stream, end + count, limits) - covered);
     chunk->count += count;

@@ -82,6 +82,12 @@ class Planner {
 // Blocks for a stream's first `tokens` tokens: what was left out of its attention, or evicted, has none, nor what its
 // windows have left behind.
 inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLimits& limits) {
+  if (stream.kv.by_layer) {
+    int64_t blocks = 0;
+    for (int64_t layer = 0; layer < limits.tables; ++layer)
+      blocks += limits.blocks_for(stream.layer_demand(layer, tokens));
+    return blocks;
+  }
   const int64_t demand = stream.kv_demand(tokens), most = limits.blocks_for(limits.held(demand));
   const int64_t left = limits.blocks_for(demand) - stream.kv.dead_blocks;
   return most < left ? most : left;

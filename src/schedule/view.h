@@ -18,12 +18,13 @@ struct PlannerLimits {
   int64_t resident_streams = 0;  // streams that hold blocks; 0: max_streams
   int64_t context = 0;           // tokens of the longest stream
   int64_t most_held = 0;         // every layer has a window: tokens whose blocks a stream holds at once; 0: all
+  int64_t tables = 1;            // of a stream, whose blocks count alike (KvState::by_layer)
 
   int64_t held(int64_t tokens) const { return most_held > 0 && most_held < tokens ? most_held : tokens; }
   int64_t blocks_for(int64_t tokens) const { return (tokens + block_tokens - 1) / block_tokens; }
   // Tokens of the longest stream that may keep all its tokens.
   int64_t longest_kept() const {
-    return blocks_for(held(context)) <= total_blocks ? context : total_blocks * block_tokens;
+    return tables * blocks_for(held(context)) <= total_blocks ? context : total_blocks / tables * block_tokens;
   }
   int64_t residents() const { return resident_streams > max_streams ? resident_streams : max_streams; }
 };

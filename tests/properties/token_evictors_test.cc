@@ -545,7 +545,8 @@ TEST(TokenEvictorRefusals, NameTheReason) {
   r.beams = 1;
   r.evictor = "fifo";
   EXPECT_EQ(core->check(r).error().message,
-            "evictor: unknown 'fifo'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands");
+            "evictor: unknown 'fifo'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands, "
+            "pyramidkv, spatten");
   EngineOptions o = options();
   o.evictor = "h2o";
   EXPECT_EQ(EngineCore::create(windowed, o).error().message,

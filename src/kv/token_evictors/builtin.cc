@@ -6,10 +6,16 @@ namespace {
 
 using Type = OptionSpec::Type;
 
-std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own) {
+// Of evictors with budgets by layer.
+std::vector<OptionSpec> with_layer_rule(std::vector<OptionSpec> own) {
   own.push_back({"slack", Type::integer, "16", 1, 1 << 20, "tokens stored beyond the budget before some are dropped"});
   own.push_back({"prompt", Type::text, "whole", 0, 0,
                  "whole: nothing is dropped before the prompt is complete; evicted: the budget holds for it too"});
+  return own;
+}
+
+std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own) {
+  own = with_layer_rule(std::move(own));
   own.push_back({"scope", Type::text, "stream", 0, 0,
                  "stream: one choice for all layers and heads; layer: each layer chooses for itself; head: each KV "
                  "head of each layer"});
@@ -46,6 +52,15 @@ const Registry<TokenEvictorFactory>& token_evictors() {
         with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
                    {"recent", Type::integer, "10", 0, 1 << 30, "newest tokens that are kept"},
                    {"history", Type::integer, "400", 1, 1 << 20, "newest queries that count"}})}, make_scissorhands},
+      {{"evictor", "pyramidkv", "snapkv with budgets that fall from layer to layer", "Cai et al., 2024, PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information Funneling",
+        with_layer_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that a layer keeps on average"},
+                         {"window", Type::integer, "32", 1, 1 << 20, "newest queries that vote, and newest tokens that are kept"},
+                         {"kernel", Type::integer, "7", 1, 1 << 10, "neighboring tokens that share their highest vote"},
+                         {"beta", Type::integer, "20", 1, 1 << 20, "the last layer keeps the window, and this part of the average beyond it; 1: all layers keep the same"}})}, make_pyramidkv},
+      {{"evictor", "spatten", "keeps the tokens that have received most attention in all layers, fewer from layer to layer", "Wang et al., 2021, SpAtten: Efficient Sparse Attention Architecture with Cascade Token and Head Pruning",
+        with_layer_rule({{"keep", Type::integer, "1536", 1, 1 << 30, "tokens that the first layer keeps"},
+                         {"final", Type::integer, "512", 1, 1 << 30, "tokens that the last layer keeps"},
+                         {"recent", Type::integer, "32", 0, 1 << 30, "newest tokens that every layer keeps"}})}, make_spatten},
   });
   return registry;
 }

@@ -12,5 +12,7 @@ Result<std::unique_ptr<const TokenEvictor>> make_random(const OptionValues& opti
 Result<std::unique_ptr<const TokenEvictor>> make_tova(const OptionValues& options);
 Result<std::unique_ptr<const TokenEvictor>> make_snapkv(const OptionValues& options);
 Result<std::unique_ptr<const TokenEvictor>> make_scissorhands(const OptionValues& options);
+Result<std::unique_ptr<const TokenEvictor>> make_pyramidkv(const OptionValues& options);
+Result<std::unique_ptr<const TokenEvictor>> make_spatten(const OptionValues& options);
 
 }  // namespace millrace

@@ -174,8 +174,9 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
                     from.visibility});
     };
     keep(span, kept.spans);
-    if (!batch.window_spans.empty())
-      keep(batch.window_spans[static_cast<size_t>(&span - batch.spans.data())], kept.window_spans);
+    for (size_t g = 0; g < batch.window_spans.size(); ++g)
+      if (!batch.window_spans[g].empty())
+        keep(batch.window_spans[g][static_cast<size_t>(&span - batch.spans.data())], kept.window_spans[g]);
     kept.tokens.push_back(batch.tokens[t]);
     kept.positions.push_back(batch.positions[t]);
     kept.output_rows.push_back(static_cast<int32_t>(i));

@@ -186,11 +186,12 @@ void project_inputs(const MixerCall& call, const ActivationRows& x, const Latent
 
 // Where a token's row is in the pool.
 uint8_t* stored_row(const MixerCall& call, int64_t token) {
-  KvPool& kv = call.context.kv();
-  const BatchSpan& span = *std::prev(std::ranges::upper_bound(call.batch.spans, token, {}, &BatchSpan::begin));
+  const int64_t layer = call.context.first_kv_layer + call.index, group = call.context.kv().group_of(layer);
+  KvPool& kv = call.context.kv().group(group);
+  const std::vector<BatchSpan>& spans = call.batch.spans_of(group);
+  const BatchSpan& span = *std::prev(std::ranges::upper_bound(spans, token, {}, &BatchSpan::begin));
   const int64_t slot = span.first_slot + token - span.begin, block_tokens = kv.layout().block_tokens;
-  const BlockId block = call.batch.block_tables[static_cast<size_t>(span.table + slot / block_tokens)];
-  const int64_t layer = call.context.first_kv_layer + call.index;
+  const BlockId block = call.batch.tables(group)[static_cast<size_t>(span.table + slot / block_tokens)];
   return kv.keys(layer, block, 0) + slot % block_tokens * kv.row_bytes(layer);
 }
 
@@ -266,11 +267,12 @@ void finish_latent(const MixerCall& call) {
                                  .kv_heads = 1,
                                  .head_dim = call.layer.head_dim,
                                  .softcap = call.spec.attention_softcap,
+                                 .group = context.kv().group_of(context.first_kv_layer + call.index),
                                  .value_dim = sizes.rank,
                                  .switches = context.limits().switches.attention};
   float* attended = context.attended.as<float>();
-  attend(call.batch, attention, kernels, context.pool(), context.kv(), context.q.as<float>(), attended,
-         context.limits().context, context.partials.as<float>(), context.block_pointers.data());
+  attend(call.batch, attention, kernels, context.pool(), context.kv().of(attention.layer), context.q.as<float>(),
+         attended, context.limits().context, context.partials.as<float>(), context.block_pointers.data());
 
   const ActivationRows sums = activation_rows(own.v_up[0].format->activation, tokens, sizes.rank, rows.heads);
   for_rows(context, tokens * heads, sizes.rank, [&](int64_t i) {

@@ -1,0 +1,205 @@
+// Budgets by layer against their definition, and the decisions of layers against plain sets of positions.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "kv/token_eviction.h"
+
+namespace millrace {
+namespace {
+
+std::shared_ptr<const EvictionRule> layer_rule(const std::string& text) {
+  auto rule = make_eviction_rule(text);
+  EXPECT_TRUE(rule.ok()) << (rule.ok() ? "" : rule.error().message);
+  return rule.ok() ? *rule : nullptr;
+}
+
+std::string layer_refusal(const std::string& text) {
+  const auto rule = make_eviction_rule(text);
+  return rule.ok() ? "" : rule.error().message;
+}
+
+std::vector<int64_t> layer_budgets(const EvictionRule& rule, int64_t layers) {
+  std::vector<int64_t> out;
+  for (int64_t layer = 0; layer < layers; ++layer) out.push_back(rule.evictor->budget_of(layer, layers));
+  return out;
+}
+
+TEST(LayerBudgets, OfPyramidKvFallAndKeepTheirAverage) {
+  EXPECT_EQ(layer_budgets(*layer_rule("pyramidkv:budget=60,window=20,beta=4"), 5),
+            (std::vector<int64_t>{90, 75, 60, 45, 30}));
+  EXPECT_EQ(layer_budgets(*layer_rule("pyramidkv:budget=60,window=20,beta=1"), 3), (std::vector<int64_t>{60, 60, 60}));
+  EXPECT_EQ(layer_budgets(*layer_rule("pyramidkv:budget=60,window=20"), 1), (std::vector<int64_t>{60}));
+  EXPECT_EQ(layer_budgets(*layer_rule("pyramidkv:budget=8,window=32"), 3), (std::vector<int64_t>{8, 8, 8}));
+  for (const int64_t budget : {1, 33, 100, 1023, 4096})
+    for (const int64_t beta : {1, 2, 7, 20, 1 << 20})
+      for (const int64_t layers : {2, 3, 5, 12, 31, 80}) {
+        const auto rule = layer_rule("pyramidkv:budget=" + std::to_string(budget) + ",beta=" + std::to_string(beta));
+        const std::vector<int64_t> all = layer_budgets(*rule, layers);
+        const int64_t window = std::min<int64_t>(32, budget);
+        int64_t sum = 0;
+        for (const int64_t one : all) sum += one;
+        EXPECT_EQ(sum, budget * layers) << budget << ", " << beta << ", " << layers;
+        EXPECT_TRUE(std::ranges::is_sorted(all, std::greater<>()));
+        EXPECT_EQ(all.back(), window + (budget - window) / beta);
+        for (size_t i = 0; i < all.size(); ++i) {  // on the line, to a token
+          const double last = static_cast<double>((budget - window) / beta),
+                       above = static_cast<double>(budget - window);
+          const double line =
+              2 * above - last - 2 * (above - last) * static_cast<double>(i) / static_cast<double>(layers - 1);
+          EXPECT_LE(std::abs(static_cast<double>(all[i] - window) - line), 1) << i;
+        }
+      }
+}
+
+TEST(LayerBudgets, OfSpAttenFallFromTheFirstLayerToTheLast) {
+  EXPECT_EQ(layer_budgets(*layer_rule("spatten:keep=40,final=10"), 4), (std::vector<int64_t>{40, 30, 20, 10}));
+  EXPECT_EQ(layer_budgets(*layer_rule("spatten:keep=40,final=39"), 3), (std::vector<int64_t>{40, 39, 39}));
+  EXPECT_EQ(layer_budgets(*layer_rule("spatten:keep=7,final=7"), 3), (std::vector<int64_t>{7, 7, 7}));
+  EXPECT_EQ(layer_budgets(*layer_rule("spatten:keep=40,final=10"), 1), (std::vector<int64_t>{40}));
+}
+
+TEST(LayerBudgets, NamesWhatIsWrong) {
+  EXPECT_EQ(layer_refusal("spatten:keep=10,final=11"),
+            "final: the last layer keeps no more than the first, 10; got 11");
+  EXPECT_EQ(layer_refusal("pyramidkv:scope=head"),
+            "evictor pyramidkv: scope: no such option; known: budget, window, kernel, beta, slack, prompt");
+  EXPECT_EQ(layer_refusal("pyramidkv:beta=0"), "evictor pyramidkv: beta: must be between 1 and 1048576, got 0");
+}
+
+TEST(LayerBudgets, DemandIsTheAverageAndTheSumOfBlocks) {
+  const auto whole = layer_rule("spatten:keep=40,final=10,slack=4"),
+             evicted = layer_rule("spatten:keep=40,final=10,slack=4,prompt=evicted");
+  EXPECT_EQ(layer_demand(evicted.get(), 100, 500, 0, 4), 44);
+  EXPECT_EQ(layer_demand(evicted.get(), 100, 500, 3, 4), 14);
+  EXPECT_EQ(layer_demand(evicted.get(), 100, 20, 0, 4), 20);
+  EXPECT_EQ(layer_demand(whole.get(), 100, 500, 3, 4), 100);
+  EXPECT_EQ(kv_demand(evicted.get(), 100, 500, 4), 29);
+  EXPECT_EQ(kv_demand(evicted.get(), 100, 20, 4), 19);  // 20, 20, 20 and 14
+  EXPECT_EQ(blocks_demand(evicted.get(), 100, 500, 4, 8), 6 + 5 + 3 + 2);
+  EXPECT_EQ(blocks_demand(whole.get(), 100, 500, 4, 8), 4 * 13);
+  EXPECT_EQ(blocks_demand(nullptr, 0, 33, 4, 8), 4 * 5);
+  const auto alike = layer_rule("h2o:budget=20,slack=4,prompt=evicted");
+  EXPECT_EQ(kv_demand(alike.get(), 100, 500, 4), 24);
+  EXPECT_EQ(blocks_demand(alike.get(), 100, 500, 4, 8), 12);
+}
+
+// The schedule is that of one evictor, whatever each layer stores, and none exceeds its budget and the slack.
+TEST(LayerEviction, LayersDecideTogether) {
+  for (const char* text : {"pyramidkv:budget=20,window=4,beta=4,slack=5", "spatten:keep=30,final=8,slack=5",
+                           "pyramidkv:budget=20,window=4,beta=4,slack=5,prompt=evicted",
+                           "spatten:keep=30,final=8,slack=3,prompt=evicted"}) {
+    const auto rule = layer_rule(text);
+    for (const int64_t prompt : {1, 12, 60}) {
+      TokenEviction eviction(rule, prompt, 200, 1, 4);
+      ASSERT_EQ(eviction.layers(), 4);
+      std::mt19937_64 random(7);
+      int64_t before = 0;
+      for (int64_t computed = 0; computed <= 200; ++computed) {
+        int64_t stored = 0;
+        for (int64_t layer = 0; layer < 4; ++layer) {
+          const int64_t slots = computed - eviction.evicted(layer);
+          const int64_t most = rule->evictor->budget_of(layer, 4) + rule->slack;
+          EXPECT_LE(slots, before > 0 || !rule->whole_prompt ? most : std::max(most, prompt));
+          EXPECT_LE(slots, layer_demand(rule.get(), prompt, 200, layer, 4));
+          for (int64_t& one : eviction.tokens(layer).mass(slots)) one += static_cast<int64_t>(random() % 100);
+          stored += slots;
+        }
+        if (computed < eviction.next()) {
+          const int64_t expected = stored_tokens(rule.get(), prompt, computed, 4);
+          if (rule->evictor->cascades())
+            EXPECT_LE((stored + 3) / 4, expected) << text << computed;
+          else
+            EXPECT_EQ((stored + 3) / 4, expected) << text << ", " << prompt << ", " << computed;
+          continue;
+        }
+        EXPECT_EQ(computed, before == 0 ? rule->first_decision(prompt, 4) : before + rule->slack);
+        before = computed;
+        eviction.decide();
+        for (int64_t layer = 0; layer < 4; ++layer)
+          EXPECT_LE(computed - eviction.evicted(layer), rule->evictor->budget_of(layer, 4));
+      }
+      EXPECT_GT(eviction.decisions(), 20);
+    }
+  }
+}
+
+// A cascade by its definition, with sets of positions: worth is everything that a token has received in any layer.
+TEST(LayerEviction, ACascadeKeepsTheWorthiestOfWhatTheLayerBeforeKeeps) {
+  constexpr int64_t kLayers = 5, kRecent = 4;
+  std::mt19937_64 random(8);
+  for (const char* text : {"spatten:keep=24,final=6,recent=4,slack=5,prompt=evicted",
+                           "spatten:keep=16,final=16,recent=4,slack=1", "spatten:keep=30,final=2,recent=4,slack=7"}) {
+    const auto rule = layer_rule(text);
+    TokenEviction eviction(rule, 33, 1000, 1, kLayers);
+    std::vector<std::vector<int32_t>> stored(kLayers);
+    std::map<int32_t, int64_t> worth;
+    for (int32_t computed = 0; computed < 400;) {
+      for (auto& one : stored) one.push_back(computed);
+      ++computed;
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        const auto& own = stored[static_cast<size_t>(layer)];
+        const auto mass = eviction.tokens(layer).mass(std::ssize(own));
+        for (size_t i = 0; i < own.size(); ++i) {
+          const auto one = static_cast<int64_t>(random() % 5);  // with ties
+          mass[i] += one;
+          worth[own[i]] += one;
+        }
+      }
+      if (computed < eviction.next()) continue;
+      std::set<int32_t> left(stored.front().begin(), stored.front().end());
+      eviction.decide();
+      for (int64_t layer = 0; layer < kLayers; ++layer) {
+        auto& own = stored[static_cast<size_t>(layer)];
+        const std::vector<int32_t> before = own;
+        std::erase_if(own, [&](int32_t position) { return !left.contains(position); });
+        const int64_t budget = rule->evictor->budget_of(layer, kLayers);
+        while (std::ssize(own) > budget) {  // the least worthy one, the oldest of equal ones
+          const int64_t newest = std::min(kRecent, budget);
+          const auto least = std::min_element(own.begin(), own.end() - newest, [&](int32_t a, int32_t b) {
+            return std::pair(worth[a], a) < std::pair(worth[b], b);
+          });
+          own.erase(least);
+        }
+        left = {own.begin(), own.end()};
+        const auto positions = eviction.positions(layer);
+        ASSERT_EQ(std::vector<int32_t>(positions.begin(), positions.end()), own) << text << ", " << layer;
+        std::vector<int32_t> kept;
+        for (const int32_t slot : eviction.tokens(layer).kept()) kept.push_back(before[static_cast<size_t>(slot)]);
+        ASSERT_EQ(kept, own);
+        ASSERT_EQ(eviction.evicted(layer), computed - std::ssize(own));
+      }
+    }
+    EXPECT_GT(eviction.decisions(), 40);
+  }
+}
+
+TEST(LayerEviction, StartsAgainFromNothing) {
+  for (const char* text : {"pyramidkv:budget=9,window=2,beta=3,slack=3", "spatten:keep=14,final=4,slack=3"}) {
+    TokenEviction eviction(layer_rule(text), 20, 100, 1, 3);
+    std::vector<std::vector<int32_t>> first, second;
+    for (auto* decisions : {&first, &second}) {
+      for (int64_t computed = 1; computed <= 50; ++computed) {
+        for (int64_t layer = 0; layer < 3; ++layer) {
+          int64_t slot = 0;
+          for (int64_t& one : eviction.tokens(layer).mass(computed - eviction.evicted(layer)))
+            one += computed * 7919 % (13 + layer) + slot++ % 3;
+        }
+        if (computed < eviction.next()) continue;
+        eviction.decide();
+        for (int64_t layer = 0; layer < 3; ++layer)
+          decisions->emplace_back(eviction.tokens(layer).kept().begin(), eviction.tokens(layer).kept().end());
+      }
+      eviction.start_again();
+      EXPECT_EQ(eviction.evicted(2), 0);
+    }
+    EXPECT_GT(first.size(), 20u);
+    EXPECT_EQ(first, second);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

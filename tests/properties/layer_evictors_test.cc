@@ -1,0 +1,427 @@
+// Token evictors with budgets by layer in the engine: the same bits whatever else is in the batch, equal to a plain
+// reference with tables of single tokens, and memory that follows what each layer stores.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "evaluate/scorer.h"
+#include "properties/plain_layers.h"
+#include "properties/stream_bits.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+struct LayerCase {
+  const char* evictor;
+  const char* model = "llama3";  // two layers; deepseek2 has three, whose values are parts of their keys
+};
+
+class LayerEvictors : public ::testing::TestWithParam<LayerCase> {
+ protected:
+  void SetUp() override {
+    model_ = load_for(golden_model(GetParam().model), *select_isa());
+    ASSERT_TRUE(model_);
+    vocab_ = model_->info().vocab;
+    layers_ = model_->parts().model->spec().layer_count();
+  }
+  EngineOptions evicting(EngineOptions o, std::string evictor = GetParam().evictor) const {
+    o.evictor = std::move(evictor);
+    o.kv_format = "f32";
+    return o;
+  }
+  Request request(int64_t seed, int64_t prompt = 50, int64_t answer = 60) const {
+    return make_request(seed, prompt, answer, vocab_);
+  }
+  Shown run_one(const EngineOptions& o, Request r) const {
+    auto core = make_core(model_, o);
+    EXPECT_TRUE(core->add(1, std::move(r)).ok());
+    Shown shown = run_all(*core, vocab_)[1];
+    EXPECT_EQ(core->kv().free_blocks() + core->stats().kv_blocks_cached, core->kv().total_blocks());
+    return shown;
+  }
+
+  std::shared_ptr<const LanguageModel> model_;
+  int64_t vocab_ = 0, layers_ = 0;
+};
+
+TEST_P(LayerEvictors, ChangeTheAnswer) {  // or the other tests would prove nothing
+  EXPECT_FALSE(run_one(evicting(options()), request(1)).same_bits(run_one(evicting(options(), ""), request(1))));
+}
+
+TEST_P(LayerEvictors, ThreadsBlocksAndChunksDoNotShow) {
+  const Shown alone = run_one(evicting(options()), request(1));
+  ASSERT_EQ(alone.tokens.size(), 60u);
+  for (const int threads : {2, 3})
+    EXPECT_TRUE(run_one(evicting(options(threads)), request(1)).same_bits(alone)) << threads;
+  for (const int64_t block : {1, 4, 64})
+    EXPECT_TRUE(run_one(evicting(options(1, 512, block)), request(1)).same_bits(alone)) << block;
+  for (const int64_t chunk : {1, 7, 16, 33}) {
+    EngineOptions o = evicting(options(1, chunk));
+    o.max_streams = 1;
+    EXPECT_TRUE(run_one(o, request(1)).same_bits(alone)) << chunk;
+  }
+}
+
+TEST_P(LayerEvictors, BatchMatesDoNotShow) {
+  const Shown alone = run_one(evicting(options()), request(1));
+  for (const char* mates_evictor : {"", "none", "streamingllm:sinks=1,window=7,slack=3",
+                                    "h2o:budget=9,slack=2,scope=head", "spatten:keep=12,final=5,slack=2"}) {
+    auto core = make_core(model_, evicting(options(2, 40)));
+    for (int64_t i = 0; i < 6; ++i) {
+      if (i == 3) {
+        ASSERT_TRUE(core->add(1, request(1)).ok());
+      }
+      Request mate = request(50 + i, 3 + 14 * i, 20);
+      if (i == 2) mate = request(1, 50, 20);  // the same prompt
+      mate.evictor = mates_evictor;
+      ASSERT_TRUE(core->add(static_cast<RequestId>(100 + i), std::move(mate)).ok());
+    }
+    EXPECT_TRUE(run_all(*core, vocab_)[1].same_bits(alone)) << mates_evictor;
+    EXPECT_EQ(core->kv().free_blocks(), core->kv().total_blocks());
+  }
+}
+
+// Streams of an engine whose layers have blocks of their own, with evictors that need none, or without.
+TEST_P(LayerEvictors, BlocksByLayerDoNotShow) {
+  for (const char* other : {"none", "h2o:budget=20,slack=5", "tova:budget=20,slack=5,scope=layer",
+                            "snapkv:budget=20,window=6,slack=5,scope=head,prompt=evicted"}) {
+    Request r = request(3);
+    const Shown apart = run_one(evicting(options(), other), r);
+    r.evictor = other;
+    EXPECT_TRUE(run_one(evicting(options(2, 33, 4)), r).same_bits(apart)) << other;
+  }
+}
+
+TEST_P(LayerEvictors, EachAnswerIsThatOfItsOwnRequest) {
+  Request several = request(1);
+  several.n = 3;
+  several.sampling.temperature = 0.9;
+  auto core = make_core(model_, evicting(options()));
+  ASSERT_TRUE(core->add(1, several).ok());
+  std::vector<std::vector<TokenId>> answers(3);
+  std::vector<TokenEvent> events;
+  while (!core->idle()) {
+    events.clear();
+    core->step(events);
+    for (const TokenEvent& event : events)
+      if (event.token >= 0) answers[static_cast<size_t>(event.answer)].push_back(event.token);
+    EXPECT_TRUE(core->check_blocks().ok());
+  }
+  for (uint64_t i = 0; i < 3; ++i) {
+    Request one = request(1);
+    one.sampling.temperature = 0.9;
+    one.sampling.seed += i;
+    EXPECT_EQ(answers[i], run_one(evicting(options()), one).tokens) << i;
+  }
+}
+
+TEST_P(LayerEvictors, DraftsDoNotShow) {
+  for (const int64_t seed : {1, 2, 4}) {
+    Request r = request(seed);
+    for (size_t i = 0; i < 25; ++i) r.prompt[25 + i] = r.prompt[i];  // or there is nothing to draft
+    const Shown plain = run_one(evicting(options()), r);
+    for (const int64_t longest : {2, 9}) {
+      EngineOptions o = evicting(options(1, 512, 4));
+      o.drafter = fmt::format("ngram:n=2,min=1,k={}", longest);
+      auto core = make_core(model_, o);
+      ASSERT_TRUE(core->add(1, r).ok());
+      EXPECT_EQ(run_all(*core, vocab_)[1].tokens, plain.tokens) << seed << ", " << longest;
+      EXPECT_GT(core->stats().drafted_tokens, 0);
+    }
+  }
+}
+
+// Blocks of one token: what a stream holds is what its layers store.
+TEST_P(LayerEvictors, NoLayerStoresMoreThanItsBudgetAndTheSlack) {
+  const auto rule = *make_eviction_rule(GetParam().evictor);
+  auto core = make_core(model_, evicting(options(1, 16, 1)));
+  ASSERT_TRUE(core->add(1, request(1)).ok());
+  int64_t after_prompt = 0, most = 0, least = INT64_MAX, decisions = 0;
+  for (int64_t layer = 0; layer < layers_; ++layer) after_prompt += rule->most_stored(layer, layers_);
+  std::vector<TokenEvent> events;
+  while (!core->idle()) {
+    core->step(events);
+    ASSERT_TRUE(core->check_blocks().ok());
+    const int64_t held = core->kv().total_blocks() - core->kv().free_blocks();
+    const EngineSnapshot snapshot = core->snapshot();
+    if (snapshot.streams.empty()) break;
+    EXPECT_EQ(snapshot.streams[0].blocks, held);
+    const int64_t computed = snapshot.streams[0].computed_tokens;
+    EXPECT_LE(held, rule->whole_prompt && computed <= 50 ? std::max(after_prompt, 50 * layers_) : after_prompt);
+    EXPECT_LE(held, computed * layers_);
+    if (computed <= 50) continue;
+    decisions += held < most;
+    most = std::max(most, held);
+    least = std::min(least, held);
+  }
+  EXPECT_GT(decisions, 0);
+  EXPECT_LT(least, most);
+  for (const TokenEvent& event : events)
+    if (event.finish != FinishReason::none) {
+      EXPECT_EQ(event.timings.kept_tokens + event.timings.evicted_tokens, 109);
+      EXPECT_LE(event.timings.kept_tokens, (after_prompt + layers_ - 1) / layers_);
+    }
+}
+
+// A pool for what the layers store, no more: two streams one after the other, and a plain stream is refused.
+TEST_P(LayerEvictors, AStreamFitsInTheSumOfItsLayers) {
+  const std::string evictor =
+      GetParam().evictor +
+      std::string(std::string_view(GetParam().evictor).ends_with("evicted") ? "" : ",prompt=evicted");
+  const auto rule = *make_eviction_rule(evictor);
+  EngineOptions o = evicting(options(1, 16, 4), evictor);
+  o.kv_tokens = 0;
+  o.max_streams = 1;
+  auto core = make_core(model_, o);
+  const int64_t blocks = blocks_demand(rule.get(), 128, 128, layers_, 4);
+  EXPECT_GE(core->kv().total_blocks(), blocks);
+  EXPECT_LT(core->kv().total_blocks(), blocks + layers_);
+  EngineOptions uniform = o;  // which gives every layer what the first one needs
+  uniform.evictor =
+      fmt::format("h2o:budget={},slack={},prompt=evicted", rule->evictor->budget_of(0, layers_), rule->slack);
+  EXPECT_LT(core->kv().bytes(), make_core(model_, uniform)->kv().bytes());
+  ASSERT_TRUE(core->add(1, request(1)).ok());
+  ASSERT_TRUE(core->add(2, request(1)).ok());
+  const auto shown = run_all(*core, vocab_);
+  EXPECT_EQ(shown.at(1).tokens.size(), 60u);
+  EXPECT_TRUE(shown.at(2).same_bits(shown.at(1)));
+  EXPECT_EQ(core->kv().free_blocks(), core->kv().total_blocks());
+  EXPECT_EQ(core->stats().preemptions, 0);
+  Request plain = request(1);
+  plain.evictor = "none";
+  const auto refused = core->check(plain);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find(fmt::format("KV cache: 110 tokens in each of {} layers", layers_)),
+            std::string::npos)
+      << refused.error().message;
+}
+
+// Streams of every kind in little memory: preempted, computed again, and with the bits of each one alone.
+TEST_P(LayerEvictors, PreemptionsDoNotShow) {
+  std::map<RequestId, Request> requests;
+  std::map<RequestId, Shown> alone;
+  for (int64_t i = 1; i <= 7; ++i) {
+    Request r = request(20 + i, 4 + 9 * i, 50);
+    if (i % 4 == 2) r.evictor = "none";
+    if (i % 4 == 3) r.evictor = "h2o:budget=15,slack=4";
+    r.priority = i;
+    const auto id = static_cast<RequestId>(i);
+    alone[id] = run_one(evicting(options()), r);
+    requests[id] = std::move(r);
+  }
+  for (const char* policy : {"fcfs:reserve=prompt", "priority", "skip_join_mlfq:quantum_ms=1"}) {
+    SCOPED_TRACE(policy);
+    EngineOptions o = evicting(options(2, 40, 4));
+    o.kv_tokens = 124;
+    o.policy = policy;
+    auto core = make_core(model_, o);
+    for (const auto& [id, r] : requests) ASSERT_TRUE(core->add(id, r).ok());
+    const auto shown = run_all(*core, vocab_);
+    for (const auto& [id, r] : requests) EXPECT_TRUE(shown.at(id).same_bits(alone.at(id))) << id;
+    if (policy == std::string_view("fcfs:reserve=prompt")) {
+      EXPECT_GT(core->stats().preemptions, 0);
+      EXPECT_GT(core->stats().recomputed_tokens, 0);
+    }
+    EXPECT_EQ(core->kv().free_blocks(), core->kv().total_blocks());
+  }
+}
+
+TEST_P(LayerEvictors, PreemptedAtAnyStageTheyContinue) {
+  const Shown alone = run_one(evicting(options()), request(3, 40, 40));
+  for (const int64_t every : {2, 5, 9}) {
+    auto core = make_core(model_, evicting(options(1, 12, 4)));
+    ASSERT_TRUE(core->add(1, request(3, 40, 40)).ok());
+    std::vector<TokenId> tokens;
+    std::vector<TokenEvent> events;
+    for (int64_t steps = 0, preempted = 0, next = every - 1; !core->idle(); ++steps) {
+      ASSERT_LT(steps, 10'000);
+      events.clear();
+      if (steps == next) {
+        next += every * (1 + 7 * ++preempted);
+        StepPlan plan;
+        plan.preempted = {{1, false}};
+        (void)core->replay(plan, events);
+      } else {
+        core->step(events);
+      }
+      ASSERT_TRUE(core->check_blocks().ok());
+      for (const TokenEvent& event : events)
+        if (event.token >= 0) tokens.push_back(event.token);
+    }
+    EXPECT_EQ(tokens, alone.tokens) << every;
+    EXPECT_GT(core->stats().preemptions, 0);
+  }
+}
+
+TEST_P(LayerEvictors, EqualAPlainReference) {
+  const auto rule = make_eviction_rule(GetParam().evictor);
+  ASSERT_TRUE(rule.ok());
+  const bool cascade = (*rule)->evictor->cascades();
+  for (const int64_t seed : {1, 2, 3}) {
+    const Request r = request(seed);
+    const Shown shown = run_one(evicting(options(2, 32)), r);
+    PlainLayers plain(*model_, **rule, std::ssize(r.prompt), cascade ? 1 << 20 : 8, cascade ? 6 : 8, 2);
+    std::vector<float> logits;
+    for (const TokenId token : r.prompt) logits = plain.step(token);
+    for (size_t i = 0; i < shown.tokens.size(); ++i) {
+      ASSERT_TRUE(same_row_bits(logits, shown.logits[i])) << seed << ", " << i;
+      logits = plain.step(shown.tokens[i]);
+    }
+    const auto& positions = plain.positions();
+    EXPECT_GT(positions.front().size(), positions.back().size());
+    for (size_t layer = 1; layer < positions.size() && cascade; ++layer)
+      for (const int64_t position : positions[layer])
+        EXPECT_NE(std::ranges::find(positions[layer - 1], position), positions[layer - 1].end());
+  }
+}
+
+// A scored text is a prompt that is evicted as it is read: its last row is what the engine samples from.
+TEST_P(LayerEvictors, ScoringSeesThem) {
+  std::string evictor = GetParam().evictor;
+  if (!evictor.ends_with("prompt=evicted")) evictor += ",prompt=evicted";
+  Request r = request(2, 100, 1);
+  const Shown shown = run_one(evicting(options(), evictor), r);
+  r.prompt.push_back(0);  // only a target
+  std::vector<float> expected;
+  for (const int64_t batch : {512, 1, 3, 50}) {
+    auto scorer = Scorer::create(
+        model_, {.threads = 1, .context = 101, .batch_tokens = batch, .kv_format = "f32", .evictor = evictor});
+    ASSERT_TRUE(scorer.ok()) << scorer.error().message;
+    EXPECT_LE((*scorer)->stored_tokens(), 32);
+    std::vector<float> rows;
+    const std::vector<ScoreWindow> windows = {{0, 101, 1}, {20, 40, 20}};
+    const auto done = (*scorer)->run(r.prompt, windows, -1, [&](std::span<const ScoredRow> scored) -> Result<void> {
+      for (const ScoredRow& row : scored) rows.insert(rows.end(), row.logits, row.logits + vocab_);
+      return {};
+    });
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    ASSERT_EQ(std::ssize(rows), (100 + 20) * vocab_);
+    EXPECT_TRUE(same_row_bits(std::span(rows).subspan(static_cast<size_t>(99 * vocab_), static_cast<size_t>(vocab_)),
+                              shown.logits[0]));
+    if (expected.empty()) expected = rows;
+    EXPECT_EQ(std::memcmp(rows.data(), expected.data(), rows.size() * 4), 0) << batch;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Members, LayerEvictors,
+    ::testing::Values(LayerCase{"pyramidkv:budget=20,window=8,kernel=5,beta=4,slack=8"},
+                      LayerCase{"pyramidkv:budget=20,window=8,kernel=5,beta=3,slack=5,prompt=evicted", "qwen3"},
+                      LayerCase{"pyramidkv:budget=20,window=8,kernel=5,beta=4,slack=8", "deepseek2"},
+                      LayerCase{"spatten:keep=30,final=12,recent=6,slack=8"},
+                      LayerCase{"spatten:keep=30,final=12,recent=6,slack=5,prompt=evicted"},
+                      LayerCase{"spatten:keep=30,final=12,recent=6,slack=6,prompt=evicted", "deepseek2"}),
+    [](const auto& one) {
+      std::string name = std::string(one.param.model) + "_" + one.param.evictor;
+      std::ranges::replace_if(
+          name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+      return name;
+    });
+
+class LayerEvictorBits : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    model_ = load_for(golden_model("llama3"), *select_isa());
+    ASSERT_TRUE(model_);
+  }
+  Shown run(const std::string& evictor, const Request& r, int64_t* evicted = nullptr) const {
+    EngineOptions o = options();
+    o.evictor = evictor;
+    auto core = make_core(model_, o);
+    EXPECT_TRUE(core->add(1, r).ok());
+    Shown shown = run_all(*core, model_->info().vocab)[1];
+    if (evicted) *evicted = core->stats().evicted_tokens;
+    return shown;
+  }
+
+  std::shared_ptr<const LanguageModel> model_;
+};
+
+// With room for all tokens nothing is dropped, and the answer is the plain one.
+TEST_F(LayerEvictorBits, OfTheWholeLengthArePlain) {
+  const Request r = make_request(1, 50, 60, model_->info().vocab);
+  const Shown plain = run("", r);
+  for (const char* evictor : {"pyramidkv:budget=300,beta=3", "spatten:keep=200,final=110,prompt=evicted,slack=1"}) {
+    int64_t evicted = 1;
+    EXPECT_TRUE(run(evictor, r, &evicted).same_bits(plain)) << evictor;
+    EXPECT_EQ(evicted, 0) << evictor;
+  }
+}
+
+// With equal budgets PyramidKV is SnapKV in which each layer chooses, and a cascade of equal budgets drops the same
+// tokens in every layer.
+TEST_F(LayerEvictorBits, EqualBudgetsAreThoseOfOneTable) {
+  for (const char* prompt : {"whole", "evicted"})
+    for (const int64_t seed : {1, 2}) {
+      const Request r = make_request(seed, 50, 60, model_->info().vocab);
+      const std::string rest = fmt::format(",slack=6,prompt={}", prompt);
+      EXPECT_TRUE(run("pyramidkv:budget=24,window=8,kernel=5,beta=1" + rest, r)
+                      .same_bits(run("snapkv:budget=24,window=8,kernel=5,scope=layer" + rest, r)));
+      EXPECT_TRUE(run("spatten:keep=24,final=24,recent=12" + rest, r).same_bits(run("h2o:budget=24" + rest, r)));
+    }
+}
+
+TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
+  const auto refusal = [&](const std::shared_ptr<const LanguageModel>& model, auto&& edit) {
+    EngineOptions o = options();
+    o.evictor = "pyramidkv:budget=40";
+    edit(o);
+    const auto core = EngineCore::create(model, o);
+    return core.ok() ? std::string() : core.error().message;
+  };
+  const auto none = [](EngineOptions&) {};
+  EXPECT_EQ(refusal(model_, none), "");
+  const std::string shared =
+      "evictor: its budgets differ by layer, and every layer has blocks of its own, so that prefixes, files, stores "
+      "and "
+      "tiers of blocks of all layers, document contexts and beam search are not possible beside it; omit one of the "
+      "two";
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.swap_tokens = 100; }), shared);
+  EXPECT_EQ(refusal(model_,
+                    [](EngineOptions& o) {
+                      o.kv_ssd = "/nonexistent/file";
+                      o.kv_ssd_size = 1 << 20;
+                    }),
+            shared);
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_pool = "virtual"; }),
+            "KV pool: virtual is not for blocks by layer; choose paged");
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_format = "kivi"; }),
+            "evictor: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, which cannot lose single tokens; "
+            "use f16 or another format of rows");
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.document_context = "independent"; }), shared);
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.drafter = "draft:model=" + golden_model("llama3"); }),
+            "evictor: budgets by layer do not go with a drafter that stores keys of its own; use ngram, or another "
+            "evictor");
+  const auto windowed = load_for(golden_model("gemma3"), *select_isa());
+  EXPECT_EQ(refusal(windowed, none),
+            "evictor: budgets by layer are not for models with layers that see a window; use another evictor");
+  const auto recurrent = LanguageModel::load(golden_model("mamba"), {.threads = 1, .context = 128});
+  ASSERT_TRUE(recurrent.ok());
+  EXPECT_EQ(refusal(*recurrent, none), "KV cache: blocks by layer need layers that all store keys and values");
+
+  Request r = make_request(2, 10, 10, model_->info().vocab);
+  EngineOptions o = options();
+  o.evictor = "pyramidkv:budget=40";
+  auto core = make_core(model_, o);
+  EXPECT_TRUE(core->check(r).ok());
+  r.evictor = "h2o:budget=20,positions=cache";
+  EXPECT_EQ(core->check(r).error().message,
+            "evictor: positions=cache: layers of this engine have blocks of their own, with other tokens in each");
+  r.evictor = "none";
+  r.beams = 2;
+  EXPECT_EQ(core->check(r).error().message, shared);
+  r.beams = 1;
+  r.evictor = "spatten";
+  EXPECT_TRUE(core->check(r).ok());
+  const char* start =
+      "evictor: its budgets differ by layer, which needs blocks of their own for layers; start the engine with it, or "
+      "another of its kind (--evictor)";
+  for (const char* evictor : {"", "h2o"}) {
+    o.evictor = evictor;
+    EXPECT_EQ(make_core(model_, o)->check(r).error().message, start);
+  }
+}
+
+}  // namespace
+}  // namespace millrace
