@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "formats/code_tables.h"
+#include "formats/e8p_block.h"
 #include "formats/format.h"
 #include "formats/iq4_codebook.h"
 #include "formats/iq_block.h"
@@ -197,6 +198,13 @@ void split_iq(const uint8_t* b, QuantBlock& out) {
   out.d = block.d;
 }
 
+// E8P's points in the shape of IQ4_XS, whose sub-scales are all 1.
+void split_e8p(const uint8_t* b, QuantBlock& out) {
+  unpack_e8p(b, out.level);
+  out.d = load16(b);
+  std::fill_n(out.scale, 8, int8_t{1});
+}
+
 constexpr int kQ2K = 5, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13;
 
 // A format that the kernel of another one carries.
@@ -230,6 +238,7 @@ constexpr QuantSource kSources[] = {
     carried("iq1_m", kIq2S, split_iq<unpack_iq1_m>, kIq1Codes, kIq1Unit),
     carried("iq3_xxs", kIq4Xs, split_iq<unpack_iq3_xxs>, kIq3XxsCodes, kIq3XxsUnit),
     carried("iq3_s", kIq4Xs, split_iq<unpack_iq3_s>, kIq3SCodes, kIq3SUnit),
+    carried("e8p", kIq4Xs, split_e8p, kE8pCodes, kE8pUnit),
 };
 static_assert(std::size(kSources) == kQuantSourceCount + kCarriedCount);
 static_assert(std::size(kQuantShapes) == kQuantSourceCount);

@@ -83,7 +83,7 @@ inline constexpr QuantShape kQuantShapes[] = {
      .groups = 8},
 };
 inline constexpr int kQuantSourceCount = 14;
-inline constexpr int kCarriedCount = 10;  // formats behind these in quant_source_at()
+inline constexpr int kCarriedCount = 11;  // formats behind these in quant_source_at()
 
 // Twice the E2M1 values.
 inline constexpr int8_t kFp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
