@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kLargestBlock = 65536;
+constexpr int64_t kLargestHadamard = 65536;
 
 }  // namespace
 
@@ -18,7 +18,7 @@ std::string why_not_incoherent(const PassMatrix& matrix) {
 
 void make_incoherent(PassMatrix& matrix, const LinearId& id, uint64_t seed, ThreadPool& pool) {
   int64_t block = 1;
-  while (block < kLargestBlock && matrix.cols % (2 * block) == 0) block *= 2;
+  while (block < kLargestHadamard && matrix.cols % (2 * block) == 0) block *= 2;
   InputChange& change = matrix.parts.input;
   if (block > 1) change.hadamard = block;
   const auto stream = static_cast<uint64_t>(id.layer + 1) << 32 | static_cast<uint64_t>(id.kind) << 24 |

@@ -9,14 +9,14 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kTileRows = 8;  // that one thread rounds together
-constexpr int64_t kChunk = 512;   // columns that errors are carried to at a time
-constexpr int64_t kBlock = kE8pBlockValues;
+constexpr int64_t kRowsTogether = 8;       // that one thread rounds together
+constexpr int64_t kCarriedTogether = 512;  // columns that errors are carried to at a time
+constexpr int64_t kLatticeBlock = kE8pBlockValues;
 constexpr int64_t kEight = kE8pValues;
 
 // Scales as parts of the root of the mean square of the weights. Without errors to make up for 0.97 would be best;
 // these make the targets larger. The first is that of the paper's code (its scale of 0.9 divides).
-constexpr float kTries[] = {1.11f, 0.97f, 1.04f, 1.2f, 1.3f};
+constexpr float kScaleTries[] = {1.11f, 0.97f, 1.04f, 1.2f, 1.3f};
 
 // The eight values of a code under a scale.
 void read_point(uint16_t code, float scale, double* out) {
@@ -26,18 +26,18 @@ void read_point(uint16_t code, float scale, double* out) {
   for (int64_t i = 0; i < kEight; ++i) out[i] = unit * static_cast<float>(quarters[i]);
 }
 
-uint16_t nearest(const double* target, double inverse) {
+uint16_t nearest_point(const double* target, double inverse) {
   float x[kEight];
   for (int64_t i = 0; i < kEight; ++i) x[i] = static_cast<float>(std::clamp(target[i] * inverse, -1e6, 1e6));
   return nearest_e8p(x).code;
 }
 
 // One block of 256 weights of one row.
-struct Block {
+struct LatticeBlock {
   uint16_t codes[kE8pPoints] = {};
   F16Scale d;
-  double error = INFINITY;              // squared outputs that its columns add
-  std::array<double, kBlock> rest = {};  // w - q
+  double error = INFINITY;                      // squared outputs that its columns add
+  std::array<double, kLatticeBlock> rest = {};  // w - q
 };
 
 // Rounds rows of one matrix, block after block.
@@ -46,44 +46,44 @@ class LatticeRounder {
   LatticeRounder(PassMatrix& matrix, const TriangleFactor& factor, const LatticeOptions& options, int64_t rows)
       : matrix_(matrix),
         factor_(factor),
-        tries_(options.search ? std::size(kTries) : 1),
+        tries_(options.search ? std::size(kScaleTries) : 1),
         carried_(static_cast<size_t>(rows * matrix.cols)),
-        errors_(static_cast<size_t>(rows * kBlock)) {}
+        errors_(static_cast<size_t>(rows * kLatticeBlock)) {}
 
   void run(int64_t first, int64_t rows) {
-    for (int64_t begin = 0; begin < matrix_.cols; begin += kBlock) {
+    for (int64_t begin = 0; begin < matrix_.cols; begin += kLatticeBlock) {
       for (int64_t r = 0; r < rows; ++r) {
         const float* weights = matrix_.values.data() + (first + r) * matrix_.cols + begin;
-        const Block best = choose(weights, carried_.data() + r * matrix_.cols + begin, begin);
+        const LatticeBlock best = choose(weights, carried_.data() + r * matrix_.cols + begin, begin);
         uint8_t* row = matrix_.encoded.data() + (first + r) * matrix_.format->row_bytes(matrix_.cols);
-        store_e8p(best.d.bits, best.codes, row + begin / kBlock * kE8pBlockBytes);
-        std::ranges::copy(best.rest, errors_.begin() + r * kBlock);
+        store_e8p(best.d.bits, best.codes, row + begin / kLatticeBlock * kE8pBlockBytes);
+        std::ranges::copy(best.rest, errors_.begin() + r * kLatticeBlock);
       }
       carry(rows, begin);
     }
   }
 
  private:
-  Block choose(const float* weights, const double* carried, int64_t begin) const {
+  LatticeBlock choose(const float* weights, const double* carried, int64_t begin) const {
     double squares = 0;
-    for (int64_t c = 0; c < kBlock; ++c) squares += double{weights[c]} * weights[c];
-    const auto size = static_cast<float>(std::sqrt(squares / kBlock));
-    Block best;
+    for (int64_t c = 0; c < kLatticeBlock; ++c) squares += double{weights[c]} * weights[c];
+    const auto size = static_cast<float>(std::sqrt(squares / kLatticeBlock));
+    LatticeBlock best;
     for (size_t i = 0; i < tries_; ++i) {
-      Block tried;
-      tried.d = make_f16_scale(kTries[i] * size);
+      LatticeBlock tried;
+      tried.d = make_f16_scale(kScaleTries[i] * size);
       round(weights, carried, begin, tried);
       if (i == 0 || tried.error < best.error) best = tried;
     }
     return best;
   }
 
-  void round(const float* weights, const double* carried, int64_t begin, Block& out) const {
+  void round(const float* weights, const double* carried, int64_t begin, LatticeBlock& out) const {
     const double inverse = out.d.stored > 0 ? 1 / double{out.d.stored} : 0;
-    double sum[kBlock];
-    std::copy_n(carried, kBlock, sum);
+    double sum[kLatticeBlock];
+    std::copy_n(carried, kLatticeBlock, sum);
     out.error = 0;
-    for (int64_t b = 0; b < kBlock; b += kEight) {
+    for (int64_t b = 0; b < kLatticeBlock; b += kEight) {
       double target[kEight], point[kEight], z[kEight];
       for (int64_t i = 0; i < kEight; ++i) {
         z[i] = sum[b + i];
@@ -91,14 +91,14 @@ class LatticeRounder {
         z[i] /= factor_.diagonal(begin + b + i);
         target[i] = weights[b + i] + z[i];
       }
-      const uint16_t code = nearest(target, inverse);
+      const uint16_t code = nearest_point(target, inverse);
       out.codes[b / kEight] = code;
       read_point(code, out.d.stored, point);
       for (int64_t i = 0; i < kEight; ++i) {
         const double* line = factor_.row(begin + b + i);
         const double rest = weights[b + i] - point[i];
         out.rest[static_cast<size_t>(b + i)] = rest;
-        for (int64_t k = b + i; k < kBlock; ++k) sum[k] += line[k - b - i] * rest;
+        for (int64_t k = b + i; k < kLatticeBlock; ++k) sum[k] += line[k - b - i] * rest;
         out.error += sum[b + i] * sum[b + i];
       }
     }
@@ -106,13 +106,13 @@ class LatticeRounder {
 
   // The errors of a block, to all later columns.
   void carry(int64_t rows, int64_t begin) {
-    for (int64_t from = begin + kBlock; from < matrix_.cols; from += kChunk) {
-      const int64_t count = std::min(kChunk, matrix_.cols - from);
+    for (int64_t from = begin + kLatticeBlock; from < matrix_.cols; from += kCarriedTogether) {
+      const int64_t count = std::min(kCarriedTogether, matrix_.cols - from);
       for (int64_t r = 0; r < rows; ++r) {
         double* to = carried_.data() + r * matrix_.cols + from;
-        for (int64_t i = 0; i < kBlock; ++i) {
+        for (int64_t i = 0; i < kLatticeBlock; ++i) {
           const double* line = factor_.row(begin + i) + (from - begin - i);
-          const double error = errors_[static_cast<size_t>(r * kBlock + i)];
+          const double error = errors_[static_cast<size_t>(r * kLatticeBlock + i)];
           for (int64_t k = 0; k < count; ++k) to[k] += line[k] * error;
         }
       }
@@ -149,8 +149,8 @@ class LatticeSweeps {
     for (int sweep = 0; sweep < sweeps; ++sweep) {
       bool changed = false;
       for (int64_t begin = 0; begin < cols; begin += kEight) {
-        uint8_t* block = blocks + begin / kBlock * kE8pBlockBytes;
-        changed |= improve(begin, load_f16(block), block + 2 + begin % kBlock / kEight * 2, stored.data(), pull);
+        uint8_t* block = blocks + begin / kLatticeBlock * kE8pBlockBytes;
+        changed |= improve(begin, load_f16(block), block + 2 + begin % kLatticeBlock / kEight * 2, stored.data(), pull);
       }
       if (!changed) break;
     }
@@ -171,7 +171,7 @@ class LatticeSweeps {
       target[i] = stored[begin + i];
       for (int64_t j = 0; j < kEight; ++j) target[i] += inverse[i * kEight + j] * pull[static_cast<size_t>(begin + j)];
     }
-    const uint16_t found = nearest(target, scale > 0 ? 1 / double{scale} : 0);
+    const uint16_t found = nearest_point(target, scale > 0 ? 1 / double{scale} : 0);
     if (found == load_u16(code)) return false;
     read_point(found, scale, point);
     double gain = 0;
@@ -211,8 +211,7 @@ class LatticeSweeps {
         }
       }
     }
-    for (int64_t i = 0; i < kEight; ++i)
-      std::copy_n(right[i], kEight, inverses_.begin() + begin * kEight + i * kEight);
+    for (int64_t i = 0; i < kEight; ++i) std::copy_n(right[i], kEight, inverses_.begin() + begin * kEight + i * kEight);
   }
 
   PassMatrix& matrix_;
@@ -225,9 +224,9 @@ class LatticeSweeps {
 void round_to_lattice(PassMatrix& matrix, const TriangleFactor& factor, const SecondMoments& moments,
                       const LatticeOptions& options, ThreadPool& pool) {
   matrix.encoded.resize(static_cast<size_t>(matrix.rows * matrix.format->row_bytes(matrix.cols)));
-  const int64_t tiles = (matrix.rows + kTileRows - 1) / kTileRows;
+  const int64_t tiles = (matrix.rows + kRowsTogether - 1) / kRowsTogether;
   pool.parallel_for(tiles, [&](int64_t tile, int) {
-    const int64_t first = tile * kTileRows, rows = std::min(kTileRows, matrix.rows - first);
+    const int64_t first = tile * kRowsTogether, rows = std::min(kRowsTogether, matrix.rows - first);
     LatticeRounder(matrix, factor, options, rows).run(first, rows);
   });
   if (options.sweeps == 0) return;

@@ -37,17 +37,17 @@ namespace {
 
 // Scales that are tried, as parts of the root of the mean square: around 0.97, which is best for normally distributed
 // weights, and those of fewer or more large ones.
-constexpr float kTries[] = {0.97f, 0.85f, 0.75f, 1.1f, 1.25f, 1.45f};
+constexpr float kScaleParts[] = {0.97f, 0.85f, 0.75f, 1.1f, 1.25f, 1.45f};
 
 // The scale of least squared error for these points.
-float fit_scale(const float* x, const uint16_t* codes) {
+float fit_e8p_scale(const float* x, const uint16_t* codes) {
   double cross = 0, power = 0;
   for (int p = 0; p < kE8pPoints; ++p) {
     int8_t quarters[kE8pValues];
     e8p_values(codes[p], quarters);
     for (int i = 0; i < kE8pValues; ++i) {
-      cross += double{x[kE8pValues * p + i]} * quarters[i];
-      power += double{quarters[i]} * quarters[i];
+      cross += double{x[kE8pValues * p + i]} * static_cast<double>(quarters[i]);
+      power += static_cast<double>(quarters[i] * quarters[i]);
     }
   }
   return cross > 0 ? static_cast<float>(cross / (power * kE8pUnit)) : 0.0f;
@@ -72,11 +72,11 @@ void encode(const float* source, uint8_t* destination, int64_t n) {
     uint16_t codes[kE8pPoints] = {};
     float scale = 0;
     double best = INFINITY;
-    for (float part : kTries) {
+    for (float part : kScaleParts) {
       const double error = round_e8p(x, part * size, codes);
       if (!(error < best)) continue;
       best = error;
-      scale = fit_scale(x, codes);
+      scale = fit_e8p_scale(x, codes);
     }
     const F16Scale d = make_f16_scale(scale);
     round_e8p(x, d.stored, codes);

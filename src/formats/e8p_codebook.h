@@ -1,5 +1,5 @@
-// E8P: a code of 16 bits stands for eight weights, one of 2^16 points of the lattice E8, all moved by 1/4 (Tseng et al.,
-// 2024, "QuIP#: Even Better LLM Quantization with Hadamard Incoherence and Lattice Codebooks"). A point is
+// E8P: a code of 16 bits stands for eight weights, one of 2^16 points of the lattice E8, all moved by 1/4 (Tseng et
+// al., 2024, "QuIP#: Even Better LLM Quantization with Hadamard Incoherence and Lattice Codebooks"). A point is
 //
 //   sign_i * magnitude_i + 1/4 or - 1/4, the same for all eight      magnitude: 1/2, 3/2 or 5/2
 //
@@ -8,7 +8,8 @@
 // 3/2. Frozen: a code is that of the checkpoints of QuIP# ("E8P12"):
 //
 //   bits 8-15   pattern of magnitudes
-//   bits 0-7    minus signs, that of value i at bit i / 2 + 4 (i % 2). An odd number of them means - 1/4, and the sign of
+//   bits 0-7    minus signs, that of value i at bit i / 2 + 4 (i % 2). An odd number of them means - 1/4, and the sign
+//   of
 //               value 0 is then the other one. Patterns of an odd sum have the sign of value 7 the other way round.
 //
 // Pure functions.

@@ -61,7 +61,9 @@ TEST(E8p, HasAllPatternsOfNormTenAnd29OfNormTwelve) {
     for (int j = 0; j < kE8pValues; ++j) norm += std::pow((digits >> (2 * j) & 3) + 0.5, 2);
     (norm <= 10 ? small : large) += 1;
     EXPECT_LE(norm, 12) << i;
-    if (norm > 10) EXPECT_EQ(std::popcount(digits), 5) << i;
+    if (norm > 10) {
+      EXPECT_EQ(std::popcount(digits), 5) << i;
+    }
   }
   EXPECT_EQ(patterns.size(), 256u);
   EXPECT_EQ(small, 227);

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kFormat = "e8p";
+constexpr std::string_view kLatticeFormat = "e8p";
 
 struct QuipSharpOptions {
   LatticeOptions lattice;
@@ -30,7 +30,7 @@ class QuipSharp final : public Pass {
   explicit QuipSharp(const QuipSharpOptions& options) : options_(options) {}
 
   uint32_t needs() const override { return kSecondMoments; }
-  std::string format() const override { return std::string(kFormat); }
+  std::string format() const override { return std::string(kLatticeFormat); }
   int64_t working_bytes(int64_t /*rows*/, int64_t cols) const override {
     return ColumnFactor::bytes(cols) + std::max(descent_bytes(cols), lattice_bytes(cols));
   }
@@ -55,7 +55,7 @@ class QuipSharp final : public Pass {
   }
 
  private:
-  static bool is_lattice(const PassMatrix& matrix) { return matrix.format->name == kFormat; }
+  static bool is_lattice(const PassMatrix& matrix) { return matrix.format->name == kLatticeFormat; }
   static std::string why_not(const PassMatrix& matrix) {
     if (!is_lattice(matrix))
       if (std::string why = why_without_levels(matrix); !why.empty()) return why;
