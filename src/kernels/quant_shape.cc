@@ -198,14 +198,12 @@ void split_iq(const uint8_t* b, QuantBlock& out) {
   out.d = block.d;
 }
 
-// E8P's points in the shape of IQ4_XS, whose sub-scales are all 1.
 void split_e8p(const uint8_t* b, QuantBlock& out) {
   unpack_e8p(b, out.level);
   out.d = load16(b);
-  std::fill_n(out.scale, 8, int8_t{1});
 }
 
-constexpr int kQ2K = 5, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13;
+constexpr int kQ2K = 5, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13, kE8pShape = 14;
 
 // A format that the kernel of another one carries.
 constexpr QuantSource carried(std::string_view format, int carrier, void (*split)(const uint8_t*, QuantBlock&),
@@ -228,6 +226,7 @@ constexpr QuantSource kSources[] = {
     {"iq4_xs", kQuantShapes[kIq4Xs], split_iq4_xs, split_iq4_xs_scales, kIq4Values},
     {"mxfp4", kQuantShapes[12], split_mxfp4},
     carried("iq2_s", kIq2S, split_iq<unpack_iq2_s>, kIq2Codes, kIq2Unit),
+    carried("e8p", kE8pShape, split_e8p, kE8pCodes, kE8pUnit),
     carried("nf4", kIq4Nl, split_q4_0, kNf4Codes, kNf4Unit),
     carried("fp4", kIq4Nl, split_q4_0, kFp4Codes, kFp4Unit),
     carried("tq1_0", kQ2K, split_ternary<unpack_tq1_0, kTq1ScaleAt>),
@@ -238,7 +237,6 @@ constexpr QuantSource kSources[] = {
     carried("iq1_m", kIq2S, split_iq<unpack_iq1_m>, kIq1Codes, kIq1Unit),
     carried("iq3_xxs", kIq4Xs, split_iq<unpack_iq3_xxs>, kIq3XxsCodes, kIq3XxsUnit),
     carried("iq3_s", kIq4Xs, split_iq<unpack_iq3_s>, kIq3SCodes, kIq3SUnit),
-    carried("e8p", kIq4Xs, split_e8p, kE8pCodes, kE8pUnit),
 };
 static_assert(std::size(kSources) == kQuantSourceCount + kCarriedCount);
 static_assert(std::size(kQuantShapes) == kQuantSourceCount);
