@@ -14,6 +14,7 @@ Result<std::unique_ptr<Pass>> make_owq_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_spqr_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_quantease_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_quip_pass(const OptionValues& options);
+Result<std::unique_ptr<Pass>> make_quip_sharp_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_lut_gemm_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_llm_mq_pass(const OptionValues& options);
 Result<std::unique_ptr<Pass>> make_finequant_pass(const OptionValues& options);

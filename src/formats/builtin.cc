@@ -28,6 +28,7 @@
   ADD(kIq3S)                          \
   ADD(kIq4Nl)                         \
   ADD(kIq4Xs)                         \
+  ADD(kE8p)                           \
   ADD(kMxfp4)                         \
   ADD(kNf4)                           \
   ADD(kFp4)

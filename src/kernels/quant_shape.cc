@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "formats/code_tables.h"
+#include "formats/e8p_block.h"
 #include "formats/format.h"
 #include "formats/iq4_codebook.h"
 #include "formats/iq_block.h"
@@ -197,7 +198,12 @@ void split_iq(const uint8_t* b, QuantBlock& out) {
   out.d = block.d;
 }
 
-constexpr int kQ2K = 5, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13;
+void split_e8p(const uint8_t* b, QuantBlock& out) {
+  unpack_e8p(b, out.level);
+  out.d = load16(b);
+}
+
+constexpr int kQ2K = 5, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13, kE8pShape = 14;
 
 // A format that the kernel of another one carries.
 constexpr QuantSource carried(std::string_view format, int carrier, void (*split)(const uint8_t*, QuantBlock&),
@@ -220,6 +226,7 @@ constexpr QuantSource kSources[] = {
     {"iq4_xs", kQuantShapes[kIq4Xs], split_iq4_xs, split_iq4_xs_scales, kIq4Values},
     {"mxfp4", kQuantShapes[12], split_mxfp4},
     carried("iq2_s", kIq2S, split_iq<unpack_iq2_s>, kIq2Codes, kIq2Unit),
+    carried("e8p", kE8pShape, split_e8p, kE8pCodes, kE8pUnit),
     carried("nf4", kIq4Nl, split_q4_0, kNf4Codes, kNf4Unit),
     carried("fp4", kIq4Nl, split_q4_0, kFp4Codes, kFp4Unit),
     carried("tq1_0", kQ2K, split_ternary<unpack_tq1_0, kTq1ScaleAt>),

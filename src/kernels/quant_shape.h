@@ -30,9 +30,10 @@ enum class SubScales : uint8_t { none, per32, per16 };
 enum class LevelTable : uint8_t { none, codes, fp4 };
 
 struct QuantShape {
-  int low_bits = 0;   // of a level, stored as one plane of 2, 4 or 8 bits ...
-  int high_bits = 0;  // ... and a second plane of 0, 1 or 2 bits above it
-  int offset = 0;     // subtracted from a level, or added to the table's entries to make them unsigned; 2^n
+  int low_bits = 0;         // of a level, stored as one plane of 2, 4 or 8 bits ...
+  int high_bits = 0;        // ... and a second plane of 0, 1 or 2 bits above it
+  bool shared_bit = false;  // ... and one more bit above these, which each eight columns share
+  int offset = 0;           // subtracted from a level, or added to the table's entries to make them unsigned; 2^n
   LevelTable table = LevelTable::none;
   SubScales sub = SubScales::none;
   bool has_min = false;
@@ -41,6 +42,7 @@ struct QuantShape {
   int sub_bias = 0;   // added to a sub-scale to make it unsigned when packed
   int groups = 1;     // of 32 values in a block
 
+  constexpr int code_bits() const { return low_bits + high_bits + (shared_bit ? 1 : 0); }
   constexpr bool exact_scales() const { return low_bits == 8; }  // Activation::q8, else q8_shift
   constexpr bool per_group_scale() const { return groups == 1; }
   constexpr int sub_count() const { return sub == SubScales::none ? 0 : sub == SubScales::per32 ? groups : 2 * groups; }
@@ -81,8 +83,10 @@ inline constexpr QuantShape kQuantShapes[] = {
      .sub_bits = 6,
      .sub_bias = 32,
      .groups = 8},
+    /* e8p */
+    {.low_bits = 2, .high_bits = 1, .shared_bit = true, .offset = 128, .table = LevelTable::codes, .groups = 8},
 };
-inline constexpr int kQuantSourceCount = 14;
+inline constexpr int kQuantSourceCount = 15;
 inline constexpr int kCarriedCount = 10;  // formats behind these in quant_source_at()
 
 // Twice the E2M1 values.
@@ -105,8 +109,8 @@ struct QuantSource {
   void (*split_scales)(const uint8_t* block, QuantBlock& out) = nullptr;
   const int8_t* codes = nullptr;  // [16] of LevelTable::codes
   float unit = 1;                 // of the format
-  int carrier = -1;  // in kQuantShapes: the format that carries this one; -1: none. IQ2_S carries itself: its blocks
-                     // are no planes of bits, and are split before they are packed.
+  int carrier = -1;  // in kQuantShapes: the format that carries this one; -1: none. IQ2_S and E8P carry themselves:
+                     // their blocks are no planes of bits, and are split before they are packed.
 };
 
 const QuantSource* quant_source_at(int index);  // in the order of kQuantShapes, then the carried ones

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "formats/e8p_block.h"
+
 namespace millrace {
 namespace {
 
@@ -19,6 +21,9 @@ constexpr GgufType kTypes[] = {
     {40, "NVFP4", 64, 36},
 };
 
+// Of millrace alone.
+constexpr GgufType kOwnTypes[] = {{kGgufE8p, "E8P", kE8pBlockValues, kE8pBlockBytes}};
+
 constexpr bool ids_are_indices() {
   uint32_t next = 0;
   for (const GgufType& type : kTypes) {
@@ -30,7 +35,11 @@ static_assert(ids_are_indices());
 
 }  // namespace
 
-const GgufType* find_gguf_type(uint32_t id) { return id < std::size(kTypes) ? &kTypes[id] : nullptr; }
+const GgufType* find_gguf_type(uint32_t id) {
+  for (const GgufType& type : kOwnTypes)
+    if (type.id == id) return &type;
+  return id < std::size(kTypes) ? &kTypes[id] : nullptr;
+}
 
 int gguf_value_bytes(GgufValueType type) {
   switch (type) {

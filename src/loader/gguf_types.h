@@ -1,5 +1,6 @@
 // Tensor types of GGUF (ggml type ids, frozen): their names and geometry, for every assigned id, whether or not a
-// Format can decode it. Tensors without a Format are still sized and listed, and rejected by type name.
+// Format can decode it, and those of millrace's own formats. Tensors without a Format are still sized and listed, and
+// rejected by type name.
 #pragma once
 
 #include <cstdint>

@@ -7,6 +7,8 @@ formats and the I-quants of 1 to 3 bits are decoded by llama.cpp's own gguf pack
 
     PYTHONPATH=LLAMA_CPP/gguf-py python3 tests/conformance/make_format_vectors.py > tests/conformance/format_vectors.txt
 """
+import itertools
+
 import numpy as np
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
@@ -140,6 +142,34 @@ FORMATS = {
 BY_GGUF = {"tq1_0": (54, [52]), "tq2_0": (66, [64]), "iq1_s": (50, [0]), "iq1_m": (56, []), "iq2_xxs": (66, [0]),
            "iq2_xs": (74, [0]), "iq2_s": (82, [0]), "iq3_xxs": (98, [0]), "iq3_s": (110, [0])}
 
+
+
+def e8p_grid():
+    """The 65536 points of QuIP#'s E8P12, in the order of its codes, times 4: the definition in its own terms, where the
+    columns of packed magnitudes are in the order 0 2 4 6 1 3 5 7 and the last one has the sign of the sum."""
+    small = [p for p in itertools.product((1, 3, 5), repeat=8) if sum(x * x for x in p) <= 40]
+    large = ["31113333 13113333 11313333 11133333 33313311 33313131 33311331 33313113 33311313 33311133 33133311 33133131",
+             "33131331 33133113 33131313 33131133 31333311 31333131 31331331 31333113 31331313 13331133 13333311 13333131",
+             "13331331 13333113 13331313 11331333 33113331"]
+    rows = small + [tuple(map(int, word)) for word in " ".join(large).split()]
+    out = []
+    for code in range(65536):
+        magnitudes = [rows[code >> 8][column] for column in (0, 2, 4, 6, 1, 3, 5, 7)]
+        if sum(magnitudes) // 2 % 2:
+            magnitudes[7] *= -1
+        odd = bin(code & 255).count("1") % 2
+        signs = code & 255 ^ odd
+        packed = [-x if signs >> i & 1 else x for i, x in enumerate(magnitudes)]
+        out.append([2 * packed[i] + (-1 if odd else 1) for i in (0, 4, 1, 5, 2, 6, 3, 7)])
+    return out
+
+
+E8P = e8p_grid()
+
+
+def e8p(b, i): return f16(b, 0) * F(E8P[b[2 + i // 8 * 2] + 256 * b[3 + i // 8 * 2]][i % 8]) * F(0.25)
+
+
 np.seterr(all="ignore")
 for name, (values, size, decoder, scales) in FORMATS.items():
     for block in range(2 if values == 256 else 6):
@@ -164,3 +194,10 @@ for name, (size, scales) in BY_GGUF.items():
         out = dequantize(raw[None], GGMLQuantizationType[name.upper()]).reshape(-1).astype(np.float32)
         assert np.isfinite(out).all()
         print(name, raw.tobytes().hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))
+
+own = np.random.default_rng(8)  # the other vectors do not depend on these
+for block in range(3):
+    b = [int(x) for x in own.integers(0, 256, 66)]
+    b[1] = b[1] & 0x83 if block % 3 == 1 else b[1] & 0xBF
+    out = np.array([e8p(b, i) for i in range(256)], np.float32)
+    print("e8p", bytes(b).hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))

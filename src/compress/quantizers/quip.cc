@@ -11,17 +11,14 @@
 // The sizes of blocks are powers of two: 704 columns have 11 blocks of 64.
 #include <fmt/format.h>
 
-#include "base/philox.h"
 #include "compress/column_rounding.h"
 #include "compress/coordinate_descent.h"
 #include "compress/factories.h"
-#include "compress/matrix_parts.h"
+#include "compress/incoherence.h"
 #include "compress/preview.h"
 
 namespace millrace {
 namespace {
-
-constexpr int64_t kLargestBlock = 65536;
 
 struct QuipOptions {
   const Format* format = nullptr;
@@ -43,19 +40,15 @@ class Quip final : public Pass {
   Result<PassPreview> preview(PassMatrix& matrix) const override {
     PassPreview out = preview_levels(matrix);
     if (out.action == "left") return out;
-    if (!matrix.kept.empty()) return preview_left("it is pruned, and a rotation would fill its zeros");
-    if (!matrix.parts.input.empty()) return preview_left("its inputs are changed already");
-    if (!matrix.no_parts.empty()) return out;
-    if (matrix.cols % 2 == 0) matrix.parts.input.hadamard = 2;
-    matrix.parts.input.scale.assign(static_cast<size_t>(matrix.cols), 1);
+    if (std::string why = why_not_incoherent(matrix); !why.empty()) return preview_left(std::move(why));
+    if (matrix.no_parts.empty()) preview_incoherent(matrix);
     return out;
   }
 
   Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) override {
     if (const std::string why = why_without_levels(matrix); !why.empty()) return PassRow{"left", why, {}};
-    if (!matrix.kept.empty()) return PassRow{"left", "it is pruned, and a rotation would fill its zeros", {}};
-    if (!matrix.parts.input.empty()) return PassRow{"left", "its inputs are changed already", {}};
-    if (matrix.no_parts.empty()) make_incoherent(matrix, statistics.id, pool);
+    if (const std::string why = why_not_incoherent(matrix); !why.empty()) return PassRow{"left", why, {}};
+    if (matrix.no_parts.empty()) make_incoherent(matrix, statistics.id, options_.seed, pool);
     if (!factor_.prepare(matrix, statistics, options_.damp, false, pool))
       return PassRow{"rotated", "its inputs are all zero or not finite", {}};
     round_columns(matrix, factor_.factor(), factor_.order(), options_.rounding, {}, pool);
@@ -64,21 +57,6 @@ class Quip final : public Pass {
   }
 
  private:
-  void make_incoherent(PassMatrix& matrix, const LinearId& id, ThreadPool& pool) const {
-    int64_t block = 1;
-    while (block < kLargestBlock && matrix.cols % (2 * block) == 0) block *= 2;
-    InputChange& change = matrix.parts.input;
-    if (block > 1) change.hadamard = block;
-    const auto stream = static_cast<uint64_t>(id.layer + 1) << 32 | static_cast<uint64_t>(id.kind) << 24 |
-                        static_cast<uint64_t>(id.expert + 2);
-    for (int64_t c = 0; c < matrix.cols; ++c)
-      change.scale.push_back(philox_uniform(options_.seed, stream, static_cast<uint64_t>(c)) < 0.5 ? -1.0f : 1.0f);
-    pool.parallel_for(matrix.rows, [&](int64_t r, int) {
-      std::vector<float> scratch;
-      store_row(change, matrix.values.data() + r * matrix.cols, matrix.cols, scratch);
-    });
-  }
-
   QuipOptions options_;
   ColumnFactor factor_;
 };

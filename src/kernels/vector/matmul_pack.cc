@@ -24,8 +24,8 @@ namespace {
 constexpr int kRows = static_cast<int>(kPanelRows);
 
 // Of kQuantShapes.
-constexpr std::string_view kQuantFormatNames[] = {"q8_0", "q4_0", "q4_1", "q5_0",   "q5_1",   "q2_k",  "q3_k",
-                                                  "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "iq2_s"};
+constexpr std::string_view kQuantFormatNames[] = {"q8_0", "q4_0", "q4_1",   "q5_0",   "q5_1",  "q2_k",  "q3_k", "q4_k",
+                                                  "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "iq2_s", "e8p"};
 static_assert(std::size(kQuantFormatNames) == kQuantSourceCount);
 
 // (byte >> bits) & mask; mask must not reach bits of the neighbouring byte.
@@ -93,7 +93,7 @@ inline GroupLevels levels(const uint8_t* b, int g) {
     return fields(b + 16 + g / 2 * 32, g % 2 * 4, 15);
   } else if constexpr (kFormat == "q5_k") {
     return join(fields(b + 48 + g / 2 * 32, g % 2 * 4, 15), fields(b + 16, g, 1), 4);
-  } else if constexpr (kFormat == "iq2_s") {
+  } else if constexpr (kFormat == "iq2_s" || kFormat == "e8p") {
     return {set_bytes(0), set_bytes(0)};  // always split
   } else {
     static_assert(kFormat == "q6_k");
@@ -207,6 +207,18 @@ inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* 
   }
 }
 
+// The bits that eight columns share, of one row's split block.
+template <int N>
+inline void place_shared_bits(const QuantBlock& raw, int row, uint8_t* out) {
+  static constexpr QuantShape kShape = kQuantShapes[N];
+  if constexpr (kShape.shared_bit) {
+    uint32_t word = 0;
+    for (int i = 0; i < kShape.groups * 4; ++i)
+      word |= (uint32_t{raw.level[8 * i]} >> (kShape.low_bits + kShape.high_bits) & 1) << i;
+    std::memcpy(out + quant_cell(kShape).shared_at + row * 4, &word, sizeof word);
+  }
+}
+
 // One cell of `rows` rows, the rest zero; `block` is the first row's first block in it, `blocks` their number. `split`:
 // how blocks are split where N carries their format; else null.
 using Split = void (*)(const uint8_t* block, QuantBlock& out);
@@ -232,10 +244,12 @@ void pack_cell(Split split, const uint8_t* block, int64_t row_bytes, int64_t blo
       store_group<N>(words, out + kCell.planes_at + (b * kShape.groups + g) * kCell.group_bytes);
     }
     for (int row = 0; row < rows; ++row) {
-      if (is_split)
+      if (is_split) {
         place_split_scales<N>(raw[row], b, row, out);
-      else
+        place_shared_bits<N>(raw[row], row, out);
+      } else {
         place_scales<N>(stored(row), b, row, out);
+      }
     }
   }
 }

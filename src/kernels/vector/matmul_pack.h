@@ -9,7 +9,7 @@
 // Quantized panel, kPanelRows = 32 rows for any vector width, so that a matrix is one stream of memory: a run of cells,
 // one for each 64 columns (32-value blocks) or 256 columns (super-blocks), each whole cache lines:
 //
-//   | scales | minimums | fields | high fields | group 0 planes | group 1 planes | ... |
+//   | scales | minimums | fields | high fields | shared bits | group 0 planes | group 1 planes | ... |
 //
 // in the order in which a kernel needs them: memory then delivers what is needed next, and no kernel waits for a line
 // of scales stored behind all the levels.
@@ -28,6 +28,8 @@
 //            minimum s0 m0 s1 m1 ... (two of each if a group has two), without one s0 s1 ...: sub_field(). 4 and 6
 //            bits: byte [f / 2][32] holds the low nibbles of fields f and f + 1; 6 bits: high-field byte [f / 4][32]
 //            holds two more bits of fields f .. f + 3. 8 bits: byte [f][32].
+//
+//   shared   a word of 32 bits a row; bit 4 g + i is that of columns 8i .. 8i + 7 of group g: QuantShape::shared_bit.
 //
 // Panels of formats with codes (LevelTable::codes) begin with a cache line: 16 codes, the same raised by 128, and the
 // format's unit in f32.
@@ -59,6 +61,7 @@ struct QuantCell {
   int64_t min_at = 0;
   int64_t field_at = 0;
   int64_t high_field_at = 0;
+  int64_t shared_at = 0;
   int64_t planes_at = 0;
   int64_t bytes = 0;
 };
@@ -74,7 +77,8 @@ struct QuantCell {
   cell.field_at = cell.min_at + (shape.has_min ? scales * 2 : 0);
   int64_t fields = shape.sub_fields() * kPanelRows;
   cell.high_field_at = cell.field_at + (shape.sub_bits == 8 ? fields : fields / 2);
-  cell.planes_at = cell.high_field_at + (shape.sub_bits == 6 ? fields / 4 : 0);
+  cell.shared_at = cell.high_field_at + (shape.sub_bits == 6 ? fields / 4 : 0);
+  cell.planes_at = cell.shared_at + (shape.shared_bit ? kPanelRows * 4 : 0);
   cell.bytes = cell.planes_at + cell.groups * cell.group_bytes;
   return cell;
 }

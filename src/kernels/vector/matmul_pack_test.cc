@@ -39,7 +39,13 @@ void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group
     };
     const int level = block.level[i];
     put_bits(0, shape.low_bits, level & ((1 << shape.low_bits) - 1));
-    if (shape.high_bits) put_bits(shape.low_bits, shape.high_bits, level >> shape.low_bits);
+    const int high = level >> shape.low_bits;
+    if (shape.high_bits) put_bits(shape.low_bits, shape.high_bits, high & ((1 << shape.high_bits) - 1));
+    if (shape.shared_bit && i % 8 == 0) {
+      const int64_t bit = group % cell.groups * 4 + i % 32 / 8;
+      put(out, panel + group / cell.groups * cell.bytes + cell.shared_at + row * 4 + bit / 8,
+          (high >> shape.high_bits) << (bit % 8));
+    }
   }
   const int64_t at = panel + first_group / cell.groups * cell.bytes;
   const int64_t scale = (shape.per_group_scale() ? first_group % cell.groups : 0) * kPanelRows + row;

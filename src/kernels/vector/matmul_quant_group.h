@@ -25,7 +25,7 @@ struct Levels {
   static_assert(kOffset == 0 || kOffset == 1 << kOffsetBits, "the start of a dot is made by a shift");
   static constexpr int kLargest = S.table == LevelTable::fp4     ? 28
                                   : S.table == LevelTable::codes ? 255
-                                                                 : (1 << (S.low_bits + S.high_bits)) - 1;
+                                                                 : (1 << S.code_bits()) - 1;
 };
 
 // Bytes of a 16-entry table, raised by the offset.
@@ -38,6 +38,8 @@ constexpr TableBytes table_bytes(const int8_t (&values)[16], int raised) {
   return bytes;
 }
 constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 16);
+// The highest byte of each 32-bit lane, for all four.
+constexpr TableBytes kTopBytes = {{3, 3, 3, 3, 7, 7, 7, 7, 11, 11, 11, 11, 15, 15, 15, 15}};
 
 // Prefetch distances in bytes: to L1 from the current group, and from there to L2. A core has few buffers for lines on
 // their way to L1; if L2 has them already, they leave these soon. With prefetches to L1 alone, 8 KB ahead, one core of
@@ -159,10 +161,23 @@ struct Group {
   }
 };
 
+// The bits that eight columns of group g share, of the rows from `lane` on: in each byte of a row's lane, bit 4 + i is
+// that of columns 8i .. 8i + 7.
+template <typename V, int N>
+[[gnu::always_inline]] inline typename V::I load_shared_bits(const uint8_t* cell, int64_t g, int64_t lane) {
+  if constexpr (kQuantShapes[N].shared_bit) {
+    const typename V::I words = V::load(cell + quant_cell(kQuantShapes[N]).shared_at + lane * 4);
+    const typename V::I top = V::shift_left_by(words, V::set1_32(static_cast<int>(28 - 4 * g)));
+    return V::look_up(top, V::broadcast16(kTopBytes.at));
+  }
+  return V::zero();
+}
+
 // W[0..7] of one group from its planes, without the look-up in a table; next(p) is called after the load of plane p of
-// the low bits.
+// the low bits; `shared` is that of load_shared_bits().
 template <typename V, int N, typename Next>
-[[gnu::always_inline]] inline void unpack_codes(const uint8_t* planes, const Next& next, typename V::I (&w)[8]) {
+[[gnu::always_inline]] inline void unpack_codes(const uint8_t* planes, typename V::I shared, const Next& next,
+                                                typename V::I (&w)[8]) {
   static constexpr QuantShape S = kQuantShapes[N];
   constexpr int64_t kPlane = kPanelRows * 4;
   constexpr int L = S.low_bits;
@@ -188,14 +203,19 @@ template <typename V, int N, typename Next>
       w[j] = V::or_and(w[j], V::template shift_right<kBit - L>(high[j % H]), V::set1_8(((1 << H) - 1) << L));
     });
   }
+  if constexpr (S.shared_bit) {
+    unroll<8>([&](auto j) __attribute__((always_inline)) {
+      w[j] = V::or_and(w[j], V::template shift_right<4 + j / 2 - (L + H)>(shared), V::set1_8(1 << (L + H)));
+    });
+  }
 }
 
 // The same with it; `head` is the panel's.
 template <typename V, int N, typename Next>
-[[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, const uint8_t* head, const Next& next,
-                                                 typename V::I (&w)[8]) {
+[[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, const uint8_t* head, typename V::I shared,
+                                                 const Next& next, typename V::I (&w)[8]) {
   static constexpr LevelTable kTable = kQuantShapes[N].table;
-  unpack_codes<V, N>(planes, next, w);
+  unpack_codes<V, N>(planes, shared, next, w);
   if constexpr (kTable != LevelTable::none) {
     const typename V::I table = V::broadcast16(kTable == LevelTable::fp4 ? kFp4Raised.at
                                                : Levels<V, N>::kSigned   ? head
@@ -295,7 +315,8 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
       auto next = [&](auto p) __attribute__((always_inline)) {
         if constexpr (L == 8) ahead.template ask_part<r * L + p, R * L>();
       };
-      unpack_levels<V, N>(planes + r * V::kLanes * 4, head, next, out.part[r].w);
+      const typename V::I shared = load_shared_bits<V, N>(cell, g, lane + r * V::kLanes);
+      unpack_levels<V, N>(planes + r * V::kLanes * 4, head, shared, next, out.part[r].w);
       finish_levels<V, G>(out.part[r]);
     });
     if constexpr (L != 8) ahead.ask();

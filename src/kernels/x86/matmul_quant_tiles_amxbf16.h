@@ -88,6 +88,7 @@ struct QuantTiles {
   static constexpr bool kBytes = S.low_bits == 8;
   static constexpr bool kHalves = S.sub == SubScales::per16;
   static_assert(!kHalves || !S.has_min);
+  static_assert(!S.shared_bit);
   static constexpr int64_t kLanes = V::kLanes;
   static constexpr int64_t kValueBytes = kBytes ? 1 : 2;
   static constexpr int64_t kColumns = kHalves ? 16 : 32;  // of a dot
@@ -162,7 +163,7 @@ struct QuantTiles {
       if constexpr (kBytes) {
         I w[8];
         unpack_codes<V, N>(
-            planes, [](auto) {}, w);
+            planes, V::zero(), [](auto) {}, w);
         unroll<8>([&](auto j) __attribute__((always_inline)) { put(j, w[j]); });
       } else {
         const uint16_t* levels = S.table == LevelTable::codes ? codes.data() : kBf16Levels<N>.data();
@@ -183,7 +184,7 @@ struct QuantTiles {
           static_assert(S.table == LevelTable::none || S.low_bits + S.high_bits < 5);
           I w[8];
           unpack_codes<V, N>(
-              planes, [](auto) {}, w);
+              planes, V::zero(), [](auto) {}, w);
           unroll<8>([&](auto j) __attribute__((always_inline)) {
             put(2 * j, level(w[j]));
             put(2 * j + 1, level(_mm512_srli_epi16(w[j], 8)));

@@ -1,0 +1,25 @@
+// Incoherence processing of a matrix before it is rounded (Chee et al., 2023, QuIP; Tseng et al., 2024, QuIP#): the
+// columns are multiplied by an orthogonal random matrix, random signs and then Hadamard matrices of blocks of columns,
+// so that no weight is much larger than the others; at run time the inputs are multiplied by it, too.
+//
+//   y = (W S H) (H S x)
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "compress/pass.h"
+
+namespace millrace {
+
+// Empty, or why a matrix cannot be multiplied: "it is pruned ..."
+std::string why_not_incoherent(const PassMatrix& matrix);
+
+// Fills the matrix's input change and multiplies its columns. The block size is the largest power of two that divides
+// the columns, 65536 at most. Signs depend on the seed and the inputs' place in the model alone.
+void make_incoherent(PassMatrix& matrix, const LinearId& id, uint64_t seed, ThreadPool& pool);
+
+// The same sizes without values.
+void preview_incoherent(PassMatrix& matrix);
+
+}  // namespace millrace

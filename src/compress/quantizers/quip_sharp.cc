@@ -1,0 +1,80 @@
+// QuIP# (Tseng et al., 2024, "QuIP#: Even Better LLM Quantization with Hadamard Incoherence and Lattice Codebooks"):
+// random signs and Hadamard matrices make the columns of a matrix incoherent, its weights then look like a ball of
+// normally distributed numbers, and points of the lattice E8, the densest packing in eight dimensions, cover such a
+// ball with 2 bits a weight better than any levels of single weights. Block LDLQ chooses the points
+// (compress/lattice_rounding.h).
+//
+// As with quip, only the inputs' side is multiplied; a scale for 256 weights of a row makes up for rows of different
+// size. The paper's training of the signs and of all that is not rounded is left out. Matrices whose rows are no
+// multiple of 256 have levels of another format, which LDLQ chooses one by one.
+#include "compress/column_rounding.h"
+#include "compress/coordinate_descent.h"
+#include "compress/factories.h"
+#include "compress/incoherence.h"
+#include "compress/lattice_rounding.h"
+#include "compress/preview.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kLatticeFormat = "e8p";
+
+struct QuipSharpOptions {
+  LatticeOptions lattice;
+  double damp = 0.01;
+  uint64_t seed = 0;
+};
+
+class QuipSharp final : public Pass {
+ public:
+  explicit QuipSharp(const QuipSharpOptions& options) : options_(options) {}
+
+  uint32_t needs() const override { return kSecondMoments; }
+  std::string format() const override { return std::string(kLatticeFormat); }
+  int64_t working_bytes(int64_t /*rows*/, int64_t cols) const override {
+    return ColumnFactor::bytes(cols) + std::max(descent_bytes(cols), lattice_bytes(cols));
+  }
+  Result<PassPreview> preview(PassMatrix& matrix) const override {
+    if (std::string why = why_not(matrix); !why.empty()) return preview_left(std::move(why));
+    if (matrix.no_parts.empty()) preview_incoherent(matrix);
+    return PassPreview{"quantized", "", false};
+  }
+
+  Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) override {
+    if (const std::string why = why_not(matrix); !why.empty()) return PassRow{"left", why, {}};
+    if (matrix.no_parts.empty()) make_incoherent(matrix, statistics.id, options_.seed, pool);
+    if (!factor_.prepare(matrix, statistics, options_.damp, false, pool))
+      return PassRow{"rotated", "its inputs are all zero or not finite", {}};
+    if (is_lattice(matrix)) {
+      round_to_lattice(matrix, factor_.factor(), factor_.moments(), options_.lattice, pool);
+    } else {
+      round_columns(matrix, factor_.factor(), factor_.order(), {.search = options_.lattice.search}, {}, pool);
+      if (options_.lattice.sweeps > 0) descend(matrix, factor_.moments(), options_.lattice.sweeps, pool);
+    }
+    return PassRow{"quantized", "", {{"block", static_cast<double>(matrix.parts.input.hadamard)}}};
+  }
+
+ private:
+  static bool is_lattice(const PassMatrix& matrix) { return matrix.format->name == kLatticeFormat; }
+  static std::string why_not(const PassMatrix& matrix) {
+    if (!is_lattice(matrix))
+      if (std::string why = why_without_levels(matrix); !why.empty()) return why;
+    return why_not_incoherent(matrix);
+  }
+
+  QuipSharpOptions options_;
+  ColumnFactor factor_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Pass>> make_quip_sharp_pass(const OptionValues& values) {
+  QuipSharpOptions options;
+  MILLRACE_TRY(options.lattice.search, fit_searches(values.text("fit")));
+  options.lattice.sweeps = static_cast<int>(values.integer("sweeps"));
+  options.damp = values.number("damp");
+  options.seed = static_cast<uint64_t>(values.integer("seed"));
+  return std::unique_ptr<Pass>(std::make_unique<QuipSharp>(options));
+}
+
+}  // namespace millrace
