@@ -161,7 +161,7 @@ std::string compress_text(const CompressReport& report, const std::optional<Comp
           report.estimated() ? "about " : "", megabytes(report.output_bytes), report.bits_per_weight(),
           megabytes(report.input_bytes));
   if (!report.calibration_name.empty())
-    out.add("calibrated with {}: {} tokens in windows of {}, {} run{} over the text\n", report.calibration_name,
+    out.add("calibrated with {}: {} tokens in windows of {}, layers measured in {} range{}\n", report.calibration_name,
             report.calibration_tokens, report.calibration_context, report.ranges, report.ranges == 1 ? "" : "s");
   if (report.resumed_blocks > 0) out.add("{} blocks were done before\n", report.resumed_blocks);
   for (const auto& [name, row] : report.structure) {

@@ -65,7 +65,10 @@ Result<void> StreamRotations::measure() {
   moments_.assign(static_cast<size_t>(count), std::vector<double>(static_cast<size_t>(width * width)));
   StreamMoments observer(block_, each_block_, moments_, work_.pool);
   const int64_t last = each_block_ ? (block_ + count - 1) / 2 : layers;  // the layer before which the last one is
-  return work_.calibration->run(observer, std::min(last + 1, layers), last == layers, [] { return Result<void>(); });
+  const InputCalibration::Layers range{.from = each_block_ ? block_ / 2 : 0,
+                                       .to = std::min(last + 1, layers),
+                                       .next = count < left ? (block_ + count) / 2 : -1};
+  return work_.calibration->run(observer, range, last == layers, [] { return Result<void>(); });
 }
 
 Result<std::shared_ptr<const EigenPairs>> StreamRotations::rotation(std::vector<double> moments) const {
