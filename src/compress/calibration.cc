@@ -194,8 +194,8 @@ Result<void> InputCalibration::run_windows(Windows& windows, ForwardObserver& ob
   if (layers.next <= layers.from) layers.next = -1;  // they are stored already
   if (layers.next >= 0 && !streams_) {
     MILLRACE_TRY(streams_,
-                 StreamStore::create(seen_.count + unseen_.count, context_ * model_->parts().model->spec().width,
-                                     stream_bytes_, scratch_, model_->parts().accounts));
+                 ResidualStore::create(seen_.count + unseen_.count, context_ * model_->parts().model->spec().width,
+                                       stream_bytes_, scratch_, model_->parts().accounts));
   }
   for (int64_t w = windows.first; w < windows.first + windows.count; ++w) {
     MILLRACE_TRY_VOID(run_window(w, observer, layers, head));

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "compress/pass.h"
-#include "compress/stream_store.h"
+#include "compress/residual_store.h"
 #include "models/model_runner.h"
 #include "run/language_model.h"
 
@@ -89,7 +89,7 @@ class InputCalibration {
   Windows seen_, unseen_;
   int64_t stream_bytes_ = 0;
   std::string scratch_;
-  std::optional<StreamStore> streams_;  // of all windows
+  std::optional<ResidualStore> streams_;  // of all windows
 };
 
 }  // namespace millrace

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "compress/output_store.h"
-#include "compress/stream_store.h"
+#include "compress/residual_store.h"
 
 namespace millrace {
 namespace {
@@ -28,11 +28,11 @@ class StoreFolder {
   std::filesystem::path path_;
 };
 
-TEST(StreamStore, HasWhatWasWrittenInMemoryAndOnTheDisk) {
+TEST(ResidualStore, HasWhatWasWrittenInMemoryAndOnTheDisk) {
   const StoreFolder folder;
   for (const int64_t in_memory : {int64_t{0}, int64_t{1} << 20}) {
     auto accounts = std::make_shared<MemoryAccounts>(0);
-    auto store = StreamStore::create(3, 100, in_memory, folder / "out.gguf", accounts);
+    auto store = ResidualStore::create(3, 100, in_memory, folder / "out.gguf", accounts);
     ASSERT_TRUE(store.ok()) << store.error().message;
     EXPECT_EQ(store->on_disk(), in_memory == 0);
     EXPECT_EQ(accounts->total(), in_memory == 0 ? 0 : 3 * 100 * 4);
@@ -50,18 +50,18 @@ TEST(StreamStore, HasWhatWasWrittenInMemoryAndOnTheDisk) {
   }
 }
 
-TEST(StreamStore, SaysWhatIsWrong) {
+TEST(ResidualStore, SaysWhatIsWrong) {
   const StoreFolder folder;
-  auto none = StreamStore::create(1, 8, 0, folder / "no/such/folder/out.gguf", nullptr);
+  auto none = ResidualStore::create(1, 8, 0, folder / "no/such/folder/out.gguf", nullptr);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().kind, ErrorKind::resource);
   EXPECT_NE(none.error().message.find("out.gguf.scratch: cannot create: "), std::string::npos) << none.error().message;
-  auto store = StreamStore::create(2, 8, 0, folder / "out.gguf", nullptr);
+  auto store = ResidualStore::create(2, 8, 0, folder / "out.gguf", nullptr);
   ASSERT_TRUE(store.ok());
   std::vector<float> rows(8);
   ASSERT_TRUE(store->write(0, rows.data()).ok());
   EXPECT_FALSE(store->read(1, rows.data()).ok());  // it was never written
-  auto little = StreamStore::create(1, 8, 1 << 20, folder / "out.gguf", std::make_shared<MemoryAccounts>(16));
+  auto little = ResidualStore::create(1, 8, 1 << 20, folder / "out.gguf", std::make_shared<MemoryAccounts>(16));
   EXPECT_FALSE(little.ok());
 }
 

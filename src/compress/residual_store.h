@@ -1,5 +1,5 @@
-// StreamStore: the residual streams of a text's windows before one layer, so that the next layers continue where a run
-// over the text has ended. In memory, or in a file that has no name (scratch_file.h). Not thread-safe.
+// ResidualStore: the residual streams of a text's windows before one layer, so that the next layers continue where a
+// run over the text has ended. In memory, or in a file that has no name (scratch_file.h). Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -12,12 +12,12 @@
 
 namespace millrace {
 
-class StreamStore {
+class ResidualStore {
  public:
   // Of `values` floats a window. In memory if that takes at most `in_memory` bytes, else in a file beside `path`.
   // Errors: resource.
-  static Result<StreamStore> create(int64_t windows, int64_t values, int64_t in_memory, const std::string& path,
-                                    std::shared_ptr<MemoryAccounts> accounts);
+  static Result<ResidualStore> create(int64_t windows, int64_t values, int64_t in_memory, const std::string& path,
+                                      std::shared_ptr<MemoryAccounts> accounts);
 
   Result<void> write(int64_t window, const float* rows);
   // What was written. Errors: resource.
@@ -25,7 +25,7 @@ class StreamStore {
   bool on_disk() const { return file_.has_value(); }
 
  private:
-  StreamStore() = default;
+  ResidualStore() = default;
   int64_t values_ = 0;
   std::vector<float> memory_;
   std::optional<ScratchFile> file_;

@@ -1,13 +1,13 @@
-#include "compress/stream_store.h"
+#include "compress/residual_store.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace millrace {
 
-Result<StreamStore> StreamStore::create(int64_t windows, int64_t values, int64_t in_memory, const std::string& path,
-                                        std::shared_ptr<MemoryAccounts> accounts) {
-  StreamStore made;
+Result<ResidualStore> ResidualStore::create(int64_t windows, int64_t values, int64_t in_memory, const std::string& path,
+                                            std::shared_ptr<MemoryAccounts> accounts) {
+  ResidualStore made;
   made.values_ = values;
   const int64_t bytes = windows * values * static_cast<int64_t>(sizeof(float));
   if (bytes <= in_memory) {
@@ -19,14 +19,14 @@ Result<StreamStore> StreamStore::create(int64_t windows, int64_t values, int64_t
   return made;
 }
 
-Result<void> StreamStore::write(int64_t window, const float* rows) {
+Result<void> ResidualStore::write(int64_t window, const float* rows) {
   const int64_t bytes = values_ * static_cast<int64_t>(sizeof(float));
   if (file_) return file_->write(rows, bytes, window * bytes);
   std::copy_n(rows, values_, memory_.begin() + window * values_);
   return {};
 }
 
-Result<void> StreamStore::read(int64_t window, float* rows) const {
+Result<void> ResidualStore::read(int64_t window, float* rows) const {
   const int64_t bytes = values_ * static_cast<int64_t>(sizeof(float));
   if (file_) return file_->read(rows, bytes, window * bytes);
   std::copy_n(memory_.begin() + window * values_, values_, rows);
