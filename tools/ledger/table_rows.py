@@ -8,21 +8,29 @@ PLAIN = "rtn:fit=plain"
 
 # Passes that round to any format of blocks.
 ANY_FORMAT = (PLAIN, "rtn", "rtn:count=inputs", "gptq", "gptq:fit=search", "gptq:order=activation", "awq",
-              "awq:fit=search", "obq", "owq", "spqr", "quantease", "quip", "rotate", "lqer", "zeroquant:inputs=none",
-              "zeroquant_lorc:inputs=none")
+              "awq:fit=search", "obq", "owq", "spqr", "quantease", "quip", "rotate", "lqer")
 # QuaRot: the rotation, and GPTQ after it.
 PAIRS = (("rotate:format=", "gptq"), ("awq:format=", "gptq"), ("outliers", "gptq"))
 # Passes with the number of bits as an option; matrices without a table are those of the head and the embeddings.
 TABLES = {"squeezellm": (2, 3, 4), "squeezellm:sparse=0.005": (2, 3, 4), "lut_gemm": (2, 3, 4)}
 # Bits a weight, scales included, as the K formats of that name have them.
 MIXED = {2: 2.625, 3: 3.4375, 4: 4.5, 8: 8.5}
+# The papers leave embeddings and head in 16 bits; so do these rows, nearly. The glob is both names, of which a model
+# with a tied head has only one.
+LAYERS = (PLAIN, "rtn", "gptq", "gptq:fit=search", "awq", "quantease", "quip", "rotate")
+LAYER_PAIRS = (("rotate:format=", "gptq"), ("awq:format=", "gptq"))
+LAYER_TABLES = ("squeezellm", "squeezellm:sparse=0.005")
+EMBEDDINGS = "[to][ou][kt][ep]*=q8_0"
 # Passes with formats of their own.
-OTHERS = {"finequant": {4: "finequant:format=q4_0", 8: "finequant:format=q8_0"}, "flexgen_int4": {4: "flexgen_int4"},
+OTHERS = {"zeroquant": {4: "zeroquant:format=q4_0,inputs=none"},
+          "zeroquant_lorc": {4: "zeroquant_lorc:format=q4_0,inputs=none"},
+          "finequant": {4: "finequant:format=q4_0", 8: "finequant:format=q8_0"}, "flexgen_int4": {4: "flexgen_int4"},
           "billm": {2: "billm:format=q2_k"}, "zeroquant_fp:inputs=none": {4: "zeroquant_fp:inputs=none"},
           "olive": {4: "olive"}}
 # Formats of other families, by plain rounding with a search of the scales.
-CODEBOOKS = {2: ("iq2_xxs", "iq2_xs", "iq2_s", "tq2_0"), 3: ("iq3_xxs", "iq3_s"),
-             4: ("q4_0", "q4_1", "iq4_nl", "iq4_xs", "nf4", "fp4", "mxfp4")}
+CODEBOOKS = {2: ("tq2_0",), 4: ("q4_0", "q4_1", "iq4_nl", "iq4_xs", "mxfp4")}
+# Formats without levels that a pass could choose; --keep gives them to all matrices.
+KEPT = {2: ("iq2_xxs", "iq2_xs", "iq2_s"), 3: ("iq3_xxs", "iq3_s")}
 # Weights and inputs, as the papers have them.
 WITH_INPUTS = {4: ("round_inputs:format=q4_0,inputs=int4", "rotate:inputs=int4,clip=0.9", "rptq", "qllm", "atom",
                    "llm_fp4"),
@@ -45,12 +53,13 @@ def _with_format(text, bits):
 
 
 def rows_of():
-    """[{"name", "group", "bits", "passes"}]. The names differ; the bits are those that are asked for, or None."""
+    """[{"name", "group", "bits", "passes", "keep"}]. The names differ; the bits are those that are asked for, or None;
+    "keep" is that of the command line, or empty."""
     rows = []
 
-    def add(group, bits, *passes):
-        name = " + ".join(passes)
-        rows.append({"name": name, "group": group, "bits": bits, "passes": list(passes)})
+    def add(group, bits, *passes, keep=""):
+        name = " + ".join(passes) + (", embeddings q8_0" if keep == EMBEDDINGS else "")
+        rows.append({"name": name, "group": group, "bits": bits, "passes": list(passes), "keep": keep})
 
     for bits in FORMATS:
         for text in ANY_FORMAT:
@@ -66,8 +75,18 @@ def rows_of():
                 add("weights", bits, choices[bits])
         for name in CODEBOOKS.get(bits, ()):
             add("weights", bits, f"rtn:format={name}")
+        for name in KEPT.get(bits, ()):
+            rows.append({"name": f"convert --format {name}", "group": "weights", "bits": bits,
+                         "passes": [f"{PLAIN},format=q4_k"], "keep": f"*={name}"})
         for text in WITH_INPUTS.get(bits, ()):
             add("inputs", bits, text)
+    for bits in (2, 3, 4):
+        for text in LAYERS:
+            add("layers", bits, _with_format(text, bits), keep=EMBEDDINGS)
+        for first, last in LAYER_PAIRS:
+            add("layers", bits, first, _with_format(last, bits), keep=EMBEDDINGS)
+        for text in LAYER_TABLES:
+            add("layers", bits, _with(_with(text, f"bits={bits}"), f"format={FORMATS[bits]}"), keep=EMBEDDINGS)
     for name in PRUNERS:
         add("zeros", None, f"{name}:sparsity=0.5")
         if name not in NO_PATTERN:
