@@ -152,7 +152,7 @@ Result<void> Compressor::calibrate() {
   if (needs_disk()) {
     const std::string beside = options_.output.empty() ? options_.input : options_.output;
     packed_ = std::make_unique<PackedWeights>(beside);
-    load.weights = "mapped";
+    load.weights = "mapped:ahead=0";
     load.packed_cache_path = packed_->path;
     MILLRACE_TRY_VOID(store_.use_disk(beside));
   }
