@@ -58,13 +58,15 @@ Result<CompressEvaluation> evaluate(const CompressFlags& flags, const CompressOp
                       .context = options.calibration.context,
                       .windows = options.calibration.windows,
                       .threads = options.threads,
-                      .progress = [&](double done) { bar.update(done); }};
+                      .progress = [&](double done) { bar.update(0.8 * done); }};
   const LoadOptions load{
       .threads = options.threads, .context = options.calibration.context, .memory = options.memory / 2};
   MILLRACE_TRY(const auto before, LanguageModel::load(options.input, load));
   MILLRACE_TRY(const auto after, LanguageModel::load(options.output, load));
   MILLRACE_TRY(const ModelDivergence found, compare_models(before, after, text));
-  return CompressEvaluation{flags.evaluate, found};
+  MILLRACE_TRY(SpeedComparison speed,
+               compare_speed(*before, *after, options.threads, [&](double done) { bar.update(0.8 + 0.2 * done); }));
+  return CompressEvaluation{flags.evaluate, found, std::move(speed)};
 }
 
 // Says what was written on standard error, unless it is all that there is to say.
@@ -167,8 +169,10 @@ void add_compress_command(CLI::App& app) {
                     "Write nothing; print what each pass would do to each matrix, and the sizes");
   command->add_flag("--resume", flags->options.resume,
                     "Store each finished decoder block in OUT.partial/, and continue with those of a stopped run");
-  command->add_option("--evaluate", flags->evaluate,
-                      "Text on which the output is compared with IN: perplexity, KL divergence, same top token");
+  command->add_option(
+      "--evaluate", flags->evaluate,
+      "Text on which the output is compared with IN: perplexity, KL divergence, same top token; and the "
+      "speed of both on this machine");
   command->add_option("--report", flags->report,
                       "Write a report with one row per matrix to this file: JSON, or text if the name ends in .txt");
   command

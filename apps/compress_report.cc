@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 namespace millrace {
@@ -42,6 +43,22 @@ Json matrix_json(const CompressedMatrix& matrix, bool dry_run) {
   return out;
 }
 
+// Tokens per second.
+Json rates_json(const std::vector<double>& rates) {
+  return {{"median", median_of(rates)}, {"lowest", std::ranges::min(rates)}, {"highest", std::ranges::max(rates)}};
+}
+
+Json speed_json(const SpeedComparison& speed) {
+  return {{"threads", speed.threads},
+          {"rounds", speed.after.decode.size()},
+          {"prompt_tokens", speed.prompt},
+          {"generated_tokens", speed.generate},
+          {"prefill_tokens_per_s", rates_json(speed.after.prefill)},
+          {"decode_tokens_per_s", rates_json(speed.after.decode)},
+          {"reference_prefill_tokens_per_s", rates_json(speed.before.prefill)},
+          {"reference_decode_tokens_per_s", rates_json(speed.before.decode)}};
+}
+
 Json evaluation_json(const CompressEvaluation& evaluation) {
   const ModelDivergence& found = evaluation.found;
   return {{"text", evaluation.text},
@@ -50,7 +67,8 @@ Json evaluation_json(const CompressEvaluation& evaluation) {
           {"reference_perplexity", found.reference_perplexity},
           {"kl_divergence", found.divergence.kl_mean},
           {"kl_divergence_p99", found.divergence.kl_p99},
-          {"same_top", found.divergence.same_top}};
+          {"same_top", found.divergence.same_top},
+          {"speed_on_this_machine", speed_json(evaluation.speed)}};
 }
 
 class ReportText {
@@ -143,7 +161,7 @@ std::string compress_text(const CompressReport& report, const std::optional<Comp
           report.estimated() ? "about " : "", megabytes(report.output_bytes), report.bits_per_weight(),
           megabytes(report.input_bytes));
   if (!report.calibration_name.empty())
-    out.add("calibrated with {}: {} tokens in windows of {}, {} run{} over the text\n", report.calibration_name,
+    out.add("calibrated with {}: {} tokens in windows of {}, layers measured in {} range{}\n", report.calibration_name,
             report.calibration_tokens, report.calibration_context, report.ranges, report.ranges == 1 ? "" : "s");
   if (report.resumed_blocks > 0) out.add("{} blocks were done before\n", report.resumed_blocks);
   for (const auto& [name, row] : report.structure) {
@@ -159,6 +177,14 @@ std::string compress_text(const CompressReport& report, const std::optional<Comp
         "{:.2f} %\n",
         evaluation->text, found.tokens, found.perplexity, found.reference_perplexity, found.divergence.kl_mean,
         100 * found.divergence.same_top);
+    const SpeedComparison& speed = evaluation->speed;
+    out.add(
+        "on this machine, {} thread{}, median of {} rounds in turns: prefill of {} tokens {:.0f} tokens/s, before "
+        "{:.0f}; "
+        "decode {:.0f} tokens/s, before {:.0f}\n",
+        speed.threads, speed.threads == 1 ? "" : "s", speed.after.decode.size(), speed.prompt,
+        median_of(speed.after.prefill), median_of(speed.before.prefill), median_of(speed.after.decode),
+        median_of(speed.before.decode));
   }
   for (const std::string& note : report.notes) out.add("note: {}\n", note);
   return out.take();

@@ -6,6 +6,7 @@
 
 #include "base/ordered_json.h"
 #include "compress/compress.h"
+#include "compress_speed.h"
 #include "evaluate/model_divergence.h"
 
 namespace millrace {
@@ -14,6 +15,7 @@ namespace millrace {
 struct CompressEvaluation {
   std::string text;
   ModelDivergence found;
+  SpeedComparison speed;
 };
 
 nlohmann::ordered_json compress_json(const CompressReport& report, const std::optional<CompressEvaluation>& evaluation);

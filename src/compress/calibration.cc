@@ -119,6 +119,8 @@ Result<void> InputCalibration::read(const CalibrationOptions& options) {
     if (token < 0 || token >= model_->info().vocab)
       return Error::user(fmt::format("{}: token {} is outside the model's vocabulary of {}", options.name, token,
                                      model_->info().vocab));
+  seen_ = {0, windows - held_out_};
+  unseen_ = {windows - held_out_, held_out_};
   const XXH128_hash_t hash = XXH3_128bits(options.text.data(), options.text.size());
   hash_ = fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
   return {};
@@ -135,6 +137,8 @@ Result<std::unique_ptr<InputCalibration>> InputCalibration::create(std::shared_p
   auto made = std::unique_ptr<InputCalibration>(new InputCalibration());
   made->model_ = model;
   made->context_ = context;
+  made->stream_bytes_ = options.stream_bytes;
+  made->scratch_ = options.scratch;
   MILLRACE_TRY_VOID(made->read(options));
   const Format* format = find_format("f32");
   const int64_t blocks = (context + kCalibrationBlock - 1) / kCalibrationBlock;
@@ -152,48 +156,77 @@ Result<std::unique_ptr<InputCalibration>> InputCalibration::create(std::shared_p
   return made;
 }
 
-Result<void> InputCalibration::run(ForwardObserver& observer, int64_t layers, bool head,
+Result<void> InputCalibration::run(ForwardObserver& observer, Layers layers, bool head,
                                    const std::function<Result<void>()>& after) {
-  return run_windows({0, windows()}, observer, layers, head, after);
+  return run_windows(seen_, observer, layers, head, after);
 }
 
-Result<void> InputCalibration::run_windows(Windows windows, ForwardObserver& observer, int64_t layers, bool head,
-                                           const std::function<Result<void>()>& after) {
-  const HookScope scope(runner_->hooks(), observer);
+// From layers.from on, which is 0 or the layer whose inputs are stored.
+Result<void> InputCalibration::run_window(int64_t window, ForwardObserver& observer, const Layers& layers, bool head) {
   const Model& model = *model_->parts().model;
+  ForwardContext& context = runner_->context();
   // The last layer continues with the output rows only.
-  const bool outputs = layers == model.spec().layer_count();
-  for (int64_t w = windows.first; w < windows.first + windows.count; ++w) {
-    runner_->start();
-    runner_->begin(blocks_, 0);
-    for (int64_t i = 0; i < context_; ++i) runner_->add(tokens_[static_cast<size_t>(w * context_ + i)], i, outputs);
-    model.embed(runner_->batch(), runner_->context());
-    const Batch& last = model.run_layers(runner_->batch(), 0, layers, runner_->context());
-    if (head && outputs) {
-      model.hidden(last, runner_->context());
-      observer.residual(layers, runner_->context().residual.as<float>(), context_, model.spec().width);
-    }
-    MILLRACE_TRY_VOID(after());
+  const bool outputs = layers.to == model.spec().layer_count();
+  runner_->start();
+  runner_->begin(blocks_, 0);
+  for (int64_t i = 0; i < context_; ++i) runner_->add(tokens_[static_cast<size_t>(window * context_ + i)], i, outputs);
+  model.embed(runner_->batch(), context);  // the rotations of the positions, too
+  if (layers.from > 0) MILLRACE_TRY_VOID(streams_->read(window, context.residual.as<float>()));
+  const Batch* batch = &runner_->batch();
+  int64_t from = layers.from;
+  if (layers.next >= 0) {
+    batch = &model.run_layers(*batch, from, layers.next, context);
+    model.add_pending(context_, context);
+    MILLRACE_TRY_VOID(streams_->write(window, context.residual.as<float>()));
+    from = layers.next;
   }
+  batch = &model.run_layers(*batch, from, layers.to, context);
+  if (!head || !outputs) return {};
+  model.hidden(*batch, context);
+  observer.residual(layers.to, context.residual.as<float>(), context_, model.spec().width);
   return {};
 }
 
-Result<void> InputCalibration::measure(uint32_t needs, StatisticsMap& statistics,
+Result<void> InputCalibration::run_windows(Windows& windows, ForwardObserver& observer, Layers layers, bool head,
+                                           const std::function<Result<void>()>& after) {
+  const HookScope scope(runner_->hooks(), observer);
+  layers.from = windows.stored <= layers.from ? windows.stored : 0;
+  if (layers.next <= layers.from) layers.next = -1;  // they are stored already
+  if (layers.next >= 0 && !streams_) {
+    MILLRACE_TRY(streams_,
+                 ResidualStore::create(seen_.count + unseen_.count, context_ * model_->parts().model->spec().width,
+                                       stream_bytes_, scratch_, model_->parts().accounts));
+  }
+  for (int64_t w = windows.first; w < windows.first + windows.count; ++w) {
+    MILLRACE_TRY_VOID(run_window(w, observer, layers, head));
+    MILLRACE_TRY_VOID(after());
+  }
+  if (layers.next >= 0) windows.stored = layers.next;
+  return {};
+}
+
+Result<void> InputCalibration::measure(uint32_t needs, StatisticsMap& statistics, bool more,
                                        const std::function<void(double)>& progress) {
-  return measure_windows({0, windows()}, needs, statistics, progress);
+  return measure_windows(seen_, needs, statistics, more, progress);
 }
 
-Result<void> InputCalibration::measure_held_out(uint32_t needs, StatisticsMap& statistics,
+Result<void> InputCalibration::measure_held_out(uint32_t needs, StatisticsMap& statistics, bool more,
                                                 const std::function<void(double)>& progress) {
-  return measure_windows({windows(), held_out_}, needs, statistics, progress);
+  return measure_windows(unseen_, needs, statistics, more, progress);
 }
 
-Result<void> InputCalibration::measure_windows(Windows windows, uint32_t needs, StatisticsMap& statistics,
+Result<void> InputCalibration::measure_windows(Windows& windows, uint32_t needs, StatisticsMap& statistics, bool more,
                                                const std::function<void(double)>& progress) {
   InputMeter meter(needs, statistics, *runner_);
+  const int64_t all = model_->parts().model->spec().layer_count();
   const bool head = statistics.contains(LinearId{});
-  int64_t layers = head ? model_->parts().model->spec().layer_count() : 0;
-  for (const auto& [id, unused] : statistics) layers = std::max<int64_t>(layers, id.layer + 1);
+  Layers layers{.from = all, .to = head ? all : 0};
+  for (const auto& [id, unused] : statistics) {
+    if (id.layer < 0) continue;
+    layers.from = std::min<int64_t>(layers.from, id.layer);
+    layers.to = std::max<int64_t>(layers.to, id.layer + 1);
+  }
+  if (more) layers.next = layers.to;
   int64_t done = 0;
   return run_windows(windows, meter, layers, head, [&]() -> Result<void> {
     progress(static_cast<double>(++done) / static_cast<double>(windows.count));

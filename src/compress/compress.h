@@ -5,7 +5,9 @@
 //   tensor -> values -> pass -> pass -> rows in the output's format -> GGUF file
 //
 // Statistics are those of the unchanged model. Layers are measured in ranges, as many at a time as the memory budget
-// allows: a range runs the text through all layers up to its last.
+// allows; a range continues with the residual streams that the one before it left. Where the model, its output and one
+// layer's statistics exceed the budget, weights are read layer by layer from a file, and finished tensors and residual
+// streams are in files until the output is written.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +65,7 @@ struct CompressReport {
   std::string calibration_name, calibration_hash;
   int64_t calibration_tokens = 0, calibration_windows = 0, calibration_context = 0;
   int64_t held_out_tokens = 0, held_out_windows = 0;
-  int64_t ranges = 0;                         // of layers: runs over the text
+  int64_t ranges = 0;                         // of layers, measured one after the other
   int64_t resumed_blocks = 0;                 // that a stopped run had done
   int64_t weights = 0;                        // values of all tensors
   int64_t input_bytes = 0, output_bytes = 0;  // of tensors

@@ -131,7 +131,7 @@ TEST_P(CompressGolden, MatricesThatShareStatisticsReadTheSameRows) {
     const int32_t expert = spec.layers[static_cast<size_t>(layer)].moe ? 1 : LinearId::kNoExpert;
     for (LinearKind kind : {LinearKind::up, LinearKind::gate}) statistics[{layer, kind, expert}];
   }
-  ASSERT_TRUE((*calibration)->measure(kInputNorms, statistics, [](double) {}).ok());
+  ASSERT_TRUE((*calibration)->measure(kInputNorms, statistics, false, [](double) {}).ok());
   for (auto& [id, found] : statistics) {
     if (id.kind == LinearKind::gate && !spec.gated) continue;
     EXPECT_GT(found.rows, 0);
@@ -217,6 +217,70 @@ TEST(CompressModel, NeitherThreadsNorMemoryChangeABit) {
       if (first.empty()) first = bytes;
       EXPECT_TRUE(bytes == first) << threads << " threads, " << done->ranges << " ranges";
     }
+  }
+}
+
+// With a budget below the model and its output, weights, residual streams and finished tensors are on the disk.
+TEST(CompressModel, ABudgetSmallerThanTheModelChangesNoByte) {
+  for (const std::vector<std::string>& passes :
+       {std::vector<std::string>{"outliers", "gptq:format=q4_0"}, std::vector<std::string>{"llm_mq:bits=4.5"}}) {
+    ScratchFolder scratch;
+    const std::string all = scratch / "all.gguf", little = scratch / "little.gguf";
+    CompressOptions options = options_for(shipped_path(), all, passes);
+    options.calibration.windows = 4;
+    options.calibration.held_out = 0.25;
+    auto want = compress_model(options);
+    ASSERT_TRUE(want.ok()) << want.error().message;
+    options.output = little;
+    auto got = compress_in_little_memory(options);
+    ASSERT_TRUE(got.ok()) << got.error().message;
+    EXPECT_TRUE(testing::read_file(little) == testing::read_file(all)) << passes.front();
+    EXPECT_GT(got->ranges, want->ranges);
+    ASSERT_EQ(got->matrices.size(), want->matrices.size());
+    for (size_t i = 0; i < want->matrices.size(); ++i)
+      EXPECT_EQ(got->matrices[i].held_out_error, want->matrices[i].held_out_error) << want->matrices[i].name;
+    const auto peak = [](const CompressReport& report, const std::string& name) {
+      for (const MemoryAccount& one : report.memory)
+        if (one.name == name) return one.peak;
+      return int64_t{0};
+    };
+    EXPECT_LT(peak(*got, "weights"), peak(*want, "weights") * 3 / 4);
+    EXPECT_LT(peak(*got, "output"), peak(*want, "output") / 2);
+    EXPECT_EQ(peak(*got, "residual streams"), 0);
+    size_t files = 0;
+    for (const auto& entry : fs::directory_iterator(fs::path(all).parent_path())) files += entry.exists();
+    EXPECT_EQ(files, 2u);  // nothing but the outputs
+  }
+}
+
+// A range continues where the one before it has ended, and gets the inputs that the whole model gives.
+TEST(CompressModel, RangesContinueTheResidualStreams) {
+  auto loaded = LanguageModel::load(golden_path("llama"), {.threads = 1});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const std::shared_ptr<const LanguageModel> model = *loaded;
+  const auto layers = static_cast<int32_t>(model->parts().model->spec().layer_count());
+  ASSERT_GE(layers, 2);
+  const auto measure = [&](InputCalibration& calibration, LinearId id, bool more) {
+    StatisticsMap statistics;
+    statistics[id].id = id;
+    EXPECT_TRUE(calibration.measure(kInputNorms, statistics, more, [](double) {}).ok());
+    return statistics.at(id).squares;
+  };
+  for (const int64_t in_memory : {int64_t{0}, int64_t{1} << 30}) {
+    const auto make = [&] {
+      return InputCalibration::create(
+          model, std::make_shared<ThreadPool>(1),
+          {.name = "text", .text = some_text(), .context = 32, .windows = 3, .stream_bytes = in_memory});
+    };
+    auto ranges = make();
+    ASSERT_TRUE(ranges.ok());
+    for (int turn : {0, 1})  // the second turn begins again
+      for (int32_t layer = 0; layer <= layers; ++layer) {
+        const LinearId id = layer < layers ? LinearId{.layer = layer, .kind = LinearKind::q} : LinearId{};
+        auto whole = make();
+        ASSERT_TRUE(whole.ok());
+        EXPECT_EQ(measure(**ranges, id, layer < layers), measure(**whole, id, false)) << layer << " " << turn;
+      }
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "base/cpu.h"
 #include "compress/keep_rules.h"
 #include "models/convert/format_choice.h"
@@ -103,6 +105,33 @@ Result<void> Compressor::open() {
   return {};
 }
 
+PackedWeights::~PackedWeights() {
+  std::error_code ignored;
+  std::filesystem::remove(path, ignored);
+}
+
+int64_t Compressor::largest_layer(const std::function<int64_t(const TensorWork&)>& bytes) const {
+  int64_t most = 0;
+  for (size_t first = 0; first < works_.size();) {
+    const size_t end = block_end(first);
+    int64_t layer = 0;
+    for (; first < end; ++first) layer += bytes(works_[first]);
+    most = std::max(most, layer);
+  }
+  return most;
+}
+
+// Whether the weights, the output and one layer's statistics would leave less than a quarter of the budget: then the
+// weights are read layer by layer, and finished tensors and residual streams are stored in files.
+bool Compressor::needs_disk() const {
+  if (options_.memory <= 0 || passes_.front().pass->structural() || input_.files.files.empty()) return false;
+  int64_t bytes = program_memory() + working_bytes();
+  for (const StoredTensor& stored : input_.files.tensors) bytes += stored.tensor.bytes;
+  for (const TensorWork& work : works_) bytes += plan_.tensors[work.tensor].bytes();
+  bytes += largest_layer([&](const TensorWork& work) { return work.experts * work.statistics_bytes(needs_); });
+  return bytes > options_.memory - options_.memory / 4;
+}
+
 int64_t Compressor::working_bytes() const {
   int64_t most = 0;
   for (const TensorWork& work : works_) {
@@ -120,6 +149,13 @@ Result<void> Compressor::calibrate() {
   load.context = options_.calibration.context;
   load.memory = options_.memory;
   load.progress = [this](double fraction) { show(fraction, "loading"); };
+  if (needs_disk()) {
+    const std::string beside = options_.output.empty() ? options_.input : options_.output;
+    packed_ = std::make_unique<PackedWeights>(beside);
+    load.weights = "mapped:ahead=0";
+    load.packed_cache_path = packed_->path;
+    MILLRACE_TRY_VOID(store_.use_disk(beside));
+  }
   MILLRACE_TRY(model_, LanguageModel::load(options_.input, load));
   accounts_ = model_->parts().accounts;
   threads_ = std::make_shared<ThreadPool>(options_.threads > 0 ? options_.threads : available_cores());
@@ -128,7 +164,13 @@ Result<void> Compressor::calibrate() {
 }
 
 Result<void> Compressor::read_text() {
-  MILLRACE_TRY(calibration_, InputCalibration::create(model_, threads_, options_.calibration));
+  CalibrationOptions calibration = options_.calibration;
+  if (!options_.output.empty()) calibration.scratch = options_.output;
+  if (packed_)
+    calibration.stream_bytes = 0;
+  else if (options_.memory > 0)
+    calibration.stream_bytes = accounts_->left() / 4;
+  MILLRACE_TRY(calibration_, InputCalibration::create(model_, threads_, calibration));
   report_.calibration_name = options_.calibration.name;
   report_.calibration_hash = calibration_->text_hash();
   report_.calibration_tokens = calibration_->tokens();
@@ -145,9 +187,12 @@ Result<void> Compressor::read_text() {
   return {};
 }
 
+// On the disk, only the tensors of one layer are in memory.
 Result<void> Compressor::reserve_output() {
+  const auto bytes = [&](const TensorWork& work) { return plan_.tensors[work.tensor].bytes(); };
   int64_t output_bytes = 0;
-  for (const TensorWork& work : works_) output_bytes += plan_.tensors[work.tensor].bytes();
+  for (const TensorWork& work : works_) output_bytes += bytes(work);
+  if (store_.on_disk()) output_bytes = largest_layer(bytes);
   MILLRACE_TRY(output_memory_, MemoryHold::take(accounts_, "output", output_bytes, "raise --memory"));
   return {};
 }
@@ -196,7 +241,8 @@ Result<void> Compressor::reshape(StructuralPass& pass) {
                       accounts_,
                       report_.structure};
   MILLRACE_TRY_VOID(pass.reshape(work));
-  outputs_.assign(plan_.tensors.size(), {});
+  outputs_.clear();
+  outputs_.resize(plan_.tensors.size());
   return {};
 }
 

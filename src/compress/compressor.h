@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 
 #include "compress/compress.h"
 #include "compress/matrix_work.h"
+#include "compress/output_store.h"
 #include "compress/run_state.h"
 #include "compress/structural_pass.h"
 #include "models/convert/conversion.h"
@@ -27,6 +29,14 @@ struct NamedPass {
 // Those of options.passes and options.target_bits. Errors: user.
 Result<std::vector<NamedPass>> make_passes(const CompressOptions& options);
 
+// The packed weights of the model while they are on the disk: a file that goes with this.
+struct PackedWeights {
+  explicit PackedWeights(std::string output) : path(std::move(output) + ".packed") {}
+  ~PackedWeights();
+  PackedWeights(const PackedWeights&) = delete;
+  std::string path;
+};
+
 class Compressor {
  public:
   explicit Compressor(const CompressOptions& options) : options_(options) {}
@@ -38,6 +48,8 @@ class Compressor {
   Result<void> calibrate();
   Result<void> read_text();
   Result<void> choose_formats(Pass& pass);
+  bool needs_disk() const;
+  int64_t largest_layer(const std::function<int64_t(const TensorWork&)>& bytes) const;
   Result<void> reserve_output();
   Result<void> reshape(StructuralPass& pass);
   int64_t working_bytes() const;
@@ -53,6 +65,7 @@ class Compressor {
   Result<void> run_block(size_t first, size_t end);
   Result<TensorResult> run_tensor(const TensorWork& work);
   Result<void> keep_result(TensorResult result);
+  void release_input() const;
   size_t block_end(size_t first) const;
   PassRow kept_row(const TensorWork& work) const;
   // Whether the pass leaves the tensor alone because its format is fixed.
@@ -83,14 +96,20 @@ class Compressor {
   uint32_t needs_ = kNoStatistics;
   ConversionInput input_;
   ConversionPlan plan_;
-  std::map<size_t, std::string> kept_;         // tensors of the plan with a fixed format, and their rule
-  std::vector<TensorWork> works_;              // by layer
-  std::vector<std::vector<uint8_t>> outputs_;  // by tensor of the plan; empty: written as it is
-  std::set<size_t> factored_;                  // tensors of the plan whose parts are stored in their place
-  std::map<size_t, int64_t> index_bytes_;      // of a row, of tensors that are stored as indices into a codebook
-  std::vector<PartTensor> parts_;
+  std::map<size_t, std::string> kept_;  // tensors of the plan with a fixed format, and their rule
+  std::vector<TensorWork> works_;       // by layer
+  OutputStore store_;
+  std::vector<OutputStore::Bytes> outputs_;  // by tensor of the plan; without any it is written as it is
+  std::set<size_t> factored_;                // tensors of the plan whose parts are stored in their place
+  std::map<size_t, int64_t> index_bytes_;    // of a row, of tensors that are stored as indices into a codebook
+  struct StoredPart {
+    PartTensor part;  // without its bytes
+    OutputStore::Bytes bytes;
+  };
+  std::vector<StoredPart> parts_;
   std::optional<RunState> state_;
   std::shared_ptr<ThreadPool> threads_;
+  std::unique_ptr<PackedWeights> packed_;  // null: the model's weights are in memory
   std::shared_ptr<const LanguageModel> model_;
   std::shared_ptr<MemoryAccounts> accounts_;
   std::vector<MemoryHold> part_memory_;

@@ -1,6 +1,9 @@
 // The decoder blocks of a compression: what is measured at a time, and the passes over each tensor.
 #include <fmt/format.h>
 
+#include <iterator>
+#include <utility>
+
 #include "compress/compressor.h"
 
 namespace millrace {
@@ -43,11 +46,17 @@ Result<void> Compressor::run_blocks() {
   for (size_t first = 0; first < works_.size();) {
     const size_t end = block_end(first);
     MILLRACE_TRY_VOID(run_block(first, end));
+    if (packed_) release_input();
     first = end;
     if (options_.cancelled && first < works_.size() && options_.cancelled())
       return Error::cancelled(state_ ? "interrupted; --resume continues" : "interrupted");
   }
   return {};
+}
+
+// The pages of the input's files that the passes have read; those that are read again come from the disk.
+void Compressor::release_input() const {
+  for (const auto& file : input_.files.files) file->release(0, file->bytes().size());
 }
 
 // The tensors of one layer.
@@ -93,8 +102,10 @@ Result<void> Compressor::measure(size_t first, size_t end) {
     }
   const double size = static_cast<double>(end - first);
   const auto progress = [&](double done) { show_run(static_cast<double>(first) + done * size / 2, "calibrating"); };
-  if (calibration_ && needs_ != kNoStatistics) MILLRACE_TRY_VOID(calibration_->measure(needs_, statistics_, progress));
-  if (held_out) MILLRACE_TRY_VOID(calibration_->measure_held_out(kHeldOutNeeds, held_out_, progress));
+  const bool more = end < works_.size();
+  if (calibration_ && needs_ != kNoStatistics)
+    MILLRACE_TRY_VOID(calibration_->measure(needs_, statistics_, more, progress));
+  if (held_out) MILLRACE_TRY_VOID(calibration_->measure_held_out(kHeldOutNeeds, held_out_, more, progress));
   measured_from_ = first;
   measured_to_ = end;
   return {};
@@ -203,24 +214,27 @@ Result<TensorResult> Compressor::run_tensor(const TensorWork& work) {
   return out;
 }
 
-// Into the output and the report.
+// Into the output and the report. What is stored on the disk is charged until it is there.
 Result<void> Compressor::keep_result(TensorResult result) {
   const OutputTensor& tensor = plan_.tensors[result.tensor];
   if (result.factored) factored_.insert(result.tensor);
   if (result.index_bytes > 0) index_bytes_[result.tensor] = result.index_bytes;
   int64_t part_bytes = 0;
-  for (PartTensor& part : result.parts) {
-    part_bytes += std::ssize(part.bytes);
-    parts_.push_back(std::move(part));
-  }
+  for (const PartTensor& part : result.parts) part_bytes += std::ssize(part.bytes);
   const int64_t more = std::max<int64_t>(0, std::ssize(result.bytes) - tensor.bytes());
+  std::vector<MemoryHold> held;
   for (const auto& [account, bytes] : {std::pair("weight parts", part_bytes), std::pair("output", more)}) {
     if (bytes == 0) continue;
     MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts_, account, bytes, "raise --memory"));
-    part_memory_.push_back(std::move(hold));
+    held.push_back(std::move(hold));
   }
   report_.output_bytes += part_bytes;
-  outputs_[result.tensor] = std::move(result.bytes);
+  MILLRACE_TRY(outputs_[result.tensor], store_.keep(std::move(result.bytes)));
+  for (PartTensor& part : result.parts) {
+    MILLRACE_TRY(OutputStore::Bytes bytes, store_.keep(std::exchange(part.bytes, {})));
+    parts_.push_back({std::move(part), std::move(bytes)});
+  }
+  if (!store_.on_disk()) std::ranges::move(held, std::back_inserter(part_memory_));
   for (CompressedMatrix& matrix : result.matrices) report_.matrices.push_back(std::move(matrix));
   return {};
 }

@@ -144,7 +144,7 @@ Result<void> Compressor::write() {
   for (size_t i = 0; i < plan_.tensors.size(); ++i) {
     const OutputTensor& tensor = plan_.tensors[i];
     if (factored_.contains(i)) continue;
-    report_.output_bytes += outputs_[i].empty() ? tensor.bytes() : std::ssize(outputs_[i]);
+    report_.output_bytes += outputs_[i].size == 0 ? tensor.bytes() : outputs_[i].size;
     const Format* format = tensor.format;
     std::vector<int64_t> dims = tensor.dims;
     if (const auto indices = index_bytes_.find(i); indices != index_bytes_.end()) {
@@ -153,19 +153,15 @@ Result<void> Compressor::write() {
     }
     if (dims.size() > 1) values[format->name] += count_values(tensor.dims);
     plan_.writer.add_tensor(tensor.name, format, std::move(dims), [&, i](uint8_t* to, int64_t) -> Result<void> {
-      if (outputs_[i].empty()) return tensor.produce(to, *threads_);
-      std::ranges::copy(outputs_[i], to);
-      return {};
+      return outputs_[i].size == 0 ? tensor.produce(to, *threads_) : store_.copy(outputs_[i], to);
     });
   }
-  for (const PartTensor& part : parts_)
+  for (const auto& [part, bytes] : parts_)
     if (part.of_factored && part.dims.size() > 1) values[part.format->name] += count_values(part.dims);
   set_file_type(plan_.writer, values);
-  for (const PartTensor& part : parts_)
-    plan_.writer.add_tensor(part.name, part.format, part.dims, [&](uint8_t* to, int64_t) -> Result<void> {
-      std::ranges::copy(part.bytes, to);
-      return {};
-    });
+  for (const StoredPart& one : parts_)
+    plan_.writer.add_tensor(one.part.name, one.part.format, one.part.dims,
+                            [&](uint8_t* to, int64_t) { return store_.copy(one.bytes, to); });
   return plan_.writer.write(options_.output, [this](int64_t done, int64_t total) {
     show(static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total)), "writing");
   });

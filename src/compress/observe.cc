@@ -53,7 +53,7 @@ Result<ObserveReport> observe_model(const CompressOptions& options) {
       bytes += work.statistics_bytes(kInputNorms);
     }
   MILLRACE_TRY(const MemoryHold hold, MemoryHold::take(model->parts().accounts, "statistics", bytes, "raise --memory"));
-  MILLRACE_TRY_VOID(calibration->measure(kInputNorms, statistics, [&](double done) {
+  MILLRACE_TRY_VOID(calibration->measure(kInputNorms, statistics, false, [&](double done) {
     if (options.progress) options.progress(done, "observing");
   }));
 

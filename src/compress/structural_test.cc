@@ -47,7 +47,7 @@ ResidualStream stream_of(const std::string& path, const CompressOptions& options
   auto calibration = InputCalibration::create(*model, std::make_shared<ThreadPool>(1), options.calibration);
   EXPECT_TRUE(calibration.ok());
   const int64_t layers = (*model)->parts().model->spec().layer_count();
-  EXPECT_TRUE((*calibration)->run(out, layers, true, [] { return Result<void>(); }).ok());
+  EXPECT_TRUE((*calibration)->run(out, {.to = layers}, true, [] { return Result<void>(); }).ok());
   return out;
 }
 
@@ -307,7 +307,7 @@ TEST(ZipLm, RemovesTheCheapestColumnsAndTheOthersMakeUpForThem) {
     StatisticsMap statistics;
     LinearStatistics& one = statistics[{layer, LinearKind::down}];
     one.moments = SecondMoments(spec.hidden);
-    ASSERT_TRUE((*calibration)->measure(kSecondMoments, statistics, [](double) {}).ok());
+    ASSERT_TRUE((*calibration)->measure(kSecondMoments, statistics, false, [](double) {}).ok());
     const std::string prefix = fmt::format("blk.{}.", layer);
     const auto down = stored_values(*before, prefix + "ffn_down.weight");
     const size_t left = hidden / 64 * 32;

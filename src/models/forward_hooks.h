@@ -47,6 +47,8 @@ class ForwardObserver {
   virtual void input(const LinearInput& /*input*/) {}
   // The residual stream [tokens, width] before this layer's mixer, of all tokens of the batch.
   virtual void residual(int64_t /*layer*/, const float* /*rows*/, int64_t /*tokens*/, int64_t /*width*/) {}
+  // The same before its MLP or its experts; in the last layer of the rows that continue.
+  virtual void middle(int64_t /*layer*/, const float* /*rows*/, int64_t /*tokens*/, int64_t /*width*/) {}
   // The final hidden states [rows, width] of the batch's output rows, after the last norm.
   virtual void hidden(const float* /*hidden*/, int64_t /*rows*/, int64_t /*width*/) {}
 };

@@ -78,6 +78,16 @@ void add_matrices(LayerWeights& layer, std::vector<Weight*>& out) {
     for (Weight* weight : layer.mixer->matrices()) add({weight});
   add({&layer.mlp.gate, &layer.mlp.up, &layer.mlp.down, &layer.shared.gate, &layer.shared.up, &layer.shared.down});
   for (MlpWeights& expert : layer.experts) add({&expert.gate, &expert.up, &expert.down});
+  add({&layer.attention_shortcut, &layer.mlp_shortcut});
+}
+
+std::string shortcut_tensor(int64_t layer, bool mlp) {
+  return fmt::format("blk.{}.{}_shortcut.weight", layer, mlp ? "ffn" : "attn");
+}
+
+bool is_shortcut(std::string_view tensor) {
+  return tensor.starts_with("blk.") &&
+         (tensor.ends_with(".attn_shortcut.weight") || tensor.ends_with(".ffn_shortcut.weight"));
 }
 
 }  // namespace millrace

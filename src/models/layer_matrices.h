@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/model.h"
@@ -17,5 +18,10 @@ Result<void> load_moe(WeightLoader& loader, const std::string& path, const ArchS
 
 // Appends those that the layer has.
 void add_matrices(LayerWeights& layer, std::vector<Weight*>& out);
+
+// The tensor of a GGUF file with the matrix that the residual stream is multiplied by on its way past a layer's mixer
+// or MLP (LayerWeights::attention_shortcut). Only millrace reads it.
+std::string shortcut_tensor(int64_t layer, bool mlp);
+bool is_shortcut(std::string_view tensor);
 
 }  // namespace millrace

@@ -24,6 +24,8 @@ enum class LinearKind : uint8_t {
   q_a,  // latent attention: to the queries' latent, from it to the heads' queries; to keys' latent and rotated key
   q_b,
   kv_a,
+  attention_shortcut,  // of the residual stream past a block (SliceGPT)
+  mlp_shortcut,
 };
 
 struct LinearId {

@@ -109,6 +109,18 @@ void Model::add_row(const NormWeights& post_norm, int64_t t, ForwardContext& con
     kernels.add_scaled(out, spec_.residual_scale, residual, width);
 }
 
+// residual = shortcut residual, of a stream to which nothing is pending. The product goes to `normed`, which is free
+// after a block, and the two change places.
+void Model::pass_shortcut(const Weight& shortcut, LinearId id, int64_t tokens, ForwardContext& context) const {
+  if (!shortcut.present()) return;
+  static const std::vector<float> kNoBias;
+  const float* residual = context.residual.as<float>();
+  const ActivationRows rows = encode_activations(context.kernels(), context.pool(), shortcut.format->activation,
+                                                 residual, spec_.width, tokens, spec_.width, context.encoded.data());
+  project(context, residual, rows, {{id, shortcut, kNoBias, context.normed.as<float>()}});
+  std::swap(context.residual, context.normed);
+}
+
 // One pass over the rows: adds the last block's output, then norm, then rounding for the next matrix.
 ActivationRows Model::start_block(const NormWeights& norm, const Weight& next, int64_t tokens,
                                   ForwardContext& context) const {
@@ -151,6 +163,11 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
     const bool mixes = !context.skipped || !context.skipped->mixer_of(i);
     const bool feeds = layer.mlp && (!context.skipped || !context.skipped->mlp_of(i));
     const LayerWeights& weights = acquire(i, context);  // skipped, too: a source of weights counts on every layer
+    const LinearId at{.layer = static_cast<int32_t>(i)};
+    const auto pass = [&](const Weight& shortcut, LinearKind kind, bool block) {
+      if (!block && shortcut.present()) add_pending(batch->size(), context);
+      pass_shortcut(shortcut, at.of(kind), batch->size(), context);
+    };
     if (mixes) {
       const Mixer& mixer = *layer.mixer;
       const ActivationRows x = start_block(weights.attention_norm, mixer.first(weights), batch->size(), context);
@@ -163,17 +180,21 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
         if (batch != &all) find_prefixes(*batch, context);
       }
       mixer.finish({spec_, layer, i, weights, *batch, context});
-      context.pending = &weights.attention_post_norm;
     }
-    if (!feeds) continue;
-    const Weight& first = layer.moe ? weights.router : weights.mlp.up;
-    const ActivationRows y = start_block(weights.mlp_norm, first, batch->size(), context);
-    const LinearId at{.layer = static_cast<int32_t>(i)};
-    if (layer.moe)
-      moe_block(spec_, layer.experts, at, weights, y, context);
-    else
-      mlp_block(spec_, at, weights.mlp, layer.hidden, y, context);
-    context.pending = &weights.mlp_post_norm;
+    pass(weights.attention_shortcut, LinearKind::attention_shortcut, mixes);
+    if (mixes) context.pending = &weights.attention_post_norm;
+    if (feeds) {
+      const Weight& first = layer.moe ? weights.router : weights.mlp.up;
+      const ActivationRows y = start_block(weights.mlp_norm, first, batch->size(), context);
+      for (ForwardObserver* observer : context.hooks.observers())
+        observer->middle(i, context.residual.as<float>(), batch->size(), spec_.width);
+      if (layer.moe)
+        moe_block(spec_, layer.experts, at, weights, y, context);
+      else
+        mlp_block(spec_, at, weights.mlp, layer.hidden, y, context);
+    }
+    pass(weights.mlp_shortcut, LinearKind::mlp_shortcut, feeds);
+    if (feeds) context.pending = &weights.mlp_post_norm;
   }
   return *batch;
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/memory_accounts.h"
@@ -14,6 +15,7 @@
 #include "loader/model_files.h"
 #include "millrace/token.h"
 #include "models/arch_spec.h"
+#include "models/linear_id.h"
 #include "tensor/weight.h"
 
 namespace millrace {
@@ -58,6 +60,9 @@ struct LayerWeights {
   Weight router, shared_gate;
   std::vector<MlpWeights> experts;
   MlpWeights shared;
+  // Multiplies the residual stream that passes the layer's mixer or MLP, before the block's output is added: [width,
+  // width], of models whose blocks have coordinates of their own (SliceGPT). Absent: the stream passes unchanged.
+  Weight attention_shortcut, mlp_shortcut;
 };
 
 struct ModelOptions {
@@ -125,6 +130,7 @@ class Model {
   const LayerWeights& acquire(int64_t layer, ForwardContext& context) const;
   void embed_row(const Batch& batch, int64_t t, ForwardContext& context) const;
   void add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const;
+  void pass_shortcut(const Weight& shortcut, LinearId id, int64_t tokens, ForwardContext& context) const;
   ActivationRows start_block(const NormWeights& norm, const Weight& next, int64_t tokens,
                              ForwardContext& context) const;
   ActivationRows last_norm(const Batch& batch, ForwardContext& context) const;

@@ -100,13 +100,20 @@ Result<void> ModelBuilder::load_layer(int64_t index) {
   MILLRACE_TRY(layer.attention_post_norm, load_norm(prefix + "post_attention_norm", spec.post_norm));
   MILLRACE_TRY(layer.mlp_post_norm, load_norm(prefix + "post_ffw_norm", spec.post_norm && sizes.mlp));
   MILLRACE_TRY_VOID(sizes.mixer->load(loader_, prefix, spec, sizes, layer));
+  MILLRACE_TRY(layer.attention_shortcut, load_shortcut(index, false));
   if (!sizes.mlp) return {};
+  MILLRACE_TRY(layer.mlp_shortcut, load_shortcut(index, true));
   if (sizes.moe) {
     MILLRACE_TRY(model_->spec_.layers[static_cast<size_t>(index)].experts.selection_bias,
                  loader_.optional_vector(prefix + "exp_probs_b.bias", sizes.experts.experts));
   }
   return sizes.moe ? load_moe(loader_, files_->path, spec, prefix, sizes.experts, layer)
                    : load_mlp(loader_, spec, prefix, sizes.hidden, layer);
+}
+
+Result<Weight> ModelBuilder::load_shortcut(int64_t layer, bool mlp) {
+  if (files_->kind != ModelFiles::Kind::gguf) return Weight{};
+  return loader_.optional_matrix(shortcut_tensor(layer, mlp), model_->spec_.width, model_->spec_.width);
 }
 
 std::vector<Weight*> ModelBuilder::all_weights() {
@@ -254,6 +261,7 @@ WeightPlaces ModelBuilder::places(const WeightPacker& packer, int64_t payload) {
       for (const Weight* weight : layer.mixer->matrices()) add(to.own, *weight);
     add_mlp(to.own, layer.mlp);
     add_mlp(to.own, layer.shared);
+    for (const Weight* weight : {&layer.attention_shortcut, &layer.mlp_shortcut}) add(to.own, *weight);
     for (const MlpWeights& expert : layer.experts) add_mlp(to.experts.emplace_back(), expert);
     out.others -= to.bytes();
   }

@@ -21,6 +21,7 @@ class ModelBuilder {
  private:
   Result<void> load_embeddings();
   Result<void> load_layer(int64_t index);
+  Result<Weight> load_shortcut(int64_t layer, bool mlp);
   Result<NormWeights> load_norm(const std::string& name, bool wanted);
   std::vector<Weight*> all_weights();
   int64_t measure_parts();

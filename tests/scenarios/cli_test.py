@@ -312,8 +312,15 @@ class Compress(unittest.TestCase):
             self.assertIn("rounded_held_out_error", done["matrices"][0])
             self.assertGreater(done["evaluation"]["perplexity"], 1)
             self.assertLessEqual(done["evaluation"]["same_top"], 1)
+            speed = done["evaluation"]["speed_on_this_machine"]
+            self.assertEqual((speed["prompt_tokens"], speed["generated_tokens"]), (32, 32))  # all of a window
+            for name in ("prefill", "decode", "reference_prefill", "reference_decode"):
+                rates = speed[f"{name}_tokens_per_s"]
+                self.assertTrue(0 < rates["lowest"] <= rates["median"] <= rates["highest"], name)
             with open(report, encoding="utf-8") as file:
-                self.assertIn("bits a weight", file.read())
+                shown = file.read()
+            self.assertIn("bits a weight", shown)
+            self.assertIn("median of 5 rounds in turns: prefill of 32 tokens", shown)
             shown = json.loads(millrace("inspect", out, "--tensors", "--json").stdout)
             self.assertEqual(shown["compressed"]["keep"], ["blk.0.attn_*=q8_0"])
             formats = {row["name"]: row["format"] for row in shown["tensors"]}

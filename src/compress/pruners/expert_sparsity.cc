@@ -209,7 +209,8 @@ class ExpertSparsity final : public StructuralPass {
     MILLRACE_TRY(const MemoryHold hold,
                  MemoryHold::take(work.accounts, "outputs of experts", bytes, "raise --memory, or lower tokens"));
     RouterInputs inputs(work.spec, stride);
-    MILLRACE_TRY_VOID(work.calibration->run(inputs, work.spec.layer_count(), true, [] { return Result<void>(); }));
+    MILLRACE_TRY_VOID(
+        work.calibration->run(inputs, {.to = work.spec.layer_count()}, true, [] { return Result<void>(); }));
     std::vector<std::vector<int32_t>> kept(work.spec.layers.size());
     for (size_t i = 0; i < kept.size(); ++i)
       if (work.spec.layers[i].moe) MILLRACE_TRY_VOID(choose(work, static_cast<int64_t>(i), inputs.rows[i], kept[i]));

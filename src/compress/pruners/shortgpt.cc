@@ -68,7 +68,7 @@ class ShortGpt final : public StructuralPass {
     const int64_t bytes = work.calibration->context() * work.spec.width * 4;
     MILLRACE_TRY(const MemoryHold hold, MemoryHold::take(work.accounts, "residual stream", bytes, "raise --memory"));
     InfluenceMeter meter(layers, work.pool);
-    MILLRACE_TRY_VOID(work.calibration->run(meter, layers, true, [] { return Result<void>(); }));
+    MILLRACE_TRY_VOID(work.calibration->run(meter, {.to = layers}, true, [] { return Result<void>(); }));
     const std::vector<double> influences = meter.influences();
     std::vector<int64_t> order(static_cast<size_t>(layers));
     std::iota(order.begin(), order.end(), 0);

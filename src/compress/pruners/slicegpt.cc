@@ -3,12 +3,14 @@
 // deleted from every matrix that reads or writes it. RMSNorm without weights commutes with a rotation, so nothing
 // changes until something is deleted: norm weights move into the matrices that follow.
 //
-//   x -> P Q^T x     readers W -> sqrt(d / d') W diag(norm weights) Q P^T     writers W -> P Q^T W
+//   x -> P Q^T x     readers W -> sqrt(d / d') W diag(norm weights) Q P^T     writers W -> P R^T W
 //
 // with d dims before, d' after. The root makes up for the mean over fewer dims in the norms, whose epsilon becomes
-// d / d' of what it was. The paper has another rotation for each block, and matrices between them on the residual
-// stream; an ordinary file has no place for these, so there is one rotation for the model, of the components of all
-// layers together. A tied head gets a matrix of its own.
+// d / d' of what it was. Q are the components before the block (a layer's attention or its MLP), R those before the
+// next one. On its way past the block the stream is multiplied by the shortcut matrix P R^T Q P^T, which the model's
+// file has as a further tensor (models/layer_matrices.h). With one rotation for the model, of the components of all
+// layers together, R is Q, the shortcuts are the identity and the file is an ordinary one. A tied head gets a matrix of
+// its own.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,65 +18,39 @@
 #include <numeric>
 
 #include "compress/factories.h"
-#include "compress/factorizers/symmetric_eigen.h"
 #include "compress/plan_edits.h"
+#include "compress/pruners/stream_rotations.h"
 #include "compress/structural_pass.h"
+#include "models/convert/format_choice.h"
+#include "models/layer_matrices.h"
 
 namespace millrace {
 namespace {
 
 constexpr const char* kHead = "output.weight";
-constexpr int64_t kSliceStep = 32;      // widths are multiples
-constexpr int64_t kMostWidth = 8192;    // of a model: the time grows with its cube
-constexpr int64_t kStreamColumns = 32;  // of the second moments, that one thread sums
-
-// The second moments of the residual stream before each layer and after the last, rows scaled to length 1.
-class StreamMoments final : public ForwardObserver {
- public:
-  StreamMoments(int64_t width, ThreadPool& pool) : sums_(static_cast<size_t>(width * width)), pool_(pool) {}
-
-  void residual(int64_t, const float* rows, int64_t tokens, int64_t width) override {
-    std::vector<double> unit(static_cast<size_t>(tokens * width));
-    pool_.parallel_for(tokens, [&](int64_t t, int) {
-      double square = 0;
-      for (int64_t i = 0; i < width; ++i) square += static_cast<double>(rows[t * width + i]) * rows[t * width + i];
-      const double scale = square > 0 ? 1 / std::sqrt(square) : 0;
-      for (int64_t i = 0; i < width; ++i) unit[static_cast<size_t>(t * width + i)] = scale * rows[t * width + i];
-    });
-    pool_.parallel_for((width + kStreamColumns - 1) / kStreamColumns, [&](int64_t part, int) {
-      const int64_t begin = part * kStreamColumns, end = std::min(width, begin + kStreamColumns);
-      for (int64_t t = 0; t < tokens; ++t) {
-        const double* row = &unit[static_cast<size_t>(t * width)];
-        for (int64_t i = begin; i < end; ++i)
-          for (int64_t j = 0; j < width; ++j) sums_[static_cast<size_t>(i * width + j)] += row[i] * row[j];
-      }
-    });
-  }
-
-  std::vector<double> take() { return std::move(sums_); }
-
- private:
-  std::vector<double> sums_;  // [width, width]
-  ThreadPool& pool_;
-};
+constexpr int64_t kSliceStep = 32;    // widths are multiples
+constexpr int64_t kMostWidth = 8192;  // of a model: the time grows with its cube
 
 // Rewrites the tensors of a plan.
 class Slicer {
  public:
-  Slicer(StructuralWork& work, const EigenPairs& eigen, int64_t kept)
-      : work_(work), eigen_(eigen), width_(work.spec.width), kept_(kept) {}
+  // `shortcuts`: number format of shortcut matrices.
+  Slicer(StructuralWork& work, StreamRotations& rotations, const Format& shortcuts, int64_t kept)
+      : work_(work), rotations_(rotations), shortcuts_(shortcuts), width_(work.spec.width), kept_(kept) {}
 
   Result<void> run() {
     const bool tied = !find_output(work_.plan, kHead).ok();
     MILLRACE_TRY(OutputTensor* const embedding, find_output(work_.plan, "token_embd.weight"));
     OutputTensor head = *embedding;
     head.name = kHead;
-    if (tied) MILLRACE_TRY_VOID(read(head, "output_norm.weight"));
+    MILLRACE_TRY(before_, rotations_.next());
+    report(rotations_.each_block() ? "blk.0.attention" : "residual stream", *before_);
     MILLRACE_TRY_VOID(read(*embedding, ""));
-    if (!tied) MILLRACE_TRY_VOID(read("output.weight", "output_norm.weight"));
     for (int64_t layer = 0; layer < work_.spec.layer_count(); ++layer) MILLRACE_TRY_VOID(slice_layer(layer));
+    MILLRACE_TRY_VOID(tied ? read(head, "output_norm.weight") : read(kHead, "output_norm.weight"));
     MILLRACE_TRY_VOID(fill("output_norm.weight"));
-    if (tied) work_.plan.tensors.push_back(std::move(head));
+    if (tied) made_.push_back(std::move(head));
+    std::ranges::move(made_, std::back_inserter(work_.plan.tensors));
     set_sizes();
     return {};
   }
@@ -82,16 +58,53 @@ class Slicer {
  private:
   Result<void> slice_layer(int64_t layer) {
     const std::string prefix = fmt::format("blk.{}.", layer);
-    for (const char* part : {"attn_q", "attn_k", "attn_v", "attn_qkv"})
-      MILLRACE_TRY_VOID(read(prefix + part + ".weight", prefix + "attn_norm.weight"));
-    for (const char* part : {"ffn_gate", "ffn_up"})
-      MILLRACE_TRY_VOID(read(prefix + part + ".weight", prefix + "ffn_norm.weight"));
-    for (const char* part : {"attn_output", "ffn_down"}) {
-      MILLRACE_TRY_VOID(write(prefix + part + ".weight"));
-      MILLRACE_TRY_VOID(write(prefix + part + ".bias"));
-    }
+    MILLRACE_TRY_VOID(slice_block(layer, false, {"attn_q", "attn_k", "attn_v", "attn_qkv"}, "attn_output"));
+    MILLRACE_TRY_VOID(slice_block(layer, true, {"ffn_gate", "ffn_up"}, "ffn_down"));
     MILLRACE_TRY_VOID(fill(prefix + "attn_norm.weight"));
     return fill(prefix + "ffn_norm.weight");
+  }
+
+  // The attention or the MLP of a layer. From here on the stream has the coordinates of the next block.
+  Result<void> slice_block(int64_t layer, bool mlp, std::initializer_list<const char*> readers, const char* writer) {
+    const std::string prefix = fmt::format("blk.{}.", layer);
+    for (const char* part : readers)
+      MILLRACE_TRY_VOID(read(prefix + part + ".weight", prefix + (mlp ? "ffn_norm.weight" : "attn_norm.weight")));
+    const std::shared_ptr<const EigenPairs> own = std::move(before_);
+    MILLRACE_TRY(before_, rotations_.next());
+    for (const char* part : {".weight", ".bias"}) MILLRACE_TRY_VOID(write(prefix + writer + part));
+    if (own == before_) return {};
+    report(!mlp                                    ? prefix + "mlp"
+           : layer + 1 == work_.spec.layer_count() ? "head"
+                                                   : fmt::format("blk.{}.attention", layer + 1),
+           *before_);
+    return add_shortcut(shortcut_tensor(layer, mlp), *own);
+  }
+
+  // The matrix from the coordinates of `own` to those of before_.
+  Result<void> add_shortcut(std::string name, const EigenPairs& own) {
+    OutputTensor tensor;
+    tensor.name = std::move(name);
+    tensor.format = &shortcuts_;
+    tensor.dims = {kept_, kept_};
+    MILLRACE_TRY_VOID(check(tensor, width_, kept_));
+    std::vector<float> values(static_cast<size_t>(kept_ * kept_));
+    work_.pool.parallel_for(kept_, [&](int64_t r, int) {
+      const auto row = before_->vectors.begin() + r * width_;
+      for (int64_t c = 0; c < kept_; ++c)
+        values[static_cast<size_t>(r * kept_ + c)] =
+            static_cast<float>(std::inner_product(row, row + width_, own.vectors.begin() + c * width_, 0.0));
+    });
+    replace_values(tensor, kept_, kept_, std::move(values));
+    made_.push_back(std::move(tensor));
+    return {};
+  }
+
+  void report(const std::string& part, const EigenPairs& eigen) {
+    const double all = std::accumulate(eigen.values.begin(), eigen.values.end(), 0.0);
+    const double some = std::accumulate(eigen.values.begin(), eigen.values.begin() + kept_, 0.0);
+    work_.report.push_back(
+        {part,
+         PassRow{"sliced", "", {{"dims", static_cast<double>(kept_)}, {"kept_variance", all > 0 ? some / all : 1}}}});
   }
 
   // A matrix that reads the residual stream; nothing if there is none of this name.
@@ -120,7 +133,7 @@ class Slicer {
             static_cast<double>(before[static_cast<size_t>(r * width_ + i)]) * scale[static_cast<size_t>(i)];
       for (int64_t k = 0; k < kept_; ++k)
         after[static_cast<size_t>(r * kept_ + k)] = static_cast<float>(
-            std::inner_product(scaled.begin(), scaled.end(), eigen_.vectors.begin() + k * width_, 0.0));
+            std::inner_product(scaled.begin(), scaled.end(), before_->vectors.begin() + k * width_, 0.0));
     });
     replace_values(tensor, rows, kept_, std::move(after));
     return {};
@@ -139,7 +152,7 @@ class Slicer {
     work_.pool.parallel_for(kept_, [&](int64_t k, int) {
       std::vector<double> sums(static_cast<size_t>(cols));
       for (int64_t i = 0; i < width_; ++i) {
-        const double factor = eigen_.vectors[static_cast<size_t>(k * width_ + i)];
+        const double factor = before_->vectors[static_cast<size_t>(k * width_ + i)];
         for (int64_t c = 0; c < cols; ++c)
           sums[static_cast<size_t>(c)] += factor * before[static_cast<size_t>(i * cols + c)];
       }
@@ -182,33 +195,34 @@ class Slicer {
   }
 
   StructuralWork& work_;
-  const EigenPairs& eigen_;
-  int64_t width_, kept_;  // d, d'
+  StreamRotations& rotations_;
+  const Format& shortcuts_;
+  int64_t width_, kept_;                      // d, d'
+  std::shared_ptr<const EigenPairs> before_;  // of the block whose matrices are rewritten
+  std::vector<OutputTensor> made_;
+};
+
+struct SliceOptions {
+  double keep = 0.75;
+  bool each_block = true;
+  const Format* shortcuts = nullptr;  // null: the model's own, if it has floats
 };
 
 class SliceGpt final : public StructuralPass {
  public:
-  explicit SliceGpt(double keep) : keep_(keep) {}
+  explicit SliceGpt(const SliceOptions& options) : options_(options) {}
 
   Result<void> reshape(StructuralWork& work) override {
     MILLRACE_TRY_VOID(check(work.spec));
     const int64_t width = work.spec.width;
-    const auto wanted = static_cast<int64_t>(std::round(keep_ * static_cast<double>(width) / kSliceStep)) * kSliceStep;
-    const int64_t kept = keep_ >= 1 ? width : std::clamp(wanted, kSliceStep, width);
-    const int64_t bytes = (work.calibration->context() + width) * width * 8 + symmetric_eigen_bytes(width);
-    MILLRACE_TRY(const MemoryHold hold,
-                 MemoryHold::take(work.accounts, "principal components", bytes, "raise --memory"));
-    StreamMoments moments(width, work.pool);
-    MILLRACE_TRY_VOID(work.calibration->run(moments, work.spec.layer_count(), true, [] { return Result<void>(); }));
-    const EigenPairs eigen = symmetric_eigen(moments.take(), width, kept, work.pool);
-    if (!eigen.converged)
-      return Error::unsupported("--pass slicegpt: the residual stream is not finite on the calibration text");
-    const double all = std::accumulate(eigen.values.begin(), eigen.values.end(), 0.0);
-    const double part = std::accumulate(eigen.values.begin(), eigen.values.begin() + kept, 0.0);
-    work.report.push_back(
-        {"residual stream",
-         PassRow{"sliced", "", {{"dims", static_cast<double>(kept)}, {"kept_variance", all > 0 ? part / all : 1}}}});
-    return Slicer(work, eigen, kept).run();
+    const auto wanted =
+        static_cast<int64_t>(std::round(options_.keep * static_cast<double>(width) / kSliceStep)) * kSliceStep;
+    const int64_t kept = options_.keep >= 1 ? width : std::clamp(wanted, kSliceStep, width);
+    MILLRACE_TRY(const OutputTensor* const embedding, find_output(work.plan, "token_embd.weight"));
+    const Format* shortcuts = options_.shortcuts;
+    if (!shortcuts) shortcuts = embedding->format->block_values == 1 ? embedding->format : find_format("f16");
+    StreamRotations rotations(work, kept, options_.each_block);
+    return Slicer(work, rotations, *shortcuts, kept).run();
   }
 
  private:
@@ -227,13 +241,24 @@ class SliceGpt final : public StructuralPass {
     return {};
   }
 
-  double keep_;
+  SliceOptions options_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Pass>> make_slicegpt_pass(const OptionValues& options) {
-  return std::unique_ptr<Pass>(std::make_unique<SliceGpt>(options.number("keep")));
+Result<std::unique_ptr<Pass>> make_slicegpt_pass(const OptionValues& values) {
+  SliceOptions options{.keep = values.number("keep")};
+  const std::string &rotations = values.text("rotations"), &format = values.text("shortcuts");
+  if (rotations != "blocks" && rotations != "one")
+    return Error::user(fmt::format("rotations '{}': must be blocks or one", rotations));
+  options.each_block = rotations == "blocks";
+  if (!format.empty()) {
+    options.shortcuts = find_format(format);
+    if (!options.shortcuts || !can_store(*options.shortcuts, true))
+      return Error::user(fmt::format("shortcuts '{}': must be a format that GGUF files can have, such as f16", format));
+    if (!options.each_block) return Error::user("shortcuts: belongs to rotations=blocks");
+  }
+  return std::unique_ptr<Pass>(std::make_unique<SliceGpt>(options));
 }
 
 }  // namespace millrace

@@ -170,7 +170,7 @@ class ZipLm final : public StructuralPass {
       one.id = id;
       one.moments = SecondMoments(hidden);
     }
-    MILLRACE_TRY_VOID(work.calibration->measure(kSecondMoments, statistics, [](double) {}));
+    MILLRACE_TRY_VOID(work.calibration->measure(kSecondMoments, statistics, false, [](double) {}));
     for (auto& [id, measured] : statistics) MILLRACE_TRY_VOID(prune_layer(work, id.layer, measured, width));
     return {};
   }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "models/layer_matrices.h"
+
 namespace millrace {
 namespace {
 
@@ -37,6 +39,7 @@ const char* special_matrix(std::string_view name) {
   for (std::string_view router : {"mlp.gate.weight", "block_sparse_moe.gate.weight", "shared_expert_gate.weight"})
     if (name.ends_with(router)) return "router";
   if (name.find("ffn_gate_inp") != std::string_view::npos) return "router";
+  if (is_shortcut(name)) return "shortcut of the residual stream";
   if (name == "position_embd.weight" || name.ends_with("wpe.weight")) return "positions";
   return nullptr;
 }

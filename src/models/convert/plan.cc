@@ -13,6 +13,7 @@
 #include "models/convert/conversion.h"
 #include "models/convert/format_choice.h"
 #include "models/convert/gguf_keys.h"
+#include "models/layer_matrices.h"
 #include "models/weight_parts_loader.h"
 
 namespace millrace {
@@ -347,6 +348,12 @@ Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_ggu
       return Error::unsupported(
           fmt::format("{}: tensor {}: matrices with weight parts cannot be converted; start from the file that "
                       "`millrace compress` read",
+                      input.files.path, stored.name));
+  for (const StoredTensor& stored : input.files.tensors)
+    if (input.is_gguf() && !to_gguf && is_shortcut(stored.name))
+      return Error::unsupported(
+          fmt::format("{}: tensor {}: a Hugging Face folder has no place for the matrices between the blocks of a "
+                      "sliced model",
                       input.files.path, stored.name));
   const bool other_kind = input.checkpoint || input.is_gguf() != to_gguf;
   MILLRACE_TRY(ConversionPlan plan,

@@ -1,0 +1,31 @@
+// ScratchFile: bytes on the disk for the time of one run. The file has no name once it is open, so that nothing of it
+// is left however the run ends. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+
+namespace millrace {
+
+class ScratchFile {
+ public:
+  // Beside `path`, on the same disk. Errors: resource.
+  static Result<ScratchFile> create(const std::string& path);
+  ~ScratchFile();
+  ScratchFile(ScratchFile&& other) noexcept { *this = std::move(other); }
+  ScratchFile& operator=(ScratchFile&& other) noexcept;
+
+  // Errors: resource (the disk is full, or fails).
+  Result<void> write(const void* data, int64_t bytes, int64_t offset);
+  // Bytes that were written. Errors: resource.
+  Result<void> read(void* to, int64_t bytes, int64_t offset) const;
+
+ private:
+  ScratchFile() = default;
+  int file_ = -1;
+  std::string path_;  // for messages
+};
+
+}  // namespace millrace

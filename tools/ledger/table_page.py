@@ -1,0 +1,149 @@
+"""docs/compression-table.md from the results of tools/compression_table."""
+
+from ledger.table_rows import FORMATS, PLAIN
+
+HEAD = """# Compression passes side by side
+
+<!-- Made by tools/compression_table from docs/results/compression/; not by hand. -->
+
+Every pass of [compression](compression.md) on one model: the file is written, loaded again and compared with the model
+it came from. Bits and bytes are those of all tensors, embeddings and norms included. Speeds are of one stream on one
+thread of the machine named below, as a multiple of the model's own in the same run (prompt of 128 tokens, 32 generated
+ones, median of five rounds in turns); of models as small as these they say little about large ones, whose weights do
+not fit a cache. The lab model ships in Q8_0, so its 8-bit rows show only that nothing else changes.
+
+**F** marks the rows on the front: no other row of the model's tables has at most as many bytes, at most that perplexity
+and, within 5 %, at least that speed.
+
+    tools/compression_table                          continues where it was stopped; --help has more
+    tools/compression_table model.gguf --text held-out.txt --calibrate other.txt
+"""
+TITLES = {"weights": "Weights", "layers": "Weights, embeddings and head in 8 bits", "inputs": "Weights and inputs",
+          "zeros": "Half of the weights zero", "structure": "Fewer layers, columns or dims", "factors": "Factors"}
+NOTES = {"layers": "The papers leave embeddings and head alone. A small model's are a large part of it.",
+         "zeros": "Zeros stay in dense matrices of the model's own format, so neither bytes nor speed change here; "
+                  "[compression.md](compression.md) says what sparse kernels need.",
+         "inputs": "The inputs of the matrices are rounded too. That costs time here and saves none."}
+# A row that is this much slower is slower.
+SPEED_TOLERANCE = 0.05
+# Relative differences of the perplexity below which two rows are alike.
+ALIKE = 0.001
+LAYERS = ", embeddings q8_0"
+CLAIMS = {"GPTQ": "gptq:format={}", "AWQ": "awq:format={}", "QuaRot": "rotate:format= + gptq:format={}",
+          "SqueezeLLM": "squeezellm:bits=3,format={}",
+          "SqueezeLLM, 0.5 % sparse": "squeezellm:sparse=0.005,bits=3,format={}"}
+
+
+def speed(row, name="decode"):
+    return row[name]["value"] / row[name]["reference"]
+
+
+def front(rows):
+    """The names of the rows that no other one dominates."""
+    def dominates(a, b):
+        at_least = (a["bytes"] <= b["bytes"] and a["perplexity"] <= b["perplexity"] and
+                    speed(a) >= speed(b) * (1 - SPEED_TOLERANCE))
+        return at_least and (a["bytes"] < b["bytes"] or a["perplexity"] < b["perplexity"])
+    return {row["name"] for row in rows if not any(dominates(other, row) for other in rows)}
+
+
+def _itself(row):
+    """The model that was compressed, as a row."""
+    same = {"value": 1, "reference": 1}
+    return {"name": "the model itself", "bytes": row["input_bytes"], "perplexity": row["reference_perplexity"],
+            "decode": same}
+
+
+def _line(row, plain, best):
+    beside = ""
+    if plain and row is not plain:
+        beside = f"{row['perplexity'] / plain['perplexity'] - 1:+.1%}".replace("%", " %")
+    marks = ("F" if row["name"] in best else "") + (" *" if row.get("busy") else "") + (" †" if row["notes"] else "")
+    cells = [f"`{row['name']}`", f"{row['bits_per_weight']:.2f}", f"{row['bytes']:,}", f"{row['perplexity']:.4f}",
+             beside, f"{row['kl_divergence']:.5f}", f"{100 * row['same_top']:.2f}", f"{speed(row, 'prefill'):.2f}",
+             f"{speed(row):.2f}", f"{row['decode']['value']:,.0f}", marks.strip()]
+    return f"| {' | '.join(cells)} |"
+
+
+def _table(rows, plain, best):
+    beside = "beside plain rounding" if plain else "beside"
+    return [f"| passes | bits | bytes | perplexity | {beside} | KL | same top, % | prefill, × | decode, × | "
+            "decode, tokens/s | |", "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"] + [
+                _line(row, plain, best) for row in sorted(rows, key=lambda row: row["perplexity"])]
+
+
+def _plain(rows, bits, group="weights"):
+    name = f"{PLAIN},format={FORMATS.get(bits)}" + LAYERS * (group == "layers")
+    return next((row for row in rows if row["name"] == name), None)
+
+
+def _verdict(row, plain):
+    change = row["perplexity"] / plain["perplexity"] - 1
+    word = "alike" if abs(change) < ALIKE else "better" if change < 0 else "worse"
+    return f"{row['perplexity']:.4f}, {row['bits_per_weight']:.2f} bits: {word}"
+
+
+def _claims(rows):
+    """Whether the order of the papers holds at 3 bits."""
+    by_name = {row["name"]: row for row in rows}
+    lines = []
+    for name, text in CLAIMS.items():
+        cells = []
+        for group in ("layers", "weights"):
+            row = by_name.get(text.format(FORMATS[3]) + LAYERS * (group == "layers"))
+            plain = _plain(rows, 3, group)
+            cells.append(_verdict(row, plain) if row and plain else "")
+        if any(cells):
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    if not lines:
+        return []
+    plains = [_plain(rows, 3, group) for group in ("layers", "weights")]
+    shown = [f"{plain['perplexity']:.4f}, {plain['bits_per_weight']:.2f} bits" if plain else "" for plain in plains]
+    return ["", "### Three bits: does the order of the papers hold?", "",
+            "All of these papers have lower perplexities than plain rounding at the same bits, on models of billions. "
+            "Here, with the embeddings in 8 bits and rounded like the rest:", "",
+            "| | embeddings in 8 bits | all in 3 bits |", "|---|---|---|", f"| plain rounding | {' | '.join(shown)} |",
+            *lines, "",
+            "SqueezeLLM has one table for each row, where the K formats have a scale for each 16 weights: 256 or 512 "
+            "weights share 8 levels. In the papers a row has thousands of weights, and plain rounding has one scale for "
+            "the row or for 128 of them."]
+
+
+def _model(result):
+    done = [row for row in result["rows"] if "failed" not in row]
+    if not done:
+        return []
+    first, machine, settings = done[0], result["machine"], result["settings"]
+    best = front([_itself(first), *done])
+    lines = ["", f"## {result['model']}", "",
+             f"Perplexity of the model itself: {first['reference_perplexity']:.4f}, {first['input_bytes']:,} bytes. "
+             f"{settings['windows']} windows of {settings['window']} tokens of "
+             + ("held-out exercises" if settings["texts"] == "exercises" else "a text")
+             + ", calibrated with as many of others. "
+             f"{machine['cpu']} ({machine['isa']}), one thread."]
+    for group, title in TITLES.items():
+        of_group = [row for row in done if row["group"] == group]
+        for bits in dict.fromkeys(row["bits"] for row in of_group):
+            rows = [row for row in of_group if row["bits"] == bits]
+            lines += ["", f"### {title}" + (f", {bits} bits" if bits else ""), ""]
+            if group in NOTES:
+                lines += [NOTES[group], ""]
+            lines += _table(rows, _plain(done, bits, group), best)
+        if group == "layers":
+            lines += _claims(done)
+    if any(row.get("busy") for row in done):
+        lines += ["", "\\* timed while other programs used more than a tenth of the machine."]
+    if any(row["notes"] for row in done):
+        lines += ["", "† some matrices have another format, because their rows do not fit this one."]
+    failed = [row for row in result["rows"] if "failed" in row]
+    if failed:
+        lines += ["", "Not possible with this model:", ""]
+        lines += [f"- `{row['name']}`: {row['failed'].partition(': ')[2]}" for row in failed]
+    return lines
+
+
+def page(results):
+    lines = [HEAD.rstrip("\n")]
+    for result in results:
+        lines += _model(result)
+    return "\n".join(lines) + "\n"
