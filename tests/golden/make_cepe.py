@@ -22,13 +22,13 @@ MIN_GAP = 0.02         # between the two likeliest tokens: rounding must not cho
 ENCODER = {
     "architectures": ["LlamaForMLM"], "model_type": "llama", "bos_token_id": BOS, "eos_token_id": EOS,
     "pad_token_id": PAD, "hidden_act": "silu", "hidden_size": 24, "intermediate_size": 20, "num_attention_heads": 3,
-    "num_hidden_layers": 2, "max_position_embeddings": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+    "num_hidden_layers": 2, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
     "tie_word_embeddings": True, "vocab_size": VOCAB_SIZE,
 }
 CONFIG = {
     "architectures": ["LlamaForCausalContextLM"], "model_type": "llama", "bos_token_id": BOS, "eos_token_id": EOS,
     "pad_token_id": PAD, "hidden_act": "silu", "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2,
-    "num_key_value_heads": 1, "num_hidden_layers": 3, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
+    "num_key_value_heads": 1, "num_hidden_layers": 3, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "float32", "vocab_size": VOCAB_SIZE,
     "do_cross_attention": True, "encode_mode": "context_only", "encoder_hidden_size": 24, "encoder_is_model": False,
     "num_cross_attn_hidden_states": 1, "num_cross_attn_layers": 2, "encoder_config": ENCODER,
