@@ -66,7 +66,9 @@ class VisibleAttention {
         scaled_(scratch + partial_floats(unit.queries * group_, unit.layer.values())),
         choice_(scaled_ + group_ * unit.layer.head_dim, unit.queries * group_, visibility_.documents.most) {
     const int64_t last = slot_of(u_.queries - 1);
-    shared_end_ = in_tree(last) ? visibility_.tree_slot : last + 1;
+    shared_end_ = visibility_.whole ? std::numeric_limits<int64_t>::max()
+                  : in_tree(last)   ? visibility_.tree_slot
+                                    : last + 1;
     shared_ = seen_before(shared_end_);
   }
 
@@ -148,7 +150,9 @@ class VisibleAttention {
         return;
       }
     }
-    const int64_t rank = path == 0 ? shared_ - (shared_end_ - slot) : shared_ + std::popcount(path) - 1;
+    const int64_t rank = visibility_.whole ? shared_ - 1
+                         : path == 0       ? shared_ - (shared_end_ - slot)
+                                           : shared_ + std::popcount(path) - 1;
     chains_[chain_count_++] = {i, 1, rank, window, path};
   }
 

@@ -40,6 +40,12 @@ const Registry<DocumentContextFactory>& document_contexts() {
         "Yao et al., 2024, CacheBlend: Fast Large Language Model Serving for RAG with Cached Knowledge Fusion",
         {sinks(),
          {"ratio", Type::number, "0.15", 0.001, 1, "share of each document's tokens that is computed again"}}}, make_cacheblend},
+      {{"context", "cepe", "a trained encoder reads each document alone, and cross-attention in the model's layers reads the encoder; answers change",
+        "Yen, Gao and Chen, 2024, Long-Context Language Modeling with Parallel Context Encoding",
+        {{"model", Type::text, "", 0, 0, "folder with the encoder's and the cross-attention's config.json and safetensors; must be given for the whole engine"},
+         {"piece", Type::integer, "256", 2, 65536, "tokens that the encoder reads at once; longer documents are cut"},
+         {"tokens", Type::integer, "4096", 2, 16777216, "tokens of documents whose keys and values are kept, of all requests together"},
+         {"start", Type::boolean, "true", 0, 0, "each piece begins with the encoder's start token, if it has one"}}}, make_cepe},
   });
   return registry;
 }

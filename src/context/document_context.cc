@@ -24,6 +24,21 @@ void add_links(const DocumentContext& context, Request& request) {
   request.documents = std::move(documents);
 }
 
+DocumentTokens take_documents(Request& request) {
+  DocumentTokens taken;
+  int64_t done = 0;
+  for (const PromptDocument& document : request.documents) {
+    if (document.begin < done || document.end <= document.begin || document.end >= std::ssize(request.prompt))
+      return {};
+    taken.emplace_back(request.prompt.begin() + document.begin, request.prompt.begin() + document.end);
+    done = document.end;
+  }
+  for (auto document = request.documents.rbegin(); document != request.documents.rend(); ++document)
+    request.prompt.erase(request.prompt.begin() + document->begin, request.prompt.begin() + document->end);
+  request.documents.clear();
+  return taken;
+}
+
 const ContextPart* part_of(const ContextPlan& plan, int64_t token) {
   for (const ContextPart& part : plan.parts)
     if (token >= part.begin && token < part.end) return &part;

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -55,6 +56,18 @@ struct ContextPlan {
   bool behind(int64_t token) const { return !parts.empty() && token >= parts.back().end; }
 };
 
+// Documents that an encoder reads in place of the model (run/encoded_documents.h).
+struct EncoderChoice {
+  std::string path;    // folder of a checkpoint
+  int64_t piece = 0;   // tokens that it reads at once
+  int64_t tokens = 0;  // whose keys and values the engine keeps
+  bool start = false;  // each piece begins with the start token
+
+  bool operator==(const EncoderChoice&) const = default;
+};
+
+using DocumentTokens = std::vector<std::vector<TokenId>>;  // of each document
+
 class DocumentContext {
  public:
   virtual ~DocumentContext() = default;
@@ -62,10 +75,16 @@ class DocumentContext {
   virtual ContextPlan plan(std::span<const PromptDocument> documents) const = 0;
   // Tokens that a model was trained to find behind document `index` of a prompt. They are in no part.
   virtual std::vector<TokenId> links(int64_t /*index*/) const { return {}; }
+  // Not null: documents leave the prompt (take_documents()), and plan() and links() are not used.
+  virtual const EncoderChoice* encoder() const { return nullptr; }
 };
 
 // Puts the context's links behind every document. A request whose documents are not in order is left as it is.
 void add_links(const DocumentContext& context, Request& request);
+
+// Takes the documents and their tokens out of the request. One whose documents are not in order, or have no question
+// behind them, is left as it is; returns none.
+DocumentTokens take_documents(Request& request);
 
 using DocumentContextFactory = Result<std::unique_ptr<const DocumentContext>> (*)(const OptionValues& options);
 const Registry<DocumentContextFactory>& document_contexts();

@@ -97,11 +97,28 @@ EngineCore::EngineCore(std::unique_ptr<LoopContext> loop, std::unique_ptr<Prefix
       queue_limit_(options.queue) {}
 
 Result<void> EngineCore::check(const Request& request) const {
+  MILLRACE_TRY_VOID(loop_->context_of(request));
+  if (request.documents.empty()) return check_linked(request, false);
+  Request prepared = request;
+  MILLRACE_TRY_VOID(prepare(prepared));
+  return {};
+}
+
+// Does with the request's documents what its context does before they are computed, and checks the result. Returns
+// those that an encoder reads.
+Result<DocumentTokens> EngineCore::prepare(Request& request) const {
   MILLRACE_TRY(const auto context, loop_->context_of(request));
-  if (!context) return check_linked(request, false);
-  Request linked = request;
-  add_links(*context, linked);
-  return check_linked(linked, true);
+  DocumentTokens encoded;
+  if (context && context->encoder()) {
+    MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
+    MILLRACE_TRY_VOID(check_encoded(request, *context->encoder(), loop_->documents.get(), rule.get()));
+    encoded = take_documents(request);
+    MILLRACE_TRY_VOID(loop_->executor->check_encoded(encoded));
+  } else if (context) {
+    add_links(*context, request);
+  }
+  MILLRACE_TRY_VOID(check_linked(request, context && !context->encoder()));
+  return encoded;
 }
 
 // A request with its links.
@@ -112,14 +129,19 @@ Result<void> EngineCore::check_linked(const Request& request, bool has_parts) co
 }
 
 Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {
-  MILLRACE_TRY(const auto context, loop_->context_of(request));
-  if (context) add_links(*context, request);
-  MILLRACE_TRY_VOID(check_linked(request, context != nullptr));
+  MILLRACE_TRY(DocumentTokens encoded, prepare(request));
   const int64_t waiting = std::ssize(lists_.waiting());
   if (waiting >= queue_limit_ && std::ssize(lists_.running()) >= loop_->limits.max_streams)
     return Error::resource(fmt::format("queue: {} requests are waiting already; try again later", waiting));
   MILLRACE_TRY(auto streams, make_streams(*loop_, *cache_, id, std::move(request), submitted_ns));
   MILLRACE_TRY_VOID(loop_->planner->policy().accept(streams.front()->sequence, view()));
+  if (!encoded.empty()) {
+    const auto shared = std::make_shared<const DocumentTokens>(std::move(encoded));
+    for (StreamPtr& stream : streams) {
+      stream->encoded = shared;
+      stream->sequence.prefix.caches = false;  // its keys and values are of these documents, too
+    }
+  }
   for (StreamPtr& stream : streams) {
     const Sequence& s = stream->sequence;
     lists_.add(std::move(stream));
@@ -179,9 +201,10 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   for (const PlannedPreemption& preemption : plan_.preempted_for_blocks) admission_.preempt(preemption);
   runner_.run(plan_, events);
   loads_.part();
-  const bool moves = !lists_.leaving().empty() || std::ranges::any_of(lists_.running(), [](const StreamPtr& stream) {
-    return stream->sequence.phase == StreamPhase::loading;
-  });
+  const bool moves = runner_.encoded() || !lists_.leaving().empty() ||
+                     std::ranges::any_of(lists_.running(), [](const StreamPtr& stream) {
+                       return stream->sequence.phase == StreamPhase::loading;
+                     });
   loop_->planner->observe_step(runner_.ran(), moves);
   if (plan_.empty() && loads_.any() && events.empty()) loads_.wait();
   return plan_;
@@ -199,7 +222,7 @@ Result<void> EngineCore::replay(const StepPlan& plan, std::vector<TokenEvent>& e
   drafts_.propose_whole(lists_);
   plan_ = plan;
   if (!runner_.fits(plan)) return misfit;
-  runner_.run(plan_, events);
+  runner_.run(plan_, events, true);
   return plan_ == plan ? Result<void>() : misfit;  // another stream was preempted because blocks were missing
 }
 

@@ -147,6 +147,19 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   return {};
 }
 
+Result<void> check_encoded(const Request& request, const EncoderChoice& chosen, const DocumentContext* own,
+                           const EvictionRule* rule) {
+  const bool names = request.document_context.find(':') != std::string::npos;
+  if (names && (!own || !own->encoder() || !(*own->encoder() == chosen)))
+    return Error::user("context cepe: its options are those of the engine; a request names it without, context=cepe");
+  if (rule) return Error::unsupported("context cepe: not with an evictor; omit one of the two");
+  if (!request.embeddings.empty())
+    return Error::unsupported("context cepe: not of prompts with rows in place of tokens");
+  if (request.reader) return Error::unsupported("context cepe: not of prompts that are read");
+  if (request.beams > 1) return Error::unsupported("context cepe: not with beam search; use n instead");
+  return {};
+}
+
 int64_t longest_stream(const Request& request, int64_t context, const EvictionRule* rule) {
   constexpr int64_t kLongestText = INT32_MAX;  // indices of tokens are 32 bits
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());

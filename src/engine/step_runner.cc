@@ -54,8 +54,8 @@ void StepRunner::end_cancelled(std::vector<TokenEvent>& events) {
   lists_.erase_ended();
 }
 
-void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events) {
-  const StepShape shape = gather(plan);
+void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events, bool replayed) {
+  const StepShape shape = gather(plan, replayed);
   loads_.flush();
   if (plans_.is_open() && !plan.empty()) plans_ << plan.to_string() << std::endl;
   if (work_.empty()) return;
@@ -94,12 +94,19 @@ bool StepRunner::reserve(LiveStream& stream, PlannedChunk& chunk) {
 }
 
 // Takes the chunks' blocks. Where the prefix index cannot evict as many as the plan counted on, the chunk's stream is
-// preempted, or skips the step if it cannot be.
-StepShape StepRunner::gather(StepPlan& plan) {
+// preempted, or skips the step if it cannot be. So does a stream some of whose documents are still to be encoded: of
+// all streams together no more tokens are encoded in a step than it may run.
+StepShape StepRunner::gather(StepPlan& plan, bool replayed) {
   work_.clear();
+  const int64_t most = replayed ? INT64_MAX : loop_.limits.batch_tokens;
+  int64_t budget = most;
   StepShape shape;
   for (size_t i = 0; i < plan.chunks.size();) {
     LiveStream& stream = *lists_.find(plan.chunks[i].request);
+    if (!loop_.executor->hold_documents(stream, budget)) {
+      plan.chunks.erase(plan.chunks.begin() + static_cast<ptrdiff_t>(i));
+      continue;
+    }
     const bool fits = reserve(stream, plan.chunks[i]);
     const PlannedChunk chunk = plan.chunks[i];
     if (!fits) {
@@ -113,6 +120,7 @@ StepShape StepRunner::gather(StepPlan& plan) {
     shape.add(chunk.first - stream.sequence.mean_left_out(), chunk.count, chunk.outputs());
     ++i;
   }
+  encoded_ = budget < most;
   return shape;
 }
 

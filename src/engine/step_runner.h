@@ -39,13 +39,15 @@ class StepRunner {
   // Whether the plan's chunks match the streams and the limits of a step; a plan from outside may not.
   bool fits(const StepPlan& plan) const;
   void admitted(LiveStream& stream) { documents_.begin(stream); }
-  void run(StepPlan& plan, std::vector<TokenEvent>& events);
+  // `replayed`: a recorded plan, all of whose chunks run.
+  void run(StepPlan& plan, std::vector<TokenEvent>& events, bool replayed = false);
   bool ran() const { return !work_.empty(); }  // the last run() had a chunk
+  bool encoded() const { return encoded_; }    // ... or read documents of a stream that waits for them
   // Ends streams that were cancelled or have reached their time limit.
   void end_cancelled(std::vector<TokenEvent>& events);
 
  private:
-  StepShape gather(StepPlan& plan);
+  StepShape gather(StepPlan& plan, bool replayed);
   bool reserve(LiveStream& stream, PlannedChunk& chunk);
   void forward(const StepPlan& plan, StepShape shape);
   bool reads() const;  // rows for a PromptReader, in this step
@@ -71,6 +73,7 @@ class StepRunner {
   TokenEvictions evictions_;
   PlacedDocuments documents_;
   std::vector<StepWork> work_;
+  bool encoded_ = false;
   std::ofstream plans_;
 };
 

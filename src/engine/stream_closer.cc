@@ -56,6 +56,7 @@ void StreamCloser::release(LiveStream& stream) {
   loads_.cancel(stream);
   prefixes_.release(stream);
   swap_.release(stream);
+  stream.lease.reset();
   lists_.remove(stream.sequence);
   stream.ended = true;
 }

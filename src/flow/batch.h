@@ -56,6 +56,9 @@ struct Visibility {
   int64_t segments = 0;       // index into Batch::segments
   int64_t segment_count = 0;  // 0: no slot is left out
   DocumentWeights documents;
+  // Every token sees all slots of the segments, those behind its own too, and need not see its own: attention in both
+  // directions, or to the keys of another stream. With segments only, in layers without a window.
+  bool whole = false;
   // Block lists: only the slots of the listed blocks. KV head h has list min(h, list_count - 1).
   int64_t lists = 0;       // index into Batch::block_lists
   int64_t list_count = 0;  // 0: all blocks

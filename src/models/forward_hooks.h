@@ -1,5 +1,6 @@
-// What may look into a forward pass (ForwardObserver) or change its products (LinearWrapper). All are called on the
-// thread that runs the pass, between its parallel parts; a pass without hooks pays one check per product.
+// What may look into a forward pass (ForwardObserver), change its products (LinearWrapper) or add blocks to its layers
+// (LayerBlock). All are called on the thread that runs the pass, between its parallel parts; a pass without hooks pays
+// one check per product and layer.
 #pragma once
 
 #include <algorithm>
@@ -76,23 +77,40 @@ class LinearWrapper {
   virtual void keep(std::span<const int32_t> /*rows*/) {}
 };
 
+// A block that some tokens run between a layer's mixer and its MLP.
+class LayerBlock {
+ public:
+  virtual ~LayerBlock() = default;
+
+  // False: run() is not called for this layer.
+  virtual bool runs(int64_t layer) const = 0;
+  // Changes rows of the residual stream [tokens, width], to which the mixer's output has been added.
+  virtual void run(int64_t layer, float* residual) = 0;
+  // As LinearWrapper::keep().
+  virtual void keep(std::span<const int32_t> rows) = 0;
+};
+
 // Not owned; called in the order in which they were added. Changed only between passes.
 class ForwardHooks {
  public:
   // Whether some hook gets the input rows of this matrix.
   bool reads(const LinearId& id) const;
-  bool empty() const { return observers_.empty() && wrappers_.empty(); }
+  bool empty() const { return observers_.empty() && wrappers_.empty(); }  // of what sees products
   const std::vector<ForwardObserver*>& observers() const { return observers_; }
   const std::vector<LinearWrapper*>& wrappers() const { return wrappers_; }
+  const std::vector<LayerBlock*>& blocks() const { return blocks_; }
 
   void add(ForwardObserver& observer) { observers_.push_back(&observer); }
   void remove(const ForwardObserver& observer) { std::erase(observers_, &observer); }
   void add(LinearWrapper& wrapper) { wrappers_.push_back(&wrapper); }
   void remove(const LinearWrapper& wrapper) { std::erase(wrappers_, &wrapper); }
+  void add(LayerBlock& block) { blocks_.push_back(&block); }
+  void remove(const LayerBlock& block) { std::erase(blocks_, &block); }
 
  private:
   std::vector<ForwardObserver*> observers_;
   std::vector<LinearWrapper*> wrappers_;
+  std::vector<LayerBlock*> blocks_;
 };
 
 inline bool ForwardHooks::reads(const LinearId& id) const {

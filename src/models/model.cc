@@ -183,6 +183,11 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
     }
     pass(weights.attention_shortcut, LinearKind::attention_shortcut, mixes);
     if (mixes) context.pending = &weights.attention_post_norm;
+    for (LayerBlock* block : context.hooks.blocks()) {
+      if (!block->runs(i)) continue;
+      add_pending(batch->size(), context);
+      block->run(i, context.residual.as<float>());
+    }
     if (feeds) {
       const Weight& first = layer.moe ? weights.router : weights.mlp.up;
       const ActivationRows y = start_block(weights.mlp_norm, first, batch->size(), context);

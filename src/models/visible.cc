@@ -51,6 +51,7 @@ void add_visibility(const VisibleKeys& visible, Batch& batch) {
   Visibility v;
   if (!visible.parents.empty()) add_tree(visible.parents, v, batch);
   v.documents = visible.documents;
+  v.whole = visible.whole;
   if (!visible.segments.empty()) {
     v.segments = std::ssize(batch.segments);
     v.segment_count = std::ssize(visible.segments);

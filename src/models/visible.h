@@ -17,6 +17,7 @@ struct VisibleKeys {
   std::span<const int32_t> parents;
   std::span<const KeySegment> segments;
   DocumentWeights documents = {};
+  bool whole = false;  // Visibility::whole
   // Per KV head, or one for all.
   std::span<const std::span<const int32_t>> block_lists;
   // Positions of the stream's first slots; the slots between these and the span are at the positions directly before

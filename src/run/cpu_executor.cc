@@ -215,6 +215,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     return Error::user(
         "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity take "
         "it");
+  MILLRACE_TRY_VOID(load_encoder(options, threads, forward.tokens));
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
@@ -260,6 +261,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   }
   if (features_) MILLRACE_TRY_VOID(features_->start(*runner_, own_layers, feature_sizes));
   if (skipped) self_ = std::make_unique<SelfRunner>(*runner_, *std::move(skipped), options.max_streams);
+  if (documents_) runner_->hooks().add(*documents_);
   evictions_.emplace(*runner_, drafts);
   draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
   sampled_.reserve(static_cast<size_t>(forward.outputs));
@@ -298,6 +300,15 @@ Result<void> CpuExecutor::load_features(const EngineOptions& options, ThreadPool
   MILLRACE_TRY(features_, FeatureRunner::load(*choice, *path, *model_, threads, limits_.context));
   const auto layers = features_->layers();
   layout.layers.insert(layout.layers.end(), layers.begin(), layers.end());
+  return {};
+}
+
+Result<void> CpuExecutor::load_encoder(const EngineOptions& options, std::shared_ptr<ThreadPool> threads,
+                                       int64_t batch_tokens) {
+  MILLRACE_TRY(const auto context, make_document_context(options.document_context));
+  if (!context || !context->encoder()) return {};
+  MILLRACE_TRY(documents_,
+               EncodedDocuments::load(*context->encoder(), *model_, std::move(threads), options, batch_tokens));
   return {};
 }
 
@@ -446,6 +457,21 @@ Result<void> CpuExecutor::check_context() const {
   return check_movable(model_->parts().model->spec(), "context");
 }
 
+Result<void> CpuExecutor::check_encoded(const DocumentTokens& documents) const {
+  if (!documents_)
+    return Error::user(
+        "context cepe: the engine has no encoder; start it with one, context=cepe:model=FOLDER, or choose another "
+        "context");
+  if (draft_ || features_ || self_)
+    return Error::unsupported(
+        "context cepe: a drafter with a model does not see the documents; use ngram, or no drafter");
+  return documents_->check(documents);
+}
+
+bool CpuExecutor::hold_documents(LiveStream& stream, int64_t& budget) {
+  return !stream.encoded || documents_->hold(*stream.encoded, stream.lease, budget);
+}
+
 void CpuExecutor::move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) {
   runner_->move_keys(blocks, slot, count, positions);
 }
@@ -501,12 +527,14 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   evictions_->start();
   reads_.clear();
   sampled_.clear();
+  if (documents_) documents_->begin_pass();
   const bool keeps = features_ && features_->keeps();
   size_t needed = 0;  // of `sampled_`: a prompt that is only read is not sampled from
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
     const LoraMix& mix = item.stream->adapters;
+    const int64_t first_row = runner_->tokens();
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
     for (size_t g = 0; g < s.kv.windows.size(); ++g)
       runner_->begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks,
@@ -533,6 +561,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
       runner_->see({.segments = part->sees});
     else if (behind && !item.stream->context.sees.empty())
       runner_->see({.segments = item.stream->context.sees, .documents = item.stream->context.documents});
+    if (item.stream->lease) documents_->add(*item.stream->lease, first_row, runner_->tokens() - first_row);
     if (eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
     for (int64_t row = runner_->outputs() - chunk.outputs(); row < runner_->outputs(); ++row)
       sampled_.push_back(static_cast<int32_t>(row));
@@ -544,6 +573,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     runner_->forward();
   else
     forward_in_parts();
+  if (documents_) documents_->end_pass();
   if (keeps) features_->keep();
   if (observes_) take_mass(work);
 }

@@ -13,6 +13,7 @@
 #include "run/adapter_registry.h"
 #include "run/constraint_memory.h"
 #include "run/draft_runner.h"
+#include "run/encoded_documents.h"
 #include "run/executor.h"
 #include "run/feature_runner.h"
 #include "run/self_runner.h"
@@ -44,6 +45,8 @@ class CpuExecutor final : public Executor {
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const override;
   Result<void> check_evictor(const EvictionRule& rule) const override;
   Result<void> check_context() const override;
+  Result<void> check_encoded(const DocumentTokens& documents) const override;
+  bool hold_documents(LiveStream& stream, int64_t& budget) override;
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override;
   void refresh(const LiveStream& stream) override;
   Result<void> begin(LiveStream& stream) const override;
@@ -72,6 +75,7 @@ class CpuExecutor final : public Executor {
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
   Result<std::shared_ptr<const LanguageModel>> load_draft_model(const EngineOptions& options, int threads,
                                                                 KvLayout& layout) const;
+  Result<void> load_encoder(const EngineOptions& options, std::shared_ptr<ThreadPool> threads, int64_t batch_tokens);
   Result<void> load_features(const EngineOptions& options, ThreadPool& threads, KvLayout& layout);
   std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
   void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t moved, int64_t sampled);
@@ -87,9 +91,10 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;
   std::unique_ptr<ModelRunner> runner_;
-  std::unique_ptr<DraftRunner> draft_;       // over the runner's pool; null: the drafter has no model of its own
-  std::unique_ptr<FeatureRunner> features_;  // over the runner; null: the drafter reads no hidden states
-  std::unique_ptr<SelfRunner> self_;         // over the runner; null: the drafter does not run this model
+  std::unique_ptr<DraftRunner> draft_;           // over the runner's pool; null: the drafter has no model of its own
+  std::unique_ptr<FeatureRunner> features_;      // over the runner; null: the drafter reads no hidden states
+  std::unique_ptr<SelfRunner> self_;             // over the runner; null: the drafter does not run this model
+  std::unique_ptr<EncodedDocuments> documents_;  // a hook of the runner; null: no encoder
   KeysReady keys_ready_;
   MassObserver mass_;
   std::optional<EvictionObserver> evictions_;

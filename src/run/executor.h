@@ -90,6 +90,13 @@ class Executor {
   virtual Result<void> check_context() const {
     return Error::unsupported("context: this executor computes no keys that it could move");
   }
+  // Refuses documents that are to be read by an encoder. Any thread. Errors: user, unsupported, resource.
+  virtual Result<void> check_encoded(const DocumentTokens& /*documents*/) const {
+    return Error::unsupported("context cepe: this executor has no encoder");
+  }
+  // Before the stream runs: holds what its encoded documents have become, and encodes what is missing, about `budget`
+  // tokens at most, which it lessens. False: not yet; the stream cannot run in this step.
+  virtual bool hold_documents(LiveStream& /*stream*/, int64_t& /*budget*/) { return true; }
   // Moves the keys in `count` slots from `slot` on to positions higher by `positions`.
   virtual void move_keys(std::span<const BlockId> /*blocks*/, int64_t /*slot*/, int64_t /*count*/,
                          int64_t /*positions*/) {}

@@ -39,6 +39,8 @@ struct StoreRepair {
   int64_t first = 0, end = 0;
 };
 
+class DocumentLease;  // run/encoded_documents.h
+
 struct LiveStream {
   Sequence sequence;
   std::optional<SamplerChain> sampler;
@@ -49,14 +51,16 @@ struct LiveStream {
   bool read_failed = false;  // the prompt's reader threw
   bool scored = false;       // needs the log-probabilities of its tokens, to rank the request's answers
   double logprob_sum = 0;
-  LoraMix adapters;                         // that it runs with
-  std::shared_ptr<AnswerGroup> answers;     // of the whole request; null: this is the only one
-  std::shared_ptr<BeamGroup> beams;         // the search that it is a beam of; null: none
-  KvRange range;                            // its range of the pool, while it holds blocks
-  TierTicket ticket = 0;                    // of the swap tier, while swapping out, swapped or loading
-  std::unique_ptr<TokenEviction> eviction;  // null: all its keys and values are kept
-  ContextPlan context;                      // of its documents; without parts: a prompt like any other
-  std::vector<size_t> stale;                // complete parts, some tokens of which are to be computed again
+  LoraMix adapters;                               // that it runs with
+  std::shared_ptr<AnswerGroup> answers;           // of the whole request; null: this is the only one
+  std::shared_ptr<BeamGroup> beams;               // the search that it is a beam of; null: none
+  KvRange range;                                  // its range of the pool, while it holds blocks
+  TierTicket ticket = 0;                          // of the swap tier, while swapping out, swapped or loading
+  std::unique_ptr<TokenEviction> eviction;        // null: all its keys and values are kept
+  ContextPlan context;                            // of its documents; without parts: a prompt like any other
+  std::vector<size_t> stale;                      // complete parts, some tokens of which are to be computed again
+  std::shared_ptr<const DocumentTokens> encoded;  // documents that an encoder reads; null: none
+  std::shared_ptr<DocumentLease> lease;           // what it holds of them; null while it does not run
   PrefixLoad load;
   StoreRepair repair;
   std::unique_ptr<StreamDrafts> drafts;  // what the engine knows of its drafts; null: nothing yet

@@ -303,6 +303,34 @@ class Run(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn(b"is an adapter for gemma2, the model is llama", done.stderr)
 
+    def test_documents_that_an_encoder_reads(self):
+        model = os.path.join(SOURCE, "tests/golden/cepe")
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [write(folder, f"{i}.txt", text) for i, text in enumerate(("the cat sat on a mat\n" * 9, "a dog\n"))]
+            words = ["run", "-m", model, "-p", "and then", "-n", "8", "--temp", "0", "--ignore-eos", "--json"]
+            for path in paths:
+                words += ["--document", path]
+
+            def answer(*more):
+                done = millrace(*words, *more)
+                self.assertEqual(done.returncode, 0, done.stderr.decode())
+                return json.loads(done.stdout.decode().strip().splitlines()[-1])
+
+            plain, read = answer(), answer("--use", f"context=cepe:model={model}")
+            self.assertNotEqual(read["tokens"], plain["tokens"])
+            self.assertLess(read["timings"]["prompt_tokens"], 10)
+            self.assertGreater(plain["timings"]["prompt_tokens"], 50)
+            self.assertEqual(read["tokens"], answer("--use", f"context=cepe:model={model}", "-t", "2")["tokens"])
+            shutil.copytree(model, os.path.join(folder, "cut"))
+            weights = os.path.join(folder, "cut", "model.safetensors")
+            os.truncate(weights, os.path.getsize(weights) - 100)
+            for choice, code, message in (("cepe", 2, "model=PATH"), (f"cepe:model={folder}/none", 3, "no such file or folder"),
+                                          (f"cepe:model={folder}/cut", 3, "model.safetensors"),
+                                          (f"cepe:model={model},tokens=300", 4, "there are 19")):
+                done = millrace(*words, "--document", write(folder, "long.txt", "the cat sat on a mat\n" * 40), "--use", "context=" + choice)
+                self.assertEqual(done.returncode, code, done.stderr.decode())
+                self.assertIn(message, done.stderr.decode())
+
     def test_prompts_from_anywhere(self):
         expected = self.run_json("-p", "abc", "-n", "2", "--temp", "0")["prompt_tokens"]
         self.assertEqual(self.run_json("-n", "2", "--temp", "0", stdin=b"abc")["prompt_tokens"], expected)

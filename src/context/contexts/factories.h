@@ -7,6 +7,7 @@ namespace millrace {
 
 Result<std::unique_ptr<const DocumentContext>> make_ape(const OptionValues& options);
 Result<std::unique_ptr<const DocumentContext>> make_cacheblend(const OptionValues& options);
+Result<std::unique_ptr<const DocumentContext>> make_cepe(const OptionValues& options);
 Result<std::unique_ptr<const DocumentContext>> make_entropy(const OptionValues& options);
 Result<std::unique_ptr<const DocumentContext>> make_epic(const OptionValues& options);
 Result<std::unique_ptr<const DocumentContext>> make_independent(const OptionValues& options);

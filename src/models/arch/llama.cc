@@ -20,7 +20,8 @@ void read_llama(ConfigReader& config, ArchSpec& spec) {
 
 const Arch kLlama = {
     .name = "llama",
-    .huggingface = {"LlamaForCausalLM"},
+    .huggingface = {"LlamaForCausalLM",
+                    "LlamaForCausalContextLM"},  // the latter: with document encoders, docs/document-contexts.md
     .huggingface_type = "llama",
     .summary =
         "RMSNorm, rotary positions, SwiGLU, grouped-query attention; optional biases, linear / llama3 / YaRN scaling",

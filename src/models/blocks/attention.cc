@@ -182,6 +182,7 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
     kept.output_rows.push_back(static_cast<int32_t>(i));
   }
   for (LinearWrapper* wrapper : context.hooks.wrappers()) wrapper->keep(batch.output_rows);
+  for (LayerBlock* block : context.hooks.blocks()) block->keep(batch.output_rows);
   return kept;
 }
 

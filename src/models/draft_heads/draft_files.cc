@@ -21,14 +21,14 @@ Result<std::shared_ptr<const ModelFiles>> open_draft_files(const std::string& pa
 }
 
 Result<void> DraftWeights::pack(const ModelFiles& files, std::span<Weight* const> weights, const KernelTable& table,
-                                ThreadPool& pool, std::shared_ptr<MemoryAccounts> accounts) {
+                                ThreadPool& pool, std::shared_ptr<MemoryAccounts> accounts, const char* account,
+                                const char* advice) {
   const auto in_file = [&](const Error& error) { return Error{error.kind, files.path + ": " + error.message}; };
   WeightPacker packer(files, table);
   for (Weight* weight : weights)
     if (auto added = packer.add(*weight); !added.ok()) return in_file(added.error());
   packer.arrange();
-  MILLRACE_TRY(memory_, MemoryHold::take(std::move(accounts), "draft model", packer.packed_bytes(),
-                                         "choose another drafter, or raise the budget"));
+  MILLRACE_TRY(memory_, MemoryHold::take(std::move(accounts), account, packer.packed_bytes(), advice));
   auto packed = packer.pack(pool, nullptr);
   if (!packed.ok()) return in_file(packed.error());
   packed_ = std::move(packed).value();

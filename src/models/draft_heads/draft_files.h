@@ -24,11 +24,12 @@ Result<std::shared_ptr<const ModelFiles>> open_draft_files(const std::string& pa
 // Whether a tensor of that name is in the files, which must not depend on the spellings of an architecture.
 inline bool has_tensor(const ModelFiles& files, const std::string& name) { return files.find(name) != nullptr; }
 
-// Packs all matrices into one block of memory, charged as "draft model". Errors: as WeightPacker::add() and pack().
+// Packs all matrices into one block of memory, charged to `account`. Errors: as WeightPacker::add() and pack().
 class DraftWeights {
  public:
   Result<void> pack(const ModelFiles& files, std::span<Weight* const> weights, const KernelTable& table,
-                    ThreadPool& pool, std::shared_ptr<MemoryAccounts> accounts);
+                    ThreadPool& pool, std::shared_ptr<MemoryAccounts> accounts, const char* account = "draft model",
+                    const char* advice = "choose another drafter, or raise the budget");
   int64_t bytes() const { return packed_.bytes(); }
 
  private:

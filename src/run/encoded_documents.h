@@ -1,0 +1,122 @@
+// EncodedDocuments: what an engine with a document encoder (context/contexts/cepe.cc) keeps of documents: keys and
+// values of the decoder's cross-attention, in blocks of a pool of their own. A document is cut into pieces, each of
+// which is encoded alone; a piece is found again by its tokens, wherever it stands.
+//
+//   documents   [ piece | piece | pie ] [ piece ]         tokens
+//   blocks      [ 0 1 ] [ 2 3 ] [ 4 ]   [ 0 1 ]           a piece begins a block; equal pieces share theirs
+//   a query     sees all slots of all its pieces, in this order
+//
+// A stream holds its pieces (DocumentLease) from before its first pass until it ends or is preempted. Pieces that
+// nobody holds stay as long as there is room; the one that was held longest ago goes first. Engine thread only, but
+// for check().
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "context/document_context.h"
+#include "millrace/options.h"
+#include "models/document_encoder/cross_layers.h"
+#include "models/document_encoder/document_encoder.h"
+#include "run/language_model.h"
+
+namespace millrace {
+
+class DocumentLease;
+
+class EncodedDocuments final : public LayerBlock {
+ public:
+  // Loads the checkpoint of `choice` for streams of `target`, which outlives it, and charges all its memory to the
+  // model's accounts: weights, the blocks for choice.tokens tokens, and the working memory of passes of up to
+  // `batch_tokens` rows. Errors: those of load() of DocumentEncoder and CrossLayers, user (an option, the vocabulary),
+  // unsupported (the KV format), resource; after "context cepe: ".
+  static Result<std::unique_ptr<EncodedDocuments>> load(const EncoderChoice& choice, const LanguageModel& target,
+                                                        std::shared_ptr<ThreadPool> threads,
+                                                        const EngineOptions& options, int64_t batch_tokens);
+  ~EncodedDocuments() override;
+
+  // What hold() can never do. Any thread. Errors: user (a token), resource.
+  Result<void> check(const DocumentTokens& documents) const;
+  // Lets `lease` hold the documents' pieces, and encodes those that are missing, of `budget` tokens at most, which it
+  // lessens, but one at least if there is some. False: some are still missing; call it again.
+  bool hold(const DocumentTokens& documents, std::shared_ptr<DocumentLease>& lease, int64_t& budget);
+
+  // The rows of the next pass: begin_pass(), then add() for each stream with a complete lease, ascending; end_pass()
+  // after it. Passes outside are those of streams without documents.
+  void begin_pass();
+  void add(const DocumentLease& lease, int64_t first_row, int64_t rows);
+  void end_pass() { begin_pass(); }
+
+  bool runs(int64_t layer) const override { return !runs_.empty() && layer >= cross_->first_layer(); }
+  void run(int64_t layer, float* residual) override;
+  void keep(std::span<const int32_t> rows) override;
+
+  int64_t encoded_tokens() const { return encoded_tokens_; }  // so far; pieces that were found are not counted
+  const KvPool& pool() const { return *pool_; }
+
+ private:
+  friend class DocumentLease;
+  struct Piece {
+    std::vector<BlockId> blocks;
+    int64_t leases = 0;
+    int64_t released = 0;  // when nobody held it any more, counted in leases
+    bool encoded = false;
+  };
+  using Pieces = std::map<std::vector<TokenId>, Piece>;
+  struct Run {
+    const DocumentLease* lease = nullptr;
+    int32_t row = 0;  // of the pass
+  };
+
+  EncodedDocuments() = default;
+  Result<void> start(const LanguageModel& target, const EngineOptions& options, int64_t batch_tokens);
+  std::vector<std::vector<TokenId>> cut(const DocumentTokens& documents) const;
+  std::shared_ptr<DocumentLease> take(const DocumentTokens& documents);
+  bool make_room(int64_t blocks);
+  void drop(Pieces::iterator piece);
+  void release(DocumentLease& lease);
+  void encode(Pieces::value_type& piece);
+  void gather();
+
+  EncoderChoice choice_;
+  std::shared_ptr<ThreadPool> threads_;
+  std::vector<MemoryHold> memory_;
+  std::unique_ptr<DocumentEncoder> encoder_;
+  std::unique_ptr<CrossLayers> cross_;
+  std::optional<KvPool> pool_;        // of the pieces
+  std::optional<KvPool> scratch_kv_;  // of the encoder, one piece
+  std::vector<BlockId> scratch_blocks_;
+  std::optional<ForwardContext> encoding_, crossing_;
+  AlignedBuffer keys_;  // of one layer and piece
+  Batch encoder_batch_, batch_;
+  std::vector<Run> runs_, kept_;  // of the rows of the pass that cross
+  std::vector<int32_t> rows_;
+  bool gathered_ = false;  // rows_ and batch_ are those of runs_
+  Pieces pieces_;
+  int64_t leases_ = 0;  // taken so far
+  int64_t encoded_tokens_ = 0;
+};
+
+// Pieces that a stream holds. Ends before its owner does.
+class DocumentLease {
+ public:
+  explicit DocumentLease(EncodedDocuments& owner) : owner_(owner) {}
+  ~DocumentLease() { owner_.release(*this); }
+  DocumentLease(const DocumentLease&) = delete;
+  DocumentLease& operator=(const DocumentLease&) = delete;
+
+  bool complete() const { return encoded_ == pieces_.size(); }
+
+ private:
+  friend class EncodedDocuments;
+  EncodedDocuments& owner_;
+  std::vector<EncodedDocuments::Pieces::iterator> pieces_;
+  size_t encoded_ = 0;  // of its first pieces
+  std::vector<BlockId> table_;
+  std::vector<KeySegment> segments_;
+};
+
+}  // namespace millrace
