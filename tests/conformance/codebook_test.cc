@@ -32,6 +32,8 @@ constexpr BookCase kBookCases[] = {
     {"fours of 12 bits", 12, 4, 1, 0, 0},
     {"three books of 1 bit", 1, 1, 3, 1, 0},
     {"eights, two books of 8 bits, scales", 8, 8, 2, 0, 0, true},
+    {"eights of 16 bits, scales", 16, 8, 1, 0, 0, true},
+    {"eights, two books of 8 bits, tables of 16 columns", 8, 8, 2, 0, 16},
     {"4 bits, a table a row, scales", 4, 1, 1, 1, 0, true},
 };
 

@@ -44,7 +44,8 @@ const char* special_matrix(std::string_view name) {
 const Format* FormatChoice::choose(const SourceTensor& tensor, const std::string& name, int64_t line,
                                    const char* special) {
   if (choice_.mix) target_ = find_format(format_in_mix(*choice_.mix, name, choice_.layers, choice_.tied));
-  const Format* source = tensor.stored && tensor.stored->scales.values.empty() ? tensor.stored->tensor.format : nullptr;
+  const Format* source = tensor.stored ? tensor.stored->tensor.format : nullptr;
+  if (source && !tensor.stored->scales.values.empty() && source->matrix_limit == 0) source = nullptr;
   const Format* plain = source && is_plain(*source) && can_store(*source, gguf_) ? source : f32_;
   if (tensor.is_vector) return gguf_ && !same_kind_ ? f32_ : plain;
   if (special) return keep(name, gguf_ && !same_kind_ ? f32_ : plain, special);
