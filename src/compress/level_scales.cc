@@ -71,6 +71,8 @@ constexpr ScaleLayout kLayouts[] = {
     {.format = "q4_0", .store = store_d},
     {.format = "q5_0", .store = store_d},
     {.format = "iq4_nl", .store = store_d},
+    {.format = "q1_0", .store = store_d},
+    {.format = "q2_0", .store = store_d},
     {.format = "nf4", .store = store_d},
     {.format = "fp4", .store = store_d},
     {.format = "tq1_0", .store = store_tq1_0},

@@ -28,8 +28,11 @@
   ADD(kIq3S)                          \
   ADD(kIq4Nl)                         \
   ADD(kIq4Xs)                         \
+  ADD(kQ1_0)                          \
+  ADD(kQ2_0)                          \
   ADD(kE8p)                           \
   ADD(kMxfp4)                         \
+  ADD(kNvfp4)                         \
   ADD(kNf4)                           \
   ADD(kFp4)
 

@@ -46,6 +46,9 @@ struct Format {
   // none.
   int levels = 0;
   void (*set_level)(uint8_t* block, int value, int level) = nullptr;
+  // Of formats whose matrices have one f32 scale beside those of blocks (Weight::scales): the largest magnitude that
+  // blocks hold, to which it brings the largest one of a matrix. 0: none.
+  float matrix_limit = 0;
 
   int64_t row_bytes(int64_t values) const { return values / block_values * block_bytes; }
   double bits_per_value() const { return 8.0 * block_bytes / block_values; }

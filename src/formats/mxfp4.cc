@@ -4,11 +4,12 @@
 //   byte 0   1                             17
 //        | e | q16|q0  q17|q1 ... q31|q15  |      each byte holds value j low and value j + 16 high
 //
-//   fp4 codes 0..7: 0 0.5 1 1.5 2 3 4 6; 8..15 the same, negative. e = 255 is NaN.
+//   fp4: e2m1.h. e = 255 is NaN.
 #include <cfloat>
 #include <limits>
 
 #include "formats/block.h"
+#include "formats/e2m1.h"
 #include "formats/format.h"
 
 namespace millrace {
@@ -18,23 +19,13 @@ constexpr int kValues = 32;
 constexpr int kBytes = 17;
 constexpr int kNan = 255;
 constexpr float kLargestMxfp4 = 0x1.8p127f;  // the largest one that rounding does not take beyond f32
-constexpr float kMagnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
-
-float fp4(int code) { return code & 8 ? -kMagnitudes[code & 7] : kMagnitudes[code & 7]; }
-
-// Nearest code; ties go to the even mantissa, values beyond 6 to 6.
-int nearest_code(float x) {
-  float a = std::fabs(x);
-  int code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
-  return x < 0 ? code | 8 : code;
-}
 
 void decode(const uint8_t* source, float* destination, int64_t n) {
   decode_blocks<kValues, kBytes>(source, destination, n, [](const uint8_t* block, float* out) {
     float scale = block[0] == kNan ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, block[0] - 127);
     for (int j = 0; j < kValues / 2; ++j) {
-      out[j] = scale * fp4(block[1 + j] & 0xf);
-      out[j + kValues / 2] = scale * fp4(block[1 + j] >> 4);
+      out[j] = scale * e2m1_value(block[1 + j] & 0xf);
+      out[j + kValues / 2] = scale * e2m1_value(block[1 + j] >> 4);
     }
   });
 }
@@ -44,7 +35,7 @@ double squared_error(const float* x, int exponent) {
   double sum = 0;
   for (int j = 0; j < kValues; ++j) {
     float scaled = x[j] * inverse;
-    double difference = scaled - fp4(nearest_code(scaled));
+    double difference = scaled - e2m1_value(nearest_e2m1(scaled));
     sum += difference * difference;
   }
   return std::ldexp(sum, 2 * (exponent - 127));
@@ -65,8 +56,8 @@ void encode(const float* source, uint8_t* destination, int64_t n) {
     float inverse = std::ldexp(1.0f, 127 - exponent);
     block[0] = static_cast<uint8_t>(exponent);
     for (int j = 0; j < kValues / 2; ++j) {
-      int low = nearest_code(x[j] * inverse);
-      int high = nearest_code(x[j + kValues / 2] * inverse);
+      int low = nearest_e2m1(x[j] * inverse);
+      int high = nearest_e2m1(x[j + kValues / 2] * inverse);
       block[1 + j] = static_cast<uint8_t>(low | high << 4);
     }
   };

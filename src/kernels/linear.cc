@@ -84,7 +84,7 @@ void run_slices(const LinearPart& part, int64_t row_begin, int64_t row_end) {
   for (int64_t begin = row_begin; begin < row_end; begin += rows) {
     const int64_t count = std::min(row_end - begin, rows);
     if (!rows_finite(weight, begin, begin + count)) weight.packing->damaged.store(true, std::memory_order_relaxed);
-    weight.kernel->pack(weight.data + begin * row_bytes, nullptr, count, weight.cols, 0, count, slice);
+    weight.kernel->pack(weight.data + begin * row_bytes, &weight.scales, count, weight.cols, 0, count, slice);
     args.rows = args.row_end = count;
     args.y = part.args.y + begin;
     part.run(args);
@@ -127,9 +127,14 @@ struct alignas(64) FewParts {
 Result<void> check_scales(const Weight& weight) {
   const BlockScales& scales = weight.scales;
   if (scales.values.empty()) return {};
+  if (weight.format->matrix_limit > 0) {
+    if (scales.values.size() == 1) return {};
+    return Error::unsupported(fmt::format("{}: {} scales beside a {} matrix, which has one", weight.name,
+                                          scales.values.size(), weight.format->name));
+  }
   if (weight.format->name != "f8_e4m3") {
-    return Error::unsupported(
-        fmt::format("{}: block scales with a {} matrix; only f8_e4m3 supports them", weight.name, weight.format->name));
+    return Error::unsupported(fmt::format("{}: scales beside a {} matrix; only f8_e4m3 and nvfp4 have them",
+                                          weight.name, weight.format->name));
   }
   bool whole_folds = scales.block_cols >= weight.cols || scales.block_cols % kFoldColumns == 0;
   if (scales.block_rows <= 0 || scales.block_cols <= 0 || !whole_folds) {
@@ -180,7 +185,8 @@ int64_t stored_row_bytes(const Weight& weight) {
 }
 
 bool multiplies_stored(const Weight& weight) {
-  return !weight.codebook && !weight.column_format && weight.scales.values.empty();
+  const bool of_rows = weight.format->matrix_limit == 0 && !weight.scales.values.empty();
+  return !weight.codebook && !weight.column_format && !of_rows;
 }
 
 int64_t slice_bytes(const Weight& weight) { return packed_bytes(weight, std::min(weight.rows, slice_rows(weight))); }

@@ -31,7 +31,8 @@ void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed
 
 // Whether linear() can multiply a planned weight by its stored rows, a slice at a time: each thread checks and packs
 // the rows of a slice in memory of its own, which stays in its cache, and multiplies it by all tokens. The bits are
-// those of the packed matrix. Not of matrices with a codebook or separate scales, or that are stored transposed.
+// those of the packed matrix. Not of matrices with a codebook or scales of blocks or rows, or that are stored
+// transposed.
 bool multiplies_stored(const Weight& weight);
 // Memory of a thread that multiplies slices of this weight.
 int64_t slice_bytes(const Weight& weight);

@@ -8,11 +8,13 @@
 #include <iterator>
 
 #include "formats/code_tables.h"
+#include "formats/e4m3.h"
 #include "formats/e8p_block.h"
 #include "formats/format.h"
 #include "formats/iq4_codebook.h"
 #include "formats/iq_block.h"
 #include "formats/ternary.h"
+#include "tensor/weight.h"
 
 namespace millrace {
 namespace {
@@ -64,6 +66,27 @@ void split_q5_1(const uint8_t* b, QuantBlock& out) {
 void split_mxfp4(const uint8_t* b, QuantBlock& out) {
   out.d = b[0];
   split_nibbles(b + 1, out.level);
+}
+
+// NaN becomes one of f16, and the sign is dropped.
+void split_nvfp4_scales(const uint8_t* b, QuantBlock& out) {
+  for (int i = 0; i < 4; ++i) out.scale[i] = static_cast<int8_t>(e4m3_is_nan(b[i]) ? 0xff : b[i] & 0x7f);
+}
+
+// Runs of 16 values in 8 bytes.
+void split_nvfp4(const uint8_t* b, QuantBlock& out) {
+  split_nvfp4_scales(b, out);
+  for (int i = 0; i < 64; ++i) out.level[i] = b[4 + i / 16 * 8 + i % 8] >> (i % 16 / 8 * 4) & 15;
+}
+
+void split_q1_0(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  for (int i = 0; i < 128; ++i) out.level[i] = b[2 + i / 8] >> (i % 8) & 1;
+}
+
+void split_q2_0(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  for (int i = 0; i < 64; ++i) out.level[i] = b[2 + i / 4] >> (i % 4 * 2) & 3;
 }
 
 // scales[16] (minimum << 4 | scale), 64 bytes of 2-bit levels, d, dmin.
@@ -203,7 +226,8 @@ void split_e8p(const uint8_t* b, QuantBlock& out) {
   out.d = load16(b);
 }
 
-constexpr int kQ2K = 5, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13, kE8pShape = 14;
+constexpr int kQ2K = 5, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13, kE8pShape = 17;
+constexpr float kNvfp4Unit = 128;  // of e4m3_in_f16() times twice E2M1
 
 // A format that the kernel of another one carries.
 constexpr QuantSource carried(std::string_view format, int carrier, void (*split)(const uint8_t*, QuantBlock&),
@@ -226,6 +250,9 @@ constexpr QuantSource kSources[] = {
     {"iq4_xs", kQuantShapes[kIq4Xs], split_iq4_xs, split_iq4_xs_scales, kIq4Values},
     {"mxfp4", kQuantShapes[12], split_mxfp4},
     carried("iq2_s", kIq2S, split_iq<unpack_iq2_s>, kIq2Codes, kIq2Unit),
+    {"nvfp4", kQuantShapes[14], split_nvfp4, split_nvfp4_scales, nullptr, kNvfp4Unit},
+    {"q1_0", kQuantShapes[15], split_q1_0},
+    {"q2_0", kQuantShapes[16], split_q2_0},
     carried("e8p", kE8pShape, split_e8p, kE8pCodes, kE8pUnit),
     carried("nf4", kIq4Nl, split_q4_0, kNf4Codes, kNf4Unit),
     carried("fp4", kIq4Nl, split_q4_0, kFp4Codes, kFp4Unit),
@@ -249,6 +276,10 @@ const Format* quant_format_at(int index) {
   const Format* format = find_format(kSources[index].format);
   const Activation kind = kSources[index].shape.exact_scales() ? Activation::q8 : Activation::q8_shift;
   return format != nullptr && format->activation == kind ? format : nullptr;
+}
+
+float matrix_scale(const BlockScales* scales) {
+  return scales != nullptr && scales->values.size() == 1 ? scales->values.front() : 1.0f;
 }
 
 float e8m0_half_to_f32(uint8_t e) {

@@ -6,9 +6,10 @@
 //     none, per32:  y = fma(dw, dot << shift, y)      dw = d (* sub-scale), exact in f32
 //     minimum:      y = fma(-mw, sum, y)              mw = min (* sub-minimum), exact in f32
 //     per16:        u = fma(d * s1, dot1, d * s0 * dot0)          d * s exact in f32
+//       e4m3        u = fma(s1, dot1, s0 * dot0)                    s * dot exact in f32
 //       minimum     u = fma(-min, m0 * sum0 + m1 * sum1, u)       an exact integer
 //                   y = fma(scale, u, y)
-//   and at the end  y = y * (unit * format unit)
+//   and at the end  y = y * (unit * format unit)       NVFP4: format unit * scale of the matrix
 //
 // where unit, shift, scale, the sums and the int8 x come from the activation row (kernels/activation.h) and the dots
 // are exact integers of (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
@@ -23,22 +24,25 @@
 
 namespace millrace {
 
-struct Format;  // formats/format.h
+struct Format;       // formats/format.h
+struct BlockScales;  // tensor/weight.h
 
 enum class SubScales : uint8_t { none, per32, per16 };
 // codes: 16 values of the format's own, at the head of each panel; fp4: those of MXFP4.
 enum class LevelTable : uint8_t { none, codes, fp4 };
 
 struct QuantShape {
-  int low_bits = 0;         // of a level, stored as one plane of 2, 4 or 8 bits ...
+  int low_bits = 0;         // of a level, stored as one plane of 1, 2, 4 or 8 bits ...
   int high_bits = 0;        // ... and a second plane of 0, 1 or 2 bits above it
   bool shared_bit = false;  // ... and one more bit above these, which each eight columns share
+  int step = 1;             // times the stored bits: 2^n; the level
   int offset = 0;           // subtracted from a level, or added to the table's entries to make them unsigned; 2^n
   LevelTable table = LevelTable::none;
   SubScales sub = SubScales::none;
   bool has_min = false;
   bool e8m0 = false;  // the scale is a power of two in one byte; otherwise f16
-  int sub_bits = 0;   // of a sub-scale or sub-minimum: 4, 6 or 8 (int8)
+  bool e4m3 = false;  // sub-scales are floats of 8 bits, blocks have no scale of their own, and matrices may have one
+  int sub_bits = 0;   // of a sub-scale or sub-minimum: 4, 6 or 8 (int8; e4m3)
   int sub_bias = 0;   // added to a sub-scale to make it unsigned when packed
   int groups = 1;     // of 32 values in a block
 
@@ -83,10 +87,20 @@ inline constexpr QuantShape kQuantShapes[] = {
      .sub_bits = 6,
      .sub_bias = 32,
      .groups = 8},
+    /* nvfp4 */
+    {.low_bits = 4,
+     .offset = 16,
+     .table = LevelTable::fp4,
+     .sub = SubScales::per16,
+     .e4m3 = true,
+     .sub_bits = 8,
+     .groups = 2},
+    /* q1_0 */ {.low_bits = 1, .step = 2, .offset = 1, .groups = 4},
+    /* q2_0 */ {.low_bits = 2, .offset = 1, .groups = 2},
     /* e8p */
     {.low_bits = 2, .high_bits = 1, .shared_bit = true, .offset = 128, .table = LevelTable::codes, .groups = 8},
 };
-inline constexpr int kQuantSourceCount = 15;
+inline constexpr int kQuantSourceCount = 18;
 inline constexpr int kCarriedCount = 10;  // formats behind these in quant_source_at()
 
 // Twice the E2M1 values.
@@ -94,9 +108,9 @@ inline constexpr int8_t kFp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3
 
 struct QuantBlock {
   alignas(16) uint8_t level[256];  // [groups * 32], as stored: unsigned, table codes for formats with a table
-  uint16_t d = 0;                  // scale: f16 bits, or the E8M0 byte
+  uint16_t d = 0;                  // scale: f16 bits, or the E8M0 byte; none with e4m3
   uint16_t min = 0;                // f16 bits; SUBTRACTED per unit (the sign of q4_1's and q5_1's m is flipped)
-  int8_t scale[16];                // [sub_count]
+  int8_t scale[16];                // [sub_count]; e4m3: the byte, as e4m3_in_f16() takes it
   uint8_t minimum[16];             // [sub_count]
 };
 
@@ -118,5 +132,11 @@ const Format* quant_format_at(int index);       // null where the format is not 
 
 // 2^(e - 128): the E8M0 scale of doubled E2M1 values. 255 is NaN.
 float e8m0_half_to_f32(uint8_t e);
+
+// Of shapes with e4m3: the scale of the whole matrix; 1 without one.
+float matrix_scale(const BlockScales* scales);
+
+// Bits of an unsigned E4M3, shifted, are those of the f16 that is 2^-8 times its value; 0xff is NaN.
+constexpr uint16_t e4m3_in_f16(uint8_t byte) { return static_cast<uint16_t>(byte << 7); }
 
 }  // namespace millrace

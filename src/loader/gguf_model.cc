@@ -9,6 +9,7 @@
 #include "formats/format.h"
 #include "loader/file_text.h"
 #include "loader/gguf.h"
+#include "loader/gguf_scales.h"
 #include "loader/gguf_tokenizer.h"
 
 namespace millrace {
@@ -149,6 +150,7 @@ Result<ModelFiles> open_gguf_image(std::span<const uint8_t> image, const std::st
   ModelFiles model;
   model.path = name;
   MILLRACE_TRY_VOID(append_tensors(model, parsed, image, 0, name));
+  MILLRACE_TRY_VOID(attach_gguf_scales(model));
   MILLRACE_TRY_VOID(take_metadata(model, parsed.metadata, name));
   return model;
 }
@@ -167,10 +169,12 @@ Result<ModelFiles> open_gguf(const std::string& path) {
                       parts, parts));
     }
     MILLRACE_TRY_VOID(open_parts(model, *name));
+    MILLRACE_TRY_VOID(attach_gguf_scales(model));
     return model;
   }
   MILLRACE_TRY_VOID(append_tensors(model, parsed, file->bytes(), 0, path));
   model.files.push_back(std::move(file));
+  MILLRACE_TRY_VOID(attach_gguf_scales(model));
   MILLRACE_TRY_VOID(take_metadata(model, parsed.metadata, path));
   return model;
 }

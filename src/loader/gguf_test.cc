@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <limits>
 
 #include "base/ordered_json.h"
+#include "contains.h"
 #include "formats/format.h"
 #include "loader/model_files.h"
 #include "loader/test_bytes.h"
@@ -73,6 +75,29 @@ TEST(Gguf, ReadsACompleteModel) {
   EXPECT_EQ(model.tokenizer->bos, 1);
   EXPECT_EQ(model.tokenizer->eos, 2);
   EXPECT_EQ(model.tokenizer->eog, (std::vector<TokenId>{2, 3}));
+}
+
+// The scales of NVFP4 matrices, which llama.cpp's converter writes beside them.
+TEST(Gguf, AttachesScalesOfWholeMatrices) {
+  const auto open = [](const std::vector<float>& scales, const char* name = "a.scale") {
+    Bytes file;
+    file.gguf(4, 0).info("a.weight", {64, 2, 2}, 40, 0).info(name, {scales.size()}, 0, 160);
+    file.info("a.input_scale", {1}, 0, 192).info("b.input_scale", {1}, 0, 224).pad(32).zeros(160);
+    for (float scale : scales) file.put(scale);
+    file.zeros(32 - 4 * scales.size()).zeros(64);
+    auto model = open_gguf_image(file.view(), "test.gguf");
+    return model.ok() ? Result<ModelFiles>(std::move(*model)) : model.error();
+  };
+  const auto model = open({2.0f, 0.5f});
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const StoredTensor* matrix = model->find("a.weight");
+  EXPECT_EQ(matrix->scales.values, (std::vector<float>{2.0f, 0.5f}));
+  EXPECT_EQ(matrix->scales.block_rows, 2);
+  EXPECT_EQ(matrix->scales.block_cols, 64);
+  EXPECT_EQ(model->tensors.size(), 2u);  // with b.input_scale, beside no such matrix
+  EXPECT_CONTAINS(open({2.0f}).error().message, "is F32 with 1 values; 'a.weight' needs F32 with 2");
+  EXPECT_CONTAINS(open({2.0f, std::numeric_limits<float>::infinity()}).error().message, "not finite");
+  EXPECT_TRUE(open({2.0f}, "c.scale")->find("a.weight")->scales.values.empty());
 }
 
 TEST(Gguf, KnowsTheGeometryOfEveryFormat) {

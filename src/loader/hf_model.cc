@@ -39,6 +39,21 @@ Result<std::string> read_architecture(const Json& config, const std::string& pat
   return Error::corrupt(fmt::format("{}: has no architecture in 'architectures' or 'model_type'", path));
 }
 
+// NVIDIA's Model Optimizer describes a quantized checkpoint in a file of its own, and newer versions in config.json
+// too.
+Result<void> add_modelopt_config(const fs::path& folder, Json& config) {
+  const fs::path path = folder / "hf_quant_config.json";
+  std::error_code ignored;
+  if (config.contains("quantization_config") || !fs::exists(path, ignored)) return {};
+  MILLRACE_TRY(const Json file, read_config(path));
+  const auto quantization = file.find("quantization");
+  if (quantization == file.end() || !quantization->is_object())
+    return Error::corrupt(fmt::format("{}: key 'quantization' must be an object", path.string()));
+  config["quantization_config"] = *quantization;
+  config["quantization_config"]["quant_method"] = "modelopt";
+  return {};
+}
+
 fs::path folder_of(const fs::path& given) {
   std::error_code ignored;
   return fs::is_directory(given, ignored) ? given : given.parent_path();
@@ -69,6 +84,7 @@ Result<ModelFiles> open_huggingface(const std::string& path) {
   model.path = path;
   MILLRACE_TRY(Json config, read_config(config_path));
   MILLRACE_TRY(model.architecture, read_architecture(config, config_path));
+  MILLRACE_TRY_VOID(add_modelopt_config(folder, config));
   MILLRACE_TRY_VOID(check_quantization(config, config_path));
   MILLRACE_TRY_VOID(open_safetensors_weights(model, given));
   MILLRACE_TRY_VOID(attach_fp8_scales(model, config));

@@ -132,8 +132,8 @@ TEST(HuggingFace, RefusesABadFolder) {
   EXPECT_CONTAINS(error_of(folder.path()), "has no architecture in");
   folder.write("config.json", "{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}");
   EXPECT_CONTAINS(error_of(folder.path()), "nests deeper than 64");
-  folder.write("config.json", R"({"model_type":"llama","quantization_config":{"quant_method":"aqlm","bits":4}})");
-  EXPECT_CONTAINS(error_of(folder.path(), ErrorKind::unsupported), "'aqlm'");
+  folder.write("config.json", R"({"model_type":"llama","quantization_config":{"quant_method":"quark","bits":4}})");
+  EXPECT_CONTAINS(error_of(folder.path(), ErrorKind::unsupported), "'quark'");
   folder.write("config.json", R"({"model_type":"llama"})");
   folder.write("tokenizer_config.json", R"({"chat_template":5})");
   EXPECT_CONTAINS(error_of(folder.path()), "'chat_template': is not a string");

@@ -35,6 +35,15 @@ Result<void> check_format(const ModelFiles& files, const StoredTensor& stored) {
   return Error::unsupported(fmt::format("{}: tensor {} has type {}", files.path, stored.name, stored.type_name));
 }
 
+// Of rows [begin, begin + rows), where a block begins at `begin`.
+BlockScales scales_of(const BlockScales& all, int64_t begin, int64_t rows, int64_t cols) {
+  if (all.values.size() <= 1) return all;
+  const int64_t across = (cols - 1) / all.block_cols + 1;
+  const auto from = all.values.begin() + begin / all.block_rows * across;
+  const auto until = all.values.begin() + ((begin + rows - 1) / all.block_rows + 1) * across;
+  return {{from, until}, all.block_rows, all.block_cols};
+}
+
 Weight view(const StoredTensor& stored, int64_t begin, int64_t rows, int64_t cols) {
   Weight weight;
   weight.name = stored.name;
@@ -42,7 +51,7 @@ Weight view(const StoredTensor& stored, int64_t begin, int64_t rows, int64_t col
   weight.rows = rows;
   weight.cols = cols;
   weight.data = stored.tensor.data + begin * weight.format->row_bytes(cols);
-  weight.scales = stored.scales;
+  weight.scales = scales_of(stored.scales, begin, rows, cols);
   return weight;
 }
 
@@ -117,8 +126,10 @@ Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_r
     return Error::corrupt(fmt::format("{}: tensor {} has {} columns, not whole blocks of {} ({})", files_.path,
                                       stored->name, cols, tensor.format->block_values, tensor.format->name));
   }
-  if (!stored->scales.values.empty() && rows != total_rows)
-    return Error::unsupported(fmt::format("{}: tensor {} has block scales and is fused", files_.path, stored->name));
+  if (stored->scales.values.size() > 1 && begin % stored->scales.block_rows != 0)
+    return Error::unsupported(
+        fmt::format("{}: tensor {} is fused, and row {} is in the middle of blocks of {} rows that share scales",
+                    files_.path, stored->name, begin, stored->scales.block_rows));
   Weight weight = view(*stored, begin, rows, cols);
   if (has_parts_) {
     MILLRACE_TRY(weight.parts, read_weight_parts(files_, *stored, {total_rows, begin, rows, cols}));

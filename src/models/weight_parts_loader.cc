@@ -17,11 +17,11 @@ namespace {
 constexpr std::string_view kWeight = ".weight";
 constexpr int64_t kMostInteger = 1 << 24;  // that F32 stores exactly, as all below
 constexpr std::string_view kLowRankA = ".low_rank_a", kLowRankB = ".low_rank_b";
-constexpr std::string_view kPartEndings[] = {".input_shift",    ".input_scale",   ".input_hadamard",  ".input_order",
-                                             ".input_format",   ".low_rank_a",    ".low_rank_b",      ".sparse_counts",
-                                             ".sparse_columns", ".sparse_values", ".column_index",    ".column_weights",
-                                             ".output_bias",    ".codebook",      ".codebook_groups", ".tensor_train",
-                                             ".inner_counts",   ".inner_columns", ".inner_values"};
+constexpr std::string_view kPartEndings[] = {
+    ".input_shift",     ".input_scale",    ".input_hadamard", ".input_order",    ".input_format",
+    ".low_rank_a",      ".low_rank_b",     ".sparse_counts",  ".sparse_columns", ".sparse_values",
+    ".column_index",    ".column_weights", ".output_bias",    ".codebook",       ".codebook_groups",
+    ".codebook_scales", ".tensor_train",   ".inner_counts",   ".inner_columns",  ".inner_values"};
 constexpr int64_t kSegmentValues = 5;  // columns, exponent bits, mantissa bits, group, clip
 
 // The tensor's name without the part's; empty if it is none.
@@ -73,9 +73,13 @@ class PartsReader {
     const int64_t values = book.tables_per_row * book.table_values();
     book.first_row = at_.begin % book.rows_per_table;
     book.entries.resize(static_cast<size_t>((end - first) * values));
-    std::memcpy(book.entries.data(), stored->tensor.data + first * values * 2, static_cast<size_t>(book.bytes()));
+    std::memcpy(book.entries.data(), stored->tensor.data + first * values * 2, book.entries.size() * sizeof(uint16_t));
     for (uint16_t entry : book.entries)
       if ((entry & 0x7c00) == 0x7c00) return wrong(*stored, "holds NaN or infinity");
+    if (const StoredTensor* scales = find(".codebook_scales")) {
+      MILLRACE_TRY(const auto of_rows, this->values(*scales, at_.total_rows));
+      book.row_scales.assign(of_rows.begin() + at_.begin, of_rows.begin() + at_.begin + at_.rows);
+    }
     return {};
   }
 

@@ -39,6 +39,8 @@ void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, 
       const uint16_t* entry = table + ((int64_t{m} << book.bits) + index) * book.dim;
       for (int d = 0; d < book.dim; ++d) out[d] = m == 0 ? f16_to_f32(entry[d]) : out[d] + f16_to_f32(entry[d]);
     }
+    if (book.row_scales.empty()) continue;
+    for (int d = 0; d < book.dim; ++d) out[d] *= book.row_scales[static_cast<size_t>(row)];
   }
 }
 
@@ -74,6 +76,7 @@ Table16 codebook_table16(const Codebook& book, int64_t row) {
     least = error;
     best = tried;
   }
+  if (!book.row_scales.empty()) best.scale *= book.row_scales[static_cast<size_t>(row)];
   return best;
 }
 

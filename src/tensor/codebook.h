@@ -1,12 +1,12 @@
 // Codebook: the weights that a matrix's indices stand for, if the matrix is stored as indices.
 //
-//   W[r, c] = sum over books m of  table[m][ index(r, c / dim, m) ][ c % dim ]
+//   W[r, c] = row_scale[r] * sum over books m of  table[m][ index(r, c / dim, m) ][ c % dim ]
 //
 // A table serves rows_per_table rows and cols_per_table columns. What methods store:
 //
 //   SqueezeLLM   one table a row, one book, dim 1           16 or 8 values
 //   GPTVQ        tables for blocks of the matrix, dim 2     vectors of two weights
-//   AQLM         one table, two books of 256, dim 8         the sum of two vectors
+//   AQLM         one table, two books of 256, dim 8         the sum of two vectors, times a scale of the row
 //
 // A row's indices are a string of bits, lowest first: those of all books for the first dim columns, for the next ones
 // and so on; rows begin at whole bytes. Immutable once it is read.
@@ -26,14 +26,17 @@ struct Codebook {
   int64_t tables_per_row = 1;     // tables that a row's columns have
   int64_t first_row = 0;          // rows of the first tables that belong to another part of a fused matrix
   std::vector<uint16_t> entries;  // f16: [tables][books][1 << bits][dim], tables of a row side by side
+  std::vector<float> row_scales;  // [rows]; empty: 1
 
   static constexpr int kMostBits = 16;
-  static constexpr int kMostDim = 8;
+  static constexpr int kMostDim = 16;
   static constexpr int kMostBooks = 8;
 
   int64_t table_values() const { return (int64_t{books} << bits) * dim; }
   int64_t row_bytes(int64_t cols) const { return (cols / dim * books * bits + 7) / 8; }
-  int64_t bytes() const { return static_cast<int64_t>(entries.size() * sizeof(uint16_t)); }
+  int64_t bytes() const {
+    return static_cast<int64_t>(entries.size() * sizeof(uint16_t) + row_scales.size() * sizeof(float));
+  }
   double bits_per_value() const { return static_cast<double>(bits) * books / dim; }
 };
 

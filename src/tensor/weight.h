@@ -16,7 +16,8 @@ struct MatmulKernel;  // kernels/kernel_table.h
 struct WeightParts;   // tensor/weight_parts.h
 struct Codebook;      // tensor/codebook.h
 
-// Scales stored alongside the matrix (FP8 checkpoints): value = stored * scale[row / block_rows][col / block_cols].
+// Scales stored alongside the matrix (FP8 checkpoints; NVFP4, one for the whole): value = stored * scale[row /
+// block_rows][col / block_cols].
 struct BlockScales {
   std::vector<float> values;  // [ceil(rows / block_rows), ceil(cols / block_cols)]; empty: none
   int64_t block_rows = 0;

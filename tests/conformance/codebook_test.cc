@@ -17,6 +17,7 @@ struct BookCase {
   const char* name;
   int bits, dim, books;
   int64_t rows_per_table, cols_per_table;  // 0: all
+  bool row_scales = false;
 };
 
 constexpr BookCase kBookCases[] = {
@@ -30,6 +31,10 @@ constexpr BookCase kBookCases[] = {
     {"eights, two books of 8 bits", 8, 8, 2, 0, 0},
     {"fours of 12 bits", 12, 4, 1, 0, 0},
     {"three books of 1 bit", 1, 1, 3, 1, 0},
+    {"eights, two books of 8 bits, scales", 8, 8, 2, 0, 0, true},
+    {"eights of 16 bits, scales", 16, 8, 1, 0, 0, true},
+    {"eights, two books of 8 bits, tables of 16 columns", 8, 8, 2, 0, 16},
+    {"4 bits, a table a row, scales", 4, 1, 1, 1, 0, true},
 };
 
 struct CodebookCase {
@@ -49,6 +54,10 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
   book->tables_per_row = (cols + book->cols_per_table - 1) / book->cols_per_table;
   const int64_t tables = (rows + book->rows_per_table - 1) / book->rows_per_table * book->tables_per_row;
   for (float value : normal_values(tables * book->table_values(), 3)) book->entries.push_back(f32_to_f16(value));
+  if (kind.row_scales) book->row_scales = normal_values(rows, 4);
+  const auto scale_of = [&](int64_t row) {
+    return kind.row_scales ? book->row_scales[static_cast<size_t>(row)] : 1.0f;
+  };
   c.indices.resize(static_cast<size_t>(rows * book->row_bytes(cols)));
   std::mt19937 random(5);
   std::vector<uint32_t> drawn;
@@ -74,7 +83,7 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
         const int64_t entry = ((table * book->books + m) << book->bits) + index;
         sum += f16_to_f32(book->entries[static_cast<size_t>(entry * book->dim + col % book->dim)]);
       }
-      c.decoded.push_back(sum);
+      c.decoded.push_back(sum * scale_of(r));
     }
   }
   c.weight.name = kind.name;

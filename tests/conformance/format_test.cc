@@ -27,12 +27,13 @@ const std::map<std::string_view, double> kErrorBound = {
     {"q4_1", 0.083},   {"q5_0", 0.046},  {"q5_1", 0.040},    {"q2_k", 0.28},     {"q3_k", 0.152},  {"q4_k", 0.075},
     {"q5_k", 0.038},   {"q6_k", 0.0175}, {"iq4_nl", 0.079},  {"iq4_xs", 0.080},  {"mxfp4", 0.117}, {"nf4", 0.09},
     {"fp4", 0.115},    {"tq1_0", 0.445}, {"tq2_0", 0.445},   {"iq1_s", 0.46},    {"iq1_m", 0.43},  {"iq2_xxs", 0.343},
-    {"iq2_xs", 0.302}, {"iq2_s", 0.252}, {"iq3_xxs", 0.189}, {"iq3_s", 0.138},   {"e8p", 0.31},
+    {"iq2_xs", 0.302}, {"iq2_s", 0.252}, {"iq3_xxs", 0.189}, {"iq3_s", 0.138},   {"nvfp4", 0.103}, {"q1_0", 0.61},
+    {"q2_0", 0.42},    {"e8p", 0.31},
 };
 
 // Formats for which rounding already rounded values changes nothing.
-const std::set<std::string_view> kIdempotent = {"f32",  "f16",  "bf16",  "f8_e4m3", "q8_0",
-                                                "q4_0", "q5_0", "mxfp4", "tq1_0",   "tq2_0"};
+const std::set<std::string_view> kIdempotent = {"f32",  "f16",   "bf16",  "f8_e4m3", "q8_0",  "q4_0",
+                                                "q5_0", "mxfp4", "tq1_0", "tq2_0",   "nvfp4", "q1_0"};
 
 // Formats whose values are no levels of their own, but points of a grid together.
 bool is_grid(const Format& format) { return format.block_values > 1 && format.levels == 0; }

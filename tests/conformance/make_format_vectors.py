@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/ usr / bin / env python3
 """Writes format_vectors.txt: random blocks of every format and the float32 values they stand for.
 
 Written from the layouts' definitions, one value at a time and in exact rational arithmetic where it matters, to share
@@ -107,6 +107,17 @@ def mxfp4(b, i):
     return F((-1.0 if code & 8 else 1.0) * magnitude * 2.0 ** (b[0] - 127))
 
 
+def nvfp4(b, i):
+    code = nibble(b, 4 + i // 16 * 8, i % 16, 8)
+    exponent, mantissa = code >> 1 & 3, code & 1
+    magnitude = mantissa * 0.5 if exponent == 0 else (1 + mantissa * 0.5) * 2.0 ** (exponent - 1)
+    return F(-magnitude if code & 8 else magnitude) * f8_e4m3([b[i // 16] & 127], 0)
+
+
+def q1_0(b, i): return f16(b, 0) * F(2 * bit(b, 2, i) - 1)
+def q2_0(b, i): return f16(b, 0) * F((b[2 + i // 4] >> (2 * (i % 4)) & 3) - 1)
+
+
 def f8_e4m3(b, i):
     sign, exponent, mantissa = b[i] >> 7, b[i] >> 3 & 15, b[i] & 7
     magnitude = mantissa / 8 * 2.0 ** -6 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7)
@@ -126,8 +137,7 @@ def f32(b, i): return np.frombuffer(bytes(b[4 * i:4 * i + 4]), "<f4")[0]
 def float16(b, i): return f16(b, 2 * i)
 def bf16(b, i): return np.frombuffer(bytes([0, 0] + list(b[2 * i:2 * i + 2])), "<f4")[0]
 
-
-# name: (values a block, bytes a block, decoder, offsets of f16 scales)
+#name : (values a block, bytes a block, decoder, offsets of f16 scales)
 FORMATS = {
     "f32": (8, 32, f32, []), "f16": (16, 32, float16, []), "bf16": (16, 32, bf16, []),
     "f8_e4m3": (32, 32, f8_e4m3, []),
@@ -138,10 +148,10 @@ FORMATS = {
     "iq4_nl": (32, 18, iq4_nl, [0]), "iq4_xs": (256, 136, iq4_xs, [0]), "mxfp4": (32, 17, mxfp4, []),
     "nf4": (32, 18, nf4, [0]), "fp4": (32, 18, fp4, [0]),
 }
-# name: (bytes a block, offsets of f16 scales)
+LATER = {"nvfp4": (64, 36, nvfp4, []), "q1_0": (128, 18, q1_0, [0]), "q2_0": (64, 18, q2_0, [0])}  # the same
+#name : (bytes a block, offsets of f16 scales)
 BY_GGUF = {"tq1_0": (54, [52]), "tq2_0": (66, [64]), "iq1_s": (50, [0]), "iq1_m": (56, []), "iq2_xxs": (66, [0]),
            "iq2_xs": (74, [0]), "iq2_s": (82, [0]), "iq3_xxs": (98, [0]), "iq3_s": (110, [0])}
-
 
 
 def e8p_grid():
@@ -171,7 +181,9 @@ def e8p(b, i): return f16(b, 0) * F(E8P[b[2 + i // 8 * 2] + 256 * b[3 + i // 8 *
 
 
 np.seterr(all="ignore")
-for name, (values, size, decoder, scales) in FORMATS.items():
+
+
+def write_vectors(name, values, size, decoder, scales):
     for block in range(2 if values == 256 else 6):
         while True:
             raw = rng.integers(0, 256, size, dtype=np.uint8)
@@ -180,10 +192,14 @@ for name, (values, size, decoder, scales) in FORMATS.items():
             b = [int(x) for x in raw]
             if name == "f8_e4m3" and any(x % 128 == 127 for x in b): continue
             if name == "mxfp4": b[0] = min(b[0], 250)
+            if name == "nvfp4" and any(x % 128 == 127 for x in b[:4]): continue
             out = np.array([decoder(b, i) for i in range(values)], np.float32)
             if np.isfinite(out).all(): break
         print(name, bytes(b).hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))
 
+
+for name, of in FORMATS.items():
+    write_vectors(name, *of)
 for name, (size, scales) in BY_GGUF.items():
     for block in range(3):
         raw = rng.integers(0, 256, size, dtype=np.uint8)
@@ -194,6 +210,9 @@ for name, (size, scales) in BY_GGUF.items():
         out = dequantize(raw[None], GGMLQuantizationType[name.upper()]).reshape(-1).astype(np.float32)
         assert np.isfinite(out).all()
         print(name, raw.tobytes().hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))
+
+for name, of in LATER.items():
+    write_vectors(name, *of)
 
 own = np.random.default_rng(8)  # the other vectors do not depend on these
 for block in range(3):

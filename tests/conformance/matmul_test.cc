@@ -221,6 +221,46 @@ TEST(MatmulConformance, SlicesOfStoredRowsKeepBits) {
   }
 }
 
+// A scale of the whole matrix is a factor of each output, in the same place of every table.
+TEST(MatmulConformance, ScalesOfWholeMatrices) {
+  ThreadPool pool(1);
+  constexpr float kScale = 0.37f;
+  for (const Format* format : formats().members()) {
+    const Shape shape{70, 4 * std::max(format->block_values, 32)};
+    Case c = make_case(*format, shape.rows, shape.cols, 45);
+    c.weight.scales = {{kScale}, shape.rows, shape.cols};
+    if (format->matrix_limit == 0) {
+      if (format->name != "f8_e4m3") {
+        EXPECT_FALSE(pack_weight(c.weight, tables().front(), pool).ok()) << format->name;
+      }
+      continue;
+    }
+    for (int64_t tokens : {1, 3, 40}) {
+      const std::vector<float> x = normal_values(tokens * shape.cols, 46);
+      std::vector<float> of_ref;
+      for (const KernelTable& table : tables()) {
+        c.weight.scales.values = {1.0f};
+        ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+        const std::vector<float> without = multiply(c.weight, table, pool, x, tokens);
+        c.weight.scales.values = {kScale};
+        ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+        const std::vector<float> y = multiply(c.weight, table, pool, x, tokens);
+        for (size_t i = 0; i < y.size(); ++i)
+          ASSERT_NEAR(y[i], kScale * without[i], 1e-6 * std::abs(y[i])) << where(*format, table, shape);
+        if (table.isa == Isa::ref) of_ref = y;
+        EXPECT_TRUE(same_bits(y, of_ref)) << where(*format, table, shape);
+        PackingState state;  // in slices
+        c.weight.packing = &state;
+        ASSERT_TRUE(multiplies_stored(c.weight));
+        EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, x, tokens), of_ref)) << where(*format, table, shape);
+        c.weight.packing = nullptr;
+      }
+    }
+    c.weight.scales = {{1, 2}, shape.rows / 2, shape.cols};
+    EXPECT_FALSE(pack_weight(c.weight, tables().front(), pool).ok());
+  }
+}
+
 // Only rows that are read count.
 TEST(MatmulConformance, SlicesFindDamagedRows) {
   ThreadPool pool(1);

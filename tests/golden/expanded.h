@@ -16,6 +16,9 @@ inline void expand_blocks(ModelFiles& files) {
     auto buffer = AlignedBuffer::allocate(tensor.values() * 4, "values");
     ASSERT_TRUE(buffer.ok());
     tensor.format->decode(tensor.data, buffer->as<float>(), tensor.values());
+    if (stored.scales.values.size() == 1)
+      for (int64_t i = 0; i < tensor.values(); ++i) buffer->as<float>()[i] *= stored.scales.values.front();
+    stored.scales = {};
     tensor.format = find_format("f32");
     tensor.data = buffer->data();
     tensor.bytes = tensor.values() * 4;

@@ -1,5 +1,5 @@
-// GGUF files of the ternary types and the I-quants of 1 to 3 bits against the logits of the values that llama.cpp's own
-// gguf package reads from them (make_gguf_types.py).
+// GGUF files of the ternary types, the I-quants of 1 to 3 bits, NVFP4, Q1_0 and Q2_0 against the logits of the values
+// that llama.cpp's own gguf package reads from them (make_gguf_types.py).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -59,7 +59,8 @@ INSTANTIATE_TEST_SUITE_P(Types, GgufTypes,
                          ::testing::Values(TypesCase{"ternary", {"tq1_0", "tq2_0"}},
                                            TypesCase{"iq1", {"iq1_s", "iq1_m"}},
                                            TypesCase{"iq2", {"iq2_xxs", "iq2_xs", "iq2_s"}},
-                                           TypesCase{"iq3", {"iq3_xxs", "iq3_s"}}),
+                                           TypesCase{"iq3", {"iq3_xxs", "iq3_s"}}, TypesCase{"nvfp4", {"nvfp4"}},
+                                           TypesCase{"few_bits", {"q1_0", "q2_0"}}),
                          [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

@@ -21,7 +21,8 @@ from golden_weights import make_weights
 
 ROOT = pathlib.Path(__file__).resolve().parent / "quantized"
 CONFIG = llama(hidden_size=64, intermediate_size=32, rope_theta=500000.0, rope_scaling=LLAMA3, max_position_embeddings=512)
-DTYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int64": "I64", "int8": "I8", "uint8": "U8"}
+DTYPES = {"float32": "F32", "float16": "F16", "int32": "I32", "int64": "I64", "int16": "I16", "int8": "I8", "uint8": "U8",
+          "f8": "F8_E4M3"}
 
 
 def pack(levels, bits, axis):
@@ -194,6 +195,90 @@ def hqq(bits, group, axis=1, whole_zeros=False):
         "nbits": bits, "group_size": group, "axis": axis}}, "skip_modules": ["lm_head"]}, matrix
 
 
+E2M1 = numpy.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+
+
+def e4m3(byte):
+    exponent, mantissa = byte >> 3 & 15, byte & 7
+    return mantissa / 8 * 2.0 ** -6 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7)
+
+
+E4M3 = numpy.array([e4m3(byte) for byte in range(127)])
+
+
+def float4(kind, modelopt=False):
+    """NVFP4 and MXFP4 (kind): the first of two values is in the low half of a byte."""
+    run = 16 if kind == "nvfp4" else 32
+
+    def matrix(prefix, weight, random):
+        runs = weight.reshape(-1, run)
+        largest = numpy.abs(runs).max(1)
+        tensors, factor = {}, 1.0
+        if kind == "nvfp4":
+            wanted = 6 * 448 / largest.max()
+            factor = float(numpy.float32(1 / wanted if modelopt else wanted))
+            factor = factor if modelopt else 1 / factor
+            scales = numpy.abs(E4M3[None, :] - (largest / 6 / factor)[:, None]).argmin(1).astype(numpy.uint8)
+            spread = E4M3[scales] * factor
+        else:
+            scales = (numpy.ceil(numpy.log2(largest / 6)) + 127).astype(numpy.uint8)
+            spread = 2.0 ** (scales.astype(float) - 127)
+        magnitudes = numpy.abs(numpy.abs(runs)[:, :, None] / spread[:, None, None] - E2M1).argmin(2)
+        codes = magnitudes | (runs < 0) << 3
+        pairs = codes.reshape(len(weight), -1, 2)
+        tensors[prefix + ("weight" if modelopt else "weight_packed")] = (pairs[..., 0] | pairs[..., 1] << 4).astype(numpy.uint8)
+        scales = scales.reshape(len(weight), -1)
+        tensors[prefix + "weight_scale"] = F8(scales) if kind == "nvfp4" else scales
+        if kind == "nvfp4" and modelopt:
+            tensors[prefix + "weight_scale_2"] = numpy.array(factor, numpy.float32)
+            tensors[prefix + "input_scale"] = numpy.array(0.01, numpy.float32)
+        elif kind == "nvfp4":
+            tensors[prefix + "weight_global_scale"] = numpy.array([1 / factor], numpy.float32)
+            tensors[prefix + "input_global_scale"] = numpy.array([3.5], numpy.float32)
+        values = numpy.where(runs < 0, -1, 1) * E2M1[magnitudes] * spread[:, None]
+        return values.reshape(weight.shape), tensors
+    if modelopt:
+        return {"quant_method": "modelopt", "quant_algo": "NVFP4", "producer": {"name": "modelopt"}, "ignore": ["lm_head"],
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "type": "float", "group_size": 16}}}}, matrix
+    layout = kind + "-pack-quantized"
+    return {"quant_method": "compressed-tensors", "format": layout, "config_groups": {"group_0": {
+        "targets": ["Linear"], "format": layout, "weights": {"num_bits": 4, "type": "float", "group_size": run}}},
+        "ignore": ["lm_head"]}, matrix
+
+
+class F8:
+    """Bytes that are floats of 8 bits."""
+    dtype, shape = "f8", property(lambda self: self.bytes.shape)
+
+    def __init__(self, array):
+        self.bytes = array
+
+
+def aqlm(books, bits):
+    """Codes are those of the nearest sums of random vectors, found one book after the other."""
+    dim = 8
+
+    def matrix(prefix, weight, random):
+        scales = numpy.abs(weight).max(1).astype(numpy.float16)
+        left = (weight / scales.astype(float)[:, None]).reshape(-1, dim)
+        values, codes, tables = numpy.zeros_like(left), [], []
+        for book in range(books):
+            table = (random.standard_normal((2 ** bits, dim)) * (left.std() / (1 + book))).astype(numpy.float16)
+            nearest = ((left[:, None] - table.astype(float)) ** 2).sum(2).argmin(1)
+            values += table.astype(float)[nearest]
+            left = left - table.astype(float)[nearest]
+            codes.append(nearest)
+            tables.append(table)
+        stacked = numpy.stack(codes, 1).reshape(len(weight), -1, books)
+        kind = numpy.int8 if bits <= 8 else numpy.int16
+        stacked = numpy.where(stacked >= 2 ** (bits - 1), stacked - 2 ** bits, stacked).astype(kind)
+        return values.reshape(weight.shape) * scales.astype(float)[:, None], {
+            prefix + "codes": stacked, prefix + "codebooks": numpy.stack(tables)[:, :, None, :],
+            prefix + "scales": scales[:, None, None, None]}
+    return {"quant_method": "aqlm", "nbits_per_codebook": bits, "num_codebooks": books, "out_group_size": 1,
+            "in_group_size": dim, "linear_weights_not_to_quantize": ["lm_head.weight"]}, matrix
+
+
 CASES = {
     "gptq_2": gptq(2, 32), "gptq_3_asymmetric": gptq(3, 32, symmetric=False, v2=True), "gptq_4": gptq(4, -1),
     "gptq_4_act_order": gptq(4, 32, symmetric=False, act_order=True), "gptq_8": gptq(8, 32), "awq": awq(),
@@ -202,13 +287,15 @@ CASES = {
     "bitsandbytes_nf4_nested": bitsandbytes_4bit("nf4", 128, nested=True),
     "bitsandbytes_fp4": bitsandbytes_4bit("fp4", 64), "hqq_4": hqq(4, 32), "hqq_4_whole": hqq(4, 32, whole_zeros=True),
     "hqq_3": hqq(3, 32), "hqq_2_axis_0": hqq(2, 64, axis=0),
+    "nvfp4": float4("nvfp4"), "nvfp4_modelopt": float4("nvfp4", modelopt=True), "mxfp4": float4("mxfp4"),
+    "aqlm_2x8": aqlm(2, 8), "aqlm_1x9": aqlm(1, 9),
 }
 
 
 def write(path, tensors):
     header, blobs, offset = {"__metadata__": {"format": "pt"}}, [], 0
     for name, array in tensors.items():
-        blob = array.astype(array.dtype.newbyteorder("<")).tobytes()
+        blob = array.bytes.tobytes() if isinstance(array, F8) else array.astype(array.dtype.newbyteorder("<")).tobytes()
         header[name] = {"dtype": DTYPES[str(array.dtype)], "shape": list(array.shape),
                         "data_offsets": [offset, offset + len(blob)]}
         blobs.append(blob)
@@ -219,20 +306,21 @@ def write(path, tensors):
 
 
 def make(name, config, matrix):
+    model = {**CONFIG, "intermediate_size": 64} if name.startswith("nvfp4") else CONFIG  # blocks have 64 columns
     random = numpy.random.Generator(numpy.random.PCG64(7))
     tensors, values = {}, {}
-    for key, array in make_weights(CONFIG, 103, False).items():
+    for key, array in make_weights(model, 103, False).items():
         if key.endswith("_proj.weight"):
             values[key], parts = matrix(key.removesuffix("weight"), array.astype(float), random)
             tensors.update(parts)
         else:
             values[key], tensors[key] = array, array.astype(numpy.float32)
     weights = {key: torch.from_numpy(numpy.asarray(array, dtype=float)) for key, array in values.items()}
-    tokens = [BOS] + random.integers(0, CONFIG["vocab_size"] - 4, 23).tolist()
-    logits = forward(CONFIG, weights, tokens).to(torch.float32).numpy()
+    tokens = [BOS] + random.integers(0, model["vocab_size"] - 4, 23).tolist()
+    logits = forward(model, weights, tokens).to(torch.float32).numpy()
     folder = ROOT / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**CONFIG, "quantization_config": config}, indent=1) + "\n")
+    (folder / "config.json").write_text(json.dumps({**model, "quantization_config": config}, indent=1) + "\n")
     write(folder / "model.safetensors", tensors)
     expected = {"note": "logits of the values that the file stands for, in float64", "tokens": tokens,
                 "shape": list(logits.shape), "logits": base64.b64encode(logits.astype("<f4").tobytes()).decode()}

@@ -67,6 +67,22 @@ TEST_P(QuantizedCheckpoints, StandForTheValuesOfTheReference) {
 // peaked attention, up to a twelfth of the largest logit. Any wrong level or scale costs far more than all of it.
 TEST_P(QuantizedCheckpoints, RunOnTheKernelsOfTheirFormat) { EXPECT_LT(error_of(open()), 0.1); }
 
+// Codebooks are multiplied in f32, so that only their scales' and entries' types matter.
+TEST(AdditiveCheckpoints, AqlmRunsAsACodebook) {
+  for (const char* name : {"aqlm_2x8", "aqlm_1x9"}) {
+    const fs::path folder = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/quantized" / name;
+    auto files = open_model_files(folder.string());
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    for (const StoredTensor& tensor : files->tensors)
+      EXPECT_TRUE(tensor.name.ends_with(".weight") || tensor.name.find(".codebook") != std::string::npos)
+          << tensor.name;
+    auto runner = TestRunner::load(std::make_shared<const ModelFiles>(std::move(*files)), {});
+    ASSERT_TRUE(runner.ok()) << runner.error().message;
+    const Expected expected = read_expected(folder);
+    EXPECT_LT(relative_error((*runner)->logits(expected.tokens), expected.logits), 1e-4) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layouts, QuantizedCheckpoints,
                          ::testing::Values(QuantizedCase{"gptq_2", "q4_0"}, QuantizedCase{"gptq_3_asymmetric", "q4_0"},
                                            QuantizedCase{"gptq_4", "q4_0"}, QuantizedCase{"gptq_4_act_order", "q5_0"},
@@ -78,7 +94,9 @@ INSTANTIATE_TEST_SUITE_P(Layouts, QuantizedCheckpoints,
                                            QuantizedCase{"bitsandbytes_nf4_nested", "nf4", 0.05},
                                            QuantizedCase{"bitsandbytes_fp4", "fp4", 0.05},
                                            QuantizedCase{"hqq_4", "q4_1", 5e-3}, QuantizedCase{"hqq_4_whole", "q5_0"},
-                                           QuantizedCase{"hqq_3", "q4_1", 5e-3}, QuantizedCase{"hqq_2_axis_0", "f32"}),
+                                           QuantizedCase{"hqq_3", "q4_1", 5e-3}, QuantizedCase{"hqq_2_axis_0", "f32"},
+                                           QuantizedCase{"nvfp4", "nvfp4"}, QuantizedCase{"nvfp4_modelopt", "nvfp4"},
+                                           QuantizedCase{"mxfp4", "mxfp4"}),
                          [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace

@@ -45,6 +45,22 @@ struct CodebookNeon {
   static Four add_sums(Four sum, const V* v) {
     return vaddq_f32(sum, vpaddq_f32(fold_two(fold(v[0]), fold(v[1])), fold_two(fold(v[2]), fold(v[3]))));
   }
+
+  // Eight weights, as entries of a codebook are stored.
+  struct Eight {
+    float32x4_t low, high;
+  };
+  static Eight eight_zeros() { return {four_zeros(), four_zeros()}; }
+  static Eight load_eight(const uint16_t* p) {
+    const float16x8_t v = vreinterpretq_f16_u16(vld1q_u16(p));
+    return {vcvt_f32_f16(vget_low_f16(v)), vcvt_high_f32_f16(v)};
+  }
+  static Eight add_eights(Eight a, Eight b) { return {vaddq_f32(a.low, b.low), vaddq_f32(a.high, b.high)}; }
+  static Eight scale_eight(Eight a, float by) { return {vmulq_n_f32(a.low, by), vmulq_n_f32(a.high, by)}; }
+  static void store_eight(float* p, Eight v) {
+    vst1q_f32(p, v.low);
+    vst1q_f32(p + 4, v.high);
+  }
 };
 
 }  // namespace

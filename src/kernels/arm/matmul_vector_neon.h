@@ -39,8 +39,9 @@ struct NeonOperations {
   }
   static I shift_left_by(I v, I counts) { return vshlq_s32(v, counts); }
   template <int kBits>
-  static I shift_left32(I v) {
+  static I shift_left32(I v) {  // by a negative count: right, with the sign
     if constexpr (kBits > 0) return vshlq_n_s32(v, kBits);
+    if constexpr (kBits < 0) return vshrq_n_s32(v, -kBits);
     return v;
   }
   static I broadcast16(const uint8_t* p) { return load(p); }
@@ -70,6 +71,9 @@ struct NeonOperations {
     const uint32x4_t small = vshlq_u32(vdupq_n_u32(0x00200000), vreinterpretq_s32_u32(e));
     const uint32x4_t bits = vbslq_u32(vcltq_u32(e, vdupq_n_u32(2)), small, normal);
     return vreinterpretq_f32_u32(vbslq_u32(vceqq_u32(e, vdupq_n_u32(255)), vdupq_n_u32(0x7fc00000), bits));
+  }
+  static F load_e4m3(const uint8_t* p) {  // see e4m3_in_f16
+    return vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(vshll_n_u8(vreinterpret_u8_u32(quarter_load(p)), 7))));
   }
   static F to_float(I v) { return vcvtq_f32_s32(v); }
   static F mul(F a, F b) { return vmulq_f32(a, b); }

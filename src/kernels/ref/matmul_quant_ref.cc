@@ -27,9 +27,9 @@ void make_ready(const QuantSource& source, const uint8_t* stored, ReadyBlock& ou
     int level = out.raw.level[i];
     out.level[i] = static_cast<int16_t>(shape.table == LevelTable::codes ? source.codes[level]
                                         : shape.table == LevelTable::fp4 ? kFp4Levels[level]
-                                                                         : level - shape.offset);
+                                                                         : level * shape.step - shape.offset);
   }
-  float d = shape.e8m0 ? e8m0_half_to_f32(static_cast<uint8_t>(out.raw.d)) : f16_to_f32(out.raw.d);
+  float d = shape.e4m3 ? 1.0f : shape.e8m0 ? e8m0_half_to_f32(static_cast<uint8_t>(out.raw.d)) : f16_to_f32(out.raw.d);
   float minimum = shape.has_min ? f16_to_f32(out.raw.min) : 0.0f;
   for (int g = 0; g < shape.groups; ++g) {
     bool scaled = shape.sub == SubScales::per32;
@@ -59,8 +59,12 @@ float add_group(const QuantShape& shape, const ReadyBlock& block, int g, const u
     float sum = *reinterpret_cast<const float*>(x + kQ8SumAt);
     return std::fma(-block.minimum[g], sum, y);
   }
-  float scale0 = block.scale[g] * static_cast<float>(block.raw.scale[2 * g]);
-  float scale1 = block.scale[g] * static_cast<float>(block.raw.scale[2 * g + 1]);
+  const auto sub_scale = [&](int i) {
+    const int8_t stored = block.raw.scale[i];
+    return shape.e4m3 ? f16_to_f32(e4m3_in_f16(static_cast<uint8_t>(stored))) : static_cast<float>(stored);
+  };
+  float scale0 = block.scale[g] * sub_scale(2 * g);
+  float scale1 = block.scale[g] * sub_scale(2 * g + 1);
   float inner = std::fma(scale1, static_cast<float>(dot1), scale0 * static_cast<float>(dot0));
   if (shape.has_min) {
     auto* negated_sums = reinterpret_cast<const int32_t*>(x + kQ8SumsAt);
@@ -79,22 +83,31 @@ struct QuantRef {
     return found;
   }
 
-  static int64_t packed_bytes(int64_t rows, int64_t cols) { return rows * format()->row_bytes(cols); }
+  // Rows of formats with a scale for the matrix begin with its unit.
+  static int64_t unit_bytes() { return source().shape.e4m3 ? sizeof(float) : 0; }
 
-  static void pack(const uint8_t* stored, const BlockScales*, int64_t, int64_t cols, int64_t row_begin, int64_t row_end,
-                   uint8_t* packed) {
-    int64_t row_bytes = format()->row_bytes(cols);
-    std::memcpy(packed + row_begin * row_bytes, stored + row_begin * row_bytes,
-                static_cast<size_t>((row_end - row_begin) * row_bytes));
+  static int64_t packed_bytes(int64_t rows, int64_t cols) { return rows * (unit_bytes() + format()->row_bytes(cols)); }
+
+  static void pack(const uint8_t* stored, const BlockScales* scales, int64_t, int64_t cols, int64_t row_begin,
+                   int64_t row_end, uint8_t* packed) {
+    const int64_t row_bytes = format()->row_bytes(cols);
+    const float unit = source().unit * matrix_scale(scales);
+    for (int64_t row = row_begin; row < row_end; ++row) {
+      uint8_t* const to = packed + packed_bytes(row, cols);
+      std::memcpy(to, &unit, static_cast<size_t>(unit_bytes()));
+      std::memcpy(to + unit_bytes(), stored + row * row_bytes, static_cast<size_t>(row_bytes));
+    }
   }
 
   static void run(const MatmulArgs& a) {
     const QuantSource& from = source();
-    int64_t row_bytes = format()->row_bytes(a.cols);
     int groups = from.shape.groups;
     ReadyBlock block;
     for (int64_t row = a.row_begin; row < a.row_end; ++row) {
-      const uint8_t* stored = a.weights + row * row_bytes;
+      const uint8_t* stored = a.weights + packed_bytes(row, a.cols);
+      float unit = from.unit;
+      std::memcpy(&unit, stored, static_cast<size_t>(unit_bytes()));
+      stored += unit_bytes();
       for (int64_t t = 0; t < a.tokens; ++t) a.y[t * a.y_stride + row] = 0;
       for (int64_t group = 0; group < a.cols / 32; group += groups, stored += format()->block_bytes) {
         make_ready(from, stored, block);
@@ -106,8 +119,7 @@ struct QuantRef {
         }
       }
       for (int64_t t = 0; t < a.tokens; ++t) {
-        a.y[t * a.y_stride + row] *=
-            *reinterpret_cast<const float*>(a.x + t * a.x_stride + q8_unit_at(a.cols)) * from.unit;
+        a.y[t * a.y_stride + row] *= *reinterpret_cast<const float*>(a.x + t * a.x_stride + q8_unit_at(a.cols)) * unit;
       }
     }
   }

@@ -64,6 +64,31 @@ void multiply_tokens(const MatmulArgs& a, const float* weights, int64_t row, int
   (std::make_integer_sequence<int, L::kTile>{});
 }
 
+// Columns [begin, end) of a row whose indices are at `packed`, and zeros up to a multiple of 16: what
+// decode_codebook_row() does, in the same order.
+template <typename L>
+void decode_eights(const CodebookEights& book, const uint8_t* packed, int64_t begin, int64_t end, float* out) {
+  const int64_t index_bytes = book.bits / 8, book_values = int64_t{8} << book.bits;
+  packed += begin / 8 * book.books * index_bytes;
+  for (int64_t c = begin; c < end; c += 8, out += 8) {
+    typename L::Eight sum = L::eight_zeros();
+    for (int m = 0; m < book.books; ++m, packed += index_bytes) {
+      const int64_t index = index_bytes == 1 ? packed[0] : packed[0] | packed[1] << 8;
+      const typename L::Eight entry = L::load_eight(book.entries + m * book_values + index * 8);
+      sum = m == 0 ? entry : L::add_eights(sum, entry);
+    }
+    L::store_eight(out, L::scale_eight(sum, book.scale));
+  }
+  if ((end - begin) % L::kLanes != 0) L::store_eight(out, L::eight_zeros());
+}
+
+template <typename L>
+void decode_row(const MatmulArgs& a, int64_t row, int64_t begin, int64_t end, float* out) {
+  const CodebookEights eights = codebook_eights(*a.codebook, row);
+  if (eights.entries == nullptr) return decode_codebook_row(*a.codebook, a.weights, row, a.cols, begin, end, out);
+  decode_eights<L>(eights, a.weights + row * (a.cols / 8 * eights.books * eights.bits / 8), begin, end, out);
+}
+
 template <typename L>
 void run_any_codebook(const MatmulArgs& a) {
   alignas(64) float weights[kTileRows * kCodebookFold];
@@ -72,8 +97,7 @@ void run_any_codebook(const MatmulArgs& a) {
       const int64_t end = smaller(a.cols, begin + kCodebookFold);
       const int64_t count = (end - begin + L::kLanes - 1) / L::kLanes * L::kLanes;
       for (int64_t r = 0; r < kTileRows; ++r)  // past the last row, the last one again
-        decode_codebook_row(*a.codebook, a.weights, smaller(row + r, a.row_end - 1), a.cols, begin, end,
-                            weights + r * kCodebookFold);
+        decode_row<L>(a, smaller(row + r, a.row_end - 1), begin, end, weights + r * kCodebookFold);
       multiply_tokens<L>(a, weights, row, kTileRows, begin, count);
     }
   }

@@ -71,6 +71,15 @@ void decode_codebook_row(const Codebook& book, const uint8_t* packed, int64_t ro
   std::fill(out + (end - begin), out + (end - begin + 15) / 16 * 16, 0.0f);
 }
 
+CodebookEights codebook_eights(const Codebook& book, int64_t row) {
+  if (book.dim != 8 || (book.bits != 8 && book.bits != 16) || book.tables_per_row != 1) return {};
+  const int64_t table = (book.first_row + row) / book.rows_per_table;
+  return {.entries = book.entries.data() + table * book.table_values(),
+          .bits = book.bits,
+          .books = book.books,
+          .scale = book.row_scales.empty() ? 1.0f : book.row_scales[static_cast<size_t>(row)]};
+}
+
 int table16_bits(const Codebook& book) { return std::max(book.bits, 2); }
 
 bool takes_table16(const Codebook& book) { return codebook_is_table16(book); }

@@ -15,6 +15,16 @@ void pack_codebook_rows(const Codebook& book, const uint8_t* stored, int64_t col
 void decode_codebook_row(const Codebook& book, const uint8_t* packed, int64_t row, int64_t cols, int64_t begin,
                          int64_t end, float* out);
 
+// A row of a codebook whose indices, of 8 or 16 bits, name eight weights each, with one table for the row: such as AQLM
+// stores. Kernels decode these with their own vectors.
+struct CodebookEights {
+  const uint16_t* entries = nullptr;  // [books][1 << bits][8], f16; null: the codebook is another
+  int bits = 0;
+  int books = 0;
+  float scale = 1;
+};
+CodebookEights codebook_eights(const Codebook& book, int64_t row);
+
 // Packed panels of kPanelRows rows with tables of at most 16 weights; each row's indices have 2, 3 or 4 bits:
 //
 //   | levels of the tables, int8 | scales, f32 [32] | cell of 64 columns | cell | ... |

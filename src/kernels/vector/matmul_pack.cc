@@ -24,8 +24,9 @@ namespace {
 constexpr int kRows = static_cast<int>(kPanelRows);
 
 // Of kQuantShapes.
-constexpr std::string_view kQuantFormatNames[] = {"q8_0", "q4_0", "q4_1",   "q5_0",   "q5_1",  "q2_k",  "q3_k", "q4_k",
-                                                  "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4", "iq2_s", "e8p"};
+constexpr std::string_view kQuantFormatNames[] = {"q8_0",  "q4_0",  "q4_1",  "q5_0", "q5_1",   "q2_k",
+                                                  "q3_k",  "q4_k",  "q5_k",  "q6_k", "iq4_nl", "iq4_xs",
+                                                  "mxfp4", "iq2_s", "nvfp4", "q1_0", "q2_0",   "e8p"};
 static_assert(std::size(kQuantFormatNames) == kQuantSourceCount);
 
 // (byte >> bits) & mask; mask must not reach bits of the neighbouring byte.
@@ -38,19 +39,34 @@ struct GroupLevels {
   Bytes16 low, high;
 };
 
-// Bit i of the word as bit 4 of byte i.
-inline GroupLevels fifth_bits(const uint8_t* word) {
-  const Bytes16 select = set_quads(0x8040201008040201ull);
+// Bytes 0 .. 3, four times each.
+inline Bytes16 four_times(const uint8_t* word) {
   uint32_t bits;
   std::memcpy(&bits, word, 4);
   Bytes16 pairs = set_word(bits);
   pairs = low8(pairs, pairs);
-  pairs = low16(pairs, pairs);  // each byte four times
+  return low16(pairs, pairs);
+}
+
+// Bit i of the word as bit kBit of byte i.
+template <int kBit>
+inline GroupLevels bits_of(const uint8_t* word) {
+  const Bytes16 select = set_quads(0x8040201008040201ull);
+  const Bytes16 pairs = four_times(word);
   auto expand = [&](Bytes16 bytes) {
     const Bytes16 set = equal_bytes(bits_and(bytes, select), select);
-    return bits_and(set, set_bytes(16));
+    return bits_and(set, set_bytes(1 << kBit));
   };
   return {expand(low32(pairs, pairs)), expand(high32(pairs, pairs))};
+}
+
+// Fields of two bits, four a byte.
+inline Bytes16 sixteen_pairs(const uint8_t* word) {
+  const Bytes16 bytes = four_times(word);
+  Bytes16 out = bits_and(bytes, set_quads(0x0000000300000003ull));
+  out = bits_or(out, bits_and(shift_right(bytes, 2), set_quads(0x0000030000000300ull)));
+  out = bits_or(out, bits_and(shift_right(bytes, 4), set_quads(0x0003000000030000ull)));
+  return bits_or(out, bits_and(shift_right(bytes, 6), set_quads(0x0300000003000000ull)));
 }
 
 inline GroupLevels nibbles(const uint8_t* bytes) {
@@ -78,9 +94,9 @@ inline GroupLevels levels(const uint8_t* b, int g) {
   } else if constexpr (kFormat == "q4_1") {
     return nibbles(b + 4);
   } else if constexpr (kFormat == "q5_0") {
-    return join(nibbles(b + 6), fifth_bits(b + 2), 0);
+    return join(nibbles(b + 6), bits_of<4>(b + 2), 0);
   } else if constexpr (kFormat == "q5_1") {
-    return join(nibbles(b + 8), fifth_bits(b + 4), 0);
+    return join(nibbles(b + 8), bits_of<4>(b + 4), 0);
   } else if constexpr (kFormat == "mxfp4") {
     return nibbles(b + 1);
   } else if constexpr (kFormat == "iq4_xs") {
@@ -93,6 +109,13 @@ inline GroupLevels levels(const uint8_t* b, int g) {
     return fields(b + 16 + g / 2 * 32, g % 2 * 4, 15);
   } else if constexpr (kFormat == "q5_k") {
     return join(fields(b + 48 + g / 2 * 32, g % 2 * 4, 15), fields(b + 16, g, 1), 4);
+  } else if constexpr (kFormat == "nvfp4") {
+    const GroupLevels both = nibbles(b + 4 + g * 16);  // of two runs of 16 values in 8 bytes
+    return {low64(both.low, both.high), high64(both.low, both.high)};
+  } else if constexpr (kFormat == "q1_0") {
+    return bits_of<0>(b + 2 + g * 4);
+  } else if constexpr (kFormat == "q2_0") {
+    return {sixteen_pairs(b + 2 + g * 8), sixteen_pairs(b + 6 + g * 8)};
   } else if constexpr (kFormat == "iq2_s" || kFormat == "e8p") {
     return {set_bytes(0), set_bytes(0)};  // always split
   } else {
@@ -161,7 +184,7 @@ inline void place_split_scales(const QuantBlock& raw, int64_t group, int row, ui
   static constexpr QuantShape kShape = kQuantShapes[N];
   static constexpr QuantCell kCell = quant_cell(kShape);
   const int64_t at = (kShape.per_group_scale() ? group : 0) * kRows + row;
-  std::memcpy(out + at * 2, &raw.d, 2);
+  if constexpr (!kShape.e4m3) std::memcpy(out + at * 2, &raw.d, 2);
   if constexpr (kShape.has_min) std::memcpy(out + kCell.min_at + at * 2, &raw.min, 2);
   if constexpr (kShape.sub == SubScales::none) return;
   uint8_t fields[kShape.sub_fields() + 1];
@@ -254,17 +277,20 @@ void pack_cell(Split split, const uint8_t* block, int64_t row_bytes, int64_t blo
   }
 }
 
-void write_head(const QuantSource& source, uint8_t* head) {
+void write_head(const QuantSource& source, float scale, uint8_t* head) {
   std::memset(head, 0, 64);
-  std::memcpy(head, source.codes, 16);
-  for (int i = 0; i < 16; ++i) head[kRaisedCodesAt + i] = static_cast<uint8_t>(source.codes[i] + 128);
-  std::memcpy(head + kFormatUnitAt, &source.unit, sizeof source.unit);
+  for (int i = 0; source.codes && i < 16; ++i) {
+    head[i] = static_cast<uint8_t>(source.codes[i]);
+    head[kRaisedCodesAt + i] = static_cast<uint8_t>(source.codes[i] + 128);
+  }
+  const float unit = source.unit * scale;
+  std::memcpy(head + kFormatUnitAt, &unit, sizeof unit);
 }
 
 // Of a format of shape N: `index` in quant_source_at().
 template <int N>
 void pack_panels(int index, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin, int64_t row_end,
-                 uint8_t* packed) {
+                 uint8_t* packed, const BlockScales* scales) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   static constexpr int64_t kCellBlocks = kCell.groups / kQuantShapes[N].groups;
   const QuantSource& source = *quant_source_at(index);
@@ -278,7 +304,7 @@ void pack_panels(int index, const uint8_t* stored, int64_t rows, int64_t cols, i
     const int count = static_cast<int>(std::min(kPanelRows, rows - first));
     const uint8_t* block = stored + first * row_bytes;
     if constexpr (kCell.head_bytes > 0) {
-      write_head(source, out);
+      write_head(source, matrix_scale(scales), out);
       out += kCell.head_bytes;
     }
     for (int64_t b = 0; b < blocks; b += kCellBlocks) {
@@ -289,7 +315,7 @@ void pack_panels(int index, const uint8_t* stored, int64_t rows, int64_t cols, i
   }
 }
 
-using PackPanels = void (*)(int, const uint8_t*, int64_t, int64_t, int64_t, int64_t, uint8_t*);
+using PackPanels = void (*)(int, const uint8_t*, int64_t, int64_t, int64_t, int64_t, uint8_t*, const BlockScales*);
 template <int... N>
 constexpr PackPanels pack_panels_of(int index, std::integer_sequence<int, N...>) {
   constexpr PackPanels kPack[] = {pack_panels<N>...};
@@ -299,11 +325,11 @@ constexpr PackPanels pack_panels_of(int index, std::integer_sequence<int, N...>)
 }  // namespace
 
 void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
-                       int64_t row_end, uint8_t* packed) {
+                       int64_t row_end, uint8_t* packed, const BlockScales* scales) {
   const int carrier = quant_source_at(source)->carrier;
   const auto pack =
       pack_panels_of(carrier >= 0 ? carrier : source, std::make_integer_sequence<int, kQuantSourceCount>{});
-  pack(source, stored, rows, cols, row_begin, row_end, packed);
+  pack(source, stored, rows, cols, row_begin, row_end, packed, scales);
 }
 
 namespace {

@@ -23,7 +23,7 @@
 //                        '--- one vector of AVX-512 -------------'
 //                        '- one of AVX2 -'...
 //
-//   scales   [1 or groups][32] f16 (E8M0 bytes for MXFP4); minimums likewise, f16.
+//   scales   [1 or groups][32] f16 (E8M0 bytes for MXFP4; none with e4m3); minimums likewise, f16.
 //   fields   sub-scales and sub-minimums, unsigned (sub_bias added), in the order in which groups use them: with a
 //            minimum s0 m0 s1 m1 ... (two of each if a group has two), without one s0 s1 ...: sub_field(). 4 and 6
 //            bits: byte [f / 2][32] holds the low nibbles of fields f and f + 1; 6 bits: high-field byte [f / 4][32]
@@ -32,7 +32,7 @@
 //   shared   a word of 32 bits a row; bit 4 g + i is that of columns 8i .. 8i + 7 of group g: QuantShape::shared_bit.
 //
 // Panels of formats with codes (LevelTable::codes) begin with a cache line: 16 codes, the same raised by 128, and the
-// format's unit in f32.
+// format's unit in f32. So do those with a scale for the matrix (e4m3), without codes; it is a factor of the unit.
 //
 // Rows beyond the matrix and groups beyond the row are zero.
 //
@@ -68,11 +68,11 @@ struct QuantCell {
 
 [[gnu::always_inline]] constexpr QuantCell quant_cell(const QuantShape& shape) {
   QuantCell cell;
-  cell.head_bytes = shape.table == LevelTable::codes ? 64 : 0;
+  cell.head_bytes = shape.table == LevelTable::codes || shape.e4m3 ? 64 : 0;
   cell.groups = shape.per_group_scale() ? 2 : shape.groups;
   cell.plane_bytes = kPanelRows * 4;
   cell.group_bytes = cell.plane_bytes * (shape.low_bits + shape.high_bits);
-  int64_t scales = (shape.per_group_scale() ? cell.groups : 1) * kPanelRows;
+  int64_t scales = shape.e4m3 ? 0 : (shape.per_group_scale() ? cell.groups : 1) * kPanelRows;
   cell.min_at = scales * (shape.e8m0 ? 1 : 2);
   cell.field_at = cell.min_at + (shape.has_min ? scales * 2 : 0);
   int64_t fields = shape.sub_fields() * kPanelRows;
@@ -103,9 +103,9 @@ struct QuantCell {
 const Format* float_format(const char* name, Activation activation);
 
 // Packs rows [row_begin, row_end) of a stored matrix (row_begin a multiple of kPanelRows); `source` is the format's
-// index in quant_source_at().
+// index in quant_source_at(); null `scales`: none.
 void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
-                       int64_t row_end, uint8_t* packed);
+                       int64_t row_end, uint8_t* packed, const BlockScales* scales = nullptr);
 
 // The same for plain values of value_bytes each; panels are lanes * align(cols, k_step) * value_bytes long.
 void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* stored, int64_t rows, int64_t cols,

@@ -51,7 +51,7 @@ void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group
   const int64_t scale = (shape.per_group_scale() ? first_group % cell.groups : 0) * kPanelRows + row;
   if (shape.e8m0) {
     put(out, at + scale, block.d);
-  } else {
+  } else if (!shape.e4m3) {
     put(out, at + scale * 2, block.d & 255);
     put(out, at + scale * 2 + 1, block.d >> 8);
   }
@@ -72,8 +72,8 @@ void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group
 }
 
 void place_head(const QuantSource& source, int64_t panel, std::vector<uint8_t>& out) {
-  if (source.shape.table != LevelTable::codes) return;
-  for (int i = 0; i < 16; ++i) {
+  if (quant_cell(source.shape).head_bytes == 0) return;
+  for (int i = 0; source.codes && i < 16; ++i) {
     put(out, panel + i, source.codes[i] & 255);
     put(out, panel + 16 + i, source.codes[i] + 128);
   }

@@ -250,9 +250,9 @@ struct QuantKernel {
     return (rows + kPanelRows - 1) / kPanelRows * quant_panel_bytes(kCell, cols);
   }
 
-  static void pack(const uint8_t* stored, const BlockScales*, int64_t rows, int64_t cols, int64_t row_begin,
+  static void pack(const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols, int64_t row_begin,
                    int64_t row_end, uint8_t* packed) {
-    pack_quant_panels(N, stored, rows, cols, row_begin, row_end, packed);
+    pack_quant_panels(N, stored, rows, cols, row_begin, row_end, packed, scales);
   }
 
   // Token tiles are the outermost loop: a tile of x stays in L2 (and a group's records of it in L1) while the panels

@@ -25,7 +25,7 @@ struct Levels {
   static_assert(kOffset == 0 || kOffset == 1 << kOffsetBits, "the start of a dot is made by a shift");
   static constexpr int kLargest = S.table == LevelTable::fp4     ? 28
                                   : S.table == LevelTable::codes ? 255
-                                                                 : (1 << S.code_bits()) - 1;
+                                                                 : ((1 << S.code_bits()) - 1) * S.step;
 };
 
 // Bytes of a 16-entry table, raised by the offset.
@@ -182,6 +182,8 @@ template <typename V, int N, typename Next>
   constexpr int64_t kPlane = kPanelRows * 4;
   constexpr int L = S.low_bits;
   constexpr int H = S.high_bits;
+  constexpr int kStepBits = std::countr_zero(static_cast<unsigned>(S.step));
+  static_assert(S.step == 1 || H == 0);
   typename V::I low[L];
   unroll<L>([&](auto p) __attribute__((always_inline)) {
     low[p] = V::load(planes + p * kPlane);
@@ -192,7 +194,7 @@ template <typename V, int N, typename Next>
     if constexpr (L == 8) {
       w[j] = Levels<V, N>::kSigned ? V::bit_xor(low[j], V::set1_8(-128)) : low[j];
     } else {
-      w[j] = V::bit_and(V::template shift_right<kShift>(low[j % L]), V::set1_8((1 << L) - 1));
+      w[j] = V::bit_and(V::template shift_right<kShift - kStepBits>(low[j % L]), V::set1_8(((1 << L) - 1) * S.step));
     }
   });
   if constexpr (H != 0) {
@@ -264,14 +266,16 @@ template <typename V, int N, typename Part>
   int64_t scale = (S.per_group_scale() ? g : 0) * kPanelRows + lane;
   if constexpr (S.e8m0) {
     out.scale[0] = V::load_e8m0(cell + scale);
-  } else {
+  } else if constexpr (!S.e4m3) {
     out.scale[0] = V::load_f16(cell + scale * 2);
   }
   if constexpr (S.has_min) out.minimum = V::load_f16(cell + kCell.min_at + scale * 2);
-  auto field = [&](int i) __attribute__((always_inline)) {
+  auto field_at = [&](int i) __attribute__((always_inline)) {
     const uint8_t* first = CellFields<V, N>::kPacked ? fields : cell + kCell.field_at;
-    const uint8_t* at = first + (g * S.group_fields() + i) * kPanelRows + lane;
-    return S.sub_bits == 8 ? V::load_i8(at) : V::load_u8(at);
+    return first + (g * S.group_fields() + i) * kPanelRows + lane;
+  };
+  auto field = [&](int i) __attribute__((always_inline)) {
+    return S.sub_bits == 8 ? V::load_i8(field_at(i)) : V::load_u8(field_at(i));
   };
   auto sub_scale = [&](int i) __attribute__((always_inline)) {
     return V::to_float(S.sub_bias == 0 ? field(i) : V::add32(field(i), V::set1_32(-S.sub_bias)));
@@ -280,7 +284,10 @@ template <typename V, int N, typename Part>
     out.scale[0] = V::mul(out.scale[0], sub_scale(0));
     if constexpr (S.has_min) out.minimum = V::mul(out.minimum, sub_scale(1));
   }
-  if constexpr (S.sub == SubScales::per16) {
+  if constexpr (S.e4m3) {
+    out.scale[0] = V::load_e4m3(field_at(0));
+    out.scale[1] = V::load_e4m3(field_at(1));
+  } else if constexpr (S.sub == SubScales::per16) {
     out.scale[1] = V::mul(out.scale[0], sub_scale(1));
     out.scale[0] = V::mul(out.scale[0], sub_scale(0));
     if constexpr (S.has_min) out.minimums = V::pairs(field(2), field(3));

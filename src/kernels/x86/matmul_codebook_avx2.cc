@@ -42,6 +42,16 @@ struct CodebookAvx2 {
     const __m128 all = _mm_unpacklo_ps(_mm256_castps256_ps128(ac), _mm256_extractf128_ps(ac, 1));
     return _mm_add_ps(sum, all);
   }
+
+  // Eight weights, as entries of a codebook are stored.
+  using Eight = __m256;
+  static Eight eight_zeros() { return _mm256_setzero_ps(); }
+  static Eight load_eight(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Eight add_eights(Eight a, Eight b) { return _mm256_add_ps(a, b); }
+  static Eight scale_eight(Eight a, float by) { return _mm256_mul_ps(a, _mm256_set1_ps(by)); }
+  static void store_eight(float* p, Eight v) { _mm256_storeu_ps(p, v); }
 };
 
 }  // namespace

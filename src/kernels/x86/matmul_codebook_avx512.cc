@@ -36,6 +36,16 @@ struct CodebookAvx512 {
     const __m512i firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
     return _mm_add_ps(sum, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, four)));
   }
+
+  // Eight weights, as entries of a codebook are stored.
+  using Eight = __m256;
+  static Eight eight_zeros() { return _mm256_setzero_ps(); }
+  static Eight load_eight(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static Eight add_eights(Eight a, Eight b) { return _mm256_add_ps(a, b); }
+  static Eight scale_eight(Eight a, float by) { return _mm256_mul_ps(a, _mm256_set1_ps(by)); }
+  static void store_eight(float* p, Eight v) { _mm256_storeu_ps(p, v); }
 };
 
 }  // namespace

@@ -43,8 +43,8 @@ struct Avx2Operations {
   }
   static I shift_left_by(I v, I counts) { return _mm256_sllv_epi32(v, counts); }
   template <int kBits>
-  static I shift_left32(I v) {
-    return _mm256_slli_epi32(v, kBits);
+  static I shift_left32(I v) {  // by a negative count: right, with the sign
+    return kBits < 0 ? _mm256_srai_epi32(v, -kBits) : _mm256_slli_epi32(v, kBits);
   }
   static I broadcast16(const uint8_t* p) {
     return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
@@ -68,6 +68,9 @@ struct Avx2Operations {
     I bits = _mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(set1_32(2), e));
     bits = _mm256_blendv_epi8(bits, set1_32(0x7fc00000), _mm256_cmpeq_epi32(e, set1_32(255)));
     return _mm256_castsi256_ps(bits);
+  }
+  static F load_e4m3(const uint8_t* p) {  // see e4m3_in_f16
+    return _mm256_cvtph_ps(_mm_slli_epi16(_mm_cvtepu8_epi16(quarter_load(p)), 7));
   }
   static F to_float(I v) { return _mm256_cvtepi32_ps(v); }
   static F mul(F a, F b) { return _mm256_mul_ps(a, b); }

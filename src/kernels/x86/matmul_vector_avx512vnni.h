@@ -49,8 +49,9 @@ struct VectorAvx512 {
   }
   static I shift_left_by(I v, I counts) { return _mm512_sllv_epi32(v, counts); }
   template <int kBits>
-  static I shift_left32(I v) {
-    return _mm512_slli_epi32(v, kBits);
+  static I shift_left32(I v) {  // by a negative count: right, with the sign
+    if constexpr (kBits < 0) return _mm512_srai_epi32(v, -kBits);
+    return _mm512_slli_epi32(v, kBits < 0 ? 0 : kBits);
   }
   static I broadcast16(const uint8_t* p) {
     return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
@@ -76,6 +77,9 @@ struct VectorAvx512 {
     I bits = _mm512_mask_blend_epi32(_mm512_cmplt_epu32_mask(e, set1_32(2)), normal, small);
     bits = _mm512_mask_blend_epi32(_mm512_cmpeq_epi32_mask(e, set1_32(255)), bits, set1_32(0x7fc00000));
     return _mm512_castsi512_ps(bits);
+  }
+  static F load_e4m3(const uint8_t* p) {  // see e4m3_in_f16
+    return _mm512_cvtph_ps(_mm256_slli_epi16(_mm256_cvtepu8_epi16(half_load(p)), 7));
   }
   static F to_float(I v) { return _mm512_cvtepi32_ps(v); }
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }

@@ -1,7 +1,9 @@
 #include "loader/quantized/quantized.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -26,7 +28,7 @@ std::string text_of(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-enum class Method : uint8_t { none, fp8, gptq, awq, compressed_tensors, bitsandbytes, hqq };
+enum class Method : uint8_t { none, fp8, gptq, awq, compressed_tensors, bitsandbytes, hqq, modelopt, aqlm };
 
 Method method_of(const Json& config) {
   const Json* quantization = quantization_of(config);
@@ -37,8 +39,40 @@ Method method_of(const Json& config) {
   if (method == "awq") return Method::awq;
   if (method == "bitsandbytes") return Method::bitsandbytes;
   if (method == "hqq") return Method::hqq;
+  if (method == "modelopt") return Method::modelopt;
+  if (method == "aqlm") return Method::aqlm;
   if (method != "compressed-tensors") return Method::none;
-  return format == "pack-quantized" || format == "int-quantized" ? Method::compressed_tensors : Method::fp8;
+  // FP8 matrices have their scales already (hf_weights.h).
+  constexpr std::string_view kFp8[] = {"", "float-quantized", "naive-quantized"};
+  return std::ranges::find(kFp8, format) == std::end(kFp8) ? Method::compressed_tensors : Method::fp8;
+}
+
+constexpr std::string_view kCompressedLayouts[] = {"pack-quantized",       "int-quantized",   "nvfp4-pack-quantized",
+                                                   "mxfp4-pack-quantized", "float-quantized", "naive-quantized",
+                                                   "mixed-precision"};
+
+// Of mixed-precision files each group of matrices has a layout.
+Result<void> check_compressed(const Json& quantization, const std::string& path) {
+  const auto check = [&](const std::string& layout) -> Result<void> {
+    if (layout.empty() || std::ranges::find(kCompressedLayouts, layout) != std::end(kCompressedLayouts)) return {};
+    return Error::unsupported(fmt::format("{}: compressed-tensors layout {} is not supported; supported: {}", path,
+                                          quoted_name(layout), fmt::join(kCompressedLayouts, ", ")));
+  };
+  MILLRACE_TRY_VOID(check(text_of(quantization, "format")));
+  const auto groups = quantization.find("config_groups");
+  if (groups == quantization.end() || !groups->is_object()) return {};
+  for (const auto& [name, group] : groups->items())
+    if (group.is_object()) MILLRACE_TRY_VOID(check(text_of(group, "format")));
+  return {};
+}
+
+// FP8 with scales for a matrix, and NVFP4.
+Result<void> check_modelopt(const Json& quantization, const std::string& path) {
+  constexpr std::string_view kAlgorithms[] = {"NVFP4", "W4A16_NVFP4", "FP8", "MIXED_PRECISION"};
+  const std::string algorithm = text_of(quantization, "quant_algo");
+  if (std::ranges::find(kAlgorithms, algorithm) != std::end(kAlgorithms)) return {};
+  return Error::unsupported(fmt::format("{}: Model Optimizer's quant_algo {} is not supported; supported: {}", path,
+                                        quoted_name(algorithm), fmt::join(kAlgorithms, ", ")));
 }
 
 // The tensor of a quantized matrix by which it is found.
@@ -50,8 +84,10 @@ const char* marker_of(Method method, std::string_view name) {
     case Method::compressed_tensors:
       if (const char* packed = ends(".weight_packed")) return packed;
       return ends(".weight");
-    case Method::bitsandbytes: return ends(".weight");
+    case Method::bitsandbytes:
+    case Method::modelopt: return ends(".weight");
     case Method::hqq: return ends(".W_q");
+    case Method::aqlm: return ends(".codes");
     default: return nullptr;
   }
 }
@@ -92,6 +128,8 @@ class CheckpointUnpacker {
       }
       case Method::compressed_tensors: {
         if (!tensors.find("weight_scale")) return {};  // not quantized
+        if (tensors.find("weight_packed") && model_.tensors[index].type_name == "U8")
+          return unpack_float4(index, tensors);
         if (!tensors.find("weight_packed") && model_.tensors[index].type_name != "I8") return {};
         MILLRACE_TRY(levels, read_compressed_tensors(tensors, config_));
         absorb(tensors, {"weight_scale", "weight_zero_point", "weight_shape", "input_scale", "input_zero_point"});
@@ -116,12 +154,27 @@ class CheckpointUnpacker {
         model_.tensors[index].name = prefix + "weight";
         return {};
       }
+      case Method::modelopt: {
+        absorb(tensors, {"input_scale", "weight_scale_2"});
+        return model_.tensors[index].type_name == "U8" ? unpack_float4(index, tensors) : Result<void>();
+      }
+      case Method::aqlm: return store_aqlm(model_, tensors, model_.tensors[index], config_);
       default: return {};
     }
     StoredTensor& matrix = model_.tensors[index];
     matrix.name = prefix + "weight";
     MILLRACE_TRY_VOID(store_levels(model_, matrix, levels));
     return order.empty() ? Result<void>() : add_order(prefix, model_.tensors[index].file, order);
+  }
+
+  Result<void> unpack_float4(size_t index, const QuantizedTensors& tensors) {
+    if (const StoredTensor* inputs = tensors.find("pre_quant_scale"))
+      return Error::unsupported(fmt::format("tensor {}: scales of inputs beside NVFP4 cannot be read", inputs->name));
+    absorb(tensors, {"weight_scale", "weight_global_scale", "weight_scale_2", "weight_zero_point", "input_scale",
+                     "input_global_scale"});
+    MILLRACE_TRY_VOID(store_float4(model_, tensors, model_.tensors[index]));
+    model_.tensors[index].name = tensors.prefix() + "weight";
+    return {};
   }
 
   void absorb(const QuantizedTensors& tensors, std::initializer_list<const char*> names) {
@@ -156,20 +209,13 @@ class CheckpointUnpacker {
 Result<void> check_quantization(const Json& config, const std::string& path) {
   const Json* quantization = quantization_of(config);
   if (!quantization || !quantization->contains("quant_method")) return {};
-  if (method_of(config) != Method::none) {
-    const std::string format = text_of(*quantization, "format");
-    const bool known = text_of(*quantization, "quant_method") != "compressed-tensors" || format.empty() ||
-                       format == "float-quantized" || format == "naive-quantized" || format == "pack-quantized" ||
-                       format == "int-quantized";
-    if (known) return {};
-    return Error::unsupported(
-        fmt::format("{}: compressed-tensors layout {} is not supported; supported: pack-quantized, int-quantized, "
-                    "float-quantized and naive-quantized",
-                    path, quoted_name(format)));
-  }
+  const Method method = method_of(config);
+  if (text_of(*quantization, "quant_method") == "compressed-tensors") return check_compressed(*quantization, path);
+  if (method == Method::modelopt) return check_modelopt(*quantization, path);
+  if (method != Method::none) return {};
   return Error::unsupported(fmt::format(
       "{}: quantization method {} is not supported; supported: fp8, gptq, awq, compressed-tensors, bitsandbytes, "
-      "hqq and MLX affine",
+      "hqq, modelopt, aqlm and MLX affine",
       path, quoted_name(text_of(*quantization, "quant_method"))));
 }
 

@@ -5,9 +5,12 @@
 //   gptq                 qweight, qzeros, scales, g_idx       GPTQ (Frantar et al., 2022), by AutoGPTQ, GPTQModel
 //   awq                  qweight, qzeros, scales              AWQ (Lin et al., 2023), by AutoAWQ, layout "gemm"
 //   compressed-tensors   weight_packed, weight_scale, ...     pack- and int-quantized; FP8 is read as stored
+//                        the same, weight_global_scale        NVFP4, MXFP4
+//   modelopt             weight, weight_scale, ..._scale_2    NVFP4 by NVIDIA's Model Optimizer; FP8 as stored
 //   bitsandbytes         weight, SCB                          LLM.int8() (Dettmers et al., 2022)
 //                        weight, weight.absmax, ...           NF4 and FP4 of QLoRA (Dettmers et al., 2023)
 //   hqq                  W_q, scale, zero, shape, nbits, ...  HQQ (Badri and Shaji, 2023), by Transformers
+//   aqlm                 codes, codebooks, scales             AQLM (Egiazarian et al., 2024)
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -60,6 +63,11 @@ Result<Levels> read_compressed_tensors(const QuantizedTensors& tensors, const nl
 Result<Levels> read_bitsandbytes_int8(const QuantizedTensors& tensors);
 // NF4 and FP4 are no levels: replaces `weight`, whose weight.absmax exists.
 Result<void> store_bitsandbytes_4bit(ModelFiles& model, const QuantizedTensors& tensors);
+// NVFP4 and MXFP4; `matrix` is weight_packed or weight.
+Result<void> store_float4(ModelFiles& model, const QuantizedTensors& tensors, StoredTensor& matrix);
+// Codebooks: replaces and renames the three tensors.
+Result<void> store_aqlm(ModelFiles& model, const QuantizedTensors& tensors, StoredTensor& codes,
+                        const nlohmann::ordered_json& config);
 // The same of `stored`, which was W_q.
 Result<void> store_hqq(ModelFiles& model, const QuantizedTensors& tensors, StoredTensor& stored);
 

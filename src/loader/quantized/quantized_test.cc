@@ -6,11 +6,13 @@
 
 #include <limits>
 #include <random>
+#include <tuple>
 
 #include "contains.h"
 #include "formats/code_tables.h"
 #include "formats/format.h"
 #include "loader/test_bytes.h"
+#include "tensor/codebook.h"
 
 namespace millrace {
 namespace {
@@ -146,6 +148,156 @@ TEST_F(Damaged, Bitsandbytes4BitIsRefused) {
   Bytes infinite = ones(15);
   infinite.put(std::numeric_limits<float>::infinity());
   EXPECT_CONTAINS(error(kBitsandbytes, nf4(whole, 2, infinite)), "not finite");
+}
+
+constexpr const char* kNvfp4 = R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized"})";
+constexpr const char* kMxfp4 = R"({"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized"})";
+constexpr const char* kModelOpt = R"({"quant_method":"modelopt","quant_algo":"NVFP4"})";
+
+// 2 rows of `cols` columns: code i is i % 16, scale i is `scale`; `whole` 0: no scale of the matrix.
+SafetensorsBytes float4(int cols, int run, uint8_t scale, float whole, const char* prefix = "a.weight_packed",
+                        const char* global = "a.weight_global_scale") {
+  Bytes codes, scales;
+  for (int i = 0; i < cols; ++i) codes.put(static_cast<uint8_t>(2 * i % 16 | (2 * i + 1) % 16 << 4));
+  for (int i = 0; i < 2 * cols / run; ++i) scales.put(scale);
+  SafetensorsBytes out;
+  out.add(prefix, "U8", fmt::format("[2,{}]", cols / 2), codes);
+  out.add("a.weight_scale", run == 16 ? "F8_E4M3" : "U8", fmt::format("[2,{}]", cols / run), scales);
+  if (whole != 0) out.add(global, "F32", "[1]", Bytes().put(whole));
+  return out;
+}
+
+std::vector<float> values_of(const StoredTensor& matrix) {
+  std::vector<float> values(static_cast<size_t>(matrix.tensor.values()));
+  matrix.tensor.format->decode(matrix.tensor.data, values.data(), matrix.tensor.values());
+  for (float& value : values) value *= matrix.scales.values.empty() ? 1.0f : matrix.scales.values.front();
+  return values;
+}
+
+constexpr float kE2m1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+
+TEST_F(Damaged, Float4KeepsEveryValue) {
+  struct Wanted {
+    const char* config;
+    SafetensorsBytes file;
+    const char* format;
+    float scale;
+  };
+  const Wanted kWanted[] = {
+      {kNvfp4, float4(64, 16, 0x44, 8), "nvfp4", 3.0f / 8},
+      {kNvfp4, float4(64, 16, 0xc4, 8), "nvfp4", -3.0f / 8},  // whose sign goes to the codes
+      {kNvfp4, float4(48, 16, 0x44, 8), "f32", 3.0f / 8},     // no whole blocks of 64
+      {kModelOpt, float4(64, 16, 0x44, 8, "a.weight", "a.weight_scale_2"), "nvfp4", 3.0f * 8},
+      {kMxfp4, float4(64, 32, 129, 0), "mxfp4", 4.0f},
+      {R"({"quant_method":"compressed-tensors","format":"mixed-precision","config_groups":{"g":{"format":
+       "mxfp4-pack-quantized"}}})",
+       float4(32, 32, 120, 0), "mxfp4", 1.0f / 128},
+  };
+  for (const Wanted& wanted : kWanted) {
+    auto model = open(wanted.config, wanted.file);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    ASSERT_EQ(model->tensors.size(), 1u);
+    const StoredTensor& matrix = *model->find("a.weight");
+    EXPECT_EQ(matrix.tensor.format, find_format(wanted.format));
+    EXPECT_EQ(matrix.tensor.rows(), 2);
+    const std::vector<float> values = values_of(matrix);
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], kE2m1[i % 16] * wanted.scale) << i;
+  }
+}
+
+TEST_F(Damaged, Float4IsRefused) {
+  EXPECT_CONTAINS(error(kNvfp4, float4(64, 16, 0x7f, 8)), "scale 0 is NaN");
+  EXPECT_CONTAINS(error(kMxfp4, float4(64, 32, 255, 0)), "scale 0 is NaN");
+  EXPECT_CONTAINS(error(kNvfp4, float4(64, 16, 0x44, 0)), "weight_scale_2' is missing");
+  EXPECT_CONTAINS(error(kNvfp4, float4(64, 16, 0x44, -1)), "must be above 0");
+  EXPECT_CONTAINS(error(kNvfp4, float4(64, 16, 0x44, 1e-40f)), "must be above 0");  // its inverse is infinite
+  EXPECT_CONTAINS(error(kNvfp4, float4(64, 16, 0x44, std::numeric_limits<float>::quiet_NaN())), "not finite");
+  EXPECT_CONTAINS(error(kNvfp4, float4(24, 8, 1, 8)), "24 columns");
+  SafetensorsBytes narrow = float4(64, 16, 0x44, 8);
+  EXPECT_CONTAINS(error(kNvfp4, SafetensorsBytes()
+                                    .add("a.weight_packed", "U8", "[2,32]", Bytes().zeros(64))
+                                    .add("a.weight_scale", "F8_E4M3", "[2,3]", Bytes().zeros(6))),
+                  "must be F8_E4M3, 2 x 4");
+  EXPECT_CONTAINS(
+      error(kModelOpt,
+            float4(64, 16, 1, 8, "a.weight", "a.weight_scale_2").add("a.pre_quant_scale", "F32", "[64]", ones(64)),
+            ErrorKind::unsupported),
+      "a.pre_quant_scale");
+  EXPECT_CONTAINS(error(R"({"quant_method":"modelopt","quant_algo":"W4A8_AWQ"})", narrow, ErrorKind::unsupported),
+                  "'W4A8_AWQ'");
+  EXPECT_CONTAINS(
+      error(R"({"quant_method":"compressed-tensors","format":"mixed-precision","config_groups":{"g":{"format":
+                          "marlin-24"}}})",
+            narrow, ErrorKind::unsupported),
+      "'marlin-24'");
+}
+
+// Model Optimizer's own file stands for a quantization_config.
+TEST_F(Damaged, ModelOptimizersConfigIsReadFromItsFile) {
+  folder_.write("config.json", R"({"model_type":"llama"})");
+  folder_.write("hf_quant_config.json", R"({"producer":{"name":"modelopt"},"quantization":{"quant_algo":"NVFP4"}})");
+  folder_.write("model.safetensors", float4(64, 16, 0x44, 8, "a.weight", "a.weight_scale_2").string());
+  auto model = open_model_files(folder_.path());
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(model->find("a.weight")->tensor.format, find_format("nvfp4"));
+  folder_.write("hf_quant_config.json", R"({"quantization":5})");
+  EXPECT_CONTAINS(open_model_files(folder_.path()).error().message, "'quantization' must be an object");
+}
+
+// 3 rows of 32 columns; codes of `bits` bits count from 7 up.
+SafetensorsBytes aqlm(int books, int bits, const char* type, const char* codebooks = nullptr) {
+  Bytes codes, entries, factors;
+  for (int i = 0; i < 3 * 4 * books; ++i) {
+    if (type == std::string_view("I16"))
+      codes.put(static_cast<int16_t>(7 + 5 * i));
+    else
+      codes.put(static_cast<int8_t>(7 + 5 * i));
+  }
+  for (int i = 0; i < books * (1 << bits) * 8; ++i) entries.put(static_cast<float>(i % 1999));
+  for (float scale : {0.5f, 2.0f, -1.0f}) factors.put(scale);
+  SafetensorsBytes out;
+  out.add("a.codes", type, fmt::format("[3,4,{}]", books), codes);
+  out.add("a.codebooks", "F32", codebooks ? codebooks : fmt::format("[{},{},1,8]", books, 1 << bits), entries);
+  return out.add("a.scales", "F32", "[3,1,1,1]", factors);
+}
+
+std::string aqlm_config(int bits) { return fmt::format(R"({{"quant_method":"aqlm","nbits_per_codebook":{}}})", bits); }
+
+// Codes of whole bytes stay, others are packed; the highest bit is no sign.
+TEST_F(Damaged, AqlmBecomesACodebook) {
+  for (const auto& [books, bits, type] : {std::tuple(2, 8, "I8"), {1, 16, "I16"}, {3, 7, "I8"}, {2, 11, "I16"}}) {
+    auto model = open(aqlm_config(bits).c_str(), aqlm(books, bits, type));
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    ASSERT_EQ(model->tensors.size(), 3u);
+    const StoredTensor &matrix = *model->find("a.weight"), &tables = *model->find("a.codebook");
+    EXPECT_EQ(matrix.type_name, "I8");
+    ASSERT_EQ(tables.tensor.values(), int64_t{books} * (1 << bits) * 8);
+    Codebook book{.bits = bits, .dim = 8, .books = books};
+    ASSERT_EQ(matrix.tensor.cols(), book.row_bytes(32));
+    for (int i = 0; i < 3 * 4 * books; ++i) {
+      const int64_t row = i / (4 * books);
+      const int code = type == std::string_view("I8") ? (7 + 5 * i) & 255 : 7 + 5 * i;
+      EXPECT_EQ(codebook_index(book, matrix.tensor.data + row * book.row_bytes(32), i % (4 * books)),
+                static_cast<uint32_t>(code & ((1 << bits) - 1)))
+          << bits << " bits, code " << i;
+    }
+    EXPECT_EQ(values_of(*model->find("a.codebook_scales")), (std::vector<float>{0.5f, 2.0f, -1.0f}));
+    EXPECT_EQ(values_of(tables)[1998], 1998.0f);
+  }
+}
+
+TEST_F(Damaged, AqlmIsRefused) {
+  const auto refused = [&](int bits, const SafetensorsBytes& file, ErrorKind kind = ErrorKind::corrupt) {
+    return error(aqlm_config(bits).c_str(), file, kind);
+  };
+  EXPECT_CONTAINS(refused(17, aqlm(1, 8, "I8"), ErrorKind::unsupported), "must be from 1 to 16");
+  EXPECT_CONTAINS(refused(9, aqlm(2, 8, "I8")), "2^9 entries");
+  EXPECT_CONTAINS(refused(9, aqlm(2, 9, "I8")), "must be I16");
+  EXPECT_CONTAINS(refused(8, aqlm(2, 8, "I8", "[2,256,2,4]"), ErrorKind::unsupported), "vectors of 2 rows");
+  EXPECT_CONTAINS(refused(4, aqlm(2, 4, "I8", "[1,16,1,16]")), "must be I8 [rows, vectors of a row, 1 books]");
+  EXPECT_CONTAINS(refused(2, aqlm(2, 2, "I8", "[16,4,1,1]"), ErrorKind::unsupported), "16 books of 1 values");
+  EXPECT_CONTAINS(refused(8, SafetensorsBytes().add("a.codes", "I8", "[3,4,2]", Bytes().zeros(24))),
+                  "a.codebooks is missing");
 }
 
 // 4 rows of 32 columns in groups of 64.

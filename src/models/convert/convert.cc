@@ -14,6 +14,7 @@
 #include "models/arch/writing.h"
 #include "models/convert/conversion.h"
 #include "models/convert/format_choice.h"
+#include "models/convert/matrix_scales.h"
 #include "models/convert/output.h"
 #include "models/mixers/mixer.h"
 
@@ -141,6 +142,7 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
   MILLRACE_TRY(ConversionPlan plan, plan_conversion(input, gguf, target, report));
   if (!options.importance.empty()) MILLRACE_TRY_VOID(weight_tensors(options, target.format, gguf, plan, report));
   if (gguf) {
+    scale_matrices(plan.tensors, pool, [](size_t) { return true; });
     for (OutputTensor& tensor : plan.tensors)
       plan.writer.add_tensor(tensor.name, tensor.format, tensor.dims,
                              [&tensor, &pool](uint8_t* to, int64_t) { return tensor.produce(to, pool); });

@@ -14,10 +14,10 @@ bool is_plain(const Format& format) { return format.block_values == 1 && format.
 // The replacement for a format whose blocks are too wide for a row, as in llama.cpp; null: none.
 const Format* narrower(const Format& format) {
   static constexpr std::pair<std::string_view, std::string_view> kNarrower[] = {
-      {"q2_k", "iq4_nl"},  {"q3_k", "iq4_nl"},    {"iq4_xs", "iq4_nl"},  {"q4_k", "q5_0"},
-      {"q5_k", "q5_1"},    {"q6_k", "q8_0"},      {"tq1_0", "q4_0"},     {"tq2_0", "q4_0"},
-      {"iq1_s", "iq4_nl"}, {"iq1_m", "iq4_nl"},   {"iq2_xxs", "iq4_nl"}, {"iq2_xs", "iq4_nl"},
-      {"iq2_s", "iq4_nl"}, {"iq3_xxs", "iq4_nl"}, {"iq3_s", "iq4_nl"},   {"e8p", "iq4_nl"}};
+      {"q2_k", "iq4_nl"},    {"q3_k", "iq4_nl"},   {"iq4_xs", "iq4_nl"}, {"q4_k", "q5_0"},      {"q5_k", "q5_1"},
+      {"q6_k", "q8_0"},      {"tq1_0", "q4_0"},    {"tq2_0", "q4_0"},    {"iq1_s", "iq4_nl"},   {"iq1_m", "iq4_nl"},
+      {"iq2_xxs", "iq4_nl"}, {"iq2_xs", "iq4_nl"}, {"iq2_s", "iq4_nl"},  {"iq3_xxs", "iq4_nl"}, {"iq3_s", "iq4_nl"},
+      {"e8p", "iq4_nl"},     {"nvfp4", "mxfp4"},   {"q1_0", "q2_0"},     {"q2_0", "q4_0"}};
   const auto* found = std::ranges::find(kNarrower, format.name, [](const auto& pair) { return pair.first; });
   return found == std::end(kNarrower) ? nullptr : find_format(found->second);
 }
@@ -47,7 +47,8 @@ const char* special_matrix(std::string_view name) {
 const Format* FormatChoice::choose(const SourceTensor& tensor, const std::string& name, int64_t line,
                                    const char* special) {
   if (choice_.mix) target_ = find_format(format_in_mix(*choice_.mix, name, choice_.layers, choice_.tied));
-  const Format* source = tensor.stored && tensor.stored->scales.values.empty() ? tensor.stored->tensor.format : nullptr;
+  const Format* source = tensor.stored ? tensor.stored->tensor.format : nullptr;
+  if (source && !tensor.stored->scales.values.empty() && source->matrix_limit == 0) source = nullptr;
   const Format* plain = source && is_plain(*source) && can_store(*source, gguf_) ? source : f32_;
   if (tensor.is_vector) return gguf_ && !same_kind_ ? f32_ : plain;
   if (special) return keep(name, gguf_ && !same_kind_ ? f32_ : plain, special);

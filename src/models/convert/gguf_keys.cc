@@ -16,7 +16,7 @@ uint32_t file_type_of(std::string_view format) {
       {"f32", 0},    {"f16", 1},    {"q4_0", 2},     {"q4_1", 3},    {"q8_0", 7},     {"q5_0", 8},    {"q5_1", 9},
       {"q2_k", 10},  {"q3_k", 12},  {"q4_k", 15},    {"q5_k", 17},   {"q6_k", 18},    {"iq4_nl", 25}, {"iq4_xs", 30},
       {"bf16", 32},  {"mxfp4", 38}, {"iq2_xxs", 19}, {"iq2_xs", 20}, {"iq3_xxs", 23}, {"iq1_s", 24},  {"iq3_s", 26},
-      {"iq2_s", 28}, {"iq1_m", 31}, {"tq1_0", 36},   {"tq2_0", 37}};
+      {"iq2_s", 28}, {"iq1_m", 31}, {"tq1_0", 36},   {"tq2_0", 37},  {"nvfp4", 39},   {"q1_0", 40},   {"q2_0", 41}};
   auto found = kTypes.find(format);
   return found == kTypes.end() ? 1024 : found->second;  // 1024: the reader must guess
 }

@@ -253,6 +253,16 @@ const Format* SourceTensor::plain_format() const {
   return plain ? stored->tensor.format : nullptr;
 }
 
+const Format* SourceTensor::block_format() const {
+  const bool scaled = stored && !stored->scales.values.empty() && stored->tensor.format->matrix_limit > 0;
+  return scaled && !transposed && offset == 0.0f ? stored->tensor.format : plain_format();
+}
+
+float SourceTensor::matrix_scale(int64_t row) const {
+  if (!stored || stored->scales.values.empty() || stored->tensor.format->matrix_limit == 0) return 1;
+  return stored->scales.values[static_cast<size_t>((first_row + row) / stored->scales.block_rows)];
+}
+
 int64_t SourceTensor::source_row(int64_t row) const {
   if (pairs == Pairs::keep) return row;
   const int64_t in_head = row % head_dim;
@@ -311,6 +321,17 @@ int64_t OutputTensor::bytes() const {
   return rows * format->row_bytes(dims.back());
 }
 
+float OutputTensor::scale_of(int64_t index) const {
+  return scales.empty() ? 1.0f : scales[static_cast<size_t>(index / dims[dims.size() - 2])];
+}
+
+bool OutputTensor::copies(const SourceTensor& part, int64_t before) const {
+  if (part.block_format() != format) return false;
+  for (int64_t row = 0; row < part.rows && format->matrix_limit > 0; ++row)
+    if (part.matrix_scale(row) != scale_of(before + row)) return false;
+  return true;
+}
+
 void OutputTensor::encode_row(int64_t index, const float* values, int64_t cols, uint8_t* destination) const {
   if (weights.empty()) return format->encode(values, destination, cols);
   const int64_t expert = dims.size() > 2 ? index / dims[dims.size() - 2] : 0;
@@ -336,7 +357,7 @@ Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const
   for (const SourceTensor& part : parts) {
     const int64_t row_bytes = format->row_bytes(part.cols);
     const int64_t chunk = part.transposed ? part.rows : std::max<int64_t>(1, kChunkValues / part.cols);
-    const bool copy = part.plain_format() == format;
+    const bool copy = copies(part, before);
     pool.parallel_for((part.rows + chunk - 1) / chunk, [&](int64_t i, int) {
       const int64_t begin = i * chunk, count = std::min(chunk, part.rows - begin);
       if (copy) {
@@ -349,6 +370,8 @@ Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const
       }
       std::vector<float> rows(static_cast<size_t>(count * part.cols));
       part.read_rows(begin, count, rows.data());
+      for (int64_t r = 0; r < count && !scales.empty(); ++r)
+        for (int64_t c = 0; c < part.cols; ++c) rows[r * part.cols + c] /= scale_of(before + begin + r);
       for (int64_t r = 0; r < count; ++r)
         encode_row(before + begin + r, rows.data() + r * part.cols, part.cols, destination + (begin + r) * row_bytes);
     });

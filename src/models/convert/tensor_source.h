@@ -37,6 +37,10 @@ struct SourceTensor {
 
   // The stored format if the tensor's bytes are rows of it; null if values must be computed.
   const Format* plain_format() const;
+  // The same but for a scale of the whole matrix, which the input may have beside it; and that scale (of a stack, the
+  // one of a row's expert), 1 without one.
+  const Format* block_format() const;
+  float matrix_scale(int64_t row) const;
   // Rows [begin, begin + count) as floats into `out` [count, cols].
   void read_rows(int64_t begin, int64_t count, float* out) const;
   // Errors: corrupt (a NaN or infinite scale or value).
@@ -52,6 +56,7 @@ struct OutputTensor {
   bool transpose = false;     // the output holds [cols, rows] (one part only)
   std::vector<SourceTensor> parts;
   std::vector<float> weights;  // [experts, cols], of squared errors in rounding; empty: all alike
+  std::vector<float> scales;   // [experts], by which rows are divided (matrix_scales.h); empty: 1
 
   int64_t bytes() const;
   int64_t experts() const { return dims.size() > 2 ? dims.front() : 1; }
@@ -60,6 +65,10 @@ struct OutputTensor {
   Result<void> check_overflow(const uint8_t* encoded) const;
 
  private:
+  // Of the `index`-th row of all parts.
+  float scale_of(int64_t index) const;
+  // Whether a part has blocks as they will be; `before`: rows of earlier parts.
+  bool copies(const SourceTensor& part, int64_t before) const;
   // One row, the `index`-th of all parts.
   void encode_row(int64_t index, const float* values, int64_t cols, uint8_t* destination) const;
 };
