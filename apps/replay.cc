@@ -118,7 +118,7 @@ Result<EngineOptions> engine_options(const ReplayFlags& flags) {
 // Fills in the actual sizes. The capacity of a simulated store is in tokens instead of bytes.
 void settle_options(EngineOptions& options, int64_t context, const EngineStats& stats) {
   options.context = context;
-  options.kv_tokens = stats.kv_blocks * options.block_tokens;
+  options.kv_tokens = stats.kv_blocks / stats.kv_tables * options.block_tokens;
   const int64_t bytes_per_token = std::max<int64_t>(1, stats.kv_bytes / std::max<int64_t>(1, options.kv_tokens));
   options.kv_ssd_size /= bytes_per_token;
 }

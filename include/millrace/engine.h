@@ -102,6 +102,7 @@ struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
   int64_t kv_blocks = 0;
+  int64_t kv_tables = 1;         // block tables of a stream that share them: its layers', where these have budgets
   int64_t kv_blocks_free = 0;    // on the free list
   int64_t kv_blocks_cached = 0;  // held by the prefix index, alone or shared with streams
   int64_t kv_bytes = 0;          // with recurrent states or KV tails

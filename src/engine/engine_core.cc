@@ -238,6 +238,7 @@ EngineStats EngineCore::stats() const {
   stats.waiting = std::ssize(lists_.waiting()) + std::ssize(lists_.leaving());
   stats.kv_blocks = loop_->kv().total_blocks();
   stats.kv_blocks_free = loop_->kv().free_blocks();
+  stats.kv_tables = loop_->kv().layout().tables();
   stats.states = loop_->kv().states().slots();
   stats.states_free = loop_->kv().states().free();
   cache_->add_stats(stats);

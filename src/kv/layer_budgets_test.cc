@@ -63,8 +63,7 @@ TEST(LayerBudgets, OfSpAttenFallFromTheFirstLayerToTheLast) {
 }
 
 TEST(LayerBudgets, NamesWhatIsWrong) {
-  EXPECT_EQ(layer_refusal("spatten:keep=10,final=11"),
-            "final: the last layer keeps no more than the first, 10; got 11");
+  EXPECT_EQ(layer_refusal("spatten:keep=10,final=11"), "evictor spatten: final: must be at most keep, 10, got 11");
   EXPECT_EQ(layer_refusal("pyramidkv:scope=head"),
             "evictor pyramidkv: scope: no such option; known: budget, window, kernel, beta, slack, prompt");
   EXPECT_EQ(layer_refusal("pyramidkv:beta=0"), "evictor pyramidkv: beta: must be between 1 and 1048576, got 0");

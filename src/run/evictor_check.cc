@@ -42,8 +42,7 @@ Result<void> check_evictor_pool(const EvictionRule& rule, const KvPool& pool, in
   if (rule.by_layer() && !pool.by_layer())
     return Error::unsupported(
         "evictor: its budgets differ by layer, which needs blocks of their own for layers; start the engine with it, "
-        "or "
-        "another of its kind (--evictor)");
+        "or another of its kind (--evictor)");
   if (pool.groups() > 1 && !pool.evicts()) return Error::unsupported(kOwnBlocks);
   return check_evictor_layout(pool.layout(), context);
 }

@@ -224,15 +224,21 @@ TEST_P(StepAllocationOfLlama, ADraftModelAllocatesNothing) {
 // Once its budget is reached, a stream that drops tokens at every fourth step allocates nothing, with drafts or
 // without.
 TEST_P(StepAllocationOfLlama, DecisionsOfAnEvictorAllocateNothing) {
-  for (const char* drafter : {"", "ngram:min=1,k=3"}) {
+  using Case = std::pair<const char*, const char*>;
+  for (const auto& [evictor, drafter] :
+       {Case{"h2o:budget=12,slack=4", ""}, Case{"h2o:budget=12,slack=4", "ngram:min=1,k=3"},
+        Case{"pyramidkv:budget=12,window=4,slack=4", ""},
+        Case{"pyramidkv:budget=12,window=4,slack=4", "ngram:min=1,k=3"},
+        Case{"spatten:keep=14,final=10,recent=4,slack=4", ""},
+        Case{"spatten:keep=14,final=10,recent=4,slack=4", "ngram:min=1,k=3"}}) {
     EngineOptions o = options(2);
-    o.evictor = "h2o:budget=12,slack=4";
+    o.evictor = evictor;
     o.drafter = drafter;
     CountedSteps steps(model_, o, repeating({-1}, 6, 110, vocab_));
     steps.run(16);
     const int64_t evicted = steps.core->stats().evicted_tokens;
-    EXPECT_EQ(steps.run(10), 0) << drafter;
-    EXPECT_GT(steps.core->stats().evicted_tokens, evicted) << drafter;
+    EXPECT_EQ(steps.run(10), 0) << evictor << " " << drafter;
+    EXPECT_GT(steps.core->stats().evicted_tokens, evicted) << evictor << " " << drafter;
   }
 }
 

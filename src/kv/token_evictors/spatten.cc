@@ -37,7 +37,7 @@ class SpAtten final : public TokenEvictor {
 Result<std::unique_ptr<const TokenEvictor>> make_spatten(const OptionValues& options) {
   const int64_t keep = options.integer("keep"), last = options.integer("final");
   if (last > keep)
-    return Error::user(fmt::format("final: the last layer keeps no more than the first, {}; got {}", keep, last));
+    return Error::user(fmt::format("evictor spatten: final: must be at most keep, {}, got {}", keep, last));
   return std::unique_ptr<const TokenEvictor>(std::make_unique<SpAtten>(keep, last, options.integer("recent")));
 }
 
