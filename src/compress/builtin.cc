@@ -343,7 +343,7 @@ Entries pruners() {
     {{"pass", "slicegpt", "rotates the residual stream to its principal components and deletes the least of them",
       "Ashkboos et al., 2024, SliceGPT: Compress Large Language Models by Deleting Rows and Columns",
       {{"keep", Type::number, "0.75", 0, 1, "fraction of the dims that stay, to a multiple of 32; 1: only rotates"},
-       {"rotations", Type::text, "blocks", 0, 0, "blocks: one before each block, and a shortcut matrix past it; one: for the model"},
+       {"rotations", Type::text, "one", 0, 0, "one: for the model; blocks: one before each block, and a shortcut matrix past it"},
        {"shortcuts", Type::text, "", 0, 0, "number format of shortcut matrices; empty: the model's if it has floats, else f16"}},
       Loss::lossy, "src/compress/slicegpt_test.cc"},
      make_slicegpt_pass},

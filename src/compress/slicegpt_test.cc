@@ -118,7 +118,8 @@ TEST(SliceGpt, EachBlockKeepsMoreOfItsOwnVariance) {
 TEST(SliceGpt, ShortcutsDoNotDependOnTheBatchAndCarryTheStreamPastSkippedBlocks) {
   const ScratchModel out;
   const std::string model = golden_gguf("llama");
-  ASSERT_TRUE(compress_model(short_compression(model, out.path(), "slicegpt:keep=1,shortcuts=f32")).ok());
+  ASSERT_TRUE(
+      compress_model(short_compression(model, out.path(), "slicegpt:keep=1,rotations=blocks,shortcuts=f32")).ok());
   const std::vector<TokenId> tokens = {5, 17, 40, 3, 99, 21, 64};
   std::vector<float> whole;
   for (int threads : {1, 3})
@@ -142,7 +143,8 @@ TEST(SliceGpt, ShortcutsDoNotDependOnTheBatchAndCarryTheStreamPastSkippedBlocks)
 
 TEST(SliceGpt, AFolderHasNoPlaceForShortcuts) {
   const ScratchModel out;
-  ASSERT_TRUE(compress_model(short_compression(golden_gguf("llama"), out.path(), "slicegpt:keep=1")).ok());
+  ASSERT_TRUE(
+      compress_model(short_compression(golden_gguf("llama"), out.path(), "slicegpt:keep=1,rotations=blocks")).ok());
   const std::string folder = out.path() + ".folder";
   ThreadPool pool(2);
   auto done = convert_model({.input = out.path(), .output = folder}, pool);
@@ -164,7 +166,7 @@ TEST(SliceGpt, SaysWhatIsWrong) {
     EXPECT_CONTAINS(done.error().message, "has no place for it; it needs RMS norms before attention");
   }
   for (const auto& [options, want] :
-       {std::pair{"rotations=two", "must be blocks or one"}, std::pair{"shortcuts=q9", "must be a format that GGUF"},
+       {std::pair{"rotations=two", "must be one or blocks"}, std::pair{"shortcuts=q9", "must be a format that GGUF"},
         std::pair{"rotations=one,shortcuts=f16", "belongs to rotations=blocks"}}) {
     auto done = compress_model(short_compression(golden_gguf("llama"), out.path(), std::string("slicegpt:") + options));
     ASSERT_FALSE(done.ok());

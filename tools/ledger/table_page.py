@@ -12,6 +12,9 @@ thread of the machine named below, as a multiple of the model's own in the same 
 ones, median of five rounds in turns); of models as small as these they say little about large ones, whose weights do
 not fit a cache. The lab model ships in Q8_0, so its 8-bit rows show only that nothing else changes.
 
+Both texts are short: differences of the perplexity below about 1 % mean little, and some rows are below the model's own.
+The KL divergence, of whole distributions, is the steadier figure.
+
 **F** marks the rows on the front: no other row of the model's tables has at most as many bytes, at most that perplexity
 and, within 5 %, at least that speed.
 

@@ -204,7 +204,7 @@ class Slicer {
 
 struct SliceOptions {
   double keep = 0.75;
-  bool each_block = true;
+  bool each_block = false;
   const Format* shortcuts = nullptr;  // null: the model's own, if it has floats
 };
 
@@ -250,7 +250,7 @@ Result<std::unique_ptr<Pass>> make_slicegpt_pass(const OptionValues& values) {
   SliceOptions options{.keep = values.number("keep")};
   const std::string &rotations = values.text("rotations"), &format = values.text("shortcuts");
   if (rotations != "blocks" && rotations != "one")
-    return Error::user(fmt::format("rotations '{}': must be blocks or one", rotations));
+    return Error::user(fmt::format("rotations '{}': must be one or blocks", rotations));
   options.each_block = rotations == "blocks";
   if (!format.empty()) {
     options.shortcuts = find_format(format);
