@@ -74,6 +74,13 @@ int64_t draft_rows(const EngineOptions& options, int64_t longest) {
   return options.draft_length == "auto" ? std::min(most, std::max(longest, kChosenRows)) : most;
 }
 
+ForwardLimits step_limits(const EngineOptions& options, int64_t drafts, int64_t context) {
+  const int64_t tokens = std::max(options.batch_tokens, options.max_streams);
+  return {.tokens = tokens,
+          .outputs = std::min(tokens, options.max_streams + draft_rows(options, drafts)),
+          .context = context};
+}
+
 // Kept tokens of a tree move to the slots of a chain.
 Result<void> check_codec(const EngineOptions& options) {
   MILLRACE_TRY(const auto second, drafter_model(options.drafter));
@@ -205,10 +212,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
                     (options.drafter.empty() || !recurrent ? 0 : options.max_streams);
   }
 
-  ForwardLimits forward;
-  forward.tokens = std::max(options.batch_tokens, options.max_streams);
-  forward.outputs = std::min(forward.tokens, options.max_streams + draft_rows(options, drafts));
-  forward.context = limits_.context;
+  ForwardLimits forward = step_limits(options, drafts, limits_.context);
   MILLRACE_TRY(forward.switches, make_forward_switches(options.kernels));
   if (forward.switches.pattern) MILLRACE_TRY_VOID(check_pattern_drafter(options));
   if (forward.switches.expert_capacity > 0)

@@ -367,7 +367,7 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   r = good;
   r.document_context = "kvlnk";
   EXPECT_EQ(document_error("llama3", o, r),
-            "context: unknown 'kvlnk'; available: independent, kvlink, ape, entropy, epic, cacheblend");
+            "context: unknown 'kvlnk'; available: independent, kvlink, ape, entropy, epic, cacheblend, cepe");
 }
 
 }  // namespace

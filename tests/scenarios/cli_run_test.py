@@ -326,7 +326,7 @@ class Run(unittest.TestCase):
             os.truncate(weights, os.path.getsize(weights) - 100)
             for choice, code, message in (("cepe", 2, "model=PATH"), (f"cepe:model={folder}/none", 3, "no such file or folder"),
                                           (f"cepe:model={folder}/cut", 3, "model.safetensors"),
-                                          (f"cepe:model={model},tokens=300", 4, "there are 19")):
+                                          (f"cepe:model={model},tokens=300", 5, "there are 19")):
                 done = millrace(*words, "--document", write(folder, "long.txt", "the cat sat on a mat\n" * 40), "--use", "context=" + choice)
                 self.assertEqual(done.returncode, code, done.stderr.decode())
                 self.assertIn(message, done.stderr.decode())
