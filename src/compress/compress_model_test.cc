@@ -9,6 +9,7 @@
 #include "base/ordered_json.h"
 #include "compress/compress.h"
 #include "compress/linear_places.h"
+#include "compress/model_logits_test.h"
 #include "contains.h"
 #include "model_runner.h"
 #include "models/convert/convert.h"
@@ -20,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::contains;
-using testing::TestRunner;
+using testing::logits_of;
 
 std::string golden_path(const std::string& name) { return std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name; }
 std::string shipped_path() { return std::string(MILLRACE_SOURCE_DIR) + "/models/millrace-stories-6m.gguf"; }
@@ -51,12 +52,6 @@ CompressOptions options_for(const std::string& input, const std::string& output,
   options.calibration = {.name = "README.md", .text = some_text(), .context = 64, .windows = 8};
   options.threads = 2;
   return options;
-}
-
-std::vector<float> logits_of_file(const std::string& path) {
-  auto runner = TestRunner::load(path, {});
-  EXPECT_TRUE(runner.ok()) << path << ": " << (runner.ok() ? "" : runner.error().message);
-  return runner.ok() ? (*runner)->logits({5, 17, 40, 3, 99, 21, 64}) : std::vector<float>();
 }
 
 double sum_of_squares(const std::vector<float>& a, const std::vector<float>& b) {
@@ -91,7 +86,7 @@ TEST_P(CompressGolden, GptqGivesAModelNearTheOriginal) {
     EXPECT_GE(done->matrices.size(), 8u);
     EXPECT_LT(error, rounded);
     EXPECT_GT(error, 0);
-    const auto want = logits_of_file(input), got = logits_of_file(output);
+    const auto want = logits_of(input), got = logits_of(output);
     ASSERT_EQ(want.size(), got.size());
     EXPECT_LT(sum_of_squares(got, want), 0.02 * sum_of_squares(want, std::vector<float>(want.size())));
     EXPECT_NE(want, got);
@@ -110,7 +105,7 @@ TEST_P(CompressGolden, WandaStoresZeros) {
     ++pruned;
   }
   EXPECT_GE(pruned, 8);
-  for (float logit : logits_of_file(output)) ASSERT_TRUE(std::isfinite(logit));
+  for (float logit : logits_of(output)) ASSERT_TRUE(std::isfinite(logit));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CompressGolden,

@@ -141,9 +141,9 @@ void Compressor::set_metadata() {
 }
 
 Result<void> Compressor::write() {
-  // Not of matrices that a pass has rounded, or stored in parts.
-  scale_matrices(plan_.tensors, *threads_, [&](size_t i) { return outputs_[i].empty() && !factored_.contains(i); });
   outputs_.resize(plan_.tensors.size());
+  // Not of matrices that a pass has rounded, or stored in parts.
+  scale_matrices(plan_.tensors, *threads_, [&](size_t i) { return outputs_[i].size == 0 && !factored_.contains(i); });
   std::map<std::string_view, int64_t> values;  // of matrices, by format
   for (size_t i = 0; i < plan_.tensors.size(); ++i) {
     const OutputTensor& tensor = plan_.tensors[i];

@@ -4,8 +4,8 @@
 
 #include "compress/compress_test.h"
 #include "compress/factorizers/dense_sparse.h"
+#include "compress/model_logits_test.h"
 #include "contains.h"
-#include "model_runner.h"
 #include "short_compression.h"
 #include "weight_parts_file.h"
 
@@ -142,21 +142,6 @@ TEST(Dsformer, StoresWhatItSays) {
     all += statistics.squares[i % 64] * std::pow(double{plain.values[i]}, 2);
   }
   EXPECT_NEAR(row->figures.at(2).second, change / all, 1e-5);
-}
-
-std::vector<float> logits_of(const std::string& path, int threads = 1, int64_t chunk = 0) {
-  auto runner = TestRunner::load(path, {.threads = threads});
-  EXPECT_TRUE(runner.ok()) << path << ": " << (runner.ok() ? "" : runner.error().message);
-  return runner.ok() ? (*runner)->logits({5, 17, 40, 3, 99, 21, 64}, chunk) : std::vector<float>();
-}
-
-std::vector<float> floats_of(const ModelFiles& files, const std::string& name) {
-  const StoredTensor* stored = files.find(name);
-  EXPECT_NE(stored, nullptr) << name;
-  if (!stored) return {};
-  std::vector<float> out(static_cast<size_t>(stored->tensor.values()));
-  stored->tensor.format->decode(stored->tensor.data, out.data(), std::ssize(out));
-  return out;
 }
 
 // Every matrix of the layers; biases beside them; with any threads and any chunks.

@@ -6,8 +6,8 @@
 #include "compress/compress_test.h"
 #include "compress/factorizers/symmetric_eigen.h"
 #include "compress/factorizers/tensor_train_svd.h"
+#include "compress/model_logits_test.h"
 #include "contains.h"
-#include "model_runner.h"
 #include "models/tensor_train_loader.h"
 #include "short_compression.h"
 #include "weight_parts_file.h"
@@ -100,20 +100,6 @@ TEST(TensorTrain, LosesTheSingularValuesThatWereDropped) {
     EXPECT_LT(said, last);
     last = said;
   }
-}
-
-std::vector<float> logits_of(const std::string& path) {
-  auto runner = TestRunner::load(path, {});
-  EXPECT_TRUE(runner.ok()) << path << ": " << (runner.ok() ? "" : runner.error().message);
-  return runner.ok() ? (*runner)->logits({5, 17, 40, 3, 99, 21, 64}) : std::vector<float>();
-}
-
-std::vector<float> floats_of(const ModelFiles& files, const std::string& name) {
-  const StoredTensor* stored = files.find(name);
-  if (!stored) return {};
-  std::vector<float> out(static_cast<size_t>(stored->tensor.values()));
-  stored->tensor.format->decode(stored->tensor.data, out.data(), std::ssize(out));
-  return out;
 }
 
 // A head of its own, a tied one, learned positions, scaled embeddings.

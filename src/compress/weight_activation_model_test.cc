@@ -7,7 +7,7 @@
 
 #include "base/ordered_json.h"
 #include "compress/compress.h"
-#include "model_runner.h"
+#include "compress/model_logits_test.h"
 #include "shared_data.h"
 #include "test_paths.h"
 
@@ -45,12 +45,6 @@ void write_compressed(const std::string& input, const std::string& output, std::
   options.force = true;
   auto done = compress_model(options);
   EXPECT_TRUE(done.ok()) << (done.ok() ? "" : done.error().message);
-}
-
-std::vector<float> logits_of(const std::string& path, int threads = 1, int64_t chunk = 0) {
-  auto runner = TestRunner::load(path, {.threads = threads});
-  EXPECT_TRUE(runner.ok()) << path << ": " << (runner.ok() ? "" : runner.error().message);
-  return runner.ok() ? (*runner)->logits({5, 17, 40, 3, 29, 21, 44}, chunk) : std::vector<float>();
 }
 
 double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
