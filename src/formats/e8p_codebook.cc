@@ -37,7 +37,7 @@ constexpr uint16_t reversed(uint16_t digits) {
   return static_cast<uint16_t>(out);
 }
 
-constexpr Patterns make_patterns() {
+constexpr Patterns list_patterns() {
   Patterns out;
   int count = 0;
   for (int index = 0; index < 6561; ++index) {  // 3^8, in lexicographic order
@@ -55,7 +55,7 @@ constexpr Patterns make_patterns() {
   return out;
 }
 
-constexpr Patterns kPatterns = make_patterns();
+constexpr Patterns kPatterns = list_patterns();
 static_assert(norm_in_quarters(kPatterns.digits[0]) == 8 && kPatterns.digits[kE8pPatterns - 1] == 0x1505);
 
 // Whether the sum of the magnitudes is odd, which is 4 and the sum of the digits.
