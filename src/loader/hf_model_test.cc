@@ -149,12 +149,13 @@ TEST(HuggingFace, ReadsFp8BlockScales) {
     folder.write("model.safetensors", SafetensorsBytes()
                                           .add("w.weight", "F8_E4M3", "[130,200]", Bytes().zeros(26000))
                                           .add(name, "F32", shape, floats(scales))
+                                          .add("w.input_scale", "F32", "[1]", floats({0.1f}))
                                           .string());
   };
   weights({1, 2, 3, 4}, "[2,2]");
   auto model = open_model_files(folder.path());
   ASSERT_TRUE(model.ok()) << model.error().message;
-  ASSERT_EQ(model->tensors.size(), 1u);  // the scales are part of the matrix
+  ASSERT_EQ(model->tensors.size(), 1u);  // the scales are part of the matrix, and that of inputs is not needed
   const BlockScales& scales = model->find("w.weight")->scales;
   EXPECT_EQ(scales.values, (std::vector<float>{1, 2, 3, 4}));
   EXPECT_EQ(scales.block_rows, 128);

@@ -214,6 +214,11 @@ Result<void> attach_fp8_scales(ModelFiles& model, const Json& config) {
       absorbed[found->second] = true;
       break;
     }
+    // Of inputs that are rounded to FP8; not to be mistaken for a weight part, which has a value for each column.
+    if (!matrix.name.ends_with(".weight")) continue;
+    const auto inputs = model.tensor_index.find(matrix.name.substr(0, matrix.name.size() - 6) + "input_scale");
+    if (inputs != model.tensor_index.end() && model.tensors[inputs->second].tensor.values() == 1)
+      absorbed[inputs->second] = true;
   }
   remove_tensors(model, absorbed);
   return {};

@@ -212,7 +212,7 @@ TEST(Codebooks, SayWhatIsWrong) {
               p[q + ".codebook"] = f16_tensor({rows, 1, 12, 1}, Values(rows * 12));
             }),
             fmt::format(": tensor blk.0.attn_q.codebook has 1 books of 12 entries of 1 values: at most 8 books, 65536 "
-                        "entries and 8 values, both powers of two, for {} columns",
+                        "entries and 16 values, both powers of two, for {} columns",
                         cols));
   EXPECT_EQ(failure([&](PartTensors& p) {
               p[q + ".codebook"] = f16_tensor({rows + 1, 1, 16, 1}, Values(rows * 16 + 16));
@@ -231,6 +231,10 @@ TEST(Codebooks, SayWhatIsWrong) {
               p[q + ".codebook"].bytes[11] = 0x7c;  // encoding clamps infinities
             }),
             ": tensor blk.0.attn_q.codebook holds NaN or infinity");
+  EXPECT_EQ(failure([&](PartTensors& p) {
+              p[q + ".codebook_scales"] = {{3}, {1, 2, 3}};
+            }),
+            fmt::format(": tensor blk.0.attn_q.codebook_scales has 3 values, must have {}", rows));
   PartTensors embedding, plain;
   add_codebook(*files, "token_embd", {}, embedding, plain);
   EXPECT_EQ(failure([&](PartTensors& p) { p = embedding; }),

@@ -1,0 +1,137 @@
+// Attention over the tiles of KV codecs on one thread, beside rows of f16: time of a partition of 256 keys, and the
+// bytes of keys and values that are read per second. Decode, with more heads than fit the last-level cache, and 32
+// queries.
+//
+// Arguments: codec (0: f16), head size, query heads per KV head.
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/cpu.h"
+#include "formats/format.h"
+#include "kernels/kernel_table.h"
+#include "kv/codec.h"
+#include "tensor/aligned_buffer.h"
+#include "tensor/half.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kBlockTokens = 32, kDepth = 16384;
+constexpr int64_t kColdBytes = int64_t{96} << 20;
+const char* const kCodecs[] = {
+    "f16", "kivi:bits=2", "kivi:bits=4", "flexgen_kv", "quarot_kv:bits=2", "quarot_kv:bits=3", "turboquant"};
+
+// Blocks of equal tokens: the same levels everywhere, at as many places as there are heads.
+class Tiles {
+ public:
+  Tiles(const KvCodec* codec, int64_t dim, bool cold)
+      : bytes_(codec ? codec->tile_bytes(kBlockTokens, dim) : kBlockTokens * dim * 2),
+        heads_(cold ? kColdBytes / (2 * bytes_ * kBlocks) + 1 : 1) {
+    memory_ = std::move(AlignedBuffer::allocate(2 * heads_ * kBlocks * bytes_, "tiles").value());
+    std::vector<float> rows(static_cast<size_t>(kBlockTokens * dim));
+    uint32_t state = 1;
+    for (float& x : rows) {
+      state = state * 1664525u + 1013904223u;
+      x = f16_to_f32(f32_to_f16(static_cast<float>(state >> 8) * 0x1.0p-23f - 1.0f));
+    }
+    std::vector<uint8_t> tile(static_cast<size_t>(bytes_));
+    for (int64_t i = 0; i < 2 * heads_ * kBlocks; ++i) {
+      if (i < 2 * kBlocks && i % kBlocks == 0) encode(codec, i == 0 ? KvPart::keys : KvPart::values, rows, dim, tile);
+      if (i >= 2 * kBlocks)
+        std::memcpy(memory_.data() + i * bytes_, memory_.data() + i % (2 * kBlocks) * bytes_, tile.size());
+      else
+        std::memcpy(memory_.data() + i * bytes_, tile.data(), tile.size());
+    }
+  }
+
+  int64_t heads() const { return heads_; }
+  int64_t bytes() const { return bytes_; }
+  std::vector<const uint8_t*> blocks(int64_t head, KvPart part) const {
+    std::vector<const uint8_t*> out;
+    for (int64_t b = 0; b < kBlocks; ++b)
+      out.push_back(memory_.data() + ((2 * head + (part == KvPart::values ? 1 : 0)) * kBlocks + b) * bytes_);
+    return out;
+  }
+
+ private:
+  static constexpr int64_t kBlocks = kDepth / kBlockTokens;
+
+  static void encode(const KvCodec* codec, KvPart part, const std::vector<float>& rows, int64_t dim,
+                     std::vector<uint8_t>& tile) {
+    if (codec) return codec->store(part, rows.data(), kBlockTokens, dim, tile.data());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const uint16_t half = f32_to_f16(rows[i]);
+      std::memcpy(tile.data() + 2 * i, &half, 2);
+    }
+  }
+
+  int64_t bytes_, heads_;
+  AlignedBuffer memory_;
+};
+
+void run(benchmark::State& state, int64_t queries) {
+  const std::string name = kCodecs[state.range(0)];
+  const KernelTable table = make_kernel_table(detect_isa());
+  const auto codec = find_kv_codec(name).value();
+  const int64_t dim = state.range(1), group = state.range(2), rows = queries * group;
+  state.SetLabel(name);
+  if (codec && !table.attend_tiles) return state.SkipWithError("tiles are decoded to rows here");
+  const Tiles tiles(codec.get(), dim, queries == 1);
+  std::vector<std::vector<const uint8_t*>> keys, values;
+  for (int64_t h = 0; h < tiles.heads(); ++h) {
+    keys.push_back(tiles.blocks(h, KvPart::keys));
+    values.push_back(tiles.blocks(h, KvPart::values));
+  }
+  std::optional<LevelTiles> levels;
+  if (codec) levels = codec->level_tiles(kBlockTokens, dim);
+  const std::vector<float> q(static_cast<size_t>(rows * dim), 0.02f);
+  std::vector<float> max(static_cast<size_t>(rows)), sum(max), acc(q.size());
+  AttentionArgs a;
+  a.q = q.data();
+  a.q_stride = group * dim;
+  a.queries = queries;
+  a.group = group;
+  a.head_dim = dim;
+  a.first_query = kDepth;
+  a.key_ahead = kDepth;
+  a.block_tokens = kBlockTokens;
+  a.row_bytes = 2 * dim;
+  a.encoded_end = kDepth;
+  a.tiles = levels ? &*levels : nullptr;
+  a.max = max.data();
+  a.sum = sum.data();
+  a.acc = acc.data();
+  const auto attend = codec ? table.attend_tiles : table.find_attention(find_format("f16"))->run;
+  int64_t at = 0;
+  for (auto _ : state) {
+    const auto head = static_cast<size_t>(at / kDepth % tiles.heads());
+    a.k_blocks = keys[head].data();
+    a.v_blocks = values[head].data();
+    a.key_begin = at % kDepth;
+    a.key_end = a.key_begin + kAttentionPartition;
+    attend(a);
+    at += kAttentionPartition;
+    benchmark::DoNotOptimize(acc.data());
+    benchmark::ClobberMemory();
+  }
+  const int64_t bytes = 2 * tiles.bytes() * kAttentionPartition / kBlockTokens * state.iterations();
+  state.counters["GB/s"] = benchmark::Counter(static_cast<double>(bytes) / 1e9, benchmark::Counter::kIsRate);
+}
+
+void decode_levels(benchmark::State& state) { run(state, 1); }
+void prefill_levels(benchmark::State& state) { run(state, 32); }
+
+const std::vector<std::string> kArguments = {"codec", "dim", "group"};
+
+BENCHMARK(decode_levels)
+    ->ArgNames(kArguments)
+    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6}, {64, 128}, {1, 4, 8}})
+    ->MinTime(0.1);
+BENCHMARK(prefill_levels)->ArgNames(kArguments)->ArgsProduct({{0, 1, 2, 3, 4, 5, 6}, {64, 128}, {1, 8}})->MinTime(0.1);
+
+}  // namespace
+}  // namespace millrace
