@@ -82,7 +82,8 @@ TEST(ScaleSearch, IsNeverWorseThanPlainRounding) {
       plain_sum += before;
       found_sum += error;
     }
-    if (format->name == "mxfp4") continue;  // plain rounding tries the powers of two that there are
+    // Plain rounding tries the powers of two that there are; and the mean of all magnitudes is the best scale of signs.
+    if (format->name == "mxfp4" || format->name == "q1_0") continue;
     EXPECT_LT(found_sum, (format->levels > 32 ? 1.0 : 0.95) * plain_sum) << format->name;
   }
 }

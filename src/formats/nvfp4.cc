@@ -103,8 +103,6 @@ extern const Format kNvfp4 = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
-    .levels = 16,
-    .set_level = set_level,
     .matrix_limit = kLargest,
 };
 
