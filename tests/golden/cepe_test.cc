@@ -17,7 +17,7 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-const fs::path kCepe = fs::path(MILLRACE_SOURCE_DIR) / "tests" / "golden" / "cepe";
+const fs::path kCepe = fs::path(MILLRACE_SOURCE_DIR) / "tests" / "golden" / "document_encoders" / "cepe";
 constexpr int64_t kBlock = 4, kMost = 64;
 
 struct CepeCase {

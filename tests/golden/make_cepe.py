@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/cepe: a tiny Llama with a document encoder and cross-attention, in the layout of the published
+"""Writes tests/golden/document_encoders/cepe: a tiny Llama with a document encoder and cross-attention, in the layout of the published
 checkpoints, and the logits that tests expect. Needs only Python. Same seeds, same files.
 
 The reference follows Yen, Gao and Chen 2024 (arXiv:2402.16617, section 2) in plain Python floats (float64). It computes
@@ -13,7 +13,7 @@ from golden_tokenizer import BOS, EOS, PAD, VOCAB_SIZE, write_tokenizer
 from make_draft_heads import Drawn, add, floats, mix, rotate, write_tensors
 from make_mamba import rms_norm, silu, times, write_json
 
-ROOT = pathlib.Path(__file__).resolve().parent / "cepe"
+ROOT = pathlib.Path(__file__).resolve().parent / "document_encoders" / "cepe"
 PIECE = 16             # tokens that the encoder reads at once, its start token included
 DOCUMENTS = (37, 9)    # tokens: the first one is cut into three pieces, the last of which is not whole
 PROMPT, GREEDY = 12, 8

@@ -16,7 +16,7 @@ namespace {
 using namespace testing;
 namespace fs = std::filesystem;
 
-const std::string kCepe = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/cepe";
+const std::string kCepe = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/document_encoders/cepe";
 
 std::string cepe(const std::string& more = "", const std::string& folder = kCepe) {
   return "cepe:model=" + folder + ",piece=16,tokens=256" + more;

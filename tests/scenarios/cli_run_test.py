@@ -304,7 +304,7 @@ class Run(unittest.TestCase):
         self.assertIn(b"is an adapter for gemma2, the model is llama", done.stderr)
 
     def test_documents_that_an_encoder_reads(self):
-        model = os.path.join(SOURCE, "tests/golden/cepe")
+        model = os.path.join(SOURCE, "tests/golden/document_encoders/cepe")
         with tempfile.TemporaryDirectory() as folder:
             paths = [write(folder, f"{i}.txt", text) for i, text in enumerate(("the cat sat on a mat\n" * 9, "a dog\n"))]
             words = ["run", "-m", model, "-p", "and then", "-n", "8", "--temp", "0", "--ignore-eos", "--json"]

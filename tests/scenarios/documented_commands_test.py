@@ -64,7 +64,7 @@ OF_DOCUMENT = {
     "docs/compression.md": {"model.gguf": TINY},
     "docs/lora.md": {"model.gguf": TINY, "style.gguf": "tests/golden/lora/llama3/adapter.gguf", "ADAPTER_FOLDER": "tests/golden/lora/llama3"},
     "docs/kv-formats.md": {"MODEL": STORIES},
-    "docs/document-contexts.md": {"llama-2-7b.Q4_0.gguf": "tests/golden/cepe", "CEPE-LLaMA-2-7B": "tests/golden/cepe"},
+    "docs/document-contexts.md": {"llama-2-7b.Q4_0.gguf": "tests/golden/document_encoders/cepe", "CEPE-LLaMA-2-7B": "tests/golden/document_encoders/cepe"},
 }
 
 # The largest values, by subcommand. A flag that a command lacks is added if its value is marked "+" or empty.
