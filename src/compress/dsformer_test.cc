@@ -4,8 +4,8 @@
 
 #include "compress/compress_test.h"
 #include "compress/factorizers/dense_sparse.h"
-#include "compress/model_logits_test.h"
 #include "contains.h"
+#include "model_logits.h"
 #include "short_compression.h"
 #include "weight_parts_file.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/ordered_json.h"
 #include "compress/compress.h"
-#include "compress/model_logits_test.h"
+#include "model_logits.h"
 #include "shared_data.h"
 #include "test_paths.h"
 

@@ -148,6 +148,7 @@ class Commands(unittest.TestCase):
                      "book.txt", "other.txt"):
             short = document in ("docs/document-contexts.md", "docs/prefix-files.md") or name in ("prompt.txt", "notes.txt")
             self.write(folder, name, text[:105] if short else text)
+        self.write(folder, "prompts.jsonl", '{"prompt": "Once upon a time"}\n')
         self.write(folder, "person.json", '{"type": "object", "properties": {"name": {"type": "string"}}}')
         self.write(folder, "list.gbnf", 'root ::= "a" | "b"')
         for name in ("models", "bin"):
