@@ -103,6 +103,9 @@ extern const Format kNvfp4 = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
+    // No levels for quantizers, which choose them under LevelScales; those have no 8-bit floats. Checkpoints have
+    // codes.
+    .set_level = set_level,
     .matrix_limit = kLargest,
 };
 

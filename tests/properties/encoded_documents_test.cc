@@ -357,7 +357,7 @@ TEST(EncoderErrors, SayWhatIsWrong) {
 }
 
 TEST(EncoderErrors, MemoryIsBounded) {
-  auto model = LanguageModel::load(kCepe, {.threads = 1, .context = 128, .memory = int64_t{256} << 20});
+  auto model = LanguageModel::load(kCepe, {.threads = 1, .context = 128, .memory = int64_t{1} << 30});
   ASSERT_TRUE(model.ok()) << model.error().message;
   EngineOptions o = options();
   o.document_context = cepe();
