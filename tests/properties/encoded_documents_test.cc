@@ -357,12 +357,12 @@ TEST(EncoderErrors, SayWhatIsWrong) {
 }
 
 TEST(EncoderErrors, MemoryIsBounded) {
-  auto model = LanguageModel::load(kCepe, {.threads = 1, .context = 128, .memory = int64_t{1} << 30});
+  auto model = LanguageModel::load(kCepe, {.threads = 1, .context = 128, .memory = int64_t{640} << 20});
   ASSERT_TRUE(model.ok()) << model.error().message;
   EngineOptions o = options();
   o.document_context = cepe();
   EXPECT_TRUE(EngineCore::create(*model, o).ok());
-  o.document_context = "cepe:model=" + kCepe + ",piece=16,tokens=8000000";
+  o.document_context = "cepe:model=" + kCepe + ",piece=16,tokens=16000000";
   const auto core = EngineCore::create(*model, o);
   ASSERT_FALSE(core.ok());
   EXPECT_EQ(core.error().kind, ErrorKind::resource);
