@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "compress/level_grid.h"
+#include "compress/level_scales.h"
 #include "compress/matrix_parts.h"
 
 namespace millrace {
@@ -160,7 +161,7 @@ bool same_change(const InputChange& a, const InputChange& b) {
 std::string formats_with_levels() {
   std::string out;
   for (const Format* format : formats().members())
-    if (format->levels > 0) out += (out.empty() ? "" : ", ") + std::string(format->name);
+    if (find_scale_layout(*format)) out += (out.empty() ? "" : ", ") + std::string(format->name);
   return out;
 }
 
@@ -206,7 +207,7 @@ void round_columns(PassMatrix& matrix, const TriangleFactor& factor, const std::
 
 Result<const Format*> level_format(const std::string& name) {
   const Format* format = find_format(name);
-  if (format && format->levels > 0) return format;
+  if (format && find_scale_layout(*format)) return format;
   return Error::user(
       fmt::format("format '{}': is not a format of levels; choose one of {}", name, formats_with_levels()));
 }
@@ -217,7 +218,7 @@ Result<bool> fit_searches(const std::string& fit) {
 }
 
 std::string why_without_levels(const PassMatrix& matrix) {
-  if (matrix.format->levels == 0) return fmt::format("its format is {}", matrix.format->name);
+  if (!find_scale_layout(*matrix.format)) return fmt::format("its format is {}", matrix.format->name);
   return matrix.parts.input.shift.empty() ? "" : "its inputs are shifted, and their moments not measured";
 }
 

@@ -16,7 +16,7 @@ using namespace testing;
 std::vector<const Format*> formats_of_levels() {
   std::vector<const Format*> out;
   for (const Format* format : formats().members())
-    if (format->levels > 0) out.push_back(format);
+    if (format->levels > 0 && format->name != "nvfp4") out.push_back(format);  // scales of 8-bit floats: no layout
   return out;
 }
 

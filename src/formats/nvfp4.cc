@@ -103,8 +103,7 @@ extern const Format kNvfp4 = {
     .decode = decode,
     .encode = encode,
     .find_non_finite = find_non_finite,
-    // No levels for quantizers, which choose them under LevelScales; those have no 8-bit floats. Checkpoints have
-    // codes.
+    .levels = 16,
     .set_level = set_level,
     .matrix_limit = kLargest,
 };

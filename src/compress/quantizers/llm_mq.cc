@@ -17,6 +17,7 @@
 #include "compress/column_rounding.h"
 #include "compress/factories.h"
 #include "compress/format_knapsack.h"
+#include "compress/level_scales.h"
 #include "compress/preview.h"
 
 namespace millrace {
@@ -35,7 +36,7 @@ class LlmMq final : public Pass {
   int64_t working_bytes(int64_t rows, int64_t cols) const override { return 2 * rows * cols * 4; }
 
   double format_cost(const PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) override {
-    if (statistics.rows == 0 || matrix.format->levels == 0) return 0;
+    if (statistics.rows == 0 || !find_scale_layout(*matrix.format)) return 0;
     PassMatrix trial = matrix;
     round_blocks(trial, true, {.columns = statistics.squares}, pool);
     std::vector<double> changes(static_cast<size_t>(matrix.rows)), outputs(changes.size());
