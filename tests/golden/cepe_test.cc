@@ -30,7 +30,8 @@ struct CepeCase {
 
 std::vector<CepeCase> read_cases() {
   std::vector<CepeCase> out;
-  for (const auto& one : nlohmann::json::parse(testing::read_file(kCepe / "expected.json"))["cases"])
+  const auto expected = nlohmann::json::parse(testing::read_file(kCepe / "expected.json"));
+  for (const auto& one : expected["cases"])
     out.push_back({one["start"], one["piece"], one["documents"], one["tokens"],
                    testing::decode_floats(one["logits"].get<std::string>())});
   return out;
