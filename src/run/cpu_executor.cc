@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "attention/pattern_layers.h"
 #include "kv/kv_formats.h"
 #include "kv/tiers/memory_tier.h"
 #include "models/background_packer.h"
@@ -15,6 +14,7 @@
 #include "run/kv_places.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
+#include "run/option_checks.h"
 #include "run/prompt_embeddings.h"
 #include "run/skip_choice.h"
 #include "run/window_blocks.h"
@@ -46,27 +46,6 @@ Result<void> check_beams(const Request& request) {
   return {};
 }
 
-std::string drafter_label(const EngineOptions& options) {
-  return "drafter " + options.drafter.substr(0, options.drafter.find(':'));
-}
-
-// What streams with a recurrent state cannot do yet.
-Result<void> check_recurrent(const EngineOptions& options) {
-  if (!options.kv_ssd.empty())
-    return Error::unsupported("KV store: the model has recurrent layers, whose prefixes are not stored; omit it");
-  MILLRACE_TRY(const auto second, drafter_model(options.drafter));
-  if (second)
-    return Error::unsupported(
-        drafter_label(options) +
-        ": the model has recurrent layers, whose blocks have no keys for a second model; use ngram");
-  MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
-  if (trees)
-    return Error::unsupported(
-        "drafter: the model has recurrent layers, whose state is of one chain of tokens; use a drafter of chains, such "
-        "as ngram without branches");
-  return {};
-}
-
 // Rows of logits for drafted tokens. Where the lengths of drafts are chosen, long drafts in many streams do not pay.
 int64_t draft_rows(const EngineOptions& options, int64_t longest) {
   constexpr int64_t kChosenRows = 64;
@@ -79,27 +58,6 @@ ForwardLimits step_limits(const EngineOptions& options, int64_t drafts, int64_t 
   return {.tokens = tokens,
           .outputs = std::min(tokens, options.max_streams + draft_rows(options, drafts)),
           .context = context};
-}
-
-// Kept tokens of a tree move to the slots of a chain.
-Result<void> check_codec(const EngineOptions& options) {
-  MILLRACE_TRY(const auto second, drafter_model(options.drafter));
-  if (second)
-    return Error::unsupported(
-        fmt::format("{}: KV format {} encodes whole blocks of one model; use a format of rows, such as f16",
-                    drafter_label(options), options.kv_format));
-  MILLRACE_TRY(const auto self, drafter_skips(options.drafter));
-  if (self)
-    return Error::unsupported(fmt::format(
-        "drafter self: KV format {} encodes whole blocks, in which a draft's keys cannot be replaced; use a "
-        "format of rows, such as f16",
-        options.kv_format));
-  MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
-  if (!trees) return {};
-  return Error::unsupported(
-      fmt::format("drafter: KV format {} encodes whole blocks, in which tokens of a tree cannot move; use a drafter of "
-                  "chains, such as ngram without branches, or a format of rows, such as f16",
-                  options.kv_format));
 }
 
 // Without memory for constraints where it does not fit otherwise, if only a default asks for it.
@@ -118,33 +76,6 @@ int64_t planned_tokens(const EvictionRule* rule, const KvLayout& layout, int64_t
   if (!layout.by_layer) return kv_demand(rule, context, context);
   const int64_t blocks = blocks_demand(rule, context, context, layout.tables(), layout.block_tokens);
   return (blocks + layout.tables() - 1) / layout.tables() * layout.block_tokens;
-}
-
-// An attention pattern has no rule for the branches of a tree.
-Result<void> check_pattern_drafter(const EngineOptions& options) {
-  MILLRACE_TRY(const bool trees, drafts_trees(options.drafter));
-  if (!trees) return {};
-  return Error::unsupported(
-      "attention: a pattern does not go with a drafter of trees; use one of chains, such as ngram without branches, or "
-      "none");
-}
-
-// A pattern's own layers are counted from the model's in the pool.
-Result<void> check_drafter_layers(const EngineOptions& options) {
-  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
-  if (pattern_layer_sets(switches.attention.pattern) == 0) return {};
-  return Error::unsupported(fmt::format(
-      "attention {}: does not go with a drafter that stores keys or states of its own; use one without, such as ngram, "
-      "or none",
-      switches.attention.pattern->text()));
-}
-
-// The model's own layers come first, then those that a drafter has added.
-Result<void> check_all_layers(const EngineOptions& options, const KvLayout& layout, int64_t own_layers,
-                              int64_t context) {
-  if (std::ssize(layout.layers) != own_layers) MILLRACE_TRY_VOID(check_drafter_layers(options));
-  if (layout.by_layer) MILLRACE_TRY_VOID(check_layer_blocks(options, layout, own_layers, context));
-  return layout.check();
 }
 
 }  // namespace

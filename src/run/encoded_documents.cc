@@ -130,7 +130,7 @@ void EncodedDocuments::drop(Pieces::iterator piece) {
   pieces_.erase(piece);
 }
 
-// False: streams hold too many.
+// Evicts cached pieces. False: running streams hold too many blocks.
 bool EncodedDocuments::make_room(int64_t blocks) {
   int64_t idle = 0;
   for (const auto& [tokens, piece] : pieces_)

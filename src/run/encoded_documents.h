@@ -6,8 +6,8 @@
 //   blocks      [ 0 1 ] [ 2 3 ] [ 4 ]   [ 0 1 ]           a piece begins a block; equal pieces share theirs
 //   a query     sees all slots of all its pieces, in this order
 //
-// A stream holds its pieces (DocumentLease) from before its first pass until it ends or is preempted. Pieces that
-// nobody holds stay as long as there is room; the one that was held longest ago goes first. Engine thread only, but
+// A stream holds its pieces (DocumentLease) from before its first pass until it ends or is preempted. Pieces without a
+// lease stay cached until their blocks are needed; the least recently used is evicted first. Engine thread only, but
 // for check().
 #pragma once
 
@@ -62,7 +62,7 @@ class EncodedDocuments final : public LayerBlock {
   struct Piece {
     std::vector<BlockId> blocks;
     int64_t leases = 0;
-    int64_t released = 0;  // when nobody held it any more, counted in leases
+    int64_t released = 0;  // when its last lease ended, counted in leases
     bool encoded = false;
   };
   using Pieces = std::map<std::vector<TokenId>, Piece>;

@@ -11,6 +11,9 @@
 #include "kernels/x86/attention_bf16_tiles.h"
 #include "kernels/x86/attention_bf16_weights.h"
 #include "kernels/x86/attention_bf16.h"
+#include "kernels/x86/attention_bf16_level_units.h"
+#include "kernels/x86/attention_bf16_level_keys.h"
+#include "kernels/x86/attention_bf16_level_values.h"
 #include "kernels/x86/attention_bf16_levels.h"
 // clang-format on
 
