@@ -89,7 +89,8 @@ class BudgetCase(unittest.TestCase):
         self.assertLessEqual(peak, budget)
         self.assertLessEqual(memory["peak_resident_bytes"], budget)
         self.assertLessEqual(memory["bytes"], budget)
-        self.assertLess(result["kv_blocks_free"], 0.1 * result["kv_blocks"], "the load does not fill the cache")
+        # Blocks free at the end say little: streams return their last, partly filled blocks when they finish.
+        self.assertGreater(result["prefix_cache"]["erased_blocks"], result["kv_blocks"], "the load does not fill the cache")
         return memory
 
 
