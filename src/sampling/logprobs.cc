@@ -40,8 +40,8 @@ class Normalization {
       return;
     }
     max_ = finite_or_none(logits[static_cast<size_t>(best)]);
-    log_sum_ = std::log(fastest_exp_sum()(logits.data(), max_, std::ssize(logits)));
-    error_ = 2 * estimate_error(logits.size());  // of the logarithm, whose last bits are far below
+    log_sum_ = std::log(fastest_row_scan().exp_sum(logits.data(), max_, std::ssize(logits)));
+    error_ = 4 * estimate_error(Estimate::fine, logits.size());  // of the logarithm, whose last bits are far below
   }
 
   float logprob(double logit) {

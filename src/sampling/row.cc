@@ -72,11 +72,11 @@ double Softmax::probability(float logit) const { return total > 0 ? std::exp(log
 
 void SamplingRow::reserve(int64_t vocab) {
   const auto tokens = static_cast<size_t>(vocab);
-  list_.reserve(tokens);
+  list_.reserve(tokens + static_cast<size_t>(kSelectSlack));
   spare_.resize(tokens);
   weights_.reserve(tokens);
   blocks_.reserve(tokens / kEstimateBlock + 1);
-  fastest_exp_sum();  // makes its table
+  fastest_row_scan();  // makes its table
 }
 
 void SamplingRow::begin(std::span<float> logits, uint64_t seed, int64_t position) {
@@ -128,18 +128,15 @@ void SamplingRow::keep_above(double threshold) {
   const double finite = std::max<double>(threshold, -FLT_MAX);
   if (!dense_) return keep_if([&](const Candidate& candidate) { return candidate.logit >= threshold; });
   dense_ = false;
-  constexpr size_t kBlock = 64;
+  const auto least = static_cast<float>(finite);
+  const float from = least < finite ? std::nextafter(least, FLT_MAX) : least;
+  constexpr size_t kBlock = 1024;
   size_t kept = 0;
   for (size_t at = 0; at < logits_.size(); at += kBlock) {
-    const size_t end = std::min(at + kBlock, logits_.size());
-    if (!(block_max(logits_.data() + at, end - at) >= finite)) continue;
-    list_.resize(kept + end - at);
-    Candidate* list = list_.data();
-    for (size_t i = at; i < end; ++i) {  // without a branch, as above
-      const float logit = logits_[i];
-      list[kept] = {clamp_infinity(logit), static_cast<TokenId>(i)};
-      kept += static_cast<size_t>(logit >= finite);
-    }
+    const size_t count = std::min(kBlock, logits_.size() - at);
+    list_.resize(kept + count + kSelectSlack);
+    kept += static_cast<size_t>(fastest_row_scan().select_from(logits_.data() + at, static_cast<int64_t>(count), from,
+                                                               static_cast<int32_t>(at), list_.data() + kept));
   }
   list_.resize(kept);
 }

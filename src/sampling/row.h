@@ -19,18 +19,15 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "millrace/token.h"
+#include "kernels/candidate.h"
 
 namespace millrace {
-
-struct Candidate {
-  float logit = 0;
-  TokenId token = 0;
-};
 
 inline bool better(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
+
+enum class Estimate;  // sampling/estimate.h
 
 // Streams of random numbers, one per step that draws; the last three are of speculation (speculate/acceptance.h).
 // Frozen: a different number yields different tokens for the same seed.
@@ -124,7 +121,8 @@ class SamplingRow {
   void keep_if(Keep keep);  // filters the list, in order
   void strike(std::span<const uint64_t> bits);
   const float* block(size_t first, size_t count, float* copy) const;
-  double estimate_blocks(double max);
+  double estimate_blocks(double max, Estimate estimate);
+  TokenId draw_from_blocks(double max, double target, double error) const;
   double nucleus_floor(double max, double mass) const;
   size_t mass_prefix(double max, double mass, double error) const;
 

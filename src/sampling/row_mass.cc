@@ -18,15 +18,18 @@ const float* SamplingRow::block(size_t first, size_t count, float* copy) const {
   return copy;
 }
 
-double SamplingRow::estimate_blocks(double max) {
-  const auto exp_sum = fastest_exp_sum();
+double SamplingRow::estimate_blocks(double max, Estimate estimate) {
+  const RowScan& scan = fastest_row_scan();
   const size_t count = dense_ ? logits_.size() : list_.size();
   double total = 0;
   float copy[kEstimateBlock];
   blocks_.clear();
   for (size_t at = 0; at < count; at += kEstimateBlock) {
     const size_t part = std::min(kEstimateBlock, count - at);
-    blocks_.push_back(exp_sum(block(at, part, copy), max, static_cast<int64_t>(part)));
+    const float* logits = block(at, part, copy);
+    const auto size = static_cast<int64_t>(part);
+    blocks_.push_back(estimate == Estimate::coarse ? scan.exp_sum_coarse(logits, static_cast<float>(max), size)
+                                                   : scan.exp_sum(logits, max, size));
     total += blocks_.back();
   }
   return total;
@@ -36,12 +39,21 @@ bool SamplingRow::keep_nucleus(double p) {
   if (!dense_ || logits_.size() < kEstimateFrom) return false;
   const double max = max_logit();
   if (max < -FLT_MAX) return false;
-  const double total = estimate_blocks(max), error = estimate_error(logits_.size()) * total;
+  double total = estimate_blocks(max, Estimate::coarse);
+  const double fine = estimate_error(Estimate::fine, logits_.size());  // of the sums in mass_prefix()
+  double error = (estimate_error(Estimate::coarse, logits_.size()) + fine) * total;
   // Tokens below the threshold have at most half of the mass that the nucleus leaves out.
-  keep_above(max + std::log(0.5 * (1 - p) * total / static_cast<double>(logits_.size())));
+  keep_above(max + std::log(0.5 * (1 - p) * (total - error) / static_cast<double>(logits_.size())));
   keep_above(nucleus_floor(max, p * total + error));
   sort_prefix(list_.size());
-  const size_t kept = mass_prefix(max, p * total, error);
+  size_t kept = mass_prefix(max, p * total, error);
+  if (kept == 0) {
+    dense_ = true;
+    total = estimate_blocks(max, Estimate::fine);
+    error = 2 * fine * total;
+    dense_ = false;
+    kept = mass_prefix(max, p * total, error);
+  }
   if (kept > 0) {
     truncate(kept);
   } else {  // the row as it was
@@ -74,7 +86,7 @@ double SamplingRow::nucleus_floor(double max, double mass) const {
 
 // The smallest number of best candidates of the sorted list whose sum reaches `mass`; 0 if that is not clear.
 size_t SamplingRow::mass_prefix(double max, double mass, double error) const {
-  const auto exp_sum = fastest_exp_sum();
+  const auto exp_sum = fastest_row_scan().exp_sum;
   float copy[kEstimateBlock];
   double sum = 0;
   for (size_t at = 0; at < list_.size();) {
@@ -98,7 +110,18 @@ TokenId SamplingRow::draw_estimated(double uniform) {
   if (count < kEstimateFrom) return -1;
   const double max = max_logit();
   if (max < -FLT_MAX) return -1;
-  const double total = estimate_blocks(max), error = estimate_error(count) * total, target = uniform * total;
+  for (const Estimate estimate : {Estimate::coarse, Estimate::fine}) {
+    const double total = estimate_blocks(max, estimate);
+    const TokenId token = draw_from_blocks(max, uniform * total, 2 * estimate_error(estimate, count) * total);
+    if (token >= 0) return token;
+  }
+  return -1;
+}
+
+// The candidate at which the sum of the blocks, and within a block of its candidates, exceeds `target`; -1 if that is not
+// clear.
+TokenId SamplingRow::draw_from_blocks(double max, double target, double error) const {
+  const size_t count = dense_ ? logits_.size() : list_.size();
   double sum = 0;
   size_t at = 0;
   for (const double whole : blocks_) {

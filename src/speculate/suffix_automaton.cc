@@ -1,8 +1,10 @@
 #include "speculate/suffix_automaton.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cassert>
+#include <utility>
 
 namespace millrace {
 namespace {
@@ -11,6 +13,8 @@ namespace {
 constexpr int64_t kStates = 2, kEdges = 3;
 // The suffixes whose continuations are counted at each extension, from the longest on.
 constexpr int64_t kCountedSuffixes = 16;
+// A state with more edges finds them by hash. Most states have one edge, which lies in memory near its state's others.
+constexpr int32_t kListed = 4;
 
 size_t slots_for(int64_t tokens) { return std::bit_ceil(static_cast<size_t>(2 * kEdges * tokens)); }
 
@@ -38,29 +42,52 @@ void SuffixAutomaton::clear() {
 
 int32_t SuffixAutomaton::add_state(int32_t length, int32_t link) {
   assert(states_.size() < states_.capacity());
-  states_.push_back({length, link, kNone});
+  states_.push_back({length, link, kNone, 0});
   return static_cast<int32_t>(states_.size()) - 1;
 }
 
-size_t SuffixAutomaton::slot_of(int32_t from, TokenId token) const {
+size_t SuffixAutomaton::home_of(int32_t from, TokenId token) const {
   uint64_t key = static_cast<uint64_t>(static_cast<uint32_t>(from)) << 32 | static_cast<uint32_t>(token);
   key = (key ^ key >> 31) * 0x9e3779b97f4a7c15u;
-  const size_t mask = slots_.size() - 1;
-  for (size_t at = static_cast<size_t>(key >> 32) & mask;; at = (at + 1) & mask) {
+  return static_cast<size_t>(key >> 32) & (slots_.size() - 1);
+}
+
+size_t SuffixAutomaton::slot_of(int32_t from, TokenId token) const {
+  for (size_t at = home_of(from, token);; at = (at + 1) & (slots_.size() - 1)) {
     if (slots_[at] == 0) return at;
     const Edge& edge = edges_[static_cast<size_t>(slots_[at] - 1)];
     if (edge.from == from && edge.token == token) return at;
   }
 }
 
-int32_t SuffixAutomaton::find_edge(int32_t from, TokenId token) const { return slots_[slot_of(from, token)] - 1; }
+int32_t SuffixAutomaton::find_edge(int32_t from, TokenId token) const {
+  const State& state = states_[static_cast<size_t>(from)];
+  if (state.degree > kListed) return slots_[slot_of(from, token)] - 1;
+  int32_t at = state.edges;
+  while (at != kNone && edges_[static_cast<size_t>(at)].token != token) at = edges_[static_cast<size_t>(at)].more;
+  return at;
+}
+
+void SuffixAutomaton::prefetch_edge(int32_t from, TokenId token) const {
+  const State& state = states_[static_cast<size_t>(from)];
+  if (state.degree > kListed) {
+    __builtin_prefetch(&slots_[home_of(from, token)]);
+  } else if (state.edges != kNone) {
+    __builtin_prefetch(&edges_[static_cast<size_t>(state.edges)]);
+  }
+}
 
 void SuffixAutomaton::add_edge(int32_t from, TokenId token, int32_t to, uint32_t times) {
   assert(edges_.size() < edges_.capacity());
-  int32_t& first = states_[static_cast<size_t>(from)].edges;
-  edges_.push_back({from, token, to, times, extensions_, first});
-  first = static_cast<int32_t>(edges_.size()) - 1;
-  slots_[slot_of(from, token)] = first + 1;
+  State& state = states_[static_cast<size_t>(from)];
+  edges_.push_back({from, token, to, times, extensions_, state.edges});
+  state.edges = static_cast<int32_t>(edges_.size()) - 1;
+  ++state.degree;
+  if (state.degree < kListed + 1) return;
+  // Those before are in the table already, but for the ones that were listed until now.
+  const int32_t end = state.degree == kListed + 1 ? kNone : edges_.back().more;
+  for (int32_t at = state.edges; at != end; at = edges_[static_cast<size_t>(at)].more)
+    slots_[slot_of(from, edges_[static_cast<size_t>(at)].token)] = at + 1;
 }
 
 int32_t SuffixAutomaton::find_root(uint64_t scope) const {
@@ -101,9 +128,17 @@ int32_t SuffixAutomaton::split(int32_t state, TokenId token, int32_t target) {
   return clone;
 }
 
-void SuffixAutomaton::count(int32_t state, TokenId token) {
-  for (int64_t i = 0; i < kCountedSuffixes && state != kNone; ++i, state = states_[static_cast<size_t>(state)].link) {
-    Edge& edge = edges_[static_cast<size_t>(find_edge(state, token))];
+// Counts that `token` followed the state's text and its next shorter suffixes, `suffixes` in all; all have that edge.
+// Finds the states first, then their edges, so that the memory reads of the second part do not wait for each other.
+void SuffixAutomaton::count(int32_t state, TokenId token, int64_t suffixes) {
+  std::array<int32_t, kCountedSuffixes> counted;
+  size_t found = 0;
+  for (; std::cmp_less(found, suffixes) && state != kNone; state = states_[static_cast<size_t>(state)].link) {
+    prefetch_edge(state, token);
+    counted[found++] = state;
+  }
+  for (size_t i = 0; i < found; ++i) {
+    Edge& edge = edges_[static_cast<size_t>(find_edge(counted[i], token))];
     ++edge.times;
     edge.latest = extensions_;
   }
@@ -117,23 +152,25 @@ int32_t SuffixAutomaton::extend(int32_t last, TokenId token) {
     const int32_t target = edges_[static_cast<size_t>(known)].to;
     const bool exact = states_[static_cast<size_t>(target)].length == states_[static_cast<size_t>(last)].length + 1;
     const int32_t now = exact ? target : split(last, token, target);
-    count(last, token);
+    count(last, token, kCountedSuffixes);
     return now;
   }
   const int32_t now = add_state(states_[static_cast<size_t>(last)].length + 1, kNone);
-  int32_t at = last, edge = kNone;
-  for (; at != kNone && (edge = find_edge(at, token)) == kNone; at = states_[static_cast<size_t>(at)].link)
-    add_edge(at, token, now, 0);
+  int32_t at = last, root = last, edge = kNone;
+  int64_t counted = 0;
+  for (; at != kNone && (edge = find_edge(at, token)) == kNone; at = states_[static_cast<size_t>(at)].link) {
+    add_edge(at, token, now, counted < kCountedSuffixes ? 1 : 0);
+    ++counted;
+    root = at;
+  }
   if (at == kNone) {
-    int32_t root = last;  // of the scope: the end of the links
-    while (states_[static_cast<size_t>(root)].link != kNone) root = states_[static_cast<size_t>(root)].link;
-    states_[static_cast<size_t>(now)].link = root;
+    states_[static_cast<size_t>(now)].link = root;  // of the scope: the end of the links
   } else {
     const int32_t target = edges_[static_cast<size_t>(edge)].to;
     const bool exact = states_[static_cast<size_t>(target)].length == states_[static_cast<size_t>(at)].length + 1;
     states_[static_cast<size_t>(now)].link = exact ? target : split(at, token, target);
+    count(at, token, kCountedSuffixes - counted);
   }
-  count(last, token);
   return now;
 }
 

@@ -58,6 +58,7 @@ class SuffixAutomaton {
     int32_t length;
     int32_t link;   // state of the longest suffix that also occurs elsewhere
     int32_t edges;  // its latest edge
+    int32_t degree;  // number of its edges
   };
   struct Edge {
     int32_t from;
@@ -72,14 +73,16 @@ class SuffixAutomaton {
   int32_t find_edge(int32_t from, TokenId token) const;
   void add_edge(int32_t from, TokenId token, int32_t to, uint32_t times);
   int32_t split(int32_t state, TokenId token, int32_t target);
-  void count(int32_t state, TokenId token);
+  void count(int32_t state, TokenId token, int64_t suffixes);
+  void prefetch_edge(int32_t from, TokenId token) const;
+  size_t home_of(int32_t from, TokenId token) const;
   size_t slot_of(int32_t from, TokenId token) const;
 
   int64_t capacity_, used_ = 0;
   uint32_t extensions_ = 0;
   std::vector<State> states_;
   std::vector<Edge> edges_;
-  std::vector<int32_t> slots_;  // open addressing by (from, token); edge + 1, or 0
+  std::vector<int32_t> slots_;  // edges of states with many, by (from, token), open addressing; edge + 1, or 0
   std::vector<std::pair<uint64_t, int32_t>> roots_;
 };
 

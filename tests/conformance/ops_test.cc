@@ -234,6 +234,70 @@ TEST(ExpSum, NanAddsNothingAndInfinityCountsAsTheLargestFloat) {
   }
 }
 
+TEST(CoarseExpSum, IsNearItsDefinition) {
+  for_each_size([](const KernelTable& table, int64_t n) {
+    for (float spread : {0.0f, 0.01f, 4.0f, 300.0f})
+      for (float offset : {0.0f, 17.3f, -1000.7f}) {
+        auto x = scaled(random_values(n, 9), spread);
+        for (float& v : x) v += offset;
+        const float max = *std::max_element(x.begin(), x.end());
+        double sum = 0;
+        for (float v : x) sum += std::exp(double{v} - double{max});
+        Row row(x);
+        EXPECT_NEAR(table.exp_sum_coarse(row.data(), max, n), sum, 1e-6 * sum) << spread << " " << offset;
+        EXPECT_EQ(row.values(), x);
+      }
+  });
+}
+
+// A rounding of x - shift would be far above the bound: 1e-3 of -40000 - 60.
+TEST(CoarseExpSum, EachTermIsNearItsValue) {
+  for (const KernelTable& table : testing::kernel_tables())
+    for (const float shift : {0.0f, 3.7f, -40000.3f})
+      for (float below = -85; below <= 0; below += 0.037f) {
+        const float x = shift + below;
+        const double expected = std::exp(double{x} - double{shift});
+        if (x > shift || x - shift < -85) continue;
+        EXPECT_NEAR(table.exp_sum_coarse(&x, shift, 1), expected, 4e-7 * expected + 16 * std::exp(-86.0))
+            << isa_name(table.isa) << " " << x;
+      }
+}
+
+TEST(CoarseExpSum, NanAddsNothingAndInfinityCountsAsTheLargestFloat) {
+  const float kInf = std::numeric_limits<float>::infinity(), kMax = std::numeric_limits<float>::max();
+  for (const KernelTable& table : testing::kernel_tables()) {
+    std::vector<float> x = {1, NAN, -kInf, 1, -1e30f, NAN, 1, 1, NAN, 1};
+    EXPECT_NEAR(table.exp_sum_coarse(x.data(), 1, std::ssize(x)), 5, 1e-5) << isa_name(table.isa);
+    x = {kInf, 0, kMax};
+    EXPECT_NEAR(table.exp_sum_coarse(x.data(), kMax, std::ssize(x)), 2, 1e-5) << isa_name(table.isa);
+    EXPECT_EQ(table.exp_sum_coarse(x.data(), kMax, 0), 0);
+  }
+}
+
+TEST(SelectFrom, KeepsThoseFromTheLeastOnInOrder) {
+  const float kInf = std::numeric_limits<float>::infinity(), kMax = std::numeric_limits<float>::max();
+  for_each_size([&](const KernelTable& table, int64_t n) {
+    auto x = random_values(n, 11);
+    for (size_t i = 0; i < x.size(); i += 7) x[i] = i % 2 == 0 ? NAN : kInf;
+    for (size_t i = 3; i < x.size(); i += 11) x[i] = -kInf;
+    Row row(x);
+    for (const float least : {-kMax, -0.5f, 0.0f, 0.9f, kMax}) {
+      std::vector<Candidate> expected;
+      for (int64_t i = 0; i < n; ++i)
+        if (x[static_cast<size_t>(i)] >= least)
+          expected.push_back({std::min(x[static_cast<size_t>(i)], kMax), static_cast<TokenId>(100 + i)});
+      std::vector<Candidate> out(static_cast<size_t>(n) + 17, {-7, -7});
+      const int64_t kept = table.select_from(row.data(), n, least, 100, out.data());
+      ASSERT_EQ(kept, std::ssize(expected)) << isa_name(table.isa) << " " << n << " " << least;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(out[i].logit, expected[i].logit);
+        EXPECT_EQ(out[i].token, expected[i].token);
+      }
+      EXPECT_EQ(out.back().token, -7) << "writes beyond what it may";
+    }
+  });
+}
+
 // Relative error over the whole range, for positive and negative inputs alike.
 void expect_relative(const std::vector<float>& x, const std::vector<float>& actual, double (*f)(double), double bound) {
   ASSERT_EQ(x.size(), actual.size());
@@ -423,7 +487,7 @@ TEST(RowCodec, EverySixteenBitPatternWidensAlike) {
 
 TEST(KernelTable, EveryTableHasEveryOperation) {
   for (const KernelTable& t : testing::kernel_tables()) {
-    EXPECT_TRUE(t.attention_merge && t.rms_norm && t.layer_norm && t.rope && t.softmax && t.exp_sum && t.silu_mul &&
+    EXPECT_TRUE(t.attention_merge && t.rms_norm && t.layer_norm && t.rope && t.softmax && t.exp_sum && t.exp_sum_coarse && t.select_from && t.silu_mul &&
                 t.gelu_tanh_mul && t.gelu_erf_mul && t.gelu_tanh && t.gelu_erf && t.relu && t.softcap && t.add &&
                 t.add_scaled && t.scale)
         << isa_name(t.isa);

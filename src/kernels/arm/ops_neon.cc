@@ -23,6 +23,7 @@ void add_ops_neon(KernelTable& table) {
   table.rope = rope;
   table.softmax = softmax;
   table.exp_sum = exp_sum;
+  table.exp_sum_coarse = exp_sum_coarse;
   table.silu_mul = gated<Silu>;
   table.gelu_tanh_mul = gated<GeluTanh>;
   table.gelu_erf_mul = gated<GeluErf>;

@@ -1,10 +1,9 @@
-// Reference exp_sum, and the fastest version on this machine.
-#include "kernels/exp_sum.h"
-
+// Reference exp_sum, and the fastest scans on this machine.
 #include <cfloat>
 #include <cmath>
 
 #include "kernels/ops.h"
+#include "kernels/row_scan.h"
 
 namespace millrace {
 namespace {
@@ -16,14 +15,20 @@ double exp_sum_ref(const float* x, double shift, int64_t n) noexcept {
   return sum;
 }
 
+double exp_sum_coarse_ref(const float* x, float shift, int64_t n) noexcept { return exp_sum_ref(x, shift, n); }
+
 }  // namespace
 
-void add_exp_sum_ref(KernelTable& table) { table.exp_sum = exp_sum_ref; }
+void add_exp_sum_ref(KernelTable& table) {
+  table.exp_sum = exp_sum_ref;
+  table.exp_sum_coarse = exp_sum_coarse_ref;
+}
 
-double (*fastest_exp_sum())(const float* x, double shift, int64_t n) {
-  static const auto fastest = [] {
+const RowScan& fastest_row_scan() {
+  static const RowScan fastest = [] {
     const auto isa = select_isa();  // a bad MILLRACE_ISA is reported where a model is loaded
-    return make_kernel_table(isa.ok() ? *isa : Isa::ref).exp_sum;
+    const KernelTable table = make_kernel_table(isa.ok() ? *isa : Isa::ref);
+    return RowScan{table.exp_sum, table.exp_sum_coarse, table.select_from};
   }();
   return fastest;
 }

@@ -23,6 +23,7 @@ void add_ops_ref(KernelTable& table) {
   add_rope_ref(table);
   add_softmax_ref(table);
   add_exp_sum_ref(table);
+  add_select_ref(table);
   add_activation_functions_ref(table);
   add_elementwise_ref(table);
   add_row_codec_ref(table);

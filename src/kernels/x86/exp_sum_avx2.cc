@@ -4,7 +4,10 @@
 
 namespace millrace {
 
-void add_exp_sum_avx2(KernelTable& table) { table.exp_sum = exp_sum; }
+void add_exp_sum_avx2(KernelTable& table) {
+  table.exp_sum = exp_sum;
+  table.exp_sum_coarse = exp_sum_coarse;
+}
 
 }  // namespace millrace
 #endif

@@ -21,6 +21,7 @@ void add_ops_avx512(KernelTable& table) {
   add_rope_avx512(table);
   add_softmax_avx512(table);
   add_exp_sum_avx512(table);
+  add_select_avx512(table);
   add_activation_functions_avx512(table);
   add_elementwise_avx512(table);
   add_row_codec_avx512(table);
