@@ -405,7 +405,7 @@ TEST(TokenEvictorRefusals, NameTheReason) {
   r.evictor = "fifo";
   EXPECT_EQ(core->check(r).error().message,
             "evictor: unknown 'fifo'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands, "
-            "pyramidkv, spatten");
+            "pyramidkv, spatten, adaptively_sparse, seqboat");
   EngineOptions o = options();
   o.evictor = "h2o";
   EXPECT_EQ(EngineCore::create(windowed, o).error().message,
