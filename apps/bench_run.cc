@@ -98,7 +98,7 @@ class BenchStreams {
     for (int64_t stream = 0; rule_ && stream < streams_; ++stream) {
       const KvLayout& layout = runner_->kv().layout();
       evictions_.push_back({TokenEviction(rule_, test.prefilled(), test.longest(), layout.heads(), layout.tables())});
-      evictions_.back().eviction.reserve(0);
+      evictions_.back().eviction.reserve(0, model_.parts().model->spec().gates.dims);
     }
   }
 

@@ -5,6 +5,7 @@
 #include "attention/block_sparse.h"
 #include "attention/chosen_blocks.h"
 #include "attention/codec_tiles.h"
+#include "attention/living_keys.h"
 #include "attention/partial.h"
 #include "attention/row_formats.h"
 #include "attention/shared_prefixes.h"
@@ -67,6 +68,9 @@ struct Attend {
   const CodecTiles* encoded;  // null: rows
   const AttentionPattern* pattern;
   const DynamicPattern* dynamic;  // `pattern`, if it is one
+  const KeyLives* lives;
+
+  KeyLives::Span lives_of(const BatchSpan& span) const { return lives ? lives->of(span) : KeyLives::Span{}; }
 
   bool sparse(const BatchSpan& span) const { return pattern && span.visibility < 0; }
   SparseTiles tiles() const { return {pattern->block(), tile}; }
@@ -167,11 +171,24 @@ struct Attend {
     for (int64_t i = 0; i < u.queries; ++i) std::copy_n(merged + i * group * dims, group * dims, first + i * width);
   }
 
+  // The outputs of a head that does not attend.
+  void clear(const Unit& u) const {
+    const int64_t dims = layer.values(), width = layer.heads * dims;
+    float* first = out + (u.span->begin + u.first) * width + u.head * group * dims;
+    for (int64_t i = 0; i < u.queries; ++i) std::fill_n(first + i * width, group * dims, 0.0f);
+  }
+
   // Every partition of a unit; scratch holds two partials.
   void run_unit(const Unit& u, float* scratch, const Worker& worker) const {
     const int64_t rows = u.queries * group;
     const Partial total = partial_at(scratch, rows);
     const Partial partial = partial_at(scratch + partial_floats(rows, layer.values()), rows);
+    const KeyLives::Span own = lives_of(*u.span);
+    if (!own.attends_with(u.head)) return clear(u);
+    if (own.hides()) {
+      attend_living({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, own, total, partial);
+      return finish(u, total, partial.acc);
+    }
     if (u.span->visibility >= 0) {
       attend_visible({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, total, partial.max);
       return finish(u, total, partial.acc);
@@ -247,7 +264,9 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
   const int64_t parts = whole.part_end - whole.part_begin;
   const int64_t run = std::max<int64_t>(1, a.layer.kv_heads * parts / (kTasksAWorker * pool.threads()));
   const int64_t runs = (parts + run - 1) / run;
+  const KeyLives::Span lives = a.lives_of(span);
   auto finish = [&](int64_t head) {
+    if (!lives.attends_with(head)) return a.clear(a.unit(span, head));
     float* first = scratch + head * slot;
     const Partial total = partial_at(first, rows);
     for (int64_t p = 1; p < parts; ++p) a.join(rows, partial_at(first + p * size, rows), total);
@@ -257,7 +276,7 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
     const Unit u = a.unit(span, task / runs);
     float* head = scratch + task / runs * slot;
     const int64_t begin = task % runs * run;
-    for (int64_t p = begin; p < std::min(parts, begin + run); ++p)
+    for (int64_t p = begin; lives.attends_with(u.head) && p < std::min(parts, begin + run); ++p)
       a.run_partition(u, u.part_begin + p, p == begin, partial_at(head + p * size, rows),
                       {worker, pointers + worker * pointer_slot});
     if (runs == 1) finish(task);
@@ -283,7 +302,7 @@ int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t blo
 
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers,
-            const CodecTiles* tiles, const SharedPrefixes* prefixes) {
+            const CodecTiles* tiles, const SharedPrefixes* prefixes, const KeyLives* lives) {
   const int64_t group = layer.heads / layer.kv_heads;
   const Attend a{batch,
                  layer,
@@ -296,16 +315,17 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
                  query_tile(group),
                  tiles,
                  pattern_of(layer, context),
-                 dynamic_pattern(pattern_of(layer, context))};
+                 dynamic_pattern(pattern_of(layer, context)),
+                 lives && !lives->spans.empty() ? lives : nullptr};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
   if (spans.size() == 1 && spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1 &&
-      spans[0].visibility < 0 && !a.pattern) {
+      spans[0].visibility < 0 && !a.pattern && !a.lives_of(spans[0]).hides()) {
     attend_split(a, spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers, pointer_slot);
     return;
   }
-  if (layer.window > 0 || layer.group > 0 || tiles || a.pattern || (prefixes && prefixes->groups().empty()))
+  if (layer.window > 0 || layer.group > 0 || tiles || a.pattern || a.lives || (prefixes && prefixes->groups().empty()))
     prefixes = nullptr;
   // Members of a group that one task serves: few enough that every worker has one.
   const int64_t pieces = (pool.threads() + layer.kv_heads - 1) / layer.kv_heads;

@@ -128,6 +128,7 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
       prepare(s, layer.head_dim, std::min(tile, std::max(queries, 1 + mass.most_drafted)) * group, slots,
               observed.drafted, mass.most_drafted, heads);
     pool.parallel_for(layer.kv_heads * tiles, [&](int64_t index, int worker) {
+      if (observed.attends && observed.attends[index / tiles] == 0) return;
       const int64_t first = observed.skipped + index % tiles * tile;
       const TokenUnit unit{.batch = batch,
                            .span = span,

@@ -14,12 +14,13 @@ namespace millrace {
 // What to observe in the next forward pass, and where to add it.
 struct TokenMass {
   struct Span {
-    int64_t span = 0;           // index of the batch span
-    int64_t drafted = 0;        // its last queries: those of drafted tokens, which may be rejected
-    int64_t skipped = 0;        // its first queries, which are not observed
-    bool shares = false;        // MassRule::shares
-    int64_t heads = 1;          // that have sums of their own: 1, or the KV heads of all layers of the pool
-    bool whole_layers = false;  // each head has the sums of all heads of its layer
+    int64_t span = 0;                  // index of the batch span
+    int64_t drafted = 0;               // its last queries: those of drafted tokens, which may be rejected
+    int64_t skipped = 0;               // its first queries, which are not observed
+    bool shares = false;               // MassRule::shares
+    int64_t heads = 1;                 // that have sums of their own: 1, or the KV heads of all layers of the pool
+    bool whole_layers = false;         // each head has the sums of all heads of its layer
+    const uint8_t* attends = nullptr;  // [KV heads of the layer], 0: is pruned, and does not count; null: all do
     // [slots before the first drafted token, heads], from the other queries.
     std::span<int64_t> mass;
     // [drafted, slots, heads], from each of those queries alone.

@@ -45,7 +45,7 @@ LiveStream* Admission::admit(RequestId id) {
   s.kv.reserved_blocks = loop_.planner->promised_blocks(s, loop_.limits);
   s.tokens.reserve(static_cast<size_t>(s.max_total));  // a step that only decodes allocates no memory
   ledger_.prepare(*stream, loop_.limits.most_held > 0 ? s.max_total : s.kv_demand(s.max_total), s.max_total);
-  if (stream->eviction) stream->eviction->reserve(loop_.executor->limits().drafts);
+  if (stream->eviction) stream->eviction->reserve(loop_.executor->limits().drafts, loop_.executor->limits().gate_dims);
   const bool first_time = s.times.admitted == 0;
   if (first_time) s.times.admitted = loop_.now();
   if (s.phase == StreamPhase::swapped) {

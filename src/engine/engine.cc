@@ -358,7 +358,7 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
   const int64_t tokens = longest_stream(request, core->context(), rule.get());
   MILLRACE_TRY(const int64_t evictor,
                request_evictor_memory(request, tokens, core->executor().limits().drafts, core->kv().layout().heads(),
-                                      core->kv().layout().tables()));
+                                      core->kv().layout().tables(), core->executor().limits().gate_dims));
   const int64_t memory = std::max({request.n, request.best_of, request.beams}) * (request_memory(tokens) + evictor) +
                          embeddings_bytes(request);
   {

@@ -198,6 +198,13 @@ void Scorer::forward() {
     observer_->add(*eviction_);
   }
   runner_->forward();
+  if (!rule_ || !rule_->evictor->gated()) return;
+  int64_t stored = tables_ - 1;
+  for (int64_t g = 0; g < tables_; ++g) {
+    const BatchSpan& span = runner_->batch().spans_of(g).back();
+    stored += span.first_slot + span.count;
+  }
+  most_kept_ = std::max(most_kept_, stored / tables_);
 }
 
 // Drops what the evictor chooses, if the window goes on. The blocks stay with the window.

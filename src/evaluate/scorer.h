@@ -79,8 +79,11 @@ class Scorer {
     const KvLayout& layout = runner_->kv().layout();
     return layout.encodes() ? layout.state_bytes() : 0;
   }
-  // Of one window, at most; tokens, of layers that see all, on average where these have budgets of their own.
-  int64_t stored_tokens() const { return kv_demand(rule_.get(), longest_, longest_, tables_); }
+  // Of one window, at most; tokens, of layers that see all, on average where these have budgets of their own. Where
+  // gates choose, what the windows so far have stored.
+  int64_t stored_tokens() const {
+    return most_kept_ > 0 ? most_kept_ : kv_demand(rule_.get(), longest_, longest_, tables_);
+  }
   int64_t stored_bytes() const { return held_bytes(runner_->kv().layout(), stored_tokens(), longest_); }
 
  private:
@@ -102,6 +105,7 @@ class Scorer {
   std::shared_ptr<const EvictionRule> rule_;  // null: no evictor
   std::unique_ptr<EvictionObserver> observer_;
   std::unique_ptr<TokenEviction> eviction_;  // of the current window
+  int64_t most_kept_ = 0;                    // tokens, where gates choose
   std::vector<ScoredRow> rows_;
 };
 

@@ -70,7 +70,7 @@ std::span<const int32_t> KeptTokens::keep_slots(std::span<const int32_t> slots) 
   evicted_ += std::ssize(positions_) - std::ssize(slots);
   for (size_t i = 0; i < slots.size(); ++i) positions_[i] = positions_[static_cast<size_t>(slots[i])];
   positions_.resize(slots.size());
-  mass_.assign(slots.size(), 0);
+  if (!mass_.empty()) mass_.assign(slots.size(), 0);
   kept_.assign(slots.begin(), slots.end());
   return kept_;
 }

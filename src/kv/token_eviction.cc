@@ -10,11 +10,17 @@ TokenEviction::TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t p
       prompt_(prompt),
       total_(total),
       heads_(rule_->choosers(kv_heads)),
-      layers_(static_cast<size_t>(rule_->by_layer() ? layers : 1), KeptTokens(heads_)) {}
+      layers_(static_cast<size_t>(rule_->by_layer() ? layers : 1), KeptTokens(heads_)),
+      gated_(rule_->evictor->gated() ? layers_.size() : 0) {
+  if (rule_->evictor->prunes_heads()) kv_heads_.emplace(this->layers(), kv_heads / this->layers());
+}
 
-void TokenEviction::reserve(int64_t drafted) {
+void TokenEviction::reserve(int64_t drafted, int64_t gate_dims) {
   for (int64_t i = 0; i < layers(); ++i) tokens(i).reserve(most_stored(i), drafted, rule_->evictor->needs_mass());
   if (rule_->evictor->cascades()) cascade_.reserve(most_stored());
+  for (size_t i = 0; i < gated_.size(); ++i)
+    gated_[i].reserve(most_stored(static_cast<int64_t>(i)), rule_->evictor->gate(), gate_dims);
+  if (kv_heads_) kv_heads_->reserve(drafted);
 }
 
 int64_t TokenEviction::next() const {
@@ -26,7 +32,8 @@ int64_t TokenEviction::first_observed() const {
 }
 
 int64_t TokenEviction::most_stored(int64_t layer) const {
-  return layer_demand(rule_.get(), decisions_ == 0 ? prompt_ : 0, total_, layer, layers());
+  const int64_t most = layer_demand(rule_.get(), decisions_ == 0 ? prompt_ : 0, total_, layer, layers());
+  return gated_.empty() ? most : std::min(most, total_ - evicted(layer));  // whatever comes may stay
 }
 
 int64_t TokenEviction::mean_evicted() const {
@@ -36,6 +43,7 @@ int64_t TokenEviction::mean_evicted() const {
 }
 
 void TokenEviction::keep_drafted() {
+  if (kv_heads_) kv_heads_->keep_drafted();
   if (!rule_->evictor->needs_mass()) return;
   for (KeptTokens& layer : layers_) layer.keep_drafted();
 }
@@ -43,27 +51,45 @@ void TokenEviction::keep_drafted() {
 void TokenEviction::start_again() {
   decisions_ = last_ = 0;
   for (KeptTokens& layer : layers_) layer.clear();
+  for (GatedTokens& layer : gated_) layer.clear();
   cascade_.clear();
+  if (kv_heads_) kv_heads_->clear();
 }
 
 std::span<const int32_t> TokenEviction::decide() {
   const int64_t computed = next();
   for (KeptTokens& layer : layers_) layer.see(computed);
-  if (rule_->evictor->cascades())
-    cascade_.decide(*rule_->evictor, layers_);
+  const TokenEvictor& evictor = *rule_->evictor;
+  if (evictor.gated())
+    drop_ended();
+  else if (evictor.cascades())
+    cascade_.decide(evictor, layers_);
   else
-    for (int64_t i = 0; i < layers(); ++i) tokens(i).keep(*rule_->evictor, rule_->evictor->budget_of(i, layers()));
+    for (int64_t i = 0; i < layers(); ++i) tokens(i).keep(evictor, evictor.budget_of(i, layers()));
+  if (kv_heads_) kv_heads_->decide(evictor);
   last_ = computed;
   ++decisions_;
   return tokens().kept();
 }
 
-int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads, int64_t layers) {
+void TokenEviction::drop_ended() {
+  for (int64_t i = 0; i < layers(); ++i) {
+    tokens(i).keep_slots(gated(i).staying());
+    gated(i).keep_staying();
+  }
+}
+
+int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads, int64_t layers,
+                       int64_t gate_dims) {
+  const TokenGate gate = rule.evictor->gate();
   const bool mass = rule.evictor->needs_mass();
   const int64_t heads = rule.choosers(kv_heads), own = heads > 1 ? 4 + 8 * mass : 0;
-  const int64_t each = 4 + own + heads * (8 + (mass ? 8 * (1 + drafted) : 0));
+  // Of gates: ends and slots, and a row or a weight.
+  const int64_t gated = gate == TokenGate::none ? 0 : 8 + 4 * (gate == TokenGate::pairs ? gate_dims : 1);
+  const int64_t each = 4 + own + gated + heads * (8 + (mass ? 8 * (1 + drafted) : 0));
   if (!rule.by_layer()) return stored * each;
-  return stored * layers * each + (rule.evictor->cascades() ? 2 * stored * (2 * 8 + 5 * 4) : 0);  // of the first layer
+  return stored * layers * each + (rule.evictor->cascades() ? 2 * stored * (2 * 8 + 5 * 4) : 0) +  // of the first layer
+         (rule.evictor->prunes_heads() ? head_cascade_bytes(layers, kv_heads / layers, drafted) : 0);
 }
 
 }  // namespace millrace

@@ -9,9 +9,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "kv/gated_tokens.h"
+#include "kv/head_cascade.h"
 #include "kv/kept_tokens.h"
 #include "kv/token_cascade.h"
 #include "kv/token_evictor.h"
@@ -25,8 +28,8 @@ class TokenEviction {
   TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t prompt, int64_t total, int64_t kv_heads = 1,
                 int64_t layers = 1);
 
-  // So that a step allocates nothing, with drafts of up to `drafted` tokens.
-  void reserve(int64_t drafted);
+  // So that a step allocates nothing, with drafts of up to `drafted` tokens. `gate_dims`: of the model's gates.
+  void reserve(int64_t drafted, int64_t gate_dims = 0);
   const EvictionRule& rule() const { return *rule_; }
   int64_t heads() const { return heads_; }                // that choose for themselves; 1: all choose together
   int64_t layers() const { return std::ssize(layers_); }  // that drop tokens of their own; 1: all drop the same slots
@@ -42,6 +45,10 @@ class TokenEviction {
 
   // One layer's tokens, with their sums. Where all drop the same, there is one for all.
   KeptTokens& tokens(int64_t layer = 0) { return layers_[static_cast<size_t>(layer)]; }
+  // What a layer's gates know of the same tokens, where gates choose.
+  GatedTokens& gated(int64_t layer = 0) { return gated_[static_cast<size_t>(layer)]; }
+  // Of evictors that prune heads; null: all attend.
+  HeadCascade* kv_heads() { return kv_heads_ ? &*kv_heads_ : nullptr; }
   std::span<int64_t> mass(int64_t slots) { return tokens().mass(slots); }
   std::span<int64_t> draft_mass(int64_t drafted, int64_t slots) { return tokens().draft_mass(drafted, slots); }
   // The next drafted token is kept.
@@ -57,11 +64,15 @@ class TokenEviction {
   }
 
  private:
+  void drop_ended();
+
   std::shared_ptr<const EvictionRule> rule_;
   int64_t prompt_, total_, heads_;
   int64_t decisions_ = 0, last_ = 0;  // computed tokens at the last decision
   std::vector<KeptTokens> layers_;
+  std::vector<GatedTokens> gated_;  // of each layer, where gates choose
   TokenCascade cascade_;
+  std::optional<HeadCascade> kv_heads_;
 };
 
 // Calls move(slot, count, positions) for the runs of slots whose tokens came from slots -positions higher: where
@@ -77,8 +88,8 @@ void for_moved_runs(std::span<const int32_t> kept, const Move& move) {
 }
 
 // Bytes of one that stores at most `stored` tokens, on average over its tables, in steps of at most `drafted` drafted
-// ones.
+// ones, of a model with gates of `gate_dims`.
 int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads = 1,
-                       int64_t layers = 1);
+                       int64_t layers = 1, int64_t gate_dims = 0);
 
 }  // namespace millrace

@@ -60,7 +60,8 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
 }
 
 int64_t EvictionRule::first_decision(int64_t prompt, int64_t layers) const {
-  const int64_t full = least_stored(*this, layers);
+  // What gates have ended is dropped as soon as there may be enough of it.
+  const int64_t full = evictor->gated() ? slack : least_stored(*this, layers);
   return whole_prompt ? std::max(full, prompt) : full;
 }
 

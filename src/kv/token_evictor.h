@@ -24,6 +24,13 @@ struct StoredTokens {
   std::span<const int64_t> mass;
 };
 
+// What chooses in place of an evictor: gates of the model's layers, which its checkpoint has (models/token_gates.h).
+enum class TokenGate : uint8_t {
+  none,
+  pairs,     // each token ends some of those before it
+  selection  // a token that is not selected is not stored, and attends to nothing
+};
+
 // The queries whose attention an evictor needs, and what counts of it.
 struct MassRule {
   static constexpr int64_t kAll = INT64_MAX;
@@ -48,8 +55,19 @@ class TokenEvictor {
   // By layer: a token that one layer drops is dropped by all later ones too. The sums are those of all layers, since
   // the first of them stored the token.
   virtual bool cascades() const { return false; }
+  // By layer: of so many KV heads of a layer, those that attend once there has been a decision (kv/head_cascade.h); at
+  // least 1, and no more than in the layer before. A layer's keys and values are stored for all heads.
+  virtual bool prunes_heads() const { return false; }
+  virtual int64_t heads_of(int64_t /*layer*/, int64_t /*layers*/, int64_t heads) const { return heads; }
   virtual MassRule mass_rule() const { return {}; }
   bool needs_mass() const { return mass_rule().queries > 0; }
+  // Of gates, drop() is never asked; they choose in the pass, and a decision only returns the memory of what they have
+  // ended. Such evictors are by layer.
+  virtual TokenGate gate() const { return TokenGate::none; }
+  bool gated() const { return gate() != TokenGate::none; }
+  // Of TokenGate::selection: older selected tokens that a token sees; 0: all.
+  virtual int64_t window() const { return 0; }
+  static constexpr int64_t kUnbounded = int64_t{1} << 40;  // budget() of gates that may keep every token
   // Appends exactly `excess` distinct slots, ascending; 0 < excess < stored tokens. By layer it is asked for one layer
   // after the other; a cascade shows a layer only what the one before it keeps.
   virtual void drop(const StoredTokens& stored, int64_t excess, std::vector<int32_t>& slots) const = 0;

@@ -83,6 +83,14 @@ struct LatentSpec {
   bool operator==(const LatentSpec&) const = default;
 };
 
+// Gates of the layers' attention that decide which tokens it stores and sees (models/token_gates.h).
+struct GateSizes {
+  int64_t dims = 0;      // of gates between pairs of tokens; 0: none
+  bool selects = false;  // tokens are selected by themselves
+
+  bool operator==(const GateSizes&) const = default;
+};
+
 // A layer: its mixer, which moves information between tokens, then its MLP. A layer of one kind all over the model
 // leaves its sizes 0: set_own_sizes() fills them from ArchSpec.
 struct LayerSpec {
@@ -133,6 +141,7 @@ struct ArchSpec {
   MoeSpec moe;
   std::vector<LayerSpec> layers;
   PartSizes parts;  // of the weights; set when the model is loaded
+  GateSizes gates;  // likewise
 
   int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
 };

@@ -1,14 +1,17 @@
 // EvictionObserver: collects the attention that the stored tokens of a ModelRunner's streams receive in its next pass,
-// for streams with an evictor that needs it. Without such streams it is no hook of the pass. Not thread-safe.
+// for streams with an evictor that needs it, and lets gates choose for those whose evictor leaves it to them. Without
+// such streams it is no hook of the pass. Not thread-safe.
 //
 //   runner.start(); observer.start();  runner.begin(...); runner.add(...)...; observer.add(eviction)  runner.forward()
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "attention/token_mass.h"
 #include "kv/token_eviction.h"
+#include "models/eviction_gates.h"
 #include "models/model_runner.h"
 
 namespace millrace {
@@ -16,7 +19,7 @@ namespace millrace {
 class EvictionObserver final : public ForwardObserver {
  public:
   // For drafts of up to `most_drafted` tokens.
-  explicit EvictionObserver(ModelRunner& runner, int64_t most_drafted = 0) : runner_(runner) {
+  explicit EvictionObserver(ModelRunner& runner, int64_t most_drafted = 0) : runner_(runner), gates_(runner) {
     mass_.most_drafted = most_drafted;
   }
   ~EvictionObserver() override { runner_.hooks().remove(*this); }
@@ -26,11 +29,19 @@ class EvictionObserver final : public ForwardObserver {
   void start() {
     mass_.spans.clear();
     observed_.clear();
+    pruned_.clear();
+    gates_.start();
   }
   // For the stream whose tokens were added to the runner last; the last `drafted` of them are drafted tokens. The sums
   // are the evictor's own, and grow during the pass.
   void add(TokenEviction& eviction, int64_t drafted = 0) {
-    if (!eviction.rule().evictor->needs_mass()) return;
+    const TokenEvictor& evictor = *eviction.rule().evictor;
+    if (evictor.gated() || evictor.prunes_heads()) gates_.add(eviction);
+    if (HeadCascade* heads = eviction.kv_heads()) {
+      heads->draft_worth(drafted);
+      pruned_.push_back({runner_.batch().spans.back(), drafted, heads});
+    }
+    if (!evictor.needs_mass()) return;
     const auto& spans = runner_.batch().spans;
     const int64_t count = spans.back().count, first = spans.back().first_slot + eviction.evicted();  // in the text
     for (int64_t layer = 0; layer < eviction.layers(); ++layer) {
@@ -44,7 +55,7 @@ class EvictionObserver final : public ForwardObserver {
     mass_.spans.push_back({.span = std::ssize(spans) - 1,
                            .drafted = drafted,
                            .skipped = skipped,
-                           .shares = eviction.rule().evictor->mass_rule().shares,
+                           .shares = evictor.mass_rule().shares,
                            .heads = eviction.heads(),
                            .whole_layers = eviction.rule().scope == EvictionScope::layer,
                            .mass = eviction.tokens().mass(),
@@ -55,6 +66,7 @@ class EvictionObserver final : public ForwardObserver {
   void queries(const AttentionInput& in) override {
     if (mass_.spans.empty() || (in.layer.group != 0 && !in.kv.by_layer())) return;
     for (size_t i = 0; i < observed_.size(); ++i) {
+      if (const HeadCascade* heads = observed_[i]->kv_heads()) mass_.spans[i].attends = heads->kept(in.layer.group);
       if (observed_[i]->layers() == 1) continue;
       mass_.spans[i].mass = observed_[i]->tokens(in.layer.group).mass();
       mass_.spans[i].draft_mass = observed_[i]->tokens(in.layer.group).draft_mass();
@@ -62,11 +74,41 @@ class EvictionObserver final : public ForwardObserver {
     observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_);
   }
 
+  // The sizes of each KV head's outputs. Not of the last layer, in which not all tokens attend.
+  void attended(const AttentionLayer& layer, const Batch&, const float* rows) override {
+    if (pruned_.empty() || layer.layer + 1 == runner_.model().spec().layer_count()) return;
+    for (const Pruned& one : pruned_) add_head_sizes(layer, rows, one);
+  }
+
  private:
+  struct Pruned {
+    BatchSpan span;
+    int64_t drafted;
+    HeadCascade* heads;
+  };
+
+  static void add_head_sizes(const AttentionLayer& layer, const float* rows, const Pruned& one) {
+    const int64_t width = layer.heads * layer.values(), each = width / layer.kv_heads;
+    const int64_t own = one.span.count - one.drafted;
+    for (int64_t i = 0; i < one.span.count; ++i) {
+      int64_t* to =
+          i < own ? one.heads->worth().data() : one.heads->draft_worth().data() + (i - own) * one.heads->heads();
+      const float* row = rows + (one.span.begin + i) * width;
+      for (int64_t head = 0; head < layer.kv_heads; ++head) to[head] += head_size(row + head * each, each);
+    }
+  }
+  static int64_t head_size(const float* values, int64_t count) {
+    float sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += std::fabs(values[i]);
+    return std::llround(std::min(static_cast<double>(sum), HeadCascade::kMostSize) / HeadCascade::kUnit);
+  }
+
   ModelRunner& runner_;
+  EvictionGates gates_;
   TokenMass mass_;
   std::vector<TokenEviction*> observed_;  // of each of its spans
-  bool added_ = false;                    // to the hooks
+  std::vector<Pruned> pruned_;
+  bool added_ = false;  // to the hooks
 };
 
 }  // namespace millrace

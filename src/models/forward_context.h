@@ -90,6 +90,8 @@ class ForwardContext {
 
   // The norm of the last block's output, which the next pass over the rows adds to the residual; null: nothing to add.
   const NormWeights* pending = nullptr;
+  // The keys that the present layer's gates hide.
+  KeyLives key_lives;
   // What the pass leaves out; null: nothing.
   const SkippedBlocks* skipped = nullptr;
   // Of the pass's model; null: its weights are all resident.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention/full.h"
+#include "attention/key_lives.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
@@ -43,6 +44,9 @@ class ForwardObserver {
   virtual void before_attention(int64_t /*layer*/) {}
   // After before_attention() of all observers.
   virtual void queries(const AttentionInput& /*input*/) {}
+  // After the layer's attention: its outputs [batch.size(), heads * value_dim], before the matrix that joins the heads.
+  // In the last layer of the rows that continue.
+  virtual void attended(const AttentionLayer& /*layer*/, const Batch& /*batch*/, const float* /*rows*/) {}
   // True: input() gets the rows of this matrix in each pass.
   virtual bool taps(const LinearId& /*id*/) const { return false; }
   virtual void input(const LinearInput& /*input*/) {}
@@ -90,6 +94,16 @@ class LayerBlock {
   virtual void keep(std::span<const int32_t> rows) = 0;
 };
 
+// Hides keys from the queries of a layer, which its gates decide in the pass, or whole heads (models/eviction_gates.h).
+class KeyGate {
+ public:
+  virtual ~KeyGate() = default;
+
+  // Called before the layer attends; the batch's keys and values are stored. x [tokens, width]: the layer's input
+  // behind its norm. Fills `lives`, which is empty; what it points to must live until the next layer's call.
+  virtual void hide(const AttentionInput& input, const float* x, KeyLives& lives) = 0;
+};
+
 // Not owned; called in the order in which they were added. Changed only between passes.
 class ForwardHooks {
  public:
@@ -106,11 +120,14 @@ class ForwardHooks {
   void remove(const LinearWrapper& wrapper) { std::erase(wrappers_, &wrapper); }
   void add(LayerBlock& block) { blocks_.push_back(&block); }
   void remove(const LayerBlock& block) { std::erase(blocks_, &block); }
+  KeyGate* gate() const { return gate_; }
+  void set_gate(KeyGate* gate) { gate_ = gate; }  // null: none
 
  private:
   std::vector<ForwardObserver*> observers_;
   std::vector<LinearWrapper*> wrappers_;
   std::vector<LayerBlock*> blocks_;
+  KeyGate* gate_ = nullptr;
 };
 
 inline bool ForwardHooks::reads(const LinearId& id) const {

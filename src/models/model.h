@@ -16,6 +16,7 @@
 #include "millrace/token.h"
 #include "models/arch_spec.h"
 #include "models/linear_id.h"
+#include "models/token_gates.h"
 #include "tensor/weight.h"
 
 namespace millrace {
@@ -63,6 +64,7 @@ struct LayerWeights {
   // Multiplies the residual stream that passes the layer's mixer or MLP, before the block's output is added: [width,
   // width], of models whose blocks have coordinates of their own (SliceGPT). Absent: the stream passes unchanged.
   Weight attention_shortcut, mlp_shortcut;
+  TokenGates gates;
 };
 
 struct ModelOptions {

@@ -39,6 +39,9 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
   MILLRACE_TRY_VOID(load_embeddings());
   model_->layers_.resize(spec.layers.size());
   for (int64_t i = 0; i < spec.layer_count(); ++i) MILLRACE_TRY_VOID(load_layer(i));
+  std::vector<const TokenGates*> gates;
+  for (const LayerWeights& layer : model_->layers_) gates.push_back(&layer.gates);
+  MILLRACE_TRY(model_->spec_.gates, common_gates(files_->path, gates));
   MILLRACE_TRY_VOID(check_parts_have_matrices(*files_));
   MILLRACE_TRY_VOID(pack(table, pool, options));
   return std::move(model_);
@@ -100,6 +103,7 @@ Result<void> ModelBuilder::load_layer(int64_t index) {
   MILLRACE_TRY(layer.attention_post_norm, load_norm(prefix + "post_attention_norm", spec.post_norm));
   MILLRACE_TRY(layer.mlp_post_norm, load_norm(prefix + "post_ffw_norm", spec.post_norm && sizes.mlp));
   MILLRACE_TRY_VOID(sizes.mixer->load(loader_, prefix, spec, sizes, layer));
+  MILLRACE_TRY(layer.gates, load_token_gates(loader_, prefix, spec.width));
   MILLRACE_TRY(layer.attention_shortcut, load_shortcut(index, false));
   if (!sizes.mlp) return {};
   MILLRACE_TRY(layer.mlp_shortcut, load_shortcut(index, true));
@@ -129,6 +133,7 @@ std::vector<Weight*> ModelBuilder::all_weights() {
 int64_t ModelBuilder::measure_parts() {
   PartSizes& sizes = model_->spec_.parts;
   int64_t bytes = 0;
+  for (const LayerWeights& layer : model_->layers_) bytes += layer.gates.bytes();
   for (const Weight* weight : all_weights()) {
     if (weight->codebook && !weight->kernel->packs_tables) bytes += weight->codebook->bytes();
     if (!weight->parts) continue;

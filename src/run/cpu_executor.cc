@@ -208,6 +208,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   limits_.outputs = forward.outputs;
   limits_.drafts = drafts;
   limits_.vocab = model.spec().vocab;
+  limits_.gate_dims = model.spec().gates.dims;
   limits_.scratch_bytes = runner_->context().bytes() + (draft_ ? draft_->scratch_bytes() : 0);
   return {};
 }
@@ -357,6 +358,9 @@ Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
   if (rule.moves_keys() && (draft_ || self_))
     return Error::unsupported(
         "evictor: positions=cache: drafts of a model are of positions in the text; use ngram, or positions=text");
+  if (rule.evictor->gated() && self_)
+    return Error::unsupported(
+        "evictor: gates choose in whole passes, and drafts of this model skip layers; use ngram, or no drafter");
   MILLRACE_TRY_VOID(check_evictor_pool(rule, runner_->kv(), limits_.context));
   return check_moved_positions(rule, model_->parts().model->spec(), runner_->kv().layout());
 }

@@ -78,7 +78,28 @@ Result<void> check_moved_positions(const EvictionRule& rule, const ArchSpec& spe
   return check_movable(spec, "evictor: positions=cache");
 }
 
-Result<void> check_token_evictor(const EvictionRule&, const ArchSpec& spec, int64_t context) {
+namespace {
+
+// What the evictor leaves to gates, the model must have.
+Result<void> check_gates(const EvictionRule& rule, const GateSizes& gates) {
+  const TokenGate gate = rule.evictor->gate();
+  if (gate == TokenGate::pairs && gates.dims == 0)
+    return Error::unsupported(
+        fmt::format("evictor {}: this model has no gates between tokens (attn_int_q, attn_int_k and attn_int of each "
+                    "layer), which must be trained with it; choose another evictor",
+                    rule.text));
+  if (gate == TokenGate::selection && !gates.selects)
+    return Error::unsupported(
+        fmt::format("evictor {}: this model has no gates that select tokens (attn_select of each layer), which must be "
+                    "trained with it; choose another evictor",
+                    rule.text));
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_token_evictor(const EvictionRule& rule, const ArchSpec& spec, int64_t context) {
+  MILLRACE_TRY_VOID(check_gates(rule, spec.gates));
   bool sees_all = false;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.mixer->state_kind == StateKind::recurrent)

@@ -31,6 +31,7 @@ struct ExecutorLimits {
   int64_t request_bytes = 0;  // of all open requests together (request_memory()); 0: no limit
   int64_t drafts = 0;         // tokens of the longest draft; 0: no drafter
   int64_t vocab = 0;          // tokens of the model; 0: unknown
+  int64_t gate_dims = 0;      // floats by which gates judge a stored token in a layer (models/token_gates.h)
 };
 
 // One chunk of a step and its stream, whose blocks cover the chunk.
@@ -83,6 +84,8 @@ class Executor {
   virtual std::optional<Result<CompiledConstraint>> compiled(const Constraint&) const { return std::nullopt; }
   // Refuses evictors that this executor cannot run. Errors: unsupported.
   virtual Result<void> check_evictor(const EvictionRule& rule) const {
+    if (rule.evictor->gated())
+      return Error::unsupported("evictor: this executor computes no layers whose gates could choose");
     if (!rule.evictor->needs_mass()) return {};
     return Error::unsupported("evictor: this executor computes no attention that it could observe");
   }

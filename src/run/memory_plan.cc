@@ -8,6 +8,7 @@
 #include "base/memory.h"
 #include "flow/batch.h"
 #include "kv/token_eviction.h"
+#include "models/eviction_gates.h"
 #include "run/constraint_memory.h"
 #include "run/kv_places.h"
 #include "speculate/drafter.h"
@@ -74,9 +75,10 @@ int64_t most_kv_heads(const KvLayout& layout) {
 }
 
 Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& options, const KvLayout& layout,
-                               int64_t context, int threads) {
+                               const ForwardLimits& limits, int threads) {
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  if (!rule) return 0;
+  const int64_t context = limits.context, gates = gate_scratch_bytes(spec.gates, limits.tokens);
+  if (!rule) return gates;
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
   const int64_t layers = layout.tables();
   const int64_t stored = kv_demand(rule.get(), context, context, layers),
@@ -87,8 +89,8 @@ Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& option
                                        rule->scope == EvictionScope::head ? most_kv_heads(layout) : 1)
           : 0;
   return std::max(options.max_streams, options.resident_streams) *
-             eviction_bytes(*rule, stored, drafts, layout.heads(), layers) +
-         scratch;
+             eviction_bytes(*rule, stored, drafts, layout.heads(), layers, spec.gates.dims) +
+         scratch + gates;
 }
 
 }  // namespace
@@ -98,12 +100,12 @@ int64_t request_memory(int64_t tokens) {
 }
 
 Result<int64_t> request_evictor_memory(const Request& request, int64_t tokens, int64_t drafts, int64_t kv_heads,
-                                       int64_t layers) {
+                                       int64_t layers, int64_t gate_dims) {
   if (request.evictor.empty()) return 0;
   MILLRACE_TRY(const auto rule, make_eviction_rule(request.evictor));
   if (!rule) return 0;
   const auto prompt = static_cast<int64_t>(request.prompt.size());
-  return eviction_bytes(*rule, kv_demand(rule.get(), prompt, tokens, layers), drafts, kv_heads, layers);
+  return eviction_bytes(*rule, kv_demand(rule.get(), prompt, tokens, layers), drafts, kv_heads, layers, gate_dims);
 }
 
 Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,
@@ -128,7 +130,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
     MILLRACE_TRY(const auto store, chosen_store(options));
     MILLRACE_TRY(memory.store, store.member.memory(layout, store.options));
   }
-  MILLRACE_TRY(memory.evictor, evictor_memory(spec, options, layout, limits.context, threads));
+  MILLRACE_TRY(memory.evictor, evictor_memory(spec, options, layout, limits, threads));
   memory.constraints =
       options.constraint_memory > 0 ? options.constraint_memory : default_constraint_memory(tokenizer, budget);
   if (budget > 0 && tokenizer && options.constraint_memory > 0 &&

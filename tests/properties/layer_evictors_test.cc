@@ -3,83 +3,22 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "evaluate/scorer.h"
 #include "properties/plain_layers.h"
-#include "properties/stream_bits.h"
 
 namespace millrace {
 namespace {
 
 using namespace testing;
 
-struct LayerCase {
-  const char* evictor;
-  const char* model = "llama3";  // two layers; deepseek2 has three, whose values are parts of their keys
-};
+class LayerEvictors : public EvictorRuns {};
 
-class LayerEvictors : public ::testing::TestWithParam<LayerCase> {
- protected:
-  void SetUp() override {
-    model_ = load_for(golden_model(GetParam().model), *select_isa());
-    ASSERT_TRUE(model_);
-    vocab_ = model_->info().vocab;
-    layers_ = model_->parts().model->spec().layer_count();
-  }
-  EngineOptions evicting(EngineOptions o, std::string evictor = GetParam().evictor) const {
-    o.evictor = std::move(evictor);
-    o.kv_format = "f32";
-    return o;
-  }
-  Request request(int64_t seed, int64_t prompt = 50, int64_t answer = 60) const {
-    return make_request(seed, prompt, answer, vocab_);
-  }
-  Shown run_one(const EngineOptions& o, Request r) const {
-    auto core = make_core(model_, o);
-    EXPECT_TRUE(core->add(1, std::move(r)).ok());
-    Shown shown = run_all(*core, vocab_)[1];
-    EXPECT_EQ(core->kv().free_blocks() + core->stats().kv_blocks_cached, core->kv().total_blocks());
-    return shown;
-  }
+TEST_P(LayerEvictors, ChangeTheAnswer) { change_the_answer(); }
 
-  std::shared_ptr<const LanguageModel> model_;
-  int64_t vocab_ = 0, layers_ = 0;
-};
-
-TEST_P(LayerEvictors, ChangeTheAnswer) {  // or the other tests would prove nothing
-  EXPECT_FALSE(run_one(evicting(options()), request(1)).same_bits(run_one(evicting(options(), ""), request(1))));
-}
-
-TEST_P(LayerEvictors, ThreadsBlocksAndChunksDoNotShow) {
-  const Shown alone = run_one(evicting(options()), request(1));
-  ASSERT_EQ(alone.tokens.size(), 60u);
-  for (const int threads : {2, 3})
-    EXPECT_TRUE(run_one(evicting(options(threads)), request(1)).same_bits(alone)) << threads;
-  for (const int64_t block : {1, 4, 64})
-    EXPECT_TRUE(run_one(evicting(options(1, 512, block)), request(1)).same_bits(alone)) << block;
-  for (const int64_t chunk : {1, 7, 16, 33}) {
-    EngineOptions o = evicting(options(1, chunk));
-    o.max_streams = 1;
-    EXPECT_TRUE(run_one(o, request(1)).same_bits(alone)) << chunk;
-  }
-}
+TEST_P(LayerEvictors, ThreadsBlocksAndChunksDoNotShow) { threads_blocks_and_chunks_do_not_show(); }
 
 TEST_P(LayerEvictors, BatchMatesDoNotShow) {
-  const Shown alone = run_one(evicting(options()), request(1));
-  for (const char* mates_evictor : {"", "none", "streamingllm:sinks=1,window=7,slack=3",
-                                    "h2o:budget=9,slack=2,scope=head", "spatten:keep=12,final=5,slack=2"}) {
-    auto core = make_core(model_, evicting(options(2, 40)));
-    for (int64_t i = 0; i < 6; ++i) {
-      if (i == 3) {
-        ASSERT_TRUE(core->add(1, request(1)).ok());
-      }
-      Request mate = request(50 + i, 3 + 14 * i, 20);
-      if (i == 2) mate = request(1, 50, 20);  // the same prompt
-      mate.evictor = mates_evictor;
-      ASSERT_TRUE(core->add(static_cast<RequestId>(100 + i), std::move(mate)).ok());
-    }
-    EXPECT_TRUE(run_all(*core, vocab_)[1].same_bits(alone)) << mates_evictor;
-    EXPECT_EQ(core->kv().free_blocks(), core->kv().total_blocks());
-  }
+  mates_do_not_show({"", "none", "streamingllm:sinks=1,window=7,slack=3", "h2o:budget=9,slack=2,scope=head",
+                     "spatten:keep=12,final=5,slack=2"});
 }
 
 // Streams of an engine whose layers have blocks of their own, with evictors that need none, or without.
@@ -93,44 +32,11 @@ TEST_P(LayerEvictors, BlocksByLayerDoNotShow) {
   }
 }
 
-TEST_P(LayerEvictors, EachAnswerIsThatOfItsOwnRequest) {
-  Request several = request(1);
-  several.n = 3;
-  several.sampling.temperature = 0.9;
-  auto core = make_core(model_, evicting(options()));
-  ASSERT_TRUE(core->add(1, several).ok());
-  std::vector<std::vector<TokenId>> answers(3);
-  std::vector<TokenEvent> events;
-  while (!core->idle()) {
-    events.clear();
-    core->step(events);
-    for (const TokenEvent& event : events)
-      if (event.token >= 0) answers[static_cast<size_t>(event.answer)].push_back(event.token);
-    EXPECT_TRUE(core->check_blocks().ok());
-  }
-  for (uint64_t i = 0; i < 3; ++i) {
-    Request one = request(1);
-    one.sampling.temperature = 0.9;
-    one.sampling.seed += i;
-    EXPECT_EQ(answers[i], run_one(evicting(options()), one).tokens) << i;
-  }
-}
+TEST_P(LayerEvictors, EachAnswerIsThatOfItsOwnRequest) { each_answer_is_that_of_its_own_request(); }
 
 TEST_P(LayerEvictors, DraftsDoNotShow) {
-  for (const int64_t seed : {1, 2, 4}) {
-    Request r = request(seed);
-    for (size_t i = 0; i < 25; ++i) r.prompt[25 + i] = r.prompt[i];  // or there is nothing to draft
-    const Shown plain = run_one(evicting(options()), r);
-    for (const char* drafter : {"ngram:n=2,min=1,k=2", "ngram:n=2,min=1,k=9", "self:k=3,mlp=1,p=0"}) {
-      if (GetParam().model != std::string_view("llama3") && *drafter == 's') continue;
-      EngineOptions o = evicting(options(1, 512, 4));
-      o.drafter = drafter;
-      auto core = make_core(model_, o);
-      ASSERT_TRUE(core->add(1, r).ok());
-      EXPECT_EQ(run_all(*core, vocab_)[1].tokens, plain.tokens) << seed << ", " << drafter;
-      EXPECT_GT(core->stats().drafted_tokens, 0);
-    }
-  }
+  drafts_do_not_show({"ngram:n=2,min=1,k=2", "ngram:n=2,min=1,k=9"});
+  if (GetParam().model == std::string_view("llama3")) drafts_do_not_show({"self:k=3,mlp=1,p=0"});
 }
 
 // Blocks of one token: what a stream holds is what its layers store.
@@ -167,9 +73,7 @@ TEST_P(LayerEvictors, NoLayerStoresMoreThanItsBudgetAndTheSlack) {
 
 // A pool for what the layers store, no more: two streams one after the other, and a plain stream is refused.
 TEST_P(LayerEvictors, AStreamFitsInTheSumOfItsLayers) {
-  const std::string evictor =
-      GetParam().evictor +
-      std::string(std::string_view(GetParam().evictor).ends_with("evicted") ? "" : ",prompt=evicted");
+  const std::string evictor = evicting_prompts();
   const auto rule = *make_eviction_rule(evictor);
   EngineOptions o = evicting(options(1, 16, 4), evictor);
   o.kv_tokens = 0;
@@ -228,32 +132,7 @@ TEST_P(LayerEvictors, PreemptionsDoNotShow) {
   }
 }
 
-TEST_P(LayerEvictors, PreemptedAtAnyStageTheyContinue) {
-  const Shown alone = run_one(evicting(options()), request(3, 40, 40));
-  for (const int64_t every : {2, 5, 9}) {
-    auto core = make_core(model_, evicting(options(1, 12, 4)));
-    ASSERT_TRUE(core->add(1, request(3, 40, 40)).ok());
-    std::vector<TokenId> tokens;
-    std::vector<TokenEvent> events;
-    for (int64_t steps = 0, preempted = 0, next = every - 1; !core->idle(); ++steps) {
-      ASSERT_LT(steps, 10'000);
-      events.clear();
-      if (steps == next) {
-        next += every * (1 + 7 * ++preempted);
-        StepPlan plan;
-        plan.preempted = {{1, false}};
-        (void)core->replay(plan, events);
-      } else {
-        core->step(events);
-      }
-      ASSERT_TRUE(core->check_blocks().ok());
-      for (const TokenEvent& event : events)
-        if (event.token >= 0) tokens.push_back(event.token);
-    }
-    EXPECT_EQ(tokens, alone.tokens) << every;
-    EXPECT_GT(core->stats().preemptions, 0);
-  }
-}
+TEST_P(LayerEvictors, PreemptedAtAnyStageTheyContinue) { preempted_at_any_stage_they_continue(); }
 
 TEST_P(LayerEvictors, EqualAPlainReference) {
   const auto rule = make_eviction_rule(GetParam().evictor);
@@ -266,7 +145,7 @@ TEST_P(LayerEvictors, EqualAPlainReference) {
     std::vector<float> logits;
     for (const TokenId token : r.prompt) logits = plain.step(token);
     for (size_t i = 0; i < shown.tokens.size(); ++i) {
-      ASSERT_TRUE(same_row_bits(logits, shown.logits[i])) << seed << ", " << i;
+      ASSERT_TRUE(same_logits(logits, shown.logits[i])) << seed << ", " << i;
       logits = plain.step(shown.tokens[i]);
     }
     const auto& positions = plain.positions();
@@ -277,48 +156,17 @@ TEST_P(LayerEvictors, EqualAPlainReference) {
   }
 }
 
-// A scored text is a prompt that is evicted as it is read: its last row is what the engine samples from.
-TEST_P(LayerEvictors, ScoringSeesThem) {
-  std::string evictor = GetParam().evictor;
-  if (!evictor.ends_with("prompt=evicted")) evictor += ",prompt=evicted";
-  Request r = request(2, 100, 1);
-  const Shown shown = run_one(evicting(options(), evictor), r);
-  r.prompt.push_back(0);  // only a target
-  std::vector<float> expected;
-  for (const int64_t batch : {512, 1, 3, 50}) {
-    auto scorer = Scorer::create(
-        model_, {.threads = 1, .context = 101, .batch_tokens = batch, .kv_format = "f32", .evictor = evictor});
-    ASSERT_TRUE(scorer.ok()) << scorer.error().message;
-    EXPECT_LE((*scorer)->stored_tokens(), 32);
-    std::vector<float> rows;
-    const std::vector<ScoreWindow> windows = {{0, 101, 1}, {20, 40, 20}};
-    const auto done = (*scorer)->run(r.prompt, windows, -1, [&](std::span<const ScoredRow> scored) -> Result<void> {
-      for (const ScoredRow& row : scored) rows.insert(rows.end(), row.logits, row.logits + vocab_);
-      return {};
-    });
-    ASSERT_TRUE(done.ok()) << done.error().message;
-    ASSERT_EQ(std::ssize(rows), (100 + 20) * vocab_);
-    EXPECT_TRUE(same_row_bits(std::span(rows).subspan(static_cast<size_t>(99 * vocab_), static_cast<size_t>(vocab_)),
-                              shown.logits[0]));
-    if (expected.empty()) expected = rows;
-    EXPECT_EQ(std::memcmp(rows.data(), expected.data(), rows.size() * 4), 0) << batch;
-  }
-}
+TEST_P(LayerEvictors, ScoringSeesThem) { scoring_sees_them(32); }
 
 INSTANTIATE_TEST_SUITE_P(
     Members, LayerEvictors,
-    ::testing::Values(LayerCase{"pyramidkv:budget=20,window=8,kernel=5,beta=4,slack=8"},
-                      LayerCase{"pyramidkv:budget=20,window=8,kernel=5,beta=3,slack=5,prompt=evicted", "qwen3"},
-                      LayerCase{"pyramidkv:budget=20,window=8,kernel=5,beta=4,slack=8", "deepseek2"},
-                      LayerCase{"spatten:keep=30,final=12,recent=6,slack=8"},
-                      LayerCase{"spatten:keep=30,final=12,recent=6,slack=5,prompt=evicted"},
-                      LayerCase{"spatten:keep=30,final=12,recent=6,slack=6,prompt=evicted", "deepseek2"}),
-    [](const auto& one) {
-      std::string name = std::string(one.param.model) + "_" + one.param.evictor;
-      std::ranges::replace_if(
-          name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-      return name;
-    });
+    ::testing::Values(EvictorCase{"pyramidkv:budget=20,window=8,kernel=5,beta=4,slack=8"},
+                      EvictorCase{"pyramidkv:budget=20,window=8,kernel=5,beta=3,slack=5,prompt=evicted", "qwen3"},
+                      EvictorCase{"pyramidkv:budget=20,window=8,kernel=5,beta=4,slack=8", "deepseek2"},
+                      EvictorCase{"spatten:keep=30,final=12,recent=6,slack=8"},
+                      EvictorCase{"spatten:keep=30,final=12,recent=6,slack=5,prompt=evicted"},
+                      EvictorCase{"spatten:keep=30,final=12,recent=6,slack=6,prompt=evicted", "deepseek2"}),
+    case_name);
 
 class LayerEvictorBits : public ::testing::Test {
  protected:

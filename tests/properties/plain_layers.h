@@ -4,40 +4,24 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <map>
-#include <numeric>
 
 #include "kv/token_evictor.h"
-#include "models/model_runner.h"
-#include "run/language_model.h"
+#include "properties/evictor_runs.h"
 
 namespace millrace::testing {
 
-// Attention of one query by its definition, summed over the heads of each layer: keys are rows of f32.
+// Attention of one query by its definition, summed over the heads of each layer.
 class PlainLayerMass final : public ForwardObserver {
  public:
   bool active = false;
   std::vector<std::vector<double>> sums;  // by layer, of its slots
   void queries(const AttentionInput& in) override {
     if (!active) return;
-    const AttentionLayer& layer = in.layer;
-    std::vector<double>& own = sums[static_cast<size_t>(layer.layer)];
-    const auto& table = in.batch.tables(layer.layer);
-    std::vector<double> weights(own.size());
-    for (int64_t head = 0; head < layer.heads; ++head) {
-      const float* q = in.q + head * layer.head_dim;
-      const int64_t kv_head = head / (layer.heads / layer.kv_heads);
-      double total = 0;
-      for (size_t slot = 0; slot < weights.size(); ++slot) {
-        const uint8_t* row = in.kv.keys(layer.layer, table[slot], kv_head);
-        double dot = 0;
-        for (int64_t d = 0; d < layer.head_dim; ++d)
-          dot += static_cast<double>(q[d]) * static_cast<double>(reinterpret_cast<const float*>(row)[d]);
-        total += weights[slot] = std::exp(dot);
-      }
-      for (size_t slot = 0; slot < weights.size(); ++slot) own[slot] += weights[slot] / total;
-    }
+    std::vector<double>& own = sums[static_cast<size_t>(in.layer.layer)];
+    plain_attention(in, own.size(), [&](int64_t, const std::vector<double>& weights) {
+      for (size_t slot = 0; slot < own.size(); ++slot) own[slot] += weights[slot];
+    });
   }
 };
 
@@ -137,12 +121,5 @@ class PlainLayers {
   std::vector<std::vector<int64_t>> positions_;
   std::map<int64_t, double> worth_;
 };
-
-// The sampler has masked the end token in the engine's row.
-inline bool same_row_bits(std::span<const float> plain, std::span<const float> shown) {
-  for (size_t i = 0; i < plain.size(); ++i)
-    if (plain[i] != shown[i] && shown[i] != -INFINITY) return false;
-  return plain.size() == shown.size();
-}
 
 }  // namespace millrace::testing

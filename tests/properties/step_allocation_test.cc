@@ -230,7 +230,8 @@ TEST_P(StepAllocationOfLlama, DecisionsOfAnEvictorAllocateNothing) {
         Case{"pyramidkv:budget=12,window=4,slack=4", ""},
         Case{"pyramidkv:budget=12,window=4,slack=4", "ngram:min=1,k=3"},
         Case{"spatten:keep=14,final=10,recent=4,slack=4", ""},
-        Case{"spatten:keep=14,final=10,recent=4,slack=4", "ngram:min=1,k=3"}}) {
+        Case{"spatten:keep=14,final=10,recent=4,slack=4", "ngram:min=1,k=3"},
+        Case{"spatten:keep=14,final=10,recent=4,slack=4,heads=0.5", "ngram:min=1,k=3"}}) {
     EngineOptions o = options(2);
     o.evictor = evictor;
     o.drafter = drafter;
@@ -239,6 +240,22 @@ TEST_P(StepAllocationOfLlama, DecisionsOfAnEvictorAllocateNothing) {
     const int64_t evicted = steps.core->stats().evicted_tokens;
     EXPECT_EQ(steps.run(10), 0) << evictor << " " << drafter;
     EXPECT_GT(steps.core->stats().evicted_tokens, evicted) << evictor << " " << drafter;
+  }
+}
+
+TEST(StepAllocationOfGates, ChoosingAllocatesNothing) {
+  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
+  auto model = LanguageModel::load(golden_model("gates"), {.threads = 1, .context = 128});
+  ASSERT_TRUE(model.ok());
+  const int64_t vocab = (*model)->info().vocab;
+  for (const char* evictor : {"adaptively_sparse:slack=4", "seqboat:slack=4", "seqboat:window=9,slack=4"}) {
+    EngineOptions o = options(2);
+    o.evictor = evictor;
+    CountedSteps steps(*model, o, {make_request(1, 20, 100, vocab), make_request(2, 30, 100, vocab)});
+    steps.run(6);
+    const int64_t evicted = steps.core->stats().evicted_tokens;
+    EXPECT_EQ(steps.run(60), 0) << evictor;
+    EXPECT_GT(steps.core->stats().evicted_tokens, evicted) << evictor;
   }
 }
 

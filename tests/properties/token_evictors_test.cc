@@ -8,92 +8,26 @@
 #include <numeric>
 
 #include "base/philox.h"
-#include "evaluate/scorer.h"
 #include "kv/window_groups.h"
 #include "models/blocks/rope.h"
-#include "properties/stream_bits.h"
+#include "properties/evictor_runs.h"
 
 namespace millrace {
 namespace {
 
 using namespace testing;
 
-struct EvictorCase {
-  const char* evictor;
-  const char* model = "llama3";
-};
+class TokenEvictors : public EvictorRuns {};
 
-class TokenEvictors : public ::testing::TestWithParam<EvictorCase> {
- protected:
-  void SetUp() override {
-    model_ = load_for(golden_model(GetParam().model), *select_isa());
-    ASSERT_TRUE(model_);
-    vocab_ = model_->info().vocab;
-  }
-  EngineOptions with_evictor(EngineOptions o) const {
-    o.evictor = GetParam().evictor;
-    o.kv_format = "f32";
-    return o;
-  }
-  Request request(int64_t seed, int64_t prompt = 50, int64_t answer = 60) const {
-    return make_request(seed, prompt, answer, vocab_);
-  }
-  Shown run_one(const EngineOptions& o, Request r) const {
-    auto core = make_core(model_, o);
-    EXPECT_TRUE(core->add(1, std::move(r)).ok());
-    Shown shown = run_all(*core, vocab_)[1];
-    EXPECT_EQ(core->kv().free_blocks() + core->stats().kv_blocks_cached, core->kv().total_blocks());
-    return shown;
-  }
+TEST_P(TokenEvictors, ChangeTheAnswer) { change_the_answer(); }
 
-  std::shared_ptr<const LanguageModel> model_;
-  int64_t vocab_ = 0;
-};
+TEST_P(TokenEvictors, ThreadsBlocksAndChunksDoNotShow) { threads_blocks_and_chunks_do_not_show(); }
 
-TEST_P(TokenEvictors, ChangeTheAnswer) {  // or the other tests would prove nothing
-  EngineOptions plain = with_evictor(options());
-  plain.evictor.clear();
-  EXPECT_FALSE(run_one(with_evictor(options()), request(1)).same_bits(run_one(plain, request(1))));
-}
-
-TEST_P(TokenEvictors, ThreadsAndBlocksDoNotShow) {
-  const Shown alone = run_one(with_evictor(options()), request(1));
-  ASSERT_EQ(alone.tokens.size(), 60u);
-  for (const int threads : {2, 3})
-    EXPECT_TRUE(run_one(with_evictor(options(threads)), request(1)).same_bits(alone)) << threads;
-  for (const int64_t block : {1, 4, 64})
-    EXPECT_TRUE(run_one(with_evictor(options(1, 512, block)), request(1)).same_bits(alone)) << block;
-}
-
-TEST_P(TokenEvictors, PrefillChunksDoNotShow) {
-  const Shown alone = run_one(with_evictor(options()), request(1));
-  for (const int64_t chunk : {1, 7, 16, 33}) {
-    EngineOptions o = with_evictor(options(1, chunk));
-    o.max_streams = 1;
-    EXPECT_TRUE(run_one(o, request(1)).same_bits(alone)) << chunk;
-  }
-}
-
-TEST_P(TokenEvictors, BatchMatesDoNotShow) {
-  const Shown alone = run_one(with_evictor(options()), request(1));
-  for (const char* mates_evictor : {"", "none", "streamingllm:sinks=1,window=7,slack=3"}) {
-    auto core = make_core(model_, with_evictor(options(2, 40)));
-    for (int64_t i = 0; i < 6; ++i) {
-      if (i == 3) {
-        ASSERT_TRUE(core->add(1, request(1)).ok());
-      }
-      Request mate = request(50 + i, 3 + 14 * i, 20);
-      if (i == 2) mate = request(1, 50, 20);  // the same prompt
-      mate.evictor = mates_evictor;
-      ASSERT_TRUE(core->add(static_cast<RequestId>(100 + i), std::move(mate)).ok());
-    }
-    EXPECT_TRUE(run_all(*core, vocab_)[1].same_bits(alone)) << mates_evictor;
-  }
-}
+TEST_P(TokenEvictors, BatchMatesDoNotShow) { mates_do_not_show({"", "none", "streamingllm:sinks=1,window=7,slack=3"}); }
 
 // Nor does it show whether blocks behind the windows are given back.
 TEST_P(TokenEvictors, TheVirtualPoolDoesNotShow) {
-  EngineOptions o = with_evictor(options());
+  EngineOptions o = evicting(options());
   const Shown alone = run_one(o, request(1));
   o.keep_window_keys = true;
   EXPECT_TRUE(run_one(o, request(1)).same_bits(alone));
@@ -101,28 +35,7 @@ TEST_P(TokenEvictors, TheVirtualPoolDoesNotShow) {
   EXPECT_TRUE(run_one(o, request(1)).same_bits(alone));
 }
 
-TEST_P(TokenEvictors, EachAnswerIsThatOfItsOwnRequest) {
-  Request several = request(1);
-  several.n = 3;
-  several.sampling.temperature = 0.9;
-  auto core = make_core(model_, with_evictor(options()));
-  ASSERT_TRUE(core->add(1, several).ok());
-  std::vector<std::vector<TokenId>> answers(3);
-  std::vector<TokenEvent> events;
-  while (!core->idle()) {
-    events.clear();
-    core->step(events);
-    for (const TokenEvent& event : events)
-      if (event.token >= 0) answers[static_cast<size_t>(event.answer)].push_back(event.token);
-    EXPECT_TRUE(core->check_blocks().ok());
-  }
-  for (uint64_t i = 0; i < 3; ++i) {
-    Request one = request(1);
-    one.sampling.temperature = 0.9;
-    one.sampling.seed += i;
-    EXPECT_EQ(answers[i], run_one(with_evictor(options()), one).tokens) << i;
-  }
-}
+TEST_P(TokenEvictors, EachAnswerIsThatOfItsOwnRequest) { each_answer_is_that_of_its_own_request(); }
 
 std::vector<BlockId> all_blocks(KvPool& pool) {
   std::vector<BlockId> blocks;
@@ -130,7 +43,7 @@ std::vector<BlockId> all_blocks(KvPool& pool) {
   return blocks;
 }
 
-// Attention of one query by its definition: keys are rows of f32 in blocks of one token.
+// Attention of one query by its definition.
 class PlainMass final : public ForwardObserver {
  public:
   bool shares = false;        // counts heads that pay an even share, instead of attention
@@ -140,28 +53,15 @@ class PlainMass final : public ForwardObserver {
   void queries(const AttentionInput& in) override {
     const AttentionLayer& layer = in.layer;
     if (sums.empty() || layer.group > 0) return;
-    const auto table = in.batch.tables(0);
-    std::vector<double> weights(sums.size() / static_cast<size_t>(choosers));
     const int64_t first = choosers > 1 ? in.kv.layout().heads_before(layer.layer) : 0;
-    for (int64_t head = 0; head < layer.heads; ++head) {
-      const float* q = in.q + head * layer.head_dim;
-      const int64_t kv_head = head / (layer.heads / layer.kv_heads);
-      double total = 0;
+    plain_attention(in, sums.size() / static_cast<size_t>(choosers), [&](int64_t kv_head, const auto& weights) {
       for (size_t slot = 0; slot < weights.size(); ++slot) {
-        const uint8_t* row = in.kv.keys(layer.layer, table[slot], kv_head);
-        double dot = 0;
-        for (int64_t d = 0; d < layer.head_dim; ++d)
-          dot += static_cast<double>(q[d]) * static_cast<double>(reinterpret_cast<const float*>(row)[d]);
-        total += weights[slot] = std::exp(dot);
-      }
-      for (size_t slot = 0; slot < weights.size(); ++slot) {
-        const double weight = weights[slot] / total;
-        const double one = shares ? weight * static_cast<double>(weights.size()) >= 1 : weight;
+        const double one = shares ? weights[slot] * static_cast<double>(weights.size()) >= 1 : weights[slot];
         for (int64_t to = 0; to < (choosers > 1 ? layer.kv_heads : 1); ++to)
           if (choosers == 1 || whole_layers || to == kv_head)
             sums[slot * static_cast<size_t>(choosers) + static_cast<size_t>(first + to)] += one;
       }
-    }
+    });
   }
 };
 
@@ -331,19 +231,12 @@ class PlainEviction {
   std::vector<double> worth_;
 };
 
-// The sampler has masked the end token in the engine's row.
-bool same_logits(std::span<const float> plain, std::span<const float> shown, float tolerance = 0) {
-  for (size_t i = 0; i < plain.size(); ++i)
-    if (!(std::fabs(plain[i] - shown[i]) <= tolerance) && shown[i] != -INFINITY) return false;
-  return plain.size() == shown.size();
-}
-
 TEST_P(TokenEvictors, EqualAPlainReference) {
   const auto rule = make_eviction_rule(GetParam().evictor);
   ASSERT_TRUE(rule.ok());
   for (const int64_t seed : {1, 2, 3}) {
     const Request r = request(seed);
-    const Shown shown = run_one(with_evictor(options(2, 32)), r);
+    const Shown shown = run_one(evicting(options(2, 32)), r);
     PlainEviction plain(*model_, **rule, std::ssize(r.prompt));
     const float tolerance = (*rule)->moves_keys() ? 1e-4f : 0;  // the reference rotates in double precision
     std::vector<float> logits;
@@ -356,36 +249,7 @@ TEST_P(TokenEvictors, EqualAPlainReference) {
   }
 }
 
-// A scored text is a prompt that is evicted as it is read: its last row is what the engine samples from, and the batch
-// does not show.
-TEST_P(TokenEvictors, ScoringSeesThem) {
-  std::string evictor = GetParam().evictor;
-  if (!evictor.ends_with("prompt=evicted")) evictor += ",prompt=evicted";
-  Request r = request(2, 100, 1);
-  EngineOptions o = with_evictor(options());
-  o.evictor = evictor;
-  const Shown shown = run_one(o, r);
-  r.prompt.push_back(0);  // only a target
-  std::vector<float> expected;
-  for (const int64_t batch : {512, 1, 3, 50}) {
-    auto scorer = Scorer::create(
-        model_, {.threads = 1, .context = 101, .batch_tokens = batch, .kv_format = "f32", .evictor = evictor});
-    ASSERT_TRUE(scorer.ok()) << scorer.error().message;
-    EXPECT_LE((*scorer)->stored_tokens(), 32);
-    std::vector<float> rows;
-    const std::vector<ScoreWindow> windows = {{0, 101, 1}, {20, 40, 20}};
-    const auto done = (*scorer)->run(r.prompt, windows, -1, [&](std::span<const ScoredRow> scored) -> Result<void> {
-      for (const ScoredRow& row : scored) rows.insert(rows.end(), row.logits, row.logits + vocab_);
-      return {};
-    });
-    ASSERT_TRUE(done.ok()) << done.error().message;
-    ASSERT_EQ(std::ssize(rows), (100 + 20) * vocab_);
-    EXPECT_TRUE(same_logits(std::span(rows).subspan(static_cast<size_t>(99 * vocab_), static_cast<size_t>(vocab_)),
-                            shown.logits[0]));
-    if (expected.empty()) expected = rows;
-    EXPECT_EQ(std::memcmp(rows.data(), expected.data(), rows.size() * 4), 0) << batch;
-  }
-}
+TEST_P(TokenEvictors, ScoringSeesThem) { scoring_sees_them(32); }
 
 INSTANTIATE_TEST_SUITE_P(
     Members, TokenEvictors,
@@ -407,12 +271,7 @@ INSTANTIATE_TEST_SUITE_P(
                       EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8,scope=head"},
                       EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=5,scope=head,prompt=evicted", "gemma3"},
                       EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"}),
-    [](const auto& one) {
-      std::string name = std::string(one.param.model) + "_" + one.param.evictor;
-      std::ranges::replace_if(
-          name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-      return name;
-    });
+    case_name);
 
 // With room for all tokens nothing is dropped, and the answer is the plain one.
 TEST(TokenEvictorBudget, OfTheWholeLengthIsPlain) {
@@ -546,7 +405,7 @@ TEST(TokenEvictorRefusals, NameTheReason) {
   r.evictor = "fifo";
   EXPECT_EQ(core->check(r).error().message,
             "evictor: unknown 'fifo'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands, "
-            "pyramidkv, spatten");
+            "pyramidkv, spatten, adaptively_sparse, seqboat");
   EngineOptions o = options();
   o.evictor = "h2o";
   EXPECT_EQ(EngineCore::create(windowed, o).error().message,

@@ -14,6 +14,17 @@ std::vector<OptionSpec> with_layer_rule(std::vector<OptionSpec> own) {
   return own;
 }
 
+// Of evictors whose tokens the model's gates choose: these options change memory alone.
+std::vector<OptionSpec> with_gate_rule(std::vector<OptionSpec> own) {
+  own.push_back(
+      {"slack", Type::integer, "16", 1, 1 << 20, "computed tokens after which dropped ones give back memory"});
+  own.push_back(
+      {"prompt", Type::text, "whole", 0, 0,
+       "whole: nothing is given back before the prompt is complete; evicted: also between its parts, of slack "
+       "tokens each"});
+  return own;
+}
+
 std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own) {
   own = with_layer_rule(std::move(own));
   own.push_back({"scope", Type::text, "stream", 0, 0,
@@ -60,7 +71,12 @@ const Registry<TokenEvictorFactory>& token_evictors() {
       {{"evictor", "spatten", "keeps the tokens that have received most attention in all layers, fewer from layer to layer", "Wang et al., 2021, SpAtten: Efficient Sparse Attention Architecture with Cascade Token and Head Pruning",
         with_layer_rule({{"keep", Type::integer, "1536", 1, 1 << 30, "tokens that the first layer keeps"},
                          {"final", Type::integer, "512", 1, 1 << 30, "tokens that the last layer keeps"},
-                         {"recent", Type::integer, "32", 0, 1 << 30, "newest tokens that every layer keeps"}})}, make_spatten},
+                         {"recent", Type::integer, "32", 0, 1 << 30, "newest tokens that every layer keeps"},
+                         {"heads", Type::number, "1", 0, 1, "share of the KV heads that the last layer computes, those with the largest outputs; all in the first layer"}})}, make_spatten},
+      {{"evictor", "adaptively_sparse", "keeps in each layer what the checkpoint's gates have not dropped", "Anagnostidis et al., 2023, Dynamic Context Pruning for Efficient and Interpretable Autoregressive Transformers",
+        with_gate_rule({})}, make_adaptively_sparse},
+      {{"evictor", "seqboat", "keeps in each layer the tokens that the checkpoint's gates select; only they attend", "Ren et al., 2023, Sparse Modular Activation for Efficient Sequence Modeling",
+        with_gate_rule({{"window", Type::integer, "0", 0, 1 << 30, "older selected tokens that a token sees; 0: all"}})}, make_seqboat},
   });
   return registry;
 }

@@ -200,20 +200,34 @@ void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, 
   diffuse_values(hop_call(attention, batch, context), context.attended.as<float>());
   const AttentionInput input{attention, batch, context.kernels(), kv, context.q.as<float>()};
   for (ForwardObserver* observer : observers) observer->queries(input);
+  context.key_lives.spans.clear();
+  if (KeyGate* gate = context.hooks.gate()) gate->hide(input, context.normed.as<float>(), context.key_lives);
+}
+
+void weigh_outputs(int64_t group, const Batch& batch, int64_t width, ForwardContext& context) {
+  if (context.key_lives.spans.empty()) return;
+  float* rows = context.block_out.as<float>();
+  for (const BatchSpan& span : batch.spans_of(group)) {
+    const float* weights = context.key_lives.spans[static_cast<size_t>(span.chunk)].weights;
+    for (int64_t i = 0; weights && i < span.count; ++i)
+      context.kernels().scale(rows + (span.begin + i) * width, weights[span.first_slot + i], width);
+  }
 }
 
 namespace {
 
 // context.q -> context.block_out
 void attend_and_project(const AttentionLayer& attention, int64_t index, const LayerWeights& weights, const Batch& batch,
-                        ForwardContext& context) {
+                        const KeyLives* lives, ForwardContext& context) {
   const int64_t q_width = attention.heads * attention.head_dim;
   if (diffusing_pattern(pattern_of(attention, context.limits().context)))
     attend_last_hop(hop_call(attention, batch, context), context.attended.as<float>());
   else
     attend(batch, attention, context.kernels(), context.pool(), context.kv().of(attention.layer), context.q.as<float>(),
            context.attended.as<float>(), context.limits().context, context.partials.as<float>(),
-           context.block_pointers.data(), context.tiles_of(attention.layer), context.prefixes());
+           context.block_pointers.data(), context.tiles_of(attention.layer), context.prefixes(), lives);
+  for (ForwardObserver* observer : context.hooks.observers())
+    observer->attended(attention, batch, context.attended.as<float>());
   const ActivationRows out =
       encode_activations(context.kernels(), context.pool(), weights.output.format->activation,
                          context.attended.as<float>(), q_width, batch.size(), q_width, context.encoded.data());
@@ -228,7 +242,9 @@ void attend_and_project(const AttentionLayer& attention, int64_t index, const La
 
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context) {
-  attend_and_project(stored_layer(spec, layer, index, context), index, weights, batch, context);
+  const AttentionLayer attention = stored_layer(spec, layer, index, context);
+  attend_and_project(attention, index, weights, batch, &context.key_lives, context);
+  weigh_outputs(attention.group, batch, spec.width, context);
 }
 
 void cross_attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t stored, const LayerWeights& weights,
@@ -248,7 +264,7 @@ void cross_attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t
   attention.group = context.kv().group_of(stored);
   attention.window = 0;
   attention.switches.pattern = nullptr;  // its queries are another model's
-  attend_and_project(attention, 0, weights, batch, context);
+  attend_and_project(attention, 0, weights, batch, nullptr, context);
 }
 
 }  // namespace millrace

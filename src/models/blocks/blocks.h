@@ -63,9 +63,11 @@ void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>&
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                     const Batch& batch, const ActivationRows& rows, ForwardContext& context);
 // After attention_keys(): tells the observers that this layer's keys are about to be read, summarizes those that a
-// dynamic attention pattern reads by summaries, and shows the observers the queries.
+// dynamic attention pattern reads by summaries, shows the observers the queries, and lets gates hide keys.
 void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
                    ForwardContext& context);
+// After the layer's product: multiplies the rows of context.block_out by the weights that its gates give their tokens.
+void weigh_outputs(int64_t group, const Batch& batch, int64_t width, ForwardContext& context);
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context);

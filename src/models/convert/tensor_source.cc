@@ -33,6 +33,8 @@ class Lister {
 
  protected:
   virtual bool exists(const std::string& name) const = 0;
+  // Of a matrix whose rows the spec does not know; 0: it does not exist.
+  virtual int64_t stored_rows(const std::string& name) const = 0;
   // Locates the values of a tensor whose name, rows and cols are set. `total_rows`: of the stored tensor.
   virtual Result<void> locate(SourceTensor& tensor, const std::string& name, int64_t total_rows) const = 0;
 
@@ -122,7 +124,18 @@ class Lister {
       MILLRACE_TRY_VOID(add_vector(prefix + "attn_k_norm.weight", full ? kv : spec_.head_dim, norm_offset()));
     }
     MILLRACE_TRY_VOID(add_matrix(prefix + "attn_output.weight", spec_.width, q));
-    return add_bias(prefix + "attn_output.bias", spec_.width);
+    MILLRACE_TRY_VOID(add_bias(prefix + "attn_output.bias", spec_.width));
+    return add_gates(prefix);
+  }
+
+  // models/token_gates.h
+  Result<void> add_gates(const std::string& prefix) {
+    for (const char* name : {"attn_int_q.weight", "attn_int_k.weight", "attn_select.weight"})
+      if (const int64_t rows = stored_rows(prefix + name); rows > 0)
+        MILLRACE_TRY_VOID(add_matrix(prefix + name, rows, spec_.width));
+    MILLRACE_TRY_VOID(add_bias(prefix + "attn_int.bias", 1));
+    MILLRACE_TRY_VOID(add_bias(prefix + "attn_select.bias", 2));
+    return add_bias(prefix + "attn_select.temperature", 1);
   }
 
   Result<void> add_mlp(const std::string& prefix) {
@@ -172,6 +185,10 @@ class FileLister final : public Lister {
 
  protected:
   bool exists(const std::string& name) const override { return loader_.find(name) != nullptr; }
+  int64_t stored_rows(const std::string& name) const override {
+    const StoredTensor* stored = loader_.find(name);
+    return stored ? stored->tensor.rows() : 0;
+  }
 
   Result<void> locate(SourceTensor& tensor, const std::string& name, int64_t total_rows) const override {
     const StoredTensor* stored = loader_.find(name, &tensor.transposed);
@@ -211,6 +228,7 @@ class CheckpointLister final : public Lister {
 
  protected:
   bool exists(const std::string& name) const override { return checkpoint_.find(name) != nullptr; }
+  int64_t stored_rows(const std::string&) const override { return 0; }
 
   Result<void> locate(SourceTensor& tensor, const std::string& name, int64_t total_rows) const override {
     const Llama2cTensor* found = checkpoint_.find(name);

@@ -272,7 +272,9 @@ void finish_latent(const MixerCall& call) {
                                  .switches = context.limits().switches.attention};
   float* attended = context.attended.as<float>();
   attend(call.batch, attention, kernels, context.pool(), context.kv().of(attention.layer), context.q.as<float>(),
-         attended, context.limits().context, context.partials.as<float>(), context.block_pointers.data());
+         attended, context.limits().context, context.partials.as<float>(), context.block_pointers.data(), nullptr,
+         nullptr, &context.key_lives);
+  for (ForwardObserver* observer : context.hooks.observers()) observer->attended(attention, call.batch, attended);
 
   const ActivationRows sums = activation_rows(own.v_up[0].format->activation, tokens, sizes.rank, rows.heads);
   for_rows(context, tokens * heads, sizes.rank, [&](int64_t i) {
@@ -286,6 +288,7 @@ void finish_latent(const MixerCall& call) {
             own.output,
             kNoLatentBias,
             context.block_out.as<float>()}});
+  weigh_outputs(attention.group, call.batch, call.spec.width, context);
 }
 
 }  // namespace

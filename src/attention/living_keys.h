@@ -1,0 +1,15 @@
+// Attention of queries from which gates hide keys (key_lives.h). As for visible_keys.h, the keys that a query sees are
+// numbered from 0 and cut into partitions at multiples of 256 of that number, so that its result has the bits of a
+// query of a plain stream that holds just those keys; it does not matter whether hidden keys are still stored.
+#pragma once
+
+#include "attention/key_lives.h"
+#include "attention/partial.h"
+#include "attention/visible_keys.h"
+
+namespace millrace {
+
+// Writes the unit's result to `total`, zero sums for tokens that attend to nothing. `partial`: of as many rows.
+void attend_living(const VisibleUnit& unit, const KeyLives::Span& lives, const Partial& total, const Partial& partial);
+
+}  // namespace millrace
