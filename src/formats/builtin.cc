@@ -100,4 +100,9 @@ const Format& table16_indices() {
   return kIndices;
 }
 
+const Format& codeword_indices() {
+  static constexpr Format kIndices = indices(Activation::q8);
+  return kIndices;
+}
+
 }  // namespace millrace

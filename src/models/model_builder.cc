@@ -130,7 +130,8 @@ int64_t ModelBuilder::measure_parts() {
   PartSizes& sizes = model_->spec_.parts;
   int64_t bytes = 0;
   for (const Weight* weight : all_weights()) {
-    if (weight->codebook && !weight->kernel->packs_tables) bytes += weight->codebook->bytes();
+    if (weight->codebook)
+      bytes += weight->kernel->packs_tables ? std::ssize(weight->codebook->words) : weight->codebook->bytes();
     if (!weight->parts) continue;
     const WeightParts& parts = *weight->parts;
     sizes.any = true;

@@ -76,6 +76,7 @@ class PartsReader {
     std::memcpy(book.entries.data(), stored->tensor.data + first * values * 2, book.entries.size() * sizeof(uint16_t));
     for (uint16_t entry : book.entries)
       if ((entry & 0x7c00) == 0x7c00) return wrong(*stored, "holds NaN or infinity");
+    round_codewords(book);
     if (const StoredTensor* scales = find(".codebook_scales")) {
       MILLRACE_TRY(const auto of_rows, this->values(*scales, at_.total_rows));
       book.row_scales.assign(of_rows.begin() + at_.begin, of_rows.begin() + at_.begin + at_.rows);
