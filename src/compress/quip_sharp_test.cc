@@ -55,6 +55,33 @@ TEST(QuipSharp, SweepsAndScalesLowerTheError) {
   EXPECT_LT(swept, searched);
 }
 
+// Each further bit about halves the error of the outputs, and each is nearer than plain rounding to the same codes.
+TEST(QuipSharp, MoreBitsAreNearer) {
+  ThreadPool pool(2);
+  const int64_t rows = 16, cols = 512;
+  const auto seen = statistics_of(correlated_rows(1600, cols, 22), cols, pool);
+  const auto held_out = statistics_of(correlated_rows(400, cols, 23), cols, pool);
+  double before = 0;
+  for (int bits : {2, 3, 4}) {
+    const std::string format = bits == 2 ? "e8p" : "e8p_" + std::to_string(bits);
+    const PassMatrix original = matrix_of(rows, cols, format, 24);
+    const std::string pass = "quip_sharp:bits=" + std::to_string(bits);
+    const PassMatrix ours = compressed(original, pass, seen, pool);
+    EXPECT_EQ(pass_of(pass)->format(), format);
+    EXPECT_EQ(std::ssize(ours.encoded), rows * original.format->row_bytes(cols));
+    const double error = error_of(original, ours, held_out);
+    EXPECT_LT(error, 0.7 * squared_outputs(original.values, rounded_matrix(original), held_out.moments)) << bits;
+    if (before > 0) {
+      EXPECT_LT(error, 0.4 * before) << bits;
+    }
+    before = error;
+    EXPECT_LT(error_of(original, ours, seen),
+              error_of(original, compressed(original, pass + ",sweeps=0", seen, pool), seen))
+        << bits;
+  }
+  EXPECT_FALSE(make_pass("quip_sharp:bits=5").ok());
+}
+
 // With H = 1, LDLQ has nothing to carry: each eight weights become their nearest point.
 TEST(QuipSharp, RoundsToTheNearestPointsWhereInputsAreIndependent) {
   ThreadPool pool(1);
@@ -124,15 +151,17 @@ TEST(QuipSharp, LeavesPrunedMatricesAndFloats) {
 TEST(QuipSharp, TakesExtremeWeights) {
   ThreadPool pool(1);
   const auto statistics = statistics_of(correlated_rows(600, 256, 20), 256, pool);
-  for (float scale : {0.0f, 1e-30f, 1e-6f, 1e6f}) {
-    PassMatrix original = matrix_of(2, 256, "e8p", 21);
-    for (float& value : original.values) value *= scale;
-    const std::vector<float> back = whole_matrix(compressed(original, "quip_sharp", statistics, pool));
-    for (float value : back) ASSERT_TRUE(std::isfinite(value)) << scale;
-    if (scale == 0) {
-      EXPECT_EQ(back, original.values);
+  for (const auto& [format, pass] : {std::pair("e8p", "quip_sharp"), std::pair("e8p_3", "quip_sharp:bits=3"),
+                                     std::pair("e8p_4", "quip_sharp:bits=4")})
+    for (float scale : {0.0f, 1e-30f, 1e-6f, 1e6f}) {
+      PassMatrix original = matrix_of(2, 256, format, 21);
+      for (float& value : original.values) value *= scale;
+      const std::vector<float> back = whole_matrix(compressed(original, pass, statistics, pool));
+      for (float value : back) ASSERT_TRUE(std::isfinite(value)) << scale;
+      if (scale == 0) {
+        EXPECT_EQ(back, original.values);
+      }
     }
-  }
 }
 
 // A whole model: the file has the format where it fits, and runs.

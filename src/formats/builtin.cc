@@ -31,6 +31,8 @@
   ADD(kQ1_0)                          \
   ADD(kQ2_0)                          \
   ADD(kE8p)                           \
+  ADD(kE8p3)                          \
+  ADD(kE8p4)                          \
   ADD(kMxfp4)                         \
   ADD(kNvfp4)                         \
   ADD(kNf4)                           \
