@@ -110,6 +110,7 @@ Entries quantizers() {
     {{"pass", "quip_sharp", "as quip, but eight columns at a time become a point of a lattice, 2 bits a weight, or a sum of two, 3 or 4 bits",
       "Tseng et al., 2024, QuIP#: Even Better LLM Quantization with Hadamard Incoherence and Lattice Codebooks",
       {{"bits", Type::integer, "2", 2, 4, "of a weight: formats e8p, e8p_3, e8p_4"},
+       {"output", Type::boolean, "false", 0, 0, "the outputs' side is multiplied too; their transform takes time"},
        {"sweeps", Type::integer, "10", 0, 1000, "over the columns after block LDLQ at most; 0: none"},
        {"damp", Type::number, "0.01", 0, 10, "added to the diagonal of the second moments, times its mean"},
        {"fit", Type::text, "search", 0, 0, "scale of 256 weights: search (least squared error of several), or plain"},

@@ -2,6 +2,7 @@
 // on inputs that the passes have seen and on others.
 #include "compress/compress_test.h"
 #include "compress/lattice_rounding.h"
+#include "compress/matrix_parts.h"
 #include "contains.h"
 #include "formats/e8p_block.h"
 #include "short_compression.h"
@@ -64,7 +65,7 @@ TEST(QuipSharp, MoreBitsAreNearer) {
   double before = 0;
   for (int bits : {2, 3, 4}) {
     const std::string format = bits == 2 ? "e8p" : "e8p_" + std::to_string(bits);
-    const PassMatrix original = matrix_of(rows, cols, format, 24);
+    const PassMatrix original = matrix_of(rows, cols, format.c_str(), 24);
     const std::string pass = "quip_sharp:bits=" + std::to_string(bits);
     const PassMatrix ours = compressed(original, pass, seen, pool);
     EXPECT_EQ(pass_of(pass)->format(), format);
@@ -80,6 +81,38 @@ TEST(QuipSharp, MoreBitsAreNearer) {
         << bits;
   }
   EXPECT_FALSE(make_pass("quip_sharp:bits=5").ok());
+}
+
+// The rows' side too: the stored matrix with its parts is still the matrix, its errors no larger, its rows' sizes
+// alike.
+TEST(QuipSharp, TurnsTheRowsToo) {
+  ThreadPool pool(2);
+  const int64_t rows = 32, cols = 256;
+  const auto statistics = statistics_of(correlated_rows(900, cols, 25), cols, pool);
+  PassMatrix original = matrix_of(rows, cols, "e8p_4", 26);
+  original.name = "blk.0.attn_q.weight";
+  for (int64_t c = 0; c < cols; ++c) original.values[static_cast<size_t>(5 * cols + c)] *= 30;  // one large row
+  const PassMatrix inputs = compressed(original, "quip_sharp:bits=4", statistics, pool);
+  const PassMatrix both = compressed(original, "quip_sharp:bits=4,output=true", statistics, pool);
+  EXPECT_TRUE(inputs.parts.output.empty());
+  EXPECT_EQ(both.parts.output.hadamard, 16);  // no block in both halves of the rows
+  EXPECT_EQ(std::ssize(both.parts.output.scale), rows);
+  const std::vector<float> back = whole_matrix(both);
+  double error = 0, all = 0, largest[2] = {0, 0};
+  for (size_t i = 0; i < back.size(); ++i) {
+    error += std::pow(double{back[i]} - original.values[i], 2);
+    all += std::pow(double{original.values[i]}, 2);
+    largest[0] = std::max(largest[0], std::fabs(double{inputs.values[i]}));
+    largest[1] = std::max(largest[1], std::fabs(double{both.values[i]}));
+  }
+  EXPECT_LT(error, 0.05 * all);
+  EXPECT_LT(largest[1], 0.5 * largest[0]);
+
+  original.name = "blk.0.attn_qkv.weight";
+  EXPECT_TRUE(compressed(original, "quip_sharp:output=true", statistics, pool).parts.output.empty());
+  const std::vector<PartTensor> stored = part_tensors(both);
+  for (const char* name : {"blk.0.attn_q.output_hadamard", "blk.0.attn_q.output_scale"})
+    EXPECT_TRUE(std::ranges::any_of(stored, [&](const PartTensor& part) { return part.name == name; })) << name;
 }
 
 // With H = 1, LDLQ has nothing to carry: each eight weights become their nearest point.

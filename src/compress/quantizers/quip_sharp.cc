@@ -5,9 +5,10 @@
 // (compress/lattice_rounding.h). With 3 and 4 bits, what is left of eight weights becomes a second, finer point: the
 // paper's residual quantization.
 //
-// As with quip, only the inputs' side is multiplied; a scale for 256 weights of a row makes up for rows of different
-// size. The paper's training of the signs and of all that is not rounded is left out. Matrices whose rows are no
-// multiple of 256 have levels of another format, which LDLQ chooses one by one.
+// As with quip, only the inputs' side is multiplied unless the option `output` is set; a scale for 256 weights of a row
+// makes up for rows of different size. Errors of rows add up, so block LDLQ is the same with rows multiplied: the
+// Hadamard matrix is orthogonal. The paper's training of the signs and of all that is not rounded is left out. Matrices
+// whose rows are no multiple of 256 have levels of another format, which LDLQ chooses one by one.
 #include <fmt/format.h>
 
 #include "compress/column_rounding.h"
@@ -26,6 +27,7 @@ struct QuipSharpOptions {
   LatticeOptions lattice;
   double damp = 0.01;
   uint64_t seed = 0;
+  bool output = false;
 };
 
 class QuipSharp final : public Pass {
@@ -40,12 +42,14 @@ class QuipSharp final : public Pass {
   Result<PassPreview> preview(PassMatrix& matrix) const override {
     if (std::string why = why_not(matrix); !why.empty()) return preview_left(std::move(why));
     if (matrix.no_parts.empty()) preview_incoherent(matrix);
+    if (turns_rows(matrix)) preview_rows_incoherent(matrix);
     return PassPreview{"quantized", "", false};
   }
 
   Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& statistics, ThreadPool& pool) override {
     if (const std::string why = why_not(matrix); !why.empty()) return PassRow{"left", why, {}};
     if (matrix.no_parts.empty()) make_incoherent(matrix, statistics.id, options_.seed, pool);
+    if (turns_rows(matrix)) make_rows_incoherent(matrix, options_.seed, pool);
     if (!factor_.prepare(matrix, statistics, options_.damp, false, pool))
       return PassRow{"rotated", "its inputs are all zero or not finite", {}};
     if (is_lattice(matrix)) {
@@ -58,6 +62,7 @@ class QuipSharp final : public Pass {
   }
 
  private:
+  bool turns_rows(const PassMatrix& matrix) const { return options_.output && matrix.no_parts.empty(); }
   static bool is_lattice(const PassMatrix& matrix) { return find_lattice(*matrix.format) != nullptr; }
   static std::string why_not(const PassMatrix& matrix) {
     if (!is_lattice(matrix))
@@ -76,6 +81,7 @@ Result<std::unique_ptr<Pass>> make_quip_sharp_pass(const OptionValues& values) {
   if (const int64_t bits = values.integer("bits"); bits != 2) options.format += fmt::format("_{}", bits);
   MILLRACE_TRY(options.lattice.search, fit_searches(values.text("fit")));
   options.lattice.sweeps = static_cast<int>(values.integer("sweeps"));
+  options.output = values.boolean("output");
   options.damp = values.number("damp");
   options.seed = static_cast<uint64_t>(values.integer("seed"));
   return std::unique_ptr<Pass>(std::make_unique<QuipSharp>(options));
