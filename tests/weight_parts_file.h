@@ -80,6 +80,10 @@ inline void add_shift(PartTensors& to, const std::string& matrix, int64_t rows, 
   to[matrix + ".input_shift"] = {{cols}, part_values(matrix + "shift", cols, 0.5)};
   to[matrix + ".output_bias"] = {{rows}, part_values(matrix + "bias", rows, 0.5)};
 }
+inline void add_output_change(PartTensors& to, const std::string& matrix, int64_t rows, int64_t block) {
+  to[matrix + ".output_hadamard"] = {{1}, {static_cast<float>(block)}};
+  to[matrix + ".output_scale"] = {{rows}, part_values(matrix + "output", rows, 2)};
+}
 // Every fifth input.
 inline void add_columns(PartTensors& to, const std::string& matrix, int64_t rows, int64_t cols) {
   PartTensor& index = to[matrix + ".column_index"];

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "compress/lattice_codes.h"
 #include "formats/e8p_block.h"
 
 namespace millrace {
@@ -14,27 +15,27 @@ constexpr int64_t kCarriedTogether = 512;  // columns that errors are carried to
 constexpr int64_t kLatticeBlock = kE8pBlockValues;
 constexpr int64_t kEight = kE8pValues;
 
-// Scales as parts of the root of the mean square of the weights. Without errors to make up for 0.97 would be best;
-// these make the targets larger. The first is that of the paper's code (its scale of 0.9 divides).
-constexpr float kScaleTries[] = {1.11f, 0.97f, 1.04f, 1.2f, 1.3f};
-
-// The eight values of a code under a scale.
-void read_point(uint16_t code, float scale, double* out) {
-  int8_t quarters[kEight];
-  e8p_values(code, quarters);
-  const float unit = scale * kE8pUnit;  // as the format decodes
-  for (int64_t i = 0; i < kEight; ++i) out[i] = unit * static_cast<float>(quarters[i]);
+// The eight values of a code under a block's scale.
+void read_point(const LatticeCode& lattice, uint32_t code, float scale, double* out) {
+  int8_t numbers[kEight];
+  lattice.numbers(code, numbers);
+  const float unit = scale * lattice.unit;  // as the format decodes
+  for (int64_t i = 0; i < kEight; ++i) out[i] = unit * static_cast<float>(numbers[i]);
 }
 
-uint16_t nearest_point(const double* target, double inverse) {
+uint32_t nearest_point(const LatticeCode& lattice, const double* target, double inverse) {
   float x[kEight];
   for (int64_t i = 0; i < kEight; ++i) x[i] = static_cast<float>(std::clamp(target[i] * inverse, -1e6, 1e6));
-  return nearest_e8p(x).code;
+  return lattice.nearest(x);
+}
+
+double inverse_of(const LatticeCode& lattice, float scale) {
+  return scale > 0 ? 1 / (double{scale} * lattice.lattice) : 0;
 }
 
 // One block of 256 weights of one row.
 struct LatticeBlock {
-  uint16_t codes[kE8pPoints] = {};
+  uint32_t codes[kE8pPoints] = {};
   F16Scale d;
   double error = INFINITY;                      // squared outputs that its columns add
   std::array<double, kLatticeBlock> rest = {};  // w - q
@@ -45,8 +46,9 @@ class LatticeRounder {
  public:
   LatticeRounder(PassMatrix& matrix, const TriangleFactor& factor, const LatticeOptions& options, int64_t rows)
       : matrix_(matrix),
+        lattice_(*find_lattice(*matrix.format)),
         factor_(factor),
-        tries_(options.search ? std::size(kScaleTries) : 1),
+        tries_(options.search ? lattice_.tries.size() : 1),
         carried_(static_cast<size_t>(rows * matrix.cols)),
         errors_(static_cast<size_t>(rows * kLatticeBlock)) {}
 
@@ -56,7 +58,9 @@ class LatticeRounder {
         const float* weights = matrix_.values.data() + (first + r) * matrix_.cols + begin;
         const LatticeBlock best = choose(weights, carried_.data() + r * matrix_.cols + begin, begin);
         uint8_t* row = matrix_.encoded.data() + (first + r) * matrix_.format->row_bytes(matrix_.cols);
-        store_e8p(best.d.bits, best.codes, row + begin / kLatticeBlock * kE8pBlockBytes);
+        uint8_t* block = row + begin / kLatticeBlock * lattice_.block_bytes;
+        store_u16(block, best.d.bits);
+        for (int p = 0; p < kE8pPoints; ++p) lattice_.store(block, p, best.codes[p]);
         std::ranges::copy(best.rest, errors_.begin() + r * kLatticeBlock);
       }
       carry(rows, begin);
@@ -71,7 +75,7 @@ class LatticeRounder {
     LatticeBlock best;
     for (size_t i = 0; i < tries_; ++i) {
       LatticeBlock tried;
-      tried.d = make_f16_scale(kScaleTries[i] * size);
+      tried.d = make_f16_scale(lattice_.tries[i] * size / lattice_.lattice);
       round(weights, carried, begin, tried);
       if (i == 0 || tried.error < best.error) best = tried;
     }
@@ -79,7 +83,7 @@ class LatticeRounder {
   }
 
   void round(const float* weights, const double* carried, int64_t begin, LatticeBlock& out) const {
-    const double inverse = out.d.stored > 0 ? 1 / double{out.d.stored} : 0;
+    const double inverse = inverse_of(lattice_, out.d.stored);
     double sum[kLatticeBlock];
     std::copy_n(carried, kLatticeBlock, sum);
     out.error = 0;
@@ -91,9 +95,9 @@ class LatticeRounder {
         z[i] /= factor_.diagonal(begin + b + i);
         target[i] = weights[b + i] + z[i];
       }
-      const uint16_t code = nearest_point(target, inverse);
+      const uint32_t code = nearest_point(lattice_, target, inverse);
       out.codes[b / kEight] = code;
-      read_point(code, out.d.stored, point);
+      read_point(lattice_, code, out.d.stored, point);
       for (int64_t i = 0; i < kEight; ++i) {
         const double* line = factor_.row(begin + b + i);
         const double rest = weights[b + i] - point[i];
@@ -120,6 +124,7 @@ class LatticeRounder {
   }
 
   PassMatrix& matrix_;
+  const LatticeCode& lattice_;
   const TriangleFactor& factor_;
   size_t tries_;
   std::vector<double> carried_;  // [rows, cols]
@@ -130,7 +135,10 @@ class LatticeRounder {
 class LatticeSweeps {
  public:
   LatticeSweeps(PassMatrix& matrix, const SecondMoments& moments)
-      : matrix_(matrix), dense_(moments.dense()), inverses_(static_cast<size_t>(matrix.cols * kEight)) {
+      : matrix_(matrix),
+        lattice_(*find_lattice(*matrix.format)),
+        dense_(moments.dense()),
+        inverses_(static_cast<size_t>(matrix.cols * kEight)) {
     const double least = 1e-9 * moments.diagonal_mean();
     for (int64_t begin = 0; begin < matrix.cols; begin += kEight) invert(begin, least);
   }
@@ -149,8 +157,8 @@ class LatticeSweeps {
     for (int sweep = 0; sweep < sweeps; ++sweep) {
       bool changed = false;
       for (int64_t begin = 0; begin < cols; begin += kEight) {
-        uint8_t* block = blocks + begin / kLatticeBlock * kE8pBlockBytes;
-        changed |= improve(begin, load_f16(block), block + 2 + begin % kLatticeBlock / kEight * 2, stored.data(), pull);
+        uint8_t* block = blocks + begin / kLatticeBlock * lattice_.block_bytes;
+        changed |= improve(begin, block, stored.data(), pull);
       }
       if (!changed) break;
     }
@@ -164,16 +172,18 @@ class LatticeSweeps {
     for (int64_t k = 0; k < matrix_.cols; ++k) pull[static_cast<size_t>(k)] += from[k] * rest;
   }
 
-  bool improve(int64_t begin, float scale, uint8_t* code, float* stored, std::vector<double>& pull) const {
+  bool improve(int64_t begin, uint8_t* block, float* stored, std::vector<double>& pull) const {
+    const float scale = load_f16(block);
+    const auto place = static_cast<int>(begin % kLatticeBlock / kEight);
     double target[kEight], point[kEight], change[kEight];
     const double* inverse = inverses_.data() + begin * kEight;
     for (int64_t i = 0; i < kEight; ++i) {
       target[i] = stored[begin + i];
       for (int64_t j = 0; j < kEight; ++j) target[i] += inverse[i * kEight + j] * pull[static_cast<size_t>(begin + j)];
     }
-    const uint16_t found = nearest_point(target, scale > 0 ? 1 / double{scale} : 0);
-    if (found == load_u16(code)) return false;
-    read_point(found, scale, point);
+    const uint32_t found = nearest_point(lattice_, target, inverse_of(lattice_, scale));
+    if (found == lattice_.load(block, place)) return false;
+    read_point(lattice_, found, scale, point);
     double gain = 0;
     for (int64_t i = 0; i < kEight; ++i) {
       change[i] = double{stored[begin + i]} - point[i];
@@ -181,7 +191,7 @@ class LatticeSweeps {
       for (int64_t j = 0; j <= i; ++j) gain -= (j < i ? 2 : 1) * change[i] * change[j] * line(begin + i)[begin + j];
     }
     if (!(gain > 0)) return false;
-    store_u16(code, found);
+    lattice_.store(block, place, found);
     for (int64_t i = 0; i < kEight; ++i) {
       stored[begin + i] = static_cast<float>(point[i]);
       add(pull, begin + i, change[i]);
@@ -215,6 +225,7 @@ class LatticeSweeps {
   }
 
   PassMatrix& matrix_;
+  const LatticeCode& lattice_;
   std::vector<double> dense_;     // H, [cols, cols]
   std::vector<double> inverses_;  // [cols / 8, 8, 8]
 };

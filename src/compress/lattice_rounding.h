@@ -1,4 +1,5 @@
-// Rounding a matrix to points of E8P (formats/e8p_codebook.h): block LDLQ of Tseng et al., 2024 ("QuIP#"), which is
+// Rounding a matrix to points of E8P (formats/e8p_codebook.h), or to sums of two points with 3 and 4 bits
+// (formats/e8p_residual.h): block LDLQ of Tseng et al., 2024 ("QuIP#"), which is
 // compress/column_rounding.h with eight columns at a time. With the errors e_j = w_j - q_j of the earlier columns and
 // H = R R^T, the eight columns B become the point nearest to
 //
@@ -19,7 +20,8 @@ struct LatticeOptions {
   int sweeps = 0;      // at most; fewer once nothing changes
 };
 
-// Fills `matrix.encoded`; the matrix's format is e8p. `factor`: of the columns as they are stored; `moments`: theirs.
+// Fills `matrix.encoded`; the matrix's format has a LatticeCode. `factor`: of the columns as they are stored;
+// `moments`: theirs.
 void round_to_lattice(PassMatrix& matrix, const TriangleFactor& factor, const SecondMoments& moments,
                       const LatticeOptions& options, ThreadPool& pool);
 // Beside the matrix, its moments and the factor.

@@ -155,6 +155,7 @@ std::vector<float> rounding_error(const PassMatrix& matrix, ThreadPool& pool) {
       error[static_cast<size_t>(r * matrix.cols + c)] -= row[static_cast<size_t>(c)];
   });
   apply_input_change(matrix.parts.input, matrix.cols, error, pool);
+  apply_output_change(matrix.parts.output, matrix.cols, error, pool);
   return error;
 }
 

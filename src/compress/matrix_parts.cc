@@ -70,6 +70,8 @@ std::vector<PartTensor> part_tensors(const PassMatrix& matrix) {
     add(".column_index", f32, {std::ssize(parts.columns)}, parts.columns);
     add(".column_weights", *parts.column_format, {matrix.rows, std::ssize(parts.columns)}, parts.column_weights);
   }
+  if (parts.output.hadamard > 0) add(".output_hadamard", f32, {1}, std::vector<int64_t>{parts.output.hadamard});
+  if (!parts.output.scale.empty()) add(".output_scale", f32, {matrix.rows}, parts.output.scale);
   if (!parts.bias.empty()) add(".output_bias", f32, {matrix.rows}, parts.bias);
   if (parts.rank > 0) {
     const Format& format = parts.low_rank_format ? *parts.low_rank_format : *find_format("f16");
@@ -105,11 +107,44 @@ void apply_input_change(const InputChange& change, int64_t cols, std::vector<flo
   });
 }
 
+namespace {
+
+// Blocks of rows times a Hadamard matrix: symmetric, and its own inverse.
+void turn_rows(int64_t block, int64_t cols, std::vector<float>& values, ThreadPool& pool) {
+  if (block == 0) return;
+  pool.parallel_for(cols, [&](int64_t c, int) {
+    const OutputChange turn{.hadamard = block, .scale = {}};
+    std::vector<float> column(values.size() / static_cast<size_t>(cols));
+    for (size_t r = 0; r < column.size(); ++r)
+      column[r] = values[r * static_cast<size_t>(cols) + static_cast<size_t>(c)];
+    change_output(turn, column.data(), std::ssize(column));
+    for (size_t r = 0; r < column.size(); ++r)
+      values[r * static_cast<size_t>(cols) + static_cast<size_t>(c)] = column[r];
+  });
+}
+
+}  // namespace
+
+void apply_output_change(const OutputChange& change, int64_t cols, std::vector<float>& values, ThreadPool& pool) {
+  turn_rows(change.hadamard, cols, values, pool);
+  for (size_t r = 0; r < change.scale.size(); ++r)
+    for (int64_t c = 0; c < cols; ++c)
+      values[r * static_cast<size_t>(cols) + static_cast<size_t>(c)] *= change.scale[r];
+}
+
+void store_rows(const OutputChange& change, int64_t cols, std::vector<float>& values, ThreadPool& pool) {
+  for (size_t r = 0; r < change.scale.size(); ++r)
+    for (int64_t c = 0; c < cols; ++c)
+      values[r * static_cast<size_t>(cols) + static_cast<size_t>(c)] /= change.scale[r];
+  turn_rows(change.hadamard, cols, values, pool);
+}
+
 void apply_parts(const PassMatrix& matrix, std::vector<float>& values, ThreadPool& pool) {
   const PassParts& parts = matrix.parts;
   if (parts.empty()) return;
   const int64_t cols = matrix.cols;
   apply_input_change(parts.input, cols, values, pool);
+  apply_output_change(parts.output, cols, values, pool);
   pool.parallel_for(matrix.rows, [&](int64_t r, int) {
     float* row = values.data() + r * cols;
     const auto add_sparse_row = [&](int64_t from, float factor) {

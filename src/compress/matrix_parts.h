@@ -24,7 +24,10 @@ std::vector<PartTensor> part_tensors(const PassMatrix& matrix);
 
 // W T, of stored rows with an input change.
 void apply_input_change(const InputChange& change, int64_t cols, std::vector<float>& values, ThreadPool& pool);
-// Values of the stored matrix to those of the matrix that multiplies the unchanged input: with the stored W, W T, and
+// O W, of stored rows with an output change; and the other way round, whose scales may not be zero.
+void apply_output_change(const OutputChange& change, int64_t cols, std::vector<float>& values, ThreadPool& pool);
+void store_rows(const OutputChange& change, int64_t cols, std::vector<float>& values, ThreadPool& pool);
+// Values of the stored matrix to those of the matrix that multiplies the unchanged input: with the stored W, O W T, and
 // the sum with the low-rank pair, the sparse matrix and the columns. Shifts and the bias are no part of a matrix, nor
 // is the rounding of inputs.
 void apply_parts(const PassMatrix& matrix, std::vector<float>& values, ThreadPool& pool);

@@ -54,6 +54,7 @@ struct LinearStatistics {
 // What is stored beside the matrix (tensor/weight_parts.h).
 struct PassParts {
   InputChange input;
+  OutputChange output;
   int64_t rank = 0;
   std::vector<float> low_rank_a, low_rank_b;  // [rank, cols], [rows, rank], rounded to low_rank_format
   const Format* low_rank_format = nullptr;    // null: f16
@@ -64,7 +65,9 @@ struct PassParts {
   std::vector<float> column_weights;  // [rows, columns], as they are once stored
   std::vector<float> bias;            // [rows]
 
-  bool empty() const { return input.empty() && rank == 0 && sparse.empty() && columns.empty() && bias.empty(); }
+  bool empty() const {
+    return input.empty() && output.empty() && rank == 0 && sparse.empty() && columns.empty() && bias.empty();
+  }
 };
 
 // A matrix with the parts that passes fill.
@@ -77,7 +80,8 @@ struct PassMatrix {
   const Format* format = nullptr;  // of the output
   std::vector<uint8_t> encoded;    // rows in `format` whose levels a pass chose; empty: `values` are rounded
   Codebook codebook;               // with bits: `encoded` are rows of its indices, in place of `format`
-  PassParts parts;                 // `values` are then those of the stored matrix: columns by `parts.input`
+  PassParts parts;                 // `values` are then those of the stored matrix: columns by `parts.input`, rows
+                                   // by `parts.output`
   std::string_view no_parts;       // why the matrix cannot have parts; empty: it can
 
   bool has_codebook() const { return codebook.bits > 0; }

@@ -2,6 +2,7 @@
 // on inputs that the passes have seen and on others.
 #include "compress/compress_test.h"
 #include "compress/lattice_rounding.h"
+#include "compress/matrix_parts.h"
 #include "contains.h"
 #include "formats/e8p_block.h"
 #include "short_compression.h"
@@ -53,6 +54,65 @@ TEST(QuipSharp, SweepsAndScalesLowerTheError) {
   const double plain = error("fit=plain,sweeps=0"), searched = error("sweeps=0"), swept = error("sweeps=10");
   EXPECT_LT(searched, plain);
   EXPECT_LT(swept, searched);
+}
+
+// Each further bit about halves the error of the outputs, and each is nearer than plain rounding to the same codes.
+TEST(QuipSharp, MoreBitsAreNearer) {
+  ThreadPool pool(2);
+  const int64_t rows = 16, cols = 512;
+  const auto seen = statistics_of(correlated_rows(1600, cols, 22), cols, pool);
+  const auto held_out = statistics_of(correlated_rows(400, cols, 23), cols, pool);
+  double before = 0;
+  for (int bits : {2, 3, 4}) {
+    const std::string format = bits == 2 ? "e8p" : "e8p_" + std::to_string(bits);
+    const PassMatrix original = matrix_of(rows, cols, format.c_str(), 24);
+    const std::string pass = "quip_sharp:bits=" + std::to_string(bits);
+    const PassMatrix ours = compressed(original, pass, seen, pool);
+    EXPECT_EQ(pass_of(pass)->format(), format);
+    EXPECT_EQ(std::ssize(ours.encoded), rows * original.format->row_bytes(cols));
+    const double error = error_of(original, ours, held_out);
+    EXPECT_LT(error, 0.7 * squared_outputs(original.values, rounded_matrix(original), held_out.moments)) << bits;
+    if (before > 0) {
+      EXPECT_LT(error, 0.4 * before) << bits;
+    }
+    before = error;
+    EXPECT_LT(error_of(original, ours, seen),
+              error_of(original, compressed(original, pass + ",sweeps=0", seen, pool), seen))
+        << bits;
+  }
+  EXPECT_FALSE(make_pass("quip_sharp:bits=5").ok());
+}
+
+// The rows' side too: the stored matrix with its parts is still the matrix, its errors no larger, its rows' sizes
+// alike.
+TEST(QuipSharp, TurnsTheRowsToo) {
+  ThreadPool pool(2);
+  const int64_t rows = 32, cols = 256;
+  const auto statistics = statistics_of(correlated_rows(900, cols, 25), cols, pool);
+  PassMatrix original = matrix_of(rows, cols, "e8p_4", 26);
+  original.name = "blk.0.attn_q.weight";
+  for (int64_t c = 0; c < cols; ++c) original.values[static_cast<size_t>(5 * cols + c)] *= 30;  // one large row
+  const PassMatrix inputs = compressed(original, "quip_sharp:bits=4", statistics, pool);
+  const PassMatrix both = compressed(original, "quip_sharp:bits=4,output=true", statistics, pool);
+  EXPECT_TRUE(inputs.parts.output.empty());
+  EXPECT_EQ(both.parts.output.hadamard, 16);  // no block in both halves of the rows
+  EXPECT_EQ(std::ssize(both.parts.output.scale), rows);
+  const std::vector<float> back = whole_matrix(both);
+  double error = 0, all = 0, largest[2] = {0, 0};
+  for (size_t i = 0; i < back.size(); ++i) {
+    error += std::pow(double{back[i]} - original.values[i], 2);
+    all += std::pow(double{original.values[i]}, 2);
+    largest[0] = std::max(largest[0], std::fabs(double{inputs.values[i]}));
+    largest[1] = std::max(largest[1], std::fabs(double{both.values[i]}));
+  }
+  EXPECT_LT(error, 0.05 * all);
+  EXPECT_LT(largest[1], 0.5 * largest[0]);
+
+  original.name = "blk.0.attn_qkv.weight";
+  EXPECT_TRUE(compressed(original, "quip_sharp:output=true", statistics, pool).parts.output.empty());
+  const std::vector<PartTensor> stored = part_tensors(both);
+  for (const char* name : {"blk.0.attn_q.output_hadamard", "blk.0.attn_q.output_scale"})
+    EXPECT_TRUE(std::ranges::any_of(stored, [&](const PartTensor& part) { return part.name == name; })) << name;
 }
 
 // With H = 1, LDLQ has nothing to carry: each eight weights become their nearest point.
@@ -124,15 +184,17 @@ TEST(QuipSharp, LeavesPrunedMatricesAndFloats) {
 TEST(QuipSharp, TakesExtremeWeights) {
   ThreadPool pool(1);
   const auto statistics = statistics_of(correlated_rows(600, 256, 20), 256, pool);
-  for (float scale : {0.0f, 1e-30f, 1e-6f, 1e6f}) {
-    PassMatrix original = matrix_of(2, 256, "e8p", 21);
-    for (float& value : original.values) value *= scale;
-    const std::vector<float> back = whole_matrix(compressed(original, "quip_sharp", statistics, pool));
-    for (float value : back) ASSERT_TRUE(std::isfinite(value)) << scale;
-    if (scale == 0) {
-      EXPECT_EQ(back, original.values);
+  for (const auto& [format, pass] : {std::pair("e8p", "quip_sharp"), std::pair("e8p_3", "quip_sharp:bits=3"),
+                                     std::pair("e8p_4", "quip_sharp:bits=4")})
+    for (float scale : {0.0f, 1e-30f, 1e-6f, 1e6f}) {
+      PassMatrix original = matrix_of(2, 256, format, 21);
+      for (float& value : original.values) value *= scale;
+      const std::vector<float> back = whole_matrix(compressed(original, pass, statistics, pool));
+      for (float value : back) ASSERT_TRUE(std::isfinite(value)) << scale;
+      if (scale == 0) {
+        EXPECT_EQ(back, original.values);
+      }
     }
-  }
 }
 
 // A whole model: the file has the format where it fits, and runs.

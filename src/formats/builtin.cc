@@ -31,6 +31,8 @@
   ADD(kQ1_0)                          \
   ADD(kQ2_0)                          \
   ADD(kE8p)                           \
+  ADD(kE8p3)                          \
+  ADD(kE8p4)                          \
   ADD(kMxfp4)                         \
   ADD(kNvfp4)                         \
   ADD(kNf4)                           \
@@ -96,6 +98,11 @@ const Format& codebook_indices() {
 }
 
 const Format& table16_indices() {
+  static constexpr Format kIndices = indices(Activation::q8);
+  return kIndices;
+}
+
+const Format& codeword_indices() {
   static constexpr Format kIndices = indices(Activation::q8);
   return kIndices;
 }

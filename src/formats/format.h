@@ -61,8 +61,9 @@ const Format* find_format_gguf(int gguf_type);     // null if unknown
 const Format* find_format_safetensors(std::string_view dtype);
 
 // Of matrices with a codebook: bytes of indices, without a codec. Not members of formats(). Tables of at most 16 single
-// weights for whole rows are multiplied as int8, all others as f32.
+// weights for whole rows and words of eight weights are multiplied as int8, all others as f32.
 const Format& codebook_indices();
 const Format& table16_indices();
+const Format& codeword_indices();
 
 }  // namespace millrace

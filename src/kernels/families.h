@@ -21,6 +21,7 @@ void add_matmul_float_avx512(KernelTable& table);
 void add_matmul_f8_avx512vbmi(KernelTable& table);
 void add_matmul_bf16_avx512bf16(KernelTable& table);
 void add_matmul_quant_avx512vnni(KernelTable& table);
+void add_matmul_codewords_avx512vbmi(KernelTable& table);
 void add_matmul_quant_amxint8(KernelTable& table);
 void add_matmul_quant_amxbf16(KernelTable& table);
 void add_matmul_bf16_amxbf16(KernelTable& table);
@@ -35,6 +36,8 @@ void add_matmul_bf16_armbf16(KernelTable& table);
 // The kernel of a quantized format (its index in kQuantShapes) for few tokens, where tiles do not pay.
 using QuantRun = void (*)(const MatmulArgs& args);
 QuantRun quant_run_avx512vnni(int source);
-QuantRun table16_run_avx512vnni();  // of tables of at most 16 weights
+QuantRun table16_run_avx512vnni();    // of tables of at most 16 weights
+QuantRun codewords_run_avx512vnni();  // of words of eight weights
+QuantRun codewords_run_avx512vbmi();  // needs VNNI too
 
 }  // namespace millrace

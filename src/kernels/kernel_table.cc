@@ -48,7 +48,12 @@ constexpr KernelVersion kVersions[] = {
     {"Q8_0 weights, small codebooks", Feature::avx2, nullptr},
     {"Q8_0 weights, small codebooks", Feature::avx_vnni, nullptr},
     {"Q8_0 weights, small codebooks", Feature::avx512_vnni, nullptr},
+    {"codebooks of eight weights", Feature::avx2, nullptr},
+    {"codebooks of eight weights", Feature::avx_vnni, nullptr},
+    {"codebooks of eight weights", Feature::avx512_vnni, nullptr},
+    {"codebooks of eight weights", Feature::avx512_vbmi, add_matmul_codewords_avx512vbmi},
     {"Q8_0 weights, small codebooks", Feature::amx_int8, add_matmul_quant_amxint8},
+    {"codebooks of eight weights", Feature::amx_int8, nullptr},
     {"rounding of activations", Feature::avx2, add_activation_avx2},
     {"F32 and F16 weights", Feature::avx2, add_matmul_float_avx2},      // and BF16, F8
     {"F32 and F16 weights", Feature::avx512, add_matmul_float_avx512},  // and BF16
@@ -68,7 +73,7 @@ constexpr KernelVersion kVersions[] = {
 };
 #elif defined(__aarch64__)
 constexpr KernelVersion kVersions[] = {
-    {"quantized weights", Feature::neon, add_matmul_quant_neon},  // and small codebooks
+    {"quantized weights", Feature::neon, add_matmul_quant_neon},  // and codebooks of int8
     {"quantized weights", Feature::dotprod, add_matmul_quant_dotprod},
     {"quantized weights", Feature::i8mm, add_matmul_quant_i8mm},
     {"rounding of activations", Feature::neon, add_activation_neon},

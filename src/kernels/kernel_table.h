@@ -51,6 +51,9 @@ struct MatmulKernel {
                         uint8_t* packed) = nullptr;
   int64_t tiles_from = 0;     // of a kernel with two ways: tokens from which it multiplies in tiles; 0: it has one
   bool packs_tables = false;  // Codebook::entries are not read after packing
+  // Of a kernel that computes tables from the inputs in each call with few tokens: rows whose products take as long. 0:
+  // it computes none.
+  int64_t start_rows = 0;
 };
 
 // ---- attention ----------------------------------------------------------------------------------

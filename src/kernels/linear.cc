@@ -20,6 +20,8 @@ constexpr int64_t kLeastBytes =
 constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds: below this, starting a job costs more than the work
 constexpr int64_t kWorthValues = 1 << 12;   // the same for values to be rounded
 constexpr int64_t kSliceBytes = 256 << 10;  // packed and then multiplied: with the stored rows, part of a small L2
+constexpr int64_t kStartTokens = 2;         // for which kernels prepare tables
+constexpr int64_t kStartsRepaid = 4;        // times the rows of a start: it then takes a fifth of a call
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kMaxValues = int64_t{1} << 48;
 
@@ -32,6 +34,18 @@ ThreadPool::Claims claims(int64_t tiles, int64_t bytes, int64_t tokens) {
   const int64_t most =
       std::max<int64_t>(2, kMaxBytes / tile_bytes);  // two: kernels multiply one token by some together
   return {.least = std::min(most, kLeastBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1), .most = most};
+}
+
+// Calls of kernels that prepare tables for few tokens are longer: at best one for each thread.
+ThreadPool::Claims with_starts(ThreadPool::Claims claims, int64_t tiles, std::span<const LinearPart> parts,
+                               int threads) {
+  int64_t worth = 0;  // tiles
+  for (const LinearPart& part : parts)
+    if (part.x.tokens <= kStartTokens)
+      worth = std::max(worth, part.weight->kernel->start_rows * kStartsRepaid / part.row_tile);
+  if (worth == 0) return claims;
+  const int64_t share = (tiles + threads - 1) / threads;
+  return {.least = std::max(claims.least, std::min(worth, share)), .most = std::max(claims.most, share)};
 }
 
 // Threads then read the parts, not the Weight structs: streaming the weights evicts those from the caches.
@@ -286,7 +300,8 @@ void linear(ThreadPool& pool, std::span<LinearPart> parts, const ShapeTable* sha
     for (const LinearPart& part : parts) run_piece(part, 0, part.args.rows);
     return;
   }
-  const ThreadPool::Claims each = claims(tiles, bytes, parts.front().x.tokens);
+  const ThreadPool::Claims each =
+      with_starts(claims(tiles, bytes, parts.front().x.tokens), tiles, parts, pool.threads());
   if (parts.size() > kFewParts)
     return pool.parallel_ranges(tiles, each,
                                 [parts](int64_t begin, int64_t end, int) { run_tiles(parts, begin, end); });

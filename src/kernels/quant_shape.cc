@@ -9,7 +9,7 @@
 
 #include "formats/code_tables.h"
 #include "formats/e4m3.h"
-#include "formats/e8p_block.h"
+#include "formats/e8p_residual.h"
 #include "formats/format.h"
 #include "formats/iq4_codebook.h"
 #include "formats/iq_block.h"
@@ -226,7 +226,33 @@ void split_e8p(const uint8_t* b, QuantBlock& out) {
   out.d = load16(b);
 }
 
-constexpr int kQ2K = 5, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13, kE8pShape = 17;
+// Levels of whole numbers under one scale, in the shape of Q6_K.
+void split_e8p_3(const uint8_t* b, QuantBlock& out) {
+  for (int p = 0; p < kE8pPoints; ++p) {
+    int8_t levels[kE8pValues];
+    e8p_3_levels(load_e8p_3(b, p), levels);
+    for (int i = 0; i < kE8pValues; ++i) out.level[p * kE8pValues + i] = static_cast<uint8_t>(levels[i] + 32);
+  }
+  out.d = load16(b);
+  std::fill_n(out.scale, 16, int8_t{1});
+}
+
+// The same in the shape of Q8_0.
+void split_e8p_4(const uint8_t* b, QuantBlock& out) {
+  for (int p = 0; p < kE8pPoints; ++p) {
+    int8_t levels[kE8pValues];
+    e8p_4_levels(load_e8p_4(b, p), levels);
+    for (int i = 0; i < kE8pValues; ++i) out.level[p * kE8pValues + i] = static_cast<uint8_t>(levels[i] + 128);
+  }
+  out.d = load16(b);
+}
+
+constexpr QuantShape with_groups(QuantShape shape, int groups) {
+  shape.groups = groups;
+  return shape;
+}
+
+constexpr int kQ8 = 0, kQ2K = 5, kQ6K = 9, kIq4Nl = 10, kIq4Xs = 11, kIq2S = 13, kE8pShape = 17;
 constexpr float kNvfp4Unit = 128;  // of e4m3_in_f16() times twice E2M1
 
 // A format that the kernel of another one carries.
@@ -264,6 +290,8 @@ constexpr QuantSource kSources[] = {
     carried("iq1_m", kIq2S, split_iq<unpack_iq1_m>, kIq1Codes, kIq1Unit),
     carried("iq3_xxs", kIq4Xs, split_iq<unpack_iq3_xxs>, kIq3XxsCodes, kIq3XxsUnit),
     carried("iq3_s", kIq4Xs, split_iq<unpack_iq3_s>, kIq3SCodes, kIq3SUnit),
+    carried("e8p_3", kQ6K, split_e8p_3),
+    {"e8p_4", with_groups(kQuantShapes[kQ8], 8), split_e8p_4, nullptr, nullptr, 1, kQ8},
 };
 static_assert(std::size(kSources) == kQuantSourceCount + kCarriedCount);
 static_assert(std::size(kQuantShapes) == kQuantSourceCount);

@@ -101,7 +101,7 @@ inline constexpr QuantShape kQuantShapes[] = {
     {.low_bits = 2, .high_bits = 1, .shared_bit = true, .offset = 128, .table = LevelTable::codes, .groups = 8},
 };
 inline constexpr int kQuantSourceCount = 18;
-inline constexpr int kCarriedCount = 10;  // formats behind these in quant_source_at()
+inline constexpr int kCarriedCount = 12;  // formats behind these in quant_source_at()
 
 // Twice the E2M1 values.
 inline constexpr int8_t kFp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -123,8 +123,10 @@ struct QuantSource {
   void (*split_scales)(const uint8_t* block, QuantBlock& out) = nullptr;
   const int8_t* codes = nullptr;  // [16] of LevelTable::codes
   float unit = 1;                 // of the format
-  int carrier = -1;  // in kQuantShapes: the format that carries this one; -1: none. IQ2_S and E8P carry themselves:
-                     // their blocks are no planes of bits, and are split before they are packed.
+  // In kQuantShapes: the format that carries this one; -1: none. IQ2_S and E8P carry themselves: their blocks are no
+  // planes of bits, and are split before they are packed. Blocks of more groups than the carrier's (E8P_4 on Q8_0) are
+  // packed as several of its blocks, with the same scale.
+  int carrier = -1;
 };
 
 const QuantSource* quant_source_at(int index);  // in the order of kQuantShapes, then the carried ones

@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "formats/e8p_block.h"
+#include "formats/e8p_residual.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +22,9 @@ constexpr GgufType kTypes[] = {
 };
 
 // Of millrace alone.
-constexpr GgufType kOwnTypes[] = {{kGgufE8p, "E8P", kE8pBlockValues, kE8pBlockBytes}};
+constexpr GgufType kOwnTypes[] = {{kGgufE8p, "E8P", kE8pBlockValues, kE8pBlockBytes},
+                                  {kGgufE8p3, "E8P_3", kE8pBlockValues, kE8p3BlockBytes},
+                                  {kGgufE8p4, "E8P_4", kE8pBlockValues, kE8p4BlockBytes}};
 
 constexpr bool ids_are_indices() {
   uint32_t next = 0;

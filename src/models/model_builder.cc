@@ -135,12 +135,13 @@ int64_t ModelBuilder::measure_parts() {
   int64_t bytes = 0;
   for (const LayerWeights& layer : model_->layers_) bytes += layer.gates.bytes();
   for (const Weight* weight : all_weights()) {
-    if (weight->codebook && !weight->kernel->packs_tables) bytes += weight->codebook->bytes();
+    if (weight->codebook)
+      bytes += weight->kernel->packs_tables ? std::ssize(weight->codebook->words) : weight->codebook->bytes();
     if (!weight->parts) continue;
     const WeightParts& parts = *weight->parts;
     sizes.any = true;
     bytes += parts.bytes();
-    if (!parts.input.empty()) sizes.inputs = std::max(sizes.inputs, weight->cols);
+    if (!parts.input.empty() || !parts.output.empty()) sizes.inputs = std::max(sizes.inputs, weight->cols);
     sizes.rank = std::max({sizes.rank, parts.low_rank_b.cols, parts.column_weights.cols});
     if (parts.factored) sizes.factored_rank = std::max(sizes.factored_rank, parts.low_rank_b.cols);
     if (parts.low_rank_b.present()) sizes.cols = std::max(sizes.cols, weight->cols);

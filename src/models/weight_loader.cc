@@ -141,7 +141,9 @@ Result<Weight> WeightLoader::codebook_rows(const StoredTensor& stored, const Par
                                            std::shared_ptr<Codebook> codebook) {
   Weight weight;
   weight.name = stored.name;
-  weight.format = codebook_is_table16(*codebook) ? &table16_indices() : &codebook_indices();
+  weight.format = codebook_is_table16(*codebook)     ? &table16_indices()
+                  : codebook_is_codewords(*codebook) ? &codeword_indices()
+                                                     : &codebook_indices();
   weight.rows = at.rows;
   weight.cols = at.cols;
   weight.data = stored.tensor.data + at.begin * codebook->row_bytes(at.cols);

@@ -18,10 +18,10 @@ constexpr std::string_view kWeight = ".weight";
 constexpr int64_t kMostInteger = 1 << 24;  // that F32 stores exactly, as all below
 constexpr std::string_view kLowRankA = ".low_rank_a", kLowRankB = ".low_rank_b";
 constexpr std::string_view kPartEndings[] = {
-    ".input_shift",     ".input_scale",    ".input_hadamard", ".input_order",    ".input_format",
-    ".low_rank_a",      ".low_rank_b",     ".sparse_counts",  ".sparse_columns", ".sparse_values",
-    ".column_index",    ".column_weights", ".output_bias",    ".codebook",       ".codebook_groups",
-    ".codebook_scales", ".tensor_train",   ".inner_counts",   ".inner_columns",  ".inner_values"};
+    ".input_shift",   ".input_scale",   ".input_hadamard",  ".input_order",     ".input_format", ".low_rank_a",
+    ".low_rank_b",    ".sparse_counts", ".sparse_columns",  ".sparse_values",   ".column_index", ".column_weights",
+    ".output_bias",   ".codebook",      ".codebook_groups", ".codebook_scales", ".tensor_train", ".inner_counts",
+    ".inner_columns", ".inner_values",  ".output_scale",    ".output_hadamard"};
 constexpr int64_t kSegmentValues = 5;  // columns, exponent bits, mantissa bits, group, clip
 
 // The tensor's name without the part's; empty if it is none.
@@ -33,7 +33,8 @@ std::string_view matrix_of(std::string_view tensor) {
 
 // A part that only a stored matrix can have.
 bool needs_levels(std::string_view tensor) {
-  return tensor.find(".input_") != std::string_view::npos || tensor.find(".codebook") != std::string_view::npos;
+  return tensor.find(".input_") != std::string_view::npos || tensor.find(".codebook") != std::string_view::npos ||
+         tensor.ends_with(".output_scale") || tensor.ends_with(".output_hadamard");
 }
 
 class PartsReader {
@@ -46,6 +47,7 @@ class PartsReader {
       return wrong(*train, "makes a matrix a tensor train, which only token_embd.weight can be");
     if (!parts.factored) {
       MILLRACE_TRY_VOID(read_input(parts.input));
+      MILLRACE_TRY_VOID(read_output(parts.output));
       MILLRACE_TRY_VOID(read_rounding(parts.input.rounding));
     }
     MILLRACE_TRY_VOID(read_low_rank(parts));
@@ -76,6 +78,7 @@ class PartsReader {
     std::memcpy(book.entries.data(), stored->tensor.data + first * values * 2, book.entries.size() * sizeof(uint16_t));
     for (uint16_t entry : book.entries)
       if ((entry & 0x7c00) == 0x7c00) return wrong(*stored, "holds NaN or infinity");
+    round_codewords(book);
     if (const StoredTensor* scales = find(".codebook_scales")) {
       MILLRACE_TRY(const auto of_rows, this->values(*scales, at_.total_rows));
       book.row_scales.assign(of_rows.begin() + at_.begin, of_rows.begin() + at_.begin + at_.rows);
@@ -185,6 +188,22 @@ class PartsReader {
     }
     if (const StoredTensor* stored = find(".input_order")) {
       MILLRACE_TRY(input.order, integers(*stored, at_.cols, at_.cols - 1));
+    }
+    return {};
+  }
+
+  Result<void> read_output(OutputChange& output) const {
+    if (const StoredTensor* stored = find(".output_scale")) {
+      MILLRACE_TRY(const auto all, values(*stored, at_.total_rows));
+      output.scale.assign(all.begin() + at_.begin, all.begin() + at_.begin + at_.rows);
+    }
+    if (const StoredTensor* stored = find(".output_hadamard")) {
+      MILLRACE_TRY(const auto block, integers(*stored, 1, kMaxHadamard));
+      output.hadamard = block.front();
+      if (output.hadamard < 2 || !std::has_single_bit(static_cast<uint64_t>(output.hadamard)) ||
+          at_.begin % output.hadamard != 0 || at_.rows % output.hadamard != 0)
+        return wrong(*stored, fmt::format("has a block of {}, must be a power of two that divides {} rows from {} on",
+                                          output.hadamard, at_.rows, at_.begin));
     }
     return {};
   }

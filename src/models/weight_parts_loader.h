@@ -7,7 +7,7 @@
 //                                                                         are the matrix (WeightParts::factored)
 //   blk.0.attn_q.sparse_counts [rows], .sparse_columns [n], .sparse_values [n]
 //   blk.0.attn_q.column_index [n], ascending, .column_weights [rows, n]   any format
-//   blk.0.attn_q.output_bias [rows]
+//   blk.0.attn_q.output_hadamard [1], .output_scale [rows], .output_bias [rows]
 //   blk.0.attn_q.codebook [tables, books, entries, dim], F16; the matrix is then I8 [rows, bytes of a row's indices]
 //   blk.0.attn_q.codebook_groups [2]: rows and columns that share a table; without it all columns do, and rows evenly
 //

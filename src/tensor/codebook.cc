@@ -44,13 +44,70 @@ void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, 
   }
 }
 
+namespace {
+
+constexpr float kRound = 12582912;  // 1.5 * 2^23: added and subtracted, it rounds to nearest even
+constexpr double kMostWordError = 1.0 / 32;
+
+float rounded(float level) { return level + kRound - kRound; }
+
+// The least scale at which no sum of rounded entries, one of each book, is beyond int8; 0: all are zero.
+float scale_of_words(const Codebook& book) {
+  const int64_t dim = book.dim, book_values = dim << book.bits;
+  std::vector<float> largest(static_cast<size_t>(book.books * dim));  // of each column
+  float most = 0;
+  for (int64_t m = 0; m < book.books; ++m)
+    for (int64_t i = 0; i < book_values; ++i) {
+      float& of_column = largest[static_cast<size_t>(m * dim + i % dim)];
+      of_column = std::max(of_column, std::fabs(f16_to_f32(book.entries[static_cast<size_t>(m * book_values + i)])));
+    }
+  for (int64_t d = 0; d < dim; ++d) {
+    float sum = 0;
+    for (int64_t m = 0; m < book.books; ++m) sum += largest[static_cast<size_t>(m * dim + d)];
+    most = std::max(most, sum);
+  }
+  const auto fits = [&](float inverse) {
+    for (int64_t d = 0; d < dim; ++d) {
+      float sum = 0;
+      for (int64_t m = 0; m < book.books; ++m) sum += rounded(largest[static_cast<size_t>(m * dim + d)] * inverse);
+      if (sum > 127) return false;
+    }
+    return true;
+  };
+  float top = 127;  // each book rounds up by at most a half
+  while (most > 0 && !fits(top / most)) top -= 0.5f;
+  return most / top;
+}
+
+}  // namespace
+
+void round_codewords(Codebook& book) {
+  book.words.clear();
+  const bool index_fits = book.bits == 8 || book.bits >= 14;
+  if (!index_fits || book.dim != 8 || std::ssize(book.entries) != book.table_values()) return;
+  const float scale = scale_of_words(book), inverse = scale > 0 ? 1 / scale : 0;
+  if (!std::isfinite(inverse)) return;
+  std::vector<int8_t> words(book.entries.size());
+  double error = 0, all = 0;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const float entry = f16_to_f32(book.entries[i]), level = rounded(entry * inverse);
+    words[i] = static_cast<int8_t>(level);
+    error += std::pow(double{entry} - double{level} * scale, 2);
+    all += std::pow(double{entry}, 2);
+  }
+  if (error > kMostWordError * kMostWordError * all) return;
+  book.words = std::move(words);
+  book.word_scale = scale;
+}
+
+bool codebook_is_codewords(const Codebook& book) { return !book.words.empty(); }
+
 bool codebook_is_table16(const Codebook& book) {
   return book.bits <= 4 && book.dim == 1 && book.books == 1 && book.tables_per_row == 1;
 }
 
 Table16 codebook_table16(const Codebook& book, int64_t row) {
   constexpr int kMostLevel = 127, kLeastLevel = 96;
-  constexpr float kRound = 12582912;  // 1.5 * 2^23: added and subtracted, it rounds to nearest even
   const uint16_t* entries = table_of(book, row, 0);
   const int count = 1 << book.bits;
   float values[16], largest = 0;
@@ -67,9 +124,9 @@ Table16 codebook_table16(const Codebook& book, int64_t row) {
     const float inverse = static_cast<float>(top) / largest;
     float error = 0;
     for (int i = 0; i < count; ++i) {
-      const float level = values[i] * inverse, rounded = level + kRound - kRound;
-      tried.level[i] = static_cast<int8_t>(rounded);
-      const float off = (level - rounded) * tried.scale;
+      const float level = values[i] * inverse, whole = rounded(level);
+      tried.level[i] = static_cast<int8_t>(whole);
+      const float off = (level - whole) * tried.scale;
       error += off * off;
     }
     if (!(error < least)) continue;

@@ -27,6 +27,9 @@ struct Codebook {
   int64_t first_row = 0;          // rows of the first tables that belong to another part of a fused matrix
   std::vector<uint16_t> entries;  // f16: [tables][books][1 << bits][dim], tables of a row side by side
   std::vector<float> row_scales;  // [rows]; empty: 1
+  // Of round_codewords(): entry = word_scale * word, [books][1 << bits][dim]. Empty: not rounded.
+  std::vector<int8_t> words;
+  float word_scale = 0;
 
   static constexpr int kMostBits = 16;
   static constexpr int kMostDim = 16;
@@ -35,7 +38,7 @@ struct Codebook {
   int64_t table_values() const { return (int64_t{books} << bits) * dim; }
   int64_t row_bytes(int64_t cols) const { return (cols / dim * books * bits + 7) / 8; }
   int64_t bytes() const {
-    return static_cast<int64_t>(entries.size() * sizeof(uint16_t) + row_scales.size() * sizeof(float));
+    return static_cast<int64_t>(entries.size() * sizeof(uint16_t) + words.size() + row_scales.size() * sizeof(float));
   }
   double bits_per_value() const { return static_cast<double>(bits) * books / dim; }
 };
@@ -46,6 +49,12 @@ void set_codebook_index(const Codebook& book, uint8_t* row, int64_t i, uint32_t 
 // Columns [begin, begin + count) of a row of the matrix, whose indices are at `indices`; both are multiples of dim.
 void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, int64_t begin, int64_t count,
                      float* out);
+// Rounds the entries to 8 bits, all under one scale and so that no sum of one entry of each book is beyond int8, and
+// keeps them as words. Only of one table whose indices have 8, 14, 15 or 16 bits and name eight weights, and where the
+// errors are within 1/32 of the entries (root mean square); otherwise there are no words.
+void round_codewords(Codebook& book);
+// Whether kernels multiply words.
+bool codebook_is_codewords(const Codebook& book);
 // One book of at most 16 single weights, and one table a row: kernels round such a table to 8 bits and keep it in a
 // register.
 bool codebook_is_table16(const Codebook& book);

@@ -43,7 +43,7 @@ struct Weight {
   const Format* column_format = nullptr;
   int64_t column_stride = 0;
   // If `data` are rows of indices, what they stand for; `format` is then table16_indices() if codebook_is_table16()
-  // accepts it, else codebook_indices(). Null: there is none.
+  // accepts it, codeword_indices() if codebook_is_codewords() does, else codebook_indices(). Null: there is none.
   std::shared_ptr<Codebook> codebook;
   // What is stored beside the matrix and belongs to its products; null: nothing. Applied by project()
   // (models/blocks/blocks.h); linear() multiplies the matrix alone.

@@ -1,11 +1,11 @@
 // WeightParts: what is stored beside a matrix W and takes part in its products:
 //
-//   y = W r(t(x)) + B (A x) + S x + C x[columns] + b        t(x)[i] = (H (scale * (x - shift)))[order[i]]
+//   y = o(W r(t(x))) + B (A x) + S x + C x[columns] + b     t(x)[i] = (H (scale * (x - shift)))[order[i]]
 //
 // t changes the input: an element-wise shift and scale, a Hadamard transform of blocks, an order. r rounds it to
-// fewer bits (kernels/input_rounding.h). B A is a pair of low rank, S a sparse matrix, C some dense columns, b a bias
-// of its own (W shift, where an input is shifted). Each part may be absent. With a pair, W may be absent too: the
-// matrix is then factored.
+// fewer bits (kernels/input_rounding.h). o changes the product: o(y) = scale * (H y). B A is a pair of low rank, S a
+// sparse matrix, C some dense columns, b a bias of its own (W shift, where an input is shifted). Each part may be
+// absent. With a pair, W may be absent too: the matrix is then factored.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,13 @@ struct InputChange {
   bool empty() const { return shift.empty() && scale.empty() && hadamard == 0 && order.empty() && rounding.empty(); }
 };
 
+struct OutputChange {
+  int64_t hadamard = 0;      // block size, a power of two; 0: none
+  std::vector<float> scale;  // [rows]
+
+  bool empty() const { return scale.empty() && hadamard == 0; }
+};
+
 // Rows of (column, value), in ascending order of columns.
 struct SparseMatrix {
   std::vector<int64_t> row_begin;  // [rows + 1]; empty: no matrix
@@ -47,18 +54,19 @@ struct SparseMatrix {
 
 struct WeightParts {
   InputChange input;
+  OutputChange output;
   Weight low_rank_a;             // [rank, cols]
   Weight low_rank_b;             // [rows, rank]
   SparseMatrix sparse;           // S; or A of a factored matrix without low_rank_a
   std::vector<int32_t> columns;  // inputs that multiply column_weights, ascending; as they are before t
   Weight column_weights;         // [rows, columns]
   std::vector<float> bias;       // [rows]
-  bool factored = false;         // the pair stands in for W, which has no data, no kernel and no input change
+  bool factored = false;  // the pair stands in for W, which has no data, no kernel and no change of its input or output
 
   // Heap memory; the low-rank pair and the columns are packed with the model's other matrices.
   int64_t bytes() const {
-    const size_t floats = input.shift.size() + input.scale.size() + input.order.size() + 2 * sparse.values.size() +
-                          columns.size() + bias.size();
+    const size_t floats = input.shift.size() + input.scale.size() + input.order.size() + output.scale.size() +
+                          2 * sparse.values.size() + columns.size() + bias.size();
     return static_cast<int64_t>(floats * 4 + input.rounding.size() * sizeof(InputSegment) +
                                 sparse.row_begin.size() * 8);
   }
@@ -76,7 +84,7 @@ inline bool is_factored(const Weight& weight) { return weight.parts && weight.pa
 
 // Largest sizes of a model's weights with parts; they determine the working memory of their products.
 struct PartSizes {
-  int64_t inputs = 0;         // columns of matrices whose input is changed
+  int64_t inputs = 0;         // columns of matrices whose input or output is changed
   int64_t rank = 0;           // or columns of their own
   int64_t cols = 0;           // of matrices with a low-rank pair
   int64_t rows = 0;           // of matrices with a low-rank pair or columns of their own

@@ -1,6 +1,7 @@
 // Matrices with a codebook, in every kernel table of this machine: products are those of the decoded weights (of tables
-// of at most 16 weights, those of the rounded table and inputs), the same bits in every table, for one token or many,
-// any split of the rows and any number of threads; and the tables of a part of a matrix are those of its rows.
+// of at most 16 weights and words of eight, those of the rounded table and inputs), the same bits in every table, for
+// one token or many, any split of the rows and any number of threads; and the tables of a part of a matrix are those of
+// its rows.
 #include "tensor/codebook.h"
 
 #include <algorithm>
@@ -18,6 +19,7 @@ struct BookCase {
   int bits, dim, books;
   int64_t rows_per_table, cols_per_table;  // 0: all
   bool row_scales = false;
+  bool signs = false;  // entries are 1 and -1: sums of products as large as int8 allows
 };
 
 constexpr BookCase kBookCases[] = {
@@ -35,6 +37,15 @@ constexpr BookCase kBookCases[] = {
     {"eights of 16 bits, scales", 16, 8, 1, 0, 0, true},
     {"eights, two books of 8 bits, tables of 16 columns", 8, 8, 2, 0, 16},
     {"4 bits, a table a row, scales", 4, 1, 1, 1, 0, true},
+    {"eights, two books of 8 bits, a table for 5 rows", 8, 8, 2, 5, 0, true},
+    {"eights of 16 bits, tables of 256 columns", 16, 8, 1, 0, 256},
+    {"eights, a book of 8 bits, scales", 8, 8, 1, 0, 0, true},
+    {"eights, a book of 8 bits, signs", 8, 8, 1, 0, 0, false, true},
+    {"eights, three books of 8 bits, signs", 8, 8, 3, 0, 0, false, true},
+    {"eights, four books of 8 bits, scales", 8, 8, 4, 0, 0, true},
+    {"eights, five books of 8 bits, signs", 8, 8, 5, 0, 0, false, true},
+    {"eights, two books of 14 bits, scales", 14, 8, 2, 0, 0, true},
+    {"eights of 15 bits", 15, 8, 1, 0, 0},
 };
 
 struct CodebookCase {
@@ -53,7 +64,9 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
   book->cols_per_table = kind.cols_per_table > 0 ? kind.cols_per_table : cols;
   book->tables_per_row = (cols + book->cols_per_table - 1) / book->cols_per_table;
   const int64_t tables = (rows + book->rows_per_table - 1) / book->rows_per_table * book->tables_per_row;
-  for (float value : normal_values(tables * book->table_values(), 3)) book->entries.push_back(f32_to_f16(value));
+  for (float value : normal_values(tables * book->table_values(), 3))
+    book->entries.push_back(f32_to_f16(kind.signs ? std::copysign(1.0f, value) : value));
+  round_codewords(*book);
   if (kind.row_scales) book->row_scales = normal_values(rows, 4);
   const auto scale_of = [&](int64_t row) {
     return kind.row_scales ? book->row_scales[static_cast<size_t>(row)] : 1.0f;
@@ -67,7 +80,7 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
       drawn.push_back(random() % (1u << book->bits));
       set_codebook_index(*book, c.indices.data() + r * book->row_bytes(cols), i, drawn.back());
     }
-  const bool table16 = codebook_is_table16(*book);
+  const bool table16 = codebook_is_table16(*book), words = codebook_is_codewords(*book);
   for (int64_t r = 0; r < rows; ++r) {  // the definition, without the functions under test
     const Table16 rounded = table16 ? codebook_table16(*book, r) : Table16();
     for (int64_t col = 0; col < cols; ++col) {
@@ -81,13 +94,14 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
       for (int64_t m = 0; m < book->books; ++m) {
         const uint32_t index = drawn[static_cast<size_t>((r * groups + col / book->dim) * book->books + m)];
         const int64_t entry = ((table * book->books + m) << book->bits) + index;
-        sum += f16_to_f32(book->entries[static_cast<size_t>(entry * book->dim + col % book->dim)]);
+        const auto at = static_cast<size_t>(entry * book->dim + col % book->dim);
+        sum += words ? book->word_scale * static_cast<float>(book->words[at]) : f16_to_f32(book->entries[at]);
       }
       c.decoded.push_back(sum * scale_of(r));
     }
   }
   c.weight.name = kind.name;
-  c.weight.format = table16 ? &table16_indices() : &codebook_indices();
+  c.weight.format = table16 ? &table16_indices() : words ? &codeword_indices() : &codebook_indices();
   c.weight.rows = rows;
   c.weight.cols = cols;
   c.weight.data = c.indices.data();
@@ -146,7 +160,8 @@ TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
 TEST(CodebookConformance, NeitherThreadsNorRowRangesChangeABit) {
   ThreadPool one(1), three(3);
   constexpr int64_t kTokens = 133;  // past those from which outputs bypass the caches
-  for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[7]})
+  for (const BookCase& kind :
+       {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[7], kBookCases[10], kBookCases[11]})
     for (const KernelTable& table : tables()) {
       CodebookCase c = coded_case(kind, 120, 96);
       ASSERT_TRUE(pack_weight(c.weight, table, three).ok());
@@ -165,7 +180,8 @@ TEST(CodebookConformance, NeitherThreadsNorRowRangesChangeABit) {
 TEST(CodebookConformance, FewAndManyTokensAgree) {
   ThreadPool pool(1);
   constexpr int64_t kMost = 70;
-  for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2]}) {
+  for (const BookCase& kind :
+       {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[10], kBookCases[11], kBookCases[18]}) {
     CodebookCase c = coded_case(kind, 51, 168);
     const std::vector<float> x = normal_values(kMost * 168, 8);
     for (const KernelTable& table : tables()) {
@@ -196,6 +212,78 @@ TEST(CodebookConformance, SmallTablesHaveAKernelOfTheirOwn) {
           << isa_name(table.isa) << " " << kind.name;
     }
   }
+}
+
+TEST(CodebookConformance, WordsOfEightHaveAKernelOfTheirOwn) {
+  ThreadPool pool(1);
+  for (const KernelTable& table : tables()) {
+    CodebookCase two = coded_case(kBookCases[10], 64, 256), one = coded_case(kBookCases[11], 64, 256);
+    for (CodebookCase* c : {&two, &one}) {
+      ASSERT_TRUE(pack_weight(c->weight, table, pool).ok());
+      EXPECT_EQ(c->weight.kernel->format, &codeword_indices()) << isa_name(table.isa);
+      EXPECT_TRUE(c->weight.kernel->packs_tables);
+      EXPECT_EQ(c->weight.packed.bytes(), 64 * (256 / 8 * 2 + 4)) << isa_name(table.isa);
+    }
+    const CodebookCase tables_of_rows = coded_case(kBookCases[14], 40, 64);
+    EXPECT_EQ(table.find_codebook(*tables_of_rows.weight.codebook)->format, &codebook_indices());
+  }
+}
+
+Codebook eights(int bits, int books, const std::vector<float>& entries) {
+  Codebook book{.bits = bits, .dim = 8, .books = books, .rows_per_table = 4, .cols_per_table = 64};
+  for (float entry : entries) book.entries.push_back(f32_to_f16(entry));
+  return book;
+}
+
+TEST(CodebookConformance, WordsAreRoundedWithinInt8) {
+  for (int books : {1, 2, 3, 4}) {
+    Codebook book = eights(8, books, normal_values(int64_t{books} * 256 * 8, static_cast<uint32_t>(books)));
+    round_codewords(book);
+    ASSERT_TRUE(codebook_is_codewords(book)) << books;
+    ASSERT_EQ(book.words.size(), book.entries.size());
+    int most = 0;
+    for (int d = 0; d < 8; ++d) {
+      int sum = 0;
+      for (int m = 0; m < books; ++m) {
+        int largest = 0;
+        for (int k = 0; k < 256; ++k) largest = std::max(largest, std::abs(int{book.words[(m * 256 + k) * 8 + d]}));
+        sum += largest;
+      }
+      most = std::max(most, sum);
+    }
+    EXPECT_LE(most, 127) << books;
+    EXPECT_GE(most, 120) << books;
+    for (size_t i = 0; i < book.words.size(); ++i)
+      EXPECT_NEAR(f16_to_f32(book.entries[i]), book.word_scale * static_cast<float>(book.words[i]),
+                  0.501 * book.word_scale);
+  }
+  Codebook whole = eights(8, 1, std::vector<float>(2048, 0.0f));  // levels of int8 stay as they are
+  for (int i = 0; i < 2048; ++i)
+    whole.entries[static_cast<size_t>(i)] = f32_to_f16(static_cast<float>(i % 255 - 127) / 64);
+  round_codewords(whole);
+  for (int i = 0; i < 2048; ++i) EXPECT_EQ(whole.words[static_cast<size_t>(i)], i % 255 - 127);
+  Codebook zeros = eights(8, 2, std::vector<float>(4096, 0.0f));
+  round_codewords(zeros);
+  EXPECT_TRUE(codebook_is_codewords(zeros));
+  EXPECT_EQ(zeros.word_scale, 0);
+}
+
+TEST(CodebookConformance, OutliersAndOtherShapesAreNotRounded) {
+  std::vector<float> entries = normal_values(2048, 9);
+  const auto words = [](Codebook book) {
+    round_codewords(book);
+    return codebook_is_codewords(book);
+  };
+  EXPECT_TRUE(words(eights(8, 1, entries)));
+  Codebook of_rows = eights(8, 1, entries), fours = eights(8, 1, entries), twelve = eights(12, 1, entries);
+  of_rows.entries.resize(4096);
+  EXPECT_FALSE(words(of_rows)) << "two tables";
+  fours.dim = 4;
+  EXPECT_FALSE(words(fours));
+  twelve.entries.resize(4096 * 8);
+  EXPECT_FALSE(words(twelve));
+  entries[5] = 30;
+  EXPECT_FALSE(words(eights(8, 1, entries))) << "an entry of 30 times the others";
 }
 
 TEST(CodebookConformance, TablesAreRoundedTo8Bits) {

@@ -28,7 +28,7 @@ const std::map<std::string_view, double> kErrorBound = {
     {"q5_k", 0.038},   {"q6_k", 0.0175}, {"iq4_nl", 0.079},  {"iq4_xs", 0.080},  {"mxfp4", 0.117}, {"nf4", 0.09},
     {"fp4", 0.115},    {"tq1_0", 0.445}, {"tq2_0", 0.445},   {"iq1_s", 0.46},    {"iq1_m", 0.43},  {"iq2_xxs", 0.343},
     {"iq2_xs", 0.302}, {"iq2_s", 0.252}, {"iq3_xxs", 0.189}, {"iq3_s", 0.138},   {"nvfp4", 0.103}, {"q1_0", 0.61},
-    {"q2_0", 0.42},    {"e8p", 0.31},
+    {"q2_0", 0.42},    {"e8p", 0.31},    {"e8p_3", 0.177},   {"e8p_4", 0.097},
 };
 
 // Formats for which rounding already rounded values changes nothing.
@@ -215,7 +215,7 @@ TEST_P(FormatConformance, RoundingTwiceAddsLittle) {
 
 // Quantizers that choose the levels: a level changes its own value only, and all levels of a block are within reach.
 TEST_P(FormatConformance, LevelsAreStoredOneByOne) {
-  const bool points = format().name == "e8p" || (format().name.starts_with("iq") && format().name[2] < '4');
+  const bool points = format().name.starts_with("e8p") || (format().name.starts_with("iq") && format().name[2] < '4');
   EXPECT_EQ(is_grid(format()), points) << "set_level is missing";
   EXPECT_EQ(format().levels > 1, format().block_values > 1 && !is_grid(format()));
   EXPECT_EQ(format().levels > 0, format().set_level != nullptr);

@@ -177,6 +177,31 @@ def e8p_grid():
 E8P = e8p_grid()
 
 
+def e8_points():
+    """The 256 points of E8 behind E8P with 3 bits, times 2, in the order of their codes."""
+    out = [[0] * 8]
+    for a, b in itertools.combinations(range(8), 2):
+        out += [[x if i == a else y if i == b else 0 for i in range(8)] for x in (2, -2) for y in (2, -2)]
+    for signs in range(128):
+        seven = [-1 if signs >> i & 1 else 1 for i in range(7)]
+        out.append(seven + [int(np.prod(seven))])
+    out += [[4 * (i == j) for i in range(8)] for j in range(8)] + [[-4 * (i == j) for i in range(8)] for j in range(7)]
+    assert len(out) == 256 and all(sum(p) % 4 == 0 for p in out)
+    return out
+
+
+E8 = e8_points()
+
+
+def e8p_point(b, p, at=2): return E8P[b[at + 2 * p] + 256 * b[at + 1 + 2 * p]]
+
+
+def e8p_3(b, i): return f16(b, 0) * F(e8p_point(b, i // 8)[i % 8] + E8[b[66 + i // 8]][i % 8])
+
+
+def e8p_4(b, i): return f16(b, 0) * F(7 * e8p_point(b, i // 8)[i % 8] + 2 * e8p_point(b, i // 8, 66)[i % 8])
+
+
 def e8p(b, i): return f16(b, 0) * F(E8P[b[2 + i // 8 * 2] + 256 * b[3 + i // 8 * 2]][i % 8]) * F(0.25)
 
 
@@ -215,8 +240,9 @@ for name, of in LATER.items():
     write_vectors(name, *of)
 
 own = np.random.default_rng(8)  # the other vectors do not depend on these
-for block in range(3):
-    b = [int(x) for x in own.integers(0, 256, 66)]
-    b[1] = b[1] & 0x83 if block % 3 == 1 else b[1] & 0xBF
-    out = np.array([e8p(b, i) for i in range(256)], np.float32)
-    print("e8p", bytes(b).hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))
+for name, size, decoder in (("e8p", 66, e8p), ("e8p_3", 98, e8p_3), ("e8p_4", 130, e8p_4)):
+    for block in range(3):
+        b = [int(x) for x in own.integers(0, 256, size)]
+        b[1] = b[1] & 0x83 if block % 3 == 1 else b[1] & 0xBF
+        out = np.array([decoder(b, i) for i in range(256)], np.float32)
+        print(name, bytes(b).hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))

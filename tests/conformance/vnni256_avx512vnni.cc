@@ -2,7 +2,7 @@
 // of matmul_quant_avxvnni.cc where that cannot run.
 #if defined(__x86_64__)
 #include "conformance/vnni256.h"
-#include "kernels/vector/matmul_weight_tables.h"
+#include "kernels/vector/matmul_codewords.h"
 #include "kernels/x86/matmul_vnni_avx2.h"
 
 namespace millrace::testing {
@@ -10,6 +10,7 @@ namespace millrace::testing {
 void add_vnni256(KernelTable& table) {
   add_quant_kernels<VectorVnni256>(table);
   set_table16(table, run_table16<VectorVnni256>);
+  set_codewords(table, run_codewords<VectorVnni256>);
 }
 
 }  // namespace millrace::testing

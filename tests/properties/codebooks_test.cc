@@ -1,9 +1,10 @@
 // Matrices that are stored as indices into a codebook: a model with them is the model of the decoded weights, whatever
-// the chunks and threads, beside other weight parts and in fused matrices; tables of at most 16 weights multiply as
-// Q8_0 does; tables are in the memory account; what is wrong in a file is named.
+// the chunks and threads, beside other weight parts and in fused matrices; tables of at most 16 weights and words of
+// eight multiply as Q8_0 does; tables are in the memory account; what is wrong in a file is named.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "model_runner.h"
@@ -34,7 +35,8 @@ struct BookKind {
   int bits = 4, dim = 1, books = 1;
   int64_t rows = 1, cols = 0;
 };
-constexpr BookKind kBookKinds[] = {{}, {3}, {8, 8, 2, 0, 0}, {5, 2, 1, 12, 16}, {4, 1, 1, 1, 24}, {1, 1, 3, 3, 0}};
+constexpr BookKind kBookKinds[] = {
+    {}, {3}, {8, 8, 2, 0, 0}, {5, 2, 1, 12, 16}, {4, 1, 1, 1, 24}, {1, 1, 3, 3, 0}, {8, 8, 2, 12, 0}};
 
 PartTensor f16_tensor(std::vector<int64_t> dims, const Values& values) {
   PartTensor out{std::move(dims), {}, find_format("f16"), {}};
@@ -46,12 +48,27 @@ PartTensor f16_tensor(std::vector<int64_t> dims, const Values& values) {
 // What kernels round to 8 bits.
 bool is_small(const BookKind& kind) { return kind.bits <= 4 && kind.dim == 1 && kind.books == 1 && kind.cols == 0; }
 
+bool is_words(const BookKind& kind) {
+  return kind.dim == 8 && (kind.bits == 8 || kind.bits >= 14) && kind.rows == 0 && kind.cols == 0;
+}
+
 constexpr float kSmallScale = 1.0f / 1024;
 
 // Levels of -127 to 127 times kSmallScale, the first 127, so that kernels round nothing.
 void make_small(Values& entries, int64_t table_values) {
   for (size_t i = 0; i < entries.size(); ++i)
     entries[i] = kSmallScale * (i % static_cast<size_t>(table_values) == 0 ? 127 : std::round(entries[i] * 600));
+}
+
+// The same, with sums of one of each book of at most 127, which the first of each together have.
+void make_words(Values& entries, const BookKind& kind) {
+  const size_t book_values = entries.size() / static_cast<size_t>(kind.books);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const bool first_book = i < book_values, first_word = i % book_values < static_cast<size_t>(kind.dim);
+    const int most = 127 / kind.books, top = first_book ? 127 - most * (kind.books - 1) : most;
+    const int level = static_cast<int>(std::round(entries[i] * 5 * static_cast<float>(most)));
+    entries[i] = kSmallScale * static_cast<float>(first_word ? top : std::clamp(level, -most, most));
+  }
 }
 
 // A matrix of such weights in Q8_0.
@@ -81,6 +98,7 @@ void add_codebook(const ModelFiles& files, const std::string& name, const BookKi
   const int64_t tables = (rows + book.rows_per_table - 1) / book.rows_per_table * book.tables_per_row;
   Values entries = part_values(name, tables * book.table_values(), 0.2);
   if (is_small(kind)) make_small(entries, book.table_values());
+  if (is_words(kind)) make_words(entries, kind);
   for (float entry : entries) book.entries.push_back(f32_to_f16(entry));
   PartTensor indices{{rows, book.row_bytes(cols)}, {}, &codebook_indices(), {}};
   indices.bytes.resize(static_cast<size_t>(rows * book.row_bytes(cols)));
@@ -99,7 +117,7 @@ void add_codebook(const ModelFiles& files, const std::string& name, const BookKi
   if (kind.cols > 0 || kind.rows > 1)
     to[name + ".codebook_groups"] = {
         {2}, {static_cast<float>(book.rows_per_table), static_cast<float>(book.cols_per_table)}};
-  plain[name + ".weight"] = is_small(kind) ? q8_0_tensor(decoded) : std::move(decoded);
+  plain[name + ".weight"] = is_small(kind) || is_words(kind) ? q8_0_tensor(decoded) : std::move(decoded);
 }
 
 Values logits_of(const std::string& path, int threads, int64_t chunk) {
@@ -147,10 +165,10 @@ INSTANTIATE_TEST_SUITE_P(
                       Coded{"qwen2moe", {"blk.1.attn_v", "blk.1.ffn_up_shexp", "blk.1.ffn_gate_shexp"}}),
     [](const auto& one) { return one.param.model; });
 
-TEST(Codebooks, SmallTablesMultiplyAsQ8_0) {
+TEST(Codebooks, SmallTablesAndWordsMultiplyAsQ8_0) {
   auto files = open_model_files(model_file("llama"));
   ASSERT_TRUE(files.ok());
-  constexpr BookKind kSmall[] = {{4}, {3}, {2, 1, 1, 4, 0}, {1}};
+  constexpr BookKind kSmall[] = {{4}, {3}, {2, 1, 1, 4, 0}, {1}, {8, 8, 2, 0, 0}, {16, 8, 1, 0, 0}, {8, 8, 1, 0, 0}};
   PartTensors parts, plain;
   int i = 0;
   for (const char* name : {"blk.0.attn_q", "blk.0.ffn_up", "blk.1.attn_k", "blk.1.ffn_gate", "blk.1.ffn_up",
@@ -176,9 +194,13 @@ TEST(Codebooks, MemoryIsInTheAccountWeights) {
     return std::pair((*runner)->model().weight_bytes() - up.packed.bytes(), up.codebook->bytes());
   };
   const auto [small, small_tables] = weights({});
-  const auto [large, large_tables] = weights({8, 8, 2, 0, 0});
-  EXPECT_EQ(large_tables, 2 * 256 * 8 * 2);
+  const auto [large, large_tables] = weights({8, 8, 2, 12, 0});
+  EXPECT_EQ(large_tables % (2 * 256 * 8 * 2), 0);
+  EXPECT_GT(large_tables, 0);
   EXPECT_EQ(large - large_tables, small - small_tables);
+  const auto [rounded, words] = weights({8, 8, 2, 0, 0});
+  EXPECT_EQ(words, 2 * 256 * 8);
+  EXPECT_EQ(rounded - words, small - small_tables);
 }
 
 TEST(Codebooks, SayWhatIsWrong) {

@@ -46,6 +46,9 @@ class PlainProduct {
     const auto block = doubles(files, matrix + ".input_hadamard");
     block_ = block.empty() ? 0 : static_cast<int64_t>(block[0]);
     order_ = doubles(files, matrix + ".input_order");
+    const auto output_block = doubles(files, matrix + ".output_hadamard");
+    output_block_ = output_block.empty() ? 1 : static_cast<int64_t>(output_block[0]);
+    output_scale_ = doubles(files, matrix + ".output_scale");
     a_ = doubles(files, matrix + ".low_rank_a");
     b_ = doubles(files, matrix + ".low_rank_b");
     counts_ = doubles(files, matrix + ".sparse_counts");
@@ -85,7 +88,13 @@ class PlainProduct {
       sum += term;
       *size += std::fabs(term);
     };
-    for (int64_t c = 0; !w_.empty() && c < cols_; ++c) add(w_[r * cols_ + c] * changed[c]);
+    const double output = (output_scale_.empty() ? 1 : output_scale_[static_cast<size_t>(r)]) /
+                          std::sqrt(static_cast<double>(output_block_));
+    for (int64_t j = 0; !w_.empty() && j < output_block_; ++j) {
+      const double* line = w_.data() + (r / output_block_ * output_block_ + j) * cols_;
+      const double sign = __builtin_popcountll((r % output_block_) & j) % 2 ? -output : output;
+      for (int64_t c = 0; c < cols_; ++c) add(sign * line[c] * changed[c]);
+    }
     const int64_t rank = std::ssize(a_) / cols_;
     for (int64_t k = 0; k < rank; ++k)
       for (int64_t c = 0; c < cols_; ++c) add(b_[r * rank + k] * a_[k * cols_ + c] * x[c]);
@@ -118,7 +127,8 @@ class PlainProduct {
 
   int64_t cols_;
   Doubles w_, scale_, order_, a_, b_, counts_, columns_, values_, shift_, format_, index_, column_weights_, bias_;
-  int64_t block_ = 0;
+  Doubles output_scale_;
+  int64_t block_ = 0, output_block_ = 1;
 };
 
 // Compares every product of a matrix with parts.
@@ -194,10 +204,11 @@ class WeightPartsOf : public ::testing::TestWithParam<Parted> {
       if (kinds & 32) add_shift(out, name, rows, cols);
       if (kinds & 64) add_columns(out, name, rows, cols);
       if (kinds & 128) add_format(out, name, cols);
+      if (kinds & 256) add_output_change(out, name, rows, 4);
     }
     return out;
   }
-  static constexpr int kKinds[] = {31, 8, 1 + 128, 16 + 64, 6 + 32, 24 + 32, 255, 64, 4 + 128};
+  static constexpr int kKinds[] = {31 + 256, 8, 1 + 128 + 256, 16 + 64, 6 + 32, 24 + 32, 511, 256, 4 + 128};
 };
 
 TEST_P(WeightPartsOf, ProductsFollowTheDefinition) {
@@ -343,6 +354,14 @@ TEST(WeightParts, SaysWhatIsWrong) {
             fmt::format(": tensor blk.0.attn_q.input_hadamard has a block of 6, must be a power of two that divides {} "
                         "columns",
                         cols));
+  for (int64_t block : {int64_t{3}, 2 * rows})
+    EXPECT_EQ(
+        edited(order, [&](PartTensors& p) { add_output_change(p, q, rows, block); }),
+        fmt::format(": tensor blk.0.attn_q.output_hadamard has a block of {}, must be a power of two that divides "
+                    "{} rows from 0 on",
+                    block, rows));
+  EXPECT_EQ(edited(order, [&](PartTensors& p) { add_output_change(p, q, rows + 1, 2); }),
+            fmt::format(": tensor blk.0.attn_q.output_scale has {} values, must have {}", rows + 1, rows));
   EXPECT_EQ(edited(pair, [&](PartTensors& p) { p.erase(q + ".low_rank_b"); }),
             ": tensor blk.0.attn_q.low_rank_b is missing");
   EXPECT_EQ(edited(pair,

@@ -7,7 +7,7 @@
 // An odd token and a single one use dot products; sums of integers are exact, so all have the same bits.
 #include "kernels/arm/matmul_vector_dotprod.h"
 #include "kernels/families.h"
-#include "kernels/vector/matmul_weight_tables.h"
+#include "kernels/vector/matmul_codewords.h"
 
 namespace millrace {
 namespace {
@@ -77,6 +77,7 @@ struct VectorI8mm : VectorDotprod {
 void add_matmul_quant_i8mm(KernelTable& table) {
   add_quant_kernels<VectorI8mm>(table);
   set_table16(table, run_table16<VectorI8mm>);
+  set_codewords(table, run_codewords<VectorI8mm>);
 }
 
 }  // namespace millrace

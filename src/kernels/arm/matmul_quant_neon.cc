@@ -2,7 +2,7 @@
 // in 16 bits, after as many products as the largest level allows, and widened then.
 #include "kernels/arm/matmul_vector_neon.h"
 #include "kernels/families.h"
-#include "kernels/vector/matmul_weight_tables.h"
+#include "kernels/vector/matmul_codewords.h"
 
 namespace millrace {
 namespace {
@@ -58,6 +58,7 @@ struct VectorNeon : NeonOperations {
 void add_matmul_quant_neon(KernelTable& table) {
   add_quant_kernels<VectorNeon>(table);
   set_table16(table, run_table16<VectorNeon>);
+  set_codewords(table, run_codewords<VectorNeon>);
 }
 
 }  // namespace millrace

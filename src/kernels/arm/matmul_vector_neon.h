@@ -57,6 +57,17 @@ struct NeonOperations {
   static I unpack_high64(I a, I b) {
     return vreinterpretq_s32_s64(vzip2q_s64(vreinterpretq_s64_s32(a), vreinterpretq_s64_s32(b)));
   }
+  // The even (odd) words of a, then of b.
+  static I even32(I a, I b) { return vuzp1q_s32(a, b); }
+  static I odd32(I a, I b) { return vuzp2q_s32(a, b); }
+  // Eight bytes at each of at(0) and at(1).
+  template <typename At>
+  [[gnu::always_inline]] static I load_words(const At& at) {
+    using First = std::integral_constant<int, 0>;
+    using Second = std::integral_constant<int, 1>;
+    return vreinterpretq_s32_s8(vcombine_s8(vld1_s8(at(First())), vld1_s8(at(Second()))));
+  }
+  static I add8(I a, I b) { return vreinterpretq_s32_s8(vaddq_s8(vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b))); }
   static I add32(I a, I b) { return vaddq_s32(a, b); }
   static I pairs(I low, I high) { return vsliq_n_s32(low, high, 16); }
   static I load_i8(const uint8_t* p) { return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u32(quarter_load(p))))); }

@@ -45,6 +45,17 @@ void run(const MatmulArgs& a) {
   }
 }
 
+// Adds the product of `count` columns from `begin` on, of rows of int8 under one scale.
+void add_group(const int* levels, int64_t count, float scale, const MatmulArgs& a, int64_t row, int64_t token,
+               int64_t begin) {
+  const uint8_t* const record = a.x + token * a.x_stride + begin / kActivationGroup * kQ8GroupBytes;
+  const auto* x = reinterpret_cast<const int8_t*>(record);
+  int dot = 0;
+  for (int64_t i = 0; i < count; ++i) dot += levels[i] * x[i];
+  float& y = a.y[token * a.y_stride + row];
+  y = std::fma(scale * *reinterpret_cast<const float*>(record + kQ8ScaleAt), static_cast<float>(dot), y);
+}
+
 // ---- table16 ----
 
 int64_t table_row_bytes(const Codebook& book, int64_t cols) {
@@ -76,14 +87,49 @@ void run_table(const MatmulArgs& a) {
       const int64_t count = std::min(kActivationGroup, a.cols - begin);
       for (int64_t i = 0; i < count; ++i)
         levels[i] = table.level[codebook_index(*a.codebook, packed + sizeof table, begin + i)];
-      for (int64_t t = 0; t < a.tokens; ++t) {
-        const uint8_t* const record = a.x + t * a.x_stride + begin / kActivationGroup * kQ8GroupBytes;
-        const auto* x = reinterpret_cast<const int8_t*>(record);
-        int dot = 0;
-        for (int64_t i = 0; i < count; ++i) dot += levels[i] * x[i];
-        float& y = a.y[t * a.y_stride + row];
-        y = std::fma(table.scale * *reinterpret_cast<const float*>(record + kQ8ScaleAt), static_cast<float>(dot), y);
+      for (int64_t t = 0; t < a.tokens; ++t) add_group(levels, count, table.scale, a, row, t, begin);
+    }
+  }
+}
+
+// ---- codewords ----
+
+int64_t word_row_bytes(const Codebook& book, int64_t cols) {
+  return static_cast<int64_t>(sizeof(float)) + book.row_bytes(cols);
+}
+
+int64_t word_bytes(const Codebook& book, int64_t rows, int64_t cols) { return rows * word_row_bytes(book, cols); }
+
+void pack_words(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
+                uint8_t* packed) {
+  const int64_t row_bytes = book.row_bytes(cols);
+  for (int64_t row = row_begin; row < row_end; ++row) {
+    const float scale = book.word_scale * (book.row_scales.empty() ? 1 : book.row_scales[static_cast<size_t>(row)]);
+    uint8_t* const to = packed + row * word_row_bytes(book, cols);
+    std::memcpy(to, &scale, sizeof scale);
+    std::memcpy(to + sizeof scale, stored + row * row_bytes, static_cast<size_t>(row_bytes));
+  }
+}
+
+void run_words(const MatmulArgs& a) {
+  const Codebook& book = *a.codebook;
+  const int64_t row_bytes = word_row_bytes(book, a.cols);
+  int levels[kActivationGroup];
+  for (int64_t row = a.row_begin; row < a.row_end; ++row) {
+    const uint8_t* const packed = a.weights + row * row_bytes;
+    float scale = 0;
+    std::memcpy(&scale, packed, sizeof scale);
+    for (int64_t t = 0; t < a.tokens; ++t) a.y[t * a.y_stride + row] = 0;
+    for (int64_t begin = 0; begin < a.cols; begin += kActivationGroup) {
+      const int64_t count = std::min(kActivationGroup, a.cols - begin);
+      for (int64_t i = 0; i < count; ++i) {
+        levels[i] = 0;
+        for (int64_t m = 0; m < book.books; ++m) {
+          const uint32_t index = codebook_index(book, packed + sizeof scale, (begin + i) / book.dim * book.books + m);
+          levels[i] += book.words[static_cast<size_t>(((m << book.bits) + index) * book.dim + i % book.dim)];
+        }
       }
+      for (int64_t t = 0; t < a.tokens; ++t) add_group(levels, count, scale, a, row, t, begin);
     }
   }
 }
@@ -105,6 +151,14 @@ void add_matmul_codebook_ref(KernelTable& table) {
                        .takes = codebook_is_table16,
                        .codebook_bytes = table_bytes,
                        .pack_codebook = pack_table,
+                       .packs_tables = true});
+  set_codebook(table, {.format = &codeword_indices(),
+                       .layout = "codewords",
+                       .row_tile = 1,
+                       .run = run_words,
+                       .takes = codebook_is_codewords,
+                       .codebook_bytes = word_bytes,
+                       .pack_codebook = pack_words,
                        .packs_tables = true});
 }
 

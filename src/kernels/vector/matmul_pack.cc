@@ -15,6 +15,7 @@
 #include <cstring>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "kernels/vector/transpose.h"
 
@@ -126,8 +127,9 @@ inline GroupLevels levels(const uint8_t* b, int g) {
 
 // Whether formats of this shape are split first; see quant_shape.cc.
 template <int N>
-constexpr bool kCarries = kQuantShapes[N].table == LevelTable::codes ||
-                          kQuantFormatNames[N] == std::string_view("q2_k");
+constexpr bool kCarries =
+    kQuantShapes[N].table == LevelTable::codes ||
+    kQuantFormatNames[N] == std::string_view("q2_k") || kQuantFormatNames[N] == std::string_view("q6_k");
 
 // Words per row: one for each plane, rounded up to whole vectors of four.
 template <int N>
@@ -334,9 +336,38 @@ void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t 
 
 namespace {
 
+// Stored blocks of several groups as blocks of Q8_0, a panel at a time.
+void pack_as_q8_0(const QuantSource& source, const Format& format, const uint8_t* stored, int64_t rows, int64_t cols,
+                  int64_t row_begin, int64_t row_end, uint8_t* packed) {
+  constexpr int64_t kBytes = 2 + 32;
+  const int64_t row_bytes = cols / 32 * kBytes;
+  std::vector<uint8_t> panel(static_cast<size_t>(std::min(kPanelRows, row_end - row_begin) * row_bytes));
+  QuantBlock raw;
+  for (int64_t first = row_begin; first < row_end; first += kPanelRows) {
+    const int64_t count = std::min(kPanelRows, std::min(rows, row_end) - first);
+    uint8_t* to = panel.data();
+    for (int64_t row = first; row < first + count; ++row) {
+      const uint8_t* block = stored + row * format.row_bytes(cols);
+      for (int64_t b = 0; b < cols / format.block_values; ++b, block += format.block_bytes) {
+        source.split(block, raw);
+        for (int g = 0; g < source.shape.groups; ++g, to += kBytes) {
+          std::memcpy(to, &raw.d, 2);
+          for (int i = 0; i < 32; ++i) to[2 + i] = static_cast<uint8_t>(raw.level[g * 32 + i] - source.shape.offset);
+        }
+      }
+    }
+    const QuantCell cell = quant_cell(kQuantShapes[source.carrier]);
+    pack_quant_panels(source.carrier, panel.data(), count, cols, 0, count,
+                      packed + first / kPanelRows * quant_panel_bytes(cell, cols));
+  }
+}
+
 template <int kSource>
 void pack_carried(const uint8_t* stored, const BlockScales*, int64_t rows, int64_t cols, int64_t row_begin,
                   int64_t row_end, uint8_t* packed) {
+  const QuantSource& source = *quant_source_at(kSource);
+  if (source.shape.groups != kQuantShapes[source.carrier].groups)
+    return pack_as_q8_0(source, *quant_format_at(kSource), stored, rows, cols, row_begin, row_end, packed);
   pack_quant_panels(kSource, stored, rows, cols, row_begin, row_end, packed);
 }
 

@@ -218,6 +218,8 @@ struct CellPanels {
   static constexpr int R = V::kParts;
   static constexpr int kTurns = kPanelRows / V::kLanes / R;
 
+  explicit CellPanels(const MatmulArgs& /*a*/) {}
+
   static int64_t bytes(int64_t cols) { return quant_panel_bytes(kCell, cols); }
 
   static void one(const uint8_t* panel, int64_t cols, const uint8_t* x, typename V::F (&acc)[kPanelRows / V::kLanes]) {
@@ -240,7 +242,7 @@ struct CellPanels {
   }
 };
 
-// One format on one vector type, or a codebook, whose panels are others (matmul_weight_tables.h).
+// One format on one vector type, or a codebook, whose panels are others (matmul_weight_tables.h, matmul_codewords.h).
 template <typename V, int N, typename Panels = CellPanels<V, N>>
 struct QuantKernel {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
@@ -258,7 +260,8 @@ struct QuantKernel {
   // Token tiles are the outermost loop: a tile of x stays in L2 (and a group's records of it in L1) while the panels
   // stream past.
   static void run(const MatmulArgs& a) {
-    const int64_t panel_bytes = Panels::bytes(a.cols);
+    const Panels panels(a);
+    const int64_t panel_bytes = panels.bytes(a.cols);
     const uint8_t* weights = a.weights + a.row_begin / kPanelRows * panel_bytes;
     const int64_t tile = a.x_stride * kTokenTile <= kTileBytes ? kTokenTile : kTokenTile / 2;
     const bool past_caches = a.tokens >= kManyTokens;
@@ -269,7 +272,7 @@ struct QuantKernel {
       float* y = a.y + token * a.y_stride;
       const uint8_t* panel = weights;
       for (int64_t row = a.row_begin; row < a.row_end; row += kPanelRows, panel += panel_bytes) {
-        run_panel(panel, a.cols, tokens, y + row, a.y_stride, a.row_end - row, past_caches);
+        run_panel(panels, panel, a.cols, tokens, y + row, a.y_stride, a.row_end - row, past_caches);
       }
     }
     if (past_caches) V::fence();
@@ -283,12 +286,12 @@ struct QuantKernel {
   }
 
   // y[t][0..rows) = panel times token t; uses streaming stores if requested and if y is in whole vectors.
-  static void run_panel(const uint8_t* panel, int64_t cols, const Tokens& tokens, float* y, int64_t y_stride,
-                        int64_t rows, bool past_caches) {
+  static void run_panel(const Panels& panels, const uint8_t* panel, int64_t cols, const Tokens& tokens, float* y,
+                        int64_t y_stride, int64_t rows, bool past_caches) {
     past_caches = past_caches && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && y_stride % 16 == 0;
     if (tokens.count == 1) {
       typename V::F acc[kPanelRows / V::kLanes];
-      Panels::one(panel, cols, tokens.x, acc);
+      panels.one(panel, cols, tokens.x, acc);
       const typename V::F unit = unit_of(panel, tokens, 0);
       for (int64_t at = 0; at < kPanelRows && at < rows; at += V::kLanes) {
         V::store(y + at, V::mul(acc[at / V::kLanes], unit), rows - at);
@@ -299,7 +302,7 @@ struct QuantKernel {
     const int turns = rows <= R * V::kLanes ? 1 : kTurns;
     typename V::F acc[kTurns][kTokenTile][R];
     const TileCut cut = cut_tiles(tokens.count, V::template kTileTokens<Levels<V, N>>);
-    Panels::many(panel, cols, turns, tokens, cut, acc);
+    panels.many(panel, cols, turns, tokens, cut, acc);
     for (int64_t t = 0; t < tokens.count; ++t) {
       const typename V::F unit = unit_of(panel, tokens, t);
       for (int64_t part = 0, at = 0; part < turns * R && at < rows; ++part, at += V::kLanes) {

@@ -82,6 +82,8 @@ struct Table16Panels {
   using F = typename V::F;
   using Levels32 = Group<V, kQ8_0, R, Meets::many, 0>;
 
+  explicit Table16Panels(const MatmulArgs& /*a*/) {}
+
   static int64_t bytes(int64_t cols) { return table16_panel_bytes(kBits, cols); }
   static int64_t cells(int64_t cols) { return (cols + kTable16CellColumns - 1) / kTable16CellColumns; }
 

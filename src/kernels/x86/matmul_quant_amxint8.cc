@@ -1,6 +1,6 @@
-// Quantized matmul with 8-bit tiles: Q8_0, and tables of at most 16 weights.
+// Quantized matmul with 8-bit tiles: Q8_0, tables of at most 16 weights, and words of eight.
 #if defined(__x86_64__)
-#include "kernels/vector/matmul_weight_tables.h"
+#include "kernels/vector/matmul_codewords.h"
 #include "kernels/x86/matmul_quant_tiles_amxbf16.h"
 
 namespace millrace {
@@ -12,10 +12,10 @@ class Table16Reader {
  public:
   using V = VectorTiles;
 
-  static int64_t panel_bytes(int64_t cols) { return table16_panel_bytes(kBits, cols); }
+  static int64_t panel_bytes(const MatmulArgs& a) { return table16_panel_bytes(kBits, a.cols); }
   static void run_few(const MatmulArgs& a) { table16_run_avx512vnni()(a); }
 
-  Table16Reader(const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
+  Table16Reader(const MatmulArgs& /*a*/, const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
       : cell_(panel + kTable16CellsAt + first * kCellBytes), ahead_(cell_, kCellBytes, cells, panel_bytes) {
     rows_.read(panel);
   }
@@ -41,6 +41,57 @@ class Table16Reader {
   Table16Rows<V> rows_;
 };
 
+template <typename Index>
+class CodewordReader {
+ public:
+  using V = VectorTiles;
+
+  static int64_t panel_bytes(const MatmulArgs& a) {
+    const CodewordTables tables = codeword_tables(*a.codebook);
+    return codeword_panel_bytes(tables.bits, tables.books, a.cols);
+  }
+  static void run_few(const MatmulArgs& a) { codewords_run_avx512vbmi()(a); }
+
+  CodewordReader(const MatmulArgs& a, const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
+      : tables_(codeword_tables(*a.codebook)),
+        group_bytes_(4 * codeword_step_bytes(tables_.bits, tables_.books)),
+        group_(panel + kCodewordCellsAt + first * 2 * group_bytes_),
+        ahead_(group_, 2 * group_bytes_, cells, panel_bytes) {
+    unroll<2>([&](auto part) __attribute__((always_inline)) { scales_[part] = V::load_f32(panel + part * 64); });
+  }
+
+  template <typename Step>
+  void unpack(Step& to) {
+    const uint8_t* lines = ahead_.next_cell();
+    for (int64_t at = 0; at < 2 * group_bytes_; at += 64) __builtin_prefetch(lines + at);
+    unroll<2>([&](auto group) __attribute__((always_inline)) {
+      unroll<2>([&](auto part) __attribute__((always_inline)) {
+        V::I w[8];
+        look_up_words<V, Index, part * V::kLanes>(tables_, group_, w);
+        unroll<8>([&](auto j) __attribute__((always_inline)) { _mm512_store_si512(to.levels[group][part][j], w[j]); });
+        to.scale[group][part] = scales_[part];
+      });
+      group_ += group_bytes_;
+    });
+  }
+
+ private:
+  CodewordTables tables_;
+  int64_t group_bytes_;
+  const uint8_t* group_;
+  CellsAhead ahead_;
+  V::F scales_[2];
+};
+
+void run_codeword_tiles(const MatmulArgs& a) {
+  if (a.tokens >= QuantTiles<kQ8_0, CodewordReader<uint16_t>>::kLeastTokens)
+    prefetch_words(codeword_tables(*a.codebook));
+  if (codeword_index_bytes(codeword_tables(*a.codebook).bits) == 1)
+    QuantTiles<kQ8_0, CodewordReader<uint8_t>>::run(a);
+  else
+    QuantTiles<kQ8_0, CodewordReader<uint16_t>>::run(a);
+}
+
 void run_table16_tiles(const MatmulArgs& a) {
   switch (table16_bits(*a.codebook)) {
     case 2: return QuantTiles<kQ8_0, Table16Reader<2>>::run(a);
@@ -56,6 +107,8 @@ void add_matmul_quant_amxint8(KernelTable& table) {
     if constexpr (kQuantShapes[i].exact_scales()) add_quant_tiles<i>(table);
   });
   set_table16(table, run_table16_tiles, QuantTiles<kQ8_0, Table16Reader<4>>::kLeastTokens);
+  for (MatmulKernel& kernel : table.codebooks)
+    if (kernel.format == &codeword_indices()) kernel.run = run_codeword_tiles;
 }
 
 }  // namespace millrace

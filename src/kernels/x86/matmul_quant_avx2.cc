@@ -4,7 +4,7 @@
 // stay signed and multiply |level| with the sign-adjusted activation: at most 2 * 128 * 127.
 #if defined(__x86_64__)
 #include "kernels/families.h"
-#include "kernels/vector/matmul_weight_tables.h"
+#include "kernels/vector/matmul_codewords.h"
 #include "kernels/x86/matmul_vector_avx2.h"
 
 namespace millrace {
@@ -87,6 +87,7 @@ struct VectorAvx2 : Avx2Operations {
 void add_matmul_quant_avx2(KernelTable& table) {
   add_quant_kernels<VectorAvx2>(table);
   set_table16(table, run_table16<VectorAvx2>);
+  set_codewords(table, run_codewords<VectorAvx2>);
 }
 
 }  // namespace millrace

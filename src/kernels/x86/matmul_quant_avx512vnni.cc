@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "kernels/families.h"
-#include "kernels/vector/matmul_weight_tables.h"
+#include "kernels/vector/matmul_codewords.h"
 #include "kernels/x86/matmul_vector_avx512vnni.h"
 
 namespace millrace {
@@ -11,9 +11,12 @@ namespace millrace {
 void add_matmul_quant_avx512vnni(KernelTable& table) {
   add_quant_kernels<VectorAvx512>(table);
   set_table16(table, run_table16<VectorAvx512>);
+  set_codewords(table, run_codewords<VectorAvx512>);
 }
 
 QuantRun table16_run_avx512vnni() { return run_table16<VectorAvx512>; }
+
+QuantRun codewords_run_avx512vnni() { return run_codewords<VectorAvx512>; }
 
 QuantRun quant_run_avx512vnni(int source) {
   return []<int... N>(int index, std::integer_sequence<int, N...>) {

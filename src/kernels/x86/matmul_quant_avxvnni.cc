@@ -1,7 +1,7 @@
 // Quantized matmul for AVX2 with AVX-VNNI.
 #if defined(__x86_64__)
 #include "kernels/families.h"
-#include "kernels/vector/matmul_weight_tables.h"
+#include "kernels/vector/matmul_codewords.h"
 #include "kernels/x86/matmul_vnni_avx2.h"
 
 namespace millrace {
@@ -9,6 +9,7 @@ namespace millrace {
 void add_matmul_quant_avxvnni(KernelTable& table) {
   add_quant_kernels<VectorVnni256>(table);
   set_table16(table, run_table16<VectorVnni256>);
+  set_codewords(table, run_codewords<VectorVnni256>);
 }
 
 }  // namespace millrace

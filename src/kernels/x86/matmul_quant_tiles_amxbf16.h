@@ -126,11 +126,11 @@ struct QuantTiles {
     const uint8_t* fields = nullptr;
     CellFields<V, N> field_bytes;
 
-    static int64_t panel_bytes(int64_t cols) { return quant_panel_bytes(kCell, cols); }
+    static int64_t panel_bytes(const MatmulArgs& a) { return quant_panel_bytes(kCell, a.cols); }
     static void run_few(const MatmulArgs& a) { quant_run_avx512vnni(N)(a); }
 
     // `cells` cells of a panel from `first` on.
-    CellReader(const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
+    CellReader(const MatmulArgs& /*a*/, const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
         : cell(panel + kCell.head_bytes + first * kCell.bytes), cells_ahead(cell, kCell.bytes, cells, panel_bytes) {
       if constexpr (S.table == LevelTable::codes) {
         for (size_t i = 0; i < codes.size(); ++i) {
@@ -348,7 +348,7 @@ struct QuantTiles {
   static void multiply_block(const MatmulArgs& a, const Inputs& in, int64_t token, int64_t first_group, int64_t groups,
                              bool past_caches) {
     const int64_t all = quant_cells(kCell, a.cols) * kCell.groups;
-    const int64_t panel_bytes = Reader::panel_bytes(a.cols);
+    const int64_t panel_bytes = Reader::panel_bytes(a);
     const bool begins = first_group == 0, ends = first_group + groups == all;
     const uint8_t* panel = a.weights + a.row_begin / kPanelRows * panel_bytes;
     alignas(64) F acc[2][kTogether];
@@ -361,7 +361,7 @@ struct QuantTiles {
                              ? V::zero_f()
                              : _mm512_maskz_loadu_ps(lanes(rows - part * kLanes), y + t * a.y_stride + part * kLanes);
       }
-      Reader reader(panel, panel_bytes, first_group / kCell.groups, groups / kCell.groups);
+      Reader reader(a, panel, panel_bytes, first_group / kCell.groups, groups / kCell.groups);
       multiply_panel(in, reader, groups / kStepGroups, acc);
       const bool past =
           past_caches && ends && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && a.y_stride % 16 == 0;

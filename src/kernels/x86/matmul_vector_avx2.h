@@ -55,6 +55,22 @@ struct Avx2Operations {
   static I unpack_high32(I a, I b) { return _mm256_unpackhi_epi32(a, b); }
   static I unpack_low64(I a, I b) { return _mm256_unpacklo_epi64(a, b); }
   static I unpack_high64(I a, I b) { return _mm256_unpackhi_epi64(a, b); }
+  // Of each 16 bytes: the even (odd) words of a, then of b.
+  static I even32(I a, I b) { return shuffle_words<0x88>(a, b); }
+  static I odd32(I a, I b) { return shuffle_words<0xdd>(a, b); }
+  // Eight bytes at each of at(0) to at(3).
+  template <typename At>
+  [[gnu::always_inline]] static I load_words(const At& at) {
+    using Zero = std::integral_constant<int, 0>;
+    I words = _mm256_castsi128_si256(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at(Zero()))));
+    unroll<3>([&](auto i) __attribute__((always_inline)) {
+      using Next = std::integral_constant<int, i + 1>;
+      const I word = _mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at(Next()))));
+      words = _mm256_blend_epi32(words, word, 3 << 2 * (i + 1));
+    });
+    return words;
+  }
+  static I add8(I a, I b) { return _mm256_add_epi8(a, b); }
   static I add32(I a, I b) { return _mm256_add_epi32(a, b); }
   static I pairs(I low, I high) { return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa); }
   static I load_i8(const uint8_t* p) { return _mm256_cvtepi8_epi32(quarter_load(p)); }
@@ -91,6 +107,10 @@ struct Avx2Operations {
   }
 
  private:
+  template <int kWhich>
+  static I shuffle_words(I a, I b) {
+    return _mm256_castps_si256(_mm256_shuffle_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), kWhich));
+  }
   static I first_lanes(int64_t count) {
     return _mm256_cmpgt_epi32(set1_32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
   }

@@ -62,6 +62,22 @@ struct VectorAvx512 {
   static I unpack_high32(I a, I b) { return _mm512_unpackhi_epi32(a, b); }
   static I unpack_low64(I a, I b) { return _mm512_unpacklo_epi64(a, b); }
   static I unpack_high64(I a, I b) { return _mm512_unpackhi_epi64(a, b); }
+  // Of each 16 bytes: the even (odd) words of a, then of b.
+  static I even32(I a, I b) { return shuffle_words<0x88>(a, b); }
+  static I odd32(I a, I b) { return shuffle_words<0xdd>(a, b); }
+  // Eight bytes at each of at(0) to at(7). Loads that broadcast under a mask use no shuffles.
+  template <typename At>
+  [[gnu::always_inline]] static I load_words(const At& at) {
+    using Zero = std::integral_constant<int, 0>;
+    I words = _mm512_castsi128_si512(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at(Zero()))));
+    unroll<7>([&](auto i) __attribute__((always_inline)) {
+      using Next = std::integral_constant<int, i + 1>;
+      const __m128i word = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(at(Next())));
+      words = _mm512_mask_broadcastq_epi64(words, 2 << i, word);
+    });
+    return words;
+  }
+  static I add8(I a, I b) { return _mm512_add_epi8(a, b); }
   static I add32(I a, I b) { return _mm512_add_epi32(a, b); }
   static I pairs(I low, I high) { return _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_slli_epi32(high, 16)); }
   static I load_i8(const uint8_t* p) { return _mm512_cvtepi8_epi32(half_load(p)); }
@@ -112,6 +128,10 @@ struct VectorAvx512 {
   }
 
  private:
+  template <int kWhich>
+  static I shuffle_words(I a, I b) {
+    return _mm512_castps_si512(_mm512_shuffle_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), kWhich));
+  }
   static __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
   static __m128i half_load(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
 };

@@ -124,9 +124,15 @@ void change_input(const InputChange& change, const float* x, int64_t cols, float
   for (int64_t c = 0; c < std::ssize(change.order); ++c) out[c] = scratch[change.order[c]];
 }
 
+void change_output(const OutputChange& change, float* y, int64_t rows) {
+  if (change.hadamard > 0) hadamard(y, rows, change.hadamard);
+  for (size_t r = 0; r < change.scale.size(); ++r) y[r] *= change.scale[r];
+}
+
 void multiply_changed(ForwardContext& context, const LinearPart& part, const float* x) {
   const Weight& weight = *part.weight;
   const int64_t cols = weight.cols;
+  const bool turned = !weight.parts->output.empty();
   const PartScratch scratch = divide(context.part_sizes(), context.parts.data());
   for (int64_t first = 0; first < part.x.tokens; first += kPartRows) {
     const int64_t tokens = std::min(kPartRows, part.x.tokens - first);
@@ -141,8 +147,14 @@ void multiply_changed(ForwardContext& context, const LinearPart& part, const flo
                     .x = rows,
                     .y = part.y + first * part.y_stride,
                     .y_stride = part.y_stride,
-                    .bias = part.bias};
+                    .bias = turned ? nullptr : part.bias};
     linear(context.pool(), {&some, 1});
+    if (!turned) continue;
+    for_rows(context, tokens, 4 * weight.rows, [&](int64_t t) {
+      float* y = some.y + t * some.y_stride;
+      change_output(weight.parts->output, y, weight.rows);
+      if (part.bias) context.kernels().add(part.bias, y, weight.rows);
+    });
   }
 }
 

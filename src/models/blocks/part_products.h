@@ -15,9 +15,12 @@ class ForwardContext;
 // Of the buffer ForwardContext::parts.
 int64_t part_scratch_bytes(const PartSizes& sizes);
 
-inline bool changes_input(const Weight& weight) { return weight.parts && !weight.parts->input.empty(); }
+// Its input, its output or both.
+inline bool changes_product(const Weight& weight) {
+  return weight.parts && !(weight.parts->input.empty() && weight.parts->output.empty());
+}
 
-// y = W r(t(x)) + bias, of a weight that changes its input; x [tokens, cols].
+// y = o(W r(t(x))) + bias, of such a weight; x [tokens, cols].
 void multiply_changed(ForwardContext& context, const LinearPart& part, const float* x);
 // y = B (A x) + bias of each of these factored matrices, all for as many rows: the products with A are one job, and so
 // are those with B.
@@ -35,6 +38,8 @@ void add_parts(ForwardContext& context, const LinearPart& part, const float* x);
 // Rows [begin, end) of y += S x, of one token.
 void add_sparse_rows(const SparseMatrix& sparse, const float* x, int64_t begin, int64_t end, float* y);
 
+// o(y) of one row, in place.
+void change_output(const OutputChange& change, float* y, int64_t rows);
 // t(x) of one row, to `out`; `scratch` [cols] is overwritten. All three are different.
 void change_input(const InputChange& change, const float* x, int64_t cols, float* scratch, float* out);
 

@@ -40,7 +40,7 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
       if (observer->taps(sources[i].id)) observer->input(call_of(context, parts[i], sources[i]).in);
   const auto way = [&](size_t i) {
     if (replacement(hooks, sources[i].id)) return Way::replaced;
-    if (changes_input(*parts[i].weight)) return Way::changed;
+    if (changes_product(*parts[i].weight)) return Way::changed;
     if (has_sparse_factor(*parts[i].weight)) return Way::dense_sparse;
     return is_factored(*parts[i].weight) ? Way::factored : Way::plain;
   };
