@@ -282,7 +282,12 @@ void CodecTiles::decode(const int32_t* table, int64_t head, int64_t begin, int64
 
 void CodecTiles::run(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const {
   if (kv_->layout().codec->rotates()) return run_rotated(kernel, args, worker);
-  levels_ ? kernels_->attend_tiles(args) : kernel.run(args);
+  run_rows(kernel, args);
+}
+
+// A partition of raw rows alone has the bits of f16 rows, whose kernel may multiply in another way than that of levels.
+void CodecTiles::run_rows(const AttentionKernel& kernel, const AttentionArgs& args) const {
+  levels_&& args.encoded_end > args.key_begin ? kernels_->attend_tiles(args) : kernel.run(args);
 }
 
 // With rotated queries; sums of values are rotated back. All at once, or some heads of one query at a time.
@@ -304,7 +309,7 @@ void CodecTiles::run_rotated(const AttentionKernel& kernel, const AttentionArgs&
     part.max = args.max + head;
     part.sum = args.sum + head;
     part.acc = args.acc + head * dim;
-    levels_ ? kernels_->attend_tiles(part) : kernel.run(part);
+    run_rows(kernel, part);
     for (int64_t row = 0; row < rows; ++row) codec.rotate_back(part.acc + row * dim, dim);
   }
 }

@@ -74,6 +74,7 @@ class CodecTiles {
   void rotate_keys(int64_t block, float* rows, bool back) const;
   void run(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const;
   void run_rotated(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const;
+  void run_rows(const AttentionKernel& kernel, const AttentionArgs& args) const;
   uint8_t* decoded(int worker) const { return decoded_.data() + worker * decoded_bytes_; }
 
   KvPool* kv_ = nullptr;    // of the group

@@ -21,7 +21,8 @@ constexpr int64_t kTileRows =
     256;  // query rows (query x head) that share one decoding of a partition's keys and values
 constexpr int64_t kSplitQueries = 4;   // spans of at most this many queries may be split along their partitions
 constexpr int64_t kTasksAWorker = 16;  // for a split span: small tasks, so that a late worker delays little
-constexpr int64_t kAheadSlots = 128;   // beyond a partition, for the kernel's prefetch
+constexpr int64_t kAheadSlots = 256;   // beyond a partition, for the kernel's prefetch
+constexpr int64_t kLineFloats = 16;    // of a cache line
 
 int64_t query_tile(int64_t group) { return std::max<int64_t>(1, kTileRows / group); }
 
@@ -162,13 +163,16 @@ struct Attend {
                            total.acc);
   }
 
-  // Divides the total by its sum into `merged`, then scatters the rows: in `out` the heads of one query are adjacent,
-  // and queries are a whole row apart.
-  void finish(const Unit& u, const Partial& total, float* merged) const {
+  // Divides the total by its sum. In `out` the heads of one query are adjacent, and queries are a whole row apart.
+  void finish(const Unit& u, const Partial& total) const {
     const int64_t dims = layer.values(), width = layer.heads * dims;
-    kernels.attention_merge(1, u.queries * group, group, dims, total.max, total.sum, total.acc, nullptr, merged);
-    float* first = out + (u.span->begin + u.first) * width + u.head * group * dims;
-    for (int64_t i = 0; i < u.queries; ++i) std::copy_n(merged + i * group * dims, group * dims, first + i * width);
+    float* row = out + (u.span->begin + u.first) * width + u.head * group * dims;
+    for (int64_t i = 0; i < u.queries; ++i, row += width) {
+      if (i + 1 < u.queries)
+        for (int64_t d = 0; d < group * dims; d += kLineFloats) __builtin_prefetch(row + width + d, 1);
+      kernels.attention_merge(1, group, group, dims, total.max + i * group, total.sum + i * group,
+                              total.acc + i * group * dims, nullptr, row);
+    }
   }
 
   // The outputs of a head that does not attend.
@@ -191,7 +195,7 @@ struct Attend {
     }
     if (u.span->visibility >= 0) {
       attend_visible({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, total, partial.max);
-      return finish(u, total, partial.acc);
+      return finish(u, total);
     }
     if (pattern) {
       const VisibleUnit visible{batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries};
@@ -200,13 +204,13 @@ struct Attend {
                       scratch + unit_floats(group, layer.head_dim, layer.values()));
       else
         attend_blocks(visible, *pattern, total, partial, worker.pointers);
-      return finish(u, total, partial.acc);
+      return finish(u, total);
     }
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
       run_partition(u, part, part == u.part_begin, part == u.part_begin ? total : partial, worker);
       if (part > u.part_begin) join(rows, partial, total);
     }
-    finish(u, total, partial.acc);
+    finish(u, total);
   }
 
   // Members of a group of spans, for one KV head: the partitions that they share for all their queries at once, then
@@ -237,22 +241,21 @@ struct Attend {
         run_partition(u, part, part == shared.partitions, partial, worker);
         join(group, partial, own);
       }
-      finish(u, own, gathered);
+      finish(u, own);
     }
   }
 };
 
 int64_t partitions(int64_t context) { return (context + kAttentionPartition - 1) / kAttentionPartition + 1; }
 
-// Two partials, and the queries of a group of spans; a finished query's heads fit there, too.
+// Two partials, and the queries of a group of spans.
 int64_t group_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
   const int64_t rows = query_tile(group) * group;
-  return std::max(2 * partial_floats(rows, value_dim) + rows * std::max(head_dim, value_dim),
-                  unit_floats(group, head_dim, value_dim));
+  return std::max(2 * partial_floats(rows, value_dim) + rows * head_dim, unit_floats(group, head_dim, value_dim));
 }
 
 int64_t split_floats(int64_t context, int64_t group, int64_t value_dim) {
-  return (partitions(context) + 1) * partial_floats(std::min(kSplitQueries, query_tile(group)) * group, value_dim);
+  return partitions(context) * partial_floats(std::min(kSplitQueries, query_tile(group)) * group, value_dim);
 }
 
 // Few queries over many partitions: runs of partitions of every head become separate tasks.
@@ -270,7 +273,7 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
     float* first = scratch + head * slot;
     const Partial total = partial_at(first, rows);
     for (int64_t p = 1; p < parts; ++p) a.join(rows, partial_at(first + p * size, rows), total);
-    a.finish(a.unit(span, head), total, first + parts * size);
+    a.finish(a.unit(span, head), total);
   };
   pool.parallel_for(a.layer.kv_heads * runs, [&](int64_t task, int worker) {
     const Unit u = a.unit(span, task / runs);

@@ -6,6 +6,7 @@
 
 #include "engine/answer_group.h"
 #include "kv/move_token.h"
+#include "run/context_refresh.h"
 
 namespace millrace {
 
@@ -128,7 +129,7 @@ void StepRunner::forward(const StepPlan& plan, StepShape shape) {
   const int64_t before = loop_.now();
   bool other_work = reads();
   for (const StepWork& item : work_) {
-    if (item.stream->stale.empty()) continue;
+    if (!refresh_is_due(*item.stream, item.chunk.first, loop_.limits.batch_tokens)) continue;
     loop_.executor->refresh(*item.stream);
     item.stream->stale.clear();
     other_work = true;

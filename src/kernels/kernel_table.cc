@@ -68,6 +68,7 @@ constexpr KernelVersion kVersions[] = {
     {"attention", Feature::avx2, add_attention_avx2},
     {"attention", Feature::avx512, add_attention_avx512},
     {"attention", Feature::avx512_bf16, add_attention_avx512bf16},
+    {"attention", Feature::amx_bf16, add_attention_amxbf16},
     {"norms, RoPE, softmax and the rest", Feature::avx2, add_ops_avx2},
     {"norms, RoPE, softmax and the rest", Feature::avx512, add_ops_avx512},
 };

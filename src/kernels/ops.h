@@ -29,6 +29,7 @@ void add_attention_neon(KernelTable& table);
 void add_attention_avx2(KernelTable& table);
 void add_attention_avx512(KernelTable& table);
 void add_attention_avx512bf16(KernelTable& table);
+void add_attention_amxbf16(KernelTable& table);
 
 // One per file; called by add_ops_*.
 void add_attention_ref(KernelTable& table);

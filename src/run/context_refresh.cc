@@ -101,6 +101,16 @@ class Refresh {
 
 }  // namespace
 
+bool refresh_is_due(const LiveStream& stream, int64_t next, int64_t most) {
+  if (stream.stale.empty()) return false;
+  int64_t tokens = 0;
+  for (const size_t index : stream.stale) {
+    const ContextPart& part = stream.context.parts[index];
+    tokens += part.fresh_share > 0 ? part.end - part.begin : part.fresh_first;
+  }
+  return tokens >= most || !part_of(stream.context, next);
+}
+
 void refresh_parts(const LiveStream& stream, ModelRunner& runner) { Refresh(stream, runner).run(); }
 
 std::vector<int64_t> most_deviating(std::span<const double> deviations, double share) {

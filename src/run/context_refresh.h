@@ -9,6 +9,11 @@
 
 namespace millrace {
 
+// Whether the stream's stale parts must be computed again before its token `next` runs: it sees them, or they have as
+// many tokens as a pass may take, `most`. Tokens of a part see no other, so those of several parts can share a pass,
+// and with it one reading of the weights.
+bool refresh_is_due(const LiveStream& stream, int64_t next, int64_t most);
+
 // All stale parts of the stream, in order. The tokens see every token before them, as far as it is computed again, too,
 // and are at their indices. What is chosen and computed depends on neither threads nor the size of a pass.
 void refresh_parts(const LiveStream& stream, ModelRunner& runner);

@@ -37,16 +37,19 @@ constexpr int64_t kQueryStride = kBf16MaxHeadDim * 2 + 64;
 constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;  // floats
 constexpr int64_t kStrip = 64;                        // keys that few rows process at a time
 
-struct Bf16Scratch {
+// Of blocks of up to kRows rows.
+template <int64_t kRows>
+struct BlockScratch {
   alignas(64) uint8_t keys[kAttentionPartition * kBf16MaxHeadDim * 2];
   alignas(64) uint8_t values[kAttentionPartition * kBf16MaxHeadDim * 2];
-  alignas(64) uint8_t query[kBlockRows * kQueryStride];
-  alignas(64) float score[kBlockRows * kScoreStride];
-  alignas(64) uint8_t weight[kBlockRows * kWeightStride];
-  alignas(64) float sum[kBlockRows * kSumStride];  // of values, dims in the order of the tiles
-  const uint8_t* row[kAttentionPartition + 8];     // stored keys, then values; written 8 at a time
+  alignas(64) uint8_t query[kRows * kQueryStride];
+  alignas(64) float score[kRows * kScoreStride];
+  alignas(64) uint8_t weight[kRows * kWeightStride];
+  alignas(64) float sum[kRows * kSumStride];    // of values, dims in the order of the tiles
+  const uint8_t* row[kAttentionPartition + 8];  // stored keys, then values; written 8 at a time
   Ahead ahead;
 };
+using Bf16Scratch = BlockScratch<kBlockRows>;
 
 inline KeyRange seen_by(const AttentionArgs& a, int64_t query) {
   const int64_t slot = a.first_query + query;
@@ -174,8 +177,9 @@ inline float whole_power(float score) {
 }
 
 // First every row's maximum, because its horizontal reduction has a long latency, then every row's weights.
-inline void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, Bf16Scratch& s) {
-  float shift[kBlockRows];
+template <int64_t kRows>
+void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, BlockScratch<kRows>& s) {
+  float shift[kRows];
   for (int64_t r = 0; r < rows; ++r) {
     const KeyRange seen = seen_by(a, (row + r) / a.group);
     float* score = s.score + r * kScoreStride;
@@ -316,9 +320,10 @@ inline void attend_block(const AttentionArgs& a, int64_t row, int64_t rows, int6
   store_sums(s.sum, rows, dims, a.acc + row * dims);
 }
 
-// False: a value is not finite.
-template <typename Keys, typename Values>
-bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, Bf16Scratch& s) {
+// Values of the keys; with kWholeChunks of all in their chunks, zeros where a key is not seen. False: one is not
+// finite.
+template <typename Keys, typename Values, bool kWholeChunks = false, int64_t kRows>
+bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, BlockScratch<kRows>& s) {
   const KeyRange chunks = whole_chunks(keys);
   s.ahead.start(a, keys.begin, keys.end);
   find_partition_rows(a, a.k_blocks, a.row_bytes, keys, s.row);
@@ -327,7 +332,23 @@ bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, Bf16Scrat
     transpose_keys<Keys, 2 * Keys::kLines>(s.row + j, a.head_dim, padded, chunk, s.ahead);
   }
   find_partition_rows(a, a.v_blocks, value_stride(a), keys, s.row);
-  return interleave_values<Values>(s.row, keys.begin / 2, (keys.end + 1) / 2, value_dim_of(a), s.values, s.ahead);
+  const KeyRange valued = kWholeChunks ? chunks : keys;
+  return interleave_values<Values>(s.row, valued.begin / 2, (valued.end + 1) / 2, value_dim_of(a), s.values, s.ahead);
+}
+
+// Each query alone, by attend(its arguments).
+template <typename Attend>
+void attend_queries(const AttentionArgs& a, const Attend& attend) {
+  for (int64_t i = 0; i < a.queries; ++i) {
+    AttentionArgs one = a;
+    one.q += i * a.q_stride;
+    one.queries = 1;
+    one.first_query += i;
+    one.max += i * a.group;
+    one.sum += i * a.group;
+    one.acc += i * a.group * value_dim_of(a);
+    attend(one);
+  }
 }
 
 template <typename Keys, typename Values>
@@ -340,19 +361,8 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
   if (alike && rows <= kBlockRows && a.head_dim % kDimGroup == 0 && value_dim_of(a) % kDimGroup == 0)
     return attend_few<Keys, Values>(a, keys, s);
   const int64_t padded = (a.head_dim + kDimGroup - 1) / kDimGroup * kDimGroup;
-  if (!load_tiles<Keys, Values>(a, keys, padded, s) && !alike) {
-    for (int64_t i = 0; i < a.queries; ++i) {
-      AttentionArgs one = a;
-      one.q += i * a.q_stride;
-      one.queries = 1;
-      one.first_query += i;
-      one.max += i * a.group;
-      one.sum += i * a.group;
-      one.acc += i * a.group * value_dim_of(a);
-      attend_partition<Keys, Values>(one, s);
-    }
-    return;
-  }
+  if (!load_tiles<Keys, Values>(a, keys, padded, s) && !alike)
+    return attend_queries(a, [&](const AttentionArgs& one) { attend_partition<Keys, Values>(one, s); });
   for (int64_t row = 0; row < rows; row += kBlockRows) {
     attend_block(a, row, rows - row < kBlockRows ? rows - row : kBlockRows, padded, s);
   }
