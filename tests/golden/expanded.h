@@ -32,8 +32,21 @@ inline void expand_blocks(ModelFiles& files) {
   }
 }
 
-// Of codebooks with one table, entry by entry; their tensors stay, without an effect.
-inline void expand_codebooks(ModelFiles& files) {
+// Row `row` of the words of round_codewords().
+inline void decode_words(const Codebook& book, const uint8_t* indices, int64_t row, int64_t cols, float* out) {
+  const float scale = book.word_scale * book.row_scales[static_cast<size_t>(row)];
+  for (int64_t c = 0; c < cols; ++c) {
+    int sum = 0;
+    for (int64_t m = 0; m < book.books; ++m) {
+      const uint32_t index = codebook_index(book, indices, c / book.dim * book.books + m);
+      sum += book.words[static_cast<size_t>(((m << book.bits) + index) * book.dim + c % book.dim)];
+    }
+    out[c] = scale * static_cast<float>(sum);
+  }
+}
+
+// Of codebooks with one table, entry by entry, or of their words; their tensors stay, without an effect.
+inline void expand_codebooks(ModelFiles& files, bool words = false) {
   constexpr std::string_view kWeight = "weight";
   for (StoredTensor& stored : files.tensors) {
     if (!stored.name.ends_with(kWeight)) continue;
@@ -60,8 +73,15 @@ inline void expand_codebooks(ModelFiles& files) {
     std::memcpy(book.row_scales.data(), scales->tensor.data, book.row_scales.size() * sizeof(float));
     auto buffer = AlignedBuffer::allocate(rows * cols * 4, "values");
     ASSERT_TRUE(buffer.ok());
-    for (int64_t r = 0; r < rows; ++r)
-      decode_codebook(book, tensor.data + r * row_bytes, r, 0, cols, buffer->as<float>() + r * cols);
+    if (words) round_codewords(book);
+    ASSERT_EQ(codebook_is_codewords(book), words);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* out = buffer->as<float>() + r * cols;
+      if (words)
+        decode_words(book, tensor.data + r * row_bytes, r, cols, out);
+      else
+        decode_codebook(book, tensor.data + r * row_bytes, r, 0, cols, out);
+    }
     tensor.dims[1] = cols;
     tensor.format = find_format("f32");
     tensor.data = buffer->data();
