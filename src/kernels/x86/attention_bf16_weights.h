@@ -45,9 +45,13 @@ inline __m512 power_of_two(__m512 x) {
   return _mm512_castsi512_ps(_mm512_maskz_add_epi32(seen, _mm512_castps_si512(y), exponent));
 }
 
-// Caps and masks a row's scores of the chunks that cover `chunks`.
+// Caps and masks a row's scores of the chunks that cover `chunks`. Vectors that are seen whole need no mask.
 inline void mask_scores(float* score, KeyRange chunks, KeyRange seen, float softcap) {
   for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
+    if (softcap == 0 && j >= seen.begin && j + 16 <= seen.end) {
+      j = seen.end / 16 * 16 - 16;
+      continue;
+    }
     __m512 s = _mm512_load_ps(score + j);
     if (softcap > 0) s = Simd::mul(Simd::set(softcap), tanh(Simd::div(s, Simd::set(softcap))));
     uint32_t mask = seen.end >= j + 16 ? 0xffffu : seen.end <= j ? 0 : (1u << (seen.end - j)) - 1;
