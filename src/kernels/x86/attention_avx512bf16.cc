@@ -19,8 +19,10 @@
 
 namespace millrace {
 
+void attend_levels_avx512bf16(const AttentionArgs& args) noexcept { attend_levels_bf16(args); }
+
 void add_attention_avx512bf16(KernelTable& table) {
-  table.attend_tiles = attend_levels_bf16;
+  table.attend_tiles = attend_levels_avx512bf16;
   set_attention_named(table, KvF16::kName, attend_bf16<ReadF16, KvF16>, kBf16MaxHeadDim);
   set_attention_named(table, KvBf16::kName, attend_bf16<ReadBf16, KvBf16>, kBf16MaxHeadDim);
   set_attention_named(table, KvQ8::kName, attend_bf16<ReadQ8, KvQ8>, kBf16MaxHeadDim);
