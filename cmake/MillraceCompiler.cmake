@@ -78,7 +78,7 @@ endif()
 
 # Flags by file name: kernels/x86/NAME_avx2.cc, kernels/arm/NAME_i8mm.cc. Everything else is compiled for the baseline
 # instruction set (DESIGN 5.7). The features are those of base/cpu.h.
-set(MILLRACE_ISA_FILES avx2 avxvnni avx512 avx512vnni avx512vbmi avx512bf16 amxint8 amxbf16 dotprod i8mm armbf16)
+set(MILLRACE_ISA_FILES avx2 avxvnni avx512 avx512vnni avx512vbmi avx512bf16 avx512vnnibf16 amxint8 amxbf16 dotprod i8mm armbf16)
 set(MILLRACE_FLAGS_avx2 -mavx2;-mfma;-mf16c;-mbmi2)
 set(MILLRACE_FLAGS_avxvnni ${MILLRACE_FLAGS_avx2};-mavxvnni)
 set(MILLRACE_FLAGS_avx512
@@ -86,6 +86,7 @@ set(MILLRACE_FLAGS_avx512
 set(MILLRACE_FLAGS_avx512vnni ${MILLRACE_FLAGS_avx512};-mavx512vnni)
 set(MILLRACE_FLAGS_avx512vbmi ${MILLRACE_FLAGS_avx512};-mavx512vbmi)
 set(MILLRACE_FLAGS_avx512bf16 ${MILLRACE_FLAGS_avx512};-mavx512bf16)
+set(MILLRACE_FLAGS_avx512vnnibf16 ${MILLRACE_FLAGS_avx512};-mavx512vnni;-mavx512bf16)
 set(MILLRACE_FLAGS_amx ${MILLRACE_FLAGS_avx512};-mavx512vnni;-mavx512vbmi;-mavx512bf16;-mamx-tile)
 set(MILLRACE_FLAGS_amxint8 ${MILLRACE_FLAGS_amx};-mamx-int8)
 set(MILLRACE_FLAGS_amxbf16 ${MILLRACE_FLAGS_amx};-mamx-bf16)

@@ -1,10 +1,12 @@
-// Attention over the tiles of KV codecs on one thread, beside rows of f16: time of a partition of 256 keys, and the
-// bytes of keys and values that are read per second. Decode, with more heads than fit the last-level cache, and 32
-// queries.
+// Attention over the tiles of KV codecs on one thread, beside rows of f16 and of smaller formats: time of a partition
+// of 256 keys, and the bytes of keys and values that are read per second. Decode, with twice the heads that fit the
+// last-level cache, and 32 queries. MILLRACE_ISA chooses the kernels.
 //
-// Arguments: codec (0: f16), head size, query heads per KV head.
+// Arguments: format (0: f16), head size, query heads per KV head.
 #include <benchmark/benchmark.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -21,16 +23,22 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kBlockTokens = 32, kDepth = 16384;
-constexpr int64_t kColdBytes = int64_t{96} << 20;
-const char* const kCodecs[] = {
-    "f16", "kivi:bits=2", "kivi:bits=4", "flexgen_kv", "quarot_kv:bits=2", "quarot_kv:bits=3", "turboquant"};
+const char* const kFormats[] = {
+    "f16",        "kivi:bits=2", "kivi:bits=4", "flexgen_kv", "quarot_kv:bits=2", "quarot_kv:bits=3",
+    "turboquant", "q8_0",        "q4_0",        "q5_0",       "f8_e4m3"};
 
-// Blocks of equal tokens: the same levels everywhere, at as many places as there are heads.
+int64_t cold_bytes() {
+  const int64_t cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return std::clamp<int64_t>(2 * cache, int64_t{96} << 20, int64_t{1} << 30);
+}
+
+// Blocks of equal tokens: the same levels everywhere, at as many places as there are heads. codec null: rows.
 class Tiles {
  public:
-  Tiles(const KvCodec* codec, int64_t dim, bool cold)
-      : bytes_(codec ? codec->tile_bytes(kBlockTokens, dim) : kBlockTokens * dim * 2),
-        heads_(cold ? kColdBytes / (2 * bytes_ * kBlocks) + 1 : 1) {
+  Tiles(const KvCodec* codec, const Format* format, int64_t dim, bool cold)
+      : format_(format),
+        bytes_(codec ? codec->tile_bytes(kBlockTokens, dim) : kBlockTokens * format->row_bytes(dim)),
+        heads_(cold ? cold_bytes() / (2 * bytes_ * kBlocks) + 1 : 1) {
     memory_ = std::move(AlignedBuffer::allocate(2 * heads_ * kBlocks * bytes_, "tiles").value());
     std::vector<float> rows(static_cast<size_t>(kBlockTokens * dim));
     uint32_t state = 1;
@@ -60,27 +68,26 @@ class Tiles {
  private:
   static constexpr int64_t kBlocks = kDepth / kBlockTokens;
 
-  static void encode(const KvCodec* codec, KvPart part, const std::vector<float>& rows, int64_t dim,
-                     std::vector<uint8_t>& tile) {
+  void encode(const KvCodec* codec, KvPart part, const std::vector<float>& rows, int64_t dim,
+              std::vector<uint8_t>& tile) const {
     if (codec) return codec->store(part, rows.data(), kBlockTokens, dim, tile.data());
-    for (size_t i = 0; i < rows.size(); ++i) {
-      const uint16_t half = f32_to_f16(rows[i]);
-      std::memcpy(tile.data() + 2 * i, &half, 2);
-    }
+    format_->encode(rows.data(), tile.data(), kBlockTokens * dim);
   }
 
+  const Format* format_;
   int64_t bytes_, heads_;
   AlignedBuffer memory_;
 };
 
 void run(benchmark::State& state, int64_t queries) {
-  const std::string name = kCodecs[state.range(0)];
-  const KernelTable table = make_kernel_table(detect_isa());
-  const auto codec = find_kv_codec(name).value();
+  const std::string name = kFormats[state.range(0)];
+  const KernelTable table = make_kernel_table(select_isa().value());
+  const Format* const format = find_format(name);
+  const auto codec = find_kv_codec(name).value();  // null: rows
   const int64_t dim = state.range(1), group = state.range(2), rows = queries * group;
   state.SetLabel(name);
   if (codec && !table.attend_tiles) return state.SkipWithError("tiles are decoded to rows here");
-  const Tiles tiles(codec.get(), dim, queries == 1);
+  const Tiles tiles(codec.get(), format, dim, queries == 1);
   std::vector<std::vector<const uint8_t*>> keys, values;
   for (int64_t h = 0; h < tiles.heads(); ++h) {
     keys.push_back(tiles.blocks(h, KvPart::keys));
@@ -99,13 +106,13 @@ void run(benchmark::State& state, int64_t queries) {
   a.first_query = kDepth;
   a.key_ahead = kDepth;
   a.block_tokens = kBlockTokens;
-  a.row_bytes = 2 * dim;
+  a.row_bytes = format ? format->row_bytes(dim) : 2 * dim;
   a.encoded_end = kDepth;
   a.tiles = levels ? &*levels : nullptr;
   a.max = max.data();
   a.sum = sum.data();
   a.acc = acc.data();
-  const auto attend = codec ? table.attend_tiles : table.find_attention(find_format("f16"))->run;
+  const auto attend = codec ? table.attend_tiles : table.find_attention(format)->run;
   int64_t at = 0;
   for (auto _ : state) {
     const auto head = static_cast<size_t>(at / kDepth % tiles.heads());
@@ -125,13 +132,16 @@ void run(benchmark::State& state, int64_t queries) {
 void decode_levels(benchmark::State& state) { run(state, 1); }
 void prefill_levels(benchmark::State& state) { run(state, 32); }
 
-const std::vector<std::string> kArguments = {"codec", "dim", "group"};
+const std::vector<std::string> kArguments = {"format", "dim", "group"};
 
 BENCHMARK(decode_levels)
     ->ArgNames(kArguments)
-    ->ArgsProduct({{0, 1, 2, 3, 4, 5, 6}, {64, 128}, {1, 4, 8}})
+    ->ArgsProduct({benchmark::CreateDenseRange(0, 10, 1), {64, 128}, {1, 4, 8}})
     ->MinTime(0.1);
-BENCHMARK(prefill_levels)->ArgNames(kArguments)->ArgsProduct({{0, 1, 2, 3, 4, 5, 6}, {64, 128}, {1, 8}})->MinTime(0.1);
+BENCHMARK(prefill_levels)
+    ->ArgNames(kArguments)
+    ->ArgsProduct({benchmark::CreateDenseRange(0, 10, 1), {64, 128}, {1, 8}})
+    ->MinTime(0.1);
 
 }  // namespace
 }  // namespace millrace

@@ -191,7 +191,7 @@ struct Attend {
     if (!own.attends_with(u.head)) return clear(u);
     if (own.hides()) {
       attend_living({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, own, total, partial);
-      return finish(u, total, partial.acc);
+      return finish(u, total);
     }
     if (u.span->visibility >= 0) {
       attend_visible({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, total, partial.max);

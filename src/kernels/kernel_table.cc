@@ -40,6 +40,10 @@ struct KernelVersion {
 };
 
 #if defined(__x86_64__)
+void add_attention_of_bytes(KernelTable& table) {
+  if (table.isa.has(Feature::avx512_vnni)) add_attention_levels_avx512vnnibf16(table);
+}
+
 constexpr KernelVersion kVersions[] = {
     {"quantized weights", Feature::avx2, add_matmul_quant_avx2},
     {"quantized weights", Feature::avx_vnni, add_matmul_quant_avxvnni},
@@ -68,6 +72,7 @@ constexpr KernelVersion kVersions[] = {
     {"attention", Feature::avx2, add_attention_avx2},
     {"attention", Feature::avx512, add_attention_avx512},
     {"attention", Feature::avx512_bf16, add_attention_avx512bf16},
+    {"attention", Feature::avx512_bf16, add_attention_of_bytes},
     {"attention", Feature::amx_bf16, add_attention_amxbf16},
     {"norms, RoPE, softmax and the rest", Feature::avx2, add_ops_avx2},
     {"norms, RoPE, softmax and the rest", Feature::avx512, add_ops_avx512},

@@ -228,7 +228,7 @@ struct KernelTable {
   std::vector<AttentionKernel> mixed_attention;  // of keys and values in different formats, where it pays
   AttentionKernel any_attention;                 // of any formats, by the decoders of its arguments; f32 arithmetic
   std::vector<RowCodec> codecs;                  // one per format
-  // Rows of f16 behind tiles of levels; arithmetic as of the kernel of f16. Null: tiles are decoded to rows.
+  // Rows of f16 behind tiles of levels; as the kernel of f16, or with whole numbers. Null: tiles are decoded to rows.
   void (*attend_tiles)(const AttentionArgs& args) = nullptr;
 
   // Activation rows: rounds n values to `kind` at `destination` (activation_row_bytes(kind, n) bytes).

@@ -22,19 +22,22 @@ class Ahead {
     if (a.v_blocks != a.k_blocks) add(a, a.v_blocks, value_stride(a), a.key_begin + begin, a.key_begin + end);
     const int64_t more = a.key_end + (kAheadBytes + a.row_bytes - 1) / a.row_bytes;
     add(a, a.k_blocks, a.row_bytes, a.key_end, more < a.key_ahead ? more : a.key_ahead);
-    piece_ = -1;
-    next_piece();
-    for (int64_t skip = kAheadBytes; piece_ < pieces_;) {
-      const int64_t left = end_ - at_;
-      if (skip < left) {
-        if (a.cold) ask_all(at_ + skip);
-        at_ += skip;
-        return;
-      }
-      if (a.cold) ask_all(end_);
-      skip -= left;
-      next_piece();
-    }
+    skip_ahead(a.cold);
+  }
+
+  // The same for slots that are encoded (LevelTiles), whole times 32; token_bytes: of a tile, per token.
+  void start_levels(const AttentionArgs& a, int64_t begin, int64_t end, int64_t token_bytes) {
+    pieces_ = 0;
+    add_levels(a, a.k_blocks, a.key_begin + begin, a.key_begin + end);
+    add_levels(a, a.v_blocks, a.key_begin + begin, a.key_begin + end);
+    const int64_t more = a.key_end + kAheadBytes / token_bytes / 32 * 32 + 32;
+    const int64_t last = a.key_ahead < a.encoded_end ? a.key_ahead : a.encoded_end;
+    add_levels(a, a.k_blocks, a.key_begin + end, more < last ? more : last);
+    skip_ahead(a.cold);
+  }
+
+  void ask_lines(int64_t lines) {
+    for (; lines > 0; --lines) ask<1>();
   }
 
   // kLines approximates the number of lines read by the code that follows; too many is better than too few.
@@ -53,6 +56,22 @@ class Ahead {
     const uint8_t* begin;
     const uint8_t* end;
   };
+
+  void skip_ahead(bool cold) {
+    piece_ = -1;
+    next_piece();
+    for (int64_t skip = kAheadBytes; piece_ < pieces_;) {
+      const int64_t left = end_ - at_;
+      if (skip < left) {
+        if (cold) ask_all(at_ + skip);
+        at_ += skip;
+        return;
+      }
+      if (cold) ask_all(end_);
+      skip -= left;
+      next_piece();
+    }
+  }
 
   void ask_all(const uint8_t* end) const {
     for (const uint8_t* line = at_; line < end; line += 64) Simd::prefetch(line);
@@ -77,6 +96,28 @@ class Ahead {
         piece_at_[pieces_++] = {first, first + rows * stride};
       }
       begin += rows;
+    }
+  }
+
+  void add_piece(const uint8_t* from, int64_t bytes) {
+    if (pieces_ < kMaxPieces) piece_at_[pieces_++] = {from, from + bytes};
+  }
+
+  void add_levels(const AttentionArgs& a, const uint8_t* const* blocks, int64_t begin, int64_t end) {
+    const LevelTiles& t = *a.tiles;
+    const int64_t scales = t.zeros_at - t.scales_at;
+    int64_t block = begin / a.block_tokens, first = begin % a.block_tokens;
+    for (int64_t rows = 0; begin < end; begin += rows, first = 0) {
+      const uint8_t* tile = blocks[block++];
+      const int64_t left = a.block_tokens - first;
+      rows = left < end - begin ? left : end - begin;
+      if (rows == a.block_tokens) {
+        add_piece(tile, t.zeros_at + scales);
+        continue;
+      }
+      add_piece(tile + first * t.stride, rows * t.stride);
+      add_piece(tile + t.scales_at + scales * first / a.block_tokens, scales * rows / a.block_tokens);
+      add_piece(tile + t.zeros_at + scales * first / a.block_tokens, scales * rows / a.block_tokens);
     }
   }
 

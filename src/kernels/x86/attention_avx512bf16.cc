@@ -19,11 +19,17 @@
 
 namespace millrace {
 
+void attend_levels_avx512bf16(const AttentionArgs& args) noexcept { attend_levels_bf16(args); }
+
 void add_attention_avx512bf16(KernelTable& table) {
-  table.attend_tiles = attend_levels_bf16;
+  table.attend_tiles = attend_levels_avx512bf16;
   set_attention_named(table, KvF16::kName, attend_bf16<ReadF16, KvF16>, kBf16MaxHeadDim);
   set_attention_named(table, KvBf16::kName, attend_bf16<ReadBf16, KvBf16>, kBf16MaxHeadDim);
   set_attention_named(table, KvQ8::kName, attend_bf16<ReadQ8, KvQ8>, kBf16MaxHeadDim);
+  set_attention_named(table, KvQ40::kName, attend_bf16<ReadNibbles<KvQ40>, KvQ40>, kBf16MaxHeadDim);
+  set_attention_named(table, KvQ41::kName, attend_bf16<ReadNibbles<KvQ41>, KvQ41>, kBf16MaxHeadDim);
+  set_attention_named(table, KvQ50::kName, attend_bf16<ReadNibbles<KvQ50>, KvQ50>, kBf16MaxHeadDim);
+  set_attention_named(table, KvF8::kName, attend_bf16<ReadF8, KvF8>, kBf16MaxHeadDim);
   set_mixed_attention_named(table, KvQ8::kName, KvF16::kName, attend_bf16<ReadQ8, KvQ8, ReadF16, KvF16>,
                             kBf16MaxHeadDim);
   set_mixed_attention_named(table, KvF16::kName, KvQ8::kName, attend_bf16<ReadF16, KvF16, ReadQ8, KvQ8>,

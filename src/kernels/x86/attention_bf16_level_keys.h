@@ -165,7 +165,8 @@ void decode_key_range(const AttentionArgs& a, int64_t begin, int64_t end, int64_
     for (int64_t t = 0; t < kSharedTokens; t += kVectorKeys, out += vector_bytes)
       decode_keys<kBits>(at.tile + (at.first + t) * a.tiles->stride, a.tiles->stride, units, table, out);
     if (a.tiles->key_tokens == 0)
-      load_token_scales(*a.tiles, at.tile, at.first, groups_of(*a.tiles, a.head_dim), key, l.key_scale, l.key_zero);
+      load_token_scales(*a.tiles, at.tile, at.first, groups_of(*a.tiles, a.head_dim), key, middle_of(*a.tiles),
+                        l.key_scale, l.key_zero);
   }
 }
 
@@ -204,7 +205,7 @@ void score_levels(const AttentionArgs& a, int64_t row, int64_t rows, int64_t beg
     if (columns) {
       for (int64_t key = strip; key < stop; key += kSharedTokens) {
         const TilePlace at = place_of(a, a.k_blocks, key);
-        load_column_scales(a, at.tile, at.first, l);
+        load_column_scales(a, at.tile, at.first, middle_of(*a.tiles), l.column_scale, l.column_zero);
         scale_queries<kBits>(a, row, rows, (key - strip) / kSharedTokens, l);
       }
       dot_rows(rows, vectors, l.query, kBlockRows * kQueryStride, keys, vector_bytes, 0, pairs, s.score + strip);

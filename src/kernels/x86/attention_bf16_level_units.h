@@ -43,8 +43,9 @@ struct LevelUnit {
 
 // What levels that stand for themselves are lowered by, and zeros are raised by as often as their scale.
 inline float middle_level(int bits) { return static_cast<float>((1 << bits) - 1) / 2; }
-inline __m512 centred_zero(const LevelTiles& tiles, __m512 scale, __m512 zero) {
-  return tiles.codes ? zero : _mm512_fmadd_ps(scale, _mm512_set1_ps(middle_level(tiles.bits)), zero);
+inline float middle_of(const LevelTiles& tiles) { return tiles.codes ? 0 : middle_level(tiles.bits); }
+inline __m512 raised_zero(__m512 scale, __m512 zero, float middle) {
+  return middle == 0 ? zero : _mm512_fmadd_ps(scale, _mm512_set1_ps(middle), zero);
 }
 
 // Levels of 5 bits, of which the lowest kBits count, to bf16.
@@ -97,14 +98,14 @@ inline __m512 halves_of_tokens(const uint8_t* halves, int64_t groups) {
 
 inline int64_t groups_of(const LevelTiles& tiles, int64_t dims) { return (dims + tiles.group - 1) / tiles.group; }
 
-// Scales and zeros of 32 tokens, of whose partition the first is token `at`.
+// Scales and zeros, raised by `middle` scales, of 32 tokens, of whose partition the first is token `at`.
 inline void load_token_scales(const LevelTiles& tiles, const uint8_t* tile, int64_t first, int64_t groups, int64_t at,
-                              float (*scale)[kAttentionPartition], float (*zero)[kAttentionPartition]) {
+                              float middle, float (*scale)[kAttentionPartition], float (*zero)[kAttentionPartition]) {
   for (int64_t t = 0; t < kSharedTokens; t += kVectorKeys) {
     const int64_t from = 2 * (first + t) * groups;
     const auto store = [&](int64_t g, __m512 s, __m512 z) {
       _mm512_store_ps(scale[g] + at + t, s);
-      _mm512_store_ps(zero[g] + at + t, centred_zero(tiles, s, z));
+      _mm512_store_ps(zero[g] + at + t, raised_zero(s, z, middle));
     };
     if (groups == 2) {  // a dword per token
       const __m512i s = _mm512_loadu_si512(tile + tiles.scales_at + from);
@@ -131,8 +132,9 @@ inline void load_token_scales(const LevelTiles& tiles, const uint8_t* tile, int6
   }
 }
 
-// Zeros behind the head, up to whole 32 dims.
-inline void load_column_scales(const AttentionArgs& a, const uint8_t* tile, int64_t first, LevelScratch& l) {
+// Scales and zeros, raised by `middle` scales, of every dim. Zeros behind the head, up to whole 32 dims.
+inline void load_column_scales(const AttentionArgs& a, const uint8_t* tile, int64_t first, float middle, float* scales,
+                               float* zeros) {
   const LevelTiles& tiles = *a.tiles;
   const int64_t at = 2 * (first / tiles.key_tokens * a.head_dim);
   for (int64_t d = 0; d < (a.head_dim + 31) / 32 * 32; d += 16) {
@@ -142,8 +144,8 @@ inline void load_column_scales(const AttentionArgs& a, const uint8_t* tile, int6
       return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, tile + from + at + 2 * d));
     };
     const __m512 scale = load(tiles.scales_at);
-    _mm512_store_ps(l.column_scale + d, scale);
-    _mm512_store_ps(l.column_zero + d, centred_zero(tiles, scale, load(tiles.zeros_at)));
+    _mm512_store_ps(scales + d, scale);
+    _mm512_store_ps(zeros + d, raised_zero(scale, load(tiles.zeros_at), middle));
   }
 }
 

@@ -25,19 +25,52 @@
 namespace millrace {
 namespace {
 
-// Rows [row, row + rows) of a partition with encoded keys [.., encoded) and raw ones behind them. decoded: levels are
-// in the scratch from key `from` on.
+// The arithmetic below, for levels of kBits.
 template <int kBits>
-void attend_level_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t padded, int64_t encoded,
-                        int64_t from, bool decoded, Bf16Scratch& s, LevelScratch& l) {
+struct Bf16Levels {
   using Unit = LevelUnit<kBits>;
-  const int64_t dims = value_dim_of(a), units = (dims + Unit::kDims - 1) / Unit::kDims;
+  LevelScratch& l;
+
+  static int64_t units(int64_t dims) { return (dims + Unit::kDims - 1) / Unit::kDims; }
+
+  // Levels of the keys and values [begin, end) of the partition, which many rows use.
+  void decode(const AttentionArgs& a, int64_t begin, int64_t end) const {
+    decode_key_range<kBits>(a, begin, end, units(a.head_dim), l.keys, l);
+    decode_value_range<kBits>(a, begin, end, units(value_dim_of(a)), l.values);
+  }
+
+  // Scores of the keys [begin, end), whole chunks. from: decode() was called from this key on; negative: it was not.
+  void score(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, int64_t from,
+             Bf16Scratch& s) const {
+    score_levels<kBits>(a, row, rows, begin, end, from, s, l);
+  }
+
+  // Adds the values [begin, end) to the rows' acc.
+  void add(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, int64_t from,
+           const Bf16Scratch& s) const {
+    const int64_t dims = value_dim_of(a), groups = groups_of(*a.tiles, dims);
+    for (int64_t key = begin; key < end; key += kSharedTokens) {
+      const TilePlace at = place_of(a, a.v_blocks, key);
+      load_token_scales(*a.tiles, at.tile, at.first, groups, key, middle_of(*a.tiles), l.value_scale, l.value_zero);
+    }
+    const int64_t step_bytes = units(dims) * Unit::kShifts * 64;
+    add_levels<kBits>(a, row, rows, begin, end,
+                      from < 0 ? nullptr : l.values + (begin - from) / kStepTokens * step_bytes, s, l);
+  }
+};
+
+// Rows [row, row + rows) of a partition with encoded keys [.., encoded) and raw ones behind them. from: levels are
+// decoded from this key on; negative: they are not. `Levels` is Bf16Levels, or has other arithmetic.
+template <typename Levels>
+void attend_level_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t padded, int64_t encoded,
+                        int64_t from, Bf16Scratch& s, const Levels& levels) {
+  const int64_t dims = value_dim_of(a);
   const KeyRange keys = seen_by(a, row / a.group, (row + rows - 1) / a.group);
   if (keys.empty()) return attend_nothing(a, row, rows);
   const KeyRange chunks = whole_chunks(keys);
   const int64_t level_end = chunks.end < encoded ? chunks.end : encoded;
   const KeyRange raw{keys.begin > encoded ? keys.begin : encoded, keys.end};
-  if (chunks.begin < level_end) score_levels<kBits>(a, row, rows, chunks.begin, level_end, decoded ? from : -1, s, l);
+  if (chunks.begin < level_end) levels.score(a, row, rows, chunks.begin, level_end, from, s);
   if (!raw.empty()) {
     round_queries(a, row, rows, padded, s.query);
     const KeyRange raw_chunks = whole_chunks(raw);
@@ -58,20 +91,11 @@ void attend_level_block(const AttentionArgs& a, int64_t row, int64_t rows, int64
     });
     store_sums(s.sum, rows, dims, acc);
   }
-  if (chunks.begin >= level_end) return;
-  const int64_t groups = groups_of(*a.tiles, dims);
-  for (int64_t key = chunks.begin; key < level_end; key += kSharedTokens) {
-    const TilePlace at = place_of(a, a.v_blocks, key);
-    load_token_scales(*a.tiles, at.tile, at.first, groups, key, l.value_scale, l.value_zero);
-  }
-  const int64_t step_bytes = units * Unit::kShifts * 64;
-  const uint8_t* values = decoded ? l.values + (chunks.begin - from) / kStepTokens * step_bytes : nullptr;
-  add_levels<kBits>(a, row, rows, chunks.begin, level_end, values, s, l);
+  if (chunks.begin < level_end) levels.add(a, row, rows, chunks.begin, level_end, from, s);
 }
 
-template <int kBits>
-void attend_level_partition(const AttentionArgs& a, Bf16Scratch& s, LevelScratch& l) {
-  using Unit = LevelUnit<kBits>;
+template <typename Levels>
+void attend_level_partition(const AttentionArgs& a, Bf16Scratch& s, const Levels& levels) {
   const int64_t rows = a.queries * a.group;
   const KeyRange keys = seen_by(a, 0, a.queries - 1);
   if (keys.empty()) return attend_nothing(a, 0, rows);
@@ -90,27 +114,23 @@ void attend_level_partition(const AttentionArgs& a, Bf16Scratch& s, LevelScratch
       one.max += i * a.group;
       one.sum += i * a.group;
       one.acc += i * a.group * value_dim_of(a);
-      attend_level_partition<kBits>(one, s, l);
+      attend_level_partition(one, s, levels);
     }
     return;
   }
   const bool decoded = rows > kBlockRows;
-  if (decoded && chunks.begin < encoded) {
-    const int64_t units = (a.head_dim + Unit::kDims - 1) / Unit::kDims;
-    decode_key_range<kBits>(a, chunks.begin, encoded, units, l.keys, l);
-    decode_value_range<kBits>(a, chunks.begin, encoded, (value_dim_of(a) + Unit::kDims - 1) / Unit::kDims, l.values);
-  }
+  if (decoded && chunks.begin < encoded) levels.decode(a, chunks.begin, encoded);
   for (int64_t row = 0; row < rows; row += kBlockRows)
-    attend_level_block<kBits>(a, row, rows - row < kBlockRows ? rows - row : kBlockRows, padded, encoded, chunks.begin,
-                              decoded, s, l);
+    attend_level_block(a, row, rows - row < kBlockRows ? rows - row : kBlockRows, padded, encoded,
+                       decoded ? chunks.begin : -1, s, levels);
 }
 
 inline void attend_levels_bf16(const AttentionArgs& a) noexcept {
   Bf16Scratch s;
   LevelScratch l;
-  if (a.tiles->bits == 2) return attend_level_partition<2>(a, s, l);
-  if (a.tiles->bits == 3) return attend_level_partition<3>(a, s, l);
-  attend_level_partition<4>(a, s, l);
+  if (a.tiles->bits == 2) return attend_level_partition(a, s, Bf16Levels<2>{l});
+  if (a.tiles->bits == 3) return attend_level_partition(a, s, Bf16Levels<3>{l});
+  attend_level_partition(a, s, Bf16Levels<4>{l});
 }
 
 }  // namespace

@@ -71,6 +71,61 @@ struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static __m512i load_n(const uint8_t* row, int64_t d, int64_t) { return load(row, d); }  // rows are whole blocks
 };
 
+// Blocks of KvNibbles. A block's values are few: its levels are looked up in a table of them, which is rounded once.
+template <typename Kv>
+struct ReadNibbles {
+  static constexpr const char* kName = Kv::kName;
+  static constexpr int kLines = 1;
+  static constexpr bool kMinimum = Kv::kFifthAt == 4, kFifth = Kv::kLevelsAt > Kv::kFifthAt;
+  static __m512i load(const uint8_t* row, int64_t d) {
+    const uint8_t* block = row + d / 32 * Kv::kBytes;
+    const auto broadcast = [block](int64_t at) {
+      int16_t half;
+      std::memcpy(&half, block + at, sizeof half);
+      return _mm512_cvtph_ps(_mm256_set1_epi16(half));
+    };
+    const __m512 scale = broadcast(0), minimum = kMinimum ? broadcast(2) : _mm512_setzero_ps();
+    const __m512 levels = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512 low = Kv::value(levels, scale, minimum);
+    const __m512 high = kFifth ? Kv::value(_mm512_add_ps(levels, _mm512_set1_ps(16)), scale, minimum) : low;
+    const __m256i words =
+        _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + Kv::kLevelsAt)));
+    __m512i index = _mm512_inserti64x4(_mm512_castsi256_si512(words), _mm256_srli_epi16(words, 4), 1);
+    if constexpr (kFifth) {  // else both halves of the table are the same, and bit 4 does not matter
+      uint32_t fifth;
+      std::memcpy(&fifth, block + Kv::kFifthAt, sizeof fifth);
+      index = _mm512_and_si512(index, _mm512_set1_epi16(15));
+      index = _mm512_mask_add_epi16(index, fifth, index, _mm512_set1_epi16(16));
+    }
+    return _mm512_permutexvar_epi16(index, round_to_bf16(low, high));
+  }
+  static __m512i load_n(const uint8_t* row, int64_t d, int64_t) { return load(row, d); }  // rows are whole blocks
+};
+
+// Exact: 4 bits of exponent and 3 of mantissa move to their places, and the exponent is counted from bf16's bias. Those
+// without an exponent, eighths of 2^-6, are looked up.
+struct ReadF8 {
+  static constexpr const char* kName = KvF8::kName;
+  static constexpr int kLines = 1;
+  static __m512i of_bytes(__m256i bytes) {
+    const __m512i words = _mm512_cvtepu8_epi16(bytes);
+    const __m512i size = _mm512_add_epi16(_mm512_slli_epi16(_mm512_and_si512(words, _mm512_set1_epi16(0x7f)), 4),
+                                          _mm512_set1_epi16((127 - 7) << 7));
+    const __m512i tiny =
+        _mm512_castsi128_si512(_mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));  // n / 512
+    const __mmask32 is_tiny = _mm512_testn_epi16_mask(words, _mm512_set1_epi16(0x78));
+    const __m512i positive = _mm512_mask_permutexvar_epi16(size, is_tiny, words, tiny);
+    const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
+    return _mm512_ternarylogic_epi32(sign, _mm512_slli_epi16(words, 8), positive, 0xca);  // sign ? words : positive
+  }
+  static __m512i load(const uint8_t* row, int64_t d) {
+    return of_bytes(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(row + d)));
+  }
+  static __m512i load_n(const uint8_t* row, int64_t d, int64_t n) {
+    return of_bytes(_mm256_maskz_loadu_epi8((1u << n) - 1, row + d));
+  }
+};
+
 // Swaps lane c of row[r] with lane r of row[c]: words between adjacent rows, pairs of words between rows two apart,
 // then whole quarters.
 inline void transpose_16(__m512i* row) {

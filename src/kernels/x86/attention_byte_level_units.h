@@ -1,0 +1,118 @@
+// Numbers as two planes of signed bytes, and levels as bytes, for attention over tiles of levels with 8-bit products
+// (attention_byte_levels.h, which explains the arithmetic). Include after attention_bf16_level_units.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace millrace {
+namespace {
+
+constexpr float kPlaneRange = 127 * 256;  // the largest number of two planes
+constexpr float kLeastRange = 0x1p-100f;  // numbers that are all smaller count as zero: they vanish beside a weight
+constexpr int64_t kByteStep = 4;          // tokens whose values are multiplied at a time
+constexpr int64_t kColumnBytes = 16;      // of a token's levels that are processed together: two units
+constexpr int64_t kStripPlaces = kLevelStrip / kSharedTokens;
+constexpr int64_t kPlaneStride = kMaxTilesHeadDim * 2 + 64;  // a query's planes
+constexpr int64_t kWeightSteps = kAttentionPartition / kByteStep;
+
+struct ByteScratch {
+  alignas(64) uint8_t keys[kAttentionPartition * kMaxTilesHeadDim];
+  alignas(64) uint8_t values[kAttentionPartition * kMaxTilesHeadDim];
+  alignas(64) uint8_t query[kBlockRows * kStripPlaces * kPlaneStride];
+  // Of a query, by place where keys have scales by columns, else by group of dims: what a whole number stands for, and
+  // what is added to scores.
+  alignas(64) float query_scale[kBlockRows][kMaxLevelGroups], query_rest[kBlockRows][kMaxLevelGroups];
+  alignas(64) float column_scale[kStripPlaces][kMaxTilesHeadDim], column_zero[kStripPlaces][kMaxTilesHeadDim];
+  alignas(64) float key_scale[kMaxLevelGroups][kAttentionPartition], key_zero[kMaxLevelGroups][kAttentionPartition];
+  alignas(64) float value_scale[kMaxLevelGroups][kAttentionPartition];
+  alignas(64) float value_zero[kMaxLevelGroups][kAttentionPartition];
+  alignas(64) uint8_t weight[kBlockRows][kMaxLevelGroups][kWeightSteps * 16];  // by pair of groups
+  float weight_scale[kBlockRows][kMaxLevelGroups], weight_rest[kBlockRows][kMaxLevelGroups];
+  TilePlace key_at[kAttentionPartition / kSharedTokens], value_at[kAttentionPartition / kSharedTokens];  // by 32 tokens
+  Ahead ahead;
+  int64_t lines = 0;  // to prefetch: a quarter of those of 16 keys
+};
+
+// Finds the tiles of the keys and values [begin, end), without a division for each. Memory is asked for in all parts of
+// the work, in proportion to their time: a partition reads 128 quarters of lines.
+inline void start_tiles(const AttentionArgs& a, int64_t begin, int64_t end, ByteScratch& b) {
+  const LevelTiles& t = *a.tiles;
+  const int64_t token_bytes = (2 * t.zeros_at - t.scales_at) / a.block_tokens;
+  b.lines = (kVectorKeys * token_bytes + 4 * 64 - 1) / (4 * 64);
+  b.ahead.start_levels(a, begin, end, token_bytes);
+  int64_t block = (a.key_begin + begin) / a.block_tokens, first = (a.key_begin + begin) % a.block_tokens;
+  for (int64_t key = begin; key < end; key += kSharedTokens) {
+    b.key_at[key / kSharedTokens] = {a.k_blocks[block], first};
+    b.value_at[key / kSharedTokens] = {a.v_blocks[block], first};
+    first += kSharedTokens;
+    if (first == a.block_tokens) ++block, first = 0;
+  }
+}
+
+// sum + products of four unsigned bytes of `levels` and four signed ones of `plane`.
+inline __m512i add_products(__m512i sum, __m512i levels, __m512i plane) {
+  return _mm512_dpbusd_epi32(sum, levels, plane);
+}
+
+// What one of the whole numbers stands for, if `most` is the largest that they stand for; and its inverse.
+inline float plane_scale(float most) { return most >= kLeastRange ? most * (1 / kPlaneRange) : 0; }
+inline float plane_inverse(float most) { return most >= kLeastRange ? kPlaneRange / most : 0; }
+
+// x inverse, rounded to a whole number, and 128 more: byte 1 is the high plane, byte 0 the low one but for its sign.
+inline __m512i to_planes(__m512 x, __m512 inverse) {
+  return _mm512_cvtps_epi32(_mm512_fmadd_ps(x, inverse, _mm512_set1_ps(128)));
+}
+
+// Of each four lanes: the low planes of a, of b, and the high planes of a, of b.
+inline __m512i pair_planes(__m512i a, __m512i b) {
+  const __m512i both = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0xffff), a, _mm512_slli_epi32(b, 16), 0xca);
+  const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15));
+  return _mm512_shuffle_epi8(_mm512_xor_si512(both, _mm512_set1_epi32(0x00800080)), order);
+}
+
+// Sums of both planes, as what they are sums of.
+inline __m512i join_planes(__m512i low, __m512i high) { return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low); }
+
+// Levels of place `shift` in every byte: as they are, and where they are stored.
+template <int kBits>
+inline __m512i level_bytes(__m512i bytes, int shift) {
+  const __m512i mask = _mm512_set1_epi8((1 << kBits) - 1);
+  return _mm512_and_si512(_mm512_srli_epi32(bytes, static_cast<unsigned>(shift * kBits)), mask);
+}
+template <int kBits>
+inline __m512i level_bits(__m512i bytes, int shift) {
+  return _mm512_and_si512(bytes, _mm512_set1_epi8(static_cast<char>(((1 << kBits) - 1) << (shift * kBits))));
+}
+
+template <int kBits>
+struct ByteUnit {
+  static_assert(kBits == 2 || kBits == 4);
+  static constexpr int kShifts = 8 / kBits;
+  static constexpr int64_t kDims = 8 * kShifts;
+  static int64_t count(int64_t dims) { return (dims + kDims - 1) / kDims; }
+  static int64_t columns(int64_t dims) { return (dims + 2 * kDims - 1) / (2 * kDims); }
+};
+
+// Sums of levels at their places, [shift], which are whole multiples of the places' powers of two.
+template <int kBits>
+inline __m512i join_shifts(const __m512i* sum) {
+  __m512i all = sum[0];
+#pragma GCC unroll 4
+  for (int k = 1; k < ByteUnit<kBits>::kShifts; ++k)
+    all = _mm512_add_epi32(all, _mm512_srai_epi32(sum[k], static_cast<unsigned>(k * kBits)));
+  return all;
+}
+
+// One result of each of four vectors: op over its lanes.
+template <typename Op>
+inline __m128 reduce_four(const __m512* v, const Op& op) {
+  const __m512 a = op(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
+  const __m512 b = op(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
+  const __m512 c = op(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  const __m512 d = op(c, _mm512_shuffle_f32x4(c, c, 0x4e));
+  return _mm512_castps512_ps128(op(d, _mm512_shuffle_f32x4(d, d, 0xb1)));
+}
+
+}  // namespace
+}  // namespace millrace

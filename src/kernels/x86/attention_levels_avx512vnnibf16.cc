@@ -1,0 +1,39 @@
+// Attention over tiles of levels for AVX-512 with VNNI and BF16: levels of 2 and 4 bits are multiplied as bytes.
+#if defined(__x86_64__)
+// clang-format off
+#include "kernels/x86/simd_avx512.h"
+#include "kernels/vector/simd_math.h"
+#include "kernels/vector/row_decode.h"
+#include "kernels/vector/affine_levels.h"
+#include "kernels/vector/level_tiles_kernel.h"
+#include "kernels/vector/attention_kernel.h"
+#include "kernels/x86/attention_ahead.h"
+#include "kernels/x86/attention_bf16_tiles.h"
+#include "kernels/x86/attention_bf16_weights.h"
+#include "kernels/x86/attention_bf16.h"
+#include "kernels/x86/attention_bf16_level_units.h"
+#include "kernels/x86/attention_bf16_level_keys.h"
+#include "kernels/x86/attention_bf16_level_values.h"
+#include "kernels/x86/attention_bf16_levels.h"
+#include "kernels/x86/attention_byte_level_units.h"
+#include "kernels/x86/attention_byte_level_keys.h"
+#include "kernels/x86/attention_byte_level_values.h"
+#include "kernels/x86/attention_byte_levels.h"
+// clang-format on
+
+namespace millrace {
+namespace {
+
+// Levels that a table replaces, and those of 3 bits, are multiplied in bf16.
+void attend_levels(const AttentionArgs& a) noexcept {
+  if (a.tiles->codes || a.tiles->bits == 3) return attend_levels_avx512bf16(a);
+  if (a.tiles->bits == 2) return attend_byte_levels<2>(a);
+  attend_byte_levels<4>(a);
+}
+
+}  // namespace
+
+void add_attention_levels_avx512vnnibf16(KernelTable& table) { table.attend_tiles = attend_levels; }
+
+}  // namespace millrace
+#endif
