@@ -258,8 +258,8 @@ struct KernelTable {
   // The same in f32, several times as fast: the sum has a relative error of at most 1e-6, and up to n + 15 times
   // exp(-86) may be added.
   double (*exp_sum_coarse)(const float* x, float shift, int64_t n) = nullptr;
-  // The x that are at least `least`, in order, +inf as the largest float, each with its index in x plus `first`; returns
-  // how many. Writes up to n + 16 entries of `out`; NaN is left out.
+  // The x that are at least `least`, in order, +inf as the largest float, each with its index in x plus `first`;
+  // returns how many. Writes up to n + 16 entries of `out`; NaN is left out.
   int64_t (*select_from)(const float* x, int64_t n, float least, int32_t first, Candidate* out) = nullptr;
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;  // y = silu(gate) * up
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;

@@ -16,8 +16,8 @@ inline constexpr size_t kEstimateBlock = 256;  // candidates of one term of an e
 
 enum class Estimate { coarse, fine };  // sums in f32 and in doubles
 
-// How far a total of n terms may be from that of the definition, relative to it: rounding of both sums, at most 2^-53 for
-// each term, and the errors of exp. A running sum of such terms may be as far off again.
+// How far a total of n terms may be from that of the definition, relative to it: rounding of both sums, at most 2^-53
+// for each term, and the errors of exp. A running sum of such terms may be as far off again.
 inline double estimate_error(Estimate estimate, size_t n) {
   return (estimate == Estimate::coarse ? kCoarseExpSumError : 0) + 2 * kExpSumError + 1e-15 * static_cast<double>(n);
 }

@@ -118,8 +118,8 @@ TokenId SamplingRow::draw_estimated(double uniform) {
   return -1;
 }
 
-// The candidate at which the sum of the blocks, and within a block of its candidates, exceeds `target`; -1 if that is not
-// clear.
+// The candidate at which the sum of the blocks, and within a block of its candidates, exceeds `target`; -1 if that is
+// not clear.
 TokenId SamplingRow::draw_from_blocks(double max, double target, double error) const {
   const size_t count = dense_ ? logits_.size() : list_.size();
   double sum = 0;

@@ -56,8 +56,8 @@ class SuffixAutomaton {
  private:
   struct State {
     int32_t length;
-    int32_t link;   // state of the longest suffix that also occurs elsewhere
-    int32_t edges;  // its latest edge
+    int32_t link;    // state of the longest suffix that also occurs elsewhere
+    int32_t edges;   // its latest edge
     int32_t degree;  // number of its edges
   };
   struct Edge {

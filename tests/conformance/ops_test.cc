@@ -487,9 +487,9 @@ TEST(RowCodec, EverySixteenBitPatternWidensAlike) {
 
 TEST(KernelTable, EveryTableHasEveryOperation) {
   for (const KernelTable& t : testing::kernel_tables()) {
-    EXPECT_TRUE(t.attention_merge && t.rms_norm && t.layer_norm && t.rope && t.softmax && t.exp_sum && t.exp_sum_coarse && t.select_from && t.silu_mul &&
-                t.gelu_tanh_mul && t.gelu_erf_mul && t.gelu_tanh && t.gelu_erf && t.relu && t.softcap && t.add &&
-                t.add_scaled && t.scale)
+    EXPECT_TRUE(t.attention_merge && t.rms_norm && t.layer_norm && t.rope && t.softmax && t.exp_sum &&
+                t.exp_sum_coarse && t.select_from && t.silu_mul && t.gelu_tanh_mul && t.gelu_erf_mul && t.gelu_tanh &&
+                t.gelu_erf && t.relu && t.softcap && t.add && t.add_scaled && t.scale)
         << isa_name(t.isa);
     for (const Format* format : formats().members()) EXPECT_NE(t.find_codec(format), nullptr) << format->name;
   }
