@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kAheadKeys = 128;  // beyond a partition, for the kernel's prefetch
+constexpr int64_t kAheadKeys = 256;  // beyond a partition, for the kernel's prefetch
 
 // Sets pointers [0, count) to this head's keys, and [count, 2 * count) to its values, of the KV blocks that are seen.
 // Returns count.

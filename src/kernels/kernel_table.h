@@ -119,7 +119,7 @@ struct AttentionArgs {
   // tokens.
   const LevelTiles* tiles = nullptr;
   int64_t encoded_end = 0;
-  int64_t key_ahead = 0;  // k_blocks also holds the slots up to here, which a later call reads: worth prefetching
+  int64_t key_ahead = 0;  // blocks also hold the slots up to here, which a later call reads: worth prefetching
   bool cold = false;      // no previous call had these keys in its key_ahead
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
   float* max = nullptr;  // [queries * group]; -inf where the row sees no key of this partition

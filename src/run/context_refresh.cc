@@ -74,17 +74,20 @@ class Refresh {
     for (const int64_t index : most_deviating(deviations, part.fresh_share)) tokens.push_back(part.begin + index);
   }
 
-  // Runs of adjacent tokens are spans. Every layer stores the keys of a whole pass before any token attends.
+  // Runs of adjacent tokens are spans; where spans of one token share what they read, each token is one, since the
+  // chosen ones are scattered. Every layer stores the keys of a whole pass before any token attends.
   void forward(std::span<const int64_t> tokens, int64_t layers) {
     const auto most = static_cast<size_t>(runner_.limits().tokens);
+    const bool all = layers >= runner_.model().spec().layer_count();
+    const bool each = all && runner_.limits().switches.attention.shared_prefixes;
     for (size_t first = 0; first < tokens.size(); first += most) {
       runner_.start();
       const auto piece = tokens.subspan(first, std::min(most, tokens.size() - first));
       for (size_t i = 0; i < piece.size(); ++i) {
-        if (i == 0 || piece[i] != piece[i - 1] + 1) runner_.begin(s_.kv.blocks, piece[i], mix_, s_.kv.state);
+        if (i == 0 || piece[i] != piece[i - 1] + 1 || each) runner_.begin(s_.kv.blocks, piece[i], mix_, s_.kv.state);
         runner_.add(s_.tokens[static_cast<size_t>(piece[i])], piece[i]);
       }
-      if (layers >= runner_.model().spec().layer_count()) {
+      if (all) {
         runner_.forward(turn_);
         continue;
       }

@@ -289,6 +289,31 @@ std::string case_name(const ::testing::TestParamInfo<DocumentCase>& test) {
 INSTANTIATE_TEST_SUITE_P(Models, DocumentContexts, ::testing::ValuesIn(document_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Models, LinkedDocuments, ::testing::ValuesIn(linked_cases()), case_name);
 
+// Tokens that are computed again are then spans of their own, and read the partitions before them together.
+TEST(DocumentPasses, SharedReadingHasTheSameBits) {
+  const auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 640});
+  ASSERT_TRUE(model.ok());
+  const int64_t vocab = (*model)->info().vocab;
+  const auto text = [&](int64_t seed, int64_t tokens) { return make_request(seed, tokens, 1, vocab).prompt; };
+  const auto run = [&](EngineOptions o) {
+    o.context = 640;
+    auto core = make_core(*model, o);
+    EXPECT_TRUE(core->add(1, document_request({text(1, 270), text(2, 120), text(3, 90)}, text(4, 9))).ok());
+    return run_all(*core, vocab)[1];
+  };
+  for (const char* context : {"epic:recompute=20", "cacheblend:ratio=0.3"}) {
+    EngineOptions o = options(2);
+    o.document_context = context;
+    const Shown expected = run(o);
+    for (int64_t batch : {512, 70}) {
+      EngineOptions shared = options(1, batch, 8);
+      shared.document_context = context;
+      shared.kernels = {"shared_prefix"};
+      EXPECT_TRUE(run(shared).same_bits(expected)) << context << " " << batch;
+    }
+  }
+}
+
 // Keys that were computed 40 positions lower, as the first layer stores them.
 TEST(MovedKeys, AreThoseOfTheirNewPositions) {
   for (const char* name :

@@ -2,7 +2,8 @@
 //
 // A partition is read in this order: keys, values, then the next partition's first keys. A core can have some two dozen
 // lines in flight, and a longer burst stalls it, so lines are prefetched one by one between the arithmetic, a fixed
-// number of bytes before they are read. Adjacent blocks form one piece.
+// number of bytes before they are read. Adjacent blocks form one piece. Where many rows use a partition, memory would
+// be idle meanwhile: the next partition then comes into L2.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +41,22 @@ class Ahead {
     for (; lines > 0; --lines) ask<1>();
   }
 
-  // kLines approximates the number of lines read by the code that follows; too many is better than too few.
-  template <int kLines>
+  // Keys and values of the next partition, as far as key_ahead.
+  void start_next(const AttentionArgs& a) {
+    pieces_ = 0;
+    add(a, a.k_blocks, a.row_bytes, a.key_end, a.key_ahead);
+    if (a.v_blocks != a.k_blocks) add(a, a.v_blocks, value_stride(a), a.key_end, a.key_ahead);
+    piece_ = -1;
+    next_piece();
+  }
+
+  // kLines approximates the number of lines read by the code that follows; too many is better than too few. kFar: into
+  // L2 alone.
+  template <int kLines, bool kFar = false>
   void ask() {
     if (at_ < end_) {
 #pragma GCC unroll 8
-      for (int i = 0; i < kLines; ++i) Simd::prefetch(at_ + i * 64);
+      for (int i = 0; i < kLines; ++i) kFar ? __builtin_prefetch(at_ + i * 64, 0, 2) : Simd::prefetch(at_ + i * 64);
       at_ += kLines * 64;
       if (at_ >= end_) next_piece();
     }

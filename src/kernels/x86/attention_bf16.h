@@ -176,8 +176,9 @@ inline float whole_power(float score) {
   return Simd::first(_mm512_roundscale_ps(top, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
 }
 
-// First every row's maximum, because its horizontal reduction has a long latency, then every row's weights.
-template <int64_t kRows>
+// First every row's maximum, because its horizontal reduction has a long latency, then every row's weights. Prefetches
+// kLines a row into L2.
+template <int kLines = 0, int64_t kRows>
 void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, BlockScratch<kRows>& s) {
   float shift[kRows];
   for (int64_t r = 0; r < rows; ++r) {
@@ -190,6 +191,7 @@ void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chun
     a.max[row + r] = seen.empty() ? kNoKey : shift[r] * kLn2;
   }
   for (int64_t r = 0; r < rows; ++r) {
+    if (kLines > 0) s.ahead.template ask<kLines, true>();
     const float* score = s.score + r * kScoreStride;
     uint8_t* weight = s.weight + r * kWeightStride;
     float& sum = a.sum[row + r];

@@ -177,8 +177,8 @@ inline void interleave_keys(__m512i even, __m512i odd, __m512i& low, __m512i& hi
   high = _mm512_unpackhi_epi16(even, odd);
 }
 
-// Writes the values of the pairs [begin, end) to their groups. Returns whether all are finite.
-template <typename Kv>
+// Writes the values of the pairs [begin, end) to their groups. Returns whether all are finite, if kCheck.
+template <typename Kv, bool kCheck = true>
 bool interleave_values(const uint8_t* const* value, int64_t begin, int64_t end, int64_t head_dim, uint8_t* groups,
                        Ahead& ahead) {
   const __m512i exponent = _mm512_set1_epi16(0x7f80);
@@ -190,7 +190,7 @@ bool interleave_values(const uint8_t* const* value, int64_t begin, int64_t end, 
       for (int64_t k = 0; k < 2; ++k) {
         const uint8_t* from = value[2 * pair + k];
         row[k] = d + kDimGroup <= head_dim ? Kv::load(from, d) : Kv::load_n(from, d, head_dim - d);
-        wild |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(row[k], exponent), exponent);
+        if (kCheck) wild |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(row[k], exponent), exponent);
       }
       __m512i low, high;
       interleave_keys(row[0], row[1], low, high);
