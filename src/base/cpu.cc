@@ -269,7 +269,6 @@ std::vector<Isa> isa_variants() {
   add_unique(all, Isa::avx2.with(Feature::avx_vnni));
   add_unique(all, Isa::avx2.with(Feature::avx512));
   add_unique(all, Isa::avx512.without(Feature::avx512_bf16));
-  add_unique(all, Isa::avx512.without(Feature::avx512_vnni));
   add_unique(all, Isa::neon);
   add_unique(all, Isa::neon.with(Feature::dotprod));
   if (detect_isa().has(Feature::amx_int8) || detect_isa().has(Feature::amx_bf16)) add_unique(all, Isa::avx512);

@@ -169,10 +169,12 @@ std::vector<double> plain_row(const LevelHead& of, const LevelCall& call, int64_
   return out;
 }
 
-// Those of kernel_tables() that read tiles, each kernel once.
+// Those of kernel_tables() that read tiles, and bf16 without VNNI; each kernel once.
 std::vector<KernelTable> level_tables() {
-  std::vector<KernelTable> out;
-  for (const KernelTable& table : testing::kernel_tables())
+  std::vector<KernelTable> all = testing::kernel_tables(), out;
+  if (detect_isa().has(Feature::avx512_bf16))
+    all.push_back(make_kernel_table(detect_isa().without(Feature::avx512_vnni)));
+  for (const KernelTable& table : all)
     if (table.attend_tiles && (out.empty() || out.back().attend_tiles != table.attend_tiles)) out.push_back(table);
   return out;
 }
