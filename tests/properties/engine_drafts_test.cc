@@ -30,7 +30,9 @@ TEST_P(EngineDrafts, EventsAreThoseOfPlainDecoding) {
         auto core = core_with(model_, drafting, scripted ? std::make_unique<Scripted>(plain.truth, 5, 0.3) : nullptr);
         const DraftOutcome drafted = run_requests(*core, requests, 1);
         EXPECT_EQ(drafted.emitted, plain.emitted);
-        if (!chosen) EXPECT_GT(drafted.stats.drafted_tokens, 0);
+        if (!chosen) {
+          EXPECT_GT(drafted.stats.drafted_tokens, 0);
+        }
         accepted += drafted.stats.accepted_tokens;
         preempted += drafted.stats.preemptions;
         if (HasFailure()) return;
@@ -97,7 +99,9 @@ TEST_P(EngineDrafts, PredictionsChangeTheStepsOnly) {
     int64_t accepted = 0;
     for (size_t i = 0; i < kDraftPositions; ++i) {
       EXPECT_LE(drafted.stats.accepted_at[i], drafted.stats.drafted_at[i]);
-      if (i > 0) EXPECT_LE(drafted.stats.drafted_at[i], drafted.stats.drafted_at[i - 1]);
+      if (i > 0) {
+        EXPECT_LE(drafted.stats.drafted_at[i], drafted.stats.drafted_at[i - 1]);
+      }
       accepted += drafted.stats.accepted_at[i];
     }
     EXPECT_EQ(accepted, drafted.stats.accepted_tokens);

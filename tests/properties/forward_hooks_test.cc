@@ -57,7 +57,9 @@ const std::vector<float>* bias_of(const Model& model, const LinearId& id) {
     case LinearKind::ssm_out:
     case LinearKind::q_a:
     case LinearKind::q_b:
-    case LinearKind::kv_a: return nullptr;
+    case LinearKind::kv_a:
+    case LinearKind::attention_shortcut:
+    case LinearKind::mlp_shortcut: return nullptr;
   }
   return nullptr;
 }
