@@ -324,18 +324,6 @@ constexpr PackPanels pack_panels_of(int index, std::integer_sequence<int, N...>)
   return kPack[index];
 }
 
-}  // namespace
-
-void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
-                       int64_t row_end, uint8_t* packed, const BlockScales* scales) {
-  const int carrier = quant_source_at(source)->carrier;
-  const auto pack =
-      pack_panels_of(carrier >= 0 ? carrier : source, std::make_integer_sequence<int, kQuantSourceCount>{});
-  pack(source, stored, rows, cols, row_begin, row_end, packed, scales);
-}
-
-namespace {
-
 // Stored blocks of several groups as blocks of Q8_0, a panel at a time.
 void pack_as_q8_0(const QuantSource& source, const Format& format, const uint8_t* stored, int64_t rows, int64_t cols,
                   int64_t row_begin, int64_t row_end, uint8_t* packed) {
@@ -362,12 +350,24 @@ void pack_as_q8_0(const QuantSource& source, const Format& format, const uint8_t
   }
 }
 
+}  // namespace
+
+void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
+                       int64_t row_end, uint8_t* packed, const BlockScales* scales) {
+  const QuantSource& from = *quant_source_at(source);
+  const int carrier = from.carrier;
+  if (carrier >= 0 && from.shape.groups != kQuantShapes[carrier].groups)
+    return pack_as_q8_0(from, *quant_format_at(source), stored, rows, cols, row_begin, row_end, packed);
+  const auto pack =
+      pack_panels_of(carrier >= 0 ? carrier : source, std::make_integer_sequence<int, kQuantSourceCount>{});
+  pack(source, stored, rows, cols, row_begin, row_end, packed, scales);
+}
+
+namespace {
+
 template <int kSource>
 void pack_carried(const uint8_t* stored, const BlockScales*, int64_t rows, int64_t cols, int64_t row_begin,
                   int64_t row_end, uint8_t* packed) {
-  const QuantSource& source = *quant_source_at(kSource);
-  if (source.shape.groups != kQuantShapes[source.carrier].groups)
-    return pack_as_q8_0(source, *quant_format_at(kSource), stored, rows, cols, row_begin, row_end, packed);
   pack_quant_panels(kSource, stored, rows, cols, row_begin, row_end, packed);
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <random>
 #include <vector>
@@ -89,7 +90,9 @@ TEST(MatmulPack, QuantizedPanelsMatchTheLayout) {
     for (int64_t rows : {1, 31, 32, 33, 70}) {
       const int64_t cols = 3 * format->block_values;
       const auto stored = random_bytes(rows * format->row_bytes(cols), static_cast<unsigned>(index + rows));
-      const int64_t panel_bytes = quant_panel_bytes(quant_cell(source.shape), cols);
+      const QuantShape& shape = source.carrier >= 0 ? kQuantShapes[source.carrier] : source.shape;
+      const int parts = source.shape.groups / shape.groups;  // blocks of the carrier in a stored one
+      const int64_t panel_bytes = quant_panel_bytes(quant_cell(shape), cols);
       const int64_t bytes = (rows + kPanelRows - 1) / kPanelRows * panel_bytes;
       std::vector<uint8_t> expected(static_cast<size_t>(bytes)), packed(static_cast<size_t>(bytes), 0xa5);
       QuantBlock block;
@@ -97,8 +100,12 @@ TEST(MatmulPack, QuantizedPanelsMatchTheLayout) {
       for (int64_t row = 0; row < rows; ++row) {
         for (int64_t b = 0; b < 3; ++b) {
           source.split(stored.data() + row * format->row_bytes(cols) + b * format->block_bytes, block);
-          place(source.shape, block, b * source.shape.groups, row % kPanelRows, row / kPanelRows * panel_bytes,
-                expected);
+          for (int part = 0; part < parts; ++part) {
+            QuantBlock one = block;
+            std::copy_n(block.level + part * shape.groups * 32, shape.groups * 32, one.level);
+            place(shape, one, (b * parts + part) * shape.groups, row % kPanelRows, row / kPanelRows * panel_bytes,
+                  expected);
+          }
         }
       }
       for (int64_t begin = 0; begin < rows; begin += kPanelRows)
