@@ -48,6 +48,7 @@ ELSEWHERE = {
 STORIES, TINY = "models/millrace-stories-1m-draft.gguf", "tests/golden/llama3/model.gguf"
 FILES = {
     "model.gguf": STORIES, "stories.gguf": STORIES, "1b-q4_0.gguf": STORIES, "large.gguf": "models/millrace-stories-6m.gguf",
+    "layer.gguf": STORIES, "gated.gguf": "tests/golden/gates/model.gguf",
     "small.gguf": STORIES, "gemma.gguf": "tests/golden/gemma3/model.gguf", "mamba.gguf": "tests/golden/mamba/model.gguf",
     "mamba-130m.gguf": "tests/golden/mamba/model.gguf", "mamba-130m-hf": "tests/golden/mamba",
     "latent.gguf": "tests/golden/deepseek2/model.gguf", "deepseek-v2-lite-q4_k_m.gguf": "tests/golden/deepseek2/model.gguf",
