@@ -25,7 +25,8 @@ void HeadCascade::keep_drafted() {
   for (size_t head = 0; head < worth_.size(); ++head) worth_[head] += row[head];
 }
 
-// A layer keeps no more heads than the one before it, so the worthiest of all are a cascade. Of equal ones the first.
+// A layer keeps no more heads than the one before it, so the most important heads are a cascade. Of equal ones the
+// first.
 void HeadCascade::decide(const TokenEvictor& evictor) {
   std::iota(order_.begin(), order_.end(), 0);
   std::ranges::sort(order_, [&](int32_t a, int32_t b) {

@@ -1,7 +1,7 @@
-// HeadCascade: which KV heads of each layer attend, for evictors that prune heads (SpAtten; Wang et al., 2021). A head
-// is worth the sizes of its outputs, summed over a stream's tokens and over the layers; a layer keeps the worthiest of
-// those that the layer before it keeps. The query heads that share a KV head are pruned together, since only then their
-// keys and values need not be read. Sums are integers, so their order does not show. Not thread-safe.
+// HeadCascade: which KV heads of each layer attend, for evictors that prune heads (SpAtten; Wang et al., 2021). A
+// head's importance is the L1 size of its outputs, summed over a stream's tokens and layers; a layer keeps the most
+// important of those that the layer before it keeps. The query heads that share a KV head are pruned together, since
+// only then their keys and values need not be read. Sums are integers, so their order does not show. Not thread-safe.
 #pragma once
 
 #include <cstdint>

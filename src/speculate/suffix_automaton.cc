@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kStates = 2, kEdges = 3;
 // The suffixes whose continuations are counted at each extension, from the longest on.
 constexpr int64_t kCountedSuffixes = 16;
-// A state with more edges finds them by hash. Most states have one edge, which lies in memory near its state's others.
+// A state with more edges finds them by hash. Most states have one edge, and walk no list.
 constexpr int32_t kListed = 4;
 
 size_t slots_for(int64_t tokens) { return std::bit_ceil(static_cast<size_t>(2 * kEdges * tokens)); }

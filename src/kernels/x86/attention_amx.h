@@ -88,7 +88,7 @@ void attend_amx_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t
   store_sums(s.sum, rows, dims, a.acc + row * dims);
 }
 
-// ---- up to 16 rows that see the same keys: these are multiplied as they lie, 16 keys by 16 rows ----------------
+// ---- up to 16 rows that see the same keys: keys are multiplied in their order, 16 by 16 rows --------------------
 
 // Four sums are on their way at once, because one product waits for the one before it in its sum.
 //

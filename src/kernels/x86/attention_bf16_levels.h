@@ -105,19 +105,8 @@ void attend_level_partition(const AttentionArgs& a, Bf16Scratch& s, const Levels
   const int64_t ahead = a.encoded_end - a.key_begin;
   const int64_t encoded = ahead < chunks.begin ? chunks.begin : ahead < chunks.end ? ahead : chunks.end;
   const KeyRange raw{keys.begin > encoded ? keys.begin : encoded, keys.end};
-  if (!raw.empty() && !load_tiles<ReadF16, ReadF16>(a, raw, padded, s) && !alike) {
-    for (int64_t i = 0; i < a.queries; ++i) {
-      AttentionArgs one = a;
-      one.q += i * a.q_stride;
-      one.queries = 1;
-      one.first_query += i;
-      one.max += i * a.group;
-      one.sum += i * a.group;
-      one.acc += i * a.group * value_dim_of(a);
-      attend_level_partition(one, s, levels);
-    }
-    return;
-  }
+  if (!raw.empty() && !load_tiles<ReadF16, ReadF16>(a, raw, padded, s) && !alike)
+    return attend_queries(a, [&](const AttentionArgs& one) { attend_level_partition(one, s, levels); });
   const bool decoded = rows > kBlockRows;
   if (decoded && chunks.begin < encoded) levels.decode(a, chunks.begin, encoded);
   for (int64_t row = 0; row < rows; row += kBlockRows)
