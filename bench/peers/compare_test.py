@@ -217,6 +217,25 @@ print(json.dumps([row]))
 """
 
 
+# Generates 500 tokens a second and accepts three of four drafted tokens.
+FAKE_SERVER = """
+import http.server
+class Handler(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        count = asked["n_predict"]
+        timings = {"predicted_n": count, "predicted_ms": 2.0 * count, "draft_n": 4, "draft_n_accepted": 3}
+        body = json.dumps({"content": "a" * count, "timings": timings}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
 class Compare(unittest.TestCase):
     def compare(self, *arguments):
         return subprocess.run([sys.executable, os.path.join(FOLDER, "compare"), *arguments], capture_output=True, text=True, timeout=120, check=False)
@@ -294,6 +313,53 @@ class Compare(unittest.TestCase):
     def test_usage(self):
         self.assertEqual(self.compare("nonsense").returncode, 2)
         self.assertEqual(self.compare("decode", "--peer", "folder").returncode, 2)
+
+
+class Servers(unittest.TestCase):
+    def servers(self, *arguments):
+        return subprocess.run([sys.executable, os.path.join(FOLDER, "servers"), *arguments], capture_output=True, text=True,
+                              timeout=120, check=False)
+
+    def prompts(self, folder, text):
+        path = os.path.join(folder, "prompts.jsonl")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def test_speculation_of_a_running_server_beside_plain_decoding_and_a_peer(self):
+        with tempfile.TemporaryDirectory() as folder:
+            prompts = self.prompts(folder, json.dumps({"prompt": "one two three, one two three, one two three,"}) + "\n"
+                                   + json.dumps({"prompt": "Once upon a time", "n_predict": 3}) + "\n")
+            model = os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "models", "millrace-stories-6m.gguf")
+            serve = f"{BINARY} serve -m {model} -t 1 --host 127.0.0.1 --port {{port}} --drafter"
+            peer = tool(folder, "peer", FAKE_SERVER)
+            broken = tool(folder, "broken", "print('no such model', file=sys.stderr); sys.exit(3)")
+            common = ["--prompts", prompts, "-n", "16", "--rounds", "2", "--server", f"plain={serve} none",
+                      "--server", f"ngram={serve} ngram:k=4", "--server", f"peer={peer} {{port}}",
+                      "--server", f"broken={broken} {{port}}"]
+            done = self.servers(*common, "--json")
+            self.assertEqual(done.returncode, 1, done.stderr)
+            result = json.loads(done.stdout)
+            self.assertIn("no such model", result["failures"]["broken"])
+            plain, ngram, peer = (result["rounds"][name] for name in ("plain", "ngram", "peer"))
+            self.assertEqual([r["tokens"] for r in plain], [19, 19])
+            self.assertEqual(plain[0]["drafted"], 0)
+            self.assertEqual(ngram[0]["answers"], plain[0]["answers"])
+            self.assertGreater(ngram[0]["accepted"], 0)
+            self.assertEqual([(r["tokens"], r["seconds"], r["drafted"], r["accepted"]) for r in peer], [(19, 0.038, 8, 6)] * 2)
+            table = self.servers(*common).stdout
+            self.assertIn("| peer | 500 | ", table)
+            self.assertIn("| 75 % of 8 | 0 of 2 |", table)
+            self.assertIn("| broken | failed |", table)
+
+    def test_bad_arguments(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.servers("--prompts", self.prompts(folder, "{}"), "--server", "a=b {port}")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn('prompts.jsonl:1: wants an object with "prompt"', done.stderr)
+            done = self.servers("--prompts", self.prompts(folder, ""), "--server", "a=b")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("wants NAME=COMMAND with {port}", done.stderr)
 
 
 class Models(unittest.TestCase):

@@ -138,6 +138,22 @@ TEST(Ollama, ListsAndErrors) {
   EXPECT_EQ(post(live.port(), "/api/generate", R"({"prompt": "a", "format": "xml"})").status, 400);
 }
 
+TEST(LlamaServer, TimingsCountDraftedTokens) {
+  EngineOptions drafting;
+  drafting.drafter = "ngram:k=4";
+  LiveServer live({}, {}, drafting), plain;
+  const char* body = R"({"prompt": "one two three, one two three, one two three,", "n_predict": 24, "temperature": 0})";
+  const Json with = post(live.port(), "/completion", body).json();
+  const Json without = post(plain.port(), "/completion", body).json();
+  EXPECT_EQ(with["content"], without["content"]);
+  EXPECT_FALSE(without["timings"].contains("draft_n"));
+  const Json& timings = with["timings"];
+  ASSERT_TRUE(timings.contains("draft_n")) << with;
+  EXPECT_GT(timings["draft_n_accepted"], 0);
+  EXPECT_GE(timings["draft_n"], timings["draft_n_accepted"]);
+  EXPECT_LT(timings["draft_n_accepted"], 24);
+}
+
 TEST(LlamaServer, CompletionTokenizerTemplateAndProps) {
   LiveServer live;
   const Direct direct = ask_engine(live.engine(), greedy("Once upon a time", 6));

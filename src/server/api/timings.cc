@@ -1,4 +1,4 @@
-// llama-server's `timings` of an answer, with the tokens that an evictor has dropped.
+// llama-server's `timings` of an answer: with the drafted tokens once there are any, and those that an evictor dropped.
 #include "server/api/api.h"
 
 namespace millrace {
@@ -21,6 +21,15 @@ Json timings_json(const Answer& answer) {
               {"predicted_per_token_ms",
                answer.generated_tokens > 0 ? t.decode_seconds * 1e3 / static_cast<double>(answer.generated_tokens) : 0},
               {"predicted_per_second", per_second(answer.generated_tokens, t.decode_seconds)}};
+  int64_t drafted = 0, accepted = 0;
+  for (const Choice& choice : answer.choices) {
+    drafted += choice.drafted_tokens;
+    accepted += choice.accepted_tokens;
+  }
+  if (drafted > 0) {
+    out["draft_n"] = drafted;
+    out["draft_n_accepted"] = accepted;
+  }
   if (t.evictions > 0) {  // no field of llama-server
     out["kept_n"] = t.kept_tokens;
     out["evicted_n"] = t.evicted_tokens;
