@@ -106,6 +106,7 @@ void declare_commands(CLI::App& app) {
   add_perplexity_command(app);
   add_draft_search_command(app);
   add_window_search_command(app);
+  add_kv_levels_command(app);
   add_bench_command(app);
   add_trace_command(app);
   add_replay_command(app);

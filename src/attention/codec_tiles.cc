@@ -196,7 +196,7 @@ void CodecTiles::store(const BatchSpan& chunk, int64_t token, const float* k, co
 
 void CodecTiles::encode_block(const BatchSpan& chunk, int64_t block, int64_t head, int worker) const {
   const BlockId id = batch_->tables(group_)[static_cast<size_t>(chunk.table + block)];
-  const KvCodec& codec = *kv_->layout().codec;
+  const KvCodec& codec = kv_->layout().codec->layer(layer_);
   auto* rows = reinterpret_cast<float*>(decoded(worker));
   const int64_t dim = head_dim();
   const int64_t count = block_tokens_ * dim;
@@ -255,7 +255,7 @@ void CodecTiles::encode(ThreadPool& pool) {
 // values behind them.
 void CodecTiles::decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first,
                         int worker) const {
-  const KvCodec& codec = *kv_->layout().codec;
+  const KvCodec& codec = kv_->layout().codec->layer(layer_);
   const int64_t dim = head_dim(), block_bytes = block_tokens_ * row_bytes();
   uint8_t *to = decoded(worker), *values = to + partition_blocks(block_tokens_) * block_bytes;
   auto* rotated = reinterpret_cast<float*>(to + rotated_at_);

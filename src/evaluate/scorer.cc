@@ -78,7 +78,8 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   if (options.batch_tokens < 1 || options.batch_tokens > kMaxScorerContext)
     return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMaxScorerContext, options.batch_tokens));
   const auto& parts = model->parts();
-  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, parts.kernels));
+  MILLRACE_TRY(KvFormats formats, find_kv_formats(options.kv_format, parts.kernels));
+  if (options.kv_codec) formats.codec = options.kv_codec;
   if (!formats.keys && !find_format(options.kv_format))
     return Error::user(fmt::format("KV format: unknown name {}; try f32, f16, bf16 or q8_0", options.kv_format));
   if (!formats.keys)

@@ -43,6 +43,7 @@ struct ScorerOptions {
   int64_t context = 512;       // maximum window length
   int64_t batch_tokens = 512;  // per forward pass
   std::string kv_format = "f16";
+  std::shared_ptr<const KvCodec> kv_codec;  // in place of that of kv_format, whose rows are the raw ones; null: none
   // Token evictor NAME[:key=value,...], at work from each window's first token on, whatever its prompt option says; "":
   // none. Windows then run one after the other, in batches of at most its slack.
   std::string evictor;

@@ -34,6 +34,10 @@ class KvCodec {
   virtual int64_t residual() const { return 0; }  // rounded up to whole blocks
   // Errors: unsupported.
   virtual Result<void> check(int64_t /*head_dim*/) const { return {}; }
+  // Of a model with this many layers. Errors: user.
+  virtual Result<void> check_layers(int64_t /*layers*/) const { return {}; }
+  // What stores and loads the tiles of a layer: of the same size, and read by the same level_tiles().
+  virtual const KvCodec& layer(int64_t /*index*/) const { return *this; }
 
   // A codec may round keys and values in another orthogonal basis: both are rotated before they are raw rows, queries
   // are rotated to meet them, and sums of values are rotated back. In place, one head.

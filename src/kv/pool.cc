@@ -140,6 +140,7 @@ Result<void> KvLayout::check() const {
   if (codec && (tail_tokens % block_tokens != 0 || tail_tokens < (residual_blocks() + 2) * block_tokens))
     return Error::internal(fmt::format("KV format {}: a tail of {} tokens does not suit blocks of {}", format_name(),
                                        tail_tokens, block_tokens));
+  if (codec) MILLRACE_TRY_VOID(codec->check_layers(std::ssize(layers)));
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& layer = layers[i];
     if (codec && layer.state_values > 0)

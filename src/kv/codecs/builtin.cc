@@ -49,6 +49,7 @@ const Registry<KvCodecFactory>& kv_codecs() {
                       {"group", Type::integer, "64", 32, 128, "tokens of a channel of keys that share a scale; 32, 64 or 128"},
                       {"outliers", Type::integer, "1", 0, 4, "values of each vector that are stored as f16"},
                       {"sink", Type::integer, "1", 0, 16, "first tokens of a stream that stay f16"},
+                      {"levels", Type::text, "", 0, 0, "file of millrace kv-levels; default: the levels that are optimal for normal values"},
                       residual_option()})}, make_kvquant},
       {{"kv_format", "turboquant", "KV cache of 2 to 4 bits: heads are rotated at random and rounded to the codebook that is optimal for normal values", "Zandieh et al., 2025, TurboQuant: Online Vector Quantization with Near-optimal Distortion Rate",
         with_windows({bits_option("4"), residual_option()})}, make_turboquant},

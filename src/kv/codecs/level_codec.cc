@@ -81,7 +81,7 @@ void LevelCodec::store(KvPart part, const float* rows, int64_t tokens, int64_t h
       for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = first[i * step];
       store_outliers(values.data(), n, outliers);
       outliers += shape_.outliers * kOutlierBytes;
-      fit(values.data(), n, fitted);
+      fit(part, values.data(), n, fitted);
       std::memcpy(scale, &fitted.scale, 2);
       std::memcpy(zero, &fitted.zero, 2);
       for (int64_t i = 0; i < n; ++i)
@@ -94,7 +94,7 @@ void LevelCodec::store(KvPart part, const float* rows, int64_t tokens, int64_t h
 void LevelCodec::load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
                       uint8_t* rows) const {
   const LevelTiles tiles = tiles_of(tokens, head_dim);
-  AffineRows a{.bits = shape_.bits, .codes = shape_.codes, .rows = tokens, .cols = head_dim, .levels = tile};
+  AffineRows a{.bits = shape_.bits, .codes = codes(part), .rows = tokens, .cols = head_dim, .levels = tile};
   a.stride = tiles.stride;
   a.scales = tile + tiles.scales_at;
   a.zeros = tile + tiles.zeros_at;
@@ -154,11 +154,12 @@ void LevelCodec::load_outliers(KvPart part, const uint8_t* tile, int64_t tokens,
   }
 }
 
-void LevelCodec::fit_codes(const float* values, int64_t n, FittedGroup& out) const {
+void LevelCodec::fit_codes(KvPart part, const float* values, int64_t n, FittedGroup& out) const {
+  const float* code = codes(part);
   const int count = 1 << shape_.bits;
   const float zero = f16_to_f32(out.zero), scale = f16_to_f32(out.scale), inverse = scale > 0 ? 1.0f / scale : 0.0f;
   std::array<float, 16> between{};
-  for (int i = 0; i + 1 < count; ++i) between[static_cast<size_t>(i)] = (shape_.codes[i] + shape_.codes[i + 1]) / 2;
+  for (int i = 0; i + 1 < count; ++i) between[static_cast<size_t>(i)] = (code[i] + code[i + 1]) / 2;
   for (int64_t i = 0; i < n; ++i) {
     const float x = (values[i] - zero) * inverse;
     int level = 0;
@@ -168,7 +169,7 @@ void LevelCodec::fit_codes(const float* values, int64_t n, FittedGroup& out) con
 }
 
 // The scale is rounded to f16, and down where the highest level would be infinite.
-void MinMaxCodec::fit(const float* values, int64_t n, FittedGroup& out) const {
+void MinMaxCodec::fit(KvPart /*part*/, const float* values, int64_t n, FittedGroup& out) const {
   const auto [lowest, highest] = std::minmax_element(values, values + n);
   const float low = *lowest * clip_, high = *highest * clip_;
   const auto top = static_cast<float>((1 << shape().bits) - 1);

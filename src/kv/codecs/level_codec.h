@@ -26,7 +26,7 @@ struct LevelShape {
   int bits = 4;
   int64_t key_tokens = 0;        // tokens of one channel of keys under one scale; 0: keys are grouped as values are
   int64_t group = 0;             // channels of one token under one scale, a multiple of 32; 0: the whole head
-  const float* codes = nullptr;  // AffineRows::codes
+  const float* codes = nullptr;  // AffineRows::codes, of keys and values unless codes() says otherwise
   int outliers = 0;              // values of each group that are stored as f16: those farthest from its median
 };
 
@@ -44,9 +44,10 @@ class LevelCodec : public KvCodec {
 
  protected:
   // n values, in order of tokens or of channels. Decoded values must be finite as f16.
-  virtual void fit(const float* values, int64_t n, FittedGroup& out) const = 0;
+  virtual void fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const = 0;
   // Sets the levels for the scale and zero that are there, by the nearest code.
-  void fit_codes(const float* values, int64_t n, FittedGroup& out) const;
+  void fit_codes(KvPart part, const float* values, int64_t n, FittedGroup& out) const;
+  virtual const float* codes(KvPart /*part*/) const { return shape_.codes; }
   const LevelShape& shape() const { return shape_; }
 
  private:
@@ -69,7 +70,7 @@ class MinMaxCodec : public LevelCodec {
   int64_t residual() const override { return residual_; }
 
  protected:
-  void fit(const float* values, int64_t n, FittedGroup& out) const override;
+  void fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const override;
 
  private:
   std::string text_;

@@ -32,14 +32,14 @@ class TurboQuant final : public LevelCodec {
 
  protected:
   // The scale is the norm over the root of head_dim, or as much of it as keeps the largest code finite.
-  void fit(const float* values, int64_t n, FittedGroup& out) const override {
+  void fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const override {
     const auto top = static_cast<double>(shape().codes[(1 << shape().bits) - 1]);
     double squares = 0;
     for (int64_t i = 0; i < n; ++i) squares += static_cast<double>(values[i]) * values[i];
     const double most = 65000 / top;
     out.zero = 0;
     out.scale = f32_to_f16(static_cast<float>(std::min(std::sqrt(squares / static_cast<double>(n)), most)));
-    fit_codes(values, n, out);
+    fit_codes(part, values, n, out);
   }
 
  private:

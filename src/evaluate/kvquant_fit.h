@@ -1,0 +1,37 @@
+// Fits the levels of the KV codec kvquant to a text, for keys and for values of each layer (Hooper et al., 2024,
+// KVQuant, section 3.2). The model reads the text with the codec at work; what each vector's levels are to cover, its
+// values between -1 and 1 without outliers, goes into a histogram, where an error counts by the square of the vector's
+// range. The levels are the centers that are optimal for the histogram.
+//
+// The paper also weighs errors by the Fisher information of each value, for which it needs gradients; here it is not.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "kv/codecs/kvquant.h"
+#include "run/language_model.h"
+
+namespace millrace {
+
+struct KvQuantFitOptions {
+  int threads = 0;        // 0: all cores
+  int64_t context = 512;  // tokens of the windows that the text is cut into
+  KvQuantShape shape;
+};
+
+// Squared errors of the levels, of a layer's keys or values, in units of the range of a vector.
+struct KvQuantFitError {
+  double fitted = 0, normal = 0;  // with the fitted levels, and with those for normal values
+};
+
+struct KvQuantFit {
+  KvQuantLevels levels;
+  std::vector<KvQuantFitError> keys, values;  // by layer; 0 in layers without keys
+};
+
+// The same bits whatever the threads. Errors: user (a text that is too short, options), unsupported, resource.
+Result<KvQuantFit> fit_kvquant_levels(const std::shared_ptr<const LanguageModel>& model,
+                                      std::span<const TokenId> tokens, const KvQuantFitOptions& options);
+
+}  // namespace millrace

@@ -1,0 +1,61 @@
+// KVQuant (Hooper et al., 2024, "KVQuant: Towards 10 Million Context Length LLM Inference with KV Cache Quantization"):
+// keys are rounded per channel, before RoPE, which would mix channels; values per token. Levels are not evenly spaced
+// (nuq). The outliers of each vector, a channel of keys or a token of values, are kept apart as f16 (dense and sparse),
+// and so is the first token, to which much of attention goes.
+//
+// Levels are those that a file has for keys and for values of each layer, fitted to a text (evaluate/kvquant_fit.h); or
+// those that are optimal for normal values. Both are stretched to what is left of a vector without its outliers. The
+// paper also fits the ranges of channels to the text before; ranges here are those of the block itself.
+//
+//   tile   as LevelCodec, with outliers | rows of the first tokens, f16 [sink][head_dim], used in a stream's first
+//   block
+#pragma once
+
+#include <vector>
+
+#include "kv/codecs/kvquant_levels.h"
+#include "kv/codecs/level_codec.h"
+
+namespace millrace {
+
+struct KvQuantShape {
+  int bits = 3;
+  int64_t group = 64;  // tokens of a channel of keys under one scale
+  int outliers = 1;
+  int64_t sink = 1, residual = 0;
+};
+
+class KvQuant : public LevelCodec {
+ public:
+  explicit KvQuant(const KvQuantShape& shape, KvQuantLevels levels = {});
+
+  std::string text() const override;
+  int64_t residual() const override { return shape_.residual; }
+  bool before_rope() const override { return true; }
+  int64_t sink_tokens() const override { return shape_.sink; }
+  int64_t sink_at(int64_t tokens, int64_t head_dim) const override { return LevelCodec::tile_bytes(tokens, head_dim); }
+  int64_t tile_bytes(int64_t tokens, int64_t head_dim) const override {
+    return sink_at(tokens, head_dim) + (2 * shape_.sink * head_dim + 63) / 64 * 64;
+  }
+  Result<void> check_layers(int64_t layers) const override;
+  const KvCodec& layer(int64_t index) const override;
+  // Keys are not rotated in their tiles, and the first tokens are apart: only load() knows.
+  std::optional<LevelTiles> level_tiles(int64_t, int64_t) const override { return {}; }
+
+ protected:
+  // Codes are within -1 and 1: the scale is half the range, the zero its middle.
+  void fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const override;
+  const float* codes(KvPart part) const override {
+    return part == KvPart::keys ? codes_.keys.data() : codes_.values.data();
+  }
+
+ private:
+  KvQuant(const KvQuantShape& shape, const KvQuantCodes& codes);
+
+  KvQuantShape shape_;
+  KvQuantCodes codes_;
+  std::string digest_;           // of the levels; "": those of normal values
+  std::vector<KvQuant> layers_;  // with levels of their own
+};
+
+}  // namespace millrace
