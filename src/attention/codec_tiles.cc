@@ -40,10 +40,9 @@ int64_t rows_bytes(const KvLayout& layout) {
                      layout.format->row_bytes(most_dims(layout)));
 }
 
-// And rotated queries, or a block of keys, behind them.
+// And rotated queries behind them.
 int64_t decoded_bytes(const KvLayout& layout) {
-  const int64_t rows = layout.codec->rotates() ? kRotatedRows : layout.codec->before_rope() ? layout.block_tokens : 0;
-  const int64_t rotated = rows * most_dims(layout);
+  const int64_t rotated = layout.codec->rotates() ? kRotatedRows * most_dims(layout) : 0;
   return rows_bytes(layout) + whole_pages(rotated * static_cast<int64_t>(sizeof(float)));
 }
 
@@ -59,12 +58,25 @@ size_t first_like(std::span<const KeyRope> ropes, size_t layer) {
   return static_cast<size_t>(std::ranges::find_if(ropes, like) - ropes.begin());
 }
 
+// Of the blocks of a context, and of the rows of a block: [cos, sin][half] each.
+int64_t turn_rows(int64_t block_tokens, int64_t context) { return context / block_tokens + 1 + block_tokens; }
+
 int64_t turn_floats(const KvLayout& layout, std::span<const KeyRope> ropes, int64_t context) {
   if (!layout.codec->before_rope()) return 0;
   int64_t floats = 0;
   for (size_t i = 0; i < ropes.size(); ++i)
-    if (first_like(ropes, i) == i) floats += 2 * std::ssize(ropes[i].frequencies) * (context + layout.block_tokens);
+    if (first_like(ropes, i) == i)
+      floats += 2 * std::ssize(ropes[i].frequencies) * turn_rows(layout.block_tokens, context);
   return floats;
+}
+
+void turn_by(const std::vector<double>& frequencies, int64_t slot, float* turn) {
+  const auto half = std::ssize(frequencies);
+  for (int64_t f = 0; f < half; ++f) {
+    const double angle = static_cast<double>(slot) * frequencies[static_cast<size_t>(f)];
+    turn[f] = static_cast<float>(std::cos(angle));
+    turn[half + f] = static_cast<float>(std::sin(angle));
+  }
 }
 
 void prefetch(const uint8_t* tile, int64_t bytes) {
@@ -114,13 +126,11 @@ Result<CodecTiles> CodecTiles::create(KvPool& kv, int64_t group, const KernelTab
     tiles.turns_of_.push_back({like < i ? tiles.turns_of_[like].first : used, half, ropes[i].half});
     if (like < i) continue;
     float* turns = tiles.turns_.as<float>() + used;
-    used += 2 * half * (context + layout.block_tokens);
-    for (int64_t slot = 0; slot < context + layout.block_tokens; ++slot) {
-      for (int64_t f = 0; f < half; ++f) {
-        const double angle = static_cast<double>(slot) * ropes[i].frequencies[static_cast<size_t>(f)];
-        turns[2 * slot * half + f] = static_cast<float>(std::cos(angle));
-        turns[(2 * slot + 1) * half + f] = static_cast<float>(std::sin(angle));
-      }
+    const int64_t rows = turn_rows(layout.block_tokens, context);
+    used += 2 * half * rows;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t block = row - layout.block_tokens;
+      turn_by(ropes[i].frequencies, block < 0 ? row : block * layout.block_tokens, turns + 2 * row * half);
     }
   }
   return tiles;
@@ -201,13 +211,14 @@ void CodecTiles::encode_block(const BatchSpan& chunk, int64_t block, int64_t hea
   const int64_t dim = head_dim();
   const int64_t count = block_tokens_ * dim;
   const auto store = [&](KvPart part, const uint8_t* raw, uint8_t* tile) {
-    f16_->decode(raw, rows, count);
+    const uint8_t* from = raw;
     if (part == KvPart::keys && codec.before_rope()) {
       auto* halves = reinterpret_cast<uint8_t*>(rows + count);
-      rotate_keys(block, rows, true);
-      f16_->encode(rows, halves, count);
-      f16_->decode(halves, rows, count);
+      std::memcpy(halves, raw, static_cast<size_t>(block_tokens_ * row_bytes()));
+      rotate_keys(block, halves, true);
+      from = halves;
     }
+    f16_->decode(from, rows, count);
     codec.store(part, rows, block_tokens_, dim, tile);
     if (block == 0 && codec.sink_tokens() > 0)
       std::memcpy(tile + codec.sink_at(block_tokens_, dim), raw,
@@ -219,16 +230,18 @@ void CodecTiles::encode_block(const BatchSpan& chunk, int64_t block, int64_t hea
 
 // A block's keys by the positions of their slots. Where a stream's positions are not its slots but a distance away from
 // them, keys before RoPE are all rotated by that distance, which scales per channel hardly notice.
-void CodecTiles::rotate_keys(int64_t block, float* rows, bool back) const {
+void CodecTiles::rotate_keys(int64_t block, uint8_t* rows, bool back) const {
   if (layer_ >= std::ssize(turns_of_) || turns_of_[static_cast<size_t>(layer_)].half == 0) return;
   const Turns& turns = turns_of_[static_cast<size_t>(layer_)];
-  std::array<float, kMaxRotated> sines;
-  for (int64_t t = 0; t < block_tokens_; ++t) {
-    const float* cos = turns_.as<float>() + turns.first + 2 * (block * block_tokens_ + t) * turns.half;
-    for (int64_t i = 0; i < turns.half; ++i)
-      sines[static_cast<size_t>(i)] = back ? -cos[turns.half + i] : cos[turns.half + i];
-    kernels_->rope(rows + t * head_dim(), cos, sines.data(), 2 * turns.half, turns.style);
-  }
+  const float* row_turns = turns_.as<float>() + turns.first;
+  kernels_->rotate_rows({.rows = rows,
+                         .count = block_tokens_,
+                         .dim = head_dim(),
+                         .rotated = 2 * turns.half,
+                         .half = turns.style,
+                         .back = back,
+                         .block_turn = row_turns + 2 * (block_tokens_ + block) * turns.half,
+                         .row_turns = row_turns});
 }
 
 void CodecTiles::encode(ThreadPool& pool) {
@@ -258,7 +271,6 @@ void CodecTiles::decode(const int32_t* table, int64_t head, int64_t begin, int64
   const KvCodec& codec = kv_->layout().codec->layer(layer_);
   const int64_t dim = head_dim(), block_bytes = block_tokens_ * row_bytes();
   uint8_t *to = decoded(worker), *values = to + partition_blocks(block_tokens_) * block_bytes;
-  auto* rotated = reinterpret_cast<float*>(to + rotated_at_);
   for (int64_t b = begin; b < end; ++b) {
     if (b + 1 < end) {
       prefetch(kv_->keys(layer_, table[b + 1], head), kv_->tile_bytes(layer_));
@@ -267,11 +279,7 @@ void CodecTiles::decode(const int32_t* table, int64_t head, int64_t begin, int64
     const uint8_t *key_tile = kv_->keys(layer_, table[b], head), *value_tile = kv_->values(layer_, table[b], head);
     uint8_t *key_rows = to + (b - first) * block_bytes, *value_rows = values + (b - first) * block_bytes;
     codec.load(KvPart::keys, *kernels_, key_tile, block_tokens_, dim, key_rows);
-    if (codec.before_rope()) {
-      f16_->decode(key_rows, rotated, block_tokens_ * dim);
-      rotate_keys(b, rotated, false);
-      f16_->encode(rotated, key_rows, block_tokens_ * dim);
-    }
+    if (codec.before_rope()) rotate_keys(b, key_rows, false);
     codec.load(KvPart::values, *kernels_, value_tile, block_tokens_, dim, value_rows);
     if (b > 0 || codec.sink_tokens() == 0) continue;
     const int64_t at = codec.sink_at(block_tokens_, dim);

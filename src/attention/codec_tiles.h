@@ -71,7 +71,7 @@ class CodecTiles {
   void copy_rows(const BatchSpan& chunk, int64_t begin, int64_t end, bool to_tail) const;
   void encode_block(const BatchSpan& chunk, int64_t block, int64_t head, int worker) const;
   void decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first, int worker) const;
-  void rotate_keys(int64_t block, float* rows, bool back) const;
+  void rotate_keys(int64_t block, uint8_t* rows, bool back) const;
   void run(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const;
   void run_rotated(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const;
   void run_rows(const AttentionKernel& kernel, const AttentionArgs& args) const;
@@ -84,14 +84,14 @@ class CodecTiles {
   const RowCodec* f16_ = nullptr;
   int64_t block_tokens_ = 0, tail_tokens_ = 0, residual_blocks_ = 0;
   mutable AlignedBuffer window_, decoded_;
-  AlignedBuffer turns_;  // of each layer that differs, [slot][cos, sin][half]
+  AlignedBuffer turns_;  // of each layer that differs, [slots of a block, then blocks][cos, sin][half]
   struct Turns {
     int64_t first = 0, half = 0;  // float in turns_; half 0: none
     bool style = false;
   };
   std::vector<Turns> turns_of_;  // by layer
   int64_t decoded_bytes_ = 0;    // of one worker
-  int64_t rotated_at_ = 0;       // of a worker's, its rotated queries or keys
+  int64_t rotated_at_ = 0;       // of a worker's, its rotated queries
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
   std::optional<LevelTiles> levels_;  // of the layer, where the kernel table reads them

@@ -178,6 +178,17 @@ constexpr int64_t affine_row_bytes(int64_t bits, int64_t cols) {
   return (cols + affine_unit_values(bits) - 1) / affine_unit_values(bits) * affine_unit_bytes(bits);
 }
 
+// Rows of keys of one head, f16, that are rotated in place by RoPE: row t by the sum of two angles.
+struct RotatedRows {
+  uint8_t* rows = nullptr;  // [count][dim]
+  int64_t count = 0, dim = 0;
+  int64_t rotated = 0;                // dims, the first ones, as of KernelTable::rope
+  bool half = false;                  // as of KernelTable::rope
+  bool back = false;                  // by the opposite angles
+  const float* block_turn = nullptr;  // of all rows, [cos, sin][rotated / 2]
+  const float* row_turns = nullptr;   // [count][cos, sin][rotated / 2]
+};
+
 // ---- selective state spaces ---------------------------------------------------------------------
 // One stream's consecutive tokens and some of its channels. Arrays of [.., channels] have `stride` floats from one row
 // to the next. A channel's arithmetic does not depend on `channels` or `tokens`: a call with more tokens gives the same
@@ -251,6 +262,7 @@ struct KernelTable {
   // Rotates the first `rotated` dims of one head in place; cos, sin: [rotated / 2]. half: pairs (i, i + rotated/2);
   // otherwise pairs (2i, 2i + 1).
   void (*rope)(float* head, const float* cos, const float* sin, int64_t rotated, bool half) = nullptr;
+  void (*rotate_rows)(const RotatedRows& rows) = nullptr;
   void (*softmax)(float* x, int64_t n) = nullptr;  // in place
   // Sum of exp(x - shift); shift is at least the largest finite x. NaN adds nothing, +inf counts as the largest float.
   // Terms have a relative error of at most 1e-12; up to n + 7 times exp(-700) may be added.

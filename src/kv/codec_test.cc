@@ -275,6 +275,18 @@ TEST(KvCodecs, KvquantKeepsOutliers) {
   }
 }
 
+// Tiles of a file may hold any bytes.
+TEST(KvCodecs, KvquantKeepsPlacesOfOutliersWithinTheirVectors) {
+  constexpr int64_t kTokens = 64, kDim = 48;
+  const auto one = codec("kvquant:outliers=2");
+  std::vector<uint8_t> tile(static_cast<size_t>(one->tile_bytes(kTokens, kDim)), 0xff);
+  for (KvPart part : {KvPart::keys, KvPart::values}) {
+    std::vector<uint16_t> halves(static_cast<size_t>(kTokens * kDim) + 4096, 0x5a5a);
+    one->load(part, make_kernel_table(Isa::ref), tile.data(), kTokens, kDim, reinterpret_cast<uint8_t*>(halves.data()));
+    for (size_t i = static_cast<size_t>(kTokens * kDim); i < halves.size(); ++i) ASSERT_EQ(halves[i], 0x5a5a);
+  }
+}
+
 TEST(KvCodecs, LargestValuesStayFinite) {
   std::vector<float> rows(32 * 32);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = i % 3 == 0 ? 65504.0f : i % 3 == 1 ? -65504.0f : 65472.0f;

@@ -167,6 +167,56 @@ TEST(Rope, AngleZeroIsTheIdentity) {
   }
 }
 
+// Rows of f16 may differ from exact arithmetic by what rounding their sums in f32 first does.
+TEST(Rope, RowsAreRotatedByTheSumOfTwoAngles) {
+  for (const KernelTable& table : testing::kernel_tables()) {
+    for (int64_t pairs : {1, 5, 8, 16, 19, 32, 40, 64}) {
+      for (const bool half : {false, true}) {
+        for (const bool back : {false, true}) {
+          SCOPED_TRACE(isa_name(table.isa) + " pairs = " + std::to_string(pairs));
+          const int64_t rows = 5, dim = 2 * pairs + 3;
+          const auto values = random_values(rows * dim, 9);
+          std::vector<uint16_t> halves;
+          for (float x : values) halves.push_back(f32_to_f16(x));
+          std::vector<double> expected(halves.size());
+          for (size_t i = 0; i < halves.size(); ++i) expected[i] = double{f16_to_f32(halves[i])};
+          std::vector<float> block(2 * pairs), turns(2 * rows * pairs);
+          for (int64_t i = 0; i < pairs; ++i) {
+            const double of_block = 70.0 * static_cast<double>(i + 1);
+            block[i] = static_cast<float>(std::cos(of_block));
+            block[pairs + i] = static_cast<float>(std::sin(of_block));
+            for (int64_t t = 0; t < rows; ++t) {
+              const double of_row = static_cast<double>(t) / static_cast<double>(i + 1);
+              turns[2 * t * pairs + i] = static_cast<float>(std::cos(of_row));
+              turns[(2 * t + 1) * pairs + i] = static_cast<float>(std::sin(of_row));
+              const double angle = (back ? -1 : 1) * (of_block + of_row);
+              double& a = expected[t * dim + (half ? i : 2 * i)];
+              double& b = expected[t * dim + (half ? i + pairs : 2 * i + 1)];
+              const double turned = a * std::cos(angle) - b * std::sin(angle);
+              b = a * std::sin(angle) + b * std::cos(angle);
+              a = turned;
+            }
+          }
+          halves.push_back(0x5a5a);  // not written
+          table.rotate_rows({.rows = reinterpret_cast<uint8_t*>(halves.data()),
+                             .count = rows,
+                             .dim = dim,
+                             .rotated = 2 * pairs,
+                             .half = half,
+                             .back = back,
+                             .block_turn = block.data(),
+                             .row_turns = turns.data()});
+          EXPECT_EQ(halves.back(), 0x5a5a);
+          for (size_t i = 0; i < expected.size(); ++i)
+            ASSERT_NEAR(double{f16_to_f32(halves[i])}, expected[i],
+                        0.0005 * std::max(0.001, std::fabs(expected[i])) + 1e-6)
+                << i;
+        }
+      }
+    }
+  }
+}
+
 TEST(Softmax, EqualsItsDefinition) {
   for_each_size([](const KernelTable& table, int64_t n) {
     for (float spread : {0.01f, 4.0f, 60.0f}) {
@@ -487,7 +537,7 @@ TEST(RowCodec, EverySixteenBitPatternWidensAlike) {
 
 TEST(KernelTable, EveryTableHasEveryOperation) {
   for (const KernelTable& t : testing::kernel_tables()) {
-    EXPECT_TRUE(t.attention_merge && t.rms_norm && t.layer_norm && t.rope && t.softmax && t.exp_sum &&
+    EXPECT_TRUE(t.attention_merge && t.rms_norm && t.layer_norm && t.rope && t.rotate_rows && t.softmax && t.exp_sum &&
                 t.exp_sum_coarse && t.select_from && t.silu_mul && t.gelu_tanh_mul && t.gelu_erf_mul && t.gelu_tanh &&
                 t.gelu_erf && t.relu && t.softcap && t.add && t.add_scaled && t.scale)
         << isa_name(t.isa);

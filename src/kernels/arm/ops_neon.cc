@@ -10,6 +10,7 @@
 #include "kernels/vector/exp_sum_kernel.h"
 #include "kernels/vector/norm_kernel.h"
 #include "kernels/vector/rope_kernel.h"
+#include "kernels/vector/rotate_rows_kernel.h"
 #include "kernels/vector/row_codec_kernel.h"
 #include "kernels/vector/selective_scan_kernel.h"
 #include "kernels/vector/softmax_kernel.h"
@@ -21,6 +22,7 @@ void add_ops_neon(KernelTable& table) {
   table.rms_norm = rms_norm;
   table.layer_norm = layer_norm;
   table.rope = rope;
+  table.rotate_rows = rotate_rows;
   table.softmax = softmax;
   table.exp_sum = exp_sum;
   table.exp_sum_coarse = exp_sum_coarse;

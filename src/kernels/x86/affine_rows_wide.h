@@ -1,7 +1,7 @@
 // Levels under scales and zeros (AffineRows) by table look-up, 32 columns at a time, for AVX-512. Include after
 // affine_rows_kernel.h. A group has as few different values as a level has, so that they are computed once, by the same
 // arithmetic, and a permutation of words looks them up. Columns that each have a scale of their own have a table in
-// each lane: for 2 bits, masks choose among four registers.
+// each lane: for 2 and 3 bits, masks choose among four or eight registers.
 #pragma once
 
 namespace millrace {
@@ -24,17 +24,27 @@ inline __m512i level_words(const uint8_t* levels) {
   return _mm512_srlv_epi16(_mm512_cvtepu8_epi16(units), shifts);
 }
 
+// Of 3 bits: the lower two of a unit, then one of each.
+template <>
+inline __m512i level_words<3>(const uint8_t* levels) {
+  uint32_t high;
+  std::memcpy(&high, levels + 8, sizeof(high));
+  const __m512i low = _mm512_and_si512(level_words<2>(levels), _mm512_set1_epi16(3));
+  return _mm512_mask_add_epi16(low, high, low, _mm512_set1_epi16(4));
+}
+
 inline void store_words(uint8_t* out, __m512i words) { _mm512_storeu_si512(out, words); }
 
 inline __m256i halves_of(__m512 values) {
   return _mm512_cvtps_ph(values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-// 0, 1 ... of the levels, repeated.
+// What the levels stand for, in order and repeated: their codes, or 0, 1 ...
 template <int kBits>
-inline __m512 all_levels() {
+inline __m512 all_levels(const float* codes = nullptr) {
   const __m512i places = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  return _mm512_cvtepi32_ps(_mm512_and_si512(places, _mm512_set1_epi32((1 << kBits) - 1)));
+  const __m512i levels = _mm512_and_si512(places, _mm512_set1_epi32((1 << kBits) - 1));
+  return codes ? _mm512_permutexvar_ps(levels, _mm512_loadu_ps(codes)) : _mm512_cvtepi32_ps(levels);
 }
 
 inline __m512 broadcast_f16(const uint8_t* half) {
@@ -47,11 +57,11 @@ inline __m512 broadcast_f16(const uint8_t* half) {
 template <int kBits>
 void look_up_groups(const AffineRows& a) {
   const int64_t groups = (a.cols + a.group - 1) / a.group;
+  const __m512 levels = all_levels<kBits>(a.codes);
   for (int64_t r = 0; r < a.rows; ++r) {
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t at = 2 * (r * groups + g);
-      const __m512 values =
-          _mm512_fmadd_ps(all_levels<kBits>(), broadcast_f16(a.scales + at), broadcast_f16(a.zeros + at));
+      const __m512 values = _mm512_fmadd_ps(levels, broadcast_f16(a.scales + at), broadcast_f16(a.zeros + at));
       const __m512i table = _mm512_broadcast_i64x4(halves_of(values));
       const int64_t end = (g + 1) * a.group < a.cols ? (g + 1) * a.group : a.cols;
       for (int64_t c = g * a.group; c < end; c += kWide) {
@@ -80,12 +90,14 @@ inline void look_up_fours(const AffineRows& a) {
   }
 }
 
-// Columns with scales of their own, 2 bits.
-inline void choose_columns(const AffineRows& a) {
+// Columns with scales of their own: the bits of a level halve the registers that it may be in.
+template <int kBits>
+void choose_columns(const AffineRows& a) {
+  constexpr int kCount = 1 << kBits;
   for (int64_t c = 0; c < a.cols; c += kWide) {
-    __m512i value[4];
-    for (int level = 0; level < 4; ++level) {
-      const __m512 x = _mm512_set1_ps(static_cast<float>(level));
+    __m512i value[kCount];
+    for (int level = 0; level < kCount; ++level) {
+      const __m512 x = _mm512_set1_ps(a.codes ? a.codes[level] : static_cast<float>(level));
       __m256i half[2];
       for (int i = 0; i < 2; ++i) {
         const int64_t at = 2 * (c + 16 * i);
@@ -93,25 +105,32 @@ inline void choose_columns(const AffineRows& a) {
       }
       value[level] = _mm512_inserti64x4(_mm512_castsi256_si512(half[0]), half[1], 1);
     }
-    const uint8_t* levels = a.levels + c / 4;
+    const uint8_t* levels = a.levels + c / kWide * affine_unit_bytes(kBits);
     uint8_t* out = a.out + 2 * c;
     for (int64_t r = 0; r < a.rows; ++r, levels += a.stride, out += 2 * a.cols) {
-      const __m512i words = level_words<2>(levels);
-      const __mmask32 odd = _mm512_test_epi16_mask(words, _mm512_set1_epi16(1));
-      const __mmask32 upper = _mm512_test_epi16_mask(words, _mm512_set1_epi16(2));
-      const __m512i low = _mm512_mask_blend_epi16(odd, value[0], value[1]);
-      const __m512i high = _mm512_mask_blend_epi16(odd, value[2], value[3]);
-      store_words(out, _mm512_mask_blend_epi16(upper, low, high));
+      const __m512i words = level_words<kBits>(levels);
+      __m512i left[kCount];
+#pragma GCC unroll 8
+      for (int i = 0; i < kCount; ++i) left[i] = value[i];
+#pragma GCC unroll 3
+      for (int bit = 0; bit < kBits; ++bit) {
+        const __mmask32 set = _mm512_test_epi16_mask(words, _mm512_set1_epi16(static_cast<int16_t>(1 << bit)));
+#pragma GCC unroll 4
+        for (int i = 0; i < kCount >> (bit + 1); ++i)
+          left[i] = _mm512_mask_blend_epi16(set, left[2 * i], left[2 * i + 1]);
+      }
+      store_words(out, left[0]);
     }
   }
 }
 
 inline void decode_affine_wide(const AffineRows& a) noexcept {
-  if (a.codes || a.bits == 3) return decode_affine(a);
-  if (a.cols % kWide != 0 || a.group % kWide != 0 || (a.group == 0 && a.bits != 2)) return decode_affine(a);
-  if (a.group == 0) return choose_columns(a);
+  const bool columns = a.group == 0;
+  if (a.cols % kWide != 0 || a.group % kWide != 0 || (columns && a.bits == 4)) return decode_affine(a);
+  if (columns) return a.bits == 2 ? choose_columns<2>(a) : choose_columns<3>(a);
   if (a.bits == 4) return look_up_groups<4>(a);
-  if (a.group == kWide && a.rows * (a.cols / kWide) % 4 == 0) return look_up_fours(a);
+  if (a.bits == 3) return look_up_groups<3>(a);
+  if (!a.codes && a.group == kWide && a.rows * (a.cols / kWide) % 4 == 0) return look_up_fours(a);
   look_up_groups<2>(a);
 }
 

@@ -3,11 +3,15 @@
 // clang-format off
 #include "kernels/x86/simd_avx512.h"
 #include "kernels/vector/rope_kernel.h"
+#include "kernels/vector/rotate_rows_kernel.h"
 // clang-format on
 
 namespace millrace {
 
-void add_rope_avx512(KernelTable& table) { table.rope = rope; }
+void add_rope_avx512(KernelTable& table) {
+  table.rope = rope;
+  table.rotate_rows = rotate_rows;
+}
 
 }  // namespace millrace
 #endif

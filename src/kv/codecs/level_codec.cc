@@ -140,16 +140,19 @@ void LevelCodec::load_outliers(KvPart part, const uint8_t* tile, int64_t tokens,
   if (shape_.outliers == 0) return;
   const LevelTiles tiles = tiles_of(tokens, head_dim);
   const bool columns = part == KvPart::keys && tiles.key_tokens > 0;
-  const int64_t across = columns ? head_dim : groups(head_dim), down = columns ? tokens / tiles.key_tokens : tokens;
-  const uint8_t* first = tile + tiles.zeros_at + 2 * scales(tokens, head_dim);
-  for (int64_t v = 0; v < down * across; ++v) {
-    const int64_t row = v / across * (columns ? tiles.key_tokens : 1), col = v % across * (columns ? 1 : tiles.group);
-    for (int64_t i = shape_.outliers - 1; i >= 0; --i) {
-      const uint8_t* outlier = first + (v * shape_.outliers + i) * kOutlierBytes;
-      uint16_t place;
-      std::memcpy(&place, outlier, 2);
-      const int64_t at = columns ? (row + place) * head_dim + col : row * head_dim + col + place;
-      std::memcpy(rows + 2 * at, outlier + 2, 2);
+  const int64_t across = columns ? head_dim : groups(head_dim), wide = columns ? 1 : tiles.group;
+  const int64_t tall = columns ? tiles.key_tokens : 1, step = columns ? head_dim : 1;  // between places
+  const uint8_t* from = tile + tiles.zeros_at + 2 * scales(tokens, head_dim);
+  for (int64_t row = 0; row < tokens; row += tall) {
+    for (int64_t v = 0; v < across; ++v, from += shape_.outliers * kOutlierBytes) {
+      uint8_t* first = rows + 2 * (row * head_dim + v * wide);
+      const int64_t last = (columns ? tall : std::min(wide, head_dim - v * wide)) - 1;
+      for (int i = shape_.outliers - 1; i >= 0; --i) {
+        uint16_t place;
+        std::memcpy(&place, from + i * kOutlierBytes, 2);
+        // A tile may come from a file.
+        std::memcpy(first + 2 * std::min<int64_t>(place, last) * step, from + i * kOutlierBytes + 2, 2);
+      }
     }
   }
 }
