@@ -37,11 +37,12 @@ struct SimulateFlags {
   int64_t max_tokens = 0, nodes = 1;
   std::string route = "in_turn";
   double deadline = 0, time_limit = 0, stop = 0;
-  int64_t window = 0;
+  SimulatedModel model;
   bool no_prefix_cache = false, json = false;
   UseFlag use;
   CLI::Option* policy_option = nullptr;
   CLI::Option* evictor_option = nullptr;
+  CLI::Option* kv_format_option = nullptr;
 };
 
 // The figures of one run.
@@ -135,6 +136,7 @@ nlohmann::ordered_json to_json(const Figures& f) {
   out["recomputed_tokens"] = r.stats.recomputed_tokens;
   out["swapped_out_tokens"] = r.stats.swapped_out_tokens;
   out["evicted_tokens"] = r.stats.evicted_tokens;
+  out["kv_blocks"] = r.stats.kv_blocks;
   out["streams_held"] = {{"mean", r.mean_running}, {"most", r.most_running}};
   out["fairness"] = {{"backlogged_seconds", r.fairness.backlogged_seconds},
                      {"service_difference", r.fairness.difference},
@@ -213,6 +215,9 @@ Result<std::vector<EngineOptions>> list_runs(const SimulateFlags& flags) {
       MILLRACE_TRY_VOID(check_flag_against(uses, "policy", "--policy", policy, flags.use.command));
     if (flags.evictor_option->count() > 0)
       MILLRACE_TRY_VOID(check_flag_against(uses, "evictor", "--evictor", flags.options.evictor, flags.use.command));
+    if (flags.kv_format_option->count() > 0)
+      MILLRACE_TRY_VOID(
+          check_flag_against(uses, "kv_format", "--kv-format", flags.options.kv_format, flags.use.command));
     out.push_back(flags.options);
     out.back().policy = policy;
     auto done = apply_uses(uses, out.back());
@@ -249,7 +254,7 @@ Result<int> run(SimulateFlags flags) {
     ProgressBar bar(one.policy);
     MILLRACE_TRY(auto result,
                  simulate(load, std::move(costs), one,
-                          {.route = route, .stop_seconds = flags.stop, .window = flags.window}, [&](int64_t ended) {
+                          {.route = route, .stop_seconds = flags.stop, .model = flags.model}, [&](int64_t ended) {
                             bar.update(static_cast<double>(ended) / static_cast<double>(load.requests));
                             return !interrupted();
                           }));
@@ -300,10 +305,25 @@ void add_simulate_command(CLI::App& app) {
           "--route", flags->route,
           "Routing of requests: in_turn, prefix (to a node that has at least half of the prompt) or least_loaded")
       ->capture_default_str();
-  command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens")->capture_default_str();
+  command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens of F16")->capture_default_str();
+  flags->kv_format_option =
+      command
+          ->add_option("--kv-format", options.kv_format,
+                       "KV format NAME[:key=value,...]: all sizes in tokens, and the cost model, are for f16")
+          ->capture_default_str();
+  command
+      ->add_option("--kv-heads", flags->model.kv_heads,
+                   "KV heads of a layer of the simulated model, for attention patterns that differ by head")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->capture_default_str();
+  command
+      ->add_option("--layers", flags->model.layers,
+                   "Layers of the simulated model, for evictors and attention patterns that differ by layer")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->capture_default_str();
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
   command
-      ->add_option("--window", flags->window,
+      ->add_option("--window", flags->model.window,
                    "Keys that every layer of the simulated model sees, so that streams give back older blocks; 0: all")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step")->capture_default_str();
@@ -323,9 +343,9 @@ void add_simulate_command(CLI::App& app) {
           "disk_bandwidth")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("-c,--context", options.context, "Longest stream; at least what the load needs");
-  flags->evictor_option = command->add_option(
-      "--evictor", options.evictor,
-      "Drop keys and values of running streams, NAME[:key=value,...]; not those that observe attention");
+  flags->evictor_option =
+      command->add_option("--evictor", options.evictor,
+                          "Drop keys and values of running streams, NAME[:key=value,...]; not by a checkpoint's gates");
   command->add_flag("--no-prefix-cache", flags->no_prefix_cache, "Compute every prompt completely");
   command
       ->add_option("--max-tokens", flags->max_tokens,

@@ -17,6 +17,16 @@ Result<std::shared_ptr<const AttentionPattern>> make_attention_pattern(std::stri
   return std::shared_ptr<const AttentionPattern>(std::move(pattern));
 }
 
+Result<void> check_pattern_blocks(const AttentionPattern& pattern, int64_t context, int64_t block_tokens) {
+  const int64_t block = pattern.block();
+  if (block % block_tokens != 0)
+    return Error::user(fmt::format("attention {}: block: must be a multiple of the {} tokens of a KV block, is {}",
+                                   pattern.text(), block_tokens, block));
+  if ((context + block - 1) / block <= kMostPatternBlocks) return {};
+  return Error::user(fmt::format("attention {}: block: a context of {} tokens has more than {} blocks of {}",
+                                 pattern.text(), context, kMostPatternBlocks, block));
+}
+
 double pattern_density(const AttentionPattern& pattern, int64_t layers, int64_t heads, int64_t tokens) {
   double seen = 0;
   for (int64_t layer = 0; layer < layers; ++layer) {

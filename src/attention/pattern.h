@@ -42,6 +42,9 @@ const Registry<AttentionPatternFactory>& attention_patterns();
 // `text` is NAME[:key=value,...]. Errors (user): unknown name or option, a pattern that cannot be chosen.
 Result<std::shared_ptr<const AttentionPattern>> make_attention_pattern(std::string_view text);
 
+// Errors: user (blocks that are not whole KV blocks, or too many).
+Result<void> check_pattern_blocks(const AttentionPattern& pattern, int64_t context, int64_t block_tokens);
+
 // The fraction of all pairs of a query and a key at or before it that the pattern keeps, in the mean over the heads,
 // for a stream of `tokens` tokens.
 double pattern_density(const AttentionPattern& pattern, int64_t layers, int64_t heads, int64_t tokens);

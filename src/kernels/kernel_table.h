@@ -65,12 +65,14 @@ inline constexpr float kUnifiedRange[2] = {0x1p-60f, 0x1p60f};  // exclusive
 inline constexpr int64_t kMaxMixedHeadDim = 1024;               // where keys and values have different formats
 inline constexpr int64_t kMaxTilesHeadDim = 512;                // that attend_tiles reads
 
+inline constexpr int kMostCode = 63;
+
 // A block of encoded keys, and one of values, of one KV head: as AffineRows, but not rounded to f16.
 //
 //   tile   levels [tokens][stride bytes] | scales, f16 | zeros, f16
 struct LevelTiles {
   int bits = 4;
-  const float* codes = nullptr;  // as AffineRows::codes
+  const float* codes = nullptr;  // as AffineRows::codes, whole numbers from -kMostCode to kMostCode
   int64_t stride = 0;
   int64_t scales_at = 0;  // bytes from the tile's beginning
   int64_t zeros_at = 0;   // the same

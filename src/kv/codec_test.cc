@@ -9,6 +9,7 @@
 
 #include "base/cpu.h"
 #include "base/philox.h"
+#include "kv/codecs/normal_codes.h"
 #include "kv/pool.h"
 #include "tensor/half.h"
 
@@ -235,10 +236,17 @@ TEST(KvCodecs, TurboquantsErrorIsThatOfItsCodebook) {
     EXPECT_LT(rotated_error(*one, rows, 128), 1.5 * bound) << bits;
   }
   // Max, 1960, "Quantizing for Minimum Distortion", of 4 levels, and the outermost of 16.
-  const auto two = codec("turboquant:bits=2")->level_tiles(32, 64), four = codec("turboquant")->level_tiles(32, 64);
-  EXPECT_NEAR(two->codes[0], -1.510, 1e-3);
-  EXPECT_NEAR(two->codes[2], 0.4528, 1e-3);
-  EXPECT_NEAR(four->codes[15], 2.733, 2e-3);
+  const auto code = [](int bits, size_t i) { return whole_codes(bits).codes[i] * whole_codes(bits).step; };
+  EXPECT_NEAR(code(2, 0), -1.510, 2e-3);
+  EXPECT_NEAR(code(2, 2), 0.4528, 2e-3);
+  EXPECT_NEAR(code(4, 15), 2.733, 0.02);
+  for (int bits = 2; bits <= 4; ++bits) {
+    const auto tiles = codec("turboquant:bits=" + std::to_string(bits))->level_tiles(32, 64);
+    for (int i = 0; i < 16; ++i) {
+      EXPECT_EQ(tiles->codes[i], std::round(tiles->codes[i]));
+      EXPECT_LE(std::fabs(tiles->codes[i]), kMostCode);
+    }
+  }
 }
 
 // Outliers come back as they are, wherever they are in a vector; what is left has uneven levels over its own range.

@@ -50,8 +50,10 @@ struct KvLayer {
   bool elsewhere = false;    // in another group of the pool: no heads here
   // Latent attention: a value is the first numbers of its key, and has no bytes of its own.
   bool values_in_keys = false;
+  bool simulated = false;  // its heads have no dims: blocks are counted, and have no bytes
 
-  int64_t planes() const { return values_in_keys ? 1 : 2; }  // arrays of each head: keys, and values
+  // Arrays of each head: keys, and values.
+  int64_t planes() const { return simulated ? 0 : values_in_keys ? 1 : 2; }
 };
 
 struct KvLayout {

@@ -12,13 +12,8 @@ namespace millrace {
 Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits) {
   const AttentionPattern* pattern = limits.switches.attention.pattern;
   if (!pattern) return {};
-  const int64_t block_tokens = kv.layout().block_tokens, block = pattern->block();
-  if (block % block_tokens != 0)
-    return Error::user(fmt::format("attention {}: block: must be a multiple of the {} tokens of a KV block, is {}",
-                                   pattern->text(), block_tokens, block));
-  if ((limits.context + block - 1) / block > kMostPatternBlocks)
-    return Error::user(fmt::format("attention {}: block: a context of {} tokens has more than {} blocks of {}",
-                                   pattern->text(), limits.context, kMostPatternBlocks, block));
+  const int64_t block = pattern->block();
+  MILLRACE_TRY_VOID(check_pattern_blocks(*pattern, limits.context, kv.layout().block_tokens));
   if (kv.layout().encodes())
     return Error::unsupported(
         fmt::format("attention {}: KV format {} encodes whole blocks, which patterns do not read; use f16 or another "

@@ -70,14 +70,6 @@ Result<int64_t> plan_blocks(const KvLayout& layout, const KvPoolOptions& places,
   return again.ok() ? std::move(again) : std::move(planned);
 }
 
-// Tokens of the pool that the longest stream needs. Where every layer has blocks of its own, the pool has that many in
-// each layer on average.
-int64_t planned_tokens(const EvictionRule* rule, const KvLayout& layout, int64_t context) {
-  if (!layout.by_layer) return kv_demand(rule, context, context);
-  const int64_t blocks = blocks_demand(rule, context, context, layout.tables(), layout.block_tokens);
-  return (blocks + layout.tables() - 1) / layout.tables() * layout.block_tokens;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
@@ -154,8 +146,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
-  int64_t demand = planned_tokens(rule.get(), layout, limits_.context);
-  if (layout.window > 0) demand = std::min(demand, layout.most_held);
+  const int64_t demand = longest_demand(rule.get(), layout, limits_.context);
   if (kv_tokens == 0 && layout.block_bytes() == 0)
     kv_tokens = places.streams * limits_.context;  // blocks without bytes
   if (kv_tokens == 0 && !budget) kv_tokens = std::max(demand, std::min(options.max_streams * demand, kDefaultKvTokens));

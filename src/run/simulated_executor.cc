@@ -6,7 +6,8 @@
 #include <unordered_map>
 
 #include "base/philox.h"
-#include "formats/format.h"
+#include "models/forward_switches.h"
+#include "run/evictor_check.h"
 #include "run/simulated_store.h"
 #include "run/window_blocks.h"
 
@@ -14,6 +15,31 @@ namespace millrace {
 namespace {
 
 int64_t nanoseconds(double seconds) { return std::max<int64_t>(1, static_cast<int64_t>(std::min(seconds, 1e9) * 1e9)); }
+
+constexpr int64_t kHeadDim = 128;  // for which formats are compared
+
+// The layout of an engine with these options.
+Result<KvLayout> planned_layout(const EngineOptions& options, const SimulatedModel& model) {
+  MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, make_kernel_table(Isa::ref)));
+  if (!formats.keys) return Error::unsupported(fmt::format("KV format '{}' is unknown", options.kv_format));
+  const KvLayer layer{.kv_heads = 1, .head_dim = kHeadDim, .window = model.window};
+  MILLRACE_TRY(
+      KvLayout layout,
+      engine_layout(formats, options, std::vector<KvLayer>(static_cast<size_t>(model.layers), layer), options.context));
+  if (!options.evictor.empty() && options.evictor != "none")
+    MILLRACE_TRY_VOID(layout.by_layer ? check_layer_blocks(options, layout, model.layers, options.context)
+                                      : check_evictor_layout(layout, options.context));
+  return layout;
+}
+
+// The same blocks without bytes. Layers that share them are one.
+void drop_bytes(KvLayout& layout) {
+  layout.codec = nullptr;
+  layout.tail_tokens = 0;
+  layout.value_format = nullptr;
+  if (!layout.by_layer) layout.layers.resize(1);
+  for (KvLayer& layer : layout.layers) layer = {.kv_heads = 1, .window = layer.window, .simulated = true};
+}
 
 }  // namespace
 
@@ -66,24 +92,34 @@ class SimulatedExecutor::Tier final : public KvTier {
 
 Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique_ptr<CostModel> cost,
                                                                      ManualClock& clock, const EngineOptions& options,
-                                                                     int64_t window) {
+                                                                     const SimulatedModel& model) {
   auto executor = std::unique_ptr<SimulatedExecutor>(new SimulatedExecutor(clock));
-  executor->cost_ = std::move(cost);
   if (options.context < 1) return Error::user("context: a simulation must be given one");
   if (!options.drafter.empty())
     return Error::unsupported("drafter: simulated tokens are random, so that no draft would ever be right");
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  if (rule && rule->by_layer())
-    return Error::unsupported("evictor: a simulation has no layers, whose budgets differ; simulate snapkv or another");
-  if (window < 0 || (window > 0 && rule))
-    return Error::user(fmt::format("window: must be 0 or more, and 0 with an evictor, got {}", window));
-  KvLayout layout{find_format("f16"), options.block_tokens, {{.kv_heads = 1, .head_dim = 1, .window = window}}};
-  split_window_blocks(layout, options, options.context, std::max(options.batch_tokens, options.max_streams));
-  layout.layers.clear();  // blocks have no bytes
-  int64_t kv_tokens = options.kv_tokens;
-  if (kv_tokens == 0) kv_tokens = kv_demand(rule.get(), options.context, options.context);
-  if (options.kv_tokens == 0 && layout.window > 0) kv_tokens = std::min(kv_tokens, layout.most_held);
-  const int64_t blocks = (kv_tokens + options.block_tokens - 1) / options.block_tokens;
+  if (model.layers < 1) return Error::user(fmt::format("layers: must be at least 1, got {}", model.layers));
+  if (model.window < 0 || (model.window > 0 && rule))
+    return Error::user(fmt::format("window: must be 0 or more, and 0 with an evictor, got {}", model.window));
+  if (model.kv_heads < 1) return Error::user(fmt::format("KV heads: must be at least 1, got {}", model.kv_heads));
+  MILLRACE_TRY(KvLayout layout, planned_layout(options, model));
+  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
+  if (switches.pattern) {
+    if (rule || model.window > 0 || layout.encodes())
+      return Error::unsupported(
+          fmt::format("attention {}: is simulated without evictors, windows and KV formats that encode blocks",
+                      switches.pattern->text()));
+    MILLRACE_TRY(executor->pattern_, PatternSteps::create(switches.pattern, model.layers, model.kv_heads,
+                                                          options.context, layout.block_tokens));
+  }
+  const int64_t f16_bytes = model.layers * 2 * kHeadDim * 2;
+  executor->kv_ratio_ = static_cast<double>(layout.bytes_per_token()) / static_cast<double>(f16_bytes);
+  executor->shares_prefixes_ = layout.prefixes_shared();
+  executor->cost_ = make_scaled_kv_cost(std::move(cost), executor->kv_ratio_);
+  drop_bytes(layout);
+  const int64_t kv_tokens = options.kv_tokens > 0 ? executor->tokens_for(options.kv_tokens)
+                                                  : longest_demand(rule.get(), layout, options.context);
+  const int64_t blocks = (kv_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.tables();
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks));
   executor->kv_ = std::make_unique<KvPool>(std::move(pool));
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
@@ -91,17 +127,17 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
 }
 
 Result<std::unique_ptr<KvTier>> SimulatedExecutor::make_tier(int64_t tokens) {
-  return std::unique_ptr<KvTier>(std::make_unique<Tier>(*this, tokens));
+  return std::unique_ptr<KvTier>(std::make_unique<Tier>(*this, tokens_for(tokens)));
 }
 
 Result<std::unique_ptr<PrefixStore>> SimulatedExecutor::make_store(const EngineOptions& options) {
   if (!options.kv_store.empty()) return Error::unsupported("KV store: a simulation has one of a size in tokens only");
   if (options.kv_ssd_fetch < 1) return Error::unsupported("KV store: a simulation fetches all of a prompt's blocks");
-  const int64_t blocks = options.kv_ssd_size / options.block_tokens;
+  const int64_t block_tokens = kv_->layout().block_tokens, blocks = tokens_for(options.kv_ssd_size) / block_tokens;
   if (blocks < 1)
     return Error::user(
-        fmt::format("KV store: {} tokens are less than a block of {}", options.kv_ssd_size, options.block_tokens));
-  return make_simulated_store(clock_, *cost_, blocks, options.block_tokens, disk_free_ns_);
+        fmt::format("KV store: {} tokens are less than a block of {}", options.kv_ssd_size, block_tokens));
+  return make_simulated_store(clock_, *cost_, blocks, block_tokens, disk_free_ns_);
 }
 
 Result<void> SimulatedExecutor::check(const Request& request) const {
@@ -115,10 +151,22 @@ Result<void> SimulatedExecutor::check(const Request& request) const {
   return {};
 }
 
+Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
+  if (rule.evictor->gated()) return Executor::check_evictor(rule);
+  return check_evictor_pool(rule, *kv_, limits_.context);
+}
+
 void SimulatedExecutor::forward(std::span<const StepWork> work) {
   StepShape shape;
-  for (const StepWork& item : work)
-    shape.add(item.chunk.first - item.stream->sequence.kv.left_out, item.chunk.count, item.chunk.outputs());
+  for (const StepWork& item : work) {
+    const int64_t first = item.chunk.first - item.stream->sequence.mean_left_out();
+    pattern_ ? pattern_->add(first, item.chunk.count, item.chunk.outputs(), shape)
+             : shape.add(first, item.chunk.count, item.chunk.outputs());
+    TokenEviction* const eviction = item.stream->eviction.get();
+    if (!eviction || !eviction->rule().evictor->needs_mass()) continue;
+    for (int64_t layer = 0; layer < eviction->layers(); ++layer)
+      eviction->tokens(layer).mass(item.chunk.first + item.chunk.count - eviction->evicted(layer));
+  }
   clock_.advance_ns(nanoseconds(cost_->step_seconds(shape)));
 }
 

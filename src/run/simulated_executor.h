@@ -1,6 +1,8 @@
 // SimulatedExecutor: steps take the time that a cost model predicts, on a virtual clock that only they advance, and
-// produce pseudorandom tokens until each request's known length. Its pool has blocks without bytes; its tier moves them
-// at the cost model's speed, one move after the other. Planner, policies and prefix index are the engine's own.
+// produce pseudorandom tokens until each request's known length. Its pool has blocks without bytes, in the layout of an
+// engine with the same options; its tier moves them at the cost model's speed, one move after the other. Planner,
+// policies, evictors and prefix index are the engine's own. No attention is computed, so an evictor that observes it
+// sees no difference between tokens: it drops as many as in an engine, but others.
 #pragma once
 
 #include <memory>
@@ -8,17 +10,27 @@
 #include "base/clock.h"
 #include "millrace/options.h"
 #include "run/executor.h"
+#include "run/pattern_steps.h"
 
 namespace millrace {
 
 inline constexpr int64_t kSimulatedVocab = 1 << 20;
 
+// The model whose steps the cost model knows.
+struct SimulatedModel {
+  int64_t layers = 1;  // that an evictor may give budgets of their own
+  int64_t kv_heads = 1;
+  int64_t window = 0;  // keys that every layer sees; 0: all
+};
+
 class SimulatedExecutor final : public Executor {
  public:
-  // Memory and step limits come from the options; `context` is required. `clock` must outlive it. `window`: keys that
-  // every layer of the simulated model sees; 0: all. Errors: user.
+  // Memory and step limits come from the options; `context` is required. `clock` must outlive it. The cost model's
+  // figures, and the sizes of caches in tokens, are for F16: another KV format makes room for more tokens. Errors:
+  // user, unsupported.
   static Result<std::unique_ptr<SimulatedExecutor>> create(std::unique_ptr<CostModel> cost, ManualClock& clock,
-                                                           const EngineOptions& options, int64_t window = 0);
+                                                           const EngineOptions& options,
+                                                           const SimulatedModel& model = {});
 
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *kv_; }
@@ -26,7 +38,9 @@ class SimulatedExecutor final : public Executor {
   // Blocks have no bytes here: options.kv_ssd_size counts tokens, and no file options.kv_ssd is made.
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
   CostModel* cost() override { return cost_.get(); }
+  bool shares_prefixes() const { return shares_prefixes_; }  // the KV format lets streams share blocks
   Result<void> check(const Request& request) const override;
+  Result<void> check_evictor(const EvictionRule& rule) const override;
   Result<void> begin(LiveStream&) const override { return {}; }
   void forward(std::span<const StepWork> work) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
@@ -38,10 +52,15 @@ class SimulatedExecutor final : public Executor {
  private:
   class Tier;
   explicit SimulatedExecutor(ManualClock& clock) : clock_(clock) {}
+  // Tokens that take the bytes of `tokens` in F16.
+  int64_t tokens_for(int64_t tokens) const { return static_cast<int64_t>(static_cast<double>(tokens) / kv_ratio_); }
 
   ManualClock& clock_;
   std::unique_ptr<CostModel> cost_;
   std::unique_ptr<KvPool> kv_;
+  std::unique_ptr<PatternSteps> pattern_;  // null: queries see all keys
+  double kv_ratio_ = 1;                    // bytes of a token, in those of F16
+  bool shares_prefixes_ = true;
   int64_t disk_free_ns_ = 0;  // of the prefix store
   ExecutorLimits limits_;
   int64_t bus_free_ns_ = 0;  // end of the last move begun so far

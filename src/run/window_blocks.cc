@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "attention/pattern_layers.h"
-#include "kv/token_evictor.h"
 #include "kv/window_groups.h"
 #include "models/forward_switches.h"
 #include "run/kv_places.h"
@@ -42,6 +41,15 @@ Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& op
     split_window_blocks(layout, options, context, std::max(options.batch_tokens, options.max_streams) + drafts);
   MILLRACE_TRY_VOID(formats.set_window_formats(layout, drafts));
   return layout;
+}
+
+int64_t longest_demand(const EvictionRule* rule, const KvLayout& layout, int64_t context) {
+  if (layout.by_layer) {
+    const int64_t blocks = blocks_demand(rule, context, context, layout.tables(), layout.block_tokens);
+    return (blocks + layout.tables() - 1) / layout.tables() * layout.block_tokens;
+  }
+  const int64_t demand = kv_demand(rule, context, context);
+  return layout.window > 0 ? std::min(demand, layout.most_held) : demand;
 }
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kv/kv_formats.h"
+#include "kv/token_evictor.h"
 #include "millrace/options.h"
 
 namespace millrace {
@@ -16,5 +17,9 @@ void split_window_blocks(KvLayout& layout, const EngineOptions& options, int64_t
 // make_eviction_rule(), longest_draft(), set_window_formats(), make_forward_switches(), add_pattern_layers().
 Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& options, std::vector<KvLayer> layers,
                                int64_t context);
+
+// Tokens of the pool that the longest stream needs. Where every layer has blocks of its own, the pool has that many in
+// each layer on average.
+int64_t longest_demand(const EvictionRule* rule, const KvLayout& layout, int64_t context);
 
 }  // namespace millrace

@@ -48,9 +48,11 @@ class Simulation {
     if (costs.size() > 1 && !engine.record_plans.empty()) return Error::user("plans: can be recorded of one node only");
     for (auto& cost : costs) {
       auto node = std::make_unique<Node>();
-      MILLRACE_TRY(auto executor, SimulatedExecutor::create(std::move(cost), node->clock, engine, options_.window));
+      MILLRACE_TRY(auto executor, SimulatedExecutor::create(std::move(cost), node->clock, engine, options_.model));
       node->executor = executor.get();
-      MILLRACE_TRY(node->core, EngineCore::create(std::move(executor), engine, &node->clock,
+      EngineOptions own = engine;
+      own.prefix_cache &= executor->shares_prefixes();
+      MILLRACE_TRY(node->core, EngineCore::create(std::move(executor), own, &node->clock,
                                                   options_.policy ? options_.policy() : nullptr));
       nodes_.push_back(std::move(node));
     }

@@ -14,6 +14,7 @@
 
 #include "base/result.h"
 #include "millrace/engine.h"
+#include "run/simulated_executor.h"
 #include "schedule/cost_model.h"
 #include "schedule/policy.h"
 
@@ -42,7 +43,7 @@ struct SimulationOptions {
   std::function<std::unique_ptr<SchedulerPolicy>()>
       policy;               // makes one for each node, instead of the one that the engine's options name; may be null
   double stop_seconds = 0;  // > 0: the simulation ends at that time, and requests still open have no end
-  int64_t window = 0;       // keys that every layer of the model sees; 0: all
+  SimulatedModel model = {};
 };
 
 // Seconds of the virtual clock, which starts at 0.

@@ -25,7 +25,7 @@ SimulationResult run_window(int64_t window, int64_t swap_tokens) {
   o.swap_tokens = swap_tokens;
   std::vector<std::unique_ptr<CostModel>> costs;
   costs.push_back(load_cost_model("llama-7b-a100").value());
-  auto result = simulate(load, std::move(costs), o, {.window = window});
+  auto result = simulate(load, std::move(costs), o, {.model = {.window = window}});
   EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
   return result.ok() ? std::move(*result) : SimulationResult{};
 }
@@ -49,7 +49,7 @@ TEST(SimulatedWindows, NegativeOnesAreRefused) {
   costs.push_back(load_cost_model("llama-7b-a100").value());
   EngineOptions o;
   o.context = 64;
-  EXPECT_EQ(simulate(load, std::move(costs), o, {.window = -1}).error().message,
+  EXPECT_EQ(simulate(load, std::move(costs), o, {.model = {.window = -1}}).error().message,
             "window: must be 0 or more, and 0 with an evictor, got -1");
 }
 

@@ -11,18 +11,11 @@
 #include "kernels/x86/attention_bf16_tiles.h"
 #include "kernels/x86/attention_bf16_weights.h"
 #include "kernels/x86/attention_bf16.h"
-#include "kernels/x86/attention_bf16_level_units.h"
-#include "kernels/x86/attention_bf16_level_keys.h"
-#include "kernels/x86/attention_bf16_level_values.h"
-#include "kernels/x86/attention_bf16_levels.h"
 // clang-format on
 
 namespace millrace {
 
-void attend_levels_avx512bf16(const AttentionArgs& args) noexcept { attend_levels_bf16(args); }
-
 void add_attention_avx512bf16(KernelTable& table) {
-  table.attend_tiles = attend_levels_avx512bf16;
   set_attention_named(table, KvF16::kName, attend_bf16<ReadF16, KvF16>, kBf16MaxHeadDim);
   set_attention_named(table, KvBf16::kName, attend_bf16<ReadBf16, KvBf16>, kBf16MaxHeadDim);
   set_attention_named(table, KvQ8::kName, attend_bf16<ReadQ8, KvQ8>, kBf16MaxHeadDim);

@@ -1,4 +1,4 @@
-// Scores of tiles of levels with 8-bit products (attention_byte_levels.h). Include after attention_byte_level_units.h.
+// Scores of tiles of levels with 8-bit products (attention_byte_levels.h). Include after attention_byte_level_codes.h.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,31 @@ namespace {
 // The planes of four dims from d on, in a query's: low ones, and high ones 8 bytes behind. 32 dims are 64 bytes.
 inline int64_t plane_at(int64_t d) { return d / 32 * 64 + d % 16 / 4 * 16 + d % 32 / 16 * 4; }
 
-// Calls use(dword, unit, half, shift) for the two dwords of 16 tokens' units, four or two dwords at a time: half 0
-// or 1.
+// Calls use(bits, unit, half) for the two dwords, half 0 and 1, of each of 16 tokens' `units`.
 template <int kBits, typename Use>
-[[gnu::always_inline]] inline void for_key_dwords(const uint8_t* levels, int64_t stride, int64_t unit, bool second,
+[[gnu::always_inline]] inline void for_key_dwords(const uint8_t* levels, int64_t stride, int64_t units,
                                                   const Use& use) {
-  __m512i words[4];
-  transpose_dwords(levels + unit * 8, stride, words);
-  use(words[0], unit, 0);
-  use(words[1], unit, 1);
-  if (!second) return;
-  use(words[2], unit + 1, 0);
-  use(words[3], unit + 1, 1);
+  constexpr int64_t kUnits = kBits == 3 ? 1 : 2;  // in the 16 bytes that are loaded at a time
+  for (int64_t unit = 0; unit < units; unit += kUnits) {
+    __m512i words[4];
+    transpose_dwords(levels + unit * ByteUnit<kBits>::kBytes, stride, words);
+    use(LevelBits{words[0], words[2]}, unit, 0);
+    use(LevelBits{words[1], words[2]}, unit, 1);
+    if (kUnits == 1 || unit + 1 == units) continue;
+    use(LevelBits{words[2], words[2]}, unit + 1, 0);
+    use(LevelBits{words[3], words[2]}, unit + 1, 1);
+  }
 }
 
 // 16 tokens' keys, [unit][dword][shift] of 64 bytes each: four dims of each token.
-template <int kBits>
-void decode_key_bytes(const uint8_t* levels, int64_t stride, int64_t units, uint8_t* out) {
-  using Unit = ByteUnit<kBits>;
-  for (int64_t unit = 0; unit < units; unit += 2) {
-    for_key_dwords<kBits>(
-        levels, stride, unit, unit + 1 < units, [&](__m512i dword, int64_t, int64_t) __attribute__((always_inline)) {
+template <typename Codes>
+void decode_key_bytes(const Codes& codes, const uint8_t* levels, int64_t stride, int64_t units, uint8_t* out) {
+  for_key_dwords<Codes::kBits>(
+      levels, stride, units, [&](const LevelBits& bits, int64_t, int half) __attribute__((always_inline)) {
 #pragma GCC unroll 4
-          for (int k = 0; k < Unit::kShifts; ++k, out += 64) _mm512_store_si512(out, level_bytes<kBits>(dword, k));
-        });
-  }
+        for (int k = 0; k < ByteUnit<Codes::kBits>::kShifts; ++k, out += 64)
+          _mm512_store_si512(out, codes.key(bits, half, k));
+      });
 }
 
 // A query's planes, and what they stand for, for up to four places of keys, each with scales by columns in the scratch.
@@ -107,11 +107,20 @@ struct ByteScores {
   }
 };
 
+// Sums of a lone row, [shift].
+template <typename Codes>
+inline __m512i join_lone_sums(const __m512i* sum) {
+  __m512i all = sum[0];
+#pragma GCC unroll 4
+  for (int k = 1; k < ByteUnit<Codes::kBits>::kShifts; ++k) all = _mm512_add_epi32(all, Codes::lone_sum(sum[k], k));
+  return all;
+}
+
 // 16 keys against one row, decoded on the way. group_units: units under one scale.
-template <int kBits>
-void score_vector(const uint8_t* levels, int64_t stride, int64_t units, int64_t group_units, const uint8_t* query,
-                  const ByteScores& scores, float* out) {
-  using Unit = ByteUnit<kBits>;
+template <typename Codes>
+void score_vector(const Codes& codes, const uint8_t* levels, int64_t stride, int64_t units, int64_t group_units,
+                  const uint8_t* query, const ByteScores& scores, float* out) {
+  using Unit = ByteUnit<Codes::kBits>;
   __m512i low[Unit::kShifts], high[Unit::kShifts];
   const auto clear = [&]() __attribute__((always_inline)) {
 #pragma GCC unroll 4
@@ -121,24 +130,21 @@ void score_vector(const uint8_t* levels, int64_t stride, int64_t units, int64_t 
   int64_t group = 0, left = group_units;
   const auto end_unit = [&](int64_t unit) __attribute__((always_inline)) {
     if (--left > 0 && unit + 1 < units) return;
-    scores.put(0, group, join_planes(join_shifts<kBits>(low), join_shifts<kBits>(high)), out);
+    scores.put(0, group, join_planes(join_lone_sums<Codes>(low), join_lone_sums<Codes>(high)), out);
     clear();
     ++group, left = group_units;
   };
-  for (int64_t unit = 0; unit < units; unit += 2) {
-    for_key_dwords<kBits>(
-        levels, stride, unit,
-        unit + 1 < units, [&](__m512i dword, int64_t of, int64_t half) __attribute__((always_inline)) {
-          const uint8_t* planes = query + plane_at(of * Unit::kDims + 4 * half);
+  for_key_dwords<Codes::kBits>(
+      levels, stride, units, [&](const LevelBits& bits, int64_t unit, int half) __attribute__((always_inline)) {
+        const uint8_t* planes = query + plane_at(unit * Unit::kDims + 4 * half);
 #pragma GCC unroll 4
-          for (int k = 0; k < Unit::kShifts; ++k) {
-            const __m512i level = level_bits<kBits>(dword, k);
-            low[k] = add_products(low[k], level, broadcast_word(planes + plane_at(8 * k)));
-            high[k] = add_products(high[k], level, broadcast_word(planes + plane_at(8 * k) + 8));
-          }
-          if (half == 1) end_unit(of);
-        });
-  }
+        for (int k = 0; k < Unit::kShifts; ++k) {
+          const __m512i level = codes.lone_key(bits, half, k);
+          low[k] = add_products(low[k], level, broadcast_word(planes + plane_at(8 * k)));
+          high[k] = add_products(high[k], level, broadcast_word(planes + plane_at(8 * k) + 8));
+        }
+        if (half == 1) end_unit(unit);
+      });
 }
 
 // 32 decoded keys, vector_bytes apart by 16, against kRows rows, units [begin, end).
@@ -188,24 +194,24 @@ void in_parts(int64_t rows, const Body& body) {
   if (row < rows) body.template operator()<1>(row);
 }
 
-template <int kBits>
-void decode_key_byte_range(const AttentionArgs& a, int64_t begin, int64_t end, ByteScratch& b) {
-  using Unit = ByteUnit<kBits>;
+template <typename Codes>
+void decode_key_byte_range(const Codes& codes, const AttentionArgs& a, int64_t begin, int64_t end, ByteScratch& b) {
+  using Unit = ByteUnit<Codes::kBits>;
   const int64_t units = Unit::count(a.head_dim);
   uint8_t* out = b.keys;
   for (int64_t key = begin; key < end; key += kSharedTokens) {
     b.ahead.ask_lines(4 * b.lines);
     const TilePlace at = b.key_at[key / kSharedTokens];
     for (int64_t t = 0; t < kSharedTokens; t += kVectorKeys, out += units * Unit::kDims * kVectorKeys)
-      decode_key_bytes<kBits>(at.tile + (at.first + t) * a.tiles->stride, a.tiles->stride, units, out);
+      decode_key_bytes(codes, at.tile + (at.first + t) * a.tiles->stride, a.tiles->stride, units, out);
   }
 }
 
 // Scores of the encoded keys [begin, end), whole chunks; from: key of the first decoded ones, or negative.
-template <int kBits>
-void score_byte_levels(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, int64_t from,
-                       Bf16Scratch& s, ByteScratch& b) {
-  using Unit = ByteUnit<kBits>;
+template <typename Codes>
+void score_byte_levels(const Codes& codes, const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin,
+                       int64_t end, int64_t from, Bf16Scratch& s, ByteScratch& b) {
+  using Unit = ByteUnit<Codes::kBits>;
   const int64_t units = Unit::count(a.head_dim), vector_bytes = units * Unit::kDims * kVectorKeys;
   const bool columns = a.tiles->key_tokens > 0, alone = rows == 1 && from < 0;
   const int64_t group_units = columns ? units : a.tiles->group / Unit::kDims;
@@ -217,32 +223,32 @@ void score_byte_levels(const AttentionArgs& a, int64_t row, int64_t rows, int64_
       const TilePlace at = b.key_at[key / kSharedTokens];
       b.ahead.ask_lines(2 * b.lines);
       if (columns)
-        load_column_scales(a, at.tile, at.first, 0, b.column_scale[place], b.column_zero[place]);
+        load_column_scales(a, at.tile, at.first, codes.offset, b.column_scale[place], b.column_zero[place]);
       else
-        load_token_scales(*a.tiles, at.tile, at.first, groups_of(*a.tiles, a.head_dim), key, 0, b.key_scale,
+        load_token_scales(*a.tiles, at.tile, at.first, groups_of(*a.tiles, a.head_dim), key, codes.offset, b.key_scale,
                           b.key_zero);
     }
     if (columns)
       for (int64_t r = 0; r < rows; ++r) scale_query_columns(a, row, r, (stop - strip) / kSharedTokens, b);
     const uint8_t* keys = from < 0 ? b.keys : b.keys + (strip - from) / kVectorKeys * vector_bytes;
-    if (from < 0 && !alone) decode_key_byte_range<kBits>(a, strip, stop, b);
+    if (from < 0 && !alone) decode_key_byte_range(codes, a, strip, stop, b);
     for (int64_t key = strip, place = 0; key < stop; key += kSharedTokens, ++place) {
       const uint8_t* query = b.query + (columns ? place * kPlaneStride : 0);
       if (alone) {
         const TilePlace at = b.key_at[key / kSharedTokens];
         for (int64_t t = 0; t < kSharedTokens; t += kVectorKeys) {
           b.ahead.ask_lines(2 * b.lines);
-          score_vector<kBits>(at.tile + (at.first + t) * a.tiles->stride, a.tiles->stride, units, group_units, query,
-                              {columns, b, key + t, place}, s.score + key + t);
+          score_vector(codes, at.tile + (at.first + t) * a.tiles->stride, a.tiles->stride, units, group_units, query,
+                       {columns, b, key + t, place}, s.score + key + t);
         }
         continue;
       }
       const ByteScores scores{columns, b, key, place};
       in_parts<6>(rows, [&]<int n>(int64_t r) {
         for (int64_t unit = 0; unit < units; unit += group_units)
-          score_bytes<kBits, n>(keys, vector_bytes, unit, unit + group_units < units ? unit + group_units : units,
-                                query + r * kStripPlaces * kPlaneStride, r, unit / group_units, scores,
-                                s.score + r * kScoreStride + key);
+          score_bytes<Codes::kBits, n>(
+              keys, vector_bytes, unit, unit + group_units < units ? unit + group_units : units,
+              query + r * kStripPlaces * kPlaneStride, r, unit / group_units, scores, s.score + r * kScoreStride + key);
       });
       keys += 2 * vector_bytes;
     }

@@ -1,5 +1,5 @@
-// Numbers as two planes of signed bytes, and levels as bytes, for attention over tiles of levels with 8-bit products
-// (attention_byte_levels.h, which explains the arithmetic). Include after attention_bf16_level_units.h.
+// Numbers as two planes of signed bytes, for attention over tiles of levels with 8-bit products
+// (attention_byte_levels.h, which explains the arithmetic). Include after attention_level_units.h.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,6 @@ namespace {
 constexpr float kPlaneRange = 127 * 256;  // the largest number of two planes
 constexpr float kLeastRange = 0x1p-100f;  // numbers that are all smaller count as zero: they vanish beside a weight
 constexpr int64_t kByteStep = 4;          // tokens whose values are multiplied at a time
-constexpr int64_t kColumnBytes = 16;      // of a token's levels that are processed together: two units
 constexpr int64_t kStripPlaces = kLevelStrip / kSharedTokens;
 constexpr int64_t kPlaneStride = kMaxTilesHeadDim * 2 + 64;  // a query's planes
 constexpr int64_t kWeightSteps = kAttentionPartition / kByteStep;
@@ -73,36 +72,6 @@ inline __m512i pair_planes(__m512i a, __m512i b) {
 
 // Sums of both planes, as what they are sums of.
 inline __m512i join_planes(__m512i low, __m512i high) { return _mm512_add_epi32(_mm512_slli_epi32(high, 8), low); }
-
-// Levels of place `shift` in every byte: as they are, and where they are stored.
-template <int kBits>
-inline __m512i level_bytes(__m512i bytes, int shift) {
-  const __m512i mask = _mm512_set1_epi8((1 << kBits) - 1);
-  return _mm512_and_si512(_mm512_srli_epi32(bytes, static_cast<unsigned>(shift * kBits)), mask);
-}
-template <int kBits>
-inline __m512i level_bits(__m512i bytes, int shift) {
-  return _mm512_and_si512(bytes, _mm512_set1_epi8(static_cast<char>(((1 << kBits) - 1) << (shift * kBits))));
-}
-
-template <int kBits>
-struct ByteUnit {
-  static_assert(kBits == 2 || kBits == 4);
-  static constexpr int kShifts = 8 / kBits;
-  static constexpr int64_t kDims = 8 * kShifts;
-  static int64_t count(int64_t dims) { return (dims + kDims - 1) / kDims; }
-  static int64_t columns(int64_t dims) { return (dims + 2 * kDims - 1) / (2 * kDims); }
-};
-
-// Sums of levels at their places, [shift], which are whole multiples of the places' powers of two.
-template <int kBits>
-inline __m512i join_shifts(const __m512i* sum) {
-  __m512i all = sum[0];
-#pragma GCC unroll 4
-  for (int k = 1; k < ByteUnit<kBits>::kShifts; ++k)
-    all = _mm512_add_epi32(all, _mm512_srai_epi32(sum[k], static_cast<unsigned>(k * kBits)));
-  return all;
-}
 
 // One result of each of four vectors: op over its lanes.
 template <typename Op>

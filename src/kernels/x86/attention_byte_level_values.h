@@ -17,6 +17,19 @@ inline __m512i transpose_bytes(__m512i tokens) {
   return _mm512_shuffle_epi8(words, order);
 }
 
+// A column of four tokens.
+template <int kBits>
+inline LevelBits load_column(const uint8_t* levels, int64_t stride) {
+  const __m512i first = load_tokens(levels, stride);
+  if constexpr (kBits != 3) return {transpose_bytes(first), first};
+  const __m512i last = load_tokens(levels + 8, stride);  // bytes 0 to 15 and 8 to 23 of each token's two units
+  const __m512i low = _mm512_mask_shuffle_epi32(first, 0xcccc, last, _MM_PERM_CBAA);
+  const __m512i tops =
+      _mm512_permutex2var_epi32(first, _mm512_setr_epi32(2, 6, 10, 14, 19, 23, 27, 31, 0, 0, 0, 0, 0, 0, 0, 0), last);
+  const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  return {transpose_bytes(low), _mm512_shuffle_epi8(tops, order)};
+}
+
 // To prefetch with 32 tokens of a column.
 template <int kBits>
 inline int64_t lines_of_column(const AttentionArgs& a, const ByteScratch& b) {
@@ -25,19 +38,19 @@ inline int64_t lines_of_column(const AttentionArgs& a, const ByteScratch& b) {
 }
 
 // A column of the values [begin, end): [step of 4 tokens][shift] of 64 bytes each.
-template <int kBits>
-void decode_value_column(const AttentionArgs& a, int64_t begin, int64_t end, int64_t column, uint8_t* out,
-                         ByteScratch& b) {
-  using Unit = ByteUnit<kBits>;
-  const int64_t lines = lines_of_column<kBits>(a, b);
+template <typename Codes>
+void decode_value_column(const Codes& codes, const AttentionArgs& a, int64_t begin, int64_t end, int64_t column,
+                         uint8_t* out, ByteScratch& b) {
+  using Unit = ByteUnit<Codes::kBits>;
+  const int64_t lines = lines_of_column<Codes::kBits>(a, b);
   for (int64_t key = begin; key < end; key += kSharedTokens) {
     b.ahead.ask_lines(lines);
     const TilePlace at = b.value_at[key / kSharedTokens];
-    const uint8_t* levels = at.tile + at.first * a.tiles->stride + column * kColumnBytes;
+    const uint8_t* levels = at.tile + at.first * a.tiles->stride + column * 2 * Unit::kBytes;
     for (int64_t t = 0; t < kSharedTokens; t += kByteStep, levels += kByteStep * a.tiles->stride) {
-      const __m512i bytes = transpose_bytes(load_tokens(levels, a.tiles->stride));
+      const LevelBits bits = load_column<Codes::kBits>(levels, a.tiles->stride);
 #pragma GCC unroll 4
-      for (int k = 0; k < Unit::kShifts; ++k, out += 64) _mm512_store_si512(out, level_bytes<kBits>(bytes, k));
+      for (int k = 0; k < Unit::kShifts; ++k, out += 64) _mm512_store_si512(out, codes.value(bits, k));
     }
   }
 }
@@ -129,11 +142,11 @@ void put_column(const AttentionArgs& a, int64_t row, int64_t column, ColumnGroup
 }
 
 // One row's sums of a column, decoded on the way.
-template <int kBits>
-void add_column(const AttentionArgs& a, int64_t begin, int64_t end, int64_t column, ColumnGroups of, float* acc,
-                ByteScratch& b) {
-  using Unit = ByteUnit<kBits>;
-  const int64_t lines = lines_of_column<kBits>(a, b);
+template <typename Codes>
+void add_column(const Codes& codes, const AttentionArgs& a, int64_t begin, int64_t end, int64_t column, ColumnGroups of,
+                float* acc, ByteScratch& b) {
+  using Unit = ByteUnit<Codes::kBits>;
+  const int64_t lines = lines_of_column<Codes::kBits>(a, b);
   __m512i low[Unit::kShifts], high[Unit::kShifts];
 #pragma GCC unroll 4
   for (int k = 0; k < Unit::kShifts; ++k) low[k] = high[k] = _mm512_setzero_si512();
@@ -141,13 +154,13 @@ void add_column(const AttentionArgs& a, int64_t begin, int64_t end, int64_t colu
   for (int64_t key = begin; key < end; key += kSharedTokens) {
     b.ahead.ask_lines(lines);
     const TilePlace at = b.value_at[key / kSharedTokens];
-    const uint8_t* levels = at.tile + at.first * a.tiles->stride + column * kColumnBytes;
+    const uint8_t* levels = at.tile + at.first * a.tiles->stride + column * 2 * Unit::kBytes;
     for (int64_t t = 0; t < kSharedTokens; t += kByteStep, levels += kByteStep * a.tiles->stride, weight += 16) {
-      const __m512i bytes = transpose_bytes(load_tokens(levels, a.tiles->stride));
+      const LevelBits bits = load_column<Codes::kBits>(levels, a.tiles->stride);
       const __m512i w_low = broadcast_pair(weight), w_high = broadcast_pair(weight + 8);
 #pragma GCC unroll 4
       for (int k = 0; k < Unit::kShifts; ++k) {
-        const __m512i level = level_bits<kBits>(bytes, k);
+        const __m512i level = codes.lone_value(bits, k);
         low[k] = add_products(low[k], level, w_low);
         high[k] = add_products(high[k], level, w_high);
       }
@@ -155,9 +168,8 @@ void add_column(const AttentionArgs& a, int64_t begin, int64_t end, int64_t colu
   }
   __m512i sum[Unit::kShifts];
 #pragma GCC unroll 4
-  for (int k = 0; k < Unit::kShifts; ++k)
-    sum[k] = _mm512_srai_epi32(join_planes(low[k], high[k]), static_cast<unsigned>(k * kBits));
-  put_column<kBits>(a, 0, column, of, sum, acc, b);
+  for (int k = 0; k < Unit::kShifts; ++k) sum[k] = Codes::lone_sum(join_planes(low[k], high[k]), k);
+  put_column<Codes::kBits>(a, 0, column, of, sum, acc, b);
 }
 
 // kRows rows' sums of a decoded column.
@@ -198,15 +210,16 @@ void add_column_rows(const AttentionArgs& a, int64_t row, int64_t begin, int64_t
 
 // Adds the encoded values [begin, end), whole chunks, to the rows' acc; from: key of the first decoded ones, or
 // negative.
-template <int kBits>
-void add_byte_levels(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, int64_t from,
-                     const Bf16Scratch& s, ByteScratch& b) {
+template <typename Codes>
+void add_byte_levels(const Codes& codes, const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end,
+                     int64_t from, const Bf16Scratch& s, ByteScratch& b) {
+  constexpr int kBits = Codes::kBits;
   using Unit = ByteUnit<kBits>;
   const int64_t dims = value_dim_of(a), groups = groups_of(*a.tiles, dims);
   for (int64_t key = begin; key < end; key += kSharedTokens) {
     const TilePlace at = b.value_at[key / kSharedTokens];
     if (row == 0) b.ahead.ask_lines(2 * b.lines);
-    load_token_scales(*a.tiles, at.tile, at.first, groups, key, 0, b.value_scale, b.value_zero);
+    load_token_scales(*a.tiles, at.tile, at.first, groups, key, codes.offset, b.value_scale, b.value_zero);
   }
   for (int64_t r = 0; r < rows; ++r) scale_weight_planes<kBits>(a, s.weight + r * kWeightStride, begin, end, r, b);
   constexpr int64_t kStepBytes = Unit::kShifts * 64, kColumn = kWeightSteps * kStepBytes;
@@ -214,15 +227,15 @@ void add_byte_levels(const AttentionArgs& a, int64_t row, int64_t rows, int64_t 
   for (int64_t column = 0; column < Unit::columns(dims); ++column) {
     const ColumnGroups of = groups_of_column<kBits>(*a.tiles, column, groups);
     if (rows == 1 && from < 0) {
-      add_column<kBits>(a, begin, end, column, of, acc, b);
+      add_column(codes, a, begin, end, column, of, acc, b);
       continue;
     }
     const uint8_t* values = b.values;
     if (from < 0)
-      decode_value_column<kBits>(a, begin, end, column, b.values, b);
+      decode_value_column(codes, a, begin, end, column, b.values, b);
     else
       values += column * kColumn + (begin - from) / kByteStep * kStepBytes;
-    in_parts<kBits == 2 ? 3 : 6>(rows, [&]<int n>(int64_t r) {
+    in_parts<Unit::kShifts == 4 ? 3 : 6>(rows, [&]<int n>(int64_t r) {
       add_column_rows<kBits, n>(a, r, begin, end, column, of, values, acc + r * dims, b);
     });
   }

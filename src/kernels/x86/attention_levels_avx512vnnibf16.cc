@@ -1,4 +1,4 @@
-// Attention over tiles of levels for AVX-512 with VNNI and BF16: levels of 2 and 4 bits are multiplied as bytes.
+// Attention over tiles of levels for AVX-512 with VNNI and BF16: levels are multiplied as bytes.
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx512.h"
@@ -11,11 +11,10 @@
 #include "kernels/x86/attention_bf16_tiles.h"
 #include "kernels/x86/attention_bf16_weights.h"
 #include "kernels/x86/attention_bf16.h"
-#include "kernels/x86/attention_bf16_level_units.h"
-#include "kernels/x86/attention_bf16_level_keys.h"
-#include "kernels/x86/attention_bf16_level_values.h"
-#include "kernels/x86/attention_bf16_levels.h"
+#include "kernels/x86/attention_level_units.h"
+#include "kernels/x86/attention_level_partition.h"
 #include "kernels/x86/attention_byte_level_units.h"
+#include "kernels/x86/attention_byte_level_codes.h"
 #include "kernels/x86/attention_byte_level_keys.h"
 #include "kernels/x86/attention_byte_level_values.h"
 #include "kernels/x86/attention_byte_levels.h"
@@ -24,11 +23,11 @@
 namespace millrace {
 namespace {
 
-// Levels that a table replaces, and those of 3 bits, are multiplied in bf16.
 void attend_levels(const AttentionArgs& a) noexcept {
-  if (a.tiles->codes || a.tiles->bits == 3) return attend_levels_avx512bf16(a);
-  if (a.tiles->bits == 2) return attend_byte_levels<2>(a);
-  attend_byte_levels<4>(a);
+  const bool codes = a.tiles->codes;
+  if (a.tiles->bits == 3) return attend_byte_levels<CodedLevels<3>>(a);
+  if (a.tiles->bits == 2) return codes ? attend_byte_levels<CodedLevels<2>>(a) : attend_byte_levels<PlainLevels<2>>(a);
+  codes ? attend_byte_levels<CodedLevels<4>>(a) : attend_byte_levels<PlainLevels<4>>(a);
 }
 
 }  // namespace

@@ -14,12 +14,30 @@ namespace {
 constexpr int64_t kLine = 64;
 constexpr int64_t kOutlierBytes = 4;
 
-void put_level(uint8_t* row, int bits, int64_t channel, int level) {
-  const int64_t values = affine_unit_values(bits), within = channel % values;
-  uint8_t* unit = row + channel / values * affine_unit_bytes(bits);
-  const int low_bits = bits == 4 ? 4 : 2;
-  unit[within % 8] |= static_cast<uint8_t>((level & ((1 << low_bits) - 1)) << (within / 8 * low_bits));
-  if (bits == 3) unit[8 + within / 8] |= static_cast<uint8_t>(level >> 2 << (within % 8));
+// The levels of one token, a byte each, as units of AffineRows; those behind the last one up to a whole unit are 0.
+void pack_levels(const uint8_t* levels, int bits, int64_t count, uint8_t* row) {
+  const auto eight = [&](int64_t at) {
+    uint64_t bytes;
+    std::memcpy(&bytes, levels + at, sizeof(bytes));
+    return bytes;
+  };
+  const int64_t values = affine_unit_values(bits), unit_bytes = affine_unit_bytes(bits);
+  for (int64_t d = 0; d < count; d += values, row += unit_bytes) {
+    uint64_t low;
+    if (bits == 4) {
+      low = eight(d) | eight(d + 8) << 4;
+    } else {
+      constexpr uint64_t kLowBits = 0x0303030303030303;
+      low = 0;
+      for (int64_t i = 0; i < 4; ++i) low |= (eight(d + 8 * i) & kLowBits) << (2 * i);
+    }
+    std::memcpy(row, &low, sizeof(low));
+    if (bits != 3) continue;
+    // The product moves the lowest bit of byte i to bit 56 + i.
+    for (int64_t i = 0; i < 4; ++i)
+      row[8 + i] =
+          static_cast<uint8_t>((eight(d + 8 * i) >> 2 & 0x0101010101010101) * uint64_t{0x0102040810204080} >> 56);
+  }
 }
 
 }  // namespace
@@ -68,26 +86,58 @@ int64_t LevelCodec::tile_bytes(int64_t tokens, int64_t head_dim) const {
 void LevelCodec::store(KvPart part, const float* rows, int64_t tokens, int64_t head_dim, uint8_t* tile) const {
   std::memset(tile, 0, static_cast<size_t>(tile_bytes(tokens, head_dim)));
   const LevelTiles tiles = tiles_of(tokens, head_dim);
-  const bool columns = part == KvPart::keys && tiles.key_tokens > 0;
-  const int64_t tall = columns ? tiles.key_tokens : 1, wide = columns ? 1 : tiles.group;
-  uint8_t *scale = tile + tiles.scales_at, *zero = tile + tiles.zeros_at;
-  uint8_t* outliers = tile + tiles.zeros_at + 2 * scales(tokens, head_dim);
+  GroupPlace at{part, tile + tiles.scales_at, tile + tiles.zeros_at, tile + tiles.zeros_at + 2 * scales(tokens, head_dim)};
+  if (part == KvPart::keys && tiles.key_tokens > 0) {
+    for (int64_t t = 0; t < tokens; t += tiles.key_tokens)
+      store_columns(rows + t * head_dim, head_dim, tile + t * tiles.stride, tiles.stride, at);
+  } else {
+    for (int64_t t = 0; t < tokens; ++t) store_token(rows + t * head_dim, head_dim, tile + t * tiles.stride, at);
+  }
+}
+
+// Outliers, scale and zero go to the place of the group, and the place to that of the next.
+void LevelCodec::fit_group(float* values, int64_t n, uint8_t* levels, GroupPlace& at) const {
+  store_outliers(values, n, at.outliers);
+  FittedGroup fitted{.levels = levels};
+  fit(at.part, values, n, fitted);
+  std::memcpy(at.scale, &fitted.scale, 2);
+  std::memcpy(at.zero, &fitted.zero, 2);
+  at.scale += 2;
+  at.zero += 2;
+  at.outliers += shape_.outliers * kOutlierBytes;
+}
+
+void LevelCodec::store_token(const float* row, int64_t head_dim, uint8_t* out, GroupPlace& at) const {
   std::array<float, kMaxLevelGroup> values;
-  FittedGroup fitted;
-  for (int64_t t = 0; t < tokens; t += tall) {
-    for (int64_t d = 0; d < head_dim; d += wide, scale += 2, zero += 2) {
-      const int64_t n = columns ? tall : std::min(wide, head_dim - d), step = columns ? head_dim : 1;
-      const float* first = rows + t * head_dim + d;
-      for (int64_t i = 0; i < n; ++i) values[static_cast<size_t>(i)] = first[i * step];
-      store_outliers(values.data(), n, outliers);
-      outliers += shape_.outliers * kOutlierBytes;
-      fit(part, values.data(), n, fitted);
-      std::memcpy(scale, &fitted.scale, 2);
-      std::memcpy(zero, &fitted.zero, 2);
-      for (int64_t i = 0; i < n; ++i)
-        put_level(tile + (columns ? t + i : t) * tiles.stride, shape_.bits, columns ? d : d + i,
-                  fitted.levels[static_cast<size_t>(i)]);
+  std::array<uint8_t, kMaxLevelGroup> levels{};
+  const int64_t wide = group_of(head_dim);
+  for (int64_t d = 0; d < head_dim; d += wide) {
+    const int64_t n = std::min(wide, head_dim - d);
+    std::copy_n(row + d, n, values.data());
+    fit_group(values.data(), n, levels.data() + d, at);
+  }
+  pack_levels(levels.data(), shape_.bits, head_dim, out);
+}
+
+// key_tokens rows, and as many of their channels at a time as share a unit.
+void LevelCodec::store_columns(const float* rows, int64_t head_dim, uint8_t* out, int64_t stride,
+                               GroupPlace& at) const {
+  constexpr int64_t kChannels = 32;
+  const int64_t tokens = shape_.key_tokens, unit = affine_unit_values(shape_.bits);
+  std::array<float, kMaxKeyTokens> values;
+  std::array<uint8_t, kMaxKeyTokens> column;
+  for (int64_t first = 0; first < head_dim; first += unit) {
+    std::array<uint8_t, kMaxKeyTokens * kChannels> levels{};  // [token][channel]
+    const int64_t count = std::min(unit, head_dim - first);
+    for (int64_t d = 0; d < count; ++d) {
+      for (int64_t t = 0; t < tokens; ++t) values[static_cast<size_t>(t)] = rows[t * head_dim + first + d];
+      fit_group(values.data(), tokens, column.data(), at);
+      for (int64_t t = 0; t < tokens; ++t)
+        levels[static_cast<size_t>(t * kChannels + d)] = column[static_cast<size_t>(t)];
     }
+    for (int64_t t = 0; t < tokens; ++t)
+      pack_levels(levels.data() + t * kChannels, shape_.bits, count,
+                  out + t * stride + first / unit * affine_unit_bytes(shape_.bits));
   }
 }
 
@@ -157,33 +207,73 @@ void LevelCodec::load_outliers(KvPart part, const uint8_t* tile, int64_t tokens,
   }
 }
 
-void LevelCodec::fit_codes(KvPart part, const float* values, int64_t n, FittedGroup& out) const {
-  const float* code = codes(part);
-  const int count = 1 << shape_.bits;
-  const float zero = f16_to_f32(out.zero), scale = f16_to_f32(out.scale), inverse = scale > 0 ? 1.0f / scale : 0.0f;
-  std::array<float, 16> between{};
-  for (int i = 0; i + 1 < count; ++i) between[static_cast<size_t>(i)] = (code[i] + code[i + 1]) / 2;
+namespace {
+
+// How many of the codes' middles are below each value.
+template <int kBits>
+void nearest_codes(const float* values, int64_t n, float zero, float inverse, const float* codes,
+                   uint8_t* __restrict levels) {
+  constexpr int kMiddles = (1 << kBits) - 1;
+  std::array<float, kMiddles> middles;
+  for (size_t i = 0; i < kMiddles; ++i) middles[i] = (codes[i] + codes[i + 1]) / 2;
   for (int64_t i = 0; i < n; ++i) {
     const float x = (values[i] - zero) * inverse;
-    int level = 0;
-    for (int j = 0; j + 1 < count; ++j) level += x > between[static_cast<size_t>(j)];
-    out.levels[static_cast<size_t>(i)] = static_cast<uint8_t>(level);
+    int32_t level = 0;
+    for (size_t j = 0; j < kMiddles; ++j) level += x > middles[j] ? 1 : 0;
+    levels[i] = static_cast<uint8_t>(level);
   }
+}
+
+struct Range {
+  float low, high;
+};
+
+// In eight lanes, which compilers make vectors of.
+Range range_of(const float* values, int64_t n) {
+  constexpr int64_t kLanes = 8;
+  std::array<float, kLanes> low, high;
+  low.fill(values[0]);
+  high.fill(values[0]);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (size_t j = 0; j < kLanes; ++j) {
+      const float x = values[i + static_cast<int64_t>(j)];
+      low[j] = x < low[j] ? x : low[j];
+      high[j] = x > high[j] ? x : high[j];
+    }
+  }
+  for (; i < n; ++i) {
+    low[0] = std::min(low[0], values[i]);
+    high[0] = std::max(high[0], values[i]);
+  }
+  return {*std::ranges::min_element(low), *std::ranges::max_element(high)};
+}
+
+}  // namespace
+
+void LevelCodec::fit_codes(KvPart part, const float* values, int64_t n, FittedGroup& out) const {
+  const float zero = f16_to_f32(out.zero), scale = f16_to_f32(out.scale), inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  if (shape_.bits == 2) return nearest_codes<2>(values, n, zero, inverse, codes(part), out.levels);
+  if (shape_.bits == 3) return nearest_codes<3>(values, n, zero, inverse, codes(part), out.levels);
+  nearest_codes<4>(values, n, zero, inverse, codes(part), out.levels);
 }
 
 // The scale is rounded to f16, and down where the highest level would be infinite.
 void MinMaxCodec::fit(KvPart /*part*/, const float* values, int64_t n, FittedGroup& out) const {
-  const auto [lowest, highest] = std::minmax_element(values, values + n);
-  const float low = *lowest * clip_, high = *highest * clip_;
+  const Range range = range_of(values, n);
+  const float low = range.low * clip_, high = range.high * clip_;
   const auto top = static_cast<float>((1 << shape().bits) - 1);
   out.zero = f32_to_f16(low);
   out.scale = f32_to_f16((high - low) / top);
   if (low + top * f16_to_f32(out.scale) > kLargestF16Value) --out.scale;
   const float zero = f16_to_f32(out.zero), scale = f16_to_f32(out.scale);
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  uint8_t* __restrict levels = out.levels;
   for (int64_t i = 0; i < n; ++i) {
-    const float level = (values[i] - zero) * inverse + 0.5f;
-    out.levels[static_cast<size_t>(i)] = static_cast<uint8_t>(std::clamp(level, 0.0f, top));
+    float level = (values[i] - zero) * inverse + 0.5f;
+    level = level > 0.0f ? level : 0.0f;
+    level = level < top ? level : top;
+    levels[i] = static_cast<uint8_t>(static_cast<int32_t>(level));
   }
 }
 

@@ -14,12 +14,13 @@
 namespace millrace {
 
 inline constexpr int64_t kMaxLevelGroup = 1024;  // values under one scale
+inline constexpr int64_t kMaxKeyTokens = 128;    // of one channel
 inline constexpr float kLargestF16Value = 65504.0f;
 
 // What a codec makes of the values of one group.
 struct FittedGroup {
   uint16_t scale = 0, zero = 0;  // f16
-  std::array<uint8_t, kMaxLevelGroup> levels;
+  uint8_t* levels = nullptr;     // of each value
 };
 
 struct LevelShape {
@@ -51,7 +52,16 @@ class LevelCodec : public KvCodec {
   const LevelShape& shape() const { return shape_; }
 
  private:
+  // Where the scale, zero and outliers of the next group are stored.
+  struct GroupPlace {
+    KvPart part;
+    uint8_t *scale, *zero, *outliers;
+  };
+
   LevelTiles tiles_of(int64_t tokens, int64_t head_dim) const;
+  void fit_group(float* values, int64_t n, uint8_t* levels, GroupPlace& at) const;
+  void store_token(const float* row, int64_t head_dim, uint8_t* out, GroupPlace& at) const;
+  void store_columns(const float* rows, int64_t head_dim, uint8_t* out, int64_t stride, GroupPlace& at) const;
   int64_t group_of(int64_t head_dim) const;
   int64_t groups(int64_t head_dim) const;
   int64_t scales(int64_t tokens, int64_t head_dim) const;

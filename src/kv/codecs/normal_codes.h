@@ -6,11 +6,16 @@
 
 namespace millrace {
 
-using NormalCodes = std::array<float, 16>;
+using NormalCodes = std::array<float, 16>;  // ascending, symmetric, then zeros
 
-// Ascending, symmetric, exact f16s, then zeros. bits: 2, 3 or 4.
-const NormalCodes& normal_codes(int bits);
-// The same divided by the largest, within -1 and 1.
+// Divided by the largest, within -1 and 1; exact f16s. bits: 2, 3 or 4.
 const NormalCodes& unit_codes(int bits);
+
+// In steps, whole numbers within kMostCode (LevelTiles::codes), of the size that loses least by it.
+struct WholeCodes {
+  NormalCodes codes{};
+  float step = 0;  // what 1 stands for; an exact f16
+};
+const WholeCodes& whole_codes(int bits);
 
 }  // namespace millrace
