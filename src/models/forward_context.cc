@@ -77,8 +77,11 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   c.limits_ = limits;
   c.part_sizes_ = spec.parts;
   const ForwardSizes d = forward_sizes(spec, limits, pool.threads());
-#define MILLRACE_ALLOCATE_BUFFER(name, size) \
-  { MILLRACE_TRY(c.name, AlignedBuffer::allocate(size, "activations")); }
+#define MILLRACE_ALLOCATE_BUFFER(name, size)                            \
+  {                                                                     \
+    MILLRACE_TRY(c.name, AlignedBuffer::allocate(size, "activations")); \
+    c.name.use_small_pages();                                           \
+  }
   MILLRACE_FORWARD_BUFFERS(MILLRACE_ALLOCATE_BUFFER)
 #undef MILLRACE_ALLOCATE_BUFFER
   if (d.experts) {
@@ -107,6 +110,15 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
     c.tiles.push_back(std::move(tiles));
   }
   return c;
+}
+
+void ForwardContext::expect_rows(int64_t rows) {
+  constexpr int64_t kFewRows = 64;
+  if (rows <= kFewRows || huge_pages_) return;
+  huge_pages_ = true;
+#define MILLRACE_USE_HUGE_PAGES(name, size) name.use_huge_pages();
+  MILLRACE_FORWARD_BUFFERS(MILLRACE_USE_HUGE_PAGES)
+#undef MILLRACE_USE_HUGE_PAGES
 }
 
 std::span<float> ForwardContext::after_layers() {

@@ -79,6 +79,9 @@ class ForwardContext {
   const ShapeTable* shapes() const { return limits_.switches.shapes.get(); }
   const FusedParts& fused() const { return limits_.switches.fused; }
   int64_t bytes() const;
+  // Before a pass over so many rows. Until one has many, the buffers' pages are small: the first token of a short
+  // prompt then does not wait for huge pages to be zeroed.
+  void expect_rows(int64_t rows);
   const PartSizes& part_sizes() const { return part_sizes_; }
   // Whether products are no more than their matrices: no hooks, no weight parts.
   bool plain_products() const { return hooks.empty() && !part_sizes_.any; }
@@ -132,6 +135,7 @@ class ForwardContext {
   KvPool* kv_ = nullptr;
   ForwardLimits limits_;
   PartSizes part_sizes_;
+  bool huge_pages_ = false;
 };
 
 }  // namespace millrace

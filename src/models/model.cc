@@ -149,6 +149,7 @@ ActivationRows Model::start_block(const NormWeights& norm, const Weight& next, i
 
 void Model::embed(const Batch& batch, ForwardContext& context) const {
   context.pending = nullptr;
+  context.expect_rows(batch.size());
   for_rows(context, batch.size(), 2 * spec_.width, [&](int64_t t) {
     embed_row(batch, t, context);
     fill_rope_row(spec_, rope_frequencies_, rope_scales_, batch.positions[t], t, context);

@@ -143,16 +143,20 @@ std::string spell_bytes(std::string_view bytes) {
   return out;
 }
 
-std::optional<std::string> unspell_bytes(std::string_view spelled) {
-  std::string out;
+bool append_unspelled(std::string_view spelled, std::string& out) {
+  const size_t before = out.size();
   for (size_t pos = 0; pos < spelled.size();) {
-    const CodePoint cp = decode_utf8(spelled, pos);
+    const auto first = static_cast<uint8_t>(spelled[pos]);
+    const CodePoint cp = first < 0x80 ? CodePoint{first, 1, true} : decode_utf8(spelled, pos);
     const int byte = cp.valid ? code_point_to_byte(cp.value) : -1;
-    if (byte < 0) return std::nullopt;
+    if (byte < 0) {
+      out.resize(before);
+      return false;
+    }
     out += static_cast<char>(byte);
     pos += cp.length;
   }
-  return out;
+  return true;
 }
 
 std::string normalize_unicode(std::string_view text, NormalForm form) {

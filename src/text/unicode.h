@@ -81,8 +81,8 @@ uint32_t byte_to_code_point(uint8_t byte);
 // -1 if the code point does not spell a byte.
 int code_point_to_byte(uint32_t code_point);
 std::string spell_bytes(std::string_view bytes);
-// nullopt if `spelled` contains a character outside the spelling.
-std::optional<std::string> unspell_bytes(std::string_view spelled);
+// Appends the bytes; false, and nothing is appended, if `spelled` has a character outside the spelling.
+bool append_unspelled(std::string_view spelled, std::string& out);
 
 enum class NormalForm { nfc, nfkc, nfd, nfkd };
 // Invalid bytes are copied unchanged between normalized runs.

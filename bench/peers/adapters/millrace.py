@@ -66,7 +66,8 @@ class Millrace:
     def first_token(self, cases, timeout):
         case = cases[0]
         began = time.monotonic()
-        command = [self.path, "run", "-m", case.model, "-t", str(case.threads), "-c", "512", "-p", "a", "-n", "4"]
+        # Of a prompt in tokens nothing is printed, so the first byte is the answer's, or the newline after its only token.
+        command = [self.path, "run", "-m", case.model, "-t", str(case.threads), "-c", "512", "--prompt-tokens", "1,400", "-n", "1"]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               env=dict(os.environ, **self.environment(case))) as process:
             first = process.stdout.read(1)

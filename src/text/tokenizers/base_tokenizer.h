@@ -13,27 +13,10 @@
 
 #include "text/tokenizer.h"
 #include "text/tokenizers/merge_table.h"
+#include "text/tokenizers/packed_strings.h"
 #include "text/tokenizers/special_tokens.h"
 
 namespace millrace {
-
-// Byte strings by id, packed.
-class PackedStrings {
- public:
-  void push(std::string_view text) {
-    bytes_.append(text);
-    ends_.push_back(bytes_.size());
-  }
-  std::string_view operator[](size_t i) const {
-    const size_t begin = i == 0 ? 0 : ends_[i - 1];
-    return std::string_view(bytes_).substr(begin, ends_[i] - begin);
-  }
-  size_t size() const { return ends_.size(); }
-
- private:
-  std::string bytes_;
-  std::vector<size_t> ends_;
-};
 
 // Maps words to ids; direct-mapped, one cache line per entry. Collisions overwrite; long words are not cached.
 class WordCache {

@@ -10,6 +10,7 @@
 #include "text/tokenizer_files.h"
 #include "text/tokenizers/base_tokenizer.h"
 #include "text/tokenizers/pre_tokenizers.h"
+#include "text/tokenizers/text_index.h"
 #include "text/unicode.h"
 
 namespace millrace {
@@ -19,15 +20,12 @@ namespace {
 constexpr size_t kMaxDerivedBytes = 1024;
 constexpr size_t kMaxChunkBytes = size_t{1} << 30;  // keeps offsets inside 32 bits
 
-using IdByText = std::unordered_map<std::string_view, TokenId>;
-
 // The bytes of a token: special tokens are stored verbatim, the others in the byte spelling.
 std::string token_bytes(const TokenizerSpec& spec, size_t id) {
   const TokenType type = spec.types.empty() ? TokenType::normal : spec.types[id];
-  if (type == TokenType::normal || type == TokenType::unused || type == TokenType::byte) {
-    if (auto bytes = unspell_bytes(spec.tokens[id])) return *std::move(bytes);
-  }
-  return spec.tokens[id];
+  std::string bytes;
+  const bool spelled = type == TokenType::normal || type == TokenType::unused || type == TokenType::byte;
+  return spelled && append_unspelled(spec.tokens[id], bytes) ? bytes : spec.tokens[id];
 }
 
 bool mergeable(const TokenizerSpec& spec, size_t id) {
@@ -37,13 +35,15 @@ bool mergeable(const TokenizerSpec& spec, size_t id) {
 
 // Calls found(left, right) for every split of `bytes` into two known texts.
 template <typename Found>
-void for_each_cut(std::string_view bytes, const IdByText& ids, Found found) {
+void for_each_cut(std::string_view bytes, const TextIndex& ids, Found found) {
   if (bytes.size() > kMaxDerivedBytes) return;
+  uint64_t hash = TextIndex::kEmptyHash;  // of what is left of the cut
   for (size_t cut = 1; cut < bytes.size(); ++cut) {
-    const auto left = ids.find(bytes.substr(0, cut));
-    if (left == ids.end()) continue;
-    const auto right = ids.find(bytes.substr(cut));
-    if (right != ids.end()) found(left->second, right->second);
+    hash = TextIndex::extend(hash, bytes[cut - 1]);
+    const TokenId left = ids.find(bytes.substr(0, cut), hash);
+    if (left < 0) continue;
+    const TokenId right = ids.find(bytes.substr(cut));
+    if (right >= 0) found(left, right);
   }
 }
 
@@ -62,10 +62,11 @@ class BpeTokenizer final : public BaseTokenizer {
 
   Result<void> build() {
     byte_symbols_.fill(-1);
+    by_bytes_.reserve(pieces_.size());
     for (size_t i = 0; i < pieces_.size(); ++i) {
       if (!mergeable(spec_, i)) continue;
       const auto id = static_cast<TokenId>(i);
-      by_bytes_.emplace(pieces_[i], id);
+      by_bytes_.add(id);
       if (pieces_[i].size() == 1) {
         int32_t& symbol = byte_symbols_[static_cast<uint8_t>(pieces_[i][0])];
         if (symbol < 0) symbol = id;
@@ -75,7 +76,7 @@ class BpeTokenizer final : public BaseTokenizer {
       for (size_t i = 0; i < pieces_.size(); ++i) {
         if (!mergeable(spec_, i)) continue;
         for_each_cut(pieces_[i], by_bytes_, [&](TokenId left, TokenId right) {
-          merges_.add(left, right, static_cast<uint32_t>(i), by_bytes_.at(pieces_[i]));
+          merges_.add(left, right, static_cast<uint32_t>(i), by_bytes_.find(pieces_[i]));
         });
       }
     } else {
@@ -102,29 +103,43 @@ class BpeTokenizer final : public BaseTokenizer {
 
  private:
   // Strings that occur in merges but not in the vocabulary get symbols above the ids; they are emitted as bytes.
-  int32_t symbol_of(std::string_view spelled, std::unordered_map<std::string, int32_t>& extra) const {
-    const auto bytes = unspell_bytes(spelled);
-    const std::string text = bytes ? *bytes : std::string(spelled);
-    if (const auto it = by_bytes_.find(text); it != by_bytes_.end()) return it->second;
+  int32_t symbol_of(std::string_view bytes, uint64_t hash, std::unordered_map<std::string, int32_t>& extra) const {
+    if (const TokenId known = by_bytes_.find(bytes, hash); known >= 0) return known;
     const auto next = static_cast<int32_t>(spec_.tokens.size() + extra.size());
-    return extra.emplace(text, next).first->second;
+    return extra.emplace(bytes, next).first->second;
   }
 
   Result<void> read_merges() {
     std::unordered_map<std::string, int32_t> extra;
     merges_.reserve(spec_.merges.size());
     uint32_t rank = 0;
+    std::string both, verbatim;
     for (const std::string& merge : spec_.merges) {
       const size_t space = merge.find(' ', 1);
       if (space == std::string::npos || space + 1 >= merge.size()) {
         return Error::corrupt(
             fmt::format("tokenizer: merge {} is not two tokens with a space between: '{}'", rank, merge.substr(0, 80)));
       }
-      const std::string_view left = std::string_view(merge).substr(0, space);
-      const std::string_view right = std::string_view(merge).substr(space + 1);
-      const int32_t left_symbol = symbol_of(left, extra);
-      const int32_t right_symbol = symbol_of(right, extra);
-      merges_.add(left_symbol, right_symbol, rank++, symbol_of(std::string(left).append(right), extra));
+      // Each part's bytes, or what is written if that spells no bytes.
+      const std::string_view written = merge;
+      both.clear();
+      const bool left_spelled = append_unspelled(written.substr(0, space), both);
+      if (!left_spelled) both.append(written, 0, space);
+      const size_t cut = both.size();
+      const bool right_spelled = append_unspelled(written.substr(space + 1), both);
+      if (!right_spelled) both.append(written, space + 1);
+      const std::string_view left = std::string_view(both).substr(0, cut), right = std::string_view(both).substr(cut);
+      const uint64_t left_hash = TextIndex::hash(left);
+      const int32_t left_symbol = symbol_of(left, left_hash, extra);
+      const int32_t right_symbol = symbol_of(right, TextIndex::hash(right), extra);
+      std::string_view merged = both;
+      uint64_t merged_hash = TextIndex::hash(right, left_hash);
+      if (left_spelled != right_spelled) {  // the two together spell no bytes
+        verbatim.assign(written, 0, space).append(written, space + 1);
+        merged = verbatim;
+        merged_hash = TextIndex::hash(verbatim);
+      }
+      merges_.add(left_symbol, right_symbol, rank++, symbol_of(merged, merged_hash, extra));
     }
     return {};
   }
@@ -154,7 +169,7 @@ class BpeTokenizer final : public BaseTokenizer {
     if (space.cache.find(word, hash, out)) return;
     const size_t first = out.size();
     if (whole_words_) {
-      if (const auto it = by_bytes_.find(word); it != by_bytes_.end()) out.push_back(it->second);
+      if (const TokenId id = by_bytes_.find(word); id >= 0) out.push_back(id);
     }
     if (out.size() == first) {
       space.pieces.clear();
@@ -187,7 +202,7 @@ class BpeTokenizer final : public BaseTokenizer {
 
   PreTokenizer pre_;
   MergeTable merges_;
-  IdByText by_bytes_;  // views into pieces_; filled only for whole_words_
+  TextIndex by_bytes_{pieces_};  // filled only for whole_words_
   std::array<int32_t, 256> byte_symbols_{};
   bool whole_words_ = false;
   mutable WorkspacePool pool_;
@@ -205,11 +220,11 @@ Result<std::unique_ptr<Tokenizer>> create_bpe_tokenizer(TokenizerSpec spec) {
 
 std::vector<std::string> derive_merges(const TokenizerSpec& spec) {
   if (!spec.merges.empty() || spec.kind != "bpe") return spec.merges;
-  std::vector<std::string> bytes(spec.tokens.size());
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = token_bytes(spec, i);
-  IdByText ids;
+  PackedStrings bytes;
+  for (size_t i = 0; i < spec.tokens.size(); ++i) bytes.push(token_bytes(spec, i));
+  TextIndex ids(bytes);
   for (size_t i = 0; i < bytes.size(); ++i) {
-    if (mergeable(spec, i)) ids.emplace(bytes[i], static_cast<TokenId>(i));
+    if (mergeable(spec, i)) ids.add(static_cast<TokenId>(i));
   }
   std::vector<std::string> merges;
   for (size_t i = 0; i < bytes.size(); ++i) {

@@ -16,6 +16,7 @@
 #include "text/tokenizers/base_tokenizer.h"
 #include "text/tokenizers/pre_tokenizers.h"
 #include "text/tokenizers/sentencepiece_normalizer.h"
+#include "text/tokenizers/text_index.h"
 #include "text/unicode.h"
 
 namespace millrace {
@@ -35,21 +36,20 @@ class SpmTokenizer final : public BaseTokenizer {
 
   Result<void> build() {
     byte_tokens_.fill(-1);
+    ascii_symbols_.fill(-1);
+    std::vector<TokenId> known;  // those in ids_
+    ids_.reserve(pieces_.size());
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const auto id = static_cast<TokenId>(i);
-      if (mergeable(id) && !pieces_[i].empty()) ids_.emplace(pieces_[i], id);
+      if (mergeable(id) && !pieces_[i].empty() && ids_.add(id)) known.push_back(id);
       if (const int byte = byte_of(id); byte >= 0 && byte_tokens_[static_cast<size_t>(byte)] < 0)
         byte_tokens_[static_cast<size_t>(byte)] = id;
     }
-    for (const auto& [text, id] : ids_) note_characters(text);
+    for (const TokenId id : known) note_characters(pieces_[static_cast<size_t>(id)]);
     if (spec_.merges.empty())
-      derive_merges();
+      derive_merges(std::move(known));
     else
       MILLRACE_TRY_VOID(read_merges());
-    for (size_t i = 0; i < ascii_symbols_.size(); ++i) {
-      const auto it = symbols_.find(static_cast<uint32_t>(i));
-      ascii_symbols_[i] = it == symbols_.end() ? -1 : it->second;
-    }
     ids_.clear();
     return {};
   }
@@ -111,9 +111,9 @@ class SpmTokenizer final : public BaseTokenizer {
     uint32_t before = 0;
     for (size_t pos = 0; pos < text.size();) {
       const CodePoint cp = decode_utf8(text, pos);
-      if (cp.valid && !symbols_.contains(cp.value)) {
-        const auto it = ids_.find(text.substr(pos, cp.length));
-        symbols_.emplace(cp.value, it != ids_.end() ? it->second : next_extra_++);
+      if (cp.valid && symbol_of(cp) < 0) {
+        const int32_t token = ids_.find(text.substr(pos, cp.length));
+        (cp.value < 128 ? ascii_symbols_[cp.value] : symbols_[cp.value]) = token >= 0 ? token : next_extra_++;
       }
       if (cp.value == ' ' && pos > 0 && before != ' ') {
         if (before < 128) ascii_before_space_[before] = true;
@@ -124,37 +124,52 @@ class SpmTokenizer final : public BaseTokenizer {
     }
   }
 
-  int32_t symbol_of(std::string_view text) const {
-    if (const auto it = ids_.find(text); it != ids_.end()) return it->second;
-    if (text.empty()) return -1;
-    const CodePoint cp = decode_utf8(text, 0);
-    if (!cp.valid || cp.length != text.size()) return -1;
+  // -1: it is in no token.
+  int32_t symbol_of(CodePoint cp) const {
+    if (!cp.valid) return -1;
+    if (cp.value < 128) return ascii_symbols_[cp.value];
     const auto it = symbols_.find(cp.value);
     return it == symbols_.end() ? -1 : it->second;
   }
 
-  void derive_merges() {
-    std::vector<TokenId> order;
-    for (const auto& [text, id] : ids_) order.push_back(id);
+  int32_t symbol_of(std::string_view text, uint64_t hash) const {
+    if (const int32_t token = ids_.find(text, hash); token >= 0 || text.empty()) return token;
+    const CodePoint cp = decode_utf8(text, 0);
+    return cp.length == text.size() ? symbol_of(cp) : -1;
+  }
+  int32_t symbol_of(std::string_view text) const { return symbol_of(text, TextIndex::hash(text)); }
+
+  void derive_merges(std::vector<TokenId> order) {
     const auto score = [&](TokenId id) {
       return spec_.scores.empty() ? -static_cast<float>(id) : spec_.scores[static_cast<size_t>(id)];
     };
     std::sort(order.begin(), order.end(),
               [&](TokenId a, TokenId b) { return score(a) != score(b) ? score(a) > score(b) : a < b; });
+    struct Merge {
+      int32_t left, right;
+      uint32_t rank;
+      int32_t merged;
+    };
+    std::vector<Merge> found;
+    found.reserve(2 * order.size());  // about as many as vocabularies of languages have
     uint32_t rank = 0;
     for (size_t i = 0; i < order.size(); ++i) {
       if (i > 0 && score(order[i]) != score(order[i - 1])) ++rank;  // equal scores: leftmost first
       const std::string_view text = pieces_[static_cast<size_t>(order[i])];
       if (text.size() > kMaxSpmDerivedBytes) continue;
+      uint64_t hash = TextIndex::kEmptyHash;  // of what is left of the cut
       for (size_t cut = 1; cut < text.size(); ++cut) {
+        hash = TextIndex::extend(hash, text[cut - 1]);
         if ((static_cast<uint8_t>(text[cut]) & 0xC0) == 0x80) continue;
-        const int32_t left = symbol_of(text.substr(0, cut));
+        const int32_t left = symbol_of(text.substr(0, cut), hash);
         const int32_t right = left < 0 ? -1 : symbol_of(text.substr(cut));
         if (right < 0) continue;
-        merges_.add(left, right, rank, order[i]);
+        found.push_back({left, right, rank, order[i]});
         if (type(order[i]) == TokenType::unused) unmerge_.emplace(order[i], std::pair{left, right});
       }
     }
+    merges_.reserve(found.size());
+    for (const Merge& merge : found) merges_.add(merge.left, merge.right, merge.rank, merge.merged);
   }
 
   Result<void> read_merges() {
@@ -174,8 +189,8 @@ class SpmTokenizer final : public BaseTokenizer {
       size_t space = merge.find(' ', 1);
       size_t cut = space;
       for (; space != std::string::npos && space + 1 < merge.size(); space = merge.find(' ', space + 1)) {
-        if (ids_.contains(std::string_view(merge).substr(0, space)) &&
-            ids_.contains(std::string_view(merge).substr(space + 1))) {
+        if (ids_.find(std::string_view(merge).substr(0, space)) >= 0 &&
+            ids_.find(std::string_view(merge).substr(space + 1)) >= 0) {
           cut = space;
           break;
         }
@@ -239,9 +254,8 @@ class SpmTokenizer final : public BaseTokenizer {
         continue;
       }
       const CodePoint cp = decode_utf8(word, pos);
-      const auto it = cp.valid ? symbols_.find(cp.value) : symbols_.end();
       pos += cp.length;
-      space.pieces.push_back({it == symbols_.end() ? -1 : it->second, static_cast<uint32_t>(pos)});
+      space.pieces.push_back({symbol_of(cp), static_cast<uint32_t>(pos)});
     }
     merges_.merge(space.pieces, space.merge);
     bool unknown = false;
@@ -288,8 +302,8 @@ class SpmTokenizer final : public BaseTokenizer {
   SentencePieceNormalizer normalizer_;
   std::optional<PreTokenizer> pre_;
   bool plain_text_ = true;
-  std::unordered_map<std::string_view, TokenId> ids_;  // only while building
-  std::unordered_map<uint32_t, int32_t> symbols_;      // by code point
+  TextIndex ids_{pieces_};                         // only while building
+  std::unordered_map<uint32_t, int32_t> symbols_;  // by code point, from 128 on
   std::array<int32_t, 128> ascii_symbols_{};
   std::array<bool, 128> ascii_before_space_{};
   std::unordered_set<uint32_t> before_space_;
