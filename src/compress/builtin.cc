@@ -48,6 +48,7 @@ Entries quantizers() {
       "Kim et al., 2023, SqueezeLLM: Dense-and-Sparse Quantization",
       {{"bits", Type::integer, "4", 2, 4, "of a weight: a table has 4, 8 or 16"},
        {"sparse", Type::number, "0", 0, 0.5, "fraction of each row's weights, those that cost most, in a sparse matrix"},
+       {"table", Type::text, "k_means", 0, 0, "entries: k_means, or even (at equal distances over the row's range)"},
        {"format", Type::text, "q8_0", 0, 0, "number format of matrices that can have no table; empty: their own"}}},
      make_squeezellm_pass},
     {{"pass", "rtn", "rounds each weight to the nearest level; scales of blocks by least squared error",

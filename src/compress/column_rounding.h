@@ -27,9 +27,8 @@ struct RoundingOptions {
 // them the same way share it.
 class ColumnFactor {
  public:
-  static int64_t bytes(int64_t cols) {
-    return TriangleFactor::bytes(cols) + SecondMoments::bytes(cols) + cols * cols * 8;
-  }
+  // Without the moments of changed inputs, changed_moments_bytes().
+  static int64_t bytes(int64_t cols) { return TriangleFactor::bytes(cols); }
 
   // `damp`: added to the diagonal, times its mean; ten times as much until there is a factor. False: the inputs are all
   // zero or not finite.

@@ -9,6 +9,7 @@
 #include "base/ordered_json.h"
 #include "compress/compress.h"
 #include "compress/linear_places.h"
+#include "compress/matrix_parts.h"
 #include "contains.h"
 #include "model_logits.h"
 #include "model_runner.h"
@@ -245,6 +246,39 @@ TEST(CompressModel, ABudgetSmallerThanTheModelChangesNoByte) {
     size_t files = 0;
     for (const auto& entry : fs::directory_iterator(fs::path(all).parent_path())) files += entry.exists();
     EXPECT_EQ(files, 2u);  // nothing but the outputs
+  }
+}
+
+// The least budget is set by the matrix whose pass takes most, which the message of a smaller one names.
+TEST(CompressModel, TheLargestMatrixSetsTheLeastBudget) {
+  ScratchFolder scratch;
+  CompressOptions options = options_for(shipped_path(), scratch / "out.gguf", {"gptq:format=q4_0"});
+  options.calibration.windows = 2;
+  std::string refused;
+  for (int64_t extra = 2; extra < 128 && refused.empty(); extra += 2) {
+    options.memory = program_memory() + (extra << 20);
+    auto done = compress_model(options);
+    ASSERT_FALSE(done.ok()) << "a budget that is refused for one matrix was expected, at " << extra << " MB";
+    ASSERT_EQ(done.error().kind, ErrorKind::resource) << done.error().message;
+    if (done.error().message.find("one matrix") != std::string::npos) refused = done.error().message;
+  }
+  EXPECT_CONTAINS(refused,
+                  "raise --memory; the largest matrix, token_embd.weight with 4096 x 256 weights, takes as much");
+  for (const bool first : {true, false}) {
+    options.memory = int64_t{1} << 30;
+    options.passes = {"gptq:format=q4_0"};
+    if (!first) options.passes.insert(options.passes.begin(), "wanda");
+    auto done = compress_model(options);
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    const auto at = std::ranges::find(done->memory, "one matrix", &MemoryAccount::name);
+    ASSERT_NE(at, done->memory.end());
+    const int64_t cols = 256, rows = 4096, row_bytes = cols / 32 * 18;
+    // Floats of the values, the original and the change, two encodings; the factor, and the figures.
+    int64_t bytes = rows * (3 * 4 * cols + 2 * row_bytes) + 2 * SecondMoments::bytes(cols);
+    bytes += SecondMoments::scratch_bytes(cols);
+    if (!first) bytes += rows * cols + changed_moments_bytes(cols);  // what is pruned
+    EXPECT_EQ(at->peak, bytes);
+    options.force = true;
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "compress/keep_rules.h"
+#include "compress/matrix_parts.h"
 #include "models/convert/format_choice.h"
 #include "models/convert/output.h"
 
@@ -125,19 +126,28 @@ int64_t Compressor::largest_layer(const std::function<int64_t(const TensorWork&)
 // weights are read layer by layer, and finished tensors and residual streams are stored in files.
 bool Compressor::needs_disk() const {
   if (options_.memory <= 0 || passes_.front().pass->structural() || input_.files.files.empty()) return false;
-  int64_t bytes = program_memory() + working_bytes();
+  int64_t bytes = program_memory() + largest_matrix().bytes;
   for (const StoredTensor& stored : input_.files.tensors) bytes += stored.tensor.bytes;
   for (const TensorWork& work : works_) bytes += plan_.tensors[work.tensor].bytes();
   bytes += largest_layer([&](const TensorWork& work) { return work.experts * work.statistics_bytes(needs_); });
   return bytes > options_.memory - options_.memory / 4;
 }
 
-int64_t Compressor::working_bytes() const {
-  int64_t most = 0;
+// A pass behind another one may see changed inputs, whose moments it computes. Formats that are chosen later may be
+// any.
+Compressor::LargestMatrix Compressor::largest_matrix() const {
+  const bool chosen = std::ranges::any_of(passes_, [](const NamedPass& one) { return !one.pass->choices().empty(); });
+  LargestMatrix most;
   for (const TensorWork& work : works_) {
-    int64_t bytes = work.working_bytes(needs_);
-    for (const NamedPass& one : passes_) bytes += one.pass->working_bytes(work.rows, work.cols);
-    most = std::max(most, bytes);
+    const OutputTensor& tensor = plan_.tensors[work.tensor];
+    int64_t bytes = work.working_bytes(needs_, chosen ? work.cols * 4 : tensor.format->row_bytes(work.cols));
+    bool changed = false;
+    for (const NamedPass& one : passes_) {
+      bytes += one.pass->working_bytes(work.rows, work.cols);
+      changed |= &one != &passes_.front() && (one.pass->needs() & kSecondMoments);
+    }
+    if (changed) bytes += changed_moments_bytes(work.cols);
+    if (bytes > most.bytes) most = {tensor.name, work.rows, work.cols, bytes};
   }
   return most;
 }
@@ -159,7 +169,12 @@ Result<void> Compressor::calibrate() {
   MILLRACE_TRY(model_, LanguageModel::load(options_.input, load));
   accounts_ = model_->parts().accounts;
   threads_ = std::make_shared<ThreadPool>(options_.threads > 0 ? options_.threads : available_cores());
-  MILLRACE_TRY(working_memory_, MemoryHold::take(accounts_, "one matrix", working_bytes(), "raise --memory"));
+  const LargestMatrix most = largest_matrix();
+  MILLRACE_TRY(
+      working_memory_,
+      MemoryHold::take(accounts_, "one matrix", most.bytes,
+                       fmt::format("raise --memory; the largest matrix, {} with {} x {} weights, takes as much",
+                                   most.name, most.rows, most.cols)));
   return needs_ == kNoStatistics && !(options_.calibration.held_out > 0) ? Result<void>() : read_text();
 }
 

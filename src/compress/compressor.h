@@ -52,7 +52,12 @@ class Compressor {
   int64_t largest_layer(const std::function<int64_t(const TensorWork&)>& bytes) const;
   Result<void> reserve_output();
   Result<void> reshape(StructuralPass& pass);
-  int64_t working_bytes() const;
+  // The matrix whose passes take most memory.
+  struct LargestMatrix {
+    std::string name;
+    int64_t rows = 0, cols = 0, bytes = 0;
+  };
+  LargestMatrix largest_matrix() const;
 
   // compressor_blocks.cc
   Result<void> run_blocks();

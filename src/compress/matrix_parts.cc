@@ -113,11 +113,10 @@ namespace {
 void turn_rows(int64_t block, int64_t cols, std::vector<float>& values, ThreadPool& pool) {
   if (block == 0) return;
   pool.parallel_for(cols, [&](int64_t c, int) {
-    const OutputChange turn{.hadamard = block, .scale = {}};
     std::vector<float> column(values.size() / static_cast<size_t>(cols));
     for (size_t r = 0; r < column.size(); ++r)
       column[r] = values[r * static_cast<size_t>(cols) + static_cast<size_t>(c)];
-    change_output(turn, column.data(), std::ssize(column));
+    transform_rows(block, column.data(), std::ssize(column));
     for (size_t r = 0; r < column.size(); ++r)
       values[r * static_cast<size_t>(cols) + static_cast<size_t>(c)] = column[r];
   });

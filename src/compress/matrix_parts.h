@@ -39,6 +39,7 @@ void order_inputs(PassMatrix& matrix, const std::vector<int32_t>& order, ThreadP
 
 // The second moments of t(x), the input that the stored matrix multiplies, from those of x.
 SecondMoments changed_moments(const SecondMoments& moments, const InputChange& change);
+inline int64_t changed_moments_bytes(int64_t cols) { return SecondMoments::bytes(cols) + cols * cols * 8; }
 // Moves weights whose value is to be kept to the sparse matrix, which then holds what the stored matrix lacks there:
 // `values` minus decoded. `exact` [rows, cols]: those weights. The matrix has no sparse part and no input change yet.
 void add_sparse_rest(PassMatrix& matrix, const std::vector<uint8_t>& exact);

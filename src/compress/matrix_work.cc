@@ -32,9 +32,9 @@ int64_t TensorWork::statistics_bytes(uint32_t needs) const {
 }
 
 // Values, original and difference of floats; rows and a second rounding of them; what the figures take.
-int64_t TensorWork::working_bytes(uint32_t needs) const {
+int64_t TensorWork::working_bytes(uint32_t needs, int64_t row_bytes) const {
   const int64_t figures = SecondMoments::bytes(cols) + SecondMoments::scratch_bytes(cols);
-  return rows * cols * (3 * 4 + 2 * 4) + (needs & kSecondMoments ? figures : 0);
+  return rows * (cols * 3 * 4 + 2 * row_bytes) + (needs & kSecondMoments ? figures : 0);
 }
 
 void TensorWork::reserve(const LinearId& id, uint32_t needs, StatisticsMap& statistics) const {
@@ -131,28 +131,37 @@ std::vector<float> MatrixWork::decoded(const std::vector<uint8_t>& rows, ThreadP
   return out;
 }
 
-// |(W' - W) X|^2 over the sum of the squared outputs. A bias that the original does not have
-// changes them, too.
-Result<MatrixWork::OutputErrors> MatrixWork::output_errors(std::vector<float> change, const std::vector<float>& bias,
-                                                           const KernelTable& table, ThreadPool& pool) const {
+// The sums of the squared outputs of these rows on the inputs of each of the statistics. The moments of the rows are as
+// large as those of the inputs, so there is one of them at a time.
+Result<MatrixWork::Outputs> MatrixWork::squared_outputs(const std::vector<float>& rows, const KernelTable& table,
+                                                        ThreadPool& pool) const {
+  SecondMoments moments(matrix_.cols);
+  MILLRACE_TRY_VOID(moments.add(rows.data(), matrix_.rows, table, pool));
+  Outputs out;
+  if (seen_) out.seen = trace_product(moments, seen_->moments);
+  if (held_out_) out.held_out = trace_product(moments, held_out_->moments);
+  return out;
+}
+
+// |(W' - W) X|^2 over `all`, the sum of the squared outputs. A bias that the original does not have changes them, too.
+Result<MatrixWork::Outputs> MatrixWork::output_errors(std::vector<float> change, const std::vector<float>& bias,
+                                                      const Outputs& all, const KernelTable& table,
+                                                      ThreadPool& pool) const {
   for (size_t i = 0; i < change.size(); ++i) change[i] -= original_[i];
-  SecondMoments changes(matrix_.cols), weights(matrix_.cols);
-  MILLRACE_TRY_VOID(changes.add(change.data(), matrix_.rows, table, pool));
-  MILLRACE_TRY_VOID(weights.add(original_.data(), matrix_.rows, table, pool));
-  const auto error_on = [&](const LinearStatistics& statistics) {
-    double by_bias = 0;
+  MILLRACE_TRY(const Outputs changed, squared_outputs(change, table, pool));
+  const auto by_bias = [&](const LinearStatistics& statistics) {
+    double out = 0;
     for (size_t r = 0; r < bias.size(); ++r) {
       double sum = 0;  // of the changes of this output
       for (size_t c = 0; c < statistics.sums.size(); ++c)
         sum += change[r * statistics.sums.size() + c] * statistics.sums[c];
-      by_bias += bias[r] * (2 * sum + static_cast<double>(statistics.rows) * bias[r]);
+      out += bias[r] * (2 * sum + static_cast<double>(statistics.rows) * bias[r]);
     }
-    const double outputs = trace_product(weights, statistics.moments);
-    return outputs > 0 ? (trace_product(changes, statistics.moments) + by_bias) / outputs : 0;
+    return out;
   };
-  OutputErrors out;
-  if (seen_) out.seen = error_on(*seen_);
-  if (held_out_) out.held_out = error_on(*held_out_);
+  Outputs out{.seen = -1, .held_out = -1};
+  if (seen_) out.seen = all.seen > 0 ? (changed.seen + by_bias(*seen_)) / all.seen : 0;
+  if (held_out_) out.held_out = all.held_out > 0 ? (changed.held_out + by_bias(*held_out_)) / all.held_out : 0;
   return out;
 }
 
@@ -184,12 +193,14 @@ Result<void> MatrixWork::finish(const LinearStatistics& statistics, const Linear
   seen_ = statistics.moments.columns() > 0 ? &statistics : nullptr;
   held_out_ = report_.held_out_rows > 0 ? held_out : nullptr;
   if (!seen_ && !held_out_) return {};
-  MILLRACE_TRY(const OutputErrors stored,
-               output_errors(std::move(values), parts.factored ? parts.bias : std::vector<float>(), table, pool));
+  MILLRACE_TRY(const Outputs outputs, squared_outputs(original_, table, pool));
+  MILLRACE_TRY(
+      const Outputs stored,
+      output_errors(std::move(values), parts.factored ? parts.bias : std::vector<float>(), outputs, table, pool));
   report_.output_error = stored.seen;
   report_.held_out_error = stored.held_out;
   if (matrix_.has_codebook()) return {};  // there is no plain rounding
-  MILLRACE_TRY(const OutputErrors plain, output_errors(decoded(rounded(original_, pool), pool), {}, table, pool));
+  MILLRACE_TRY(const Outputs plain, output_errors(decoded(rounded(original_, pool), pool), {}, outputs, table, pool));
   report_.rounded_output_error = plain.seen;
   report_.rounded_held_out_error = plain.held_out;
   return {};

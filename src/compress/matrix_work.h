@@ -20,8 +20,8 @@ struct TensorWork {
 
   // The statistics that its matrices read, in the order of the stack.
   std::vector<LinearId> ids() const;
-  int64_t statistics_bytes(uint32_t needs) const;  // of one matrix
-  int64_t working_bytes(uint32_t needs) const;     // of MatrixWork
+  int64_t statistics_bytes(uint32_t needs) const;                  // of one matrix
+  int64_t working_bytes(uint32_t needs, int64_t row_bytes) const;  // of MatrixWork; stored rows have these bytes
   void reserve(const LinearId& id, uint32_t needs, StatisticsMap& statistics) const;
 };
 
@@ -49,12 +49,13 @@ class MatrixWork {
  private:
   std::vector<uint8_t> rounded(const std::vector<float>& values, ThreadPool& pool) const;
   std::vector<float> decoded(const std::vector<uint8_t>& rows, ThreadPool& pool) const;
-  // The error on the rows of each of the statistics, and on those held out.
-  struct OutputErrors {
-    double seen = -1, held_out = -1;
+  // On the rows of the statistics, and on those held out.
+  struct Outputs {
+    double seen = 0, held_out = 0;
   };
-  Result<OutputErrors> output_errors(std::vector<float> values, const std::vector<float>& bias,
-                                     const KernelTable& table, ThreadPool& pool) const;
+  Result<Outputs> squared_outputs(const std::vector<float>& rows, const KernelTable& table, ThreadPool& pool) const;
+  Result<Outputs> output_errors(std::vector<float> change, const std::vector<float>& bias, const Outputs& all,
+                                const KernelTable& table, ThreadPool& pool) const;
 
   PassMatrix matrix_;
   const LinearStatistics *seen_ = nullptr, *held_out_ = nullptr;  // with moments, in finish()

@@ -100,6 +100,28 @@ TEST(SqueezeLlm, KeepsRowsOfFewValuesAndPrunedWeights) {
   for (size_t i = 0; i < values.size(); ++i) ASSERT_TRUE(pruned.kept[i] || values[i] == 0.0f) << i;
 }
 
+// Plain rounding with a scale and a zero point for each row: the baseline of the paper.
+TEST(SqueezeLlm, EvenTablesCoverTheRange) {
+  ThreadPool pool(2);
+  const int64_t rows = 9, cols = 200, size = 8;
+  const auto statistics = statistics_of(correlated_rows(70, cols, 5), cols, pool);
+  PassMatrix even = matrix_of(rows, cols, "f16", 6), chosen = even;
+  ASSERT_TRUE(pass_of("squeezellm:bits=3,table=even")->apply(even, statistics, pool).ok());
+  ASSERT_TRUE(pass_of("squeezellm:bits=3")->apply(chosen, statistics, pool).ok());
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto [least, most] =
+        std::minmax_element(even.values.begin() + r * cols, even.values.begin() + (r + 1) * cols);
+    for (int64_t i = 0; i < size; ++i)
+      EXPECT_NEAR(f16_to_f32(even.codebook.entries[static_cast<size_t>(r * size + i)]),
+                  *least + (*most - *least) * static_cast<float>(i) / (size - 1), 2e-3);
+  }
+  EXPECT_LT(weighted_error(decoded(chosen), chosen.values, statistics),
+            0.7 * weighted_error(decoded(even), even.values, statistics));
+  auto unknown = make_pass("squeezellm:table=odd");
+  ASSERT_FALSE(unknown.ok());
+  EXPECT_EQ(unknown.error().message, "table 'odd': must be k_means or even");
+}
+
 TEST(SqueezeLlm, ThreadsDoNotChangeABit) {
   std::vector<uint8_t> first;
   for (int threads : {1, 3}) {

@@ -24,6 +24,7 @@ const std::vector<TensorName> kCommonNames = {
     {"blk.{l}.attn_q.weight", "model.layers.{l}.self_attn.q_proj.weight"},
     {"blk.{l}.attn_k.weight", "model.layers.{l}.self_attn.k_proj.weight"},
     {"blk.{l}.attn_v.weight", "model.layers.{l}.self_attn.v_proj.weight"},
+    {"blk.{l}.attn_qkv.weight", "model.layers.{l}.self_attn.qkv_proj.weight"},
     {"blk.{l}.attn_output.weight", "model.layers.{l}.self_attn.o_proj.weight"},
     {"blk.{l}.attn_q.bias", "model.layers.{l}.self_attn.q_proj.bias"},
     {"blk.{l}.attn_k.bias", "model.layers.{l}.self_attn.k_proj.bias"},
@@ -40,6 +41,7 @@ const std::vector<TensorName> kCommonNames = {
     {"blk.{l}.ffn_norm.weight", "model.layers.{l}.post_attention_layernorm.weight"},
     {"blk.{l}.ffn_gate.weight", "model.layers.{l}.mlp.gate_proj.weight"},
     {"blk.{l}.ffn_up.weight", "model.layers.{l}.mlp.up_proj.weight"},
+    {"blk.{l}.ffn_up_gate.weight", "model.layers.{l}.mlp.upgate_proj.weight"},  // of QuIP#'s checkpoints
     {"blk.{l}.ffn_down.weight", "model.layers.{l}.mlp.down_proj.weight"},
     {"blk.{l}.ffn_gate.bias", "model.layers.{l}.mlp.gate_proj.bias"},
     {"blk.{l}.ffn_up.bias", "model.layers.{l}.mlp.up_proj.bias"},

@@ -7,7 +7,10 @@ namespace millrace {
 Result<void> load_mlp(WeightLoader& loader, const ArchSpec& spec, const std::string& prefix, int64_t hidden,
                       LayerWeights& layer) {
   MlpWeights& mlp = layer.mlp;
-  if (spec.gated && !loader.find(prefix + "ffn_gate.weight")) {  // fused: gate's rows, then up's
+  if (spec.gated && loader.find(prefix + "ffn_up_gate.weight")) {  // fused: up's rows, then gate's
+    MILLRACE_TRY(mlp.up, loader.rows_of(prefix + "ffn_up_gate.weight", 2 * hidden, 0, hidden, spec.width));
+    MILLRACE_TRY(mlp.gate, loader.rows_of(prefix + "ffn_up_gate.weight", 2 * hidden, hidden, hidden, spec.width));
+  } else if (spec.gated && !loader.find(prefix + "ffn_gate.weight")) {  // fused: gate's rows, then up's
     MILLRACE_TRY(mlp.gate, loader.rows_of(prefix + "ffn_up.weight", 2 * hidden, 0, hidden, spec.width));
     MILLRACE_TRY(mlp.up, loader.rows_of(prefix + "ffn_up.weight", 2 * hidden, hidden, hidden, spec.width));
   } else {

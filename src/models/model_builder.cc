@@ -141,7 +141,9 @@ int64_t ModelBuilder::measure_parts() {
     const WeightParts& parts = *weight->parts;
     sizes.any = true;
     bytes += parts.bytes();
-    if (!parts.input.empty() || !parts.output.empty()) sizes.inputs = std::max(sizes.inputs, weight->cols);
+    if (!parts.input.empty() || !parts.output.empty())
+      sizes.inputs =
+          std::max({sizes.inputs, weight->cols, parts.output.fused, parts.output.outer > 1 ? weight->rows : 0});
     sizes.rank = std::max({sizes.rank, parts.low_rank_b.cols, parts.column_weights.cols});
     if (parts.factored) sizes.factored_rank = std::max(sizes.factored_rank, parts.low_rank_b.cols);
     if (parts.low_rank_b.present()) sizes.cols = std::max(sizes.cols, weight->cols);

@@ -10,6 +10,7 @@
 #include "formats/format.h"
 #include "kernels/input_rounding.h"
 #include "models/tensor_train_loader.h"
+#include "tensor/hadamard.h"
 
 namespace millrace {
 namespace {
@@ -179,14 +180,13 @@ class PartsReader {
       MILLRACE_TRY(input.scale, values(*stored, at_.cols));
     }
     if (const StoredTensor* stored = find(".input_hadamard")) {
-      MILLRACE_TRY(const auto block, integers(*stored, 1, kMaxHadamard));
-      input.hadamard = block.front();
-      if (input.hadamard < 2 || !std::has_single_bit(static_cast<uint64_t>(input.hadamard)) ||
-          at_.cols % input.hadamard != 0)
+      MILLRACE_TRY_VOID(read_hadamard(*stored, input.hadamard, input.outer));
+      if (!is_block(input.hadamard) || at_.cols % (input.hadamard * input.outer) != 0)
         return wrong(*stored, fmt::format("has a block of {}, must be a power of two that divides {} columns",
                                           input.hadamard, at_.cols));
     }
     if (const StoredTensor* stored = find(".input_order")) {
+      if (input.outer > 1) return wrong(*stored, "stands beside blocks that are mixed, whose order is fixed");
       MILLRACE_TRY(input.order, integers(*stored, at_.cols, at_.cols - 1));
     }
     return {};
@@ -198,13 +198,27 @@ class PartsReader {
       output.scale.assign(all.begin() + at_.begin, all.begin() + at_.begin + at_.rows);
     }
     if (const StoredTensor* stored = find(".output_hadamard")) {
-      MILLRACE_TRY(const auto block, integers(*stored, 1, kMaxHadamard));
-      output.hadamard = block.front();
-      if (output.hadamard < 2 || !std::has_single_bit(static_cast<uint64_t>(output.hadamard)) ||
-          at_.begin % output.hadamard != 0 || at_.rows % output.hadamard != 0)
-        return wrong(*stored, fmt::format("has a block of {}, must be a power of two that divides {} rows from {} on",
-                                          output.hadamard, at_.rows, at_.begin));
+      MILLRACE_TRY_VOID(read_hadamard(*stored, output.hadamard, output.outer));
+      const int64_t rows = output.hadamard * output.outer;
+      if (!is_block(output.hadamard) || at_.total_rows % rows != 0)
+        return wrong(*stored, fmt::format("has a block of {}, must be a power of two that divides {} rows",
+                                          output.hadamard, at_.total_rows));
+      if (at_.begin % rows == 0 && at_.rows % rows == 0) return {};
+      output.fused = at_.total_rows;
+      output.begin = at_.begin;
     }
+    return {};
+  }
+
+  static bool is_block(int64_t size) { return size >= 2 && std::has_single_bit(static_cast<uint64_t>(size)); }
+
+  // The block size, and the order of the matrix that mixes blocks.
+  Result<void> read_hadamard(const StoredTensor& stored, int64_t& block, int64_t& outer) const {
+    MILLRACE_TRY(const auto sizes, integers(stored, std::clamp<int64_t>(stored.tensor.values(), 1, 2), kMaxHadamard));
+    block = sizes.front();
+    outer = sizes.size() > 1 ? sizes.back() : 1;
+    if (outer != 1 && hadamard_matrix(outer).empty())
+      return wrong(stored, fmt::format("mixes {} blocks, for which there is no Hadamard matrix", outer));
     return {};
   }
 

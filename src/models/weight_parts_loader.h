@@ -1,13 +1,14 @@
 // Reads the parts of a matrix (tensor/weight_parts.h) from a GGUF file. Those of blk.0.attn_q.weight, which is stored
 // as [rows, cols], are further tensors:
 //
-//   blk.0.attn_q.input_shift [cols], .input_scale [cols], .input_hadamard [1], .input_order [cols]
+//   blk.0.attn_q.input_shift [cols], .input_scale [cols], .input_hadamard [1 or 2], .input_order [cols]
+//                                                         block size; order of the matrix that mixes blocks
 //   blk.0.attn_q.input_format [segments, 5]: columns, exponent bits, mantissa bits, columns of a group, clip
 //   blk.0.attn_q.low_rank_a [rank, cols], .low_rank_b [rows, rank]        any format; without blk.0.attn_q.weight they
 //                                                                         are the matrix (WeightParts::factored)
 //   blk.0.attn_q.sparse_counts [rows], .sparse_columns [n], .sparse_values [n]
 //   blk.0.attn_q.column_index [n], ascending, .column_weights [rows, n]   any format
-//   blk.0.attn_q.output_hadamard [1], .output_scale [rows], .output_bias [rows]
+//   blk.0.attn_q.output_hadamard [1 or 2], .output_scale [rows], .output_bias [rows]
 //   blk.0.attn_q.codebook [tables, books, entries, dim], F16; the matrix is then I8 [rows, bytes of a row's indices]
 //   blk.0.attn_q.codebook_groups [2]: rows and columns that share a table; without it all columns do, and rows evenly
 //

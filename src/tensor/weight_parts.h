@@ -1,10 +1,11 @@
 // WeightParts: what is stored beside a matrix W and takes part in its products:
 //
-//   y = o(W r(t(x))) + B (A x) + S x + C x[columns] + b     t(x)[i] = (H (scale * (x - shift)))[order[i]]
+//   y = o(W r(t(x))) + B (A x) + S x + C x[columns] + b     t(x)[i] = (H^T (scale * (x - shift)))[order[i]]
 //
 // t changes the input: an element-wise shift and scale, a Hadamard transform of blocks, an order. r rounds it to
-// fewer bits (kernels/input_rounding.h). o changes the product: o(y) = scale * (H y). B A is a pair of low rank, S a
-// sparse matrix, C some dense columns, b a bias of its own (W shift, where an input is shifted). Each part may be
+// fewer bits (kernels/input_rounding.h). o changes the product: o(y) = scale * (H y). H may be the Kronecker product
+// of another Hadamard matrix (tensor/hadamard.h) and those of blocks, which then are mixed. B A is a pair of low rank,
+// S a sparse matrix, C some dense columns, b a bias of its own (W shift, where an input is shifted). Each part may be
 // absent. With a pair, W may be absent too: the matrix is then factored.
 #pragma once
 
@@ -30,6 +31,7 @@ struct InputChange {
   std::vector<float> shift;    // [cols]
   std::vector<float> scale;    // [cols]
   int64_t hadamard = 0;        // block size, a power of two; 0: none
+  int64_t outer = 1;           // order of a Hadamard matrix that mixes as many blocks; 1: none. No `order` then
   std::vector<int32_t> order;  // [cols]: column i multiplies input order[i]; inputs may repeat or be absent
   std::vector<InputSegment> rounding;
 
@@ -38,6 +40,9 @@ struct InputChange {
 
 struct OutputChange {
   int64_t hadamard = 0;      // block size, a power of two; 0: none
+  int64_t outer = 1;         // as above
+  int64_t fused = 0;         // rows of the fused matrix whose product is transformed as one; 0: this one's alone
+  int64_t begin = 0;         // of this matrix's rows in these
   std::vector<float> scale;  // [rows]
 
   bool empty() const { return scale.empty() && hadamard == 0; }
@@ -84,7 +89,7 @@ inline bool is_factored(const Weight& weight) { return weight.parts && weight.pa
 
 // Largest sizes of a model's weights with parts; they determine the working memory of their products.
 struct PartSizes {
-  int64_t inputs = 0;         // columns of matrices whose input or output is changed
+  int64_t inputs = 0;         // columns, or rows that are transformed, of matrices whose input or output is changed
   int64_t rank = 0;           // or columns of their own
   int64_t cols = 0;           // of matrices with a low-rank pair
   int64_t rows = 0;           // of matrices with a low-rank pair or columns of their own

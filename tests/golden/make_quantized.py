@@ -18,6 +18,7 @@ from golden_cases import LLAMA3, llama
 from golden_forward import forward
 from golden_tokenizer import BOS
 from golden_weights import make_weights
+from quip_sharp_layout import fuse, quip_sharp, split
 
 ROOT = pathlib.Path(__file__).resolve().parent / "quantized"
 CONFIG = llama(hidden_size=64, intermediate_size=32, rope_theta=500000.0, rope_scaling=LLAMA3, max_position_embeddings=512)
@@ -289,7 +290,13 @@ CASES = {
     "hqq_3": hqq(3, 32), "hqq_2_axis_0": hqq(2, 64, axis=0),
     "nvfp4": float4("nvfp4"), "nvfp4_modelopt": float4("nvfp4", modelopt=True), "mxfp4": float4("mxfp4"),
     "aqlm_2x8": aqlm(2, 8), "aqlm_1x9": aqlm(1, 9),
+    "quip_sharp_2": quip_sharp(2), "quip_sharp_3": quip_sharp(3, rescale=True), "quip_sharp_4": quip_sharp(4, override=3.0),
 }
+SIZES = {"nvfp4": {"intermediate_size": 64}, "nvfp4_modelopt": {"intermediate_size": 64},  # blocks have 64 columns
+         # Blocks of e8p have 256 columns; 768 is 12 x 64, 832 is 52 x 16.
+         "quip_sharp_2": {"hidden_size": 256, "intermediate_size": 768, "num_attention_heads": 16, "num_key_value_heads": 8,
+                          "num_hidden_layers": 1, "tie_word_embeddings": True},
+         "quip_sharp_3": {"intermediate_size": 832, "num_hidden_layers": 1}, "quip_sharp_4": {"intermediate_size": 192}}
 
 
 def write(path, tensors):
@@ -306,21 +313,23 @@ def write(path, tensors):
 
 
 def make(name, config, matrix):
-    model = {**CONFIG, "intermediate_size": 64} if name.startswith("nvfp4") else CONFIG  # blocks have 64 columns
+    model = {**CONFIG, **SIZES.get(name, {})}
     random = numpy.random.Generator(numpy.random.PCG64(7))
     tensors, values = {}, {}
-    for key, array in make_weights(model, 103, False).items():
+    plain = make_weights(model, 103, False)
+    fused = "quip_params" in config
+    for key, array in (fuse(plain) if fused else plain).items():
         if key.endswith("_proj.weight"):
             values[key], parts = matrix(key.removesuffix("weight"), array.astype(float), random)
             tensors.update(parts)
         else:
             values[key], tensors[key] = array, array.astype(numpy.float32)
-    weights = {key: torch.from_numpy(numpy.asarray(array, dtype=float)) for key, array in values.items()}
+    weights = {key: torch.from_numpy(numpy.asarray(array, dtype=float)) for key, array in split(values).items()}
     tokens = [BOS] + random.integers(0, model["vocab_size"] - 4, 23).tolist()
     logits = forward(model, weights, tokens).to(torch.float32).numpy()
     folder = ROOT / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**model, "quantization_config": config}, indent=1) + "\n")
+    (folder / "config.json").write_text(json.dumps({**model, **(config if fused else {"quantization_config": config})}, indent=1) + "\n")
     write(folder / "model.safetensors", tensors)
     expected = {"note": "logits of the values that the file stands for, in float64", "tokens": tokens,
                 "shape": list(logits.shape), "logits": base64.b64encode(logits.astype("<f4").tobytes()).decode()}

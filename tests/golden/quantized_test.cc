@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <tuple>
 
 #include "formats/format.h"
 #include "golden/expanded.h"
@@ -15,6 +16,7 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
+using Values = std::vector<float>;
 using testing::Expected;
 using testing::read_expected;
 using testing::relative_error;
@@ -89,6 +91,39 @@ TEST(AdditiveCheckpoints, AqlmStandsForTheValuesOfTheReference) {
     }
     testing::expand_codebooks(*files);
     EXPECT_LT(relative_error(logits_of(std::move(*files), expected.tokens), expected.logits), 1e-4) << name;
+  }
+}
+
+// QuIP#: codes of 2 bits stay codes; sums of two are F16, and so are rows that are no whole blocks. Sizes of 12 and 52
+// times a power of two, and fused matrices, whose outputs are transformed as one.
+TEST(LatticeCheckpoints, QuipSharpStandsForTheValuesOfTheReference) {
+  for (const auto& [name, format, error] :
+       {std::tuple("quip_sharp_2", "e8p", 1e-4), {"quip_sharp_3", "f16", 2e-3}, {"quip_sharp_4", "f16", 2e-3}}) {
+    const fs::path folder = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/quantized" / name;
+    auto files = open_model_files(folder.string());
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    for (const char* matrix : {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.upgate_proj", "mlp.down_proj"}) {
+      const std::string prefix = std::string("model.layers.0.") + matrix;
+      const StoredTensor* stored = files->find(prefix + ".weight");
+      ASSERT_TRUE(stored) << prefix;
+      EXPECT_EQ(stored->tensor.format, find_format(format)) << prefix;
+      for (const char* part : {".input_scale", ".input_hadamard", ".output_scale", ".output_hadamard"})
+        EXPECT_TRUE(files->find(prefix + part)) << prefix << part;
+    }
+    const Expected expected = read_expected(folder);
+    Values first;
+    for (const int threads : {1, 3}) {
+      auto runner = TestRunner::load(std::make_shared<const ModelFiles>(*files), {.threads = threads});
+      ASSERT_TRUE(runner.ok()) << runner.error().message;
+      for (const int64_t chunk : {0, 5, 1}) {
+        const Values logits = (*runner)->logits(expected.tokens, chunk);
+        if (first.empty()) first = logits;
+        EXPECT_TRUE(logits == first) << name << " " << threads << " threads, chunks of " << chunk;
+      }
+    }
+    EXPECT_LT(relative_error(first, expected.logits), 0.1) << name;
+    testing::expand_blocks(*files);
+    EXPECT_LT(relative_error(logits_of(std::move(*files), expected.tokens), expected.logits), error) << name;
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "model_runner.h"
 #include "models/blocks/part_products.h"
+#include "tensor/hadamard.h"
 #include "test_paths.h"
 #include "weight_parts_file.h"
 
@@ -295,6 +296,39 @@ TEST(FactoredWeights, ProductsFollowTheDefinitionWhateverTheChunksAndThreads) {
   }
 }
 
+// A block of all rows of a fused matrix: queries, keys and values, or gate and up, are transformed as one.
+TEST(FusedOutputs, AreTransformedAsOneWhateverTheChunksAndThreads) {
+  auto base = open_model_files(golden("phi3"));
+  ASSERT_TRUE(base.ok());
+  PartTensors parts;
+  for (const std::string name : {"blk.1.attn_qkv", "blk.1.ffn_up", "blk.0.ffn_up"}) {
+    const int64_t rows = base->find(name + ".weight")->tensor.rows();
+    add_output_change(parts, name, rows, rows);
+  }
+  add_scale(parts, "blk.1.attn_qkv", base->find("blk.1.attn_qkv.weight")->tensor.cols());
+  const PartedModel file(golden("phi3"), parts);
+  auto files = open_model_files(file.path());
+  ASSERT_TRUE(files.ok());
+  Values first;
+  for (int threads : {1, 3}) {
+    auto runner = TestRunner::load(file.path(), {.threads = threads});
+    ASSERT_TRUE(runner.ok()) << runner.error().message;
+    const LayerWeights& layer = (*runner)->model().layer(1);
+    EXPECT_EQ(layer.k.parts->output.fused, layer.q.rows + layer.k.rows + layer.v.rows);
+    EXPECT_EQ(layer.k.parts->output.begin, layer.q.rows);
+    CompareProducts compare;
+    compare.model = &(*runner)->model();
+    compare.files = &*files;
+    if (threads == 1) (*runner)->runner().hooks().add(compare);
+    for (int64_t chunk : {0, 9, 1}) {
+      const Values logits = (*runner)->logits(some_tokens(70), chunk);
+      if (first.empty()) first = logits;
+      EXPECT_TRUE(logits == first) << threads << " threads, chunks of " << chunk;
+    }
+    if (threads == 1) EXPECT_EQ(compare.compared.size(), 7u);
+  }
+}
+
 // The transform is its own inverse, and keeps lengths.
 TEST(ChangeInput, HadamardTurnsBack) {
   const Values x = part_values("x", 64, 3);
@@ -310,6 +344,20 @@ TEST(ChangeInput, HadamardTurnsBack) {
   }
   EXPECT_NEAR(after, before, 1e-4);
   EXPECT_NE(once, x);
+}
+
+// The outer matrix is no symmetric one: the inputs' transform turns the outputs' back.
+TEST(ChangeInput, MixedBlocksTurnBack) {
+  const int64_t n = 12 * 8;
+  const Values& m = hadamard_matrix(12);
+  Values x = part_values("x", n, 3), mixed(static_cast<size_t>(n)), scratch = mixed, back = mixed;
+  for (int64_t i = 0; i < n; ++i)  // (M x H) x
+    for (int64_t j = 0; j < n; ++j)
+      mixed[static_cast<size_t>(i)] += m[static_cast<size_t>(i / 8 * 12 + j / 8)] *
+                                       (__builtin_popcountll((i % 8) & j) % 2 ? -1.0f : 1.0f) *
+                                       x[static_cast<size_t>(j)] / std::sqrt(static_cast<float>(n));
+  change_input({.hadamard = 8, .outer = 12}, mixed.data(), n, scratch.data(), back.data());
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(back[i], x[i], 1e-5);
 }
 
 std::string failure_of(const PartTensors& parts, const std::string& base = golden("llama")) {
@@ -358,7 +406,7 @@ TEST(WeightParts, SaysWhatIsWrong) {
     EXPECT_EQ(
         edited(order, [&](PartTensors& p) { add_output_change(p, q, rows, block); }),
         fmt::format(": tensor blk.0.attn_q.output_hadamard has a block of {}, must be a power of two that divides "
-                    "{} rows from 0 on",
+                    "{} rows",
                     block, rows));
   EXPECT_EQ(edited(order, [&](PartTensors& p) { add_output_change(p, q, rows + 1, 2); }),
             fmt::format(": tensor blk.0.attn_q.output_scale has {} values, must have {}", rows + 1, rows));

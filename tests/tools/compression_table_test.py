@@ -98,6 +98,13 @@ class CompressionTable(unittest.TestCase):
         self.run_tool("--only", "obq:*", "--again")
         self.assertEqual(len(self.runs()), 8)
 
+    def test_the_page_says_what_the_model_is(self):
+        self.run_tool("--only", "obq:format=q4_k", "--about", "A model of a test.")
+        self.run_tool("--only", "obq:format=q8_0")  # keeps it
+        self.assertEqual(self.stored()["about"], "A model of a test.")
+        with open(os.path.join(self.root, "docs/compression-table.md"), encoding="utf-8") as file:
+            self.assertIn("one thread.\n\nA model of a test.\n", file.read())
+
     def test_the_page_says_what_failed(self):
         self.run_tool("--only", "obq:*")
         with open(os.path.join(self.root, "docs/compression-table.md"), encoding="utf-8") as file:
@@ -109,6 +116,17 @@ class CompressionTable(unittest.TestCase):
         rows = [row("small", 100, 9.0, 1.0), row("good", 200, 5.0, 1.0), row("worse", 210, 5.1, 1.04),
                 row("fast", 220, 5.2, 2.0), row("slow", 200, 4.9, 0.5)]
         self.assertEqual(table_page.front(rows), {"small", "good", "fast", "slow"})
+
+    def test_models_stand_side_by_side(self):
+        plain = f"{PLAIN},format=q4_k"
+        both = [[row(plain, 100, 6.0, 1.0), row("gptq", 100, 5.4, 1.0)],
+                [row(plain, 100, 10.0, 1.0, notes=["x"]), row("gptq", 100, 12.0, 1.0), row("obq", 100, 9.0, 1.0)]]
+        results = [{"model": name, "machine": {"cpu": "c", "isa": "i"}, "rows": rows,
+                    "settings": {"window": 1, "windows": 1, "texts": "given"}} for name, rows in zip("ab", both)]
+        text = table_page.page(results)
+        self.assertIn("| passes | a | b |\n|---|---:|---:|\n| `gptq` | -10.0 % | +20.0 % |\n"
+                      f"| `{plain}` | +20.0 % of its own | +100.0 % of its own † |\n| `obq` |  | -10.0 % |\n", text)
+        self.assertNotIn("The models side by side", table_page.page(results[:1]))
 
     def test_the_order_of_the_papers(self):
         rows = [row(name, 100, perplexity, 1.0, bits=3) for name, perplexity in

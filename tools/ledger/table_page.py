@@ -6,11 +6,14 @@ HEAD = """# Compression passes side by side
 
 <!-- Made by tools/compression_table from docs/results/compression/; not by hand. -->
 
-Every pass of [compression](compression.md) on one model: the file is written, loaded again and compared with the model
-it came from. Bits and bytes are those of all tensors, embeddings and norms included. Speeds are of one stream on one
+Every pass of [compression](compression.md), model by model: the file is written, loaded again and compared with the
+model it came from. Bits and bytes are those of all tensors, embeddings and norms included. Speeds are of one stream on one
 thread of the machine named below, as a multiple of the model's own in the same run (prompt of 128 tokens, 32 generated
 ones, median of five rounds in turns); of models as small as these they say little about large ones, whose weights do
 not fit a cache. The lab model ships in Q8_0, so its 8-bit rows show only that nothing else changes.
+
+Small models are harder to compress than large ones: few weights are redundant, embeddings are a large part, and rows are
+short.
 
 Both texts are short: differences of the perplexity below about 1 % mean little, and some rows are below the model's own.
 The KL divergence, of whole distributions, is the steadier figure.
@@ -34,7 +37,8 @@ ALIKE = 0.001
 LAYERS = ", embeddings q8_0"
 CLAIMS = {"GPTQ": "gptq:format={}", "AWQ": "awq:format={}", "QuaRot": "rotate:format= + gptq:format={}",
           "SqueezeLLM": "squeezellm:bits=3,format={}",
-          "SqueezeLLM, 0.5 % sparse": "squeezellm:sparse=0.005,bits=3,format={}"}
+          "SqueezeLLM, 0.5 % sparse": "squeezellm:sparse=0.005,bits=3,format={}",
+          "plain rounding with a scale for each row": "squeezellm:table=even,bits=3,format={}"}
 
 
 def speed(row, name="decode"):
@@ -107,9 +111,8 @@ def _claims(rows):
             "Here, with the embeddings in 8 bits and rounded like the rest:", "",
             "| | embeddings in 8 bits | all in 3 bits |", "|---|---|---|", f"| plain rounding | {' | '.join(shown)} |",
             *lines, "",
-            "SqueezeLLM has one table for each row, where the K formats have a scale for each 16 weights: 256 or 512 "
-            "weights share 8 levels. In the papers a row has thousands of weights, and plain rounding has one scale for "
-            "the row or for 128 of them."]
+            "SqueezeLLM has one table for each row, where plain rounding has a scale for each 16 weights here. The paper "
+            "compares with plain rounding that has one scale for each row, which is the last line."]
 
 
 def _model(result):
@@ -124,6 +127,8 @@ def _model(result):
              + ("held-out exercises" if settings["texts"] == "exercises" else "a text")
              + ", calibrated with as many of others. "
              f"{machine['cpu']} ({machine['isa']}), one thread."]
+    if result.get("about"):
+        lines += ["", result["about"]]
     for group, title in TITLES.items():
         of_group = [row for row in done if row["group"] == group]
         for bits in dict.fromkeys(row["bits"] for row in of_group):
@@ -145,8 +150,45 @@ def _model(result):
     return lines
 
 
+def _beside_cell(row, plain):
+    """The perplexity beside plain rounding, or beside that of the model itself where there is none."""
+    if row is None:
+        return ""
+    reference = plain["perplexity"] if plain else row["reference_perplexity"]
+    mark = " †" if row["notes"] else ""
+    if row is plain:
+        return f"{row['perplexity'] / row['reference_perplexity'] - 1:+.1%} of its own".replace("%", " %") + mark
+    return f"{row['perplexity'] / reference - 1:+.1%}".replace("%", " %") + mark
+
+
+def _side_by_side(results):
+    """A table for each number of bits with a column for each model."""
+    models = [(result["model"], [row for row in result["rows"] if "failed" not in row]) for result in results]
+    models = [(name, rows) for name, rows in models if rows]
+    if len(models) < 2:
+        return []
+    lines = ["", "## The models side by side", "",
+             "Perplexity beside plain rounding at the same bits, whose own line is beside the model itself; of tables without "
+             "plain rounding, beside the model itself. In the order of the first model; below are bits, divergence and speed."]
+    groups = dict.fromkeys((row["group"], row["bits"]) for _, rows in models for row in rows)
+    for group, bits in sorted(groups, key=lambda one: (list(TITLES).index(one[0]), one[1] or 0)):
+        found = [{row["name"]: row for row in rows if (row["group"], row["bits"]) == (group, bits)} for _, rows in models]
+        plains = [_plain(rows, bits, group) for _, rows in models]
+        first = found[0]
+        names = sorted(first, key=lambda name: first[name]["perplexity"])
+        names += [name for other in found[1:] for name in other if name not in first]
+        lines += ["", f"### {TITLES[group]}" + (f", {bits} bits" if bits else "") + ", side by side", "",
+                  f"| passes | {' | '.join(name for name, _ in models)} |", "|---|" + "---:|" * len(models)]
+        for name in dict.fromkeys(names):
+            cells = [_beside_cell(of.get(name), plain) for of, plain in zip(found, plains)]
+            lines.append(f"| `{name}` | {' | '.join(cells)} |")
+    if any(row["notes"] for _, rows in models for row in rows):
+        lines += ["", "† some matrices have another format, because their rows do not fit this one."]
+    return lines
+
+
 def page(results):
-    lines = [HEAD.rstrip("\n")]
+    lines = [HEAD.rstrip("\n")] + _side_by_side(results)
     for result in results:
         lines += _model(result)
     return "\n".join(lines) + "\n"

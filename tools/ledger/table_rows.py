@@ -12,14 +12,16 @@ ANY_FORMAT = (PLAIN, "rtn", "rtn:count=inputs", "gptq", "gptq:fit=search", "gptq
 # QuaRot: the rotation, and GPTQ after it.
 PAIRS = (("rotate:format=", "gptq"), ("awq:format=", "gptq"), ("outliers", "gptq"))
 # Passes with the number of bits as an option; matrices without a table are those of the head and the embeddings.
-TABLES = {"squeezellm": (2, 3, 4), "squeezellm:sparse=0.005": (2, 3, 4), "lut_gemm": (2, 3, 4)}
+# With table=even a row of the matrix has one scale: the plain rounding that the paper of SqueezeLLM compares with.
+TABLES = {"squeezellm": (2, 3, 4), "squeezellm:sparse=0.005": (2, 3, 4), "squeezellm:table=even": (2, 3, 4),
+          "lut_gemm": (2, 3, 4)}
 # Bits a weight, scales included, as the K formats of that name have them.
 MIXED = {2: 2.625, 3: 3.4375, 4: 4.5, 8: 8.5}
 # The papers leave embeddings and head in 16 bits; so do these rows, nearly. The glob is both names, of which a model
 # with a tied head has only one.
 LAYERS = (PLAIN, "rtn", "gptq", "gptq:fit=search", "awq", "quantease", "quip", "rotate")
 LAYER_PAIRS = (("rotate:format=", "gptq"), ("awq:format=", "gptq"))
-LAYER_TABLES = ("squeezellm", "squeezellm:sparse=0.005")
+LAYER_TABLES = ("squeezellm", "squeezellm:sparse=0.005", "squeezellm:table=even")
 EMBEDDINGS = "[to][ou][kt][ep]*=q8_0"
 # Passes with formats of their own.
 OTHERS = {"zeroquant": {4: "zeroquant:format=q4_0,inputs=none"},

@@ -66,9 +66,7 @@ class Awq final : public Pass {
 
   uint32_t needs() const override { return kSecondMoments; }
   std::string format() const override { return options_.format; }
-  int64_t working_bytes(int64_t rows, int64_t cols) const override {
-    return cols * cols * 8 + SecondMoments::bytes(cols) + rows * 8;
-  }
+  int64_t working_bytes(int64_t rows, int64_t cols) const override { return changed_moments_bytes(cols) + rows * 8; }
   Result<PassPreview> preview(PassMatrix& matrix) const override {
     PassPreview out = preview_levels(matrix);
     if (out.action == "left") return out;

@@ -128,7 +128,7 @@ class LutGemm final : public Pass {
   bool fixes_levels() const override { return true; }
   int64_t working_bytes(int64_t rows, int64_t cols) const override {
     const int64_t tables = group_ > 0 ? (cols + group_ - 1) / group_ : 1;
-    return rows * tables * (int64_t{2} << bits_);
+    return rows * (tables * (int64_t{2} << bits_) + cols * bits_ / 8 + 1);
   }
   Result<PassPreview> preview(PassMatrix& matrix) const override {
     if (std::string why = cannot_code(matrix); !why.empty()) return preview_left(std::move(why));

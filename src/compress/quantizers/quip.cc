@@ -15,6 +15,7 @@
 #include "compress/coordinate_descent.h"
 #include "compress/factories.h"
 #include "compress/incoherence.h"
+#include "compress/matrix_parts.h"
 #include "compress/preview.h"
 
 namespace millrace {
@@ -35,7 +36,7 @@ class Quip final : public Pass {
   uint32_t needs() const override { return kSecondMoments; }
   std::string format() const override { return std::string(options_.format->name); }
   int64_t working_bytes(int64_t /*rows*/, int64_t cols) const override {
-    return ColumnFactor::bytes(cols) + descent_bytes(cols);
+    return ColumnFactor::bytes(cols) + changed_moments_bytes(cols) + descent_bytes(cols);
   }
   Result<PassPreview> preview(PassMatrix& matrix) const override {
     PassPreview out = preview_levels(matrix);

@@ -17,6 +17,7 @@
 #include "compress/incoherence.h"
 #include "compress/lattice_codes.h"
 #include "compress/lattice_rounding.h"
+#include "compress/matrix_parts.h"
 #include "compress/preview.h"
 
 namespace millrace {
@@ -37,7 +38,7 @@ class QuipSharp final : public Pass {
   uint32_t needs() const override { return kSecondMoments; }
   std::string format() const override { return options_.format; }
   int64_t working_bytes(int64_t /*rows*/, int64_t cols) const override {
-    return ColumnFactor::bytes(cols) + std::max(descent_bytes(cols), lattice_bytes(cols));
+    return ColumnFactor::bytes(cols) + changed_moments_bytes(cols) + std::max(descent_bytes(cols), lattice_bytes(cols));
   }
   Result<PassPreview> preview(PassMatrix& matrix) const override {
     if (std::string why = why_not(matrix); !why.empty()) return preview_left(std::move(why));

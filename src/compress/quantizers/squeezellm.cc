@@ -9,106 +9,44 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "compress/factories.h"
+#include "compress/line_clusters.h"
 #include "compress/preview.h"
 #include "tensor/half.h"
 
 namespace millrace {
 namespace {
 
-constexpr int kMostRounds = 60;
-
-// The weights of a row in ascending order, with sums that give a cluster's mean at once.
-struct SortedRow {
-  std::vector<double> values;
-  std::vector<double> weight, moment, square;  // [n + 1], sums of w, w v, w v^2 before each
-
-  SortedRow(const float* row, const std::vector<double>& cost, const std::vector<uint8_t>& left_out) {
-    std::vector<int32_t> order;
-    for (size_t c = 0; c < cost.size(); ++c)
-      if (!left_out[c]) order.push_back(static_cast<int32_t>(c));
-    std::ranges::sort(order, [&](int32_t a, int32_t b) { return row[a] != row[b] ? row[a] < row[b] : a < b; });
-    weight.push_back(0), moment.push_back(0), square.push_back(0);
-    for (int32_t c : order) {
-      const double v = row[c], w = cost[static_cast<size_t>(c)];
-      values.push_back(v);
-      weight.push_back(weight.back() + w);
-      moment.push_back(moment.back() + w * v);
-      square.push_back(square.back() + w * v * v);
-    }
-  }
-
-  int64_t size() const { return std::ssize(values); }
-  double mean(int64_t begin, int64_t end) const {
-    return (moment[static_cast<size_t>(end)] - moment[static_cast<size_t>(begin)]) /
-           (weight[static_cast<size_t>(end)] - weight[static_cast<size_t>(begin)]);
-  }
-  // The value up to which a part of the cost lies.
-  double quantile(double part) const {
-    const auto at = std::ranges::lower_bound(weight, part * weight.back()) - weight.begin();
-    return values[static_cast<size_t>(std::clamp<int64_t>(at - 1, 0, size() - 1))];
-  }
+// How the entries of a row's table are chosen.
+enum class Table : uint8_t {
+  k_means,
+  even,  // at equal distances from the row's least to its largest weight: plain rounding with a scale and a zero point
+         // for each row, with which the paper compares
 };
 
-// Lloyd's iterations; `centers` are ascending. Returns the cost.
-double iterate(const SortedRow& row, std::vector<double>& centers) {
-  const auto k = std::ssize(centers);
-  std::vector<int64_t> bounds(static_cast<size_t>(k + 1));
-  bounds.back() = row.size();
-  double cost = std::numeric_limits<double>::infinity();
-  for (int round = 0; round < kMostRounds; ++round) {
-    for (int64_t i = 1; i < k; ++i) {
-      const double middle = (centers[static_cast<size_t>(i - 1)] + centers[static_cast<size_t>(i)]) / 2;
-      bounds[static_cast<size_t>(i)] = std::ranges::upper_bound(row.values, middle) - row.values.begin();
-    }
-    double now = 0;
-    for (int64_t i = 0; i < k; ++i) {
-      const auto begin = bounds[static_cast<size_t>(i)], end = bounds[static_cast<size_t>(i + 1)];
-      const double weight = row.weight[static_cast<size_t>(end)] - row.weight[static_cast<size_t>(begin)];
-      if (!(weight > 0)) continue;  // stays where it is
-      double& center = centers[static_cast<size_t>(i)];
-      center = row.mean(begin, end);
-      now += row.square[static_cast<size_t>(end)] - row.square[static_cast<size_t>(begin)] - center * center * weight;
-    }
-    if (!(now < cost * (1 - 1e-9))) break;
-    cost = now;
-  }
-  return cost;
-}
-
-// The better of two beginnings: centers at equal parts of the cost, and at equal distances.
-std::vector<double> choose_centers(const SortedRow& row, int64_t count) {
-  if (row.size() == 0 || !(row.weight.back() > 0)) return std::vector<double>(static_cast<size_t>(count));
-  std::vector<double> best;
-  double least = std::numeric_limits<double>::infinity();
-  for (const bool even : {false, true}) {
-    std::vector<double> centers;
-    for (int64_t i = 0; i < count; ++i) {
-      const double part = (static_cast<double>(i) + 0.5) / static_cast<double>(count);
-      centers.push_back(even ? row.values.front() + part * (row.values.back() - row.values.front())
-                             : row.quantile(part));
-    }
-    const double cost = iterate(row, centers);
-    if (!best.empty() && !(cost < least)) continue;
-    least = cost;
-    best = std::move(centers);
-  }
-  std::ranges::sort(best);
-  return best;
+std::vector<double> even_levels(const std::vector<float>& values, int64_t count) {
+  std::vector<double> out(static_cast<size_t>(count));
+  if (values.empty()) return out;
+  const auto [least, most] = std::ranges::minmax(values);
+  for (int64_t i = 0; i < count; ++i)
+    out[static_cast<size_t>(i)] =
+        least + (double{most} - least) * static_cast<double>(i) / static_cast<double>(count - 1);
+  return out;
 }
 
 class SqueezeLlm final : public Pass {
  public:
-  SqueezeLlm(int bits, double sparse, std::string format) : bits_(bits), sparse_(sparse), format_(std::move(format)) {}
+  SqueezeLlm(int bits, double sparse, Table table, std::string format)
+      : bits_(bits), sparse_(sparse), table_(table), format_(std::move(format)) {}
 
   uint32_t needs() const override { return kInputNorms; }
   std::string format() const override { return format_; }
   bool fixes_levels() const override { return true; }
   int64_t working_bytes(int64_t rows, int64_t cols) const override {
-    return rows * (int64_t{2} << bits_) + static_cast<int64_t>(sparse_ * static_cast<double>(rows * cols)) * 16;
+    return rows * ((int64_t{2} << bits_) + cols * bits_ / 8 + 1) +
+           static_cast<int64_t>(sparse_ * static_cast<double>(rows * cols)) * 16;
   }
   Result<PassPreview> preview(PassMatrix& matrix) const override {
     if (!matrix.no_parts.empty()) return preview_left(std::string(matrix.no_parts));
@@ -178,8 +116,15 @@ class SqueezeLlm final : public Pass {
                  const std::vector<uint8_t>& left_out, int64_t r) const {
     Codebook& book = matrix.codebook;
     const int64_t size = int64_t{1} << bits_;
-    std::vector<float> table;
-    std::vector<double> centers = choose_centers(SortedRow(row.data(), cost, left_out), size);
+    std::vector<float> table, values;
+    std::vector<double> costs;
+    for (size_t c = 0; c < row.size(); ++c) {
+      if (left_out[c]) continue;
+      values.push_back(row[c]);
+      costs.push_back(cost[c]);
+    }
+    std::vector<double> centers =
+        table_ == Table::even ? even_levels(values, size) : cluster_means(values, costs, size);
     if (!matrix.kept.empty())  // pruned weights stay zero
       *std::ranges::min_element(centers, {}, [](double center) { return std::fabs(center); }) = 0;
     for (double center : centers) {
@@ -226,6 +171,7 @@ class SqueezeLlm final : public Pass {
 
   int bits_;
   double sparse_;
+  Table table_;
   std::string format_;
 };
 
@@ -236,8 +182,12 @@ Result<std::unique_ptr<Pass>> make_squeezellm_pass(const OptionValues& options) 
   const Format* format = find_format(name);
   if (!name.empty() && (!format || format->gguf_type < 0))
     return Error::user(fmt::format("format '{}': must be a format that GGUF files can have, such as q8_0", name));
-  return std::unique_ptr<Pass>(
-      std::make_unique<SqueezeLlm>(static_cast<int>(options.integer("bits")), options.number("sparse"), name));
+  const std::string& table = options.text("table");
+  if (table != "k_means" && table != "even")
+    return Error::user(fmt::format("table '{}': must be k_means or even", table));
+  return std::unique_ptr<Pass>(std::make_unique<SqueezeLlm>(static_cast<int>(options.integer("bits")),
+                                                            options.number("sparse"),
+                                                            table == "even" ? Table::even : Table::k_means, name));
 }
 
 }  // namespace millrace

@@ -28,11 +28,11 @@ std::string text_of(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-enum class Method : uint8_t { none, fp8, gptq, awq, compressed_tensors, bitsandbytes, hqq, modelopt, aqlm };
+enum class Method : uint8_t { none, fp8, gptq, awq, compressed_tensors, bitsandbytes, hqq, modelopt, aqlm, quip_sharp };
 
 Method method_of(const Json& config) {
   const Json* quantization = quantization_of(config);
-  if (!quantization) return Method::none;
+  if (!quantization) return config.contains("quip_params") ? Method::quip_sharp : Method::none;
   const std::string method = text_of(*quantization, "quant_method"), format = text_of(*quantization, "format");
   if (method == "fp8" || method == "fbgemm_fp8") return Method::fp8;
   if (method == "gptq") return Method::gptq;
@@ -88,6 +88,7 @@ const char* marker_of(Method method, std::string_view name) {
     case Method::modelopt: return ends(".weight");
     case Method::hqq: return ends(".W_q");
     case Method::aqlm: return ends(".codes");
+    case Method::quip_sharp: return ends(".Qidxs");
     default: return nullptr;
   }
 }
@@ -95,7 +96,10 @@ const char* marker_of(Method method, std::string_view name) {
 class CheckpointUnpacker {
  public:
   CheckpointUnpacker(ModelFiles& model, const Json& config, Method method)
-      : model_(model), config_(*quantization_of(config)), method_(method), absorbed_(model.tensors.size(), false) {}
+      : model_(model),
+        config_(method == Method::quip_sharp ? config : *quantization_of(config)),
+        method_(method),
+        absorbed_(model.tensors.size(), false) {}
 
   Result<void> run() {
     // Tensors that are added stand behind those that are gone through.
@@ -159,6 +163,9 @@ class CheckpointUnpacker {
         return model_.tensors[index].type_name == "U8" ? unpack_float4(index, tensors) : Result<void>();
       }
       case Method::aqlm: return store_aqlm(model_, tensors, model_.tensors[index], config_);
+      case Method::quip_sharp:
+        absorb(tensors, {"SU", "SV", "Wscale", "codebook_id", "fuse_scales", "scaleWH"});
+        return store_quip_sharp(model_, tensors, model_.tensors[index], config_);
       default: return {};
     }
     StoredTensor& matrix = model_.tensors[index];
@@ -184,18 +191,8 @@ class CheckpointUnpacker {
     }
   }
 
-  // A weight part (models/weight_parts_loader.h).
   Result<void> add_order(const std::string& prefix, size_t file, const std::vector<int32_t>& order) {
-    MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(std::ssize(order) * 4, prefix.c_str()));
-    for (size_t i = 0; i < order.size(); ++i) buffer.as<float>()[i] = static_cast<float>(order[i]);
-    StoredTensor part;
-    part.name = prefix + "input_order";
-    part.type_name = "F32";
-    part.file = file;
-    part.tensor = {find_format("f32"), 1, {std::ssize(order), 1, 1, 1}, buffer.data(), std::ssize(order) * 4};
-    model_.buffers.push_back(std::make_shared<AlignedBuffer>(std::move(buffer)));
-    model_.tensors.push_back(std::move(part));
-    return {};
+    return add_part(model_, prefix + "input_order", file, std::vector<float>(order.begin(), order.end()));
   }
 
   ModelFiles& model_;
@@ -208,6 +205,7 @@ class CheckpointUnpacker {
 
 Result<void> check_quantization(const Json& config, const std::string& path) {
   const Json* quantization = quantization_of(config);
+  if (method_of(config) == Method::quip_sharp) return check_quip_sharp(config, path);
   if (!quantization || !quantization->contains("quant_method")) return {};
   const Method method = method_of(config);
   if (text_of(*quantization, "quant_method") == "compressed-tensors") return check_compressed(*quantization, path);
@@ -215,7 +213,7 @@ Result<void> check_quantization(const Json& config, const std::string& path) {
   if (method != Method::none) return {};
   return Error::unsupported(fmt::format(
       "{}: quantization method {} is not supported; supported: fp8, gptq, awq, compressed-tensors, bitsandbytes, "
-      "hqq, modelopt, aqlm and MLX affine",
+      "hqq, modelopt, aqlm, MLX affine and QuIP# (quip_params)",
       path, quoted_name(text_of(*quantization, "quant_method"))));
 }
 
@@ -285,6 +283,19 @@ Result<std::vector<int32_t>> QuantizedTensors::integers(std::string_view name, i
     out[static_cast<size_t>(i)] = static_cast<int32_t>(value);
   }
   return out;
+}
+
+Result<void> add_part(ModelFiles& model, std::string name, size_t file, const std::vector<float>& values) {
+  MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(std::ssize(values) * 4, name.c_str()));
+  std::ranges::copy(values, buffer.as<float>());
+  StoredTensor part;
+  part.name = std::move(name);
+  part.type_name = "F32";
+  part.file = file;
+  part.tensor = {find_format("f32"), 1, {std::ssize(values), 1, 1, 1}, buffer.data(), std::ssize(values) * 4};
+  model.buffers.push_back(std::make_shared<AlignedBuffer>(std::move(buffer)));
+  model.tensors.push_back(std::move(part));
+  return {};
 }
 
 uint32_t packed_bits(const uint8_t* words, int64_t stride_words, int64_t bit, int bits) {

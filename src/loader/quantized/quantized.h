@@ -11,6 +11,7 @@
 //                        weight, weight.absmax, ...           NF4 and FP4 of QLoRA (Dettmers et al., 2023)
 //   hqq                  W_q, scale, zero, shape, nbits, ...  HQQ (Badri and Shaji, 2023), by Transformers
 //   aqlm                 codes, codebooks, scales             AQLM (Egiazarian et al., 2024)
+//   quip_params          Qidxs, SU, SV, Wscale, fuse_scales   QuIP# (Tseng et al., 2024); a key of its own
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -54,6 +55,9 @@ class QuantizedTensors {
 // Integers of `bits` in little-endian words of 32, the first in the lowest bits; they may cross words.
 uint32_t packed_bits(const uint8_t* words, int64_t stride_words, int64_t bit, int bits);
 
+// Adds a weight part (models/weight_parts_loader.h). References to the model's tensors are invalid after it.
+Result<void> add_part(ModelFiles& model, std::string name, size_t file, const std::vector<float>& values);
+
 // Each sets the levels of one matrix, whose qweight, weight_packed or weight exists. `order` (GPTQ): columns of the
 // matrix in the order in which they are stored; empty: as they are.
 Result<Levels> read_gptq(const QuantizedTensors& tensors, const nlohmann::ordered_json& config,
@@ -70,5 +74,9 @@ Result<void> store_aqlm(ModelFiles& model, const QuantizedTensors& tensors, Stor
                         const nlohmann::ordered_json& config);
 // The same of `stored`, which was W_q.
 Result<void> store_hqq(ModelFiles& model, const QuantizedTensors& tensors, StoredTensor& stored);
+// QuIP#: a matrix and changes of its input and output, in place of Qidxs, SU and SV. `config` is all of config.json.
+Result<void> check_quip_sharp(const nlohmann::ordered_json& config, const std::string& path);
+Result<void> store_quip_sharp(ModelFiles& model, const QuantizedTensors& tensors, StoredTensor& indices,
+                              const nlohmann::ordered_json& config);
 
 }  // namespace millrace

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cmath>
 
 #include "kernels/activation.h"
 #include "kernels/input_rounding.h"
 #include "models/blocks/blocks.h"
+#include "tensor/hadamard.h"
 
 namespace millrace {
 namespace {
@@ -66,6 +68,50 @@ void hadamard(float* x, int64_t cols, int64_t block) {
   }
 }
 
+// Blocks of x [outer, block] mixed by a Hadamard matrix M, times 1 / sqrt(outer): out = M x, or M^T x if `transposed`.
+void mix_blocks(const float* x, int64_t n, int64_t block, int64_t outer, bool transposed, float* out) {
+  const float* const m = hadamard_matrix(outer).data();
+  const float scale = 1.0f / std::sqrt(static_cast<float>(outer));
+  std::fill_n(out, n, 0.0f);
+  for (int64_t first = 0; first < n; first += outer * block)
+    for (int64_t a = 0; a < outer; ++a) {
+      float* const to = out + first + a * block;
+      for (int64_t b = 0; b < outer; ++b) {
+        const float sign = transposed ? m[b * outer + a] : m[a * outer + b];
+        const float* const from = x + first + b * block;
+        for (int64_t j = 0; j < block; ++j) to[j] += sign * from[j];
+      }
+      for (int64_t j = 0; j < block; ++j) to[j] *= scale;
+    }
+}
+
+// H y of `n` rows, in place; `scratch` [n], if blocks are mixed.
+void transform_output(const OutputChange& change, float* y, int64_t n, float* scratch) {
+  if (change.hadamard == 0) return;
+  hadamard(y, n, change.hadamard);
+  if (change.outer == 1) return;
+  mix_blocks(y, n, change.hadamard, change.outer, false, scratch);
+  std::copy_n(scratch, n, y);
+}
+
+void scale_output(const LinearPart& part, float* y) {
+  const std::vector<float>& scale = part.weight->parts->output.scale;
+  for (size_t r = 0; r < scale.size(); ++r) y[r] *= scale[r];
+}
+
+// o(y) of the products of one token, whose matrices are the rows of a fused one.
+void change_fused_output(std::span<const LinearPart> parts, int64_t token, float* all, float* scratch) {
+  const OutputChange& change = parts.front().weight->parts->output;
+  const auto rows = [&](const LinearPart& part) { return part.y + token * part.y_stride; };
+  for (const LinearPart& part : parts)
+    std::copy_n(rows(part), part.weight->rows, all + part.weight->parts->output.begin);
+  transform_output(change, all, change.fused, scratch);
+  for (const LinearPart& part : parts) {
+    std::copy_n(all + part.weight->parts->output.begin, part.weight->rows, rows(part));
+    scale_output(part, rows(part));
+  }
+}
+
 // y += M inner.
 void add_product(ForwardContext& context, const PartScratch& scratch, const Weight& m, int64_t rows, float* y) {
   const KernelTable& kernels = context.kernels();
@@ -115,27 +161,42 @@ int64_t part_scratch_bytes(const PartSizes& sizes) {
 }
 
 void change_input(const InputChange& change, const float* x, int64_t cols, float* scratch, float* out) {
-  float* row = change.order.empty() ? out : scratch;
+  float* row = change.order.empty() && change.outer == 1 ? out : scratch;
   for (int64_t c = 0; c < cols; ++c) {
     const float from = change.shift.empty() ? x[c] : x[c] - change.shift[c];
     row[c] = change.scale.empty() ? from : from * change.scale[c];
   }
   if (change.hadamard > 0) hadamard(row, cols, change.hadamard);
+  if (change.outer > 1) mix_blocks(row, cols, change.hadamard, change.outer, true, out);
   for (int64_t c = 0; c < std::ssize(change.order); ++c) out[c] = scratch[change.order[c]];
 }
 
-void change_output(const OutputChange& change, float* y, int64_t rows) {
-  if (change.hadamard > 0) hadamard(y, rows, change.hadamard);
-  for (size_t r = 0; r < change.scale.size(); ++r) y[r] *= change.scale[r];
+void transform_rows(int64_t block, float* values, int64_t n) {
+  if (block > 0) hadamard(values, n, block);
 }
 
-void multiply_changed(ForwardContext& context, const LinearPart& part, const float* x) {
-  const Weight& weight = *part.weight;
-  const int64_t cols = weight.cols;
-  const bool turned = !weight.parts->output.empty();
+size_t changed_together(std::span<const LinearPart> parts) {
+  const int64_t fused = parts[0].weight->parts->output.fused;
+  size_t count = 1;
+  for (int64_t rows = parts[0].weight->rows; rows < fused && count < parts.size(); ++count) {
+    assert(parts[count].weight->parts && parts[count].weight->parts->output.fused == fused);
+    rows += parts[count].weight->rows;
+  }
+  assert(count <= kMostPairs);
+  return count;
+}
+
+void multiply_changed(ForwardContext& context, std::span<const LinearPart> parts, const float* x) {
+  const Weight& weight = *parts.front().weight;
+  const OutputChange& output = weight.parts->output;
+  const int64_t cols = weight.cols, all_tokens = parts.front().x.tokens;
+  const int64_t outputs = std::max(output.fused, weight.rows);
+  const bool turned = !output.empty();
   const PartScratch scratch = divide(context.part_sizes(), context.parts.data());
-  for (int64_t first = 0; first < part.x.tokens; first += kPartRows) {
-    const int64_t tokens = std::min(kPartRows, part.x.tokens - first);
+  std::array<LinearPart, kMostPairs> all;
+  const std::span some(all.data(), parts.size());
+  for (int64_t first = 0; first < all_tokens; first += kPartRows) {
+    const int64_t tokens = std::min(kPartRows, all_tokens - first);
     const ActivationRows rows = activation_rows(weight.format->activation, tokens, cols, scratch.rounded);
     for_rows(context, tokens, 4 * cols, [&](int64_t t) {
       float* changed = scratch.changed + t * cols;
@@ -143,17 +204,25 @@ void multiply_changed(ForwardContext& context, const LinearPart& part, const flo
       encode_rounded_row(context.kernels(), rows.kind, weight.parts->input.rounding, cols, changed,
                          scratch.rounded + t * rows.stride);
     });
-    LinearPart some{.weight = &weight,
-                    .x = rows,
-                    .y = part.y + first * part.y_stride,
-                    .y_stride = part.y_stride,
-                    .bias = turned ? nullptr : part.bias};
-    linear(context.pool(), {&some, 1});
+    for (size_t i = 0; i < parts.size(); ++i)
+      some[i] = {.weight = parts[i].weight,
+                 .x = rows,
+                 .y = parts[i].y + first * parts[i].y_stride,
+                 .y_stride = parts[i].y_stride,
+                 .bias = turned ? nullptr : parts[i].bias};
+    linear(context.pool(), some);
     if (!turned) continue;
-    for_rows(context, tokens, 4 * weight.rows, [&](int64_t t) {
-      float* y = some.y + t * some.y_stride;
-      change_output(weight.parts->output, y, weight.rows);
-      if (part.bias) context.kernels().add(part.bias, y, weight.rows);
+    for_rows(context, tokens, 4 * outputs, [&](int64_t t) {
+      float *whole = scratch.changed + t * outputs, *mixed = scratch.unordered + t * outputs;
+      float* const y = some[0].y + t * some[0].y_stride;
+      if (output.fused > 0) {
+        change_fused_output(some, t, whole, mixed);
+      } else {
+        transform_output(output, y, outputs, mixed);
+        scale_output(some[0], y);
+      }
+      for (size_t i = 0; i < parts.size(); ++i)
+        if (parts[i].bias) context.kernels().add(parts[i].bias, some[i].y + t * some[i].y_stride, some[i].weight->rows);
     });
   }
 }

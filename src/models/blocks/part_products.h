@@ -16,15 +16,18 @@ class ForwardContext;
 int64_t part_scratch_bytes(const PartSizes& sizes);
 
 // Its input, its output or both.
+inline constexpr size_t kMostPairs = 4;  // products at once
 inline bool changes_product(const Weight& weight) {
   return weight.parts && !(weight.parts->input.empty() && weight.parts->output.empty());
 }
 
-// y = o(W r(t(x))) + bias, of such a weight; x [tokens, cols].
-void multiply_changed(ForwardContext& context, const LinearPart& part, const float* x);
+// How many of the products from the first on, whose weight is such a one, multiply_changed() takes together: the parts
+// of a fused matrix whose outputs are transformed as one, or 1.
+size_t changed_together(std::span<const LinearPart> parts);
+// y = o(W r(t(x))) + bias, of as many such weights; x [tokens, cols].
+void multiply_changed(ForwardContext& context, std::span<const LinearPart> parts, const float* x);
 // y = B (A x) + bias of each of these factored matrices, all for as many rows: the products with A are one job, and so
 // are those with B.
-inline constexpr size_t kMostPairs = 4;  // at once
 void multiply_pairs(ForwardContext& context, std::span<const LinearPart> parts);
 // Whether a factored matrix has a sparse A, which `parts->sparse` holds.
 inline bool has_sparse_factor(const Weight& weight) {
@@ -38,8 +41,8 @@ void add_parts(ForwardContext& context, const LinearPart& part, const float* x);
 // Rows [begin, end) of y += S x, of one token.
 void add_sparse_rows(const SparseMatrix& sparse, const float* x, int64_t begin, int64_t end, float* y);
 
-// o(y) of one row, in place.
-void change_output(const OutputChange& change, float* y, int64_t rows);
+// Blocks of `n` values times a Hadamard matrix, in place; 0: no blocks.
+void transform_rows(int64_t block, float* values, int64_t n);
 // t(x) of one row, to `out`; `scratch` [cols] is overwritten. All three are different.
 void change_input(const InputChange& change, const float* x, int64_t cols, float* scratch, float* out);
 

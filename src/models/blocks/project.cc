@@ -39,8 +39,11 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
     for (size_t i = 0; i < parts.size(); ++i)
       if (observer->taps(sources[i].id)) observer->input(call_of(context, parts[i], sources[i]).in);
   const auto way = [&](size_t i) {
+    const bool changed = changes_product(*parts[i].weight);
+    // The products of a fused output are all needed, whatever takes the place of one of them.
+    if (changed && parts[i].weight->parts->output.fused > 0) return Way::changed;
     if (replacement(hooks, sources[i].id)) return Way::replaced;
-    if (changes_product(*parts[i].weight)) return Way::changed;
+    if (changed) return Way::changed;
     if (has_sparse_factor(*parts[i].weight)) return Way::dense_sparse;
     return is_factored(*parts[i].weight) ? Way::factored : Way::plain;
   };
@@ -50,12 +53,18 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
       if (way(i) != one) return false;
       return one == Way::plain || (one == Way::factored && i - first < kMostPairs && alike(parts, first, i));
     };
-    for (end = first + 1; end < parts.size() && joins(end);) ++end;
+    end = first + (one == Way::changed ? changed_together(parts.subspan(first)) : 1);
+    while (end < parts.size() && joins(end)) ++end;
     const std::span some = parts.subspan(first, end - first);
     switch (one) {
       case Way::plain: linear(context.pool(), some, context.shapes()); break;
       case Way::factored: multiply_pairs(context, some); break;
-      case Way::changed: multiply_changed(context, parts[first], sources[first].x); break;
+      case Way::changed:
+        multiply_changed(context, some, sources[first].x);
+        for (size_t i = first; i < end; ++i)
+          if (LinearWrapper* const other = replacement(hooks, sources[i].id))
+            replace(call_of(context, parts[i], sources[i]), parts[i].bias, *other);
+        break;
       case Way::dense_sparse: multiply_dense_sparse(context, parts[first], sources[first].x); break;
       case Way::replaced:
         replace(call_of(context, parts[first], sources[first]), parts[first].bias,
@@ -95,7 +104,8 @@ void project(ForwardContext& context, std::span<LinearPart> parts, std::span<con
 
 void project_alike(ForwardContext& context, bool joint, const float* x, const ActivationRows& rows,
                    std::initializer_list<Projection> matrices) {
-  if (joint) return project(context, x, rows, matrices);
+  const std::shared_ptr<WeightParts>& parts = matrices.begin()->weight.parts;
+  if (joint || (parts && parts->output.fused > 0)) return project(context, x, rows, matrices);
   for (const Projection& matrix : matrices) {
     const ActivationRows own = encode_activations(context.kernels(), context.pool(), matrix.weight.format->activation,
                                                   x, rows.cols, rows.tokens, rows.cols, context.encoded.data());
