@@ -2,6 +2,9 @@
 
 namespace millrace {
 
+template nlohmann::ordered_json parse_json(std::string_view text, int64_t depth);
+template nlohmann::json parse_json(std::string_view text, int64_t depth);
+
 bool nests_deeper(std::string_view text, int64_t depth) {
   bool in_string = false;
   for (size_t i = 0; i < text.size(); ++i) {

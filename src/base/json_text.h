@@ -22,5 +22,7 @@ Json parse_json(std::string_view text, int64_t depth = kMaxJsonDepth) {
   if (nests_deeper(text, depth)) return Json(Json::value_t::discarded);
   return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
 }
+extern template nlohmann::ordered_json parse_json(std::string_view text, int64_t depth);  // compiled once
+extern template nlohmann::json parse_json(std::string_view text, int64_t depth);
 
 }  // namespace millrace

@@ -1,7 +1,24 @@
 // nlohmann::ordered_json, compiled once (ordered_json.cc) and not by every file that uses it: that costs a compilation
-// a second or two.
+// two or three seconds.
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <vector>
+
+// What reads and writes it. Other versions of the library may name it differently; then every file compiles it.
+#if NLOHMANN_JSON_VERSION_MAJOR == 3 && NLOHMANN_JSON_VERSION_MINOR == 11
+#define MILLRACE_ORDERED_JSON_TEXT(declared)                                                              \
+  declared template class nlohmann::detail::serializer<nlohmann::ordered_json>;                           \
+  declared template class nlohmann::detail::json_sax_dom_parser<nlohmann::ordered_json>;                  \
+  declared template class nlohmann::detail::json_sax_dom_callback_parser<nlohmann::ordered_json>;         \
+  declared template class nlohmann::detail::lexer<nlohmann::ordered_json,                                 \
+                                                  nlohmann::detail::iterator_input_adapter<const char*>>; \
+  declared template class nlohmann::detail::parser<nlohmann::ordered_json,                                \
+                                                   nlohmann::detail::iterator_input_adapter<const char*>>
+#else
+#define MILLRACE_ORDERED_JSON_TEXT(declared) static_assert(true)
+#endif
 
 extern template class nlohmann::basic_json<nlohmann::ordered_map>;
+extern template class std::vector<nlohmann::ordered_json>;
+MILLRACE_ORDERED_JSON_TEXT(extern);
