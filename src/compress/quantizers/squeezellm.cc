@@ -11,8 +11,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/line_clusters.h"
 #include "compress/factories.h"
-#include "compress/line_clusters.h"
 #include "compress/preview.h"
 #include "tensor/half.h"
 

@@ -86,7 +86,8 @@ int64_t LevelCodec::tile_bytes(int64_t tokens, int64_t head_dim) const {
 void LevelCodec::store(KvPart part, const float* rows, int64_t tokens, int64_t head_dim, uint8_t* tile) const {
   std::memset(tile, 0, static_cast<size_t>(tile_bytes(tokens, head_dim)));
   const LevelTiles tiles = tiles_of(tokens, head_dim);
-  GroupPlace at{part, tile + tiles.scales_at, tile + tiles.zeros_at, tile + tiles.zeros_at + 2 * scales(tokens, head_dim)};
+  GroupPlace at{part, tile + tiles.scales_at, tile + tiles.zeros_at,
+                tile + tiles.zeros_at + 2 * scales(tokens, head_dim)};
   if (part == KvPart::keys && tiles.key_tokens > 0) {
     for (int64_t t = 0; t < tokens; t += tiles.key_tokens)
       store_columns(rows + t * head_dim, head_dim, tile + t * tiles.stride, tiles.stride, at);

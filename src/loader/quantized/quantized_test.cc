@@ -11,15 +11,17 @@
 #include "contains.h"
 #include "formats/code_tables.h"
 #include "formats/format.h"
-#include "loader/test_bytes.h"
+#include "loader/quantized/test_values.h"
 #include "tensor/codebook.h"
 
 namespace millrace {
 namespace {
 
 using testing::Bytes;
+using testing::ones;
 using testing::SafetensorsBytes;
 using testing::TemporaryFolder;
+using testing::values_of;
 
 constexpr const char* kGptq = R"({"quant_method":"gptq","bits":4,"group_size":32})";
 constexpr const char* kPacked =
@@ -27,11 +29,6 @@ constexpr const char* kPacked =
 constexpr const char* kInt = R"({"quant_method":"compressed-tensors","format":"int-quantized"})";
 
 Bytes words(size_t count) { return Bytes().zeros(4 * count); }
-Bytes ones(size_t count) {  // F32
-  Bytes bytes;
-  for (size_t i = 0; i < count; ++i) bytes.put(1.0f);
-  return bytes;
-}
 Bytes indices(const std::vector<int32_t>& values) {
   Bytes bytes;
   for (int32_t value : values) bytes.put(value);
@@ -165,13 +162,6 @@ SafetensorsBytes float4(int cols, int run, uint8_t scale, float whole, const cha
   out.add("a.weight_scale", run == 16 ? "F8_E4M3" : "U8", fmt::format("[2,{}]", cols / run), scales);
   if (whole != 0) out.add(global, "F32", "[1]", Bytes().put(whole));
   return out;
-}
-
-std::vector<float> values_of(const StoredTensor& matrix) {
-  std::vector<float> values(static_cast<size_t>(matrix.tensor.values()));
-  matrix.tensor.format->decode(matrix.tensor.data, values.data(), matrix.tensor.values());
-  for (float& value : values) value *= matrix.scales.values.empty() ? 1.0f : matrix.scales.values.front();
-  return values;
 }
 
 constexpr float kE2m1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};

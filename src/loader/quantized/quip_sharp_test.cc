@@ -4,22 +4,16 @@
 #include <gtest/gtest.h>
 
 #include "contains.h"
-#include "formats/format.h"
-#include "loader/model_files.h"
-#include "loader/test_bytes.h"
+#include "loader/quantized/test_values.h"
 
 namespace millrace {
 namespace {
 
 using testing::Bytes;
+using testing::ones;
 using testing::SafetensorsBytes;
 using testing::TemporaryFolder;
-
-Bytes ones(size_t count) {  // F32
-  Bytes bytes;
-  for (size_t i = 0; i < count; ++i) bytes.put(1.0f);
-  return bytes;
-}
+using testing::values_of;
 
 constexpr const char* kE8p12 = R"({"codebook":"E8P12","codebook_version":1,"lora_rank":0})";
 constexpr const char* kQuip = R"("num_attention_heads":2,"num_key_value_heads":1,"head_dim":12,"quip_params":)";
@@ -43,12 +37,6 @@ Result<ModelFiles> open(const char* parameters, const SafetensorsBytes& tensors)
   folder.write("config.json", std::string(R"({"model_type":"llama",)") + kQuip + parameters + "}");
   folder.write("model.safetensors", tensors.string());
   return open_model_files(folder.path());
-}
-
-std::vector<float> values_of(const StoredTensor& stored) {
-  std::vector<float> out(static_cast<size_t>(stored.tensor.values()));
-  stored.tensor.format->decode(stored.tensor.data, out.data(), std::ssize(out));
-  return out;
 }
 
 TEST(QuipSharp, DamagedFilesAreRefused) {

@@ -1,5 +1,5 @@
 // Clusters on a line: no division into intervals costs less, and rows of few numbers are exact.
-#include "compress/line_clusters.h"
+#include "base/line_clusters.h"
 
 #include <gtest/gtest.h>
 
