@@ -52,7 +52,7 @@ void PatternSteps::add(int64_t first, int64_t count, int64_t outputs, StepShape&
     shape.pairs += queries * (before + static_cast<double>(query - own) + 0.5 * (queries + 1));
     keys += before + static_cast<double>(end - own);
   }
-  shape.keys += std::min(first + count, std::llround(keys));
+  shape.keys += std::min<int64_t>(first + count, std::llround(keys));
 }
 
 }  // namespace millrace

@@ -61,7 +61,7 @@ TEST_F(SimulatedExecutorTest, SizesComeFromTheOptions) {
   EXPECT_EQ(refused.error().message, "context: a simulation must be given one");
 }
 
-// An evictor's memory and time are simulated where it needs no attention.
+// An evictor's memory and time are simulated, but for gates.
 TEST_F(SimulatedExecutorTest, EvictorsStoreAndReadFewerTokens) {
   EngineOptions o = machine();
   o.evictor = "streamingllm:sinks=1,window=20,slack=11,prompt=evicted";
@@ -70,12 +70,77 @@ TEST_F(SimulatedExecutorTest, EvictorsStoreAndReadFewerTokens) {
   o.evictor = "streamingllm:sinks=1,window=20,slack=11";
   EXPECT_EQ(make(o)->kv().total_blocks(), 7) << "the prompt may be as long as the context";
   EXPECT_TRUE(executor->check_evictor(**make_eviction_rule(o.evictor)).ok());
-  const auto refused = executor->check_evictor(**make_eviction_rule("h2o"));
+  EXPECT_TRUE(executor->check_evictor(**make_eviction_rule("h2o")).ok());
+  const auto refused = executor->check_evictor(**make_eviction_rule("seqboat"));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::unsupported);
-  EXPECT_EQ(refused.error().message, "evictor: this executor computes no attention that it could observe");
+  EXPECT_EQ(refused.error().message, "evictor: this executor computes no layers whose gates could choose");
+  EXPECT_FALSE(executor->check_evictor(**make_eviction_rule("pyramidkv")).ok()) << "its layers share blocks";
   o.evictor = "lru";
   EXPECT_FALSE(SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o).ok());
+}
+
+// Every layer has blocks of its own, as many as its budget needs.
+TEST_F(SimulatedExecutorTest, BudgetsDifferByLayer) {
+  EngineOptions o = machine();
+  o.evictor = "pyramidkv:budget=32,window=2,beta=2,slack=16,prompt=evicted";  // keeps 47, 32 and 17 tokens
+  auto executor = SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3});
+  ASSERT_TRUE(executor.ok()) << executor.error().message;
+  EXPECT_EQ((*executor)->kv().layout().tables(), 3);
+  EXPECT_EQ((*executor)->kv().total_blocks(), 12);  // 4, 3 and 3, up to as many in each layer
+  EXPECT_TRUE((*executor)->check_evictor(**make_eviction_rule(o.evictor)).ok());
+  o.kv_tokens = 160;
+  EXPECT_EQ((*SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3}))->kv().total_blocks(),
+            30);
+  o.swap_tokens = 100;
+  EXPECT_FALSE(SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o, {.layers = 3}).ok());
+}
+
+// Sizes and the cost model are for F16.
+TEST_F(SimulatedExecutorTest, SmallerFormatsHoldMoreAndMoveLess) {
+  EngineOptions o = machine();
+  o.kv_tokens = 160;
+  EXPECT_EQ(make(o)->kv().total_blocks(), 10);
+  EXPECT_DOUBLE_EQ(make(o)->cost()->swap_seconds(1600), 16);
+  o.kv_format = "q8_0";  // 8.5 bits a value
+  const auto executor = make(o);
+  EXPECT_EQ(executor->kv().total_blocks(), 19);  // 301 tokens
+  EXPECT_DOUBLE_EQ(executor->cost()->swap_seconds(1600), 8.5);
+  EXPECT_DOUBLE_EQ(executor->cost()->load_seconds(1600), 17);
+  EXPECT_EQ((*executor->make_tier(160))->free_tokens(), 301);
+  o.kv_format = "kivi:bits=2";                  // 3 bits a value, in blocks of 32 tokens
+  EXPECT_EQ(make(o)->kv().total_blocks(), 27);  // 853 tokens
+  EXPECT_TRUE(make(o)->shares_prefixes());
+  o.kv_format = "kivi:bits=2,residual=1";
+  EXPECT_FALSE(make(o)->shares_prefixes());
+  o.kv_format = "q9";
+  EXPECT_EQ(SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o).error().message,
+            "KV format 'q9' is unknown");
+}
+
+// A decode reads the keys that its pattern leaves.
+TEST_F(SimulatedExecutorTest, PatternsReadFewerKeys) {
+  class KeyCost final : public CostModel {
+   public:
+    double step_seconds(const StepShape& s) const override { return static_cast<double>(s.keys); }
+    double swap_seconds(int64_t) const override { return 0; }
+  };
+  EngineOptions o = machine();
+  o.context = 1024;
+  LiveStream stream;
+  const StepWork work[] = {{&stream, {1, 640, 1, true}}};
+  const auto seconds = [&] {
+    ManualClock clock;
+    auto executor = SimulatedExecutor::create(std::make_unique<KeyCost>(), clock, o);
+    EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
+    (*executor)->forward(work);
+    return (clock.now_ns() - 1) / 1'000'000'000;
+  };
+  EXPECT_EQ(seconds(), 641);
+  o.kernels = {"attention=longformer:window=2,global=1"};
+  EXPECT_EQ(seconds(), 64 + 64 + 1);
+  o.evictor = "window:budget=32";
+  EXPECT_EQ(SimulatedExecutor::create(std::make_unique<KeyCost>(), clock_, o).error().kind, ErrorKind::unsupported);
 }
 
 TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {

@@ -42,7 +42,7 @@ TEST(TechniqueUse, ErrorsAreExact) {
             "policy=vtc: policy does not apply to perplexity; it applies to run, chat, batch, serve, replay, simulate");
   EXPECT_EQ(refusal("kv_format=f16", kInRequest),
             "kv_format=f16: kv_format does not apply to a request; it applies to run, chat, perplexity, bench, batch, "
-            "compare, serve, replay");
+            "compare, serve, replay, simulate");
   EXPECT_EQ(refusal("arch=llama"), "arch=llama: arch is not chosen here: the model's files determine it");
   EXPECT_EQ(refusal("sampler=dry"),
             "sampler=dry: needs at least one of its options: dry_multiplier, dry_base, dry_allowed_length, dry_window, "

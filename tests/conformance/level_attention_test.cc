@@ -86,9 +86,10 @@ class LevelHead {
         tile[static_cast<size_t>(i)] = shape.highest ? 0xff : static_cast<uint8_t>(256 * draw());
       for (int64_t i = 0; i < (tiles.zeros_at - tiles.scales_at) / 2; ++i) {
         // A few are large, as of channels that are large in every token.
-        const double s = (draw() < 0.05 ? 4 : 1) * (0.2 + draw()) / (1 << shape.bits);
+        const double s = (draw() < 0.05 ? 4 : 1) * (0.2 + draw()) / (shape.codes ? 2 * kMostCode : 1 << shape.bits);
         put_half(tile.data() + tiles.scales_at + 2 * i, s, scale);
-        put_half(tile.data() + tiles.zeros_at + 2 * i, s * -(0.3 + 0.4 * draw()) * (1 << shape.bits), zero);
+        const double middle = shape.codes ? 2 * kMostCode * (draw() - 0.5) : (0.3 + 0.4 * draw()) * (1 << shape.bits);
+        put_half(tile.data() + tiles.zeros_at + 2 * i, -s * middle, zero);
       }
       for (int64_t token = 0; token < shape.block_tokens; ++token) {
         for (int64_t d = 0; d < shape.dim; ++d) {
@@ -261,9 +262,9 @@ TEST(LevelAttention, LargestSums) {
     for (const KernelTable& table : level_tables()) {
       const LevelPartial out = run_levels(table, of, call, 0, q, 0, 1, 0, 2);
       for (int64_t d = 0; d < shape.dim; ++d)
-        ASSERT_NEAR(out.acc[static_cast<size_t>(d)] / out.sum[0], want[static_cast<size_t>(d)], 0.02)
+        ASSERT_NEAR(out.acc[static_cast<size_t>(d)] / out.sum[0], want[static_cast<size_t>(d)], 2e-3)
             << isa_name(table.isa) << " " << d;
-      ASSERT_NEAR(out.max[0] + std::log(out.sum[0]), want[static_cast<size_t>(shape.dim)], 1e-3);
+      ASSERT_NEAR(out.max[0] + std::log(out.sum[0]), want[static_cast<size_t>(shape.dim)], 4e-3);
     }
   }
 }

@@ -110,7 +110,9 @@ void LevelCodec::fit_group(float* values, int64_t n, uint8_t* levels, GroupPlace
 
 void LevelCodec::store_token(const float* row, int64_t head_dim, uint8_t* out, GroupPlace& at) const {
   std::array<float, kMaxLevelGroup> values;
-  std::array<uint8_t, kMaxLevelGroup> levels{};
+  constexpr int64_t kUnit = 32;  // whole units of any number of bits
+  std::array<uint8_t, kMaxLevelGroup + kUnit> levels;
+  std::memset(levels.data() + head_dim / kUnit * kUnit, 0, kUnit);
   const int64_t wide = group_of(head_dim);
   for (int64_t d = 0; d < head_dim; d += wide) {
     const int64_t n = std::min(wide, head_dim - d);
@@ -229,25 +231,31 @@ struct Range {
   float low, high;
 };
 
-// In eight lanes, which compilers make vectors of.
 Range range_of(const float* values, int64_t n) {
-  constexpr int64_t kLanes = 8;
-  std::array<float, kLanes> low, high;
-  low.fill(values[0]);
-  high.fill(values[0]);
+  using Floats = float __attribute__((vector_size(16)));
+  constexpr int64_t kLanes = 4;
+  Range range{values[0], values[0]};
+  const auto widen = [&](float x) {
+    range.low = x < range.low ? x : range.low;
+    range.high = x > range.high ? x : range.high;
+  };
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    for (size_t j = 0; j < kLanes; ++j) {
-      const float x = values[i + static_cast<int64_t>(j)];
-      low[j] = x < low[j] ? x : low[j];
-      high[j] = x > high[j] ? x : high[j];
+  if (n >= kLanes) {
+    Floats low, high, x;
+    std::memcpy(&low, values, sizeof(low));
+    high = low;
+    for (i = kLanes; i + kLanes <= n; i += kLanes) {
+      std::memcpy(&x, values + i, sizeof(x));
+      low = x < low ? x : low;
+      high = x > high ? x : high;
+    }
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      widen(low[lane]);
+      widen(high[lane]);
     }
   }
-  for (; i < n; ++i) {
-    low[0] = std::min(low[0], values[i]);
-    high[0] = std::max(high[0], values[i]);
-  }
-  return {*std::ranges::min_element(low), *std::ranges::max_element(high)};
+  for (; i < n; ++i) widen(values[i]);
+  return range;
 }
 
 }  // namespace
