@@ -6,6 +6,7 @@
 
 #include "kernels/families.h"
 #include "kernels/ops.h"
+#include "kernels/quant_packing.h"
 #include "kernels/vector/matmul_pack.h"
 
 namespace millrace {
@@ -49,6 +50,7 @@ constexpr KernelVersion kVersions[] = {
     {"quantized weights", Feature::avx_vnni, add_matmul_quant_avxvnni},
     {"quantized weights", Feature::avx512_vnni, add_matmul_quant_avx512vnni},
     {"quantized weights", Feature::amx_bf16, add_matmul_quant_amxbf16},  // but Q8_0 and Q2_K
+    {"packing of quantized weights", Feature::avx512, nullptr},          // make_kernel_table()
     {"Q8_0 weights, small codebooks", Feature::avx2, nullptr},
     {"Q8_0 weights, small codebooks", Feature::avx_vnni, nullptr},
     {"Q8_0 weights, small codebooks", Feature::avx512_vnni, nullptr},
@@ -163,6 +165,9 @@ KernelTable make_kernel_table(Isa isa) {
     if (version.add && isa.has(version.needs)) version.add(table);
 #if defined(__x86_64__) || defined(__aarch64__)
   add_carried_kernels(table);
+#endif
+#if defined(__x86_64__)
+  if (isa.has(Feature::avx512)) add_quant_packing_avx512(table);  // of all of the above
 #endif
   return table;
 }

@@ -9,6 +9,7 @@
 #include "kernels/activation.h"
 #include "kernels/fold.h"
 #include "kernels/shape_table.h"
+#include "kernels/vector/packed_scales.h"
 #include "tensor/codebook.h"
 
 namespace millrace {
@@ -19,7 +20,8 @@ constexpr int64_t kLeastBytes =
     128 << 10;  // read by one token in 2 to 4 us: with less, claims and cold starts cost more than late ends
 constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds: below this, starting a job costs more than the work
 constexpr int64_t kWorthValues = 1 << 12;   // the same for values to be rounded
-constexpr int64_t kSliceBytes = 256 << 10;  // packed and then multiplied: with the stored rows, part of a small L2
+constexpr int64_t kSliceBytes = 128 << 10;  // packed and then multiplied: with the stored rows, part of a small L2
+constexpr int64_t kMappedBytes = 64 << 10;  // by the system, around a page of a file that is read first
 constexpr int64_t kStartTokens = 2;         // for which kernels prepare tables
 constexpr int64_t kStartsRepaid = 4;        // times the rows of a start: it then takes a fifth of a call
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
@@ -71,6 +73,13 @@ int64_t slice_rows(const Weight& weight) {
   return std::max<int64_t>(1, kSliceBytes / std::max<int64_t>(1, packed_bytes(weight, tile))) * tile;
 }
 
+// Makes the system map the pages of a file's next rows, which are prefetched while the rows before them are packed:
+// prefetches of pages that are not mapped do nothing.
+void touch(const uint8_t* rows, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += kMappedBytes)
+    static_cast<void>(*static_cast<const volatile uint8_t*>(rows + at));
+}
+
 // This thread's, of at least `bytes`; null: there is no memory.
 uint8_t* slice_memory(int64_t bytes) {
   thread_local AlignedBuffer memory;
@@ -93,12 +102,12 @@ void run_slices(const LinearPart& part, int64_t row_begin, int64_t row_end) {
     args.row_end = row_end;
     return part.run(args);
   }
-  const int64_t row_bytes = weight.format->row_bytes(weight.cols), rows = slice_rows(weight);
+  const int64_t rows = slice_rows(weight);
   args.weights = slice;
   for (int64_t begin = row_begin; begin < row_end; begin += rows) {
     const int64_t count = std::min(row_end - begin, rows);
-    if (!rows_finite(weight, begin, begin + count)) weight.packing->damaged.store(true, std::memory_order_relaxed);
-    weight.kernel->pack(weight.data + begin * row_bytes, &weight.scales, count, weight.cols, 0, count, slice);
+    if (!pack_slice(weight, begin, begin + count, slice))
+      weight.packing->damaged.store(true, std::memory_order_relaxed);
     args.rows = args.row_end = count;
     args.y = part.args.y + begin;
     part.run(args);
@@ -205,10 +214,17 @@ bool multiplies_stored(const Weight& weight) {
 
 int64_t slice_bytes(const Weight& weight) { return packed_bytes(weight, std::min(weight.rows, slice_rows(weight))); }
 
-bool rows_finite(const Weight& weight, int64_t begin, int64_t end) {
-  if (!weight.format->find_non_finite) return true;
-  const int64_t row_bytes = weight.format->row_bytes(weight.cols);
-  return weight.format->find_non_finite(weight.data + begin * row_bytes, (end - begin) * weight.cols) < 0;
+bool pack_slice(const Weight& weight, int64_t begin, int64_t end, uint8_t* slice) {
+  const MatmulKernel& kernel = *weight.kernel;
+  const int64_t rows = end - begin, row_bytes = weight.format->row_bytes(weight.cols);
+  const uint8_t* stored = weight.data + begin * row_bytes;
+  touch(weight.data + end * row_bytes, (std::min(weight.rows, end + rows) - end) * row_bytes);
+  const int source = packed_scales_source(kernel);
+  bool finite = true;  // checked first where that reads the rows in order, which memory delivers faster
+  if (source < 0 && weight.format->find_non_finite)
+    finite = weight.format->find_non_finite(stored, rows * weight.cols) < 0;
+  kernel.pack(stored, &weight.scales, rows, weight.cols, 0, rows, slice);
+  return source < 0 ? finite : packed_scales_finite(source, slice, rows, weight.cols);
 }
 
 Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {

@@ -29,15 +29,16 @@ Result<int64_t> plan_packing(Weight& weight, const KernelTable& table);
 // destination of the whole matrix. Any number of threads may pack different rows at once.
 void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed);
 
-// Whether linear() can multiply a planned weight by its stored rows, a slice at a time: each thread checks and packs
+// Whether linear() can multiply a planned weight by its stored rows, a slice at a time: each thread packs and checks
 // the rows of a slice in memory of its own, which stays in its cache, and multiplies it by all tokens. The bits are
 // those of the packed matrix. Not of matrices with a codebook or scales of blocks or rows, or that are stored
 // transposed.
 bool multiplies_stored(const Weight& weight);
 // Memory of a thread that multiplies slices of this weight.
 int64_t slice_bytes(const Weight& weight);
-// Whether rows [begin, end) that are stored row after row have no NaN and no infinity, neither as value nor as scale.
-bool rows_finite(const Weight& weight, int64_t begin, int64_t end);
+// Packs rows [begin, end) of a weight that multiplies_stored() accepts as a matrix of their own, at `slice`. False:
+// they have a NaN or an infinity, as value or as scale.
+bool pack_slice(const Weight& weight, int64_t begin, int64_t end, uint8_t* slice);
 
 // Rounded input rows, shared by every weight that reads the same x (Q, K, V; gate and up).
 struct ActivationRows {

@@ -136,7 +136,7 @@ std::vector<WeightPacker::Piece> WeightPacker::cut(bool (*takes)(const Planned&)
   return pieces;
 }
 
-// Checks and then packs a few rows at a time, while they are cached.
+// Packs and checks a few rows at a time, while they are cached.
 Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const {
   const Weight& weight = *piece.weight;
   const Planned& planned = planned_[piece.planned];
@@ -145,6 +145,11 @@ Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const
       std::max<int64_t>(1, kCachedBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
   for (int64_t begin = piece.begin; begin < piece.end; begin += rows) {
     const int64_t end = std::min(piece.end, begin + rows);
+    if (packs_later(planned)) {
+      uint8_t* to = packed + planned.offset + millrace::packed_bytes(weight, begin);
+      if (!pack_slice(weight, begin, end, to)) MILLRACE_TRY_VOID(check_rows_finite(weight, begin, end));
+      continue;
+    }
     MILLRACE_TRY_VOID(check_rows_finite(weight, begin, end));
     if (planned.weight) pack_rows(weight, begin, end, packed + planned.offset);
   }

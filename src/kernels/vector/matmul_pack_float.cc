@@ -13,6 +13,7 @@
 #include "kernels/vector/matmul_pack.h"
 
 #if defined(__x86_64__) || defined(__aarch64__)
+#include "kernels/vector/bytes16.h"
 #include "kernels/vector/transpose.h"
 
 namespace millrace {
@@ -25,10 +26,10 @@ void move_words(const uint8_t* row, int64_t row_bytes, int lanes, uint8_t* out) 
   for (int r = 0; r < lanes; r += 4) {
     const uint8_t* from = row + r * row_bytes;
     for (int64_t at = 0; at < kLine; at += 16) {
-      Bytes16 columns[4];
-      transpose_words(load(from + at), load(from + row_bytes + at), load(from + 2 * row_bytes + at),
-                      load(from + 3 * row_bytes + at), columns);
-      for (int i = 0; i < 4; ++i) store(out + (at / 4 + i) * lanes * 4 + r * 4, columns[i]);
+      Bytes16::Bytes rows[4], columns[4];
+      for (int i = 0; i < 4; ++i) rows[i] = Bytes16::load_rows(from + i * row_bytes + at, 0);
+      transpose_words<Bytes16>(rows, columns);
+      for (int i = 0; i < 4; ++i) Bytes16::store(out + (at / 4 + i) * lanes * 4 + r * 4, columns[i]);
     }
   }
 }
@@ -38,10 +39,10 @@ void move_halves(const uint8_t* row, int64_t row_bytes, int lanes, uint8_t* out)
   for (int r = 0; r < lanes; r += 8) {
     const uint8_t* from = row + r * row_bytes;
     for (int64_t at = 0; at < kLine; at += 16) {
-      Bytes16 rows[8], columns[8];
-      for (int i = 0; i < 8; ++i) rows[i] = load(from + i * row_bytes + at);
-      transpose_halves(rows, columns);
-      for (int i = 0; i < 8; ++i) store(out + (at / 2 + i) * lanes * 2 + r * 2, columns[i]);
+      Bytes16::Bytes rows[8], columns[8];
+      for (int i = 0; i < 8; ++i) rows[i] = Bytes16::load_rows(from + i * row_bytes + at, 0);
+      transpose_halves<Bytes16>(rows, columns);
+      for (int i = 0; i < 8; ++i) Bytes16::store(out + (at / 2 + i) * lanes * 2 + r * 2, columns[i]);
     }
   }
 }

@@ -10,6 +10,8 @@
 #include <random>
 #include <vector>
 
+#include "kernels/vector/packed_scales.h"
+
 namespace millrace {
 namespace {
 
@@ -82,6 +84,11 @@ void place_head(const QuantSource& source, int64_t panel, std::vector<uint8_t>& 
   for (int i = 0; i < 4; ++i) put(out, panel + 32 + i, static_cast<int>(unit >> (8 * i) & 255));
 }
 
+const MatmulKernel& machine_kernel(const Format* format) {
+  static const KernelTable table = make_kernel_table(detect_isa());
+  return *table.find_matmul(format);
+}
+
 TEST(MatmulPack, QuantizedPanelsMatchTheLayout) {
   for (int index = 0; index < kQuantSourceCount + kCarriedCount; ++index) {
     const QuantSource& source = *quant_source_at(index);
@@ -111,8 +118,36 @@ TEST(MatmulPack, QuantizedPanelsMatchTheLayout) {
       for (int64_t begin = 0; begin < rows; begin += kPanelRows)
         pack_quant_panels(index, stored.data(), rows, cols, begin, std::min(rows, begin + kPanelRows), packed.data());
       ASSERT_EQ(packed, expected) << source.format << ", " << rows << " rows";
+      // Of this processor, whole panels together.
+      std::ranges::fill(packed, 0xa5);
+      machine_kernel(format).pack(stored.data(), nullptr, rows, cols, 0, rows, packed.data());
+      ASSERT_EQ(packed, expected) << source.format << ", " << rows << " rows";
     }
   }
+}
+
+TEST(MatmulPack, FiniteScalesAreSeenInPackedRows) {
+  int finite = 0, other = 0;
+  for (int index = 0; index < kQuantSourceCount; ++index) {
+    const Format* format = quant_format_at(index);
+    const MatmulKernel& kernel = machine_kernel(format);
+    ASSERT_EQ(packed_scales_source(kernel), index) << format->name;
+    for (unsigned seed = 0; seed < 100; ++seed) {
+      const int64_t rows = 31 + seed % 3, cols = format->block_values;
+      auto stored = random_bytes(rows * format->row_bytes(cols), seed);
+      // Most rows are zeros: else every matrix has a scale that is not finite.
+      const int64_t kept = seed % rows * format->row_bytes(cols);
+      std::fill(stored.begin(), stored.begin() + kept, uint8_t{0});
+      std::fill(stored.begin() + kept + format->row_bytes(cols), stored.end(), uint8_t{0});
+      std::vector<uint8_t> packed(static_cast<size_t>(kernel.packed_bytes(rows, cols)));
+      kernel.pack(stored.data(), nullptr, rows, cols, 0, rows, packed.data());
+      const bool is_finite = format->find_non_finite(stored.data(), rows * cols) < 0;
+      ASSERT_EQ(packed_scales_finite(index, packed.data(), rows, cols), is_finite) << format->name << ", seed " << seed;
+      ++(is_finite ? finite : other);
+    }
+  }
+  EXPECT_GT(finite, 0);
+  EXPECT_GT(other, 0);
 }
 
 TEST(MatmulPack, ValuePanelsMatchTheLayout) {
