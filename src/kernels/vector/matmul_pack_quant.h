@@ -11,11 +11,10 @@
 // prefetcher.
 //
 // Blocks that are no planes of bits (codebooks of vectors, ternary digits) are first split into a byte a level, a block
-// of every row at a time. Everything is in an unnamed namespace: each file that includes it is compiled for its own
-// instruction set.
+// of every row at a time. Everything is in an unnamed namespace, and nothing calls inline functions of others: each
+// file that includes it is compiled for its own instruction set.
 #pragma once
 
-#include <algorithm>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -288,10 +287,11 @@ struct QuantPacker {
         unroll<4>(take);
       } else {
         for (int i = 0; i < 4; ++i) {
-          if (row + i < rows)
+          if (row + i < rows) {
             take(i);
-          else
-            std::fill_n(words[i], kWordVectors<N>, V::set_bytes(0));
+          } else {
+            for (Bytes& zeros : words[i]) zeros = V::set_bytes(0);
+          }
         }
       }
       store_words<N>(words, row, planes);
@@ -346,12 +346,12 @@ struct QuantPacker {
     const QuantSource& source = *quant_source_at(index);
     const Split split = source.carrier >= 0 ? source.split : nullptr;
     const Format* format = quant_format_at(index);
-    const int64_t row_bytes = format->row_bytes(cols);
     const int64_t block_bytes = format->block_bytes;
     const int64_t blocks = cols / format->block_values;
+    const int64_t row_bytes = blocks * block_bytes;
     for (int64_t first = row_begin; first < row_end; first += kPanelRows) {
       uint8_t* out = packed + first / kPanelRows * quant_panel_bytes(kCell, cols);
-      const int count = static_cast<int>(std::min(kPanelRows, rows - first));
+      const int count = static_cast<int>(rows - first < kPanelRows ? rows - first : kPanelRows);
       const uint8_t* block = stored + first * row_bytes;
       const uint8_t* next = block + kPanelRows * row_bytes;
       if constexpr (kCell.head_bytes > 0) {
@@ -360,8 +360,8 @@ struct QuantPacker {
       }
       for (int64_t b = 0; b < blocks; b += kCellBlocks) {
         prefetch_bytes(next + kPanelRows * b * block_bytes, kPanelRows * kCellBlocks * block_bytes);
-        pack_cell<N>(split, block + b * block_bytes, row_bytes, block_bytes, std::min(kCellBlocks, blocks - b), count,
-                     out);
+        const int64_t here = blocks - b < kCellBlocks ? blocks - b : kCellBlocks;
+        pack_cell<N>(split, block + b * block_bytes, row_bytes, block_bytes, here, count, out);
         out += kCell.bytes;
       }
     }
