@@ -8,7 +8,6 @@
 #include "kernels/ops.h"
 #include "kernels/quant_packing.h"
 #include "kernels/vector/matmul_pack.h"
-#include "kernels/x86/matmul_pack_avx512.h"
 
 namespace millrace {
 namespace {
