@@ -120,7 +120,7 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   const int64_t kv_tokens = options.kv_tokens > 0 ? executor->tokens_for(options.kv_tokens)
                                                   : longest_demand(rule.get(), layout, options.context);
   const int64_t blocks = (kv_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.tables();
-  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks));
+  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, {.evicts = rule != nullptr}));
   executor->kv_ = std::make_unique<KvPool>(std::move(pool));
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
   return executor;

@@ -293,6 +293,18 @@ TEST(Convert, TinyRandomFoldersLoadOrAreRefusedByName) {
   }
 }
 
+// Without the order or the transform of the inputs the columns would multiply others.
+TEST(Convert, RefusesCheckpointsWhoseColumnsAreMoved) {
+  for (const auto& [name, part] : {std::pair{"gptq_4_act_order", "input_order"}, {"quip_sharp_2", "hadamard"}}) {
+    const Scratch scratch;
+    const auto report = convert((golden() / "quantized" / name).string(), scratch / "out.gguf");
+    ASSERT_FALSE(report.ok()) << name;
+    EXPECT_EQ(report.error().kind, ErrorKind::unsupported);
+    EXPECT_NE(report.error().message.find(part), std::string::npos) << report.error().message;
+    EXPECT_NE(report.error().message.find("cannot be converted"), std::string::npos) << report.error().message;
+  }
+}
+
 TEST(Convert, RefusesOtherMixers) {
   for (const auto& [name, mixer] : {std::pair{"mamba", "mamba"}, {"deepseek2", "latent"}}) {
     const std::string from = (golden() / name / "model.gguf").string();

@@ -339,16 +339,28 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Conv
   return plan;
 }
 
+// Parts of quantized checkpoints (loader/quantized/quantized.h): the order of a matrix's columns, or transforms.
+bool changes_columns(std::string_view tensor) {
+  return tensor.ends_with(".input_order") || tensor.ends_with(".input_hadamard") ||
+         tensor.ends_with(".output_hadamard");
+}
+
 }  // namespace
 
 Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const ConversionTarget& target,
                                        ConvertReport& report) {
-  for (const StoredTensor& stored : input.files.tensors)
+  for (const StoredTensor& stored : input.files.tensors) {
     if (input.is_gguf() && is_weight_part(stored.name))
       return Error::unsupported(
           fmt::format("{}: tensor {}: matrices with weight parts cannot be converted; start from the file that "
                       "`millrace compress` read",
                       input.files.path, stored.name));
+    if (!input.is_gguf() && changes_columns(stored.name))
+      return Error::unsupported(
+          fmt::format("{}: tensor {}: matrices whose columns do not multiply the inputs as they are cannot be "
+                      "converted; start from the folder that was quantized",
+                      input.files.path, stored.name));
+  }
   for (const StoredTensor& stored : input.files.tensors)
     if (input.is_gguf() && !to_gguf && is_shortcut(stored.name))
       return Error::unsupported(
