@@ -147,7 +147,6 @@ TEST_F(ProgressiveStreams, WithoutFlatRowsBitsAreThoseOfTheFormat) {
 
 TEST_F(ProgressiveStreams, BitsDoNotDependOnHowTheyAreComputed) {
   const Shown expected = run_one(with(options()));
-  EngineOptions tiers = with(options(1, 16, 8));
   for (const int threads : {2, 5}) EXPECT_TRUE(run_one(with(options(threads))).same_bits(expected)) << threads;
   for (const int64_t chunk : {3, 11}) {
     EngineOptions o = with(options(2, chunk, 8));
