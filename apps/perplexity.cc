@@ -223,6 +223,7 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& sc
                                 {"kv_tokens", scorer.stored_tokens()},
                                 {"kv_bytes", scorer.stored_bytes()}};
   if (!flags.evictor.empty()) out["evictor"] = flags.evictor;
+  if (const RestReads* reads = scorer.rest_reads()) out["flat_rows"] = reads->share();
   if (kept) {
     out["attention_mass_kept"] = kept->mean_mass();
     out["attention_keys_seen"] = kept->mean_keys();
@@ -302,6 +303,9 @@ Result<int> run(PerplexityFlags flags) {
   if (!flags.json && !flags.evictor.empty())
     fmt::print("evictor {}: at most {} of {} tokens stored, {} bytes\n", flags.evictor, scorer->stored_tokens(),
                plan.context, scorer->stored_bytes());
+  if (const RestReads* reads = scorer->rest_reads(); reads && !flags.json)
+    fmt::print("KV format {}: {:.2f} % of the softmaxes are flat and read both parts\n", flags.kv_format,
+               100 * reads->share());
   if (kept && !flags.json)
     fmt::print("attention: queries see {:.1f} % of the keys, with {:.1f} % of the attention to all\n",
                100 * kept->kept().mean_keys(), 100 * kept->kept().mean_mass());

@@ -139,6 +139,8 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText
                           {"accepted", stats.accepted_tokens},
                           {"target_passes", stats.generated_tokens - stats.accepted_tokens},
                           {"acceptance_by_position", acceptance_json(stats)}};  // of all answers
+  if (stats.attention_rows > 0)
+    out["attention"] = {{"rows", stats.attention_rows}, {"flat_rows", stats.flat_rows}};  // of all answers
   if (!compressed.empty()) out["prompt"] = prompt_json(compressed);
   out["memory"] = memory_json(stats.memory_budget, stats.memory);
   out["applied"] = applied_json(applied);

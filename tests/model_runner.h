@@ -21,6 +21,7 @@ class TestRunner {
     const char* kv_format = "f32";
     int64_t block_tokens = 16;
     int64_t max_tokens = 512;
+    double rest_below = 0;  // KvLayout::rest_below
   };
 
   static Result<std::unique_ptr<TestRunner>> load(const std::string& path, Options options) {
@@ -37,6 +38,7 @@ class TestRunner {
     MILLRACE_TRY(runner->model_, Model::load(std::move(files), runner->table_, *threads, {.context = options.context}));
     const int64_t context = std::min<int64_t>(runner->model_->context(), 2048);
     KvLayout layout{find_format(options.kv_format), options.block_tokens, runner->model_->kv_layers()};
+    layout.rest_below = options.rest_below;
     MILLRACE_TRY(runner->runner_, ModelRunner::create(*runner->model_, runner->table_,
                                                       {.threads = std::move(threads),
                                                        .layout = std::move(layout),

@@ -128,6 +128,8 @@ struct EngineStats {
   int64_t swapped_out_tokens = 0;  // swapped out to host memory by preemptions
   int64_t swapped_in_tokens = 0;
   int64_t evicted_tokens = 0;  // dropped from running streams by their evictors
+  int64_t attention_rows = 0;  // KV format progressive: softmaxes of attention, one a head, token and layer ...
+  int64_t flat_rows = 0;       // ... of those, the flat ones, which read both parts of keys and values
   PrefixCacheStats prefix;
   KvStoreStats store;
   int64_t memory_budget = 0;      // LoadOptions::memory

@@ -64,20 +64,16 @@ void attend_marked(const VisibleUnit& u, int64_t block, const BlockMarks& marks,
   args.unified_max = u.layer.switches.unified_max;
   args.k_blocks = pointers;
   args.v_blocks = own_values ? pointers + blocks : pointers;
-  set_row_formats(u.kernels, u.kernel, u.kv, u.layer.layer, args);
+  set_row_formats(u.kernels, u.kv, u.layer.layer, u.rests, args);
   const int64_t keys = args.first_query + u.queries, rows = u.queries * group;
   for (args.key_begin = 0; args.key_begin < keys; args.key_begin += kAttentionPartition) {
     const Partial& partial = args.key_begin == 0 ? total : scratch;
     args.key_end = std::min(args.key_begin + kAttentionPartition, keys);
     args.key_ahead = std::min(args.key_end + kAheadKeys, keys);
     args.cold = args.key_begin == 0;
-    args.max = partial.max;
-    args.sum = partial.sum;
-    args.acc = partial.acc;
+    set_partial(partial, args);
     u.kernel.run(args);
-    if (args.key_begin > 0)
-      u.kernels.attention_join(rows, u.layer.values(), scratch.max, scratch.sum, scratch.acc, total.max, total.sum,
-                               total.acc);
+    if (args.key_begin > 0) join_partial(u.kernels, rows, u.layer.values(), scratch, total);
   }
 }
 

@@ -103,6 +103,7 @@ class ChosenAttention {
   void run() {
     choose();
     std::fill_n(total_.sum, u_.queries * group_, 0.0f);  // no key yet
+    std::fill_n(total_.top, u_.queries * group_, -std::numeric_limits<float>::infinity());
     each_run(true, [&](int64_t first, int64_t count) { attend_all(first, count); });
     if (dense_count_ == u_.queries) return;
     for (int64_t block = 0; block < query_block_; ++block) attend_block(block);
@@ -169,8 +170,7 @@ class ChosenAttention {
     BlockMarks all(query_block_);
     all.add(0, query_block_);
     const int64_t row = first * group_;
-    attend_marked(part, pattern_.block(), all,
-                  {total_.max + row, total_.sum + row, total_.acc + row * u_.layer.values()}, scratch_, pointers_);
+    attend_marked(part, pattern_.block(), all, total_.from(row, u_.layer.values()), scratch_, pointers_);
   }
 
   // The kernel's arguments for keys [0, keys) of a block.
@@ -195,10 +195,8 @@ class ChosenAttention {
     args.unified_max = u_.layer.switches.unified_max;
     args.k_blocks = pointers_;
     args.v_blocks = own_values ? pointers_ + count : pointers_;
-    args.max = scratch_.max;
-    args.sum = scratch_.sum;
-    args.acc = scratch_.acc;
-    set_row_formats(u_.kernels, u_.kernel, u_.kv, layer, args);
+    set_partial(scratch_, args);
+    set_row_formats(u_.kernels, u_.kv, layer, u_.rests, args);
     return args;
   }
 
@@ -238,9 +236,8 @@ class ChosenAttention {
 
   // Partials of `count` queries of a call, from the c-th on, to the totals of queries from `query` on.
   void join(int64_t c, int64_t query, int64_t count) {
-    const int64_t from = c * group_, to = query * group_, dims = u_.layer.values();
-    u_.kernels.attention_join(count * group_, dims, scratch_.max + from, scratch_.sum + from,
-                              scratch_.acc + from * dims, total_.max + to, total_.sum + to, total_.acc + to * dims);
+    const int64_t dims = u_.layer.values();
+    join_partial(u_.kernels, count * group_, dims, scratch_.from(c * group_, dims), total_.from(query * group_, dims));
   }
 
   const VisibleUnit& u_;

@@ -339,6 +339,7 @@ void CodecTiles::attend(const AttentionKernel& kernel, const BatchSpan& span, co
   AttentionArgs part = args;
   part.block_tokens = block_tokens_;
   part.row_bytes = row_bytes();
+  part.top = nullptr;
   part.cold = false;
   part.tiles = levels_ ? &*levels_ : nullptr;
   const int64_t ahead = std::max(end, (args.key_ahead + block_tokens_ - 1) / block_tokens_);

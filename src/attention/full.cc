@@ -5,6 +5,7 @@
 #include "attention/block_sparse.h"
 #include "attention/chosen_blocks.h"
 #include "attention/codec_tiles.h"
+#include "attention/flat_rows.h"
 #include "attention/living_keys.h"
 #include "attention/partial.h"
 #include "attention/row_formats.h"
@@ -17,8 +18,8 @@ namespace {
 // A unit is (span, KV head, tile of queries). A worker runs a unit's partitions one after the other and joins each to
 // the total. With few queries, runs of partitions may be separate tasks, joined afterwards. Both ways join the same
 // partials in the same order, so the result is bit-identical.
-constexpr int64_t kTileRows =
-    256;  // query rows (query x head) that share one decoding of a partition's keys and values
+// Query rows (query x head) that share one decoding of a partition's keys and values.
+constexpr int64_t kTileRows = kMostFlatRows;
 constexpr int64_t kSplitQueries = 4;   // spans of at most this many queries may be split along their partitions
 constexpr int64_t kTasksAWorker = 16;  // for a split span: small tasks, so that a late worker delays little
 constexpr int64_t kAheadSlots = 256;   // beyond a partition, for the kernel's prefetch
@@ -70,6 +71,14 @@ struct Attend {
   const AttentionPattern* pattern;
   const DynamicPattern* dynamic;  // `pattern`, if it is one
   const KeyLives* lives;
+  double rest_below;   // KvLayout::rest_below
+  bool rests = false;  // all rows are read with them
+
+  Attend with_rests() const {
+    Attend all = *this;
+    all.rests = true;
+    return all;
+  }
 
   KeyLives::Span lives_of(const BatchSpan& span) const { return lives ? lives->of(span) : KeyLives::Span{}; }
 
@@ -132,15 +141,13 @@ struct Attend {
     args.softcap = layer.softcap;
     args.unify = layer.switches.unify;
     args.unified_max = layer.switches.unified_max;
-    args.max = partial.max;
-    args.sum = partial.sum;
-    args.acc = partial.acc;
+    set_partial(partial, args);
     const uint8_t** pointers = worker.pointers;
     if (encoded)
       return encoded->attend(*kernel, span, batch.tables(layer.group).data() + span.table, head, args, worker.index,
                              pointers);
     args.block_tokens = block_tokens;
-    set_row_formats(kernels, *kernel, kv, layer.layer, args);
+    set_row_formats(kernels, kv, layer.layer, rests, args);
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
     const uint8_t** k_blocks = pointers;
     const bool own_values = kv.layout().layers[layer.layer].planes() > 1;
@@ -159,8 +166,7 @@ struct Attend {
   }
 
   void join(int64_t rows, const Partial& partial, const Partial& total) const {
-    kernels.attention_join(rows, layer.values(), partial.max, partial.sum, partial.acc, total.max, total.sum,
-                           total.acc);
+    join_partial(kernels, rows, layer.values(), partial, total);
   }
 
   // Divides the total by its sum. In `out` the heads of one query are adjacent, and queries are a whole row apart.
@@ -175,6 +181,24 @@ struct Attend {
     }
   }
 
+  // The same of the set rows alone.
+  void finish_rows(const Unit& u, const Partial& total, const FlatRows& set) const {
+    const int64_t dims = layer.values(), width = layer.heads * dims;
+    float* first = out + (u.span->begin + u.first) * width + u.head * group * dims;
+    for (int64_t r = 0; r < u.queries * group; ++r)
+      if (set[static_cast<size_t>(r)])
+        kernels.attention_merge(1, 1, 1, dims, total.max + r, total.sum + r, total.acc + r * dims, nullptr,
+                                first + r / group * width + r % group * dims);
+  }
+
+  // The rows of a total that are to be computed with rests.
+  FlatRows flat(int64_t rows, const Partial& total) const {
+    if (rest_below == 0) return {};
+    const FlatRows found = flat_rows(total, rows, rest_below);
+    kv.rest_reads().add(rows, static_cast<int64_t>(found.count()));
+    return found;
+  }
+
   // The outputs of a head that does not attend.
   void clear(const Unit& u) const {
     const int64_t dims = layer.values(), width = layer.heads * dims;
@@ -186,31 +210,32 @@ struct Attend {
   void run_unit(const Unit& u, float* scratch, const Worker& worker) const {
     const int64_t rows = u.queries * group;
     const Partial total = partial_at(scratch, rows);
+    if (!lives_of(*u.span).attends_with(u.head)) return clear(u);
+    sum_unit(u, total, scratch, worker);
+    finish(u, total);
+    const FlatRows again = flat(rows, total);
+    if (again.none()) return;
+    with_rests().sum_unit(u, total, scratch, worker);
+    finish_rows(u, total, again);
+  }
+
+  // Over the keys that the unit's queries see.
+  void sum_unit(const Unit& u, const Partial& total, float* scratch, const Worker& worker) const {
+    const int64_t rows = u.queries * group;
     const Partial partial = partial_at(scratch + partial_floats(rows, layer.values()), rows);
+    VisibleUnit visible{batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries};
+    visible.rests = rests;
     const KeyLives::Span own = lives_of(*u.span);
-    if (!own.attends_with(u.head)) return clear(u);
-    if (own.hides()) {
-      attend_living({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, own, total, partial);
-      return finish(u, total);
-    }
-    if (u.span->visibility >= 0) {
-      attend_visible({batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries}, total, partial.max);
-      return finish(u, total);
-    }
-    if (pattern) {
-      const VisibleUnit visible{batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries};
-      if (dynamic)
-        attend_chosen(visible, *dynamic, total, partial, worker.pointers,
-                      scratch + unit_floats(group, layer.head_dim, layer.values()));
-      else
-        attend_blocks(visible, *pattern, total, partial, worker.pointers);
-      return finish(u, total);
-    }
+    if (own.hides()) return attend_living(visible, own, total, partial);
+    if (u.span->visibility >= 0) return attend_visible(visible, total, partial.max);
+    if (dynamic)
+      return attend_chosen(visible, *dynamic, total, partial, worker.pointers,
+                           scratch + unit_floats(group, layer.head_dim, layer.values()));
+    if (pattern) return attend_blocks(visible, *pattern, total, partial, worker.pointers);
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
       run_partition(u, part, part == u.part_begin, part == u.part_begin ? total : partial, worker);
       if (part > u.part_begin) join(rows, partial, total);
     }
-    finish(u, total);
   }
 
   // Members of a group of spans, for one KV head: the partitions that they share for all their queries at once, then
@@ -236,7 +261,7 @@ struct Attend {
     for (size_t i = 0; i < members.size(); ++i) {
       const Unit u = unit(spans[static_cast<size_t>(members[i])], head);
       const int64_t at = static_cast<int64_t>(i) * group;
-      const Partial own{total.max + at, total.sum + at, total.acc + at * dims};
+      const Partial own = total.from(at, dims);
       for (int64_t part = shared.partitions; part < u.part_end; ++part) {
         run_partition(u, part, part == shared.partitions, partial, worker);
         join(group, partial, own);
@@ -254,37 +279,53 @@ int64_t group_floats(int64_t group, int64_t head_dim, int64_t value_dim) {
   return std::max(2 * partial_floats(rows, value_dim) + rows * head_dim, unit_floats(group, head_dim, value_dim));
 }
 
+// Of each partition, and of the total with rests.
 int64_t split_floats(int64_t context, int64_t group, int64_t value_dim) {
-  return partitions(context) * partial_floats(std::min(kSplitQueries, query_tile(group)) * group, value_dim);
+  return (partitions(context) + 1) * partial_floats(std::min(kSplitQueries, query_tile(group)) * group, value_dim);
 }
 
 // Few queries over many partitions: runs of partitions of every head become separate tasks.
 void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, float* scratch, int64_t slot,
                   const uint8_t** pointers, int64_t pointer_slot) {
   const Unit whole = a.unit(span, 0);
-  const int64_t rows = whole.queries * a.group;
+  const int64_t rows = whole.queries * a.group, heads = a.layer.kv_heads;
   const int64_t size = partial_floats(rows, a.layer.values());
   const int64_t parts = whole.part_end - whole.part_begin;
-  const int64_t run = std::max<int64_t>(1, a.layer.kv_heads * parts / (kTasksAWorker * pool.threads()));
+  const int64_t run = std::max<int64_t>(1, heads * parts / (kTasksAWorker * pool.threads()));
   const int64_t runs = (parts + run - 1) / run;
   const KeyLives::Span lives = a.lives_of(span);
-  auto finish = [&](int64_t head) {
-    if (!lives.attends_with(head)) return a.clear(a.unit(span, head));
-    float* first = scratch + head * slot;
-    const Partial total = partial_at(first, rows);
-    for (int64_t p = 1; p < parts; ++p) a.join(rows, partial_at(first + p * size, rows), total);
-    a.finish(a.unit(span, head), total);
+  const auto at = [&](int64_t head, int64_t place) { return partial_at(scratch + head * slot + place * size, rows); };
+  // Partials of the heads that are read go to the places 0, 1, ... but the first one, which becomes the total.
+  const auto read = [&](const Attend& by, int64_t first, const auto& reads, const auto& finish) {
+    const auto place = [&](int64_t p) { return p == 0 ? first : p; };
+    const auto end = [&](int64_t head) {
+      if (!reads(head)) return;
+      const Partial total = at(head, first);
+      for (int64_t p = 1; p < parts; ++p) by.join(rows, at(head, place(p)), total);
+      finish(head, total);
+    };
+    pool.parallel_for(heads * runs, [&](int64_t task, int worker) {
+      const int64_t head = task / runs, begin = task % runs * run;
+      const Unit u = by.unit(span, head);
+      for (int64_t p = begin; reads(head) && p < std::min(parts, begin + run); ++p)
+        by.run_partition(u, u.part_begin + p, p == begin, at(head, place(p)),
+                         {worker, pointers + worker * pointer_slot});
+      if (runs == 1) end(head);
+    });
+    if (runs > 1) pool.parallel_for(heads, [&](int64_t head, int) { end(head); });
   };
-  pool.parallel_for(a.layer.kv_heads * runs, [&](int64_t task, int worker) {
-    const Unit u = a.unit(span, task / runs);
-    float* head = scratch + task / runs * slot;
-    const int64_t begin = task % runs * run;
-    for (int64_t p = begin; lives.attends_with(u.head) && p < std::min(parts, begin + run); ++p)
-      a.run_partition(u, u.part_begin + p, p == begin, partial_at(head + p * size, rows),
-                      {worker, pointers + worker * pointer_slot});
-    if (runs == 1) finish(task);
-  });
-  if (runs > 1) pool.parallel_for(a.layer.kv_heads, [&](int64_t head, int) { finish(head); });
+  const auto attends = [&](int64_t head) { return lives.attends_with(head); };
+  for (int64_t head = 0; head < heads; ++head)
+    if (!attends(head)) a.clear(a.unit(span, head));
+  read(a, 0, attends, [&](int64_t head, const Partial& total) { a.finish(a.unit(span, head), total); });
+  if (a.rest_below == 0) return;
+  bool any = false;
+  for (int64_t head = 0; head < heads; ++head) any |= attends(head) && a.flat(rows, at(head, 0)).any();
+  if (!any) return;
+  const auto flat = [&](int64_t head) { return flat_rows(at(head, 0), rows, a.rest_below); };
+  read(
+      a.with_rests(), parts, [&](int64_t head) { return attends(head) && flat(head).any(); },
+      [&](int64_t head, const Partial& total) { a.finish_rows(a.unit(span, head), total, flat(head)); });
 }
 
 }  // namespace
@@ -293,7 +334,7 @@ int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group
                                  int64_t value_dim, const AttentionSwitches& switches) {
   if (value_dim == 0) value_dim = head_dim;
   const int64_t unit = std::max(
-      switches.shared_prefixes ? group_floats(group, head_dim, value_dim) : 0,
+      group_floats(group, head_dim, value_dim),
       unit_floats(group, head_dim, value_dim) +
           chosen_blocks_floats(dynamic_pattern(switches.pattern), context, query_tile(group), group, head_dim));
   return std::max(threads * unit, kv_heads * split_floats(context, group, value_dim));
@@ -319,7 +360,8 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
                  tiles,
                  pattern_of(layer, context),
                  dynamic_pattern(pattern_of(layer, context)),
-                 lives && !lives->spans.empty() ? lives : nullptr};
+                 lives && !lives->spans.empty() ? lives : nullptr,
+                 kv.layout().rest_below};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
@@ -328,7 +370,8 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
     attend_split(a, spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers, pointer_slot);
     return;
   }
-  if (layer.window > 0 || layer.group > 0 || tiles || a.pattern || a.lives || (prefixes && prefixes->groups().empty()))
+  if (layer.window > 0 || layer.group > 0 || tiles || a.pattern || a.lives || a.rest_below > 0 ||
+      (prefixes && prefixes->groups().empty()))
     prefixes = nullptr;
   // Members of a group that one task serves: few enough that every worker has one.
   const int64_t pieces = (pool.threads() + layer.kv_heads - 1) / layer.kv_heads;

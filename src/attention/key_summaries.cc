@@ -32,7 +32,7 @@ void summarize_block(const BatchSpan& span, const Batch& batch, const AttentionL
 
 Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern, int64_t context) {
   const DynamicPattern* dynamic = dynamic_pattern(pattern);
-  if (!dynamic || layout.encodes()) return {};  // check_pattern() refuses blocks that are encoded
+  if (!dynamic || layout.encodes() || layout.has_rests()) return {};  // check_pattern() refuses the last two
   if (layout.values() != layout.format)
     return Error::unsupported(fmt::format("attention {}: needs keys and values of one format, not {}", pattern->text(),
                                           layout.format_name()));

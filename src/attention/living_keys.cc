@@ -28,6 +28,7 @@ class LivingAttention {
   void run() {
     std::fill_n(total_.max, u_.queries * group_, -std::numeric_limits<float>::infinity());
     std::fill_n(total_.sum, u_.queries * group_, 0.0f);
+    std::fill_n(total_.top, u_.queries * group_, -std::numeric_limits<float>::infinity());
     for (int64_t i = 0; i < u_.queries;) {
       if (!lives_.attends(slot_of(i))) {
         ++i;
@@ -97,16 +98,13 @@ class LivingAttention {
     args.k_blocks = keys_;
     args.v_blocks = own_values_ ? values_ : keys_;
     args.block_tokens = 1;
-    set_row_formats(u_.kernels, u_.kernel, u_.kv, u_.layer.layer, args);
+    set_row_formats(u_.kernels, u_.kv, u_.layer.layer, u_.rests, args);
     args.key_ahead = count;
     args.cold = true;
     const Partial part = partial_at(partial_.max, rows);
-    args.max = part.max;
-    args.sum = part.sum;
-    args.acc = part.acc;
+    set_partial(part, args);
     u_.kernel.run(args);
-    u_.kernels.attention_join(rows, dims, part.max, part.sum, part.acc, total_.max + row, total_.sum + row,
-                              total_.acc + row * dims);
+    join_partial(u_.kernels, rows, dims, part, total_.from(row, dims));
   }
 
   const VisibleUnit& u_;

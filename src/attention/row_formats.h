@@ -1,5 +1,5 @@
-// How a kernel reads the rows of one layer: sets their sizes in its arguments, and their decoders, which the kernel of
-// any formats needs.
+// How a kernel reads the rows of one layer: sets their sizes in its arguments, where their rests are, and their
+// decoders, which the kernel of any formats needs.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -11,12 +11,14 @@ inline const AttentionKernel& attention_kernel(const KernelTable& kernels, const
   return *kernels.find_attention(layout.format, layout.values());
 }
 
-inline void set_row_formats(const KernelTable& kernels, const AttentionKernel& kernel, const KvPool& kv, int64_t layer,
+// `rests`: rows are read with their rests (kv/row_rests.h), where they have them.
+inline void set_row_formats(const KernelTable& kernels, const KvPool& kv, int64_t layer, bool rests,
                             AttentionArgs& args) {
   args.row_bytes = kv.row_bytes(layer);
   args.value_row_bytes = kv.value_row_bytes(layer);
   args.decode_key = kernels.find_codec(kv.layout().format)->decode;
   args.decode_value = kernels.find_codec(kv.layout().values())->decode;
+  args.rest = rests ? kv.rest_bytes(layer) : 0;
 }
 
 }  // namespace millrace

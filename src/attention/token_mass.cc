@@ -1,15 +1,18 @@
 #include "attention/token_mass.h"
 
 #include <algorithm>
-#include <cmath>
 
+#include "attention/row_formats.h"
 #include "kv/token_evictor.h"
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kRows = 16;  // query rows (query x head) that share one decoding of a key
-constexpr int64_t kKeys = 64;  // keys decoded at once
+constexpr int64_t kRows = 16;        // query rows (query x head) that share one reading of the keys
+constexpr int64_t kAheadKeys = 256;  // beyond a partition, for the kernel's prefetch
+
+// Of a row of scores: whole tiles of the kernel.
+int64_t score_stride(int64_t slots) { return (slots + 31) / 32 * 32; }
 
 // The queries [first, first + count) of one span and the heads of one KV head.
 struct TokenUnit {
@@ -26,38 +29,37 @@ struct TokenUnit {
 
   int64_t group() const { return layer.heads / layer.kv_heads; }
   int64_t slots() const { return span.first_slot + first + count; }  // that the last query sees
-  const float* query(int64_t row) const {                            // row: query x head of the group
-    const int64_t token = span.begin + first + row / group();
-    return q + (token * layer.heads + kv_head * group() + row % group()) * layer.head_dim;
-  }
+  // The first slot that the query at `slot` sees.
+  int64_t seen_from(int64_t slot) const { return layer.window > 0 ? std::max<int64_t>(0, slot + 1 - layer.window) : 0; }
 
-  // Keys [begin, begin + kKeys) as columns, so that each dimension's products of all keys are one pass.
-  void decode(int64_t begin, int64_t end, TokenMass::Scratch& s) const {
-    const RowCodec& codec = *kernels.find_codec(kv.layout().format);
-    const int64_t block_tokens = kv.layout().block_tokens, dim = layer.head_dim;
-    for (int64_t slot = begin; slot < end; ++slot) {
-      const BlockId block = batch.tables(layer.group)[static_cast<size_t>(span.table + slot / block_tokens)];
-      codec.decode(kv.keys(layer.layer, block, kv_head) + slot % block_tokens * kv.row_bytes(layer.layer), s.row.data(),
-                   dim);
-      for (int64_t d = 0; d < dim; ++d)
-        s.keys[static_cast<size_t>(d * kKeys + slot - begin)] = s.row[static_cast<size_t>(d)];
-    }
-  }
-
+  // By the kernel that attends, so that these are the scores that it weighs.
   void score(TokenMass::Scratch& s) const {
-    const int64_t rows = count * group();
-    for (int64_t begin = 0; begin < slots(); begin += kKeys) {
-      const int64_t end = std::min(slots(), begin + kKeys);
-      decode(begin, end, s);
-      for (int64_t row = 0; row < rows; ++row) {
-        float sums[kKeys] = {};
-        const float* query_row = query(row);
-        for (int64_t d = 0; d < layer.head_dim; ++d) {
-          const float* keys = s.keys.data() + d * kKeys;
-          for (int64_t i = 0; i < kKeys; ++i) sums[i] += query_row[d] * keys[i];
-        }
-        std::copy_n(sums, end - begin, s.scores.data() + row * slots() + begin);
-      }
+    const int64_t block_tokens = kv.layout().block_tokens, width = layer.heads * layer.head_dim;
+    for (int64_t b = 0; b * block_tokens < slots(); ++b)
+      s.blocks[static_cast<size_t>(b)] =
+          kv.keys(layer.layer, batch.tables(layer.group)[static_cast<size_t>(span.table + b)], kv_head);
+    const AttentionKernel& kernel = attention_kernel(kernels, kv.layout());
+    AttentionArgs args;
+    args.q = q + (span.begin + first) * width + kv_head * group() * layer.head_dim;
+    args.q_stride = width;
+    args.queries = count;
+    args.group = group();
+    args.head_dim = layer.head_dim;
+    args.value_dim = layer.value_dim;
+    args.first_query = span.first_slot + first;
+    args.window = layer.window;
+    args.softcap = layer.softcap;
+    args.k_blocks = args.v_blocks = s.blocks.data();
+    args.block_tokens = block_tokens;
+    set_row_formats(kernels, kv, layer.layer, false, args);
+    args.score_stride = score_stride(slots());
+    args.cold = true;
+    args.key_begin = seen_from(args.first_query) / kAttentionPartition * kAttentionPartition;
+    for (; args.key_begin < slots(); args.key_begin += kAttentionPartition, args.cold = false) {
+      args.key_end = std::min(args.key_begin + kAttentionPartition, slots());
+      args.key_ahead = std::min(args.key_end + kAheadKeys, slots());
+      args.scores = s.scores.data() + args.key_begin;
+      kernel.run(args);
     }
   }
 
@@ -71,11 +73,8 @@ struct TokenUnit {
   void add(TokenMass::Scratch& s) const {
     constexpr auto kUnits = static_cast<float>(1 / kMassUnit);
     for (int64_t row = 0; row < count * group(); ++row) {
-      const int64_t end = span.first_slot + first + row / group() + 1;
-      const int64_t begin = layer.window > 0 ? std::max<int64_t>(0, end - layer.window) : 0;
-      float* scores = s.scores.data() + row * slots();
-      if (layer.softcap > 0)
-        for (int64_t i = begin; i < end; ++i) scores[i] = layer.softcap * std::tanh(scores[i] / layer.softcap);
+      const int64_t end = span.first_slot + first + row / group() + 1, begin = seen_from(end - 1);
+      float* scores = s.scores.data() + row * score_stride(slots());
       kernels.softmax(scores + begin, end - begin);
       int64_t* sums = sums_of(row / group(), s);
       if (shares) {
@@ -94,11 +93,10 @@ void grow(std::vector<T>& vector, int64_t size) {
   if (std::ssize(vector) < size) vector.resize(static_cast<size_t>(size));
 }
 
-void prepare(TokenMass::Scratch& s, int64_t dim, int64_t rows, int64_t slots, int64_t drafted, int64_t most_drafted,
-             int64_t heads) {
-  grow(s.row, dim);
-  grow(s.keys, dim * kKeys);
-  grow(s.scores, rows * slots);
+void prepare(TokenMass::Scratch& s, int64_t rows, int64_t slots, int64_t block_tokens, int64_t drafted,
+             int64_t most_drafted, int64_t heads) {
+  grow(s.blocks, slots / block_tokens + 1);
+  grow(s.scores, rows * score_stride(slots));
   grow(s.sums, heads * (1 + std::max(drafted, most_drafted)) * slots);
   std::fill_n(s.sums.begin(), heads * (1 + drafted) * slots, int64_t{0});
 }
@@ -125,7 +123,7 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
     const bool own_sums = observed.heads > 1 && !observed.whole_layers;
     const int64_t heads = own_sums ? layer.kv_heads : 1;
     for (TokenMass::Scratch& s : mass.scratch)
-      prepare(s, layer.head_dim, std::min(tile, std::max(queries, 1 + mass.most_drafted)) * group, slots,
+      prepare(s, std::min(tile, std::max(queries, 1 + mass.most_drafted)) * group, slots, kv.layout().block_tokens,
               observed.drafted, mass.most_drafted, heads);
     pool.parallel_for(layer.kv_heads * tiles, [&](int64_t index, int worker) {
       if (observed.attends && observed.attends[index / tiles] == 0) return;
@@ -155,7 +153,7 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
 }
 
 int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group, int64_t heads) {
-  return slots * (4 * std::max<int64_t>(kRows, group) + 8 * heads * (1 + drafted));
+  return 4 * score_stride(slots) * std::max<int64_t>(kRows, group) + 8 * slots * heads * (1 + drafted);
 }
 
 }  // namespace millrace

@@ -1,6 +1,7 @@
 // Token mass: how much attention each stored token receives from the queries of a step, in every layer, for token
-// evictors. Only observes the forward pass, like mass.h, and computes the weights again: the attention kernels do not
-// keep them. Sums are integers (kMassUnit), so the result does not depend on threads or chunks.
+// evictors. Only observes the forward pass, like mass.h. The weights of one query are known when it has seen all of its
+// keys, where the attention kernels have no scores any more: these are computed again, by the same kernels, without
+// values. Sums are integers (kMassUnit), so the result does not depend on threads or chunks.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ struct TokenMass {
 
   // Scratch of one worker.
   struct Scratch {
-    std::vector<float> row, keys, scores;
+    std::vector<const uint8_t*> blocks;
+    std::vector<float> scores;  // [queries, heads of a KV head, slots]
     std::vector<int64_t> sums;  // [KV heads of the layer, or 1 if they have no sums of their own, 1 + drafted, slots]
   };
   std::vector<Scratch> scratch;

@@ -75,6 +75,7 @@ class VisibleAttention {
   void run() {
     std::fill_n(total_.max, u_.queries * group_, -std::numeric_limits<float>::infinity());
     std::fill_n(total_.sum, u_.queries * group_, 0.0f);
+    std::fill_n(total_.top, u_.queries * group_, -std::numeric_limits<float>::infinity());
     find_chains();
     const bool apart = !(visibility_.documents == DocumentWeights{});
     if (apart) run_documents();
@@ -175,7 +176,9 @@ class VisibleAttention {
     const int64_t dims = u_.layer.values();
     for (int64_t row = 0; power != 1 && row < u_.queries * group_; ++row) {
       if (total_.sum[row] == 0) continue;
-      total_.max[row] = power * (total_.max[row] + std::log(total_.sum[row]));
+      const float all = total_.max[row] + std::log(total_.sum[row]);  // of their weights, which keep their shares
+      total_.max[row] = power * all;
+      total_.top[row] += total_.max[row] - all;
       u_.kernels.scale(total_.acc + row * dims, 1 / total_.sum[row], dims);
       total_.sum[row] = 1;
     }
@@ -250,7 +253,7 @@ class VisibleAttention {
     args.k_blocks = pointers;
     args.v_blocks = own_values() ? pointers + kAttentionPartition : pointers;
     args.block_tokens = 1;
-    set_row_formats(u_.kernels, u_.kernel, u_.kv, u_.layer.layer, args);
+    set_row_formats(u_.kernels, u_.kv, u_.layer.layer, u_.rests, args);
     args.key_ahead = part.count;
     args.cold = true;
     if (part.band.scale == 1) return run_kernel(args, chain.first, part.band);
@@ -282,18 +285,21 @@ class VisibleAttention {
   void run_kernel(AttentionArgs& args, int64_t first, const KeyBand& band) {
     const int64_t rows = args.queries * group_, row = first * group_, dims = u_.layer.values();
     const Partial partial = partial_at(scratch_, rows);
-    args.max = partial.max;
-    args.sum = partial.sum;
-    args.acc = partial.acc;
+    set_partial(partial, args);
     u_.kernel.run(args);
-    for (int64_t r = 0; band.bias != 0 && r < rows; ++r) partial.max[r] += band.bias;
+    for (int64_t r = 0; band.bias != 0 && r < rows; ++r) {
+      partial.max[r] += band.bias;
+      partial.top[r] += band.bias;
+    }
     for (int64_t r = 0; phase_ == Phase::score && r < rows; ++r)
       choice_.add(band.document, row + r, partial.max[r], partial.sum[r]);
     if (phase_ == Phase::score) return;
     for (int64_t r = 0; phase_ == Phase::choose && r < rows; ++r)
-      if (!choice_.has(row + r, band.document)) partial.sum[r] = 0;
-    u_.kernels.attention_join(rows, dims, partial.max, partial.sum, partial.acc, total_.max + row, total_.sum + row,
-                              total_.acc + row * dims);
+      if (!choice_.has(row + r, band.document)) {
+        partial.sum[r] = 0;
+        partial.top[r] = -std::numeric_limits<float>::infinity();
+      }
+    join_partial(u_.kernels, rows, dims, partial, total_.from(row, dims));
   }
 
   const VisibleUnit& u_;

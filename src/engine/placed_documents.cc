@@ -41,10 +41,13 @@ int64_t tokens_before(const ContextPart& part) {
   return part.sees.size() == 2 && part.sees.front() == KeySegment{0, before} ? before : -1;
 }
 
-// The tokens of that stream.
-std::vector<TokenId> own_stream(const Sequence& s, const ContextPart& part, int64_t before) {
+// The tokens of that stream, in whole blocks: the index finds no others. No prompt has the token that fills the last
+// block, so that a plain one does not find the rows behind the part's.
+std::vector<TokenId> own_stream(const Sequence& s, const ContextPart& part, int64_t before, int64_t block_tokens) {
   std::vector<TokenId> tokens(s.tokens.begin(), s.tokens.begin() + before);
   tokens.insert(tokens.end(), s.tokens.begin() + part.begin, s.tokens.begin() + part.end);
+  const int64_t rest = std::ssize(tokens) % block_tokens;
+  tokens.insert(tokens.end(), static_cast<size_t>(rest > 0 ? block_tokens - rest : 0), kFillToken);
   return tokens;
 }
 
@@ -53,9 +56,11 @@ std::vector<TokenId> own_stream(const Sequence& s, const ContextPart& part, int6
 void PlacedDocuments::begin(LiveStream& stream) {
   const Sequence& s = stream.sequence;
   if (stream.context.empty() || s.phase != StreamPhase::running || s.computed > 0) return;
-  const ContextPart* first = part_of(stream.context, 0);
-  if (!first) return;
-  take(stream, *first);
+  const ContextPart& first = stream.context.parts.front();
+  if (first.begin > 0)
+    take_start(stream, first);
+  else
+    take(stream, first);
   run(stream);
 }
 
@@ -75,14 +80,26 @@ void PlacedDocuments::run(LiveStream& stream) {
   }
 }
 
+// Tokens before the first part, where these are what it sees: they are in what the index holds of it.
+void PlacedDocuments::take_start(LiveStream& stream, const ContextPart& first) {
+  if (tokens_before(first) == first.begin) take_rows(stream, first, 0, first.begin);
+}
+
 void PlacedDocuments::take(LiveStream& stream, const ContextPart& part) {
-  Sequence& s = stream.sequence;
   const int64_t before = tokens_before(part);
-  if (!index_ || !s.request.cache_prompt || before < 0) return;
-  const std::vector<BlockId> found = index_->match(own_stream(s, part, before), s.prefix.scope);
-  const int64_t known = std::ssize(found) * loop_.kv().layout().block_tokens - before;
-  if (known > 0 && ledger_.reserve(stream, part.begin + known)) {
-    copy_rows(loop_.kv(), {found, before}, {s.kv.blocks, part.begin}, known);
+  if (before >= 0) take_rows(stream, part, before, part.end - part.begin);
+}
+
+// Rows from row `from` of the part's own stream on, `most` at most: the stream's next ones.
+void PlacedDocuments::take_rows(LiveStream& stream, const ContextPart& part, int64_t from, int64_t most) {
+  Sequence& s = stream.sequence;
+  if (!index_ || !s.request.cache_prompt) return;
+  const int64_t block_tokens = loop_.kv().layout().block_tokens;
+  const std::vector<BlockId> found =
+      index_->match(own_stream(s, part, tokens_before(part), block_tokens), s.prefix.scope);
+  const int64_t known = std::min(std::ssize(found) * block_tokens - from, most);
+  if (known > 0 && ledger_.reserve(stream, s.computed + known)) {
+    copy_rows(loop_.kv(), {found, from}, {s.kv.blocks, s.computed}, known);
     s.computed += known;
     const int64_t further = std::max<int64_t>(0, s.computed - s.progress.furthest);  // 0: it was preempted behind it
     s.prefix.cached += std::min(known, further);
@@ -96,8 +113,8 @@ void PlacedDocuments::leave(const LiveStream& stream, const ContextPart& part) {
   const Sequence& s = stream.sequence;
   const int64_t before = tokens_before(part);
   if (!index_ || !s.request.cache_prompt || before < 0) return;
-  const auto tokens = own_stream(s, part, before);
   const int64_t block_tokens = loop_.kv().layout().block_tokens;
+  const auto tokens = own_stream(s, part, before, block_tokens);
   const int64_t full = std::ssize(tokens) / block_tokens, known = index_->known_blocks(tokens, s.prefix.scope);
   if (known == full) return;
   std::vector<BlockId> blocks =
@@ -111,8 +128,9 @@ void PlacedDocuments::leave(const LiveStream& stream, const ContextPart& part) {
   const int64_t first = known * block_tokens, count = std::ssize(blocks) * block_tokens;
   const int64_t head = std::clamp<int64_t>(before - first, 0, count - first);  // of the tokens before the part
   copy_rows(loop_.kv(), {s.kv.blocks, first}, {blocks, first}, head);
+  const int64_t end = std::min(count, before + part.end - part.begin);
   copy_rows(loop_.kv(), {s.kv.blocks, part.begin + first + head - before}, {blocks, first + head},
-            count - first - head);
+            std::max<int64_t>(0, end - first - head));
   index_->insert(std::span(tokens).first(static_cast<size_t>(count)), blocks, s.prefix.scope, s.request.keep_seconds);
   for (const BlockId block : blocks) loop_.kv().release(block);
 }

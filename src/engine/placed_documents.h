@@ -16,13 +16,15 @@ class PlacedDocuments {
   PlacedDocuments(LoopContext& loop, BlockLedger& ledger, PrefixIndex* index)
       : loop_(loop), ledger_(ledger), index_(index) {}
 
-  // Called when the stream was admitted: its prompt may begin with a part.
+  // Called when the stream was admitted: the index may hold the beginning of its prompt.
   void begin(LiveStream& stream);
   // Called whenever more of the stream's tokens are counted as computed. No chunk crosses a border.
   void run(LiveStream& stream);
 
  private:
+  void take_start(LiveStream& stream, const ContextPart& first);
   void take(LiveStream& stream, const ContextPart& part);
+  void take_rows(LiveStream& stream, const ContextPart& part, int64_t from, int64_t most);
   void leave(const LiveStream& stream, const ContextPart& part);
 
   LoopContext& loop_;

@@ -55,6 +55,7 @@ PrefixCache::~PrefixCache() {
 std::function<void(const ChainLink&, BlockId)> PrefixCache::store_hook() {
   if (!store_) return {};
   return [this](const ChainLink& link, BlockId block) {
+    if (link.tokens.back() == kFillToken) return;
     if (closing_ && closing_skips_-- > 0) return;
     store_->put(link, block, closing_);
   };

@@ -85,6 +85,11 @@ class Scorer {
   int64_t stored_tokens() const {
     return most_kept_ > 0 ? most_kept_ : kv_demand(rule_.get(), longest_, longest_, tables_);
   }
+  // Of all windows so far; null: the KV format has one part.
+  const RestReads* rest_reads() const {
+    const KvPool& kv = runner_->kv();
+    return kv.layout().has_rests() ? &kv.rest_reads() : nullptr;
+  }
   int64_t stored_bytes() const { return held_bytes(runner_->kv().layout(), stored_tokens(), longest_); }
 
  private:

@@ -117,6 +117,9 @@ struct AttentionArgs {
   // For the kernel of any formats: decoders of rows of head_dim values.
   void (*decode_key)(const uint8_t* source, float* destination, int64_t n) = nullptr;
   void (*decode_value)(const uint8_t* source, float* destination, int64_t n) = nullptr;
+  // Bytes from each row to another one in the same format, which is added to it (kv/row_rests.h); arithmetic is in f32
+  // then. 0: there is none. Not of tiles.
+  int64_t rest = 0;
   // For KernelTable::attend_tiles: blocks before slot `encoded_end` are such tiles. Blocks have a multiple of 32
   // tokens.
   const LevelTiles* tiles = nullptr;
@@ -127,6 +130,11 @@ struct AttentionArgs {
   float* max = nullptr;  // [queries * group]; -inf where the row sees no key of this partition
   float* sum = nullptr;  // [queries * group]
   float* acc = nullptr;  // [queries * group, value_dim]
+  float* top = nullptr;  // [queries * group]: the largest score, which `max` may exceed; not with `unify`. May be null
+  // Not null: the scores alone are written, of key s of row r to scores[r * score_stride + s - key_begin], and values
+  // are not read. Those of keys that the row does not see, in the same 32 as others, may be anything. Not of tiles.
+  float* scores = nullptr;
+  int64_t score_stride = 0;  // a multiple of 32
 };
 
 // Whether a row's sum of weights under a unified maximum can be used; not if it is NaN.

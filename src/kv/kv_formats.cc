@@ -8,6 +8,9 @@
 namespace millrace {
 namespace {
 
+constexpr std::string_view kProgressive = "progressive";
+constexpr double kMostBitsWithRest = 9;  // of a row; with its rest there are twice as many
+
 Result<const Format*> find_rows(const KernelTable& kernels, const std::string& option, const std::string& name) {
   std::string known;
   for (const AttentionKernel& kernel : kernels.attention) {
@@ -47,8 +50,20 @@ Result<void> set_windows(const KernelTable& kernels, const OptionValues& given, 
   return set_rows(kernels, given, "window_values", formats.window_values);
 }
 
-// The options of a format: of rows, or of this codec.
+// Rows with rests.
+Result<void> set_rests(const KernelTable& kernels, const OptionValues& given, KvFormats& formats) {
+  MILLRACE_TRY(formats.keys, find_rows(kernels, "format", given.text("format")));
+  if (formats.keys->bits_per_value() > kMostBitsWithRest)
+    return Error::user(fmt::format("format: {} has {} bits a value, at most {} are split into two parts",
+                                   formats.keys->name, formats.keys->bits_per_value(), kMostBitsWithRest));
+  formats.values = formats.keys;
+  formats.rest_below = given.number("below");
+  return {};
+}
+
+// The options of a format: of rows, with or without rests, or of this codec.
 const std::vector<OptionSpec>& format_options(std::string_view name) {
+  if (name == kProgressive) return progressive_kv_format().options;
   const auto* codec = kv_codecs().find(name);
   return codec ? codec->info.options : kv_row_options();
 }
@@ -72,12 +87,39 @@ const std::vector<OptionSpec>& kv_row_options() {
   return options;
 }
 
+const TechniqueInfo& progressive_kv_format() {
+  static const TechniqueInfo info = [] {
+    using Type = OptionSpec::Type;
+    TechniqueInfo out{.family = "kv_format",
+                      .name = std::string(kProgressive),
+                      .summary =
+                          "KV cache in 4 bits, and apart from them what rounding left, in 4 bits more that only "
+                          "queries with a flat softmax read",
+                      .paper =
+                          "Wang et al., 2021, SpAtten: Efficient Sparse Attention Architecture with Cascade Token "
+                          "and Head Pruning",
+                      .options = {{"below", Type::number, "0.1", 1e-6, 1,
+                                   "a query reads both parts where its largest weight is below this"},
+                                  {"format", Type::text, "q4_0", 0, 0,
+                                   "format of each part, of at most 9 bits: q4_0, q4_1, q5_0, f8_e4m3 or q8_0"}},
+                      .loss = Loss::lossy,
+                      .test = "tests/properties/progressive_kv_test.cc",
+                      .proof = "docs/kv-formats.md"};
+    const auto windows = kv_window_options();
+    out.options.insert(out.options.end(), windows.begin(), windows.end());
+    return out;
+  }();
+  return info;
+}
+
 Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kernels) {
+  if (text == kProgressive) return find_kv_formats(fmt::format("{}:", text), kernels);
   KvFormats out;
   MILLRACE_TRY(out.codec, find_kv_codec(text));
   const auto colon = text.find(':');
   const std::string name(text.substr(0, colon));
-  const Format* keys = find_format(out.codec ? "f16" : name);
+  const bool rests = name == kProgressive;
+  const Format* keys = find_format(out.codec || rests ? "f16" : name);
   if (!keys || !kernels.find_attention(keys)) return out;
   out.keys = out.values = keys;
   if (colon == std::string_view::npos) return out;
@@ -85,7 +127,11 @@ Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kern
   const auto given = parse_options(text.substr(colon + 1), format_options(name));
   if (!given.ok()) return Error::user(fmt::format("{}: {}", label, given.error().message));
   const auto set = [&]() -> Result<void> {
-    MILLRACE_TRY_VOID(set_rows(kernels, *given, "values", out.values));
+    if (rests) {
+      MILLRACE_TRY_VOID(set_rests(kernels, *given, out));
+    } else {
+      MILLRACE_TRY_VOID(set_rows(kernels, *given, "values", out.values));
+    }
     return set_windows(kernels, *given, out);
   };
   const auto done = set();
@@ -99,6 +145,7 @@ KvLayout KvFormats::layout(int64_t block_tokens, std::vector<KvLayer> layers, in
   KvLayout out{
       .format = keys, .block_tokens = (block_tokens + multiple - 1) / multiple * multiple, .layers = std::move(layers)};
   if (values != keys) out.value_format = values;
+  out.rest_below = rest_below;
   if (codec) out.encode_with(codec, drafted);
   return out;
 }
@@ -108,6 +155,7 @@ Result<void> KvFormats::set_window_formats(KvLayout& layout, int64_t drafted) co
   const auto set = [&](KvLayout& group) {
     group.codec = nullptr;
     group.tail_tokens = 0;
+    group.rest_below = 0;
     group.format = window_keys;
     group.value_format = window_values == window_keys ? nullptr : window_values;
     if (window_codec) group.encode_with(window_codec, drafted);
@@ -123,7 +171,8 @@ Result<void> KvFormats::set_window_formats(KvLayout& layout, int64_t drafted) co
 }
 
 double KvFormats::bits_per_value() const {
-  return codec ? codec->bits_per_value() : (keys->bits_per_value() + values->bits_per_value()) / 2;
+  if (codec) return codec->bits_per_value();
+  return (keys->bits_per_value() + values->bits_per_value()) / (rest_below > 0 ? 1 : 2);
 }
 
 }  // namespace millrace

@@ -3,7 +3,7 @@
 // codec:
 //
 //   f16    q8_0:values=f16    f16:window=q8_0    q8_0:values=f16,window=f16,window_values=q8_0
-//   kivi:bits=2,window=f16    f16:window=kivi:bits=4/residual=32
+//   kivi:bits=2,window=f16    f16:window=kivi:bits=4/residual=32    progressive:below=0.1
 #pragma once
 
 #include <memory>
@@ -20,6 +20,7 @@ struct KvFormats {
   std::shared_ptr<const KvCodec> codec = nullptr;  // null: rows
   const Format* keys = nullptr;                    // null: no format of rows that attention reads
   const Format* values = nullptr;
+  double rest_below = 0;                // KvLayout::rest_below
   const Format* window_keys = nullptr;  // of layers with a window, where they have blocks of their own; null: as above
   const Format* window_values = nullptr;
   std::shared_ptr<const KvCodec> window_codec = nullptr;  // of these layers; window_keys are its raw rows then
@@ -39,5 +40,7 @@ Result<KvFormats> find_kv_formats(std::string_view text, const KernelTable& kern
 // The options of a format of rows; those that a codec has, too.
 const std::vector<OptionSpec>& kv_row_options();
 std::vector<OptionSpec> kv_window_options();
+// The format of rows with rests, `progressive`.
+const TechniqueInfo& progressive_kv_format();
 
 }  // namespace millrace

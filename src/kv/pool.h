@@ -21,6 +21,9 @@
 //
 // Where values are parts of their keys (KvLayer::values_in_keys), there is no V, and values() is keys().
 //
+// With rests (KvLayout::rest_below) there are as many planes again, of what rounding left of each row: [K, V, rests of
+// K, rests of V].
+//
 // Blocks of one head are adjacent, and a fresh pool hands out ids in ascending order: attention reads a lone stream's
 // keys as one run of memory, which the hardware prefetcher follows. Storing all heads inside a block would break the
 // keys into pieces of 16 tokens, each a whole block of all heads apart from the next.
@@ -35,6 +38,7 @@
 #include "base/result.h"
 #include "formats/format.h"
 #include "kv/codec.h"
+#include "kv/row_rests.h"
 #include "kv/state_pool.h"
 #include "kv/virtual_ranges.h"
 #include "tensor/aligned_buffer.h"
@@ -67,6 +71,8 @@ struct KvLayout {
   int64_t most_held = 0;                           // with a window: tokens whose blocks a stream holds at once
   std::vector<KvLayout> windows = {};              // further groups (window_groups.h), each with all of the layers
   bool by_layer = false;  // every layer is a group, whose blocks are of one set of ids; all layers are alike
+  // Above 0: each row has a rest (kv/row_rests.h). Queries whose largest weight is below this read the rests, too.
+  double rest_below = 0;
 
   // Blocks are encoded by `with` (not null) from now on: sets the format, raises the block size to what it needs, and
   // makes the tail long enough to run `drafted` tokens and take them back.
@@ -83,6 +89,7 @@ struct KvLayout {
   // needed, and no table of another layer.
   bool prefixes_shared() const;
   bool encodes() const;                                                 // some group has a codec
+  bool has_rests() const;                                               // some group has them
   int64_t tables() const { return by_layer ? std::ssize(layers) : 1; }  // of a stream, whose blocks have one set of ids
 
   int64_t tile_bytes(const KvLayer& layer, KvPart part = KvPart::keys) const;  // one block of one head
@@ -173,16 +180,20 @@ class KvPool {
     return first_[layer] + layout_.layers[layer].kv_heads * ids() * tile_bytes_[layer] +
            (head * ids() + block) * value_tile_bytes_[layer];
   }
-  // The arrays of each head, one after the other: 0: keys, 1: values.
-  int64_t planes(int64_t layer) const { return layout_.layers[layer].planes(); }
+  // From a row to its rest, of keys and of values; 0: there are none.
+  int64_t rest_bytes(int64_t layer) const { return rest_bytes_[layer]; }
+  RestReads& rest_reads() const { return *rest_reads_; }  // of all groups; only with rests
+  // The arrays of each head, one after the other: 0: keys, 1: values; and then their rests.
+  int64_t planes(int64_t layer) const { return layout_.layers[layer].planes() * (layout_.rest_below > 0 ? 2 : 1); }
   uint8_t* plane(int64_t layer, BlockId block, int64_t kind, int64_t head) {
-    return kind == 0 ? keys(layer, block, head) : values(layer, block, head);
+    const int64_t own = layout_.layers[layer].planes(), rest = kind / own * rest_bytes(layer);
+    return (kind % own == 0 ? keys(layer, block, head) : values(layer, block, head)) + rest;
   }
   int64_t plane_row_bytes(int64_t layer, int64_t kind) const {
-    return kind == 0 ? row_bytes(layer) : value_row_bytes(layer);
+    return kind % layout_.layers[layer].planes() == 0 ? row_bytes(layer) : value_row_bytes(layer);
   }
   int64_t plane_tile_bytes(int64_t layer, int64_t kind) const {
-    return kind == 0 ? tile_bytes(layer) : value_tile_bytes(layer);
+    return kind % layout_.layers[layer].planes() == 0 ? tile_bytes(layer) : value_tile_bytes(layer);
   }
   int64_t row_bytes(int64_t layer) const { return row_bytes_[layer]; }
   int64_t tile_bytes(int64_t layer) const { return tile_bytes_[layer]; }  // of all its rows, or encoded
@@ -224,7 +235,8 @@ class KvPool {
   bool is_virtual_ = false;
   bool huge_pages_ = false;
   bool evicts_ = false;
-  std::vector<int64_t> row_bytes_, tile_bytes_, value_row_bytes_, value_tile_bytes_;
+  std::vector<int64_t> row_bytes_, tile_bytes_, value_row_bytes_, value_tile_bytes_, rest_bytes_;
+  std::shared_ptr<RestReads> rest_reads_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<uint8_t*> first_;  // of each layer's buffer, or of the one that all share
   std::vector<int32_t> references_;

@@ -30,6 +30,9 @@ struct ChainLink {
   float importance = 0;  // attention mass relative to an even share; 0: never observed
 };
 
+// In no prompt: fills a last block that has fewer tokens. Blocks with it leave memory for good.
+inline constexpr TokenId kFillToken = INT32_MIN;
+
 inline PrefixKey root_key(uint64_t tenant, uint64_t identity) { return {tenant, identity}; }
 PrefixKey next_key(const PrefixKey& parent, std::span<const TokenId> tokens);
 

@@ -70,6 +70,7 @@ ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& lim
 Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const KernelTable& kernels, ThreadPool& pool,
                                               KvPool& kv, const ForwardLimits& limits) {
   MILLRACE_TRY_VOID(check_pattern(spec, kv, limits));
+  MILLRACE_TRY_VOID(check_rests(spec, kv, limits));
   ForwardContext c;
   c.kernels_ = &kernels;
   c.pool_ = &pool;
@@ -102,7 +103,7 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
   c.block_pointers.resize(
       static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
   for (auto& own : c.outputs.window_spans) own.reserve(outputs);
-  if (limits.switches.attention.shared_prefixes) c.shared_prefixes.reserve(limits.tokens);
+  c.shared_prefixes.reserve(limits.tokens);
   const std::vector<KeyRope> ropes = key_ropes(spec, kv.layout(), limits.context);
   for (int64_t group = 0; kv.layout().encodes() && group < kv.groups(); ++group) {
     MILLRACE_TRY(CodecTiles tiles,

@@ -95,6 +95,8 @@ class ForwardContext {
   const NormWeights* pending = nullptr;
   // The keys that the present layer's gates hide.
   KeyLives key_lives;
+  // Spans of one token read the keys that they share once in the pass, whatever the switch says.
+  bool shares_keys = false;
   // What the pass leaves out; null: nothing.
   const SkippedBlocks* skipped = nullptr;
   // Of the pass's model; null: its weights are all resident.
@@ -103,9 +105,9 @@ class ForwardContext {
   // The largest buffer that only layers use: free from the last norm until the next pass.
   std::span<float> after_layers();
 
-  // Of the batch whose prefixes were found; null: the switch is off.
+  // Of the batch whose prefixes were found; null: the pass reads keys for each span.
   const SharedPrefixes* prefixes() const {
-    return limits_.switches.attention.shared_prefixes ? &shared_prefixes : nullptr;
+    return limits_.switches.attention.shared_prefixes || shares_keys ? &shared_prefixes : nullptr;
   }
 
   // Of the group of that layer of the KV pool; null: it stores rows.
@@ -126,7 +128,7 @@ class ForwardContext {
   std::vector<LinearSource> expert_sources;    // ... of the same products
   Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
-  SharedPrefixes shared_prefixes;              // of the batch, if the switch is on
+  SharedPrefixes shared_prefixes;              // of the batch, where prefixes() says so
   std::vector<CodecTiles> tiles;               // of a KV cache with codecs, by group of its layers
 
  private:

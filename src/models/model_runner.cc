@@ -70,6 +70,7 @@ ModelRunner::Pass::~Pass() {
 
 void ModelRunner::start() {
   batch_.clear();
+  context_->shares_keys = false;
   mix_ = nullptr;
   if (std::exchange(adapts_, false)) hooks().remove(adapters_);
   adapters_.runs.clear();

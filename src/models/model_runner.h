@@ -71,6 +71,9 @@ class ModelRunner {
   // tokens added; the first one takes `slot`. `mix`, null for none, must live until the pass. `state`: the stream's
   // slot of recurrent states or of its KV tail, where it has one; slot 0 begins with an empty state.
   void start();
+  // Its spans of one token read the keys that they have in common once (attention/shared_prefixes.h), with the same
+  // bits: for callers that have many of them.
+  void share_keys() { context_->shares_keys = true; }
   void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
   // The same stream's blocks in a further group of the pool (kv/window_groups.h); after begin(), for every group in
   // order. There the first token takes `slot`, which is another one if tokens of the first group were dropped.

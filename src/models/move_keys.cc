@@ -46,9 +46,9 @@ void Model::move_keys(const KeyMove& move, ForwardContext& context) const {
       for (int64_t h = 0; h < heads; ++h) {
         uint8_t* key = kv.keys(stored, move.blocks[static_cast<size_t>(slot / block_tokens)], h) +
                        slot % block_tokens * kv.row_bytes(stored);
-        codec.decode(key, row, dim);
+        decode_with_rest(codec, key, kv.rest_bytes(stored), dim, row);
         kernels.rope(row + rotated_at, turn.data(), turn.data() + half, 2 * half, spec_.rope_style == RopeStyle::half);
-        codec.encode(row, key, dim);
+        encode_with_rest(codec, row, kv.rest_bytes(stored), dim, key);
       }
     });
   }

@@ -4,10 +4,26 @@
 
 #include <algorithm>
 
+#include "attention/flat_rows.h"
 #include "attention/pattern_layers.h"
 #include "models/mixers/mixer.h"
 
 namespace millrace {
+
+Result<void> check_rests(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits) {
+  if (!kv.layout().has_rests()) return {};
+  if (limits.switches.attention.unify)
+    return Error::unsupported(fmt::format(
+        "KV format {}: kernel unified_max finds no largest weight, by which queries read both parts; omit it",
+        kv.layout().format_name()));
+  for (LayerSpec layer : spec.layers) {
+    set_own_sizes(spec, layer);
+    if (layer.kv_heads > 0 && layer.heads / layer.kv_heads > kMostFlatRows)
+      return Error::unsupported(fmt::format("KV format {}: at most {} heads may share a KV head, of this model {} do",
+                                            kv.layout().format_name(), kMostFlatRows, layer.heads / layer.kv_heads));
+  }
+  return {};
+}
 
 Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const ForwardLimits& limits) {
   const AttentionPattern* pattern = limits.switches.attention.pattern;
@@ -20,6 +36,10 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
                     "format of rows",
                     pattern->text(), kv.layout().format_name()));
   const bool dynamic = dynamic_pattern(pattern);
+  if (kv.layout().has_rests() && (dynamic || diffusing_pattern(pattern)))
+    return Error::unsupported(fmt::format(
+        "attention {}: not with KV format {}; use q8_0, or a pattern whose blocks do not depend on the keys",
+        pattern->text(), kv.layout().format_name()));
   if (dynamic && block > kMostDynamicBlock)
     return Error::user(
         fmt::format("attention {}: block: at most {} tokens, is {}", pattern->text(), kMostDynamicBlock, block));

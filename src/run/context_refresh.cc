@@ -20,15 +20,17 @@ class Refresh {
 
   void run() {
     std::vector<int64_t> tokens;  // ascending
+    bool scattered = false;
     for (const size_t index : stream_.stale) {
       const ContextPart& part = stream_.context.parts[index];
       if (part.fresh_share > 0) {
         choose(part, tokens);
+        scattered = true;
         continue;
       }
       for (int64_t i = 0; i < part.fresh_first; ++i) tokens.push_back(part.begin + i);
     }
-    forward(tokens, runner_.model().spec().layer_count());
+    forward(tokens, runner_.model().spec().layer_count(), scattered);
   }
 
  private:
@@ -40,7 +42,7 @@ class Refresh {
     const KvLayer& of = layout.layers[static_cast<size_t>(layer)];
     const RowCodec* const codecs[] = {runner_.context().kernels().find_codec(layout.format),
                                       runner_.context().kernels().find_codec(layout.values())};
-    const int64_t planes = kv.planes(layer), count = part.end - part.begin;
+    const int64_t planes = of.planes(), count = part.end - part.begin;
     const int64_t values = of.kv_heads * of.head_dim * planes;
     std::vector<float> out(static_cast<size_t>(count * values));
     runner_.threads().parallel_for(count, [&](int64_t i, int) {
@@ -49,8 +51,8 @@ class Refresh {
       float* row = out.data() + i * values;
       for (int64_t h = 0; h < of.kv_heads; ++h)
         for (int64_t plane = 0; plane < planes; ++plane, row += of.head_dim)
-          codecs[plane]->decode(kv.plane(layer, block, plane, h) + at * kv.plane_row_bytes(layer, plane), row,
-                                of.head_dim);
+          decode_with_rest(*codecs[plane], kv.plane(layer, block, plane, h) + at * kv.plane_row_bytes(layer, plane),
+                           kv.rest_bytes(layer), of.head_dim, row);
     });
     return out;
   }
@@ -61,7 +63,7 @@ class Refresh {
     std::vector<int64_t> all(static_cast<size_t>(part.end - part.begin));
     std::iota(all.begin(), all.end(), part.begin);
     const std::vector<float> before = rows(part);
-    forward(all, kMeasuredLayers);
+    forward(all, kMeasuredLayers, false);
     const std::vector<float> after = rows(part);
     std::vector<double> deviations(all.size());
     const size_t values = before.size() / all.size();
@@ -74,17 +76,18 @@ class Refresh {
     for (const int64_t index : most_deviating(deviations, part.fresh_share)) tokens.push_back(part.begin + index);
   }
 
-  // Runs of adjacent tokens are spans; where spans of one token share what they read, each token is one, since the
-  // chosen ones are scattered. Every layer stores the keys of a whole pass before any token attends.
-  void forward(std::span<const int64_t> tokens, int64_t layers) {
+  // Runs of adjacent tokens are spans. Where tokens are scattered each is one, and reads the keys before it with the
+  // others. Every layer stores the keys of a whole pass before any token attends.
+  void forward(std::span<const int64_t> tokens, int64_t layers, bool scattered) {
     const auto most = static_cast<size_t>(runner_.limits().tokens);
     const bool all = layers >= runner_.model().spec().layer_count();
-    const bool each = all && runner_.limits().switches.attention.shared_prefixes;
     for (size_t first = 0; first < tokens.size(); first += most) {
       runner_.start();
+      if (scattered) runner_.share_keys();
       const auto piece = tokens.subspan(first, std::min(most, tokens.size() - first));
       for (size_t i = 0; i < piece.size(); ++i) {
-        if (i == 0 || piece[i] != piece[i - 1] + 1 || each) runner_.begin(s_.kv.blocks, piece[i], mix_, s_.kv.state);
+        if (i == 0 || piece[i] != piece[i - 1] + 1 || scattered)
+          runner_.begin(s_.kv.blocks, piece[i], mix_, s_.kv.state);
         runner_.add(s_.tokens[static_cast<size_t>(piece[i])], piece[i]);
       }
       if (all) {

@@ -27,7 +27,7 @@
 namespace millrace {
 namespace {
 
-// Formats for which this machine's kernel table has attention, and the codecs.
+// Formats for which this machine's kernel table has attention, with and without rests, and the codecs.
 std::vector<TechniqueInfo> kv_formats() {
   std::vector<TechniqueInfo> out;
   const KernelTable table = make_kernel_table(detect_isa());
@@ -41,6 +41,7 @@ std::vector<TechniqueInfo> kv_formats() {
                    .loss = kernel.kv_format->loss,
                    .test = "tests/properties/engine_formats_test.cc"});
   }
+  out.push_back(progressive_kv_format());
   for (TechniqueInfo& codec : kv_codecs().infos()) out.push_back(std::move(codec));
   return out;
 }

@@ -79,9 +79,10 @@ struct GenerationRequest {
 
 struct RowsPartial {
   std::vector<float> max, sum, acc;
+  std::vector<float> top = {};
   bool operator==(const RowsPartial& other) const {
     return testing::same_bits(max, other.max) && testing::same_bits(sum, other.sum) &&
-           testing::same_bits(acc, other.acc);
+           testing::same_bits(acc, other.acc) && testing::same_bits(top, other.top);
   }
 };
 
@@ -90,7 +91,7 @@ RowsPartial run_partition(const AttentionKernel& kernel, const Cache& cache, con
                           const GenerationRequest& ask, int64_t key_begin, int64_t key_end) {
   const int64_t rows = ask.queries * ask.group;
   RowsPartial out{std::vector<float>(rows, NAN), std::vector<float>(rows, NAN),
-                  std::vector<float>(rows * cache.head_dim, NAN)};
+                  std::vector<float>(rows * cache.head_dim, NAN), std::vector<float>(ask.unify ? 0 : rows, NAN)};
   AttentionArgs a;
   a.q_stride = ask.group * cache.head_dim + 3;
   a.q = q.data() + ask.first_query * a.q_stride;
@@ -111,6 +112,7 @@ RowsPartial run_partition(const AttentionKernel& kernel, const Cache& cache, con
   a.max = out.max.data();
   a.sum = out.sum.data();
   a.acc = out.acc.data();
+  a.top = ask.unify ? nullptr : out.top.data();
   kernel.run(a);
   return out;
 }
@@ -319,7 +321,9 @@ void expect_same_bits_alone(const AttentionKernel& kernel, const Company& c) {
       const RowsPartial expected{
           {whole.max.begin() + rows, whole.max.begin() + rows + c.group},
           {whole.sum.begin() + rows, whole.sum.begin() + rows + c.group},
-          {whole.acc.begin() + rows * c.head_dim, whole.acc.begin() + (rows + c.group) * c.head_dim}};
+          {whole.acc.begin() + rows * c.head_dim, whole.acc.begin() + (rows + c.group) * c.head_dim},
+          c.unify ? std::vector<float>{}
+                  : std::vector<float>{whole.top.begin() + rows, whole.top.begin() + rows + c.group}};
       const int64_t end = i % 2 ? begin + 256 : std::min(begin + 256, slot + 1);
       ASSERT_EQ(ask_alone(kernel, cuts[static_cast<size_t>(i % 5)], q, c, slot, begin, end), expected)
           << "slot " << slot << " partition " << begin;
@@ -363,7 +367,9 @@ TEST(Attention, RowsBeyondAUnifiedMaximumFallBackToTheirOwn) {
       GenerationRequest far = plain;
       far.unify = true;
       far.unified_max = max;
-      EXPECT_EQ(run_partition(kernel, cache, q, far, 0, 256), run_partition(kernel, cache, q, plain, 0, 256)) << max;
+      RowsPartial own = run_partition(kernel, cache, q, plain, 0, 256);
+      own.top.clear();
+      EXPECT_EQ(run_partition(kernel, cache, q, far, 0, 256), own) << max;
     }
     GenerationRequest unseen{.group = 3, .first_query = 40, .queries = 2, .unify = true};
     EXPECT_EQ(run_partition(kernel, cache, q, unseen, 256, 300).max, std::vector<float>(6, -kInfinity));
@@ -395,6 +401,109 @@ TEST(Attention, AnySplitOfTheQueriesGivesTheSameBits) {
       EXPECT_TRUE(testing::same_bits(whole, cut)) << "chunk " << chunk;
     }
   });
+}
+
+// Of the keys of a partition that each row sees; NaN elsewhere.
+std::vector<float> run_scores(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q,
+                              const GenerationRequest& ask, int64_t key_begin, int64_t key_end) {
+  std::vector<float> out(static_cast<size_t>(ask.queries * ask.group * kAttentionPartition), NAN);
+  AttentionArgs a;
+  a.q_stride = ask.group * cache.head_dim + 3;
+  a.q = q.data() + ask.first_query * a.q_stride;
+  a.queries = ask.queries;
+  a.group = ask.group;
+  a.head_dim = cache.head_dim;
+  a.first_query = ask.first_query;
+  a.key_begin = key_begin;
+  a.key_end = key_end;
+  a.window = ask.window;
+  a.softcap = ask.softcap;
+  a.k_blocks = a.v_blocks = cache.k_blocks.data();
+  a.block_tokens = cache.block_tokens;
+  a.row_bytes = cache.row_bytes;
+  a.scores = out.data();
+  a.score_stride = kAttentionPartition;
+  kernel.run(a);
+  for (int64_t row = 0; row < ask.queries * ask.group; ++row) {
+    const int64_t slot = ask.first_query + row / ask.group;
+    for (int64_t s = key_begin; s < key_begin + kAttentionPartition; ++s)
+      if (s > slot || s >= key_end || (ask.window > 0 && s <= slot - ask.window))
+        out[static_cast<size_t>(row * kAttentionPartition + s - key_begin)] = NAN;
+  }
+  return out;
+}
+
+TEST(Attention, ScoresAreTheProductsAlone) {
+  for_each_kernel([](const KernelTable&, const AttentionKernel& kernel) {
+    for (int64_t head_dim : {24, 64, 600}) {
+      const Cache cache(*kernel.kv_format, 300, head_dim, 16, 21);
+      const auto q = queries_for(300, 3, head_dim, 22);
+      const bool rounded = head_dim <= kernel.bf16_head_dim;
+      const auto operand = [&](float x) { return double{rounded ? as_bf16(x) : x}; };
+      for (const GenerationRequest& ask :
+           {GenerationRequest{.group = 3, .first_query = 290},
+            {.group = 3, .first_query = 270, .queries = 30},
+            {.group = 3, .first_query = 270, .queries = 9, .window = 11, .softcap = 2}}) {
+        const int64_t end = ask.first_query + ask.queries, stride = 3 * head_dim + 3;
+        const std::vector<float> scores = run_scores(kernel, cache, q, ask, 256, end);
+        for (int64_t row = 0; row < ask.queries * 3; ++row) {
+          const int64_t slot = ask.first_query + row / 3;
+          for (int64_t s = std::max<int64_t>(256, ask.window > 0 ? slot - ask.window + 1 : 0); s <= slot; ++s) {
+            double dot = 0;
+            for (int64_t d = 0; d < head_dim; ++d)
+              dot += operand(q[static_cast<size_t>(slot * stride + row % 3 * head_dim + d)]) *
+                     operand(cache.k[static_cast<size_t>(s * cache.padded + d)]);
+            if (ask.softcap > 0) dot = ask.softcap * std::tanh(dot / ask.softcap);
+            ASSERT_NEAR(scores[static_cast<size_t>(row * kAttentionPartition + s - 256)], dot, 2e-5)
+                << head_dim << " row " << row << " slot " << s;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(Attention, ScoresHaveTheSameBitsAloneAndInAnyBatch) {
+  for_each_kernel([](const KernelTable&, const AttentionKernel& kernel) {
+    const Cache cache(*kernel.kv_format, 300, 64, 16, 23);
+    const auto q = queries_for(300, 4, 64, 24);
+    const auto whole = run_scores(kernel, cache, q, {.group = 4, .first_query = 200, .queries = 100}, 0, 256);
+    for (int64_t i = 0; i < 100; i += 3) {
+      Cache alone = cache;
+      alone.point_at_own_blocks();
+      alone.poison_from(201 + i);
+      const auto own = run_scores(kernel, alone, q, {.group = 4, .first_query = 200 + i}, 0, 256);
+      const auto begin = whole.begin() + i * 4 * kAttentionPartition;
+      ASSERT_TRUE(testing::same_bits(own, std::vector<float>(begin, begin + 4 * kAttentionPartition))) << i;
+    }
+  });
+}
+
+// The largest score is that of the partition, which a kernel's maximum may exceed.
+TEST(Attention, TheLargestScoreIsThere) {
+  for (const KernelTable& table : testing::attention_tables()) {
+    for (const AttentionKernel& kernel : table.attention) {
+      SCOPED_TRACE(isa_name(table.isa) + " " + std::string(kernel.kv_format->name));
+      const Cache cache(*kernel.kv_format, 300, 64, 16, 25);
+      const auto q = queries_for(300, 2, 64, 26);
+      for (const GenerationRequest& ask : {GenerationRequest{.group = 2, .first_query = 255},
+                                           {.group = 2, .first_query = 200, .queries = 90, .window = 60, .softcap = 3},
+                                           {.group = 2, .first_query = 256, .queries = 2, .window = 1}}) {
+        const RowsPartial part = run_partition(kernel, cache, q, ask, 0, 256);
+        const std::vector<float> scores = run_scores(kernel, cache, q, ask, 0, 256);
+        for (size_t row = 0; row < part.top.size(); ++row) {
+          float largest = -kInfinity;
+          for (int64_t s = 0; s < kAttentionPartition; ++s)
+            largest = std::fmax(largest, scores[row * kAttentionPartition + static_cast<size_t>(s)]);
+          if (largest == -kInfinity)
+            EXPECT_EQ(part.top[row], -kInfinity);
+          else
+            EXPECT_NEAR(part.top[row], largest, 1e-5) << row;
+          EXPECT_GE(part.max[row], part.top[row] - 1e-5);
+        }
+      }
+    }
+  }
 }
 
 TEST(Attention, ARowThatSeesNoKeyIsEmpty) {

@@ -6,6 +6,7 @@
 
 #include "kernel_tables.h"
 #include "kernels/kernel_table.h"
+#include "kv/row_rests.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -37,7 +38,8 @@ struct PairCall {
 };
 
 std::vector<float> attend_mixed(const KernelTable& table, const AttentionKernel& kernel, const PairRows& keys,
-                                const PairRows& values, const std::vector<float>& q, const PairCall& call) {
+                                const PairRows& values, const std::vector<float>& q, const PairCall& call,
+                                int64_t rest = 0) {
   const int64_t rows = call.queries * call.group, dim = keys.dim, end = call.first + call.queries;
   std::vector<float> max, sum, acc;
   int64_t partials = 0;
@@ -61,6 +63,7 @@ std::vector<float> attend_mixed(const KernelTable& table, const AttentionKernel&
     a.value_row_bytes = values.row_bytes;
     a.decode_key = table.find_codec(&keys.format)->decode;
     a.decode_value = table.find_codec(&values.format)->decode;
+    a.rest = rest;
     a.max = max.data() + partials * rows;
     a.sum = sum.data() + partials * rows;
     a.acc = acc.data() + partials * rows * dim;
@@ -145,6 +148,47 @@ TEST(MixedAttention, EqualsPlainSoftmax) {
 // Formats that have no kernel of their own.
 TEST(MixedAttention, TheKernelOfAnyFormatsReadsWhatACodecDecodes) {
   for (const KernelTable& table : testing::attention_tables()) check_pair(table, table.any_attention, "q4_0", "q5_1");
+}
+
+// A row and its rest are the row of f32 that is their sum.
+TEST(MixedAttention, RestsAreAddedToTheirRows) {
+  for (const KernelTable& table : testing::attention_tables()) {
+    for (const char* name : {"q4_0", "q4_1", "q5_0", "q8_0", "f8_e4m3"}) {
+      const Format& format = *find_format(name);
+      for (const int64_t dim : {32, 96, 544}) {
+        SCOPED_TRACE(isa_name(table.isa) + " " + name + " dim " + std::to_string(dim));
+        PairRows keys(format, dim, 4), values(format, dim, 5);
+        PairRows whole_keys(*find_format("f32"), dim, 6), whole_values(*find_format("f32"), dim, 7);
+        const int64_t rest = kSlots * keys.row_bytes;
+        const auto add_rests = [&](PairRows& rows, PairRows& sums, uint64_t seed) {
+          const RowCodec& codec = *table.find_codec(&format);
+          const auto exact = testing::random_values(kSlots * dim, seed);
+          rows.bytes.resize(static_cast<size_t>(2 * rest));
+          rows.blocks.clear();
+          for (int64_t s = 0; s < kSlots; s += kBlockTokens)
+            rows.blocks.push_back(rows.bytes.data() + s * rows.row_bytes);
+          for (int64_t s = 0; s < kSlots; ++s) {
+            uint8_t* row = rows.bytes.data() + s * rows.row_bytes;
+            encode_with_rest(codec, exact.data() + s * dim, rest, dim, row);
+            auto* sum = reinterpret_cast<float*>(sums.bytes.data() + s * sums.row_bytes);
+            decode_with_rest(codec, row, rest, dim, sum);
+            for (int64_t d = 0; d < dim; ++d) ASSERT_NEAR(sum[d], exact[static_cast<size_t>(s * dim + d)], 0.04);
+          }
+        };
+        add_rests(keys, whole_keys, 8);
+        add_rests(values, whole_values, 9);
+        const auto q = testing::random_values(kSlots * 2 * dim, 10);
+        const AttentionKernel& f32 = *table.find_attention(find_format("f32"));
+        for (const PairCall& call : {PairCall{2, 253, 9, 70}, PairCall{2, 280, 1, 0}, PairCall{2, 200, 90, 0}}) {
+          const auto expected = attend_mixed(table, f32, whole_keys, whole_values, q, call);
+          for (const AttentionKernel* kernel : {table.find_attention(&format), &table.any_attention}) {
+            EXPECT_TRUE(testing::same_bits(attend_mixed(table, *kernel, keys, values, q, call, rest), expected));
+            EXPECT_FALSE(testing::same_bits(attend_mixed(table, *kernel, keys, values, q, call), expected));
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(MixedAttention, FastPairsAreThere) {

@@ -143,8 +143,9 @@ std::vector<FormatCase> format_cases() {
   for (Isa isa : isa_levels()) {
     for (const Format* format : formats().members())
       if (format->gguf_type >= 0) out.push_back({std::string(format->name), "f16", isa});
-    for (const char* kv : {"f32", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "f8_e4m3", "q8_0:values=f16",
-                           "f16:values=q8_0", "bf16:values=q8_0", "q8_0:values=q4_0", "f8_e4m3:values=q4_1"})
+    for (const char* kv :
+         {"f32", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "f8_e4m3", "q8_0:values=f16", "f16:values=q8_0",
+          "bf16:values=q8_0", "q8_0:values=q4_0", "f8_e4m3:values=q4_1", "progressive:below=0.1"})
       out.push_back({"q4_0", kv, isa});
   }
   return out;
@@ -153,7 +154,7 @@ std::vector<FormatCase> format_cases() {
 INSTANTIATE_TEST_SUITE_P(All, EngineFormats, ::testing::ValuesIn(format_cases()), [](const auto& test) {
   std::string kv_format = test.param.kv_format;
   for (char& c : kv_format)
-    if (c == ':' || c == '=') c = '_';
+    if (c == ':' || c == '=' || c == '.') c = '_';
   return test.param.weights + "_kv_" + kv_format + "_" + isa_label(test.param.isa);
 });
 

@@ -41,11 +41,15 @@ const uint8_t* value_row(const AttentionArgs& a, int64_t slot) noexcept {
 // How rows are read: in a format of this file, or by the decoders of the call.
 template <typename Kv>
 struct FormatRows {
-  static void decode_key(const AttentionArgs&, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+  static void decode_key(const AttentionArgs& a, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
     Kv::decode(row, begin, n, out);
+    if (a.rest == 0) return;
+    float rest[kChunk];
+    Kv::decode(row + a.rest, begin, n, rest);
+    for (int64_t i = 0; i < n; ++i) out[i] += rest[i];
   }
-  static void decode_value(const AttentionArgs&, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
-    Kv::decode(row, begin, n, out);
+  static void decode_value(const AttentionArgs& a, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
+    decode_key(a, row, begin, n, out);
   }
 };
 
@@ -111,6 +115,12 @@ void attend_row(const AttentionArgs& a, int64_t query, int64_t head) noexcept {
     scores[slot - keys.begin] = s;
     if (!(s <= max)) max = s;  // a NaN score stays visible
   }
+  if (a.scores) {
+    for (int64_t slot = keys.begin; slot < keys.end; ++slot)
+      a.scores[row * a.score_stride + slot - a.key_begin] = scores[slot - keys.begin];
+    return;
+  }
+  if (a.top) a.top[row] = max;
   if (max == kNoKey) {
     a.max[row] = kNoKey;
     a.sum[row] = 0;

@@ -44,6 +44,7 @@ struct AttentionScratch {
   alignas(64) float kt[kMaxHeadDim * kTile];           // [dim][key]
   alignas(64) float v[kTile * kMaxHeadDim];            // [key][padded]
   alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before transposing
+  alignas(64) float rest[kMaxHeadDim];                 // of one row
   alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
   float rescale[Simd::kRows];
   const uint8_t* key[kTile];    // stored rows; zeros for keys outside the tile's range
@@ -91,10 +92,45 @@ inline void prefetch_rows(const AttentionArgs& a, const uint8_t* const* blocks, 
   find_rows(a, blocks, bytes, tile, seen, rows);
   for (int64_t j = seen.begin; j < seen.end; ++j) {
     for (int64_t at = 0; at < bytes; at += 64) Simd::prefetch(rows[j] + at);
+    for (int64_t at = 0; a.rest != 0 && at < bytes; at += 64) Simd::prefetch(rows[j] + a.rest + at);
   }
 }
 
 inline int64_t decoded_stride(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
+
+// The first n values of a row: out += row.
+inline void add_row(const float* row, int64_t n, float* out) {
+  int64_t d = 0;
+  for (; d + Simd::kLanes <= n; d += Simd::kLanes)
+    Simd::store(out + d, Simd::add(Simd::load(out + d), Simd::load(row + d)));
+  for (; d < n; ++d) out[d] += row[d];
+}
+
+// A stored row, with what is added to it. `decode`: of the call, for formats that are read by it.
+template <typename Kv>
+void decode_row(const AttentionArgs& a, void (*decode)(const uint8_t*, float*, int64_t), const uint8_t* row, int64_t n,
+                float* out, AttentionScratch& s) {
+  const auto whole = [&](const uint8_t* from, float* to) {
+    if constexpr (Kv::kByCall)
+      decode(from, to, n);
+    else
+      Kv::decode(from, to, n);
+  };
+  whole(row, out);
+  if (a.rest == 0 || row == kZeroRow) return;
+  whole(row + a.rest, s.rest);
+  add_row(s.rest, n, out);
+}
+
+// Adds what belongs to the keys of Simd::kLanes lanes.
+template <typename Kv>
+void add_transposed_rests(const AttentionArgs& a, const uint8_t* const* keys, float* kt, AttentionScratch& s) {
+  const uint8_t* rests[Simd::kLanes];
+  for (int64_t j = 0; j < Simd::kLanes; ++j) rests[j] = keys[j] == kZeroRow ? kZeroRow : keys[j] + a.rest;
+  Kv::transpose(rests, a.head_dim, s.rows, Simd::kLanes);
+  for (int64_t d = 0; d < a.head_dim; ++d)
+    Simd::store(kt + d * kTile, Simd::add(Simd::load(kt + d * kTile), Simd::load(s.rows + d * Simd::kLanes)));
+}
 
 template <typename Kv>
 void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
@@ -105,6 +141,7 @@ void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionSc
     if constexpr (!Kv::kByCall) {
       if (a.head_dim % Kv::kTransposed == 0) {
         Kv::transpose(s.key + first, a.head_dim, s.kt + first, kTile);
+        if (a.rest != 0) add_transposed_rests<Kv>(a, s.key + first, s.kt + first, s);
         continue;
       }
     }
@@ -112,10 +149,7 @@ void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionSc
     for (int64_t j = 0; j < Simd::kLanes; ++j) {
       float* row = s.rows + j * stride;
       decoded[j] = reinterpret_cast<const uint8_t*>(row);
-      if constexpr (Kv::kByCall)
-        a.decode_key(s.key[first + j], row, a.head_dim);
-      else
-        Kv::decode(s.key[first + j], row, a.head_dim);
+      decode_row<Kv>(a, a.decode_key, s.key[first + j], a.head_dim, row, s);
     }
     KvF32::transpose(decoded, (a.head_dim + 3) / 4 * 4, s.kt + first, kTile);
   }
@@ -126,10 +160,7 @@ void load_values(const AttentionArgs& a, TileRange keys, AttentionScratch& s) {
   const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     float* row = s.v + j * stride;
-    if constexpr (Kv::kByCall)
-      a.decode_value(s.value[j], row, dims);
-    else
-      Kv::decode(s.value[j], row, dims);
+    decode_row<Kv>(a, a.decode_value, s.value[j], dims, row, s);
     s.value[j] = reinterpret_cast<const uint8_t*>(row);
   }
 }
@@ -162,6 +193,16 @@ void score_rows(const float* const* q, const float* kt, int64_t head_dim, float*
         }
       }
     }
+  }
+}
+
+// One row's scores of a tile, to where the call wants them.
+inline void keep_scores(const AttentionArgs& a, int64_t tile, int64_t row, const float* p) {
+  float* out = a.scores + row * a.score_stride + tile - a.key_begin;
+  for (int c = 0; c < kTileVectors; ++c) {
+    Simd::F v = Simd::load(p + c * Simd::kLanes);
+    if (a.softcap > 0) v = Simd::mul(Simd::set(a.softcap), tanh(Simd::div(v, Simd::set(a.softcap))));
+    Simd::store(out + c * Simd::kLanes, v);
   }
 }
 
@@ -271,6 +312,10 @@ void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScr
   }
   if (!any) return;
   score_rows<kRows>(q, s.kt, a.head_dim, s.p);
+  if (a.scores) {
+    for (int r = 0; r < kRows; ++r) keep_scores(a, tile, row + r, s.p + r * kTile);
+    return;
+  }
   const int64_t dims = value_dim_of(a);
   for (int r = 0; r < kRows; ++r) {
     if (keys[r].empty()) continue;
@@ -329,10 +374,12 @@ void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_
   const bool few = row_end - row <= 2 * Simd::kRows;  // decode: bound by memory, values used once or twice
   if (few) prefetch_rows(a, a.k_blocks, tile + kTile, a.row_bytes);
   load_keys<Keys>(a, tile, keys, s);
+  if (a.scores) return attend_chunk<Decoded>(a, tile, row, row_end, s);
   if (few && a.v_blocks != a.k_blocks) prefetch_rows(a, a.v_blocks, tile + kTile, value_stride(a));
   find_rows(a, a.v_blocks, value_stride(a), tile, keys, s.value);
   if constexpr (!Values::kByCall) {
-    if (few && value_dim_of(a) % Simd::kLanes == 0) return attend_chunk<Values>(a, tile, row, row_end, s);
+    if (few && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
+      return attend_chunk<Values>(a, tile, row, row_end, s);
   }
   load_values<Values>(a, keys, s);
   attend_chunk<Decoded>(a, tile, row, row_end, s);
@@ -342,11 +389,11 @@ void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_
 template <typename Keys, typename Values>
 void attend_chunks(const AttentionArgs& a, int64_t first, int64_t last, AttentionScratch& scratch) {
   const int64_t dims = value_dim_of(a);
-  for (int64_t row = first; row < last; ++row) {
+  for (int64_t row = first; !a.scores && row < last; ++row) {
     a.max[row] = a.unify ? a.unified_max : kNoKey;
     a.sum[row] = 0;
   }
-  for (int64_t i = first * dims; i < last * dims; ++i) a.acc[i] = 0;
+  for (int64_t i = first * dims; !a.scores && i < last * dims; ++i) a.acc[i] = 0;
   for (int64_t row = first; row < last; row += kRowChunk) {
     const int64_t row_end = row + kRowChunk < last ? row + kRowChunk : last;
     for (int64_t tile = a.key_begin; tile < a.key_end; tile += kTile)
@@ -363,7 +410,8 @@ void attend(const AttentionArgs& a) noexcept {
   AttentionScratch scratch;
   const int64_t rows = a.queries * a.group;
   attend_chunks<Keys, Values>(a, 0, rows, scratch);
-  if (!a.unify) return;
+  for (int64_t row = 0; a.top && row < rows; ++row) a.top[row] = a.max[row];
+  if (!a.unify || a.scores) return;
   AttentionArgs own = a;
   own.unify = false;
   for (int64_t row = 0; row < rows; ++row)

@@ -176,6 +176,17 @@ inline float whole_power(float score) {
   return Simd::first(_mm512_roundscale_ps(top, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
 }
 
+// The rows' scores of the chunks, to where the call wants them.
+template <int64_t kRows>
+void keep_scores(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, BlockScratch<kRows>& s) {
+  for (int64_t r = 0; r < rows; ++r) {
+    float* score = s.score + r * kScoreStride;
+    if (a.softcap > 0) mask_scores(score, chunks, seen_by(a, (row + r) / a.group), a.softcap);
+    float* out = a.scores + (row + r) * a.score_stride;
+    for (int64_t j = chunks.begin; j < chunks.end; j += 16) _mm512_storeu_ps(out + j, _mm512_load_ps(score + j));
+  }
+}
+
 // First every row's maximum, because its horizontal reduction has a long latency, then every row's weights. Prefetches
 // kLines a row into L2.
 template <int kLines = 0, int64_t kRows>
@@ -187,7 +198,9 @@ void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chun
     if (seen.begin > chunks.begin || seen.end < chunks.end || a.softcap > 0) {
       mask_scores(score, chunks, seen, a.softcap);
     }
-    shift[r] = seen.empty() ? 0 : whole_power(a.unify ? a.unified_max : largest_score(score, chunks));
+    const float largest = seen.empty() || a.unify ? kNoKey : largest_score(score, chunks);
+    if (a.top) a.top[row + r] = largest;
+    shift[r] = seen.empty() ? 0 : whole_power(a.unify ? a.unified_max : largest);
     a.max[row + r] = seen.empty() ? kNoKey : shift[r] * kLn2;
   }
   for (int64_t r = 0; r < rows; ++r) {
@@ -230,8 +243,10 @@ inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* bl
 }
 
 inline void attend_nothing(const AttentionArgs& a, int64_t row, int64_t rows) {
+  if (a.scores) return;
   const int64_t dims = value_dim_of(a);
   for (int64_t r = row; r < row + rows; ++r) {
+    if (a.top) a.top[r] = kNoKey;
     a.max[r] = kNoKey;
     a.sum[r] = 0;
     for (int64_t d = 0; d < dims; ++d) a.acc[r * dims + d] = 0;
@@ -294,6 +309,7 @@ void attend_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
   round_queries(a, 0, rows, a.head_dim, s.query);
   find_partition_rows(a, a.k_blocks, a.row_bytes, keys, s.row);
   score_few<Keys>(a, chunks, a.head_dim, s);
+  if (a.scores) return keep_scores(a, 0, rows, chunks, s);
   weigh_rows(a, 0, rows, chunks, s);
   find_partition_rows(a, a.v_blocks, value_stride(a), keys, s.row);
   value_few<Values>(a, keys, s);
@@ -311,6 +327,7 @@ inline void attend_block(const AttentionArgs& a, int64_t row, int64_t rows, int6
       score_block<n, 2>(s.query + r * kQueryStride, s.keys + j * padded * 2, padded, s.score + r * kScoreStride + j);
     }
   });
+  if (a.scores) return keep_scores(a, row, rows, chunks, s);
   weigh_rows(a, row, rows, chunks, s);
   const int64_t dims = value_dim_of(a);
   in_twelves(rows, [&]<int n>(int64_t r) {
@@ -322,8 +339,8 @@ inline void attend_block(const AttentionArgs& a, int64_t row, int64_t rows, int6
   store_sums(s.sum, rows, dims, a.acc + row * dims);
 }
 
-// Values of the keys; with kWholeChunks of all in their chunks, zeros where a key is not seen. False: one is not
-// finite.
+// Values of the keys, where the call needs any; with kWholeChunks of all in their chunks, zeros where a key is not
+// seen. False: one is not finite.
 template <typename Keys, typename Values, bool kWholeChunks = false, int64_t kRows>
 bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, BlockScratch<kRows>& s) {
   const KeyRange chunks = whole_chunks(keys);
@@ -333,6 +350,7 @@ bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, BlockScra
     uint8_t* chunk = s.keys + j / kKeyChunk * kKeyChunk * padded * 2 + j % kKeyChunk * 4;
     transpose_keys<Keys, 2 * Keys::kLines>(s.row + j, a.head_dim, padded, chunk, s.ahead);
   }
+  if (a.scores) return true;
   find_partition_rows(a, a.v_blocks, value_stride(a), keys, s.row);
   const KeyRange valued = kWholeChunks ? chunks : keys;
   return interleave_values<Values>(s.row, valued.begin / 2, (valued.end + 1) / 2, value_dim_of(a), s.values, s.ahead);
@@ -349,6 +367,7 @@ void attend_queries(const AttentionArgs& a, const Attend& attend) {
     one.max += i * a.group;
     one.sum += i * a.group;
     one.acc += i * a.group * value_dim_of(a);
+    if (a.top) one.top += i * a.group;
     attend(one);
   }
 }
@@ -370,10 +389,11 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
   }
 }
 
-// `Wide` reads the same format for heads that are too large for the tiles; these use f32 arithmetic.
+// `Wide` reads the same format for heads that are too large for the tiles, and for rows with something added; these use
+// f32 arithmetic.
 template <typename Keys, typename WideKeys, typename Values = Keys, typename WideValues = WideKeys>
 void attend_bf16(const AttentionArgs& a) noexcept {
-  if (a.head_dim > kBf16MaxHeadDim) return attend<WideKeys, WideValues>(a);
+  if (a.head_dim > kBf16MaxHeadDim || a.rest != 0) return attend<WideKeys, WideValues>(a);
   Bf16Scratch scratch;
   attend_partition<Keys, Values>(a, scratch);
 }

@@ -1,8 +1,8 @@
 // SpAtten (Wang et al., 2021): cascade token pruning. A token is worth the attention that it has received from all
 // queries, heads and layers so far; each layer keeps fewer of the most attended than the one before, and what a layer
 // drops all later ones drop too (kv/token_cascade.h). The newest tokens are kept, which the paper does not do: sums of
-// all queries favor what has been there for long. Heads are pruned likewise (kv/head_cascade.h). The paper also stores
-// keys and values in few bits and fetches the rest where needed, which is a matter of KV formats here.
+// all queries favor what has been there for long. Heads are pruned likewise (kv/head_cascade.h). The paper's
+// progressive quantization is a KV format (kv/row_rests.h).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -66,9 +66,10 @@ void store_token(const StoredKeys& to, const BatchSpan& span, int64_t token, con
   const int64_t block_tokens = to.kv.layout().block_tokens, within = slot % block_tokens;
   const BlockId block = to.tables[static_cast<size_t>(span.table + slot / block_tokens)];
   const int64_t key_at = within * to.kv.row_bytes(to.layer), value_at = within * to.kv.value_row_bytes(to.layer);
+  const int64_t rest = to.kv.rest_bytes(to.layer);
   for (int64_t h = 0; h < kv_heads; ++h) {
-    to.key_codec.encode(k + h * head_dim, to.kv.keys(to.layer, block, h) + key_at, head_dim);
-    to.value_codec.encode(v + h * head_dim, to.kv.values(to.layer, block, h) + value_at, head_dim);
+    encode_with_rest(to.key_codec, k + h * head_dim, rest, head_dim, to.kv.keys(to.layer, block, h) + key_at);
+    encode_with_rest(to.value_codec, v + h * head_dim, rest, head_dim, to.kv.values(to.layer, block, h) + value_at);
   }
 }
 

@@ -1,0 +1,27 @@
+// FlatRows: which rows of a total are flat, that is have no weight of at least `below`. Where the KV cache stores what
+// rounding left apart (kv/row_rests.h), these are computed again with it: an error of scores weighs most where many
+// keys have about the same weight (Wang et al., 2021, "SpAtten", progressive quantization). A function of the row's own
+// keys alone.
+#pragma once
+
+#include <bitset>
+#include <cmath>
+
+#include "attention/partial.h"
+
+namespace millrace {
+
+inline constexpr int64_t kMostFlatRows = 256;
+using FlatRows = std::bitset<static_cast<size_t>(kMostFlatRows)>;
+
+// The total must be complete, of at most kMostFlatRows rows. One that saw no key is not flat.
+inline FlatRows flat_rows(const Partial& total, int64_t rows, double below) {
+  FlatRows flat;
+  for (int64_t row = 0; row < rows; ++row) {
+    const double largest = std::exp(static_cast<double>(total.top[row]) - total.max[row]);
+    flat[static_cast<size_t>(row)] = total.sum[row] > 0 && largest < below * total.sum[row];
+  }
+  return flat;
+}
+
+}  // namespace millrace
