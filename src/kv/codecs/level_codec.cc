@@ -227,6 +227,21 @@ void nearest_codes(const float* values, int64_t n, float zero, float inverse, co
   }
 }
 
+// The same of codes that are symmetric about zero: how many middles of the upper half are below the value's size.
+template <int kBits>
+void nearest_symmetric_codes(const float* values, int64_t n, float zero, float inverse, const float* codes,
+                             uint8_t* __restrict levels) {
+  constexpr int kHalf = 1 << (kBits - 1);
+  std::array<float, kHalf - 1> middles;
+  for (size_t i = 0; i < kHalf - 1; ++i) middles[i] = (codes[kHalf + i] + codes[kHalf + i + 1]) / 2;
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = (values[i] - zero) * inverse, size = std::fabs(x);
+    int32_t level = kHalf;
+    for (size_t j = 0; j < kHalf - 1; ++j) level += size > middles[j] ? 1 : 0;
+    levels[i] = static_cast<uint8_t>(x > 0.0f ? level : 2 * kHalf - 1 - level);
+  }
+}
+
 struct Range {
   float low, high;
 };
@@ -262,9 +277,16 @@ Range range_of(const float* values, int64_t n) {
 
 void LevelCodec::fit_codes(KvPart part, const float* values, int64_t n, FittedGroup& out) const {
   const float zero = f16_to_f32(out.zero), scale = f16_to_f32(out.scale), inverse = scale > 0 ? 1.0f / scale : 0.0f;
-  if (shape_.bits == 2) return nearest_codes<2>(values, n, zero, inverse, codes(part), out.levels);
-  if (shape_.bits == 3) return nearest_codes<3>(values, n, zero, inverse, codes(part), out.levels);
-  nearest_codes<4>(values, n, zero, inverse, codes(part), out.levels);
+  const float* const all = codes(part);
+  bool symmetric = true;
+  for (int i = 0, last = (1 << shape_.bits) - 1; i < last - i; ++i) symmetric &= all[i] == -all[last - i];
+  const auto fit = [&]<int kBits>() {
+    symmetric ? nearest_symmetric_codes<kBits>(values, n, zero, inverse, all, out.levels)
+              : nearest_codes<kBits>(values, n, zero, inverse, all, out.levels);
+  };
+  if (shape_.bits == 2) return fit.template operator()<2>();
+  if (shape_.bits == 3) return fit.template operator()<3>();
+  fit.template operator()<4>();
 }
 
 // The scale is rounded to f16, and down where the highest level would be infinite.
