@@ -37,6 +37,7 @@ void drop_bytes(KvLayout& layout) {
   layout.codec = nullptr;
   layout.tail_tokens = 0;
   layout.value_format = nullptr;
+  layout.rest_below = 0;
   if (!layout.by_layer) layout.layers.resize(1);
   for (KvLayer& layer : layout.layers) layer = {.kv_heads = 1, .window = layer.window, .simulated = true};
 }
