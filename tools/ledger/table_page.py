@@ -104,6 +104,7 @@ def _claims(rows):
             lines.append(f"| {name} | {' | '.join(cells)} |")
     if not lines:
         return []
+    by_rows = any(line.startswith("| plain rounding with") for line in lines)
     plains = [_plain(rows, 3, group) for group in ("layers", "weights")]
     shown = [f"{plain['perplexity']:.4f}, {plain['bits_per_weight']:.2f} bits" if plain else "" for plain in plains]
     return ["", "### Three bits: does the order of the papers hold?", "",
@@ -112,7 +113,7 @@ def _claims(rows):
             "| | embeddings in 8 bits | all in 3 bits |", "|---|---|---|", f"| plain rounding | {' | '.join(shown)} |",
             *lines, "",
             "SqueezeLLM has one table for each row, where plain rounding has a scale for each 16 weights here. The paper "
-            "compares with plain rounding that has one scale for each row, which is the last line."]
+            "compares with plain rounding that has one scale for each row" + (", the last line." if by_rows else ".")]
 
 
 def _model(result):
