@@ -14,7 +14,7 @@ using namespace testing;
 
 constexpr int64_t kRequests = 9;
 
-class FixedSeconds final : public CostModel {
+class MillisecondSteps final : public CostModel {
  public:
   double step_seconds(const StepShape&) const override { return 1e-3; }
   double swap_seconds(int64_t) const override { return 1e-3; }
@@ -36,7 +36,8 @@ class SimulatedBlocks : public ::testing::Test {
   std::unique_ptr<Pair> make(const EngineOptions& o) const {
     auto pair = std::make_unique<Pair>();
     pair->engine = make_core(model_, o);
-    auto executor = SimulatedExecutor::create(std::make_unique<FixedSeconds>(), pair->clock, o, {.layers = layers_});
+    auto executor =
+        SimulatedExecutor::create(std::make_unique<MillisecondSteps>(), pair->clock, o, {.layers = layers_});
     EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
     if (!executor.ok()) return nullptr;
     EngineOptions own = o;
@@ -117,7 +118,9 @@ TEST_F(SimulatedBlocks, AreThoseOfTheEngine) {
       EXPECT_EQ(seen.most_excess, 0);
       EXPECT_GT(seen.evicted, 0);
       EXPECT_GT(seen.most_held, 0);
-      if (tokens == 200 && *evictor == 0) EXPECT_GT(seen.preemptions, 0);
+      if (tokens == 200 && *evictor == 0) {
+        EXPECT_GT(seen.preemptions, 0);
+      }
     }
   }
 }

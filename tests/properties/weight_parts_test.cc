@@ -291,7 +291,9 @@ TEST(FactoredWeights, ProductsFollowTheDefinitionWhateverTheChunksAndThreads) {
         if (first.empty()) first = logits;
         EXPECT_TRUE(logits == first) << one.model << " " << threads << " threads, chunks of " << chunk;
       }
-      if (threads == 1) EXPECT_GE(compare.compared.size(), one.matrices.size());
+      if (threads == 1) {
+        EXPECT_GE(compare.compared.size(), one.matrices.size());
+      }
     }
   }
 }
@@ -325,7 +327,9 @@ TEST(FusedOutputs, AreTransformedAsOneWhateverTheChunksAndThreads) {
       if (first.empty()) first = logits;
       EXPECT_TRUE(logits == first) << threads << " threads, chunks of " << chunk;
     }
-    if (threads == 1) EXPECT_EQ(compare.compared.size(), 7u);
+    if (threads == 1) {
+      EXPECT_EQ(compare.compared.size(), 7u);
+    }
   }
 }
 
