@@ -84,6 +84,8 @@ std::vector<double> cluster_means(std::span<const float> values, std::span<const
   const int64_t used = std::min(count, std::ssize(values));
   if (used == 0) return std::vector<double>(static_cast<size_t>(count));
   std::vector<double> means = Division(SortedLine(values, costs), static_cast<size_t>(used)).means();
+  // Equal numbers in several clusters have means that differ by the rounding of sums.
+  for (size_t i = 1; i < means.size(); ++i) means[i] = std::max(means[i], means[i - 1]);
   means.resize(static_cast<size_t>(count), means.back());
   return means;
 }

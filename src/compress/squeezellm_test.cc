@@ -119,7 +119,7 @@ TEST(SqueezeLlm, EvenTablesCoverTheRange) {
             0.7 * weighted_error(decoded(even), even.values, statistics));
   auto unknown = make_pass("squeezellm:table=odd");
   ASSERT_FALSE(unknown.ok());
-  EXPECT_EQ(unknown.error().message, "table 'odd': must be k_means or even");
+  EXPECT_EQ(unknown.error().message, "pass squeezellm: table 'odd': must be k_means or even");
 }
 
 TEST(SqueezeLlm, ThreadsDoNotChangeABit) {

@@ -49,7 +49,7 @@ TEST(Hadamard, SizesOfModelsAreDivided) {
   EXPECT_EQ(outer_hadamard_order(17920), 140);
   EXPECT_EQ(outer_hadamard_order(28672), 28);   // Llama 2 70B
   EXPECT_EQ(outer_hadamard_order(22016), 172);  // Llama 1 65B
-  EXPECT_EQ(outer_hadamard_order(12 * 3), 0);
+  EXPECT_EQ(outer_hadamard_order(84), 0);
   EXPECT_EQ(outer_hadamard_order(18944), 0);  // 37 x 512
   EXPECT_EQ(outer_hadamard_order(100), 0);
 }

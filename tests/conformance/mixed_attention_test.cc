@@ -156,6 +156,7 @@ TEST(MixedAttention, RestsAreAddedToTheirRows) {
     for (const char* name : {"q4_0", "q4_1", "q5_0", "q8_0", "f8_e4m3"}) {
       const Format& format = *find_format(name);
       for (const int64_t dim : {32, 96, 544}) {
+        if (dim == 544 && format.name != std::string_view("q4_0")) continue;  // takes long
         SCOPED_TRACE(isa_name(table.isa) + " " + name + " dim " + std::to_string(dim));
         PairRows keys(format, dim, 4), values(format, dim, 5);
         PairRows whole_keys(*find_format("f32"), dim, 6), whole_values(*find_format("f32"), dim, 7);
@@ -179,7 +180,7 @@ TEST(MixedAttention, RestsAreAddedToTheirRows) {
         add_rests(values, whole_values, 9);
         const auto q = testing::random_values(kSlots * 2 * dim, 10);
         const AttentionKernel& f32 = *table.find_attention(find_format("f32"));
-        for (const PairCall& call : {PairCall{2, 253, 9, 70}, PairCall{2, 280, 1, 0}, PairCall{2, 200, 90, 0}}) {
+        for (const PairCall& call : {PairCall{2, 253, 9, 70}, PairCall{2, 280, 1, 0}, PairCall{2, 240, 30, 0}}) {
           const auto expected = attend_mixed(table, f32, whole_keys, whole_values, q, call);
           for (const AttentionKernel* kernel : {table.find_attention(&format), &table.any_attention}) {
             EXPECT_TRUE(testing::same_bits(attend_mixed(table, *kernel, keys, values, q, call, rest), expected));

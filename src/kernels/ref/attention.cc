@@ -56,18 +56,21 @@ struct FormatRows {
 struct AnyRows {
   static constexpr const char* kName = "any";
   static void decode_key(const AttentionArgs& a, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
-    decode(a.decode_key, a.head_dim, row, begin, n, out);
+    decode(a, a.decode_key, row, begin, n, out);
   }
   static void decode_value(const AttentionArgs& a, const uint8_t* row, int64_t begin, int64_t n, float* out) noexcept {
-    decode(a.decode_value, a.head_dim, row, begin, n, out);
+    decode(a, a.decode_value, row, begin, n, out);
   }
 
  private:
-  static void decode(void (*whole_row)(const uint8_t*, float*, int64_t), int64_t head_dim, const uint8_t* row,
+  static void decode(const AttentionArgs& a, void (*whole_row)(const uint8_t*, float*, int64_t), const uint8_t* row,
                      int64_t begin, int64_t n, float* out) noexcept {
     float whole[kMaxMixedHeadDim];
-    whole_row(row, whole, head_dim);
+    whole_row(row, whole, a.head_dim);
     std::memcpy(out, whole + begin, static_cast<size_t>(n) * sizeof(float));
+    if (a.rest == 0) return;
+    whole_row(row + a.rest, whole, a.head_dim);
+    for (int64_t i = 0; i < n; ++i) out[i] += whole[begin + i];
   }
 };
 
