@@ -71,14 +71,7 @@ function(add_module name)
     set(for_arm ${sources})
     list(FILTER for_arm INCLUDE REGEX "/kernels/arm/")
     set_property(SOURCE ${for_arm} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
-    # Unrolled loops over vectors: with every check in line they take half a minute each, with calls a third of it.
-    if(MILLRACE_SANITIZE MATCHES "address,undefined")
-      set(slow ${sources})
-      list(FILTER slow INCLUDE REGEX "/x86/(matmul|attention)_.*(avx|amx)")
-      set_property(SOURCE ${slow} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined
-                   "$<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>"
-                   "$<$<CXX_COMPILER_ID:Clang>:-mllvm;-asan-instrumentation-with-call-threshold=100>")
-    endif()
+    millrace_sanitized_kernels(${sources})
     millrace_unity(millrace_${name} "/kernels/(x86|arm|vector)/" ${ARG_ALONE})
     if(NOT ARG_HOT)
       target_compile_options(millrace_${name} PRIVATE ${MILLRACE_FLAGS_module})

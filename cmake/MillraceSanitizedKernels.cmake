@@ -1,0 +1,40 @@
+# Flags of x86 kernels under sanitizers: unrolled loops over vectors, which would be half of the compile time.
+
+# As /proc/cpuinfo names what each of MILLRACE_ISA_FILES needs beyond AVX2 and AVX-512.
+set(MILLRACE_CPUINFO_avx2 avx2)
+set(MILLRACE_CPUINFO_avxvnni avx_vnni)
+set(MILLRACE_CPUINFO_avx512 avx512f)
+set(MILLRACE_CPUINFO_avx512vnni avx512_vnni)
+set(MILLRACE_CPUINFO_avx512vbmi avx512vbmi)
+set(MILLRACE_CPUINFO_avx512bf16 avx512_bf16)
+set(MILLRACE_CPUINFO_avx512vnnibf16 avx512_vnni avx512_bf16)
+set(MILLRACE_CPUINFO_amxint8 amx_int8)
+set(MILLRACE_CPUINFO_amxbf16 amx_bf16)
+
+# Sources of a module: those among them that are such kernels get the flags.
+function(millrace_sanitized_kernels)
+  if(NOT MILLRACE_SANITIZE)
+    return()
+  endif()
+  set(heavy ${ARGN})
+  list(FILTER heavy INCLUDE REGEX "(/x86/(matmul|attention)_|/vnni256_).*(avx|amx)")
+  if(MILLRACE_SANITIZE MATCHES "thread")
+    # What threads share is the same for all kernels, the portable ones among them.
+    set_property(SOURCE ${heavy} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread)
+  else()
+    set_property(SOURCE ${heavy} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined
+                 "$<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>"
+                 "$<$<CXX_COMPILER_ID:Clang>:-mllvm;-asan-instrumentation-with-call-threshold=0>")
+  endif()
+  # What this processor lacks the features for never runs.
+  file(STRINGS /proc/cpuinfo processor LIMIT_COUNT 1 REGEX "^flags")
+  foreach(isa IN LISTS MILLRACE_ISA_FILES)
+    foreach(feature IN LISTS MILLRACE_CPUINFO_${isa})
+      if(NOT "${processor} " MATCHES " ${feature} ")
+        set(never ${ARGN})
+        list(FILTER never INCLUDE REGEX "_${isa}\\.cc$")
+        set_property(SOURCE ${never} APPEND PROPERTY COMPILE_OPTIONS -O0 -fno-sanitize=all)
+      endif()
+    endforeach()
+  endforeach()
+endfunction()
