@@ -90,11 +90,7 @@ void add_draft_search_command(CLI::App& app) {
   auto flags = std::make_shared<SearchFlags>();
   CLI::App* command = add_command(app, "draft-search", "Find the blocks that a model drafts best without",
                                   kSearchExamples, [=] { return run_search(*flags); });
-  command->add_option("-m,--model", flags->model.path,
-                      "GGUF file, .safetensors file, Hugging Face folder or built-in model; default: the built-in one");
-  command->add_option("-t,--threads", flags->model.threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
-  flags->model.add_memory_to(command);
-  command->add_option("-f,--file", flags->file, "File with the text; -: standard input")->required();
+  flags->model.add_with_text_to(command, &flags->file);
   command->add_option("-o,--output", flags->out, "File to write")->required();
   command->add_option("--method", flags->method, "bayes (a Gaussian process chooses each trial) or random")
       ->capture_default_str()

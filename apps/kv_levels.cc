@@ -64,11 +64,7 @@ void add_kv_levels_command(CLI::App& app) {
   auto flags = std::make_shared<LevelFlags>();
   CLI::App* command = add_command(app, "kv-levels", "Fit the levels of the KV cache format kvquant to a text",
                                   kLevelExamples, [=] { return run_levels(*flags); });
-  command->add_option("-m,--model", flags->model.path,
-                      "GGUF file, .safetensors file, Hugging Face folder or built-in model; default: the built-in one");
-  command->add_option("-t,--threads", flags->model.threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
-  flags->model.add_memory_to(command);
-  command->add_option("-f,--file", flags->file, "File with the text; -: standard input")->required();
+  flags->model.add_with_text_to(command, &flags->file);
   command->add_option("-o,--output", flags->out, "File to write")->required();
   command->add_option("--bits", flags->fit.shape.bits, "Bits of a level")
       ->capture_default_str()

@@ -38,6 +38,14 @@ void ModelFlags::add_memory_to(CLI::App* command) {
                       "limited by the machine");
 }
 
+void ModelFlags::add_with_text_to(CLI::App* command, std::string* file) {
+  command->add_option("-m,--model", path,
+                      "GGUF file, .safetensors file, Hugging Face folder or built-in model; default: the built-in one");
+  command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
+  add_memory_to(command);
+  command->add_option("-f,--file", *file, "File with the text; -: standard input")->required();
+}
+
 void ModelFlags::add_pack_to(CLI::App* command) {
   pack = "background";
   command

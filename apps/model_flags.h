@@ -25,7 +25,8 @@ struct ModelFlags {
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
-  void add_pack_to(CLI::App* command);  // --pack, which is then "background" unless given
+  void add_with_text_to(CLI::App* command, std::string* file);  // -m, -t, --memory and -f, the text to read
+  void add_pack_to(CLI::App* command);                          // --pack, which is then "background" unless given
   // With the path of the model on this machine, and what a model of the store adds where no flag says otherwise.
   Result<ModelFlags> found() const;
   ModelDefaults defaults;             // of a model of the store

@@ -58,11 +58,7 @@ void add_window_search_command(CLI::App& app) {
   auto flags = std::make_shared<SearchFlags>();
   CLI::App* command = add_command(app, "window-search", "Find how far back each head of a model should see",
                                   kSearchExamples, [=] { return run_search(*flags); });
-  command->add_option("-m,--model", flags->model.path,
-                      "GGUF file, .safetensors file, Hugging Face folder or built-in model; default: the built-in one");
-  command->add_option("-t,--threads", flags->model.threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
-  flags->model.add_memory_to(command);
-  command->add_option("-f,--file", flags->file, "File with the text; -: standard input")->required();
+  flags->model.add_with_text_to(command, &flags->file);
   command->add_option("-c,--context", flags->search.context, "Tokens of a window of the text")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20));

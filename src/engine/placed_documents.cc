@@ -42,7 +42,7 @@ int64_t tokens_before(const ContextPart& part) {
 }
 
 // The tokens of that stream, in whole blocks: the index finds no others. No prompt has the token that fills the last
-// block, so that a plain one does not find the rows behind the part's.
+// block, so that a plain one does not find the rows after the part's.
 std::vector<TokenId> own_stream(const Sequence& s, const ContextPart& part, int64_t before, int64_t block_tokens) {
   std::vector<TokenId> tokens(s.tokens.begin(), s.tokens.begin() + before);
   tokens.insert(tokens.end(), s.tokens.begin() + part.begin, s.tokens.begin() + part.end);

@@ -1,4 +1,4 @@
-// Whether packed quantized rows came from finite ones: only a part of them has to be looked at, where it lies together.
+// Whether packed quantized rows came from finite ones: only their scales are looked at, which are contiguous.
 #pragma once
 
 #include <cstdint>

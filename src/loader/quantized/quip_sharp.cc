@@ -1,7 +1,7 @@
 // QuIP# checkpoints (Tseng et al., 2024, QuIP#: Even Better LLM Quantization with Hadamard Incoherence and Lattice
 // Codebooks), as its library writes Llama and Mistral. config.json has `quip_params`. Of a [rows, cols] matrix:
 //
-//   Qidxs          I64: codes of eight weights; with 3 and 4 bits, those of what is left stand behind them in each row
+//   Qidxs          I64: codes of eight weights; with 3 and 4 bits, those of what is left follow them in each row
 //   SU, SV         [cols], [rows]; Wscale, one number
 //   fuse_scales    [parts], of queries, keys and values, or of up and gate, which are one matrix
 //   codebook_id    7: E8P12, 18: E8P12RVQ3B, 17: E8P12RVQ4B
