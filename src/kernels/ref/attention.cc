@@ -108,7 +108,6 @@ template <typename Stored>
 void attend_row(const AttentionArgs& a, int64_t query, int64_t head) noexcept {
   const int64_t row = query * a.group + head;
   const float* q = a.q + query * a.q_stride + head * a.head_dim;
-  float* acc = a.acc + row * value_dim_of(a);
   const KeyRange keys = visible_keys(a, a.first_query + query);
 
   float scores[kAttentionPartition];
@@ -124,6 +123,7 @@ void attend_row(const AttentionArgs& a, int64_t query, int64_t head) noexcept {
     return;
   }
   if (a.top) a.top[row] = max;
+  float* acc = a.acc + row * value_dim_of(a);
   if (max == kNoKey) {
     a.max[row] = kNoKey;
     a.sum[row] = 0;
