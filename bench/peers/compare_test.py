@@ -331,7 +331,8 @@ class Servers(unittest.TestCase):
             prompts = self.prompts(folder, json.dumps({"prompt": "one two three, one two three, one two three,"}) + "\n"
                                    + json.dumps({"prompt": "Once upon a time", "n_predict": 3}) + "\n")
             model = os.path.join(os.path.dirname(os.path.dirname(FOLDER)), "models", "millrace-stories-6m.gguf")
-            serve = f"{BINARY} serve -m {model} -t 1 --host 127.0.0.1 --port {{port}} --drafter"
+            # Of a fixed length: by default measured times decide, and a busy machine may not draft at all.
+            serve = f"{BINARY} serve -m {model} -t 1 --host 127.0.0.1 --port {{port}} --draft-length fixed --drafter"
             peer = tool(folder, "peer", FAKE_SERVER)
             broken = tool(folder, "broken", "print('no such model', file=sys.stderr); sys.exit(3)")
             common = ["--prompts", prompts, "-n", "16", "--rounds", "2", "--server", f"plain={serve} none",
