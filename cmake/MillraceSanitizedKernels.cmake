@@ -1,4 +1,4 @@
-# Flags of x86 kernels under sanitizers: unrolled loops over vectors, which would be half of the compile time.
+# Which x86 kernels are built without sanitizers: unrolled loops over vectors would be half of the compile time.
 
 # As /proc/cpuinfo names what each of MILLRACE_ISA_FILES needs beyond AVX2 and AVX-512.
 set(MILLRACE_CPUINFO_avx2 avx2)
@@ -16,16 +16,11 @@ function(millrace_sanitized_kernels)
   if(NOT MILLRACE_SANITIZE)
     return()
   endif()
+  # Their memory is guarded by tests/conformance/guarded_new.cc, and threads share the same in all kernels, the portable
+  # ones among them.
   set(heavy ${ARGN})
-  list(FILTER heavy INCLUDE REGEX "(/x86/(matmul|attention)_|/vnni256_).*(avx|amx)")
-  if(MILLRACE_SANITIZE MATCHES "thread")
-    # What threads share is the same for all kernels, the portable ones among them.
-    set_property(SOURCE ${heavy} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=thread)
-  else()
-    set_property(SOURCE ${heavy} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=undefined
-                 "$<$<CXX_COMPILER_ID:GNU>:--param=asan-stack=0>"
-                 "$<$<CXX_COMPILER_ID:Clang>:-mllvm;-asan-instrumentation-with-call-threshold=0>")
-  endif()
+  list(FILTER heavy INCLUDE REGEX "/x86/(matmul|attention)_.*(avx|amx)")
+  set_property(SOURCE ${heavy} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=all)
   # What this processor lacks the features for never runs.
   file(STRINGS /proc/cpuinfo processor LIMIT_COUNT 1 REGEX "^flags")
   foreach(isa IN LISTS MILLRACE_ISA_FILES)
