@@ -112,9 +112,17 @@ inline void place_shared_bits(const QuantBlock& raw, int row, uint8_t* out) {
   }
 }
 
-inline void prefetch_bytes(const uint8_t* from, int64_t bytes) {
-  for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 0, 2);
-}
+// What is prefetched while a cell is packed, a share after every few rows: all at once would wait for memory before
+// anything is packed.
+struct CellAhead {
+  const uint8_t* at = nullptr;
+  const uint8_t* end = nullptr;  // of the shares so far
+  int64_t share = 0;             // bytes
+
+  void next() {
+    for (end += share; at < end; at += 64) __builtin_prefetch(at, 0, 2);
+  }
+};
 
 void write_head(const QuantSource& source, float scale, uint8_t* head) {
   std::memset(head, 0, 64);
@@ -279,8 +287,9 @@ struct QuantPacker {
 
   // One group of a cell; rows from `rows` on are zero, and with vectors of several rows there are none.
   template <int N, typename RowLevels>
-  static void pack_group(const RowLevels& row_levels, int rows, uint8_t* planes) {
+  static void pack_group(const RowLevels& row_levels, int rows, uint8_t* planes, CellAhead& ahead) {
     for (int row = 0; row < kRows; row += 4 * V::kRows) {
+      ahead.next();
       Bytes words[4][kWordVectors<N>];
       const auto take = [&](int i) __attribute__((always_inline)) { row_words<N>(row_levels(row + i), words[i]); };
       if (V::kRows > 1 || row + 4 <= rows) {
@@ -302,7 +311,7 @@ struct QuantPacker {
   // `split`: how blocks are split where N carries their format; else null.
   template <int N>
   static void pack_cell(Split split, const uint8_t* block, int64_t row_bytes, int64_t block_bytes, int64_t blocks,
-                        int rows, uint8_t* out) {
+                        int rows, CellAhead ahead, uint8_t* out) {
     static constexpr QuantShape kShape = kQuantShapes[N];
     static constexpr QuantCell kCell = quant_cell(kShape);
     if (rows < kRows || blocks * kShape.groups < kCell.groups) std::memset(out, 0, kCell.bytes);
@@ -322,9 +331,9 @@ struct QuantPacker {
         };
         uint8_t* planes = out + kCell.planes_at + (b * kShape.groups + g) * kCell.group_bytes;
         if (is_split)
-          pack_group<N>(split_levels, rows, planes);
+          pack_group<N>(split_levels, rows, planes, ahead);
         else
-          pack_group<N>(stored_levels, rows, planes);
+          pack_group<N>(stored_levels, rows, planes, ahead);
       }
       for (int row = 0; row < rows; ++row) {
         if (is_split) {
@@ -349,6 +358,8 @@ struct QuantPacker {
     const int64_t block_bytes = format->block_bytes;
     const int64_t blocks = cols / format->block_values;
     const int64_t row_bytes = blocks * block_bytes;
+    constexpr int64_t kShares = kCell.groups * (kRows / (4 * V::kRows));
+    const int64_t share = (kPanelRows * kCellBlocks * block_bytes + kShares - 1) / kShares;
     for (int64_t first = row_begin; first < row_end; first += kPanelRows) {
       uint8_t* out = packed + first / kPanelRows * quant_panel_bytes(kCell, cols);
       const int count = static_cast<int>(rows - first < kPanelRows ? rows - first : kPanelRows);
@@ -359,9 +370,10 @@ struct QuantPacker {
         out += kCell.head_bytes;
       }
       for (int64_t b = 0; b < blocks; b += kCellBlocks) {
-        prefetch_bytes(next + kPanelRows * b * block_bytes, kPanelRows * kCellBlocks * block_bytes);
         const int64_t here = blocks - b < kCellBlocks ? blocks - b : kCellBlocks;
-        pack_cell<N>(split, block + b * block_bytes, row_bytes, block_bytes, here, count, out);
+        const uint8_t* cell_ahead = next + kPanelRows * b * block_bytes;
+        const CellAhead ahead = {cell_ahead, cell_ahead, share};
+        pack_cell<N>(split, block + b * block_bytes, row_bytes, block_bytes, here, count, ahead, out);
         out += kCell.bytes;
       }
     }
