@@ -1,5 +1,5 @@
 // Flash-style attention over one partition of keys, written once for every vector width. Include after a simd_*.h,
-// simd_math.h, row_decode.h, affine_levels.h and level_tiles_kernel.h.
+// simd_math.h, row_decode.h, affine_levels.h, level_tiles_kernel.h, rope_kernel.h and turned_tiles_kernel.h.
 //
 // Dao et al., 2022, "FlashAttention"; Milakov and Gimelshein, 2018, "Online normalizer calculation".
 //
@@ -353,9 +353,15 @@ inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, At
   const int64_t block = tile / a.block_tokens, first = tile % a.block_tokens;
   const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
   prefetch_levels(a, a.k_blocks, tile);
-  transpose_of (*a.tiles)({*a.tiles, a.k_blocks[block], first, a.head_dim}, s.rows, s.kt);
+  const TileView key_tile{*a.tiles, a.k_blocks[block], first, a.head_dim};
+  transpose_of (*a.tiles)(key_tile, s.rows, s.kt);
   prefetch_levels(a, a.v_blocks, tile);
-  decode_of (*a.tiles)({*a.tiles, a.v_blocks[block], first, dims}, keys.begin, keys.end, s.v, stride);
+  const TileView value_tile{*a.tiles, a.v_blocks[block], first, dims};
+  decode_of (*a.tiles)(value_tile, keys.begin, keys.end, s.v, stride);
+  if (a.tiles->turns) {
+    finish_keys(a, tile, key_tile, s.rows, s.kt);
+    finish_values(a, tile, value_tile, keys.begin, keys.end, s.v, stride);
+  }
   for (int64_t j = keys.begin; j < keys.end; ++j) s.value[j] = reinterpret_cast<const uint8_t*>(s.v + j * stride);
 }
 
