@@ -25,8 +25,9 @@ void find_excess(const AttentionArgs& a, int64_t begin, int64_t end, WordScratch
     const __m512 scale = Simd::load_f16(at.tile + t.scales_at + 2 * token);
     const __m512 zero = Simd::load_f16(at.tile + t.zeros_at + 2 * token);
     for (int64_t o = 0; o < t.outliers; ++o) {
+      const uint8_t* outliers = at.tile + t.outliers_at + 4 * (token * t.outliers + o);
       const __m512i index = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(static_cast<int>(t.outliers)));
-      const __m512i pairs = _mm512_i32gather_epi32(index, at.tile + t.outliers_at + 4 * (token * t.outliers + o), 4);
+      const __m512i pairs = t.outliers == 1 ? _mm512_loadu_si512(outliers) : _mm512_i32gather_epi32(index, outliers, 4);
       const __m512i last = _mm512_set1_epi32(static_cast<int>(a.head_dim - 1));  // a tile may come from a file
       const __m512i place = _mm512_min_epu32(_mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), last);
       const __m512 value = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16)));
@@ -58,9 +59,11 @@ inline void add_excess_of_row(const AttentionArgs& a, const uint8_t* weight, int
   float *sums = b.excess_sum[0], *weights = b.token_weight[0];
   for (int64_t d = 0; d < a.head_dim; d += 16) _mm512_store_ps(sums + d, _mm512_setzero_ps());
   for (int64_t j = begin; j < end; j += 16) _mm512_store_ps(weights + j, Simd::load_bf16(weight + 2 * j));
-  for (int64_t o = 0; o < a.tiles->outliers; ++o)
-    for (int64_t j = begin; j < end; ++j)
-      sums[b.excess_dim[o][j]] = __builtin_fmaf(weights[j], b.excess[o][j], sums[b.excess_dim[o][j]]);
+  for (int64_t o = 0; o < a.tiles->outliers; ++o) {
+    const int32_t* dims = b.excess_dim[o];
+    const float* excess = b.excess[o];
+    for (int64_t j = begin; j < end; ++j) sums[dims[j]] = __builtin_fmaf(weights[j], excess[j], sums[dims[j]]);
+  }
   for (int64_t d = 0; d < a.head_dim; d += 16)
     Simd::store(acc + d, Simd::add(Simd::load(acc + d), _mm512_load_ps(sums + d)));
 }
@@ -80,10 +83,12 @@ inline void add_excess_of_rows(const AttentionArgs& a, int64_t rows, int64_t beg
   }
   for (int64_t d = 0; d < a.head_dim; ++d) _mm512_store_ps(b.excess_sum[d], _mm512_setzero_ps());
   for (int64_t o = 0; o < a.tiles->outliers; ++o) {
+    const int32_t* dims = b.excess_dim[o];
+    const float* excess = b.excess[o];
     for (int64_t j = begin; j < end; ++j) {
-      float* sum = b.excess_sum[b.excess_dim[o][j]];
-      const __m512 excess = _mm512_set1_ps(b.excess[o][j]);
-      _mm512_store_ps(sum, Simd::fma(_mm512_load_ps(b.token_weight[j]), excess, _mm512_load_ps(sum)));
+      float* sum = b.excess_sum[dims[j]];
+      const __m512 weights = _mm512_load_ps(b.token_weight[j]);
+      _mm512_store_ps(sum, Simd::fma(weights, _mm512_set1_ps(excess[j]), _mm512_load_ps(sum)));
     }
   }
   for (int64_t d = 0; d < a.head_dim; d += 16) {

@@ -8,13 +8,12 @@
 namespace millrace {
 namespace {
 
-// The dims of pair p.
+// The dims of a pair that rotates.
 struct PairDims {
   int64_t x, y;
   PairDims(const KeyTurns& turns, int64_t p) {
-    const bool apart = turns.half && p < turns.pairs;
-    x = apart ? p : 2 * p;
-    y = apart ? p + turns.pairs : 2 * p + 1;
+    x = turns.half ? p : 2 * p;
+    y = turns.half ? p + turns.pairs : 2 * p + 1;
   }
 };
 
@@ -69,7 +68,7 @@ inline void transpose_even(const uint8_t* levels, int64_t stride, __m512i* words
 // 16 bytes of 32 tokens: word(i) has bytes 2 i and 2 i + 1 of each.
 struct TokenWords {
   __m512i word[8];
-  TokenWords(const uint8_t* levels, int64_t stride) {
+  [[gnu::always_inline]] TokenWords(const uint8_t* levels, int64_t stride) {
     __m512i even[4], odd[4];
     transpose_even(levels, stride, even);
     transpose_even(levels + stride, stride, odd);
@@ -130,18 +129,23 @@ inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, f
   const uint8_t* outliers = keys.tile + t.outliers_at + 4 * t.outliers * (keys.first / t.key_tokens * a.head_dim);
   const __m512 inverse = _mm512_set1_ps(unit > 0 ? 1 / unit : 0);
   alignas(64) int32_t place[16], value[16];
-  for (int64_t i = t.outliers * a.head_dim - 16; i >= 0; i -= 16) {
+  const auto load = [&](int64_t i) {
     const __m512i pairs = _mm512_loadu_si512(outliers + 4 * i);
     const __m512 x = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16)));
     const __m512i last = _mm512_set1_epi32(static_cast<int>(keys.tokens - 1));  // a tile may come from a file
     _mm512_store_si512(place, _mm512_min_epu32(_mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), last));
     _mm512_store_si512(value, _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)));
-    if (t.outliers == 1) {
-      int16_t* row = channels + i * keys.tokens;
+  };
+  if (t.outliers == 1) {  // in order, so that the first channels, which are read next, are not the last to be written
+    for (int64_t i = 0; i < a.head_dim; i += 16, channels += 16 * keys.tokens) {
+      load(i);
 #pragma GCC unroll 16
-      for (int64_t j = 0; j < 16; ++j, row += keys.tokens) row[place[j]] = static_cast<int16_t>(value[j]);
-      continue;
+      for (int64_t j = 0; j < 16; ++j) channels[j * keys.tokens + place[j]] = static_cast<int16_t>(value[j]);
     }
+    return;
+  }
+  for (int64_t i = t.outliers * a.head_dim - 16; i >= 0; i -= 16) {
+    load(i);
     for (int64_t j = 15; j >= 0; --j)
       channels[(i + j) / t.outliers * keys.tokens + place[j]] = static_cast<int16_t>(value[j]);
   }
@@ -150,21 +154,22 @@ inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, f
 // 32 tokens of the channels, as pairs, rotated by their places among these.
 inline void rotate_channels(const KeyTurns& turns, int64_t pairs, const int16_t* channels, int64_t tokens,
                             uint8_t* out) {
-  const auto store = [&](__m512i x, __m512i y) {
-    _mm512_store_si512(out, _mm512_unpacklo_epi16(x, y));
-    _mm512_store_si512(out + 64, _mm512_unpackhi_epi16(x, y));
-    out += 128;
+  const auto store = [](uint8_t* to, __m512i x, __m512i y) {
+    _mm512_store_si512(to, _mm512_unpacklo_epi16(x, y));
+    _mm512_store_si512(to + 64, _mm512_unpackhi_epi16(x, y));
   };
-  for (int64_t p = 0; p < turns.pairs; ++p) {
-    const PairDims at(turns, p);
-    const __m512i x = _mm512_load_si512(channels + at.x * tokens), y = _mm512_load_si512(channels + at.y * tokens);
-    const int16_t* turn = turns.whole_offsets + 2 * p * kTurnTokens;
+  const int64_t rotated = turns.pairs;
+  const int64_t step = PairDims(turns, 1).x * tokens, apart = PairDims(turns, 0).y * tokens;
+  const int16_t *x_words = channels, *turn = turns.whole_offsets;
+#pragma GCC unroll 2
+  for (int64_t p = 0; p < rotated; ++p, x_words += step, turn += 2 * kTurnTokens, out += 128) {
+    const __m512i x = _mm512_load_si512(x_words), y = _mm512_load_si512(x_words + apart);
     const __m512i cos = _mm512_loadu_si512(turn), sin = _mm512_loadu_si512(turn + kTurnTokens);
-    store(_mm512_sub_epi16(_mm512_mulhrs_epi16(x, cos), _mm512_mulhrs_epi16(y, sin)),
+    store(out, _mm512_sub_epi16(_mm512_mulhrs_epi16(x, cos), _mm512_mulhrs_epi16(y, sin)),
           _mm512_add_epi16(_mm512_mulhrs_epi16(x, sin), _mm512_mulhrs_epi16(y, cos)));
   }
-  for (int64_t p = turns.pairs; p < pairs; ++p)
-    store(_mm512_load_si512(channels + 2 * p * tokens), _mm512_load_si512(channels + (2 * p + 1) * tokens));
+  for (int64_t p = rotated; p < pairs; ++p, out += 128)
+    store(out, _mm512_load_si512(channels + 2 * p * tokens), _mm512_load_si512(channels + (2 * p + 1) * tokens));
 }
 
 // Keys [begin, end) of the partition, which share their scales, to `out`.
@@ -181,7 +186,7 @@ void decode_key_words(const AttentionArgs& a, int64_t begin, int64_t end, __m512
     const int64_t token = key - begin + within;
     const uint8_t* levels = keys.tile + (keys.first + token) * t.stride;
     int16_t* to = b.channels + token;
-    const int64_t lines = (8 * b.lines + runs - 1) / runs;
+    const int64_t lines = (4 * b.lines + runs - 1) / runs;
     if (key + 2 * kSharedTokens <= end) {
       decode_channels<kBits, 2>(levels, t.stride, a.head_dim, keys.tokens, codes, 2 * lines, b, to);
       key += 2 * kSharedTokens;
@@ -192,6 +197,7 @@ void decode_key_words(const AttentionArgs& a, int64_t begin, int64_t end, __m512
   }
   if (t.outliers > 0) place_key_outliers(a, keys, unit, b.channels);
   for (int64_t key = begin; key < end; key += kSharedTokens, out += pairs * 128) {
+    b.ahead.ask_lines(4 * b.lines);
     b.key_unit[key / kSharedTokens] = unit;
     rotate_channels(*t.turns, pairs, b.channels + key - begin + within, keys.tokens, out);
   }

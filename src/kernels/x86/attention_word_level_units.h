@@ -60,7 +60,7 @@ inline __m512i code_words(const float* codes, float one) {
 
 // `low`, of whose words the lowest two bits count, with bit 2 of `top`.
 inline __m512i with_top_bit(__m512i low, __m512i top) {
-  return _mm512_ternarylogic_epi32(_mm512_set1_epi16(4), top, low, 0xca);
+  return _mm512_ternarylogic_epi32(low, top, _mm512_set1_epi16(4), 0xd8);
 }
 
 inline __m512i look_up_words(__m512i index, __m512i table) { return _mm512_permutexvar_epi16(index, table); }
