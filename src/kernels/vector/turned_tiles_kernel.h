@@ -1,6 +1,6 @@
 // Tiles of keys before RoPE (LevelTiles::turns) as the attention kernel works on them: outliers and the first tokens of
-// a stream are put where levels were decoded, and keys are rotated to their positions. Include after
-// level_tiles_kernel.h and rope_kernel.h.
+// a stream are put where levels were decoded, keys are rotated by their places in the tile, and queries back by the
+// tile's position. Include after level_tiles_kernel.h and rope_kernel.h.
 #pragma once
 
 #include <cstring>
@@ -49,26 +49,34 @@ inline void place_value_outliers(const TileView& view, int64_t begin, int64_t en
   }
 }
 
-// The keys of tile `tile` of the stream to their positions; `scratch`: two floats for each pair.
-inline void turn_tile(const AttentionArgs& a, int64_t tile, float* scratch, float* kt) {
+// Cosines and opposite sines of the position of slot `tile`, [cos, -sin][pairs].
+inline void load_turn(const AttentionArgs& a, int64_t tile, float* turn) {
   const KeyTurns& turns = *a.tiles->turns;
   const float* block = turns.blocks + 2 * (tile / a.block_tokens) * turns.pairs;
   const float* row = turns.rows + 2 * (tile % a.block_tokens) * turns.pairs;
-  float *cos = scratch, *sin = scratch + turns.pairs;
   for (int64_t p = 0; p < turns.pairs; ++p) {
     const float c = block[p], s = block[turns.pairs + p], dc = row[p], ds = row[turns.pairs + p];
-    cos[p] = c * dc - s * ds;
-    sin[p] = s * dc + c * ds;
+    turn[p] = c * dc - s * ds;
+    turn[turns.pairs + p] = -(s * dc + c * ds);
   }
+}
+
+// A query as it meets the keys of a tile, which are rotated by their places in it alone.
+inline const float* turn_query(const AttentionArgs& a, const float* turn, const float* q, float* out) {
+  const KeyTurns& turns = *a.tiles->turns;
+  std::memcpy(out, q, static_cast<size_t>(a.head_dim) * sizeof(float));
+  rope(out, turn, turn + turns.pairs, 2 * turns.pairs, turns.half);
+  return out;
+}
+
+inline void turn_tile(const KeyTurns& turns, float* kt) {
   for (int64_t p = 0; p < turns.pairs; ++p) {
     float* x = kt + (turns.half ? p : 2 * p) * kTileTokens;
     float* y = kt + (turns.half ? p + turns.pairs : 2 * p + 1) * kTileTokens;
     const float* offset = turns.offsets + 2 * p * kTurnTokens;
-    const Simd::F c = Simd::set(cos[p]), s = Simd::set(sin[p]);
     for (int64_t i = 0; i < kTileTokens; i += Simd::kLanes) {
-      const Simd::F dc = Simd::load(offset + i), ds = Simd::load(offset + kTurnTokens + i);
       Simd::F u = Simd::load(x + i), v = Simd::load(y + i);
-      rotate(u, v, Simd::fnma(s, ds, Simd::mul(c, dc)), Simd::fma(s, dc, Simd::mul(c, ds)));
+      rotate(u, v, Simd::load(offset + i), Simd::load(offset + kTurnTokens + i));
       Simd::store(x + i, u);
       Simd::store(y + i, v);
     }
@@ -85,10 +93,11 @@ inline float sink_value(const AttentionArgs& a, const uint8_t* first_block, int6
   return Simd::f16(first_block + a.tiles->sink_at + 2 * (token * dims + d));
 }
 
-// Decoded keys, kt[d][token], as they are attended to.
-inline void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, float* scratch, float* kt) {
+// Decoded keys, kt[d][token], as they are attended to by turn_query(). The first tokens, whose keys are at their
+// positions, are in the first tile: its queries are as they were.
+inline void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, float* kt) {
   if (view.tiles.outliers > 0) place_key_outliers(view, kt);
-  turn_tile(a, tile, scratch, kt);
+  turn_tile(*view.tiles.turns, kt);
   for (int64_t j = 0; j < sinks_of_tile(a, tile); ++j)
     for (int64_t d = 0; d < view.dims; ++d)
       kt[d * kTileTokens + j] = sink_value(a, a.k_blocks[0], tile + j, d, view.dims);
