@@ -52,31 +52,9 @@ int64_t window_bytes(const KvLayout& layout, int64_t tokens) {
   return (tokens / layout.block_tokens + 1) * (layout.residual_blocks() + 3) * raw_block_bytes(layout);
 }
 
-// The first of the layers with the same rotation.
-size_t first_like(std::span<const KeyRope> ropes, size_t layer) {
-  const auto like = [&](const KeyRope& other) { return other.frequencies == ropes[layer].frequencies; };
-  return static_cast<size_t>(std::ranges::find_if(ropes, like) - ropes.begin());
-}
-
-// Of the blocks of a context, and of the rows of a block: [cos, sin][half] each.
-int64_t turn_rows(int64_t block_tokens, int64_t context) { return context / block_tokens + 1 + block_tokens; }
-
-int64_t turn_floats(const KvLayout& layout, std::span<const KeyRope> ropes, int64_t context) {
-  if (!layout.codec->before_rope()) return 0;
-  int64_t floats = 0;
-  for (size_t i = 0; i < ropes.size(); ++i)
-    if (first_like(ropes, i) == i)
-      floats += 2 * std::ssize(ropes[i].frequencies) * turn_rows(layout.block_tokens, context);
-  return floats;
-}
-
-void turn_by(const std::vector<double>& frequencies, int64_t slot, float* turn) {
-  const auto half = std::ssize(frequencies);
-  for (int64_t f = 0; f < half; ++f) {
-    const double angle = static_cast<double>(slot) * frequencies[static_cast<size_t>(f)];
-    turn[f] = static_cast<float>(std::cos(angle));
-    turn[half + f] = static_cast<float>(std::sin(angle));
-  }
+// By layer, as far as the codec asks for any.
+std::span<const KeyRope> used_ropes(const KvLayout& layout, std::span<const KeyRope> ropes) {
+  return layout.codec->before_rope() ? ropes : std::span<const KeyRope>();
 }
 
 void prefetch(const uint8_t* tile, int64_t bytes) {
@@ -96,7 +74,7 @@ int64_t CodecTiles::bytes(const KvLayout& layout, int64_t tokens, int threads, s
                           int64_t context) {
   if (!layout.codec) return 0;
   return window_bytes(layout, tokens) + threads * decoded_bytes(layout) +
-         turn_floats(layout, ropes, context) * static_cast<int64_t>(sizeof(float));
+         KeyTurnTables::bytes(used_ropes(layout, ropes), layout.block_tokens, context);
 }
 
 Result<CodecTiles> CodecTiles::create(KvPool& kv, int64_t group, const KernelTable& kernels, int64_t tokens,
@@ -116,23 +94,7 @@ Result<CodecTiles> CodecTiles::create(KvPool& kv, int64_t group, const KernelTab
   tiles.rotated_at_ = rows_bytes(layout);
   MILLRACE_TRY(tiles.window_, AlignedBuffer::allocate(window_bytes(layout, tokens), "activations"));
   MILLRACE_TRY(tiles.decoded_, AlignedBuffer::allocate(threads * tiles.decoded_bytes_, "activations"));
-  const int64_t floats = turn_floats(layout, ropes, context);
-  if (floats == 0) return tiles;
-  MILLRACE_TRY(tiles.turns_, AlignedBuffer::allocate(floats * static_cast<int64_t>(sizeof(float)), "activations"));
-  int64_t used = 0;
-  for (size_t i = 0; i < ropes.size(); ++i) {
-    const auto half = std::ssize(ropes[i].frequencies);
-    const size_t like = first_like(ropes, i);
-    tiles.turns_of_.push_back({like < i ? tiles.turns_of_[like].first : used, half, ropes[i].half});
-    if (like < i) continue;
-    float* turns = tiles.turns_.as<float>() + used;
-    const int64_t rows = turn_rows(layout.block_tokens, context);
-    used += 2 * half * rows;
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t block = row - layout.block_tokens;
-      turn_by(ropes[i].frequencies, block < 0 ? row : block * layout.block_tokens, turns + 2 * row * half);
-    }
-  }
+  MILLRACE_TRY(tiles.turns_, KeyTurnTables::create(used_ropes(layout, ropes), layout.block_tokens, context));
   return tiles;
 }
 
@@ -178,9 +140,10 @@ void CodecTiles::copy_rows(const BatchSpan& chunk, int64_t begin, int64_t end, b
 void CodecTiles::begin(const Batch& batch, int64_t layer) {
   batch_ = &batch;
   layer_ = layer;
+  const KvCodec& codec = kv_->layout().codec->layer(layer);
   levels_.reset();
-  if (kernels_->attend_tiles && head_dim() <= kMaxTilesHeadDim)
-    levels_ = kv_->layout().codec->level_tiles(block_tokens_, head_dim());
+  if (kernels_->attend_tiles && head_dim() <= kMaxTilesHeadDim) levels_ = codec.level_tiles(block_tokens_, head_dim());
+  if (levels_ && codec.before_rope()) levels_->turns = &turns_.of(layer);
   for (const BatchSpan& chunk : batch.spans_of(group_))
     if (!in_tail(chunk)) copy_rows(chunk, first_raw(chunk.first_slot) * block_tokens_, chunk.first_slot, false);
 }
@@ -231,17 +194,16 @@ void CodecTiles::encode_block(const BatchSpan& chunk, int64_t block, int64_t hea
 // A block's keys by the positions of their slots. Where a stream's positions are not its slots but a distance away from
 // them, keys before RoPE are all rotated by that distance, which scales per channel hardly notice.
 void CodecTiles::rotate_keys(int64_t block, uint8_t* rows, bool back) const {
-  if (layer_ >= std::ssize(turns_of_) || turns_of_[static_cast<size_t>(layer_)].half == 0) return;
-  const Turns& turns = turns_of_[static_cast<size_t>(layer_)];
-  const float* row_turns = turns_.as<float>() + turns.first;
+  const KeyTurns& turns = turns_.of(layer_);
+  if (turns.pairs == 0) return;
   kernels_->rotate_rows({.rows = rows,
                          .count = block_tokens_,
                          .dim = head_dim(),
-                         .rotated = 2 * turns.half,
-                         .half = turns.style,
+                         .rotated = 2 * turns.pairs,
+                         .half = turns.half,
                          .back = back,
-                         .block_turn = row_turns + 2 * (block_tokens_ + block) * turns.half,
-                         .row_turns = row_turns});
+                         .block_turn = turns.blocks + 2 * block * turns.pairs,
+                         .row_turns = turns.rows});
 }
 
 void CodecTiles::encode(ThreadPool& pool) {

@@ -19,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/key_turns.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
@@ -26,12 +27,6 @@
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
-
-// How the keys of a layer were rotated by their positions; no frequencies: they were not.
-struct KeyRope {
-  std::vector<double> frequencies;
-  bool half = false;  // as KernelTable::rope
-};
 
 class CodecTiles {
  public:
@@ -84,14 +79,9 @@ class CodecTiles {
   const RowCodec* f16_ = nullptr;
   int64_t block_tokens_ = 0, tail_tokens_ = 0, residual_blocks_ = 0;
   mutable AlignedBuffer window_, decoded_;
-  AlignedBuffer turns_;  // of each layer that differs, [slots of a block, then blocks][cos, sin][half]
-  struct Turns {
-    int64_t first = 0, half = 0;  // float in turns_; half 0: none
-    bool style = false;
-  };
-  std::vector<Turns> turns_of_;  // by layer
-  int64_t decoded_bytes_ = 0;    // of one worker
-  int64_t rotated_at_ = 0;       // of a worker's, its rotated queries
+  KeyTurnTables turns_;        // of a codec of keys before RoPE
+  int64_t decoded_bytes_ = 0;  // of one worker
+  int64_t rotated_at_ = 0;     // of a worker's, its rotated queries
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
   std::optional<LevelTiles> levels_;  // of the layer, where the kernel table reads them

@@ -136,7 +136,8 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
         uint16_t halves[2];
         std::memcpy(halves, tile.data() + t.scales_at + 2 * scale, 2);
         std::memcpy(halves + 1, tile.data() + t.zeros_at + 2 * scale, 2);
-        const double code = t.codes ? double{t.codes[level]} : level;
+        const float* codes = part == KvPart::keys ? t.codes : value_codes_of(t);
+        const double code = codes ? double{codes[level]} : level;
         out.push_back(static_cast<float>(code * f16_to_f32(halves[0]) + f16_to_f32(halves[1])));
       }
     }
@@ -153,7 +154,7 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     for (float& x : rows) x = f16_to_f32(f32_to_f16(x));
     std::vector<uint8_t> tile(static_cast<size_t>(codec.tile_bytes(tokens, dim)));
     codec.store(part, rows.data(), tokens, dim, tile.data());
-    if (const auto levels = codec.level_tiles(tokens, dim); levels && table.attend_tiles && !turned)
+    if (const auto levels = codec.level_tiles(tokens, dim); levels && table.attend_tiles && !codec.before_rope())
       return rows_of_levels(*levels, part, tile, tokens);
     std::vector<uint16_t> halves(rows.size());
     codec.load(part, make_kernel_table(Isa::ref), tile.data(), tokens, dim, reinterpret_cast<uint8_t*>(halves.data()));

@@ -66,19 +66,41 @@ inline constexpr int64_t kMaxMixedHeadDim = 1024;               // where keys an
 inline constexpr int64_t kMaxTilesHeadDim = 512;                // that attend_tiles reads
 
 inline constexpr int kMostCode = 63;
+inline constexpr int64_t kTurnTokens = 32;   // tokens that KeyTurns::offsets is for
+inline constexpr int64_t kMostOutliers = 4;  // of a group of levels
+
+// How keys that were stored before RoPE are rotated to their positions: a token's angles are those of its block, of its
+// place in the block, and, for kernels that work on kTurnTokens tokens at a time, of its place among these.
+struct KeyTurns {
+  int64_t pairs = 0;                       // rotated, of the first 2 pairs dims; 0: no keys are
+  bool half = false;                       // as of KernelTable::rope
+  const float* blocks = nullptr;           // [block][cos, sin][pairs]
+  const float* rows = nullptr;             // [token of a block][cos, sin][pairs]
+  const float* offsets = nullptr;          // [pair][cos, sin][kTurnTokens]
+  const int16_t* whole_offsets = nullptr;  // the same, times 32767
+};
 
 // A block of encoded keys, and one of values, of one KV head: as AffineRows, but not rounded to f16.
 //
 //   tile   levels [tokens][stride bytes] | scales, f16 | zeros, f16
+//          | outliers, for each scale in the same order: [outliers] of u16 place in its group, f16, which replace what
+//          levels say; of equal places the first counts
+//          | in a stream's first block, the first tokens' rows, f16 [sink_tokens][dims], as they were before encoding
 struct LevelTiles {
   int bits = 4;
-  const float* codes = nullptr;  // as AffineRows::codes, whole numbers from -kMostCode to kMostCode
+  // As AffineRows::codes: whole numbers from -kMostCode to kMostCode, or, with `turns`, any from -1 to 1.
+  const float* codes = nullptr;
+  const float* value_codes = nullptr;  // of values, where they differ
   int64_t stride = 0;
   int64_t scales_at = 0;  // bytes from the tile's beginning
   int64_t zeros_at = 0;   // the same
   int64_t key_tokens =
       0;              // tokens that share the scales of the columns of keys, a multiple of 32; 0: groups, as values
   int64_t group = 0;  // columns of a token under one scale
+  // Of keys before RoPE. Null: keys are as attention needs them, and there are no outliers or first tokens apart.
+  const KeyTurns* turns = nullptr;
+  int64_t outliers = 0, outliers_at = 0;
+  int64_t sink_tokens = 0, sink_at = 0;
 };
 
 // Consecutive queries of one stream against one partition of one KV head. Query row i of `group` heads
@@ -145,6 +167,10 @@ struct AttentionArgs {
 // Always inlined: files with instruction-set flags use it too.
 [[gnu::always_inline]] inline int64_t value_dim_of(const AttentionArgs& a) {
   return a.value_dim > 0 ? a.value_dim : a.head_dim;
+}
+
+[[gnu::always_inline]] inline const float* value_codes_of(const LevelTiles& t) {
+  return t.value_codes ? t.value_codes : t.codes;
 }
 
 struct AttentionKernel {

@@ -36,7 +36,7 @@ class KvCodec {
   virtual Result<void> check(int64_t /*head_dim*/) const { return {}; }
   // Of a model with this many layers. Errors: user.
   virtual Result<void> check_layers(int64_t /*layers*/) const { return {}; }
-  // What stores and loads the tiles of a layer: of the same size, and read by the same level_tiles().
+  // What stores and loads the tiles of a layer: of the same size.
   virtual const KvCodec& layer(int64_t /*index*/) const { return *this; }
 
   // A codec may round keys and values in another orthogonal basis: both are rotated before they are raw rows, queries
@@ -59,7 +59,8 @@ class KvCodec {
   // Rows of f16, [tokens][head_dim]; finite for every tile of store(). The same bits on every instruction set.
   virtual void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
                     uint8_t* rows) const = 0;
-  // How attention may read tiles without load(); none: it cannot.
+  // How attention may read tiles without load(), those of layer() with its own codes; none: it cannot. Where keys are
+  // stored before RoPE, the caller sets LevelTiles::turns.
   virtual std::optional<LevelTiles> level_tiles(int64_t /*tokens*/, int64_t /*head_dim*/) const { return {}; }
 
   // For heads of 128.

@@ -1,18 +1,13 @@
-// Attention over tiles of levels, of every table: each row of a partition against softmax attention in double over the
-// values that the levels stand for, and bit for bit against itself alone.
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <cstring>
-#include <limits>
+// Attention over tiles of random levels (level_attention.h).
+#include "level_attention.h"
 
 #include "base/philox.h"
-#include "kernel_tables.h"
-#include "kernels/kernel_table.h"
 #include "tensor/half.h"
 
 namespace millrace {
 namespace {
+
+using namespace testing;
 
 constexpr int64_t kTokens = 512;
 
@@ -23,16 +18,12 @@ struct LevelShape {
   bool highest = false;  // all levels are
 };
 
-struct LevelCall {
-  int64_t heads = 1, first = 0, queries = 1, encoded = 0, window = 0;
-  float softcap = 0;
-  bool unify = false;
-};
-
 // One head's blocks: random levels, scales and zeros, of which the first `encoded` slots are read, and raw rows of f16.
-class LevelHead {
+class RandomLevels : public LevelHead {
  public:
-  explicit LevelHead(const LevelShape& of) : shape(of) {
+  explicit RandomLevels(const LevelShape& of) : shape(of) {
+    dim = shape.dim;
+    block_tokens = shape.block_tokens;
     if (shape.codes)
       for (int i = 0; i < 16; ++i)
         codes[i] = std::clamp(std::round(13.0f * std::sinh(0.3f * (static_cast<float>(i) - 7.4f))), -63.0f, 63.0f);
@@ -48,25 +39,8 @@ class LevelHead {
     for (Part* part : {&keys, &values}) fill(*part, groups, part == &keys);
   }
 
-  struct Part {
-    std::vector<std::vector<uint8_t>> tiles, rows;
-    std::vector<float> decoded, raw;  // [slot, dim]
-  };
-
-  std::vector<const uint8_t*> blocks(const Part& part, int64_t encoded) const {
-    std::vector<const uint8_t*> out;
-    for (int64_t b = 0; b < kTokens / shape.block_tokens; ++b)
-      out.push_back((b * shape.block_tokens < encoded ? part.tiles : part.rows)[static_cast<size_t>(b)].data());
-    return out;
-  }
-  double at(const Part& part, int64_t slot, int64_t d, int64_t encoded) const {
-    return (slot < encoded ? part.decoded : part.raw)[static_cast<size_t>(slot * shape.dim + d)];
-  }
-
   LevelShape shape;
-  LevelTiles tiles;
   float codes[16] = {};
-  Part keys, values;
 
  private:
   double draw() { return philox_uniform(5, 7, next_++); }
@@ -113,110 +87,6 @@ class LevelHead {
   uint64_t next_ = 0;
 };
 
-struct LevelPartial {
-  std::vector<float> max, sum, acc;
-};
-
-// Rows [head, head + heads) of each query of the call; q: [queries, call.heads, dim].
-LevelPartial run_levels(const KernelTable& table, const LevelHead& of, const LevelCall& call, int64_t key_begin,
-                        const std::vector<float>& q, int64_t query, int64_t queries, int64_t head, int64_t heads) {
-  const int64_t dim = of.shape.dim, rows = queries * heads;
-  const auto k = of.blocks(of.keys, call.encoded), v = of.blocks(of.values, call.encoded);
-  LevelPartial out{std::vector<float>(static_cast<size_t>(rows), NAN),
-                   std::vector<float>(static_cast<size_t>(rows), NAN),
-                   std::vector<float>(static_cast<size_t>(rows * dim), NAN)};
-  AttentionArgs a{.q = q.data() + (query * call.heads + head) * dim, .q_stride = call.heads * dim};
-  a.queries = queries;
-  a.group = heads;
-  a.head_dim = dim;
-  a.first_query = call.first + query;
-  a.key_begin = key_begin;
-  a.key_end = std::min(key_begin + kAttentionPartition, call.first + query + queries);
-  a.key_ahead = a.key_end;
-  a.window = call.window;
-  a.softcap = call.softcap;
-  a.unify = call.unify;
-  a.unified_max = 1;
-  a.k_blocks = k.data();
-  a.v_blocks = v.data();
-  a.block_tokens = of.shape.block_tokens;
-  a.row_bytes = 2 * dim;
-  a.tiles = &of.tiles;
-  a.encoded_end = call.encoded;
-  a.max = out.max.data();
-  a.sum = out.sum.data();
-  a.acc = out.acc.data();
-  table.attend_tiles(a);
-  return out;
-}
-
-// A row's mean of values, and the logarithm of its sum of exponentials.
-std::vector<double> plain_row(const LevelHead& of, const LevelCall& call, int64_t begin, int64_t slot, const float* q) {
-  const int64_t dim = of.shape.dim;
-  std::vector<double> scores, out(static_cast<size_t>(dim + 1));
-  const int64_t end = std::min(begin + kAttentionPartition, slot + 1);
-  const int64_t first = std::max(begin, call.window > 0 ? slot + 1 - call.window : 0);
-  double top = -std::numeric_limits<double>::infinity(), total = 0;
-  for (int64_t s = first; s < end; ++s) {
-    double dot = 0;
-    for (int64_t d = 0; d < dim; ++d) dot += q[d] * of.at(of.keys, s, d, call.encoded);
-    if (call.softcap > 0) dot = call.softcap * std::tanh(dot / call.softcap);
-    scores.push_back(dot);
-    top = std::max(top, dot);
-  }
-  for (double& score : scores) total += score = std::exp(score - top);
-  for (int64_t s = first; s < end; ++s)
-    for (int64_t d = 0; d < dim; ++d)
-      out[static_cast<size_t>(d)] +=
-          scores[static_cast<size_t>(s - first)] / total * of.at(of.values, s, d, call.encoded);
-  out[static_cast<size_t>(dim)] = top + std::log(total);
-  return out;
-}
-
-// Those of kernel_tables() that read tiles; each kernel once.
-std::vector<KernelTable> level_tables() {
-  std::vector<KernelTable> out;
-  for (const KernelTable& table : testing::kernel_tables())
-    if (table.attend_tiles && (out.empty() || out.back().attend_tiles != table.attend_tiles)) out.push_back(table);
-  return out;
-}
-
-bool by_bytes(const KernelTable& table) {
-  return table.isa.has(Feature::avx512_vnni) && table.isa.has(Feature::avx512_bf16);
-}
-
-void check_levels(const LevelHead& of, const LevelCall& call) {
-  const int64_t dim = of.shape.dim;
-  std::vector<float> q = testing::random_values(call.queries * call.heads * dim, 3);
-  for (float& x : q) x *= 0.5f / std::sqrt(static_cast<float>(dim));
-  const int64_t partition = (call.first + call.queries - 1) / kAttentionPartition * kAttentionPartition;
-  std::vector<std::vector<double>> wanted;
-  for (int64_t row = 0; row < call.queries * call.heads; ++row)
-    wanted.push_back(plain_row(of, call, partition, call.first + row / call.heads, q.data() + row * dim));
-  for (const KernelTable& table : level_tables()) {
-    SCOPED_TRACE(isa_name(table.isa) + " bits " + std::to_string(of.shape.bits) + " dim " + std::to_string(dim) +
-                 " first " + std::to_string(call.first));
-    // Where anything is rounded to bf16, weights and raw rows are; queries by bytes are not.
-    const bool mostly_bytes = call.encoded - partition >= 96;
-    const double bound = !by_bytes(table) ? 2e-5 : mostly_bytes ? 2e-3 : 6e-3;
-    const LevelPartial all = run_levels(table, of, call, partition, q, 0, call.queries, 0, call.heads);
-    for (int64_t row = 0; row < call.queries * call.heads; ++row) {
-      const int64_t i = row / call.heads, slot = call.first + i;
-      const LevelPartial one = run_levels(table, of, call, partition, q, i, 1, row % call.heads, 1);
-      ASSERT_EQ(one.max[0], all.max[static_cast<size_t>(row)]) << row;
-      ASSERT_EQ(one.sum[0], all.sum[static_cast<size_t>(row)]) << row;
-      ASSERT_EQ(std::memcmp(one.acc.data(), all.acc.data() + row * dim, static_cast<size_t>(dim) * sizeof(float)), 0)
-          << row;
-      if (slot < partition) continue;
-      const auto& want = wanted[static_cast<size_t>(row)];
-      for (int64_t d = 0; d < dim; ++d)
-        ASSERT_NEAR(one.acc[static_cast<size_t>(d)] / one.sum[0], want[static_cast<size_t>(d)], bound)
-            << row << ", " << d;
-      ASSERT_NEAR(one.max[0] + std::log(one.sum[0]), want[static_cast<size_t>(dim)], 2 * bound) << row;
-    }
-  }
-}
-
 const std::vector<LevelShape> kShapes = {
     {2, 64, 32, 32, 32},     {2, 128, 32, 32, 32},       {4, 64, 32, 32, 32},      {4, 128, 64, 64, 64},
     {2, 128, 128, 128, 128}, {4, 128, 0, 64, 32},        {4, 64, 0, 64, 32},       {2, 64, 0, 64, 32},
@@ -229,7 +99,7 @@ const std::vector<LevelShape> kShapes = {
 
 TEST(LevelAttention, LoneQueryAndItsHeads) {
   for (const LevelShape& shape : kShapes) {
-    const LevelHead head(shape);
+    const RandomLevels head(shape);
     for (int64_t heads : {1, 2, 3, 4, 5, 7, 8, 12, 13}) {
       check_levels(head, {.heads = heads, .first = 255, .encoded = 128});
       if (HasFatalFailure()) return;
@@ -244,7 +114,7 @@ TEST(LevelAttention, LoneQueryAndItsHeads) {
 
 TEST(LevelAttention, QueriesOfABlock) {
   for (const LevelShape& shape : kShapes) {
-    const LevelHead head(shape);
+    const RandomLevels head(shape);
     check_levels(head, {.first = 416, .queries = 32, .encoded = 384});
     check_levels(head, {.heads = 3, .first = 416, .queries = 17, .encoded = 384, .window = 70});
     check_levels(head, {.heads = 2, .first = 256, .queries = 5, .encoded = 256});
@@ -255,7 +125,7 @@ TEST(LevelAttention, QueriesOfABlock) {
 // Equal queries, weights and codes: sums are as large as whole numbers get.
 TEST(LevelAttention, LargestSums) {
   for (const LevelShape& shape : {LevelShape{4, 512, 0, 512, 32, true, true}, {4, 512, 32, 128, 32, true, true}}) {
-    const LevelHead of(shape);
+    const RandomLevels of(shape);
     const LevelCall call{.heads = 2, .first = 255, .encoded = 256};
     const std::vector<float> q(static_cast<size_t>(2 * shape.dim), 1e-4f);
     const std::vector<double> want = plain_row(of, call, 0, 255, q.data());
@@ -272,7 +142,7 @@ TEST(LevelAttention, LargestSums) {
 // A query that is not a number has results that are none, and leaves its companions alone.
 TEST(LevelAttention, NaNStaysInItsRow) {
   for (const LevelShape& shape : {kShapes[0], kShapes[2], kShapes[5]}) {
-    const LevelHead of(shape);
+    const RandomLevels of(shape);
     const LevelCall call{.heads = 3, .first = 255, .encoded = 224};
     std::vector<float> q = testing::random_values(3 * shape.dim, 3);
     for (const KernelTable& table : level_tables()) {

@@ -1,5 +1,5 @@
 // Flash-style attention over one partition of keys, written once for every vector width. Include after a simd_*.h,
-// simd_math.h, row_decode.h, affine_levels.h and level_tiles_kernel.h.
+// simd_math.h, row_decode.h, affine_levels.h, level_tiles_kernel.h, rope_kernel.h and turned_tiles_kernel.h.
 //
 // Dao et al., 2022, "FlashAttention"; Milakov and Gimelshein, 2018, "Online normalizer calculation".
 //
@@ -46,6 +46,8 @@ struct AttentionScratch {
   alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before transposing
   alignas(64) float rest[kMaxHeadDim];                 // of one row
   alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
+  alignas(64) float turn[kMaxHeadDim];                 // of a tile of keys before RoPE
+  alignas(64) float q[Simd::kRows * kMaxHeadDim];      // queries for such a tile
   float rescale[Simd::kRows];
   const uint8_t* key[kTile];    // stored rows; zeros for keys outside the tile's range
   const uint8_t* value[kTile];  // stored rows, or rows of v
@@ -296,6 +298,11 @@ void add_all_values(float* acc, int64_t dims, const float* p, const float* resca
   if (d < dims) add_values<Values, kRows, 1>(acc, dims, p, rescale, value, d, dims - d, keys);
 }
 
+// Whether the keys of a tile were stored before RoPE.
+inline bool is_turned(const AttentionArgs& a, int64_t tile) {
+  return a.tiles && a.tiles->turns && tile < a.encoded_end;
+}
+
 // One tile for rows [row, row + kRows).
 template <typename Values, int kRows>
 void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScratch& s) {
@@ -306,6 +313,7 @@ void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScr
   for (int r = 0; r < kRows; ++r) {
     const int64_t query = (row + r) / a.group;
     q[r] = a.q + query * a.q_stride + (row + r) % a.group * a.head_dim;
+    if (is_turned(a, tile)) q[r] = turn_query(a, s.turn, q[r], s.q + r * kMaxHeadDim);
     keys[r] = visible(a, a.first_query + query, tile);
     any = any || !keys[r].empty();
     alike = alike && keys[r] == keys[0];
@@ -353,9 +361,16 @@ inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, At
   const int64_t block = tile / a.block_tokens, first = tile % a.block_tokens;
   const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
   prefetch_levels(a, a.k_blocks, tile);
-  transpose_of (*a.tiles)({*a.tiles, a.k_blocks[block], first, a.head_dim}, s.rows, s.kt);
+  const TileView key_tile{*a.tiles, a.k_blocks[block], first, a.head_dim};
+  transpose_of (*a.tiles)(key_tile, s.rows, s.kt);
   prefetch_levels(a, a.v_blocks, tile);
-  decode_of (*a.tiles)({*a.tiles, a.v_blocks[block], first, dims}, keys.begin, keys.end, s.v, stride);
+  const TileView value_tile{*a.tiles, a.v_blocks[block], first, dims};
+  decode_of (*a.tiles)(value_tile, keys.begin, keys.end, s.v, stride);
+  if (a.tiles->turns) {
+    load_turn(a, tile, s.turn);
+    finish_keys(a, tile, key_tile, s.kt);
+    finish_values(a, tile, value_tile, keys.begin, keys.end, s.v, stride);
+  }
   for (int64_t j = keys.begin; j < keys.end; ++j) s.value[j] = reinterpret_cast<const uint8_t*>(s.v + j * stride);
 }
 

@@ -123,7 +123,7 @@ void decode_tile(const TileView& view, int64_t begin, int64_t end, float* out, i
         const uint8_t* unit = levels + d / kValues * kBytes;
         Simd::F value[kVectors];
         for (int v = 0; v < kVectors; ++v)
-          value[v] = Simd::fma(unit_codes<kBits, kCodes>(unit, v, view.tiles.codes), scale, zero);
+          value[v] = Simd::fma(unit_codes<kBits, kCodes>(unit, v, value_codes_of(view.tiles)), scale, zero);
         for (int v = 0; v < kVectors; ++v) Simd::store(row + d + v * Simd::kLanes, value[v]);
       }
     }
@@ -140,7 +140,8 @@ inline TransposeTile transpose_of(const LevelTiles& t) {
 }
 
 inline DecodeTile decode_of(const LevelTiles& t) {
-  if (t.codes) return t.bits == 2 ? decode_tile<2, true> : t.bits == 3 ? decode_tile<3, true> : decode_tile<4, true>;
+  if (value_codes_of(t))
+    return t.bits == 2 ? decode_tile<2, true> : t.bits == 3 ? decode_tile<3, true> : decode_tile<4, true>;
   return t.bits == 2 ? decode_tile<2, false> : t.bits == 3 ? decode_tile<3, false> : decode_tile<4, false>;
 }
 

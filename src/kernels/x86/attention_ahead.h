@@ -37,6 +37,12 @@ class Ahead {
     skip_ahead(a.cold);
   }
 
+  // Of levels, scales, zeros and outliers.
+  static int64_t bytes_of_tile(const LevelTiles& t) {
+    const int64_t scales = t.zeros_at - t.scales_at;
+    return t.zeros_at + scales + 2 * t.outliers * scales;
+  }
+
   void ask_lines(int64_t lines) {
     for (; lines > 0; --lines) ask<1>();
   }
@@ -123,12 +129,15 @@ class Ahead {
       const int64_t left = a.block_tokens - first;
       rows = left < end - begin ? left : end - begin;
       if (rows == a.block_tokens) {
-        add_piece(tile, t.zeros_at + scales);
+        add_piece(tile, bytes_of_tile(t));
         continue;
       }
       add_piece(tile + first * t.stride, rows * t.stride);
       add_piece(tile + t.scales_at + scales * first / a.block_tokens, scales * rows / a.block_tokens);
       add_piece(tile + t.zeros_at + scales * first / a.block_tokens, scales * rows / a.block_tokens);
+      if (t.outliers > 0)
+        add_piece(tile + t.outliers_at + 2 * t.outliers * scales * first / a.block_tokens,
+                  2 * t.outliers * scales * rows / a.block_tokens);
     }
   }
 

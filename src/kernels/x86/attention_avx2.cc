@@ -6,6 +6,8 @@
 #include "kernels/vector/row_decode.h"
 #include "kernels/vector/affine_levels.h"
 #include "kernels/vector/level_tiles_kernel.h"
+#include "kernels/vector/rope_kernel.h"
+#include "kernels/vector/turned_tiles_kernel.h"
 #include "kernels/vector/attention_kernel.h"
 #include "kernels/vector/attention_entries.h"
 // clang-format on

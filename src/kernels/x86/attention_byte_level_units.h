@@ -15,7 +15,7 @@ constexpr int64_t kStripPlaces = kLevelStrip / kSharedTokens;
 constexpr int64_t kPlaneStride = kMaxTilesHeadDim * 2 + 64;  // a query's planes
 constexpr int64_t kWeightSteps = kAttentionPartition / kByteStep;
 
-struct ByteScratch {
+struct ByteScratch : TileScratch {
   alignas(64) uint8_t keys[kAttentionPartition * kMaxTilesHeadDim];
   alignas(64) uint8_t values[kAttentionPartition * kMaxTilesHeadDim];
   alignas(64) uint8_t query[kBlockRows * kStripPlaces * kPlaneStride];
@@ -28,26 +28,7 @@ struct ByteScratch {
   alignas(64) float value_zero[kMaxLevelGroups][kAttentionPartition];
   alignas(64) uint8_t weight[kBlockRows][kMaxLevelGroups][kWeightSteps * 16];  // by pair of groups
   float weight_scale[kBlockRows][kMaxLevelGroups], weight_rest[kBlockRows][kMaxLevelGroups];
-  TilePlace key_at[kAttentionPartition / kSharedTokens], value_at[kAttentionPartition / kSharedTokens];  // by 32 tokens
-  Ahead ahead;
-  int64_t lines = 0;  // to prefetch: a quarter of those of 16 keys
 };
-
-// Finds the tiles of the keys and values [begin, end), without a division for each. Memory is asked for in all parts of
-// the work, in proportion to their time: a partition reads 128 quarters of lines.
-inline void start_tiles(const AttentionArgs& a, int64_t begin, int64_t end, ByteScratch& b) {
-  const LevelTiles& t = *a.tiles;
-  const int64_t token_bytes = (2 * t.zeros_at - t.scales_at) / a.block_tokens;
-  b.lines = (kVectorKeys * token_bytes + 4 * 64 - 1) / (4 * 64);
-  b.ahead.start_levels(a, begin, end, token_bytes);
-  int64_t block = (a.key_begin + begin) / a.block_tokens, first = (a.key_begin + begin) % a.block_tokens;
-  for (int64_t key = begin; key < end; key += kSharedTokens) {
-    b.key_at[key / kSharedTokens] = {a.k_blocks[block], first};
-    b.value_at[key / kSharedTokens] = {a.v_blocks[block], first};
-    first += kSharedTokens;
-    if (first == a.block_tokens) ++block, first = 0;
-  }
-}
 
 // sum + products of four unsigned bytes of `levels` and four signed ones of `plane`.
 inline __m512i add_products(__m512i sum, __m512i levels, __m512i plane) {

@@ -108,6 +108,28 @@ struct TilePlace {
   int64_t first;  // token of the tile
 };
 
+struct TileScratch {
+  TilePlace key_at[kAttentionPartition / kSharedTokens], value_at[kAttentionPartition / kSharedTokens];  // by 32 tokens
+  Ahead ahead;
+  int64_t lines = 0;  // to prefetch: a quarter of those of 16 keys
+};
+
+// Finds the tiles of the keys and values [begin, end), without a division for each. Memory is asked for in all parts of
+// the work, in proportion to their time: a partition reads 128 quarters of lines.
+inline void start_tiles(const AttentionArgs& a, int64_t begin, int64_t end, TileScratch& b) {
+  const LevelTiles& t = *a.tiles;
+  const int64_t token_bytes = Ahead::bytes_of_tile(t) / a.block_tokens;
+  b.lines = (kVectorKeys * token_bytes + 4 * 64 - 1) / (4 * 64);
+  b.ahead.start_levels(a, begin, end, token_bytes);
+  int64_t block = (a.key_begin + begin) / a.block_tokens, first = (a.key_begin + begin) % a.block_tokens;
+  for (int64_t key = begin; key < end; key += kSharedTokens) {
+    b.key_at[key / kSharedTokens] = {a.k_blocks[block], first};
+    b.value_at[key / kSharedTokens] = {a.v_blocks[block], first};
+    first += kSharedTokens;
+    if (first == a.block_tokens) ++block, first = 0;
+  }
+}
+
 // 32 dims, or the last ones with zeros behind them.
 struct QueryDims {
   __m512 low, high;

@@ -1,4 +1,5 @@
-// Attention over tiles of levels for AVX-512 with VNNI and BF16: levels are multiplied as bytes.
+// Attention over tiles of levels for AVX-512 with VNNI and BF16: levels are multiplied as bytes, or as words where keys
+// are rotated on the way.
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx512.h"
@@ -6,6 +7,8 @@
 #include "kernels/vector/row_decode.h"
 #include "kernels/vector/affine_levels.h"
 #include "kernels/vector/level_tiles_kernel.h"
+#include "kernels/vector/rope_kernel.h"
+#include "kernels/vector/turned_tiles_kernel.h"
 #include "kernels/vector/attention_kernel.h"
 #include "kernels/x86/attention_ahead.h"
 #include "kernels/x86/attention_bf16_tiles.h"
@@ -18,12 +21,24 @@
 #include "kernels/x86/attention_byte_level_keys.h"
 #include "kernels/x86/attention_byte_level_values.h"
 #include "kernels/x86/attention_byte_levels.h"
+#include "kernels/x86/attention_word_level_units.h"
+#include "kernels/x86/attention_word_level_keys.h"
+#include "kernels/x86/attention_word_level_values.h"
+#include "kernels/x86/attention_word_level_excess.h"
+#include "kernels/x86/attention_word_levels.h"
 // clang-format on
 
 namespace millrace {
 namespace {
 
+void attend_turned_levels(const AttentionArgs& a) {
+  if (!fits_words(a)) return attend<KvTiles>(a);
+  if (a.tiles->bits == 2) return attend_word_levels<2>(a);
+  a.tiles->bits == 3 ? attend_word_levels<3>(a) : attend_word_levels<4>(a);
+}
+
 void attend_levels(const AttentionArgs& a) noexcept {
+  if (a.tiles->turns) return attend_turned_levels(a);
   const bool codes = a.tiles->codes;
   if (a.tiles->bits == 3) return attend_byte_levels<CodedLevels<3>>(a);
   if (a.tiles->bits == 2) return codes ? attend_byte_levels<CodedLevels<2>>(a) : attend_byte_levels<PlainLevels<2>>(a);

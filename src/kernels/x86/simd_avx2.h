@@ -165,6 +165,29 @@ struct Simd {
     const F high = _mm256_permutevar8x32_ps(load(codes + 8), at);
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
   }
+  // The same where levels are bits of each lane of `low`, from bit `at` on; of those of 3 bits, the top one is bit
+  // `top_at` of `top`.
+  template <int kBits>
+  static F look_up_bits(const float* codes, F low, int at, F top, int top_at) {
+    const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(low), at);
+    if constexpr (kBits == 3) {
+      const __m256i tops = _mm256_castps_si256(top);
+      return look_up_index<kBits>(
+          codes, bits, top_at < 2 ? _mm256_slli_epi32(tops, 2 - top_at) : _mm256_srli_epi32(tops, top_at - 2));
+    }
+    return look_up_index<kBits>(codes, bits, bits);
+  }
+  // The same of a unit's levels, as levels(), or of 3 bits (AffineRows).
+  template <int kBits>
+  static F look_up_unit(const float* codes, const uint8_t* unit, int part) {
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit)));
+    const __m256i bits = _mm256_srli_epi32(bytes, part * (kBits == 4 ? 4 : 2));
+    if constexpr (kBits == 3) {
+      const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+      return look_up_index<kBits>(codes, bits, _mm256_srlv_epi32(_mm256_set1_epi32(unit[8 + part] << 2), lanes));
+    }
+    return look_up_index<kBits>(codes, bits, bits);
+  }
   // 8-bit floats of 4 exponent bits, finite, times 2^-8: an f16 of the same bits, its exponent being one bit longer.
   // kLanes from p; or the even or odd bytes of each lane as two f16, for f16_part.
   static F load_f8(const uint8_t* p) {
@@ -193,6 +216,19 @@ struct Simd {
     __m256 high = _mm256_unpackhi_ps(x, y);
     a = _mm256_permute2f128_ps(low, high, 0x20);
     b = _mm256_permute2f128_ps(low, high, 0x31);
+  }
+
+ private:
+  // By the lowest bits of `bits`; of 3, bit 2 is that of `top`.
+  template <int kBits>
+  static F look_up_index(const float* codes, __m256i bits, __m256i top) {
+    if constexpr (kBits == 4) {
+      const F low = _mm256_permutevar8x32_ps(load(codes), bits), high = _mm256_permutevar8x32_ps(load(codes + 8), bits);
+      return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(bits, 28)));
+    }
+    __m256i index = _mm256_and_si256(bits, _mm256_set1_epi32(3));
+    if constexpr (kBits == 3) index = _mm256_or_si256(index, _mm256_and_si256(top, _mm256_set1_epi32(4)));
+    return _mm256_permutevar8x32_ps(load(codes), index);
   }
 };
 

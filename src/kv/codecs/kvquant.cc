@@ -42,6 +42,13 @@ const KvCodec& KvQuant::layer(int64_t index) const {
   return layers_.empty() ? *this : layers_[static_cast<size_t>(index)];
 }
 
+std::optional<LevelTiles> KvQuant::level_tiles(int64_t tokens, int64_t head_dim) const {
+  auto tiles = LevelCodec::level_tiles(tokens, head_dim);
+  tiles->sink_tokens = shape_.sink;
+  tiles->sink_at = sink_at(tokens, head_dim);
+  return tiles;
+}
+
 void KvQuant::fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const {
   const auto [lowest, highest] = std::minmax_element(values, values + n);
   out.zero = f32_to_f16((*lowest + *highest) / 2);

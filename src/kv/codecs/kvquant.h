@@ -39,8 +39,7 @@ class KvQuant : public LevelCodec {
   }
   Result<void> check_layers(int64_t layers) const override;
   const KvCodec& layer(int64_t index) const override;
-  // Keys are not rotated in their tiles, and the first tokens are apart: only load() knows.
-  std::optional<LevelTiles> level_tiles(int64_t, int64_t) const override { return {}; }
+  std::optional<LevelTiles> level_tiles(int64_t tokens, int64_t head_dim) const override;
 
  protected:
   // Codes are within -1 and 1: the scale is half the range, the zero its middle.

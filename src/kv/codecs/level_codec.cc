@@ -63,17 +63,18 @@ int64_t LevelCodec::scales(int64_t tokens, int64_t head_dim) const {
 }
 
 std::optional<LevelTiles> LevelCodec::level_tiles(int64_t tokens, int64_t head_dim) const {
-  if (shape_.outliers > 0) return {};
   return tiles_of(tokens, head_dim);
 }
 
 LevelTiles LevelCodec::tiles_of(int64_t tokens, int64_t head_dim) const {
-  LevelTiles tiles{.bits = shape_.bits, .codes = shape_.codes};
+  LevelTiles tiles{.bits = shape_.bits, .codes = codes(KvPart::keys), .value_codes = codes(KvPart::values)};
   tiles.stride = affine_row_bytes(shape_.bits, head_dim);
   tiles.scales_at = tokens * tiles.stride;
   tiles.zeros_at = tiles.scales_at + 2 * scales(tokens, head_dim);
   tiles.key_tokens = shape_.key_tokens;
   tiles.group = group_of(head_dim);
+  tiles.outliers = shape_.outliers;
+  tiles.outliers_at = tiles.zeros_at + 2 * scales(tokens, head_dim);
   return tiles;
 }
 
@@ -86,8 +87,7 @@ int64_t LevelCodec::tile_bytes(int64_t tokens, int64_t head_dim) const {
 void LevelCodec::store(KvPart part, const float* rows, int64_t tokens, int64_t head_dim, uint8_t* tile) const {
   std::memset(tile, 0, static_cast<size_t>(tile_bytes(tokens, head_dim)));
   const LevelTiles tiles = tiles_of(tokens, head_dim);
-  GroupPlace at{part, tile + tiles.scales_at, tile + tiles.zeros_at,
-                tile + tiles.zeros_at + 2 * scales(tokens, head_dim)};
+  GroupPlace at{part, tile + tiles.scales_at, tile + tiles.zeros_at, tile + tiles.outliers_at};
   if (part == KvPart::keys && tiles.key_tokens > 0) {
     for (int64_t t = 0; t < tokens; t += tiles.key_tokens)
       store_columns(rows + t * head_dim, head_dim, tile + t * tiles.stride, tiles.stride, at);
@@ -195,7 +195,7 @@ void LevelCodec::load_outliers(KvPart part, const uint8_t* tile, int64_t tokens,
   const bool columns = part == KvPart::keys && tiles.key_tokens > 0;
   const int64_t across = columns ? head_dim : groups(head_dim), wide = columns ? 1 : tiles.group;
   const int64_t tall = columns ? tiles.key_tokens : 1, step = columns ? head_dim : 1;  // between places
-  const uint8_t* from = tile + tiles.zeros_at + 2 * scales(tokens, head_dim);
+  const uint8_t* from = tile + tiles.outliers_at;
   for (int64_t row = 0; row < tokens; row += tall) {
     for (int64_t v = 0; v < across; ++v, from += shape_.outliers * kOutlierBytes) {
       uint8_t* first = rows + 2 * (row * head_dim + v * wide);

@@ -1,0 +1,115 @@
+// Tiles of keys before RoPE (LevelTiles::turns) as the attention kernel works on them: outliers and the first tokens of
+// a stream are put where levels were decoded, keys are rotated by their places in the tile, and queries back by the
+// tile's position. Include after level_tiles_kernel.h and rope_kernel.h.
+#pragma once
+
+#include <cstring>
+
+#include "kernels/kernel_table.h"
+
+namespace millrace {
+namespace {
+
+struct StoredOutlier {
+  int64_t place;
+  float value;
+  StoredOutlier(const uint8_t* from, int64_t places) {
+    uint16_t stored;
+    std::memcpy(&stored, from, 2);
+    place = stored < places ? stored : places - 1;  // a tile may come from a file
+    value = Simd::f16(from + 2);
+  }
+};
+
+// Into kt[d][token]. The last ones first, so that of equal places the first counts.
+inline void place_key_outliers(const TileView& view, float* kt) {
+  const LevelTiles& t = view.tiles;
+  const int64_t columns = view.first / t.key_tokens, before = view.first % t.key_tokens;
+  const uint8_t* from = view.tile + t.outliers_at + 4 * t.outliers * columns * view.dims;
+  for (int64_t i = t.outliers * view.dims - 1; i >= 0; --i) {
+    const StoredOutlier one(from + 4 * i, t.key_tokens);
+    const int64_t token = one.place - before;
+    if (token >= 0 && token < kTileTokens) kt[i / t.outliers * kTileTokens + token] = one.value;
+  }
+}
+
+// Into rows of tokens [begin, end), `stride` floats apart.
+inline void place_value_outliers(const TileView& view, int64_t begin, int64_t end, float* rows, int64_t stride) {
+  const LevelTiles& t = view.tiles;
+  const int64_t groups = view.groups();
+  for (int64_t token = begin; token < end; ++token) {
+    for (int64_t g = 0; g < groups; ++g) {
+      const uint8_t* from = view.tile + t.outliers_at + 4 * t.outliers * ((view.first + token) * groups + g);
+      const int64_t left = view.dims - g * t.group;
+      for (int64_t i = t.outliers - 1; i >= 0; --i) {
+        const StoredOutlier one(from + 4 * i, left < t.group ? left : t.group);
+        rows[token * stride + g * t.group + one.place] = one.value;
+      }
+    }
+  }
+}
+
+// Cosines and opposite sines of the position of slot `tile`, [cos, -sin][pairs].
+inline void load_turn(const AttentionArgs& a, int64_t tile, float* turn) {
+  const KeyTurns& turns = *a.tiles->turns;
+  const float* block = turns.blocks + 2 * (tile / a.block_tokens) * turns.pairs;
+  const float* row = turns.rows + 2 * (tile % a.block_tokens) * turns.pairs;
+  for (int64_t p = 0; p < turns.pairs; ++p) {
+    const float c = block[p], s = block[turns.pairs + p], dc = row[p], ds = row[turns.pairs + p];
+    turn[p] = c * dc - s * ds;
+    turn[turns.pairs + p] = -(s * dc + c * ds);
+  }
+}
+
+// A query as it meets the keys of a tile, which are rotated by their places in it alone.
+inline const float* turn_query(const AttentionArgs& a, const float* turn, const float* q, float* out) {
+  const KeyTurns& turns = *a.tiles->turns;
+  std::memcpy(out, q, static_cast<size_t>(a.head_dim) * sizeof(float));
+  rope(out, turn, turn + turns.pairs, 2 * turns.pairs, turns.half);
+  return out;
+}
+
+inline void turn_tile(const KeyTurns& turns, float* kt) {
+  for (int64_t p = 0; p < turns.pairs; ++p) {
+    float* x = kt + (turns.half ? p : 2 * p) * kTileTokens;
+    float* y = kt + (turns.half ? p + turns.pairs : 2 * p + 1) * kTileTokens;
+    const float* offset = turns.offsets + 2 * p * kTurnTokens;
+    for (int64_t i = 0; i < kTileTokens; i += Simd::kLanes) {
+      Simd::F u = Simd::load(x + i), v = Simd::load(y + i);
+      rotate(u, v, Simd::load(offset + i), Simd::load(offset + kTurnTokens + i));
+      Simd::store(x + i, u);
+      Simd::store(y + i, v);
+    }
+  }
+}
+
+// How many tokens of tile `tile` are among the first of a stream, whose rows are apart.
+inline int64_t sinks_of_tile(const AttentionArgs& a, int64_t tile) {
+  const int64_t sinks = a.tiles->sink_tokens - tile;
+  return sinks < kTileTokens ? sinks : kTileTokens;
+}
+
+inline float sink_value(const AttentionArgs& a, const uint8_t* first_block, int64_t token, int64_t d, int64_t dims) {
+  return Simd::f16(first_block + a.tiles->sink_at + 2 * (token * dims + d));
+}
+
+// Decoded keys, kt[d][token], as they are attended to by turn_query(). The first tokens, whose keys are at their
+// positions, are in the first tile: its queries are as they were.
+inline void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, float* kt) {
+  if (view.tiles.outliers > 0) place_key_outliers(view, kt);
+  turn_tile(*view.tiles.turns, kt);
+  for (int64_t j = 0; j < sinks_of_tile(a, tile); ++j)
+    for (int64_t d = 0; d < view.dims; ++d)
+      kt[d * kTileTokens + j] = sink_value(a, a.k_blocks[0], tile + j, d, view.dims);
+}
+
+// The same of values, rows of tokens [begin, end).
+inline void finish_values(const AttentionArgs& a, int64_t tile, const TileView& view, int64_t begin, int64_t end,
+                          float* rows, int64_t stride) {
+  if (view.tiles.outliers > 0) place_value_outliers(view, begin, end, rows, stride);
+  for (int64_t j = begin; j < end && j < sinks_of_tile(a, tile); ++j)
+    for (int64_t d = 0; d < view.dims; ++d) rows[j * stride + d] = sink_value(a, a.v_blocks[0], tile + j, d, view.dims);
+}
+
+}  // namespace
+}  // namespace millrace

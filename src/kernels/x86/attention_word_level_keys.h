@@ -1,0 +1,357 @@
+// Scores of keys before RoPE, multiplied in words (attention_word_levels.h). Include after
+// attention_word_level_units.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace millrace {
+namespace {
+
+// The dims of a pair that rotates.
+struct PairDims {
+  int64_t x, y;
+  PairDims(const KeyTurns& turns, int64_t p) {
+    x = turns.half ? p : 2 * p;
+    y = turns.half ? p + turns.pairs : 2 * p + 1;
+  }
+};
+
+// Keys of a column of dims under one scale: a place of keys and what is read there.
+struct KeyColumns {
+  const uint8_t* tile;
+  int64_t first;   // token of the tile
+  int64_t tokens;  // under these scales
+};
+
+// Scales, zeros and the largest key of them all, as whole numbers. Returns what a whole number stands for.
+inline float load_key_scales(const AttentionArgs& a, const KeyColumns& keys, WordScratch& b) {
+  const LevelTiles& t = *a.tiles;
+  const int64_t column = keys.first / t.key_tokens * a.head_dim;
+  const auto halves = [&](int64_t at, int64_t d) { return Simd::load_f16(keys.tile + at + 2 * (column + d)); };
+  __m512 most = _mm512_setzero_ps();
+  for (int64_t d = 0; d < a.head_dim; d += 16)
+    most = Simd::max(most, Simd::add(Simd::abs(halves(t.scales_at, d)), Simd::abs(halves(t.zeros_at, d))));
+  const uint8_t* outliers = keys.tile + t.outliers_at + 4 * t.outliers * column;
+  for (int64_t i = 0; i < t.outliers * a.head_dim; i += 16) {
+    const __m512i value = _mm512_srli_epi32(_mm512_loadu_si512(outliers + 4 * i), 16);
+    most = Simd::max(most, Simd::abs(_mm512_cvtph_ps(_mm512_cvtepi32_epi16(value))));
+  }
+  const float largest = Simd::largest(most);
+  const __m512 inverse = _mm512_set1_ps(largest > 0 ? kLargestKey / largest : 0);
+  const __m512 twice = _mm512_add_ps(inverse, inverse);
+  const auto words = [](__m512 x) {
+    const __m512i whole = _mm512_cvtps_epi32(x);
+    return pair_words(whole, whole);
+  };
+  for (int64_t d = 0; d < a.head_dim; d += 16) {
+    // Twice as large, since codes are half as large as fractions of 15 bits; within a word.
+    const __m512 scale = Simd::min(_mm512_mul_ps(halves(t.scales_at, d), twice), _mm512_set1_ps(32767));
+    _mm512_store_si512(b.scale_words + d, words(scale));
+    _mm512_store_si512(b.zero_words + d, words(_mm512_mul_ps(halves(t.zeros_at, d), inverse)));
+  }
+  return largest * (1 / kLargestKey);
+}
+
+// words[c]: dword c of 16 tokens, lane i of token 2 i.
+inline void transpose_even(const uint8_t* levels, int64_t stride, __m512i* words) {
+  const auto four = [&](int64_t token) { return load_tokens(levels + token * stride, 8 * stride); };
+  const __m512i a = four(0), b = four(2), c = four(4), d = four(6);
+  const __m512i ab_low = _mm512_unpacklo_epi32(a, b), ab_high = _mm512_unpackhi_epi32(a, b);
+  const __m512i cd_low = _mm512_unpacklo_epi32(c, d), cd_high = _mm512_unpackhi_epi32(c, d);
+  words[0] = _mm512_unpacklo_epi64(ab_low, cd_low);
+  words[1] = _mm512_unpackhi_epi64(ab_low, cd_low);
+  words[2] = _mm512_unpacklo_epi64(ab_high, cd_high);
+  words[3] = _mm512_unpackhi_epi64(ab_high, cd_high);
+}
+
+// 16 bytes of 32 tokens: word(i) has bytes 2 i and 2 i + 1 of each.
+struct TokenWords {
+  __m512i word[8];
+  [[gnu::always_inline]] TokenWords(const uint8_t* levels, int64_t stride) {
+    __m512i even[4], odd[4];
+    transpose_even(levels, stride, even);
+    transpose_even(levels + stride, stride, odd);
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      word[2 * c] = pair_words(even[c], odd[c]);
+      word[2 * c + 1] = _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(even[c], 16), odd[c]);
+    }
+  }
+};
+
+// Level k of byte `byte` of a unit that begins at word `from`, in the lowest bits of each word.
+template <int kBits>
+inline __m512i level_of(const TokenWords& t, int from, int byte, int k) {
+  const int at = byte % 2 * 8 + k * WordUnit<kBits>::kStep;
+  const __m512i low = _mm512_srli_epi16(t.word[from + byte / 2], static_cast<unsigned>(at));
+  if constexpr (kBits != 3) return low;
+  const __m512i tops = t.word[from + 4 + k / 2];
+  const int bit = k % 2 * 8 + byte;
+  return with_top_bit(low, bit < 2 ? _mm512_slli_epi16(tops, static_cast<unsigned>(2 - bit))
+                                   : _mm512_srli_epi16(tops, static_cast<unsigned>(bit - 2)));
+}
+
+// kChunks times 32 tokens' keys as words, from `out` on; channels are `tokens` words apart.
+template <int kBits, int kChunks>
+void decode_channels(const uint8_t* levels, int64_t stride, int64_t dims, int64_t tokens, __m512i codes, int64_t lines,
+                     WordScratch& b, int16_t* out) {
+  using Unit = WordUnit<kBits>;
+  const int64_t units = dims / Unit::kDims;
+  for (int64_t first = 0; first < units; first += Unit::kUnits) {
+    b.ahead.ask_lines(lines);
+    const uint8_t* from = levels + first * Unit::kBytes;
+    const TokenWords chunk[2] = {{from, stride}, {from + (kChunks - 1) * kSharedTokens * stride, stride}};
+#pragma GCC unroll 2
+    for (int u = 0; u < Unit::kUnits; ++u) {
+      if (u > 0 && first + 1 == units) break;
+      const int64_t d = (first + u) * Unit::kDims;
+#pragma GCC unroll 8
+      for (int byte = 0; byte < 8; ++byte) {
+#pragma GCC unroll 4
+        for (int k = 0; k < Unit::kShifts; ++k) {
+          const int64_t dim = d + byte + 8 * k;
+          const __m512i table = _mm512_add_epi16(_mm512_mulhrs_epi16(codes, _mm512_set1_epi32(b.scale_words[dim])),
+                                                 _mm512_set1_epi32(b.zero_words[dim]));
+#pragma GCC unroll 2
+          for (int c = 0; c < kChunks; ++c)
+            _mm512_store_si512(out + dim * tokens + c * kSharedTokens,
+                               look_up_words(level_of<kBits>(chunk[c], 4 * u, byte, k), table));
+        }
+      }
+    }
+  }
+}
+
+// Outliers in place of what levels say. The last ones first, so that of equal places the first counts.
+inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, float unit, int16_t* channels) {
+  const LevelTiles& t = *a.tiles;
+  const uint8_t* outliers = keys.tile + t.outliers_at + 4 * t.outliers * (keys.first / t.key_tokens * a.head_dim);
+  const __m512 inverse = _mm512_set1_ps(unit > 0 ? 1 / unit : 0);
+  alignas(64) int32_t place[16], value[16];
+  const auto load = [&](int64_t i) {
+    const __m512i pairs = _mm512_loadu_si512(outliers + 4 * i);
+    const __m512 x = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16)));
+    const __m512i last = _mm512_set1_epi32(static_cast<int>(keys.tokens - 1));  // a tile may come from a file
+    _mm512_store_si512(place, _mm512_min_epu32(_mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), last));
+    _mm512_store_si512(value, _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)));
+  };
+  if (t.outliers == 1) {  // in order, so that the first channels, which are read next, are not the last to be written
+    for (int64_t i = 0; i < a.head_dim; i += 16, channels += 16 * keys.tokens) {
+      load(i);
+#pragma GCC unroll 16
+      for (int64_t j = 0; j < 16; ++j) channels[j * keys.tokens + place[j]] = static_cast<int16_t>(value[j]);
+    }
+    return;
+  }
+  for (int64_t i = t.outliers * a.head_dim - 16; i >= 0; i -= 16) {
+    load(i);
+    for (int64_t j = 15; j >= 0; --j)
+      channels[(i + j) / t.outliers * keys.tokens + place[j]] = static_cast<int16_t>(value[j]);
+  }
+}
+
+// 32 tokens of the channels, as pairs, rotated by their places among these.
+inline void rotate_channels(const KeyTurns& turns, int64_t pairs, const int16_t* channels, int64_t tokens,
+                            uint8_t* out) {
+  const auto store = [](uint8_t* to, __m512i x, __m512i y) {
+    _mm512_store_si512(to, _mm512_unpacklo_epi16(x, y));
+    _mm512_store_si512(to + 64, _mm512_unpackhi_epi16(x, y));
+  };
+  const int64_t rotated = turns.pairs;
+  const int64_t step = PairDims(turns, 1).x * tokens, apart = PairDims(turns, 0).y * tokens;
+  const int16_t *x_words = channels, *turn = turns.whole_offsets;
+#pragma GCC unroll 2
+  for (int64_t p = 0; p < rotated; ++p, x_words += step, turn += 2 * kTurnTokens, out += 128) {
+    const __m512i x = _mm512_load_si512(x_words), y = _mm512_load_si512(x_words + apart);
+    const __m512i cos = _mm512_loadu_si512(turn), sin = _mm512_loadu_si512(turn + kTurnTokens);
+    store(out, _mm512_sub_epi16(_mm512_mulhrs_epi16(x, cos), _mm512_mulhrs_epi16(y, sin)),
+          _mm512_add_epi16(_mm512_mulhrs_epi16(x, sin), _mm512_mulhrs_epi16(y, cos)));
+  }
+  for (int64_t p = rotated; p < pairs; ++p, out += 128)
+    store(out, _mm512_load_si512(channels + 2 * p * tokens), _mm512_load_si512(channels + (2 * p + 1) * tokens));
+}
+
+// Keys [begin, end) of the partition, which share their scales, to `out`.
+template <int kBits>
+void decode_key_words(const AttentionArgs& a, int64_t begin, int64_t end, __m512i codes, WordScratch& b, uint8_t* out) {
+  const LevelTiles& t = *a.tiles;
+  const int64_t pairs = a.head_dim / 2,
+                runs = (a.head_dim / WordUnit<kBits>::kDims + WordUnit<kBits>::kUnits - 1) / WordUnit<kBits>::kUnits;
+  const TilePlace at = b.key_at[begin / kSharedTokens];
+  const int64_t within = at.first % t.key_tokens;
+  const KeyColumns keys{at.tile, at.first - within, t.key_tokens};
+  const float unit = load_key_scales(a, keys, b);
+  for (int64_t key = begin; key < end;) {
+    const int64_t token = key - begin + within;
+    const uint8_t* levels = keys.tile + (keys.first + token) * t.stride;
+    int16_t* to = b.channels + token;
+    const int64_t lines = (4 * b.lines + runs - 1) / runs;
+    if (key + 2 * kSharedTokens <= end) {
+      decode_channels<kBits, 2>(levels, t.stride, a.head_dim, keys.tokens, codes, 2 * lines, b, to);
+      key += 2 * kSharedTokens;
+    } else {
+      decode_channels<kBits, 1>(levels, t.stride, a.head_dim, keys.tokens, codes, lines, b, to);
+      key += kSharedTokens;
+    }
+  }
+  if (t.outliers > 0) place_key_outliers(a, keys, unit, b.channels);
+  for (int64_t key = begin; key < end; key += kSharedTokens, out += pairs * 128) {
+    b.ahead.ask_lines(4 * b.lines);
+    b.key_unit[key / kSharedTokens] = unit;
+    rotate_channels(*t.turns, pairs, b.channels + key - begin + within, keys.tokens, out);
+  }
+}
+
+// Where the keys from `key` on cease to have the same scales, at most `end`.
+inline int64_t end_of_scales(const AttentionArgs& a, int64_t key, int64_t end) {
+  const int64_t next = (key / a.tiles->key_tokens + 1) * a.tiles->key_tokens;
+  return next < end ? next : end;
+}
+
+// Sines and cosines of each 32 tokens' first position, 1 and 0 where nothing rotates.
+inline void load_turns(const AttentionArgs& a, int64_t begin, int64_t end, WordScratch& b) {
+  const KeyTurns& turns = *a.tiles->turns;
+  for (int64_t key = begin; key < end; key += kSharedTokens) {
+    const int64_t slot = a.key_begin + key;
+    const float* block = turns.blocks + 2 * (slot / a.block_tokens) * turns.pairs;
+    const float* row = turns.rows + 2 * (slot % a.block_tokens) * turns.pairs;
+    float *cos = b.turn[key / kSharedTokens][0], *sin = b.turn[key / kSharedTokens][1];
+    for (int64_t p = 0; p < turns.pairs; p += 16) {
+      const __m512 c = Simd::load(block + p), s = Simd::load(block + turns.pairs + p);
+      const __m512 dc = Simd::load(row + p), ds = Simd::load(row + turns.pairs + p);
+      _mm512_store_ps(cos + p, Simd::fnma(s, ds, Simd::mul(c, dc)));
+      _mm512_store_ps(sin + p, Simd::fma(s, dc, Simd::mul(c, ds)));
+    }
+    for (int64_t p = turns.pairs; p < a.head_dim / 2; p += 16) {
+      _mm512_store_ps(cos + p, _mm512_set1_ps(1));
+      _mm512_store_ps(sin + p, _mm512_setzero_ps());
+    }
+  }
+}
+
+// A row's query as pairs, in whole numbers but not yet rounded.
+inline void split_query(const AttentionArgs& a, int64_t row, int64_t r, WordScratch& b) {
+  const KeyTurns& turns = *a.tiles->turns;
+  const float* q = query_of(a, row + r);
+  const int64_t pairs = a.head_dim / 2;
+  __m512 most = _mm512_setzero_ps(), sum = _mm512_setzero_ps();
+  for (int64_t p = 0; p < pairs; p += 16) {
+    __m512 x, y;
+    if (turns.half && p < turns.pairs)
+      x = Simd::load(q + p), y = Simd::load(q + turns.pairs + p);
+    else
+      Simd::split_pairs(Simd::load(q + 2 * p), Simd::load(q + 2 * p + 16), x, y);
+    _mm512_store_ps(b.query_x[r] + p, x);
+    _mm512_store_ps(b.query_y[r] + p, y);
+    const __m512 length = _mm512_sqrt_ps(Simd::fma(x, x, Simd::mul(y, y)));
+    most = Simd::max(most, length);
+    sum = Simd::add(sum, length);
+  }
+  float unit = Simd::sum(sum) / kMostQuery;  // NaN if a number is
+  const float least = Simd::largest(most) / kLargestWord;
+  if (least > unit) unit = least;
+  if (unit < kLeastRange) unit = 0;
+  b.query_unit[r] = unit;
+  const __m512 inverse = _mm512_set1_ps(unit == 0 ? 0 : 1 / unit);
+  for (int64_t p = 0; p < pairs; p += 16) {
+    _mm512_store_ps(b.query_x[r] + p, _mm512_mul_ps(_mm512_load_ps(b.query_x[r] + p), inverse));
+    _mm512_store_ps(b.query_y[r] + p, _mm512_mul_ps(_mm512_load_ps(b.query_y[r] + p), inverse));
+  }
+}
+
+// The rows' queries rotated back by the position of the 32 tokens from `key` on.
+inline void turn_queries(int64_t rows, int64_t pairs, int64_t key, WordScratch& b) {
+  const float *cos = b.turn[key / kSharedTokens][0], *sin = b.turn[key / kSharedTokens][1];
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t p = 0; p < pairs; p += 16) {
+      const __m512 x = _mm512_load_ps(b.query_x[r] + p), y = _mm512_load_ps(b.query_y[r] + p);
+      const __m512 c = _mm512_load_ps(cos + p), s = _mm512_load_ps(sin + p);
+      const __m512i u = _mm512_cvtps_epi32(Simd::fma(y, s, Simd::mul(x, c)));
+      const __m512i v = _mm512_cvtps_epi32(Simd::fnma(x, s, Simd::mul(y, c)));
+      _mm512_store_si512(b.query[r] + p, pair_words(u, v));
+    }
+  }
+}
+
+// 32 keys against kRows rows. Sums of whole numbers are exact: several of them hide the latency of few rows.
+template <int kRows>
+void score_words(const uint8_t* keys, int64_t pairs, int64_t row, float unit, const WordScratch& b, float* out) {
+  constexpr int kSums = kRows == 1 ? 4 : kRows == 2 ? 2 : 1;
+  __m512i sum[kRows][kSums][2];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kSums; ++i) sum[r][i][0] = sum[r][i][1] = _mm512_setzero_si512();
+  }
+  for (int64_t p = 0; p < pairs; p += kSums) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kSums; ++i, keys += 128) {
+      const __m512i low = _mm512_load_si512(keys), high = _mm512_load_si512(keys + 64);
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) {
+        const __m512i q = _mm512_set1_epi32(b.query[row + r][p + i]);
+        sum[r][i][0] = add_word_products(sum[r][i][0], low, q);
+        sum[r][i][1] = add_word_products(sum[r][i][1], high, q);
+      }
+    }
+  }
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r, out += kScoreStride) {
+#pragma GCC unroll 4
+    for (int i = 1; i < kSums; ++i) {
+      sum[r][0][0] = _mm512_add_epi32(sum[r][0][0], sum[r][i][0]);
+      sum[r][0][1] = _mm512_add_epi32(sum[r][0][1], sum[r][i][1]);
+    }
+    const __m512 stands_for = _mm512_set1_ps(unit * b.query_unit[row + r]);
+    const auto store = [&](float* to, __m512i order) {
+      const __m512i sums = _mm512_permutex2var_epi32(sum[r][0][0], order, sum[r][0][1]);
+      _mm512_store_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sums), stands_for));
+    };
+    store(out, first);
+    store(out + kVectorKeys, second);
+  }
+}
+
+// Scores of the first tokens of a stream, which are rows of f16 at their positions.
+inline void score_sinks(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, Bf16Scratch& s) {
+  const int64_t sinks = a.tiles->sink_tokens - a.key_begin;  // of the partition
+  for (int64_t key = begin; key < sinks && key < end; ++key) {
+    const uint8_t* k = a.k_blocks[0] + a.tiles->sink_at + 2 * key * a.head_dim;
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* q = query_of(a, row + r);
+      __m512 sum = _mm512_setzero_ps();
+      for (int64_t d = 0; d < a.head_dim; d += 16) sum = Simd::fma(Simd::load(q + d), Simd::load_f16(k + 2 * d), sum);
+      s.score[r * kScoreStride + key] = Simd::sum(sum);
+    }
+  }
+}
+
+// Scores of the encoded keys [begin, end), whole chunks; from: key of the first decoded ones, or negative.
+template <int kBits>
+void score_word_levels(const AttentionArgs& a, int64_t row, int64_t rows, int64_t begin, int64_t end, int64_t from,
+                       Bf16Scratch& s, WordScratch& b) {
+  const int64_t pairs = a.head_dim / 2, place_bytes = pairs * 128;
+  const __m512i codes = code_words<kBits>(a.tiles->codes, kLargestKey);
+  for (int64_t r = 0; r < rows; ++r) split_query(a, row, r, b);
+  for (int64_t key = begin; key < end;) {
+    const int64_t stop = end_of_scales(a, key, end);
+    const uint8_t* keys = b.keys;
+    if (from < 0)
+      decode_key_words<kBits>(a, key, stop, codes, b, b.keys);
+    else
+      keys += (key - from) / kSharedTokens * place_bytes;
+    for (; key < stop; key += kSharedTokens, keys += place_bytes) {
+      turn_queries(rows, pairs, key, b);
+      in_twelves(rows, [&]<int n>(int64_t r) {
+        score_words<n>(keys, pairs, r, b.key_unit[key / kSharedTokens], b, s.score + r * kScoreStride + key);
+      });
+    }
+  }
+  if (a.tiles->sink_tokens > a.key_begin) score_sinks(a, row, rows, begin, end, s);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,77 @@
+// Scratch and words of levels for attention over keys before RoPE (attention_word_levels.h, which explains the
+// arithmetic). Include after attention_level_units.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kMaxPairs = kMaxTilesHeadDim / 2;
+constexpr int64_t kMostKeyTokens = 128;  // that share the scales of a column
+constexpr int64_t kPlaces = kAttentionPartition / kSharedTokens;
+constexpr int64_t kWordStep = 8;       // tokens whose values are multiplied at a time
+constexpr int64_t kStepVectors = 8;    // of values, for each 32 dims
+constexpr float kLargestWord = 32000;  // of a query or a weight
+constexpr float kLargestKey = 16384;   // a rotation makes it 23170 at most
+constexpr float kMostQuery = 85000;    // sum of a query's lengths of pairs: times 23170, within 32 bits
+constexpr float kMostWeight = 260000;  // sum of weights: times kCodeOne, within 32 bits
+constexpr float kCodeOne = 8192;       // what stands for a code of 1 in values
+
+struct WordScratch : TileScratch {
+  alignas(64) int16_t channels[kMaxTilesHeadDim * kMostKeyTokens];         // [dim][token] under the same scales
+  alignas(64) uint8_t keys[kAttentionPartition * kMaxTilesHeadDim * 2];    // [32 tokens][pair][2][16 tokens][x, y]
+  alignas(64) uint8_t values[kAttentionPartition * kMaxTilesHeadDim * 2];  // [32 dims][8 tokens][vector]
+  alignas(64) float turn[kPlaces][2][kMaxPairs];                           // of each 32 tokens' first one: cos, sin
+  alignas(64) float query_x[kBlockRows][kMaxPairs], query_y[kBlockRows][kMaxPairs];
+  alignas(64) int32_t query[kBlockRows][kMaxPairs];  // for 32 tokens: words x, y
+  float query_unit[kBlockRows], key_unit[kPlaces];   // what a whole number of 1 stands for
+  alignas(64) int32_t scale_words[kMaxTilesHeadDim], zero_words[kMaxTilesHeadDim];  // twice the same word each
+  alignas(64) float value_scale[kAttentionPartition], value_zero[kAttentionPartition];
+  alignas(64) uint8_t weight[kBlockRows][kAttentionPartition / kWordStep * 64];
+  float weight_unit[kBlockRows], weight_rest[kBlockRows];
+  // What outliers add to what levels say, of each token.
+  alignas(64) float excess[kMostOutliers][kAttentionPartition];
+  alignas(64) int32_t excess_dim[kMostOutliers][kAttentionPartition];
+  alignas(64) float token_weight[kAttentionPartition][16],
+      excess_sum[kMaxTilesHeadDim][16];  // [row]; of a lone row dense
+};
+
+template <int kBits>
+struct WordUnit {
+  static constexpr int kStep = kBits == 4 ? 4 : 2;  // bits that are adjacent in a byte
+  static constexpr int kShifts = 8 / kStep;
+  static constexpr int64_t kDims = affine_unit_values(kBits);
+  static constexpr int64_t kBytes = affine_unit_bytes(kBits);
+  static constexpr int64_t kUnits = kBits == 3 ? 1 : 2;  // in the 16 bytes that are loaded at a time
+};
+
+// Codes times `one` in words, over and over: a word whose lowest bits are a level looks its code up, whatever its other
+// bits are.
+template <int kBits>
+inline __m512i code_words(const float* codes, float one) {
+  const __m512i order = _mm512_and_si512(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                                         _mm512_set1_epi32((1 << kBits) - 1));
+  const __m512 repeated = _mm512_permutexvar_ps(order, _mm512_loadu_ps(codes));
+  const __m256i words = _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(repeated, _mm512_set1_ps(one))));
+  return _mm512_broadcast_i64x4(words);
+}
+
+// `low`, of whose words the lowest two bits count, with bit 2 of `top`.
+inline __m512i with_top_bit(__m512i low, __m512i top) {
+  return _mm512_ternarylogic_epi32(low, top, _mm512_set1_epi16(4), 0xd8);
+}
+
+inline __m512i look_up_words(__m512i index, __m512i table) { return _mm512_permutexvar_epi16(index, table); }
+
+// sum + products of two words each.
+inline __m512i add_word_products(__m512i sum, __m512i a, __m512i b) { return _mm512_dpwssd_epi32(sum, a, b); }
+
+// Words of a in the lower halves of b's dwords: x in even places and y in odd ones.
+inline __m512i pair_words(__m512i x, __m512i y) {
+  return _mm512_mask_blend_epi16(0xaaaaaaaa, x, _mm512_slli_epi32(y, 16));
+}
+
+}  // namespace
+}  // namespace millrace
