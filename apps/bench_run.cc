@@ -59,7 +59,7 @@ class BenchStreams {
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
     if (mode == KvPoolMode::virtual_ranges) MILLRACE_TRY_VOID(layout.use_whole_pages(sysconf(_SC_PAGESIZE)));
     const int64_t tables = layout.tables(),
-                  stored = layer_demand(s->rule_.get(), test.prefilled(), test.longest(), 0, tables);
+                  stored = most_demand(s->rule_.get(), test.prefilled(), test.longest(), tables);
     const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
     s->stream_blocks_ = blocks_for(stored);
     s->shared_blocks_ = test.shared / layout.block_tokens;

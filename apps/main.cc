@@ -38,7 +38,7 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Use a model", "run chat serve embed batch"},
     {"Models on this machine", "list show pull create cp rm ps stop models inspect convert compress doctor"},
     {"Measure", "bench perplexity compare simulate replay trace lab"},
-    {"Text and techniques", "techniques tokenize template datastore draft-search window-search train train-lab"},
+    {"Text and techniques", "techniques tokenize template datastore draft-search window-search budget-search train train-lab"},
     {"Shell", "completion man"},
 };
 
@@ -106,6 +106,7 @@ void declare_commands(CLI::App& app) {
   add_perplexity_command(app);
   add_draft_search_command(app);
   add_window_search_command(app);
+  add_budget_search_command(app);
   add_kv_levels_command(app);
   add_bench_command(app);
   add_trace_command(app);

@@ -153,27 +153,43 @@ void CodecTiles::store(const BatchSpan& chunk, int64_t token, const float* k, co
   const int64_t offset = slot % block_tokens_ * row_bytes();
   const KvCodec& codec = *kv_->layout().codec;
   std::array<float, kMaxRotated> rotated;
-  const auto encode = [&](const float* row, int64_t plane) {
+  const auto encode = [&](KvPart part, const float* row, int64_t head) {
     if (codec.rotates()) {
       std::copy_n(row, dim, rotated.data());
       codec.rotate(rotated.data(), dim);
       row = rotated.data();
     }
-    f16_->encode(row, raw_block(chunk, slot / block_tokens_, plane) + offset, dim);
+    const int64_t plane = part == KvPart::keys ? head : heads() + head;
+    uint8_t* const raw = raw_block(chunk, slot / block_tokens_, plane) + offset;
+    f16_->encode(row, raw, dim);
+    if (codec.by_token(part)) encode_token(part, chunk, slot, head, raw);
   };
   for (int64_t h = 0; h < heads(); ++h) {
-    encode(k + h * dim, h);
-    encode(v + h * dim, heads() + h);
+    encode(KvPart::keys, k + h * dim, h);
+    encode(KvPart::values, v + h * dim, h);
   }
 }
 
-void CodecTiles::encode_block(const BatchSpan& chunk, int64_t block, int64_t head, int worker) const {
+uint8_t* CodecTiles::tile_of(KvPart part, const BatchSpan& chunk, int64_t block, int64_t head) const {
   const BlockId id = batch_->tables(group_)[static_cast<size_t>(chunk.table + block)];
+  return part == KvPart::keys ? kv_->keys(layer_, id, head) : kv_->values(layer_, id, head);
+}
+
+void CodecTiles::encode_token(KvPart part, const BatchSpan& chunk, int64_t slot, int64_t head,
+                              const uint8_t* raw) const {
+  std::array<float, kMaxRotated> row;
+  f16_->decode(raw, row.data(), head_dim());
+  kv_->layout().codec->layer(layer_).store_token(part, row.data(), slot % block_tokens_, block_tokens_, head_dim(),
+                                                 tile_of(part, chunk, slot / block_tokens_, head));
+}
+
+void CodecTiles::encode_block(KvPart part, const BatchSpan& chunk, int64_t block, int64_t head, int worker) const {
   const KvCodec& codec = kv_->layout().codec->layer(layer_);
-  auto* rows = reinterpret_cast<float*>(decoded(worker));
-  const int64_t dim = head_dim();
-  const int64_t count = block_tokens_ * dim;
-  const auto store = [&](KvPart part, const uint8_t* raw, uint8_t* tile) {
+  const int64_t dim = head_dim(), count = block_tokens_ * dim;
+  const uint8_t* const raw = raw_block(chunk, block, part == KvPart::keys ? head : heads() + head);
+  uint8_t* const tile = tile_of(part, chunk, block, head);
+  if (!codec.by_token(part)) {
+    auto* rows = reinterpret_cast<float*>(decoded(worker));
     const uint8_t* from = raw;
     if (part == KvPart::keys && codec.before_rope()) {
       auto* halves = reinterpret_cast<uint8_t*>(rows + count);
@@ -183,12 +199,9 @@ void CodecTiles::encode_block(const BatchSpan& chunk, int64_t block, int64_t hea
     }
     f16_->decode(from, rows, count);
     codec.store(part, rows, block_tokens_, dim, tile);
-    if (block == 0 && codec.sink_tokens() > 0)
-      std::memcpy(tile + codec.sink_at(block_tokens_, dim), raw,
-                  static_cast<size_t>(codec.sink_tokens() * row_bytes()));
-  };
-  store(KvPart::keys, raw_block(chunk, block, head), kv_->keys(layer_, id, head));
-  store(KvPart::values, raw_block(chunk, block, heads() + head), kv_->values(layer_, id, head));
+  }
+  if (block == 0 && codec.sink_tokens() > 0)
+    std::memcpy(tile + codec.sink_at(block_tokens_, dim), raw, static_cast<size_t>(codec.sink_tokens() * row_bytes()));
 }
 
 // A block's keys by the positions of their slots. Where a stream's positions are not its slots but a distance away from
@@ -207,17 +220,20 @@ void CodecTiles::rotate_keys(int64_t block, uint8_t* rows, bool back) const {
 }
 
 void CodecTiles::encode(ThreadPool& pool) {
+  const KvCodec& codec = *kv_->layout().codec;
   const auto blocks_of = [&](const BatchSpan& chunk) {
     return (chunk.first_slot + chunk.count) / block_tokens_ - chunk.first_slot / block_tokens_;
   };
   const std::vector<BatchSpan>& spans = batch_->spans_of(group_);
   int64_t units = 0;
   for (const BatchSpan& chunk : spans) units += heads() * blocks_of(chunk);
-  if (units > 0) {
+  const bool all_by_token = codec.by_token(KvPart::keys) && codec.by_token(KvPart::values);
+  if (units > 0 && !(all_by_token && codec.sink_tokens() == 0)) {
     pool.parallel_for(units, [&](int64_t index, int worker) {
       const BatchSpan* chunk = spans.data();
       for (; index >= heads() * blocks_of(*chunk); ++chunk) index -= heads() * blocks_of(*chunk);
-      encode_block(*chunk, chunk->first_slot / block_tokens_ + index / heads(), index % heads(), worker);
+      for (const KvPart part : {KvPart::keys, KvPart::values})
+        encode_block(part, *chunk, chunk->first_slot / block_tokens_ + index / heads(), index % heads(), worker);
     });
   }
   for (const BatchSpan& chunk : spans) {

@@ -1,7 +1,8 @@
-// CodecTiles: attention over a KV cache that a codec encodes (kv/codec.h). Stores new rows as raw f16, encodes the
-// blocks that they complete, and runs attention over tiles and raw rows: a kernel that reads the levels of a tile, or,
-// where the kernel table or the codec has none, the f16 kernel over decoded tiles. Each query sees what the codec's
-// rule says for its slot, so that results do not depend on prefill chunks, the batch or threads.
+// CodecTiles: attention over a KV cache that a codec encodes (kv/codec.h). Stores new rows as raw f16, encodes what
+// depends on one row with that row, and the rest with the blocks that they complete, and runs attention over tiles and
+// raw rows: a kernel that reads the levels of a tile, or, where the kernel table or the codec has none, the f16 kernel
+// over decoded tiles. Each query sees what the codec's rule says for its slot, so that results do not depend on prefill
+// chunks, the batch or threads.
 //
 // Raw rows are in the stream's tail, a ring. A chunk that is too long for the ring has its rows in a window of this
 // object during a layer; the last of them go on to the ring:
@@ -46,7 +47,7 @@ class CodecTiles {
   void begin(const Batch& batch, int64_t layer);
   // Keys and values of a token of a span of that batch, all heads; not final before all are stored.
   void store(const BatchSpan& chunk, int64_t token, const float* k, const float* v);
-  // After them: encodes the blocks that are complete now.
+  // After them: encodes the rest of the blocks that are complete now.
   void encode(ThreadPool& pool);
 
   // args: all but the blocks. `span`: of the batch of the pass, or a part of one of its spans. `table`: the stream's
@@ -64,7 +65,9 @@ class CodecTiles {
   uint8_t* tail_block(const BatchSpan& chunk, int64_t block, int64_t plane) const;
   uint8_t* raw_block(const BatchSpan& chunk, int64_t block, int64_t plane) const;
   void copy_rows(const BatchSpan& chunk, int64_t begin, int64_t end, bool to_tail) const;
-  void encode_block(const BatchSpan& chunk, int64_t block, int64_t head, int worker) const;
+  void encode_token(KvPart part, const BatchSpan& chunk, int64_t slot, int64_t head, const uint8_t* raw) const;
+  void encode_block(KvPart part, const BatchSpan& chunk, int64_t block, int64_t head, int worker) const;
+  uint8_t* tile_of(KvPart part, const BatchSpan& chunk, int64_t block, int64_t head) const;
   void decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first, int worker) const;
   void rotate_keys(int64_t block, uint8_t* rows, bool back) const;
   void run(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const;

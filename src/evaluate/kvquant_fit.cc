@@ -46,6 +46,7 @@ class RecordedLayer final : public KvQuant {
     const int64_t weight = weight_of(scale);
     for (int64_t i = 0; i < n; ++i) histogram.add((from[i] - zero) / scale, weight);
   }
+  void fit_columns(LevelColumns& columns) const override { LevelCodec::fit_columns(columns); }
 };
 
 class RecordedKvQuant final : public KvQuant {

@@ -108,7 +108,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
   const int64_t blocks = scorer->slots_ * blocks_demand(rule.get(), options.context, options.context, scorer->tables_,
                                                         layout.block_tokens);
-  const int64_t most = layer_demand(rule.get(), options.context, options.context, 0, scorer->tables_);
+  const int64_t most = most_demand(rule.get(), options.context, options.context, scorer->tables_);
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
   if (switches.pattern && scorer->rule_) return Error::unsupported("evictor: not with an attention pattern");

@@ -8,7 +8,8 @@
 //   slots   [ encoded blocks | residual(), raw | own block, raw: up to the query ]
 //
 // Raw rows are in a tail beside the stream's blocks (KvLayout::tail_tokens). A block is encoded when its last token is
-// stored, and depends on nothing but the raw rows of its tokens, so that streams may share it.
+// stored, and depends on nothing but the raw rows of its tokens, so that streams may share it. What depends on one row
+// alone is encoded with that row, so that the work of a block is spread over the steps that fill it (by_token()).
 #pragma once
 
 #include <cstdint>
@@ -56,6 +57,11 @@ class KvCodec {
   virtual int64_t tile_bytes(int64_t tokens, int64_t head_dim) const = 0;
   // rows: [tokens][head_dim], finite, each exactly an f16. Must not depend on the instruction set.
   virtual void store(KvPart part, const float* rows, int64_t tokens, int64_t head_dim, uint8_t* tile) const = 0;
+  // Whether the tile is also what store_token() makes of its rows, one by one, in any order, each as often as it likes.
+  // Several threads may store different tokens of a tile at once.
+  virtual bool by_token(KvPart /*part*/) const { return false; }
+  virtual void store_token(KvPart /*part*/, const float* /*row*/, int64_t /*token*/, int64_t /*tokens*/,
+                           int64_t /*head_dim*/, uint8_t* /*tile*/) const {}
   // Rows of f16, [tokens][head_dim]; finite for every tile of store(). The same bits on every instruction set.
   virtual void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
                     uint8_t* rows) const = 0;

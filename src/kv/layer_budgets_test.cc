@@ -62,6 +62,70 @@ TEST(LayerBudgets, OfSpAttenFallFromTheFirstLayerToTheLast) {
   EXPECT_EQ(layer_budgets(*layer_rule("spatten:keep=40,final=10"), 1), (std::vector<int64_t>{40}));
 }
 
+// By largest remainders, written out: tokens are given one after the other to the layer that is farthest below its
+// part.
+TEST(LayerBudgets, OfScissorhandsAreInProportionToTheirShares) {
+  EXPECT_EQ(layer_budgets(*layer_rule("scissorhands:budget=50,layers=1.2.3"), 3), (std::vector<int64_t>{30, 50, 70}));
+  EXPECT_EQ(layer_budgets(*layer_rule("scissorhands:budget=50,recent=0,layers=1.1"), 2),
+            (std::vector<int64_t>{50, 50}));
+  EXPECT_EQ(layer_budgets(*layer_rule("scissorhands:budget=1,layers=1.999"), 2), (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(layer_budgets(*layer_rule("scissorhands:budget=12,recent=10,layers=1.1000000"), 2),
+            (std::vector<int64_t>{10, 14}));
+  EXPECT_EQ(layer_rule("scissorhands:budget=50,layers=1.2.3")->evictor->budget(), 50);
+  std::mt19937_64 random(11);
+  for (int round = 0; round < 200; ++round) {
+    const size_t layers = 1 + random() % 9;
+    const auto recent = static_cast<int64_t>(random() % 12), budget = static_cast<int64_t>(1 + random() % 300);
+    std::vector<double> shares;
+    std::string text;
+    double all = 0;
+    for (size_t i = 0; i < layers; ++i) {
+      const uint64_t share = 1 + random() % (round % 2 ? 20 : 1000000);
+      shares.push_back(static_cast<double>(share));
+      all += shares.back();
+      text += (i > 0 ? "." : "") + std::to_string(share);
+    }
+    const auto rule = layer_rule("scissorhands:budget=" + std::to_string(budget) +
+                                 ",recent=" + std::to_string(recent) + ",layers=" + text);
+    const std::vector<int64_t> own = layer_budgets(*rule, static_cast<int64_t>(layers));
+    const int64_t least = std::min(std::max<int64_t>(1, recent), budget);
+    int64_t sum = 0;
+    for (size_t i = 0; i < layers; ++i) {
+      sum += own[i];
+      const double part = static_cast<double>(budget - least) * static_cast<double>(layers) * shares[i] / all;
+      EXPECT_GE(own[i], least);
+      EXPECT_LT(std::abs(static_cast<double>(own[i] - least) - part), 1) << text;
+    }
+    EXPECT_EQ(sum, budget * static_cast<int64_t>(layers)) << text;
+  }
+}
+
+TEST(LayerBudgets, OfScissorhandsAreOfAsManyLayers) {
+  const auto rule = layer_rule("scissorhands:layers=3.4");
+  EXPECT_TRUE(rule->by_layer());
+  EXPECT_FALSE(layer_rule("scissorhands")->by_layer());
+  EXPECT_TRUE(rule->evictor->check_layers(2).ok());
+  EXPECT_EQ(rule->evictor->check_layers(3).error().message,
+            "evictor scissorhands: layers: has shares of 2 layers, the model has 3; millrace budget-search finds those "
+            "of a model");
+  const std::string numbers = "evictor scissorhands: layers: must be a whole number from 1 to 1000000 for each layer, "
+                              "with dots between them, got ";
+  EXPECT_EQ(layer_refusal("scissorhands:layers=3.0"), numbers + "'0'");
+  EXPECT_EQ(layer_refusal("scissorhands:layers=3."), numbers + "''");
+  EXPECT_EQ(layer_refusal("scissorhands:layers=1000001"), numbers + "'1000001'");
+  EXPECT_EQ(layer_refusal("scissorhands:layers=2.-1"), numbers + "'-1'");
+  EXPECT_EQ(layer_refusal("scissorhands:layers=/etc/passwd"), numbers + "'/etc/passwd'");
+  EXPECT_EQ(layer_refusal("scissorhands:layers=99999999999999999999"), numbers + "'99999999999999999999'");
+  std::string many = "1";
+  for (int i = 0; i < 1024; ++i) many += ".1";
+  EXPECT_EQ(layer_refusal("scissorhands:layers=" + many),
+            "evictor scissorhands: layers: must be of at most 1024 layers, got 1025");
+  for (const char* option : {"scope=head", "scope=stream", "positions=cache"})
+    EXPECT_EQ(layer_refusal(std::string("scissorhands:layers=1.2,") + option),
+              "evictor scissorhands: " + std::string(option).substr(0, std::string(option).find('=')) +
+                  ": layers with budgets of their own choose for themselves, by positions in the text; omit it");
+}
+
 TEST(LayerBudgets, NamesWhatIsWrong) {
   EXPECT_EQ(layer_refusal("spatten:keep=10,final=11"), "evictor spatten: final: must be at most keep, 10, got 11");
   EXPECT_EQ(layer_refusal("pyramidkv:scope=head"),
@@ -81,6 +145,12 @@ TEST(LayerBudgets, DemandIsTheAverageAndTheSumOfBlocks) {
   EXPECT_EQ(blocks_demand(evicted.get(), 100, 500, 4, 8), 6 + 5 + 3 + 2);
   EXPECT_EQ(blocks_demand(whole.get(), 100, 500, 4, 8), 4 * 13);
   EXPECT_EQ(blocks_demand(nullptr, 0, 33, 4, 8), 4 * 5);
+  EXPECT_EQ(most_demand(evicted.get(), 100, 500, 4), 44);
+  EXPECT_EQ(most_demand(nullptr, 100, 500, 4), 500);
+  const auto rising = layer_rule("scissorhands:budget=30,recent=10,slack=4,prompt=evicted,layers=1.5.2");
+  EXPECT_EQ(layer_demand(rising.get(), 100, 500, 1, 3), 51);  // 18, 47 and 25, of 17.5, 47.5 and 25
+  EXPECT_EQ(most_demand(rising.get(), 100, 500, 3), 51);
+  EXPECT_EQ(rising->first_decision(100, 3), layer_demand(rising.get(), 100, 500, 0, 3));
   const auto alike = layer_rule("h2o:budget=20,slack=4,prompt=evicted");
   EXPECT_EQ(kv_demand(alike.get(), 100, 500, 4), 24);
   EXPECT_EQ(blocks_demand(alike.get(), 100, 500, 4, 8), 12);
@@ -90,7 +160,9 @@ TEST(LayerBudgets, DemandIsTheAverageAndTheSumOfBlocks) {
 TEST(LayerEviction, LayersDecideTogether) {
   for (const char* text : {"pyramidkv:budget=20,window=4,beta=4,slack=5", "spatten:keep=30,final=8,slack=5",
                            "pyramidkv:budget=20,window=4,beta=4,slack=5,prompt=evicted",
-                           "spatten:keep=30,final=8,slack=3,prompt=evicted"}) {
+                           "spatten:keep=30,final=8,slack=3,prompt=evicted",
+                           "scissorhands:budget=20,recent=4,slack=5,layers=1.3.6.2",
+                           "scissorhands:budget=20,recent=4,slack=3,prompt=evicted,layers=1.3.6.2"}) {
     const auto rule = layer_rule(text);
     for (const int64_t prompt : {1, 12, 60}) {
       TokenEviction eviction(rule, prompt, 200, 1, 4);

@@ -13,7 +13,7 @@ namespace {
 constexpr EnumNames<EvictionScope> kScopes("stream", "layer", "head");
 constexpr EnumNames<EvictionPositions> kPositions("text", "cache");
 
-// Options that evictors by layer do not have.
+// Options of evictors whose layers have the same budget.
 Result<void> read_scope(const ChosenMember<TokenEvictorFactory>& chosen, EvictionRule& rule) {
   const std::string& scope = chosen.options.text("scope");
   const auto found = kScopes.find(scope);
@@ -55,6 +55,11 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
   rule->whole_prompt = prompt == "whole";
   rule->scope = EvictionScope::layer;
   if (!rule->by_layer()) MILLRACE_TRY_VOID(read_scope(chosen, *rule));
+  for (const char* option : {"scope", "positions"})
+    if (rule->by_layer() && chosen.options.given(option))
+      return Error::user(fmt::format(
+          "{}: {}: layers with budgets of their own choose for themselves, by positions in the text; omit it",
+          chosen.label, option));
   rule->text = std::string(text);
   return std::shared_ptr<const EvictionRule>(std::move(rule));
 }
@@ -76,6 +81,13 @@ int64_t kv_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64
   int64_t sum = 0;
   for (int64_t layer = 0; layer < layers; ++layer) sum += layer_demand(rule, prompt, total, layer, layers);
   return mean_up(sum, layers);
+}
+
+int64_t most_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers) {
+  int64_t most = 0;
+  for (int64_t layer = 0; layer < layers; ++layer)
+    most = std::max(most, layer_demand(rule, prompt, total, layer, layers));
+  return most;
 }
 
 int64_t blocks_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers, int64_t block_tokens) {

@@ -48,10 +48,12 @@ class TokenEvictor {
  public:
   virtual ~TokenEvictor() = default;
   virtual int64_t budget() const = 0;  // tokens that remain after a decision, at least 1
-  // Where every layer has a budget of its own: that of one of `layers` layers, at least 1 and no larger than that of
-  // the layer before. Then budget() is their average.
+  // Where every layer has a budget of its own: that of one of `layers` layers, at least 1; in a cascade no larger than
+  // that of the layer before. Then budget() is their average.
   virtual bool by_layer() const { return false; }
   virtual int64_t budget_of(int64_t /*layer*/, int64_t /*layers*/) const { return budget(); }
+  // Of a model with so many layers. Errors: user.
+  virtual Result<void> check_layers(int64_t /*layers*/) const { return {}; }
   // By layer: a token that one layer drops is dropped by all later ones too. The sums are those of all layers, since
   // the first of them stored the token.
   virtual bool cascades() const { return false; }
@@ -117,6 +119,8 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
 int64_t kv_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers = 1);
 // The same of one of them.
 int64_t layer_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layer, int64_t layers);
+// The same of the one that stores most.
+int64_t most_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers);
 // Blocks for that, in all tables.
 int64_t blocks_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers, int64_t block_tokens);
 // Tokens that a stream with this prompt stores once `computed` of its tokens are computed, and evicted where due. Of

@@ -100,6 +100,7 @@ Result<void> check_gates(const EvictionRule& rule, const GateSizes& gates) {
 
 Result<void> check_token_evictor(const EvictionRule& rule, const ArchSpec& spec, int64_t context) {
   MILLRACE_TRY_VOID(check_gates(rule, spec.gates));
+  MILLRACE_TRY_VOID(rule.evictor->check_layers(spec.layer_count()));
   bool sees_all = false;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.mixer->state_kind == StateKind::recurrent)

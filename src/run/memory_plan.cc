@@ -82,7 +82,7 @@ Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& option
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
   const int64_t layers = layout.tables();
   const int64_t stored = kv_demand(rule.get(), context, context, layers),
-                most = layer_demand(rule.get(), context, context, 0, layers);
+                most = most_demand(rule.get(), context, context, layers);
   const int64_t scratch =
       rule->evictor->needs_mass()
           ? threads * token_mass_bytes(most, drafts, largest_group(spec),

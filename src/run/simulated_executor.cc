@@ -154,7 +154,8 @@ Result<void> SimulatedExecutor::check(const Request& request) const {
 
 Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
   if (rule.evictor->gated()) return Executor::check_evictor(rule);
-  return check_evictor_pool(rule, *kv_, limits_.context);
+  MILLRACE_TRY_VOID(check_evictor_pool(rule, *kv_, limits_.context));
+  return rule.by_layer() ? rule.evictor->check_layers(kv_->layout().tables()) : Result<void>();
 }
 
 void SimulatedExecutor::forward(std::span<const StepWork> work) {

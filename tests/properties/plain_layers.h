@@ -11,16 +11,19 @@
 
 namespace millrace::testing {
 
-// Attention of one query by its definition, summed over the heads of each layer.
+// Attention of one query by its definition, summed over the heads of each layer; or how many heads pay an even share.
 class PlainLayerMass final : public ForwardObserver {
  public:
-  bool active = false;
+  bool active = false, shares = false;
   std::vector<std::vector<double>> sums;  // by layer, of its slots
   void queries(const AttentionInput& in) override {
     if (!active) return;
     std::vector<double>& own = sums[static_cast<size_t>(in.layer.layer)];
     plain_attention(in, own.size(), [&](int64_t, const std::vector<double>& weights) {
-      for (size_t slot = 0; slot < own.size(); ++slot) own[slot] += weights[slot];
+      for (size_t slot = 0; slot < own.size(); ++slot) {
+        const double even = 1 / static_cast<double>(own.size());
+        own[slot] += shares ? (weights[slot] >= even ? 1 : 0) : weights[slot];
+      }
     });
   }
 };
@@ -47,7 +50,10 @@ class PlainLayers {
     positions_.resize(static_cast<size_t>(layers_));
     observer_.sums.resize(static_cast<size_t>(layers_));
     runner_->hooks().add(observer_);
-    next_ = rule.evictor->budget_of(layers_ - 1, layers_) + rule.slack;
+    observer_.shares = rule.evictor->mass_rule().shares;
+    next_ = INT64_MAX;
+    for (int64_t layer = 0; layer < layers_; ++layer)
+      next_ = std::min(next_, rule.evictor->budget_of(layer, layers_) + rule.slack);
     if (rule.whole_prompt) next_ = std::max(next_, prompt);
   }
   ~PlainLayers() { runner_->hooks().remove(observer_); }

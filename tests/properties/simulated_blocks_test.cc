@@ -108,7 +108,8 @@ TEST_F(SimulatedBlocks, AreThoseOfTheEngine) {
   for (const char* evictor :
        {"", "streamingllm:sinks=2,window=11,slack=3", "window:budget=20,slack=5,scope=head,prompt=evicted",
         "h2o:budget=20,slack=5", "snapkv:budget=20,window=6,slack=5,scope=layer", "tova:budget=16,slack=4,scope=head",
-        "pyramidkv:budget=20,window=5,slack=4", "pyramidkv:budget=24,window=5,beta=4,slack=7,prompt=evicted"}) {
+        "pyramidkv:budget=20,window=5,slack=4", "pyramidkv:budget=24,window=5,beta=4,slack=7,prompt=evicted",
+        "scissorhands:budget=20,recent=4,slack=5,layers=1.4"}) {
     SCOPED_TRACE(evictor);
     for (const int64_t tokens : {4096, 200}) {
       EngineOptions o = machine(evictor);

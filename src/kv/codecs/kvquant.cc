@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "kv/codecs/factories.h"
+#include "kv/codecs/level_columns.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -13,6 +14,13 @@ namespace {
 
 LevelShape level_shape(const KvQuantShape& shape) {
   return {.bits = shape.bits, .key_tokens = shape.group, .outliers = shape.outliers};
+}
+
+void set_grid(float low, float high, uint16_t& scale, uint16_t& zero) {
+  zero = f32_to_f16((low + high) / 2);
+  scale = f32_to_f16((high - low) / 2);
+  // Down where the rounded sum of both would be infinite.
+  while (std::fabs(f16_to_f32(zero)) + f16_to_f32(scale) > kLargestF16Value) --scale;
 }
 
 }  // namespace
@@ -51,12 +59,14 @@ std::optional<LevelTiles> KvQuant::level_tiles(int64_t tokens, int64_t head_dim)
 
 void KvQuant::fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const {
   const auto [lowest, highest] = std::minmax_element(values, values + n);
-  out.zero = f32_to_f16((*lowest + *highest) / 2);
-  out.scale = f32_to_f16((*highest - *lowest) / 2);
-  const float zero = f16_to_f32(out.zero);
-  // Down where the rounded sum of both would be infinite.
-  while (std::fabs(zero) + f16_to_f32(out.scale) > kLargestF16Value) --out.scale;
+  set_grid(*lowest, *highest, out.scale, out.zero);
   fit_codes(part, values, n, out);
+}
+
+void KvQuant::fit_columns(LevelColumns& columns) const {
+  columns.find_ranges();
+  for (int64_t c = 0; c < kColumns; ++c) set_grid(columns.low[c], columns.high[c], columns.scale[c], columns.zero[c]);
+  columns.fit_codes(shape_.bits, codes_.keys.data());
 }
 
 Result<std::shared_ptr<const KvCodec>> make_kvquant(const OptionValues& options) {

@@ -44,6 +44,7 @@ class KvQuant : public LevelCodec {
  protected:
   // Codes are within -1 and 1: the scale is half the range, the zero its middle.
   void fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const override;
+  void fit_columns(LevelColumns& columns) const override;
   const float* codes(KvPart part) const override {
     return part == KvPart::keys ? codes_.keys.data() : codes_.values.data();
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "kv/codecs/level_columns.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -54,11 +55,16 @@ int64_t LevelCodec::group_of(int64_t head_dim) const {
   return shape_.group > 0 ? shape_.group : std::max<int64_t>(1, (head_dim + 31) / 32) * 32;
 }
 
-int64_t LevelCodec::groups(int64_t head_dim) const { return (head_dim + group_of(head_dim) - 1) / group_of(head_dim); }
+// Most heads are one group, and most blocks one column: every token asks, and a division takes as long as a few values.
+int64_t LevelCodec::groups(int64_t head_dim) const {
+  const int64_t wide = group_of(head_dim);
+  return head_dim <= wide ? 1 : (head_dim + wide - 1) / wide;
+}
 
 // Of keys or of values, whichever has more.
 int64_t LevelCodec::scales(int64_t tokens, int64_t head_dim) const {
-  const int64_t columns = shape_.key_tokens > 0 ? tokens / shape_.key_tokens * head_dim : 0;
+  const int64_t tall = shape_.key_tokens;
+  const int64_t columns = tall == 0 ? 0 : tokens == tall ? head_dim : tokens / tall * head_dim;
   return std::max(columns, tokens * groups(head_dim));
 }
 
@@ -84,16 +90,32 @@ int64_t LevelCodec::tile_bytes(int64_t tokens, int64_t head_dim) const {
   return (levels + each * scales(tokens, head_dim) + kLine - 1) / kLine * kLine;
 }
 
+// Of the group whose scale is number `first`.
+LevelCodec::GroupPlace LevelCodec::place_of(KvPart part, const LevelTiles& tiles, int64_t first, uint8_t* tile) const {
+  return {part, tile + tiles.scales_at + 2 * first, tile + tiles.zeros_at + 2 * first,
+          tile + tiles.outliers_at + first * shape_.outliers * kOutlierBytes};
+}
+
+// What no token writes in a tile that is stored by token.
+void LevelCodec::clear_unused(int64_t tokens, int64_t head_dim, uint8_t* tile) const {
+  const LevelTiles tiles = tiles_of(tokens, head_dim);
+  const int64_t all = scales(tokens, head_dim), used = tokens * groups(head_dim);
+  const GroupPlace end = place_of(KvPart::values, tiles, used, tile);
+  std::memset(end.scale, 0, static_cast<size_t>(2 * (all - used)));
+  std::memset(end.zero, 0, static_cast<size_t>(2 * (all - used)));
+  std::memset(end.outliers, 0, static_cast<size_t>(tile + tile_bytes(tokens, head_dim) - end.outliers));
+}
+
 void LevelCodec::store(KvPart part, const float* rows, int64_t tokens, int64_t head_dim, uint8_t* tile) const {
+  if (by_token(part)) {
+    for (int64_t t = 0; t < tokens; ++t) store_token(part, rows + t * head_dim, t, tokens, head_dim, tile);
+    return;
+  }
   std::memset(tile, 0, static_cast<size_t>(tile_bytes(tokens, head_dim)));
   const LevelTiles tiles = tiles_of(tokens, head_dim);
-  GroupPlace at{part, tile + tiles.scales_at, tile + tiles.zeros_at, tile + tiles.outliers_at};
-  if (part == KvPart::keys && tiles.key_tokens > 0) {
-    for (int64_t t = 0; t < tokens; t += tiles.key_tokens)
-      store_columns(rows + t * head_dim, head_dim, tile + t * tiles.stride, tiles.stride, at);
-  } else {
-    for (int64_t t = 0; t < tokens; ++t) store_token(rows + t * head_dim, head_dim, tile + t * tiles.stride, at);
-  }
+  GroupPlace at = place_of(part, tiles, 0, tile);
+  for (int64_t t = 0; t < tokens; t += tiles.key_tokens)
+    store_columns(rows + t * head_dim, head_dim, tile + t * tiles.stride, tiles.stride, at);
 }
 
 // Outliers, scale and zero go to the place of the group, and the place to that of the next.
@@ -108,39 +130,66 @@ void LevelCodec::fit_group(float* values, int64_t n, uint8_t* levels, GroupPlace
   at.outliers += shape_.outliers * kOutlierBytes;
 }
 
-void LevelCodec::store_token(const float* row, int64_t head_dim, uint8_t* out, GroupPlace& at) const {
+void LevelCodec::store_token(KvPart part, const float* row, int64_t token, int64_t tokens, int64_t head_dim,
+                             uint8_t* tile) const {
+  if (token == 0) clear_unused(tokens, head_dim, tile);
+  const LevelTiles tiles = tiles_of(tokens, head_dim);
+  GroupPlace at = place_of(part, tiles, token * groups(head_dim), tile);
   std::array<float, kMaxLevelGroup> values;
   constexpr int64_t kUnit = 32;  // whole units of any number of bits
   std::array<uint8_t, kMaxLevelGroup + kUnit> levels;
   std::memset(levels.data() + head_dim / kUnit * kUnit, 0, kUnit);
-  const int64_t wide = group_of(head_dim);
-  for (int64_t d = 0; d < head_dim; d += wide) {
-    const int64_t n = std::min(wide, head_dim - d);
+  for (int64_t d = 0; d < head_dim; d += tiles.group) {
+    const int64_t n = std::min(tiles.group, head_dim - d);
     std::copy_n(row + d, n, values.data());
     fit_group(values.data(), n, levels.data() + d, at);
   }
-  pack_levels(levels.data(), shape_.bits, head_dim, out);
+  pack_levels(levels.data(), shape_.bits, head_dim, tile + token * tiles.stride);
 }
 
-// key_tokens rows, and as many of their channels at a time as share a unit.
+void LevelCodec::fit_columns(LevelColumns& columns) const {
+  std::array<float, kMaxKeyTokens> values;
+  std::array<uint8_t, kMaxKeyTokens> levels;
+  for (int64_t c = 0; c < kColumns; ++c) {
+    columns.read(c, values.data());
+    FittedGroup fitted{.levels = levels.data()};
+    fit(KvPart::keys, values.data(), columns.tokens, fitted);
+    columns.scale[c] = fitted.scale;
+    columns.zero[c] = fitted.zero;
+    for (int64_t t = 0; t < columns.tokens; ++t) columns.levels[t][c] = levels[static_cast<size_t>(t)];
+  }
+}
+
+// Of key_tokens rows; the place goes to that of the next.
 void LevelCodec::store_columns(const float* rows, int64_t head_dim, uint8_t* out, int64_t stride,
                                GroupPlace& at) const {
-  constexpr int64_t kChannels = 32;
-  const int64_t tokens = shape_.key_tokens, unit = affine_unit_values(shape_.bits);
+  const int64_t unit = affine_unit_values(shape_.bits);
   std::array<float, kMaxKeyTokens> values;
-  std::array<uint8_t, kMaxKeyTokens> column;
-  for (int64_t first = 0; first < head_dim; first += unit) {
-    std::array<uint8_t, kMaxKeyTokens * kChannels> levels{};  // [token][channel]
-    const int64_t count = std::min(unit, head_dim - first);
-    for (int64_t d = 0; d < count; ++d) {
-      for (int64_t t = 0; t < tokens; ++t) values[static_cast<size_t>(t)] = rows[t * head_dim + first + d];
-      fit_group(values.data(), tokens, column.data(), at);
-      for (int64_t t = 0; t < tokens; ++t)
-        levels[static_cast<size_t>(t * kChannels + d)] = column[static_cast<size_t>(t)];
+  LevelColumns columns;
+  columns.tokens = shape_.key_tokens;
+  for (int64_t first = 0; first < head_dim; first += kColumns) {
+    const int64_t count = std::min(kColumns, head_dim - first);
+    columns.load(rows + first, head_dim, count);
+    if (shape_.outliers == 1) columns.take_outliers(count, at.outliers);
+    if (shape_.outliers > 1) {
+      for (int64_t c = 0; c < count; ++c) {
+        columns.read(c, values.data());
+        store_outliers(values.data(), columns.tokens, at.outliers + c * shape_.outliers * kOutlierBytes);
+        columns.write(c, values.data());
+      }
     }
-    for (int64_t t = 0; t < tokens; ++t)
-      pack_levels(levels.data() + t * kChannels, shape_.bits, count,
-                  out + t * stride + first / unit * affine_unit_bytes(shape_.bits));
+    fit_columns(columns);
+    std::memcpy(at.scale, columns.scale, static_cast<size_t>(2 * count));
+    std::memcpy(at.zero, columns.zero, static_cast<size_t>(2 * count));
+    at.scale += 2 * count;
+    at.zero += 2 * count;
+    at.outliers += count * shape_.outliers * kOutlierBytes;
+    if (count < kColumns) columns.clear_levels(count);
+    for (int64_t t = 0; t < columns.tokens; ++t) {
+      for (int64_t d = 0; d < count; d += unit)
+        pack_levels(columns.levels[t] + d, shape_.bits, std::min(unit, count - d),
+                    out + t * stride + (first + d) / unit * affine_unit_bytes(shape_.bits));
+    }
   }
 }
 
@@ -290,20 +339,31 @@ void LevelCodec::fit_codes(KvPart part, const float* values, int64_t n, FittedGr
 }
 
 // The scale is rounded to f16, and down where the highest level would be infinite.
+void MinMaxCodec::set_grid(float low, float high, uint16_t& scale, uint16_t& zero) const {
+  low *= clip_;
+  high *= clip_;
+  zero = f32_to_f16(low);
+  scale = f32_to_f16((high - low) / top());
+  if (low + top() * f16_to_f32(scale) > kLargestF16Value) --scale;
+}
+
+void MinMaxCodec::fit_columns(LevelColumns& columns) const {
+  columns.find_ranges();
+  for (int64_t c = 0; c < kColumns; ++c) set_grid(columns.low[c], columns.high[c], columns.scale[c], columns.zero[c]);
+  columns.fit_whole_levels(top());
+}
+
 void MinMaxCodec::fit(KvPart /*part*/, const float* values, int64_t n, FittedGroup& out) const {
   const Range range = range_of(values, n);
-  const float low = range.low * clip_, high = range.high * clip_;
-  const auto top = static_cast<float>((1 << shape().bits) - 1);
-  out.zero = f32_to_f16(low);
-  out.scale = f32_to_f16((high - low) / top);
-  if (low + top * f16_to_f32(out.scale) > kLargestF16Value) --out.scale;
+  set_grid(range.low, range.high, out.scale, out.zero);
+  const float most = top();
   const float zero = f16_to_f32(out.zero), scale = f16_to_f32(out.scale);
   const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
   uint8_t* __restrict levels = out.levels;
   for (int64_t i = 0; i < n; ++i) {
     float level = (values[i] - zero) * inverse + 0.5f;
     level = level > 0.0f ? level : 0.0f;
-    level = level < top ? level : top;
+    level = level < most ? level : most;
     levels[i] = static_cast<uint8_t>(static_cast<int32_t>(level));
   }
 }

@@ -31,6 +31,8 @@ struct LevelShape {
   int outliers = 0;              // values of each group that are stored as f16: those farthest from its median
 };
 
+struct LevelColumns;  // level_columns.h
+
 class LevelCodec : public KvCodec {
  public:
   explicit LevelCodec(const LevelShape& shape) : shape_(shape) {}
@@ -39,6 +41,9 @@ class LevelCodec : public KvCodec {
   Result<void> check(int64_t head_dim) const override;
   int64_t tile_bytes(int64_t tokens, int64_t head_dim) const override;
   void store(KvPart part, const float* rows, int64_t tokens, int64_t head_dim, uint8_t* tile) const override;
+  bool by_token(KvPart part) const override { return part == KvPart::values || shape_.key_tokens == 0; }
+  void store_token(KvPart part, const float* row, int64_t token, int64_t tokens, int64_t head_dim,
+                   uint8_t* tile) const override;
   void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
             uint8_t* rows) const override;
   std::optional<LevelTiles> level_tiles(int64_t tokens, int64_t head_dim) const override;
@@ -46,6 +51,8 @@ class LevelCodec : public KvCodec {
  protected:
   // n values, in order of tokens or of channels. Decoded values must be finite as f16.
   virtual void fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const = 0;
+  // The same of columns of keys; as it is here, one by one.
+  virtual void fit_columns(LevelColumns& columns) const;
   // Sets the levels for the scale and zero that are there, by the nearest code.
   void fit_codes(KvPart part, const float* values, int64_t n, FittedGroup& out) const;
   virtual const float* codes(KvPart /*part*/) const { return shape_.codes; }
@@ -59,8 +66,9 @@ class LevelCodec : public KvCodec {
   };
 
   LevelTiles tiles_of(int64_t tokens, int64_t head_dim) const;
+  GroupPlace place_of(KvPart part, const LevelTiles& tiles, int64_t first, uint8_t* tile) const;
+  void clear_unused(int64_t tokens, int64_t head_dim, uint8_t* tile) const;
   void fit_group(float* values, int64_t n, uint8_t* levels, GroupPlace& at) const;
-  void store_token(const float* row, int64_t head_dim, uint8_t* out, GroupPlace& at) const;
   void store_columns(const float* rows, int64_t head_dim, uint8_t* out, int64_t stride, GroupPlace& at) const;
   int64_t group_of(int64_t head_dim) const;
   int64_t groups(int64_t head_dim) const;
@@ -81,8 +89,13 @@ class MinMaxCodec : public LevelCodec {
 
  protected:
   void fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const override;
+  void fit_columns(LevelColumns& columns) const override;
 
  private:
+  // Scale and zero of the levels of a group with this range.
+  void set_grid(float low, float high, uint16_t& scale, uint16_t& zero) const;
+  float top() const { return static_cast<float>((1 << shape().bits) - 1); }
+
   std::string text_;
   int64_t residual_;
   float clip_;
