@@ -53,24 +53,32 @@ void find_excess(const AttentionArgs& a, int64_t begin, int64_t end, WordScratch
   }
 }
 
-// Of one row: sums of its own, in the same order as those of many.
+// Of one row. Even and odd tokens have sums of their own, since outliers of many tokens may be in the same dim; of many
+// rows they are added in the same order.
 inline void add_excess_of_row(const AttentionArgs& a, const uint8_t* weight, int64_t begin, int64_t end, WordScratch& b,
                               float* acc) {
-  float *sums = b.excess_sum[0], *weights = b.token_weight[0];
-  for (int64_t d = 0; d < a.head_dim; d += 16) _mm512_store_ps(sums + d, _mm512_setzero_ps());
+  float *even = b.excess_sum[0][0], *odd = b.excess_sum[1][0], *weights = b.token_weight[0];
+  for (int64_t d = 0; d < a.head_dim; d += 16) {
+    _mm512_store_ps(even + d, _mm512_setzero_ps());
+    _mm512_store_ps(odd + d, _mm512_setzero_ps());
+  }
   for (int64_t j = begin; j < end; j += 16) _mm512_store_ps(weights + j, Simd::load_bf16(weight + 2 * j));
   for (int64_t o = 0; o < a.tiles->outliers; ++o) {
     const int32_t* dims = b.excess_dim[o];
     const float* excess = b.excess[o];
-    for (int64_t j = begin; j < end; ++j) sums[dims[j]] = __builtin_fmaf(weights[j], excess[j], sums[dims[j]]);
+    for (int64_t j = begin; j < end; j += 2) {
+      even[dims[j]] = __builtin_fmaf(weights[j], excess[j], even[dims[j]]);
+      odd[dims[j + 1]] = __builtin_fmaf(weights[j + 1], excess[j + 1], odd[dims[j + 1]]);
+    }
   }
-  for (int64_t d = 0; d < a.head_dim; d += 16)
-    Simd::store(acc + d, Simd::add(Simd::load(acc + d), _mm512_load_ps(sums + d)));
+  for (int64_t d = 0; d < a.head_dim; d += 16) {
+    const __m512 sum = Simd::add(_mm512_load_ps(even + d), _mm512_load_ps(odd + d));
+    Simd::store(acc + d, Simd::add(Simd::load(acc + d), sum));
+  }
 }
 
-// Of up to 16 rows, a lane each.
-inline void add_excess_of_rows(const AttentionArgs& a, int64_t rows, int64_t begin, int64_t end, const Bf16Scratch& s,
-                               WordScratch& b, float* acc) {
+// The rows' weights, [token][row].
+inline void transpose_weights(int64_t rows, int64_t begin, int64_t end, const Bf16Scratch& s, WordScratch& b) {
   const uint8_t* weight[16];
   for (int64_t r = 0; r < 16; ++r) weight[r] = r < rows ? s.weight + r * kWeightStride : kZeroRow;
   for (int64_t j = begin; j < end; j += 8) {
@@ -81,19 +89,35 @@ inline void add_excess_of_rows(const AttentionArgs& a, int64_t rows, int64_t beg
       _mm512_store_ps(b.token_weight[j + 2 * i + 1], Simd::bf16_part(pairs[i], 1));
     }
   }
-  for (int64_t d = 0; d < a.head_dim; ++d) _mm512_store_ps(b.excess_sum[d], _mm512_setzero_ps());
+}
+
+// Of up to 16 rows, a lane each.
+inline void add_excess_of_rows(const AttentionArgs& a, int64_t rows, int64_t begin, int64_t end, const Bf16Scratch& s,
+                               WordScratch& b, float* acc) {
+  transpose_weights(rows, begin, end, s, b);
+  for (int64_t d = 0; d < a.head_dim; ++d) {
+    _mm512_store_ps(b.excess_sum[0][d], _mm512_setzero_ps());
+    _mm512_store_ps(b.excess_sum[1][d], _mm512_setzero_ps());
+  }
   for (int64_t o = 0; o < a.tiles->outliers; ++o) {
     const int32_t* dims = b.excess_dim[o];
     const float* excess = b.excess[o];
-    for (int64_t j = begin; j < end; ++j) {
-      float* sum = b.excess_sum[dims[j]];
+    const auto add = [&](int64_t j, float* sum) {
       const __m512 weights = _mm512_load_ps(b.token_weight[j]);
       _mm512_store_ps(sum, Simd::fma(weights, _mm512_set1_ps(excess[j]), _mm512_load_ps(sum)));
+    };
+    for (int64_t j = begin; j < end; j += 2) {
+      add(j, b.excess_sum[0][dims[j]]);
+      add(j + 1, b.excess_sum[1][dims[j + 1]]);
     }
   }
   for (int64_t d = 0; d < a.head_dim; d += 16) {
     const uint8_t* dims[16];
-    for (int64_t i = 0; i < 16; ++i) dims[i] = reinterpret_cast<const uint8_t*>(b.excess_sum[d + i]);
+    for (int64_t i = 0; i < 16; ++i) {
+      float* sum = b.excess_sum[0][d + i];
+      _mm512_store_ps(sum, Simd::add(_mm512_load_ps(sum), _mm512_load_ps(b.excess_sum[1][d + i])));
+      dims[i] = reinterpret_cast<const uint8_t*>(sum);
+    }
     for (int64_t r = 0; r < rows; r += 4) {
       __m512 of_row[4];
       Simd::transpose_words(dims, r * static_cast<int64_t>(sizeof(float)), of_row);

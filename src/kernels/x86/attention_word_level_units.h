@@ -34,8 +34,8 @@ struct WordScratch : TileScratch {
   // What outliers add to what levels say, of each token.
   alignas(64) float excess[kMostOutliers][kAttentionPartition];
   alignas(64) int32_t excess_dim[kMostOutliers][kAttentionPartition];
-  alignas(64) float token_weight[kAttentionPartition][16],
-      excess_sum[kMaxTilesHeadDim][16];  // [row]; of a lone row dense
+  alignas(64) float token_weight[kAttentionPartition][16];  // [row]; of a lone row dense
+  alignas(64) float excess_sum[2][kMaxTilesHeadDim][16];    // the same, of even and odd tokens
 };
 
 template <int kBits>
