@@ -1,7 +1,8 @@
 // CodecTiles: attention over a KV cache that a codec encodes (kv/codec.h). Stores new rows as raw f16, encodes what
-// depends on one row with that row, and the rest with the blocks that they complete, and runs attention over tiles and raw rows: a kernel that reads the levels of a tile, or,
-// where the kernel table or the codec has none, the f16 kernel over decoded tiles. Each query sees what the codec's
-// rule says for its slot, so that results do not depend on prefill chunks, the batch or threads.
+// depends on one row with that row, and the rest with the blocks that they complete, and runs attention over tiles and
+// raw rows: a kernel that reads the levels of a tile, or, where the kernel table or the codec has none, the f16 kernel
+// over decoded tiles. Each query sees what the codec's rule says for its slot, so that results do not depend on prefill
+// chunks, the batch or threads.
 //
 // Raw rows are in the stream's tail, a ring. A chunk that is too long for the ring has its rows in a window of this
 // object during a layer; the last of them go on to the ring:
