@@ -38,7 +38,8 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Use a model", "run chat serve embed batch"},
     {"Models on this machine", "list show pull create cp rm ps stop models inspect convert compress doctor"},
     {"Measure", "bench perplexity compare simulate replay trace lab"},
-    {"Text and techniques", "techniques tokenize template datastore draft-search window-search budget-search train train-lab"},
+    {"Text and techniques",
+     "techniques tokenize template datastore draft-search window-search budget-search train train-lab"},
     {"Shell", "completion man"},
 };
 

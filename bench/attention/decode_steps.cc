@@ -93,8 +93,7 @@ Result<int> measure(int count, char** arguments) {
   std::vector<std::string> formats(arguments + std::min(count, 4), arguments + count);
   if (formats.empty())
     formats = {"f16", "kivi", "kivi:bits=4", "flexgen_kv", "atom_kv", "quarot_kv", "turboquant", "kvquant"};
-  MILLRACE_TRY(const auto model,
-               LanguageModel::load(arguments[1], {.threads = 1, .context = kPrompt + kSteps + 64}));
+  MILLRACE_TRY(const auto model, LanguageModel::load(arguments[1], {.threads = 1, .context = kPrompt + kSteps + 64}));
   std::map<std::string, Times> all;
   for (int64_t round = 0; round < rounds; ++round)
     for (const std::string& format : formats) MILLRACE_TRY_VOID(run(model, format, streams, all[format]));

@@ -71,7 +71,7 @@ class PersistenceMeter final : public ForwardObserver {
   ModelRunner& runner_;
   int64_t half_, recent_, heads_;
   std::vector<LayerPersistence> layers_;
-  TokenMass mass_;                          // of the newest queries of the first half and the second one; of this alone
+  TokenMass mass_;  // of the newest queries of the first half and the second one; of this alone
   std::array<std::vector<int64_t>, 2> uses_;  // [slots, heads of all layers], of each
 };
 
@@ -81,9 +81,9 @@ Result<void> check_options(const ArchSpec& spec, int64_t tokens, const BudgetSea
       return Error::unsupported(
           "budget-search: some layers of this model do not see every key, so that layers have one budget");
   if (tokens < options.context)
-    return Error::user(fmt::format(
-        "text: has {} tokens, fewer than a window of {}; lower the context or give a longer text", tokens,
-        options.context));
+    return Error::user(
+        fmt::format("text: has {} tokens, fewer than a window of {}; lower the context or give a longer text", tokens,
+                    options.context));
   if (static_cast<double>(options.context / 2) * options.keep < static_cast<double>(options.recent + 1))
     return Error::user(
         fmt::format("keep: {} of {} tokens are no more than the newest {}; raise it or the context, or lower recent",
@@ -129,11 +129,10 @@ Result<FoundBudgets> search_budgets(const std::shared_ptr<const LanguageModel>& 
   auto windows = chunk_windows(std::ssize(tokens), options.context);
   for (ScoreWindow& window : windows) window.first_scored = window.count;  // nothing is
   // So that a pass is a window, whose last token is no input.
-  MILLRACE_TRY(const auto scorer,
-               Scorer::create(model, {.threads = options.threads,
-                                      .context = options.context,
-                                      .batch_tokens = options.context - 1,
-                                      .kv_format = options.kv_format}));
+  MILLRACE_TRY(const auto scorer, Scorer::create(model, {.threads = options.threads,
+                                                         .context = options.context,
+                                                         .batch_tokens = options.context - 1,
+                                                         .kv_format = options.kv_format}));
   PersistenceMeter meter(scorer->runner(), options);
   MILLRACE_TRY_VOID(scorer->run(tokens, windows, -1, [](std::span<const ScoredRow>) { return Result<void>(); }));
   FoundBudgets out{.layers = meter.layers()};

@@ -6,8 +6,8 @@
 //
 //   window   [ tokens that may be kept, and first queries | second queries ]
 //
-// The paper says that the budgets of later layers are larger, not by which rule. Here every token goes to the layer that
-// keeps the smallest part so far of what the second half finds important.
+// The paper says that the budgets of later layers are larger, not by which rule. Here every token goes to the layer
+// that keeps the smallest part so far of what the second half finds important.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,8 @@ struct LayerPersistence {
   double kept_share(int64_t older) const;  // 1 where nothing is important
 };
 
-// Of each layer, older tokens that are kept: `average` on average. No other choice has a larger least kept_share(). Pure.
+// Of each layer, older tokens that are kept: `average` on average. No other choice has a larger least kept_share().
+// Pure.
 std::vector<int64_t> divide_budget(std::span<const LayerPersistence> layers, int64_t average);
 
 struct FoundBudgets {

@@ -97,9 +97,10 @@ class PlainPersistence final : public ForwardObserver {
       for (int64_t key = 0; key < half; ++key) {
         int64_t better = 0;  // of the older ones
         for (int64_t other = 0; other < half - recent; ++other)
-          better += std::pair(before[static_cast<size_t>(other)], other) >
-                    std::pair(before[static_cast<size_t>(key)], key);
-        if (key >= half - recent || better < older) out.kept[static_cast<size_t>(older)] += later[static_cast<size_t>(key)];
+          better +=
+              std::pair(before[static_cast<size_t>(other)], other) > std::pair(before[static_cast<size_t>(key)], key);
+        if (key >= half - recent || better < older)
+          out.kept[static_cast<size_t>(older)] += later[static_cast<size_t>(key)];
       }
     }
   }
@@ -109,8 +110,8 @@ class PlainPersistence final : public ForwardObserver {
     const int64_t block = in.kv.layout().block_tokens;
     const BatchSpan& span = in.batch.spans.front();
     const auto id = in.batch.block_tables[static_cast<size_t>(span.table + slot / block)];
-    const auto* row = reinterpret_cast<const float*>(in.kv.keys(in.layer.layer, id, head)) +
-                      slot % block * in.layer.head_dim;
+    const auto* row =
+        reinterpret_cast<const float*>(in.kv.keys(in.layer.layer, id, head)) + slot % block * in.layer.head_dim;
     double dot = 0;
     for (int64_t d = 0; d < in.layer.head_dim; ++d) dot += static_cast<double>(q[d]) * static_cast<double>(row[d]);
     return dot;
@@ -139,8 +140,7 @@ TEST(BudgetSearch, MeasuresImportanceByItsDefinition) {
         .threads = 1, .context = 48, .keep = 0.5, .recent = 3, .history = history, .kv_format = "f32"};
     const auto found = search_budgets(model, tokens, options);
     ASSERT_TRUE(found.ok()) << found.error().message;
-    const auto scorer =
-        Scorer::create(model, {.threads = 1, .context = 48, .batch_tokens = 47, .kv_format = "f32"});
+    const auto scorer = Scorer::create(model, {.threads = 1, .context = 48, .batch_tokens = 47, .kv_format = "f32"});
     ASSERT_TRUE(scorer.ok());
     PlainPersistence plain;
     plain.layers.resize(found->layers.size());
@@ -149,9 +149,7 @@ TEST(BudgetSearch, MeasuresImportanceByItsDefinition) {
     plain.history = history;
     (*scorer)->runner().hooks().add(plain);
     const std::vector<ScoreWindow> window = {{0, 48, 48}};
-    ASSERT_TRUE((*scorer)
-                    ->run(tokens, window, -1, [](std::span<const ScoredRow>) { return Result<void>(); })
-                    .ok());
+    ASSERT_TRUE((*scorer)->run(tokens, window, -1, [](std::span<const ScoredRow>) { return Result<void>(); }).ok());
     (*scorer)->runner().hooks().remove(plain);
     for (size_t i = 0; i < plain.layers.size(); ++i) {
       EXPECT_EQ(found->layers[i].important, plain.layers[i].important) << i;

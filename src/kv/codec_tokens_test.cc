@@ -1,5 +1,5 @@
-// What codecs encode token by token is the tile of the whole block, and columns that are encoded together are those that
-// are encoded one by one.
+// What codecs encode token by token is the tile of the whole block, and columns that are encoded together are those
+// that are encoded one by one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -100,11 +100,9 @@ class Coded final : public LevelCodec {
   }
   void fit_columns(LevelColumns& columns) const override {
     if (!together_) return LevelCodec::fit_columns(columns);
-    columns.find_ranges();
-    for (int64_t c = 0; c < kColumns; ++c) {
-      columns.zero[c] = f32_to_f16(columns.low[c]);
-      columns.scale[c] = f32_to_f16(columns.high[c] - columns.low[c]);
-    }
+    column_level_kernels().ranges(columns);
+    for (int64_t c = 0; c < kColumns; ++c)
+      columns.set_grid(c, f32_to_f16(columns.high[c] - columns.low[c]), f32_to_f16(columns.low[c]));
     columns.fit_codes(shape().bits, shape().codes);
   }
 
@@ -148,10 +146,10 @@ TEST(CodecTokens, TheOutlierOfAColumnIsFarthestFromItsMedian) {
       LevelColumns columns;
       columns.tokens = tokens;
       const auto rows = drawn_rows(tokens, kColumns, random());
-      columns.load(rows.data(), kColumns, kColumns);
+      columns.load(rows.data(), kColumns, kColumns, true);
       std::vector<uint8_t> stored(4 * kColumns);
       columns.take_outliers(kColumns, stored.data());
-      columns.find_ranges();
+      column_level_kernels().ranges(columns);
       for (int64_t c = 0; c < kColumns; ++c) {
         std::vector<float> values;
         for (int64_t t = 0; t < tokens; ++t) values.push_back(rows[static_cast<size_t>(t * kColumns + c)]);

@@ -85,8 +85,8 @@ TEST(LayerBudgets, OfScissorhandsAreInProportionToTheirShares) {
       all += shares.back();
       text += (i > 0 ? "." : "") + std::to_string(share);
     }
-    const auto rule = layer_rule("scissorhands:budget=" + std::to_string(budget) +
-                                 ",recent=" + std::to_string(recent) + ",layers=" + text);
+    const auto rule = layer_rule("scissorhands:budget=" + std::to_string(budget) + ",recent=" + std::to_string(recent) +
+                                 ",layers=" + text);
     const std::vector<int64_t> own = layer_budgets(*rule, static_cast<int64_t>(layers));
     const int64_t least = std::min(std::max<int64_t>(1, recent), budget);
     int64_t sum = 0;
@@ -108,8 +108,9 @@ TEST(LayerBudgets, OfScissorhandsAreOfAsManyLayers) {
   EXPECT_EQ(rule->evictor->check_layers(3).error().message,
             "evictor scissorhands: layers: has shares of 2 layers, the model has 3; millrace budget-search finds those "
             "of a model");
-  const std::string numbers = "evictor scissorhands: layers: must be a whole number from 1 to 1000000 for each layer, "
-                              "with dots between them, got ";
+  const std::string numbers =
+      "evictor scissorhands: layers: must be a whole number from 1 to 1000000 for each layer, "
+      "with dots between them, got ";
   EXPECT_EQ(layer_refusal("scissorhands:layers=3.0"), numbers + "'0'");
   EXPECT_EQ(layer_refusal("scissorhands:layers=3."), numbers + "''");
   EXPECT_EQ(layer_refusal("scissorhands:layers=1000001"), numbers + "'1000001'");
@@ -158,11 +159,11 @@ TEST(LayerBudgets, DemandIsTheAverageAndTheSumOfBlocks) {
 
 // The schedule is that of one evictor, whatever each layer stores, and none exceeds its budget and the slack.
 TEST(LayerEviction, LayersDecideTogether) {
-  for (const char* text : {"pyramidkv:budget=20,window=4,beta=4,slack=5", "spatten:keep=30,final=8,slack=5",
-                           "pyramidkv:budget=20,window=4,beta=4,slack=5,prompt=evicted",
-                           "spatten:keep=30,final=8,slack=3,prompt=evicted",
-                           "scissorhands:budget=20,recent=4,slack=5,layers=1.3.6.2",
-                           "scissorhands:budget=20,recent=4,slack=3,prompt=evicted,layers=1.3.6.2"}) {
+  for (const char* text :
+       {"pyramidkv:budget=20,window=4,beta=4,slack=5", "spatten:keep=30,final=8,slack=5",
+        "pyramidkv:budget=20,window=4,beta=4,slack=5,prompt=evicted", "spatten:keep=30,final=8,slack=3,prompt=evicted",
+        "scissorhands:budget=20,recent=4,slack=5,layers=1.3.6.2",
+        "scissorhands:budget=20,recent=4,slack=3,prompt=evicted,layers=1.3.6.2"}) {
     const auto rule = layer_rule(text);
     for (const int64_t prompt : {1, 12, 60}) {
       TokenEviction eviction(rule, prompt, 200, 1, 4);

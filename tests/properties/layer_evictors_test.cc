@@ -141,7 +141,10 @@ TEST_P(LayerEvictors, EqualAPlainReference) {
   for (const int64_t seed : {1, 2, 3}) {
     const Request r = request(seed);
     const Shown shown = run_one(evicting(options(2, 32)), r);
-    PlainLayers plain(*model_, **rule, std::ssize(r.prompt), cascade ? 1 << 20 : uses ? 12 : 8,
+    PlainLayers plain(*model_, **rule, std::ssize(r.prompt),
+                      cascade ? 1 << 20
+                      : uses  ? 12
+                              : 8,
                       cascade || uses ? 6 : 8, uses ? 0 : 2);
     std::vector<float> logits;
     for (const TokenId token : r.prompt) logits = plain.step(token);

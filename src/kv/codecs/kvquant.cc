@@ -64,8 +64,19 @@ void KvQuant::fit(KvPart part, const float* values, int64_t n, FittedGroup& out)
 }
 
 void KvQuant::fit_columns(LevelColumns& columns) const {
-  columns.find_ranges();
-  for (int64_t c = 0; c < kColumns; ++c) set_grid(columns.low[c], columns.high[c], columns.scale[c], columns.zero[c]);
+  column_level_kernels().ranges(columns);
+  float scales[kColumns], zeros[kColumns];
+  for (int64_t c = 0; c < kColumns; ++c) {
+    zeros[c] = (columns.low[c] + columns.high[c]) / 2;
+    scales[c] = (columns.high[c] - columns.low[c]) / 2;
+  }
+  columns.set_grids(scales, zeros);
+  for (int64_t c = 0; c < kColumns; ++c) {  // as set_grid()
+    uint16_t scale = columns.scale_bits[c];
+    if (std::fabs(columns.zero[c]) + f16_to_f32(scale) <= kLargestF16Value) continue;
+    set_grid(columns.low[c], columns.high[c], scale, columns.zero_bits[c]);
+    columns.set_grid(c, scale, columns.zero_bits[c]);
+  }
   columns.fit_codes(shape_.bits, codes_.keys.data());
 }
 

@@ -15,30 +15,53 @@ namespace {
 constexpr int64_t kLine = 64;
 constexpr int64_t kOutlierBytes = 4;
 
-// The levels of one token, a byte each, as units of AffineRows; those behind the last one up to a whole unit are 0.
-void pack_levels(const uint8_t* levels, int bits, int64_t count, uint8_t* row) {
-  const auto eight = [&](int64_t at) {
-    uint64_t bytes;
-    std::memcpy(&bytes, levels + at, sizeof(bytes));
-    return bytes;
-  };
-  const int64_t values = affine_unit_values(bits), unit_bytes = affine_unit_bytes(bits);
-  for (int64_t d = 0; d < count; d += values, row += unit_bytes) {
-    uint64_t low;
-    if (bits == 4) {
-      low = eight(d) | eight(d + 8) << 4;
-    } else {
-      constexpr uint64_t kLowBits = 0x0303030303030303;
-      low = 0;
-      for (int64_t i = 0; i < 4; ++i) low |= (eight(d + 8 * i) & kLowBits) << (2 * i);
-    }
-    std::memcpy(row, &low, sizeof(low));
-    if (bits != 3) continue;
+uint64_t eight_levels(const uint8_t* levels) {
+  uint64_t bytes;
+  std::memcpy(&bytes, levels, sizeof(bytes));
+  return bytes;
+}
+
+// A unit of AffineRows, of levels that are a byte each.
+template <int kBits>
+void pack_unit(const uint8_t* levels, uint8_t* unit) {
+  uint64_t low = 0;
+  if constexpr (kBits == 4) {
+    low = eight_levels(levels) | eight_levels(levels + 8) << 4;
+  } else {
+    constexpr uint64_t kLowBits = 0x0303030303030303;
+    for (int64_t i = 0; i < 4; ++i) low |= (eight_levels(levels + 8 * i) & kLowBits) << (2 * i);
+  }
+  std::memcpy(unit, &low, sizeof(low));
+  if constexpr (kBits == 3) {
     // The product moves the lowest bit of byte i to bit 56 + i.
     for (int64_t i = 0; i < 4; ++i)
-      row[8 + i] =
-          static_cast<uint8_t>((eight(d + 8 * i) >> 2 & 0x0101010101010101) * uint64_t{0x0102040810204080} >> 56);
+      unit[8 + i] = static_cast<uint8_t>(
+          (eight_levels(levels + 8 * i) >> 2 & 0x0101010101010101) * uint64_t{0x0102040810204080} >> 56);
   }
+}
+
+// Calls of<bits>().
+template <typename Of>
+void with_bits(int bits, const Of& of) {
+  if (bits == 2) return of.template operator()<2>();
+  if (bits == 3) return of.template operator()<3>();
+  of.template operator()<4>();
+}
+
+// The levels of one token; those behind the last one up to a whole unit are 0.
+void pack_token(const uint8_t* levels, int bits, int64_t count, uint8_t* row) {
+  with_bits(bits, [&]<int kBits>() {
+    for (int64_t d = 0; d < count; d += affine_unit_values(kBits), row += affine_unit_bytes(kBits))
+      pack_unit<kBits>(levels + d, row);
+  });
+}
+
+// The first `units` units of each token's columns.
+template <int kBits>
+void pack_columns(const LevelColumns& columns, int64_t units, uint8_t* rows, int64_t stride) {
+  for (int64_t t = 0; t < columns.tokens; ++t, rows += stride)
+    for (int64_t u = 0; u < units; ++u)
+      pack_unit<kBits>(columns.levels[t] + u * affine_unit_values(kBits), rows + u * affine_unit_bytes(kBits));
 }
 
 }  // namespace
@@ -96,10 +119,10 @@ LevelCodec::GroupPlace LevelCodec::place_of(KvPart part, const LevelTiles& tiles
           tile + tiles.outliers_at + first * shape_.outliers * kOutlierBytes};
 }
 
-// What no token writes in a tile that is stored by token.
-void LevelCodec::clear_unused(int64_t tokens, int64_t head_dim, uint8_t* tile) const {
+// What is not written in a tile of `used` groups.
+void LevelCodec::clear_unused(int64_t used, int64_t tokens, int64_t head_dim, uint8_t* tile) const {
   const LevelTiles tiles = tiles_of(tokens, head_dim);
-  const int64_t all = scales(tokens, head_dim), used = tokens * groups(head_dim);
+  const int64_t all = scales(tokens, head_dim);
   const GroupPlace end = place_of(KvPart::values, tiles, used, tile);
   std::memset(end.scale, 0, static_cast<size_t>(2 * (all - used)));
   std::memset(end.zero, 0, static_cast<size_t>(2 * (all - used)));
@@ -111,8 +134,8 @@ void LevelCodec::store(KvPart part, const float* rows, int64_t tokens, int64_t h
     for (int64_t t = 0; t < tokens; ++t) store_token(part, rows + t * head_dim, t, tokens, head_dim, tile);
     return;
   }
-  std::memset(tile, 0, static_cast<size_t>(tile_bytes(tokens, head_dim)));
   const LevelTiles tiles = tiles_of(tokens, head_dim);
+  clear_unused(tokens / tiles.key_tokens * head_dim, tokens, head_dim, tile);
   GroupPlace at = place_of(part, tiles, 0, tile);
   for (int64_t t = 0; t < tokens; t += tiles.key_tokens)
     store_columns(rows + t * head_dim, head_dim, tile + t * tiles.stride, tiles.stride, at);
@@ -132,7 +155,7 @@ void LevelCodec::fit_group(float* values, int64_t n, uint8_t* levels, GroupPlace
 
 void LevelCodec::store_token(KvPart part, const float* row, int64_t token, int64_t tokens, int64_t head_dim,
                              uint8_t* tile) const {
-  if (token == 0) clear_unused(tokens, head_dim, tile);
+  if (token == 0) clear_unused(tokens * groups(head_dim), tokens, head_dim, tile);
   const LevelTiles tiles = tiles_of(tokens, head_dim);
   GroupPlace at = place_of(part, tiles, token * groups(head_dim), tile);
   std::array<float, kMaxLevelGroup> values;
@@ -144,7 +167,7 @@ void LevelCodec::store_token(KvPart part, const float* row, int64_t token, int64
     std::copy_n(row + d, n, values.data());
     fit_group(values.data(), n, levels.data() + d, at);
   }
-  pack_levels(levels.data(), shape_.bits, head_dim, tile + token * tiles.stride);
+  pack_token(levels.data(), shape_.bits, head_dim, tile + token * tiles.stride);
 }
 
 void LevelCodec::fit_columns(LevelColumns& columns) const {
@@ -154,8 +177,7 @@ void LevelCodec::fit_columns(LevelColumns& columns) const {
     columns.read(c, values.data());
     FittedGroup fitted{.levels = levels.data()};
     fit(KvPart::keys, values.data(), columns.tokens, fitted);
-    columns.scale[c] = fitted.scale;
-    columns.zero[c] = fitted.zero;
+    columns.set_grid(c, fitted.scale, fitted.zero);
     for (int64_t t = 0; t < columns.tokens; ++t) columns.levels[t][c] = levels[static_cast<size_t>(t)];
   }
 }
@@ -163,13 +185,12 @@ void LevelCodec::fit_columns(LevelColumns& columns) const {
 // Of key_tokens rows; the place goes to that of the next.
 void LevelCodec::store_columns(const float* rows, int64_t head_dim, uint8_t* out, int64_t stride,
                                GroupPlace& at) const {
-  const int64_t unit = affine_unit_values(shape_.bits);
   std::array<float, kMaxKeyTokens> values;
   LevelColumns columns;
   columns.tokens = shape_.key_tokens;
   for (int64_t first = 0; first < head_dim; first += kColumns) {
     const int64_t count = std::min(kColumns, head_dim - first);
-    columns.load(rows + first, head_dim, count);
+    columns.load(rows + first, head_dim, count, shape_.outliers > 0);
     if (shape_.outliers == 1) columns.take_outliers(count, at.outliers);
     if (shape_.outliers > 1) {
       for (int64_t c = 0; c < count; ++c) {
@@ -179,17 +200,16 @@ void LevelCodec::store_columns(const float* rows, int64_t head_dim, uint8_t* out
       }
     }
     fit_columns(columns);
-    std::memcpy(at.scale, columns.scale, static_cast<size_t>(2 * count));
-    std::memcpy(at.zero, columns.zero, static_cast<size_t>(2 * count));
+    std::memcpy(at.scale, columns.scale_bits, static_cast<size_t>(2 * count));
+    std::memcpy(at.zero, columns.zero_bits, static_cast<size_t>(2 * count));
     at.scale += 2 * count;
     at.zero += 2 * count;
     at.outliers += count * shape_.outliers * kOutlierBytes;
     if (count < kColumns) columns.clear_levels(count);
-    for (int64_t t = 0; t < columns.tokens; ++t) {
-      for (int64_t d = 0; d < count; d += unit)
-        pack_levels(columns.levels[t] + d, shape_.bits, std::min(unit, count - d),
-                    out + t * stride + (first + d) / unit * affine_unit_bytes(shape_.bits));
-    }
+    with_bits(shape_.bits, [&]<int kBits>() {
+      pack_columns<kBits>(columns, (count + affine_unit_values(kBits) - 1) / affine_unit_values(kBits), out, stride);
+      out += kColumns / affine_unit_values(kBits) * affine_unit_bytes(kBits);
+    });
   }
 }
 
@@ -333,9 +353,7 @@ void LevelCodec::fit_codes(KvPart part, const float* values, int64_t n, FittedGr
     symmetric ? nearest_symmetric_codes<kBits>(values, n, zero, inverse, all, out.levels)
               : nearest_codes<kBits>(values, n, zero, inverse, all, out.levels);
   };
-  if (shape_.bits == 2) return fit.template operator()<2>();
-  if (shape_.bits == 3) return fit.template operator()<3>();
-  fit.template operator()<4>();
+  with_bits(shape_.bits, fit);
 }
 
 // The scale is rounded to f16, and down where the highest level would be infinite.
@@ -348,9 +366,19 @@ void MinMaxCodec::set_grid(float low, float high, uint16_t& scale, uint16_t& zer
 }
 
 void MinMaxCodec::fit_columns(LevelColumns& columns) const {
-  columns.find_ranges();
-  for (int64_t c = 0; c < kColumns; ++c) set_grid(columns.low[c], columns.high[c], columns.scale[c], columns.zero[c]);
-  columns.fit_whole_levels(top());
+  column_level_kernels().ranges(columns);
+  const float most = top();
+  float scales[kColumns], zeros[kColumns];
+  for (int64_t c = 0; c < kColumns; ++c) {
+    zeros[c] = columns.low[c] * clip_;
+    scales[c] = (columns.high[c] * clip_ - zeros[c]) / most;
+  }
+  columns.set_grids(scales, zeros);
+  for (int64_t c = 0; c < kColumns; ++c) {  // as set_grid()
+    if (zeros[c] + most * f16_to_f32(columns.scale_bits[c]) > kLargestF16Value)
+      columns.set_grid(c, columns.scale_bits[c] - 1, columns.zero_bits[c]);
+  }
+  column_level_kernels().whole_levels(columns, most);
 }
 
 void MinMaxCodec::fit(KvPart /*part*/, const float* values, int64_t n, FittedGroup& out) const {

@@ -67,7 +67,7 @@ class LevelCodec : public KvCodec {
 
   LevelTiles tiles_of(int64_t tokens, int64_t head_dim) const;
   GroupPlace place_of(KvPart part, const LevelTiles& tiles, int64_t first, uint8_t* tile) const;
-  void clear_unused(int64_t tokens, int64_t head_dim, uint8_t* tile) const;
+  void clear_unused(int64_t used, int64_t tokens, int64_t head_dim, uint8_t* tile) const;
   void fit_group(float* values, int64_t n, uint8_t* levels, GroupPlace& at) const;
   void store_columns(const float* rows, int64_t head_dim, uint8_t* out, int64_t stride, GroupPlace& at) const;
   int64_t group_of(int64_t head_dim) const;

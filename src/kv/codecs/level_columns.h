@@ -1,34 +1,34 @@
-// Columns of a tile: the values of one channel in all tokens that share a scale, of 32 channels at a time. Rows of
-// channels are vectors, so that a column costs no more than a group of a token, and the block that a stream has filled
-// is encoded in little of a step.
+// Columns of a tile: 32 channels of keys at a time, in all tokens that share a scale (kernels/column_levels.h), so that
+// the block that a stream has filled is encoded in little of a step.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/column_levels.h"
 #include "kv/codecs/level_codec.h"
 
 namespace millrace {
 
-inline constexpr int64_t kColumns = 32;  // whole units of any number of bits
+static_assert(kMaxKeyTokens <= kMaxColumnTokens);
 
-struct LevelColumns {
-  int64_t tokens = 0;
-  alignas(16) float values[kMaxKeyTokens][kColumns];
-  alignas(16) float low[kColumns], high[kColumns];  // set by find_ranges()
-  uint16_t scale[kColumns], zero[kColumns];         // f16, which levels are fitted to
-  uint8_t levels[kMaxKeyTokens][kColumns];
+struct LevelColumns : ColumnLevels {
+  uint16_t scale_bits[kColumns], zero_bits[kColumns];  // f16
+  float values[kMaxKeyTokens][kColumns];               // that `rows` points to, unless the caller has them
 
-  // `count` channels of rows that are `stride` apart; the other columns are zeros.
-  void load(const float* rows, int64_t stride, int64_t count) {
-    for (int64_t t = 0; t < tokens; ++t, rows += stride) {
-      if (count == kColumns) {
-        std::memcpy(values[t], rows, sizeof(values[t]));
+  // `count` channels of rows that are `apart`; the other columns are zeros. `copied`: values may be changed.
+  void load(const float* from, int64_t apart, int64_t count, bool copied) {
+    const bool whole = count == kColumns;
+    rows = whole && !copied ? from : values[0];
+    stride = whole && !copied ? apart : kColumns;
+    for (int64_t t = 0; t < tokens && rows == values[0]; ++t, from += apart) {
+      if (whole) {
+        std::memcpy(values[t], from, sizeof(values[t]));
         continue;
       }
       std::fill_n(values[t], kColumns, 0.0f);
-      std::copy_n(rows, count, values[t]);
+      std::copy_n(from, count, values[t]);
     }
   }
   void clear_levels(int64_t from) {
@@ -36,17 +36,18 @@ struct LevelColumns {
   }
   // One column, [tokens].
   void read(int64_t column, float* to) const {
-    for (int64_t t = 0; t < tokens; ++t) to[t] = values[t][column];
+    for (int64_t t = 0; t < tokens; ++t) to[t] = rows[t * stride + column];
   }
   void write(int64_t column, const float* from) {
     for (int64_t t = 0; t < tokens; ++t) values[t][column] = from[t];
   }
-  void find_ranges();
   // Stores of each of the first `count` columns the value that is farthest from its median, with its place, and puts
-  // another value of the column in its place.
+  // another value of the column in its place. Of copied rows.
   void take_outliers(int64_t count, uint8_t* to);
-  // The nearest of the whole numbers from 0 to `top`.
-  void fit_whole_levels(float top);
+  // Scales and zeros of all columns, [kColumns], as the nearest f16. At most 65504.
+  void set_grids(const float* scales, const float* zeros);
+  // Of one column, as f16.
+  void set_grid(int64_t column, uint16_t scale, uint16_t zero);
   // The nearest of 2^bits ascending codes.
   void fit_codes(int bits, const float* codes);
 };

@@ -21,8 +21,8 @@ Result<std::vector<int64_t>> read_layer_shares(std::string_view list) {
     int64_t share = 0;
     const auto [stop, error] = std::from_chars(one.data(), one.data() + one.size(), share);
     if (error != std::errc() || stop != one.data() + one.size() || share < 1 || share > kMostShare)
-      return Error::user(fmt::format("must be a whole number from 1 to {} for each layer, with dots between them, got '{}'",
-                                     kMostShare, one));
+      return Error::user(fmt::format(
+          "must be a whole number from 1 to {} for each layer, with dots between them, got '{}'", kMostShare, one));
     shares.push_back(share);
     begin = end + 1;
   }

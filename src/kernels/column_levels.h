@@ -1,0 +1,43 @@
+// Levels of columns: the values of one channel in all tokens that share a scale, of 32 channels at a time, so that rows
+// of channels are vectors. What a KV codec that scales along tokens does with a block when it is full (kv/codecs).
+// Builds of the same loops for several instruction sets, with the same results, bit for bit. Pure functions of their
+// arguments.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+
+inline constexpr int64_t kColumns = 32;  // whole units of levels (AffineRows) of any number of bits
+inline constexpr int64_t kMaxColumnTokens = 128;
+
+struct ColumnLevels {
+  int64_t tokens = 0;           // 1 to kMaxColumnTokens
+  const float* rows = nullptr;  // [tokens], finite, `stride` apart
+  int64_t stride = 0;
+  float low[kColumns], high[kColumns];      // of each column
+  float zero[kColumns], inverse[kColumns];  // a value is at (value - zero) * inverse on the grid of its column
+  int32_t place[kColumns];
+  uint8_t levels[kMaxColumnTokens][kColumns];
+};
+
+struct ColumnLevelKernels {
+  void (*ranges)(ColumnLevels& c);  // sets low and high
+  // Sets place to the token of the value that is farthest from the median of its column, the first of equal ones. Needs
+  // low and high.
+  void (*farthest)(ColumnLevels& c);
+  // Of 32 numbers of at most 65504: the nearest f16, and its value.
+  void (*round_halves)(const float* x, uint16_t* halves, float* rounded);
+  void (*whole_levels)(ColumnLevels& c, float top);  // the nearest whole number from 0 to `top` on the grid
+  // The nearest of 2^bits ascending codes on the grid; `middles` are between them, 2^bits - 1.
+  void (*code_levels)(ColumnLevels& c, int bits, const float* middles);
+  // The same of codes that are symmetric about zero, by the middles of the upper half, 2^(bits - 1) - 1.
+  void (*symmetric_levels)(ColumnLevels& c, int bits, const float* middles);
+};
+
+const ColumnLevelKernels& portable_column_levels();
+const ColumnLevelKernels& avx2_column_levels();    // x86-64 only
+const ColumnLevelKernels& avx512_column_levels();  // x86-64 only
+const ColumnLevelKernels& column_level_kernels();  // the fastest that select_isa() allows
+
+}  // namespace millrace
