@@ -6,9 +6,9 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kLineFloats = 16;  // tables begin at lines
+constexpr int64_t kTableFloats = 16;  // tables begin at multiples of a cache line
 
-int64_t whole_lines(int64_t floats) { return (floats + kLineFloats - 1) / kLineFloats * kLineFloats; }
+int64_t whole_lines(int64_t floats) { return (floats + kTableFloats - 1) / kTableFloats * kTableFloats; }
 
 // Floats of the parts of one rotation's tables.
 struct TableSizes {
