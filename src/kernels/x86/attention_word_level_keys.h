@@ -17,11 +17,11 @@ struct PairDims {
   }
 };
 
-// Keys of a column of dims under one scale: a place of keys and what is read there.
+// Encoded keys whose columns have the same scales.
 struct KeyColumns {
   const uint8_t* tile;
-  int64_t first;   // token of the tile
-  int64_t tokens;  // under these scales
+  int64_t first;  // token of the tile
+  int64_t tokens;
 };
 
 // Scales, zeros and the largest key of them all, as whole numbers. Returns what a whole number stands for.

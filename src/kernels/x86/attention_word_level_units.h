@@ -68,7 +68,7 @@ inline __m512i look_up_words(__m512i index, __m512i table) { return _mm512_permu
 // sum + products of two words each.
 inline __m512i add_word_products(__m512i sum, __m512i a, __m512i b) { return _mm512_dpwssd_epi32(sum, a, b); }
 
-// Words of a in the lower halves of b's dwords: x in even places and y in odd ones.
+// The lower words of x's dwords in even places, and those of y's in odd ones.
 inline __m512i pair_words(__m512i x, __m512i y) {
   return _mm512_mask_blend_epi16(0xaaaaaaaa, x, _mm512_slli_epi32(y, 16));
 }
