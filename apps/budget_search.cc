@@ -11,12 +11,12 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kSearchExamples = R"(Examples:
+constexpr const char* kBudgetExamples = R"(Examples:
   millrace budget-search -m model.gguf -f texts.txt -c 2048 --keep 0.2
 The text should be like the texts that the model will read, and --keep about the share of them that will be kept. The
 output ends with the --evictor that uses the budgets, for which any budget may be set.)";
 
-struct SearchFlags {
+struct BudgetFlags {
   ModelFlags model;
   std::string file;
   BudgetSearchOptions search;
@@ -24,7 +24,7 @@ struct SearchFlags {
   bool json = false;
 };
 
-Result<int> run_search(SearchFlags flags) {
+Result<int> run_budget_search(BudgetFlags flags) {
   MILLRACE_TRY(const std::string text, read_text_file(flags.file));
   flags.model.context = flags.search.context;
   MILLRACE_TRY(auto model, flags.model.load());
@@ -53,9 +53,9 @@ Result<int> run_search(SearchFlags flags) {
 }  // namespace
 
 void add_budget_search_command(CLI::App& app) {
-  auto flags = std::make_shared<SearchFlags>();
+  auto flags = std::make_shared<BudgetFlags>();
   CLI::App* command = add_command(app, "budget-search", "Find how many tokens of the KV cache each layer should keep",
-                                  kSearchExamples, [=] { return run_search(*flags); });
+                                  kBudgetExamples, [=] { return run_budget_search(*flags); });
   flags->model.add_with_text_to(command, &flags->file);
   command->add_option("-c,--context", flags->search.context, "Tokens of a window of the text")
       ->capture_default_str()

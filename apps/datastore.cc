@@ -13,6 +13,7 @@
 #include "base/ordered_json.h"
 #include "command.h"
 #include "hub_model.h"
+#include "input.h"
 #include "progress.h"
 #include "run/language_model.h"
 #include "text/tokenizer.h"
