@@ -6,8 +6,8 @@
 //
 //   window   [ tokens that may be kept, and first queries | second queries ]
 //
-// The paper says that the budgets of later layers are larger, not by which rule. Here every token goes to the layer
-// that keeps the smallest part so far of what the second half finds important.
+// The paper gives later layers larger budgets. Here every token goes to the layer that keeps the smallest part so far
+// of what the second half finds important, whichever that is.
 #pragma once
 
 #include <cstdint>

@@ -168,7 +168,7 @@ INSTANTIATE_TEST_SUITE_P(
                       EvictorCase{"pyramidkv:budget=20,window=8,kernel=5,beta=3,slack=5,prompt=evicted", "qwen3"},
                       EvictorCase{"pyramidkv:budget=20,window=8,kernel=5,beta=4,slack=8", "deepseek2"},
                       EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=8,layers=2.5"},
-                      EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=5,prompt=evicted,layers=9.4",
+                      EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=5,layers=9.4,prompt=evicted",
                                   "qwen3"},
                       EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=8,layers=3.5.2", "deepseek2"},
                       EvictorCase{"spatten:keep=30,final=12,recent=6,slack=8"},
