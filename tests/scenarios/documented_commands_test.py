@@ -79,7 +79,7 @@ LIMITS = {
     "convert": {"--force": ""},
     "perplexity": {"-c": "128", "--chunks": "+1"},
     "window-search": {"-c": "64"},
-    "budget-search": {"-c": "64", "--keep": "+0.5"},
+    "budget-search": {"-c": "64", "--recent": "+2"},
     "kv-levels": {"-c": "+64"},
     "lab": {"--n": "2"},
 }
