@@ -1,9 +1,11 @@
 // The millrace binary; each subcommand is one file in this folder.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,11 +45,78 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Shell", "completion man"},
 };
 
+bool has_word(std::string_view words, std::string_view word) {
+  return (" " + std::string(words) + " ").find(" " + std::string(word) + " ") != std::string::npos;
+}
+
 void group_commands(CLI::App& app) {
   for (const auto& [title, names] : kCommandGroups)
     for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
-      if ((" " + std::string(names) + " ").find(" " + command->get_name() + " ") != std::string::npos)
-        command->group(title);
+      if (has_word(names, command->get_name())) command->group(title);
+}
+
+struct CommandFile {
+  std::string_view names;  // of its commands
+  void (*add)(CLI::App& app);
+};
+constexpr CommandFile kCommandFiles[] = {
+    {"run", add_run_command},
+    {"chat", add_chat_command},
+    {"serve", add_serve_command},
+    {"pull", add_pull_command},
+    {"list show create cp rm", add_stored_commands},
+    {"ps stop", add_running_commands},
+    {"inspect", add_inspect_command},
+    {"models", add_models_command},
+    {"convert", add_convert_command},
+    {"compress", add_compress_command},
+    {"tokenize", add_tokenize_command},
+    {"datastore", add_datastore_command},
+    {"template", add_template_command},
+    {"techniques", add_techniques_command},
+#ifdef MILLRACE_TRAIN
+    {"train", add_train_command},
+#endif
+    {"embed", add_embed_command},
+    {"batch", add_batch_command},
+    {"perplexity", add_perplexity_command},
+    {"draft-search", add_draft_search_command},
+    {"window-search", add_window_search_command},
+    {"budget-search", add_budget_search_command},
+    {"kv-levels", add_kv_levels_command},
+    {"bench", add_bench_command},
+    {"trace", add_trace_command},
+    {"replay", add_replay_command},
+    {"simulate", add_simulate_command},
+    {"lab", add_lab_command},
+    {"compare", add_compare_command},
+    {"train-lab", add_train_lab_command},
+    {"doctor", add_doctor_command},
+    {"completion", add_completion_command},
+    {"man", add_man_command},
+};
+
+// The command of these arguments, if nothing but its own flags is needed to read them; else empty. Declaring every
+// command takes a few milliseconds, which count where a model starts in a tenth of a second.
+std::string_view only_command(const std::vector<std::string>& arguments) {
+  if (arguments.size() < 2 || !has_word("run chat serve", arguments[1])) return {};
+  const auto names_config = [](const std::string& argument) { return argument.starts_with("--config"); };
+  return std::ranges::any_of(arguments, names_config) ? std::string_view() : arguments[1];
+}
+
+void declare(CLI::App& app, std::string_view only) {
+  app.require_subcommand(1);
+  app.set_version_flag("--version", kVersionText);
+  app.formatter(help_formatter());
+  app.set_help_flag("-h,--help", "The flags that most users need, with examples");
+  app.set_help_all_flag("--help-all", "Every flag, in groups");
+  app.set_config("--config", "", "TOML file with flags, one table per command");
+  app.config_formatter(std::make_shared<ConfigFile>(app));
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.footer(kFooter);
+  for (const CommandFile& file : kCommandFiles)
+    if (only.empty() || has_word(file.names, only)) file.add(app);
+  group_commands(app);
 }
 
 }  // namespace
@@ -75,52 +144,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
   return command;
 }
 
-void declare_commands(CLI::App& app) {
-  app.require_subcommand(1);
-  app.set_version_flag("--version", kVersionText);
-  app.formatter(help_formatter());
-  app.set_help_flag("-h,--help", "The flags that most users need, with examples");
-  app.set_help_all_flag("--help-all", "Every flag, in groups");
-  app.set_config("--config", "", "TOML file with flags, one table per command");
-  app.config_formatter(std::make_shared<ConfigFile>(app));
-  app.allow_config_extras(CLI::config_extras_mode::error);
-  app.footer(kFooter);
-  add_run_command(app);
-  add_chat_command(app);
-  add_serve_command(app);
-  add_pull_command(app);
-  add_stored_commands(app);
-  add_running_commands(app);
-  add_inspect_command(app);
-  add_models_command(app);
-  add_convert_command(app);
-  add_compress_command(app);
-  add_tokenize_command(app);
-  add_datastore_command(app);
-  add_template_command(app);
-  add_techniques_command(app);
-#ifdef MILLRACE_TRAIN
-  add_train_command(app);
-#endif
-  add_embed_command(app);
-  add_batch_command(app);
-  add_perplexity_command(app);
-  add_draft_search_command(app);
-  add_window_search_command(app);
-  add_budget_search_command(app);
-  add_kv_levels_command(app);
-  add_bench_command(app);
-  add_trace_command(app);
-  add_replay_command(app);
-  add_simulate_command(app);
-  add_lab_command(app);
-  add_compare_command(app);
-  add_train_lab_command(app);
-  add_doctor_command(app);
-  add_completion_command(app);
-  add_man_command(app);
-  group_commands(app);
-}
+void declare_commands(CLI::App& app) { declare(app, {}); }
 
 // The place in the --config file of the flag that an error is about, with ": "; "": the flag is not from there.
 std::string config_place(const CLI::App& app, const std::string& command, const std::string& message) {
@@ -143,8 +167,9 @@ int refuse_usage(const CLI::App& app, const CLI::ParseError& error) {
 int run_main(int argc, char** argv) {
   CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.",
                "millrace"};
-  declare_commands(app);
-  const auto checked = check_arguments(app, std::vector<std::string>(argv, argv + argc));
+  const std::vector<std::string> given(argv, argv + argc);
+  declare(app, only_command(given));
+  const auto checked = check_arguments(app, given);
   if (!checked.ok()) {
     std::fprintf(stderr, "millrace: %s\n", checked.error().message.c_str());
     return exit_code(checked.error().kind);

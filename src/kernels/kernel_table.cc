@@ -168,6 +168,7 @@ KernelTable make_kernel_table(Isa isa) {
 #endif
 #if defined(__x86_64__)
   if (isa.has(Feature::avx512)) add_quant_packing_avx512(table);  // of all of the above
+  if (isa.has(Feature::avx512_vnni)) add_stored_products_avx512vnni(table);
 #endif
   return table;
 }

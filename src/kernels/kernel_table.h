@@ -51,6 +51,12 @@ struct MatmulKernel {
                         uint8_t* packed) = nullptr;
   int64_t tiles_from = 0;     // of a kernel with two ways: tokens from which it multiplies in tiles; 0: it has one
   bool packs_tables = false;  // Codebook::entries are not read after packing
+  // Multiplies rows [row_begin, row_end), a multiple of stored_rows, by at most stored_tokens tokens as they are
+  // stored: `weights` is the first of them. The bits are those of run(). False: a scale is NaN or infinite. Null: rows
+  // have to be packed.
+  bool (*run_stored)(const MatmulArgs& args) = nullptr;
+  int64_t stored_rows = 1;
+  int64_t stored_tokens = 0;
   // Of a kernel that computes tables from the inputs in each call with few tokens: rows whose products take as long. 0:
   // it computes none.
   int64_t start_rows = 0;

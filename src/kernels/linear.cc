@@ -24,6 +24,7 @@ constexpr int64_t kSliceBytes = 128 << 10;  // packed and then multiplied: with 
 constexpr int64_t kMappedBytes = 64 << 10;  // by the system, around a page of a file that is read first
 constexpr int64_t kStartTokens = 2;         // for which kernels prepare tables
 constexpr int64_t kStartsRepaid = 4;        // times the rows of a start: it then takes a fifth of a call
+constexpr int64_t kMaxStoredBytes = int64_t{1} << 31;  // of rows multiplied together as they are stored
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kMaxValues = int64_t{1} << 48;
 
@@ -90,10 +91,33 @@ uint8_t* slice_memory(int64_t bytes) {
   return memory.bytes() < bytes ? nullptr : memory.data();
 }
 
+// The first rows of [row_begin, row_end) as they are stored, as many as the kernel can. Returns where it stopped.
+int64_t run_stored_rows(const LinearPart& part, int64_t row_begin, int64_t row_end) {
+  const Weight& weight = *part.weight;
+  const MatmulKernel& kernel = *weight.kernel;
+  const int64_t row_bytes = stored_row_bytes(weight);
+  if (!kernel.run_stored || part.args.tokens > kernel.stored_tokens) return row_begin;
+  if (row_bytes * kernel.stored_rows > kMaxStoredBytes) return row_begin;
+  const int64_t rows = std::max<int64_t>(1, kSliceBytes / (row_bytes * kernel.stored_rows)) * kernel.stored_rows;
+  const int64_t whole = row_begin + (row_end - row_begin) / kernel.stored_rows * kernel.stored_rows;
+  MatmulArgs args = part.args;
+  for (int64_t begin = row_begin; begin < whole; begin += rows) {
+    const int64_t end = std::min(whole, begin + rows);
+    args.weights = weight.data + begin * row_bytes;
+    touch(weight.data + end * row_bytes, (std::min(weight.rows, end + rows) - end) * row_bytes);
+    args.row_begin = begin;
+    args.row_end = end;
+    if (!kernel.run_stored(args)) weight.packing->damaged.store(true, std::memory_order_relaxed);
+  }
+  return whole;
+}
+
 // Products of a matrix that is not packed yet; each slice is packed as if it were a matrix of its own.
 void run_slices(const LinearPart& part, int64_t row_begin, int64_t row_end) {
   const Weight& weight = *part.weight;
   MatmulArgs args = part.args;
+  row_begin = run_stored_rows(part, row_begin, row_end);
+  if (row_begin == row_end) return;
   uint8_t* slice = slice_memory(slice_bytes(weight));
   if (!slice) {
     weight.packing->complete.wait(false, std::memory_order_acquire);

@@ -1,5 +1,5 @@
-// Faster packing of quantized weights for sets of features, in files of their own. Not in families.h, which every
-// kernel includes.
+// Faster packing of quantized weights for sets of features, and products that need none, in files of their own. Not in
+// families.h, which every kernel includes.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -8,5 +8,7 @@ namespace millrace {
 
 // Of the kernels of quantized formats that the table has.
 void add_quant_packing_avx512(KernelTable& table);
+// MatmulKernel::run_stored of Q8_0 and Q4_0.
+void add_stored_products_avx512vnni(KernelTable& table);
 
 }  // namespace millrace

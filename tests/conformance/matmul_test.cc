@@ -201,6 +201,7 @@ TEST(MatmulConformance, SlicesOfStoredRowsKeepBits) {
     std::vector<std::pair<Shape, int64_t>> cases;
     for (const Shape& shape : shapes_for(*format)) cases.push_back({shape, 3});
     cases.push_back({{611, 1024}, 1});
+    cases.push_back({{611, 768}, 8});  // as many tokens as kernels of stored rows take, more at once than they multiply
     cases.push_back({{300, 1024}, 70});
     for (const auto& [shape, tokens] : cases) {
       Case c = make_case(*format, shape.rows, shape.cols, 41);
@@ -261,19 +262,25 @@ TEST(MatmulConformance, ScalesOfWholeMatrices) {
   }
 }
 
-// Only rows that are read count.
+// Rows 3 and 40 are multiplied as they are stored where a kernel can, row 69 in a slice.
 TEST(MatmulConformance, SlicesFindDamagedRows) {
   ThreadPool pool(1);
-  const Format* format = find_format("q4_0");
-  const KernelTable& table = tables().front();
-  for (bool damaged : {false, true}) {
-    Case c = make_case(*format, 70, 64, 43);
-    if (damaged) c.stored[static_cast<size_t>(69 * format->row_bytes(64) + 1)] = 0x7c;  // its scale is infinite
-    ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
-    PackingState state;
-    c.weight.packing = &state;
-    multiply(c.weight, table, pool, normal_values(64, 44), 1);
-    EXPECT_EQ(state.damaged, damaged);
+  for (const char* name : {"q4_0", "q8_0", "q4_k"}) {
+    const Format* format = find_format(name);
+    for (const KernelTable& table : tables()) {
+      for (int64_t damaged : {-1, 3, 40, 69}) {
+        Case c = make_case(*format, 70, 256, 43);
+        if (damaged >= 0) c.stored[static_cast<size_t>(damaged * format->row_bytes(256) + 1)] = 0x7c;  // infinite scale
+        ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+        for (int64_t tokens : {1, 9}) {
+          PackingState state;
+          c.weight.packing = &state;
+          multiply(c.weight, table, pool, normal_values(tokens * 256, 44), tokens);
+          EXPECT_EQ(state.damaged, damaged >= 0) << where(*format, table, {70, 256}) << " row " << damaged;
+          c.weight.packing = nullptr;
+        }
+      }
+    }
   }
 }
 
