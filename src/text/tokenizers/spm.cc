@@ -143,8 +143,8 @@ class SpmTokenizer final : public BaseTokenizer {
     const auto score = [&](TokenId id) {
       return spec_.scores.empty() ? -static_cast<float>(id) : spec_.scores[static_cast<size_t>(id)];
     };
-    std::sort(order.begin(), order.end(),
-              [&](TokenId a, TokenId b) { return score(a) != score(b) ? score(a) > score(b) : a < b; });
+    const auto before = [&](TokenId a, TokenId b) { return score(a) != score(b) ? score(a) > score(b) : a < b; };
+    if (!std::is_sorted(order.begin(), order.end(), before)) std::sort(order.begin(), order.end(), before);
     struct Merge {
       int32_t left, right;
       uint32_t rank;
