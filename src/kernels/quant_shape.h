@@ -99,8 +99,12 @@ inline constexpr QuantShape kQuantShapes[] = {
     /* q2_0 */ {.low_bits = 2, .offset = 1, .groups = 2},
     /* e8p */
     {.low_bits = 2, .high_bits = 1, .shared_bit = true, .offset = 128, .table = LevelTable::codes, .groups = 8},
+    /* q2_g64 */ {.low_bits = 2, .has_min = true, .groups = 2},
+    /* q2_g128 */ {.low_bits = 2, .has_min = true, .groups = 4},
+    /* q3_g64 */ {.low_bits = 2, .high_bits = 1, .has_min = true, .groups = 2},
+    /* q3_g128 */ {.low_bits = 2, .high_bits = 1, .has_min = true, .groups = 4},
 };
-inline constexpr int kQuantSourceCount = 18;
+inline constexpr int kQuantSourceCount = 22;
 inline constexpr int kCarriedCount = 12;  // formats behind these in quant_source_at()
 
 // Twice the E2M1 values.

@@ -29,9 +29,9 @@ namespace {
 constexpr int kRows = static_cast<int>(kPanelRows);
 
 // Of kQuantShapes.
-constexpr std::string_view kQuantFormatNames[] = {"q8_0",  "q4_0",  "q4_1",  "q5_0", "q5_1",   "q2_k",
-                                                  "q3_k",  "q4_k",  "q5_k",  "q6_k", "iq4_nl", "iq4_xs",
-                                                  "mxfp4", "iq2_s", "nvfp4", "q1_0", "q2_0",   "e8p"};
+constexpr std::string_view kQuantFormatNames[] = {
+    "q8_0",   "q4_0",  "q4_1",  "q5_0",  "q5_1", "q2_k", "q3_k", "q4_k",   "q5_k",    "q6_k",   "iq4_nl",
+    "iq4_xs", "mxfp4", "iq2_s", "nvfp4", "q1_0", "q2_0", "e8p",  "q2_g64", "q2_g128", "q3_g64", "q3_g128"};
 static_assert(std::size(kQuantFormatNames) == kQuantSourceCount);
 
 // Whether formats of this shape are split first; see quant_shape.cc.
@@ -232,6 +232,11 @@ struct QuantPacker {
       return bits_of<0>(b + 2 + g * 4);
     } else if constexpr (kFormat == "q2_0") {
       return {sixteen_pairs(b + 2 + g * 8), sixteen_pairs(b + 6 + g * 8)};
+    } else if constexpr (kFormat == "q2_g64" || kFormat == "q2_g128") {
+      return {sixteen_pairs(b + 4 + g * 8), sixteen_pairs(b + 8 + g * 8)};
+    } else if constexpr (kFormat == "q3_g64" || kFormat == "q3_g128") {
+      constexpr int kHighAt = 4 + kQuantShapes[N].groups * 8;
+      return join({sixteen_pairs(b + 4 + g * 8), sixteen_pairs(b + 8 + g * 8)}, bits_of<2>(b + kHighAt + g * 4), 0);
     } else if constexpr (kFormat == "iq2_s" || kFormat == "e8p") {
       return {V::set_bytes(0), V::set_bytes(0)};  // always split
     } else {
