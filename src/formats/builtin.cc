@@ -34,6 +34,8 @@
   ADD(kQ2G128)                        \
   ADD(kQ3G64)                         \
   ADD(kQ3G128)                        \
+  ADD(kQ8FourOfEight)                 \
+  ADD(kQ4FourOfEight)                 \
   ADD(kE8p)                           \
   ADD(kE8p3)                          \
   ADD(kE8p4)                          \
