@@ -16,6 +16,7 @@
 #include "compress/output_store.h"
 #include "compress/run_state.h"
 #include "compress/structural_pass.h"
+#include "formats/four_of_eight.h"
 #include "models/convert/conversion.h"
 #include "run/language_model.h"
 
@@ -73,9 +74,11 @@ class Compressor {
   void release_input() const;
   size_t block_end(size_t first) const;
   PassRow kept_row(const TensorWork& work) const;
-  // Whether the pass leaves the tensor alone because its format is fixed.
+  // Whether the pass leaves the tensor alone because its format is fixed. A sparse format is there for what pruners
+  // leave, so passes without a format of their own may change such a tensor.
   bool keeps_from(const Pass& pass, const TensorWork& work) const {
-    return kept_.contains(work.tensor) && !pass.rounds_to_any_format();
+    if (!kept_.contains(work.tensor) || pass.rounds_to_any_format()) return false;
+    return !pass.format().empty() || !is_four_of_eight(*plan_.tensors[work.tensor].format);
   }
 
   // compressor_output.cc

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/ordered_json.h"
 #include "contains.h"
 #include "short_compression.h"
@@ -71,6 +73,33 @@ TEST(KeepRule, KeepsPrunersAway) {
   ASSERT_TRUE(done.ok()) << done.error().message;
   EXPECT_LT(matrix_named(*done, "blk.1.attn_v.weight").zeros, 0.1);
   EXPECT_GT(matrix_named(*done, "blk.0.attn_v.weight").zeros, 0.4);
+}
+
+// Every weight that a pruner leaves in groups of 2:4 or 4:8 is stored, to the precision of 8 bits.
+TEST(KeepRule, SparseFormatsHoldWhatPrunersLeave) {
+  for (const std::string pass : {"magnitude:pattern=2:4", "wanda:pattern=4:8"}) {
+    const ScratchModel dense, sparse;
+    auto pruned = keeping(dense.path(), pass, {"token_embd=f16"});
+    ASSERT_TRUE(pruned.ok()) << pruned.error().message;
+    auto done = keeping(sparse.path(), pass, {"token_embd=f16", "blk.*=q8_4of8"});
+    ASSERT_TRUE(done.ok()) << done.error().message;
+    const CompressedMatrix& row = matrix_named(*done, "blk.1.ffn_up.weight");
+    EXPECT_EQ(row.format, "q8_4of8");
+    EXPECT_EQ(row.passes.at(0).second.action, "pruned");
+    EXPECT_GE(row.zeros, 0.5);
+    auto left = open_model_files(dense.path()), stored = open_model_files(sparse.path());
+    ASSERT_TRUE(left.ok() && stored.ok());
+    const Tensor &from = left->find("blk.1.ffn_up.weight")->tensor, &to = stored->find("blk.1.ffn_up.weight")->tensor;
+    EXPECT_EQ(to.format->name, "q8_4of8");
+    std::vector<float> expected(static_cast<size_t>(from.values())), values(expected.size());
+    from.format->decode(from.data, expected.data(), from.values());
+    to.format->decode(to.data, values.data(), to.values());
+    for (size_t block = 0; block < values.size(); block += 32) {
+      float most = 0;
+      for (size_t i = block; i < block + 32; ++i) most = std::max(most, std::fabs(expected[i]));
+      for (size_t i = block; i < block + 32; ++i) ASSERT_NEAR(values[i], expected[i], most / 240) << pass << " " << i;
+    }
+  }
 }
 
 // Mixed formats count those that are fixed.

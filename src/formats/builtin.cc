@@ -30,6 +30,12 @@
   ADD(kIq4Xs)                         \
   ADD(kQ1_0)                          \
   ADD(kQ2_0)                          \
+  ADD(kQ2G64)                         \
+  ADD(kQ2G128)                        \
+  ADD(kQ3G64)                         \
+  ADD(kQ3G128)                        \
+  ADD(kQ8FourOfEight)                 \
+  ADD(kQ4FourOfEight)                 \
   ADD(kE8p)                           \
   ADD(kE8p3)                          \
   ADD(kE8p4)                          \

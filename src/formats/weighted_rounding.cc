@@ -26,15 +26,14 @@ void encode_symmetric(const Format& format, const float* x, const float* weights
 }
 
 // value = d * level + m, both in F16 at the block's start.
-template <int kLevels>
 void encode_affine(const Format& format, const float* x, const float* weights, uint8_t* block) {
-  const AffineScale fit = fit_affine(x, kSimpleValues, kLevels - 1, weights);
+  const int n = format.block_values, most = format.levels - 1;
+  const AffineScale fit = fit_affine(x, n, most, weights);
   const F16Scale d = make_f16_scale(fit.scale), m = make_f16_scale(-fit.minimum);
   store_u16(block, d.bits);
   store_u16(block + 2, m.bits);
   const float inverse = d.stored != 0 ? 1.0f / d.stored : 0.0f;
-  for (int j = 0; j < kSimpleValues; ++j)
-    format.set_level(block, j, round_clamped((x[j] - m.stored) * inverse, 0, kLevels - 1));
+  for (int j = 0; j < n; ++j) format.set_level(block, j, round_clamped((x[j] - m.stored) * inverse, 0, most));
 }
 
 void encode_iq4_nl(const Format& format, const float* x, const float* weights, uint8_t* block) {
@@ -56,9 +55,13 @@ struct BlockEncoder {
 
 constexpr BlockEncoder kEncoders[] = {
     {"q4_0", encode_symmetric<16>},
-    {"q4_1", encode_affine<16>},
+    {"q4_1", encode_affine},
     {"q5_0", encode_symmetric<32>},
-    {"q5_1", encode_affine<32>},
+    {"q5_1", encode_affine},
+    {"q2_g64", encode_affine},
+    {"q2_g128", encode_affine},
+    {"q3_g64", encode_affine},
+    {"q3_g128", encode_affine},
     {"iq4_nl", encode_iq4_nl},
     {"iq4_xs", encode_wide<encode_iq4_xs_block>},
     {"q2_k", encode_wide<encode_q2_k_block>},

@@ -7,10 +7,12 @@
 #include <cstring>
 #include <iterator>
 
+#include "formats/affine_group.h"
 #include "formats/code_tables.h"
 #include "formats/e4m3.h"
 #include "formats/e8p_residual.h"
 #include "formats/format.h"
+#include "formats/four_of_eight.h"
 #include "formats/iq4_codebook.h"
 #include "formats/iq_block.h"
 #include "formats/ternary.h"
@@ -87,6 +89,21 @@ void split_q1_0(const uint8_t* b, QuantBlock& out) {
 void split_q2_0(const uint8_t* b, QuantBlock& out) {
   out.d = load16(b);
   for (int i = 0; i < 64; ++i) out.level[i] = b[2 + i / 4] >> (i % 4 * 2) & 3;
+}
+
+// Levels of 2 bits, and of 3 with their highest in bytes behind the others.
+template <int kBits, int kValues>
+void split_affine_group(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  out.min = load16(b + 2) ^ 0x8000;
+  for (int i = 0; i < kValues; ++i) out.level[i] = static_cast<uint8_t>(AffineGroup<kBits, kValues>::level(b, i));
+}
+
+template <int kBits>
+void split_four_of_eight(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  for (int i = 0; i < 32; ++i)
+    out.level[i] = static_cast<uint8_t>(FourOfEight<kBits>::level(b, i) + (1 << (kBits - 1)));
 }
 
 // scales[16] (minimum << 4 | scale), 64 bytes of 2-bit levels, d, dmin.
@@ -280,6 +297,12 @@ constexpr QuantSource kSources[] = {
     {"q1_0", kQuantShapes[15], split_q1_0},
     {"q2_0", kQuantShapes[16], split_q2_0},
     carried("e8p", kE8pShape, split_e8p, kE8pCodes, kE8pUnit),
+    {"q2_g64", kQuantShapes[18], split_affine_group<2, 64>},
+    {"q2_g128", kQuantShapes[19], split_affine_group<2, 128>},
+    {"q3_g64", kQuantShapes[20], split_affine_group<3, 64>},
+    {"q3_g128", kQuantShapes[21], split_affine_group<3, 128>},
+    {"q8_4of8", kQuantShapes[22], split_four_of_eight<8>},
+    {"q4_4of8", kQuantShapes[23], split_four_of_eight<4>},
     carried("nf4", kIq4Nl, split_q4_0, kNf4Codes, kNf4Unit),
     carried("fp4", kIq4Nl, split_q4_0, kFp4Codes, kFp4Unit),
     carried("tq1_0", kQ2K, split_ternary<unpack_tq1_0, kTq1ScaleAt>),

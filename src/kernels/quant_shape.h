@@ -32,11 +32,12 @@ enum class SubScales : uint8_t { none, per32, per16 };
 enum class LevelTable : uint8_t { none, codes, fp4 };
 
 struct QuantShape {
-  int low_bits = 0;         // of a level, stored as one plane of 1, 2, 4 or 8 bits ...
-  int high_bits = 0;        // ... and a second plane of 0, 1 or 2 bits above it
-  bool shared_bit = false;  // ... and one more bit above these, which each eight columns share
-  int step = 1;             // times the stored bits: 2^n; the level
-  int offset = 0;           // subtracted from a level, or added to the table's entries to make them unsigned; 2^n
+  int low_bits = 0;            // of a level, stored as one plane of 1, 2, 4 or 8 bits ...
+  int high_bits = 0;           // ... and a second plane of 0, 1 or 2 bits above it
+  bool shared_bit = false;     // ... and one more bit above these, which each eight columns share
+  bool four_of_eight = false;  // four levels of eight columns are stored, the others 0: formats/four_of_eight.h
+  int step = 1;                // times the stored bits: 2^n; the level
+  int offset = 0;              // subtracted from a level, or added to the table's entries to make them unsigned; 2^n
   LevelTable table = LevelTable::none;
   SubScales sub = SubScales::none;
   bool has_min = false;
@@ -47,6 +48,7 @@ struct QuantShape {
   int groups = 1;     // of 32 values in a block
 
   constexpr int code_bits() const { return low_bits + high_bits + (shared_bit ? 1 : 0); }
+  constexpr bool whole_bytes() const { return low_bits == 8 && !four_of_eight; }
   constexpr bool exact_scales() const { return low_bits == 8; }  // Activation::q8, else q8_shift
   constexpr bool per_group_scale() const { return groups == 1; }
   constexpr int sub_count() const { return sub == SubScales::none ? 0 : sub == SubScales::per32 ? groups : 2 * groups; }
@@ -99,8 +101,14 @@ inline constexpr QuantShape kQuantShapes[] = {
     /* q2_0 */ {.low_bits = 2, .offset = 1, .groups = 2},
     /* e8p */
     {.low_bits = 2, .high_bits = 1, .shared_bit = true, .offset = 128, .table = LevelTable::codes, .groups = 8},
+    /* q2_g64 */ {.low_bits = 2, .has_min = true, .groups = 2},
+    /* q2_g128 */ {.low_bits = 2, .has_min = true, .groups = 4},
+    /* q3_g64 */ {.low_bits = 2, .high_bits = 1, .has_min = true, .groups = 2},
+    /* q3_g128 */ {.low_bits = 2, .high_bits = 1, .has_min = true, .groups = 4},
+    /* q8_4of8 */ {.low_bits = 8, .four_of_eight = true, .offset = 128},
+    /* q4_4of8 */ {.low_bits = 4, .four_of_eight = true, .offset = 8},
 };
-inline constexpr int kQuantSourceCount = 18;
+inline constexpr int kQuantSourceCount = 24;
 inline constexpr int kCarriedCount = 12;  // formats behind these in quant_source_at()
 
 // Twice the E2M1 values.

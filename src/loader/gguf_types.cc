@@ -2,7 +2,9 @@
 
 #include <iterator>
 
+#include "formats/affine_group.h"
 #include "formats/e8p_residual.h"
+#include "formats/four_of_eight.h"
 
 namespace millrace {
 namespace {
@@ -22,9 +24,12 @@ constexpr GgufType kTypes[] = {
 };
 
 // Of millrace alone.
-constexpr GgufType kOwnTypes[] = {{kGgufE8p, "E8P", kE8pBlockValues, kE8pBlockBytes},
-                                  {kGgufE8p3, "E8P_3", kE8pBlockValues, kE8p3BlockBytes},
-                                  {kGgufE8p4, "E8P_4", kE8pBlockValues, kE8p4BlockBytes}};
+constexpr GgufType kOwnTypes[] = {
+    {kGgufE8p, "E8P", kE8pBlockValues, kE8pBlockBytes},         {kGgufE8p3, "E8P_3", kE8pBlockValues, kE8p3BlockBytes},
+    {kGgufE8p4, "E8P_4", kE8pBlockValues, kE8p4BlockBytes},     {kGgufQ2G64, "Q2_G64", 64, AffineGroup<2, 64>::kBytes},
+    {kGgufQ2G128, "Q2_G128", 128, AffineGroup<2, 128>::kBytes}, {kGgufQ3G64, "Q3_G64", 64, AffineGroup<3, 64>::kBytes},
+    {kGgufQ3G128, "Q3_G128", 128, AffineGroup<3, 128>::kBytes}, {kGgufQ8Of8, "Q8_4OF8", 32, FourOfEight<8>::kBytes},
+    {kGgufQ4Of8, "Q4_4OF8", 32, FourOfEight<4>::kBytes}};
 
 constexpr bool ids_are_indices() {
   uint32_t next = 0;

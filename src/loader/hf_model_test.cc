@@ -219,8 +219,10 @@ TEST(HuggingFace, UnpacksMlxAffineMatrices) {
   EXPECT_CONTAINS(error_of(folder.path()), "do not fit the 2 rows of 2 groups");
   config(R"({"bits":4,"group_size":7})");
   EXPECT_CONTAINS(error_of(folder.path()), "not whole groups of 7");
-  config(R"({"bits":3,"group_size":8})");
-  EXPECT_CONTAINS(error_of(folder.path(), ErrorKind::unsupported), "3 bits");
+  config(R"({"bits":5,"group_size":8})");
+  EXPECT_CONTAINS(error_of(folder.path(), ErrorKind::unsupported), "5 bits");
+  config(R"({"bits":3,"group_size":7})");  // 64 bits are no whole levels
+  EXPECT_CONTAINS(error_of(folder.path()), "not whole groups of 7");
   config(R"({"bits":4,"group_size":8,"mode":"mxfp4"})");
   EXPECT_CONTAINS(error_of(folder.path(), ErrorKind::unsupported), "mxfp4");
   config(R"({"bits":2,"group_size":0,"m":{"bits":4,"group_size":8}})");
@@ -258,6 +260,46 @@ TEST(HuggingFace, KeepsMlxBlocksOfFourBits) {
         const uint32_t word = static_cast<uint32_t>(i / per_word) * 2654435761u;
         const uint32_t level = word >> (i % per_word * static_cast<size_t>(bits)) & ((1u << bits) - 1);
         EXPECT_EQ(values[i], scales[i / 32] * static_cast<float>(level) + biases[i / 32]) << i;
+      }
+    }
+  }
+}
+
+// Levels of 2 and 3 bits in groups of 64 and 128 have formats of their own; levels of 3 bits cross words.
+TEST(HuggingFace, KeepsMlxBlocksOfTwoAndThreeBits) {
+  TemporaryFolder folder;
+  for (const int bits : {2, 3}) {
+    for (const int group : {32, 64, 128}) {
+      const int cols = 2 * group, words_of_row = cols * bits / 32;
+      folder.write("config.json", R"({"model_type":"llama","quantization":{"group_size":)" + std::to_string(group) +
+                                      R"(,"bits":)" + std::to_string(bits) + "}}");
+      std::vector<uint32_t> words;
+      Bytes bytes;
+      for (uint32_t i = 0; i < static_cast<uint32_t>(2 * words_of_row); ++i) {
+        words.push_back((i + 1) * 2654435761u);
+        bytes.put(words.back());
+      }
+      folder.write("model.safetensors",
+                   SafetensorsBytes()
+                       .add("m.weight", "U32", ("[2," + std::to_string(words_of_row) + "]").c_str(), bytes)
+                       .add("m.scales", "F32", "[2,2]", floats({0.25f, 1, 2, -0.5f}))
+                       .add("m.biases", "F32", "[2,2]", floats({-1, 0, 5, 0.5f}))
+                       .string());
+      auto model = open_model_files(folder.path());
+      ASSERT_TRUE(model.ok()) << model.error().message;
+      const Tensor& tensor = model->find("m.weight")->tensor;
+      const std::string own = "q" + std::to_string(bits) + "_g" + std::to_string(group);
+      EXPECT_EQ(tensor.format->name, group == 32 ? "q4_1" : own);
+      const std::vector<float> values = decoded(tensor), scales = {0.25f, 1, 2, -0.5f}, biases = {-1, 0, 5, 0.5f};
+      ASSERT_EQ(values.size(), static_cast<size_t>(2 * cols));
+      for (size_t i = 0; i < values.size(); ++i) {
+        uint32_t level = 0;  // bit by bit
+        for (size_t b = 0; b < static_cast<size_t>(bits); ++b) {
+          const size_t at = i * static_cast<size_t>(bits) + b;
+          level |= (words[at / 32] >> (at % 32) & 1) << b;
+        }
+        const size_t of = i / static_cast<size_t>(group);
+        ASSERT_EQ(values[i], scales[of] * static_cast<float>(level) + biases[of]) << bits << " " << group << " " << i;
       }
     }
   }

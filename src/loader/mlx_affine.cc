@@ -12,6 +12,7 @@
 #include "loader/file_text.h"
 #include "loader/hf_weights.h"
 #include "loader/quantized/levels.h"
+#include "loader/quantized/quantized.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
@@ -36,12 +37,21 @@ Result<Packing> read_packing(const Json& object, Packing defaults) {
     return found->is_number_unsigned() && found->get<uint64_t>() <= 65536 ? found->get<int64_t>() : int64_t{-1};
   };
   Packing packing{number("bits", defaults.bits), number("group_size", defaults.group)};
-  if (packing.bits != 2 && packing.bits != 4 && packing.bits != 8) {
+  if (packing.bits != 2 && packing.bits != 3 && packing.bits != 4 && packing.bits != 8) {
     return Error::unsupported(fmt::format(
-        "config.json: MLX quantization with {} bits is not supported; supported: 2, 4 and 8", packing.bits));
+        "config.json: MLX quantization with {} bits is not supported; supported: 2, 3, 4 and 8", packing.bits));
   }
   if (packing.group < 1) return Error::corrupt("config.json: key 'quantization.group_size' must be from 1 to 65536");
   return packing;
+}
+
+// The smallest format of a scale and a minimum whose blocks are within groups; null: none.
+const Format* affine_format(const Packing& packing) {
+  if (packing.bits > 4 || packing.group % kLevelBlock != 0) return nullptr;
+  if (packing.bits == 4 || packing.group % 64 != 0) return find_format("q4_1");
+  const bool wide = packing.group % 128 == 0;
+  if (packing.bits == 2) return find_format(wide ? "q2_g128" : "q2_g64");
+  return find_format(wide ? "q3_g128" : "q3_g64");
 }
 
 bool is_f16(float value) { return f16_to_f32(f32_to_f16(value)) == value; }
@@ -109,50 +119,48 @@ class Unpacker {
   Result<void> unpack(StoredTensor& matrix, const StoredTensor& scales, const StoredTensor& biases, Packing packing) {
     int64_t rows = matrix.tensor.values() == 0 ? 0 : matrix.tensor.rows();
     int64_t words = rows == 0 ? 0 : matrix.tensor.cols();
-    int64_t per_word = 32 / packing.bits;
-    int64_t cols = words * per_word;  // no overflow: the file contains `words` words, and a word has at most 16 columns
+    int64_t cols = words * 32 / packing.bits;  // no overflow: the file contains `words` words
     int64_t groups = cols / packing.group;
-    if (rows < 1 || groups < 1 || cols % packing.group != 0) {
+    if (rows < 1 || groups < 1 || cols * packing.bits != words * 32 || cols % packing.group != 0) {
       return error(matrix, fmt::format("{} columns are not whole groups of {}", cols, packing.group));
     }
     MILLRACE_TRY_VOID(check_parameters(matrix, scales, groups));
     MILLRACE_TRY_VOID(check_parameters(matrix, biases, groups));
     std::vector<float> scale(static_cast<size_t>(groups)), bias(static_cast<size_t>(groups));
-    bool blocks = packing.bits <= 4 && packing.group % kLevelBlock == 0;
+    const Format* affine = affine_format(packing);
+    bool blocks = affine != nullptr;
     for (int64_t row = 0; row < rows; ++row) {
       MILLRACE_TRY_VOID(decode_row(scales, row, scale));
       MILLRACE_TRY_VOID(decode_row(biases, row, bias));
       blocks = blocks && std::ranges::all_of(scale, is_f16) && std::ranges::all_of(bias, is_f16);
     }
-    const Format& format = *find_format(blocks ? "q4_1" : "f32");
+    const Format& format = blocks ? *affine : *find_format("f32");
+    const int block_values = format.block_values;
     const int64_t bytes = rows * format.row_bytes(cols);
     MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(bytes, matrix.name.c_str()));
     const uint8_t* source = matrix.tensor.data;
     uint8_t* out = buffer.data();
     std::memset(out, 0, static_cast<size_t>(bytes));
-    uint32_t mask = (uint32_t{1} << packing.bits) - 1;
     for (int64_t row = 0; row < rows; ++row) {
       MILLRACE_TRY_VOID(decode_row(scales, row, scale));
       MILLRACE_TRY_VOID(decode_row(biases, row, bias));
-      for (int64_t col = 0; col < cols; source += sizeof(uint32_t)) {
-        uint32_t word;
-        std::memcpy(&word, source, sizeof(word));
-        for (int64_t i = 0; i < per_word; ++i, ++col, word >>= packing.bits) {
-          auto group = static_cast<size_t>(col / packing.group);
-          if (!blocks) {
-            const float value = scale[group] * static_cast<float>(word & mask) + bias[group];
-            std::memcpy(out, &value, sizeof(value));
-            out += sizeof(value);
-            continue;
-          }
-          if (col % kLevelBlock == 0) {
-            store_u16(out, f32_to_f16(scale[group]));
-            store_u16(out + 2, f32_to_f16(bias[group]));
-          }
-          format.set_level(out, static_cast<int>(col % kLevelBlock), static_cast<int>(word & mask));
-          if ((col + 1) % kLevelBlock == 0) out += format.block_bytes;
+      for (int64_t col = 0; col < cols; ++col) {
+        const uint32_t level = packed_bits(source, 1, col * packing.bits, static_cast<int>(packing.bits));
+        auto group = static_cast<size_t>(col / packing.group);
+        if (!blocks) {
+          const float value = scale[group] * static_cast<float>(level) + bias[group];
+          std::memcpy(out, &value, sizeof(value));
+          out += sizeof(value);
+          continue;
         }
+        if (col % block_values == 0) {
+          store_u16(out, f32_to_f16(scale[group]));
+          store_u16(out + 2, f32_to_f16(bias[group]));
+        }
+        format.set_level(out, static_cast<int>(col % block_values), static_cast<int>(level));
+        if ((col + 1) % block_values == 0) out += format.block_bytes;
       }
+      source += words * static_cast<int64_t>(sizeof(uint32_t));
     }
     matrix.tensor.format = &format;
     matrix.tensor.dims[matrix.tensor.rank - 1] = cols;

@@ -1,10 +1,11 @@
 // MLX's affine quantization (mlx.core.quantize): a matrix NAME.weight of U32 words with NAME.scales and NAME.biases.
 //
-//   word:   32 / bits values, the first in the lowest bits; a row is whole words
+//   word:   the bits of values one after the other, the first in the lowest bits; a row is whole words
 //   value:  scale * q + bias, scale and bias [rows, cols / group_size]
 //
-// In memory owned by ModelFiles it becomes Q4_1, which holds it exactly, where levels have at most 4 bits, groups are
-// whole blocks, and scales and biases are F16 numbers; and F32 elsewhere, 32 / bits times as large as the file.
+// In memory owned by ModelFiles it becomes Q4_1, or with 2 and 3 bits Q2_G64, Q2_G128, Q3_G64 or Q3_G128, which hold it
+// exactly, where levels have at most 4 bits, groups are whole blocks, and scales and biases are F16 numbers; and F32
+// elsewhere, 32 / bits times as large as the file.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <fstream>
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/four_of_eight.h"
 #include "test_paths.h"
 
 namespace millrace {
@@ -23,12 +25,14 @@ namespace {
 // Root-mean-square error relative to the data's, for normally distributed values: that of a correct plain rounding,
 // plus a few percent.
 const std::map<std::string_view, double> kErrorBound = {
-    {"f32", 0},        {"f16", 3e-4},    {"bf16", 2e-3},     {"f8_e4m3", 0.035}, {"q8_0", 0.0058}, {"q4_0", 0.092},
-    {"q4_1", 0.083},   {"q5_0", 0.046},  {"q5_1", 0.040},    {"q2_k", 0.28},     {"q3_k", 0.152},  {"q4_k", 0.075},
-    {"q5_k", 0.038},   {"q6_k", 0.0175}, {"iq4_nl", 0.079},  {"iq4_xs", 0.080},  {"mxfp4", 0.117}, {"nf4", 0.09},
-    {"fp4", 0.115},    {"tq1_0", 0.445}, {"tq2_0", 0.445},   {"iq1_s", 0.46},    {"iq1_m", 0.43},  {"iq2_xxs", 0.343},
-    {"iq2_xs", 0.302}, {"iq2_s", 0.252}, {"iq3_xxs", 0.189}, {"iq3_s", 0.138},   {"nvfp4", 0.103}, {"q1_0", 0.61},
-    {"q2_0", 0.42},    {"e8p", 0.31},    {"e8p_3", 0.177},   {"e8p_4", 0.097},
+    {"f32", 0},          {"f16", 3e-4},      {"bf16", 2e-3},    {"f8_e4m3", 0.035}, {"q8_0", 0.0058},
+    {"q4_0", 0.092},     {"q4_1", 0.083},    {"q5_0", 0.046},   {"q5_1", 0.040},    {"q2_k", 0.28},
+    {"q3_k", 0.152},     {"q4_k", 0.075},    {"q5_k", 0.038},   {"q6_k", 0.0175},   {"iq4_nl", 0.079},
+    {"iq4_xs", 0.080},   {"mxfp4", 0.117},   {"nf4", 0.09},     {"fp4", 0.115},     {"tq1_0", 0.445},
+    {"tq2_0", 0.445},    {"iq1_s", 0.46},    {"iq1_m", 0.43},   {"iq2_xxs", 0.343}, {"iq2_xs", 0.302},
+    {"iq2_s", 0.252},    {"iq3_xxs", 0.189}, {"iq3_s", 0.138},  {"nvfp4", 0.103},   {"q1_0", 0.61},
+    {"q2_0", 0.42},      {"e8p", 0.31},      {"e8p_3", 0.177},  {"e8p_4", 0.097},   {"q8_4of8", 0.0059},
+    {"q4_4of8", 0.0985}, {"q2_g64", 0.42},   {"q2_g128", 0.44}, {"q3_g64", 0.2},    {"q3_g128", 0.21},
 };
 
 // Formats for which rounding already rounded values changes nothing.
@@ -37,6 +41,13 @@ const std::set<std::string_view> kIdempotent = {"f32",  "f16",   "bf16",  "f8_e4
 
 // Formats whose values are no levels of their own, but points of a grid together.
 bool is_grid(const Format& format) { return format.block_values > 1 && format.levels == 0; }
+
+// Values that the format can store: those of sparse formats are zero where they are not among the first four of eight.
+std::vector<float> storable(const Format& format, std::vector<float> values) {
+  for (size_t i = 0; is_four_of_eight(format) && i < values.size(); ++i)
+    if (i % 8 >= 4) values[i] = 0;
+  return values;
+}
 
 double relative_error(const std::vector<float>& exact, const std::vector<float>& rounded) {
   double error = 0, power = 0;
@@ -109,7 +120,7 @@ TEST_P(FormatConformance, RoundTripErrorMatchesTheBits) {
   ASSERT_NE(bound, kErrorBound.end()) << "add a bound for this format";
   for (float deviation : {1e-2f, 0.5f, 40.0f}) {
     if (deviation < 0.1f && format().name == "f8_e4m3") continue;  // its subnormals: coarser by design
-    auto values = normal(256 * 64, deviation, 7);
+    auto values = storable(format(), normal(256 * 64, deviation, 7));
     auto back = round_trip(values);
     EXPECT_LE(relative_error(values, back), bound->second) << "at deviation " << deviation;
   }
@@ -150,7 +161,8 @@ TEST_P(FormatConformance, ZerosStayZero) {
 TEST_P(FormatConformance, ConstantsStayClose) {
   double relative = format().name == "mxfp4" ? 0.2 : 0.07;  // a power-of-two scale cannot represent every constant
   for (float c : {1.0f, -1.0f, 0.37f, -250.0f, 0.01f}) {
-    for (float x : round_trip(std::vector<float>(512, c))) ASSERT_NEAR(x, c, std::fabs(c) * relative) << c;
+    const auto constant = storable(format(), std::vector<float>(512, c)), back = round_trip(constant);
+    for (size_t i = 0; i < back.size(); ++i) ASSERT_NEAR(back[i], constant[i], std::fabs(c) * relative) << c;
   }
 }
 
@@ -215,7 +227,8 @@ TEST_P(FormatConformance, RoundingTwiceAddsLittle) {
 
 // Quantizers that choose the levels: a level changes its own value only, and all levels of a block are within reach.
 TEST_P(FormatConformance, LevelsAreStoredOneByOne) {
-  const bool points = format().name.starts_with("e8p") || (format().name.starts_with("iq") && format().name[2] < '4');
+  const bool points = format().name.starts_with("e8p") || is_four_of_eight(format()) ||
+                      (format().name.starts_with("iq") && format().name[2] < '4');
   EXPECT_EQ(is_grid(format()), points) << "set_level is missing";
   EXPECT_EQ(format().levels > 1, format().block_values > 1 && !is_grid(format()));
   EXPECT_EQ(format().levels > 0, format().set_level != nullptr);
@@ -234,6 +247,35 @@ TEST_P(FormatConformance, LevelsAreStoredOneByOne) {
     }
     EXPECT_GE(static_cast<int>(reached.size()), format().levels - 1) << j;  // mxfp4 has two zeros
     EXPECT_TRUE(reached.contains(values[static_cast<size_t>(j)])) << j;
+  }
+}
+
+// Of each eight values sparse formats keep the four of largest magnitude, wherever they are: no weight of a matrix that
+// was pruned to 4:8 or 2:4 is lost.
+TEST_P(FormatConformance, SparseFormatsKeepFourOfEight) {
+  if (!is_four_of_eight(format())) return;
+  std::vector<float> values;
+  for (int mask = 0; mask < 256; ++mask) {
+    if (std::popcount(static_cast<unsigned>(mask)) > 4) continue;
+    for (int i = 0; i < 8; ++i) values.push_back(mask >> i & 1 ? (i % 2 ? -1.0f : 1.0f) : 0.0f);
+  }
+  values.resize((values.size() + 31) / 32 * 32);
+  auto back = round_trip(values);
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_NEAR(back[i], values[i], 0.01f) << i;
+
+  values = normal(512, 1.0f, 29);
+  back = round_trip(values);
+  for (size_t first = 0; first < values.size(); first += 8) {
+    std::vector<float> magnitudes;
+    for (size_t i = first; i < first + 8; ++i) magnitudes.push_back(std::fabs(values[i]));
+    std::ranges::sort(magnitudes);
+    for (size_t i = first; i < first + 8; ++i) {
+      if (std::fabs(values[i]) < magnitudes[4]) {
+        ASSERT_EQ(back[i], 0.0f) << i;
+      } else {
+        ASSERT_NEAR(back[i], values[i], 0.3f) << i;
+      }
+    }
   }
 }
 

@@ -8,6 +8,7 @@ formats and the I-quants of 1 to 3 bits are decoded by llama.cpp's own gguf pack
     PYTHONPATH=LLAMA_CPP/gguf-py python3 tests/conformance/make_format_vectors.py > tests/conformance/format_vectors.txt
 """
 import itertools
+import random
 
 import numpy as np
 from gguf import GGMLQuantizationType
@@ -205,6 +206,27 @@ def e8p_4(b, i): return f16(b, 0) * F(7 * e8p_point(b, i // 8)[i % 8] + 2 * e8p_
 def e8p(b, i): return f16(b, 0) * F(E8P[b[2 + i // 8 * 2] + 256 * b[3 + i // 8 * 2]][i % 8]) * F(0.25)
 
 
+def affine_group(bits, values):
+    def value(b, i):
+        level = b[4 + i // 4] >> (2 * (i % 4)) & 3
+        if bits == 3: level += 4 * bit(b, 4 + values // 4, i)
+        return f16(b, 0) * F(level) + f16(b, 2)
+    return value
+
+
+def four_of_eight(bits):
+    """Each half of eight columns has its stored values at its own end of the four."""
+    def value(b, i):
+        mask, j = b[2 + i // 8], i % 8
+        if not mask >> j & 1: return F(0)
+        if j < 4: k = sum(mask >> c & 1 for c in range(j))
+        else: k = 3 - sum(mask >> c & 1 for c in range(j + 1, 8))
+        k += i // 8 * 4
+        q = b[6 + k] if bits == 8 else b[6 + k % 8] >> (4 * (k // 8)) & 15
+        return f16(b, 0) * F(q - 2 ** bits if q >= 2 ** (bits - 1) else q)
+    return value
+
+
 np.seterr(all="ignore")
 
 
@@ -246,3 +268,20 @@ for name, size, decoder in (("e8p", 66, e8p), ("e8p_3", 98, e8p_3), ("e8p_4", 13
         b[1] = b[1] & 0x83 if block % 3 == 1 else b[1] & 0xBF
         out = np.array([decoder(b, i) for i in range(256)], np.float32)
         print(name, bytes(b).hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))
+
+plain = random.Random(9)
+for bits, values in ((2, 64), (2, 128), (3, 64), (3, 128)):
+    for block in range(3):
+        b = [plain.randrange(256) for _ in range(4 + bits * values // 8)]
+        for at in (0, 2): b[at + 1] = b[at + 1] & 0x83 if block % 3 == 1 else b[at + 1] & 0xBF
+        out = np.array([affine_group(bits, values)(b, i) for i in range(values)], np.float32)
+        print(f"q{bits}_g{values}", bytes(b).hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))
+
+for bits in (8, 4):
+    for block in range(4):
+        b = [plain.randrange(256) for _ in range(6 + 2 * bits)]
+        b[1] = b[1] & 0x83 if block % 3 == 1 else b[1] & 0xBF
+        if block > 1:  # as encoders write it
+            for group in range(4): b[2 + group] = sum(1 << c for c in plain.sample(range(8), 4))
+        out = np.array([four_of_eight(bits)(b, i) for i in range(32)], np.float32)
+        print(f"q{bits}_4of8", bytes(b).hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))

@@ -12,7 +12,7 @@ import unittest
 TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
 sys.path.insert(0, TOOLS)
 from ledger import table_page  # noqa: E402
-from ledger.table_rows import PLAIN, rows_of  # noqa: E402
+from ledger.table_rows import NARROW, PLAIN, rows_of  # noqa: E402
 
 # Answers as millrace does; a pass of 3 bits is not supported, and each run is counted.
 BINARY = """#!/usr/bin/env python3
@@ -22,6 +22,9 @@ if words == ["--version"]:
     print("millrace 0.1.0")
 elif words[0] == "bench":
     print(json.dumps([{"cpu_info": "a processor", "isa": "ref", "cores": 1}]))
+elif words[0] == "inspect":
+    columns = 192 if "narrow" in words[1] else 512
+    print(json.dumps({"tensors": [{"shape": [7]}, {"shape": [64, 256]}, {"shape": [64, columns]}]}))
 else:
     with open(sys.argv[0] + ".runs", "a") as runs:
         runs.write(" ".join(words) + "\\n")
@@ -52,8 +55,8 @@ class CompressionTable(unittest.TestCase):
             file.write(BINARY)
         os.chmod(self.binary, stat.S_IRWXU)
 
-    def run_tool(self, *arguments):
-        words = [sys.executable, os.path.join(TOOLS, "compression_table"), "model.gguf", "--root", self.root,
+    def run_tool(self, *arguments, model="model.gguf"):
+        words = [sys.executable, os.path.join(TOOLS, "compression_table"), model, "--root", self.root,
                  "--binary", self.binary, "--text", "a.txt", "--calibrate", "b.txt", *arguments]
         return subprocess.run(words, capture_output=True, text=True, check=False)
 
@@ -76,6 +79,21 @@ class CompressionTable(unittest.TestCase):
         self.assertIn("squeezellm:sparse=0.005,bits=3,format=q3_k", names)
         self.assertIn("rotate:format= + gptq:format=q4_k", names)
         self.assertIn("convert --format iq2_xs", names)
+
+    def test_narrow_models_have_other_formats_of_two_to_four_bits(self):
+        names = [one["name"] for one in rows_of(NARROW)]
+        self.assertEqual(len(names), len(set(names)))
+        for name in ("q2_g64", "q3_g64", "q4_0", "q8_0"):
+            self.assertIn(f"{PLAIN},format={name}", names)
+        self.assertFalse([name for name in names if "_k" in name or "iq2" in name or "iq4_xs" in name])
+        self.run_tool("--only", "obq:*", model="narrow.gguf")
+        self.assertEqual([words.split()[4] for words in self.runs()],
+                         [f"obq:format={name}" for name in ("q2_g64", "q3_g64", "q4_0", "q8_0")])
+
+    def test_sparse_formats_are_kept_for_the_layers(self):
+        self.run_tool("--only", "wanda:pattern=2:4")
+        keeps = [words.partition("--keep ")[2].partition(" ")[0] for words in self.runs()]
+        self.assertEqual(keeps, ["", "blk.*=q8_4of8", "blk.*=q4_4of8"])
 
     def test_fixed_formats_are_in_the_command(self):
         self.run_tool("--only", "quip:format=q4_k")

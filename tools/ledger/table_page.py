@@ -1,6 +1,6 @@
 """docs/compression-table.md from the results of tools/compression_table."""
 
-from ledger.table_rows import FORMATS, PLAIN
+from ledger.table_rows import FORMATS, NARROW, PLAIN
 
 HEAD = """# Compression passes side by side
 
@@ -27,8 +27,8 @@ and, within 5 %, at least that speed.
 TITLES = {"weights": "Weights", "layers": "Weights, embeddings and head in 8 bits", "inputs": "Weights and inputs",
           "zeros": "Half of the weights zero", "structure": "Fewer layers, columns or dims", "factors": "Factors"}
 NOTES = {"layers": "The papers leave embeddings and head alone. A small model's are a large part of it.",
-         "zeros": "Zeros stay in dense matrices of the model's own format, so neither bytes nor speed change here; "
-                  "[compression.md](compression.md) says what sparse kernels need.",
+         "zeros": "Zeros stay in dense matrices of the model's own format, so neither bytes nor speed change, but in the rows "
+                  "of sparse formats: [compression.md](compression.md) says when zeros pay.",
          "inputs": "The inputs of the matrices are rounded too. That costs time here and saves none."}
 # A row that is this much slower is slower.
 SPEED_TOLERANCE = 0.05
@@ -80,8 +80,8 @@ def _table(rows, plain, best):
 
 
 def _plain(rows, bits, group="weights"):
-    name = f"{PLAIN},format={FORMATS.get(bits)}" + LAYERS * (group == "layers")
-    return next((row for row in rows if row["name"] == name), None)
+    names = [f"{PLAIN},format={formats.get(bits)}" + LAYERS * (group == "layers") for formats in (FORMATS, NARROW)]
+    return next((row for row in rows if row["name"] in names), None)
 
 
 def _verdict(row, plain):
@@ -97,7 +97,8 @@ def _claims(rows):
     for name, text in CLAIMS.items():
         cells = []
         for group in ("layers", "weights"):
-            row = by_name.get(text.format(FORMATS[3]) + LAYERS * (group == "layers"))
+            names = [text.format(formats[3]) + LAYERS * (group == "layers") for formats in (FORMATS, NARROW)]
+            row = next((by_name[one] for one in names if one in by_name), None)
             plain = _plain(rows, 3, group)
             cells.append(_verdict(row, plain) if row and plain else "")
         if any(cells):

@@ -48,6 +48,12 @@ struct NeonOperations {
   static I look_up(I table, I codes) {
     return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(codes)));
   }
+  // The same for bytes in which `bits` and `own` have a bit in common; `other` for the others.
+  static I look_up_where(I bits, I own, I table, I codes, I other) {
+    const uint8x16_t common = vtstq_u8(vreinterpretq_u8_s32(bits), vreinterpretq_u8_s32(own));
+    return vreinterpretq_s32_u8(
+        vbslq_u8(common, vreinterpretq_u8_s32(look_up(table, codes)), vreinterpretq_u8_s32(other)));
+  }
   // The words (or pairs of words) of the low or high half of both, in turns.
   static I unpack_low32(I a, I b) { return vzip1q_s32(a, b); }
   static I unpack_high32(I a, I b) { return vzip2q_s32(a, b); }

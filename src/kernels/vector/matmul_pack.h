@@ -23,6 +23,10 @@
 //                        '--- one vector of AVX-512 -------------'
 //                        '- one of AVX2 -'...
 //
+//            Of shapes with four_of_eight, plane 0 holds the bits of the columns that are stored, a word a row, and the
+//            others the 16 stored values: plane 1 + p those of columns 8p .. 8p + 7 (8 bits), or in its low nibbles
+//            these, and in its high ones those of columns 8p + 16 on (4 bits).
+//
 //   scales   [1 or groups][32] f16 (E8M0 bytes for MXFP4; none with e4m3); minimums likewise, f16.
 //   fields   sub-scales and sub-minimums, unsigned (sub_bias added), in the order in which groups use them: with a
 //            minimum s0 m0 s1 m1 ... (two of each if a group has two), without one s0 s1 ...: sub_field(). 4 and 6
@@ -53,8 +57,9 @@ inline constexpr int64_t kRaisedCodesAt = 16;  // in a panel's head
 inline constexpr int64_t kFormatUnitAt = 32;
 
 struct QuantCell {
-  int64_t head_bytes = 0;   // of the panel, before its cells
-  int64_t groups = 0;       // of 32 columns
+  int64_t head_bytes = 0;  // of the panel, before its cells
+  int64_t groups = 0;      // of 32 columns
+  int64_t planes = 0;
   int64_t plane_bytes = 0;  // one plane of one group
   int64_t group_bytes = 0;
   // Offsets in the cell; the scales are at its start.
@@ -71,7 +76,8 @@ struct QuantCell {
   cell.head_bytes = shape.table == LevelTable::codes || shape.e4m3 ? 64 : 0;
   cell.groups = shape.per_group_scale() ? 2 : shape.groups;
   cell.plane_bytes = kPanelRows * 4;
-  cell.group_bytes = cell.plane_bytes * (shape.low_bits + shape.high_bits);
+  cell.planes = shape.four_of_eight ? 1 + shape.low_bits / 2 : shape.low_bits + shape.high_bits;
+  cell.group_bytes = cell.plane_bytes * cell.planes;
   int64_t scales = shape.e4m3 ? 0 : (shape.per_group_scale() ? cell.groups : 1) * kPanelRows;
   cell.min_at = scales * (shape.e8m0 ? 1 : 2);
   cell.field_at = cell.min_at + (shape.has_min ? scales * 2 : 0);

@@ -29,9 +29,9 @@ namespace {
 constexpr int kRows = static_cast<int>(kPanelRows);
 
 // Of kQuantShapes.
-constexpr std::string_view kQuantFormatNames[] = {"q8_0",  "q4_0",  "q4_1",  "q5_0", "q5_1",   "q2_k",
-                                                  "q3_k",  "q4_k",  "q5_k",  "q6_k", "iq4_nl", "iq4_xs",
-                                                  "mxfp4", "iq2_s", "nvfp4", "q1_0", "q2_0",   "e8p"};
+constexpr std::string_view kQuantFormatNames[] = {
+    "q8_0",  "q4_0",  "q4_1",  "q5_0", "q5_1", "q2_k", "q3_k",   "q4_k",    "q5_k",   "q6_k",    "iq4_nl",  "iq4_xs",
+    "mxfp4", "iq2_s", "nvfp4", "q1_0", "q2_0", "e8p",  "q2_g64", "q2_g128", "q3_g64", "q3_g128", "q8_4of8", "q4_4of8"};
 static_assert(std::size(kQuantFormatNames) == kQuantSourceCount);
 
 // Whether formats of this shape are split first; see quant_shape.cc.
@@ -41,7 +41,7 @@ constexpr bool kCarries =
     kQuantFormatNames[N] == std::string_view("q2_k") || kQuantFormatNames[N] == std::string_view("q6_k");
 
 template <int N>
-constexpr int kPlanes = kQuantShapes[N].low_bits + kQuantShapes[N].high_bits;
+constexpr int kPlanes = static_cast<int>(quant_cell(kQuantShapes[N]).planes);
 // Vectors of four words of each row, a word for each plane.
 template <int N>
 constexpr int kWordVectors = (kPlanes<N> + 3) / 4;
@@ -232,6 +232,16 @@ struct QuantPacker {
       return bits_of<0>(b + 2 + g * 4);
     } else if constexpr (kFormat == "q2_0") {
       return {sixteen_pairs(b + 2 + g * 8), sixteen_pairs(b + 6 + g * 8)};
+    } else if constexpr (kFormat == "q2_g64" || kFormat == "q2_g128") {
+      return {sixteen_pairs(b + 4 + g * 8), sixteen_pairs(b + 8 + g * 8)};
+    } else if constexpr (kFormat == "q3_g64" || kFormat == "q3_g128") {
+      constexpr int kHighAt = 4 + kQuantShapes[N].groups * 8;
+      return join({sixteen_pairs(b + 4 + g * 8), sixteen_pairs(b + 8 + g * 8)}, bits_of<2>(b + kHighAt + g * 4), 0);
+    } else if constexpr (kFormat == "q8_4of8") {
+      return {load(b + 2), V::load_words((b + 18).first, b.stride)};
+    } else if constexpr (kFormat == "q4_4of8") {
+      const auto word = [&](int at) __attribute__((always_inline)) { return V::load_words((b + at).first, b.stride); };
+      return {V::low64(V::low32(word(2), word(6)), word(10)), V::set_bytes(0)};
     } else if constexpr (kFormat == "iq2_s" || kFormat == "e8p") {
       return {V::set_bytes(0), V::set_bytes(0)};  // always split
     } else {
@@ -254,7 +264,10 @@ struct QuantPacker {
   template <int N>
   [[gnu::always_inline]] static void row_words(GroupLevels v, Bytes (&words)[kWordVectors<N>]) {
     constexpr QuantShape kShape = kQuantShapes[N];
-    if constexpr (kShape.low_bits == 8) {
+    if constexpr (kShape.four_of_eight) {  // words as they are
+      words[0] = v.low;
+      if constexpr (kWordVectors < N >> 1) words[1] = v.high;
+    } else if constexpr (kShape.low_bits == 8) {
       words[0] = v.low;
       words[1] = v.high;
     } else {

@@ -27,12 +27,26 @@ void put(std::vector<uint8_t>& out, int64_t at, int value) {
   out[static_cast<size_t>(at)] = static_cast<uint8_t>(out[static_cast<size_t>(at)] | value);
 }
 
+// The words of a block's columns and values, of a shape with four_of_eight (formats/four_of_eight.h).
+void place_four_of_eight(const QuantShape& shape, const uint8_t* stored, int64_t group, int64_t row, int64_t panel,
+                         std::vector<uint8_t>& out) {
+  const QuantCell cell = quant_cell(shape);
+  const int64_t at = panel + group / cell.groups * cell.bytes + cell.planes_at + group % cell.groups * cell.group_bytes;
+  for (int i = 0; i < 4; ++i) put(out, at + row * 4 + i, stored[2 + i]);
+  for (int i = 0; i < 16; ++i) {
+    const bool nibbles = shape.low_bits == 4;
+    const int value = nibbles ? stored[6 + i % 8] >> (i / 8 * 4) & 15 : stored[6 + i];
+    const int plane = nibbles ? i % 8 / 4 : i / 4;
+    put(out, at + (1 + plane) * cell.plane_bytes + row * 4 + i % 4, nibbles ? value << (i / 8 * 4) : value);
+  }
+}
+
 // One stored block into the panel that starts at `panel`, as matmul_pack.h describes it.
 void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group, int64_t row, int64_t panel,
            std::vector<uint8_t>& out) {
   const QuantCell cell = quant_cell(shape);
   panel += cell.head_bytes;
-  for (int64_t i = 0; i < shape.groups * 32; ++i) {
+  for (int64_t i = 0; i < shape.groups * 32 && !shape.four_of_eight; ++i) {
     const int64_t group = first_group + i / 32, vector = i % 32 / 4;
     const int64_t planes =
         panel + group / cell.groups * cell.bytes + cell.planes_at + group % cell.groups * cell.group_bytes;
@@ -110,6 +124,9 @@ TEST(MatmulPack, QuantizedPanelsMatchTheLayout) {
           for (int part = 0; part < parts; ++part) {
             QuantBlock one = block;
             std::copy_n(block.level + part * shape.groups * 32, shape.groups * 32, one.level);
+            if (shape.four_of_eight)
+              place_four_of_eight(shape, stored.data() + row * format->row_bytes(cols) + b * format->block_bytes, b,
+                                  row % kPanelRows, row / kPanelRows * panel_bytes, expected);
             place(shape, one, (b * parts + part) * shape.groups, row % kPanelRows, row / kPanelRows * panel_bytes,
                   expected);
           }

@@ -114,7 +114,7 @@ inline TileCut cut_tiles(int64_t tokens, int64_t most) {
 // Tokens of the largest tile.
 template <typename V, int N>
 constexpr int tile_tokens(Meets meets) {
-  const bool wide = kQuantShapes[N].low_bits == 8 && meets == Meets::few && V::kFewTokens > 0;
+  const bool wide = kQuantShapes[N].whole_bytes() && meets == Meets::few && V::kFewTokens > 0;
   return wide ? V::kFewTokens : V::template kTileTokens<Levels<V, N>>;
 }
 
@@ -193,7 +193,7 @@ void multiply_one(const uint8_t* panel, int64_t cells, const uint8_t* x, typenam
     unroll<R>([&](auto r) __attribute__((always_inline)) { sum[turn][0][r] = V::zero_f(); });
   });
   const uint8_t* cell = panel + kCell.head_bytes;
-  const int64_t distance = prefetch_distance(kQuantShapes[N].low_bits == 8 ? V::kPrefetchOne8 : kPrefetchQuant);
+  const int64_t distance = prefetch_distance(kQuantShapes[N].whole_bytes() ? V::kPrefetchOne8 : kPrefetchQuant);
   CellFields<V, N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
@@ -225,13 +225,13 @@ struct CellPanels {
   static void one(const uint8_t* panel, int64_t cols, const uint8_t* x, typename V::F (&acc)[kPanelRows / V::kLanes]) {
     // Bytes that are multiplied in place are processed in memory order.
     constexpr int kAll = kPanelRows / V::kLanes;
-    multiply_one<V, N, S.low_bits == 8 ? kAll : R>(panel, quant_cells(kCell, cols), x, acc);
+    multiply_one<V, N, S.whole_bytes() ? kAll : R>(panel, quant_cells(kCell, cols), x, acc);
   }
 
   static void many(const uint8_t* panel, int64_t cols, int turns, const Tokens& tokens, const TileCut& cut,
                    typename V::F (&acc)[kTurns][kTokenTile][R]) {
     const int64_t cells = quant_cells(kCell, cols);
-    constexpr bool kWide = S.low_bits == 8 && V::kFewTokens > 0;
+    constexpr bool kWide = S.whole_bytes() && V::kFewTokens > 0;
     constexpr Meets kFew = Levels<V, N>::kSigned || kWide ? Meets::few : Meets::many;  // irrelevant for the others
     const TileCut few = kWide ? cut_tiles(tokens.count, tile_tokens<V, N>(kFew)) : cut;
     if (few.tiles <= kFewTiles) {

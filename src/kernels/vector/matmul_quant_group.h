@@ -113,7 +113,7 @@ struct Group {
   static constexpr QuantShape S = kQuantShapes[N];
   static constexpr bool kSigned = Levels<V, N>::kSigned;
   static constexpr bool kFew = V::kFewInPlace && (kSigned || V::kFewTokens > 0);
-  static constexpr bool kDirect = S.low_bits == 8 && kMeets <= (kFew ? Meets::few : Meets::one);
+  static constexpr bool kDirect = S.whole_bytes() && kMeets <= (kFew ? Meets::few : Meets::one);
   static constexpr bool kMagnitudes = V::kByMagnitudes && kSigned && kMeets == Meets::many;
   static constexpr bool kPaired = V::kPairsColumns && kMeets != Meets::one;  // w is that of pair_columns()
   using I = typename V::I;
@@ -173,12 +173,54 @@ template <typename V, int N>
   return V::zero();
 }
 
+// Bytes by which four columns of a row are spread over a lane of 32 bits.
+template <int kByte>
+constexpr TableBytes kMaskByte = {{kByte, kByte, kByte, kByte, 4 + kByte, 4 + kByte, 4 + kByte, 4 + kByte,  //
+                                   8 + kByte, 8 + kByte, 8 + kByte, 8 + kByte, 12 + kByte, 12 + kByte, 12 + kByte,
+                                   12 + kByte}};
+constexpr TableBytes kColumnBit = {{1, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8}};
+constexpr TableBytes kBitsBelow = {{0, 1, 3, 7, 0, 1, 3, 7, 0, 1, 3, 7, 0, 1, 3, 7}};
+constexpr TableBytes kBitsAbove = {{14, 12, 8, 0, 14, 12, 8, 0, 14, 12, 8, 0, 14, 12, 8, 0}};
+constexpr TableBytes kLaneFirst = {{0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12}};
+// By the bits of four columns: how many are set, and the same from 3 down.
+constexpr TableBytes kBitsSet = {{0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4}};
+constexpr TableBytes kBitsSetBack = {{3, 2, 2, 1, 2, 1, 1, 0, 2, 1, 1, 0, 1, 0, 0, 0}};
+
+// W[0..7] of one group of a shape with four_of_eight: stored values are spread to their columns within each row's lane,
+// by indices that the bits of its columns give.
+template <typename V, int N>
+[[gnu::always_inline]] inline void spread_four_of_eight(const uint8_t* planes, typename V::I (&w)[8]) {
+  static constexpr QuantShape S = kQuantShapes[N];
+  using I = typename V::I;
+  constexpr int64_t kPlane = kPanelRows * 4;
+  constexpr int kOffset = Levels<V, N>::kOffset;
+  const auto table = [](const TableBytes& bytes) __attribute__((always_inline)) { return V::broadcast16(bytes.at); };
+  const I kept = V::load(planes), own = table(kColumnBit), first = table(kLaneFirst), zero = V::set1_8(kOffset);
+  unroll<4>([&](auto i) __attribute__((always_inline)) {
+    I values;
+    if constexpr (S.low_bits == 8) {
+      values = V::load(planes + (1 + i) * kPlane);
+    } else {
+      values = V::bit_and(V::template shift_right<i / 2 * 4>(V::load(planes + (1 + i % 2) * kPlane)), V::set1_8(15));
+    }
+    if constexpr (kOffset != 0) values = V::bit_xor(values, zero);  // of two's complement: adds it
+    const I both = V::look_up(kept, table(kMaskByte<i>));
+    unroll<2>([&](auto half) __attribute__((always_inline)) {
+      const I bits = V::template shift_right<half * 4>(both);
+      const I before = V::look_up(table(half == 0 ? kBitsSet : kBitsSetBack),
+                                  V::bit_and(bits, table(half == 0 ? kBitsBelow : kBitsAbove)));
+      w[2 * i + half] = V::look_up_where(bits, own, values, V::or_and(before, first, first), zero);
+    });
+  });
+}
+
 // W[0..7] of one group from its planes, without the look-up in a table; next(p) is called after the load of plane p of
 // the low bits; `shared` is that of load_shared_bits().
 template <typename V, int N, typename Next>
 [[gnu::always_inline]] inline void unpack_codes(const uint8_t* planes, typename V::I shared, const Next& next,
                                                 typename V::I (&w)[8]) {
   static constexpr QuantShape S = kQuantShapes[N];
+  if constexpr (S.four_of_eight) return spread_four_of_eight<V, N>(planes, w);
   constexpr int64_t kPlane = kPanelRows * 4;
   constexpr int L = S.low_bits;
   constexpr int H = S.high_bits;
@@ -311,6 +353,7 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
                                               Group<V, N, R, kMeets, kLines>& out) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   constexpr int L = kQuantShapes[N].low_bits;
+  constexpr bool kWhole = kQuantShapes[N].whole_bytes();
   using G = Group<V, N, R, kMeets, kLines>;
   const Ahead<kLines> ahead = {next_cell + g * (kCell.bytes / kCell.groups) + first * 64};
   const uint8_t* planes = cell + kCell.planes_at + g * kCell.group_bytes + lane * 4;
@@ -320,13 +363,13 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
   } else {
     unroll<R>([&](auto r) __attribute__((always_inline)) {
       auto next = [&](auto p) __attribute__((always_inline)) {
-        if constexpr (L == 8) ahead.template ask_part<r * L + p, R * L>();
+        if constexpr (kWhole) ahead.template ask_part<r * L + p, R * L>();
       };
       const typename V::I shared = load_shared_bits<V, N>(cell, g, lane + r * V::kLanes);
       unpack_levels<V, N>(planes + r * V::kLanes * 4, head, shared, next, out.part[r].w);
       finish_levels<V, G>(out.part[r]);
     });
-    if constexpr (L != 8) ahead.ask();
+    if constexpr (!kWhole) ahead.ask();
   }
   unroll<R>([&](auto r) __attribute__((always_inline)) {
     load_scales<V, N>(cell, fields, g, lane + r * V::kLanes, out.part[r]);

@@ -172,7 +172,7 @@ struct QuantTiles {
           return S.low_bits + S.high_bits > 5 ? _mm512_permutex2var_epi16(low, code, high)
                                               : _mm512_permutexvar_epi16(code, low);
         };
-        if constexpr (S.low_bits == 4 && S.high_bits == 0) {  // nibbles, read as they are
+        if constexpr (S.low_bits == 4 && S.high_bits == 0 && !S.four_of_eight) {  // nibbles, read as they are
           unroll<4>([&](auto p) __attribute__((always_inline)) {
             const I plane = V::load(planes + p * kCell.plane_bytes);
             put(2 * p, level(plane));

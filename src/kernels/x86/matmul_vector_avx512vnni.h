@@ -57,6 +57,10 @@ struct VectorAvx512 {
     return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
   static I look_up(I table, I codes) { return _mm512_shuffle_epi8(table, codes); }
+  // The same for bytes in which `bits` and `own` have a bit in common; `other` for the others.
+  static I look_up_where(I bits, I own, I table, I codes, I other) {
+    return _mm512_mask_shuffle_epi8(other, _mm512_test_epi8_mask(bits, own), table, codes);
+  }
   // Of each 16 bytes: the words (or pairs of words) of the low or high half of both, in turns.
   static I unpack_low32(I a, I b) { return _mm512_unpacklo_epi32(a, b); }
   static I unpack_high32(I a, I b) { return _mm512_unpackhi_epi32(a, b); }

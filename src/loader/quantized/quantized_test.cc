@@ -86,6 +86,61 @@ TEST_F(Damaged, GptqIsRefused) {
   EXPECT_CONTAINS(error(kGptq, odd.add("a.scales", "F32", "[3,8]", ones(24))), "3 groups do not divide 64 columns");
 }
 
+// GPTQ matrices of 2 and 3 bits, 32 rows of 256 columns. Zero points of the middle are those of symmetric levels; their
+// minimum is a power of two times the scale.
+TEST_F(Damaged, GptqOfTwoAndThreeBitsHasFormatsOfItsOwn) {
+  struct Case {
+    int bits, group, zero;
+    float scale;
+    const char* format;
+  };
+  constexpr float kElevenBits = 2047.0f / 65536;
+  constexpr int kRows = 32, kCols = 256;
+  for (const Case& of : {Case{2, 64, 2, kElevenBits, "q2_g64"}, Case{2, 128, 2, kElevenBits, "q2_g128"},
+                         Case{2, 32, 2, kElevenBits, "q4_0"}, Case{3, 64, 4, kElevenBits, "q3_g64"},
+                         Case{3, 256, 4, kElevenBits, "q3_g128"}, Case{3, 64, 7, 0.125f, "q3_g64"},
+                         Case{3, 64, 7, kElevenBits, "q4_0"}}) {  // the last one's minimum has 14 bits
+    const int words_of_column = kCols * of.bits / 32, groups = kCols / of.group;
+    Bytes levels, zeros, scales;
+    std::vector<uint32_t> words, points(static_cast<size_t>(of.bits));
+    for (int i = 0; i < words_of_column * kRows; ++i) {
+      words.push_back(static_cast<uint32_t>(i + 1) * 2654435761u);
+      levels.put(words.back());
+    }
+    for (int row = 0; row < kRows; ++row)
+      for (int b = 0; b < of.bits; ++b) {
+        const int at = row * of.bits + b;
+        points[static_cast<size_t>(at / 32)] |= static_cast<uint32_t>((of.zero - 1) >> b & 1) << (at % 32);
+      }
+    for (int group = 0; group < groups; ++group) {
+      for (uint32_t word : points) zeros.put(word);
+      for (int row = 0; row < kRows; ++row) scales.put(of.scale);
+    }
+    const std::string config = fmt::format(R"({{"quant_method":"gptq","bits":{},"group_size":{}}})", of.bits, of.group);
+    SafetensorsBytes tensors;
+    tensors.add("a.qweight", "I32", fmt::format("[{},{}]", words_of_column, kRows).c_str(), levels);
+    tensors.add("a.qzeros", "I32", fmt::format("[{},{}]", groups, of.bits).c_str(), zeros);
+    tensors.add("a.scales", "F32", fmt::format("[{},{}]", groups, kRows).c_str(), scales);
+    auto model = open(config.c_str(), tensors);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const StoredTensor& matrix = *model->find("a.weight");
+    EXPECT_EQ(matrix.tensor.format->name, of.format);
+    const std::vector<float> values = values_of(matrix);
+    ASSERT_EQ(values.size(), size_t{kRows * kCols});
+    for (int row = 0; row < kRows; ++row) {
+      for (int col = 0; col < kCols; ++col) {
+        int level = 0;  // bit by bit
+        for (int b = 0; b < of.bits; ++b) {
+          const int at = col * of.bits + b;
+          level |= static_cast<int>(words[static_cast<size_t>(at / 32 * kRows + row)] >> (at % 32) & 1) << b;
+        }
+        ASSERT_EQ(values[static_cast<size_t>(row * kCols + col)], of.scale * static_cast<float>(level - of.zero))
+            << of.format << " row " << row << " column " << col;
+      }
+    }
+  }
+}
+
 TEST_F(Damaged, OthersAreRefused) {
   const auto packed = [](const std::vector<int32_t>& shape, const char* scales, size_t count) {
     SafetensorsBytes out;

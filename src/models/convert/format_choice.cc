@@ -14,11 +14,11 @@ bool is_plain(const Format& format) { return format.block_values == 1 && format.
 // The replacement for a format whose blocks are too wide for a row, as in llama.cpp; null: none.
 const Format* narrower(const Format& format) {
   static constexpr std::pair<std::string_view, std::string_view> kNarrower[] = {
-      {"q2_k", "iq4_nl"},    {"q3_k", "iq4_nl"},   {"iq4_xs", "iq4_nl"}, {"q4_k", "q5_0"},      {"q5_k", "q5_1"},
-      {"q6_k", "q8_0"},      {"tq1_0", "q4_0"},    {"tq2_0", "q4_0"},    {"iq1_s", "iq4_nl"},   {"iq1_m", "iq4_nl"},
-      {"iq2_xxs", "iq4_nl"}, {"iq2_xs", "iq4_nl"}, {"iq2_s", "iq4_nl"},  {"iq3_xxs", "iq4_nl"}, {"iq3_s", "iq4_nl"},
-      {"e8p", "iq4_nl"},     {"e8p_3", "iq4_nl"},  {"e8p_4", "iq4_nl"},  {"nvfp4", "mxfp4"},    {"q1_0", "q2_0"},
-      {"q2_0", "q4_0"}};
+      {"q2_k", "iq4_nl"},    {"q3_k", "iq4_nl"},    {"iq4_xs", "iq4_nl"},  {"q4_k", "q5_0"},      {"q5_k", "q5_1"},
+      {"q6_k", "q8_0"},      {"tq1_0", "q4_0"},     {"tq2_0", "q4_0"},     {"iq1_s", "iq4_nl"},   {"iq1_m", "iq4_nl"},
+      {"iq2_xxs", "iq4_nl"}, {"iq2_xs", "iq4_nl"},  {"iq2_s", "iq4_nl"},   {"iq3_xxs", "iq4_nl"}, {"iq3_s", "iq4_nl"},
+      {"e8p", "iq4_nl"},     {"e8p_3", "iq4_nl"},   {"e8p_4", "iq4_nl"},   {"nvfp4", "mxfp4"},    {"q1_0", "q2_0"},
+      {"q2_0", "q4_0"},      {"q2_g128", "q2_g64"}, {"q3_g128", "q3_g64"}, {"q2_g64", "q4_0"},    {"q3_g64", "q4_0"}};
   const auto* found = std::ranges::find(kNarrower, format.name, [](const auto& pair) { return pair.first; });
   return found == std::end(kNarrower) ? nullptr : find_format(found->second);
 }
