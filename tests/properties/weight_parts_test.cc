@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "model_runner.h"
-#include "models/blocks/part_products.h"
+#include "models/blocks/changed_products.h"
 #include "tensor/hadamard.h"
 #include "test_paths.h"
 #include "weight_parts_file.h"
