@@ -160,12 +160,17 @@ void multiply_changed(ForwardContext& context, std::span<const LinearPart> parts
     outputs = std::max({outputs, output.fused, part.weight->rows});
     changed += part.weight->rows;
   }
-  for (int64_t first = 0; first < all_tokens; first += kPartRows) {
-    const int64_t tokens = std::min(kPartRows, all_tokens - first);
+  // body(t, i) of each token, i below kPartRows.
+  const auto some_at_a_time = [&](int64_t tokens, int64_t values, const auto& body) {
+    for (int64_t begin = 0; begin < tokens; begin += kPartRows)
+      for_rows(context, std::min(kPartRows, tokens - begin), values, [&](int64_t i) { body(begin + i, i); });
+  };
+  for (int64_t first = 0; first < all_tokens; first += kChangedRows) {
+    const int64_t tokens = std::min(kChangedRows, all_tokens - first);
     const ActivationRows rows = activation_rows(weight.format->activation, tokens, cols, scratch.rounded);
-    for_rows(context, tokens, 4 * cols, [&](int64_t t) {
-      float* row = scratch.changed + t * cols;
-      change_input(kernels, weight.parts->input, x + (first + t) * cols, cols, scratch.unordered + t * cols, row);
+    some_at_a_time(tokens, 4 * cols, [&](int64_t t, int64_t i) {
+      float* row = scratch.changed + i * cols;
+      change_input(kernels, weight.parts->input, x + (first + t) * cols, cols, scratch.unordered + i * cols, row);
       encode_rounded_row(table, rows.kind, weight.parts->input.rounding, cols, row, scratch.rounded + t * rows.stride);
     });
     for (size_t i = 0; i < parts.size(); ++i) {
@@ -179,8 +184,8 @@ void multiply_changed(ForwardContext& context, std::span<const LinearPart> parts
     }
     linear(context.pool(), some, context.shapes());
     if (outputs == 0) continue;
-    for_rows(context, tokens, 4 * changed, [&](int64_t t) {
-      change_outputs(table, some, biases, t, scratch.changed + t * outputs, scratch.unordered + t * outputs);
+    some_at_a_time(tokens, 4 * changed, [&](int64_t t, int64_t i) {
+      change_outputs(table, some, biases, t, scratch.changed + i * outputs, scratch.unordered + i * outputs);
     });
   }
 }

@@ -1,5 +1,5 @@
 // The working memory of the products of weight parts: ForwardContext::parts, divided. Rows are processed kPartRows at a
-// time, so that it does not depend on the batch.
+// time, and those of changed inputs multiplied kChangedRows at a time, so that it does not depend on the batch.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 namespace millrace {
 
 inline constexpr int64_t kPartRows = 64;
-inline constexpr size_t kMostPairs = 4;  // products at once
+inline constexpr int64_t kChangedRows = 256;  // for fewer, a matrix is read too often: 64 cost 8 % of 512 tokens
+inline constexpr size_t kMostPairs = 4;       // products at once
 
 struct PartScratch {
   float* changed = nullptr;    // [kPartRows, inputs]
@@ -18,7 +19,8 @@ struct PartScratch {
   float* turned = nullptr;     // [sparse_cols, kPartRows]
   float* inner = nullptr;    // [kPartRows, rank], or of each of kMostPairs factored matrices [kPartRows, factored_rank]
   float* product = nullptr;  // [kPartRows, rows]
-  uint8_t* rounded = nullptr;  // kPartRows rows of inputs, cols or rank values; of factored matrices as `inner`
+  // kChangedRows rows of inputs values, or kPartRows of cols or rank values; of factored matrices as `inner`
+  uint8_t* rounded = nullptr;
 };
 
 int64_t part_scratch_bytes(const PartSizes& sizes);
