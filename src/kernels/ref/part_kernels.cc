@@ -28,8 +28,8 @@ float nearest(const RoundedNumbers& to, float x) {
 }
 
 // The scale of a group, 0 or NaN where it has no numbers, and what maps its values to them.
-struct GroupScale {
-  GroupScale(const RoundedNumbers& to, const float* x, int64_t n) {
+struct RoundedScale {
+  RoundedScale(const RoundedNumbers& to, const float* x, int64_t n) {
     float most = 0;
     bool finite = true;
     for (int64_t i = 0; i < n; ++i) {
@@ -53,7 +53,7 @@ struct GroupScale {
 };
 
 void round_group(const RoundedNumbers& numbers, float* x, int64_t n) noexcept {
-  const GroupScale by(numbers, x, n);
+  const RoundedScale by(numbers, x, n);
   for (int64_t i = 0; i < n; ++i) x[i] = by.usable ? by.number(numbers, x[i]) * by.scale : by.scale;
 }
 
@@ -74,7 +74,7 @@ void write_record(const int* levels, float scale, uint8_t* record) {
 
 float encode_group(const RoundedNumbers& numbers, const float* x, int64_t n, bool unit_scale,
                    uint8_t* records) noexcept {
-  const GroupScale by(numbers, x, n);
+  const RoundedScale by(numbers, x, n);
   const float scale = by.scale / numbers.factor;
   for (int64_t first = 0; first < n; first += kActivationGroup, records += kQ8GroupBytes) {
     int levels[kActivationGroup] = {};

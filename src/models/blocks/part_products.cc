@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kSparseRows = 64;         // of a sparse matrix, multiplied by one thread at a time
 constexpr int64_t kTurnedCols = 256;        // of inputs, likewise; a multiple of 4
-constexpr int64_t kTurnedFrom = 3;          // tokens
 constexpr int64_t kWorthThreads = 1 << 13;  // multiply-adds of a sparse product
 
 // y += M inner.

@@ -24,6 +24,7 @@ void multiply_dense_sparse(ForwardContext& context, const LinearPart& part, cons
 // y += B (A x) + S x + C x[columns] + b, of a factored matrix without B (A x).
 void add_parts(ForwardContext& context, const LinearPart& part, const float* x);
 
+inline constexpr int64_t kTurnedFrom = 3;  // tokens that sparse matrices multiply in columns (kernels/part_kernels.h)
 // Rows [begin, end) of y += S x, of one token.
 void add_sparse_rows(const SparseMatrix& sparse, const float* x, int64_t begin, int64_t end, float* y);
 
