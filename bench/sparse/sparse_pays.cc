@@ -18,6 +18,7 @@
 #include "kernels/activation.h"
 #include "kernels/kernel_table.h"
 #include "kernels/linear.h"
+#include "kernels/part_kernels.h"
 #include "models/blocks/part_products.h"
 
 namespace millrace {
@@ -120,11 +121,29 @@ double dense_seconds(Bench& bench, const Shape& shape, const Format& format) {
 double sparse_seconds(Bench& bench, const Shape& shape, const Zeros& zeros, std::mt19937& random) {
   const SparseMatrix one = sparse_matrix(shape, zeros, random);
   const std::vector<SparseMatrix> all(copies_of(8 * std::ssize(one.values)), one);
+  std::vector<float> turned(static_cast<size_t>(kTurnedTokens * shape.cols));
   Product product;
   product.copies = all.size();
+  const PartKernels& kernels = part_kernels(bench.table.isa);
+  const auto one_tile = [&](const SparseMatrix& m, int64_t first, int64_t count) {
+    kernels.turn_tokens(bench.x.data() + first * shape.cols, shape.cols, count, shape.cols, turned.data());
+    kernels.add_sparse({.row_begin = m.row_begin.data(),
+                        .columns = m.columns.data(),
+                        .values = m.values.data(),
+                        .rows = shape.rows,
+                        .turned = turned.data(),
+                        .tokens = count,
+                        .y = bench.y.data() + first * shape.rows,
+                        .y_stride = shape.rows});
+  };
   product.multiply = [&](size_t i) {
-    for (int64_t t = 0; t < bench.tokens; ++t)
-      add_sparse_rows(all[i], bench.x.data() + t * shape.cols, 0, shape.rows, bench.y.data() + t * shape.rows);
+    if (bench.tokens < kTurnedFrom) {
+      for (int64_t t = 0; t < bench.tokens; ++t)
+        add_sparse_rows(all[i], bench.x.data() + t * shape.cols, 0, shape.rows, bench.y.data() + t * shape.rows);
+      return;
+    }
+    for (int64_t first = 0; first < bench.tokens; first += kTurnedTokens)
+      one_tile(all[i], first, std::min(kTurnedTokens, bench.tokens - first));
   };
   for (int i = 0; i < kRounds; ++i) product.round();
   return product.best;

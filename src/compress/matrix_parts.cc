@@ -5,7 +5,7 @@
 #include <numbers>
 #include <utility>
 
-#include "models/blocks/part_products.h"
+#include "models/blocks/changed_products.h"
 #include "tensor/half.h"
 
 namespace millrace {

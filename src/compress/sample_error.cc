@@ -4,7 +4,7 @@
 
 #include "compress/matrix_parts.h"
 #include "kernels/input_rounding.h"
-#include "models/blocks/part_products.h"
+#include "models/blocks/changed_products.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,5 @@
 // Rounds rows of inputs to the numbers of InputSegment (tensor/weight_parts.h), as quantizers of weights and
-// activations need it. Portable scalar code: the same bits on every instruction set, and for any batch.
+// activations need it. The same bits on every instruction set, and for any batch.
 //
 //   segment     | int4, one scale for 128 columns | int4 ... | int8, one scale for all its columns |
 //   value       = scale * number        scale = clip * max|x| of the group / largest number
@@ -14,6 +14,7 @@
 #include <span>
 
 #include "kernels/kernel_table.h"
+#include "kernels/part_kernels.h"
 #include "tensor/weight_parts.h"
 
 namespace millrace {
@@ -24,14 +25,14 @@ bool valid_segment(const InputSegment& segment);
 
 // The largest number: 127 of int8, 7 of int4, 448 of E4M3 (whose last code is NaN), 6 of E2M1.
 float largest_number(const InputSegment& segment);
-// The nearest number; of two equally near, the one with an even mantissa. |x| is at most the largest number.
-float nearest_number(const InputSegment& segment, float x);
 
-// In place. A group with NaN or infinity becomes NaN; one below 2^-100 zeros.
-void round_inputs(std::span<const InputSegment> rounding, float* x);
+// In place: to the nearest number; of two equally near, the one with an even mantissa. A group with NaN or infinity
+// becomes NaN; one below 2^-100 zeros.
+void round_inputs(const PartKernels& kernels, std::span<const InputSegment> rounding, float* x);
+void round_inputs(std::span<const InputSegment> rounding, float* x);  // by the reference kernels
 
 // Rounds a row of `cols` values (nothing, if `rounding` is empty), and encodes it for products (kernels/activation.h).
-// `x` is overwritten.
+// `x` may be overwritten.
 void encode_rounded_row(const KernelTable& table, Activation kind, std::span<const InputSegment> rounding, int64_t cols,
                         float* x, uint8_t* destination);
 

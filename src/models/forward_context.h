@@ -42,7 +42,7 @@ struct ForwardBytes {
   ADD(rope, 4 * d.tokens * d.rotated)           /* [ropes][T][cos, sin][rotated / 2] */      \
   ADD(partials, d.partials)                     /* attention: see attention/full.cc */       \
   ADD(mixer, d.mixer)                           /* see models/mixers/ */                     \
-  ADD(parts, d.parts)                           /* see blocks/part_products.h */             \
+  ADD(parts, d.parts)                           /* see blocks/part_scratch.h */              \
   ADD(logits, 4 * d.outputs * d.vocab)          /* [limits.outputs, vocab] */                \
   ADD(router, 4 * d.tokens * d.experts)         /* [T, experts] */                           \
   ADD(expert_in, d.expert_rows * d.expert_row)  /* gathered activation rows */               \

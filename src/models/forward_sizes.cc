@@ -1,7 +1,7 @@
 #include "models/forward_sizes.h"
 
 #include "kernels/activation.h"
-#include "models/blocks/part_products.h"
+#include "models/blocks/part_scratch.h"
 #include "models/mixers/mixer.h"
 
 namespace millrace {

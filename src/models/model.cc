@@ -130,7 +130,7 @@ ActivationRows Model::start_block(const NormWeights& norm, const Weight& next, i
   const KernelTable& kernels = context.kernels();
   const float* residual = context.residual.as<float>();
   float* normed = context.normed.as<float>();
-  const ActivationRows rows = activation_rows(next.format->activation, tokens, width, context.encoded.data());
+  const ActivationRows rows = rows_for(next, tokens, width, context.encoded.data());
   const NormWeights* pending = std::exchange(context.pending, nullptr);
   const auto add = [&](int64_t t) { add_row(*pending, t, context); };
   const auto normalize = [&](int64_t t) { norm_row(spec_, norm, kernels, residual + t * width, normed + t * width); };

@@ -146,6 +146,7 @@ int64_t ModelBuilder::measure_parts() {
           std::max({sizes.inputs, weight->cols, parts.output.fused, parts.output.outer > 1 ? weight->rows : 0});
     sizes.rank = std::max({sizes.rank, parts.low_rank_b.cols, parts.column_weights.cols});
     if (parts.factored) sizes.factored_rank = std::max(sizes.factored_rank, parts.low_rank_b.cols);
+    if (!parts.sparse.empty()) sizes.sparse_cols = std::max(sizes.sparse_cols, weight->cols);
     if (parts.low_rank_b.present()) sizes.cols = std::max(sizes.cols, weight->cols);
     if (parts.low_rank_b.present() || parts.column_weights.present()) sizes.rows = std::max(sizes.rows, weight->rows);
   }

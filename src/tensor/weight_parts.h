@@ -25,6 +25,8 @@ struct InputSegment {
   int32_t mantissa_bits = 0;  // of integers, bits of the magnitude: int8 has 7
   int32_t group = 0;          // columns; the last group of a segment may be smaller
   float clip = 1;
+
+  bool operator==(const InputSegment&) const = default;
 };
 
 struct InputChange {
@@ -91,6 +93,7 @@ inline bool is_factored(const Weight& weight) { return weight.parts && weight.pa
 struct PartSizes {
   int64_t inputs = 0;         // columns, or rows that are transformed, of matrices whose input or output is changed
   int64_t rank = 0;           // or columns of their own
+  int64_t sparse_cols = 0;    // of sparse matrices
   int64_t cols = 0;           // of matrices with a low-rank pair
   int64_t rows = 0;           // of matrices with a low-rank pair or columns of their own
   int64_t factored_rank = 0;  // of matrices that are a pair

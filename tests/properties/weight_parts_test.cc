@@ -8,7 +8,8 @@
 #include <cmath>
 
 #include "model_runner.h"
-#include "models/blocks/part_products.h"
+#include "models/blocks/changed_products.h"
+#include "models/blocks/part_scratch.h"
 #include "tensor/hadamard.h"
 #include "test_paths.h"
 #include "weight_parts_file.h"
@@ -246,6 +247,29 @@ TEST_P(WeightPartsOf, NeitherChunksNorThreadsChangeABit) {
   EXPECT_FALSE((*plain)->logits(some_tokens(70)) == first);
   EXPECT_FALSE((*plain)->model().spec().parts.any);
   EXPECT_LE((*plain)->context().parts.bytes(), 4096);
+}
+
+// More rows than a changed matrix multiplies at once. All streams store the same keys, in the same blocks.
+TEST_P(WeightPartsOf, ManyRowsAtOnceChangeNoBit) {
+  constexpr size_t kStreams = 3, kTokens = 100;
+  static_assert(kStreams * kTokens > kChangedRows);
+  const PartedModel file(golden(GetParam().model), parts());
+  auto made = TestRunner::load(file.path(), {});
+  ASSERT_TRUE(made.ok()) << made.error().message;
+  TestRunner& runner = **made;
+  const auto tokens = some_tokens(kTokens);
+  const Values alone = runner.logits(tokens);
+  ModelRunner& all = runner.runner();
+  all.start();
+  for (size_t stream = 0; stream < kStreams; ++stream) {
+    all.begin(runner.blocks(), 0, nullptr);
+    for (size_t i = 0; i < kTokens; ++i) all.add(tokens[i], static_cast<int64_t>(i), true);
+  }
+  all.forward();
+  for (size_t stream = 0; stream < kStreams; ++stream)
+    EXPECT_TRUE(Values(all.logits(static_cast<int64_t>(stream * kTokens)),
+                       all.logits(static_cast<int64_t>((stream + 1) * kTokens))) == alone)
+        << stream;
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -29,7 +29,8 @@ TITLES = {"weights": "Weights", "layers": "Weights, embeddings and head in 8 bit
 NOTES = {"layers": "The papers leave embeddings and head alone. A small model's are a large part of it.",
          "zeros": "Zeros stay in dense matrices of the model's own format, so neither bytes nor speed change, but in the rows "
                   "of sparse formats: [compression.md](compression.md) says when zeros pay.",
-         "inputs": "The inputs of the matrices are rounded too. That costs time here and saves none."}
+         "inputs": "The inputs of the matrices are rounded too. That shows what it costs in quality; products are int8 "
+                   "with or without."}
 # A row that is this much slower is slower.
 SPEED_TOLERANCE = 0.05
 # Relative differences of the perplexity below which two rows are alike.

@@ -20,7 +20,7 @@
 #include "compress/pass_options.h"
 #include "compress/preview.h"
 #include "kernels/input_rounding.h"
-#include "models/blocks/part_products.h"
+#include "models/blocks/changed_products.h"
 
 namespace millrace {
 namespace {

@@ -229,10 +229,12 @@ void attend_and_project(const AttentionLayer& attention, int64_t index, const La
            context.block_pointers.data(), context.tiles_of(attention.layer), context.prefixes(), lives);
   for (ForwardObserver* observer : context.hooks.observers())
     observer->attended(attention, batch, context.attended.as<float>());
-  const ActivationRows out =
-      encode_activations(context.kernels(), context.pool(), weights.output.format->activation,
-                         context.attended.as<float>(), q_width, batch.size(), q_width, context.encoded.data());
-  project(context, context.attended.as<float>(), out,
+  const float* attended = context.attended.as<float>();
+  const ActivationRows out = rows_for(weights.output, batch.size(), q_width, context.encoded.data());
+  if (out.data)
+    encode_activations(context.kernels(), context.pool(), out.kind, attended, q_width, batch.size(), q_width,
+                       context.encoded.data());
+  project(context, attended, out,
           {{{static_cast<int32_t>(index), LinearKind::output},
             weights.output,
             weights.output_bias,

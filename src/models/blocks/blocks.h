@@ -10,6 +10,7 @@
 #include <span>
 
 #include "flow/batch.h"
+#include "models/blocks/changed_products.h"
 #include "models/forward_context.h"
 #include "models/mixers/mixer.h"
 #include "models/model.h"
@@ -30,10 +31,16 @@ void for_rows(ForwardContext& context, int64_t rows, int64_t values, const Body&
 // Normalizes one row, or copies it if there is no norm (y may be x).
 void norm_row(const ArchSpec& spec, const NormWeights& weights, const KernelTable& kernels, const float* x, float* y);
 
+// Rows for a product with `weight`; without data, for encode_row() and project(), if it changes its inputs, and so
+// rounds them itself.
+inline ActivationRows rows_for(const Weight& weight, int64_t tokens, int64_t cols, uint8_t* scratch) {
+  return activation_rows(weight.format->activation, tokens, cols, changes_product(weight) ? nullptr : scratch);
+}
+
 // Rounds row t of `rows`, which are stored at `scratch`.
 inline void encode_row(const KernelTable& kernels, const ActivationRows& rows, int64_t t, const float* x,
                        uint8_t* scratch) {
-  kernels.encode_activation(rows.kind, x, rows.cols, scratch + t * rows.stride);
+  if (rows.data) kernels.encode_activation(rows.kind, x, rows.cols, scratch + t * rows.stride);
 }
 
 // One of several matrices that read the same rows.
@@ -44,8 +51,8 @@ struct Projection {
   float* y;                        // [tokens, weight.rows]
 };
 
-// Multiplies `x` [tokens, cols], rounded in `rows` for the first matrix, as one job if all use the same rounding; the
-// others round again into context.encoded.
+// Multiplies `x` [tokens, cols], rounded in `rows` for the first matrix (see rows_for()), as one job if all use the
+// same rounding; the others round again into context.encoded.
 void project(ForwardContext& context, const float* x, ActivationRows rows, std::initializer_list<Projection> matrices);
 // The same as one job if `joint`; otherwise each matrix rounds the rows itself and is a job of its own.
 void project_alike(ForwardContext& context, bool joint, const float* x, const ActivationRows& rows,

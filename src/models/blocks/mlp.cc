@@ -40,7 +40,7 @@ void mlp_block(const ArchSpec& spec, LinearId at, const MlpWeights& weights, int
   }
   float* inner = spec.gated ? gate : up;
   uint8_t* encoded = context.encoded_hidden.data();
-  const ActivationRows inner_rows = activation_rows(weights.down.format->activation, rows.tokens, hidden, encoded);
+  const ActivationRows inner_rows = rows_for(weights.down, rows.tokens, hidden, encoded);
   activate_rows(
       context, rows.tokens, hidden,
       [&](int64_t t) { activate(spec, kernels, gate + t * hidden, up + t * hidden, hidden); },

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "models/blocks/blocks.h"
+#include "models/blocks/changed_products.h"
 #include "models/blocks/part_products.h"
+#include "models/blocks/part_scratch.h"
 
 namespace millrace {
 namespace {
@@ -53,7 +55,7 @@ void project_hooked(ForwardContext& context, std::span<LinearPart> parts, std::s
       if (way(i) != one) return false;
       return one == Way::plain || (one == Way::factored && i - first < kMostPairs && alike(parts, first, i));
     };
-    end = first + (one == Way::changed ? changed_together(parts.subspan(first)) : 1);
+    end = first + (one == Way::changed ? changed_together(parts.subspan(first), sources.subspan(first)) : 1);
     while (end < parts.size() && joins(end)) ++end;
     const std::span some = parts.subspan(first, end - first);
     switch (one) {
@@ -124,7 +126,7 @@ void project(ForwardContext& context, const float* x, ActivationRows rows, std::
   };
   for (const Projection& matrix : matrices) {
     const Activation kind = matrix.weight.format->activation;
-    if (kind != rows.kind) {
+    if (kind != rows.kind || (!rows.data && !changes_product(matrix.weight))) {
       if (count > 0) run();  // before its rows are overwritten
       rows = encode_activations(context.kernels(), context.pool(), kind, x, rows.cols, rows.tokens, rows.cols,
                                 context.encoded.data());
