@@ -43,7 +43,8 @@ Matrices list_matrices(const ModelFiles& files) {
     const Format* indices = nullptr;
     const auto weights = static_cast<double>(stored_weights(files, stored, &indices));
     if (weights == 0 || tensor.rows() <= 1 || looked_up || is_side_part(files, stored.name)) continue;
-    const auto bytes = static_cast<double>(indices ? tensor.bytes : tensor.format->row_bytes(tensor.values()));
+    const auto bytes =
+        static_cast<double>(indices ? multiplied_bytes(files, stored) : tensor.format->row_bytes(tensor.values()));
     const Activation activation = (indices ? indices : tensor.format)->activation;
     if (&stored == head) {
       out.head_bytes = bytes;

@@ -182,6 +182,8 @@ nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, i
     out["tokenizer"] = nullptr;
   }
   out["chat_template"] = files.chat_template;
+  for (const auto& stored : files.tensors)  // from here on, as they are multiplied
+    if (!is_side_part(files, stored.name)) bytes += multiplied_bytes(files, stored) - stored.tensor.bytes;
   nlohmann::ordered_json memory = {{"context", context}, {"weights", bytes}};
   for (const char* format : {"f16", "q8_0"})
     if (int64_t kv = kv_bytes(spec, format, context); kv >= 0) memory[fmt::format("kv_{}", format)] = kv;

@@ -99,7 +99,7 @@ static constexpr Format indices(Activation activation) {
 }
 
 const Format& codebook_indices() {
-  static constexpr Format kIndices = indices(Activation::f32);
+  static constexpr Format kIndices = indices(Activation::q8);
   return kIndices;
 }
 

@@ -60,8 +60,8 @@ const Format* find_format(std::string_view name);  // "q4_0"; null if unknown
 const Format* find_format_gguf(int gguf_type);     // null if unknown
 const Format* find_format_safetensors(std::string_view dtype);
 
-// Of matrices with a codebook: bytes of indices, without a codec. Not members of formats(). Tables of at most 16 single
-// weights for whole rows and words of eight weights are multiplied as int8, all others as f32.
+// Of matrices with a codebook: bytes of indices, without a codec. Not members of formats(). Kernels multiply tables of
+// at most 16 single weights and words of eight weights; others, codebook_indices(), are multiplied as Q8_0.
 const Format& codebook_indices();
 const Format& table16_indices();
 const Format& codeword_indices();

@@ -15,8 +15,6 @@ void add_activation_avx2(KernelTable& table);
 void add_matmul_float_avx2(KernelTable& table);
 void add_matmul_quant_avx2(KernelTable& table);
 void add_matmul_quant_avxvnni(KernelTable& table);
-void add_matmul_codebook_avx2(KernelTable& table);
-void add_matmul_codebook_avx512(KernelTable& table);
 void add_matmul_float_avx512(KernelTable& table);
 void add_matmul_f8_avx512vbmi(KernelTable& table);
 void add_matmul_bf16_avx512bf16(KernelTable& table);
@@ -30,7 +28,6 @@ void add_matmul_float_neon(KernelTable& table);
 void add_matmul_quant_neon(KernelTable& table);
 void add_matmul_quant_dotprod(KernelTable& table);
 void add_matmul_quant_i8mm(KernelTable& table);
-void add_matmul_codebook_neon(KernelTable& table);
 void add_matmul_bf16_armbf16(KernelTable& table);
 
 // The kernel of a quantized format (its index in kQuantShapes) for few tokens, where tiles do not pay.

@@ -69,8 +69,6 @@ constexpr KernelVersion kVersions[] = {
     {"BF16 weights", Feature::amx_bf16, add_matmul_bf16_amxbf16},
     {"F8 weights", Feature::avx2, nullptr},
     {"F8 weights", Feature::avx512_vbmi, add_matmul_f8_avx512vbmi},
-    {"other codebooks", Feature::avx2, add_matmul_codebook_avx2},
-    {"other codebooks", Feature::avx512, add_matmul_codebook_avx512},
     {"attention", Feature::avx2, add_attention_avx2},
     {"attention", Feature::avx512, add_attention_avx512},
     {"attention", Feature::avx512_bf16, add_attention_avx512bf16},
@@ -88,7 +86,6 @@ constexpr KernelVersion kVersions[] = {
     {"F32, F16 and F8 weights", Feature::neon, add_matmul_float_neon},  // and BF16
     {"BF16 weights", Feature::neon, nullptr},
     {"BF16 weights", Feature::arm_bf16, add_matmul_bf16_armbf16},
-    {"other codebooks", Feature::neon, add_matmul_codebook_neon},
     {"attention", Feature::neon, add_attention_neon},
     {"norms, RoPE, softmax and the rest", Feature::neon, add_ops_neon},
 };

@@ -44,13 +44,13 @@ struct MatmulKernel {
   void (*pack)(const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols, int64_t row_begin,
                int64_t row_end, uint8_t* packed) = nullptr;
   void (*run)(const MatmulArgs& args) = nullptr;
-  // Of matrices with a codebook, in place of the two above; `takes` says of which. Null: of a format.
+  // Of matrices with a codebook, in place of the two above; `takes` says of which. Null: of a format. Codebook::entries
+  // and row_scales are not read after packing.
   bool (*takes)(const Codebook& book) = nullptr;
   int64_t (*codebook_bytes)(const Codebook& book, int64_t rows, int64_t cols) = nullptr;
   void (*pack_codebook)(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
                         uint8_t* packed) = nullptr;
-  int64_t tiles_from = 0;     // of a kernel with two ways: tokens from which it multiplies in tiles; 0: it has one
-  bool packs_tables = false;  // Codebook::entries are not read after packing
+  int64_t tiles_from = 0;  // of a kernel with two ways: tokens from which it multiplies in tiles; 0: it has one
   // Multiplies rows [row_begin, row_end), a multiple of stored_rows, by at most stored_tokens tokens as they are
   // stored: `weights` is the first of them. The bits are those of run(). False: a scale is NaN or infinite. Null: rows
   // have to be packed.
@@ -276,7 +276,7 @@ struct SelectiveScanArgs {
 struct KernelTable {
   Isa isa = Isa::ref;
   std::vector<MatmulKernel> matmul;              // one per format
-  std::vector<MatmulKernel> codebooks;           // the first takes every codebook; later ones are preferred
+  std::vector<MatmulKernel> codebooks;           // later ones are preferred
   std::vector<AttentionKernel> attention;        // one per KV format
   std::vector<AttentionKernel> mixed_attention;  // of keys and values in different formats, where it pays
   AttentionKernel any_attention;                 // of any formats, by the decoders of its arguments; f32 arithmetic

@@ -51,6 +51,14 @@ ThreadPool::Claims with_starts(ThreadPool::Claims claims, int64_t tiles, std::sp
   return {.least = std::max(claims.least, std::min(worth, share)), .most = std::max(claims.most, share)};
 }
 
+bool is_decoded(const Weight& weight) { return weight.codebook && weight.format->encode; }
+
+// Those of decoded rows are whole blocks; inputs end with zeros.
+int64_t packed_cols(const Weight& weight) {
+  const int64_t block = weight.format->block_values;
+  return is_decoded(weight) ? (weight.cols + block - 1) / block * block : weight.cols;
+}
+
 // Threads then read the parts, not the Weight structs: streaming the weights evicts those from the caches.
 void prepare(LinearPart& part, const ShapeTable* shapes) {
   const Weight& weight = *part.weight;
@@ -59,7 +67,7 @@ void prepare(LinearPart& part, const ShapeTable* shapes) {
   const bool packed = !weight.packing || weight.packing->complete.load(std::memory_order_acquire);
   part.args = {.weights = packed ? weight.packed.data() : nullptr,
                .rows = weight.rows,
-               .cols = weight.cols,
+               .cols = packed_cols(weight),
                .x = part.x.data,
                .x_stride = part.x.stride,
                .tokens = part.x.tokens,
@@ -216,12 +224,29 @@ std::vector<uint8_t> turned_rows(const Weight& weight, int64_t begin, int64_t en
   return out;
 }
 
+// Packs rows [begin, end) that a codebook stands for and that are multiplied in a format of weights, a tile at a time.
+void pack_decoded(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed) {
+  const Codebook& book = *weight.codebook;
+  const int64_t cols = packed_cols(weight), tile = weight.kernel->row_tile, row_bytes = weight.format->row_bytes(cols);
+  std::vector<float> row(static_cast<size_t>(cols));
+  std::vector<uint8_t> stored(static_cast<size_t>(std::min(tile, end - begin) * row_bytes));
+  for (int64_t first = begin; first < end; first += tile) {
+    const int64_t rows = std::min(tile, end - first);
+    for (int64_t r = 0; r < rows; ++r) {
+      const uint8_t* indices = weight.data + (first + r) * book.row_bytes(weight.cols);
+      decode_codebook(book, indices, first + r, 0, weight.cols, row.data());
+      weight.format->encode(row.data(), stored.data() + r * row_bytes, cols);
+    }
+    weight.kernel->pack(stored.data(), nullptr, rows, cols, 0, rows, packed + weight.kernel->packed_bytes(first, cols));
+  }
+}
+
 }  // namespace
 
 int64_t packed_bytes(const Weight& weight, int64_t rows) {
   const MatmulKernel& kernel = *weight.kernel;
-  return weight.codebook ? kernel.codebook_bytes(*weight.codebook, rows, weight.cols)
-                         : kernel.packed_bytes(rows, weight.cols);
+  return weight.codebook && !is_decoded(weight) ? kernel.codebook_bytes(*weight.codebook, rows, weight.cols)
+                                                : kernel.packed_bytes(rows, packed_cols(weight));
 }
 
 int64_t stored_row_bytes(const Weight& weight) {
@@ -256,7 +281,7 @@ Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {
     return Error::internal(fmt::format("{}: no stored data to pack", weight.name));
   }
   const MatmulKernel* kernel =
-      weight.codebook ? table.find_codebook(*weight.codebook) : table.find_matmul(weight.format);
+      weight.codebook && !is_decoded(weight) ? table.find_codebook(*weight.codebook) : table.find_matmul(weight.format);
   if (kernel == nullptr) {
     return Error::unsupported(fmt::format("{}: no matmul kernel for format {}", weight.name, weight.format->name));
   }
@@ -265,7 +290,7 @@ Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {
     return Error::user(
         fmt::format("{}: a matrix of {} x {} cannot be multiplied", weight.name, weight.rows, weight.cols));
   }
-  if (weight.cols % weight.format->block_values != 0) {
+  if (packed_cols(weight) % weight.format->block_values != 0) {
     return Error::user(fmt::format("{}: {} needs columns in blocks of {}, has {}; store it in another format",
                                    weight.name, weight.format->name, weight.format->block_values, weight.cols));
   }
@@ -276,6 +301,7 @@ Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {
 
 void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed) {
   const MatmulKernel& kernel = *weight.kernel;
+  if (is_decoded(weight)) return pack_decoded(weight, begin, end, packed);
   if (weight.codebook) return kernel.pack_codebook(*weight.codebook, weight.data, weight.cols, begin, end, packed);
   if (weight.column_format == nullptr) {
     kernel.pack(weight.data, &weight.scales, weight.rows, weight.cols, begin, end, packed);

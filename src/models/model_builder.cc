@@ -135,8 +135,7 @@ int64_t ModelBuilder::measure_parts() {
   int64_t bytes = 0;
   for (const LayerWeights& layer : model_->layers_) bytes += layer.gates.bytes();
   for (const Weight* weight : all_weights()) {
-    if (weight->codebook)
-      bytes += weight->kernel->packs_tables ? std::ssize(weight->codebook->words) : weight->codebook->bytes();
+    if (weight->codebook) bytes += std::ssize(weight->codebook->words);
     if (!weight->parts) continue;
     const WeightParts& parts = *weight->parts;
     sizes.any = true;
@@ -175,8 +174,7 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
     *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
   int64_t tables = 0;  // that are packed with their matrices
   for (const auto& planned : packer.planned())
-    if (planned.weight && planned.weight->codebook && planned.weight->kernel->packs_tables)
-      tables += planned.weight->codebook->bytes();
+    if (planned.weight && planned.weight->codebook) tables += planned.weight->codebook->bytes();
   return MemoryHold::take(accounts, "loading", packer.most_in_memory(pool.threads(), *window) + tables, advice);
 }
 
@@ -322,7 +320,7 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
     for (const auto& file : files_->files)
       file->release(0, file->bytes().size());  // from now on, only rows of embedding tables are read
   for (const Weight* weight : all_weights())
-    if (weight->codebook && weight->kernel->packs_tables) weight->codebook->entries = {};
+    if (weight->codebook) weight->codebook->entries = {}, weight->codebook->row_scales = {};
   int64_t idle = 0;
   for (size_t i = 0; i < model_->layers_.size(); ++i) {
     const LayerWeights& layer = model_->layers_[i];

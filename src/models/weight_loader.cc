@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/codebook_products.h"
+
 namespace millrace {
 namespace {
 
@@ -141,9 +143,7 @@ Result<Weight> WeightLoader::codebook_rows(const StoredTensor& stored, const Par
                                            std::shared_ptr<Codebook> codebook) {
   Weight weight;
   weight.name = stored.name;
-  weight.format = codebook_is_table16(*codebook)     ? &table16_indices()
-                  : codebook_is_codewords(*codebook) ? &codeword_indices()
-                                                     : &codebook_indices();
+  weight.format = &codebook_format(*codebook);
   weight.rows = at.rows;
   weight.cols = at.cols;
   weight.data = stored.tensor.data + at.begin * codebook->row_bytes(at.cols);

@@ -81,7 +81,7 @@ Result<void> check_rows_finite(const Weight& weight, int64_t begin, int64_t end)
     }
     return {};
   }
-  if (!weight.format->find_non_finite) return {};
+  if (weight.codebook || !weight.format->find_non_finite) return {};
   const int64_t row_bytes = weight.format->row_bytes(weight.cols);
   for (int64_t row = begin; row < end; ++row) {
     const int64_t block = weight.format->find_non_finite(weight.data + row * row_bytes, weight.cols);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "formats/format.h"
+#include "kernels/codebook_products.h"
 #include "kernels/input_rounding.h"
 #include "models/tensor_train_loader.h"
 #include "tensor/hadamard.h"
@@ -84,6 +85,9 @@ class PartsReader {
       MILLRACE_TRY(const auto of_rows, this->values(*scales, at_.total_rows));
       book.row_scales.assign(of_rows.begin() + at_.begin, of_rows.begin() + at_.begin + at_.rows);
     }
+    if (codebook_format(book).encode && largest_weight(book) > kMostQ8Weight)
+      return wrong(*stored, fmt::format("stands for weights of up to {:.3g}, may have at most {:.3g}",
+                                        largest_weight(book), kMostQ8Weight));
     return {};
   }
 
@@ -336,7 +340,22 @@ class PartsReader {
   PartRows at_;
 };
 
+// As far as they can be read; else `cols`, as without groups.
+int64_t columns_of_table(const ModelFiles& files, const std::string& codebook, int64_t cols) {
+  const StoredTensor* groups = files.find(codebook + "_groups");
+  if (!groups || groups->tensor.format != find_format("f32") || groups->tensor.values() != 2) return cols;
+  float sizes[2] = {};
+  groups->tensor.format->decode(groups->tensor.data, sizes, 2);
+  return sizes[1] >= 1 && sizes[1] < static_cast<float>(cols) ? static_cast<int64_t>(sizes[1]) : cols;
+}
+
 }  // namespace
+
+int64_t multiplied_bytes(const ModelFiles& files, const StoredTensor& stored) {
+  const Format* indices = nullptr;
+  const int64_t weights = stored_weights(files, stored, &indices);
+  return indices == &codebook_indices() ? find_format("q8_0")->row_bytes(weights) : stored.tensor.bytes;
+}
 
 int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, const Format** indices) {
   if (indices) *indices = nullptr;
@@ -348,9 +367,15 @@ int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, cons
   const int64_t bits = std::bit_width(static_cast<uint64_t>(entries)) - 1;
   if (bits < 1 || bits > Codebook::kMostBits || books < 1 || books > Codebook::kMostBooks || dim > Codebook::kMostDim)
     return 0;
-  const bool table16 = bits <= 4 && books == 1 && dim == 1 && count <= stored.tensor.rows();
-  if (indices) *indices = table16 ? &table16_indices() : &codebook_indices();
-  return stored.tensor.rows() * (stored.tensor.cols() * 8 / (bits * books) * dim);
+  const int64_t rows = stored.tensor.rows(), cols = stored.tensor.cols() * 8 / (bits * books) * dim;
+  if (!indices) return rows * cols;
+  *indices = &codebook_indices();
+  Codebook book{.bits = static_cast<int>(bits), .dim = static_cast<int>(dim), .books = static_cast<int>(books)};
+  book.cols_per_table = columns_of_table(files, tables->name, cols);
+  book.tables_per_row = (cols + book.cols_per_table - 1) / book.cols_per_table;
+  if (codebook_is_table16(book)) *indices = &table16_indices();
+  if (count == 1 && codewords_fit(book)) *indices = &codeword_indices();
+  return rows * cols;
 }
 
 bool is_weight_part(std::string_view tensor) { return !matrix_of(tensor).empty(); }

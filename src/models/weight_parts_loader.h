@@ -38,6 +38,8 @@ const StoredTensor* find_factored(const ModelFiles& files, std::string_view matr
 // Weights that a stored tensor stands for: its values, or those that its indices name, up to a row's padding to whole
 // bytes. 0: neither. `indices` (may be null) is set to the format of the indices, or to null if there are none.
 int64_t stored_weights(const ModelFiles& files, const StoredTensor& stored, const Format** indices = nullptr);
+// Bytes in which it is multiplied, without padding: those of the file, unless its indices are multiplied as Q8_0.
+int64_t multiplied_bytes(const ModelFiles& files, const StoredTensor& stored);
 
 // Rows [begin, begin + rows) of a stored matrix with total_rows.
 struct PartRows {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "tensor/half.h"
 
@@ -81,10 +80,11 @@ float scale_of_words(const Codebook& book) {
 
 }  // namespace
 
+bool codewords_fit(const Codebook& book) { return book.dim == 8 && (book.bits == 8 || book.bits >= 14); }
+
 void round_codewords(Codebook& book) {
   book.words.clear();
-  const bool index_fits = book.bits == 8 || book.bits >= 14;
-  if (!index_fits || book.dim != 8 || std::ssize(book.entries) != book.table_values()) return;
+  if (!codewords_fit(book) || std::ssize(book.entries) != book.table_values()) return;
   const float scale = scale_of_words(book), inverse = scale > 0 ? 1 / scale : 0;
   if (!std::isfinite(inverse)) return;
   std::vector<int8_t> words(book.entries.size());
@@ -103,12 +103,13 @@ void round_codewords(Codebook& book) {
 bool codebook_is_codewords(const Codebook& book) { return !book.words.empty(); }
 
 bool codebook_is_table16(const Codebook& book) {
-  return book.bits <= 4 && book.dim == 1 && book.books == 1 && book.tables_per_row == 1;
+  const bool whole = book.tables_per_row == 1 || book.cols_per_table % kTable16Columns == 0;
+  return book.bits <= 4 && book.dim == 1 && book.books == 1 && whole;
 }
 
-Table16 codebook_table16(const Codebook& book, int64_t row) {
-  constexpr int kMostLevel = 127, kLeastLevel = 96;
-  const uint16_t* entries = table_of(book, row, 0);
+Table16 codebook_table16(const Codebook& book, int64_t row, int64_t table) {
+  constexpr int kMostLevel = 127, kTops = 32;  // levels of the largest magnitude, from the highest down
+  const uint16_t* entries = table_of(book, row, table * book.cols_per_table);
   const int count = 1 << book.bits;
   float values[16], largest = 0;
   for (int i = 0; i < count; ++i) {
@@ -117,22 +118,19 @@ Table16 codebook_table16(const Codebook& book, int64_t row) {
   }
   Table16 best;
   if (largest == 0) return best;
-  float least = std::numeric_limits<float>::infinity();
-  for (int top = kMostLevel; top >= kLeastLevel && least > 0; --top) {
-    Table16 tried;
-    tried.scale = largest / static_cast<float>(top);
-    const float inverse = static_cast<float>(top) / largest;
-    float error = 0;
-    for (int i = 0; i < count; ++i) {
-      const float level = values[i] * inverse, whole = rounded(level);
-      tried.level[i] = static_cast<int8_t>(whole);
-      const float off = (level - whole) * tried.scale;
-      error += off * off;
-    }
-    if (!(error < least)) continue;
-    least = error;
-    best = tried;
+  float scale[kTops], inverse[kTops], error[kTops] = {};
+  for (int k = 0; k < kTops; ++k) {
+    scale[k] = largest / static_cast<float>(kMostLevel - k);
+    inverse[k] = static_cast<float>(kMostLevel - k) / largest;
   }
+  for (int i = 0; i < count; ++i)
+    for (int k = 0; k < kTops; ++k) {  // side by side, in vectors
+      const float level = values[i] * inverse[k], off = (level - rounded(level)) * scale[k];
+      error[k] += off * off;
+    }
+  const int64_t top = std::min_element(error, error + kTops) - error;
+  for (int i = 0; i < count; ++i) best.level[i] = static_cast<int8_t>(rounded(values[i] * inverse[top]));
+  best.scale = scale[top];
   if (!book.row_scales.empty()) best.scale *= book.row_scales[static_cast<size_t>(row)];
   return best;
 }

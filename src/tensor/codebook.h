@@ -53,19 +53,22 @@ void decode_codebook(const Codebook& book, const uint8_t* indices, int64_t row, 
 // keeps them as words. Only of one table whose indices have 8, 14, 15 or 16 bits and name eight weights, and where the
 // errors are within 1/32 of the entries (root mean square); otherwise there are no words.
 void round_codewords(Codebook& book);
+bool codewords_fit(const Codebook& book);  // but for the number of tables and the errors
 // Whether kernels multiply words.
 bool codebook_is_codewords(const Codebook& book);
-// One book of at most 16 single weights, and one table a row: kernels round such a table to 8 bits and keep it in a
-// register.
+// One book of at most 16 single weights, and tables for whole rows or whole groups of kTable16Columns: kernels round
+// such a table to 8 bits and keep it in a register.
+inline constexpr int64_t kTable16Columns = 32;
 bool codebook_is_table16(const Codebook& book);
 
-// A row's table as kernels multiply it: weight i is level[i] * scale. Entries that the book does not have are zero.
+// A table as kernels multiply it: weight i is level[i] * scale. Entries that the book does not have are zero.
 struct Table16 {
   int8_t level[16] = {};
   float scale = 0;
 };
-// Of books that codebook_is_table16() accepts. The largest magnitude gets a level from 96 to 127, the one that brings
-// the entries' squared errors to their least sum: tables of evenly spaced weights are then exact.
-Table16 codebook_table16(const Codebook& book, int64_t row);
+// Table `table` of a row's, of books that codebook_is_table16() accepts. The largest magnitude gets a level from 96 to
+// 127, the one that brings the entries' squared errors to their least sum: tables of evenly spaced weights are then
+// exact.
+Table16 codebook_table16(const Codebook& book, int64_t row, int64_t table);
 
 }  // namespace millrace

@@ -42,8 +42,8 @@ struct Weight {
   // packed.
   const Format* column_format = nullptr;
   int64_t column_stride = 0;
-  // If `data` are rows of indices, what they stand for; `format` is then table16_indices() if codebook_is_table16()
-  // accepts it, codeword_indices() if codebook_is_codewords() does, else codebook_indices(). Null: there is none.
+  // If `data` are rows of indices, what they stand for; `format` is then codebook_format()
+  // (kernels/codebook_products.h). Null: there is none.
   std::shared_ptr<Codebook> codebook;
   // What is stored beside the matrix and belongs to its products; null: nothing. Applied by project()
   // (models/blocks/blocks.h); linear() multiplies the matrix alone.

@@ -1,13 +1,14 @@
-// Matrices with a codebook, in every kernel table of this machine: products are those of the decoded weights (of tables
-// of at most 16 weights and words of eight, those of the rounded table and inputs), the same bits in every table, for
-// one token or many, any split of the rows and any number of threads; and the tables of a part of a matrix are those of
-// its rows.
+// Matrices with a codebook, in every kernel table of this machine: products are those of the weights as they are
+// rounded (tables of at most 16 weights and words of eight to 8 bits, others to Q8_0) and of the rounded inputs, the
+// same bits in every table, for one token or many, any split of the rows and any number of threads; and the tables of a
+// part of a matrix are those of its rows.
 #include "tensor/codebook.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "conformance/matmul_case.h"
+#include "kernels/codebook_products.h"
 
 namespace millrace {
 namespace {
@@ -46,6 +47,13 @@ constexpr BookCase kBookCases[] = {
     {"eights, five books of 8 bits, signs", 8, 8, 5, 0, 0, false, true},
     {"eights, two books of 14 bits, scales", 14, 8, 2, 0, 0, true},
     {"eights of 15 bits", 15, 8, 1, 0, 0},
+    {"2 bits, tables of 128 columns", 2, 1, 1, 1, 128},
+    {"3 bits, tables of 2 rows and 96 columns, scales", 3, 1, 1, 2, 96, true},
+    {"4 bits, tables of 32 columns", 4, 1, 1, 1, 32},
+    {"1 bit, tables of 3 rows and 64 columns", 1, 1, 1, 3, 64},
+    {"2 bits, tables of 32 columns, signs", 2, 1, 1, 1, 32, false, true},
+    {"4 bits, tables of 160 columns", 4, 1, 1, 1, 160},
+    {"pairs of 8 bits, a table for all rows", 8, 2, 1, 0, 0},
 };
 
 struct CodebookCase {
@@ -81,10 +89,11 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
       set_codebook_index(*book, c.indices.data() + r * book->row_bytes(cols), i, drawn.back());
     }
   const bool table16 = codebook_is_table16(*book), words = codebook_is_codewords(*book);
+  c.weight.format = &codebook_format(*book);
   for (int64_t r = 0; r < rows; ++r) {  // the definition, without the functions under test
-    const Table16 rounded = table16 ? codebook_table16(*book, r) : Table16();
     for (int64_t col = 0; col < cols; ++col) {
       if (table16) {
+        const Table16 rounded = codebook_table16(*book, r, col / book->cols_per_table);
         c.decoded.push_back(rounded.scale *
                             static_cast<float>(rounded.level[drawn[static_cast<size_t>(r * cols + col)]]));
         continue;
@@ -99,9 +108,15 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
       }
       c.decoded.push_back(sum * scale_of(r));
     }
+    if (!c.weight.format->encode) continue;
+    std::vector<float> row(c.decoded.end() - cols, c.decoded.end());
+    row.resize(static_cast<size_t>((cols + 31) / 32 * 32));
+    std::vector<uint8_t> encoded(static_cast<size_t>(c.weight.format->row_bytes(std::ssize(row))));
+    c.weight.format->encode(row.data(), encoded.data(), std::ssize(row));
+    c.weight.format->decode(encoded.data(), row.data(), std::ssize(row));
+    std::copy_n(row.begin(), cols, c.decoded.end() - cols);
   }
   c.weight.name = kind.name;
-  c.weight.format = table16 ? &table16_indices() : words ? &codeword_indices() : &codebook_indices();
   c.weight.rows = rows;
   c.weight.cols = cols;
   c.weight.data = c.indices.data();
@@ -109,7 +124,7 @@ CodebookCase coded_case(const BookCase& kind, int64_t rows, int64_t cols) {
   return c;
 }
 
-constexpr Shape kCodedShapes[] = {{1, 8}, {3, 40}, {8, 64}, {17, 200}, {13, 1160}, {40, 2136}};
+constexpr Shape kCodedShapes[] = {{1, 8}, {3, 40}, {8, 64}, {17, 200}, {35, 224}, {13, 1160}, {40, 2136}};
 
 // The inputs as a kernel of this format reads them.
 std::vector<float> rounded_inputs(const KernelTable& table, Activation kind, const std::vector<float>& x) {
@@ -124,9 +139,6 @@ TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
   for (const BookCase& kind : kBookCases)
     for (const Shape& shape : kCodedShapes) {
       CodebookCase c = coded_case(kind, shape.rows, shape.cols);
-      const bool integers = is_int8(c.weight.format->activation);
-      if (!integers && &shape == &kCodedShapes[std::size(kCodedShapes) - 1])
-        continue;  // for blocks of columns in tiles
       const std::vector<float> x = normal_values(kTokens * shape.cols, 8);
       std::vector<float> first;
       for (const KernelTable& table : tables()) {
@@ -139,7 +151,6 @@ TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
           const std::vector<float> one(x.begin() + t * shape.cols, x.begin() + (t + 1) * shape.cols);
           const std::vector<float> alone = multiply(c.weight, table, pool, one, 1);
           const std::vector<float> input = rounded_inputs(table, c.weight.format->activation, one);
-          const double bound = integers ? kQuantBound : kFloatBound;
           for (int64_t r = 0; r < shape.rows; ++r) {
             double sum = 0, magnitude = 0;
             for (int64_t k = 0; k < shape.cols; ++k) {
@@ -148,7 +159,7 @@ TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
               magnitude += std::abs(product);
             }
             const float found = y[static_cast<size_t>(t * shape.rows + r)];
-            ASSERT_NEAR(found, sum, bound * magnitude + 1e-30) << kind.name << " " << isa_name(table.isa);
+            ASSERT_NEAR(found, sum, kQuantBound * magnitude + 1e-30) << kind.name << " " << isa_name(table.isa);
             ASSERT_EQ(std::bit_cast<uint32_t>(found), std::bit_cast<uint32_t>(alone[static_cast<size_t>(r)]))
                 << kind.name << " " << isa_name(table.isa) << ": a token alone";
           }
@@ -160,8 +171,8 @@ TEST(CodebookConformance, ProductsAreThoseOfTheDecodedWeights) {
 TEST(CodebookConformance, NeitherThreadsNorRowRangesChangeABit) {
   ThreadPool one(1), three(3);
   constexpr int64_t kTokens = 133;  // past those from which outputs bypass the caches
-  for (const BookCase& kind :
-       {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[7], kBookCases[10], kBookCases[11]})
+  for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[7], kBookCases[10],
+                               kBookCases[11], kBookCases[24], kBookCases[25], kBookCases[27], kBookCases[29]})
     for (const KernelTable& table : tables()) {
       CodebookCase c = coded_case(kind, 120, 96);
       ASSERT_TRUE(pack_weight(c.weight, table, three).ok());
@@ -180,8 +191,8 @@ TEST(CodebookConformance, NeitherThreadsNorRowRangesChangeABit) {
 TEST(CodebookConformance, FewAndManyTokensAgree) {
   ThreadPool pool(1);
   constexpr int64_t kMost = 70;
-  for (const BookCase& kind :
-       {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[10], kBookCases[11], kBookCases[18]}) {
+  for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[10], kBookCases[11],
+                               kBookCases[18], kBookCases[23], kBookCases[24], kBookCases[25]}) {
     CodebookCase c = coded_case(kind, 51, 168);
     const std::vector<float> x = normal_values(kMost * 168, 8);
     for (const KernelTable& table : tables()) {
@@ -198,18 +209,43 @@ TEST(CodebookConformance, FewAndManyTokensAgree) {
 TEST(CodebookConformance, SmallTablesHaveAKernelOfTheirOwn) {
   ThreadPool pool(1);
   for (const KernelTable& table : tables()) {
-    const CodebookCase pairs = coded_case(kBookCases[6], 8, 64);
-    const MatmulKernel* any = table.find_codebook(*pairs.weight.codebook);
-    ASSERT_NE(any, nullptr);
-    EXPECT_EQ(any->format, pairs.weight.format);
-    EXPECT_FALSE(any->packs_tables);
-    for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2]}) {
+    for (const BookCase& kind : {kBookCases[0], kBookCases[1], kBookCases[2], kBookCases[23], kBookCases[25]}) {
       CodebookCase small = coded_case(kind, 64, 256);
       ASSERT_TRUE(pack_weight(small.weight, table, pool).ok());
-      EXPECT_EQ(small.weight.kernel->format, small.weight.format) << isa_name(table.isa);
-      EXPECT_TRUE(small.weight.kernel->packs_tables) << isa_name(table.isa);
-      EXPECT_EQ(small.weight.packed.bytes(), 64 * (256 * kind.bits / 8 + 20))
+      const MatmulKernel& kernel = *small.weight.kernel;
+      EXPECT_EQ(kernel.format, &table16_indices()) << isa_name(table.isa);
+      const int64_t one = kernel.row_tile == 1 ? 20 : (1 << kind.bits) + 4;  // the reference pads tables
+      const int64_t tables = kind.cols_per_table > 0 ? 256 / kind.cols_per_table : 1;
+      EXPECT_EQ(small.weight.packed.bytes(), 64 * (256 * kind.bits / 8 + tables * one))
           << isa_name(table.isa) << " " << kind.name;
+    }
+  }
+}
+
+TEST(CodebookConformance, OtherCodebooksAreMultipliedAsQ8_0) {
+  ThreadPool pool(1);
+  constexpr int64_t kTokens = 5;
+  const Format* q8_0 = find_format("q8_0");
+  const std::vector<float> x = normal_values(kTokens * 96, 8);
+  for (const int kind : {4, 5, 6, 8, 9, 12, 14, 29}) {
+    CodebookCase c = coded_case(kBookCases[kind], 40, 96);
+    EXPECT_EQ(c.weight.format, q8_0) << kBookCases[kind].name;
+    std::vector<uint8_t> stored(static_cast<size_t>(40 * q8_0->row_bytes(96)));
+    q8_0->encode(c.decoded.data(), stored.data(), std::ssize(c.decoded));
+    Weight plain;
+    plain.name = "plain";
+    plain.format = q8_0;
+    plain.rows = 40;
+    plain.cols = 96;
+    plain.data = stored.data();
+    for (const KernelTable& table : tables()) {
+      EXPECT_EQ(table.find_codebook(*c.weight.codebook), nullptr);
+      ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+      ASSERT_TRUE(pack_weight(plain, table, pool).ok());
+      EXPECT_EQ(c.weight.kernel, plain.kernel);
+      ASSERT_EQ(c.weight.packed.bytes(), plain.packed.bytes());
+      EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, x, kTokens), multiply(plain, table, pool, x, kTokens)))
+          << kBookCases[kind].name << " " << isa_name(table.isa);
     }
   }
 }
@@ -221,11 +257,10 @@ TEST(CodebookConformance, WordsOfEightHaveAKernelOfTheirOwn) {
     for (CodebookCase* c : {&two, &one}) {
       ASSERT_TRUE(pack_weight(c->weight, table, pool).ok());
       EXPECT_EQ(c->weight.kernel->format, &codeword_indices()) << isa_name(table.isa);
-      EXPECT_TRUE(c->weight.kernel->packs_tables);
       EXPECT_EQ(c->weight.packed.bytes(), 64 * (256 / 8 * 2 + 4)) << isa_name(table.isa);
     }
     const CodebookCase tables_of_rows = coded_case(kBookCases[14], 40, 64);
-    EXPECT_EQ(table.find_codebook(*tables_of_rows.weight.codebook)->format, &codebook_indices());
+    EXPECT_EQ(table.find_codebook(*tables_of_rows.weight.codebook), nullptr);
   }
 }
 
@@ -289,7 +324,7 @@ TEST(CodebookConformance, OutliersAndOtherShapesAreNotRounded) {
 TEST(CodebookConformance, TablesAreRoundedTo8Bits) {
   const CodebookCase c = coded_case(kBookCases[1], 40, 8);
   for (int64_t r = 0; r < 40; ++r) {
-    const Table16 table = codebook_table16(*c.weight.codebook, r);
+    const Table16 table = codebook_table16(*c.weight.codebook, r, 0);
     double error = 0, at_127 = 0, largest = 0;
     for (int i = 0; i < 8; ++i)
       largest =
@@ -314,7 +349,7 @@ TEST(CodebookConformance, TablesAreRoundedTo8Bits) {
   even.entries.resize(48, f32_to_f16(-0.75f));
   for (int i = 0; i < 16; ++i) {
     const auto value = [&](int64_t row) {
-      const Table16 table = codebook_table16(even, row);
+      const Table16 table = codebook_table16(even, row, 0);
       return table.scale * static_cast<float>(table.level[i]);
     };
     EXPECT_NEAR(value(0), static_cast<float>(i - 8) / 64, 1e-7) << i;

@@ -1,49 +1,14 @@
-// The definition of products with a codebook (codebook_rows.h).
+// The definition of products with a codebook (codebook_products.h).
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "kernels/activation.h"
-#include "kernels/codebook_rows.h"
 #include "kernels/families.h"
 #include "tensor/codebook.h"
 
 namespace millrace {
 namespace {
-
-constexpr int64_t kLanes = 16;
-
-bool takes(const Codebook& /*book*/) { return true; }
-
-int64_t bytes(const Codebook& book, int64_t rows, int64_t cols) { return rows * book.row_bytes(cols); }
-
-void pack(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
-          uint8_t* packed) {
-  const int64_t row = book.row_bytes(cols);
-  std::memcpy(packed + row_begin * row, stored + row_begin * row, static_cast<size_t>((row_end - row_begin) * row));
-}
-
-float fold(const float* weights, const float* x, int64_t count) {
-  float lanes[kLanes] = {};
-  for (int64_t c = 0; c < count; ++c) lanes[c % kLanes] = std::fma(weights[c], x[c], lanes[c % kLanes]);
-  for (int64_t half = kLanes / 2; half > 0; half /= 2)
-    for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  return lanes[0];
-}
-
-void run(const MatmulArgs& a) {
-  const int64_t row_bytes = a.codebook->row_bytes(a.cols);
-  float weights[kCodebookFold];
-  for (int64_t row = a.row_begin; row < a.row_end; ++row) {
-    for (int64_t t = 0; t < a.tokens; ++t) a.y[t * a.y_stride + row] = 0;
-    for (int64_t begin = 0; begin < a.cols; begin += kCodebookFold) {
-      const int64_t count = std::min(kCodebookFold, a.cols - begin);
-      decode_codebook(*a.codebook, a.weights + row * row_bytes, row, begin, count, weights);
-      for (int64_t t = 0; t < a.tokens; ++t)
-        a.y[t * a.y_stride + row] += fold(weights, reinterpret_cast<const float*>(a.x + t * a.x_stride) + begin, count);
-    }
-  }
-}
 
 // Adds the product of `count` columns from `begin` on, of rows of int8 under one scale.
 void add_group(const int* levels, int64_t count, float scale, const MatmulArgs& a, int64_t row, int64_t token,
@@ -58,9 +23,9 @@ void add_group(const int* levels, int64_t count, float scale, const MatmulArgs& 
 
 // ---- table16 ----
 
-int64_t table_row_bytes(const Codebook& book, int64_t cols) {
-  return static_cast<int64_t>(sizeof(Table16)) + book.row_bytes(cols);
-}
+int64_t tables_bytes(const Codebook& book) { return book.tables_per_row * static_cast<int64_t>(sizeof(Table16)); }
+
+int64_t table_row_bytes(const Codebook& book, int64_t cols) { return tables_bytes(book) + book.row_bytes(cols); }
 
 int64_t table_bytes(const Codebook& book, int64_t rows, int64_t cols) { return rows * table_row_bytes(book, cols); }
 
@@ -68,25 +33,28 @@ void pack_table(const Codebook& book, const uint8_t* stored, int64_t cols, int64
                 uint8_t* packed) {
   const int64_t row_bytes = book.row_bytes(cols);
   for (int64_t row = row_begin; row < row_end; ++row) {
-    const Table16 table = codebook_table16(book, row);
-    uint8_t* const to = packed + row * table_row_bytes(book, cols);
-    std::memcpy(to, &table, sizeof table);
-    std::memcpy(to + sizeof table, stored + row * row_bytes, static_cast<size_t>(row_bytes));
+    uint8_t* to = packed + row * table_row_bytes(book, cols);
+    for (int64_t i = 0; i < book.tables_per_row; ++i, to += sizeof(Table16)) {
+      const Table16 table = codebook_table16(book, row, i);
+      std::memcpy(to, &table, sizeof table);
+    }
+    std::memcpy(to, stored + row * row_bytes, static_cast<size_t>(row_bytes));
   }
 }
 
 void run_table(const MatmulArgs& a) {
-  const int64_t row_bytes = table_row_bytes(*a.codebook, a.cols);
+  const Codebook& book = *a.codebook;
   Table16 table;
   int levels[kActivationGroup];
   for (int64_t row = a.row_begin; row < a.row_end; ++row) {
-    const uint8_t* const packed = a.weights + row * row_bytes;
-    std::memcpy(&table, packed, sizeof table);
+    const uint8_t* const packed = a.weights + row * table_row_bytes(book, a.cols);
+    const uint8_t* const indices = packed + tables_bytes(book);
     for (int64_t t = 0; t < a.tokens; ++t) a.y[t * a.y_stride + row] = 0;
     for (int64_t begin = 0; begin < a.cols; begin += kActivationGroup) {
       const int64_t count = std::min(kActivationGroup, a.cols - begin);
-      for (int64_t i = 0; i < count; ++i)
-        levels[i] = table.level[codebook_index(*a.codebook, packed + sizeof table, begin + i)];
+      const int64_t at = book.tables_per_row == 1 ? 0 : begin / book.cols_per_table;
+      std::memcpy(&table, packed + at * static_cast<int64_t>(sizeof table), sizeof table);
+      for (int64_t i = 0; i < count; ++i) levels[i] = table.level[codebook_index(book, indices, begin + i)];
       for (int64_t t = 0; t < a.tokens; ++t) add_group(levels, count, table.scale, a, row, t, begin);
     }
   }
@@ -137,29 +105,20 @@ void run_words(const MatmulArgs& a) {
 }  // namespace
 
 void add_matmul_codebook_ref(KernelTable& table) {
-  set_codebook(table, {.format = &codebook_indices(),
-                       .layout = "rows",
-                       .row_tile = 1,
-                       .run = run,
-                       .takes = takes,
-                       .codebook_bytes = bytes,
-                       .pack_codebook = pack});
   set_codebook(table, {.format = &table16_indices(),
                        .layout = "table16",
                        .row_tile = 1,
                        .run = run_table,
                        .takes = codebook_is_table16,
                        .codebook_bytes = table_bytes,
-                       .pack_codebook = pack_table,
-                       .packs_tables = true});
+                       .pack_codebook = pack_table});
   set_codebook(table, {.format = &codeword_indices(),
                        .layout = "codewords",
                        .row_tile = 1,
                        .run = run_words,
                        .takes = codebook_is_codewords,
                        .codebook_bytes = word_bytes,
-                       .pack_codebook = pack_words,
-                       .packs_tables = true});
+                       .pack_codebook = pack_words});
 }
 
 }  // namespace millrace

@@ -1,4 +1,23 @@
-// Packing for the vector kernels of codebooks (codebook_rows.h), compiled without their flags.
+// Packing of matrices with tables of at most 16 weights (codebook_products.h), compiled without the kernels' flags:
+// panels of kTable16Rows rows, whose indices have 2, 3 or 4 bits. Rows have a table for each 1, 2, ... groups of 32
+// columns, or one.
+//
+//   | table | cell of 64 columns | cell | ... | table | cell | ...      a table before the cell in which it begins
+//
+//   table          | levels, int8 [part of 16 rows][2^bits / 4 vectors] | scales, f32 [32] |
+//   cell, 4 bits   [group of 32 columns][part][q]   byte j: columns j, j + 16 of the group
+//         3 bits   low two bits [part][q]           byte j: columns j, j + 16, j + 32, j + 48 of the cell
+//                  third ones [q]                   byte j: the same columns of part 0, and above them of part 1
+//         2 bits   [group][2 planes][row]           as q2_0 has them (matmul_pack.h): byte k of plane p has columns
+//                                                   4 p + k, 4 p + k + 8 ... of the group
+//
+// A vector is 64 bytes. Its 16-byte lanes have what belongs to four rows: lane i of a table the levels of rows 4 i to
+// 4 i + 3 of the part, one after the other, in as many vectors as that takes; lane i of vector q of a cell the indices
+// of row 4 i + q. Four-byte words of the levels that four such vectors stand for, transposed, are then vectors with a
+// row in each lane. With 2 bits a lane has the tables of the same four rows as a lane of a plane, and nothing has to be
+// transposed.
+//
+// Rows beyond the matrix and columns beyond the row have the index 0. Indices of 1 bit take 2.
 #pragma once
 
 #include <cstdint>
@@ -7,50 +26,39 @@ namespace millrace {
 
 struct Codebook;
 
-bool takes_any_codebook(const Codebook& book);
-int64_t codebook_rows_bytes(const Codebook& book, int64_t rows, int64_t cols);
-void pack_codebook_rows(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,
-                        uint8_t* packed);
-// Of one packed row, columns [begin, end), and zeros up to a multiple of 16.
-void decode_codebook_row(const Codebook& book, const uint8_t* packed, int64_t row, int64_t cols, int64_t begin,
-                         int64_t end, float* out);
-
-// A row of a codebook whose indices, of 8 or 16 bits, name eight weights each, with one table for the row: such as AQLM
-// stores. Kernels decode these with their own vectors.
-struct CodebookEights {
-  const uint16_t* entries = nullptr;  // [books][1 << bits][8], f16; null: the codebook is another
-  int bits = 0;
-  int books = 0;
-  float scale = 1;
-};
-CodebookEights codebook_eights(const Codebook& book, int64_t row);
-
-// Packed panels of kPanelRows rows with tables of at most 16 weights; each row's indices have 2, 3 or 4 bits:
-//
-//   | levels of the tables, int8 | scales, f32 [32] | cell of 64 columns | cell | ... |
-//
-// A vector of 64 bytes has 16 bytes for each of four rows: vector q of a part (16 rows) has rows q, q + 4, q + 8 and
-// q + 12 of it. Four-byte words of four such vectors, transposed, are then vectors with a row in each lane. The 16
-// bytes are a row's levels, or indices of 16 columns, with those of other 16 columns in the bits above:
-//
-//   levels         [part][q]
-//   cell, 4 bits   [group of 32 columns][part][q]   byte j: columns j, j + 16 of the group
-//         2 bits   [part][q]                        byte j: columns j, j + 16, j + 32, j + 48 of the cell
-//         3 bits   the low two bits as with 2 bits, then the third ones: [q], byte j: the same columns of part 0, and
-//                  above them of part 1
-//
-// Rows beyond the matrix and columns beyond the row have the index 0. Indices of 1 bit take 2.
 inline constexpr int64_t kTable16Rows = 32;
-inline constexpr int64_t kTable16ScalesAt = kTable16Rows * 16;
-inline constexpr int64_t kTable16CellsAt = kTable16ScalesAt + kTable16Rows * 4;
 inline constexpr int64_t kTable16CellColumns = 64;
 
 [[gnu::always_inline]] constexpr int64_t table16_cell_bytes(int bits) { return kTable16Rows * 8 * bits; }
-[[gnu::always_inline]] constexpr int64_t table16_panel_bytes(int bits, int64_t cols) {
-  return kTable16CellsAt + (cols + kTable16CellColumns - 1) / kTable16CellColumns * table16_cell_bytes(bits);
+[[gnu::always_inline]] constexpr int64_t table16_levels_bytes(int bits) { return kTable16Rows << bits; }
+[[gnu::always_inline]] constexpr int64_t table16_table_bytes(int bits) {
+  return table16_levels_bytes(bits) + kTable16Rows * 4;
+}
+// Of a row's levels in a table.
+constexpr int64_t table16_levels_at(int bits, int64_t row) {
+  const int64_t part = row / 16, lane = row % 16 / 4, byte = row % 4 << bits;
+  return part * (16 << bits) + byte / 16 * 64 + lane * 16 + byte % 16;
 }
 
-int table16_bits(const Codebook& book);  // of a packed index
+// Where a panel's tables and cells are.
+struct Table16Panel {
+  int bits = 0;
+  int64_t cells = 0;
+  int64_t groups = 0;  // of 32 columns, that share a table
+
+  // Tables that begin before a group.
+  constexpr int64_t tables_before(int64_t group) const { return (group + groups - 1) / groups; }
+  constexpr int64_t tables() const { return tables_before(2 * cells); }
+  constexpr int64_t cell_at(int64_t cell) const {
+    return cell * table16_cell_bytes(bits) + tables_before(2 * cell + 2) * table16_table_bytes(bits);
+  }
+  constexpr int64_t table_at(int64_t table) const {
+    return table * groups / 2 * table16_cell_bytes(bits) + table * table16_table_bytes(bits);
+  }
+  constexpr int64_t bytes() const { return cells * table16_cell_bytes(bits) + tables() * table16_table_bytes(bits); }
+};
+
+Table16Panel table16_panel(const Codebook& book, int64_t cols);
 bool takes_table16(const Codebook& book);
 int64_t table16_bytes(const Codebook& book, int64_t rows, int64_t cols);
 void pack_table16(const Codebook& book, const uint8_t* stored, int64_t cols, int64_t row_begin, int64_t row_end,

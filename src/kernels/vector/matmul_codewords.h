@@ -1,4 +1,4 @@
-// Products with words of eight weights (codebook_rows.h), as with Q8_0: only how a group's levels come from a panel
+// Products with words of eight weights (codebook_products.h), as with Q8_0: only how a group's levels come from a panel
 // (matmul_codewords_pack.h) differs.
 //
 //   words of half the rows of a vector, 8 bytes each, added over the books    a: rows 0 1 4 5 ..   b: rows 2 3 6 7 ..
@@ -164,7 +164,6 @@ inline void set_codewords(KernelTable& table, void (*run)(const MatmulArgs&)) {
   kernel.takes = takes_codewords;
   kernel.codebook_bytes = codewords_bytes;
   kernel.pack_codebook = pack_codewords;
-  kernel.packs_tables = true;
   set_codebook(table, kernel);
 }
 

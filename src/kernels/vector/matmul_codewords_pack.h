@@ -1,5 +1,5 @@
-// Packing of matrices whose indices name words of eight weights (codebook_rows.h), compiled without the kernels' flags.
-// Panels have kCodewordRows rows and cells of 64 columns; words stay in the Codebook:
+// Packing of matrices whose indices name words of eight weights (codebook_products.h), compiled without the kernels'
+// flags. Panels have kCodewordRows rows and cells of 64 columns; words stay in the Codebook:
 //
 //   | scales, f32 [32] | cell | cell | ... |     cell: [8 columns][book][32] indices of 1 or 2 bytes
 //

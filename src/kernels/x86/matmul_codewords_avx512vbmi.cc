@@ -1,5 +1,5 @@
-// Words of eight weights (codebook_rows.h) with indices of 8 bits, for few tokens: what a book's 256 words add to the
-// dot of any row with eight columns is computed once, and the rows look it up.
+// Words of eight weights (codebook_products.h) with indices of 8 bits, for few tokens: what a book's 256 words add to
+// the dot of any row with eight columns is computed once, and the rows look it up.
 //
 //   T[k] = word k * x[8 columns] + 2^15        per book and eight columns: 256 sums, as low and high bytes
 //   dot  = sum of T[index] over 4 x 8 columns and all books, minus the offsets

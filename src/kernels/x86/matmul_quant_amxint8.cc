@@ -11,34 +11,39 @@ template <int kBits>
 class Table16Reader {
  public:
   using V = VectorTiles;
+  using Cells = Table16Cells<V, kBits>;
 
-  static int64_t panel_bytes(const MatmulArgs& a) { return table16_panel_bytes(kBits, a.cols); }
+  static int64_t panel_bytes(const MatmulArgs& a) { return table16_panel(*a.codebook, a.cols).bytes(); }
   static void run_few(const MatmulArgs& a) { table16_run_avx512vnni()(a); }
 
-  Table16Reader(const MatmulArgs& /*a*/, const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
-      : cell_(panel + kTable16CellsAt + first * kCellBytes), ahead_(cell_, kCellBytes, cells, panel_bytes) {
-    rows_.read(panel);
-  }
+  Table16Reader(const MatmulArgs& a, const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
+      : Table16Reader(table16_panel(*a.codebook, a.cols), panel, panel_bytes, first, cells) {}
 
   template <typename Step>
   void unpack(Step& to) {
     const uint8_t* lines = ahead_.next_cell();
-    unroll<kCellBytes / 64>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(lines + line * 64); });
+    for (int64_t at = 0; at < step_bytes_; at += 64) __builtin_prefetch(lines + at);
+    const auto ignored = [](const uint8_t* /*table*/) {};
+    const uint8_t* cell = cells_.next(ignored);
     unroll<4>([&](auto i) __attribute__((always_inline)) {
       constexpr int kGroup = i / 2, kPart = i % 2;
+      if constexpr (i == 2) cells_.second(ignored);
       V::I w[8];
-      look_up_levels<V, kBits, kGroup, kPart>(cell_, rows_.tables[kPart], w);
+      look_up_levels<V, kBits, kGroup, kPart>(cell, cells_.rows, w);
       unroll<8>([&](auto j) __attribute__((always_inline)) { _mm512_store_si512(to.levels[kGroup][kPart][j], w[j]); });
-      to.scale[kGroup][kPart] = rows_.scales[kPart];
+      to.scale[kGroup][kPart] = cells_.rows.scales[kPart];
     });
-    cell_ += kCellBytes;
   }
 
  private:
-  static constexpr int64_t kCellBytes = table16_cell_bytes(kBits);
-  const uint8_t* cell_;
+  Table16Reader(const Table16Panel& shape, const uint8_t* panel, int64_t panel_bytes, int64_t first, int64_t cells)
+      : step_bytes_(shape.bytes() / shape.cells / 64 * 64),
+        cells_(shape, panel, first),
+        ahead_(panel + first * step_bytes_, step_bytes_, cells, panel_bytes) {}
+
+  int64_t step_bytes_;  // of a cell and its share of the tables, for prefetching
+  Cells cells_;
   CellsAhead ahead_;
-  Table16Rows<V> rows_;
 };
 
 template <typename Index>
@@ -93,7 +98,7 @@ void run_codeword_tiles(const MatmulArgs& a) {
 }
 
 void run_table16_tiles(const MatmulArgs& a) {
-  switch (table16_bits(*a.codebook)) {
+  switch (table16_panel(*a.codebook, a.cols).bits) {
     case 2: return QuantTiles<kQ8_0, Table16Reader<2>>::run(a);
     case 3: return QuantTiles<kQ8_0, Table16Reader<3>>::run(a);
     default: return QuantTiles<kQ8_0, Table16Reader<4>>::run(a);
