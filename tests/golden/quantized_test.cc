@@ -75,8 +75,8 @@ std::vector<float> logits_of(ModelFiles files, const std::vector<TokenId>& token
   return runner.ok() ? (*runner)->logits(tokens) : std::vector<float>();
 }
 
-// The values are those of the checkpoint, and codebooks run in f32, so that only their scales' and entries' types
-// matter.
+// The values are those of the checkpoint, so that only their scales' and entries' types matter. As indices, those of 9
+// bits are multiplied as Q8_0 with inputs of 8 bits, which adds 0.035 for a model as small as this (words: 0.1).
 TEST(AdditiveCheckpoints, AqlmStandsForTheValuesOfTheReference) {
   for (const std::string name : {"aqlm_2x8", "aqlm_1x9"}) {
     const fs::path folder = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/quantized" / name;
@@ -87,7 +87,7 @@ TEST(AdditiveCheckpoints, AqlmStandsForTheValuesOfTheReference) {
           << tensor.name;
     const Expected expected = read_expected(folder);
     if (name == "aqlm_1x9") {
-      EXPECT_LT(relative_error(logits_of(*files, expected.tokens), expected.logits), 1e-4);
+      EXPECT_LT(relative_error(logits_of(*files, expected.tokens), expected.logits), 0.05);
     }
     testing::expand_codebooks(*files);
     EXPECT_LT(relative_error(logits_of(std::move(*files), expected.tokens), expected.logits), 1e-4) << name;
