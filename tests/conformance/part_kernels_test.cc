@@ -20,8 +20,8 @@ using testing::random_values;
 using testing::same_bits;
 using Values = std::vector<float>;
 
-constexpr float kGuard = 12345.5f;
-constexpr int64_t kSizes[] = {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 128, 200, 257, 1024};
+constexpr float kPartGuard = 12345.5f;
+constexpr int64_t kPartSizes[] = {1, 2, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 96, 128, 200, 257, 1024};
 
 // int8, int4, int2, e4m3, e5m2, e2m1, e3m0, e1m2: exponent of the least normal number, mantissa bits, largest, factor.
 const RoundedNumbers kNumbers[] = {{7, 7, 127, 1, 1},  {3, 3, 7, 0.9f, 1}, {1, 1, 1, 1, 1},   {-6, 3, 448, 1, 512},
@@ -56,25 +56,25 @@ std::vector<Values> rounded_rows(int64_t n) {
 }
 
 template <typename Body>
-void for_each_size(const Body& body) {
+void for_each_part_size(const Body& body) {
   for (Isa isa : isa_variants())
-    for (int64_t n : kSizes) {
+    for (int64_t n : kPartSizes) {
       SCOPED_TRACE(isa_name(isa) + " n = " + std::to_string(n));
       body(part_kernels(isa), n);
     }
 }
 
 TEST(RoundedInputs, GroupsHaveTheBitsOfTheReference) {
-  for_each_size([](const PartKernels& kernels, int64_t n) {
+  for_each_part_size([](const PartKernels& kernels, int64_t n) {
     for (const RoundedNumbers& numbers : kNumbers)
       for (const Values& row : rounded_rows(n)) {
-        Values expected = row, found(n + 20, kGuard);
+        Values expected = row, found(n + 20, kPartGuard);
         std::copy(row.begin(), row.end(), found.begin() + 3);
         part_kernels(Isa::ref).round_group(numbers, expected.data(), n);
         kernels.round_group(numbers, found.data() + 3, n);
         for (size_t i = 0; i < found.size(); ++i)
           if (i < 3 || i >= static_cast<size_t>(n) + 3) {
-            ASSERT_EQ(found[i], kGuard);
+            ASSERT_EQ(found[i], kPartGuard);
           }
         ASSERT_TRUE(alike({found.begin() + 3, found.begin() + 3 + n}, expected)) << numbers.largest;
       }
@@ -82,7 +82,7 @@ TEST(RoundedInputs, GroupsHaveTheBitsOfTheReference) {
 }
 
 TEST(RoundedInputs, RecordsHaveTheBitsOfTheReference) {
-  for_each_size([](const PartKernels& kernels, int64_t n) {
+  for_each_part_size([](const PartKernels& kernels, int64_t n) {
     for (const RoundedNumbers& numbers : kNumbers) {
       if (!has_levels(numbers)) continue;
       for (const Values& row : rounded_rows(n))
@@ -106,11 +106,11 @@ TEST(RoundedInputs, RecordsHaveTheBitsOfTheReference) {
 }
 
 TEST(ChangedInputs, AreShiftedAndScaled) {
-  for_each_size([](const PartKernels& kernels, int64_t n) {
+  for_each_part_size([](const PartKernels& kernels, int64_t n) {
     const Values x = random_values(n, 4), shift = random_values(n, 5), scale = random_values(n, 6);
     for (int parts = 0; parts < 4; ++parts) {
       const float *s = parts & 1 ? shift.data() : nullptr, *f = parts & 2 ? scale.data() : nullptr;
-      Values expected(n), found(n + 17, kGuard), in_place = x;
+      Values expected(n), found(n + 17, kPartGuard), in_place = x;
       for (int64_t i = 0; i < n; ++i) {
         expected[i] = x[i];
         if (s) expected[i] -= shift[i];
@@ -120,7 +120,7 @@ TEST(ChangedInputs, AreShiftedAndScaled) {
       kernels.shift_scale(in_place.data(), s, f, n, in_place.data());
       EXPECT_TRUE(same_bits({found.begin(), found.begin() + n}, expected));
       EXPECT_TRUE(same_bits(in_place, expected));
-      EXPECT_EQ(found[n], kGuard);
+      EXPECT_EQ(found[n], kPartGuard);
     }
   });
 }
@@ -145,12 +145,12 @@ TEST(Hadamard, HasTheBitsOfTheReferenceWhichIsTheDefinition) {
       }
       for (Isa isa : isa_variants()) {
         const PartKernels& kernels = part_kernels(isa);
-        Values found(n + 40, kGuard);
+        Values found(n + 40, kPartGuard);
         std::copy(x.begin(), x.end(), found.begin() + 1);
         kernels.hadamard(found.data() + 1, n, block);
         EXPECT_TRUE(same_bits({found.begin() + 1, found.begin() + 1 + n}, reference))
             << isa_name(isa) << " " << block << " " << blocks;
-        EXPECT_TRUE(found[0] == kGuard && found[n + 1] == kGuard);
+        EXPECT_TRUE(found[0] == kPartGuard && found[n + 1] == kPartGuard);
       }
     }
 }
@@ -182,10 +182,10 @@ TEST(MixedBlocks, HaveTheBitsOfTheReferenceWhichIsTheDefinition) {
         expect_close(reference, defined, 1e-5);
         for (Isa isa : isa_variants()) {
           const PartKernels& kernels = part_kernels(isa);
-          Values found(x.size() + 1, kGuard);
+          Values found(x.size() + 1, kPartGuard);
           mixed.out = found.data();
           kernels.mix_blocks(mixed);
-          EXPECT_EQ(found.back(), kGuard);
+          EXPECT_EQ(found.back(), kPartGuard);
           found.pop_back();
           EXPECT_TRUE(same_bits(found, reference)) << isa_name(isa) << " " << count << " " << block;
         }
@@ -216,9 +216,9 @@ TEST(SparseRows, HaveTheBitsOfTheSumsInOrder) {
           }
         for (Isa isa : isa_variants()) {
           const PartKernels& kernels = part_kernels(isa);
-          Values turned(cols * turned_width(tokens) + 1, kGuard), found = y;
+          Values turned(cols * turned_width(tokens) + 1, kPartGuard), found = y;
           kernels.turn_tokens(x.data(), x_stride, tokens, cols, turned.data());
-          EXPECT_EQ(turned.back(), kGuard);
+          EXPECT_EQ(turned.back(), kPartGuard);
           kernels.add_sparse({.row_begin = row_begin.data(),
                               .columns = columns.data(),
                               .values = values.data(),
