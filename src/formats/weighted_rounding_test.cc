@@ -61,7 +61,7 @@ TEST(WeightedRounding, NoBlockIsWorseThanWithPlainRounding) {
     }
     EXPECT_LT(weighted, 0.95 * plain) << format->name;
   }
-  EXPECT_EQ(known, 11);
+  EXPECT_EQ(known, 15);
 }
 
 // A block that one weight rules has that value nearly exact.

@@ -33,9 +33,7 @@ struct PartSimd {
 
   // 16 values within [-128, 127] as int8, rounded to nearest even; returns their sum.
   static int store_levels16(uint8_t* p, const F (&v)[2]) {
-    const auto words = [](F x) {
-      return vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.a)), vmovn_s32(vcvtnq_s32_f32(x.b)));
-    };
+    const auto words = [](F x) { return vcombine_s16(vmovn_s32(vcvtnq_s32_f32(x.a)), vmovn_s32(vcvtnq_s32_f32(x.b))); };
     const int8x16_t bytes = vcombine_s8(vmovn_s16(words(v[0])), vmovn_s16(words(v[1])));
     vst1q_u8(p, vreinterpretq_u8_s8(bytes));
     return vaddlvq_s8(bytes);
