@@ -146,6 +146,15 @@ class CompressionTable(unittest.TestCase):
                       f"| `{plain}` | +20.0 % of its own | +100.0 % of its own † |\n| `obq` |  | -10.0 % |\n", text)
         self.assertNotIn("The models side by side", table_page.page(results[:1]))
 
+    def test_narrow_models_stand_beside_wide_ones(self):
+        both = [[row("gptq:format=q3_k", 100, 5.4, 1.0, bits=3)], [row("gptq:format=q3_g64", 100, 9.0, 1.0, bits=3)]]
+        text = table_page.page([{"model": name, "machine": {"cpu": "c", "isa": "i"}, "rows": rows,
+                                 "settings": {"window": 1, "windows": 1, "texts": "given"}}
+                                for name, rows in zip("ab", both)])
+        side = text.partition("side by side")[2].partition("## a")[0]
+        self.assertEqual(side.count("| `gptq:format=q3_k` |"), 1)
+        self.assertNotIn("| `gptq:format=q3_g64`", side)
+
     def test_the_order_of_the_papers(self):
         rows = [row(name, 100, perplexity, 1.0, bits=3) for name, perplexity in
                 ((f"{PLAIN},format=q3_k", 6.0), ("gptq:format=q3_k", 5.5), ("awq:format=q3_k", 6.5),

@@ -164,6 +164,18 @@ def _beside_cell(row, plain):
     return f"{row['perplexity'] / reference - 1:+.1%}".replace("%", " %") + mark
 
 
+def _by_name(rows, group, bits):
+    """Those of the group by name. A model of narrow rows has formats of its own; its rows are named as the others'."""
+    narrow = any(name in row["name"] for row in rows for name in (NARROW[2], NARROW[3]))
+    named = {}
+    for row in rows:
+        if (row["group"], row["bits"]) != (group, bits):
+            continue
+        name = row["name"].replace("=" + NARROW[bits], "=" + FORMATS[bits]) if narrow and bits else row["name"]
+        named.setdefault(name, row)
+    return named
+
+
 def _side_by_side(results):
     """A table for each number of bits with a column for each model."""
     models = [(result["model"], [row for row in result["rows"] if "failed" not in row]) for result in results]
@@ -172,10 +184,12 @@ def _side_by_side(results):
         return []
     lines = ["", "## The models side by side", "",
              "Perplexity beside plain rounding at the same bits, whose own line is beside the model itself; of tables without "
-             "plain rounding, beside the model itself. In the order of the first model; below are bits, divergence and speed."]
+             "plain rounding, beside the model itself. In the order of the first model; below are bits, divergence and speed. "
+             f"Models whose rows are no multiples of 256 have {NARROW[2]}, {NARROW[3]} and {NARROW[4]} in place of "
+             f"{FORMATS[2]}, {FORMATS[3]} and {FORMATS[4]}."]
     groups = dict.fromkeys((row["group"], row["bits"]) for _, rows in models for row in rows)
     for group, bits in sorted(groups, key=lambda one: (list(TITLES).index(one[0]), one[1] or 0)):
-        found = [{row["name"]: row for row in rows if (row["group"], row["bits"]) == (group, bits)} for _, rows in models]
+        found = [_by_name(rows, group, bits) for _, rows in models]
         plains = [_plain(rows, bits, group) for _, rows in models]
         first = found[0]
         names = sorted(first, key=lambda name: first[name]["perplexity"])
