@@ -146,10 +146,8 @@ TEST_F(BackgroundPacking, BothFormsAreInTheMemoryAccount) {
 }
 
 TEST_F(BackgroundPacking, DamageFailsRequests) {
-  const std::pair<const char*, const char*> cases[] = {{"llama_tied_mqa", "token_embd.weight"},
-                                                       {"llama3", "token_embd.weight"},
-                                                       {"llama3", "blk.0.attn_q.weight"},
-                                                       {"llama3", "blk.1.ffn_down.weight"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"llama_tied_mqa", "token_embd.weight"}, {"llama3", "blk.0.attn_q.weight"}, {"llama3", "blk.1.ffn_down.weight"}};
   for (const auto& [name, tensor] : cases) {
     fs::copy_file(source(name), model_, fs::copy_options::overwrite_existing);
     damage(tensor, 0);
@@ -185,6 +183,14 @@ TEST_F(BackgroundPacking, DamageFailsRequests) {
       EXPECT_EQ(refused.error().kind, ErrorKind::corrupt);
     }
   }
+}
+
+// Rows that no pass reads would not be noticed.
+TEST_F(BackgroundPacking, DamagedTablesEndTheLoad) {
+  damage("token_embd.weight", 0);
+  const auto model = LanguageModel::load(model_.string(), {.threads = 1, .context = 64, .pack_in_background = true});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.error().kind, ErrorKind::corrupt);
 }
 
 TEST_F(BackgroundPacking, EndsAtAnyTime) {

@@ -58,15 +58,13 @@ void BackgroundPacker::run() {
     changed_.wait_for(lock, kWaitForPass, [&] { return stop_ || hurry_ || running_ > 0 || ended_ > 0; });
   }
   ThreadPool pool(work_.threads);
-  const auto waits = [](const WeightPacker::Planned& planned) { return !planned.weight || packs_later(planned); };
   const auto done = [](const WeightPacker::Planned& planned) {
-    if (!planned.weight) return;
     planned.weight->packing->complete.store(true, std::memory_order_release);
     planned.weight->packing->complete.notify_all();
   };
   // Damage is in failure() already.
   (void)work_.packer.pack_job(work_.packed, pool,
-                              {.takes = waits,
+                              {.takes = packs_later,
                                .goes_on = [this] { return goes_on(); },
                                .done = done,
                                .failed = [this](const Error& error) { fail(error); }});

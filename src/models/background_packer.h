@@ -5,8 +5,6 @@
 //   passes         | first: slices of stored rows | slices and packed matrices | packed matrices only ...
 //   packer         |  waits                       | q | k | v | output | ...   |
 //
-// Tables that are read in place are checked here, too, and until then row by row as passes read them.
-//
 // A matrix is used in its packed form from the moment it is complete (PackingState); until then linear() packs and
 // multiplies slices of the stored rows, which gives the same bits. Packing pauses during the model's first pass, which
 // needs all cores. What loading would have refused, NaN or infinity, is found by the packer or by the first product
@@ -56,7 +54,7 @@ class BackgroundPacker {
   Result<void> failure() const;
   // Waits until complete(). Errors: as failure().
   Result<void> finish();
-  // A row of a table, or of a head that is the embedding table, too: it is read without a product.
+  // A row of a tied embedding, which is read without a product.
   void check_row(const Weight& weight, int64_t row);
 
  private:

@@ -81,8 +81,7 @@ void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) co
   if (const float* given = given_row(batch, t)) {
     std::copy_n(given, width, row);
   } else {
-    if (packing_ && !packing_->complete())
-      packing_->check_row(head_.data == embedding_.data ? head_ : tables_.back(), batch.tokens[t]);
+    if (packing_ && head_.data == embedding_.data && !packing_->complete()) packing_->check_row(head_, batch.tokens[t]);
     const int64_t cols = embedding_.cols();
     float* const stored = cols == width ? row : context.normed.as<float>() + t * width;  // unused until the first norm
     kernels.find_codec(embedding_.format)
@@ -92,7 +91,6 @@ void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) co
   if (spec_.embedding_scale != 1.0f) kernels.scale(row, spec_.embedding_scale, width);
   if (!spec_.learned_positions) return;
   float* position = context.normed.as<float>() + t * width;  // unused until the first norm
-  if (packing_ && !packing_->complete()) packing_->check_row(tables_.front(), batch.positions[t]);
   positions_.format->decode(positions_.data + batch.positions[t] * positions_.format->row_bytes(width), position,
                             width);
   kernels.add(position, row, width);

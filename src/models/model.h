@@ -147,7 +147,6 @@ class Model {
   AlignedBuffer packed_;                           // every matrix; the Weights view their parts ...
   std::shared_ptr<const MappedFile> packed_file_;  // ... or those of a packed cache
   std::unique_ptr<WeightSource> source_;           // null: all are resident
-  std::vector<Weight> tables_;  // positions and embeddings, in this order, that are read in place: never packed
   Tensor embedding_;
   Tensor positions_;  // learned positions
   NormWeights output_norm_;

@@ -65,13 +65,13 @@ Result<void> ModelBuilder::load_embeddings() {
     if (is_factored(positions))
       return Error::unsupported(
           fmt::format("{}: position_embd.weight: a table of positions cannot be factored", files_->path));
-    model_->tables_.push_back(std::move(positions));
+    tables_.push_back(std::move(positions));
     model_->positions_ = loader_.find("position_embd.weight")->tensor;
   }
   MILLRACE_TRY(model_->output_norm_, load_norm("output_norm", true));
   MILLRACE_TRY(model_->head_, loader_.optional_matrix("output.weight", spec.vocab, spec.width));
   if (model_->head_.present())
-    model_->tables_.push_back(std::move(embedding));
+    tables_.push_back(std::move(embedding));
   else if (train.modes > 0)
     return Error::unsupported(fmt::format(
         "{}: tensor output.weight is missing: an embedding table that is a tensor train cannot be the head, too",
@@ -228,10 +228,10 @@ Result<void> ModelBuilder::pack_in_background(WeightPacker packer, ThreadPool& p
                                                    "choose a smaller model or format"));
   MILLRACE_TRY_VOID(check_memory(packer.packed_bytes(), "weights", "choose a smaller model or format"));
   MILLRACE_TRY(model_->packed_, AlignedBuffer::allocate(packer.packed_bytes(), "weights"));
-  MILLRACE_TRY_VOID(packer.pack_job(
-      model_->packed_.data(), pool,
-      {.takes = [](const WeightPacker::Planned& planned) { return planned.weight && !packs_later(planned); },
-       .progress = options.progress}));
+  MILLRACE_TRY_VOID(
+      packer.pack_job(model_->packed_.data(), pool,
+                      {.takes = [](const WeightPacker::Planned& planned) { return !packs_later(planned); },
+                       .progress = options.progress}));
   auto states = std::make_unique<PackingState[]>(static_cast<size_t>(later));
   packer.point_weights(model_->packed_.data(), states.get());
   model_->packing_ =
@@ -307,7 +307,7 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
     if (auto added = packer.add(*weight); !added.ok()) return in_file(added.error());
   }
   model_->part_bytes_ = measure_parts();
-  for (const Weight& stored : model_->tables_)
+  for (const Weight& stored : tables_)
     if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());
   packer.arrange();
   for (const auto& file : files_->files) file->release(0, file->bytes().size());  // pages of metadata

@@ -38,6 +38,7 @@ class ModelBuilder {
 
   std::shared_ptr<const ModelFiles> files_;
   WeightLoader loader_;
+  std::vector<Weight> tables_;  // embeddings that are read in place: checked, never packed
   std::unique_ptr<Model> model_;
 };
 
