@@ -28,7 +28,8 @@ If OUT ends in .gguf it is a GGUF file, otherwise a Hugging Face folder. --forma
 embedding and the output head; norms, biases, routers and learned positions are not changed. A matrix whose rows are not
 a multiple of 256 falls back to a format with blocks of 32: q4_k to q5_0, q5_k to q5_1, q6_k to q8_0, tq1_0 and tq2_0 to
 q4_0, and q2_k, q3_k, the e8p and the other iq formats to iq4_nl; those with blocks of 64 and 128, nvfp4 to mxfp4, q2_0,
-q2_g64 and q3_g64 to q4_0, q2_g128 to q2_g64, q3_g128 to q3_g64 and q1_0 to q2_0; if its rows are not a multiple of 32 either, to f16. The report lists each fallback. If no matrix can be quantized, the conversion fails.)";
+q2_g64 and q3_g64 to q4_0, q2_g128 to q2_g64, q3_g128 to q3_g64 and q1_0 to q2_0; if its rows are not a multiple of 32
+either, to f16. The report lists each fallback. If no matrix can be quantized, the conversion fails.)";
 
 struct ConvertFlags {
   ConvertOptions options;

@@ -45,66 +45,45 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Shell", "completion man"},
 };
 
-bool has_word(std::string_view words, std::string_view word) {
-  return (" " + std::string(words) + " ").find(" " + std::string(word) + " ") != std::string::npos;
-}
-
 void group_commands(CLI::App& app) {
   for (const auto& [title, names] : kCommandGroups)
     for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; }))
-      if (has_word(names, command->get_name())) command->group(title);
+      if ((" " + std::string(names) + " ").find(" " + command->get_name() + " ") != std::string::npos)
+        command->group(title);
 }
 
-struct CommandFile {
-  std::string_view names;  // of its commands
-  void (*add)(CLI::App& app);
-};
-constexpr CommandFile kCommandFiles[] = {
+using AddCommands = void (*)(CLI::App& app);
+// Those that wait for a model to answer.
+constexpr std::pair<std::string_view, AddCommands> kModelCommands[] = {
     {"run", add_run_command},
     {"chat", add_chat_command},
     {"serve", add_serve_command},
-    {"pull", add_pull_command},
-    {"list show create cp rm", add_stored_commands},
-    {"ps stop", add_running_commands},
-    {"inspect", add_inspect_command},
-    {"models", add_models_command},
-    {"convert", add_convert_command},
-    {"compress", add_compress_command},
-    {"tokenize", add_tokenize_command},
-    {"datastore", add_datastore_command},
-    {"template", add_template_command},
-    {"techniques", add_techniques_command},
+};
+constexpr AddCommands kOtherCommands[] = {
+    add_pull_command,          add_stored_commands,       add_running_commands,   add_inspect_command,
+    add_models_command,        add_convert_command,       add_compress_command,   add_tokenize_command,
+    add_datastore_command,     add_template_command,      add_techniques_command,
 #ifdef MILLRACE_TRAIN
-    {"train", add_train_command},
+    add_train_command,
 #endif
-    {"embed", add_embed_command},
-    {"batch", add_batch_command},
-    {"perplexity", add_perplexity_command},
-    {"draft-search", add_draft_search_command},
-    {"window-search", add_window_search_command},
-    {"budget-search", add_budget_search_command},
-    {"kv-levels", add_kv_levels_command},
-    {"bench", add_bench_command},
-    {"trace", add_trace_command},
-    {"replay", add_replay_command},
-    {"simulate", add_simulate_command},
-    {"lab", add_lab_command},
-    {"compare", add_compare_command},
-    {"train-lab", add_train_lab_command},
-    {"doctor", add_doctor_command},
-    {"completion", add_completion_command},
-    {"man", add_man_command},
+    add_embed_command,         add_batch_command,         add_perplexity_command, add_draft_search_command,
+    add_window_search_command, add_budget_search_command, add_kv_levels_command,  add_bench_command,
+    add_trace_command,         add_replay_command,        add_simulate_command,   add_lab_command,
+    add_compare_command,       add_train_lab_command,     add_doctor_command,     add_completion_command,
+    add_man_command,
 };
 
-// The command of these arguments, if nothing but its own flags is needed to read them; else empty. Declaring every
+// The model command of these arguments, if nothing but its own flags is needed to read them; else null. Declaring every
 // command takes a few milliseconds, which count where a model starts in a tenth of a second.
-std::string_view only_command(const std::vector<std::string>& arguments) {
-  if (arguments.size() < 2 || !has_word("run chat serve", arguments[1])) return {};
+AddCommands only_command(const std::vector<std::string>& arguments) {
   const auto names_config = [](const std::string& argument) { return argument.starts_with("--config"); };
-  return std::ranges::any_of(arguments, names_config) ? std::string_view() : arguments[1];
+  if (arguments.size() < 2 || std::ranges::any_of(arguments, names_config)) return nullptr;
+  const auto* found = std::ranges::find(kModelCommands, arguments[1], [](const auto& one) { return one.first; });
+  return found == std::end(kModelCommands) ? nullptr : found->second;
 }
 
-void declare(CLI::App& app, std::string_view only) {
+// `only`: null: all.
+void declare(CLI::App& app, AddCommands only) {
   app.require_subcommand(1);
   app.set_version_flag("--version", kVersionText);
   app.formatter(help_formatter());
@@ -114,8 +93,12 @@ void declare(CLI::App& app, std::string_view only) {
   app.config_formatter(std::make_shared<ConfigFile>(app));
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);
-  for (const CommandFile& file : kCommandFiles)
-    if (only.empty() || has_word(file.names, only)) file.add(app);
+  if (only) {
+    only(app);
+  } else {
+    for (const auto& [name, add] : kModelCommands) add(app);
+    for (const AddCommands add : kOtherCommands) add(app);
+  }
   group_commands(app);
 }
 
@@ -144,7 +127,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
   return command;
 }
 
-void declare_commands(CLI::App& app) { declare(app, {}); }
+void declare_commands(CLI::App& app) { declare(app, nullptr); }
 
 // The place in the --config file of the flag that an error is about, with ": "; "": the flag is not from there.
 std::string config_place(const CLI::App& app, const std::string& command, const std::string& message) {

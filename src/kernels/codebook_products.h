@@ -1,9 +1,8 @@
 // Products of matrices with a codebook (tensor/codebook.h), all with int8 inputs and in the order of sums of Q8_0
 // (quant_shape.h): exact integer dots of 32 columns, each times a scale of the row and, for some, of the columns.
 //
-// table16   tables of at most 16 single weights, each for whole groups of 32 columns of a row (codebook_is_table16()).
-// A
-//           table is rounded to 8 bits under a scale of its own, in f32 (codebook_table16()).
+// table16   tables of at most 16 single weights, each for whole groups of 32 columns of a row (codebook_is_table16()),
+//           and rounded to 8 bits under a scale of its own, in f32 (codebook_table16()).
 // codewords indices that name words of eight weights, which are rounded to 8 bits (round_codewords()). The sums of the
 //           words of all books are a matrix of int8, each row under one scale, in f32.
 // others    are decoded and rounded to Q8_0 when they are packed, rows as if zeros followed up to a whole group of 32

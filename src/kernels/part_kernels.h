@@ -19,9 +19,8 @@ struct RoundedNumbers {
   float factor = 1;  // a power of two that makes the numbers integers
 };
 
-// Rows of blocks, mixed by a matrix of +1 and -1: out[a] = scale * (sum over b of matrix[a * row_step + b *
-// column_step]
-// * x[b]), in ascending order of b from zero, each sum rounded.
+// Rows of blocks, mixed by a matrix of +1 and -1: out[a] = scale * sum over b of sign(a, b) * x[b], in ascending order
+// of b from zero, each sum rounded; sign(a, b) = matrix[a * row_step + b * column_step].
 struct MixedBlocks {
   const float* x = nullptr;  // [count][block]
   float* out = nullptr;      // the same; not x
