@@ -18,6 +18,8 @@ struct NeonOperations {
   static constexpr bool kPrefersSigned = true;
   static constexpr bool kFewInPlace = true;
   static constexpr int kFewTokens = 0;
+  template <int N>
+  static constexpr bool kSpreads = false;
   static constexpr bool kByMagnitudes = false;
   static constexpr bool kPairsColumns = false;
   static constexpr int64_t kPrefetchOne8 = 8192;

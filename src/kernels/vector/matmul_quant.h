@@ -132,7 +132,8 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
     x += tokens * x_stride;
     acc += tokens;
   };
-  if constexpr (Group<V, N, R, kMeets, kLines>::kDirect && kMax > V::template kTileTokens<Levels<V, N>>) {
+  using G = Group<V, N, R, kMeets, kLines>;
+  if constexpr (G::kDirect ? kMax > V::template kTileTokens<Levels<V, N>> : G::kSpreads) {
     multiply(0, group);
     if (cut.tiles > 1) multiply(1, group.prefetched());  // few are two tiles at most
   } else {
@@ -232,7 +233,8 @@ struct CellPanels {
                    typename V::F (&acc)[kTurns][kTokenTile][R]) {
     const int64_t cells = quant_cells(kCell, cols);
     constexpr bool kWide = S.whole_bytes() && V::kFewTokens > 0;
-    constexpr Meets kFew = Levels<V, N>::kSigned || kWide ? Meets::few : Meets::many;  // irrelevant for the others
+    constexpr bool kFewDiffer = Levels<V, N>::kSigned || kWide || V::template kSpreads<N>;
+    constexpr Meets kFew = kFewDiffer ? Meets::few : Meets::many;
     const TileCut few = kWide ? cut_tiles(tokens.count, tile_tokens<V, N>(kFew)) : cut;
     if (few.tiles <= kFewTiles) {
       multiply_panel<V, N, R, kFew>(panel, cells, turns, tokens, few, acc);

@@ -114,6 +114,7 @@ struct Group {
   static constexpr bool kSigned = Levels<V, N>::kSigned;
   static constexpr bool kFew = V::kFewInPlace && (kSigned || V::kFewTokens > 0);
   static constexpr bool kDirect = S.whole_bytes() && kMeets <= (kFew ? Meets::few : Meets::one);
+  static constexpr bool kSpreads = kDirect || (kMeets == Meets::few && V::template kSpreads<N>);
   static constexpr bool kMagnitudes = V::kByMagnitudes && kSigned && kMeets == Meets::many;
   static constexpr bool kPaired = V::kPairsColumns && kMeets != Meets::one;  // w is that of pair_columns()
   using I = typename V::I;
@@ -126,11 +127,12 @@ struct Group {
   };
   Part part[R];
   const uint8_t* planes = nullptr;  // kDirect
-  Ahead<kLines> ahead;              // kDirect
+  Ahead<kLines> ahead;              // kSpreads
 
-  // W[j] of part r. kDirect: also prefetches a share of the lines, again in every tile (few are two at most).
+  // W[j] of part r. kSpreads: also prefetches a share of the lines.
   template <int j, int r>
   [[gnu::always_inline]] I level() const {
+    if constexpr (kSpreads && !kDirect) ahead.template ask_part<j * R + r, 8 * R>();
     if constexpr (kDirect) {
       I bytes = V::load(planes + j * quant_cell(S).plane_bytes + r * V::kLanes * 4);
       V::keep_here(bytes);  // otherwise the load sinks, and all prefetches of the group come in one burst
@@ -148,6 +150,10 @@ struct Group {
       same.part[r].scale[0] = part[r].scale[0];
       same.part[r].scale[1] = part[r].scale[1];
       same.part[r].minimum = part[r].minimum;
+      if constexpr (!kDirect) {
+        same.part[r].minimums = part[r].minimums;
+        unroll<8>([&](auto j) __attribute__((always_inline)) { same.part[r].w[j] = part[r].w[j]; });
+      }
     });
     same.planes = planes;
     return same;
@@ -369,7 +375,11 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
       unpack_levels<V, N>(planes + r * V::kLanes * 4, head, shared, next, out.part[r].w);
       finish_levels<V, G>(out.part[r]);
     });
-    if constexpr (!kWhole) ahead.ask();
+    if constexpr (G::kSpreads) {
+      out.ahead = ahead;
+    } else if constexpr (!kWhole) {
+      ahead.ask();
+    }
   }
   unroll<R>([&](auto r) __attribute__((always_inline)) {
     load_scales<V, N>(cell, fields, g, lane + r * V::kLanes, out.part[r]);

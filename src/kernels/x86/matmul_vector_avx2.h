@@ -17,6 +17,8 @@ struct Avx2Operations {
   static constexpr int kParts = 2;  // vectors of rows processed together
   static constexpr bool kFewInPlace = true;
   static constexpr int kFewTokens = 0;
+  template <int N>
+  static constexpr bool kSpreads = false;
   static constexpr bool kByMagnitudes = true;  // signed levels are multiplied by their magnitudes
   static constexpr bool kPairsColumns = false;
   static I abs8(I v) { return _mm256_abs_epi8(v); }
