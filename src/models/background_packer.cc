@@ -10,6 +10,8 @@ namespace {
 // For the first pass to begin. A request that came with the start is then not slowed down by the packer.
 constexpr std::chrono::milliseconds kWaitForPass{250};
 constexpr std::chrono::seconds kLongestPause{2};  // for the first pass to end
+// For the pass after the first one. A program that wanted one token ends in that time, without a packer to stop.
+constexpr std::chrono::milliseconds kWaitForSecond{20};
 
 }  // namespace
 
@@ -26,8 +28,12 @@ BackgroundPacker::~BackgroundPacker() {
 
 void BackgroundPacker::begin_pass() {
   if (complete()) return;
-  std::lock_guard lock(mutex_);
-  if (running_++ == 0 && ended_ == 0) first_pass_ = std::chrono::steady_clock::now();
+  {
+    std::lock_guard lock(mutex_);
+    if (running_++ == 0 && ended_ == 0) first_pass_ = std::chrono::steady_clock::now();
+    if (ended_ != 1) return;
+  }
+  changed_.notify_all();
 }
 
 void BackgroundPacker::end_pass() {
@@ -56,6 +62,8 @@ void BackgroundPacker::run() {
   {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kWaitForPass, [&] { return stop_ || hurry_ || running_ > 0 || ended_ > 0; });
+    if (ended_ > 0) changed_.wait_for(lock, kWaitForSecond, [&] { return stop_ || hurry_ || running_ > 0 || ended_ > 1; });
+    if (stop_) return;
   }
   ThreadPool pool(work_.threads);
   const auto done = [](const WeightPacker::Planned& planned) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <future>
 
@@ -56,6 +57,18 @@ constexpr int64_t kProgramBytes = int64_t{24} << 20;
 constexpr int64_t kThreadBytes = int64_t{2} << 20;  // a stack, on systems with huge pages everywhere
 constexpr int64_t kTokenBytes = 256;                // of a vocabulary, in its tables
 constexpr const char* kBudgetAdvice = "raise the budget";
+
+// Maps pages of the files, which the first pass then does not have to, while the tokenizer is being made.
+template <typename Made>
+void map_until_ready(const ModelFiles& files, const std::future<Made>& tokenizer) {
+  constexpr size_t kStep = size_t{8} << 20;
+  for (const auto& file : files.files) {
+    for (size_t at = 0; at < file->bytes().size(); at += kStep) {
+      if (tokenizer.wait_for(std::chrono::seconds(0)) == std::future_status::ready) return;
+      file->populate(at, kStep);
+    }
+  }
+}
 
 Result<std::shared_ptr<MemoryAccounts>> open_accounts(const LoadOptions& options) {
   const int64_t threads = options.threads > 0 ? options.threads : available_cores();
@@ -129,6 +142,7 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   if (options.packed_cache || source.member.from_file) model_options.packed_cache = packed_cache_path(path, options);
   if (source.member.from_file) model_options.pack_in_background = false;
   auto loaded_model = Model::load(parts.files, parts.kernels, pool, model_options);
+  if (model_options.pack_in_background && loaded_model.ok()) map_until_ready(*parts.files, tokenizer);
   auto made = tokenizer.get();
   if (!made.ok())
     return Error{made.error().kind, fmt::format("{}: tokenizer: {}", parts.files->path, made.error().message)};

@@ -125,24 +125,37 @@ struct StoredQ4 {
   }
 };
 
-// The rows behind those that are multiplied: each group prefetches a share, so that the cache has them when their turn
-// comes. Prefetches beyond the matrix do nothing.
+// Prefetches what comes next, a share with each group: into L2 the kRows rows behind those that are multiplied, in the
+// order of memory, which is fastest; from there into L1 the next kRows groups of these rows, one row's with each group.
+// One core of a Xeon read 15.8 GB/s with both and two tokens of Q8_0, 14.1 without L1, and 16.2 without products.
+// Prefetches beyond the matrix do nothing.
+template <int64_t kBytes>
 struct RowsAhead {
-  const uint8_t* at = nullptr;
+  const uint8_t* rows = nullptr;  // that are multiplied; null: no prefetches
+  int64_t stride = 0;
+  int64_t groups = 0;
 
-  template <int64_t kBytes>
-  [[gnu::always_inline]] void prefetch() {
-    if (!at) return;
-    unroll<(kBytes + 63) / 64>([&](auto line) __attribute__((always_inline)) {
-      _mm_prefetch(reinterpret_cast<const char*>(at + line * 64), _MM_HINT_T1);
+  [[gnu::always_inline]] void prefetch(int64_t group) const {
+    if (!rows) return;
+    const uint8_t* behind = rows + kRows * stride;
+    lines<_MM_HINT_T1>(behind + group * kRows * kBytes);
+    const int64_t next = group / kRows * kRows + kRows;  // of another row: those behind the last groups
+    lines<_MM_HINT_T0>((next < groups ? rows + next * kBytes : behind) + group % kRows * stride);
+  }
+
+ private:
+  template <_mm_hint kHint>
+  [[gnu::always_inline]] static void lines(const uint8_t* at) {
+    unroll<(kRows * kBytes + 63) / 64>([&](auto line) __attribute__((always_inline)) {
+      _mm_prefetch(reinterpret_cast<const char*>(at + line * 64), kHint);
     });
-    at += kBytes;
   }
 };
 
 // kRows rows with T tokens. Returns whether the scales are finite.
 template <typename Stored, int T>
-bool multiply_rows(const MatmulArgs& a, const uint8_t* rows, int64_t row, int64_t token, RowsAhead ahead) {
+bool multiply_rows(const MatmulArgs& a, const uint8_t* rows, int64_t row, int64_t token,
+                   const RowsAhead<Stored::kBytes>& ahead) {
   const int64_t groups = a.cols / kActivationGroup, stride = groups * Stored::kBytes;
   const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __m512i offsets = _mm512_mullo_epi32(lanes, _mm512_set1_epi32(static_cast<int>(stride)));
@@ -156,7 +169,7 @@ bool multiply_rows(const MatmulArgs& a, const uint8_t* rows, int64_t row, int64_
     damaged |= _mm256_cmpge_epu16_mask(_mm256_and_si256(d16, _mm256_set1_epi16(0x7fff)), _mm256_set1_epi16(0x7c00));
     const __m512 d = _mm512_cvtph_ps(d16);
     const auto levels = Stored::load(block, stride);
-    ahead.prefetch<kRows * Stored::kBytes>();
+    ahead.prefetch(g);
     unroll<T>([&](auto t) __attribute__((always_inline)) {
       const uint8_t* record = x + t * a.x_stride + g * kQ8GroupBytes;
       y[t] = Stored::add(y[t], d, Stored::dot(levels, record), record);
@@ -172,11 +185,11 @@ bool multiply_rows(const MatmulArgs& a, const uint8_t* rows, int64_t row, int64_
 
 template <typename Stored>
 bool run_stored(const MatmulArgs& a) {
-  const int64_t panel = kRows * (a.cols / kActivationGroup * Stored::kBytes);
+  const int64_t groups = a.cols / kActivationGroup, stride = groups * Stored::kBytes;
   bool finite = true;
   const uint8_t* rows = a.weights;
-  for (int64_t row = a.row_begin; row < a.row_end; row += kRows, rows += panel) {
-    RowsAhead ahead{rows + panel};
+  for (int64_t row = a.row_begin; row < a.row_end; row += kRows, rows += kRows * stride) {
+    RowsAhead<Stored::kBytes> ahead{rows, stride, groups};
     for (int64_t t = 0; t < a.tokens; t += kTokensAtOnce, ahead = {}) {
       const int64_t left = a.tokens - t;
       switch (left < kTokensAtOnce ? left : kTokensAtOnce) {
