@@ -62,7 +62,8 @@ void BackgroundPacker::run() {
   {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kWaitForPass, [&] { return stop_ || hurry_ || running_ > 0 || ended_ > 0; });
-    if (ended_ > 0) changed_.wait_for(lock, kWaitForSecond, [&] { return stop_ || hurry_ || running_ > 0 || ended_ > 1; });
+    if (ended_ > 0)
+      changed_.wait_for(lock, kWaitForSecond, [&] { return stop_ || hurry_ || running_ > 0 || ended_ > 1; });
     if (stop_) return;
   }
   ThreadPool pool(work_.threads);

@@ -30,9 +30,9 @@ struct VectorAvx512 {
   // Q4_0 and Q4_1. Two threads of a Xeon read 22.5 GB/s instead of 20.6 while they multiply 8 tokens by Q4_0; Q4_K
   // gains nothing.
   template <int N>
-  static constexpr bool kSpreads =
-      kQuantShapes[N].code_bits() == 4 && kQuantShapes[N].low_bits == 4 && !kQuantShapes[N].four_of_eight &&
-      kQuantShapes[N].sub == SubScales::none && kQuantShapes[N].table == LevelTable::none;
+  static constexpr bool kSpreads = kQuantShapes[N].code_bits() == 4 && kQuantShapes[N].low_bits == 4 &&
+                                   !kQuantShapes[N].four_of_eight && kQuantShapes[N].sub == SubScales::none
+                                   && kQuantShapes[N].table == LevelTable::none;
   // One token of 8-bit levels, which need a line every few cycles: 36.0 GB/s at 8 KB, 37.0 at 3 to 5 KB, 37.7 at 3 KB
   // in memory order, where a plain read had 39.5.
   static constexpr int64_t kPrefetchOne8 = 3072;
