@@ -151,9 +151,9 @@ double slowdown_of(std::span<const TimedStep> steps) {
 
 void print_shapes(const ShapeTable& shapes) {
   if (shapes.rows().empty()) return;
-  fmt::print("\n| matrix | tiles from |\n|---|---:|\n");
+  fmt::print("\n| matrix | each token alone up to | tiles from |\n|---|---:|---:|\n");
   for (const ShapeTable::Row& row : shapes.rows())
-    fmt::print("| {} {} x {} | {} |\n", row.format->name, row.rows, row.cols,
+    fmt::print("| {} {} x {} | {} | {} |\n", row.format->name, row.rows, row.cols, row.gemv_to,
                row.tiles_from == ShapeTable::kNever ? "never" : fmt::format("{} tokens", row.tiles_from));
 }
 

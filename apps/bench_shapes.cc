@@ -14,6 +14,8 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kTimedTokens[] = {4, 8, 12, 16, 20, 24, 32, 40, 48, 64, 96};
+constexpr int64_t kTimedAlone[] = {2, 3, 4, 6, 8};  // tokens, each alone or together
+constexpr double kWorthwhile = 1.03;                // gain of each alone: less may be noise
 constexpr int64_t kMostTimed = 96;
 constexpr size_t kLeastTimings = 7, kMatricesOfAShape = 48;
 
@@ -21,7 +23,7 @@ using ShapeKey = std::tuple<std::string_view, int64_t, int64_t>;
 using Shapes = std::map<ShapeKey, std::vector<const Weight*>>;
 
 void add_matrix(const Weight& weight, Shapes& shapes) {
-  if (!weight.present() || !weight.kernel || weight.codebook || weight.kernel->tiles_from == 0) return;
+  if (!weight.present() || !weight.kernel || weight.codebook) return;
   auto& all = shapes[{weight.format->name, weight.rows, weight.cols}];
   if (all.size() < kMatricesOfAShape) all.push_back(&weight);
 }
@@ -58,13 +60,13 @@ class TimedShape {
     return out;
   }
 
-  // The time by vectors over that in tiles, of so many tokens; the median of rounds.
-  double gain(int64_t tokens, double seconds) {
+  // The time of so many tokens by vectors together, over that of `way`; the median of rounds.
+  double gain(int64_t tokens, const ShapeTable::Row& way, double seconds) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<double> gains;
     while (gains.size() < kLeastTimings || since(start) < seconds) {
-      const double tiles = time(tokens, 1), vectors = time(tokens, ShapeTable::kNever);
-      gains.push_back(vectors / tiles);
+      const double other = time(tokens, way), vectors = time(tokens, {.tiles_from = ShapeTable::kNever});
+      gains.push_back(vectors / other);
     }
     std::ranges::nth_element(gains, gains.begin() + std::ssize(gains) / 2);
     return gains[gains.size() / 2];
@@ -73,16 +75,28 @@ class TimedShape {
   // The least measured number of tokens from which tiles are faster at every number.
   int64_t tiles_from(double seconds) {
     int64_t from = ShapeTable::kNever;
+    if (weights_.front()->kernel->tiles_from == 0) return from;
     for (auto tokens = std::rbegin(kTimedTokens); tokens != std::rend(kTimedTokens); ++tokens) {
-      if (gain(*tokens, seconds / static_cast<double>(std::size(kTimedTokens))) < 1) break;
+      if (gain(*tokens, {.tiles_from = 1}, seconds / static_cast<double>(std::size(kTimedTokens))) < 1) break;
       from = *tokens;
     }
     return from;
   }
 
+  // The most measured tokens up to which each alone is faster at every number.
+  int64_t gemv_to(double seconds) {
+    int64_t to = 0;
+    for (const int64_t tokens : kTimedAlone) {
+      const ShapeTable::Row alone{.tiles_from = ShapeTable::kNever, .gemv_to = tokens};
+      if (gain(tokens, alone, seconds / static_cast<double>(std::size(kTimedAlone))) < kWorthwhile) break;
+      to = tokens;
+    }
+    return to;
+  }
+
   ShapeTable::Row row(double seconds) {
     const Weight& first = *weights_.front();
-    return {first.format, first.rows, first.cols, tiles_from(seconds)};
+    return {first.format, first.rows, first.cols, tiles_from(seconds / 2), gemv_to(seconds / 2)};
   }
 
  private:
@@ -92,9 +106,12 @@ class TimedShape {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
 
-  double time(int64_t tokens, int64_t tiles_from) {
+  double time(int64_t tokens, ShapeTable::Row way) {
     const Weight& weight = *weights_[next_++ % weights_.size()];
-    const ShapeTable forced({{weight.format, weight.rows, weight.cols, tiles_from}});
+    way.format = weight.format;
+    way.rows = weight.rows;
+    way.cols = weight.cols;
+    const ShapeTable forced({way});
     LinearPart part{.weight = &weight, .x = rows_, .y = y_.data(), .y_stride = weight.rows};
     part.x.tokens = tokens;
     const auto start = std::chrono::steady_clock::now();

@@ -25,6 +25,7 @@ constexpr int64_t kMappedBytes = 64 << 10;  // by the system, around a page of a
 constexpr int64_t kStartTokens = 2;         // for which kernels prepare tables
 constexpr int64_t kStartsRepaid = 4;        // times the rows of a start: it then takes a fifth of a call
 constexpr int64_t kMaxStoredBytes = int64_t{1} << 31;  // of rows multiplied together as they are stored
+constexpr int64_t kGemvTiles = 4;  // of rows; kernels multiply one token by up to four tiles together
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kMaxValues = int64_t{1} << 48;
 
@@ -64,6 +65,7 @@ void prepare(LinearPart& part, const ShapeTable* shapes) {
   const Weight& weight = *part.weight;
   part.run = weight.kernel->run;
   part.row_tile = weight.kernel->row_tile;
+  part.gemv_to = shapes ? shapes->gemv_to(weight) : 0;
   const bool packed = !weight.packing || weight.packing->complete.load(std::memory_order_acquire);
   part.args = {.weights = packed ? weight.packed.data() : nullptr,
                .rows = weight.rows,
@@ -146,14 +148,27 @@ void run_slices(const LinearPart& part, int64_t row_begin, int64_t row_end) {
   }
 }
 
+// Each token alone, a few tiles of rows at a time, so that all but the first read them from a cache near the core.
+void run_gemv(const LinearPart& part, const MatmulArgs& all) {
+  for (int64_t begin = all.row_begin; begin < all.row_end; begin += kGemvTiles * part.row_tile) {
+    MatmulArgs args = all;
+    args.row_begin = begin;
+    args.row_end = std::min(all.row_end, begin + kGemvTiles * part.row_tile);
+    args.tokens = 1;
+    for (int64_t t = 0; t < all.tokens; ++t, args.x += all.x_stride, args.y += all.y_stride) part.run(args);
+  }
+}
+
 void run_piece(const LinearPart& part, int64_t row_begin, int64_t row_end) {
   MatmulArgs args = part.args;
   args.row_begin = row_begin;
   args.row_end = row_end;
-  if (args.weights)
-    part.run(args);
-  else
+  if (!args.weights)
     run_slices(part, row_begin, row_end);
+  else if (args.tokens > 1 && args.tokens <= part.gemv_to)
+    run_gemv(part, args);
+  else
+    part.run(args);
   if (part.bias == nullptr) return;
   for (int64_t t = 0; t < args.tokens; ++t) {
     float* y = args.y + t * args.y_stride;

@@ -74,6 +74,7 @@ struct LinearPart {
   void (*run)(const MatmulArgs& args) = nullptr;
   int64_t row_tile = 0;
   int64_t tiles_end = 0;
+  int64_t gemv_to = 0;  // up to so many tokens are multiplied one by one
 };
 
 // The parts' outputs must not overlap. `shapes`: which way of a kernel to take; null: the kernels' own choice.

@@ -31,6 +31,9 @@ Result<ShapeTable::Row> read_row(const nlohmann::ordered_json& json, const std::
   };
   MILLRACE_TRY(row.rows, number("rows", kMostSize));
   MILLRACE_TRY(row.cols, number("cols", kMostSize));
+  if (json.contains("gemv_to") && json["gemv_to"] != 0) {
+    MILLRACE_TRY(row.gemv_to, number("gemv_to", kMostSize));
+  }
   row.tiles_from = ShapeTable::kNever;
   if (json.contains("tiles_from") && json["tiles_from"].is_null()) return row;
   MILLRACE_TRY(row.tiles_from, number("tiles_from", kMostSize));
@@ -57,11 +60,21 @@ Result<ShapeTable> ShapeTable::parse(std::string_view text, const std::string& s
   return ShapeTable(std::move(rows));
 }
 
+const ShapeTable::Row* ShapeTable::find(const Weight& weight) const {
+  const auto row = std::ranges::find_if(rows_, [&](const Row& one) {
+    return one.format == weight.format && one.rows == weight.rows && one.cols == weight.cols;
+  });
+  return row == rows_.end() ? nullptr : &*row;
+}
+
 int64_t ShapeTable::tiles_from(const Weight& weight) const {
-  if (weight.codebook) return 0;
-  for (const Row& row : rows_)
-    if (row.format == weight.format && row.rows == weight.rows && row.cols == weight.cols) return row.tiles_from;
-  return 0;
+  const Row* row = weight.codebook ? nullptr : find(weight);
+  return row ? row->tiles_from : 0;
+}
+
+int64_t ShapeTable::gemv_to(const Weight& weight) const {
+  const Row* row = find(weight);
+  return std::max(row ? row->gemv_to : 0, gemv_to_);
 }
 
 std::string shapes_json(const ShapeTable& table, Isa isa) {
@@ -71,7 +84,8 @@ std::string shapes_json(const ShapeTable& table, Isa isa) {
     out["rows"].push_back({{"format", row.format->name},
                            {"rows", row.rows},
                            {"cols", row.cols},
-                           {"tiles_from", never ? nlohmann::ordered_json() : nlohmann::ordered_json(row.tiles_from)}});
+                           {"tiles_from", never ? nlohmann::ordered_json() : nlohmann::ordered_json(row.tiles_from)},
+                           {"gemv_to", row.gemv_to}});
   }
   return out.dump();
 }

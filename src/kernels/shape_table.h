@@ -1,6 +1,8 @@
-// ShapeTable: from how many tokens on products of a shape are faster in tiles than as vector products, as measured on
-// the machine that uses it (Hong et al., 2023, "FlashDecoding++", heuristic dataflow). Kernels with both ways have a
-// number of their own for every shape; both ways give the same bits.
+// ShapeTable: which way products of a shape take for a number of tokens, as measured on the machine that uses it (Hong
+// et al., 2023, "FlashDecoding++", heuristic dataflow). All ways give the same bits.
+//
+//   tokens   1 ... gemv_to | gemv_to + 1 ... tiles_from - 1 | tiles_from ...
+//            each alone    | together, by vectors           | in tiles, where the kernel has them
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,8 @@ class ShapeTable {
     const Format* format = nullptr;
     int64_t rows = 0;
     int64_t cols = 0;
-    int64_t tiles_from = 0;  // tokens; kNever: tiles are not faster at any measured number
+    int64_t tiles_from = 0;  // kNever: tiles are not faster at any measured number, or there are none
+    int64_t gemv_to = 0;     // 0: never each alone
   };
   static constexpr int64_t kNever = int64_t{1} << 40;
 
@@ -35,12 +38,21 @@ class ShapeTable {
   std::span<const Row> rows() const { return rows_; }
   // 0: no row; of a matrix with a codebook always.
   int64_t tiles_from(const Weight& weight) const;
+  // That of the row, or of set_gemv() if it is more.
+  int64_t gemv_to(const Weight& weight) const;
+  // For all matrices.
+  void set_gemv(int64_t tokens) { gemv_to_ = tokens; }
+  int64_t gemv_to_all() const { return gemv_to_; }
 
  private:
+  const Row* find(const Weight& weight) const;
+
   std::vector<Row> rows_;
+  int64_t gemv_to_ = 0;
 };
 
-// {"isa": ..., "rows": [{"format", "rows", "cols", "tiles_from"}]}, for the key "kernel_shapes"; kNever is null.
+// {"isa": ..., "rows": [{"format", "rows", "cols", "tiles_from", "gemv_to"}]}, for the key "kernel_shapes"; kNever is
+// null.
 std::string shapes_json(const ShapeTable& table, Isa isa);
 
 }  // namespace millrace

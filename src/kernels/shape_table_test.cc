@@ -16,17 +16,21 @@ std::string shape_refusal(std::string_view text) {
 
 TEST(ShapeTable, WritesAndReads) {
   const Format* q4 = find_format("q4_0");
-  const ShapeTable made({{q4, 64, 128, 12}, {q4, 128, 64, ShapeTable::kNever}});
-  const auto read =
-      ShapeTable::parse("{\"kernel_shapes\": " + shapes_json(made, Isa::avx512) + "}", "file", Isa::avx512);
+  const ShapeTable made({{q4, 64, 128, 12, 3}, {q4, 128, 64, ShapeTable::kNever}});
+  auto read = ShapeTable::parse("{\"kernel_shapes\": " + shapes_json(made, Isa::avx512) + "}", "file", Isa::avx512);
   ASSERT_TRUE(read.ok()) << read.error().message;
   ASSERT_EQ(read->rows().size(), 2u);
   Weight weight{.format = q4, .rows = 64, .cols = 128};
   EXPECT_EQ(read->tiles_from(weight), 12);
+  EXPECT_EQ(read->gemv_to(weight), 3);
   std::swap(weight.rows, weight.cols);
+  EXPECT_EQ(read->gemv_to(weight), 0);
   EXPECT_EQ(read->tiles_from(weight), ShapeTable::kNever);
   weight.format = find_format("q8_0");
   EXPECT_EQ(read->tiles_from(weight), 0);
+  read->set_gemv(2);  // of all matrices
+  EXPECT_EQ(read->gemv_to(weight), 2);
+  EXPECT_EQ(read->gemv_to({.format = q4, .rows = 64, .cols = 128}), 3);
 }
 
 TEST(ShapeTable, RefusesWhatCannotBe) {
@@ -44,6 +48,8 @@ TEST(ShapeTable, RefusesWhatCannotBe) {
   EXPECT_EQ(with(R"([{"format": "q4_0", "rows": 1, "cols": 32}])"),
             "file: kernel_shapes: tiles_from must be a whole number from 1 to 2147483648");
   EXPECT_EQ(with(R"([{"format": "q4_0", "rows": 1, "cols": 32, "tiles_from": null}])"), "");
+  EXPECT_EQ(with(R"([{"format": "q4_0", "rows": 1, "cols": 32, "tiles_from": null, "gemv_to": -1}])"),
+            "file: kernel_shapes: gemv_to must be a whole number from 1 to 2147483648");
   EXPECT_EQ(shape_refusal(R"({"kernel_shapes": {"isa": "avx2", "rows": []}})"),
             "file: kernel_shapes: measured with another instruction set than avx512");
 }

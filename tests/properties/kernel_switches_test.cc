@@ -50,6 +50,19 @@ INSTANTIATE_TEST_SUITE_P(Models, FusedKernels,
                          ::testing::Values("gpt2", "qwen2", "qwen3moe", "gemma3", "olmo2", "mamba",
                                            "deepseek2_groups"));
 
+class Gemv : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Gemv, SameBitsAsTokensTogether) {
+  const auto loaded = LanguageModel::load(golden_model(GetParam()), {.threads = 1, .context = 64});
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const auto together = run_some(*loaded, options(2));
+  for (const char* kernel : {"gemv:tokens=2", "gemv:tokens=4096"})
+    expect_same_bits(run_some(*loaded, with_kernels({kernel}, options(2))), together);
+}
+
+// Matrices of floats, with biases and of experts, and of a latent.
+INSTANTIATE_TEST_SUITE_P(Models, Gemv, ::testing::Values("llama3", "gpt2", "qwen3moe", "deepseek2_groups"));
+
 // Streams behind a common text of more than a partition, which the first one has left in the prefix cache; one more has
 // only the beginning of it, and one has none.
 std::map<RequestId, Shown> run_prefixed(const std::shared_ptr<const LanguageModel>& model, EngineOptions options) {

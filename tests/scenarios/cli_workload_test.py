@@ -202,7 +202,9 @@ class Workload(unittest.TestCase):
                 self.assertEqual(json.load(file), result)
             done = self.run_json("simulate", "--trace", "gen:requests=9,rate=5,prompt=fixed:30,output=fixed:5", "--cost", cost)
             self.assertEqual(done[0]["completed"], 9)
+            self.assertGreater(len(result["kernel_shapes"]["rows"]), 3)  # of matrices
             for row in result["kernel_shapes"]["rows"]:
+                self.assertIn(row["gemv_to"], (0, 2, 3, 4, 6, 8))
                 self.assertTrue(row["tiles_from"] is None or row["tiles_from"] > 0)
             shaped = self.run_json("bench", "-m", LLAMA, "-p", "4", "-n", "0", "-r", "1", "--kernel", "by_shape:file=" + cost)
             self.assertEqual(shaped[0]["n_prompt"], 4)

@@ -21,6 +21,7 @@ Result<void> set_by_shape(const OptionValues& options, ForwardSwitches& switches
   if (text.size() > kMostBytes) return Error::user(fmt::format("{} is larger than 16 MB", path));
   MILLRACE_TRY(const Isa isa, select_isa());
   MILLRACE_TRY(ShapeTable table, ShapeTable::parse(text, path, isa));
+  if (switches.shapes) table.set_gemv(switches.shapes->gemv_to_all());
   switches.shapes = std::make_shared<const ShapeTable>(std::move(table));
   return {};
 }

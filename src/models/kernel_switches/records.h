@@ -8,6 +8,7 @@ namespace millrace {
 extern const KernelSwitch kFusedKernels;
 extern const KernelSwitch kByShape;
 extern const KernelSwitch kPaddedExperts;
+extern const KernelSwitch kGemv;
 extern const KernelSwitch kSharedPrefix;
 extern const KernelSwitch kUnifiedMax;
 
