@@ -6,6 +6,9 @@
 #   lib/cmake/millrace/*.cmake           target millrace::millrace with its link dependencies
 #
 # A static archive, because the C++ ABI is not stable yet and a statically linked program starts faster.
+if(MILLRACE_SANITIZE)  # nothing is installed with sanitizers
+  return()
+endif()
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

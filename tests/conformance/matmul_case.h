@@ -63,14 +63,14 @@ struct Case {
 
 inline Case make_case(const Format& format, int64_t rows, int64_t cols, uint32_t seed) {
   Case c;
-  std::vector<float> values = normal_values(rows * cols, seed);
   int64_t row_bytes = format.row_bytes(cols);
   c.stored.resize(static_cast<size_t>(rows * row_bytes));
-  c.decoded.resize(values.size());
+  c.decoded.resize(static_cast<size_t>(rows * cols));
   // Formats with a codebook search for the nearest entries, which takes minutes for many rows on a simulated processor:
   // rows are drawn from at most 64 different blocks.
   const int64_t blocks = rows * cols / format.block_values;
   const int64_t different = format.block_values == 1 ? blocks : std::min<int64_t>(blocks, 64);
+  const std::vector<float> values = normal_values(different * format.block_values, seed);
   format.encode(values.data(), c.stored.data(), different * format.block_values);
   for (int64_t b = different; b < blocks; ++b) {
     const auto from = static_cast<int64_t>(philox_uniform(seed, 1, static_cast<uint64_t>(b)) * different);

@@ -83,9 +83,9 @@ export async function until(what, check, wait = WAIT) {
 // the test in check().
 export async function reader(options = {}, address = base) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 820 }, reducedMotion: "reduce", ...options });
+  context.setDefaultTimeout(WAIT);
   const page = await context.newPage();
   const wrong = [];
-  page.setDefaultTimeout(WAIT);
   page.on("pageerror", (error) => wrong.push(`error: ${error.message}`));
   page.on("request", (request) => {
     if (!request.url().startsWith(address) && !request.url().startsWith("blob:") && !request.url().startsWith("data:")) wrong.push(`requests ${request.url()}`);

@@ -17,12 +17,16 @@ async function longAnswers(page, first = () => undefined) {
   });
 }
 
+// A server whose port stays free while it is away: below those that the system gives to others.
+let port = 20000 + (process.pid % 10000);
+const restartable = () => serve("--port", String(port++));
+
 const shown = (page) => last(page).locator(".markdown").innerText();
 const words = (text) => text.replace(/\s+/g, " ").trim();
 
-// The answer to the same request without faults.
+// The answer to the same request without faults. The first of many answers is the one that comes alone.
 async function undisturbed(prompt, address = base) {
-  const answer = await fetch(`${address}/v1/chat/completions`, { method: "POST", body: JSON.stringify({ messages: [{ role: "user", content: prompt }], ...LONG }) });
+  const answer = await fetch(`${address}/v1/chat/completions`, { method: "POST", body: JSON.stringify({ messages: [{ role: "user", content: prompt }], ...LONG, n: 1 }) });
   return words((await answer.json()).choices[0].message.content);
 }
 
@@ -75,7 +79,7 @@ test("a second tab takes over an answer, and the first one says so", async () =>
 });
 
 test("a server that crashes during an answer and restarts: the page waits, and the answer is the same", async () => {
-  const address = await serve();
+  const address = await restartable();
   const { page, check } = await reader({}, address);
   await longAnswers(page);
   await say(page, "One winter night");
@@ -83,8 +87,9 @@ test("a server that crashes during an answer and restarts: the page waits, and t
   await kill(address);
   await page.locator(".banner").getByText("The server is not responding").waitFor();
   await shoot(page, "server-away");
+  const back = page.getByText("Reconnected.").waitFor();  // shown for a moment only
   await serve("--port", new URL(address).port);
-  await page.getByText("Reconnected.").waitFor();
+  await back;
   await page.locator(".banner").waitFor({ state: "hidden" });
   await finished(page);
   assert.equal(words(await shown(page)), await undisturbed("One winter night", address));
@@ -93,7 +98,7 @@ test("a server that crashes during an answer and restarts: the page waits, and t
 });
 
 test("while the server is unreachable the live view says so, and opens when it is back", async () => {
-  const address = await serve();
+  const address = await restartable();
   const { page, check } = await reader({}, address);
   await kill(address);
   await page.getByRole("link", { name: "Live" }).click();
@@ -107,20 +112,21 @@ test("while the server is unreachable the live view says so, and opens when it i
 });
 
 test("an open live view reports the failure and continues when the server is back", async () => {
-  const address = await serve();
+  const address = await restartable();
   const { page, check } = await reader({}, address);
   await page.getByRole("link", { name: "Live" }).click();
   await page.locator("[data-figure=running]").getByText("0").waitFor();
   await kill(address);
   await page.locator(".banner").getByText("The server is not responding").waitFor();
+  const back = page.getByText("Reconnected.").waitFor();  // shown for a moment only
   await serve("--port", new URL(address).port);
-  await page.getByText("Reconnected.").waitFor();
+  await back;
   await until("the feed is back", async () => !(await page.locator(".feed-state").innerText()).includes("Reconnecting"));
   check();
 });
 
 test("a message sent while the server is unreachable is answered when it is back", async () => {
-  const address = await serve();
+  const address = await restartable();
   const { page, check } = await reader({}, address);
   await kill(address);
   await say(page, "Anyone there?", {});
