@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "models/forward_switches.h"
 #include "run/evictor_check.h"
+#include "run/kv_places.h"
 #include "run/simulated_store.h"
 #include "run/window_blocks.h"
 
