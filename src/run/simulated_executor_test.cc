@@ -124,6 +124,7 @@ TEST_F(SimulatedExecutorTest, SmallerFormatsHoldMoreAndMoveLess) {
   o.kv_tokens = 160 + 8 * 64;
   EXPECT_EQ(make(o)->kv().total_blocks(), 27);
   EXPECT_TRUE(make(o)->shares_prefixes());
+  o.kv_tokens = 160 + 8 * 96;
   o.kv_format = "kivi:bits=2,residual=1";
   EXPECT_FALSE(make(o)->shares_prefixes());
   o.kv_format = "q9";

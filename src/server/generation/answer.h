@@ -87,8 +87,7 @@ struct AnswerFormat {
 
 // {"weakened": [...]} if parts of the answer's constraint are not enforced, {"applied": [...]} if techniques were
 // chosen for the request, or its prompt was compressed, and {"engine": {...}} if they were for all requests
-// (engine_choices.h);
-// {} otherwise.
+// (engine_choices.h); {} otherwise.
 Json own_facts(const Answer& answer);
 // Adds them as "millrace".
 void add_own_facts(const Answer& answer, Json& out);
