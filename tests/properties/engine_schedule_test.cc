@@ -84,7 +84,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     EXPECT_GT(loaded_, 0);
     for (const KvKind kind : {KvKind::rows, KvKind::codec, KvKind::layers}) {
       EXPECT_GT(engines_of_[kind], 5);
-      EXPECT_GT(finished_of_[kind], 50);
+      EXPECT_GT(finished_of_[kind], 20);
     }
     EXPECT_GT(evicted_, 10'000);
   }
