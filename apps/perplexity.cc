@@ -13,6 +13,7 @@
 #include "hub_model.h"
 #include "input.h"
 #include "interrupt.h"
+#include "likelihood_totals.h"
 #include "model_flags.h"
 #include "models/arch.h"
 #include "models/kept_mass_observer.h"
@@ -25,6 +26,7 @@ namespace {
 constexpr const char* kPerplexityExamples = R"(Examples:
   millrace perplexity -m model.gguf -f wiki.txt            score the second halves of chunks of 512 tokens, like llama.cpp
   millrace perplexity -m model.gguf -f wiki.txt --all      score every token but the first (default for short texts)
+  millrace perplexity -f book.txt -c 1024 --all --by-position 256     and the perplexity of each quarter of a window
   millrace perplexity -m big.gguf -f wiki.txt --save-logits big.logits
   millrace perplexity -m small.gguf -f wiki.txt --kl-divergence big.logits)";
 
@@ -36,7 +38,7 @@ struct PerplexityFlags {
   std::string file, kv_format = "f32", evictor, save, compare, element = "f32";
   UseFlag use;
   CLI::Option *kv_format_option = nullptr, *evictor_option = nullptr;
-  int64_t stride = 0, batch = 512, chunks = 0;
+  int64_t stride = 0, batch = 512, chunks = 0, by_position = 0;
   bool all = false, json = false, no_bos = false;
 };
 
@@ -47,20 +49,6 @@ struct Plan {
   int64_t context = 0;
   int64_t scored = 0;
   const char* mode = "chunks";
-};
-
-struct Totals {
-  double sum = 0, squares = 0;
-  int64_t count = 0;
-
-  void add(double nll) { sum += nll, squares += nll * nll, ++count; }
-  double mean() const { return sum / static_cast<double>(count); }
-  double perplexity() const { return std::exp(mean()); }
-  double mean_stderr() const {  // of the mean, assuming independent tokens
-    if (count < 2) return 0;
-    const double n = static_cast<double>(count);
-    return std::sqrt(std::max(0.0, squares / n - mean() * mean()) / (n - 1));
-  }
 };
 
 Result<Plan> make_plan(const PerplexityFlags& flags, const LanguageModel& model, int64_t context) {
@@ -98,7 +86,7 @@ Result<Plan> make_plan(const PerplexityFlags& flags, const LanguageModel& model,
 class Meter {
  public:
   static Result<std::unique_ptr<Meter>> create(const PerplexityFlags& flags, const Plan& plan, Scorer& scorer) {
-    auto meter = std::unique_ptr<Meter>(new Meter(plan, scorer));
+    auto meter = std::unique_ptr<Meter>(new Meter(plan, scorer, flags.by_position));
     if (!flags.compare.empty()) {
       MILLRACE_TRY(auto reader, LogitsReader::open(flags.compare));
       if (reader.vocab() != scorer.vocab() || reader.rows() != plan.scored)
@@ -127,7 +115,7 @@ class Meter {
       nll_[static_cast<size_t>(i)] =
           log_sum_exp({row.logits, static_cast<size_t>(vocab)}) - static_cast<double>(row.logits[row.target]);
     });
-    for (double nll : nll_) totals_.add(nll);
+    for (double nll : nll_) totals_.add(nll), positions_.add(nll);
     if (reader_ || writer_) MILLRACE_TRY_VOID(use_log_probs(rows));
     bar_.update(static_cast<double>(totals_.count) / static_cast<double>(plan_.scored),
                 fmt::format("PPL {:.4f}", totals_.perplexity()));
@@ -135,11 +123,13 @@ class Meter {
   }
 
   Result<void> finish() { return writer_ ? writer_->finish() : Result<void>(); }
-  const Totals& totals() const { return totals_; }
+  const LikelihoodTotals& totals() const { return totals_; }
+  const PositionTotals& positions() const { return positions_; }
   const std::vector<TokenDivergence>& divergences() const { return divergences_; }
 
  private:
-  Meter(const Plan& plan, Scorer& scorer) : plan_(plan), scorer_(scorer), bar_("scoring") {}
+  Meter(const Plan& plan, Scorer& scorer, int64_t by_position)
+      : plan_(plan), scorer_(scorer), bar_("scoring"), positions_(plan.windows, by_position) {}
 
   Result<void> use_log_probs(std::span<const ScoredRow> rows) {
     const auto vocab = static_cast<size_t>(scorer_.vocab());
@@ -176,7 +166,8 @@ class Meter {
   std::unique_ptr<LogitsReader> reader_;
   std::unique_ptr<LogitsWriter> writer_;
   std::string compare_path_;
-  Totals totals_;
+  LikelihoodTotals totals_;
+  PositionTotals positions_;
   std::vector<double> nll_;
   std::vector<float> log_probs_, reference_;
   std::vector<TokenDivergence> divergences_;
@@ -206,8 +197,18 @@ Result<std::vector<AppliedTechnique>> apply_techniques(PerplexityFlags& flags) {
   return applied;
 }
 
-void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& scorer, const Totals& totals,
-                const DivergenceSummary* d, const KeptMass* kept, const std::vector<AppliedTechnique>& applied) {
+nlohmann::ordered_json positions_json(const PositionTotals& positions) {
+  auto out = nlohmann::ordered_json::array();
+  positions.for_each([&](int64_t first, const LikelihoodTotals& totals) {
+    out.push_back(
+        {{"first", first}, {"tokens", totals.count}, {"nll_mean", totals.mean()}, {"perplexity", totals.perplexity()}});
+  });
+  return out;
+}
+
+void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& scorer, const LikelihoodTotals& totals,
+                const PositionTotals& positions, const DivergenceSummary* d, const KeptMass* kept,
+                const std::vector<AppliedTechnique>& applied) {
   nlohmann::ordered_json out = {{"nll_sum", totals.sum},
                                 {"nll_mean", totals.mean()},
                                 {"tokens", totals.count},
@@ -223,6 +224,7 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& sc
                                 {"kv_tokens", scorer.stored_tokens()},
                                 {"kv_bytes", scorer.stored_bytes()}};
   if (!flags.evictor.empty()) out["evictor"] = flags.evictor;
+  if (flags.by_position > 0) out["by_position"] = positions_json(positions);
   if (const RestReads* reads = scorer.rest_reads()) out["flat_rows"] = reads->share();
   if (kept) {
     out["attention_mass_kept"] = kept->mean_mass();
@@ -243,10 +245,14 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Scorer& sc
   print_json_line(out);
 }
 
-void print_text(const Plan& plan, const Totals& totals, const DivergenceSummary* d) {
+void print_text(const Plan& plan, const LikelihoodTotals& totals, const PositionTotals& positions,
+                const DivergenceSummary* d) {
   fmt::print("PPL = {:.4f} +/- {:.5f}\n", totals.perplexity(), totals.perplexity() * totals.mean_stderr());
   fmt::print("{} tokens scored in {} windows of {} ({}), NLL {:.6f} per token\n", totals.count, plan.windows.size(),
              plan.context, plan.mode, totals.mean());
+  positions.for_each([](int64_t first, const LikelihoodTotals& part) {
+    fmt::print("from position {:>9}: PPL {:.4f}, {} tokens\n", first, part.perplexity(), part.count);
+  });
   if (!d) return;
   fmt::print("reference PPL = {:.4f}\n", std::exp(d->reference_nll_mean));
   fmt::print("KL divergence: mean {:.6f} +/- {:.6f}, median {:.6f}, p90 {:.6f}, p99 {:.6f}, max {:.6f}\n", d->kl_mean,
@@ -279,7 +285,7 @@ Result<int> run(PerplexityFlags flags) {
   catch_interrupts();
   auto result = scorer->run(plan.tokens, plan.windows, plan.window_start,
                             [&](std::span<const ScoredRow> rows) { return meter->add(rows); });
-  const Totals totals = meter->totals();
+  const LikelihoodTotals totals = meter->totals();
   if (!result.ok()) {
     if (result.error().kind != ErrorKind::cancelled) return result.error();
     if (totals.count > 0)
@@ -290,6 +296,7 @@ Result<int> run(PerplexityFlags flags) {
   MILLRACE_TRY_VOID(meter->finish());
   const bool compared = !flags.compare.empty();
   const DivergenceSummary divergence = summarize(meter->divergences());
+  const PositionTotals positions = meter->positions();
   meter.reset();  // removes the progress bar
   if (totals.perplexity() > static_cast<double>(scorer->vocab()))
     fmt::print(stderr,
@@ -297,9 +304,10 @@ Result<int> run(PerplexityFlags flags) {
                "and weights may not belong together\n",
                scorer->vocab());
   if (flags.json)
-    print_json(flags, plan, *scorer, totals, compared ? &divergence : nullptr, kept ? &kept->kept() : nullptr, applied);
+    print_json(flags, plan, *scorer, totals, positions, compared ? &divergence : nullptr,
+               kept ? &kept->kept() : nullptr, applied);
   else
-    print_text(plan, totals, compared ? &divergence : nullptr);
+    print_text(plan, totals, positions, compared ? &divergence : nullptr);
   if (!flags.json && !flags.evictor.empty())
     fmt::print("evictor {}: at most {} of {} tokens stored, {} bytes\n", flags.evictor, scorer->stored_tokens(),
                plan.context, scorer->stored_bytes());
@@ -334,6 +342,10 @@ void add_perplexity_command(CLI::App& app) {
   command->add_flag("--all", flags->all, "Score every token but the first; windows overlap by half")->excludes(stride);
   command->add_option("--chunks", flags->chunks, "Stop after this many windows")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command
+      ->add_option("--by-position", flags->by_position,
+                   "Also print the perplexity of every N positions of the windows, all windows together")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command
       ->add_option("-b,--batch-tokens,--batch-size", flags->batch,
                    "Tokens per forward pass; affects speed, not results")

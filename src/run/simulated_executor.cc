@@ -8,6 +8,7 @@
 #include "base/philox.h"
 #include "models/forward_switches.h"
 #include "run/evictor_check.h"
+#include "run/kv_places.h"
 #include "run/simulated_store.h"
 #include "run/window_blocks.h"
 
@@ -30,6 +31,18 @@ Result<KvLayout> planned_layout(const EngineOptions& options, const SimulatedMod
     MILLRACE_TRY_VOID(layout.by_layer ? check_layer_blocks(options, layout, model.layers, options.context)
                                       : check_evictor_layout(layout, options.context));
   return layout;
+}
+
+// Tokens of F16 in whose memory the raw rows of a codec fit, of all streams that the engine has room for.
+Result<int64_t> tail_tokens(const EngineOptions& options, const KvLayout& layout) {
+  const int64_t streams = std::max(options.max_streams, options.resident_streams) * (has_tier(options) ? 2 : 1);
+  const int64_t tails = streams * layout.tail_tokens;
+  if (options.kv_tokens > 0 && tails >= options.kv_tokens)
+    return Error::user(fmt::format(
+        "KV cache: {} tokens of F16 have no room beside the tails of KV format {}, {} tokens for each of {} "
+        "streams; enlarge it or let fewer streams run (--max-streams)",
+        options.kv_tokens, layout.format_name(), layout.tail_tokens, streams));
+  return tails;
 }
 
 // The same blocks without bytes. Layers that share them are one.
@@ -117,8 +130,9 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   executor->kv_ratio_ = static_cast<double>(layout.bytes_per_token()) / static_cast<double>(f16_bytes);
   executor->shares_prefixes_ = layout.prefixes_shared();
   executor->cost_ = make_scaled_kv_cost(std::move(cost), executor->kv_ratio_);
+  MILLRACE_TRY(const int64_t tails, tail_tokens(options, layout));
   drop_bytes(layout);
-  const int64_t kv_tokens = options.kv_tokens > 0 ? executor->tokens_for(options.kv_tokens)
+  const int64_t kv_tokens = options.kv_tokens > 0 ? executor->tokens_for(options.kv_tokens - tails)
                                                   : longest_demand(rule.get(), layout, options.context);
   const int64_t blocks = (kv_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.tables();
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, {.evicts = rule != nullptr}));

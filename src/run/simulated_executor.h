@@ -26,8 +26,8 @@ struct SimulatedModel {
 class SimulatedExecutor final : public Executor {
  public:
   // Memory and step limits come from the options; `context` is required. `clock` must outlive it. The cost model's
-  // figures, and the sizes of caches in tokens, are for F16: another KV format makes room for more tokens. Errors:
-  // user, unsupported.
+  // figures, and the sizes of caches in tokens, are for F16: another KV format makes room for more tokens, and the
+  // tails of a codec take theirs from it. Errors: user, unsupported.
   static Result<std::unique_ptr<SimulatedExecutor>> create(std::unique_ptr<CostModel> cost, ManualClock& clock,
                                                            const EngineOptions& options,
                                                            const SimulatedModel& model = {});

@@ -108,9 +108,23 @@ TEST_F(SimulatedExecutorTest, SmallerFormatsHoldMoreAndMoveLess) {
   EXPECT_DOUBLE_EQ(executor->cost()->swap_seconds(1600), 8.5);
   EXPECT_DOUBLE_EQ(executor->cost()->load_seconds(1600), 17);
   EXPECT_EQ((*executor->make_tier(160))->free_tokens(), 301);
-  o.kv_format = "kivi:bits=2";                  // 3 bits a value, in blocks of 32 tokens
+  o.kv_format = "kivi:bits=2";  // 3 bits a value, in blocks of 32 tokens, and a tail of 64 for each stream
+  o.max_streams = 2;
+  o.kv_tokens = 128;
+  EXPECT_EQ(
+      SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o).error().message,
+      "KV cache: 128 tokens of F16 have no room beside the tails of KV format kivi:bits=2,group=32,residual=0, 64 "
+      "tokens for each of 2 streams; enlarge it or let fewer streams run (--max-streams)");
+  o.kv_tokens = 160 + 2 * 64;
   EXPECT_EQ(make(o)->kv().total_blocks(), 27);  // 853 tokens
+  o.resident_streams = 4;
+  o.kv_tokens = 160 + 4 * 64;
+  EXPECT_EQ(make(o)->kv().total_blocks(), 27);
+  o.swap_tokens = 100;  // the tails of streams there stay
+  o.kv_tokens = 160 + 8 * 64;
+  EXPECT_EQ(make(o)->kv().total_blocks(), 27);
   EXPECT_TRUE(make(o)->shares_prefixes());
+  o.kv_tokens = 160 + 8 * 96;
   o.kv_format = "kivi:bits=2,residual=1";
   EXPECT_FALSE(make(o)->shares_prefixes());
   o.kv_format = "q9";

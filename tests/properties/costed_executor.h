@@ -40,6 +40,10 @@ class CostedExecutor final : public Executor {
   DraftModel* draft_model() override { return inner_->draft_model(); }
   CostModel* cost() override { return &cost_; }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
+  Result<void> check_evictor(const EvictionRule& rule) const override { return inner_->check_evictor(rule); }
+  void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override {
+    inner_->move_keys(blocks, slot, count, positions);
+  }
   Result<void> begin(LiveStream& stream) const override { return inner_->begin(stream); }
   void observe_attention() override { inner_->observe_attention(); }
   void forward(std::span<const StepWork> work) override { inner_->forward(work); }

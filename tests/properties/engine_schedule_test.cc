@@ -1,11 +1,14 @@
 // Every policy under random arrivals, cancellations, preemptions by recompute and by swap, time limits, several answers
 // per request, best_of, beams, and shared prefixes under every evictor and over a prefix store that is killed and
-// reopened with its engine, in too little memory: after every step every block is accounted for and belongs to one
+// reopened with its engine, in too little memory. Engines take turns: of any KV format, with or without streams that
+// drop tokens, each stream by an evictor of its own. After every step every block is accounted for and belongs to one
 // owner, nothing starves, and every stream has the same results as alone. 10,000 steps over all policies.
 #include <filesystem>
 
-#include "kv/prefix_evictor.h"
+#include "kv/codec.h"
+#include "kv/token_evictor.h"
 #include "properties/costed_executor.h"
+#include "properties/drawn_engine.h"
 #include "properties/stream_bits.h"
 #include "schedule/policy.h"
 
@@ -18,6 +21,7 @@ constexpr int kSteps = 1000;  // of each policy, plus those needed to finish
 
 struct Outcome {
   Request request;  // of this answer, as if submitted alone
+  size_t engine = 0;
   Shown shown;
   FinishReason finish = FinishReason::none;
 };
@@ -30,6 +34,7 @@ struct Chosen {
     bool operator==(const Answer&) const = default;
   };
   Request request;
+  size_t engine = 0;
   std::map<int64_t, Answer> answers;
   std::map<int64_t, std::vector<std::vector<float>>> logits;  // by stream of the request
   FinishReason finish = FinishReason::none;                   // of the last answer
@@ -60,14 +65,12 @@ struct Chosen {
 class EngineSchedule : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    model_ = load_for(golden_model("smollm3"), *select_isa());
-    ASSERT_TRUE(model_);
-    vocab_ = model_->info().vocab;
     const char* seed = std::getenv("MILLRACE_PROPERTY_SEED");  // other draws than the default run's
     seed_ = seed ? std::strtoull(seed, nullptr, 10) : 17;
     for (char c : GetParam()) seed_ = seed_ * 31 + static_cast<uint64_t>(c);
-    if (seed_ % 4 == 0) kernels_ = {"attention=bigbird:block=16,window=2,global=1,random=1"};
-    if (seed_ % 4 == 2) kernels_ = {"attention=quest:block=16,top=1,first=0"};
+    model_ = load_for(golden_model(seed_ % 2 ? "smollm3" : "llama"), *select_isa());  // heads of 16 and of 32
+    ASSERT_TRUE(model_);
+    vocab_ = model_->info().vocab;
     std::string pattern = ::testing::TempDir() + "engine_schedule_XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
@@ -79,38 +82,51 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     if (suite->test_to_run_count() != suite->total_test_count()) return;
     EXPECT_GT(crashes_, 10);
     EXPECT_GT(loaded_, 0);
+    for (const KvKind kind : {KvKind::rows, KvKind::codec, KvKind::layers}) {
+      EXPECT_GT(engines_of_[kind], 5);
+      EXPECT_GT(finished_of_[kind], 20);
+    }
+    EXPECT_GT(evicted_, 10'000);
   }
 
   int64_t draw(int64_t n) { return static_cast<int64_t>(philox_uniform(seed_, 4, draws_++) * static_cast<double>(n)); }
 
-  EngineOptions tight() {
-    EngineOptions o = options(1, 24 + draw(24), 8);
-    o.kernels = kernels_;
+  // The next engine, in too little memory.
+  void draw_engine() {
+    const auto drawn = [this](int64_t n) { return draw(n); };
+    DrawnEngine e = draw_engine_kind(drawn, seed_ + engines_.size(), model_->parts().model->spec());
+    EngineOptions& o = e.options;
+    o.batch_tokens = 24 + draw(24);
+    o.block_tokens = 8;
     o.max_streams = 4;
     o.resident_streams = draw(2) ? 7 : 0;
-    o.kv_tokens = 200;
+    o.kv_tokens = e.kind == KvKind::codec ? 320 : 200;  // whose blocks are larger
     o.queue = 64;
     o.policy = GetParam();
-    o.swap_tokens = draw(3) ? 150 : 0;
-    o.prefix_cache = draw(3) != 0;
-    o.prefix_evict = prefix_evictors()
-                         .members()[static_cast<size_t>(draw(static_cast<int64_t>(prefix_evictors().members().size())))]
-                         ->name;
-    if (o.prefix_cache) {
-      o.kv_ssd = folder_ + "/store";
-      o.kv_ssd_size = 1 << 20;
-      o.kv_ssd_order = draw(2) ? "importance" : "arrival";
+    if (e.kind != KvKind::layers) {
+      o.swap_tokens = draw(3) ? 150 : 0;
+      o.prefix_cache = draw(3) != 0;
+      draw_prefix_evictor(drawn, e);
     }
-    return o;
+    if (e.stores && o.prefix_cache) {
+      o.kv_ssd = folder_ + "/store" + std::to_string(engines_.size());
+      o.kv_ssd_size = 1 << 20;
+      o.kv_ssd_order = e.kind == KvKind::rows && draw(2) ? "importance" : "arrival";
+    }
+    engines_.push_back(std::move(e));
+    ++engines_of_[engines_.back().kind];
   }
 
-  EngineOptions lone_options() const {
+  EngineOptions lone_options(size_t engine) const {
     EngineOptions o = options();
-    o.kernels = kernels_;
+    o.kernels = engines_[engine].options.kernels;
+    o.kv_format = engines_[engine].options.kv_format;
+    o.evictor = engines_[engine].options.evictor;
     return o;
   }
 
-  std::unique_ptr<EngineCore> open(const EngineOptions& o, const Clock& clock) {
+  std::unique_ptr<EngineCore> open(const Clock& clock) {
+    const EngineOptions& o = engines_.back().options;
     auto executor = CpuExecutor::create(model_, o);
     EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
     if (!executor.ok()) return nullptr;
@@ -120,13 +136,26 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     if (!o.kv_ssd.empty())
       used = std::make_unique<CostedExecutor>(std::move(used), FixedSeconds{1e-3, draw(2) ? 1e-4 : 1e-3, 1e-6}, false);
     auto core = EngineCore::create(std::move(used), o, &clock);
-    EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
+    EXPECT_TRUE(core.ok()) << o.kv_format << ", " << o.evictor << ": " << (core.ok() ? "" : core.error().message);
     return core.ok() ? std::move(*core) : nullptr;
+  }
+
+  // Ends the engine's streams, after which it holds no block but those of its prefixes, and opens another one.
+  std::unique_ptr<EngineCore> replace(std::unique_ptr<EngineCore> core, ManualClock& clock) {
+    for (auto& [id, chosen] : chosen_) chosen.cut |= chosen.finish == FinishReason::none;
+    for (RequestId id = 1; id < next_; ++id) core->cancel(id);
+    for (int steps = 0; !core->idle() && steps < 100; ++steps) step(*core, clock);
+    EXPECT_TRUE(core->idle());
+    EXPECT_EQ(core->kv().free_blocks() + core->stats().kv_blocks_cached, core->kv().total_blocks());
+    count(*core);
+    draw_engine();
+    return open(clock);
   }
 
   // Stops the engine and opens its file with another one: half of the time a copy from before the engine could write
   // its pending blocks, as after a crash. (Steps of this model are faster than a disk: nearly all blocks are pending.)
-  std::unique_ptr<EngineCore> restart(std::unique_ptr<EngineCore> core, const EngineOptions& o, const Clock& clock) {
+  std::unique_ptr<EngineCore> restart(std::unique_ptr<EngineCore> core, const Clock& clock) {
+    const EngineOptions& o = engines_.back().options;
     const bool crash = draw(2) == 0;
     const std::string copy = folder_ + "/crashed";
     if (crash) std::filesystem::copy_file(o.kv_ssd, copy, std::filesystem::copy_options::overwrite_existing);
@@ -142,12 +171,13 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     }
     ended_ = added_;
     crashes_ += crash;
-    return open(o, clock);
+    return open(clock);
   }
 
   void count(const EngineCore& core) {
     preemptions_ += core.stats().preemptions;
     loaded_ += core.stats().store.hit_tokens;
+    evicted_ += core.stats().evicted_tokens;
   }
 
   Request random_request() {
@@ -159,8 +189,12 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     r.cache_prompt = draw(4) != 0;
     if (draw(4) == 0) r.prefix_group = "shared";
     if (draw(4) == 0) r.keep_seconds = static_cast<double>(draw(100));
-    if (draw(6) == 0) r.best_of = r.n + 1 + draw(2);
-    if (draw(6) == 0) {
+    if (draw(5) == 0) r.best_of = r.n + 1 + draw(2);
+    const DrawnEngine& engine = engines_.back();
+    if (!engine.evictors.empty() && draw(2))
+      r.evictor = engine.evictors[static_cast<size_t>(draw(std::ssize(engine.evictors)))];
+    if (engine.kind != KvKind::layers && draw(5) == 0) {
+      if (!r.evictor.empty() || !engine.options.evictor.empty()) r.evictor = "none";  // beams share blocks
       r.beams = 2 + draw(2);
       r.n = 1 + draw(r.beams);
       r.best_of = 0;
@@ -228,17 +262,18 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
   std::shared_ptr<const LanguageModel> model_;
   int64_t vocab_ = 0;
   uint64_t seed_ = 0, draws_ = 0;
-  std::vector<std::string> kernels_;  // an attention pattern, for half of the policies
+  std::vector<DrawnEngine> engines_;  // so far; the last one runs
   std::string last_plan_;
   RequestId next_ = 1;
   int64_t added_ = 0, ended_ = 0, forced_ = 0, preemptions_ = 0;
-  static inline int64_t crashes_ = 0, loaded_ = 0;  // of all policies
+  static inline int64_t crashes_ = 0, loaded_ = 0, evicted_ = 0;  // of all policies
+  static inline std::map<KvKind, int64_t> engines_of_, finished_of_;
   std::string folder_;
   // The results of a chosen request alone in its own engine.
-  Chosen run_alone(Request request) {
+  Chosen run_alone(Request request, size_t engine) {
     Chosen out;
     request.time_limit_seconds = request.deadline_seconds = 0;
-    auto core = make_core(model_, lone_options());
+    auto core = make_core(model_, lone_options(engine));
     EXPECT_TRUE(core->add(1, request).ok());
     std::vector<TokenEvent> events;
     while (!core->idle()) {
@@ -261,29 +296,38 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
 
 TEST_P(EngineSchedule, StreamsNeitherStarveNorLeakNorAffectEachOther) {
   ManualClock clock;
-  EngineOptions o = tight();
-  auto engine = open(o, clock);
+  draw_engine();
+  auto engine = open(clock);
   ASSERT_TRUE(engine);
   int steps = 0;
   for (; steps < kSteps || (!engine->idle() && steps < 4 * kSteps); ++steps) {
-    if (!o.kv_ssd.empty() && steps < kSteps && draw(150) == 0) {
-      engine = restart(std::move(engine), o, clock);
+    if (steps < kSteps && draw(75) == 0) {
+      const bool again = !engines_.back().options.kv_ssd.empty() && draw(4);
+      engine = again ? restart(std::move(engine), clock) : replace(std::move(engine), clock);
       ASSERT_TRUE(engine);
     }
     EngineCore& core = *engine;
     if (steps < kSteps && draw(6) == 0) {
       Request request = random_request();
-      if (core.add(next_, request).ok()) {
+      if (const auto added = core.add(next_, request); !added.ok()) {
+        // Larger blocks and blocks by layer hold fewer tokens; nothing else is refused.
+        ASSERT_EQ(added.error().kind, ErrorKind::resource) << added.error().message;
+      } else {
         ++added_;
         const bool chooses = request.best_of > request.n || request.beams > 1;
         if (chooses)
-          chosen_[next_] = {.request = request, .answers = {}, .logits = {}, .cut = request.time_limit_seconds > 0};
+          chosen_[next_] = {.request = request,
+                            .engine = engines_.size() - 1,
+                            .answers = {},
+                            .logits = {},
+                            .cut = request.time_limit_seconds > 0};
         for (int64_t answer = 0; !chooses && answer < request.n; ++answer) {
           Request alone = request;
           alone.n = 1;
           alone.time_limit_seconds = alone.deadline_seconds = 0;
           alone.sampling.seed += static_cast<uint64_t>(answer);
-          outcomes_[answer_stream(next_, answer)].request = std::move(alone);
+          outcomes_[answer_stream(next_, answer)] = {
+              .request = std::move(alone), .engine = engines_.size() - 1, .shown = {}};
         }
       }
       ++next_;
@@ -302,16 +346,16 @@ TEST_P(EngineSchedule, StreamsNeitherStarveNorLeakNorAffectEachOther) {
   ASSERT_TRUE(core.idle()) << "streams displace each other without end: " << core.stats().running << " run, "
                            << core.stats().waiting << " wait, the last plan was '" << last_plan_ << "'";
   EXPECT_EQ(ended_, added_);
-  if (!o.prefix_cache) {
-    EXPECT_EQ(core.kv().free_blocks(), core.kv().total_blocks());
-  }
+  EXPECT_EQ(core.kv().free_blocks() + core.stats().kv_blocks_cached, core.kv().total_blocks());
   EXPECT_GT(forced_, 0);
   EXPECT_GT(preemptions_, 0);
 
   int64_t whole = 0;
-  auto alone = make_core(model_, lone_options());
+  std::vector<std::unique_ptr<EngineCore>> engines(engines_.size());
   RequestId lone = 1;
   for (auto& [id, out] : outcomes_) {
+    auto& alone = engines[out.engine];
+    if (!alone) alone = make_core(model_, lone_options(out.engine));
     ASSERT_TRUE(out.finish != FinishReason::none && out.finish != FinishReason::error) << id;
     ASSERT_TRUE(alone->add(lone, out.request).ok());
     Shown expected = run_all(*alone, vocab_)[lone++];
@@ -322,14 +366,17 @@ TEST_P(EngineSchedule, StreamsNeitherStarveNorLeakNorAffectEachOther) {
       expected.logits.resize(out.shown.tokens.size());
     } else {
       ++whole;
+      ++finished_of_[engines_[out.engine].kind];
     }
-    EXPECT_TRUE(out.shown.same_bits(expected)) << id;
+    const EngineOptions& o = engines_[out.engine].options;
+    EXPECT_TRUE(out.shown.same_bits(expected))
+        << id << ": " << o.kv_format << ", " << o.evictor << ", " << out.request.evictor;
   }
   EXPECT_GT(whole, 20);
   int64_t whole_choices = 0;
   for (auto& [id, chosen] : chosen_) {
     ASSERT_TRUE(chosen.finish != FinishReason::none && chosen.finish != FinishReason::error) << id;
-    const Chosen expected = run_alone(chosen.request);
+    const Chosen expected = run_alone(chosen.request, chosen.engine);
     EXPECT_TRUE(chosen.begins_like(expected)) << id;
     if (chosen.whole()) {
       EXPECT_EQ(chosen.answers, expected.answers) << id;
@@ -337,6 +384,21 @@ TEST_P(EngineSchedule, StreamsNeitherStarveNorLeakNorAffectEachOther) {
     whole_choices += chosen.whole();
   }
   EXPECT_GT(whole_choices, 10);
+}
+
+// Gates are of models that have them, and have tests of their own.
+TEST(DrawnEngines, AreOfEveryEvictorAndCodec) {
+  std::vector<std::string> drawn = drawn_evictors();
+  for (std::string& one : drawn_layer_evictors(2)) drawn.push_back(std::move(one));
+  for (std::string& one : drawn_codecs()) drawn.push_back(std::move(one));
+  const auto named = [&](const std::string& name) {
+    return std::ranges::any_of(drawn, [&](const std::string& one) { return one.substr(0, one.find(':')) == name; });
+  };
+  for (const auto& entry : token_evictors().entries())
+    if (!(*make_eviction_rule(entry.info.name))->evictor->gated()) {
+      EXPECT_TRUE(named(entry.info.name)) << entry.info.name;
+    }
+  for (const auto& entry : kv_codecs().entries()) EXPECT_TRUE(named(entry.info.name)) << entry.info.name;
 }
 
 std::vector<std::string> scheduled_policies() {

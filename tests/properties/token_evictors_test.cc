@@ -1,6 +1,7 @@
 // Token evictors in the engine: the same bits whatever else is in the batch, equal to a plain reference that drops
 // entries of a block table of single tokens, and within the memory that they promise. Of models with windows, tokens of
 // the layers that see all are dropped, and of no others.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -273,21 +274,45 @@ INSTANTIATE_TEST_SUITE_P(
                       EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"}),
     case_name);
 
-// With room for all tokens nothing is dropped, and the answer is the plain one.
+// The member with room for `tokens` and no more, as options.
+std::string with_budget_of(const TechniqueInfo& member, int64_t tokens) {
+  const auto has = [&](const char* name) {
+    return std::ranges::find(member.options, name, &OptionSpec::name) != member.options.end();
+  };
+  if (has("budget")) return fmt::format("{}:budget={}{}", member.name, tokens, has("beta") ? ",beta=1" : "");
+  if (has("keep")) return fmt::format("{}:keep={},final={}", member.name, tokens, tokens);
+  return fmt::format("{}:window={}", member.name, tokens);
+}
+
+// With room for all tokens nothing is dropped, and the answer is the plain one: of every member, whoever chooses, and
+// whatever positions count. (Gates keep what they choose: gate_evictors_test.cc.)
 TEST(TokenEvictorBudget, OfTheWholeLengthIsPlain) {
   auto model = load_for(golden_model("llama3"), *select_isa());
   ASSERT_TRUE(model);
   const Request r = make_request(1, 50, 60, model->info().vocab);
-  std::map<std::string, Shown> shown;
-  for (const char* evictor : {"", "streamingllm:sinks=4,window=120", "h2o:budget=110,prompt=evicted,slack=1"}) {
+  const auto run = [&](const std::string& evictor) {
     EngineOptions o = options();
     o.evictor = evictor;
     auto core = make_core(model, o);
-    ASSERT_TRUE(core->add(1, r).ok());
-    shown[evictor] = run_all(*core, model->info().vocab)[1];
-    EXPECT_TRUE(shown[evictor].same_bits(shown[""])) << evictor;
+    EXPECT_TRUE(core->add(1, r).ok());
+    Shown shown = run_all(*core, model->info().vocab)[1];
     EXPECT_EQ(core->stats().evicted_tokens, 0) << evictor;
+    return shown;
+  };
+  const Shown plain = run("");
+  int64_t members = 0;
+  for (const auto& entry : token_evictors().entries()) {
+    const std::string whole = with_budget_of(entry.info, 110);
+    if (const auto rule = make_eviction_rule(entry.info.name); !rule.ok() || (*rule)->evictor->gated()) continue;
+    ++members;
+    std::vector<std::string> rests = {"", ",slack=1,prompt=evicted"};
+    if (make_eviction_rule(whole + ",scope=head").ok())
+      rests.insert(rests.end(), {",scope=layer,slack=3,prompt=evicted", ",scope=head,slack=1,prompt=evicted",
+                                 ",positions=cache,slack=5,prompt=evicted"});
+    if (entry.info.name == "scissorhands") rests.push_back(",layers=1.1,slack=2,prompt=evicted");
+    for (const std::string& rest : rests) EXPECT_TRUE(run(whole + rest).same_bits(plain)) << whole << rest;
   }
+  EXPECT_GT(members, 8);
 }
 
 // 110 tokens in the memory for 28, two streams one after the other; a plain stream is refused.

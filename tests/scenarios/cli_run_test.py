@@ -274,6 +274,18 @@ class Run(unittest.TestCase):
             self.assertEqual(used["applied"], flagged["applied"])
             self.assertEqual((plain["applied"], plain["kv_format"]), ([], "f32"))
             self.assertEqual(plain["kv_bytes_per_token"], 2 * used["kv_bytes_per_token"])
+            for mode in (["-c", "16"], ["-c", "16", "--all"], ["-c", "16", "--stride", "5"]):
+                parts = score(*mode, "--by-position", "6")
+                by_position = parts["by_position"]
+                self.assertEqual([part["first"] for part in by_position], [0, 6, 12] if "--all" in mode else [6, 12], mode)
+                self.assertEqual(sum(part["tokens"] for part in by_position), parts["tokens"])
+                self.assertAlmostEqual(sum(part["nll_mean"] * part["tokens"] for part in by_position), parts["nll_sum"])
+                self.assertNotIn("by_position", score(*mode))
+            # One window: its parts are the shorter texts'.
+            whole = score("-c", "32", "--chunks", "1", "--all", "--by-position", "16")
+            start = score("-c", "16", "--chunks", "1", "--all")
+            self.assertAlmostEqual(whole["by_position"][0]["nll_mean"], start["nll_mean"], places=9)
+            self.assertEqual(whole["by_position"][0]["tokens"], 15)
         done = millrace("perplexity", "-m", LLAMA, "-f", LLAMA, "--use", "policy=vtc")
         self.assertEqual(done.stderr.decode().strip(), "millrace: --use policy=vtc: policy does not apply to perplexity; it "
                          "applies to run, chat, batch, serve, replay, simulate")

@@ -1,4 +1,5 @@
 // "millrace": {"use": [...]}: techniques for one request, in every API that generates text.
+#include "server/generation/engine_choices.h"
 #include "server/live_server.h"
 
 namespace millrace {
@@ -71,6 +72,47 @@ TEST(RequestUse, AnEvictorOfOneRequest) {
             "running streams drop keys and values by streamingllm:sinks=1,window=7,slack=4");
   EXPECT_NE(evicted["content"], plain["content"]);
   EXPECT_EQ(answer("")["content"], plain["content"]);  // other requests keep everything
+}
+
+TEST(EngineChoices, AreNamedInEveryAnswer) {
+  EngineOptions engine;
+  engine.kv_format = "q8_0:values=f16";
+  engine.evictor = "window:budget=64";
+  LiveServer live({}, {}, engine);
+  const Json expected = {{"kv_format", "q8_0:values=f16"}, {"evictor", "window:budget=64"}};
+  const std::string messages = R"({"messages": [{"role": "user", "content": "Once"}])";
+  const std::pair<const char*, std::string> requests[] = {
+      {"/v1/chat/completions", messages + R"(, "max_tokens": 2)"},
+      {kText, R"({"prompt": "Once", "max_tokens": 2)"},
+      {"/v1/responses", R"({"input": "Once", "max_output_tokens": 16)"},
+      {"/v1/messages", messages + R"(, "max_tokens": 2)"},
+      {"/completion", R"({"prompt": "Once", "n_predict": 2)"},
+      {"/api/generate", R"({"prompt": "Once", "stream": false, "options": {"num_predict": 2})"},
+  };
+  for (const auto& [path, body] : requests) {
+    const Response answer = post(live.port(), path, body + "}");
+    EXPECT_EQ(answer.json()["millrace"]["engine"], expected) << path << answer.body;
+  }
+  const Response stream = post(live.port(), kText, R"({"prompt": "Once", "max_tokens": 2, "stream": true})");
+  EXPECT_NE(stream.body.find(R"("millrace":{"engine":{"kv_format":"q8_0:values=f16")"), std::string::npos)
+      << stream.body;
+  const Json own = post(live.port(), kText, completion(R"(, "millrace": {"use": ["evictor=h2o:budget=32"]})")).json();
+  EXPECT_EQ(own["millrace"]["applied"][0]["name"], "h2o");
+  EXPECT_EQ(own["millrace"]["engine"], (Json{{"kv_format", "q8_0:values=f16"}}));
+}
+
+TEST(EngineChoices, NameAPatternAndOfFilesTheNameOnly) {
+  EngineOptions o;
+  EXPECT_EQ(engine_choices(o, false), Json::object());
+  o.evictor = "none";
+  o.kernels = {"flash_decoding", "attention=bigbird:window=2"};
+  EXPECT_EQ(engine_choices(o, false), (Json{{"attention", "bigbird:window=2"}}));
+  for (const char* rest : {"", ",bits=3"}) {
+    o.kv_format = std::string("kvquant:levels=/srv/models/levels.json") + rest;
+    EXPECT_EQ(engine_choices(o, false)["kv_format"], std::string("kvquant:levels=levels.json") + rest);
+  }
+  o.kv_format = "f16:window=kivi:bits=4/residual=32";
+  EXPECT_EQ(engine_choices(o, false)["kv_format"], o.kv_format);
 }
 
 // The second request has the same documents in another order, and another question.

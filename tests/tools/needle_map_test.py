@@ -42,6 +42,12 @@ class NeedleMap(unittest.TestCase):
         with self.assertRaises(ValueError):
             needle_map.answers_of(['{"custom_id": "3", "response": {"body": {"error": "too long"}}}'])
 
+    def test_budgets_are_multiples_of_the_share(self):
+        self.assertEqual(needle_map.with_budget("spatten:keep={1.5budget},final={0.5budget}", 41.0),
+                         "spatten:keep=62,final=20")
+        self.assertEqual(needle_map.with_budget("evictor=h2o:budget={budget}", 20, "%"), "evictor=h2o:budget=20%")
+        self.assertEqual(needle_map.with_budget("kv_format=kivi:bits=2", 20), "kv_format=kivi:bits=2")
+
     def test_the_picture_has_each_share(self):
         cells = {(100, 0): [True, False], (100, 4): [True], (200, 2): [False]}
         text = needle_map.draw([("all keys", cells), ("h2o <20%>", cells)], [100, 200], {100: 31.4, 200: 63.0})

@@ -71,10 +71,6 @@ std::string chunk(const Answer& answer, size_t index, const std::string& text, J
   return sse_data(out);
 }
 
-bool has_own_facts(const Answer& answer) {
-  return !answer.params.compiled.notes.empty() || !answer.params.applied.is_null();
-}
-
 std::string begin(Answer&) { return ""; }
 
 std::string delta(Answer& answer, size_t index, const Delta& delta) {
@@ -92,7 +88,7 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   if (delta.logprob) logprobs.add(answer, *delta.logprob, false, choice.text_bytes);
   const bool ended = delta.finish != FinishReason::none;
   if (text.empty() && !some && !ended) return "";
-  const bool plain = !some && !(ended && has_own_facts(answer));
+  const bool plain = !some && !(ended && !own_facts(answer).empty());
   if (plain && !(answer.params.include_usage && answer.params.continuous_usage))
     return text_chunk(answer, index, text, ended ? openai_finish(answer, choice) : nullptr);
   return chunk(answer, index, text, some ? logprobs.json() : Json(),

@@ -29,10 +29,12 @@ std::optional<ApiError> contradiction(const Json& body, const SamplingOptions& d
 }  // namespace
 
 Field use_field() {
-  Field use{"use", kJsonTexts, "[]",
-            fmt::format("techniques of this request, FAMILY=NAME:key=value,... of these families: {}; the response's "
-                        "millrace.applied reports what they changed (docs/techniques.md)",
-                        families_in(kInRequest))};
+  Field use{
+      "use", kJsonTexts, "[]",
+      fmt::format("techniques of this request, FAMILY=NAME:key=value,... of these families: {}; the response's "
+                  "millrace.applied reports what they changed, and millrace.engine what the engine was started with "
+                  "(docs/techniques.md)",
+                  families_in(kInRequest))};
   use.most = kMaxUses;
   Field documents{"documents", kJsonTexts, "[]",
                   "texts that come before the prompt, or first in the last message of the user, each with its own "

@@ -1,6 +1,8 @@
 #include "server/generation/answer.h"
 
 #include "run/language_model.h"
+#include "server/generation/engine_choices.h"
+#include "server/models/served_model.h"
 #include "text/detokenizer.h"
 
 namespace millrace {
@@ -16,9 +18,19 @@ std::string token_text(const LanguageModel& model, TokenId token) {
   return out + text.flush();
 }
 
+Json own_facts(const Answer& answer) {
+  Json out = Json::object();
+  const GenerationRequest& params = answer.params;
+  if (!params.compiled.notes.empty()) out["weakened"] = params.compiled.notes;
+  if (!params.applied.is_null()) out["applied"] = params.applied;
+  if (!params.served) return out;
+  if (Json engine = engine_choices(params.served->engine_options, !params.request.evictor.empty()); !engine.empty())
+    out["engine"] = std::move(engine);
+  return out;
+}
+
 void add_own_facts(const Answer& answer, Json& out) {
-  if (!answer.params.compiled.notes.empty()) out["millrace"]["weakened"] = answer.params.compiled.notes;
-  if (!answer.params.applied.is_null()) out["millrace"]["applied"] = answer.params.applied;
+  if (Json facts = own_facts(answer); !facts.empty()) out["millrace"] = std::move(facts);
 }
 
 }  // namespace millrace

@@ -85,8 +85,11 @@ struct AnswerFormat {
   Json (*whole)(Answer& answer);
 };
 
-// Adds "millrace": {"weakened": [...]} if parts of the answer's constraint are not enforced, and {"applied": [...]} if
-// techniques were chosen for the request, or its prompt was compressed.
+// {"weakened": [...]} if parts of the answer's constraint are not enforced, {"applied": [...]} if techniques were
+// chosen for the request, or its prompt was compressed, and {"engine": {...}} if they were for all requests
+// (engine_choices.h); {} otherwise.
+Json own_facts(const Answer& answer);
+// Adds them as "millrace".
 void add_own_facts(const Answer& answer, Json& out);
 
 // "data: {...}\n\n"

@@ -1,0 +1,112 @@
+// What engines of random runs keep of their streams: a KV format, an attention pattern, and the evictors that streams
+// may have beside it. What composes is drawn together; refusals have tests of their own.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "kv/prefix_evictor.h"
+#include "millrace/options.h"
+#include "models/arch.h"
+#include "properties/stream_bits.h"
+
+namespace millrace::testing {
+
+enum class KvKind : uint8_t {
+  rows,   // stored token by token
+  codec,  // whole blocks are encoded, and no stream can drop tokens
+  layers  // every layer has blocks and a budget of its own
+};
+
+struct DrawnEngine {
+  KvKind kind = KvKind::rows;
+  EngineOptions options;
+  std::vector<std::string> evictors;  // that a request may name
+  bool stores = false;                // may have a prefix store
+};
+
+inline std::vector<std::string> drawn_rows(int64_t head_dim) {
+  if (head_dim % 32 != 0) return {"f16", "f32", "bf16", "f8_e4m3", "progressive:format=f8_e4m3,below=0.3"};
+  return {"f16", "q8_0", "q5_0", "q4_1", "q4_0:values=f16", "progressive:below=0.3"};
+}
+
+inline std::vector<std::string> drawn_codecs() {
+  return {"kivi:bits=2", "kivi:bits=4,residual=32",      "kvquant:group=32", "flexgen_kv:group=32",
+          "atom_kv",     "quarot_kv:bits=3,residual=32", "turboquant",       "turboquant:bits=2"};
+}
+
+// With one table for all layers.
+inline std::vector<std::string> drawn_evictors() {
+  return {"none",
+          "streamingllm:sinks=2,window=12,slack=4",
+          "streamingllm:sinks=2,window=10,slack=5,positions=cache,prompt=evicted",
+          "h2o:budget=14,recent=0.5,slack=4,prompt=evicted",
+          "h2o:budget=12,slack=3,scope=head",
+          "tova:budget=12,slack=3",
+          "snapkv:budget=16,window=6,kernel=3,slack=5,scope=layer",
+          "scissorhands:budget=14,recent=4,history=8,slack=4",
+          "window:budget=11,slack=1",
+          "random:budget=13,slack=6,prompt=evicted"};
+}
+
+// With budgets by layer, of a model with so many layers.
+inline std::vector<std::string> drawn_layer_evictors(int64_t layers) {
+  std::string shares = "1";
+  for (int64_t layer = 1; layer < layers; ++layer) shares += fmt::format(".{}", layer % 3 + 1);
+  return {"pyramidkv:budget=16,window=6,kernel=3,beta=3,slack=5",
+          "spatten:keep=20,final=9,recent=4,slack=3,prompt=evicted",
+          "spatten:keep=24,final=10,recent=4,slack=6,heads=0.5",
+          "scissorhands:budget=14,recent=4,history=8,slack=4,layers=" + shares};
+}
+
+// draw(n) is at least 0 and below n.
+template <typename Draw>
+const std::string& drawn_from(const Draw& draw, const std::vector<std::string>& choices) {
+  return choices[static_cast<size_t>(draw(std::ssize(choices)))];
+}
+
+// `number` counts a run's engines, so that every kind has its turn.
+template <typename Draw>
+DrawnEngine draw_engine_kind(const Draw& draw, uint64_t number, const ArchSpec& model) {
+  const int64_t layers = model.layer_count();
+  DrawnEngine e;
+  e.options = options();
+  const uint64_t kind = number % 5;
+  if (kind == 0) {
+    e.kind = KvKind::codec;
+    e.options.kv_format = drawn_from(draw, drawn_codecs());
+    e.stores = e.options.kv_format.find("residual") == std::string::npos;
+    return e;
+  }
+  e.options.kv_format = drawn_from(draw, drawn_rows(model.layers[0].head_dim));
+  if (kind == 1) {
+    e.kind = KvKind::layers;
+    e.options.evictor = drawn_from(draw, drawn_layer_evictors(layers));
+    e.evictors = drawn_evictors();
+    std::erase_if(e.evictors, [](const std::string& one) { return one.find("positions=cache") != std::string::npos; });
+    for (std::string& one : drawn_layer_evictors(layers)) e.evictors.push_back(std::move(one));
+    return e;
+  }
+  e.stores = true;
+  if (kind == 2 && !e.options.kv_format.starts_with("progressive")) {  // no stream of a pattern drops tokens
+    e.options.kernels = {draw(2) ? "attention=bigbird:block=16,window=2,global=1,random=1"
+                                 : "attention=quest:block=16,top=1,first=0"};
+    return e;
+  }
+  if (draw(2)) e.options.evictor = drawn_from(draw, drawn_evictors());
+  e.evictors = drawn_evictors();
+  return e;
+}
+
+// Codecs observe no attention, which some prefix evictors need.
+template <typename Draw>
+void draw_prefix_evictor(const Draw& draw, DrawnEngine& e) {
+  std::vector<std::string> names;
+  for (const PrefixEvictor* one : prefix_evictors().members())
+    if (e.kind == KvKind::rows || !(one->needs & kNeedsAttentionMass)) names.push_back(std::string(one->name));
+  e.options.prefix_evict = drawn_from(draw, names);
+}
+
+}  // namespace millrace::testing
