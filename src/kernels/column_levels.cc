@@ -30,8 +30,8 @@ inline float least_of(Floats x) {
   return low < high ? low : high;
 }
 
+#include "kernels/column_bytes.inc"
 #include "kernels/column_levels.inc"
-#include "kernels/column_units.inc"
 #include "kernels/row_levels.inc"
 
 }  // namespace column_levels_portable

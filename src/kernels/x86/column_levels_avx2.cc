@@ -36,8 +36,8 @@ inline float least_of(Floats x) {
   return _mm_cvtss_f32(_mm_min_ss(half, _mm_shuffle_ps(half, half, 1)));
 }
 
+#include "kernels/column_bytes.inc"
 #include "kernels/column_levels.inc"
-#include "kernels/column_units.inc"
 #include "kernels/row_levels.inc"
 
 }  // namespace column_levels_avx2
