@@ -57,6 +57,11 @@ std::span<const KeyRope> used_ropes(const KvLayout& layout, std::span<const KeyR
   return layout.codec->before_rope() ? ropes : std::span<const KeyRope>();
 }
 
+struct FullBlock {
+  const BatchSpan* chunk;
+  int64_t block;
+};
+
 void prefetch(const uint8_t* tile, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(tile + at);
 }
@@ -221,34 +226,25 @@ void CodecTiles::rotate_keys(int64_t block, uint8_t* rows, bool back) const {
 
 void CodecTiles::encode(ThreadPool& pool) {
   const KvCodec& codec = *kv_->layout().codec;
-  // Of 32 bits, whose divisions take half as long: each unit below asks about the spans before it.
-  const auto block_at = [&](int64_t slot) {
-    return static_cast<uint32_t>(slot) / static_cast<uint32_t>(block_tokens_);
-  };
-  const auto blocks_of = [&](const BatchSpan& chunk) {
-    return static_cast<int64_t>(block_at(chunk.first_slot + chunk.count) - block_at(chunk.first_slot));
-  };
   const std::vector<BatchSpan>& spans = batch_->spans_of(group_);
-  int64_t units = 0;
-  for (const BatchSpan& chunk : spans) units += heads() * blocks_of(chunk);
-  const bool all_by_token = codec.by_token(KvPart::keys) && codec.by_token(KvPart::values);
-  if (units > 0 && !(all_by_token && codec.sink_tokens() == 0)) {
-    const auto for_unit = [&](int64_t index, const auto& use) {
-      const BatchSpan* chunk = spans.data();
-      for (; index >= heads() * blocks_of(*chunk); ++chunk) index -= heads() * blocks_of(*chunk);
-      use(*chunk, chunk->first_slot / block_tokens_ + index / heads(), index % heads());
-    };
-    pool.parallel_for(units, [&](int64_t index, int worker) {
-      if (index + 1 < units)
-        for_unit(index + 1, [&](const BatchSpan& chunk, int64_t block, int64_t head) {
-          prefetch(raw_block(chunk, block, head), block_tokens_ * row_bytes());
-          prefetch(tile_of(KvPart::keys, chunk, block, head), kv_->tile_bytes(layer_));
-        });
-      for_unit(index, [&](const BatchSpan& chunk, int64_t block, int64_t head) {
-        for (const KvPart part : {KvPart::keys, KvPart::values}) encode_block(part, chunk, block, head, worker);
-      });
-    });
-  }
+  std::vector<FullBlock> full;
+  if (!codec.by_token(KvPart::keys) || !codec.by_token(KvPart::values) || codec.sink_tokens() > 0)
+    for (const BatchSpan& chunk : spans)
+      for (int64_t b = chunk.first_slot / block_tokens_; (b + 1) * block_tokens_ <= chunk.first_slot + chunk.count; ++b)
+        full.push_back({&chunk, b});
+  const int64_t units = std::ssize(full) * heads();
+  const auto encode_unit = [&](int64_t index, int worker) {
+    if (index + 1 < units) {
+      const FullBlock& next = full[static_cast<size_t>((index + 1) / heads())];
+      const int64_t head = (index + 1) % heads();
+      prefetch(raw_block(*next.chunk, next.block, head), block_tokens_ * row_bytes());
+      prefetch(tile_of(KvPart::keys, *next.chunk, next.block, head), kv_->tile_bytes(layer_));
+    }
+    const FullBlock& one = full[static_cast<size_t>(index / heads())];
+    for (const KvPart part : {KvPart::keys, KvPart::values})
+      encode_block(part, *one.chunk, one.block, index % heads(), worker);
+  };
+  if (units > 0) pool.parallel_for(units, encode_unit);
   for (const BatchSpan& chunk : spans) {
     const int64_t end = chunk.first_slot + chunk.count;
     if (!in_tail(chunk)) copy_rows(chunk, std::max(chunk.first_slot, end - tail_tokens_), end, true);

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/row_levels.h"
+
 namespace millrace {
 
 inline constexpr int64_t kColumns = 32;  // whole units of levels (AffineRows) of any number of bits
@@ -15,10 +17,16 @@ struct ColumnLevels {
   int64_t tokens = 0;           // 1 to kMaxColumnTokens
   const float* rows = nullptr;  // [tokens], finite, `stride` apart
   int64_t stride = 0;
-  float low[kColumns], high[kColumns];      // of each column
-  float zero[kColumns], inverse[kColumns];  // a value is at (value - zero) * inverse on the grid of its column
+  int bits = 4;            // of a level
+  uint8_t* out = nullptr;  // units of the levels of each token, `out_stride` apart
+  int64_t out_stride = 0;
+  alignas(64) float low[kColumns];  // of each column
+  float high[kColumns];
+  // The grid of each column, on which a value is at (value - zero) * inverse: the inverse of step, or 0 where that is
+  // 0.
+  float zero[kColumns], step[kColumns], inverse[kColumns];
+  uint16_t zero_bits[kColumns], step_bits[kColumns];  // zero and step as f16
   int32_t place[kColumns];
-  uint8_t levels[kMaxColumnTokens][kColumns];
 };
 
 struct ColumnLevelKernels {
@@ -28,11 +36,17 @@ struct ColumnLevelKernels {
   void (*farthest)(ColumnLevels& c);
   // Of 32 numbers of at most 65504: the nearest f16, and its value.
   void (*round_halves)(const float* x, uint16_t* halves, float* rounded);
-  void (*whole_levels)(ColumnLevels& c, float top);  // the nearest whole number from 0 to `top` on the grid
+  // Grids of the ranges, as the nearest f16: from the low end, with `top` steps to the high one, both times `clip`; or
+  // from the middle, with one step to each end. Whether all ends are at most 65504.
+  bool (*grids_from_low)(ColumnLevels& c, float clip, float top);
+  bool (*grids_from_middle)(ColumnLevels& c);
+  // Stores levels: the nearest whole number from 0 to 2^bits - 1 on the grid.
+  void (*whole_levels)(ColumnLevels& c);
   // The nearest of 2^bits ascending codes on the grid; `middles` are between them, 2^bits - 1.
-  void (*code_levels)(ColumnLevels& c, int bits, const float* middles);
+  void (*code_levels)(ColumnLevels& c, const float* middles);
   // The same of codes that are symmetric about zero, by the middles of the upper half, 2^(bits - 1) - 1.
-  void (*symmetric_levels)(ColumnLevels& c, int bits, const float* middles);
+  void (*symmetric_levels)(ColumnLevels& c, const float* middles);
+  RowLevelKernels row;
 };
 
 const ColumnLevelKernels& portable_column_levels();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "kernels/kernel_table.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -97,6 +98,33 @@ TEST(ColumnLevels, HalvesAreRoundedToNearestEven) {
     }
 }
 
+// Units of levels, of all tokens (AffineRows).
+class Units {
+ public:
+  Units(ColumnLevels& c, int bits) : bits_(bits), units_(static_cast<size_t>(kStride * c.tokens), 0xa5) {
+    c.bits = bits;
+    c.out = units_.data();
+    c.out_stride = kStride;
+  }
+  int level(int64_t token, int64_t column) const {
+    const int64_t values = affine_unit_values(bits_), bytes = affine_unit_bytes(bits_);
+    const uint8_t* const unit = units_.data() + token * kStride + column / values * bytes;
+    const int64_t i = column % values;
+    const int low = unit[i % 8] >> (i / 8 * (bits_ == 4 ? 4 : 2)) & (bits_ == 4 ? 15 : 3);
+    return bits_ == 3 ? low | (unit[8 + i / 8] >> (i % 8) & 1) << 2 : low;
+  }
+  bool rest_untouched() const {
+    for (size_t i = 0; i < units_.size(); ++i)
+      if (static_cast<int64_t>(i) % kStride >= affine_row_bytes(bits_, kColumns) && units_[i] != 0xa5) return false;
+    return true;
+  }
+
+ private:
+  static constexpr int64_t kStride = 19;
+  int bits_;
+  std::vector<uint8_t> units_;
+};
+
 // A value's place on the grid, as the kernels compute it.
 float on_grid(const ColumnLevels& c, float value, int64_t column) {
   return (value - c.zero[column]) * c.inverse[column];
@@ -109,17 +137,48 @@ void set_grids(ColumnLevels& c, float zero, float inverse) {
   }
 }
 
+TEST(ColumnLevels, GridsAreRoundedToF16) {
+  for (const ColumnLevelKernels* build : builds())
+    for (const float size : {1e-6f, 1.0f, 65504.0f}) {
+      ColumnLevels c;
+      for (int64_t i = 0; i < kColumns; ++i) {
+        c.low[i] = f16_to_f32(f32_to_f16(size * (static_cast<float>(i) * 0.06f - 1)));
+        c.high[i] = i % 9 == 0 ? c.low[i] : size;
+      }
+      for (const bool middle : {false, true}) {
+        const bool fits = middle ? build->grids_from_middle(c) : build->grids_from_low(c, 0.95f, 7);
+        bool all_fit = true;
+        for (int64_t i = 0; i < kColumns; ++i) {
+          const float low = middle ? c.low[i] : c.low[i] * 0.95f;
+          const float zero = middle ? (c.low[i] + c.high[i]) / 2 : low;
+          const float step = middle ? (c.high[i] - c.low[i]) / 2 : (c.high[i] * 0.95f - low) / 7;
+          ASSERT_EQ(c.zero_bits[i], f32_to_f16(zero));
+          ASSERT_EQ(c.step_bits[i], f32_to_f16(step));
+          ASSERT_EQ(c.zero[i], f16_to_f32(c.zero_bits[i]));
+          ASSERT_EQ(c.step[i], f16_to_f32(c.step_bits[i]));
+          ASSERT_EQ(c.inverse[i], c.step[i] > 0 ? 1 / c.step[i] : 0);
+          all_fit &= (middle ? std::fabs(c.zero[i]) + c.step[i] : zero + 7 * c.step[i]) <= 65504;
+        }
+        EXPECT_EQ(fits, all_fit) << size << middle;
+      }
+      EXPECT_TRUE(build->grids_from_low(c, 0.5f, 7));
+    }
+}
+
 TEST(ColumnLevels, WholeLevelsAreTheNearestWithinTheirRange) {
   for (const ColumnLevelKernels* build : builds())
-    for (const float top : {3.0f, 15.0f}) {
+    for (const int bits : {2, 3, 4}) {
+      const auto top = static_cast<float>((1 << bits) - 1);
       const Drawn drawn(64, 5);
       ColumnLevels c = drawn.columns();
+      const Units units(c, bits);
       set_grids(c, -2, top / 6);
-      build->whole_levels(c, top);
+      build->whole_levels(c);
+      EXPECT_TRUE(units.rest_untouched());
       for (int64_t i = 0; i < kColumns; ++i)
         for (int64_t t = 0; t < 64; ++t) {
           const float place = on_grid(c, drawn.column(i)[static_cast<size_t>(t)], i) + 0.5f;
-          EXPECT_EQ(c.levels[t][i], static_cast<int>(std::clamp(place, 0.0f, top)));
+          EXPECT_EQ(units.level(t, i), static_cast<int>(std::clamp(place, 0.0f, top)));
         }
     }
 }
@@ -137,15 +196,17 @@ TEST(ColumnLevels, CodesAreTheNearest) {
         for (size_t i = 0; i + 1 < codes.size(); ++i) middles.push_back((codes[i] + codes[i + 1]) / 2);
         const Drawn drawn(33, 6);
         ColumnLevels c = drawn.columns();
+        const Units units(c, bits);
         set_grids(c, 0.013f, 0.41f);
-        symmetric ? build->symmetric_levels(c, bits, middles.data() + count / 2)
-                  : build->code_levels(c, bits, middles.data());
+        symmetric ? build->symmetric_levels(c, middles.data() + count / 2) : build->code_levels(c, middles.data());
+        EXPECT_TRUE(units.rest_untouched());
         for (int64_t i = 0; i < kColumns; ++i)
           for (int64_t t = 0; t < 33; ++t) {
             const float place = on_grid(c, drawn.column(i)[static_cast<size_t>(t)], i);
             float least = INFINITY;
             for (const float code : codes) least = std::min(least, std::fabs(place - code));
-            EXPECT_NEAR(std::fabs(place - codes[c.levels[t][i]]), least, 1e-6) << bits << symmetric;
+            EXPECT_NEAR(std::fabs(place - codes[static_cast<size_t>(units.level(t, i))]), least, 1e-6)
+                << bits << symmetric;
           }
       }
 }

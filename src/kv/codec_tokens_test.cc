@@ -103,7 +103,7 @@ class Coded final : public LevelCodec {
     column_level_kernels().ranges(columns);
     for (int64_t c = 0; c < kColumns; ++c)
       columns.set_grid(c, f32_to_f16(columns.high[c] - columns.low[c]), f32_to_f16(columns.low[c]));
-    columns.fit_codes(shape().bits, shape().codes);
+    columns.fit_codes(shape().codes);
   }
 
  private:

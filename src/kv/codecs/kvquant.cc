@@ -58,26 +58,28 @@ std::optional<LevelTiles> KvQuant::level_tiles(int64_t tokens, int64_t head_dim)
 }
 
 void KvQuant::fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const {
-  const auto [lowest, highest] = std::minmax_element(values, values + n);
-  set_grid(*lowest, *highest, out.scale, out.zero);
-  fit_codes(part, values, n, out);
+  const RowLevelKernels& kernels = column_level_kernels().row;
+  RowLevels row = row_of(values, n, out);
+  kernels.range(row);
+  if (!kernels.grid_from_middle(row)) {
+    set_grid(row.low, row.high, row.step_bits, row.zero_bits);
+    row.inverse = 1.0f / f16_to_f32(row.step_bits);
+  }
+  out.scale = row.step_bits;
+  out.zero = row.zero_bits;
+  fit_codes(part, row);
 }
 
 void KvQuant::fit_columns(LevelColumns& columns) const {
   column_level_kernels().ranges(columns);
-  float scales[kColumns], zeros[kColumns];
-  for (int64_t c = 0; c < kColumns; ++c) {
-    zeros[c] = (columns.low[c] + columns.high[c]) / 2;
-    scales[c] = (columns.high[c] - columns.low[c]) / 2;
+  if (!column_level_kernels().grids_from_middle(columns)) {
+    for (int64_t c = 0; c < kColumns; ++c) {
+      uint16_t step, zero;
+      set_grid(columns.low[c], columns.high[c], step, zero);
+      columns.set_grid(c, step, zero);
+    }
   }
-  columns.set_grids(scales, zeros);
-  for (int64_t c = 0; c < kColumns; ++c) {  // as set_grid()
-    uint16_t scale = columns.scale_bits[c];
-    if (std::fabs(columns.zero[c]) + f16_to_f32(scale) <= kLargestF16Value) continue;
-    set_grid(columns.low[c], columns.high[c], scale, columns.zero_bits[c]);
-    columns.set_grid(c, scale, columns.zero_bits[c]);
-  }
-  columns.fit_codes(shape_.bits, codes_.keys.data());
+  columns.fit_codes(codes_.keys.data());
 }
 
 Result<std::shared_ptr<const KvCodec>> make_kvquant(const OptionValues& options) {

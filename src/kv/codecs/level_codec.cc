@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
+#include "kv/codecs/code_middles.h"
 #include "kv/codecs/level_columns.h"
 #include "tensor/half.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 constexpr int64_t kLine = 64;
 constexpr int64_t kOutlierBytes = 4;
+constexpr int64_t kMostUnitBytes = 16;  // of kColumns levels
 
 uint64_t eight_levels(const uint8_t* levels) {
   uint64_t bytes;
@@ -56,12 +59,9 @@ void pack_token(const uint8_t* levels, int bits, int64_t count, uint8_t* row) {
   });
 }
 
-// The first `units` units of each token's columns.
-template <int kBits>
-void pack_columns(const LevelColumns& columns, int64_t units, uint8_t* rows, int64_t stride) {
-  for (int64_t t = 0; t < columns.tokens; ++t, rows += stride)
-    for (int64_t u = 0; u < units; ++u)
-      pack_unit<kBits>(columns.levels[t] + u * affine_unit_values(kBits), rows + u * affine_unit_bytes(kBits));
+// The room behind n values up to a whole unit (RowLevels).
+void repeat_first(float* values, int64_t n) {
+  std::fill(values + n, values + (n + kRowUnit - 1) / kRowUnit * kRowUnit, values[0]);
 }
 
 }  // namespace
@@ -143,7 +143,8 @@ void LevelCodec::store(KvPart part, const float* rows, int64_t tokens, int64_t h
 
 // Outliers, scale and zero go to the place of the group, and the place to that of the next.
 void LevelCodec::fit_group(float* values, int64_t n, uint8_t* levels, GroupPlace& at) const {
-  store_outliers(values, n, at.outliers);
+  shape_.outliers == 1 ? take_outlier(values, n, at.outliers) : store_outliers(values, n, at.outliers);
+  repeat_first(values, n);
   FittedGroup fitted{.levels = levels};
   fit(at.part, values, n, fitted);
   std::memcpy(at.scale, &fitted.scale, 2);
@@ -159,27 +160,43 @@ void LevelCodec::store_token(KvPart part, const float* row, int64_t token, int64
   const LevelTiles tiles = tiles_of(tokens, head_dim);
   GroupPlace at = place_of(part, tiles, token * groups(head_dim), tile);
   std::array<float, kMaxLevelGroup> values;
-  constexpr int64_t kUnit = 32;  // whole units of any number of bits
-  std::array<uint8_t, kMaxLevelGroup + kUnit> levels;
-  std::memset(levels.data() + head_dim / kUnit * kUnit, 0, kUnit);
+  std::array<uint8_t, kMaxLevelGroup + kRowUnit> levels;
   for (int64_t d = 0; d < head_dim; d += tiles.group) {
     const int64_t n = std::min(tiles.group, head_dim - d);
     std::copy_n(row + d, n, values.data());
     fit_group(values.data(), n, levels.data() + d, at);
   }
+  std::memset(levels.data() + head_dim, 0, kRowUnit);
   pack_token(levels.data(), shape_.bits, head_dim, tile + token * tiles.stride);
 }
 
 void LevelCodec::fit_columns(LevelColumns& columns) const {
   std::array<float, kMaxKeyTokens> values;
   std::array<uint8_t, kMaxKeyTokens> levels;
+  std::array<std::array<uint8_t, kColumns>, kMaxKeyTokens> all;
   for (int64_t c = 0; c < kColumns; ++c) {
     columns.read(c, values.data());
     FittedGroup fitted{.levels = levels.data()};
     fit(KvPart::keys, values.data(), columns.tokens, fitted);
     columns.set_grid(c, fitted.scale, fitted.zero);
-    for (int64_t t = 0; t < columns.tokens; ++t) columns.levels[t][c] = levels[static_cast<size_t>(t)];
+    for (size_t t = 0; t < static_cast<size_t>(columns.tokens); ++t) all[t][static_cast<size_t>(c)] = levels[t];
   }
+  for (int64_t t = 0; t < columns.tokens; ++t)
+    pack_token(all[static_cast<size_t>(t)].data(), shape_.bits, kColumns, columns.out + t * columns.out_stride);
+}
+
+// Fewer than kColumns of columns: what else their units have becomes 0.
+void LevelCodec::fit_few_columns(LevelColumns& columns, int64_t count) const {
+  std::array<uint8_t, kColumns> all{};
+  std::fill_n(all.data(), count, uint8_t{0xf});
+  std::array<uint8_t, kMostUnitBytes> used, units[kMaxKeyTokens];
+  pack_token(all.data(), shape_.bits, kColumns, used.data());
+  uint8_t* out = std::exchange(columns.out, units[0].data());
+  const int64_t apart = std::exchange(columns.out_stride, kMostUnitBytes);
+  fit_columns(columns);
+  const auto bytes = static_cast<size_t>(affine_row_bytes(shape_.bits, count));
+  for (int64_t t = 0; t < columns.tokens; ++t, out += apart)
+    for (size_t i = 0; i < bytes; ++i) out[i] = units[t][i] & used[i];
 }
 
 // Of key_tokens rows; the place goes to that of the next.
@@ -188,6 +205,7 @@ void LevelCodec::store_columns(const float* rows, int64_t head_dim, uint8_t* out
   std::array<float, kMaxKeyTokens> values;
   LevelColumns columns;
   columns.tokens = shape_.key_tokens;
+  columns.bits = shape_.bits;
   for (int64_t first = 0; first < head_dim; first += kColumns) {
     const int64_t count = std::min(kColumns, head_dim - first);
     columns.load(rows + first, head_dim, count, shape_.outliers > 0);
@@ -199,17 +217,15 @@ void LevelCodec::store_columns(const float* rows, int64_t head_dim, uint8_t* out
         columns.write(c, values.data());
       }
     }
-    fit_columns(columns);
-    std::memcpy(at.scale, columns.scale_bits, static_cast<size_t>(2 * count));
+    columns.out = out;
+    columns.out_stride = stride;
+    count < kColumns ? fit_few_columns(columns, count) : fit_columns(columns);
+    std::memcpy(at.scale, columns.step_bits, static_cast<size_t>(2 * count));
     std::memcpy(at.zero, columns.zero_bits, static_cast<size_t>(2 * count));
     at.scale += 2 * count;
     at.zero += 2 * count;
     at.outliers += count * shape_.outliers * kOutlierBytes;
-    if (count < kColumns) columns.clear_levels(count);
-    with_bits(shape_.bits, [&]<int kBits>() {
-      pack_columns<kBits>(columns, (count + affine_unit_values(kBits) - 1) / affine_unit_values(kBits), out, stride);
-      out += kColumns / affine_unit_values(kBits) * affine_unit_bytes(kBits);
-    });
+    out += affine_row_bytes(shape_.bits, kColumns);
   }
 }
 
@@ -235,6 +251,20 @@ void LevelCodec::load(KvPart part, const KernelTable& kernels, const uint8_t* ti
     a.out += 2 * a.rows * head_dim;
   }
   load_outliers(part, tile, tokens, head_dim, rows);
+}
+
+// Stores the value farthest from the median, and puts its neighbour in its place.
+void LevelCodec::take_outlier(float* values, int64_t n, uint8_t* to) const {
+  repeat_first(values, n);
+  RowLevels row = row_of(values, n, {});
+  column_level_kernels().row.range(row);
+  column_level_kernels().row.farthest(row);
+  float& value = values[row.place];
+  const auto place = static_cast<uint16_t>(row.place);
+  const uint16_t half = f32_to_f16(value);
+  std::memcpy(to, &place, 2);
+  std::memcpy(to + 2, &half, 2);
+  value = values[row.place > 0 ? row.place - 1 : std::min<int64_t>(1, n - 1)];
 }
 
 // Stores the values farthest from the median, and puts the median in their places.
@@ -279,81 +309,22 @@ void LevelCodec::load_outliers(KvPart part, const uint8_t* tile, int64_t tokens,
   }
 }
 
-namespace {
-
-// How many of the codes' middles are below each value.
-template <int kBits>
-void nearest_codes(const float* values, int64_t n, float zero, float inverse, const float* codes,
-                   uint8_t* __restrict levels) {
-  constexpr int kMiddles = (1 << kBits) - 1;
-  std::array<float, kMiddles> middles;
-  for (size_t i = 0; i < kMiddles; ++i) middles[i] = (codes[i] + codes[i + 1]) / 2;
-  for (int64_t i = 0; i < n; ++i) {
-    const float x = (values[i] - zero) * inverse;
-    int32_t level = 0;
-    for (size_t j = 0; j < kMiddles; ++j) level += x > middles[j] ? 1 : 0;
-    levels[i] = static_cast<uint8_t>(level);
-  }
-}
-
-// The same of codes that are symmetric about zero: how many middles of the upper half are below the value's size.
-template <int kBits>
-void nearest_symmetric_codes(const float* values, int64_t n, float zero, float inverse, const float* codes,
-                             uint8_t* __restrict levels) {
-  constexpr int kHalf = 1 << (kBits - 1);
-  std::array<float, kHalf - 1> middles;
-  for (size_t i = 0; i < kHalf - 1; ++i) middles[i] = (codes[kHalf + i] + codes[kHalf + i + 1]) / 2;
-  for (int64_t i = 0; i < n; ++i) {
-    const float x = (values[i] - zero) * inverse, size = std::fabs(x);
-    int32_t level = kHalf;
-    for (size_t j = 0; j < kHalf - 1; ++j) level += size > middles[j] ? 1 : 0;
-    levels[i] = static_cast<uint8_t>(x > 0.0f ? level : 2 * kHalf - 1 - level);
-  }
-}
-
-struct Range {
-  float low, high;
-};
-
-Range range_of(const float* values, int64_t n) {
-  using Floats = float __attribute__((vector_size(16)));
-  constexpr int64_t kLanes = 4;
-  Range range{values[0], values[0]};
-  const auto widen = [&](float x) {
-    range.low = x < range.low ? x : range.low;
-    range.high = x > range.high ? x : range.high;
-  };
-  int64_t i = 0;
-  if (n >= kLanes) {
-    Floats low, high, x;
-    std::memcpy(&low, values, sizeof(low));
-    high = low;
-    for (i = kLanes; i + kLanes <= n; i += kLanes) {
-      std::memcpy(&x, values + i, sizeof(x));
-      low = x < low ? x : low;
-      high = x > high ? x : high;
-    }
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      widen(low[lane]);
-      widen(high[lane]);
-    }
-  }
-  for (; i < n; ++i) widen(values[i]);
-  return range;
-}
-
-}  // namespace
-
 void LevelCodec::fit_codes(KvPart part, const float* values, int64_t n, FittedGroup& out) const {
-  const float zero = f16_to_f32(out.zero), scale = f16_to_f32(out.scale), inverse = scale > 0 ? 1.0f / scale : 0.0f;
-  const float* const all = codes(part);
-  bool symmetric = true;
-  for (int i = 0, last = (1 << shape_.bits) - 1; i < last - i; ++i) symmetric &= all[i] == -all[last - i];
-  const auto fit = [&]<int kBits>() {
-    symmetric ? nearest_symmetric_codes<kBits>(values, n, zero, inverse, all, out.levels)
-              : nearest_codes<kBits>(values, n, zero, inverse, all, out.levels);
-  };
-  with_bits(shape_.bits, fit);
+  RowLevels row = row_of(values, n, out);
+  row.zero = f16_to_f32(out.zero);
+  const float scale = f16_to_f32(out.scale);
+  row.inverse = scale > 0 ? 1.0f / scale : 0.0f;
+  fit_codes(part, row);
+}
+
+void LevelCodec::fit_codes(KvPart part, RowLevels& row) const {
+  const CodeMiddles middles(shape_.bits, codes(part));
+  const RowLevelKernels& kernels = column_level_kernels().row;
+  middles.symmetric ? kernels.symmetric_levels(row, middles.upper()) : kernels.code_levels(row, middles.all.data());
+}
+
+RowLevels LevelCodec::row_of(const float* values, int64_t n, const FittedGroup& out) const {
+  return {.values = values, .count = n, .bits = shape_.bits, .levels = out.levels};
 }
 
 // The scale is rounded to f16, and down where the highest level would be infinite.
@@ -367,33 +338,27 @@ void MinMaxCodec::set_grid(float low, float high, uint16_t& scale, uint16_t& zer
 
 void MinMaxCodec::fit_columns(LevelColumns& columns) const {
   column_level_kernels().ranges(columns);
-  const float most = top();
-  float scales[kColumns], zeros[kColumns];
-  for (int64_t c = 0; c < kColumns; ++c) {
-    zeros[c] = columns.low[c] * clip_;
-    scales[c] = (columns.high[c] * clip_ - zeros[c]) / most;
+  if (!column_level_kernels().grids_from_low(columns, clip_, top())) {
+    for (int64_t c = 0; c < kColumns; ++c) {
+      uint16_t step, zero;
+      set_grid(columns.low[c], columns.high[c], step, zero);
+      columns.set_grid(c, step, zero);
+    }
   }
-  columns.set_grids(scales, zeros);
-  for (int64_t c = 0; c < kColumns; ++c) {  // as set_grid()
-    if (zeros[c] + most * f16_to_f32(columns.scale_bits[c]) > kLargestF16Value)
-      columns.set_grid(c, columns.scale_bits[c] - 1, columns.zero_bits[c]);
-  }
-  column_level_kernels().whole_levels(columns, most);
+  column_level_kernels().whole_levels(columns);
 }
 
 void MinMaxCodec::fit(KvPart /*part*/, const float* values, int64_t n, FittedGroup& out) const {
-  const Range range = range_of(values, n);
-  set_grid(range.low, range.high, out.scale, out.zero);
-  const float most = top();
-  const float zero = f16_to_f32(out.zero), scale = f16_to_f32(out.scale);
-  const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
-  uint8_t* __restrict levels = out.levels;
-  for (int64_t i = 0; i < n; ++i) {
-    float level = (values[i] - zero) * inverse + 0.5f;
-    level = level > 0.0f ? level : 0.0f;
-    level = level < most ? level : most;
-    levels[i] = static_cast<uint8_t>(static_cast<int32_t>(level));
+  const RowLevelKernels& kernels = column_level_kernels().row;
+  RowLevels row = row_of(values, n, out);
+  kernels.range(row);
+  if (!kernels.grid_from_low(row, clip_, top())) {
+    set_grid(row.low, row.high, row.step_bits, row.zero_bits);
+    row.inverse = 1.0f / f16_to_f32(row.step_bits);
   }
+  out.scale = row.step_bits;
+  out.zero = row.zero_bits;
+  kernels.whole_levels(row);
 }
 
 }  // namespace millrace

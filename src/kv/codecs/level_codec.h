@@ -9,6 +9,7 @@
 
 #include <array>
 
+#include "kernels/row_levels.h"
 #include "kv/codec.h"
 
 namespace millrace {
@@ -20,7 +21,7 @@ inline constexpr float kLargestF16Value = 65504.0f;
 // What a codec makes of the values of one group.
 struct FittedGroup {
   uint16_t scale = 0, zero = 0;  // f16
-  uint8_t* levels = nullptr;     // of each value
+  uint8_t* levels = nullptr;     // of each value, with room as RowLevels has it
 };
 
 struct LevelShape {
@@ -49,12 +50,14 @@ class LevelCodec : public KvCodec {
   std::optional<LevelTiles> level_tiles(int64_t tokens, int64_t head_dim) const override;
 
  protected:
-  // n values, in order of tokens or of channels. Decoded values must be finite as f16.
+  // n values, in order of tokens or of channels, with room as RowLevels has it. Decoded values must be finite as f16.
   virtual void fit(KvPart part, const float* values, int64_t n, FittedGroup& out) const = 0;
   // The same of columns of keys; as it is here, one by one.
   virtual void fit_columns(LevelColumns& columns) const;
   // Sets the levels for the scale and zero that are there, by the nearest code.
   void fit_codes(KvPart part, const float* values, int64_t n, FittedGroup& out) const;
+  void fit_codes(KvPart part, RowLevels& row) const;
+  RowLevels row_of(const float* values, int64_t n, const FittedGroup& out) const;
   virtual const float* codes(KvPart /*part*/) const { return shape_.codes; }
   const LevelShape& shape() const { return shape_; }
 
@@ -69,10 +72,12 @@ class LevelCodec : public KvCodec {
   GroupPlace place_of(KvPart part, const LevelTiles& tiles, int64_t first, uint8_t* tile) const;
   void clear_unused(int64_t used, int64_t tokens, int64_t head_dim, uint8_t* tile) const;
   void fit_group(float* values, int64_t n, uint8_t* levels, GroupPlace& at) const;
+  void fit_few_columns(LevelColumns& columns, int64_t count) const;
   void store_columns(const float* rows, int64_t head_dim, uint8_t* out, int64_t stride, GroupPlace& at) const;
   int64_t group_of(int64_t head_dim) const;
   int64_t groups(int64_t head_dim) const;
   int64_t scales(int64_t tokens, int64_t head_dim) const;
+  void take_outlier(float* values, int64_t n, uint8_t* to) const;
   void store_outliers(float* values, int64_t n, uint8_t* to) const;
   void load_outliers(KvPart part, const uint8_t* tile, int64_t tokens, int64_t head_dim, uint8_t* rows) const;
 

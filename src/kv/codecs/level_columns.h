@@ -14,8 +14,7 @@ namespace millrace {
 static_assert(kMaxKeyTokens <= kMaxColumnTokens);
 
 struct LevelColumns : ColumnLevels {
-  uint16_t scale_bits[kColumns], zero_bits[kColumns];  // f16
-  float values[kMaxKeyTokens][kColumns];               // that `rows` points to, unless the caller has them
+  alignas(64) float values[kMaxKeyTokens][kColumns];  // that `rows` points to, unless the caller has them
 
   // `count` channels of rows that are `apart`; the other columns are zeros. `copied`: values may be changed.
   void load(const float* from, int64_t apart, int64_t count, bool copied) {
@@ -31,9 +30,6 @@ struct LevelColumns : ColumnLevels {
       std::copy_n(from, count, values[t]);
     }
   }
-  void clear_levels(int64_t from) {
-    for (int64_t t = 0; t < tokens; ++t) std::fill(levels[t] + from, levels[t] + kColumns, uint8_t{0});
-  }
   // One column, [tokens].
   void read(int64_t column, float* to) const {
     for (int64_t t = 0; t < tokens; ++t) to[t] = rows[t * stride + column];
@@ -44,12 +40,10 @@ struct LevelColumns : ColumnLevels {
   // Stores of each of the first `count` columns the value that is farthest from its median, with its place, and puts
   // another value of the column in its place. Of copied rows.
   void take_outliers(int64_t count, uint8_t* to);
-  // Scales and zeros of all columns, [kColumns], as the nearest f16. At most 65504.
-  void set_grids(const float* scales, const float* zeros);
   // Of one column, as f16.
-  void set_grid(int64_t column, uint16_t scale, uint16_t zero);
+  void set_grid(int64_t column, uint16_t step_half, uint16_t zero_half);
   // The nearest of 2^bits ascending codes.
-  void fit_codes(int bits, const float* codes);
+  void fit_codes(const float* codes);
 };
 
 }  // namespace millrace
