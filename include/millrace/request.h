@@ -105,7 +105,7 @@ struct Request {
   // penalties. Prefixes are shared only with equal rows.
   std::vector<PromptEmbeddings> embeddings;
   // Null: none. The whole prompt is then computed, whatever the prefix cache holds; with max_tokens 0 it may fill the
-  // context. Not with embeddings, documents or several answers.
+  // context. With a context, only positions behind the last document. Not with embeddings or several answers.
   std::shared_ptr<PromptReader> reader;
   SamplingOptions sampling;
   int64_t max_tokens = 128;  // -1: until the context is full

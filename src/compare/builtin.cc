@@ -10,6 +10,7 @@ const Registry<const CompareSuite*>& compare_suites() {
       "suite", {.test = "src/compare/compare_suites_test.cc", .proof = "docs/compare.md"},
       {
           &kPerplexitySuite,
+          &kDocumentsSuite,
           &kLabSuite,
           &kNeedleSuite,
           &kChoiceSuite,

@@ -322,7 +322,7 @@ TEST(Suites, LongOnesRun) {
 TEST(Suites, ErrorsSayWhatToDo) {
   const auto configs = toy_configs({});
   EXPECT_EQ(suite_error("speed", configs),
-            "suite 'speed': there are perplexity, lab, needle, choice, exact, spec, serve, scaling, memory");
+            "suite 'speed': there are perplexity, documents, lab, needle, choice, exact, spec, serve, scaling, memory");
   EXPECT_EQ(suite_error("lab", configs), "suite lab: write lab:TASK");
   EXPECT_EQ(suite_error("memory:x", configs), "suite memory: takes nothing behind a colon, got 'x'");
   EXPECT_TRUE(suite_error("lab:flying", configs).starts_with("suite lab:flying: no such task; there are "));

@@ -66,6 +66,15 @@ struct EncoderChoice {
   bool operator==(const EncoderChoice&) const = default;
 };
 
+// Rows that were trained to stand behind each document, in place of tokens (run/link_rows.h).
+struct LinkRowsChoice {
+  std::string path;
+  int64_t first = 0;  // row of the first document's first link
+  int64_t each = 0;   // rows behind a document
+
+  bool operator==(const LinkRowsChoice&) const = default;
+};
+
 using DocumentTokens = std::vector<std::vector<TokenId>>;  // of each document
 
 class DocumentContext {
@@ -75,6 +84,8 @@ class DocumentContext {
   virtual ContextPlan plan(std::span<const PromptDocument> documents) const = 0;
   // Tokens that a model was trained to find behind document `index` of a prompt. They are in no part.
   virtual std::vector<TokenId> links(int64_t /*index*/) const { return {}; }
+  // Not null: rows stand in for the links, whose ids mean nothing.
+  virtual const LinkRowsChoice* link_rows() const { return nullptr; }
   // Not null: documents leave the prompt (take_documents()), and plan() and links() are not used.
   virtual const EncoderChoice* encoder() const { return nullptr; }
 };

@@ -115,7 +115,10 @@ Result<DocumentTokens> EngineCore::prepare(Request& request) const {
     encoded = take_documents(request);
     MILLRACE_TRY_VOID(loop_->executor->check_encoded(encoded));
   } else if (context) {
+    if (!request.embeddings.empty())
+      return Error::unsupported("context: prompts with rows in place of tokens have no parts");
     add_links(*context, request);
+    if (context->link_rows()) MILLRACE_TRY_VOID(loop_->executor->put_links(*context->link_rows(), request));
   }
   MILLRACE_TRY_VOID(check_linked(request, context && !context->encoder()));
   return encoded;
@@ -175,12 +178,13 @@ ScheduleView EngineCore::view() {
           .cost = loop_->cost};
 }
 
-void EngineCore::begin_step(std::vector<TokenEvent>& events) {
+void EngineCore::begin_step(std::vector<TokenEvent>& events, bool replayed) {
   plan_.clear();
   runner_.end_cancelled(events);
   swap_.poll();
   loads_.poll();
   prefixes_.end_waits();
+  runner_.begin_step(replayed);
 }
 
 bool EngineCore::admit(RequestId id) {
@@ -201,7 +205,7 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   for (const PlannedPreemption& preemption : plan_.preempted_for_blocks) admission_.preempt(preemption);
   runner_.run(plan_, events);
   loads_.part();
-  const bool moves = runner_.encoded() || !lists_.leaving().empty() ||
+  const bool moves = runner_.waits() || !lists_.leaving().empty() ||
                      std::ranges::any_of(lists_.running(), [](const StreamPtr& stream) {
                        return stream->sequence.phase == StreamPhase::loading;
                      });
@@ -213,7 +217,7 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
 Result<void> EngineCore::replay(const StepPlan& plan, std::vector<TokenEvent>& events) {
   const Error misfit = Error::user(fmt::format("step plan: does not fit the streams: {}", plan.to_string()));
   const auto preempt = [this](const PlannedPreemption& preemption) { return admission_.preempt(preemption); };
-  begin_step(events);
+  begin_step(events, true);
   admission_.mark_answers();
   if (!std::ranges::all_of(plan.preempted, preempt)) return misfit;
   if (!std::ranges::all_of(plan.admitted, [this](RequestId id) { return admit(id); })) return misfit;

@@ -92,7 +92,7 @@ class EngineCore {
   Result<DocumentTokens> prepare(Request& request) const;
   Result<void> check_linked(const Request& request, bool has_parts) const;
   ScheduleView view();
-  void begin_step(std::vector<TokenEvent>& events);
+  void begin_step(std::vector<TokenEvent>& events, bool replayed = false);
   bool admit(RequestId stream);
 
   std::unique_ptr<LoopContext> loop_;

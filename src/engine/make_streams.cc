@@ -40,7 +40,7 @@ class StreamMaker {
     note_border(*stream);
     s.prefix.caches =
         cache_.index() && s.request.cache_prompt && !s.request.reader && !stream->eviction && stream->context.empty();
-    s.prefix.scope = cache_.scope_of(s.request, stream->adapters);
+    s.prefix.scope = cache_.scope_of(s.request, stream->adapters, !stream->context.empty());
     return stream;
   }
 

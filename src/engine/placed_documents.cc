@@ -66,12 +66,15 @@ void PlacedDocuments::begin(LiveStream& stream) {
 
 void PlacedDocuments::run(LiveStream& stream) {
   Sequence& s = stream.sequence;
-  while (s.kv.border > 0 && s.computed == s.kv.border) {
+  while (s.kv.border > 0 && s.computed == s.kv.border && left_ > 0) {
     const ContextPart* ended = part_of(stream.context, s.computed - 1);
     if (ended && ended->end == s.computed) {
       leave(stream, *ended);
-      if (ended->moved != 0 && !ended->stays)
+      if (ended->moved != 0 && !ended->stays) {
         loop_.executor->move_keys(s.kv.blocks, ended->begin, ended->end - ended->begin, ended->moved);
+        left_ -= ended->end - ended->begin;
+        worked_ = true;
+      }
       if (ended->refreshes()) stream.stale.push_back(static_cast<size_t>(ended - stream.context.parts.data()));
     }
     const ContextPart* begun = part_of(stream.context, s.computed);
@@ -85,27 +88,36 @@ void PlacedDocuments::take_start(LiveStream& stream, const ContextPart& first) {
   if (tokens_before(first) == first.begin) take_rows(stream, first, 0, first.begin);
 }
 
+// What the index holds of the rest of the part, one token at least; what this step may not copy is left for the next.
 void PlacedDocuments::take(LiveStream& stream, const ContextPart& part) {
   const int64_t before = tokens_before(part);
-  if (before >= 0) take_rows(stream, part, before, part.end - part.begin);
+  if (before < 0) return;
+  Sequence& s = stream.sequence;
+  const int64_t rest = part.end - s.computed, most = std::clamp<int64_t>(left_, 1, rest);
+  if (take_rows(stream, part, before + s.computed - part.begin, most) && most < rest) s.kv.border = s.computed;
 }
 
-// Rows from row `from` of the part's own stream on, `most` at most: the stream's next ones.
-void PlacedDocuments::take_rows(LiveStream& stream, const ContextPart& part, int64_t from, int64_t most) {
+// Rows from row `from` of the part's own stream on, `most` at most: the stream's next ones. Whether all `most` were
+// there.
+bool PlacedDocuments::take_rows(LiveStream& stream, const ContextPart& part, int64_t from, int64_t most) {
   Sequence& s = stream.sequence;
-  if (!index_ || !s.request.cache_prompt) return;
+  if (!index_ || !s.request.cache_prompt) return false;
   const int64_t block_tokens = loop_.kv().layout().block_tokens;
   const std::vector<BlockId> found =
       index_->match(own_stream(s, part, tokens_before(part), block_tokens), s.prefix.scope);
   const int64_t known = std::min(std::ssize(found) * block_tokens - from, most);
-  if (known > 0 && ledger_.reserve(stream, s.computed + known)) {
+  const bool takes = known > 0 && ledger_.reserve(stream, s.computed + known);
+  if (takes) {
     copy_rows(loop_.kv(), {found, from}, {s.kv.blocks, s.computed}, known);
     s.computed += known;
+    left_ -= known;
+    worked_ = true;
     const int64_t further = std::max<int64_t>(0, s.computed - s.progress.furthest);  // 0: it was preempted behind it
     s.prefix.cached += std::min(known, further);
     s.progress.furthest += further;
   }
   for (const BlockId block : found) loop_.kv().release(block);
+  return takes && known == most;
 }
 
 // As far as free blocks reach, and those that the index gives up: it takes these in their place.

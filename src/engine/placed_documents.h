@@ -2,6 +2,9 @@
 // begins, it takes what the prefix cache holds of it; where it ends, it leaves a copy there and moves the part's keys
 // to their positions in the prompt. Both copy rows, since a part begins anywhere in a block. What of the part is
 // computed again is noted for the stream's next step.
+//
+// A step copies and moves about as many tokens as it may run, of all streams together, so that the others go on between
+// the documents of a long prompt. A stream that waits for its next ones has its border where it is, and is not planned.
 #pragma once
 
 #include "engine/block_ledger.h"
@@ -16,20 +19,26 @@ class PlacedDocuments {
   PlacedDocuments(LoopContext& loop, BlockLedger& ledger, PrefixIndex* index)
       : loop_(loop), ledger_(ledger), index_(index) {}
 
+  // Before a step, which copies and moves about so many tokens.
+  void begin_step(int64_t tokens) { left_ = tokens, worked_ = false; }
   // Called when the stream was admitted: the index may hold the beginning of its prompt.
   void begin(LiveStream& stream);
-  // Called whenever more of the stream's tokens are counted as computed. No chunk crosses a border.
+  // Called whenever more of the stream's tokens are counted as computed, and in every step while it waits. No chunk
+  // crosses a border.
   void run(LiveStream& stream);
+  bool worked() const { return worked_; }  // copied or moved something, in this step
 
  private:
   void take_start(LiveStream& stream, const ContextPart& first);
   void take(LiveStream& stream, const ContextPart& part);
-  void take_rows(LiveStream& stream, const ContextPart& part, int64_t from, int64_t most);
+  bool take_rows(LiveStream& stream, const ContextPart& part, int64_t from, int64_t most);
   void leave(const LiveStream& stream, const ContextPart& part);
 
   LoopContext& loop_;
   BlockLedger& ledger_;
   PrefixIndex* index_;
+  int64_t left_ = INT64_MAX;  // tokens of this step
+  bool worked_ = false;
 };
 
 // Copies what the planner needs of the stream's parts. Without parts it does nothing.

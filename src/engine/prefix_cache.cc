@@ -61,8 +61,9 @@ std::function<void(const ChainLink&, BlockId)> PrefixCache::store_hook() {
   };
 }
 
-uint64_t PrefixCache::scope_of(const Request& request, const LoraMix& adapters) {
-  return scopes_.of(request.tenant, request.prefix_group, adapter_identity(adapters), embeddings_identity(request));
+uint64_t PrefixCache::scope_of(const Request& request, const LoraMix& adapters, bool has_parts) {
+  return scopes_.of(request.tenant, request.prefix_group, adapter_identity(adapters),
+                    has_parts ? "" : embeddings_identity(request));
 }
 
 int64_t PrefixCache::cached_tokens(const Request& request) {

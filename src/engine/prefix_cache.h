@@ -26,7 +26,8 @@ class PrefixCache {
   PrefixIndex* index() { return index_.get(); }  // null: switched off
   PrefixStore* store() { return store_.get(); }  // null: evicted blocks are lost
   int64_t block_tokens() const { return block_tokens_; }
-  uint64_t scope_of(const Request& request, const LoraMix& adapters);
+  // `has_parts`: rows in place of tokens are links behind documents, which no shared block depends on.
+  uint64_t scope_of(const Request& request, const LoraMix& adapters, bool has_parts = false);
   // Of the request's prompt, the tokens whose blocks the index has now.
   int64_t cached_tokens(const Request& request);
   // The same of a stream's tokens, but the last: at least one token is computed, to sample the next one.

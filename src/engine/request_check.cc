@@ -49,10 +49,16 @@ Result<void> check_documents(const Request& request) {
   return {};
 }
 
-Result<void> check_reader(const Request& request) {
+// `has_parts`: rows are links, and documents may be copies of what other requests have computed.
+Result<void> check_reader(const Request& request, bool has_parts) {
   if (!request.reader) return {};
-  if (!request.embeddings.empty() || !request.documents.empty())
-    return Error::unsupported("reader: not of prompts with rows or documents in place of tokens");
+  if (!request.embeddings.empty() && !has_parts)
+    return Error::unsupported("reader: not of prompts with rows in place of tokens");
+  const int64_t apart = has_parts ? request.documents.back().end : 0;
+  for (int64_t i = 0; i < apart; ++i)
+    if (request.reader->wants(i))
+      return Error::unsupported(fmt::format(
+          "reader: wants position {}; documents that a context computes apart end at {}, and are not read", i, apart));
   if (request.n > 1 || request.best_of > 1 || request.beams > 1)
     return Error::unsupported("reader: of one answer only, whose prompt is computed once");
   return {};
@@ -62,8 +68,6 @@ Result<void> check_reader(const Request& request) {
 Result<void> check_parts(const Request& request, const Executor& executor, const EvictionRule* rule) {
   MILLRACE_TRY_VOID(executor.check_context());
   if (rule) return Error::unsupported("context: not with an evictor, which counts the attention of every token");
-  if (!request.embeddings.empty())
-    return Error::unsupported("context: prompts with rows in place of tokens have no parts");
   if (request.beams > 1) return Error::unsupported("context: beam search shares a prompt's blocks; use n instead");
   return {};
 }
@@ -116,7 +120,7 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
   MILLRACE_TRY_VOID(check_seconds("keep", request.keep_seconds));
   MILLRACE_TRY_VOID(check_documents(request));
-  MILLRACE_TRY_VOID(check_reader(request));
+  MILLRACE_TRY_VOID(check_reader(request, has_parts));
   MILLRACE_TRY_VOID(executor.check(request));
   if (has_parts) MILLRACE_TRY_VOID(check_parts(request, executor, rule));
   if (rule) MILLRACE_TRY_VOID(executor.check_evictor(*rule));

@@ -55,6 +55,13 @@ void StepRunner::end_cancelled(std::vector<TokenEvent>& events) {
   lists_.erase_ended();
 }
 
+// A replayed step does not know how many steps without chunks were before it.
+void StepRunner::begin_step(bool replayed) {
+  documents_.begin_step(replayed ? INT64_MAX : loop_.limits.batch_tokens);
+  for (const auto& stream : lists_.running())
+    if (stream->sequence.phase == StreamPhase::running) documents_.run(*stream);
+}
+
 void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events, bool replayed) {
   const StepShape shape = gather(plan, replayed);
   loads_.flush();

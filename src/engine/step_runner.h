@@ -38,11 +38,13 @@ class StepRunner {
   Result<void> record_plans(const std::string& path);
   // Whether the plan's chunks match the streams and the limits of a step; a plan from outside may not.
   bool fits(const StepPlan& plan) const;
+  // Before streams are admitted: documents that the last steps have left to be copied.
+  void begin_step(bool replayed);
   void admitted(LiveStream& stream) { documents_.begin(stream); }
   // `replayed`: a recorded plan, all of whose chunks run.
   void run(StepPlan& plan, std::vector<TokenEvent>& events, bool replayed = false);
-  bool ran() const { return !work_.empty(); }  // the last run() had a chunk
-  bool encoded() const { return encoded_; }    // ... or read documents of a stream that waits for them
+  bool ran() const { return !work_.empty(); }                     // the last run() had a chunk
+  bool waits() const { return encoded_ || documents_.worked(); }  // ... or documents of one were read or copied
   // Ends streams that were cancelled or have reached their time limit.
   void end_cancelled(std::vector<TokenEvent>& events);
 

@@ -142,7 +142,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     return Error::user(
         "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity take "
         "it");
-  MILLRACE_TRY_VOID(load_encoder(options, threads, forward.tokens));
+  MILLRACE_TRY_VOID(load_documents(options, threads, forward.tokens));
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
@@ -230,9 +230,14 @@ Result<void> CpuExecutor::load_features(const EngineOptions& options, ThreadPool
   return {};
 }
 
-Result<void> CpuExecutor::load_encoder(const EngineOptions& options, std::shared_ptr<ThreadPool> threads,
-                                       int64_t batch_tokens) {
+// What the context needs beside the model.
+Result<void> CpuExecutor::load_documents(const EngineOptions& options, std::shared_ptr<ThreadPool> threads,
+                                         int64_t batch_tokens) {
   MILLRACE_TRY(const auto context, make_document_context(options.document_context));
+  if (context && context->link_rows()) {
+    MILLRACE_TRY(links_,
+                 LinkRows::load(*context->link_rows(), model_->parts().model->spec().width, model_->parts().accounts));
+  }
   if (!context || !context->encoder()) return {};
   MILLRACE_TRY(documents_,
                EncodedDocuments::load(*context->encoder(), *model_, std::move(threads), options, batch_tokens));
@@ -398,6 +403,14 @@ Result<void> CpuExecutor::check_encoded(const DocumentTokens& documents) const {
   return documents_->check(documents);
 }
 
+Result<void> CpuExecutor::put_links(const LinkRowsChoice& choice, Request& request) const {
+  if (!links_)
+    return Error::user(
+        "context kvlink: link_embeddings: is an option of the engine; start it with "
+        "context=kvlink:links=N,link_embeddings=FILE");
+  return links_->put(choice, request);
+}
+
 bool CpuExecutor::hold_documents(LiveStream& stream, int64_t& budget) {
   return !stream.encoded || documents_->hold(*stream.encoded, stream.lease, budget);
 }
@@ -479,12 +492,10 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
                           : behind   ? item.stream->context.moved
                           : eviction ? chunk.first - eviction->position(chunk.first)
                                      : 0;
-    if (s.request.reader)
-      add_with_reader(*item.stream, chunk.first, end, sampled);
-    else if (s.request.embeddings.empty())
-      for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i - moved, i >= sampled);
+    if (s.request.reader || !s.request.embeddings.empty())
+      add_rows(*item.stream, chunk.first, end, moved, sampled);
     else
-      add_with_embeddings(s, chunk.first, end, moved, sampled);
+      for (int64_t i = chunk.first; i < end; ++i) runner_->add(s.token_at(i), i - moved, i >= sampled);
     if (tree)
       add_tree(*item.stream, chunk.drafted, moved);
     else if (part)
@@ -508,24 +519,18 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   if (observes_) take_mass(work);
 }
 
-// Tokens [begin, end), some of which may be given as rows; their positions are lower by `moved`.
-void CpuExecutor::add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t moved, int64_t sampled) {
+// Tokens [begin, end), some of which may be given as rows, or be read; their positions are lower by `moved`.
+void CpuExecutor::add_rows(LiveStream& stream, int64_t begin, int64_t end, int64_t moved, int64_t sampled) {
   const int64_t width = model_->parts().model->spec().width;
-  for (int64_t i = begin; i < end; ++i) {
-    const std::span<const float> row = embedding_at(s.request, i, width);
-    if (row.empty())
-      runner_->add(s.token_at(i), i - moved, i >= sampled);
-    else
-      runner_->add_embedding(row, i - moved, i >= sampled);
-  }
-}
-
-void CpuExecutor::add_with_reader(LiveStream& stream, int64_t begin, int64_t end, int64_t sampled) {
   const Sequence& s = stream.sequence;
   for (int64_t i = begin; i < end; ++i) {
-    const bool read = i < s.prompt_tokens && s.request.reader->wants(i);
+    const bool read = s.request.reader && i < s.prompt_tokens && s.request.reader->wants(i);
     if (read) reads_.push_back({&stream, i, static_cast<int32_t>(runner_->outputs())});
-    runner_->add(s.token_at(i), i, read || i >= sampled);
+    const std::span<const float> row = embedding_at(s.request, i, width);
+    if (row.empty())
+      runner_->add(s.token_at(i), i - moved, read || i >= sampled);
+    else
+      runner_->add_embedding(row, i - moved, read || i >= sampled);
   }
 }
 

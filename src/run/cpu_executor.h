@@ -16,6 +16,7 @@
 #include "run/encoded_documents.h"
 #include "run/executor.h"
 #include "run/feature_runner.h"
+#include "run/link_rows.h"
 #include "run/self_runner.h"
 #include "run/token_choice.h"
 
@@ -46,6 +47,7 @@ class CpuExecutor final : public Executor {
   Result<void> check_evictor(const EvictionRule& rule) const override;
   Result<void> check_context() const override;
   Result<void> check_encoded(const DocumentTokens& documents) const override;
+  Result<void> put_links(const LinkRowsChoice& choice, Request& request) const override;
   bool hold_documents(LiveStream& stream, int64_t& budget) override;
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override;
   void refresh(const LiveStream& stream) override;
@@ -75,12 +77,11 @@ class CpuExecutor final : public Executor {
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
   Result<std::shared_ptr<const LanguageModel>> load_draft_model(const EngineOptions& options, int threads,
                                                                 KvLayout& layout) const;
-  Result<void> load_encoder(const EngineOptions& options, std::shared_ptr<ThreadPool> threads, int64_t batch_tokens);
+  Result<void> load_documents(const EngineOptions& options, std::shared_ptr<ThreadPool> threads, int64_t batch_tokens);
   Result<void> load_features(const EngineOptions& options, ThreadPool& threads, KvLayout& layout);
   std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
-  void add_with_embeddings(const Sequence& s, int64_t begin, int64_t end, int64_t moved, int64_t sampled);
+  void add_rows(LiveStream& stream, int64_t begin, int64_t end, int64_t moved, int64_t sampled);
   void add_tree(const LiveStream& stream, int64_t count, int64_t moved);
-  void add_with_reader(LiveStream& stream, int64_t begin, int64_t end, int64_t sampled);
   void forward_in_parts();
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
@@ -95,6 +96,7 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<FeatureRunner> features_;      // over the runner; null: the drafter reads no hidden states
   std::unique_ptr<SelfRunner> self_;             // over the runner; null: the drafter does not run this model
   std::unique_ptr<EncodedDocuments> documents_;  // a hook of the runner; null: no encoder
+  std::unique_ptr<const LinkRows> links_;        // null: links are tokens
   KeysReady keys_ready_;
   MassObserver mass_;
   std::optional<EvictionObserver> evictions_;

@@ -97,6 +97,10 @@ class Executor {
   virtual Result<void> check_encoded(const DocumentTokens& /*documents*/) const {
     return Error::unsupported("context cepe: this executor has no encoder");
   }
+  // Puts trained rows in place of the links of a request's documents. Any thread. Errors: user.
+  virtual Result<void> put_links(const LinkRowsChoice& /*choice*/, Request& /*request*/) const {
+    return Error::unsupported("context kvlink: link_embeddings: this executor computes no keys and values");
+  }
   // Before the stream runs: holds what its encoded documents have become, and encodes what is missing, about `budget`
   // tokens at most, which it lessens. False: not yet; the stream cannot run in this step.
   virtual bool hold_documents(LiveStream& /*stream*/, int64_t& /*budget*/) { return true; }

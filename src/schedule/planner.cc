@@ -198,8 +198,9 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
   shares_.clear();
   spare_taken_.clear();
   runnable_.clear();
-  for (const Sequence* stream : view.running)  // a stream that is still loading would take shares that others can use
-    if (stream->phase == StreamPhase::running && stream->remaining() > 0 && !stream->held_back)
+  // One that is still loading, or waits for copies of its documents, would take shares that others can use.
+  for (const Sequence* stream : view.running)
+    if (stream->phase == StreamPhase::running && stream->remaining() > 0 && !stream->held_back && may_run(*stream) > 0)
       runnable_.push_back(stream);
   ScheduleView ready = view;
   ready.running = runnable_;

@@ -152,6 +152,50 @@ TEST_P(ContextDefinitions, LogitsAreThoseOfTheDefinition) {
   }
 }
 
+// Log-probabilities of a prompt's tokens from `first` on, as its reader gets them.
+class BehindReader final : public PromptReader {
+ public:
+  BehindReader(std::vector<TokenId> prompt, int64_t first, int64_t vocab)
+      : prompt_(std::move(prompt)), first_(first), vocab_(vocab), logprobs(prompt_.size()) {}
+  bool logits() const override { return true; }
+  bool wants(int64_t position) const override { return position + 1 >= first_ && position + 1 < std::ssize(prompt_); }
+  void read(int64_t position, const float* row) override {
+    const auto next = static_cast<size_t>(position + 1);
+    logprobs[next] = compute_logprobs({row, static_cast<size_t>(vocab_)}, prompt_[next], 0).chosen.logprob;
+  }
+
+ private:
+  std::vector<TokenId> prompt_;
+  int64_t first_, vocab_;
+
+ public:
+  std::vector<float> logprobs;
+};
+
+TEST_P(ContextDefinitions, AReaderSeesWhatAnswersAreSampledFrom) {
+  EngineOptions o = options();
+  o.document_context = GetParam().context;
+  o.kv_format = GetParam().kv_format;
+  auto core = make_core(model_, o);
+  ASSERT_TRUE(core->add(1, request_).ok());
+  std::vector<TokenEvent> events;
+  while (!core->idle()) core->step(events);
+  Request read = request_;
+  for (const TokenEvent& event : events) read.prompt.push_back(event.token);
+  read.max_tokens = 0;
+  const int64_t answer = std::ssize(request_.prompt);
+  for (const bool warm : {false, true}) {
+    auto other = warm ? std::move(core) : make_core(model_, o);
+    const auto reader = std::make_shared<BehindReader>(read.prompt, answer, model_->info().vocab);
+    read.reader = reader;
+    ASSERT_TRUE(other->add(2, read).ok());
+    std::vector<TokenEvent> none;
+    while (!other->idle()) other->step(none);
+    for (size_t i = 0; i < events.size(); ++i)
+      EXPECT_EQ(reader->logprobs[static_cast<size_t>(answer) + i], events[i].logprob.logprob) << i << " " << warm;
+  }
+}
+
 std::vector<DefinitionCase> definition_cases() {
   std::vector<DefinitionCase> cases;
   for (Isa isa : isa_levels()) {

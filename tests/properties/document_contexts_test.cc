@@ -1,6 +1,14 @@
 // Documents in a prompt, with every context: bits do not depend on chunks, threads, blocks, other streams, drafts,
 // preemption or on what the prefix cache holds, wherever the documents stood before. What they are defined to be is in
 // context_definitions_test.cc.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "formats/format.h"
 #include "models/visible.h"
 #include "properties/document_requests.h"
 
@@ -88,6 +96,34 @@ TEST_P(DocumentContexts, ADocumentIsReusedWhereverItStands) {
     EXPECT_EQ(warm.cached, known);
     EXPECT_TRUE(run_one(*core, request(), 3).same_bits(run_one(o, request())));
   }
+}
+
+// A step copies no more than it may run, so that another stream gets its tokens meanwhile.
+TEST_P(DocumentContexts, CopiesAreSpreadOverSteps) {
+  const EngineOptions o = linked(options(1, 16, 8));
+  const Shown cold = run_one(o, request());
+  const Request long_answer = make_request(9, 4, 40, vocab_);
+  auto core = make_core(model_, o);
+  run_one(*core, request(), 1);
+  ASSERT_TRUE(core->add(2, long_answer).ok());
+  std::vector<TokenEvent> events;
+  core->step(events);
+  ASSERT_TRUE(core->add(3, request()).ok());
+  int64_t tokens = 0, steps = 0;  // of the other stream, until the documents' one has its first
+  for (bool answered = false; !answered; ++steps) {
+    events.clear();
+    core->step(events);
+    for (const TokenEvent& event : events) {
+      answered |= event.request == answer_stream(3, 0);
+      tokens += event.request == answer_stream(2, 0);
+    }
+  }
+  EXPECT_EQ(tokens, steps);
+  EXPECT_GE(steps, (23 + 33 + 16) / 16);
+  EXPECT_LE(steps, 12);
+  auto shown = run_all(*core, vocab_);
+  EXPECT_TRUE(run_one(*core, request(), 4).same_bits(cold));
+  EXPECT_TRUE(core->check_blocks().ok());
 }
 
 class LinkedDocuments : public DocumentContexts {};  // with kvlink
@@ -259,6 +295,27 @@ TEST_P(LinkedDocuments, LinkTokensFollowEveryDocument) {
   EXPECT_GT(warm.cached, 40);
 }
 
+// Embeddings of links from a file, here the model's own: those of tokens from 7 on.
+TEST_P(LinkedDocuments, RowsOfAFileAreLinksLikeTokens) {
+  const std::vector<std::vector<TokenId>> turned = {documents_[2], documents_[0], documents_[1]};
+  EngineOptions o = linked(options(1, 20, 8));
+  o.document_context = "kvlink:links=2,link_token=7";
+  const Shown expected = run_one(o, request()), expected_turned = run_one(o, document_request(turned, question_));
+  const std::string folder = std::filesystem::path(golden_model(GetParam().model)).parent_path();
+  for (const std::string& file : {folder + "/model.gguf", folder + "/model.safetensors", folder}) {
+    if (!std::filesystem::exists(file)) continue;
+    o.document_context = "kvlink:links=2,link_token=7,link_embeddings=" + file;
+    auto core = make_core(model_, o);
+    EXPECT_TRUE(run_one(*core, request(), 1).same_bits(expected)) << file;
+    const Shown warm = run_one(*core, document_request(turned, question_), 2);
+    EXPECT_TRUE(warm.same_bits(expected_turned)) << file;
+    EXPECT_GT(warm.cached, 60) << file;  // whatever rows stand between them
+    Request own = request();             // names the engine's file
+    own.document_context = o.document_context;
+    EXPECT_TRUE(run_one(*core, own, 3).same_bits(expected)) << file;
+  }
+}
+
 std::vector<DocumentCase> linked_cases() {
   std::vector<DocumentCase> cases;
   for (Isa isa : isa_levels()) {
@@ -316,33 +373,58 @@ TEST(DocumentPasses, SharedReadingHasTheSameBits) {
   }
 }
 
-// Keys that were computed 40 positions lower, as the first layer stores them.
-TEST(MovedKeys, AreThoseOfTheirNewPositions) {
-  for (const char* name :
-       {"llama3", "llama_yarn", "gemma3", "qwen3", "phi3_longrope_short", "deepseek2", "deepseek3"}) {
-    auto loaded = TestRunner::load(golden_model(name), {.context = 128});
-    ASSERT_TRUE(loaded.ok());
-    TestRunner& runner = **loaded;
-    const auto tokens = make_request(3, 30, 1, runner.model().spec().vocab).prompt;
-    const auto stored = [&](int64_t from) {
-      runner.runner().start();
-      runner.runner().begin(runner.blocks(), 0);
-      for (int64_t i = 0; i < 30; ++i) runner.runner().add(tokens[static_cast<size_t>(i)], from + i);
-      runner.runner().forward();
-    };
-    stored(40);
-    const StoredRows there(runner, 0, 30);
-    stored(0);
-    runner.model().move_keys({runner.blocks(), 0, 30, 40}, runner.context());
-    const StoredRows moved(runner, 0, 30);
-    for (size_t row = 0; row < there.rows.size(); ++row)
-      for (size_t i = 0; i < there.rows[row].size(); i += sizeof(float)) {
-        float a, b;
-        std::memcpy(&a, there.rows[row].data() + i, sizeof a);
-        std::memcpy(&b, moved.rows[row].data() + i, sizeof b);
-        ASSERT_NEAR(a, b, 2e-4) << name << " row " << row << " value " << i / sizeof(float);
-      }
+// A document's stored keys, decoded, in `format`: computed from position `from` on, then moved by `positions`.
+struct KeysAtPositions {
+  static constexpr int64_t kTokens = 30;
+  std::vector<std::vector<float>> rows;  // of all heads, one layer after the other
+  float largest = 0;
+
+  KeysAtPositions(TestRunner& runner, const char* format, int64_t from, int64_t positions) {
+    const auto tokens = make_request(3, kTokens, 1, runner.model().spec().vocab).prompt;
+    runner.runner().start();
+    runner.runner().begin(runner.blocks(), 0);
+    for (int64_t i = 0; i < kTokens; ++i) runner.runner().add(tokens[static_cast<size_t>(i)], from + i);
+    runner.runner().forward();
+    if (positions != 0) runner.model().move_keys({runner.blocks(), 0, kTokens, positions}, runner.context());
+    const StoredRows stored(runner, 0, kTokens);
+    const Format& of = *find_format(format);
+    for (size_t row = 0; row < stored.rows.size(); row += 2) {  // a key, then its value
+      auto& key = rows.emplace_back(stored.rows[row].size() / static_cast<size_t>(of.block_bytes));
+      of.decode(stored.rows[row].data(), key.data(), std::ssize(key));
+      for (const float value : key) largest = std::max(largest, std::abs(value));
+    }
   }
+};
+
+// Beside those of a document that was computed where they are moved to, in parts of the largest key. In f16, the layers
+// behind the first one read keys that were rounded at other positions, and their own differ by more than by a move.
+TEST(MovedKeys, AreThoseOfTheirNewPositions) {
+  struct Precision {
+    const char* format;
+    double tolerance;
+  };
+  std::set<RopeStyle> styles;
+  for (const char* name :
+       {"llama3", "llama_linear", "llama_yarn", "gemma3", "qwen3", "phi3_longrope_short", "deepseek2", "deepseek3"})
+    for (const auto& [format, tolerance] : {Precision{"f32", 1e-5}, Precision{"f16", 1e-3}}) {
+      auto loaded = TestRunner::load(golden_model(name), {.context = 128, .kv_format = format});
+      ASSERT_TRUE(loaded.ok());
+      TestRunner& runner = **loaded;
+      styles.insert(runner.model().spec().rope_style);
+      for (const auto& [from, positions] : {std::pair<int64_t, int64_t>{0, 40}, {1, 97}, {90, -90}}) {
+        const KeysAtPositions there(runner, format, from + positions, 0), moved(runner, format, from, positions);
+        ASSERT_EQ(there.rows.size(), moved.rows.size());
+        double furthest = 0;
+        const auto first_layer =
+            static_cast<size_t>(runner.kv().layout().layers[0].kv_heads * KeysAtPositions::kTokens);
+        const size_t exact = std::string(format) == "f32" ? there.rows.size() : first_layer;
+        for (size_t row = 0; row < exact; ++row)
+          for (size_t i = 0; i < there.rows[row].size(); ++i)
+            furthest = std::max(furthest, std::abs(double{there.rows[row][i]} - moved.rows[row][i]));
+        EXPECT_LE(furthest, tolerance * there.largest) << name << " " << format << " by " << positions;
+      }
+    }
+  EXPECT_EQ(styles.size(), 2u) << "pairs of halves, and of neighbours";
 }
 
 std::string document_error(const std::string& model, EngineOptions o, const Request& request) {
@@ -392,9 +474,78 @@ TEST(DocumentErrors, SayWhatIsWrong) {
       document_error("llama3", o, r),
       "context kvlink: links and link_token: give both, for a model that was trained with link tokens, or neither");
   r = good;
+  for (const char* context : {"kvlink:links=2,link_embeddings=/etc/hostname", "kvlink:links=1,link_embeddings=none"}) {
+    r.document_context = context;  // not opened
+    EXPECT_EQ(document_error("llama3", o, r),
+              "context kvlink: link_embeddings: is an option of the engine; start it with "
+              "context=kvlink:links=N,link_embeddings=FILE");
+  }
   r.document_context = "kvlnk";
   EXPECT_EQ(document_error("llama3", o, r),
             "context: unknown 'kvlnk'; available: independent, kvlink, ape, entropy, epic, cacheblend, cepe");
+}
+
+// A safetensors file of one tensor of F32 values.
+class RowsFile {
+ public:
+  RowsFile(const std::string& shape, const std::vector<float>& values)
+      : path_(::testing::TempDir() + "link_rows.safetensors") {
+    const uint64_t bytes = values.size() * sizeof(float);
+    std::string header =
+        fmt::format(R"({{"links":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{}]}}}})", shape, bytes);
+    header.resize((header.size() + 7) / 8 * 8, ' ');
+    const uint64_t length = header.size();
+    std::ofstream file(path_, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&length), sizeof length) << header;
+    file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(bytes));
+  }
+  ~RowsFile() { std::filesystem::remove(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(LinkRowsFile, ErrorsSayWhatIsWrong) {
+  auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 64});
+  ASSERT_TRUE(model.ok());
+  const int64_t width = (*model)->parts().model->spec().width;
+  const auto error = [&](const std::string& file, const std::string& more = "links=2") {
+    EngineOptions o = options();
+    o.context = 64;
+    o.document_context = "kvlink:" + more + ",link_embeddings=" + file;
+    auto core = EngineCore::create(*model, o);
+    if (!core.ok()) return core.error().message;
+    const auto added = (*core)->add(1, document_request({{3, 4}, {5, 6}, {7, 8}}, {9}));
+    return added.ok() ? "" : added.error().message;
+  };
+  const std::string what = "context kvlink: link_embeddings: ";
+  const auto rows = [&](int64_t count) { return std::vector<float>(static_cast<size_t>(count * width), 0.1f); };
+  const auto shape = [&](int64_t count) { return fmt::format("{},{}", count, width); };
+  {
+    const RowsFile file(shape(6), rows(6));
+    EXPECT_EQ(error(file.path()), "");
+    EXPECT_EQ(error(file.path(), "links=3"), what + file.path() + " has rows for 2 documents, the prompt has 3");
+    EXPECT_EQ(error(file.path(), "links=2,link_token=5"),
+              what + "tensor links of " + file.path() + " has 6 rows; one document needs rows 5 to 6");
+    EXPECT_EQ(error(file.path(), "sinks=1"),
+              "context kvlink: link_embeddings: give links too, the rows behind each document");
+  }
+  {
+    const RowsFile file(fmt::format("6,{}", width / 2), rows(3));
+    EXPECT_EQ(error(file.path()),
+              what + fmt::format("tensor links of {} has rows of {} values; the model's are {} wide", file.path(),
+                                 width / 2, width));
+  }
+  {
+    auto values = rows(6);
+    values[static_cast<size_t>(3 * width)] = NAN;
+    const RowsFile file(shape(6), values);
+    EXPECT_EQ(error(file.path()),
+              what + "tensor links of " + file.path() + ": the rows of document 1 hold NaN or infinity");
+  }
+  EXPECT_NE(error("/nowhere/rows.safetensors"), "");
+  EXPECT_NE(error("/nowhere/rows.gguf"), "");
 }
 
 }  // namespace

@@ -290,10 +290,16 @@ TEST(EngineReader, RefusesWhatHasNoSinglePrompt) {
   };
   EXPECT_EQ(refusal([](Request& r) { r.n = 2; }), "reader: of one answer only, whose prompt is computed once");
   EXPECT_EQ(refusal([](Request& r) { r.beams = 2; }), "reader: of one answer only, whose prompt is computed once");
+  EXPECT_EQ(refusal([&](Request& r) {
+              r.embeddings = {{6, std::make_shared<const std::vector<float>>(
+                                      static_cast<size_t>(model->parts().model->spec().width))}};
+            }),
+            "reader: not of prompts with rows in place of tokens");
   EXPECT_EQ(refusal([](Request& r) {
               r.documents = {{1, 5}};
+              r.document_context = "kvlink";
             }),
-            "reader: not of prompts with rows or documents in place of tokens");
+            "reader: wants position 0; documents that a context computes apart end at 5, and are not read");
   EXPECT_EQ(refusal([&](Request& r) { r.prompt = make_request(1, 128, 1, vocab).prompt; }),
             "prompt: 128 tokens do not leave room for an answer in a context of 128; shorten it or raise the context");
 }

@@ -6,6 +6,7 @@
 namespace millrace {
 
 extern const CompareSuite kPerplexitySuite;
+extern const CompareSuite kDocumentsSuite;
 extern const CompareSuite kLabSuite;
 extern const CompareSuite kNeedleSuite;
 extern const CompareSuite kChoiceSuite;
