@@ -41,7 +41,7 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Models on this machine", "list show pull create cp rm ps stop models inspect convert compress doctor"},
     {"Measure", "bench perplexity compare simulate replay trace lab"},
     {"Text and techniques",
-     "techniques tokenize template datastore draft-search window-search budget-search train train-lab"},
+     "techniques tokenize template datastore draft-search window-search centroids budget-search train train-lab"},
     {"Shell", "completion man"},
 };
 
@@ -68,9 +68,9 @@ constexpr AddCommands kOtherCommands[] = {
 #endif
     add_embed_command,         add_batch_command,         add_perplexity_command, add_draft_search_command,
     add_window_search_command, add_budget_search_command, add_kv_levels_command,  add_bench_command,
-    add_trace_command,         add_replay_command,        add_simulate_command,   add_lab_command,
-    add_compare_command,       add_train_lab_command,     add_doctor_command,     add_completion_command,
-    add_man_command,
+    add_centroids_command,     add_trace_command,         add_replay_command,     add_simulate_command,
+    add_lab_command,           add_compare_command,       add_train_lab_command,  add_doctor_command,
+    add_completion_command,    add_man_command,
 };
 
 // The model command of these arguments, if nothing but its own flags is needed to read them; else null. Declaring every

@@ -81,6 +81,7 @@ LIMITS = {
     "window-search": {"-c": "64"},
     "budget-search": {"-c": "64", "--recent": "+2"},
     "kv-levels": {"-c": "+64"},
+    "centroids": {"-c": "+64"},
     "lab": {"--n": "2"},
 }
 
