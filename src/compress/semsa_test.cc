@@ -15,14 +15,14 @@ namespace {
 
 using namespace testing;
 
-std::shared_ptr<const LanguageModel> load(const std::string& path) {
+std::shared_ptr<const LanguageModel> load_windows(const std::string& path) {
   auto model = LanguageModel::load(path, {.threads = 1, .context = 64});
   EXPECT_TRUE(model.ok()) << path << ": " << (model.ok() ? "" : model.error().message);
   return model.ok() ? *model : nullptr;
 }
 
 // Exact logits of a text with this pattern; "": with none.
-std::vector<float> logits_of(const std::shared_ptr<const LanguageModel>& model, const std::string& pattern) {
+std::vector<float> pattern_logits(const std::shared_ptr<const LanguageModel>& model, const std::string& pattern) {
   ScorerOptions options{.threads = 1, .context = 64};
   if (!pattern.empty()) options.kernels = {"attention=" + pattern};
   auto scorer = Scorer::create(model, options);
@@ -46,7 +46,7 @@ TEST(SemSaPass, StoresTheWindowsThatASearchFinds) {
   const auto done = compress_model(options);
   ASSERT_TRUE(done.ok()) << done.error().message;
 
-  const auto before = load(input), after = load(out.path());
+  const auto before = load_windows(input), after = load_windows(out.path());
   ASSERT_TRUE(before && after);
   auto tokens = before->encode(options.calibration.text);
   ASSERT_TRUE(tokens.ok());
@@ -60,11 +60,11 @@ TEST(SemSaPass, StoresTheWindowsThatASearchFinds) {
   ASSERT_EQ(done->structure.size(), 1u);
   EXPECT_EQ(done->structure[0].second.why, found.text());
 
-  EXPECT_EQ(logits_of(after, ""), logits_of(before, ""));
-  const auto stored = logits_of(after, "semsa");
-  EXPECT_EQ(stored, logits_of(before, "semsa:" + windows));
-  EXPECT_NE(stored, logits_of(before, ""));
-  EXPECT_EQ(logits_of(after, "semsa:block=16,windows=1"), logits_of(before, "semsa:block=16,windows=1"));
+  EXPECT_EQ(pattern_logits(after, ""), pattern_logits(before, ""));
+  const auto stored = pattern_logits(after, "semsa");
+  EXPECT_EQ(stored, pattern_logits(before, "semsa:" + windows));
+  EXPECT_NE(stored, pattern_logits(before, ""));
+  EXPECT_EQ(pattern_logits(after, "semsa:block=16,windows=1"), pattern_logits(before, "semsa:block=16,windows=1"));
 }
 
 // Whatever is written from such a file has the windows, as long as they fit.
@@ -74,7 +74,7 @@ TEST(SemSaPass, LaterPassesKeepTheWindowsOfTheLayersThatStay) {
   ASSERT_TRUE(compress_model(short_compression(first.path(), second.path(), "rtn")).ok());
   ASSERT_TRUE(compress_model(short_compression(first.path(), third.path(), "shortgpt")).ok());
   const auto stored = [](const ScratchModel& model) {
-    const auto loaded = load(model.path());
+    const auto loaded = load_windows(model.path());
     return loaded ? loaded->parts().files->config->value(stored_pattern_key("semsa"), "") : "";
   };
   EXPECT_CONTAINS(stored(first), "block=16,sinks=1,windows=");

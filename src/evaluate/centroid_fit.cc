@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 // Mean 0 and length 1; false: it has no direction.
-bool normalize(std::span<const float> x, float* out) {
+bool normalize_key(std::span<const float> x, float* out) {
   double mean = 0, square = 0;
   for (float value : x) mean += static_cast<double>(value) / static_cast<double>(x.size());
   for (float value : x) square += (value - mean) * (value - mean);
@@ -21,7 +21,7 @@ bool normalize(std::span<const float> x, float* out) {
   return true;
 }
 
-float product(const float* a, const float* b, int64_t dims) {
+float centroid_product(const float* a, const float* b, int64_t dims) {
   float sums[8] = {}, sum = 0;
   for (int64_t d = 0; d < dims; ++d) sums[d % 8] += a[d] * b[d];
   for (float lane : sums) sum += lane;
@@ -49,7 +49,7 @@ class KeyCollector final : public ForwardObserver {
           codec.decode(in.kv.keys(layer.layer, block, h) + slot % tokens * in.kv.row_bytes(layer.layer), row_.data(),
                        dim);
           to.resize(to.size() + row_.size());
-          if (!normalize(row_, to.data() + to.size() - row_.size())) to.resize(to.size() - row_.size());
+          if (!normalize_key(row_, to.data() + to.size() - row_.size())) to.resize(to.size() - row_.size());
         }
       }
   }
@@ -70,7 +70,7 @@ std::vector<float> spread_directions(std::span<const float> vectors, int64_t dim
   while (std::ssize(out) < clusters * dims) {
     for (int64_t i = 0; i < n; ++i) {
       float& near = nearest[static_cast<size_t>(i)];
-      near = std::max(near, product(vectors.data() + i * dims, out.data() + out.size() - dims, dims));
+      near = std::max(near, centroid_product(vectors.data() + i * dims, out.data() + out.size() - dims, dims));
     }
     const int64_t farthest = std::ranges::min_element(nearest) - nearest.begin();
     out.insert(out.end(), vectors.begin() + farthest * dims, vectors.begin() + (farthest + 1) * dims);
@@ -90,7 +90,7 @@ std::vector<float> cluster_directions(std::span<const float> vectors, int64_t di
       int64_t best = 0;
       float most = -2;
       for (int64_t c = 0; c < clusters; ++c) {
-        const float near = product(x, centroids.data() + c * dims, dims);
+        const float near = centroid_product(x, centroids.data() + c * dims, dims);
         if (near > most) best = c;
         most = std::max(most, near);
       }

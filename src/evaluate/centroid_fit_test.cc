@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kContext = 128;
+constexpr int64_t kFitContext = 128;
 
 class CentroidFile {
  public:
@@ -33,15 +33,15 @@ class CentroidFile {
   std::string path_ = std::filesystem::temp_directory_path() / ("millrace_centroids_" + std::to_string(::getpid()));
 };
 
-std::shared_ptr<const LanguageModel> load(const std::string& name) {
-  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + name, {.threads = 1, .context = kContext});
+std::shared_ptr<const LanguageModel> load_for_fit(const std::string& name) {
+  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + name, {.threads = 1, .context = kFitContext});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? *model : nullptr;
 }
 
-std::vector<TokenId> some_tokens(const LanguageModel& model, uint64_t seed) {
+std::vector<TokenId> tokens_to_fit(const LanguageModel& model, uint64_t seed) {
   std::vector<TokenId> out;
-  for (uint64_t i = 0; i < 4 * kContext; ++i)
+  for (uint64_t i = 0; i < 4 * kFitContext; ++i)
     out.push_back(static_cast<TokenId>(philox_uniform(seed, 2, i) * static_cast<double>(model.info().vocab)));
   return out;
 }
@@ -70,11 +70,11 @@ TEST(CentroidFit, FindsTheDirectionsOfClusters) {
 }
 
 TEST(CentroidFit, IsTheSameWhateverTheThreadsAndSurvivesItsFile) {
-  const auto model = load("/tests/golden/llama3/model.gguf");
+  const auto model = load_for_fit("/tests/golden/llama3/model.gguf");
   ASSERT_TRUE(model);
-  const auto tokens = some_tokens(*model, 1);
-  const auto one = fit_routing_centroids(model, tokens, {.threads = 1, .context = kContext, .clusters = 6});
-  const auto three = fit_routing_centroids(model, tokens, {.threads = 3, .context = kContext, .clusters = 6});
+  const auto tokens = tokens_to_fit(*model, 1);
+  const auto one = fit_routing_centroids(model, tokens, {.threads = 1, .context = kFitContext, .clusters = 6});
+  const auto three = fit_routing_centroids(model, tokens, {.threads = 3, .context = kFitContext, .clusters = 6});
   ASSERT_TRUE(one.ok() && three.ok()) << one.error().message;
   EXPECT_EQ(one->layers, three->layers);
   const auto& layers = model->parts().model->spec().layers;
@@ -93,23 +93,23 @@ TEST(CentroidFit, IsTheSameWhateverTheThreadsAndSurvivesItsFile) {
   }
 }
 
-double kept_mass(const std::shared_ptr<const LanguageModel>& model, std::span<const TokenId> tokens,
-                 const std::string& options) {
+double mass_with_routing(const std::shared_ptr<const LanguageModel>& model, std::span<const TokenId> tokens,
+                         const std::string& options) {
   const auto scorer =
       Scorer::create(model, {.threads = 1,
-                             .context = kContext,
+                             .context = kFitContext,
                              .kernels = {"attention=routing_transformer:block=16,top=1,sinks=0," + options}});
   EXPECT_TRUE(scorer.ok()) << (scorer.ok() ? "" : scorer.error().message);
   const KeptMassObserver kept((*scorer)->runner());
   EXPECT_TRUE((*scorer)
-                  ->run(tokens, chunk_windows(std::ssize(tokens), kContext), -1,
+                  ->run(tokens, chunk_windows(std::ssize(tokens), kFitContext), -1,
                         [](std::span<const ScoredRow>) { return Result<void>(); })
                   .ok());
   return kept.kept().mean_mass();
 }
 
 TEST(CentroidFit, KeepsMoreAttentionThanRandomCentroids) {
-  const auto model = load("/models/millrace-stories-6m.gguf");
+  const auto model = load_for_fit("/models/millrace-stories-6m.gguf");
   ASSERT_TRUE(model);
   std::ifstream in(std::string(MILLRACE_SOURCE_DIR) + "/models/README.md");
   const std::string text((std::istreambuf_iterator<char>(in)), {});
@@ -118,18 +118,18 @@ TEST(CentroidFit, KeepsMoreAttentionThanRandomCentroids) {
   ASSERT_GE(tokens->size(), size_t{1024});
   const std::span all(*tokens);
   const auto fitted =
-      fit_routing_centroids(model, all.subspan(512, 512), {.threads = 1, .context = kContext, .clusters = 16});
+      fit_routing_centroids(model, all.subspan(512, 512), {.threads = 1, .context = kFitContext, .clusters = 16});
   ASSERT_TRUE(fitted.ok()) << fitted.error().message;
   const CentroidFile file;
   ASSERT_TRUE(write_routing_centroids(file.path(), *fitted, "stories").ok());
-  EXPECT_GT(kept_mass(model, all.first(512), "centroids=" + file.path()),
-            kept_mass(model, all.first(512), "clusters=16"));
+  EXPECT_GT(mass_with_routing(model, all.first(512), "centroids=" + file.path()),
+            mass_with_routing(model, all.first(512), "clusters=16"));
 }
 
 TEST(CentroidFit, ErrorsAreExact) {
-  const auto model = load("/tests/golden/llama3/model.gguf");
+  const auto model = load_for_fit("/tests/golden/llama3/model.gguf");
   ASSERT_TRUE(model);
-  const auto refused = fit_routing_centroids(model, std::vector<TokenId>(20), {.threads = 1, .context = kContext});
+  const auto refused = fit_routing_centroids(model, std::vector<TokenId>(20), {.threads = 1, .context = kFitContext});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(
       refused.error().message,
@@ -138,7 +138,7 @@ TEST(CentroidFit, ErrorsAreExact) {
   const CentroidFile file;
   const std::string pattern = "attention=routing_transformer:block=16,centroids=" + file.path();
   const auto failure = [&](const std::string& more = "") -> std::string {
-    const auto made = Scorer::create(model, {.threads = 1, .context = kContext, .kernels = {pattern + more}});
+    const auto made = Scorer::create(model, {.threads = 1, .context = kFitContext, .kernels = {pattern + more}});
     return made.ok() ? "" : made.error().message;
   };
   EXPECT_CONTAINS(failure(), "cannot be read: No such file or directory");
