@@ -20,6 +20,7 @@
 #include "models/eviction_observer.h"
 #include "models/model_runner.h"
 #include "run/evictor_check.h"
+#include "run/stored_pattern.h"
 
 namespace millrace {
 namespace {
@@ -43,7 +44,8 @@ class BenchStreams {
       return Error::user(fmt::format("context: the model was loaded for {} tokens, but the test needs {}",
                                      parts.model->context(), positions));
     KvLayout layout = formats.layout(test.block_tokens, parts.model->kv_layers());
-    MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(test.kernels));
+    MILLRACE_TRY(const ForwardSwitches switches,
+                 make_forward_switches(with_stored_patterns(*parts.files, test.kernels)));
     MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, test.longest()));
     if (s->rule_) MILLRACE_TRY_VOID(check_token_evictor(*s->rule_, parts.model->spec(), test.longest()));
     // Layers with a window have blocks of their own where they must, and keep them all.

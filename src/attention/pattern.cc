@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/fitted_pattern.h"
 #include "base/choose.h"
 
 namespace millrace {
@@ -14,6 +15,7 @@ Result<std::shared_ptr<const AttentionPattern>> make_attention_pattern(std::stri
   std::unique_ptr<AttentionPattern> pattern = std::move(*made);
   pattern->block_ = chosen.options.integer("block");
   pattern->text_ = std::string(text);
+  if (const auto* fitted = dynamic_cast<const FittedPattern*>(pattern.get())) pattern->text_ += " " + fitted->digest();
   return std::shared_ptr<const AttentionPattern>(std::move(pattern));
 }
 

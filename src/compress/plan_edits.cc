@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "run/stored_pattern.h"
+
 namespace millrace {
 namespace {
 
@@ -79,6 +81,7 @@ Result<void> keep_layers(ConversionPlan& plan, const ArchSpec& spec, const std::
   }
   plan.tensors = std::move(out);
   plan.writer.set_u32(architecture + ".block_count", static_cast<uint32_t>(layers.size()));
+  plan.writer.remove(stored_pattern_key("semsa"));  // windows of heads that have other numbers now
   return {};
 }
 

@@ -9,6 +9,7 @@
 #include "kv/kv_formats.h"
 #include "models/background_packer.h"
 #include "run/evictor_check.h"
+#include "run/stored_pattern.h"
 
 namespace millrace {
 namespace {
@@ -91,7 +92,8 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   if (!threads) threads = parts.threads->get(options.threads);
   scorer->longest_ = options.context;
   KvLayout layout = formats.layout(kScorerBlockTokens, parts.model->kv_layers());
-  MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
+  MILLRACE_TRY(const ForwardSwitches switches,
+               make_forward_switches(with_stored_patterns(*parts.files, options.kernels)));
   MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, options.context));
   scorer->rule_ = rule;
   // Texts are short: layers with a window have blocks of their own where they must, and keep them all.

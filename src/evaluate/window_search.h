@@ -1,7 +1,7 @@
 // Window search: the windows of the heads for the attention pattern semsa. On a text, the attention of every KV head is
 // measured with all keys, and what each of a list of windows would keep of it. Then every head starts with the
 // smallest, and the window is enlarged that gains most mass a key, until the heads together see as many keys as they
-// may.
+// may. `millrace window-search` prints them, and the compression pass semsa stores them in a model's file.
 //
 // MoA (Fu et al., 2024) weighs what is left out by the gradient of the loss; here all heads' attention counts the same.
 #pragma once
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "attention/patterns/head_window.h"
+#include "models/forward_hooks.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -37,6 +38,30 @@ struct ChosenWindows {
 
   std::string text() const;  // as of semsa's option `windows`
 };
+
+// Measures while a model runs. The same bits whatever the threads.
+class WindowMeter final : public ForwardObserver {
+ public:
+  explicit WindowMeter(const WindowSearchOptions& options);
+
+  void queries(const AttentionInput& in) override;
+
+  // Of the KV heads of all layers, in order.
+  std::vector<std::vector<WindowGain>> gains() const;
+
+ private:
+  void add(int64_t head, const float* weights, int64_t group, int64_t slot);
+
+  int64_t block_, sinks_;
+  std::vector<HeadWindow> windows_;
+  std::vector<WindowGain> gains_;  // [heads, windows], sums
+  int64_t queries_ = 0;
+  std::vector<float> weights_;
+  std::vector<double> before_;
+};
+
+// Whether windows of this model's heads can be measured. `what`: who asks. Errors: unsupported.
+Result<void> check_window_layers(const ArchSpec& spec, int64_t context, std::string_view what);
 
 // `gains`: of each head, the same windows. Fewer keys than the smallest windows see cannot be had. Pure.
 ChosenWindows choose_windows(std::span<const std::vector<WindowGain>> gains, double keys);

@@ -108,6 +108,10 @@ void GgufWriter::set(std::string_view key, std::string encoded) {
   }
 }
 
+void GgufWriter::remove(std::string_view key) {
+  std::erase_if(entries_, [&](const Entry& entry) { return entry.key == key; });
+}
+
 void GgufWriter::set_u32(std::string_view key, uint32_t value) { set(key, scalar(GgufValueType::u32, value)); }
 void GgufWriter::set_u64(std::string_view key, uint64_t value) { set(key, scalar(GgufValueType::u64, value)); }
 void GgufWriter::set_i32(std::string_view key, int32_t value) { set(key, scalar(GgufValueType::i32, value)); }

@@ -27,6 +27,7 @@ class GgufWriter {
   void set_i32s(std::string_view key, const std::vector<int32_t>& values);
   void set_bools(std::string_view key, const std::vector<bool>& values);
   void set_bytes(std::string_view key, const std::vector<uint8_t>& values);
+  void remove(std::string_view key);  // if it is there
 
   // dims are outermost first, as in Tensor (GGUF itself stores them innermost first). `produce` is called once during
   // write() and must fill all of the tensor's bytes.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/fitted_pattern.h"
 #include "attention/flat_rows.h"
 #include "attention/pattern_layers.h"
 #include "models/mixers/mixer.h"
@@ -35,6 +36,11 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
         fmt::format("attention {}: KV format {} encodes whole blocks, which patterns do not read; use f16 or another "
                     "format of rows",
                     pattern->text(), kv.layout().format_name()));
+  if (const auto* fitted = dynamic_cast<const FittedPattern*>(pattern)) {
+    const std::span<const KvLayer> layers(kv.layout().layers);
+    const auto fits = fitted->check_layers(layers.first(std::min(spec.layers.size(), layers.size())));
+    if (!fits.ok()) return Error::user(fmt::format("attention {}: {}", pattern->text(), fits.error().message));
+  }
   const bool dynamic = dynamic_pattern(pattern);
   if (kv.layout().has_rests() && (dynamic || diffusing_pattern(pattern)))
     return Error::unsupported(fmt::format(

@@ -17,6 +17,7 @@
 #include "run/option_checks.h"
 #include "run/prompt_embeddings.h"
 #include "run/skip_choice.h"
+#include "run/stored_pattern.h"
 #include "run/window_blocks.h"
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
@@ -73,12 +74,14 @@ Result<int64_t> plan_blocks(const KvLayout& layout, const KvPoolOptions& places,
 }  // namespace
 
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
-                                                      const EngineOptions& options) {
+                                                      const EngineOptions& given) {
+  EngineOptions options = given;
+  options.kernels = with_stored_patterns(*model->parts().files, std::move(options.kernels));
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor());
   executor->model_ = std::move(model);
   executor->adapters_ = std::make_unique<AdapterRegistry>(executor->model_);
-  for (const std::string& given : options.adapters) {  // before the KV cache takes the rest of the memory budget
-    const auto [name, path] = named_adapter(given);
+  for (const std::string& named : options.adapters) {  // before the KV cache takes the rest of the memory budget
+    const auto [name, path] = named_adapter(named);
     MILLRACE_TRY_VOID(executor->adapters_->load(name, path));
   }
   MILLRACE_TRY_VOID(executor->size_memory(options, executor->model_->parts().threads->get(options.threads)));

@@ -7,12 +7,13 @@
 #include <set>
 
 #include "conformance/sparse_streams.h"
+#include "pattern_texts.h"
 
 namespace millrace {
 namespace {
 
 using testing::kSparseGroup, testing::kSparseHeads, testing::kSparseKvHeads, testing::pattern_from;
-using testing::SparseStreams;
+using testing::PatternTexts, testing::SparseStreams;
 
 std::vector<int64_t> marked(const AttentionPattern& pattern, const PatternPlace& at, int64_t query_block) {
   BlockMarks marks(query_block);
@@ -66,6 +67,9 @@ const std::vector<SparseCase>& sparse_cases() {
       {"structured_sparse:block=16,region=4,reach=1,strip=2",
        [](At, int64_t i, int64_t j) { return j < 2 || i / 4 - j / 4 <= 1; }},
       {"structured_sparse:block=32,region=3,reach=0,strip=0", [](At, int64_t i, int64_t j) { return i / 3 == j / 3; }},
+      // Pagliardini et al., 2023, section 3.2, without what is random, which has a test of its own
+      {"sparse_flash_attention:block=16,form=drop,drop=1,sinks=2,window=3",
+       [](At, int64_t i, int64_t j) { return i - j < 3 || j < 2; }},
   };
   return cases;
 }
@@ -115,6 +119,47 @@ TEST(AttentionPatterns, BigBirdDrawsDistinctBlocksFromTheSeed) {
   EXPECT_LE(same_seed, 2);
 }
 
+// Each head draws its own blocks of keys, which none of its queries sees behind the window, and of queries, which see
+// only the window and the sinks.
+TEST(AttentionPatterns, SparseFlashDropsBlocksOfKeysAndQueries) {
+  const std::string text = "sparse_flash_attention:form=drop,drop=0.4,drop_queries=0.25,sinks=1,window=2";
+  const auto pattern = pattern_from(text + ",seed=7"), other = pattern_from(text + ",seed=8");
+  constexpr int64_t kBlocks = 60;
+  const auto sees = [&](const AttentionPattern& from, const PatternPlace& at) {
+    std::vector<std::vector<bool>> out;
+    for (int64_t i = 0; i < kBlocks; ++i) {
+      auto& row = out.emplace_back(kBlocks);
+      for (int64_t j : marked(from, at, i)) row[static_cast<size_t>(j)] = true;
+    }
+    return out;
+  };
+  int64_t dropped_keys = 0, dropped_queries = 0, keys = 0, queries = 0;
+  for (int64_t layer = 0; layer < 10; ++layer)
+    for (int64_t head = 0; head < 4; ++head) {
+      const auto own = sees(*pattern, {layer, head, 4});
+      EXPECT_NE(own, sees(*pattern, {layer, (head + 1) % 4, 4}));
+      EXPECT_NE(own, sees(*pattern, {layer + 1, head, 4}));
+      EXPECT_NE(own, sees(*other, {layer, head, 4}));
+      std::vector<bool> kept;  // as the last query that is not dropped sees them
+      for (size_t i = kBlocks - 20; i < kBlocks; ++i) {
+        const bool alone = std::count(own[i].begin(), own[i].end(), true) == 2;  // the sink and the window
+        dropped_queries += alone;
+        ++queries;
+        if (!alone) kept = own[i];
+      }
+      for (size_t j = 1; j < kBlocks - 22; ++j) {
+        ++keys;
+        dropped_keys += !kept[j];
+        for (size_t i = kBlocks - 20; i < kBlocks; ++i) {
+          const bool alone = std::count(own[i].begin(), own[i].end(), true) == 2;
+          ASSERT_EQ(own[i][j], !alone && kept[j]) << i << " " << j;
+        }
+      }
+    }
+  EXPECT_NEAR(static_cast<double>(dropped_keys) / static_cast<double>(keys), 0.4, 0.05);
+  EXPECT_NEAR(static_cast<double>(dropped_queries) / static_cast<double>(queries), 0.25, 0.05);
+}
+
 TEST(AttentionPatterns, DensityCountsPairs) {
   EXPECT_DOUBLE_EQ(pattern_density(*pattern_from("full"), 2, 2, 1000), 1.0);
   // Blocks 0 and 1 see all; blocks 2 and 3 miss one and two: of 2080 pairs 3 * 16 * 16 are left out.
@@ -137,6 +182,8 @@ TEST(AttentionPatterns, ErrorsAreExact) {
   for (const char* bad :
        {"semsa:windows=3..4", "semsa:windows=0", "semsa:windows=3+101", "semsa:windows=3x", "semsa:windows="})
     EXPECT_TRUE(refusal(bad).starts_with("attention semsa: windows: must be blocks, 1 to 65536")) << refusal(bad);
+  EXPECT_EQ(refusal("sparse_flash_attention:form=both"),
+            "attention sparse_flash_attention: form: must be hash or drop, got 'both'");
   EXPECT_EQ(refusal("reformer:buckets=7"), "attention reformer: buckets: must be even");
   EXPECT_EQ(refusal("sparse_transformer:form=fixed,stride=2,summary=3"),
             "attention sparse_transformer: summary: must be at most the stride");
@@ -178,11 +225,13 @@ TEST(BlockSparse, AllBlocksHaveTheBitsOfNoPattern) {
     for (const char* format : {"f32", "f16", "bf16", "q8_0"}) {
       const int64_t block_tokens = format[0] == 'q' ? 32 : 16;
       SCOPED_TRACE(isa_name(table.isa) + " " + format);
-      for (const char* text : {"full:block=32", "full:block=96", "sink_window:window=1000"}) {
+      for (const PatternTexts& texts : testing::pattern_texts()) {
+        const auto pattern = pattern_from(texts.all);
+        if (dynamic_pattern(pattern.get()) || pattern->block() % block_tokens != 0) continue;  // chosen_blocks_test.cc
         SparseStreams s(table, *find_format(format), 64, block_tokens, 0);
         s.add(420, 40, 1);
         s.add(300, 1, 2);
-        EXPECT_TRUE(testing::same_bits(s.run(pattern_from(text).get()), s.run(nullptr))) << text;
+        EXPECT_TRUE(testing::same_bits(s.run(pattern.get()), s.run(nullptr))) << texts.all;
       }
       SparseStreams lone(table, *find_format(format), 64, block_tokens, 0);
       lone.add(420, 2, 1);
@@ -192,10 +241,11 @@ TEST(BlockSparse, AllBlocksHaveTheBitsOfNoPattern) {
 
 TEST(BlockSparse, BitsDoNotDependOnChunksStreamsAndThreads) {
   for (const KernelTable& table : testing::attention_tables())
-    for (const char* text :
-         {"bigbird:block=16", "sparse_transformer:block=48,stride=3,split=heads", "longformer:block=16"}) {
-      SCOPED_TRACE(isa_name(table.isa) + " " + text);
-      const auto pattern = pattern_from(text);
+    for (const PatternTexts& texts : testing::pattern_texts()) {
+      if (texts.some.empty()) continue;
+      SCOPED_TRACE(isa_name(table.isa) + " " + texts.some);
+      const auto pattern = pattern_from(texts.some);
+      if (pattern_layer_sets(pattern.get()) > 0) continue;  // chosen_blocks_test.cc, hop_values_test.cc
       SparseStreams whole(table, *find_format("f16"), 64, 16, 0);
       whole.add(420, 420, 1);
       const auto expected = whole.run(pattern.get());

@@ -3,19 +3,24 @@
 // sees every block has those of no pattern, and none depend on chunks, other streams or threads.
 #include "attention/chosen_blocks.h"
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <numeric>
 #include <set>
 
 #include "attention/kept_mass.h"
 #include "attention/patterns/hash_rotations.h"
+#include "attention/patterns/routing_centroids.h"
 #include "attention/top_blocks.h"
 #include "conformance/sparse_streams.h"
+#include "pattern_texts.h"
 
 namespace millrace {
 namespace {
 
 using testing::kSparseGroup, testing::kSparseHeads, testing::kSparseKvHeads, testing::pattern_from;
-using testing::SparseStreams;
+using testing::PatternTexts, testing::SparseStreams;
 using Vectors = std::vector<std::vector<float>>;
 
 double dot(std::span<const float> a, std::span<const float> b) {
@@ -245,6 +250,44 @@ TEST(ChosenBlocks, AreThoseThatThePapersDefine) {
   }
 }
 
+// Roy et al., 2020, section 4.1, with centroids of each head from a file.
+TEST(ChosenBlocks, FittedRoutingUsesTheCentroidsOfItsHead) {
+  constexpr int64_t kClusters = 5, kDims = 24;
+  RoutingCentroids centroids{kClusters, kDims, {}};
+  for (uint64_t layer : {0, 1}) centroids.layers.push_back(testing::random_values(2 * kClusters * kDims, layer));
+  for (auto& layer : centroids.layers)
+    for (size_t i = 0; i < layer.size(); i += kDims) {  // to length 1, as they are fitted
+      const std::span row(&layer[i], kDims);
+      const auto length = static_cast<float>(std::sqrt(dot(row, row)));
+      for (float& x : row) x /= length;
+    }
+  const std::string path = std::filesystem::temp_directory_path() / ("millrace_routing_" + std::to_string(::getpid()));
+  ASSERT_TRUE(write_routing_centroids(path, centroids, "test").ok());
+  const auto pattern = dynamic_from("routing_transformer:centroids=" + path);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(pattern);
+  ASSERT_EQ(pattern->summary_floats(kDims), kClusters);
+  std::set<int64_t> chosen;
+  for (uint64_t i = 0; i < 40; ++i) {
+    const PatternPlace at{static_cast<int64_t>(i % 2), static_cast<int64_t>(i / 2 % 2), 2};
+    auto x = testing::random_values(kDims, 100 + i);
+    std::vector<float> summary(kClusters), features(kClusters), expected(kClusters);
+    pattern->add_key(at, x, summary);
+    pattern->add_query(at, x, features);
+    const double mean = std::accumulate(x.begin(), x.end(), 0.0) / kDims;
+    for (float& value : x) value -= static_cast<float>(mean);
+    std::vector<double> near;
+    for (int64_t c = 0; c < kClusters; ++c)
+      near.push_back(dot(x, {centroids.of(at.layer, at.head) + c * kDims, size_t{kDims}}));
+    const auto best = std::ranges::max_element(near) - near.begin();
+    expected[static_cast<size_t>(best)] = 1;
+    EXPECT_EQ(summary, expected) << i;
+    EXPECT_EQ(features, expected) << i;
+    chosen.insert(best);
+  }
+  EXPECT_EQ(std::ssize(chosen), kClusters);
+}
+
 TEST(ChosenBlocks, OfEqualScoresTheNewerIsTaken) {
   const std::vector<float> scores = {3, 1, 2, 2, 2, 0, 3};
   std::vector<float> work(scores.size());
@@ -374,10 +417,16 @@ TEST(ChosenBlocks, KeptMassIsThatOfTheSeenKeys) {
   }
 }
 
+std::vector<std::string> all_block_texts() {
+  std::vector<std::string> out = {"quest:block=32,top=0,first=1", "minference:block=96,top=4"};
+  for (const PatternTexts& texts : testing::pattern_texts())
+    if (dynamic_from(texts.all)) out.push_back(texts.all);
+  return out;
+}
+
 TEST(ChosenBlocks, AllBlocksHaveTheBitsOfNoPattern) {
   for (const KernelTable& table : testing::attention_tables())
-    for (const char* text : {"quest:block=32,top=40", "quest:block=32,top=0,first=1", "minference:block=96,top=4",
-                             "sinkhorn:block=32,top=13"}) {
+    for (const std::string& text : all_block_texts()) {
       SCOPED_TRACE(isa_name(table.isa) + " " + text);
       const auto pattern = pattern_from(text);
       SparseStreams s(table, *find_format("f16"), 64, 16, 0, pattern.get());

@@ -1,9 +1,11 @@
-// Engines with an attention pattern: one of all blocks has the bits of none; with any other a stream has the bits that
-// it has alone, whatever the chunks, its batch mates, the threads, the prefix cache, preemptions and drafts.
+// Engines with an attention pattern, every member: one of all blocks has the bits of none; with any other a stream has
+// the bits that it has alone, whatever the chunks, its batch mates, the threads, the prefix cache, preemptions and
+// drafts.
 #include <gtest/gtest.h>
 
 #include <set>
 
+#include "pattern_texts.h"
 #include "properties/stream_bits.h"
 #include "run/cpu_executor.h"
 
@@ -75,21 +77,18 @@ TEST_F(AttentionPatternsInEngine, AllBlocksHaveTheBitsOfNoPattern) {
     EngineOptions o = options(2);
     o.kv_format = format;
     const auto plain = run(with("", o));
-    expect_same(run(with("full:block=48", o)), plain);
-    expect_same(run(with("sink_window:block=16,window=40", o)), plain);
-    expect_same(run(with("structured_sparse:block=16,region=40", o)), plain);
-    expect_same(run(with("diffuser:block=16,window=40,hops=1", o)), plain);
-    expect_same(run(with("quest:block=32,top=20", o)), plain);
-    expect_same(run(with("sinkhorn:block=32,top=20", o)), plain);
+    for (const PatternTexts& texts : pattern_texts()) {
+      SCOPED_TRACE(std::string(format) + " " + texts.all);
+      expect_same(run(with(texts.all, o)), plain);
+    }
   }
 }
 
 TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
   const auto plain = alone("");
-  for (const char* pattern :
-       {"sparse_transformer:block=16,stride=3,split=heads", "longformer:block=16,window=3",
-        "bigbird:block=32,window=2,global=1,random=1", "sink_window:block=16,window=4", "quest:block=16,top=2,first=0",
-        "sparse_flash_attention:block=32,buckets=128", "sinkhorn:block=16,top=2"}) {
+  for (const PatternTexts& texts : pattern_texts()) {
+    const std::string& pattern = texts.some;
+    if (pattern.empty()) continue;
     SCOPED_TRACE(pattern);
     const auto expected = alone(pattern);
     EXPECT_FALSE(expected.at(1).same_bits(plain.at(1)));

@@ -14,6 +14,17 @@
 
 namespace millrace {
 
+inline float lane_product(const float* r, std::span<const float> x) {
+  std::array<float, 8> sums = {};
+  size_t d = 0;
+  for (; d + 8 <= x.size(); d += 8)
+    for (size_t l = 0; l < 8; ++l) sums[l] += x[d + l] * r[d + l];
+  for (; d < x.size(); ++d) sums[d % 8] += x[d] * r[d];
+  float sum = 0;
+  for (float s : sums) sum += s;
+  return sum;
+}
+
 // Directions of independent normal numbers, of kMostDynamicDim dims each; shorter vectors use their first ones.
 class RandomDirections {
  public:
@@ -28,17 +39,7 @@ class RandomDirections {
   std::span<const float> direction(int64_t index) const {
     return std::span(values_).subspan(static_cast<size_t>(index * kMostDynamicDim), kMostDynamicDim);
   }
-  float product(int64_t index, std::span<const float> x) const {
-    const float* r = direction(index).data();
-    std::array<float, 8> sums = {};
-    size_t d = 0;
-    for (; d + 8 <= x.size(); d += 8)
-      for (size_t l = 0; l < 8; ++l) sums[l] += x[d + l] * r[d + l];
-    for (; d < x.size(); ++d) sums[d % 8] += x[d] * r[d];
-    float sum = 0;
-    for (float s : sums) sum += s;
-    return sum;
-  }
+  float product(int64_t index, std::span<const float> x) const { return lane_product(direction(index).data(), x); }
 
  private:
   std::vector<float> values_;

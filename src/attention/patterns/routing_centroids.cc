@@ -1,0 +1,104 @@
+#include "attention/patterns/routing_centroids.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "attention/dynamic_pattern.h"
+#include "base/json_text.h"
+#include "base/pending_file.h"
+
+namespace millrace {
+namespace {
+
+using CentroidJson = nlohmann::ordered_json;
+
+constexpr const char* kCentroidFile = "millrace routing centroids";
+constexpr int64_t kMostCentroidBytes = int64_t{1} << 28;
+constexpr int64_t kMostClusters = 256;
+constexpr double kRounding = 1e4;
+
+Result<std::string> read_centroid_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return Error::user(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  const auto bytes = static_cast<int64_t>(file.tellg());
+  if (bytes < 0 || bytes > kMostCentroidBytes)
+    return Error::corrupt(fmt::format("{}: is longer than any centroids", path));
+  std::string text(static_cast<size_t>(bytes), '\0');
+  file.seekg(0);
+  file.read(text.data(), bytes);
+  if (file.gcount() != bytes) return Error::user(fmt::format("{}: cannot be read", path));
+  return text;
+}
+
+// False: not numbers of whole heads.
+bool read_layer(const CentroidJson& layer, int64_t head_values, std::vector<float>& out) {
+  if (!layer.is_array() || std::ssize(layer) % head_values != 0) return false;
+  out.reserve(layer.size());
+  for (const CentroidJson& one : layer) {
+    if (!one.is_number()) return false;
+    const double value = one.get<double>();
+    if (!(std::fabs(value) <= 1e6)) return false;
+    out.push_back(static_cast<float>(value));
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string RoutingCentroids::digest() const {
+  XXH64_hash_t hash = static_cast<XXH64_hash_t>(clusters);
+  for (const auto& layer : layers) hash = XXH3_64bits_withSeed(layer.data(), layer.size() * sizeof(float), hash);
+  return fmt::format("{:016x}", hash);
+}
+
+Result<RoutingCentroids> read_routing_centroids(const std::string& path) {
+  MILLRACE_TRY(const std::string text, read_centroid_text(path));
+  const CentroidJson json = parse_json(text);
+  if (!json.is_object() || json.value("file", CentroidJson()) != kCentroidFile)
+    return Error::corrupt(fmt::format("{}: has no centroids; millrace centroids makes such a file", path));
+  RoutingCentroids out;
+  const auto number = [&](const char* key, int64_t least, int64_t most, int64_t& to) {
+    const CentroidJson value = json.value(key, CentroidJson());
+    if (!value.is_number_integer() || value < least || value > most) return false;
+    to = value.get<int64_t>();
+    return true;
+  };
+  if (!number("clusters", 2, kMostClusters, out.clusters))
+    return Error::corrupt(fmt::format("{}: clusters: must be 2 to {}", path, kMostClusters));
+  if (!number("dims", 1, kMostDynamicDim, out.dims))
+    return Error::corrupt(fmt::format("{}: dims: must be 1 to {}", path, kMostDynamicDim));
+  const auto layers = json.find("layers");
+  if (layers == json.end() || !layers->is_array() || layers->empty())
+    return Error::corrupt(fmt::format("{}: layers: no list", path));
+  for (const CentroidJson& layer : *layers)
+    if (!read_layer(layer, out.clusters * out.dims, out.layers.emplace_back()))
+      return Error::corrupt(fmt::format("{}: layers[{}]: expected {} numbers for each head", path,
+                                        out.layers.size() - 1, out.clusters * out.dims));
+  return out;
+}
+
+Result<void> write_routing_centroids(const std::string& path, const RoutingCentroids& centroids,
+                                     const std::string& model) {
+  CentroidJson layers = CentroidJson::array();
+  for (const auto& layer : centroids.layers) {
+    CentroidJson& list = layers.emplace_back(CentroidJson::array());
+    for (float value : layer) list.push_back(std::round(static_cast<double>(value) * kRounding) / kRounding);
+  }
+  const CentroidJson json = {{"file", kCentroidFile},
+                             {"model", model},
+                             {"clusters", centroids.clusters},
+                             {"dims", centroids.dims},
+                             {"layers", std::move(layers)}};
+  const std::string text = json.dump() + "\n";
+  PendingFile file(path);
+  if (!file.created() || !file.write(text.data(), std::ssize(text), 0) || !file.commit())
+    return Error::resource(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  return {};
+}
+
+}  // namespace millrace
