@@ -143,7 +143,7 @@ class HelpText : public CLI::Formatter {
       out += "\n" + group + ":\n";
       for (const CLI::App* command : commands)
         if (command->get_group() == group)
-          out += fmt::format("  {:<14}{}\n", command->get_name(), wrapped_at(command->get_description(), 16));
+          out += fmt::format("  {:<17}{}\n", command->get_name(), wrapped_at(command->get_description(), 19));
     }
     out += "\nFlags:\n";
     for (const CLI::Option* option : app.get_options()) out += option_text(*option);
@@ -167,7 +167,7 @@ class HelpText : public CLI::Formatter {
     if (!positionals.empty()) out += "\n" + positionals;
     if (!commands.empty()) out += "\nCommands:\n";
     for (const CLI::App* command : commands)
-      out += fmt::format("  {:<14}{}\n", command->get_name(), wrapped_at(command->get_description(), 16));
+      out += fmt::format("  {:<17}{}\n", command->get_name(), wrapped_at(command->get_description(), 19));
     const auto all = flags_of(app);
     const auto shown = everything ? all : first_flags(app, all);
     std::vector<std::string> groups;

@@ -57,11 +57,6 @@ std::span<const KeyRope> used_ropes(const KvLayout& layout, std::span<const KeyR
   return layout.codec->before_rope() ? ropes : std::span<const KeyRope>();
 }
 
-struct FullBlock {
-  const BatchSpan* chunk;
-  int64_t block;
-};
-
 void prefetch(const uint8_t* tile, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(tile + at);
 }
@@ -99,6 +94,7 @@ Result<CodecTiles> CodecTiles::create(KvPool& kv, int64_t group, const KernelTab
   tiles.rotated_at_ = rows_bytes(layout);
   MILLRACE_TRY(tiles.window_, AlignedBuffer::allocate(window_bytes(layout, tokens), "activations"));
   MILLRACE_TRY(tiles.decoded_, AlignedBuffer::allocate(threads * tiles.decoded_bytes_, "activations"));
+  tiles.full_.reserve(static_cast<size_t>(tokens));  // each has its last token in the pass
   MILLRACE_TRY(tiles.turns_, KeyTurnTables::create(used_ropes(layout, ropes), layout.block_tokens, context));
   return tiles;
 }
@@ -227,20 +223,20 @@ void CodecTiles::rotate_keys(int64_t block, uint8_t* rows, bool back) const {
 void CodecTiles::encode(ThreadPool& pool) {
   const KvCodec& codec = *kv_->layout().codec;
   const std::vector<BatchSpan>& spans = batch_->spans_of(group_);
-  std::vector<FullBlock> full;
+  full_.clear();
   if (!codec.by_token(KvPart::keys) || !codec.by_token(KvPart::values) || codec.sink_tokens() > 0)
     for (const BatchSpan& chunk : spans)
       for (int64_t b = chunk.first_slot / block_tokens_; (b + 1) * block_tokens_ <= chunk.first_slot + chunk.count; ++b)
-        full.push_back({&chunk, b});
-  const int64_t units = std::ssize(full) * heads();
+        full_.push_back({&chunk, b});
+  const int64_t units = std::ssize(full_) * heads();
   const auto encode_unit = [&](int64_t index, int worker) {
     if (index + 1 < units) {
-      const FullBlock& next = full[static_cast<size_t>((index + 1) / heads())];
+      const FullBlock& next = full_[static_cast<size_t>((index + 1) / heads())];
       const int64_t head = (index + 1) % heads();
       prefetch(raw_block(*next.chunk, next.block, head), block_tokens_ * row_bytes());
       prefetch(tile_of(KvPart::keys, *next.chunk, next.block, head), kv_->tile_bytes(layer_));
     }
-    const FullBlock& one = full[static_cast<size_t>(index / heads())];
+    const FullBlock& one = full_[static_cast<size_t>(index / heads())];
     for (const KvPart part : {KvPart::keys, KvPart::values})
       encode_block(part, *one.chunk, one.block, index % heads(), worker);
   };

@@ -56,6 +56,11 @@ class CodecTiles {
               const AttentionArgs& args, int worker, const uint8_t** blocks) const;
 
  private:
+  struct FullBlock {
+    const BatchSpan* chunk;
+    int64_t block;
+  };
+
   int64_t row_bytes() const { return kv_->row_bytes(layer_); }
   int64_t heads() const { return kv_->layout().layers[static_cast<size_t>(layer_)].kv_heads; }
   int64_t head_dim() const { return kv_->layout().layers[static_cast<size_t>(layer_)].head_dim; }
@@ -87,6 +92,7 @@ class CodecTiles {
   int64_t rotated_at_ = 0;     // of a worker's, its rotated queries
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
+  std::vector<FullBlock> full_;  // of the pass, in the layer; kept for its memory
   std::optional<LevelTiles> levels_;  // of the layer, where the kernel table reads them
 };
 
