@@ -92,7 +92,7 @@ class CodecTiles {
   int64_t rotated_at_ = 0;     // of a worker's, its rotated queries
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
-  std::vector<FullBlock> full_;  // of the pass, in the layer; kept for its memory
+  std::vector<FullBlock> full_;       // of the pass, in the layer; kept for its memory
   std::optional<LevelTiles> levels_;  // of the layer, where the kernel table reads them
 };
 
