@@ -1,10 +1,12 @@
 #include "base/pending_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 namespace millrace {
@@ -50,6 +52,13 @@ bool PendingFile::commit() {
     ::close(fd);
   }
   return true;
+}
+
+Result<void> write_whole_file(const std::string& path, std::string_view text) {
+  PendingFile file(path);
+  if (!file.created() || !file.write(text.data(), std::ssize(text), 0) || !file.commit())
+    return Error::resource(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
+  return {};
 }
 
 }  // namespace millrace

@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
+
+#include "base/result.h"
 
 namespace millrace {
 
@@ -27,5 +30,8 @@ class PendingFile {
   std::string path_, pending_;
   int fd_ = -1;
 };
+
+// A file of this text. Errors: resource (names the path).
+Result<void> write_whole_file(const std::string& path, std::string_view text);
 
 }  // namespace millrace

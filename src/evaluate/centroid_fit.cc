@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "attention/patterns/hash_rotations.h"
 #include "evaluate/scorer.h"
 #include "evaluate/window_search.h"
 
@@ -19,13 +20,6 @@ bool normalize_key(std::span<const float> x, float* out) {
   if (!(square > 0) || !std::isfinite(square)) return false;
   for (size_t d = 0; d < x.size(); ++d) out[d] = static_cast<float>((x[d] - mean) / std::sqrt(square));
   return true;
-}
-
-float centroid_product(const float* a, const float* b, int64_t dims) {
-  float sums[8] = {}, sum = 0;
-  for (int64_t d = 0; d < dims; ++d) sums[d % 8] += a[d] * b[d];
-  for (float lane : sums) sum += lane;
-  return sum;
 }
 
 // Keeps the keys of evenly spaced tokens.
@@ -70,7 +64,8 @@ std::vector<float> spread_directions(std::span<const float> vectors, int64_t dim
   while (std::ssize(out) < clusters * dims) {
     for (int64_t i = 0; i < n; ++i) {
       float& near = nearest[static_cast<size_t>(i)];
-      near = std::max(near, centroid_product(vectors.data() + i * dims, out.data() + out.size() - dims, dims));
+      near = std::max(near, lane_product(out.data() + out.size() - dims,
+                                         vectors.subspan(static_cast<size_t>(i * dims), static_cast<size_t>(dims))));
     }
     const int64_t farthest = std::ranges::min_element(nearest) - nearest.begin();
     out.insert(out.end(), vectors.begin() + farthest * dims, vectors.begin() + (farthest + 1) * dims);
@@ -90,7 +85,7 @@ std::vector<float> cluster_directions(std::span<const float> vectors, int64_t di
       int64_t best = 0;
       float most = -2;
       for (int64_t c = 0; c < clusters; ++c) {
-        const float near = centroid_product(x, centroids.data() + c * dims, dims);
+        const float near = lane_product(centroids.data() + c * dims, {x, size});
         if (near > most) best = c;
         most = std::max(most, near);
       }

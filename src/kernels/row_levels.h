@@ -9,7 +9,8 @@ namespace millrace {
 inline constexpr int64_t kRowUnit = 32;  // values and levels of a row have room for a multiple
 
 struct RowLevels {
-  const float* values = nullptr;  // [count], finite; the room behind them repeats the first
+  const float* values = nullptr;  // [count]; the room behind them repeats the first. NaNs leave the results undefined,
+                                  // but `place` within the row.
   int64_t count = 0;
   int bits = 4;               // of a level
   uint8_t* levels = nullptr;  // a byte each; what is written behind the last one means nothing

@@ -104,6 +104,23 @@ TEST(RowLevels, GridsAreRoundedToF16) {
       }
 }
 
+// A model's keys and values may be no numbers; the search for a place then ends within the row.
+TEST(RowLevels, APlaceIsWithinTheRowWhateverIsInIt) {
+  for (const RowLevelKernels* build : row_builds())
+    for (const int64_t count : kCounts)
+      for (const float wrong : {NAN, INFINITY, -INFINITY})
+        for (const size_t at : {size_t{0}, static_cast<size_t>(count - 1)}) {
+          DrawnRow drawn(count, 4, 0);
+          drawn.values[at] = wrong;
+          if (at == 0) std::fill(drawn.values.begin() + count, drawn.values.end(), wrong);
+          RowLevels r = drawn.row(4);
+          build->range(r);
+          build->farthest(r);
+          EXPECT_GE(r.place, 0);
+          EXPECT_LT(r.place, count);
+        }
+}
+
 TEST(RowLevels, LevelsAreTheNearest) {
   for (const RowLevelKernels* build : row_builds())
     for (const int bits : {2, 3, 4})

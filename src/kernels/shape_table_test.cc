@@ -3,7 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "formats/format.h"
+#include "kernels/activation.h"
 #include "kernels/linear.h"
 
 namespace millrace {
@@ -31,6 +35,41 @@ TEST(ShapeTable, WritesAndReads) {
   read->set_gemv(2);  // of all matrices
   EXPECT_EQ(read->gemv_to(weight), 2);
   EXPECT_EQ(read->gemv_to({.format = q4, .rows = 64, .cols = 128}), 3);
+}
+
+std::vector<int64_t> tokens_of_calls;
+void (*counted_run)(const MatmulArgs&) = nullptr;
+void count_tokens(const MatmulArgs& args) {
+  tokens_of_calls.push_back(args.tokens);
+  counted_run(args);
+}
+
+// The bits are the same (tests/properties/kernel_switches_test.cc); here, that the way is another one.
+TEST(ShapeTable, EachTokenAloneUpToItsNumber) {
+  const KernelTable kernels = make_kernel_table(detect_isa());
+  ThreadPool pool(1);
+  const Format* format = find_format("q4_0");
+  const std::vector<uint8_t> stored(static_cast<size_t>(64 * format->row_bytes(64)));
+  Weight weight{.name = "w", .format = format, .rows = 64, .cols = 64, .data = stored.data()};
+  ASSERT_TRUE(pack_weight(weight, kernels, pool).ok());
+  MatmulKernel counting = *weight.kernel;
+  counted_run = std::exchange(counting.run, count_tokens);
+  weight.kernel = &counting;
+  const std::vector<float> x(3 * 64, 1.0f);
+  std::vector<float> y(3 * 64);
+  auto room = AlignedBuffer::allocate(3 * activation_row_bytes(format->activation, 64), "test");
+  ASSERT_TRUE(room.ok());
+  LinearPart part{.weight = &weight, .y = y.data(), .y_stride = 64};
+  part.x = encode_activations(kernels, pool, format->activation, x.data(), 64, 3, 64, room->data());
+  const auto calls = [&](int64_t gemv_to) {
+    const ShapeTable table({{format, 64, 64, ShapeTable::kNever, gemv_to}});
+    tokens_of_calls.clear();
+    linear(pool, {&part, 1}, &table);
+    return tokens_of_calls;
+  };
+  EXPECT_EQ(calls(3), std::vector<int64_t>(3, 1));
+  EXPECT_EQ(calls(2), std::vector<int64_t>(1, 3));
+  EXPECT_EQ(calls(0), std::vector<int64_t>(1, 3));
 }
 
 TEST(ShapeTable, RefusesWhatCannotBe) {

@@ -4,9 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <fstream>
 
 #include "base/json_text.h"
@@ -162,11 +160,7 @@ Result<void> write_skips(const std::string& path, const SkippedBlocks& skipped, 
                                        {"layers", model.parts().model->spec().layer_count()},
                                        {"attention", indices(skipped.attention)},
                                        {"mlp", indices(skipped.mlp)}};
-  const std::string text = json.dump() + "\n";
-  PendingFile file(path);
-  if (!file.created() || !file.write(text.data(), std::ssize(text), 0) || !file.commit())
-    return Error::resource(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
-  return {};
+  return write_whole_file(path, json.dump() + "\n");
 }
 
 }  // namespace millrace

@@ -94,11 +94,7 @@ Result<void> write_routing_centroids(const std::string& path, const RoutingCentr
                              {"clusters", centroids.clusters},
                              {"dims", centroids.dims},
                              {"layers", std::move(layers)}};
-  const std::string text = json.dump() + "\n";
-  PendingFile file(path);
-  if (!file.created() || !file.write(text.data(), std::ssize(text), 0) || !file.commit())
-    return Error::resource(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
-  return {};
+  return write_whole_file(path, json.dump() + "\n");
 }
 
 }  // namespace millrace

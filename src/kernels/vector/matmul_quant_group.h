@@ -129,7 +129,7 @@ struct Group {
   const uint8_t* planes = nullptr;  // kDirect
   Ahead<kLines> ahead;              // kSpreads
 
-  // W[j] of part r. kSpreads: also prefetches a share of the lines.
+  // W[j] of part r. kSpreads: also prefetches a share of the lines, in each tile that has lines to prefetch.
   template <int j, int r>
   [[gnu::always_inline]] I level() const {
     if constexpr (kSpreads && !kDirect) ahead.template ask_part<j * R + r, 8 * R>();

@@ -89,11 +89,7 @@ Result<void> write_kvquant_levels(const std::string& path, const KvQuantLevels& 
   for (const KvQuantCodes& codes : levels.layers)
     layers.push_back({{"keys", list_of(codes.keys, levels.bits)}, {"values", list_of(codes.values, levels.bits)}});
   const Json json = {{"file", kFileKind}, {"model", model}, {"bits", levels.bits}, {"layers", std::move(layers)}};
-  const std::string text = json.dump() + "\n";
-  PendingFile file(path);
-  if (!file.created() || !file.write(text.data(), std::ssize(text), 0) || !file.commit())
-    return Error::resource(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
-  return {};
+  return write_whole_file(path, json.dump() + "\n");
 }
 
 }  // namespace millrace
