@@ -120,6 +120,7 @@ void Generation::submit() {
       return exchange_.post([self = shared_from_this(), error = ApiError::from(id.error())] { self->fail(error); });
     exchange_.post([self = shared_from_this(), id = *id] {
       if (self->over_) return self->answer_.params.served->engine->cancel(id);
+      self->accepted_ = true;
       self->ids_.push_back(id);
     });
   }
@@ -127,6 +128,7 @@ void Generation::submit() {
 
 void Generation::take(size_t prompt, TokenEvent event) {
   if (over_) return;
+  accepted_ = true;  // the first event may arrive before the id
   if (event.finish == FinishReason::error) return fail(ApiError::from(event.error));
   if (event.finish == FinishReason::cancelled) return fail({ApiErrorKind::draining, "the server is shutting down", ""});
   const size_t index = prompt * static_cast<size_t>(answer_.params.request.n) + static_cast<size_t>(event.answer);
@@ -235,7 +237,7 @@ void Generation::complete() {
 void Generation::fail(const ApiError& error) {
   if (over_) return;
   Telemetry::failed(exchange_.facts().get(), error);
-  if (!ids_.empty()) record();
+  if (accepted_) record();
   if (!streaming_ && answer_.params.use && error.kind == ApiErrorKind::overloaded) answer_.params.use->give_back();
   cancel();
   exchange_.end(service_.refused(*endpoint_.dialect, error, headers_), endpoint_.dialect->refuse_in_stream(error));
@@ -244,7 +246,7 @@ void Generation::fail(const ApiError& error) {
 void Generation::gone() {
   if (over_) return;
   service_.metrics().aborted(answer_.model_name);
-  if (!ids_.empty()) record();
+  if (accepted_) record();
   cancel();
 }
 

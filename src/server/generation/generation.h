@@ -51,6 +51,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<std::unique_ptr<AnswerReader>> readers_;  // for each choice
   std::vector<int64_t> last_token_ns_;                  // for each choice, by the engine's clock
   std::vector<std::vector<TokenId>> recorded_;          // for each choice; empty: not recorded
+  bool accepted_ = false;                               // the engine has a prompt of it
   bool streaming_ = false;                              // the head has been sent
   bool over_ = false;                                   // answered, failed, or the client has left
   std::chrono::steady_clock::time_point began_;
