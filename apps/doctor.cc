@@ -16,6 +16,7 @@
 #include "base/cpu.h"
 #include "base/memory.h"
 #include "base/ordered_json.h"
+#include "base/system.h"
 #include "base/thread_pool.h"
 #include "base/version.h"
 #include "bench_report.h"
@@ -140,8 +141,8 @@ double measure_disk(const fs::path& folder) {
   if (good) good = ::fsync(out) == 0;
   if (out >= 0) ::close(out);
   if (good) {
-    int in = ::open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
-    if (in < 0) in = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int in = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (in >= 0) set_direct_io(in, true);
     const auto start = std::chrono::steady_clock::now();
     int64_t bytes = 0;
     for (ssize_t n = 0; in >= 0 && (n = ::read(in, memory, kChunk)) > 0;) bytes += n;

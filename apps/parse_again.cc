@@ -1,22 +1,9 @@
 #include "parse_again.h"
 
-#include <fstream>
-
 #include "arguments.h"
+#include "base/system.h"
 
 namespace millrace {
-namespace {
-
-// The process's arguments, including its name.
-std::vector<std::string> process_arguments() {
-  std::vector<std::string> out;
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  for (std::string argument; std::getline(file, argument, '\0');) out.push_back(argument);
-  return out;
-}
-
-}  // namespace
-
 GivenFlags given_flags(const CLI::App& command) {
   GivenFlags out;
   for (const CLI::Option* option : command.get_options())

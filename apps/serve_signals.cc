@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "base/system.h"
+
 namespace millrace {
 namespace {
 
@@ -37,9 +39,11 @@ void ServeSignals::run() {
       std::lock_guard lock(mutex_);
       patient = stops_ < 2;
     }
-    siginfo_t info;
-    const int signal = patient ? sigwaitinfo(&set_, &info) : sigtimedwait(&set_, &info, &kSignalWait);
-    if (signal < 0 && patient) continue;  // interrupted
+    int signal = -1;
+    if (!patient)
+      signal = wait_signal(set_, kSignalWait);
+    else if (sigwait(&set_, &signal) != 0)
+      continue;
     std::lock_guard lock(mutex_);
     if (ending_) return;
     if (!patient && signal != SIGHUP) std::_Exit(0);

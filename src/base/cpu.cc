@@ -7,27 +7,10 @@
 #include <cstdlib>
 #include <thread>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
+#include "base/system.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-
-#include <cstring>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <cerrno>
-#endif
-#endif
-#if defined(__aarch64__)
-#if defined(__linux__)
-#include <sys/auxv.h>
-#elif defined(__APPLE__)
-#include <sys/sysctl.h>
-#endif
 #endif
 
 namespace millrace {
@@ -73,17 +56,6 @@ struct Tiles {
   std::string refusal;
 };
 
-// Linux gives the registers (8 KiB a thread) only to a process that asks. "": it agreed.
-std::string ask_for_tiles() {
-#if defined(__linux__)
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-  if (::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return "";
-  return fmt::format("the kernel refused permission to use AMX's tiles (arch_prctl: {})", std::strerror(errno));
-#else
-  return "this build asks for permission to use AMX's tiles only on Linux";
-#endif
-}
-
 // `isa`: the other features of this machine.
 Tiles find_tiles(Isa isa) {
   constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
@@ -103,27 +75,6 @@ Tiles find_tiles(Isa isa) {
   if (found & kBf16) features = features.with(Feature::amx_bf16);
   return {features, {}};
 }
-#endif
-
-#if defined(__aarch64__)
-#if defined(__linux__)
-bool has_arm_feature(Feature feature) {
-  if (feature == Feature::dotprod) return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-  const unsigned long wanted = feature == Feature::i8mm ? HWCAP2_I8MM : HWCAP2_BF16;
-  return (getauxval(AT_HWCAP2) & wanted) != 0;
-}
-#elif defined(__APPLE__)
-bool has_arm_feature(Feature feature) {
-  const char* name = feature == Feature::dotprod ? "hw.optional.arm.FEAT_DotProd"
-                     : feature == Feature::i8mm ? "hw.optional.arm.FEAT_I8MM"
-                                                : "hw.optional.arm.FEAT_BF16";
-  int found = 0;
-  size_t size = sizeof found;
-  return ::sysctlbyname(name, &found, &size, nullptr, 0) == 0 && found != 0;
-}
-#else
-bool has_arm_feature(Feature) { return false; }
-#endif
 #endif
 
 void add_unique(std::vector<Isa>& all, Isa isa) {
@@ -194,9 +145,10 @@ Isa detect_vectors() {
   Isa isa;
 #if defined(__aarch64__)
   isa = Isa::neon;
-  if (has_arm_feature(Feature::dotprod)) isa = isa.with(Feature::dotprod);
-  if (has_arm_feature(Feature::i8mm)) isa = isa.with(Feature::i8mm);
-  if (has_arm_feature(Feature::arm_bf16)) isa = isa.with(Feature::arm_bf16);
+  const ArmFeatures found = arm_features();
+  if (found.dotprod) isa = isa.with(Feature::dotprod);
+  if (found.i8mm) isa = isa.with(Feature::i8mm);
+  if (found.bf16) isa = isa.with(Feature::arm_bf16);
 #endif
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -276,15 +228,6 @@ std::vector<Isa> isa_variants() {
   return all;
 }
 
-int available_cores() {
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  const int count = CPU_COUNT(&set);
-#else
-  const int count = static_cast<int>(std::thread::hardware_concurrency());
-#endif
-  return count < 1 ? 1 : count;
-}
+int available_cores() { return std::max(1, usable_processors()); }
 
 }  // namespace millrace

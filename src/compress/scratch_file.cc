@@ -1,6 +1,5 @@
 #include "compress/scratch_file.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -9,13 +8,15 @@
 #include <cstring>
 #include <utility>
 
+#include "base/system.h"
+
 namespace millrace {
 
 Result<ScratchFile> ScratchFile::create(const std::string& path) {
   std::string name = path + ".scratch-XXXXXX";
   ScratchFile made;
   made.path_ = path + ".scratch";
-  made.file_ = ::mkostemp(name.data(), O_CLOEXEC);
+  made.file_ = make_scratch_file(name.data());
   if (made.file_ < 0) return Error::resource(fmt::format("{}: cannot create: {}", made.path_, std::strerror(errno)));
   ::unlink(name.c_str());
   return made;

@@ -21,6 +21,7 @@
 #include <memory>
 
 #include "base/network_error.h"
+#include "base/system.h"
 
 namespace millrace {
 namespace {
@@ -98,7 +99,7 @@ class Connection {
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, ::freeaddrinfo);
     std::string why = "no address";
     for (const addrinfo* address = found; address && socket_ < 0; address = address->ai_next) {
-      socket_ = ::socket(address->ai_family, address->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, address->ai_protocol);
+      socket_ = open_socket(address->ai_family, address->ai_socktype, address->ai_protocol);
       if (socket_ < 0 || connected(*address, timeout, &why)) continue;
       ::close(socket_);
       socket_ = -1;
@@ -111,7 +112,7 @@ class Connection {
     while (!bytes.empty()) {
       const auto most = static_cast<int>(std::min<size_t>(bytes.size(), 1 << 20));
       const ssize_t sent = tls_ ? SSL_write(tls_.get(), bytes.data(), most)
-                                : ::send(socket_, bytes.data(), static_cast<size_t>(most), MSG_NOSIGNAL);
+                                : send_quietly(socket_, bytes.data(), static_cast<size_t>(most));
       if (sent <= 0) return lost("cannot send the request");
       bytes.remove_prefix(static_cast<size_t>(sent));
     }

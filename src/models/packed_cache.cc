@@ -14,6 +14,7 @@
 
 #include "base/cpu.h"
 #include "base/pending_file.h"
+#include "base/system.h"
 
 namespace millrace {
 namespace {
@@ -67,10 +68,7 @@ class WritableRange {
  public:
   WritableRange(const PendingFile& file, int64_t at, int64_t bytes) : bytes_(bytes) {
     if (!file.created()) return;
-    if (const int failed = ::posix_fallocate(file.fd(), 0, at + bytes); failed != 0) {
-      errno = failed;
-      return;
-    }
+    if (!reserve_file_space(file.fd(), at + bytes, true)) return;
     void* mapped = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, file.fd(), at);
     if (mapped != MAP_FAILED) data_ = static_cast<uint8_t*>(mapped);
   }
@@ -225,7 +223,7 @@ std::vector<uint64_t> PackedCache::hashes(ThreadPool& pool, const uint8_t* packe
     const auto block = static_cast<size_t>(i);
     const auto bytes = static_cast<size_t>(block_bytes(block));
     out[block] = XXH3_64bits(packed + i * kBlockBytes, bytes);
-    if (release) ::madvise(const_cast<uint8_t*>(packed + i * kBlockBytes), bytes, MADV_DONTNEED);
+    if (release) advise_pages(packed + i * kBlockBytes, bytes, PageAdvice::drop);
   });
   return out;
 }

@@ -1,7 +1,6 @@
 #include "models/weight_packer.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +9,7 @@
 #include <mutex>
 
 #include "base/memory.h"
+#include "base/system.h"
 
 namespace millrace {
 namespace {
@@ -198,7 +198,7 @@ void WeightPacker::release_packed(uint8_t* packed, const Piece& piece) const {
   };
   const auto down = [](uint8_t* address) { return reinterpret_cast<uintptr_t>(address) / kAlignment * kAlignment; };
   const uintptr_t begin = down(at(piece.begin)), end = down(at(piece.end));
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (begin < end) advise_pages(reinterpret_cast<void*>(begin), end - begin, PageAdvice::drop);
 }
 
 Result<void> WeightPacker::pack_job(uint8_t* packed, ThreadPool& pool, const Job& job) const {

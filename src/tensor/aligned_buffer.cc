@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/system.h"
+
 namespace millrace {
 namespace {
 
@@ -38,7 +40,7 @@ Result<AlignedBuffer> AlignedBuffer::allocate(int64_t bytes, const char* what) {
     return Error::resource(
         fmt::format("{}: cannot allocate {} bytes; free memory or choose a smaller size", what, bytes));
   }
-  if (large) madvise(memory, size, MADV_HUGEPAGE);
+  if (large) advise_pages(memory, size, PageAdvice::huge);
   buffer.data_ = static_cast<uint8_t*>(memory);
   buffer.bytes_ = bytes;
   buffer.owned_ = true;
@@ -57,7 +59,7 @@ Result<AlignedBuffer> AlignedBuffer::reserve(int64_t bytes, const char* what, bo
         "(ulimit -v, vm.overcommit_memory)",
         what, bytes));
   }
-  madvise(memory, static_cast<size_t>(bytes), huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  advise_pages(memory, static_cast<size_t>(bytes), huge ? PageAdvice::huge : PageAdvice::small);
   buffer.data_ = static_cast<uint8_t*>(memory);
   buffer.bytes_ = bytes;
   buffer.owned_ = true;
@@ -65,23 +67,20 @@ Result<AlignedBuffer> AlignedBuffer::reserve(int64_t bytes, const char* what, bo
 }
 
 void AlignedBuffer::use_small_pages() {
-  if (owned_ && bytes_ >= kLarge) madvise(data_, static_cast<size_t>(bytes_), MADV_NOHUGEPAGE);
+  if (owned_ && bytes_ >= kLarge) advise_pages(data_, static_cast<size_t>(bytes_), PageAdvice::small);
 }
 
 void AlignedBuffer::use_huge_pages() {
   if (!owned_ || bytes_ < kLarge) return;
-  madvise(data_, static_cast<size_t>(bytes_), MADV_HUGEPAGE);
-#ifdef __linux__
-  constexpr int kCollapse = 25;  // MADV_COLLAPSE, since Linux 6.1; older systems refuse it
-  madvise(data_, static_cast<size_t>(bytes_), kCollapse);
-#endif
+  advise_pages(data_, static_cast<size_t>(bytes_), PageAdvice::huge);
+  advise_pages(data_, static_cast<size_t>(bytes_), PageAdvice::collapse);
 }
 
 void AlignedBuffer::give_back(int64_t offset, int64_t bytes) {
   if (!owned_ || offset < 0 || bytes <= 0 || offset > bytes_ - bytes) return;
   const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
   const int64_t first = (offset + page - 1) / page * page, last = (offset + bytes) / page * page;
-  if (first < last) madvise(data_ + first, static_cast<size_t>(last - first), MADV_DONTNEED);
+  if (first < last) advise_pages(data_ + first, static_cast<size_t>(last - first), PageAdvice::drop);
 }
 
 AlignedBuffer AlignedBuffer::view(const uint8_t* data, int64_t bytes) {

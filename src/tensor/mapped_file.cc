@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/system.h"
+
 namespace millrace {
 namespace {
 const auto kPageBytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
@@ -33,14 +35,14 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
   if (data != MAP_FAILED) {
     // On file systems with large folios, data read from the disk is then in huge pages and mapped as such, in half the
     // time of mapping it page by page.
-    madvise(data, static_cast<size_t>(info.st_size), MADV_HUGEPAGE);
+    advise_pages(data, static_cast<size_t>(info.st_size), PageAdvice::huge);
   }
   if (data == MAP_FAILED) return Error::resource(fmt::format("{}: cannot map: {}", path, std::strerror(map_errno)));
   auto file = std::shared_ptr<MappedFile>(new MappedFile());
   file->path_ = path;
   file->data_ = static_cast<const uint8_t*>(data);
   file->size_ = static_cast<size_t>(info.st_size);
-  file->modified_ns_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  file->modified_ns_ = millrace::modified_ns(info);
   return std::shared_ptr<const MappedFile>(std::move(file));
 }
 
@@ -49,19 +51,15 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::populate(size_t begin, size_t bytes) const {
-#ifdef MADV_POPULATE_READ
   if (begin >= size_) return;
   const size_t first = begin / kPageBytes * kPageBytes;
-  madvise(const_cast<uint8_t*>(data_) + first, std::min(size_, begin + bytes) - first, MADV_POPULATE_READ);
-#else
-  madvise(const_cast<uint8_t*>(data_), size_, MADV_WILLNEED);
-#endif
+  advise_pages(data_ + first, std::min(size_, begin + bytes) - first, PageAdvice::map);
 }
 
 void MappedFile::prefetch(size_t begin, size_t bytes) const {
   if (begin >= size_) return;
   const size_t first = begin / kPageBytes * kPageBytes;
-  madvise(const_cast<uint8_t*>(data_) + first, std::min(size_, begin + bytes) - first, MADV_WILLNEED);
+  advise_pages(data_ + first, std::min(size_, begin + bytes) - first, PageAdvice::prefetch);
 }
 
 void MappedFile::release(size_t begin, size_t bytes) const {
@@ -69,7 +67,7 @@ void MappedFile::release(size_t begin, size_t bytes) const {
   const size_t end = begin + std::min(bytes, size_ - begin);
   const size_t first = (begin + kPageBytes - 1) / kPageBytes * kPageBytes;
   const size_t last = end == size_ ? end : end / kPageBytes * kPageBytes;
-  if (first < last) madvise(const_cast<uint8_t*>(data_) + first, last - first, MADV_DONTNEED);
+  if (first < last) advise_pages(data_ + first, last - first, PageAdvice::drop);
 }
 
 }  // namespace millrace

@@ -1,7 +1,6 @@
 #include "train/trainer.h"
 
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <chrono>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <memory>
 #include <numbers>
 
+#include "base/system.h"
 #include "learn/bpe_trainer.h"
 #include "train/fast_sgemm.h"
 #include "train/token_stream.h"
@@ -231,8 +231,7 @@ Result<void> load_weights(StoryModel& model, const std::string& path) {
 Result<TrainReport> train_stories(const TrainOptions& options) {
   // libtorch allocates and frees the same large tensors each step: keep them in the heap instead of mapping and
   // clearing fresh pages every time.
-  mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, -1);
+  keep_freed_memory();
   torch::set_num_threads(options.threads);
   if (!has_fast_sgemm()) fmt::print("note: no oneDNN in this libtorch, using the system's BLAS\n");
   std::error_code failed;

@@ -106,6 +106,14 @@ class LayersTest(CheckCase):
             self.write("src/models/read.cc", f"{good}auto d = {call};\n")
             self.assert_fails("src/models/read.cc:4: JSON from outside")
 
+    def test_a_call_of_linux_alone_fails(self):
+        self.write("src/base/system.cc", "#include <sched.h>\nvoid f(int* ends) { pipe2(ends, 0); }\n")
+        self.write("src/tensor/map.cc", "void f(void* p) { munmap(p, 1); }  // not madvise(p, 1, MADV_DONTNEED)\n")
+        self.assert_passes()
+        for code in ("#include <sys/epoll.h>\n", "void f(int* ends) { ::pipe2(ends, 0); }\n", "int f = MSG_NOSIGNAL;\n"):
+            self.write("src/tensor/map.cc", "\n" + code)
+            self.assert_fails("src/tensor/map.cc:2: ")
+
     def test_a_circle_of_modules_fails(self):
         self.write("CMakeLists.txt", CMAKE.replace("add_module(tensor DEPS base", "add_module(tensor DEPS models"))
         self.assert_fails("in a circle")

@@ -12,6 +12,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/system.h"
+
 namespace millrace {
 namespace {
 
@@ -20,7 +22,7 @@ constexpr int kHttpAskMs = 100;
 
 class LocalSocket {
  public:
-  LocalSocket() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {}
+  LocalSocket() : fd_(open_socket(AF_INET, SOCK_STREAM, 0)) {}
   ~LocalSocket() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -79,7 +81,7 @@ Result<void> connect_to(int fd, int port, const CallLimit& limit) {
 Result<void> send_all(int fd, const std::string& text, const CallLimit& limit) {
   for (size_t done = 0; done < text.size();) {
     MILLRACE_TRY_VOID(limit.wait(fd, POLLOUT));
-    const ssize_t n = ::send(fd, text.data() + done, text.size() - done, MSG_NOSIGNAL);
+    const ssize_t n = send_quietly(fd, text.data() + done, text.size() - done);
     if (n < 0 && try_again()) continue;
     if (n <= 0) return Error::user(fmt::format("the server took no request: {}", std::strerror(errno)));
     done += static_cast<size_t>(n);

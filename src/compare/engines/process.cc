@@ -16,6 +16,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/system.h"
+
 extern char** environ;
 
 namespace millrace {
@@ -29,7 +31,7 @@ constexpr int kDrainReads = 1024;  // of what it printed before it ended
 
 class Pipe {
  public:
-  Pipe() { open_ = ::pipe2(ends_.data(), O_CLOEXEC) == 0; }
+  Pipe() { open_ = open_pipe(ends_); }
   ~Pipe() { close_end(0), close_end(1); }
   Pipe(const Pipe&) = delete;
   bool open() const { return open_; }

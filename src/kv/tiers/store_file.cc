@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/system.h"
 #include "kv/tiers/block_io.h"
 #include "tensor/aligned_buffer.h"
 
@@ -66,7 +67,7 @@ StoreFile& StoreFile::operator=(StoreFile&& other) noexcept {
   return *this;
 }
 
-bool StoreFile::sync() const { return ::fdatasync(fd_) == 0; }
+bool StoreFile::sync() const { return sync_data(fd_); }
 
 Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout) {
   StoreFile file;
@@ -97,10 +98,9 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
     file.made_anew_ = true;
   }
   // Bypass the page cache from here on, if the file system allows it: the blocks were evicted from memory on purpose.
-  const int flags = ::fcntl(file.fd_, F_GETFL);
-  if (options.direct && flags >= 0 && ::fcntl(file.fd_, F_SETFL, flags | O_DIRECT) == 0) {
+  if (options.direct && set_direct_io(file.fd_, true)) {
     file.direct_ = move_bytes(file.fd_, {false, 0, page.data(), kStorePage, 0});
-    if (!file.direct_) ::fcntl(file.fd_, F_SETFL, flags);
+    if (!file.direct_) set_direct_io(file.fd_, false);
   }
   return file;
 }
@@ -112,7 +112,7 @@ Result<void> StoreFile::make_anew(const Options& options, const std::string& tex
   if (::ftruncate(fd_, 0) != 0 || !move_bytes(fd_, {true, 0, page.data(), kStorePage, 0}))
     return cannot(options.path, "written");
   const int64_t bytes = geometry_.file_bytes();
-  if (::fallocate(fd_, 0, 0, bytes) != 0) {
+  if (!reserve_file_space(fd_, bytes, false)) {
     if (errno == ENOSPC || errno == EFBIG) {
       const int error = errno;
       (void)!::ftruncate(fd_, 0);

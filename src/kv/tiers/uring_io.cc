@@ -1,12 +1,13 @@
 // BlockIo on io_uring (Axboe, "Efficient IO with io_uring", 2019): requests and completions pass through two queues,
 // with many pieces in flight from one thread and without a system call for each.
+#include "kv/tiers/block_io.h"
+
+#if defined(__linux__)
 #include <liburing.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <vector>
-
-#include "kv/tiers/block_io.h"
 
 namespace millrace {
 namespace {
@@ -111,3 +112,8 @@ std::unique_ptr<BlockIo> make_uring_io(int fd, int64_t depth) {
 }
 
 }  // namespace millrace
+#else
+namespace millrace {
+std::unique_ptr<BlockIo> make_uring_io(int, int64_t) { return nullptr; }
+}  // namespace millrace
+#endif

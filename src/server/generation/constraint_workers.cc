@@ -1,12 +1,11 @@
 #include "server/generation/constraint_workers.h"
 
-#include <sched.h>
-#include <sys/resource.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <new>
+
+#include "base/system.h"
 
 namespace millrace {
 namespace {
@@ -17,14 +16,6 @@ double thread_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
-// Best effort: errors are ignored.
-void lower_priority(bool idle) {
-  const auto thread = static_cast<id_t>(gettid());
-  setpriority(PRIO_PROCESS, thread, std::min(getpriority(PRIO_PROCESS, thread) + kNice, 19));
-  const sched_param none{};
-  if (idle) sched_setscheduler(static_cast<pid_t>(thread), SCHED_IDLE, &none);
 }
 
 Error too_many() { return Error::resource("constraint: too many are waiting to be compiled; try again later"); }
@@ -117,7 +108,7 @@ void ConstraintWorkers::leave(Ticket ticket) {
 }
 
 void ConstraintWorkers::loop(bool long_ones) {
-  lower_priority(long_ones);
+  lower_thread_priority(kNice, long_ones);
   Line& line = long_ones ? long_ : first_;
   for (;;) {
     JobPtr job;

@@ -6,6 +6,8 @@
 
 #include <boost/asio/error.hpp>
 
+#include "base/system.h"
+
 namespace millrace {
 
 namespace asio = boost::asio;
@@ -19,7 +21,7 @@ bool try_later() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EI
 
 int send_bytes(BIO* bio, const char* bytes, int count) {
   BIO_clear_retry_flags(bio);
-  const auto sent = ::send(fd_of(bio), bytes, static_cast<size_t>(count), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const auto sent = send_quietly(fd_of(bio), bytes, static_cast<size_t>(count), MSG_DONTWAIT);
   if (sent < 0 && try_later()) BIO_set_retry_write(bio);
   return static_cast<int>(sent);
 }
@@ -99,7 +101,7 @@ size_t HttpStream::write_now(const char* data, size_t bytes, ErrorCode& failed) 
     advance(Step::write, const_cast<char*>(data), bytes, count, failed);
     return count;
   }
-  const auto sent = ::send(socket_.native_handle(), data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+  const auto sent = send_quietly(socket_.native_handle(), data, bytes, MSG_DONTWAIT);
   if (sent >= 0) return static_cast<size_t>(sent);
   if (!try_later()) failed = asio::error::connection_reset;
   return 0;

@@ -1,12 +1,11 @@
 #include "server/telemetry/machine_metrics.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
-#include <sstream>
 
+#include "base/system.h"
 #include "server/telemetry/metric_family.h"
 
 namespace millrace {
@@ -18,26 +17,6 @@ using prometheus::MetricType;
 bool read_number(const fs::path& path, uint64_t* value) {
   std::ifstream file(path);
   return static_cast<bool>(file >> *value);
-}
-
-// Boot time of the machine in seconds since the epoch.
-double boot_seconds() {
-  std::ifstream file("/proc/stat");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("btime ")) return std::strtod(line.c_str() + 6, nullptr);
-  return 0;
-}
-
-// The fields of /proc/self/stat after the name in parentheses; the first is the state, field 3 in proc(5).
-std::vector<std::string> stat_fields() {
-  std::ifstream file("/proc/self/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const size_t end = text.rfind(')');
-  std::vector<std::string> out;
-  if (end == std::string::npos) return out;
-  std::istringstream words(text.substr(end + 1));
-  for (std::string word; words >> word;) out.push_back(word);
-  return out;
 }
 
 }  // namespace
@@ -89,20 +68,17 @@ void add_machine_metrics(MetricFamilies& out) {
   };
   add("process_cpu_seconds_total", "User and system time of the process", MetricType::Counter,
       seconds(usage.ru_utime) + seconds(usage.ru_stime));
-  if (const auto fields = stat_fields(); fields.size() > 21) {
-    const auto field = [&](size_t number) { return std::strtod(fields[number - 3].c_str(), nullptr); };
+  ProcessFigures figures;
+  if (read_process_figures(figures)) {
     add("process_start_time_seconds", "When the process started, since the epoch", MetricType::Gauge,
-        boot_seconds() + field(22) / static_cast<double>(sysconf(_SC_CLK_TCK)));
-    add("process_virtual_memory_bytes", "Virtual memory of the process", MetricType::Gauge, field(23));
+        figures.start_seconds);
+    add("process_virtual_memory_bytes", "Virtual memory of the process", MetricType::Gauge,
+        static_cast<double>(figures.virtual_bytes));
     add("process_resident_memory_bytes", "Resident memory of the process", MetricType::Gauge,
-        field(24) * static_cast<double>(sysconf(_SC_PAGESIZE)));
+        static_cast<double>(figures.resident_bytes));
   }
-  std::error_code failed;
-  int64_t open = 0;
-  for (fs::directory_iterator at("/proc/self/fd", failed), end; !failed && at != end; at.increment(failed)) ++open;
-  if (!failed)
-    // Without the directory iterator's own descriptor.
-    add("process_open_fds", "Open file descriptors", MetricType::Gauge, static_cast<double>(open - 1));
+  if (figures.open_files >= 0)
+    add("process_open_fds", "Open file descriptors", MetricType::Gauge, static_cast<double>(figures.open_files));
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     add("process_max_fds", "Maximum number of open file descriptors", MetricType::Gauge,
