@@ -81,9 +81,16 @@ endif()
 
 # Flags by file name: kernels/x86/NAME_avx2.cc, kernels/arm/NAME_i8mm.cc. Everything else is compiled for the baseline
 # instruction set (DESIGN 5.7). The features are those of base/cpu.h.
-set(MILLRACE_ISA_FILES avx2 avxvnni avx512 avx512vnni avx512vbmi avx512bf16 avx512vnnibf16 amxint8 amxbf16 dotprod i8mm armbf16)
+set(MILLRACE_ISA_FILES avx2 avxvnni avxvnniint8 avx512 avx512vnni avx512vbmi avx512bf16 avx512vnnibf16 amxint8 amxbf16 dotprod i8mm armbf16)
 set(MILLRACE_FLAGS_avx2 -mavx2;-mfma;-mf16c;-mbmi2)
 set(MILLRACE_FLAGS_avxvnni ${MILLRACE_FLAGS_avx2};-mavxvnni)
+set(MILLRACE_FLAGS_avxvnniint8 ${MILLRACE_FLAGS_avxvnni})
+include(CheckCXXSourceCompiles)
+check_cxx_source_compiles("int main() { asm volatile(\"vpdpbssd %ymm0, %ymm0, %ymm0\"); }" MILLRACE_VNNI_INT8)
+if(MILLRACE_VNNI_INT8)  # only of the files that ask, so that the others' options stay as they are
+  list(APPEND MILLRACE_FLAGS_avxvnniint8 -DMILLRACE_VNNI_INT8)
+  set_source_files_properties(src/kernels/kernel_table.cc PROPERTIES COMPILE_DEFINITIONS MILLRACE_VNNI_INT8)
+endif()
 set(MILLRACE_FLAGS_avx512
     ${MILLRACE_FLAGS_avx2};-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512cd;-mprefer-vector-width=512)
 set(MILLRACE_FLAGS_avx512vnni ${MILLRACE_FLAGS_avx512};-mavx512vnni)

@@ -3,6 +3,7 @@
 # As /proc/cpuinfo names what each of MILLRACE_ISA_FILES needs beyond AVX2 and AVX-512.
 set(MILLRACE_CPUINFO_avx2 avx2)
 set(MILLRACE_CPUINFO_avxvnni avx_vnni)
+set(MILLRACE_CPUINFO_avxvnniint8 avx_vnni_int8)
 set(MILLRACE_CPUINFO_avx512 avx512f)
 set(MILLRACE_CPUINFO_avx512vnni avx512_vnni)
 set(MILLRACE_CPUINFO_avx512vbmi avx512vbmi)

@@ -31,11 +31,11 @@ struct Level {
 constexpr Level kLevels[] = {
     {"ref", Isa::ref}, {"avx2", Isa::avx2}, {"avx512", Isa::avx512}, {"amx", Isa::amx}, {"neon", Isa::neon}};
 constexpr LevelFeature kLevelFeatures[] = {
-    {Isa::avx2, "vnni", Feature::avx_vnni},      {Isa::avx512, "vnni", Feature::avx512_vnni},
-    {Isa::avx512, "vbmi", Feature::avx512_vbmi}, {Isa::avx512, "bf16", Feature::avx512_bf16},
-    {Isa::amx, "int8", Feature::amx_int8},       {Isa::amx, "bf16", Feature::amx_bf16},
-    {Isa::neon, "dotprod", Feature::dotprod},    {Isa::neon, "i8mm", Feature::i8mm},
-    {Isa::neon, "bf16", Feature::arm_bf16}};
+    {Isa::avx2, "vnni", Feature::avx_vnni},      {Isa::avx2, "int8", Feature::avx_vnni_int8},
+    {Isa::avx512, "vnni", Feature::avx512_vnni}, {Isa::avx512, "vbmi", Feature::avx512_vbmi},
+    {Isa::avx512, "bf16", Feature::avx512_bf16}, {Isa::amx, "int8", Feature::amx_int8},
+    {Isa::amx, "bf16", Feature::amx_bf16},       {Isa::neon, "dotprod", Feature::dotprod},
+    {Isa::neon, "i8mm", Feature::i8mm},          {Isa::neon, "bf16", Feature::arm_bf16}};
 
 const Level& level_of(Isa isa) {
   if (isa.has(Feature::neon)) return kLevels[4];
@@ -44,10 +44,13 @@ const Level& level_of(Isa isa) {
 }
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports does not know AVX-VNNI in GCC 12 and clang 14.
-bool has_avx_vnni() {
+// __builtin_cpu_supports does not know AVX-VNNI and what followed it in GCC 12 and clang 14.
+Isa find_vnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & (1u << 4)) != 0;
+  Isa found;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & (1u << 4)) == 0) return found;
+  found = found.with(Feature::avx_vnni);
+  return d & (1u << 4) ? found.with(Feature::avx_vnni_int8) : found;
 }
 
 // ---- AMX: Intel's manual volume 1, chapter 18; Linux's Documentation/arch/x86/xstate.rst -----------------
@@ -108,6 +111,7 @@ std::string_view feature_name(Feature feature) {
     case Feature::dotprod: return "dotprod";
     case Feature::i8mm: return "i8mm";
     case Feature::arm_bf16: return "arm_bf16";
+    case Feature::avx_vnni_int8: return "avx_vnni_int8";
   }
   return "?";
 }
@@ -156,7 +160,7 @@ Isa detect_vectors() {
         __builtin_cpu_supports("bmi2")))
     return isa;
   isa = Isa::avx2;
-  if (has_avx_vnni()) isa = isa.with(Feature::avx_vnni);
+  isa = Isa(isa.bits() | find_vnni().bits());
   if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")))
     return isa;
@@ -167,6 +171,9 @@ Isa detect_vectors() {
 #endif
   return isa;
 }
+
+// Features whose kernels have run on no processor yet.
+constexpr Isa kOnlyIfNamed = Isa().with(Feature::avx_vnni_int8);
 
 // Once: permission is of the process, and tables are made in many places.
 struct Machine {
@@ -189,7 +196,7 @@ const Machine& machine() {
 
 }  // namespace
 
-Isa detect_isa() { return machine().isa; }
+Isa detect_isa() { return Isa(machine().isa.bits() & ~kOnlyIfNamed.bits()); }
 
 const std::string& amx_refusal() { return machine().amx_refusal; }
 
@@ -199,7 +206,7 @@ Result<Isa> select_isa() {
   if (!wanted || !*wanted) return best;
   auto isa = parse_isa(wanted);
   if (!isa.ok()) return Error::user("MILLRACE_ISA: " + isa.error().message);
-  if (!best.includes(*isa)) {
+  if (!machine().isa.includes(*isa)) {
     const bool tiles = isa->has(Feature::amx_int8) || isa->has(Feature::amx_bf16);
     const std::string why = tiles && !amx_refusal().empty() ? "; no AMX: " + amx_refusal() : "";
     return Error::user(

@@ -14,6 +14,7 @@ TEST(Isa, NamesAndSetsCorrespond) {
       {"ref", Isa::ref},
       {"avx2", Isa::avx2},
       {"avx2+vnni", Isa::avx2.with(Feature::avx_vnni)},
+      {"avx2+vnni+int8", Isa::avx2.with(Feature::avx_vnni).with(Feature::avx_vnni_int8)},
       {"avx512", Isa::avx512},
       {"avx512-bf16", Isa::avx512.without(Feature::avx512_bf16)},
       {"avx512-vnni-vbmi-bf16", Isa::avx2.with(Feature::avx512)},
@@ -40,7 +41,7 @@ TEST(Isa, UnknownNames) {
   EXPECT_EQ(message("sse"), "expected ref, avx2, avx512, amx or neon, got 'sse'");
   EXPECT_EQ(message(""), "expected ref, avx2, avx512, amx or neon, got ''");
   EXPECT_EQ(message("avx512-bf61"), "avx512: no feature 'bf61'; known: vnni, vbmi, bf16");
-  EXPECT_EQ(message("avx2-"), "avx2: no feature ''; known: vnni");
+  EXPECT_EQ(message("avx2-"), "avx2: no feature ''; known: vnni, int8");
   EXPECT_EQ(message("amx-vnni"), "amx: no feature 'vnni'; known: int8, bf16");
   EXPECT_EQ(message("ref+vnni"), "ref: no feature 'vnni'; known: none");
 }

@@ -15,6 +15,7 @@ void add_activation_avx2(KernelTable& table);
 void add_matmul_float_avx2(KernelTable& table);
 void add_matmul_quant_avx2(KernelTable& table);
 void add_matmul_quant_avxvnni(KernelTable& table);
+void add_matmul_quant_avxvnniint8(KernelTable& table);
 void add_matmul_float_avx512(KernelTable& table);
 void add_matmul_f8_avx512vbmi(KernelTable& table);
 void add_matmul_bf16_avx512bf16(KernelTable& table);

@@ -48,14 +48,18 @@ void add_attention_of_bytes(KernelTable& table) {
 constexpr KernelVersion kVersions[] = {
     {"quantized weights", Feature::avx2, add_matmul_quant_avx2},
     {"quantized weights", Feature::avx_vnni, add_matmul_quant_avxvnni},
+    {"Q8_0 weights, small codebooks", Feature::avx2, nullptr},
+    {"Q8_0 weights, small codebooks", Feature::avx_vnni, nullptr},
+    {"codebooks of eight weights", Feature::avx2, nullptr},
+    {"codebooks of eight weights", Feature::avx_vnni, nullptr},
+#if defined(MILLRACE_VNNI_INT8)
+    {"Q8_0 weights, small codebooks", Feature::avx_vnni_int8, add_matmul_quant_avxvnniint8},
+    {"codebooks of eight weights", Feature::avx_vnni_int8, nullptr},
+#endif
     {"quantized weights", Feature::avx512_vnni, add_matmul_quant_avx512vnni},
     {"quantized weights", Feature::amx_bf16, add_matmul_quant_amxbf16},  // but Q8_0 and Q2_K
     {"packing of quantized weights", Feature::avx512, nullptr},          // make_kernel_table()
-    {"Q8_0 weights, small codebooks", Feature::avx2, nullptr},
-    {"Q8_0 weights, small codebooks", Feature::avx_vnni, nullptr},
     {"Q8_0 weights, small codebooks", Feature::avx512_vnni, nullptr},
-    {"codebooks of eight weights", Feature::avx2, nullptr},
-    {"codebooks of eight weights", Feature::avx_vnni, nullptr},
     {"codebooks of eight weights", Feature::avx512_vnni, nullptr},
     {"codebooks of eight weights", Feature::avx512_vbmi, add_matmul_codewords_avx512vbmi},
     {"Q8_0 weights, small codebooks", Feature::amx_int8, add_matmul_quant_amxint8},

@@ -39,6 +39,9 @@ inline const std::vector<KernelTable>& tables() {
       KernelTable table = make_kernel_table(Isa::avx2);
       table.isa = Isa::avx2.with(Feature::avx_vnni);
       add_vnni256(table);
+      built.push_back(table);
+      table.isa = table.isa.with(Feature::avx_vnni_int8);
+      add_vnni256_int8(table);
       built.push_back(std::move(table));
     }
 #endif

@@ -5,6 +5,8 @@
 
 namespace millrace::testing {
 
-void add_vnni256(KernelTable& table);  // needs Feature::avx512_vnni
+// They need Feature::avx512_vnni.
+void add_vnni256(KernelTable& table);
+void add_vnni256_int8(KernelTable& table);  // with the signed product of bytes emulated
 
 }  // namespace millrace::testing

@@ -1,0 +1,41 @@
+// The 256-bit quantized matmul whose 8-bit dot products take signed levels (vpdpbssd): formats of whole bytes and of
+// tables keep their signs, and need no sums of their inputs to take an offset back. `Product::add(sum, w, x)` adds four
+// products of signed bytes to each 32-bit sum.
+#pragma once
+
+#include "kernels/x86/matmul_vnni_avx2.h"
+
+namespace millrace {
+namespace {
+
+template <typename Product>
+struct VectorVnniInt8 : VectorVnni256 {
+  static constexpr bool kPrefersSigned = true;
+  static constexpr bool kByMagnitudes = false;
+
+  template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
+  [[gnu::always_inline]] static void dot(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
+    if constexpr (!Kind::kSigned) return VectorVnni256::dot<Kind, kFirst, kCount>(group, row, sum);
+    unroll<kCount>([&](auto j) __attribute__((always_inline)) {
+      I w[R];
+      unroll<R>([&](auto r) __attribute__((always_inline)) { w[r] = group.template level<kFirst + j, r>(); });
+      unroll<T>([&](auto t) __attribute__((always_inline)) {
+        const I quad = broadcast32(row[t] + 4 * (kFirst + j));
+        unroll<R>([&](auto r) __attribute__((always_inline)) { sum[t][r] = Product::add(sum[t][r], w[r], quad); });
+      });
+    });
+  }
+};
+
+// The formats whose levels are signed; all others have what AVX-VNNI has.
+template <typename V>
+void add_signed_kernels(KernelTable& table) {
+  unroll<kQuantSourceCount>([&](auto i) {
+    if constexpr (Levels<V, i>::kSigned) add_quant_kernel<V, i>(table);
+  });
+  set_table16(table, run_table16<V>);
+  set_codewords(table, run_codewords<V>);
+}
+
+}  // namespace
+}  // namespace millrace
