@@ -4,6 +4,7 @@
 #include <bit>
 #include <cfloat>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "sampling/estimate.h"
@@ -19,16 +20,24 @@ float clamp_infinity(float logit) { return std::min(logit, FLT_MAX); }
 
 }  // namespace
 
-// Eight lanes, so that the loop becomes vector code on any machine.
+// In the compiler's vector types: GCC makes single comparisons of a loop over lanes.
 float block_max(const float* x, size_t n) {
-  float lanes[8];
-  std::fill_n(lanes, 8, kMasked);
+  using Four = float __attribute__((vector_size(16)));
+  constexpr size_t kVectors = 4, kLanes = 4 * kVectors;
+  const auto larger = [](Four a, Four b) { return a > b ? a : b; };  // b where a is NaN
+  Four lanes[kVectors];
+  for (Four& four : lanes) four = Four{} + kMasked;
   size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    for (size_t j = 0; j < 8; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+  for (; i + kLanes <= n; i += kLanes) {
+    for (size_t j = 0; j < kVectors; ++j) {
+      Four next;
+      std::memcpy(&next, x + i + 4 * j, sizeof(next));
+      lanes[j] = larger(next, lanes[j]);
+    }
   }
+  const Four four = larger(larger(lanes[0], lanes[1]), larger(lanes[2], lanes[3]));
   float best = kMasked;
-  for (float lane : lanes) best = lane > best ? lane : best;
+  for (size_t j = 0; j < 4; ++j) best = four[j] > best ? four[j] : best;
   for (; i < n; ++i) best = x[i] > best ? x[i] : best;
   return best;
 }
