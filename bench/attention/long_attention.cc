@@ -3,7 +3,8 @@
 // medians; wall time.
 //
 //   long_attention patterns [TOKENS [THREADS [PATTERN...]]]   a prompt in chunks of 512
-//   long_attention shared [PREFIX [THREADS [STREAMS]]]        streams that decode behind one prefix
+//   long_attention shared [PREFIX [THREADS [STREAMS [COMMON]]]]        streams that decode behind one prefix; with
+//       COMMON, only so many tokens are common to all, and the rest of the prefix to every four streams
 //
 // `of proportion`: time that falls as much as the pairs of a query and a key would be 100 %.
 #include <fmt/format.h>
@@ -142,14 +143,19 @@ int patterns(Isa isa, int64_t tokens, int threads, std::vector<std::string> name
   return 0;
 }
 
-int shared(Isa isa, int64_t prefix, int threads, int64_t streams) {
+int shared(Isa isa, int64_t prefix, int threads, int64_t streams, int64_t common) {
   constexpr int64_t kOwn = 64;  // tokens of each stream behind the prefix
-  Bench bench(isa, threads, prefix + kOwn, streams, streams * (prefix + kOwn) + prefix);
+  const int64_t groups = common < prefix ? (streams + 3) / 4 : 1;
+  Bench bench(isa, threads, prefix + kOwn, streams, streams * (prefix + kOwn) + groups * prefix);
   Batch together, apart;
   const int64_t blocks = (prefix + kOwn) / kBlockTokens;
   for (int64_t s = 0; s < streams; ++s) {
     bench.add(together, prefix + kOwn - 7, 1, prefix, prefix / kBlockTokens + s * blocks);
     bench.add(apart, prefix + kOwn - 7, 1, 0, prefix / kBlockTokens + s * blocks);
+    const int64_t group_blocks = (streams * (prefix + kOwn) + s / 4 * prefix) / kBlockTokens;
+    for (int64_t b = common / kBlockTokens; b < prefix / kBlockTokens && s / 4 > 0; ++b)
+      together.block_tables[static_cast<size_t>(together.spans.back().table + b)] =
+          static_cast<BlockId>(group_blocks + b);
   }
   SharedPrefixes prefixes;
   prefixes.reserve(streams);
@@ -162,7 +168,7 @@ int shared(Isa isa, int64_t prefix, int threads, int64_t streams) {
     std::vector<double> seconds;
   };
   const double each = static_cast<double>(prefix + kOwn);
-  const double once = static_cast<double>(prefix + streams * kOwn);
+  const double once = static_cast<double>(common + groups * (prefix - common) + streams * kOwn);
   Way ways[] = {{"own copies, each its own", &apart, nullptr, static_cast<double>(streams) * each, {}},
                 {"one prefix, each its own", &together, nullptr, static_cast<double>(streams) * each, {}},
                 {"one prefix, read once", &together, &prefixes, once, {}}};
@@ -173,8 +179,8 @@ int shared(Isa isa, int64_t prefix, int threads, int64_t streams) {
       way.seconds.push_back(seconds_now() - begin);
     }
   }
-  fmt::print("{}, {} streams behind {} tokens, {} threads\n\n", isa_name(bench.table.isa), streams, prefix,
-             bench.pool.threads());
+  fmt::print("{}, {} streams behind {} tokens, {} of them common to all, {} threads\n\n", isa_name(bench.table.isa),
+             streams, prefix, common, bench.pool.threads());
   fmt::print("| keys and values | us | GB/s read | GFLOP/s | speed |\n|---|---:|---:|---:|---:|\n");
   for (const Way& way : ways) {
     const double seconds = median(way.seconds);
@@ -208,12 +214,15 @@ int run(int argc, char** argv) {
     if (mode == "patterns")
       return patterns(*isa, *first, workers, std::vector<std::string>(argv + std::min(argc, 4), argv + argc));
     const auto streams = argc > 4 ? number(argv[4], 2, 64) : 16;
-    if (mode == "shared" && streams && argc < 6) return shared(*isa, *first, workers, *streams);
+    const auto common = argc > 5 ? number(argv[5], 0, *first) : *first;
+    if (mode == "shared" && streams && common && *common % kBlockTokens == 0 && argc < 7)
+      return shared(*isa, *first, workers, *streams, *common);
   }
-  fmt::print(stderr,
-             "usage: long_attention patterns [TOKENS [THREADS [PATTERN...]]]\n"
-             "       long_attention shared [PREFIX [THREADS [STREAMS]]]\n"
-             "tokens: 1024 to 131072, a multiple of 16; threads: 1 to 256; streams: 2 to 64\n");
+  fmt::print(
+      stderr,
+      "usage: long_attention patterns [TOKENS [THREADS [PATTERN...]]]\n"
+      "       long_attention shared [PREFIX [THREADS [STREAMS [COMMON]]]]\n"
+      "tokens: 1024 to 131072, a multiple of 16; threads: 1 to 256; streams: 2 to 64; common: up to the prefix\n");
   return 2;
 }
 

@@ -57,6 +57,30 @@ struct Worker {
   const uint8_t** pointers;
 };
 
+// Neighbouring members of a group of SharedPrefixes.
+struct SharedMembers {
+  std::span<const BatchSpan> spans;
+  std::span<const int32_t> members;
+  std::span<const int32_t> shared;  // with the next one
+
+  int64_t size() const { return std::ssize(members); }
+  const BatchSpan& span(int64_t member) const {
+    return spans[static_cast<size_t>(members[static_cast<size_t>(member)])];
+  }
+  // That all of them share; of two members or more.
+  int64_t partitions() const { return std::ranges::min(shared.first(shared.size() - 1)); }
+  SharedMembers part(int64_t first, int64_t count) const {
+    const auto at = static_cast<size_t>(first), n = static_cast<size_t>(count);
+    return {spans, members.subspan(at, n), shared.subspan(at, n)};
+  }
+  // The one at `first` and those after it that share more than `partitions` with it.
+  SharedMembers that_share_more(int64_t first, int64_t partitions) const {
+    int64_t end = first + 1;
+    while (end < size() && shared[static_cast<size_t>(end - 1)] > partitions) ++end;
+    return part(first, end - first);
+  }
+};
+
 struct Attend {
   const Batch& batch;
   const AttentionLayer& layer;
@@ -238,35 +262,41 @@ struct Attend {
     }
   }
 
-  // Members of a group of spans, for one KV head: the partitions that they share for all their queries at once, then
-  // the rest of each. The scratch holds two partials and the queries.
-  void run_group(const SharedPrefixes::Group& shared, std::span<const int32_t> members, int64_t head, float* scratch,
-                 const Worker& worker) const {
-    const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
-    const int64_t rows = std::ssize(members) * group, dims = layer.values(), width = group * layer.head_dim;
+  // Members of a group of spans, for one KV head. The scratch holds two partials and the queries.
+  void run_group(const SharedMembers& shared, int64_t head, float* scratch, const Worker& worker) const {
+    const int64_t rows = shared.size() * group, dims = layer.values(), width = group * layer.head_dim;
     const Partial total = partial_at(scratch, rows);
     const Partial partial = partial_at(scratch + partial_floats(rows, dims), rows);
     float* gathered = scratch + 2 * partial_floats(rows, dims);
-    for (size_t i = 0; i < members.size(); ++i) {
-      const Unit u = unit(spans[static_cast<size_t>(members[i])], head);
-      std::copy_n(queries_of(u).q, width, gathered + static_cast<int64_t>(i) * width);
-    }
-    for (int64_t part = 0; part < shared.partitions; ++part) {
-      const int64_t end = shared.partitions * kAttentionPartition;  // every query sees all before it
-      const Queries all{gathered, width, std::ssize(members), end, end};
-      read_partition(spans[static_cast<size_t>(shared.leader)], head, all, part, part == 0, part == 0 ? total : partial,
-                     worker);
+    for (int64_t i = 0; i < shared.size(); ++i)
+      std::copy_n(queries_of(unit(shared.span(i), head)).q, width, gathered + i * width);
+    run_members(shared, 0, head, gathered, total, partial, worker);
+  }
+
+  // From partition `from` on: those that all of them share at once, then the members that share more, and each alone.
+  void run_members(const SharedMembers& shared, int64_t from, int64_t head, const float* gathered, const Partial& total,
+                   const Partial& partial, const Worker& worker) const {
+    const int64_t dims = layer.values(), width = group * layer.head_dim;
+    const auto add = [&](int64_t part, int64_t rows, const auto& read) {
+      read(part == 0 ? total : partial);
       if (part > 0) join(rows, partial, total);
+    };
+    if (shared.size() == 1) {
+      const Unit u = unit(shared.span(0), head);
+      for (int64_t part = from; part < u.part_end; ++part)
+        add(part, group, [&](const Partial& into) { run_partition(u, part, part == from, into, worker); });
+      return finish(u, total);
     }
-    for (size_t i = 0; i < members.size(); ++i) {
-      const Unit u = unit(spans[static_cast<size_t>(members[i])], head);
-      const int64_t at = static_cast<int64_t>(i) * group;
-      const Partial own = total.from(at, dims);
-      for (int64_t part = shared.partitions; part < u.part_end; ++part) {
-        run_partition(u, part, part == shared.partitions, partial, worker);
-        join(group, partial, own);
-      }
-      finish(u, own);
+    const int64_t end = shared.partitions();
+    const int64_t end_slot = end * kAttentionPartition;  // every query sees all before it
+    const Queries all{gathered, width, shared.size(), end_slot, end_slot};
+    for (int64_t part = from; part < end; ++part)
+      add(part, shared.size() * group,
+          [&](const Partial& into) { read_partition(shared.span(0), head, all, part, part == from, into, worker); });
+    for (int64_t first = 0; first < shared.size();) {
+      const SharedMembers more = shared.that_share_more(first, end);
+      run_members(more, end, head, gathered + first * width, total.from(first * group, dims), partial, worker);
+      first += more.size();
     }
   }
 };
@@ -399,9 +429,8 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
           continue;
         }
         const int64_t each = members_each(g), first = index / layer.kv_heads * each;
-        const auto members = prefixes->members(g).subspan(static_cast<size_t>(first),
-                                                          static_cast<size_t>(std::min(each, g.members - first)));
-        return a.run_group(g, members, index % layer.kv_heads, own, by);
+        const SharedMembers all{spans, prefixes->members(g), prefixes->shared(g)};
+        return a.run_group(all.part(first, std::min(each, g.members - first)), index % layer.kv_heads, own, by);
       }
     }
     size_t s = 0;

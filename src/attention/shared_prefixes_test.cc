@@ -42,6 +42,11 @@ std::vector<int32_t> members_of(const SharedPrefixes& found, size_t group) {
   return {members.begin(), members.end()};
 }
 
+std::vector<int32_t> shared_of(const SharedPrefixes& found, size_t group) {
+  const auto shared = found.shared(found.groups()[group]);
+  return {shared.begin(), shared.end()};
+}
+
 TEST(SharedPrefixes, GroupsShareWholePartitions) {
   Streams streams;
   streams.add(Streams::blocks(0, 40, 1000, 3));   // 640 slots: two partitions and a half
@@ -53,9 +58,9 @@ TEST(SharedPrefixes, GroupsShareWholePartitions) {
   const SharedPrefixes found = streams.find();
   ASSERT_EQ(found.groups().size(), 2u);
   EXPECT_EQ(members_of(found, 0), (std::vector<int32_t>{0, 1, 3}));
-  EXPECT_EQ(found.groups()[0].partitions, 2);
+  EXPECT_EQ(shared_of(found, 0), (std::vector<int32_t>{2, 2, 0}));
   EXPECT_EQ(members_of(found, 1), (std::vector<int32_t>{2, 4}));
-  EXPECT_EQ(found.groups()[1].partitions, 1);
+  EXPECT_EQ(shared_of(found, 1), (std::vector<int32_t>{1, 0}));
   EXPECT_TRUE(found.grouped(4));
   EXPECT_FALSE(found.grouped(5));
 }
@@ -83,14 +88,19 @@ TEST(SharedPrefixes, ChunksAndTokensThatSeeLessStayAlone) {
   EXPECT_EQ(members_of(found, 0), (std::vector<int32_t>{2, 3}));
 }
 
-TEST(SharedPrefixes, AStreamThatSharesLittleDoesNotJoinManyThatShareMuch) {
+TEST(SharedPrefixes, FindsPrefixesWithinPrefixes) {
   Streams streams;
-  for (int32_t i = 0; i < 3; ++i) streams.add(Streams::blocks(0, 16 * 8, 1000 * (i + 1), 2));
-  streams.add(Streams::blocks(0, 16, 5000, 200));
+  streams.add(Streams::blocks(0, 16 * 2, 9000, 90));
+  streams.add(Streams::blocks(0, 16 * 8, 2000, 2));
+  streams.add(Streams::blocks(0, 16 * 5, 8000, 7));
+  streams.add(Streams::blocks(0, 16 * 8, 1000, 20));
+  streams.add(Streams::blocks(0, 16 * 5, 7000, 70));
+  streams.add(Streams::blocks(0, 15, 5000, 200));
   const SharedPrefixes found = streams.find();
   ASSERT_EQ(found.groups().size(), 1u);
-  EXPECT_EQ(found.groups()[0].partitions, 8);
-  EXPECT_FALSE(found.grouped(3));
+  EXPECT_EQ(members_of(found, 0), (std::vector<int32_t>{3, 1, 4, 2, 0}));
+  EXPECT_EQ(shared_of(found, 0), (std::vector<int32_t>{8, 5, 5, 2, 0}));
+  EXPECT_FALSE(found.grouped(5));
 }
 
 TEST(SharedPrefixes, FindsAnew) {
