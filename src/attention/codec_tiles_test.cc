@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "attention/full.h"
+#include "attention/key_summaries.h"
 #include "base/cpu.h"
 #include "base/philox.h"
 #include "isa_label.h"
@@ -36,11 +37,13 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     plain.emplace(KvPool::create(layout, kContext / 16).value());
     for (int64_t i = 0; i < kContext / 16; ++i) plain_blocks.push_back(*plain->allocate());
     layout.encode_with(find_kv_codec(GetParam().codec).value());
+    EXPECT_TRUE(add_key_summaries(layout, dynamic.get(), kContext).ok());
     encoded.emplace(KvPool::create(layout, 40, {.states = 3}).value());
     const KeyRope rope{.frequencies = frequencies(), .half = true};
     tiles = CodecTiles::create(*encoded, 0, table, kTokens, threads.threads(), {&rope, 1}, kContext).value();
     scratch.resize(static_cast<size_t>(
-        attention_scratch_floats(threads.threads(), kContext, kTileHeads / kTileKvHeads, dim, kTileKvHeads)));
+        attention_scratch_floats(threads.threads(), kContext, kTileHeads / kTileKvHeads, dim, kTileKvHeads, 0,
+                                 {.pattern = dynamic.get()})));
     pointers.resize(static_cast<size_t>(attention_scratch_pointers(threads.threads(), kContext, 16)));
   }
 
@@ -114,10 +117,17 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
         tiles.store(span, t, k.data() + t * kTileKvHeads * dim, v.data() + t * kTileKvHeads * dim);
     tiles.encode(threads);
     std::vector<float> out(q.size());
-    const AttentionLayer layer{0, kTileHeads, kTileKvHeads, dim, GetParam().window, 0};
+    const AttentionLayer layer = attention(pattern);
+    summarize_keys(batch, layer, table, threads, *encoded, kContext, &tiles);
     attend(batch, layer, table, threads, *encoded, q.data(), out.data(), kContext, scratch.data(), pointers.data(),
            &tiles);
     return out;
+  }
+
+  AttentionLayer attention(const std::shared_ptr<const AttentionPattern>& by) const {
+    AttentionLayer layer{0, kTileHeads, kTileKvHeads, dim, GetParam().window, 0};
+    layer.switches.pattern = by.get();
+    return layer;
   }
 
   // Rows of a tile by the definition of LevelTiles.
@@ -209,8 +219,7 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     auto q = row(2, stream, query, kTileHeads);
     turn(q, false);
     std::vector<float> out(q.size());
-    const AttentionLayer layer{0, kTileHeads, kTileKvHeads, dim, GetParam().window, 0};
-    attend(one, layer, table, threads, *plain, q.data(), out.data(), kContext, scratch.data(), pointers.data());
+    attend(one, attention(marking ? marking : pattern), table, threads, *plain, q.data(), out.data(), kContext, scratch.data(), pointers.data());
     turn(out, true);
     return out;
   }
@@ -225,7 +234,7 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
         const auto want = expected(chunk.stream, slot);
         const float* got = out.data() + token * kTileHeads * dim;
         const KvCodec& codec = *encoded->layout().codec;
-        if (!codec.rotates() && !codec.before_rope() && !in_bf16()) {
+        if (!codec.rotates() && !codec.before_rope() && !in_bf16() && !marking) {
           ASSERT_EQ(std::memcmp(got, want.data(), want.size() * sizeof(float)), 0)
               << "stream " << chunk.stream << ", slot " << slot;
           continue;
@@ -239,6 +248,10 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
   }
 
   static constexpr int64_t kTokens = 300;
+  // What queries are run with; and a static one that marks the same, if that one is dynamic.
+  std::shared_ptr<const AttentionPattern> pattern, marking;
+  const std::shared_ptr<const AttentionPattern> dynamic =
+      make_attention_pattern("quest:block=128,top=0,first=0,sinks=1,window=1").value();
   int64_t dim;
   KernelTable table;
   ThreadPool threads;
@@ -262,6 +275,56 @@ TEST_P(CodecTilesTest, EachQuerySeesOlderBlocksDecodedAndTheNewestRaw) {
   check({{1, 352, 3}});
   check({{0, 107, 290}});
   check({{0, 397, 19}});
+}
+
+// Blocks of patterns have 128 tokens, so that the middle ones of 416 are left out.
+TEST_P(CodecTilesTest, QueriesOfAPatternSeeItsBlocks) {
+  if (GetParam().window > 0) return;  // which the layer keeps
+  for (const char* text : {"sink_window:block=128,sinks=1,window=1", "sink_window:block=128,sinks=0,window=2"}) {
+    pattern = make_attention_pattern(text).value();
+    check({{0, 0, 130}, {1, 0, 150}});
+    check({{0, 130, 1}, {1, 150, 140}});
+    check({{1, 290, 120}, {0, 131, 170}});
+    check({{0, 301, 1}, {1, 410, 1}, {2, 0, 3}});
+    check({{0, 302, 114}});
+  }
+}
+
+// Those that choose read block by block, and join what they read: no more than the ends of a stream here.
+TEST_P(CodecTilesTest, QueriesThatChooseSeeTheirBlocks) {
+  if (GetParam().window > 0) return;
+  pattern = dynamic;
+  marking = make_attention_pattern("sink_window:block=128,sinks=1,window=1").value();
+  check({{0, 0, 130}, {1, 0, 150}});
+  check({{0, 130, 1}, {1, 150, 140}});
+  check({{1, 290, 120}, {0, 131, 170}});
+  check({{0, 301, 1}, {1, 410, 1}, {2, 0, 3}});
+}
+
+// They choose by what is stored: of each dimension the smallest and the largest of the decoded keys.
+TEST_P(CodecTilesTest, SummariesAreOfEncodedKeys) {
+  if (GetParam().window > 0) return;
+  pattern = dynamic;
+  run({{0, 0, 100}});
+  run({{0, 100, 200}});
+  const KvCodec& codec = *encoded->layout().codec;
+  for (int64_t block : {0, 1}) {
+    for (int64_t head = 0; head < kTileKvHeads; ++head) {
+      std::vector<float> expected(static_cast<size_t>(2 * dim));
+      const auto* by = dynamic_pattern(dynamic.get());
+      by->start_summary(expected);
+      for (int64_t first = block * 128; first < (block + 1) * 128; first += encoded->layout().block_tokens) {
+        std::vector<float> rows = block_rows(KvPart::keys, 0, head, first, true);
+        if (codec.rotates()) turn(rows, true);
+        for (int64_t at = 0; at < std::ssize(rows); at += dim)
+          by->add_key({0, head, kTileKvHeads}, std::span(rows).subspan(static_cast<size_t>(at), static_cast<size_t>(dim)),
+                      expected);
+      }
+      const float* actual = key_summary(*encoded, 0, head, tables[0].data(), block, 128);
+      for (int64_t i = 0; i < 2 * dim; ++i)
+        ASSERT_NEAR(actual[i], expected[static_cast<size_t>(i)], 4e-3) << block << " " << head << " " << i;
+    }
+  }
 }
 
 // Slots written again, as after rejected drafts: across the end of a block, and back.

@@ -33,6 +33,8 @@ struct VisibleUnit {
   // Of a pattern: the layer of the pool whose rows are the values; below 0: the layer's own.
   int64_t value_layer = -1;
   bool rests = false;  // rows are read with their rests
+  const CodecTiles* encoded = nullptr;  // of a pattern: as of attend()
+  int worker = 0;
 };
 
 // Another partial of as many rows, the floats of one query's heads, and those of a choice of documents.

@@ -77,6 +77,9 @@ DrawnEngine draw_engine_kind(const Draw& draw, uint64_t number, const ArchSpec& 
   if (kind == 0) {
     e.kind = KvKind::codec;
     e.options.kv_format = drawn_from(draw, drawn_codecs());
+    if (draw(2))
+      e.options.kernels = {draw(2) ? "attention=bigbird:block=32,window=1,global=1,random=0"
+                                   : "attention=quest:block=32,top=1,first=0"};
     e.stores = e.options.kv_format.find("residual") == std::string::npos;
     return e;
   }
@@ -90,7 +93,7 @@ DrawnEngine draw_engine_kind(const Draw& draw, uint64_t number, const ArchSpec& 
     return e;
   }
   e.stores = true;
-  if (kind == 2 && !e.options.kv_format.starts_with("progressive")) {  // no stream of a pattern drops tokens
+  if (kind == 2) {  // no stream of a pattern drops tokens
     e.options.kernels = {draw(2) ? "attention=bigbird:block=16,window=2,global=1,random=1"
                                  : "attention=quest:block=16,top=1,first=0"};
     return e;
