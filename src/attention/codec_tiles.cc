@@ -16,7 +16,8 @@ int64_t partition_blocks(int64_t block_tokens) { return kAttentionPartition / bl
 int64_t raw_block_bytes(const KvLayout& layout) {
   int64_t bytes = 0;
   for (const KvLayer& layer : layout.layers)
-    if (!layer.plain) bytes = std::max(bytes, 2 * layer.kv_heads * layout.block_tokens * layout.format->row_bytes(layer.head_dim));
+    if (!layer.plain)
+      bytes = std::max(bytes, 2 * layer.kv_heads * layout.block_tokens * layout.format->row_bytes(layer.head_dim));
   return bytes;
 }
 
@@ -41,10 +42,16 @@ int64_t rows_bytes(const KvLayout& layout) {
                      layout.format->row_bytes(most_dims(layout)));
 }
 
-// And rotated queries behind them.
-int64_t decoded_bytes(const KvLayout& layout) {
+// Rotated queries behind them.
+int64_t rotated_bytes(const KvLayout& layout) {
   const int64_t rotated = layout.codec->rotates() ? kRotatedRows * most_dims(layout) : 0;
-  return rows_bytes(layout) + whole_pages(rotated * static_cast<int64_t>(sizeof(float)));
+  return whole_pages(rotated * static_cast<int64_t>(sizeof(float)));
+}
+
+// And rows of a tail and of a stream's first tokens.
+int64_t decoded_bytes(const KvLayout& layout) {
+  const int64_t kept = (layout.tail_tokens + layout.codec->sink_tokens()) * layout.format->row_bytes(most_dims(layout));
+  return rows_bytes(layout) + rotated_bytes(layout) + whole_pages(kept);
 }
 
 // A chunk in the window has more tokens than a block; see CodecTiles::window_block().
@@ -97,6 +104,7 @@ Result<CodecTiles> CodecTiles::create(KvPool& kv, int64_t group, const KernelTab
   tiles.residual_blocks_ = layout.residual_blocks();
   tiles.decoded_bytes_ = decoded_bytes(layout);
   tiles.rotated_at_ = rows_bytes(layout);
+  tiles.kept_at_ = tiles.rotated_at_ + rotated_bytes(layout);
   MILLRACE_TRY(tiles.window_, AlignedBuffer::allocate(window_bytes(layout, tokens), "activations"));
   MILLRACE_TRY(tiles.decoded_, AlignedBuffer::allocate(threads * tiles.decoded_bytes_, "activations"));
   tiles.most_blocks_ = places_bytes(layout, context) / static_cast<int64_t>(sizeof(int32_t));
@@ -267,24 +275,29 @@ void CodecTiles::decode_keys(const int32_t* table, int64_t head, int64_t block, 
               static_cast<size_t>(codec.sink_tokens() * row_bytes()));
 }
 
-// Blocks [begin, end) of the arguments: keys to their places in the worker's rows, whose first is for block `first`, and
-// values behind them.
-void CodecTiles::decode(const CodecKeys& keys, int64_t begin, int64_t end, int64_t first, int worker) const {
+void CodecTiles::decode_values(const int32_t* table, int64_t head, int64_t block, uint8_t* rows) const {
   const KvCodec& codec = kv_->layout().codec->layer(layer_);
-  const int64_t dim = head_dim(), block_bytes = block_tokens_ * row_bytes();
+  const uint8_t* tile = kv_->values(layer_, table[block], head);
+  codec.load(KvPart::values, *kernels_, tile, block_tokens_, head_dim(), rows);
+  if (block > 0 || codec.sink_tokens() == 0) return;
+  std::memcpy(rows, tile + codec.sink_at(block_tokens_, head_dim()),
+              static_cast<size_t>(codec.sink_tokens() * row_bytes()));
+}
+
+// Blocks [begin, end) of the arguments: keys to their places in the worker's rows, whose first is for block `first`,
+// and values behind them.
+void CodecTiles::decode(const CodecKeys& keys, int64_t begin, int64_t end, int64_t first, bool with_values,
+                        int worker) const {
+  const int64_t block_bytes = block_tokens_ * row_bytes();
   uint8_t *to = decoded(worker), *values = to + partition_blocks(block_tokens_) * block_bytes;
   const auto id = [&](int64_t b) { return keys.table[keys.place(b)]; };
   for (int64_t b = begin; b < end; ++b) {
     if (b + 1 < end) {
       prefetch(kv_->keys(layer_, id(b + 1), keys.head), kv_->tile_bytes(layer_));
-      prefetch(kv_->values(layer_, id(b + 1), keys.head), kv_->tile_bytes(layer_));
+      prefetch(kv_->values(layer_, id(b + 1), keys.head), with_values ? kv_->tile_bytes(layer_) : 0);
     }
     decode_keys(keys.table, keys.head, keys.place(b), to + (b - first) * block_bytes);
-    const uint8_t* tile = kv_->values(layer_, id(b), keys.head);
-    uint8_t* rows = values + (b - first) * block_bytes;
-    codec.load(KvPart::values, *kernels_, tile, block_tokens_, dim, rows);
-    if (keys.place(b) > 0 || codec.sink_tokens() == 0) continue;
-    std::memcpy(rows, tile + codec.sink_at(block_tokens_, dim), static_cast<size_t>(codec.sink_tokens() * row_bytes()));
+    if (with_values) decode_values(keys.table, keys.head, keys.place(b), values + (b - first) * block_bytes);
   }
 }
 
@@ -310,7 +323,8 @@ const float* CodecTiles::raw_keys(const BatchSpan& span, int64_t head, int64_t b
 
 // A partition of raw rows alone has the bits of f16 rows, whose kernel may multiply in another way than that of levels.
 void CodecTiles::run_rows(const AttentionKernel& kernel, const AttentionArgs& args) const {
-  levels_&& args.encoded_end > args.key_begin ? kernels_->attend_tiles(args) : kernel.run(args);
+  const bool encoded = args.tiles && args.encoded_end > args.key_begin;
+  encoded ? kernels_->attend_tiles(args) : kernel.run(args);
 }
 
 // With rotated queries; sums of values are rotated back. All at once, or some heads of one query at a time.
@@ -332,8 +346,9 @@ void CodecTiles::run_rotated(const AttentionKernel& kernel, const AttentionArgs&
     part.max = args.max + head;
     part.sum = args.sum + head;
     part.acc = args.acc + head * dim;
+    if (args.scores) part.scores = args.scores + head * args.score_stride;
     run_rows(kernel, part);
-    for (int64_t row = 0; row < rows; ++row) codec.rotate_back(part.acc + row * dim, dim);
+    for (int64_t row = 0; row < rows && !args.scores; ++row) codec.rotate_back(part.acc + row * dim, dim);
   }
 }
 
@@ -346,8 +361,8 @@ int64_t CodecTiles::raw_from(const CodecKeys& keys, int64_t slot) const {
   return block;
 }
 
-// Runs the kernel over blocks that are encoded before number `raw`. Decoded ones are in the worker's rows; of tiles that
-// are read as they are, those before `ahead` are worth prefetching.
+// Runs the kernel over blocks that are encoded before number `raw`. Decoded ones are in the worker's rows; of tiles
+// that are read as they are, those before `ahead` are worth prefetching.
 void CodecTiles::run_blocks(const AttentionKernel& kernel, const CodecKeys& keys, AttentionArgs& args, int64_t raw,
                             int64_t ahead, int worker, const uint8_t** blocks) const {
   const BatchSpan& chunk = batch_->spans_of(group_)[static_cast<size_t>(keys.span.chunk)];
@@ -358,11 +373,12 @@ void CodecTiles::run_blocks(const AttentionKernel& kernel, const CodecKeys& keys
     blocks[b] = kv_->keys(layer_, id, keys.head);
     blocks[ahead + b] = kv_->values(layer_, id, keys.head);
   };
+  const bool as_tiles = levels_ && !args.scores;
   args.block_tokens = block_tokens_;
   args.row_bytes = row_bytes();
   args.top = nullptr;
   args.cold = false;
-  args.tiles = !levels_ ? nullptr : keys.place(0) > 0 ? &*later_ : &*levels_;
+  args.tiles = !as_tiles ? nullptr : keys.place(0) > 0 ? &*later_ : &*levels_;
   args.places = keys.places;
   args.k_blocks = blocks;
   args.v_blocks = blocks + ahead;
@@ -371,16 +387,16 @@ void CodecTiles::run_blocks(const AttentionKernel& kernel, const CodecKeys& keys
     if (b >= raw) {
       blocks[b] = raw_block(chunk, keys.place(b), keys.head);
       blocks[ahead + b] = raw_block(chunk, keys.place(b), heads() + keys.head);
-    } else if (levels_) {
+    } else if (as_tiles) {
       point_at_tiles(b);
     } else {
       blocks[b] = rows + (b - first) * block_bytes;
       blocks[ahead + b] = values + (b - first) * block_bytes;
     }
   }
-  args.encoded_end = levels_ ? raw * block_tokens_ : 0;
+  args.encoded_end = as_tiles ? raw * block_tokens_ : 0;
   args.key_ahead = args.key_end;
-  if (levels_) {  // tiles that the next partition reads
+  if (as_tiles) {  // tiles that the next partition reads
     const int64_t last = std::min(ahead, raw);
     for (int64_t b = end; b < last; ++b) point_at_tiles(b);
     args.key_ahead = std::max(args.key_end, last * block_tokens_);
@@ -395,9 +411,9 @@ void CodecTiles::attend(const AttentionKernel& kernel, const CodecKeys& keys, co
   const int64_t end = (args.key_end + block_tokens_ - 1) / block_tokens_;
   const int64_t first_seen = args.window > 0 ? std::max<int64_t>(0, args.first_query + 1 - args.window) : 0;
   const bool rotates = kv_->layout().codec->rotates();
-  if (!levels_)
+  if (!levels_ || args.scores)
     decode(keys, std::max(first, first_seen / block_tokens_),
-           std::min(end, raw_from(keys, args.first_query + args.queries - 1)), first, worker);
+           std::min(end, raw_from(keys, args.first_query + args.queries - 1)), first, !args.scores, worker);
   AttentionArgs part = args;
   const int64_t ahead = std::max(end, (args.key_ahead + block_tokens_ - 1) / block_tokens_);
   for (int64_t done = 0; done < args.queries; done += part.queries) {
@@ -410,8 +426,9 @@ void CodecTiles::attend(const AttentionKernel& kernel, const CodecKeys& keys, co
     part.max = args.max + rows;
     part.sum = args.sum + rows;
     part.acc = args.acc + rows * args.head_dim;
+    if (args.scores) part.scores = args.scores + rows * args.score_stride;
     if (part.key_end <= part.key_begin) {
-      see_nothing(part);
+      if (!args.scores) see_nothing(part);
       continue;
     }
     run_blocks(kernel, keys, part, raw_from(keys, slot), ahead, worker, blocks);
@@ -421,7 +438,7 @@ void CodecTiles::attend(const AttentionKernel& kernel, const CodecKeys& keys, co
 void CodecTiles::attend_before(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args,
                                int64_t encoded, int worker, const uint8_t** blocks) const {
   AttentionArgs all = args;
-  if (!levels_) decode(keys, 0, encoded, 0, worker);
+  if (!levels_) decode(keys, 0, encoded, 0, true, worker);
   run_blocks(kernel, keys, all, encoded, (args.key_end + block_tokens_ - 1) / block_tokens_, worker, blocks);
 }
 

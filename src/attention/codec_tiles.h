@@ -11,8 +11,13 @@
 //   window   [block of the chunk][K, V][kv_head][token in block][f16 row]     from the first block that a query sees
 //   raw
 //
-// A query of a sparse pattern sees some of the stream's blocks. These are numbered in their order, as in block_sparse.h,
-// and CodecKeys::places says which they are: raw ones are the last of them, too, and keys before RoPE need their places.
+// A query of a sparse pattern sees some of the stream's blocks. These are numbered in their order, as in
+// block_sparse.h, and CodecKeys::places says which they are: raw ones are the last of them, too, and keys before RoPE
+// need their places.
+//
+// A stream that drops tokens keeps the others together (compact()): what is encoded by token moves as it is; keys that
+// share scales by column are decoded, and blocks of others than before encoded anew, which loses a little each time.
+// Rows of the newest tokens are raw ones as far as they were raw for the last query.
 //
 // Of one group of the pool's layers (kv/window_groups.h); tails are those of the whole pool's streams.
 //
@@ -42,6 +47,15 @@ struct CodecKeys {
   int64_t place(int64_t block) const { return places ? places[block] : block; }
 };
 
+// The tokens that a stream keeps: slot kept[i] becomes slot i, as of KvPool::compact().
+struct KeptSlots {
+  std::span<const BlockId> table;
+  StateId state = 0;
+  int64_t stored = 0;  // slots so far
+  std::span<const int32_t> kept;
+  int64_t heads = 1;  // > 1: [heads, tokens], of all layers
+};
+
 class CodecTiles {
  public:
   CodecTiles() = default;  // of a group without a codec
@@ -63,7 +77,11 @@ class CodecTiles {
   // After them: encodes the rest of the blocks that are complete now.
   void encode(ThreadPool& pool);
 
-  // args: all but the blocks. `blocks`: room for pointers, as attention_scratch_pointers() says.
+  // Between passes.
+  void compact(const KeptSlots& slots, ThreadPool& pool);
+
+  // args: all but the blocks. Where they ask for scores, keys are decoded. `blocks`: room for pointers, as
+  // attention_scratch_pointers() says.
   void attend(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int worker,
               const uint8_t** blocks) const;
   // The same of queries that need not be neighbours and see all of these blocks, which are up to a partition before
@@ -97,7 +115,10 @@ class CodecTiles {
   void encode_block(KvPart part, const BatchSpan& chunk, int64_t block, int64_t head, int worker) const;
   uint8_t* tile_of(KvPart part, const BatchSpan& chunk, int64_t block, int64_t head) const;
   int64_t raw_from(const CodecKeys& keys, int64_t slot) const;
-  void decode(const CodecKeys& keys, int64_t begin, int64_t end, int64_t first, int worker) const;
+  void decode(const CodecKeys& keys, int64_t begin, int64_t end, int64_t first, bool values, int worker) const;
+  void decode_values(const int32_t* table, int64_t head, int64_t block, uint8_t* rows) const;
+  void compact_part(const KeptSlots& slots, std::span<const int32_t> kept, KvPart part, int64_t head, int worker) const;
+  void move_tokens(const KeptSlots& slots, std::span<const int32_t> kept, KvPart part, int64_t head) const;
   void decode_keys(const int32_t* table, int64_t head, int64_t block, uint8_t* rows) const;
   const float* unrotated(const uint8_t* rows, int worker) const;
   void run_blocks(const AttentionKernel& kernel, const CodecKeys& keys, AttentionArgs& args, int64_t raw, int64_t ahead,
@@ -118,6 +139,7 @@ class CodecTiles {
   KeyTurnTables turns_;        // of a codec of keys before RoPE
   int64_t decoded_bytes_ = 0;  // of one worker
   int64_t rotated_at_ = 0;     // of a worker's, its rotated queries
+  int64_t kept_at_ = 0;        // and rows for the tail, and the first ones
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
   std::vector<FullBlock> full_;       // of the pass, in the layer; kept for its memory

@@ -49,8 +49,8 @@ void query_weights(const BatchSpan& span, const Batch& batch, const AttentionLay
                    KvPool& kv, int64_t kv_head, const float* q, int64_t first, int64_t slots, float* scratch,
                    const CodecTiles* tiles) {
   float* weights = scratch + layer.head_dim;
-  score_group(span, batch, layer, *kernels.find_codec(kv.layout().format), kv, tiles, kv_head, q, first, slots,
-              scratch, weights);
+  score_group(span, batch, layer, *kernels.find_codec(kv.layout().format), kv, tiles, kv_head, q, first, slots, scratch,
+              weights);
   for (int64_t g = 0; g < layer.heads / layer.kv_heads; ++g) softmax(weights + g * slots, first, slots);
 }
 

@@ -152,7 +152,7 @@ Result<void> KvLayout::check() const {
     if (codec && layer.state_values > 0)
       return Error::unsupported(
           fmt::format("KV format {}: not for a model with recurrent layers; choose f16", format_name()));
-    if (codec && layer.values_in_keys)
+    if (codec && layer.values_in_keys && !layer.plain)
       return Error::unsupported(fmt::format(
           "KV format {}: not for a model with latent attention, whose values are parts of its keys; choose f16",
           format_name()));

@@ -90,8 +90,8 @@ struct KvLayout {
   // Whether blocks of one table alone can continue a stream after them: no state, and no raw rows of their tokens, is
   // needed, and no table of another layer.
   bool prefixes_shared() const;
-  bool encodes() const;                                                 // some group has a codec
-  bool has_rests() const;                                               // some group has them
+  bool encodes() const;    // some group has a codec
+  bool has_rests() const;  // some group has them
   bool rest_of(const KvLayer& layer) const { return rest_below > 0 && !layer.plain; }
   int64_t tables() const { return by_layer ? std::ssize(layers) : 1; }  // of a stream, whose blocks have one set of ids
 

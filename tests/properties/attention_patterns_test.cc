@@ -222,9 +222,8 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   o = options();
   o.kv_format = "kivi";
   EXPECT_EQ(refusal(o), "");
-  for (const auto& [format, reason] :
-       {std::pair{"kivi", "encodes whole blocks, and values of hops are rows"},
-        std::pair{"progressive", "values of hops are stored without rests"}}) {
+  for (const auto& [format, reason] : {std::pair{"kivi", "encodes whole blocks, and values of hops are rows"},
+                                       std::pair{"progressive", "values of hops are stored without rests"}}) {
     EngineOptions hops = options();
     hops.kv_format = format;
     const auto made = EngineCore::create(model_, with("diffuser", std::move(hops)));
