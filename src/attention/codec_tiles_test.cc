@@ -108,6 +108,9 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
       for (int64_t slot = chunk.first; slot < chunk.first + chunk.count; ++slot) {
         ++written[{chunk.stream, slot}];
         for (int64_t what : {0, 1}) kept_rows.erase({what, chunk.stream, slot});
+        std::erase_if(kept_encoded, [&](const auto& one) {
+          return std::get<1>(one.first) == chunk.stream && std::get<3>(one.first) == slot;
+        });
         for (auto& [out, what, heads] : {std::tuple{&q, 2, kTileHeads}, {&k, 0, kTileKvHeads}, {&v, 1, kTileKvHeads}}) {
           const auto one = row(what, chunk.stream, slot, heads);
           out->insert(out->end(), one.begin(), one.end());
@@ -194,7 +197,11 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     }
     turn(rows, false);
     for (float& x : rows) x = f16_to_f32(f32_to_f16(x));
-    if (decoded) rows = seen_rows(part, rows, first);
+    if (!decoded) return rows;
+    rows = seen_rows(part, rows, first);
+    for (int64_t i = 0; i < encoded->layout().block_tokens; ++i)
+      if (const auto found = kept_encoded.find({part, stream, head, first + i}); found != kept_encoded.end())
+        std::ranges::copy(found->second, rows.begin() + i * dim);
     return rows;
   }
 
@@ -237,6 +244,7 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     const int64_t raw = raw_from(stored - 1), full = count / tokens * tokens;
     std::map<std::tuple<KvPart, int64_t, int64_t>, std::vector<float>> tiles_after;  // by head and first slot
     std::map<std::tuple<int64_t, int64_t>, std::vector<float>> rows_after;
+    std::map<std::tuple<KvPart, int64_t, int64_t>, std::vector<float>> encoded_after;  // by head and slot
     for (KvPart part : {KvPart::keys, KvPart::values}) {
       for (int64_t head = 0; head < kTileKvHeads; ++head) {
         const auto row_at = [&](int64_t slot, bool decoded) {
@@ -245,21 +253,14 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
           return std::vector<float>(first, first + dim);
         };
         for (int64_t first = 0; first < full; first += tokens) {
-          std::vector<float> rows, as_encoded;
-          for (int64_t i = first; i < first + tokens; ++i) {
-            const int64_t slot = kept[static_cast<size_t>(i)];
-            for (const float x : row_at(slot, slot < raw)) rows.push_back(x);
-            if (codec.by_token(part) && slot / tokens < stored / tokens)
-              for (const float x : row_at(slot, true)) as_encoded.push_back(x);
-          }
+          std::vector<float> rows;
           const bool same = kept[static_cast<size_t>(first)] == first &&
                             kept[static_cast<size_t>(first + tokens - 1)] == first + tokens - 1;
-          if (same)
-            rows = block_rows(part, stream, head, first, true);
-          else if (codec.by_token(part) && std::ssize(as_encoded) == tokens * dim)
-            rows = as_encoded;
-          else
-            rows = seen_rows(part, rows, first);
+          for (int64_t i = first; i < first + tokens; ++i) {
+            const int64_t slot = kept[static_cast<size_t>(i)];
+            for (const float x : row_at(slot, same || codec.by_token(part) || slot < raw)) rows.push_back(x);
+          }
+          if (!same && !codec.by_token(part)) rows = seen_rows(part, rows, first);
           tiles_after[{part, head, first}] = rows;
         }
         for (int64_t i = raw_from(count); i < count; ++i) {
@@ -268,6 +269,7 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
           turn(one, true);
           auto& all = rows_after[{part == KvPart::keys ? 0 : 1, i}];
           all.insert(all.end(), one.begin(), one.end());
+          if (codec.by_token(part)) encoded_after[{part, head, i}] = row_at(slot, true);
         }
       }
     }
@@ -276,6 +278,10 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     for (auto& [place, rows] : tiles_after) {
       const auto& [part, head, first] = place;
       seen[{part, stream, head, first, true}] = std::move(rows);
+    }
+    for (auto& [place, rows] : encoded_after) {
+      const auto& [part, head, slot] = place;
+      kept_encoded[{part, stream, head, slot}] = std::move(rows);
     }
     for (auto& [place, rows] : rows_after)
       kept_rows[{std::get<0>(place), stream, std::get<1>(place)}] = std::move(rows);
@@ -297,7 +303,11 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
           continue;
         }
         const double rounding = codec.rotates() ? 0.02 : 0.015;
-        const double tolerance = codec.before_rope() ? 0.03 : in_bf16() ? rounding : 4e-6;
+        // Rows that were kept are rounded on the way here; keys before RoPE then lie between levels.
+        const double exact = kept_rows.empty() ? 4e-6 : 1e-4, turned = kept_rows.empty() ? 0.03 : 0.15;
+        const double tolerance = codec.before_rope() ? turned
+                                 : in_bf16()         ? rounding + (kept_rows.empty() ? 0 : 0.01)
+                                                     : exact;
         for (size_t d = 0; d < want.size(); ++d)
           ASSERT_NEAR(got[d], want[d], tolerance) << "stream " << chunk.stream << ", slot " << slot;
       }
@@ -320,6 +330,8 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
   std::map<std::tuple<KvPart, int64_t, int64_t, int64_t, bool>, std::vector<float>> seen;  // by block_rows
   // Rows that compact() has moved, as they are before any rotation: decoded ones of keys or of values, all heads.
   std::map<std::tuple<int64_t, int64_t, int64_t>, std::vector<float>> kept_rows;
+  // Of those, encoded by token, in blocks that were not complete: part, stream, head, slot.
+  std::map<std::tuple<KvPart, int64_t, int64_t, int64_t>, std::vector<float>> kept_encoded;
   std::vector<float> scratch;
   std::vector<const uint8_t*> pointers;
   Batch batch;
