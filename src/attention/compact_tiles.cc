@@ -85,7 +85,7 @@ void CodecTiles::compact_part(const KeptSlots& slots, std::span<const int32_t> k
     const BlockId id = slots.table[static_cast<size_t>(block)];
     return part == KvPart::keys ? kv_->keys(layer_, id, head) : kv_->values(layer_, id, head);
   };
-  if (codec.by_token(part)) {
+  if (codec.by_token(part) && codec.moves_tokens()) {
     move_tokens(slots, kept, part, head);
   } else {
     for (int64_t block = 0; block < full; ++block) {
@@ -95,6 +95,10 @@ void CodecTiles::compact_part(const KeptSlots& slots, std::span<const int32_t> k
       if (part == KvPart::keys && codec.before_rope()) rotate_keys(block, halves, true);
       f16_->decode(halves, rows, block_tokens_ * dim);
       codec.store(part, rows, block_tokens_, dim, tile(block));
+    }
+    for (int64_t slot = full * block_tokens_; codec.by_token(part) && slot < count; ++slot) {
+      f16_->decode(newest + (slot - first_newest) * row, rows, dim);
+      codec.store_token(part, rows, slot % block_tokens_, block_tokens_, dim, tile(slot / block_tokens_));
     }
   }
   if (sink_count > 0)
