@@ -86,7 +86,7 @@ TEST_F(AttentionPatternsInEngine, AllBlocksHaveTheBitsOfNoPattern) {
 
 // Of KV formats that encode blocks of 32 tokens, each pattern with one of them.
 constexpr const char* kEncoding[] = {"kivi:bits=4", "kvquant:group=32", "quarot_kv:bits=3,residual=40",
-                                     "progressive:below=0.3"};
+                                     "progressive:format=f8_e4m3,below=0.3"};
 
 std::vector<PatternTexts> encoded_pattern_texts() {
   std::vector<PatternTexts> out;
@@ -133,7 +133,7 @@ TEST_F(AttentionPatternsInEngine, EncodedStreamsHaveTheBitsThatTheyHaveAlone) {
     expect_same(run(of(options(1, 512, 32))), expected);
     expect_same(run(of(options(3, 37))), expected);
     EngineOptions narrow = of(options(2, 100));
-    narrow.kv_tokens = 448;
+    narrow.kv_tokens = 416;
     narrow.policy = "fcfs:reserve=prompt";
     expect_same(run(narrow), expected);
     EXPECT_GT(preemptions_, 0);
@@ -222,8 +222,9 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
   o = options();
   o.kv_format = "kivi";
   EXPECT_EQ(refusal(o), "");
-  for (const auto& [format, reason] : {std::pair{"kivi", "encodes whole blocks, and values of hops are rows"},
-                                       std::pair{"progressive", "values of hops are stored without rests"}}) {
+  for (const auto& [format, reason] :
+       {std::pair{"kivi", "encodes whole blocks, and values of hops are rows"},
+        std::pair{"progressive:format=f8_e4m3", "values of hops are stored without rests"}}) {
     EngineOptions hops = options();
     hops.kv_format = format;
     const auto made = EngineCore::create(model_, with("diffuser", std::move(hops)));
