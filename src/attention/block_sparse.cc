@@ -2,12 +2,26 @@
 
 #include <algorithm>
 
+#include "attention/codec_tiles.h"
 #include "attention/row_formats.h"
 
 namespace millrace {
 namespace {
 
 constexpr int64_t kAheadKeys = 256;  // beyond a partition, for the kernel's prefetch
+
+// Calls use(number, block) for the KV blocks that are seen, ascending; returns how many there are.
+template <typename Use>
+int64_t each_seen(const VisibleUnit& u, const BlockMarks& marks, int64_t kv_blocks_each, const Use& use) {
+  const int64_t own_end = (u.span.first_slot + u.first + u.queries - 1) / u.kv.layout().block_tokens + 1;
+  int64_t next = 0;
+  const auto run = [&](int64_t first, int64_t end) {
+    for (int64_t b = first; b < end; ++b) use(next++, b);
+  };
+  marks.each([&](int64_t block) { run(block * kv_blocks_each, (block + 1) * kv_blocks_each); });
+  run(marks.end() * kv_blocks_each, own_end);
+  return next;
+}
 
 // Sets pointers [0, count) to this head's keys, and [count, 2 * count) to its values, of the KV blocks that are seen.
 // Returns count.
@@ -16,18 +30,13 @@ int64_t point_at_blocks(const VisibleUnit& u, const BlockMarks& marks, int64_t k
   const int64_t own_end = (u.span.first_slot + u.first + u.queries - 1) / u.kv.layout().block_tokens + 1;
   const int64_t count = marks.count() * kv_blocks_each + own_end - marks.end() * kv_blocks_each;
   const int32_t* table = u.batch.tables(u.layer.group).data() + u.span.table;
-  int64_t next = 0;
-  const auto point = [&](int64_t first, int64_t end) {
-    for (int64_t b = first; b < end; ++b, ++next) {
-      pointers[next] = u.kv.keys(u.layer.layer, table[b], u.kv_head);
-      if (!own_values) continue;
-      pointers[count + next] = u.value_layer < 0 ? u.kv.values(u.layer.layer, table[b], u.kv_head)
-                                                 : u.kv.keys(u.value_layer, table[b], u.kv_head);
-    }
-  };
-  marks.each([&](int64_t block) { point(block * kv_blocks_each, (block + 1) * kv_blocks_each); });
-  point(marks.end() * kv_blocks_each, own_end);
-  return count;
+  return each_seen(u, marks, kv_blocks_each, [&](int64_t number, int64_t block) {
+    const BlockId id = table[block];
+    pointers[number] = u.kv.keys(u.layer.layer, id, u.kv_head);
+    if (!own_values) return;
+    pointers[count + number] =
+        u.value_layer < 0 ? u.kv.values(u.layer.layer, id, u.kv_head) : u.kv.keys(u.value_layer, id, u.kv_head);
+  });
 }
 
 }  // namespace
@@ -51,7 +60,10 @@ void attend_marked(const VisibleUnit& u, int64_t block, const BlockMarks& marks,
   const bool own_values = u.kv.layout().layers[static_cast<size_t>(u.layer.layer)].planes() > 1;
   AttentionArgs args;
   args.block_tokens = u.kv.layout().block_tokens;
-  const int64_t blocks = point_at_blocks(u, marks, block / args.block_tokens, own_values, pointers);
+  int32_t* places = u.encoded ? u.encoded->places(u.worker) : nullptr;
+  const auto note_place = [&](int64_t number, int64_t one) { places[number] = static_cast<int32_t>(one); };
+  const int64_t blocks = u.encoded ? each_seen(u, marks, block / args.block_tokens, note_place)
+                                   : point_at_blocks(u, marks, block / args.block_tokens, own_values, pointers);
   args.q = u.q + (u.span.begin + u.first) * width + u.kv_head * group * u.layer.head_dim;
   args.q_stride = width;
   args.queries = u.queries;
@@ -72,7 +84,11 @@ void attend_marked(const VisibleUnit& u, int64_t block, const BlockMarks& marks,
     args.key_ahead = std::min(args.key_end + kAheadKeys, keys);
     args.cold = args.key_begin == 0;
     set_partial(partial, args);
-    u.kernel.run(args);
+    if (u.encoded)
+      u.encoded->attend(u.kernel, {u.span, u.batch.tables(u.layer.group).data() + u.span.table, u.kv_head, places},
+                        args, u.worker, pointers);
+    else
+      u.kernel.run(args);
     if (args.key_begin > 0) join_partial(u.kernels, rows, u.layer.values(), scratch, total);
   }
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "attention/codec_tiles.h"
 #include "attention/key_summaries.h"
 #include "attention/row_formats.h"
 
@@ -165,8 +166,9 @@ class ChosenAttention {
   }
 
   void attend_all(int64_t first, int64_t count) {
-    VisibleUnit part{u_.batch,  u_.span, u_.layer,   u_.kernels,       u_.kv,
-                     u_.kernel, u_.q,    u_.kv_head, u_.first + first, count};
+    VisibleUnit part(u_);
+    part.first += first;
+    part.queries = count;
     BlockMarks all(query_block_);
     all.add(0, query_block_);
     const int64_t row = first * group_;
@@ -179,6 +181,10 @@ class ChosenAttention {
     const bool own_values = u_.kv.layout().layers[static_cast<size_t>(layer)].planes() > 1;
     const int64_t first = block * (pattern_.block() / block_tokens), count = (keys + block_tokens - 1) / block_tokens;
     for (int64_t b = 0; b < count; ++b) {
+      if (u_.encoded) {
+        u_.encoded->places(u_.worker)[b] = static_cast<int32_t>(first + b);
+        continue;
+      }
       pointers_[b] = u_.kv.keys(layer, table_[first + b], u_.kv_head);
       if (own_values) pointers_[count + b] = u_.kv.values(layer, table_[first + b], u_.kv_head);
     }
@@ -204,24 +210,41 @@ class ChosenAttention {
     int64_t count = 0;
     for (int64_t i = 0; i < u_.queries; ++i)
       if (choices_.has(i, block)) chosen_[static_cast<size_t>(count++)] = i;
-    if (count == 0) return;
+    for (int64_t begin = 0, end; begin < count; begin = end) {
+      const int64_t encoded = encoded_of(block, begin);
+      for (end = begin + 1; end < count && encoded_of(block, end) == encoded;) ++end;
+      attend_run(block, begin, end - begin, encoded);
+    }
+  }
+
+  // KV blocks of an earlier block that the c-th chosen query sees encoded; the others it sees raw.
+  int64_t encoded_of(int64_t block, int64_t c) const {
+    if (!u_.encoded) return 0;
+    const int64_t each = pattern_.block() / u_.kv.layout().block_tokens;
+    const int64_t raw = u_.encoded->first_raw(slot_ + chosen_[static_cast<size_t>(c)]);
+    return std::clamp<int64_t>(raw - block * each, 0, each);
+  }
+
+  // Chosen queries [begin, begin + count).
+  void attend_run(int64_t block, int64_t begin, int64_t count, int64_t encoded) {
+    const std::span<const int64_t> chosen(chosen_.data() + begin, static_cast<size_t>(count));
     AttentionArgs args = args_for(block, pattern_.block());
     args.queries = count;
     args.first_query = pattern_.block();  // all of them see the whole block
-    const int64_t first = chosen_[0];
-    if (chosen_[static_cast<size_t>(count - 1)] - first == count - 1) {  // side by side
-      args.q = q_of(first);
-      args.q_stride = width_;
+    const bool neighbours = chosen.back() - chosen.front() == count - 1;
+    args.q = neighbours ? q_of(chosen.front()) : gathered_;
+    args.q_stride = neighbours ? width_ : group_ * u_.layer.head_dim;
+    for (int64_t c = 0; !neighbours && c < count; ++c)
+      std::copy_n(q_of(chosen[static_cast<size_t>(c)]), args.q_stride, gathered_ + c * args.q_stride);
+    if (u_.encoded)
+      u_.encoded->attend_before(u_.kernel, codec_keys(), args, encoded, u_.worker, pointers_);
+    else
       u_.kernel.run(args);
-      return join(0, first, count);
-    }
-    args.q = gathered_;
-    args.q_stride = group_ * u_.layer.head_dim;
-    for (int64_t c = 0; c < count; ++c)
-      std::copy_n(q_of(chosen_[static_cast<size_t>(c)]), args.q_stride, gathered_ + c * args.q_stride);
-    u_.kernel.run(args);
-    for (int64_t c = 0; c < count; ++c) join(c, chosen_[static_cast<size_t>(c)], 1);
+    if (neighbours) return join(0, chosen.front(), count);
+    for (int64_t c = 0; c < count; ++c) join(c, chosen[static_cast<size_t>(c)], 1);
   }
+
+  CodecKeys codec_keys() const { return {u_.span, table_, u_.kv_head, u_.encoded->places(u_.worker)}; }
 
   void attend_own(int64_t first, int64_t count) {
     const int64_t within = slot_ % pattern_.block() + first;
@@ -230,7 +253,10 @@ class ChosenAttention {
     args.first_query = within;
     args.q = q_of(first);
     args.q_stride = width_;
-    u_.kernel.run(args);
+    if (u_.encoded)
+      u_.encoded->attend(u_.kernel, codec_keys(), args, u_.worker, pointers_);
+    else
+      u_.kernel.run(args);
     join(0, first, count);
   }
 

@@ -16,7 +16,8 @@ int64_t partition_blocks(int64_t block_tokens) { return kAttentionPartition / bl
 int64_t raw_block_bytes(const KvLayout& layout) {
   int64_t bytes = 0;
   for (const KvLayer& layer : layout.layers)
-    bytes = std::max(bytes, 2 * layer.kv_heads * layout.block_tokens * layout.format->row_bytes(layer.head_dim));
+    if (!layer.plain)
+      bytes = std::max(bytes, 2 * layer.kv_heads * layout.block_tokens * layout.format->row_bytes(layer.head_dim));
   return bytes;
 }
 
@@ -30,7 +31,8 @@ int64_t whole_pages(int64_t bytes) {
 
 int64_t most_dims(const KvLayout& layout) {
   int64_t dims = 0;
-  for (const KvLayer& layer : layout.layers) dims = std::max(dims, layer.head_dim);
+  for (const KvLayer& layer : layout.layers)
+    if (!layer.plain) dims = std::max(dims, layer.head_dim);
   return dims;
 }
 
@@ -40,16 +42,26 @@ int64_t rows_bytes(const KvLayout& layout) {
                      layout.format->row_bytes(most_dims(layout)));
 }
 
-// And rotated queries behind them.
-int64_t decoded_bytes(const KvLayout& layout) {
+// Rotated queries behind them.
+int64_t rotated_bytes(const KvLayout& layout) {
   const int64_t rotated = layout.codec->rotates() ? kRotatedRows * most_dims(layout) : 0;
-  return rows_bytes(layout) + whole_pages(rotated * static_cast<int64_t>(sizeof(float)));
+  return whole_pages(rotated * static_cast<int64_t>(sizeof(float)));
+}
+
+// And rows of a tail and of a stream's first tokens.
+int64_t decoded_bytes(const KvLayout& layout) {
+  const int64_t kept = (layout.tail_tokens + layout.codec->sink_tokens()) * layout.format->row_bytes(most_dims(layout));
+  return rows_bytes(layout) + rotated_bytes(layout) + whole_pages(kept);
 }
 
 // A chunk in the window has more tokens than a block; see CodecTiles::window_block().
 int64_t window_bytes(const KvLayout& layout, int64_t tokens) {
   if (tokens + layout.block_tokens + layout.residual_blocks() * layout.block_tokens <= layout.tail_tokens) return 0;
   return (tokens / layout.block_tokens + 1) * (layout.residual_blocks() + 3) * raw_block_bytes(layout);
+}
+
+int64_t places_bytes(const KvLayout& layout, int64_t context) {
+  return (context / layout.block_tokens + 2) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 // By layer, as far as the codec asks for any.
@@ -73,7 +85,7 @@ void see_nothing(const AttentionArgs& a) {
 int64_t CodecTiles::bytes(const KvLayout& layout, int64_t tokens, int threads, std::span<const KeyRope> ropes,
                           int64_t context) {
   if (!layout.codec) return 0;
-  return window_bytes(layout, tokens) + threads * decoded_bytes(layout) +
+  return window_bytes(layout, tokens) + threads * (decoded_bytes(layout) + places_bytes(layout, context)) +
          KeyTurnTables::bytes(used_ropes(layout, ropes), layout.block_tokens, context);
 }
 
@@ -92,8 +104,11 @@ Result<CodecTiles> CodecTiles::create(KvPool& kv, int64_t group, const KernelTab
   tiles.residual_blocks_ = layout.residual_blocks();
   tiles.decoded_bytes_ = decoded_bytes(layout);
   tiles.rotated_at_ = rows_bytes(layout);
+  tiles.kept_at_ = tiles.rotated_at_ + rotated_bytes(layout);
   MILLRACE_TRY(tiles.window_, AlignedBuffer::allocate(window_bytes(layout, tokens), "activations"));
   MILLRACE_TRY(tiles.decoded_, AlignedBuffer::allocate(threads * tiles.decoded_bytes_, "activations"));
+  tiles.most_blocks_ = places_bytes(layout, context) / static_cast<int64_t>(sizeof(int32_t));
+  MILLRACE_TRY(tiles.places_, AlignedBuffer::allocate(threads * places_bytes(layout, context), "activations"));
   tiles.full_.reserve(static_cast<size_t>(tokens));  // each has its last token in the pass
   MILLRACE_TRY(tiles.turns_, KeyTurnTables::create(used_ropes(layout, ropes), layout.block_tokens, context));
   return tiles;
@@ -145,6 +160,8 @@ void CodecTiles::begin(const Batch& batch, int64_t layer) {
   levels_.reset();
   if (kernels_->attend_tiles && head_dim() <= kMaxTilesHeadDim) levels_ = codec.level_tiles(block_tokens_, head_dim());
   if (levels_ && codec.before_rope()) levels_->turns = &turns_.of(layer);
+  later_ = levels_;
+  if (later_) later_->sink_tokens = 0;
   for (const BatchSpan& chunk : batch.spans_of(group_))
     if (!in_tail(chunk)) copy_rows(chunk, first_raw(chunk.first_slot) * block_tokens_, chunk.first_slot, false);
 }
@@ -247,38 +264,67 @@ void CodecTiles::encode(ThreadPool& pool) {
   }
 }
 
-// Blocks [begin, end) of a head: keys to their places in the worker's rows, whose first is for block `first`, and
-// values behind them.
-void CodecTiles::decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first,
-                        int worker) const {
+// A block's keys as rows of f16, in the codec's basis.
+void CodecTiles::decode_keys(const int32_t* table, int64_t head, int64_t block, uint8_t* rows) const {
   const KvCodec& codec = kv_->layout().codec->layer(layer_);
-  const int64_t dim = head_dim(), block_bytes = block_tokens_ * row_bytes();
+  const uint8_t* tile = kv_->keys(layer_, table[block], head);
+  codec.load(KvPart::keys, *kernels_, tile, block_tokens_, head_dim(), rows);
+  if (codec.before_rope()) rotate_keys(block, rows, false);
+  if (block > 0 || codec.sink_tokens() == 0) return;
+  std::memcpy(rows, tile + codec.sink_at(block_tokens_, head_dim()),
+              static_cast<size_t>(codec.sink_tokens() * row_bytes()));
+}
+
+void CodecTiles::decode_values(const int32_t* table, int64_t head, int64_t block, uint8_t* rows) const {
+  const KvCodec& codec = kv_->layout().codec->layer(layer_);
+  const uint8_t* tile = kv_->values(layer_, table[block], head);
+  codec.load(KvPart::values, *kernels_, tile, block_tokens_, head_dim(), rows);
+  if (block > 0 || codec.sink_tokens() == 0) return;
+  std::memcpy(rows, tile + codec.sink_at(block_tokens_, head_dim()),
+              static_cast<size_t>(codec.sink_tokens() * row_bytes()));
+}
+
+// Blocks [begin, end) of the arguments: keys to their places in the worker's rows, whose first is for block `first`,
+// and values behind them.
+void CodecTiles::decode(const CodecKeys& keys, int64_t begin, int64_t end, int64_t first, bool with_values,
+                        int worker) const {
+  const int64_t block_bytes = block_tokens_ * row_bytes();
   uint8_t *to = decoded(worker), *values = to + partition_blocks(block_tokens_) * block_bytes;
+  const auto id = [&](int64_t b) { return keys.table[keys.place(b)]; };
   for (int64_t b = begin; b < end; ++b) {
     if (b + 1 < end) {
-      prefetch(kv_->keys(layer_, table[b + 1], head), kv_->tile_bytes(layer_));
-      prefetch(kv_->values(layer_, table[b + 1], head), kv_->tile_bytes(layer_));
+      prefetch(kv_->keys(layer_, id(b + 1), keys.head), kv_->tile_bytes(layer_));
+      prefetch(kv_->values(layer_, id(b + 1), keys.head), with_values ? kv_->tile_bytes(layer_) : 0);
     }
-    const uint8_t *key_tile = kv_->keys(layer_, table[b], head), *value_tile = kv_->values(layer_, table[b], head);
-    uint8_t *key_rows = to + (b - first) * block_bytes, *value_rows = values + (b - first) * block_bytes;
-    codec.load(KvPart::keys, *kernels_, key_tile, block_tokens_, dim, key_rows);
-    if (codec.before_rope()) rotate_keys(b, key_rows, false);
-    codec.load(KvPart::values, *kernels_, value_tile, block_tokens_, dim, value_rows);
-    if (b > 0 || codec.sink_tokens() == 0) continue;
-    const int64_t at = codec.sink_at(block_tokens_, dim);
-    std::memcpy(key_rows, key_tile + at, static_cast<size_t>(codec.sink_tokens() * row_bytes()));
-    std::memcpy(value_rows, value_tile + at, static_cast<size_t>(codec.sink_tokens() * row_bytes()));
+    decode_keys(keys.table, keys.head, keys.place(b), to + (b - first) * block_bytes);
+    if (with_values) decode_values(keys.table, keys.head, keys.place(b), values + (b - first) * block_bytes);
   }
 }
 
-void CodecTiles::run(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const {
-  if (kv_->layout().codec->rotates()) return run_rotated(kernel, args, worker);
-  run_rows(kernel, args);
+// Rows of f16 that are not at the beginning of the worker's room, which becomes theirs in f32.
+const float* CodecTiles::unrotated(const uint8_t* rows, int worker) const {
+  const KvCodec& codec = *kv_->layout().codec;
+  auto* out = reinterpret_cast<float*>(decoded(worker));
+  f16_->decode(rows, out, block_tokens_ * head_dim());
+  if (codec.rotates())
+    for (int64_t i = 0; i < block_tokens_; ++i) codec.rotate_back(out + i * head_dim(), head_dim());
+  return out;
+}
+
+const float* CodecTiles::encoded_keys(const int32_t* table, int64_t head, int64_t block, int worker) const {
+  uint8_t* rows = decoded(worker) + block_tokens_ * head_dim() * static_cast<int64_t>(sizeof(float));
+  decode_keys(table, head, block, rows);
+  return unrotated(rows, worker);
+}
+
+const float* CodecTiles::raw_keys(const BatchSpan& span, int64_t head, int64_t block, int worker) const {
+  return unrotated(raw_block(batch_->spans_of(group_)[static_cast<size_t>(span.chunk)], block, head), worker);
 }
 
 // A partition of raw rows alone has the bits of f16 rows, whose kernel may multiply in another way than that of levels.
 void CodecTiles::run_rows(const AttentionKernel& kernel, const AttentionArgs& args) const {
-  levels_&& args.encoded_end > args.key_begin ? kernels_->attend_tiles(args) : kernel.run(args);
+  const bool encoded = args.tiles && args.encoded_end > args.key_begin;
+  encoded ? kernels_->attend_tiles(args) : kernel.run(args);
 }
 
 // With rotated queries; sums of values are rotated back. All at once, or some heads of one query at a time.
@@ -300,68 +346,100 @@ void CodecTiles::run_rotated(const AttentionKernel& kernel, const AttentionArgs&
     part.max = args.max + head;
     part.sum = args.sum + head;
     part.acc = args.acc + head * dim;
+    if (args.scores) part.scores = args.scores + head * args.score_stride;
     run_rows(kernel, part);
-    for (int64_t row = 0; row < rows; ++row) codec.rotate_back(part.acc + row * dim, dim);
+    for (int64_t row = 0; row < rows && !args.scores; ++row) codec.rotate_back(part.acc + row * dim, dim);
   }
 }
 
+// The number of the first block that the query numbered `slot` sees raw.
+int64_t CodecTiles::raw_from(const CodecKeys& keys, int64_t slot) const {
+  if (!keys.places) return first_raw(slot);
+  int64_t block = slot / block_tokens_;
+  const int64_t first = first_raw(keys.place(block) * block_tokens_);
+  while (block > 0 && keys.place(block - 1) >= first) --block;
+  return block;
+}
+
+// Runs the kernel over blocks that are encoded before number `raw`. Decoded ones are in the worker's rows; of tiles
+// that are read as they are, those before `ahead` are worth prefetching.
+void CodecTiles::run_blocks(const AttentionKernel& kernel, const CodecKeys& keys, AttentionArgs& args, int64_t raw,
+                            int64_t ahead, int worker, const uint8_t** blocks) const {
+  const BatchSpan& chunk = batch_->spans_of(group_)[static_cast<size_t>(keys.span.chunk)];
+  const int64_t first = args.key_begin / block_tokens_, block_bytes = block_tokens_ * row_bytes();
+  const uint8_t *rows = decoded(worker), *values = rows + partition_blocks(block_tokens_) * block_bytes;
+  const auto point_at_tiles = [&](int64_t b) {
+    const BlockId id = keys.table[keys.place(b)];
+    blocks[b] = kv_->keys(layer_, id, keys.head);
+    blocks[ahead + b] = kv_->values(layer_, id, keys.head);
+  };
+  const bool as_tiles = levels_ && !args.scores;
+  args.block_tokens = block_tokens_;
+  args.row_bytes = row_bytes();
+  args.top = nullptr;
+  args.cold = false;
+  args.tiles = !as_tiles ? nullptr : keys.place(0) > 0 ? &*later_ : &*levels_;
+  args.places = keys.places;
+  args.k_blocks = blocks;
+  args.v_blocks = blocks + ahead;
+  const int64_t end = (args.key_end + block_tokens_ - 1) / block_tokens_;
+  for (int64_t b = first; b < end; ++b) {
+    if (b >= raw) {
+      blocks[b] = raw_block(chunk, keys.place(b), keys.head);
+      blocks[ahead + b] = raw_block(chunk, keys.place(b), heads() + keys.head);
+    } else if (as_tiles) {
+      point_at_tiles(b);
+    } else {
+      blocks[b] = rows + (b - first) * block_bytes;
+      blocks[ahead + b] = values + (b - first) * block_bytes;
+    }
+  }
+  args.encoded_end = as_tiles ? raw * block_tokens_ : 0;
+  args.key_ahead = args.key_end;
+  if (as_tiles) {  // tiles that the next partition reads
+    const int64_t last = std::min(ahead, raw);
+    for (int64_t b = end; b < last; ++b) point_at_tiles(b);
+    args.key_ahead = std::max(args.key_end, last * block_tokens_);
+  }
+  kv_->layout().codec->rotates() ? run_rotated(kernel, args, worker) : run_rows(kernel, args);
+}
+
 // Queries of one block see the same blocks raw: the kernel runs once for each block of queries.
-void CodecTiles::attend(const AttentionKernel& kernel, const BatchSpan& span, const int32_t* table, int64_t head,
-                        const AttentionArgs& args, int worker, const uint8_t** blocks) const {
-  const BatchSpan& chunk = batch_->spans_of(group_)[static_cast<size_t>(span.chunk)];
+void CodecTiles::attend(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int worker,
+                        const uint8_t** blocks) const {
   const int64_t first = args.key_begin / block_tokens_;
   const int64_t end = (args.key_end + block_tokens_ - 1) / block_tokens_;
-  const int64_t block_bytes = block_tokens_ * row_bytes();
   const int64_t first_seen = args.window > 0 ? std::max<int64_t>(0, args.first_query + 1 - args.window) : 0;
-  uint8_t* const keys = decoded(worker);
-  uint8_t* const values = keys + partition_blocks(block_tokens_) * block_bytes;
   const bool rotates = kv_->layout().codec->rotates();
-  if (!levels_)
-    decode(table, head, std::max(first, first_seen / block_tokens_),
-           std::min(end, first_raw(args.first_query + args.queries - 1)), first, worker);
+  if (!levels_ || args.scores)
+    decode(keys, std::max(first, first_seen / block_tokens_),
+           std::min(end, raw_from(keys, args.first_query + args.queries - 1)), first, !args.scores, worker);
   AttentionArgs part = args;
-  part.block_tokens = block_tokens_;
-  part.row_bytes = row_bytes();
-  part.top = nullptr;
-  part.cold = false;
-  part.tiles = levels_ ? &*levels_ : nullptr;
   const int64_t ahead = std::max(end, (args.key_ahead + block_tokens_ - 1) / block_tokens_);
-  part.k_blocks = blocks;
-  part.v_blocks = blocks + ahead;
   for (int64_t done = 0; done < args.queries; done += part.queries) {
     const int64_t slot = args.first_query + done, rows = done * args.group;
     part.first_query = slot;
     part.queries = std::min(args.queries - done, block_tokens_ - slot % block_tokens_);
     if (rotates) part.queries = std::min(part.queries, std::max<int64_t>(1, kRotatedRows / args.group));
     part.q = args.q + done * args.q_stride;
-    part.key_end = part.key_ahead = std::min(args.key_end, slot + part.queries);
+    part.key_end = std::min(args.key_end, slot + part.queries);
     part.max = args.max + rows;
     part.sum = args.sum + rows;
     part.acc = args.acc + rows * args.head_dim;
+    if (args.scores) part.scores = args.scores + rows * args.score_stride;
     if (part.key_end <= part.key_begin) {
-      see_nothing(part);
+      if (!args.scores) see_nothing(part);
       continue;
     }
-    for (int64_t b = first; b * block_tokens_ < part.key_end; ++b) {
-      if (b >= first_raw(slot)) {
-        blocks[b] = raw_block(chunk, b, head);
-        blocks[ahead + b] = raw_block(chunk, b, heads() + head);
-      } else {
-        blocks[b] = levels_ ? kv_->keys(layer_, table[b], head) : keys + (b - first) * block_bytes;
-        blocks[ahead + b] = levels_ ? kv_->values(layer_, table[b], head) : values + (b - first) * block_bytes;
-      }
-    }
-    part.encoded_end = levels_ ? first_raw(slot) * block_tokens_ : 0;
-    if (levels_) {  // tiles that the next partition reads
-      const int64_t last = std::min(ahead, first_raw(slot));
-      for (int64_t b = (part.key_end + block_tokens_ - 1) / block_tokens_; b < last; ++b) {
-        blocks[b] = kv_->keys(layer_, table[b], head);
-        blocks[ahead + b] = kv_->values(layer_, table[b], head);
-      }
-      part.key_ahead = std::max(part.key_end, last * block_tokens_);
-    }
-    run(kernel, part, worker);
+    run_blocks(kernel, keys, part, raw_from(keys, slot), ahead, worker, blocks);
   }
+}
+
+void CodecTiles::attend_before(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args,
+                               int64_t encoded, int worker, const uint8_t** blocks) const {
+  AttentionArgs all = args;
+  if (!levels_) decode(keys, 0, encoded, 0, true, worker);
+  run_blocks(kernel, keys, all, encoded, (args.key_end + block_tokens_ - 1) / block_tokens_, worker, blocks);
 }
 
 }  // namespace millrace

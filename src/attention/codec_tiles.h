@@ -11,6 +11,14 @@
 //   window   [block of the chunk][K, V][kv_head][token in block][f16 row]     from the first block that a query sees
 //   raw
 //
+// A query of a sparse pattern sees some of the stream's blocks. These are numbered in their order, as in
+// block_sparse.h, and CodecKeys::places says which they are: raw ones are the last of them, too, and keys before RoPE
+// need their places.
+//
+// A stream that drops tokens keeps the others together (compact()): what is encoded by token moves as it is; keys that
+// share scales by column are decoded, and blocks of others than before encoded anew, which loses a little each time.
+// Rows of the newest tokens are raw ones as far as they were raw for the last query.
+//
 // Of one group of the pool's layers (kv/window_groups.h); tails are those of the whole pool's streams.
 //
 // Owned by a ForwardContext. begin() and encode() are called by the thread of the pass, the rest by any worker.
@@ -29,6 +37,25 @@
 
 namespace millrace {
 
+// What queries read.
+struct CodecKeys {
+  const BatchSpan& span;  // of the batch of the pass, or a part of one of its spans
+  const int32_t* table;   // the stream's blocks
+  int64_t head;
+  const int32_t* places = nullptr;  // block i of the arguments is the stream's block places[i]; null: i
+
+  int64_t place(int64_t block) const { return places ? places[block] : block; }
+};
+
+// The tokens that a stream keeps: slot kept[i] becomes slot i, as of KvPool::compact().
+struct KeptSlots {
+  std::span<const BlockId> table;
+  StateId state = 0;
+  int64_t stored = 0;  // slots so far
+  std::span<const int32_t> kept;
+  int64_t heads = 1;  // > 1: [heads, tokens], of all layers
+};
+
 class CodecTiles {
  public:
   CodecTiles() = default;  // of a group without a codec
@@ -41,7 +68,7 @@ class CodecTiles {
                        int64_t context = 0);
 
   bool any() const { return kv_ != nullptr; }
-  int64_t bytes() const { return window_.bytes() + decoded_.bytes() + turns_.bytes(); }
+  int64_t bytes() const { return window_.bytes() + decoded_.bytes() + turns_.bytes() + places_.bytes(); }
 
   // Before the layer's new rows: the batch of the whole pass.
   void begin(const Batch& batch, int64_t layer);
@@ -50,10 +77,25 @@ class CodecTiles {
   // After them: encodes the rest of the blocks that are complete now.
   void encode(ThreadPool& pool);
 
-  // args: all but the blocks. `span`: of the batch of the pass, or a part of one of its spans. `table`: the stream's
-  // blocks. `blocks`: room for pointers, as attention_scratch_pointers() says.
-  void attend(const AttentionKernel& kernel, const BatchSpan& span, const int32_t* table, int64_t head,
-              const AttentionArgs& args, int worker, const uint8_t** blocks) const;
+  // Between passes.
+  void compact(const KeptSlots& slots, ThreadPool& pool);
+
+  // args: all but the blocks. Where they ask for scores, keys are decoded. `blocks`: room for pointers, as
+  // attention_scratch_pointers() says.
+  void attend(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int worker,
+              const uint8_t** blocks) const;
+  // The same of queries that need not be neighbours and see all of these blocks, which are up to a partition before
+  // theirs. The first `encoded` blocks are encoded for each of them.
+  void attend_before(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int64_t encoded,
+                     int worker, const uint8_t** blocks) const;
+  // A worker's room for CodecKeys::places of a stream.
+  int32_t* places(int worker) const { return reinterpret_cast<int32_t*>(places_.data()) + worker * most_blocks_; }
+  int64_t first_raw(int64_t slot) const;  // the first block that the query at `slot` sees raw
+
+  // Keys of a block as f32, [block_tokens][head_dim], as an unrotated query meets them: decoded, or the raw rows of the
+  // span. Valid until the worker's next call.
+  const float* encoded_keys(const int32_t* table, int64_t head, int64_t block, int worker) const;
+  const float* raw_keys(const BatchSpan& span, int64_t head, int64_t block, int worker) const;
 
  private:
   struct FullBlock {
@@ -64,7 +106,6 @@ class CodecTiles {
   int64_t row_bytes() const { return kv_->row_bytes(layer_); }
   int64_t heads() const { return kv_->layout().layers[static_cast<size_t>(layer_)].kv_heads; }
   int64_t head_dim() const { return kv_->layout().layers[static_cast<size_t>(layer_)].head_dim; }
-  int64_t first_raw(int64_t slot) const;               // the first block that the query at `slot` sees raw
   bool in_tail(const BatchSpan& chunk) const;          // all rows that its queries see raw are in the tail at once
   int64_t window_block(const BatchSpan& chunk) const;  // the window's place for the chunk's first raw block
   uint8_t* tail_block(const BatchSpan& chunk, int64_t block, int64_t plane) const;
@@ -73,9 +114,16 @@ class CodecTiles {
   void encode_token(KvPart part, const BatchSpan& chunk, int64_t slot, int64_t head, const uint8_t* raw) const;
   void encode_block(KvPart part, const BatchSpan& chunk, int64_t block, int64_t head, int worker) const;
   uint8_t* tile_of(KvPart part, const BatchSpan& chunk, int64_t block, int64_t head) const;
-  void decode(const int32_t* table, int64_t head, int64_t begin, int64_t end, int64_t first, int worker) const;
+  int64_t raw_from(const CodecKeys& keys, int64_t slot) const;
+  void decode(const CodecKeys& keys, int64_t begin, int64_t end, int64_t first, bool values, int worker) const;
+  void decode_values(const int32_t* table, int64_t head, int64_t block, uint8_t* rows) const;
+  void compact_part(const KeptSlots& slots, std::span<const int32_t> kept, KvPart part, int64_t head, int worker) const;
+  void move_tokens(const KeptSlots& slots, std::span<const int32_t> kept, KvPart part, int64_t head) const;
+  void decode_keys(const int32_t* table, int64_t head, int64_t block, uint8_t* rows) const;
+  const float* unrotated(const uint8_t* rows, int worker) const;
+  void run_blocks(const AttentionKernel& kernel, const CodecKeys& keys, AttentionArgs& args, int64_t raw, int64_t ahead,
+                  int worker, const uint8_t** blocks) const;
   void rotate_keys(int64_t block, uint8_t* rows, bool back) const;
-  void run(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const;
   void run_rotated(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const;
   void run_rows(const AttentionKernel& kernel, const AttentionArgs& args) const;
   uint8_t* decoded(int worker) const { return decoded_.data() + worker * decoded_bytes_; }
@@ -86,14 +134,17 @@ class CodecTiles {
   const KernelTable* kernels_ = nullptr;
   const RowCodec* f16_ = nullptr;
   int64_t block_tokens_ = 0, tail_tokens_ = 0, residual_blocks_ = 0;
-  mutable AlignedBuffer window_, decoded_;
+  int64_t most_blocks_ = 0;  // of a stream
+  mutable AlignedBuffer window_, decoded_, places_;
   KeyTurnTables turns_;        // of a codec of keys before RoPE
   int64_t decoded_bytes_ = 0;  // of one worker
   int64_t rotated_at_ = 0;     // of a worker's, its rotated queries
+  int64_t kept_at_ = 0;        // and rows for the tail, and the first ones
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
   std::vector<FullBlock> full_;       // of the pass, in the layer; kept for its memory
   std::optional<LevelTiles> levels_;  // of the layer, where the kernel table reads them
+  std::optional<LevelTiles> later_;   // the same of blocks that do not begin with the stream's first
 };
 
 }  // namespace millrace

@@ -168,7 +168,7 @@ struct Attend {
     set_partial(partial, args);
     const uint8_t** pointers = worker.pointers;
     if (encoded)
-      return encoded->attend(*kernel, span, batch.tables(layer.group).data() + span.table, head, args, worker.index,
+      return encoded->attend(*kernel, {span, batch.tables(layer.group).data() + span.table, head}, args, worker.index,
                              pointers);
     args.block_tokens = block_tokens;
     set_row_formats(kernels, kv, layer.layer, rests, args);
@@ -249,6 +249,8 @@ struct Attend {
     const Partial partial = partial_at(scratch + partial_floats(rows, layer.values()), rows);
     VisibleUnit visible{batch, *u.span, layer, kernels, kv, *kernel, q, u.head, u.first, u.queries};
     visible.rests = rests;
+    visible.encoded = encoded;
+    visible.worker = worker.index;
     const KeyLives::Span own = lives_of(*u.span);
     if (own.hides()) return attend_living(visible, own, total, partial);
     if (u.span->visibility >= 0) return attend_visible(visible, total, partial.max);

@@ -27,7 +27,7 @@ void add_query(const float* weights, int64_t group, int64_t slot, const BlockMar
 }  // namespace
 
 void observe_kept_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv,
-                       const float* q, int64_t context, KeptMass& kept) {
+                       const float* q, int64_t context, KeptMass& kept, const CodecTiles* tiles) {
   const AttentionPattern* pattern = pattern_of(layer, context);
   if (!pattern) return;
   const int64_t group = layer.heads / layer.kv_heads, block = pattern->block();
@@ -45,7 +45,7 @@ void observe_kept_mass(const Batch& batch, const AttentionLayer& layer, const Ke
         BlockMarks marks(slot / block);
         choose_blocks(kv, layer, *pattern, table, kv_head, marks.end(), query + kv_head * group * layer.head_dim,
                       features.data(), scores.data(), work.data(), marks);
-        query_weights(span, batch, layer, kernels, kv, kv_head, query, 0, slot + 1, weights.data());
+        query_weights(span, batch, layer, kernels, kv, kv_head, query, 0, slot + 1, weights.data(), tiles);
         add_query(weights.data() + layer.head_dim, group, slot, marks, block, kept);
       }
     }

@@ -20,8 +20,9 @@ struct KeptMass {
   double mean_keys() const { return queries > 0 ? keys / static_cast<double>(queries) : 1; }
 };
 
-// q: as of observe_mass(); the batch's keys and their summaries must be stored. Layers without the pattern add nothing.
+// q: as of observe_mass(); tiles: as of attend(); the batch's keys and their summaries must be stored. Layers without
+// the pattern add nothing.
 void observe_kept_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv,
-                       const float* q, int64_t context, KeptMass& kept);
+                       const float* q, int64_t context, KeptMass& kept, const CodecTiles* tiles = nullptr);
 
 }  // namespace millrace

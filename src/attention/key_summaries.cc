@@ -5,12 +5,15 @@
 #include <numeric>
 
 #include "attention/block_sparse.h"
+#include "attention/codec_tiles.h"
+#include "kv/row_rests.h"
 
 namespace millrace {
 namespace {
 
 void summarize_block(const BatchSpan& span, const Batch& batch, const AttentionLayer& layer, const RowCodec& codec,
-                     KvPool& kv, const DynamicPattern& pattern, int64_t kv_head, int64_t block) {
+                     KvPool& kv, const CodecTiles* tiles, int worker, const DynamicPattern& pattern, int64_t kv_head,
+                     int64_t block) {
   const int64_t block_tokens = kv.layout().block_tokens, row_bytes = kv.row_bytes(layer.layer);
   const int64_t each = pattern.block() / block_tokens;
   const int32_t* table = batch.tables(layer.group).data() + span.table;
@@ -20,9 +23,15 @@ void summarize_block(const BatchSpan& span, const Batch& batch, const AttentionL
   float key[kMostDynamicDim];
   pattern.start_summary(summary);
   for (int64_t b = block * each; b < (block + 1) * each; ++b) {
+    if (tiles) {
+      const float* keys = tiles->encoded_keys(table, kv_head, b, worker);
+      for (int64_t i = 0; i < block_tokens; ++i)
+        pattern.add_key(at, {keys + i * layer.head_dim, static_cast<size_t>(layer.head_dim)}, summary);
+      continue;
+    }
     const uint8_t* rows = kv.keys(layer.layer, table[b], kv_head);
     for (int64_t i = 0; i < block_tokens; ++i) {
-      codec.decode(rows + i * row_bytes, key, layer.head_dim);
+      decode_with_rest(codec, rows + i * row_bytes, kv.rest_bytes(layer.layer), layer.head_dim, key);
       pattern.add_key(at, {key, static_cast<size_t>(layer.head_dim)}, summary);
     }
   }
@@ -32,7 +41,7 @@ void summarize_block(const BatchSpan& span, const Batch& batch, const AttentionL
 
 Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern, int64_t context) {
   const DynamicPattern* dynamic = dynamic_pattern(pattern);
-  if (!dynamic || layout.encodes() || layout.has_rests()) return {};  // check_pattern() refuses the last two
+  if (!dynamic) return {};
   if (layout.values() != layout.format)
     return Error::unsupported(fmt::format("attention {}: needs keys and values of one format, not {}", pattern->text(),
                                           layout.format_name()));
@@ -43,14 +52,15 @@ Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern
     const int64_t bytes = 4 * dynamic->summary_floats(std::min(layer.head_dim, kMostDynamicDim));
     int64_t width = unit;  // of a row, so that the rows of a KV block are as many bytes
     while (layout.block_tokens * layout.format->row_bytes(width) < bytes) width += unit;
-    layout.layers.push_back(sees_all ? KvLayer{.kv_heads = layer.kv_heads, .head_dim = width, .values_in_keys = true}
-                                     : KvLayer{.elsewhere = true});
+    layout.layers.push_back(
+        sees_all ? KvLayer{.kv_heads = layer.kv_heads, .head_dim = width, .values_in_keys = true, .plain = true}
+                 : KvLayer{.elsewhere = true, .plain = true});
   }
   return {};
 }
 
 void summarize_keys(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
-                    KvPool& kv, int64_t context) {
+                    KvPool& kv, int64_t context, const CodecTiles* tiles) {
   const DynamicPattern* pattern = dynamic_pattern(pattern_of(layer, context));
   if (!pattern) return;
   const RowCodec& codec = *kernels.find_codec(kv.layout().format);
@@ -62,12 +72,13 @@ void summarize_keys(const Batch& batch, const AttentionLayer& layer, const Kerne
   int64_t blocks = 0;
   for (const BatchSpan& span : spans) blocks += completed(span);
   if (blocks == 0) return;
-  pool.parallel_for(blocks * layer.kv_heads, [&](int64_t index, int) {
+  pool.parallel_for(blocks * layer.kv_heads, [&](int64_t index, int worker) {
     const int64_t kv_head = index % layer.kv_heads;
     int64_t left = index / layer.kv_heads;
     size_t s = 0;
     while (left >= completed(spans[s])) left -= completed(spans[s++]);
-    summarize_block(spans[s], batch, layer, codec, kv, *pattern, kv_head, spans[s].first_slot / block + left);
+    summarize_block(spans[s], batch, layer, codec, kv, tiles, worker, *pattern, kv_head,
+                    spans[s].first_slot / block + left);
   });
 }
 

@@ -1,7 +1,8 @@
 // Summaries of keys for dynamic patterns (attention/dynamic_pattern.h). They are further layers of the KV pool, one for
 // each layer of the model, without values: whatever happens to a stream's blocks (prefix cache, preemption, swap,
 // files) happens to their summaries, too. That of a pattern's block is in its last KV block, in place of rows, and is
-// computed from the stored keys, as the format rounds them, when the last token of the block is stored:
+// computed from the stored keys, as the format rounds them, when the last token of the block is stored; a codec has
+// encoded the block by then:
 //
 //   layer       0 | k k k k | k k k k |      KV blocks of 16, a pattern's blocks of 64
 //   layer n + 0 | . . . S | . . . S |        n: layers of the model
@@ -22,9 +23,9 @@ Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern
 inline int64_t summary_layer(const KvPool& kv, int64_t layer) { return layer + std::ssize(kv.layout().layers) / 2; }
 
 // Computes the summaries of the blocks whose last token is in the batch; all keys of these blocks must be stored.
-// `context`: as of attend(). Without a dynamic pattern it does nothing.
+// `context`, `tiles`: as of attend(). Without a dynamic pattern it does nothing.
 void summarize_keys(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
-                    KvPool& kv, int64_t context);
+                    KvPool& kv, int64_t context, const CodecTiles* tiles = nullptr);
 
 // Of a complete block of the stream with this table: [summary_floats()].
 inline float* key_summary(KvPool& kv, int64_t layer, int64_t kv_head, const int32_t* table, int64_t block,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/codec_tiles.h"
 #include "attention/row_formats.h"
 #include "kv/token_evictor.h"
 
@@ -26,6 +27,8 @@ struct TokenUnit {
   int64_t drafted;  // last queries of the span whose sums are kept apart
   bool shares;
   bool own_sums;  // of this head, not of all
+  const CodecTiles* tiles;
+  int worker;
 
   int64_t group() const { return layer.heads / layer.kv_heads; }
   int64_t slots() const { return span.first_slot + first + count; }  // that the last query sees
@@ -35,9 +38,9 @@ struct TokenUnit {
   // By the kernel that attends, so that these are the scores that it weighs.
   void score(TokenMass::Scratch& s) const {
     const int64_t block_tokens = kv.layout().block_tokens, width = layer.heads * layer.head_dim;
-    for (int64_t b = 0; b * block_tokens < slots(); ++b)
-      s.blocks[static_cast<size_t>(b)] =
-          kv.keys(layer.layer, batch.tables(layer.group)[static_cast<size_t>(span.table + b)], kv_head);
+    const int32_t* table = batch.tables(layer.group).data() + span.table;
+    for (int64_t b = 0; !tiles && b * block_tokens < slots(); ++b)
+      s.blocks[static_cast<size_t>(b)] = kv.keys(layer.layer, table[b], kv_head);
     const AttentionKernel& kernel = attention_kernel(kernels, kv.layout());
     AttentionArgs args;
     args.q = q + (span.begin + first) * width + kv_head * group() * layer.head_dim;
@@ -59,7 +62,10 @@ struct TokenUnit {
       args.key_end = std::min(args.key_begin + kAttentionPartition, slots());
       args.key_ahead = std::min(args.key_end + kAheadKeys, slots());
       args.scores = s.scores.data() + args.key_begin;
-      kernel.run(args);
+      if (tiles)
+        tiles->attend(kernel, {span, table, kv_head}, args, worker, s.blocks.data());
+      else
+        kernel.run(args);
     }
   }
 
@@ -95,7 +101,7 @@ void grow(std::vector<T>& vector, int64_t size) {
 
 void prepare(TokenMass::Scratch& s, int64_t rows, int64_t slots, int64_t block_tokens, int64_t drafted,
              int64_t most_drafted, int64_t heads) {
-  grow(s.blocks, slots / block_tokens + 1);
+  grow(s.blocks, attention_scratch_pointers(1, slots, block_tokens));
   grow(s.scores, rows * score_stride(slots));
   grow(s.sums, heads * (1 + std::max(drafted, most_drafted)) * slots);
   std::fill_n(s.sums.begin(), heads * (1 + drafted) * slots, int64_t{0});
@@ -113,33 +119,35 @@ void add_sums(const int64_t* sums, int64_t slots, int64_t column, const TokenMas
 }  // namespace
 
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
-                        KvPool& kv, const float* q, TokenMass& mass) {
+                        KvPool& kv, const float* q, TokenMass& mass, const CodecTiles* tiles) {
   const int64_t group = layer.heads / layer.kv_heads, tile = std::max<int64_t>(1, kRows / group);
   mass.scratch.resize(static_cast<size_t>(pool.threads()));
   for (const TokenMass::Span& observed : mass.spans) {
     const BatchSpan& span = batch.spans_of(layer.group)[static_cast<size_t>(observed.span)];
     const int64_t slots = span.first_slot + span.count, queries = span.count - observed.skipped;
-    const int64_t tiles = (queries + tile - 1) / tile;
+    const int64_t units = (queries + tile - 1) / tile;
     const bool own_sums = observed.heads > 1 && !observed.whole_layers;
     const int64_t heads = own_sums ? layer.kv_heads : 1;
     for (TokenMass::Scratch& s : mass.scratch)
       prepare(s, std::min(tile, std::max(queries, 1 + mass.most_drafted)) * group, slots, kv.layout().block_tokens,
               observed.drafted, mass.most_drafted, heads);
-    pool.parallel_for(layer.kv_heads * tiles, [&](int64_t index, int worker) {
-      if (observed.attends && observed.attends[index / tiles] == 0) return;
-      const int64_t first = observed.skipped + index % tiles * tile;
+    pool.parallel_for(layer.kv_heads * units, [&](int64_t index, int worker) {
+      if (observed.attends && observed.attends[index / units] == 0) return;
+      const int64_t first = observed.skipped + index % units * tile;
       const TokenUnit unit{.batch = batch,
                            .span = span,
                            .layer = layer,
                            .kernels = kernels,
                            .kv = kv,
                            .q = q,
-                           .kv_head = index / tiles,
+                           .kv_head = index / units,
                            .first = first,
                            .count = std::min(tile, span.count - first),
                            .drafted = observed.drafted,
                            .shares = observed.shares,
-                           .own_sums = own_sums};
+                           .own_sums = own_sums,
+                           .tiles = tiles,
+                           .worker = worker};
       TokenMass::Scratch& s = mass.scratch[static_cast<size_t>(worker)];
       unit.score(s);
       unit.add(s);

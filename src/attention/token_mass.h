@@ -40,9 +40,10 @@ struct TokenMass {
 };
 
 // q [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Adds the softmax of every
-// observed query over the slots that it sees, of every head, or counts where it is an even share at least.
+// observed query over the slots that it sees, of every head, or counts where it is an even share at least. `tiles`: as
+// of attend(); keys are decoded then, which kernels that read tiles need not round as they do.
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
-                        KvPool& kv, const float* q, TokenMass& mass);
+                        KvPool& kv, const float* q, TokenMass& mass, const CodecTiles* tiles = nullptr);
 
 // Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens; `group`: the most query
 // heads that share a KV head; `heads`: the most of a layer that have sums of their own.

@@ -32,7 +32,9 @@ struct VisibleUnit {
   int64_t queries;  // at most 256 / the heads of a KV head, or 1
   // Of a pattern: the layer of the pool whose rows are the values; below 0: the layer's own.
   int64_t value_layer = -1;
-  bool rests = false;  // rows are read with their rests
+  bool rests = false;                   // rows are read with their rests
+  const CodecTiles* encoded = nullptr;  // of a pattern: as of attend()
+  int worker = 0;
 };
 
 // Another partial of as many rows, the floats of one query's heads, and those of a choice of documents.

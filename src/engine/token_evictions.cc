@@ -9,6 +9,7 @@ void TokenEvictions::run(LiveStream& stream) {
   if (!stream.eviction || s.computed < s.kv.evict_at) return;
   const int64_t before = stream.eviction->mean_evicted();
   const auto kept = stream.eviction->decide();
+  if (loop_.kv().layout().codec) loop_.executor->compact_encoded(stream);
   ledger_.compact(stream);
   if (stream.eviction->rule().moves_keys())
     for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {

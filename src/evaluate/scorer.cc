@@ -103,6 +103,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   MILLRACE_TRY_VOID(formats.set_window_formats(layout));
   if (rule) {
     MILLRACE_TRY_VOID(check_evictor_layout(layout, options.context));
+    MILLRACE_TRY_VOID(check_evictor_codec(*rule, layout));
     MILLRACE_TRY_VOID(check_moved_positions(*rule, parts.model->spec(), layout));
   }
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
@@ -213,8 +214,12 @@ void Scorer::forward() {
 // Drops what the evictor chooses, if the window goes on. The blocks stay with the window.
 void Scorer::evict(const Cursor& cursor) {
   if (!eviction_ || cursor.position != eviction_->next()) return;
+  const int64_t stored = cursor.position - eviction_->evicted();
   const auto kept = eviction_->decide();
-  compact_kept(runner_->kv(), *eviction_, [&](int64_t g) { return std::span(blocks_[static_cast<size_t>(g)]); });
+  if (runner_->kv().layout().codec)
+    runner_->compact_encoded({blocks_.front(), 0, stored, kept, eviction_->heads()});
+  else
+    compact_kept(runner_->kv(), *eviction_, [&](int64_t g) { return std::span(blocks_[static_cast<size_t>(g)]); });
   if (rule_->moves_keys())
     for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
       runner_->move_keys(blocks_.front(), slot, count, positions);

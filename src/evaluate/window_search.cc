@@ -52,7 +52,7 @@ void WindowMeter::queries(const AttentionInput& in) {
       const float* q = in.q + (span.begin + i) * layer.heads * layer.head_dim;
       for (int64_t h = 0; h < layer.kv_heads; ++h) {
         weights_.resize(static_cast<size_t>(layer.head_dim + group * (slot + 1)));
-        query_weights(span, in.batch, layer, in.kernels, in.kv, h, q, 0, slot + 1, weights_.data());
+        query_weights(span, in.batch, layer, in.kernels, in.kv, h, q, 0, slot + 1, weights_.data(), in.tiles);
         add(first_head + h, weights_.data() + layer.head_dim, group, slot);
       }
       queries_ += layer.layer == 0;

@@ -152,6 +152,7 @@ struct AttentionArgs {
   // tokens.
   const LevelTiles* tiles = nullptr;
   int64_t encoded_end = 0;
+  const int32_t* places = nullptr;  // of blocks in the stream, for LevelTiles::turns, as k_blocks; null: their numbers
   int64_t key_ahead = 0;  // blocks also hold the slots up to here, which a later call reads: worth prefetching
   bool cold = false;      // no previous call had these keys in its key_ahead
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
@@ -173,6 +174,12 @@ struct AttentionArgs {
 // Always inlined: files with instruction-set flags use it too.
 [[gnu::always_inline]] inline int64_t value_dim_of(const AttentionArgs& a) {
   return a.value_dim > 0 ? a.value_dim : a.head_dim;
+}
+
+// Of the block that holds `slot`.
+[[gnu::always_inline]] inline int64_t place_of_block(const AttentionArgs& a, int64_t slot) {
+  const int64_t block = slot / a.block_tokens;
+  return a.places ? a.places[block] : block;
 }
 
 [[gnu::always_inline]] inline const float* value_codes_of(const LevelTiles& t) {

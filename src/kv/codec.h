@@ -62,6 +62,11 @@ class KvCodec {
   virtual bool by_token(KvPart /*part*/) const { return false; }
   virtual void store_token(KvPart /*part*/, const float* /*row*/, int64_t /*token*/, int64_t /*tokens*/,
                            int64_t /*head_dim*/, uint8_t* /*tile*/) const {}
+  // Of a part that is encoded by token: whether an encoded token can go to another place, of its tile or of another
+  // one. Else it is decoded and stored anew.
+  virtual bool moves_tokens() const { return false; }
+  virtual void move_token(KvPart /*part*/, const uint8_t* /*from*/, int64_t /*token*/, uint8_t* /*to*/,
+                          int64_t /*place*/, int64_t /*tokens*/, int64_t /*head_dim*/) const {}
   // Rows of f16, [tokens][head_dim]; finite for every tile of store(). The same bits on every instruction set.
   virtual void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
                     uint8_t* rows) const = 0;

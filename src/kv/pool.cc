@@ -78,13 +78,13 @@ std::string KvLayout::codec_name() const {
 }
 
 int64_t KvLayout::tile_bytes(const KvLayer& layer, KvPart part) const {
-  if (codec) return codec->tile_bytes(block_tokens, layer.head_dim);
+  if (codec && !layer.plain) return codec->tile_bytes(block_tokens, layer.head_dim);
   return block_tokens * (part == KvPart::keys ? format : values())->row_bytes(layer.head_dim);
 }
 
 int64_t KvLayout::block_bytes(const KvLayer& layer) const {
   const int64_t rows = tile_bytes(layer) + (layer.values_in_keys ? 0 : tile_bytes(layer, KvPart::values));
-  return layer.kv_heads * rows * (rest_below > 0 ? 2 : 1);
+  return layer.kv_heads * rows * (rest_of(layer) ? 2 : 1);
 }
 
 int64_t KvLayout::block_bytes() const {
@@ -108,7 +108,8 @@ int64_t KvLayout::heads_before(int64_t layer) const {
 // A tail has a key and a value of 16 bits for each f32.
 std::vector<int64_t> KvLayout::state_values() const {
   std::vector<int64_t> values;
-  for (const auto& layer : layers) values.push_back(layer.state_values + tail_tokens * layer.kv_heads * layer.head_dim);
+  for (const auto& layer : layers)
+    values.push_back(layer.state_values + (layer.plain ? 0 : tail_tokens * layer.kv_heads * layer.head_dim));
   for (const KvLayout& group : windows) {
     const std::vector<int64_t> tails = group.state_values();
     for (size_t i = 0; i < tails.size(); ++i) values[i] += tails[i];
@@ -144,13 +145,14 @@ Result<void> KvLayout::check() const {
   if (codec && (tail_tokens % block_tokens != 0 || tail_tokens < (residual_blocks() + 2) * block_tokens))
     return Error::internal(fmt::format("KV format {}: a tail of {} tokens does not suit blocks of {}", format_name(),
                                        tail_tokens, block_tokens));
-  if (codec) MILLRACE_TRY_VOID(codec->check_layers(std::ssize(layers)));
+  if (codec)
+    MILLRACE_TRY_VOID(codec->check_layers(std::ranges::count_if(layers, [](const KvLayer& l) { return !l.plain; })));
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& layer = layers[i];
     if (codec && layer.state_values > 0)
       return Error::unsupported(
           fmt::format("KV format {}: not for a model with recurrent layers; choose f16", format_name()));
-    if (codec && layer.values_in_keys)
+    if (codec && layer.values_in_keys && !layer.plain)
       return Error::unsupported(fmt::format(
           "KV format {}: not for a model with latent attention, whose values are parts of its keys; choose f16",
           format_name()));
@@ -167,12 +169,12 @@ Result<void> KvLayout::check() const {
       return Error::user(
           fmt::format("KV cache: layer {} has {} heads of {} values", i, layer.kv_heads, layer.head_dim));
     }
-    if (codec) MILLRACE_TRY_VOID(codec->check(layer.head_dim));
-    if (rest_below > 0 && layer.values_in_keys)
+    if (codec && !layer.plain) MILLRACE_TRY_VOID(codec->check(layer.head_dim));
+    if (rest_of(layer) && layer.values_in_keys)
       return Error::unsupported(fmt::format(
           "KV format {}: not for a model with latent attention, whose values are parts of its keys; choose q8_0",
           format_name()));
-    if (rest_below > 0 && layer.head_dim > kMostRestValues)
+    if (rest_of(layer) && layer.head_dim > kMostRestValues)
       return Error::unsupported(fmt::format("KV format {}: heads have at most {} dims, the model has {}; choose q8_0",
                                             format_name(), kMostRestValues, layer.head_dim));
     for (const Format* one : {format, values()}) {
@@ -274,7 +276,7 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
         rows ? (layer.values_in_keys ? layout.format : layout.values())->row_bytes(layer.head_dim) : 0);
     pool.tile_bytes_.push_back(rows ? layout.tile_bytes(layer) : 0);
     pool.value_tile_bytes_.push_back(rows ? layout.tile_bytes(layer, part) : 0);
-    pool.rest_bytes_.push_back(rows && layout.rest_below > 0 ? ids * layout.block_bytes(layer) / 2 : 0);
+    pool.rest_bytes_.push_back(rows && layout.rest_of(layer) ? ids * layout.block_bytes(layer) / 2 : 0);
     pool.buffers_.emplace_back();
     const bool has_own = !layout.by_layer || pool.buffers_.size() == 1;
     const int64_t bytes = rows && has_own ? ids * layout.block_bytes(layer) : 0;

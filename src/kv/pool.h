@@ -55,6 +55,8 @@ struct KvLayer {
   // Latent attention: a value is the first numbers of its key, and has no bytes of its own.
   bool values_in_keys = false;
   bool simulated = false;  // its heads have no dims: blocks are counted, and have no bytes
+  // Rows of the format whatever the other layers have: no tile, no tail, no rests. What a pattern stores beside them.
+  bool plain = false;
 
   // Arrays of each head: keys, and values.
   int64_t planes() const { return simulated ? 0 : values_in_keys ? 1 : 2; }
@@ -88,8 +90,9 @@ struct KvLayout {
   // Whether blocks of one table alone can continue a stream after them: no state, and no raw rows of their tokens, is
   // needed, and no table of another layer.
   bool prefixes_shared() const;
-  bool encodes() const;                                                 // some group has a codec
-  bool has_rests() const;                                               // some group has them
+  bool encodes() const;    // some group has a codec
+  bool has_rests() const;  // some group has them
+  bool rest_of(const KvLayer& layer) const { return rest_below > 0 && !layer.plain; }
   int64_t tables() const { return by_layer ? std::ssize(layers) : 1; }  // of a stream, whose blocks have one set of ids
 
   int64_t tile_bytes(const KvLayer& layer, KvPart part = KvPart::keys) const;  // one block of one head
@@ -184,7 +187,9 @@ class KvPool {
   int64_t rest_bytes(int64_t layer) const { return rest_bytes_[layer]; }
   RestReads& rest_reads() const { return *rest_reads_; }  // of all groups; only with rests
   // The arrays of each head, one after the other: 0: keys, 1: values; and then their rests.
-  int64_t planes(int64_t layer) const { return layout_.layers[layer].planes() * (layout_.rest_below > 0 ? 2 : 1); }
+  int64_t planes(int64_t layer) const {
+    return layout_.layers[layer].planes() * (layout_.rest_of(layout_.layers[layer]) ? 2 : 1);
+  }
   uint8_t* plane(int64_t layer, BlockId block, int64_t kind, int64_t head) {
     const int64_t own = layout_.layers[layer].planes(), rest = kind / own * rest_bytes(layer);
     return (kind % own == 0 ? keys(layer, block, head) : values(layer, block, head)) + rest;

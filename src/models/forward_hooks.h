@@ -34,6 +34,7 @@ struct AttentionInput {
   const KernelTable& kernels;
   KvPool& kv;
   const float* q = nullptr;
+  const CodecTiles* tiles = nullptr;  // of a layer with a codec, whose keys they have; null: rows
 };
 
 class ForwardObserver {

@@ -67,6 +67,13 @@ class ModelRunner {
     model_->move_keys({blocks, slot, count, positions}, *context_);
   }
 
+  // The tokens that a stream keeps move to its first slots, where a codec encodes the pool's first group; between
+  // passes.
+  void compact_encoded(const KeptSlots& slots) {
+    const ThreadPool::Turn turn(*threads_);
+    context_->tiles.front().compact(slots, *threads_);
+  }
+
   // The batch of the next pass: start(), then begin() for each stream, then its tokens. `blocks` cover the slots of all
   // tokens added; the first one takes `slot`. `mix`, null for none, must live until the pass. `state`: the stream's
   // slot of recurrent states or of its KV tail, where it has one; slot 0 begins with an empty state.

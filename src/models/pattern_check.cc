@@ -31,21 +31,21 @@ Result<void> check_pattern(const ArchSpec& spec, const KvPool& kv, const Forward
   if (!pattern) return {};
   const int64_t block = pattern->block();
   MILLRACE_TRY_VOID(check_pattern_blocks(*pattern, limits.context, kv.layout().block_tokens));
-  if (kv.layout().encodes())
-    return Error::unsupported(
-        fmt::format("attention {}: KV format {} encodes whole blocks, which patterns do not read; use f16 or another "
-                    "format of rows",
-                    pattern->text(), kv.layout().format_name()));
+  if (kv.layout().codec && diffusing_pattern(pattern))
+    return Error::unsupported(fmt::format(
+        "attention {}: KV format {} encodes whole blocks, and values of hops are rows, which no kernel reads "
+        "beside encoded keys; use f16 or another format of rows",
+        pattern->text(), kv.layout().format_name()));
   if (const auto* fitted = dynamic_cast<const FittedPattern*>(pattern)) {
     const std::span<const KvLayer> layers(kv.layout().layers);
     const auto fits = fitted->check_layers(layers.first(std::min(spec.layers.size(), layers.size())));
     if (!fits.ok()) return Error::user(fmt::format("attention {}: {}", pattern->text(), fits.error().message));
   }
   const bool dynamic = dynamic_pattern(pattern);
-  if (kv.layout().has_rests() && (dynamic || diffusing_pattern(pattern)))
-    return Error::unsupported(fmt::format(
-        "attention {}: not with KV format {}; use q8_0, or a pattern whose blocks do not depend on the keys",
-        pattern->text(), kv.layout().format_name()));
+  if (kv.layout().has_rests() && diffusing_pattern(pattern))
+    return Error::unsupported(
+        fmt::format("attention {}: KV format {}: values of hops are stored without rests; use q8_0, or another pattern",
+                    pattern->text(), kv.layout().format_name()));
   if (dynamic && block > kMostDynamicBlock)
     return Error::user(
         fmt::format("attention {}: block: at most {} tokens, is {}", pattern->text(), kMostDynamicBlock, block));

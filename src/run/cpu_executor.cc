@@ -418,6 +418,12 @@ bool CpuExecutor::hold_documents(LiveStream& stream, int64_t& budget) {
   return !stream.encoded || documents_->hold(*stream.encoded, stream.lease, budget);
 }
 
+void CpuExecutor::compact_encoded(const LiveStream& stream) {
+  const Sequence& s = stream.sequence;
+  runner_->compact_encoded(
+      {s.kv.blocks, s.kv.state, s.stored(), stream.eviction->tokens().kept(), stream.eviction->heads()});
+}
+
 void CpuExecutor::move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) {
   runner_->move_keys(blocks, slot, count, positions);
 }

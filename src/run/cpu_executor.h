@@ -49,6 +49,7 @@ class CpuExecutor final : public Executor {
   Result<void> check_encoded(const DocumentTokens& documents) const override;
   Result<void> put_links(const LinkRowsChoice& choice, Request& request) const override;
   bool hold_documents(LiveStream& stream, int64_t& budget) override;
+  void compact_encoded(const LiveStream& stream) override;
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override;
   void refresh(const LiveStream& stream) override;
   Result<void> begin(LiveStream& stream) const override;

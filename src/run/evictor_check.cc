@@ -24,10 +24,10 @@ bool has_window(const KvLayer& layer, int64_t context) {
 // A layer with a window that shares slots with the others would count them, which are closer to each other than
 // positions once tokens between them are gone.
 Result<void> check_evictor_layout(const KvLayout& layout, int64_t context) {
-  if (layout.codec)
+  if (layout.codec && layout.by_layer)
     return Error::unsupported(
-        fmt::format("evictor: KV format {} encodes whole blocks, which cannot lose single tokens; "
-                    "use f16 or another format of rows",
+        fmt::format("evictor: budgets by layer: KV format {} encodes whole blocks, and a stream's newest tokens, which "
+                    "are not encoded yet, are the same in every layer; use f16 or another format of rows",
                     layout.format_name()));
   const bool window =
       std::ranges::any_of(layout.layers, [&](const KvLayer& layer) { return has_window(layer, context); });
@@ -38,11 +38,27 @@ Result<void> check_evictor_layout(const KvLayout& layout, int64_t context) {
   return {};
 }
 
+Result<void> check_evictor_codec(const EvictionRule& rule, const KvLayout& layout) {
+  if (!layout.codec) return {};
+  if (rule.evictor->gated())
+    return Error::unsupported(
+        fmt::format("evictor {}: KV format {} encodes whole blocks, of which no kernel leaves out the single keys that "
+                    "gates hide; use f16 or another format of rows",
+                    rule.text, layout.format_name()));
+  if (rule.moves_keys())
+    return Error::unsupported(
+        fmt::format("evictor: positions=cache: with KV format {} keys would be rounded anew each time that they move; "
+                    "use positions=text, or f16 or another format of rows",
+                    layout.format_name()));
+  return {};
+}
+
 Result<void> check_evictor_pool(const EvictionRule& rule, const KvPool& pool, int64_t context) {
   if (rule.by_layer() && !pool.by_layer())
     return Error::unsupported(
         "evictor: its budgets differ by layer, which needs blocks of their own for layers; start the engine with it, "
         "or another of its kind (--evictor)");
+  MILLRACE_TRY_VOID(check_evictor_codec(rule, pool.layout()));
   if (pool.groups() > 1 && !pool.evicts()) return Error::unsupported(kOwnBlocks);
   return check_evictor_layout(pool.layout(), context);
 }

@@ -15,6 +15,8 @@ Result<void> check_token_evictor(const EvictionRule& rule, const ArchSpec& spec,
 Result<void> check_evictor_layout(const KvLayout& layout, int64_t context);
 // The same of an engine's pool, which must also have been planned for evictors if it has such layers.
 Result<void> check_evictor_pool(const EvictionRule& rule, const KvPool& pool, int64_t context);
+// What does not go with a codec. Errors: unsupported.
+Result<void> check_evictor_codec(const EvictionRule& rule, const KvLayout& layout);
 // Of a rule that moves keys: `spec` is of all layers of the stream. Errors: unsupported.
 Result<void> check_moved_positions(const EvictionRule& rule, const ArchSpec& spec, const KvLayout& layout);
 // Where layers have budgets and blocks of their own (KvLayout::by_layer): what an engine cannot have beside them. The

@@ -107,6 +107,8 @@ class Executor {
   // Moves the keys in `count` slots from `slot` on to positions higher by `positions`.
   virtual void move_keys(std::span<const BlockId> /*blocks*/, int64_t /*slot*/, int64_t /*count*/,
                          int64_t /*positions*/) {}
+  // Of a pool whose first group has a codec: what the stream keeps of its slots moves to the first ones.
+  virtual void compact_encoded(const LiveStream& /*stream*/) {}
   // Computes tokens of the stream's stale parts again (ContextPart::refreshes()). Not between forward() and choose().
   virtual void refresh(const LiveStream& /*stream*/) {}
   // Prepares a new stream for choose(); stream.sequence.request is set. Errors: as check().

@@ -27,9 +27,11 @@ Result<KvLayout> planned_layout(const EngineOptions& options, const SimulatedMod
   MILLRACE_TRY(
       KvLayout layout,
       engine_layout(formats, options, std::vector<KvLayer>(static_cast<size_t>(model.layers), layer), options.context));
-  if (!options.evictor.empty() && options.evictor != "none")
-    MILLRACE_TRY_VOID(layout.by_layer ? check_layer_blocks(options, layout, model.layers, options.context)
-                                      : check_evictor_layout(layout, options.context));
+  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  if (!rule) return layout;
+  MILLRACE_TRY_VOID(layout.by_layer ? check_layer_blocks(options, layout, model.layers, options.context)
+                                    : check_evictor_layout(layout, options.context));
+  MILLRACE_TRY_VOID(check_evictor_codec(*rule, layout));
   return layout;
 }
 
@@ -119,10 +121,9 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   MILLRACE_TRY(KvLayout layout, planned_layout(options, model));
   MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
   if (switches.pattern) {
-    if (rule || model.window > 0 || layout.encodes())
+    if (rule || model.window > 0)
       return Error::unsupported(
-          fmt::format("attention {}: is simulated without evictors, windows and KV formats that encode blocks",
-                      switches.pattern->text()));
+          fmt::format("attention {}: is simulated without evictors and windows", switches.pattern->text()));
     MILLRACE_TRY(executor->pattern_, PatternSteps::create(switches.pattern, model.layers, model.kv_heads,
                                                           options.context, layout.block_tokens));
   }

@@ -84,6 +84,69 @@ TEST_F(AttentionPatternsInEngine, AllBlocksHaveTheBitsOfNoPattern) {
   }
 }
 
+// Of KV formats that encode blocks of 32 tokens, each pattern with one of them.
+constexpr const char* kEncoding[] = {"kivi:bits=4", "kvquant:group=32", "quarot_kv:bits=3,residual=40",
+                                     "progressive:format=f8_e4m3,below=0.3"};
+
+std::vector<PatternTexts> encoded_pattern_texts() {
+  std::vector<PatternTexts> out;
+  for (PatternTexts texts : pattern_texts()) {
+    if (texts.name == "diffuser") continue;  // refused
+    for (std::string* text : {&texts.all, &texts.some})
+      if (const size_t at = text->find("block=16"); at != std::string::npos) text->replace(at, 8, "block=32");
+    out.push_back(texts);
+  }
+  return out;
+}
+
+TEST_F(AttentionPatternsInEngine, AllBlocksHaveTheBitsOfTheCodec) {
+  std::map<std::string, std::map<RequestId, Shown>> plain;
+  size_t number = 0;
+  for (const PatternTexts& texts : encoded_pattern_texts()) {
+    EngineOptions o = options(2, 100);
+    o.kv_format = kEncoding[number++ % std::size(kEncoding)];
+    SCOPED_TRACE(o.kv_format + " " + texts.all);
+    if (!plain.contains(o.kv_format)) plain[o.kv_format] = run(with("", o));
+    expect_same(run(with(texts.all, o)), plain.at(o.kv_format));
+  }
+}
+
+TEST_F(AttentionPatternsInEngine, EncodedStreamsHaveTheBitsThatTheyHaveAlone) {
+  size_t number = 0;
+  for (const PatternTexts& texts : encoded_pattern_texts()) {
+    const std::string format = kEncoding[number++ % std::size(kEncoding)], &pattern = texts.some;
+    if (pattern.empty()) continue;
+    SCOPED_TRACE(format + " " + pattern);
+    const auto of = [&](EngineOptions o) {
+      o.kv_format = format;
+      return with(pattern, std::move(o));
+    };
+    std::map<RequestId, Shown> expected;
+    for (const Request& request : requests()) {
+      auto core = make_core(model_, of(options()));
+      ASSERT_TRUE(core->add(static_cast<RequestId>(expected.size() + 1), Request(request)).ok());
+      expected.merge(run_all(*core, vocab_));
+    }
+    EngineOptions all = options();
+    all.kv_format = format;
+    EXPECT_FALSE(expected.at(1).same_bits(run(with("", all)).at(1)));
+    expect_same(run(of(options(1, 512, 32))), expected);
+    expect_same(run(of(options(3, 37))), expected);
+    EngineOptions narrow = of(options(2, 100));
+    narrow.kv_tokens = 416;
+    narrow.policy = "fcfs:reserve=prompt";
+    expect_same(run(narrow), expected);
+    EXPECT_GT(preemptions_, 0);
+    narrow.swap_tokens = 640;
+    expect_same(run(narrow), expected);
+    EngineOptions drafting = of(options(2, 100));
+    drafting.drafter = "ngram:n=3,min=1,k=5";
+    const auto drafted = run(drafting);
+    for (const auto& [id, shown] : expected) EXPECT_EQ(drafted.at(id).tokens, shown.tokens) << "request " << id;
+    EXPECT_GT(drafted_, 0);
+  }
+}
+
 TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
   const auto plain = alone("");
   for (const PatternTexts& texts : pattern_texts()) {
@@ -158,7 +221,16 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
             "the two");
   o = options();
   o.kv_format = "kivi";
-  EXPECT_NE(refusal(o).find("attention sink_window: KV format kivi"), std::string::npos) << refusal(o);
+  EXPECT_EQ(refusal(o), "");
+  for (const auto& [format, reason] :
+       {std::pair{"kivi", "encodes whole blocks, and values of hops are rows"},
+        std::pair{"progressive:format=f8_e4m3", "values of hops are stored without rests"}}) {
+    EngineOptions hops = options();
+    hops.kv_format = format;
+    const auto made = EngineCore::create(model_, with("diffuser", std::move(hops)));
+    ASSERT_FALSE(made.ok());
+    EXPECT_NE(made.error().message.find(reason), std::string::npos) << made.error().message;
+  }
   o = options(1, 512, 24);
   EXPECT_EQ(refusal(o), "attention sink_window: block: must be a multiple of the 24 tokens of a KV block, is 64");
   o = options();

@@ -41,6 +41,7 @@ class CostedExecutor final : public Executor {
   CostModel* cost() override { return &cost_; }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
   Result<void> check_evictor(const EvictionRule& rule) const override { return inner_->check_evictor(rule); }
+  void compact_encoded(const LiveStream& stream) override { inner_->compact_encoded(stream); }
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override {
     inner_->move_keys(blocks, slot, count, positions);
   }

@@ -16,7 +16,7 @@ namespace millrace::testing {
 
 enum class KvKind : uint8_t {
   rows,   // stored token by token
-  codec,  // whole blocks are encoded, and no stream can drop tokens
+  codec,  // whole blocks are encoded
   layers  // every layer has blocks and a budget of its own
 };
 
@@ -51,6 +51,16 @@ inline std::vector<std::string> drawn_evictors() {
           "random:budget=13,slack=6,prompt=evicted"};
 }
 
+// Beside a codec, some with room for whole blocks.
+inline std::vector<std::string> drawn_encoded_evictors() {
+  std::vector<std::string> out = drawn_evictors();
+  std::erase_if(out, [](const std::string& one) { return one.find("positions=cache") != std::string::npos; });
+  out.push_back("h2o:budget=40,recent=0.5,slack=5,prompt=evicted");
+  out.push_back("snapkv:budget=44,window=6,kernel=3,slack=6,scope=head");
+  out.push_back("streamingllm:sinks=3,window=38,slack=7");
+  return out;
+}
+
 // With budgets by layer, of a model with so many layers.
 inline std::vector<std::string> drawn_layer_evictors(int64_t layers) {
   std::string shares = "1";
@@ -77,6 +87,13 @@ DrawnEngine draw_engine_kind(const Draw& draw, uint64_t number, const ArchSpec& 
   if (kind == 0) {
     e.kind = KvKind::codec;
     e.options.kv_format = drawn_from(draw, drawn_codecs());
+    if (draw(2)) {
+      e.options.kernels = {draw(2) ? "attention=bigbird:block=32,window=1,global=1,random=0"
+                                   : "attention=quest:block=32,top=1,first=0"};
+    } else {
+      e.evictors = drawn_encoded_evictors();
+      if (draw(2)) e.options.evictor = drawn_from(draw, e.evictors);
+    }
     e.stores = e.options.kv_format.find("residual") == std::string::npos;
     return e;
   }
@@ -90,7 +107,7 @@ DrawnEngine draw_engine_kind(const Draw& draw, uint64_t number, const ArchSpec& 
     return e;
   }
   e.stores = true;
-  if (kind == 2 && !e.options.kv_format.starts_with("progressive")) {  // no stream of a pattern drops tokens
+  if (kind == 2) {  // no stream of a pattern drops tokens
     e.options.kernels = {draw(2) ? "attention=bigbird:block=16,window=2,global=1,random=1"
                                  : "attention=quest:block=16,top=1,first=0"};
     return e;

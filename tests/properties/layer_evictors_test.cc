@@ -250,8 +250,8 @@ TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_pool = "virtual"; }),
             "KV pool: virtual is not for blocks by layer; choose paged");
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.kv_format = "kivi"; }),
-            "evictor: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, which cannot lose single tokens; "
-            "use f16 or another format of rows");
+            "evictor: budgets by layer: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, and a stream's "
+            "newest tokens, which are not encoded yet, are the same in every layer; use f16 or another format of rows");
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.document_context = "independent"; }), shared);
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.drafter = "draft:model=" + golden_model("llama3"); }),
             "evictor: budgets by layer do not go with a drafter that stores keys of its own; use ngram, or another "

@@ -52,7 +52,7 @@ inline void place_value_outliers(const TileView& view, int64_t begin, int64_t en
 // Cosines and opposite sines of the position of slot `tile`, [cos, -sin][pairs].
 inline void load_turn(const AttentionArgs& a, int64_t tile, float* turn) {
   const KeyTurns& turns = *a.tiles->turns;
-  const float* block = turns.blocks + 2 * (tile / a.block_tokens) * turns.pairs;
+  const float* block = turns.blocks + 2 * place_of_block(a, tile) * turns.pairs;
   const float* row = turns.rows + 2 * (tile % a.block_tokens) * turns.pairs;
   for (int64_t p = 0; p < turns.pairs; ++p) {
     const float c = block[p], s = block[turns.pairs + p], dc = row[p], ds = row[turns.pairs + p];

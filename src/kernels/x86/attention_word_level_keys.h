@@ -214,7 +214,7 @@ inline void load_turns(const AttentionArgs& a, int64_t begin, int64_t end, WordS
   const KeyTurns& turns = *a.tiles->turns;
   for (int64_t key = begin; key < end; key += kSharedTokens) {
     const int64_t slot = a.key_begin + key;
-    const float* block = turns.blocks + 2 * (slot / a.block_tokens) * turns.pairs;
+    const float* block = turns.blocks + 2 * place_of_block(a, slot) * turns.pairs;
     const float* row = turns.rows + 2 * (slot % a.block_tokens) * turns.pairs;
     float *cos = b.turn[key / kSharedTokens][0], *sin = b.turn[key / kSharedTokens][1];
     for (int64_t p = 0; p < turns.pairs; p += 16) {

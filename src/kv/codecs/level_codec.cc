@@ -170,6 +170,18 @@ void LevelCodec::store_token(KvPart part, const float* row, int64_t token, int64
   pack_token(levels.data(), shape_.bits, head_dim, tile + token * tiles.stride);
 }
 
+void LevelCodec::move_token(KvPart /*part*/, const uint8_t* from, int64_t token, uint8_t* to, int64_t place,
+                            int64_t tokens, int64_t head_dim) const {
+  const LevelTiles tiles = tiles_of(tokens, head_dim);
+  const auto move = [&](int64_t at, int64_t bytes) {
+    std::memmove(to + at + place * bytes, from + at + token * bytes, static_cast<size_t>(bytes));
+  };
+  move(0, tiles.stride);
+  move(tiles.scales_at, 2 * groups(head_dim));
+  move(tiles.zeros_at, 2 * groups(head_dim));
+  move(tiles.outliers_at, shape_.outliers * kOutlierBytes * groups(head_dim));
+}
+
 void LevelCodec::fit_columns(LevelColumns& columns) const {
   std::array<float, kMaxKeyTokens> values;
   std::array<uint8_t, kMaxKeyTokens> levels;

@@ -45,6 +45,9 @@ class LevelCodec : public KvCodec {
   bool by_token(KvPart part) const override { return part == KvPart::values || shape_.key_tokens == 0; }
   void store_token(KvPart part, const float* row, int64_t token, int64_t tokens, int64_t head_dim,
                    uint8_t* tile) const override;
+  bool moves_tokens() const override { return true; }
+  void move_token(KvPart part, const uint8_t* from, int64_t token, uint8_t* to, int64_t place, int64_t tokens,
+                  int64_t head_dim) const override;
   void load(KvPart part, const KernelTable& kernels, const uint8_t* tile, int64_t tokens, int64_t head_dim,
             uint8_t* rows) const override;
   std::optional<LevelTiles> level_tiles(int64_t tokens, int64_t head_dim) const override;

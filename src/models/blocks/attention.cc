@@ -197,9 +197,10 @@ void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, 
   for (int64_t set = 1; set <= sets; ++set)
     for (ForwardObserver* observer : observers)
       observer->before_attention(index + set * (std::ssize(kv.layout().layers) / (1 + sets)));
-  summarize_keys(batch, attention, context.kernels(), context.pool(), kv, context.limits().context);
+  const CodecTiles* tiles = context.tiles_of(attention.layer);
+  summarize_keys(batch, attention, context.kernels(), context.pool(), kv, context.limits().context, tiles);
   diffuse_values(hop_call(attention, batch, context), context.attended.as<float>());
-  const AttentionInput input{attention, batch, context.kernels(), kv, context.q.as<float>()};
+  const AttentionInput input{attention, batch, context.kernels(), kv, context.q.as<float>(), tiles};
   for (ForwardObserver* observer : observers) observer->queries(input);
   context.key_lives.spans.clear();
   if (KeyGate* gate = context.hooks.gate()) gate->hide(input, context.normed.as<float>(), context.key_lives);
