@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/key_summaries.h"
 #include "base/memory_accounts.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
@@ -65,6 +66,15 @@ class ModelRunner {
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) {
     const ThreadPool::Turn turn(*threads_);
     model_->move_keys({blocks, slot, count, positions}, *context_);
+  }
+
+  // After the stored tokens of a stream have moved or changed their keys, between passes: what a pattern knows of the
+  // blocks from slot `begin` on is computed again. Slots [0, end) are stored.
+  void renew_summaries(std::span<const BlockId> blocks, int64_t begin, int64_t end) {
+    const AttentionPattern* pattern = limits().switches.attention.pattern;
+    if (!dynamic_pattern(pattern)) return;
+    const ThreadPool::Turn turn(*threads_);
+    summarize_again(blocks, begin, end, pattern, context_->kernels(), *threads_, *pool_);
   }
 
   // The batch of the next pass: start(), then begin() for each stream, then its tokens. `blocks` cover the slots of all

@@ -50,6 +50,7 @@ class CpuExecutor final : public Executor {
   Result<void> put_links(const LinkRowsChoice& choice, Request& request) const override;
   bool hold_documents(LiveStream& stream, int64_t& budget) override;
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override;
+  void keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) override;
   void refresh(const LiveStream& stream) override;
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override;

@@ -107,6 +107,8 @@ class Executor {
   // Moves the keys in `count` slots from `slot` on to positions higher by `positions`.
   virtual void move_keys(std::span<const BlockId> /*blocks*/, int64_t /*slot*/, int64_t /*count*/,
                          int64_t /*positions*/) {}
+  // After the first `end` slots of a stream have got other tokens or keys, from slot `begin` on.
+  virtual void keys_changed(std::span<const BlockId> /*blocks*/, int64_t /*begin*/, int64_t /*end*/) {}
   // Computes tokens of the stream's stale parts again (ContextPart::refreshes()). Not between forward() and choose().
   virtual void refresh(const LiveStream& /*stream*/) {}
   // Prepares a new stream for choose(); stream.sequence.request is set. Errors: as check().
