@@ -125,6 +125,27 @@ class ModelRunner {
     model_->embed(batch_, *context_);
     model_->add_pending(model_->run_layers(batch_, 0, layers, *context_).size(), *context_);
   }
+  // The same, and the keys and values of the layer behind them are stored.
+  void forward_to_keys(int64_t layer, const ThreadPool::Turn&) {
+    finish_window_spans();
+    const Pass pass(*model_);
+    model_->embed(batch_, *context_);
+    model_->run_layers(batch_, 0, layer, *context_);
+    model_->store_keys(batch_, layer, *context_);
+  }
+  // Of a batch without output rows, the layers from `layer` on: `rows` is what the layers before them have made of its
+  // tokens, the residual of forward_to_keys().
+  void forward_from(int64_t layer, std::span<const float> rows, const ThreadPool::Turn&) {
+    finish_window_spans();
+    const Pass pass(*model_);
+    model_->embed(batch_, *context_);  // for the rotations
+    std::ranges::copy(rows, residual().begin());
+    model_->run_layers(batch_, layer, model_->spec().layer_count(), *context_);
+  }
+  // [tokens, width]
+  std::span<float> residual() {
+    return {context_->residual.as<float>(), static_cast<size_t>(tokens() * model_->spec().width)};
+  }
   void forward_hidden() {
     const ThreadPool::Turn turn(*threads_);
     forward_hidden(turn);
