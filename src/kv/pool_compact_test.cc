@@ -62,8 +62,8 @@ TEST_P(Compact, MovesTheKeptRowsAndNoOthers) {
   }
 }
 
-// Heads with slots of their own: each row comes from where its head kept it. Rows beside a layer's move with its tokens,
-// and those of blocks stay.
+// Heads with slots of their own: each row comes from where its head kept it. Rows beside a layer's move with its
+// tokens, and those of blocks stay.
 TEST_P(Compact, MovesTheRowsOfEachHead) {
   const auto& [format, block_tokens] = GetParam();
   std::mt19937_64 random(4);
