@@ -444,7 +444,7 @@ TEST_P(CodecTilesTest, MassIsThatOfTheKeysThatQueriesSee) {
   std::vector<int64_t> mass(190);
   TokenMass observed;
   observed.spans.push_back({.mass = mass});
-  observe_token_mass(batch, attention(nullptr), table, threads, *encoded, q.data(), observed, &tiles);
+  observe_token_mass(batch, attention(nullptr), table, threads, *encoded, q.data(), kContext, observed, &tiles);
   std::vector<double> want(190);
   const int64_t tokens = encoded->layout().block_tokens, residual = encoded->layout().residual_blocks();
   for (int64_t slot = 150; slot < 190; ++slot) {
