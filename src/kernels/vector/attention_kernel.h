@@ -46,6 +46,7 @@ struct AttentionScratch {
   alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before transposing
   alignas(64) float rest[kMaxHeadDim];                 // of one row
   alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
+  alignas(64) float tables[18 * kMaxHeadDim];          // of levels' scales, zeros and what they stand for
   alignas(64) float turn[kMaxHeadDim];                 // of a tile of keys before RoPE
   alignas(64) float q[Simd::kRows * kMaxHeadDim];      // queries for such a tile
   float rescale[Simd::kRows];
@@ -362,7 +363,7 @@ inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, At
   const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
   prefetch_levels(a, a.k_blocks, tile);
   const TileView key_tile{*a.tiles, a.k_blocks[block], first, a.head_dim};
-  transpose_of (*a.tiles)(key_tile, s.rows, s.kt);
+  transpose_of (*a.tiles)(key_tile, s.tables, s.kt);
   prefetch_levels(a, a.v_blocks, tile);
   const TileView value_tile{*a.tiles, a.v_blocks[block], first, dims};
   decode_of (*a.tiles)(value_tile, keys.begin, keys.end, s.v, stride);

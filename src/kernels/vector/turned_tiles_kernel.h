@@ -21,15 +21,20 @@ struct StoredOutlier {
   }
 };
 
-// Into kt[d][token]. The last ones first, so that of equal places the first counts.
+// Into kt[d][token]. The last ones first, so that of equal places the first counts. Half of them, at random, are of
+// other tokens of a block: those go where nothing reads them, without a branch.
 inline void place_key_outliers(const TileView& view, float* kt) {
   const LevelTiles& t = view.tiles;
   const int64_t columns = view.first / t.key_tokens, before = view.first % t.key_tokens;
-  const uint8_t* from = view.tile + t.outliers_at + 4 * t.outliers * columns * view.dims;
-  for (int64_t i = t.outliers * view.dims - 1; i >= 0; --i) {
+  const int64_t all = t.outliers * view.dims;
+  const uint8_t* from = view.tile + t.outliers_at + 4 * columns * all;
+  float nowhere[1];
+  for (int64_t i = all - 1; i >= 0; --i) {
     const StoredOutlier one(from + 4 * i, t.key_tokens);
-    const int64_t token = one.place - before;
-    if (token >= 0 && token < kTileTokens) kt[i / t.outliers * kTileTokens + token] = one.value;
+    const auto token = static_cast<uint64_t>(one.place - before);
+    const int64_t d = t.outliers == 1 ? i : i / t.outliers;
+    float* const own = kt + d * kTileTokens + static_cast<int64_t>(token);
+    *(token < kTileTokens ? own : nowhere) = one.value;
   }
 }
 
