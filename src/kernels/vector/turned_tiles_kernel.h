@@ -98,7 +98,9 @@ inline const float* turn_query(const AttentionArgs& a, const float* turn, const 
   const KeyTurns& turns = *a.tiles->turns;
   std::memcpy(out, q, static_cast<size_t>(a.head_dim) * sizeof(float));
   rope(out, turn, turn + turns.pairs, 2 * turns.pairs, turns.half);
-  for (int64_t d = 0; rotates_words(a) && d < a.head_dim; ++d) out[d] *= unit[d];
+  if (rotates_words(a))  // whole vectors
+    for (int64_t d = 0; d < a.head_dim; d += Simd::kLanes)
+      Simd::store(out + d, Simd::mul(Simd::load(out + d), Simd::load(unit + d)));
   return out;
 }
 
