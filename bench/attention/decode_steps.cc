@@ -1,6 +1,6 @@
 // Steps that decode streams which began together, and so fill their blocks of the KV cache in the same steps: what a KV
 // format that encodes whole blocks costs the step in which they are full. Formats take turns; processor time of the
-// whole process, on one thread.
+// whole process, on one thread, in memory that other streams have used: new pages would count too.
 //
 //   decode_steps MODEL [STREAMS [ROUNDS [FORMAT...]]]
 //
@@ -41,12 +41,12 @@ struct Times {
   std::vector<double> steps, full;  // full: beside the steps around them
 };
 
-Request request_of(int64_t seed, int64_t vocab) {
+Request request_of(int64_t seed, int64_t prompt, int64_t tokens, int64_t vocab) {
   Request request;
-  for (int64_t i = 0; i < kPrompt; ++i)
+  for (int64_t i = 0; i < prompt; ++i)
     request.prompt.push_back(static_cast<TokenId>(
         philox_uniform(static_cast<uint64_t>(seed), 9, static_cast<uint64_t>(i)) * static_cast<double>(vocab)));
-  request.max_tokens = kSteps + 2;
+  request.max_tokens = tokens;
   request.ignore_eos = true;
   return request;
 }
@@ -63,9 +63,15 @@ Result<void> run(const std::shared_ptr<const LanguageModel>& model, const std::s
   options.prefix_cache = false;
   options.drafter = "";
   MILLRACE_TRY(auto core, EngineCore::create(model, options));
-  for (int64_t i = 0; i < streams; ++i)
-    MILLRACE_TRY_VOID(core->add(static_cast<RequestId>(i + 1), request_of(i + 1, model->info().vocab)));
   std::vector<TokenEvent> events;
+  const auto add = [&](int64_t first, int64_t prompt, int64_t steps) -> Result<void> {
+    for (int64_t i = first; i < first + streams; ++i)
+      MILLRACE_TRY_VOID(core->add(static_cast<RequestId>(i), request_of(i, prompt, steps, model->info().vocab)));
+    return {};
+  };
+  MILLRACE_TRY_VOID(add(1, options.context - 2, 1));
+  while (!core->idle()) core->step(events);
+  MILLRACE_TRY_VOID(add(streams + 1, kPrompt, kSteps + 2));
   core->step(events);
   std::vector<double> own;
   for (int64_t step = 0; step < kSteps; ++step) {

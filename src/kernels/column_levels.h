@@ -31,6 +31,8 @@ struct ColumnLevels {
 
 struct ColumnLevelKernels {
   void (*ranges)(ColumnLevels& c);  // sets low and high
+  // The same, and the rows are from now on a copy at `to`, kColumns apart.
+  void (*copied_ranges)(ColumnLevels& c, float* to);
   // Sets place to the token of the value that is farthest from the median of its column, the first of equal ones. Needs
   // low and high.
   void (*farthest)(ColumnLevels& c);

@@ -74,6 +74,25 @@ TEST(ColumnLevels, RangesAndTheFarthestFromTheMedian) {
     }
 }
 
+TEST(ColumnLevels, RangesOfACopyAreThoseOfTheRows) {
+  for (const ColumnLevelKernels* build : builds())
+    for (const int64_t tokens : {1, 2, 31, 32, 64, 128}) {
+      const Drawn drawn(tokens, static_cast<uint64_t>(tokens));
+      ColumnLevels of_rows = drawn.columns(), of_copy = drawn.columns();
+      std::vector<float> copy(static_cast<size_t>(tokens * kColumns));
+      build->ranges(of_rows);
+      build->copied_ranges(of_copy, copy.data());
+      EXPECT_EQ(of_copy.rows, copy.data());
+      for (int64_t i = 0; i < kColumns; ++i) {
+        EXPECT_EQ(of_copy.low[i], of_rows.low[i]);
+        EXPECT_EQ(of_copy.high[i], of_rows.high[i]);
+        const std::vector<float> values = drawn.column(i);
+        for (int64_t t = 0; t < tokens; ++t)
+          EXPECT_EQ(of_copy.rows[t * of_copy.stride + i], values[static_cast<size_t>(t)]);
+      }
+    }
+}
+
 TEST(ColumnLevels, HalvesAreRoundedToNearestEven) {
   std::vector<float> values;
   for (uint32_t half = 0; half <= 0x7bff; ++half) {  // every f16, and the middles between them

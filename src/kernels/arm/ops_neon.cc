@@ -1,6 +1,7 @@
 // Everything but matmul and attention for NEON. The shared sources are compiled with the vector type included first.
 // clang-format off
 #include "kernels/arm/simd_neon.h"
+#include "kernels/vector/no_level_tables.h"
 #include "kernels/vector/simd_math.h"
 #include "kernels/vector/row_decode.h"
 #include "kernels/vector/activation_functions_kernel.h"

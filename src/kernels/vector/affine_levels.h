@@ -1,5 +1,5 @@
 // Levels of AffineRows and LevelTiles as f32, or the codes that stand for them, one vector at a time. Include after a
-// simd_*.h.
+// simd_*.h and its level_tables_*.h.
 #pragma once
 
 #include <cstring>
@@ -8,6 +8,20 @@
 
 namespace millrace {
 namespace {
+
+// Whether levels are looked up in vectors (LevelTables), not converted to f32 and multiplied: where an instruction set
+// has tables, and this is less work.
+template <typename T, int kBits>
+constexpr bool kHasTables = requires(const uint8_t* unit, Simd::F* index) {
+  T::template unit_index<kBits>(unit, index);
+};
+template <int kBits, bool kCodes, typename T = LevelTables>
+constexpr bool is_tabled() {
+  if constexpr (kHasTables<T, kBits>) return kCodes || T::template kIsLess<kBits>;
+  return false;
+}
+
+alignas(64) constexpr float kWholeCodes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // Lane i: value Simd::kLanes * part + i of a unit.
 template <int kBits>
@@ -18,38 +32,81 @@ inline Simd::F unit_levels(const uint8_t* unit, int part) {
   return Simd::fma(Simd::spread_bits(top, part * Simd::kLanes), Simd::set(4.0f), Simd::template levels<2>(unit, part));
 }
 
-// Whether a vector type looks codes up by levels as whole numbers, not by floats.
-template <typename S, int kBits>
-constexpr bool kLooksUpBits = requires(const float* codes, const uint8_t* unit, typename S::F words) {
-  S::template look_up_unit<kBits>(codes, unit, 0);
-  S::template look_up_bits<kBits>(codes, words, 0, words, 0);
+template <int kBits>
+constexpr int kUnitVectors = static_cast<int>(affine_unit_values(kBits)) / Simd::kLanes;
+
+// All levels of a unit, or their codes.
+template <int kBits, bool kCodes, typename T = LevelTables>
+[[gnu::always_inline]] inline void unit_codes(const uint8_t* unit, const float* codes, Simd::F* out) {
+  if constexpr (is_tabled<kBits, kCodes, T>()) {
+    const typename T::template Table<kBits> table(kCodes ? codes : kWholeCodes, Simd::set(1.0f), Simd::zero());
+    T::template unit_index<kBits>(unit, out);
+    for (int v = 0; v < kUnitVectors<kBits>; ++v) out[v] = table.at(out[v]);
+  } else {
+    for (int v = 0; v < kUnitVectors<kBits>; ++v) {
+      out[v] = unit_levels<kBits>(unit, v);
+      if constexpr (kCodes) out[v] = Simd::template look_up<kBits>(codes, out[v]);
+    }
+  }
+}
+
+// The same under a scale and a zero: of tables, and without them.
+template <int kBits, bool kCodes, bool kTabled = is_tabled<kBits, kCodes>(), typename T = LevelTables>
+class ScaledUnits {
+ public:
+  ScaledUnits(const float* codes, Simd::F scale, Simd::F zero) : table_(kCodes ? codes : kWholeCodes, scale, zero) {}
+  [[gnu::always_inline]] void decode(const uint8_t* unit, Simd::F* out) const {
+    T::template unit_index<kBits>(unit, out);
+    for (int v = 0; v < kUnitVectors<kBits>; ++v) out[v] = table_.at(out[v]);
+  }
+
+ private:
+  typename T::template Table<kBits> table_;
+};
+template <int kBits, bool kCodes, typename T>
+class ScaledUnits<kBits, kCodes, false, T> {
+ public:
+  ScaledUnits(const float* codes, Simd::F scale, Simd::F zero) : codes_(codes), scale_(scale), zero_(zero) {}
+  [[gnu::always_inline]] void decode(const uint8_t* unit, Simd::F* out) const {
+    unit_codes<kBits, kCodes, T>(unit, codes_, out);
+    for (int v = 0; v < kUnitVectors<kBits>; ++v) out[v] = Simd::fma(out[v], scale_, zero_);
+  }
+
+ private:
+  const float* codes_;
+  Simd::F scale_, zero_;
 };
 
-template <int kBits, bool kCodes, typename S = Simd>
-inline typename S::F unit_codes(const uint8_t* unit, int part, const float* codes) {
-  if constexpr (kCodes && kLooksUpBits<S, kBits>) {
-    return S::template look_up_unit<kBits>(codes, unit, part);
-  } else {
-    const typename S::F level = unit_levels<kBits>(unit, part);
-    if constexpr (kCodes) return S::template look_up<kBits>(codes, level);
-    return level;
-  }
-}
+// A unit in each of Simd::kLanes rows, whose 32-bit words are transposed: words[c] has word c of each row.
+template <int kBits, bool kCodes, typename T = LevelTables>
+class TransposedUnit {
+ public:
+  static constexpr bool kTabled = is_tabled<kBits, kCodes, T>();
 
-// Value i of a unit in each of Simd::kLanes rows, whose 32-bit words are transposed: words[c] has word c of each row.
-template <int kBits, bool kCodes, typename S = Simd>
-inline typename S::F transposed_codes(const typename S::F* words, int i, const float* codes) {
-  constexpr int kLow = kBits == 4 ? 4 : 2;
-  const int at = i % 4 * 8 + i / 8 * kLow;
-  if constexpr (kCodes && kLooksUpBits<S, kBits>) {
-    return S::template look_up_bits<kBits>(codes, words[i % 8 / 4], at, words[kBits == 3 ? 2 : 0], i);
-  } else {
-    typename S::F level = S::template bits_at<kLow>(words[i % 8 / 4], at);
-    if constexpr (kBits == 3) level = S::fma(S::template bits_at<1>(words[2], i), S::set(4.0f), level);
-    if constexpr (kCodes) return S::template look_up<kBits>(codes, level);
+  explicit TransposedUnit(const Simd::F* words) : words_(words) {
+    if constexpr (kTabled && kBits == 3) {
+      T::join_bits(words, joined_);
+      words_ = joined_;
+    }
+  }
+  // Value i as the lowest bits of each lane.
+  [[gnu::always_inline]] Simd::F index(int i) const {
+    if constexpr (kBits == 3) return T::shift_right(words_[i % 8 / 4 * 2 + i / 8 % 2], i % 4 * 8 + i / 16 * 4);
+    return T::shift_right(words_[i % 8 / 4], i % 4 * 8 + i / 8 * kBits);
+  }
+  // Value i, without a table.
+  [[gnu::always_inline]] Simd::F code(int i, const float* codes) const {
+    constexpr int kLow = kBits == 4 ? 4 : 2;
+    Simd::F level = Simd::template bits_at<kLow>(words_[i % 8 / 4], i % 4 * 8 + i / 8 * kLow);
+    if constexpr (kBits == 3) level = Simd::fma(Simd::template bits_at<1>(words_[2], i), Simd::set(4.0f), level);
+    if constexpr (kCodes) return Simd::template look_up<kBits>(codes, level);
     return level;
   }
-}
+
+ private:
+  const Simd::F* words_;
+  Simd::F joined_[4];
+};
 
 }  // namespace
 }  // namespace millrace

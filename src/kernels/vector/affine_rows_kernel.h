@@ -33,10 +33,11 @@ struct AffineUnit {
   }
   // Writes a whole unit of f16.
   void decode(const uint8_t* levels, uint8_t* out) const {
+    Simd::F code[kVectors];
+    unit_codes<kBits, kCodes>(levels, codes, code);
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v)
-      Simd::store_f16(out + 2 * v * Simd::kLanes,
-                      Simd::fma(unit_codes<kBits, kCodes>(levels, v, codes), scale[v], zero[v]));
+      Simd::store_f16(out + 2 * v * Simd::kLanes, Simd::fma(code[v], scale[v], zero[v]));
   }
 };
 

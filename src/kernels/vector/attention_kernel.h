@@ -46,8 +46,11 @@ struct AttentionScratch {
   alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before transposing
   alignas(64) float rest[kMaxHeadDim];                 // of one row
   alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
+  alignas(64) float tables[18 * kMaxHeadDim];          // of levels' scales, zeros and what they stand for
   alignas(64) float turn[kMaxHeadDim];                 // of a tile of keys before RoPE
-  alignas(64) float q[Simd::kRows * kMaxHeadDim];      // queries for such a tile
+  alignas(64) float key_unit[kMaxHeadDim];             // what 1 stands for in kt, where such keys are words
+  KeyWordScratch key_words;
+  alignas(64) float q[Simd::kRows * kMaxHeadDim];  // queries for such a tile
   float rescale[Simd::kRows];
   const uint8_t* key[kTile];    // stored rows; zeros for keys outside the tile's range
   const uint8_t* value[kTile];  // stored rows, or rows of v
@@ -313,7 +316,7 @@ void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScr
   for (int r = 0; r < kRows; ++r) {
     const int64_t query = (row + r) / a.group;
     q[r] = a.q + query * a.q_stride + (row + r) % a.group * a.head_dim;
-    if (is_turned(a, tile)) q[r] = turn_query(a, s.turn, q[r], s.q + r * kMaxHeadDim);
+    if (is_turned(a, tile)) q[r] = turn_query(a, s.turn, s.key_unit, q[r], s.q + r * kMaxHeadDim);
     keys[r] = visible(a, a.first_query + query, tile);
     any = any || !keys[r].empty();
     alike = alike && keys[r] == keys[0];
@@ -362,13 +365,13 @@ inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, At
   const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
   prefetch_levels(a, a.k_blocks, tile);
   const TileView key_tile{*a.tiles, a.k_blocks[block], first, a.head_dim};
-  transpose_of (*a.tiles)(key_tile, s.rows, s.kt);
+  if (!rotates_words(a)) transpose_of (*a.tiles)(key_tile, s.tables, s.kt);
   prefetch_levels(a, a.v_blocks, tile);
   const TileView value_tile{*a.tiles, a.v_blocks[block], first, dims};
   decode_of (*a.tiles)(value_tile, keys.begin, keys.end, s.v, stride);
   if (a.tiles->turns) {
     load_turn(a, tile, s.turn);
-    finish_keys(a, tile, key_tile, s.kt);
+    finish_keys(a, tile, key_tile, s.key_words, s.key_unit, s.kt);
     finish_values(a, tile, value_tile, keys.begin, keys.end, s.v, stride);
   }
   for (int64_t j = keys.begin; j < keys.end; ++j) s.value[j] = reinterpret_cast<const uint8_t*>(s.v + j * stride);

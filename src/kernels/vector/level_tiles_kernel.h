@@ -41,16 +41,6 @@ inline Simd::F scales_of_tokens(const TileView& view, const uint8_t* halves, int
   return Simd::load_f16(each);
 }
 
-// One unit of columns, for Simd::kLanes tokens, whose words are transposed; `scale(i)` and `zero(i)` give vectors.
-template <int kBits, bool kCodes, typename Scale, typename Zero>
-[[gnu::always_inline]] inline void store_unit(const Simd::F* words, const float* codes, const Scale& scale,
-                                              const Zero& zero, float* kt) {
-  constexpr int kValues = static_cast<int>(affine_unit_values(kBits));
-#pragma GCC unroll 32
-  for (int i = 0; i < kValues; ++i)
-    Simd::store(kt + i * kTileTokens, Simd::fma(transposed_codes<kBits, kCodes>(words, i, codes), scale(i), zero(i)));
-}
-
 // Calls each(unit, words) for the units of Simd::kLanes tokens from `token` on.
 template <int kBits, typename Each>
 [[gnu::always_inline]] inline void for_transposed_units(const TileView& view, int64_t token, const Each& each) {
@@ -68,49 +58,89 @@ template <int kBits, typename Each>
   }
 }
 
-// kt[d][token], d up to whole units. `scratch`: two arrays of dims, rounded up to whole units.
-template <int kBits, bool kCodes>
-void transpose_tile(const TileView& view, float* scratch, float* kt) {
+// Stores `value(i)` of each value of a unit, for Simd::kLanes tokens.
+template <int kBits, typename Value>
+[[gnu::always_inline]] inline void store_unit(float* kt, const Value& value) {
+  constexpr int kValues = static_cast<int>(affine_unit_values(kBits));
+#pragma GCC unroll 32
+  for (int i = 0; i < kValues; ++i) Simd::store(kt + i * kTileTokens, value(i));
+}
+
+// Of columns that share their scales with other tokens. `scratch`: 18 arrays of dims, rounded up to whole units.
+template <int kBits, bool kCodes, typename T = LevelTables>
+void transpose_columns(const TileView& view, float* scratch, float* kt) {
+  using Unit = TransposedUnit<kBits, kCodes>;
   constexpr int64_t kValues = affine_unit_values(kBits);
-  const float* codes = view.tiles.codes;
-  if (view.tiles.key_tokens > 0) {
-    const int64_t padded = (view.dims + kValues - 1) / kValues * kValues;
-    const int64_t at = 2 * (view.first / view.tiles.key_tokens * view.dims);
-    float *scale = scratch, *zero = scratch + padded;
-    for (int64_t i = view.dims; i < padded; ++i) scale[i] = zero[i] = 0;
-    widen_halves(view.scales() + at, view.dims, scale);
-    widen_halves(view.zeros() + at, view.dims, zero);
-    for (int64_t token = 0; token < kTileTokens; token += Simd::kLanes)
-      for_transposed_units<kBits>(view, token, [&](int64_t unit, const Simd::F* words) {
-        const float *s = scale + unit * kValues, *z = zero + unit * kValues;
-        store_unit<kBits, kCodes>(
-            words, codes, [s](int i) { return Simd::set(s[i]); }, [z](int i) { return Simd::set(z[i]); },
-            kt + unit * kValues * kTileTokens + token);
-      });
-    return;
+  const float* codes = kCodes ? view.tiles.codes : kWholeCodes;
+  const int64_t padded = (view.dims + kValues - 1) / kValues * kValues;
+  const int64_t at = 2 * (view.first / view.tiles.key_tokens * view.dims);
+  float *scale = scratch, *zero = scratch + padded;
+  for (int64_t i = view.dims; i < padded; ++i) scale[i] = zero[i] = 0;
+  widen_halves(view.scales() + at, view.dims, scale);
+  widen_halves(view.zeros() + at, view.dims, zero);
+  [[maybe_unused]] float* const tables = zero + padded;
+  if constexpr (Unit::kTabled) {
+    using Table = typename T::template Table<kBits>;
+    for (int64_t d = 0; d < padded; ++d)
+      Table(codes, Simd::set(scale[d]), Simd::set(zero[d])).store(tables + d * Table::kFloats);
   }
+  for (int64_t token = 0; token < kTileTokens; token += Simd::kLanes)
+    for_transposed_units<kBits>(view, token, [&](int64_t unit, const Simd::F* words) {
+      const Unit levels(words);
+      const int64_t first = unit * kValues;
+      if constexpr (Unit::kTabled) {
+        using Table = typename T::template Table<kBits>;
+        const float* const own = tables + first * Table::kFloats;
+        store_unit<kBits>(kt + first * kTileTokens + token,
+                          [&](int i) { return Table::read(own + i * Table::kFloats).at(levels.index(i)); });
+      } else {
+        const float *s = scale + first, *z = zero + first;
+        store_unit<kBits>(kt + first * kTileTokens + token,
+                          [&](int i) { return Simd::fma(levels.code(i, codes), Simd::set(s[i]), Simd::set(z[i])); });
+      }
+    });
+}
+
+// Of tokens that have scales of their own.
+template <int kBits, bool kCodes, typename T = LevelTables>
+void transpose_tokens(const TileView& view, float* kt) {
+  using Unit = TransposedUnit<kBits, kCodes>;
+  constexpr int64_t kValues = affine_unit_values(kBits);
+  const float* codes = kCodes ? view.tiles.codes : kWholeCodes;
   for (int64_t token = 0; token < kTileTokens; token += Simd::kLanes) {
     int64_t group = -1;
-    Simd::F s = Simd::zero(), z = Simd::zero();
+    Simd::F scale = Simd::zero(), zero = Simd::zero();
     for_transposed_units<kBits>(view, token, [&](int64_t unit, const Simd::F* words) {
       if (unit * kValues / view.tiles.group != group) {
         group = unit * kValues / view.tiles.group;
-        s = scales_of_tokens(view, view.scales(), token, group);
-        z = scales_of_tokens(view, view.zeros(), token, group);
+        scale = scales_of_tokens(view, view.scales(), token, group);
+        zero = scales_of_tokens(view, view.zeros(), token, group);
       }
-      const Simd::F scale = s, zero = z;
-      store_unit<kBits, kCodes>(
-          words, codes, [scale](int) { return scale; }, [zero](int) { return zero; },
-          kt + unit * kValues * kTileTokens + token);
+      const Unit levels(words);
+      const Simd::F s = scale, z = zero;
+      float* const out = kt + unit * kValues * kTileTokens + token;
+      if constexpr (Unit::kTabled) {
+        const typename T::template Table<kBits> table(codes, Simd::set(1.0f), Simd::zero());
+        store_unit<kBits>(out, [&](int i) { return Simd::fma(table.at(levels.index(i)), s, z); });
+      } else {
+        store_unit<kBits>(out, [&](int i) { return Simd::fma(levels.code(i, codes), s, z); });
+      }
     });
   }
+}
+
+// kt[d][token], d up to whole units.
+template <int kBits, bool kCodes>
+void transpose_tile(const TileView& view, float* scratch, float* kt) {
+  view.tiles.key_tokens > 0 ? transpose_columns<kBits, kCodes>(view, scratch, kt)
+                            : transpose_tokens<kBits, kCodes>(view, kt);
 }
 
 // Rows of tokens [begin, end), `stride` floats apart; each up to whole units.
 template <int kBits, bool kCodes>
 void decode_tile(const TileView& view, int64_t begin, int64_t end, float* out, int64_t stride) {
   constexpr int64_t kValues = affine_unit_values(kBits), kBytes = affine_unit_bytes(kBits);
-  constexpr int kVectors = static_cast<int>(kValues) / Simd::kLanes;
+  constexpr int kVectors = kUnitVectors<kBits>;
   const int64_t groups = view.groups();
   for (int64_t token = begin; token < end; ++token) {
     const uint8_t* levels = view.levels(token);
@@ -118,12 +148,12 @@ void decode_tile(const TileView& view, int64_t begin, int64_t end, float* out, i
     for (int64_t g = 0; g < groups; ++g) {
       const int64_t at = 2 * ((view.first + token) * groups + g);
       const Simd::F scale = Simd::set(Simd::f16(view.scales() + at)), zero = Simd::set(Simd::f16(view.zeros() + at));
+      const ScaledUnits<kBits, kCodes> scaled(value_codes_of(view.tiles), scale, zero);
       const int64_t last = (g + 1) * view.tiles.group < view.dims ? (g + 1) * view.tiles.group : view.dims;
       for (int64_t d = g * view.tiles.group; d < last; d += kValues) {
         const uint8_t* unit = levels + d / kValues * kBytes;
         Simd::F value[kVectors];
-        for (int v = 0; v < kVectors; ++v)
-          value[v] = Simd::fma(unit_codes<kBits, kCodes>(unit, v, value_codes_of(view.tiles)), scale, zero);
+        scaled.decode(unit, value);
         for (int v = 0; v < kVectors; ++v) Simd::store(row + d + v * Simd::kLanes, value[v]);
       }
     }

@@ -10,6 +10,31 @@
 namespace millrace {
 namespace {
 
+struct TurnedKeyWords;  // where an instruction set decodes and rotates keys in words (turned_keys_avx2.h)
+template <typename W>
+constexpr bool kHasKeyWords = requires {
+  sizeof(W);
+};
+
+struct NoScratch {};
+template <typename W = TurnedKeyWords>
+struct KeyWordScratchOf {
+  using Type = NoScratch;
+};
+template <typename W>
+requires kHasKeyWords<W>
+struct KeyWordScratchOf<W> {
+  using Type = typename W::Scratch;
+};
+using KeyWordScratch = KeyWordScratchOf<>::Type;
+
+// Whether encoded keys of the call are.
+template <typename W = TurnedKeyWords>
+inline bool rotates_words(const AttentionArgs& a) {
+  if constexpr (kHasKeyWords<W>) return a.tiles->turns && W::fits(a);
+  return false;
+}
+
 struct StoredOutlier {
   int64_t place;
   float value;
@@ -21,15 +46,20 @@ struct StoredOutlier {
   }
 };
 
-// Into kt[d][token]. The last ones first, so that of equal places the first counts.
+// Into kt[d][token]. The last ones first, so that of equal places the first counts. Half of them, at random, are of
+// other tokens of a block: those go where nothing reads them, without a branch.
 inline void place_key_outliers(const TileView& view, float* kt) {
   const LevelTiles& t = view.tiles;
   const int64_t columns = view.first / t.key_tokens, before = view.first % t.key_tokens;
-  const uint8_t* from = view.tile + t.outliers_at + 4 * t.outliers * columns * view.dims;
-  for (int64_t i = t.outliers * view.dims - 1; i >= 0; --i) {
+  const int64_t all = t.outliers * view.dims;
+  const uint8_t* from = view.tile + t.outliers_at + 4 * columns * all;
+  float nowhere[1];
+  for (int64_t i = all - 1; i >= 0; --i) {
     const StoredOutlier one(from + 4 * i, t.key_tokens);
-    const int64_t token = one.place - before;
-    if (token >= 0 && token < kTileTokens) kt[i / t.outliers * kTileTokens + token] = one.value;
+    const auto token = static_cast<uint64_t>(one.place - before);
+    const int64_t d = t.outliers == 1 ? i : i / t.outliers;
+    float* const own = kt + d * kTileTokens + static_cast<int64_t>(token);
+    *(token < kTileTokens ? own : nowhere) = one.value;
   }
 }
 
@@ -61,11 +91,16 @@ inline void load_turn(const AttentionArgs& a, int64_t tile, float* turn) {
   }
 }
 
-// A query as it meets the keys of a tile, which are rotated by their places in it alone.
-inline const float* turn_query(const AttentionArgs& a, const float* turn, const float* q, float* out) {
+// A query as it meets the keys of a tile, which are rotated by their places in it alone. `unit`: what 1 stands for in
+// each dim of keys, where they are words.
+inline const float* turn_query(const AttentionArgs& a, const float* turn, const float* unit, const float* q,
+                               float* out) {
   const KeyTurns& turns = *a.tiles->turns;
   std::memcpy(out, q, static_cast<size_t>(a.head_dim) * sizeof(float));
   rope(out, turn, turn + turns.pairs, 2 * turns.pairs, turns.half);
+  if (rotates_words(a))  // whole vectors
+    for (int64_t d = 0; d < a.head_dim; d += Simd::kLanes)
+      Simd::store(out + d, Simd::mul(Simd::load(out + d), Simd::load(unit + d)));
   return out;
 }
 
@@ -93,14 +128,22 @@ inline float sink_value(const AttentionArgs& a, const uint8_t* first_block, int6
   return Simd::f16(first_block + a.tiles->sink_at + 2 * (token * dims + d));
 }
 
-// Decoded keys, kt[d][token], as they are attended to by turn_query(). The first tokens, whose keys are at their
-// positions, are in the first tile: its queries are as they were.
-inline void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, float* kt) {
-  if (view.tiles.outliers > 0) place_key_outliers(view, kt);
-  turn_tile(*view.tiles.turns, kt);
-  for (int64_t j = 0; j < sinks_of_tile(a, tile); ++j)
-    for (int64_t d = 0; d < view.dims; ++d)
-      kt[d * kTileTokens + j] = sink_value(a, a.k_blocks[0], tile + j, d, view.dims);
+// Keys, kt[d][token], as they are attended to by turn_query(): decoded ones, or words, which are decoded here and set
+// `unit`. The first tokens, whose keys are at their positions, are in the first tile: its queries are as they were.
+template <typename W = TurnedKeyWords>
+void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, KeyWordScratch& scratch, float* unit,
+                 float* kt) {
+  const bool words = rotates_words(a);
+  if constexpr (kHasKeyWords<W>)
+    if (words) W::load(view, *view.tiles.turns, scratch, unit, kt);
+  if (!words && view.tiles.outliers > 0) place_key_outliers(view, kt);
+  if (!words) turn_tile(*view.tiles.turns, kt);
+  for (int64_t j = 0; j < sinks_of_tile(a, tile); ++j) {
+    for (int64_t d = 0; d < view.dims; ++d) {
+      const float x = sink_value(a, a.k_blocks[0], tile + j, d, view.dims);
+      kt[d * kTileTokens + j] = words ? x / unit[d] : x;
+    }
+  }
 }
 
 // The same of values, rows of tokens [begin, end).

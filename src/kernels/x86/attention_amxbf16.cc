@@ -2,6 +2,7 @@
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx512.h"
+#include "kernels/x86/level_tables_avx512.h"
 #include "kernels/vector/simd_math.h"
 #include "kernels/vector/row_decode.h"
 #include "kernels/vector/affine_levels.h"

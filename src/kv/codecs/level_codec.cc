@@ -220,7 +220,7 @@ void LevelCodec::store_columns(const float* rows, int64_t head_dim, uint8_t* out
   columns.bits = shape_.bits;
   for (int64_t first = 0; first < head_dim; first += kColumns) {
     const int64_t count = std::min(kColumns, head_dim - first);
-    columns.load(rows + first, head_dim, count, shape_.outliers > 0);
+    columns.load(rows + first, head_dim, count, shape_.outliers > 1);
     if (shape_.outliers == 1) columns.take_outliers(count, at.outliers);
     if (shape_.outliers > 1) {
       for (int64_t c = 0; c < count; ++c) {

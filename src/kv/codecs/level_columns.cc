@@ -6,7 +6,7 @@
 namespace millrace {
 
 void LevelColumns::take_outliers(int64_t count, uint8_t* to) {
-  column_level_kernels().ranges(*this);
+  rows == values[0] ? column_level_kernels().ranges(*this) : column_level_kernels().copied_ranges(*this, values[0]);
   column_level_kernels().farthest(*this);
   float taken[kColumns], same[kColumns];
   uint16_t halves[kColumns];

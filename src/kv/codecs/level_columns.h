@@ -38,7 +38,7 @@ struct LevelColumns : ColumnLevels {
     for (int64_t t = 0; t < tokens; ++t) values[t][column] = from[t];
   }
   // Stores of each of the first `count` columns the value that is farthest from its median, with its place, and puts
-  // another value of the column in its place. Of copied rows.
+  // another value of the column in its place. Copies the rows if they are the caller's.
   void take_outliers(int64_t count, uint8_t* to);
   // Of one column, as f16.
   void set_grid(int64_t column, uint16_t step_half, uint16_t zero_half);

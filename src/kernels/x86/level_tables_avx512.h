@@ -1,0 +1,82 @@
+// What levels of a few bits stand for (vector/affine_levels.h), looked up in vectors of AVX-512. Include after
+// simd_avx512.h.
+#pragma once
+
+namespace millrace {
+namespace {
+
+struct LevelTables {
+  using F = Simd::F;
+
+  // What levels of a group stand for: codes[level] * scale + zero. Of 2 bits, the four codes are there four times.
+  template <int kBits>
+  struct Table {
+    static constexpr int kFloats = 16;
+    F all;
+
+    Table() = default;
+    Table(const float* codes, F scale, F zero)
+        : all(Simd::fma(kBits == 2 ? _mm512_broadcast_f32x4(_mm_loadu_ps(codes)) : Simd::load(codes), scale, zero)) {}
+    void store(float* to) const { Simd::store(to, all); }
+    static Table read(const float* from) {
+      Table table;
+      table.all = Simd::load(from);
+      return table;
+    }
+    // By the lowest bits of each lane; of 3 bits, the next one is 0.
+    F at(F index) const { return _mm512_permutexvar_ps(_mm512_castps_si512(index), all); }
+  };
+  // Whether that is less work than to convert and multiply each level.
+  template <int kBits>
+  static constexpr bool kIsLess = true;
+
+  static F shift_right(F v, int bits) {
+    return _mm512_castsi512_ps(_mm512_srli_epi32(_mm512_castps_si512(v), static_cast<unsigned>(bits)));
+  }
+  // The levels of 3 bits in transposed words (AffineRows): value 4 h + 8 k + j, and that 16 behind it, become the lower
+  // and upper four bits of byte j of joined[2 h + k].
+  static void join_bits(const F* words, F* joined) {
+    const __m512i twos = _mm512_set1_epi32(0x33333333), fours = _mm512_set1_epi32(0x0f0f0f0f);
+    // Of the third bits: some to each half of a lane, whose products move them to where they belong.
+    const __m512i apart = _mm512_set1_epi32(0x00cc0033), moves = _mm512_set1_epi32(0x00810204);
+    const __m512i thirds = _mm512_set1_epi32(0x44444444);
+    const __m512i top = _mm512_castps_si512(words[2]);
+    for (int h = 0; h < 2; ++h) {
+      __m512i eight = _mm512_and_si512(h ? _mm512_srli_epi32(top, 4) : top, fours);
+      eight = _mm512_or_si512(eight, _mm512_srli_epi32(eight, 12));
+      for (int k = 0; k < 2; ++k) {
+        const __m512i halves =  // byte k of each lane, to both of its halves
+            _mm512_add_epi32(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0),
+                             _mm512_set1_epi32(static_cast<int>(0x80008000) + k * 0x00010001));
+        __m512i third = _mm512_and_si512(_mm512_shuffle_epi8(eight, halves), apart);
+        third = _mm512_and_si512(_mm512_mullo_epi16(third, moves), thirds);
+        const __m512i word = _mm512_castps_si512(words[h]);
+        const __m512i low = _mm512_and_si512(k ? _mm512_srli_epi32(word, 2) : word, twos);
+        joined[2 * h + k] = _mm512_castsi512_ps(_mm512_or_si512(low, third));
+      }
+    }
+  }
+  // The levels of a unit as the lowest bits of each lane.
+  template <int kBits>
+  static void unit_index(const uint8_t* unit, F* index) {
+    const __m128i half = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(unit));
+    __m512i bits = _mm512_cvtepu8_epi32(_mm_unpacklo_epi64(half, half));
+    constexpr int kStep = kBits == 3 ? 8 : kBits;
+    if constexpr (kBits == 3) {  // a byte for each level
+      const __m512i top =
+          _mm512_castps_si512(_mm512_broadcastss_ps(_mm_load_ss(reinterpret_cast<const float*>(unit + 8))));
+      const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7);
+      const __m512i third = _mm512_and_si512(_mm512_srlv_epi32(top, lanes), _mm512_set1_epi32(0x01010101));
+      bits = _mm512_or_si512(bits, _mm512_slli_epi32(bits, 12));
+      bits = _mm512_and_si512(_mm512_or_si512(bits, _mm512_slli_epi32(bits, 6)), _mm512_set1_epi32(0x03030303));
+      bits = _mm512_or_si512(bits, _mm512_slli_epi32(third, 2));
+    }
+    const __m512i upper = _mm512_inserti64x4(_mm512_setzero_si512(), _mm256_set1_epi32(kStep), 1);
+    bits = _mm512_srlv_epi32(bits, upper);
+    for (int v = 0; v < (kBits == 4 ? 1 : 2); ++v)
+      index[v] = _mm512_castsi512_ps(v == 0 ? bits : _mm512_srli_epi32(bits, 2 * kStep));
+  }
+};
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,244 @@
+// Keys before RoPE (LevelTiles::turns) as the attention kernel in f32 works on them, decoded and rotated in words of 16
+// bits: 32 tokens' levels are bytes that two shuffles look up, and 16 keys rotate at a time. Each pair of dims has
+// whole numbers under the largest that its scales allow, so that large channels cost the others nothing. Include after
+// level_tiles_kernel.h.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+namespace {
+
+struct TurnedKeyWords {
+  static constexpr float kLargestKey = 32767;
+  static constexpr float kOne = 32767;   // of cosines and sines
+  static constexpr int64_t kDims = 576;  // of a head
+
+  struct Scratch {
+    const uint8_t* column = nullptr;                        // whose tables these are
+    alignas(64) int16_t channels[kDims * kTileTokens + 1];  // [dim][token], and where nothing is read
+    alignas(32) uint8_t tables[kDims][32];                  // what 16 levels stand for: lower bytes, upper bytes
+    alignas(32) float range[kDims], inverse[kDims];         // the largest key of a pair; times what it is kLargestKey
+    float scale[kDims], zero[kDims];                        // of words
+  };
+
+  static bool fits(const AttentionArgs& a) {
+    const LevelTiles& t = *a.tiles;
+    return t.codes && t.key_tokens > 0 && a.head_dim % 32 == 0 && a.head_dim <= kDims;
+  }
+
+  // Fills kt[dim][token] with whole numbers of unit[dim], which is the same for both dims of a pair.
+  static void load(const TileView& view, const KeyTurns& turns, Scratch& s, float* unit, float* kt) {
+    const int bits = view.tiles.bits;
+    const uint8_t* column = view.scales() + 2 * column_of(view);
+    if (column != s.column) {
+      s.column = column;
+      find_ranges(view, turns, s);
+      load_scales(view, turns, s, unit);
+      bits == 2 ? make_tables<2>(view, s) : bits == 3 ? make_tables<3>(view, s) : make_tables<4>(view, s);
+    }
+    bits == 2 ? decode<2>(view, s) : bits == 3 ? decode<3>(view, s) : decode<4>(view, s);
+    if (view.tiles.outliers > 0) place_outliers(view, s);
+    turn(turns, view.dims, s.channels, kt);
+  }
+
+ private:
+  static __m256 upper_halves(__m256i dwords) {
+    const __m256i words = _mm256_srli_epi32(dwords, 16);
+    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+  }
+  static int64_t column_of(const TileView& view) { return view.first / view.tiles.key_tokens * view.dims; }
+  static const uint8_t* outliers_of(const TileView& view) {
+    return view.tile + view.tiles.outliers_at + 4 * view.tiles.outliers * column_of(view);
+  }
+  static __m256i load_pairs(const uint8_t* outliers, int64_t i) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(outliers + 4 * i));
+  }
+
+  static int64_t first_of(const KeyTurns& turns, int64_t pair) { return turns.half ? pair : 2 * pair; }
+  static int64_t second_of(const KeyTurns& turns, int64_t pair) {
+    return turns.half ? pair + turns.pairs : 2 * pair + 1;
+  }
+
+  static void find_ranges(const TileView& view, const KeyTurns& turns, Scratch& s) {
+    const uint8_t *scales = view.scales() + 2 * column_of(view), *zeros = view.zeros() + 2 * column_of(view);
+    const int64_t outliers = view.tiles.outliers;
+    for (int64_t d = 0; d < view.dims; d += 8) {
+      __m256 most = Simd::add(Simd::abs(Simd::load_f16(scales + 2 * d)), Simd::abs(Simd::load_f16(zeros + 2 * d)));
+      if (outliers == 1) most = Simd::max(Simd::abs(upper_halves(load_pairs(outliers_of(view), d))), most);
+      Simd::store(s.range + d, most);
+    }
+    for (int64_t i = 0; outliers > 1 && i < outliers * view.dims; ++i) {
+      const float size = __builtin_fabsf(Simd::f16(outliers_of(view) + 4 * i + 2));
+      if (size > s.range[i / outliers]) s.range[i / outliers] = size;
+    }
+    for (int64_t p = 0; p < turns.pairs; ++p) {
+      float &x = s.range[first_of(turns, p)], &y = s.range[second_of(turns, p)];
+      x = y = x > y ? x : y;
+    }
+  }
+
+  static void load_scales(const TileView& view, const KeyTurns& turns, Scratch& s, float* units) {
+    const uint8_t *scales = view.scales() + 2 * column_of(view), *zeros = view.zeros() + 2 * column_of(view);
+    for (int64_t d = 0; d < view.dims; d += 8) {
+      const __m256 range = Simd::load(s.range + d);
+      const __m256 empty = _mm256_cmp_ps(range, Simd::zero(), _CMP_EQ_OQ);
+      const __m256 inverse = _mm256_andnot_ps(empty, Simd::div(Simd::set(kLargestKey), range));
+      Simd::store(s.scale + d, Simd::mul(Simd::load_f16(scales + 2 * d), inverse));
+      Simd::store(s.zero + d, Simd::mul(Simd::load_f16(zeros + 2 * d), inverse));
+      const __m256 unit = Simd::mul(range, Simd::set(1 / (kLargestKey * kOne)));
+      Simd::store(units + d, _mm256_blendv_ps(unit, Simd::set(1), empty));
+      Simd::store(s.inverse + d, inverse);
+    }
+    for (int64_t d = 2 * turns.pairs; d < view.dims; ++d) units[d] *= kOne;  // not rotated
+  }
+
+  // Fewer than 16 levels are there over and over, so that their other bits do not matter.
+  template <int kBits>
+  static void make_tables(const TileView& view, Scratch& s) {
+    const float* codes = view.tiles.codes;
+    const __m256 first = kBits == 2 ? _mm256_broadcast_ps(reinterpret_cast<const __m128*>(codes)) : Simd::load(codes);
+    const __m256 second = kBits == 4 ? Simd::load(codes + 8) : first;
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int64_t d = 0; d < view.dims; ++d) {
+      const __m256 scale = Simd::set(s.scale[d]), zero = Simd::set(s.zero[d]);
+      const auto whole = [&](__m256 code) { return _mm256_cvtps_epi32(Simd::fma(code, scale, zero)); };
+      const __m256i words = _mm256_packs_epi32(whole(first), whole(second));
+      const __m256i bytes =
+          _mm256_packus_epi16(_mm256_and_si256(words, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(words, 8));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(s.tables[d]), _mm256_permutevar8x32_epi32(bytes, order));
+    }
+  }
+  static __m256i look_up(const uint8_t* table, __m256i levels) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(table))),
+                               levels);
+  }
+
+  // Bytes 0 to 15 of 32 tokens, a vector each, in an order that two times of unpacking put right.
+  static void transpose_bytes(const uint8_t* levels, int64_t stride, __m256i* column) {
+    __m256i other[16];
+    for (int64_t i = 0; i < 16; ++i) {
+      const uint8_t* token = levels + (i + (i & 12)) * stride;
+      column[i] = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(token + 4 * stride),
+                                      reinterpret_cast<const __m128i*>(token));
+    }
+    const auto interleave = [](const __m256i* from, __m256i* to) {
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) {
+        to[2 * i] = _mm256_unpacklo_epi8(from[i], from[i + 8]);
+        to[2 * i + 1] = _mm256_unpackhi_epi8(from[i], from[i + 8]);
+      }
+    };
+    interleave(column, other);
+    interleave(other, column);
+    interleave(column, other);
+    interleave(other, column);
+  }
+
+  // Level k of byte `byte` of a unit whose bytes are `unit`, in the lowest bits of each byte, of which the first four
+  // are looked at.
+  template <int kBits>
+  static __m256i level_of(const __m256i* unit, int byte, int k) {
+    const __m256i low = _mm256_srli_epi16(unit[byte], k * (kBits == 4 ? 4 : 2));
+    if constexpr (kBits != 3) return _mm256_and_si256(low, _mm256_set1_epi8(15));
+    const __m256i tops = unit[8 + k];
+    const __m256i top = byte < 2 ? _mm256_slli_epi16(tops, 2 - byte) : _mm256_srli_epi16(tops, byte - 2);
+    return _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi8(3)), _mm256_and_si256(top, _mm256_set1_epi8(4)));
+  }
+
+  static void store_words(int16_t* to, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), x); }
+  static __m256i load_words(const int16_t* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
+
+  // The last of the 16 bytes may reach behind the levels, into the scales of the tile.
+  template <int kBits>
+  static void decode(const TileView& view, Scratch& s) {
+    constexpr int kUnits = kBits == 3 ? 1 : 2, kShifts = kBits == 4 ? 2 : 4;  // kUnits: in 16 bytes
+    constexpr int64_t kUnitDims = affine_unit_values(kBits), kBytes = affine_unit_bytes(kBits);
+    const int64_t units = view.dims / kUnitDims;
+    for (int64_t first = 0; first < units; first += kUnits) {
+      __m256i column[16];
+      transpose_bytes(view.levels(0) + first * kBytes, view.tiles.stride, column);
+      for (int u = 0; u < kUnits && first + u < units; ++u) {
+#pragma GCC unroll 8
+        for (int byte = 0; byte < 8; ++byte) {
+#pragma GCC unroll 4
+          for (int k = 0; k < kShifts; ++k) {
+            const int64_t d = (first + u) * kUnitDims + byte + 8 * k;
+            const __m256i level = level_of<kBits>(column + 8 * u, byte, k);
+            const __m256i low = look_up(s.tables[d], level), high = look_up(s.tables[d] + 16, level);
+            store_words(s.channels + d * kTileTokens, _mm256_unpacklo_epi8(low, high));
+            store_words(s.channels + d * kTileTokens + 16, _mm256_unpackhi_epi8(low, high));
+          }
+        }
+      }
+    }
+  }
+
+  static __m256 inverse_of(const Scratch& s, int64_t i, int64_t outliers) {
+    alignas(32) float each[8];
+    for (int64_t j = 0; j < 8; ++j) each[j] = s.inverse[(i + j) / outliers];
+    return Simd::load(each);
+  }
+
+  // Where the words of a channel, after the first time of unpacking, have these tokens: bits 2 and 3 are exchanged.
+  static __m256i place_of(__m256i token) {
+    const __m256i other = _mm256_andnot_si256(_mm256_set1_epi32(12), token);
+    const __m256i up = _mm256_slli_epi32(_mm256_and_si256(token, _mm256_set1_epi32(4)), 1);
+    const __m256i down = _mm256_srli_epi32(_mm256_and_si256(token, _mm256_set1_epi32(8)), 1);
+    return _mm256_or_si256(other, _mm256_or_si256(up, down));
+  }
+
+  // Those of other tokens go where nothing is read. The last ones first, so that of equal places the first counts.
+  static void place_outliers(const TileView& view, Scratch& s) {
+    const LevelTiles& t = view.tiles;
+    const __m256i first = _mm256_set1_epi32(static_cast<int>(view.first % t.key_tokens));
+    const __m256i last = _mm256_set1_epi32(static_cast<int>(t.key_tokens - 1));  // a tile may come from a file
+    alignas(32) uint32_t token[8];
+    alignas(32) int32_t value[8];
+    for (int64_t i = t.outliers * view.dims - 8; i >= 0; i -= 8) {
+      const __m256i pairs = load_pairs(outliers_of(view), i);
+      const __m256i place = _mm256_min_epu32(_mm256_and_si256(pairs, _mm256_set1_epi32(0xffff)), last);
+      const __m256 inverse = t.outliers == 1 ? Simd::load(s.inverse + i) : inverse_of(s, i, t.outliers);
+      const __m256 x = Simd::mul(upper_halves(pairs), inverse);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(token), place_of(_mm256_sub_epi32(place, first)));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(value), _mm256_cvtps_epi32(x));
+#pragma GCC unroll 8
+      for (int64_t j = 7; j >= 0; --j) {
+        const int64_t d = t.outliers == 1 ? i + j : (i + j) / t.outliers;
+        const int64_t at = token[j] < kTileTokens ? d * kTileTokens + token[j] : kDims * kTileTokens;
+        s.channels[at] = static_cast<int16_t>(value[j]);
+      }
+    }
+  }
+
+  static __m256i in_order(__m256i words) { return _mm256_permute4x64_epi64(words, 0xd8); }  // and back
+
+  // Sums of two products each, exact, of words of 16 tokens.
+  static void put_products(float* to, __m256i a, __m256i b, __m256i low, __m256i high) {
+    Simd::store(to, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), low)));
+    Simd::store(to + 8, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), high)));
+  }
+
+  static void turn(const KeyTurns& turns, int64_t dims, const int16_t* channels, float* kt) {
+    for (int64_t p = 0; p < turns.pairs; ++p) {
+      const int64_t at = first_of(turns, p) * kTileTokens, other = second_of(turns, p) * kTileTokens;
+      const int16_t* offset = turns.whole_offsets + 2 * p * kTurnTokens;
+#pragma GCC unroll 2
+      for (int64_t i = 0; i < kTileTokens; i += 16) {
+        const __m256i x = load_words(channels + at + i), y = load_words(channels + other + i);
+        const __m256i cos = in_order(load_words(offset + i)), sin = in_order(load_words(offset + kTurnTokens + i));
+        const __m256i low = _mm256_unpacklo_epi16(cos, sin), high = _mm256_unpackhi_epi16(cos, sin);
+        put_products(kt + at + i, x, _mm256_sub_epi16(_mm256_setzero_si256(), y), low, high);
+        put_products(kt + other + i, y, x, low, high);
+      }
+    }
+    for (int64_t i = 2 * turns.pairs * kTileTokens; i < dims * kTileTokens; i += 16) {
+      const __m256i words = in_order(load_words(channels + i));
+      Simd::store(kt + i, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(words))));
+      Simd::store(kt + i + 8, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(words, 1))));
+    }
+  }
+};
+
+}  // namespace
+}  // namespace millrace
