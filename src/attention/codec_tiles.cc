@@ -48,9 +48,9 @@ int64_t rotated_bytes(const KvLayout& layout) {
   return whole_pages(rotated * static_cast<int64_t>(sizeof(float)));
 }
 
-// And rows of a tail and of a stream's first tokens.
+// And rows of a tail.
 int64_t decoded_bytes(const KvLayout& layout) {
-  const int64_t kept = (layout.tail_tokens + layout.codec->sink_tokens()) * layout.format->row_bytes(most_dims(layout));
+  const int64_t kept = layout.tail_tokens * layout.format->row_bytes(most_dims(layout));
   return rows_bytes(layout) + rotated_bytes(layout) + whole_pages(kept);
 }
 

@@ -77,7 +77,7 @@ class CodecTiles {
   // After them: encodes the rest of the blocks that are complete now.
   void encode(ThreadPool& pool);
 
-  // Between passes.
+  // Between passes. Not with a codec of keys before RoPE, which are rounded at the positions of their slots.
   void compact(const KeptSlots& slots, ThreadPool& pool);
 
   // args: all but the blocks. Where they ask for scores, keys are decoded. `blocks`: room for pointers, as
@@ -139,7 +139,7 @@ class CodecTiles {
   KeyTurnTables turns_;        // of a codec of keys before RoPE
   int64_t decoded_bytes_ = 0;  // of one worker
   int64_t rotated_at_ = 0;     // of a worker's, its rotated queries
-  int64_t kept_at_ = 0;        // and rows for the tail, and the first ones
+  int64_t kept_at_ = 0;        // and rows for the tail
   const Batch* batch_ = nullptr;
   int64_t layer_ = 0;
   std::vector<FullBlock> full_;       // of the pass, in the layer; kept for its memory

@@ -287,23 +287,6 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
       kept_rows[{std::get<0>(place), stream, std::get<1>(place)}] = std::move(rows);
   }
 
-  // Keys before RoPE that were rounded before lie between levels where they are now, and some go to the other one.
-  void expect_seen_keys(int64_t stream, int64_t count) {
-    const int64_t tokens = encoded->layout().block_tokens;
-    int64_t others = 0, all = 0;
-    for (int64_t head = 0; head < kTileKvHeads; ++head) {
-      for (int64_t first = 0; first + tokens <= count; first += tokens) {
-        const float* actual = tiles.encoded_keys(tables[stream].data(), head, first / tokens, 0);
-        for (const float want : block_rows(KvPart::keys, stream, head, first, true)) {
-          others += std::fabs(*actual++ - want) > 0.03;
-          ++all;
-        }
-      }
-    }
-    EXPECT_GT(all, 0);
-    EXPECT_LT(others, all / 20);
-  }
-
   void check(const std::vector<Chunk>& chunks) {
     const std::vector<float> out = run(chunks);
     int64_t token = 0;
@@ -415,14 +398,13 @@ TEST_P(CodecTilesTest, SummariesAreOfEncodedKeys) {
 
 // Tokens that are kept have their rows: those that are encoded by token lose nothing, and others are encoded anew.
 TEST_P(CodecTilesTest, KeptTokensMoveTogether) {
-  if (GetParam().window > 0) return;
+  if (GetParam().window > 0 || encoded->layout().codec->before_rope()) return;  // the latter are refused
   check({{0, 0, 300}, {1, 0, 90}});
   std::vector<int32_t> kept;
   for (int32_t slot = 0; slot < 300; ++slot)
     if (slot < 40 || slot % 3 == 1 || slot > 270) kept.push_back(slot);
   const auto count = std::ssize(kept);
   compact(0, 300, kept);
-  if (encoded->layout().codec->before_rope()) return expect_seen_keys(0, count);
   check({{0, count, 1}, {1, 90, 1}});
   check({{0, count + 1, 150}});
   kept.clear();

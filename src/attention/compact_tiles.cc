@@ -47,8 +47,7 @@ void CodecTiles::move_tokens(const KeptSlots& slots, std::span<const int32_t> ke
 
 // Blocks are written in ascending order, and a block's tokens come from it and from later ones. Of the worker's room:
 //
-//   a block's rows as f32 | the same as f16 | a decoded block, f16      and behind queries: rows for the tail | first
-//   rows
+//   a block's rows as f32 | the same as f16 | a decoded block, f16 | queries | rows for the tail
 void CodecTiles::compact_part(const KeptSlots& slots, std::span<const int32_t> kept, KvPart part, int64_t head,
                               int worker) const {
   const KvCodec& codec = kv_->layout().codec->layer(layer_);
@@ -58,7 +57,6 @@ void CodecTiles::compact_part(const KeptSlots& slots, std::span<const int32_t> k
   uint8_t* halves = decoded(worker) + block_tokens_ * dim * static_cast<int64_t>(sizeof(float));
   uint8_t* source = halves + block_bytes;
   uint8_t* newest = decoded(worker) + kept_at_;
-  uint8_t* sinks = newest + tail_tokens_ * row;
   uint8_t* const tail =
       pool_->tail(layer_, slots.state) + (part == KvPart::keys ? head : heads() + head) * tail_tokens_ * row;
   const int64_t raw = first_raw(slots.stored - 1) * block_tokens_;
@@ -78,8 +76,6 @@ void CodecTiles::compact_part(const KeptSlots& slots, std::span<const int32_t> k
   };
   const int64_t first_newest = first_raw(count) * block_tokens_, full = count / block_tokens_;
   read(first_newest, count, newest);
-  const int64_t sink_count = full > 0 ? codec.sink_tokens() : 0;
-  read(0, sink_count, sinks);
   decoded_block = -1;
   const auto tile = [&](int64_t block) {
     const BlockId id = slots.table[static_cast<size_t>(block)];
@@ -92,7 +88,6 @@ void CodecTiles::compact_part(const KeptSlots& slots, std::span<const int32_t> k
       const int64_t first = block * block_tokens_;
       if (stay(kept, first, first + block_tokens_)) continue;
       read(first, first + block_tokens_, halves);
-      if (part == KvPart::keys && codec.before_rope()) rotate_keys(block, halves, true);
       f16_->decode(halves, rows, block_tokens_ * dim);
       codec.store(part, rows, block_tokens_, dim, tile(block));
     }
@@ -101,8 +96,6 @@ void CodecTiles::compact_part(const KeptSlots& slots, std::span<const int32_t> k
       codec.store_token(part, rows, slot % block_tokens_, block_tokens_, dim, tile(slot / block_tokens_));
     }
   }
-  if (sink_count > 0)
-    std::memcpy(tile(0) + codec.sink_at(block_tokens_, dim), sinks, static_cast<size_t>(sink_count * row));
   for (int64_t slot = first_newest; slot < count; ++slot)
     std::memcpy(tail + slot % tail_tokens_ * row, newest + (slot - first_newest) * row, static_cast<size_t>(row));
 }

@@ -46,6 +46,11 @@ Result<void> check_evictor_codec(const EvictionRule& rule, const KvLayout& layou
         fmt::format("evictor {}: KV format {} encodes whole blocks, of which no kernel leaves out the single keys that "
                     "gates hide; use f16 or another format of rows",
                     rule.text, layout.format_name()));
+  if (layout.codec->before_rope() || layout.codec->sink_tokens() > 0)
+    return Error::unsupported(
+        fmt::format("evictor: KV format {} rounds keys as they were before RoPE at the positions of their slots, which "
+                    "tokens that move no longer have; use another codec, such as kivi or quarot_kv",
+                    layout.format_name()));
   if (rule.moves_keys())
     return Error::unsupported(
         fmt::format("evictor: positions=cache: with KV format {} keys would be rounded anew each time that they move; "

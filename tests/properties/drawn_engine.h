@@ -99,7 +99,7 @@ DrawnEngine draw_engine_kind(const Draw& draw, uint64_t number, const ArchSpec& 
     if (draw(2)) {
       e.options.kernels = {draw(2) ? "attention=bigbird:block=32,window=1,global=1,random=0"
                                    : "attention=quest:block=32,top=1,first=0"};
-    } else {
+    } else if (!e.options.kv_format.starts_with("kvquant")) {
       e.evictors = drawn_encoded_evictors();
       if (draw(2)) e.options.evictor = drawn_from(draw, e.evictors);
     }

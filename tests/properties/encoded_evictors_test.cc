@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(
                                   45},
                       EvictorCase{"snapkv:budget=66,window=8,kernel=5,slack=7,scope=head", "llama3",
                                   "quarot_kv:bits=3,residual=20", 80, 45},
-                      EvictorCase{"tova:budget=70,slack=4,scope=layer", "qwen3moe", "kvquant:group=32", 80, 45},
+                      EvictorCase{"tova:budget=70,slack=4,scope=layer", "qwen3moe", "kivi:bits=4,residual=20", 80, 45},
                       EvictorCase{"h2o:budget=68,slack=3,scope=head", "llama3", "flexgen_kv", 80, 45},
                       EvictorCase{"random:budget=60,slack=6", "llama3", "turboquant:bits=3", 80, 45},
                       EvictorCase{"h2o:budget=70,slack=9", "gemma3", "atom_kv", 80, 45}),
@@ -92,6 +92,16 @@ TEST(EncodedEvictorChecks, WhatIsRefused) {
   EXPECT_EQ(refusal("streamingllm:window=20,positions=cache"),
             "evictor: positions=cache: with KV format kivi:bits=2,group=32,residual=0 keys would be rounded anew each "
             "time that they move; use positions=text, or f16 or another format of rows");
+  EngineOptions before_rope = options();
+  before_rope.kv_format = "kvquant";
+  before_rope.evictor = "h2o:budget=40";
+  const auto made = EngineCore::create(model, before_rope);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(
+      made.error().message,
+      "evictor: KV format kvquant:bits=3,group=64,outliers=1,sink=1,residual=0 rounds keys as they were before RoPE "
+      "at the positions of their slots, which tokens that move no longer have; use another codec, such as kivi or "
+      "quarot_kv");
   EXPECT_EQ(refusal("pyramidkv:budget=40"),
             "evictor: budgets by layer: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, and a stream's "
             "newest tokens, which are not encoded yet, are the same in every layer; use f16 or another format of rows");
