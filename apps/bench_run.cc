@@ -54,6 +54,7 @@ class BenchStreams {
       split_all_windows(layout, test.longest(), test.longest());
     MILLRACE_TRY_VOID(formats.set_window_formats(layout));
     if (s->rule_) {
+      MILLRACE_TRY_VOID(check_evictor_pattern(*s->rule_, switches.attention.pattern, layout));
       MILLRACE_TRY_VOID(check_evictor_layout(layout, test.longest()));
       MILLRACE_TRY_VOID(check_moved_positions(*s->rule_, parts.model->spec(), layout));
     }
@@ -76,7 +77,6 @@ class BenchStreams {
         std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
     ForwardLimits limits{s->batch_tokens_, test.streams, context};
     limits.switches = switches;
-    if (limits.switches.pattern && s->rule_) return Error::unsupported("evictor: not with an attention pattern");
     MILLRACE_TRY(s->runner_, ModelRunner::create_charged(
                                  *parts.model, parts.kernels,
                                  {.threads = std::move(threads),
@@ -240,6 +240,7 @@ class BenchStreams {
         for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
           runner_->move_keys(blocks_of(stream), slot, count, positions);
         });
+      runner_->renew_summaries(blocks_of(stream), first_moved(kept, eviction.heads()), computed - eviction.evicted());
     }
   }
 

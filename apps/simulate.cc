@@ -58,6 +58,7 @@ struct Figures {
 Request make_request(const WorkloadRequest& from, const SimulateFlags& flags) {
   Request request;
   request.prompt = make_prompt(from, kSimulatedVocab);
+  request.documents = prompt_documents(from);
   request.known_tokens = std::max<int64_t>(1, from.output_tokens);
   request.max_tokens = std::max(request.known_tokens, flags.max_tokens);
   request.deadline_seconds = flags.deadline;

@@ -21,7 +21,8 @@ class TestRunner {
     const char* kv_format = "f32";
     int64_t block_tokens = 16;
     int64_t max_tokens = 512;
-    double rest_below = 0;  // KvLayout::rest_below
+    double rest_below = 0;     // KvLayout::rest_below
+    std::string pattern = "";  // of attention, a static one
   };
 
   static Result<std::unique_ptr<TestRunner>> load(const std::string& path, Options options) {
@@ -39,11 +40,14 @@ class TestRunner {
     const int64_t context = std::min<int64_t>(runner->model_->context(), 2048);
     KvLayout layout{find_format(options.kv_format), options.block_tokens, runner->model_->kv_layers()};
     layout.rest_below = options.rest_below;
-    MILLRACE_TRY(runner->runner_, ModelRunner::create(*runner->model_, runner->table_,
-                                                      {.threads = std::move(threads),
-                                                       .layout = std::move(layout),
-                                                       .blocks = context / options.block_tokens + 1,
-                                                       .limits = {options.max_tokens, options.max_tokens, context}}));
+    const std::vector<std::string> chosen(options.pattern.empty() ? 0 : 1, "attention=" + options.pattern);
+    MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(chosen));
+    MILLRACE_TRY(runner->runner_,
+                 ModelRunner::create(*runner->model_, runner->table_,
+                                     {.threads = std::move(threads),
+                                      .layout = std::move(layout),
+                                      .blocks = context / options.block_tokens + 1,
+                                      .limits = {options.max_tokens, options.max_tokens, context, switches}}));
     for (int64_t i = 0; i < runner->kv().total_blocks(); ++i) runner->blocks_.push_back(*runner->kv().allocate());
     return runner;
   }

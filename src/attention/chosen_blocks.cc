@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <vector>
 
 #include "attention/codec_tiles.h"
 #include "attention/key_summaries.h"
@@ -299,6 +298,11 @@ void attend_chosen(const VisibleUnit& u, const DynamicPattern& pattern, const Pa
   ChosenAttention(u, pattern, total, scratch, pointers, choice).run();
 }
 
+int64_t choose_work_floats(const AttentionPattern& pattern, int64_t blocks) {
+  const DynamicPattern* dynamic = dynamic_pattern(&pattern);
+  return blocks + (dynamic ? dynamic->balance_floats(blocks) : 0);
+}
+
 void choose_blocks(KvPool& kv, const AttentionLayer& layer, const AttentionPattern& pattern, const int32_t* table,
                    int64_t kv_head, int64_t query_block, const float* q, float* features, float* scores, float* work,
                    BlockMarks& marks) {
@@ -312,9 +316,8 @@ void choose_blocks(KvPool& kv, const AttentionLayer& layer, const AttentionPatte
   for (int64_t block = 0; block < query_block; ++block)
     score_block<1>(features, key_summary(kv, layer.layer, kv_head, table, block, pattern.block()), floats,
                    scores + block, 1);
-  std::vector<float> balance(blocks + static_cast<size_t>(dynamic->balance_floats(query_block)));
   add_balance(*dynamic, StoredSummaries(kv, *dynamic, layer, kv_head, table), layer.heads / layer.kv_heads, 1,
-              query_block, scores, balance.data());
+              query_block, scores, work);
   dynamic->choose({scores, blocks}, {work, blocks}, marks);
 }
 

@@ -23,9 +23,11 @@ void attend_chosen(const VisibleUnit& unit, const DynamicPattern& pattern, const
                    const uint8_t** pointers, float* choice);
 
 // Marks all blocks that a token's query sees; `q`: of the KV head's query heads, [group, head_dim]. `features` has
-// summary_floats(), `scores` and `work` have a float for each block before query_block. For whoever observes.
+// summary_floats(), `scores` a float for each block before query_block, and `work` choose_work_floats(). For whoever
+// observes.
 void choose_blocks(KvPool& kv, const AttentionLayer& layer, const AttentionPattern& pattern, const int32_t* table,
                    int64_t kv_head, int64_t query_block, const float* q, float* features, float* scores, float* work,
                    BlockMarks& marks);
+int64_t choose_work_floats(const AttentionPattern& pattern, int64_t blocks);
 
 }  // namespace millrace

@@ -36,6 +36,8 @@ class DynamicPattern : public AttentionPattern {
   virtual void balance(const BlockSummaries&, std::span<float> added, std::span<float> /*work*/) const {
     std::ranges::fill(added, 0.0f);
   }
+  // Blocks that choose() marks of `left` ones that mark() leaves, in the mean: for whoever has no scores.
+  virtual double chosen(int64_t left) const = 0;
   // Marks blocks in addition to those of mark(), by the score of each; never NaN. `work` has as many floats.
   virtual void choose(std::span<const float> scores, std::span<float> work, BlockMarks& marks) const = 0;
 };

@@ -253,7 +253,7 @@ struct Attend {
     visible.worker = worker.index;
     const KeyLives::Span own = lives_of(*u.span);
     if (own.hides()) return attend_living(visible, own, total, partial);
-    if (u.span->visibility >= 0) return attend_visible(visible, total, partial.max);
+    if (u.span->visibility >= 0) return attend_visible(visible, dynamic ? nullptr : pattern, total, partial.max);
     if (dynamic)
       return attend_chosen(visible, *dynamic, total, partial, worker.pointers,
                            scratch + unit_floats(group, layer.head_dim, layer.values()));

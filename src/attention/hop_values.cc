@@ -78,14 +78,16 @@ Result<void> add_hop_values(KvLayout& layout, const AttentionPattern* pattern, i
                                           layout.format_name()));
   const auto layers = layout.layers;
   for (int64_t hop = 1; hop < diffusing->hops(); ++hop)
-    for (const KvLayer& layer : layers) {
+    for (int64_t i = 0; i < std::ssize(layers); ++i) {
+      const KvLayer& layer = layers[static_cast<size_t>(i)];
       if (layer.values_in_keys)
         return Error::unsupported(fmt::format(
             "attention {}: values that are parts of their keys cannot diffuse; use hops=1", pattern->text()));
       const bool sees_all = layer.kv_heads > 0 && (layer.window <= 0 || layer.window >= context);
       layout.layers.push_back(
-          sees_all ? KvLayer{.kv_heads = layer.kv_heads, .head_dim = layer.head_dim, .values_in_keys = true}
-                   : KvLayer{.elsewhere = true});
+          sees_all
+              ? KvLayer{.kv_heads = layer.kv_heads, .head_dim = layer.head_dim, .values_in_keys = true, .beside = i}
+              : KvLayer{.elsewhere = true});
     }
   return {};
 }

@@ -34,7 +34,8 @@ void observe_kept_mass(const Batch& batch, const AttentionLayer& layer, const Ke
   const auto blocks = static_cast<size_t>(context / block + 1);
   const DynamicPattern* dynamic = dynamic_pattern(pattern);
   std::vector<float> features(static_cast<size_t>(dynamic ? dynamic->summary_floats(layer.head_dim) : 0));
-  std::vector<float> scores(blocks), work(blocks), weights(static_cast<size_t>(layer.head_dim + group * context));
+  std::vector<float> scores(blocks), work(static_cast<size_t>(choose_work_floats(*pattern, context / block + 1)));
+  std::vector<float> weights(static_cast<size_t>(layer.head_dim + group * context));
   for (const BatchSpan& span : batch.spans_of(layer.group)) {
     const int32_t* table = batch.tables(layer.group).data() + span.table;
     for (int64_t i = 0; i < span.count; ++i) {

@@ -11,28 +11,28 @@
 namespace millrace {
 namespace {
 
-void summarize_block(const BatchSpan& span, const Batch& batch, const AttentionLayer& layer, const RowCodec& codec,
-                     KvPool& kv, const CodecTiles* tiles, int worker, const DynamicPattern& pattern, int64_t kv_head,
-                     int64_t block) {
-  const int64_t block_tokens = kv.layout().block_tokens, row_bytes = kv.row_bytes(layer.layer);
+// `tiles`: of a pool with a codec.
+void summarize_block(const int32_t* table, int64_t layer, int64_t kv_head, const RowCodec& codec, KvPool& kv,
+                     const CodecTiles* tiles, int worker, const DynamicPattern& pattern, int64_t block) {
+  const KvLayer& own = kv.layout().layers[static_cast<size_t>(layer)];
+  const int64_t block_tokens = kv.layout().block_tokens, row_bytes = kv.row_bytes(layer);
+  const PatternPlace at{layer, kv_head, own.kv_heads};
+  const auto dim = static_cast<size_t>(own.head_dim);
   const int64_t each = pattern.block() / block_tokens;
-  const int32_t* table = batch.tables(layer.group).data() + span.table;
-  const PatternPlace at{layer.layer, kv_head, layer.kv_heads};
-  const std::span<float> summary(key_summary(kv, layer.layer, kv_head, table, block, pattern.block()),
-                                 static_cast<size_t>(pattern.summary_floats(layer.head_dim)));
+  const std::span<float> summary(key_summary(kv, layer, kv_head, table, block, pattern.block()),
+                                 static_cast<size_t>(pattern.summary_floats(own.head_dim)));
   float key[kMostDynamicDim];
   pattern.start_summary(summary);
   for (int64_t b = block * each; b < (block + 1) * each; ++b) {
     if (tiles) {
       const float* keys = tiles->encoded_keys(table, kv_head, b, worker);
-      for (int64_t i = 0; i < block_tokens; ++i)
-        pattern.add_key(at, {keys + i * layer.head_dim, static_cast<size_t>(layer.head_dim)}, summary);
+      for (int64_t i = 0; i < block_tokens; ++i) pattern.add_key(at, {keys + i * own.head_dim, dim}, summary);
       continue;
     }
-    const uint8_t* rows = kv.keys(layer.layer, table[b], kv_head);
+    const uint8_t* rows = kv.keys(layer, table[b], kv_head);
     for (int64_t i = 0; i < block_tokens; ++i) {
-      decode_with_rest(codec, rows + i * row_bytes, kv.rest_bytes(layer.layer), layer.head_dim, key);
-      pattern.add_key(at, {key, static_cast<size_t>(layer.head_dim)}, summary);
+      decode_with_rest(codec, rows + i * row_bytes, kv.rest_bytes(layer), own.head_dim, key);
+      pattern.add_key(at, {key, dim}, summary);
     }
   }
 }
@@ -47,14 +47,19 @@ Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern
                                           layout.format_name()));
   const auto layers = layout.layers;
   const int64_t unit = std::lcm<int64_t>(2, layout.format->block_values);
-  for (const KvLayer& layer : layers) {
+  for (int64_t i = 0; i < std::ssize(layers); ++i) {
+    const KvLayer& layer = layers[static_cast<size_t>(i)];
     const bool sees_all = layer.kv_heads > 0 && (layer.window <= 0 || layer.window >= context);
     const int64_t bytes = 4 * dynamic->summary_floats(std::min(layer.head_dim, kMostDynamicDim));
     int64_t width = unit;  // of a row, so that the rows of a KV block are as many bytes
     while (layout.block_tokens * layout.format->row_bytes(width) < bytes) width += unit;
-    layout.layers.push_back(
-        sees_all ? KvLayer{.kv_heads = layer.kv_heads, .head_dim = width, .values_in_keys = true, .plain = true}
-                 : KvLayer{.elsewhere = true, .plain = true});
+    layout.layers.push_back(sees_all ? KvLayer{.kv_heads = layer.kv_heads,
+                                               .head_dim = width,
+                                               .values_in_keys = true,
+                                               .plain = true,
+                                               .beside = i,
+                                               .of_blocks = true}
+                                     : KvLayer{.elsewhere = true, .plain = true});
   }
   return {};
 }
@@ -77,9 +82,25 @@ void summarize_keys(const Batch& batch, const AttentionLayer& layer, const Kerne
     int64_t left = index / layer.kv_heads;
     size_t s = 0;
     while (left >= completed(spans[s])) left -= completed(spans[s++]);
-    summarize_block(spans[s], batch, layer, codec, kv, tiles, worker, *pattern, kv_head,
-                    spans[s].first_slot / block + left);
+    summarize_block(batch.tables(layer.group).data() + spans[s].table, layer.layer, kv_head, codec, kv, tiles, worker,
+                    *pattern, spans[s].first_slot / block + left);
   });
+}
+
+void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end, const AttentionPattern* chosen,
+                     const KernelTable& kernels, ThreadPool& pool, KvPool& kv) {
+  const DynamicPattern* pattern = dynamic_pattern(chosen);
+  if (!pattern) return;
+  const RowCodec& codec = *kernels.find_codec(kv.layout().format);
+  const int64_t first = begin / pattern->block(), blocks = end / pattern->block() - first;
+  if (blocks <= 0) return;
+  for (const KvLayer& own : kv.layout().layers) {
+    if (!own.of_blocks) continue;
+    pool.parallel_for(blocks * own.kv_heads, [&](int64_t index, int worker) {
+      summarize_block(table.data(), own.beside, index % own.kv_heads, codec, kv, nullptr, worker, *pattern,
+                      first + index / own.kv_heads);
+    });
+  }
 }
 
 }  // namespace millrace

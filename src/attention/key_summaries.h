@@ -27,6 +27,11 @@ inline int64_t summary_layer(const KvPool& kv, int64_t layer) { return layer + s
 void summarize_keys(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
                     KvPool& kv, int64_t context, const CodecTiles* tiles = nullptr);
 
+// Computes those of a stream's complete blocks again, between passes, where keys in slots from `begin` on have changed;
+// slots [0, end) are stored.
+void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end, const AttentionPattern* pattern,
+                     const KernelTable& kernels, ThreadPool& pool, KvPool& kv);
+
 // Of a complete block of the stream with this table: [summary_floats()].
 inline float* key_summary(KvPool& kv, int64_t layer, int64_t kv_head, const int32_t* table, int64_t block,
                           int64_t pattern_block) {

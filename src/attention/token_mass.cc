@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "attention/block_sparse.h"
+#include "attention/chosen_blocks.h"
 #include "attention/codec_tiles.h"
 #include "attention/row_formats.h"
 #include "kv/token_evictor.h"
@@ -29,6 +31,7 @@ struct TokenUnit {
   bool own_sums;  // of this head, not of all
   const CodecTiles* tiles;
   int worker;
+  const AttentionPattern* pattern;
 
   int64_t group() const { return layer.heads / layer.kv_heads; }
   int64_t slots() const { return span.first_slot + first + count; }  // that the last query sees
@@ -59,6 +62,7 @@ struct TokenUnit {
     args.cold = true;
     args.key_begin = seen_from(args.first_query) / kAttentionPartition * kAttentionPartition;
     for (; args.key_begin < slots(); args.key_begin += kAttentionPartition, args.cold = false) {
+      if (pattern && !sees_some(args.key_begin, s)) continue;
       args.key_end = std::min(args.key_begin + kAttentionPartition, slots());
       args.key_ahead = std::min(args.key_end + kAheadKeys, slots());
       args.scores = s.scores.data() + args.key_begin;
@@ -69,26 +73,67 @@ struct TokenUnit {
     }
   }
 
+  // Marks what each query sees.
+  void choose(TokenMass::Scratch& s) const {
+    const int32_t* table = batch.tables(layer.group).data() + span.table;
+    const int64_t width = layer.heads * layer.head_dim;
+    s.marks.clear();
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t query_block = (span.first_slot + first + i) / pattern->block();
+      const float* query = q + (span.begin + first + i) * width + kv_head * group() * layer.head_dim;
+      choose_blocks(kv, layer, *pattern, table, kv_head, query_block, query, s.features.data(), s.block_scores.data(),
+                    s.work.data(), s.marks.emplace_back(query_block));
+    }
+  }
+
+  // Whether some query sees a key of the partition that begins there.
+  bool sees_some(int64_t key, const TokenMass::Scratch& s) const {
+    const int64_t first_block = key / pattern->block(), end = (key + kAttentionPartition - 1) / pattern->block() + 1;
+    return std::ranges::any_of(s.marks, [&](const BlockMarks& marks) {
+      for (int64_t block = first_block; block < end; ++block)
+        if (block >= marks.end() || marks.has(block)) return true;
+      return false;
+    });
+  }
+
+  // Runs of slots that the query sees, as use(first, end).
+  template <typename Use>
+  void each_seen(int64_t query, const TokenMass::Scratch& s, const Use& use) const {
+    const int64_t end = span.first_slot + first + query + 1;
+    if (!pattern) return use(seen_from(end - 1), end);
+    const BlockMarks& marks = s.marks[static_cast<size_t>(query)];
+    const int64_t block = pattern->block();
+    marks.each([&](int64_t b) { use(b * block, (b + 1) * block); });
+    use(marks.end() * block, end);
+  }
+
   int64_t* sums_of(int64_t query, TokenMass::Scratch& s) const {
     const int64_t line =
         (own_sums ? kv_head * (1 + drafted) : 0) + std::max<int64_t>(0, first + query - (span.count - drafted) + 1);
     return s.sums.data() + line * (span.first_slot + span.count);
   }
 
-  // Each query's softmax over the slots that it sees.
+  // Each query's softmax over the slots that it sees, whose scores move together, as if there were no others.
   void add(TokenMass::Scratch& s) const {
     constexpr auto kUnits = static_cast<float>(1 / kMassUnit);
     for (int64_t row = 0; row < count * group(); ++row) {
-      const int64_t end = span.first_slot + first + row / group() + 1, begin = seen_from(end - 1);
+      const int64_t query = row / group(), from = pattern ? 0 : seen_from(span.first_slot + first + query);
       float* scores = s.scores.data() + row * score_stride(slots());
-      kernels.softmax(scores + begin, end - begin);
-      int64_t* sums = sums_of(row / group(), s);
-      if (shares) {
-        const float even = 1.0f / static_cast<float>(end - begin);
-        for (int64_t i = begin; i < end; ++i) sums[i] += scores[i] >= even;
-        continue;
-      }
-      for (int64_t i = begin; i < end; ++i) sums[i] += static_cast<int32_t>(scores[i] * kUnits);
+      float* seen = scores + from;
+      int64_t keys = 0;
+      each_seen(query, s, [&](int64_t begin, int64_t end) {
+        if (seen + keys != scores + begin) std::copy(scores + begin, scores + end, seen + keys);
+        keys += end - begin;
+      });
+      kernels.softmax(seen, keys);
+      const float even = 1.0f / static_cast<float>(keys);
+      const float* weight = seen;
+      each_seen(query, s, [&, sums = sums_of(query, s)](int64_t begin, int64_t end) {
+        if (shares)
+          for (int64_t i = begin; i < end; ++i) sums[i] += *weight++ >= even;
+        else
+          for (int64_t i = begin; i < end; ++i) sums[i] += static_cast<int32_t>(*weight++ * kUnits);
+      });
     }
   }
 };
@@ -107,6 +152,17 @@ void prepare(TokenMass::Scratch& s, int64_t rows, int64_t slots, int64_t block_t
   std::fill_n(s.sums.begin(), heads * (1 + drafted) * slots, int64_t{0});
 }
 
+void prepare_choice(TokenMass::Scratch& s, const AttentionPattern& pattern, int64_t tile, int64_t slots,
+                    int64_t head_dim) {
+  const DynamicPattern* dynamic = dynamic_pattern(&pattern);
+  s.marks.reserve(static_cast<size_t>(tile));
+  const int64_t blocks = slots / pattern.block() + 1;
+  grow(s.work, choose_work_floats(pattern, blocks));
+  if (!dynamic) return;
+  grow(s.features, dynamic->summary_floats(head_dim));
+  grow(s.block_scores, blocks);
+}
+
 // The sums of one head, or of all, from column `column` of the observed ones on.
 void add_sums(const int64_t* sums, int64_t slots, int64_t column, const TokenMass::Span& observed) {
   const auto at = [&](int64_t i) { return static_cast<size_t>(i * observed.heads + column); };
@@ -119,8 +175,9 @@ void add_sums(const int64_t* sums, int64_t slots, int64_t column, const TokenMas
 }  // namespace
 
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
-                        KvPool& kv, const float* q, TokenMass& mass, const CodecTiles* tiles) {
+                        KvPool& kv, const float* q, int64_t context, TokenMass& mass, const CodecTiles* tiles) {
   const int64_t group = layer.heads / layer.kv_heads, tile = std::max<int64_t>(1, kRows / group);
+  const AttentionPattern* pattern = pattern_of(layer, context);
   mass.scratch.resize(static_cast<size_t>(pool.threads()));
   for (const TokenMass::Span& observed : mass.spans) {
     const BatchSpan& span = batch.spans_of(layer.group)[static_cast<size_t>(observed.span)];
@@ -128,9 +185,11 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
     const int64_t units = (queries + tile - 1) / tile;
     const bool own_sums = observed.heads > 1 && !observed.whole_layers;
     const int64_t heads = own_sums ? layer.kv_heads : 1;
-    for (TokenMass::Scratch& s : mass.scratch)
+    for (TokenMass::Scratch& s : mass.scratch) {
+      if (pattern) prepare_choice(s, *pattern, tile, slots, layer.head_dim);
       prepare(s, std::min(tile, std::max(queries, 1 + mass.most_drafted)) * group, slots, kv.layout().block_tokens,
               observed.drafted, mass.most_drafted, heads);
+    }
     pool.parallel_for(layer.kv_heads * units, [&](int64_t index, int worker) {
       if (observed.attends && observed.attends[index / units] == 0) return;
       const int64_t first = observed.skipped + index % units * tile;
@@ -147,8 +206,10 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
                            .shares = observed.shares,
                            .own_sums = own_sums,
                            .tiles = tiles,
-                           .worker = worker};
+                           .worker = worker,
+                           .pattern = pattern};
       TokenMass::Scratch& s = mass.scratch[static_cast<size_t>(worker)];
+      if (pattern) unit.choose(s);
       unit.score(s);
       unit.add(s);
     });
@@ -160,8 +221,12 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
   }
 }
 
-int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group, int64_t heads) {
-  return 4 * score_stride(slots) * std::max<int64_t>(kRows, group) + 8 * slots * heads * (1 + drafted);
+int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group, int64_t heads,
+                         const AttentionPattern* pattern) {
+  const int64_t blocks = pattern ? slots / pattern->block() + 1 : 0;
+  const int64_t marks = pattern ? std::max<int64_t>(1, kRows / group) * static_cast<int64_t>(sizeof(BlockMarks)) : 0;
+  const int64_t choice = pattern ? marks + 4 * (blocks + choose_work_floats(*pattern, blocks)) : 0;
+  return 4 * score_stride(slots) * std::max<int64_t>(kRows, group) + 8 * slots * heads * (1 + drafted) + choice;
 }
 
 }  // namespace millrace

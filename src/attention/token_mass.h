@@ -1,13 +1,15 @@
 // Token mass: how much attention each stored token receives from the queries of a step, in every layer, for token
 // evictors. Only observes the forward pass, like mass.h. The weights of one query are known when it has seen all of its
 // keys, where the attention kernels have no scores any more: these are computed again, by the same kernels, without
-// values. Sums are integers (kMassUnit), so the result does not depend on threads or chunks.
+// values. Sums are integers (kMassUnit), so the result does not depend on threads or chunks. With a pattern, a query
+// pays attention to the keys of the blocks that it sees, and none to others.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "attention/block_marks.h"
 #include "attention/full.h"
 
 namespace millrace {
@@ -34,19 +36,25 @@ struct TokenMass {
     std::vector<const uint8_t*> blocks;
     std::vector<float> scores;  // [queries, heads of a KV head, slots]
     std::vector<int64_t> sums;  // [KV heads of the layer, or 1 if they have no sums of their own, 1 + drafted, slots]
+    // With a pattern: what each query sees, and what choose_blocks() needs.
+    std::vector<BlockMarks> marks;
+    std::vector<float> features, block_scores, work;
   };
   std::vector<Scratch> scratch;
   int64_t most_drafted = 0;  // of a span in any pass; the scratch then has room for so many
 };
 
 // q [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Adds the softmax of every
-// observed query over the slots that it sees, of every head, or counts where it is an even share at least. `tiles`: as
-// of attend(); keys are decoded then, which kernels that read tiles need not round as they do.
+// observed query over the slots that it sees, of every head, or counts where it is an even share at least. `context`,
+// `tiles`: as of attend(); keys are decoded then, which kernels that read tiles need not round as they do.
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
-                        KvPool& kv, const float* q, TokenMass& mass, const CodecTiles* tiles = nullptr);
+                        KvPool& kv, const float* q, int64_t context, TokenMass& mass,
+                        const CodecTiles* tiles = nullptr);
 
 // Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens; `group`: the most query
-// heads that share a KV head; `heads`: the most of a layer that have sums of their own.
-int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group, int64_t heads = 1);
+// heads that share a KV head; `heads`: the most of a layer that have sums of their own; `pattern`: null if there is
+// none.
+int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group, int64_t heads = 1,
+                         const AttentionPattern* pattern = nullptr);
 
 }  // namespace millrace

@@ -27,7 +27,7 @@ struct KeyPart {
 // Cuts visible slots into partitions.
 class KeyParts {
  public:
-  explicit KeyParts(VisibleSlots slots) : slots_(slots) {}
+  explicit KeyParts(MarkedSlots slots) : slots_(slots) {}
 
   bool next(KeyPart& part) {
     part.rank += part.count;
@@ -42,7 +42,7 @@ class KeyParts {
   }
 
  private:
-  VisibleSlots slots_;
+  MarkedSlots slots_;
   SlotRun run_;
 };
 
@@ -57,8 +57,9 @@ struct Chain {
 
 class VisibleAttention {
  public:
-  VisibleAttention(const VisibleUnit& unit, const Partial& total, float* scratch)
+  VisibleAttention(const VisibleUnit& unit, const MarkedBlocks& marked, const Partial& total, float* scratch)
       : u_(unit),
+        marked_(marked),
         visibility_(unit.batch.visibility[static_cast<size_t>(unit.span.visibility)]),
         total_(total),
         group_(unit.layer.heads / unit.layer.kv_heads),
@@ -102,14 +103,14 @@ class VisibleAttention {
   int32_t position_of(int64_t slot) const {
     return u_.batch.slot_positions[static_cast<size_t>(visibility_.positions + slot)];
   }
-  VisibleSlots slots(int64_t end) const {
-    return {u_.batch, visibility_, u_.kv_head, u_.kv.layout().block_tokens, end};
+  MarkedSlots slots(int64_t end) const {
+    return {{u_.batch, visibility_, u_.kv_head, u_.kv.layout().block_tokens, end}, marked_};
   }
 
   // Visible slots before `end`.
   int64_t seen_before(int64_t end) const {
     int64_t seen = 0;
-    VisibleSlots visible = slots(end);
+    MarkedSlots visible = slots(end);
     for (SlotRun run; visible.next(run);) seen += run.end - run.begin;
     return seen;
   }
@@ -117,7 +118,7 @@ class VisibleAttention {
   // Of those, the ones at positions after `after`.
   int64_t seen_before(int64_t end, int64_t after) const {
     int64_t seen = 0;
-    VisibleSlots visible = slots(end);
+    MarkedSlots visible = slots(end);
     const int32_t* positions = u_.batch.slot_positions.data() + visibility_.positions;
     const auto before = [after](int32_t position) { return position <= after; };
     for (SlotRun run; visible.next(run);) {
@@ -303,6 +304,7 @@ class VisibleAttention {
   }
 
   const VisibleUnit& u_;
+  const MarkedBlocks marked_;
   const Visibility& visibility_;
   const Partial total_;
   const int64_t group_;
@@ -322,8 +324,25 @@ int64_t visible_scratch_floats(int64_t rows, int64_t group, int64_t head_dim, in
   return partial_floats(rows, value_dim) + group * head_dim + DocumentChoice::floats(rows);
 }
 
-void attend_visible(const VisibleUnit& unit, const Partial& total, float* scratch) {
-  VisibleAttention(unit, total, scratch).run();
+// With a pattern, queries of one block at a time. All slots between two queries are visible.
+void attend_visible(const VisibleUnit& unit, const AttentionPattern* pattern, const Partial& total, float* scratch) {
+  const Visibility& visibility = unit.batch.visibility[static_cast<size_t>(unit.span.visibility)];
+  if (!pattern || visibility.whole) return VisibleAttention(unit, {}, total, scratch).run();
+  const int64_t block = pattern->block(), group = unit.layer.heads / unit.layer.kv_heads;
+  int64_t first = 0;  // of the unit's queries, among the visible slots
+  VisibleSlots visible(unit.batch, visibility, unit.kv_head, unit.kv.layout().block_tokens,
+                       unit.span.first_slot + unit.first);
+  for (SlotRun run; visible.next(run);) first += run.end - run.begin;
+  for (int64_t i = 0, count; i < unit.queries; i += count) {
+    const int64_t own = (first + i) / block;
+    count = std::min(unit.queries - i, (own + 1) * block - (first + i));
+    BlockMarks marks(own);
+    pattern->mark({unit.layer.layer, unit.kv_head, unit.layer.kv_heads}, own, marks);
+    VisibleUnit part = unit;
+    part.first += i;
+    part.queries = count;
+    VisibleAttention(part, {&marks, block}, total.from(i * group, unit.layer.values()), scratch).run();
+  }
 }
 
 }  // namespace millrace

@@ -15,6 +15,7 @@
 
 #include "attention/full.h"
 #include "attention/partial.h"
+#include "attention/pattern.h"
 
 namespace millrace {
 
@@ -40,7 +41,8 @@ struct VisibleUnit {
 // Another partial of as many rows, the floats of one query's heads, and those of a choice of documents.
 int64_t visible_scratch_floats(int64_t rows, int64_t group, int64_t head_dim, int64_t value_dim);
 
-// Writes their result to `total`. `scratch` has visible_scratch_floats().
-void attend_visible(const VisibleUnit& unit, const Partial& total, float* scratch);
+// Writes their result to `total`. `scratch` has visible_scratch_floats(). `pattern`: a static one, or null; its blocks
+// are of the keys that the queries may see, counted from 0. Not of a tree.
+void attend_visible(const VisibleUnit& unit, const AttentionPattern* pattern, const Partial& total, float* scratch);
 
 }  // namespace millrace

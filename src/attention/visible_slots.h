@@ -1,9 +1,11 @@
 // VisibleSlots: the slots that segments and block lists of a Visibility let a span's tokens see, in order, as runs of
-// adjacent slots. Token trees and windows are not its concern. Allocates nothing.
+// adjacent slots. Token trees and windows are not its concern. MarkedSlots: what the blocks of a pattern leave of them.
+// Allocates nothing.
 #pragma once
 
 #include <algorithm>
 
+#include "attention/block_marks.h"
 #include "flow/batch.h"
 
 namespace millrace {
@@ -64,6 +66,39 @@ class VisibleSlots {
   bool all_segments_, all_blocks_;
   int64_t block_tokens_, end_;
   int64_t begin_ = 0;  // slots before it are done
+};
+
+// A pattern cuts the slots that are visible into blocks, as if a stream held nothing else. Queries of a block see the
+// marked ones before it, and those behind: their own.
+struct MarkedBlocks {
+  const BlockMarks* marks = nullptr;  // null: all
+  int64_t block = 1;                  // tokens
+};
+
+class MarkedSlots {
+ public:
+  MarkedSlots(VisibleSlots slots, const MarkedBlocks& blocks) : slots_(slots), blocks_(blocks) {}
+
+  // False: there is no further run.
+  bool next(SlotRun& run) {
+    if (!blocks_.marks) return slots_.next(run);
+    while (rest_.begin < rest_.end || slots_.next(rest_)) {
+      const int64_t block = rank_ / blocks_.block;
+      const int64_t count = std::min(rest_.end - rest_.begin, (block + 1) * blocks_.block - rank_);
+      run = rest_;
+      run.end = run.begin + count;
+      rest_.begin += count;
+      rank_ += count;
+      if (block >= blocks_.marks->end() || blocks_.marks->has(block)) return true;
+    }
+    return false;
+  }
+
+ private:
+  VisibleSlots slots_;
+  MarkedBlocks blocks_;
+  SlotRun rest_;
+  int64_t rank_ = 0;  // of the rest's first slot among those that are visible
 };
 
 }  // namespace millrace

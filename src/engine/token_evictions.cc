@@ -15,6 +15,8 @@ void TokenEvictions::run(LiveStream& stream) {
     for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
       loop_.executor->move_keys(s.kv.blocks, slot, count, positions);
     });
+  loop_.executor->keys_changed(s.kv.blocks, first_moved(kept, stream.eviction->heads()),
+                               s.computed - stream.eviction->evicted());
   loop_.stats.evicted_tokens += stream.eviction->mean_evicted() - before;
   s.draft.stored = DraftState::kAll;  // slots have moved, so a token that the draft model lacks is not computed again
   note_eviction(stream);

@@ -37,7 +37,7 @@ class PersistenceMeter final : public ForwardObserver {
       uses_[i].assign(static_cast<size_t>(slots * heads_), 0);
       mass_.spans[i].mass = uses_[i];
     }
-    observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_);
+    observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, runner_.limits().context, mass_);
     add(in.kv.layout().heads_before(in.layer.layer), in.layer.kv_heads, layers_[static_cast<size_t>(in.layer.layer)]);
   }
 

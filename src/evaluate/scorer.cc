@@ -98,6 +98,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   scorer->rule_ = rule;
   // Texts are short: layers with a window have blocks of their own where they must, and keep them all.
   layout.by_layer = rule && rule->by_layer();
+  if (rule) MILLRACE_TRY_VOID(check_evictor_pattern(*rule, switches.attention.pattern, layout));
   if (!layout.by_layer && (rule || formats.window_keys)) split_all_windows(layout, options.context, options.context);
   scorer->tables_ = layout.tables();
   MILLRACE_TRY_VOID(formats.set_window_formats(layout));
@@ -114,7 +115,6 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   const int64_t most = most_demand(rule.get(), options.context, options.context, scorer->tables_);
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
-  if (switches.pattern && scorer->rule_) return Error::unsupported("evictor: not with an attention pattern");
   const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
                              blocks_for(layout.windows.empty() ? most : options.context) * layout.block_tokens,
                              switches};
@@ -224,6 +224,8 @@ void Scorer::evict(const Cursor& cursor) {
     for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
       runner_->move_keys(blocks_.front(), slot, count, positions);
     });
+  runner_->renew_summaries(blocks_.front(), first_moved(kept, eviction_->heads()),
+                           cursor.position - eviction_->evicted());
 }
 
 Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,

@@ -101,8 +101,10 @@ int64_t KvLayout::bytes_per_token() const {
 }
 
 int64_t KvLayout::heads_before(int64_t layer) const {
+  if (layer < std::ssize(layers) && layers[static_cast<size_t>(layer)].beside >= 0)
+    layer = layers[static_cast<size_t>(layer)].beside;
   return std::accumulate(layers.begin(), layers.begin() + layer, int64_t{0},
-                         [](int64_t sum, const KvLayer& one) { return sum + one.kv_heads; });
+                         [](int64_t sum, const KvLayer& one) { return sum + (one.beside < 0 ? one.kv_heads : 0); });
 }
 
 // A tail has a key and a value of 16 bits for each f32.

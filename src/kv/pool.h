@@ -57,6 +57,9 @@ struct KvLayer {
   bool simulated = false;  // its heads have no dims: blocks are counted, and have no bytes
   // Rows of the format whatever the other layers have: no tile, no tail, no rests. What a pattern stores beside them.
   bool plain = false;
+  // Of an attention pattern: the layer whose tokens have further rows here (attention/pattern_layers.h); below 0: none.
+  int64_t beside = -1;
+  bool of_blocks = false;  // those are of blocks, not of tokens
 
   // Arrays of each head: keys, and values.
   int64_t planes() const { return simulated ? 0 : values_in_keys ? 1 : 2; }
@@ -99,7 +102,9 @@ struct KvLayout {
   int64_t block_bytes(const KvLayer& layer) const;  // one block of all heads, keys and values
   int64_t block_bytes() const;  // one block in all layers, keys and values; of this group. By layer: of one layer
   int64_t bytes_per_token() const;
-  int64_t heads_before(int64_t layer) const;  // KV heads of the layers before this one, in this group
+  // KV heads of the layers before this one, in this group, without those of patterns; of a layer beside another, of
+  // those before that one.
+  int64_t heads_before(int64_t layer) const;
   int64_t heads() const { return heads_before(std::ssize(layers)); }
   std::vector<int64_t> state_values() const;  // of each layer, f32: of its state or its tail
   int64_t state_bytes() const;                // of one stream, in all layers; 0: no state and no tail
@@ -168,7 +173,7 @@ class KvPool {
   void copy(BlockId from, BlockId to);  // every layer's bytes, in this group
   // Slot kept[i] of the stream with this block table becomes its slot i, in every layer; `kept` is ascending. With
   // `heads` > 1, which is layout().heads(), `kept` is [heads, tokens]: each head of each layer has slots of its own. No
-  // other stream may hold those blocks. Not with a codec.
+  // other stream may hold those blocks. Not with a codec. Rows of blocks stay, and are to be computed again.
   void compact(std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);
   // The same of one layer's table, where every layer has its own; of `kept` it takes what its own heads keep.
   void compact_layer(int64_t layer, std::span<const BlockId> table, std::span<const int32_t> kept, int64_t heads = 1);

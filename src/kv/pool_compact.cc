@@ -54,10 +54,12 @@ void KvPool::compact(std::span<const BlockId> table, std::span<const int32_t> ke
     move_rows(layer, head, table, from, to, count);
   };
   const auto each_head = [&](const auto& body) {
-    int64_t index = 0;
-    for (int64_t layer = 0; layer < std::ssize(layout_.layers); ++layer)
-      for (int64_t head = 0; head < layout_.layers[static_cast<size_t>(layer)].kv_heads; ++head)
-        body(layer, head, index++);
+    for (int64_t layer = 0; layer < std::ssize(layout_.layers); ++layer) {
+      const KvLayer& own = layout_.layers[static_cast<size_t>(layer)];
+      if (own.of_blocks) continue;
+      const int64_t first = heads > 1 ? layout_.heads_before(layer) : 0;
+      for (int64_t head = 0; head < own.kv_heads; ++head) body(layer, head, first + head);
+    }
   };
   if (heads == 1) {
     move_runs(kept, block_tokens, [&](size_t from, size_t to, size_t count) {

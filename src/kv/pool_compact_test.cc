@@ -62,14 +62,20 @@ TEST_P(Compact, MovesTheKeptRowsAndNoOthers) {
   }
 }
 
-// Heads with slots of their own: each row comes from where its head kept it.
+// Heads with slots of their own: each row comes from where its head kept it. Rows beside a layer's move with its
+// tokens, and those of blocks stay.
 TEST_P(Compact, MovesTheRowsOfEachHead) {
   const auto& [format, block_tokens] = GetParam();
   std::mt19937_64 random(4);
   for (int round = 0; round < 30; ++round) {
     const int64_t blocks = 1 + static_cast<int64_t>(random() % 9), slots = blocks * block_tokens;
-    auto pool = KvPool::create({find_format(format), block_tokens, {{2, 64}, {1, 32}}}, blocks);
+    const KvLayer hops{.kv_heads = 2, .head_dim = 64, .values_in_keys = true, .beside = 0};
+    const KvLayer summaries{.kv_heads = 1, .head_dim = 32, .values_in_keys = true, .beside = 1, .of_blocks = true};
+    auto pool = KvPool::create({find_format(format), block_tokens, {{2, 64}, {1, 32}, hops, summaries}}, blocks);
     ASSERT_TRUE(pool.ok());
+    EXPECT_EQ(pool->layout().heads_before(1), 2);
+    EXPECT_EQ(pool->layout().heads_before(2), 0);
+    EXPECT_EQ(pool->layout().heads_before(3), 2);
     const auto heads = static_cast<size_t>(pool->layout().heads());
     ASSERT_EQ(heads, 3u);
     std::vector<BlockId> table(static_cast<size_t>(blocks));
@@ -93,9 +99,12 @@ TEST_P(Compact, MovesTheRowsOfEachHead) {
     pool->compact(table, kept, static_cast<int64_t>(heads));
     for (size_t slot = 0; slot < budget; ++slot) {
       const Rows now = rows(*pool, table, static_cast<int64_t>(slot));
-      ASSERT_EQ(now.size(), 2 * heads);
-      for (size_t i = 0; i < now.size(); ++i)
-        ASSERT_EQ(now[i], before[static_cast<size_t>(kept[i / 2 * budget + slot])][i]) << round << ", slot " << slot;
+      ASSERT_EQ(now.size(), 2 * (heads + 2 + 1));
+      for (size_t i = 0; i < now.size(); ++i) {
+        const size_t head = i / 2 % heads;  // hops have those of the first layer
+        const size_t from = i / 2 < heads + 2 ? static_cast<size_t>(kept[head * budget + slot]) : slot;
+        ASSERT_EQ(now[i], before[from][i]) << round << ", slot " << slot;
+      }
     }
   }
 }

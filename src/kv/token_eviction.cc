@@ -79,6 +79,15 @@ void TokenEviction::drop_ended() {
   }
 }
 
+int64_t first_moved(std::span<const int32_t> kept, int64_t heads) {
+  const int64_t each = std::ssize(kept) / heads;
+  int64_t first = each;
+  for (int64_t head = 0; head < heads; ++head)
+    for (int64_t i = 0; i < first; ++i)
+      if (kept[static_cast<size_t>(head * each + i)] != i) first = i;
+  return first;
+}
+
 int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads, int64_t layers,
                        int64_t gate_dims) {
   const TokenGate gate = rule.evictor->gate();

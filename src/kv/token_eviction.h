@@ -87,6 +87,9 @@ void for_moved_runs(std::span<const int32_t> kept, const Move& move) {
   }
 }
 
+// The first slot whose token changes, in some head: kept by `heads` heads, as decide() returns it.
+int64_t first_moved(std::span<const int32_t> kept, int64_t heads);
+
 // Bytes of one that stores at most `stored` tokens, on average over its tables, in steps of at most `drafted` drafted
 // ones, of a model with gates of `gate_dims`.
 int64_t eviction_bytes(const EvictionRule& rule, int64_t stored, int64_t drafted, int64_t kv_heads = 1,

@@ -71,7 +71,8 @@ class EvictionObserver final : public ForwardObserver {
       mass_.spans[i].mass = observed_[i]->tokens(in.layer.group).mass();
       mass_.spans[i].draft_mass = observed_[i]->tokens(in.layer.group).draft_mass();
     }
-    observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_, in.tiles);
+    observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, runner_.limits().context, mass_,
+                       in.tiles);
   }
 
   // The sizes of each KV head's outputs. Not of the last layer, in which not all tokens attend.

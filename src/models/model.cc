@@ -205,6 +205,13 @@ const Batch& Model::run_layers(const Batch& all, int64_t from, int64_t to, Forwa
   return *batch;
 }
 
+void Model::store_keys(const Batch& batch, int64_t index, ForwardContext& context) const {
+  const LayerSpec& layer = spec_.layers[static_cast<size_t>(index)];
+  const LayerWeights& weights = acquire(index, context);
+  const ActivationRows x = start_block(weights.attention_norm, layer.mixer->first(weights), batch.size(), context);
+  layer.mixer->begin({spec_, layer, index, weights, batch, context}, x);
+}
+
 void Model::add_pending(int64_t tokens, ForwardContext& context) const {
   const NormWeights* pending = std::exchange(context.pending, nullptr);
   if (pending) for_rows(context, tokens, spec_.width, [&](int64_t t) { add_row(*pending, t, context); });

@@ -116,6 +116,9 @@ class Model {
   void embed(const Batch& batch, ForwardContext& context) const;
   // Layers [from, to). Returns the batch that continues: after the model's last layer only the output rows.
   const Batch& run_layers(const Batch& batch, int64_t from, int64_t to, ForwardContext& context) const;
+  // Of the layer behind a piece: completes the residual, and stores the keys and values of all tokens, as the layer
+  // would. Nothing attends, and no other piece follows.
+  void store_keys(const Batch& batch, int64_t layer, ForwardContext& context) const;
   // After a run_layers() that no other piece follows: completes the residual [tokens, width] of all tokens.
   void add_pending(int64_t tokens, ForwardContext& context) const;
   // The final hidden states of the output rows, after the last norm, to context.normed [output_rows, width].

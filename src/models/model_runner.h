@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "attention/key_summaries.h"
 #include "base/memory_accounts.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
@@ -73,6 +74,14 @@ class ModelRunner {
     const ThreadPool::Turn turn(*threads_);
     context_->tiles.front().compact(slots, *threads_);
   }
+  // After the stored tokens of a stream have moved or changed their keys, between passes: what a pattern knows of the
+  // blocks from slot `begin` on is computed again. Slots [0, end) are stored.
+  void renew_summaries(std::span<const BlockId> blocks, int64_t begin, int64_t end) {
+    const AttentionPattern* pattern = limits().switches.attention.pattern;
+    if (!dynamic_pattern(pattern)) return;
+    const ThreadPool::Turn turn(*threads_);
+    summarize_again(blocks, begin, end, pattern, context_->kernels(), *threads_, *pool_);
+  }
 
   // The batch of the next pass: start(), then begin() for each stream, then its tokens. `blocks` cover the slots of all
   // tokens added; the first one takes `slot`. `mix`, null for none, must live until the pass. `state`: the stream's
@@ -121,6 +130,27 @@ class ModelRunner {
     const Pass pass(*model_);
     model_->embed(batch_, *context_);
     model_->add_pending(model_->run_layers(batch_, 0, layers, *context_).size(), *context_);
+  }
+  // The same, and the keys and values of the layer behind them are stored.
+  void forward_to_keys(int64_t layer, const ThreadPool::Turn&) {
+    finish_window_spans();
+    const Pass pass(*model_);
+    model_->embed(batch_, *context_);
+    model_->run_layers(batch_, 0, layer, *context_);
+    model_->store_keys(batch_, layer, *context_);
+  }
+  // Of a batch without output rows, the layers from `layer` on: `rows` is what the layers before them have made of its
+  // tokens, the residual of forward_to_keys().
+  void forward_from(int64_t layer, std::span<const float> rows, const ThreadPool::Turn&) {
+    finish_window_spans();
+    const Pass pass(*model_);
+    model_->embed(batch_, *context_);  // for the rotations
+    std::ranges::copy(rows, residual().begin());
+    model_->run_layers(batch_, layer, model_->spec().layer_count(), *context_);
+  }
+  // [tokens, width]
+  std::span<float> residual() {
+    return {context_->residual.as<float>(), static_cast<size_t>(tokens() * model_->spec().width)};
   }
   void forward_hidden() {
     const ThreadPool::Turn turn(*threads_);

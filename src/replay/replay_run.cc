@@ -154,6 +154,7 @@ class LoadReplay {
 Request make_replay_request(const WorkloadRequest& from, int64_t vocab) {
   Request request;
   request.prompt = make_prompt(from, vocab);
+  request.documents = prompt_documents(from);
   request.max_tokens = std::max<int64_t>(1, from.output_tokens);
   request.ignore_eos = true;
   request.sampling.temperature = 0;

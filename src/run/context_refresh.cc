@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMeasuredLayers = 2;  // the last of them is compared
+constexpr int64_t kComparedLayer = 1;  // or the only one
 
 class Refresh {
  public:
@@ -19,18 +19,17 @@ class Refresh {
         turn_(runner.threads()) {}
 
   void run() {
-    std::vector<int64_t> tokens;  // ascending
-    bool scattered = false;
+    std::vector<int64_t> firsts;
     for (const size_t index : stream_.stale) {
       const ContextPart& part = stream_.context.parts[index];
-      if (part.fresh_share > 0) {
-        choose(part, tokens);
-        scattered = true;
-        continue;
-      }
-      for (int64_t i = 0; i < part.fresh_first; ++i) tokens.push_back(part.begin + i);
+      if (part.fresh_share > 0) choose(part);
+      for (int64_t i = 0; i < part.fresh_first; ++i) firsts.push_back(part.begin + i);
     }
-    forward(tokens, runner_.model().spec().layer_count(), scattered);
+    each_pass(firsts, false, [&](size_t, size_t) { runner_.forward(turn_); });
+    const auto width = static_cast<size_t>(runner_.model().spec().width);
+    each_pass(chosen_, true, [&](size_t first, size_t count) {
+      runner_.forward_from(compared_layer(), std::span(residuals_).subspan(first * width, count * width), turn_);
+    });
   }
 
  private:
@@ -57,13 +56,20 @@ class Refresh {
     return out;
   }
 
-  int64_t compared_layer() const { return std::min(kMeasuredLayers, runner_.model().spec().layer_count()) - 1; }
+  int64_t compared_layer() const { return std::min(kComparedLayer, runner_.model().spec().layer_count() - 1); }
 
-  void choose(const ContextPart& part, std::vector<int64_t>& tokens) {
+  // All tokens of the part run up to the compared layer, where those that are chosen go on.
+  void choose(const ContextPart& part) {
     std::vector<int64_t> all(static_cast<size_t>(part.end - part.begin));
     std::iota(all.begin(), all.end(), part.begin);
     const std::vector<float> before = rows(part);
-    forward(all, kMeasuredLayers, false);
+    const auto width = static_cast<size_t>(runner_.model().spec().width);
+    std::vector<float> residuals;
+    residuals.reserve(all.size() * width);
+    each_pass(all, false, [&](size_t, size_t) {
+      runner_.forward_to_keys(compared_layer(), turn_);
+      residuals.insert(residuals.end(), runner_.residual().begin(), runner_.residual().end());
+    });
     const std::vector<float> after = rows(part);
     std::vector<double> deviations(all.size());
     const size_t values = before.size() / all.size();
@@ -73,14 +79,19 @@ class Refresh {
     }
     for (double& deviation : deviations)
       if (std::isnan(deviation)) deviation = INFINITY;
-    for (const int64_t index : most_deviating(deviations, part.fresh_share)) tokens.push_back(part.begin + index);
+    for (const int64_t index : most_deviating(deviations, part.fresh_share)) {
+      chosen_.push_back(part.begin + index);
+      const float* row = residuals.data() + static_cast<size_t>(index) * width;
+      residuals_.insert(residuals_.end(), row, row + width);
+    }
   }
 
-  // Runs of adjacent tokens are spans. Where tokens are scattered each is one, and reads the keys before it with the
-  // others. Every layer stores the keys of a whole pass before any token attends.
-  void forward(std::span<const int64_t> tokens, int64_t layers, bool scattered) {
+  // Calls pass(first, count) for batches of `tokens`. Runs of adjacent tokens are spans. Where tokens are scattered
+  // each is one, and reads the keys before it with the others. Every layer stores the keys of a whole pass before any
+  // token attends.
+  template <typename Pass>
+  void each_pass(std::span<const int64_t> tokens, bool scattered, const Pass& pass) {
     const auto most = static_cast<size_t>(runner_.limits().tokens);
-    const bool all = layers >= runner_.model().spec().layer_count();
     for (size_t first = 0; first < tokens.size(); first += most) {
       runner_.start();
       if (scattered) runner_.share_keys();
@@ -90,11 +101,7 @@ class Refresh {
           runner_.begin(s_.kv.blocks, piece[i], mix_, s_.kv.state);
         runner_.add(s_.tokens[static_cast<size_t>(piece[i])], piece[i]);
       }
-      if (all) {
-        runner_.forward(turn_);
-        continue;
-      }
-      runner_.forward_first(layers, turn_);
+      pass(first, piece.size());
     }
   }
 
@@ -103,6 +110,8 @@ class Refresh {
   ModelRunner& runner_;
   const LoraMix* mix_;
   ThreadPool::Turn turn_;
+  std::vector<int64_t> chosen_;   // ascending
+  std::vector<float> residuals_;  // [chosen, width], before the compared layer
 };
 
 }  // namespace

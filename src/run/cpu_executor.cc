@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "attention/pattern_layers.h"
 #include "kv/kv_formats.h"
 #include "kv/tiers/memory_tier.h"
 #include "models/background_packer.h"
@@ -345,10 +346,7 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
 }
 
 Result<void> CpuExecutor::check_evictor(const EvictionRule& rule) const {
-  if (runner_->limits().switches.pattern)
-    return Error::unsupported(
-        "evictor: not with an attention pattern, whose blocks are counted from a stream's first "
-        "token; omit one of the two");
+  MILLRACE_TRY_VOID(check_evictor_pattern(rule, runner_->limits().switches.attention.pattern, runner_->kv().layout()));
   if (features_)
     return Error::unsupported(
         "evictor: drafters that read hidden states need those of all tokens; use ngram, or a draft model");
@@ -371,10 +369,12 @@ std::vector<const ArchSpec*> CpuExecutor::specs() const {
 }
 
 Result<void> CpuExecutor::check_context() const {
-  if (runner_->limits().switches.pattern)
-    return Error::unsupported(
-        "context: not with an attention pattern, whose blocks are counted from a stream's first "
-        "token; omit one of the two");
+  const AttentionPattern* pattern = runner_->limits().switches.attention.pattern;
+  if (pattern_layer_sets(pattern) > 0)
+    return Error::unsupported(fmt::format(
+        "context: attention {} stores rows of its own beside the keys, which do not move to where a document "
+        "stands; use a static pattern",
+        pattern->text()));
   const KvLayout& layout = runner_->kv().layout();
   if (draft_ || features_)
     return Error::unsupported(
@@ -426,6 +426,10 @@ void CpuExecutor::compact_encoded(const LiveStream& stream) {
 
 void CpuExecutor::move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) {
   runner_->move_keys(blocks, slot, count, positions);
+}
+
+void CpuExecutor::keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) {
+  runner_->renew_summaries(blocks, begin, end);
 }
 
 void CpuExecutor::refresh(const LiveStream& stream) {

@@ -51,6 +51,7 @@ class CpuExecutor final : public Executor {
   bool hold_documents(LiveStream& stream, int64_t& budget) override;
   void compact_encoded(const LiveStream& stream) override;
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override;
+  void keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) override;
   void refresh(const LiveStream& stream) override;
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override;

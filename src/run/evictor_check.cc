@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/pattern_layers.h"
 #include "models/mixers/mixer.h"
 #include "models/visible.h"
 #include "run/kv_places.h"
@@ -73,6 +74,24 @@ Result<void> check_layer_blocks(const EngineOptions& options, const KvLayout& la
   if (!options.document_context.empty() && options.document_context != "none")
     return Error::unsupported(kBlocksByLayer);
   return check_evictor_layout(layout, context);
+}
+
+Result<void> check_evictor_pattern(const EvictionRule& rule, const AttentionPattern* pattern, const KvLayout& layout) {
+  if (!pattern) return {};
+  if (layout.encodes())
+    return Error::unsupported(fmt::format(
+        "evictor: not with KV format {} and attention {} at once; use f16 or another format of rows, or omit "
+        "one of the two",
+        layout.codec_name(), pattern->text()));
+  if (rule.evictor->gated())
+    return Error::unsupported(
+        fmt::format("evictor: gates hide single keys, of which attention {} sees whole blocks; omit one of the two",
+                    pattern->text()));
+  if (!rule.by_layer() || pattern_layer_sets(pattern) == 0) return {};
+  return Error::unsupported(fmt::format(
+      "evictor: budgets by layer do not go with attention {}, which stores rows of its own beside the keys; "
+      "use a static pattern, or an evictor with one budget",
+      pattern->text()));
 }
 
 Result<void> check_evictor_draft(const ArchSpec& spec, int64_t context) {

@@ -1,6 +1,7 @@
 // Which models and KV formats token evictors can run on.
 #pragma once
 
+#include "attention/pattern.h"
 #include "kv/pool.h"
 #include "kv/token_evictor.h"
 #include "millrace/options.h"
@@ -26,6 +27,8 @@ Result<void> check_layer_blocks(const EngineOptions& options, const KvLayout& la
 inline constexpr const char* kBlocksByLayer =
     "evictor: its budgets differ by layer, and every layer has blocks of its own, so that prefixes, files, stores and "
     "tiers of blocks of all layers, document contexts and beam search are not possible beside it; omit one of the two";
+// Beside an attention pattern; null: none. Errors: unsupported.
+Result<void> check_evictor_pattern(const EvictionRule& rule, const AttentionPattern* pattern, const KvLayout& layout);
 // Of a draft model, whose layers are in the first group. Errors: unsupported.
 Result<void> check_evictor_draft(const ArchSpec& spec, int64_t context);
 

@@ -109,6 +109,8 @@ class Executor {
                          int64_t /*positions*/) {}
   // Of a pool whose first group has a codec: what the stream keeps of its slots moves to the first ones.
   virtual void compact_encoded(const LiveStream& /*stream*/) {}
+  // After the first `end` slots of a stream have got other tokens or keys, from slot `begin` on.
+  virtual void keys_changed(std::span<const BlockId> /*blocks*/, int64_t /*begin*/, int64_t /*end*/) {}
   // Computes tokens of the stream's stale parts again (ContextPart::refreshes()). Not between forward() and choose().
   virtual void refresh(const LiveStream& /*stream*/) {}
   // Prepares a new stream for choose(); stream.sequence.request is set. Errors: as check().

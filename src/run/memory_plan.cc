@@ -86,7 +86,8 @@ Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& option
   const int64_t scratch =
       rule->evictor->needs_mass()
           ? threads * token_mass_bytes(most, drafts, largest_group(spec),
-                                       rule->scope == EvictionScope::head ? most_kv_heads(layout) : 1)
+                                       rule->scope == EvictionScope::head ? most_kv_heads(layout) : 1,
+                                       limits.switches.attention.pattern)
           : 0;
   return std::max(options.max_streams, options.resident_streams) *
              eviction_bytes(*rule, stored, drafts, layout.heads(), layers, spec.gates.dims) +

@@ -76,7 +76,12 @@ Result<void> check_pattern_drafter(const EngineOptions& options) {
 Result<void> check_all_layers(const EngineOptions& options, const KvLayout& layout, int64_t own_layers,
                               int64_t context) {
   if (std::ssize(layout.layers) != own_layers) MILLRACE_TRY_VOID(check_drafter_layers(options));
-  if (layout.by_layer) MILLRACE_TRY_VOID(check_layer_blocks(options, layout, own_layers, context));
+  if (layout.by_layer) {
+    MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+    MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
+    MILLRACE_TRY_VOID(check_evictor_pattern(*rule, switches.attention.pattern, layout));
+    MILLRACE_TRY_VOID(check_layer_blocks(options, layout, own_layers, context));
+  }
   return layout.check();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 
 #include "base/philox.h"
@@ -45,6 +46,26 @@ Result<int64_t> tail_tokens(const EngineOptions& options, const KvLayout& layout
         "streams; enlarge it or let fewer streams run (--max-streams)",
         options.kv_tokens, layout.format_name(), layout.tail_tokens, streams));
   return tails;
+}
+
+// The share of keys and values in the bytes of a block, beside what a pattern stores.
+double own_share(const KvLayout& layout) {
+  int64_t own = 0, all = 0;
+  for (const KvLayer& layer : layout.layers) {
+    all += layout.block_bytes(layer);
+    if (layer.beside < 0) own += layout.block_bytes(layer);
+  }
+  return all > 0 ? static_cast<double>(own) / static_cast<double>(all) : 1;
+}
+
+// Tokens before `token` that a chunk of the stream's context sees which begins with it.
+int64_t seen_before(const ContextPlan& context, int64_t token) {
+  const ContextPart* part = part_of(context, token);
+  const auto& sees = part ? part->sees : context.sees;
+  if (!part && (!context.behind(token) || sees.empty())) return token;
+  int64_t seen = 0;
+  for (const KeySegment& segment : sees) seen += std::max<int64_t>(0, std::min(segment.end, token) - segment.begin);
+  return seen;
 }
 
 // The same blocks without bytes. Layers that share them are one.
@@ -120,17 +141,24 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   if (model.kv_heads < 1) return Error::user(fmt::format("KV heads: must be at least 1, got {}", model.kv_heads));
   MILLRACE_TRY(KvLayout layout, planned_layout(options, model));
   MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
-  if (switches.pattern) {
-    if (rule || model.window > 0)
-      return Error::unsupported(
-          fmt::format("attention {}: is simulated without evictors and windows", switches.pattern->text()));
-    MILLRACE_TRY(executor->pattern_, PatternSteps::create(switches.pattern, model.layers, model.kv_heads,
-                                                          options.context, layout.block_tokens));
-  }
   const int64_t f16_bytes = model.layers * 2 * kHeadDim * 2;
   executor->kv_ratio_ = static_cast<double>(layout.bytes_per_token()) / static_cast<double>(f16_bytes);
+  const double read_ratio = executor->kv_ratio_ * own_share(layout);
+  if (switches.pattern) {
+    if (model.window > 0)
+      return Error::unsupported(fmt::format("attention {}: is simulated without windows", switches.pattern->text()));
+    if (rule) MILLRACE_TRY_VOID(check_evictor_pattern(*rule, switches.attention.pattern, layout));
+    MILLRACE_TRY(executor->pattern_, PatternSteps::create(switches.pattern,
+                                                          {.layers = model.layers,
+                                                           .kv_heads = model.kv_heads,
+                                                           .head_dim = kHeadDim,
+                                                           .token_bytes = read_ratio * 2 * kHeadDim * 2},
+                                                          options.context, layout.block_tokens));
+  }
+  executor->layers_ = model.layers;
+  executor->encodes_ = layout.encodes();
   executor->shares_prefixes_ = layout.prefixes_shared();
-  executor->cost_ = make_scaled_kv_cost(std::move(cost), executor->kv_ratio_);
+  executor->cost_ = make_scaled_kv_cost(std::move(cost), executor->kv_ratio_, read_ratio);
   MILLRACE_TRY(const int64_t tails, tail_tokens(options, layout));
   drop_bytes(layout);
   const int64_t kv_tokens = options.kv_tokens > 0 ? executor->tokens_for(options.kv_tokens - tails)
@@ -173,12 +201,49 @@ Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
   return rule.by_layer() ? rule.evictor->check_layers(kv_->layout().tables()) : Result<void>();
 }
 
+Result<void> SimulatedExecutor::check_context() const {
+  if (kv_->by_layer()) return Error::unsupported(kBlocksByLayer);
+  if (kv_->gives_back() || encodes_ || (pattern_ && pattern_->stores_rows()))
+    return Error::unsupported(
+        "context: is simulated without windows, KV formats that encode blocks, and attention patterns that store rows");
+  return {};
+}
+
+void SimulatedExecutor::add(int64_t first, int64_t count, int64_t outputs, StepShape& shape) {
+  pattern_ ? pattern_->add(first, count, outputs, shape) : shape.add(first, count, outputs);
+}
+
+// As refresh_parts() computes them: of a share, all tokens in the layers before the one that is compared, and the
+// chosen ones in the others.
+void SimulatedExecutor::refresh(const LiveStream& stream) {
+  StepShape whole, first_layer, others;
+  for (const size_t index : stream.stale) {
+    const ContextPart& part = stream.context.parts[index];
+    const int64_t tokens = part.end - part.begin;
+    if (part.fresh_first > 0) add(part.begin, part.fresh_first, 0, whole);
+    if (part.fresh_share <= 0) continue;
+    add(part.begin, tokens, 0, first_layer);
+    StepShape all;
+    add(part.begin, tokens, 0, all);
+    const auto chosen = static_cast<int64_t>(std::ceil(part.fresh_share * static_cast<double>(tokens)));
+    others.tokens += chosen;
+    others.keys += all.keys;
+    others.pairs += all.pairs * static_cast<double>(chosen) / static_cast<double>(tokens);
+  }
+  const double share = layers_ > 1 ? 1.0 / static_cast<double>(layers_) : 0;  // of the first layer
+  double seconds = whole.tokens > 0 ? cost_->step_seconds(whole) : 0;
+  if (others.tokens > 0)
+    seconds += share * cost_->step_seconds(first_layer) + (1 - share) * cost_->step_seconds(others);
+  clock_.advance_ns(nanoseconds(seconds));
+}
+
 void SimulatedExecutor::forward(std::span<const StepWork> work) {
   StepShape shape;
   for (const StepWork& item : work) {
-    const int64_t first = item.chunk.first - item.stream->sequence.mean_left_out();
-    pattern_ ? pattern_->add(first, item.chunk.count, item.chunk.outputs(), shape)
-             : shape.add(first, item.chunk.count, item.chunk.outputs());
+    const int64_t stored = item.chunk.first - item.stream->sequence.mean_left_out();
+    const ContextPlan& context = item.stream->context;
+    add(context.empty() ? stored : seen_before(context, item.chunk.first), item.chunk.count, item.chunk.outputs(),
+        shape);
     TokenEviction* const eviction = item.stream->eviction.get();
     if (!eviction || !eviction->rule().evictor->needs_mass()) continue;
     for (int64_t layer = 0; layer < eviction->layers(); ++layer)

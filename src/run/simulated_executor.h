@@ -42,6 +42,9 @@ class SimulatedExecutor final : public Executor {
   Result<void> check(const Request& request) const override;
   Result<void> check_evictor(const EvictionRule& rule) const override;
   Result<void> begin(LiveStream&) const override { return {}; }
+  // A context's documents are copied where they are cached, in no time, and else computed.
+  Result<void> check_context() const override;
+  void refresh(const LiveStream& stream) override;
   void forward(std::span<const StepWork> work) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void flush(LiveStream&, TokenEvent&) override {}
@@ -51,6 +54,8 @@ class SimulatedExecutor final : public Executor {
 
  private:
   class Tier;
+  // As StepShape::add(), with the pattern.
+  void add(int64_t first, int64_t count, int64_t outputs, StepShape& shape);
   explicit SimulatedExecutor(ManualClock& clock) : clock_(clock) {}
   // Tokens that take the bytes of `tokens` in F16.
   int64_t tokens_for(int64_t tokens) const { return static_cast<int64_t>(static_cast<double>(tokens) / kv_ratio_); }
@@ -60,7 +65,8 @@ class SimulatedExecutor final : public Executor {
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<PatternSteps> pattern_;  // null: queries see all keys
   double kv_ratio_ = 1;                    // bytes of a token, in those of F16
-  bool shares_prefixes_ = true;
+  bool shares_prefixes_ = true, encodes_ = false;
+  int64_t layers_ = 1;
   int64_t disk_free_ns_ = 0;  // of the prefix store
   ExecutorLimits limits_;
   int64_t bus_free_ns_ = 0;  // end of the last move begun so far

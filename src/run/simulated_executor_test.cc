@@ -153,8 +153,68 @@ TEST_F(SimulatedExecutorTest, PatternsReadFewerKeys) {
   EXPECT_EQ(seconds(), 641);
   o.kernels = {"attention=longformer:window=2,global=1"};
   EXPECT_EQ(seconds(), 64 + 64 + 1);
-  o.evictor = "window:budget=32";
+  // Chosen: the first block, three others, the newest and the query's own key; and the summaries of ten blocks, of 128
+  // floats each, in keys of 128 and values of 128 numbers of 16 bits.
+  o.kernels = {"attention=minference:block=64,top=3,sinks=1,window=2"};
+  EXPECT_EQ(seconds(), 5 * 64 + 1 + 10);
+  o.kernels = {"attention=quest:block=64,top=3,sinks=1,window=2,first=0"};  // two numbers for each of a key
+  EXPECT_EQ(seconds(), 5 * 64 + 1 + 2 * 10);
+  o.kernels = {"attention=quest:block=64,top=100,first=0"};
+  EXPECT_EQ(seconds(), 641 + 2 * 10);
+  o.kernels = {"attention=diffuser:block=64,window=2,global=1,random=0,hops=3,alpha=0.5"};
+  EXPECT_EQ(seconds(), 3 * (64 + 64 + 1));
+  o.evictor = "window:budget=32";  // a stream of its own forgets nothing
+  EXPECT_EQ(seconds(), 3 * (64 + 64 + 1));
+  o.evictor = "pyramidkv";
   EXPECT_EQ(SimulatedExecutor::create(std::make_unique<KeyCost>(), clock_, o).error().kind, ErrorKind::unsupported);
+}
+
+// Documents see less than all before them, and what is computed again takes its time.
+TEST_F(SimulatedExecutorTest, DocumentsSeeWhatTheirContextLetsThem) {
+  class LinearCost final : public CostModel {
+   public:
+    double step_seconds(const StepShape& s) const override {
+      return static_cast<double>(s.keys) + 1e4 * static_cast<double>(s.tokens);
+    }
+    double swap_seconds(int64_t) const override { return 0; }
+  };
+  EngineOptions o = machine();
+  o.context = 1024;
+  auto made = SimulatedExecutor::create(std::make_unique<LinearCost>(), clock_, o, {.layers = 4});
+  ASSERT_TRUE(made.ok());
+  SimulatedExecutor& executor = **made;
+  EXPECT_TRUE(executor.check_context().ok());
+  LiveStream stream;
+  stream.context.parts = {{.begin = 100, .end = 600, .moved = 99, .sees = {{0, 1}, {100, 600}}}};
+  const auto seconds = [&](const auto& run) {
+    const int64_t before = clock_.now_ns();
+    run();
+    return (clock_.now_ns() - before) / 1'000'000'000;
+  };
+  const auto step = [&](int64_t first) {
+    const StepWork work[] = {{&stream, {1, first, 1, false}}};
+    return seconds([&] { executor.forward(work); }) - 10'000;
+  };
+  EXPECT_EQ(step(50), 51);
+  EXPECT_EQ(step(300), 1 + 200 + 1);
+  EXPECT_EQ(step(600), 601);
+  stream.stale = {0};
+  stream.context.parts[0].fresh_first = 16;
+  EXPECT_EQ(seconds([&] { executor.refresh(stream); }), 116 + 160'000);
+  stream.context.parts[0].fresh_first = 0;
+  stream.context.parts[0].fresh_share = 0.15;  // 75 tokens, after all of them in one of four layers
+  EXPECT_EQ(seconds([&] { executor.refresh(stream); }), 600 + 10'000 * (500 + 3 * 75) / 4);
+  EXPECT_EQ(executor.check_encoded({}).error().kind, ErrorKind::unsupported);
+}
+
+// What a pattern stores beside the keys takes room in the cache.
+TEST_F(SimulatedExecutorTest, PatternsThatStoreRowsHaveRoomForFewerTokens) {
+  EngineOptions o = machine();
+  o.context = 1024;
+  o.kv_tokens = 4096;
+  const int64_t plain = make(o)->kv().total_blocks();
+  o.kernels = {"attention=diffuser:block=64,hops=3,alpha=0.5"};  // values twice more
+  EXPECT_EQ(make(o)->kv().total_blocks(), plain / 2);
 }
 
 TEST_F(SimulatedExecutorTest, RejectsUnsupportedFeatures) {

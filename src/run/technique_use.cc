@@ -147,7 +147,7 @@ const std::vector<UseFamily>& use_families() {
       {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},
       {"store", {"run", "chat", "batch", "serve", "replay"}, set_store},
       {"prompt", {"run", "batch", "serve", kInRequest}, nullptr},
-      {"context", {"run", "compare", "serve", kInRequest}, set_context},
+      {"context", {"run", "compare", "serve", "replay", "simulate", kInRequest}, set_context},
   };
   return table;
 }

@@ -46,8 +46,9 @@ Result<std::unique_ptr<CostModel>> parse_cost_model(const std::string& text, con
 // Loads a file or a built-in machine by name (costs/analytic.cc). Errors: user.
 Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_name);
 
-// `cost` for a KV cache that takes `ratio` times the bytes of the one it was made for.
-std::unique_ptr<CostModel> make_scaled_kv_cost(std::unique_ptr<CostModel> cost, double ratio);
+// `cost` for a KV cache that takes `ratio` times the bytes of the one it was made for, of which a step reads
+// `read_ratio` for a key.
+std::unique_ptr<CostModel> make_scaled_kv_cost(std::unique_ptr<CostModel> cost, double ratio, double read_ratio);
 
 // Learns from the steps of the engine that uses it (costs/learned.cc).
 std::unique_ptr<CostModel> make_learned_cost();

@@ -101,6 +101,10 @@ const std::vector<OptionSpec>& generator_schema() {
       {"prefix_share", Type::number, "1", 0, 1, "fraction of requests that begin with a shared prefix"},
       {"prefix_skew", Type::number, "0", 0, 10, "Zipf exponent of the prefixes' popularity; 0: uniform"},
       {"block", Type::integer, "16", 1, 65536, "tokens per prefix block"},
+      {"documents", Type::integer, "0", 0, 64, "documents that every prompt begins with, in place of a shared prefix"},
+      {"document_tokens", Type::integer, "512", 1, 65536, "length of a document"},
+      {"document_pool", Type::integer, "100", 1, 1 << 20,
+       "documents that they are drawn from, all different in a prompt"},
       {"tenants", Type::integer, "1", 1, 1 << 16, "number of tenants; requests are assigned to t0, t1 ... at random"},
   };
   return schema;
@@ -116,7 +120,11 @@ Result<std::vector<WorkloadRequest>> generate_workload(std::string_view text) {
   arrivals.burstiness = values.number("burstiness");
   const uint64_t seed = arrivals.seed = static_cast<uint64_t>(values.integer("seed"));
   const int64_t block = values.integer("block"), prefix_blocks = values.integer("prefix_tokens") / block,
-                tenants = values.integer("tenants");
+                tenants = values.integer("tenants"), documents = values.integer("documents"),
+                pool = values.integer("document_pool");
+  if (documents > pool)
+    return Error::user(
+        fmt::format("documents: {} different ones cannot be drawn from a document_pool of {}", documents, pool));
   std::vector<double> weights;
   double sum = 0;
   for (int64_t g = 0; g < values.integer("prefix_groups"); ++g)
@@ -132,6 +140,17 @@ Result<std::vector<WorkloadRequest>> generate_workload(std::string_view text) {
     request.output_tokens = output.draw(output_draw);
     if (tenants > 1)
       request.tenant = fmt::format("t{}", static_cast<int64_t>(tenant_draw.uniform() * static_cast<double>(tenants)));
+    if (documents > 0) {
+      ItemDraws document_draw(seed, Purpose::documents, i);
+      request.document_tokens = values.integer("document_tokens");
+      request.prompt_tokens = std::min(request.prompt_tokens + documents * request.document_tokens, kMaxTraceTokens);
+      while (std::ssize(request.documents) < documents) {
+        const auto drawn = static_cast<uint64_t>(document_draw.uniform() * static_cast<double>(pool));
+        const uint64_t hash = prefix_hash(seed, ~uint64_t{0}, drawn);
+        if (std::ranges::find(request.documents, hash) == request.documents.end()) request.documents.push_back(hash);
+      }
+      continue;
+    }
     if (prefix_blocks == 0 || group_draw.uniform() >= values.number("prefix_share")) continue;
     const uint64_t group = draw_group(weights, group_draw.uniform());
     request.prompt_tokens = std::min(request.prompt_tokens + prefix_blocks * block, kMaxTraceTokens);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "workload/trace_stats.h"
@@ -106,6 +107,33 @@ TEST(Generate, CanReplaceATrace) {
   EXPECT_EQ(requests->size(), 10u);
   EXPECT_NEAR(requests->back().arrival_seconds, 4.5, 1e-9);
   EXPECT_EQ(load_workload("/nowhere/at/all", {}).error().kind, ErrorKind::corrupt);
+}
+
+// Documents are the same tokens wherever they stand, and no prompt has one twice.
+TEST(Generate, DocumentsComeFromAPool) {
+  const auto load = generate_workload("requests=40,documents=3,document_tokens=50,document_pool=5,prompt=fixed:9");
+  ASSERT_TRUE(load.ok());
+  std::map<uint64_t, std::vector<TokenId>> known;
+  std::set<size_t> places;  // of one of them
+  for (const WorkloadRequest& request : *load) {
+    ASSERT_EQ(request.prompt_tokens, 159);
+    const auto prompt = make_prompt(request, 1000);
+    const auto documents = prompt_documents(request);
+    ASSERT_EQ(std::ssize(prompt), 159);
+    ASSERT_EQ(documents.size(), 3u);
+    EXPECT_EQ(std::set(request.documents.begin(), request.documents.end()).size(), 3u);
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(documents[i].begin, static_cast<int64_t>(50 * i));
+      EXPECT_EQ(documents[i].end, static_cast<int64_t>(50 * (i + 1)));
+      const std::vector<TokenId> tokens(prompt.begin() + documents[i].begin, prompt.begin() + documents[i].end);
+      EXPECT_EQ(known.try_emplace(request.documents[i], tokens).first->second, tokens);
+      if (request.documents[i] == load->front().documents[0]) places.insert(i);
+    }
+  }
+  EXPECT_EQ(known.size(), 5u);
+  EXPECT_GT(places.size(), 1u);
+  EXPECT_EQ(generate_workload("documents=6,document_pool=5").error().message,
+            "documents: 6 different ones cannot be drawn from a document_pool of 5");
 }
 
 }  // namespace

@@ -11,7 +11,15 @@ namespace millrace {
 
 class ItemDraws {
  public:
-  enum class Purpose : uint64_t { arrivals = 1, prompt_length, output_length, prefix_group, tenant, routing };
+  enum class Purpose : uint64_t {
+    arrivals = 1,
+    prompt_length,
+    output_length,
+    prefix_group,
+    tenant,
+    routing,
+    documents
+  };
   ItemDraws(uint64_t seed, Purpose purpose, uint64_t item)
       : seed_(seed), stream_(static_cast<uint64_t>(purpose) << 56 ^ item) {}
 

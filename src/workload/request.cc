@@ -8,7 +8,8 @@ namespace millrace {
 namespace {
 
 // Separates the draws for hashes from the draws for requests.
-constexpr uint64_t kHashStream = 0x70726566'69780000, kPrivateStream = 0x70726976'61746500;
+constexpr uint64_t kHashStream = 0x70726566'69780000, kPrivateStream = 0x70726976'61746500,
+                   kDocumentStream = 0x646f6375'6d656e74;
 
 void fill(uint64_t key, uint64_t stream, int64_t begin, int64_t end, int64_t vocab, std::vector<TokenId>& out) {
   for (int64_t i = begin; i < end; ++i) {
@@ -27,6 +28,10 @@ std::vector<TokenId> make_prompt(const WorkloadRequest& request, int64_t vocab) 
   for (int64_t i = 0; i < known; ++i)
     prompt.push_back(static_cast<TokenId>(request.tokens[static_cast<size_t>(i)] % vocab));
   int64_t at = known;
+  for (uint64_t document : request.documents) {
+    fill(document, kDocumentStream, 0, request.document_tokens, vocab, prompt);
+    at += request.document_tokens;
+  }
   if (known == 0 && request.hash_block_tokens > 0) {
     for (uint64_t hash : request.prefix_hashes) {
       const int64_t end = std::min(at + request.hash_block_tokens, request.prompt_tokens);
@@ -36,6 +41,13 @@ std::vector<TokenId> make_prompt(const WorkloadRequest& request, int64_t vocab) 
   }
   fill(request.id, kPrivateStream, at, request.prompt_tokens, vocab, prompt);
   return prompt;
+}
+
+std::vector<PromptDocument> prompt_documents(const WorkloadRequest& request) {
+  std::vector<PromptDocument> out;
+  for (int64_t at = 0; out.size() < request.documents.size(); at += request.document_tokens)
+    out.push_back({at, at + request.document_tokens});
+  return out;
 }
 
 }  // namespace millrace

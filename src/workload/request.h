@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "millrace/request.h"
 #include "millrace/token.h"
 
 namespace millrace {
@@ -26,12 +27,17 @@ struct WorkloadRequest {
   int64_t hash_block_tokens = 0;        // 512 for Mooncake; 0: no information about shared prefixes
   std::vector<TokenId> tokens;          // the prompt itself if the trace has it; else empty
   std::string tenant, session;          // empty: unknown
+  // Documents that the prompt begins with: equal hashes mean equal tokens, wherever they stand.
+  std::vector<uint64_t> documents;
+  int64_t document_tokens = 0;  // of each
 };
 
 // The prompt as token ids in [0, vocab): the trace's own (folded into the vocabulary), or generated so that equal
 // hashes give equal tokens, different hashes different tokens, and a block without a hash is private. A pure function
 // of the request, so that every run and machine replays the same bytes. vocab >= 1.
 std::vector<TokenId> make_prompt(const WorkloadRequest& request, int64_t vocab);
+// The token ranges of its documents.
+std::vector<PromptDocument> prompt_documents(const WorkloadRequest& request);
 
 struct TraceOptions {
   std::string format;              // "": detected from the content

@@ -215,11 +215,6 @@ TEST_F(AttentionPatternsInEngine, IsRefusedWhereItDoesNotWork) {
             "attention: a pattern does not go with a drafter of trees; use one of chains, such as ngram without "
             "branches, or none");
   o = options();
-  o.evictor = "streamingllm";
-  EXPECT_EQ(refusal(o),
-            "evictor: not with an attention pattern, whose blocks are counted from a stream's first token; omit one of "
-            "the two");
-  o = options();
   o.kv_format = "kivi";
   EXPECT_EQ(refusal(o), "");
   for (const auto& [format, reason] :

@@ -17,6 +17,7 @@ struct DefinitionCase {
   std::string context, model;
   const char* kv_format;
   Isa isa;
+  std::string pattern = "";  // of attention
 };
 
 // What the tokens behind the documents see, and where they are.
@@ -37,11 +38,21 @@ class ContextDefinitions : public ::testing::TestWithParam<DefinitionCase> {
     question_ = text(4, 9);
     request_ = document_request(documents_, question_);
     WithIsa scope(GetParam().isa);
-    auto loaded =
-        TestRunner::load(golden_model(GetParam().model),
-                         {.threads = 1, .context = 128, .kv_format = GetParam().kv_format, .block_tokens = 8});
+    auto loaded = TestRunner::load(golden_model(GetParam().model), {.threads = 1,
+                                                                    .context = 128,
+                                                                    .kv_format = GetParam().kv_format,
+                                                                    .block_tokens = 8,
+                                                                    .pattern = GetParam().pattern});
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     runner_ = std::move(*loaded);
+  }
+
+  EngineOptions engine_options() const {
+    EngineOptions o = options();
+    o.document_context = GetParam().context;
+    o.kv_format = GetParam().kv_format;
+    if (!GetParam().pattern.empty()) o.kernels = {"attention=" + GetParam().pattern};
+    return o;
   }
 
   // Puts the documents' own keys and values where they stand, computed behind `sinks` tokens of the prompt.
@@ -126,9 +137,7 @@ class ContextDefinitions : public ::testing::TestWithParam<DefinitionCase> {
 
 TEST_P(ContextDefinitions, LogitsAreThoseOfTheDefinition) {
   WithIsa scope(GetParam().isa);
-  EngineOptions o = options();
-  o.document_context = GetParam().context;
-  o.kv_format = GetParam().kv_format;
+  const EngineOptions o = engine_options();
   auto core = make_core(model_, o);
   ASSERT_TRUE(core->add(1, request_).ok());
   std::vector<TokenEvent> events;
@@ -173,9 +182,7 @@ class BehindReader final : public PromptReader {
 };
 
 TEST_P(ContextDefinitions, AReaderSeesWhatAnswersAreSampledFrom) {
-  EngineOptions o = options();
-  o.document_context = GetParam().context;
-  o.kv_format = GetParam().kv_format;
+  const EngineOptions o = engine_options();
   auto core = make_core(model_, o);
   ASSERT_TRUE(core->add(1, request_).ok());
   std::vector<TokenEvent> events;
@@ -206,6 +213,9 @@ std::vector<DefinitionCase> definition_cases() {
       for (const char* model : {"llama3", "gemma3", "deepseek2"}) cases.push_back({context, model, "f16", isa});
     for (const char* model : {"llama3", "gemma3", "smollm3"})
       cases.push_back({"cacheblend:ratio=0.3", model, "f32", isa});
+    for (const char* context : {"kvlink", "independent", "ape:T=0.8,S=0.7", "entropy:top=2", "epic:recompute=5"})
+      cases.push_back({context, "llama3", "f16", isa, "bigbird:block=16,window=1,global=0,random=1"});
+    cases.push_back({"cacheblend:ratio=0.3", "smollm3", "f32", isa, "sink_window:block=16,sinks=1,window=1"});
   }
   return cases;
 }
@@ -213,7 +223,7 @@ std::vector<DefinitionCase> definition_cases() {
 INSTANTIATE_TEST_SUITE_P(Models, ContextDefinitions, ::testing::ValuesIn(definition_cases()), [](const auto& test) {
   const std::string& context = test.param.context;
   return context.substr(0, context.find(':')) + "_" + test.param.model + "_" + test.param.kv_format + "_" +
-         isa_label(test.param.isa);
+         isa_label(test.param.isa) + (test.param.pattern.empty() ? "" : "_pattern");
 });
 
 TEST(MostDeviating, TheLargestAndTheEarlierOfEqualOnes) {

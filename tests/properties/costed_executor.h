@@ -45,6 +45,9 @@ class CostedExecutor final : public Executor {
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override {
     inner_->move_keys(blocks, slot, count, positions);
   }
+  void keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) override {
+    inner_->keys_changed(blocks, begin, end);
+  }
   Result<void> begin(LiveStream& stream) const override { return inner_->begin(stream); }
   void observe_attention() override { inner_->observe_attention(); }
   void forward(std::span<const StepWork> work) override { inner_->forward(work); }

@@ -23,6 +23,7 @@ struct DocumentCase {
   std::string context, model;
   const char* kv_format;
   Isa isa;
+  std::string pattern = "";  // of attention
 };
 
 class DocumentContexts : public ::testing::TestWithParam<DocumentCase> {
@@ -38,9 +39,11 @@ class DocumentContexts : public ::testing::TestWithParam<DocumentCase> {
   EngineOptions linked(EngineOptions o = options()) const {
     o.document_context = GetParam().context;
     o.kv_format = GetParam().kv_format;
+    if (has_pattern()) o.kernels = {"attention=" + GetParam().pattern};
     return o;
   }
   Request request() const { return document_request(documents_, question_); }
+  static bool has_pattern() { return !GetParam().pattern.empty(); }   // whose blocks are whole ones of the KV cache
   bool alone() const { return GetParam().context == "independent"; }  // documents do not see the start token
   Shown run_one(EngineCore& core, Request r, RequestId id = 1) const {
     const auto added = core.add(id, std::move(r));
@@ -63,7 +66,7 @@ TEST_P(DocumentContexts, BitsDoNotDependOnHowTheyAreComputed) {
     o.max_streams = 1;
     EXPECT_TRUE(run_one(o, request()).same_bits(expected)) << chunk;
   }
-  for (int64_t block : {1, 8, 64})
+  for (int64_t block : {1, 8, has_pattern() ? 4 : 64})
     EXPECT_TRUE(run_one(linked(options(2, 512, block)), request()).same_bits(expected)) << block;
 }
 
@@ -82,7 +85,7 @@ TEST_P(DocumentContexts, BitsDoNotDependOnOtherStreams) {
 }
 
 TEST_P(DocumentContexts, ADocumentIsReusedWhereverItStands) {
-  for (int64_t block : {8, 5}) {
+  for (int64_t block : {8, has_pattern() ? 4 : 5}) {
     const EngineOptions o = linked(options(1, 512, block));
     const std::vector<std::vector<TokenId>> turned = {documents_[2], documents_[1], documents_[0]};
     const Shown cold = run_one(o, document_request(turned, question_));
@@ -233,7 +236,7 @@ TEST_P(DocumentContexts, DraftsDoNotChangeAnswers) {
   r.max_tokens = 20;
   r.sampling.temperature = 0;
   const Shown expected = run_one(linked(), r);
-  for (const char* drafter : {"ngram:k=4", "lookahead"}) {
+  for (const char* drafter : {"ngram:k=4", has_pattern() ? "ngram:k=2" : "lookahead"}) {  // which drafts trees
     EngineOptions o = linked();
     o.drafter = drafter;
     EXPECT_EQ(run_one(o, r).tokens, expected.tokens) << drafter;
@@ -270,6 +273,20 @@ TEST_P(LinkedDocuments, WeightsOfOneAndChoicesOfAllChangeNothing) {
   EXPECT_FALSE(run("entropy:top=1").same_bits(shared));
   EXPECT_FALSE(run("ape:T=0.9,S=1").same_bits(shared));
   EXPECT_FALSE(run("ape:T=1,S=0.9").same_bits(shared));
+}
+
+// Every document, and what follows.
+TEST_P(DocumentContexts, APatternOfAllBlocksChangesNothing) {
+  EngineOptions o = linked();
+  o.kernels.clear();
+  const Shown plain = run_one(o, request());
+  if (has_pattern()) {
+    EXPECT_FALSE(run_one(linked(), request()).same_bits(plain));
+  }
+  for (const char* all : {"full:block=16", "sink_window:block=16,window=20", "longformer:block=32,window=10"}) {
+    o.kernels = {std::string("attention=") + all};
+    EXPECT_TRUE(run_one(o, request()).same_bits(plain)) << all;
+  }
 }
 
 // Link tokens are those that a prompt may have between its documents anyway.
@@ -323,6 +340,8 @@ std::vector<DocumentCase> linked_cases() {
       cases.push_back({"kvlink", model, "f16", isa});
     cases.push_back({"kvlink", "llama_yarn", "f32", isa});
   }
+  for (const char* model : {"smollm3", "gemma3"})
+    cases.push_back({"kvlink", model, "f16", isa_levels().back(), "sink_window:block=16,sinks=0,window=2"});
   return cases;
 }
 
@@ -335,6 +354,8 @@ std::vector<DocumentCase> document_cases() {
   // Its measure is in the second layer: a model of two, such as llama3, computes everything again.
   for (const char* model : {"smollm3", "gemma3", "deepseek2"})
     cases.push_back({"cacheblend:ratio=0.3", model, "f16", isa_levels().back()});
+  for (const char* context : {"independent", "ape", "entropy:top=2", "epic:recompute=5", "cacheblend:ratio=0.3"})
+    cases.push_back({context, "smollm3", "f16", isa_levels().back(), "bigbird:block=16,window=1,global=0,random=1"});
   return cases;
 }
 
@@ -342,7 +363,7 @@ std::string case_name(const ::testing::TestParamInfo<DocumentCase>& test) {
   const DocumentCase& of = test.param;
   const std::string format(of.kv_format);
   return of.context.substr(0, of.context.find(':')) + "_" + of.model + "_" + format.substr(0, format.find(':')) + "_" +
-         isa_label(of.isa);
+         isa_label(of.isa) + (of.pattern.empty() ? "" : "_" + of.pattern.substr(0, of.pattern.find(':')));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DocumentContexts, ::testing::ValuesIn(document_cases()), case_name);
@@ -466,6 +487,11 @@ TEST(DocumentErrors, SayWhatIsWrong) {
       document_error("llama3", encoded, good),
       "context: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, and keys that move need their rows; "
       "use f16 or another format of rows");
+  EngineOptions choosing = o;
+  choosing.kernels = {"attention=quest:block=16"};
+  EXPECT_EQ(document_error("llama3", choosing, good),
+            "context: attention quest:block=16 stores rows of its own beside the keys, which do not move to where a "
+            "document stands; use a static pattern");
   r = good;
   r.document_context = "kvlink:links=1,link_token=9999999";
   EXPECT_EQ(document_error("llama3", o, r).substr(0, 23), "prompt: token 9999999 i");

@@ -44,6 +44,7 @@ inline std::vector<std::string> drawn_evictors() {
           "streamingllm:sinks=2,window=10,slack=5,positions=cache,prompt=evicted",
           "h2o:budget=14,recent=0.5,slack=4,prompt=evicted",
           "h2o:budget=12,slack=3,scope=head",
+          "h2o:budget=38,slack=5,scope=head",
           "tova:budget=12,slack=3",
           "snapkv:budget=16,window=6,kernel=3,slack=5,scope=layer",
           "scissorhands:budget=14,recent=4,history=8,slack=4",
@@ -69,6 +70,14 @@ inline std::vector<std::string> drawn_layer_evictors(int64_t layers) {
           "spatten:keep=20,final=9,recent=4,slack=3,prompt=evicted",
           "spatten:keep=24,final=10,recent=4,slack=6,heads=0.5",
           "scissorhands:budget=14,recent=4,history=8,slack=4,layers=" + shares};
+}
+
+// Patterns that store nothing beside the keys, and those that do.
+inline std::vector<std::string> drawn_patterns(bool own_rows) {
+  if (own_rows)
+    return {"quest:block=16,top=1,sinks=0,window=1,first=0", "minference:block=16,top=1,sinks=0,window=1",
+            "diffuser:block=16,window=1,global=0,random=1,alpha=0.5,hops=2"};
+  return {"bigbird:block=16,window=2,global=1,random=1", "sink_window:block=16,sinks=0,window=1"};
 }
 
 // draw(n) is at least 0 and below n.
@@ -104,13 +113,13 @@ DrawnEngine draw_engine_kind(const Draw& draw, uint64_t number, const ArchSpec& 
     e.evictors = drawn_evictors();
     std::erase_if(e.evictors, [](const std::string& one) { return one.find("positions=cache") != std::string::npos; });
     for (std::string& one : drawn_layer_evictors(layers)) e.evictors.push_back(std::move(one));
+    if (draw(2)) e.options.kernels = {"attention=" + drawn_from(draw, drawn_patterns(false))};
     return e;
   }
   e.stores = true;
-  if (kind == 2) {  // no stream of a pattern drops tokens
-    e.options.kernels = {draw(2) ? "attention=bigbird:block=16,window=2,global=1,random=1"
-                                 : "attention=quest:block=16,top=1,first=0"};
-    return e;
+  if (kind == 2) {
+    const bool one_format = e.options.kv_format.find(':') == std::string::npos;
+    e.options.kernels = {"attention=" + drawn_from(draw, drawn_patterns(one_format && draw(2)))};
   }
   if (draw(2)) e.options.evictor = drawn_from(draw, drawn_evictors());
   e.evictors = drawn_evictors();

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "attention/chosen_blocks.h"
 #include "evaluate/scorer.h"
 #include "kv/codec.h"
 #include "properties/stream_bits.h"
@@ -19,11 +20,13 @@ struct EvictorCase {
   const char* model = "llama3";
   const char* kv_format = "f32";
   int64_t prompt = 50, answer = 60;  // tokens
+  const char* pattern = "";          // of attention
 };
 
 inline std::string case_name(const ::testing::TestParamInfo<EvictorCase>& one) {
   std::string name = std::string(one.param.model) + "_" + one.param.evictor;
   if (one.param.kv_format != std::string_view("f32")) name += std::string("_") + one.param.kv_format;
+  if (*one.param.pattern) name += std::string("_") + one.param.pattern;
   std::ranges::replace_if(
       name, [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
   return name;
@@ -36,11 +39,31 @@ inline bool same_logits(std::span<const float> plain, std::span<const float> sho
   return plain.size() == shown.size();
 }
 
+// Whether the batch's one query sees a slot, for each KV head, by the layer's pattern.
+inline std::vector<std::vector<bool>> seen_slots(const AttentionInput& in, size_t slots) {
+  const AttentionLayer& layer = in.layer;
+  std::vector<std::vector<bool>> seen(static_cast<size_t>(layer.kv_heads), std::vector<bool>(slots, true));
+  const AttentionPattern* pattern = layer.window > 0 ? nullptr : layer.switches.pattern;
+  if (!pattern) return seen;
+  const int64_t group = layer.heads / layer.kv_heads;
+  const auto block = static_cast<size_t>(pattern->block());
+  for (int64_t head = 0; head < layer.kv_heads; ++head) {
+    BlockMarks marks(static_cast<int64_t>((slots - 1) / block));
+    std::vector<float> features(4096), scores(slots), work(static_cast<size_t>(choose_work_floats(*pattern, 64)));
+    choose_blocks(in.kv, layer, *pattern, in.batch.tables(layer.group).data(), head, marks.end(),
+                  in.q + head * group * layer.head_dim, features.data(), scores.data(), work.data(), marks);
+    for (size_t slot = 0; slot < static_cast<size_t>(marks.end()) * block; ++slot)
+      seen[static_cast<size_t>(head)][slot] = marks.has(static_cast<int64_t>(slot / block));
+  }
+  return seen;
+}
+
 // The attention of the batch's one query, by its definition: keys are rows of f32 in blocks of one token. Calls
 // each(KV head, weights [slots]) for every head.
 template <typename Each>
 void plain_attention(const AttentionInput& in, size_t slots, const Each& each) {
   const AttentionLayer& layer = in.layer;
+  const auto seen = seen_slots(in, slots);
   const auto& table = in.batch.tables(layer.group);
   std::vector<double> weights(slots);
   for (int64_t head = 0; head < layer.heads; ++head) {
@@ -51,7 +74,7 @@ void plain_attention(const AttentionInput& in, size_t slots, const Each& each) {
       const auto* row = reinterpret_cast<const float*>(in.kv.keys(layer.layer, table[slot], kv_head));
       double dot = 0;
       for (int64_t d = 0; d < layer.head_dim; ++d) dot += static_cast<double>(q[d]) * static_cast<double>(row[d]);
-      total += weights[slot] = std::exp(dot);
+      total += weights[slot] = seen[static_cast<size_t>(kv_head)][slot] ? std::exp(dot) : 0;
     }
     for (double& weight : weights) weight /= total;
     each(kv_head, weights);
@@ -69,8 +92,10 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
   EngineOptions evicting(EngineOptions o, std::string evictor = GetParam().evictor) const {
     o.evictor = std::move(evictor);
     o.kv_format = GetParam().kv_format;
+    if (*GetParam().pattern) o.kernels = {pattern()};
     return o;
   }
+  static std::string pattern() { return std::string("attention=") + GetParam().pattern; }
   Request request(int64_t seed, int64_t prompt, int64_t answer = 60) const {
     return make_request(seed, prompt, answer, vocab_);
   }
@@ -99,7 +124,10 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
     for (const int threads : {2, 3})
       EXPECT_TRUE(run_one(evicting(options(threads)), request(1)).same_bits(alone)) << threads;
     const bool encoded = (*find_kv_codec(GetParam().kv_format)) != nullptr;  // whose blocks show
-    for (const int64_t block : {1, 4, encoded ? 32 : 64})
+    for (const int64_t block : {1, 4,
+                                *GetParam().pattern ? 8
+                                : encoded           ? 32
+                                                    : 64})  // a pattern's blocks are whole ones
       EXPECT_TRUE(run_one(evicting(options(1, 512, block)), request(1)).same_bits(alone)) << block;
     for (const int64_t chunk : {1, 7, 16, 33}) {
       EngineOptions o = evicting(options(1, chunk));
@@ -166,11 +194,14 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
     }
   }
 
-  void preempted_at_any_stage_they_continue() const {
+  // Computed again, or moved to a tier and back.
+  void preempted_at_any_stage_they_continue(bool swapped = false) const {
     const Request one = request(3, GetParam().prompt - 10, GetParam().answer - 20);
     const Shown alone = run_one(evicting(options()), one);
     for (const int64_t every : {2, 5, 9}) {
-      auto core = make_core(model_, evicting(options(1, 12, 4)));
+      EngineOptions o = evicting(options(1, 12, 4));
+      o.swap_tokens = swapped ? 200 : 0;
+      auto core = make_core(model_, o);
       ASSERT_TRUE(core->add(1, one).ok());
       std::vector<TokenId> tokens;
       std::vector<TokenEvent> events;
@@ -180,7 +211,7 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
         if (steps == next) {
           next += every * (1 + 7 * ++preempted);
           StepPlan plan;
-          plan.preempted = {{1, false}};
+          plan.preempted = {{1, swapped}};
           (void)core->replay(plan, events);
         } else {
           core->step(events);
@@ -191,6 +222,7 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
       }
       EXPECT_EQ(tokens, alone.tokens) << every;
       EXPECT_GT(core->stats().preemptions, 0);
+      EXPECT_EQ(core->stats().swapped_out_tokens > 0, swapped);
     }
   }
 
@@ -203,9 +235,10 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
     r.prompt.push_back(0);  // only a target
     std::vector<float> expected;
     for (const int64_t batch : {512, 1, 3, 50}) {
-      auto scorer = Scorer::create(
-          model_,
-          {.threads = 1, .context = 101, .batch_tokens = batch, .kv_format = GetParam().kv_format, .evictor = evictor});
+      ScorerOptions scoring = {
+          .threads = 1, .context = 101, .batch_tokens = batch, .kv_format = GetParam().kv_format, .evictor = evictor};
+      if (*GetParam().pattern) scoring.kernels = {pattern()};
+      auto scorer = Scorer::create(model_, scoring);
       ASSERT_TRUE(scorer.ok()) << scorer.error().message;
       EXPECT_LE((*scorer)->stored_tokens(), most);
       std::vector<float> rows;

@@ -52,6 +52,13 @@ class SimulatedBlocks : public ::testing::Test {
   // Requests of many lengths arrive at different times; some evict in another way than the engine.
   Request request(int64_t i, const char* own_evictor) const {
     Request r = make_request(i, 5 + 29 * i % 70, 20 + 11 * i % 37, model_->info().vocab);
+    for (int64_t d = 0; has_documents_ && d < 3; ++d) {  // in front of it, in any order
+      const auto text = make_request(100 + (i * d + i) % 4, 17 + 5 * ((i * d + i) % 4), 1, model_->info().vocab).prompt;
+      const int64_t begin = r.documents.empty() ? 0 : r.documents.back().end;
+      r.prompt.insert(r.prompt.begin() + begin, text.begin(), text.end());
+      r.documents.push_back({begin, begin + std::ssize(text)});
+    }
+    if (has_documents_) r.prompt.resize(static_cast<size_t>(r.documents.back().end + 5));
     r.known_tokens = r.max_tokens;
     if (i % 3 == 2) r.evictor = own_evictor;
     return r;
@@ -102,6 +109,7 @@ class SimulatedBlocks : public ::testing::Test {
 
   std::shared_ptr<const LanguageModel> model_;
   int64_t layers_ = 0;
+  bool has_documents_ = false;
 };
 
 TEST_F(SimulatedBlocks, AreThoseOfTheEngine) {
@@ -132,6 +140,35 @@ TEST_F(SimulatedBlocks, OfACascadeAreAtLeastThoseOfTheEngine) {
   EXPECT_GT(seen.evicted, 0);
   EXPECT_GE(seen.least_excess, 0);
   EXPECT_LE(seen.most_excess, seen.most_held / 2);
+}
+
+// Whether they are computed or taken from the cache.
+TEST_F(SimulatedBlocks, OfDocumentsAreThoseOfTheEngine) {
+  has_documents_ = true;
+  for (const char* context : {"kvlink", "ape", "epic:recompute=4", "cacheblend"}) {
+    SCOPED_TRACE(context);
+    EngineOptions o = machine("");
+    o.document_context = context;
+    const auto pair = make(o);
+    ASSERT_TRUE(pair);
+    const Seen seen = run(o);
+    EXPECT_EQ(seen.least_excess, 0);
+    EXPECT_EQ(seen.most_excess, 0);
+    EXPECT_GT(seen.most_held, 0);
+  }
+}
+
+// A pattern's streams may drop tokens there as here.
+TEST_F(SimulatedBlocks, OfPatternsAreThoseOfTheEngine) {
+  for (const char* pattern : {"attention=quest:block=16,top=1", "attention=bigbird:block=16"}) {
+    SCOPED_TRACE(pattern);
+    EngineOptions o = machine("h2o:budget=20,slack=5");
+    o.kernels = {pattern};
+    const Seen seen = run(o, "streamingllm:sinks=2,window=11,slack=3");
+    EXPECT_EQ(seen.least_excess, 0);
+    EXPECT_EQ(seen.most_excess, 0);
+    EXPECT_GT(seen.evicted, 0);
+  }
 }
 
 TEST_F(SimulatedBlocks, FollowTheFormat) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "attention/pattern_layers.h"
 #include "base/philox.h"
 #include "kv/window_groups.h"
 #include "models/blocks/rope.h"
@@ -32,6 +33,7 @@ TEST_P(TokenEvictors, TheVirtualPoolDoesNotShow) {
   const Shown alone = run_one(o, request(1));
   o.keep_window_keys = true;
   EXPECT_TRUE(run_one(o, request(1)).same_bits(alone));
+  if (*GetParam().pattern) return;  // its blocks are smaller than those of whole pages
   o.kv_pool = "virtual";
   EXPECT_TRUE(run_one(o, request(1)).same_bits(alone));
 }
@@ -56,8 +58,9 @@ class PlainMass final : public ForwardObserver {
     if (sums.empty() || layer.group > 0) return;
     const int64_t first = choosers > 1 ? in.kv.layout().heads_before(layer.layer) : 0;
     plain_attention(in, sums.size() / static_cast<size_t>(choosers), [&](int64_t kv_head, const auto& weights) {
+      const auto seen = static_cast<double>(std::ranges::count_if(weights, [](double one) { return one > 0; }));
       for (size_t slot = 0; slot < weights.size(); ++slot) {
-        const double one = shares ? weights[slot] * static_cast<double>(weights.size()) >= 1 : weights[slot];
+        const double one = shares ? weights[slot] * seen >= 1 : weights[slot];
         for (int64_t to = 0; to < (choosers > 1 ? layer.kv_heads : 1); ++to)
           if (choosers == 1 || whole_layers || to == kv_head)
             sums[slot * static_cast<size_t>(choosers) + static_cast<size_t>(first + to)] += one;
@@ -101,16 +104,19 @@ void turn(const RopeSpec& rope, RopeStyle style, int64_t context, int64_t positi
 // A plain reference: one token at a time, blocks of one token, and a dropped token is a dropped entry of the table.
 // Heads that choose for themselves copy the rows that they keep to the first entries. Where positions count stored
 // tokens, each kept key is rotated by the distance that its entry moves.
-// Layers with a window have a table of all tokens.
+// Layers with a window have a table of all tokens. A pattern counts the entries of the table.
 class PlainEviction {
  public:
-  PlainEviction(const LanguageModel& model, const EvictionRule& rule, int64_t prompt)
+  PlainEviction(const LanguageModel& model, const EvictionRule& rule, int64_t prompt,
+                const std::vector<std::string>& kernels)
       : model_(model), rule_(rule), prompt_(prompt) {
     plain_ = *std::ranges::find_if(kPlainRules, [&](const auto& one) { return rule.text.starts_with(one.name); });
     observer_.shares = plain_.shares;
     observer_.whole_layers = rule.scope == EvictionScope::layer;
     const auto& parts = model.parts();
     KvLayout layout{find_format("f32"), 1, parts.model->kv_layers()};
+    const auto switches = make_forward_switches(kernels);
+    EXPECT_TRUE(switches.ok() && add_pattern_layers(layout, switches->attention.pattern, 128).ok());
     split_all_windows(layout, 128, 128);
     const KvPoolOptions places = {.streams = 0, .evicts = true};
     auto made = ModelRunner::create(*parts.model, parts.kernels,
@@ -118,7 +124,7 @@ class PlainEviction {
                                      .layout = std::move(layout),
                                      .blocks = 128,
                                      .places = places,
-                                     .limits = {16, 16, 128}});
+                                     .limits = {16, 16, 128, *switches}});
     EXPECT_TRUE(made.ok());
     own_ = std::move(*made);
     if (rule.scope != EvictionScope::stream) observer_.choosers = choosers_ = runner().kv().layout().heads();
@@ -173,6 +179,7 @@ class PlainEviction {
     KvPool& kv = runner().kv();
     const auto bytes = static_cast<size_t>(kv.row_bytes(layer));
     for (const bool values : {false, true}) {
+      if (values && kv.layout().layers[static_cast<size_t>(layer)].values_in_keys) break;
       const auto row = [&](size_t slot) {
         return values ? kv.values(layer, table_[slot], head) : kv.keys(layer, table_[slot], head);
       };
@@ -207,10 +214,15 @@ class PlainEviction {
       for (const int64_t slot : kept.front()) table.push_back(table_[static_cast<size_t>(slot)]);
     } else {
       const auto& layers = runner().kv().layout().layers;
-      size_t chooser = 0;
-      for (size_t layer = 0; layer < layers.size(); ++layer)
-        for (int64_t head = 0; head < layers[layer].kv_heads; ++head)
-          copy_rows(static_cast<int64_t>(layer), head, kept[chooser++]);
+      std::vector<size_t> first;  // chooser of each layer
+      size_t choosers = 0;
+      for (size_t layer = 0; layer < layers.size(); ++layer) {
+        const bool beside = layers[layer].beside >= 0;  // moves with the tokens of that layer
+        first.push_back(beside ? first[static_cast<size_t>(layers[layer].beside)] : choosers);
+        for (int64_t head = 0; head < layers[layer].kv_heads && !layers[layer].of_blocks; ++head)
+          copy_rows(static_cast<int64_t>(layer), head, kept[first[layer] + static_cast<size_t>(head)]);
+        if (!beside) choosers += static_cast<size_t>(layers[layer].kv_heads);
+      }
       table.assign(table_.begin(), table_.begin() + std::ssize(kept.front()));
     }
     for (size_t i = 0; i < table.size() && rule_.moves_keys(); ++i)
@@ -218,6 +230,7 @@ class PlainEviction {
     for (const BlockId block : table_)
       if (std::ranges::find(table, block) == table.end()) free_.push_back(block);
     table_ = table;
+    runner().renew_summaries(table_, 0, stored());
   }
 
   const LanguageModel& model_;
@@ -238,7 +251,7 @@ TEST_P(TokenEvictors, EqualAPlainReference) {
   for (const int64_t seed : {1, 2, 3}) {
     const Request r = request(seed);
     const Shown shown = run_one(evicting(options(2, 32)), r);
-    PlainEviction plain(*model_, **rule, std::ssize(r.prompt));
+    PlainEviction plain(*model_, **rule, std::ssize(r.prompt), evicting(options()).kernels);
     const float tolerance = (*rule)->moves_keys() ? 1e-4f : 0;  // the reference rotates in double precision
     std::vector<float> logits;
     for (const TokenId token : r.prompt) logits = plain.step(token);
@@ -250,7 +263,7 @@ TEST_P(TokenEvictors, EqualAPlainReference) {
   }
 }
 
-TEST_P(TokenEvictors, ScoringSeesThem) { scoring_sees_them(32); }
+TEST_P(TokenEvictors, ScoringSeesThem) { scoring_sees_them((*make_eviction_rule(GetParam().evictor))->most_stored()); }
 
 INSTANTIATE_TEST_SUITE_P(
     Members, TokenEvictors,
@@ -271,7 +284,25 @@ INSTANTIATE_TEST_SUITE_P(
                       EvictorCase{"tova:budget=24,slack=6,scope=layer"},
                       EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8,scope=head"},
                       EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=5,scope=head,prompt=evicted", "gemma3"},
-                      EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"}),
+                      EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"},
+                      EvictorCase{.evictor = "streamingllm:sinks=4,window=20,slack=8",
+                                  .model = "llama3",
+                                  .pattern = "sink_window:block=16,sinks=0,window=1"},
+                      EvictorCase{.evictor = "h2o:budget=40,recent=0.3,slack=8,prompt=evicted",
+                                  .model = "llama3",
+                                  .pattern = "bigbird:block=16,window=1,global=0,random=1"},
+                      EvictorCase{.evictor = "h2o:budget=40,recent=0.3,slack=8,scope=head",
+                                  .model = "llama3",
+                                  .pattern = "quest:block=16,top=1,sinks=0,window=1,first=0"},
+                      EvictorCase{.evictor = "snapkv:budget=40,window=8,kernel=5,slack=8,positions=cache",
+                                  .model = "llama3",
+                                  .pattern = "minference:block=16,top=1,sinks=0,window=1"},
+                      EvictorCase{.evictor = "tova:budget=40,slack=6,scope=layer",
+                                  .model = "llama3",
+                                  .pattern = "diffuser:block=16,window=1,global=0,random=1,alpha=0.5,hops=2"},
+                      EvictorCase{.evictor = "scissorhands:budget=40,recent=6,history=12,slack=8",
+                                  .model = "gemma3",
+                                  .pattern = "sinkhorn:block=16,top=1,sinks=0,window=1"}),
     case_name);
 
 // The member with room for `tokens` and no more, as options.

@@ -8,6 +8,8 @@
 // and its experiments draw tokens at random for each head. Here blocks are drawn, since they are what can be skipped,
 // and from the seed, so that a stream always has the same. The first `sinks` and the newest `window` blocks are never
 // dropped; they are all that a dropped query sees, which in the paper sees nothing.
+#include <cmath>
+
 #include "attention/dynamic_pattern.h"
 #include "attention/patterns/factories.h"
 #include "attention/patterns/hash_rotations.h"
@@ -29,6 +31,11 @@ class HashSparse final : public DynamicPattern {
   }
   void add_query(const PatternPlace&, std::span<const float> query, std::span<float> features) const override {
     rotations_.count(query, features);
+  }
+  // As if keys were spread evenly over the buckets.
+  double chosen(int64_t left) const override {
+    const double others = 1 - 1.0 / static_cast<double>(rotations_.buckets());
+    return static_cast<double>(left) * (1 - std::pow(others, static_cast<double>(block())));
   }
   void choose(std::span<const float> scores, std::span<float>, BlockMarks& marks) const override {
     for (size_t i = 0; i < scores.size(); ++i)

@@ -1,7 +1,7 @@
 // CacheBlend (Yao et al., 2024, CacheBlend: Fast Large Language Model Serving for RAG with Cached Knowledge Fusion):
 // documents are computed on their own and moved to where they stand, as in KVLink. Then the share `ratio` of each
 // one's tokens is computed again, seeing all that comes before: those whose keys and values deviate the most, measured
-// in the second layer after a pass of all the document's tokens through the first two. The paper filters further in
+// in the second layer after a pass of all the document's tokens through the first. The paper filters further in
 // every layer; here the second layer's choice holds for all.
 #include "context/contexts/factories.h"
 #include "context/placements.h"

@@ -1,4 +1,5 @@
-// The cost model of the same machine with another KV format: keys are read and moved in `ratio` times the bytes.
+// The cost model of the same machine with another KV format: tokens are moved in `ratio` times the bytes, and their
+// keys read in `read_ratio` times as many.
 #include <cmath>
 
 #include "schedule/cost_model.h"
@@ -8,27 +9,28 @@ namespace {
 
 class ScaledKvCost final : public CostModel {
  public:
-  ScaledKvCost(std::unique_ptr<CostModel> cost, double ratio) : cost_(std::move(cost)), ratio_(ratio) {}
+  ScaledKvCost(std::unique_ptr<CostModel> cost, double ratio, double read_ratio)
+      : cost_(std::move(cost)), ratio_(ratio), read_ratio_(read_ratio) {}
 
   double step_seconds(const StepShape& shape) const override {
     StepShape scaled = shape;
-    scaled.keys = tokens(shape.keys);
+    scaled.keys = tokens(shape.keys, read_ratio_);
     return cost_->step_seconds(scaled);
   }
-  double swap_seconds(int64_t count) const override { return cost_->swap_seconds(tokens(count)); }
-  double load_seconds(int64_t count) const override { return cost_->load_seconds(tokens(count)); }
+  double swap_seconds(int64_t count) const override { return cost_->swap_seconds(tokens(count, ratio_)); }
+  double load_seconds(int64_t count) const override { return cost_->load_seconds(tokens(count, ratio_)); }
 
  private:
-  int64_t tokens(int64_t count) const { return std::llround(static_cast<double>(count) * ratio_); }
+  static int64_t tokens(int64_t count, double ratio) { return std::llround(static_cast<double>(count) * ratio); }
 
   std::unique_ptr<CostModel> cost_;
-  double ratio_;
+  double ratio_, read_ratio_;
 };
 
 }  // namespace
 
-std::unique_ptr<CostModel> make_scaled_kv_cost(std::unique_ptr<CostModel> cost, double ratio) {
-  return std::make_unique<ScaledKvCost>(std::move(cost), ratio);
+std::unique_ptr<CostModel> make_scaled_kv_cost(std::unique_ptr<CostModel> cost, double ratio, double read_ratio) {
+  return std::make_unique<ScaledKvCost>(std::move(cost), ratio, read_ratio);
 }
 
 }  // namespace millrace

@@ -1,0 +1,153 @@
+// Token evictors beside attention patterns: a pattern counts the tokens that a stream stores, as if it held no others.
+// The definition is that of PlainEviction (token_evictors_test.cc); here is what every pair must hold.
+#include <gtest/gtest.h>
+
+#include "pattern_texts.h"
+#include "properties/evictor_runs.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+class EvictedPatterns : public EvictorRuns {
+ protected:
+  EngineOptions without_pattern(EngineOptions o) const {
+    o.kernels.clear();
+    return o;
+  }
+};
+
+TEST_P(EvictedPatterns, ChangeTheAnswer) {
+  change_the_answer();
+  const EngineOptions o = evicting(options());
+  EXPECT_FALSE(run_one(o, request(1)).same_bits(run_one(without_pattern(o), request(1))));
+}
+
+TEST_P(EvictedPatterns, ThreadsBlocksAndChunksDoNotShow) { threads_blocks_and_chunks_do_not_show(); }
+
+TEST_P(EvictedPatterns, BatchMatesDoNotShow) {
+  mates_do_not_show({"", "none", "streamingllm:sinks=1,window=27,slack=3", "h2o:budget=29,slack=2,scope=head"});
+}
+
+TEST_P(EvictedPatterns, DraftsDoNotShow) { drafts_do_not_show({"ngram:n=2,min=1,k=2", "ngram:n=2,min=1,k=9"}); }
+
+TEST_P(EvictedPatterns, PreemptedAtAnyStageTheyContinue) {
+  preempted_at_any_stage_they_continue();
+  const bool has_tier = !(*make_eviction_rule(GetParam().evictor))->by_layer();
+  if (has_tier) preempted_at_any_stage_they_continue(true);
+}
+
+TEST_P(EvictedPatterns, ScoringSeesThem) {
+  const auto rule = *make_eviction_rule(GetParam().evictor);
+  int64_t most = 0;
+  for (int64_t layer = 0; layer < layers_; ++layer) most = std::max(most, rule->most_stored(layer, layers_));
+  scoring_sees_them(most);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Members, EvictedPatterns,
+    ::testing::Values(EvictorCase{.evictor = "streamingllm:sinks=4,window=36,slack=8",
+                                  .model = "llama3",
+                                  .pattern = "sink_window:block=16,sinks=0,window=2"},
+                      EvictorCase{.evictor = "streamingllm:sinks=4,window=36,slack=8,positions=cache,prompt=evicted",
+                                  .model = "llama3",
+                                  .pattern = "quest:block=16,top=1,sinks=0,window=1,first=0"},
+                      EvictorCase{.evictor = "h2o:budget=40,slack=8,prompt=evicted",
+                                  .model = "llama3",
+                                  .pattern = "bigbird:block=16,window=1,global=0,random=1"},
+                      EvictorCase{.evictor = "h2o:budget=44,slack=5,scope=head",
+                                  .model = "llama3",
+                                  .pattern = "minference:block=16,top=1,sinks=0,window=1"},
+                      EvictorCase{.evictor = "snapkv:budget=40,window=8,slack=6,scope=layer",
+                                  .model = "llama3",
+                                  .pattern = "diffuser:block=16,window=1,global=1,random=0,alpha=0.5,hops=2"},
+                      EvictorCase{.evictor = "h2o:budget=40,slack=6,scope=head,prompt=evicted",
+                                  .model = "llama3",
+                                  .pattern = "diffuser:block=16,window=1,global=0,random=1,alpha=0.5,hops=3"},
+                      EvictorCase{.evictor = "tova:budget=40,slack=6",
+                                  .model = "llama3",
+                                  .pattern = "sinkhorn:block=16,top=1,sinks=0,window=1"},
+                      EvictorCase{.evictor = "scissorhands:budget=40,recent=6,history=12,slack=8",
+                                  .model = "gemma3",
+                                  .pattern = "quest:block=16,top=1,sinks=0,window=1,first=0"},
+                      EvictorCase{.evictor = "pyramidkv:budget=40,window=8,kernel=5,beta=4,slack=8",
+                                  .model = "llama3",
+                                  .pattern = "longformer:block=16,window=1,global=1"},
+                      EvictorCase{.evictor = "spatten:keep=50,final=30,recent=6,slack=5,heads=0.5,prompt=evicted",
+                                  .model = "llama3",
+                                  .pattern = "sink_window:block=16,sinks=0,window=2"}),
+    case_name);
+
+// The two ends: whoever sees all blocks, and whoever has room for all tokens.
+class PatternsAndEvictors : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto model = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 640});
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    model_ = *model;
+  }
+  Shown run(const std::string& pattern, const std::string& evictor, int64_t prompt) const {
+    EngineOptions o = options(2, 100);
+    o.context = 640;
+    if (!pattern.empty()) o.kernels = {"attention=" + pattern};
+    o.evictor = evictor;
+    auto core = make_core(model_, o);
+    if (!core) return {};
+    const int64_t vocab = model_->info().vocab;
+    EXPECT_TRUE(core->add(1, make_request(1, prompt, 40, vocab)).ok());
+    return run_all(*core, vocab)[1];
+  }
+  std::shared_ptr<const LanguageModel> model_;
+};
+
+TEST_F(PatternsAndEvictors, AllBlocksAreNoPattern) {
+  for (const char* evictor : {"h2o:budget=70,slack=9,scope=head,prompt=evicted", "scissorhands:budget=70,slack=9",
+                              "streamingllm:sinks=4,window=60,slack=9,positions=cache"}) {
+    const Shown plain = run("", evictor, 150);
+    ASSERT_EQ(plain.tokens.size(), 40u);
+    for (const PatternTexts& texts : pattern_texts())
+      EXPECT_TRUE(run(texts.all, evictor, 150).same_bits(plain)) << evictor << ", " << texts.all;
+  }
+}
+
+TEST_F(PatternsAndEvictors, AFullBudgetIsNoEvictor) {
+  for (const PatternTexts& texts : pattern_texts()) {
+    if (texts.some.empty()) continue;
+    const Shown plain = run(texts.some, "", 280);
+    ASSERT_EQ(plain.tokens.size(), 40u);
+    for (const char* evictor : {"h2o:budget=320,slack=1,scope=head,prompt=evicted", "window:budget=320,slack=3"})
+      EXPECT_TRUE(run(texts.some, evictor, 280).same_bits(plain)) << evictor << ", " << texts.some;
+  }
+}
+
+TEST_F(PatternsAndEvictors, RefusalsNameTheReason) {
+  EngineOptions o = options();
+  o.kernels = {"attention=quest:block=16"};
+  o.evictor = "pyramidkv";
+  const auto made = EngineCore::create(model_, o);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(
+      made.error().message,
+      "evictor: budgets by layer do not go with attention quest:block=16, which stores rows of its own beside the "
+      "keys; use a static pattern, or an evictor with one budget");
+  o.kv_format = "kivi";
+  o.kernels = {"attention=sink_window"};
+  o.evictor = "h2o";
+  const auto encoded = EngineCore::create(model_, o);
+  ASSERT_FALSE(encoded.ok());
+  EXPECT_NE(encoded.error().message.find("and attention sink_window at once"), std::string::npos)
+      << encoded.error().message;
+  o.kv_format = "f16";
+  auto gates = load_for(golden_model("gates"), *select_isa());
+  ASSERT_TRUE(gates);
+  o.kernels = {"attention=sink_window"};
+  o.evictor = "adaptively_sparse";
+  const auto gated = EngineCore::create(gates, o);
+  ASSERT_FALSE(gated.ok());
+  EXPECT_EQ(gated.error().message,
+            "evictor: gates hide single keys, of which attention sink_window sees whole blocks; omit one of the two");
+}
+
+}  // namespace
+}  // namespace millrace
