@@ -54,7 +54,7 @@ class BenchStreams {
       split_all_windows(layout, test.longest(), test.longest());
     MILLRACE_TRY_VOID(formats.set_window_formats(layout));
     if (s->rule_) {
-      MILLRACE_TRY_VOID(check_evictor_pattern(*s->rule_, switches.attention.pattern));
+      MILLRACE_TRY_VOID(check_evictor_pattern(*s->rule_, switches.attention.pattern, layout));
       MILLRACE_TRY_VOID(check_evictor_layout(layout, test.longest()));
       MILLRACE_TRY_VOID(check_moved_positions(*s->rule_, parts.model->spec(), layout));
     }

@@ -11,11 +11,13 @@
 namespace millrace {
 namespace {
 
+// `tiles`: of a pool with a codec.
 void summarize_block(const int32_t* table, int64_t layer, int64_t kv_head, const RowCodec& codec, KvPool& kv,
                      const CodecTiles* tiles, int worker, const DynamicPattern& pattern, int64_t block) {
   const KvLayer& own = kv.layout().layers[static_cast<size_t>(layer)];
   const int64_t block_tokens = kv.layout().block_tokens, row_bytes = kv.row_bytes(layer);
   const PatternPlace at{layer, kv_head, own.kv_heads};
+  const auto dim = static_cast<size_t>(own.head_dim);
   const int64_t each = pattern.block() / block_tokens;
   const std::span<float> summary(key_summary(kv, layer, kv_head, table, block, pattern.block()),
                                  static_cast<size_t>(pattern.summary_floats(own.head_dim)));
@@ -24,14 +26,13 @@ void summarize_block(const int32_t* table, int64_t layer, int64_t kv_head, const
   for (int64_t b = block * each; b < (block + 1) * each; ++b) {
     if (tiles) {
       const float* keys = tiles->encoded_keys(table, kv_head, b, worker);
-      for (int64_t i = 0; i < block_tokens; ++i)
-        pattern.add_key(at, {keys + i * own.head_dim, static_cast<size_t>(own.head_dim)}, summary);
+      for (int64_t i = 0; i < block_tokens; ++i) pattern.add_key(at, {keys + i * own.head_dim, dim}, summary);
       continue;
     }
     const uint8_t* rows = kv.keys(layer, table[b], kv_head);
     for (int64_t i = 0; i < block_tokens; ++i) {
       decode_with_rest(codec, rows + i * row_bytes, kv.rest_bytes(layer), own.head_dim, key);
-      pattern.add_key(at, {key, static_cast<size_t>(own.head_dim)}, summary);
+      pattern.add_key(at, {key, dim}, summary);
     }
   }
 }
@@ -95,8 +96,8 @@ void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end,
   if (blocks <= 0) return;
   for (const KvLayer& own : kv.layout().layers) {
     if (!own.of_blocks) continue;
-    pool.parallel_for(blocks * own.kv_heads, [&](int64_t index, int) {
-      summarize_block(table.data(), own.beside, index % own.kv_heads, codec, kv, *pattern,
+    pool.parallel_for(blocks * own.kv_heads, [&](int64_t index, int worker) {
+      summarize_block(table.data(), own.beside, index % own.kv_heads, codec, kv, nullptr, worker, *pattern,
                       first + index / own.kv_heads);
     });
   }

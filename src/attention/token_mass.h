@@ -46,8 +46,7 @@ struct TokenMass {
 
 // q [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Adds the softmax of every
 // observed query over the slots that it sees, of every head, or counts where it is an even share at least. `context`,
-// `tiles`: as of attend(); of a codec, keys are decoded, which kernels that read tiles need not round as they do. Not
-// with both a codec and a pattern.
+// `tiles`: as of attend(); keys are decoded then, which kernels that read tiles need not round as they do.
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
                         KvPool& kv, const float* q, int64_t context, TokenMass& mass,
                         const CodecTiles* tiles = nullptr);

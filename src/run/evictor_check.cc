@@ -85,9 +85,9 @@ Result<void> check_evictor_pattern(const EvictionRule& rule, const AttentionPatt
   if (!pattern) return {};
   if (layout.encodes())
     return Error::unsupported(fmt::format(
-        "evictor: not with attention {} and KV format {} at once; use f16 or another format of rows, or omit "
+        "evictor: not with KV format {} and attention {} at once; use f16 or another format of rows, or omit "
         "one of the two",
-        pattern->text(), layout.format_name()));
+        layout.codec_name(), pattern->text()));
   if (rule.evictor->gated())
     return Error::unsupported(
         fmt::format("evictor: gates hide single keys, of which attention {} sees whole blocks; omit one of the two",

@@ -131,6 +131,14 @@ TEST_F(PatternsAndEvictors, RefusalsNameTheReason) {
       made.error().message,
       "evictor: budgets by layer do not go with attention quest:block=16, which stores rows of its own beside the "
       "keys; use a static pattern, or an evictor with one budget");
+  o.kv_format = "kivi";
+  o.kernels = {"attention=sink_window"};
+  o.evictor = "h2o";
+  const auto encoded = EngineCore::create(model_, o);
+  ASSERT_FALSE(encoded.ok());
+  EXPECT_NE(encoded.error().message.find("and attention sink_window at once"), std::string::npos)
+      << encoded.error().message;
+  o.kv_format = "f16";
   auto gates = load_for(golden_model("gates"), *select_isa());
   ASSERT_TRUE(gates);
   o.kernels = {"attention=sink_window"};

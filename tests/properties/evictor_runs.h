@@ -124,8 +124,10 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
     for (const int threads : {2, 3})
       EXPECT_TRUE(run_one(evicting(options(threads)), request(1)).same_bits(alone)) << threads;
     const bool encoded = (*find_kv_codec(GetParam().kv_format)) != nullptr;  // whose blocks show
-    const int64_t largest = *GetParam().pattern ? 8 : encoded ? 32 : 64;     // a pattern's blocks are whole ones
-    for (const int64_t block : {int64_t{1}, int64_t{4}, largest})
+    for (const int64_t block : {1, 4,
+                                *GetParam().pattern ? 8
+                                : encoded           ? 32
+                                                    : 64})  // a pattern's blocks are whole ones
       EXPECT_TRUE(run_one(evicting(options(1, 512, block)), request(1)).same_bits(alone)) << block;
     for (const int64_t chunk : {1, 7, 16, 33}) {
       EngineOptions o = evicting(options(1, chunk));
