@@ -74,14 +74,6 @@ class ModelRunner {
     const ThreadPool::Turn turn(*threads_);
     context_->tiles.front().compact(slots, *threads_);
   }
-  // After the stored tokens of a stream have moved or changed their keys, between passes: what a pattern knows of the
-  // blocks from slot `begin` on is computed again. Slots [0, end) are stored.
-  void renew_summaries(std::span<const BlockId> blocks, int64_t begin, int64_t end) {
-    const AttentionPattern* pattern = limits().switches.attention.pattern;
-    if (!dynamic_pattern(pattern)) return;
-    const ThreadPool::Turn turn(*threads_);
-    summarize_again(blocks, begin, end, pattern, context_->kernels(), *threads_, *pool_);
-  }
 
   // After the stored tokens of a stream have moved or changed their keys, between passes: what a pattern knows of the
   // blocks from slot `begin` on is computed again. Slots [0, end) are stored.

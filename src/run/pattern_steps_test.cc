@@ -8,8 +8,13 @@ namespace {
 
 constexpr int64_t kContext = 1000;
 
+// A key and a value of 32 dims in f32.
+PatternSteps::Model model_of(int64_t layers, int64_t heads) {
+  return {.layers = layers, .kv_heads = heads, .head_dim = 32, .token_bytes = 256};
+}
+
 std::unique_ptr<PatternSteps> steps_of(const std::string& text, int64_t layers = 1, int64_t heads = 1) {
-  auto steps = PatternSteps::create(*make_attention_pattern(text), layers, heads, kContext, 16);
+  auto steps = PatternSteps::create(*make_attention_pattern(text), model_of(layers, heads), kContext, 16);
   EXPECT_TRUE(steps.ok()) << text << (steps.ok() ? "" : steps.error().message);
   return steps.ok() ? std::move(*steps) : nullptr;
 }
@@ -54,12 +59,22 @@ TEST(PatternSteps, ADecodeReadsTheKeysThatItSees) {
   EXPECT_EQ(shape.pairs, 64 + 64 + 1);
 }
 
+// Of ten earlier blocks the first, and three that it chooses by summaries of as many bytes as a key and a value; and
+// its own.
+TEST(PatternSteps, ADynamicPatternReadsWhatItChoosesAndTheSummaries) {
+  StepShape shape;
+  const auto steps = steps_of("quest:block=64,top=3,sinks=1,window=0,first=0");
+  ASSERT_TRUE(steps);
+  EXPECT_TRUE(steps->stores_rows());
+  steps->add(640, 1, 1, shape);
+  EXPECT_EQ(shape.keys, 4 * 64 + 1 + 10);
+  EXPECT_EQ(shape.pairs, 4 * 64 + 1 + 10);
+}
+
 TEST(PatternSteps, Refusals) {
   const auto message = [](const char* text) {
-    return PatternSteps::create(*make_attention_pattern(text), 1, 1, kContext, 16).error().message;
+    return PatternSteps::create(*make_attention_pattern(text), model_of(1, 1), kContext, 16).error().message;
   };
-  EXPECT_EQ(message("quest"),
-            "attention quest: depends on keys or values, which a simulation does not compute; choose a static pattern");
   EXPECT_EQ(message("longformer:block=24"),
             "attention longformer:block=24: block: must be a multiple of the 16 tokens of a KV block, is 24");
 }
