@@ -63,7 +63,7 @@ TEST(PatternSteps, ADecodeReadsTheKeysThatItSees) {
 // its own.
 TEST(PatternSteps, ADynamicPatternReadsWhatItChoosesAndTheSummaries) {
   StepShape shape;
-  const auto steps = steps_of("quest:block=64,top=3,sinks=1,window=0,first=0");
+  const auto steps = steps_of("quest:block=64,top=3,sinks=1,window=1,first=0");
   ASSERT_TRUE(steps);
   EXPECT_TRUE(steps->stores_rows());
   steps->add(640, 1, 1, shape);

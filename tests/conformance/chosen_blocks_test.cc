@@ -162,7 +162,8 @@ struct Chooser {
   SparseStreams& s;
   const DynamicPattern& pattern;
   std::vector<float> features = std::vector<float>(static_cast<size_t>(pattern.summary_floats(s.head_dim)));
-  std::vector<float> scores = std::vector<float>(100), work = std::vector<float>(100);
+  std::vector<float> scores = std::vector<float>(100);
+  std::vector<float> work = std::vector<float>(static_cast<size_t>(choose_work_floats(pattern, 100)));
 
   // Of a span's query at `slot`; `q` is that of the KV head's first head.
   BlockMarks marks(const BatchSpan& span, int64_t slot, int64_t kv_head, const float* q) {
@@ -389,7 +390,8 @@ TEST(ChosenBlocks, KeptMassIsThatOfTheSeenKeys) {
       if (slot % 17 != 16) continue;
       for (int64_t h = 0; h < kSparseHeads; ++h, ++queries) {
         const int64_t kv_head = h / kSparseGroup, token = i * kSparseHeads;
-        std::vector<float> features(128), scores(100), work(100), key(64);
+        std::vector<float> features(128), scores(100), key(64);
+        std::vector<float> work(static_cast<size_t>(choose_work_floats(*pattern, 100)));
         BlockMarks marks(own);
         choose_blocks(s.pool, s.attention(pattern.get()), *pattern, s.batch.block_tables.data() + span.table, kv_head,
                       own, q.data() + (token + kv_head * kSparseGroup) * 64, features.data(), scores.data(),

@@ -48,7 +48,7 @@ ELSEWHERE = {
 STORIES, TINY = "models/millrace-stories-1m-draft.gguf", "tests/golden/llama3/model.gguf"
 FILES = {
     "model.gguf": STORIES, "stories.gguf": STORIES, "1b-q4_0.gguf": STORIES, "large.gguf": "models/millrace-stories-6m.gguf",
-    "layer.gguf": STORIES, "gated.gguf": "tests/golden/gates/model.gguf",
+    "layer.gguf": STORIES, "mha.gguf": STORIES, "1b-128k-q4_0.gguf": STORIES, "gated.gguf": "tests/golden/gates/model.gguf",
     "small.gguf": STORIES, "gemma.gguf": "tests/golden/gemma3/model.gguf", "mamba.gguf": "tests/golden/mamba/model.gguf",
     "mamba-130m.gguf": "tests/golden/mamba/model.gguf", "mamba-130m-hf": "tests/golden/mamba",
     "latent.gguf": "tests/golden/deepseek2/model.gguf", "deepseek-v2-lite-q4_k_m.gguf": "tests/golden/deepseek2/model.gguf",
@@ -151,7 +151,7 @@ class Commands(unittest.TestCase):
         for name in ("text.txt", "texts.txt", "prompt.txt", "notes.txt", "report.txt", "manual.txt", "manual.md", "answers.txt",
                      "manual_and_question.txt", "a.txt", "b.txt", "calibration.txt", "other-stories.txt", "stories.txt", "held-out.txt",
                      "book.txt", "other.txt"):
-            small = document in ("docs/document-contexts.md", "docs/prefix-files.md") and name != "stories.txt"
+            small = document in ("docs/document-contexts.md", "docs/prefix-files.md", "docs/sparse-attention.md") and name != "stories.txt"
             short = small or name in ("prompt.txt", "notes.txt")
             self.write(folder, name, text[:105] if short else text)
         self.write(folder, "prompts.jsonl", '{"prompt": "Once upon a time"}\n')
