@@ -423,10 +423,13 @@ void CodecTiles::attend(const AttentionKernel& kernel, const CodecKeys& keys, co
     if (rotates) part.queries = std::min(part.queries, std::max<int64_t>(1, kRotatedRows / args.group));
     part.q = args.q + done * args.q_stride;
     part.key_end = std::min(args.key_end, slot + part.queries);
-    part.max = args.max + rows;
-    part.sum = args.sum + rows;
-    part.acc = args.acc + rows * args.head_dim;
-    if (args.scores) part.scores = args.scores + rows * args.score_stride;
+    if (args.scores) {
+      part.scores = args.scores + rows * args.score_stride;
+    } else {
+      part.max = args.max + rows;
+      part.sum = args.sum + rows;
+      part.acc = args.acc + rows * args.head_dim;
+    }
     if (part.key_end <= part.key_begin) {
       if (!args.scores) see_nothing(part);
       continue;

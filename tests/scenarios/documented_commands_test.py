@@ -151,8 +151,9 @@ class Commands(unittest.TestCase):
         for name in ("text.txt", "texts.txt", "prompt.txt", "notes.txt", "report.txt", "manual.txt", "manual.md", "answers.txt",
                      "manual_and_question.txt", "a.txt", "b.txt", "calibration.txt", "other-stories.txt", "stories.txt", "held-out.txt",
                      "book.txt", "other.txt"):
-            small = document in ("docs/document-contexts.md", "docs/prefix-files.md", "docs/sparse-attention.md") and name != "stories.txt"
-            short = small or name in ("prompt.txt", "notes.txt")
+            small = document in ("docs/document-contexts.md", "docs/prefix-files.md") and name != "stories.txt"
+            placed = document == "docs/sparse-attention.md" and name in ("a.txt", "b.txt")
+            short = small or placed or name in ("prompt.txt", "notes.txt")
             self.write(folder, name, text[:105] if short else text)
         self.write(folder, "prompts.jsonl", '{"prompt": "Once upon a time"}\n')
         self.write(folder, "person.json", '{"type": "object", "properties": {"name": {"type": "string"}}}')
