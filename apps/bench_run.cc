@@ -13,10 +13,10 @@
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "kernels/bandwidth.h"
-#include "kv/compact_kept.h"
 #include "kv/kv_formats.h"
 #include "kv/token_eviction.h"
 #include "kv/window_groups.h"
+#include "models/drop_tokens.h"
 #include "models/eviction_observer.h"
 #include "models/model_runner.h"
 #include "run/evictor_check.h"
@@ -55,7 +55,7 @@ class BenchStreams {
     MILLRACE_TRY_VOID(formats.set_window_formats(layout));
     if (s->rule_) {
       MILLRACE_TRY_VOID(check_evictor_pattern(*s->rule_, switches.attention.pattern, layout));
-      MILLRACE_TRY_VOID(check_evictor_layout(layout, test.longest()));
+      MILLRACE_TRY_VOID(check_evictor_layout(*s->rule_, layout, test.longest()));
       MILLRACE_TRY_VOID(check_moved_positions(*s->rule_, parts.model->spec(), layout));
     }
     MILLRACE_TRY_VOID(layout.check());
@@ -234,13 +234,8 @@ class BenchStreams {
     for (int64_t stream = 0; stream < std::ssize(evictions_); ++stream) {
       auto& [eviction, computed] = *evicted(stream);
       if (computed != eviction.next()) continue;
-      const auto kept = eviction.decide();
-      compact_kept(runner_->kv(), eviction, [&](int64_t g) { return blocks_of(stream, g); });
-      if (rule_->moves_keys())
-        for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
-          runner_->move_keys(blocks_of(stream), slot, count, positions);
-        });
-      runner_->renew_summaries(blocks_of(stream), first_moved(kept, eviction.heads()), computed - eviction.evicted());
+      drop_tokens(*runner_, eviction, computed, static_cast<StateId>(stream),
+                  [&](int64_t g) { return blocks_of(stream, g); });
     }
   }
 

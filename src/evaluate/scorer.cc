@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "attention/pattern_layers.h"
-#include "kv/compact_kept.h"
 #include "kv/kv_formats.h"
 #include "models/background_packer.h"
+#include "models/drop_tokens.h"
 #include "run/evictor_check.h"
 #include "run/stored_pattern.h"
 
@@ -103,8 +103,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   scorer->tables_ = layout.tables();
   MILLRACE_TRY_VOID(formats.set_window_formats(layout));
   if (rule) {
-    MILLRACE_TRY_VOID(check_evictor_layout(layout, options.context));
-    MILLRACE_TRY_VOID(check_evictor_codec(*rule, layout));
+    MILLRACE_TRY_VOID(check_evictor_layout(*rule, layout, options.context));
     MILLRACE_TRY_VOID(check_moved_positions(*rule, parts.model->spec(), layout));
   }
   // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
@@ -214,18 +213,8 @@ void Scorer::forward() {
 // Drops what the evictor chooses, if the window goes on. The blocks stay with the window.
 void Scorer::evict(const Cursor& cursor) {
   if (!eviction_ || cursor.position != eviction_->next()) return;
-  const int64_t stored = cursor.position - eviction_->evicted();
-  const auto kept = eviction_->decide();
-  if (runner_->kv().layout().codec)
-    runner_->compact_encoded({blocks_.front(), 0, stored, kept, eviction_->heads()});
-  else
-    compact_kept(runner_->kv(), *eviction_, [&](int64_t g) { return std::span(blocks_[static_cast<size_t>(g)]); });
-  if (rule_->moves_keys())
-    for_moved_runs(kept, [&](int64_t slot, int64_t count, int64_t positions) {
-      runner_->move_keys(blocks_.front(), slot, count, positions);
-    });
-  runner_->renew_summaries(blocks_.front(), first_moved(kept, eviction_->heads()),
-                           cursor.position - eviction_->evicted());
+  drop_tokens(*runner_, *eviction_, cursor.position, 0,
+              [&](int64_t g) { return std::span<const BlockId>(blocks_[static_cast<size_t>(g)]); });
 }
 
 Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,

@@ -20,26 +20,8 @@ bool has_window(const KvLayer& layer, int64_t context) {
   return !layer.elsewhere && layer.window > 0 && layer.window < context;
 }
 
-}  // namespace
-
-// A layer with a window that shares slots with the others would count them, which are closer to each other than
-// positions once tokens between them are gone.
-Result<void> check_evictor_layout(const KvLayout& layout, int64_t context) {
-  if (layout.codec && layout.by_layer)
-    return Error::unsupported(
-        fmt::format("evictor: budgets by layer: KV format {} encodes whole blocks, and a stream's newest tokens, which "
-                    "are not encoded yet, are the same in every layer; use f16 or another format of rows",
-                    layout.format_name()));
-  const bool window =
-      std::ranges::any_of(layout.layers, [&](const KvLayer& layer) { return has_window(layer, context); });
-  if (layout.by_layer && window)
-    return Error::unsupported(
-        "evictor: budgets by layer are not for models with layers that see a window; use another evictor");
-  if (window) return Error::unsupported(kOwnBlocks);
-  return {};
-}
-
-Result<void> check_evictor_codec(const EvictionRule& rule, const KvLayout& layout) {
+// What does not go with a codec.
+Result<void> check_encoded(const EvictionRule& rule, const KvLayout& layout) {
   if (!layout.codec) return {};
   if (rule.evictor->gated())
     return Error::unsupported(
@@ -59,18 +41,37 @@ Result<void> check_evictor_codec(const EvictionRule& rule, const KvLayout& layou
   return {};
 }
 
+}  // namespace
+
+// A layer with a window that shares slots with the others would count them, which are closer to each other than
+// positions once tokens between them are gone.
+Result<void> check_evictor_layout(const EvictionRule& rule, const KvLayout& layout, int64_t context) {
+  if (layout.codec && layout.by_layer)
+    return Error::unsupported(
+        fmt::format("evictor: budgets by layer: KV format {} encodes whole blocks, and a stream's newest tokens, which "
+                    "are not encoded yet, are the same in every layer; use f16 or another format of rows",
+                    layout.format_name()));
+  MILLRACE_TRY_VOID(check_encoded(rule, layout));
+  const bool window =
+      std::ranges::any_of(layout.layers, [&](const KvLayer& layer) { return has_window(layer, context); });
+  if (layout.by_layer && window)
+    return Error::unsupported(
+        "evictor: budgets by layer are not for models with layers that see a window; use another evictor");
+  if (window) return Error::unsupported(kOwnBlocks);
+  return {};
+}
+
 Result<void> check_evictor_pool(const EvictionRule& rule, const KvPool& pool, int64_t context) {
   if (rule.by_layer() && !pool.by_layer())
     return Error::unsupported(
         "evictor: its budgets differ by layer, which needs blocks of their own for layers; start the engine with it, "
         "or another of its kind (--evictor)");
-  MILLRACE_TRY_VOID(check_evictor_codec(rule, pool.layout()));
   if (pool.groups() > 1 && !pool.evicts()) return Error::unsupported(kOwnBlocks);
-  return check_evictor_layout(pool.layout(), context);
+  return check_evictor_layout(rule, pool.layout(), context);
 }
 
-Result<void> check_layer_blocks(const EngineOptions& options, const KvLayout& layout, int64_t own_layers,
-                                int64_t context) {
+Result<void> check_layer_blocks(const EngineOptions& options, const EvictionRule& rule, const KvLayout& layout,
+                                int64_t own_layers, int64_t context) {
   if (std::ssize(layout.layers) != own_layers)
     return Error::unsupported(
         "evictor: budgets by layer do not go with a drafter that stores keys of its own; use ngram, or another "
@@ -78,7 +79,7 @@ Result<void> check_layer_blocks(const EngineOptions& options, const KvLayout& la
   if (has_tier(options) || has_store(options)) return Error::unsupported(kBlocksByLayer);
   if (!options.document_context.empty() && options.document_context != "none")
     return Error::unsupported(kBlocksByLayer);
-  return check_evictor_layout(layout, context);
+  return check_evictor_layout(rule, layout, context);
 }
 
 Result<void> check_evictor_pattern(const EvictionRule& rule, const AttentionPattern* pattern, const KvLayout& layout) {

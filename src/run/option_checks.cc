@@ -80,7 +80,7 @@ Result<void> check_all_layers(const EngineOptions& options, const KvLayout& layo
     MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
     MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
     MILLRACE_TRY_VOID(check_evictor_pattern(*rule, switches.attention.pattern, layout));
-    MILLRACE_TRY_VOID(check_layer_blocks(options, layout, own_layers, context));
+    MILLRACE_TRY_VOID(check_layer_blocks(options, *rule, layout, own_layers, context));
   }
   return layout.check();
 }

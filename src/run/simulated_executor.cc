@@ -30,9 +30,8 @@ Result<KvLayout> planned_layout(const EngineOptions& options, const SimulatedMod
       engine_layout(formats, options, std::vector<KvLayer>(static_cast<size_t>(model.layers), layer), options.context));
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   if (!rule) return layout;
-  MILLRACE_TRY_VOID(layout.by_layer ? check_layer_blocks(options, layout, model.layers, options.context)
-                                    : check_evictor_layout(layout, options.context));
-  MILLRACE_TRY_VOID(check_evictor_codec(*rule, layout));
+  MILLRACE_TRY_VOID(layout.by_layer ? check_layer_blocks(options, *rule, layout, model.layers, options.context)
+                                    : check_evictor_layout(*rule, layout, options.context));
   return layout;
 }
 

@@ -47,6 +47,13 @@ class Bench(unittest.TestCase):
                 self.assertAlmostEqual(saved / (streams * 3 * 32 * kv_bytes), 1, places=2)  # a small part of rounded work
         prompt = self.bench("-m", LLAMA, "-p", "40", "-n", "4", "-u", "16", "--parallel", "2", "-r", "2", "-t", "1", "--evictor", small + ",prompt=evicted")
         self.assertEqual([record["n_prompt"] for record in prompt], [40, 0])
+        for kv_format, options in (("kivi:bits=4", ""), ("flexgen_kv", ",scope=head")):  # encoded tokens move, too
+            plain, encoded = self.bench("-m", LLAMA, "-p", "0", "-n", "30", "-d", "90", "-r", "1", "-t", "1", "--ctk", kv_format,
+                                        "--evictor", "none", "--evictor", "h2o:budget=40,slack=4" + options)
+            self.assertLess(encoded["gb_per_s"] * encoded["avg_ns"], plain["gb_per_s"] * plain["avg_ns"])
+        refused = millrace("bench", "-m", LLAMA, "-p", "0", "-n", "4", "--ctk", "kvquant", "--evictor", "h2o")
+        self.assertEqual(refused.returncode, 4)
+        self.assertIn("evictor: KV format kvquant", refused.stderr.decode())
         refused = millrace("bench", "-m", LLAMA, "-p", "4", "-n", "0", "--evictor", "lru")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("evictor: unknown 'lru'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands, pyramidkv, spatten, adaptively_sparse, seqboat", refused.stderr.decode())

@@ -2,6 +2,8 @@
 // simd_avx2.h.
 #pragma once
 
+#include "kernels/x86/level_bits.h"
+
 namespace millrace {
 namespace {
 
@@ -44,28 +46,14 @@ struct LevelTables {
   static constexpr bool kIsLess = kBits < 4;
 
   static F shift_right(F v, int bits) { return _mm256_castsi256_ps(_mm256_srli_epi32(_mm256_castps_si256(v), bits)); }
-  // The levels of 3 bits in transposed words (AffineRows): value 4 h + 8 k + j, and that 16 behind it, become the lower
-  // and upper four bits of byte j of joined[2 h + k].
+  // The levels of 3 bits in transposed words (AffineRows), as bytes: join_level_bits().
   static void join_bits(const F* words, F* joined) {
-    const __m256i twos = _mm256_set1_epi32(0x33333333), fours = _mm256_set1_epi32(0x0f0f0f0f);
-    // Of the third bits: some to each half of a lane, whose products move them to where they belong.
-    const __m256i apart = _mm256_set1_epi32(0x00cc0033), moves = _mm256_set1_epi32(0x00810204);
-    const __m256i thirds = _mm256_set1_epi32(0x44444444);
-    const __m256i top = _mm256_castps_si256(words[2]);
-    for (int h = 0; h < 2; ++h) {
-      __m256i eight = _mm256_and_si256(h ? _mm256_srli_epi32(top, 4) : top, fours);
-      eight = _mm256_or_si256(eight, _mm256_srli_epi32(eight, 12));
-      for (int k = 0; k < 2; ++k) {
-        const __m256i halves =  // byte k of each lane, to both of its halves
-            _mm256_add_epi32(_mm256_broadcastsi128_si256(_mm_set_epi32(0x000c000c, 0x00080008, 0x00040004, 0)),
-                             _mm256_set1_epi32(static_cast<int>(0x80008000) + k * 0x00010001));
-        __m256i third = _mm256_and_si256(_mm256_shuffle_epi8(eight, halves), apart);
-        third = _mm256_and_si256(_mm256_mullo_epi16(third, moves), thirds);
-        const __m256i word = _mm256_castps_si256(words[h]);
-        const __m256i low = _mm256_and_si256(k ? _mm256_srli_epi32(word, 2) : word, twos);
-        joined[2 * h + k] = _mm256_castsi256_ps(_mm256_or_si256(low, third));
-      }
-    }
+    join_level_bits(words, joined, [](F lanes, int k) {
+      const __m256i halves =
+          _mm256_add_epi32(_mm256_broadcastsi128_si256(_mm_set_epi32(0x000c000c, 0x00080008, 0x00040004, 0)),
+                           _mm256_set1_epi32(static_cast<int>(0x80008000) + k * 0x00010001));
+      return _mm256_castsi256_ps(_mm256_shuffle_epi8(_mm256_castps_si256(lanes), halves));
+    });
   }
   // The levels of a unit as the lowest bits of each lane.
   template <int kBits>

@@ -2,6 +2,8 @@
 // simd_avx512.h.
 #pragma once
 
+#include "kernels/x86/level_bits.h"
+
 namespace millrace {
 namespace {
 
@@ -33,28 +35,13 @@ struct LevelTables {
   static F shift_right(F v, int bits) {
     return _mm512_castsi512_ps(_mm512_srli_epi32(_mm512_castps_si512(v), static_cast<unsigned>(bits)));
   }
-  // The levels of 3 bits in transposed words (AffineRows): value 4 h + 8 k + j, and that 16 behind it, become the lower
-  // and upper four bits of byte j of joined[2 h + k].
+  // The levels of 3 bits in transposed words (AffineRows), as bytes: join_level_bits().
   static void join_bits(const F* words, F* joined) {
-    const __m512i twos = _mm512_set1_epi32(0x33333333), fours = _mm512_set1_epi32(0x0f0f0f0f);
-    // Of the third bits: some to each half of a lane, whose products move them to where they belong.
-    const __m512i apart = _mm512_set1_epi32(0x00cc0033), moves = _mm512_set1_epi32(0x00810204);
-    const __m512i thirds = _mm512_set1_epi32(0x44444444);
-    const __m512i top = _mm512_castps_si512(words[2]);
-    for (int h = 0; h < 2; ++h) {
-      __m512i eight = _mm512_and_si512(h ? _mm512_srli_epi32(top, 4) : top, fours);
-      eight = _mm512_or_si512(eight, _mm512_srli_epi32(eight, 12));
-      for (int k = 0; k < 2; ++k) {
-        const __m512i halves =  // byte k of each lane, to both of its halves
-            _mm512_add_epi32(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0),
-                             _mm512_set1_epi32(static_cast<int>(0x80008000) + k * 0x00010001));
-        __m512i third = _mm512_and_si512(_mm512_shuffle_epi8(eight, halves), apart);
-        third = _mm512_and_si512(_mm512_mullo_epi16(third, moves), thirds);
-        const __m512i word = _mm512_castps_si512(words[h]);
-        const __m512i low = _mm512_and_si512(k ? _mm512_srli_epi32(word, 2) : word, twos);
-        joined[2 * h + k] = _mm512_castsi512_ps(_mm512_or_si512(low, third));
-      }
-    }
+    join_level_bits(words, joined, [](F lanes, int k) {
+      const __m512i halves = _mm512_add_epi32(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0),
+                                              _mm512_set1_epi32(static_cast<int>(0x80008000) + k * 0x00010001));
+      return _mm512_castsi512_ps(_mm512_shuffle_epi8(_mm512_castps_si512(lanes), halves));
+    });
   }
   // The levels of a unit as the lowest bits of each lane.
   template <int kBits>
