@@ -40,7 +40,7 @@ struct VectorI8mm : VectorDotprod {
       const int8x16_t both = vreinterpretq_s8_u8(vcombine_u8(vld1_u8(x + 4 * j), vld1_u8(y + 4 * j)));
       unroll<R>([&](auto r) __attribute__((always_inline)) {
         unroll<2>([&](auto half) __attribute__((always_inline)) {
-          const int8x16_t w = vreinterpretq_s8_s32(group.template level<j + half, r>());
+          const int8x16_t w = vreinterpretq_s8_s32(group.template level<j>(half, r));
           product[r][half] = vmmlaq_s32(product[r][half], w, both);
         });
       });
@@ -61,7 +61,7 @@ struct VectorI8mm : VectorDotprod {
       const int8x16_t twice = vreinterpretq_s8_u8(vcombine_u8(eight, eight));
       unroll<R>([&](auto r) __attribute__((always_inline)) {
         unroll<2>([&](auto half) __attribute__((always_inline)) {
-          const int8x16_t w = vreinterpretq_s8_s32(group.template level<j + half, r>());
+          const int8x16_t w = vreinterpretq_s8_s32(group.template level<j>(half, r));
           product[r][half] = vdotq_s32(product[r][half], w, twice);
         });
       });

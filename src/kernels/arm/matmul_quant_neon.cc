@@ -29,8 +29,9 @@ struct VectorNeon : NeonOperations {
       unroll<kSums>([&](auto i) __attribute__((always_inline)) {
         constexpr int j = kFirst + run * kSums + i;
         int8x16_t w[R];
-        unroll<R>([&](auto r)
-                      __attribute__((always_inline)) { w[r] = vreinterpretq_s8_s32(group.template level<j, r>()); });
+        unroll<R>([&](auto r) __attribute__((always_inline)) {
+          w[r] = vreinterpretq_s8_s32(group.template level<j - i>(i, r));
+        });
         unroll<T>([&](auto t) __attribute__((always_inline)) {
           const int8x16_t quad = vreinterpretq_s8_s32(broadcast32(row[t] + 4 * j));
           unroll<R>([&](auto r) __attribute__((always_inline)) {

@@ -22,7 +22,7 @@ struct VectorDotprod : NeonOperations {
       unroll<4>([&](auto i) __attribute__((always_inline)) {
         constexpr int j = kFirst + 4 * run + i, kQuad = i;
         unroll<R>([&](auto r) __attribute__((always_inline)) {
-          const int8x16_t w = vreinterpretq_s8_s32(group.template level<j, r>());
+          const int8x16_t w = vreinterpretq_s8_s32(group.template level<j - i>(i, r));
           unroll<T>([&](auto t)
                         __attribute__((always_inline)) { sum[t][r] = vdotq_laneq_s32(sum[t][r], w, x[t], kQuad); });
         });

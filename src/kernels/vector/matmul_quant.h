@@ -41,14 +41,14 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
   using F = typename V::F;
   using Kind = Levels<V, N>;
   const uint8_t* row[T];
-  unroll<T>([&](auto t) __attribute__((always_inline)) { row[t] = x + t * x_stride; });
+  repeat<T>([&](int t) __attribute__((always_inline)) { row[t] = x + t * x_stride; });
   I dot[T][R];
   // The dots start at -offset times the activations' sum; first(row): that of token t.
   auto start = [&](auto&& first) __attribute__((always_inline)) {
-    unroll<T>([&](auto t) __attribute__((always_inline)) {
+    repeat<T>([&](int t) __attribute__((always_inline)) {
       I value = V::zero();
       if constexpr (Kind::kOffset != 0) value = first(row[t]);
-      unroll<R>([&](auto r) __attribute__((always_inline)) { dot[t][r] = value; });
+      repeat<R>([&](int r) __attribute__((always_inline)) { dot[t][r] = value; });
     });
   };
   if constexpr (S.sub != SubScales::per16) {
@@ -56,10 +56,10 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
       return V::template shift_left32<Kind::kOffsetBits - kQ8StartBits>(V::broadcast32(of + kQ8StartAt));
     });
     V::template dot<Kind, 0, 8>(group, row, dot);
-    unroll<T>([&](auto t) __attribute__((always_inline)) {
+    repeat<T>([&](int t) __attribute__((always_inline)) {
       const I shift = S.exact_scales() ? V::zero() : V::broadcast32(row[t] + kQ8ShiftAt);
       const F scale = S.exact_scales() ? V::broadcast_f32(row[t] + kQ8ScaleAt) : V::zero_f();
-      unroll<R>([&](auto r) __attribute__((always_inline)) {
+      repeat<R>([&](int r) __attribute__((always_inline)) {
         F sum;
         if constexpr (S.exact_scales()) {
           sum = V::fma(V::mul(group.part[r].scale[0], scale), V::to_float(dot[t][r]), acc[t][r]);
@@ -76,8 +76,8 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
       return V::template shift_left32<Kind::kOffsetBits>(V::broadcast32(of + kQ8SumsAt));
     });
     V::template dot<Kind, 0, 4>(group, row, dot);
-    unroll<T>([&](auto t) __attribute__((always_inline)) {
-      unroll<R>([&](auto r) __attribute__((always_inline)) {
+    repeat<T>([&](int t) __attribute__((always_inline)) {
+      repeat<R>([&](int r) __attribute__((always_inline)) {
         inner[t][r] = V::mul(group.part[r].scale[0], V::to_float(dot[t][r]));
       });
     });
@@ -85,9 +85,9 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
       return V::template shift_left32<Kind::kOffsetBits>(V::broadcast32(of + kQ8SumsAt + 4));
     });
     V::template dot<Kind, 4, 4>(group, row, dot);
-    unroll<T>([&](auto t) __attribute__((always_inline)) {
+    repeat<T>([&](int t) __attribute__((always_inline)) {
       F scale = V::broadcast_f32(row[t] + kQ8ScaleAt);
-      unroll<R>([&](auto r) __attribute__((always_inline)) {
+      repeat<R>([&](int r) __attribute__((always_inline)) {
         F sum = V::fma(group.part[r].scale[1], V::to_float(dot[t][r]), inner[t][r]);
         if constexpr (S.has_min) {  // the sums are negated
           I pair = V::pairs(V::broadcast32(row[t] + kQ8SumsAt), V::broadcast32(row[t] + kQ8SumsAt + 4));
@@ -191,7 +191,7 @@ void multiply_one(const uint8_t* panel, int64_t cells, const uint8_t* x, typenam
   constexpr int kTurns = kPanelRows / V::kLanes / R;
   typename V::F sum[kTurns][1][R];
   unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
-    unroll<R>([&](auto r) __attribute__((always_inline)) { sum[turn][0][r] = V::zero_f(); });
+    repeat<R>([&](int r) __attribute__((always_inline)) { sum[turn][0][r] = V::zero_f(); });
   });
   const uint8_t* cell = panel + kCell.head_bytes;
   const int64_t distance = prefetch_distance(kQuantShapes[N].whole_bytes() ? V::kPrefetchOne8 : kPrefetchQuant);
@@ -207,7 +207,7 @@ void multiply_one(const uint8_t* panel, int64_t cells, const uint8_t* x, typenam
     }
   }
   unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
-    unroll<R>([&](auto r) __attribute__((always_inline)) { acc[turn * R + r] = sum[turn][0][r]; });
+    repeat<R>([&](int r) __attribute__((always_inline)) { acc[turn * R + r] = sum[turn][0][r]; });
   });
 }
 

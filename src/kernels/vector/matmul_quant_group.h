@@ -73,7 +73,7 @@ struct Ahead {
   // In ascending order; the compiler spreads them among the loads of the current group. In another order, or in a block
   // before or after the loads, Q6_K was up to a fifth slower.
   [[gnu::always_inline]] void ask() const {
-    unroll<kLines>([&](auto line) __attribute__((always_inline)) { prefetch_line(lines + line * 64); });
+    repeat<kLines>([&](int line) __attribute__((always_inline)) { prefetch_line(lines + line * 64); });
   }
 
   // Prefetches part i of n at this point; compilers would move the built-in. Each instruction is aligned to 16 bytes:
@@ -129,30 +129,31 @@ struct Group {
   const uint8_t* planes = nullptr;  // kDirect
   Ahead<kLines> ahead;              // kSpreads
 
-  // W[j] of part r. kSpreads: also prefetches a share of the lines, in each tile that has lines to prefetch.
-  template <int j, int r>
-  [[gnu::always_inline]] I level() const {
-    if constexpr (kSpreads && !kDirect) ahead.template ask_part<j * R + r, 8 * R>();
+  // W[kFirst + j] of part r. kSpreads: also prefetches a share of the lines, in each tile that has lines to prefetch; j
+  // and r are constants then (steps()).
+  template <int kFirst, typename J, typename P>
+  [[gnu::always_inline]] I level(J j, P r) const {
+    if constexpr (kSpreads && !kDirect) ahead.template ask_part<(kFirst + J::value) * R + P::value, 8 * R>();
     if constexpr (kDirect) {
-      I bytes = V::load(planes + j * quant_cell(S).plane_bytes + r * V::kLanes * 4);
+      I bytes = V::load(planes + (kFirst + j) * quant_cell(S).plane_bytes + r * V::kLanes * 4);
       V::keep_here(bytes);  // otherwise the load sinks, and all prefetches of the group come in one burst
-      ahead.template ask_part<j * R + r, 8 * R>();
+      ahead.template ask_part<(kFirst + J::value) * R + P::value, 8 * R>();
       return kSigned ? V::bit_xor(bytes, V::set1_8(-128)) : bytes;
     } else {
-      return part[r].w[j];
+      return part[r].w[kFirst + j];
     }
   }
 
   // The same without lines to prefetch. kDirect: its levels are still in memory.
   [[gnu::always_inline]] Group<V, N, R, kMeets, 0> prefetched() const {
     Group<V, N, R, kMeets, 0> same;
-    unroll<R>([&](auto r) __attribute__((always_inline)) {
+    repeat<R>([&](int r) __attribute__((always_inline)) {
       same.part[r].scale[0] = part[r].scale[0];
       same.part[r].scale[1] = part[r].scale[1];
       same.part[r].minimum = part[r].minimum;
       if constexpr (!kDirect) {
         same.part[r].minimums = part[r].minimums;
-        unroll<8>([&](auto j) __attribute__((always_inline)) { same.part[r].w[j] = part[r].w[j]; });
+        repeat<8>([&](int j) __attribute__((always_inline)) { same.part[r].w[j] = part[r].w[j]; });
       }
     });
     same.planes = planes;
@@ -160,8 +161,7 @@ struct Group {
   }
 
   // |W[j]| of part r, whose value is `level`.
-  template <int j, int r>
-  [[gnu::always_inline]] I magnitude(I level) const {
+  [[gnu::always_inline]] I magnitude(int j, int r, I level) const {
     if constexpr (kMagnitudes) return part[r].magnitudes[j];
     return V::abs8(level);
   }
@@ -247,7 +247,7 @@ template <typename V, int N, typename Next>
   });
   if constexpr (H != 0) {
     typename V::I high[H];
-    unroll<H>([&](auto p) __attribute__((always_inline)) { high[p] = V::load(planes + (L + p) * kPlane); });
+    repeat<H>([&](int p) __attribute__((always_inline)) { high[p] = V::load(planes + (L + p) * kPlane); });
     unroll<8>([&](auto j) __attribute__((always_inline)) {
       constexpr int kBit = j / H * H;  // position of the field; it belongs at bit L
       w[j] = V::or_and(w[j], V::template shift_right<kBit - L>(high[j % H]), V::set1_8(((1 << H) - 1) << L));
@@ -270,7 +270,7 @@ template <typename V, int N, typename Next>
     const typename V::I table = V::broadcast16(kTable == LevelTable::fp4 ? kFp4Raised.at
                                                : Levels<V, N>::kSigned   ? head
                                                                          : head + kRaisedCodesAt);
-    unroll<8>([&](auto j) __attribute__((always_inline)) { w[j] = V::look_up(table, w[j]); });
+    repeat<8>([&](int j) __attribute__((always_inline)) { w[j] = V::look_up(table, w[j]); });
   }
 }
 
@@ -346,7 +346,7 @@ template <typename V, int N, typename Part>
 template <typename V, typename G>
 [[gnu::always_inline]] inline void finish_levels(typename G::Part& part) {
   if constexpr (G::kMagnitudes)
-    unroll<8>([&](auto j) __attribute__((always_inline)) { part.magnitudes[j] = V::abs8(part.w[j]); });
+    repeat<8>([&](int j) __attribute__((always_inline)) { part.magnitudes[j] = V::abs8(part.w[j]); });
   if constexpr (G::kPaired) V::pair_columns(part.w);
 }
 
@@ -381,7 +381,7 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
       ahead.ask();
     }
   }
-  unroll<R>([&](auto r) __attribute__((always_inline)) {
+  repeat<R>([&](int r) __attribute__((always_inline)) {
     load_scales<V, N>(cell, fields, g, lane + r * V::kLanes, out.part[r]);
   });
 }

@@ -17,5 +17,27 @@ template <int n, typename F>
   (std::make_integer_sequence<int, n>{});
 }
 
+// The same where f needs no constant: its code is compiled once and then repeated, so that a kernel with many such
+// loops compiles in half of the time. GCC for x86 only: for Arm GCC 12 then keeps a part of the sums in memory.
+template <int n, typename F>
+[[gnu::always_inline]] inline void repeat(F&& f) {
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#pragma GCC unroll 32
+  for (int i = 0; i < n; ++i) f(i);
+#else
+  unroll<n>(f);
+#endif
+}
+
+// unroll() if f needs a constant, else repeat().
+template <bool kConstant, int n, typename F>
+[[gnu::always_inline]] inline void steps(F&& f) {
+  if constexpr (kConstant) {
+    unroll<n>(f);
+  } else {
+    repeat<n>(f);
+  }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -43,17 +43,17 @@ struct VectorAvx2 : Avx2Operations {
       I words[T][R];
       unroll<kSums>([&](auto i) __attribute__((always_inline)) {
         constexpr int j = kFirst + run * kSums + i;
-        unroll<T>([&](auto t) __attribute__((always_inline)) {
+        repeat<T>([&](int t) __attribute__((always_inline)) {
           I quad = broadcast32(row[t] + 4 * j);
-          unroll<R>([&](auto r) __attribute__((always_inline)) {
+          repeat<R>([&](int r) __attribute__((always_inline)) {
             I product = _mm256_maddubs_epi16(group.part[r].w[j], quad);
             words[t][r] = i == 0 ? product : _mm256_add_epi16(words[t][r], product);
             asm("" : "+x"(words[t][r]));  // otherwise the sums become a tree, with all products live (and spilled)
           });
         });
       });
-      unroll<T>([&](auto t) __attribute__((always_inline)) {
-        unroll<R>([&](auto r) __attribute__((always_inline)) {
+      repeat<T>([&](int t) __attribute__((always_inline)) {
+        repeat<R>([&](int r) __attribute__((always_inline)) {
           sum[t][r] = _mm256_add_epi32(sum[t][r], _mm256_madd_epi16(words[t][r], ones));
         });
       });
@@ -63,17 +63,16 @@ struct VectorAvx2 : Avx2Operations {
   template <int kFirst, int kCount, typename Group, int R, int T>
   [[gnu::always_inline]] static void dot_signed(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
     const I ones = set1_16(1);
-    unroll<kCount>([&](auto i) __attribute__((always_inline)) {
-      constexpr int j = kFirst + i;
+    steps<Group::kSpreads, kCount>([&](auto j) __attribute__((always_inline)) {
       I w[R], magnitude[R];
-      unroll<R>([&](auto r) __attribute__((always_inline)) {
-        w[r] = group.template level<j, r>();
+      steps<Group::kSpreads, R>([&](auto r) __attribute__((always_inline)) {
+        w[r] = group.template level<kFirst>(j, r);
         if constexpr (Group::kDirect) w[r] = kept(w[r]);  // otherwise loaded from L1 for every product
-        magnitude[r] = kept(group.template magnitude<j, r>(w[r]));
+        magnitude[r] = kept(group.magnitude(kFirst + j, r, w[r]));
       });
-      unroll<T>([&](auto t) __attribute__((always_inline)) {
-        I quad = broadcast32(row[t] + 4 * j);
-        unroll<R>([&](auto r) __attribute__((always_inline)) {
+      repeat<T>([&](int t) __attribute__((always_inline)) {
+        I quad = broadcast32(row[t] + 4 * (kFirst + j));
+        repeat<R>([&](int r) __attribute__((always_inline)) {
           I words = _mm256_maddubs_epi16(magnitude[r], _mm256_sign_epi8(quad, w[r]));
           sum[t][r] = kept(_mm256_add_epi32(sum[t][r], _mm256_madd_epi16(words, ones)));
         });

@@ -25,12 +25,13 @@ struct VectorVnni256 : Avx2Operations {
   // sum[t][r] += levels W[kFirst .. kFirst + kCount) of part r times token t.
   template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
   [[gnu::always_inline]] static void dot(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
-    unroll<kCount>([&](auto j) __attribute__((always_inline)) {
+    steps<Group::kSpreads, kCount>([&](auto j) __attribute__((always_inline)) {
       I w[R];
-      unroll<R>([&](auto r) __attribute__((always_inline)) { w[r] = group.template level<kFirst + j, r>(); });
-      unroll<T>([&](auto t) __attribute__((always_inline)) {
+      steps<Group::kSpreads, R>([&](auto r)
+                                    __attribute__((always_inline)) { w[r] = group.template level<kFirst>(j, r); });
+      repeat<T>([&](int t) __attribute__((always_inline)) {
         const I quad = broadcast32(row[t] + 4 * (kFirst + j));
-        unroll<R>([&](auto r) __attribute__((always_inline)) { sum[t][r] = dot_quads(sum[t][r], w[r], quad); });
+        repeat<R>([&](int r) __attribute__((always_inline)) { sum[t][r] = dot_quads(sum[t][r], w[r], quad); });
       });
     });
   }

@@ -16,12 +16,13 @@ struct VectorVnniInt8 : VectorVnni256 {
   template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
   [[gnu::always_inline]] static void dot(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
     if constexpr (!Kind::kSigned) return VectorVnni256::dot<Kind, kFirst, kCount>(group, row, sum);
-    unroll<kCount>([&](auto j) __attribute__((always_inline)) {
+    steps<Group::kSpreads, kCount>([&](auto j) __attribute__((always_inline)) {
       I w[R];
-      unroll<R>([&](auto r) __attribute__((always_inline)) { w[r] = group.template level<kFirst + j, r>(); });
-      unroll<T>([&](auto t) __attribute__((always_inline)) {
+      steps<Group::kSpreads, R>([&](auto r)
+                                    __attribute__((always_inline)) { w[r] = group.template level<kFirst>(j, r); });
+      repeat<T>([&](int t) __attribute__((always_inline)) {
         const I quad = broadcast32(row[t] + 4 * (kFirst + j));
-        unroll<R>([&](auto r) __attribute__((always_inline)) { sum[t][r] = Product::add(sum[t][r], w[r], quad); });
+        repeat<R>([&](int r) __attribute__((always_inline)) { sum[t][r] = Product::add(sum[t][r], w[r], quad); });
       });
     });
   }
