@@ -21,6 +21,7 @@
 #include "models/model_runner.h"
 #include "run/evictor_check.h"
 #include "run/stored_pattern.h"
+#include "run/window_blocks.h"
 
 namespace millrace {
 namespace {
@@ -49,12 +50,12 @@ class BenchStreams {
     MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, test.longest()));
     if (s->rule_) MILLRACE_TRY_VOID(check_token_evictor(*s->rule_, parts.model->spec(), test.longest()));
     // Layers with a window have blocks of their own where they must, and keep them all.
-    layout.by_layer = s->rule_ && s->rule_->by_layer();
+    if (s->rule_) MILLRACE_TRY_VOID(check_evictor_pattern(*s->rule_, switches.attention.pattern, layout));
+    MILLRACE_TRY_VOID(divide_by_budgets(layout, s->rule_.get()));
     if (!layout.by_layer && (s->rule_ || formats.window_keys))
       split_all_windows(layout, test.longest(), test.longest());
     MILLRACE_TRY_VOID(formats.set_window_formats(layout));
     if (s->rule_) {
-      MILLRACE_TRY_VOID(check_evictor_pattern(*s->rule_, switches.attention.pattern, layout));
       MILLRACE_TRY_VOID(check_evictor_layout(*s->rule_, layout, test.longest()));
       MILLRACE_TRY_VOID(check_moved_positions(*s->rule_, parts.model->spec(), layout));
     }
@@ -64,7 +65,8 @@ class BenchStreams {
     const int64_t tables = layout.tables(),
                   stored = most_demand(s->rule_.get(), test.prefilled(), test.longest(), tables);
     const auto blocks_for = [&](int64_t count) { return (count + layout.block_tokens - 1) / layout.block_tokens; };
-    s->stream_blocks_ = blocks_for(stored);
+    s->stream_blocks_ =
+        blocks_for(layer_demand(s->rule_.get(), test.prefilled(), test.longest(), 0, tables));  // of the first table
     s->shared_blocks_ = test.shared / layout.block_tokens;
     if (test.shared > 0 && (s->rule_ || !layout.windows.empty() || mode == KvPoolMode::virtual_ranges))
       return Error::user("--shared-prefix: not with an evictor, with --kv-pool virtual, or with blocks of windows");

@@ -199,7 +199,9 @@ void count_evicted_prompt(WorkCounter& counter, const BenchTest& test, const Evi
 BenchWork bench_work(const LanguageModel& model, const BenchTest& test, const EvictionRule* rule) {
   WorkCounter counter(model, test);
   const auto streams = static_cast<double>(test.streams), depth = static_cast<double>(test.depth);
-  const int64_t layers = rule && rule->by_layer() ? model.parts().model->spec().layer_count() : 1;
+  const Model& stored = *model.parts().model;
+  const int64_t heads = rule && rule->by_head() ? stored.kv_layers().front().kv_heads : 1;
+  const int64_t layers = rule && rule->by_layer() ? stored.spec().layer_count() * heads : 1;  // that store apart
   if (rule && !rule->whole_prompt) {
     count_evicted_prompt(counter, test, *rule, layers);
   } else if (test.prompt > 0) {

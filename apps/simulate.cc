@@ -313,8 +313,9 @@ void add_simulate_command(CLI::App& app) {
                        "KV format NAME[:key=value,...]: all sizes in tokens, and the cost model, are for f16")
           ->capture_default_str();
   command
-      ->add_option("--kv-heads", flags->model.kv_heads,
-                   "KV heads of a layer of the simulated model, for attention patterns that differ by head")
+      ->add_option(
+          "--kv-heads", flags->model.kv_heads,
+          "KV heads of a layer of the simulated model, for evictors and attention patterns that differ by head")
       ->check(CLI::Range(int64_t{1}, int64_t{1024}))
       ->capture_default_str();
   command

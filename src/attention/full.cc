@@ -83,7 +83,7 @@ struct SharedMembers {
 
 struct Attend {
   const Batch& batch;
-  const AttentionLayer& layer;
+  AttentionLayer layer;
   const KernelTable& kernels;
   KvPool& kv;
   const AttentionKernel* kernel;
@@ -102,6 +102,15 @@ struct Attend {
     Attend all = *this;
     all.rests = true;
     return all;
+  }
+
+  // Of one of the heads that are apart.
+  Attend of_head(int64_t head) const {
+    Attend own = *this;
+    own.layer = layer.of_head(head);
+    own.q += layer.q_column(head);
+    own.out += layer.out_column(head);
+    return own;
   }
 
   KeyLives::Span lives_of(const BatchSpan& span) const { return lives ? lives->of(span) : KeyLives::Span{}; }
@@ -133,7 +142,7 @@ struct Attend {
   }
 
   Queries queries_of(const Unit& u) const {
-    const int64_t width = layer.heads * layer.head_dim;
+    const int64_t width = layer.q_width();
     return {q + (u.span->begin + u.first) * width + u.head * group * layer.head_dim, width, u.queries,
             u.span->first_slot + u.first, u.span->first_slot + u.first + u.queries};
   }
@@ -195,7 +204,7 @@ struct Attend {
 
   // Divides the total by its sum. In `out` the heads of one query are adjacent, and queries are a whole row apart.
   void finish(const Unit& u, const Partial& total) const {
-    const int64_t dims = layer.values(), width = layer.heads * dims;
+    const int64_t dims = layer.values(), width = layer.out_width();
     float* row = out + (u.span->begin + u.first) * width + u.head * group * dims;
     for (int64_t i = 0; i < u.queries; ++i, row += width) {
       if (i + 1 < u.queries)
@@ -207,7 +216,7 @@ struct Attend {
 
   // The same of the set rows alone.
   void finish_rows(const Unit& u, const Partial& total, const FlatRows& set) const {
-    const int64_t dims = layer.values(), width = layer.heads * dims;
+    const int64_t dims = layer.values(), width = layer.out_width();
     float* first = out + (u.span->begin + u.first) * width + u.head * group * dims;
     for (int64_t r = 0; r < u.queries * group; ++r)
       if (set[static_cast<size_t>(r)])
@@ -225,7 +234,7 @@ struct Attend {
 
   // The outputs of a head that does not attend.
   void clear(const Unit& u) const {
-    const int64_t dims = layer.values(), width = layer.heads * dims;
+    const int64_t dims = layer.values(), width = layer.out_width();
     float* first = out + (u.span->begin + u.first) * width + u.head * group * dims;
     for (int64_t i = 0; i < u.queries; ++i) std::fill_n(first + i * width, group * dims, 0.0f);
   }
@@ -360,7 +369,36 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
       [&](int64_t head, const Partial& total) { a.finish_rows(a.unit(span, head), total, flat(head)); });
 }
 
+// Spans have slots and tables of their own in each head. `scratch` floats and `pointers` of each worker.
+void attend_apart(const Attend& a, ThreadPool& pool, float* scratch, int64_t slot, const uint8_t** pointers,
+                  int64_t pointer_slot) {
+  const int64_t heads = a.layer.kv_heads;
+  const auto tiles_of = [&](const BatchSpan& span) { return (span.count + a.tile - 1) / a.tile; };
+  int64_t tiles = 0;
+  for (const BatchSpan& span : a.batch.spans) tiles += tiles_of(span);
+  pool.parallel_for(heads * tiles, [&](int64_t index, int worker) {
+    const int64_t head = index % heads;
+    const std::vector<BatchSpan>& spans = a.batch.spans_of(a.layer.group + head);
+    int64_t tile = index / heads;
+    size_t s = 0;
+    while (tile >= tiles_of(spans[s])) tile -= tiles_of(spans[s++]);
+    const Attend own = a.of_head(head);
+    own.run_unit(own.unit(spans[s], tile), scratch + worker * slot, {worker, pointers + worker * pointer_slot});
+  });
+}
+
 }  // namespace
+
+AttentionLayer AttentionLayer::of_head(int64_t head) const {
+  AttentionLayer own = *this;
+  own.layer += head;
+  own.group += head;
+  own.heads = group_heads();
+  own.kv_heads = 1;
+  own.heads_apart = false;
+  own.row_heads = row_heads > 0 ? row_heads : heads;
+  return own;
+}
 
 int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group, int64_t head_dim, int64_t kv_heads,
                                  int64_t value_dim, const AttentionSwitches& switches) {
@@ -395,6 +433,8 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
                  lives && !lives->spans.empty() ? lives : nullptr,
                  kv.layout().rest_below};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
+  if (layer.heads_apart)
+    return attend_apart(a, pool, scratch, unit_floats(group, layer.head_dim, layer.values()), pointers, pointer_slot);
   const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
   if (spans.size() == 1 && spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1 &&

@@ -25,8 +25,20 @@ struct AttentionLayer {
   int64_t group = 0;      // of the layer in the KV pool: which of the batch's tables has its blocks
   int64_t value_dim = 0;  // 0: head_dim
   AttentionSwitches switches = {};
+  // Each KV head is a layer and a group of the pool, of which `layer` and `group` are the first
+  // (KvLayout::heads_apart). Without a pattern, windows, tiles and gates.
+  bool heads_apart = false;
+  int64_t row_heads = 0;  // of a row of queries and outputs, where the layer's heads are some of them; 0: heads
 
   int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+  int64_t group_heads() const { return heads / kv_heads; }  // query heads that share a KV head
+  int64_t q_width() const { return (row_heads > 0 ? row_heads : heads) * head_dim; }
+  int64_t out_width() const { return (row_heads > 0 ? row_heads : heads) * values(); }
+  // One of the heads that are apart. Its columns of q begin at q_column(head), those of the outputs at
+  // out_column(head).
+  AttentionLayer of_head(int64_t head) const;
+  int64_t q_column(int64_t head) const { return head * group_heads() * head_dim; }
+  int64_t out_column(int64_t head) const { return head * group_heads() * values(); }
 };
 
 // Scratch for attend(): floats, and pointers per worker.

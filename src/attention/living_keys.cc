@@ -81,7 +81,7 @@ class LivingAttention {
   }
 
   void run_partition(const Run& run, int64_t rank, int64_t count) {
-    const int64_t head_dim = u_.layer.head_dim, width = u_.layer.heads * head_dim;
+    const int64_t head_dim = u_.layer.head_dim, width = u_.layer.q_width();
     const int64_t rows = run.count * group_, row = run.first * group_, dims = u_.layer.values();
     AttentionArgs args;
     args.q = u_.q + (u_.span.begin + u_.first + run.first) * width + u_.kv_head * group_ * head_dim;

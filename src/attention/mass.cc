@@ -11,7 +11,7 @@ void observe_mass(const Batch& batch, const AttentionLayer& layer, const KernelT
     const BatchSpan& span = batch.spans_of(layer.group)[static_cast<size_t>(index)];
     const int64_t slots = span.first_slot + span.count;
     const int64_t first = layer.window > 0 ? std::max<int64_t>(0, slots - layer.window) : 0;
-    const float* query = q + (span.begin + span.count - 1) * layer.heads * layer.head_dim;
+    const float* query = q + (span.begin + span.count - 1) * layer.q_width();
     const size_t begin = mass.mass.size();
     mass.mass.resize(begin + static_cast<size_t>((slots + block_tokens - 1) / block_tokens));
     mass.scratch.resize(static_cast<size_t>(layer.head_dim + group * slots));

@@ -40,7 +40,7 @@ struct TokenUnit {
 
   // By the kernel that attends, so that these are the scores that it weighs.
   void score(TokenMass::Scratch& s) const {
-    const int64_t block_tokens = kv.layout().block_tokens, width = layer.heads * layer.head_dim;
+    const int64_t block_tokens = kv.layout().block_tokens, width = layer.q_width();
     const int32_t* table = batch.tables(layer.group).data() + span.table;
     for (int64_t b = 0; !tiles && b * block_tokens < slots(); ++b)
       s.blocks[static_cast<size_t>(b)] = kv.keys(layer.layer, table[b], kv_head);
@@ -76,7 +76,7 @@ struct TokenUnit {
   // Marks what each query sees.
   void choose(TokenMass::Scratch& s) const {
     const int32_t* table = batch.tables(layer.group).data() + span.table;
-    const int64_t width = layer.heads * layer.head_dim;
+    const int64_t width = layer.q_width();
     s.marks.clear();
     for (int64_t i = 0; i < count; ++i) {
       const int64_t query_block = (span.first_slot + first + i) / pattern->block();
@@ -213,9 +213,11 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
       unit.score(s);
       unit.add(s);
     });
-    const int64_t column = observed.heads > 1 ? kv.layout().heads_before(layer.layer) : 0;
+    // Whole layers have as many sums as heads, whether or not these are apart.
+    const int64_t apart = own_sums ? 1 : kv.layout().heads_apart;
+    const int64_t column = observed.heads > 1 ? kv.layout().heads_before(layer.layer / apart * apart) : 0;
     for (const TokenMass::Scratch& s : mass.scratch)
-      for (int64_t head = 0; head < (observed.heads > 1 ? layer.kv_heads : 1); ++head)
+      for (int64_t head = 0; head < (observed.heads > 1 ? layer.kv_heads * apart : 1); ++head)
         add_sums(s.sums.data() + (own_sums ? head : 0) * (1 + observed.drafted) * slots, slots, column + head,
                  observed);
   }

@@ -238,7 +238,7 @@ class VisibleAttention {
     AttentionArgs args;
     const uint8_t* pointers[2 * kAttentionPartition];
     point(part, pointers);
-    const int64_t head_dim = u_.layer.head_dim, width = u_.layer.heads * head_dim;
+    const int64_t head_dim = u_.layer.head_dim, width = u_.layer.q_width();
     args.q = u_.q + (u_.span.begin + u_.first + chain.first) * width + u_.kv_head * group_ * head_dim;
     args.q_stride = width;
     args.queries = chain.count;

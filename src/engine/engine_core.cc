@@ -35,7 +35,8 @@ PlannerLimits planner_limits(const Executor& executor, const KvPool& pool, const
           options.resident_streams,
           limits.context,
           pool.layout().most_held,
-          pool.layout().tables()};
+          pool.layout().tables(),
+          pool.layout().heads_apart > 1};
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ class PersistenceMeter final : public ForwardObserver {
         half_(options.context / 2),
         recent_(std::min(options.recent, half_)),
         heads_(runner.kv().layout().heads()),
-        layers_(static_cast<size_t>(std::ssize(runner.kv().layout().layers))) {
+        by_head_(options.heads),
+        layers_(static_cast<size_t>(by_head_ ? heads_ : std::ssize(runner.kv().layout().layers))) {
     for (LayerPersistence& layer : layers_) layer.kept.resize(static_cast<size_t>(half_ - recent_ + 1));
     for (const int64_t skipped : {std::max<int64_t>(0, half_ - options.history), half_})
       mass_.spans.push_back({.span = 0, .skipped = skipped, .shares = true, .heads = heads_});
@@ -38,7 +39,9 @@ class PersistenceMeter final : public ForwardObserver {
       mass_.spans[i].mass = uses_[i];
     }
     observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, runner_.limits().context, mass_);
-    add(in.kv.layout().heads_before(in.layer.layer), in.layer.kv_heads, layers_[static_cast<size_t>(in.layer.layer)]);
+    const int64_t first = in.kv.layout().heads_before(in.layer.layer), heads = in.layer.kv_heads;
+    if (!by_head_) return add(first, heads, layers_[static_cast<size_t>(in.layer.layer)]);
+    for (int64_t head = first; head < first + heads; ++head) add(head, 1, layers_[static_cast<size_t>(head)]);
   }
 
   std::vector<LayerPersistence> layers() const { return layers_; }
@@ -70,12 +73,17 @@ class PersistenceMeter final : public ForwardObserver {
 
   ModelRunner& runner_;
   int64_t half_, recent_, heads_;
+  bool by_head_;
   std::vector<LayerPersistence> layers_;
   TokenMass mass_;  // of the newest queries of the first half and the second one; of this alone
   std::array<std::vector<int64_t>, 2> uses_;  // [slots, heads of all layers], of each
 };
 
 Result<void> check_options(const ArchSpec& spec, int64_t tokens, const BudgetSearchOptions& options) {
+  for (const LayerSpec& layer : spec.layers)
+    if (options.heads && layer.kv_heads != spec.layers.front().kv_heads)
+      return Error::unsupported(
+          "budget-search: layers of this model differ in KV heads, so that heads have one budget");
   for (const LayerSpec& layer : spec.layers)
     if (layer.kv_heads < 1 || (layer.window > 0 && layer.window < options.context))
       return Error::unsupported(

@@ -1,8 +1,9 @@
-// Budget search: how a total of kept tokens is divided among the layers for the token evictor scissorhands (Liu et al.,
-// 2023, Scissorhands). A token is important to a query that pays it at least an even share of its attention. On the
-// windows of a text it is measured, layer by layer, how well what was important to the first half of the queries tells
-// what is important to the second half: the persistence of importance, which falls in the later layers of large models.
-// Layers where it is low need more tokens to keep as much of what will be important, and get them.
+// Budget search: how a total of kept tokens is divided among the layers, or the KV heads of all layers, for the token
+// evictor scissorhands (Liu et al., 2023, Scissorhands). A token is important to a query that pays it at least an even
+// share of its attention. On the windows of a text it is measured, layer by layer, how well what was important to the
+// first half of the queries tells what is important to the second half: the persistence of importance, which falls in
+// the later layers of large models. Layers where it is low need more tokens to keep as much of what will be important,
+// and get them.
 //
 //   window   [ tokens that may be kept, and first queries | second queries ]
 //
@@ -26,6 +27,7 @@ struct BudgetSearchOptions {
   int64_t recent = 10;    // as of scissorhands
   int64_t history = 400;
   std::string kv_format = "f16";
+  bool heads = false;  // every KV head counts as a layer
 };
 
 // What a layer shows on all windows of a text.
@@ -46,11 +48,11 @@ struct LayerPersistence {
 std::vector<int64_t> divide_budget(std::span<const LayerPersistence> layers, int64_t average);
 
 struct FoundBudgets {
-  std::vector<LayerPersistence> layers;
-  int64_t average = 0;         // older tokens that are kept
-  std::vector<int64_t> older;  // of each layer
+  std::vector<LayerPersistence> layers;  // or KV heads, layer by layer
+  int64_t average = 0;                   // older tokens that are kept
+  std::vector<int64_t> older;            // of each of them
 
-  std::string text() const;  // as of scissorhands' option `layers`
+  std::string text() const;  // as of scissorhands' option `layers` or `heads`
 };
 
 // Errors: user (a text that is too short, options), unsupported (layers that do not see every key), resource.

@@ -66,14 +66,22 @@ TEST(BudgetSearch, LayersThatPersistLessGetMore) {
 class PlainPersistence final : public ForwardObserver {
  public:
   std::vector<LayerPersistence> layers;
+  bool by_head = false;
   int64_t half = 0, recent = 0, history = 0;
   void queries(const AttentionInput& in) override {
+    const int64_t heads = in.layer.kv_heads, layer = in.layer.layer;
+    if (!by_head) return measure(in, 0, heads, layers[static_cast<size_t>(layer)]);
+    for (int64_t head = 0; head < heads; ++head)
+      measure(in, head, head + 1, layers[static_cast<size_t>(layer * heads + head)]);
+  }
+
+ private:
+  void measure(const AttentionInput& in, int64_t first_head, int64_t end_head, LayerPersistence& out) const {
     const AttentionLayer& layer = in.layer;
     const int64_t tokens = in.batch.size(), group = layer.heads / layer.kv_heads, dim = layer.head_dim;
-    LayerPersistence& out = layers[static_cast<size_t>(layer.layer)];
     out.kept.resize(static_cast<size_t>(half - recent + 1));
     std::vector<int64_t> before(static_cast<size_t>(half)), later(before);
-    for (int64_t head = 0; head < layer.kv_heads; ++head) {
+    for (int64_t head = first_head; head < end_head; ++head) {
       for (int64_t key = 0; key < half; ++key) {
         bool first = false, second = false;
         for (int64_t query = std::max(key, half - history); query < tokens; ++query)
@@ -105,7 +113,6 @@ class PlainPersistence final : public ForwardObserver {
     }
   }
 
- private:
   static double score(const AttentionInput& in, int64_t head, const float* q, int64_t slot) {
     const int64_t block = in.kv.layout().block_tokens;
     const BatchSpan& span = in.batch.spans.front();
@@ -135,15 +142,18 @@ std::vector<TokenId> drawn_tokens(const LanguageModel& model, int64_t count) {
 TEST(BudgetSearch, MeasuresImportanceByItsDefinition) {
   const auto model = golden("llama3");
   const std::vector<TokenId> tokens = drawn_tokens(*model, 48);
-  for (const int64_t history : {7, 400}) {
+  for (const auto& [history, heads] : {std::pair(int64_t{7}, false), {400, false}, {7, true}, {400, true}}) {
     const BudgetSearchOptions options{
-        .threads = 1, .context = 48, .keep = 0.5, .recent = 3, .history = history, .kv_format = "f32"};
+        .threads = 1, .context = 48, .keep = 0.5, .recent = 3, .history = history, .kv_format = "f32", .heads = heads};
     const auto found = search_budgets(model, tokens, options);
     ASSERT_TRUE(found.ok()) << found.error().message;
     const auto scorer = Scorer::create(model, {.threads = 1, .context = 48, .batch_tokens = 47, .kv_format = "f32"});
     ASSERT_TRUE(scorer.ok());
     PlainPersistence plain;
+    ASSERT_EQ(std::ssize(found->layers), std::ssize(model->parts().model->spec().layers) *
+                                             (heads ? model->parts().model->spec().layers.front().kv_heads : 1));
     plain.layers.resize(found->layers.size());
+    plain.by_head = heads;
     plain.half = 24;
     plain.recent = 3;
     plain.history = history;

@@ -10,6 +10,7 @@
 #include "models/drop_tokens.h"
 #include "run/evictor_check.h"
 #include "run/stored_pattern.h"
+#include "run/window_blocks.h"
 
 namespace millrace {
 namespace {
@@ -97,8 +98,8 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, options.context));
   scorer->rule_ = rule;
   // Texts are short: layers with a window have blocks of their own where they must, and keep them all.
-  layout.by_layer = rule && rule->by_layer();
   if (rule) MILLRACE_TRY_VOID(check_evictor_pattern(*rule, switches.attention.pattern, layout));
+  MILLRACE_TRY_VOID(divide_by_budgets(layout, rule.get()));
   if (!layout.by_layer && (rule || formats.window_keys)) split_all_windows(layout, options.context, options.context);
   scorer->tables_ = layout.tables();
   MILLRACE_TRY_VOID(formats.set_window_formats(layout));

@@ -104,8 +104,8 @@ TEST(LayerBudgets, OfScissorhandsAreOfAsManyLayers) {
   const auto rule = layer_rule("scissorhands:layers=3.4");
   EXPECT_TRUE(rule->by_layer());
   EXPECT_FALSE(layer_rule("scissorhands")->by_layer());
-  EXPECT_TRUE(rule->evictor->check_layers(2).ok());
-  EXPECT_EQ(rule->evictor->check_layers(3).error().message,
+  EXPECT_TRUE(rule->evictor->check_layers(2, 4).ok());
+  EXPECT_EQ(rule->evictor->check_layers(3, 4).error().message,
             "evictor scissorhands: layers: has shares of 2 layers, the model has 3; millrace budget-search finds those "
             "of a model");
   const std::string numbers =

@@ -121,9 +121,27 @@ std::vector<int64_t> KvLayout::state_values() const {
 
 int64_t KvLayout::state_bytes() const { return StatePool::slot_bytes(state_values()); }
 
+Result<void> KvLayout::set_heads_apart() {
+  MILLRACE_TRY_VOID(check_equal_heads());
+  by_layer = true;
+  heads_apart = layers.empty() ? 1 : layers.front().kv_heads;
+  std::vector<KvLayer> heads;
+  for (KvLayer layer : layers) {
+    layer.kv_heads = 1;
+    heads.insert(heads.end(), static_cast<size_t>(heads_apart), layer);
+  }
+  layers = std::move(heads);
+  return {};
+}
+
 Result<void> KvLayout::check_alike() const {
   if (encodes()) return Error::unsupported("KV cache: blocks by layer are not of formats that encode whole blocks");
   if (layers.empty() || !windows.empty()) return Error::internal("KV cache: blocks by layer, beside groups of windows");
+  if (std::ssize(layers) % heads_apart != 0) return Error::internal("KV cache: a layer without some of its heads");
+  return check_equal_heads();
+}
+
+Result<void> KvLayout::check_equal_heads() const {
   for (const KvLayer& layer : layers) {
     const KvLayer& first = layers.front();
     if (layer.state_values > 0 || layer.elsewhere)

@@ -13,7 +13,8 @@
 //
 // Or every layer has blocks of its own (KvLayout::by_layer), where layers store different numbers of tokens: a block is
 // of one layer then, and ids, free blocks and memory are those of all layers together. One buffer:
-// [K, V][kv_head][block id][token in block][row_bytes].
+// [K, V][kv_head][block id][token in block][row_bytes]. Where heads store different numbers (KvLayout::heads_apart), a
+// layer of the pool is one KV head of a layer of the model.
 //
 // With a codec (kv/codec.h), a tile takes the place of a block's rows in one head, and each stream has a slot of the
 // StatePool for its tail, the raw rows of its newest tokens:  [K, V][kv_head][token % tail_tokens][f16 row]. One slot
@@ -76,12 +77,16 @@ struct KvLayout {
   int64_t most_held = 0;                           // with a window: tokens whose blocks a stream holds at once
   std::vector<KvLayout> windows = {};              // further groups (window_groups.h), each with all of the layers
   bool by_layer = false;  // every layer is a group, whose blocks are of one set of ids; all layers are alike
+  // By layer: the layers here that each layer of the model has, one for each of its KV heads; 1: the heads share one.
+  int64_t heads_apart = 1;
   // Above 0: each row has a rest (kv/row_rests.h). Queries whose largest weight is below this read the rests, too.
   double rest_below = 0;
 
   // Blocks are encoded by `with` (not null) from now on: sets the format, raises the block size to what it needs, and
   // makes the tail long enough to run `drafted` tokens and take them back.
   void encode_with(std::shared_ptr<const KvCodec> with, int64_t drafted = 0);
+  // Every layer is a group, and so is every KV head of each. Errors: unsupported (layers with different heads).
+  Result<void> set_heads_apart();
   // Of a virtual pool: raises the block size of all groups to whole pages. Errors: unsupported (a codec, whose tail and
   // tiles are of the size that encode_with() chose).
   Result<void> use_whole_pages(int64_t page_bytes);
@@ -114,8 +119,9 @@ struct KvLayout {
   int64_t page_block_tokens(int64_t page_bytes) const;
 
  private:
-  void set_block_tokens(int64_t tokens);  // of all groups
-  Result<void> check_alike() const;       // by layer
+  void set_block_tokens(int64_t tokens);   // of all groups
+  Result<void> check_alike() const;        // by layer
+  Result<void> check_equal_heads() const;  // ... of which this is a part
 };
 
 inline constexpr int64_t kMaxBlockTokens = 65536;
@@ -219,6 +225,8 @@ class KvPool {
     return layout_.by_layer ? layer : windows_.empty() ? 0 : group_of_[static_cast<size_t>(layer)];
   }
   bool by_layer() const { return layout_.by_layer; }
+  // Of layer `index` of a model whose first one is `first` here; where heads are apart, the first of its heads.
+  int64_t layer_of(int64_t first, int64_t index) const { return first + index * layout_.heads_apart; }
   KvPool& of(int64_t layer) { return group(group_of(layer)); }
   bool gives_back() const { return layout_.window > 0 || !windows_.empty(); }  // blocks behind a window
   bool evicts() const { return evicts_; }                                      // KvPoolOptions

@@ -57,9 +57,9 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
   if (!rule->by_layer()) MILLRACE_TRY_VOID(read_scope(chosen, *rule));
   for (const char* option : {"scope", "positions"})
     if (rule->by_layer() && chosen.options.given(option))
-      return Error::user(fmt::format(
-          "{}: {}: layers with budgets of their own choose for themselves, by positions in the text; omit it",
-          chosen.label, option));
+      return Error::user(
+          fmt::format("{}: {}: {} with budgets of their own choose for themselves, by positions in the text; omit it",
+                      chosen.label, option, rule->by_head() ? "heads" : "layers"));
   rule->text = std::string(text);
   return std::shared_ptr<const EvictionRule>(std::move(rule));
 }

@@ -52,8 +52,10 @@ class TokenEvictor {
   // that of the layer before. Then budget() is their average.
   virtual bool by_layer() const { return false; }
   virtual int64_t budget_of(int64_t /*layer*/, int64_t /*layers*/) const { return budget(); }
-  // Of a model with so many layers. Errors: user.
-  virtual Result<void> check_layers(int64_t /*layers*/) const { return {}; }
+  // By layer: every KV head of a layer has a budget of its own, and counts as a layer here, head after head.
+  virtual bool by_head() const { return false; }
+  // Of a model with so many layers, of so many KV heads each. Errors: user.
+  virtual Result<void> check_layers(int64_t /*layers*/, int64_t /*kv_heads*/) const { return {}; }
   // By layer: a token that one layer drops is dropped by all later ones too. The sums are those of all layers, since
   // the first of them stored the token.
   virtual bool cascades() const { return false; }
@@ -97,6 +99,7 @@ struct EvictionRule {
 
   bool moves_keys() const { return positions == EvictionPositions::cache; }
   bool by_layer() const { return evictor->by_layer(); }
+  bool by_head() const { return by_layer() && evictor->by_head(); }
 
   int64_t most_stored() const { return evictor->budget() + slack; }
   // That choose, of a model with so many KV heads in the layers that lose tokens. Heads of one layer that choose

@@ -27,7 +27,8 @@ struct LinearInput {
   int64_t tokens = 0;
 };
 
-// One layer's queries, scaled and rotated: q [batch.size(), heads * head_dim]. The batch's keys and values are stored.
+// One layer's queries, scaled and rotated: q [batch.size(), layer.q_width()], of which the layer's heads are the first.
+// Where KV heads are apart (KvLayout::heads_apart) each is a layer here. The batch's keys and values are stored.
 struct AttentionInput {
   const AttentionLayer& layer;
   const Batch& batch;

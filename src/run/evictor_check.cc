@@ -62,10 +62,19 @@ Result<void> check_evictor_layout(const EvictionRule& rule, const KvLayout& layo
 }
 
 Result<void> check_evictor_pool(const EvictionRule& rule, const KvPool& pool, int64_t context) {
-  if (rule.by_layer() && !pool.by_layer())
+  const KvLayout& tables = pool.layout();
+  if (rule.by_layer() && !pool.by_layer() && !rule.by_head())
     return Error::unsupported(
         "evictor: its budgets differ by layer, which needs blocks of their own for layers; start the engine with it, "
         "or another of its kind (--evictor)");
+  if (rule.by_head() && (!pool.by_layer() || tables.layers.front().kv_heads > 1))
+    return Error::unsupported(
+        "evictor: its budgets differ by KV head, which needs blocks of their own for heads; start the engine with it, "
+        "or another of its kind (--evictor)");
+  if (rule.by_layer() && !rule.by_head() && tables.heads_apart > 1)
+    return Error::unsupported(
+        "evictor: its budgets differ by layer, and every KV head has blocks of its own in this engine; start another "
+        "engine with it, or choose one with budgets by head");
   if (pool.groups() > 1 && !pool.evicts()) return Error::unsupported(kOwnBlocks);
   return check_evictor_layout(rule, pool.layout(), context);
 }
@@ -92,6 +101,11 @@ Result<void> check_evictor_pattern(const EvictionRule& rule, const AttentionPatt
   if (rule.evictor->gated())
     return Error::unsupported(
         fmt::format("evictor: gates hide single keys, of which attention {} sees whole blocks; omit one of the two",
+                    pattern->text()));
+  if (rule.by_head() || layout.heads_apart > 1)
+    return Error::unsupported(
+        fmt::format("evictor: budgets by head do not go with attention {}, whose heads see blocks of one table; omit "
+                    "one of the two",
                     pattern->text()));
   if (!rule.by_layer() || pattern_layer_sets(pattern) == 0) return {};
   return Error::unsupported(fmt::format(
@@ -121,6 +135,13 @@ Result<void> check_moved_positions(const EvictionRule& rule, const ArchSpec& spe
 
 namespace {
 
+// Of the first layer; those of an evictor with budgets by head are alike (KvLayout::set_heads_apart()). Latent
+// attention stores one.
+int64_t kv_heads_of(const ArchSpec& spec) {
+  const std::vector<KvLayer> stored = layer_states(spec);
+  return stored.empty() ? 0 : stored.front().kv_heads;
+}
+
 // What the evictor leaves to gates, the model must have.
 Result<void> check_gates(const EvictionRule& rule, const GateSizes& gates) {
   const TokenGate gate = rule.evictor->gate();
@@ -141,7 +162,7 @@ Result<void> check_gates(const EvictionRule& rule, const GateSizes& gates) {
 
 Result<void> check_token_evictor(const EvictionRule& rule, const ArchSpec& spec, int64_t context) {
   MILLRACE_TRY_VOID(check_gates(rule, spec.gates));
-  MILLRACE_TRY_VOID(rule.evictor->check_layers(spec.layer_count()));
+  MILLRACE_TRY_VOID(rule.evictor->check_layers(spec.layer_count(), kv_heads_of(spec)));
   bool sees_all = false;
   for (const LayerSpec& layer : spec.layers) {
     if (layer.mixer->state_kind == StateKind::recurrent)

@@ -20,18 +20,24 @@ int64_t nanoseconds(double seconds) { return std::max<int64_t>(1, static_cast<in
 
 constexpr int64_t kHeadDim = 128;  // for which formats are compared
 
+// Of a layer: one, unless it shows in what is stored.
+int64_t stored_heads(const EvictionRule* rule, const SimulatedModel& model) {
+  return rule && rule->by_layer() ? model.kv_heads : 1;
+}
+
 // The layout of an engine with these options.
 Result<KvLayout> planned_layout(const EngineOptions& options, const SimulatedModel& model) {
   MILLRACE_TRY(const KvFormats formats, find_kv_formats(options.kv_format, make_kernel_table(Isa::ref)));
   if (!formats.keys) return Error::unsupported(fmt::format("KV format '{}' is unknown", options.kv_format));
-  const KvLayer layer{.kv_heads = 1, .head_dim = kHeadDim, .window = model.window};
+  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
+  const KvLayer layer{.kv_heads = stored_heads(rule.get(), model), .head_dim = kHeadDim, .window = model.window};
   MILLRACE_TRY(
       KvLayout layout,
       engine_layout(formats, options, std::vector<KvLayer>(static_cast<size_t>(model.layers), layer), options.context));
-  MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
   if (!rule) return layout;
-  MILLRACE_TRY_VOID(layout.by_layer ? check_layer_blocks(options, *rule, layout, model.layers, options.context)
-                                    : check_evictor_layout(*rule, layout, options.context));
+  MILLRACE_TRY_VOID(layout.by_layer
+                        ? check_layer_blocks(options, *rule, layout, model.layers * layout.heads_apart, options.context)
+                        : check_evictor_layout(*rule, layout, options.context));
   return layout;
 }
 
@@ -74,7 +80,7 @@ void drop_bytes(KvLayout& layout) {
   layout.value_format = nullptr;
   layout.rest_below = 0;
   if (!layout.by_layer) layout.layers.resize(1);
-  for (KvLayer& layer : layout.layers) layer = {.kv_heads = 1, .window = layer.window, .simulated = true};
+  for (KvLayer& layer : layout.layers) layer = {.kv_heads = layer.kv_heads, .window = layer.window, .simulated = true};
 }
 
 }  // namespace
@@ -140,7 +146,7 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   if (model.kv_heads < 1) return Error::user(fmt::format("KV heads: must be at least 1, got {}", model.kv_heads));
   MILLRACE_TRY(KvLayout layout, planned_layout(options, model));
   MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
-  const int64_t f16_bytes = model.layers * 2 * kHeadDim * 2;
+  const int64_t f16_bytes = model.layers * stored_heads(rule.get(), model) * 2 * kHeadDim * 2;
   executor->kv_ratio_ = static_cast<double>(layout.bytes_per_token()) / static_cast<double>(f16_bytes);
   const double read_ratio = executor->kv_ratio_ * own_share(layout);
   if (switches.pattern) {
@@ -197,7 +203,8 @@ Result<void> SimulatedExecutor::check(const Request& request) const {
 Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
   if (rule.evictor->gated()) return Executor::check_evictor(rule);
   MILLRACE_TRY_VOID(check_evictor_pool(rule, *kv_, limits_.context));
-  return rule.by_layer() ? rule.evictor->check_layers(kv_->layout().tables()) : Result<void>();
+  const KvLayout& layout = kv_->layout();
+  return rule.by_layer() ? rule.evictor->check_layers(layers_, layout.heads() / layers_) : Result<void>();
 }
 
 Result<void> SimulatedExecutor::check_context() const {

@@ -18,9 +18,9 @@ inline constexpr int64_t kSimulatedVocab = 1 << 20;
 
 // The model whose steps the cost model knows.
 struct SimulatedModel {
-  int64_t layers = 1;  // that an evictor may give budgets of their own
-  int64_t kv_heads = 1;
-  int64_t window = 0;  // keys that every layer sees; 0: all
+  int64_t layers = 1;    // that an evictor may give budgets of their own
+  int64_t kv_heads = 1;  // of each of them, the same
+  int64_t window = 0;    // keys that every layer sees; 0: all
 };
 
 class SimulatedExecutor final : public Executor {

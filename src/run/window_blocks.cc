@@ -5,6 +5,7 @@
 #include "attention/pattern_layers.h"
 #include "kv/window_groups.h"
 #include "models/forward_switches.h"
+#include "run/evictor_check.h"
 #include "run/kv_places.h"
 #include "speculate/drafter.h"
 
@@ -29,6 +30,11 @@ void split_window_blocks(KvLayout& layout, const EngineOptions& options, int64_t
   }
 }
 
+Result<void> divide_by_budgets(KvLayout& layout, const EvictionRule* rule) {
+  layout.by_layer = rule && rule->by_layer();
+  return rule && rule->by_head() ? layout.set_heads_apart() : Result<void>();
+}
+
 Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& options, std::vector<KvLayer> layers,
                                int64_t context) {
   MILLRACE_TRY(const int64_t drafts, longest_draft(options.drafter));
@@ -36,7 +42,8 @@ Result<KvLayout> engine_layout(const KvFormats& formats, const EngineOptions& op
   MILLRACE_TRY(const ForwardSwitches switches, make_forward_switches(options.kernels));
   MILLRACE_TRY_VOID(add_pattern_layers(layout, switches.attention.pattern, context));
   MILLRACE_TRY(const auto rule, make_eviction_rule(options.evictor));
-  layout.by_layer = rule && rule->by_layer();
+  if (rule) MILLRACE_TRY_VOID(check_evictor_pattern(*rule, switches.attention.pattern, layout));
+  MILLRACE_TRY_VOID(divide_by_budgets(layout, rule.get()));
   if (!layout.by_layer)
     split_window_blocks(layout, options, context, std::max(options.batch_tokens, options.max_streams) + drafts);
   MILLRACE_TRY_VOID(formats.set_window_formats(layout, drafts));

@@ -62,14 +62,28 @@ inline std::vector<std::string> drawn_encoded_evictors() {
   return out;
 }
 
+inline std::string drawn_shares(int64_t count) {
+  std::string shares = "1";
+  for (int64_t i = 1; i < count; ++i) shares += fmt::format(".{}", i % 3 + 1);
+  return shares;
+}
+
 // With budgets by layer, of a model with so many layers.
 inline std::vector<std::string> drawn_layer_evictors(int64_t layers) {
-  std::string shares = "1";
-  for (int64_t layer = 1; layer < layers; ++layer) shares += fmt::format(".{}", layer % 3 + 1);
+  const std::string shares = drawn_shares(layers);
   return {"pyramidkv:budget=16,window=6,kernel=3,beta=3,slack=5",
           "spatten:keep=20,final=9,recent=4,slack=3,prompt=evicted",
           "spatten:keep=24,final=10,recent=4,slack=6,heads=0.5",
           "scissorhands:budget=14,recent=4,history=8,slack=4,layers=" + shares};
+}
+
+// With budgets by head, of a model with so many KV heads in all layers. As many as there are by layer.
+inline std::vector<std::string> drawn_head_evictors(int64_t heads) {
+  const std::string shares = ",heads=" + drawn_shares(heads);
+  return {"scissorhands:budget=14,recent=4,history=8,slack=4" + shares,
+          "scissorhands:budget=20,recent=2,slack=1,prompt=evicted" + shares,
+          "h2o:budget=16,recent=0.3,slack=5,prompt=evicted" + shares,
+          "snapkv:budget=16,window=6,kernel=3,slack=6" + shares};
 }
 
 // Patterns that store nothing beside the keys, and those that do.
@@ -109,11 +123,15 @@ DrawnEngine draw_engine_kind(const Draw& draw, uint64_t number, const ArchSpec& 
   e.options.kv_format = drawn_from(draw, drawn_rows(model.layers[0].head_dim));
   if (kind == 1) {
     e.kind = KvKind::layers;
-    e.options.evictor = drawn_from(draw, drawn_layer_evictors(layers));
+    const bool by_head = number / 5 % 2 == 1;
+    const std::vector<std::string> own =
+        by_head ? drawn_head_evictors(layers * model.layers[0].kv_heads) : drawn_layer_evictors(layers);
+    e.options.evictor = drawn_from(draw, own);
     e.evictors = drawn_evictors();
     std::erase_if(e.evictors, [](const std::string& one) { return one.find("positions=cache") != std::string::npos; });
-    for (std::string& one : drawn_layer_evictors(layers)) e.evictors.push_back(std::move(one));
+    e.evictors.insert(e.evictors.end(), own.begin(), own.end());
     if (draw(2)) e.options.kernels = {"attention=" + drawn_from(draw, drawn_patterns(false))};
+    if (by_head) e.options.kernels.clear();
     return e;
   }
   e.stores = true;

@@ -88,6 +88,10 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
     layers_ = model_->parts().model->spec().layer_count();
+    const auto rule = make_eviction_rule(GetParam().evictor);
+    ASSERT_TRUE(rule.ok()) << rule.error().message;
+    tables_ = layers_;
+    if (*rule && (*rule)->by_head()) tables_ *= model_->parts().model->kv_layers().front().kv_heads;
   }
   EngineOptions evicting(EngineOptions o, std::string evictor = GetParam().evictor) const {
     o.evictor = std::move(evictor);
@@ -257,7 +261,7 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
   }
 
   std::shared_ptr<const LanguageModel> model_;
-  int64_t vocab_ = 0, layers_ = 0;
+  int64_t vocab_ = 0, layers_ = 0, tables_ = 0;  // tables: of a stream with budgets by layer, or by head
 };
 
 }  // namespace millrace::testing

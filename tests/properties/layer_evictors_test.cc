@@ -1,5 +1,5 @@
-// Token evictors with budgets by layer in the engine: the same bits whatever else is in the batch, equal to a plain
-// reference with tables of single tokens, and memory that follows what each layer stores.
+// Token evictors with budgets by layer, or by KV head, in the engine: the same bits whatever else is in the batch,
+// equal to a plain reference with tables of single tokens, and memory that follows what each layer stores.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -18,10 +18,11 @@ TEST_P(LayerEvictors, ThreadsBlocksAndChunksDoNotShow) { threads_blocks_and_chun
 
 TEST_P(LayerEvictors, BatchMatesDoNotShow) {
   mates_do_not_show({"", "none", "streamingllm:sinks=1,window=7,slack=3", "h2o:budget=9,slack=2,scope=head",
-                     "spatten:keep=12,final=5,slack=2"});
+                     "snapkv:budget=9,window=4,slack=2,scope=layer"});
+  if (tables_ == layers_) mates_do_not_show({"spatten:keep=12,final=5,slack=2"});
 }
 
-// Streams of an engine whose layers have blocks of their own, with evictors that need none, or without.
+// Streams of an engine whose layers, or heads, have blocks of their own, with evictors that need none, or without.
 TEST_P(LayerEvictors, BlocksByLayerDoNotShow) {
   for (const char* other : {"none", "h2o:budget=20,slack=5", "tova:budget=20,slack=5,scope=layer",
                             "snapkv:budget=20,window=6,slack=5,scope=head,prompt=evicted"}) {
@@ -45,7 +46,7 @@ TEST_P(LayerEvictors, NoLayerStoresMoreThanItsBudgetAndTheSlack) {
   auto core = make_core(model_, evicting(options(1, 16, 1)));
   ASSERT_TRUE(core->add(1, request(1)).ok());
   int64_t after_prompt = 0, most = 0, least = INT64_MAX, decisions = 0;
-  for (int64_t layer = 0; layer < layers_; ++layer) after_prompt += rule->most_stored(layer, layers_);
+  for (int64_t layer = 0; layer < tables_; ++layer) after_prompt += rule->most_stored(layer, tables_);
   std::vector<TokenEvent> events;
   while (!core->idle()) {
     core->step(events);
@@ -55,8 +56,8 @@ TEST_P(LayerEvictors, NoLayerStoresMoreThanItsBudgetAndTheSlack) {
     if (snapshot.streams.empty()) break;
     EXPECT_EQ(snapshot.streams[0].blocks, held);
     const int64_t computed = snapshot.streams[0].computed_tokens;
-    EXPECT_LE(held, rule->whole_prompt && computed <= 50 ? std::max(after_prompt, 50 * layers_) : after_prompt);
-    EXPECT_LE(held, computed * layers_);
+    EXPECT_LE(held, rule->whole_prompt && computed <= 50 ? std::max(after_prompt, 50 * tables_) : after_prompt);
+    EXPECT_LE(held, computed * tables_);
     if (computed <= 50) continue;
     decisions += held < most;
     most = std::max(most, held);
@@ -67,7 +68,7 @@ TEST_P(LayerEvictors, NoLayerStoresMoreThanItsBudgetAndTheSlack) {
   for (const TokenEvent& event : events)
     if (event.finish != FinishReason::none) {
       EXPECT_EQ(event.timings.kept_tokens + event.timings.evicted_tokens, 109);
-      EXPECT_LE(event.timings.kept_tokens, (after_prompt + layers_ - 1) / layers_);
+      EXPECT_LE(event.timings.kept_tokens, (after_prompt + tables_ - 1) / tables_);
     }
 }
 
@@ -79,12 +80,12 @@ TEST_P(LayerEvictors, AStreamFitsInTheSumOfItsLayers) {
   o.kv_tokens = 0;
   o.max_streams = 1;
   auto core = make_core(model_, o);
-  const int64_t blocks = blocks_demand(rule.get(), 128, 128, layers_, 4);
+  const int64_t blocks = blocks_demand(rule.get(), 128, 128, tables_, 4);
   EXPECT_GE(core->kv().total_blocks(), blocks);
-  EXPECT_LT(core->kv().total_blocks(), blocks + layers_);
+  EXPECT_LT(core->kv().total_blocks(), blocks + tables_);
   EngineOptions uniform = o;  // which gives every layer what the one with most needs
   uniform.evictor = fmt::format("h2o:budget={},slack={},prompt=evicted",
-                                most_demand(rule.get(), 128, 128, layers_) - rule->slack, rule->slack);
+                                most_demand(rule.get(), 128, 128, tables_) - rule->slack, rule->slack);
   EXPECT_LT(core->kv().bytes(), make_core(model_, uniform)->kv().bytes());
   ASSERT_TRUE(core->add(1, request(1)).ok());
   ASSERT_TRUE(core->add(2, request(1)).ok());
@@ -97,7 +98,8 @@ TEST_P(LayerEvictors, AStreamFitsInTheSumOfItsLayers) {
   plain.evictor = "none";
   const auto refused = core->check(plain);
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find(fmt::format("KV cache: 110 tokens in each of {} layers", layers_)),
+  EXPECT_NE(refused.error().message.find(fmt::format("KV cache: 110 tokens in each of {} {}s", tables_,
+                                                     tables_ > layers_ ? "KV head" : "layer")),
             std::string::npos)
       << refused.error().message;
 }
@@ -171,6 +173,9 @@ INSTANTIATE_TEST_SUITE_P(
                       EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=5,layers=9.4,prompt=evicted",
                                   "qwen3"},
                       EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=8,layers=3.5.2", "deepseek2"},
+                      EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=8,heads=1.5.9.2"},
+                      EvictorCase{"snapkv:budget=20,window=8,kernel=5,slack=5,heads=9.1.3.4,prompt=evicted"},
+                      EvictorCase{"scissorhands:budget=20,recent=6,history=12,slack=8,heads=3.5.2", "deepseek2"},
                       EvictorCase{"spatten:keep=30,final=12,recent=6,slack=8"},
                       EvictorCase{"spatten:keep=30,final=12,recent=6,slack=5,prompt=evicted"},
                       EvictorCase{"spatten:keep=30,final=12,recent=6,slack=6,prompt=evicted", "deepseek2"}),
@@ -200,11 +205,27 @@ TEST_F(LayerEvictorBits, OfTheWholeLengthArePlain) {
   const Request r = make_request(1, 50, 60, model_->info().vocab);
   const Shown plain = run("", r);
   for (const char* evictor : {"pyramidkv:budget=300,beta=3", "spatten:keep=200,final=110,prompt=evicted,slack=1",
-                              "scissorhands:budget=300,layers=2.3,prompt=evicted"}) {
+                              "scissorhands:budget=300,layers=2.3,prompt=evicted",
+                              "scissorhands:budget=300,heads=2.3.1.1", "h2o:budget=400,heads=1.2.2.2,prompt=evicted"}) {
     int64_t evicted = 1;
     EXPECT_TRUE(run(evictor, r, &evicted).same_bits(plain)) << evictor;
     EXPECT_EQ(evicted, 0) << evictor;
   }
+}
+
+// With equal budgets evictors with shares are themselves with the scope of those that have them.
+TEST_F(LayerEvictorBits, EqualSharesAreAScope) {
+  const std::pair<const char*, const char*> scopes[] = {{",layers=7.7", ",scope=layer"},
+                                                        {",heads=3.3.3.3", ",scope=head"}};
+  for (const char* own : {"scissorhands:budget=24,recent=5,history=12", "snapkv:budget=24,window=8,kernel=5",
+                          "h2o:budget=24", "h2o:budget=24,recent=0"})
+    for (const auto& [shares, scope] : scopes)
+      for (const char* rest : {",slack=6", ",slack=1,prompt=evicted"}) {
+        const Request r = make_request(3, 50, 60, model_->info().vocab);
+        const Shown shared = run(own + std::string(shares) + rest, r);
+        EXPECT_TRUE(shared.same_bits(run(own + std::string(scope) + rest, r))) << own << shares << rest;
+        EXPECT_FALSE(shared.same_bits(run(own + std::string(rest), r))) << own << rest;
+      }
 }
 
 // With equal budgets PyramidKV is SnapKV in which each layer chooses, Scissorhands is itself with that scope, and a
@@ -235,6 +256,16 @@ TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
   EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.evictor = "scissorhands:layers=1.2.3"; }),
             "evictor scissorhands: layers: has shares of 3 layers, the model has 2; millrace budget-search finds those "
             "of a model");
+  EXPECT_EQ(refusal(model_, [](EngineOptions& o) { o.evictor = "snapkv:heads=1.2"; }),
+            "evictor snapkv: heads: has shares of 2 KV heads, the model has 4, 2 in each of 2 layers; millrace "
+            "budget-search --heads finds those of a model");
+  EXPECT_EQ(refusal(model_,
+                    [](EngineOptions& o) {
+                      o.evictor = "h2o:heads=1.2.3.4";
+                      o.kernels = {"attention=bigbird:block=16"};
+                    }),
+            "evictor: budgets by head do not go with attention bigbird:block=16, whose heads see blocks of one table; "
+            "omit one of the two");
   const std::string shared =
       "evictor: its budgets differ by layer, and every layer has blocks of its own, so that prefixes, files, stores "
       "and "
@@ -284,6 +315,28 @@ TEST_F(LayerEvictorBits, RefusalsNameTheReason) {
     o.evictor = evictor;
     EXPECT_EQ(make_core(model_, o)->check(r).error().message, start);
   }
+}
+
+// Budgets by head in engines without them, and the other way round.
+TEST_F(LayerEvictorBits, TablesAreThoseOfTheEngine) {
+  Request r = make_request(2, 10, 10, model_->info().vocab);
+  EngineOptions o = options();
+  r.evictor = "h2o:budget=40,heads=1.2.3.4";
+  for (const char* evictor : {"", "h2o", "pyramidkv"}) {
+    o.evictor = evictor;
+    EXPECT_EQ(
+        make_core(model_, o)->check(r).error().message,
+        "evictor: its budgets differ by KV head, which needs blocks of their own for heads; start the engine with "
+        "it, or another of its kind (--evictor)");
+  }
+  o.evictor = "snapkv:budget=50,heads=4.3.2.1";
+  auto core = make_core(model_, o);
+  EXPECT_TRUE(core->check(r).ok());
+  r.evictor = "pyramidkv";
+  EXPECT_EQ(
+      core->check(r).error().message,
+      "evictor: its budgets differ by layer, and every KV head has blocks of its own in this engine; start another "
+      "engine with it, or choose one with budgets by head");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A plain reference of evictors with budgets by layer: one token at a time, a block table of single tokens for each
-// layer, and sums in double precision.
+// A plain reference of evictors with budgets by layer or KV head: one token at a time, a block table of single tokens
+// for each of these, and sums in double precision.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,9 +36,12 @@ class PlainLayers {
               int64_t reach)
       : rule_(rule), queries_(queries), newest_(newest), reach_(reach) {
     const auto& parts = model.parts();
-    layers_ = parts.model->spec().layer_count();
     KvLayout layout{find_format("f32"), 1, parts.model->kv_layers()};
     layout.by_layer = true;
+    if (rule.by_head()) {
+      EXPECT_TRUE(layout.set_heads_apart().ok());
+    }
+    layers_ = layout.tables();
     auto made = ModelRunner::create(*parts.model, parts.kernels,
                                     {.threads = std::make_shared<ThreadPool>(1),
                                      .layout = std::move(layout),

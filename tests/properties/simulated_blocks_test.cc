@@ -37,7 +37,8 @@ class SimulatedBlocks : public ::testing::Test {
     auto pair = std::make_unique<Pair>();
     pair->engine = make_core(model_, o);
     auto executor =
-        SimulatedExecutor::create(std::make_unique<MillisecondSteps>(), pair->clock, o, {.layers = layers_});
+        SimulatedExecutor::create(std::make_unique<MillisecondSteps>(), pair->clock, o,
+                                  {.layers = layers_, .kv_heads = model_->parts().model->kv_layers().front().kv_heads});
     EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
     if (!executor.ok()) return nullptr;
     EngineOptions own = o;
@@ -117,7 +118,7 @@ TEST_F(SimulatedBlocks, AreThoseOfTheEngine) {
        {"", "streamingllm:sinks=2,window=11,slack=3", "window:budget=20,slack=5,scope=head,prompt=evicted",
         "h2o:budget=20,slack=5", "snapkv:budget=20,window=6,slack=5,scope=layer", "tova:budget=16,slack=4,scope=head",
         "pyramidkv:budget=20,window=5,slack=4", "pyramidkv:budget=24,window=5,beta=4,slack=7,prompt=evicted",
-        "scissorhands:budget=20,recent=4,slack=5,layers=1.4"}) {
+        "scissorhands:budget=20,recent=4,slack=5,layers=1.4", "snapkv:budget=20,window=4,slack=5,heads=1.5.2.9"}) {
     SCOPED_TRACE(evictor);
     for (const int64_t tokens : {4096, 200}) {
       EngineOptions o = machine(evictor);

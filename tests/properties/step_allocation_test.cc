@@ -229,6 +229,8 @@ TEST_P(StepAllocationOfLlama, DecisionsOfAnEvictorAllocateNothing) {
        {Case{"h2o:budget=12,slack=4", ""}, Case{"h2o:budget=12,slack=4", "ngram:min=1,k=3"},
         Case{"pyramidkv:budget=12,window=4,slack=4", ""},
         Case{"pyramidkv:budget=12,window=4,slack=4", "ngram:min=1,k=3"},
+        Case{"snapkv:budget=12,window=4,slack=4,heads=1.5.2.4", ""},
+        Case{"scissorhands:budget=12,recent=4,slack=4,heads=1.5.2.4", "ngram:min=1,k=3"},
         Case{"spatten:keep=14,final=10,recent=4,slack=4", ""},
         Case{"spatten:keep=14,final=10,recent=4,slack=4", "ngram:min=1,k=3"},
         Case{"spatten:keep=14,final=10,recent=4,slack=4,heads=0.5", "ngram:min=1,k=3"}}) {

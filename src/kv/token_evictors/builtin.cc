@@ -36,6 +36,17 @@ std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own) {
   return own;
 }
 
+// Of evictors of which layers or heads may have budgets by share (layer_shares.h).
+std::vector<OptionSpec> with_shares_rule(std::vector<OptionSpec> own) {
+  own.push_back({"layers", Type::text, "", 0, 0,
+                 "shares of the layers in what is kept beyond the newest tokens, with dots between them, as millrace "
+                 "budget-search finds; each layer then has a budget of its own, budget on average, and chooses for "
+                 "itself; default: one budget"});
+  own.push_back({"heads", Type::text, "", 0, 0,
+                 "the same of every KV head, those of the first layer first, as millrace budget-search --heads finds"});
+  return with_rule(std::move(own));
+}
+
 }  // namespace
 
 // clang-format off
@@ -45,8 +56,8 @@ const Registry<TokenEvictorFactory>& token_evictors() {
         with_rule({{"sinks", Type::integer, "4", 0, 1 << 30, "first tokens of the text that are kept"},
                    {"window", Type::integer, "1020", 1, 1 << 30, "newest tokens that are kept"}})}, make_streamingllm},
       {{"evictor", "h2o", "keeps the newest tokens and those that have received most attention", "Zhang et al., 2023, H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models",
-        with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
-                   {"recent", Type::number, "0.5", 0, 1, "fraction of them that are the newest"}})}, make_h2o},
+        with_shares_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
+                          {"recent", Type::number, "0.5", 0, 1, "fraction of them that are the newest"}})}, make_h2o},
       {{"evictor", "window", "keeps the newest tokens only: the baseline that forgets attention sinks", "Beltagy et al., 2020, Longformer: The Long-Document Transformer",
         with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"}})}, make_window},
       {{"evictor", "random", "keeps the newest tokens and a random sample of the older ones", "",
@@ -56,14 +67,13 @@ const Registry<TokenEvictorFactory>& token_evictors() {
       {{"evictor", "tova", "keeps the tokens that the newest query pays most attention", "Oren et al., 2024, Transformers are Multi-State RNNs",
         with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"}})}, make_tova},
       {{"evictor", "snapkv", "keeps an observation window and what its queries pay most attention, with its neighbors", "Li et al., 2024, SnapKV: LLM Knows What You are Looking for Before Generation",
-        with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
-                   {"window", Type::integer, "32", 1, 1 << 20, "newest queries that vote, and newest tokens that are kept"},
-                   {"kernel", Type::integer, "7", 1, 1 << 10, "neighboring tokens that share their highest vote"}})}, make_snapkv},
+        with_shares_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
+                          {"window", Type::integer, "32", 1, 1 << 20, "newest queries that vote, and newest tokens that are kept"},
+                          {"kernel", Type::integer, "7", 1, 1 << 10, "neighboring tokens that share their highest vote"}})}, make_snapkv},
       {{"evictor", "scissorhands", "keeps the newest tokens and those that most queries of a history window found important", "Liu et al., 2023, Scissorhands: Exploiting the Persistence of Importance Hypothesis for LLM KV Cache Compression at Test Time",
-        with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
-                   {"recent", Type::integer, "10", 0, 1 << 30, "newest tokens that are kept"},
-                   {"history", Type::integer, "400", 1, 1 << 20, "newest queries that count"},
-                   {"layers", Type::text, "", 0, 0, "shares of the layers in what is kept beyond the newest tokens, with dots between them, as millrace budget-search finds; each layer then has a budget of its own, budget on average, and chooses for itself; default: one budget"}})}, make_scissorhands},
+        with_shares_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
+                          {"recent", Type::integer, "10", 0, 1 << 30, "newest tokens that are kept"},
+                          {"history", Type::integer, "400", 1, 1 << 20, "newest queries that count"}})}, make_scissorhands},
       {{"evictor", "pyramidkv", "snapkv with budgets that fall from layer to layer", "Cai et al., 2024, PyramidKV: Dynamic KV Cache Compression based on Pyramidal Information Funneling",
         with_layer_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that a layer keeps on average"},
                          {"window", Type::integer, "32", 1, 1 << 20, "newest queries that vote, and newest tokens that are kept"},

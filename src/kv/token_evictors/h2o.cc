@@ -1,6 +1,7 @@
 // H2O: keeps the newest tokens and, of the older ones, the heavy hitters: those that have received most attention from
 // all queries since they were stored. One choice for all layers and heads; in the paper every head chooses for itself.
 #include "kv/token_evictors/factories.h"
+#include "kv/token_evictors/layer_shares.h"
 #include "kv/token_evictors/lowest.h"
 
 namespace millrace {
@@ -25,7 +26,7 @@ class H2o final : public TokenEvictor {
 Result<std::unique_ptr<const TokenEvictor>> make_h2o(const OptionValues& options) {
   const int64_t budget = options.integer("budget");
   const auto recent = static_cast<int64_t>(static_cast<double>(budget) * options.number("recent"));
-  return std::unique_ptr<const TokenEvictor>(std::make_unique<H2o>(budget, recent));
+  return with_shares("h2o", options, std::make_unique<H2o>(budget, recent), recent);
 }
 
 }  // namespace millrace

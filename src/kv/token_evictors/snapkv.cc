@@ -2,6 +2,7 @@
 // attention, with their neighbors. One choice for all layers and heads, repeated while the answer grows; in the paper
 // every head chooses once, after the prompt.
 #include "kv/token_evictors/factories.h"
+#include "kv/token_evictors/layer_shares.h"
 #include "kv/token_evictors/window_votes.h"
 
 namespace millrace {
@@ -23,8 +24,9 @@ class SnapKv final : public TokenEvictor {
 }  // namespace
 
 Result<std::unique_ptr<const TokenEvictor>> make_snapkv(const OptionValues& options) {
-  return std::unique_ptr<const TokenEvictor>(
-      std::make_unique<SnapKv>(options.integer("budget"), options.integer("window"), options.integer("kernel")));
+  const int64_t window = options.integer("window");
+  return with_shares("snapkv", options,
+                     std::make_unique<SnapKv>(options.integer("budget"), window, options.integer("kernel")), window);
 }
 
 }  // namespace millrace

@@ -47,24 +47,29 @@ void rotate_heads(const ArchSpec& spec, const KernelTable& kernels, const RopeRo
 // Where the layer's keys and values are, and how they are written.
 struct StoredKeys {
   KvPool& kv;
-  const std::vector<int32_t>& tables;
+  const Batch& batch;
   const RowCodec& key_codec;
   const RowCodec& value_codec;
-  int64_t layer;
+  int64_t layer, group;
 };
 
+// Of the layer, or of the first of its heads.
 StoredKeys stored_keys(const Batch& batch, int64_t layer, ForwardContext& context) {
   KvPool& kv = context.kv().of(layer);
   const KernelTable& kernels = context.kernels();
-  return {kv, batch.tables(context.kv().group_of(layer)), *kernels.find_codec(kv.layout().format),
-          *kernels.find_codec(kv.layout().values()), layer};
+  return {kv,
+          batch,
+          *kernels.find_codec(kv.layout().format),
+          *kernels.find_codec(kv.layout().values()),
+          layer,
+          context.kv().group_of(layer)};
 }
 
-void store_token(const StoredKeys& to, const BatchSpan& span, int64_t token, const float* k, const float* v,
+void store_heads(const StoredKeys& to, const BatchSpan& span, int64_t token, const float* k, const float* v,
                  int64_t kv_heads, int64_t head_dim) {
   const int64_t slot = span.first_slot + token - span.begin;
   const int64_t block_tokens = to.kv.layout().block_tokens, within = slot % block_tokens;
-  const BlockId block = to.tables[static_cast<size_t>(span.table + slot / block_tokens)];
+  const BlockId block = to.batch.tables(to.group)[static_cast<size_t>(span.table + slot / block_tokens)];
   const int64_t key_at = within * to.kv.row_bytes(to.layer), value_at = within * to.kv.value_row_bytes(to.layer);
   const int64_t rest = to.kv.rest_bytes(to.layer);
   for (int64_t h = 0; h < kv_heads; ++h) {
@@ -73,9 +78,18 @@ void store_token(const StoredKeys& to, const BatchSpan& span, int64_t token, con
   }
 }
 
+// Span `s` of the batch. Heads that are apart have slots of their own.
+void store_token(const StoredKeys& to, size_t s, int64_t token, const float* k, const float* v, int64_t kv_heads,
+                 int64_t head_dim) {
+  const int64_t apart = to.kv.layout().heads_apart, each = kv_heads / apart;
+  StoredKeys part = to;
+  for (int64_t i = 0; i < apart; ++i, ++part.layer, ++part.group, k += each * head_dim, v += each * head_dim)
+    store_heads(part, to.batch.spans_of(part.group)[s], token, k, v, each, head_dim);
+}
+
 AttentionLayer stored_layer(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
                             const ForwardContext& context) {
-  const int64_t stored = context.first_kv_layer + index;
+  const int64_t stored = context.kv().layer_of(context.first_kv_layer, index);
   return {stored,
           layer.heads,
           layer.kv_heads,
@@ -84,7 +98,15 @@ AttentionLayer stored_layer(const ArchSpec& spec, const LayerSpec& layer, int64_
           spec.attention_softcap,
           context.kv().group_of(stored),
           0,
-          context.limits().switches.attention};
+          context.limits().switches.attention,
+          context.kv().layout().heads_apart > 1};
+}
+
+// Each head that is apart as a layer of its own, or the layer.
+template <typename Use>
+void for_stored_layers(const AttentionLayer& layer, const float* q, const Use& use) {
+  if (!layer.heads_apart) return use(layer, q);
+  for (int64_t head = 0; head < layer.kv_heads; ++head) use(layer.of_head(head), q + layer.q_column(head));
 }
 
 HopCall hop_call(const AttentionLayer& attention, const Batch& batch, ForwardContext& context) {
@@ -117,7 +139,7 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
                  {at.of(LinearKind::v), weights.v, weights.v_bias, v}});
 
   const RopeRows rope = rope_of(spec, layer, context);
-  const int64_t stored_index = context.first_kv_layer + index;
+  const int64_t stored_index = context.kv().layer_of(context.first_kv_layer, index);
   CodecTiles* const tiles = context.tiles_of(stored_index);
   if (tiles) tiles->begin(batch, stored_index);
   const StoredKeys stored = stored_keys(batch, stored_index, context);
@@ -134,7 +156,8 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
   const auto store = [&](int64_t t) {
     const BatchSpan& span = span_of(spans, t);
     if (tiles) return tiles->store(span, t, k + t * kv_width, v + t * kv_width);
-    store_token(stored, span, t, k + t * kv_width, v + t * kv_width, layer.kv_heads, layer.head_dim);
+    store_token(stored, static_cast<size_t>(&span - spans.data()), t, k + t * kv_width, v + t * kv_width,
+                layer.kv_heads, layer.head_dim);
   };
   const int64_t values = q_width + 2 * kv_width;
   if (context.fused().heads) {
@@ -201,7 +224,9 @@ void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, 
   summarize_keys(batch, attention, context.kernels(), context.pool(), kv, context.limits().context, tiles);
   diffuse_values(hop_call(attention, batch, context), context.attended.as<float>());
   const AttentionInput input{attention, batch, context.kernels(), kv, context.q.as<float>(), tiles};
-  for (ForwardObserver* observer : observers) observer->queries(input);
+  for_stored_layers(attention, input.q, [&](const AttentionLayer& own, const float* q) {
+    for (ForwardObserver* observer : observers) observer->queries({own, batch, context.kernels(), kv, q, tiles});
+  });
   context.key_lives.spans.clear();
   if (KeyGate* gate = context.hooks.gate()) gate->hide(input, context.normed.as<float>(), context.key_lives);
 }
