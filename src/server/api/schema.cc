@@ -55,7 +55,8 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
                                     GenerationRequest& params) {
   if (field.harmless) {
     if (field.harmless(value)) return std::nullopt;
-    return ApiError::unsupported(name, "is not supported by this server; leave it out");
+    return ApiError::unsupported(name, "is not supported by this server; " +
+                                           (field.instead.empty() ? std::string("leave it out") : field.instead));
   }
   if (!has_type(value, field.types))
     return ApiError::bad(name, fmt::format("must be {}, got {}", type_names(field.types), name_of(value)));
@@ -152,9 +153,10 @@ Field sampling_field(const std::string& name, const std::string& option) {
   return {name, 0, "", "no such sampling option"};
 }
 
-Field unsupported_field(const std::string& name, bool (*harmless)(const Json&)) {
+Field unsupported_field(const std::string& name, bool (*harmless)(const Json&), const std::string& instead) {
   Field field{name};
   field.harmless = harmless;
+  field.instead = instead;
   return field;
 }
 
