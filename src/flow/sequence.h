@@ -171,6 +171,8 @@ struct Sequence {
     const int64_t alike = prompt_apart && prompt_tokens < computed ? prompt_tokens : computed;
     return alike < draft.stored ? alike : draft.stored;
   }
+  // Tokens whose blocks may be another stream's; not the last one, which is computed to sample the next.
+  int64_t adoptable() const { return prompt_apart && prompt_tokens < size() ? prompt_tokens : size() - 1; }
   // Computed tokens that would run again if none were stored any longer: evicted ones too.
   int64_t to_recompute() const { return kv.evict_at > 0 ? computed : stored(); }
   // Tokens that it stores at once, at most, until `total` of its tokens are computed.

@@ -225,8 +225,23 @@ TEST_F(AttentionPatternsInEngine, AnswersOfAnotherPhaseAreNoPrefixes) {
     const auto again = run_all(*core, vocab_).at(2);
     EXPECT_EQ(again.cached, apart ? 224 : 288);
     auto fresh = make_core(model_, with(pattern, options()));
-    EXPECT_TRUE(fresh->add(2, std::move(second)).ok());
+    EXPECT_TRUE(fresh->add(2, Request(second)).ok());
     EXPECT_TRUE(again.same_bits(run_all(*fresh, vocab_).at(2)));
+    // Nor does a stream that lost its blocks take those of a prompt for its answer.
+    Request longer = first;
+    longer.max_tokens = 40;
+    EngineOptions narrow = with(pattern, options(1, 100));
+    narrow.kv_tokens = 640;
+    narrow.policy = "fcfs:reserve=prompt";
+    auto crowded = make_core(model_, narrow);
+    EXPECT_TRUE(crowded->add(3, Request(second)).ok());
+    run_all(*crowded, vocab_);
+    EXPECT_TRUE(crowded->add(4, Request(longer)).ok());
+    EXPECT_TRUE(crowded->add(5, requests()[3]).ok());
+    EXPECT_TRUE(crowded->add(6, requests()[2]).ok());
+    auto alone_again = make_core(model_, with(pattern, options()));
+    EXPECT_TRUE(alone_again->add(4, std::move(longer)).ok());
+    EXPECT_TRUE(run_all(*crowded, vocab_).at(4).same_bits(run_all(*alone_again, vocab_).at(4)));
   }
 }
 

@@ -34,7 +34,9 @@ std::vector<Field> refused(const Refused& list) {
 
 // vLLM's and Hugging Face's, whose template writes them into the prompt.
 Field template_documents() {
-  return unsupported_field("documents", is_empty, "millrace.documents has texts that come before the question");
+  Field field = unsupported_field("documents", is_empty);
+  field.help = "millrace.documents has texts that come before the question";
+  return field;
 }
 
 // The client's user, and OpenAI's billing, storage and caching.

@@ -55,8 +55,8 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
                                     GenerationRequest& params) {
   if (field.harmless) {
     if (field.harmless(value)) return std::nullopt;
-    return ApiError::unsupported(name, "is not supported by this server; " +
-                                           (field.instead.empty() ? std::string("leave it out") : field.instead));
+    const std::string instead = field.help.empty() ? "leave it out" : field.help;
+    return ApiError::unsupported(name, "is not supported by this server; " + instead);
   }
   if (!has_type(value, field.types))
     return ApiError::bad(name, fmt::format("must be {}, got {}", type_names(field.types), name_of(value)));
@@ -153,10 +153,9 @@ Field sampling_field(const std::string& name, const std::string& option) {
   return {name, 0, "", "no such sampling option"};
 }
 
-Field unsupported_field(const std::string& name, bool (*harmless)(const Json&), const std::string& instead) {
+Field unsupported_field(const std::string& name, bool (*harmless)(const Json&)) {
   Field field{name};
   field.harmless = harmless;
-  field.instead = instead;
   return field;
 }
 

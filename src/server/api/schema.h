@@ -44,7 +44,6 @@ struct Field {
   bool (*harmless)(const Json&) = nullptr;
   std::string no_effect = {};  // why an accepted field is ignored; "": it is not
   std::string unless = {};     // a field in whose presence a required one may be absent; "": none
-  std::string instead = {};    // of an unsupported field: what to give in its place; "": leave it out
 };
 
 // Validates `body`, which must be an object, and fills in `params`. Removes null fields; unknown fields are allowed.
@@ -59,7 +58,7 @@ std::string type_names(unsigned types);
 
 // The sampling option `option` under an API's name for it, with bounds and help from the sampling schema.
 Field sampling_field(const std::string& name, const std::string& option);
-Field unsupported_field(const std::string& name, bool (*harmless)(const Json&), const std::string& instead = "");
+Field unsupported_field(const std::string& name, bool (*harmless)(const Json&));
 Field ignored_field(const std::string& name, unsigned types, const std::string& why);
 // An object that is fully described by its members.
 Field object_field(const std::string& name, const std::string& help, std::vector<Field> fields);
