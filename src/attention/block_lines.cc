@@ -41,13 +41,16 @@ int64_t queries_at_once(const DynamicPattern& pattern, int64_t group) {
   return std::min(pattern.line_blocks(), std::max<int64_t>(1, kMostFlatRows / group));
 }
 
-void store_top(std::span<const float> scores, int64_t count, std::span<float> work, std::span<float> lines) {
+// Of equal scores the newest; those of 0 only where `unseen`.
+void store_top(std::span<const float> scores, int64_t count, bool unseen, std::span<float> work,
+               std::span<float> lines) {
   BlockMarks top(std::ssize(scores));
   mark_top(scores, count, work, top);
   std::ranges::fill(lines, kNoLine);
   size_t next = 0;
   top.each([&](int64_t line) {
-    if (next < lines.size() && scores[static_cast<size_t>(line)] > 0) lines[next++] = static_cast<float>(line);
+    if (next < lines.size() && (unseen || scores[static_cast<size_t>(line)] > 0))
+      lines[next++] = static_cast<float>(line);
   });
 }
 
@@ -82,8 +85,8 @@ class LineFinding {
     const LineCounts counts = pattern_.lines(at_);
     const auto blocks = static_cast<size_t>(blocks_);
     to.found() = any ? 1.0f : 0.0f;
-    store_top({vertical_, blocks}, counts.vertical, {work_, blocks}, to.vertical());
-    store_top({slash_, blocks}, counts.slash, {work_, blocks}, to.slash());
+    store_top({vertical_, blocks}, counts.vertical, true, {work_, blocks}, to.vertical());
+    store_top({slash_, blocks}, counts.slash, false, {work_, blocks}, to.slash());
   }
 
  private:
