@@ -175,7 +175,7 @@ class BenchStreams {
   bool decode(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
     for (int64_t i = 0; i < count; ++i) {
       start();
-      for (int64_t stream = 0; stream < streams_; ++stream) add(stream, first + i, 1, true);
+      for (int64_t stream = 0; stream < streams_; ++stream) add(stream, first + i, 1, true, true);
       if (!flush(passed)) return false;
     }
     return true;
@@ -213,10 +213,11 @@ class BenchStreams {
     return rule_ ? evicted(stream)->eviction.next() - position : INT64_MAX;
   }
 
-  void add(int64_t stream, int64_t first, int64_t count, bool output) {
+  void add(int64_t stream, int64_t first, int64_t count, bool output, bool answer = false) {
     Evicted* const evicting = evicted(stream);
     runner_->begin(blocks_of(stream), first - (evicting ? evicting->eviction.evicted() : 0), nullptr,
                    static_cast<StateId>(stream));
+    if (answer) runner_->answers();
     const bool by_layer = runner_->kv().by_layer();
     for (int64_t g = 1; g < runner_->kv().groups(); ++g)
       runner_->begin_group(g, blocks_of(stream, g), first - (by_layer ? evicting->eviction.evicted(g) : 0));

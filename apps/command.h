@@ -42,6 +42,7 @@ void add_batch_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_draft_search_command(CLI::App& app);
 void add_window_search_command(CLI::App& app);
+void add_pattern_search_command(CLI::App& app);
 void add_budget_search_command(CLI::App& app);
 void add_document_search_command(CLI::App& app);
 void add_kv_levels_command(CLI::App& app);

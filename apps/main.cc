@@ -41,8 +41,8 @@ constexpr std::pair<const char*, const char*> kCommandGroups[] = {
     {"Models on this machine", "list show pull create cp rm ps stop models inspect convert compress doctor"},
     {"Measure", "bench perplexity compare simulate replay trace lab"},
     {"Text and techniques",
-     "techniques tokenize template datastore draft-search window-search centroids budget-search document-search train "
-     "train-lab"},
+     "techniques tokenize template datastore draft-search window-search pattern-search centroids budget-search "
+     "document-search train train-lab"},
     {"Shell", "completion man"},
 };
 
@@ -61,39 +61,17 @@ constexpr std::pair<std::string_view, AddCommands> kModelCommands[] = {
     {"serve", add_serve_command},
 };
 constexpr AddCommands kOtherCommands[] = {
-    add_pull_command,
-    add_stored_commands,
-    add_running_commands,
-    add_inspect_command,
-    add_models_command,
-    add_convert_command,
-    add_compress_command,
-    add_tokenize_command,
-    add_datastore_command,
-    add_template_command,
-    add_techniques_command,
+    add_pull_command,          add_stored_commands,        add_running_commands,      add_inspect_command,
+    add_models_command,        add_convert_command,        add_compress_command,      add_tokenize_command,
+    add_datastore_command,     add_template_command,       add_techniques_command,
 #ifdef MILLRACE_TRAIN
     add_train_command,
 #endif
-    add_embed_command,
-    add_batch_command,
-    add_perplexity_command,
-    add_draft_search_command,
-    add_window_search_command,
-    add_budget_search_command,
-    add_document_search_command,
-    add_kv_levels_command,
-    add_bench_command,
-    add_centroids_command,
-    add_trace_command,
-    add_replay_command,
-    add_simulate_command,
-    add_lab_command,
-    add_compare_command,
-    add_train_lab_command,
-    add_doctor_command,
-    add_completion_command,
-    add_man_command,
+    add_embed_command,         add_batch_command,          add_perplexity_command,    add_draft_search_command,
+    add_window_search_command, add_pattern_search_command, add_budget_search_command, add_document_search_command,
+    add_kv_levels_command,     add_bench_command,          add_centroids_command,     add_trace_command,
+    add_replay_command,        add_simulate_command,       add_lab_command,           add_compare_command,
+    add_train_lab_command,     add_doctor_command,         add_completion_command,    add_man_command,
 };
 
 // The model command of these arguments, if nothing but its own flags is needed to read them; else null. Declaring every

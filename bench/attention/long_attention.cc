@@ -6,20 +6,23 @@
 //   long_attention shared [PREFIX [THREADS [STREAMS [COMMON]]]]        streams that decode behind one prefix; with
 //       COMMON, only so many tokens are common to all, and the rest of the prefix to every four streams
 //
-// `of proportion`: time that falls as much as the pairs of a query and a key would be 100 %.
+// `of proportion`: time that falls as much as the pairs of a query and a key would be 100 %. Patterns that choose
+// blocks also take the time of their summaries and lines; keys seen are those that they would choose.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "attention/block_lines.h"
 #include "attention/full.h"
-#include "attention/pattern.h"
+#include "attention/pattern_layers.h"
 #include "attention/shared_prefixes.h"
 #include "base/cpu.h"
 
@@ -50,12 +53,21 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// With the layers that the pattern has beside its keys.
+KvLayout layout_of(const AttentionPattern* pattern, int64_t context) {
+  const KvLayer layer{.kv_heads = kKvHeads, .head_dim = kDim, .heads_each = kHeads / kKvHeads};
+  KvLayout layout{find_format("f16"), kBlockTokens, {layer}};
+  if (const auto added = add_pattern_layers(layout, pattern, context); !added.ok()) std::abort();
+  return layout;
+}
+
 struct Bench {
-  Bench(Isa isa, int threads, int64_t most_context, int64_t most_queries, int64_t slots)
+  Bench(Isa isa, int threads, int64_t most_context, int64_t most_queries, int64_t slots,
+        const AttentionPattern* pattern = nullptr)
       : table(make_kernel_table(isa)),
         pool(threads),
         context(most_context),
-        kv(KvPool::create({find_format("f16"), kBlockTokens, {{kKvHeads, kDim}}}, slots / kBlockTokens).value()),
+        kv(KvPool::create(layout_of(pattern, most_context), slots / kBlockTokens).value()),
         q(static_cast<size_t>(most_queries * kHeads * kDim)),
         out(q.size()) {
     std::mt19937 random(1);
@@ -90,6 +102,8 @@ struct Bench {
     scratch.resize(
         static_cast<size_t>(attention_scratch_floats(pool.threads(), context, group, kDim, kKvHeads, kDim, switches)));
     pointers.resize(static_cast<size_t>(attention_scratch_pointers(pool.threads(), context, kBlockTokens)));
+    summarize_keys(batch, layer, table, pool, kv, context);
+    find_lines(batch, layer, table, pool, kv, q.data(), context, scratch.data(), pointers.data());
     attend(batch, layer, table, pool, kv, q.data(), out.data(), context, scratch.data(), pointers.data(), nullptr,
            prefixes);
   }
@@ -102,14 +116,36 @@ struct Bench {
   std::vector<const uint8_t*> pointers;
 };
 
+// Of the pairs of a query and a key, those that the pattern keeps.
+double kept_pairs(const AttentionPattern* pattern, int64_t tokens) {
+  if (!pattern) return 1;
+  double kept = pattern_density(*pattern, 1, kKvHeads, tokens);
+  const DynamicPattern* dynamic = dynamic_pattern(pattern);
+  const int64_t block = pattern->block();
+  for (int64_t head = 0; dynamic && head < kKvHeads; ++head)
+    for (int64_t own = 0; own * block < tokens; ++own) {
+      BlockMarks marks(own);
+      const PatternPlace at{0, head, kKvHeads};
+      pattern->mark(at, own, marks);
+      const double more = dynamic->chosen(at, own - marks.count()) * static_cast<double>(block * block);
+      kept += 2 * more / static_cast<double>(tokens) / static_cast<double>(tokens + 1) / kKvHeads;
+    }
+  return kept;
+}
+
 int patterns(Isa isa, int64_t tokens, int threads, std::vector<std::string> names) {
-  Bench bench(isa, threads, tokens, kChunk, tokens);
   struct Way {
     std::string name;
     std::shared_ptr<const AttentionPattern> pattern;
+    std::unique_ptr<Bench> bench;
     std::vector<double> seconds;
   };
-  std::vector<Way> ways = {{"everything", nullptr, {}}};
+  std::vector<Way> ways;
+  const auto add_way = [&](const std::string& name, std::shared_ptr<const AttentionPattern> pattern) {
+    const AttentionPattern* own = pattern.get();
+    ways.push_back({name, std::move(pattern), std::make_unique<Bench>(isa, threads, tokens, kChunk, tokens, own), {}});
+  };
+  add_way("everything", nullptr);
   if (names.empty()) names.assign(std::begin(kPatterns), std::end(kPatterns));
   for (const std::string& name : names) {
     auto made = make_attention_pattern(name);
@@ -117,24 +153,24 @@ int patterns(Isa isa, int64_t tokens, int threads, std::vector<std::string> name
       fmt::print(stderr, "{}\n", made.error().message);
       return 1;
     }
-    ways.push_back({name, *made, {}});
+    add_way(name, *made);
   }
   for (int round = 0; round < kRounds; ++round) {
     for (Way& way : ways) {
       const double begin = seconds_now();
       for (int64_t slot = 0; slot < tokens; slot += kChunk) {
         Batch batch;
-        bench.add(batch, std::min(tokens, slot + kChunk), std::min(kChunk, tokens - slot), 0, 0);
-        bench.run(batch, {.pattern = way.pattern.get()}, nullptr);
+        way.bench->add(batch, std::min(tokens, slot + kChunk), std::min(kChunk, tokens - slot), 0, 0);
+        way.bench->run(batch, {.pattern = way.pattern.get()}, nullptr);
       }
       way.seconds.push_back(seconds_now() - begin);
     }
   }
-  fmt::print("{}, {} tokens, {} threads\n\n", isa_name(bench.table.isa), tokens, bench.pool.threads());
+  fmt::print("{}, {} tokens, {} threads\n\n", isa_name(isa), tokens, ways[0].bench->pool.threads());
   fmt::print("| pattern | keys seen | ms | GFLOP/s | speed | of proportion |\n|---|---:|---:|---:|---:|---:|\n");
   const double all = median(ways[0].seconds);
   for (const Way& way : ways) {
-    const double density = way.pattern ? pattern_density(*way.pattern, 1, kKvHeads, tokens) : 1.0;
+    const double density = kept_pairs(way.pattern.get(), tokens);
     const double pairs = 0.5 * static_cast<double>(tokens) * static_cast<double>(tokens + 1) * density;
     const double seconds = median(way.seconds);
     fmt::print("| `{}` | {:.1f} % | {:.1f} | {:.0f} | {:.2f} | {:.0f} % |\n", way.name, 100 * density, 1e3 * seconds,

@@ -1,4 +1,4 @@
-// The attention patterns, one line each. with_block() adds the option that every member has.
+// The attention patterns, one line each. with_block() adds the options that every member has.
 #include "attention/diffusing_pattern.h"
 #include "attention/patterns/factories.h"
 
@@ -11,6 +11,8 @@ constexpr double kMost = kMostPatternBlocks;
 
 std::vector<OptionSpec> with_block(std::vector<OptionSpec> own) {
   own.push_back({"block", Type::integer, "64", 16, 4096, "tokens of a block, a multiple of those of a KV block"});
+  own.push_back({"phase", Type::text, "all", 0, 0,
+                 "prompt, decode: only these tokens' queries follow the pattern, the others see every key"});
   return own;
 }
 
@@ -66,8 +68,11 @@ const Registry<AttentionPatternFactory>& attention_patterns() {
                     {"alpha", Type::number, "0.9", 0, 1, "share of a token's own value in what the next hop carries on"}}), Loss::lossy, "tests/conformance/hop_values_test.cc"}, make_diffuser},
       {{"attention", "quest", "each query sees the blocks whose smallest and largest keys allow the largest products", "Tang et al., 2024, Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference",
         with_choice("16", "1", {{"first", Type::integer, "2", 0, 1 << 16, "first layers, which see every key"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_quest},
-      {{"attention", "minference", "each query sees the blocks whose mean key has the largest product with it", "Jiang et al., 2024, MInference 1.0: Accelerating Pre-filling for Long-Context LLMs via Dynamic Sparse Attention",
-        with_choice("16", "1", {}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_minference},
+      {{"attention", "minference", "each head has one of three patterns: the newest blocks; those where earlier queries look, by place or distance; or by mean keys", "Jiang et al., 2024, MInference 1.0: Accelerating Pre-filling for Long-Context LLMs via Dynamic Sparse Attention",
+        with_choice("16", "1", {{"heads", Type::text, "b", 0, 0, "of each KV head in turn: a: the newest; v: lines; b: top; or with blocks of its own: a16.v6+3.b12"},
+                                {"vertical", Type::integer, "8", 0, kMost, "v: blocks that all later queries see"},
+                                {"slash", Type::integer, "2", 0, kMost, "v: distances, at which every query sees a block"},
+                                {"last", Type::integer, "8", 1, 64, "v: lines are found every so many blocks, by the last query of each"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_minference},
       {{"attention", "reformer", "each query sees the blocks with the most keys that hash to its buckets", "Kitaev et al., 2020, Reformer: The Efficient Transformer",
         with_choice("14", "2", {{"hashes", Type::integer, "4", 1, 16, "rounds of hashing"},
                                 {"buckets", Type::integer, "32", 2, 256, "of a round, an even number"},
@@ -87,7 +92,8 @@ const Registry<AttentionPatternFactory>& attention_patterns() {
       {{"attention", "sinkhorn", "each query sees the blocks that Sinkhorn normalization of block-to-block scores matches it with", "Tay et al., 2020, Sparse Sinkhorn Attention",
         with_choice("16", "1", {{"rounds", Type::integer, "5", 0, 100, "of normalization, of rows and columns in turns; 0: none"},
                                 {"temperature", Type::number, "0.75", 0.01, 1000, "of the scores between blocks"},
-                                {"rows", Type::integer, "16", 1, 1024, "newest blocks whose matches count"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_sinkhorn},
+                                {"rows", Type::integer, "16", 1, 1024, "newest blocks whose matches count"},
+                                {"scorer", Type::text, "", 0, 0, "file of a sorting network that was trained with the model; empty: blocks match by their mean keys"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_sinkhorn},
   });
   return registry;
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "attention/block_lines.h"
 #include "attention/codec_tiles.h"
 #include "attention/key_summaries.h"
 #include "attention/row_formats.h"
@@ -43,11 +44,11 @@ void read_query(const DynamicPattern& pattern, const PatternPlace& at, const flo
 
 // Adds what a member that weighs blocks against each other gives each, to the scores of `queries` queries of `group`
 // heads. `work`: a float for each block, and balance_floats().
-void add_balance(const DynamicPattern& pattern, const BlockSummaries& summaries, int64_t group, int64_t queries,
-                 int64_t blocks, float* scores, float* work) {
+void add_balance(const DynamicPattern& pattern, const PatternPlace& at, const BlockSummaries& summaries, int64_t group,
+                 int64_t queries, int64_t blocks, float* scores, float* work) {
   const int64_t floats = pattern.balance_floats(blocks);
   if (floats == 0) return;
-  pattern.balance(summaries, {work, static_cast<size_t>(blocks)}, {work + blocks, static_cast<size_t>(floats)});
+  pattern.balance(at, summaries, {work, static_cast<size_t>(blocks)}, {work + blocks, static_cast<size_t>(floats)});
   for (int64_t i = 0; i < queries; ++i)
     for (int64_t block = 0; block < blocks; ++block)
       scores[i * blocks + block] += static_cast<float>(group) * work[block];
@@ -101,6 +102,7 @@ class ChosenAttention {
         balance_(gathered_ + u.queries * (group_ * u.layer.head_dim + (query_block_ + 31) / 32)) {}
 
   void run() {
+    if (pattern_.choice(at()) != HeadChoice::scores) return attend_unchosen();
     choose();
     std::fill_n(total_.sum, u_.queries * group_, 0.0f);  // no key yet
     std::fill_n(total_.top, u_.queries * group_, -std::numeric_limits<float>::infinity());
@@ -139,7 +141,7 @@ class ChosenAttention {
       BlockMarks marks(query_block_);
       seen.each([&](int64_t block) { marks.add(block); });
       const auto blocks = static_cast<size_t>(query_block_);
-      pattern_.choose({scores_ + i * query_block_, blocks}, {work_, blocks}, marks);
+      pattern_.choose(at(), {scores_ + i * query_block_, blocks}, {work_, blocks}, marks);
       const bool dense = marks.count() == query_block_;
       dense_[static_cast<size_t>(i)] = dense;
       dense_count_ += dense;
@@ -160,8 +162,16 @@ class ChosenAttention {
       for (; i < u_.queries; ++i)
         score_block<1>(features_ + i * floats_, summary, floats_, scores_ + i * query_block_ + block, query_block_);
     }
-    add_balance(pattern_, StoredSummaries(u_.kv, pattern_, u_.layer, u_.kv_head, table_), group_, u_.queries,
+    add_balance(pattern_, at(), StoredSummaries(u_.kv, pattern_, u_.layer, u_.kv_head, table_), group_, u_.queries,
                 query_block_, scores_, balance_);
+  }
+
+  void attend_unchosen() {
+    BlockMarks marks(query_block_);
+    pattern_.mark(at(), query_block_, marks);
+    if (pattern_.choice(at()) == HeadChoice::lines)
+      mark_lines(u_.kv, u_.layer, pattern_, table_, u_.kv_head, query_block_, marks);
+    attend_marked(u_, pattern_.block(), marks, total_, scratch_, pointers_);
   }
 
   void attend_all(int64_t first, int64_t count) {
@@ -174,35 +184,8 @@ class ChosenAttention {
     attend_marked(part, pattern_.block(), all, total_.from(row, u_.layer.values()), scratch_, pointers_);
   }
 
-  // The kernel's arguments for keys [0, keys) of a block.
   AttentionArgs args_for(int64_t block, int64_t keys) {
-    const int64_t block_tokens = u_.kv.layout().block_tokens, layer = u_.layer.layer;
-    const bool own_values = u_.kv.layout().layers[static_cast<size_t>(layer)].planes() > 1;
-    const int64_t first = block * (pattern_.block() / block_tokens), count = (keys + block_tokens - 1) / block_tokens;
-    for (int64_t b = 0; b < count; ++b) {
-      if (u_.encoded) {
-        u_.encoded->places(u_.worker)[b] = static_cast<int32_t>(first + b);
-        continue;
-      }
-      pointers_[b] = u_.kv.keys(layer, table_[first + b], u_.kv_head);
-      if (own_values) pointers_[count + b] = u_.kv.values(layer, table_[first + b], u_.kv_head);
-    }
-    AttentionArgs args;
-    args.block_tokens = block_tokens;
-    args.group = group_;
-    args.head_dim = u_.layer.head_dim;
-    args.value_dim = u_.layer.value_dim;
-    args.key_end = keys;
-    args.key_ahead = keys;
-    args.cold = true;
-    args.softcap = u_.layer.softcap;
-    args.unify = u_.layer.switches.unify;
-    args.unified_max = u_.layer.switches.unified_max;
-    args.k_blocks = pointers_;
-    args.v_blocks = own_values ? pointers_ + count : pointers_;
-    set_partial(scratch_, args);
-    set_row_formats(u_.kernels, u_.kv, layer, u_.rests, args);
-    return args;
+    return block_args(u_, pattern_.block(), block, keys, scratch_, pointers_);
   }
 
   void attend_block(int64_t block) {
@@ -298,6 +281,38 @@ void attend_chosen(const VisibleUnit& u, const DynamicPattern& pattern, const Pa
   ChosenAttention(u, pattern, total, scratch, pointers, choice).run();
 }
 
+AttentionArgs block_args(const VisibleUnit& u, int64_t pattern_block, int64_t block, int64_t keys, const Partial& to,
+                         const uint8_t** pointers) {
+  const int64_t block_tokens = u.kv.layout().block_tokens, layer = u.layer.layer;
+  const bool own_values = u.kv.layout().layers[static_cast<size_t>(layer)].planes() > 1;
+  const int64_t first = block * (pattern_block / block_tokens), count = (keys + block_tokens - 1) / block_tokens;
+  const int32_t* table = u.batch.tables(u.layer.group).data() + u.span.table;
+  for (int64_t b = 0; b < count; ++b) {
+    if (u.encoded) {
+      u.encoded->places(u.worker)[b] = static_cast<int32_t>(first + b);
+      continue;
+    }
+    pointers[b] = u.kv.keys(layer, table[first + b], u.kv_head);
+    if (own_values) pointers[count + b] = u.kv.values(layer, table[first + b], u.kv_head);
+  }
+  AttentionArgs args;
+  args.block_tokens = block_tokens;
+  args.group = u.layer.heads / u.layer.kv_heads;
+  args.head_dim = u.layer.head_dim;
+  args.value_dim = u.layer.value_dim;
+  args.key_end = keys;
+  args.key_ahead = keys;
+  args.cold = true;
+  args.softcap = u.layer.softcap;
+  args.unify = u.layer.switches.unify;
+  args.unified_max = u.layer.switches.unified_max;
+  args.k_blocks = pointers;
+  args.v_blocks = own_values ? pointers + count : pointers;
+  set_partial(to, args);
+  set_row_formats(u.kernels, u.kv, layer, u.rests, args);
+  return args;
+}
+
 int64_t choose_work_floats(const AttentionPattern& pattern, int64_t blocks) {
   const DynamicPattern* dynamic = dynamic_pattern(&pattern);
   return blocks + (dynamic ? dynamic->balance_floats(blocks) : 0);
@@ -310,15 +325,18 @@ void choose_blocks(KvPool& kv, const AttentionLayer& layer, const AttentionPatte
   pattern.mark(at, query_block, marks);
   const DynamicPattern* dynamic = dynamic_pattern(&pattern);
   if (!dynamic || marks.count() == query_block) return;
+  if (dynamic->choice(at) == HeadChoice::lines)
+    return mark_lines(kv, layer, *dynamic, table, kv_head, query_block, marks);
+  if (dynamic->choice(at) == HeadChoice::none) return;
   const int64_t floats = dynamic->summary_floats(layer.head_dim);
   const auto blocks = static_cast<size_t>(query_block);
   read_query(*dynamic, at, q, layer.heads / layer.kv_heads, layer.head_dim, {features, static_cast<size_t>(floats)});
   for (int64_t block = 0; block < query_block; ++block)
     score_block<1>(features, key_summary(kv, layer.layer, kv_head, table, block, pattern.block()), floats,
                    scores + block, 1);
-  add_balance(*dynamic, StoredSummaries(kv, *dynamic, layer, kv_head, table), layer.heads / layer.kv_heads, 1,
+  add_balance(*dynamic, at, StoredSummaries(kv, *dynamic, layer, kv_head, table), layer.heads / layer.kv_heads, 1,
               query_block, scores, work);
-  dynamic->choose({scores, blocks}, {work, blocks}, marks);
+  dynamic->choose(at, {scores, blocks}, {work, blocks}, marks);
 }
 
 }  // namespace millrace

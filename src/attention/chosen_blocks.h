@@ -6,7 +6,8 @@
 //   choice of 0, 1 0  1  0  0
 //
 // Joins are in the order of the blocks, with the query's own block last, so a query's bits depend on its own choice
-// alone. A query that sees every block is computed as without a pattern, and has those bits.
+// alone. A query that sees every block is computed as without a pattern, and has those bits. Heads whose queries do not
+// choose (HeadChoice) are computed as by a static pattern.
 #pragma once
 
 #include "attention/block_sparse.h"
@@ -21,6 +22,10 @@ int64_t chosen_blocks_floats(const DynamicPattern* pattern, int64_t context, int
 // As attend_blocks(); `choice` has chosen_blocks_floats().
 void attend_chosen(const VisibleUnit& unit, const DynamicPattern& pattern, const Partial& total, const Partial& scratch,
                    const uint8_t** pointers, float* choice);
+
+// Arguments of a call for keys [0, keys) of one block, `pattern_block` tokens each: all but the queries.
+AttentionArgs block_args(const VisibleUnit& unit, int64_t pattern_block, int64_t block, int64_t keys, const Partial& to,
+                         const uint8_t** pointers);
 
 // Marks all blocks that a token's query sees; `q`: of the KV head's query heads, [group, head_dim]. `features` has
 // summary_floats(), `scores` a float for each block before query_block, and `work` choose_work_floats(). For whoever

@@ -21,9 +21,26 @@ class BlockSummaries {
   virtual std::span<const float> operator[](int64_t block) const = 0;
 };
 
+// How the queries of a head come to the blocks that they see beside those of mark().
+enum class HeadChoice : uint8_t {
+  scores,  // each chooses by them
+  none,    // there are no others
+  lines,   // all of a block see those that earlier queries have found (attention/block_lines.h)
+};
+
+struct LineCounts {
+  int64_t vertical = 0;  // blocks that all later queries see
+  int64_t slash = 0;     // distances, at which every query sees a block
+};
+
 class DynamicPattern : public AttentionPattern {
  public:
   // mark() of a dynamic pattern marks what every query of the block sees.
+
+  virtual HeadChoice choice(const PatternPlace&) const { return HeadChoice::scores; }
+  virtual LineCounts lines(const PatternPlace&) const { return {}; }
+  virtual LineCounts most_lines() const { return {}; }  // of any head
+  virtual int64_t line_blocks() const { return 0; }     // from one finding of lines to the next; 0: no head has any
 
   virtual int64_t summary_floats(int64_t head_dim) const = 0;
   virtual void start_summary(std::span<float> summary) const { std::ranges::fill(summary, 0.0f); }
@@ -33,13 +50,15 @@ class DynamicPattern : public AttentionPattern {
   // Of members that weigh blocks against each other: what is added to the score that each block has for a query, once
   // for every query head. A function of these summaries alone. `work` has balance_floats(); 0: nothing is added.
   virtual int64_t balance_floats(int64_t /*blocks*/) const { return 0; }
-  virtual void balance(const BlockSummaries&, std::span<float> added, std::span<float> /*work*/) const {
+  virtual void balance(const PatternPlace&, const BlockSummaries&, std::span<float> added,
+                       std::span<float> /*work*/) const {
     std::ranges::fill(added, 0.0f);
   }
-  // Blocks that choose() marks of `left` ones that mark() leaves, in the mean: for whoever has no scores.
-  virtual double chosen(int64_t left) const = 0;
+  // Blocks of `left` ones that mark() leaves which a query sees, in the mean: for whoever has no scores.
+  virtual double chosen(const PatternPlace& at, int64_t left) const = 0;
   // Marks blocks in addition to those of mark(), by the score of each; never NaN. `work` has as many floats.
-  virtual void choose(std::span<const float> scores, std::span<float> work, BlockMarks& marks) const = 0;
+  virtual void choose(const PatternPlace& at, std::span<const float> scores, std::span<float> work,
+                      BlockMarks& marks) const = 0;
 };
 
 // Null: the pattern is static, or none.

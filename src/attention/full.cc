@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "attention/block_lines.h"
 #include "attention/block_sparse.h"
 #include "attention/chosen_blocks.h"
 #include "attention/codec_tiles.h"
@@ -115,7 +116,10 @@ struct Attend {
 
   KeyLives::Span lives_of(const BatchSpan& span) const { return lives ? lives->of(span) : KeyLives::Span{}; }
 
-  bool sparse(const BatchSpan& span) const { return pattern && span.visibility < 0; }
+  const AttentionPattern* pattern_for(const BatchSpan& span) const {
+    return pattern && pattern->applies(span.answer) ? pattern : nullptr;
+  }
+  bool sparse(const BatchSpan& span) const { return pattern_for(span) && span.visibility < 0; }
   SparseTiles tiles() const { return {pattern->block(), tile}; }
 
   int64_t units_of(const BatchSpan& span) const {
@@ -262,11 +266,12 @@ struct Attend {
     visible.worker = worker.index;
     const KeyLives::Span own = lives_of(*u.span);
     if (own.hides()) return attend_living(visible, own, total, partial);
-    if (u.span->visibility >= 0) return attend_visible(visible, dynamic ? nullptr : pattern, total, partial.max);
-    if (dynamic)
+    const AttentionPattern* own_pattern = pattern_for(*u.span);
+    if (u.span->visibility >= 0) return attend_visible(visible, dynamic ? nullptr : own_pattern, total, partial.max);
+    if (own_pattern && dynamic)
       return attend_chosen(visible, *dynamic, total, partial, worker.pointers,
                            scratch + unit_floats(group, layer.head_dim, layer.values()));
-    if (pattern) return attend_blocks(visible, *pattern, total, partial, worker.pointers);
+    if (own_pattern) return attend_blocks(visible, *own_pattern, total, partial, worker.pointers);
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
       run_partition(u, part, part == u.part_begin, part == u.part_begin ? total : partial, worker);
       if (part > u.part_begin) join(rows, partial, total);
@@ -407,7 +412,8 @@ int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group
       group_floats(group, head_dim, value_dim),
       unit_floats(group, head_dim, value_dim) +
           chosen_blocks_floats(dynamic_pattern(switches.pattern), context, query_tile(group), group, head_dim));
-  return std::max(threads * unit, kv_heads * split_floats(context, group, value_dim));
+  const int64_t lines = line_scratch_floats(dynamic_pattern(switches.pattern), context, group, head_dim, value_dim);
+  return std::max(threads * std::max(unit, lines), kv_heads * split_floats(context, group, value_dim));
 }
 
 int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t block_tokens) {
@@ -438,7 +444,7 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
   const std::vector<BatchSpan>& spans = batch.spans_of(layer.group);
   // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
   if (spans.size() == 1 && spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1 &&
-      spans[0].visibility < 0 && !a.pattern && !a.lives_of(spans[0]).hides()) {
+      spans[0].visibility < 0 && !a.pattern_for(spans[0]) && !a.lives_of(spans[0]).hides()) {
     attend_split(a, spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers, pointer_slot);
     return;
   }

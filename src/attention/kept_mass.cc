@@ -1,5 +1,7 @@
 #include "attention/kept_mass.h"
 
+#include <vector>
+
 #include "attention/chosen_blocks.h"
 #include "attention/query_weights.h"
 
@@ -27,7 +29,7 @@ void add_query(const float* weights, int64_t group, int64_t slot, const BlockMar
 }  // namespace
 
 void observe_kept_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv,
-                       const float* q, int64_t context, KeptMass& kept, const CodecTiles* tiles) {
+                       const float* q, int64_t context, const KeptMassHeads& kept, const CodecTiles* tiles) {
   const AttentionPattern* pattern = pattern_of(layer, context);
   if (!pattern) return;
   const int64_t group = layer.heads / layer.kv_heads, block = pattern->block();
@@ -37,6 +39,7 @@ void observe_kept_mass(const Batch& batch, const AttentionLayer& layer, const Ke
   std::vector<float> scores(blocks), work(static_cast<size_t>(choose_work_floats(*pattern, context / block + 1)));
   std::vector<float> weights(static_cast<size_t>(layer.head_dim + group * context));
   for (const BatchSpan& span : batch.spans_of(layer.group)) {
+    if (!kept.every_phase && !pattern->applies(span.answer)) continue;
     const int32_t* table = batch.tables(layer.group).data() + span.table;
     for (int64_t i = 0; i < span.count; ++i) {
       const int64_t slot = span.first_slot + i;
@@ -47,7 +50,8 @@ void observe_kept_mass(const Batch& batch, const AttentionLayer& layer, const Ke
         choose_blocks(kv, layer, *pattern, table, kv_head, marks.end(), query + kv_head * group * layer.head_dim,
                       features.data(), scores.data(), work.data(), marks);
         query_weights(span, batch, layer, kernels, kv, kv_head, query, 0, slot + 1, weights.data(), tiles);
-        add_query(weights.data() + layer.head_dim, group, slot, marks, block, kept);
+        add_query(weights.data() + layer.head_dim, group, slot, marks, block,
+                  kept.heads[kept.heads.size() > 1 ? static_cast<size_t>(kv_head) : 0]);
       }
     }
   }

@@ -3,7 +3,7 @@
 // the forward pass, like mass.h; what it sees is the pass with the pattern. On one thread, in a fixed order.
 #pragma once
 
-#include <vector>
+#include <span>
 
 #include "attention/full.h"
 
@@ -20,9 +20,15 @@ struct KeptMass {
   double mean_keys() const { return queries > 0 ? keys / static_cast<double>(queries) : 1; }
 };
 
+// What is added to.
+struct KeptMassHeads {
+  std::span<KeptMass> heads;  // one for all KV heads of the layer, or one for each
+  bool every_phase = false;   // also what queries would see to whom the pattern does not apply
+};
+
 // q: as of observe_mass(); tiles: as of attend(); the batch's keys and their summaries must be stored. Layers without
 // the pattern add nothing.
 void observe_kept_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv,
-                       const float* q, int64_t context, KeptMass& kept, const CodecTiles* tiles = nullptr);
+                       const float* q, int64_t context, const KeptMassHeads& kept, const CodecTiles* tiles = nullptr);
 
 }  // namespace millrace

@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "attention/block_lines.h"
 #include "attention/block_sparse.h"
 #include "attention/codec_tiles.h"
 #include "kv/row_rests.h"
@@ -50,7 +51,8 @@ Result<void> add_key_summaries(KvLayout& layout, const AttentionPattern* pattern
   for (int64_t i = 0; i < std::ssize(layers); ++i) {
     const KvLayer& layer = layers[static_cast<size_t>(i)];
     const bool sees_all = layer.kv_heads > 0 && (layer.window <= 0 || layer.window >= context);
-    const int64_t bytes = 4 * dynamic->summary_floats(std::min(layer.head_dim, kMostDynamicDim));
+    const int64_t dim = std::min(layer.head_dim, kMostDynamicDim);
+    const int64_t bytes = 4 * (dynamic->summary_floats(dim) + line_floats(*dynamic, layer.heads_each, dim));
     int64_t width = unit;  // of a row, so that the rows of a KV block are as many bytes
     while (layout.block_tokens * layout.format->row_bytes(width) < bytes) width += unit;
     layout.layers.push_back(sees_all ? KvLayer{.kv_heads = layer.kv_heads,
@@ -99,6 +101,7 @@ void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end,
     pool.parallel_for(blocks * own.kv_heads, [&](int64_t index, int worker) {
       summarize_block(table.data(), own.beside, index % own.kv_heads, codec, kv, nullptr, worker, *pattern,
                       first + index / own.kv_heads);
+      forget_lines(*pattern, own, kv, table.data(), index % own.kv_heads, first + index / own.kv_heads);
     });
   }
 }

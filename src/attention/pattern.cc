@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "attention/diffusing_pattern.h"
 #include "attention/fitted_pattern.h"
 #include "base/choose.h"
 
@@ -13,6 +14,14 @@ Result<std::shared_ptr<const AttentionPattern>> make_attention_pattern(std::stri
   auto made = chosen.member(chosen.options);
   if (!made.ok()) return Error::user(fmt::format("{}: {}", chosen.label, made.error().message));
   std::unique_ptr<AttentionPattern> pattern = std::move(*made);
+  const std::string& phase = chosen.options.text("phase");
+  if (phase != "all" && phase != "prompt" && phase != "decode")
+    return Error::user(fmt::format("{}: phase: must be all, prompt or decode, got '{}'", chosen.label, phase));
+  if (phase != "all" && diffusing_pattern(pattern.get()))
+    return Error::user(fmt::format(
+        "{}: phase: must be all where values go several hops, which tokens of the other phase would not pass on",
+        chosen.label));
+  if (phase != "all") pattern->phase_ = phase == "prompt" ? PatternPhase::prompt : PatternPhase::decode;
   pattern->block_ = chosen.options.integer("block");
   pattern->text_ = std::string(text);
   if (const auto* fitted = dynamic_cast<const FittedPattern*>(pattern.get())) pattern->text_ += " " + fitted->digest();

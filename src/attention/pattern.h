@@ -14,6 +14,9 @@
 
 namespace millrace {
 
+// Which tokens' queries a pattern is for; the others see every earlier key.
+enum class PatternPhase : uint8_t { all, prompt, decode };
+
 struct PatternPlace {
   int64_t layer = 0;
   int64_t head = 0;   // KV head: its query heads see the same keys
@@ -26,14 +29,21 @@ class AttentionPattern {
   // Marks blocks before `query_block`; others are ignored.
   virtual void mark(const PatternPlace& at, int64_t query_block, BlockMarks& marks) const = 0;
 
+  // Of a token of the answer, which was sampled, or of one of the prompt.
+  bool applies(bool answer) const { return phase_ == PatternPhase::all || (phase_ == PatternPhase::decode) == answer; }
+  PatternPhase phase() const { return phase_; }
   int64_t block() const { return block_; }           // tokens
   const std::string& text() const { return text_; }  // NAME[:key=value,...], as given
 
  private:
   friend Result<std::shared_ptr<const AttentionPattern>> make_attention_pattern(std::string_view text);
   int64_t block_ = 64;
+  PatternPhase phase_ = PatternPhase::all;
   std::string text_;
 };
+
+// Whether prompts and answers attend in different ways.
+inline bool has_phase(const AttentionPattern* pattern) { return pattern && pattern->phase() != PatternPhase::all; }
 
 // Null: the model's layers determine it.
 using AttentionPatternFactory = Result<std::unique_ptr<AttentionPattern>> (*)(const OptionValues& options);

@@ -177,10 +177,11 @@ void add_sums(const int64_t* sums, int64_t slots, int64_t column, const TokenMas
 void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool,
                         KvPool& kv, const float* q, int64_t context, TokenMass& mass, const CodecTiles* tiles) {
   const int64_t group = layer.heads / layer.kv_heads, tile = std::max<int64_t>(1, kRows / group);
-  const AttentionPattern* pattern = pattern_of(layer, context);
+  const AttentionPattern* of_layer = pattern_of(layer, context);
   mass.scratch.resize(static_cast<size_t>(pool.threads()));
   for (const TokenMass::Span& observed : mass.spans) {
     const BatchSpan& span = batch.spans_of(layer.group)[static_cast<size_t>(observed.span)];
+    const AttentionPattern* pattern = of_layer && of_layer->applies(span.answer) ? of_layer : nullptr;
     const int64_t slots = span.first_slot + span.count, queries = span.count - observed.skipped;
     const int64_t units = (queries + tile - 1) / tile;
     const bool own_sums = observed.heads > 1 && !observed.whole_layers;

@@ -121,7 +121,10 @@ Result<DocumentTokens> EngineCore::prepare(Request& request) const {
     add_links(*context, request);
     if (context->link_rows()) MILLRACE_TRY_VOID(loop_->executor->put_links(*context->link_rows(), request));
   }
-  MILLRACE_TRY_VOID(check_linked(request, context && !context->encoder()));
+  const bool has_parts = context && !context->encoder();
+  MILLRACE_TRY_VOID(check_linked(request, has_parts));
+  if (has_parts && !context->plan(request.documents).sees.empty())
+    MILLRACE_TRY_VOID(loop_->executor->check_context(true));
   return encoded;
 }
 

@@ -38,6 +38,7 @@ class StreamMaker {
     MILLRACE_TRY(const auto context, loop_.context_of(s.request));
     if (context) stream->context = context->plan(s.request.documents);
     note_border(*stream);
+    s.prompt_apart = loop_.executor->limits().prompts_apart;
     s.prefix.caches =
         cache_.index() && s.request.cache_prompt && !s.request.reader && !stream->eviction && stream->context.empty();
     s.prefix.scope = cache_.scope_of(s.request, stream->adapters, !stream->context.empty());

@@ -81,6 +81,9 @@ void PlacedDocuments::run(LiveStream& stream) {
     note_border(stream);              // which is the part's end
     if (begun) take(stream, *begun);  // perhaps all of it
   }
+  // Blocks of the prompt: what a pattern knows of them is of keys at the places that they now have.
+  if (s.prompt_apart && !stream.context.empty() && s.computed == s.prompt_tokens)
+    loop_.executor->keys_changed(s.kv.blocks, 0, s.computed);
 }
 
 // Tokens before the first part, where these are what it sees: they are in what the index holds of it.
@@ -143,6 +146,7 @@ void PlacedDocuments::leave(const LiveStream& stream, const ContextPart& part) {
   const int64_t end = std::min(count, before + part.end - part.begin);
   copy_rows(loop_.kv(), {s.kv.blocks, part.begin + first + head - before}, {blocks, first + head},
             std::max<int64_t>(0, end - first - head));
+  if (s.prompt_apart) loop_.executor->keys_changed(blocks, first, end);
   index_->insert(std::span(tokens).first(static_cast<size_t>(count)), blocks, s.prefix.scope, s.request.keep_seconds);
   for (const BlockId block : blocks) loop_.kv().release(block);
 }

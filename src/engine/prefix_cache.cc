@@ -73,7 +73,7 @@ int64_t PrefixCache::cached_tokens(const Request& request) {
 }
 
 int64_t PrefixCache::known_tokens(const Sequence& s) const {
-  return index_->known_blocks(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), s.prefix.scope) *
+  return index_->known_blocks(std::span(s.tokens).first(static_cast<size_t>(s.adoptable())), s.prefix.scope) *
          block_tokens_;
 }
 

@@ -25,7 +25,7 @@ void PrefixService::find(LiveStream& stream) {
   if (!s.prefix.caches) return;
   // At least one token is computed, to sample the next one.
   const auto shared =
-      cache_.index()->match_groups(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), s.prefix.scope);
+      cache_.index()->match_groups(std::span(s.tokens).first(static_cast<size_t>(s.adoptable())), s.prefix.scope);
   ledger_.adopt(stream, shared);
   s.computed = s.kv.shared_blocks * cache_.block_tokens();
   mark_shared(s);
@@ -60,7 +60,8 @@ bool PrefixService::wait_for_donor(LiveStream& stream) {
     if (other.get() == &stream || o.phase != StreamPhase::running || o.held_back || !o.prefix.caches ||
         o.prefix.scope != s.prefix.scope)
       continue;
-    const int64_t common = std::min(common_tokens(s, o), s.size() - 1) / block_tokens * block_tokens;
+    const int64_t lent = o.prompt_apart ? o.prompt_tokens : o.size();
+    const int64_t common = std::min({common_tokens(s, o), s.adoptable(), lent}) / block_tokens * block_tokens;
     if (common == 0) continue;
     if (indexed < 0) known = indexed = cache_.known_tokens(s);
     // Blocks that the donor has given back cannot be inserted any more, nor those after them.

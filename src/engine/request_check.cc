@@ -66,7 +66,7 @@ Result<void> check_reader(const Request& request, bool has_parts) {
 
 // A prompt whose parts are computed apart from each other.
 Result<void> check_parts(const Request& request, const Executor& executor, const EvictionRule* rule) {
-  MILLRACE_TRY_VOID(executor.check_context());
+  MILLRACE_TRY_VOID(executor.check_context(false));
   if (rule) return Error::unsupported("context: not with an evictor, which counts the attention of every token");
   if (request.beams > 1) return Error::unsupported("context: beam search shares a prompt's blocks; use n instead");
   return {};

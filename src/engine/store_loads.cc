@@ -50,7 +50,7 @@ void StoreLoads::start(LiveStream& stream) {
   if (!store_) return;
   const int64_t block_tokens = loop_.limits.block_tokens;
   const auto chain =
-      prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), block_tokens, s.prefix.scope);
+      prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.adoptable())), block_tokens, s.prefix.scope);
   const int64_t first = s.computed / block_tokens;
   const auto behind = std::span(chain).subspan(static_cast<size_t>(first));
   const int64_t found = behind.empty() ? 0 : store_->find(behind);

@@ -83,6 +83,7 @@ struct BatchSpan {
   int32_t state = 0;        // the stream's slot of recurrent states or of its KV tail, where it has one
   int32_t chunk = 0;        // index of this span, or of the one that it was a part of, in the batch of the whole pass
   int32_t visibility = -1;  // index into Batch::visibility; -1: every slot up to the token's own
+  bool answer = false;      // its tokens were sampled, or drafted, and are not of a prompt
 };
 
 // A token that is given as its row of the embedding table, before the model's scaling, instead of by its id.

@@ -156,7 +156,8 @@ struct Sequence {
   int64_t width = 1;             // streams admitted with it that grow as long: the beams of one search
   bool non_preemptible = false;  // is promised all the blocks it may need, and never preempted
   StreamPhase phase = StreamPhase::waiting;
-  bool held_back = false;  // waits for the parent's prompt, or, running, for the donor's prefix
+  bool prompt_apart = false;  // no chunk crosses the end of its prompt, and only blocks of the prompt are shared
+  bool held_back = false;     // waits for the parent's prompt, or, running, for the donor's prefix
   KvState kv;
   PrefixState prefix;
   ProgressState progress;
@@ -166,7 +167,12 @@ struct Sequence {
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
   int64_t stored() const { return computed - kv.left_out; }
   // Computed tokens whose blocks another stream may use: the draft model has stored them, too.
-  int64_t shareable() const { return computed < draft.stored ? computed : draft.stored; }
+  int64_t shareable() const {
+    const int64_t alike = prompt_apart && prompt_tokens < computed ? prompt_tokens : computed;
+    return alike < draft.stored ? alike : draft.stored;
+  }
+  // Tokens whose blocks may be another stream's; not the last one, which is computed to sample the next.
+  int64_t adoptable() const { return prompt_apart && prompt_tokens < size() ? prompt_tokens : size() - 1; }
   // Computed tokens that would run again if none were stored any longer: evicted ones too.
   int64_t to_recompute() const { return kv.evict_at > 0 ? computed : stored(); }
   // Tokens that it stores at once, at most, until `total` of its tokens are computed.

@@ -61,6 +61,7 @@ struct KvLayer {
   // Of an attention pattern: the layer whose tokens have further rows here (attention/pattern_layers.h); below 0: none.
   int64_t beside = -1;
   bool of_blocks = false;  // those are of blocks, not of tokens
+  int64_t heads_each = 1;  // query heads that share a KV head
 
   // Arrays of each head: keys, and values.
   int64_t planes() const { return simulated ? 0 : values_in_keys ? 1 : 2; }

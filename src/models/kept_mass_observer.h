@@ -15,7 +15,7 @@ class KeptMassObserver final : public ForwardObserver {
 
   const KeptMass& kept() const { return kept_; }
   void queries(const AttentionInput& in) override {
-    observe_kept_mass(in.batch, in.layer, in.kernels, in.kv, in.q, runner_.limits().context, kept_, in.tiles);
+    observe_kept_mass(in.batch, in.layer, in.kernels, in.kv, in.q, runner_.limits().context, {{&kept_, 1}}, in.tiles);
   }
 
  private:

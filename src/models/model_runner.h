@@ -94,6 +94,8 @@ class ModelRunner {
   void begin(std::span<const BlockId> blocks, int64_t slot, const LoraMix* mix = nullptr, StateId state = 0);
   // The same stream's blocks in a further group of the pool (kv/window_groups.h); after begin(), for every group in
   // order. There the first token takes `slot`, which is another one if tokens of the first group were dropped.
+  // The tokens of the span were sampled, or drafted: not of a prompt.
+  void answers() { batch_.spans.back().answer = true; }
   void begin_group(int64_t group, std::span<const BlockId> blocks, int64_t slot);
   void add(TokenId token, int64_t position, bool output = false) {
     if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.tokens.size()));

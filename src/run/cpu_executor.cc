@@ -204,6 +204,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   limits_.drafts = drafts;
   limits_.vocab = model.spec().vocab;
   limits_.gate_dims = model.spec().gates.dims;
+  limits_.prompts_apart = has_phase(runner_->limits().switches.attention.pattern);
   limits_.scratch_bytes = runner_->context().bytes() + (draft_ ? draft_->scratch_bytes() : 0);
   return {};
 }
@@ -368,13 +369,33 @@ std::vector<const ArchSpec*> CpuExecutor::specs() const {
   return out;
 }
 
-Result<void> CpuExecutor::check_context() const {
-  const AttentionPattern* pattern = runner_->limits().switches.attention.pattern;
-  if (pattern_layer_sets(pattern) > 0)
+namespace {
+
+// Summaries are of blocks of a stream, and a document begins anywhere in one of its prompt. Where answers alone choose
+// by them, they can be computed when the prompt is complete, from keys that have moved to their places.
+Result<void> check_context_pattern(const AttentionPattern* pattern, bool weighs) {
+  if (pattern_layer_sets(pattern) == 0) return {};
+  const DynamicPattern* dynamic = dynamic_pattern(pattern);
+  if (!dynamic || pattern->phase() != PatternPhase::decode)
     return Error::unsupported(fmt::format(
         "context: attention {} stores rows of its own beside the keys, which do not move to where a document "
-        "stands; use a static pattern",
+        "stands; use a static pattern{}",
+        pattern->text(), dynamic ? ", or phase=decode" : ""));
+  if (dynamic->line_blocks() > 0)
+    return Error::unsupported(fmt::format(
+        "context: attention {}: lines are found by queries of a prompt in order; use heads=b or a", pattern->text()));
+  if (weighs)
+    return Error::unsupported(fmt::format(
+        "context: attention {}: answers weigh the documents' keys anew, and would see all of them; use a static "
+        "pattern, or another context",
         pattern->text()));
+  return {};
+}
+
+}  // namespace
+
+Result<void> CpuExecutor::check_context(bool weighs) const {
+  MILLRACE_TRY_VOID(check_context_pattern(runner_->limits().switches.attention.pattern, weighs));
   const KvLayout& layout = runner_->kv().layout();
   if (draft_ || features_)
     return Error::unsupported(
@@ -492,6 +513,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const LoraMix& mix = item.stream->adapters;
     const int64_t first_row = runner_->tokens();
     runner_->begin(s.kv.blocks, chunk.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
+    if (chunk.first >= s.prompt_tokens) runner_->answers();
     for (size_t g = 0; g < s.kv.windows.size(); ++g)
       runner_->begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks,
                            chunk.first - s.kv.left_out_of(static_cast<int64_t>(g) + 1));

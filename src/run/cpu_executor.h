@@ -45,7 +45,7 @@ class CpuExecutor final : public Executor {
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const override;
   Result<void> check_evictor(const EvictionRule& rule) const override;
-  Result<void> check_context() const override;
+  Result<void> check_context(bool weighs) const override;
   Result<void> check_encoded(const DocumentTokens& documents) const override;
   Result<void> put_links(const LinkRowsChoice& choice, Request& request) const override;
   bool hold_documents(LiveStream& stream, int64_t& budget) override;

@@ -28,10 +28,11 @@ struct ExecutorLimits {
   int64_t tokens = 0;   // in one step
   int64_t outputs = 0;  // rows of logits in one step: of sampled chunks and their drafted tokens
   int64_t scratch_bytes = 0;
-  int64_t request_bytes = 0;  // of all open requests together (request_memory()); 0: no limit
-  int64_t drafts = 0;         // tokens of the longest draft; 0: no drafter
-  int64_t vocab = 0;          // tokens of the model; 0: unknown
-  int64_t gate_dims = 0;      // floats by which gates judge a stored token in a layer (models/token_gates.h)
+  int64_t request_bytes = 0;   // of all open requests together (request_memory()); 0: no limit
+  int64_t drafts = 0;          // tokens of the longest draft; 0: no drafter
+  int64_t vocab = 0;           // tokens of the model; 0: unknown
+  bool prompts_apart = false;  // tokens of prompts are computed in another way than those of answers
+  int64_t gate_dims = 0;       // floats by which gates judge a stored token in a layer (models/token_gates.h)
 };
 
 // One chunk of a step and its stream, whose blocks cover the chunk.
@@ -89,8 +90,9 @@ class Executor {
     if (!rule.evictor->needs_mass()) return {};
     return Error::unsupported("evictor: this executor computes no attention that it could observe");
   }
-  // Refuses requests with parts of a context. Errors: unsupported.
-  virtual Result<void> check_context() const {
+  // Refuses requests with parts of a context. `weighs`: what follows these weighs their keys anew (ContextPlan::sees).
+  // Errors: unsupported.
+  virtual Result<void> check_context(bool /*weighs*/) const {
     return Error::unsupported("context: this executor computes no keys that it could move");
   }
   // Refuses documents that are to be read by an encoder. Any thread. Errors: user, unsupported, resource.

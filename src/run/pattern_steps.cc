@@ -37,13 +37,14 @@ double PatternSteps::earlier(int64_t query_block) {
       BlockMarks marks(query_block);
       pattern_->mark({layer, head, model_.kv_heads}, query_block, marks);
       blocks += static_cast<double>(marks.count());
-      if (dynamic) blocks += dynamic->chosen(query_block - marks.count());
+      if (dynamic) blocks += dynamic->chosen({layer, head, model_.kv_heads}, query_block - marks.count());
     }
   }
   return known = blocks * static_cast<double>(pattern_->block()) / static_cast<double>(model_.layers * model_.kv_heads);
 }
 
-void PatternSteps::add(int64_t first, int64_t count, int64_t outputs, StepShape& shape) {
+void PatternSteps::add(int64_t first, int64_t count, int64_t outputs, bool answer, StepShape& shape) {
+  if (!pattern_->applies(answer)) return shape.add(first, count, outputs);
   shape.tokens += count;
   shape.outputs += outputs;
   const int64_t block = pattern_->block();

@@ -25,9 +25,11 @@ class PatternSteps {
 
   bool stores_rows() const { return chooses_ || hops_ > 1; }  // beside keys and values
 
-  // As StepShape::add(). Keys that several blocks of queries see, or queries that choose, are read by each, up to all
-  // that there are.
-  void add(int64_t first, int64_t count, int64_t outputs, StepShape& shape);
+  bool has_phase() const { return millrace::has_phase(pattern_.get()); }
+
+  // As StepShape::add(), of tokens of prompts, or of answers. Keys that several blocks of queries see, or queries that
+  // choose, are read by each, up to all that there are.
+  void add(int64_t first, int64_t count, int64_t outputs, bool answer, StepShape& shape);
 
  private:
   PatternSteps() = default;

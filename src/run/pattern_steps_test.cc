@@ -29,7 +29,7 @@ TEST(PatternSteps, PairsAreThoseOfThePattern) {
         const auto steps = steps_of(text, 3, 2);
         StepShape sum;
         for (int64_t first = 0; first < tokens; first += chunk)
-          steps->add(first, std::min(chunk, tokens - first), first + chunk >= tokens, sum);
+          steps->add(first, std::min(chunk, tokens - first), first + chunk >= tokens, false, sum);
         EXPECT_NEAR(sum.pairs, wanted, 1e-9 * wanted) << tokens << " " << chunk;
         EXPECT_EQ(sum.tokens, tokens);
         EXPECT_EQ(sum.outputs, 1);
@@ -44,7 +44,7 @@ TEST(PatternSteps, AllBlocksAreAllKeys) {
     for (const int64_t count : {1, 2, 64, 100}) {
       StepShape plain, pattern;
       plain.add(first, count, 1);
-      steps->add(first, count, 1, pattern);
+      steps->add(first, count, 1, false, pattern);
       EXPECT_EQ(pattern.keys, plain.keys);
       EXPECT_EQ(pattern.pairs, plain.pairs);
     }
@@ -54,7 +54,7 @@ TEST(PatternSteps, AllBlocksAreAllKeys) {
 // The first block, the block before and its own.
 TEST(PatternSteps, ADecodeReadsTheKeysThatItSees) {
   StepShape shape;
-  steps_of("longformer:window=2,global=1")->add(640, 1, 1, shape);
+  steps_of("longformer:window=2,global=1")->add(640, 1, 1, false, shape);
   EXPECT_EQ(shape.keys, 64 + 64 + 1);
   EXPECT_EQ(shape.pairs, 64 + 64 + 1);
 }
@@ -66,9 +66,20 @@ TEST(PatternSteps, ADynamicPatternReadsWhatItChoosesAndTheSummaries) {
   const auto steps = steps_of("quest:block=64,top=3,sinks=1,window=1,first=0");
   ASSERT_TRUE(steps);
   EXPECT_TRUE(steps->stores_rows());
-  steps->add(640, 1, 1, shape);
+  steps->add(640, 1, 1, false, shape);
   EXPECT_EQ(shape.keys, 4 * 64 + 1 + 10);
   EXPECT_EQ(shape.pairs, 4 * 64 + 1 + 10);
+}
+
+TEST(PatternSteps, TheOtherPhaseReadsAllKeys) {
+  const auto steps = steps_of("longformer:window=2,global=1,phase=prompt");
+  EXPECT_TRUE(steps->has_phase());
+  StepShape prompt, answer, plain;
+  steps->add(640, 1, 1, false, prompt);
+  steps->add(640, 1, 1, true, answer);
+  plain.add(640, 1, 1);
+  EXPECT_EQ(prompt.keys, 64 + 64 + 1);
+  EXPECT_EQ(answer.keys, plain.keys);
 }
 
 TEST(PatternSteps, Refusals) {

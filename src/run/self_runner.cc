@@ -20,6 +20,7 @@ void add_draft_run(ModelRunner& runner, const DraftRun& run, bool outputs) {
   const Sequence& s = *run.stream;
   const LoraMix& mix = run.owner->adapters;
   runner.begin(s.kv.blocks, run.first - s.kv.left_out, mix.empty() ? nullptr : &mix, s.kv.state);
+  if (run.first >= s.prompt_tokens) runner.answers();
   for (size_t g = 0; g < s.kv.windows.size(); ++g)
     runner.begin_group(static_cast<int64_t>(g) + 1, s.kv.windows[g].blocks,
                        run.first - s.kv.left_out_of(static_cast<int64_t>(g) + 1));

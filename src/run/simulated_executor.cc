@@ -172,6 +172,7 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, {.evicts = rule != nullptr}));
   executor->kv_ = std::make_unique<KvPool>(std::move(pool));
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
+  executor->limits_.prompts_apart = executor->pattern_ && executor->pattern_->has_phase();
   return executor;
 }
 
@@ -207,7 +208,7 @@ Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
   return rule.by_layer() ? rule.evictor->check_layers(layers_, layout.heads() / layers_) : Result<void>();
 }
 
-Result<void> SimulatedExecutor::check_context() const {
+Result<void> SimulatedExecutor::check_context(bool) const {
   if (kv_->by_layer()) return Error::unsupported(kBlocksByLayer);
   if (kv_->gives_back() || encodes_ || (pattern_ && pattern_->stores_rows()))
     return Error::unsupported(
@@ -215,8 +216,8 @@ Result<void> SimulatedExecutor::check_context() const {
   return {};
 }
 
-void SimulatedExecutor::add(int64_t first, int64_t count, int64_t outputs, StepShape& shape) {
-  pattern_ ? pattern_->add(first, count, outputs, shape) : shape.add(first, count, outputs);
+void SimulatedExecutor::add(int64_t first, int64_t count, int64_t outputs, StepShape& shape, bool answer) {
+  pattern_ ? pattern_->add(first, count, outputs, answer, shape) : shape.add(first, count, outputs);
 }
 
 // As refresh_parts() computes them: of a share, all tokens in the layers before the one that is compared, and the
@@ -249,7 +250,7 @@ void SimulatedExecutor::forward(std::span<const StepWork> work) {
     const int64_t stored = item.chunk.first - item.stream->sequence.mean_left_out();
     const ContextPlan& context = item.stream->context;
     add(context.empty() ? stored : seen_before(context, item.chunk.first), item.chunk.count, item.chunk.outputs(),
-        shape);
+        shape, item.chunk.first >= item.stream->sequence.prompt_tokens);
     TokenEviction* const eviction = item.stream->eviction.get();
     if (!eviction || !eviction->rule().evictor->needs_mass()) continue;
     for (int64_t layer = 0; layer < eviction->layers(); ++layer)

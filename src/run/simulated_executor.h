@@ -43,7 +43,7 @@ class SimulatedExecutor final : public Executor {
   Result<void> check_evictor(const EvictionRule& rule) const override;
   Result<void> begin(LiveStream&) const override { return {}; }
   // A context's documents are copied where they are cached, in no time, and else computed.
-  Result<void> check_context() const override;
+  Result<void> check_context(bool weighs) const override;
   void refresh(const LiveStream& stream) override;
   void forward(std::span<const StepWork> work) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
@@ -55,7 +55,7 @@ class SimulatedExecutor final : public Executor {
  private:
   class Tier;
   // As StepShape::add(), with the pattern.
-  void add(int64_t first, int64_t count, int64_t outputs, StepShape& shape);
+  void add(int64_t first, int64_t count, int64_t outputs, StepShape& shape, bool answer = false);
   explicit SimulatedExecutor(ManualClock& clock) : clock_(clock) {}
   // Tokens that take the bytes of `tokens` in F16.
   int64_t tokens_for(int64_t tokens) const { return static_cast<int64_t>(static_cast<double>(tokens) / kv_ratio_); }

@@ -183,7 +183,7 @@ TEST_F(SimulatedExecutorTest, DocumentsSeeWhatTheirContextLetsThem) {
   auto made = SimulatedExecutor::create(std::make_unique<LinearCost>(), clock_, o, {.layers = 4});
   ASSERT_TRUE(made.ok());
   SimulatedExecutor& executor = **made;
-  EXPECT_TRUE(executor.check_context().ok());
+  EXPECT_TRUE(executor.check_context(false).ok());
   LiveStream stream;
   stream.context.parts = {{.begin = 100, .end = 600, .moved = 99, .sees = {{0, 1}, {100, 600}}}};
   const auto seconds = [&](const auto& run) {

@@ -410,7 +410,8 @@ TEST(ChosenBlocks, KeptMassIsThatOfTheSeenKeys) {
       }
     }
     KeptMass kept;
-    observe_kept_mass(s.batch, s.attention(pattern.get()), s.table, s.pool, q.data(), testing::kSparseContext, kept);
+    observe_kept_mass(s.batch, s.attention(pattern.get()), s.table, s.pool, q.data(), testing::kSparseContext,
+                      {{&kept, 1}});
     ASSERT_GT(queries, 0);
     EXPECT_EQ(kept.queries, queries);
     EXPECT_NEAR(kept.mass, mass, 1e-4);

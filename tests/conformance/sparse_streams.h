@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 
+#include "attention/block_lines.h"
 #include "attention/full.h"
 #include "attention/pattern_layers.h"
 #include "kernel_tables.h"
@@ -36,7 +37,8 @@ struct SparseStreams {
         pool(KvPool::create(layout(format), 3 * kSparseContext / block_tokens).value()) {}
 
   KvLayout layout(const Format& format) const {
-    KvLayout out{&format, block_tokens, {{kSparseKvHeads, head_dim}}};
+    const KvLayer layer{.kv_heads = kSparseKvHeads, .head_dim = head_dim, .heads_each = kSparseGroup};
+    KvLayout out{&format, block_tokens, {layer}};
     EXPECT_TRUE(add_pattern_layers(out, summarizer, kSparseContext).ok());
     return out;
   }
@@ -63,6 +65,12 @@ struct SparseStreams {
     part.block_tables = batch.block_tables;
     part.spans = {{0, end - begin, begin, span.table, span.table_size}};
     summarize_keys(part, attention(summarizer), table, threads, pool, kSparseContext);
+    std::vector<float> q;
+    for (int64_t slot = begin; slot < end; ++slot) std::ranges::copy(query(slot), std::back_inserter(q));
+    std::vector<float> scratch = scratch_for(summarizer, 2);
+    std::vector<const uint8_t*> pointers = pointers_for(2);
+    find_lines(part, attention(summarizer), table, threads, pool, q.data(), kSparseContext, scratch.data(),
+               pointers.data());
   }
 
   AttentionLayer attention(const AttentionPattern* pattern) const {
@@ -77,25 +85,35 @@ struct SparseStreams {
     return rows + slot % block_tokens * pool.row_bytes(0);
   }
 
-  // Queries of slot 0, 1, ... of any stream.
+  // Of a slot of any stream.
+  std::vector<float> query(int64_t slot) const {
+    auto row = random_values(kSparseHeads * head_dim, static_cast<uint64_t>(slot) + 99);
+    for (float& x : row) x *= 1.5f / std::sqrt(static_cast<float>(head_dim));
+    return row;
+  }
+
   std::vector<float> queries() const {
     std::vector<float> q;
     for (const BatchSpan& span : batch.spans)
-      for (int64_t i = 0; i < span.count; ++i) {
-        auto row = random_values(kSparseHeads * head_dim, static_cast<uint64_t>(span.first_slot + i) + 99);
-        for (float x : row) q.push_back(x * 1.5f / std::sqrt(static_cast<float>(head_dim)));
-      }
+      for (int64_t i = 0; i < span.count; ++i) std::ranges::copy(query(span.first_slot + i), std::back_inserter(q));
     return q;
+  }
+
+  std::vector<float> scratch_for(const AttentionPattern* pattern, int threads) const {
+    return std::vector<float>(static_cast<size_t>(attention_scratch_floats(
+        threads, kSparseContext, kSparseGroup, head_dim, kSparseKvHeads, 0, {.pattern = pattern})));
+  }
+  std::vector<const uint8_t*> pointers_for(int threads) const {
+    return std::vector<const uint8_t*>(
+        static_cast<size_t>(attention_scratch_pointers(threads, kSparseContext, block_tokens)));
   }
 
   std::vector<float> run(const AttentionPattern* pattern, int thread_count = 1) {
     ThreadPool threads(thread_count);
     const std::vector<float> q = queries();
     std::vector<float> out(q.size(), NAN);
-    std::vector<float> scratch(static_cast<size_t>(attention_scratch_floats(
-        thread_count, kSparseContext, kSparseGroup, head_dim, kSparseKvHeads, 0, {.pattern = pattern})));
-    std::vector<const uint8_t*> pointers(
-        static_cast<size_t>(attention_scratch_pointers(thread_count, kSparseContext, block_tokens)));
+    std::vector<float> scratch = scratch_for(pattern, thread_count);
+    std::vector<const uint8_t*> pointers = pointers_for(thread_count);
     attend(batch, attention(pattern), table, threads, pool, q.data(), out.data(), kSparseContext, scratch.data(),
            pointers.data());
     return out;

@@ -172,6 +172,92 @@ TEST_F(AttentionPatternsInEngine, StreamsHaveTheBitsThatTheyHaveAlone) {
   }
 }
 
+// The first answer token is of the prompt's last query.
+TEST_F(AttentionPatternsInEngine, OtherPhasesSeeEveryKey) {
+  const auto plain = alone("");
+  for (const PatternTexts& texts : pattern_texts()) {
+    if (texts.some.empty() || texts.some.starts_with("diffuser")) continue;
+    SCOPED_TRACE(texts.some);
+    const auto all = alone(texts.some), prompt = alone(texts.some + ",phase=prompt");
+    const auto decode = alone(texts.some + ",phase=decode");
+    for (const auto& [id, shown] : plain) {
+      EXPECT_EQ(decode.at(id).logits.front(), shown.logits.front());
+      EXPECT_EQ(prompt.at(id).logits.front(), all.at(id).logits.front());
+    }
+    EXPECT_NE(prompt.at(1).logits.front(), plain.at(1).logits.front());
+    EXPECT_FALSE(prompt.at(1).same_bits(all.at(1)));
+    EXPECT_FALSE(decode.at(1).same_bits(plain.at(1)));
+    expect_same(run(with(texts.all + ",phase=prompt", options(2))), plain);
+  }
+}
+
+TEST_F(AttentionPatternsInEngine, PhasesHaveTheBitsThatTheyHaveAlone) {
+  for (const char* text : {"sink_window:block=16,window=2", "minference:block=16,heads=v1+1.b2,last=2"})
+    for (const char* phase : {",phase=prompt", ",phase=decode"}) {
+      const std::string pattern = std::string(text) + phase;
+      SCOPED_TRACE(pattern);
+      const auto expected = alone(pattern);
+      expect_same(run(with(pattern, options(3, 37, 16))), expected);
+      EngineOptions narrow = with(pattern, options(2, 100));
+      narrow.kv_tokens = 400;
+      narrow.policy = "fcfs:reserve=prompt";
+      expect_same(run(narrow), expected);
+      EXPECT_GT(preemptions_, 0);
+      EngineOptions drafting = with(pattern, options(2, 100));
+      drafting.drafter = "ngram:n=3,min=1,k=5";
+      const auto drafted = run(drafting);
+      for (const auto& [id, shown] : expected) EXPECT_EQ(drafted.at(id).tokens, shown.tokens) << "request " << id;
+    }
+}
+
+// Tokens of an answer have other keys than the same tokens in a prompt.
+TEST_F(AttentionPatternsInEngine, AnswersOfAnotherPhaseAreNoPrefixes) {
+  for (const bool apart : {true, false}) {
+    const std::string pattern = apart ? "sink_window:block=16,window=2,phase=prompt" : "sink_window:block=16,window=2";
+    auto core = make_core(model_, with(pattern, options()));
+    Request first = requests()[0];
+    EXPECT_TRUE(core->add(1, Request(first)).ok());
+    const auto answer = run_all(*core, vocab_).at(1).tokens;
+    Request second = first;
+    second.prompt.insert(second.prompt.end(), answer.begin(), answer.end());
+    second.prompt.push_back(7);
+    EXPECT_TRUE(core->add(2, Request(second)).ok());
+    const auto again = run_all(*core, vocab_).at(2);
+    EXPECT_EQ(again.cached, apart ? 224 : 288);
+    auto fresh = make_core(model_, with(pattern, options()));
+    EXPECT_TRUE(fresh->add(2, Request(second)).ok());
+    EXPECT_TRUE(again.same_bits(run_all(*fresh, vocab_).at(2)));
+    // Nor does a stream that lost its blocks take those of a prompt for its answer.
+    Request longer = first;
+    longer.max_tokens = 40;
+    EngineOptions narrow = with(pattern, options(1, 100));
+    narrow.kv_tokens = 640;
+    narrow.policy = "fcfs:reserve=prompt";
+    auto crowded = make_core(model_, narrow);
+    EXPECT_TRUE(crowded->add(3, Request(second)).ok());
+    run_all(*crowded, vocab_);
+    EXPECT_TRUE(crowded->add(4, Request(longer)).ok());
+    EXPECT_TRUE(crowded->add(5, requests()[3]).ok());
+    EXPECT_TRUE(crowded->add(6, requests()[2]).ok());
+    auto alone_again = make_core(model_, with(pattern, options()));
+    EXPECT_TRUE(alone_again->add(4, std::move(longer)).ok());
+    EXPECT_TRUE(run_all(*crowded, vocab_).at(4).same_bits(run_all(*alone_again, vocab_).at(4)));
+  }
+}
+
+TEST_F(AttentionPatternsInEngine, PhasesAreRefusedByName) {
+  const auto message = [](const char* text) {
+    const auto made = make_attention_pattern(text);
+    return made.ok() ? "" : made.error().message;
+  };
+  EXPECT_EQ(message("bigbird:phase=prompt"), "");
+  EXPECT_EQ(message("diffuser:hops=1,phase=prompt"), "");
+  EXPECT_EQ(message("bigbird:phase=never"), "attention bigbird: phase: must be all, prompt or decode, got 'never'");
+  EXPECT_EQ(message("diffuser:phase=prompt"),
+            "attention diffuser: phase: must be all where values go several hops, which tokens of the other phase "
+            "would not pass on");
+}
+
 TEST_F(AttentionPatternsInEngine, SharedPrefixesOfTheSamePatternAreCached) {
   for (const std::string pattern :
        {"bigbird:block=16,window=2,global=1,random=1", "minference:block=32,top=1", "sinkhorn:block=16,top=1",

@@ -164,7 +164,8 @@ TEST_P(DocumentContexts, DocumentsAreKeptInAFullCache) {
   EXPECT_TRUE(core->check_blocks().ok());
 }
 
-TEST_P(LinkedDocuments, APlainPromptSharesItsBlocksWithDocuments) {
+TEST_P(DocumentContexts, APlainPromptSharesItsBlocksWithDocuments) {
+  if (GetParam().context != kContext) return;
   const EngineOptions o = linked(options(1, 512, 8));
   Request plain = make_request(2, 1, 3, vocab_);
   plain.prompt = {1};
@@ -356,6 +357,9 @@ std::vector<DocumentCase> document_cases() {
     cases.push_back({"cacheblend:ratio=0.3", model, "f16", isa_levels().back()});
   for (const char* context : {"independent", "ape", "entropy:top=2", "epic:recompute=5", "cacheblend:ratio=0.3"})
     cases.push_back({context, "smollm3", "f16", isa_levels().back(), "bigbird:block=16,window=1,global=0,random=1"});
+  for (const char* context : {"kvlink", "independent", "epic:recompute=5", "cacheblend:ratio=0.3"})
+    cases.push_back(
+        {context, "smollm3", "f16", isa_levels().back(), "quest:block=16,top=1,sinks=0,window=1,first=0,phase=decode"});
   return cases;
 }
 
@@ -491,7 +495,18 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   choosing.kernels = {"attention=quest:block=16"};
   EXPECT_EQ(document_error("llama3", choosing, good),
             "context: attention quest:block=16 stores rows of its own beside the keys, which do not move to where a "
-            "document stands; use a static pattern");
+            "document stands; use a static pattern, or phase=decode");
+  choosing.kernels = {"attention=minference:block=16,heads=v,phase=decode"};
+  EXPECT_EQ(document_error("llama3", choosing, good),
+            "context: attention minference:block=16,heads=v,phase=decode: lines are found by queries of a prompt in "
+            "order; use heads=b or a");
+  choosing.kernels = {"attention=quest:block=16,phase=decode"};
+  EXPECT_EQ(document_error("llama3", choosing, good), "");
+  r = good;
+  r.document_context = "ape";
+  EXPECT_EQ(document_error("llama3", choosing, r),
+            "context: attention quest:block=16,phase=decode: answers weigh the documents' keys anew, and would see all "
+            "of them; use a static pattern, or another context");
   r = good;
   r.document_context = "kvlink:links=1,link_token=9999999";
   EXPECT_EQ(document_error("llama3", o, r).substr(0, 23), "prompt: token 9999999 i");

@@ -90,8 +90,11 @@ inline std::vector<std::string> drawn_head_evictors(int64_t heads) {
 inline std::vector<std::string> drawn_patterns(bool own_rows) {
   if (own_rows)
     return {"quest:block=16,top=1,sinks=0,window=1,first=0", "minference:block=16,top=1,sinks=0,window=1",
+            "minference:block=16,heads=v1+1.a2.b1,last=2,sinks=0,window=1",
+            "quest:block=16,top=1,sinks=0,window=1,first=0,phase=prompt",
             "diffuser:block=16,window=1,global=0,random=1,alpha=0.5,hops=2"};
-  return {"bigbird:block=16,window=2,global=1,random=1", "sink_window:block=16,sinks=0,window=1"};
+  return {"bigbird:block=16,window=2,global=1,random=1", "sink_window:block=16,sinks=0,window=1",
+          "longformer:block=16,window=2,phase=prompt"};
 }
 
 // draw(n) is at least 0 and below n.

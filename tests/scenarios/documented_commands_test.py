@@ -79,6 +79,7 @@ LIMITS = {
     "convert": {"--force": ""},
     "perplexity": {"-c": "128", "--chunks": "+1"},
     "window-search": {"-c": "64"},
+    "pattern-search": {"-c": "64"},
     "budget-search": {"-c": "64", "--recent": "+2"},
     "document-search": {"--documents": "+2", "--size": "+8", "--scored": "+8", "--prompts": "+1"},
     "kv-levels": {"-c": "+64"},

@@ -48,6 +48,13 @@ class NeedleMap(unittest.TestCase):
         self.assertEqual(needle_map.with_budget("evictor=h2o:budget={budget}", 20, "%"), "evictor=h2o:budget=20%")
         self.assertEqual(needle_map.with_budget("kv_format=kivi:bits=2", 20), "kv_format=kivi:bits=2")
 
+    def test_techniques_are_joined(self):
+        joined = "evictor=snapkv:budget=20% + attention=quest:block=32,top=5"
+        self.assertEqual(needle_map.parts_of(joined), ["evictor=snapkv:budget=20%", "attention=quest:block=32,top=5"])
+        self.assertEqual(needle_map.parts_of(""), [])
+        self.assertEqual(needle_map.short_title(joined), "evictor=snapkv + attention=quest")
+        self.assertEqual(needle_map.short_title("evictor=h2o:budget=20%"), "evictor=h2o:budget=20%")
+
     def test_the_picture_has_each_share(self):
         cells = {(100, 0): [True, False], (100, 4): [True], (200, 2): [False]}
         text = needle_map.draw([("all keys", cells), ("h2o <20%>", cells)], [100, 200], {100: 31.4, 200: 63.0})

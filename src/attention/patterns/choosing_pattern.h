@@ -17,8 +17,9 @@ class ChoosingPattern : public DynamicPattern {
     marks.add(0, sinks_);
     marks.add(query_block - window_ + 1, query_block);
   }
-  double chosen(int64_t left) const override { return static_cast<double>(std::min(top_, left)); }
-  void choose(std::span<const float> scores, std::span<float> work, BlockMarks& marks) const override {
+  double chosen(const PatternPlace&, int64_t left) const override { return static_cast<double>(std::min(top_, left)); }
+  void choose(const PatternPlace&, std::span<const float> scores, std::span<float> work,
+              BlockMarks& marks) const override {
     mark_top(scores, top_, work, marks);
   }
 

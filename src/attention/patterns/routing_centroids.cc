@@ -3,12 +3,10 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 
 #include "attention/dynamic_pattern.h"
+#include "attention/patterns/fitted_text.h"
 #include "base/json_text.h"
 #include "base/pending_file.h"
 
@@ -18,22 +16,8 @@ namespace {
 using CentroidJson = nlohmann::ordered_json;
 
 constexpr const char* kCentroidFile = "millrace routing centroids";
-constexpr int64_t kMostCentroidBytes = int64_t{1} << 28;
 constexpr int64_t kMostClusters = 256;
 constexpr double kRounding = 1e4;
-
-Result<std::string> read_centroid_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return Error::user(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
-  const auto bytes = static_cast<int64_t>(file.tellg());
-  if (bytes < 0 || bytes > kMostCentroidBytes)
-    return Error::corrupt(fmt::format("{}: is longer than any centroids", path));
-  std::string text(static_cast<size_t>(bytes), '\0');
-  file.seekg(0);
-  file.read(text.data(), bytes);
-  if (file.gcount() != bytes) return Error::user(fmt::format("{}: cannot be read", path));
-  return text;
-}
 
 // False: not numbers of whole heads.
 bool read_layer(const CentroidJson& layer, int64_t head_values, std::vector<float>& out) {
@@ -57,7 +41,7 @@ std::string RoutingCentroids::digest() const {
 }
 
 Result<RoutingCentroids> read_routing_centroids(const std::string& path) {
-  MILLRACE_TRY(const std::string text, read_centroid_text(path));
+  MILLRACE_TRY(const std::string text, read_fitted_text(path));
   const CentroidJson json = parse_json(text);
   if (!json.is_object() || json.value("file", CentroidJson()) != kCentroidFile)
     return Error::corrupt(fmt::format("{}: has no centroids; millrace centroids makes such a file", path));

@@ -33,11 +33,11 @@ class HashSparse final : public DynamicPattern {
     rotations_.count(query, features);
   }
   // As if keys were spread evenly over the buckets.
-  double chosen(int64_t left) const override {
+  double chosen(const PatternPlace&, int64_t left) const override {
     const double others = 1 - 1.0 / static_cast<double>(rotations_.buckets());
     return static_cast<double>(left) * (1 - std::pow(others, static_cast<double>(block())));
   }
-  void choose(std::span<const float> scores, std::span<float>, BlockMarks& marks) const override {
+  void choose(const PatternPlace&, std::span<const float> scores, std::span<float>, BlockMarks& marks) const override {
     for (size_t i = 0; i < scores.size(); ++i)
       if (scores[i] > 0) marks.add(static_cast<int64_t>(i));
   }

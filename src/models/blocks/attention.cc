@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "attention/block_lines.h"
 #include "attention/block_sparse.h"
 #include "attention/full.h"
 #include "attention/pattern_layers.h"
@@ -195,7 +196,7 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, const MixedR
     const BatchSpan& span = span_of(batch.spans, t);
     const auto keep = [&](const BatchSpan& from, std::vector<BatchSpan>& to) {
       to.push_back({i, 1, from.first_slot + t - from.begin, from.table, from.table_size, from.state, from.chunk,
-                    from.visibility});
+                    from.visibility, from.answer});
     };
     keep(span, kept.spans);
     for (size_t g = 0; g < batch.window_spans.size(); ++g)
@@ -222,6 +223,8 @@ void complete_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, 
       observer->before_attention(index + set * (std::ssize(kv.layout().layers) / (1 + sets)));
   const CodecTiles* tiles = context.tiles_of(attention.layer);
   summarize_keys(batch, attention, context.kernels(), context.pool(), kv, context.limits().context, tiles);
+  find_lines(batch, attention, context.kernels(), context.pool(), kv, context.q.as<float>(), context.limits().context,
+             context.partials.as<float>(), context.block_pointers.data(), tiles);
   diffuse_values(hop_call(attention, batch, context), context.attended.as<float>());
   const AttentionInput input{attention, batch, context.kernels(), kv, context.q.as<float>(), tiles};
   for_stored_layers(attention, input.q, [&](const AttentionLayer& own, const float* q) {

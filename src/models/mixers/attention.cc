@@ -26,7 +26,10 @@ std::string attention_problem(const ArchSpec& spec, const LayerSpec& layer) {
 }
 
 KvLayer attention_state(const LayerSpec& layer) {
-  return {.kv_heads = layer.kv_heads, .head_dim = layer.head_dim, .window = layer.window};
+  return {.kv_heads = layer.kv_heads,
+          .head_dim = layer.head_dim,
+          .window = layer.window,
+          .heads_each = layer.heads / std::max<int64_t>(1, layer.kv_heads)};
 }
 
 void declare_attention(const LayerSpec& layer, const ForwardLimits& limits, int threads, ForwardSizes& sizes) {

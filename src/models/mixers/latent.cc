@@ -93,7 +93,7 @@ std::string latent_problem(const ArchSpec& spec, const LayerSpec& layer) {
 }
 
 KvLayer latent_state(const LayerSpec& layer) {
-  return {.kv_heads = 1, .head_dim = layer.head_dim, .values_in_keys = true};
+  return {.kv_heads = 1, .head_dim = layer.head_dim, .values_in_keys = true, .heads_each = layer.heads};
 }
 
 void declare_latent(const LayerSpec& layer, const ForwardLimits& limits, int threads, ForwardSizes& sizes) {

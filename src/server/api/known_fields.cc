@@ -32,6 +32,13 @@ std::vector<Field> refused(const Refused& list) {
   return out;
 }
 
+// vLLM's and Hugging Face's, whose template writes them into the prompt.
+Field template_documents() {
+  Field field = unsupported_field("documents", is_empty);
+  field.help = "millrace.documents has texts that come before the question";
+  return field;
+}
+
 // The client's user, and OpenAI's billing, storage and caching.
 std::vector<Field> openai_account_fields() {
   return {ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics"),
@@ -146,7 +153,7 @@ std::vector<Field> other_chat_fields() {
        {ignored_field("metadata", kJsonObject,
                       "it is for the provider's list of stored responses; this endpoint does not store responses"),
         ignored_field("store", kJsonBoolean, "this endpoint does not store responses, and fetching one returns 404"),
-        prediction_field(),
+        prediction_field(), template_documents(),
         ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
        engine_fields(),
        refused({{"prompt_embeds", is_empty}}),
@@ -160,7 +167,6 @@ std::vector<Field> other_chat_fields() {
                 {"echo", is_false},
                 {"add_special_tokens", is_false},
                 {"chat_template", is_empty},
-                {"documents", is_empty},
                 {"mm_processor_kwargs", is_empty},
                 {"media_io_kwargs", is_empty},
                 {"parse_tool_calls", is_true},
@@ -174,6 +180,7 @@ std::vector<Field> other_chat_fields() {
 std::vector<Field> other_completion_fields() {
   return joined(
       {{ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics"),
+        template_documents(),
         ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
        engine_fields(),
        vllm_refused(),
@@ -182,7 +189,8 @@ std::vector<Field> other_completion_fields() {
 }
 
 std::vector<Field> other_llama_completion_fields() {
-  return joined({{ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
+  return joined({{ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected"),
+                  template_documents()},
                  engine_fields(),
                  refused({{"image_data", is_empty},
                           {"multimodal_data", is_empty},

@@ -55,7 +55,8 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
                                     GenerationRequest& params) {
   if (field.harmless) {
     if (field.harmless(value)) return std::nullopt;
-    return ApiError::unsupported(name, "is not supported by this server; leave it out");
+    const std::string instead = field.help.empty() ? "leave it out" : field.help;
+    return ApiError::unsupported(name, "is not supported by this server; " + instead);
   }
   if (!has_type(value, field.types))
     return ApiError::bad(name, fmt::format("must be {}, got {}", type_names(field.types), name_of(value)));

@@ -1,0 +1,13 @@
+// The text of a file that was fitted to a model for an attention pattern.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace millrace {
+
+// Errors: user (not there), corrupt (too long).
+Result<std::string> read_fitted_text(const std::string& path);
+
+}  // namespace millrace

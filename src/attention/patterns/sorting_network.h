@@ -1,0 +1,40 @@
+// The sorting network of the attention pattern sinkhorn (Tay et al., 2020, section 3.1): two layers that score, from
+// the sum of the keys before a block of queries, how well each block of keys matches it:
+//
+//   s = relu(B relu(A x + a) + b)         x [dims], A [hidden, dims], B [blocks, hidden]
+//
+// It is trained with a model, one for each KV head, and its file is JSON. Of each layer the heads one after the other:
+//
+//   {"file": "millrace sorting network", "dims": 64, "hidden": 32, "blocks": 256,
+//    "layers": [{"A": [0.031, ...], "a": [...], "B": [...], "b": [...]}, ...]}
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+inline constexpr int64_t kMostSortHidden = 1024;
+
+struct SortingNetwork {
+  struct Layer {
+    std::vector<float> pool, pool_bias, sort, sort_bias;  // A, a, B, b; each [KV heads, ...], all finite
+  };
+  int64_t dims = 0, hidden = 0, blocks = 0;
+  std::vector<Layer> layers;
+
+  int64_t heads(int64_t layer) const { return std::ssize(layers[static_cast<size_t>(layer)].pool_bias) / hidden; }
+  std::string digest() const;  // 16 hexadecimal digits
+  // Of the first scores.size() blocks; those that the network does not know get 0. `work`: hidden floats.
+  void score(int64_t layer, int64_t head, std::span<const float> x, std::span<float> scores,
+             std::span<float> work) const;
+};
+
+// Errors: user (not there), corrupt (no such file, or one that breaks the rules above).
+Result<SortingNetwork> read_sorting_network(const std::string& path);
+
+}  // namespace millrace
