@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "conformance/byte_rows.h"
 #include "kernel_tables.h"
 #include "kernels/kernel_table.h"
 #include "tensor/half.h"
@@ -148,15 +149,11 @@ float as_bf16(double x) { return bf16_to_f32(f32_to_bf16(static_cast<float>(x)))
 // Whether 2^(x (1 +- 2e-5)) may round to two bf16 numbers; a kernel's weight before rounding is that close.
 bool rounds_either_way(double weight) { return as_bf16(weight * (1 - 2e-5)) != as_bf16(weight * (1 + 2e-5)); }
 
-// Whether the kernel multiplies the levels of rows as bytes (x86/attention_byte_rows.h).
 bool multiplies_bytes(const KernelTable& table, const AttentionKernel& kernel) {
-  const std::string_view name = kernel.kv_format->name;
-  if (!table.isa.has(Feature::avx512_vnni) || !table.isa.has(Feature::avx512_bf16)) return false;
-  if (name == "q8_0") return !table.isa.has(Feature::amx_bf16);
-  return name == "q4_0" || name == "q4_1" || name == "q5_0";
+  return testing::multiplies_bytes(table, *kernel.kv_format);
 }
 
-// How such a kernel rounds a factor: whole numbers of 16 bits under the largest of them.
+// How a kernel that multiplies bytes rounds a factor: whole numbers of 16 bits under the largest of them.
 struct WholeFactors {
   explicit WholeFactors(float most) : unit(most / 32512), inverse(most == 0 ? 0 : 32512 / most) {}
   double of(float x) const { return std::nearbyint(x * inverse) * double{unit}; }
@@ -171,8 +168,8 @@ float largest_of(const float* x, int64_t n) {
 }
 
 // What weights count for the values of a block of 32 dims, of which `d` is one: of strips of 64 slots, weights times
-// scales are whole numbers. `slack`: how much the sum may differ because whole numbers may, where a weight may be rounded
-// either way. weights: of the slots from `begin` on.
+// scales are whole numbers. `slack`: how much the sum may differ because whole numbers may, where a weight may be
+// rounded either way. weights: of the slots from `begin` on.
 double sum_of_byte_values(const Cache& cache, int64_t begin, const std::vector<double>& weights,
                           const std::vector<double>& doubt, int64_t d, double& slack) {
   const bool has_minimum = cache.format.name == std::string_view("q4_1");
