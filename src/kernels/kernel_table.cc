@@ -42,7 +42,9 @@ struct KernelVersion {
 
 #if defined(__x86_64__)
 void add_attention_of_bytes(KernelTable& table) {
-  if (table.isa.has(Feature::avx512_vnni)) add_attention_levels_avx512vnnibf16(table);
+  if (!table.isa.has(Feature::avx512_vnni)) return;
+  add_attention_levels_avx512vnnibf16(table);
+  add_attention_rows_avx512vnnibf16(table);
 }
 
 constexpr KernelVersion kVersions[] = {

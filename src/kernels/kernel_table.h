@@ -189,8 +189,8 @@ struct AttentionArgs {
 struct AttentionKernel {
   const Format* kv_format = nullptr;
   void (*run)(const AttentionArgs& args) = nullptr;
-  // Heads of up to this many dims are multiplied in bf16: queries, keys, weights and values are each rounded to nearest
-  // even, a weight as 2^x times an integer power of two; sums are f32. Larger heads, and all if it is 0, use f32.
+  // Heads of up to this many dims are multiplied in bf16: weights, as 2^x times an integer power of two, and, but for
+  // levels as bytes, queries, keys and values are rounded to nearest even; sums are f32. Larger heads, or all, use f32.
   int64_t bf16_head_dim = 0;
   const Format* value_format = nullptr;  // null: that of keys
 };

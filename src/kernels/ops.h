@@ -30,7 +30,8 @@ void add_attention_avx2(KernelTable& table);
 void add_attention_avx512(KernelTable& table);
 void add_attention_avx512bf16(KernelTable& table);
 void add_attention_amxbf16(KernelTable& table);
-void add_attention_levels_avx512vnnibf16(KernelTable& table);  // needs both features
+void add_attention_levels_avx512vnnibf16(KernelTable& table);
+void add_attention_rows_avx512vnnibf16(KernelTable& table);  // needs both features
 
 // One per file; called by add_ops_*.
 void add_attention_ref(KernelTable& table);

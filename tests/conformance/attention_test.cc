@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "conformance/byte_rows.h"
 #include "kernel_tables.h"
 #include "kernels/kernel_table.h"
 #include "tensor/half.h"
@@ -148,23 +149,82 @@ float as_bf16(double x) { return bf16_to_f32(f32_to_bf16(static_cast<float>(x)))
 // Whether 2^(x (1 +- 2e-5)) may round to two bf16 numbers; a kernel's weight before rounding is that close.
 bool rounds_either_way(double weight) { return as_bf16(weight * (1 - 2e-5)) != as_bf16(weight * (1 + 2e-5)); }
 
+bool multiplies_bytes(const KernelTable& table, const AttentionKernel& kernel) {
+  return testing::multiplies_bytes(table, *kernel.kv_format);
+}
+
+// How a kernel that multiplies bytes rounds a factor: whole numbers of 16 bits under the largest of them.
+struct WholeFactors {
+  explicit WholeFactors(float most) : unit(most / 32512), inverse(most == 0 ? 0 : 32512 / most) {}
+  double of(float x) const { return std::nearbyint(x * inverse) * double{unit}; }
+  float unit, inverse;
+};
+
+// The largest of the first `n` numbers.
+float largest_of(const float* x, int64_t n) {
+  float most = 0;
+  for (int64_t i = 0; i < n; ++i) most = std::max(most, std::fabs(x[i]));
+  return most;
+}
+
+// What weights count for the values of a block of 32 dims, of which `d` is one: of strips of 64 slots, weights times
+// scales are whole numbers. `slack`: how much the sum may differ because whole numbers may, where a weight may be
+// rounded either way. weights: of the slots from `begin` on.
+double sum_of_byte_values(const Cache& cache, int64_t begin, const std::vector<double>& weights,
+                          const std::vector<double>& doubt, int64_t d, double& slack) {
+  const bool has_minimum = cache.format.name == std::string_view("q4_1");
+  const auto half_at = [&](int64_t slot, int64_t at) {
+    uint16_t bits;
+    const auto& block = cache.v_bytes[static_cast<size_t>(slot / cache.block_tokens)];
+    const int64_t block_bytes = cache.format.row_bytes(32);
+    std::memcpy(&bits, block.data() + slot % cache.block_tokens * cache.row_bytes + d / 32 * block_bytes + at, 2);
+    return f16_to_f32(bits);
+  };
+  double sum = 0;
+  const auto end = begin + std::ssize(weights);
+  for (int64_t first = begin; first < end;) {
+    const int64_t last = std::min<int64_t>(end, (first / 64 + 1) * 64);
+    float most = 0;
+    bool unsure = false;
+    for (int64_t s = first; s < last; ++s)
+      most = std::max(most, std::fabs(static_cast<float>(weights[s - begin]) * half_at(s, 0)));
+    const WholeFactors factors(most);
+    double levels = 0;
+    for (int64_t s = first; s < last; ++s) {
+      const float scale = half_at(s, 0), minimum = has_minimum ? half_at(s, 2) : 0;
+      const float factor = static_cast<float>(weights[s - begin]) * scale;
+      unsure = unsure || (doubt[s - begin] > 0 && std::fabs(factor) > 0.98f * most);
+      const double level = scale == 0 ? 0 : (double{cache.v[s * cache.padded + d]} - minimum) / scale;
+      sum += factors.of(factor) * level + weights[s - begin] * minimum;
+      levels += std::fabs(level);
+      if (doubt[s - begin] > 0) slack += std::fabs(level) * factors.unit;
+    }
+    if (unsure) slack += levels * factors.unit;
+    first = last;
+  }
+  return sum;
+}
+
 // The definition: softmax over every visible key at once, in double. Where the kernel multiplies in bf16, queries, keys
-// and values are rounded, and so are the weights, as 2^(score log2(e) - an integer).
-Expected plain_attention(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q,
-                         const GenerationRequest& ask, const float* sink = nullptr) {
+// and values are rounded, and so are the weights, as 2^(score log2(e) - an integer). Where it multiplies bytes, only
+// weights are, and queries and weights times scales are whole numbers of 16 bits.
+Expected plain_attention(const KernelTable& table, const AttentionKernel& kernel, const Cache& cache,
+                         const std::vector<float>& q, const GenerationRequest& ask, const float* sink = nullptr) {
   Expected expected;
-  const bool rounded = cache.head_dim <= kernel.bf16_head_dim;
-  const auto operand = [&](float x) { return double{rounded ? as_bf16(x) : x}; };
+  const bool rounded = cache.head_dim <= kernel.bf16_head_dim, bytes = rounded && multiplies_bytes(table, kernel);
+  const auto operand = [&](float x) { return double{rounded && !bytes ? as_bf16(x) : x}; };
   const int64_t stride = ask.group * cache.head_dim + 3;
   for (int64_t i = ask.first_query; i < ask.first_query + ask.queries; ++i) {
     for (int64_t g = 0; g < ask.group; ++g) {
       std::vector<double> weights;
       const int64_t begin = ask.window > 0 ? std::max<int64_t>(0, i - ask.window + 1) : 0;
+      const float* const query = q.data() + i * stride + g * cache.head_dim;
+      const WholeFactors factors(largest_of(query, cache.head_dim));
       double max = sink ? sink[g] : -INFINITY;
       for (int64_t s = begin; s <= i; ++s) {
         double dot = 0;
         for (int64_t d = 0; d < cache.head_dim; ++d) {
-          dot += operand(q[i * stride + g * cache.head_dim + d]) * operand(cache.k[s * cache.padded + d]);
+          dot += (bytes ? factors.of(query[d]) : operand(query[d])) * operand(cache.k[s * cache.padded + d]);
         }
         if (ask.softcap > 0) dot = ask.softcap * std::tanh(dot / ask.softcap);
         weights.push_back(dot);
@@ -181,8 +241,9 @@ Expected plain_attention(const AttentionKernel& kernel, const Cache& cache, cons
       }
       for (int64_t d = 0; d < cache.head_dim; ++d) {
         double value = 0, either_side = 0;
-        for (size_t j = 0; j < weights.size(); ++j)
+        for (size_t j = 0; !bytes && j < weights.size(); ++j)
           value += weights[j] * operand(cache.v[(begin + j) * cache.padded + d]);
+        if (bytes) value = sum_of_byte_values(cache, begin, weights, doubt, d, either_side);
         for (size_t j = 0; j < weights.size(); ++j) {
           either_side += doubt[j] * std::fabs(operand(cache.v[(begin + j) * cache.padded + d]) - value / sum);
         }
@@ -236,16 +297,17 @@ TEST(Attention, EveryTableHasTheKvFormats) {
 // plain_attention() of a case that several tables have in common, computed once.
 class PlainAttention {
  public:
-  const Expected& of(int64_t number, const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q,
-                     const GenerationRequest& ask) {
-    const Case key{kernel.kv_format->name, cache.head_dim <= kernel.bf16_head_dim, number};
+  const Expected& of(int64_t number, const KernelTable& table, const AttentionKernel& kernel, const Cache& cache,
+                     const std::vector<float>& q, const GenerationRequest& ask) {
+    const int rounding = cache.head_dim > kernel.bf16_head_dim ? 0 : multiplies_bytes(table, kernel) ? 2 : 1;
+    const Case key{kernel.kv_format->name, rounding, number};
     auto [at, fresh] = known_.try_emplace(key);
-    if (fresh) at->second = plain_attention(kernel, cache, q, ask);
+    if (fresh) at->second = plain_attention(table, kernel, cache, q, ask);
     return at->second;
   }
 
  private:
-  using Case = std::tuple<std::string, bool, int64_t>;
+  using Case = std::tuple<std::string, int, int64_t>;
   std::map<Case, Expected> known_;
 };
 
@@ -258,7 +320,8 @@ TEST(Attention, EqualsPlainSoftmaxForEveryHeadDim) {
       for (int64_t group : {1, 3}) {
         auto q = queries_for(300, group, head_dim, 5);
         GenerationRequest ask{.group = group, .first_query = 281, .queries = 19};
-        expect_close(attend(table, kernel, cache, q, ask), plain.of(8 * head_dim + group, kernel, cache, q, ask), 4e-6);
+        expect_close(attend(table, kernel, cache, q, ask), plain.of(8 * head_dim + group, table, kernel, cache, q, ask),
+                     4e-6);
       }
     }
   });
@@ -273,9 +336,9 @@ TEST(Attention, WindowsAndSoftcapsEqualThePlainDefinition) {
         SCOPED_TRACE(window);
         SCOPED_TRACE(softcap);
         GenerationRequest ask{.group = 2, .first_query = 505, .queries = 35, .window = window, .softcap = softcap};
-        expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 4e-6);
+        expect_close(attend(table, kernel, cache, q, ask), plain_attention(table, kernel, cache, q, ask), 4e-6);
         GenerationRequest early{.group = 2, .first_query = 0, .queries = 20, .window = window, .softcap = softcap};
-        expect_close(attend(table, kernel, cache, q, early), plain_attention(kernel, cache, q, early), 4e-6);
+        expect_close(attend(table, kernel, cache, q, early), plain_attention(table, kernel, cache, q, early), 4e-6);
       }
     }
   });
@@ -351,7 +414,7 @@ TEST(Attention, AUnifiedMaximumEqualsThePlainDefinition) {
       SCOPED_TRACE(max);
       const GenerationRequest ask{
           .group = 2, .first_query = 505, .queries = 35, .softcap = 30, .unify = true, .unified_max = max};
-      expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 4e-6);
+      expect_close(attend(table, kernel, cache, q, ask), plain_attention(table, kernel, cache, q, ask), 4e-6);
       const RowsPartial part = run_partition(kernel, cache, q, ask, 0, 256);
       for (float relative : part.max) ASSERT_NEAR(relative, max, 0.7);  // not each row's own
     }
@@ -434,11 +497,12 @@ std::vector<float> run_scores(const AttentionKernel& kernel, const Cache& cache,
 }
 
 TEST(Attention, ScoresAreTheProductsAlone) {
-  for_each_kernel([](const KernelTable&, const AttentionKernel& kernel) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
     for (int64_t head_dim : {24, 64, 600}) {
       const Cache cache(*kernel.kv_format, 300, head_dim, 16, 21);
       const auto q = queries_for(300, 3, head_dim, 22);
-      const bool rounded = head_dim <= kernel.bf16_head_dim;
+      const bool bytes = head_dim <= kernel.bf16_head_dim && multiplies_bytes(table, kernel);
+      const bool rounded = head_dim <= kernel.bf16_head_dim && !bytes;
       const auto operand = [&](float x) { return double{rounded ? as_bf16(x) : x}; };
       for (const GenerationRequest& ask :
            {GenerationRequest{.group = 3, .first_query = 290},
@@ -448,10 +512,12 @@ TEST(Attention, ScoresAreTheProductsAlone) {
         const std::vector<float> scores = run_scores(kernel, cache, q, ask, 256, end);
         for (int64_t row = 0; row < ask.queries * 3; ++row) {
           const int64_t slot = ask.first_query + row / 3;
+          const float* const query = q.data() + slot * stride + row % 3 * head_dim;
+          const WholeFactors factors(largest_of(query, head_dim));
           for (int64_t s = std::max<int64_t>(256, ask.window > 0 ? slot - ask.window + 1 : 0); s <= slot; ++s) {
             double dot = 0;
             for (int64_t d = 0; d < head_dim; ++d)
-              dot += operand(q[static_cast<size_t>(slot * stride + row % 3 * head_dim + d)]) *
+              dot += (bytes ? factors.of(query[d]) : operand(query[d])) *
                      operand(cache.k[static_cast<size_t>(s * cache.padded + d)]);
             if (ask.softcap > 0) dot = ask.softcap * std::tanh(dot / ask.softcap);
             ASSERT_NEAR(scores[static_cast<size_t>(row * kAttentionPartition + s - 256)], dot, 2e-5)
@@ -532,7 +598,10 @@ TEST(Attention, OneVisibleKeyGivesItsValueExactly) {
   for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
     Cache cache(*kernel.kv_format, 4, 64, 16, 15);
     auto q = queries_for(4, 1, 64, 16);
-    auto out = attend(table, kernel, cache, q, {.first_query = 3, .queries = 1, .window = 1});
+    const GenerationRequest ask{.first_query = 3, .queries = 1, .window = 1};
+    auto out = attend(table, kernel, cache, q, ask);
+    if (multiplies_bytes(table, kernel))  // the scale is rounded to 16 bits
+      return expect_close(out, plain_attention(table, kernel, cache, q, ask), 4e-7);
     for (int d = 0; d < 64; ++d) {
       const float value = cache.v[3 * cache.padded + d];
       EXPECT_EQ(out[d], kernel.bf16_head_dim >= 64 ? as_bf16(value) : value);
@@ -577,7 +646,7 @@ TEST(Attention, HugeScoresStayFinite) {
     auto q = queries_for(100, 1, 64, 18);
     for (float& x : q) x *= 1e4f;
     GenerationRequest ask{.first_query = 60, .queries = 40};
-    expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 1e-2);
+    expect_close(attend(table, kernel, cache, q, ask), plain_attention(table, kernel, cache, q, ask), 1e-2);
   });
 }
 
@@ -622,7 +691,8 @@ TEST(AttentionMerge, SinksTakeTheirShareOfTheSoftmax) {
     auto q = queries_for(600, 4, 64, 23);
     const float sinks[] = {0, 9, -3, 40};
     GenerationRequest ask{.group = 4, .first_query = 590, .queries = 10};
-    expect_close(attend(table, kernel, cache, q, ask, sinks), plain_attention(kernel, cache, q, ask, sinks), 4e-6);
+    expect_close(attend(table, kernel, cache, q, ask, sinks), plain_attention(table, kernel, cache, q, ask, sinks),
+                 4e-6);
   });
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "attention/full.h"
+#include "conformance/byte_rows.h"
 #include "kernel_tables.h"
 #include "tensor/half.h"
 
@@ -210,7 +211,9 @@ void expect_definition(Streams& s, int64_t step = 1) {
   auto q = testing::random_values(span.count * width, 4711);
   for (float& x : q) x *= 1.5f / std::sqrt(static_cast<float>(s.shape.head_dim));
   const auto actual = s.run(q, s.shape.window);
-  const bool rounded = s.shape.head_dim <= s.table.find_attention(s.pool.layout().format)->bf16_head_dim;
+  const Format& format = *s.pool.layout().format;
+  const bool rounded = s.shape.head_dim <= s.table.find_attention(&format)->bf16_head_dim;
+  const bool operands = rounded && !testing::multiplies_bytes(s.table, format);
   for (int64_t i = 0; i < span.count; i += step) {
     SCOPED_TRACE("query " + std::to_string(i));
     const std::vector<float> query(q.begin() + i * width, q.begin() + (i + 1) * width);
@@ -224,7 +227,7 @@ void expect_definition(Streams& s, int64_t step = 1) {
         plain = plain_stream(s, span, query, all, s.shape.window == 0 ? 0 : window);
       for (int64_t h = kv_head * kGroup; h < (kv_head + 1) * kGroup; ++h) {
         ++heads;
-        const auto expected = softmax_attention(s, span, query.data() + h * s.shape.head_dim, kv_head, seen, rounded);
+        const auto expected = softmax_attention(s, span, query.data() + h * s.shape.head_dim, kv_head, seen, operands);
         const float* out = actual.data() + i * width + h * s.shape.head_dim;
         compared += !expected.empty();
         if (expected.empty()) continue;

@@ -145,15 +145,24 @@ inline void store_sums(const float* sums, int64_t rows, int64_t dims, float* acc
   }
 }
 
-// Calls body.template operator()<n>(row) for the rows of a block, n at a time.
+// Calls body.template operator()<n>(row) for rows, at most kMost at a time.
+template <int kMost, typename Body>
+void in_parts(int64_t rows, const Body& body) {
+  int64_t row = 0;
+  for (; row + kMost <= rows; row += kMost) body.template operator()<kMost>(row);
+  if constexpr (kMost > 8)
+    if (row + 8 <= rows) body.template operator()<8>(row), row += 8;
+  if constexpr (kMost > 4)
+    if (row + 4 <= rows) body.template operator()<4>(row), row += 4;
+  if constexpr (kMost > 2)
+    if (row + 2 <= rows) body.template operator()<2>(row), row += 2;
+  if (row < rows) body.template operator()<1>(row);
+}
+
+// The rows of a block.
 template <typename Body>
 void in_twelves(int64_t rows, const Body& body) {
-  int64_t row = 0;
-  for (; row + 12 <= rows; row += 12) body.template operator()<12>(row);
-  if (row + 8 <= rows) body.template operator()<8>(row), row += 8;
-  if (row + 4 <= rows) body.template operator()<4>(row), row += 4;
-  if (row + 2 <= rows) body.template operator()<2>(row), row += 2;
-  if (row < rows) body.template operator()<1>(row);
+  in_parts<kBlockRows>(rows, body);
 }
 
 // A block's queries as bf16, zero-padded behind the head.

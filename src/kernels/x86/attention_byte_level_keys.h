@@ -182,18 +182,6 @@ void score_bytes(const uint8_t* keys, int64_t vector_bytes, int64_t begin, int64
   }
 }
 
-// Calls body.template operator()<n>(row) for rows, kMost at a time.
-template <int kMost, typename Body>
-void in_parts(int64_t rows, const Body& body) {
-  int64_t row = 0;
-  for (; row + kMost <= rows; row += kMost) body.template operator()<kMost>(row);
-  if constexpr (kMost > 4)
-    if (row + 4 <= rows) body.template operator()<4>(row), row += 4;
-  if constexpr (kMost > 2)
-    if (row + 2 <= rows) body.template operator()<2>(row), row += 2;
-  if (row < rows) body.template operator()<1>(row);
-}
-
 template <typename Codes>
 void decode_key_byte_range(const Codes& codes, const AttentionArgs& a, int64_t begin, int64_t end, ByteScratch& b) {
   using Unit = ByteUnit<Codes::kBits>;

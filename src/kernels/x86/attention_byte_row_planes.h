@@ -1,0 +1,36 @@
+// Numbers as whole ones of 16 bits in two planes of signed bytes, 256 high + low, for attention over rows of levels
+// (attention_byte_rows.h). Include after attention_byte_row_formats.h.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+namespace {
+
+constexpr float kMostWhole = 127 * 256;
+constexpr float kLeastUnit = 0x1p-100f;  // numbers that are all smaller count as zero
+
+// What 1 stands for, if `most` is the largest that the whole numbers stand for. NaN and infinity stay, so that a sum
+// with one of them is not finite either.
+inline float unit_of(float most) { return most < kLeastUnit ? 0 : most * (1 / kMostWhole); }
+inline float inverse_of(float most) { return most < kLeastUnit ? 0 : kMostWhole / most; }
+
+// The largest absolute value, or NaN if one is.
+inline __m512i larger_size(__m512i most, __m512 x) {
+  return _mm512_max_epi32(most, _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff)));
+}
+inline float largest_size(__m512i most) {
+  const int32_t bits = _mm512_reduce_max_epi32(most);
+  float out;
+  std::memcpy(&out, &bits, sizeof out);
+  return out;
+}
+
+inline __m512i to_whole(__m512 x, __m512 inverse) { return _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)); }
+
+inline __m512i multiply_bytes(__m512i sum, __m512i levels, __m512i plane) {
+  return _mm512_dpbusd_epi32(sum, levels, plane);
+}
+
+}  // namespace
+}  // namespace millrace
