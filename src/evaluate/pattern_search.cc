@@ -56,11 +56,14 @@ std::string PatternSearchOptions::options() const {
 
 std::string ChosenPatterns::text() const { return fmt::format("{}", fmt::join(heads, ".")); }
 
-// A query with lines sees two blocks at each distance, and those since the last finding, half of `last` in the mean.
+// A query with lines sees two blocks at each distance, and those since the last finding that its window does not reach,
+// of which the mean is taken.
 std::vector<std::string> candidate_heads(const PatternSearchOptions& options) {
   std::vector<std::string> out = {fmt::format("b{}", options.blocks),
                                   fmt::format("a{}", options.window + options.blocks)};
-  const int64_t lines = std::max<int64_t>(0, options.blocks - options.last / 2);
+  const int64_t since = std::max<int64_t>(0, options.last - options.window);
+  const int64_t mean = (since * (since + 1) + options.last) / (2 * options.last);
+  const int64_t lines = std::max<int64_t>(0, options.blocks - mean);
   for (int64_t division = 0; division <= kDivisions; ++division) {
     const int64_t slash = lines * division / (2 * kDivisions);
     const std::string head = fmt::format("v{}+{}", lines - 2 * slash, slash);

@@ -61,11 +61,14 @@ class MInference final : public DynamicPattern {
     mark_top(scores, of(at).top, work, marks);
   }
 
-  // Of lines: a query that is not where the last one was sees two blocks at a distance, and all since the last finding.
+  // Of lines: a query sees two blocks at a distance, and those since the last finding that its window does not reach.
   double chosen(const PatternPlace& at, int64_t left) const override {
     const HeadPattern& own = of(at);
-    const int64_t lines = own.lines.vertical + 2 * own.lines.slash + last_ / 2;
-    return static_cast<double>(std::min(left, own.choice == HeadChoice::lines ? lines : own.top));
+    const auto since = static_cast<double>(std::max<int64_t>(0, last_ - own.window));
+    const double lines = static_cast<double>(own.lines.vertical + 2 * own.lines.slash) +
+                         since * (since + 1) / static_cast<double>(2 * last_);
+    const double wanted = own.choice == HeadChoice::lines ? lines : static_cast<double>(own.top);
+    return std::min(static_cast<double>(left), wanted);
   }
 
  private:
