@@ -149,7 +149,7 @@ struct KvNibbles {
         if constexpr (kFifth) std::memcpy(fifths + r, rows[r] + at + kFifthAt, 4);
       }
       const Simd::F scale = Simd::load_f16(scales);
-      const Simd::F minimum = kMinimum ? Simd::load_f16(minima) : Simd::zero();
+      const Simd::F minimum = kMinimum ? Simd::load_f16(minima) : Simd::mul(scale, Simd::set(-kCentre));
       const Simd::F fifth = kFifth ? Simd::load(reinterpret_cast<const float*>(fifths)) : Simd::zero();
       Simd::F word[4];
       Simd::transpose_words(rows, at + kLevelsAt, word);
@@ -157,7 +157,7 @@ struct KvNibbles {
       for (int j = 0; j < 32; ++j) {
         Simd::F level = Simd::bits_at<4>(word[j % 16 / 4], j % 4 * 8 + j / 16 * 4);
         if constexpr (kFifth) level = Simd::fma(Simd::bits_at<1>(fifth, j), Simd::set(16.0f), level);
-        Simd::store(out + (d + j) * stride, value(level, scale, minimum));
+        Simd::store(out + (d + j) * stride, Simd::fma(level, scale, minimum));  // exact: a difference rounds once, too
       }
     }
   }

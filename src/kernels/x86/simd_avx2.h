@@ -189,19 +189,17 @@ struct Simd {
     return look_up_index<kBits>(codes, bits, bits);
   }
   // 8-bit floats of 4 exponent bits, finite, times 2^-8: an f16 of the same bits, its exponent being one bit longer.
-  // kLanes from p; or the even or odd bytes of each lane as two f16, for f16_part.
+  // kLanes from p; or the even or odd bytes of each lane as two f16, for f16_part. A shift doubles the sign, and takes
+  // the rest to its place.
+  static constexpr int16_t kF8InF16 = static_cast<int16_t>(0xbf80);
   static F load_f8(const uint8_t* p) {
     const __m128i top = _mm_slli_epi16(_mm_cvtepu8_epi16(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))), 8);
-    const __m128i sign = _mm_set1_epi16(static_cast<int16_t>(0x8000));
-    const __m128i size = _mm_srli_epi16(_mm_andnot_si128(sign, top), 1);
-    return _mm256_cvtph_ps(_mm_or_si128(_mm_and_si128(sign, top), size));
+    return _mm256_cvtph_ps(_mm_and_si128(_mm_srai_epi16(top, 1), _mm_set1_epi16(kF8InF16)));
   }
   static F f8_halves(F v, bool odd) {
     const __m256i bits = _mm256_castps_si256(v);
     const __m256i top = odd ? bits : _mm256_slli_epi16(bits, 8);
-    const __m256i size = _mm256_and_si256(_mm256_srli_epi16(top, 1), _mm256_set1_epi16(0x3f80));
-    const __m256i sign = _mm256_and_si256(top, _mm256_set1_epi16(static_cast<int16_t>(0x8000)));
-    return _mm256_castsi256_ps(_mm256_or_si256(sign, size));
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_srai_epi16(top, 1), _mm256_set1_epi16(kF8InF16)));
   }
 
   // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
