@@ -42,7 +42,7 @@ TEST(EvictionRule, NamesWhatIsWrong) {
             "evictor: unknown 'lru'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands, "
             "pyramidkv, spatten, adaptively_sparse, seqboat");
   EXPECT_EQ(refusal("h2o:size=3"),
-            "evictor h2o: size: no such option; known: budget, recent, slack, prompt, scope, positions");
+            "evictor h2o: size: no such option; known: budget, recent, layers, heads, slack, prompt, scope, positions");
   EXPECT_EQ(refusal("h2o:budget=0"), "evictor h2o: budget: must be between 1 and 1073741824, got 0");
   EXPECT_EQ(refusal("h2o:recent=2"), "evictor h2o: recent: must be between 0 and 1, got 2");
   EXPECT_EQ(refusal("streamingllm:window=0"), "evictor streamingllm: window: must be between 1 and 1073741824, got 0");
