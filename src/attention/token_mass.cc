@@ -224,6 +224,53 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
   }
 }
 
+void observe_heads_apart(const Batch& batch, const AttentionLayer& first, const KernelTable& kernels, ThreadPool& pool,
+                         KvPool& kv, const float* q, TokenMass& mass) {
+  const int64_t group = first.heads, tile = std::max<int64_t>(1, kRows / group);
+  const int64_t each = std::ssize(mass.spans) / kv.layout().heads_apart;
+  const auto span_at = [&](int64_t index) -> const BatchSpan& {
+    return batch.spans_of(first.group + index / each)[static_cast<size_t>(mass.spans[static_cast<size_t>(index)].span)];
+  };
+  mass.scratch.resize(static_cast<size_t>(pool.threads()));
+  for (int64_t i = 0; i < std::ssize(mass.spans); ++i) {
+    const TokenMass::Span& observed = mass.spans[static_cast<size_t>(i)];
+    const BatchSpan& span = span_at(i);
+    for (TokenMass::Scratch& s : mass.scratch)
+      prepare(s, std::min(tile, std::max(span.count - observed.skipped, 1 + mass.most_drafted)) * group,
+              span.first_slot + span.count, kv.layout().block_tokens, observed.drafted, mass.most_drafted, 1);
+  }
+  pool.parallel_for(std::ssize(mass.spans), [&](int64_t index, int worker) {
+    const TokenMass::Span& observed = mass.spans[static_cast<size_t>(index)];
+    const BatchSpan& span = span_at(index);
+    const int64_t head = index / each, slots = span.first_slot + span.count;
+    AttentionLayer own = first;
+    own.layer += head;
+    own.group += head;
+    TokenMass::Scratch& s = mass.scratch[static_cast<size_t>(worker)];
+    std::fill_n(s.sums.begin(), (1 + observed.drafted) * slots, int64_t{0});
+    for (int64_t query = observed.skipped; query < span.count; query += tile) {
+      const TokenUnit unit{.batch = batch,
+                           .span = span,
+                           .layer = own,
+                           .kernels = kernels,
+                           .kv = kv,
+                           .q = q + head * group * own.head_dim,
+                           .kv_head = 0,
+                           .first = query,
+                           .count = std::min(tile, span.count - query),
+                           .drafted = observed.drafted,
+                           .shares = observed.shares,
+                           .own_sums = false,
+                           .tiles = nullptr,
+                           .worker = worker,
+                           .pattern = nullptr};
+      unit.score(s);
+      unit.add(s);
+    }
+    add_sums(s.sums.data(), slots, 0, observed);
+  });
+}
+
 int64_t token_mass_bytes(int64_t slots, int64_t drafted, int64_t group, int64_t heads,
                          const AttentionPattern* pattern) {
   const int64_t blocks = pattern ? slots / pattern->block() + 1 : 0;

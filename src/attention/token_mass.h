@@ -51,6 +51,11 @@ void observe_token_mass(const Batch& batch, const AttentionLayer& layer, const K
                         KvPool& kv, const float* q, int64_t context, TokenMass& mass,
                         const CodecTiles* tiles = nullptr);
 
+// The same of all KV heads of a layer that are apart, at once. `first` and `q` are those of the first head
+// (AttentionLayer::of_head); mass.spans is [heads, spans], each with sums of its own (heads = 1).
+void observe_heads_apart(const Batch& batch, const AttentionLayer& first, const KernelTable& kernels, ThreadPool& pool,
+                         KvPool& kv, const float* q, TokenMass& mass);
+
 // Scratch bytes of one worker, for spans of at most `slots` slots and `drafted` drafted tokens; `group`: the most query
 // heads that share a KV head; `heads`: the most of a layer that have sums of their own; `pattern`: null if there is
 // none.

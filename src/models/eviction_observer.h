@@ -65,6 +65,7 @@ class EvictionObserver final : public ForwardObserver {
   // Beside layers with a window, tokens are dropped from the first group of layers alone, so that only these count.
   void queries(const AttentionInput& in) override {
     if (mass_.spans.empty() || (in.layer.group != 0 && !in.kv.by_layer())) return;
+    if (in.kv.layout().heads_apart > 1) return queries_apart(in, in.kv.layout().heads_apart);
     for (size_t i = 0; i < observed_.size(); ++i) {
       if (const HeadCascade* heads = observed_[i]->kv_heads()) mass_.spans[i].attends = heads->kept(in.layer.group);
       if (observed_[i]->layers() == 1) continue;
@@ -88,6 +89,34 @@ class EvictionObserver final : public ForwardObserver {
     HeadCascade* heads;
   };
 
+  // Streams with budgets by head have sums of each, which the workers share: all are added when the first head is here.
+  void queries_apart(const AttentionInput& in, int64_t heads) {
+    if (in.layer.layer % heads == 0) {
+      spans_.clear();
+      for (int64_t head = 0; head < heads; ++head) add_spans(true, in.layer.group + head);
+      std::swap(mass_.spans, spans_);
+      if (!mass_.spans.empty())
+        observe_heads_apart(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_);
+      std::swap(mass_.spans, spans_);
+    }
+    spans_.clear();
+    add_spans(false, 0);
+    std::swap(mass_.spans, spans_);
+    observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, runner_.limits().context, mass_,
+                       in.tiles);
+    std::swap(mass_.spans, spans_);
+  }
+  // To spans_, of the streams that have one evictor's choice for each table, or of the others.
+  void add_spans(bool own, int64_t table) {
+    for (size_t i = 0; i < observed_.size(); ++i) {
+      if ((observed_[i]->layers() > 1) != own) continue;
+      TokenMass::Span& span = spans_.emplace_back(mass_.spans[i]);
+      if (!own) continue;
+      span.mass = observed_[i]->tokens(table).mass();
+      span.draft_mass = observed_[i]->tokens(table).draft_mass();
+    }
+  }
+
   static void add_head_sizes(const AttentionLayer& layer, const float* rows, const Pruned& one) {
     const int64_t width = layer.heads * layer.values(), each = width / layer.kv_heads;
     const int64_t own = one.span.count - one.drafted;
@@ -107,6 +136,7 @@ class EvictionObserver final : public ForwardObserver {
   ModelRunner& runner_;
   EvictionGates gates_;
   TokenMass mass_;
+  std::vector<TokenMass::Span> spans_;    // of heads that are apart
   std::vector<TokenEviction*> observed_;  // of each of its spans
   std::vector<Pruned> pruned_;
   bool added_ = false;  // to the hooks
