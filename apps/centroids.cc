@@ -24,11 +24,8 @@ struct CentroidFlags {
 };
 
 Result<int> run_centroids(CentroidFlags flags) {
-  MILLRACE_TRY(const std::string text, read_text_file(flags.file));
-  flags.model.context = flags.fit.context;
-  MILLRACE_TRY(auto model, flags.model.load());
-  MILLRACE_TRY(std::vector<TokenId> tokens, model->encode(text));
-  tokens.resize(std::min(tokens.size(), static_cast<size_t>(flags.tokens)));
+  MILLRACE_TRY(const auto loaded, flags.model.load_with_text(flags.file, flags.fit.context, flags.tokens));
+  const auto& [model, tokens] = loaded;
   flags.fit.threads = flags.model.threads;
   MILLRACE_TRY(const RoutingCentroids centroids, fit_routing_centroids(model, tokens, flags.fit));
   MILLRACE_TRY_VOID(write_routing_centroids(flags.out, centroids, model->info().name));

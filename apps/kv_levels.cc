@@ -34,11 +34,8 @@ double gain(const std::vector<KvQuantFitError>& errors) {
 }
 
 Result<int> run_levels(LevelFlags flags) {
-  MILLRACE_TRY(const std::string text, read_text_file(flags.file));
-  flags.model.context = flags.fit.context;
-  MILLRACE_TRY(auto model, flags.model.load());
-  MILLRACE_TRY(std::vector<TokenId> tokens, model->encode(text));
-  tokens.resize(std::min(tokens.size(), static_cast<size_t>(flags.tokens)));
+  MILLRACE_TRY(const auto loaded, flags.model.load_with_text(flags.file, flags.fit.context, flags.tokens));
+  const auto& [model, tokens] = loaded;
   flags.fit.threads = flags.model.threads;
   MILLRACE_TRY(const KvQuantFit fit, fit_kvquant_levels(model, tokens, flags.fit));
   MILLRACE_TRY_VOID(write_kvquant_levels(flags.out, fit.levels, model->info().name));

@@ -8,6 +8,7 @@
 
 #include "base/memory_accounts.h"
 #include "hub_model.h"
+#include "input.h"
 #include "progress.h"
 #include "run/embedded_model.h"
 #include "run/language_model.h"
@@ -106,6 +107,18 @@ Result<std::shared_ptr<const LanguageModel>> ModelFlags::load(const UseFlag* use
                  "poor\n",
                  static_cast<long long>(context), static_cast<long long>(model->info().context));
   return model;
+}
+
+Result<ModelFlags::WithText> ModelFlags::load_with_text(const std::string& file, int64_t context_tokens,
+                                                        int64_t most) const {
+  MILLRACE_TRY(const std::string text, read_text_file(file));
+  ModelFlags own = *this;
+  own.context = context_tokens;
+  WithText out;
+  MILLRACE_TRY(out.model, own.load());
+  MILLRACE_TRY(out.tokens, out.model->encode(text));
+  out.tokens.resize(std::min(out.tokens.size(), static_cast<size_t>(most)));
+  return out;
 }
 
 void EngineFlags::add_to(CLI::App* command) {

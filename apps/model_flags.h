@@ -40,6 +40,12 @@ struct ModelFlags {
   // Loads the model, with a progress bar if stderr is a terminal.
   Result<std::shared_ptr<const LanguageModel>> load(const UseFlag* use = nullptr,
                                                     std::vector<AppliedTechnique>* applied = nullptr) const;
+  // The model with this context, and the first tokens of the text in a file, at most `most`.
+  struct WithText {
+    std::shared_ptr<const LanguageModel> model;
+    std::vector<TokenId> tokens;
+  };
+  Result<WithText> load_with_text(const std::string& file, int64_t context_tokens, int64_t most) const;
 };
 
 // --kv-format, --kv-tokens, --kv-pool, --block-tokens, --batch-tokens, --prefix-evict, --policy, --swap-tokens,

@@ -24,11 +24,8 @@ struct PatternFlags {
 };
 
 Result<int> run_pattern_search(PatternFlags flags) {
-  MILLRACE_TRY(const std::string text, read_text_file(flags.file));
-  flags.model.context = flags.search.context;
-  MILLRACE_TRY(auto model, flags.model.load());
-  MILLRACE_TRY(std::vector<TokenId> tokens, model->encode(text));
-  tokens.resize(std::min(tokens.size(), static_cast<size_t>(flags.tokens)));
+  MILLRACE_TRY(const auto loaded, flags.model.load_with_text(flags.file, flags.search.context, flags.tokens));
+  const auto& [model, tokens] = loaded;
   flags.search.threads = flags.model.threads;
   MILLRACE_TRY(const auto gains, measure_patterns(model, tokens, flags.search));
   const ChosenPatterns own = choose_patterns(gains), same = same_pattern(gains);

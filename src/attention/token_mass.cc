@@ -28,10 +28,10 @@ struct TokenUnit {
   int64_t kv_head, first, count;
   int64_t drafted;  // last queries of the span whose sums are kept apart
   bool shares;
-  bool own_sums;  // of this head, not of all
-  const CodecTiles* tiles;
-  int worker;
-  const AttentionPattern* pattern;
+  bool own_sums = false;  // of this head, not of all
+  const CodecTiles* tiles = nullptr;
+  int worker = 0;
+  const AttentionPattern* pattern = nullptr;
 
   int64_t group() const { return layer.heads / layer.kv_heads; }
   int64_t slots() const { return span.first_slot + first + count; }  // that the last query sees
@@ -260,10 +260,7 @@ void observe_heads_apart(const Batch& batch, const AttentionLayer& first, const 
                            .count = std::min(tile, span.count - query),
                            .drafted = observed.drafted,
                            .shares = observed.shares,
-                           .own_sums = false,
-                           .tiles = nullptr,
-                           .worker = worker,
-                           .pattern = nullptr};
+                           .worker = worker};
       unit.score(s);
       unit.add(s);
     }

@@ -88,10 +88,7 @@ Result<void> check_options(const ArchSpec& spec, int64_t tokens, const BudgetSea
     if (layer.kv_heads < 1 || (layer.window > 0 && layer.window < options.context))
       return Error::unsupported(
           "budget-search: some layers of this model do not see every key, so that layers have one budget");
-  if (tokens < options.context)
-    return Error::user(
-        fmt::format("text: has {} tokens, fewer than a window of {}; lower the context or give a longer text", tokens,
-                    options.context));
+  MILLRACE_TRY_VOID(check_text_length(tokens, options.context));
   if (static_cast<double>(options.context / 2) * options.keep < static_cast<double>(options.recent + 1))
     return Error::user(
         fmt::format("keep: {} of {} tokens are no more than the newest {}; raise it or the context, or lower recent",

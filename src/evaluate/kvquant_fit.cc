@@ -94,11 +94,8 @@ NormalCodes fitted_codes(const Histogram& histogram, int bits) {
 
 Result<KvQuantFit> fit_kvquant_levels(const std::shared_ptr<const LanguageModel>& model,
                                       std::span<const TokenId> tokens, const KvQuantFitOptions& options) {
+  MILLRACE_TRY_VOID(check_text_length(std::ssize(tokens), options.context));
   const auto windows = chunk_windows(std::ssize(tokens), options.context);
-  if (windows.empty())
-    return Error::user(
-        fmt::format("text: has {} tokens, fewer than a window of {}; lower the context or give a longer text",
-                    tokens.size(), options.context));
   const int64_t layers = std::ssize(model->parts().model->kv_layers());
   const auto recorded = std::make_shared<RecordedKvQuant>(options.shape, layers);
   MILLRACE_TRY(const auto scorer,

@@ -92,11 +92,8 @@ Result<std::vector<std::vector<PatternGain>>> measure_patterns(const std::shared
                                                                std::span<const TokenId> tokens,
                                                                const PatternSearchOptions& options) {
   MILLRACE_TRY_VOID(check_window_layers(model->parts().model->spec(), options.context, "pattern-search"));
+  MILLRACE_TRY_VOID(check_text_length(std::ssize(tokens), options.context));
   const auto windows = chunk_windows(std::ssize(tokens), options.context);
-  if (windows.empty())
-    return Error::user(
-        fmt::format("text: has {} tokens, fewer than a window of {}; lower the context or give a longer text",
-                    tokens.size(), options.context));
   std::vector<std::vector<PatternGain>> gains;
   for (const std::string& head : candidate_heads(options)) {
     const std::string use = fmt::format("attention=minference:{},heads={},phase=decode", options.options(), head);

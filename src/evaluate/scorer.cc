@@ -28,6 +28,12 @@ std::vector<ScoreWindow> chunk_windows(int64_t tokens, int64_t context) {
   return out;
 }
 
+Result<void> check_text_length(int64_t tokens, int64_t context) {
+  if (tokens >= context) return {};
+  return Error::user(fmt::format(
+      "text: has {} tokens, fewer than a window of {}; lower the context or give a longer text", tokens, context));
+}
+
 std::vector<ScoreWindow> strided_windows(int64_t tokens, int64_t context, int64_t stride) {
   std::vector<ScoreWindow> out;
   if (context < 2 || stride < 1) return out;

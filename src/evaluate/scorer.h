@@ -31,6 +31,8 @@ struct ScoreWindow {
 // Splits the text into whole chunks of `context` tokens and drops the rest; the second half of each is scored, as in
 // llama.cpp's perplexity, so that figures are comparable. Token context/2 itself is not scored.
 std::vector<ScoreWindow> chunk_windows(int64_t tokens, int64_t context);
+// That a text has a whole window. Errors: user.
+Result<void> check_text_length(int64_t tokens, int64_t context);
 // A window of `context` tokens starts every `stride` tokens; the last `stride` of each are scored (at most context -
 // 1).
 std::vector<ScoreWindow> strided_windows(int64_t tokens, int64_t context, int64_t stride);

@@ -145,12 +145,8 @@ Result<std::vector<std::vector<WindowGain>>> measure_windows(const std::shared_p
                                                              const WindowSearchOptions& options) {
   MILLRACE_TRY_VOID(check_window_layers(model->parts().model->spec(), options.context, "window-search"));
   MILLRACE_TRY(const auto scorer, Scorer::create(model, {.threads = options.threads, .context = options.context}));
+  MILLRACE_TRY_VOID(check_text_length(std::ssize(tokens), options.context));
   const auto windows = chunk_windows(std::ssize(tokens), options.context);
-  if (windows.empty())
-    return Error::user(
-        fmt::format("text: has {} tokens, fewer than a window of {}; lower the context or give a longer "
-                    "text",
-                    tokens.size(), options.context));
   WindowMeter meter(options);
   ForwardHooks& hooks = scorer->runner().hooks();
   hooks.add(meter);

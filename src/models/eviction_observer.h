@@ -94,16 +94,21 @@ class EvictionObserver final : public ForwardObserver {
     if (in.layer.layer % heads == 0) {
       spans_.clear();
       for (int64_t head = 0; head < heads; ++head) add_spans(true, in.layer.group + head);
-      std::swap(mass_.spans, spans_);
-      if (!mass_.spans.empty())
-        observe_heads_apart(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_);
-      std::swap(mass_.spans, spans_);
+      observe_added(
+          [&] { observe_heads_apart(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, mass_); });
     }
     spans_.clear();
     add_spans(false, 0);
+    observe_added([&] {
+      observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, runner_.limits().context,
+                         mass_, in.tiles);
+    });
+  }
+  template <typename Observe>
+  void observe_added(const Observe& observe) {
+    if (spans_.empty()) return;
     std::swap(mass_.spans, spans_);
-    observe_token_mass(in.batch, in.layer, in.kernels, runner_.threads(), in.kv, in.q, runner_.limits().context, mass_,
-                       in.tiles);
+    observe();
     std::swap(mass_.spans, spans_);
   }
   // To spans_, of the streams that have one evictor's choice for each table, or of the others.

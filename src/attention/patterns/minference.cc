@@ -123,9 +123,8 @@ Result<std::unique_ptr<AttentionPattern>> make_minference(const OptionValues& op
     const std::string_view one = text.substr(begin, end - begin);
     if (!parse_head(one, own, heads.emplace_back()))
       return Error::user(
-          "heads: must be a, v or b of each head, with dots between them, and blocks behind it if there are others "
-          "than "
-          "by the options: aWINDOW, vVERTICAL+SLASH, bTOP; got '" +
+          "heads: must be a, v or b for each head, with dots between them, or with numbers of blocks of its own: "
+          "aWINDOW, vVERTICAL+SLASH, bTOP; got '" +
           std::string(one) + "'");
     begin = end + 1;
   }
