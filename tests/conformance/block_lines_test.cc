@@ -184,7 +184,7 @@ TEST(BlockLines, HeadsAreRefusedByName) {
   for (const char* heads : {"", "c", "v6", "v6+", "a0", "b1.", "a1x"}) {
     const auto made = make_attention_pattern(std::string("minference:heads=") + heads);
     ASSERT_FALSE(made.ok()) << heads;
-    EXPECT_NE(made.error().message.find("heads: must be a, v or b of each head"), std::string::npos)
+    EXPECT_NE(made.error().message.find("heads: must be a, v or b for each head"), std::string::npos)
         << made.error().message;
   }
 }
