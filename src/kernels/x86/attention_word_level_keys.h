@@ -92,10 +92,10 @@ inline __m512i level_of(const TokenWords& t, int from, int byte, int k) {
                                    : _mm512_srli_epi16(tops, static_cast<unsigned>(bit - 2)));
 }
 
-// kChunks times 32 tokens' keys as words, from `out` on; channels are `tokens` words apart.
+// kChunks times 32 tokens' keys as words.
 template <int kBits, int kChunks>
-void decode_channels(const uint8_t* levels, int64_t stride, int64_t dims, int64_t tokens, __m512i codes, int64_t lines,
-                     WordScratch& b, int16_t* out) {
+void decode_channels(const uint8_t* levels, int64_t stride, int64_t dims, __m512i codes, int64_t lines, WordScratch& b,
+                     TokenChannels* out) {
   using Unit = WordUnit<kBits>;
   const int64_t units = dims / Unit::kDims;
   for (int64_t first = 0; first < units; first += Unit::kUnits) {
@@ -115,8 +115,7 @@ void decode_channels(const uint8_t* levels, int64_t stride, int64_t dims, int64_
                                                  _mm512_set1_epi32(b.zero_words[dim]));
 #pragma GCC unroll 2
           for (int c = 0; c < kChunks; ++c)
-            _mm512_store_si512(out + dim * tokens + c * kSharedTokens,
-                               look_up_words(level_of<kBits>(chunk[c], 4 * u, byte, k), table));
+            _mm512_store_si512(out[c].word[dim], look_up_words(level_of<kBits>(chunk[c], 4 * u, byte, k), table));
         }
       }
     }
@@ -124,60 +123,77 @@ void decode_channels(const uint8_t* levels, int64_t stride, int64_t dims, int64_
 }
 
 // Outliers in place of what levels say. The last ones first, so that of equal places the first counts.
-inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, float unit, int16_t* channels) {
+inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, float unit, TokenChannels* channels) {
   const LevelTiles& t = *a.tiles;
   const uint8_t* outliers = keys.tile + t.outliers_at + 4 * t.outliers * (keys.first / t.key_tokens * a.head_dim);
   const __m512 inverse = _mm512_set1_ps(unit > 0 ? 1 / unit : 0);
-  alignas(64) int32_t place[16], value[16];
+  int16_t* words = channels->word[0];
+  alignas(64) int32_t place[16], value[16];  // words from the first token of the channel
   const auto load = [&](int64_t i) {
     const __m512i pairs = _mm512_loadu_si512(outliers + 4 * i);
     const __m512 x = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(pairs, 16)));
     const __m512i last = _mm512_set1_epi32(static_cast<int>(keys.tokens - 1));  // a tile may come from a file
-    _mm512_store_si512(place, _mm512_min_epu32(_mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), last));
+    const __m512i token = _mm512_min_epu32(_mm512_and_si512(pairs, _mm512_set1_epi32(0xffff)), last);
+    const __m512i chunk = _mm512_mullo_epi32(_mm512_srli_epi32(token, 5), _mm512_set1_epi32(kMaxTilesHeadDim * 32));
+    _mm512_store_si512(place, _mm512_add_epi32(chunk, _mm512_and_si512(token, _mm512_set1_epi32(31))));
     _mm512_store_si512(value, _mm512_cvtps_epi32(_mm512_mul_ps(x, inverse)));
   };
   if (t.outliers == 1) {  // in order, so that the first channels, which are read next, are not the last to be written
-    for (int64_t i = 0; i < a.head_dim; i += 16, channels += 16 * keys.tokens) {
+    for (int64_t i = 0; i < a.head_dim; i += 16, words += 16 * kSharedTokens) {
       load(i);
 #pragma GCC unroll 16
-      for (int64_t j = 0; j < 16; ++j) channels[j * keys.tokens + place[j]] = static_cast<int16_t>(value[j]);
+      for (int64_t j = 0; j < 16; ++j) words[j * kSharedTokens + place[j]] = static_cast<int16_t>(value[j]);
     }
     return;
   }
   for (int64_t i = t.outliers * a.head_dim - 16; i >= 0; i -= 16) {
     load(i);
     for (int64_t j = 15; j >= 0; --j)
-      channels[(i + j) / t.outliers * keys.tokens + place[j]] = static_cast<int16_t>(value[j]);
+      words[(i + j) / t.outliers * kSharedTokens + place[j]] = static_cast<int16_t>(value[j]);
   }
 }
 
-// 32 tokens of the channels, as pairs, rotated by their places among these.
-inline void rotate_channels(const KeyTurns& turns, int64_t pairs, const int16_t* channels, int64_t tokens,
-                            uint8_t* out) {
-  const auto store = [](uint8_t* to, __m512i x, __m512i y) {
-    _mm512_store_si512(to, _mm512_unpacklo_epi16(x, y));
-    _mm512_store_si512(to + 64, _mm512_unpackhi_epi16(x, y));
-  };
+// Calls use(p, p % kPairs, low, high) for each pair p of 32 tokens' keys, rotated by their places among these: words x, y of 16
+// tokens each. kPairs at a time, of which there are whole times as many.
+template <int kPairs, typename Use>
+[[gnu::always_inline]] inline void for_rotated_pairs(const KeyTurns& turns, int64_t pairs,
+                                                     const TokenChannels& channels, const Use& use) {
   const int64_t rotated = turns.pairs;
-  const int64_t step = PairDims(turns, 1).x * tokens, apart = PairDims(turns, 0).y * tokens;
-  const int16_t *x_words = channels, *turn = turns.whole_offsets;
-#pragma GCC unroll 2
-  for (int64_t p = 0; p < rotated; ++p, x_words += step, turn += 2 * kTurnTokens, out += 128) {
-    const __m512i x = _mm512_load_si512(x_words), y = _mm512_load_si512(x_words + apart);
-    const __m512i cos = _mm512_loadu_si512(turn), sin = _mm512_loadu_si512(turn + kTurnTokens);
-    store(out, _mm512_sub_epi16(_mm512_mulhrs_epi16(x, cos), _mm512_mulhrs_epi16(y, sin)),
-          _mm512_add_epi16(_mm512_mulhrs_epi16(x, sin), _mm512_mulhrs_epi16(y, cos)));
+  const int64_t step = PairDims(turns, 1).x * kSharedTokens, apart = PairDims(turns, 0).y * kSharedTokens;
+  const int16_t *x_words = channels.word[0], *turn = turns.whole_offsets;
+  for (int64_t p = 0; p < rotated; p += kPairs) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kPairs; ++i, x_words += step, turn += 2 * kTurnTokens) {
+      const __m512i x = _mm512_load_si512(x_words), y = _mm512_load_si512(x_words + apart);
+      const __m512i cos = _mm512_loadu_si512(turn), sin = _mm512_loadu_si512(turn + kTurnTokens);
+      const __m512i u = _mm512_sub_epi16(_mm512_mulhrs_epi16(x, cos), _mm512_mulhrs_epi16(y, sin));
+      const __m512i v = _mm512_add_epi16(_mm512_mulhrs_epi16(x, sin), _mm512_mulhrs_epi16(y, cos));
+      use(p + i, i, _mm512_unpacklo_epi16(u, v), _mm512_unpackhi_epi16(u, v));
+    }
   }
-  for (int64_t p = rotated; p < pairs; ++p, out += 128)
-    store(out, _mm512_load_si512(channels + 2 * p * tokens), _mm512_load_si512(channels + (2 * p + 1) * tokens));
+  for (int64_t p = rotated; p < pairs; p += kPairs) {
+#pragma GCC unroll 4
+    for (int i = 0; i < kPairs; ++i) {
+      const __m512i x = _mm512_load_si512(channels.word[2 * (p + i)]), y = _mm512_load_si512(channels.word[2 * (p + i) + 1]);
+      use(p + i, i, _mm512_unpacklo_epi16(x, y), _mm512_unpackhi_epi16(x, y));
+    }
+  }
 }
 
-// Keys [begin, end) of the partition, which share their scales, to `out`.
+// 32 tokens of the channels, as pairs, rotated.
+inline void rotate_channels(const KeyTurns& turns, int64_t pairs, const TokenChannels& channels, uint8_t* out) {
+  for_rotated_pairs<2>(turns, pairs, channels, [&](int64_t p, int, __m512i low, __m512i high) {
+    _mm512_store_si512(out + p * 128, low);
+    _mm512_store_si512(out + p * 128 + 64, high);
+  });
+}
+
+// Channels of the keys [begin, end) of the partition, which share their scales. Returns those of the first 32.
 template <int kBits>
-void decode_key_words(const AttentionArgs& a, int64_t begin, int64_t end, __m512i codes, WordScratch& b, uint8_t* out) {
+const TokenChannels* decode_key_channels(const AttentionArgs& a, int64_t begin, int64_t end, __m512i codes,
+                                         WordScratch& b) {
   const LevelTiles& t = *a.tiles;
-  const int64_t pairs = a.head_dim / 2,
-                runs = (a.head_dim / WordUnit<kBits>::kDims + WordUnit<kBits>::kUnits - 1) / WordUnit<kBits>::kUnits;
+  const int64_t runs = (a.head_dim / WordUnit<kBits>::kDims + WordUnit<kBits>::kUnits - 1) / WordUnit<kBits>::kUnits;
   const TilePlace at = b.key_at[begin / kSharedTokens];
   const int64_t within = at.first % t.key_tokens;
   const KeyColumns keys{at.tile, at.first - within, t.key_tokens};
@@ -185,21 +201,29 @@ void decode_key_words(const AttentionArgs& a, int64_t begin, int64_t end, __m512
   for (int64_t key = begin; key < end;) {
     const int64_t token = key - begin + within;
     const uint8_t* levels = keys.tile + (keys.first + token) * t.stride;
-    int16_t* to = b.channels + token;
+    TokenChannels* to = b.channels + token / kSharedTokens;
     const int64_t lines = (4 * b.lines + runs - 1) / runs;
     if (key + 2 * kSharedTokens <= end) {
-      decode_channels<kBits, 2>(levels, t.stride, a.head_dim, keys.tokens, codes, 2 * lines, b, to);
+      decode_channels<kBits, 2>(levels, t.stride, a.head_dim, codes, 2 * lines, b, to);
       key += 2 * kSharedTokens;
     } else {
-      decode_channels<kBits, 1>(levels, t.stride, a.head_dim, keys.tokens, codes, lines, b, to);
+      decode_channels<kBits, 1>(levels, t.stride, a.head_dim, codes, lines, b, to);
       key += kSharedTokens;
     }
   }
   if (t.outliers > 0) place_key_outliers(a, keys, unit, b.channels);
+  for (int64_t key = begin; key < end; key += kSharedTokens) b.key_unit[key / kSharedTokens] = unit;
+  return b.channels + within / kSharedTokens;
+}
+
+// Keys [begin, end) of the partition, which share their scales, to `out`.
+template <int kBits>
+void decode_key_words(const AttentionArgs& a, int64_t begin, int64_t end, __m512i codes, WordScratch& b, uint8_t* out) {
+  const int64_t pairs = a.head_dim / 2;
+  const TokenChannels* channels = decode_key_channels<kBits>(a, begin, end, codes, b);
   for (int64_t key = begin; key < end; key += kSharedTokens, out += pairs * 128) {
     b.ahead.ask_lines(4 * b.lines);
-    b.key_unit[key / kSharedTokens] = unit;
-    rotate_channels(*t.turns, pairs, b.channels + key - begin + within, keys.tokens, out);
+    rotate_channels(*a.tiles->turns, pairs, *channels++, out);
   }
 }
 
@@ -274,18 +298,30 @@ inline void turn_queries(int64_t rows, int64_t pairs, int64_t key, WordScratch& 
   }
 }
 
+// A row's scores of 32 keys from its sums of whole numbers.
+inline void store_scores(__m512i low, __m512i high, float stands_for, float* out) {
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+  const auto store = [&](float* to, __m512i order) {
+    const __m512i sums = _mm512_permutex2var_epi32(low, order, high);
+    _mm512_store_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sums), _mm512_set1_ps(stands_for)));
+  };
+  store(out, first);
+  store(out + kVectorKeys, second);
+}
+
 // 32 keys against kRows rows. Sums of whole numbers are exact: several of them hide the latency of few rows.
 template <int kRows>
 void score_words(const uint8_t* keys, int64_t pairs, int64_t row, float unit, const WordScratch& b, float* out) {
-  constexpr int kSums = kRows == 1 ? 4 : kRows == 2 ? 2 : 1;
+  constexpr int kSums = kRows == 2 ? 2 : 1;
   __m512i sum[kRows][kSums][2];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int i = 0; i < kSums; ++i) sum[r][i][0] = sum[r][i][1] = _mm512_setzero_si512();
   }
   for (int64_t p = 0; p < pairs; p += kSums) {
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int i = 0; i < kSums; ++i, keys += 128) {
       const __m512i low = _mm512_load_si512(keys), high = _mm512_load_si512(keys + 64);
 #pragma GCC unroll 12
@@ -296,23 +332,32 @@ void score_words(const uint8_t* keys, int64_t pairs, int64_t row, float unit, co
       }
     }
   }
-  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r, out += kScoreStride) {
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int i = 1; i < kSums; ++i) {
       sum[r][0][0] = _mm512_add_epi32(sum[r][0][0], sum[r][i][0]);
       sum[r][0][1] = _mm512_add_epi32(sum[r][0][1], sum[r][i][1]);
     }
-    const __m512 stands_for = _mm512_set1_ps(unit * b.query_unit[row + r]);
-    const auto store = [&](float* to, __m512i order) {
-      const __m512i sums = _mm512_permutex2var_epi32(sum[r][0][0], order, sum[r][0][1]);
-      _mm512_store_ps(to, _mm512_mul_ps(_mm512_cvtepi32_ps(sums), stands_for));
-    };
-    store(out, first);
-    store(out + kVectorKeys, second);
+    store_scores(sum[r][0][0], sum[r][0][1], unit * b.query_unit[row + r], out);
   }
+}
+
+// 32 keys against a lone row, multiplied as they are rotated.
+inline void score_channels(const KeyTurns& turns, int64_t pairs, const TokenChannels& channels, float unit,
+                           const WordScratch& b, float* out) {
+  __m512i sum[4][2];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) sum[i][0] = sum[i][1] = _mm512_setzero_si512();
+  for_rotated_pairs<4>(turns, pairs, channels, [&](int64_t p, int i, __m512i low, __m512i high) {
+    const __m512i q = _mm512_set1_epi32(b.query[0][p]);
+    sum[i][0] = add_word_products(sum[i][0], low, q);
+    sum[i][1] = add_word_products(sum[i][1], high, q);
+  });
+  const auto all = [&](int half) {
+    return _mm512_add_epi32(_mm512_add_epi32(sum[0][half], sum[1][half]), _mm512_add_epi32(sum[2][half], sum[3][half]));
+  };
+  store_scores(all(0), all(1), unit * b.query_unit[0], out);
 }
 
 // Scores of the first tokens of a stream, which are rows of f16 at their positions.
@@ -338,6 +383,15 @@ void score_word_levels(const AttentionArgs& a, int64_t row, int64_t rows, int64_
   for (int64_t r = 0; r < rows; ++r) split_query(a, row, r, b);
   for (int64_t key = begin; key < end;) {
     const int64_t stop = end_of_scales(a, key, end);
+    if (rows == 1 && from < 0) {
+      const TokenChannels* channels = decode_key_channels<kBits>(a, key, stop, codes, b);
+      for (; key < stop; key += kSharedTokens) {
+        b.ahead.ask_lines(4 * b.lines);
+        turn_queries(1, pairs, key, b);
+        score_channels(*a.tiles->turns, pairs, *channels++, b.key_unit[key / kSharedTokens], b, s.score + key);
+      }
+      continue;
+    }
     const uint8_t* keys = b.keys;
     if (from < 0)
       decode_key_words<kBits>(a, key, stop, codes, b, b.keys);

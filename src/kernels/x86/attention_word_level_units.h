@@ -19,8 +19,13 @@ constexpr float kMostQuery = 85000;    // sum of a query's lengths of pairs: tim
 constexpr float kMostWeight = 260000;  // sum of weights: times kCodeOne, within 32 bits
 constexpr float kCodeOne = 8192;       // what stands for a code of 1 in values
 
+// 32 tokens' keys before they are rotated.
+struct TokenChannels {
+  alignas(64) int16_t word[kMaxTilesHeadDim][kSharedTokens];
+};
+
 struct WordScratch : TileScratch {
-  alignas(64) int16_t channels[kMaxTilesHeadDim * kMostKeyTokens];         // [dim][token] under the same scales
+  TokenChannels channels[kMostKeyTokens / kSharedTokens];                  // under the same scales
   alignas(64) uint8_t keys[kAttentionPartition * kMaxTilesHeadDim * 2];    // [32 tokens][pair][2][16 tokens][x, y]
   alignas(64) uint8_t values[kAttentionPartition * kMaxTilesHeadDim * 2];  // [32 dims][8 tokens][vector]
   alignas(64) float turn[kPlaces][2][kMaxPairs];                           // of each 32 tokens' first one: cos, sin
