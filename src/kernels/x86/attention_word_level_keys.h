@@ -153,8 +153,8 @@ inline void place_key_outliers(const AttentionArgs& a, const KeyColumns& keys, f
   }
 }
 
-// Calls use(p, p % kPairs, low, high) for each pair p of 32 tokens' keys, rotated by their places among these: words x, y of 16
-// tokens each. kPairs at a time, of which there are whole times as many.
+// Calls use(p, p % kPairs, low, high) for each pair p of 32 tokens' keys, rotated by their places among these: words x,
+// y of 16 tokens each. kPairs at a time, of which there are whole times as many.
 template <int kPairs, typename Use>
 [[gnu::always_inline]] inline void for_rotated_pairs(const KeyTurns& turns, int64_t pairs,
                                                      const TokenChannels& channels, const Use& use) {
@@ -174,7 +174,8 @@ template <int kPairs, typename Use>
   for (int64_t p = rotated; p < pairs; p += kPairs) {
 #pragma GCC unroll 4
     for (int i = 0; i < kPairs; ++i) {
-      const __m512i x = _mm512_load_si512(channels.word[2 * (p + i)]), y = _mm512_load_si512(channels.word[2 * (p + i) + 1]);
+      const __m512i x = _mm512_load_si512(channels.word[2 * (p + i)]),
+                    y = _mm512_load_si512(channels.word[2 * (p + i) + 1]);
       use(p + i, i, _mm512_unpacklo_epi16(x, y), _mm512_unpackhi_epi16(x, y));
     }
   }
