@@ -16,6 +16,7 @@ using DecodeFunction = void (*)(const uint8_t* source, float* destination, int64
 void set_attention_named(KernelTable& table, const char* format, AttentionFunction run, int64_t bf16_head_dim = 0);
 void set_mixed_attention_named(KernelTable& table, const char* keys, const char* values, AttentionFunction run,
                                int64_t bf16_head_dim = 0);
+// encode null: the format's own.
 void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode);
 void attend_reference(const char* format, const AttentionArgs& args) noexcept;
 

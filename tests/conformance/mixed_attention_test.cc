@@ -76,10 +76,30 @@ std::vector<float> attend_mixed(const KernelTable& table, const AttentionKernel&
 
 float bf16_of(double x) { return bf16_to_f32(f32_to_bf16(static_cast<float>(x))); }
 
-// Operands are rounded where the kernel multiplies in bf16; its weights are rounded, too, within the test's bound.
-std::vector<float> plain_mixed(bool rounded, const PairRows& keys, const PairRows& values, const std::vector<float>& q,
-                               const PairCall& call) {
-  const auto operand = [&](float x) { return double{rounded ? bf16_of(x) : x}; };
+// Which factors a kernel rounds to bf16: queries and keys, and values. Weights are rounded, too, within the test's
+// bound.
+struct Rounded {
+  bool keys = false, values = false;
+};
+
+// Rows of levels are multiplied as bytes where the processor can; with tiles of AMX those of q8_0 beside f16 are not.
+Rounded rounds(const KernelTable& table, const AttentionKernel& kernel, const PairRows& keys, const PairRows& values) {
+  if (keys.dim > kernel.bf16_head_dim) return {};
+  const bool tiles = table.isa.has(Feature::amx_bf16) &&
+                     (keys.format.name == std::string_view("f16") || values.format.name == std::string_view("f16"));
+  const auto is_bytes = [&](const Format& format) {
+    const std::string_view name = format.name;
+    if (name == "q8_0" && tiles) return false;
+    return table.isa.has(Feature::avx512_vnni) &&
+           (name == "q8_0" || name == "q4_0" || name == "q4_1" || name == "q5_0");
+  };
+  return {!is_bytes(keys.format), !is_bytes(values.format)};
+}
+
+std::vector<float> plain_mixed(Rounded rounded, const PairRows& keys, const PairRows& values,
+                               const std::vector<float>& q, const PairCall& call) {
+  const auto key_factor = [&](float x) { return double{rounded.keys ? bf16_of(x) : x}; };
+  const auto value_factor = [&](float x) { return double{rounded.values ? bf16_of(x) : x}; };
   std::vector<float> out;
   for (int64_t i = call.first; i < call.first + call.queries; ++i) {
     for (int64_t g = 0; g < call.group; ++g) {
@@ -89,8 +109,8 @@ std::vector<float> plain_mixed(bool rounded, const PairRows& keys, const PairRow
       for (int64_t s = begin; s <= i; ++s) {
         double dot = 0;
         for (int64_t d = 0; d < keys.dim; ++d)
-          dot += operand(q[static_cast<size_t>((i * call.group + g) * keys.dim + d)]) *
-                 operand(keys.values[static_cast<size_t>(s * keys.dim + d)]);
+          dot += key_factor(q[static_cast<size_t>((i * call.group + g) * keys.dim + d)]) *
+                 key_factor(keys.values[static_cast<size_t>(s * keys.dim + d)]);
         weights.push_back(dot);
         max = std::max(max, dot);
       }
@@ -98,7 +118,8 @@ std::vector<float> plain_mixed(bool rounded, const PairRows& keys, const PairRow
       for (int64_t d = 0; d < keys.dim; ++d) {
         double value = 0;
         for (size_t j = 0; j < weights.size(); ++j)
-          value += weights[j] * operand(values.values[(static_cast<size_t>(begin) + j) * static_cast<size_t>(keys.dim) +
+          value +=
+              weights[j] * value_factor(values.values[(static_cast<size_t>(begin) + j) * static_cast<size_t>(keys.dim) +
                                                       static_cast<size_t>(d)]);
         out.push_back(static_cast<float>(value / sum));
       }
@@ -107,20 +128,21 @@ std::vector<float> plain_mixed(bool rounded, const PairRows& keys, const PairRow
   return out;
 }
 
-void check_pair(const KernelTable& table, const AttentionKernel& kernel, const char* keys_name,
-                const char* values_name) {
-  for (const int64_t dim : {32, 96, 256, 544}) {
+void check_pair(const KernelTable& table, const AttentionKernel& kernel, const char* keys_name, const char* values_name,
+                const std::vector<int64_t>& dims = {32, 96, 256, 544}) {
+  for (const int64_t dim : dims) {
     SCOPED_TRACE(std::string(isa_name(table.isa)) + " keys " + keys_name + " values " + values_name + " dim " +
                  std::to_string(dim));
     const PairRows keys(*find_format(keys_name), dim, 1), values(*find_format(values_name), dim, 2);
     for (const int64_t group : {1, 3}) {
       auto q = testing::random_values(kSlots * group * dim, 3);
       for (float& x : q) x *= 1.5f / std::sqrt(static_cast<float>(dim));
-      const bool rounded = dim <= kernel.bf16_head_dim;
+      const Rounded rounded = rounds(table, kernel, keys, values);
       for (const int64_t window : {0, 70}) {
         const PairCall call{group, 253, 9, window};
         const auto out = attend_mixed(table, kernel, keys, values, q, call);
-        testing::expect_close(out, plain_mixed(rounded, keys, values, q, call), rounded ? 4e-3 : 4e-6);
+        testing::expect_close(out, plain_mixed(rounded, keys, values, q, call),
+                              dim <= kernel.bf16_head_dim ? 4e-3 : 4e-6);
         for (const int64_t one : {0, 3, 8}) {
           const auto alone = attend_mixed(table, kernel, keys, values, q, {group, call.first + one, 1, window});
           const auto begin = out.begin() + one * group * dim;
@@ -142,6 +164,21 @@ TEST(MixedAttention, EqualsPlainSoftmax) {
         }
         check_pair(table, found, keys, values);
         if (found.kv_format) check_pair(table, table.any_attention, keys, values);
+      }
+}
+
+TEST(MixedAttention, RowsOfLevelsMixWithAll) {
+  const char* const formats[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "f8_e4m3"};
+  for (const KernelTable& table : testing::attention_tables())
+    for (int64_t i = 0; i < 4; ++i)
+      for (int64_t j = 0; j < 8; ++j) {
+        const char *levels = formats[4 + i], *other = formats[j];
+        if (levels == other) continue;
+        const auto find = [&](const char* keys, const char* values) {
+          return table.find_attention(find_format(keys), find_format(values));
+        };
+        check_pair(table, *find(levels, other), levels, other, {96});
+        check_pair(table, *find(other, levels), other, levels, {96});
       }
 }
 
@@ -197,8 +234,9 @@ TEST(MixedAttention, FastPairsAreThere) {
     const Format *f16 = find_format("f16"), *q8 = find_format("q8_0");
     const bool fast = table.isa != Isa::ref;
     EXPECT_EQ(table.find_attention(q8, f16)->kv_format == q8, fast);
-    EXPECT_EQ(table.find_attention(f16, q8)->value_format == q8, fast);
-    EXPECT_EQ(table.find_attention(find_format("f32"), q8)->kv_format, nullptr);
+    EXPECT_EQ(table.find_attention(f16, find_format("q4_0"))->kv_format == f16, fast);
+    EXPECT_EQ(table.find_attention(q8, find_format("q5_0"))->kv_format == q8, fast);
+    EXPECT_EQ(table.find_attention(find_format("q5_1"), q8)->kv_format, nullptr);
   }
 }
 

@@ -40,10 +40,7 @@ void add_ops_neon(KernelTable& table) {
   table.causal_conv = causal_conv;
   table.selective_scan = selective_scan;
   table.decode_affine = decode_affine;
-  set_codec_named(table, "f32", encode_f32, decode_f32);
-  set_codec_named(table, "f16", encode_f16, decode_exactly<widen_f16>);
-  set_codec_named(table, "bf16", encode_bf16, decode_exactly<Simd::load_bf16>);
-  set_codec_named(table, "q8_0", encode_q8, decode_q8);
+  add_row_codecs(table);
 }
 
 }  // namespace millrace

@@ -14,7 +14,7 @@ void set_mixed_attention_named(KernelTable& table, const char* keys, const char*
 }
 
 void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode) {
-  if (const Format* found = find_format(format)) set_codec(table, {found, encode, decode});
+  if (const Format* found = find_format(format)) set_codec(table, {found, encode ? encode : found->encode, decode});
 }
 
 void add_ops_ref(KernelTable& table) {

@@ -4,17 +4,25 @@
 namespace millrace {
 namespace {
 
+// Keys in one format, values in each of them.
+template <typename Keys, typename... Values>
+void add_attention_of_keys(KernelTable& table) {
+  const auto add = [&]<typename V>() {
+    if constexpr (std::is_same_v<Keys, V>)
+      set_attention_named(table, Keys::kName, attend<Keys>);
+    else
+      set_mixed_attention_named(table, Keys::kName, V::kName, attend<Keys, V>);
+  };
+  (add.template operator()<Values>(), ...);
+}
+
+template <typename... Formats>
+void add_attention_of(KernelTable& table) {
+  (add_attention_of_keys<Formats, Formats...>(table), ...);
+}
+
 inline void add_attention(KernelTable& table) {
-  set_attention_named(table, KvF32::kName, attend<KvF32>);
-  set_attention_named(table, KvF16::kName, attend<KvF16>);
-  set_attention_named(table, KvBf16::kName, attend<KvBf16>);
-  set_attention_named(table, KvQ8::kName, attend<KvQ8>);
-  set_attention_named(table, KvQ40::kName, attend<KvQ40>);
-  set_attention_named(table, KvQ41::kName, attend<KvQ41>);
-  set_attention_named(table, KvQ50::kName, attend<KvQ50>);
-  set_attention_named(table, KvF8::kName, attend<KvF8>);
-  set_mixed_attention_named(table, KvQ8::kName, KvF16::kName, attend<KvQ8, KvF16>);
-  set_mixed_attention_named(table, KvF16::kName, KvQ8::kName, attend<KvF16, KvQ8>);
+  add_attention_of<KvF32, KvF16, KvBf16, KvQ8, KvQ40, KvQ41, KvQ50, KvF8>(table);
   table.any_attention.run = attend<KvAny>;
   table.attend_tiles = attend<KvTiles>;
   table.attention_join = join_partial;

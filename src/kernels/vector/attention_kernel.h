@@ -138,7 +138,7 @@ void add_transposed_rests(const AttentionArgs& a, const uint8_t* const* keys, fl
 }
 
 template <typename Kv>
-void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
+[[gnu::noinline]] void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
   for (const uint8_t*& row : s.key) row = kZeroRow;
   find_rows(a, a.k_blocks, a.row_bytes, tile, keys, s.key);
   const int64_t stride = decoded_stride(a.head_dim);
@@ -161,7 +161,7 @@ void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionSc
 }
 
 template <typename Kv>
-void load_values(const AttentionArgs& a, TileRange keys, AttentionScratch& s) {
+[[gnu::noinline]] void load_values(const AttentionArgs& a, TileRange keys, AttentionScratch& s) {
   const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     float* row = s.v + j * stride;
@@ -339,7 +339,8 @@ void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScr
 }
 
 template <typename Values>
-void attend_chunk(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s) {
+[[gnu::noinline]] void attend_chunk(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end,
+                                    AttentionScratch& s) {
   for (; row + Simd::kRows <= row_end; row += Simd::kRows) attend_rows<Values, Simd::kRows>(a, tile, row, s);
   if (Simd::kRows > 4 && row + 4 <= row_end) attend_rows<Values, 4>(a, tile, row, s), row += 4;
   if (row + 2 <= row_end) attend_rows<Values, 2>(a, tile, row, s), row += 2;

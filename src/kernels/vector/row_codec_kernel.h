@@ -1,4 +1,4 @@
-// Row codecs of f32, f16, bf16 and q8_0 in vectors, bit-identical to the formats' own. Include after
+// Row codecs in vectors, bit-identical to the formats' own. Include after
 // row_decode.h.
 #pragma once
 
@@ -12,6 +12,7 @@ namespace {
 constexpr float kLargestF16 = 65504.0f;
 constexpr float kLargestBf16 = 0x1.FEp127f;
 constexpr float kLargestF32 = 0x1.FFFFFEp127f;
+constexpr uint32_t kNanBits = 0x7fc00000;
 constexpr float kLargestInBlock = 0x1p30f;  // as the block formats clamp their input
 
 // NaN becomes 0; values are clamped to the limit.
@@ -101,8 +102,34 @@ void decode_exactly(const uint8_t* source, float* destination, int64_t n) noexce
   }
 }
 
-inline void decode_q8(const uint8_t* source, float* destination, int64_t n) noexcept {
-  KvQ8::decode(source, destination, n / 32 * 32);
+template <typename Kv>
+void decode_blocks(const uint8_t* source, float* destination, int64_t n) noexcept {
+  Kv::decode(source, destination, n / 32 * 32);
+}
+
+inline void decode_f8(const uint8_t* source, float* destination, int64_t n) noexcept {
+  const int64_t whole = n / Simd::kLanes * Simd::kLanes;
+  KvF8::decode(source, destination, whole);
+  if (whole < n) {
+    float rest[Simd::kLanes];
+    KvF8::decode(source + whole, rest, n - whole);
+    std::memcpy(destination + whole, rest, static_cast<size_t>(n - whole) * sizeof(float));
+  }
+  bool any_nan = false;
+  for (int64_t i = 0; i < n; ++i) any_nan |= (source[i] & 0x7f) == 0x7f;
+  for (int64_t i = 0; any_nan && i < n; ++i)
+    if ((source[i] & 0x7f) == 0x7f) std::memcpy(destination + i, &kNanBits, sizeof kNanBits);
+}
+
+inline void add_row_codecs(KernelTable& table) {
+  set_codec_named(table, "f32", encode_f32, decode_f32);
+  set_codec_named(table, "f16", encode_f16, decode_exactly<widen_f16>);
+  set_codec_named(table, "bf16", encode_bf16, decode_exactly<Simd::load_bf16>);
+  set_codec_named(table, "q8_0", encode_q8, decode_blocks<KvQ8>);
+  set_codec_named(table, "q4_0", nullptr, decode_blocks<KvQ40>);
+  set_codec_named(table, "q4_1", nullptr, decode_blocks<KvQ41>);
+  set_codec_named(table, "q5_0", nullptr, decode_blocks<KvQ50>);
+  set_codec_named(table, "f8_e4m3", nullptr, decode_f8);
 }
 
 }  // namespace

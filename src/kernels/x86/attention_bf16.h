@@ -326,18 +326,19 @@ void attend_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
 
 // ---- many rows: keys and values decoded into tiles -----------------------------------------------------
 
-inline void attend_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t padded, Bf16Scratch& s) {
-  const KeyRange keys = seen_by(a, row / a.group, (row + rows - 1) / a.group);
-  if (keys.empty()) return attend_nothing(a, row, rows);
-  const KeyRange chunks = whole_chunks(keys);
+inline int64_t padded_head(const AttentionArgs& a) { return (a.head_dim + kDimGroup - 1) / kDimGroup * kDimGroup; }
+
+inline void score_tiles(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, Bf16Scratch& s) {
+  const int64_t padded = padded_head(a);
   round_queries(a, row, rows, padded, s.query);
   in_twelves(rows, [&]<int n>(int64_t r) {
     for (int64_t j = chunks.begin; j < chunks.end; j += kKeyChunk) {
       score_block<n, 2>(s.query + r * kQueryStride, s.keys + j * padded * 2, padded, s.score + r * kScoreStride + j);
     }
   });
-  if (a.scores) return keep_scores(a, row, rows, chunks, s);
-  weigh_rows(a, row, rows, chunks, s);
+}
+
+inline void add_tiles(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange keys, Bf16Scratch& s) {
   const int64_t dims = value_dim_of(a);
   in_twelves(rows, [&]<int n>(int64_t r) {
     for (int64_t d = 0; d < dims; d += kDimGroup) {
@@ -348,21 +349,40 @@ inline void attend_block(const AttentionArgs& a, int64_t row, int64_t rows, int6
   store_sums(s.sum, rows, dims, a.acc + row * dims);
 }
 
-// Values of the keys, where the call needs any; with kWholeChunks of all in their chunks, zeros where a key is not
-// seen. False: one is not finite.
-template <typename Keys, typename Values, bool kWholeChunks = false, int64_t kRows>
-bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, BlockScratch<kRows>& s) {
+inline void attend_block(const AttentionArgs& a, int64_t row, int64_t rows, Bf16Scratch& s) {
+  const KeyRange keys = seen_by(a, row / a.group, (row + rows - 1) / a.group);
+  if (keys.empty()) return attend_nothing(a, row, rows);
   const KeyRange chunks = whole_chunks(keys);
-  s.ahead.start(a, keys.begin, keys.end);
+  score_tiles(a, row, rows, chunks, s);
+  if (a.scores) return keep_scores(a, row, rows, chunks, s);
+  weigh_rows(a, row, rows, chunks, s);
+  add_tiles(a, row, rows, keys, s);
+}
+
+template <typename Keys, int64_t kRows>
+void load_key_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, BlockScratch<kRows>& s) {
+  const KeyRange chunks = whole_chunks(keys);
   find_partition_rows(a, a.k_blocks, a.row_bytes, keys, s.row);
   for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
     uint8_t* chunk = s.keys + j / kKeyChunk * kKeyChunk * padded * 2 + j % kKeyChunk * 4;
     transpose_keys<Keys, 2 * Keys::kLines>(s.row + j, a.head_dim, padded, chunk, s.ahead);
   }
-  if (a.scores) return true;
+}
+
+// With kWholeChunks of all keys in their chunks, zeros where a key is not seen. False: a value is not finite.
+template <typename Values, bool kWholeChunks = false, int64_t kRows>
+bool load_value_tiles(const AttentionArgs& a, KeyRange keys, BlockScratch<kRows>& s) {
   find_partition_rows(a, a.v_blocks, value_stride(a), keys, s.row);
-  const KeyRange valued = kWholeChunks ? chunks : keys;
+  const KeyRange valued = kWholeChunks ? whole_chunks(keys) : keys;
   return interleave_values<Values>(s.row, valued.begin / 2, (valued.end + 1) / 2, value_dim_of(a), s.values, s.ahead);
+}
+
+// Keys, and values where the call needs any.
+template <typename Keys, typename Values, bool kWholeChunks = false, int64_t kRows>
+bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, BlockScratch<kRows>& s) {
+  s.ahead.start(a, keys.begin, keys.end);
+  load_key_tiles<Keys>(a, keys, padded, s);
+  return a.scores || load_value_tiles<Values, kWholeChunks>(a, keys, s);
 }
 
 // Each query alone, by attend(its arguments).
@@ -390,11 +410,10 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
   const bool alike = least.begin == keys.begin && least.end == keys.end;
   if (alike && rows <= kBlockRows && a.head_dim % kDimGroup == 0 && value_dim_of(a) % kDimGroup == 0)
     return attend_few<Keys, Values>(a, keys, s);
-  const int64_t padded = (a.head_dim + kDimGroup - 1) / kDimGroup * kDimGroup;
-  if (!load_tiles<Keys, Values>(a, keys, padded, s) && !alike)
+  if (!load_tiles<Keys, Values>(a, keys, padded_head(a), s) && !alike)
     return attend_queries(a, [&](const AttentionArgs& one) { attend_partition<Keys, Values>(one, s); });
   for (int64_t row = 0; row < rows; row += kBlockRows) {
-    attend_block(a, row, rows - row < kBlockRows ? rows - row : kBlockRows, padded, s);
+    attend_block(a, row, rows - row < kBlockRows ? rows - row : kBlockRows, s);
   }
 }
 

@@ -141,8 +141,8 @@ void load_key_scales(const uint8_t* const* rows, int64_t blocks, int64_t key, By
 
 // Scores of the keys in `chunks`. decoded: levels of the partition's keys, or null.
 template <typename Row>
-void score_byte_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, const uint8_t* decoded,
-                     Bf16Scratch& s, ByteRowScratch& b) {
+[[gnu::noinline]] void score_byte_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks,
+                                       const uint8_t* decoded, Bf16Scratch& s, ByteRowScratch& b) {
   constexpr int kLines = (kRowKeys * Row::kBytes + 63) / 64;
   const int64_t blocks = row_blocks(a.head_dim);
   for (int64_t r = 0; r < rows; ++r) round_query_to_bytes<Row>(a, row, r, b);

@@ -144,8 +144,8 @@ void add_row_values(const Values& values, StripKeys of, int64_t block, int64_t r
 
 // The rows' sums of the values in `chunks`. decoded: levels of the partition's values, [strip][block], or null.
 template <typename Row>
-void add_byte_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, const uint8_t* decoded,
-                   Bf16Scratch& s, ByteRowScratch& b) {
+[[gnu::noinline]] void add_byte_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks,
+                                     const uint8_t* decoded, Bf16Scratch& s, ByteRowScratch& b) {
   constexpr int kLines = (16 * Row::kBytes + 63) / 64;
   const int64_t dims = value_dim_of(a), blocks = row_blocks(dims);
   float* const acc = a.acc + row * dims;

@@ -22,11 +22,51 @@
 // clang-format on
 
 namespace millrace {
+namespace {
+
+template <typename Kv, typename Row>
+struct ByteFormat : Kv {
+  using Keys = ByteKeys<Row>;
+  using Values = ByteValues<Row>;
+};
+
+template <typename Kv, typename Read>
+struct Bf16Format : Kv {
+  using Keys = Bf16Keys<Read>;
+  using Values = Bf16Values<Read>;
+};
+
+// Keys in one format, values in each of the others.
+template <typename Key, typename... Others>
+void set_pairs(KernelTable& table) {
+  const auto set = [&]<typename Value>() {
+    if constexpr (!std::is_same_v<Key, Value>)
+      set_mixed_attention_named(table, Key::kName, Value::kName,
+                                attend_pair<typename Key::Keys, typename Value::Values, KvAny>, kBf16MaxHeadDim);
+  };
+  (set.template operator()<Others>(), ...);
+}
+
+template <typename... All>
+void set_all_pairs(KernelTable& table) {
+  (set_pairs<All, All...>(table), ...);
+}
+
+template <typename Kv, typename Row>
+void set_byte_rows(KernelTable& table) {
+  set_attention_named(table, Kv::kName, attend_pair<ByteKeys<Row>, ByteValues<Row>, Kv>, kBf16MaxHeadDim);
+}
+
+}  // namespace
+
 void add_attention_rows_avx512vnnibf16(KernelTable& table) {
-  set_attention_named(table, KvQ40::kName, attend_byte_rows<NibbleRows<KvQ40>, KvQ40>, kBf16MaxHeadDim);
-  set_attention_named(table, KvQ41::kName, attend_byte_rows<NibbleRows<KvQ41>, KvQ41>, kBf16MaxHeadDim);
-  set_attention_named(table, KvQ50::kName, attend_byte_rows<NibbleRows<KvQ50>, KvQ50>, kBf16MaxHeadDim);
-  set_attention_named(table, KvQ8::kName, attend_byte_rows<ByteRows, KvQ8>, kBf16MaxHeadDim);
+  set_byte_rows<KvQ40, NibbleRows<KvQ40>>(table);
+  set_byte_rows<KvQ41, NibbleRows<KvQ41>>(table);
+  set_byte_rows<KvQ50, NibbleRows<KvQ50>>(table);
+  set_byte_rows<KvQ8, ByteRows>(table);
+  set_all_pairs<ByteFormat<KvQ40, NibbleRows<KvQ40>>, ByteFormat<KvQ41, NibbleRows<KvQ41>>,
+                ByteFormat<KvQ50, NibbleRows<KvQ50>>, ByteFormat<KvQ8, ByteRows>, Bf16Format<KvF16, ReadF16>,
+                Bf16Format<KvBf16, ReadBf16>, Bf16Format<KvF8, ReadF8>>(table);
 }
 
 }  // namespace millrace

@@ -8,12 +8,7 @@
 
 namespace millrace {
 
-void add_row_codec_avx2(KernelTable& table) {
-  set_codec_named(table, "f32", encode_f32, decode_f32);
-  set_codec_named(table, "f16", encode_f16, decode_exactly<widen_f16>);
-  set_codec_named(table, "bf16", encode_bf16, decode_exactly<Simd::load_bf16>);
-  set_codec_named(table, "q8_0", encode_q8, decode_q8);
-}
+void add_row_codec_avx2(KernelTable& table) { add_row_codecs(table); }
 
 }  // namespace millrace
 #endif
