@@ -80,20 +80,22 @@ TEST(Completions, ScoreLikeTheLongPrompt) {
   for (size_t i = 1; i < 3; ++i) EXPECT_EQ(shorter["token_logprobs"][i], longer["token_logprobs"][i]);
 }
 
-// vLLM's and Hugging Face's field, which a template would write into the prompt.
-TEST(Completions, DocumentsOfTemplatesAreRefused) {
+// `documents` is vLLM's and Hugging Face's field, which a template would write into the prompt.
+TEST(Completions, MisplacedDocumentsAreRefused) {
   LiveServer live;
   for (const auto& [path, body] :
        {std::pair(kText, Json{{"prompt", "a"}, {"max_tokens", 1}}),
         {"/completion", Json{{"prompt", "a"}, {"n_predict", 1}}},
         {"/v1/chat/completions", Json{{"messages", {{{"role", "user"}, {"content", "a"}}}}, {"max_tokens", 1}}}}) {
-    Json with = body;
-    with["documents"] = {{{"title", "One"}, {"text", "First text."}}};
-    const Response answer = post(live.port(), path, with.dump());
-    EXPECT_EQ(answer.status, 400) << path;
-    EXPECT_NE(answer.body.find("millrace.documents has texts"), std::string::npos) << answer.body;
-    with["documents"] = Json::array();
-    EXPECT_EQ(post(live.port(), path, with.dump()).status, 200) << path;
+    for (const char* name : {"documents", "blocks"}) {
+      Json with = body;
+      with[name] = {{{"title", "One"}, {"text", "First text."}}};
+      const Response answer = post(live.port(), path, with.dump());
+      EXPECT_EQ(answer.status, 400) << path;
+      EXPECT_NE(answer.body.find("millrace.documents has texts"), std::string::npos) << answer.body;
+      with[name] = Json::array();
+      EXPECT_EQ(post(live.port(), path, with.dump()).status, 200) << path;
+    }
   }
 }
 

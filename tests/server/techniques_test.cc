@@ -103,16 +103,45 @@ TEST(EngineChoices, AreNamedInEveryAnswer) {
 
 TEST(EngineChoices, NameAPatternAndOfFilesTheNameOnly) {
   EngineOptions o;
-  EXPECT_EQ(engine_choices(o, false), Json::object());
+  EXPECT_EQ(engine_choices(o, {}), Json::object());
   o.evictor = "none";
   o.kernels = {"flash_decoding", "attention=bigbird:window=2"};
-  EXPECT_EQ(engine_choices(o, false), (Json{{"attention", "bigbird:window=2"}}));
+  EXPECT_EQ(engine_choices(o, {}), (Json{{"attention", "bigbird:window=2"}}));
   for (const char* rest : {"", ",bits=3"}) {
     o.kv_format = std::string("kvquant:levels=/srv/models/levels.json") + rest;
-    EXPECT_EQ(engine_choices(o, false)["kv_format"], std::string("kvquant:levels=levels.json") + rest);
+    EXPECT_EQ(engine_choices(o, {})["kv_format"], std::string("kvquant:levels=levels.json") + rest);
   }
   o.kv_format = "f16:window=kivi:bits=4/residual=32";
-  EXPECT_EQ(engine_choices(o, false)["kv_format"], o.kv_format);
+  EXPECT_EQ(engine_choices(o, {})["kv_format"], o.kv_format);
+}
+
+TEST(EngineChoices, NameTheContextOfDocuments) {
+  EngineOptions o;
+  Request plain, with, own;
+  with.documents = own.documents = {{1, 5}};
+  own.document_context = "none";
+  o.document_context = "none";
+  EXPECT_EQ(engine_choices(o, with), Json::object());
+  for (const auto& [given, named] :
+       {std::pair("kvlink", "kvlink"),
+        {"cepe:model=/srv/models/CEPE//,tokens=512", "cepe:model=CEPE,tokens=512"},
+        {"kvlink:links=5,link_embeddings=/srv/links.gguf", "kvlink:links=5,link_embeddings=links.gguf"}}) {
+    o.document_context = given;
+    EXPECT_EQ(engine_choices(o, with), (Json{{"context", named}}));
+    EXPECT_EQ(engine_choices(o, plain), Json::object());
+    EXPECT_EQ(engine_choices(o, own), Json::object());
+  }
+}
+
+TEST(EngineChoices, AnAnswerNamesTheContextOfItsDocuments) {
+  EngineOptions engine;
+  engine.document_context = "kvlink";
+  LiveServer live({}, {}, engine);
+  const auto named = [&](const std::string& documents) {
+    return post(live.port(), kText, R"({"prompt": "Once", "max_tokens": 2)" + documents + "}").json()["millrace"];
+  };
+  EXPECT_EQ(named(R"(, "millrace": {"documents": ["One text."]})"), (Json{{"engine", {{"context", "kvlink"}}}}));
+  EXPECT_TRUE(named("").is_null());
 }
 
 // The second request has the same documents in another order, and another question.
@@ -164,6 +193,22 @@ TEST(RequestUse, DocumentsOfAConversationAreReused) {
   EXPECT_EQ(
       marked["error"]["message"],
       "documents: the chat template changes the user's message, or repeats it; send a prompt that is text instead");
+}
+
+TEST(RequestUse, BlocksAreDocuments) {
+  LiveServer live;
+  const auto answer = [&](const char* fields) {
+    return post(live.port(), "/completion",
+                std::string(R"({"prompt": "Then", "n_predict": 4, "temperature": 0, "millrace": {)") + fields + "}}")
+        .json();
+  };
+  const Json plain = answer(""), documents = answer(R"("documents": ["One text.", "Another."])");
+  const Json blocks = answer(R"("blocks": ["One text.", "Another."])");
+  EXPECT_GT(documents["tokens_evaluated"], plain["tokens_evaluated"]) << documents;
+  EXPECT_EQ(blocks["tokens_evaluated"], documents["tokens_evaluated"]) << blocks;
+  EXPECT_EQ(blocks["content"], documents["content"]);
+  EXPECT_EQ(answer(R"("blocks": ["a"], "documents": ["a"])")["error"]["message"],
+            "millrace.blocks: is another name of millrace.documents; give only one of them");
 }
 
 TEST(RequestUse, DocumentsNeedAPromptOfText) {

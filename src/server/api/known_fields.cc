@@ -32,11 +32,12 @@ std::vector<Field> refused(const Refused& list) {
   return out;
 }
 
-// vLLM's and Hugging Face's, whose template writes them into the prompt.
-Field template_documents() {
-  Field field = unsupported_field("documents", is_empty);
-  field.help = "millrace.documents has texts that come before the question";
-  return field;
+// `documents` is vLLM's and Hugging Face's, whose template writes them into the prompt. `blocks` are the parts that a
+// prompt is assembled from: ignored, they would be missing from the answer.
+std::vector<Field> misplaced_documents() {
+  std::vector<Field> fields = refused({{"documents", is_empty}, {"blocks", is_empty}});
+  for (Field& field : fields) field.help = "millrace.documents has texts that come before the question";
+  return fields;
 }
 
 // The client's user, and OpenAI's billing, storage and caching.
@@ -153,8 +154,9 @@ std::vector<Field> other_chat_fields() {
        {ignored_field("metadata", kJsonObject,
                       "it is for the provider's list of stored responses; this endpoint does not store responses"),
         ignored_field("store", kJsonBoolean, "this endpoint does not store responses, and fetching one returns 404"),
-        prediction_field(), template_documents(),
+        prediction_field(),
         ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
+       misplaced_documents(),
        engine_fields(),
        refused({{"prompt_embeds", is_empty}}),
        vllm_refused(),
@@ -180,8 +182,8 @@ std::vector<Field> other_chat_fields() {
 std::vector<Field> other_completion_fields() {
   return joined(
       {{ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics"),
-        template_documents(),
         ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
+       misplaced_documents(),
        engine_fields(),
        vllm_refused(),
        other_token_fields(),
@@ -189,8 +191,8 @@ std::vector<Field> other_completion_fields() {
 }
 
 std::vector<Field> other_llama_completion_fields() {
-  return joined({{ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected"),
-                  template_documents()},
+  return joined({{ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
+                 misplaced_documents(),
                  engine_fields(),
                  refused({{"image_data", is_empty},
                           {"multimodal_data", is_empty},

@@ -40,13 +40,19 @@ Field use_field() {
                   "texts that come before the prompt, or first in the last message of the user, each with its own "
                   "tokens; millrace.use chooses how they are computed, context=kvlink (docs/document-contexts.md)"};
   documents.most = kMaxDocuments;
-  return object_field("millrace", "extensions of this server", {use, documents});
+  Field blocks{"blocks", kJsonTexts, "[]", "the same as documents"};
+  blocks.most = kMaxDocuments;
+  return object_field("millrace", "extensions of this server", {use, documents, blocks});
 }
 
 std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defaults, GenerationRequest& params) {
   const auto own = body.find("millrace");
   if (own == body.end()) return std::nullopt;
-  if (own->contains("documents")) params.documents = (*own)["documents"].get<std::vector<std::string>>();
+  const auto documents = own->find("documents"), blocks = own->find("blocks");
+  if (documents != own->end() && blocks != own->end())
+    return ApiError::bad("millrace.blocks", "is another name of millrace.documents; give only one of them");
+  if (const auto& given = documents != own->end() ? documents : blocks; given != own->end())
+    params.documents = given->get<std::vector<std::string>>();
   if (!own->contains("use")) return std::nullopt;
   auto uses = parse_uses((*own)["use"].get<std::vector<std::string>>(), kInRequest);
   if (!uses.ok()) return ApiError::bad(kName, uses.error().message);

@@ -7,27 +7,34 @@
 namespace millrace {
 namespace {
 
-// The folder of a file of levels is the server's own business.
-std::string without_folder(std::string text) {
-  constexpr std::string_view kFile = "levels=";
-  const size_t at = text.find(kFile);
-  if (at == std::string::npos) return text;
-  const size_t begin = at + kFile.size(), end = std::min(text.find(',', begin), text.size());
-  const size_t slash = text.rfind('/', end - 1);
-  if (slash != std::string::npos && slash >= begin) text.erase(begin, slash + 1 - begin);
+// Where a file that an option names is, is the server's own business.
+std::string without_folders(std::string text) {
+  for (const std::string_view option : {"levels=", "model=", "link_embeddings="}) {
+    const size_t at = text.find(option);
+    if (at == std::string::npos) continue;
+    const size_t begin = at + option.size();
+    size_t end = std::min(text.find(',', begin), text.size());
+    while (end > begin + 1 && text[end - 1] == '/') text.erase(--end, 1);
+    const size_t slash = text.rfind('/', end - 1);
+    if (slash != std::string::npos && slash >= begin) text.erase(begin, slash + 1 - begin);
+  }
   return text;
 }
 
+bool chosen(const std::string& technique) { return !technique.empty() && technique != "none"; }
+
 }  // namespace
 
-Json engine_choices(const EngineOptions& options, bool own_evictor) {
+Json engine_choices(const EngineOptions& options, const Request& request) {
   static const std::string plain_format = EngineOptions().kv_format;
   constexpr std::string_view kPattern = "attention=";
   Json out = Json::object();
-  if (options.kv_format != plain_format) out["kv_format"] = without_folder(options.kv_format);
+  if (options.kv_format != plain_format) out["kv_format"] = without_folders(options.kv_format);
   for (const std::string& kernel : options.kernels)
     if (kernel.starts_with(kPattern)) out["attention"] = kernel.substr(kPattern.size());
-  if (!own_evictor && !options.evictor.empty() && options.evictor != "none") out["evictor"] = options.evictor;
+  if (request.evictor.empty() && chosen(options.evictor)) out["evictor"] = options.evictor;
+  if (!request.documents.empty() && request.document_context.empty() && chosen(options.document_context))
+    out["context"] = without_folders(options.document_context);
   return out;
 }
 
