@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <map>
 
 #include "base/ordered_json.h"
 #include "base/philox.h"
@@ -45,11 +47,15 @@ struct SimulateFlags {
   CLI::Option* kv_format_option = nullptr;
 };
 
+constexpr size_t kMostReasons = 8;  // of refusals, that are printed
+
 // The figures of one run.
 struct Figures {
   std::string policy;
   int64_t completed = 0, refused = 0, unfinished = 0, good = 0, output_tokens = 0, prompt_tokens = 0, cached_tokens = 0;
-  int64_t without_output = 0;  // of the trace: simulated with one token
+  int64_t without_output = 0;               // of the trace: simulated with one token
+  std::map<std::string, int64_t> refusals;  // requests by reason
+  int64_t unsupported = 0;                  // of those refused
   Summary ttft, tbt, e2e, worst_gap;
   SimulationResult result;
   double wall_seconds = 0;
@@ -81,9 +87,11 @@ Figures judge(std::string policy, SimulationResult result, const GoodputLimits& 
   f.policy = std::move(policy);
   std::vector<double> ttft, e2e, worst, gaps(result.gaps.begin(), result.gaps.end());
   for (const SimulatedRequest& r : result.requests) {
-    if (r.finish == FinishReason::error)
+    if (r.finish == FinishReason::error) {
       ++f.refused;
-    else if (r.finish == FinishReason::none)
+      ++f.refusals[r.refused];
+      f.unsupported += r.refusal == ErrorKind::unsupported;
+    } else if (r.finish == FinishReason::none)
       ++f.unfinished;
     if (r.finish != FinishReason::stop && r.finish != FinishReason::length) continue;
     ++f.completed;
@@ -111,6 +119,14 @@ nlohmann::ordered_json summary_json(const Summary& s) {
   return {{"mean", s.mean}, {"p50", s.p50}, {"p90", s.p90}, {"p99", s.p99}, {"max", s.max}};
 }
 
+// The reasons of most refused requests, the most frequent first: some have numbers of their own for every request.
+std::vector<std::pair<std::string, int64_t>> common_refusals(const Figures& f) {
+  std::vector<std::pair<std::string, int64_t>> out(f.refusals.begin(), f.refusals.end());
+  std::ranges::stable_sort(out, std::greater(), &std::pair<std::string, int64_t>::second);
+  if (out.size() > kMostReasons) out.resize(kMostReasons);
+  return out;
+}
+
 nlohmann::ordered_json to_json(const Figures& f) {
   const SimulationResult& r = f.result;
   nlohmann::ordered_json out;
@@ -118,6 +134,11 @@ nlohmann::ordered_json to_json(const Figures& f) {
   out["requests"] = r.requests.size();
   out["completed"] = f.completed;
   out["refused"] = f.refused;
+  if (f.refused > 0) {
+    out["refusals"] = nlohmann::ordered_json::array();
+    for (const auto& [reason, requests] : common_refusals(f))
+      out["refusals"].push_back({{"reason", reason}, {"requests", requests}});
+  }
   out["unfinished"] = f.unfinished;
   out["seconds"] = r.seconds;
   out["busy_seconds"] = r.busy_seconds;
@@ -199,6 +220,9 @@ void print_table(const std::vector<Figures>& all) {
     fmt::print("{}\n", tenants ? fmt::format(" {:.0f} |", r.fairness.difference) : "");
   }
   for (const Figures& f : all) print_nodes(f);
+  for (const Figures& f : all)
+    for (const auto& [reason, requests] : common_refusals(f))
+      fmt::print(stderr, "{}: {} requests refused: {}\n", f.policy, requests, reason);
   double wall = 0, virtual_seconds = 0;
   for (const Figures& f : all) wall += f.wall_seconds, virtual_seconds += f.result.seconds;
   fmt::print(stderr, "{:.0f} virtual seconds in {:.1f} s\n", virtual_seconds, wall);
@@ -270,7 +294,9 @@ Result<int> run(SimulateFlags flags) {
   } else {
     print_table(all);
   }
-  return 0;
+  const bool none_can_run = std::ranges::any_of(
+      all, [](const Figures& f) { return f.unsupported > 0 && f.unsupported == std::ssize(f.result.requests); });
+  return none_can_run ? exit_code(ErrorKind::unsupported) : 0;
 }
 
 }  // namespace

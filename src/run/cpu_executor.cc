@@ -9,6 +9,7 @@
 #include "kv/kv_formats.h"
 #include "kv/tiers/memory_tier.h"
 #include "models/background_packer.h"
+#include "run/context_check.h"
 #include "run/context_refresh.h"
 #include "run/evictor_check.h"
 #include "run/kv_identity.h"
@@ -408,11 +409,7 @@ Result<void> CpuExecutor::check_context(bool weighs) const {
     return Error::unsupported(
         "context: layers with a window keep only the newest keys; keep all of them (--keep-window-keys), or choose the "
         "context for the whole engine");
-  if (layout.encodes())
-    return Error::unsupported(
-        fmt::format("context: KV format {} encodes whole blocks, and keys that move need their rows; use f16 or "
-                    "another format of rows",
-                    layout.codec_name()));
+  if (layout.encodes()) return context_needs_rows(layout.codec_name());
   return check_movable(model_->parts().model->spec(), "context");
 }
 

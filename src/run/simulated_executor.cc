@@ -8,6 +8,7 @@
 
 #include "base/philox.h"
 #include "models/forward_switches.h"
+#include "run/context_check.h"
 #include "run/evictor_check.h"
 #include "run/kv_places.h"
 #include "run/simulated_store.h"
@@ -161,7 +162,7 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
                                                           options.context, layout.block_tokens));
   }
   executor->layers_ = model.layers;
-  executor->encodes_ = layout.encodes();
+  executor->codec_ = layout.codec_name();
   executor->shares_prefixes_ = layout.prefixes_shared();
   executor->cost_ = make_scaled_kv_cost(std::move(cost), executor->kv_ratio_, read_ratio);
   MILLRACE_TRY(const int64_t tails, tail_tokens(options, layout));
@@ -210,9 +211,10 @@ Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
 
 Result<void> SimulatedExecutor::check_context(bool) const {
   if (kv_->by_layer()) return Error::unsupported(kBlocksByLayer);
-  if (kv_->gives_back() || encodes_ || (pattern_ && pattern_->stores_rows()))
-    return Error::unsupported(
-        "context: is simulated without windows, KV formats that encode blocks, and attention patterns that store rows");
+  if (kv_->gives_back()) return Error::unsupported("context: is simulated without layers that see a window");
+  if (!codec_.empty()) return context_needs_rows(codec_);
+  if (pattern_ && pattern_->stores_rows())
+    return Error::unsupported("context: is simulated without attention patterns that store rows; use a static one");
   return {};
 }
 

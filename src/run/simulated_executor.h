@@ -65,7 +65,8 @@ class SimulatedExecutor final : public Executor {
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<PatternSteps> pattern_;  // null: queries see all keys
   double kv_ratio_ = 1;                    // bytes of a token, in those of F16
-  bool shares_prefixes_ = true, encodes_ = false;
+  bool shares_prefixes_ = true;
+  std::string codec_;  // name; "": rows
   int64_t layers_ = 1;
   int64_t disk_free_ns_ = 0;  // of the prefix store
   ExecutorLimits limits_;

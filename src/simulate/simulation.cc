@@ -123,6 +123,7 @@ class Simulation {
     if (auto added = node.core->add(static_cast<RequestId>(index + 1), std::move(request)); !added.ok()) {
       out.finish = FinishReason::error;
       out.refused = added.error().message;
+      out.refusal = added.error().kind;
       out.end = now;
       end_request(out, now);
     } else {

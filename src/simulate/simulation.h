@@ -57,6 +57,7 @@ struct SimulatedRequest {
   std::vector<double> tokens;                // time of each token, if requested
   FinishReason finish = FinishReason::none;  // error: refused, with the reason in `refused`
   std::string tenant, refused;
+  ErrorKind refusal = ErrorKind::internal;  // of a refused request
 };
 
 // Service of the tenants while all of them had requests waiting, after Sheng et al., 2024: admitted prompt tokens plus

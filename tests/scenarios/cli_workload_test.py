@@ -251,6 +251,20 @@ class Simulate(unittest.TestCase):
             del row["wall_seconds"]
         self.assertEqual(first, second)
 
+    def test_refusals_have_reasons(self):
+        load = ["simulate", "--trace", "gen:requests=5,rate=5,prompt=fixed:60,output=fixed:5,documents=2,document_tokens=20,document_pool=3"]
+        for arguments, message in ((["kvlink", "--kv-format", "kivi"], "kivi"), (["kvlink", "--evictor", "h2o"], "evictor"), (["cepe"], "cepe")):
+            command = [*load, "--use", "context=" + arguments[0], *arguments[1:]]
+            text, rows = millrace(*command), millrace(*command, "--json")
+            for done in (text, rows):
+                self.assertEqual(done.returncode, 4, done.stderr.decode())
+            [row] = json.loads(rows.stdout)
+            self.assertEqual((row["refused"], row["completed"]), (5, 0))
+            [refusal] = row["refusals"]
+            self.assertEqual(refusal["requests"], 5)
+            self.assertIn(message, refusal["reason"])
+            self.assertIn(f"fcfs: 5 requests refused: {refusal['reason']}", text.stderr.decode())
+
     def test_usage(self):
         for arguments, message in ((["--policy", "nobody"], "nobody"), (["--route", "home"], "home"),
                                    (["--nodes", "0"], "nodes"), (["--nodes", "2", "--record-plans", "/tmp/x"], "one node")):
