@@ -6,6 +6,9 @@ namespace {
 
 using Type = OptionSpec::Type;
 
+constexpr const char* kByLayer = "tests/properties/layer_evictors_test.cc";
+constexpr const char* kByGates = "tests/properties/gate_evictors_test.cc";
+
 // Of evictors with budgets by layer.
 std::vector<OptionSpec> with_layer_rule(std::vector<OptionSpec> own) {
   own.push_back({"slack", Type::integer, "16", 1, 1 << 20, "tokens stored beyond the budget before some are dropped"});
@@ -78,16 +81,16 @@ const Registry<TokenEvictorFactory>& token_evictors() {
         with_layer_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that a layer keeps on average"},
                          {"window", Type::integer, "32", 1, 1 << 20, "newest queries that vote, and newest tokens that are kept"},
                          {"kernel", Type::integer, "7", 1, 1 << 10, "neighboring tokens that share their highest vote"},
-                         {"beta", Type::integer, "20", 1, 1 << 20, "the last layer keeps the window, and this part of the average beyond it; 1: all layers keep the same"}})}, make_pyramidkv},
+                         {"beta", Type::integer, "20", 1, 1 << 20, "the last layer keeps the window, and this part of the average beyond it; 1: all layers keep the same"}}), Loss::lossy, kByLayer}, make_pyramidkv},
       {{"evictor", "spatten", "keeps the tokens that have received most attention in all layers, fewer from layer to layer", "Wang et al., 2021, SpAtten: Efficient Sparse Attention Architecture with Cascade Token and Head Pruning",
         with_layer_rule({{"keep", Type::integer, "1536", 1, 1 << 30, "tokens that the first layer keeps"},
                          {"final", Type::integer, "512", 1, 1 << 30, "tokens that the last layer keeps"},
                          {"recent", Type::integer, "32", 0, 1 << 30, "newest tokens that every layer keeps"},
-                         {"heads", Type::number, "1", 0, 1, "share of the KV heads that the last layer computes, those with the largest outputs; all in the first layer"}})}, make_spatten},
+                         {"heads", Type::number, "1", 0, 1, "share of the KV heads that the last layer computes, those with the largest outputs; all in the first layer"}}), Loss::lossy, kByLayer}, make_spatten},
       {{"evictor", "adaptively_sparse", "keeps in each layer what the checkpoint's gates have not dropped", "Anagnostidis et al., 2023, Dynamic Context Pruning for Efficient and Interpretable Autoregressive Transformers",
-        with_gate_rule({})}, make_adaptively_sparse},
+        with_gate_rule({}), Loss::lossy, kByGates}, make_adaptively_sparse},
       {{"evictor", "seqboat", "keeps in each layer the tokens that the checkpoint's gates select; only they attend", "Ren et al., 2023, Sparse Modular Activation for Efficient Sequence Modeling",
-        with_gate_rule({{"window", Type::integer, "0", 0, 1 << 30, "older selected tokens that a token sees; 0: all"}})}, make_seqboat},
+        with_gate_rule({{"window", Type::integer, "0", 0, 1 << 30, "older selected tokens that a token sees; 0: all"}}), Loss::lossy, kByGates}, make_seqboat},
   });
   return registry;
 }
