@@ -23,12 +23,14 @@ Result<void> read_scope(const ChosenMember<TokenEvictorFactory>& chosen, Evictio
   const auto counted = kPositions.find(positions);
   if (!counted)
     return Error::user(fmt::format("{}: positions: must be text or cache, got '{}'", chosen.label, positions));
-  if (*counted == EvictionPositions::cache && *found != EvictionScope::stream)
+  rule.scope = *found;
+  rule.positions = *counted;
+  if (rule.positions != EvictionPositions::cache) return {};
+  if (!chosen.options.given("scope")) rule.scope = EvictionScope::stream;  // whatever the member's default
+  if (rule.scope != EvictionScope::stream)
     return Error::user(
         fmt::format("{}: positions: cache needs scope=stream: with scope={} each head has other tokens at a position",
                     chosen.label, scope));
-  rule.scope = *found;
-  rule.positions = *counted;
   return {};
 }
 

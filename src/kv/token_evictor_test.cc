@@ -1,6 +1,7 @@
 // Token evictors against plain definitions, and the schedule of their decisions.
 #include "kv/token_evictor.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,12 +43,20 @@ TEST(EvictionRule, NamesWhatIsWrong) {
             "evictor: unknown 'lru'; available: streamingllm, h2o, window, random, tova, snapkv, scissorhands, "
             "pyramidkv, spatten, adaptively_sparse, seqboat");
   EXPECT_EQ(refusal("h2o:size=3"),
-            "evictor h2o: size: no such option; known: budget, recent, layers, heads, slack, prompt, scope, positions");
+            "evictor h2o: size: no such option; known: budget, recent, worth, layers, heads, slack, prompt, scope, "
+            "positions");
   EXPECT_EQ(refusal("h2o:budget=0"), "evictor h2o: budget: must be between 1 and 1073741824, got 0");
   EXPECT_EQ(refusal("h2o:recent=2"), "evictor h2o: recent: must be between 0 and 1, got 2");
   EXPECT_EQ(refusal("streamingllm:window=0"), "evictor streamingllm: window: must be between 1 and 1073741824, got 0");
   EXPECT_EQ(refusal("streamingllm:prompt=half"), "evictor streamingllm: prompt: must be whole or evicted, got 'half'");
   EXPECT_EQ(refusal("h2o:scope=all"), "evictor h2o: scope: must be stream, layer or head, got 'all'");
+  EXPECT_EQ(refusal("h2o:worth=most"), "evictor h2o: worth: must be sum or mean, got 'most'");
+}
+
+TEST(EvictionRule, LayersOfH2oChooseForThemselvesUnlessPositionsAreSlots) {
+  EXPECT_EQ(rule_of("h2o")->scope, EvictionScope::layer);
+  EXPECT_EQ(rule_of("h2o:positions=cache")->scope, EvictionScope::stream);
+  EXPECT_EQ(rule_of("snapkv")->scope, EvictionScope::stream);
 }
 
 TEST(EvictionRule, DemandIsWhatIsStoredAtOnce) {
@@ -102,7 +111,7 @@ TEST(TokenEvictors, StreamingLlmKeepsSinksAndWindowAtEveryDecision) {
 }
 
 // Sorted by mass and age, the plain way.
-Slots heavy_hitters(const Slots& positions, const std::vector<int64_t>& mass, int64_t budget, int64_t recent) {
+Slots heavy_hitters(const Slots& positions, const std::vector<double>& mass, int64_t budget, int64_t recent) {
   Slots old(positions.begin(), positions.end() - recent);
   std::vector<size_t> order(old.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -116,8 +125,11 @@ Slots heavy_hitters(const Slots& positions, const std::vector<int64_t>& mass, in
 
 TEST(TokenEvictors, H2oKeepsTheHeaviestAndTheNewest) {
   std::mt19937_64 random(2);
-  for (const double recent : {0.0, 0.3, 0.5, 1.0}) {
-    TokenEviction eviction(rule_of("h2o:budget=20,slack=6,prompt=evicted,recent=" + std::to_string(recent)), 1, 1000);
+  for (const auto& [recent, mean] :
+       {std::pair(0.0, false), {0.3, false}, {0.5, false}, {1.0, false}, {0.0, true}, {0.3, true}}) {
+    TokenEviction eviction(
+        rule_of(fmt::format("h2o:budget=20,slack=6,prompt=evicted,recent={},worth={}", recent, mean ? "mean" : "sum")),
+        1, 1000);
     Slots positions;
     std::vector<int64_t> sums;
     for (int decision = 0; decision < 30; ++decision) {
@@ -131,7 +143,9 @@ TEST(TokenEvictors, H2oKeepsTheHeaviestAndTheNewest) {
           sums[i] += one;
         }
       }
-      const Slots expected = heavy_hitters(positions, sums, 20, static_cast<int64_t>(20 * recent));
+      std::vector<double> worth(sums.begin(), sums.end());
+      for (size_t i = 0; mean && i < worth.size(); ++i) worth[i] /= positions.back() - positions[i] + 1;
+      const Slots expected = heavy_hitters(positions, worth, 20, static_cast<int64_t>(20 * recent));
       const auto kept = eviction.decide();
       ASSERT_EQ(Slots(eviction.positions().begin(), eviction.positions().end()), expected) << recent;
       std::vector<int64_t> rest;
@@ -139,6 +153,19 @@ TEST(TokenEvictors, H2oKeepsTheHeaviestAndTheNewest) {
       sums = rest;
       positions = expected;
     }
+  }
+}
+
+// An old token that has received more in all, and a newer one that has received more from each query since.
+TEST(TokenEvictors, MeansDoNotFavorOldTokens) {
+  std::vector<int64_t> sums(8);
+  sums[0] = 12, sums[5] = 9;
+  for (const auto& [worth, kept] : {std::pair("sum", 0), {"mean", 5}}) {
+    TokenEviction eviction(rule_of(fmt::format("h2o:budget=2,recent=0.5,slack=6,prompt=evicted,worth={}", worth)), 1,
+                           100);
+    std::ranges::copy(sums, eviction.mass(8).begin());
+    eviction.decide();
+    EXPECT_EQ(Slots(eviction.positions().begin(), eviction.positions().end()), (Slots{kept, 7})) << worth;
   }
 }
 
@@ -260,7 +287,7 @@ TEST(TokenEviction, HeadsChooseForThemselves) {
   std::mt19937_64 random(6);
   for (const char* text : {"h2o:budget=12,recent=0.25,slack=7", "snapkv:budget=12,window=4,kernel=3,slack=7",
                            "scissorhands:budget=12,recent=3,history=5,slack=7"}) {
-    const auto apart = rule_of(text), own = rule_of(std::string(text) + ",scope=head");
+    const auto apart = rule_of(std::string(text) + ",scope=stream"), own = rule_of(std::string(text) + ",scope=head");
     std::vector<TokenEviction> single(kHeads, TokenEviction(apart, 20, 1000));
     TokenEviction heads(own, 20, 1000, kHeads);
     ASSERT_EQ(heads.heads(), kHeads);

@@ -224,7 +224,7 @@ TEST_F(LayerEvictorBits, EqualSharesAreAScope) {
         const Request r = make_request(3, 50, 60, model_->info().vocab);
         const Shown shared = run(own + std::string(shares) + rest, r);
         EXPECT_TRUE(shared.same_bits(run(own + std::string(scope) + rest, r))) << own << shares << rest;
-        EXPECT_FALSE(shared.same_bits(run(own + std::string(rest), r))) << own << rest;
+        EXPECT_FALSE(shared.same_bits(run(own + std::string(",scope=stream") + rest, r))) << own << rest;
       }
 }
 
@@ -239,7 +239,8 @@ TEST_F(LayerEvictorBits, EqualBudgetsAreThoseOfOneTable) {
                       .same_bits(run("snapkv:budget=24,window=8,kernel=5,scope=layer" + rest, r)));
       const std::string own = "scissorhands:budget=24,recent=5,history=12";
       EXPECT_TRUE(run(own + ",layers=7.7" + rest, r).same_bits(run(own + ",scope=layer" + rest, r)));
-      EXPECT_TRUE(run("spatten:keep=24,final=24,recent=12" + rest, r).same_bits(run("h2o:budget=24" + rest, r)));
+      EXPECT_TRUE(run("spatten:keep=24,final=24,recent=12" + rest, r)
+                      .same_bits(run("h2o:budget=24,worth=sum,scope=stream" + rest, r)));
     }
 }
 

@@ -28,26 +28,26 @@ std::vector<OptionSpec> with_gate_rule(std::vector<OptionSpec> own) {
   return own;
 }
 
-std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own) {
+std::vector<OptionSpec> with_rule(std::vector<OptionSpec> own, const char* scope = "stream") {
   own = with_layer_rule(std::move(own));
-  own.push_back({"scope", Type::text, "stream", 0, 0,
+  own.push_back({"scope", Type::text, scope, 0, 0,
                  "stream: one choice for all layers and heads; layer: each layer chooses for itself; head: each KV "
                  "head of each layer"});
   own.push_back({"positions", Type::text, "text", 0, 0,
                  "text: tokens keep their positions in the text; cache: positions count the stored tokens, so that a "
-                 "stream may be longer than the context"});
+                 "stream may be longer than the context, with scope=stream"});
   return own;
 }
 
 // Of evictors of which layers or heads may have budgets by share (layer_shares.h).
-std::vector<OptionSpec> with_shares_rule(std::vector<OptionSpec> own) {
+std::vector<OptionSpec> with_shares_rule(std::vector<OptionSpec> own, const char* scope = "stream") {
   own.push_back({"layers", Type::text, "", 0, 0,
                  "shares of the layers in what is kept beyond the newest tokens, with dots between them, as millrace "
                  "budget-search finds; each layer then has a budget of its own, budget on average, and chooses for "
                  "itself; default: one budget"});
   own.push_back({"heads", Type::text, "", 0, 0,
                  "the same of every KV head, those of the first layer first, as millrace budget-search --heads finds"});
-  return with_rule(std::move(own));
+  return with_rule(std::move(own), scope);
 }
 
 }  // namespace
@@ -60,7 +60,8 @@ const Registry<TokenEvictorFactory>& token_evictors() {
                    {"window", Type::integer, "1020", 1, 1 << 30, "newest tokens that are kept"}})}, make_streamingllm},
       {{"evictor", "h2o", "keeps the newest tokens and those that have received most attention", "Zhang et al., 2023, H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models",
         with_shares_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"},
-                          {"recent", Type::number, "0.5", 0, 1, "fraction of them that are the newest"}})}, make_h2o},
+                          {"recent", Type::number, "0.5", 0, 1, "fraction of them that are the newest"},
+                          {"worth", Type::text, "mean", 0, 0, "of a token: the mean of the attention of all queries since it was stored, or their sum, which favors old tokens; the paper's is sum with scope=head"}}, "layer")}, make_h2o},
       {{"evictor", "window", "keeps the newest tokens only: the baseline that forgets attention sinks", "Beltagy et al., 2020, Longformer: The Long-Document Transformer",
         with_rule({{"budget", Type::integer, "1024", 1, 1 << 30, "tokens that are kept"}})}, make_window},
       {{"evictor", "random", "keeps the newest tokens and a random sample of the older ones", "",
