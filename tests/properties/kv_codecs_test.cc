@@ -231,12 +231,12 @@ TEST_P(KvCodecBits, AnswersAndBeams) {
 
 std::vector<CodecCase> codec_cases() {
   std::vector<CodecCase> out;
-  for (Isa isa : isa_levels()) {
-    for (const char* kv : {"kivi", "kivi:bits=4,residual=20"}) out.push_back({"llama3", kv, isa});
-  }
-  for (const char* kv :
-       {"flexgen_kv", "atom_kv:residual=20", "quarot_kv:bits=3", "turboquant:bits=3", "kvquant:group=32"})
-    out.push_back({"llama3", kv, *select_isa()});
+  // One of each kind of kernel: even levels by channel, levels with outliers, rotated even levels, a codebook.
+  for (Isa isa : isa_levels())
+    for (const char* kv :
+         {"kivi", "kivi:bits=4,residual=20", "kvquant:group=32", "quarot_kv:bits=3", "turboquant:bits=3"})
+      out.push_back({"llama3", kv, isa});
+  for (const char* kv : {"flexgen_kv", "atom_kv:residual=20"}) out.push_back({"llama3", kv, *select_isa()});
   out.push_back({"gemma2", "turboquant:window=quarot_kv", *select_isa()});
   for (const char* model : {"gemma2", "gemma3", "qwen3moe"}) out.push_back({model, "kivi:bits=4", *select_isa()});
   out.push_back({"gemma2", "kivi:bits=2,window=f16", *select_isa()});
