@@ -54,6 +54,8 @@ class NeedleMap(unittest.TestCase):
         self.assertEqual(needle_map.parts_of(""), [])
         self.assertEqual(needle_map.short_title(joined), "evictor=snapkv + attention=quest")
         self.assertEqual(needle_map.short_title("evictor=h2o:budget=20%"), "evictor=h2o:budget=20%")
+        long = "h2o:budget=20%,scope=stream,worth=sum"
+        self.assertEqual(needle_map.short_title("evictor=" + long), long)
 
     def test_the_picture_has_each_share(self):
         cells = {(100, 0): [True, False], (100, 4): [True], (200, 2): [False]}
