@@ -76,11 +76,12 @@ struct PlainRule {
   int64_t queries;         // whose attention is what the others are worth
   int64_t reach = 0;       // neighbors on each side that share what they are worth
   bool shares = false, random = false;
+  bool mean = false;  // over the queries since the token, unless worth=sum
 };
 constexpr int64_t kEvery = 1 << 20;
 constexpr PlainRule kPlainRules[] = {
     {.name = "streamingllm", .firsts = 4, .newest = 20, .queries = 0},
-    {.name = "h2o", .firsts = 0, .newest = 12, .queries = kEvery},
+    {.name = "h2o", .firsts = 0, .newest = 12, .queries = kEvery, .mean = true},
     {.name = "window", .firsts = 0, .newest = 24, .queries = 0},
     {.name = "random", .firsts = 0, .newest = 12, .queries = 0, .random = true},
     {.name = "tova", .firsts = 0, .newest = 0, .queries = 1},
@@ -111,6 +112,7 @@ class PlainEviction {
                 const std::vector<std::string>& kernels)
       : model_(model), rule_(rule), prompt_(prompt) {
     plain_ = *std::ranges::find_if(kPlainRules, [&](const auto& one) { return rule.text.starts_with(one.name); });
+    if (rule.text.find("worth=sum") != std::string::npos) plain_.mean = false;
     observer_.shares = plain_.shares;
     observer_.whole_layers = rule.scope == EvictionScope::layer;
     const auto& parts = model.parts();
@@ -164,7 +166,7 @@ class PlainEviction {
     double most = 0;
     for (int64_t i = std::max<int64_t>(0, slot - plain_.reach); i < std::min(old, slot + plain_.reach + 1); ++i)
       most = std::max(most, worth_[at(i, chooser)]);
-    return most;
+    return plain_.mean ? most / static_cast<double>(computed_ - positions_[at(slot, chooser)]) : most;
   }
   std::vector<int64_t> kept_by(int64_t chooser) const {
     std::vector<int64_t> order(table_.size());
@@ -267,42 +269,42 @@ TEST_P(TokenEvictors, ScoringSeesThem) { scoring_sees_them((*make_eviction_rule(
 
 INSTANTIATE_TEST_SUITE_P(
     Members, TokenEvictors,
-    ::testing::Values(EvictorCase{"streamingllm:sinks=4,window=20,slack=8"},
-                      EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted"},
-                      EvictorCase{"streamingllm:sinks=4,window=20,slack=8,positions=cache"},
-                      EvictorCase{"streamingllm:sinks=4,window=20,slack=3,positions=cache,prompt=evicted", "qwen3"},
-                      EvictorCase{"h2o:budget=24,slack=8,positions=cache"},
-                      EvictorCase{"h2o:budget=24,recent=0.5,slack=8"},
-                      EvictorCase{"h2o:budget=24,recent=0.5,slack=5,prompt=evicted"},
-                      EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted", "gemma2"},
-                      EvictorCase{"window:budget=24,slack=8"}, EvictorCase{"random:budget=24,slack=8"},
-                      EvictorCase{"tova:budget=24,slack=8"}, EvictorCase{"tova:budget=24,slack=1,prompt=evicted"},
-                      EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=8"},
-                      EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8"},
-                      EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=5,prompt=evicted"},
-                      EvictorCase{"h2o:budget=24,slack=8,scope=head"},
-                      EvictorCase{"tova:budget=24,slack=6,scope=layer"},
-                      EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8,scope=head"},
-                      EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=5,scope=head,prompt=evicted", "gemma3"},
-                      EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"},
-                      EvictorCase{.evictor = "streamingllm:sinks=4,window=20,slack=8",
-                                  .model = "llama3",
-                                  .pattern = "sink_window:block=16,sinks=0,window=1"},
-                      EvictorCase{.evictor = "h2o:budget=40,recent=0.3,slack=8,prompt=evicted",
-                                  .model = "llama3",
-                                  .pattern = "bigbird:block=16,window=1,global=0,random=1"},
-                      EvictorCase{.evictor = "h2o:budget=40,recent=0.3,slack=8,scope=head",
-                                  .model = "llama3",
-                                  .pattern = "quest:block=16,top=1,sinks=0,window=1,first=0"},
-                      EvictorCase{.evictor = "snapkv:budget=40,window=8,kernel=5,slack=8,positions=cache",
-                                  .model = "llama3",
-                                  .pattern = "minference:block=16,top=1,sinks=0,window=1"},
-                      EvictorCase{.evictor = "tova:budget=40,slack=6,scope=layer",
-                                  .model = "llama3",
-                                  .pattern = "diffuser:block=16,window=1,global=0,random=1,alpha=0.5,hops=2"},
-                      EvictorCase{.evictor = "scissorhands:budget=40,recent=6,history=12,slack=8",
-                                  .model = "gemma3",
-                                  .pattern = "sinkhorn:block=16,top=1,sinks=0,window=1"}),
+    ::testing::Values(
+        EvictorCase{"streamingllm:sinks=4,window=20,slack=8"},
+        EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted"},
+        EvictorCase{"streamingllm:sinks=4,window=20,slack=8,positions=cache"},
+        EvictorCase{"streamingllm:sinks=4,window=20,slack=3,positions=cache,prompt=evicted", "qwen3"},
+        EvictorCase{"h2o:budget=24,slack=8,positions=cache"}, EvictorCase{"h2o:budget=24,recent=0.5,slack=8"},
+        EvictorCase{"h2o:budget=24,recent=0.5,slack=5,prompt=evicted"},
+        EvictorCase{"streamingllm:sinks=4,window=20,slack=8,prompt=evicted", "gemma2"},
+        EvictorCase{"window:budget=24,slack=8"}, EvictorCase{"random:budget=24,slack=8"},
+        EvictorCase{"tova:budget=24,slack=8"}, EvictorCase{"tova:budget=24,slack=1,prompt=evicted"},
+        EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=8"},
+        EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8"},
+        EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=5,prompt=evicted"},
+        EvictorCase{"h2o:budget=24,slack=8,scope=head"}, EvictorCase{"h2o:budget=24,slack=8,scope=head,worth=sum"},
+        EvictorCase{"h2o:budget=24,slack=8,scope=stream,worth=sum"}, EvictorCase{"tova:budget=24,slack=6,scope=layer"},
+        EvictorCase{"scissorhands:budget=24,recent=6,history=12,slack=8,scope=head"},
+        EvictorCase{"snapkv:budget=24,window=8,kernel=5,slack=5,scope=head,prompt=evicted", "gemma3"},
+        EvictorCase{"h2o:budget=24,recent=0.5,slack=8", "gemma3"},
+        EvictorCase{.evictor = "streamingllm:sinks=4,window=20,slack=8",
+                    .model = "llama3",
+                    .pattern = "sink_window:block=16,sinks=0,window=1"},
+        EvictorCase{.evictor = "h2o:budget=40,recent=0.3,slack=8,prompt=evicted",
+                    .model = "llama3",
+                    .pattern = "bigbird:block=16,window=1,global=0,random=1"},
+        EvictorCase{.evictor = "h2o:budget=40,recent=0.3,slack=8,scope=head",
+                    .model = "llama3",
+                    .pattern = "quest:block=16,top=1,sinks=0,window=1,first=0"},
+        EvictorCase{.evictor = "snapkv:budget=40,window=8,kernel=5,slack=8,positions=cache",
+                    .model = "llama3",
+                    .pattern = "minference:block=16,top=1,sinks=0,window=1"},
+        EvictorCase{.evictor = "tova:budget=40,slack=6,scope=layer",
+                    .model = "llama3",
+                    .pattern = "diffuser:block=16,window=1,global=0,random=1,alpha=0.5,hops=2"},
+        EvictorCase{.evictor = "scissorhands:budget=40,recent=6,history=12,slack=8",
+                    .model = "gemma3",
+                    .pattern = "sinkhorn:block=16,top=1,sinks=0,window=1"}),
     case_name);
 
 // The member with room for `tokens` and no more, as options.
