@@ -265,7 +265,7 @@ TEST(EngineApi, ARequestsOwnEvictorCountsAsItsMemory) {
   const int64_t plain = left / request_memory(64);
   ASSERT_GT(plain, 1);
   request.n = plain;
-  request.evictor = "h2o:budget=24";
+  request.evictor = "h2o:budget=24,scope=stream";
   const auto rule = make_eviction_rule(request.evictor).value();
   const int64_t own = eviction_bytes(*rule, kv_demand(rule.get(), static_cast<int64_t>(request.prompt.size()), 64), 3);
   EXPECT_GT(own, 24 * 12);

@@ -163,11 +163,13 @@ TEST(MemoryPlan, EvictorMemory) {
   EXPECT_EQ(evictor("none", "ngram"), 0);
   EXPECT_EQ(evictor("streamingllm:window=20,sinks=4,slack=8,prompt=evicted", ""), 30 * 32 * 12);
   EXPECT_EQ(evictor("streamingllm", ""), 30 * 10'000 * 12) << "a prompt may be as long as the context";
-  EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted", ""), 30 * 32 * 20 + 4 * 32 * (64 + 8));
-  EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted", "ngram:k=5"),
+  EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted,scope=stream", ""), 30 * 32 * 20 + 4 * 32 * (64 + 8));
+  EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted,scope=stream", "ngram:k=5"),
             30 * 32 * (12 + 8 * 6) + 4 * 32 * (64 + 8 * 6));
   const int64_t heads = layout().heads();
   ASSERT_GT(heads, 1);
+  EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted", ""), 30 * 32 * (16 + 16 * heads) + 4 * 32 * (64 + 8))
+      << "each layer chooses";
   EXPECT_EQ(evictor("h2o:budget=24,slack=8,prompt=evicted,scope=head", ""),
             30 * 32 * (16 + 16 * heads) + 4 * 32 * (64 + 8 * 2));
 }
