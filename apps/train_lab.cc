@@ -20,6 +20,8 @@ Examples:
   millrace train-lab --out run/ --stories stories/ --resume --decay-from 90000000 --decay-tokens 10000000
                                                                        let the rates fall at the end
   millrace train-lab --out draft/ --size lab-draft --vocabulary run/vocabulary.txt --stories stories/
+  millrace train-lab --out long/ --size stories-long --stories stories/ --first-length 4000 --last-length 40000
+                                                                       rows of stories up to a context of 8,192
   millrace train-lab --out run/ --export run/millrace-lab.gguf         write the checkpoint as GGUF; no training
   millrace train-lab --out tuned/ --start run/checkpoint.bin ...       begin with the weights of another run
   millrace train-lab --out tuned/ --from millrace-lab.gguf ...         begin with those of an exported model)";
@@ -40,6 +42,7 @@ Result<int> run_train_lab(TrainLabFlags& flags) {
   const int64_t vocab = flags.run.shape.vocab;
   MILLRACE_TRY(flags.run.shape, lab_shape(flags.size));
   flags.run.shape.vocab = vocab;
+  flags.run.only_stories = lab_only_stories(flags.size);
   MILLRACE_TRY(const LabTrainReport report, train_lab(flags.run));
   fmt::print("{} updates, {} tokens, {:.1f} min, loss {:.4f}\n", report.steps, report.tokens, report.elapsed_s / 60,
              report.loss);
@@ -86,7 +89,8 @@ void add_train_lab_command(CLI::App& app) {
                                   kTrainLabExamples, [flags] { return run_train_lab(*flags); });
   LabTrainOptions& run = flags->run;
   command->add_option("--out", run.out, "Folder of the run")->required();
-  command->add_option("--size", flags->size, "lab, lab-draft, lab-relu, lab-mha or lab-experts")->capture_default_str();
+  command->add_option("--size", flags->size, "lab, lab-draft, lab-relu, lab-mha, lab-experts or stories-long")
+      ->capture_default_str();
   command->add_option("--vocabulary-size", run.shape.vocab, "Tokens of the vocabulary, a multiple of 32")
       ->check(CLI::Range(512, 1 << 16))
       ->capture_default_str();

@@ -307,21 +307,4 @@ LabExample LabMixture::example(uint64_t index, int64_t longest) {
   return encode(make_lab_item(lab_tasks()[at], seed_, index, LabSplit::train, {kShortest, longest}), true);
 }
 
-void append_example(const LabExample& example, LabBatch& batch) {
-  batch.starts.push_back(batch.tokens());
-  for (size_t i = 0; i + 1 < example.ids.size(); ++i) {
-    batch.ids.push_back(example.ids[i]);
-    batch.targets.push_back(example.ids[i + 1]);
-    batch.weights.push_back(example.weights[i + 1]);
-  }
-}
-
-uint64_t LabMixture::fill(uint64_t next, int64_t longest, int64_t tokens, LabBatch& batch) {
-  while (batch.tokens() < tokens) {
-    const LabExample one = example(next++, longest);
-    if (one.ids.size() > 1) append_example(one, batch);
-  }
-  return next;
-}
-
 }  // namespace millrace

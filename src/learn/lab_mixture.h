@@ -8,7 +8,7 @@
 
 #include "lab/task.h"
 #include "learn/bpe_trainer.h"
-#include "learn/lab_model.h"
+#include "learn/lab_examples.h"
 
 namespace millrace {
 
@@ -29,21 +29,13 @@ Result<TokenizerSpec> lab_vocabulary(const std::vector<std::string>& tokens);
 // The chat format as a template (Jinja): <s>, then <|role|> text </s> for each message.
 std::string lab_chat_template();
 
-struct LabExample {
-  std::vector<TokenId> ids;
-  std::vector<float> weights;  // of the loss at each token, as a target
-  int64_t answer = 0;          // where the last answer begins
-};
-
-class LabMixture {
+class LabMixture final : public LabExamples {
  public:
   LabMixture(const TokenizerSpec& spec, std::vector<std::string> stories, uint64_t seed, int64_t context);
 
-  LabExample example(uint64_t index, int64_t longest);
+  LabExample example(uint64_t index, int64_t longest) override;
   // One item as an example; only its answer has a weight. Empty if it is longer than the context.
   LabExample encode(const LabItem& item, bool train);
-  // Appends examples from `next` on until the batch has `tokens` tokens; returns the number of the next example.
-  uint64_t fill(uint64_t next, int64_t longest, int64_t tokens, LabBatch& batch);
 
   int64_t context() const { return context_; }
 
@@ -64,7 +56,5 @@ class LabMixture {
   int64_t frequencies_of_ = 0;
   std::vector<double> frequencies_;
 };
-
-void append_example(const LabExample& example, LabBatch& batch);
 
 }  // namespace millrace

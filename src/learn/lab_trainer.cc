@@ -12,6 +12,7 @@
 #include "learn/lab_checkpoint.h"
 #include "learn/lab_mixture.h"
 #include "learn/story_corpus.h"
+#include "learn/story_rows.h"
 
 namespace millrace {
 namespace {
@@ -22,12 +23,20 @@ constexpr int64_t kShortLength = 600, kLongLengths[] = {2000, 6000, 9000};  // o
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+std::unique_ptr<LabExamples> examples_of(const LabTrainOptions& options, const TokenizerSpec& spec,
+                                         std::vector<std::string> stories) {
+  const int64_t context = options.shape.context;
+  if (options.only_stories) return std::make_unique<StoryRows>(spec, std::move(stories), options.seed, context);
+  return std::make_unique<LabMixture>(spec, std::move(stories), options.seed, context);
+}
+
 class LabRun {
  public:
-  LabRun(const LabTrainOptions& options, LabMixture mixture, LabMixture held_out)
+  LabRun(const LabTrainOptions& options, const TokenizerSpec& spec, StoryCorpus corpus)
       : options_(options),
-        mixture_(std::move(mixture)),
-        held_out_(std::move(held_out)),
+        examples_(examples_of(options, spec, std::move(corpus.train))),
+        held_out_(spec, {}, options.seed, options.shape.context),
+        held_out_rows_(spec, std::move(corpus.held_out), kEvaluationSeed, options.shape.context),
         pool_(options.threads),
         kernels_(training_kernels()),
         model_(options.shape, options.seed),
@@ -46,11 +55,15 @@ class LabRun {
   double update();
   Result<void> log(double loss);
   Result<void> evaluate();
-  void score(const LabTask& task, int64_t length, std::FILE* csv);
+  void score_task(const LabTask& task, int64_t length, std::FILE* csv);
+  void score_rows(std::FILE* csv);
+  void score(std::string_view name, int64_t length, const std::vector<LabExample>& items, std::FILE* csv);
   Result<void> save();
 
   LabTrainOptions options_;
-  LabMixture mixture_, held_out_;
+  std::unique_ptr<LabExamples> examples_;
+  LabMixture held_out_;      // encodes exercises
+  StoryRows held_out_rows_;  // of stories alone
   ThreadPool pool_;
   const TrainingKernels& kernels_;
   LabModel model_;
@@ -103,7 +116,7 @@ Result<void> LabRun::begin() {
 
 double LabRun::update() {
   LabBatch batch;
-  progress_.next_example = mixture_.fill(progress_.next_example, longest(), options_.batch_tokens, batch);
+  progress_.next_example = examples_->fill(progress_.next_example, longest(), options_.batch_tokens, batch);
   const LabLoss loss = pass_.run(batch, true);
   norm_ = optimizer_.step(schedule());
   ++progress_.step;
@@ -126,21 +139,34 @@ Result<void> LabRun::log(double loss) {
   return {};
 }
 
-// An item is right if the most probable token is the answer's, all along the answer: then greedy decoding gives it.
-void LabRun::score(const LabTask& task, int64_t length, std::FILE* csv) {
-  int64_t items = 0, right = 0, tokens = 0, right_tokens = 0;
-  double sum = 0;
-  std::vector<LabBatch> batches(1);
-  for (uint64_t i = 0; items < options_.items && i < 4 * static_cast<uint64_t>(options_.items); ++i) {
+void LabRun::score_task(const LabTask& task, int64_t length, std::FILE* csv) {
+  std::vector<LabExample> items;
+  for (uint64_t i = 0; std::ssize(items) < options_.items && i < 4 * static_cast<uint64_t>(options_.items); ++i) {
     const LabItem item = make_lab_item(task, kEvaluationSeed, i, LabSplit::held_out, {length * 9 / 10, length});
     LabExample example = held_out_.encode(item, false);
     if (example.ids.empty()) continue;
     for (size_t at = 0; at < static_cast<size_t>(example.answer); ++at) example.weights[at] = 0;
-    if (batches.back().tokens() > kEvaluationTokens) batches.emplace_back();
-    append_example(example, batches.back());
-    ++items;
+    items.push_back(std::move(example));
   }
-  if (items == 0) return;
+  score(task.name, length, items, csv);
+}
+
+void LabRun::score_rows(std::FILE* csv) {
+  std::vector<LabExample> items;
+  for (uint64_t i = 0; std::ssize(items) < options_.items; ++i) items.push_back(held_out_rows_.example(i, longest()));
+  score("stories", longest(), items, csv);
+}
+
+// An item is right if the most probable token is the answer's, all along the answer: then greedy decoding gives it.
+void LabRun::score(std::string_view name, int64_t length, const std::vector<LabExample>& items, std::FILE* csv) {
+  if (items.empty()) return;
+  int64_t right = 0, tokens = 0, right_tokens = 0;
+  double sum = 0;
+  std::vector<LabBatch> batches(1);
+  for (const LabExample& item : items) {
+    if (batches.back().tokens() > kEvaluationTokens) batches.emplace_back();
+    append_example(item, batches.back());
+  }
   for (const LabBatch& batch : batches) {
     const LabLoss loss = pass_.run(batch, false);
     std::vector<bool> wrong(batch.starts.size());
@@ -155,20 +181,24 @@ void LabRun::score(const LabTask& task, int64_t length, std::FILE* csv) {
     }
     for (size_t i = 0; i < wrong.size(); ++i) right += !wrong[i];
   }
-  fmt::print(csv, "{},{},{},{},{},{},{:.4f},{:.4f}\n", progress_.step, progress_.tokens, task.name, length, items,
+  fmt::print(csv, "{},{},{},{},{},{},{:.4f},{:.4f}\n", progress_.step, progress_.tokens, name, length, items.size(),
              right, sum / static_cast<double>(tokens), static_cast<double>(right_tokens) / static_cast<double>(tokens));
-  fmt::print("  {} {}: {:.0f} % ({:.3f})", task.name, length,
-             100.0 * static_cast<double>(right) / static_cast<double>(items), sum / static_cast<double>(tokens));
+  fmt::print("  {} {}: {:.0f} % ({:.3f})", name, length,
+             100.0 * static_cast<double>(right) / static_cast<double>(items.size()), sum / static_cast<double>(tokens));
 }
 
 Result<void> LabRun::evaluate() {
   std::FILE* csv = std::fopen(path("accuracy.csv").c_str(), "a");
   if (!csv) return Error::resource("cannot write " + path("accuracy.csv"));
-  for (const LabTask& task : lab_tasks()) {
-    score(task, kShortLength, csv);
-    if (!task.grows) continue;
-    for (int64_t length : kLongLengths)
-      if (4 * longest() > 3 * length) score(task, length, csv);
+  if (options_.only_stories) {
+    score_rows(csv);
+  } else {
+    for (const LabTask& task : lab_tasks()) {
+      score_task(task, kShortLength, csv);
+      if (!task.grows) continue;
+      for (int64_t length : kLongLengths)
+        if (4 * longest() > 3 * length) score_task(task, length, csv);
+    }
   }
   fmt::print("\n");
   std::fclose(csv);
@@ -251,8 +281,19 @@ Result<LabShape> lab_shape(const std::string& name) {
     shape.experts = 8;
     return shape;
   }
-  return Error::user("unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts: " + name);
+  if (lab_only_stories(name)) {
+    shape.context = 8192;
+    shape.layers = 4;
+    shape.heads = 4;
+    shape.kv_heads = 2;
+    shape.hidden = 704;
+    return shape;
+  }
+  return Error::user(
+      "unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts, stories-long: " + name);
 }
+
+bool lab_only_stories(const std::string& name) { return name == "stories-long"; }
 
 Result<LabTrainReport> train_lab(const LabTrainOptions& given) {
   LabTrainOptions options = given;
@@ -266,6 +307,8 @@ Result<LabTrainReport> train_lab(const LabTrainOptions& given) {
   std::error_code failed;
   std::filesystem::create_directories(options.out, failed);
   if (failed) return Error::user("cannot make the output folder (--out): " + options.out);
+  if (options.only_stories && options.stories.empty())
+    return Error::user("this model (--size) is trained on stories alone: give their folder with --stories");
   StoryCorpus corpus;
   if (!options.stories.empty()) {
     MILLRACE_TRY(corpus, read_corpus(options.stories));
@@ -280,9 +323,7 @@ Result<LabTrainReport> train_lab(const LabTrainOptions& given) {
     return Error::user(
         fmt::format("the vocabulary has {} tokens, the model {}", spec->tokens.size(), options.shape.vocab));
   if (!options.resume) MILLRACE_TRY_VOID(write_lab_vocabulary(own, *spec));
-  const int64_t context = options.shape.context;
-  auto run = std::make_unique<LabRun>(options, LabMixture(*spec, std::move(corpus.train), options.seed, context),
-                                      LabMixture(*spec, std::move(corpus.held_out), options.seed, context));
+  auto run = std::make_unique<LabRun>(options, *spec, std::move(corpus));
   if (first) run->begin_with(first->model);
   return run->run();
 }

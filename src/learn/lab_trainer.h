@@ -1,5 +1,5 @@
-// Trains a lab model on LabMixture: curriculum, rates, checkpoints, held-out accuracy by task. A run stopped at any
-// time and resumed computes the same weights as one that was not.
+// Trains a lab model on LabMixture, or on StoryRows: curriculum, rates, checkpoints, held-out accuracy by task. A run
+// stopped at any time and resumed computes the same weights as one that was not.
 //
 //   out/vocabulary.txt   the learned pieces       out/loss.csv       mean losses, every few updates
 //   out/checkpoint.bin   to resume from           out/accuracy.csv   held-out accuracy by task and length
@@ -20,10 +20,11 @@ namespace millrace {
 
 struct LabTrainOptions {
   std::string out;
-  std::string stories;     // a folder of stories (story_corpus.h); empty: none
-  std::string vocabulary;  // a vocabulary.txt to use in place of learning one
-  std::string start;       // a checkpoint of the same shape whose weights are the first ones
-  std::string from;        // or a GGUF file that a lab model was exported to, with its shape and vocabulary
+  std::string stories;        // a folder of stories (story_corpus.h); empty: none
+  bool only_stories = false;  // rows of them (story_rows.h) and no exercises
+  std::string vocabulary;     // a vocabulary.txt to use in place of learning one
+  std::string start;          // a checkpoint of the same shape whose weights are the first ones
+  std::string from;           // or a GGUF file that a lab model was exported to, with its shape and vocabulary
   LabShape shape;
   LabRates rates;
   int64_t tokens = 100'000'000;  // of the whole run
@@ -40,8 +41,10 @@ struct LabTrainOptions {
   bool resume = false;
 };
 
-// "lab", "lab-draft", "lab-relu", "lab-mha" or "lab-experts". Errors: user.
+// "lab", "lab-draft", "lab-relu", "lab-mha", "lab-experts" or "stories-long". Errors: user.
 Result<LabShape> lab_shape(const std::string& name);
+// Whether a model of that name is trained on rows of stories, and not on exercises.
+bool lab_only_stories(const std::string& name);
 
 struct LabTrainReport {
   int64_t steps = 0, tokens = 0;

@@ -66,6 +66,60 @@ TEST_F(LabTrainerTest, AResumedRunEqualsAnUninterruptedOne) {
   EXPECT_EQ(a->weights(), b->weights());
 }
 
+// A folder of stories, some of which are held out.
+std::string story_folder(const std::filesystem::path& root) {
+  const std::filesystem::path folder = root / "stories";
+  std::filesystem::create_directories(folder);
+  std::ofstream part(folder / "part.txt");
+  for (int i = 0; i < 200; ++i) {
+    const std::string name = "number " + std::to_string(i * 7919);
+    part << "Once upon a time there was a " << name << ". Every day the " << name << " went to the garden of " << name
+         << " and looked at the trees. One day " << name << " found a red ball under a tree.\n<|endoftext|>\n";
+  }
+  return folder.string();
+}
+
+TEST_F(LabTrainerTest, StoriesAloneAreResumedAndEvaluatedToo) {
+  LabTrainOptions whole = options("whole"), parts = options("parts");
+  for (LabTrainOptions* run : {&whole, &parts}) {
+    run->only_stories = true;
+    EXPECT_EQ(train_lab(*run).error().message,
+              "this model (--size) is trained on stories alone: give their folder with --stories");
+    run->stories = story_folder(root_);
+    run->shape.context = 256;
+    run->first_length = 300;
+    run->last_length = 4000;
+    run->length_doubling = 1000;
+  }
+  ASSERT_TRUE(train_lab(whole).ok());
+  parts.tokens = 2000;
+  ASSERT_TRUE(train_lab(parts).ok());
+  parts.tokens = whole.tokens;
+  parts.resume = true;
+  ASSERT_TRUE(train_lab(parts).ok());
+  EXPECT_EQ(load_lab_checkpoint(whole.out + "/checkpoint.bin")->weights(),
+            load_lab_checkpoint(parts.out + "/checkpoint.bin")->weights());
+  std::ostringstream scores;
+  scores << std::ifstream(whole.out + "/accuracy.csv").rdbuf();
+  EXPECT_NE(scores.str().find(",stories,4000,2,"), std::string::npos) << scores.str();
+  EXPECT_EQ(scores.str().find("needle"), std::string::npos) << scores.str();
+}
+
+TEST_F(LabTrainerTest, StoriesLongHasHeadsOf64AndALongContext) {
+  LabShape shape = *lab_shape("stories-long");
+  EXPECT_TRUE(trainable(shape));
+  EXPECT_EQ(shape.head_dim(), 64);
+  EXPECT_EQ(shape.context, 8192);
+  EXPECT_TRUE(lab_only_stories("stories-long"));
+  EXPECT_FALSE(lab_only_stories("lab"));
+  shape.vocab = 1024;
+  const std::string path = (root_ / "long.gguf").string();
+  ASSERT_TRUE(export_lab_gguf(LabModel(shape, 5), spec(), "test", "f16", path).ok());
+  const auto model = import_lab_gguf(path);
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(model->model.shape(), shape);
+}
+
 TEST_F(LabTrainerTest, ExamplesAreTheTemplatesTokens) {
   LabMixture mixture(spec(), {}, 1, 2048);
   auto engine_spec = spec();
@@ -195,7 +249,7 @@ TEST_F(LabTrainerTest, RejectsWhatIsNoCheckpoint) {
   std::ofstream(path) << std::string(500, 'x');
   EXPECT_EQ(load_lab_checkpoint(path).error().message, "not a checkpoint of a lab model: " + path);
   EXPECT_EQ(lab_shape("huge").error().message,
-            "unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts: huge");
+            "unknown model (--size); available: lab, lab-draft, lab-relu, lab-mha, lab-experts, stories-long: huge");
 }
 
 }  // namespace
