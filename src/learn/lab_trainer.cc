@@ -283,10 +283,11 @@ Result<LabShape> lab_shape(const std::string& name) {
   }
   if (lab_only_stories(name)) {
     shape.context = 8192;
+    shape.dim = 128;
     shape.layers = 4;
-    shape.heads = 4;
-    shape.kv_heads = 2;
-    shape.hidden = 704;
+    shape.heads = 2;
+    shape.kv_heads = 1;
+    shape.hidden = 352;
     return shape;
   }
   return Error::user(
