@@ -141,6 +141,9 @@ template <typename Kv>
 [[gnu::noinline]] void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
   for (const uint8_t*& row : s.key) row = kZeroRow;
   find_rows(a, a.k_blocks, a.row_bytes, tile, keys, s.key);
+  if constexpr (requires { Kv::transpose_tile(s.key, a.head_dim, s.kt); }) {
+    if (a.rest == 0 && a.head_dim % Kv::kTransposed == 0) return Kv::transpose_tile(s.key, a.head_dim, s.kt);
+  }
   const int64_t stride = decoded_stride(a.head_dim);
   for (int64_t first = 0; first < kTile; first += Simd::kLanes) {
     if constexpr (!Kv::kByCall) {
@@ -397,7 +400,8 @@ void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_
   if (few && a.v_blocks != a.k_blocks) prefetch_rows(a, a.v_blocks, tile + kTile, value_stride(a));
   find_rows(a, a.v_blocks, value_stride(a), tile, keys, s.value);
   if constexpr (!Values::kByCall) {
-    if (few && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
+    constexpr bool kDecodes = requires { Values::transpose_tile(s.key, a.head_dim, s.kt); };
+    if (!kDecodes && few && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
       return attend_chunk<Values>(a, tile, row, row_end, s);
   }
   load_values<Values>(a, keys, s);

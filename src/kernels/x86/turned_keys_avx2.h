@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/x86/byte_columns_avx2.h"
+
 namespace millrace {
 namespace {
 
@@ -114,27 +116,6 @@ struct TurnedKeyWords {
                                levels);
   }
 
-  // Bytes 0 to 15 of 32 tokens, a vector each, in an order that two times of unpacking put right.
-  static void transpose_bytes(const uint8_t* levels, int64_t stride, __m256i* column) {
-    __m256i other[16];
-    for (int64_t i = 0; i < 16; ++i) {
-      const uint8_t* token = levels + (i + (i & 12)) * stride;
-      column[i] = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(token + 4 * stride),
-                                      reinterpret_cast<const __m128i*>(token));
-    }
-    const auto interleave = [](const __m256i* from, __m256i* to) {
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) {
-        to[2 * i] = _mm256_unpacklo_epi8(from[i], from[i + 8]);
-        to[2 * i + 1] = _mm256_unpackhi_epi8(from[i], from[i + 8]);
-      }
-    };
-    interleave(column, other);
-    interleave(other, column);
-    interleave(column, other);
-    interleave(other, column);
-  }
-
   // Level k of byte `byte` of a unit whose bytes are `unit`, in the lowest bits of each byte, of which the first four
   // are looked at.
   template <int kBits>
@@ -157,7 +138,7 @@ struct TurnedKeyWords {
     const int64_t units = view.dims / kUnitDims;
     for (int64_t first = 0; first < units; first += kUnits) {
       __m256i column[16];
-      transpose_bytes(view.levels(0) + first * kBytes, view.tiles.stride, column);
+      transpose_bytes([&](int64_t token) { return view.levels(token) + first * kBytes; }, column);
       for (int u = 0; u < kUnits && first + u < units; ++u) {
 #pragma GCC unroll 8
         for (int byte = 0; byte < 8; ++byte) {
