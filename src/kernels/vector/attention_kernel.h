@@ -173,34 +173,47 @@ template <typename Kv>
   }
 }
 
+// p[r] += q[r] . k for kCount segments of `dims` each, from dim d on: kRows rows and kVectors vectors of keys.
+template <int kRows, int kVectors, int kCount>
+[[gnu::always_inline]] inline void score_segments(const float* const* q, const float* kt, int64_t d, int64_t dims,
+                                                  float* p) {
+  Simd::F sum[kCount][kRows][kVectors];
+  for (int i = 0; i < kCount; ++i)
+    for (int r = 0; r < kRows; ++r)
+      for (int c = 0; c < kVectors; ++c) sum[i][r][c] = Simd::zero();
+  for (int64_t e = d; e < d + dims; ++e) {
+    for (int i = 0; i < kCount; ++i) {
+      const float* keys = kt + (e + i * kSegment) * kTile;
+      Simd::F k[kVectors];
+      for (int c = 0; c < kVectors; ++c) k[c] = Simd::load(keys + c * Simd::kLanes);
+      for (int r = 0; r < kRows; ++r) {
+        const Simd::F x = Simd::set(q[r][e + i * kSegment]);
+        for (int c = 0; c < kVectors; ++c) sum[i][r][c] = Simd::fma(x, k[c], sum[i][r][c]);
+      }
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < kVectors; ++c) {
+        float* target = p + r * kTile + c * Simd::kLanes;
+        Simd::store(target, d + i == 0 ? sum[i][r][c] : Simd::add(Simd::load(target), sum[i][r][c]));
+      }
+    }
+  }
+}
 // p[r][key] = q[r] . k[key] for kRows rows and the whole tile.
 template <int kRows>
 void score_rows(const float* const* q, const float* kt, int64_t head_dim, float* p) {
   constexpr int kVectors = kRows == 1 ? kTileVectors : kScoreVectors;
+  constexpr int kAtOnce = kRows * kVectors <= 4 ? 2 : 1;  // few sums do not hide the latency of an addition
   for (int first = 0; first < kTileVectors; first += kVectors) {
-    for (int64_t d = 0; d < head_dim; d += kSegment) {
-      const int64_t end = d + kSegment < head_dim ? d + kSegment : head_dim;
-      Simd::F sum[kRows][kVectors];
-      for (int r = 0; r < kRows; ++r) {
-        for (int c = 0; c < kVectors; ++c) sum[r][c] = Simd::zero();
-      }
-      for (int64_t e = d; e < end; ++e) {
-        const float* keys = kt + e * kTile + first * Simd::kLanes;
-        Simd::F k[kVectors];
-        for (int c = 0; c < kVectors; ++c) k[c] = Simd::load(keys + c * Simd::kLanes);
-        for (int r = 0; r < kRows; ++r) {
-          const Simd::F x = Simd::set(q[r][e]);
-          for (int c = 0; c < kVectors; ++c) sum[r][c] = Simd::fma(x, k[c], sum[r][c]);
-        }
-      }
-      for (int r = 0; r < kRows; ++r) {
-        float* out = p + r * kTile + first * Simd::kLanes;
-        for (int c = 0; c < kVectors; ++c) {
-          float* target = out + c * Simd::kLanes;
-          Simd::store(target, d == 0 ? sum[r][c] : Simd::add(Simd::load(target), sum[r][c]));
-        }
-      }
-    }
+    const float* keys = kt + first * Simd::kLanes;
+    float* out = p + first * Simd::kLanes;
+    int64_t d = 0;
+    for (; kAtOnce > 1 && d + kAtOnce * kSegment <= head_dim; d += kAtOnce * kSegment)
+      score_segments<kRows, kVectors, kAtOnce>(q, keys, d, kSegment, out);
+    for (; d < head_dim; d += kSegment)
+      score_segments<kRows, kVectors, 1>(q, keys, d, d + kSegment < head_dim ? kSegment : head_dim - d, out);
   }
 }
 
@@ -360,7 +373,10 @@ inline void prefetch_levels(const AttentionArgs& a, const uint8_t* const* blocks
   if (next >= a.encoded_end || next >= a.key_end) return;
   const uint8_t* from = blocks[next / a.block_tokens];
   prefetch_bytes(from + within * a.tiles->stride, kTile * a.tiles->stride);
-  if (within == 0) prefetch_bytes(from + a.tiles->scales_at, 2 * (a.tiles->zeros_at - a.tiles->scales_at));
+  if (within != 0) return;
+  const int64_t halves = a.tiles->zeros_at - a.tiles->scales_at;  // bytes of scales, and of zeros
+  prefetch_bytes(from + a.tiles->scales_at, 2 * halves);
+  if (a.tiles->outliers > 0) prefetch_bytes(from + a.tiles->outliers_at, 2 * a.tiles->outliers * halves);
 }
 
 // Encoded keys and values into the scratch; `keys` are those that some row sees.
@@ -375,7 +391,7 @@ inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, At
   decode_of (*a.tiles)(value_tile, keys.begin, keys.end, s.v, stride);
   if (a.tiles->turns) {
     load_turn(a, tile, s.turn);
-    finish_keys(a, tile, key_tile, s.key_words, s.key_unit, s.kt);
+    finish_keys(a, tile, key_tile, s.key_words, s.key_unit, s.turn, s.kt);
     finish_values(a, tile, value_tile, keys.begin, keys.end, s.v, stride);
   }
   for (int64_t j = keys.begin; j < keys.end; ++j) s.value[j] = reinterpret_cast<const uint8_t*>(s.v + j * stride);
