@@ -367,27 +367,32 @@ inline void prefetch_bytes(const uint8_t* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) Simd::prefetch(from + at);
 }
 
-// The levels of the tokens behind this tile, in its block or the next.
-inline void prefetch_levels(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile) {
-  const int64_t next = tile + kTile, within = next % a.block_tokens;
-  if (next >= a.encoded_end || next >= a.key_end) return;
-  const uint8_t* from = blocks[next / a.block_tokens];
-  prefetch_bytes(from + within * a.tiles->stride, kTile * a.tiles->stride);
-  if (within != 0) return;
+// The levels of the tokens behind this tile, in its block or the next; null: they are not read.
+inline const uint8_t* next_levels(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile) {
+  const int64_t next = tile + kTile;
+  if (next >= a.encoded_end || next >= a.key_end) return nullptr;
+  return blocks[next / a.block_tokens] + next % a.block_tokens * a.tiles->stride;
+}
+
+// Prefetches what the next tile has beside levels, if it is of another block.
+inline void prefetch_scales(const AttentionArgs& a, const uint8_t* next, int64_t tile) {
+  if (!next || (tile + kTile) % a.block_tokens != 0) return;
   const int64_t halves = a.tiles->zeros_at - a.tiles->scales_at;  // bytes of scales, and of zeros
-  prefetch_bytes(from + a.tiles->scales_at, 2 * halves);
-  if (a.tiles->outliers > 0) prefetch_bytes(from + a.tiles->outliers_at, 2 * a.tiles->outliers * halves);
+  prefetch_bytes(next + a.tiles->scales_at, 2 * halves);
+  if (a.tiles->outliers > 0) prefetch_bytes(next + a.tiles->outliers_at, 2 * a.tiles->outliers * halves);
 }
 
 // Encoded keys and values into the scratch; `keys` are those that some row sees.
 inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
   const int64_t block = tile / a.block_tokens, first = tile % a.block_tokens;
   const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
-  prefetch_levels(a, a.k_blocks, tile);
+  const uint8_t* const next_keys = next_levels(a, a.k_blocks, tile);
+  const uint8_t* const next_values = next_levels(a, a.v_blocks, tile);
+  prefetch_scales(a, next_keys, tile);
   const TileView key_tile{*a.tiles, a.k_blocks[block], first, a.head_dim};
   if (!rotates_words(a)) transpose_of (*a.tiles)(key_tile, s.tables, s.kt);
-  prefetch_levels(a, a.v_blocks, tile);
-  const TileView value_tile{*a.tiles, a.v_blocks[block], first, dims};
+  prefetch_scales(a, next_values, tile);
+  const TileView value_tile{*a.tiles, a.v_blocks[block], first, dims, next_keys, next_values};
   decode_of (*a.tiles)(value_tile, keys.begin, keys.end, s.v, stride);
   if (a.tiles->turns) {
     load_turn(a, tile, s.turn);
@@ -417,7 +422,9 @@ void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_
   find_rows(a, a.v_blocks, value_stride(a), tile, keys, s.value);
   if constexpr (!Values::kByCall) {
     constexpr bool kDecodes = requires { Values::transpose_tile(s.key, a.head_dim, s.kt); };
-    if (!kDecodes && few && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
+    constexpr bool kConverts = requires { Values::kHalves; };
+    if (!kDecodes && few && (kConverts || row_end - row <= Simd::kRows) && a.rest == 0 &&
+        value_dim_of(a) % Simd::kLanes == 0)
       return attend_chunk<Values>(a, tile, row, row_end, s);
   }
   load_values<Values>(a, keys, s);

@@ -18,6 +18,8 @@ struct TileView {
   const uint8_t* tile;
   int64_t first;
   int64_t dims;
+  // Levels that are needed next, of keys and of values: read ahead while these are decoded, a token at a time.
+  const uint8_t *next_keys = nullptr, *next_values = nullptr;
 
   const uint8_t* levels(int64_t token) const { return tile + (first + token) * tiles.stride; }
   const uint8_t* scales() const { return tile + tiles.scales_at; }
@@ -143,7 +145,8 @@ constexpr bool has_byte_table() {
   return false;
 }
 
-// Calls each(row, levels, scale, zero, dims) for the groups of tokens [begin, end), whose rows are `stride` floats apart.
+// Calls each(row, levels, scale, zero, dims) for the groups of tokens [begin, end), whose rows are `stride` floats
+// apart.
 template <int kBits, typename Each>
 [[gnu::always_inline]] inline void for_groups(const TileView& view, int64_t begin, int64_t end, float* out,
                                               int64_t stride, const Each& each) {
@@ -154,6 +157,8 @@ template <int kBits, typename Each>
   alignas(64) float scale[kAtOnce], zero[kAtOnce];
   const uint8_t* levels = view.levels(begin);
   float* row = out + begin * stride;
+  const bool ahead = view.next_keys != nullptr;
+  int64_t passed = 0;  // bytes of levels
   for (int64_t i = 0, g = 0; i < all; ++i) {
     const int64_t at = i % kAtOnce;
     if (at == 0) {
@@ -164,7 +169,14 @@ template <int kBits, typename Each>
     const bool ends = g + 1 == groups;
     each(row + g * group, levels + g * group_bytes, Simd::set(scale[at]), Simd::set(zero[at]), ends ? last : group);
     g = ends ? 0 : g + 1;
-    if (ends) levels += bytes, row += stride;
+    if (!ends) continue;
+    levels += bytes;
+    row += stride;
+    for (int64_t line = 0; ahead && line < bytes; line += 64) {
+      Simd::prefetch(view.next_keys + passed + line);
+      Simd::prefetch(view.next_values + passed + line);
+    }
+    passed += bytes;
   }
 }
 
@@ -182,15 +194,15 @@ void decode_tile(const TileView& view, int64_t begin, int64_t end, float* out, i
                              });
   }
   constexpr int kVectors = kUnitVectors<kBits>;
-  for_groups<kBits>(view, begin, end, out, stride,
-                    [&](float* row, const uint8_t* levels, Simd::F scale, Simd::F zero, int64_t dims) {
-                      const ScaledUnits<kBits, kCodes> scaled(codes, scale, zero);
-                      for (int64_t d = 0; d < dims; d += affine_unit_values(kBits), levels += affine_unit_bytes(kBits)) {
-                        Simd::F value[kVectors];
-                        scaled.decode(levels, value);
-                        for (int v = 0; v < kVectors; ++v) Simd::store(row + d + v * Simd::kLanes, value[v]);
-                      }
-                    });
+  for_groups<kBits>(
+      view, begin, end, out, stride, [&](float* row, const uint8_t* levels, Simd::F scale, Simd::F zero, int64_t dims) {
+        const ScaledUnits<kBits, kCodes> scaled(codes, scale, zero);
+        for (int64_t d = 0; d < dims; d += affine_unit_values(kBits), levels += affine_unit_bytes(kBits)) {
+          Simd::F value[kVectors];
+          scaled.decode(levels, value);
+          for (int v = 0; v < kVectors; ++v) Simd::store(row + d + v * Simd::kLanes, value[v]);
+        }
+      });
 }
 
 using TransposeTile = void (*)(const TileView& view, float* scratch, float* kt);

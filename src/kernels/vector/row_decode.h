@@ -48,7 +48,7 @@ struct KvF32 {
 // 16-bit formats: a 32-bit word holds two values.
 template <Simd::F (*kLoad)(const uint8_t*), Simd::F (*kPart)(Simd::F, int)>
 struct Kv16Bit {
-  static constexpr bool kByCall = false;
+  static constexpr bool kByCall = false, kHalves = true;
   static constexpr int64_t kTransposed = 8;
   static void decode(const uint8_t* row, float* out, int64_t n) {
     int64_t i = 0;
@@ -178,7 +178,8 @@ struct KvNibbles {
   template <typename R = NibbleBlocks>
   requires kHasNibbleBlocks<R>
   static void transpose_tile(const uint8_t* const* rows, int64_t n, float* out) {
-    for (int64_t d = 0; d < n; d += 32) R::template transpose<KvNibbles>(rows, d / 32 * kBytes, out + d * kTransposedRows);
+    for (int64_t d = 0; d < n; d += 32)
+      R::template transpose<KvNibbles>(rows, d / 32 * kBytes, out + d * kTransposedRows);
   }
 };
 

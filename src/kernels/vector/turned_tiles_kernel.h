@@ -136,7 +136,8 @@ inline float sink_value(const AttentionArgs& a, const uint8_t* first_block, int6
 }
 
 // Keys, kt[d][token], as they are attended to by turn_query(): decoded ones, or words, which are decoded here, set
-// `unit` and are in `turn`. The first tokens, whose keys are at their positions, are in the first tile: its queries are as they were.
+// `unit` and are in `turn`. The first tokens, whose keys are at their positions, are in the first tile: its queries are
+// as they were.
 template <typename W = TurnedKeyWords>
 void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, KeyWordScratch& scratch, float* unit,
                  float* turn, float* kt) {

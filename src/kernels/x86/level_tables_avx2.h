@@ -46,8 +46,8 @@ struct LevelTables {
    public:
     static constexpr int64_t kValues = 32, kBytes = 16;
     explicit ByteTable(const float* codes) {
-      const __m256i by_byte = _mm256_broadcastsi128_si256(
-          _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+      const __m256i by_byte =
+          _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
       const auto four = [&](int i) {
         return _mm256_shuffle_epi8(
             _mm256_castps_si256(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(codes + 4 * i))), by_byte);
@@ -66,8 +66,8 @@ struct LevelTables {
                                              4, 5, 6, 7, 4, 5, 6, 7, 12, 13, 14, 15, 12, 13, 14, 15);
       const __m256i pairs = _mm256_shuffle_epi8(
           _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(units))), order);
-      const __m256i level = _mm256_and_si256(_mm256_srlv_epi32(pairs, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4)),
-                                             _mm256_set1_epi8(15));
+      const __m256i level =
+          _mm256_and_si256(_mm256_srlv_epi32(pairs, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4)), _mm256_set1_epi8(15));
       __m256i byte[4];
       for (int i = 0; i < 4; ++i) byte[i] = _mm256_shuffle_epi8(bytes_[i], level);
       const __m256i low = _mm256_unpacklo_epi8(byte[0], byte[1]), top = _mm256_unpacklo_epi8(byte[2], byte[3]);

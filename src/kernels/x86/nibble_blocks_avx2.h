@@ -1,5 +1,6 @@
-// Rows of 4 and 5 bits (KvNibbles) as the attention kernel works on them, on AVX2. Levels are bytes, 32 at a time, until
-// unpacking makes floats of them: a byte is the upper half of the mantissa of 128 to 256. Include after simd_avx2.h.
+// Rows of 4 and 5 bits (KvNibbles) as the attention kernel works on them, on AVX2. Levels are bytes, 32 at a time,
+// until unpacking makes floats of them: a byte is the upper half of the mantissa of 128 to 256. Include after
+// simd_avx2.h.
 #pragma once
 
 #include <cstring>
@@ -47,8 +48,7 @@ struct NibbleBlocks {
       __m256 values[4];
       widen(level, values);
 #pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v)
-        Simd::store(out + d * 32 + v * Simd::kLanes, value<Kv>(values[v], scale[v], zero[v]));
+      for (int v = 0; v < 4; ++v) Simd::store(out + d * 32 + v * Simd::kLanes, value<Kv>(values[v], scale[v], zero[v]));
     }
   }
 
@@ -88,8 +88,8 @@ struct NibbleBlocks {
     std::memcpy(&word, block + Kv::kFifthAt, 4);
     const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3,  //
                                           0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    const __m256i bit = _mm256_blend_epi32(_mm256_set1_epi32(0x08040201),
-                                           _mm256_set1_epi32(static_cast<int>(0x80402010u)), 0xf0);
+    const __m256i bit =
+        _mm256_blend_epi32(_mm256_set1_epi32(0x08040201), _mm256_set1_epi32(static_cast<int>(0x80402010u)), 0xf0);
     const __m256i own = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(word), byte), bit);
     return _mm256_or_si256(level, _mm256_and_si256(_mm256_cmpeq_epi8(own, bit), _mm256_set1_epi8(16)));
   }
