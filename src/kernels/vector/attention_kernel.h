@@ -201,6 +201,7 @@ template <int kRows, int kVectors, int kCount>
     }
   }
 }
+
 // p[r][key] = q[r] . k[key] for kRows rows and the whole tile.
 template <int kRows>
 void score_rows(const float* const* q, const float* kt, int64_t head_dim, float* p) {
@@ -421,10 +422,11 @@ void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_
   if (few && a.v_blocks != a.k_blocks) prefetch_rows(a, a.v_blocks, tile + kTile, value_stride(a));
   find_rows(a, a.v_blocks, value_stride(a), tile, keys, s.value);
   if constexpr (!Values::kByCall) {
-    constexpr bool kDecodes = requires { Values::transpose_tile(s.key, a.head_dim, s.kt); };
-    constexpr bool kConverts = requires { Values::kHalves; };
-    if (!kDecodes && few && (kConverts || row_end - row <= Simd::kRows) && a.rest == 0 &&
-        value_dim_of(a) % Simd::kLanes == 0)
+    // As stored, but where that means to decode them again for other rows, or decoding whole rows is faster.
+    constexpr bool kCheap = requires { Values::kCheap; };
+    constexpr bool kByTiles = requires { Values::transpose_tile(s.key, a.head_dim, s.kt); };
+    const bool once = row_end - row <= Simd::kRows;
+    if (few && (kCheap || (once && !kByTiles)) && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
       return attend_chunk<Values>(a, tile, row, row_end, s);
   }
   load_values<Values>(a, keys, s);

@@ -5,6 +5,7 @@
 //   load(row, d)                 one vector from value d on, d a multiple of the lanes; all inside the row
 //   transpose(rows, n, out, s)   kLanes rows side by side: out[d * s + r] = value d of row r, d < n, where n is
 //                                a multiple of kTransposed
+//   kCheap                       where a vector costs no more than one conversion
 //   transpose_tile(rows, n, out) the same of kTransposedRows rows, where an instruction set has a way of its own
 #pragma once
 
@@ -29,7 +30,7 @@ struct KvAny {
 };
 
 struct KvF32 {
-  static constexpr bool kByCall = false;
+  static constexpr bool kByCall = false, kCheap = true;
   static constexpr const char* kName = "f32";
   static constexpr int64_t kTransposed = 4;
   static void decode(const uint8_t* row, float* out, int64_t n) {
@@ -48,7 +49,7 @@ struct KvF32 {
 // 16-bit formats: a 32-bit word holds two values.
 template <Simd::F (*kLoad)(const uint8_t*), Simd::F (*kPart)(Simd::F, int)>
 struct Kv16Bit {
-  static constexpr bool kByCall = false, kHalves = true;
+  static constexpr bool kByCall = false, kCheap = true;
   static constexpr int64_t kTransposed = 8;
   static void decode(const uint8_t* row, float* out, int64_t n) {
     int64_t i = 0;
