@@ -141,6 +141,9 @@ template <typename Kv>
 [[gnu::noinline]] void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
   for (const uint8_t*& row : s.key) row = kZeroRow;
   find_rows(a, a.k_blocks, a.row_bytes, tile, keys, s.key);
+  if constexpr (requires { Kv::transpose_tile(s.key, a.head_dim, s.kt); }) {
+    if (a.rest == 0 && a.head_dim % Kv::kTransposed == 0) return Kv::transpose_tile(s.key, a.head_dim, s.kt);
+  }
   const int64_t stride = decoded_stride(a.head_dim);
   for (int64_t first = 0; first < kTile; first += Simd::kLanes) {
     if constexpr (!Kv::kByCall) {
@@ -170,34 +173,48 @@ template <typename Kv>
   }
 }
 
+// p[r] += q[r] . k for kCount segments of `dims` each, from dim d on: kRows rows and kVectors vectors of keys.
+template <int kRows, int kVectors, int kCount>
+[[gnu::always_inline]] inline void score_segments(const float* const* q, const float* kt, int64_t d, int64_t dims,
+                                                  float* p) {
+  Simd::F sum[kCount][kRows][kVectors];
+  for (int i = 0; i < kCount; ++i)
+    for (int r = 0; r < kRows; ++r)
+      for (int c = 0; c < kVectors; ++c) sum[i][r][c] = Simd::zero();
+  for (int64_t e = d; e < d + dims; ++e) {
+    for (int i = 0; i < kCount; ++i) {
+      const float* keys = kt + (e + i * kSegment) * kTile;
+      Simd::F k[kVectors];
+      for (int c = 0; c < kVectors; ++c) k[c] = Simd::load(keys + c * Simd::kLanes);
+      for (int r = 0; r < kRows; ++r) {
+        const Simd::F x = Simd::set(q[r][e + i * kSegment]);
+        for (int c = 0; c < kVectors; ++c) sum[i][r][c] = Simd::fma(x, k[c], sum[i][r][c]);
+      }
+    }
+  }
+  for (int i = 0; i < kCount; ++i) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int c = 0; c < kVectors; ++c) {
+        float* target = p + r * kTile + c * Simd::kLanes;
+        Simd::store(target, d + i == 0 ? sum[i][r][c] : Simd::add(Simd::load(target), sum[i][r][c]));
+      }
+    }
+  }
+}
+
 // p[r][key] = q[r] . k[key] for kRows rows and the whole tile.
 template <int kRows>
 void score_rows(const float* const* q, const float* kt, int64_t head_dim, float* p) {
   constexpr int kVectors = kRows == 1 ? kTileVectors : kScoreVectors;
+  constexpr int kAtOnce = kRows * kVectors <= 4 ? 2 : 1;  // few sums do not hide the latency of an addition
   for (int first = 0; first < kTileVectors; first += kVectors) {
-    for (int64_t d = 0; d < head_dim; d += kSegment) {
-      const int64_t end = d + kSegment < head_dim ? d + kSegment : head_dim;
-      Simd::F sum[kRows][kVectors];
-      for (int r = 0; r < kRows; ++r) {
-        for (int c = 0; c < kVectors; ++c) sum[r][c] = Simd::zero();
-      }
-      for (int64_t e = d; e < end; ++e) {
-        const float* keys = kt + e * kTile + first * Simd::kLanes;
-        Simd::F k[kVectors];
-        for (int c = 0; c < kVectors; ++c) k[c] = Simd::load(keys + c * Simd::kLanes);
-        for (int r = 0; r < kRows; ++r) {
-          const Simd::F x = Simd::set(q[r][e]);
-          for (int c = 0; c < kVectors; ++c) sum[r][c] = Simd::fma(x, k[c], sum[r][c]);
-        }
-      }
-      for (int r = 0; r < kRows; ++r) {
-        float* out = p + r * kTile + first * Simd::kLanes;
-        for (int c = 0; c < kVectors; ++c) {
-          float* target = out + c * Simd::kLanes;
-          Simd::store(target, d == 0 ? sum[r][c] : Simd::add(Simd::load(target), sum[r][c]));
-        }
-      }
-    }
+    const float* keys = kt + first * Simd::kLanes;
+    float* out = p + first * Simd::kLanes;
+    int64_t d = 0;
+    for (; kAtOnce > 1 && d + kAtOnce * kSegment <= head_dim; d += kAtOnce * kSegment)
+      score_segments<kRows, kVectors, kAtOnce>(q, keys, d, kSegment, out);
+    for (; d < head_dim; d += kSegment)
+      score_segments<kRows, kVectors, 1>(q, keys, d, d + kSegment < head_dim ? kSegment : head_dim - d, out);
   }
 }
 
@@ -351,28 +368,36 @@ inline void prefetch_bytes(const uint8_t* from, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) Simd::prefetch(from + at);
 }
 
-// The levels of the tokens behind this tile, in its block or the next.
-inline void prefetch_levels(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile) {
-  const int64_t next = tile + kTile, within = next % a.block_tokens;
-  if (next >= a.encoded_end || next >= a.key_end) return;
-  const uint8_t* from = blocks[next / a.block_tokens];
-  prefetch_bytes(from + within * a.tiles->stride, kTile * a.tiles->stride);
-  if (within == 0) prefetch_bytes(from + a.tiles->scales_at, 2 * (a.tiles->zeros_at - a.tiles->scales_at));
+// The levels of the tokens behind this tile, in its block or the next; null: they are not read.
+inline const uint8_t* next_levels(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile) {
+  const int64_t next = tile + kTile;
+  if (next >= a.encoded_end || next >= a.key_end) return nullptr;
+  return blocks[next / a.block_tokens] + next % a.block_tokens * a.tiles->stride;
+}
+
+// Prefetches what the next tile has beside levels, if it is of another block.
+inline void prefetch_scales(const AttentionArgs& a, const uint8_t* next, int64_t tile) {
+  if (!next || (tile + kTile) % a.block_tokens != 0) return;
+  const int64_t halves = a.tiles->zeros_at - a.tiles->scales_at;  // bytes of scales, and of zeros
+  prefetch_bytes(next + a.tiles->scales_at, 2 * halves);
+  if (a.tiles->outliers > 0) prefetch_bytes(next + a.tiles->outliers_at, 2 * a.tiles->outliers * halves);
 }
 
 // Encoded keys and values into the scratch; `keys` are those that some row sees.
 inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
   const int64_t block = tile / a.block_tokens, first = tile % a.block_tokens;
   const int64_t dims = value_dim_of(a), stride = decoded_stride(dims);
-  prefetch_levels(a, a.k_blocks, tile);
+  const uint8_t* const next_keys = next_levels(a, a.k_blocks, tile);
+  const uint8_t* const next_values = next_levels(a, a.v_blocks, tile);
+  prefetch_scales(a, next_keys, tile);
   const TileView key_tile{*a.tiles, a.k_blocks[block], first, a.head_dim};
   if (!rotates_words(a)) transpose_of (*a.tiles)(key_tile, s.tables, s.kt);
-  prefetch_levels(a, a.v_blocks, tile);
-  const TileView value_tile{*a.tiles, a.v_blocks[block], first, dims};
+  prefetch_scales(a, next_values, tile);
+  const TileView value_tile{*a.tiles, a.v_blocks[block], first, dims, next_keys, next_values};
   decode_of (*a.tiles)(value_tile, keys.begin, keys.end, s.v, stride);
   if (a.tiles->turns) {
     load_turn(a, tile, s.turn);
-    finish_keys(a, tile, key_tile, s.key_words, s.key_unit, s.kt);
+    finish_keys(a, tile, key_tile, s.key_words, s.key_unit, s.turn, s.kt);
     finish_values(a, tile, value_tile, keys.begin, keys.end, s.v, stride);
   }
   for (int64_t j = keys.begin; j < keys.end; ++j) s.value[j] = reinterpret_cast<const uint8_t*>(s.v + j * stride);
@@ -397,7 +422,11 @@ void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_
   if (few && a.v_blocks != a.k_blocks) prefetch_rows(a, a.v_blocks, tile + kTile, value_stride(a));
   find_rows(a, a.v_blocks, value_stride(a), tile, keys, s.value);
   if constexpr (!Values::kByCall) {
-    if (few && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
+    // As stored, but where that means to decode them again for other rows, or decoding whole rows is faster.
+    constexpr bool kCheap = requires { Values::kCheap; };
+    constexpr bool kByTiles = requires { Values::transpose_tile(s.key, a.head_dim, s.kt); };
+    const bool once = row_end - row <= Simd::kRows;
+    if (few && (kCheap || (once && !kByTiles)) && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
       return attend_chunk<Values>(a, tile, row, row_end, s);
   }
   load_values<Values>(a, keys, s);

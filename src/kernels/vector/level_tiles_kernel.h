@@ -18,6 +18,8 @@ struct TileView {
   const uint8_t* tile;
   int64_t first;
   int64_t dims;
+  // Levels that are needed next, of keys and of values: read ahead while these are decoded, a token at a time.
+  const uint8_t *next_keys = nullptr, *next_values = nullptr;
 
   const uint8_t* levels(int64_t token) const { return tile + (first + token) * tiles.stride; }
   const uint8_t* scales() const { return tile + tiles.scales_at; }
@@ -136,28 +138,71 @@ void transpose_tile(const TileView& view, float* scratch, float* kt) {
                             : transpose_tokens<kBits, kCodes>(view, kt);
 }
 
-// Rows of tokens [begin, end), `stride` floats apart; each up to whole units.
-template <int kBits, bool kCodes>
-void decode_tile(const TileView& view, int64_t begin, int64_t end, float* out, int64_t stride) {
-  constexpr int64_t kValues = affine_unit_values(kBits), kBytes = affine_unit_bytes(kBits);
-  constexpr int kVectors = kUnitVectors<kBits>;
-  const int64_t groups = view.groups();
-  for (int64_t token = begin; token < end; ++token) {
-    const uint8_t* levels = view.levels(token);
-    float* row = out + token * stride;
-    for (int64_t g = 0; g < groups; ++g) {
-      const int64_t at = 2 * ((view.first + token) * groups + g);
-      const Simd::F scale = Simd::set(Simd::f16(view.scales() + at)), zero = Simd::set(Simd::f16(view.zeros() + at));
-      const ScaledUnits<kBits, kCodes> scaled(value_codes_of(view.tiles), scale, zero);
-      const int64_t last = (g + 1) * view.tiles.group < view.dims ? (g + 1) * view.tiles.group : view.dims;
-      for (int64_t d = g * view.tiles.group; d < last; d += kValues) {
-        const uint8_t* unit = levels + d / kValues * kBytes;
-        Simd::F value[kVectors];
-        scaled.decode(unit, value);
-        for (int v = 0; v < kVectors; ++v) Simd::store(row + d + v * Simd::kLanes, value[v]);
-      }
+// Whether values are looked up as bytes, 32 at a time, where an instruction set does so.
+template <int kBits, bool kCodes, typename T = LevelTables>
+constexpr bool has_byte_table() {
+  if constexpr (requires { typename T::ByteTable; }) return kCodes && kBits == 4;
+  return false;
+}
+
+// Calls each(row, levels, scale, zero, dims) for the groups of tokens [begin, end), whose rows are `stride` floats
+// apart.
+template <int kBits, typename Each>
+[[gnu::always_inline]] inline void for_groups(const TileView& view, int64_t begin, int64_t end, float* out,
+                                              int64_t stride, const Each& each) {
+  constexpr int64_t kAtOnce = 64;  // scales that are widened together
+  const int64_t groups = view.groups(), group = view.tiles.group, last = view.dims - (groups - 1) * group;
+  const int64_t group_bytes = group / affine_unit_values(kBits) * affine_unit_bytes(kBits), bytes = view.tiles.stride;
+  const int64_t first = (view.first + begin) * groups, all = (end - begin) * groups;
+  alignas(64) float scale[kAtOnce], zero[kAtOnce];
+  const uint8_t* levels = view.levels(begin);
+  float* row = out + begin * stride;
+  const bool ahead = view.next_keys != nullptr;
+  int64_t passed = 0;  // bytes of levels
+  for (int64_t i = 0, g = 0; i < all; ++i) {
+    const int64_t at = i % kAtOnce;
+    if (at == 0) {
+      const int64_t some = all - i < kAtOnce ? all - i : kAtOnce;
+      widen_halves(view.scales() + 2 * (first + i), some, scale);
+      widen_halves(view.zeros() + 2 * (first + i), some, zero);
     }
+    const bool ends = g + 1 == groups;
+    each(row + g * group, levels + g * group_bytes, Simd::set(scale[at]), Simd::set(zero[at]), ends ? last : group);
+    g = ends ? 0 : g + 1;
+    if (!ends) continue;
+    levels += bytes;
+    row += stride;
+    for (int64_t line = 0; ahead && line < bytes; line += 64) {
+      Simd::prefetch(view.next_keys + passed + line);
+      Simd::prefetch(view.next_values + passed + line);
+    }
+    passed += bytes;
   }
+}
+
+// Rows of tokens [begin, end), `stride` floats apart, a multiple of 32; each up to whole units, or 32 values.
+template <int kBits, bool kCodes, typename T = LevelTables>
+void decode_tile(const TileView& view, int64_t begin, int64_t end, float* out, int64_t stride) {
+  const float* codes = value_codes_of(view.tiles);
+  if constexpr (has_byte_table<kBits, kCodes, T>()) {  // of an odd unit, what is behind it may be scales of the tile
+    using Table = typename T::ByteTable;
+    const Table table(codes);
+    return for_groups<kBits>(view, begin, end, out, stride,
+                             [&](float* row, const uint8_t* levels, Simd::F scale, Simd::F zero, int64_t dims) {
+                               for (int64_t d = 0; d < dims; d += Table::kValues, levels += Table::kBytes)
+                                 table.decode(levels, scale, zero, row + d);
+                             });
+  }
+  constexpr int kVectors = kUnitVectors<kBits>;
+  for_groups<kBits>(
+      view, begin, end, out, stride, [&](float* row, const uint8_t* levels, Simd::F scale, Simd::F zero, int64_t dims) {
+        const ScaledUnits<kBits, kCodes> scaled(codes, scale, zero);
+        for (int64_t d = 0; d < dims; d += affine_unit_values(kBits), levels += affine_unit_bytes(kBits)) {
+          Simd::F value[kVectors];
+          scaled.decode(levels, value);
+          for (int v = 0; v < kVectors; ++v) Simd::store(row + d + v * Simd::kLanes, value[v]);
+        }
+      });
 }
 
 using TransposeTile = void (*)(const TileView& view, float* scratch, float* kt);

@@ -5,6 +5,8 @@
 //   load(row, d)                 one vector from value d on, d a multiple of the lanes; all inside the row
 //   transpose(rows, n, out, s)   kLanes rows side by side: out[d * s + r] = value d of row r, d < n, where n is
 //                                a multiple of kTransposed
+//   kCheap                       where a vector costs no more than one conversion
+//   transpose_tile(rows, n, out) the same of kTransposedRows rows, where an instruction set has a way of its own
 #pragma once
 
 #include <cstdint>
@@ -13,6 +15,14 @@
 namespace millrace {
 namespace {
 
+constexpr int64_t kTransposedRows = 32;
+
+struct NibbleBlocks;  // where an instruction set decodes blocks of KvNibbles otherwise (nibble_blocks_avx2.h)
+template <typename R>
+constexpr bool kHasNibbleBlocks = requires {
+  sizeof(R);
+};
+
 // Read by the decoders of the call (AttentionArgs).
 struct KvAny {
   static constexpr const char* kName = "any";
@@ -20,7 +30,7 @@ struct KvAny {
 };
 
 struct KvF32 {
-  static constexpr bool kByCall = false;
+  static constexpr bool kByCall = false, kCheap = true;
   static constexpr const char* kName = "f32";
   static constexpr int64_t kTransposed = 4;
   static void decode(const uint8_t* row, float* out, int64_t n) {
@@ -39,7 +49,7 @@ struct KvF32 {
 // 16-bit formats: a 32-bit word holds two values.
 template <Simd::F (*kLoad)(const uint8_t*), Simd::F (*kPart)(Simd::F, int)>
 struct Kv16Bit {
-  static constexpr bool kByCall = false;
+  static constexpr bool kByCall = false, kCheap = true;
   static constexpr int64_t kTransposed = 8;
   static void decode(const uint8_t* row, float* out, int64_t n) {
     int64_t i = 0;
@@ -110,7 +120,7 @@ struct KvQ8 {
 // where there is no minimum.
 template <bool kMinimum, bool kFifth>
 struct KvNibbles {
-  static constexpr bool kByCall = false;
+  static constexpr bool kByCall = false, kHasMinimum = kMinimum, kHasFifth = kFifth;
   static constexpr int64_t kTransposed = 32;
   static constexpr int64_t kFifthAt = kMinimum ? 4 : 2, kLevelsAt = kFifthAt + (kFifth ? 4 : 0);
   static constexpr int64_t kBytes = kLevelsAt + 16;
@@ -128,8 +138,13 @@ struct KvNibbles {
     std::memcpy(&fifth, block + kFifthAt, 4);
     return Simd::fma(Simd::spread_bits(fifth, static_cast<int>(first)), Simd::set(16.0f), low);
   }
+  template <typename R = NibbleBlocks>
   static void decode(const uint8_t* row, float* out, int64_t n) {  // the last block whole
     for (int64_t i = 0; i < n; i += 32, row += kBytes) {
+      if constexpr (kHasNibbleBlocks<R>) {
+        R::template decode<KvNibbles>(row, out + i);
+        continue;
+      }
       const Simd::F scale = Simd::set(Simd::f16(row)), minimum = minimum_of(row);
       for (int64_t j = 0; j < 32; j += Simd::kLanes) Simd::store(out + i + j, value(levels(row, j), scale, minimum));
     }
@@ -160,6 +175,12 @@ struct KvNibbles {
         Simd::store(out + (d + j) * stride, Simd::fma(level, scale, minimum));  // exact: a difference rounds once, too
       }
     }
+  }
+  template <typename R = NibbleBlocks>
+  requires kHasNibbleBlocks<R>
+  static void transpose_tile(const uint8_t* const* rows, int64_t n, float* out) {
+    for (int64_t d = 0; d < n; d += 32)
+      R::template transpose<KvNibbles>(rows, d / 32 * kBytes, out + d * kTransposedRows);
   }
 };
 

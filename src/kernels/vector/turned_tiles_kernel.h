@@ -91,16 +91,23 @@ inline void load_turn(const AttentionArgs& a, int64_t tile, float* turn) {
   }
 }
 
+// The same where keys are words: times what 1 stands for, which is the same for both dims of a pair.
+inline void scale_turn(const KeyTurns& turns, const float* __restrict unit, float* __restrict turn) {
+  const int64_t pairs = turns.pairs;
+  if (turns.half)
+    for (int64_t p = 0; p < pairs; ++p) turn[p] *= unit[p], turn[pairs + p] *= unit[p];
+  else
+    for (int64_t p = 0; p < pairs; ++p) turn[p] *= unit[2 * p], turn[pairs + p] *= unit[2 * p];
+}
+
 // A query as it meets the keys of a tile, which are rotated by their places in it alone. `unit`: what 1 stands for in
 // each dim of keys, where they are words.
 inline const float* turn_query(const AttentionArgs& a, const float* turn, const float* unit, const float* q,
                                float* out) {
   const KeyTurns& turns = *a.tiles->turns;
-  std::memcpy(out, q, static_cast<size_t>(a.head_dim) * sizeof(float));
-  rope(out, turn, turn + turns.pairs, 2 * turns.pairs, turns.half);
-  if (rotates_words(a))  // whole vectors
-    for (int64_t d = 0; d < a.head_dim; d += Simd::kLanes)
-      Simd::store(out + d, Simd::mul(Simd::load(out + d), Simd::load(unit + d)));
+  rope_to(q, out, turn, turn + turns.pairs, turns.pairs, turns.half);
+  const bool words = rotates_words(a);
+  for (int64_t d = 2 * turns.pairs; d < a.head_dim; ++d) out[d] = words ? q[d] * unit[d] : q[d];
   return out;
 }
 
@@ -128,14 +135,18 @@ inline float sink_value(const AttentionArgs& a, const uint8_t* first_block, int6
   return Simd::f16(first_block + a.tiles->sink_at + 2 * (token * dims + d));
 }
 
-// Keys, kt[d][token], as they are attended to by turn_query(): decoded ones, or words, which are decoded here and set
-// `unit`. The first tokens, whose keys are at their positions, are in the first tile: its queries are as they were.
+// Keys, kt[d][token], as they are attended to by turn_query(): decoded ones, or words, which are decoded here, set
+// `unit` and are in `turn`. The first tokens, whose keys are at their positions, are in the first tile: its queries are
+// as they were.
 template <typename W = TurnedKeyWords>
 void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, KeyWordScratch& scratch, float* unit,
-                 float* kt) {
+                 float* turn, float* kt) {
   const bool words = rotates_words(a);
   if constexpr (kHasKeyWords<W>)
-    if (words) W::load(view, *view.tiles.turns, scratch, unit, kt);
+    if (words) {
+      W::load(view, *view.tiles.turns, scratch, unit, kt);
+      scale_turn(*view.tiles.turns, unit, turn);
+    }
   if (!words && view.tiles.outliers > 0) place_key_outliers(view, kt);
   if (!words) turn_tile(*view.tiles.turns, kt);
   for (int64_t j = 0; j < sinks_of_tile(a, tile); ++j) {
@@ -146,10 +157,13 @@ void finish_keys(const AttentionArgs& a, int64_t tile, const TileView& view, Key
   }
 }
 
-// The same of values, rows of tokens [begin, end).
-inline void finish_values(const AttentionArgs& a, int64_t tile, const TileView& view, int64_t begin, int64_t end,
-                          float* rows, int64_t stride) {
-  if (view.tiles.outliers > 0) place_value_outliers(view, begin, end, rows, stride);
+// The same of values, rows of tokens [begin, end), or of all.
+template <typename W = TurnedKeyWords>
+void finish_values(const AttentionArgs& a, int64_t tile, const TileView& view, int64_t begin, int64_t end, float* rows,
+                   int64_t stride) {
+  bool placed = view.tiles.outliers == 0;
+  if constexpr (kHasKeyWords<W>) placed = placed || W::place_values(view, rows, stride);
+  if (!placed) place_value_outliers(view, begin, end, rows, stride);
   for (int64_t j = begin; j < end && j < sinks_of_tile(a, tile); ++j)
     for (int64_t d = 0; d < view.dims; ++d) rows[j * stride + d] = sink_value(a, a.v_blocks[0], tile + j, d, view.dims);
 }

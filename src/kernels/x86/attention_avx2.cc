@@ -4,6 +4,7 @@
 #include "kernels/x86/simd_avx2.h"
 #include "kernels/x86/level_tables_avx2.h"
 #include "kernels/vector/simd_math.h"
+#include "kernels/x86/nibble_blocks_avx2.h"
 #include "kernels/vector/row_decode.h"
 #include "kernels/vector/affine_levels.h"
 #include "kernels/vector/level_tiles_kernel.h"

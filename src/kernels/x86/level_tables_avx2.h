@@ -41,6 +41,50 @@ struct LevelTables {
                               _mm256_castsi256_ps(_mm256_slli_epi32(bits, 28)));
     }
   };
+  // What 16 levels stand for, as the bytes of floats, each looked up by a shuffle: 32 values at a time.
+  class ByteTable {
+   public:
+    static constexpr int64_t kValues = 32, kBytes = 16;
+    explicit ByteTable(const float* codes) {
+      const __m256i by_byte =
+          _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+      const auto four = [&](int i) {
+        return _mm256_shuffle_epi8(
+            _mm256_castps_si256(_mm256_broadcast_ps(reinterpret_cast<const __m128*>(codes + 4 * i))), by_byte);
+      };
+      const __m256i a = _mm256_unpacklo_epi32(four(0), four(1)), b = _mm256_unpackhi_epi32(four(0), four(1));
+      const __m256i c = _mm256_unpacklo_epi32(four(2), four(3)), d = _mm256_unpackhi_epi32(four(2), four(3));
+      bytes_[0] = _mm256_unpacklo_epi64(a, c);
+      bytes_[1] = _mm256_unpackhi_epi64(a, c);
+      bytes_[2] = _mm256_unpacklo_epi64(b, d);
+      bytes_[3] = _mm256_unpackhi_epi64(b, d);
+    }
+    // Two units, of 4 bits, from `units` on.
+    [[gnu::always_inline]] void decode(const uint8_t* units, F scale, F zero, float* out) const {
+      // Of each half, what unpacking twice puts into each vector.
+      const __m256i order = _mm256_setr_epi8(0, 1, 2, 3, 0, 1, 2, 3, 8, 9, 10, 11, 8, 9, 10, 11,  //
+                                             4, 5, 6, 7, 4, 5, 6, 7, 12, 13, 14, 15, 12, 13, 14, 15);
+      const __m256i pairs = _mm256_shuffle_epi8(
+          _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(units))), order);
+      const __m256i level =
+          _mm256_and_si256(_mm256_srlv_epi32(pairs, _mm256_setr_epi32(0, 4, 0, 4, 0, 4, 0, 4)), _mm256_set1_epi8(15));
+      __m256i byte[4];
+      for (int i = 0; i < 4; ++i) byte[i] = _mm256_shuffle_epi8(bytes_[i], level);
+      const __m256i low = _mm256_unpacklo_epi8(byte[0], byte[1]), top = _mm256_unpacklo_epi8(byte[2], byte[3]);
+      const __m256i other = _mm256_unpackhi_epi8(byte[0], byte[1]), tops = _mm256_unpackhi_epi8(byte[2], byte[3]);
+      const auto put = [&](int64_t at, __m256i code) {
+        Simd::store(out + at, Simd::fma(_mm256_castsi256_ps(code), scale, zero));
+      };
+      put(0, _mm256_unpacklo_epi16(low, top));
+      put(8, _mm256_unpackhi_epi16(low, top));
+      put(16, _mm256_unpacklo_epi16(other, tops));
+      put(24, _mm256_unpackhi_epi16(other, tops));
+    }
+
+   private:
+    __m256i bytes_[4];
+  };
+
   // Whether that is less work than to convert and multiply each level.
   template <int kBits>
   static constexpr bool kIsLess = kBits < 4;

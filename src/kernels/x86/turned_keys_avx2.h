@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "kernels/x86/byte_columns_avx2.h"
+
 namespace millrace {
 namespace {
 
@@ -20,6 +22,8 @@ struct TurnedKeyWords {
     alignas(32) uint8_t tables[kDims][32];                  // what 16 levels stand for: lower bytes, upper bytes
     alignas(32) float range[kDims], inverse[kDims];         // the largest key of a pair; times what it is kLargestKey
     float scale[kDims], zero[kDims];                        // of words
+    const int16_t* offsets = nullptr;                       // whose cosines and sines these are
+    alignas(32) int16_t turns[kDims * kTurnTokens];         // [pair][token][cos, sin], in the order of channels
   };
 
   static bool fits(const AttentionArgs& a) {
@@ -39,7 +43,27 @@ struct TurnedKeyWords {
     }
     bits == 2 ? decode<2>(view, s) : bits == 3 ? decode<3>(view, s) : decode<4>(view, s);
     if (view.tiles.outliers > 0) place_outliers(view, s);
-    turn(turns, view.dims, s.channels, kt);
+    if (turns.whole_offsets != s.offsets) join_offsets(turns, s);
+    turn(turns, view.dims, s, kt);
+  }
+
+  // One outlier of each group of values into rows of all tokens. False, and nothing: they are not whole vectors.
+  static bool place_values(const TileView& view, float* rows, int64_t stride) {
+    const LevelTiles& t = view.tiles;
+    const int64_t groups = view.groups(), step = groups == 1 ? stride : t.group;
+    if (t.outliers != 1 || (groups > 1 && stride != groups * t.group)) return false;
+    const __m256i last = _mm256_set1_epi32(static_cast<int>((groups == 1 ? view.dims : t.group) - 1));
+    const uint8_t* outliers = view.tile + t.outliers_at + 4 * view.first * groups;
+    alignas(32) uint32_t place[8];
+    alignas(32) float value[8];
+    for (int64_t i = 0; i < groups * kTileTokens; i += 8) {
+      const __m256i pairs = load_pairs(outliers, i);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(place), places_of(pairs, last));
+      Simd::store(value, upper_halves(pairs));
+#pragma GCC unroll 8
+      for (int64_t j = 0; j < 8; ++j) rows[(i + j) * step + place[j]] = value[j];
+    }
+    return true;
   }
 
  private:
@@ -53,6 +77,10 @@ struct TurnedKeyWords {
   }
   static __m256i load_pairs(const uint8_t* outliers, int64_t i) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(outliers + 4 * i));
+  }
+
+  static __m256i places_of(__m256i pairs, __m256i last) {
+    return _mm256_min_epu32(_mm256_and_si256(pairs, _mm256_set1_epi32(0xffff)), last);
   }
 
   static int64_t first_of(const KeyTurns& turns, int64_t pair) { return turns.half ? pair : 2 * pair; }
@@ -71,6 +99,15 @@ struct TurnedKeyWords {
     for (int64_t i = 0; outliers > 1 && i < outliers * view.dims; ++i) {
       const float size = __builtin_fabsf(Simd::f16(outliers_of(view) + 4 * i + 2));
       if (size > s.range[i / outliers]) s.range[i / outliers] = size;
+    }
+    if (turns.half && turns.pairs >= 8) {
+      for (int64_t p = 0; p < turns.pairs; p += 8) {  // the last eight again
+        float* const x = s.range + (p + 8 < turns.pairs ? p : turns.pairs - 8);
+        const __m256 most = Simd::max(Simd::load(x), Simd::load(x + turns.pairs));
+        Simd::store(x, most);
+        Simd::store(x + turns.pairs, most);
+      }
+      return;
     }
     for (int64_t p = 0; p < turns.pairs; ++p) {
       float &x = s.range[first_of(turns, p)], &y = s.range[second_of(turns, p)];
@@ -114,27 +151,6 @@ struct TurnedKeyWords {
                                levels);
   }
 
-  // Bytes 0 to 15 of 32 tokens, a vector each, in an order that two times of unpacking put right.
-  static void transpose_bytes(const uint8_t* levels, int64_t stride, __m256i* column) {
-    __m256i other[16];
-    for (int64_t i = 0; i < 16; ++i) {
-      const uint8_t* token = levels + (i + (i & 12)) * stride;
-      column[i] = _mm256_loadu2_m128i(reinterpret_cast<const __m128i*>(token + 4 * stride),
-                                      reinterpret_cast<const __m128i*>(token));
-    }
-    const auto interleave = [](const __m256i* from, __m256i* to) {
-#pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) {
-        to[2 * i] = _mm256_unpacklo_epi8(from[i], from[i + 8]);
-        to[2 * i + 1] = _mm256_unpackhi_epi8(from[i], from[i + 8]);
-      }
-    };
-    interleave(column, other);
-    interleave(other, column);
-    interleave(column, other);
-    interleave(other, column);
-  }
-
   // Level k of byte `byte` of a unit whose bytes are `unit`, in the lowest bits of each byte, of which the first four
   // are looked at.
   template <int kBits>
@@ -157,7 +173,7 @@ struct TurnedKeyWords {
     const int64_t units = view.dims / kUnitDims;
     for (int64_t first = 0; first < units; first += kUnits) {
       __m256i column[16];
-      transpose_bytes(view.levels(0) + first * kBytes, view.tiles.stride, column);
+      transpose_bytes([&](int64_t token) { return view.levels(token) + first * kBytes; }, column);
       for (int u = 0; u < kUnits && first + u < units; ++u) {
 #pragma GCC unroll 8
         for (int byte = 0; byte < 8; ++byte) {
@@ -174,12 +190,6 @@ struct TurnedKeyWords {
     }
   }
 
-  static __m256 inverse_of(const Scratch& s, int64_t i, int64_t outliers) {
-    alignas(32) float each[8];
-    for (int64_t j = 0; j < 8; ++j) each[j] = s.inverse[(i + j) / outliers];
-    return Simd::load(each);
-  }
-
   // Where the words of a channel, after the first time of unpacking, have these tokens: bits 2 and 3 are exchanged.
   static __m256i place_of(__m256i token) {
     const __m256i other = _mm256_andnot_si256(_mm256_set1_epi32(12), token);
@@ -188,26 +198,35 @@ struct TurnedKeyWords {
     return _mm256_or_si256(other, _mm256_or_si256(up, down));
   }
 
+  // Of outliers i to i + 7, in the order of the tile.
+  static __m256i dims_of_outliers(int64_t i, int64_t outliers) {
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    if (outliers == 1) return _mm256_add_epi32(_mm256_set1_epi32(static_cast<int>(i)), lanes);
+    alignas(32) int32_t each[8];
+    for (int64_t j = 0; j < 8; ++j) each[j] = static_cast<int32_t>((i + j) / outliers);
+    return _mm256_load_si256(reinterpret_cast<const __m256i*>(each));
+  }
+
   // Those of other tokens go where nothing is read. The last ones first, so that of equal places the first counts.
   static void place_outliers(const TileView& view, Scratch& s) {
     const LevelTiles& t = view.tiles;
     const __m256i first = _mm256_set1_epi32(static_cast<int>(view.first % t.key_tokens));
     const __m256i last = _mm256_set1_epi32(static_cast<int>(t.key_tokens - 1));  // a tile may come from a file
-    alignas(32) uint32_t token[8];
+    const __m256i nowhere = _mm256_set1_epi32(kDims * kTileTokens);
+    alignas(32) uint32_t at[8];
     alignas(32) int32_t value[8];
     for (int64_t i = t.outliers * view.dims - 8; i >= 0; i -= 8) {
       const __m256i pairs = load_pairs(outliers_of(view), i);
-      const __m256i place = _mm256_min_epu32(_mm256_and_si256(pairs, _mm256_set1_epi32(0xffff)), last);
-      const __m256 inverse = t.outliers == 1 ? Simd::load(s.inverse + i) : inverse_of(s, i, t.outliers);
-      const __m256 x = Simd::mul(upper_halves(pairs), inverse);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(token), place_of(_mm256_sub_epi32(place, first)));
-      _mm256_store_si256(reinterpret_cast<__m256i*>(value), _mm256_cvtps_epi32(x));
+      const __m256i dim = dims_of_outliers(i, t.outliers);
+      const __m256 inverse = t.outliers == 1 ? Simd::load(s.inverse + i) : _mm256_i32gather_ps(s.inverse, dim, 4);
+      const __m256i token = _mm256_sub_epi32(places_of(pairs, last), first);
+      const __m256i mine = _mm256_cmpeq_epi32(_mm256_srli_epi32(token, 5), _mm256_setzero_si256());
+      const __m256i place = _mm256_add_epi32(_mm256_slli_epi32(dim, 5), place_of(token));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(at), _mm256_blendv_epi8(nowhere, place, mine));
+      _mm256_store_si256(reinterpret_cast<__m256i*>(value),
+                         _mm256_cvtps_epi32(Simd::mul(upper_halves(pairs), inverse)));
 #pragma GCC unroll 8
-      for (int64_t j = 7; j >= 0; --j) {
-        const int64_t d = t.outliers == 1 ? i + j : (i + j) / t.outliers;
-        const int64_t at = token[j] < kTileTokens ? d * kTileTokens + token[j] : kDims * kTileTokens;
-        s.channels[at] = static_cast<int16_t>(value[j]);
-      }
+      for (int64_t j = 7; j >= 0; --j) s.channels[at[j]] = static_cast<int16_t>(value[j]);
     }
   }
 
@@ -219,15 +238,25 @@ struct TurnedKeyWords {
     Simd::store(to + 8, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), high)));
   }
 
-  static void turn(const KeyTurns& turns, int64_t dims, const int16_t* channels, float* kt) {
+  static void join_offsets(const KeyTurns& turns, Scratch& s) {
+    s.offsets = turns.whole_offsets;
+    for (int64_t i = 0; i < turns.pairs * kTurnTokens; i += 16) {
+      const int16_t* offset = turns.whole_offsets + i + i / kTurnTokens * kTurnTokens;
+      const __m256i cos = in_order(load_words(offset)), sin = in_order(load_words(offset + kTurnTokens));
+      store_words(s.turns + 2 * i, _mm256_unpacklo_epi16(cos, sin));
+      store_words(s.turns + 2 * i + 16, _mm256_unpackhi_epi16(cos, sin));
+    }
+  }
+
+  static void turn(const KeyTurns& turns, int64_t dims, const Scratch& s, float* kt) {
+    const int16_t* channels = s.channels;
     for (int64_t p = 0; p < turns.pairs; ++p) {
       const int64_t at = first_of(turns, p) * kTileTokens, other = second_of(turns, p) * kTileTokens;
-      const int16_t* offset = turns.whole_offsets + 2 * p * kTurnTokens;
+      const int16_t* own = s.turns + 2 * p * kTurnTokens;
 #pragma GCC unroll 2
       for (int64_t i = 0; i < kTileTokens; i += 16) {
         const __m256i x = load_words(channels + at + i), y = load_words(channels + other + i);
-        const __m256i cos = in_order(load_words(offset + i)), sin = in_order(load_words(offset + kTurnTokens + i));
-        const __m256i low = _mm256_unpacklo_epi16(cos, sin), high = _mm256_unpackhi_epi16(cos, sin);
+        const __m256i low = load_words(own + 2 * i), high = load_words(own + 2 * i + 16);
         put_products(kt + at + i, x, _mm256_sub_epi16(_mm256_setzero_si256(), y), low, high);
         put_products(kt + other + i, y, x, low, high);
       }
