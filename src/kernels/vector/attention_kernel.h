@@ -403,39 +403,67 @@ inline void load_levels(const AttentionArgs& a, int64_t tile, TileRange keys, At
   for (int64_t j = keys.begin; j < keys.end; ++j) s.value[j] = reinterpret_cast<const uint8_t*>(s.v + j * stride);
 }
 
+// What of a kernel depends on the formats of keys and values.
+struct RowParts {
+  void (*load_keys)(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s);
+  void (*load_values)(const AttentionArgs& a, TileRange keys, AttentionScratch& s);
+  // Reads values as they are stored; null: never.
+  void (*attend_stored)(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s);
+  int64_t stored_rows;  // at most, or they would be decoded again for other rows
+  // Null: there are no tiles of levels.
+  void (*load_levels)(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s);
+  const char* name;  // of the reference
+};
+
+constexpr int64_t kFewRows = 2 * Simd::kRows;  // decode: bound by memory, values used once or twice
+
+template <typename Values>
+constexpr int64_t most_stored_rows() {
+  if (requires { Values::kCheap; }) return kFewRows;
+  // Whole rows are decoded faster.
+  if (requires(const uint8_t* const* rows, float* out) { Values::transpose_tile(rows, 32, out); }) return 0;
+  return Simd::kRows;
+}
+
 template <typename Keys, typename Values>
-void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s) {
+constexpr RowParts row_parts() {
+  RowParts parts = {load_keys<Keys>, load_values<Values>,
+                    nullptr,         0,
+                    nullptr,         std::is_same_v<Keys, Values> ? Keys::kName : KvAny::kName};
+  if constexpr (!Values::kByCall) {
+    if constexpr (most_stored_rows<Values>() > 0) parts.attend_stored = attend_chunk<Values>;
+    parts.stored_rows = most_stored_rows<Values>();
+  }
+  if constexpr (kHasTiles<Keys>) parts.load_levels = load_levels;
+  return parts;
+}
+
+inline void attend_tile(const RowParts& parts, const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end,
+                        AttentionScratch& s) {
   const int64_t first_slot = a.first_query + row / a.group;
   const int64_t last_slot = a.first_query + (row_end - 1) / a.group;
   const TileRange keys{visible(a, first_slot, tile).begin, visible(a, last_slot, tile).end};
   if (keys.empty()) return;
-  if constexpr (kHasTiles<Keys>) {
-    if (tile < a.encoded_end) {
-      load_levels(a, tile, keys, s);
-      return attend_chunk<Decoded>(a, tile, row, row_end, s);
-    }
+  if (parts.load_levels && tile < a.encoded_end) {
+    parts.load_levels(a, tile, keys, s);
+    return attend_chunk<Decoded>(a, tile, row, row_end, s);
   }
-  const bool few = row_end - row <= 2 * Simd::kRows;  // decode: bound by memory, values used once or twice
+  const int64_t rows = row_end - row;
+  const bool few = rows <= kFewRows;
   if (few) prefetch_rows(a, a.k_blocks, tile + kTile, a.row_bytes);
-  load_keys<Keys>(a, tile, keys, s);
+  parts.load_keys(a, tile, keys, s);
   if (a.scores) return attend_chunk<Decoded>(a, tile, row, row_end, s);
   if (few && a.v_blocks != a.k_blocks) prefetch_rows(a, a.v_blocks, tile + kTile, value_stride(a));
   find_rows(a, a.v_blocks, value_stride(a), tile, keys, s.value);
-  if constexpr (!Values::kByCall) {
-    // As stored, but where that means to decode them again for other rows, or decoding whole rows is faster.
-    constexpr bool kCheap = requires { Values::kCheap; };
-    constexpr bool kByTiles = requires { Values::transpose_tile(s.key, a.head_dim, s.kt); };
-    const bool once = row_end - row <= Simd::kRows;
-    if (few && (kCheap || (once && !kByTiles)) && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
-      return attend_chunk<Values>(a, tile, row, row_end, s);
-  }
-  load_values<Values>(a, keys, s);
+  if (rows <= parts.stored_rows && a.rest == 0 && value_dim_of(a) % Simd::kLanes == 0)
+    return parts.attend_stored(a, tile, row, row_end, s);
+  parts.load_values(a, keys, s);
   attend_chunk<Decoded>(a, tile, row, row_end, s);
 }
 
 // Rows [first, last), from nothing.
-template <typename Keys, typename Values>
-void attend_chunks(const AttentionArgs& a, int64_t first, int64_t last, AttentionScratch& scratch) {
+inline void attend_chunks(const RowParts& parts, const AttentionArgs& a, int64_t first, int64_t last,
+                          AttentionScratch& scratch) {
   const int64_t dims = value_dim_of(a);
   for (int64_t row = first; !a.scores && row < last; ++row) {
     a.max[row] = a.unify ? a.unified_max : kNoKey;
@@ -445,25 +473,27 @@ void attend_chunks(const AttentionArgs& a, int64_t first, int64_t last, Attentio
   for (int64_t row = first; row < last; row += kRowChunk) {
     const int64_t row_end = row + kRowChunk < last ? row + kRowChunk : last;
     for (int64_t tile = a.key_begin; tile < a.key_end; tile += kTile)
-      attend_tile<Keys, Values>(a, tile, row, row_end, scratch);
+      attend_tile(parts, a, tile, row, row_end, scratch);
   }
 }
 
-template <typename Keys, typename Values = Keys>
-void attend(const AttentionArgs& a) noexcept {
-  if (a.head_dim > kMaxHeadDim) {
-    attend_reference(std::is_same_v<Keys, Values> ? Keys::kName : KvAny::kName, a);
-    return;
-  }
+[[gnu::noinline]] inline void attend_rows_of(const RowParts& parts, const AttentionArgs& a) {
+  if (a.head_dim > kMaxHeadDim) return attend_reference(parts.name, a);
   AttentionScratch scratch;
   const int64_t rows = a.queries * a.group;
-  attend_chunks<Keys, Values>(a, 0, rows, scratch);
+  attend_chunks(parts, a, 0, rows, scratch);
   for (int64_t row = 0; a.top && row < rows; ++row) a.top[row] = a.max[row];
   if (!a.unify || a.scores) return;
   AttentionArgs own = a;
   own.unify = false;
   for (int64_t row = 0; row < rows; ++row)
-    if (!within_unified_range(a.sum[row])) attend_chunks<Keys, Values>(own, row, row + 1, scratch);
+    if (!within_unified_range(a.sum[row])) attend_chunks(parts, own, row, row + 1, scratch);
+}
+
+template <typename Keys, typename Values = Keys>
+void attend(const AttentionArgs& a) noexcept {
+  static constexpr RowParts kParts = row_parts<Keys, Values>();
+  attend_rows_of(kParts, a);
 }
 
 // total = total * exp(total's max - top) + acc * exp(max - top), for one row; sums alike.

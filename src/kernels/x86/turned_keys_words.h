@@ -1,12 +1,13 @@
 // Keys before RoPE (LevelTiles::turns) as the attention kernel in f32 works on them, decoded and rotated in words of 16
 // bits: 32 tokens' levels are bytes that two shuffles look up, and 16 keys rotate at a time. Each pair of dims has
-// whole numbers under the largest that its scales allow, so that large channels cost the others nothing. Include after
-// level_tiles_kernel.h.
+// whole numbers under the largest that its scales allow, so that large channels cost the others nothing. For AVX2, and
+// for AVX-512 too, where longer vectors would save little. Include after level_tiles_kernel.h.
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/x86/byte_columns_avx2.h"
+#include "kernels/x86/eight_floats.h"
 
 namespace millrace {
 namespace {
@@ -59,7 +60,7 @@ struct TurnedKeyWords {
     for (int64_t i = 0; i < groups * kTileTokens; i += 8) {
       const __m256i pairs = load_pairs(outliers, i);
       _mm256_store_si256(reinterpret_cast<__m256i*>(place), places_of(pairs, last));
-      Simd::store(value, upper_halves(pairs));
+      Eight::store(value, upper_halves(pairs));
 #pragma GCC unroll 8
       for (int64_t j = 0; j < 8; ++j) rows[(i + j) * step + place[j]] = value[j];
     }
@@ -92,9 +93,9 @@ struct TurnedKeyWords {
     const uint8_t *scales = view.scales() + 2 * column_of(view), *zeros = view.zeros() + 2 * column_of(view);
     const int64_t outliers = view.tiles.outliers;
     for (int64_t d = 0; d < view.dims; d += 8) {
-      __m256 most = Simd::add(Simd::abs(Simd::load_f16(scales + 2 * d)), Simd::abs(Simd::load_f16(zeros + 2 * d)));
-      if (outliers == 1) most = Simd::max(Simd::abs(upper_halves(load_pairs(outliers_of(view), d))), most);
-      Simd::store(s.range + d, most);
+      __m256 most = Eight::add(Eight::abs(Eight::load_f16(scales + 2 * d)), Eight::abs(Eight::load_f16(zeros + 2 * d)));
+      if (outliers == 1) most = Eight::max(Eight::abs(upper_halves(load_pairs(outliers_of(view), d))), most);
+      Eight::store(s.range + d, most);
     }
     for (int64_t i = 0; outliers > 1 && i < outliers * view.dims; ++i) {
       const float size = __builtin_fabsf(Simd::f16(outliers_of(view) + 4 * i + 2));
@@ -103,9 +104,9 @@ struct TurnedKeyWords {
     if (turns.half && turns.pairs >= 8) {
       for (int64_t p = 0; p < turns.pairs; p += 8) {  // the last eight again
         float* const x = s.range + (p + 8 < turns.pairs ? p : turns.pairs - 8);
-        const __m256 most = Simd::max(Simd::load(x), Simd::load(x + turns.pairs));
-        Simd::store(x, most);
-        Simd::store(x + turns.pairs, most);
+        const __m256 most = Eight::max(Eight::load(x), Eight::load(x + turns.pairs));
+        Eight::store(x, most);
+        Eight::store(x + turns.pairs, most);
       }
       return;
     }
@@ -118,14 +119,14 @@ struct TurnedKeyWords {
   static void load_scales(const TileView& view, const KeyTurns& turns, Scratch& s, float* units) {
     const uint8_t *scales = view.scales() + 2 * column_of(view), *zeros = view.zeros() + 2 * column_of(view);
     for (int64_t d = 0; d < view.dims; d += 8) {
-      const __m256 range = Simd::load(s.range + d);
-      const __m256 empty = _mm256_cmp_ps(range, Simd::zero(), _CMP_EQ_OQ);
-      const __m256 inverse = _mm256_andnot_ps(empty, Simd::div(Simd::set(kLargestKey), range));
-      Simd::store(s.scale + d, Simd::mul(Simd::load_f16(scales + 2 * d), inverse));
-      Simd::store(s.zero + d, Simd::mul(Simd::load_f16(zeros + 2 * d), inverse));
-      const __m256 unit = Simd::mul(range, Simd::set(1 / (kLargestKey * kOne)));
-      Simd::store(units + d, _mm256_blendv_ps(unit, Simd::set(1), empty));
-      Simd::store(s.inverse + d, inverse);
+      const __m256 range = Eight::load(s.range + d);
+      const __m256 empty = _mm256_cmp_ps(range, Eight::zero(), _CMP_EQ_OQ);
+      const __m256 inverse = _mm256_andnot_ps(empty, Eight::div(Eight::set(kLargestKey), range));
+      Eight::store(s.scale + d, Eight::mul(Eight::load_f16(scales + 2 * d), inverse));
+      Eight::store(s.zero + d, Eight::mul(Eight::load_f16(zeros + 2 * d), inverse));
+      const __m256 unit = Eight::mul(range, Eight::set(1 / (kLargestKey * kOne)));
+      Eight::store(units + d, _mm256_blendv_ps(unit, Eight::set(1), empty));
+      Eight::store(s.inverse + d, inverse);
     }
     for (int64_t d = 2 * turns.pairs; d < view.dims; ++d) units[d] *= kOne;  // not rotated
   }
@@ -134,12 +135,12 @@ struct TurnedKeyWords {
   template <int kBits>
   static void make_tables(const TileView& view, Scratch& s) {
     const float* codes = view.tiles.codes;
-    const __m256 first = kBits == 2 ? _mm256_broadcast_ps(reinterpret_cast<const __m128*>(codes)) : Simd::load(codes);
-    const __m256 second = kBits == 4 ? Simd::load(codes + 8) : first;
+    const __m256 first = kBits == 2 ? _mm256_broadcast_ps(reinterpret_cast<const __m128*>(codes)) : Eight::load(codes);
+    const __m256 second = kBits == 4 ? Eight::load(codes + 8) : first;
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t d = 0; d < view.dims; ++d) {
-      const __m256 scale = Simd::set(s.scale[d]), zero = Simd::set(s.zero[d]);
-      const auto whole = [&](__m256 code) { return _mm256_cvtps_epi32(Simd::fma(code, scale, zero)); };
+      const __m256 scale = Eight::set(s.scale[d]), zero = Eight::set(s.zero[d]);
+      const auto whole = [&](__m256 code) { return _mm256_cvtps_epi32(Eight::fma(code, scale, zero)); };
       const __m256i words = _mm256_packs_epi32(whole(first), whole(second));
       const __m256i bytes =
           _mm256_packus_epi16(_mm256_and_si256(words, _mm256_set1_epi16(0xff)), _mm256_srli_epi16(words, 8));
@@ -218,13 +219,13 @@ struct TurnedKeyWords {
     for (int64_t i = t.outliers * view.dims - 8; i >= 0; i -= 8) {
       const __m256i pairs = load_pairs(outliers_of(view), i);
       const __m256i dim = dims_of_outliers(i, t.outliers);
-      const __m256 inverse = t.outliers == 1 ? Simd::load(s.inverse + i) : _mm256_i32gather_ps(s.inverse, dim, 4);
+      const __m256 inverse = t.outliers == 1 ? Eight::load(s.inverse + i) : _mm256_i32gather_ps(s.inverse, dim, 4);
       const __m256i token = _mm256_sub_epi32(places_of(pairs, last), first);
       const __m256i mine = _mm256_cmpeq_epi32(_mm256_srli_epi32(token, 5), _mm256_setzero_si256());
       const __m256i place = _mm256_add_epi32(_mm256_slli_epi32(dim, 5), place_of(token));
       _mm256_store_si256(reinterpret_cast<__m256i*>(at), _mm256_blendv_epi8(nowhere, place, mine));
       _mm256_store_si256(reinterpret_cast<__m256i*>(value),
-                         _mm256_cvtps_epi32(Simd::mul(upper_halves(pairs), inverse)));
+                         _mm256_cvtps_epi32(Eight::mul(upper_halves(pairs), inverse)));
 #pragma GCC unroll 8
       for (int64_t j = 7; j >= 0; --j) s.channels[at[j]] = static_cast<int16_t>(value[j]);
     }
@@ -234,8 +235,8 @@ struct TurnedKeyWords {
 
   // Sums of two products each, exact, of words of 16 tokens.
   static void put_products(float* to, __m256i a, __m256i b, __m256i low, __m256i high) {
-    Simd::store(to, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), low)));
-    Simd::store(to + 8, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), high)));
+    Eight::store(to, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_unpacklo_epi16(a, b), low)));
+    Eight::store(to + 8, _mm256_cvtepi32_ps(_mm256_madd_epi16(_mm256_unpackhi_epi16(a, b), high)));
   }
 
   static void join_offsets(const KeyTurns& turns, Scratch& s) {
@@ -263,8 +264,8 @@ struct TurnedKeyWords {
     }
     for (int64_t i = 2 * turns.pairs * kTileTokens; i < dims * kTileTokens; i += 16) {
       const __m256i words = in_order(load_words(channels + i));
-      Simd::store(kt + i, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(words))));
-      Simd::store(kt + i + 8, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(words, 1))));
+      Eight::store(kt + i, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_castsi256_si128(words))));
+      Eight::store(kt + i + 8, _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm256_extracti128_si256(words, 1))));
     }
   }
 };
