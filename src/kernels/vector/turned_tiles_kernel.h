@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-struct TurnedKeyWords;  // where an instruction set decodes and rotates keys in words (turned_keys_words.h)
+struct TurnedKeyWords;  // where an instruction set decodes and rotates keys in words (turned_keys_avx2.h)
 template <typename W>
 constexpr bool kHasKeyWords = requires {
   sizeof(W);

@@ -8,7 +8,7 @@
 #include "kernels/vector/row_decode.h"
 #include "kernels/vector/affine_levels.h"
 #include "kernels/vector/level_tiles_kernel.h"
-#include "kernels/x86/turned_keys_words.h"
+#include "kernels/x86/turned_keys_avx2.h"
 #include "kernels/vector/rope_kernel.h"
 #include "kernels/vector/turned_tiles_kernel.h"
 #include "kernels/vector/attention_kernel.h"

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "kernels/x86/byte_columns_avx2.h"
-#include "kernels/x86/eight_floats.h"
+#include "kernels/x86/eight_floats_avx2.h"
 
 namespace millrace {
 namespace {
