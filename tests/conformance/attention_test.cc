@@ -14,6 +14,7 @@
 #include "conformance/byte_rows.h"
 #include "kernel_tables.h"
 #include "kernels/kernel_table.h"
+#include "kernels/x86/bf16_products.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -648,6 +649,47 @@ TEST(Attention, HugeScoresStayFinite) {
     GenerationRequest ask{.first_query = 60, .queries = 40};
     expect_close(attend(table, kernel, cache, q, ask), plain_attention(table, kernel, cache, q, ask), 1e-2);
   });
+}
+
+// Values of every size, subnormal ones among them, and weights down to the smallest.
+TEST(Attention, EitherInstructionForBf16GivesTheSameBits) {
+#if defined(__x86_64__)
+  const bool usual = bf16_by_fma();
+  int64_t kernels = 0;
+  for_each_kernel([&](const KernelTable& table, const AttentionKernel& kernel) {
+    if (!table.isa.has(Feature::avx512_bf16)) return;
+    ++kernels;
+    for (const int64_t dim : {32, 80, 128, 288})
+      for (const float key_size : {1.0f, 40.0f})
+        for (const float value_size : {1.0f, 1e-37f}) {
+          Cache cache(*kernel.kv_format, 256, dim, 16, 5);
+          for (int64_t s = 0; s < cache.slots; ++s) {
+            for (float* x = cache.v.data() + s * cache.padded; x < cache.v.data() + (s + 1) * cache.padded; ++x)
+              *x *= s % 3 == 0 ? value_size : 1;
+            cache.format.encode(cache.v.data() + s * cache.padded,
+                                cache.v_bytes[s / 16].data() + s % 16 * cache.row_bytes, cache.padded);
+          }
+          for (const GenerationRequest ask :
+               {GenerationRequest{.group = 1, .first_query = 255}, GenerationRequest{.group = 4, .first_query = 255},
+                GenerationRequest{.group = 7, .first_query = 255},
+                GenerationRequest{.group = 3, .first_query = 201, .queries = 37},
+                GenerationRequest{.group = 1, .first_query = 9, .queries = 90, .window = 50}}) {
+            SCOPED_TRACE(std::to_string(dim) + " dims, group " + std::to_string(ask.group));
+            auto q = queries_for(256, ask.group, dim, 3);
+            for (float& x : q) x *= key_size;
+            const int64_t end = ask.first_query + ask.queries;
+            set_bf16_by_fma(false);
+            const RowsPartial dots = run_partition(kernel, cache, q, ask, 0, end);
+            set_bf16_by_fma(true);
+            EXPECT_EQ(run_partition(kernel, cache, q, ask, 0, end), dots);
+          }
+        }
+  });
+  set_bf16_by_fma(usual);
+  if (kernels == 0) GTEST_SKIP() << "this processor has no bf16 products";
+#else
+  GTEST_SKIP() << "one instruction alone";
+#endif
 }
 
 TEST(AttentionMerge, OnePartialAloneIsItsQuotient) {

@@ -1,6 +1,6 @@
-// Attention over one partition of keys with bf16 products and f32 sums (vdpbf16ps), for the KV formats with at most 16
-// bits per value. Include after simd_avx512.h, attention_kernel.h, attention_ahead.h, attention_bf16_tiles.h and
-// attention_bf16_weights.h.
+// Attention over one partition of keys with bf16 products and f32 sums, for the KV formats with at most 16 bits per
+// value. Include after simd_avx512.h, attention_kernel.h, attention_ahead.h, attention_bf16_tiles.h,
+// attention_bf16_weights.h and attention_bf16_products.h.
 //
 // The arithmetic: queries, keys, weights and values are rounded to bf16 (to nearest even); products are exact, sums are
 // f32.
@@ -26,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 namespace millrace {
 namespace {
@@ -34,8 +35,9 @@ constexpr int64_t kBlockRows = 12;
 constexpr int64_t kScoreStride = kAttentionPartition + 16;  // floats; not a multiple of 4 KB / rows
 constexpr int64_t kWeightStride = kAttentionPartition * 2 + 64;
 constexpr int64_t kQueryStride = kBf16MaxHeadDim * 2 + 64;
-constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;  // floats
-constexpr int64_t kStrip = 64;                        // keys that few rows process at a time
+constexpr int64_t kWideStride = kBf16MaxHeadDim + 16;  // floats
+constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;   // floats
+constexpr int64_t kStrip = 64;                         // keys that few rows process at a time
 
 // Of blocks of up to kRows rows.
 template <int64_t kRows>
@@ -43,11 +45,13 @@ struct BlockScratch {
   alignas(64) uint8_t keys[kAttentionPartition * kBf16MaxHeadDim * 2];
   alignas(64) uint8_t values[kAttentionPartition * kBf16MaxHeadDim * 2];
   alignas(64) uint8_t query[kRows * kQueryStride];
+  alignas(64) float wide_query[kRows * kWideStride];  // the same in f32, for FMAs
   alignas(64) float score[kRows * kScoreStride];
   alignas(64) uint8_t weight[kRows * kWeightStride];
   alignas(64) float sum[kRows * kSumStride];    // of values, dims in the order of the tiles
   const uint8_t* row[kAttentionPartition + 8];  // stored keys, then values; written 8 at a time
   Ahead ahead;
+  const bool by_fma = bf16_by_fma();
 };
 using Bf16Scratch = BlockScratch<kBlockRows>;
 
@@ -63,15 +67,40 @@ inline KeyRange seen_by(const AttentionArgs& a, int64_t first, int64_t last) {
   return {seen_by(a, first).begin, seen_by(a, last).end};
 }
 
-inline __m512i broadcast_word(const uint8_t* p) {
-  int32_t word;
-  std::memcpy(&word, p, sizeof word);
-  return _mm512_set1_epi32(word);
+// Calls body.template operator()<Products>().
+template <typename Body>
+void with_products(bool by_fma, const Body& body) {
+  if (!by_fma) return body.template operator()<DotProducts>();
+  const SubnormalsAsZero during;
+  body.template operator()<FmaProducts>();
 }
 
+// A block's queries, and after weigh_rows() its weights, as `Products` takes them; strides in elements of a Row.
+template <typename Products, int64_t kRows>
+const typename Products::Row* query_rows(const BlockScratch<kRows>& s) {
+  if constexpr (std::is_same_v<Products, DotProducts>) {
+    return s.query;
+  } else {
+    return s.wide_query;
+  }
+}
+template <typename Products, int64_t kRows>
+const typename Products::Row* weight_rows(const BlockScratch<kRows>& s) {
+  if constexpr (std::is_same_v<Products, DotProducts>) {
+    return s.weight;
+  } else {
+    return s.score;  // no longer needed
+  }
+}
+template <typename Products>
+constexpr int64_t kQueryRow = std::is_same_v<Products, DotProducts> ? kQueryStride : kWideStride;
+template <typename Products>
+constexpr int64_t kWeightRow = std::is_same_v<Products, DotProducts> ? kWeightStride : kScoreStride;
+
 // Scores of kRows rows against kVectors vectors of keys, starting at `chunk`.
-template <int kRows, int kVectors, int kAsk = 0>
-void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, float* score, Ahead* ahead = nullptr) {
+template <typename Products, int kRows, int kVectors, int kAsk = 0>
+void score_block(const typename Products::Row* query, const uint8_t* chunk, int64_t padded, float* score,
+                 Ahead* ahead = nullptr) {
   const int64_t chunk_bytes = padded / 2 * kPairBytes;
   __m512 sum[kRows][kVectors];
   for (auto& row : sum) {
@@ -79,16 +108,16 @@ void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, flo
   }
   for (int64_t pair = 0; pair < padded / 2; ++pair) {
     if (kAsk > 0 && ahead) ahead->ask<kAsk>();
-    __m512i key[kVectors];
+    typename Products::Vector key[kVectors];
 #pragma GCC unroll 16
     for (int c = 0; c < kVectors; ++c) {
-      key[c] = _mm512_load_si512(chunk + c / 2 * chunk_bytes + pair * kPairBytes + c % 2 * 64);
+      key[c] = Products::of_words(_mm512_load_si512(chunk + c / 2 * chunk_bytes + pair * kPairBytes + c % 2 * 64));
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const __m512i q = broadcast_word(query + r * kQueryStride + pair * 4);
+      const auto q = Products::factor(query + r * kQueryRow<Products>, pair);
 #pragma GCC unroll 16
-      for (int c = 0; c < kVectors; ++c) sum[r][c] = multiply_add(sum[r][c], key[c], q);
+      for (int c = 0; c < kVectors; ++c) sum[r][c] = Products::add(sum[r][c], key[c], q);
     }
   }
 #pragma GCC unroll 16
@@ -100,9 +129,9 @@ void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, flo
 
 // sum (or zero, when `first`) + weights . values for kRows rows and kGroups groups of 32 dims; pairs of keys [begin,
 // end).
-template <int kRows, int kGroups, typename Values>
-void value_block(const Values& values, const uint8_t* weight, int64_t begin, int64_t end, bool first, float* sums,
-                 Ahead* ahead) {
+template <typename Products, int kRows, int kGroups, typename Values>
+void value_block(const Values& values, const typename Products::Row* weight, int64_t begin, int64_t end, bool first,
+                 float* sums, Ahead* ahead) {
   __m512 sum[kRows][2 * kGroups];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -113,14 +142,19 @@ void value_block(const Values& values, const uint8_t* weight, int64_t begin, int
   }
   for (int64_t pair = begin; pair < end; ++pair) {
     if (Values::kLines > 0 && ahead) ahead->ask<kGroups * Values::kLines>();
-    __m512i v[2 * kGroups];
+    typename Products::Vector v[2 * kGroups];
 #pragma GCC unroll 16
-    for (int g = 0; g < kGroups; ++g) values.load(pair, g, v[2 * g], v[2 * g + 1]);
+    for (int g = 0; g < kGroups; ++g) {
+      __m512i low, high;
+      values.load(pair, g, low, high);
+      v[2 * g] = Products::of_words(low);
+      v[2 * g + 1] = Products::of_words(high);
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
-      const __m512i w = broadcast_word(weight + r * kWeightStride + pair * 4);
+      const auto w = Products::factor(weight + r * kWeightRow<Products>, pair);
 #pragma GCC unroll 16
-      for (int c = 0; c < 2 * kGroups; ++c) sum[r][c] = multiply_add(sum[r][c], v[c], w);
+      for (int c = 0; c < 2 * kGroups; ++c) sum[r][c] = Products::add(sum[r][c], v[c], w);
     }
   }
 #pragma GCC unroll 16
@@ -177,6 +211,16 @@ inline void round_queries(const AttentionArgs& a, int64_t row, int64_t rows, int
       _mm512_store_si512(out + d * 2, round_to_bf16(low, high));
     }
   }
+}
+
+// What FMAs multiply: the rows' queries, and their weights of the chunks in place of the scores.
+template <int64_t kRows>
+void widen_queries(int64_t rows, int64_t padded, BlockScratch<kRows>& s) {
+  if (s.by_fma) widen_rows(s.query, kQueryStride, rows, 0, padded, s.wide_query, kWideStride);
+}
+template <int64_t kRows>
+void widen_weights(int64_t rows, KeyRange chunks, BlockScratch<kRows>& s) {
+  if (s.by_fma) widen_rows(s.weight, kWeightStride, rows, chunks.begin, chunks.end, s.score, kScoreStride);
 }
 
 // The least integer m with 2^m at least exp(score).
@@ -267,46 +311,54 @@ inline void attend_nothing(const AttentionArgs& a, int64_t row, int64_t rows) {
 template <typename Kv>
 void score_few(const AttentionArgs& a, KeyRange chunks, int64_t padded, Bf16Scratch& s) {
   const int64_t chunk_bytes = padded / 2 * kPairBytes;
-  for (int64_t j = chunks.begin; j < chunks.end; j += kStrip) {
-    const bool two = j + kKeyChunk < chunks.end;
-    for (int64_t k = 0; k < (two ? 4 : 2); ++k) {
-      transpose_keys<Kv, Kv::kLines>(s.row + j + k * 16, a.head_dim, padded, s.keys + k / 2 * chunk_bytes + k % 2 * 64,
-                                     s.ahead);
-    }
-    in_twelves(a.queries * a.group, [&]<int n>(int64_t r) {
-      const uint8_t* query = s.query + r * kQueryStride;
-      float* score = s.score + r * kScoreStride + j;
-      if constexpr (n <= 4) {
-        if (two) return score_block<n, 4, Kv::kLines>(query, s.keys, padded, score, r == 0 ? &s.ahead : nullptr);
+  widen_queries(a.queries * a.group, padded, s);
+  with_products(s.by_fma, [&]<typename Products>() {
+    for (int64_t j = chunks.begin; j < chunks.end; j += kStrip) {
+      const bool two = j + kKeyChunk < chunks.end;
+      for (int64_t k = 0; k < (two ? 4 : 2); ++k) {
+        transpose_keys<Kv, Kv::kLines>(s.row + j + k * 16, a.head_dim, padded,
+                                       s.keys + k / 2 * chunk_bytes + k % 2 * 64, s.ahead);
       }
-      score_block<n, 2>(query, s.keys, padded, score);
-      if (two) score_block<n, 2>(query, s.keys + chunk_bytes, padded, score + kKeyChunk);
-    });
-  }
+      in_twelves(a.queries * a.group, [&]<int n>(int64_t r) {
+        const auto* query = query_rows<Products>(s) + r * kQueryRow<Products>;
+        float* score = s.score + r * kScoreStride + j;
+        if constexpr (n <= 4) {
+          if (two)
+            return score_block<Products, n, 4, Kv::kLines>(query, s.keys, padded, score, r == 0 ? &s.ahead : nullptr);
+        }
+        score_block<Products, n, 2>(query, s.keys, padded, score);
+        if (two) score_block<Products, n, 2>(query, s.keys + chunk_bytes, padded, score + kKeyChunk);
+      });
+    }
+  });
 }
 
 template <typename Kv>
 void value_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
   const int64_t rows = a.queries * a.group, dims = value_dim_of(a);
   const int64_t first = keys.begin / 2, last = (keys.end + 1) / 2;
-  for (int64_t begin = first; begin < last; begin += kStrip / 2) {
-    const int64_t end = begin + kStrip / 2 < last ? begin + kStrip / 2 : last;
-    if (Kv::kLines == 1) s.ahead.ask<4>();
-    in_twelves(rows, [&]<int n>(int64_t r) {
-      const uint8_t* weight = s.weight + r * kWeightStride;
-      float* sums = s.sum + r * kSumStride;
-      Ahead* ahead = r == 0 ? &s.ahead : nullptr;
-      int64_t d = 0;
-      if constexpr (n <= 4) {
-        for (; d + 2 * kDimGroup <= dims; d += 2 * kDimGroup) {
-          value_block<n, 2>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d, ahead);
+  widen_weights(rows, whole_chunks(keys), s);
+  with_products(s.by_fma, [&]<typename Products>() {
+    for (int64_t begin = first; begin < last; begin += kStrip / 2) {
+      const int64_t end = begin + kStrip / 2 < last ? begin + kStrip / 2 : last;
+      if (Kv::kLines == 1) s.ahead.ask<4>();
+      in_twelves(rows, [&]<int n>(int64_t r) {
+        const auto* weight = weight_rows<Products>(s) + r * kWeightRow<Products>;
+        float* sums = s.sum + r * kSumStride;
+        Ahead* ahead = r == 0 ? &s.ahead : nullptr;
+        int64_t d = 0;
+        if constexpr (n <= 4) {
+          for (; d + 2 * kDimGroup <= dims; d += 2 * kDimGroup) {
+            value_block<Products, n, 2>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d,
+                                        ahead);
+          }
         }
-      }
-      for (; d < dims; d += kDimGroup) {
-        value_block<n, 1>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d, ahead);
-      }
-    });
-  }
+        for (; d < dims; d += kDimGroup) {
+          value_block<Products, n, 1>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d, ahead);
+        }
+      });
+    }
+  });
   store_sums(s.sum, rows, dims, a.acc);
 }
 
@@ -331,20 +383,27 @@ inline int64_t padded_head(const AttentionArgs& a) { return (a.head_dim + kDimGr
 inline void score_tiles(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, Bf16Scratch& s) {
   const int64_t padded = padded_head(a);
   round_queries(a, row, rows, padded, s.query);
-  in_twelves(rows, [&]<int n>(int64_t r) {
-    for (int64_t j = chunks.begin; j < chunks.end; j += kKeyChunk) {
-      score_block<n, 2>(s.query + r * kQueryStride, s.keys + j * padded * 2, padded, s.score + r * kScoreStride + j);
-    }
+  widen_queries(rows, padded, s);
+  with_products(s.by_fma, [&]<typename Products>() {
+    in_twelves(rows, [&]<int n>(int64_t r) {
+      const auto* query = query_rows<Products>(s) + r * kQueryRow<Products>;
+      for (int64_t j = chunks.begin; j < chunks.end; j += kKeyChunk)
+        score_block<Products, n, 2>(query, s.keys + j * padded * 2, padded, s.score + r * kScoreStride + j);
+    });
   });
 }
 
 inline void add_tiles(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange keys, Bf16Scratch& s) {
   const int64_t dims = value_dim_of(a);
-  in_twelves(rows, [&]<int n>(int64_t r) {
-    for (int64_t d = 0; d < dims; d += kDimGroup) {
-      value_block<n, 1>(TileValues{s.values + d / kDimGroup * kGroupBytes}, s.weight + r * kWeightStride,
-                        keys.begin / 2, (keys.end + 1) / 2, true, s.sum + r * kSumStride + d, nullptr);
-    }
+  widen_weights(rows, whole_chunks(keys), s);
+  with_products(s.by_fma, [&]<typename Products>() {
+    in_twelves(rows, [&]<int n>(int64_t r) {
+      const auto* weight = weight_rows<Products>(s) + r * kWeightRow<Products>;
+      for (int64_t d = 0; d < dims; d += kDimGroup) {
+        value_block<Products, n, 1>(TileValues{s.values + d / kDimGroup * kGroupBytes}, weight, keys.begin / 2,
+                                    (keys.end + 1) / 2, true, s.sum + r * kSumStride + d, nullptr);
+      }
+    });
   });
   store_sums(s.sum, rows, dims, a.acc + row * dims);
 }

@@ -17,8 +17,8 @@ namespace {
 
 // Rows [row, row + rows) of a partition with encoded keys [.., encoded) and raw ones behind them.
 template <typename Levels>
-void attend_level_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t padded, int64_t encoded,
-                        int64_t from, Bf16Scratch& s, const Levels& levels) {
+void attend_level_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t encoded, int64_t from,
+                        Bf16Scratch& s, const Levels& levels) {
   const int64_t dims = value_dim_of(a);
   const KeyRange keys = seen_by(a, row / a.group, (row + rows - 1) / a.group);
   if (keys.empty()) return attend_nothing(a, row, rows);
@@ -26,25 +26,13 @@ void attend_level_block(const AttentionArgs& a, int64_t row, int64_t rows, int64
   const int64_t level_end = chunks.end < encoded ? chunks.end : encoded;
   const KeyRange raw{keys.begin > encoded ? keys.begin : encoded, keys.end};
   if (chunks.begin < level_end) levels.score(a, row, rows, chunks.begin, level_end, from, s);
-  if (!raw.empty()) {
-    round_queries(a, row, rows, padded, s.query);
-    const KeyRange raw_chunks = whole_chunks(raw);
-    in_twelves(rows, [&]<int n>(int64_t r) {
-      for (int64_t j = raw_chunks.begin; j < raw_chunks.end; j += kKeyChunk)
-        score_block<n, 2>(s.query + r * kQueryStride, s.keys + j * padded * 2, padded, s.score + r * kScoreStride + j);
-    });
-  }
+  if (!raw.empty()) score_tiles(a, row, rows, whole_chunks(raw), s);
   weigh_rows(a, row, rows, chunks, s);
   float* acc = a.acc + row * dims;
   if (raw.empty()) {
     std::memset(acc, 0, static_cast<size_t>(rows * dims) * sizeof(float));
   } else {
-    in_twelves(rows, [&]<int n>(int64_t r) {
-      for (int64_t d = 0; d < dims; d += kDimGroup)
-        value_block<n, 1>(TileValues{s.values + d / kDimGroup * kGroupBytes}, s.weight + r * kWeightStride,
-                          raw.begin / 2, (raw.end + 1) / 2, true, s.sum + r * kSumStride + d, nullptr);
-    });
-    store_sums(s.sum, rows, dims, acc);
+    add_tiles(a, row, rows, raw, s);
   }
   if (chunks.begin < level_end) levels.add(a, row, rows, chunks.begin, level_end, from, s);
 }
@@ -56,17 +44,16 @@ void attend_level_partition(const AttentionArgs& a, Bf16Scratch& s, const Levels
   if (keys.empty()) return attend_nothing(a, 0, rows);
   const KeyRange least = seen_by(a, a.queries - 1, 0), chunks = whole_chunks(keys);
   const bool alike = least.begin == keys.begin && least.end == keys.end;
-  const int64_t padded = (a.head_dim + kDimGroup - 1) / kDimGroup * kDimGroup;
   const int64_t ahead = a.encoded_end - a.key_begin;
   const int64_t encoded = ahead < chunks.begin ? chunks.begin : ahead < chunks.end ? ahead : chunks.end;
   const KeyRange raw{keys.begin > encoded ? keys.begin : encoded, keys.end};
-  if (!raw.empty() && !load_tiles<ReadF16, ReadF16>(a, raw, padded, s) && !alike)
+  if (!raw.empty() && !load_tiles<ReadF16, ReadF16>(a, raw, padded_head(a), s) && !alike)
     return attend_queries(a, [&](const AttentionArgs& one) { attend_level_partition(one, s, levels); });
   const bool decoded = rows > kBlockRows;
   if (decoded && chunks.begin < encoded) levels.decode(a, chunks.begin, encoded);
   for (int64_t row = 0; row < rows; row += kBlockRows)
-    attend_level_block(a, row, rows - row < kBlockRows ? rows - row : kBlockRows, padded, encoded,
-                       decoded ? chunks.begin : -1, s, levels);
+    attend_level_block(a, row, rows - row < kBlockRows ? rows - row : kBlockRows, encoded, decoded ? chunks.begin : -1,
+                       s, levels);
 }
 
 }  // namespace

@@ -13,6 +13,8 @@
 #include "kernels/x86/attention_ahead.h"
 #include "kernels/x86/attention_bf16_tiles.h"
 #include "kernels/x86/attention_bf16_weights.h"
+#include "kernels/x86/bf16_products.h"
+#include "kernels/x86/attention_bf16_products.h"
 #include "kernels/x86/attention_bf16.h"
 #include "kernels/x86/attention_byte_row_formats.h"
 #include "kernels/x86/attention_byte_row_planes.h"

@@ -1,0 +1,13 @@
+// Which instruction multiplies bfloat16 in attention: the sums have the same bits (attention_bf16_products.h).
+#pragma once
+
+namespace millrace {
+
+// FMAs rather than vdpbf16ps. By default on Intel's processors, where vdpbf16ps has half of an FMA's products a cycle
+// (Emerald Rapids: 89 and 179 GFLOP/s a core); on AMD's it has twice as many (Zen 5: 513 and 277).
+bool bf16_by_fma();
+
+// For tests that compare both. Not while kernels run.
+void set_bf16_by_fma(bool by_fma);
+
+}  // namespace millrace
