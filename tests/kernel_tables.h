@@ -10,14 +10,24 @@
 
 #include "base/philox.h"
 #include "kernels/kernel_table.h"
+#include "kernels/x86/bf16_products.h"
 
 namespace millrace::testing {
 
-// ref first, then from fewer features to all that this machine has.
+// ref first, then from fewer features to all that this machine has; those with bf16 also with the instruction for it
+// that this machine does not choose.
 inline const std::vector<KernelTable>& kernel_tables() {
   static const std::vector<KernelTable> tables = [] {
     std::vector<KernelTable> all;
     for (Isa isa : isa_variants()) all.push_back(make_kernel_table(isa));
+#if defined(__x86_64__)
+    if (detect_isa().includes(Isa::avx512)) {
+      const bool usual = bf16_by_fma();
+      set_bf16_by_fma(!usual);
+      all.push_back(make_kernel_table(Isa::avx512));
+      set_bf16_by_fma(usual);
+    }
+#endif
     return all;
   }();
   return tables;

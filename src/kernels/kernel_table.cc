@@ -8,6 +8,7 @@
 #include "kernels/ops.h"
 #include "kernels/quant_packing.h"
 #include "kernels/vector/matmul_pack.h"
+#include "kernels/x86/bf16_products.h"
 
 namespace millrace {
 namespace {
@@ -38,6 +39,7 @@ struct KernelVersion {
   std::string_view family;
   Feature needs;
   void (*add)(KernelTable& table);
+  bool (*slower)() = nullptr;  // whether this processor runs an earlier row faster
 };
 
 #if defined(__x86_64__)
@@ -71,7 +73,7 @@ constexpr KernelVersion kVersions[] = {
     {"F32 and F16 weights", Feature::avx512, add_matmul_float_avx512},  // and BF16
     {"BF16 weights", Feature::avx2, nullptr},
     {"BF16 weights", Feature::avx512, nullptr},
-    {"BF16 weights", Feature::avx512_bf16, add_matmul_bf16_avx512bf16},
+    {"BF16 weights", Feature::avx512_bf16, add_matmul_bf16_avx512bf16, bf16_by_fma},
     {"BF16 weights", Feature::amx_bf16, add_matmul_bf16_amxbf16},
     {"F8 weights", Feature::avx2, nullptr},
     {"F8 weights", Feature::avx512_vbmi, add_matmul_f8_avx512vbmi},
@@ -98,6 +100,8 @@ constexpr KernelVersion kVersions[] = {
 #else
 constexpr std::array<KernelVersion, 0> kVersions;
 #endif
+
+bool is_slower(const KernelVersion& version) { return version.slower && version.slower(); }
 
 }  // namespace
 
@@ -165,7 +169,7 @@ KernelTable make_kernel_table(Isa isa) {
   add_matmul_codebook_ref(table);
   add_ops_ref(table);
   for (const KernelVersion& version : kVersions)
-    if (version.add && isa.has(version.needs)) version.add(table);
+    if (version.add && isa.has(version.needs) && !is_slower(version)) version.add(table);
 #if defined(__x86_64__) || defined(__aarch64__)
   add_carried_kernels(table);
 #endif
@@ -179,6 +183,7 @@ KernelTable make_kernel_table(Isa isa) {
 std::vector<KernelChoice> kernel_choices(Isa isa) {
   std::vector<KernelChoice> choices;
   for (const KernelVersion& version : kVersions) {
+    if (is_slower(version)) continue;
     auto it = std::find_if(choices.begin(), choices.end(),
                            [&](const KernelChoice& choice) { return choice.family == version.family; });
     if (it == choices.end()) it = choices.insert(it, {std::string(version.family), "ref", {}});

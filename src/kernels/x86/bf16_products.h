@@ -1,4 +1,5 @@
-// Which instruction multiplies bfloat16 in attention: the sums have the same bits (attention_bf16_products.h).
+// Which instruction multiplies bfloat16. In attention the sums have the same bits (attention_bf16_products.h); BF16
+// weights are multiplied by inputs in f32 rather than in bf16.
 #pragma once
 
 namespace millrace {
