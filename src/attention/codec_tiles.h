@@ -77,6 +77,8 @@ class CodecTiles {
   // After them: encodes the rest of the blocks that are complete now.
   void encode(ThreadPool& pool);
 
+  // Between passes: encoded_keys() are of this layer.
+  void at_layer(int64_t layer) { layer_ = layer; }
   // Between passes. Not with a codec of keys before RoPE, which are rounded at the positions of their slots.
   void compact(const KeptSlots& slots, ThreadPool& pool);
 

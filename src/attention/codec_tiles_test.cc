@@ -312,6 +312,28 @@ class CodecTilesTest : public ::testing::TestWithParam<TilesCase> {
     }
   }
 
+  // Of blocks of `dynamic` of stream 0.
+  void check_summaries(std::initializer_list<int64_t> blocks) {
+    const KvCodec& codec = *encoded->layout().codec;
+    for (const int64_t block : blocks) {
+      for (int64_t head = 0; head < kTileKvHeads; ++head) {
+        std::vector<float> want(static_cast<size_t>(2 * dim));
+        const auto* by = dynamic_pattern(dynamic.get());
+        by->start_summary(want);
+        for (int64_t first = block * 128; first < (block + 1) * 128; first += encoded->layout().block_tokens) {
+          std::vector<float> rows = block_rows(KvPart::keys, 0, head, first, true);
+          if (codec.rotates()) turn(rows, true);
+          for (int64_t at = 0; at < std::ssize(rows); at += dim)
+            by->add_key({0, head, kTileKvHeads},
+                        std::span(rows).subspan(static_cast<size_t>(at), static_cast<size_t>(dim)), want);
+        }
+        const float* actual = key_summary(*encoded, 0, head, tables[0].data(), block, 128);
+        for (int64_t i = 0; i < 2 * dim; ++i)
+          ASSERT_NEAR(actual[i], want[static_cast<size_t>(i)], 4e-3) << block << " " << head << " " << i;
+      }
+    }
+  }
+
   static constexpr int64_t kTokens = 300;
   // What queries are run with; and a static one that marks the same, if that one is dynamic.
   std::shared_ptr<const AttentionPattern> pattern, marking;
@@ -376,24 +398,21 @@ TEST_P(CodecTilesTest, SummariesAreOfEncodedKeys) {
   pattern = dynamic;
   run({{0, 0, 100}});
   run({{0, 100, 200}});
-  const KvCodec& codec = *encoded->layout().codec;
-  for (int64_t block : {0, 1}) {
-    for (int64_t head = 0; head < kTileKvHeads; ++head) {
-      std::vector<float> expected(static_cast<size_t>(2 * dim));
-      const auto* by = dynamic_pattern(dynamic.get());
-      by->start_summary(expected);
-      for (int64_t first = block * 128; first < (block + 1) * 128; first += encoded->layout().block_tokens) {
-        std::vector<float> rows = block_rows(KvPart::keys, 0, head, first, true);
-        if (codec.rotates()) turn(rows, true);
-        for (int64_t at = 0; at < std::ssize(rows); at += dim)
-          by->add_key({0, head, kTileKvHeads},
-                      std::span(rows).subspan(static_cast<size_t>(at), static_cast<size_t>(dim)), expected);
-      }
-      const float* actual = key_summary(*encoded, 0, head, tables[0].data(), block, 128);
-      for (int64_t i = 0; i < 2 * dim; ++i)
-        ASSERT_NEAR(actual[i], expected[static_cast<size_t>(i)], 4e-3) << block << " " << head << " " << i;
-    }
-  }
+  check_summaries({0, 1});
+}
+
+TEST_P(CodecTilesTest, SummariesOfKeptTokensAreOfTheirEncodedKeys) {
+  if (GetParam().window > 0 || encoded->layout().codec->before_rope()) return;
+  pattern = dynamic;
+  run({{0, 0, 300}});
+  std::vector<int32_t> kept;
+  for (int32_t slot = 0; slot < 300; ++slot)
+    if (slot < 20 || slot % 3 == 1 || slot > 260) kept.push_back(slot);
+  compact(0, 300, kept);
+  tiles.at_layer(1);  // of the pass before: another one
+  summarize_again(tables[0], 0, std::ssize(kept), dynamic.get(), table, threads, *encoded, &tiles);
+  ASSERT_GE(std::ssize(kept), 128);
+  check_summaries({0});
 }
 
 // Tokens that are kept have their rows: those that are encoded by token lose nothing, and others are encoded anew.

@@ -90,7 +90,7 @@ void summarize_keys(const Batch& batch, const AttentionLayer& layer, const Kerne
 }
 
 void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end, const AttentionPattern* chosen,
-                     const KernelTable& kernels, ThreadPool& pool, KvPool& kv) {
+                     const KernelTable& kernels, ThreadPool& pool, KvPool& kv, CodecTiles* tiles) {
   const DynamicPattern* pattern = dynamic_pattern(chosen);
   if (!pattern) return;
   const RowCodec& codec = *kernels.find_codec(kv.layout().format);
@@ -98,8 +98,9 @@ void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end,
   if (blocks <= 0) return;
   for (const KvLayer& own : kv.layout().layers) {
     if (!own.of_blocks) continue;
+    if (tiles) tiles->at_layer(own.beside);
     pool.parallel_for(blocks * own.kv_heads, [&](int64_t index, int worker) {
-      summarize_block(table.data(), own.beside, index % own.kv_heads, codec, kv, nullptr, worker, *pattern,
+      summarize_block(table.data(), own.beside, index % own.kv_heads, codec, kv, tiles, worker, *pattern,
                       first + index / own.kv_heads);
       forget_lines(*pattern, own, kv, table.data(), index % own.kv_heads, first + index / own.kv_heads);
     });

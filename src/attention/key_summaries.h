@@ -28,9 +28,9 @@ void summarize_keys(const Batch& batch, const AttentionLayer& layer, const Kerne
                     KvPool& kv, int64_t context, const CodecTiles* tiles = nullptr);
 
 // Computes those of a stream's complete blocks again, between passes, where keys in slots from `begin` on have changed;
-// slots [0, end) are stored.
+// slots [0, end) are stored. `tiles`: of a pool with a codec.
 void summarize_again(std::span<const BlockId> table, int64_t begin, int64_t end, const AttentionPattern* pattern,
-                     const KernelTable& kernels, ThreadPool& pool, KvPool& kv);
+                     const KernelTable& kernels, ThreadPool& pool, KvPool& kv, CodecTiles* tiles = nullptr);
 
 // Of a complete block of the stream with this table: [summary_floats()].
 inline float* key_summary(KvPool& kv, int64_t layer, int64_t kv_head, const int32_t* table, int64_t block,

@@ -81,7 +81,9 @@ class ModelRunner {
     const AttentionPattern* pattern = limits().switches.attention.pattern;
     if (!dynamic_pattern(pattern)) return;
     const ThreadPool::Turn turn(*threads_);
-    summarize_again(blocks, begin, end, pattern, context_->kernels(), *threads_, *pool_);
+    CodecTiles* const tiles =
+        context_->tiles.empty() || !context_->tiles.front().any() ? nullptr : &context_->tiles.front();
+    summarize_again(blocks, begin, end, pattern, context_->kernels(), *threads_, *pool_, tiles);
   }
 
   // The batch of the next pass: start(), then begin() for each stream, then its tokens. `blocks` cover the slots of all

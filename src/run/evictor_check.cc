@@ -93,11 +93,6 @@ Result<void> check_layer_blocks(const EngineOptions& options, const EvictionRule
 
 Result<void> check_evictor_pattern(const EvictionRule& rule, const AttentionPattern* pattern, const KvLayout& layout) {
   if (!pattern) return {};
-  if (layout.encodes())
-    return Error::unsupported(fmt::format(
-        "evictor: not with KV format {} and attention {} at once; use f16 or another format of rows, or omit "
-        "one of the two",
-        layout.codec_name(), pattern->text()));
   if (rule.evictor->gated())
     return Error::unsupported(
         fmt::format("evictor: gates hide single keys, of which attention {} sees whole blocks; omit one of the two",

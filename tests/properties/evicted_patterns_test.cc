@@ -79,6 +79,23 @@ INSTANTIATE_TEST_SUITE_P(
                                   .pattern = "sink_window:block=16,sinks=0,window=2"}),
     case_name);
 
+// Over a KV cache that a codec encodes, whose blocks the pattern chooses and the evictor compacts.
+INSTANTIATE_TEST_SUITE_P(
+    Encoded, EvictedPatterns,
+    ::testing::Values(
+        EvictorCase{"h2o:budget=70,slack=5", "llama3", "kivi:bits=4", 80, 45, "sink_window:block=32,sinks=0,window=1"},
+        EvictorCase{"streamingllm:sinks=4,window=60,slack=6,prompt=evicted", "llama3", "kivi:bits=2", 80, 45,
+                    "quest:block=32,top=1,sinks=0,window=1,first=0"},
+        EvictorCase{"snapkv:budget=66,window=8,kernel=5,slack=7,scope=head", "llama3", "quarot_kv:bits=3,residual=32",
+                    80, 45, "bigbird:block=32,window=1,global=0,random=1"},
+        EvictorCase{"tova:budget=70,slack=4,scope=layer", "qwen3moe", "kivi:bits=4,residual=32", 80, 45,
+                    "minference:block=32,top=1,sinks=0,window=1"},
+        EvictorCase{"random:budget=60,slack=6", "llama3", "turboquant:bits=3", 80, 45,
+                    "sinkhorn:block=32,top=1,sinks=0,window=1"},
+        EvictorCase{"h2o:budget=70,slack=9", "gemma3", "atom_kv", 80, 45,
+                    "quest:block=32,top=1,sinks=0,window=1,first=0"}),
+    case_name);
+
 // The two ends: whoever sees all blocks, and whoever has room for all tokens.
 class PatternsAndEvictors : public ::testing::Test {
  protected:
@@ -87,8 +104,10 @@ class PatternsAndEvictors : public ::testing::Test {
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = *model;
   }
-  Shown run(const std::string& pattern, const std::string& evictor, int64_t prompt) const {
+  Shown run(const std::string& pattern, const std::string& evictor, int64_t prompt,
+            const std::string& kv_format = "f32") const {
     EngineOptions o = options(2, 100);
+    o.kv_format = kv_format;
     o.context = 640;
     if (!pattern.empty()) o.kernels = {"attention=" + pattern};
     o.evictor = evictor;
@@ -121,6 +140,22 @@ TEST_F(PatternsAndEvictors, AFullBudgetIsNoEvictor) {
   }
 }
 
+// Each of the two alone, over encoded keys and values.
+TEST_F(PatternsAndEvictors, EncodedAllBlocksAreNoPatternAndAFullBudgetIsNoEvictor) {
+  const std::string evictor = "h2o:budget=100,slack=9,scope=head,prompt=evicted",
+                    some = "quest:block=32,top=1,sinks=0,window=1,first=0";
+  for (const char* format : {"kivi:bits=4", "quarot_kv:bits=4,residual=32"}) {
+    const Shown evicted = run("", evictor, 150, format), chosen = run(some, "", 280, format);
+    ASSERT_EQ(evicted.tokens.size(), 40u);
+    ASSERT_EQ(chosen.tokens.size(), 40u);
+    EXPECT_FALSE(chosen.same_bits(run("", "", 280, format)));
+    for (const char* all : {"sink_window:block=32,sinks=1,window=100", "quest:block=32,top=100,first=0",
+                            "minference:block=32,top=100,sinks=1,window=1"})
+      EXPECT_TRUE(run(all, evictor, 150, format).same_bits(evicted)) << format << ", " << all;
+    EXPECT_TRUE(run(some, "h2o:budget=320,slack=1,scope=head,prompt=evicted", 280, format).same_bits(chosen)) << format;
+  }
+}
+
 TEST_F(PatternsAndEvictors, RefusalsNameTheReason) {
   EngineOptions o = options();
   o.kernels = {"attention=quest:block=16"};
@@ -131,14 +166,6 @@ TEST_F(PatternsAndEvictors, RefusalsNameTheReason) {
       made.error().message,
       "evictor: budgets by layer do not go with attention quest:block=16, which stores rows of its own beside the "
       "keys; use a static pattern, or an evictor with one budget");
-  o.kv_format = "kivi";
-  o.kernels = {"attention=sink_window"};
-  o.evictor = "h2o";
-  const auto encoded = EngineCore::create(model_, o);
-  ASSERT_FALSE(encoded.ok());
-  EXPECT_NE(encoded.error().message.find("and attention sink_window at once"), std::string::npos)
-      << encoded.error().message;
-  o.kv_format = "f16";
   auto gates = load_for(golden_model("gates"), *select_isa());
   ASSERT_TRUE(gates);
   o.kernels = {"attention=sink_window"};
