@@ -438,6 +438,22 @@ void CodecTiles::attend(const AttentionKernel& kernel, const CodecKeys& keys, co
   }
 }
 
+void CodecTiles::attend_encoded(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args,
+                                int worker, const uint8_t** blocks) const {
+  const int64_t first = args.key_begin / block_tokens_, end = args.key_end / block_tokens_;
+  const int64_t ahead = std::max(end, args.key_ahead / block_tokens_);
+  if (!levels_) decode(keys, first, end, first, true, worker);
+  AttentionArgs part = args;
+  for (int64_t done = 0; done < args.queries; done += part.queries) {
+    part.queries = std::min(args.queries - done, std::max<int64_t>(1, kRotatedRows / args.group));
+    part.q = args.q + done * args.q_stride;
+    part.max = args.max + done * args.group;
+    part.sum = args.sum + done * args.group;
+    part.acc = args.acc + done * args.group * args.head_dim;
+    run_blocks(kernel, keys, part, ahead, ahead, worker, blocks);
+  }
+}
+
 void CodecTiles::attend_before(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args,
                                int64_t encoded, int worker, const uint8_t** blocks) const {
   AttentionArgs all = args;

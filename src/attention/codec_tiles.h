@@ -86,6 +86,9 @@ class CodecTiles {
   // attention_scratch_pointers() says.
   void attend(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int worker,
               const uint8_t** blocks) const;
+  // The same of queries of any streams that begin with these blocks, which are encoded for each of them.
+  void attend_encoded(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int worker,
+                      const uint8_t** blocks) const;
   // The same of queries that need not be neighbours and see all of these blocks, which are up to a partition before
   // theirs. The first `encoded` blocks are encoded for each of them.
   void attend_before(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int64_t encoded,

@@ -51,6 +51,7 @@ struct Queries {
   int64_t count;
   int64_t first_slot;
   int64_t end;
+  bool shared = false;  // of several streams, which see all of these keys
 };
 
 struct Worker {
@@ -180,9 +181,11 @@ struct Attend {
     args.unified_max = layer.switches.unified_max;
     set_partial(partial, args);
     const uint8_t** pointers = worker.pointers;
-    if (encoded)
-      return encoded->attend(*kernel, {span, batch.tables(layer.group).data() + span.table, head}, args, worker.index,
-                             pointers);
+    if (encoded) {
+      const CodecKeys keys{span, batch.tables(layer.group).data() + span.table, head};
+      return queries.shared ? encoded->attend_encoded(*kernel, keys, args, worker.index, pointers)
+                            : encoded->attend(*kernel, keys, args, worker.index, pointers);
+    }
     args.block_tokens = block_tokens;
     set_row_formats(kernels, kv, layer.layer, rests, args);
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
@@ -289,6 +292,15 @@ struct Attend {
     run_members(shared, 0, head, gathered, total, partial, worker);
   }
 
+  // Partitions that all members share, and see encoded where a codec encodes keys.
+  int64_t read_at_once(const SharedMembers& shared) const {
+    int64_t end = shared.partitions();
+    for (int64_t i = 0; encoded && i < shared.size(); ++i)
+      end =
+          std::min(end, encoded->first_raw(shared.span(i).first_slot) * kv.layout().block_tokens / kAttentionPartition);
+    return end;
+  }
+
   // From partition `from` on: those that all of them share at once, then the members that share more, and each alone.
   void run_members(const SharedMembers& shared, int64_t from, int64_t head, const float* gathered, const Partial& total,
                    const Partial& partial, const Worker& worker) const {
@@ -303,14 +315,14 @@ struct Attend {
         add(part, group, [&](const Partial& into) { run_partition(u, part, part == from, into, worker); });
       return finish(u, total);
     }
-    const int64_t end = shared.partitions();
+    const int64_t end = std::max(from, read_at_once(shared));
     const int64_t end_slot = end * kAttentionPartition;  // every query sees all before it
-    const Queries all{gathered, width, shared.size(), end_slot, end_slot};
+    const Queries all{gathered, width, shared.size(), end_slot, end_slot, true};
     for (int64_t part = from; part < end; ++part)
       add(part, shared.size() * group,
           [&](const Partial& into) { read_partition(shared.span(0), head, all, part, part == from, into, worker); });
     for (int64_t first = 0; first < shared.size();) {
-      const SharedMembers more = shared.that_share_more(first, end);
+      const SharedMembers more = end < shared.partitions() ? shared.part(first, 1) : shared.that_share_more(first, end);
       run_members(more, end, head, gathered + first * width, total.from(first * group, dims), partial, worker);
       first += more.size();
     }
@@ -448,7 +460,7 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
     attend_split(a, spans[0], pool, scratch, split_floats(context, group, layer.values()), pointers, pointer_slot);
     return;
   }
-  if (layer.window > 0 || layer.group > 0 || tiles || a.pattern || a.lives || a.rest_below > 0 ||
+  if (layer.window > 0 || layer.group > 0 || a.pattern || a.lives || a.rest_below > 0 ||
       (prefixes && prefixes->groups().empty()))
     prefixes = nullptr;
   // Members of a group that one task serves: few enough that every worker has one.
