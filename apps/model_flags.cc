@@ -139,6 +139,11 @@ void EngineFlags::add_to(CLI::App* command) {
                     "Layers that see only the newest keys keep all of them, too; answers are the same");
   command->add_option("--kv-tokens", options.kv_tokens,
                       "KV cache size in tokens; 0: what --memory leaves, or derived from the context");
+  command
+      ->add_option("--document-tokens", options.document_tokens,
+                   "Tokens of documents that are kept as rows beside a KV cache that a codec encodes; 0: as many as "
+                   "the longest stream has")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
   command->add_option("--kv-pool", options.kv_pool, "KV pool: paged, or virtual (contiguous addresses for each stream)")
       ->capture_default_str()

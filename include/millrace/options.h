@@ -56,6 +56,9 @@ struct EngineOptions {
   // Layers that see only the newest keys keep all of them, too. Otherwise streams give back the blocks that no later
   // token sees; answers are the same.
   bool keep_window_keys = false;
+  // With a codec and a document context: tokens of documents that are kept as rows, of all requests together; 0: as
+  // many as the longest stream has.
+  int64_t document_tokens = 0;
   int64_t block_tokens = 16;      // tokens per KV block; rounded up to whole memory pages for kv_pool virtual
   std::string kv_pool = "paged";  // or virtual: each stream's blocks are contiguous; a block is then whole memory pages
   int64_t batch_tokens = 512;     // most tokens in one step; longer prompts run in chunks

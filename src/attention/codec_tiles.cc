@@ -404,6 +404,35 @@ void CodecTiles::run_blocks(const AttentionKernel& kernel, const CodecKeys& keys
   kv_->layout().codec->rotates() ? run_rotated(kernel, args, worker) : run_rows(kernel, args);
 }
 
+// In the worker's room: keys of a partition | values | a block. Blocks that are seen whole are decoded to their places.
+void CodecTiles::point(const CodecKeys& keys, std::span<const int64_t> slots, int64_t query, int worker,
+                       const uint8_t** k, const uint8_t** v) const {
+  const BatchSpan& chunk = batch_->spans_of(group_)[static_cast<size_t>(keys.span.chunk)];
+  const int64_t raw = first_raw(query), row = row_bytes(), count = std::ssize(slots);
+  uint8_t* const rows[] = {decoded(worker), decoded(worker) + kAttentionPartition * row};
+  uint8_t* const whole = decoded(worker) + 2 * kAttentionPartition * row;
+  const auto decode_part = [&](int part, int64_t block, uint8_t* to) {
+    part == 0 ? decode_keys(keys.table, keys.head, block, to) : decode_values(keys.table, keys.head, block, to);
+  };
+  for (int64_t i = 0, run; i < count; i += run) {
+    const int64_t block = slots[static_cast<size_t>(i)] / block_tokens_;
+    for (run = 1; i + run < count && slots[static_cast<size_t>(i + run)] / block_tokens_ == block;) ++run;
+    for (int part = 0; part < 2; ++part) {
+      const uint8_t** const out = (part == 0 ? k : v) + i;
+      uint8_t* const to = rows[part] + i * row;
+      const uint8_t* from = block >= raw           ? raw_block(chunk, block, part * heads() + keys.head)
+                            : run == block_tokens_ ? to
+                                                   : whole;
+      if (block < raw) decode_part(part, block, run == block_tokens_ ? to : whole);
+      for (int64_t j = 0; j < run; ++j) {
+        const uint8_t* const own = from + slots[static_cast<size_t>(i + j)] % block_tokens_ * row;
+        if (from == whole) std::memcpy(to + j * row, own, static_cast<size_t>(row));
+        out[j] = from == whole ? to + j * row : own;
+      }
+    }
+  }
+}
+
 // Queries of one block see the same blocks raw: the kernel runs once for each block of queries.
 void CodecTiles::attend(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int worker,
                         const uint8_t** blocks) const {

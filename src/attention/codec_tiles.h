@@ -93,6 +93,14 @@ class CodecTiles {
   // theirs. The first `encoded` blocks are encoded for each of them.
   void attend_before(const AttentionKernel& kernel, const CodecKeys& keys, const AttentionArgs& args, int64_t encoded,
                      int worker, const uint8_t** blocks) const;
+  // Of queries that see single slots (attention/visible_keys.h): points at the rows of `slots`, ascending and at most a
+  // partition of them, as the query at `query` sees them. Decoded rows are in the worker's room until its next call.
+  void point(const CodecKeys& keys, std::span<const int64_t> slots, int64_t query, int worker, const uint8_t** k,
+             const uint8_t** v) const;
+  // Then runs the kernel, whose arguments are of such rows, in the codec's basis.
+  void attend_rows(const AttentionKernel& kernel, const AttentionArgs& args, int worker) const {
+    kv_->layout().codec->rotates() ? run_rotated(kernel, args, worker) : kernel.run(args);
+  }
   // A worker's room for CodecKeys::places of a stream.
   int32_t* places(int worker) const { return reinterpret_cast<int32_t*>(places_.data()) + worker * most_blocks_; }
   int64_t first_raw(int64_t slot) const;  // the first block that the query at `slot` sees raw

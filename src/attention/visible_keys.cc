@@ -237,7 +237,7 @@ class VisibleAttention {
     if (chain.window > 0 && chain.rank - chain.window >= part.rank + part.count - 1) return;  // it has left the window
     AttentionArgs args;
     const uint8_t* pointers[2 * kAttentionPartition];
-    point(part, pointers);
+    point(part, chain.first, pointers);
     const int64_t head_dim = u_.layer.head_dim, width = u_.layer.q_width();
     args.q = u_.q + (u_.span.begin + u_.first + chain.first) * width + u_.kv_head * group_ * head_dim;
     args.q_stride = width;
@@ -270,7 +270,13 @@ class VisibleAttention {
 
   bool own_values() const { return u_.kv.layout().layers[static_cast<size_t>(u_.layer.layer)].planes() > 1; }
 
-  void point(const KeyPart& part, const uint8_t** pointers) const {
+  void point(const KeyPart& part, int64_t query, const uint8_t** pointers) const {
+    if (u_.encoded) {
+      const int32_t* table = u_.batch.tables(u_.layer.group).data() + u_.span.table;
+      return u_.encoded->point({u_.span, table, u_.kv_head},
+                               std::span(part.slots).first(static_cast<size_t>(part.count)), slot_of(query), u_.worker,
+                               pointers, pointers + kAttentionPartition);
+    }
     const int64_t block_tokens = u_.kv.layout().block_tokens, layer = u_.layer.layer;
     const int64_t key_bytes = u_.kv.row_bytes(layer), value_bytes = u_.kv.value_row_bytes(layer);
     const std::vector<int32_t>& tables = u_.batch.tables(u_.layer.group);
@@ -287,7 +293,7 @@ class VisibleAttention {
     const int64_t rows = args.queries * group_, row = first * group_, dims = u_.layer.values();
     const Partial partial = partial_at(scratch_, rows);
     set_partial(partial, args);
-    u_.kernel.run(args);
+    u_.encoded ? u_.encoded->attend_rows(u_.kernel, args, u_.worker) : u_.kernel.run(args);
     for (int64_t r = 0; band.bias != 0 && r < rows; ++r) {
       partial.max[r] += band.bias;
       partial.top[r] += band.bias;
@@ -318,14 +324,8 @@ class VisibleAttention {
   Chain chains_[kMostQueries];
 };
 
-}  // namespace
-
-int64_t visible_scratch_floats(int64_t rows, int64_t group, int64_t head_dim, int64_t value_dim) {
-  return partial_floats(rows, value_dim) + group * head_dim + DocumentChoice::floats(rows);
-}
-
-// With a pattern, queries of one block at a time. All slots between two queries are visible.
-void attend_visible(const VisibleUnit& unit, const AttentionPattern* pattern, const Partial& total, float* scratch) {
+// With a pattern, queries of one of its blocks at a time. All slots between two queries are visible.
+void attend_blocks_of(const VisibleUnit& unit, const AttentionPattern* pattern, const Partial& total, float* scratch) {
   const Visibility& visibility = unit.batch.visibility[static_cast<size_t>(unit.span.visibility)];
   if (!pattern || visibility.whole) return VisibleAttention(unit, {}, total, scratch).run();
   const int64_t block = pattern->block(), group = unit.layer.heads / unit.layer.kv_heads;
@@ -342,6 +342,26 @@ void attend_visible(const VisibleUnit& unit, const AttentionPattern* pattern, co
     part.first += i;
     part.queries = count;
     VisibleAttention(part, {&marks, block}, total.from(i * group, unit.layer.values()), scratch).run();
+  }
+}
+
+}  // namespace
+
+int64_t visible_scratch_floats(int64_t rows, int64_t group, int64_t head_dim, int64_t value_dim) {
+  return partial_floats(rows, value_dim) + group * head_dim + DocumentChoice::floats(rows);
+}
+
+// Queries of one block of the KV cache at a time, where they see the same blocks raw.
+void attend_visible(const VisibleUnit& unit, const AttentionPattern* pattern, const Partial& total, float* scratch) {
+  if (!unit.encoded) return attend_blocks_of(unit, pattern, total, scratch);
+  const int64_t block = unit.kv.layout().block_tokens, group = unit.layer.heads / unit.layer.kv_heads;
+  for (int64_t i = 0, count; i < unit.queries; i += count) {
+    const int64_t slot = unit.span.first_slot + unit.first + i;
+    count = std::min(unit.queries - i, block - slot % block);
+    VisibleUnit part = unit;
+    part.first += i;
+    part.queries = count;
+    attend_blocks_of(part, pattern, total.from(i * group, unit.layer.values()), scratch);
   }
 }
 

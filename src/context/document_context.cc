@@ -1,5 +1,7 @@
 #include "context/document_context.h"
 
+#include <utility>
+
 namespace millrace {
 
 void add_links(const DocumentContext& context, Request& request) {
@@ -48,9 +50,19 @@ const ContextPart* part_of(const ContextPlan& plan, int64_t token) {
 int64_t next_border(const ContextPlan& plan, int64_t computed) {
   for (const ContextPart& part : plan.parts) {
     if (computed < part.begin) return part.begin;
-    if (computed < part.end) return part.end;
+    if (computed < part.end) return plan.placed ? computed : part.end;
   }
-  return 0;
+  return -1;
+}
+
+ContextPlan place_parts(ContextPlan plan) {
+  plan.placed = true;
+  for (ContextPart& part : plan.parts) {
+    part.skipped = std::exchange(part.fresh_first, 0);
+    part.begin += part.skipped;
+  }
+  std::erase_if(plan.parts, [](const ContextPart& part) { return part.begin == part.end; });
+  return plan;
 }
 
 }  // namespace millrace

@@ -33,6 +33,9 @@ struct ContextPart {
   // model's second layer. Not of a part that stays. At most one of the two.
   int64_t fresh_first = 0;
   double fresh_share = 0;
+  // Of parts that are placed: the document's first tokens, before `begin`, which the stream computes like those of no
+  // part.
+  int64_t skipped = 0;
   // What they see, in slots, which are indices in the prompt: tokens before `begin` that are in no part, and the part
   // itself. If those come first in the prompt and are `begin - moved` tokens, the part's keys are those of a stream
   // that begins with them, and are shared with such streams through the prefix cache.
@@ -49,6 +52,8 @@ struct ContextPlan {
   int64_t moved = 0;
   std::vector<KeySegment> sees;
   DocumentWeights documents;
+  // Parts are computed outside of the stream, which has no chunks of them: their rows are placed in it (place_parts()).
+  bool placed = false;
 
   static constexpr int64_t kOpenEnd = INT64_MAX;
 
@@ -105,7 +110,12 @@ Result<std::shared_ptr<const DocumentContext>> make_document_context(std::string
 
 // The part that has this token; null: none.
 const ContextPart* part_of(const ContextPlan& plan, int64_t token);
-// The first token after `computed` tokens at which a part begins or ends; 0: there is none.
+// The same plan where keys and values cannot be replaced once they are stored, as in blocks that a codec encodes. The
+// first tokens of a part that would be computed again are so in the first place: they see no other tokens than then.
+// Not of a plan with a `fresh_share`.
+ContextPlan place_parts(ContextPlan plan);
+// The first token after `computed` tokens at which a part begins or ends, or, in a part that is placed, `computed`. -1:
+// there is none.
 int64_t next_border(const ContextPlan& plan, int64_t computed);
 
 }  // namespace millrace

@@ -66,6 +66,7 @@ bool Admission::preempt(const PlannedPreemption& preemption) {
   Sequence& s = stream->sequence;
   prefixes_.stop_sharing(*stream);
   stream->lease.reset();
+  stream->rows.reset();
   ++s.progress.preemptions;
   ++loop_.stats.preemptions;
   loads_.cancel(*stream);

@@ -123,8 +123,10 @@ Result<DocumentTokens> EngineCore::prepare(Request& request) const {
   }
   const bool has_parts = context && !context->encoder();
   MILLRACE_TRY_VOID(check_linked(request, has_parts));
-  if (has_parts && !context->plan(request.documents).sees.empty())
-    MILLRACE_TRY_VOID(loop_->executor->check_context(true));
+  if (!has_parts) return encoded;
+  const ContextPlan plan = context->plan(request.documents);
+  if (!plan.sees.empty()) MILLRACE_TRY_VOID(loop_->executor->check_context(true));
+  MILLRACE_TRY_VOID(loop_->executor->check_parts(plan));
   return encoded;
 }
 

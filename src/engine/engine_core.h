@@ -82,7 +82,10 @@ class EngineCore {
   const KvPool& kv() const { return loop_->kv(); }
   const Executor& executor() const { return *loop_->executor; }
   // Errors: internal, where the block accounts are wrong (BlockLedger::check()).
-  Result<void> check_blocks() const { return ledger_.check(lists_.table()); }
+  Result<void> check_blocks() const {
+    MILLRACE_TRY_VOID(loop_->executor->check_blocks());
+    return ledger_.check(lists_.table());
+  }
   // Logits of the last step's sampled chunks, in plan order; for tests of bit equality.
   const float* last_logits() const { return loop_->executor->logits(); }
 

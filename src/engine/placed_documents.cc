@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "run/own_stream.h"
+
 namespace millrace {
 namespace {
 
@@ -32,30 +34,12 @@ void copy_rows(KvPool& kv, const Rows& from, const Rows& to, int64_t count) {
   }
 }
 
-// Tokens before the part that it sees, where these and the part are the tokens of a stream; -1: they are not.
-int64_t tokens_before(const ContextPart& part) {
-  const int64_t before = part.begin - part.moved;
-  const bool own = !part.sees.empty() && part.sees.back() == KeySegment{part.begin, part.end};
-  if (!own) return -1;
-  if (before == 0) return part.sees.size() == 1 ? 0 : -1;
-  return part.sees.size() == 2 && part.sees.front() == KeySegment{0, before} ? before : -1;
-}
-
-// The tokens of that stream, in whole blocks: the index finds no others. No prompt has the token that fills the last
-// block, so that a plain one does not find the rows after the part's.
-std::vector<TokenId> own_stream(const Sequence& s, const ContextPart& part, int64_t before, int64_t block_tokens) {
-  std::vector<TokenId> tokens(s.tokens.begin(), s.tokens.begin() + before);
-  tokens.insert(tokens.end(), s.tokens.begin() + part.begin, s.tokens.begin() + part.end);
-  const int64_t rest = std::ssize(tokens) % block_tokens;
-  tokens.insert(tokens.end(), static_cast<size_t>(rest > 0 ? block_tokens - rest : 0), kFillToken);
-  return tokens;
-}
-
 }  // namespace
 
 void PlacedDocuments::begin(LiveStream& stream) {
   const Sequence& s = stream.sequence;
   if (stream.context.empty() || s.phase != StreamPhase::running || s.computed > 0) return;
+  if (stream.context.placed) return run(stream);
   const ContextPart& first = stream.context.parts.front();
   if (first.begin > 0)
     take_start(stream, first);
@@ -66,6 +50,7 @@ void PlacedDocuments::begin(LiveStream& stream) {
 
 void PlacedDocuments::run(LiveStream& stream) {
   Sequence& s = stream.sequence;
+  if (stream.context.placed) return place(stream);
   while (s.kv.border > 0 && s.computed == s.kv.border && left_ > 0) {
     const ContextPart* ended = part_of(stream.context, s.computed - 1);
     if (ended && ended->end == s.computed) {
@@ -84,6 +69,32 @@ void PlacedDocuments::run(LiveStream& stream) {
   // Blocks of the prompt: what a pattern knows of them is of keys at the places that they now have.
   if (s.prompt_apart && !stream.context.empty() && s.computed == s.prompt_tokens)
     loop_.executor->keys_changed(s.kv.blocks, 0, s.computed);
+}
+
+// Parts whose rows are kept elsewhere. The stream waits at one until all of it is placed; blocks for its prompt were
+// promised when it was admitted.
+void PlacedDocuments::place(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  for (note_border(stream); s.computed == s.kv.border && left_ > 0; note_border(stream)) {
+    const ContextPart& part = *part_of(stream.context, s.computed);
+    const int64_t before = left_;
+    const bool complete = loop_.executor->hold_part(stream, part, left_);
+    loop_.stats.prompt_tokens += before - left_;
+    worked_ |= left_ < before;
+    const int64_t count = std::min(left_, part.end - s.computed);
+    if (!complete || count <= 0 || !ledger_.reserve(stream, s.computed + count)) return;
+    take_placed(s, count, loop_.executor->put_part(stream, part, count));
+  }
+}
+
+// Counts rows that are now the stream's, `known` of which were there already.
+void PlacedDocuments::take_placed(Sequence& s, int64_t count, int64_t known) {
+  s.computed += count;
+  left_ -= count;
+  worked_ = true;
+  const int64_t further = std::max<int64_t>(0, s.computed - s.progress.furthest);  // 0: it was preempted behind it
+  s.prefix.cached += std::min(known, further);
+  s.progress.furthest += further;
 }
 
 // Tokens before the first part, where these are what it sees: they are in what the index holds of it.
@@ -106,18 +117,12 @@ bool PlacedDocuments::take_rows(LiveStream& stream, const ContextPart& part, int
   Sequence& s = stream.sequence;
   if (!index_ || !s.request.cache_prompt) return false;
   const int64_t block_tokens = loop_.kv().layout().block_tokens;
-  const std::vector<BlockId> found =
-      index_->match(own_stream(s, part, tokens_before(part), block_tokens), s.prefix.scope);
+  const std::vector<BlockId> found = index_->match(own_stream(s, part, block_tokens), s.prefix.scope);
   const int64_t known = std::min(std::ssize(found) * block_tokens - from, most);
   const bool takes = known > 0 && ledger_.reserve(stream, s.computed + known);
   if (takes) {
     copy_rows(loop_.kv(), {found, from}, {s.kv.blocks, s.computed}, known);
-    s.computed += known;
-    left_ -= known;
-    worked_ = true;
-    const int64_t further = std::max<int64_t>(0, s.computed - s.progress.furthest);  // 0: it was preempted behind it
-    s.prefix.cached += std::min(known, further);
-    s.progress.furthest += further;
+    take_placed(s, known, known);
   }
   for (const BlockId block : found) loop_.kv().release(block);
   return takes && known == most;
@@ -129,7 +134,7 @@ void PlacedDocuments::leave(const LiveStream& stream, const ContextPart& part) {
   const int64_t before = tokens_before(part);
   if (!index_ || !s.request.cache_prompt || before < 0) return;
   const int64_t block_tokens = loop_.kv().layout().block_tokens;
-  const auto tokens = own_stream(s, part, before, block_tokens);
+  const auto tokens = own_stream(s, part, block_tokens);
   const int64_t full = std::ssize(tokens) / block_tokens, known = index_->known_blocks(tokens, s.prefix.scope);
   if (known == full) return;
   std::vector<BlockId> blocks =

@@ -3,6 +3,9 @@
 // to their positions in the prompt. Both copy rows, since a part begins anywhere in a block. What of the part is
 // computed again is noted for the stream's next step.
 //
+// Where a codec encodes the KV cache, the executor computes parts in rows of their own, which are encoded as the
+// stream's (ContextPlan::placed); what the prefix cache holds are other streams' blocks then.
+//
 // A step copies and moves about as many tokens as it may run, of all streams together, so that the others go on between
 // the documents of a long prompt. A stream that waits for its next ones has its border where it is, and is not planned.
 #pragma once
@@ -29,6 +32,8 @@ class PlacedDocuments {
   bool worked() const { return worked_; }  // copied or moved something, in this step
 
  private:
+  void place(LiveStream& stream);
+  void take_placed(Sequence& s, int64_t count, int64_t known);
   void take_start(LiveStream& stream, const ContextPart& first);
   void take(LiveStream& stream, const ContextPart& part);
   bool take_rows(LiveStream& stream, const ContextPart& part, int64_t from, int64_t most);

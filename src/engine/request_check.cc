@@ -83,6 +83,7 @@ Result<void> check_options(const EngineOptions& options) {
   MILLRACE_TRY_VOID(check_range("resident streams", options.resident_streams, 0, 1 << 20));
   MILLRACE_TRY_VOID(check_range("queue", options.queue, 0, 1 << 24));
   MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
+  MILLRACE_TRY_VOID(check_range("document tokens", options.document_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("swap tokens", options.swap_tokens, 0, int64_t{1} << 40));
   if (!options.kv_ssd.empty())
     MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));

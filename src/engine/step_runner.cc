@@ -27,7 +27,7 @@ bool StepRunner::fits(const StepPlan& plan) const {
       return false;
     if (chunk.sample != (chunk.own() == s.remaining())) return false;
     if (chunk.drafted > 0 && (!s.decoding() || chunk.drafted > std::ssize(s.draft.tokens))) return false;
-    if (s.kv.border > 0 && chunk.first + chunk.count > s.kv.border) return false;
+    if (s.kv.border >= 0 && chunk.first + chunk.count > s.kv.border) return false;
     if (s.prompt_apart && chunk.first < s.prompt_tokens && chunk.first + chunk.count > s.prompt_tokens) return false;
     if (s.kv.evict_at > 0 && chunk.first + chunk.count > s.kv.evict_at) return false;
     for (size_t j = 0; j < i; ++j)

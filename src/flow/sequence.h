@@ -47,7 +47,8 @@ struct KvState {
   int64_t left_out = 0;       // of the tokens before `computed`, excluded from its attention: they have no blocks
   int64_t most_left_out = 0;  // the largest left_out so far: tokens were sampled without so many
   int64_t most_stored = 0;    // tokens that its evictor lets it store at once from now on; 0: no evictor
-  int64_t border = 0;         // computed tokens at which a part of its context ends or begins; no chunk crosses it
+  int64_t border = -1;        // computed tokens at which a part of its context ends or begins, or where it waits for
+                              // the next ones; no chunk crosses it. -1: none
   int64_t evict_at = 0;       // computed tokens at which the evictor drops some; no chunk crosses it. 0: no evictor
 
   int64_t held_blocks() const { return from(dead_blocks); }

@@ -34,6 +34,15 @@ struct KeyMove {
   int64_t positions = 0;
 };
 
+// Rows of a pool of its own, of a stream with these blocks there, which are to become those of a batch's tokens. Keys
+// move to positions higher by `positions`.
+struct GivenRows {
+  KvPool& kv;
+  std::span<const BlockId> blocks;
+  int64_t slot = 0;
+  int64_t positions = 0;
+};
+
 struct NormWeights {
   std::vector<float> scale;  // empty: no norm
   std::vector<float> bias;   // LayerNorm only
@@ -108,6 +117,9 @@ class Model {
 
   // Rotates stored keys. Only of models that check_movable() accepts.
   void move_keys(const KeyMove& move, ForwardContext& context) const;
+  // Stores given rows as the keys and values of the batch's only span, as a pass that had computed them would. The
+  // batch's layers are encoded, those of the rows are not; both have one group.
+  void put_keys(const Batch& batch, const GivenRows& rows, ForwardContext& context) const;
 
   // The parts of a pass, in this order; run_layers() in any number of pieces. A piece leaves its last block's output to
   // be added by the next one (ForwardContext::pending), so that splitting a pass costs no pass over the rows.

@@ -68,6 +68,12 @@ class ModelRunner {
     model_->move_keys({blocks, slot, count, positions}, *context_);
   }
 
+  // Stores given rows as those of the tokens added since start(), of one stream (Model::put_keys()).
+  void put_keys(const GivenRows& rows) {
+    const ThreadPool::Turn turn(*threads_);
+    model_->put_keys(batch_, rows, *context_);
+  }
+
   // The tokens that a stream keeps move to its first slots, where a codec encodes the pool's first group; between
   // passes.
   void compact_encoded(const KeptSlots& slots) {

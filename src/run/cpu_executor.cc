@@ -9,7 +9,6 @@
 #include "kv/kv_formats.h"
 #include "kv/tiers/memory_tier.h"
 #include "models/background_packer.h"
-#include "run/context_check.h"
 #include "run/context_refresh.h"
 #include "run/evictor_check.h"
 #include "run/kv_identity.h"
@@ -147,7 +146,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
     return Error::user(
         "kernel padded_experts: answers would depend on the other requests of a batch; only bench and perplexity take "
         "it");
-  MILLRACE_TRY_VOID(load_documents(options, threads, forward.tokens));
+  MILLRACE_TRY_VOID(load_documents(options, threads, forward, formats.encodes()));
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
@@ -196,7 +195,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options, std::shared_
   evictions_.emplace(*runner_, drafts);
   draft_positions_.reserve(static_cast<size_t>(kMaxTreeTokens));
   sampled_.reserve(static_cast<size_t>(forward.outputs));
-  rows_.reserve(static_cast<size_t>(forward.tokens));
+  read_rows_.reserve(static_cast<size_t>(forward.tokens));
   reads_.reserve(static_cast<size_t>(forward.tokens));
   adapted_.reserve(static_cast<size_t>(options.max_streams));
   choice_.emplace(tokenizer, model.spec().vocab, runner_->threads(), forward.outputs);
@@ -238,15 +237,19 @@ Result<void> CpuExecutor::load_features(const EngineOptions& options, ThreadPool
 
 // What the context needs beside the model.
 Result<void> CpuExecutor::load_documents(const EngineOptions& options, std::shared_ptr<ThreadPool> threads,
-                                         int64_t batch_tokens) {
+                                         const ForwardLimits& limits, bool encodes) {
   MILLRACE_TRY(const auto context, make_document_context(options.document_context));
   if (context && context->link_rows()) {
     MILLRACE_TRY(links_,
                  LinkRows::load(*context->link_rows(), model_->parts().model->spec().width, model_->parts().accounts));
   }
-  if (!context || !context->encoder()) return {};
-  MILLRACE_TRY(documents_,
-               EncodedDocuments::load(*context->encoder(), *model_, std::move(threads), options, batch_tokens));
+  if (context && context->encoder()) {
+    MILLRACE_TRY(documents_,
+                 EncodedDocuments::load(*context->encoder(), *model_, std::move(threads), options, limits.tokens));
+  } else if (context && encodes && check_movable(model_->parts().model->spec(), "context").ok()) {
+    const int64_t tokens = options.document_tokens > 0 ? options.document_tokens : limits.context;
+    MILLRACE_TRY(rows_, DocumentRows::create(*model_, std::move(threads), limits, tokens));
+  }
   return {};
 }
 
@@ -409,8 +412,22 @@ Result<void> CpuExecutor::check_context(bool weighs) const {
     return Error::unsupported(
         "context: layers with a window keep only the newest keys; keep all of them (--keep-window-keys), or choose the "
         "context for the whole engine");
-  if (layout.encodes()) return context_needs_rows(layout.codec_name());
-  return check_movable(model_->parts().model->spec(), "context");
+  MILLRACE_TRY_VOID(check_movable(model_->parts().model->spec(), "context"));
+  return layout.encodes() ? check_encoded_context() : Result<void>();
+}
+
+// With a codec.
+Result<void> CpuExecutor::check_encoded_context() const {
+  const std::string& codec = runner_->kv().layout().codec_name();
+  if (!rows_)
+    return Error::unsupported(fmt::format(
+        "context: KV format {} encodes whole blocks, beside which documents are kept as rows; start the engine with a "
+        "context (--use context=NAME), which takes memory for them, or use f16 or another format of rows",
+        codec));
+  if (pattern_layer_sets(runner_->limits().switches.attention.pattern) > 0)
+    return Error::unsupported(fmt::format("context: KV format {}: not with attention {}, which stores rows beside it",
+                                          codec, runner_->limits().switches.attention.pattern->text()));
+  return {};
 }
 
 Result<void> CpuExecutor::check_encoded(const DocumentTokens& documents) const {
@@ -484,13 +501,15 @@ Result<void> CpuExecutor::begin(LiveStream& stream) const {
 Result<void> CpuExecutor::begin_adapters(LiveStream& stream) const {
   MILLRACE_TRY(stream.adapters, adapters_->find(stream.sequence.request.adapters));
   const ArchSpec& spec = model_->parts().model->spec();
-  for (const LoraUse& use : stream.adapters) {
-    const int64_t bytes = runner_->adapters().wanted(spec, use.adapter->rank());
-    if (bytes == 0) continue;
-    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(model_->parts().accounts, "adapters", bytes,
-                                                   "unload an adapter, or raise the budget"));
-    MILLRACE_TRY_VOID(runner_->adapters().reserve(spec, use.adapter->rank()));
-    memory_.push_back(std::move(hold));
+  for (ModelRunner* runner : {runner_.get(), rows_ ? &rows_->runner() : nullptr}) {
+    for (const LoraUse& use : stream.adapters) {
+      const int64_t bytes = runner ? runner->adapters().wanted(spec, use.adapter->rank()) : 0;
+      if (bytes == 0) continue;
+      MILLRACE_TRY(MemoryHold hold, MemoryHold::take(model_->parts().accounts, "adapters", bytes,
+                                                     "unload an adapter, or raise the budget"));
+      MILLRACE_TRY_VOID(runner->adapters().reserve(spec, use.adapter->rank()));
+      memory_.push_back(std::move(hold));
+    }
   }
   return {};
 }
@@ -593,12 +612,12 @@ void CpuExecutor::forward_in_parts() {
     if (!one.reader().logits()) one.read(runner_->hidden(one.row));
   take_failures();
   std::erase_if(reads_, [](const ReadRow& one) { return !one.reader().logits(); });
-  for (size_t first = 0; first < reads_.size(); first += rows_.size()) {
+  for (size_t first = 0; first < reads_.size(); first += read_rows_.size()) {
     const size_t count = std::min(reads_.size() - first, static_cast<size_t>(runner_->most_read_rows()));
-    rows_.clear();
-    for (size_t i = first; i < first + count; ++i) rows_.push_back(reads_[i].row);
-    keep_adapters(rows_);
-    const float* logits = runner_->read_rows(rows_, turn);
+    read_rows_.clear();
+    for (size_t i = first; i < first + count; ++i) read_rows_.push_back(reads_[i].row);
+    keep_adapters(read_rows_);
+    const float* logits = runner_->read_rows(read_rows_, turn);
     runner_->threads().parallel_for(static_cast<int64_t>(count), [&](int64_t i, int) {
       reads_[first + static_cast<size_t>(i)].read(logits + i * model_->parts().model->spec().vocab);
     });

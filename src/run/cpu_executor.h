@@ -12,6 +12,7 @@
 #include "models/model_runner.h"
 #include "run/adapter_registry.h"
 #include "run/constraint_memory.h"
+#include "run/document_rows.h"
 #include "run/draft_runner.h"
 #include "run/encoded_documents.h"
 #include "run/executor.h"
@@ -49,6 +50,15 @@ class CpuExecutor final : public Executor {
   Result<void> check_encoded(const DocumentTokens& documents) const override;
   Result<void> put_links(const LinkRowsChoice& choice, Request& request) const override;
   bool hold_documents(LiveStream& stream, int64_t& budget) override;
+  Result<void> check_parts(const ContextPlan& plan) const override {
+    return rows_ ? rows_->check(plan, runner_->kv().layout().codec_name()) : Result<void>();
+  }
+  bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override {
+    return rows_->hold(stream, part, budget);
+  }
+  int64_t put_part(LiveStream& stream, const ContextPart& part, int64_t count) override {
+    return rows_->put(stream, part, count, *runner_);
+  }
   void compact_encoded(const LiveStream& stream) override;
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override;
   void keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) override;
@@ -72,6 +82,7 @@ class CpuExecutor final : public Executor {
     return draft_.get();
   }
   const MemoryAccounts* accounts() const override;
+  Result<void> check_blocks() const override { return rows_ ? rows_->check_blocks() : Result<void>(); }
   const float* logits() const override { return runner_->logits(); }
 
  private:
@@ -79,7 +90,8 @@ class CpuExecutor final : public Executor {
   Result<void> size_memory(const EngineOptions& options, std::shared_ptr<ThreadPool> threads);
   Result<std::shared_ptr<const LanguageModel>> load_draft_model(const EngineOptions& options, int threads,
                                                                 KvLayout& layout) const;
-  Result<void> load_documents(const EngineOptions& options, std::shared_ptr<ThreadPool> threads, int64_t batch_tokens);
+  Result<void> load_documents(const EngineOptions& options, std::shared_ptr<ThreadPool> threads,
+                              const ForwardLimits& limits, bool encodes);
   Result<void> load_features(const EngineOptions& options, ThreadPool& threads, KvLayout& layout);
   std::vector<const ArchSpec*> specs() const;  // of the model, and of the draft model
   void add_rows(LiveStream& stream, int64_t begin, int64_t end, int64_t moved, int64_t sampled);
@@ -87,6 +99,7 @@ class CpuExecutor final : public Executor {
   void forward_in_parts();
   void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
+  Result<void> check_encoded_context() const;
   Result<void> begin_adapters(LiveStream& stream) const;
 
   std::shared_ptr<const LanguageModel> model_;
@@ -98,6 +111,7 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<FeatureRunner> features_;      // over the runner; null: the drafter reads no hidden states
   std::unique_ptr<SelfRunner> self_;             // over the runner; null: the drafter does not run this model
   std::unique_ptr<EncodedDocuments> documents_;  // a hook of the runner; null: no encoder
+  std::unique_ptr<DocumentRows> rows_;           // null: streams have rows, or no documents apart
   std::unique_ptr<const LinkRows> links_;        // null: links are tokens
   KeysReady keys_ready_;
   MassObserver mass_;
@@ -114,7 +128,7 @@ class CpuExecutor final : public Executor {
     void read(const float* values);
   };
   std::vector<ReadRow> reads_;          // of this step
-  std::vector<int32_t> rows_;           // of logits that are computed together
+  std::vector<int32_t> read_rows_;      // of logits that are computed together
   std::vector<int32_t> sampled_;        // rows, of a pass in parts; without those behind the last one needed
   std::vector<LoraRows::Run> adapted_;  // of a pass in parts: adapters of all its outputs
   ExecutorLimits limits_;

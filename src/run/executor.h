@@ -106,6 +106,14 @@ class Executor {
   // Before the stream runs: holds what its encoded documents have become, and encodes what is missing, about `budget`
   // tokens at most, which it lessens. False: not yet; the stream cannot run in this step.
   virtual bool hold_documents(LiveStream& /*stream*/, int64_t& /*budget*/) { return true; }
+  // Whether a plan's parts can be computed here. Any thread. Errors: unsupported, resource.
+  virtual Result<void> check_parts(const ContextPlan& /*plan*/) const { return {}; }
+  // Of parts that are placed (ContextPlan::placed). Holds the part's rows for the stream, and computes those that are
+  // missing, about `budget` tokens at most, which it lessens. False: not all are there yet.
+  virtual bool hold_part(LiveStream& /*stream*/, const ContextPart& /*part*/, int64_t& /*budget*/) { return false; }
+  // Then stores the next `count` of them as the stream's, whose blocks cover them. Returns how many were not computed
+  // for this stream.
+  virtual int64_t put_part(LiveStream& /*stream*/, const ContextPart& /*part*/, int64_t /*count*/) { return 0; }
   // Moves the keys in `count` slots from `slot` on to positions higher by `positions`.
   virtual void move_keys(std::span<const BlockId> /*blocks*/, int64_t /*slot*/, int64_t /*count*/,
                          int64_t /*positions*/) {}
@@ -149,6 +157,8 @@ class Executor {
 
   // The accounts that count its memory; null: none.
   virtual const MemoryAccounts* accounts() const { return nullptr; }
+  // That blocks beside those of kv() have as many references as holders. Errors: internal.
+  virtual Result<void> check_blocks() const { return {}; }
 
   // Logits of the last step's outputs, in plan order; null if there are none.
   virtual const float* logits() const { return nullptr; }

@@ -40,6 +40,7 @@ struct StoreRepair {
 };
 
 class DocumentLease;  // run/encoded_documents.h
+class RowsLease;      // run/document_rows.h
 
 struct LiveStream {
   Sequence sequence;
@@ -61,6 +62,7 @@ struct LiveStream {
   std::vector<size_t> stale;                      // complete parts, some tokens of which are to be computed again
   std::shared_ptr<const DocumentTokens> encoded;  // documents that an encoder reads; null: none
   std::shared_ptr<DocumentLease> lease;           // what it holds of them; null while it does not run
+  std::shared_ptr<RowsLease> rows;                // of the part that is being placed; null: of none
   PrefixLoad load;
   StoreRepair repair;
   std::unique_ptr<StreamDrafts> drafts;  // what the engine knows of its drafts; null: nothing yet

@@ -8,7 +8,6 @@
 
 #include "base/philox.h"
 #include "models/forward_switches.h"
-#include "run/context_check.h"
 #include "run/evictor_check.h"
 #include "run/kv_places.h"
 #include "run/simulated_store.h"
@@ -212,7 +211,12 @@ Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
 Result<void> SimulatedExecutor::check_context(bool) const {
   if (kv_->by_layer()) return Error::unsupported(kBlocksByLayer);
   if (kv_->gives_back()) return Error::unsupported("context: is simulated without layers that see a window");
-  if (!codec_.empty()) return context_needs_rows(codec_);
+  if (!codec_.empty())
+    return Error::unsupported(
+        fmt::format("context: KV format {} encodes whole blocks, beside which documents are kept as rows; this is not "
+                    "simulated; use "
+                    "f16 or another format of rows",
+                    codec_));
   if (pattern_ && pattern_->stores_rows())
     return Error::unsupported("context: is simulated without attention patterns that store rows; use a static one");
   return {};

@@ -12,7 +12,7 @@ int64_t held(const Sequence& stream) { return stream.kv.held_blocks(); }
 // where that matters: no chunk crosses that point.
 int64_t before_border(const Sequence& stream, int64_t end) {
   const int64_t evict_at = stream.kv.evict_at > 0 ? stream.kv.evict_at : INT64_MAX;
-  const int64_t border = stream.kv.border > 0 ? stream.kv.border : INT64_MAX;
+  const int64_t border = stream.kv.border >= 0 ? stream.kv.border : INT64_MAX;
   const int64_t prompt = stream.prompt_apart && end < stream.prompt_tokens ? stream.prompt_tokens : INT64_MAX;
   return std::min({evict_at, border, prompt}) - end;
 }

@@ -487,10 +487,27 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   EXPECT_EQ(document_error("llama3", o, r), "context: prompts with rows in place of tokens have no parts");
   EngineOptions encoded = o;
   encoded.kv_format = "kivi";
+  EXPECT_EQ(document_error("llama3", encoded, good), "");
+  EXPECT_EQ(document_error("gpt2", encoded, good),
+            "context: the model adds learned positions to its tokens, so that their keys cannot be moved");
+  r = good;
+  r.document_context = "cacheblend";
+  EXPECT_EQ(document_error("llama3", encoded, r),
+            "context cacheblend: computes tokens in the middle of a document again, whose rows KV format "
+            "kivi:bits=2,group=32,residual=0 encodes with others; use epic, or a format of rows such as q8_0");
+  encoded.document_tokens = 1;
   EXPECT_EQ(
-      document_error("llama3", encoded, good),
-      "context: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, and keys that move need their rows; "
-      "use f16 or another format of rows");
+      document_error("llama3", encoded, document_request({std::vector<TokenId>(16, 3)}, {8})),
+      "context: a document of 17 tokens, with those that it sees, does not fit in the 16 that are kept; start with "
+      "more, --document-tokens N");
+  encoded.document_context = "";
+  r.document_context = "kvlink";
+  EXPECT_EQ(
+      document_error("llama3", encoded, r),
+      "context: KV format kivi:bits=2,group=32,residual=0 encodes whole blocks, beside which documents are kept as "
+      "rows; "
+      "start the engine with a context (--use context=NAME), which takes memory for them, or use f16 or another format "
+      "of rows");
   EngineOptions choosing = o;
   choosing.kernels = {"attention=quest:block=16"};
   EXPECT_EQ(document_error("llama3", choosing, good),
