@@ -41,6 +41,15 @@ class CostedExecutor final : public Executor {
   CostModel* cost() override { return &cost_; }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
   Result<void> check_evictor(const EvictionRule& rule) const override { return inner_->check_evictor(rule); }
+  Result<void> check_context(bool weighs) const override { return inner_->check_context(weighs); }
+  Result<void> check_parts(const ContextPlan& plan) const override { return inner_->check_parts(plan); }
+  bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override {
+    return inner_->hold_part(stream, part, budget);
+  }
+  int64_t put_part(LiveStream& stream, const ContextPart& part, int64_t count) override {
+    return inner_->put_part(stream, part, count);
+  }
+  Result<void> check_blocks() const override { return inner_->check_blocks(); }
   void compact_encoded(const LiveStream& stream) override { inner_->compact_encoded(stream); }
   void move_keys(std::span<const BlockId> blocks, int64_t slot, int64_t count, int64_t positions) override {
     inner_->move_keys(blocks, slot, count, positions);

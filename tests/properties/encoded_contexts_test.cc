@@ -3,8 +3,8 @@
 // F16; and rows that are put into a stream become the tiles that a pass which computes them makes.
 #include <cmath>
 
+#include "properties/costed_executor.h"
 #include "properties/document_requests.h"
-#include "sampling/logprobs.h"
 
 namespace millrace {
 namespace {
@@ -109,19 +109,26 @@ TEST_P(PlacedContexts, BitsDoNotDependOnOtherStreams) {
 TEST_P(PlacedContexts, PreemptedStreamsHaveTheSameBits) {
   for (const int64_t swap : {0, 4096}) {
     EngineOptions o = encoded(options(1, 24));
-    o.kv_tokens = 480;
+    o.kv_tokens = 448;
     o.swap_tokens = swap;
     o.max_streams = 4;
-    auto core = make_core(model_, o);
+    o.policy = "fcfs:reserve=prompt";
+    auto executor = CpuExecutor::create(model_, o);
+    ASSERT_TRUE(executor.ok()) << executor.error().message;
+    auto made = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{1, 1e-3, 1}), o);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    EngineCore* const core = made->get();
     for (const RequestId id : {1, 2, 3, 4}) {
       Request r = request();
-      r.max_tokens = 50;
+      r.max_tokens = 80;
       ASSERT_TRUE(core->add(id, r).ok());
     }
     auto shown = run_all(*core, vocab_);
     EXPECT_GT(core->stats().preemptions, 0);
+    EXPECT_EQ(core->stats().swapped_out_tokens > 0, swap > 0);
+    EXPECT_EQ(core->stats().states_free, core->stats().states);
     for (const RequestId id : {1, 2, 3, 4}) {
-      ASSERT_EQ(shown[id].logits.size(), 50u);
+      ASSERT_EQ(shown[id].logits.size(), 80u);
       shown[id].logits.resize(6);
       shown[id].tokens.resize(6);
       EXPECT_TRUE(shown[id].same_bits(alone_)) << id;
@@ -358,7 +365,7 @@ TEST_F(PutRows, BecomeTheTilesOfAPassThatComputesThem) {
 }
 
 TEST_F(PutRows, KeysMoveBeforeTheyAreEncoded) {
-  for (const char* codec : {"kivi", "kvquant:group=32", "quarot_kv:bits=3"}) {
+  for (const char* codec : {"kivi", "kvquant:group=32", "atom_kv"}) {
     PoolRunner from(*model_, rows()), to(*model_, encoded(codec));
     from.begin(0, 0, kRows, tokens_);
     from.runner->forward();
