@@ -37,7 +37,7 @@ class StreamMaker {
     if (rule) begin_eviction(*stream, std::move(rule));
     MILLRACE_TRY(const auto context, loop_.context_of(s.request));
     if (context) stream->context = context->plan(s.request.documents);
-    if (context && loop_.kv().layout().encodes()) stream->context = place_parts(std::move(stream->context));
+    if (context && loop_.executor->places_parts()) stream->context = place_parts(std::move(stream->context));
     note_border(*stream);
     s.prompt_apart = loop_.executor->limits().prompts_apart;
     s.prefix.caches =

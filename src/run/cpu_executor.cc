@@ -9,6 +9,7 @@
 #include "kv/kv_formats.h"
 #include "kv/tiers/memory_tier.h"
 #include "models/background_packer.h"
+#include "run/context_check.h"
 #include "run/context_refresh.h"
 #include "run/evictor_check.h"
 #include "run/kv_identity.h"
@@ -248,7 +249,7 @@ Result<void> CpuExecutor::load_documents(const EngineOptions& options, std::shar
                  EncodedDocuments::load(*context->encoder(), *model_, std::move(threads), options, limits.tokens));
   } else if (context && encodes && check_movable(model_->parts().model->spec(), "context").ok()) {
     const int64_t tokens = options.document_tokens > 0 ? options.document_tokens : limits.context;
-    MILLRACE_TRY(rows_, DocumentRows::create(*model_, std::move(threads), limits, tokens));
+    MILLRACE_TRY(rows_, DocumentRows::create(*model_, std::move(threads), limits, tokens, options.prefix_cache));
   }
   return {};
 }
@@ -419,11 +420,7 @@ Result<void> CpuExecutor::check_context(bool weighs) const {
 // With a codec.
 Result<void> CpuExecutor::check_encoded_context() const {
   const std::string& codec = runner_->kv().layout().codec_name();
-  if (!rows_)
-    return Error::unsupported(fmt::format(
-        "context: KV format {} encodes whole blocks, beside which documents are kept as rows; start the engine with a "
-        "context (--use context=NAME), which takes memory for them, or use f16 or another format of rows",
-        codec));
+  if (!rows_) return context_needs_rows(codec);
   if (pattern_layer_sets(runner_->limits().switches.attention.pattern) > 0)
     return Error::unsupported(fmt::format("context: KV format {}: not with attention {}, which stores rows beside it",
                                           codec, runner_->limits().switches.attention.pattern->text()));

@@ -51,8 +51,9 @@ class CpuExecutor final : public Executor {
   Result<void> put_links(const LinkRowsChoice& choice, Request& request) const override;
   bool hold_documents(LiveStream& stream, int64_t& budget) override;
   Result<void> check_parts(const ContextPlan& plan) const override {
-    return rows_ ? rows_->check(plan, runner_->kv().layout().codec_name()) : Result<void>();
+    return rows_ ? rows_->kept().check(plan, runner_->kv().layout().codec_name()) : Result<void>();
   }
+  bool places_parts() const override { return rows_ != nullptr; }
   bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override {
     return rows_->hold(stream, part, budget);
   }
@@ -82,7 +83,7 @@ class CpuExecutor final : public Executor {
     return draft_.get();
   }
   const MemoryAccounts* accounts() const override;
-  Result<void> check_blocks() const override { return rows_ ? rows_->check_blocks() : Result<void>(); }
+  Result<void> check_blocks() const override { return rows_ ? rows_->kept().check_blocks() : Result<void>(); }
   const float* logits() const override { return runner_->logits(); }
 
  private:

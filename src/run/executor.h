@@ -108,7 +108,9 @@ class Executor {
   virtual bool hold_documents(LiveStream& /*stream*/, int64_t& /*budget*/) { return true; }
   // Whether a plan's parts can be computed here. Any thread. Errors: unsupported, resource.
   virtual Result<void> check_parts(const ContextPlan& /*plan*/) const { return {}; }
-  // Of parts that are placed (ContextPlan::placed). Holds the part's rows for the stream, and computes those that are
+  // Whether the parts of all contexts are placed (ContextPlan::placed).
+  virtual bool places_parts() const { return false; }
+  // Of such parts. Holds the part's rows for the stream, and computes those that are
   // missing, about `budget` tokens at most, which it lessens. False: not all are there yet.
   virtual bool hold_part(LiveStream& /*stream*/, const ContextPart& /*part*/, int64_t& /*budget*/) { return false; }
   // Then stores the next `count` of them as the stream's, whose blocks cover them. Returns how many were not computed

@@ -40,7 +40,7 @@ struct StoreRepair {
 };
 
 class DocumentLease;  // run/encoded_documents.h
-class RowsLease;      // run/document_rows.h
+class RowsLease;      // run/kept_rows.h
 
 struct LiveStream {
   Sequence sequence;

@@ -8,6 +8,7 @@
 
 #include "base/philox.h"
 #include "models/forward_switches.h"
+#include "run/context_check.h"
 #include "run/evictor_check.h"
 #include "run/kv_places.h"
 #include "run/simulated_store.h"
@@ -166,6 +167,7 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   executor->cost_ = make_scaled_kv_cost(std::move(cost), executor->kv_ratio_, read_ratio);
   MILLRACE_TRY(const int64_t tails, tail_tokens(options, layout));
   drop_bytes(layout);
+  MILLRACE_TRY_VOID(executor->keep_rows(options, layout));
   const int64_t kv_tokens = options.kv_tokens > 0 ? executor->tokens_for(options.kv_tokens - tails)
                                                   : longest_demand(rule.get(), layout, options.context);
   const int64_t blocks = (kv_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.tables();
@@ -174,6 +176,18 @@ Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique
   executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
   executor->limits_.prompts_apart = executor->pattern_ && executor->pattern_->has_phase();
   return executor;
+}
+
+// As an engine has them, beside a KV cache that is encoded.
+Result<void> SimulatedExecutor::keep_rows(const EngineOptions& options, const KvLayout& layout) {
+  MILLRACE_TRY(const auto context, make_document_context(options.document_context));
+  if (!context || context->encoder() || codec_.empty()) return {};
+  KvLayout rows{.format = layout.format, .block_tokens = KeptRows::kBlockTokens, .layers = {layout.layers.front()}};
+  const int64_t tokens = options.document_tokens > 0 ? options.document_tokens : options.context;
+  MILLRACE_TRY(auto pool, KvPool::create(std::move(rows), KeptRows::blocks(tokens)));
+  rows_ = std::make_unique<KvPool>(std::move(pool));
+  kept_.emplace(*rows_, options.prefix_cache);
+  return {};
 }
 
 Result<std::unique_ptr<KvTier>> SimulatedExecutor::make_tier(int64_t tokens) {
@@ -211,12 +225,7 @@ Result<void> SimulatedExecutor::check_evictor(const EvictionRule& rule) const {
 Result<void> SimulatedExecutor::check_context(bool) const {
   if (kv_->by_layer()) return Error::unsupported(kBlocksByLayer);
   if (kv_->gives_back()) return Error::unsupported("context: is simulated without layers that see a window");
-  if (!codec_.empty())
-    return Error::unsupported(
-        fmt::format("context: KV format {} encodes whole blocks, beside which documents are kept as rows; this is not "
-                    "simulated; use "
-                    "f16 or another format of rows",
-                    codec_));
+  if (!codec_.empty() && !kept_) return context_needs_rows(codec_);
   if (pattern_ && pattern_->stores_rows())
     return Error::unsupported("context: is simulated without attention patterns that store rows; use a static one");
   return {};
@@ -224,6 +233,14 @@ Result<void> SimulatedExecutor::check_context(bool) const {
 
 void SimulatedExecutor::add(int64_t first, int64_t count, int64_t outputs, StepShape& shape, bool answer) {
   pattern_ ? pattern_->add(first, count, outputs, answer, shape) : shape.add(first, count, outputs);
+}
+
+bool SimulatedExecutor::hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) {
+  return kept_->hold(stream, part, budget, limits_.tokens, [this](const RowsLease&, int64_t first, int64_t count) {
+    StepShape shape;
+    add(first, count, 0, shape);
+    clock_.advance_ns(nanoseconds(cost_->step_seconds(shape)));
+  });
 }
 
 // As refresh_parts() computes them: of a share, all tokens in the layers before the one that is compared, and the

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/clock.h"
 #include "millrace/options.h"
 #include "run/executor.h"
+#include "run/kept_rows.h"
 #include "run/pattern_steps.h"
 
 namespace millrace {
@@ -44,6 +46,16 @@ class SimulatedExecutor final : public Executor {
   Result<void> begin(LiveStream&) const override { return {}; }
   // A context's documents are copied where they are cached, in no time, and else computed.
   Result<void> check_context(bool weighs) const override;
+  // Beside a KV format that encodes whole blocks rows of documents are kept apart, as in an engine (run/kept_rows.h).
+  bool places_parts() const override { return kept_.has_value(); }
+  Result<void> check_parts(const ContextPlan& plan) const override {
+    return kept_ ? kept_->check(plan, codec_) : Result<void>();
+  }
+  bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override;
+  int64_t put_part(LiveStream& stream, const ContextPart& part, int64_t count) override {
+    return KeptRows::let_go(stream, part, count);
+  }
+  Result<void> check_blocks() const override { return kept_ ? kept_->check_blocks() : Result<void>(); }
   void refresh(const LiveStream& stream) override;
   void forward(std::span<const StepWork> work) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
@@ -57,12 +69,15 @@ class SimulatedExecutor final : public Executor {
   // As StepShape::add(), with the pattern.
   void add(int64_t first, int64_t count, int64_t outputs, StepShape& shape, bool answer = false);
   explicit SimulatedExecutor(ManualClock& clock) : clock_(clock) {}
+  Result<void> keep_rows(const EngineOptions& options, const KvLayout& layout);
   // Tokens that take the bytes of `tokens` in F16.
   int64_t tokens_for(int64_t tokens) const { return static_cast<int64_t>(static_cast<double>(tokens) / kv_ratio_); }
 
   ManualClock& clock_;
   std::unique_ptr<CostModel> cost_;
   std::unique_ptr<KvPool> kv_;
+  std::unique_ptr<KvPool> rows_;  // of documents
+  std::optional<KeptRows> kept_;
   std::unique_ptr<PatternSteps> pattern_;  // null: queries see all keys
   double kv_ratio_ = 1;                    // bytes of a token, in those of F16
   bool shares_prefixes_ = true;

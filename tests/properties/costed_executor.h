@@ -43,6 +43,7 @@ class CostedExecutor final : public Executor {
   Result<void> check_evictor(const EvictionRule& rule) const override { return inner_->check_evictor(rule); }
   Result<void> check_context(bool weighs) const override { return inner_->check_context(weighs); }
   Result<void> check_parts(const ContextPlan& plan) const override { return inner_->check_parts(plan); }
+  bool places_parts() const override { return inner_->places_parts(); }
   bool hold_part(LiveStream& stream, const ContextPart& part, int64_t& budget) override {
     return inner_->hold_part(stream, part, budget);
   }

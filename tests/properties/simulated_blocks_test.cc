@@ -1,5 +1,6 @@
 // A simulation holds the blocks that an engine holds: the same requests in both, step by step, with every kind of
 // evictor, budgets by layer, KV formats, and memory for all streams or for some.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
@@ -157,6 +158,24 @@ TEST_F(SimulatedBlocks, OfDocumentsAreThoseOfTheEngine) {
     EXPECT_EQ(seen.most_excess, 0);
     EXPECT_GT(seen.most_held, 0);
   }
+}
+
+// Rows of which are kept apart.
+TEST_F(SimulatedBlocks, OfEncodedDocumentsAreThoseOfTheEngine) {
+  has_documents_ = true;
+  for (const char* format : {"kivi:bits=4", "kvquant:group=32,residual=20"})
+    for (const char* context : {"kvlink", "ape", "epic:recompute=4"})
+      for (const int64_t kept : {0, 48}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", format, context, kept));
+        EngineOptions o = machine("");
+        o.kv_format = format;
+        o.document_context = context;
+        o.document_tokens = kept;
+        const Seen seen = run(o);
+        EXPECT_EQ(seen.least_excess, 0);
+        EXPECT_EQ(seen.most_excess, 0);
+        EXPECT_GT(seen.most_held, 0);
+      }
 }
 
 // A pattern's streams may drop tokens there as here.
