@@ -265,12 +265,44 @@ std::vector<RawCase> raw_cases() {
   std::vector<RawCase> cases;
   for (const char* context : {"kvlink", "independent", "epic:recompute=5", "ape", "entropy:top=2"})
     for (const char* model : {"llama3", "gemma3", "smollm3"}) cases.push_back({context, model});
+  cases.push_back(
+      {"kvlink:links=2,link_token=7", "qwen2"});  // which stand between documents, and see those before them
   return cases;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RawContexts, ::testing::ValuesIn(raw_cases()), [](const auto& test) {
   return test.param.context.substr(0, test.param.context.find(':')) + "_" + test.param.model;
 });
+
+// Documents are computed with the adapters of their request, and shared with requests that have the same.
+TEST(PlacedContextAdapters, DocumentsAreThoseOfTheAdapters) {
+  auto loaded = LanguageModel::load(golden_model("llama3"), {.threads = 1, .context = 256});
+  ASSERT_TRUE(loaded.ok());
+  const int64_t vocab = (*loaded)->info().vocab;
+  const auto text = [&](int64_t seed, int64_t tokens) { return make_request(seed, tokens, 1, vocab).prompt; };
+  EngineOptions o = options(2, 50);
+  o.context = 256;
+  o.document_context = "kvlink";
+  o.adapters = {"one=" + std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/lora/llama3"};
+  const auto run = [&](const char* format) {
+    o.kv_format = format;
+    std::vector<Shown> out;
+    auto core = make_core(*loaded, o);
+    for (const std::vector<AdapterUse>& adapters : {std::vector<AdapterUse>{}, {{"one"}}, {}, {{"one"}}}) {
+      Request request = document_request({text(1, 53), text(2, 33)}, text(4, 9));
+      request.adapters = adapters;
+      const auto id = static_cast<RequestId>(out.size() + 1);
+      EXPECT_TRUE(core->add(id, request).ok());
+      out.push_back(run_all(*core, vocab)[id]);
+    }
+    return out;
+  };
+  const std::vector<Shown> rows = run("f16"), raw = run("kivi:bits=2,residual=256");
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_TRUE(raw[i].same_bits(rows[i])) << i;
+  EXPECT_FALSE(raw[0].same_bits(raw[1]));
+  EXPECT_EQ(raw[1].cached, 0);
+  EXPECT_EQ(raw[3].cached, 86);
+}
 
 // ---- rows that are put into a stream ----
 
