@@ -81,6 +81,8 @@ class EngineCore {
   const PlannerLimits& limits() const { return loop_->limits; }
   const KvPool& kv() const { return loop_->kv(); }
   const Executor& executor() const { return *loop_->executor; }
+  // The last step computed or copied documents, beside its plan.
+  bool worked() const { return runner_.waits(); }
   // Errors: internal, where the block accounts are wrong (BlockLedger::check()).
   Result<void> check_blocks() const {
     MILLRACE_TRY_VOID(loop_->executor->check_blocks());

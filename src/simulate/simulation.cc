@@ -168,7 +168,7 @@ class Simulation {
     node.figures.most_running = std::max(node.figures.most_running, running);
     for (const TokenEvent& event : events_) take(event, after);
     fairness_.tick(after);
-    return !plan.empty() || !events_.empty();
+    return !plan.empty() || !events_.empty() || node.core->worked();
   }
 
   void take(const TokenEvent& event, double now) {

@@ -180,5 +180,31 @@ TEST(SimulationEdges, ALiveLockEndsItThoughRequestsStillArrive) {
             "nothing is under way; 0 preemptions and 0 tokens computed again so far");
 }
 
+// Steps that only compute or copy documents are no standstill, even where no other request comes.
+TEST(SimulationEdges, AStreamWaitsForItsDocuments) {
+  SimulatedLoad load = edge_load({{0, 1, 2}, {1000, 1, 2}});
+  load.request = [](int64_t i) {
+    Request request = edge_request(1, 2, 9);
+    for (const int64_t d : {i, 1 - i}) {
+      request.documents.push_back({std::ssize(request.prompt), std::ssize(request.prompt) + 100});
+      request.prompt.insert(request.prompt.end(), 100, static_cast<TokenId>(20 + d));
+    }
+    request.prompt.insert(request.prompt.end(), 3, 7);
+    return request;
+  };
+  for (const char* format : {"f16", "kivi:bits=4"}) {
+    EngineOptions o = testing::small_machine();
+    o.context = 256;
+    o.kv_tokens = 2048;
+    o.document_context = "kvlink";
+    o.kv_format = format;
+    const SimulationResult result = run_edge(load, 1, {}, o);
+    ASSERT_EQ(result.requests.size(), 2u);
+    for (const SimulatedRequest& one : result.requests) EXPECT_EQ(one.finish, FinishReason::stop) << format;
+    EXPECT_GT(result.requests[0].first_token, 20) << format;        // of 0.1 s a token
+    EXPECT_LT(result.requests[1].first_token, 1000 + 4) << format;  // copies take no time
+  }
+}
+
 }  // namespace
 }  // namespace millrace
