@@ -247,7 +247,8 @@ Result<void> CpuExecutor::load_documents(const EngineOptions& options, std::shar
   if (context && context->encoder()) {
     MILLRACE_TRY(documents_,
                  EncodedDocuments::load(*context->encoder(), *model_, std::move(threads), options, limits.tokens));
-  } else if (context && encodes && check_movable(model_->parts().model->spec(), "context").ok()) {
+  } else if (context && encodes && pattern_layer_sets(limits.switches.attention.pattern) == 0 &&
+             check_movable(model_->parts().model->spec(), "context").ok()) {
     const int64_t tokens = options.document_tokens > 0 ? options.document_tokens : limits.context;
     MILLRACE_TRY(rows_, DocumentRows::create(*model_, std::move(threads), limits, tokens, options.prefix_cache));
   }
@@ -420,11 +421,10 @@ Result<void> CpuExecutor::check_context(bool weighs) const {
 // With a codec.
 Result<void> CpuExecutor::check_encoded_context() const {
   const std::string& codec = runner_->kv().layout().codec_name();
-  if (!rows_) return context_needs_rows(codec);
   if (pattern_layer_sets(runner_->limits().switches.attention.pattern) > 0)
     return Error::unsupported(fmt::format("context: KV format {}: not with attention {}, which stores rows beside it",
                                           codec, runner_->limits().switches.attention.pattern->text()));
-  return {};
+  return rows_ ? Result<void>() : context_needs_rows(codec);
 }
 
 Result<void> CpuExecutor::check_encoded(const DocumentTokens& documents) const {

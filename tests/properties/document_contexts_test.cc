@@ -495,6 +495,11 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   EXPECT_EQ(document_error("llama3", encoded, r),
             "context cacheblend: computes tokens in the middle of a document again, whose rows KV format "
             "kivi:bits=2,group=32,residual=0 encodes with others; use epic, or a format of rows such as q8_0");
+  encoded.kernels = {"attention=quest:block=32,phase=decode"};
+  EXPECT_EQ(document_error("llama3", encoded, good),
+            "context: KV format kivi:bits=2,group=32,residual=0: not with attention quest:block=32,phase=decode, which "
+            "stores rows beside it");
+  encoded.kernels.clear();
   encoded.document_tokens = 1;
   EXPECT_EQ(
       document_error("llama3", encoded, document_request({std::vector<TokenId>(16, 3)}, {8})),
