@@ -34,9 +34,10 @@ class StreamMaker {
     s.kv.by_layer = loop_.kv().by_layer();
     if (s.kv.by_layer) s.kv.windows.resize(static_cast<size_t>(loop_.kv().groups() - 1));
     MILLRACE_TRY_VOID(loop_.executor->begin(*stream));
-    if (rule) begin_eviction(*stream, std::move(rule));
     MILLRACE_TRY(const auto context, loop_.context_of(s.request));
     if (context) stream->context = context->plan(s.request.documents);
+    if (rule) begin_eviction(*stream, std::move(rule));
+    note_sees(*stream);
     note_border(*stream);
     s.prompt_apart = loop_.executor->limits().prompts_apart;
     s.prefix.caches =

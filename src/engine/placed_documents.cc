@@ -83,7 +83,7 @@ void PlacedDocuments::run(LiveStream& stream) {
   }
   // Blocks of the prompt: what a pattern knows of them is of keys at the places that they now have.
   if (s.prompt_apart && !stream.context.empty() && s.computed == s.prompt_tokens)
-    loop_.executor->keys_changed(s.kv.blocks, 0, s.computed);
+    loop_.executor->keys_changed(s.kv.blocks, 0, s.stored());
 }
 
 // Tokens before the first part, where these are what it sees: they are in what the index holds of it.

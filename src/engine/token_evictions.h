@@ -19,6 +19,9 @@ class TokenEvictions {
   BlockLedger& ledger_;
 };
 
+// Where the tokens behind the stream's documents weigh these anew: their segments in the slots that are left.
+void note_sees(LiveStream& stream);
+
 // Copies what planner and ledger need of the evictor's state. Without an evictor it does nothing.
 void note_eviction(LiveStream& stream);
 
