@@ -163,7 +163,9 @@ TEST_P(EvictedDocuments, BlocksGoBackToThePool) {
     ASSERT_TRUE(core->check_blocks().ok());
     const int64_t held = core->kv().total_blocks() - core->kv().free_blocks();
     most = std::max(most, held);
-    if (core->stats().evicted_tokens > 0) EXPECT_LE(held, core->kv().blocks_for(rule->most_stored()));
+    if (core->stats().evicted_tokens > 0) {
+      EXPECT_LE(held, core->kv().blocks_for(rule->most_stored()));
+    }
     dropped = core->stats().evicted_tokens;
   }
   EXPECT_GE(most, core->kv().blocks_for(1 + 23 + 33 + 16)) << "documents are stored whole before";
