@@ -1,6 +1,6 @@
 // What a context makes of one query's scores of documents' keys (KeySegment, DocumentWeights), for observers of
-// attention that have all scores of a query at once: the softmax of what comes out weighs keys as attend_visible() does.
-// Allocates nothing.
+// attention that have all scores of a query at once: the softmax of what comes out weighs keys as attend_visible()
+// does. Allocates nothing.
 #pragma once
 
 #include <array>

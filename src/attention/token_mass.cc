@@ -38,8 +38,7 @@ struct TokenUnit {
 
   // Of a span that weighs documents anew. Null: all keys count alike.
   const Visibility* weighing() const {
-    const Visibility* seen =
-        span.visibility < 0 ? nullptr : &batch.visibility[static_cast<size_t>(span.visibility)];
+    const Visibility* seen = span.visibility < 0 ? nullptr : &batch.visibility[static_cast<size_t>(span.visibility)];
     return seen && seen->segment_count > 0 ? seen : nullptr;
   }
   int64_t group() const { return layer.heads / layer.kv_heads; }
