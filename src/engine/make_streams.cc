@@ -37,7 +37,7 @@ class StreamMaker {
     MILLRACE_TRY(const auto context, loop_.context_of(s.request));
     if (context) stream->context = context->plan(s.request.documents);
     if (rule) begin_eviction(*stream, std::move(rule));
-    note_sees(*stream);
+    note_eviction(*stream);
     note_border(*stream);
     s.prompt_apart = loop_.executor->limits().prompts_apart;
     s.prefix.caches =
@@ -98,7 +98,6 @@ class StreamMaker {
     Sequence& s = stream.sequence;
     stream.eviction = std::make_unique<TokenEviction>(std::move(rule), s.prompt_tokens, s.max_total,
                                                       loop_.kv().layout().heads(), loop_.kv().layout().tables());
-    note_eviction(stream);
   }
 
   LoopContext& loop_;

@@ -45,8 +45,7 @@ KeySegment left_of(const KeySegment& segment, std::span<const int32_t> positions
   return left;
 }
 
-}  // namespace
-
+// Of streams whose context weighs documents anew.
 void note_sees(LiveStream& stream) {
   const TokenEviction* const eviction = stream.eviction.get();
   stream.sees = stream.context.sees;
@@ -59,6 +58,8 @@ void note_sees(LiveStream& stream) {
     for (const KeySegment& segment : stream.context.sees)
       stream.sees.push_back(left_of(segment, eviction->positions(), head, heads));
 }
+
+}  // namespace
 
 void note_eviction(LiveStream& stream) {
   note_sees(stream);

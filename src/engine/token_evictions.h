@@ -19,10 +19,8 @@ class TokenEvictions {
   BlockLedger& ledger_;
 };
 
-// Where the tokens behind the stream's documents weigh these anew: their segments in the slots that are left.
-void note_sees(LiveStream& stream);
-
-// Copies what planner and ledger need of the evictor's state. Without an evictor it does nothing.
+// Copies what planner and ledger need of the evictor's state, and what the tokens behind documents see of the slots that
+// it leaves.
 void note_eviction(LiveStream& stream);
 
 }  // namespace millrace
