@@ -1,11 +1,14 @@
 #include "attention/token_mass.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "attention/block_sparse.h"
 #include "attention/chosen_blocks.h"
 #include "attention/codec_tiles.h"
+#include "attention/document_scores.h"
 #include "attention/row_formats.h"
+#include "attention/visible_slots.h"
 #include "kv/token_evictor.h"
 
 namespace millrace {
@@ -33,6 +36,11 @@ struct TokenUnit {
   int worker = 0;
   const AttentionPattern* pattern = nullptr;
 
+  // Of a span that weighs documents anew. Null: all keys count alike.
+  const Visibility* weighing() const {
+    const Visibility* seen = span.visibility < 0 ? nullptr : &batch.visibility[static_cast<size_t>(span.visibility)];
+    return seen && seen->segment_count > 0 ? seen : nullptr;
+  }
   int64_t group() const { return layer.heads / layer.kv_heads; }
   int64_t slots() const { return span.first_slot + first + count; }  // that the last query sees
   // The first slot that the query at `slot` sees.
@@ -54,7 +62,7 @@ struct TokenUnit {
     args.value_dim = layer.value_dim;
     args.first_query = span.first_slot + first;
     args.window = layer.window;
-    args.softcap = layer.softcap;
+    args.softcap = weighing() ? 0 : layer.softcap;  // which comes after the weights
     args.k_blocks = args.v_blocks = s.blocks.data();
     args.block_tokens = block_tokens;
     set_row_formats(kernels, kv, layer.layer, false, args);
@@ -107,6 +115,39 @@ struct TokenUnit {
     use(marks.end() * block, end);
   }
 
+  // Slots in no segment; returns how many they are.
+  int64_t hide_gaps(int64_t query, const TokenMass::Scratch& s, std::span<const KeySegment> segments,
+                    float* scores) const {
+    int64_t hidden = 0;
+    each_seen(query, s, [&](int64_t begin, int64_t end) {
+      const auto hide_until = [&](int64_t slot) {
+        for (; begin < std::min(slot, end); ++begin, ++hidden) scores[begin] = -std::numeric_limits<float>::infinity();
+      };
+      for (const KeySegment& segment : segments) {
+        hide_until(segment.begin);
+        begin = std::max(begin, segment.end);
+      }
+      hide_until(end);
+    });
+    return hidden;
+  }
+
+  // Changes its scores as the context of its documents does; returns how many keys it does not see for that.
+  int64_t weigh(int64_t query, const TokenMass::Scratch& s, float* scores) const {
+    const Visibility* const seen = weighing();
+    if (!seen) return 0;
+    const auto segments = segments_of(batch, *seen, kv.layout(), layer.layer, kv_head);
+    const auto each = [&](const auto& use) {
+      each_seen(query, s, [&](int64_t first_slot, int64_t end_slot) {
+        for (const KeySegment& segment : segments) {
+          const int64_t begin = std::max(first_slot, segment.begin), end = std::min(end_slot, segment.end);
+          if (begin < end) use(begin, end, segment);
+        }
+      });
+    };
+    return hide_gaps(query, s, segments, scores) + weigh_documents(each, seen->documents, layer.softcap, scores);
+  }
+
   int64_t* sums_of(int64_t query, TokenMass::Scratch& s) const {
     const int64_t line =
         (own_sums ? kv_head * (1 + drafted) : 0) + std::max<int64_t>(0, first + query - (span.count - drafted) + 1);
@@ -121,12 +162,13 @@ struct TokenUnit {
       float* scores = s.scores.data() + row * score_stride(slots());
       float* seen = scores + from;
       int64_t keys = 0;
+      const int64_t hidden = weigh(query, s, scores);
       each_seen(query, s, [&](int64_t begin, int64_t end) {
         if (seen + keys != scores + begin) std::copy(scores + begin, scores + end, seen + keys);
         keys += end - begin;
       });
       kernels.softmax(seen, keys);
-      const float even = 1.0f / static_cast<float>(keys);
+      const float even = 1.0f / static_cast<float>(keys - hidden);
       const float* weight = seen;
       each_seen(query, s, [&, sums = sums_of(query, s)](int64_t begin, int64_t end) {
         if (shares)

@@ -61,6 +61,7 @@ class VisibleAttention {
       : u_(unit),
         marked_(marked),
         visibility_(unit.batch.visibility[static_cast<size_t>(unit.span.visibility)]),
+        segments_(segments_of(unit.batch, visibility_, unit.kv.layout(), unit.layer.layer, unit.kv_head)),
         total_(total),
         group_(unit.layer.heads / unit.layer.kv_heads),
         scratch_(scratch),
@@ -104,7 +105,7 @@ class VisibleAttention {
     return u_.batch.slot_positions[static_cast<size_t>(visibility_.positions + slot)];
   }
   MarkedSlots slots(int64_t end) const {
-    return {{u_.batch, visibility_, u_.kv_head, u_.kv.layout().block_tokens, end}, marked_};
+    return {{u_.batch, visibility_, segments_, u_.kv_head, u_.kv.layout().block_tokens, end}, marked_};
   }
 
   // Visible slots before `end`.
@@ -193,10 +194,8 @@ class VisibleAttention {
   }
 
   KeyBand tree_band() const {
-    for (int64_t i = 0; i < visibility_.segment_count; ++i) {
-      const KeySegment& segment = u_.batch.segments[static_cast<size_t>(visibility_.segments + i)];
+    for (const KeySegment& segment : segments_)
       if (segment.end > visibility_.tree_slot) return {segment.scale, segment.bias, segment.document};
-    }
     return {};
   }
 
@@ -312,6 +311,7 @@ class VisibleAttention {
   const VisibleUnit& u_;
   const MarkedBlocks marked_;
   const Visibility& visibility_;
+  const std::span<const KeySegment> segments_;
   const Partial total_;
   const int64_t group_;
   float* scratch_;
@@ -330,8 +330,9 @@ void attend_blocks_of(const VisibleUnit& unit, const AttentionPattern* pattern, 
   if (!pattern || visibility.whole) return VisibleAttention(unit, {}, total, scratch).run();
   const int64_t block = pattern->block(), group = unit.layer.heads / unit.layer.kv_heads;
   int64_t first = 0;  // of the unit's queries, among the visible slots
-  VisibleSlots visible(unit.batch, visibility, unit.kv_head, unit.kv.layout().block_tokens,
-                       unit.span.first_slot + unit.first);
+  VisibleSlots visible(unit.batch, visibility,
+                       segments_of(unit.batch, visibility, unit.kv.layout(), unit.layer.layer, unit.kv_head),
+                       unit.kv_head, unit.kv.layout().block_tokens, unit.span.first_slot + unit.first);
   for (SlotRun run; visible.next(run);) first += run.end - run.begin;
   for (int64_t i = 0, count; i < unit.queries; i += count) {
     const int64_t own = (first + i) / block;

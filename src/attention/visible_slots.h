@@ -4,9 +4,11 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include "attention/block_marks.h"
 #include "flow/batch.h"
+#include "kv/pool.h"
 
 namespace millrace {
 
@@ -24,11 +26,20 @@ struct SlotRun {
   KeyBand band;
 };
 
+// What a KV head of a layer of the pool sees of segments.
+inline std::span<const KeySegment> segments_of(const Batch& batch, const Visibility& v, const KvLayout& layout,
+                                               int64_t layer, int64_t kv_head) {
+  const int64_t list = v.segment_heads > 1 ? layout.heads_before(layer) + kv_head : 0;
+  return std::span(batch.segments)
+      .subspan(static_cast<size_t>(v.segments + list * v.segment_count), static_cast<size_t>(v.segment_count));
+}
+
 class VisibleSlots {
  public:
-  // Of slots [0, end), what `kv_head` sees.
-  VisibleSlots(const Batch& batch, const Visibility& v, int64_t kv_head, int64_t block_tokens, int64_t end)
-      : segment_(batch.segments.data() + v.segments),
+  // Of slots [0, end), what `kv_head` sees; `segments`: segments_of().
+  VisibleSlots(const Batch& batch, const Visibility& v, std::span<const KeySegment> segments, int64_t kv_head,
+               int64_t block_tokens, int64_t end)
+      : segment_(segments.data()),
         segments_end_(segment_ + v.segment_count),
         all_segments_(v.segment_count == 0),
         all_blocks_(v.list_count == 0),

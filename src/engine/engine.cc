@@ -356,9 +356,10 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
   MILLRACE_TRY(CompiledConstraint compiled, core->executor().compile(request.constraint, {}));
   MILLRACE_TRY(const auto rule, core->eviction_rule(request));
   const int64_t tokens = longest_stream(request, core->context(), rule.get());
-  MILLRACE_TRY(const int64_t evictor,
-               request_evictor_memory(request, tokens, core->executor().limits().drafts, core->kv().layout().heads(),
-                                      core->kv().layout().tables(), core->executor().limits().gate_dims));
+  const ExecutorLimits& limits = core->executor().limits();
+  const int64_t evictor =
+      request_evictor_memory(request, rule.get(), tokens, limits.drafts, core->kv().layout().heads(),
+                             core->kv().layout().tables(), limits.gate_dims);
   const int64_t memory = std::max({request.n, request.best_of, request.beams}) * (request_memory(tokens) + evictor) +
                          embeddings_bytes(request);
   {

@@ -269,7 +269,7 @@ TEST(EngineApi, ARequestsOwnEvictorCountsAsItsMemory) {
   const auto rule = make_eviction_rule(request.evictor).value();
   const int64_t own = eviction_bytes(*rule, kv_demand(rule.get(), static_cast<int64_t>(request.prompt.size()), 64), 3);
   EXPECT_GT(own, 24 * 12);
-  EXPECT_EQ(request_evictor_memory(request, 64, 3).value(), own);
+  EXPECT_EQ(request_evictor_memory(request, rule.get(), 64, 3), own);
   ASSERT_GT(plain * (request_memory(64) + own), left);
   EXPECT_EQ(refusal(*held.engine, request), "queue: the open requests take " + format_bytes(8388608 - left) +
                                                 " of the " + format_bytes(8388608) +

@@ -111,8 +111,7 @@ Result<DocumentTokens> EngineCore::prepare(Request& request) const {
   MILLRACE_TRY(const auto context, loop_->context_of(request));
   DocumentTokens encoded;
   if (context && context->encoder()) {
-    MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
-    MILLRACE_TRY_VOID(check_encoded(request, *context->encoder(), loop_->documents.get(), rule.get()));
+    MILLRACE_TRY_VOID(check_encoded(request, *context->encoder(), loop_->documents.get()));
     encoded = take_documents(request);
     MILLRACE_TRY_VOID(loop_->executor->check_encoded(encoded));
   } else if (context) {
@@ -127,6 +126,8 @@ Result<DocumentTokens> EngineCore::prepare(Request& request) const {
   const ContextPlan plan = context->plan(request.documents);
   if (!plan.sees.empty()) MILLRACE_TRY_VOID(loop_->executor->check_context(true));
   MILLRACE_TRY_VOID(loop_->executor->check_parts(plan));
+  MILLRACE_TRY(const auto rule, loop_->eviction_rule(request));
+  if (rule) MILLRACE_TRY_VOID(check_evicted_parts(plan, *rule));
   return encoded;
 }
 

@@ -27,8 +27,15 @@ struct LoopContext {
   KvPool& kv() const { return executor->kv(); }
   // Null: the request keeps all its keys and values. Errors: user.
   Result<std::shared_ptr<const EvictionRule>> eviction_rule(const Request& request) const {
-    if (request.evictor.empty()) return evictor;
-    return make_eviction_rule(request.evictor);
+    std::shared_ptr<const EvictionRule> rule = evictor;
+    if (!request.evictor.empty()) {
+      MILLRACE_TRY(rule, make_eviction_rule(request.evictor));
+    }
+    MILLRACE_TRY(const auto context, context_of(request));
+    if (!rule || !context || context->encoder()) return rule;
+    auto joining = std::make_shared<EvictionRule>(*rule);
+    joining->joined = request.documents.back().end;
+    return std::shared_ptr<const EvictionRule>(std::move(joining));
   }
   // Null: documents are tokens like any others. Errors: user.
   Result<std::shared_ptr<const DocumentContext>> context_of(const Request& request) const {

@@ -34,10 +34,11 @@ class StreamMaker {
     s.kv.by_layer = loop_.kv().by_layer();
     if (s.kv.by_layer) s.kv.windows.resize(static_cast<size_t>(loop_.kv().groups() - 1));
     MILLRACE_TRY_VOID(loop_.executor->begin(*stream));
-    if (rule) begin_eviction(*stream, std::move(rule));
     MILLRACE_TRY(const auto context, loop_.context_of(s.request));
     if (context) stream->context = context->plan(s.request.documents);
     if (context && loop_.executor->places_parts()) stream->context = place_parts(std::move(stream->context));
+    if (rule) begin_eviction(*stream, std::move(rule));
+    note_eviction(*stream);
     note_border(*stream);
     s.prompt_apart = loop_.executor->limits().prompts_apart;
     s.prefix.caches =
@@ -98,7 +99,6 @@ class StreamMaker {
     Sequence& s = stream.sequence;
     stream.eviction = std::make_unique<TokenEviction>(std::move(rule), s.prompt_tokens, s.max_total,
                                                       loop_.kv().layout().heads(), loop_.kv().layout().tables());
-    note_eviction(stream);
   }
 
   LoopContext& loop_;

@@ -68,7 +68,7 @@ void PlacedDocuments::run(LiveStream& stream) {
   }
   // Blocks of the prompt: what a pattern knows of them is of keys at the places that they now have.
   if (s.prompt_apart && !stream.context.empty() && s.computed == s.prompt_tokens)
-    loop_.executor->keys_changed(s.kv.blocks, 0, s.computed);
+    loop_.executor->keys_changed(s.kv.blocks, 0, s.stored());
 }
 
 // Parts whose rows are kept elsewhere. The stream waits at one until all of it is placed; blocks for its prompt were

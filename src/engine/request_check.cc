@@ -66,8 +66,17 @@ Result<void> check_reader(const Request& request, bool has_parts) {
 
 // A prompt whose parts are computed apart from each other.
 Result<void> check_parts(const Request& request, const Executor& executor, const EvictionRule* rule) {
+  if (rule && rule->by_layer())
+    return Error::unsupported(
+        fmt::format("context: evictor {} has budgets by layer or head, with blocks for each, and documents are copied "
+                    "in blocks of all layers; use an evictor with one budget, such as snapkv",
+                    rule->text));
   MILLRACE_TRY_VOID(executor.check_context(false));
-  if (rule) return Error::unsupported("context: not with an evictor, which counts the attention of every token");
+  if (rule && rule->whole_tokens(std::ssize(request.prompt)) > executor.limits().context)
+    return Error::user(
+        fmt::format("documents: end at token {}, and the {} that evictor {} keeps behind them exceed the context of "
+                    "{}; shorten them or raise the context",
+                    rule->joined, rule->slack, rule->text, executor.limits().context));
   if (request.beams > 1) return Error::unsupported("context: beam search shares a prompt's blocks; use n instead");
   return {};
 }
@@ -153,17 +162,23 @@ Result<void> check_request(const Request& request, const Executor& executor, con
   return {};
 }
 
-Result<void> check_encoded(const Request& request, const EncoderChoice& chosen, const DocumentContext* own,
-                           const EvictionRule* rule) {
+Result<void> check_encoded(const Request& request, const EncoderChoice& chosen, const DocumentContext* own) {
   const bool names = request.document_context.find(':') != std::string::npos;
   if (names && (!own || !own->encoder() || !(*own->encoder() == chosen)))
     return Error::user("context cepe: its options are those of the engine; a request names it without, context=cepe");
-  if (rule) return Error::unsupported("context cepe: not with an evictor; omit one of the two");
   if (!request.embeddings.empty())
     return Error::unsupported("context cepe: not of prompts with rows in place of tokens");
   if (request.reader) return Error::unsupported("context cepe: not of prompts that are read");
   if (request.beams > 1) return Error::unsupported("context cepe: not with beam search; use n instead");
   return {};
+}
+
+Result<void> check_evicted_parts(const ContextPlan& plan, const EvictionRule& rule) {
+  if (!rule.moves_keys() || plan.moved == 0) return {};
+  return Error::unsupported(
+      fmt::format("context: documents share positions, and evictor {} makes positions of slots; use positions=text, or "
+                  "a context that moves keys, such as kvlink",
+                  rule.text));
 }
 
 int64_t longest_stream(const Request& request, int64_t context, const EvictionRule* rule) {

@@ -15,8 +15,9 @@ Result<void> check_request(const Request& request, const Executor& executor, con
                            const EvictionRule* rule = nullptr, bool has_parts = false);
 // A request whose documents an encoder reads. `chosen` is what its context says, `own` the engine's, null if it has
 // none. Errors: user, unsupported.
-Result<void> check_encoded(const Request& request, const EncoderChoice& chosen, const DocumentContext* own,
-                           const EvictionRule* rule);
+Result<void> check_encoded(const Request& request, const EncoderChoice& chosen, const DocumentContext* own);
+// Whether the rule of a request, which is not null, goes with where its documents are. Errors: unsupported.
+Result<void> check_evicted_parts(const ContextPlan& plan, const EvictionRule& rule);
 // Tokens of prompt and answer that the request's streams may reach: at most the context, unless their evictor (null:
 // none) lets positions count stored tokens.
 int64_t longest_stream(const Request& request, int64_t context, const EvictionRule* rule);

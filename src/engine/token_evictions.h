@@ -19,7 +19,8 @@ class TokenEvictions {
   BlockLedger& ledger_;
 };
 
-// Copies what planner and ledger need of the evictor's state. Without an evictor it does nothing.
+// Copies what planner and ledger need of the evictor's state, and what the tokens behind documents see of the slots
+// that it leaves.
 void note_eviction(LiveStream& stream);
 
 }  // namespace millrace

@@ -52,9 +52,11 @@ struct Visibility {
   int64_t tree_slot = 0;
   int64_t tree_tokens = 0;  // 0: no tree; at most kMaxTreeTokens
   int64_t ancestors = 0;    // index into Batch::ancestors
-  // Segments, ascending and disjoint.
+  // Segments, ascending and disjoint; some may be empty. One list for all KV heads, or one for each of all layers, one
+  // after the other, where heads have other tokens in a slot.
   int64_t segments = 0;       // index into Batch::segments
-  int64_t segment_count = 0;  // 0: no slot is left out
+  int64_t segment_count = 0;  // of a list; 0: no slot is left out
+  int64_t segment_heads = 1;  // lists
   DocumentWeights documents;
   // Every token sees all slots of the segments, those behind its own too, and need not see its own: attention in both
   // directions, or to the keys of another stream. With segments only, in layers without a window.

@@ -78,13 +78,13 @@ std::span<const int32_t> KeptTokens::keep_slots(std::span<const int32_t> slots) 
 // Appends what one head keeps to kept_, and moves its positions and sums to the first slots.
 void KeptTokens::choose(const TokenEvictor& evictor, int64_t head, int64_t stored, int64_t excess) {
   const auto at = [&](int64_t slot) { return static_cast<size_t>(slot * heads_ + head); };
-  StoredTokens seen{positions_, mass_};
+  StoredTokens seen{positions_, mass_, first_query_};
   if (heads_ > 1) {
     own_positions_.clear();
     own_mass_.clear();
     for (int64_t slot = 0; slot < stored; ++slot) own_positions_.push_back(positions_[at(slot)]);
     for (int64_t slot = 0; slot < stored && !mass_.empty(); ++slot) own_mass_.push_back(mass_[at(slot)]);
-    seen = {own_positions_, own_mass_};
+    seen = {own_positions_, own_mass_, first_query_};
   }
   dropped_.clear();
   if (excess > 0) evictor.drop(seen, excess, dropped_);

@@ -29,6 +29,8 @@ class KeptTokens {
   void keep_drafted();
   // Nothing is stored any longer.
   void clear();
+  // StoredTokens::first_query
+  void observe_from(int64_t position) { first_query_ = static_cast<int32_t>(position); }
 
   // Knows the tokens that are stored when `computed` of the text are computed, and how many these are.
   int64_t see(int64_t computed);
@@ -44,6 +46,7 @@ class KeptTokens {
   void choose(const TokenEvictor& evictor, int64_t head, int64_t stored, int64_t excess);
 
   int64_t heads_, evicted_ = 0;
+  int32_t first_query_ = 0;
   std::vector<int32_t> positions_, kept_, dropped_;
   std::vector<int64_t> mass_, draft_mass_;
   std::vector<int32_t> own_positions_;  // of one of several heads

@@ -12,6 +12,7 @@ TokenEviction::TokenEviction(std::shared_ptr<const EvictionRule> rule, int64_t p
       heads_(rule_->choosers(kv_heads)),
       layers_(static_cast<size_t>(rule_->by_layer() ? layers : 1), KeptTokens(heads_)),
       gated_(rule_->evictor->gated() ? layers_.size() : 0) {
+  for (KeptTokens& layer : layers_) layer.observe_from(rule_->joined);
   if (rule_->evictor->prunes_heads()) kv_heads_.emplace(this->layers(), kv_heads / this->layers());
 }
 
@@ -28,7 +29,7 @@ int64_t TokenEviction::next() const {
 }
 
 int64_t TokenEviction::first_observed() const {
-  return std::max<int64_t>(0, next() - std::min(next(), rule_->evictor->mass_rule().queries));
+  return std::max(rule_->joined, next() - std::min(next(), rule_->evictor->mass_rule().queries));
 }
 
 int64_t TokenEviction::most_stored(int64_t layer) const {

@@ -66,16 +66,21 @@ Result<std::shared_ptr<const EvictionRule>> make_eviction_rule(std::string_view 
   return std::shared_ptr<const EvictionRule>(std::move(rule));
 }
 
+int64_t EvictionRule::whole_tokens(int64_t prompt) const {
+  if (whole_prompt) return prompt;
+  return joined > 0 ? std::min(prompt, joined + slack) : 0;
+}
+
 int64_t EvictionRule::first_decision(int64_t prompt, int64_t layers) const {
   // What gates have ended is dropped as soon as there may be enough of it.
   const int64_t full = evictor->gated() ? slack : least_stored(*this, layers);
-  return whole_prompt ? std::max(full, prompt) : full;
+  return std::max(full, whole_tokens(prompt));
 }
 
 int64_t layer_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layer, int64_t layers) {
   if (!rule) return total;
   const int64_t most = rule->most_stored(layer, layers);
-  return std::min(rule->whole_prompt ? std::max(most, prompt) : most, total);
+  return std::min(std::max(most, rule->whole_tokens(prompt)), total);
 }
 
 int64_t kv_demand(const EvictionRule* rule, int64_t prompt, int64_t total, int64_t layers) {

@@ -22,6 +22,7 @@ struct StoredTokens {
   // What each has received from the observed queries, summed over the heads and layers that choose together. Empty
   // unless the evictor needs it.
   std::span<const int64_t> mass;
+  int32_t first_query = 0;  // position of the first query that may have been observed (EvictionRule::joined)
 };
 
 // What chooses in place of an evictor: gates of the model's layers, which its checkpoint has (models/token_gates.h).
@@ -95,6 +96,10 @@ struct EvictionRule {
   bool whole_prompt = true;  // chooses for the first time when the prompt is complete
   EvictionScope scope = EvictionScope::stream;
   EvictionPositions positions = EvictionPositions::text;
+  // Of one request: the prompt's first tokens that end with its documents, where these are computed apart or copied.
+  // They are stored whole until `slack` tokens behind them, or all of the prompt, have seen them, and only queries
+  // behind them are observed, so that where a document came from does not show.
+  int64_t joined = 0;
   std::string text;  // as given
 
   bool moves_keys() const { return positions == EvictionPositions::cache; }
@@ -102,6 +107,8 @@ struct EvictionRule {
   bool by_head() const { return by_layer() && evictor->by_head(); }
 
   int64_t most_stored() const { return evictor->budget() + slack; }
+  // Of a prompt of so many tokens, those that are computed before it chooses for the first time, at least.
+  int64_t whole_tokens(int64_t prompt) const;
   // That choose, of a model with so many KV heads in the layers that lose tokens. Heads of one layer that choose
   // together have equal sums and so make equal choices.
   int64_t choosers(int64_t kv_heads) const { return scope == EvictionScope::stream || by_layer() ? 1 : kv_heads; }

@@ -54,7 +54,8 @@ void add_visibility(const VisibleKeys& visible, Batch& batch) {
   v.whole = visible.whole;
   if (!visible.segments.empty()) {
     v.segments = std::ssize(batch.segments);
-    v.segment_count = std::ssize(visible.segments);
+    v.segment_count = std::ssize(visible.segments) / visible.segment_heads;
+    v.segment_heads = visible.segment_heads;
     batch.segments.insert(batch.segments.end(), visible.segments.begin(), visible.segments.end());
   }
   if (!visible.block_lists.empty()) add_block_lists(visible.block_lists, v, batch);

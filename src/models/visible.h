@@ -16,6 +16,7 @@ struct VisibleKeys {
   // them, smaller than its own. -1: none, it follows the token before the tree. At most kMaxTreeTokens.
   std::span<const int32_t> parents;
   std::span<const KeySegment> segments;
+  int64_t segment_heads = 1;  // lists that these are, of equal length (Visibility::segment_heads)
   DocumentWeights documents = {};
   bool whole = false;  // Visibility::whole
   // Per KV head, or one for all.

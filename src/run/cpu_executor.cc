@@ -536,10 +536,8 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     const ContextPart* part = part_of(item.stream->context, chunk.first);
     const TokenEviction* const eviction = item.stream->eviction.get();
     const bool behind = item.stream->context.behind(chunk.first);
-    const int64_t moved = part       ? part->moved
-                          : behind   ? item.stream->context.moved
-                          : eviction ? chunk.first - eviction->position(chunk.first)
-                                     : 0;
+    int64_t moved = part ? part->moved : behind ? item.stream->context.moved : 0;
+    if (eviction) moved += chunk.first - eviction->position(chunk.first);
     if (s.request.reader || !s.request.embeddings.empty())
       add_rows(*item.stream, chunk.first, end, moved, sampled);
     else
@@ -548,8 +546,10 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
       add_tree(*item.stream, chunk.drafted, moved);
     else if (part)
       runner_->see({.segments = part->sees});
-    else if (behind && !item.stream->context.sees.empty())
-      runner_->see({.segments = item.stream->context.sees, .documents = item.stream->context.documents});
+    else if (behind && !item.stream->sees.empty())
+      runner_->see({.segments = item.stream->sees,
+                    .segment_heads = item.stream->sees_lists,
+                    .documents = item.stream->context.documents});
     if (item.stream->lease) documents_->add(*item.stream->lease, first_row, runner_->tokens() - first_row);
     if (eviction) evictions_->add(*item.stream->eviction, chunk.drafted);
     for (int64_t row = runner_->outputs() - chunk.outputs(); row < runner_->outputs(); ++row)
@@ -634,7 +634,8 @@ void CpuExecutor::add_tree(const LiveStream& stream, int64_t count, int64_t move
     runner_->add(s.draft.tokens[static_cast<size_t>(i)], draft_positions_.back(), true);
   }
   runner_->see({.parents = std::span(s.draft.parents).first(static_cast<size_t>(count)),
-                .segments = stream.context.sees,
+                .segments = stream.sees,
+                .segment_heads = stream.sees_lists,
                 .documents = stream.context.documents});
 }
 

@@ -59,6 +59,8 @@ struct LiveStream {
   TierTicket ticket = 0;                          // of the swap tier, while swapping out, swapped or loading
   std::unique_ptr<TokenEviction> eviction;        // null: all its keys and values are kept
   ContextPlan context;                            // of its documents; without parts: a prompt like any other
+  std::vector<KeySegment> sees;                   // context.sees in the slots that an evictor leaves (note_eviction())
+  int64_t sees_lists = 1;                         // VisibleKeys::segment_heads
   std::vector<size_t> stale;                      // complete parts, some tokens of which are to be computed again
   std::shared_ptr<const DocumentTokens> encoded;  // documents that an encoder reads; null: none
   std::shared_ptr<DocumentLease> lease;           // what it holds of them; null while it does not run

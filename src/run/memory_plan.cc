@@ -100,13 +100,12 @@ int64_t request_memory(int64_t tokens) {
   return kRequestBytes + tokens * kRequestTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes;
 }
 
-Result<int64_t> request_evictor_memory(const Request& request, int64_t tokens, int64_t drafts, int64_t kv_heads,
-                                       int64_t layers, int64_t gate_dims) {
-  if (request.evictor.empty()) return 0;
-  MILLRACE_TRY(const auto rule, make_eviction_rule(request.evictor));
-  if (!rule) return 0;
+int64_t request_evictor_memory(const Request& request, const EvictionRule* rule, int64_t tokens, int64_t drafts,
+                               int64_t kv_heads, int64_t layers, int64_t gate_dims) {
+  const bool planned = request.evictor.empty() && (!rule || rule->joined == 0 || rule->whole_prompt);
+  if (!rule || planned) return 0;
   const auto prompt = static_cast<int64_t>(request.prompt.size());
-  return eviction_bytes(*rule, kv_demand(rule.get(), prompt, tokens, layers), drafts, kv_heads, layers, gate_dims);
+  return eviction_bytes(*rule, kv_demand(rule, prompt, tokens, layers), drafts, kv_heads, layers, gate_dims);
 }
 
 Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,

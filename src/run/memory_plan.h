@@ -40,9 +40,10 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
 
 // Of one request that may grow to `tokens`, with its unread events.
 int64_t request_memory(int64_t tokens);
-// Of the evictor that a request names, for each of its streams of `tokens` tokens; 0 if it names none. Errors: user.
-Result<int64_t> request_evictor_memory(const Request& request, int64_t tokens, int64_t drafts, int64_t kv_heads = 1,
-                                       int64_t layers = 1, int64_t gate_dims = 0);
+// Of the request's evictor, null if it has none, for each of its streams of `tokens` tokens. 0 for the engine's own,
+// which was planned with it, unless documents are stored whole beside a budget that holds for prompts.
+int64_t request_evictor_memory(const Request& request, const EvictionRule* rule, int64_t tokens, int64_t drafts,
+                               int64_t kv_heads = 1, int64_t layers = 1, int64_t gate_dims = 0);
 
 // Blocks for `wanted` tokens, or for fewer, at least `least`, where memory is short. With a budget and `wanted` 0: as
 // many as fit. Errors: resource.

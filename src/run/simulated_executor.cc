@@ -272,8 +272,9 @@ void SimulatedExecutor::forward(std::span<const StepWork> work) {
   for (const StepWork& item : work) {
     const int64_t stored = item.chunk.first - item.stream->sequence.mean_left_out();
     const ContextPlan& context = item.stream->context;
-    add(context.empty() ? stored : seen_before(context, item.chunk.first), item.chunk.count, item.chunk.outputs(),
-        shape, item.chunk.first >= item.stream->sequence.prompt_tokens);
+    const int64_t left_out = item.chunk.first - stored;
+    add(context.empty() ? stored : seen_before(context, item.chunk.first) - left_out, item.chunk.count,
+        item.chunk.outputs(), shape, item.chunk.first >= item.stream->sequence.prompt_tokens);
     TokenEviction* const eviction = item.stream->eviction.get();
     if (!eviction || !eviction->rule().evictor->needs_mass()) continue;
     for (int64_t layer = 0; layer < eviction->layers(); ++layer)

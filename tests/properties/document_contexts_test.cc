@@ -477,7 +477,7 @@ TEST(DocumentErrors, SayWhatIsWrong) {
   EXPECT_EQ(document_error("llama3", o, r), "context: beam search shares a prompt's blocks; use n instead");
   r = good;
   r.evictor = "streamingllm";
-  EXPECT_EQ(document_error("llama3", o, r), "context: not with an evictor, which counts the attention of every token");
+  EXPECT_EQ(document_error("llama3", o, r), "");
   EXPECT_EQ(document_error("gpt2", o, good),
             "context: the model adds learned positions to its tokens, so that their keys cannot be moved");
   EXPECT_EQ(document_error("mamba", o, good),

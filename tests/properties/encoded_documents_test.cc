@@ -114,6 +114,38 @@ TEST_P(EncodedContexts, BitsDoNotDependOnOtherStreams) {
   EXPECT_TRUE(shown[4].same_bits(run_one(with("kvlink"), request())));
 }
 
+// An evictor drops tokens of the prompt and the answer, and no documents: they are in no slot.
+TEST_P(EncodedContexts, EvictorsDropNoDocuments) {
+  Request longer = request();
+  longer.max_tokens = 40;
+  const Shown whole = run_one(reading(), longer);
+  for (const char* evictor : {"streamingllm:sinks=2,window=12,slack=4", "h2o:budget=16,slack=4"}) {
+    const auto evicting = [&](EngineOptions o) {
+      o = reading(o);
+      o.evictor = evictor;
+      return o;
+    };
+    const Shown expected = run_one(evicting(options()), longer);
+    EXPECT_FALSE(expected.same_bits(whole)) << evictor;
+    EXPECT_FALSE(expected.same_bits(run_one(evicting(options()), [&] {
+      Request none = longer;
+      none.document_context = "none";
+      return none;
+    }())));
+    EngineOptions chunked = evicting(options(2, 5, 4));
+    chunked.max_streams = 1;
+    EXPECT_TRUE(run_one(chunked, longer).same_bits(expected)) << evictor;
+    auto core = make_core(model_, evicting(options(2, 40)));
+    ASSERT_TRUE(core->add(2, make_request(5, 30, 30, vocab_)).ok());
+    ASSERT_TRUE(core->add(1, longer).ok());
+    EXPECT_TRUE(run_all(*core, vocab_)[1].same_bits(expected)) << evictor;
+    EXPECT_GT(core->stats().evicted_tokens, 40);
+  }
+  Request kept = longer;
+  kept.evictor = "snapkv:budget=60";
+  EXPECT_TRUE(run_one(reading(), kept).same_bits(whole));
+}
+
 // Which are not in the prompt: nothing of one request may reach another through the prefix cache.
 TEST_P(EncodedContexts, PromptsWithOtherDocumentsShareNothing) {
   question_ = text(4, 60);
@@ -393,7 +425,7 @@ TEST(EncoderErrors, RequestsThatDoNotFit) {
   EXPECT_EQ(refusal(*core, r), "context cepe: not with beam search; use n instead");
   r = good;
   r.evictor = "streamingllm";
-  EXPECT_EQ(refusal(*core, r), "context cepe: not with an evictor; omit one of the two");
+  EXPECT_EQ(refusal(*core, r), "");
   r = good;
   r.documents = {{1, 4}, {3, 5}};
   EXPECT_EQ(refusal(*core, r), "documents: tokens 3 to 5 are empty or not behind the document before");

@@ -147,17 +147,20 @@ TEST_F(SimulatedBlocks, OfACascadeAreAtLeastThoseOfTheEngine) {
 // Whether they are computed or taken from the cache.
 TEST_F(SimulatedBlocks, OfDocumentsAreThoseOfTheEngine) {
   has_documents_ = true;
-  for (const char* context : {"kvlink", "ape", "epic:recompute=4", "cacheblend"}) {
-    SCOPED_TRACE(context);
-    EngineOptions o = machine("");
-    o.document_context = context;
-    const auto pair = make(o);
-    ASSERT_TRUE(pair);
-    const Seen seen = run(o);
-    EXPECT_EQ(seen.least_excess, 0);
-    EXPECT_EQ(seen.most_excess, 0);
-    EXPECT_GT(seen.most_held, 0);
-  }
+  for (const char* context : {"kvlink", "ape", "epic:recompute=4", "cacheblend"})
+    for (const char* evictor : {"", "h2o:budget=20,slack=5", "window:budget=20,slack=5,scope=head,prompt=evicted"}) {
+      SCOPED_TRACE(context);
+      SCOPED_TRACE(evictor);
+      EngineOptions o = machine(evictor);
+      o.document_context = context;
+      const auto pair = make(o);
+      ASSERT_TRUE(pair);
+      const Seen seen = run(o);
+      EXPECT_EQ(seen.least_excess, 0);
+      EXPECT_EQ(seen.most_excess, 0);
+      EXPECT_GT(seen.most_held, 0);
+      EXPECT_EQ(seen.evicted > 0, *evictor != 0);
+    }
 }
 
 // Rows of which are kept apart.

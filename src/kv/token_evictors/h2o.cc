@@ -23,9 +23,10 @@ class H2o final : public TokenEvictor {
   void drop(const StoredTokens& stored, int64_t excess, std::vector<int32_t>& slots) const override {
     const int64_t old = std::ssize(stored.positions) - recent_;
     const auto sum = [&](int32_t slot) { return stored.mass[static_cast<size_t>(slot)]; };
-    // Of the token's own query and all since.
+    // Of the token's own query and all since, as far as they were observed.
     const auto mean = [&](int32_t slot) {
-      const int64_t queries = int64_t{stored.positions.back()} - stored.positions[static_cast<size_t>(slot)] + 1;
+      const int32_t first = std::max(stored.first_query, stored.positions[static_cast<size_t>(slot)]);
+      const int64_t queries = int64_t{stored.positions.back()} - first + 1;
       return static_cast<double>(sum(slot)) / static_cast<double>(queries);
     };
     if (worth_ == HitterWorth::sum)
