@@ -13,6 +13,8 @@
 
 namespace millrace {
 
+struct EvictionRule;  // kv/token_evictor.h
+
 class Tokenizer;
 
 struct EngineMemory {
