@@ -14,6 +14,7 @@ using namespace testing;
 struct EncodedContextCase {
   std::string context, kv_format, model;
   Isa isa;
+  std::string evictor = {};
 };
 
 class PlacedContexts : public ::testing::TestWithParam<EncodedContextCase> {
@@ -28,12 +29,17 @@ class PlacedContexts : public ::testing::TestWithParam<EncodedContextCase> {
     question_ = text(4, 9);
     alone_ = run_one(encoded(), request());
     ASSERT_EQ(alone_.logits.size(), 6u);
+    if (GetParam().evictor.empty()) return;
+    EngineOptions all = encoded();
+    all.evictor = "";
+    ASSERT_FALSE(run_one(all, request()).same_bits(alone_)) << "the evictor drops nothing";
   }
   std::vector<TokenId> text(int64_t seed, int64_t tokens) const { return make_request(seed, tokens, 1, vocab_).prompt; }
   EngineOptions encoded(EngineOptions o = options()) const {
     o.context = 256;
     o.document_context = GetParam().context;
     o.kv_format = GetParam().kv_format;
+    o.evictor = GetParam().evictor;
     return o;
   }
   Request request() const { return document_request(documents_, question_); }
@@ -107,6 +113,7 @@ TEST_P(PlacedContexts, BitsDoNotDependOnOtherStreams) {
 }
 
 TEST_P(PlacedContexts, PreemptedStreamsHaveTheSameBits) {
+  if (!GetParam().evictor.empty()) return;  // streams shrink, and none is preempted
   for (const int64_t swap : {0, 4096}) {
     EngineOptions o = encoded(options(1, 24));
     o.kv_tokens = 448;
@@ -134,6 +141,36 @@ TEST_P(PlacedContexts, PreemptedStreamsHaveTheSameBits) {
       EXPECT_TRUE(shown[id].same_bits(alone_)) << id;
     }
   }
+}
+
+// While documents are put, while the question is computed, and while it answers.
+TEST_P(PlacedContexts, PreemptedAtAnyStageTheyContinue) {
+  for (const bool swapped : {false, true})
+    for (const int64_t every : {2, 5, 9}) {
+      EngineOptions o = encoded(options(1, 24));
+      o.swap_tokens = swapped ? 4096 : 0;
+      auto core = make_core(model_, o);
+      ASSERT_TRUE(core->add(1, request()).ok());
+      std::vector<TokenId> tokens;
+      std::vector<TokenEvent> events;
+      for (int64_t steps = 0; !core->idle(); ++steps) {
+        ASSERT_LT(steps, 400);
+        events.clear();
+        if (steps % every == every - 1 && steps < 60) {
+          StepPlan plan;
+          plan.preempted = {{1, swapped}};
+          (void)core->replay(plan, events);
+        } else {
+          core->step(events);
+        }
+        ASSERT_TRUE(core->check_blocks().ok());
+        for (const TokenEvent& event : events)
+          if (event.request == 1 && event.token >= 0) tokens.push_back(event.token);
+      }
+      EXPECT_EQ(tokens, alone_.tokens) << every << swapped;
+      EXPECT_GT(core->stats().preemptions, 0);
+      EXPECT_EQ(core->stats().states_free, core->stats().states);
+    }
 }
 
 // Rows of fewer documents than a prompt has: the others are computed again, with the same bits.
@@ -232,6 +269,20 @@ std::string encoded_context_name(const ::testing::TestParamInfo<EncodedContextCa
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PlacedContexts, ::testing::ValuesIn(encoded_context_cases()), encoded_context_name);
+
+// With an evictor that drops tokens of the documents from encoded blocks.
+INSTANTIATE_TEST_SUITE_P(
+    Evicted, PlacedContexts,
+    ::testing::Values(EncodedContextCase{"kvlink", "kivi:bits=4", "llama3", *select_isa(), "h2o:budget=80,slack=5"},
+                      EncodedContextCase{"kvlink", "kivi", "smollm3", *select_isa(),
+                                         "streamingllm:sinks=4,window=66,slack=3,prompt=evicted"},
+                      EncodedContextCase{"ape:T=0.8,S=0.7", "quarot_kv:bits=3", "llama3", *select_isa(),
+                                         "snapkv:budget=70,window=8,kernel=5,slack=5,scope=head"},
+                      EncodedContextCase{"entropy:top=2", "kivi:bits=4,residual=20", "llama3", *select_isa(),
+                                         "tova:budget=80,slack=4,scope=layer"},
+                      EncodedContextCase{"epic:recompute=5", "turboquant:bits=3", "llama3", *select_isa(),
+                                         "h2o:budget=70,slack=5,prompt=evicted"}),
+    encoded_context_name);
 
 struct RawCase {
   std::string context, model;
