@@ -253,7 +253,11 @@ class Simulate(unittest.TestCase):
 
     def test_refusals_have_reasons(self):
         load = ["simulate", "--trace", "gen:requests=5,rate=5,prompt=fixed:60,output=fixed:5,documents=2,document_tokens=20,document_pool=3"]
-        for arguments, message in ((["kvlink", "--kv-format", "kivi"], "kivi"), (["kvlink", "--evictor", "h2o"], "evictor"), (["cepe"], "cepe")):
+        for arguments in (["kvlink", "--kv-format", "kivi"], ["kvlink", "--evictor", "h2o"]):
+            done = millrace(*load, "--use", "context=" + arguments[0], *arguments[1:], "--json")
+            self.assertEqual(json.loads(done.stdout)[0]["completed"], 5, done.stderr.decode())
+        for arguments, message in ((["cacheblend", "--kv-format", "kivi"], "kivi"),
+                                   (["independent", "--evictor", "streamingllm:positions=cache"], "evictor"), (["cepe"], "cepe")):
             command = [*load, "--use", "context=" + arguments[0], *arguments[1:]]
             text, rows = millrace(*command), millrace(*command, "--json")
             for done in (text, rows):
