@@ -3,6 +3,7 @@
 // does. Allocates nothing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>

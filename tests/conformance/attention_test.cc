@@ -688,7 +688,7 @@ TEST(Attention, EitherInstructionForBf16GivesTheSameBits) {
   set_bf16_by_fma(usual);
   if (kernels == 0) GTEST_SKIP() << "this processor has no bf16 products";
 #else
-  GTEST_SKIP() << "one instruction alone";
+  GTEST_SKIP() << "only x86 has two instructions for bf16";
 #endif
 }
 

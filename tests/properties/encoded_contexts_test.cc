@@ -5,6 +5,7 @@
 
 #include "properties/costed_executor.h"
 #include "properties/document_requests.h"
+#include "properties/preempted_run.h"
 
 namespace millrace {
 namespace {
@@ -151,24 +152,7 @@ TEST_P(PlacedContexts, PreemptedAtAnyStageTheyContinue) {
       o.swap_tokens = swapped ? 4096 : 0;
       auto core = make_core(model_, o);
       ASSERT_TRUE(core->add(1, request()).ok());
-      std::vector<TokenId> tokens;
-      std::vector<TokenEvent> events;
-      for (int64_t steps = 0; !core->idle(); ++steps) {
-        ASSERT_LT(steps, 400);
-        events.clear();
-        if (steps % every == every - 1 && steps < 60) {
-          StepPlan plan;
-          plan.preempted = {{1, swapped}};
-          (void)core->replay(plan, events);
-        } else {
-          core->step(events);
-        }
-        ASSERT_TRUE(core->check_blocks().ok());
-        for (const TokenEvent& event : events)
-          if (event.request == 1 && event.token >= 0) tokens.push_back(event.token);
-      }
-      EXPECT_EQ(tokens, alone_.tokens) << every << swapped;
-      EXPECT_GT(core->stats().preemptions, 0);
+      EXPECT_EQ(tokens_when_preempted(*core, every, swapped), alone_.tokens) << every << " " << swapped;
       EXPECT_EQ(core->stats().states_free, core->stats().states);
     }
 }

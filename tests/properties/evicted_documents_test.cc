@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "properties/document_requests.h"
+#include "properties/preempted_run.h"
 
 namespace millrace {
 namespace {
@@ -116,25 +117,7 @@ TEST_P(EvictedDocuments, PreemptedAtAnyStageTheyContinue) {
       o.swap_tokens = swapped ? 200 : 0;
       auto core = make_core(model_, o);
       ASSERT_TRUE(core->add(1, request()).ok());
-      std::vector<TokenId> tokens;
-      std::vector<TokenEvent> events;
-      for (int64_t steps = 0, preempted = 0, next = every - 1; !core->idle(); ++steps) {
-        ASSERT_LT(steps, 10'000);
-        events.clear();
-        if (steps == next) {
-          next += every * (1 + 7 * ++preempted);
-          StepPlan plan;
-          plan.preempted = {{1, swapped}};
-          (void)core->replay(plan, events);
-        } else {
-          core->step(events);
-        }
-        ASSERT_TRUE(core->check_blocks().ok());
-        for (const TokenEvent& event : events)
-          if (event.token >= 0) tokens.push_back(event.token);
-      }
-      EXPECT_EQ(tokens, alone.tokens) << every << " " << swapped;
-      EXPECT_GT(core->stats().preemptions, 0);
+      EXPECT_EQ(tokens_when_preempted(*core, every, swapped), alone.tokens) << every << " " << swapped;
     }
 }
 
@@ -225,23 +208,26 @@ TEST(EvictedDocumentsBudget, OfTheWholeLengthIsTheContextAlone) {
   }
 }
 
+// Three documents and a question, answered by an engine of its own.
+Shown run_three(const std::shared_ptr<const LanguageModel>& model, const char* context, const std::string& evictor) {
+  const int64_t vocab = model->info().vocab;
+  const auto text = [&](int64_t seed, int64_t tokens) { return make_request(seed, tokens, 1, vocab).prompt; };
+  Request request = document_request({text(1, 23), text(2, 33), text(3, 16)}, text(4, 9));
+  request.max_tokens = 24;
+  EngineOptions o = options();
+  o.document_context = context;
+  o.evictor = evictor;
+  auto core = make_core(model, o);
+  EXPECT_TRUE(core->add(1, request).ok());
+  return run_all(*core, vocab)[1];
+}
+
 // Documents that are computed again whole are those of a plain prompt. So is what evictors drop of them, where the
 // queries that they observe are of the question.
 TEST(EvictedDocumentsReference, ComputingAllAgainIsAPlainPrompt) {
   const auto model = load_for(golden_model("smollm3"), *select_isa());
   ASSERT_TRUE(model);
-  const int64_t vocab = model->info().vocab;
-  const auto text = [&](int64_t seed, int64_t tokens) { return make_request(seed, tokens, 1, vocab).prompt; };
-  Request request = document_request({text(1, 23), text(2, 33), text(3, 16)}, text(4, 9));
-  request.max_tokens = 24;
-  const auto run = [&](const char* context, const std::string& evictor) {
-    EngineOptions o = options();
-    o.document_context = context;
-    o.evictor = evictor;
-    auto core = make_core(model, o);
-    EXPECT_TRUE(core->add(1, request).ok());
-    return run_all(*core, vocab)[1];
-  };
+  const auto run = [&](const char* context, const std::string& evictor) { return run_three(model, context, evictor); };
   for (const char* evictor :
        {"streamingllm:sinks=4,window=30,slack=5", "streamingllm:sinks=4,window=30,slack=5,positions=cache",
         "tova:budget=40,slack=5", "tova:budget=40,slack=5,scope=layer", "tova:budget=40,slack=5,positions=cache",
@@ -253,18 +239,7 @@ TEST(EvictedDocumentsReference, ComputingAllAgainIsAPlainPrompt) {
 TEST(EvictedDocumentsReference, HeadsThatChooseAlikeAreOneStream) {
   const auto model = load_for(golden_model("llama3"), *select_isa());
   ASSERT_TRUE(model);
-  const int64_t vocab = model->info().vocab;
-  const auto text = [&](int64_t seed, int64_t tokens) { return make_request(seed, tokens, 1, vocab).prompt; };
-  Request request = document_request({text(1, 23), text(2, 33), text(3, 16)}, text(4, 9));
-  request.max_tokens = 24;
-  const auto run = [&](const char* context, const std::string& evictor) {
-    EngineOptions o = options();
-    o.document_context = context;
-    o.evictor = evictor;
-    auto core = make_core(model, o);
-    EXPECT_TRUE(core->add(1, request).ok());
-    return run_all(*core, vocab)[1];
-  };
+  const auto run = [&](const char* context, const std::string& evictor) { return run_three(model, context, evictor); };
   for (const char* context : {"ape:T=0.8,S=0.7", "entropy:top=1"})
     for (const std::string evictor : {"random:budget=40,slack=5", "window:budget=30,slack=4"})
       EXPECT_TRUE(run(context, evictor + ",scope=head").same_bits(run(context, evictor))) << context << " " << evictor;

@@ -11,6 +11,7 @@
 #include "attention/chosen_blocks.h"
 #include "evaluate/scorer.h"
 #include "kv/codec.h"
+#include "properties/preempted_run.h"
 #include "properties/stream_bits.h"
 
 namespace millrace::testing {
@@ -207,25 +208,7 @@ class EvictorRuns : public ::testing::TestWithParam<EvictorCase> {
       o.swap_tokens = swapped ? 200 : 0;
       auto core = make_core(model_, o);
       ASSERT_TRUE(core->add(1, one).ok());
-      std::vector<TokenId> tokens;
-      std::vector<TokenEvent> events;
-      for (int64_t steps = 0, preempted = 0, next = every - 1; !core->idle(); ++steps) {
-        ASSERT_LT(steps, 10'000);
-        events.clear();
-        if (steps == next) {
-          next += every * (1 + 7 * ++preempted);
-          StepPlan plan;
-          plan.preempted = {{1, swapped}};
-          (void)core->replay(plan, events);
-        } else {
-          core->step(events);
-        }
-        ASSERT_TRUE(core->check_blocks().ok());
-        for (const TokenEvent& event : events)
-          if (event.token >= 0) tokens.push_back(event.token);
-      }
-      EXPECT_EQ(tokens, alone.tokens) << every;
-      EXPECT_GT(core->stats().preemptions, 0);
+      EXPECT_EQ(tokens_when_preempted(*core, every, swapped), alone.tokens) << every;
       EXPECT_EQ(core->stats().swapped_out_tokens > 0, swapped);
     }
   }

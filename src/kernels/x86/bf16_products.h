@@ -4,8 +4,8 @@
 
 namespace millrace {
 
-// FMAs rather than vdpbf16ps. By default on Intel's processors, where vdpbf16ps has half of an FMA's products a cycle
-// (Emerald Rapids: 89 and 179 GFLOP/s a core); on AMD's it has twice as many (Zen 5: 513 and 277).
+// FMAs rather than vdpbf16ps. By default on Intel's processors, where vdpbf16ps does half as many products a cycle
+// as FMAs (Emerald Rapids: 89 and 179 GFLOP/s a core); on AMD's it does twice as many (Zen 5: 513 and 277).
 bool bf16_by_fma();
 
 // For tests that compare both. Not while kernels run.
