@@ -36,6 +36,7 @@ Shape shape_of(ApiErrorKind kind) {
     case ApiErrorKind::draining:
     case ApiErrorKind::busy: return {529, "overloaded_error"};
     case ApiErrorKind::time_limit: return {504, "timeout_error"};
+    case ApiErrorKind::no_storage: return {507, "api_error"};
     case ApiErrorKind::internal: return {500, "api_error"};
     default: return {http_status(kind), "invalid_request_error"};
   }

@@ -1,6 +1,7 @@
 #include "server/api/api_error.h"
 
 #include "base/network_error.h"
+#include "base/storage_error.h"
 
 namespace millrace {
 
@@ -16,6 +17,7 @@ ApiError ApiError::from(const Error& error) {
     default: out.kind = ApiErrorKind::internal;
   }
   if (error.kind == kNetworkError) out.kind = ApiErrorKind::overloaded;
+  if (error.kind == kStorageError) out.kind = ApiErrorKind::no_storage;
   const size_t colon = error.message.find(':');
   const std::string_view name = std::string_view(error.message).substr(0, colon == std::string::npos ? 0 : colon);
   if (!name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string_view::npos)
@@ -32,6 +34,7 @@ int http_status(ApiErrorKind kind) {
     case ApiErrorKind::forbidden: return 403;
     case ApiErrorKind::not_found:
     case ApiErrorKind::no_model: return 404;
+    case ApiErrorKind::gone: return 410;  // no SDK retries it, which would end the stream that replaced this one
     case ApiErrorKind::bad_method: return 405;
     case ApiErrorKind::too_slow: return 408;
     case ApiErrorKind::too_large: return 413;
@@ -43,6 +46,7 @@ int http_status(ApiErrorKind kind) {
     case ApiErrorKind::draining:
     case ApiErrorKind::busy: return 503;
     case ApiErrorKind::time_limit: return 504;
+    case ApiErrorKind::no_storage: return 507;
     case ApiErrorKind::internal: return 500;
   }
   return 500;

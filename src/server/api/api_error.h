@@ -16,6 +16,7 @@ enum class ApiErrorKind {
   forbidden,
   not_found,  // unknown path
   no_model,
+  gone,  // the stream of this request was ended by another request
   bad_method,
   too_slow,
   too_large,
@@ -28,6 +29,7 @@ enum class ApiErrorKind {
   draining,
   busy,  // too many connections
   time_limit,
+  no_storage,  // the disk, or this server's or key's part of it, is full
   internal,
 };
 

@@ -35,6 +35,7 @@ const char* error_type(ApiErrorKind kind) {
     case ApiErrorKind::draining:
     case ApiErrorKind::busy: return "unavailable_error";
     case ApiErrorKind::time_limit:
+    case ApiErrorKind::no_storage:
     case ApiErrorKind::internal: return "server_error";
     default: return "invalid_request_error";
   }

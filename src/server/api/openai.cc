@@ -27,6 +27,7 @@ Shape shape_of(ApiErrorKind kind) {
     case ApiErrorKind::draining:
     case ApiErrorKind::busy: return {"unavailable_error", nullptr};
     case ApiErrorKind::time_limit: return {"timeout_error", nullptr};
+    case ApiErrorKind::no_storage: return {"server_error", "no_storage"};
     case ApiErrorKind::internal: return {"server_error", nullptr};
     default: return {"invalid_request_error", nullptr};
   }

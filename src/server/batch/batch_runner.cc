@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <fstream>
 #include <unordered_set>
 
+#include "base/storage_error.h"
 #include "server/batch/line_runner.h"
 #include "server/service.h"
 #include "tensor/mapped_file.h"
@@ -20,6 +23,7 @@ constexpr int64_t kWindowSeconds = 24 * 60 * 60;
 constexpr size_t kMaxErrors = 100;                // reported for a failed batch
 constexpr auto kSlice = std::chrono::seconds(5);  // time slice of a batch while batches of other keys wait
 constexpr int64_t kMaxState = 1 << 20;
+constexpr size_t kReserveBytes = 32 << 10;  // the state twice (replace_file) and the descriptions of two files
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -63,12 +67,18 @@ std::string_view text_in(const MappedFile& file) {
 
 // The answers so far, on disk.
 struct BatchRunner::Progress {
-  std::ofstream output, errors;
+  struct Part {
+    std::ofstream file;
+    fs::path path;
+    int64_t bytes = 0;  // of whole lines
+  };
+  Part output, errors;
   std::unordered_set<std::string> finished;  // custom ids
   int64_t completed = 0, failed = 0;
 
   // Counts the existing lines and truncates a partial line left by a crash.
-  void open(const fs::path& path, std::ofstream& file) {
+  void open(const fs::path& path, Part& part) {
+    part.path = path;
     std::error_code error;
     if (fs::exists(path, error) && fs::file_size(path, error) > 0) {
       if (auto mapped = MappedFile::open(path); mapped.ok()) {
@@ -80,16 +90,27 @@ struct BatchRunner::Progress {
           if (done && finished.insert(done->custom_id).second) ++(done->good ? completed : failed);
         }
         if (whole < text.size()) fs::resize_file(path, whole, error);
+        part.bytes = static_cast<int64_t>(whole);
       }
     }
-    file.open(path, std::ios::binary | std::ios::app);
+    part.file.open(path, std::ios::binary | std::ios::app);
   }
 
   Result<void> add(const LineResult& result) {
     const bool good = result.status == 200;
-    std::ofstream& file = good ? output : errors;
-    file << result_line(result) << '\n' << std::flush;
-    if (!file) return Error::resource("cannot write the answers of a batch");
+    Part& part = good ? output : errors;
+    const std::string line = result_line(result) + "\n";
+    errno = 0;
+    part.file << line << std::flush;
+    if (!part.file) {
+      const int why = errno;
+      part.file.close();
+      std::error_code ignored;
+      fs::resize_file(part.path, static_cast<uintmax_t>(part.bytes), ignored);  // the lines before are a valid file
+      return storage_error(
+          fmt::format("files: the answers cannot be written: {}", why != 0 ? std::strerror(why) : "output error"));
+    }
+    part.bytes += static_cast<int64_t>(line.size());
     ++(good ? completed : failed);
     return {};
   }
@@ -104,8 +125,11 @@ BatchRunner::BatchRunner(Service& service, FileStore& files, const BatchLimits& 
 
 void BatchRunner::load() {
   std::error_code error;
+  std::vector<fs::path> abandoned;
   for (const auto& entry : fs::directory_iterator(files_.folder(), error)) {
     const fs::path path = entry.path();
+    if (path.extension() == ".reserve" && !fs::exists(fs::path(path).replace_extension(".json"), error))
+      abandoned.push_back(path);  // the batch was never accepted
     if (path.extension() != ".json" || !is_stored_id(path.stem().string(), "batch_")) continue;
     const auto text = read_whole_file(path, kMaxState);
     if (!text.ok()) continue;
@@ -115,11 +139,31 @@ void BatchRunner::load() {
     batch.erase("owner");
     batches_[path.stem()] = std::move(batch);
   }
-  for (const auto& [id, batch] : batches_)
-    if (!is_over(batch)) queue_.push_back(id);
+  for (const fs::path& one : abandoned) fs::remove(one, error);
+  for (const auto& [id, batch] : batches_) {
+    if (is_over(batch))
+      fs::remove(path(id, ".reserve"), error);
+    else
+      (void)reserve(id);  // if there is space: the batch was accepted
+    if (!is_over(batch) || has_leftovers(id)) queue_.push_back(id);
+  }
   std::ranges::stable_sort(queue_, {}, [&](const std::string& id) {
     return batches_[id].value("created_at", Json(0)).is_number() ? batches_[id]["created_at"].get<int64_t>() : 0;
   });
+}
+
+// Whether answers of a batch that is over are not files yet: it failed when the disk was full.
+bool BatchRunner::has_leftovers(const std::string& id) const {
+  std::error_code error;
+  return fs::exists(path(id, ".output"), error) || fs::exists(path(id, ".errors"), error);
+}
+
+void BatchRunner::drop(const std::string& id) {
+  std::error_code ignored;
+  for (const char* extension : {".json", ".output", ".errors", ".reserve"}) fs::remove(path(id, extension), ignored);
+  batches_.erase(id);
+  owners_.erase(id);
+  std::erase(queue_, id);
 }
 
 void BatchRunner::stop() {
@@ -132,10 +176,20 @@ void BatchRunner::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-Result<void> BatchRunner::keep(const std::string& id) {
+Result<void> BatchRunner::keep(const std::string& id, Write write) {
   Json stored = batches_[id];
   stored["owner"] = owners_[id];
-  return replace_file(path(id, ".json"), to_text(stored));
+  const std::string text = to_text(stored);
+  std::error_code ignored;
+  auto kept = replace_file(path(id, ".json"), text);
+  if (!kept.ok() && write == Write::last && fs::remove(path(id, ".reserve"), ignored))
+    kept = replace_file(path(id, ".json"), text);
+  if (kept.ok() && is_over(stored)) fs::remove(path(id, ".reserve"), ignored);
+  return kept;
+}
+
+Result<void> BatchRunner::reserve(const std::string& id) const {
+  return replace_file(path(id, ".reserve"), std::string(kReserveBytes, '\0'));
 }
 
 Result<void> BatchRunner::room_for_batch(const FileUser& user) {
@@ -154,10 +208,7 @@ Result<void> BatchRunner::room_for_batch(const FileUser& user) {
         fmt::format("batches: key '{}' has {} unfinished batches; wait for one or cancel it", user.name, owned.size()));
   const std::string oldest = *std::ranges::min_element(
       ended, {}, [&](const std::string& id) { return batches_[id].value("created_at", int64_t{0}); });
-  std::error_code ignored;
-  fs::remove(path(oldest, ".json"), ignored);
-  batches_.erase(oldest);
-  owners_.erase(oldest);
+  drop(oldest);
   return {};
 }
 
@@ -198,7 +249,11 @@ Result<Json> BatchRunner::create(const std::string& input_file, const std::strin
     MILLRACE_TRY_VOID(room_for_batch(user));
     batches_[id] = batch;
     owners_[id] = user.name;
-    if (auto kept = keep(id); !kept.ok()) {
+    auto kept = reserve(id);
+    if (kept.ok()) kept = keep(id);
+    if (!kept.ok()) {
+      std::error_code ignored;
+      fs::remove(path(id, ".reserve"), ignored);
       batches_.erase(id);
       owners_.erase(id);
       return kept.error();
@@ -229,10 +284,7 @@ bool BatchRunner::remove(const std::string& id, const FileUser& user) {
   std::lock_guard lock(mutex_);
   const auto found = batches_.find(id);
   if (found == batches_.end() || !user.sees(owners_.at(id)) || !is_over(found->second)) return false;
-  std::error_code error;
-  fs::remove(path(id, ".json"), error);
-  batches_.erase(found);
-  owners_.erase(id);
+  drop(id);
   return true;
 }
 
@@ -255,12 +307,15 @@ std::optional<Json> BatchRunner::cancel(const std::string& id, const FileUser& u
   return batch;
 }
 
-void BatchRunner::change(const std::string& id, const Json& fields, bool write) {
+// Errors: kStorageError; the change holds until the next start, which at worst repeats some work.
+Result<void> BatchRunner::change(const std::string& id, const Json& fields, Write write) {
   std::lock_guard lock(mutex_);
-  Json& batch = batches_[id];
-  if (batch["status"] == "cancelling" && fields.value("status", "") == "in_progress") return;
+  const auto found = batches_.find(id);
+  if (found == batches_.end()) return {};  // removed
+  Json& batch = found->second;
+  if (batch["status"] == "cancelling" && fields.value("status", "") == "in_progress") return {};
   batch.update(fields);
-  if (write) (void)keep(id);  // at worst some work is repeated after a restart
+  return write == Write::no ? Result<void>() : keep(id, is_over(batch) ? Write::last : write);
 }
 
 void BatchRunner::loop() {
@@ -282,13 +337,18 @@ void BatchRunner::loop() {
   }
 }
 
-void BatchRunner::fail(const std::string& id, const std::string& why) {
-  change(id, {{"status", "failed"},
-              {"failed_at", now()},
-              {"errors",
-               {{"object", "list"},
-                {"data", Json::array({Json{
-                             {"code", "server_error"}, {"message", why}, {"param", nullptr}, {"line", nullptr}}})}}}});
+void BatchRunner::fail(const std::string& id, const std::string& why) { fail_for(id, Error::internal(why)); }
+
+void BatchRunner::fail_for(const std::string& id, const Error& error) {
+  const char* code = error.kind == kStorageError ? "no_storage" : "server_error";
+  (void)change(
+      id,
+      {{"status", "failed"},
+       {"failed_at", now()},
+       {"errors",
+        {{"object", "list"},
+         {"data",
+          Json::array({Json{{"code", code}, {"message", error.message}, {"param", nullptr}, {"line", nullptr}}})}}}});
 }
 
 std::string BatchRunner::owner_of(const std::string& id) const {
@@ -298,7 +358,10 @@ std::string BatchRunner::owner_of(const std::string& id) const {
 }
 
 void BatchRunner::run(const std::string& id) {
-  const std::string status = text_of(*find(id), "status");
+  const auto batch = find(id);
+  if (!batch) return;
+  const std::string status = text_of(*batch, "status");
+  if (is_over(*batch)) return finalize(id, status.c_str());
   if (status == "finalizing") return finalize(id, "completed");
   if (status == "cancelling") return finalize(id, "cancelled");
   if (status == "validating" && !validate(id)) return;
@@ -334,13 +397,14 @@ bool BatchRunner::validate(const std::string& id) {
   }
   if (total == 0 && errors.empty()) wrong("the file contains no requests", nullptr);
   if (!errors.empty()) {
-    change(id,
-           {{"status", "failed"}, {"failed_at", now()}, {"errors", {{"object", "list"}, {"data", std::move(errors)}}}});
+    (void)change(
+        id,
+        {{"status", "failed"}, {"failed_at", now()}, {"errors", {{"object", "list"}, {"data", std::move(errors)}}}});
     return false;
   }
-  change(id, {{"status", "in_progress"},
-              {"in_progress_at", now()},
-              {"request_counts", {{"total", total}, {"completed", 0}, {"failed", 0}}}});
+  (void)change(id, {{"status", "in_progress"},
+                    {"in_progress_at", now()},
+                    {"request_counts", {{"total", total}, {"completed", 0}, {"failed", 0}}}});
   return true;
 }
 
@@ -351,9 +415,9 @@ void BatchRunner::run_lines(const std::string& id) {
   Progress progress;
   progress.open(path(id, ".output"), progress.output);
   progress.open(path(id, ".errors"), progress.errors);
-  change(id, {{"request_counts", progress.counts(total)}}, /*write=*/false);
+  (void)change(id, {{"request_counts", progress.counts(total)}}, Write::no);
   const auto file = MappedFile::open(files_.path(text_of(batch, "input_file_id")));
-  if (!file.ok()) return change(id, {{"status", "failed"}, {"failed_at", now()}});
+  if (!file.ok()) return fail(id, "the input file cannot be read");
   Lines lines(text_in(**file));
   bool expired = false;
   const auto next = [&]() -> std::optional<BatchLine> {
@@ -366,8 +430,7 @@ void BatchRunner::run_lines(const std::string& id) {
   };
   const auto done = [&](const LineResult& result) -> Result<void> {
     MILLRACE_TRY_VOID(progress.add(result));
-    change(id, {{"request_counts", progress.counts(total)}}, /*write=*/false);
-    return {};
+    return change(id, {{"request_counts", progress.counts(total)}}, Write::no);
   };
   const std::string owner = owner_of(id);
   const auto account = service_.account_of(owner);
@@ -383,7 +446,10 @@ void BatchRunner::run_lines(const std::string& id) {
   };
   auto ran = LineRunner(service_, limits_.in_flight, account).run(next, done, interrupted_, yield);
   if (stop_) return;  // it resumes at the next start
-  if (!ran.ok()) return change(id, {{"status", "failed"}, {"failed_at", now()}});
+  if (!ran.ok()) {    // what is answered becomes a file all the same, if there is space for its description
+    fail_for(id, ran.error());
+    return finalize(id, "failed");
+  }
   if (yielded && !interrupted_ && !expired) {  // back of the queue: other keys' batches run first
     std::lock_guard lock(mutex_);
     queue_.push_back(id);
@@ -394,8 +460,10 @@ void BatchRunner::run_lines(const std::string& id) {
 
 // Records the ids of the files before creating them, so that finalizing again after a crash is idempotent.
 void BatchRunner::finalize(const std::string& id, const char* status) {
-  Json fields = {{"status", "finalizing"}, {"finalizing_at", now()}};
-  const Json batch = *find(id);
+  const bool completes = std::string_view(status) == "completed";
+  Json fields = Json::object();
+  if (completes) fields = {{"status", "finalizing"}, {"finalizing_at", now()}};  // others do not pass through it
+  const Json batch = find(id).value_or(Json::object());
   const std::pair<const char*, const char*> parts[] = {{".output", "output_file_id"}, {".errors", "error_file_id"}};
   for (const auto& [extension, name] : parts) {
     std::error_code error;
@@ -406,19 +474,23 @@ void BatchRunner::finalize(const std::string& id, const char* status) {
     else if (text_of(batch, name).empty())
       fields[name] = FileStore::new_id();
   }
-  if (std::string_view(status) != "completed") {  // a batch that ends early does not pass through finalizing
-    fields.erase("status");
-    fields.erase("finalizing_at");
-  }
-  change(id, fields);
-  const Json known = *find(id);
+  Result<void> published = change(id, fields, Write::last);  // an id that is not recorded must not become a file
+  const Json known = find(id).value_or(Json::object());
   for (const auto& [extension, name] : parts) {
-    if (text_of(known, name).empty()) continue;
+    if (!published.ok() || text_of(known, name).empty()) continue;
     auto adopted = files_.adopt(path(id, extension), text_of(known, name), id + extension + ".jsonl", "batch_output",
                                 owner_of(id));
-    if (!adopted.ok()) return change(id, {{"status", "failed"}, {"failed_at", now()}});
+    if (!adopted.ok()) published = adopted.error();
   }
-  change(id, {{"status", status}, {std::string(status) + "_at", now()}});
+  if (published.ok()) {
+    Json end = {{"status", status}};
+    if (!is_over(known)) end[std::string(status) + "_at"] = now();
+    return (void)change(id, end);
+  }
+  for (const auto& [extension, name] : parts)
+    if (!text_of(known, name).empty() && !files_.find(text_of(known, name)))
+      (void)change(id, {{name, nullptr}}, Write::no);  // the next start tries again
+  if (!is_over(known)) fail_for(id, published.error());
 }
 
 }  // namespace millrace

@@ -5,6 +5,9 @@
 //   FOLDER/batch_ID.json      the batch as clients see it and its owner, as of its last change of status
 //   FOLDER/batch_ID.output    answers so far, one per line; becomes the output file
 //   FOLDER/batch_ID.errors    the same for lines that failed; becomes the error file
+//   FOLDER/batch_ID.reserve   space for the last changes of an unfinished batch, released when the disk is full: a
+//   batch
+//                             that fails for lack of space is still failed after a restart
 //
 //   validating -> in_progress -> finalizing -> completed        (failed: a line is invalid)
 //                      cancelling -> cancelled, expired: with the answers so far
@@ -42,7 +45,7 @@ class BatchRunner {
   ~BatchRunner() { stop(); }
 
   // `user` owns the batch and its files, and its lines count against the limits of the user's key. Errors: user (the
-  // file, the endpoint), resource (too many).
+  // file, the endpoint), resource (too many), kStorageError (the disk).
   Result<Json> create(const std::string& input_file, const std::string& endpoint, const std::string& window,
                       const Json& metadata, const FileUser& user = {});
   // The batches visible to `user`, newest first.
@@ -64,12 +67,17 @@ class BatchRunner {
   void run(const std::string& id);
   void run_lines(const std::string& id);
   void fail(const std::string& id, const std::string& why);
+  void fail_for(const std::string& id, const Error& error);
   std::string owner_of(const std::string& id) const;
   bool validate(const std::string& id);
   void finalize(const std::string& id, const char* status);
-  void change(const std::string& id, const Json& fields, bool write = true);  // `write`: also to disk
+  enum class Write { no, yes, last };  // last: with the reserve, if there is no other space
+  Result<void> change(const std::string& id, const Json& fields, Write write = Write::yes);
   // Called with the mutex held.
-  Result<void> keep(const std::string& id);
+  Result<void> keep(const std::string& id, Write write = Write::yes);
+  Result<void> reserve(const std::string& id) const;
+  bool has_leftovers(const std::string& id) const;
+  void drop(const std::string& id);
   Result<void> room_for_batch(const FileUser& user);
   bool others_wait(const std::string& owner) const;
   std::filesystem::path path(const std::string& id, const char* extension) const {

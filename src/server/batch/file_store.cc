@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <random>
 
+#include "base/storage_error.h"
 #include "server/json.h"
 
 namespace millrace {
@@ -25,18 +27,17 @@ int64_t unix_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Error failed(const fs::path& path, const char* what) {
-  return Error::resource(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
-}
+// Clients see this message: it has no path.
+Error failed(const char* what) { return storage_error(fmt::format("files: {}: {}", what, std::strerror(errno))); }
 
-Result<void> write_all(int file, std::string_view bytes, const fs::path& path) {
+Result<void> write_all(int file, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::write(file, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return failed(path, "cannot be written");
+    if (count < 0) return failed("the disk cannot be written");
     bytes.remove_prefix(static_cast<size_t>(count));
   }
-  if (::fsync(file) != 0) return failed(path, "cannot be written");
+  if (::fsync(file) != 0) return failed("the disk cannot be written");
   return {};
 }
 
@@ -68,10 +69,10 @@ Result<void> replace_file(const fs::path& path, std::string_view content) {
   fs::path draft = path;
   draft += ".tmp";
   const int file = ::open(draft.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
-  if (file < 0) return failed(draft, "cannot be created");
-  auto written = write_all(file, content, draft);
+  if (file < 0) return failed("the disk cannot be written");
+  auto written = write_all(file, content);
   ::close(file);
-  if (written.ok() && ::rename(draft.c_str(), path.c_str()) != 0) written = failed(path, "cannot be replaced");
+  if (written.ok() && ::rename(draft.c_str(), path.c_str()) != 0) written = failed("the disk cannot be written");
   if (!written.ok()) ::unlink(draft.c_str());
   return written;
 }
@@ -105,10 +106,18 @@ Result<std::unique_ptr<FileStore>> FileStore::open(const std::string& folder, co
   if (error || !fs::is_directory(folder))
     return Error::user(fmt::format("{}: cannot be used as the folder for files: {}", folder,
                                    error ? error.message() : "not a folder"));
-  auto store = std::unique_ptr<FileStore>(new FileStore(folder, limits));
+  const int lock = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock < 0)
+    return Error::user(fmt::format("{}: cannot be used as the folder for files: {}", folder, std::strerror(errno)));
+  auto store = std::unique_ptr<FileStore>(new FileStore(folder, limits, lock));  // closes `lock`
+  if (::flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)  // other errors: a file system without locks
+    return Error::user(fmt::format(
+        "{}: is the folder for files of another running server; give each server its own --files-dir", folder));
   store->load();
   return store;
 }
+
+FileStore::~FileStore() { ::close(lock_); }
 
 void FileStore::load() {
   std::error_code error;
@@ -117,13 +126,13 @@ void FileStore::load() {
     const fs::path path = entry.path();
     const std::string name = path.filename();
     if (path.extension() == ".tmp") leftovers.push_back(path);
-    if (is_stored_id(name, "file-") && !fs::exists(path.string() + ".json"))
-      leftovers.push_back(path);  // its description was never written
+    // Half of a file: it was not published yet, or was being removed.
+    if (is_stored_id(name, "file-") && !fs::exists(path.string() + ".json")) leftovers.push_back(path);
     if (path.extension() != ".json" || !is_stored_id(path.stem().string(), "file-")) continue;
-    if (auto file = read_note(path)) {
-      bytes_ += file->bytes;
-      files_[file->id] = std::move(*file);
-    }
+    if (const auto file = read_note(path))
+      take(*file);
+    else if (!fs::exists(fs::path(path).replace_extension(), error))
+      leftovers.push_back(path);
   }
   for (const fs::path& path : leftovers) fs::remove(path, error);
 }
@@ -153,13 +162,16 @@ Result<void> FileStore::room_for(int64_t bytes, const FileUser& user) const {
   return {};
 }
 
-Result<void> FileStore::note(const StoredFile& file) {
+// Writes the description, the step before publishing.
+Result<void> FileStore::note(const StoredFile& file) const {
   const Json json = {{"id", file.id},       {"filename", file.filename},  {"purpose", file.purpose},
                      {"bytes", file.bytes}, {"created_at", file.created}, {"owner", file.owner}};
-  MILLRACE_TRY_VOID(replace_file(folder_ / (file.id + ".json"), to_text(json)));
+  return replace_file(folder_ / (file.id + ".json"), to_text(json));
+}
+
+void FileStore::take(const StoredFile& file) {
   files_[file.id] = file;
   bytes_ += file.bytes;
-  return {};
 }
 
 Result<StoredFile> FileStore::add(const std::string& filename, const std::string& purpose, std::string_view content,
@@ -168,8 +180,13 @@ Result<StoredFile> FileStore::add(const std::string& filename, const std::string
   MILLRACE_TRY_VOID(room_for(static_cast<int64_t>(content.size()), user));
   const StoredFile file{new_id(),  filename.substr(0, kMaxFileName),     purpose,
                         user.name, static_cast<int64_t>(content.size()), unix_now()};
-  MILLRACE_TRY_VOID(replace_file(path(file.id), content));
   MILLRACE_TRY_VOID(note(file));
+  if (auto published = replace_file(path(file.id), content); !published.ok()) {
+    std::error_code ignored;
+    fs::remove(folder_ / (file.id + ".json"), ignored);
+    return published.error();
+  }
+  take(file);
   return file;
 }
 
@@ -179,13 +196,13 @@ Result<StoredFile> FileStore::adopt(const fs::path& from, const std::string& id,
   std::error_code error;
   if (!fs::exists(from, error)) {
     if (auto known = files_.find(id); known != files_.end()) return known->second;
-    return Error::resource(fmt::format("{}: no longer exists", from.string()));
+    return Error::resource(fmt::format("files: {} no longer exists", from.filename().string()));
   }
   const auto bytes = static_cast<int64_t>(fs::file_size(from, error));
   const StoredFile file{id, filename, purpose, owner, bytes, unix_now()};
-  fs::rename(from, path(id), error);
-  if (error) return Error::resource(fmt::format("{}: {}", from.string(), error.message()));
   MILLRACE_TRY_VOID(note(file));
+  if (::rename(from.c_str(), path(id).c_str()) != 0) return failed("a result cannot be published");
+  take(file);
   return file;
 }
 

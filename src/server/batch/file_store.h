@@ -1,11 +1,12 @@
 // FileStore: files uploaded for batches and produced by batches, in a folder used only by this server.
 //
-//   FOLDER/file-ID         the bytes
-//   FOLDER/file-ID.json    {"id", "filename", "purpose", "bytes", "created_at", "owner"}; written last: the file exists
-//                          once this does
+//   FOLDER/file-ID.json    {"id", "filename", "purpose", "bytes", "created_at", "owner"}; written first
+//   FOLDER/file-ID         the bytes; the rename to this name publishes the file
 //   FOLDER/*.tmp           being written; removed at the next start
 //
-// A file exists completely or not at all, even after a crash. Thread-safe.
+// A file exists completely or not at all, even after a crash: it does once both names exist, and the last step to that
+// is one rename. What precedes it loses nothing when it is repeated. The folder is locked (flock): a second server on
+// it does not start. Messages to clients do not have the folder's path. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -50,14 +51,17 @@ struct FileUser {
 
 class FileStore {
  public:
-  // Creates the folder if necessary and loads its files. Errors: user (the folder).
+  ~FileStore();
+  FileStore(const FileStore&) = delete;
+  // Creates the folder if necessary, locks it and loads its files. Errors: user (the folder, or another server uses
+  // it).
   static Result<std::unique_ptr<FileStore>> open(const std::string& folder, const FileLimits& limits);
 
-  // `user` becomes the owner. Errors: resource (limits, disk).
+  // `user` becomes the owner. Errors: resource (limits), kStorageError (the disk).
   Result<StoredFile> add(const std::string& filename, const std::string& purpose, std::string_view content,
                          const FileUser& user = {});
   // Turns the file at `path`, in the same folder, into the stored file `id`. Does nothing if `path` is gone and `id`
-  // exists: then it was adopted before.
+  // exists: then it was adopted before. Errors: resource (`path` is gone), kStorageError.
   Result<StoredFile> adopt(const std::filesystem::path& path, const std::string& id, const std::string& filename,
                            const std::string& purpose, const std::string& owner = "");
 
@@ -74,19 +78,22 @@ class FileStore {
   static std::string new_id();
 
  private:
-  FileStore(std::filesystem::path folder, const FileLimits& limits) : folder_(std::move(folder)), limits_(limits) {}
+  FileStore(std::filesystem::path folder, const FileLimits& limits, int lock)
+      : folder_(std::move(folder)), limits_(limits), lock_(lock) {}
   Result<void> room_for(int64_t bytes, const FileUser& user) const;
-  Result<void> note(const StoredFile& file);
+  Result<void> note(const StoredFile& file) const;
+  void take(const StoredFile& file);
   void load();
 
   const std::filesystem::path folder_;
   const FileLimits limits_;
+  const int lock_;  // descriptor of the folder, which holds its lock
   mutable std::mutex mutex_;
   std::map<std::string, StoredFile> files_;
   int64_t bytes_ = 0;
 };
 
-// Replaces a file atomically: it has the old or the new content, never a part. Errors: resource.
+// Replaces a file atomically: it has the old or the new content, never a part. Errors: kStorageError.
 Result<void> replace_file(const std::filesystem::path& path, std::string_view content);
 // Reads a file of at most `most` bytes. Errors: resource.
 Result<std::string> read_whole_file(const std::filesystem::path& path, int64_t most);

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <fstream>
 
+#include "base/storage_error.h"
+#include "server/api/api_error.h"
 #include "server/batch/line_runner.h"
 
 namespace millrace {
@@ -65,6 +67,64 @@ TEST(FileStore, AdoptIsIdempotent) {
   EXPECT_EQ(store->adopt(folder.path / "draft", id, "out", "batch_output")->bytes, 3);
   EXPECT_FALSE(store->adopt(folder.path / "draft", FileStore::new_id(), "out", "batch_output").ok());
   EXPECT_EQ(*store->read(id), "abc");
+}
+
+// A process that is killed leaves what it has written so far. Every prefix of the steps that publish a file is tried.
+TEST(FileStore, ACrashBetweenAnyTwoStepsLosesNoResult) {
+  const std::string id = "file-0123456789abcdef01234567", note = R"({"filename": "out", "purpose": "batch_output"})";
+  for (int steps = 0; steps <= 3; ++steps) {
+    Folder folder;
+    folder.open();
+    const fs::path draft = folder.path / "batch_1.output";
+    std::ofstream(draft) << "answers";
+    if (steps >= 1) std::ofstream(folder.path / (id + ".json.tmp")) << note.substr(0, 5);
+    if (steps >= 2) {
+      fs::remove(folder.path / (id + ".json.tmp"));
+      std::ofstream(folder.path / (id + ".json")) << note;
+    }
+    if (steps >= 3) fs::rename(draft, folder.path / id);
+    const auto store = folder.open();
+    EXPECT_EQ(store->find(id).has_value(), steps == 3) << steps;
+    ASSERT_TRUE(store->adopt(draft, id, "out", "batch_output").ok()) << steps;  // as finalizing again does
+    EXPECT_EQ(*store->read(id), "answers");
+    EXPECT_EQ(store->list().size(), 1u);
+  }
+}
+
+// The description must be there before the rename that publishes the bytes: the order that the test above assumes.
+TEST(FileStore, DescribesAFileBeforeItPublishesTheBytes) {
+  Folder folder;
+  const auto store = folder.open();
+  const std::string id = FileStore::new_id();
+  std::ofstream(folder.path / "draft") << "abc";
+  fs::create_directories(folder.path / id / "occupied");  // the rename fails
+  EXPECT_FALSE(store->adopt(folder.path / "draft", id, "out", "batch_output").ok());
+  EXPECT_TRUE(fs::exists(folder.path / (id + ".json")));
+  EXPECT_TRUE(fs::exists(folder.path / "draft"));
+  EXPECT_FALSE(store->find(id));
+}
+
+TEST(FileStore, TwoServersDoNotShareAFolder) {
+  Folder folder;
+  {
+    const auto store = folder.open();
+    const auto second = FileStore::open(folder.path, {});
+    ASSERT_FALSE(second.ok());
+    EXPECT_EQ(second.error().kind, ErrorKind::user);
+    EXPECT_NE(second.error().message.find("another running server"), std::string::npos);
+  }
+  EXPECT_NE(folder.open(), nullptr);
+}
+
+TEST(FileStore, ErrorsOfTheDiskAreStorageErrorsWithoutAPath) {
+  Folder folder;
+  const auto store = folder.open();
+  fs::remove_all(folder.path);
+  const auto added = store->add("a", "batch", "123");
+  ASSERT_FALSE(added.ok());
+  EXPECT_EQ(added.error().kind, kStorageError);
+  EXPECT_EQ(added.error().message.find(folder.path.string()), std::string::npos) << added.error().message;
+  EXPECT_EQ(http_status(ApiError::from(added.error()).kind), 507);
 }
 
 TEST(FileStore, StoredIds) {

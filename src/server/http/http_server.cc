@@ -59,6 +59,7 @@ const char* http_reason(int status) {
     case 501: return "Not Implemented";
     case 503: return "Service Unavailable";
     case 504: return "Gateway Timeout";
+    case 507: return "Insufficient Storage";
     case 529: return "Overloaded";
     default: return "Status";
   }

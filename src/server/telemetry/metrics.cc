@@ -79,6 +79,7 @@ const char* error_kind_name(ApiErrorKind kind) {
     case ApiErrorKind::draining: return "draining";
     case ApiErrorKind::busy: return "busy";
     case ApiErrorKind::time_limit: return "time_limit";
+    case ApiErrorKind::no_storage: return "no_storage";
     case ApiErrorKind::internal: return "internal";
   }
   return "other";
@@ -91,6 +92,7 @@ const char* error_class_name(ApiErrorKind kind) {
     case ApiErrorKind::overloaded:
     case ApiErrorKind::draining:
     case ApiErrorKind::busy:
+    case ApiErrorKind::no_storage:
     case ApiErrorKind::time_limit: return "resource";
     case ApiErrorKind::internal: return "internal";
     default: return "user";
