@@ -53,7 +53,8 @@ Json ended(Answer& answer, Json output) {
     Json messages = std::move(answer.params.kept["messages"]);
     Wrong wrong = add_input_items(out["output"], messages, "output");
     if (!wrong)
-      answer.params.store->put(stored_as(answer.params.kept["owner"].get<std::string>(), answer.id),
+      answer.params.store->put(answer.params.share.tenant,
+                               stored_as(answer.params.kept["owner"].get<std::string>(), answer.id),
                                {out, std::move(messages), std::move(answer.params.kept["input"]), answer.deltas});
   }
   return out;
