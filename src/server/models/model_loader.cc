@@ -150,10 +150,13 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
       leave_out_drafter(options, load, config.name, why);
     auto engine = make_engine(*model, options, shared != nullptr);
     if (!engine.ok() && options.drafter_if_possible) {
+      // Only if the engine exists without its drafter is the drafter what was wrong.
       EngineOptions without = options;
-      leave_out_drafter(without, load, config.name, engine.error().message);
-      engine = make_engine(*model, without, shared != nullptr);
-      if (engine.ok()) options = without;
+      without.drafter.clear();
+      without.drafter_if_possible = false;
+      auto plain = make_engine(*model, without, shared != nullptr);
+      if (plain.ok()) leave_out_drafter(options, load, config.name, engine.error().message);
+      engine = std::move(plain);
     }
     while (!engine.ok() && short_of_memory(engine.error())) engine = make_engine(*model, options, shared != nullptr);
     if (!engine.ok()) return failure(engine.error());
