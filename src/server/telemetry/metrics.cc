@@ -67,6 +67,7 @@ const char* error_kind_name(ApiErrorKind kind) {
     case ApiErrorKind::forbidden: return "forbidden";
     case ApiErrorKind::not_found: return "not_found";
     case ApiErrorKind::no_model: return "no_model";
+    case ApiErrorKind::gone: return "gone";
     case ApiErrorKind::bad_method: return "bad_method";
     case ApiErrorKind::too_slow: return "too_slow";
     case ApiErrorKind::too_large: return "too_large";
@@ -285,7 +286,8 @@ std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCoun
   value("millrace_log_lines_dropped_total", "Log lines dropped because the log was too slow",
         prometheus::MetricType::Counter, telemetry.log_lines_dropped);
   value("millrace_requests_not_recorded_total",
-        "Requests left out of the recording because their prompts are rows of the embedding table",
+        "Requests left out of the recording: their prompts are rows of the embedding table, or the file cannot be "
+        "written",
         prometheus::MetricType::Counter, telemetry.requests_not_recorded);
   value("millrace_spans_exported_total", "Spans accepted by the trace collector", prometheus::MetricType::Counter,
         telemetry.spans_exported);

@@ -34,7 +34,7 @@ struct EngineAccount {
 // Log lines and spans that were written or dropped.
 struct TelemetryCounts {
   int64_t log_lines_dropped = 0;
-  int64_t requests_not_recorded = 0;  // their prompts are rows of the embedding table
+  int64_t requests_not_recorded = 0;  // their prompts are rows of the embedding table, or the file cannot be written
   int64_t spans_exported = 0, spans_dropped = 0;
 };
 

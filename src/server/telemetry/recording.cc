@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <random>
 
 #include "base/enum_table.h"
+#include "base/storage_error.h"
 #include "sampling/schema.h"
 #include "server/json.h"
 
@@ -348,22 +351,42 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const std::string& path, cons
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored))
     fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write, ignored);
+  recorder->path_ = path;
   recorder->prompts_ = head.prompts;
   recorder->salt_ = (static_cast<uint64_t>(std::random_device{}()) << 32) ^ std::random_device{}();
   recorder->began_ = std::chrono::steady_clock::now();
-  recorder->file_ << recording_head_line(head) << std::endl;
-  if (!recorder->file_) return Error::user(fmt::format("record: cannot write {}", path));
+  if (!recorder->append(recording_head_line(head)).ok())
+    return Error::user(fmt::format("record: cannot write {}", path));
   return recorder;
 }
 
-Recorder::~Recorder() { file_ << recording_end_line(written_) << std::endl; }
+Recorder::~Recorder() { (void)append(recording_end_line(written_)); }
 
-void Recorder::write(RecordedRequest request, std::chrono::steady_clock::time_point arrival) {
+// After an error, the file ends with its last whole line again.
+Result<void> Recorder::append(const std::string& line) {
+  errno = 0;
+  file_ << line << '\n' << std::flush;
+  if (file_) {
+    bytes_ += static_cast<int64_t>(line.size()) + 1;
+    return {};
+  }
+  const int why = errno;
+  file_.close();  // drops what is buffered
+  file_.clear();
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path_, ignored))
+    std::filesystem::resize_file(path_, static_cast<uintmax_t>(bytes_), ignored);
+  file_.open(path_, std::ios::app);
+  return storage_error(fmt::format("record: cannot write: {}", why != 0 ? std::strerror(why) : "output error"));
+}
+
+Result<void> Recorder::write(RecordedRequest request, std::chrono::steady_clock::time_point arrival) {
   request.arrival_seconds = std::chrono::duration<double>(arrival - began_).count();
   const std::string text = recording_line(request, prompts_, salt_);
   std::lock_guard lock(mutex_);
-  file_ << text << '\n' << std::flush;
+  MILLRACE_TRY_VOID(append(text));
   ++written_;
+  return {};
 }
 
 Result<Recording> parse_recording(std::string_view text, const std::string& name, bool whole) {

@@ -71,12 +71,17 @@ class Recorder {
   static Result<std::unique_ptr<Recorder>> create(const std::string& path, const RecordingHead& head);
   ~Recorder();  // writes the last line
 
-  void write(RecordedRequest request, std::chrono::steady_clock::time_point arrival);
+  // Appends the request's line, whole or not at all. Errors: kStorageError; a later request may be written again.
+  Result<void> write(RecordedRequest request, std::chrono::steady_clock::time_point arrival);
 
  private:
   Recorder() = default;
+  Result<void> append(const std::string& line);  // with the mutex held
+
   std::mutex mutex_;
+  std::string path_;
   std::ofstream file_;
+  int64_t bytes_ = 0;  // of the whole lines in file_
   bool prompts_ = false;
   int64_t written_ = 0;
   uint64_t salt_ = 0;  // of prompt hashes; not stored anywhere

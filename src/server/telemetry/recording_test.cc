@@ -1,7 +1,10 @@
 #include "server/telemetry/recording.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <limits>
 
@@ -130,6 +133,35 @@ TEST(Recording, RejectsDamagedFiles) {
   EXPECT_FALSE(parse_recording("{\"a\": 1}\n", "f").ok());
   EXPECT_FALSE(read_recording("/nonexistent/recording").ok());
   EXPECT_FALSE(Recorder::create("/nonexistent/recording", {}).ok());
+}
+
+// A full disk: what is not written is reported, and the file stays whole.
+TEST(Recording, AFullDiskLosesNoRequestSilently) {
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "full_recording.jsonl";
+  auto recorder = Recorder::create(path, {.prompts = true});
+  ASSERT_TRUE(recorder.ok());
+  RecordedRequest request{.id = "id"};
+  request.request.prompt = {1, 2, 3};
+  request.answers = {{.ids = {7, 8}}};
+  const auto write = [&] { return (*recorder)->write(request, std::chrono::steady_clock::now()); };
+  size_t written = 0, lost = 0;
+  auto* const before = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit all{};
+  ::getrlimit(RLIMIT_FSIZE, &all);
+  rlimit small = all;
+  small.rlim_cur = 2000;
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  for (int i = 0; i < 50; ++i) ++(write().ok() ? written : lost);
+  ::setrlimit(RLIMIT_FSIZE, &all);
+  EXPECT_GT(written, 0u);
+  EXPECT_GT(lost, 0u);
+  EXPECT_TRUE(write().ok()) << "there is space again";
+  recorder->reset();
+  std::signal(SIGXFSZ, before);
+  const auto read = read_recording(path);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->requests.size(), written + 1);
+  std::filesystem::remove(path);
 }
 
 TEST(Recording, OnlyTheOwnerReadsIt) {

@@ -100,7 +100,23 @@ void Telemetry::recorded(const RequestFacts* facts, const Answer& answer,
       one.answers.push_back(
           {.finish = finish == FinishReason::none ? FinishReason::cancelled : finish, .ids = tokens[choice]});
     }
-    recorder_->write(std::move(one), facts->began);
+    const auto written = recorder_->write(std::move(one), facts->began);
+    const bool failed_before = recording_fails_.exchange(!written.ok());
+    if (written.ok()) continue;
+    not_recorded_.fetch_add(1, std::memory_order_relaxed);
+    if (!failed_before)  // one line for each time that it begins to fail
+      log_->event(LogLevel::error, "requests are not recorded",
+                  {{"request_id", facts->id}, {"why", written.error().message}});
+    return;
+  }
+}
+
+void Telemetry::unfinished(RequestFacts* facts, const Answer& answer) {
+  if (!facts) return;
+  for (const Choice& choice : answer.choices) {
+    if (choice.finish != FinishReason::none || choice.generated_tokens == 0) continue;
+    facts->generated_tokens += choice.generated_tokens;
+    facts->finish_reasons.emplace_back(finish_reason_name(FinishReason::cancelled));
   }
 }
 

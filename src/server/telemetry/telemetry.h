@@ -42,6 +42,8 @@ class Telemetry {
   void started(RequestFacts* facts, const Answer& answer) const;
   void finished(RequestFacts* facts, const TokenEvent& event) const;
   static void failed(RequestFacts* facts, const ApiError& error);
+  // The request ends before its answers have: counts the tokens they have so far.
+  static void unfinished(RequestFacts* facts, const Answer& answer);
 
   // Records a request if records(), unless its prompt is rows instead of tokens. `tokens`: of each choice.
   bool records() const { return recorder_ != nullptr; }
@@ -60,6 +62,7 @@ class Telemetry {
   std::unique_ptr<SpanExporter> spans_;
   std::unique_ptr<Recorder> recorder_;
   std::atomic<int64_t> not_recorded_{0};
+  std::atomic<bool> recording_fails_{false};  // since the latest request
 };
 
 }  // namespace millrace
