@@ -224,9 +224,31 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
   if (call.params.served && call.params.keep_seconds) {
     if (auto again = models_->try_acquire(*name, call.params.keep_seconds)) call.params.served = std::move(again);
   }
-  if (!waiting) return answer(endpoint, call, exchange);
+  if (!stream_id(request).empty() && request.header("x-request-id").empty())
+    request.headers.emplace_back("x-request-id", new_id());  // one id for the stream's answer and its farewell
+  const Exchange to = resumable(endpoint, call, exchange);
+  if (!waiting) return guarded(request, to, [&] { answer(endpoint, call, to); });
   waiting->request = std::move(request);
-  wait_for_model(endpoint, *name, call.params, std::move(waiting), exchange);
+  guarded(waiting->request, to, [&] { wait_for_model(endpoint, *name, call.params, waiting, to); });
+}
+
+Exchange Service::resumable(const Endpoint& endpoint, const Call& call, const Exchange& exchange) const {
+  const std::string id = stream_id(call.request);
+  if (id.empty() || !endpoint.format || !call.params.stream || call.params.only_load ||
+      endpoint.format->stream_type != std::string_view("text/event-stream"))
+    return exchange;
+  const auto farewell = [this, dialect = endpoint.dialect, headers = headers(call.request)](StreamEnd why) {
+    ApiError error{ApiErrorKind::gone, "", ""};
+    switch (why) {
+      case StreamEnd::replaced: error.message = "stream: a later request has its X-Conversation-Id"; break;
+      case StreamEnd::removed: error.message = "stream: it was deleted"; break;
+      case StreamEnd::expired: error.message = "stream: no client read it"; break;
+      case StreamEnd::other_reader: error.message = "stream: another client reads it now"; break;
+      case StreamEnd::draining: error = {ApiErrorKind::draining, "the server is shutting down", ""}; break;
+    }
+    return FinalReply{refused(*dialect, error, headers), dialect->refuse_in_stream(error)};
+  };
+  return streams_->keep(stream_owner(call.request), id, exchange, farewell).value_or(exchange);
 }
 
 std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call) const {
@@ -520,15 +542,8 @@ void Service::begin_answer(const Endpoint& endpoint, GenerationRequest params, c
     head.emplace_back("Millrace-Truncated-Tokens", std::to_string(params.truncated_tokens));
   if (params.compressed_tokens > 0)
     head.emplace_back("Millrace-Compressed-Tokens", std::to_string(params.compressed_tokens));
-  Exchange to = exchange;
-  if (const std::string id = stream_id(request);
-      !id.empty() && params.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {
-    if (auto kept = streams_->keep(stream_owner(request), id, exchange)) {
-      to = std::move(*kept);
-      head.emplace_back("X-Conversation-Id", id);
-    }
-  }
-  Generation::start(*this, endpoint, std::move(params), std::move(head), to);
+  if (const std::string id = stream_id(request); !id.empty()) streams_->admit(stream_owner(request), id, exchange);
+  Generation::start(*this, endpoint, std::move(params), std::move(head), exchange);
 }
 
 }  // namespace millrace

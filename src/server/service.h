@@ -168,6 +168,8 @@ class Service {
   std::optional<ApiError> charge(GenerationRequest& params, const HttpRequest& request) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
   struct WaitingCall;
+  // A request with a stream id gets a stream that outlives its connection; others get `exchange`.
+  Exchange resumable(const Endpoint& endpoint, const Call& call, const Exchange& exchange) const;
   std::optional<ApiError> read_body(const Endpoint& endpoint, Call& call) const;
   void wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& params,
                       std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);

@@ -25,14 +25,13 @@ constexpr std::pair<std::string_view, std::string_view> kAdminOnly[] = {
     {"DELETE", "/api/delete"},
 };
 
-// The request's API key; "": none.
+}  // namespace
+
 std::string_view given_key(const HttpRequest& request) {
   const std::string_view bearer = request.header("authorization");
   if (bearer.size() > 7 && (bearer.starts_with("Bearer ") || bearer.starts_with("bearer "))) return bearer.substr(7);
   return request.header("x-api-key");
 }
-
-}  // namespace
 
 void Access::replace(std::vector<ApiKey> keys) {
   std::lock_guard lock(mutex_);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string_view>
 #include <vector>
 
 #include "server/access/key_account.h"
@@ -12,6 +13,9 @@
 #include "server/http/http.h"
 
 namespace millrace {
+
+// The API key that a request gives, under either header name; "": none.
+std::string_view given_key(const HttpRequest& request);
 
 enum class Role { none, user, admin };
 

@@ -1,7 +1,9 @@
 #include "server/generation/stream_store.h"
 
 #include <algorithm>
+#include <tuple>
 
+#include "server/access/access.h"
 #include "server/http/answer_taker.h"
 #include "server/telemetry/request_facts.h"
 
@@ -48,7 +50,8 @@ std::string with_event_ids(const std::string& events, int64_t at) {
 class ResumableStream final : public AnswerTaker, public std::enable_shared_from_this<ResumableStream> {
  public:
   // The request's facts stay with the generation: it outlives its readers.
-  ResumableStream(StreamStore& store, std::string id, const Exchange& first) : store_(store), facts_(first.facts()) {
+  ResumableStream(StreamStore& store, std::string id, const Exchange& first, Farewell farewell)
+      : store_(store), facts_(first.facts()), farewell_(std::move(farewell)) {
     info_.id = std::move(id);
     info_.started_ms = unix_ms();
     Exchange reader = first;
@@ -70,12 +73,14 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
 
   void reply(HttpReply reply) override {  // an error before the first byte; there is no stream to buffer
     std::lock_guard lock(mutex_);
+    if (info_.done) return;
     reader().reply(std::move(reply));
     over();
-    forget_at_ = Clock::now();
   }
   void begin_stream(HttpReply head) override {
     std::lock_guard lock(mutex_);
+    if (info_.done) return;
+    if (phase_ == Phase::buffered) head.headers.emplace_back("X-Conversation-Id", info_.id);
     head.body = add(head.body);
     head_ = head;
     head_.body.clear();
@@ -94,13 +99,15 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
   }
   void end(HttpReply whole, std::string bytes) override {
     std::lock_guard lock(mutex_);
+    if (info_.done) return;
     if (begun_) return finish(std::move(bytes));
     reader().end(std::move(whole), std::move(bytes));  // a ping may already have started the connection's stream
     over();
-    forget_at_ = Clock::now();
   }
   void ping_with(HttpReply head, std::string ping) override {
     std::lock_guard lock(mutex_);
+    if (info_.done) return;
+    if (phase_ == Phase::buffered) head.headers.emplace_back("X-Conversation-Id", info_.id);
     ping_ = ping;
     reader().ping_with(std::move(head), std::move(ping));
   }
@@ -126,9 +133,11 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
     uint64_t number = 0;
     {
       std::lock_guard lock(mutex_);
+      if (phase_ == Phase::passed_on || (info_.done && !begun_)) return StreamStore::Found::no_stream;
       if (from > info_.bytes) return StreamStore::Found::too_far;
       if (from < info_.bytes - static_cast<int64_t>(ring_.size())) return StreamStore::Found::too_old;
-      if (!info_.done) reader().finish();  // the previous reader
+      number = ++reader_number_;  // from now on, the previous reader cannot leave
+      if (!info_.done) end_reader(StreamEnd::other_reader);
       if (!info_.done && facts_) ++facts_->resumed;
       HttpReply head = head_;
       head.headers = headers;
@@ -145,21 +154,33 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
       head.body.clear();
       if (!ping_.empty()) exchange.ping_with(head, ping_);
       reader_ = exchange;
-      number = ++reader_number_;
       forget_at_.reset();
     }
     watch(number);
     return StreamStore::Found::yes;
   }
 
-  // Cancels the generation if it is still running, on its connection's strand.
-  void leave() {
+  // Buffers the stream from now on, or passes it on if there is no room.
+  void admit(bool room) {
+    bool unread = false;
+    {
+      std::lock_guard lock(mutex_);
+      if (info_.done) return;
+      phase_ = room ? Phase::buffered : Phase::passed_on;
+      unread = forget_at_.has_value();
+    }
+    if (unread && !room) leave(StreamEnd::expired);
+  }
+
+  // Ends the stream's reader with a farewell, and cancels the generation on its connection's strand, if the stream has
+  // not ended.
+  void leave(StreamEnd why) {
     std::function<void()> gone;
     Exchange work;
     {
       std::lock_guard lock(mutex_);
       if (info_.done) return;
-      reader().finish();
+      end_reader(why);
       gone = std::exchange(gone_, nullptr);
       work = work_;
       left_ = true;
@@ -172,30 +193,44 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
     std::lock_guard lock(mutex_);
     return info_;
   }
+  // Bytes that the stream may have until it ends, or has after its end.
   int64_t held_bytes() const {
     std::lock_guard lock(mutex_);
+    if (phase_ == Phase::buffered && !info_.done) return store_.limits_.stream_bytes;
     return static_cast<int64_t>(ring_.capacity()) + kStreamOverhead;
   }
+  bool is(const Exchange& kept) const { return kept.taker().get() == this; }
   std::optional<Clock::time_point> forget_at() const {
     std::lock_guard lock(mutex_);
     return forget_at_;
   }
 
  private:
+  enum class Phase { waiting, buffered, passed_on };
+
   void reader_left(uint64_t reader) {
+    bool buffered = false;
     {
       std::lock_guard lock(mutex_);
       if (info_.done || reader != reader_number_) return;
       reader_ = Exchange();
+      buffered = phase_ == Phase::buffered;
       forget_at_ =
           Clock::now() + (store_.draining_ ? Clock::duration::zero() : seconds_of(store_.limits_.grace_seconds));
     }
+    if (!buffered) return leave(StreamEnd::expired);
     store_.wake();
+  }
+  // The mutex must be held. The farewell is not part of the buffered stream, whose later readers may go on.
+  void end_reader(StreamEnd why) {
+    FinalReply last = farewell_(why);
+    reader().end(std::move(last.whole), std::move(last.event));
   }
   Exchange reader() const { return reader_; }  // a copy: a call on it may make the reader leave
 
   // Appends events to the ring and returns the bytes to send. The mutex must be held.
   std::string add(const std::string& events) {
+    if (phase_ != Phase::buffered) return events;
     std::string bytes = with_event_ids(events, info_.bytes);
     ring_ += bytes;
     info_.bytes += static_cast<int64_t>(bytes.size());
@@ -209,13 +244,15 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
     gone_ = nullptr;
     work_ = reader_ = Exchange();  // releases the connection
     ring_.shrink_to_fit();
-    forget_at_ = Clock::now() + seconds_of(store_.limits_.keep_seconds);
+    const bool retained = begun_ && phase_ == Phase::buffered;
+    forget_at_ = Clock::now() + (retained ? seconds_of(store_.limits_.keep_seconds) : Clock::duration::zero());
     store_.wake();
   }
 
   StreamStore& store_;
   const std::shared_ptr<RequestFacts> facts_;  // of the original request; may be null
-  mutable std::recursive_mutex mutex_;         // recursive: a slow reader leaves within write()
+  const Farewell farewell_;
+  mutable std::recursive_mutex mutex_;  // recursive: a slow reader leaves within write()
   KeptStream info_;
   Exchange work_;    // the first reader's; the generation always runs on its strand
   Exchange reader_;  // empty without a reader
@@ -223,6 +260,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
   HttpReply head_;
   std::string ping_;
   std::string ring_;  // the latest bytes
+  Phase phase_ = Phase::waiting;
   bool begun_ = false, left_ = false;
   std::function<void()> gone_;
   std::optional<Clock::time_point> forget_at_;  // nothing: there is a reader
@@ -240,8 +278,12 @@ StreamStore::~StreamStore() {
 }
 
 std::string stream_owner(const HttpRequest& request) {
-  const std::string_view key = request.header("x-api-key");
-  return std::string(key.empty() ? request.header("authorization") : key);
+  if (request.account) return "key " + request.account->key().name;
+  std::string_view given = given_key(request);
+  if (given.empty()) given = request.header("authorization");  // another scheme, perhaps of a proxy
+  if (given.empty()) return "";
+  const KeyDigest digest = key_digest(given);
+  return "digest " + std::string(digest.begin(), digest.end());
 }
 
 std::string stream_id(const HttpRequest& request) {
@@ -253,40 +295,78 @@ bool is_stream_id(std::string_view id) {
   return !id.empty() && id.size() <= kMaxIdBytes && std::ranges::all_of(id, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
-bool StreamStore::make_room() {
-  const auto needed_bytes = [&] {
-    int64_t bytes = limits_.stream_bytes;  // the maximum of the new stream
-    for (const auto& [key, stream] : streams_)
-      bytes += stream->info().done ? stream->held_bytes() : limits_.stream_bytes;
-    return bytes;
-  };
-  while (needed_bytes() > limits_.total_bytes) {
-    auto oldest = streams_.end();
-    for (auto it = streams_.begin(); it != streams_.end(); ++it) {
-      const KeptStream info = it->second->info();
-      if (info.done && (oldest == streams_.end() || info.ended_ms < oldest->second->info().ended_ms)) oldest = it;
-    }
-    if (oldest == streams_.end()) return false;
-    streams_.erase(oldest);
+// Evicts finished streams until `bytes` more fit, counting all streams but `for_stream`.
+bool StreamStore::make_room(int64_t bytes, const ResumableStream* for_stream) {
+  for (;;) {
+    int64_t needed = bytes;
+    std::map<std::string_view, int64_t> of_owner;
+    for (const auto& [key, streams] : streams_)
+      for (const auto& stream : streams) {
+        if (stream.get() == for_stream) continue;
+        needed += stream->held_bytes();
+        of_owner[key.first] += stream->held_bytes();
+      }
+    if (needed <= limits_.total_bytes) return true;
+    const ResumableStream* evicted = nullptr;
+    std::tuple<int64_t, int64_t> first;  // the owner with the most bytes, then the earliest end
+    for (const auto& [key, streams] : streams_)
+      for (const auto& stream : streams) {
+        const KeptStream info = stream->info();
+        const std::tuple<int64_t, int64_t> rank{-of_owner[key.first], info.ended_ms};
+        if (!info.done || stream.get() == for_stream || (evicted && rank >= first)) continue;
+        evicted = stream.get();
+        first = rank;
+      }
+    if (!evicted) return false;
+    forget(evicted);
   }
-  return true;
 }
 
-std::optional<Exchange> StreamStore::keep(const std::string& owner, const std::string& id, const Exchange& exchange) {
+void StreamStore::forget(const ResumableStream* stream) {
+  for (auto it = streams_.begin(); it != streams_.end(); ++it) {
+    if (std::erase_if(it->second, [&](const auto& one) { return one.get() == stream; }) == 0) continue;
+    if (it->second.empty()) streams_.erase(it);
+    return;
+  }
+}
+
+std::optional<Exchange> StreamStore::keep(const std::string& owner, const std::string& id, const Exchange& exchange,
+                                          Farewell farewell) {
   if (limits_.grace_seconds <= 0) return std::nullopt;
-  remove(owner, id);
-  const auto stream = std::make_shared<ResumableStream>(*this, id, exchange);
+  const auto stream = std::make_shared<ResumableStream>(*this, id, exchange, std::move(farewell));
   {
     std::lock_guard lock(mutex_);
-    if (!make_room()) return std::nullopt;
-    streams_[{owner, id}] = stream;
+    if (!make_room(kStreamOverhead, nullptr)) return std::nullopt;
+    streams_[{owner, id}].push_back(stream);
     wake();
   }
   stream->watch(0);
   Exchange kept{std::shared_ptr<AnswerTaker>(stream)};
-  if (exchange.facts()) exchange.facts()->kept = true;
   kept.note(exchange.facts());
   return kept;
+}
+
+bool StreamStore::admit(const std::string& owner, const std::string& id, const Exchange& kept) {
+  std::shared_ptr<ResumableStream> stream;
+  Streams replaced;
+  bool room = false;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = streams_.find({owner, id});
+    if (found == streams_.end()) return false;
+    Streams& streams = found->second;
+    const auto at = std::ranges::find_if(streams, [&](const auto& one) { return one->is(kept); });
+    if (at == streams.end()) return false;
+    stream = *at;
+    replaced.assign(streams.begin(), at);
+    streams.erase(streams.begin(), at);
+    room = make_room(limits_.stream_bytes, stream.get());
+    if (!room) forget(stream.get());
+    stream->admit(room);
+  }
+  for (const auto& one : replaced) one->leave(StreamEnd::replaced);
+  if (room && kept.facts()) kept.facts()->kept = true;
+  return room;
 }
 
 StreamStore::Found StreamStore::resume(const std::string& owner, const std::string& id, int64_t from,
@@ -296,32 +376,33 @@ StreamStore::Found StreamStore::resume(const std::string& owner, const std::stri
     std::lock_guard lock(mutex_);
     const auto found = streams_.find({owner, id});
     if (found == streams_.end()) return Found::no_stream;
-    stream = found->second;
+    stream = found->second.front();
   }
   return stream->resume(from, headers, exchange);
 }
 
 void StreamStore::drain() {
   draining_ = true;
-  std::vector<std::shared_ptr<ResumableStream>> unread;
+  Streams unread;
   {
     std::lock_guard lock(mutex_);
-    for (const auto& [key, stream] : streams_)
-      if (stream->forget_at()) unread.push_back(stream);
+    for (const auto& [key, streams] : streams_)
+      for (const auto& stream : streams)
+        if (stream->forget_at()) unread.push_back(stream);
   }
-  for (const auto& stream : unread) stream->leave();
+  for (const auto& stream : unread) stream->leave(StreamEnd::draining);
 }
 
 bool StreamStore::remove(const std::string& owner, const std::string& id) {
-  std::shared_ptr<ResumableStream> stream;
+  Streams removed;
   {
     std::lock_guard lock(mutex_);
     const auto found = streams_.find({owner, id});
     if (found == streams_.end()) return false;
-    stream = found->second;
+    removed = std::move(found->second);
     streams_.erase(found);
   }
-  stream->leave();
+  for (const auto& stream : removed) stream->leave(StreamEnd::removed);
   return true;
 }
 
@@ -329,34 +410,39 @@ std::vector<KeptStream> StreamStore::find(const std::string& owner, const std::v
   std::lock_guard lock(mutex_);
   std::vector<KeptStream> out;
   for (const std::string& id : ids)
-    if (const auto found = streams_.find({owner, id}); found != streams_.end()) out.push_back(found->second->info());
+    if (const auto found = streams_.find({owner, id}); found != streams_.end())
+      out.push_back(found->second.front()->info());
   return out;
 }
 
 int64_t StreamStore::size() const {
   std::lock_guard lock(mutex_);
-  return static_cast<int64_t>(streams_.size());
+  int64_t count = 0;
+  for (const auto& [key, streams] : streams_) count += static_cast<int64_t>(streams.size());
+  return count;
 }
 
 void StreamStore::loop() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     std::optional<Clock::time_point> first;
-    std::vector<std::shared_ptr<ResumableStream>> gone;
+    Streams gone;
     const auto now = Clock::now();
     for (auto it = streams_.begin(); it != streams_.end();) {
-      const auto at = it->second->forget_at();
-      if (at && *at <= now) {
-        gone.push_back(it->second);
-        it = streams_.erase(it);
-        continue;
-      }
-      if (at) first = first ? std::min(*first, *at) : *at;
-      ++it;
+      std::erase_if(it->second, [&](const auto& stream) {
+        const auto at = stream->forget_at();
+        if (at && *at <= now) {
+          gone.push_back(stream);
+          return true;
+        }
+        if (at) first = first ? std::min(*first, *at) : *at;
+        return false;
+      });
+      it = it->second.empty() ? streams_.erase(it) : std::next(it);
     }
     if (!gone.empty()) {
       lock.unlock();
-      for (const auto& stream : gone) stream->leave();
+      for (const auto& stream : gone) stream->leave(StreamEnd::expired);
       gone.clear();
       lock.lock();
       continue;  // time has passed

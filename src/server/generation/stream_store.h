@@ -4,14 +4,26 @@
 //   generation -> [ ... 81920 | 81984 | 82049 | ] -> reader     each event carries `id: OFFSET`, the next one's start
 //                  dropped      ring of bytes        a new reader gives its offset: ?from=, or Last-Event-ID
 //
-// Without a reader, generation continues for the grace time. The buffered bytes are retained for the keep time after
-// the end. The total size is bounded: finished streams are evicted first, and if that is not enough, a new stream is
-// not buffered.
+// A stream waits first: its request has arrived, but its model is being loaded or its constraint compiled. A waiting
+// stream is found under its id, and ends when its reader leaves. Once the request is admitted, the stream replaces all
+// older ones with its id, and is buffered: without a reader, generation continues for the grace time, and the bytes are
+// retained for the keep time after the end. A request that is refused replaces nothing.
+//
+//   waiting --admit--> buffered --> done         passed on: admitted without room, so that it ends with its reader
+//      |           '-> passed on --> done
+//      '----------------------------> done
+//
+// Each way to `done` (over()) sends its reader exactly one end, whether or not the stream has begun: the generation's
+// own, or a farewell. StreamEnd lists the farewells.
+//
+// The total size is bounded: finished streams are evicted first, those of the owner with the most bytes before others,
+// and if that is not enough, a new stream is passed on.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,6 +50,17 @@ struct KeptStream {
   int64_t started_ms = 0, ended_ms = 0;  // Unix time; 0: not yet
 };
 
+// Why the store ends a stream, or one of its readers.
+enum class StreamEnd {
+  replaced,      // another request with its id was admitted
+  removed,       // deleted by a client
+  expired,       // no reader came back within the grace time, or a waiting stream's reader left
+  other_reader,  // only this reader ends: another one reads the stream now
+  draining,      // the server stops, and there is no reader
+};
+// The error that describes `why` in the request's API format. Thread-safe; must not call the store.
+using Farewell = std::function<FinalReply(StreamEnd why)>;
+
 class ResumableStream;
 
 class StreamStore {
@@ -45,9 +68,13 @@ class StreamStore {
   explicit StreamStore(const StreamLimits& limits);
   ~StreamStore();
 
-  // Wraps `exchange`: the generation writes to the result, which buffers the stream under `owner` and `id`. Cancels an
-  // earlier stream with this id. Returns nothing if there is no room.
-  std::optional<Exchange> keep(const std::string& owner, const std::string& id, const Exchange& exchange);
+  // Wraps `exchange`: the generation writes to the result, a waiting stream with this owner and id. Returns nothing if
+  // there is no room.
+  std::optional<Exchange> keep(const std::string& owner, const std::string& id, const Exchange& exchange,
+                               Farewell farewell);
+  // The request is accepted: `kept`, a result of keep(), replaces older streams with its id, and is buffered from now
+  // on. False: it is passed on, as there is no room, or has ended, or was not kept.
+  bool admit(const std::string& owner, const std::string& id, const Exchange& kept);
 
   enum class Found { yes, no_stream, too_old, too_far };
   // Sends the stream to `exchange` from byte `from` on, replacing the previous reader. Unless it returns `yes`, the
@@ -55,7 +82,7 @@ class StreamStore {
   Found resume(const std::string& owner, const std::string& id, int64_t from, const HttpHeaders& headers,
                const Exchange& exchange);
 
-  // Cancels and deletes the stream. False: not found.
+  // Cancels and deletes the stream, and those that wait to replace it. False: not found.
   bool remove(const std::string& owner, const std::string& id);
   std::vector<KeptStream> find(const std::string& owner, const std::vector<std::string>& ids) const;
   int64_t size() const;
@@ -66,20 +93,24 @@ class StreamStore {
   friend class ResumableStream;
   using Clock = std::chrono::steady_clock;
   using Key = std::pair<std::string, std::string>;
+  using Streams = std::vector<std::shared_ptr<ResumableStream>>;
   void loop();
-  bool make_room();
+  // Called with the mutex held.
+  bool make_room(int64_t bytes, const ResumableStream* for_stream);
+  void forget(const ResumableStream* stream);
   void wake() { wake_.notify_all(); }
 
   const StreamLimits limits_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::map<Key, std::shared_ptr<ResumableStream>> streams_;
+  std::map<Key, Streams> streams_;  // of an id, in order of arrival: at most one admitted stream, then waiting ones
   bool stop_ = false;
   std::atomic<bool> draining_{false};
   std::thread thread_;  // cancels streams without a reader, and deletes expired ones
 };
 
-// The stream id of a request, from its X-Conversation-Id header; "": do not buffer. The owner is the request's key.
+// The stream id of a request, from its X-Conversation-Id header; "": do not buffer. The owner identifies the request's
+// key by its name, or its digest on a server without keys: never by its text.
 std::string stream_id(const HttpRequest& request);
 std::string stream_owner(const HttpRequest& request);
 bool is_stream_id(std::string_view id);

@@ -94,6 +94,7 @@ class Exchange {
   // The request's record for log, trace and metrics; null: not recorded.
   void note(std::shared_ptr<RequestFacts> facts) { facts_ = std::move(facts); }
   const std::shared_ptr<RequestFacts>& facts() const { return facts_; }
+  const std::shared_ptr<AnswerTaker>& taker() const { return taker_; }  // null: a connection
 
  private:
   std::shared_ptr<HttpConnection> connection_;

@@ -57,7 +57,8 @@ std::string HttpConnection::head_text(const HttpReply& reply, bool streamed) con
 }
 
 void HttpConnection::reply(HttpReply reply) {
-  if (streaming_ || complete_) return;
+  if (complete_) return;
+  if (streaming_) return finish({});  // the answer is over even if its reply comes too late to be sent
   if (reply.close || server_.draining) keep_alive_ = false;
   complete_ = true;
   std::string bytes = head_text(reply, false);
@@ -96,7 +97,9 @@ void HttpConnection::write(std::string bytes) {
 }
 
 void HttpConnection::finish(std::string bytes) {
-  if (!streaming_ || complete_ || lags(bytes.size())) return;
+  if (complete_) return;
+  if (!streaming_) return close();  // a stream that ends without having begun has nothing to send, but must not stay
+  if (lags(bytes.size())) return;
   complete_ = true;
   if (!chunks_) return queue(std::move(bytes));
   std::string last;
