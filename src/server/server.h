@@ -29,9 +29,10 @@ class Server {
   // Applies the settings that can change while the server runs.
   void change(const ServiceOptions& options, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
 
-  // Accepts no new connections or requests; answers in progress continue. drained() when the last one is written.
+  // Accepts no new requests but those for the server's health; answers in progress continue. drained() when the last
+  // one is written.
   void drain();
-  bool drained() const { return http_->counts().connections == 0; }
+  bool drained() const { return http_->drained(); }
 
  private:
   Server() = default;

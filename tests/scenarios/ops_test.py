@@ -371,7 +371,9 @@ class Files(unittest.TestCase):
         arguments = container["args"]
         self.assertEqual(arguments[0], "serve")
         drain = next(float(one.split("=")[1]) for one in arguments if one.startswith("--drain-timeout="))
-        self.assertGreater(pod["spec"]["terminationGracePeriodSeconds"], drain)
+        stop = container["lifecycle"]["preStop"]["exec"]["command"]
+        self.assertEqual(stop[0], "sleep")
+        self.assertGreater(pod["spec"]["terminationGracePeriodSeconds"], drain + float(stop[1]))
         # The container's own command line, with a file of keys and a port of ours.
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
             keys.write("secret\n")

@@ -85,6 +85,29 @@ TEST(Connections, DrainFinishesStreamsAndRefusesNewRequests) {
   EXPECT_TRUE(comes_true([&] { return live.server->drained(); }));
 }
 
+TEST(Connections, ProbesAreAnsweredOnNewConnectionsWhileTheServerDrains) {
+  LiveServer live;
+  Client held(live.port());
+  held.post(kConnectionPrompt, kEndless);
+  ASSERT_EQ(held.head().status, 200);
+  live.server->drain();
+  for (int i = 0; i < 3; ++i) {
+    Client probe(live.port());
+    probe.get("/health/ready");
+    const Response ready = probe.response();
+    EXPECT_EQ(ready.status, 503);
+    EXPECT_EQ(ready.headers.at("connection"), "close");
+    EXPECT_FALSE(probe.receive());
+    EXPECT_EQ(get(live.port(), "/health/live").status, 200);
+    EXPECT_EQ(post(live.port(), kConnectionPrompt, R"({"prompt": "One"})").status, 503);
+  }
+  EXPECT_FALSE(live.server->drained());
+  Client silent(live.port());  // says nothing: it does not hold the server up
+  ASSERT_TRUE(comes_true([&] { return live.server->counts().connections == 2; }));
+  held.leave();
+  EXPECT_TRUE(comes_true([&] { return live.server->drained(); }));
+}
+
 TEST(Connections, AServerThatStopsEndsItsStreams) {
   auto live = std::make_unique<LiveServer>();
   Client client(live->port());

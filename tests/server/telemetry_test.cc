@@ -199,6 +199,32 @@ TEST(Telemetry, WaitingForAStepCountsAsQueue) {
   EXPECT_LE(ttft + out.value("millrace_request_decode_seconds_sum"), out.value("millrace_request_seconds_sum"));
 }
 
+TEST(Telemetry, AStreamThatTheServerCutsIsLoggedAsCutWithItsTokens) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  {
+    ServiceOptions service;
+    service.telemetry = telemetry({.log = {.format = "json", .descriptor = ends[1]}});
+    LiveServer live(service);
+    Client client(live.port());
+    client.post(kTelemetryPrompt, R"({"prompt": "One day", "max_tokens": -1, "ignore_eos": true, "stream": true})");
+    ASSERT_EQ(client.head().status, 200);
+    ASSERT_FALSE(client.chunk().empty());
+    ASSERT_FALSE(client.chunk().empty());
+  }
+  ::close(ends[1]);
+  std::string text;
+  char bytes[4096];
+  for (ssize_t count; (count = ::read(ends[0], bytes, sizeof(bytes))) > 0;)
+    text.append(bytes, static_cast<size_t>(count));
+  ::close(ends[0]);
+  const Json line = Json::parse(text.substr(0, text.find('\n')), nullptr, false);
+  EXPECT_EQ(line["status"], 503) << text;
+  EXPECT_EQ(line["error"], "draining") << text;
+  EXPECT_GT(line["generated_tokens"], 0) << text;
+  EXPECT_EQ(line["finish_reason"], "cancelled") << text;
+}
+
 TEST(Telemetry, OneLogLineARequest) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

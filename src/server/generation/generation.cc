@@ -237,6 +237,7 @@ void Generation::complete() {
 void Generation::fail(const ApiError& error) {
   if (over_) return;
   Telemetry::failed(exchange_.facts().get(), error);
+  Telemetry::unfinished(exchange_.facts().get(), answer_);
   if (accepted_) record();
   if (!streaming_ && answer_.params.use && error.kind == ApiErrorKind::overloaded) answer_.params.use->give_back();
   cancel();
@@ -246,6 +247,7 @@ void Generation::fail(const ApiError& error) {
 void Generation::gone() {
   if (over_) return;
   service_.metrics().aborted(answer_.model_name);
+  Telemetry::unfinished(exchange_.facts().get(), answer_);
   if (accepted_) record();
   cancel();
 }

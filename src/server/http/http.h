@@ -142,8 +142,10 @@ class HttpServer {
   // Applies to new connections and to new requests on open ones. Host, port and thread counts do not change. A server
   // without TLS stays without it; a TLS server keeps its certificate if `tls` is null.
   void change(const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
-  // Accepts no new connections and no new requests on open ones; answers in progress continue.
+  // Answers in progress continue; open connections end after them. New connections are still accepted, so that probes
+  // learn the server's state: each gets one answer, from the handler, which knows which requests it refuses.
   void drain();
+  bool drained() const;  // no connection that was open when drain() was called is left
   // Ends open answers with HttpHandler::give_up(), allows one second to send them, closes all connections and joins the
   // threads.
   void stop();

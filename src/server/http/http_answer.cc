@@ -282,7 +282,9 @@ void Exchange::post(std::function<void()> work) const {
 void Exchange::on_disconnect(std::function<void()> gone) const {
   auto notify = [facts = facts_, gone = std::move(gone)](bool given_up) {
     gone();
-    if (facts) facts->end(!given_up ? 499 : facts->streamed ? 200 : 503, !given_up);
+    if (facts && given_up && facts->error.empty())
+      facts->error = "draining", facts->error_message = "the server is shutting down";
+    if (facts) facts->end(given_up ? 503 : 499, !given_up);  // 503 also if a head with 200 was sent: it is cut
   };
   if (taker_) return taker_->on_disconnect([notify = std::move(notify)] { notify(false); });
   if (!connection_) return;

@@ -15,6 +15,7 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr size_t kHeadPiece = 4096;     // bytes per read
+constexpr double kLateSeconds = 2;      // for the request of a connection accepted while the server drains
 constexpr double kTurnAwaySeconds = 2;  // time to read the request head on a connection beyond the limit
 
 // The text between the first two spaces; `head` need not be a valid request.
@@ -40,10 +41,12 @@ HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, Pee
       ping_timer_(stream_.get_executor()),
       limits_(server.current_limits()),
       peer_(peer),
-      turned_away_(rejected) {
+      turned_away_(rejected),
+      late_(server.draining) {
   ErrorCode ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   ++(turned_away_ ? server_.turning_away : server_.open);
+  if (late_ && !turned_away_) ++server_.late;
   std::lock_guard lock(server_.mutex);
   if (!turned_away_) ++server_.peers[peer_];
 }
@@ -58,6 +61,7 @@ void HttpConnection::enroll() {
 HttpConnection::~HttpConnection() {
   release_body();
   --(turned_away_ ? server_.turning_away : server_.open);
+  if (late_ && !turned_away_) --server_.late;
   std::lock_guard lock(server_.mutex);
   server_.connections.erase(this);
   if (turned_away_) return;
@@ -123,10 +127,11 @@ void HttpConnection::close() {
 }
 
 void HttpConnection::wait_for_request() {
-  if (server_.draining && buffer_.size() == 0) return close();
+  const bool first = late_ && number_ == 0;
+  if (server_.draining && buffer_.size() == 0 && !first) return close();
   limits_ = server_.current_limits();
   if (buffer_.size() > 0 || stream_.has_pending()) return read_head();
-  limit(limits_->idle_seconds, [this] { close(); });
+  limit(first ? std::min(kLateSeconds, limits_->idle_seconds) : limits_->idle_seconds, [this] { close(); });
   stream_.socket().async_wait(HttpSocket::wait_read, [self = shared_from_this()](ErrorCode failed) {
     if (failed || self->closed_) return self->close();
     self->read_head();

@@ -35,8 +35,8 @@ using PeerAddress = std::array<uint8_t, 16>;
 
 struct HttpServer::State {
   HttpHandler handler;
-  std::atomic<bool> draining{false};
-  std::atomic<int64_t> open{0}, answering{0}, cut{0}, rejected{0}, turning_away{0}, body_bytes{0};
+  std::atomic<bool> draining{false}, stopping{false};
+  std::atomic<int64_t> open{0}, late{0}, answering{0}, cut{0}, rejected{0}, turning_away{0}, body_bytes{0};
   std::mutex mutex;
   std::set<HttpConnection*> connections;  // `mutex` guards this and the members up to `io`
   std::map<PeerAddress, int64_t> peers;   // open connections
@@ -74,6 +74,7 @@ struct HttpServer::State {
   void take(HttpSocket socket);
   bool has_room(const PeerAddress& peer);
   void turn_away(HttpSocket socket, const PeerAddress& peer);
+  void stop_accepting();
   void give_up();
   void run();
   template <typename Work>
@@ -163,6 +164,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::shared_ptr<const HttpLimits> limits_;  // as of the beginning of the request
   PeerAddress peer_;
   const bool turned_away_;
+  const bool late_;  // accepted while the server was draining: for one short request
   char scrap_[512];
 };
 

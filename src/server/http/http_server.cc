@@ -4,6 +4,7 @@
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
+#include <future>
 
 #include "base/network_error.h"
 #include "server/http/http.h"
@@ -52,6 +53,7 @@ const char* http_reason(int status) {
     case 404: return "Not Found";
     case 405: return "Method Not Allowed";
     case 408: return "Request Timeout";
+    case 410: return "Gone";
     case 413: return "Content Too Large";
     case 429: return "Too Many Requests";
     case 431: return "Request Header Fields Too Large";
@@ -131,7 +133,7 @@ void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
 
 void HttpServer::State::accept() {
   acceptor.async_accept(asio::make_strand(io), [this](ErrorCode failed, HttpSocket socket) {
-    if (failed == asio::error::operation_aborted || draining) return;
+    if (failed == asio::error::operation_aborted || stopping) return;
     if (failed) {  // most likely out of file descriptors: retry once connections have closed
       accept_again.expires_after(std::chrono::milliseconds(100));
       accept_again.async_wait([this](ErrorCode cancelled) {
@@ -163,6 +165,19 @@ std::shared_ptr<std::atomic<int64_t>> HttpServer::State::for_each_connection(Wor
       --*left;
     });
   return left;
+}
+
+// Returns once no further connection can be accepted: accepting runs on one strand.
+void HttpServer::State::stop_accepting() {
+  stopping = true;
+  std::promise<void> closed;
+  asio::post(accepting, [this, &closed] {
+    ErrorCode ignored;
+    acceptor.close(ignored);
+    accept_again.cancel();
+    closed.set_value();
+  });
+  closed.get_future().wait();
 }
 
 // Waits until all clients have received their last words, or the time limit is over.
@@ -212,6 +227,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, 
 
 int HttpServer::port() const { return state_->bound_port; }
 
+bool HttpServer::drained() const { return state_->open <= state_->late; }
+
 HttpCounts HttpServer::counts() const { return {state_->open, state_->answering, state_->cut, state_->rejected}; }
 
 void HttpServer::change(const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
@@ -223,9 +240,6 @@ void HttpServer::change(const HttpLimits& limits, std::shared_ptr<const TlsConte
 void HttpServer::drain() {
   state_->draining = true;
   asio::post(state_->accepting, [state = state_.get()] {
-    ErrorCode ignored;
-    state->acceptor.close(ignored);
-    state->accept_again.cancel();
     state->for_each_connection([](HttpConnection& connection) { connection.leave_if_idle(); });
   });
 }
@@ -233,6 +247,7 @@ void HttpServer::drain() {
 void HttpServer::stop() {
   if (!state_ || state_->threads.empty()) return;
   drain();
+  state_->stop_accepting();
   state_->give_up();
   state_->for_each_connection([](HttpConnection& connection) { connection.cut(); });
   state_->stay.reset();
