@@ -209,6 +209,10 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
     return 0;
   }
   MILLRACE_TRY_VOID(read_keys(flags));
+  std::string& prefix = flags.http.path_prefix;
+  while (prefix.ends_with('/')) prefix.pop_back();
+  if (!prefix.empty() && !prefix.starts_with('/'))
+    return Error::user(fmt::format("--api-prefix {}: must begin with '/'", prefix));
   if (!is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public)
     return Error::user(fmt::format(
         "host {}: other machines could use this server; set --api-keys, --api-key or --api-key-file, or --allow-public",
@@ -287,6 +291,15 @@ void add_limits(CLI::App* command, ServeFlags& flags) {
       ->check(CLI::Range(0.1, 1e6));
 }
 
+void add_proxy_flags(CLI::App* command, ServeFlags& flags) {
+  command->add_option("--api-prefix", flags.http.path_prefix,
+                      "Path under which a proxy publishes this server, such as /llm; requests may have it or not");
+  command->add_option("--trusted-proxy", flags.http.trusted_proxies,
+                      "Address of a proxy whose X-Forwarded-For and X-Forwarded-Host headers count. Repeatable");
+  command->add_option("--cors-origin", flags.service.origins,
+                      "Origin of web pages that may send requests, such as https://name; '*': any. Repeatable");
+}
+
 void add_connection_flags(CLI::App* command, HttpLimits& http) {
   const auto whole = [](int64_t least, int64_t most) { return CLI::Range(least, most); };
   const auto seconds = [](double least) { return CLI::Range(least, 1e6); };
@@ -359,8 +372,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_flag("--enable-prompt-embeds", service.prompt_embeds,
                     "Accept prompt_embeds in /v1/completions: rows of the embedding table instead of a prompt");
   command->add_flag("--api-docs", flags.api_docs, "Print the API reference and exit");
-  command->add_option("--cors-origin", service.origins,
-                      "Origin of web pages that may send requests, such as https://name; '*': any. Repeatable");
+  add_proxy_flags(command, flags);
   command
       ->add_option("--max-streams,--parallel", flags.engine.options.max_streams,
                    "Concurrently running streams; further ones are queued")
@@ -430,7 +442,8 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
       ->check(whole(4096, int64_t{1} << 40));
   command->option_defaults()->group("Logs, metrics and traces");
   command
-      ->add_option("--metrics-alias", service.metrics_alias, "Export metrics under the names of vllm or llamacpp too")
+      ->add_option("--metrics-alias", service.metrics_aliases,
+                   "Export metrics under the names of vllm or llamacpp too. Repeatable")
       ->check(CLI::IsMember({"vllm", "llamacpp"}));
   add_telemetry_flags(command, flags.telemetry);
   add_connection_flags(command, http);

@@ -133,10 +133,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (ask.tools.any()) {
     constraint = {};
     constraint.kind = Constraint::Kind::structure;
-    constraint.text = to_text(behind_reasoning(
-        dialects[data[0] % dialects.size()]->structure(
-            ask.tools.tools, {ask.tools.choice == RequestedTools::Choice::required, ask.tools.parallel}),
-        reasoning_marks()[0], static_cast<ReasoningPlace>(data[0] / 16 % 3)));
+    const ToolDialect& dialect = *dialects[data[0] % dialects.size()];
+    const ToolWish wish = {ask.tools.choice == RequestedTools::Choice::required, ask.tools.parallel};
+    constraint.text =
+        to_text(behind_reasoning(dialect.structure(ask.tools.tools, wish), reasoning_marks()[0],
+                                 static_cast<ReasoningPlace>(data[0] / 16 % 3), {&dialect, ask.tools.tools, wish}));
   }
   if (constraint.kind == Constraint::Kind::none) return 0;
   GrammarLimits limits;

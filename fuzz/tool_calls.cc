@@ -22,7 +22,7 @@ AnswerPieces joined(const AnswerPieces& pieces) {
 AnswerPieces read(const ToolDialect& dialect, ReasoningPlace place, std::string_view text, size_t stride) {
   static const std::vector<Tool> tools = {
       {"f", "", {{"type", "object"}, {"properties", {{"a", {{"type", "string"}}}, {"b", {{"type", "integer"}}}}}}}};
-  ReasoningSplitter splitter(reasoning_marks()[0], place);
+  ReasoningSplitter splitter(reasoning_marks()[0], place, dialect.start);
   const auto parser = dialect.parser(tools);
   AnswerPieces out;
   if (stride == 0) stride = text.size() + 1;

@@ -2,7 +2,7 @@
 import { defineConfig } from "vite";
 
 export default defineConfig({
-  base: "/",
+  base: "./",  // a proxy may publish the page under a path
   build: {
     outDir: process.env.MILLRACE_PAGE_OUT ?? "dist",
     emptyOutDir: true,

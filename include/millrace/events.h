@@ -68,7 +68,7 @@ struct TokenEvent {
   bool last = false;                         // last event of the whole request
   int64_t made_ns = 0;                       // when the engine created the event, on its steady clock
   Error error;                               // if finish is error
-  RequestTimings timings;                    // filled on the last event
+  RequestTimings timings;  // complete on the last event; on an answer's first token, prompt_tokens and cached_tokens
 };
 
 }  // namespace millrace

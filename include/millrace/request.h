@@ -54,12 +54,13 @@ struct Constraint {
   std::string trigger;               // if not empty, the answer is unconstrained until this text occurs in it
 };
 
-// Limits the tokens of the thinking part of an answer, delimited by `open` and `close`: at the limit, `close` is
-// forced.
+// The thinking part of an answer, delimited by `open` and `close`, and the limit of its tokens: at the limit, `close`
+// is forced. Stop strings do not apply to the thinking part.
 struct ThinkingBudget {
   int64_t tokens = -1;  // -1: unlimited
   std::string open, close;
-  bool begun = false;  // the prompt ends inside the thinking part
+  bool begun = false;     // the prompt ends inside the thinking part
+  std::string call = {};  // also ends the thinking part: the start of a tool call; "": nothing else does
 };
 
 // One of the engine's LoRA adapters and its scale: y = W x + scale * adapter(x).
@@ -111,7 +112,7 @@ struct Request {
   int64_t max_tokens = 128;  // -1: until the context is full
   int64_t min_tokens = 0;    // end-of-generation tokens are masked before this many
   bool ignore_eos = false;
-  std::vector<std::string> stop;                // the text never contains a stop string or part of one
+  std::vector<std::string> stop;                // the text behind `thinking` never contains one, or part of one
   bool include_stop = false;                    // include the stop string that ended the answer
   std::vector<TokenId> stop_tokens;             // end the answer like the model's own end tokens
   std::vector<std::vector<TokenId>> bad_words;  // token sequences that are never generated

@@ -297,7 +297,11 @@ bool StepRunner::commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>
   s.tokens.push_back(event.token);
   ++loop_.stats.generated_tokens;
   event.made_ns = loop_.now();
-  if (s.times.first_token == 0) s.times.first_token = event.made_ns;
+  if (s.times.first_token == 0) {
+    s.times.first_token = event.made_ns;
+    event.timings.prompt_tokens = std::ssize(s.request.prompt);
+    event.timings.cached_tokens = s.prefix.cached;
+  }
   stream.logprob_sum += static_cast<double>(event.logprob.logprob);
   if (s.request.sampling.logprobs < 0) event.logprob = {};
   if (*stopped || s.size() >= s.max_total) {

@@ -2,6 +2,7 @@
 
 #include "base/ordered_json.h"
 #include "run/language_model.h"
+#include "text/template/unfinished_message.h"
 
 namespace millrace {
 namespace {
@@ -28,6 +29,10 @@ Result<std::string> chat_text(const LanguageModel& model, const Json& input, boo
   if (has_chat_template(model))
     return model.apply_chat_template(input.dump(-1, ' ', false, Json::error_handler_t::replace), add_generation_prompt);
   return plain_text(input.is_object() && input.contains("messages") ? input["messages"] : input);
+}
+
+Result<std::string> unfinished_chat_text(const LanguageModel& model, const Json& input) {
+  return render_unfinished(input, [&](const Json& marked) { return chat_text(model, marked, false); });
 }
 
 Result<std::vector<TokenId>> encode_chat(const LanguageModel& model, const std::string& text) {

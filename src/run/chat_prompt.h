@@ -16,6 +16,10 @@ bool has_chat_template(const LanguageModel& model);
 Result<std::string> chat_text(const LanguageModel& model, const nlohmann::ordered_json& input,
                               bool add_generation_prompt);
 
+// The same up to the end of the last message's content, which the answer continues
+// (text/template/unfinished_message.h).
+Result<std::string> unfinished_chat_text(const LanguageModel& model, const nlohmann::ordered_json& input);
+
 // The text's tokens, with a start token unless the template writes it.
 Result<std::vector<TokenId>> encode_chat(const LanguageModel& model, const std::string& text);
 

@@ -327,7 +327,7 @@ Result<void> CpuExecutor::check(const Request& request) const {
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
   if (!request.stop.empty() && !model_->parts().tokenizer)
     return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
-  if (auto stop = StopMatcher::create(request.stop, request.include_stop); !stop.ok()) return stop.error();
+  if (auto stop = AnswerStops::create(request); !stop.ok()) return stop.error();
   MILLRACE_TRY_VOID(check_beams(request));
   if (request.beams > 1 && runner_->kv().by_layer()) return Error::unsupported(kBlocksByLayer);
   if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
@@ -491,7 +491,7 @@ Result<void> CpuExecutor::begin(LiveStream& stream) const {
   }
   MILLRACE_TRY(stream.sampler, SamplerChain::create(setup));
   for (TokenId token : request.prompt) stream.sampler->accept(token);
-  MILLRACE_TRY(stream.stop, StopMatcher::create(request.stop, request.include_stop));
+  MILLRACE_TRY(stream.stop, AnswerStops::create(request));
   return request.adapters.empty() ? Result<void>() : begin_adapters(stream);
 }
 

@@ -13,8 +13,8 @@
 #include "kv/token_eviction.h"
 #include "millrace/events.h"
 #include "models/lora/adapter.h"
+#include "sampling/answer_stops.h"
 #include "sampling/chain.h"
-#include "sampling/stop_strings.h"
 #include "speculate/stream_drafts.h"
 #include "text/detokenizer.h"
 
@@ -46,7 +46,7 @@ struct LiveStream {
   Sequence sequence;
   std::optional<SamplerChain> sampler;
   std::unique_ptr<Detokenizer> detokenizer;  // null: the model has no tokenizer, and events have ids only
-  StopMatcher stop;
+  AnswerStops stop;
   bool cancelled = false;
   bool ended = false;
   bool read_failed = false;  // the prompt's reader threw

@@ -147,9 +147,10 @@ uint64_t Service::new_seed() const { return random_source()() >> 11; }  // repre
 std::string Service::metrics_text() const {
   std::vector<EngineAccount> engines;
   for (const auto& model : models_->loaded())
-    engines.push_back({model->name(), model->engine->stats(), model->engine_options});
+    engines.push_back(
+        {model->name(), model->engine->stats(), model->engine_options, std::ssize(model->engine->adapters())});
   return metrics().text(engines, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), constraints_->counts(),
-                        options_.metrics_alias);
+                        options_.metrics_aliases);
 }
 
 ApiError Service::no_such_model(const std::string& name) const {

@@ -55,11 +55,11 @@ struct ServiceOptions : LiveOptions {
   std::string files_dir;                  // of uploads and batches; "": none
   FileLimits files;
   BatchLimits batches;
-  StreamLimits streams;                  // that clients can resume after losing a connection
-  bool prompt_embeds = false;            // requests may give rows instead of a prompt (docs/embedding-rows.md)
-  std::string metrics_alias;             // "vllm", "llamacpp": also export metrics under its names
-  double stuck_seconds = 600;            // a step that runs this long is considered hung: its tokens are bounded
-  std::shared_ptr<Telemetry> telemetry;  // null: counters only
+  StreamLimits streams;                      // that clients can resume after losing a connection
+  bool prompt_embeds = false;                // requests may give rows instead of a prompt (docs/embedding-rows.md)
+  std::vector<std::string> metrics_aliases;  // "vllm", "llamacpp": also export metrics under their names
+  double stuck_seconds = 600;                // a step that runs this long is considered hung: its tokens are bounded
+  std::shared_ptr<Telemetry> telemetry;      // null: counters only
 };
 
 class Service {

@@ -49,6 +49,28 @@ bool is_cross_site(const HttpRequest& request) {
   return !site.empty() && site != "same-origin" && site != "none";
 }
 
+// The headers that pages of an allowed origin may send: all that the browser asks for, because SDKs add headers of
+// their own, and this server ignores the ones it does not know.
+std::string allowed_headers(const HttpRequest& request) {
+  std::string out = "authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta";
+  const std::string_view asked = request.header("access-control-request-headers");
+  const bool plain = std::ranges::all_of(asked, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+           c == '.' || c == ',' || c == ' ';
+  });
+  if (!asked.empty() && plain) out.append(", ").append(asked);
+  return out;
+}
+
+// Whether the origin is the one that the browser sees this server at. Behind a proxy that does not pass the Host header
+// on, Sec-Fetch-Site says so, or, from a trusted proxy, X-Forwarded-Host.
+bool is_own_origin(const HttpRequest& request, std::string_view origin) {
+  return origin.ends_with("://" + std::string(request.header("host"))) ||
+         request.header("sec-fetch-site") == "same-origin" ||
+         (request.by_trusted_proxy && !request.header("x-forwarded-host").empty() &&
+          origin.ends_with("://" + std::string(request.header("x-forwarded-host"))));
+}
+
 }  // namespace
 
 // Authenticates and authorizes the request.
@@ -136,9 +158,7 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
   if (request.method == "OPTIONS" && !origin.empty() && origin_allowed(origin)) {
     HttpReply reply{.status = 204, .content_type = "", .headers = headers(request)};
     reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
-    reply.headers.emplace_back(
-        "Access-Control-Allow-Headers",
-        "authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta");
+    reply.headers.emplace_back("Access-Control-Allow-Headers", allowed_headers(request));
     reply.headers.emplace_back("Access-Control-Max-Age", "600");
     return reply;
   }
@@ -157,13 +177,13 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
     reply.headers.emplace_back("Allow", endpoint->method);
     return reply;
   }
-  if (options_.local_only && !is_local_name(request.header("host")))
+  if (options_.local_only && !request.by_trusted_proxy && !is_local_name(request.header("host")))
     return refused_for(
         ApiErrorKind::forbidden,
         fmt::format("host '{}': this server only accepts local requests; configure API keys or use --allow-public",
                     request.header("host").substr(0, 200)));
-  if (!origin.empty() && access_.open() && !origin_allowed(origin) &&
-      !origin.ends_with("://" + std::string(request.header("host"))))
+  if (!origin.empty() && access_.open() && !endpoint->open && !origin_allowed(origin) &&
+      !is_own_origin(request, origin))
     return refused_for(
         ApiErrorKind::forbidden,
         fmt::format("origin '{}': cross-origin requests are not allowed; --cors-origin permits an origin",

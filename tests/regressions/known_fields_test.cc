@@ -59,7 +59,7 @@ const std::string kResponsesCount =
     "truncation conversation";
 const std::string kMessagesCount =
     "model messages system thinking thinking.budget_tokens thinking.display tool_choice tools cache_control "
-    "context_management mcp_servers output_config "
+    "context_management mcp_servers thread output_config "
     "output_config.format output_config.effort output_config.task_budget output_format speed";
 
 std::vector<std::pair<std::string, Names>> known_fields() {
@@ -213,13 +213,14 @@ TEST(KnownFields, NoRequestGets501) {
   const std::pair<std::string, std::string> requests[] = {
       {chat, R"({"messages": [{"role": "user", "content": [)" + image + "]}]}"},
       {chat, "{" + user + R"(, "tools": [{"type": "web_search"}]})"},
-      {chat, "{" + user + R"(, "web_search_options": {}})"},
+      {chat, "{" + user + R"(, "audio": {"voice": "a"}})"},
       {chat, "{" + user + R"(, "use_beam_search": true, "n": 2, "stop": "b"})"},
       {chat, "{" + user + R"(, "guided_regex": "(?=a)b"})"},
       {"/v1/completions", R"({"prompt": "a", "suffix": "b"})"},
       {"/v1/responses", R"({"input": [{"type": "item_reference", "id": "x"}]})"},
       {"/v1/responses", R"({"input": "a", "background": true})"},
-      {"/v1/responses", R"({"input": "a", "tools": [{"type": "file_search"}]})"},
+      {"/v1/responses",
+       R"({"input": "a", "tools": [{"type": "file_search"}], "tool_choice": {"type": "file_search"}})"},
       {"/v1/messages", R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "document"}]}]})"},
       {"/api/chat", R"({"messages": [{"role": "user", "content": "a", "images": ["AA=="]}]})"},
       {"/api/generate", R"({"prompt": "a", "suffix": "b"})"},

@@ -55,6 +55,11 @@ TEST(Adapters, AreChosenByNameByFieldAndByScale) {
   EXPECT_EQ(post(server.port(), "/lora-adapters", "[]").status, 200);
   EXPECT_EQ(server.tokens("base"), plain);
 
+  const std::string metrics = get(server.port(), "/metrics").body;
+  EXPECT_NE(
+      metrics.find("millrace_lora_requests_info{max_lora=\"2\",waiting_lora_adapters=\"\",running_lora_adapters=\"\"}"),
+      std::string::npos)
+      << metrics;
   const Json models = get(server.port(), "/v1/models").json()["data"];
   ASSERT_EQ(models.size(), 3u);
   EXPECT_EQ(models[1]["id"], "alpha");

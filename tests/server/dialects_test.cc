@@ -233,7 +233,7 @@ TEST(Scoring, EchoedPromptsHaveTheLogprobsOfGeneration) {
 
 TEST(Operation, MetricsUnderBothNames) {
   ServiceOptions service;
-  service.metrics_alias = "vllm";
+  service.metrics_aliases = {"vllm"};
   LiveServer live(service);
   post(live.port(), "/v1/completions", R"({"prompt": "One day", "max_tokens": 3, "ignore_eos": true})");
   post(live.port(), "/v1/completions", R"({"prompt": 4})");

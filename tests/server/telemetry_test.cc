@@ -32,7 +32,7 @@ std::shared_ptr<Telemetry> telemetry(TelemetryOptions options) {
 TEST(Telemetry, TheExpositionIsStrictlyValidAndCounts) {
   for (const char* alias : {"", "vllm", "llamacpp"}) {
     ServiceOptions service;
-    service.metrics_alias = alias;
+    service.metrics_aliases = {alias};
     LiveServer live(service);
     EXPECT_EQ(problems_of(Exposition(get(live.port(), "/metrics").body)), "") << "before any request";
     ASSERT_EQ(post(live.port(), kTelemetryPrompt, kShortRequest).status, 200);
@@ -99,7 +99,7 @@ TEST(Telemetry, DraftedTokensAreCounted) {
 
 TEST(Telemetry, VllmsNamesForOurMetrics) {
   ServiceOptions service;
-  service.metrics_alias = "vllm";
+  service.metrics_aliases = {"vllm"};
   LiveServer live(service);
   ASSERT_EQ(post(live.port(), kTelemetryPrompt, kShortRequest).status, 200);
   const Exposition out(get(live.port(), "/metrics").body);

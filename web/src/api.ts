@@ -34,6 +34,12 @@ export function setKey(value: string, keep: boolean): void {
   else localStorage.removeItem(KEY);
 }
 
+// The server's address of a path: relative to the page's, because a proxy may publish both under a path.
+export function own(path: string): string {
+  if (typeof document === "undefined") return path;  // unit tests
+  return new URL(path.replace(/^\//, ""), document.baseURI.replace(/[?#].*$/, "")).href;
+}
+
 export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   for (;;) {
     const headers: Record<string, string> = { ...(init.headers as Record<string, string>) };
@@ -41,7 +47,7 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
     if (tried) headers.Authorization = `Bearer ${tried}`;
     let response: Response;
     try {
-      response = await fetch(path, { ...init, headers, credentials: "same-origin" });
+      response = await fetch(own(path), { ...init, headers, credentials: "same-origin" });
     } catch (error) {
       if (init.signal?.aborted) throw error;
       unreachable();
@@ -66,7 +72,7 @@ function errorOf(body: string): { message: string; code: string } {
 }
 
 export async function healthy(): Promise<boolean> {
-  return fetch("/health", { cache: "no-store" }).then((response) => response.ok, () => false);
+  return fetch(own("/health"), { cache: "no-store" }).then((response) => response.ok, () => false);
 }
 
 export interface Model {

@@ -1,5 +1,6 @@
 // Enforces the thinking budget: once it is used up, the closing tag is forced. Tags are matched in the text, because a
 // model may spell them with other tokens than the tokenizer would.
+#include <algorithm>
 #include <string>
 
 #include "sampling/steps/factories.h"
@@ -29,12 +30,13 @@ class ThinkingBudgetStep final : public SamplerStep {
     if (place_ == Place::inside && tokens_++ >= budget_.tokens) ++forced_;
     const std::string& mark = place_ == Place::inside ? budget_.close : budget_.open;
     text_ += tokenizer_->piece(token);
-    const bool found = text_.find(mark) != std::string::npos;
-    if (found) {
+    const bool calls =
+        place_ == Place::inside && !budget_.call.empty() && text_.find(budget_.call) != std::string::npos;
+    if (calls || text_.find(mark) != std::string::npos) {
       place_ = place_ == Place::inside ? Place::behind : Place::inside;
       text_.clear();
-    } else if (text_.size() > mark.size()) {
-      text_.erase(0, text_.size() - mark.size());
+    } else if (const size_t most = std::max(mark.size(), budget_.call.size()); text_.size() > most) {
+      text_.erase(0, text_.size() - most);
     }
     if (forced_ == close_.size()) place_ = Place::behind;
   }

@@ -97,6 +97,14 @@ TEST_F(ThinkingBudgetStep, EndsWhenItsMarkIsForcedEvenIfTheTextDiffers) {
   EXPECT_EQ(write("gcgxgg"), "-c-----");
 }
 
+// The mark must not be forced into the arguments of a call.
+TEST_F(ThinkingBudgetStep, ForcesNothingAfterACallThatEndsThinking) {
+  begin({.tokens = 3, .open = "x", .close = "cd", .begun = true, .call = "kkk"});
+  EXPECT_EQ(write("kkkggg"), "-------");
+  begin({.tokens = 3, .open = "x", .close = "cd", .begun = true, .call = "kkk"});
+  EXPECT_EQ(write("kkgcdkk"), "---cd---");
+}
+
 TEST_F(ThinkingBudgetStep, ResetRestoresTheWholeBudget) {
   begin({.tokens = 2, .open = "x", .close = "cd", .begun = true});
   EXPECT_EQ(write("g"), "--");

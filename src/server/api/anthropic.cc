@@ -43,7 +43,11 @@ Shape shape_of(ApiErrorKind kind) {
 }
 
 Json error_json(const ApiError& error) {
-  return {{"type", "error"}, {"error", {{"type", shape_of(error.kind).type}, {"message", error.message}}}};
+  Json inner = {{"type", shape_of(error.kind).type}, {"message", error.message}};
+  // The SDK's message threads continue without a thread when they read these details.
+  if (error.kind == ApiErrorKind::unsupported && error.field == "thread")
+    inner["details"] = {{"error_code", "thread_unsupported_request"}, {"unsupported", Json::array({"thread"})}};
+  return {{"type", "error"}, {"error", std::move(inner)}};
 }
 HttpReply refuse(const ApiError& error) {
   return {.status = shape_of(error.kind).status, .body = to_text(error_json(error))};
@@ -184,6 +188,27 @@ Wrong read_text(const Json& block, const std::string& where, const char* key, st
 
 Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out);
 
+// Removes the line of Claude Code's system prompt that changes with each request: with it, no two prompts would share
+// more than their first tokens.
+void drop_billing_line(Json& content, GenerationRequest& params) {
+  constexpr std::string_view kBilling = "x-anthropic-billing-header:";
+  if (content.is_array())
+    for (Json& block : content)
+      if (block.is_object() && block.contains("text")) drop_billing_line(block["text"], params);
+  if (!content.is_string()) return;
+  auto& text = content.get_ref<std::string&>();
+  for (size_t at = 0; (at = text.find(kBilling, at)) != std::string::npos;) {
+    if (at > 0 && text[at - 1] != '\n') {
+      at += kBilling.size();
+      continue;
+    }
+    const size_t end = text.find('\n', at);
+    text.erase(at, end == std::string::npos ? end : end + 1 - at);
+    if (params.dropped.empty())
+      params.dropped.emplace_back("system: the line x-anthropic-billing-header, which differs in each request");
+  }
+}
+
 Wrong read_block(const std::string& name, const Json& block, ReadBlocks* out) {
   if (!block.is_object() || !block.contains("type") || !block["type"].is_string())
     return ApiError::bad(name, "must be an object with a \"type\"");
@@ -240,7 +265,9 @@ Wrong read_messages(const Json& value, GenerationRequest& params) {
       return ApiError::bad(where + ".role", fmt::format("must be user or assistant; got '{}'", given.substr(0, 64)));
     if (!message.contains("content")) return ApiError::bad(where + ".content", "is missing");
     ReadBlocks blocks;
-    if (auto wrong = read_blocks(where + ".content", message["content"], &blocks)) return wrong;
+    Json content = message["content"];
+    if (given == "system") drop_billing_line(content, params);
+    if (auto wrong = read_blocks(where + ".content", content, &blocks)) return wrong;
     const std::string role = given == "assistant" || given == "system" ? given : "user";
     for (Json& result : blocks.results) params.messages.push_back(std::move(result));
     if (!blocks.results.empty() && blocks.text.empty()) continue;
@@ -353,8 +380,11 @@ std::vector<Field> prompt_fields() {
   Field system{"system", kJsonText | kJsonList, "none", "system prompt: a string or blocks of type text"};
   system.set = [](const Json& value, GenerationRequest& params) -> Wrong {
     ReadBlocks blocks;
-    if (auto wrong = read_blocks("system", value, &blocks)) return wrong;
-    params.messages = Json::array({Json{{"role", "system"}, {"content", std::move(blocks.text)}}});
+    Json system = value;
+    drop_billing_line(system, params);
+    if (auto wrong = read_blocks("system", system, &blocks)) return wrong;
+    params.messages = Json::array();
+    if (!blocks.text.empty()) params.messages.push_back({{"role", "system"}, {"content", std::move(blocks.text)}});
     return std::nullopt;
   };
   Field messages{

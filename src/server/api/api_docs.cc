@@ -141,6 +141,24 @@ std::string api_markdown() {
   }
   return out;
 }
+
+namespace {
+
+// "post_v1_chat_completions": unique, because a method and a path are.
+std::string operation_id(const std::string& method, const std::string& path) {
+  std::string out = method;
+  for (char c : path) {
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      out += c;
+    else if (c != '}' && out.back() != '_')
+      out += '_';
+  }
+  while (out.back() == '_') out.pop_back();
+  return out;
+}
+
+}  // namespace
+
 Json openapi_json() {
   Json paths = Json::object();
   for (const Endpoint& endpoint : endpoints()) {
@@ -148,7 +166,8 @@ Json openapi_json() {
     const std::string path = open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "{id}" : endpoint.path;
     std::string method = endpoint.method;
     std::ranges::transform(method, method.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });
-    Json operation = {{"summary", endpoint.summary}, {"tags", {endpoint.dialect->name}}};
+    Json operation = {
+        {"operationId", operation_id(method, path)}, {"summary", endpoint.summary}, {"tags", {endpoint.dialect->name}}};
     if (open_ended)
       operation["parameters"] =
           Json::array({Json{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});

@@ -18,8 +18,9 @@ std::span<const Endpoint> endpoints() {
   return all;
 }
 
-const Endpoint* find_endpoint(const std::string& method, const std::string& path, std::string* rest,
-                              bool* wrong_method) {
+namespace {
+
+const Endpoint* find_listed(const std::string& method, std::string_view path, std::string* rest, bool* wrong_method) {
   const Endpoint* other = nullptr;
   for (const Endpoint& endpoint : endpoints()) {
     const std::string& pattern = endpoint.path;
@@ -36,8 +37,22 @@ const Endpoint* find_endpoint(const std::string& method, const std::string& path
   return other;
 }
 
+}  // namespace
+
+// Clients whose base URL lacks "/v1" find the same endpoints.
+const Endpoint* find_endpoint(const std::string& method, const std::string& path, std::string* rest,
+                              bool* wrong_method) {
+  const Endpoint* listed = find_listed(method, path, rest, wrong_method);
+  if (listed || path.starts_with("/v1/")) return listed;
+  return find_listed(method, "/v1" + path, rest, wrong_method);
+}
+
 const Dialect& dialect_of_path(const std::string& path) {
   if (path.starts_with("/api/")) return kOllama;
+  std::string rest;
+  bool wrong_method = false;
+  if (!path.starts_with("/v1/") && !find_listed("POST", path, &rest, &wrong_method))
+    if (find_listed("POST", "/v1" + path, &rest, &wrong_method)) return dialect_of_path("/v1" + path);
   if (path.starts_with("/v1/messages")) return kAnthropic;
   if (path.starts_with("/v1/responses")) return kResponses;
   return path.starts_with("/v1/") ? kOpenAi : kLlamaServer;

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "sampling/schema.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/tool_fields.h"
 
 namespace millrace {
 namespace {
@@ -17,11 +20,19 @@ bool is_zero(const Json& value) { return value.is_number() && value.get<double>(
 bool is_negative(const Json& value) { return value.is_number() && value.get<double>() < 0; }
 bool is_not_above_zero(const Json& value) { return value.is_number() && value.get<double>() <= 0; }
 bool is_text_alone(const Json& value) { return value == Json::array({"text"}); }
-bool is_medium(const Json& value) { return value == "medium"; }
-bool is_standard(const Json& value) { return value == "standard"; }
+bool is_standard(const Json& value) { return value == "standard" || value == "default"; }
+bool is_global(const Json& value) { return is_empty(value) || value == "global"; }
+// Edits of the conversation that keep all of it.
+bool keeps_all(const Json& edit) {
+  if (!edit.is_object() || !edit.contains("keep")) return false;
+  const Json& keep = edit["keep"];
+  return keep == "all" || (keep.is_object() && keep.size() == 1 && keep.contains("type") && keep["type"] == "all");
+}
 bool has_no_edits(const Json& value) {
-  return is_empty(value) ||
-         (value.is_object() && value.size() == 1 && value.contains("edits") && is_empty(value["edits"]));
+  if (is_empty(value)) return true;
+  if (!value.is_object() || value.size() != 1 || !value.contains("edits")) return false;
+  const Json& edits = value["edits"];
+  return is_empty(edits) || (edits.is_array() && std::ranges::all_of(edits, keeps_all));
 }
 
 using Refused = std::vector<std::pair<const char*, bool (*)(const Json&)>>;
@@ -38,17 +49,6 @@ std::vector<Field> misplaced_documents() {
   std::vector<Field> fields = refused({{"documents", is_empty}, {"blocks", is_empty}});
   for (Field& field : fields) field.help = "millrace.documents has texts that come before the question";
   return fields;
-}
-
-// The client's user, and OpenAI's billing, storage and caching.
-std::vector<Field> openai_account_fields() {
-  return {ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics"),
-          ignored_field("safety_identifier", kJsonText,
-                        "it identifies the client's end user, for the provider's abuse checks"),
-          ignored_field("service_tier", kJsonText, "all requests get the same service; `priority` orders them"),
-          ignored_field("prompt_cache_key", kJsonText, "common prompt prefixes are shared automatically"),
-          ignored_field("prompt_cache_options", kJsonObject, "common prompt prefixes are shared automatically"),
-          ignored_field("prompt_cache_retention", kJsonText, "cached prompts stay as long as there is room")};
 }
 
 // llama-server's and vLLM's fields shared by chat and text completion.
@@ -95,6 +95,16 @@ std::vector<Field> other_token_fields() {
 }
 
 }  // namespace
+
+std::vector<Field> openai_account_fields() {
+  return {ignored_field("user", kJsonText, "it identifies the client's end user, for the provider's statistics"),
+          ignored_field("safety_identifier", kJsonText,
+                        "it identifies the client's end user, for the provider's abuse checks"),
+          ignored_field("service_tier", kJsonText, "all requests get the same service; `priority` orders them"),
+          ignored_field("prompt_cache_key", kJsonText, "common prompt prefixes are shared automatically"),
+          ignored_field("prompt_cache_options", kJsonObject, "common prompt prefixes are shared automatically"),
+          ignored_field("prompt_cache_retention", kJsonText, "cached prompts stay as long as there is room")};
+}
 
 std::vector<Field> llama_sampling_fields() {
   Field breakers{"dry_sequence_breakers", kJsonTexts, "server default",
@@ -154,6 +164,9 @@ std::vector<Field> other_chat_fields() {
        {ignored_field("metadata", kJsonObject,
                       "it is for the provider's list of stored responses; this endpoint does not store responses"),
         ignored_field("store", kJsonBoolean, "this endpoint does not store responses, and fetching one returns 404"),
+        verbosity_field("verbosity"),
+        ignored_field("web_search_options", kJsonObject,
+                      "it permits the provider's web search, which this server does not have"),
         prediction_field(),
         ignored_field("adaptive_decay", kJsonNumber, "it configures adaptive_target, which is rejected")},
        misplaced_documents(),
@@ -164,8 +177,6 @@ std::vector<Field> other_chat_fields() {
        refused({{"audio", is_empty},
                 {"modalities", is_text_alone},
                 {"moderation", is_never},
-                {"verbosity", is_medium},
-                {"web_search_options", is_never},
                 {"echo", is_false},
                 {"add_special_tokens", is_false},
                 {"chat_template", is_empty},
@@ -208,13 +219,13 @@ std::vector<Field> other_response_count_fields() {
 }
 
 std::vector<Field> other_response_fields() {
-  Field options = object_field("stream_options", "stream format", {unsupported_field("include_obfuscation", is_false)});
+  Field options = object_field("stream_options", "stream format", {obfuscation_field()});
   return joined({openai_account_fields(),
                  {ignored_field("max_tool_calls", kJsonInteger,
                                 "it limits calls of the provider's own tools, of which there are none"),
                   options},
                  refused({{"background", is_false},
-                          {"context_management", is_empty},
+                          {"context_management", has_no_edits},
                           {"conversation", is_empty},
                           {"moderation", is_never},
                           {"prompt", is_empty}})});
@@ -222,7 +233,10 @@ std::vector<Field> other_response_fields() {
 
 std::vector<Field> other_message_count_fields() {
   return joined({{ignored_field("cache_control", kJsonObject, "common prompt prefixes are shared automatically")},
-                 refused({{"mcp_servers", is_empty}, {"context_management", has_no_edits}, {"speed", is_standard}})});
+                 refused({{"mcp_servers", is_empty},
+                          {"context_management", has_no_edits},
+                          {"speed", is_standard},
+                          {"thread", is_empty}})});
 }
 
 std::vector<Field> other_message_fields() {
@@ -234,7 +248,7 @@ std::vector<Field> other_message_fields() {
         ignored_field("anthropic_version", kJsonText, "this API has one version"),
         ignored_field("user_profile_id", kJsonText,
                       "it identifies the client's end user, for the provider's statistics")},
-       refused({{"container", is_empty}, {"inference_geo", is_empty}})});
+       refused({{"container", is_empty}, {"inference_geo", is_global}})});
 }
 
 std::vector<Field> other_ollama_options() {
@@ -254,7 +268,9 @@ std::vector<Field> other_ollama_options() {
 }
 
 std::vector<Field> other_ollama_fields(bool generate) {
-  std::vector<Field> out = refused({{"shift", is_false}, {"_debug_render_only", is_false}});
+  std::vector<Field> out = {
+      ignored_field("shift", kJsonBoolean, "a full context is never shifted: generation stops, and says so")};
+  out = joined({std::move(out), refused({{"_debug_render_only", is_false}})});
   if (generate)
     out = joined({std::move(out), refused({{"images", is_empty},
                                            {"template", is_empty},

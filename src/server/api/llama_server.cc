@@ -9,6 +9,7 @@
 #include "run/language_model.h"
 #include "server/api/api.h"
 #include "server/api/known_fields.h"
+#include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
 #include "server/generation/infill.h"
@@ -73,6 +74,35 @@ Json probability_json(const Answer& answer, const ChosenToken& chosen) {
 
 std::string begin(Answer&) { return ""; }
 
+// What applies to a request, under llama-server's names.
+Json settings_json(const Request& request) {
+  const SamplingOptions& s = request.sampling;
+  return {{"seed", s.seed},
+          {"temperature", s.temperature},
+          {"dynatemp_range", s.dynamic_temperature_range},
+          {"dynatemp_exponent", s.dynamic_temperature_exponent},
+          {"top_k", s.top_k},
+          {"top_p", s.top_p},
+          {"min_p", s.min_p},
+          {"typical_p", s.typical_p},
+          {"repeat_penalty", s.repetition_penalty},
+          {"repeat_last_n", s.penalty_window},
+          {"presence_penalty", s.presence_penalty},
+          {"frequency_penalty", s.frequency_penalty},
+          {"dry_multiplier", s.dry_multiplier},
+          {"dry_base", s.dry_base},
+          {"dry_allowed_length", s.dry_allowed_length},
+          {"dry_penalty_last_n", s.dry_window},
+          {"dry_sequence_breakers", s.dry_breakers},
+          {"mirostat", s.mirostat},
+          {"mirostat_tau", s.mirostat_tau},
+          {"mirostat_eta", s.mirostat_eta},
+          {"n_predict", request.max_tokens},
+          {"max_tokens", request.max_tokens},
+          {"ignore_eos", request.ignore_eos},
+          {"stop", request.stop}};
+}
+
 Json last_json(const Answer& answer, size_t index, std::string content, Json tokens) {
   const Choice& choice = answer.choices[index];
   const char* stop_type = choice.finish != FinishReason::stop ? "limit" : choice.stopped_by.empty() ? "eos" : "word";
@@ -84,7 +114,7 @@ Json last_json(const Answer& answer, size_t index, std::string content, Json tok
           {"model", answer.model_name},
           {"tokens_predicted", answer.generated_tokens},
           {"tokens_evaluated", answer.prompt_tokens},
-          {"generation_settings", {{"seed", answer.params.request.sampling.seed}}},
+          {"generation_settings", settings_json(answer.params.request)},
           {"prompt", answer.prompt_of(index).text},
           {"truncated", answer.params.truncated},
           {"stop_type", stop_type},
@@ -214,11 +244,9 @@ Handled detokenize(Call& call) {
 }
 
 Handled apply_template(Call& call) {
-  Json input = call.params.variables;
-  input["messages"] = call.params.messages;
-  auto text = chat_text(call.model(), input, call.params.add_generation_prompt);
-  if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
-  return json_reply({{"prompt", *text}});
+  if (auto wrong = call.service.make_prompts(call.params); wrong && wrong->kind != ApiErrorKind::too_long)
+    return *wrong;
+  return json_reply({{"prompt", call.params.prompts.front().text}});
 }
 
 std::string special_text(const LanguageModel& model, std::optional<TokenId> TokenizerSpec::*token) {
@@ -229,19 +257,12 @@ std::string special_text(const LanguageModel& model, std::optional<TokenId> Toke
 }
 
 Handled props(Call& call) {
-  const Service& service = call.service;
-  const SamplingOptions& s = service.options().sampling;
-  Json params = {{"temperature", s.temperature},
-                 {"top_k", s.top_k},
-                 {"top_p", s.top_p},
-                 {"min_p", s.min_p},
-                 {"typical_p", s.typical_p},
-                 {"repeat_penalty", s.repetition_penalty},
-                 {"repeat_last_n", s.penalty_window},
-                 {"presence_penalty", s.presence_penalty},
-                 {"frequency_penalty", s.frequency_penalty},
-                 {"mirostat", s.mirostat},
-                 {"n_predict", -1}};
+  Request defaults;
+  defaults.sampling = call.served().sampling;
+  defaults.stop = call.served().stop_strings;
+  defaults.max_tokens = -1;
+  Json params = settings_json(defaults);
+  if (!call.service.options().seed_given) params["seed"] = -1;
   return json_reply({{"default_generation_settings",
                       {{"id", 0},
                        {"id_task", -1},
@@ -344,8 +365,9 @@ std::vector<Endpoint> llama_server_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/apply-template",
                   .dialect = &kLlamaServer,
-                  .summary = "Returns the prompt that a conversation is rendered to.",
-                  .fields = chat_prompt_fields(),
+                  .summary = "Returns the prompt that /v1/chat/completions makes of the same body.",
+                  .fields = chat_completion_fields(),
+                  .prepare = prepare_chat_completion,
                   .handle = apply_template});
   list.push_back({.method = "GET",
                   .path = "/props",

@@ -251,7 +251,7 @@ Wrong prepare_generate(const Json& body, GenerationRequest& params) {
 }
 
 Wrong prepare_conversation(const Json& body, GenerationRequest& params) {
-  params.only_load = !body.contains("messages");
+  params.only_load = !body.contains("messages") || body["messages"].empty();
   if (params.only_load) params.messages = Json::array();
   return prepare_chat(body, params);
 }
@@ -364,6 +364,10 @@ const Dialect kOllama = {"Ollama",
 std::vector<Endpoint> ollama_endpoints() {
   Field messages = messages_field();
   messages.required = false;
+  messages.help += "; empty: loads the model, or with keep_alive 0 unloads it";
+  messages.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    return value.empty() ? std::nullopt : read_messages(value, params);
+  };
   Field prompt{"prompt", kJsonText, "",
                "the message to answer; empty: loads the model, or with keep_alive 0 unloads it"};
   Field system{"system", kJsonText, "none", "system prompt"};

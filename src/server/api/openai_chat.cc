@@ -253,7 +253,7 @@ std::vector<Field> chat_completion_fields() {
 }
 
 Wrong prepare_chat_completion(const Json& body, GenerationRequest& params) {
-  if (body.contains("stream_options") && !params.stream) return ApiError::bad("stream_options", "needs stream");
+  if (params.include_usage && !params.stream) return ApiError::bad("stream_options", "needs stream");
   if (!body.contains("max_tokens") && !body.contains("max_completion_tokens") && !body.contains("n_predict"))
     params.request.max_tokens = -1;
   const bool logprobs = body.value("logprobs", false);

@@ -196,7 +196,7 @@ std::vector<Field> completion_fields() {
 
 Wrong prepare_completion(const Json& body, GenerationRequest& params) {
   if (params.prompts.empty()) return ApiError::bad("prompt", "is missing");
-  if (body.contains("stream_options") && !params.stream) return ApiError::bad("stream_options", "needs stream");
+  if (params.include_usage && !params.stream) return ApiError::bad("stream_options", "needs stream");
   if (params.prompt_logprobs >= 0 && params.stream)
     return ApiError::bad("prompt_logprobs", "cannot be combined with stream");
   if (!body.contains("max_tokens") && !body.contains("n_predict")) params.request.max_tokens = 16;

@@ -141,7 +141,6 @@ std::vector<Field> format_and_reasoning_fields() {
   format.set = [](const Json& value, GenerationRequest& params) -> Wrong {
     return set_response_format(params, value, "text.format");
   };
-  const auto is_medium = [](const Json& value) { return value == "medium"; };
   Field effort{"effort", kJsonText, "template default",
                "how much to think (none, minimal, low, medium, high), for chat templates that support it"};
   effort.set = [](const Json& value, GenerationRequest& params) -> Wrong {
@@ -149,7 +148,7 @@ std::vector<Field> format_and_reasoning_fields() {
     return std::nullopt;
   };
   const char* why = "thinking is returned in full, as the content of its item, where other servers send a summary";
-  return {object_field("text", "output format", {format, unsupported_field("verbosity", is_medium)}),
+  return {object_field("text", "output format", {format, verbosity_field("verbosity")}),
           object_field(
               "reasoning", "thinking options",
               {effort, ignored_field("summary", kJsonText, why), ignored_field("generate_summary", kJsonText, why)})};
@@ -283,6 +282,41 @@ Wrong look_up(Call& call) {
   return std::nullopt;
 }
 
+// /v1/responses/compact: the user's messages remain, everything else becomes a summary. Its text is opaque to clients,
+// which send it back as an item of type compaction.
+Json whole_compaction(Answer& answer) {
+  const Choice& choice = answer.choices.front();
+  Json output = std::move(answer.params.kept["messages"]);
+  output.push_back({{"id", "cmp_" + answer.id.substr(5)}, {"type", "compaction"}, {"encrypted_content", choice.text}});
+  return {{"id", answer.id},
+          {"object", "response.compaction"},
+          {"created_at", answer.created},
+          {"output", std::move(output)},
+          {"usage", usage_json(answer)}};
+}
+
+const AnswerFormat kCompaction = {"resp_", "text/event-stream", ": ping\n\n", begin, delta, end, whole_compaction};
+
+Wrong look_up_compaction(Call& call) {
+  call.body["store"] = false;
+  if (auto wrong = look_up(call)) return wrong;
+  GenerationRequest& params = call.params;
+  Json kept = Json::array();
+  const Json input = call.body.contains("input") ? call.body["input"] : Json::array();
+  add_stored_items(input, call.service.new_id(), kept);
+  std::erase_if(kept.get_ref<Json::array_t&>(),
+                [](const Json& item) { return item["type"] != "message" || item.value("role", "") != "user"; });
+  params.kept["messages"] = std::move(kept);
+  params.tools = {};
+  params.messages.push_back(
+      {{"role", "user"},
+       {"content",
+        "Summarize this conversation for an assistant that will continue it without seeing it: what the user wants, "
+        "what was decided and done, what is open, and every name, path and value that is still needed. Answer with the "
+        "summary alone."}});
+  return std::nullopt;
+}
+
 ApiError no_response(const std::string& id) {
   return {ApiErrorKind::not_found, fmt::format("there is no stored response '{}'", id.substr(0, 100)), "response_id"};
 }
@@ -345,8 +379,7 @@ Handled show(Call& call) {
   if (!found) return no_response(id);
   if (!part.empty()) return list_input_items(std::move(found->input), call.request);
   bool bad_obfuscation = false, bad_stream = false;
-  if (query_is(call.request, "include_obfuscation", &bad_obfuscation))
-    return ApiError::unsupported("include_obfuscation", "is not supported by this server; leave it out");
+  query_is(call.request, "include_obfuscation", &bad_obfuscation);  // permits padding, of which there is none
   const bool stream = query_is(call.request, "stream", &bad_stream);
   if (bad_obfuscation || bad_stream)
     return ApiError::bad(bad_obfuscation ? "include_obfuscation" : "stream", "must be true or false");
@@ -404,6 +437,17 @@ std::vector<Endpoint> responses_endpoints() {
                   .prepare = prepare,
                   .look_up = look_up,
                   .handle = count_input_tokens});
+  list.push_back({.method = "POST",
+                  .path = "/v1/responses/compact",
+                  .dialect = &kResponses,
+                  .summary = "Replaces a conversation by its user's messages and a summary of the rest, as items.",
+                  .fields = joined({prompt_fields(),
+                                    {max_tokens_field("max_output_tokens", "-1")},
+                                    openai_account_fields(),
+                                    other_response_count_fields()}),
+                  .prepare = prepare,
+                  .look_up = look_up_compaction,
+                  .format = &kCompaction});
   list.push_back({.method = "GET",
                   .path = "/v1/responses/*",
                   .dialect = &kResponses,

@@ -1,6 +1,7 @@
 #include "server/api/responses_events.h"
 
 #include "server/api/custom_tools.h"
+#include "server/api/tool_fields.h"
 
 namespace millrace {
 namespace {
@@ -57,6 +58,9 @@ Json response_json(const Answer& answer, const char* status, Json output) {
   Json out = {{"id", answer.id},  {"object", "response"}, {"created_at", answer.created},
               {"status", status}, {"error", nullptr},     {"incomplete_details", nullptr}};
   for (const auto& [name, value] : answer.params.kept["request"].items()) out[name] = value;
+  for (const auto& [name, applied] : {std::pair{"temperature", answer.params.request.sampling.temperature},
+                                      std::pair{"top_p", answer.params.request.sampling.top_p}})
+    if (out.contains(name)) out[name] = applied;
   out["model"] = answer.model_name;
   out["output"] = std::move(output);
   out["store"] = answer.params.store != nullptr;
@@ -102,7 +106,9 @@ void ResponseEvents::piece(const AnswerPiece& piece, Json logprobs) {
 void ResponseEvents::open_call(const std::string& name) {
   const std::string id = choice_.calls[choice_.streamed_calls++].id;
   choice_.open_custom = is_custom(answer_.params, name);
-  add(PieceKind::call, call_item(item_id(), id, name, choice_.open_custom));
+  Json call = call_item(item_id(), id, name, choice_.open_custom);
+  name_call(answer_.params, name, call);
+  add(PieceKind::call, std::move(call));
 }
 
 void ResponseEvents::close_call() {
@@ -209,7 +215,8 @@ std::string stored_response_events(const std::string& id, StoredResponse stored,
                  });
     } else {
       const bool custom = type == "custom_tool_call";
-      const std::string name = item["name"];
+      const std::string space = item.value("namespace", ""), name = flat_tool_name(space, item["name"]);
+      if (!space.empty()) answer.params.tools.namespaced.push_back({name, space, item["name"].get<std::string>()});
       if (custom) answer.params.tools.custom = {name};
       choice.calls.push_back(
           {item["call_id"].get<std::string>(), name,
@@ -220,6 +227,7 @@ std::string stored_response_events(const std::string& id, StoredResponse stored,
           events.piece({PieceKind::arguments, std::move(text)});
         });
       answer.params.tools.custom.clear();
+      answer.params.tools.namespaced.clear();
     }
     if (item.value("status", "") == "incomplete") choice.finish = FinishReason::length;
     events.close();

@@ -4,6 +4,7 @@
 
 #include "server/api/custom_tools.h"
 #include "server/api/message_rules.h"
+#include "server/api/tool_fields.h"
 
 namespace millrace {
 namespace {
@@ -40,6 +41,10 @@ Wrong read_string(const Json& item, const std::string& where, const char* key, s
   return std::nullopt;
 }
 
+std::string namespace_of(const Json& call) {
+  return call.contains("namespace") && call["namespace"].is_string() ? call["namespace"].get<std::string>() : "";
+}
+
 // The assistant message that calls are added to.
 Json& assistant_turn(Json& messages) {
   if (messages.empty() || messages.back()["role"] != "assistant")
@@ -74,6 +79,7 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
     if (auto wrong = read_string(item, where, "call_id", &id)) return wrong;
     if (auto wrong = read_string(item, where, "name", &name)) return wrong;
     if (auto wrong = read_string(item, where, "arguments", &arguments)) return wrong;
+    name = flat_tool_name(namespace_of(item), name);
     assistant_turn(messages)["tool_calls"].push_back(
         {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
     return std::nullopt;
@@ -83,6 +89,7 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
     if (auto wrong = read_string(item, where, "call_id", &id)) return wrong;
     if (auto wrong = read_string(item, where, "name", &name)) return wrong;
     if (auto wrong = read_string(item, where, "input", &given)) return wrong;
+    name = flat_tool_name(namespace_of(item), name);
     assistant_turn(messages)["tool_calls"].push_back(
         {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", custom_arguments(given)}}}});
     return std::nullopt;
@@ -101,6 +108,11 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
         if (auto wrong = read_parts(where + "." + key, item[key], &text)) return wrong;
     if (!text.empty())
       messages.push_back({{"role", "assistant"}, {"content", ""}, {"reasoning_content", std::move(text)}});
+    return std::nullopt;
+  }
+  if (type == "compaction" || type == "compaction_summary") {  // of /v1/responses/compact
+    if (auto wrong = read_string(item, where, "encrypted_content", &text)) return wrong;
+    messages.push_back({{"role", "user"}, {"content", "Summary of the conversation so far:\n" + text}});
     return std::nullopt;
   }
   return ApiError::unsupported(where + ".type",

@@ -178,7 +178,7 @@ Field usage_in_stream_field() {
                                params.continuous_usage = value.get<bool>();
                                return std::nullopt;
                              }),
-                    unsupported_field("include_obfuscation", is_false)};
+                    obfuscation_field()};
   return options;
 }
 
@@ -253,6 +253,11 @@ std::vector<Field> extension_fields() {
       tokens("banned_token_ids", "tokens that are never sampled", &SamplingOptions::banned_tokens),
       tokens("allowed_token_ids", "the only tokens that may be sampled", &SamplingOptions::allowed_tokens),
   };
+}
+
+Field obfuscation_field() {
+  return ignored_field("include_obfuscation", kJsonBoolean,
+                       "it permits padding against observers of the traffic, which this server does not add");
 }
 
 bool is_false(const Json& value) { return value.is_boolean() && !value.get<bool>(); }

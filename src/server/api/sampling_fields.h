@@ -24,6 +24,7 @@ std::vector<Field> extension_fields();
 std::vector<Field> reading_fields();  // priority and timeout, of prompts that are not answered
 
 // Values of unsupported fields that are accepted because clients send them by default.
+Field obfuscation_field();  // "include_obfuscation"
 bool is_false(const Json& value);
 bool is_empty(const Json& value);      // "", [], {}
 bool is_no_format(const Json& value);  // {"type": "text"}, ""

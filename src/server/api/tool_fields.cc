@@ -22,6 +22,40 @@ bool is_name(const std::string& name) {
   });
 }
 
+// Tools that the provider runs, or that a client runs after calls of special types. Requests permit them; answers
+// without them are valid.
+bool is_hosted(const Json& type) {
+  static constexpr std::string_view kHosted[] = {
+      "file_search", "code_interpreter", "computer",    "image_generation",         "mcp", "local_shell",
+      "shell",       "apply_patch",      "tool_search", "programmatic_tool_calling"};
+  if (!type.is_string()) return false;
+  const auto& name = type.get_ref<const std::string&>();
+  return name.starts_with("web_search") || name.starts_with("computer_use") ||
+         std::ranges::find(kHosted, name) != std::end(kHosted);
+}
+
+// {"type": "namespace", "name", "tools"}
+Wrong read_namespace(GenerationRequest& params, const std::string& where, const Json& space) {
+  if (!space.contains("name") || !space["name"].is_string()) return ApiError::bad(where + ".name", "must be a string");
+  if (!space.contains("tools") || !space["tools"].is_array() || space["tools"].size() > kMaxTools)
+    return ApiError::bad(where + ".tools", fmt::format("must be an array of at most {} tools", kMaxTools));
+  const auto& name = space["name"].get_ref<const std::string&>();
+  for (size_t i = 0; i < space["tools"].size(); ++i) {
+    const std::string inner = fmt::format("{}.tools[{}]", where, i);
+    Json tool = space["tools"][i];
+    if (!tool.is_object() || !tool.contains("name") || !tool["name"].is_string())
+      return ApiError::bad(inner + ".name", "must be a string");
+    const bool custom = tool.contains("type") && tool["type"] == "custom";
+    if (!custom && tool.contains("type") && tool["type"] != "function")
+      return ApiError::unsupported(inner + ".type", "only tools of type 'function' and 'custom' are supported");
+    const std::string own = tool["name"], flat = flat_tool_name(name, own);
+    tool["name"] = flat;
+    if (auto wrong = custom ? add_custom_tool(params, inner, tool) : add_function(params, inner, tool)) return wrong;
+    params.tools.namespaced.push_back({flat, name, own});
+  }
+  return std::nullopt;
+}
+
 Wrong read_tools(GenerationRequest& params, const std::string& field, const Json& value, bool flat) {
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = fmt::format("{}[{}]", field, i);
@@ -32,6 +66,15 @@ Wrong read_tools(GenerationRequest& params, const std::string& field, const Json
       if (auto wrong =
               flat ? add_custom_tool(params, where, tool) : add_custom_tool(params, where + ".custom", tool["custom"]))
         return wrong;
+      continue;
+    }
+    if (flat && tool.contains("type") && tool["type"] == "namespace") {
+      if (auto wrong = read_namespace(params, where, tool)) return wrong;
+      continue;
+    }
+    if (flat && tool.contains("type") && is_hosted(tool["type"])) {
+      params.dropped.push_back(fmt::format("{}: tools of type '{}' are not available on this server", where,
+                                           tool["type"].get_ref<const std::string&>()));
       continue;
     }
     if (tool.contains("type") && tool["type"] != "function")
@@ -56,6 +99,8 @@ Wrong read_named(const std::string& where, const Json& value, std::string* name)
   if (!named.is_object() || !named.contains("name") || !named["name"].is_string())
     return ApiError::bad(where + "." + type + ".name", "must be a string");
   *name = named["name"].get<std::string>();
+  if (named.contains("namespace") && named["namespace"].is_string())
+    *name = flat_tool_name(named["namespace"].get_ref<const std::string&>(), *name);
   return std::nullopt;
 }
 
@@ -82,7 +127,7 @@ Wrong read_allowed(GenerationRequest& params, const std::string& field, const Js
 
 Wrong read_choice(GenerationRequest& params, const std::string& field, const Json& value) {
   RequestedTools& tools = params.tools;
-  tools.choice_given = true;
+  tools.choice_given = value != "auto";  // the default asks for nothing
   if (value.is_string()) {
     if (value == "auto")
       tools.choice = ToolChoice::automatic;
@@ -103,13 +148,14 @@ Wrong read_choice(GenerationRequest& params, const std::string& field, const Jso
 std::vector<Field> fields(bool flat) {
   Field tools{"tools", kJsonList, "none",
               flat ? "tools the model may call: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}, "
-                     "or {\"type\": \"custom\", \"name\", \"description\", \"format\"}, whose input is text"
+                     "or {\"type\": \"custom\", \"name\", \"description\", \"format\"}, whose input is text, or "
+                     "{\"type\": \"namespace\", \"name\", \"tools\"}; tools that the provider runs are left out, and "
+                     "millrace.dropped names them"
                    : "tools the model may call: {\"type\": \"function\", \"function\": {\"name\", \"description\", "
                      "\"parameters\"}}, or {\"type\": \"custom\", \"custom\": {\"name\", \"description\", "
                      "\"format\"}}, whose input is text"};
   tools.most = kMaxTools;
   tools.set = [flat](const Json& value, GenerationRequest& params) -> Wrong {
-    if (value.empty() && !flat) return ApiError::bad("tools", "is empty; leave it out");
     return read_tools(params, "tools", value, flat);
   };
   Field choice{"tool_choice", kJsonText | kJsonObject, "auto",
@@ -132,6 +178,17 @@ Wrong check_allowed(const RequestedTools& tools) {
 }
 
 }  // namespace
+
+std::string flat_tool_name(const std::string& space, const std::string& name) {
+  return space.empty() ? name : space + "__" + name;
+}
+
+void name_call(const GenerationRequest& params, const std::string& name, Json& call) {
+  const auto found = std::ranges::find(params.tools.namespaced, name, &RequestedTools::Namespaced::flat);
+  const bool in_namespace = found != params.tools.namespaced.end();
+  call["name"] = in_namespace ? found->name : name;
+  if (in_namespace) call["namespace"] = found->space;
+}
 
 Wrong add_function(GenerationRequest& params, const std::string& where, const Json& function) {
   if (!function.is_object()) return ApiError::bad(where, "must be an object");
@@ -172,8 +229,6 @@ Wrong check_tools(GenerationRequest& params) {
   RequestedTools& tools = params.tools;
   if (tools.choice_given && tools.tools.empty() && tools.choice != ToolChoice::none)
     return ApiError::bad("tool_choice", "needs tools");
-  if (tools.any() && tools.choice == ToolChoice::required && !params.constraint_field.empty())
-    return ApiError::bad(params.constraint_field, "cannot be combined with a required tool call");
   if (params.constrains_thinking && tools.any())
     return ApiError::bad(params.constraint_field, "cannot be combined with tools");
   if (tools.allowed)
@@ -201,6 +256,16 @@ Field ollama_tools_field() {
 void set_reasoning_effort(GenerationRequest& params, const std::string& effort) {
   params.variables["reasoning_effort"] = effort;
   if (!params.variables.contains("enable_thinking")) params.variables["enable_thinking"] = effort != "none";
+}
+
+Field verbosity_field(const std::string& name) {
+  Field verbosity{name, kJsonText, "medium", "how long answers are, for chat templates that support it"};
+  verbosity.choices = {"low", "medium", "high"};
+  verbosity.set = [](const Json& value, GenerationRequest& params) -> Wrong {
+    params.variables["verbosity"] = value.get<std::string>();
+    return std::nullopt;
+  };
+  return verbosity;
 }
 
 std::vector<Field> reasoning_fields() {

@@ -22,6 +22,7 @@ Json own_facts(const Answer& answer) {
   Json out = Json::object();
   const GenerationRequest& params = answer.params;
   if (!params.compiled.notes.empty()) out["weakened"] = params.compiled.notes;
+  if (!params.dropped.empty()) out["dropped"] = params.dropped;
   if (!params.applied.is_null()) out["applied"] = params.applied;
   if (!params.served) return out;
   if (Json engine = engine_choices(params.served->engine_options, params.request); !engine.empty())

@@ -85,7 +85,8 @@ struct AnswerFormat {
   Json (*whole)(Answer& answer);
 };
 
-// {"weakened": [...]} if parts of the answer's constraint are not enforced, {"applied": [...]} if techniques were
+// {"weakened": [...]} if parts of the answer's constraint are not enforced, {"dropped": [...]} if parts of the request
+// were left out, {"applied": [...]} if techniques were
 // chosen for the request, or its prompt was compressed, and {"engine": {...}} if they were for all requests
 // (engine_choices.h); {} otherwise.
 Json own_facts(const Answer& answer);

@@ -38,7 +38,9 @@ class Joined final : public CallParser {
 std::unique_ptr<AnswerReader> AnswerReader::create(const GenerationRequest& params) {
   if (!params.dialect && !(params.marks && params.reasoning.split)) return nullptr;
   auto reader = std::make_unique<AnswerReader>();
-  if (params.marks && params.reasoning.split) reader->splitter_.emplace(*params.marks, params.place);
+  if (params.marks && params.reasoning.split && params.dialect) reader->late_close_.emplace(params.marks->close);
+  if (params.marks && params.reasoning.split)
+    reader->splitter_.emplace(*params.marks, params.place, params.call_start());
   if (params.dialect)
     reader->parser_ = params.dialect->parser(params.tools.any() ? std::span<const Tool>(params.tools.tools)
                                                                 : std::span<const Tool>());
@@ -57,6 +59,10 @@ AnswerPieces AnswerReader::read(std::string_view text, bool last) {
   }
   parser_->push(rest, out);
   if (last) parser_->finish(out);
+  if (late_close_ && splitter_->ended_by_call()) {
+    late_close_->filter(out);
+    if (last) late_close_->finish(out);
+  }
   return out;
 }
 

@@ -20,6 +20,7 @@ class AnswerReader {
 
  private:
   std::optional<ReasoningSplitter> splitter_;
+  std::optional<LateCloseFilter> late_close_;
   std::unique_ptr<CallParser> parser_;
   std::string held_;  // of one read
 };

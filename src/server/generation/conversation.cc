@@ -127,16 +127,20 @@ void combine_constraints(GenerationRequest& params) {
   const bool thinks = params.marks && params.place != ReasoningPlace::behind && !params.constrains_thinking;
   if (!params.dialect && (constraint.kind == Constraint::Kind::none || !thinks)) return;
   Json structure;
+  EarlyCalls calls;
+  const std::vector<Tool> tools = params.dialect ? constrained_tools(params.tools) : std::vector<Tool>();
   if (params.dialect) {
     const bool required = params.tools.choice == ToolChoice::required;
     const bool both = constraint.kind != Constraint::Kind::none && !required;
-    structure = params.dialect->structure(constrained_tools(params.tools), {required || both, params.tools.parallel});
+    const ToolWish wish = {required || both, params.tools.parallel};
+    structure = params.dialect->structure(tools, wish);
+    calls = {params.dialect, tools, wish};
     if (both) structure = {{"type", "or"}, {"elements", {structure_of(constraint), std::move(structure)}}};
     if (params.constraint_field.empty()) params.constraint_field = "tools";
   } else {
     structure = structure_of(constraint);
   }
-  if (thinks) structure = behind_reasoning(std::move(structure), *params.marks, params.place);
+  if (thinks) structure = behind_reasoning(std::move(structure), *params.marks, params.place, calls);
   set_structure(params, structure);
 }
 
@@ -155,11 +159,10 @@ std::optional<ApiError> prepend_context(const LanguageModel& model, const std::v
   return std::nullopt;
 }
 
-// Cuts `text` after the last message, ignoring trailing white space that a template may have trimmed.
-void cut_after_last(std::string& text, const std::string& content) {
-  const size_t end = content.find_last_not_of(" \t\r\n") + 1;
-  const size_t at = text.rfind(content.substr(0, end));
-  if (at != std::string::npos) text.resize(at + end);
+// The prompt that the answer continues; with continue_last_message it ends where the last message ends.
+Result<std::string> prompt_text(const LanguageModel& model, const GenerationRequest& params, const Json& input) {
+  return params.continue_last_message ? unfinished_chat_text(model, input)
+                                      : chat_text(model, input, params.add_generation_prompt);
 }
 
 }  // namespace
@@ -175,21 +178,22 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   params.messages = Json::array();
   Json as_given = params.tools.any() ? input : Json();
   add_tools(chat_template, true, params, input);
-  auto text = chat_text(model, input, params.add_generation_prompt);
+  auto text = prompt_text(model, params, input);
   // Some templates only render in engines other than Python's: R1's passes a filter's result to tojson.
   if (!text.ok() && as_given.is_object() &&
       text.error().message.find("is not JSON serializable") != std::string::npos) {
     input = std::move(as_given);
     add_tools(chat_template, false, params, input);
-    text = chat_text(model, input, params.add_generation_prompt);
+    text = prompt_text(model, params, input);
   }
   if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
-  if (params.continue_last_message) cut_after_last(*text, input["messages"].back().value("content", std::string()));
   params.marks = params.dialect && answer_frames_of(*params.dialect) ? nullptr : reasoning_marks_of(chat_template);
   if (params.marks) {
     params.place = reasoning_place(*text, *params.marks);
     if (params.continue_last_message) {
-      const std::string content = input["messages"].back().value("content", std::string());
+      const Json& last = input["messages"].back();
+      const std::string content =
+          last.contains("content") && last["content"].is_string() ? last["content"].get<std::string>() : "";
       const size_t open = content.rfind(params.marks->open), close = content.rfind(params.marks->close);
       params.place = open != std::string::npos && (close == std::string::npos || close < open) ? ReasoningPlace::inside
                                                                                                : ReasoningPlace::behind;
@@ -197,7 +201,7 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   }
   if (params.marks && params.place != ReasoningPlace::behind)
     params.request.thinking = {params.reasoning.budget, params.marks->open, params.marks->close,
-                               params.place == ReasoningPlace::inside};
+                               params.place == ReasoningPlace::inside, std::string(params.call_start())};
   params.request.show_markers = params.marks || params.dialect;
   combine_constraints(params);
   auto tokens = encode_chat(model, *text);

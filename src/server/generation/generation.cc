@@ -28,6 +28,7 @@ Generation::Generation(Service& service, const Endpoint& endpoint, GenerationReq
   for (const AskedPrompt& prompt : params.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
   answer_.choices.resize(std::max<size_t>(1, params.prompts.size() * static_cast<size_t>(params.request.n)));
   last_token_ns_.resize(answer_.choices.size());
+  cached_.resize(params.prompts.size());
   open_prompts_ = params.prompts.size();
   answer_.params = std::move(params);
   if (RequestFacts* facts = exchange_.facts().get()) {
@@ -53,6 +54,11 @@ void Generation::start(Service& service, const Endpoint& endpoint, GenerationReq
   if (self->answer_.params.only_load) return self->answer_empty();
   self->waiting_ = std::make_unique<WaitEntry>(self->answer_.params.served->wait, self->answer_.prompt_tokens,
                                                static_cast<int64_t>(self->answer_.choices.size()));
+  if (const auto& used = self->answer_.params.request.adapters; !used.empty()) {
+    std::vector<std::string> names;
+    for (const AdapterUse& one : used) names.push_back(one.name);
+    self->adapters_ = std::make_unique<AdapterActivity::Use>(service.metrics().adapters(), std::move(names));
+  }
   exchange.on_disconnect([self] { self->gone(); });
   if (self->scored_top() >= 0) {
     self->score_prompts();
@@ -135,6 +141,8 @@ void Generation::take(size_t prompt, TokenEvent event) {
   Choice& choice = answer_.choices[index];
   if (event.token >= 0) {
     int64_t& before_ns = last_token_ns_[index];
+    if (before_ns == 0) note_cached(prompt, event);
+    if (adapters_) adapters_->run();
     if (waiting_ && event.answer == 0 && before_ns == 0)
       waiting_->prompt_done(static_cast<int64_t>(answer_.params.prompts[prompt].tokens.size()));
     if (before_ns > 0)
@@ -204,7 +212,13 @@ void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& cho
   answer_.longest_tokens = std::max(answer_.longest_tokens, event.timings.generated_tokens);
   service_.telemetry().finished(exchange_.facts().get(), event);
   service_.metrics().finished(answer_, choice, event.timings);
-  if (event.answer == 0) answer_.cached_tokens += event.timings.cached_tokens;
+  note_cached(prompt, event);
+}
+
+// Called at an answer's first token, so that the beginning of a stream reports it, and at its end.
+void Generation::note_cached(size_t prompt, const TokenEvent& event) {
+  if (event.answer != 0) return;
+  answer_.cached_tokens += event.timings.cached_tokens - std::exchange(cached_[prompt], event.timings.cached_tokens);
 }
 
 void Generation::answer_empty() {
@@ -218,6 +232,7 @@ void Generation::answer_empty() {
 void Generation::complete() {
   over_ = true;
   waiting_.reset();
+  adapters_.reset();
   answer_.params.use.reset();  // before replying: the client's next request may arrive at once
   answer_.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   service_.metrics().answered(answer_);
@@ -259,6 +274,7 @@ void Generation::record() {
 void Generation::cancel() {
   over_ = true;
   waiting_.reset();
+  adapters_.reset();
   answer_.params.use.reset();
   answer_.params.queue_place.reset();
   *unwanted_ = true;

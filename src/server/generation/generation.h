@@ -11,6 +11,7 @@
 #include "server/generation/answer_reader.h"
 #include "server/generation/wait_estimate.h"
 #include "server/http/http.h"
+#include "server/telemetry/adapter_activity.h"
 
 namespace millrace {
 
@@ -31,6 +32,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // The functions below run on the strand.
   void take(size_t prompt, TokenEvent event);
   void read_delta(size_t index, const TokenEvent& event, Delta& delta);
+  void note_cached(size_t prompt, const TokenEvent& event);
   void take_finish(size_t prompt, const TokenEvent& event, Choice& choice);
   void fail(const ApiError& error);
   void complete();
@@ -45,10 +47,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
   HttpHeaders headers_;
   Answer answer_;
   std::vector<RequestId> ids_;
-  std::unique_ptr<WaitEntry> waiting_;  // counts in the wait estimate; null: no longer
+  std::unique_ptr<WaitEntry> waiting_;              // counts in the wait estimate; null: no longer
+  std::unique_ptr<AdapterActivity::Use> adapters_;  // null: no adapters, or over
   size_t open_prompts_ = 0;
   std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
   std::vector<std::unique_ptr<AnswerReader>> readers_;  // for each choice
+  std::vector<int64_t> cached_;                         // for each prompt: its cached tokens, once they are known
   std::vector<int64_t> last_token_ns_;                  // for each choice, by the engine's clock
   std::vector<std::vector<TokenId>> recorded_;          // for each choice; empty: not recorded
   bool accepted_ = false;                               // the engine has a prompt of it

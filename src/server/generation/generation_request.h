@@ -48,7 +48,12 @@ struct RequestedTools {
   // The names in `tools` that may be called; the prompt still lists all tools.
   std::optional<std::vector<std::string>> allowed;
   std::vector<std::string> custom;  // names of tools that take text
-  bool old_form = false;            // `functions`: an answer has at most one function_call
+  // Tools of a namespace: the model knows them by `flat`, the answer names both parts.
+  struct Namespaced {
+    std::string flat, space, name;
+  };
+  std::vector<Namespaced> namespaced;
+  bool old_form = false;  // `functions`: an answer has at most one function_call
 
   bool any() const { return !tools.empty() && choice != Choice::none; }
 };
@@ -84,6 +89,8 @@ struct GenerationRequest {
   const ToolDialect* dialect = nullptr;   // null: do not parse calls
   const ReasoningMarks* marks = nullptr;  // null: do not parse thinking
   ReasoningPlace place = ReasoningPlace::begin;
+  // Text that begins a tool call, and thereby ends thinking; "": no calls.
+  std::string_view call_start() const { return dialect && tools.any() ? dialect->start : ""; }
 
   std::vector<TokenId> context_tokens;  // of the conversation so far, before those of the messages
   int64_t most_context = 0;             // maximum tokens of prompt and answer; 0: the model's context
@@ -94,6 +101,7 @@ struct GenerationRequest {
   int64_t prompt_logprobs = -1;          // for the prompt: number of most likely tokens at each position; -1: none
   bool continuous_usage = false;         // usage in every chunk of a stream
   Json kept;                             // data that the API keeps for its response
+  std::vector<std::string> dropped;      // parts of the request that were left out, each with the reason
   Json applied;                          // what "millrace": {"use": [...]} and compressors changed; null: neither
   std::shared_ptr<ResponseStore> store;  // where to store the response; null: not stored
 

@@ -31,6 +31,7 @@ struct HttpRequest {
   HttpHeaders headers;  // names in lower case
   std::string body;
   std::string client;  // identifies the client when there is no API key: peer address, or its IPv6 /64 network
+  bool by_trusted_proxy = false;        // the peer is one of HttpLimits::trusted_proxies
   std::shared_ptr<KeyAccount> account;  // of the API key; set by admit(), null on a server without keys
 
   std::string_view header(std::string_view name) const;  // "" when absent
@@ -61,6 +62,9 @@ struct HttpLimits {
   double read_seconds = 60;                   // to receive a complete request
   double stall_seconds = 60;                  // without the client accepting a byte
   double ping_seconds = 15;                   // a stream idle for this long gets a ping
+  // Removed from the beginning of paths, for proxies that pass it on; "/llm", "": nothing.
+  std::string path_prefix;
+  std::vector<std::string> trusted_proxies;  // addresses whose X-Forwarded-For and X-Forwarded-Host count
 };
 
 class HttpConnection;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/read.hpp>
 
@@ -200,15 +202,35 @@ void HttpConnection::take_head() {
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
     request_.headers.emplace_back(std::move(name), std::string(field.value()));
   }
+  take_proxy();
   keep_alive_ = head.keep_alive();
   chunks_ = head.version() >= 11;
   head_only_ = head.method() == http::verb::head;
+}
+
+// Behind a trusted proxy the client is the last address that the proxy names.
+void HttpConnection::take_proxy() {
+  if (limits_->trusted_proxies.empty()) return;
+  ErrorCode failed;
+  auto peer = stream_.socket().remote_endpoint(failed).address();
+  if (failed) return;
+  if (peer.is_v6() && peer.to_v6().is_v4_mapped()) peer = asio::ip::make_address_v4(asio::ip::v4_mapped, peer.to_v6());
+  request_.by_trusted_proxy =
+      std::ranges::find(limits_->trusted_proxies, peer.to_string()) != limits_->trusted_proxies.end();
+  std::string_view clients = request_.header("x-forwarded-for");
+  if (!request_.by_trusted_proxy || clients.empty()) return;
+  if (const size_t comma = clients.rfind(','); comma != std::string_view::npos) clients.remove_prefix(comma + 1);
+  while (clients.starts_with(' ')) clients.remove_prefix(1);
+  request_.client = std::string(clients.substr(0, 64));
 }
 
 bool HttpConnection::take_target(std::string_view target) {
   const size_t mark = target.find('?');
   auto path = percent_decoded(target.substr(0, mark));
   if (!path || path->empty() || path->front() != '/') return false;
+  const std::string& prefix = limits_->path_prefix;
+  if (!prefix.empty() && path->starts_with(prefix) && path->size() > prefix.size() && (*path)[prefix.size()] == '/')
+    path->erase(0, prefix.size());
   request_.path = std::move(*path);
   if (mark != std::string_view::npos) request_.query = std::string(target.substr(mark + 1));
   return true;

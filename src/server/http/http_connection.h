@@ -119,6 +119,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void read_body();
   void body_came(ErrorCode failed);
   void take_head();
+  void take_proxy();
   std::string too_large() const;
   void refuse(int status, const std::string& message);
   void watch_reader();

@@ -1,5 +1,5 @@
 // Exports metrics under the names of other servers too, so that their dashboards work with this server. Only names with
-// a counterpart here are exported: nothing for vLLM's multimodal cache, adapters and host offload.
+// a counterpart here are exported: nothing for vLLM's multimodal cache and host offload.
 #include <algorithm>
 
 #include "server/telemetry/metric_family.h"
@@ -52,6 +52,7 @@ constexpr Alias kVllm[] = {
     {"vllm:kv_block_lifetime_seconds", "millrace_kv_block_lifetime_seconds"},
     {"vllm:kv_block_idle_before_evict_seconds", "millrace_kv_block_idle_seconds"},
     {"vllm:kv_block_reuse_gap_seconds", "millrace_kv_block_reuse_gap_seconds"},
+    {"vllm:lora_requests_info", "millrace_lora_requests_info"},
     {"http_requests_total", "millrace_http_requests_total"},
     {"http_request_duration_seconds", "millrace_http_request_duration_seconds"},
 };
@@ -149,9 +150,10 @@ void add_llamacpp(MetricFamilies& families) {
 
 }  // namespace
 
-void add_metric_aliases(MetricFamilies& families, const std::string& alias) {
-  if (alias == "vllm") add_vllm(families);
-  if (alias == "llamacpp") add_llamacpp(families);
+void add_metric_aliases(MetricFamilies& families, const std::vector<std::string>& aliases) {
+  const auto wanted = [&](const char* name) { return std::ranges::find(aliases, name) != aliases.end(); };
+  if (wanted("vllm")) add_vllm(families);
+  if (wanted("llamacpp")) add_llamacpp(families);
 }
 
 }  // namespace millrace

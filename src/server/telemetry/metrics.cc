@@ -40,9 +40,11 @@ Buckets request_buckets() {
 }
 Buckets count_buckets() { return {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}; }
 
+std::string valid_utf8(const std::string& text) { return parse_json(to_text(Json(text))).get<std::string>(); }
+
 // Text from a client or operator as a label value: truncated, valid UTF-8.
 std::string label_text(const std::string& text) {
-  std::string out = parse_json(to_text(Json(text.substr(0, kMaxLabelBytes)))).get<std::string>();
+  std::string out = valid_utf8(text.substr(0, kMaxLabelBytes));
   return out.empty() ? "none" : out;
 }
 
@@ -270,7 +272,7 @@ void add_constraint_metrics(MetricFamilies& families, const ConstraintCounts& co
 
 std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCounts& http,
                           const TelemetryCounts& telemetry, const ConstraintCounts& constraints,
-                          const std::string& alias) {
+                          const std::vector<std::string>& aliases) {
   MetricFamilies families;
   for (auto& family : state_->registry.Collect())
     if (!family.metric.empty()) families.push_back(std::move(family));
@@ -294,13 +296,23 @@ std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCoun
   value("millrace_spans_dropped_total", "Spans rejected by the trace collector, or dropped because it was too slow",
         prometheus::MetricType::Counter, telemetry.spans_dropped);
   add_constraint_metrics(families, constraints);
+  int64_t loaded = 0;
+  for (const EngineAccount& engine : engines) loaded += engine.adapters;
+  if (const AdapterActivity::Lists lists = adapters_.lists(); loaded > 0)
+    families.push_back(FamilyBuilder("millrace_lora_requests_info",
+                                     "LoRA adapters in use, with the time of the last change as the value",
+                                     prometheus::MetricType::Gauge)
+                           .add(lists.changed, {{"max_lora", std::to_string(loaded)},
+                                                {"waiting_lora_adapters", valid_utf8(lists.waiting)},
+                                                {"running_lora_adapters", valid_utf8(lists.running)}})
+                           .take());
   add_machine_metrics(families);
   FamilyBuilder energy("millrace_energy_joules_total", "Energy used by the processor since startup, by all processes",
                        prometheus::MetricType::Counter);
   const auto domains = state_->energy.read();
   for (const EnergyMeter::Domain& domain : domains) energy.add(domain.joules, {{"domain", label_text(domain.name)}});
   if (!domains.empty()) families.push_back(energy.take());
-  add_metric_aliases(families, alias);
+  add_metric_aliases(families, aliases);
   return prometheus::TextSerializer().Serialize(families);
 }
 

@@ -14,6 +14,7 @@
 #include "server/api/api_error.h"
 #include "server/generation/answer.h"
 #include "server/http/http.h"
+#include "server/telemetry/adapter_activity.h"
 
 namespace prometheus {
 struct MetricFamily;
@@ -29,6 +30,7 @@ struct EngineAccount {
   std::string model;  // served name
   EngineStats stats;
   EngineOptions options;
+  int64_t adapters = 0;  // loaded LoRA adapters
 };
 
 // Log lines and spans that were written or dropped.
@@ -50,13 +52,16 @@ class Metrics {
   void refused(ApiErrorKind kind);
   void replied(const RequestFacts& facts);  // any HTTP request, when its answer is complete
 
-  // Prometheus's text format. `alias`: "", "vllm" or "llamacpp".
+  AdapterActivity& adapters() { return adapters_; }
+
+  // Prometheus's text format. `aliases`: of "vllm" and "llamacpp".
   std::string text(std::span<const EngineAccount> engines, const HttpCounts& http, const TelemetryCounts& telemetry,
-                   const ConstraintCounts& constraints, const std::string& alias);
+                   const ConstraintCounts& constraints, const std::vector<std::string>& aliases);
 
  private:
   struct State;
   std::unique_ptr<State> state_;
+  AdapterActivity adapters_;
 };
 
 using MetricFamilies = std::vector<prometheus::MetricFamily>;
@@ -64,7 +69,7 @@ using MetricFamilies = std::vector<prometheus::MetricFamily>;
 // engine_metrics.cc
 void add_engine_metrics(MetricFamilies& out, std::span<const EngineAccount> engines);
 // metric_aliases.cc: appends the aliases of existing families.
-void add_metric_aliases(MetricFamilies& families, const std::string& alias);
+void add_metric_aliases(MetricFamilies& families, const std::vector<std::string>& aliases);
 
 const char* error_kind_name(ApiErrorKind kind);
 const char* error_class_name(ApiErrorKind kind);  // an ErrorKind name: user, unsupported, resource, internal

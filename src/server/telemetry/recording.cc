@@ -72,11 +72,11 @@ Json request_json(const Request& r) {
   if (!r.skip_special) out["skip_special"] = false;
   if (r.show_markers) out["show_markers"] = true;
   if (r.constraint.kind != Constraint::Kind::none) out["constraint"] = constraint_json(r.constraint);
-  if (r.thinking.tokens >= 0)
-    out["thinking"] = {{"tokens", r.thinking.tokens},
-                       {"open", r.thinking.open},
-                       {"close", r.thinking.close},
-                       {"begun", r.thinking.begun}};
+  if (r.thinking.tokens >= 0 || (!r.thinking.close.empty() && !r.stop.empty())) {
+    out["thinking"] = {
+        {"open", r.thinking.open}, {"close", r.thinking.close}, {"begun", r.thinking.begun}, {"call", r.thinking.call}};
+    if (r.thinking.tokens >= 0) out["thinking"]["tokens"] = r.thinking.tokens;
+  }
   for (const AdapterUse& one : r.adapters) out["adapters"].push_back({{"name", one.name}, {"scale", one.scale}});
   if (!r.cache_prompt) out["cache_prompt"] = false;
   if (!r.evictor.empty()) out["evictor"] = r.evictor;
@@ -234,7 +234,7 @@ void read_parts(LineReader& line, Request& r) {
   if (const Json* thinking = line.find("thinking"))
     read("thinking", *thinking, [&](LineReader& inner) {
       r.thinking = {inner.integer("tokens", 0, INT64_MAX, -1), inner.text("open"), inner.text("close"),
-                    inner.boolean("begun", false)};
+                    inner.boolean("begun", false), inner.text("call")};
     });
   for (const Json& document : line.list("documents", "objects"))
     read("documents", document, [&](LineReader& inner) {

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "text/grammar/gbnf.h"
 #include "text/grammar/json_rules.h"
 #include "text/grammar/pattern.h"
 #include "text/grammar/schema.h"
+#include "text/grammar/structure_fields.h"
 
 namespace millrace {
 namespace {
@@ -25,7 +28,13 @@ class Structure {
     if (depth > kMaxStructureDepth || ++elements_ > kMaxElements)
       return Error::unsupported(fmt::format("structure: {}: more than {} parts, or more than {} nested", where,
                                             kMaxElements, kMaxStructureDepth));
+    if (flag(json, "shared")) return shared(json, where, depth);
     MILLRACE_TRY_VOID(take_weakened(json));
+    return known_part(json, where, depth);
+  }
+
+ private:
+  Result<ExprId> known_part(const SchemaJson& json, const std::string& where, int depth) {
     const auto& type = json["type"].get_ref<const std::string&>();
     if (type == "const_string") return literal(json, where);
     if (type == "regex") return regex(json, where);
@@ -41,10 +50,23 @@ class Structure {
     if (type == "text_until") return text_until(json, where);
     if (type == "triggered_tags") return triggered_tags(json, where, depth);
     if (type == "tags_with_separator") return tags_with_separator(json, where, depth);
+    if (type == "fields") return fields(json, where, depth);
     return Error::unsupported(fmt::format("structure: {}: parts of type '{}' are not supported", where, type));
   }
 
- private:
+  // Equal parts that are marked as shared become one rule.
+  Result<ExprId> shared(const SchemaJson& json, const std::string& where, int depth) {
+    SchemaJson content = json;
+    content.erase("shared");
+    const std::string key = content.dump(-1, ' ', false, SchemaJson::error_handler_t::replace);
+    if (const auto found = shared_.find(key); found != shared_.end()) return spec_.call(found->second);
+    MILLRACE_TRY(const ExprId body, part(content, where, depth));
+    const RuleId rule = spec_.add_rule("a shared part");
+    spec_.set_body(rule, body);
+    shared_.emplace(key, rule);
+    return spec_.call(rule);
+  }
+
   // Notes by the author of the structure on what it does not enforce.
   Result<void> take_weakened(const SchemaJson& json) {
     if (!json.contains("weakened") || !json["weakened"].is_array()) return {};
@@ -172,10 +194,28 @@ class Structure {
     return flag(json, "at_least_one") ? all : spec_.optional(all);
   }
 
+  Result<ExprId> fields(const SchemaJson& json, const std::string& where, int depth) {
+    MILLRACE_TRY(FieldList list, read_field_list(json, where));
+    for (size_t i = 0; i < list.fields.size(); ++i) {
+      const SchemaJson& one = json["fields"][i];
+      const std::string place = fmt::format("{}.fields[{}]", where, i);
+      if (++elements_ > kMaxElements)
+        return Error::unsupported(fmt::format("structure: {}: more than {} parts", place, kMaxElements));
+      MILLRACE_TRY_VOID(take_weakened(one));
+      for (const auto& [key, into] : {std::pair{"head", &list.fields[i].head}, {"content", &list.fields[i].content}}) {
+        if (!one.contains(key)) continue;
+        MILLRACE_TRY(const ExprId compiled, part(one[key], place + "." + key, depth + 1));
+        *into = compiled;
+      }
+    }
+    return compile_fields(spec_, list, limits_.budget);
+  }
+
   GrammarSpec& spec_;
   const GrammarLimits& limits_;
   GrammarNotes& notes_;
   size_t elements_ = 0;
+  std::map<std::string, RuleId> shared_;  // by the part's JSON text
 };
 
 // Legacy form: {"structures": [{begin, schema, end}], "triggers": [...]}.

@@ -12,7 +12,9 @@
 //   triggered_tags          {triggers, tags, at_least_one, stop_after_first}: free text; at a trigger, a tag that
 //                           begins with it
 //   tags_with_separator     {tags, separator, at_least_one, stop_after_first}
+//   fields                  {fields, close, between, end}: values with tags, see structure_fields.h
 //   any part                {weakened, strict}: notes on what this part does not enforce; with strict, an error
+//   any part                {shared}: true: equal parts become one rule
 #pragma once
 
 #include <string_view>

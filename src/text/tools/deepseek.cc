@@ -177,13 +177,15 @@ const ToolDialect kDeepseekTools = {"deepseek",
                                     deepseek_parser,
                                     deepseek_structure,
                                     kDeepseekMarkers,
-                                    false};
+                                    false,
+                                    "<｜tool▁calls▁begin｜>"};
 const ToolDialect kDeepseekNamedTools = {"deepseek_named",
                                          "names and JSON between special tokens: DeepSeek V3.1",
                                          speaks_named,
                                          deepseek_parser,
                                          structure_named,
                                          kDeepseekMarkers,
-                                         false};
+                                         false,
+                                         "<｜tool▁calls▁begin｜>"};
 
 }  // namespace millrace

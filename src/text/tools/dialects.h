@@ -1,6 +1,8 @@
 // The built-in dialects (registered in builtin.cc) and the helpers that they share.
 #pragma once
 
+#include <array>
+
 #include "text/tools/tool_dialect.h"
 
 namespace millrace {
@@ -95,12 +97,14 @@ nlohmann::ordered_json sequence_of(std::vector<nlohmann::ordered_json> parts);
 
 // Parameters in individual tags: strings verbatim, everything else as JSON (parameters.cc).
 struct ParameterTags {
-  std::string_view open;        // followed by KEY
-  nlohmann::ordered_json head;  // between key and value: a structure
-  std::string_view line;        // after a value that is JSON or from an enum
-  std::string_view close;
-  nlohmann::ordered_json tail;  // after the closing tag: a structure
+  std::string_view open, open_end;   // around KEY
+  nlohmann::ordered_json head;       // between the opening tag and the value: a structure; null: nothing
+  std::string_view line;             // after a value that is JSON or from an enum
+  std::string_view close;            // after every value
+  std::vector<const char*> between;  // what may be between `close` and the next tag
+  std::string_view end;              // of the call
 };
+// The structure of all parameters and the end of the call.
 nlohmann::ordered_json parameters_structure(const Tool& tool, const ParameterTags& tags);
 // Emits such a call as pieces of a JSON object, one parameter at a time.
 class ParameterCall {
@@ -109,11 +113,48 @@ class ParameterCall {
   void begin(std::string_view name, AnswerPieces& out);
   void add(const std::string& key, const std::string& value, AnswerPieces& out);
   void end(AnswerPieces& out);
+  // Returns true if a parameter of this name may follow `current`: the tool declares it and it has not occurred, or the
+  // tool declares none.
+  bool may_follow(std::string_view current, std::string_view key) const;
 
  private:
   const std::vector<Tool> tools_;
   const Tool* tool_ = nullptr;  // null: unknown tool
-  int parameters_ = 0;
+  std::vector<std::string> keys_;
+};
+
+// Collects one value. A closing tag ends the value only if another parameter or the end of the call follows; any other
+// closing tag belongs to the value.
+class ParameterValue {
+ public:
+  struct Tags {
+    std::string_view close, open, open_end;
+    std::array<std::string_view, 2> end;  // the tags that end a call, one after the other
+  };
+  explicit ParameterValue(const Tags& tags) : tags_(tags) {}
+
+  void begin(std::string_view key) {
+    key_ = key;
+    text_.clear();
+    candidate_ = std::string::npos;
+  }
+  // Returns true when the value is complete.
+  bool push(char c, const ParameterCall& call);
+  // Ends the answer. Returns true if a closing tag was found; the last one then ends the value.
+  bool finish();
+  // Valid when complete.
+  std::string value() const { return text_.substr(0, candidate_ - tags_.close.size()); }
+  std::string behind() const { return text_.substr(candidate_); }  // the text after the closing tag
+
+ private:
+  enum class Verdict { wait, ends, content };
+  Verdict next_parameter(std::string_view rest, const ParameterCall& call) const;
+  Verdict call_end(std::string_view rest) const;
+  Verdict verdict(const ParameterCall& call) const;
+
+  Tags tags_;
+  std::string key_, text_;
+  size_t candidate_ = std::string::npos;  // end of a closing tag that may end the value; npos: none
 };
 
 inline bool is_json_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }

@@ -25,6 +25,7 @@ class GlmParser final : public CallParser {
   }
 
   void finish(AnswerPieces& out) override {
+    if (place_ == Place::value) end_value(value_.finish(), out);
     if (place_ == Place::name)
       add_piece(out, Kind::text, std::string(kGlmBegin) + held_);
     else if (place_ != Place::text)
@@ -54,11 +55,7 @@ class GlmParser final : public CallParser {
         place_ = Place::value_tag;
         return;
       case Place::value:
-        held_ += c;
-        if (!held_.ends_with(kValueEnd)) return;
-        call_.add(key_, held_.substr(0, held_.size() - kValueEnd.size()), out);
-        held_.clear();
-        place_ = Place::tag;
+        if (value_.push(c, call_)) end_value(true, out);
         return;
     }
   }
@@ -89,7 +86,10 @@ class GlmParser final : public CallParser {
     if (held_.empty() && is_json_space(c)) return;
     held_ += c;
     if (place_ == Place::value_tag) {
-      if (held_ == kValue) enter(Place::value);
+      if (held_ == kValue) {
+        value_.begin(key_);
+        enter(Place::value);
+      }
       if (held_.empty() || kValue.starts_with(held_)) return;
     } else {
       if (held_ == kKey)
@@ -104,6 +104,15 @@ class GlmParser final : public CallParser {
     end_call(out);
     place_ = Place::text;
     for (char one : held) take(one, out);
+  }
+
+  // `closed`: the value has a closing tag.
+  void end_value(bool closed, AnswerPieces& out) {
+    enter(Place::tag);
+    if (!closed) return;
+    call_.add(key_, value_.value(), out);
+    const std::string behind = value_.behind();
+    for (char c : behind) take(c, out);
   }
 
   void enter(Place place) {
@@ -123,6 +132,7 @@ class GlmParser final : public CallParser {
   }
 
   ParameterCall call_;
+  ParameterValue value_{{kValueEnd, kKey, kKeyEnd, {kGlmEnd, ""}}};
   FreeText free_{kGlmBegin};
   std::string held_, key_;
   Place place_ = Place::text;
@@ -136,14 +146,14 @@ std::unique_ptr<CallParser> glm_parser(std::span<const Tool> tools) { return std
 
 Json glm_structure(std::span<const Tool> tools, const ToolWish& wish) {
   const Json line = {{"type", "regex"}, {"pattern", "\\n?"}};
-  const ParameterTags form = {kKey, sequence_of({literal_text(kKeyEnd), line, literal_text(kValue)}), "", kValueEnd,
-                              line};
+  const ParameterTags form = {kKey,       kKeyEnd, sequence_of({line, literal_text(kValue)}), "", kValueEnd,
+                              {"", "\n"}, kGlmEnd};
   Json tags = Json::array();
   for (const Tool& tool : tools)
     tags.push_back({{"type", "tag"},
                     {"begin", std::string(kGlmBegin) + tool.name},
                     {"content", sequence_of({line, parameters_structure(tool, form)})},
-                    {"end", kGlmEnd}});
+                    {"end", ""}});
   return tagged_calls(std::move(tags), kGlmBegin, "\n", wish);
 }
 
@@ -153,6 +163,7 @@ constexpr const char* kGlmMarkers[] = {"<tool_call>", "</tool_call>", "<arg_key>
 }  // namespace
 
 const ToolDialect kGlmTools = {
-    "glm", "keys and values as tags: GLM 4.5 to 5", speaks_glm, glm_parser, glm_structure, kGlmMarkers, false};
+    "glm",        "keys and values as tags: GLM 4.5 to 5", speaks_glm, glm_parser, glm_structure, kGlmMarkers, false,
+    "<tool_call>"};
 
 }  // namespace millrace

@@ -86,6 +86,7 @@ const ToolDialect kHermesTools = {"hermes",
                                   hermes_parser,
                                   hermes_structure,
                                   kHermesMarkers,
-                                  false};
+                                  false,
+                                  "<tool_call>"};
 
 }  // namespace millrace

@@ -93,12 +93,9 @@ constexpr const char* kLlamaMarkers[] = {"<|python_tag|>"};
 
 }  // namespace
 
-const ToolDialect kLlamaTools = {"llama",
-                                 "a JSON object with name and parameters: Llama 3",
-                                 speaks_llama,
-                                 llama_parser,
-                                 llama_structure,
-                                 kLlamaMarkers,
-                                 false};
+const ToolDialect kLlamaTools = {"llama",         "a JSON object with name and parameters: Llama 3",
+                                 speaks_llama,    llama_parser,
+                                 llama_structure, kLlamaMarkers,
+                                 false,           "<|python_tag|>"};
 
 }  // namespace millrace

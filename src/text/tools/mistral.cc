@@ -150,13 +150,11 @@ const ToolDialect kMistralTools = {"mistral",
                                    mistral_parser,
                                    mistral_structure,
                                    kMistralMarkers,
-                                   true};
-const ToolDialect kMistralArgsTools = {"mistral_args",
-                                       "[TOOL_CALLS]name[ARGS]{...}: newer Mistral models",
-                                       speaks_args,
-                                       mistral_parser,
-                                       structure_args,
-                                       kMistralMarkers,
-                                       true};
+                                   true,
+                                   "[TOOL_CALLS]"};
+const ToolDialect kMistralArgsTools = {"mistral_args", "[TOOL_CALLS]name[ARGS]{...}: newer Mistral models",
+                                       speaks_args,    mistral_parser,
+                                       structure_args, kMistralMarkers,
+                                       true,           "[TOOL_CALLS]"};
 
 }  // namespace millrace

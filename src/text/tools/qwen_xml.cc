@@ -28,6 +28,7 @@ class QwenXmlParser final : public CallParser {
   }
 
   void finish(AnswerPieces& out) override {
+    if (place_ == Place::value) end_value(value_.finish(), out);
     if (place_ == Place::function)
       add_piece(out, Kind::text, std::string(kQwenXmlBegin) + held_);
     else if (place_ == Place::parameter || place_ == Place::value)
@@ -55,15 +56,17 @@ class QwenXmlParser final : public CallParser {
       }
       return;
     }
-    if (place_ != Place::value && held_.empty() && is_json_space(c)) return;
+    if (place_ == Place::value) {
+      if (value_.push(c, call_)) end_value(true, out);
+      return;
+    }
+    if (held_.empty() && is_json_space(c)) return;
     held_ += c;
     switch (place_) {
-      case Place::text: return;
+      case Place::text:
+      case Place::value: return;
       case Place::function: return take_function(out);
       case Place::parameter: return take_parameter(out);
-      case Place::value:
-        if (held_.ends_with(kParameterEnd)) end_value(out);
-        return;
       case Place::closing: return take_closing(out);
     }
   }
@@ -84,14 +87,17 @@ class QwenXmlParser final : public CallParser {
   void take_parameter(AnswerPieces& out) {
     if (named(held_, kParameter, &key_)) {
       held_.clear();
+      value_.begin(key_);
       place_ = Place::value;
     } else if (held_ == kFunctionEnd) {
       end_call(out);
       place_ = Place::closing;
     } else if (!(held_.size() < kLongestToolName &&
                  (held_.starts_with(kParameter) || kParameter.starts_with(held_) || kFunctionEnd.starts_with(held_)))) {
+      const std::string held = held_;
       end_call(out);
-      place_ = Place::text;
+      place_ = Place::closing;  // models may leave the end of the function out
+      for (char c : held) take(c, out);
     }
   }
 
@@ -106,13 +112,16 @@ class QwenXmlParser final : public CallParser {
     for (char c : held) take(c, out);
   }
 
-  void end_value(AnswerPieces& out) {
-    std::string value = held_.substr(0, held_.size() - kParameterEnd.size());
+  // `closed`: the value has a closing tag.
+  void end_value(bool closed, AnswerPieces& out) {
+    place_ = Place::parameter;
+    if (!closed) return;
+    std::string value = value_.value();
     if (value.starts_with('\n')) value.erase(0, 1);
     if (value.ends_with('\n')) value.pop_back();
     call_.add(key_, value, out);
-    held_.clear();
-    place_ = Place::parameter;
+    const std::string behind = value_.behind();
+    for (char c : behind) take(c, out);
   }
 
   void end_call(AnswerPieces& out) {
@@ -122,6 +131,7 @@ class QwenXmlParser final : public CallParser {
   }
 
   ParameterCall call_;
+  ParameterValue value_{{kParameterEnd, kParameter, ">", {kFunctionEnd, kQwenXmlEnd}}};
   FreeText free_{kQwenXmlBegin};
   std::string held_, key_;
   Place place_ = Place::text;
@@ -137,13 +147,13 @@ std::unique_ptr<CallParser> qwen_xml_parser(std::span<const Tool> tools) {
 }
 
 Json qwen_xml_structure(std::span<const Tool> tools, const ToolWish& wish) {
-  const ParameterTags form = {kParameter, literal_text(">\n"), "\n", kParameterEnd, literal_text("\n")};
+  const ParameterTags form = {kParameter, ">\n", nullptr, "\n", kParameterEnd, {"\n"}, "</function>\n</tool_call>"};
   Json tags = Json::array();
   for (const Tool& tool : tools)
     tags.push_back({{"type", "tag"},
                     {"begin", "<tool_call>\n<function=" + tool.name + ">\n"},
                     {"content", parameters_structure(tool, form)},
-                    {"end", "</function>\n</tool_call>"}});
+                    {"end", ""}});
   return tagged_calls(std::move(tags), kQwenXmlBegin, "\n", wish);
 }
 
@@ -157,6 +167,7 @@ const ToolDialect kQwenXmlTools = {"qwen_xml",
                                    qwen_xml_parser,
                                    qwen_xml_structure,
                                    kQwenXmlMarkers,
-                                   false};
+                                   false,
+                                   "<tool_call>"};
 
 }  // namespace millrace

@@ -2,6 +2,8 @@
 // may already end with the opening marker, or with a closed empty block if reasoning is disabled.
 //
 //   <think>reasoning</think>answer
+//
+// A tool call that begins before the closing marker also ends the reasoning.
 #pragma once
 
 #include <span>
@@ -26,27 +28,52 @@ enum class ReasoningPlace { begin, inside, behind };
 ReasoningPlace reasoning_place(std::string_view prompt, const ReasoningMarks& marks);
 
 // Splits the streamed text of one answer into reasoning and the rest. White space next to the markers is dropped.
+// `call_start`: text that begins a tool call and thereby ends the reasoning (ToolDialect::start); "": none.
 class ReasoningSplitter {
  public:
-  ReasoningSplitter(const ReasoningMarks& marks, ReasoningPlace place)
-      : open_(marks.open), close_(marks.close), place_(place) {}
+  ReasoningSplitter(const ReasoningMarks& marks, ReasoningPlace place, std::string_view call_start = {})
+      : open_(marks.open), close_(marks.close), call_(call_start), place_(place) {}
 
   // Adds pieces of reasoning to `out`; returns the remaining text.
   std::string push(std::string_view text, AnswerPieces& out);
   std::string finish(AnswerPieces& out);
+  bool ended_by_call() const { return ended_by_call_; }
 
  private:
   void take_reasoning(char c, AnswerPieces& out);
-  std::string_view open_, close_;
+  void take_inside(AnswerPieces& out, std::string& rest);
+  std::string_view open_, close_, call_;
   ReasoningPlace place_;
   std::string held_, space_;
   bool some_ = false;  // non-blank reasoning was emitted
   bool lead_ = false;  // directly after the closing marker: white space is dropped
+  bool ended_by_call_ = false;
+};
+
+// Drops the closing marker that a model writes after a call that ended its reasoning. Only the first text after the
+// call is examined: a later marker is part of the answer, and one inside a call is part of its arguments.
+class LateCloseFilter {
+ public:
+  explicit LateCloseFilter(std::string_view close) : close_(close) {}
+  void filter(AnswerPieces& pieces);
+  void finish(AnswerPieces& pieces);  // appends the text held back
+
+ private:
+  std::string_view close_;
+  std::string held_;
+  bool done_ = false, lead_ = false;
+};
+
+// How calls continue an answer whose reasoning they end.
+struct EarlyCalls {
+  const ToolDialect* dialect = nullptr;  // null: calls do not end reasoning
+  std::span<const Tool> tools;
+  ToolWish wish;  // `required`: no text follows the calls
 };
 
 // The structure of an answer, preceded by reasoning that may occur or has already begun.
 nlohmann::ordered_json behind_reasoning(nlohmann::ordered_json structure, const ReasoningMarks& marks,
-                                        ReasoningPlace place);
+                                        ReasoningPlace place, const EarlyCalls& calls = {});
 
 // Whether a control token is part of an answer's text: markers of reasoning and of calls.
 bool is_marker(std::string_view text);

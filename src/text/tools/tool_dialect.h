@@ -67,6 +67,7 @@ struct ToolDialect {
   nlohmann::ordered_json (*structure)(std::span<const Tool> tools, const ToolWish& wish);
   std::span<const char* const> markers;  // control tokens that are part of the text of calls
   bool short_ids = false;                // call ids are nine letters and digits
+  const char* start = "";                // begins a call within other text; "": the dialect has frames
 };
 
 const Registry<const ToolDialect*>& tool_dialects();  // builtin.cc; the first match is used

@@ -227,6 +227,95 @@ TEST(ToolDialects, HarmonyFramesFollowTheRequest) {
   }
 }
 
+// A closing tag in a value is a part of it, unless a tag that may follow comes after it.
+TEST(ToolDialects, ClosingTagsInValues) {
+  const auto qwen = [](const std::string& value) {
+    return "<tool_call>\n<function=weather>\n<parameter=place>\n" + value +
+           "\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>";
+  };
+  const auto glm = [](const std::string& value) {
+    return "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>" + value +
+           "</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>";
+  };
+  const std::string values[] = {"</parameter>",
+                                "a</parameter>b",
+                                "a\n</parameter>\nb",
+                                "</parameter></parameter>\n</parameter>",
+                                "<parameter=place>\nx\n</parameter>\n<parameter=place>",
+                                "x\n</parameter>\n<parameter=other>\ny",
+                                "x\n</parameter>\n</function>\ny",
+                                "x</parameter>\n<parameter=",
+                                "</function></tool_call>",
+                                "</arg_value>",
+                                "a</arg_value>b",
+                                "a</arg_value>\n<arg_key>place</arg_key>\n<arg_value>b",
+                                "a</arg_value>\n<arg_key>other</arg_key>\n<arg_value>b",
+                                "</arg_value></arg_value>\n</arg_value>",
+                                "</tool_call>",
+                                "</think>"};
+  for (const ToolDialect* d : {&kQwenXmlTools, &kGlmTools}) {
+    testing::TextMatcher m(
+        testing::make_constraint(Constraint::Kind::structure, d->structure(kTools, {true, true}).dump()));
+    ASSERT_TRUE(m.ok()) << m.error.message;
+    for (const std::string& value : values) {
+      const std::string text = d == &kQwenXmlTools ? qwen(value) : glm(value);
+      EXPECT_TRUE(m.accepts(text)) << text;
+      expect_reads(*d, text, "|weather({\"place\": " + Json(value).dump() + ", \"days\": 3})|");
+    }
+  }
+}
+
+// The last closing tag ends the value of a call that was cut off.
+TEST(ToolDialects, CallsThatWereCutOffInAParameter) {
+  const std::string begin = "<tool_call>\n<function=weather>\n<parameter=place>\na\n</parameter>\n";
+  for (const std::string rest :
+       {"", "<param", "<parameter=days", "</func", "</function>", "</function>\n", "</tool_call>"})
+    EXPECT_TRUE(shown(parsed(kQwenXmlTools, {begin + rest})).starts_with("|weather({\"place\": \"a\"})|")) << rest;
+  const std::string glm = "<tool_call>weather<arg_key>place</arg_key><arg_value>a</arg_value>";
+  for (const std::string rest : {"", "\n", "<arg_k", "</tool", "behind"})
+    EXPECT_TRUE(shown(parsed(kGlmTools, {glm + rest})).starts_with("|weather({\"place\": \"a\"})|")) << rest;
+}
+
+// Parameters that may follow are few or many, required or not; each text that the structure allows is parsed whole.
+TEST(ToolDialects, FieldsOfEveryCount) {
+  for (const int count : {1, 2, 15, 16, 17, 40}) {
+    for (const int required_each : {0, 1, 3}) {
+      Json properties = Json::object(), required = Json::array();
+      for (int i = 0; i < count; ++i) {
+        properties["key" + std::to_string(i)] = {{"type", i % 4 == 3 ? "integer" : "string"}};
+        if (required_each > 0 && i % required_each == 0) required.push_back("key" + std::to_string(i));
+      }
+      const Tool tool = {"f", "", {{"type", "object"}, {"properties", properties}, {"required", required}}};
+      const std::vector<Tool> tools = {tool};
+      testing::TextMatcher m(
+          testing::make_constraint(Constraint::Kind::structure, kQwenXmlTools.structure(tools, {true, true}).dump()));
+      ASSERT_TRUE(m.ok()) << count << m.error.message;
+      for (const int step : {1, 2, 5}) {
+        std::string text = "<tool_call>\n<function=f>\n";
+        Json expected = Json::object();
+        for (int i = 0; i < count; ++i) {
+          const std::string key = "key" + std::to_string(i);
+          if (i % step != 0 && std::find(required.begin(), required.end(), Json(key)) == required.end()) continue;
+          const std::string value = i % 4 == 3 ? "7" : "x\n</parameter>\ny";
+          text += "<parameter=" + key + ">\n" + value + "\n</parameter>\n";
+          expected[key] = i % 4 == 3 ? Json(7) : Json(value);
+        }
+        text += "</function>\n</tool_call>";
+        EXPECT_TRUE(m.accepts(text)) << count << " " << required_each << "\n" << text;
+        const auto parser = kQwenXmlTools.parser(tools);
+        AnswerPieces out;
+        parser->push(text, out);
+        parser->finish(out);
+        std::string arguments;
+        for (const AnswerPiece& piece : out)
+          if (piece.kind == Kind::arguments) arguments += piece.text;
+        EXPECT_EQ(Json::parse(arguments), expected) << text;
+      }
+      EXPECT_EQ(m.accepts("<tool_call>\n<function=f>\n</function>\n</tool_call>"), required_each == 0);
+    }
+  }
+}
+
 // Allowed calls are parsed; malformed ones are not allowed.
 TEST(ToolDialects, StructuresAllowWhatTheParsersAccept) {
   struct Case {
@@ -392,6 +481,84 @@ TEST(Reasoning, SplitAtAnyChunkBoundary) {
     EXPECT_EQ(split(c.place, {text}), c.expected);
     for (size_t at = 1; at < text.size(); ++at)
       EXPECT_EQ(split(c.place, {text.substr(0, at), text.substr(at)}), c.expected) << at;
+  }
+}
+
+// Every dialect: what follows the start of a call, wherever thinking was, is the call.
+TEST(Reasoning, ACallEndsIt) {
+  const std::pair<const ToolDialect*, std::string> calls[] = {
+      {&kHermesTools, "<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>"},
+      {&kLlamaTools, "<|python_tag|>{\"name\": \"clock\", \"parameters\": {}}"},
+      {&kMistralTools, "[TOOL_CALLS] [{\"name\": \"clock\", \"arguments\": {}}]"},
+      {&kMistralArgsTools, "[TOOL_CALLS]clock[ARGS]{}"},
+      {&kQwenXmlTools, "<tool_call>\n<function=clock>\n</function>\n</tool_call>"},
+      {&kGlmTools, "<tool_call>clock\n</tool_call>"},
+      {&kDeepseekTools,
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>clock\n```json\n{}\n```"
+       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+      {&kDeepseekNamedTools,
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>clock<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"}};
+  const ReasoningMarks& marks = reasoning_marks()[0];
+  for (const auto& [dialect, call] : calls) {
+    for (const std::string& text : {"so, <tool or\n" + call, "so, <tool or\n</think>\n\n" + call}) {
+      for (size_t stride = 1; stride < text.size(); stride += 1 + stride / 4) {
+        ReasoningSplitter splitter(marks, ReasoningPlace::inside, dialect->start);
+        const auto parser = dialect->parser(kTools);
+        AnswerPieces out;
+        for (size_t at = 0; at < text.size(); at += stride)
+          parser->push(splitter.push(text.substr(at, stride), out), out);
+        parser->push(splitter.finish(out), out);
+        parser->finish(out);
+        EXPECT_EQ(shown(out), "{so, <tool or}|clock({})|") << dialect->name << " by " << stride;
+      }
+      for (const bool required : {false, true}) {
+        for (const bool parallel : {false, true}) {
+          const ToolWish wish = {required, parallel};
+          const auto structure = [&](ReasoningPlace place) {
+            return testing::TextMatcher(testing::make_constraint(
+                Constraint::Kind::structure,
+                behind_reasoning(dialect->structure(kTools, wish), marks, place, {dialect, kTools, wish}).dump()));
+          };
+          testing::TextMatcher inside = structure(ReasoningPlace::inside), begin = structure(ReasoningPlace::begin);
+          ASSERT_TRUE(inside.ok() && begin.ok()) << dialect->name << inside.error.message << begin.error.message;
+          // Llama's calls have no start where an answer consists of them.
+          const bool bare = dialect == &kLlamaTools && required && text.find("</think>") != std::string::npos;
+          EXPECT_EQ(inside.accepts(text), !bare) << dialect->name << required << parallel << text;
+          EXPECT_EQ(begin.accepts("<think>" + text), !bare) << dialect->name << required << parallel << text;
+          EXPECT_FALSE(inside.accepts("so")) << dialect->name;
+          EXPECT_EQ(inside.accepts("so</think>text"), !required) << dialect->name;
+          EXPECT_FALSE(inside.accepts("so " + std::string(dialect->start) + " text")) << dialect->name;
+          if (dialect == &kHermesTools) {
+            EXPECT_EQ(inside.accepts(text + "more"), !required && parallel);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Reasoning, ALateClosingMarkerAfterACallIsDropped) {
+  const std::string call = "<tool_call>\n{\"name\": \"clock\", \"arguments\": {\"a\": \"</think>\"}}\n</tool_call>";
+  const std::pair<std::string, std::string> cases[] = {
+      {"so " + call + "\n</think>\n\nanswer </think>", "{so}|clock({\"a\": \"</think>\"})|answer </think>"},
+      {"so " + call + "\nanswer </think>", "{so}|clock({\"a\": \"</think>\"})|answer </think>"},
+      {"so " + call + "</thi", "{so}|clock({\"a\": \"</think>\"})|</thi"}};
+  for (const auto& [text, expected] : cases) {
+    for (size_t stride = 1; stride <= text.size(); ++stride) {
+      ReasoningSplitter splitter(reasoning_marks()[0], ReasoningPlace::inside, "<tool_call>");
+      LateCloseFilter late("</think>");
+      const auto parser = kHermesTools.parser(kTools);
+      AnswerPieces all;
+      for (size_t at = 0; at < text.size(); at += stride) {
+        AnswerPieces out;
+        parser->push(splitter.push(text.substr(at, stride), out), out);
+        if (at + stride >= text.size()) parser->finish(out);
+        if (splitter.ended_by_call()) late.filter(out);
+        if (at + stride >= text.size()) late.finish(out);
+        for (const AnswerPiece& piece : out) add_piece(all, piece.kind, piece.text);
+      }
+      EXPECT_EQ(shown(all), expected) << stride;
+    }
   }
 }
 

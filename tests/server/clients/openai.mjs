@@ -105,7 +105,7 @@ export function cases({ url, aborts }) {
       assert.match(custom.choices[0].message.tool_calls[0].custom.input, /^run [a-c]+$/);
     }),
     unsupported(CHAT, 'fields of the API that are not there are 400 by name, and asked once', async () => {
-      for (const [name, value] of Object.entries({ web_search_options: {}, modalities: ['text', 'audio'], audio: { voice: 'a', format: 'wav' }, verbosity: 'low' })) {
+      for (const [name, value] of Object.entries({ modalities: ['text', 'audio'], audio: { voice: 'a', format: 'wav' } })) {
         await assert.rejects(chat({ [name]: value }), (error) => error instanceof OpenAI.BadRequestError && error.param === name && error.code === 'unsupported_parameter');
       }
     }),
