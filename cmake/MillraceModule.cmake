@@ -64,6 +64,7 @@ function(add_module name)
       set_source_files_properties(${isa_sources} PROPERTIES COMPILE_OPTIONS "${MILLRACE_FLAGS_${isa}}")
     endforeach()
     millrace_sanitized_kernels(sources)
+    millrace_native_kernels(sources)
     add_library(millrace_${name} STATIC ${sources})
     target_include_directories(millrace_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
       $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>)

@@ -132,12 +132,15 @@ configure() {
   touch "$cache" # newer than the presets, even if they changed nothing
 }
 
-# configure_release TESTS: ./run does not need the tests or their packages, but keeps them if ./test configured them.
+# configure_release TESTS: ./run needs neither the tests and their packages nor the kernels of other processors, but keeps
+# them if ./test configured them.
 configure_release() {
-  if [ "$1" = OFF ] && [ -f "$MILLRACE_ROOT/build/release/build.ninja" ]; then
+  if [ "$1" = ON ]; then
+    configure release -DMILLRACE_TESTS=ON -DMILLRACE_KERNELS=all
+  elif [ -f "$MILLRACE_ROOT/build/release/build.ninja" ]; then
     configure release
   else
-    configure release "-DMILLRACE_TESTS=$1"
+    configure release -DMILLRACE_TESTS=OFF -DMILLRACE_KERNELS=native
   fi
 }
 

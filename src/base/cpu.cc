@@ -194,6 +194,22 @@ const Machine& machine() {
   return found;
 }
 
+// Features of the processor that this program was built for, if it has only the kernels that this processor runs
+// (MILLRACE_KERNELS=native). AMX may be absent at run time without another build: its kernels replace no others.
+#if defined(MILLRACE_NATIVE_FEATURES)
+constexpr Isa kBuiltFor(MILLRACE_NATIVE_FEATURES);
+constexpr Isa kTiles = Isa().with(Feature::amx_int8).with(Feature::amx_bf16);
+
+Result<Isa> check_built(Isa isa) {
+  if (isa == Isa::ref || ((isa.bits() ^ kBuiltFor.bits()) & ~kTiles.bits()) == 0) return isa;
+  return Error::unsupported(fmt::format(
+      "instruction set {}: this build has the kernels of {} and ref only; build with -DMILLRACE_KERNELS=all for others",
+      isa_name(isa), isa_name(kBuiltFor)));
+}
+#else
+Result<Isa> check_built(Isa isa) { return isa; }
+#endif
+
 }  // namespace
 
 Isa detect_isa() { return Isa(machine().isa.bits() & ~kOnlyIfNamed.bits()); }
@@ -203,7 +219,7 @@ const std::string& amx_refusal() { return machine().amx_refusal; }
 Result<Isa> select_isa() {
   const Isa best = detect_isa();
   const char* wanted = std::getenv("MILLRACE_ISA");
-  if (!wanted || !*wanted) return best;
+  if (!wanted || !*wanted) return check_built(best);
   auto isa = parse_isa(wanted);
   if (!isa.ok()) return Error::user("MILLRACE_ISA: " + isa.error().message);
   if (!machine().isa.includes(*isa)) {
@@ -212,7 +228,7 @@ Result<Isa> select_isa() {
     return Error::user(
         fmt::format("MILLRACE_ISA: this machine does not support {}; its best is {}{}", wanted, isa_name(best), why));
   }
-  return *isa;
+  return check_built(*isa);
 }
 
 std::vector<Isa> isa_levels() {

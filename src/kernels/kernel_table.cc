@@ -33,14 +33,21 @@ const Entry* find_entry(const std::vector<Entry>& entries, const Format* format,
   return nullptr;
 }
 
-// The versions of every kernel family beside the reference, from fewer features to more: a later one replaces those
-// before it. Null: added by the file of an earlier row.
+// The versions of every kernel family in addition to the reference, from fewer features to more: a later one replaces
+// those before it. A null `add` means that the file of an earlier row adds this version.
 struct KernelVersion {
   std::string_view family;
   Feature needs;
   void (*add)(KernelTable& table);
-  bool (*slower)() = nullptr;  // whether this processor runs an earlier row faster
+  bool (*slower)() = nullptr;  // returns true if this processor runs an earlier row faster
+  // Features with which later versions replace every kernel of this one, so that it is skipped. Builds for one processor
+  // leave its file out (cmake/MillraceNativeKernels.cmake has the same list).
+  Isa superseded_by = Isa::ref;
 };
+
+bool is_superseded(const KernelVersion& version, Isa isa) {
+  return version.superseded_by != Isa::ref && isa.includes(version.superseded_by);
+}
 
 #if defined(__x86_64__)
 void add_attention_of_bytes(KernelTable& table) {
@@ -49,9 +56,13 @@ void add_attention_of_bytes(KernelTable& table) {
   add_attention_rows_avx512vnnibf16(table);
 }
 
+constexpr Isa k512 = Isa::avx2.with(Feature::avx512);
+constexpr Isa kVnni512 = k512.with(Feature::avx512_vnni);
+constexpr Isa kBf16 = k512.with(Feature::avx512_bf16);
+
 constexpr KernelVersion kVersions[] = {
-    {"quantized weights", Feature::avx2, add_matmul_quant_avx2},
-    {"quantized weights", Feature::avx_vnni, add_matmul_quant_avxvnni},
+    {"quantized weights", Feature::avx2, add_matmul_quant_avx2, nullptr, kVnni512},
+    {"quantized weights", Feature::avx_vnni, add_matmul_quant_avxvnni, nullptr, kVnni512},
     {"Q8_0 weights, small codebooks", Feature::avx2, nullptr},
     {"Q8_0 weights, small codebooks", Feature::avx_vnni, nullptr},
     {"codebooks of eight weights", Feature::avx2, nullptr},
@@ -77,8 +88,8 @@ constexpr KernelVersion kVersions[] = {
     {"BF16 weights", Feature::amx_bf16, add_matmul_bf16_amxbf16},
     {"F8 weights", Feature::avx2, nullptr},
     {"F8 weights", Feature::avx512_vbmi, add_matmul_f8_avx512vbmi},
-    {"attention", Feature::avx2, add_attention_avx2},
-    {"attention", Feature::avx512, add_attention_avx512},
+    {"attention", Feature::avx2, add_attention_avx2, nullptr, k512},
+    {"attention", Feature::avx512, add_attention_avx512, nullptr, kBf16},
     {"attention", Feature::avx512_bf16, add_attention_avx512bf16},
     {"attention", Feature::avx512_bf16, add_attention_of_bytes},
     {"attention", Feature::amx_bf16, add_attention_amxbf16},
@@ -160,7 +171,7 @@ void set_codebook(KernelTable& table, const MatmulKernel& kernel) {
   table.codebooks.push_back(kernel);
 }
 
-KernelTable make_kernel_table(Isa isa) {
+KernelTable make_kernel_table(Isa isa, Superseded superseded) {
   KernelTable table;
   table.isa = isa;
   add_activation_ref(table);
@@ -169,7 +180,9 @@ KernelTable make_kernel_table(Isa isa) {
   add_matmul_codebook_ref(table);
   add_ops_ref(table);
   for (const KernelVersion& version : kVersions)
-    if (version.add && isa.has(version.needs) && !is_slower(version)) version.add(table);
+    if (version.add && isa.has(version.needs) && !is_slower(version) &&
+        (superseded == Superseded::added || !is_superseded(version, isa)))
+      version.add(table);
 #if defined(__x86_64__) || defined(__aarch64__)
   add_carried_kernels(table);
 #endif

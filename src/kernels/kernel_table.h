@@ -60,6 +60,8 @@ struct MatmulKernel {
   // Of a kernel that computes tables from the inputs in each call with few tokens: rows whose products take as long. 0:
   // it computes none.
   int64_t start_rows = 0;
+
+  bool operator==(const MatmulKernel&) const = default;
 };
 
 // ---- attention ----------------------------------------------------------------------------------
@@ -193,6 +195,8 @@ struct AttentionKernel {
   // levels as bytes, queries, keys and values are rounded to nearest even; sums are f32. Larger heads, or all, use f32.
   int64_t bf16_head_dim = 0;
   const Format* value_format = nullptr;  // null: that of keys
+
+  bool operator==(const AttentionKernel&) const = default;
 };
 
 // Fast encode / decode of whole rows, e.g. new keys into the cache. Bit-identical to the Format's own codec.
@@ -200,6 +204,8 @@ struct RowCodec {
   const Format* format = nullptr;
   void (*encode)(const float* source, uint8_t* destination, int64_t n) = nullptr;
   void (*decode)(const uint8_t* source, float* destination, int64_t n) = nullptr;
+
+  bool operator==(const RowCodec&) const = default;
 };
 
 // Rows of levels under scales and zeros: value = scale * level + zero, rounded to f16 (to nearest even; the sum is
@@ -342,10 +348,16 @@ struct KernelTable {
   // The fastest for these formats; never null, at worst any_attention.
   const AttentionKernel* find_attention(const Format* keys, const Format* values) const;
   const RowCodec* find_codec(const Format* format) const;
+
+  bool operator==(const KernelTable&) const = default;
 };
 
-// The best version of each kernel for the features in `isa`.
-KernelTable make_kernel_table(Isa isa);
+// Versions of kernels that better versions replace in full: skipped, or added first. The table is the same; a test
+// compares both.
+enum class Superseded { skipped, added };
+
+// Returns the best version of each kernel for the features in `isa`.
+KernelTable make_kernel_table(Isa isa, Superseded superseded = Superseded::skipped);
 
 // Which version of a kernel family make_kernel_table() takes.
 struct KernelChoice {
