@@ -64,7 +64,8 @@ void map_until_ready(const ModelFiles& files, const std::future<Made>& tokenizer
   constexpr size_t kStep = size_t{8} << 20;
   for (const auto& file : files.files) {
     for (size_t at = 0; at < file->bytes().size(); at += kStep) {
-      if (tokenizer.wait_for(std::chrono::seconds(0)) == std::future_status::ready) return;
+      // Deferred: without a thread for it, the tokenizer is made by whoever waits for it.
+      if (tokenizer.wait_for(std::chrono::seconds(0)) != std::future_status::timeout) return;
       file->populate(at, kStep);
     }
   }

@@ -22,6 +22,34 @@ Result<void> check_id(const char* name, const std::optional<TokenId>& id, size_t
   return {};
 }
 
+// Replacements run one after the other over the whole text, so their growth multiplies. The limits make the time and
+// the memory of normalizing a text proportional to its length.
+Result<void> check_replacements(const TokenizerSpec& spec) {
+  constexpr size_t kMaxReplacements = 64, kMaxPatternBytes = 256;
+  constexpr double kMaxGrowth = 64;
+  if (spec.replacements.size() > kMaxReplacements) {
+    return Error::unsupported(fmt::format("tokenizer: too many Replace normalizers: {}, at most {}",
+                                          spec.replacements.size(), kMaxReplacements));
+  }
+  double growth = 1;
+  for (const auto& [from, to] : spec.replacements) {
+    if (from.size() > kMaxPatternBytes) {
+      return Error::unsupported(
+          fmt::format("tokenizer: pattern of a Replace normalizer is too long: {} bytes, at most "
+                      "{}",
+                      from.size(), kMaxPatternBytes));
+    }
+    if (!from.empty()) growth *= std::max(1.0, static_cast<double>(to.size()) / static_cast<double>(from.size()));
+    if (growth > kMaxGrowth) {
+      return Error::unsupported(
+          fmt::format("tokenizer: the Replace normalizers can make a text more than {} times as "
+                      "long; remove those that grow it",
+                      kMaxGrowth));
+    }
+  }
+  return {};
+}
+
 Result<void> check(const TokenizerSpec& spec) {
   const size_t count = spec.tokens.size();
   if (count == 0) return Error::corrupt("tokenizer: the vocabulary is empty");
@@ -63,7 +91,7 @@ Result<void> check(const TokenizerSpec& spec) {
                                                                        {"fim_middle", &spec.fim_middle}};
   for (const auto& [name, id] : ids) MILLRACE_TRY_VOID(check_id(name, *id, count));
   for (TokenId id : spec.eog) MILLRACE_TRY_VOID(check_id("end-of-generation", id, count));
-  return {};
+  return check_replacements(spec);
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 
 #include <utf8proc.h>
 
-#include <cstdlib>
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 namespace millrace {
@@ -159,18 +160,56 @@ bool append_unspelled(std::string_view spelled, std::string& out) {
   return true;
 }
 
+namespace {
+
+constexpr size_t kPieceBytes = 1 << 14;  // normalized at once, or up to the next ASCII character
+
+utf8proc_propval_t combining_class(utf8proc_int32_t cp) { return utf8proc_get_property(cp)->combining_class; }
+
+// Appends the decomposition of valid UTF-8.
+void decompose(std::string_view text, utf8proc_option_t options, std::vector<utf8proc_int32_t>& out) {
+  int boundary = 0;
+  for (size_t pos = 0; pos < text.size();) {
+    const CodePoint cp = decode_utf8(text, pos);
+    pos += cp.length;
+    utf8proc_int32_t parts[64];
+    const auto count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(cp.value), parts, std::size(parts), options, &boundary);
+    if (count < 0 || count > static_cast<utf8proc_ssize_t>(std::size(parts)))
+      out.push_back(static_cast<utf8proc_int32_t>(cp.value));
+    else
+      out.insert(out.end(), parts, parts + count);
+  }
+}
+
+// Unicode's canonical ordering: sorts each run of combining marks by class. utf8proc's own sort takes quadratic time.
+void order_marks(std::vector<utf8proc_int32_t>& text) {
+  const auto is_mark = [](utf8proc_int32_t cp) { return combining_class(cp) != 0; };
+  for (auto at = text.begin(); (at = std::find_if(at, text.end(), is_mark)) != text.end();) {
+    const auto end = std::find_if_not(at, text.end(), is_mark);
+    const auto before = [](auto a, auto b) { return combining_class(a) < combining_class(b); };
+    if (!std::is_sorted(at, end, before)) std::stable_sort(at, end, before);
+    at = end;
+  }
+}
+
+}  // namespace
+
 std::string normalize_unicode(std::string_view text, NormalForm form) {
   bool ascii = true;
   for (char c : text) ascii &= static_cast<uint8_t>(c) < 0x80;
   if (ascii) return std::string(text);
-  int options = UTF8PROC_STABLE;
-  options |= form == NormalForm::nfd || form == NormalForm::nfkd ? UTF8PROC_DECOMPOSE : UTF8PROC_COMPOSE;
-  if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
+  int bits = UTF8PROC_STABLE;
+  bits |= form == NormalForm::nfd || form == NormalForm::nfkd ? UTF8PROC_DECOMPOSE : UTF8PROC_COMPOSE;
+  if (form == NormalForm::nfkc || form == NormalForm::nfkd) bits |= UTF8PROC_COMPAT;
+  const auto options = static_cast<utf8proc_option_t>(bits);
   std::string out;
   out.reserve(text.size());
+  std::vector<utf8proc_int32_t> points;
   for (size_t pos = 0; pos < text.size();) {
+    // An ASCII character neither moves nor composes with what is before it: pieces may begin there.
     size_t end = pos;
-    while (end < text.size()) {
+    while (end < text.size() && (end - pos < kPieceBytes || static_cast<uint8_t>(text[end]) >= 0x80)) {
       const CodePoint cp = decode_utf8(text, end);
       if (!cp.valid) break;
       end += cp.length;
@@ -179,15 +218,11 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
       out += text[pos++];
       continue;
     }
-    utf8proc_uint8_t* mapped = nullptr;
-    const auto* data = reinterpret_cast<const utf8proc_uint8_t*>(text.data() + pos);
-    const auto size =
-        utf8proc_map(data, static_cast<utf8proc_ssize_t>(end - pos), &mapped, static_cast<utf8proc_option_t>(options));
-    if (size >= 0)
-      out.append(reinterpret_cast<char*>(mapped), static_cast<size_t>(size));
-    else
-      out.append(text.substr(pos, end - pos));
-    std::free(mapped);
+    points.clear();
+    decompose(text.substr(pos, end - pos), options, points);
+    order_marks(points);
+    const auto size = utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), options);
+    for (utf8proc_ssize_t i = 0; i < size; ++i) append_utf8(out, static_cast<uint32_t>(points[static_cast<size_t>(i)]));
     pos = end;
   }
   return out;

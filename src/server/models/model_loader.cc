@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "run/optional_drafter.h"
 
@@ -175,6 +177,11 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     return served;
   } catch (const std::bad_alloc&) {
     return failure(Error::resource("out of memory while loading"));
+  } catch (const std::system_error& error) {  // a thread could not be started
+    return failure(Error::resource(
+        fmt::format("the system refuses what loading needs: {}; raise the limit of threads", error.what())));
+  } catch (const std::exception& error) {
+    return failure(Error::internal(fmt::format("loading failed: {}", error.what())));
   }
 }
 

@@ -13,6 +13,8 @@
 // Thread-safety: a ChatTemplate is immutable; render() may run on many threads at once.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -37,6 +39,10 @@ struct RenderOptions {
   // The time that strftime_now formats, in seconds since the Unix epoch, as UTC. Empty: the system clock in the local
   // time zone.
   std::optional<int64_t> now_unix_seconds;
+  // Set by another thread to end the render with the error `cancelled`. Null: none.
+  const std::atomic<bool>* cancelled = nullptr;
+  // When the render ends with the error `resource`. Empty: no time limit.
+  std::optional<std::chrono::steady_clock::time_point> until;
 };
 
 namespace jinja {

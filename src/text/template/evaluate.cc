@@ -58,6 +58,7 @@ Value Runtime::eval(const Expr& e, const ScopePtr& scope) {
 
 Value Runtime::lookup(const Expr& e, const ScopePtr& scope) {
   for (const Scope* s = scope.get(); s; s = s->parent.get()) {
+    budget.spend(static_cast<int64_t>(s->variables.size() / 16));
     if (const Value* v = s->find(e.name)) return *v;
   }
   if (const Value* v = root_[static_cast<size_t>(e.name)]) return *v;
@@ -70,7 +71,7 @@ Value Runtime::eval_constructor(const Expr& e, const ScopePtr& scope) {
     DictObject made;
     for (size_t i = 0; i < e.children.size(); i += 2) {
       Value key = eval(*e.children[i], scope);
-      check_hashable(key);
+      check_hashable(key, budget);
       made.set(key, eval(*e.children[i + 1], scope), budget);
     }
     return dict(std::move(made.items));
@@ -193,7 +194,10 @@ Value Runtime::eval_call(const Expr& e, const ScopePtr& scope, const Value* call
   if (target.type == ExprType::name && !caller) {  // the same for a global function
     const Native* global = nullptr;
     bool shadowed = root_[static_cast<size_t>(target.name)] != nullptr;
-    for (const Scope* s = scope.get(); s && !shadowed; s = s->parent.get()) shadowed = s->find(target.name) != nullptr;
+    for (const Scope* s = scope.get(); s && !shadowed; s = s->parent.get()) {
+      budget.spend(static_cast<int64_t>(s->variables.size() / 16));
+      shadowed = s->find(target.name) != nullptr;
+    }
     if (!shadowed && (global = find_global(target.symbol->text))) {
       Args args = eval_arguments(e.args, scope);
       line = e.line;

@@ -142,15 +142,19 @@ void Runtime::assign(const Target& target, Value value, const ScopePtr& scope) {
     return;
   }
   if (target.attribute.empty()) {
+    budget.spend(static_cast<int64_t>(scope->variables.size() / 16));
     scope->set(target.name, std::move(value));
     return;
   }
   const Value* found = nullptr;
-  for (const Scope* s = scope.get(); s && !found; s = s->parent.get()) found = s->find(target.name);
+  for (const Scope* s = scope.get(); s && !found; s = s->parent.get()) {
+    budget.spend(static_cast<int64_t>(s->variables.size() / 16));
+    found = s->find(target.name);
+  }
   auto* space = found && found->is(Kind::object) ? dynamic_cast<Namespace*>(found->object()) : nullptr;
   if (!space) fail("cannot assign attribute on non-namespace object");
   budget.take_memory(sizeof(Value));
-  space->set(target.attribute, std::move(value));
+  space->set(*this, target.attribute, std::move(value));
 }
 
 Value Runtime::call_macro(const MacroDef& macro, const ScopePtr& defined_in, Args& args) {
@@ -159,6 +163,7 @@ Value Runtime::call_macro(const MacroDef& macro, const ScopePtr& defined_in, Arg
   size_t count = macro.parameters.size();
   size_t first_default = count - macro.defaults.size();
   auto take_named = [&](std::string_view name) {
+    budget.spend(static_cast<int64_t>(args.named.size() / 8));
     for (size_t i = 0; i < args.named.size(); ++i) {
       if (args.named[i].first != name) continue;
       Value v = std::move(args.named[i].second);
@@ -196,6 +201,7 @@ Value Runtime::call_macro(const MacroDef& macro, const ScopePtr& defined_in, Arg
                              : undefined(Missing::hint, Value(),
                                          fmt::format("parameter {} was not provided", quote(macro.parameter_names[i])));
     }
+    budget.spend(1 + static_cast<int64_t>(scope->variables.size() / 16));
     scope->set(macro.parameters[i], std::move(v));
   }
   std::string out;

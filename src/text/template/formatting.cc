@@ -12,6 +12,7 @@
 #include "text/template/operators.h"
 #include "text/template/printing.h"
 #include "text/template/runtime.h"
+#include "text/template/text_search.h"
 
 namespace millrace::jinja {
 namespace {
@@ -269,7 +270,7 @@ class PercentFormatter {
       if (close == std::string_view::npos) fail("incomplete format key");
       if (!args_.is_dict()) fail("format requires a mapping");
       std::string key(format_.substr(pos_ + 1, close - pos_ - 1));
-      const Value* found = args_.dict().find(key);
+      const Value* found = args_.dict().find(key, rt_.budget);
       if (!found) fail(quote(key));
       mapped = *found;
       mapped_ = true;
@@ -441,8 +442,9 @@ class BraceFormatter {
       }
       return args_.positional[i];
     }
+    rt_.budget.spend(static_cast<int64_t>(args_.named.size() / 8));
     for (const auto& [key, value] : args_.named) {
-      if (key == name) return value;
+      if (equal_texts(key, name, rt_.budget)) return value;
     }
     fail(quote(name));
   }

@@ -57,7 +57,7 @@ std::vector<std::pair<Value, Value>> pairs_of(Runtime& rt, const char* what, Arg
       for (const Value& pair : rt.iterate(from)) {
         std::vector<Value> two = rt.iterate(pair);
         if (two.size() != 2) fail(fmt::format("{}: each element must be a pair", what));
-        check_hashable(two[0]);
+        check_hashable(two[0], rt.budget);
         made.set(two[0], two[1], rt.budget);
       }
     }
@@ -70,7 +70,7 @@ Value make_dict(Runtime& rt, const Value&, Args& args) { return rt.dict(pairs_of
 
 Value make_namespace(Runtime& rt, const Value&, Args& args) {
   auto* space = rt.object<Namespace>();
-  for (auto& [key, value] : pairs_of(rt, "namespace", args)) space->set(str(rt, key), std::move(value));
+  for (auto& [key, value] : pairs_of(rt, "namespace", args)) space->set(rt, str(rt, key), std::move(value));
   return Value::object(space);
 }
 

@@ -9,6 +9,7 @@
 #include "text/template/operators.h"
 #include "text/template/printing.h"
 #include "text/template/runtime.h"
+#include "text/template/text_search.h"
 
 namespace millrace::jinja {
 namespace {
@@ -39,7 +40,7 @@ Value strip(Runtime& rt, const Value& v, Bound a) {
     if (Right) t = strip_right(t);
   } else {
     std::string_view chars = text_arg(a[0], "strip");
-    rt.budget.spend_bytes(t.size() * std::min<size_t>(chars.size(), 1 << 20));
+    rt.budget.spend_bytes(t.size() * chars.size());
     if (Left) t = strip_left(t, chars);
     if (Right) t = strip_right(t, chars);
   }
@@ -92,9 +93,10 @@ Value split(Runtime& rt, const Value& v, Bound a) {
   if (a[0].is_absent() || a[0].is_none()) return list_of(rt, v, split_spaces(t, limit));
   std::string_view sep = text_arg(a[0], "split");
   if (sep.empty()) fail("empty separator");
+  TextSearch search(sep, rt.budget);
   std::vector<std::string_view> parts;
   while (limit < 0 || static_cast<Int>(parts.size()) < limit) {
-    size_t at = t.find(sep);
+    size_t at = search.find(t);
     if (at == std::string_view::npos) break;
     parts.push_back(t.substr(0, at));
     t = t.substr(at + sep.size());
@@ -109,9 +111,10 @@ Value rsplit(Runtime& rt, const Value& v, Bound a) {
   if (a[0].is_absent() || a[0].is_none()) return list_of(rt, v, rsplit_spaces(t, limit));
   std::string_view sep = text_arg(a[0], "rsplit");
   if (sep.empty()) fail("empty separator");
+  TextSearch search(sep, rt.budget);
   std::vector<std::string_view> parts;
   while (limit < 0 || static_cast<Int>(parts.size()) < limit) {
-    size_t at = t.rfind(sep);
+    size_t at = search.rfind(t);
     if (at == std::string_view::npos) break;
     parts.push_back(t.substr(at + sep.size()));
     t = t.substr(0, at);
@@ -130,7 +133,8 @@ Value partition(Runtime& rt, const Value& v, Bound a) {
   std::string_view t = self_text(rt, v);
   std::string_view sep = text_arg(a[0], "partition");
   if (sep.empty()) fail("empty separator");
-  size_t at = FromRight ? t.rfind(sep) : t.find(sep);
+  TextSearch search(sep, rt.budget);
+  size_t at = FromRight ? search.rfind(t) : search.find(t);
   std::vector<Value> out;
   if (at == std::string_view::npos) {
     out = {text_value(rt, v, ""), text_value(rt, v, ""), text_value(rt, v, "")};
@@ -152,8 +156,8 @@ Window window(Runtime& rt, const Value& v, const Value& start, const Value& end)
   std::string_view t = self_text(rt, v);
   bool whole = (start.is_absent() || start.is_none()) && (end.is_absent() || end.is_none());
   if (whole) return {t, 0, true};
+  rt.budget.spend(static_cast<int64_t>(t.size()));
   auto letters = split_code_points(t);
-  rt.budget.spend(static_cast<int64_t>(letters.size()));
   auto n = static_cast<Int>(letters.size());
   auto position = [&](const Value& p, Int otherwise) {
     Int i = p.is_absent() || p.is_none() ? otherwise : int_arg(p, "index");
@@ -174,6 +178,7 @@ Value affix(Runtime& rt, const Value& v, Bound a) {
   const char* what = Ends ? "endswith" : "startswith";
   auto matches = [&](const Value& affix_value) {
     std::string_view x = text_arg(affix_value, what);
+    rt.budget.spend_bytes(std::min(x.size(), w.text.size()));
     return w.valid && (Ends ? w.text.ends_with(x) : w.text.starts_with(x));
   };
   if (a[0].is_sequence() && a[0].sequence().type == SequenceType::tuple) {
@@ -192,8 +197,10 @@ template <bool FromRight, bool MustFind>
 Value find(Runtime& rt, const Value& v, Bound a) {
   std::string_view x = text_arg(a[0], "find");
   Window w = window(rt, v, a[1], a[2]);
-  size_t at = !w.valid ? std::string_view::npos : FromRight ? w.text.rfind(x) : w.text.find(x);
+  TextSearch search(x, rt.budget);
+  size_t at = !w.valid ? std::string_view::npos : FromRight ? search.rfind(w.text) : search.find(w.text);
   if (at != std::string_view::npos) {
+    rt.budget.spend_bytes(at);
     return Value::integer(w.offset + static_cast<Int>(count_code_points(w.text.substr(0, at))));
   }
   if (MustFind) fail("substring not found");
@@ -206,7 +213,8 @@ Value count_text(Runtime& rt, const Value& v, Bound a) {
   if (!w.valid) return Value::integer(0);
   if (x.empty()) return Value::integer(static_cast<Int>(count_code_points(w.text)) + 1);
   Int n = 0;
-  for (size_t at = w.text.find(x); at != std::string_view::npos; at = w.text.find(x, at + x.size())) ++n;
+  TextSearch search(x, rt.budget);
+  for (size_t at = search.find(w.text); at != std::string_view::npos; at = search.find(w.text, at + x.size())) ++n;
   return Value::integer(n);
 }
 
@@ -221,10 +229,11 @@ Value replace(Runtime& rt, const Value& v, Bound a) {
     rt.budget.spend_bytes(s.size());
     out += s;
   };
+  TextSearch search(from, rt.budget);
   Int done = 0;
   size_t pos = 0;
   while (limit < 0 || done < limit) {
-    size_t at = from.empty() ? pos : t.find(from, pos);
+    size_t at = from.empty() ? pos : search.find(t, pos);
     if (at == std::string_view::npos || at > t.size()) break;
     append(t.substr(pos, at - pos));
     append(to);
@@ -264,7 +273,8 @@ template <char Align>
 Value justify(Runtime& rt, const Value& v, Bound a) {
   std::string_view t = self_text(rt, v);
   Int width = int_arg(a[0], "width");
-  std::string fill(a[1].is_absent() ? " " : text_arg(a[1], "fill"));
+  std::string_view fill = a[1].is_absent() ? " " : text_arg(a[1], "fill");
+  rt.budget.spend_bytes(fill.size());
   if (count_code_points(fill) != 1) fail("The fill character must be exactly one character long");
   Int missing = width - static_cast<Int>(count_code_points(t));
   if (missing <= 0) return v;
@@ -294,6 +304,7 @@ template <bool Prefix>
 Value remove_affix(Runtime& rt, const Value& v, Bound a) {
   std::string_view t = self_text(rt, v);
   std::string_view x = text_arg(a[0], "removeprefix");
+  rt.budget.spend_bytes(x.size());
   if (Prefix && t.starts_with(x)) t.remove_prefix(x.size());
   if (!Prefix && t.ends_with(x)) t.remove_suffix(x.size());
   return text_value(rt, v, t);
@@ -366,6 +377,7 @@ Value is_title(Runtime& rt, const Value& v, Bound) {
     char32_t c = decode(t, pos);
     any = is_upper(c) || is_lower(c);
   }
+  rt.budget.spend_bytes(t.size() * 4);
   return Value::boolean(any && title(t) == t);
 }
 
@@ -416,7 +428,7 @@ constexpr Native kStringMethods[] = {
 };
 
 Value dict_get(Runtime& rt, const Value& v, Bound a) {
-  check_hashable(a[0]);
+  check_hashable(a[0], rt.budget);
   const Value* found = v.dict().find(a[0], rt.budget);
   return found ? *found : a[1].is_absent() ? Value() : a[1];
 }

@@ -35,6 +35,7 @@ constexpr Native kCyclerReset{"reset", "", nullptr, cycler_reset};
 
 std::string Namespace::repr(Runtime& rt) const {
   std::vector<std::pair<Value, Value>> items;
+  rt.budget.spend(static_cast<int64_t>(attributes_.size()));
   for (const auto& [key, value] : attributes_) items.emplace_back(rt.string(key), value);
   return "<Namespace " + jinja::repr(rt, rt.dict(std::move(items))) + ">";
 }
@@ -47,7 +48,8 @@ Value Namespace::attribute(Runtime& rt, std::string_view name) {
   return Value::absent();
 }
 
-void Namespace::set(std::string_view name, Value value) {
+void Namespace::set(Runtime& rt, std::string_view name, Value value) {
+  rt.budget.spend(static_cast<int64_t>(attributes_.size() / 8));
   for (auto& [key, old] : attributes_) {
     if (key == name) {
       old = std::move(value);

@@ -15,7 +15,7 @@ class Namespace final : public Object {
   const char* type_name() const override { return "Namespace"; }
   std::string repr(Runtime& rt) const override;
   Value attribute(Runtime& rt, std::string_view name) override;
-  void set(std::string_view name, Value value);
+  void set(Runtime& rt, std::string_view name, Value value);
 
  private:
   std::vector<std::pair<std::string, Value>> attributes_;

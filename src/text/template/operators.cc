@@ -9,6 +9,7 @@
 #include "text/template/code_points.h"
 #include "text/template/printing.h"
 #include "text/template/runtime.h"
+#include "text/template/text_search.h"
 
 namespace millrace::jinja {
 namespace {
@@ -198,6 +199,7 @@ Value add_other(Runtime& rt, const Value& a, const Value& b) {
     rt.budget.check_string(a.text().size() + b.text().size());
     rt.budget.spend_bytes(a.text().size() + b.text().size());
     if (markup) {
+      rt.budget.spend_bytes((a.text().size() + b.text().size()) * 4);
       auto safe = [](const Value& v) { return v.string()->markup ? std::string(v.text()) : escape_html(v.text()); };
       return rt.string(safe(a) + safe(b), true);
     }
@@ -266,7 +268,7 @@ bool equals(const Value& a, const Value& b, Budget& budget) {
   }
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
-    case Kind::string: return a.text() == b.text();
+    case Kind::string: return a.identity() == b.identity() || equal_texts(a.text(), b.text(), budget);
     case Kind::sequence: {
       if (a.identity() == b.identity()) return true;
       auto type = [](const Value& v) {
@@ -282,13 +284,14 @@ bool equals(const Value& a, const Value& b, Budget& budget) {
   }
 }
 
-bool same(const Value& a, const Value& b) {
+bool same(const Value& a, const Value& b, Budget& budget) {
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
     case Kind::boolean:
     case Kind::integer: return a.as_int() == b.as_int();
     case Kind::floating: return a.as_double() == b.as_double();
-    case Kind::string: return a.text() == b.text();  // strings compared with `is` are interned in Python
+    case Kind::string:
+      return equal_texts(a.text(), b.text(), budget);  // strings compared with `is` are interned in Python
     case Kind::sequence:
     case Kind::dict: return a.identity() == b.identity();
     case Kind::object: return a.object() == b.object();
@@ -324,11 +327,10 @@ bool contains(Runtime& rt, const Value& container, const Value& item) {
     if (!item.is_string()) {
       fail(fmt::format("'in <string>' requires string as left operand, not {}", type_name(item)));
     }
-    rt.budget.spend_bytes(container.text().size());
-    return container.text().find(item.text()) != std::string_view::npos;
+    return TextSearch(item.text(), rt.budget).find(container.text()) != std::string_view::npos;
   }
   if (container.is_dict()) {
-    check_hashable(item);
+    check_hashable(item, rt.budget);
     return container.dict().find(item, rt.budget) != nullptr;
   }
   if (container.is_undefined()) {
@@ -389,7 +391,7 @@ Value slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, 
   };
   std::vector<std::string_view> letters;
   if (v.is_string()) {
-    rt.budget.spend_bytes(v.text().size());
+    rt.budget.spend_bytes(v.text().size() * 4);
     letters = split_code_points(v.text());
   }
   Int n = static_cast<Int>(v.is_string() ? letters.size() : v.sequence().items.size());
@@ -416,11 +418,12 @@ Value slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, 
   return rt.sequence(std::move(items), is_tuple(v) ? SequenceType::tuple : SequenceType::list);
 }
 
-void check_hashable(const Value& key) {
+void check_hashable(const Value& key, Budget& budget) {
+  budget.spend(1);
   bool bad = key.is_dict() || (key.is_sequence() && key.sequence().type == SequenceType::list);
   if (bad) fail(fmt::format("unhashable type: '{}'", type_name(key)));
   if (key.is_sequence() && key.sequence().type == SequenceType::tuple) {
-    for (const Value& v : key.sequence().items) check_hashable(v);
+    for (const Value& v : key.sequence().items) check_hashable(v, budget);
   }
 }
 

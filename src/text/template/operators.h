@@ -9,14 +9,15 @@ namespace millrace::jinja {
 
 bool truthy(const Value& v);
 bool equals(const Value& a, const Value& b, Budget& budget);
-bool same(const Value& a, const Value& b);                            // Python's `is`
+bool same(const Value& a, const Value& b, Budget& budget);            // Python's `is`
 bool compare(Op op, const Value& a, const Value& b, Budget& budget);  // lt le gt ge; fails on other types
 bool less(const Value& a, const Value& b, Budget& budget);
 bool contains(Runtime& rt, const Value& container, const Value& item);
 Value arithmetic(Runtime& rt, Op op, const Value& a, const Value& b);
 Value negate(const Value& v, Op op);
 Value slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, const Value& step);
-void check_hashable(const Value& key);
+// Fails if `key` cannot be a key of a dict. Charges for each part: a tuple may contain another one many times.
+void check_hashable(const Value& key, Budget& budget);
 Int floor_div(Int a, Int b);
 double power(double base, double exponent);
 

@@ -289,7 +289,10 @@ std::string repr(Runtime& rt, const Value& v) {
 
 std::string str(Runtime& rt, const Value& v) {
   if (v.is_undefined()) return "";
-  if (v.is_string()) return std::string(v.text());
+  if (v.is_string()) {
+    rt.budget.spend_bytes(v.text().size());
+    return std::string(v.text());
+  }
   return repr(rt, v);
 }
 

@@ -48,6 +48,8 @@ Runtime::Runtime(const Ast& ast, const TemplateLimits& limits, const RenderOptio
   budget.steps = limits.steps;
   budget.memory = limits.memory_bytes;
   budget.string_bytes = limits.output_bytes;
+  budget.cancelled = options.cancelled;
+  budget.until = options.until;
   root_.resize(ast.names.size());
 }
 
@@ -214,8 +216,7 @@ Value Runtime::attribute(const Value& v, std::string_view name) {
     return v.sequence().items[name == "list"];
   }
   if (v.is_dict()) {
-    budget.spend(1 + static_cast<int64_t>(v.dict().items.size() / 8));
-    if (const Value* found = v.dict().find(name)) return *found;
+    if (const Value* found = v.dict().find(name, budget)) return *found;
   }
   return undefined(Missing::attribute, v, std::string(name));
 }
@@ -230,7 +231,7 @@ Value Runtime::item(const Value& v, const Value& key) {
   } else if (key.is_integral()) {
     Int i = key.as_int();
     if (v.is_string()) {
-      budget.spend_bytes(v.text().size());
+      budget.spend_bytes(v.text().size() * 4);
       auto letters = split_code_points(v.text());
       auto n = static_cast<Int>(letters.size());
       if (i < 0) i += n;

@@ -26,6 +26,7 @@ class Path {
       return;
     }
     std::string_view text = text_arg(path, "attribute");
+    rt.budget.spend_bytes(text.size());
     while (true) {
       size_t dot = text.find('.');
       std::string_view part = text.substr(0, dot);
@@ -53,7 +54,9 @@ class Path {
 };
 
 Value fold_case(Runtime& rt, const Value& v, bool case_sensitive) {
-  return case_sensitive || !v.is_string() ? v : rt.string(to_lower(v.text()));
+  if (case_sensitive || !v.is_string()) return v;
+  rt.budget.spend_bytes(v.text().size() * 4);
+  return rt.string(to_lower(v.text()));
 }
 
 struct Keyed {
@@ -77,6 +80,7 @@ Value sort(Runtime& rt, const Value& v, Bound a) {
   std::vector<Path> paths;
   if (a[2].is_string()) {  // several, separated by commas
     std::string_view text = a[2].text();
+    rt.budget.spend_bytes(text.size());
     while (true) {
       size_t comma = text.find(',');
       paths.emplace_back(rt, rt.string(std::string(text.substr(0, comma))));
@@ -89,6 +93,7 @@ Value sort(Runtime& rt, const Value& v, Bound a) {
   std::vector<Keyed> keyed;
   for (Value& item : rt.iterate(v)) {
     std::vector<Value> key;
+    rt.budget.spend(static_cast<int64_t>(paths.size()));
     for (const Path& path : paths) key.push_back(fold_case(rt, path.of(item), case_sensitive));
     // A list even for a single key: equal elements without an order, such as none, may be compared inside lists.
     keyed.push_back({rt.sequence(std::move(key)), std::move(item)});
@@ -102,6 +107,7 @@ Value dictsort(Runtime& rt, const Value& v, Bound a) {
   if (v.is_undefined()) fail(v.undefined_message());
   if (!v.is_dict()) fail(fmt::format("'{} object' has no attribute 'items'", type_name(v)));
   std::vector<Keyed> keyed;
+  rt.budget.spend(static_cast<int64_t>(v.dict().items.size()));
   for (const auto& [key, value] : v.dict().items) {
     keyed.push_back({fold_case(rt, by == "key" ? key : value, bool_arg(a[0], false)), rt.tuple({key, value})});
   }
@@ -113,7 +119,7 @@ Value unique(Runtime& rt, const Value& v, Bound a) {
   std::vector<Value> seen, out;
   for (Value& item : rt.iterate(v)) {
     Value key = fold_case(rt, path.of(item), bool_arg(a[0], false));
-    check_hashable(key);
+    check_hashable(key, rt.budget);
     rt.budget.spend(static_cast<int64_t>(seen.size()));
     bool old = std::any_of(seen.begin(), seen.end(), [&](const Value& s) { return equals(s, key, rt.budget); });
     if (old) continue;
@@ -202,6 +208,7 @@ Value map(Runtime& rt, const Value& v, Args& args) {
   if (args.positional.empty()) fail("map requires a filter argument");
   std::string name(text_arg(args.positional[0], "map"));
   for (const Value& item : rt.iterate(v)) {
+    rt.budget.spend(static_cast<int64_t>(args.positional.size() + args.named.size()));
     Args inner = args;
     inner.positional.erase(inner.positional.begin());
     out.push_back(rt.apply_filter(name, item, inner));
@@ -229,6 +236,7 @@ Value choose(Runtime& rt, const Value& v, Args& args) {
       holds = truthy(subject);
     } else {
       Args inner;
+      rt.budget.spend(static_cast<int64_t>(args.positional.size() + args.named.size()));
       inner.positional.assign(args.positional.begin() + static_cast<ptrdiff_t>(used), args.positional.end());
       inner.named = args.named;
       holds = rt.apply_test(test, subject, inner);

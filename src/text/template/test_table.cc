@@ -36,7 +36,7 @@ Value is_number(Runtime&, const Value& v, Bound) { return yes(v.is_number()); }
 Value is_integer(Runtime&, const Value& v, Bound) { return yes(v.is(Kind::integer)); }
 Value is_escaped(Runtime&, const Value& v, Bound) { return yes(v.is_string() && v.string()->markup); }
 Value is_in(Runtime& rt, const Value& v, Bound a) { return yes(contains(rt, a[0], v)); }
-Value is_same(Runtime&, const Value& v, Bound a) { return yes(same(v, a[0])); }
+Value is_same(Runtime& rt, const Value& v, Bound a) { return yes(same(v, a[0], rt.budget)); }
 
 Value is_sequence(Runtime&, const Value& v, Bound) {
   if (v.is_sequence()) {
@@ -68,7 +68,8 @@ Value is_divisible(Runtime& rt, const Value& v, Bound a) {
 }
 
 // True if all cased letters have the given case, and there is at least one.
-bool one_case(std::string_view text, bool upper) {
+bool one_case(Runtime& rt, std::string_view text, bool upper) {
+  rt.budget.spend_bytes(text.size() * 2);
   bool any = false;
   for (size_t pos = 0; pos < text.size();) {
     char32_t c = decode(text, pos);
@@ -78,8 +79,8 @@ bool one_case(std::string_view text, bool upper) {
   return any;
 }
 
-Value is_lower_case(Runtime& rt, const Value& v, Bound) { return yes(one_case(str(rt, v), false)); }
-Value is_upper_case(Runtime& rt, const Value& v, Bound) { return yes(one_case(str(rt, v), true)); }
+Value is_lower_case(Runtime& rt, const Value& v, Bound) { return yes(one_case(rt, str(rt, v), false)); }
+Value is_upper_case(Runtime& rt, const Value& v, Bound) { return yes(one_case(rt, str(rt, v), true)); }
 
 Value is_filter(Runtime&, const Value& v, Bound) { return yes(v.is_string() && find_filter(v.text())); }
 Value is_test(Runtime&, const Value& v, Bound) { return yes(v.is_string() && find_test(v.text())); }

@@ -61,6 +61,7 @@ Value indent(Runtime& rt, const Value& v, Bound a) {
     blank = std::string(static_cast<size_t>(std::max<Int>(width, 0)), ' ');
   }
   bool first = bool_arg(a[1], false), blank_lines = bool_arg(a[2], false);
+  rt.budget.spend_bytes(text.size());
   std::string whole = std::string(text) + "\n";  // preserves a trailing newline
   std::string out = first ? blank : "";
   bool begun = false;
@@ -96,16 +97,23 @@ Value escape(Runtime& rt, const Value& v, Bound) {
   return escape_text(rt, soft(rt, v).text());
 }
 Value force_escape(Runtime& rt, const Value& v, Bound) { return escape_text(rt, soft(rt, v).text()); }
-Value safe(Runtime& rt, const Value& v, Bound) { return rt.string(str(rt, v), true); }
+Value safe(Runtime& rt, const Value& v, Bound) {
+  if (v.is_string()) rt.budget.spend_bytes(v.text().size());
+  return rt.string(str(rt, v), true);
+}
 
 Value striptags(Runtime& rt, const Value& v, Bound) {
   Value soft_value = soft(rt, v);
   std::string_view text = soft_value.text();
   rt.budget.spend_bytes(text.size());
   std::string plain;
+  bool tags_close = true, comments_close = true;
   for (size_t pos = 0; pos < text.size();) {
     bool comment = text.substr(pos, 4) == "<!--";
-    size_t end = text[pos] != '<' ? std::string_view::npos : comment ? text.find("-->", pos) : text.find('>', pos);
+    std::string_view closing = comment ? "-->" : ">";
+    bool& closes = comment ? comments_close : tags_close;  // a text with many '<' is searched to its end only once
+    size_t end = text[pos] == '<' && closes ? text.find(closing, pos) : std::string_view::npos;
+    if (text[pos] == '<' && end == std::string_view::npos) closes = false;
     if (end == std::string_view::npos) {
       plain += text[pos++];
     } else {
@@ -157,6 +165,7 @@ Value truncate(Runtime& rt, const Value& v, Bound a) {
   rt.budget.spend_bytes(text.size());
   Int length = int_arg(a[0], "truncate", 255);
   Int leeway = int_arg(a[3], "truncate", 5);
+  rt.budget.spend(static_cast<int64_t>(text.size()));
   std::string end = a[2].is_absent() ? "..." : str(rt, a[2]);
   auto letters = split_code_points(text);
   Int keep = length - static_cast<Int>(count_code_points(end));
@@ -183,6 +192,7 @@ void wrap_line(Runtime& rt, std::string_view line, size_t width, bool break_long
     size_t end = std::min(blank ? line.find_first_not_of(' ') : line.find(' '), line.size());
     std::string_view word = line.substr(0, end);
     line = line.substr(end);
+    rt.budget.spend_bytes(word.size());
     size_t length = count_code_points(word);
     bool breaks = length > width && break_long && !blank;  // fill the current line first
     if (used + length > width && used > 0 && !breaks) {
@@ -198,7 +208,7 @@ void wrap_line(Runtime& rt, std::string_view line, size_t width, bool break_long
           rt.write(newline, out);
           used = 0;
         }
-        out += letter;
+        rt.write(letter, out);
         ++used;
       }
     } else {

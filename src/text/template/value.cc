@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "text/template/operators.h"
+#include "text/template/text_search.h"
 
 namespace millrace::jinja {
 
@@ -10,6 +11,12 @@ void fail(std::string message) { throw Failure{ErrorKind::corrupt, std::move(mes
 void fail_resource(std::string message) { throw Failure{ErrorKind::resource, std::move(message)}; }
 
 void Budget::out_of_steps() { fail_resource("the template takes too many steps (limit reached)"); }
+
+void Budget::look() {
+  next_look_ = steps - kStepsPerLook;
+  if (cancelled && *cancelled) throw Failure{ErrorKind::cancelled, "the request was cancelled"};
+  if (until && std::chrono::steady_clock::now() > *until) fail_resource("the template takes too long (limit reached)");
+}
 
 void Budget::take_memory(size_t n) {
   if (static_cast<int64_t>(n) > memory) fail_resource("the template needs too much memory (limit reached)");
@@ -63,16 +70,18 @@ std::string Value::undefined_message() const {
   return what.empty() ? "the value is undefined" : what;
 }
 
-const Value* DictObject::find(std::string_view key) const {
+// Charges for the keys that are compared as well as for the items that are passed.
+const Value* DictObject::find(std::string_view key, Budget& b) const {
+  b.spend(1 + static_cast<int64_t>(items.size() / 8));
   for (const auto& [k, v] : items) {
-    if (k.is_string() && k.text() == key) return &v;
+    if (k.is_string() && equal_texts(k.text(), key, b)) return &v;
   }
   return nullptr;
 }
 
 const Value* DictObject::find(const Value& key, Budget& b) const {
+  if (key.is_string()) return find(key.text(), b);
   b.spend(1 + static_cast<int64_t>(items.size() / 8));
-  if (key.is_string()) return find(key.text());
   for (const auto& [k, v] : items) {
     if (equals(k, key, b)) return &v;
   }

@@ -16,7 +16,10 @@
 // reference count is frozen (kFrozen), so they are never written.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,21 +40,30 @@ struct Failure {
 [[noreturn]] void fail_resource(std::string message);  // a limit was reached
 
 // The remaining resources of a render. Charged before the work is done.
+// The clock and the cancel flag are looked at once in kStepsPerLook steps.
 struct Budget {
   int64_t steps = 0;
   int64_t memory = 0;
   int64_t string_bytes = 0;  // maximum length of a string
 
+  const std::atomic<bool>* cancelled = nullptr;  // may be null
+  std::optional<std::chrono::steady_clock::time_point> until;
+
   void spend(int64_t n) {
     if (n > steps) out_of_steps();
     steps -= n;
+    if (steps < next_look_) look();
   }
   void spend_bytes(size_t n) { spend(1 + static_cast<int64_t>(n / 16)); }
   void take_memory(size_t n);
   void check_string(size_t bytes) const;  // fails if a string would be longer than string_bytes
 
  private:
+  static constexpr int64_t kStepsPerLook = 4096;
   [[noreturn]] static void out_of_steps();
+  void look();  // fails if the render was cancelled or its time is over
+
+  int64_t next_look_ = INT64_MAX;
 };
 
 constexpr int32_t kFrozen = -1;
@@ -185,7 +197,7 @@ struct SequenceObject final : Counted {
 struct DictObject final : Counted {
   std::vector<std::pair<Value, Value>> items;  // in insertion order
 
-  const Value* find(std::string_view key) const;
+  const Value* find(std::string_view key, Budget& budget) const;
   const Value* find(const Value& key, Budget& budget) const;
   void set(const Value& key, Value value, Budget& budget);  // only during construction
 };
