@@ -47,12 +47,6 @@ TEST(AppliedReports, PropsAndSettingsAreTheOnesThatApply) {
   }
   EXPECT_EQ(applied["top_p"], 0.5) << applied;
   EXPECT_EQ(applied["n_predict"], 1) << applied;
-  const Json used =
-      post(
-          live.port(), "/v1/responses",
-          R"({"input": "One day", "max_output_tokens": 1, "millrace": {"use": ["sampler=temperature:temperature=0.5"]}})")
-          .json();
-  EXPECT_EQ(used["temperature"], 0.5) << used;
 }
 
 TEST(AppliedReports, ARequiredCallNextToAFormat) {

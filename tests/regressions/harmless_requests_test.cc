@@ -131,8 +131,8 @@ TEST(HarmlessRequests, EmptyMessagesLoadAndUnload) {
 
 TEST(HarmlessRequests, PathsWithoutTheVersion) {
   LiveServer live;
-  for (const char* path : {"/chat/completions", "/completions", "/embeddings", "/responses", "/messages",
-                           "/messages/count_tokens", "/responses/input_tokens"}) {
+  for (const char* path : {"/chat/completions", "/completions", "/responses", "/messages", "/messages/count_tokens",
+                           "/responses/input_tokens"}) {
     const std::string versioned = "/v1" + std::string(path);
     EXPECT_EQ(post(live.port(), path, least(versioned).dump()).status, 200) << path;
     const Response wrong = post(live.port(), path, "[]"), expected = post(live.port(), versioned, "[]");
