@@ -39,7 +39,7 @@ set(MILLRACE_OPTIONAL_KERNELS
   "matmul_f8_avx512vbmi|avx512_vbmi|-"
   "matmul_float_avx512|avx512|-"
   "attention_avx2|avx2|avx512"
-  "attention_avx512|avx512|avx512_bf16"
+  "attention_avx512|avx512|-"
   "attention_avx512bf16|avx512_bf16|-"
   "attention_levels_avx512vnnibf16|avx512_vnni avx512_bf16|-"
   "attention_rows_avx512vnnibf16|avx512_vnni avx512_bf16|-"

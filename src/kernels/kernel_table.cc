@@ -58,7 +58,6 @@ void add_attention_of_bytes(KernelTable& table) {
 
 constexpr Isa k512 = Isa::avx2.with(Feature::avx512);
 constexpr Isa kVnni512 = k512.with(Feature::avx512_vnni);
-constexpr Isa kBf16 = k512.with(Feature::avx512_bf16);
 
 constexpr KernelVersion kVersions[] = {
     {"quantized weights", Feature::avx2, add_matmul_quant_avx2, nullptr, kVnni512},
@@ -89,7 +88,7 @@ constexpr KernelVersion kVersions[] = {
     {"F8 weights", Feature::avx2, nullptr},
     {"F8 weights", Feature::avx512_vbmi, add_matmul_f8_avx512vbmi},
     {"attention", Feature::avx2, add_attention_avx2, nullptr, k512},
-    {"attention", Feature::avx512, add_attention_avx512, nullptr, kBf16},
+    {"attention", Feature::avx512, add_attention_avx512},
     {"attention", Feature::avx512_bf16, add_attention_avx512bf16},
     {"attention", Feature::avx512_bf16, add_attention_of_bytes},
     {"attention", Feature::amx_bf16, add_attention_amxbf16},
