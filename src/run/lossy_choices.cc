@@ -50,10 +50,9 @@ const Family kFamilies[] = {
      true},
 };
 
-// Whether the member keeps the model's tokens. One that is in no registry counts as lossy.
-bool is_lossless(const std::vector<TechniqueInfo>& infos, std::string_view family, std::string_view name) {
+bool is_lossy(const std::vector<TechniqueInfo>& infos, std::string_view family, std::string_view name) {
   return std::ranges::any_of(infos, [&](const TechniqueInfo& info) {
-    return info.family == family && info.name == name && info.loss == Loss::lossless;
+    return info.family == family && info.name == name && info.loss == Loss::lossy;
   });
 }
 
@@ -66,7 +65,7 @@ std::vector<LossyChoice> lossy_choices(const LoadOptions& load, const EngineOpti
     const Texts plain = family.chosen(LoadOptions(), EngineOptions());
     for (const std::string& text : family.chosen(load, engine)) {
       if (text.empty() || text == "none" || std::ranges::find(plain, text) != plain.end()) continue;
-      if (family.lossless_too || !is_lossless(infos, family.name, member_of(text))) out.push_back({family.name, text});
+      if (family.lossless_too || is_lossy(infos, family.name, member_of(text))) out.push_back({family.name, text});
     }
   }
   return out;
