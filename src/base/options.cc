@@ -34,7 +34,9 @@ Result<void> check_value(const OptionSpec& spec, const std::string& value) {
     if (valid) return {};
   } else {
     valid = parse_number(value, &number);
-    if (spec.type == OptionSpec::Type::integer) valid = valid && number == std::floor(number);
+    // "1.0" for a count is a share of someone who knows shares; as a count it would mean one.
+    const bool fraction = value.find('.') != std::string::npos || number != std::floor(number);
+    if (spec.type == OptionSpec::Type::integer) valid = valid && !fraction;
   }
   if (!valid) {
     return Error::user(fmt::format("{}: expected {}, got '{}'", spec.name, type_name(spec.type), value));

@@ -22,7 +22,9 @@ TEST(Options, DefaultsAndOverrides) {
 TEST(Options, ErrorsNameTheOption) {
   EXPECT_EQ(parse_options("windw=3", kSchema).error().message, "windw: no such option; known: window, ratio, sinks");
   EXPECT_EQ(parse_options("window=0", kSchema).error().message, "window: must be between 1 and 4096, got 0");
-  EXPECT_EQ(parse_options("window=1.5", kSchema).error().message, "window: expected an integer, got '1.5'");
+  for (const std::string share : {"1.5", "1.0", "0.5", "64.", "1.0e1"})
+    EXPECT_EQ(parse_options("window=" + share, kSchema).error().message,
+              "window: expected an integer, got '" + share + "'");
   EXPECT_FALSE(parse_options("ratio=nan", kSchema).ok());
 }
 

@@ -92,10 +92,10 @@ TEST(Wanda, LeavesTheHeadAndOddRows) {
 }
 
 TEST(Wanda, RefusesPatterns) {
-  for (const char* pattern : {"2", "2:", ":4", "5:4", "-1:4", "2:4:8", "a:b", "2:0", "2:257", "0x2:4"})
+  for (const char* pattern : {"2", "2:", ":4", "5:4", "-1:4", "2:4:8", "a:b", "2:0", "2:257", "0x2:4", "0:4", "0:1"})
     EXPECT_EQ(make_pass(std::string("wanda:pattern=") + pattern).error().message,
               std::string("pass wanda: pattern '") + pattern +
-                  "': must be N:M with N of at most M and M of 1 to 256, such as 2:4");
+                  "': must be N:M with N of 1 to M and M of 1 to 256, such as 2:4");
 }
 
 }  // namespace

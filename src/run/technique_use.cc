@@ -25,6 +25,7 @@ struct UseFamily {
   std::vector<std::string_view> places;                // commands, kInRequest
   Effect (*set)(const TechniqueUse&, EngineOptions&);  // null: sets options of sampling, loading or the prompt
   Effect (*set_load)(const TechniqueUse&, LoadOptions&) = nullptr;
+  bool optional = false;  // kNoTechnique chooses no member
 };
 
 std::string name_part(const std::string& text) { return text.substr(0, text.find(':')); }
@@ -69,17 +70,20 @@ Effect set_prefix_evictor(const TechniqueUse& use, EngineOptions& options) {
 }
 
 Effect set_drafter(const TechniqueUse& use, EngineOptions& options) {
-  options.drafter = use.written();
+  options.drafter = use.name == kNoTechnique ? "" : use.written();
+  if (options.drafter.empty()) return std::string("steps verify no drafted tokens");
   return fmt::format("steps verify tokens drafted by {}", use.written());
 }
 
 Effect set_evictor(const TechniqueUse& use, EngineOptions& options) {
   options.evictor = use.written();
+  if (use.name == kNoTechnique) return std::string("running streams keep all keys and values");
   return fmt::format("running streams drop keys and values by {}", use.written());
 }
 
 Effect set_context(const TechniqueUse& use, EngineOptions& options) {
   options.document_context = use.written();
+  if (use.name == kNoTechnique) return std::string("documents in prompts are computed as any other tokens");
   return fmt::format("documents in prompts become keys and values by {}", use.written());
 }
 
@@ -141,13 +145,15 @@ const std::vector<UseFamily>& use_families() {
       {"prefix_evictor", {"run", "chat", "batch", "serve", "replay", "simulate"}, set_prefix_evictor},
       {"evictor",
        {"run", "chat", "perplexity", "bench", "batch", "compare", "serve", "replay", "simulate", kInRequest},
-       set_evictor},
-      {"drafter", {"run", "chat", "batch", "compare", "serve", "replay"}, set_drafter},
+       set_evictor,
+       nullptr,
+       true},
+      {"drafter", {"run", "chat", "batch", "compare", "serve", "replay"}, set_drafter, nullptr, true},
       {"acceptance", {"run", "chat", "batch", "compare", "serve", "replay"}, set_acceptance},
       {"tier", {"run", "chat", "batch", "serve", "replay"}, set_tier},
       {"store", {"run", "chat", "batch", "serve", "replay"}, set_store},
-      {"prompt", {"run", "batch", "serve", kInRequest}, nullptr},
-      {"context", {"run", "compare", "serve", "replay", "simulate", kInRequest}, set_context},
+      {"prompt", {"run", "batch", "serve", kInRequest}, nullptr, nullptr, true},
+      {"context", {"run", "compare", "serve", "replay", "simulate", kInRequest}, set_context, nullptr, true},
   };
   return table;
 }
@@ -233,7 +239,12 @@ Result<TechniqueUse> parse_use(std::string_view text, std::string_view place) {
   use.family = text.substr(0, equals);
   use.name = text.substr(equals + 1, colon == std::string_view::npos ? colon : colon - equals - 1);
   if (colon != std::string_view::npos) use.given = text.substr(colon + 1);
-  if (auto family = find_family(text, use.family, place); !family.ok()) return family.error();
+  const auto family = find_family(text, use.family, place);
+  if (!family.ok()) return family.error();
+  if ((*family)->optional && use.name == kNoTechnique) {
+    if (!use.given.empty()) return wrong_use(text, "none has no options");
+    return use;
+  }
   std::string names;
   bool known = false;
   for (TechniqueInfo& info : all_techniques()) {
@@ -308,7 +319,7 @@ Result<std::vector<AppliedTechnique>> apply_uses(std::span<const TechniqueUse> u
 std::vector<std::string> prompt_passes_of(std::span<const TechniqueUse> uses) {
   std::vector<std::string> out;
   for (const TechniqueUse& use : uses)
-    if (use.family == "prompt") out.push_back(use.written());
+    if (use.family == "prompt" && use.name != kNoTechnique) out.push_back(use.written());
   return out;
 }
 

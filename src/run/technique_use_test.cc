@@ -200,6 +200,20 @@ TEST(TechniqueUse, PromptsAreForThePipeline) {
             "'line'");
 }
 
+TEST(TechniqueUse, NoneLeavesOutAFamilyThatCanBeMissing) {
+  EngineOptions engine;
+  engine.evictor = "h2o:budget=64";
+  engine.document_context = "kvlink";
+  engine.drafter = "ngram";
+  const auto uses = uses_of({"evictor=none", "context=none", "drafter=none", "prompt=none"});
+  EXPECT_EQ(apply_uses(uses, engine)->size(), 3u);
+  EXPECT_EQ(engine.evictor, "none");
+  EXPECT_EQ(engine.document_context, "none");
+  EXPECT_EQ(engine.drafter, "");
+  EXPECT_TRUE(prompt_passes_of(uses).empty());
+  EXPECT_EQ(refusal("evictor=none:budget=4"), "evictor=none:budget=4: none has no options");
+}
+
 TEST(Techniques, EveryFieldIsFilled) {
   for (const TechniqueInfo& info : all_techniques()) {
     const std::string name = info.family + "=" + info.name;

@@ -426,7 +426,7 @@ void Service::generate(const Endpoint& endpoint, GenerationRequest params, const
   };
   if (!params.prompt_passes.empty() && params.infill)
     return refuse(ApiError::unsupported("millrace.use", "infill prompts are not compressed"));
-  if (params.prompt_passes.empty() && !params.infill && !has_rows(params))
+  if (params.prompt_passes.empty() && !params.no_prompt_passes && !params.infill && !has_rows(params))
     params.prompt_passes = params.served->prompts->passes();
   if (auto wrong = check_limits(live()->limits, params)) return refuse(*wrong);
   if (auto wrong = choose_adapters(params)) return refuse(*wrong);

@@ -1,4 +1,5 @@
 // "millrace": {"use": [...]}: techniques for one request, in every API that generates text.
+#include "server/api/endpoint.h"
 #include "server/generation/engine_choices.h"
 #include "server/live_server.h"
 
@@ -142,6 +143,85 @@ TEST(EngineChoices, AnAnswerNamesTheContextOfItsDocuments) {
   };
   EXPECT_EQ(named(R"(, "millrace": {"documents": ["One text."]})"), (Json{{"engine", {{"context", "kvlink"}}}}));
   EXPECT_TRUE(named("").is_null());
+}
+
+// Steps that change answers without an option of the request: the acceptance of drafts, kernels, partial fetches.
+TEST(EngineChoices, NameEveryLossyStepOfTheEngine) {
+  EngineOptions engine;
+  engine.kernels = {"unified_max:max=4"};
+  engine.drafter = "ngram";
+  engine.acceptance = "typical:epsilon=0.3";
+  LiveServer live({}, {}, engine);
+  const Json expected = {{"kernel", "unified_max:max=4"}, {"acceptance", "typical:epsilon=0.3"}};
+  const Response answer = post(live.port(), kText, R"({"prompt": "Once", "max_tokens": 2})");
+  EXPECT_EQ(answer.json()["millrace"]["engine"], expected) << answer.body;
+  // What is read and not answered runs the same kernels, and drafts nothing.
+  const Response vectors = post(live.port(), "/v1/embeddings", R"({"input": "Once", "pooling": "last"})");
+  EXPECT_EQ(vectors.json()["millrace"]["engine"], (Json{{"kernel", "unified_max:max=4"}})) << vectors.body;
+  EngineOptions o;
+  o.kv_ssd_fetch = 0.5;
+  o.kernels = {"unified_max", "fused", "padded_experts:capacity=2"};
+  EXPECT_EQ(engine_choices(o, {}, "switch"),
+            (Json{{"router", "switch"}, {"kernel", "unified_max; padded_experts:capacity=2"}, {"kv_ssd_fetch", 0.5}}));
+}
+
+TEST(RequestUse, LeavesOutWhatTheServerChose) {
+  EngineOptions engine;
+  engine.evictor = "window:budget=16";
+  engine.document_context = "kvlink";
+  LiveServer live({}, {}, engine);
+  const std::string start = R"({"prompt": "Once upon a time", "n_predict": 30, "temperature": 0, "ignore_eos": true)";
+  const auto answer = [&](const std::string& own) {
+    const Response out = post(live.port(), "/completion", start + R"(, "millrace": {)" + own + "}}");
+    EXPECT_EQ(out.status, 200) << out.body;
+    return out.json();
+  };
+  EXPECT_TRUE(answer("")["timings"].contains("evicted_n"));
+  const Json kept = answer(R"("use": ["evictor=none"])");
+  EXPECT_FALSE(kept["timings"].contains("evicted_n")) << kept;
+  EXPECT_EQ(kept["millrace"], Json::parse(R"({"applied": [{"family": "evictor", "name": "none", "options": {},
+      "effect": "running streams keep all keys and values"}]})"));
+  const Json whole = answer(R"("use": ["evictor=none", "context=none", "prompt=none"], "documents": ["A text."])");
+  EXPECT_FALSE(whole["millrace"].contains("engine")) << whole;
+  EXPECT_EQ(whole["millrace"]["applied"].size(), 3u) << whole;
+}
+
+// A context without documents changes nothing, so it is not reported.
+TEST(RequestUse, AContextWithoutDocumentsIsNotApplied) {
+  LiveServer live;
+  for (const char* own : {R"("use": ["context=kvlink"])", R"("use": ["context=kvlink"], "documents": [])"}) {
+    const Response out = post(live.port(), kText, completion(std::string(R"(, "millrace": {)") + own + "}"));
+    EXPECT_EQ(out.status, 200) << out.body;
+    EXPECT_FALSE(out.json().contains("millrace")) << out.body;
+  }
+}
+
+// Keys of our own object are ours: one that is not known is misspelt. Every endpoint with a body knows the object.
+TEST(RequestUse, UnknownKeysAreRefused) {
+  LiveServer live;
+  const std::string own = R"("millrace": {"uses": ["sampler=greedy"]})";
+  for (const Endpoint& endpoint : endpoints()) {
+    if (!endpoint.format) continue;
+    Json body = Json::parse("{" + own + "}");
+    for (const Field& field : endpoint.fields)
+      if (field.required)
+        body[field.name] = field.name == "messages"  ? Json::parse(R"([{"role": "user", "content": "a"}])")
+                           : field.types & kJsonText ? Json("a")
+                                                     : Json(4);
+    const Response refused = post(live.port(), endpoint.path, body.dump());
+    EXPECT_EQ(refused.status, 400) << endpoint.path << refused.body;
+    EXPECT_NE(refused.body.find("millrace.uses: is not a field of millrace; its fields are use, documents, blocks"),
+              std::string::npos)
+        << endpoint.path << refused.body;
+  }
+  EXPECT_EQ(post(live.port(), kText, completion(R"(, "millrace": {"": 1})")).status, 400);
+  EXPECT_EQ(post(live.port(), kText, completion(R"(, "millrace": {})")).status, 200);
+  for (const char* path : {"/v1/embeddings", "/tokenize"}) {
+    const std::string body = std::string(R"({"input": "a", "content": "a", )") + own + "}";
+    const Response refused = post(live.port(), path, body);
+    EXPECT_EQ(refused.status, 400) << path << refused.body;
+    EXPECT_NE(refused.body.find("millrace: is not supported"), std::string::npos) << refused.body;
+  }
 }
 
 // The second request has the same documents in another order, and another question.

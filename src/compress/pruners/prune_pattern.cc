@@ -15,10 +15,9 @@ Result<PrunePattern> parse_groups(const std::string& text) {
   const auto first = std::from_chars(text.data(), end, out.keep);
   const bool colon = first.ec == std::errc() && first.ptr != end && *first.ptr == ':';
   const auto second = colon ? std::from_chars(first.ptr + 1, end, out.of) : first;
-  if (!colon || second.ec != std::errc() || second.ptr != end || out.keep < 0 || out.of < 1 || out.of > 256 ||
+  if (!colon || second.ec != std::errc() || second.ptr != end || out.keep < 1 || out.of < 1 || out.of > 256 ||
       out.keep > out.of)
-    return Error::user(
-        fmt::format("pattern '{}': must be N:M with N of at most M and M of 1 to 256, such as 2:4", text));
+    return Error::user(fmt::format("pattern '{}': must be N:M with N of 1 to M and M of 1 to 256, such as 2:4", text));
   return out;
 }
 

@@ -11,8 +11,12 @@ std::span<const Endpoint> endpoints() {
                       embedding_endpoints(), ranking_endpoints(), file_endpoints(), stream_endpoints(),
                       vllm_endpoints(), operation_endpoints(), page_endpoints()})
       list.insert(list.end(), part.begin(), part.end());
-    for (Endpoint& endpoint : list)
-      if (endpoint.format) endpoint.fields.push_back(use_field());
+    for (Endpoint& endpoint : list) {
+      if (endpoint.format)
+        endpoint.fields.push_back(use_field());
+      else if (endpoint.method == "POST" && !endpoint.raw_body && !endpoint.fields.empty())
+        endpoint.fields.push_back(no_use_field());
+    }
     return list;
   }();
   return all;

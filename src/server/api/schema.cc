@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "loader/json_check.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr size_t kMaxBodyDepth = 64;
 constexpr size_t kMaxKeys = 4096;
+constexpr size_t kMaxShownKey = 64;  // bytes of an unknown key that a message repeats
 constexpr double kMaxTokenId = 2147483647;
 
 bool is_whole(const Json& value) {
@@ -51,6 +53,17 @@ const char* name_of(const Json& value) {
   return value.is_null() ? "null" : "an object";
 }
 
+std::optional<ApiError> check_keys(const Field& object, const std::string& name, const Json& value) {
+  for (const auto& [key, ignored] : value.items()) {
+    if (std::ranges::find(object.fields, key, &Field::name) != object.fields.end()) continue;
+    std::string known;
+    for (const Field& field : object.fields) known += (known.empty() ? "" : ", ") + field.name;
+    return ApiError::bad(fmt::format("{}.{}", name, key.substr(0, kMaxShownKey)),
+                         fmt::format("is not a field of {}; its fields are {}", name, known));
+  }
+  return std::nullopt;
+}
+
 std::optional<ApiError> check_field(const Field& field, const std::string& name, Json& value,
                                     GenerationRequest& params) {
   if (field.harmless) {
@@ -81,6 +94,8 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
     }
     if (!known.empty()) return ApiError::bad(name, fmt::format("must be one of {}", known));
   }
+  if (value.is_object() && field.closed)
+    if (auto wrong = check_keys(field, name, value)) return wrong;
   if (value.is_object() && !field.fields.empty())
     if (auto wrong = read_fields(field.fields, value, params, name + ".")) return wrong;
   if (value.is_array() && !field.items.empty())

@@ -39,6 +39,7 @@ struct Field {
   bool required = false;
   std::vector<std::string> choices;  // for strings; empty: any
   std::vector<Field> fields;         // for an object
+  bool closed = false;               // an object of ours: keys that `fields` does not list are refused
   std::vector<Field> items;          // for each object in a list
   // Set for unsupported fields: the request is rejected unless this returns true for the value.
   bool (*harmless)(const Json&) = nullptr;

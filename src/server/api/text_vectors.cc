@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "server/generation/engine_choices.h"
 #include "server/generation/prompt_reads.h"
 
 namespace millrace {
@@ -91,7 +92,10 @@ Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, 
   work.done = [&service, &dialect, exchange, use, keep_alive = call.params.served, write = std::move(write),
                share = work.share, headers = service.headers(call.request)](Result<TextVectors> vectors) {
     if (!vectors.ok()) return exchange.reply(service.refused(dialect, reading_error(vectors.error(), share), headers));
-    exchange.reply({.headers = headers, .body = to_text(write(*vectors))});
+    Json out = write(*vectors);
+    if (Json engine = reading_choices(*keep_alive); out.is_object() && !engine.empty())
+      out["millrace"] = {{"engine", std::move(engine)}};
+    exchange.reply({.headers = headers, .body = to_text(out)});
   };
   auto added = call.served().embeddings->add(std::move(work));
   if (added.ok()) return std::nullopt;

@@ -42,7 +42,15 @@ Field use_field() {
   documents.most = kMaxDocuments;
   Field blocks{"blocks", kJsonTexts, "[]", "the same as documents"};
   blocks.most = kMaxDocuments;
-  return object_field("millrace", "extensions of this server", {use, documents, blocks});
+  Field own = object_field("millrace", "extensions of this server; unknown keys are refused", {use, documents, blocks});
+  own.closed = true;
+  return own;
+}
+
+Field no_use_field() {
+  Field own = unsupported_field("millrace", [](const Json& value) { return value.is_object() && value.empty(); });
+  own.help = "leave it out; it applies to requests that generate text";
+  return own;
 }
 
 std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defaults, GenerationRequest& params) {
@@ -66,9 +74,15 @@ std::optional<ApiError> apply_use(const Json& body, const SamplingOptions& defau
   if (!of_stream.ok()) return ApiError::bad(kName, of_stream.error().message);
   params.request.evictor = chosen.evictor;
   params.request.document_context = chosen.document_context;
-  applied->insert(applied->end(), of_stream->begin(), of_stream->end());
-  params.applied = applied_json(*applied);
+  for (AppliedTechnique& one : *of_stream)
+    if (one.family != "context" || !params.documents.empty()) applied->push_back(std::move(one));
   params.prompt_passes = prompt_passes_of(*uses);
+  for (const TechniqueUse& use : *uses) {
+    if (use.family != "prompt" || use.name != kNoTechnique) continue;
+    params.no_prompt_passes = true;
+    applied->push_back({use.family, use.name, Json::object(), "the prompt stays whole"});
+  }
+  if (!applied->empty()) params.applied = applied_json(*applied);
   return std::nullopt;
 }
 

@@ -7,6 +7,8 @@
 namespace millrace {
 
 Field use_field();
+// The same field of requests that do not generate text: refused unless it is empty.
+Field no_use_field();
 
 // Applies body["millrace"]["use"] to params, whose sampling options have been set from the body's other fields;
 // `defaults` are the model's. Errors: as parse_use(); a field that contradicts it.

@@ -25,7 +25,8 @@ Json own_facts(const Answer& answer) {
   if (!params.dropped.empty()) out["dropped"] = params.dropped;
   if (!params.applied.is_null()) out["applied"] = params.applied;
   if (!params.served) return out;
-  if (Json engine = engine_choices(params.served->engine_options, params.request); !engine.empty())
+  const ServedModel& served = *params.served;
+  if (Json engine = engine_choices(served.engine_options, params.request, router_of(served)); !engine.empty())
     out["engine"] = std::move(engine);
   return out;
 }

@@ -4,6 +4,11 @@
 #include <string>
 #include <string_view>
 
+#include "models/router.h"
+#include "run/language_model.h"
+#include "run/lossy_choices.h"
+#include "server/models/served_model.h"
+
 namespace millrace {
 namespace {
 
@@ -21,20 +26,38 @@ std::string without_folders(std::string text) {
   return text;
 }
 
-bool chosen(const std::string& technique) { return !technique.empty() && technique != "none"; }
+// Whether a choice of the engine applies to this request.
+bool applies(const LossyChoice& choice, const Request& request) {
+  if (choice.family == "evictor") return request.evictor.empty();
+  if (choice.family == "context") return !request.documents.empty() && request.document_context.empty();
+  return true;
+}
 
 }  // namespace
 
-Json engine_choices(const EngineOptions& options, const Request& request) {
-  static const std::string plain_format = EngineOptions().kv_format;
-  constexpr std::string_view kPattern = "attention=";
+Json engine_choices(const EngineOptions& options, const Request& request, std::string_view router) {
+  LoadOptions load;
+  load.router = router;
   Json out = Json::object();
-  if (options.kv_format != plain_format) out["kv_format"] = without_folders(options.kv_format);
-  for (const std::string& kernel : options.kernels)
-    if (kernel.starts_with(kPattern)) out["attention"] = kernel.substr(kPattern.size());
-  if (request.evictor.empty() && chosen(options.evictor)) out["evictor"] = options.evictor;
-  if (!request.documents.empty() && request.document_context.empty() && chosen(options.document_context))
-    out["context"] = without_folders(options.document_context);
+  for (const LossyChoice& choice : lossy_choices(load, options)) {
+    if (!applies(choice, request)) continue;
+    const std::string family(choice.family), text = without_folders(choice.text);
+    out[family] = out.contains(family) ? out[family].get<std::string>() + "; " + text : text;
+  }
+  if (options.kv_ssd_fetch < 1) out["kv_ssd_fetch"] = options.kv_ssd_fetch;
+  return out;
+}
+
+std::string_view router_of(const ServedModel& served) {
+  const Router* router = served.model->parts().model->spec().moe.router;
+  return router ? router->name : "topk";
+}
+
+Json reading_choices(const ServedModel& served) {
+  Request read;
+  read.evictor = read.document_context = "none";  // as prompt_reads.cc submits them
+  Json out = engine_choices(served.engine_options, read, router_of(served));
+  out.erase("acceptance");  // nothing is drafted
   return out;
 }
 

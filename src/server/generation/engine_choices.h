@@ -1,6 +1,8 @@
-// What the engine of an answer does differently from a plain one, for every request: its KV format, its attention
-// pattern, its evictor and how it computes documents, as they were given.
+// What the engine of an answer does differently from a plain one, for every request, where answers change with it: the
+// choices of run/lossy_choices.h, as they were given, and prefix stores that fetch a part of a prompt only.
 #pragma once
+
+#include <string_view>
 
 #include "millrace/options.h"
 #include "millrace/request.h"
@@ -8,9 +10,19 @@
 
 namespace millrace {
 
-// {"kv_format": "kivi:bits=2", "attention": "bigbird", "evictor": "h2o:budget=512", "context": "kvlink"}, of these what
-// was chosen; {} for a plain engine. The context is named where the request has documents. A request's own evictor or
-// context is in the engine's place. Of files and folders the name only.
-Json engine_choices(const EngineOptions& options, const Request& request);
+struct ServedModel;
+
+// {"kv_format": "kivi:bits=2", "attention": "bigbird", "kernel": "unified_max", "router": "switch", "acceptance":
+// "typical", "evictor": "h2o:budget=512", "context": "kvlink", "kv_ssd_fetch": 0.5}: those of them that were chosen; {}
+// for a plain engine. Several kernels are joined by "; ". The context is named where the request has documents. A
+// request's own evictor or context is in the engine's place. Of files and folders the name only. `router`: how the
+// model chooses experts.
+Json engine_choices(const EngineOptions& options, const Request& request, std::string_view router = "topk");
+
+// The router that the model runs with; "topk" of models without a mixture of experts.
+std::string_view router_of(const ServedModel& served);
+
+// The choices that apply to prompts which are read and not answered: embeddings, rankings and scores.
+Json reading_choices(const ServedModel& served);
 
 }  // namespace millrace

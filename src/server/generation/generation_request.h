@@ -108,6 +108,7 @@ struct GenerationRequest {
   std::string id;  // of the response; "": generate one
   // Prompt compressors, NAME:key=value,...; the model's own unless the request chooses. Empty: none.
   std::vector<std::string> prompt_passes;
+  bool no_prompt_passes = false;  // the request leaves out the model's own
   int64_t compressed_tokens = 0;  // removed by them
 
   std::string cache_salt;                                       // "": none
