@@ -50,7 +50,7 @@ TEST_F(RecordedStructure, EveryKindIsReadBackUnchanged) {
       one.request.prompt = {1, 2, 3};
       one.request.constraint = constraint_of(kind);
       one.answers.push_back({.finish = FinishReason::stop, .ids = {4, 5}});
-      (*recorder)->write(one, std::chrono::steady_clock::now());
+      ASSERT_TRUE((*recorder)->write(one, std::chrono::steady_clock::now()).ok());
     }
   }
   const auto recording = read_recording(path_);
@@ -75,7 +75,7 @@ TEST_F(RecordedStructure, EveryFinishReasonIsReadBack) {
     for (EarlyStopping early : kAllOf<EarlyStopping>) {
       one.request.beams = 2;
       one.request.early_stopping = early;
-      (*recorder)->write(one, std::chrono::steady_clock::now());
+      ASSERT_TRUE((*recorder)->write(one, std::chrono::steady_clock::now()).ok());
     }
   }
   const auto recording = read_recording(path_);

@@ -42,7 +42,8 @@ std::string recorded(bool prompts, int requests = 1) {
   {
     auto recorder = Recorder::create(path, {"m", "avx2", "f16", prompts});
     EXPECT_TRUE(recorder.ok());
-    for (int i = 0; i < requests; ++i) (*recorder)->write(full_request(), std::chrono::steady_clock::now());
+    for (int i = 0; i < requests; ++i)
+      EXPECT_TRUE((*recorder)->write(full_request(), std::chrono::steady_clock::now()).ok());
   }
   std::ifstream file(path);
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
