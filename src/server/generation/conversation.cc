@@ -162,6 +162,13 @@ void cut_after_last(std::string& text, const std::string& content) {
   if (at != std::string::npos) text.resize(at + end);
 }
 
+// Messages that the template refuses are rewritten; the answer says how.
+void report_rewrites(GenerationRequest& params, const RenderedChat& rendered) {
+  for (const MessageRewrite* rewrite : rendered.rewrites)
+    params.applied.push_back(
+        {{"family", "messages"}, {"name", rewrite->name}, {"options", Json::object()}, {"effect", rewrite->effect}});
+}
+
 }  // namespace
 
 std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& params) {
@@ -175,15 +182,19 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   params.messages = Json::array();
   Json as_given = params.tools.any() ? input : Json();
   add_tools(chat_template, true, params, input);
-  auto text = chat_text(model, input, params.add_generation_prompt);
+  fill_call_arguments(input["messages"]);
+  auto rendered = render_chat(model, input, params.add_generation_prompt);
   // Some templates only render in engines other than Python's: R1's passes a filter's result to tojson.
-  if (!text.ok() && as_given.is_object() &&
-      text.error().message.find("is not JSON serializable") != std::string::npos) {
+  if (!rendered.ok() && as_given.is_object() &&
+      rendered.error().message.find("is not JSON serializable") != std::string::npos) {
     input = std::move(as_given);
     add_tools(chat_template, false, params, input);
-    text = chat_text(model, input, params.add_generation_prompt);
+    rendered = render_chat(model, input, params.add_generation_prompt);
   }
-  if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
+  if (!rendered.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + rendered.error().message, "messages"};
+  report_rewrites(params, *rendered);
+  input["messages"] = std::move(rendered->messages);
+  std::string* const text = &rendered->text;
   if (params.continue_last_message) cut_after_last(*text, input["messages"].back().value("content", std::string()));
   params.marks = params.dialect && answer_frames_of(*params.dialect) ? nullptr : reasoning_marks_of(chat_template);
   if (params.marks) {
