@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 namespace millrace {
 namespace {
 
 std::string_view stripped(std::string_view text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
+  constexpr std::string_view kBlank = " \t\r\n\v\f";
+  const size_t first = text.find_first_not_of(kBlank);
   if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+  return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
 std::string in_upper_case(std::string_view word) {
@@ -19,6 +22,102 @@ std::string in_upper_case(std::string_view word) {
   return out;
 }
 
+// A text inside its quotes: one or three on both sides. nullopt: the closing ones are missing.
+std::optional<std::string_view> unquoted(std::string_view text) {
+  for (const std::string_view quotes : {"\"\"\"", "\""}) {
+    if (!text.starts_with(quotes)) continue;
+    if (text.size() < 2 * quotes.size() || !text.ends_with(quotes)) return std::nullopt;
+    return text.substr(quotes.size(), text.size() - 2 * quotes.size());
+  }
+  return text;
+}
+
+struct ModelfileValue {
+  std::string_view text;
+  size_t bytes;  // consumed, without the end of the line
+};
+
+// Ollama's rule for values: a value ends with the first line after which its quotes, if it begins with any, are closed.
+std::optional<ModelfileValue> read_value(std::string_view rest) {
+  for (size_t end = 0; end <= rest.size(); ++end) {
+    end = std::min(rest.find_first_of("\r\n", end), rest.size());
+    if (const auto value = unquoted(stripped(rest.substr(0, end)))) return ModelfileValue{*value, end};
+  }
+  return std::nullopt;
+}
+
+void append_utf8(std::string& out, uint32_t code) {
+  if (code < 0x80) {
+    out += static_cast<char>(code);
+    return;
+  }
+  const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+  constexpr int kLead[] = {0, 0xC0, 0xE0, 0xF0};
+  out += static_cast<char>(kLead[more] | static_cast<int>(code >> (6 * more)));
+  for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | (code >> (6 * i) & 0x3F));
+}
+
+std::string from_utf16(std::string_view bytes, bool big) {
+  const auto unit = [&](size_t i) {
+    const auto a = static_cast<uint8_t>(bytes[i]), b = static_cast<uint8_t>(bytes[i + 1]);
+    return static_cast<uint32_t>(big ? a << 8 | b : b << 8 | a);
+  };
+  constexpr uint32_t kReplacement = 0xFFFD;
+  std::string out;
+  size_t i = 0;
+  for (; i + 1 < bytes.size(); i += 2) {
+    uint32_t code = unit(i);
+    if (code >= 0xD800 && code < 0xE000) {
+      const uint32_t low = code < 0xDC00 && i + 3 < bytes.size() ? unit(i + 2) : 0;
+      const bool paired = low >= 0xDC00 && low < 0xE000;
+      code = paired ? 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00) : kReplacement;
+      if (paired) i += 2;
+    }
+    append_utf8(out, code);
+  }
+  if (i < bytes.size()) append_utf8(out, kReplacement);
+  return out;
+}
+
+// The text as UTF-8, by its byte-order mark.
+std::string decoded(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) return std::string(text.substr(3));
+  if (text.starts_with("\xFF\xFE")) return from_utf16(text.substr(2), false);
+  if (text.starts_with("\xFE\xFF")) return from_utf16(text.substr(2), true);
+  return std::string(text);
+}
+
+// "0.14.0", "v0.14", "1.2.3-rc1"
+bool is_version(std::string_view text) {
+  if (text.starts_with('v')) text.remove_prefix(1);
+  text = text.substr(0, text.find_first_of("-+"));
+  int parts = 0;
+  for (;;) {
+    const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+    if (digits == 0 || (digits > 1 && text[0] == '0') || ++parts > 3) return false;
+    if (digits == text.size()) return true;
+    if (text[digits] != '.') return false;
+    text.remove_prefix(digits + 1);
+  }
+}
+
+bool is_message_role(std::string_view role) { return role == "system" || role == "user" || role == "assistant"; }
+
+constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+constexpr std::string_view kNameLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+
+// Instructions that name parts of Ollama's own program, or models it runs in its own way. They are read and reported.
+struct IgnoredInstruction {
+  std::string_view word;
+  const char* why;
+};
+constexpr IgnoredInstruction kIgnored[] = {
+    {"REQUIRES", "it is a version of Ollama"},
+    {"RENDERER", "it names a part of Ollama's program; the model's chat template writes prompts here"},
+    {"PARSER", "it names a part of Ollama's program; the chat template tells how answers are parsed here"},
+    {"DRAFT", "a draft model is chosen where the model runs, with --use drafter=draft:model=PATH"},
+};
+
 // Reads instructions, one at a time.
 class ModelfileReader {
  public:
@@ -26,16 +125,27 @@ class ModelfileReader {
 
   Result<Modelfile> read() {
     while (skip_to_instruction()) {
-      const int line = line_;
-      const std::string word = in_upper_case(take_word());
-      MILLRACE_TRY(const std::string value, take_value(line, word));
-      MILLRACE_TRY_VOID(apply(line, word, value));
+      line_of_instruction_ = line_;
+      const size_t letters = std::min(text_.find_first_not_of(kLetters), text_.size());
+      word_ = in_upper_case(text_.substr(0, letters));
+      advance(letters);
+      MILLRACE_TRY_VOID(check_word());
+      MILLRACE_TRY(const std::string name, take_name());
+      const auto value = read_value(text_);
+      if (!value) return wrong("the closing quotes are missing");
+      const std::string text(value->text);
+      advance(value->bytes);
+      MILLRACE_TRY_VOID(apply(name, text));
     }
     if (out_.from.empty()) return Error::user("Modelfile: FROM is missing");
     return std::move(out_);
   }
 
  private:
+  Error wrong(const std::string& what) const {
+    return Error::user(fmt::format("Modelfile line {}: {}: {}", line_of_instruction_, word_, what));
+  }
+
   void advance(size_t count) {
     line_ += static_cast<int>(std::ranges::count(text_.substr(0, count), '\n'));
     text_.remove_prefix(count);
@@ -46,89 +156,90 @@ class ModelfileReader {
       advance(std::min(text_.find_first_not_of(" \t\r\n"), text_.size()));
       if (text_.empty()) return false;
       if (text_.front() != '#') return true;
-      advance(std::min(text_.find('\n'), text_.size()));
+      advance(std::min(text_.find_first_of("\r\n"), text_.size()));
     }
   }
 
-  std::string_view take_word() {
-    const std::string_view word = text_.substr(0, std::min(text_.find_first_of(" \t\r\n"), text_.size()));
-    advance(word.size());
-    return word;
+  bool at_blank() const { return !text_.empty() && (text_.front() == ' ' || text_.front() == '\t'); }
+
+  bool has_name() const { return word_ == "PARAMETER" || word_ == "MESSAGE"; }
+
+  Result<void> check_word() const {
+    constexpr std::string_view kKnown[] = {"FROM", "SYSTEM", "TEMPLATE", "ADAPTER", "LICENSE", "PARAMETER", "MESSAGE"};
+    if (std::ranges::find(kKnown, word_) == std::end(kKnown) &&
+        std::ranges::find(kIgnored, word_, &IgnoredInstruction::word) == std::end(kIgnored))
+      return wrong("unknown instruction; there are FROM, PARAMETER, TEMPLATE, SYSTEM, ADAPTER, LICENSE and MESSAGE");
+    if (!at_blank() && !has_name()) return wrong("needs a value");
+    return {};
   }
 
-  // The rest of the line; text in """ may have several lines.
-  Result<std::string> take_value(int line, const std::string& word) {
-    const size_t newline = std::min(text_.find('\n'), text_.size());
-    const size_t open = text_.find("\"\"\"");
-    if (open < newline) {
-      const std::string before(stripped(text_.substr(0, open)));  // of MESSAGE: the role
-      advance(open + 3);
-      const size_t close = text_.find("\"\"\"");
-      if (close == std::string_view::npos)
-        return Error::user(fmt::format("Modelfile line {}: {}: the closing \"\"\" is missing", line, word));
-      std::string value(text_.substr(0, close));
-      advance(close + 3);
-      return before.empty() ? value : before + " " + value;
-    }
-    std::string_view value = stripped(text_.substr(0, newline));
-    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') value = value.substr(1, value.size() - 2);
-    std::string out(value);
-    advance(newline);
-    return out;
+  // Returns a parameter's name or a message's role, and "" for other instructions.
+  Result<std::string> take_name() {
+    if (!has_name()) return std::string();
+    advance(std::min(text_.find_first_not_of(" \t"), text_.size()));
+    const size_t letters = std::min(text_.find_first_not_of(kNameLetters), text_.size());
+    std::string name(text_.substr(0, letters));
+    advance(letters);
+    const bool message = word_ == "MESSAGE";
+    if (message && !name.empty() && !is_message_role(name))
+      return wrong(fmt::format("the role must be system, user or assistant, is '{}'", name.substr(0, 40)));
+    if (name.empty() || !at_blank()) return wrong(message ? "needs a role and a text" : "needs a name and a value");
+    return name;
   }
 
-  Result<void> apply(int line, const std::string& word, const std::string& value) {
-    const auto wrong = [&](const std::string& what) {
-      return Error::user(fmt::format("Modelfile line {}: {}: {}", line, word, what));
+  Result<void> apply(const std::string& name, const std::string& value) {
+    const auto note = [&](const char* what, const char* why) {
+      out_.notes.push_back(fmt::format("{} (line {}): {}: {}", word_, line_of_instruction_, what, why));
     };
-    const auto split = [&] {
-      const size_t space = std::min(value.find_first_of(" \t"), value.size());
-      std::string_view second = stripped(std::string_view(value).substr(space));
-      if (second.size() >= 2 && second.front() == '"' && second.back() == '"')
-        second = second.substr(1, second.size() - 2);
-      return std::pair(value.substr(0, space), std::string(second));
-    };
-    if (value.empty()) return wrong("needs a value");
-    if (word == "FROM") {
+    if (word_ == "FROM") {
       if (!out_.from.empty()) return wrong("is given twice");
+      if (value.empty()) return wrong("needs a value");
       out_.from = value;
-    } else if (word == "SYSTEM") {
+    } else if (word_ == "SYSTEM") {
       out_.system = value;
-    } else if (word == "TEMPLATE") {
+    } else if (word_ == "TEMPLATE") {
       if (is_go_template(value)) {
-        out_.notes.push_back(
-            fmt::format("TEMPLATE (line {}): left out: it is a Go template, and chat templates here are Jinja; the "
-                        "base's own is used",
-                        line));
+        note("left out", "it is a Go template, and chat templates here are Jinja; the base's own is used");
       } else {
         out_.chat_template = value;
       }
-    } else if (word == "ADAPTER") {
+    } else if (word_ == "ADAPTER") {
+      if (value.empty()) return wrong("needs a value");
       out_.adapters.push_back(value);
-    } else if (word == "LICENSE") {
+    } else if (word_ == "LICENSE") {
       out_.license += (out_.license.empty() ? "" : "\n") + value;
-    } else if (word == "PARAMETER" || word == "MESSAGE") {
-      auto pair = split();
-      if (pair.second.empty()) return wrong(word == "MESSAGE" ? "needs a role and a text" : "needs a name and a value");
-      (word == "MESSAGE" ? out_.messages : out_.parameters).push_back(std::move(pair));
-    } else if (word == "REQUIRES") {
-      out_.notes.push_back(fmt::format("REQUIRES (line {}): ignored: it is a version of Ollama", line));
+    } else if (word_ == "MESSAGE") {
+      out_.messages.emplace_back(name, value);
+    } else if (word_ == "PARAMETER") {
+      if (name == "stop" && value.empty()) {
+        note("left out", "an empty stop string ends nothing");
+      } else {
+        out_.parameters.emplace_back(name, value);
+      }
     } else {
-      return wrong("unknown instruction; there are FROM, PARAMETER, TEMPLATE, SYSTEM, ADAPTER, LICENSE and MESSAGE");
+      if (word_ == "REQUIRES" && !is_version(value))
+        return wrong(fmt::format("must be a version such as 0.14.0, is '{}'", value.substr(0, 40)));
+      note("ignored", std::ranges::find(kIgnored, word_, &IgnoredInstruction::word)->why);
     }
     return {};
   }
 
   std::string_view text_;
-  int line_ = 1;
+  std::string word_;
+  int line_ = 1, line_of_instruction_ = 1;
   Modelfile out_;
 };
 
-std::string in_quotes(const std::string& text) {
-  return text.find('\n') == std::string::npos && !text.starts_with(' ') && !text.ends_with(' ') &&
-                 !text.starts_with('"')
-             ? text
-             : "\"\"\"" + text + "\"\"\"";
+// One instruction. `value` is quoted in the first way that reads back as `value`. There is no way to write a text of
+// several lines of which one ends in three quotes; a comment then says so.
+std::string instruction(const std::string& head, const std::string& value) {
+  for (const std::string_view quotes : {"", "\"", "\"\"\""}) {
+    if (quotes.empty() && value.empty()) continue;
+    const std::string line = std::string(quotes) + value + std::string(quotes) + "\n";
+    const auto read = read_value(line);
+    if (read && read->text == value && read->bytes + 1 == line.size()) return head + " " + line;
+  }
+  return "# " + head + " is left out: a line of its text ends in quotes that a Modelfile cannot hold\n";
 }
 
 }  // namespace
@@ -136,7 +247,8 @@ std::string in_quotes(const std::string& text) {
 Result<Modelfile> parse_modelfile(std::string_view text) {
   constexpr size_t kMostBytes = size_t{4} << 20;
   if (text.size() > kMostBytes) return Error::user("Modelfile: is larger than 4 MiB");
-  return ModelfileReader(text).read();
+  const std::string utf8 = decoded(text);
+  return ModelfileReader(utf8).read();
 }
 
 bool is_go_template(std::string_view text) {
@@ -151,13 +263,15 @@ bool is_go_template(std::string_view text) {
 }
 
 std::string modelfile_text(const Modelfile& model) {
-  std::string out = "FROM " + model.from + "\n";
-  for (const std::string& path : model.adapters) out += "ADAPTER " + path + "\n";
-  for (const auto& [name, value] : model.parameters) out += fmt::format("PARAMETER {} {}\n", name, value);
-  if (!model.system.empty()) out += "SYSTEM " + in_quotes(model.system) + "\n";
-  if (!model.chat_template.empty()) out += "TEMPLATE \"\"\"" + model.chat_template + "\"\"\"\n";
-  for (const auto& [role, text] : model.messages) out += fmt::format("MESSAGE {} {}\n", role, in_quotes(text));
-  if (!model.license.empty()) out += "LICENSE \"\"\"" + model.license + "\"\"\"\n";
+  std::string out = instruction("FROM", model.from);
+  for (const std::string& path : model.adapters) out += instruction("ADAPTER", path);
+  for (const auto& [name, value] : model.parameters) out += instruction("PARAMETER " + name, value);
+  if (!model.system.empty()) out += instruction("SYSTEM", model.system);
+  if (!model.chat_template.empty()) out += instruction("TEMPLATE", model.chat_template);
+  for (const auto& [role, text] : model.messages)
+    out += is_message_role(role) ? instruction("MESSAGE " + role, text)
+                                 : "# MESSAGE is left out: its role is not system, user or assistant\n";
+  if (!model.license.empty()) out += instruction("LICENSE", model.license);
   return out;
 }
 

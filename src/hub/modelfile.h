@@ -5,6 +5,12 @@
 //     SYSTEM """..."""             quotes are needed for text of several lines
 //     TEMPLATE """..."""           Jinja
 //     ADAPTER ./lora.gguf          repeatable
+//     MESSAGE user Hello           repeatable; system, user or assistant
+//     LICENSE, REQUIRES, RENDERER, PARSER, DRAFT
+//
+// Values follow the grammar of Ollama (parser/parser.go): a value that begins with " or """ ends with the first line
+// that ends in the same quotes, any other value ends with its line. Files may be UTF-8 or, with a byte-order mark,
+// UTF-16.
 #pragma once
 
 #include <string>
@@ -33,7 +39,7 @@ Result<Modelfile> parse_modelfile(std::string_view text);
 // Whether a template is one of Go's, which Ollama uses: {{ .Prompt }}, {{ range .Messages }}.
 bool is_go_template(std::string_view text);
 
-// The text that parse_modelfile() reads back.
+// The text that parse_modelfile() reads back as the same model.
 std::string modelfile_text(const Modelfile& model);
 
 }  // namespace millrace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/philox.h"
+
 namespace millrace {
 namespace {
 
@@ -48,6 +50,117 @@ TEST(Modelfile, TellsGoTemplatesFromJinja) {
   ASSERT_TRUE(model.ok());
   EXPECT_EQ(model->chat_template, "");
   EXPECT_EQ(model->notes.size(), 1u);
+}
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+// Files that Ollama's parser reads, and the values it reads.
+TEST(Modelfile, ValuesFollowOllamasGrammar) {
+  const std::pair<const char*, const char*> systems[] = {
+      {"SYSTEM \"\"\"\"\"\"", ""},
+      {"SYSTEM \"\"", ""},
+      {"SYSTEM ", ""},
+      {"SYSTEM   plain text  ", "plain text"},
+      {"SYSTEM \"  kept  \"", "  kept  "},
+      {"SYSTEM \"over\ntwo lines\"", "over\ntwo lines"},
+      {"SYSTEM \"\"\"\nThis is\n\"quoted\".\n\"\"\"   ", "\nThis is\n\"quoted\".\n"},
+      {"SYSTEM \"a \"quote\" inside\"", "a \"quote\" inside"},
+      {"SYSTEM \"\"\"''\"'\"\"'\"\"'\"'''''\"\"'\"\"'\"\"\"", "''\"'\"\"'\"\"'\"'''''\"\"'\"\"'"},
+      {"SYSTEM say \"\"\"this\"\"\" now", "say \"\"\"this\"\"\" now"},
+      {"system # no comment", "# no comment"},
+      {"SYSTEM it's", "it's"},
+  };
+  for (const auto& [line, value] : systems) {
+    for (const char* end : {"", "\n", "\r\n", "\nPARAMETER seed 1\n"}) {
+      const auto model = parse_modelfile(std::string("FROM a\n") + line + end);
+      ASSERT_TRUE(model.ok()) << line << ": " << model.error().message;
+      EXPECT_EQ(model->system, value) << line;
+      EXPECT_EQ(model->parameters.size(), std::string(end).size() > 2 ? 1u : 0u) << line;
+    }
+  }
+  const auto model = parse_modelfile(
+      "\n  # comment\nFROM \"     model 1\"\nPARAMETER stop \"\"\"### User:\n\"\"\"\nPARAMETER stop "
+      "\"\n\n\"\nPARAMETER stop "
+      "\"### User: \"\nPARAMETER stop </s> \nMESSAGE user\t\"\"\"two\nlines\"\"\"\nMESSAGE assistant \"\"\n");
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(model->from, "     model 1");
+  EXPECT_EQ(model->parameters,
+            (Pairs{{"stop", "### User:\n"}, {"stop", "\n\n"}, {"stop", "### User: "}, {"stop", "</s>"}}));
+  EXPECT_EQ(model->messages, (Pairs{{"user", "two\nlines"}, {"assistant", ""}}));
+}
+
+TEST(Modelfile, PartsOfOllamasProgramAreReported) {
+  const auto model = parse_modelfile("FROM a\nRENDERER qwen3-coder\nPARSER harmony\nDRAFT ./small\nREQUIRES 0.14.0\n");
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const char* const words[] = {"RENDERER", "PARSER", "DRAFT", "REQUIRES"};
+  ASSERT_EQ(model->notes.size(), std::size(words));
+  for (size_t i = 0; i < std::size(words); ++i) EXPECT_TRUE(model->notes[i].starts_with(words[i])) << model->notes[i];
+}
+
+TEST(Modelfile, RefusesWhatOllamaRefuses) {
+  for (const char* line :
+       {"MESSAGE badguy Hello", "MESSAGE System Hello", "MESSAGE tool 7", "MESSAGE system", "MESSAGE", "PARAMETER",
+        "PARAMETER temperature", "PARAMETER a-b 1", "SYSTEM \"open", "SYSTEM \"\"\"open\"\"", "SYSTEM \"\"\"a\"\"\" b",
+        "SYSTEM \"a\" b", "SYSTEM", "ADAPTER ", "SYSTEM: x", "-x", "REQUIRES newest", "REQUIRES 01.2"}) {
+    EXPECT_FALSE(parse_modelfile(std::string("FROM a\n") + line).ok()) << line;
+  }
+  EXPECT_FALSE(parse_modelfile("FROM \n").ok());
+}
+
+TEST(Modelfile, ReadsEveryEncodingWithAByteOrderMark) {
+  const std::u16string wide = u"FROM bob\r\nSYSTEM Gr\u00FC\u00DFe \U0001F600\r\nPARAMETER seed 1\r\n";
+  std::string little = "\xFF\xFE", big = "\xFE\xFF";
+  for (const char16_t unit : wide) {
+    little += {static_cast<char>(unit & 0xFF), static_cast<char>(unit >> 8)};
+    big += {static_cast<char>(unit >> 8), static_cast<char>(unit & 0xFF)};
+  }
+  const std::string greeting = "Gr\xC3\xBC\xC3\x9F\x65 \xF0\x9F\x98\x80";
+  for (const std::string& text :
+       {"\xEF\xBB\xBF\x46ROM bob\nSYSTEM " + greeting + "\nPARAMETER seed 1\n", little, big}) {
+    const auto model = parse_modelfile(text);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    EXPECT_EQ(model->from, "bob");
+    EXPECT_EQ(model->system, greeting);
+    EXPECT_EQ(model->parameters, (Pairs{{"seed", "1"}}));
+  }
+  EXPECT_FALSE(parse_modelfile(std::string("\xFF\xFE\x46\0R", 5)).ok());  // cut inside a unit
+}
+
+// Random texts of the characters that matter to the grammar, in every place that holds a text.
+TEST(Modelfile, EveryModelReadsBackTheSame) {
+  constexpr const char* kPieces[] = {"a", " ", "\"", "\n", "\r", "\t", "#", "'", "\"\"", "FROM b\n", "\xC3\xBC", "\\"};
+  uint64_t drawn = 0;
+  const auto draw = [&](size_t n) {
+    return static_cast<size_t>(philox_uniform(12, 0, drawn++) * static_cast<double>(n));
+  };
+  const auto text = [&] {
+    std::string out;
+    for (size_t length = draw(9); length > 0; --length) out += kPieces[draw(std::size(kPieces))];
+    return out;
+  };
+  int left_out = 0;
+  for (int round = 0; round < 3000; ++round) {
+    Modelfile model;
+    model.from = "m";
+    model.system = text();
+    model.license = text();
+    model.adapters = {"x" + text()};
+    model.parameters = {{"stop", "y" + text()}, {"stop", text() + "z"}};
+    model.messages = {{"user", text()}, {"assistant", text()}};
+    const std::string written = modelfile_text(model);
+    if (written.find("is left out: a line") != std::string::npos) {
+      ++left_out;
+      continue;
+    }
+    const auto again = parse_modelfile(written);
+    ASSERT_TRUE(again.ok()) << written << again.error().message;
+    EXPECT_EQ(again->system, model.system) << written;
+    EXPECT_EQ(again->license, model.license) << written;
+    EXPECT_EQ(again->adapters, model.adapters) << written;
+    EXPECT_EQ(again->parameters, model.parameters) << written;
+    EXPECT_EQ(again->messages, model.messages) << written;
+  }
+  EXPECT_LT(left_out, 600);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <unordered_set>
 
@@ -102,14 +103,14 @@ class TensorInfoReader {
   Result<void> read_dims(GgufTensor& tensor) {
     uint32_t rank = 0;
     if (!reader_.read(rank)) return truncated(tensor);
-    if (rank < 1 || rank > tensor.dims.size()) {
-      return Error::corrupt(fmt::format("{}: has {} dimensions; 1 to 4 are allowed", where(tensor), rank));
+    if (rank > tensor.dims.size()) {
+      return Error::corrupt(fmt::format("{}: has {} dimensions; 0 to 4 are allowed", where(tensor), rank));
     }
-    tensor.rank = static_cast<int>(rank);
-    for (int i = tensor.rank - 1; i >= 0; --i) {  // stored innermost first
+    tensor.rank = std::max(1, static_cast<int>(rank));       // without dimensions: one value
+    for (int i = static_cast<int>(rank) - 1; i >= 0; --i) {  // stored innermost first
       uint64_t dim = 0;
       if (!reader_.read(dim)) return truncated(tensor);
-      if (dim == 0 || dim > static_cast<uint64_t>(INT64_MAX)) {
+      if (dim > static_cast<uint64_t>(INT64_MAX)) {
         return Error::corrupt(fmt::format("{}: dimension of size {}", where(tensor), dim));
       }
       tensor.dims[i] = static_cast<int64_t>(dim);
@@ -163,7 +164,7 @@ Result<void> place_tensors(std::vector<GgufTensor>& tensors, uint64_t table_end,
       return Error::corrupt(
           fmt::format("{}: tensor {}: its data offset goes past 2^64", file, quoted_name(tensor.name)));
     }
-    ranges.push_back({tensor.name, tensor.offset, tensor.bytes});
+    if (tensor.bytes > 0) ranges.push_back({tensor.name, tensor.offset, tensor.bytes});
   }
   return check_tensor_ranges(ranges, data, file_bytes, file);
 }

@@ -87,7 +87,6 @@ Result<Json> MetadataReader::read_number(GgufValueType type) {
   auto as = [&]<typename T>(T value) -> Result<Json> {
     if (!reader_.read(value)) return truncated();
     if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(value)) return error("value is not a number (NaN)");
       return Json(static_cast<double>(value));
     } else if constexpr (std::is_unsigned_v<T>) {
       return Json(static_cast<uint64_t>(value));
@@ -272,7 +271,8 @@ std::optional<int64_t> GgufMetadata::integer(std::string_view key) const {
 
 std::optional<double> GgufMetadata::number(std::string_view key) const {
   const Json* value = find_value(*this, key);
-  return value && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
+  const double number = value && value->is_number() ? value->get<double>() : NAN;
+  return std::isnan(number) ? std::nullopt : std::optional(number);
 }
 
 std::optional<bool> GgufMetadata::boolean(std::string_view key) const {

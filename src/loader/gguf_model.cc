@@ -21,6 +21,7 @@ using Json = nlohmann::ordered_json;
 Result<void> append_tensors(ModelFiles& model, const GgufFile& parsed, std::span<const uint8_t> image, size_t file,
                             const std::string& path) {
   for (const GgufTensor& source : parsed.tensors) {
+    if (source.bytes == 0) continue;  // without elements: nothing can use it
     StoredTensor stored;
     stored.name = source.name;
     stored.type_name = source.type->name;
@@ -121,6 +122,7 @@ Result<void> check_part(const GgufMetadata& metadata, uint64_t part, uint64_t pa
 
 Result<void> open_parts(ModelFiles& model, const SplitName& name) {
   std::optional<uint64_t> expected;
+  uint64_t tensors = 0;  // with those that have no elements
   for (uint64_t part = 1; part <= name.parts; ++part) {
     std::string path = name.path(part);
     MILLRACE_TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
@@ -128,14 +130,15 @@ Result<void> open_parts(ModelFiles& model, const SplitName& name) {
     MILLRACE_TRY_VOID(check_part(parsed.metadata, part, name.parts, path));
     MILLRACE_TRY_VOID(append_tensors(model, parsed, file->bytes(), model.files.size(), path));
     model.files.push_back(std::move(file));
+    tensors += parsed.tensors.size();
     if (part > 1) continue;
     expected = parsed.metadata.unsigned_value("split.tensors.count");
     MILLRACE_TRY_VOID(take_metadata(model, parsed.metadata, path));
   }
-  if (expected && *expected != model.tensors.size()) {
+  if (expected && *expected != tensors) {
     return Error::corrupt(
         fmt::format("{}: metadata key 'split.tensors.count' is {}, but the {} parts contain {} tensors", name.path(1),
-                    *expected, name.parts, model.tensors.size()));
+                    *expected, name.parts, tensors));
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "base/ordered_json.h"
 #include "loader/file_text.h"
@@ -54,6 +55,24 @@ Result<void> add_modelopt_config(const fs::path& folder, Json& config) {
   return {};
 }
 
+// AutoGPTQ and AutoAWQ once described a quantized checkpoint in files of their own. AutoAWQ's has other names of
+// fields.
+Result<void> add_quantize_config(const fs::path& folder, Json& config) {
+  std::error_code ignored;
+  if (config.contains("quantization_config")) return {};
+  for (const auto& [name, method] : {std::pair{"quantize_config.json", "gptq"}, {"quant_config.json", "awq"}}) {
+    const fs::path path = folder / name;
+    if (!fs::exists(path, ignored)) continue;
+    MILLRACE_TRY(Json quantization, read_config(path));
+    if (!quantization.contains("quant_method")) quantization["quant_method"] = method;
+    for (const auto& [theirs, ours] : {std::pair{"w_bit", "bits"}, {"q_group_size", "group_size"}})
+      if (quantization.contains(theirs) && !quantization.contains(ours)) quantization[ours] = quantization[theirs];
+    config["quantization_config"] = std::move(quantization);
+    return {};
+  }
+  return {};
+}
+
 fs::path folder_of(const fs::path& given) {
   std::error_code ignored;
   return fs::is_directory(given, ignored) ? given : given.parent_path();
@@ -85,6 +104,7 @@ Result<ModelFiles> open_huggingface(const std::string& path) {
   MILLRACE_TRY(Json config, read_config(config_path));
   MILLRACE_TRY(model.architecture, read_architecture(config, config_path));
   MILLRACE_TRY_VOID(add_modelopt_config(folder, config));
+  MILLRACE_TRY_VOID(add_quantize_config(folder, config));
   MILLRACE_TRY_VOID(check_quantization(config, config_path));
   MILLRACE_TRY_VOID(open_safetensors_weights(model, given));
   MILLRACE_TRY_VOID(attach_fp8_scales(model, config));

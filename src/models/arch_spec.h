@@ -30,6 +30,7 @@ struct RopeSpec {
   double high_freq_factor = 4.0;
   double beta_fast = 32.0;  // yarn (Peng et al., 2023)
   double beta_slow = 1.0;
+  bool truncate = true;             // yarn: the ramp's ends are rounded to whole dims
   double attention_factor = 0.0;    // yarn, longrope: scales cos and sin; 0: the method's own default
   std::vector<float> long_factors;  // per-frequency divisors: longrope past original_context, and GGUF's rope_freqs
   std::vector<float> short_factors;

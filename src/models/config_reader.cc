@@ -108,6 +108,12 @@ std::vector<std::string> ConfigReader::texts_or_empty(std::string_view key) {
   return out;
 }
 
+std::vector<std::string> ConfigReader::keys() const {
+  std::vector<std::string> out;
+  for (const auto& [name, unused] : object_->items()) out.push_back(name);
+  return out;
+}
+
 ConfigReader ConfigReader::object(std::string_view key) const {
   const auto* value = get(key);
   return ConfigReader(value ? *value : kEmpty, fmt::format("{}: {}{}", source_, prefix_, key));

@@ -31,6 +31,11 @@ class ConfigReader {
   // A reader of the object under `key`; empty if absent or null.
   ConfigReader object(std::string_view key) const;
 
+  // Names of all fields of the object, with their prefix.
+  std::vector<std::string> keys() const;
+  // The field as it is stored; null if absent or JSON null.
+  const nlohmann::ordered_json* value(std::string_view key) const { return get(key); }
+
   void fail(Error error);
   Result<void> status() const;
   const std::string& source() const { return source_; }

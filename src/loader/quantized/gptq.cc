@@ -2,7 +2,9 @@
 // Transformers), as AutoGPTQ and GPTQModel write them. Of a matrix with `in` columns and `out` rows, in I32 words:
 //
 //   qweight [in * bits / 32, out]        levels, packed along the columns of the matrix
-//   qzeros  [groups, out * bits / 32]    zero points, packed along its rows; less 1 unless checkpoint_format is gptq_v2
+//   qzeros  [groups, out * bits / 32]    zero points, packed along its rows; less 1 unless checkpoint_format is
+//   gptq_v2.
+//                                        A stored 15 of 4 bits is 16, as in AutoGPTQ's and ExLlama's kernels, not 0
 //   scales  [groups, out]
 //   g_idx   [in]                         the group of each column; with desc_act not in order
 //
@@ -21,16 +23,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The columns by group, stable; empty: they are in this order. `group`: columns of each. Errors: corrupt.
-Result<std::vector<int32_t>> column_order(const QuantizedTensors& tensors, int64_t cols, int64_t groups) {
+// The columns by group, stable; empty: they are in this order. `group`: columns of each, of which the last may have
+// fewer. Errors: corrupt.
+Result<std::vector<int32_t>> column_order(const QuantizedTensors& tensors, int64_t cols, int64_t groups,
+                                          int64_t group) {
   std::vector<int32_t> order;
   if (!tensors.find("g_idx")) return order;
   MILLRACE_TRY(const std::vector<int32_t> group_of, tensors.integers("g_idx", cols, groups - 1));
   std::vector<int64_t> counts(static_cast<size_t>(groups));
-  for (int32_t group : group_of) ++counts[static_cast<size_t>(group)];
-  if (std::ranges::any_of(counts, [&](int64_t count) { return count != cols / groups; }))
-    return tensors.wrong(*tensors.find("g_idx"),
-                         fmt::format("its {} groups have not {} columns each", groups, cols / groups));
+  for (int32_t of : group_of) ++counts[static_cast<size_t>(of)];
+  const int64_t last = cols - (groups - 1) * group;
+  if (counts.back() != last || std::any_of(counts.begin(), counts.end() - 1, [&](int64_t n) { return n != group; }))
+    return tensors.wrong(*tensors.find("g_idx"), fmt::format("its {} groups have not {} columns each", groups, group));
   if (std::ranges::is_sorted(group_of)) return order;
   order.resize(group_of.size());
   std::iota(order.begin(), order.end(), 0);
@@ -43,6 +47,14 @@ Result<int> bits_of(const Json& config) {
   const int64_t given = bits != config.end() && bits->is_number_unsigned() ? bits->get<int64_t>() : 0;
   if (given == 2 || given == 3 || given == 4 || given == 8) return static_cast<int>(given);
   return Error::unsupported("config.json: key 'quantization_config.bits': must be 2, 3, 4 or 8 for gptq");
+}
+
+// Columns of each group but the last, which has the remaining ones: as group_size states, or equal shares. 0: neither.
+int64_t columns_of_group(const Json& config, int64_t cols, int64_t groups) {
+  const auto stated = config.find("group_size");
+  const int64_t size = stated != config.end() && stated->is_number_integer() ? stated->get<int64_t>() : 0;
+  if (size > 0 && size <= cols && (cols + size - 1) / size == groups) return size;
+  return cols % groups == 0 ? cols / groups : 0;
 }
 
 }  // namespace
@@ -58,11 +70,12 @@ Result<Levels> read_gptq(const QuantizedTensors& tensors, const Json& config, st
                                              words->tensor.rows(), rows, bits));
   MILLRACE_TRY(const StoredTensor* zeros, tensors.matrix("qzeros", "I32", -1, rows * bits / 32));
   const int64_t groups = zeros->tensor.rows();
-  if (cols % groups != 0) return tensors.wrong(*zeros, fmt::format("{} groups do not divide {} columns", groups, cols));
+  const int64_t group_size = columns_of_group(config, cols, groups);
+  if (group_size == 0) return tensors.wrong(*zeros, fmt::format("{} groups do not divide {} columns", groups, cols));
   MILLRACE_TRY(const std::vector<float> by_group, tensors.numbers("scales", groups, rows));
-  MILLRACE_TRY(order, column_order(tensors, cols, groups));
+  MILLRACE_TRY(order, column_order(tensors, cols, groups, group_size));
 
-  Levels out{.rows = rows, .cols = cols, .group = cols / groups};
+  Levels out{.rows = rows, .cols = cols, .group = group_size};
   out.scales.resize(by_group.size());
   auto zero = std::make_shared<std::vector<int16_t>>(by_group.size());  // [rows, groups]
   const int top = (1 << bits) - 1;

@@ -21,7 +21,7 @@ struct Target {
 constexpr Target kTargets[] = {{"q4_0", -8, 7, 8}, {"q5_0", -16, 15, 16}, {"q8_0", -128, 127, 127}};
 
 const Target* target_of(const Levels& levels) {
-  if (levels.group % kLevelBlock != 0) return nullptr;
+  if (levels.group % kLevelBlock != 0 || levels.cols % kLevelBlock != 0) return nullptr;
   for (float scale : levels.scales)
     if (!fits_f16(scale)) return nullptr;
   for (const Target& target : kTargets)
@@ -71,7 +71,7 @@ class AffineBlocks {
   template <typename Visit>
   bool for_blocks(const Visit& visit) const {
     int16_t block[kMostAffineBlock];
-    const int64_t groups = levels_.cols / levels_.group, values = format_.block_values;
+    const int64_t groups = levels_.groups(), values = format_.block_values;
     for (int64_t row = 0; row < levels_.rows; ++row) {
       for (int64_t first = 0; first < levels_.cols; first += values) {
         for (int64_t at = 0; at < values; at += kLevelBlock) levels_.read(row, first + at, kLevelBlock, block + at);
@@ -89,9 +89,9 @@ class AffineBlocks {
 // The affine format that holds the levels exactly; null: none.
 const Format* affine_format_of(const Levels& levels) {
   constexpr int kMostRange = 14;  // of 3 bits with zero points from one end to the other
-  if (levels.high - levels.low > kMostRange || levels.group % 64 != 0) return nullptr;
+  if (levels.high - levels.low > kMostRange || levels.group % 64 != 0 || levels.cols % 64 != 0) return nullptr;
   if (!std::ranges::all_of(levels.scales, fits_f16)) return nullptr;
-  const bool wide = levels.group % 128 == 0;
+  const bool wide = levels.group % 128 == 0 && levels.cols % 128 == 0;
   for (const char* name : {wide ? "q2_g128" : "q2_g64", wide ? "q3_g128" : "q3_g64"}) {
     const Format* format = find_format(name);
     if (AffineBlocks(levels, *format).exact()) return format;
@@ -101,7 +101,7 @@ const Format* affine_format_of(const Levels& levels) {
 
 void store_blocks(const Levels& levels, const Target& target, const Format& format, uint8_t* out) {
   int16_t block[kLevelBlock];
-  const int64_t groups = levels.cols / levels.group;
+  const int64_t groups = levels.groups();
   for (int64_t row = 0; row < levels.rows; ++row) {
     for (int64_t first = 0; first < levels.cols; first += kLevelBlock, out += format.block_bytes) {
       levels.read(row, first, kLevelBlock, block);
@@ -114,7 +114,7 @@ void store_blocks(const Levels& levels, const Target& target, const Format& form
 
 void store_values(const Levels& levels, float* out) {
   int16_t block[kLevelBlock];
-  const int64_t groups = levels.cols / levels.group;
+  const int64_t groups = levels.groups();
   for (int64_t row = 0; row < levels.rows; ++row) {
     for (int64_t first = 0; first < levels.cols; first += kLevelBlock) {
       const int64_t count = std::min(kLevelBlock, levels.cols - first);

@@ -25,9 +25,10 @@ inline constexpr int64_t kLevelBlock = 32;
 
 struct Levels {
   int64_t rows = 0, cols = 0;
-  int64_t group = 0;          // columns that share a scale; divides cols
+  int64_t group = 0;          // columns that share a scale; the last group of a row may be shorter
   int low = 0, high = 0;      // no level is outside
-  std::vector<float> scales;  // [rows, cols / group], finite
+  std::vector<float> scales;  // [rows, groups()], finite
+  int64_t groups() const { return (cols + group - 1) / group; }
   // Levels of columns [first, first + count) of a row; count <= kLevelBlock.
   std::function<void(int64_t row, int64_t first, int64_t count, int16_t* out)> read;
 };

@@ -86,6 +86,52 @@ TEST_F(Damaged, GptqIsRefused) {
   EXPECT_CONTAINS(error(kGptq, odd.add("a.scales", "F32", "[3,8]", ones(24))), "3 groups do not divide 64 columns");
 }
 
+// 352 columns in groups of 128: the last group has 96, in order or by g_idx.
+TEST_F(Damaged, GptqMayHaveAShortLastGroup) {
+  constexpr const char* kGroups = R"({"quant_method":"gptq","bits":4,"group_size":128,"desc_act":true})";
+  constexpr int kCols = 352;
+  for (const bool permuted : {false, true}) {
+    std::vector<int32_t> group_of;
+    for (int i = 0; i < kCols; ++i) group_of.push_back((permuted ? kCols - 1 - i : i) / 128);
+    Bytes levels, scales;
+    for (int i = 0; i < kCols / 8 * 8; ++i) levels.put(uint32_t{0x99999999});
+    for (int group = 0; group < 3; ++group)
+      for (int row = 0; row < 8; ++row) scales.put(static_cast<float>(1 << group));
+    SafetensorsBytes tensors;
+    tensors.add("a.qweight", "I32", "[44,8]", levels).add("a.qzeros", "I32", "[3,1]", words(3));
+    tensors.add("a.scales", "F32", "[3,8]", scales).add("a.g_idx", "I32", "[352]", indices(group_of));
+    auto model = open(kGroups, tensors);
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const StoredTensor* matrix = model->find("a.weight");
+    ASSERT_TRUE(matrix);
+    const std::vector<float> values = values_of(*matrix);
+    ASSERT_EQ(values.size(), 8u * kCols);
+    for (const int column : {0, 127, 128, 255, 256, 351})  // in stored order, which is that of the groups
+      EXPECT_EQ(values[static_cast<size_t>(column)], 8.0f * static_cast<float>(1 << column / 128)) << column;
+  }
+}
+
+// A stored zero point of 15 in the first layout is 16 in AutoGPTQ's PyTorch and Triton kernels and in ExLlama's.
+TEST_F(Damaged, GptqZeroPointsDoNotWrap) {
+  SafetensorsBytes tensors;
+  tensors.add("a.qweight", "I32", "[8,8]", words(64)).add("a.qzeros", "I32", "[2,1]", Bytes().put(~0u).put(~0u));
+  auto model = open(kGptq, tensors.add("a.scales", "F32", "[2,8]", ones(16)));
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(values_of(*model->find("a.weight"))[0], -16.0f);
+}
+
+// Folders of AutoGPTQ's and AutoAWQ's first versions describe the quantization in a file of its own.
+TEST_F(Damaged, TheQuantizationMayHaveAFileOfItsOwn) {
+  folder_.write("config.json", R"({"model_type":"llama"})");
+  folder_.write("quantize_config.json", R"({"bits":4,"group_size":32,"desc_act":false,"sym":true})");
+  folder_.write("model.safetensors", gptq().string());
+  auto model = open_model_files(folder_.path());
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_TRUE(model->find("a.weight"));
+  folder_.write("quantize_config.json", R"({"bits":4,"group_size":32,"quant_method":"quark"})");
+  EXPECT_FALSE(open_model_files(folder_.path()).ok());
+}
+
 // GPTQ matrices of 2 and 3 bits, 32 rows of 256 columns. Zero points of the middle are those of symmetric levels; their
 // minimum is a power of two times the scale.
 TEST_F(Damaged, GptqOfTwoAndThreeBitsHasFormatsOfItsOwn) {

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/arch/rope_fields.h"
+
 namespace millrace {
 namespace {
 
@@ -129,38 +131,6 @@ void read_gguf_vocab(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files
   if (const StoredTensor* embedding = files.find("token_embd.weight")) spec.vocab = embedding->tensor.rows();
 }
 
-void read_rope_scaling(ConfigReader& config, ConfigReader scaling, RopeSpec& rope) {
-  std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
-  rope.theta = scaling.number_or("rope_theta", rope.theta);
-  rope.factor = scaling.number_or("factor", 1.0);
-  rope.original_context = scaling.count_or("original_max_position_embeddings", rope.original_context, 0, kMaxContext);
-  rope.attention_factor = scaling.number_or("attention_factor", 0.0);
-  if (type == "default" || type == "none") {
-    rope.factor = 1.0;
-  } else if (type == "linear") {
-    rope.scaling = RopeSpec::Scaling::linear;
-  } else if (type == "llama3") {
-    rope.scaling = RopeSpec::Scaling::llama3;
-    rope.low_freq_factor = scaling.number_or("low_freq_factor", 1.0);
-    rope.high_freq_factor = scaling.number_or("high_freq_factor", 4.0);
-    if (!(rope.high_freq_factor > rope.low_freq_factor)) {
-      config.fail(Error::corrupt(fmt::format("{}: high_freq_factor must be above low_freq_factor", config.source())));
-    }
-  } else if (type == "yarn") {
-    rope.scaling = RopeSpec::Scaling::yarn;
-    rope.beta_fast = scaling.number_or("beta_fast", 32.0);
-    rope.beta_slow = scaling.number_or("beta_slow", 1.0);
-  } else if (type == "longrope" || type == "su") {
-    rope.scaling = RopeSpec::Scaling::longrope;
-    for (double f : scaling.numbers_or_empty("long_factor")) rope.long_factors.push_back(static_cast<float>(f));
-    for (double f : scaling.numbers_or_empty("short_factor")) rope.short_factors.push_back(static_cast<float>(f));
-  } else {
-    config.fail(Error::unsupported(fmt::format("{}: rope scaling '{}'", config.source(), type)));
-  }
-  if (!(rope.factor > 0.0))
-    config.fail(Error::corrupt(fmt::format("{}: rope scaling factor must be positive", config.source())));
-}
-
 void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
   spec.vocab = config.count("vocab_size", 1, kMaxVocab);
   spec.width = config.count("hidden_size", 1, kMaxWidth);
@@ -174,16 +144,7 @@ void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
   spec.activation = find_activation(
       config,
       config.text_or("hidden_activation", config.text_or("hidden_act", config.text_or("activation_function", "silu"))));
-  RopeSpec rope;
-  double partial = config.number_or("partial_rotary_factor", 1.0);
-  rope.rotated =
-      static_cast<int64_t>(static_cast<double>(spec.head_dim) * (partial > 0.0 && partial <= 1.0 ? partial : 1.0));
-  rope.theta = config.number_or("rope_theta", 10000.0);
-  rope.original_context = config.count_or("original_max_position_embeddings", spec.context, 0, kMaxContext);
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (config.has(key)) read_rope_scaling(config, config.object(key), rope);
-  }
-  spec.ropes = {rope};
+  read_huggingface_ropes(config, spec);
   spec.layers.assign(static_cast<size_t>(layers), LayerSpec{});
 }
 

@@ -21,9 +21,6 @@ void read_common_huggingface(ConfigReader& config, ArchSpec& spec);
 void read_gguf_activation(ConfigReader& meta, ArchSpec& spec);
 const char* activation_name(HiddenActivation activation);
 
-// Reads the `rope_scaling` / `rope_parameters` object of a config.json into `rope`.
-void read_rope_scaling(ConfigReader& config, ConfigReader scaling, RopeSpec& rope);
-
 // Every `pattern`-th layer sees all keys, the others only the last `window`.
 void alternate_windows(ArchSpec& spec, int64_t window, int64_t pattern);
 

@@ -78,16 +78,12 @@ void read_gemma3(ConfigReader& config, ArchSpec& spec) {
   read_gemma2(config, spec);
   spec.qk_norm = QkNorm::head;
   if (config.texts_or_empty("layer_types").empty()) read_huggingface_windows(config, spec, kGemma3Pattern);
-  // Newer configs store both ropes under rope_parameters.
-  ConfigReader parameters = config.object("rope_parameters");
-  double local_theta = config.number_or("rope_local_base_freq", 10000.0);
-  if (parameters.has("full_attention")) {
-    read_rope_scaling(config, parameters.object("full_attention"), spec.ropes[0]);
-    local_theta = parameters.object("sliding_attention").number_or("rope_theta", local_theta);
-  } else if (!config.has("rope_theta") && !parameters.has("rope_theta")) {
-    spec.ropes[0].theta = 1000000.0;
-  }
-  split_ropes(spec, local_theta);
+  // Newer files have an object for the layers of each type, which the common reader has read.
+  if (spec.ropes.size() > 1) return;
+  const bool named = config.has("rope_theta") || config.object("rope_parameters").has("rope_theta") ||
+                     config.object("rope_parameters").has("full_attention");
+  if (!named) spec.ropes[0].theta = 1000000.0;
+  split_ropes(spec, config.number_or("rope_local_base_freq", 10000.0));
 }
 
 const std::vector<TensorName> kPrePostNames = {

@@ -1,6 +1,4 @@
 // Llama 1, 2 and 3.x, and all models of the same architecture (SmolLM, TinyLlama, Yi ...).
-#include <fmt/format.h>
-
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 
@@ -9,11 +7,6 @@ namespace {
 
 void read_llama_gguf(ConfigReader& meta, ArchSpec& spec) {
   if (int64_t window = meta.count_or("attention.sliding_window", 0, 0, kMaxContext)) alternate_windows(spec, window, 0);
-}
-
-void read_llama(ConfigReader& config, ArchSpec& spec) {
-  if (config.flag_or("use_parallel_residual", false))
-    config.fail(Error::unsupported(fmt::format("{}: use_parallel_residual", config.source())));
 }
 
 }  // namespace
@@ -30,7 +23,6 @@ const Arch kLlama = {
         "Llama 3 Herd of Models",
     .gguf_rope = RopeStyle::interleaved,
     .read_gguf = read_llama_gguf,
-    .read_huggingface = read_llama,
 };
 
 }  // namespace millrace

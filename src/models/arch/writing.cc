@@ -134,6 +134,7 @@ void write_huggingface_rope(const RopeSpec& given, Json& config) {
   if (rope.scaling == Scaling::yarn) {
     scaling["beta_fast"] = rope.beta_fast;
     scaling["beta_slow"] = rope.beta_slow;
+    if (!rope.truncate) scaling["truncate"] = false;
     if (rope.attention_factor > 0.0) scaling["attention_factor"] = rope.attention_factor;
   }
   config["rope_scaling"] = scaling;

@@ -27,8 +27,9 @@ double yarn_dimension(const RopeSpec& rope, double rotations) {
 }
 
 void scale_yarn(const RopeSpec& rope, std::vector<double>& frequencies) {
-  double low = std::max(0.0, std::floor(yarn_dimension(rope, rope.beta_fast)));
-  double high = std::min(static_cast<double>(rope.rotated - 1), std::ceil(yarn_dimension(rope, rope.beta_slow)));
+  const double first = yarn_dimension(rope, rope.beta_fast), last = yarn_dimension(rope, rope.beta_slow);
+  const double low = std::max(0.0, rope.truncate ? std::floor(first) : first);
+  double high = std::min(static_cast<double>(rope.rotated - 1), rope.truncate ? std::ceil(last) : last);
   if (high <= low) high = low + 0.001;
   for (size_t i = 0; i < frequencies.size(); ++i) {
     double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);

@@ -160,9 +160,16 @@ std::optional<ApiError> prepend_context(const LanguageModel& model, const std::v
 }
 
 // The prompt that the answer continues; with continue_last_message it ends where the last message ends.
-Result<std::string> prompt_text(const LanguageModel& model, const GenerationRequest& params, const Json& input) {
-  return params.continue_last_message ? unfinished_chat_text(model, input)
-                                      : chat_text(model, input, params.add_generation_prompt);
+Result<RenderedChat> render_prompt(const LanguageModel& model, const GenerationRequest& params, const Json& input) {
+  return params.continue_last_message ? render_unfinished_chat(model, input)
+                                      : render_chat(model, input, params.add_generation_prompt);
+}
+
+// Messages that the template refuses are rewritten; the answer says how.
+void report_rewrites(GenerationRequest& params, const RenderedChat& rendered) {
+  for (const MessageRewrite* rewrite : rendered.rewrites)
+    params.applied.push_back(
+        {{"family", "messages"}, {"name", rewrite->name}, {"options", Json::object()}, {"effect", rewrite->effect}});
 }
 
 }  // namespace
@@ -178,15 +185,19 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   params.messages = Json::array();
   Json as_given = params.tools.any() ? input : Json();
   add_tools(chat_template, true, params, input);
-  auto text = prompt_text(model, params, input);
+  fill_call_arguments(input["messages"]);
+  auto rendered = render_prompt(model, params, input);
   // Some templates only render in engines other than Python's: R1's passes a filter's result to tojson.
-  if (!text.ok() && as_given.is_object() &&
-      text.error().message.find("is not JSON serializable") != std::string::npos) {
+  if (!rendered.ok() && as_given.is_object() &&
+      rendered.error().message.find("is not JSON serializable") != std::string::npos) {
     input = std::move(as_given);
     add_tools(chat_template, false, params, input);
-    text = prompt_text(model, params, input);
+    rendered = render_prompt(model, params, input);
   }
-  if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
+  if (!rendered.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + rendered.error().message, "messages"};
+  report_rewrites(params, *rendered);
+  input["messages"] = std::move(rendered->messages);
+  std::string* const text = &rendered->text;
   params.marks = params.dialect && answer_frames_of(*params.dialect) ? nullptr : reasoning_marks_of(chat_template);
   if (params.marks) {
     params.place = reasoning_place(*text, *params.marks);

@@ -13,8 +13,9 @@ namespace {
 // Ollama's names where they differ.
 constexpr std::pair<const char*, const char*> kSamplingNames[] = {
     {"repeat_penalty", "repetition_penalty"}, {"repeat_last_n", "penalty_window"}, {"temp", "temperature"}};
-constexpr const char* kOfDevices[] = {"num_gpu",  "main_gpu",  "num_thread",       "num_batch", "numa", "use_mmap",
-                                      "low_vram", "use_mlock", "penalize_newline", "num_keep",  "tfs_z"};
+constexpr const char* kOfDevices[] = {"num_gpu",  "main_gpu", "num_thread", "num_batch",        "numa",
+                                      "use_mmap", "low_vram", "use_mlock",  "penalize_newline", "num_keep",
+                                      "tfs_z",    "f16_kv",   "logits_all", "vocab_only"};
 
 bool whole_number(const std::string& text, int64_t* out) {
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), *out);

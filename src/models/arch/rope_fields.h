@@ -1,0 +1,23 @@
+// Rotary fields of a config.json, from every place where Transformers 4 and 5 write them: at the top (rope_theta,
+// partial_rotary_factor), in `rope_scaling` (4), in `rope_parameters` (5), and in one object per layer type inside
+// `rope_parameters` (5). One table lists the fields that are read. A field outside the table is refused by name, since
+// it may change the numbers.
+#pragma once
+
+#include "models/arch_spec.h"
+#include "models/config_reader.h"
+
+namespace millrace {
+
+// Fills spec.ropes: [0] of the layers that see all keys and, if the file has an object for sliding layers, [1] of
+// those. Needs spec.head_dim and spec.context. Failures are stored in `config`.
+void read_huggingface_ropes(ConfigReader& config, ArchSpec& spec);
+
+// Gives layers with a window spec.ropes[1], if there is one and no layer refers to it yet.
+void assign_window_ropes(ArchSpec& spec);
+
+// Refuses fields outside the rotary ones that change the numbers and that no architecture here reads, unless they hold
+// the value that changes nothing.
+void refuse_unread_fields(ConfigReader& config);
+
+}  // namespace millrace
