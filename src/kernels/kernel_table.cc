@@ -40,8 +40,8 @@ struct KernelVersion {
   Feature needs;
   void (*add)(KernelTable& table);
   bool (*slower)() = nullptr;  // returns true if this processor runs an earlier row faster
-  // Features with which later versions replace every kernel of this one, so that it is skipped. Builds for one processor
-  // leave its file out (cmake/MillraceNativeKernels.cmake has the same list).
+  // Features with which later versions replace every kernel of this one, so that it is skipped. Builds for one
+  // processor leave its file out (cmake/MillraceNativeKernels.cmake has the same list).
   Isa superseded_by = Isa::ref;
 };
 

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -205,12 +206,13 @@ TEST(Telemetry, AStreamThatTheServerCutsIsLoggedAsCutWithItsTokens) {
   {
     ServiceOptions service;
     service.telemetry = telemetry({.log = {.format = "json", .descriptor = ends[1]}});
-    LiveServer live(service);
-    Client client(live.port());
+    auto live = std::make_unique<LiveServer>(service);
+    Client client(live->port());
     client.post(kTelemetryPrompt, R"({"prompt": "One day", "max_tokens": -1, "ignore_eos": true, "stream": true})");
     ASSERT_EQ(client.head().status, 200);
     ASSERT_FALSE(client.chunk().empty());
     ASSERT_FALSE(client.chunk().empty());
+    live.reset();  // while the client still reads
   }
   ::close(ends[1]);
   std::string text;

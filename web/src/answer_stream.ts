@@ -38,9 +38,12 @@ interface ChunkJson {
   usage?: { prompt_tokens: number; completion_tokens: number; prompt_tokens_details?: { cached_tokens?: number } | null } | null;
 }
 
+// An error that the server sent as the last event of a stream.
+class StreamError extends api.ApiError {}
+
 export function readChunk(text: string): Delta {
   const chunk = JSON.parse(text) as ChunkJson;
-  if (chunk.error) throw new api.ApiError(500, chunk.error.message ?? "the server ended the answer with an error");
+  if (chunk.error) throw new StreamError(500, chunk.error.message ?? "the server ended the answer with an error");
   const out: Delta = { model: chunk.model };
   const choice = chunk.choices?.find((one) => (one.index ?? 0) === 0);
   if (choice?.delta?.content) out.content = choice.delta.content;
@@ -74,6 +77,7 @@ export async function readAnswer(request: AnswerRequest, reader: AnswerReader, s
   let at = request.from, seed = "", started = body === null, tries = 0;
   for (;;) {
     let broken = false;
+    let ended: StreamError | undefined;
     try {
       const response = started ? await api.resumeStream(id, at, signal) : await api.beginStream(id, seed ? { ...body, seed: Number(seed) } : body!, signal);
       started = true;
@@ -92,8 +96,9 @@ export async function readAnswer(request: AnswerRequest, reader: AnswerReader, s
       if (complete) return "complete";
     } catch (error) {
       const lost = started && error instanceof api.ApiError && error.status === 404; // the stream, not the connection
-      if (signal.aborted || (error instanceof api.ApiError && !lost)) throw error;
-      broken = true; // no response, or the connection was lost
+      if (error instanceof StreamError) ended = error;
+      else if (signal.aborted || (error instanceof api.ApiError && !lost)) throw error;
+      else broken = true; // no response, or the connection was lost
     }
     signal.throwIfAborted();
     if (++tries > MOST_TRIES) throw new api.Unreachable();
@@ -102,9 +107,10 @@ export async function readAnswer(request: AnswerRequest, reader: AnswerReader, s
       if (error instanceof api.Unreachable) return undefined; // unreachable again
       throw error;
     });
-    if (stored === undefined) continue;
-    // A stream that ended with neither [DONE] nor an error was taken over by another reader.
+    // If the server ended this reader while the stream goes on, another reader has taken the stream over.
     if (stored && !stored.done && !broken) return "elsewhere";
+    if (ended) throw ended;
+    if (stored === undefined) continue;
     if (stored) continue;
     if (!body) throw new api.ApiError(404, "The page was closed before this answer was complete, and the server no longer has the rest.");
     if (at > 0 && !seed) throw new api.ApiError(404, "The connection was lost, and the server no longer has the rest of this answer.");
