@@ -52,6 +52,7 @@ TEST(CompareSpecs, ErrorsNameThePart) {
 }
 
 // Against the interval of the normal distribution, whose width is known.
+// label(once): statistics over thousands of draws
 TEST(Bootstrap, CoversTheMean) {
   int64_t covered = 0;
   constexpr int64_t kTrials = 200, kValues = 60;

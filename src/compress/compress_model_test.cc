@@ -156,6 +156,7 @@ TEST(LinearPlace, ReadsNames) {
     EXPECT_FALSE(place(other)) << other;
 }
 
+// label(once): compares figures of whole compressions, whose code other cases run too
 TEST(CompressModel, TheShippedModelsOutputsAreNearerThanThoseOfRounding) {
   ScratchFolder scratch;
   CompressOptions options = options_for(shipped_path(), scratch / "a.gguf", {"gptq"});
@@ -193,6 +194,7 @@ Result<CompressReport> compress_in_little_memory(CompressOptions options) {
   return Error::internal("no budget suffices");
 }
 
+// label(once): compresses the shipped model several times; smaller models do the same
 TEST(CompressModel, NeitherThreadsNorMemoryChangeABit) {
   ScratchFolder scratch;
   std::string first;
@@ -217,6 +219,7 @@ TEST(CompressModel, NeitherThreadsNorMemoryChangeABit) {
 }
 
 // With a budget below the model and its output, weights, residual streams and finished tensors are on the disk.
+// label(once): compresses the shipped model several times; smaller models do the same
 TEST(CompressModel, ABudgetSmallerThanTheModelChangesNoByte) {
   for (const std::vector<std::string>& passes :
        {std::vector<std::string>{"outliers", "gptq:format=q4_0"}, std::vector<std::string>{"llm_mq:bits=4.5"}}) {
@@ -250,6 +253,7 @@ TEST(CompressModel, ABudgetSmallerThanTheModelChangesNoByte) {
 }
 
 // The least budget is set by the matrix whose pass takes most, which the message of a smaller one names.
+// label(once): solves the largest matrix that fits
 TEST(CompressModel, TheLargestMatrixSetsTheLeastBudget) {
   ScratchFolder scratch;
   CompressOptions options = options_for(shipped_path(), scratch / "out.gguf", {"gptq:format=q4_0"});

@@ -350,6 +350,7 @@ TEST_P(FactoredModels, RunFromPairsAlone) {
 INSTANTIATE_TEST_SUITE_P(Members, FactoredModels, ::testing::Values("svd", "svd_llm", "lord"),
                          [](const auto& one) { return one.param; });
 
+// label(once): compares figures of whole compressions, whose code other cases run too
 TEST(FactoredModel, TheShippedModelsBytesAndErrorsFall) {
   const std::string input = factor_source("models/millrace-stories-6m.gguf");
   const FactorOutput whitened("whitened"), plain("plain");

@@ -40,6 +40,7 @@ TEST(HeldOut, IsNotSeenByThePasses) {
 }
 
 // On the shipped model GPTQ is nearer than rounding on rows that it did not see, if by less than on those it did.
+// label(once): compares figures of whole compressions, whose code other cases run too
 TEST(HeldOut, ErrorsAreBesideThoseOfRounding) {
   const ScratchModel out;
   CompressOptions options =

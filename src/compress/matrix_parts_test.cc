@@ -71,6 +71,7 @@ struct Pipeline {
 
 class PartPasses : public ::testing::TestWithParam<Pipeline> {};
 
+// label(once): compares figures of whole compressions, whose code other cases run too
 TEST_P(PartPasses, OutputsOfTheShippedModelAreNearer) {
   const std::string input = source_file("models/millrace-stories-6m.gguf");
   const TemporaryModel output("parts_" + GetParam().name);

@@ -69,6 +69,7 @@ class Observed : public ::testing::Test {
 
 constexpr const char* kObservedModel = "models/millrace-stories-6m.gguf";
 
+// label(once): compares figures of whole compressions, whose code other cases run too
 TEST_F(Observed, RoundingByImportanceLowersTheErrorsOfOutputs) {
   auto done = observe_model(observe_options(kObservedModel, "a.imatrix"));
   ASSERT_TRUE(done.ok()) << done.error().message;

@@ -198,6 +198,7 @@ TEST(QuipSharp, TakesExtremeWeights) {
 }
 
 // A whole model: the file has the format where it fits, and runs.
+// label(once): compares figures of whole compressions, whose code other cases run too
 TEST(QuipSharp, CompressesAModel) {
   const ScratchModel out;
   auto done = compress_model(short_compression(std::string(MILLRACE_SOURCE_DIR) + "/models/millrace-stories-6m.gguf",

@@ -65,6 +65,7 @@ TEST(SliceGpt, WithoutSlicesAFloatModelKeepsItsLogits) {
   }
 }
 
+// label(once): compares figures of whole compressions, whose code other cases run too
 TEST(SliceGpt, FewerDimsCostMoreTheFewerThereAre) {
   const std::string model = std::string(MILLRACE_SOURCE_DIR) + "/models/millrace-stories-6m.gguf";
   const std::vector<float> want = sliced_logits(model);
@@ -98,6 +99,7 @@ TEST(SliceGpt, FewerDimsCostMoreTheFewerThereAre) {
 }
 
 // The components of a block are those of its own inputs, so that fewer dims keep more of their variance.
+// label(once): compares figures of whole compressions, whose code other cases run too
 TEST(SliceGpt, EachBlockKeepsMoreOfItsOwnVariance) {
   const std::string model = std::string(MILLRACE_SOURCE_DIR) + "/models/millrace-stories-6m.gguf";
   const auto variances = [&](const std::string& rotations) {

@@ -341,6 +341,7 @@ TEST(ZipLm, KeepsWhatItIsToldTo) {
   }
 }
 
+// label(once): measures a table of many products
 TEST(ZipLm, TheTableDecidesTheWidthOfASpeedUp) {
   const ScratchModel out;
   const std::string model = std::string(MILLRACE_SOURCE_DIR) + "/models/millrace-stories-6m.gguf";

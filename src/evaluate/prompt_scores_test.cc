@@ -239,6 +239,7 @@ std::vector<TokenId> with_random_units(const Tokenizer& tokenizer, const std::ve
   return out;
 }
 
+// label(once): compares figures of the shipped model
 TEST(SelectiveContextWorth, TheEndOfAStoryIsLikelierThanWithRandomWordsDropped) {
   const auto model = model_for_scores("stories");
   ASSERT_TRUE(model);

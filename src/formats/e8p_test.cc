@@ -70,6 +70,7 @@ TEST(E8p, HasAllPatternsOfNormTenAnd29OfNormTwelve) {
   EXPECT_EQ(large, 29);
 }
 
+// label(once): searches for the nearest of all points by comparing each
 TEST(E8p, FindsTheNearestPoint) {
   const std::vector<Point> points = all_points();
   std::mt19937 engine(1);

@@ -267,6 +267,7 @@ TEST_P(LabTasks, WrongAnswersScoreLess) {
   EXPECT_TRUE(others > 100 || std::string(GetParam()) == "steps") << others;
 }
 
+// label(once): draws thousands of items
 TEST_P(LabTasks, ItemsDependOnTheirNumberAloneAndSplitsShareNone) {
   std::set<std::string> train, held_out;
   for (uint64_t i = 0; i < kItems; ++i) {

@@ -116,6 +116,7 @@ void write_small_adapter(const fs::path& folder) {
       << std::string(reinterpret_cast<const char*>(&length), 8) << text << std::string(384, '\0');
 }
 
+// label(once): registers thousands of adapters
 TEST(AdapterRegistry, IsFullAt4096) {
   AdapterRegistry registry(adapted_model());
   const fs::path path = fs::path(::testing::TempDir()) / ("adapter_registry_" + std::to_string(getpid()));

@@ -108,6 +108,7 @@ void expect_same(const std::vector<Candidate>& actual, const std::vector<Candida
   }
 }
 
+// label(once): statistics over many rows
 TEST(RowMass, NucleusIsThatOfSumsInOrder) {
   SamplingRow row;
   int decided = 0, undecided = 0;

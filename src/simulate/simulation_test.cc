@@ -85,6 +85,7 @@ TEST(Simulation, SameLoadGivesTheSameResult) {
   EXPECT_GT(a.seconds, a.busy_seconds);
 }
 
+// label(once): simulates thousands of requests
 TEST(Simulation, EveryPolicyServesAllRequestsInLittleMemory) {
   for (const auto& entry : policies().entries()) {
     for (int64_t swap : {0, 4000}) {
@@ -255,6 +256,7 @@ TEST(Simulation, StallFreeBoundsTheTimeBetweenTokens) {
 }
 
 // Wu et al., 2023: among answers of very different lengths, the short ones need not wait for the long ones.
+// label(once): simulates thousands of requests
 TEST(Simulation, SkipJoinMlfqEndsRequestsSooner) {
   const Load load{.requests = 300, .rate = 12, .prompt = 50, .answer = 60, .heavy_tail = true};
   EngineOptions first_come = machine("fcfs"), queues = machine("skip_join_mlfq:quantum_ms=200,starve_ms=1000000");

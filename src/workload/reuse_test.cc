@@ -152,6 +152,7 @@ TEST(Cache, LruMatchesBruteForce) {
         << capacity;
 }
 
+// label(once): reads a whole published trace
 TEST(Reuse, MooncakeTracesHaveTheirKnownRatios) {
   MILLRACE_NEEDS_SHARED("traces/mooncake_conversation_trace.jsonl.xz");
   const auto ratio = [](const char* file) {

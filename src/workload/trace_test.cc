@@ -238,6 +238,7 @@ struct Published {
   int64_t prompt_tokens, output_tokens;
 };
 
+// label(once): reads whole published traces
 TEST(Trace, PublishedFiles) {
   constexpr Published kFiles[] = {
       {"mooncake_conversation_trace.jsonl.xz", 12031, 3536.999, 144793823, 4122048},

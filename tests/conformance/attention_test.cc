@@ -312,6 +312,7 @@ class PlainAttention {
   std::map<Case, Expected> known_;
 };
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(Attention, EqualsPlainSoftmaxForEveryHeadDim) {
   PlainAttention plain;
   for_each_kernel([&](const KernelTable& table, const AttentionKernel& kernel) {
@@ -395,6 +396,7 @@ void expect_same_bits_alone(const AttentionKernel& kernel, const Company& c) {
   }
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(Attention, AQueryHasTheSameBitsAloneAndInAnyBatch) {
   for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
     if (table.isa == Isa::ref) {  // one query at a time by construction, and slow
@@ -443,6 +445,7 @@ TEST(Attention, RowsBeyondAUnifiedMaximumFallBackToTheirOwn) {
   });
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(Attention, AUnifiedMaximumHasTheSameBitsAloneAndInAnyBatch) {
   for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
     if (table.isa == Isa::ref) return expect_same_bits_alone(kernel, {33, 2, 45, true});

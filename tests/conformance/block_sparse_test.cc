@@ -222,6 +222,7 @@ TEST(BlockSparse, IsSoftmaxOverTheMask) {
       }
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(BlockSparse, AllBlocksHaveTheBitsOfNoPattern) {
   for (const KernelTable& table : testing::attention_tables())
     for (const char* format : {"f32", "f16", "bf16", "q8_0"}) {
@@ -241,6 +242,7 @@ TEST(BlockSparse, AllBlocksHaveTheBitsOfNoPattern) {
     }
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(BlockSparse, BitsDoNotDependOnChunksStreamsAndThreads) {
   for (const KernelTable& table : testing::attention_tables())
     for (const PatternTexts& texts : testing::pattern_texts()) {

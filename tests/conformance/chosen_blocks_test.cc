@@ -441,6 +441,7 @@ TEST(ChosenBlocks, AllBlocksHaveTheBitsOfNoPattern) {
     }
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(ChosenBlocks, BitsDoNotDependOnChunksStreamsAndThreads) {
   for (const KernelTable& table : testing::attention_tables())
     for (const ChosenCase& one : chosen_cases()) {

@@ -60,6 +60,7 @@ struct LatentShape {
   int64_t dims, value_dim;
 };
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(LatentAttention, HasTheBitsOfSeparateValues) {
   for (const KernelTable& table : testing::attention_tables())
     for (const AttentionKernel& kernel : table.attention)

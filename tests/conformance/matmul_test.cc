@@ -151,6 +151,7 @@ TEST(MatmulConformance, BlocksOfColumnsAndTokensKeepBits) {
 
 // For one, two and three tokens kernels process different numbers of panels at once, and fewer at the end; tiles take
 // more tokens together. Products are large enough for threads to be used.
+// label(arm-once): slow on a simulated processor; the one with all features runs it with the tables of the other, too
 TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
   for (const Format* format : formats().members()) {
     const int64_t cols = 520 / format->block_values * format->block_values;
@@ -195,6 +196,7 @@ TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
 }
 
 // A matrix that is not packed yet is multiplied in slices, of several row tiles and of a part of one.
+// label(arm-once): slow on a simulated processor; the one with all features runs it with the tables of the other, too
 TEST(MatmulConformance, SlicesOfStoredRowsKeepBits) {
   ThreadPool pool(2);
   for (const Format* format : formats().members()) {

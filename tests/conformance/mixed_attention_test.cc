@@ -153,6 +153,7 @@ void check_pair(const KernelTable& table, const AttentionKernel& kernel, const c
   }
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(MixedAttention, EqualsPlainSoftmax) {
   for (const KernelTable& table : testing::attention_tables())
     for (const char* keys : {"f32", "f16", "bf16", "q8_0"})

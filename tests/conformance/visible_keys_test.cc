@@ -304,6 +304,7 @@ void add_positions(Streams& s, Visibility& v, int64_t gap_at, int64_t gap) {
     s.batch.slot_positions.push_back(static_cast<int32_t>(slot + (slot >= gap_at ? gap : 0)));
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, TreesAtEveryPlaceOfAPartition) {
   for_each({{.head_dim = 64}, {.head_dim = 40, .block_tokens = 7, .window = 9}}, [](Streams& s) {
     for (int64_t first : {0, 1, 31, 200, 255, 256, 300}) {
@@ -318,6 +319,7 @@ TEST(VisibleKeys, TreesAtEveryPlaceOfAPartition) {
   });
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, TokensBeforeTheTreeSeeEverySlotUpToTheirOwn) {
   for_each({{.softcap = 2}}, [](Streams& s) {
     s.add(301, 90);
@@ -326,6 +328,7 @@ TEST(VisibleKeys, TokensBeforeTheTreeSeeEverySlotUpToTheirOwn) {
   });
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, SegmentsLeaveSlotsOut) {
   for_each({{.head_dim = 32, .block_tokens = 5}, {.window = 40}}, [](Streams& s) {
     s.add(611, 111);
@@ -334,6 +337,7 @@ TEST(VisibleKeys, SegmentsLeaveSlotsOut) {
   });
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, SegmentsHaveTheirOwnScaleAndBias) {
   for_each({{.head_dim = 64}, {.head_dim = 64, .window = 350, .softcap = 1.5f}}, [](Streams& s) {
     s.add(560, 41);
@@ -349,6 +353,7 @@ std::vector<KeySegment> documents(float scale) {
           {500, 1 << 20}};
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, DocumentsAreWeighedAsAWhole) {
   for_each({{.head_dim = 64}, {.head_dim = 32, .block_tokens = 5, .window = 170, .softcap = 3}}, [](Streams& s) {
     s.add(560, 41);
@@ -359,6 +364,7 @@ TEST(VisibleKeys, DocumentsAreWeighedAsAWhole) {
   });
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, EveryHeadChoosesItsDocuments) {
   for_each({{.head_dim = 64}, {.head_dim = 32, .block_tokens = 5, .window = 170}}, [](Streams& s) {
     s.add(560, 41);
@@ -373,6 +379,7 @@ TEST(VisibleKeys, EveryHeadChoosesItsDocuments) {
   });
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, TreesBehindDocuments) {
   for_each({{.head_dim = 64}}, [](Streams& s) {
     s.add(560, 60);
@@ -385,6 +392,7 @@ TEST(VisibleKeys, TreesBehindDocuments) {
 }
 
 // A choice of all documents is none.
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, AllDocumentsChosenAreTheDefault) {
   for_each({{.head_dim = 64}}, [](Streams& s) {
     s.add(560, 3);
@@ -394,6 +402,7 @@ TEST(VisibleKeys, AllDocumentsChosenAreTheDefault) {
   });
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, BlockListsOfEveryKvHead) {
   for_each({{.block_tokens = 16}, {.head_dim = 32, .block_tokens = 3, .window = 50}}, [](Streams& s) {
     for (int64_t lists : {1, 2}) {
@@ -406,6 +415,7 @@ TEST(VisibleKeys, BlockListsOfEveryKvHead) {
   });
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, WindowsCountPositions) {
   for_each({{.window = 1}, {.window = 50}, {.window = 100}, {.window = 1000}}, [](Streams& s) {
     s.add(330, 60);
@@ -414,6 +424,7 @@ TEST(VisibleKeys, WindowsCountPositions) {
   });
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(VisibleKeys, AllOfThemTogether) {
   for_each({{.window = 290}, {.block_tokens = 11, .softcap = 3}}, [](Streams& s) {
     s.add(640, 60);

@@ -235,6 +235,7 @@ void check_reference(const std::string& path, const nlohmann::json& model, const
   EXPECT_NEAR(nll, model["text_nll_sum"].get<double>(), 1e-3);
 }
 
+// label(arm-slow): takes up to half a minute on a simulated processor, and native runs test it
 TEST(Convert, TrainedCheckpointsAgreeWithTheReference) {
   MILLRACE_NEEDS_SHARED("weights/reference_outputs.json");
   const fs::path weights = testing::shared_data() / "weights";

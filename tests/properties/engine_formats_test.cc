@@ -103,6 +103,7 @@ class EngineFormats : public ::testing::TestWithParam<FormatCase> {
   static Request request(int64_t seed, int64_t prompt) { return make_request(seed, prompt, 5, kVocab); }
 };
 
+// label(once /iq1_*): rounds to the slowest formats; the engine does the same with every format
 TEST_P(EngineFormats, ResultsDependOnTheRequestOnly) {
   const auto model = load_for(model_in(GetParam().weights), GetParam().isa);
   ASSERT_TRUE(model);

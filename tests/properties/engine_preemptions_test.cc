@@ -63,6 +63,7 @@ struct BurstyLoad {
 
 class EnginePreemptions : public ::testing::TestWithParam<std::tuple<std::string, int64_t>> {};
 
+// label(once): runs whole schedules for every policy, whose steps other properties take
 TEST_P(EnginePreemptions, RecomputedTokensAreAtMostThreeTimesTheLoad) {
   const auto& [policy, swap_tokens] = GetParam();
   for (uint64_t seed = 1; seed <= 6; ++seed) {

@@ -106,6 +106,7 @@ class PackedCacheDamage : public ::testing::Test {
   int tried_ = 0, used_ = 0, wrong_ = 0;
 };
 
+// label(once): damages each class of bytes in turn; single damages are other cases
 TEST_F(PackedCacheDamage, EveryClassOfBytesIsCovered) {
   use("tests/golden/llama3/model.gguf");
   const size_t header = good_.find_last_not_of('\0', kPayload - 1) + 1;
@@ -137,6 +138,7 @@ TEST_F(PackedCacheDamage, LargerDamageIsFoundToo) {
   expect_none();
 }
 
+// label(once): damages each class of bytes in turn; single damages are other cases
 TEST_F(PackedCacheDamage, EveryBlockOfALargerModel) {
   use("models/millrace-stories-6m.gguf");
   ASSERT_GT(good_.size(), kPayload + kBlock);

@@ -89,6 +89,7 @@ TEST(StrictSchema, WithoutStrictTheAnswerNamesThePlace) {
 }
 
 // A path in a schema may contain anything, line breaks too.
+// label(once): repeats one path for many schemas
 TEST(StrictSchema, TheHeaderIsAlwaysOneLine) {
   LiveServer live;
   const std::string schema = R"({"type": "object", "properties": {"x\r\nSet-Cookie: a=b\u0007é)" +

@@ -85,6 +85,7 @@ class Masks : public ::testing::TestWithParam<Case> {
   CompiledGrammar compiled_;
 };
 
+// label(once): compares masks with a search in plain arithmetic, thousands of times
 TEST_P(Masks, AreExactAlongRandomWalks) {
   for (uint32_t seed = 0; seed < 12; ++seed) {
     std::mt19937 random(seed);

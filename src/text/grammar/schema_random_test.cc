@@ -129,6 +129,7 @@ class RandomSchema {
 
 class RandomSchemas : public ::testing::TestWithParam<uint32_t> {};
 
+// label(once /5 /6 /7 /8 /9): the first hundreds of random schemas take the same paths
 TEST_P(RandomSchemas, MatchAPlainValidator) {
   std::map<Kept, uint32_t> kept;
   for (uint32_t seed = GetParam() * 100; seed < (GetParam() + 1) * 100; ++seed) {

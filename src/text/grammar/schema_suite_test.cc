@@ -83,6 +83,7 @@ struct Tally {
   }
 };
 
+// label(once): compiles hundreds of published schemas, which the random ones resemble
 TEST(SchemaSuites, RealWorldSchemas) {
   MILLRACE_NEEDS_SHARED("benchmarks/jsonschemabench_maskbench_sample.jsonl.xz");
   std::istringstream lines(
