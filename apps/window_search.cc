@@ -11,11 +11,11 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kSearchExamples = R"(Examples:
+constexpr const char* kWindowSearchExamples = R"(Examples:
   millrace window-search -m model.gguf -f texts.txt -c 4096 --keys 0.25
 The text should be like the texts that the model will read. The output ends with the --use that chooses the windows.)";
 
-struct SearchFlags {
+struct WindowSearchFlags {
   ModelFlags model;
   std::string file;
   WindowSearchOptions search;
@@ -23,7 +23,7 @@ struct SearchFlags {
   bool json = false;
 };
 
-Result<int> run_search(SearchFlags flags) {
+Result<int> run_window_search(WindowSearchFlags flags) {
   MILLRACE_TRY(const auto loaded, flags.model.load_with_text(flags.file, flags.search.context, flags.tokens));
   const auto& [model, tokens] = loaded;
   flags.search.threads = flags.model.threads;
@@ -52,9 +52,9 @@ Result<int> run_search(SearchFlags flags) {
 }  // namespace
 
 void add_window_search_command(CLI::App& app) {
-  auto flags = std::make_shared<SearchFlags>();
+  auto flags = std::make_shared<WindowSearchFlags>();
   CLI::App* command = add_command(app, "window-search", "Find how far back each head of a model should see",
-                                  kSearchExamples, [=] { return run_search(*flags); });
+                                  kWindowSearchExamples, [=] { return run_window_search(*flags); });
   flags->model.add_with_text_to(command, &flags->file);
   command->add_option("-c,--context", flags->search.context, "Tokens of a window of the text")
       ->capture_default_str()

@@ -5,13 +5,13 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kWorthThreads = 1 << 14;  // products
+constexpr int64_t kMinParallelWork = 1 << 14;  // products
 constexpr int64_t kKeysATask = 64;
 
 // Calls body(i), on several threads if `work`, the number of products of each, makes that worthwhile.
 template <typename Body>
 void each(ThreadPool& pool, int64_t count, int64_t work, const Body& body) {
-  if (count * work < kWorthThreads)
+  if (count * work < kMinParallelWork)
     for (int64_t i = 0; i < count; ++i) body(i);
   else
     pool.parallel_for(count, [&](int64_t i, int) { body(i); });

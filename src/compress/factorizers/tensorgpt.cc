@@ -21,7 +21,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kHead = "output.weight";
+constexpr const char* kOutputName = "output.weight";
 
 class TensorGpt final : public StructuralPass {
  public:
@@ -74,7 +74,7 @@ class TensorGpt final : public StructuralPass {
                                                         {{"values_per_row", static_cast<double>(values)},
                                                          {"dropped", all > 0 ? dropped / all : 0}}}});
     OutputTensor head = table, shape = table;
-    const bool tied = !find_output(work.plan, kHead).ok();
+    const bool tied = !find_output(work.plan, kOutputName).ok();
     table.format = format_;
     replace_values(table, vocab, values, std::move(cores));
     shape.name = kTensorTrain;
@@ -84,7 +84,7 @@ class TensorGpt final : public StructuralPass {
     replace_values(shape, 2, train.modes, std::move(numbers));
     work.plan.tensors.push_back(std::move(shape));
     if (!tied) return;
-    head.name = kHead;
+    head.name = kOutputName;
     work.plan.tensors.push_back(std::move(head));
   }
 

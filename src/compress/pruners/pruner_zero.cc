@@ -25,8 +25,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kTrialRows = 8;  // of each matrix, evenly spaced
-constexpr int kDepth = 3;          // of the first population
+constexpr int64_t kRankedRows = 8;  // of each matrix, evenly spaced
+constexpr int kDepth = 3;           // of the first population
 
 // |x_c|, as above.
 std::vector<double> gradient_sizes(const LinearStatistics& statistics) {
@@ -55,7 +55,7 @@ class MetricSearch {
   void add(const PassMatrix& matrix, const PrunePattern& pattern, const LinearStatistics& statistics,
            ThreadPool& pool) {
     PassMatrix some;
-    some.rows = std::min(kTrialRows, matrix.rows);
+    some.rows = std::min(kRankedRows, matrix.rows);
     some.cols = matrix.cols;
     for (int64_t i = 0; i < some.rows; ++i) {
       const float* row = matrix.values.data() + i * matrix.rows / some.rows * matrix.cols;

@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kMaxDepth = 32;
+constexpr int kMaxEventDepth = 32;
 constexpr int64_t kMaxTokens = int64_t{1} << 40;
 
 // Words that are a single token in most tokenizers when preceded by a space.
@@ -26,7 +26,7 @@ constexpr const char* kWords[] = {
 Json parse(std::string_view text) {
   bool deep = false;
   Json json = Json::parse(
-      text, [&](int depth, Json::parse_event_t, Json&) { return !(deep = deep || depth > kMaxDepth); }, false);
+      text, [&](int depth, Json::parse_event_t, Json&) { return !(deep = deep || depth > kMaxEventDepth); }, false);
   return deep || json.is_discarded() ? Json() : json;
 }
 
