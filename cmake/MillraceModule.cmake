@@ -10,7 +10,7 @@ set(MILLRACE_MODULES "" CACHE INTERNAL "")
 # build. Names in the unnamed namespaces of two files of a module then collide: rename one, or list families whose members
 # deliberately share names under ALONE. The dev preset compiles each file on its own.
 option(MILLRACE_UNITY "Compile several files at a time" ON)
-set(MILLRACE_UNITY_FILES 12)
+set(MILLRACE_UNITY_FILES 24)
 function(millrace_unity target)
   if(NOT MILLRACE_UNITY)
     return()
