@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "base/network_error.h"
+#include "base/start_thread.h"
 #include "hub/file_choice.h"
 #include "hub/piece_file.h"
 
@@ -179,7 +180,17 @@ class Pull {
     std::vector<std::thread> threads;
     const size_t count = std::min(static_cast<size_t>(options_.connections), queue_.size());
     running_ = count;
-    for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { work(); });
+    for (size_t i = 0; i < count; ++i) {
+      auto started = start_thread("download", [this] { work(); });
+      if (started.ok()) {
+        threads.push_back(std::move(*started));
+        continue;
+      }
+      std::lock_guard lock(mutex_);  // those that run fetch what this one would have; with none, it is the error
+      running_ -= count - i;
+      if (threads.empty()) error_ = started.error();
+      break;
+    }
     {
       std::unique_lock lock(mutex_);
       while (running_ > 0) {
