@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/publish.h"
+
 namespace millrace {
 namespace {
 
@@ -43,14 +45,12 @@ bool PendingFile::write(const void* data, int64_t bytes, int64_t at) {
 }
 
 bool PendingFile::commit() {
-  if (fd_ < 0 || ::fsync(fd_) != 0 || ::rename(pending_.c_str(), path_.c_str()) != 0) return false;
-  ::close(std::exchange(fd_, -1));
-  std::string folder = std::filesystem::path(path_).parent_path().string();
-  if (folder.empty()) folder = ".";
-  if (const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); fd >= 0) {
-    ::fsync(fd);  // some file systems cannot; the new name may then be lost with the power
-    ::close(fd);
+  if (fd_ < 0) return false;
+  if (const auto failed = publish(pending_, path_)) {
+    errno = failed.value();
+    return false;
   }
+  ::close(std::exchange(fd_, -1));
   return true;
 }
 

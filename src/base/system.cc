@@ -16,6 +16,8 @@
 #include <sstream>
 #include <thread>
 
+#include "base/exchange_names.h"
+
 #if defined(__linux__)
 #include <malloc.h>
 #include <sched.h>
@@ -62,6 +64,17 @@ void keep_freed_memory() {
 }
 
 // ---- Files ----------------------------------------------------------------------------------------------
+
+bool exchange_names(const std::string& one, const std::string& other) {
+#if defined(__linux__)
+  return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(), RENAME_EXCHANGE) == 0;
+#elif defined(__APPLE__)
+  return ::renamex_np(one.c_str(), other.c_str(), RENAME_SWAP) == 0;
+#else
+  errno = ENOSYS;
+  return false;
+#endif
+}
 
 int64_t modified_ns(const struct stat& info) {
 #if defined(__APPLE__)

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "base/enum_table.h"
+#include "base/publish.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -84,7 +85,7 @@ Result<void> LogitsWriter::finish() {
   if (written_ != rows_) return Error::internal(fmt::format("{}: {} of {} rows were written", path_, written_, rows_));
   const bool flushed = std::fclose(file_.release()) == 0;
   std::error_code error;
-  if (flushed) std::filesystem::rename(part_name(path_), path_, error);
+  if (flushed) error = publish(part_name(path_), path_);
   if (!flushed || error) {
     const std::string reason = error ? error.message() : std::strerror(errno);
     std::filesystem::remove(part_name(path_), error);

@@ -11,6 +11,8 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/publish.h"
+
 namespace millrace {
 namespace {
 
@@ -117,7 +119,7 @@ Result<void> HubCache::set_commit(const std::string& name, const std::string& re
     file << commit;
     if (!file.flush()) return failed_at(fresh, "cannot be written");
   }
-  fs::rename(fresh, path, failed);
+  failed = publish(fresh, path);
   if (failed) return failed_at(path, failed.message());
   return {};
 }
@@ -144,7 +146,7 @@ Result<void> HubCache::link(const std::string& name, const std::string& commit, 
   fs::remove(fresh, failed);
   fs::create_symlink(blob(name, hash).lexically_relative(path.parent_path()), fresh, failed);
   if (failed) return failed_at(path, failed.message());
-  fs::rename(fresh, path, failed);
+  failed = publish(fresh, path);
   if (failed) return failed_at(path, failed.message());
   return {};
 }

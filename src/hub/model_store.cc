@@ -12,6 +12,7 @@
 #include <set>
 
 #include "base/json_text.h"
+#include "base/publish.h"
 #include "hub/file_choice.h"
 
 namespace millrace {
@@ -347,8 +348,7 @@ Result<void> ModelStore::create(std::string_view name, const ModelRecipe& recipe
     out << json.dump(2, ' ', false, StoreJson::error_handler_t::replace) << '\n';
     if (!out.flush()) return give_up(disk_error(fresh / kDescription, "cannot be written"));
   }
-  fs::remove_all(folder, failed);
-  fs::rename(fresh, folder, failed);
+  failed = publish(fresh, folder);  // never without a model under this name
   if (failed) return give_up(disk_error(folder, failed.message()));
   drop_unused_blobs();
   return {};
@@ -455,7 +455,7 @@ Result<void> ModelStore::add_blob(std::string_view digest, std::string_view byte
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     if (!out.flush()) return disk_error(fresh, "cannot be written");
   }
-  fs::rename(fresh, path, failed);
+  failed = publish(fresh, path);
   if (failed) return disk_error(path, failed.message());
   return {};
 }

@@ -12,6 +12,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/publish.h"
+
 namespace millrace {
 namespace {
 
@@ -116,7 +118,7 @@ Result<void> PieceFile::finish() {
         fmt::format("{}: the download has the hash {}, expected {}; it was removed", file_.name, actual, file_.hash));
   }
   if (::fsync(data_) != 0) return failed_at(with(blob_, ".incomplete"));
-  fs::rename(with(blob_, ".incomplete"), blob_, failed);
+  failed = publish(with(blob_, ".incomplete"), blob_);
   if (failed) return Error::resource(fmt::format("{}: {}", blob_.string(), failed.message()));
   fs::remove(with(blob_, ".parts"), failed);
   return {};

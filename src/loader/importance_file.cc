@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/ordered_json.h"
+#include "base/publish.h"
 #include "loader/byte_reader.h"
 #include "loader/gguf.h"
 #include "loader/gguf_writer.h"
@@ -115,7 +116,7 @@ Result<void> write_whole(const std::string& path, const std::string& bytes) {
   std::ofstream file(partial, std::ios::binary);
   file.write(bytes.data(), std::ssize(bytes));
   file.close();
-  if (file && std::rename(partial.c_str(), path.c_str()) == 0) return {};
+  if (file && !publish(partial, path)) return {};
   std::remove(partial.c_str());
   return Error::user(fmt::format("{}: cannot be written", path));
 }

@@ -10,6 +10,7 @@
 #include <memory>
 #include <numbers>
 
+#include "base/publish.h"
 #include "base/system.h"
 #include "learn/bpe_trainer.h"
 #include "train/fast_sgemm.h"
@@ -114,7 +115,8 @@ Result<void> TrainRun::record(double train_loss, double rate, double speed) {
     torch::serialize::OutputArchive archive;
     model_.save(archive);
     archive.save_to(path("best.pt.new"));
-    std::filesystem::rename(path("best.pt.new"), path("best.pt"));
+    if (publish(path("best.pt.new"), path("best.pt")))
+      return Error::user("cannot write the best checkpoint: " + path("best.pt"));
   }
   return save();
 }
@@ -128,9 +130,8 @@ Result<void> TrainRun::save() const {
                                            static_cast<double>(train_.epoch()), static_cast<double>(train_.cursor())},
                                           torch::kFloat64));
   archive.save_to(path("checkpoint.pt.new"));
-  std::error_code failed;
-  std::filesystem::rename(path("checkpoint.pt.new"), path("checkpoint.pt"), failed);
-  if (failed) return Error::user("cannot write the checkpoint: " + path("checkpoint.pt"));
+  if (publish(path("checkpoint.pt.new"), path("checkpoint.pt")))
+    return Error::user("cannot write the checkpoint: " + path("checkpoint.pt"));
   return {};
 }
 

@@ -114,6 +114,14 @@ class LayersTest(CheckCase):
             self.write("src/tensor/map.cc", "\n" + code)
             self.assert_fails("src/tensor/map.cc:2: ")
 
+    def test_a_file_renamed_by_hand_fails(self):
+        self.write("src/base/publish.cc", "void f() { ::rename(a, b); }\n")
+        self.write("src/tensor/map.cc", "void f() { publish(a, b); }  // not rename(a, b)\n")
+        self.assert_passes()
+        for code in ("void f() { std::filesystem::rename(a, b); }\n", "int f = ::renameat(1, a, 2, b);\n"):
+            self.write("src/tensor/map.cc", "\n" + code)
+            self.assert_fails("src/tensor/map.cc:2: ")
+
     def test_a_circle_of_modules_fails(self):
         self.write("CMakeLists.txt", CMAKE.replace("add_module(tensor DEPS base", "add_module(tensor DEPS models"))
         self.assert_fails("in a circle")

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/publish.h"
 #include "models/convert/safetensors_writer.h"
 
 namespace millrace {
@@ -56,12 +57,29 @@ bool is_model_file(const std::string& name) {
   return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".safetensors");
 }
 
+// Adds what else the folder holds, so that the new one can take its place. False: some of it cannot be added.
+bool carry_over(const fs::path& folder, const fs::path& to) {
+  std::error_code error;
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    const fs::path own = to / entry->path().filename();
+    std::error_code ignored;
+    if (fs::exists(fs::symlink_status(own, ignored))) continue;
+    if (is_model_file(entry->path().filename()) && entry->is_regular_file(ignored)) continue;
+    fs::copy(entry->path(), own, fs::copy_options::recursive | fs::copy_options::copy_symlinks, error);
+  }
+  return !error;
+}
+
+// In one step, so that nobody finds the files of two models; file by file where a folder cannot take the other's name:
+// a link, a mount point, the current folder.
 Result<void> move_into(const fs::path& from, const fs::path& folder) {
   std::error_code error;
   if (!fs::exists(folder, error)) {
-    fs::rename(from, folder, error);
+    error = publish(from, folder);
     return error ? Result<void>(failed(folder, "be named", error)) : Result<void>();
   }
+  if (carry_over(folder, from) && !publish(from, folder)) return {};
   std::vector<fs::path> old;
   for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error))
@@ -69,8 +87,11 @@ Result<void> move_into(const fs::path& from, const fs::path& folder) {
   for (const fs::path& path : old) fs::remove(path, error);
   for (auto entry = fs::directory_iterator(from, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
-    fs::rename(entry->path(), folder / entry->path().filename(), error);
-    if (error) return failed(folder / entry->path().filename(), "be written", error);
+    const fs::path own = folder / entry->path().filename();
+    std::error_code ignored;
+    if (entry->is_directory(ignored) && fs::exists(own, ignored)) continue;
+    error = publish(entry->path(), own);
+    if (error) return failed(own, "be written", error);
   }
   return {};
 }

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <random>
 
+#include "base/publish.h"
 #include "base/storage_error.h"
 #include "server/json.h"
 
@@ -29,6 +30,13 @@ int64_t unix_now() {
 
 // Clients see this message: it has no path.
 Error failed(const char* what) { return storage_error(fmt::format("files: {}: {}", what, std::strerror(errno))); }
+
+Result<void> published(const fs::path& fresh, const fs::path& path, const char* what) {
+  const auto reason = publish(fresh, path);
+  if (!reason) return {};
+  errno = reason.value();
+  return failed(what);
+}
 
 Result<void> write_all(int file, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -72,7 +80,7 @@ Result<void> replace_file(const fs::path& path, std::string_view content) {
   if (file < 0) return failed("the disk cannot be written");
   auto written = write_all(file, content);
   ::close(file);
-  if (written.ok() && ::rename(draft.c_str(), path.c_str()) != 0) written = failed("the disk cannot be written");
+  if (written.ok()) written = published(draft, path, "the disk cannot be written");
   if (!written.ok()) ::unlink(draft.c_str());
   return written;
 }
@@ -201,7 +209,7 @@ Result<StoredFile> FileStore::adopt(const fs::path& from, const std::string& id,
   const auto bytes = static_cast<int64_t>(fs::file_size(from, error));
   const StoredFile file{id, filename, purpose, owner, bytes, unix_now()};
   MILLRACE_TRY_VOID(note(file));
-  if (::rename(from.c_str(), path(id).c_str()) != 0) return failed("a result cannot be published");
+  MILLRACE_TRY_VOID(published(from, path(id), "a result cannot be published"));
   take(file);
   return file;
 }
