@@ -68,6 +68,8 @@ Result<std::unique_ptr<SuiteRun>> begin_answer_suite(std::span<const CompareConf
     kept.push_back(std::move(questions[index]));
   }
   plan.identity = identity_of_questions(kept);
+  plan.sight.documents =
+      std::ranges::any_of(kept, [](const AnswerQuestion& question) { return !question.request.documents.empty(); });
   return std::unique_ptr<SuiteRun>(
       std::make_unique<AnswerSuiteRun>(configs, std::move(plan), std::move(kept), longest));
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "compare/suites/records.h"
+#include "compare/unseen.h"
 
 namespace millrace {
 
@@ -23,6 +24,13 @@ const Registry<const CompareSuite*>& compare_suites() {
   return registry;
 }
 
+void SuiteRun::set_unseen(std::vector<std::string> reasons, std::span<const CompareConfig> configs) {
+  unseen_ = std::move(reasons);
+  for (size_t i = 0; i < unseen_.size(); ++i)
+    if (!unseen_[i].empty())
+      notes_.push_back(fmt::format("{}: {}: unseen: {}", plan_.name, configs[i].spec.name, unseen_[i]));
+}
+
 Result<std::unique_ptr<SuiteRun>> begin_suite(std::string_view text, std::span<const CompareConfig> configs,
                                               SuiteInput input) {
   const size_t colon = text.find(':');
@@ -37,6 +45,9 @@ Result<std::unique_ptr<SuiteRun>> begin_suite(std::string_view text, std::span<c
     return Error::user(fmt::format("suite {}: write {}:{}", name, name, suite.argument));
   auto run = suite.begin(configs, input);
   if (!run.ok()) return Error{run.error().kind, fmt::format("suite {}: {}", text, run.error().message)};
+  std::vector<std::string> unseen;
+  for (const CompareConfig& config : configs) unseen.push_back(unseen_of((*run)->plan().sight, config));
+  (*run)->set_unseen(std::move(unseen), configs);
   return run;
 }
 

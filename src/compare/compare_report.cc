@@ -14,7 +14,7 @@ constexpr const char* kReportStyle =
 table{border-collapse:collapse;font-size:13px;margin:1em 0}.wide{overflow-x:auto}
 td,th{border-bottom:1px solid #ddd;padding:.3em .7em;text-align:right;white-space:nowrap}
 td:nth-child(1),th:nth-child(1),td:nth-child(2),th:nth-child(2){text-align:left}
-tr.front td{background:#eef4fb}.up{color:#17803d}.down{color:#b3261e}svg{max-width:100%;height:auto;margin:.5em 0}
+tr.front td{background:#eef4fb}.up{color:#17803d}.down{color:#b3261e}.unseen{color:#888}svg{max-width:100%;height:auto;margin:.5em 0}
 pre{background:#f3f3f3;padding:.6em .8em;white-space:pre-wrap}small{color:#666})";
 
 std::string cell(const std::string& text, const char* style = "") {
@@ -28,6 +28,7 @@ std::string bytes_cell(int64_t bytes) {
 std::string figure_cell(const SuiteFigure& figure) {
   if (figure.items == 0) return cell("");
   const int sign = against_base(figure);
+  if (!figure.unseen.empty()) return cell(interval_text(figure.interval) + " unseen", "unseen");
   return cell(interval_text(figure.interval), sign > 0 ? "up" : sign < 0 ? "down" : "");
 }
 
@@ -61,7 +62,8 @@ std::string main_table(const CompareResult& result) {
          "weights and KV. " +
          brackets_text(result) +
          " Green and red: better or worse than the first "
-         "configuration on the same items in at least 95 % of the draws.</small></p>\n";
+         "configuration on the same items in at least 95 % of the draws." +
+         (any_unseen(result) ? std::string(" ") + kUnseenLegend : "") + "</small></p>\n";
 }
 
 std::string heat_maps(const CompareResult& result) {

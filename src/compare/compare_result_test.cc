@@ -61,6 +61,22 @@ TEST(CompareResults, Numbers) {
   EXPECT_EQ(interval_text({123456, 123456, 123456}), "123456");
 }
 
+TEST(CompareResults, UnseenLossesAreMarkedAndNotOnTheFront) {
+  CompareResult result = three_configs();
+  const std::string plain = compare_table(result) + compare_html(result, "");
+  EXPECT_EQ(plain.find(" unseen"), std::string::npos);
+  result.configs[1].quality[0] = figure(10, 0);
+  result.configs[1].quality[0].unseen = "acceptance=typical: nothing is drafted";
+  EXPECT_EQ(pareto_front(result), (std::vector<bool>{true, false, false}));
+  EXPECT_NE(compare_table(result).find("|   | kv_format=q8_0 | 10.0 [9.5, 10.5] unseen |"), std::string::npos)
+      << compare_table(result);
+  EXPECT_NE(compare_table(result).find("\nunseen: "), std::string::npos);
+  EXPECT_NE(compare_html(result, "").find("<td class=\"unseen\">10.0 [9.5, 10.5] unseen</td>"), std::string::npos);
+  const auto json = compare_json(result);
+  EXPECT_EQ(json["configs"][1]["quality"][0]["unseen"], "acceptance=typical: nothing is drafted");
+  EXPECT_FALSE(json["configs"][0]["quality"][0].contains("unseen"));
+}
+
 TEST(CompareResults, TableAndJson) {
   const CompareResult result = three_configs();
   const std::string table = compare_table(result);

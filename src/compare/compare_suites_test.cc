@@ -11,6 +11,7 @@
 #include "compare/likelihood.h"
 #include "compare/suite_run.h"
 #include "compare/suite_text.h"
+#include "compare/unseen.h"
 #include "model_runner.h"
 #include "test_paths.h"
 
@@ -263,6 +264,49 @@ TEST(Suites, LengthsAreNotAveraged) {
   EXPECT_TRUE(figures[0][0].of_group);
   EXPECT_EQ(figures[0][1].interval.value, 20);
   EXPECT_FALSE(figures[0][1].of_group);
+}
+
+// Every lossy family with a suite that cannot see it: the figures are marked instead of looking free.
+TEST(Suites, MarkWhatTheyCannotSee) {
+  const auto configs =
+      toy_configs({"drafter=ngram + acceptance=typical", "evictor=h2o:budget=24,slack=4",
+                   "evictor=h2o:budget=24,slack=4,prompt=evicted",
+                   "name=drawn + drafter=ngram + acceptance=typical + sampler=temperature:temperature=2",
+                   "context=independent", "kv_format=q4_0 + drafter=ngram + acceptance=sampling"});
+  const auto unseen = [&](const SuiteSight& sight) {
+    std::string out;  // a letter for each configuration: its first unseen family, or -
+    for (const CompareConfig& config : configs) {
+      const std::string reason = unseen_of(sight, config);
+      out += reason.empty() ? '-' : reason.front();
+    }
+    return out;
+  };
+  EXPECT_EQ(unseen({}), "-a---c-");  // greedy answers; prompts without documents
+  EXPECT_EQ(unseen({.documents = true}), "-a-----");
+  EXPECT_EQ(unseen({.generates = false}), "-a--ac-");
+  EXPECT_NE(unseen_of({.generates = false}, configs[4]).find("; sampler=temperature"), std::string::npos);
+  EXPECT_EQ(unseen({.generates = false, .drops_tokens = false, .documents = true}), "-ae-a--");
+  EXPECT_EQ(unseen({.quality = false, .generates = false, .drops_tokens = false}), "-------");
+}
+
+TEST(Suites, UnseenReachesNotesAndFigures) {
+  const auto configs = toy_configs({"drafter=ngram + acceptance=typical", "kv_format=bf16"});
+  SuiteInput input;
+  input.text = toy_text();
+  input.items = 1;
+  auto run = begin_suite("perplexity:32", configs, input);
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_EQ((*run)->notes().size(), 1u);
+  EXPECT_TRUE((*run)->notes()[0].starts_with("perplexity: drafter=ngram + acceptance=typical: unseen: acceptance=typ"))
+      << (*run)->notes()[0];
+  CompareJournal journal;
+  const auto values = run_suite(**run, configs, journal, [](double) { return true; });
+  ASSERT_TRUE(values.ok()) << values.error().message;
+  const auto figures = suite_figures(*values);
+  EXPECT_TRUE(figures[0][0].unseen.empty());
+  for (const SuiteFigure& figure : figures[1])
+    EXPECT_TRUE(figure.unseen.starts_with("acceptance=typical: ")) << figure.metric;
+  EXPECT_TRUE(figures[2][0].unseen.empty());
 }
 
 TEST(Suites, EveryOneRuns) {

@@ -21,16 +21,18 @@ ResultJson quality_json(const ConfigResult& config) {
   ResultJson out = ResultJson::array();
   for (const SuiteFigure& figure : config.quality) {
     if (figure.items == 0) continue;
-    out.push_back(
-        {{"suite", figure.suite},
-         {"metric", figure.metric},
-         {"value", figure.interval.value},
-         {"low", figure.interval.low},
-         {"high", figure.interval.high},
-         {"n", figure.items},
-         {"more_is_better", figure.more_is_better},
-         {"difference",
-          {{"value", figure.difference.value}, {"low", figure.difference.low}, {"high", figure.difference.high}}}});
+    ResultJson one = {
+        {"suite", figure.suite},
+        {"metric", figure.metric},
+        {"value", figure.interval.value},
+        {"low", figure.interval.low},
+        {"high", figure.interval.high},
+        {"n", figure.items},
+        {"more_is_better", figure.more_is_better},
+        {"difference",
+         {{"value", figure.difference.value}, {"low", figure.difference.low}, {"high", figure.difference.high}}}};
+    if (!figure.unseen.empty()) one["unseen"] = figure.unseen;
+    out.push_back(std::move(one));
   }
   return out;
 }
@@ -40,7 +42,8 @@ ResultJson bytes_json(int64_t bytes) { return bytes > 0 ? ResultJson(bytes) : Re
 std::optional<Merits> merits_of(const ConfigResult& config, bool has_quality, bool has_speed, bool has_memory) {
   Merits out{};
   const SuiteFigure* const figure = main_figure(config);
-  if ((has_quality && !figure) || (has_speed && config.decode.empty()) || (has_memory && stored_bytes_of(config) == 0))
+  if ((has_quality && (!figure || !figure->unseen.empty())) || (has_speed && config.decode.empty()) ||
+      (has_memory && stored_bytes_of(config) == 0))
     return std::nullopt;
   if (has_quality) out[0] = figure->more_is_better ? figure->interval.value : -figure->interval.value;
   if (has_speed) out[1] = bootstrap_median(config.decode).value;
@@ -53,7 +56,11 @@ bool dominates(const Merits& a, const Merits& b) { return a != b && std::ranges:
 std::string figure_text(const SuiteFigure& figure) {
   if (figure.items == 0) return "";
   const int sign = against_base(figure);
-  return interval_text(figure.interval) + (sign > 0 ? " ▲" : sign < 0 ? " ▼" : "");
+  return interval_text(figure.interval) +
+         (sign > 0   ? " ▲"
+          : sign < 0 ? " ▼"
+                     : "") +
+         (figure.unseen.empty() ? "" : " unseen");
 }
 
 std::string bytes_text(int64_t bytes) {
@@ -100,6 +107,12 @@ std::string decode_text(const ConfigResult& config) {
 }
 
 }  // namespace
+
+bool any_unseen(const CompareResult& result) {
+  return std::ranges::any_of(result.configs, [](const ConfigResult& config) {
+    return std::ranges::any_of(config.quality, [](const SuiteFigure& figure) { return !figure.unseen.empty(); });
+  });
+}
 
 const SuiteFigure* main_figure(const ConfigResult& config) {
   if (config.quality.empty() || config.quality.front().items == 0) return nullptr;
@@ -210,6 +223,7 @@ std::string compare_table(const CompareResult& result) {
   std::string out = aligned(rows, 2);
   out += "\n* on the Pareto front of the first figure, decode speed, and the bytes of weights and KV.\n" +
          brackets_text(result) + "\n▲ better, ▼ worse than the base on the same items in at least 95 % of the draws.\n";
+  if (any_unseen(result)) out += std::string(kUnseenLegend) + "\n";
   for (const std::string& note : result.notes) out += note + "\n";
   return out;
 }

@@ -48,6 +48,12 @@ int64_t stored_bytes_of(const ConfigResult& config);
 // What the brackets of this result are.
 std::string brackets_text(const CompareResult& result);
 
+// Whether a figure cannot show what its configuration loses, and what "unseen" beside a figure says.
+bool any_unseen(const CompareResult& result);
+inline constexpr const char* kUnseenLegend =
+    "unseen: the suite cannot see a technique of the configuration, so the figure does not say what it costs; such a "
+    "configuration is not on the front.";
+
 // "12.3 [11.9, 12.8]", with as many digits as the interval supports; "" without values.
 std::string interval_text(const Interval& interval);
 std::string median_text(const std::vector<double>& rounds);

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/registry.h"
@@ -39,6 +40,14 @@ struct SuiteMetric {
   SuiteAverage average = SuiteAverage::mean;
 };
 
+// What a suite's values depend on. A lossy technique that acts elsewhere cannot change them (unseen.h).
+struct SuiteSight {
+  bool quality = true;       // false: speed or memory, in which no loss shows
+  bool generates = true;     // answers, whose tokens are drafted and sampled
+  bool drops_tokens = true;  // evictors that leave prompts whole drop tokens before the values are read
+  bool documents = false;    // prompts have documents
+};
+
 struct SuitePlan {
   std::string name;      // in results: "lab:copy"
   std::string identity;  // whatever changes an item's value changes this too: values are kept under it
@@ -47,6 +56,7 @@ struct SuitePlan {
   int64_t at_once = 1;             // items that a configuration measures before the next one has its turn
   bool timed = false;              // values differ from run to run
   bool overall = true;             // false: averages over different groups mean nothing; the last group stands for all
+  SuiteSight sight;
 };
 
 inline constexpr double kNoValue = std::numeric_limits<double>::quiet_NaN();
@@ -57,6 +67,9 @@ class SuiteRun {
   virtual ~SuiteRun() = default;
   const SuitePlan& plan() const { return plan_; }
   const std::vector<std::string>& notes() const { return notes_; }  // what a reader of its values must know
+  // [configs]: why the values cannot show what a configuration loses; "": they can. Set by begin_suite().
+  const std::vector<std::string>& unseen() const { return unseen_; }
+  void set_unseen(std::vector<std::string> reasons, std::span<const CompareConfig> configs);
   // [items, metrics]; kNoValue where there is none. Values that are not timed are the same bits each time, whatever was
   // measured before. Errors: cancelled, unsupported (this configuration cannot take the suite), those of the engine.
   virtual Result<std::vector<std::vector<double>>> measure(size_t config, std::span<const size_t> items,
@@ -64,7 +77,7 @@ class SuiteRun {
 
  protected:
   SuitePlan plan_;
-  std::vector<std::string> notes_;
+  std::vector<std::string> notes_, unseen_;
 };
 
 struct CompareSuite {

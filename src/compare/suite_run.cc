@@ -86,7 +86,7 @@ std::vector<double> SuiteValues::of(size_t config, size_t metric, const std::str
 
 Result<SuiteValues> run_suite(SuiteRun& run, std::span<const CompareConfig> configs, CompareJournal& journal,
                               const std::function<bool(double)>& progress) {
-  SuiteValues out{.plan = run.plan()};
+  SuiteValues out{.plan = run.plan(), .unseen = run.unseen()};
   out.values.assign(configs.size(), std::vector<std::optional<std::vector<double>>>(out.plan.items.size()));
   out.left_out.resize(configs.size());
   const auto key = [&](size_t config, size_t item) {
@@ -134,6 +134,8 @@ std::vector<std::vector<SuiteFigure>> suite_figures(const SuiteValues& values) {
         out[config].push_back(figure_of(values, config, metric, &group));
         out[config].back().of_group = values.plan.overall || &group != &groups.back();
       }
+    if (config < values.unseen.size())
+      for (SuiteFigure& figure : out[config]) figure.unseen = values.unseen[config];
   }
   return out;
 }

@@ -18,6 +18,7 @@ struct SuiteValues {
   SuitePlan plan;
   std::vector<std::vector<std::optional<std::vector<double>>>> values;  // [configs, items], of the plan's metrics
   std::vector<std::string> left_out;                                    // [configs]: why; "": it has values
+  std::vector<std::string> unseen;                                      // [configs]: as SuiteRun::unseen()
   bool complete = true;                                                 // false: interrupted
 
   // A metric's values of one configuration, of the items of a group (null: all) that every configuration which takes
@@ -42,6 +43,7 @@ struct SuiteFigure {
   int64_t items = 0;
   Interval interval;    // the average; items and interval are 0 if there is none
   Interval difference;  // from the base, of the same items; of the logarithms for an exponential average
+  std::string unseen;   // why it cannot show what the configuration loses (SuiteRun::unseen()); "": it can
   Interval paired;  // the average within the difference's interval: narrower than `interval`, and for comparing only
 };
 

@@ -6,9 +6,21 @@
 #include "models/background_packer.h"
 
 namespace millrace {
+namespace {
+
+// A switch of what the model does not have would change nothing, and reports would name it all the same.
+Result<void> check_switches(const ArchSpec& spec, const ForwardSwitches& switches) {
+  const bool experts = spec.moe.experts > 0 || std::ranges::any_of(spec.layers, &LayerSpec::moe);
+  if (switches.expert_capacity > 0 && !experts)
+    return Error::unsupported("kernel padded_experts: the model has no mixture of experts");
+  return {};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const Model& model, const KernelTable& kernels,
                                                          RunnerOptions options) {
+  MILLRACE_TRY_VOID(check_switches(model.spec(), options.limits.switches));
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(model, std::move(options.threads)));
   if (options.places.states == 0) options.places.states = options.streams;
   runner->pool_ = options.pool;

@@ -167,6 +167,20 @@ TEST(PaddedExperts, NoEngineTakesThem) {
             "take it");
 }
 
+TEST(PaddedExperts, ModelsWithoutExpertsRefuseThem) {
+  const auto model = load_for(golden_model("llama3"), detect_isa());
+  ASSERT_TRUE(model);
+  ForwardLimits limits{64, 8, 64};
+  limits.switches = make_forward_switches(std::vector<std::string>{"padded_experts"}).value();
+  const auto refused = ModelRunner::create(*model->parts().model, model->parts().kernels,
+                                           {.threads = std::make_shared<ThreadPool>(1),
+                                            .layout = {find_format("f32"), 16, model->parts().model->kv_layers()},
+                                            .blocks = 8,
+                                            .limits = limits});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "kernel padded_experts: the model has no mixture of experts");
+}
+
 TEST(PaddedExperts, RowsOfAnExpert) {
   EXPECT_EQ(padded_rows(1.25, 512, 8), 80);
   EXPECT_EQ(padded_rows(1, 2, 8), 1);

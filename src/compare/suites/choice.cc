@@ -75,7 +75,7 @@ Result<std::unique_ptr<SuiteRun>> begin_choice(std::span<const CompareConfig> co
   MILLRACE_TRY(ChoiceFile file, read_choice_file(input.argument));
   MILLRACE_TRY(file.questions, scorable(configs, file, input.items > 0 ? input.items : kChoiceItems));
   const bool alone = file.questions.front().answers.size() == 1;
-  SuitePlan plan{.name = fmt::format("choice:{}", file.name), .at_once = 8};
+  SuitePlan plan{.name = fmt::format("choice:{}", file.name), .at_once = 8, .sight = {.generates = false}};
   if (alone)
     plan.metrics = {{"acc"}, {"perplexity", false, SuiteAverage::exponential}};
   else

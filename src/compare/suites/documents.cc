@@ -96,7 +96,8 @@ Result<std::unique_ptr<SuiteRun>> DocumentsRun::begin(std::span<const CompareCon
                 .metrics = {{"perplexity", false, SuiteAverage::exponential},
                             {"kl_divergence", false, SuiteAverage::mean},
                             {"same_top_token", true, SuiteAverage::mean}},
-                .items = std::vector<std::string>(run->cases_.size())};
+                .items = std::vector<std::string>(run->cases_.size()),
+                .sight = {.generates = false, .drops_tokens = false, .documents = true}};
   return std::unique_ptr<SuiteRun>(std::move(run));
 }
 

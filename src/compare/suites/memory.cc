@@ -19,7 +19,8 @@ class MemoryRun final : public SuiteRun {
                          {"kv_bytes_per_token", false},
                          {"kv_bytes_of_stream", false},
                          {"peak_bytes", false}},
-             .items = {""}};
+             .items = {""},
+             .sight = {.quality = false}};
   }
 
   Result<std::vector<std::vector<double>>> measure(size_t config, std::span<const size_t>,

@@ -124,7 +124,8 @@ Result<std::unique_ptr<SuiteRun>> PerplexityRun::begin(std::span<const CompareCo
                 .metrics = {{"perplexity", false, SuiteAverage::exponential},
                             {"kl_divergence", false, SuiteAverage::mean},
                             {"same_top_token", true, SuiteAverage::mean}},
-                .items = std::vector<std::string>(static_cast<size_t>(windows))};
+                .items = std::vector<std::string>(static_cast<size_t>(windows)),
+                .sight = {.generates = false}};
   return std::unique_ptr<SuiteRun>(std::move(run));
 }
 

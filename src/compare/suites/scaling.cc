@@ -25,7 +25,8 @@ class ScalingRun final : public SuiteRun {
                          {"decode_tokens_per_s", true, SuiteAverage::median},
                          {"kv_bytes", false, SuiteAverage::median}},
              .timed = true,
-             .overall = false};
+             .overall = false,
+             .sight = {.quality = false}};
     for (int64_t round = 0; round < std::max<int64_t>(1, input.rounds); ++round)
       for (const int64_t length : lengths) {
         lengths_.push_back(length);

@@ -86,7 +86,8 @@ Result<std::unique_ptr<SuiteRun>> begin_serve(std::span<const CompareConfig> con
                              {"goodput_requests_per_s", true, SuiteAverage::median},
                              {"failed_requests", false, SuiteAverage::median}},
                  .items = std::vector<std::string>(static_cast<size_t>(std::max<int64_t>(1, input.rounds))),
-                 .timed = true};
+                 .timed = true,
+                 .sight = {.quality = false}};
   std::vector<std::string> parts = {input.argument, std::to_string(input.threads)};
   for (const WorkloadRequest& request : load)
     parts.push_back(fmt::format("{} {} {}", request.arrival_seconds, request.prompt_tokens, request.output_tokens));
