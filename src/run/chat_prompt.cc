@@ -63,6 +63,21 @@ std::optional<RenderedChat> render_rewritten(const LanguageModel& model, const J
   return std::nullopt;
 }
 
+// With an empty list of tools instead of none, for templates that loop over it.
+std::optional<RenderedChat> render_without_tools(const LanguageModel& model, const Json& input,
+                                                 bool add_generation_prompt) {
+  if (input.is_object() && input.contains("tools") && !input["tools"].is_null()) return std::nullopt;
+  Json changed = input.is_object() ? input : Json{{"messages", input}};
+  changed["tools"] = Json::array();
+  std::optional<RenderedChat> out;
+  if (auto text = render(model, changed, add_generation_prompt); text.ok())
+    out = RenderedChat{.text = std::move(*text), .messages = changed["messages"]};
+  else if (text.error().kind == ErrorKind::corrupt)
+    out = render_rewritten(model, changed, add_generation_prompt);
+  if (out) out->rewrites.push_back(&empty_tools_rewrite());
+  return out;
+}
+
 }  // namespace
 
 bool has_chat_template(const LanguageModel& model) { return !model.parts().files->chat_template.empty(); }
@@ -73,8 +88,9 @@ Result<RenderedChat> render_chat(const LanguageModel& model, const Json& input, 
   if (!has_chat_template(model)) return RenderedChat{.text = plain_text(messages), .messages = messages};
   auto text = render(model, input, add_generation_prompt);
   if (text.ok()) return RenderedChat{.text = std::move(*text), .messages = messages};
-  if (text.error().kind == ErrorKind::corrupt && messages.is_array())
-    if (auto rewritten = render_rewritten(model, input, add_generation_prompt)) return std::move(*rewritten);
+  if (text.error().kind != ErrorKind::corrupt || !messages.is_array()) return text.error();
+  if (auto rewritten = render_rewritten(model, input, add_generation_prompt)) return std::move(*rewritten);
+  if (auto rewritten = render_without_tools(model, input, add_generation_prompt)) return std::move(*rewritten);
   return text.error();
 }
 

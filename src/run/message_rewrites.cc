@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <optional>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -30,10 +32,18 @@ Message* calls_of(Message& message) {
 
 struct OpenCall {
   std::string given, name, id;
+  size_t index = 0;  // in the list of its message
 };
 
-// Takes the call that a result answers out of `open`.
-std::string take_call(std::vector<OpenCall>& open, const Message& result) {
+// The call as it is before any rewrite.
+OpenCall open_call(const Message& call, size_t index) {
+  OpenCall one{.given = text_of(call, "id"), .name = "", .id = "", .index = index};
+  if (const auto function = call.find("function"); function != call.end()) one.name = text_of(*function, "name");
+  return one;
+}
+
+// Takes the call that a result answers out of `open`; nullopt: `open` is empty.
+std::optional<OpenCall> take_call(std::vector<OpenCall>& open, const Message& result) {
   const std::string given = text_of(result, "tool_call_id");
   std::string name = text_of(result, "name");
   if (name.empty()) name = text_of(result, "tool_name");
@@ -41,10 +51,10 @@ std::string take_call(std::vector<OpenCall>& open, const Message& result) {
   for (auto one = open.begin(); one != open.end() && found == open.end(); ++one)
     if (given.empty() ? name.empty() || one->name == name : one->given == given) found = one;
   if (found == open.end()) found = open.begin();
-  if (found == open.end()) return "";
-  std::string id = std::move(found->id);
+  if (found == open.end()) return std::nullopt;
+  OpenCall taken = std::move(*found);
   open.erase(found);
-  return id;
+  return taken;
 }
 
 bool is_plain(const Message& message) {
@@ -59,7 +69,7 @@ void rewrite_call_ids(Message& messages) {
   size_t number = 0;
   for (Message& message : messages) {
     if (has_role(message, "tool")) {
-      if (const std::string id = take_call(open, message); !id.empty()) message["tool_call_id"] = id;
+      if (const auto call = take_call(open, message)) message["tool_call_id"] = call->id;
       continue;
     }
     Message* calls = calls_of(message);
@@ -67,12 +77,44 @@ void rewrite_call_ids(Message& messages) {
     open.clear();
     for (Message& call : *calls) {
       if (!call.is_object()) continue;
-      OpenCall one{.given = text_of(call, "id"), .name = "", .id = fmt::format("call{:05}", number++ % 100000)};
-      if (const auto function = call.find("function"); function != call.end()) one.name = text_of(*function, "name");
+      OpenCall one = open_call(call, open.size());
+      one.id = fmt::format("call{:05}", number++ % 100000);
       call["id"] = one.id;
       open.push_back(std::move(one));
     }
   }
+}
+
+void split_parallel_calls(Message& messages) {
+  Message out = Message::array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    Message* calls = calls_of(messages[i]);
+    if (!calls || calls->size() < 2) {
+      out.push_back(std::move(messages[i]));
+      continue;
+    }
+    std::vector<OpenCall> open;
+    for (size_t k = 0; k < calls->size(); ++k)
+      if ((*calls)[k].is_object()) open.push_back(open_call((*calls)[k], k));
+    std::vector<Message> results(calls->size(), Message::array());
+    size_t next = i + 1;
+    for (; next < messages.size() && has_role(messages[next], "tool"); ++next) {
+      const auto call = take_call(open, messages[next]);
+      results[call ? call->index : calls->size() - 1].push_back(std::move(messages[next]));
+    }
+    for (size_t k = 0; k < results.size(); ++k) {
+      Message one = messages[i];
+      one["tool_calls"] = Message::array({(*calls)[k]});
+      if (k > 0) {
+        one.erase("reasoning_content");
+        if (one.contains("content")) one["content"] = "";
+      }
+      out.push_back(std::move(one));
+      for (Message& result : results[k]) out.push_back(std::move(result));
+    }
+    i = next - 1;
+  }
+  messages = std::move(out);
 }
 
 void move_system_to_user(Message& messages) {
@@ -114,7 +156,7 @@ void alternate_roles(Message& messages) {
   messages = std::move(out);
 }
 
-void fill_call_arguments(Message& messages) {
+void complete_calls(Message& messages) {
   for (Message& message : messages) {
     Message* calls = calls_of(message);
     if (!calls) continue;
@@ -123,6 +165,7 @@ void fill_call_arguments(Message& messages) {
       Message& arguments = call["function"]["arguments"];
       if (arguments.is_null() || (arguments.is_string() && arguments.get_ref<const std::string&>().empty()))
         arguments = Message::object();
+      if (!call.contains("type")) call["type"] = "function";
     }
   }
 }
@@ -132,6 +175,9 @@ std::span<const MessageRewrite> message_rewrites() {
       MessageRewrite{"tool_call_ids",
                      "ids of tool calls replaced by nine letters and digits, which the template demands",
                      rewrite_call_ids},
+      MessageRewrite{"single_calls",
+                     "parallel tool calls split into one message each: the template takes one at a time",
+                     split_parallel_calls},
       MessageRewrite{"system_to_user", "system messages moved into user messages: the template refuses the role",
                      move_system_to_user},
       MessageRewrite{"alternate_roles",
@@ -139,6 +185,12 @@ std::span<const MessageRewrite> message_rewrites() {
                      alternate_roles},
   };
   return kRewrites;
+}
+
+const MessageRewrite& empty_tools_rewrite() {
+  static constexpr MessageRewrite kEmptyTools{
+      "empty_tools", "an empty list of tools given to the template, which requires a list", [](Message&) {}};
+  return kEmptyTools;
 }
 
 }  // namespace millrace

@@ -26,12 +26,19 @@ std::span<const MessageRewrite> message_rewrites();
 // Gives every tool call an id of nine letters and digits by its number in the conversation. A result without an id
 // belongs to the first open call of its name, or to the first open call.
 void rewrite_call_ids(nlohmann::ordered_json& messages);
+// Gives each of several tool calls of one message a message of its own, followed by its results.
+void split_parallel_calls(nlohmann::ordered_json& messages);
 // Moves each system message to the front of the next user message.
 void move_system_to_user(nlohmann::ordered_json& messages);
 // Joins neighbours of one role and puts an empty user message before an assistant's first one.
 void alternate_roles(nlohmann::ordered_json& messages);
 
-// Arguments of tool calls that are absent, null or an empty text become an empty object. Templates loop over them.
-void fill_call_arguments(nlohmann::ordered_json& messages);
+// The report of a prompt whose template received an empty list of tools; it changes no message. Templates for tool use
+// loop over the list, also where the request has none.
+const MessageRewrite& empty_tools_rewrite();
+
+// Completes tool calls, as Ollama's clients send them, to the form that templates read: arguments that are absent, null
+// or an empty text become an empty object, and an absent type becomes "function".
+void complete_calls(nlohmann::ordered_json& messages);
 
 }  // namespace millrace

@@ -31,6 +31,7 @@ struct AddedTokenFlags {
   bool lstrip = false;       // consumes white space before it
   bool rstrip = false;       // consumes white space after it
   bool single_word = false;  // only between non-word characters
+  bool normalized = false;   // matched in the normalized text, after the tokens without this flag
 };
 
 struct TokenizerSpec {
@@ -69,6 +70,9 @@ struct TokenizerSpec {
   std::vector<std::pair<std::string, std::string>> replacements;  // literal, in order, before splitting (normalizer)
   bool byte_level_space_prefix = false;  // bpe: adds a space before text that has none (add_prefix_space)
   bool split_on_space = false;           // spm, unigram: every U+2581 starts a new word (Hugging Face Metaspace split)
+  bool prefix_before_match = false;      // spm, unigram: the space prefix is part of the normalized text (Prepend)
+  bool escape_before_match = false;      // spm, unigram: the normalized text has U+2581 instead of spaces (Replace)
+  bool split_at_whitespace = false;      // unigram: words end at white space, which is dropped (WhitespaceSplit)
   std::string unk_surface;               // how decode() writes unk; empty: the token's own text
   std::vector<AddedTokenFlags> added_flags;
 };

@@ -3,6 +3,7 @@
 // tools. Such requests were answered 400. Table of templates x APIs: messages are rewritten to what the template
 // accepts, the answer reports how, and messages that a template accepts as they are reach it unchanged.
 #include "server/live_server.h"
+#include "shared_data.h"
 
 namespace millrace {
 namespace {
@@ -113,6 +114,38 @@ TEST(TemplateRefusals, ToolsAndSystemMessagesReachTemplatesWithoutASystemRole) {
   }
   const std::string prompt = server.prompt(Json::array({system, hello, hello}));
   EXPECT_NE(prompt.find("user: Be brief.\\n\\nHello\\n\\nHello"), std::string::npos) << prompt;
+}
+
+TEST(TemplateRefusals, CallsWithoutATypeAndRequestsWithoutTools) {
+  Refusing typed(
+      "{% for m in messages %}{% for c in m.tool_calls or [] %}{{ c['type'] + c.function.name }}{% endfor %}"
+      "{{ m.content }}{% endfor %}");
+  EXPECT_EQ(typed.ollama(ollama_turns(Json::object())).status, 200);
+  Refusing listed(
+      "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}");
+  const Response answer = listed.openai(Json::array({{{"role", "user"}, {"content", "U"}}}), Json::array());
+  EXPECT_EQ(answer.status, 200) << answer.body;
+  EXPECT_NE(answer.body.find("empty_tools"), std::string::npos) << answer.body;
+}
+
+// The published templates; expected reports of a conversation with parallel calls over Ollama's API.
+TEST(TemplateRefusals, PublishedTemplates) {
+  MILLRACE_NEEDS_SHARED("chat-templates/templates/google-gemma-2-2b-it.jinja");
+  const std::pair<const char*, const char*> reports[] = {
+      {"google-gemma-2-2b-it", "system_to_user"},
+      {"mistralai-Mistral-Nemo-Instruct-2407", "tool_call_ids"},
+      {"meta-llama-Llama-3.2-3B-Instruct", "single_calls"},
+      {"llama-cpp-deepseek-r1", ""},
+  };
+  for (const auto& [name, report] : reports) {
+    const std::string file = fmt::format("chat-templates/templates/{}.jinja", name);
+    const std::string text = testing::read_maybe_xz(testing::shared_data() / file);
+    Refusing server(text.c_str());
+    const Response answer = server.ollama(ollama_turns(Json{{"city", "Ulm"}}));
+    EXPECT_EQ(answer.status, 200) << name << answer.body;
+    EXPECT_NE(answer.body.find(report), std::string::npos) << name << answer.body;
+    EXPECT_EQ(server.openai(openai_turns("a", "b")).status, 200) << name;
+  }
 }
 
 TEST(TemplateRefusals, WhatATemplateAcceptsIsUnchanged) {

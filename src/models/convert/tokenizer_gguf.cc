@@ -116,7 +116,12 @@ void note_losses(const TokenizerSpec& spec, std::vector<std::string>& notes) {
   };
   note(spec.nfc || spec.nfd || spec.nfkd || spec.nfkc, "that text is normalized first");
   note(!spec.replacements.empty(), "that strings are replaced first");
-  note(!spec.added_flags.empty(), "that special tokens absorb white space");
+  const auto strips = [](const AddedTokenFlags& f) { return f.lstrip || f.rstrip || f.single_word; };
+  note(std::ranges::any_of(spec.added_flags, strips), "that special tokens absorb white space");
+  const bool normalizes = spec.nfc || spec.nfd || spec.nfkc || spec.nfkd || spec.lowercase ||
+                          !spec.replacements.empty() || spec.prefix_before_match;
+  note(normalizes && std::ranges::any_of(spec.added_flags, &AddedTokenFlags::normalized),
+       "that added tokens are matched in the normalized text");
   note(spec.byte_level_space_prefix, "that a space is prepended to the text");
   note(spec.kind == "bpe" && spec.ignore_merges != name_ignores_merges(spec.pre) && !spec.pre_patterns.empty() &&
            spec.ignore_merges,

@@ -32,7 +32,8 @@ Json added_tokens(const TokenizerSpec& spec) {
                     {"single_word", flags.single_word},
                     {"lstrip", flags.lstrip},
                     {"rstrip", flags.rstrip},
-                    {"normalized", false},
+                    // The normalizer written for spm has a Prepend, after which a token matches behind a space only.
+                    {"normalized", flags.normalized && (spec.kind != "spm" || spec.prefix_before_match)},
                     {"special", type != TokenType::user_defined}});
   }
   return list;

@@ -185,7 +185,7 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   params.messages = Json::array();
   Json as_given = params.tools.any() ? input : Json();
   add_tools(chat_template, true, params, input);
-  fill_call_arguments(input["messages"]);
+  complete_calls(input["messages"]);
   auto rendered = render_prompt(model, params, input);
   // Some templates only render in engines other than Python's: R1's passes a filter's result to tojson.
   if (!rendered.ok() && as_given.is_object() &&

@@ -82,13 +82,14 @@ Result<void> read_normalizer(const json& node, TokenizerSpec& spec) {
     if (json_string(node, "prepend") != kSpaceMark) return not_supported("Prepend of", json_string(node, "prepend"));
     spec.add_space_prefix = true;
     spec.space_prefix = SpacePrefix::after_any;
+    spec.prefix_before_match = true;
   } else if (type == "Replace") {
     const json* pattern = json_find(node, "pattern");
     const std::string content = json_string(node, "content");
     const std::string literal = pattern ? json_string(*pattern, "String") : std::string();
     const std::string regex = pattern ? json_string(*pattern, "Regex") : std::string();
     if (literal == " " && content == kSpaceMark)
-      spec.escape_whitespaces = true;
+      spec.escape_whitespaces = spec.escape_before_match = true;
     else if (regex == " {2,}" && spec.kind == "unigram")
       spec.remove_extra_whitespaces = true;
     else if (!literal.empty())
@@ -154,7 +155,7 @@ Result<void> read_pre_tokenizer(const json& node, TokenizerSpec& spec) {
     return {};
   }
   if (type == "WhitespaceSplit" && spec.kind == "unigram") {
-    spec.remove_extra_whitespaces = true;
+    spec.remove_extra_whitespaces = spec.split_at_whitespace = true;
     return {};
   }
   if ((type == "BertPreTokenizer" || type == "Whitespace" || type == "WhitespaceSplit") && spec.kind == "wordpiece")
@@ -212,9 +213,7 @@ Result<void> read_added_tokens(const json& root, TokenizerSpec& spec, SpecBuilde
     if (content.empty()) return Error::corrupt("tokenizer.json: added token without content");
     const int64_t id = json_int(token, "id", -1);
     MILLRACE_TRY_VOID(builder.place_special(content, id, json_bool(token, "special", false)));
-    const AddedTokenFlags flags{static_cast<TokenId>(id), json_bool(token, "lstrip", false),
-                                json_bool(token, "rstrip", false), json_bool(token, "single_word", false)};
-    if (flags.lstrip || flags.rstrip || flags.single_word) spec.added_flags.push_back(flags);
+    set_added_flags(token, static_cast<TokenId>(id), spec);
   }
   return {};
 }

@@ -88,4 +88,15 @@ std::string json_token(const json& object, const char* key) {
   return value->is_string() ? value->get_ref<const std::string&>() : json_string(*value, "content");
 }
 
+void set_added_flags(const json& token, TokenId id, TokenizerSpec& spec) {
+  AddedTokenFlags flags;
+  flags.id = id;
+  flags.lstrip = json_bool(token, "lstrip", false);
+  flags.rstrip = json_bool(token, "rstrip", false);
+  flags.single_word = json_bool(token, "single_word", false);
+  flags.normalized = json_bool(token, "normalized", !json_bool(token, "special", false));
+  std::erase_if(spec.added_flags, [&](const AddedTokenFlags& f) { return f.id == id; });
+  if (flags.lstrip || flags.rstrip || flags.single_word || flags.normalized) spec.added_flags.push_back(flags);
+}
+
 }  // namespace millrace

@@ -45,5 +45,8 @@ std::string json_string(const nlohmann::json& object, const char* key, std::stri
 int64_t json_int(const nlohmann::json& object, const char* key, int64_t otherwise);
 // A token given as "text" or as {"content": "text"}; empty if absent or null.
 std::string json_token(const nlohmann::json& object, const char* key);
+// Replaces the flags of the added token `id` by those of its JSON object. An absent "normalized" is the opposite of
+// "special", as in Hugging Face tokenizers.
+void set_added_flags(const nlohmann::json& token, TokenId id, TokenizerSpec& spec);
 
 }  // namespace millrace

@@ -33,10 +33,7 @@ Result<void> read_added_decoder(const json& added, TokenizerSpec& spec, SpecBuil
                             spec.types[static_cast<size_t>(id)] == TokenType::unknown;
     MILLRACE_TRY_VOID(builder.place_special(content, id, json_bool(token, "special", false)));
     if (is_unknown) spec.types[static_cast<size_t>(id)] = TokenType::unknown;
-    const AddedTokenFlags flags{static_cast<TokenId>(id), json_bool(token, "lstrip", false),
-                                json_bool(token, "rstrip", false), json_bool(token, "single_word", false)};
-    std::erase_if(spec.added_flags, [&](const AddedTokenFlags& f) { return f.id == flags.id; });
-    if (flags.lstrip || flags.rstrip || flags.single_word) spec.added_flags.push_back(flags);
+    set_added_flags(token, static_cast<TokenId>(id), spec);
   }
   return {};
 }

@@ -3,6 +3,11 @@
 #include "text/unicode.h"
 
 namespace millrace {
+namespace {
+
+constexpr const char* kEscapedSpace = "\xE2\x96\x81";  // U+2581
+
+}  // namespace
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
   size_t pos = from.empty() ? std::string::npos : text.find(from);
@@ -41,20 +46,55 @@ std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions 
   bool prefix = true;
   for (const SpecialTokens::Fragment& fragment : special_.split(text, options.parse_special)) {
     if (fragment.id < 0) {
-      encode_text(fragment.text, prefix, ids);
-      prefix = false;
+      encode_fragment(fragment.text, options, prefix, ids);
       continue;
     }
     const bool control = type(fragment.id) != TokenType::user_defined;
     if (prefix && !control && has_space_prefix() && spec_.space_prefix == SpacePrefix::after_control) {
-      encode_text({}, true, ids);
+      encode_text({}, {.space_prefix = true}, ids);
     }
     ids.push_back(fragment.id);
-    prefix =
-        spec_.space_prefix == SpacePrefix::after_any || (spec_.space_prefix == SpacePrefix::after_control && control);
+    prefix = prefix_after(fragment.id);
   }
   if (options.add_special && (spec_.add_eos || (wordpiece && spec_.add_sep)) && end) ids.push_back(*end);
   return ids;
+}
+
+bool BaseTokenizer::prefix_after(TokenId special) const {
+  const bool control = type(special) != TokenType::user_defined;
+  return spec_.space_prefix == SpacePrefix::after_any || (spec_.space_prefix == SpacePrefix::after_control && control);
+}
+
+// Encodes what is left between tokens that are matched in the text itself. `prefix`: in and out, the space prefix
+// applies to the next text.
+void BaseTokenizer::encode_fragment(std::string_view text, EncodeOptions options, bool& prefix,
+                                    std::vector<TokenId>& out) const {
+  if (special_.normalized_ids().empty()) {
+    encode_text(text, {.space_prefix = prefix}, out);
+    prefix = false;
+    return;
+  }
+  std::string normalized = normalized_form(text);
+  if (prefix && spec_.prefix_before_match && spec_.add_space_prefix && !text.empty())
+    normalized.insert(0, spec_.escape_before_match ? kEscapedSpace : " ");
+  for (const SpecialTokens::Fragment& part : special_.split_normalized(normalized, options.parse_special)) {
+    if (part.id >= 0) {
+      out.push_back(part.id);
+      prefix = prefix_after(part.id);
+      continue;
+    }
+    encode_text(part.text, {.space_prefix = prefix && !spec_.prefix_before_match, .normalized = true}, out);
+    prefix = false;
+  }
+}
+
+void BaseTokenizer::add_normalized_tokens() {
+  for (const TokenId id : special_.normalized_ids()) {
+    std::string text = normalized_form(spec_.tokens[static_cast<size_t>(id)]);
+    if (spec_.prefix_before_match && spec_.add_space_prefix)
+      text.insert(0, spec_.escape_before_match ? kEscapedSpace : " ");
+    special_.add_normalized(id, text, type(id));
+  }
 }
 
 std::string BaseTokenizer::decode(const std::vector<TokenId>& ids, bool skip_special) const {

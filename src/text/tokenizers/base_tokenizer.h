@@ -127,8 +127,17 @@ class BaseTokenizer : public Tokenizer {
   const TokenizerSpec& spec() const override { return spec_; }
 
  protected:
-  // Appends the ids of `text`, which contains no special token. `space_prefix`: the spec's space prefix applies here.
-  virtual void encode_text(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const = 0;
+  // How encode_text() treats the start and the form of a text.
+  struct TextForm {
+    bool space_prefix = false;  // the spec's space prefix applies here
+    bool normalized = false;    // the text is a part of what normalized_form() returned
+  };
+  // Appends the ids of `text`, which contains no special token.
+  virtual void encode_text(std::string_view text, TextForm form, std::vector<TokenId>& out) const = 0;
+  // What the spec's normalizers make of `text`: the text in which tokens with the flag `normalized` are matched.
+  virtual std::string normalized_form(std::string_view text) const { return normalize(text); }
+  // Called at the end of a subclass's construction, when normalized_form() can be called.
+  void add_normalized_tokens();
   // True if decoding removes the added space at the start of each prefixed fragment.
   virtual bool has_space_prefix() const { return false; }
 
@@ -144,6 +153,9 @@ class BaseTokenizer : public Tokenizer {
   PackedStrings pieces_;  // bytes of each token, filled by the subclass's constructor
 
  private:
+  void encode_fragment(std::string_view text, EncodeOptions options, bool& prefix, std::vector<TokenId>& out) const;
+  bool prefix_after(TokenId special) const;
+
   SpecialTokens special_;
 };
 

@@ -84,17 +84,19 @@ class BpeTokenizer final : public BaseTokenizer {
     }
     whole_words_ = spec_.ignore_merges || takes_words_whole(spec_.pre);
     if (!whole_words_) by_bytes_.clear();
+    add_normalized_tokens();
     return {};
   }
 
  protected:
-  void encode_text(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const override {
+  void encode_text(std::string_view text, TextForm form, std::vector<TokenId>& out) const override {
     WorkspacePool::Lease lease = pool_.take();
     Workspace& space = *lease;
-    const bool add_space = space_prefix && spec_.byte_level_space_prefix && !text.empty() && text.front() != ' ';
-    if (has_normalizer() || add_space) {
+    const bool add_space = form.space_prefix && spec_.byte_level_space_prefix && !text.empty() && text.front() != ' ';
+    const bool unnormalized = has_normalizer() && !form.normalized;
+    if (unnormalized || add_space) {
       std::string owned = add_space ? " " : "";
-      owned += has_normalizer() ? normalize(text) : std::string(text);
+      owned += unnormalized ? normalize(text) : std::string(text);
       encode_chunks(owned, space, out);
     } else {
       encode_chunks(text, space, out);

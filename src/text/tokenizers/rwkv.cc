@@ -21,7 +21,7 @@ class RwkvTokenizer final : public BaseTokenizer {
   }
 
  protected:
-  void encode_text(std::string_view text, bool, std::vector<TokenId>& out) const override {
+  void encode_text(std::string_view text, TextForm, std::vector<TokenId>& out) const override {
     while (!text.empty()) {
       const ByteTrie::Match match = trie_.longest_prefix(text);
       if (match.value >= 0)

@@ -26,19 +26,23 @@ void SpecialTokens::add(Set& set, std::string_view text, TokenId id) {
 }
 
 SpecialTokens::SpecialTokens(const TokenizerSpec& spec) {
+  std::vector<bool> normalized(spec.tokens.size());
+  for (const AddedTokenFlags& flags : spec.added_flags) {
+    if (flags.id >= 0 && static_cast<size_t>(flags.id) < normalized.size())
+      normalized[static_cast<size_t>(flags.id)] = flags.normalized;
+  }
   for (size_t i = 0; i < spec.types.size() && i < spec.tokens.size(); ++i) {
     const std::string& text = spec.tokens[i];
     if (text.empty() || text.size() > kMaxSpecialBytes) continue;
     const auto id = static_cast<TokenId>(i);
-    switch (spec.types[i]) {
-      case TokenType::user_defined:
-        add(always_, text, id);
-        add(with_control_, text, id);
-        break;
-      case TokenType::control:
-      case TokenType::unknown: add(with_control_, text, id); break;
-      default: break;
+    const TokenType type = spec.types[i];
+    if (type != TokenType::user_defined && type != TokenType::control && type != TokenType::unknown) continue;
+    if (normalized[i]) {
+      normalized_ids_.push_back(id);
+      continue;
     }
+    if (type == TokenType::user_defined) add(always_, text, id);
+    add(with_control_, text, id);
   }
   for (const AddedTokenFlags& flags : spec.added_flags) {
     if (flags.id < 0 || static_cast<size_t>(flags.id) >= spec.tokens.size()) continue;
@@ -48,8 +52,13 @@ SpecialTokens::SpecialTokens(const TokenizerSpec& spec) {
   }
 }
 
-std::vector<SpecialTokens::Fragment> SpecialTokens::split(std::string_view text, bool parse_control) const {
-  const Set& set = parse_control ? with_control_ : always_;
+void SpecialTokens::add_normalized(TokenId id, std::string_view text, TokenType type) {
+  if (text.empty() || text.size() > kMaxSpecialBytes) return;
+  if (type == TokenType::user_defined) add(normalized_always_, text, id);
+  add(normalized_with_control_, text, id);
+}
+
+std::vector<SpecialTokens::Fragment> SpecialTokens::split(std::string_view text, const Set& set) const {
   std::vector<Fragment> fragments;
   if (set.trie.empty()) {
     if (!text.empty()) fragments.push_back({text, -1});
@@ -67,7 +76,7 @@ std::vector<SpecialTokens::Fragment> SpecialTokens::split(std::string_view text,
     const bool inside_word = (flags & kSingleWord) && ((pos > 0 && word_char(text, char_before(text, pos))) ||
                                                        (after < text.size() && word_char(text, after)));
     if (match.value < 0 || inside_word) {
-      ++pos;
+      pos = inside_word ? after : pos + 1;  // the text of a refused match starts no other one, as in Hugging Face
       continue;
     }
     size_t text_end = pos;

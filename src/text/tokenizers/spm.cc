@@ -51,24 +51,25 @@ class SpmTokenizer final : public BaseTokenizer {
     else
       MILLRACE_TRY_VOID(read_merges());
     ids_.clear();
+    add_normalized_tokens();
     return {};
   }
 
  protected:
   bool has_space_prefix() const override { return spec_.add_space_prefix; }
 
-  void encode_text(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const override {
+  void encode_text(std::string_view text, TextForm form, std::vector<TokenId>& out) const override {
     WorkspacePool::Lease lease = pool_.take();
     Workspace& space = *lease;
-    const bool prefix = space_prefix && spec_.add_space_prefix;
+    const bool prefix = form.space_prefix && spec_.add_space_prefix;
     std::string& buffer = space.text;
     buffer.clear();
     std::string normalized;
-    if (has_normalizer()) {
+    if (has_normalizer() && !form.normalized) {
       normalized = normalize(text);
       text = normalized;
     }
-    if (!plain_text_) {
+    if (!plain_text_ && !form.normalized) {
       normalizer_.normalize(text, prefix, buffer);
     } else {
       if (prefix) buffer += ' ';
@@ -81,6 +82,17 @@ class SpmTokenizer final : public BaseTokenizer {
       rest.remove_prefix(kMaxSpmChunkBytes);
     }
     encode_chunk(rest, space, out);
+  }
+
+  std::string normalized_form(std::string_view text) const override {
+    std::string out = normalize(text);
+    if (!plain_text_) {
+      std::string mapped;
+      normalizer_.normalize(out, false, mapped);
+      out = std::move(mapped);
+    }
+    if (spec_.escape_before_match) replace_all(out, " ", kSpmSpace);
+    return out;
   }
 
  private:

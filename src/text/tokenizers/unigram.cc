@@ -46,18 +46,25 @@ class UnigramTokenizer final : public BaseTokenizer {
     }
     unk_score_ = (lowest > highest ? 0.0f : lowest) - kUnkPenalty;
     highest_score_ = lowest > highest ? 0.0f : highest;
+    add_normalized_tokens();
   }
 
  protected:
   bool has_space_prefix() const override { return spec_.add_space_prefix || spec_.remove_extra_whitespaces; }
 
-  void encode_text(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const override {
+  void encode_text(std::string_view text, TextForm form, std::vector<TokenId>& out) const override {
     std::string buffer, normalized;
-    if (has_normalizer()) {
+    if (has_normalizer() && !form.normalized) {
       normalized = normalize(text);
       text = normalized;
     }
-    normalizer_.normalize(text, space_prefix && spec_.add_space_prefix, buffer);
+    const bool prefix = form.space_prefix && spec_.add_space_prefix;
+    if (form.normalized && !spec_.split_at_whitespace) {
+      if (prefix && !text.empty()) buffer += ' ';
+      buffer.append(text);
+    } else {
+      normalizer_.normalize(text, prefix, buffer);
+    }
     if (spec_.escape_whitespaces) replace_all(buffer, kUnigramSpace, " ");
     std::string_view rest = buffer;
     while (!rest.empty()) {
@@ -66,6 +73,13 @@ class UnigramTokenizer final : public BaseTokenizer {
       best_segmentation(rest.substr(0, cut), out);
       rest.remove_prefix(cut);
     }
+  }
+
+  std::string normalized_form(std::string_view text) const override {
+    std::string out;
+    normalizer_.normalize(normalize(text), false, out);
+    if (spec_.escape_before_match) replace_all(out, " ", kUnigramSpace);
+    return out;
   }
 
  private:

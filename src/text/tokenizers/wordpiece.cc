@@ -55,12 +55,13 @@ class WordPieceTokenizer final : public BaseTokenizer {
       pieces_.push(inside ? std::string(text) : " " + std::string(text));
       if (!text.empty() && text.size() <= kMaxWordPieceBytes) (inside ? inner_ : first_).insert(text, id);
     }
+    add_normalized_tokens();
   }
 
  protected:
   bool has_space_prefix() const override { return true; }
 
-  void encode_text(std::string_view text, bool, std::vector<TokenId>& out) const override {
+  void encode_text(std::string_view text, TextForm, std::vector<TokenId>& out) const override {
     std::string word;
     size_t characters = 0;
     const auto flush = [&] {
@@ -91,6 +92,35 @@ class WordPieceTokenizer final : public BaseTokenizer {
       if (alone) flush();
     }
     flush();
+  }
+
+  // BERT's normalizer alone; encode_text() may repeat it without a change.
+  std::string normalized_form(std::string_view text) const override {
+    std::string out, decomposed;
+    if (strip_accents_) {
+      decomposed = normalize_unicode(text, NormalForm::nfd);
+      text = decomposed;
+    }
+    for (size_t pos = 0; pos < text.size();) {
+      const CodePoint cp = decode_utf8(text, pos);
+      const std::string_view bytes = text.substr(pos, cp.length);
+      pos += cp.length;
+      const uint16_t bits = cp.valid ? char_class_of(cp.value) : uint16_t{kOther};
+      if (spec_.clean_text && (bits & kSpace)) {
+        out += ' ';
+        continue;
+      }
+      if (spec_.clean_text && (cp.value == 0 || cp.value == 0xFFFD || is_control_character(cp.value, bits))) continue;
+      if (strip_accents_ && is_nonspacing_mark(cp.value)) continue;
+      const bool alone = spec_.split_cjk && is_han(cp.value);
+      if (alone) out += ' ';
+      if (cp.valid)
+        append_utf8(out, fold_ ? to_lower(cp.value) : cp.value);
+      else
+        out += bytes;
+      if (alone) out += ' ';
+    }
+    return out;
   }
 
  private:
