@@ -141,6 +141,19 @@ TEST_F(BlockRunFiles, OtherModelsAndLayoutsAreRefused) {
   EXPECT_NE(failure(*fewer), "");
 }
 
+// Equal bytes of layers with other heads: their names in the file differ.
+TEST_F(BlockRunFiles, HeadsOfAnotherShapeAreNamed) {
+  ASSERT_TRUE(export_blocks(*pool_, blocks_, run_, path_).ok());
+  KvPool other = KvPool::create({find_format("f16"), 4, {{2, 32}, {2, 32}, {3, 32}}}, 12).value();
+  const std::string message = failure(other);
+  EXPECT_NE(message.find("layer 1: 1 heads of 64, 128 bytes a row"), std::string::npos) << message;
+  EXPECT_NE(message.find("layer 1: 2 heads of 32, 64 bytes a row"), std::string::npos) << message;
+  KvPool recurrent = KvPool::create({find_format("f16"), 4, {{2, 32}, {.state_values = 8}}}, 12, {.states = 1}).value();
+  const auto refused = export_blocks(recurrent, blocks_, run_, path_);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, "keys and values: the model has recurrent layers, whose states cannot be saved");
+}
+
 TEST_F(BlockRunFiles, SayWhatIsWrong) {
   const auto refusal = [&](const BlockRun& run) {
     auto done = export_blocks(*pool_, blocks_, run, path_);

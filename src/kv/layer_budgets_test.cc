@@ -158,6 +158,28 @@ TEST(LayerBudgets, DemandIsTheAverageAndTheSumOfBlocks) {
 }
 
 // The schedule is that of one evictor, whatever each layer stores, and none exceeds its budget and the slack.
+// Whichever layer has the smallest budget: the first, the last, or one between.
+TEST(LayerBudgets, FirstDecisionIsWhenTheSmallestIsFull) {
+  const auto first = [](const std::string& text, int64_t prompt, int64_t layers) {
+    return layer_rule(text)->first_decision(prompt, layers);
+  };
+  EXPECT_EQ(first("pyramidkv:budget=60,window=20,beta=4,slack=8", 5, 5), 30 + 8);
+  EXPECT_EQ(first("pyramidkv:budget=60,window=20,beta=4,slack=8", 5, 1), 60 + 8);
+  EXPECT_EQ(first("pyramidkv:budget=60,window=20,beta=4,slack=8", 39, 5), 39) << "the whole prompt";
+  EXPECT_EQ(first("pyramidkv:budget=60,window=20,beta=4,slack=8,prompt=evicted", 39, 5), 38);
+  EXPECT_EQ(first("scissorhands:budget=50,layers=1.2.3,slack=8", 5, 3), 30 + 8);
+  EXPECT_EQ(first("scissorhands:budget=50,layers=2.1.3,slack=8", 5, 3), 30 + 8);
+  EXPECT_EQ(first("scissorhands:budget=50,layers=3.2.1,slack=8", 5, 3), 30 + 8);
+}
+
+TEST(LayerBudgets, MostDemandIsThatOfTheLargest) {
+  const auto rule = layer_rule("scissorhands:budget=50,layers=1.3.2,slack=8,prompt=evicted");
+  EXPECT_EQ(most_demand(rule.get(), 5, 1000, 3), 70 + 8);
+  EXPECT_EQ(most_demand(rule.get(), 5, 60, 3), 60);
+  EXPECT_EQ(most_demand(layer_rule("pyramidkv:budget=60,window=20,beta=4,slack=8,prompt=evicted").get(), 5, 1000, 5),
+            98);
+}
+
 TEST(LayerEviction, LayersDecideTogether) {
   for (const char* text :
        {"pyramidkv:budget=20,window=4,beta=4,slack=5", "spatten:keep=30,final=8,slack=5",

@@ -170,8 +170,23 @@ TEST(KvPoolByLayer, NeedsLayersThatAreAlike) {
   EXPECT_EQ(KvPool::create(layout, 8).error().message,
             "KV cache: blocks by layer need layers with equal heads, so that a block fits each of them");
   layout.layers = {{2, 32}, {.state_values = 64}};
-  EXPECT_EQ(KvPool::create(layout, 8).error().kind, ErrorKind::unsupported);
+  const auto refused = [&] {
+    const auto pool = KvPool::create(layout, 8);
+    return pool.ok() ? "" : pool.error().message;
+  };
+  const std::string all_store = "KV cache: blocks by layer need layers that all store keys and values";
+  EXPECT_EQ(refused(), all_store);
   layout.layers = {{2, 32}, {2, 32}};
+  layout.layers[1].state_values = 64;
+  EXPECT_EQ(refused(), all_store) << "even with equal heads";
+  layout.layers[1] = {2, 32};
+  layout.layers[1].elsewhere = true;
+  EXPECT_EQ(refused(), all_store);
+  layout.layers[1] = {2, 32};
+  KvLayout encoded = layout;
+  encoded.encode_with(*find_kv_codec("kivi"));
+  EXPECT_EQ(KvPool::create(encoded, 8).error().message,
+            "KV cache: blocks by layer are not of formats that encode whole blocks");
   EXPECT_FALSE(layout.prefixes_shared());
   EXPECT_TRUE(KvPool::create(layout, 8).ok());
 }

@@ -102,6 +102,46 @@ TEST(KvPoolLimits, BlocksAreRoundedUpToWholePages) {
     EXPECT_EQ((KvLayout{find_format("f16"), block, {{1, dim}}}.page_block_tokens(4096)), expected) << dim;
 }
 
+TEST(KvLayouts, HaveRestsIfAGroupHas) {
+  KvLayout layout = small();
+  EXPECT_FALSE(layout.has_rests());
+  EXPECT_EQ(layout.format_name(), "f16");
+  layout.rest_below = 0.25;
+  EXPECT_TRUE(layout.has_rests());
+  EXPECT_EQ(layout.format_name(), "progressive:below=0.25,format=f16");
+  EXPECT_EQ(layout.block_bytes(), 2 * small().block_bytes());
+  KvLayout groups = small();
+  groups.windows = {small()};
+  EXPECT_FALSE(groups.has_rests());
+  groups.windows[0].rest_below = 0.25;
+  EXPECT_TRUE(groups.has_rests());
+  EXPECT_FALSE(groups.rest_of(groups.layers[0])) << "only the other group's rows have them";
+}
+
+TEST(KvLayouts, HeadsApartAreLayersOfOneHead) {
+  KvLayout layout{find_format("f16"), 4, {{3, 32}, {3, 32}}};
+  ASSERT_TRUE(layout.set_heads_apart().ok());
+  EXPECT_TRUE(layout.by_layer);
+  EXPECT_EQ(layout.heads_apart, 3);
+  EXPECT_EQ(layout.tables(), 6);
+  EXPECT_EQ(layout.heads(), 6);
+  for (const KvLayer& layer : layout.layers) {
+    EXPECT_EQ(layer.kv_heads, 1);
+    EXPECT_EQ(layer.head_dim, 32);
+  }
+  EXPECT_EQ(layout.block_bytes(), 2 * 4 * 32 * 2) << "of one head of one layer";
+  EXPECT_TRUE(layout.check().ok());
+  layout.layers.pop_back();
+  EXPECT_EQ(layout.check().error().message, "KV cache: a layer without some of its heads");
+
+  KvLayout unequal{find_format("f16"), 4, {{3, 32}, {2, 32}}};
+  EXPECT_EQ(unequal.set_heads_apart().error().kind, ErrorKind::unsupported);
+  EXPECT_FALSE(unequal.by_layer) << "an error changes nothing";
+  KvLayout none{find_format("f16"), 4, {}};
+  ASSERT_TRUE(none.set_heads_apart().ok());
+  EXPECT_EQ(none.heads_apart, 1);
+}
+
 TEST(KvPoolLimits, InconsistentCountsAreReported) {
   auto pool = KvPool::create(small(), 3);
   const BlockId block = *pool->allocate();

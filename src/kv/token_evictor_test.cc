@@ -69,6 +69,40 @@ TEST(EvictionRule, DemandIsWhatIsStoredAtOnce) {
   EXPECT_EQ(kv_demand(evicted.get(), 100, 500), 40);
 }
 
+// Documents at the beginning of a prompt are whole until `slack` tokens behind them have seen them.
+TEST(EvictionRule, JoinedDocumentsStayWholeForAWhile) {
+  EvictionRule rule = *rule_of("streamingllm:sinks=4,window=28,slack=8,prompt=evicted");
+  EXPECT_EQ(rule.whole_tokens(100), 0) << "no documents";
+  EXPECT_EQ(rule.first_decision(100, 1), 40);
+  rule.joined = 1;
+  EXPECT_EQ(rule.whole_tokens(100), 9);
+  EXPECT_EQ(rule.whole_tokens(5), 5) << "the prompt is shorter";
+  rule.joined = 50;
+  EXPECT_EQ(rule.whole_tokens(100), 58);
+  EXPECT_EQ(rule.first_decision(100, 1), 58);
+  EXPECT_EQ(layer_demand(&rule, 100, 500, 0, 1), 58);
+  rule.whole_prompt = true;
+  EXPECT_EQ(rule.whole_tokens(100), 100);
+}
+
+// Each term by itself: 10 stored tokens, 2 drafted, 6 KV heads in 3 layers.
+TEST(TokenEviction, BytesAreThoseOfItsTables) {
+  const auto bytes = [](const char* text, int64_t drafted = 2, int64_t gate_dims = 0) {
+    return eviction_bytes(*rule_of(text), 10, drafted, 6, 3, gate_dims);
+  };
+  EXPECT_EQ(bytes("streamingllm"), 10 * (4 + 8)) << "a position and a slot";
+  EXPECT_EQ(bytes("h2o:scope=stream", 0), 10 * (4 + 8 + 8)) << "and a sum";
+  EXPECT_EQ(bytes("h2o:scope=stream"), 10 * (4 + 8 + 3 * 8)) << "and one for each drafted token";
+  EXPECT_EQ(bytes("streamingllm:scope=head"), 10 * (4 + 4 + 6 * 8));
+  EXPECT_EQ(bytes("h2o:scope=head"), 10 * (4 + 4 + 8 + 6 * (8 + 3 * 8)));
+  EXPECT_EQ(bytes("pyramidkv"), 3 * 10 * (4 + 8 + 3 * 8)) << "each layer has its own";
+  EXPECT_EQ(bytes("adaptively_sparse", 2, 5), 3 * 10 * (4 + 8 + 8 + 4 * 5)) << "the end, the slot and a row of gates";
+  EXPECT_EQ(bytes("seqboat", 2, 5), 3 * 10 * (4 + 8 + 8 + 4)) << "one weight";
+  const int64_t cascade = 3 * 10 * (4 + 8 + 3 * 8) + 10 * 2 * (2 * 8 + 5 * 4);
+  EXPECT_EQ(bytes("spatten:heads=1"), cascade);
+  EXPECT_EQ(bytes("spatten:heads=0.5"), cascade + 2 * (3 + 4 + 3 * 8)) << "and each of its 2 heads";
+}
+
 // Every member drops as many distinct slots as it is told to, in order, whatever is stored.
 TEST(TokenEvictors, DropExactlyTheExcess) {
   std::mt19937_64 random(1);

@@ -180,6 +180,15 @@ TEST_F(PrefixWindows, HeldBlocksOfTheWindowStay) {
   EXPECT_EQ(pool_.group(1).free_blocks(), 28);  // two are held
 }
 
+TEST_F(PrefixWindows, AnEvictedBlockTakesItsWindowAlong) {
+  insert(10, 0);
+  EXPECT_EQ(pool_.group(1).free_blocks(), 20);
+  EXPECT_EQ(index_.evict(4), 4);
+  EXPECT_EQ(pool_.group(1).free_blocks(), 24);
+  EXPECT_EQ(index_.evict(40), 6);
+  EXPECT_EQ(pool_.group(1).free_blocks(), 30);
+}
+
 TEST_F(PrefixWindows, ABlockThatTheFirstGroupLacksEndsThePrefix) {
   std::vector<BlockId> first = {0, *pool_.allocate()}, window = {0, *pool_.group(1).allocate()};
   const std::vector<PrefixBlocks> groups = {{first, 1}, {window, 1}};
@@ -247,8 +256,25 @@ TEST(KvFormats, GroupsHaveCodecsOfTheirOwn) {
   EXPECT_EQ(pool->group(1).states().slots(), 0);
 }
 
+TEST(KvFormats, BlocksSuitBothCodecs) {
+  const KernelTable kernels = make_kernel_table(Isa::ref);
+  const auto block = [&](const char* text, int64_t tokens) {
+    return find_kv_formats(text, kernels)->layout(tokens, {{.kv_heads = 1, .head_dim = 64}}).block_tokens;
+  };
+  EXPECT_EQ(block("f16", 5), 5);
+  EXPECT_EQ(block("kivi:group=32", 33), 64);
+  EXPECT_EQ(block("kivi:group=32,window=kivi:group=64", 4), 64);
+  EXPECT_EQ(block("f16:window=kivi:group=64", 65), 128);
+}
+
 TEST(KvFormats, WrongOnesAreRefused) {
   const KernelTable kernels = make_kernel_table(Isa::ref);
+  const auto refused = [&](const char* text) { return find_kv_formats(text, kernels).error().message; };
+  EXPECT_EQ(refused("kivi:window_values=f16"),
+            "KV format kivi: window_values: needs window, the format of keys, beside a codec");
+  EXPECT_EQ(refused("f16:window=kivi,window_values=f16"),
+            "KV format f16: window: a codec has no window formats of its own");
+  EXPECT_EQ(refused("f16:window=kivi:window=f32"), "KV format f16: window: a codec has no window formats of its own");
   EXPECT_EQ(find_kv_formats("q4_k", kernels)->keys, nullptr);
   EXPECT_EQ(find_kv_formats("f16:values=q5", kernels).error().message,
             "KV format f16: values: unknown format 'q5'; available: f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, f8_e4m3");

@@ -16,7 +16,7 @@ TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "to
 sys.path.insert(0, TOOLS)
 sys.dont_write_bytecode = True
 
-from mutation import rewrite, tree  # noqa: E402
+from mutation import rewrite, tree, trial  # noqa: E402
 
 SOURCE = """#include <algorithm>
 #include <array>
@@ -129,6 +129,29 @@ class MutateTest(unittest.TestCase):
                   "../../src/mutant.h:30:1: error: no match for 'operator<='\n")
         self.assertEqual({one.line for one in checkout.blamed(output, mutants)}, {19})
         self.assertEqual(checkout.blamed("../../src/a.cc:19:20: warning: odd\n", mutants), [])
+
+    def test_any_number_of_names_reaches_the_test_program(self):
+        names = [f"Suite/LongNameOfASuite.LongNameOfACase/{number}" for number in range(10000)]  # 490 KB, 128 KiB fit a variable
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "bin"))
+            path = os.path.join(folder, "bin", "some_test")
+            with open(path, "w", encoding="utf-8") as file:  # reads a flag file as GoogleTest does, a flag a line
+                file.write(f"""#!{sys.executable}
+import os, sys
+flags = [one.split("=", 1)[1] for one in sys.argv if one.startswith("--gtest_flagfile=")]
+lines = [line for one in flags for line in open(one).read().split("\\n")]
+names = [name for line in lines if line.startswith("--gtest_filter=") for name in line.split("=", 1)[1].split(":")]
+print("[ RUN      ] " + names[-1], len(names), os.environ["MILLRACE_MUTANT"], os.environ.get("GTEST_FILTER"))
+sys.exit(1)
+""")
+            os.chmod(path, 0o755)
+            trials = trial.Trials(folder, 20)
+            try:
+                cases = [trial.Case("some_test", name, 1e-6, frozenset([7])) for name in names]
+                self.assertEqual(trials.attack(7, cases, ""), ("caught", f"{names[-1]} 10000 7 None (failed)"))
+                self.assertEqual(os.listdir(trials.scratch), [])
+            finally:
+                trials.close()
 
     def test_a_sample_is_the_same_each_time_and_wherever_the_lines_stand(self):
         class Options:

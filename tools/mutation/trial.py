@@ -32,9 +32,16 @@ class Trials:
     def close(self):
         shutil.rmtree(self.scratch, ignore_errors=True)
 
-    def run(self, program, environment, processor_seconds, wall_seconds, log=None):
-        """'passed', 'failed', 'died', 'time' or 'memory'."""
+    def run(self, program, mutant, tests, processor_seconds, wall_seconds, log=None):
+        """'passed', 'failed', 'died', 'time' or 'memory'. `mutant`: environment variables. `tests`: a GoogleTest filter, or
+        "" for all; passed in a file, because Linux limits an argument or a variable to 128 KiB, some thousand names."""
         here = tempfile.mkdtemp(dir=self.scratch)
+        command = [os.path.join(self.folder, "bin", program), "--gtest_fail_fast"]
+        flags = here + ".flags"
+        if tests:
+            with open(flags, "w", encoding="utf-8") as file:
+                file.write(f"--gtest_filter={tests}\n")
+            command.append(f"--gtest_flagfile={flags}")
 
         def limits():
             os.setpgid(0, 0)
@@ -46,8 +53,7 @@ class Trials:
                 file.write("1000")
 
         with open(log or os.devnull, "wb") as out:
-            process = subprocess.Popen([os.path.join(self.folder, "bin", program), "--gtest_fail_fast"], cwd=here,
-                                       env=dict(os.environ, TMPDIR=here, **environment), stdin=subprocess.DEVNULL, stdout=out,
+            process = subprocess.Popen(command, cwd=here, env=dict(os.environ, TMPDIR=here, **mutant), stdin=subprocess.DEVNULL, stdout=out,
                                        stderr=subprocess.STDOUT, preexec_fn=limits)
         end = time.monotonic() + wall_seconds
         verdict, wait = None, 0.002
@@ -63,6 +69,8 @@ class Trials:
             time.sleep(wait)
             wait = min(0.05, wait * 1.5)
         shutil.rmtree(here, ignore_errors=True)
+        if tests:
+            os.unlink(flags)
         if verdict:
             return verdict
         if process.returncode == 0:
@@ -80,11 +88,8 @@ class Trials:
     def record(self, program):
         """The program's cases with the ids they reach. SystemExit if one fails without a mutant."""
         log = os.path.join(self.scratch, "record")
-        environment = {"MILLRACE_MUTANT": "record", "MILLRACE_MUTANT_LOG": log}
-        if self.filter:
-            environment["GTEST_FILTER"] = self.filter
         output = os.path.join(self.scratch, "output")
-        verdict = self.run(program, environment, 3600, 3600, output)
+        verdict = self.run(program, {"MILLRACE_MUTANT": "record", "MILLRACE_MUTANT_LOG": log}, self.filter, 3600, 3600, output)
         if verdict != "passed":
             with open(output, encoding="utf-8", errors="replace") as file:
                 raise SystemExit(f"mutate: {program} {verdict} without a mutant:\n{file.read()[-3000:]}")
@@ -122,7 +127,7 @@ class Trials:
     def try_cases(self, mutant_id, program, cases, log):
         usual = sum(case.seconds for case in cases)
         names = ":".join(case.name for case in cases)
-        return self.run(program, {"MILLRACE_MUTANT": str(mutant_id), "GTEST_FILTER": names}, 6 * usual + 2, 20 * usual + 30, log)
+        return self.run(program, {"MILLRACE_MUTANT": str(mutant_id)}, names, 6 * usual + 2, 20 * usual + 30, log)
 
     @staticmethod
     def last_case(log):

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -104,6 +105,18 @@ TEST_P(Io, FailureIsReportedForItsPieceOnly) {
 
 INSTANTIATE_TEST_SUITE_P(Both, Io, ::testing::Values(false, true),
                          [](const auto& one) { return one.param ? "Uring" : "Plain"; });
+
+// A file that ends sets no error number: one from before says nothing.
+TEST(BlockIo, AnEndOfFileAfterAnInterruptionIsAnEnd) {
+  char path[] = "/tmp/block_io_XXXXXX";
+  const int fd = ::mkstemp(path);
+  ASSERT_GE(fd, 0);
+  ::unlink(path);
+  uint8_t byte = 0;
+  errno = EINTR;
+  EXPECT_FALSE(move_bytes(fd, {false, 0, &byte, 1, 0}));
+  ::close(fd);
+}
 
 TEST(BlockIo, FallsBackToPlainCalls) {
   EXPECT_EQ(make_block_io(0, 4, false)->name(), "pread");

@@ -149,7 +149,7 @@ void StoreReader::run(StoreLoad& load) {
     if (next < all && given_up()) next = all;  // let the reads in flight complete
     for (; next < all && !free_buffers_.empty(); ++next, ++under_way)
       start(load, next % extents_.size(), next / extents_.size());
-    const int64_t n = under_way > 0 ? io_->wait(done) : 0;
+    const int64_t n = io_->wait(done);  // 0 if nothing is in flight
     for (int64_t i = 0; i < n; ++i) {
       take_part(load, parts_[done[i].tag], done[i].ok);
       free_buffers_.push_back(static_cast<int64_t>(done[i].tag));
