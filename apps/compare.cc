@@ -17,6 +17,7 @@
 #include "compare/compare_report.h"
 #include "compare/suite_text.h"
 #include "hub_model.h"
+#include "input.h"
 #include "interrupt.h"
 #include "model_flags.h"
 #include "progress.h"
@@ -260,6 +261,9 @@ CompareResult empty_result(const CompareFlags& flags, std::span<const CompareCon
 
 Result<int> compare(CompareFlags flags) {
   catch_interrupts();
+  for (const auto& [flag, path] :
+       {std::pair("--json", &flags.json), {"--html", &flags.html}, {"--svg", &flags.svg}, {"--png", &flags.png}})
+    MILLRACE_TRY_VOID(check_writable(flag, *path));
   if (!flags.text.empty()) {
     MILLRACE_TRY(flags.input.text, read_suite_text(flags.text));
   }

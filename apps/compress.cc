@@ -32,7 +32,8 @@ constexpr const char* kCompressExamples = R"(Examples:
 The passes run in the order given; `millrace techniques --family pass` lists them with their options. The output is an
 ordinary GGUF file of the chosen number format, and runs as fast as one from `millrace convert`: zeros of a pruner save
 no time. Use text like that which the model is to read; 50 thousand tokens and more. Matrices that read no calibrated
-input, such as embedding tables, are rounded as `millrace convert` does.)";
+input, such as embedding tables, are rounded as `millrace convert` does. A pass that changes no matrix is named, and the
+command ends with 1.)";
 
 struct CompressFlags {
   CompressOptions options;
@@ -92,6 +93,7 @@ Result<void> observe(CompressOptions options, bool json) {
 
 Result<int> run(const CompressFlags& flags) {
   CompressOptions options = flags.options;
+  MILLRACE_TRY_VOID(check_writable("--report", flags.report));
   if (!flags.memory.empty()) {
     auto bytes = parse_bytes(flags.memory);
     if (!bytes.ok()) return Error{bytes.error().kind, "--memory: " + bytes.error().message};
@@ -100,6 +102,8 @@ Result<int> run(const CompressFlags& flags) {
   }
   if (!options.calibration.name.empty()) {
     MILLRACE_TRY(options.calibration.text, read_text_file(options.calibration.name));
+    if (const std::string warning = text_warning(options.calibration.name, options.calibration.text); !warning.empty())
+      fmt::print(stderr, "millrace: warning: {}\n", warning);
   }
   if (!options.observe.empty()) MILLRACE_TRY_VOID(observe(options, flags.json && options.output.empty()));
   if (!flags.evaluate.empty() && options.dry_run)
@@ -129,7 +133,8 @@ Result<int> run(const CompressFlags& flags) {
     print_json_line(json);
   else
     fmt::print("{}", text);
-  return 0;
+  for (const std::string& pass : report.idle) fmt::print(stderr, "millrace: {}\n", pass);
+  return report.idle.empty() ? 0 : 1;
 }
 
 }  // namespace

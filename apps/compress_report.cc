@@ -148,6 +148,7 @@ Json compress_json(const CompressReport& report, const std::optional<CompressEva
     for (const auto& [name, row] : report.structure) out["structure"].push_back(row_json({{"name", name}}, row));
   }
   out["notes"] = report.notes;
+  if (!report.idle.empty()) out["idle_passes"] = report.idle;
   out["memory"] = Json::object();
   for (const MemoryAccount& account : report.memory) out["memory"][account.name] = account.peak;
   return out;
@@ -187,6 +188,7 @@ std::string compress_text(const CompressReport& report, const std::optional<Comp
         median_of(speed.before.decode));
   }
   for (const std::string& note : report.notes) out.add("note: {}\n", note);
+  for (const std::string& pass : report.idle) out.add("{}\n", pass);
   return out.take();
 }
 

@@ -4,9 +4,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 
 #include "base/json_text.h"
 #include "base/ordered_json.h"
+#include "base/pending_file.h"
 
 namespace millrace {
 
@@ -16,6 +18,16 @@ Result<std::string> read_all(std::FILE* file, const std::string& name) {
   while (size_t n = std::fread(chunk, 1, sizeof(chunk), file)) text.append(chunk, n);
   if (std::ferror(file)) return Error::corrupt(fmt::format("{}: cannot be read: {}", name, std::strerror(errno)));
   return text;
+}
+
+Result<void> check_writable(const std::string& what, const std::string& path) {
+  if (path.empty()) return {};
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown))
+    return Error::user(fmt::format("{} {}: is a folder; name a file", what, path));
+  const bool special = std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown);
+  if (special || PendingFile(path).created()) return {};  // a pipe is written as it is
+  return Error::user(fmt::format("{} {}: cannot be written: {}", what, path, std::strerror(errno)));
 }
 
 Result<std::string> read_text_file(const std::string& path) {

@@ -42,10 +42,11 @@ inline std::vector<PatternTexts> pattern_texts() {
     one.all = one.name + ":" + one.all;
     if (!one.some.empty()) one.some = one.name + ":" + one.some;
   }
-  for (const auto& entry : attention_patterns().entries())
-    if (entry.member)  // the others are the model's own
-      EXPECT_NE(std::ranges::find(out, entry.info.name, &PatternTexts::name), out.end())
-          << entry.info.name << ": has no line in tests/pattern_texts.h";
+  for (const auto& entry : attention_patterns().entries()) {
+    if (!entry.member) continue;  // the model's own
+    EXPECT_NE(std::ranges::find(out, entry.info.name, &PatternTexts::name), out.end())
+        << entry.info.name << ": has no line in tests/pattern_texts.h";
+  }
   return out;
 }
 

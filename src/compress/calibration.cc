@@ -7,12 +7,15 @@
 #include <cmath>
 #include <limits>
 
+#include "text/unicode.h"
+
 namespace millrace {
 namespace {
 
 constexpr int64_t kCalibrationBlock = 16;  // tokens
 constexpr int64_t kDefaultWindow = 512;
-constexpr int64_t kMeterColumns = 256;  // that one thread sums
+constexpr size_t kTextPerStrange = 100;  // bytes of a text for each that is not of a text
+constexpr int64_t kMeterColumns = 256;   // that one thread sums
 
 // Keeps each sample_step-th row. When there are too many, every second one goes.
 void sample_rows(LinearStatistics& to, const float* x, int64_t rows, int64_t cols) {
@@ -96,6 +99,23 @@ class HookScope {
 };
 
 }  // namespace
+
+std::string text_warning(const std::string& name, std::string_view text) {
+  size_t strange = 0;
+  for (size_t i = 0; i < text.size();) {
+    const CodePoint one = decode_utf8(text, i);
+    const bool control =
+        one.value < 0x20 && one.value != '\t' && one.value != '\n' && one.value != '\r' && one.value != '\f';
+    if (!one.valid || control) strange += one.length;
+    i += one.length;
+  }
+  if (strange * kTextPerStrange <= text.size()) return "";
+  return fmt::format(
+      "{} does not look like text: {} of {} bytes are not UTF-8 or are control characters; calibrate with text like "
+      "that "
+      "which the model is to read",
+      name, strange, text.size());
+}
 
 // Whole windows of the text, each with the start token in place of its first one, as `millrace perplexity` has them.
 Result<void> InputCalibration::read(const CalibrationOptions& options) {

@@ -92,4 +92,7 @@ class InputCalibration {
   std::optional<ResidualStore> streams_;  // of all windows
 };
 
+// What a user should know of a calibration text that is no text, such as a binary file; "": nothing.
+std::string text_warning(const std::string& name, std::string_view text);
+
 }  // namespace millrace

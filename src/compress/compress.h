@@ -74,6 +74,7 @@ struct CompressReport {
   std::vector<CompressedMatrix> matrices;
   std::vector<std::pair<std::string, PassRow>> structure;  // of a structural pass: what became of "blk.3" ...
   std::vector<std::string> notes;
+  std::vector<std::string> idle;  // of each pass that changed no matrix: what it was, and why
   std::vector<MemoryAccount> memory;
 
   double bits_per_weight() const {

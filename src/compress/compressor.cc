@@ -187,6 +187,8 @@ Result<void> Compressor::read_text() {
     calibration.stream_bytes = accounts_->left() / 4;
   MILLRACE_TRY(calibration_, InputCalibration::create(model_, threads_, calibration));
   report_.calibration_name = options_.calibration.name;
+  if (std::string warning = text_warning(options_.calibration.name, options_.calibration.text); !warning.empty())
+    report_.notes.push_back(std::move(warning));
   report_.calibration_hash = calibration_->text_hash();
   report_.calibration_tokens = calibration_->tokens();
   report_.calibration_windows = calibration_->windows();

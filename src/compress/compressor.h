@@ -87,6 +87,7 @@ class Compressor {
   Result<int64_t> preview_tensor(const TensorWork& work);
   Result<CompressReport> finish();
   void count_input();
+  void note_idle_passes();
   void set_metadata();
   Result<void> write();
 

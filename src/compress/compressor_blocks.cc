@@ -1,6 +1,7 @@
 // The decoder blocks of a compression: what is measured at a time, and the passes over each tensor.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -22,6 +23,12 @@ bool part_is_whole(const PartTensor& part) {
     values *= dim;
   }
   return values % part.format->block_values == 0 && part.format->row_bytes(values) == std::ssize(part.bytes);
+}
+
+// Whether a pruner's options keep every weight, such as sparsity=0 and pattern=4:4.
+bool prunes_nothing(const PassMatrix& matrix) {
+  return !matrix.kept.empty() && matrix.encoded.empty() && matrix.parts.empty() &&
+         std::ranges::all_of(matrix.kept, [](uint8_t kept) { return kept != 0; });
 }
 
 bool result_is_whole(const TensorResult& result, const OutputTensor& tensor, const TensorWork& work) {
@@ -187,6 +194,7 @@ Result<TensorResult> Compressor::run_tensor(const TensorWork& work) {
         row = kept_row(work);
       } else if (measured.rows > 0 || one.pass->needs() == kNoStatistics) {
         MILLRACE_TRY(row, one.pass->apply(matrix.matrix(), measured, *threads_));
+        if (row.action == "pruned" && prunes_nothing(matrix.matrix())) row = {"left", "it prunes no weight", {}};
       }
       changed |= row.action != "left";
       matrix.report().passes.emplace_back(one.text, std::move(row));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <xxhash.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -95,8 +96,25 @@ Result<CompressReport> Compressor::preview() {
       MILLRACE_TRY(const int64_t bytes, preview_tensor(work));
       report_.output_bytes += bytes - plan_.tensors[work.tensor].bytes();
     }
+  note_idle_passes();
   if (accounts_) report_.memory = accounts_->list();
   return std::move(report_);
+}
+
+// A pass that left every matrix alone did nothing, which its options or the input explain: its most frequent reason.
+void Compressor::note_idle_passes() {
+  for (size_t pass = 0; pass < passes_.size() && !report_.matrices.empty(); ++pass) {
+    std::map<std::string, int64_t> reasons;
+    const auto left = [&](const CompressedMatrix& matrix) {
+      if (pass >= matrix.passes.size() || matrix.passes[pass].second.action != "left") return false;
+      ++reasons[matrix.passes[pass].second.why];
+      return true;
+    };
+    if (!std::ranges::all_of(report_.matrices, left)) continue;
+    const auto most = std::ranges::max_element(reasons, {}, [](const auto& reason) { return reason.second; });
+    report_.idle.push_back(fmt::format("--pass {}: changed none of {} matrices: {}", passes_[pass].text,
+                                       report_.matrices.size(), most->first));
+  }
 }
 
 // What the report says of all tensors.
@@ -120,6 +138,7 @@ Result<CompressReport> Compressor::finish() {
         fmt::format("{} was left by a stopped run and is not used; --resume continues one, and "
                     "otherwise it can be removed",
                     left));
+  note_idle_passes();
   report_.memory = accounts_->list();
   return std::move(report_);
 }

@@ -164,6 +164,8 @@ TEST_F(Observed, SaysWhatIsWrong) {
   EXPECT_CONTAINS(failure(kObservedModel, "q8_0"),
                   "it weights the rounding to formats of 2 to 6 bits in a GGUF file; give --format q4_k or another");
   EXPECT_CONTAINS(failure(kObservedModel, ""), "it weights the rounding to formats of 2 to 6 bits");
+  EXPECT_CONTAINS(failure(kObservedModel, "iq2_xs"), "a.imatrix: rounding to iq2_xs uses no weights; it weights");
+  EXPECT_CONTAINS(failure(kObservedModel, "iq2_xs"), "or another of them: q4_0, ");
   EXPECT_CONTAINS(failure("tests/golden/llama/model.gguf", "q4_0"), "the file belongs to another model");
 }
 

@@ -166,6 +166,8 @@ TEST(SliceGpt, SaysWhatIsWrong) {
     auto done = compress_model(short_compression(golden_gguf(model), out.path(), "slicegpt"));
     ASSERT_FALSE(done.ok());
     EXPECT_CONTAINS(done.error().message, "has no place for it; it needs RMS norms before attention");
+    EXPECT_EQ(done.error().message.starts_with("--pass slicegpt: a mixture of experts has no place"),
+              model == "mixtral");
   }
   for (const auto& [options, want] :
        {std::pair{"rotations=two", "must be one or blocks"}, std::pair{"shortcuts=q9", "must be a format that GGUF"},

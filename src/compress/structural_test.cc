@@ -378,6 +378,10 @@ TEST(ZipLm, SaysWhatIsWrong) {
   auto done = compress_model(short_compression(golden_gguf("mixtral"), out.path(), "ziplm"));
   ASSERT_FALSE(done.ok());
   EXPECT_EQ(done.error().message, "--pass ziplm: needs a dense MLP of the same width in every layer");
+  done = compress_model(short_compression(golden_gguf("phi3"), out.path(), "ziplm"));
+  ASSERT_FALSE(done.ok());
+  EXPECT_TRUE(done.error().message.starts_with("--pass ziplm: phi3 stores gate and up of an MLP as one tensor, ffn_up"))
+      << done.error().message;
 }
 
 }  // namespace

@@ -363,15 +363,15 @@ std::vector<DocumentCase> document_cases() {
   return cases;
 }
 
-std::string case_name(const ::testing::TestParamInfo<DocumentCase>& test) {
+std::string document_case_name(const ::testing::TestParamInfo<DocumentCase>& test) {
   const DocumentCase& of = test.param;
   const std::string format(of.kv_format);
   return of.context.substr(0, of.context.find(':')) + "_" + of.model + "_" + format.substr(0, format.find(':')) + "_" +
          isa_label(of.isa) + (of.pattern.empty() ? "" : "_" + of.pattern.substr(0, of.pattern.find(':')));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DocumentContexts, ::testing::ValuesIn(document_cases()), case_name);
-INSTANTIATE_TEST_SUITE_P(Models, LinkedDocuments, ::testing::ValuesIn(linked_cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Models, DocumentContexts, ::testing::ValuesIn(document_cases()), document_case_name);
+INSTANTIATE_TEST_SUITE_P(Models, LinkedDocuments, ::testing::ValuesIn(linked_cases()), document_case_name);
 
 // Tokens that are computed again are spans of their own, and those of a pass read the partitions before them together.
 TEST(DocumentPasses, SharedReadingHasTheSameBits) {

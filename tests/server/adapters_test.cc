@@ -30,8 +30,9 @@ struct Adapted {
     body.update(more);
     const Response response = post(port(), "/v1/completions", body.dump());
     EXPECT_EQ(response.status, 200) << response.body;
-    if (response.status == 200) EXPECT_EQ(response.json()["model"], name);
-    return response.status == 200 ? response.json()["choices"][0]["text"] : Json();
+    if (response.status != 200) return Json();
+    EXPECT_EQ(response.json()["model"], name);
+    return response.json()["choices"][0]["text"];
   }
 };
 

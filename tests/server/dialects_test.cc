@@ -51,7 +51,9 @@ TEST(Anthropic, AnswersWholeAndStreamed) {
   for (const std::string& data : events_of(streamed.body)) {
     const Json event = Json::parse(data);
     if (event["type"] == "content_block_delta") joined += event["delta"]["text"].get<std::string>();
-    if (event["type"] == "message_delta") EXPECT_EQ(event["delta"]["stop_reason"], "max_tokens");
+    if (event["type"] == "message_delta") {
+      EXPECT_EQ(event["delta"]["stop_reason"], "max_tokens");
+    }
   }
   EXPECT_EQ(joined, text);
 }

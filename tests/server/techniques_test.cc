@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kText = "/v1/completions";
+constexpr const char* kCompletions = "/v1/completions";
 
 std::string completion(const std::string& fields) {
   return R"({"prompt": "Once upon a time", "max_tokens": 12, "seed": 5)" + fields + "}";
@@ -14,9 +14,9 @@ std::string completion(const std::string& fields) {
 
 TEST(RequestUse, IsWhatTheRequestsOwnFieldsWouldDo) {
   LiveServer live;
-  const Json own = post(live.port(), kText, completion(R"(, "temperature": 1.5, "min_p": 0.2)")).json();
+  const Json own = post(live.port(), kCompletions, completion(R"(, "temperature": 1.5, "min_p": 0.2)")).json();
   const Json used =
-      post(live.port(), kText,
+      post(live.port(), kCompletions,
            completion(R"(, "millrace": {"use": ["sampler=temperature:temperature=1.5", "sampler=min_p:min_p=0.2"]})"))
           .json();
   ASSERT_TRUE(used.contains("choices")) << used;
@@ -84,7 +84,7 @@ TEST(EngineChoices, AreNamedInEveryAnswer) {
   const std::string messages = R"({"messages": [{"role": "user", "content": "Once"}])";
   const std::pair<const char*, std::string> requests[] = {
       {"/v1/chat/completions", messages + R"(, "max_tokens": 2)"},
-      {kText, R"({"prompt": "Once", "max_tokens": 2)"},
+      {kCompletions, R"({"prompt": "Once", "max_tokens": 2)"},
       {"/v1/responses", R"({"input": "Once", "max_output_tokens": 16)"},
       {"/v1/messages", messages + R"(, "max_tokens": 2)"},
       {"/completion", R"({"prompt": "Once", "n_predict": 2)"},
@@ -94,10 +94,10 @@ TEST(EngineChoices, AreNamedInEveryAnswer) {
     const Response answer = post(live.port(), path, body + "}");
     EXPECT_EQ(answer.json()["millrace"]["engine"], expected) << path << answer.body;
   }
-  const Response stream = post(live.port(), kText, R"({"prompt": "Once", "max_tokens": 2, "stream": true})");
+  const Response stream = post(live.port(), kCompletions, R"({"prompt": "Once", "max_tokens": 2, "stream": true})");
   EXPECT_NE(stream.body.find(R"("millrace":{"engine":{"kv_format":"q8_0:values=f16")"), std::string::npos)
       << stream.body;
-  const Json own = post(live.port(), kText, completion(R"(, "millrace": {"use": ["evictor=h2o:budget=32"]})")).json();
+  const Json own = post(live.port(), kCompletions, completion(R"(, "millrace": {"use": ["evictor=h2o:budget=32"]})")).json();
   EXPECT_EQ(own["millrace"]["applied"][0]["name"], "h2o");
   EXPECT_EQ(own["millrace"]["engine"], (Json{{"kv_format", "q8_0:values=f16"}}));
 }
@@ -139,7 +139,7 @@ TEST(EngineChoices, AnAnswerNamesTheContextOfItsDocuments) {
   engine.document_context = "kvlink";
   LiveServer live({}, {}, engine);
   const auto named = [&](const std::string& documents) {
-    return post(live.port(), kText, R"({"prompt": "Once", "max_tokens": 2)" + documents + "}").json()["millrace"];
+    return post(live.port(), kCompletions, R"({"prompt": "Once", "max_tokens": 2)" + documents + "}").json()["millrace"];
   };
   EXPECT_EQ(named(R"(, "millrace": {"documents": ["One text."]})"), (Json{{"engine", {{"context", "kvlink"}}}}));
   EXPECT_TRUE(named("").is_null());
@@ -153,7 +153,7 @@ TEST(EngineChoices, NameEveryLossyStepOfTheEngine) {
   engine.acceptance = "typical:epsilon=0.3";
   LiveServer live({}, {}, engine);
   const Json expected = {{"kernel", "unified_max:max=4"}, {"acceptance", "typical:epsilon=0.3"}};
-  const Response answer = post(live.port(), kText, R"({"prompt": "Once", "max_tokens": 2})");
+  const Response answer = post(live.port(), kCompletions, R"({"prompt": "Once", "max_tokens": 2})");
   EXPECT_EQ(answer.json()["millrace"]["engine"], expected) << answer.body;
   // What is read and not answered runs the same kernels, and drafts nothing.
   const Response vectors = post(live.port(), "/v1/embeddings", R"({"input": "Once", "pooling": "last"})");
@@ -190,7 +190,7 @@ TEST(RequestUse, LeavesOutWhatTheServerChose) {
 TEST(RequestUse, AContextWithoutDocumentsIsNotApplied) {
   LiveServer live;
   for (const char* own : {R"("use": ["context=kvlink"])", R"("use": ["context=kvlink"], "documents": [])"}) {
-    const Response out = post(live.port(), kText, completion(std::string(R"(, "millrace": {)") + own + "}"));
+    const Response out = post(live.port(), kCompletions, completion(std::string(R"(, "millrace": {)") + own + "}"));
     EXPECT_EQ(out.status, 200) << out.body;
     EXPECT_FALSE(out.json().contains("millrace")) << out.body;
   }
@@ -214,8 +214,8 @@ TEST(RequestUse, UnknownKeysAreRefused) {
               std::string::npos)
         << endpoint.path << refused.body;
   }
-  EXPECT_EQ(post(live.port(), kText, completion(R"(, "millrace": {"": 1})")).status, 400);
-  EXPECT_EQ(post(live.port(), kText, completion(R"(, "millrace": {})")).status, 200);
+  EXPECT_EQ(post(live.port(), kCompletions, completion(R"(, "millrace": {"": 1})")).status, 400);
+  EXPECT_EQ(post(live.port(), kCompletions, completion(R"(, "millrace": {})")).status, 200);
   for (const char* path : {"/v1/embeddings", "/tokenize"}) {
     const std::string body = std::string(R"({"input": "a", "content": "a", )") + own + "}";
     const Response refused = post(live.port(), path, body);
@@ -305,7 +305,7 @@ TEST(RequestUse, DocumentsNeedAPromptOfText) {
        "millrace.documents: are not scored; omit prompt_logprobs"},
   };
   for (const auto& [body, message] : cases) {
-    const Response refused = post(live.port(), kText, body);
+    const Response refused = post(live.port(), kCompletions, body);
     EXPECT_EQ(refused.status, 400) << body;
     EXPECT_EQ(refused.json()["error"]["message"], message);
   }
@@ -313,7 +313,7 @@ TEST(RequestUse, DocumentsNeedAPromptOfText) {
   const std::string many = Json{{"prompt", std::vector<std::string>(100, "x")},
                                 {"millrace", {{"documents", Json::array({std::string(200000, 'a')})}}}}
                                .dump();
-  const Response refused = post(live.port(), kText, many);
+  const Response refused = post(live.port(), kCompletions, many);
   EXPECT_EQ(refused.status, 400);
   EXPECT_TRUE(refused.json()["error"]["message"].get<std::string>().starts_with("the documents have ")) << refused.body;
 }
@@ -331,12 +331,12 @@ TEST(RequestUse, ErrorsNameTheFieldAndTheReason) {
       {R"("millrace": {"use": "sampler=greedy"})", "millrace.use: must be array of strings, got a string"},
   };
   for (const auto& [fields, message] : cases) {
-    const Response answer = post(live.port(), kText, completion(std::string(", ") + fields));
+    const Response answer = post(live.port(), kCompletions, completion(std::string(", ") + fields));
     EXPECT_EQ(answer.status, 400) << fields;
     EXPECT_EQ(answer.json()["error"]["message"], message);
     EXPECT_EQ(answer.json()["error"]["param"], "millrace.use");
   }
-  EXPECT_EQ(post(live.port(), kText, completion(R"(, "millrace": {"use": ["sampler=min_p:min_p=0.5"]}, "min_p": 0.5)"))
+  EXPECT_EQ(post(live.port(), kCompletions, completion(R"(, "millrace": {"use": ["sampler=min_p:min_p=0.5"]}, "min_p": 0.5)"))
                 .status,
             200);
 }

@@ -229,12 +229,13 @@ class SliceGpt final : public StructuralPass {
   static Result<void> check(const ArchSpec& spec) {
     const bool plain = std::ranges::all_of(
         spec.layers, [](const LayerSpec& layer) { return layer.mixer == &kAttentionMixer && layer.mlp && !layer.moe; });
+    const bool experts = std::ranges::any_of(spec.layers, &LayerSpec::moe);
     if (spec.norm != NormKind::rms || !spec.pre_norm || spec.post_norm || spec.norm_offset != 0 ||
         spec.learned_positions || !plain)
       return Error::unsupported(fmt::format(
           "--pass slicegpt: {} has no place for it; it needs RMS norms before attention and dense MLPs only, and no "
           "learned positions",
-          spec.arch));
+          experts ? "a mixture of experts" : spec.arch));
     if (spec.width > kMostWidth || spec.width < kSliceStep)
       return Error::unsupported(
           fmt::format("--pass slicegpt: the model has {} dims, it takes {} to {}", spec.width, kSliceStep, kMostWidth));

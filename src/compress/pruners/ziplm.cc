@@ -130,6 +130,12 @@ class ZipLm final : public StructuralPass {
     if (std::ranges::any_of(spec.layers,
                             [&](const LayerSpec& one) { return one.moe || !one.mlp || one.hidden != hidden; }))
       return Error::unsupported("--pass ziplm: needs a dense MLP of the same width in every layer");
+    if (spec.gated && !find_output(work.plan, "blk.0.ffn_gate.weight").ok())
+      return Error::unsupported(
+          fmt::format("--pass ziplm: {} stores gate and up of an MLP as one tensor, ffn_up, whose rows it cannot "
+                      "remove; use another "
+                      "pruner, such as wanda, or slicegpt",
+                      spec.arch));
     if (hidden % kWidthStep != 0)
       return Error::unsupported(
           fmt::format("--pass ziplm: {} inner columns are not a multiple of {}", hidden, kWidthStep));

@@ -90,11 +90,19 @@ void raise_zeros(std::vector<float>& weights) {
 // keys.
 Result<void> weight_tensors(const ConvertOptions& options, const Format* target, bool gguf, ConversionPlan& plan,
                             ConvertReport& report) {
-  if (!gguf || !target || !rounds_by_weights(*target))
+  if (!gguf || !target || !rounds_by_weights(*target)) {
+    std::string usable;
+    for (const Format* format : formats().members())
+      if (can_store(*format, true) && rounds_by_weights(*format))
+        usable += (usable.empty() ? "" : ", ") + std::string(format->name);
+    const std::string given = !gguf     ? "the output is a folder"
+                              : !target ? "no --format is given"
+                                        : fmt::format("rounding to {} uses no weights", target->name);
     return Error::user(
-        fmt::format("--imatrix {}: it weights the rounding to formats of 2 to 6 bits in a GGUF file; give "
-                    "--format q4_k or another of them",
-                    options.importance));
+        fmt::format("--imatrix {}: {}; it weights the rounding to formats of 2 to 6 bits in a GGUF file; give "
+                    "--format q4_k or another of them: {}",
+                    options.importance, given, usable));
+  }
   MILLRACE_TRY(const ImportanceFile file, read_importance_file(options.importance));
   int64_t used = 0;
   for (OutputTensor& tensor : plan.tensors) {

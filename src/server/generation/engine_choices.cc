@@ -30,6 +30,8 @@ std::string without_folders(std::string text) {
 bool applies(const LossyChoice& choice, const Request& request) {
   if (choice.family == "evictor") return request.evictor.empty();
   if (choice.family == "context") return !request.documents.empty() && request.document_context.empty();
+  // A greedy row has one token, which every rule accepts; a beam search drafts nothing.
+  if (choice.family == "acceptance") return request.sampling.temperature > 0 && request.beams == 1;
   return true;
 }
 
