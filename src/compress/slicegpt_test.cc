@@ -74,6 +74,7 @@ TEST(SliceGpt, FewerDimsCostMoreTheFewerThereAre) {
     for (const auto& [keep, dims] : {std::pair{1.0, 256}, std::pair{0.875, 224}, std::pair{0.5, 128}}) {
       std::string first;
       for (int threads : {1, 3}) {
+        if (threads == 3 && dims != 224) continue;  // one size shows what threads could change
         const ScratchModel out;
         CompressOptions options =
             short_compression(model, out.path(), fmt::format("slicegpt:keep={},rotations={}", keep, rotations));

@@ -15,6 +15,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 MILLRACE, SOURCE = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
@@ -38,6 +39,7 @@ ELSEWHERE = {
     "serve -m gemma.gguf": "a context longer than the tiny model's: WindowBlocks",
     "--beside": "a model larger than the caches",
     "--target-bits 3.25": "rows of 256 values: held_out_test",
+    "svd_llm:loss=0.02": "matrices that lose little at low rank, which random ones do not: factorizers_test",
     "GPTQ-Int4/ -p": "a tokenizer in the folder",
     "attn=4+6-9": "a model of ten layers: cli_Run",
     "hellaswag": "questions: compare_test",
@@ -85,6 +87,7 @@ LIMITS = {
     "kv-levels": {"-c": "+64"},
     "centroids": {"-c": "+64"},
     "lab": {"--n": "2"},
+    "replay": {},  # of a generated trace, whose requests arrive over a minute
 }
 
 
@@ -175,6 +178,7 @@ class Commands(unittest.TestCase):
 
     def test_every_command(self):
         ran = 0
+        seconds = []
         for document in documents():
             with tempfile.TemporaryDirectory() as folder:
                 self.prepare(folder, document)
@@ -183,13 +187,18 @@ class Commands(unittest.TestCase):
                     if any(one in command for one in ELSEWHERE):
                         continue
                     with self.subTest(f"{document}:{number}: {command}"):
+                        began = time.monotonic()
                         # A temporary folder in place of those that a command names.
                         done = subprocess.run(["sh", "-c", command.replace("/var/tmp/", folder + "/").replace("~/", folder + "/")],
                                               cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True,
                                               text=True, errors="replace", timeout=120, check=False)
+                        seconds.append((time.monotonic() - began, f"{document}:{number}: {command}"))
                         self.assertEqual(done.returncode, 0, done.stderr[-800:])
                         ran += 1
         self.assertGreater(ran, 100)
+        print(f"{ran} commands in {sum(one[0] for one in seconds):.0f} s; the slowest:")
+        for spent, command in sorted(seconds, reverse=True)[:20]:
+            print(f"{spent:6.1f} s  {command}")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ class CheckCase(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = folder.name
-        self.write("CMakeLists.txt", CMAKE)
+        self.write("src/CMakeLists.txt", CMAKE)
         self.write("include/millrace/result.h", "#pragma once\n")
         self.write("src/base/result.h", '#pragma once\n#include "millrace/result.h"\n')
         self.write("src/tensor/tensor.h", '#pragma once\n#include "base/result.h"\n')
@@ -79,9 +79,9 @@ class LayersTest(CheckCase):
         self.assert_passes()
 
     def test_a_declared_edge_that_the_design_forbids_fails(self):
-        self.write("CMakeLists.txt", CMAKE.replace("#", " "))
+        self.write("src/CMakeLists.txt", CMAKE.replace("#", " "))
         self.write("src/schedule/planner.cc", '#include "models/model.h"\n')
-        self.assert_fails("CMakeLists.txt: schedule must never depend on models")
+        self.assert_fails("src/CMakeLists.txt: schedule must never depend on models")
         self.assert_fails("src/schedule/planner.cc:1: src/schedule must never depend on models")
 
     def test_one_name_for_two_types_fails(self):
@@ -123,7 +123,7 @@ class LayersTest(CheckCase):
             self.assert_fails("src/tensor/map.cc:2: ")
 
     def test_a_circle_of_modules_fails(self):
-        self.write("CMakeLists.txt", CMAKE.replace("add_module(tensor DEPS base", "add_module(tensor DEPS models"))
+        self.write("src/CMakeLists.txt", CMAKE.replace("add_module(tensor DEPS base", "add_module(tensor DEPS models"))
         self.assert_fails("in a circle")
 
     def test_intrinsics_outside_their_files_fail(self):
