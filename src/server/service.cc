@@ -130,7 +130,7 @@ Result<void> Service::open_files() {
   if (options_.files_dir.empty()) return {};
   MILLRACE_TRY(files_, FileStore::open(options_.files_dir, options_.files));
   batches_ = std::make_unique<BatchRunner>(*this, *files_, options_.batches);
-  return {};
+  return batches_->start();
 }
 
 bool Service::busy() const {
