@@ -79,7 +79,7 @@ TEST(TokenizerLimits, ACircleInACharacterMapIsLeft) {
   for (uint32_t i = 0; i < 256; ++i) put(i == 'a' ? uint32_t{'a'} << 10 | 'a' : 0);
   auto normalizer = SentencePieceNormalizer::create(spec);
   ASSERT_TRUE(normalizer.ok()) << normalizer.error().message;
-  const std::string text = many_times("a", 2'000'000);  // takes hours if each "a" reads the whole rest
+  const std::string text = many_times("a", 200'000);  // takes minutes if each "a" reads the whole rest
   std::string out;
   normalizer->normalize(text, false, out);
   EXPECT_EQ(out, text);
