@@ -11,6 +11,7 @@
 
 #include "base/json_text.h"
 #include "base/ordered_json.h"
+#include "base/start_thread.h"
 #include "command.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -178,26 +179,36 @@ class RecordingReplay {
   RecordingReplay(const ReplayRecordingFlags& flags, const Recording& recording)
       : flags_(flags), recording_(recording) {}
 
-  // `params` returns all answers of a request; called from several threads.
-  Outcome run(const std::function<std::vector<ReplayedAnswer>(const RecordedRequest&)>& params) {
+  // `params` returns all answers of a request; called from several threads. Errors: resource (the system starts none).
+  Result<Outcome> run(const std::function<std::vector<ReplayedAnswer>(const RecordedRequest&)>& params) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
     const auto count = std::min<size_t>(static_cast<size_t>(flags_.in_flight), recording_.requests.size());
     running_ = count;
-    for (size_t i = 0; i < count; ++i)
-      threads.emplace_back([&] {
-        for (size_t next; (next = next_++) < recording_.requests.size() && !interrupted();) {
-          const RecordedRequest& request = recording_.requests[next];
-          if (flags_.speed > 0)
-            std::this_thread::sleep_until(start +
-                                          std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                              std::chrono::duration<double>(request.arrival_seconds / flags_.speed)));
-          take(request, params(request));
-        }
-        std::lock_guard lock(mutex_);
-        --running_;
-        ended_.notify_all();
-      });
+    const auto work = [&] {
+      for (size_t next; (next = next_++) < recording_.requests.size() && !interrupted();) {
+        const RecordedRequest& request = recording_.requests[next];
+        if (flags_.speed > 0)
+          std::this_thread::sleep_until(start +
+                                        std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                            std::chrono::duration<double>(request.arrival_seconds / flags_.speed)));
+        take(request, params(request));
+      }
+      std::lock_guard lock(mutex_);
+      --running_;
+      ended_.notify_all();
+    };
+    for (size_t i = 0; i < count; ++i) {
+      auto started = start_thread("replay", work);
+      if (started.ok()) {
+        threads.push_back(std::move(*started));
+        continue;
+      }
+      if (threads.empty()) return started.error();
+      std::lock_guard lock(mutex_);
+      running_ -= count - i;  // the others send its requests
+      break;
+    }
     {
       ProgressBar bar("replaying");
       std::unique_lock lock(mutex_);
@@ -281,13 +292,14 @@ Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags
     while (target.path.ends_with('/')) target.path.pop_back();
     target.path += "/completion";
     constexpr int64_t kSomeVocabulary = 256;
-    outcome = replay.run([&](const RecordedRequest& recorded) {
+    const auto ask = [&](const RecordedRequest& recorded) {
       const Request request = request_again(recorded, kSomeVocabulary);
       std::vector<ReplayedAnswer> out;
       for (size_t i = 0; i < recorded.answers.size(); ++i)
         out.push_back(ask_server(target, flags.served_model, request, static_cast<int64_t>(i)));
       return out;
-    });
+    };
+    MILLRACE_TRY(outcome, replay.run(ask));
   } else {
     MILLRACE_TRY(const auto model, model_flags.load());
     const std::string isa(isa_name(model->parts().kernels.isa));
@@ -295,9 +307,9 @@ Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags
       fmt::print(stderr, "millrace: recorded with {} and KV format {}, replayed with {} and {}: answers may differ\n",
                  recording.head.instruction_set, recording.head.kv_format, isa, options.kv_format);
     MILLRACE_TRY(auto engine, Engine::create(model, options));
-    outcome = replay.run([&](const RecordedRequest& recorded) {
+    MILLRACE_TRY(outcome, replay.run([&](const RecordedRequest& recorded) {
       return ask_engine(*engine, request_again(recorded, model->info().vocab));
-    });
+    }));
   }
   print(flags, outcome);
   if (interrupted()) return 130;

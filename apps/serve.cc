@@ -220,6 +220,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   flags.service.local_only = is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public;
   MILLRACE_TRY(auto tls, flags.load_tls());
   ServeSignals signals;
+  MILLRACE_TRY_VOID(signals.start());
   MILLRACE_TRY_VOID(read_texts(flags));
   for (const auto& [name, value] : flags.sampling.set) flags.service.seed_given |= name == "seed";
   MILLRACE_TRY(flags.service.engine, flags.engine.get(flags.model));

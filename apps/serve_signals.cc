@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "base/start_thread.h"
 #include "base/system.h"
 
 namespace millrace {
@@ -20,10 +21,15 @@ ServeSignals::ServeSignals() {
   sigemptyset(&set_);
   for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, signal);
   pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-  thread_ = std::thread([this] { run(); });
+}
+
+Result<void> ServeSignals::start() {
+  MILLRACE_TRY(thread_, start_thread("signals", [this] { run(); }));
+  return {};
 }
 
 ServeSignals::~ServeSignals() {
+  if (!thread_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
     ending_ = true;

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/result.h"
+
 namespace millrace {
 
 class ServeSignals {
@@ -16,6 +18,8 @@ class ServeSignals {
 
   // Blocks the signals in this thread and in threads created later.
   ServeSignals();
+  // Call once. Errors: resource (the system starts no thread).
+  Result<void> start();
   ~ServeSignals();
 
   // Before this call, the first SIGTERM or SIGINT ends the process, and SIGHUP does nothing.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <atomic>
+#include <cstdio>
+#include <exception>
 #include <new>
 #include <system_error>
 
@@ -27,12 +29,21 @@ Error no_thread(const char* what, const char* why) {
       fmt::format("thread: the system starts none for the {}: {}; raise its limit of threads", what, why));
 }
 
+// An exception that leaves a thread's function would end the process.
+void run_guarded(const char* what, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "millrace: the thread of the %s has ended: %s\n", what, error.what());
+  }
+}
+
 }  // namespace
 
 Result<std::thread> start_thread(const char* what, std::function<void()> work) {
   if (refused_by_test()) return no_thread(what, "refused by a test");
   try {
-    return std::thread(std::move(work));
+    return std::thread([what, work = std::move(work)] { run_guarded(what, work); });
   } catch (const std::system_error& error) {
     return no_thread(what, error.what());
   } catch (const std::bad_alloc&) {

@@ -9,7 +9,8 @@
 
 namespace millrace {
 
-// `what`: names the thread in the error: "engine". Errors: resource.
+// `what`: a literal that names the thread in the error: "engine". If `work` throws, the thread ends with a message on
+// standard error; work that others wait for catches its own exceptions. Errors: resource.
 Result<std::thread> start_thread(const char* what, std::function<void()> work);
 
 // For tests: while it lives, start_thread() refuses all threads after the next `allowed`, in the whole process.

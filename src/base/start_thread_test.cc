@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <stdexcept>
 
 namespace millrace {
 namespace {
@@ -13,6 +14,12 @@ TEST(StartThread, RunsTheWork) {
   ASSERT_TRUE(started.ok());
   started->join();
   EXPECT_EQ(ran, 1);
+}
+
+TEST(StartThread, AnExceptionEndsTheThreadAndNotTheProcess) {
+  auto started = start_thread("test", [] { throw std::runtime_error("lost"); });
+  ASSERT_TRUE(started.ok());
+  started->join();
 }
 
 TEST(StartThread, ARefusedThreadIsAnErrorThatNamesItsWork) {

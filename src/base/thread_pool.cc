@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
+
+#include "base/start_thread.h"
 
 namespace millrace {
 
@@ -229,12 +231,12 @@ void ThreadPool::State::wait_for(uint32_t pieces, int64_t threads) {
 ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads), state_(std::make_unique<State>(threads_)) {
   state_->workers.reserve(static_cast<size_t>(threads_ - 1));
   for (int worker = 1; worker < threads_; ++worker) {
-    try {
-      state_->workers.emplace_back([state = state_.get(), worker] { state->work(worker); });
-    } catch (const std::system_error&) {  // the system refuses more threads; results do not depend on their number
+    auto started = start_thread("computation", [state = state_.get(), worker] { state->work(worker); });
+    if (!started.ok()) {  // the system refuses more threads; results do not depend on their number
       threads_ = worker;
       return;
     }
+    state_->workers.push_back(std::move(*started));
   }
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "base/start_thread.h"
 #include "engine/engine_core.h"
 #include "engine/request_check.h"
 #include "run/adapter_registry.h"
@@ -268,6 +269,10 @@ void Engine::State::loop() {
     }
   } catch (const std::bad_alloc&) {
     failure = Error::resource("engine: out of memory in a step; the engine has stopped");
+  } catch (const std::exception& error) {
+    failure = Error::internal(fmt::format("engine: {}; the engine has stopped", error.what()));
+  }
+  if (!failure.message.empty()) {
     std::lock_guard lock(mutex);
     stop = true;
   }
@@ -304,7 +309,7 @@ Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LanguageMod
   MILLRACE_TRY(engine->state_->core, EngineCore::create(std::move(model), options));
   engine->state_->stats = engine->state_->core->stats();
   engine->state_->stream_limit = options.max_streams + options.queue;
-  engine->state_->thread = std::thread([state = engine->state_.get()] { state->loop(); });
+  MILLRACE_TRY(engine->state_->thread, start_thread("engine", [state = engine->state_.get()] { state->loop(); }));
   return engine;
 }
 

@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "base/start_thread.h"
+
 namespace millrace {
 namespace {
 
@@ -15,7 +17,12 @@ constexpr std::chrono::milliseconds kWaitForSecond{20};
 
 }  // namespace
 
-BackgroundPacker::BackgroundPacker(Work work) : work_(std::move(work)), thread_([this] { run(); }) {}
+BackgroundPacker::BackgroundPacker(Work work) : work_(std::move(work)) {}
+
+Result<void> BackgroundPacker::start() {
+  MILLRACE_TRY(thread_, start_thread("packing of weights", [this] { run(); }));
+  return {};
+}
 
 BackgroundPacker::~BackgroundPacker() {
   {
@@ -23,7 +30,7 @@ BackgroundPacker::~BackgroundPacker() {
     stop_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void BackgroundPacker::begin_pass() {

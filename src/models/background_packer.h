@@ -40,6 +40,8 @@ class BackgroundPacker {
     int threads = 1;
   };
   explicit BackgroundPacker(Work work);
+  // Call once, before the first pass. Errors: resource (the system starts no thread); nothing may use it then.
+  Result<void> start();
   // Stops within a piece of about a megabyte. No pass may run.
   ~BackgroundPacker();
   BackgroundPacker(const BackgroundPacker&) = delete;

@@ -241,7 +241,7 @@ Result<void> ModelBuilder::pack_in_background(WeightPacker packer, ThreadPool& p
                                                                 .stored = std::move(stored),
                                                                 .files = files_,
                                                                 .threads = std::max(1, pool.threads() / 2)});
-  return {};
+  return model_->packing_->start();
 }
 
 // Where the packed weights are in a file in which they begin at `payload`.

@@ -55,7 +55,8 @@ std::optional<RenderedChat> render_rewritten(const LanguageModel& model, const J
     Json changed = input;
     (bare ? changed : changed["messages"]) = out.messages;
     auto text = render(model, changed, add_generation_prompt);
-    if (!text.ok() && text.error().kind == ErrorKind::resource) return std::nullopt;
+    if (!text.ok() && (text.error().kind == ErrorKind::resource || text.error().kind == ErrorKind::cancelled))
+      return std::nullopt;
     if (!text.ok()) continue;
     out.text = std::move(*text);
     return out;

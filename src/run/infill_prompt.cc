@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/work_limits.h"
 #include "run/language_model.h"
 
 namespace millrace {
@@ -87,6 +88,7 @@ Result<InfillPrompt> infill_prompt(const LanguageModel& model, const std::vector
   append(rest, encode(text.suffix));
   rest.push_back(special.middle);
 
+  MILLRACE_TRY_VOID(check_work());  // the tokens may be incomplete
   InfillPrompt out;
   const TokenizerSpec& spec = tokenizer->spec();
   if (spec.add_bos && spec.bos) out.tokens.push_back(*spec.bos);

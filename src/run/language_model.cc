@@ -11,6 +11,8 @@
 #include "base/json_text.h"
 #include "base/memory.h"
 #include "base/ordered_json.h"
+#include "base/start_thread.h"
+#include "base/work_limits.h"
 #include "models/weight_parts_loader.h"
 #include "models/weight_source.h"
 #include "run/embedded_model.h"
@@ -58,14 +60,22 @@ constexpr int64_t kThreadBytes = int64_t{2} << 20;  // a stack, on systems with 
 constexpr int64_t kTokenBytes = 256;                // of a vocabulary, in its tables
 constexpr const char* kBudgetAdvice = "raise the budget";
 
+using TokenizerTask = std::packaged_task<Result<std::unique_ptr<Tokenizer>>()>;
+
+struct JoinedThread {
+  std::thread thread;
+  ~JoinedThread() {
+    if (thread.joinable()) thread.join();
+  }
+};
+
 // Maps pages of the files, which the first pass then does not have to, while the tokenizer is being made.
 template <typename Made>
 void map_until_ready(const ModelFiles& files, const std::future<Made>& tokenizer) {
   constexpr size_t kStep = size_t{8} << 20;
   for (const auto& file : files.files) {
     for (size_t at = 0; at < file->bytes().size(); at += kStep) {
-      // Deferred: without a thread for it, the tokenizer is made by whoever waits for it.
-      if (tokenizer.wait_for(std::chrono::seconds(0)) != std::future_status::timeout) return;
+      if (tokenizer.wait_for(std::chrono::seconds(0)) == std::future_status::ready) return;
       file->populate(at, kStep);
     }
   }
@@ -117,10 +127,16 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   }
   parts.files = std::make_shared<const ModelFiles>(std::move(files));
   // The tokenizer is made in parallel: with weights from a cache it is most of the start.
-  auto tokenizer = std::async([files = parts.files]() -> Result<std::unique_ptr<Tokenizer>> {
+  const auto making = std::make_shared<TokenizerTask>([files = parts.files]() -> Result<std::unique_ptr<Tokenizer>> {
     if (!files->tokenizer) return std::unique_ptr<Tokenizer>();
     return Tokenizer::create(*files->tokenizer);
   });
+  auto tokenizer = making->get_future();
+  JoinedThread tokenizer_thread;
+  if (auto started = start_thread("tokenizer", [making] { (*making)(); }); started.ok())
+    tokenizer_thread.thread = std::move(*started);
+  else
+    (*making)();
   if (parts.accounts->budget() > 0) {  // first, so that its memory can be told from that of the weights
     tokenizer.wait();
     // The peak does not grow in a process that was larger before.
@@ -169,7 +185,9 @@ Result<std::vector<TokenId>> LanguageModel::encode(std::string_view text, bool a
     return Error::unsupported(
         fmt::format("{}: no tokenizer in the model's files; give token ids instead of text", parts_->files->path));
   }
-  return parts_->tokenizer->encode(text, {add_special, parse_special});
+  auto tokens = parts_->tokenizer->encode(text, {add_special, parse_special});
+  MILLRACE_TRY_VOID(check_work());  // they may be incomplete
+  return tokens;
 }
 
 std::string LanguageModel::decode(const std::vector<TokenId>& tokens, bool skip_special) const {
@@ -211,7 +229,8 @@ Result<std::string> LanguageModel::apply_chat_template(std::string_view messages
   MILLRACE_TRY(auto context, chat_context(messages, options));
   const std::string& own = parts_->files->chat_template;
   MILLRACE_TRY(auto chat_template, ChatTemplate::parse(own.empty() ? kFallbackChatTemplate : std::string_view(own)));
-  return chat_template.render(context);
+  const WorkLimits& limits = work_limits();
+  return chat_template.render(context, {.now_unix_seconds = {}, .cancelled = limits.cancelled, .until = limits.until});
 }
 
 }  // namespace millrace

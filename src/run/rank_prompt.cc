@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/ordered_json.h"
+#include "base/work_limits.h"
 #include "run/language_model.h"
 #include "text/template/chat_messages.h"
 #include "text/unicode.h"
@@ -73,7 +74,8 @@ Result<std::string> RankPrompt::fill(std::string_view query, std::string_view do
   MILLRACE_TRY(const Json context, chat_context(Json::array({{{"role", "query"}, {"content", query}},
                                                              {{"role", "document"}, {"content", document}}}),
                                                 {.extra = &variables}));
-  return jinja_->render(context);
+  const WorkLimits& limits = work_limits();
+  return jinja_->render(context, {.now_unix_seconds = {}, .cancelled = limits.cancelled, .until = limits.until});
 }
 
 Result<std::vector<TokenId>> RankPrompt::tokens(std::string_view query, std::string_view document) const {
@@ -98,6 +100,7 @@ Result<std::vector<TokenId>> RankPrompt::tokens(std::string_view query, std::str
   add(spec.add_sep, spec.sep);
   add_text(document);
   add(spec.add_eos, end);
+  MILLRACE_TRY_VOID(check_work());  // they may be incomplete
   return out;
 }
 
@@ -113,6 +116,7 @@ Result<RankPrompt::Cut> RankPrompt::cut(std::string_view query, std::string_view
       text.resize(text.size() - incomplete_utf8_suffix(text));
     }
     MILLRACE_TRY(auto pair, tokens(query, text));
+    MILLRACE_TRY_VOID(check_work());
     const int64_t over = static_cast<int64_t>(pair.size()) - most;
     if (over <= 0) return Cut{std::move(pair), keep < all};
     if (keep == 0)

@@ -14,6 +14,7 @@
 #include "server/generation/conversation.h"
 #include "server/generation/generation.h"
 #include "server/generation/prompt_rows.h"
+#include "server/generation/text_work.h"
 #include "server/page.h"
 
 namespace millrace {
@@ -59,6 +60,7 @@ struct Service::WaitingCall {
   HttpRequest request;
   std::string rest;
   Json body;
+  size_t body_bytes = 0;
   std::atomic<bool> gone{false};  // the client disconnected
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 };
@@ -84,6 +86,7 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options)
   feed_ = std::make_unique<LiveFeed>(*this);
   streams_ = std::make_unique<StreamStore>(options_.streams);
   constraints_ = std::make_unique<ConstraintWorkers>();
+  texts_ = std::make_unique<TextWorkers>();
   pulls_ = std::make_unique<ModelPulls>();
   // Under a memory budget, responses are only stored if their limit is a small part of it.
   const auto accounts = models_->memory()  ? models_->memory()
@@ -106,6 +109,7 @@ void Service::stop_engine() {
   feed_.reset();
   batches_.reset();
   pulls_->stop();
+  texts_->stop();        // before what it passes requests to
   constraints_->stop();  // before the engines it compiles for
   models_->stop();
 }
@@ -126,7 +130,7 @@ Result<void> Service::open_files() {
   if (options_.files_dir.empty()) return {};
   MILLRACE_TRY(files_, FileStore::open(options_.files_dir, options_.files));
   batches_ = std::make_unique<BatchRunner>(*this, *files_, options_.batches);
-  return {};
+  return batches_->start();
 }
 
 bool Service::busy() const {
@@ -200,6 +204,7 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
   const Endpoint& endpoint = *find_endpoint(request.method, request.path, &rest, &wrong_method);
   Call call{*this, request, std::move(rest), Json::object(), GenerationRequest{}};
   if (request.method == "POST" && !endpoint.raw_body) {
+    call.body_bytes = request.body.size();
     auto wrong = parse_body(request.body, &call.body);
     std::string().swap(request.body);
     if (wrong) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
@@ -213,6 +218,7 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
     waiting = std::make_shared<WaitingCall>();
     waiting->body = call.body;  // read again once the model is loaded
     waiting->rest = call.rest;
+    waiting->body_bytes = call.body_bytes;
   }
   std::optional<ApiError> wrong = read_body(endpoint, call);
   if (!wrong && !endpoint.without_model && !name) wrong = no_such_model(wanted);
@@ -286,7 +292,12 @@ void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, 
 
 void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
                     const Exchange& exchange) {
-  Call call{*this, waiting.request, std::move(waiting.rest), std::move(waiting.body), GenerationRequest{}};
+  Call call{*this,
+            waiting.request,
+            std::move(waiting.rest),
+            std::move(waiting.body),
+            GenerationRequest{},
+            waiting.body_bytes};
   std::optional<ApiError> wrong;
   if (!served.ok()) wrong = model_error(served.error());
   if (!wrong) {
@@ -300,19 +311,29 @@ void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::
   answer(endpoint, call, exchange);
 }
 
+// What may read texts with a model's template or vocabulary runs on threads of its own (text_workers.h).
 void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& exchange) {
+  if (call.request.method == "POST" && !endpoint.without_model && call.params.served && !call.params.only_load)
+    return wait_for_texts(endpoint, call, exchange);
+  answer_now(endpoint, call, exchange);
+}
+
+void Service::answer_now(const Endpoint& endpoint, Call& call, const Exchange& exchange) {
   if (endpoint.format) {
     call.body = nullptr;
     return generate(endpoint, std::move(call.params), call.request, exchange);
   }
+  const std::shared_ptr<TextWork> work = call.params.text_work;
+  const WorkScope scope(work ? work->limits() : WorkLimits());
+  const auto refuse = [&](const ApiError& wrong) {
+    exchange.reply(refused(*endpoint.dialect, work ? work->explain(wrong) : wrong, headers(call.request)));
+  };
   if (endpoint.begin) {
-    if (auto wrong = endpoint.begin(call, exchange))
-      exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
+    if (auto wrong = endpoint.begin(call, exchange)) refuse(*wrong);
     return;
   }
   Handled handled = endpoint.handle(call);
-  if (const ApiError* wrong = std::get_if<ApiError>(&handled))
-    return exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
+  if (const ApiError* wrong = std::get_if<ApiError>(&handled)) return refuse(*wrong);
   HttpReply reply = std::move(std::get<HttpReply>(handled));
   for (auto& header : headers(call.request)) reply.headers.push_back(std::move(header));
   exchange.reply(std::move(reply));
@@ -328,7 +349,8 @@ WorkShare Service::share_of(const HttpRequest& request, const GenerationRequest&
   WorkShare share = WorkShare::of(request);
   share.priority = params.request.priority;
   if (const double limit = time_limit_of(params); limit > 0) {
-    const std::chrono::duration<double> left(limit - params.waited_seconds - params.compressing_seconds);
+    const std::chrono::duration<double> left(limit - params.waited_seconds - params.reading_seconds -
+                                             params.compressing_seconds);
     share.until =
         std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(left);
   }
@@ -340,19 +362,19 @@ std::optional<ApiError> Service::complete(GenerationRequest& params) const {
   const auto live = this->live();
   if (auto wrong = check_prompts(params)) return wrong;
   if (auto wrong = check_prompt_limits(live->limits, params)) return wrong;
-  if (auto wrong = make_bad_words(*params.served->model, params)) return wrong;
-  if (auto wrong = make_prediction(*params.served->model, params)) return wrong;
   if (!params.seed_given) params.request.sampling.seed = new_seed();
   double& limit = params.request.time_limit_seconds;
   limit = time_limit_of(params);
-  if (const double waited = params.waited_seconds + params.compressing_seconds; limit > 0 && waited > 0) {
+  if (const double waited = params.waited_seconds + params.reading_seconds + params.compressing_seconds;
+      limit > 0 && waited > 0) {
     limit -= waited;
     if (limit <= 0)
-      return ApiError{
-          ApiErrorKind::time_limit,
-          fmt::format("timeout: the request timed out while its {}",
-                      params.compressing_seconds > 0 ? "prompt was being compressed" : "model was being loaded"),
-          "timeout"};
+      return ApiError{ApiErrorKind::time_limit,
+                      fmt::format("timeout: the request timed out while its {}",
+                                  params.compressing_seconds > 0 ? "prompt was being compressed"
+                                  : params.waited_seconds > 0    ? "model was being loaded"
+                                                                 : "prompt was waiting to be read"),
+                      "timeout"};
   }
   for (const AskedPrompt& prompt : params.prompts) {
     const Request request = request_of(params, prompt);
@@ -430,7 +452,7 @@ void Service::generate(const Endpoint& endpoint, GenerationRequest params, const
     params.prompt_passes = params.served->prompts->passes();
   if (auto wrong = check_limits(live()->limits, params)) return refuse(*wrong);
   if (auto wrong = choose_adapters(params)) return refuse(*wrong);
-  if (auto wrong = encode_prompts(params)) return refuse(*wrong);
+  if (auto wrong = read_texts(params)) return refuse(*wrong);
   if (params.prompt_passes.empty()) return complete_answer(endpoint, std::move(params), request, exchange);
   if (auto wrong = check_prompt_limits(live()->limits, params)) return refuse(*wrong);
   wait_for_prompts(endpoint, std::move(params), request, exchange);

@@ -19,6 +19,7 @@
 #include "server/generation/prompt_worker.h"
 #include "server/generation/response_store.h"
 #include "server/generation/stream_store.h"
+#include "server/generation/text_workers.h"
 #include "server/http/http.h"
 #include "server/models/model_facts.h"
 #include "server/models/model_pulls.h"
@@ -82,6 +83,7 @@ class Service {
 
   StreamStore& streams() const { return *streams_; }
   ConstraintWorkers& constraints() const { return *constraints_; }
+  TextWorkers& texts() const { return *texts_; }
   ModelPulls& pulls() const { return *pulls_; }
   // Opens options().files_dir and resumes unfinished batches. Errors: user (the folder).
   Result<void> open_files();
@@ -167,6 +169,11 @@ class Service {
                                      double& expected) const;
   std::optional<ApiError> charge(GenerationRequest& params, const HttpRequest& request) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
+  struct WaitingText;
+  void wait_for_texts(const Endpoint& endpoint, Call& call, const Exchange& exchange);
+  void answer_texts(const Endpoint& endpoint, WaitingText& waiting, const Exchange& exchange);
+  std::optional<ApiError> read_texts(GenerationRequest& params) const;
+  void answer_now(const Endpoint& endpoint, Call& call, const Exchange& exchange);
   struct WaitingCall;
   // A request with a stream id gets a stream that outlives its connection; others get `exchange`.
   Exchange resumable(const Endpoint& endpoint, const Call& call, const Exchange& exchange) const;
@@ -188,6 +195,7 @@ class Service {
   mutable ModelFacts model_facts_;
   std::unique_ptr<StreamStore> streams_;
   std::unique_ptr<ConstraintWorkers> constraints_;
+  std::unique_ptr<TextWorkers> texts_;
   std::unique_ptr<ModelPulls> pulls_;
   std::unique_ptr<FileStore> files_;
   std::unique_ptr<BatchRunner> batches_;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include "base/work_limits.h"
+
 namespace millrace {
 namespace {
 
@@ -13,6 +15,7 @@ constexpr uint32_t kProbeMatchLimit = 200'000;
 constexpr uint32_t kDepthLimit = 10'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
 constexpr size_t kJitStackBytes = 4 << 20;
+constexpr size_t kMatchesPerLook = 64;  // between calls of work_is_over()
 
 struct FreeMatchData {
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
@@ -73,7 +76,9 @@ struct Regex::Code {
     pcre2_set_heap_limit(context.get(), kHeapLimitKib);
     if (stack) pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
     const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    size_t matches = 0;
     for (size_t pos = 0; pos < text.size();) {
+      if (++matches % kMatchesPerLook == 0 && work_is_over()) return pos;
       const int count = pcre2_match(code, subject, text.size(), pos, PCRE2_NOTEMPTY, data.get(), context.get());
       if (count == PCRE2_ERROR_NOMATCH) break;
       if (count < 0) return pos;

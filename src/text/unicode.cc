@@ -6,6 +6,8 @@
 #include <iterator>
 #include <vector>
 
+#include "base/work_limits.h"
+
 namespace millrace {
 
 CodePoint decode_utf8(std::string_view text, size_t pos) {
@@ -218,6 +220,7 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
       out += text[pos++];
       continue;
     }
+    if (work_is_over()) break;
     points.clear();
     decompose(text.substr(pos, end - pos), options, points);
     order_marks(points);

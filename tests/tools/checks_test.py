@@ -114,6 +114,18 @@ class LayersTest(CheckCase):
             self.write("src/tensor/map.cc", "\n" + code)
             self.assert_fails("src/tensor/map.cc:2: ")
 
+    def test_a_thread_started_by_hand_fails(self):
+        self.write("src/base/start_thread.cc", "void f() { return std::thread(std::move(work)); }\n")
+        self.write("src/tensor/map.cc", "std::thread thread_;\nstd::vector<std::thread> threads;\n"
+                                        "int n = std::thread::hardware_concurrency();\n"
+                                        "void f() { thread_ = std::move(*started); threads.push_back(t); }\n")
+        self.assert_passes()
+        for code in ("thread_ = std::thread([this] { loop(); });", "std::thread worker([] {});", "std::jthread t;",
+                     "auto made = std::async([] {});", "threads.emplace_back([this] { loop(); });",
+                     "A::A() : thread_([this] { loop(); }) {}", "boost::asio::thread_pool workers;"):
+            self.write("src/tensor/map.cc", "\n" + code + "\n")
+            self.assert_fails("src/tensor/map.cc:2: starts a thread")
+
     def test_a_file_renamed_by_hand_fails(self):
         self.write("src/base/publish.cc", "void f() { ::rename(a, b); }\n")
         self.write("src/tensor/map.cc", "void f() { publish(a, b); }  // not rename(a, b)\n")

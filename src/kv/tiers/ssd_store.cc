@@ -31,6 +31,9 @@ class SsdStore final : public PrefixStore {
   }
   ~SsdStore() override { flush(); }  // then the reader stops and the writer finishes
 
+  // False: the system has refused a thread; the store cannot be used.
+  bool started() const { return writer_.started() && reader_.started() && (!scan_ || scan_->started()); }
+
   // Waits up to `seconds` for the records. Writes made before all records are known are numbered by the clock, above
   // the unknown ones. False: the file cannot be read.
   bool open(double seconds) {
@@ -278,6 +281,8 @@ Result<std::unique_ptr<PrefixStore>> make_ssd_store(KvPool& pool, const SsdStore
                                                 options.lock_seconds, options.order},
                                                pool.layout()));
   auto store = std::make_unique<SsdStore>(pool, std::move(file), options);
+  if (!store->started())
+    return Error::resource("KV store: the system starts no thread for it; raise its limit of threads");
   if (!store->open(options.scan_seconds))
     return Error::resource(fmt::format("KV store: {} cannot be read", options.path));
   return std::unique_ptr<PrefixStore>(std::move(store));

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 
+#include "base/start_thread.h"
 #include "kv/tiers/block_runs.h"
 
 namespace millrace {
@@ -33,7 +34,8 @@ StoreReader::StoreReader(const StoreFile& file, KvPool& pool, bool uring) : file
     for (int64_t i = 0; i < io_->depth(); ++i) free_buffers_.push_back(i);
   }
   parts_.resize(static_cast<size_t>(io_->depth()));
-  thread_ = std::thread([this] { loop(); });
+  if (auto started = start_thread("reads of the KV store", [this] { loop(); }); started.ok())
+    thread_ = std::move(*started);
 }
 
 int64_t StoreReader::most_bytes(const StoreGeometry& geometry) {
@@ -49,7 +51,7 @@ StoreReader::~StoreReader() {
     for (auto& load : queue_) load->given_up = true;
   }
   wake_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void StoreReader::push(std::shared_ptr<StoreLoad> load) {

@@ -39,6 +39,7 @@ class StoreReader {
  public:
   StoreReader(const StoreFile& file, KvPool& pool, bool uring);
   ~StoreReader();
+  bool started() const { return thread_.joinable(); }        // false: the system started no thread; do not use it
   static int64_t most_bytes(const StoreGeometry& geometry);  // of its buffers
 
   std::string_view io() const { return io_->name(); }

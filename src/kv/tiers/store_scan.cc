@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/start_thread.h"
 #include "kv/tiers/block_io.h"
 
 namespace millrace {
@@ -15,7 +16,8 @@ constexpr int64_t kScanBytes = int64_t{4} << 20;  // per read
 }  // namespace
 
 StoreScan::StoreScan(const StoreFile& file) : file_(file) {
-  thread_ = std::thread([this] { loop(); });
+  if (auto started = start_thread("scan of the KV store", [this] { loop(); }); started.ok())
+    thread_ = std::move(*started);
 }
 
 StoreScan::~StoreScan() {
@@ -23,7 +25,7 @@ StoreScan::~StoreScan() {
     std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 bool StoreScan::wait(double seconds) {

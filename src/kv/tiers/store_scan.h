@@ -25,6 +25,7 @@ class StoreScan {
   explicit StoreScan(const StoreFile& file);
   ~StoreScan();  // abandons the rest of the scan
 
+  bool started() const { return thread_.joinable(); }  // false: the system started no thread, and nothing is read
   // Waits up to `seconds` until the scan is complete; returns whether it is.
   bool wait(double seconds);
   // Records read since the last call.

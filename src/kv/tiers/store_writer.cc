@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace millrace {
 namespace {
 
@@ -17,7 +19,8 @@ StoreWriter::StoreWriter(const StoreFile& file, int64_t buffers, bool uring)
     records_ = std::move(*records);
   else
     most_buffers_ = 0;  // then nothing is ever written
-  thread_ = std::thread([this] { loop(); });
+  if (auto started = start_thread("writes of the KV store", [this] { loop(); }); started.ok())
+    thread_ = std::move(*started);
 }
 
 StoreWriter::~StoreWriter() {
@@ -26,7 +29,7 @@ StoreWriter::~StoreWriter() {
     stop_ = true;
   }
   wake_.notify_one();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 AlignedBuffer StoreWriter::take(bool wait) {

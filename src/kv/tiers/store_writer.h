@@ -32,7 +32,8 @@ class StoreWriter {
   };
 
   StoreWriter(const StoreFile& file, int64_t buffers, bool uring);
-  ~StoreWriter();  // writes all that was pushed first
+  bool started() const { return thread_.joinable(); }  // false: the system started no thread; do not use it
+  ~StoreWriter();                                      // writes all that was pushed first
 
   std::string_view io() const { return io_->name(); }
   // A buffer for a slot's bytes, with zeros behind each part; without data if all buffers are in use.

@@ -21,6 +21,7 @@ struct Call {
   std::string rest;          // the part of the path matched by '*'
   Json body;                 // checked against the endpoint's fields
   GenerationRequest params;  // filled in by the fields
+  size_t body_bytes = 0;     // of the request, which is not kept
 
   const ServedModel& served() const { return *params.served; }
   const LanguageModel& model() const { return *params.served->model; }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <unordered_set>
 
+#include "base/start_thread.h"
 #include "base/storage_error.h"
 #include "server/batch/line_runner.h"
 #include "server/service.h"
@@ -120,7 +121,11 @@ struct BatchRunner::Progress {
 BatchRunner::BatchRunner(Service& service, FileStore& files, const BatchLimits& limits)
     : service_(service), files_(files), limits_(limits) {
   load();
-  thread_ = std::thread([this] { loop(); });
+}
+
+Result<void> BatchRunner::start() {
+  MILLRACE_TRY(thread_, start_thread("batches", [this] { loop(); }));
+  return {};
 }
 
 void BatchRunner::load() {

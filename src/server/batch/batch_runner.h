@@ -44,6 +44,9 @@ class BatchRunner {
   BatchRunner(Service& service, FileStore& files, const BatchLimits& limits);
   ~BatchRunner() { stop(); }
 
+  // Resumes unfinished batches; call once. Errors: resource (no thread could be started).
+  Result<void> start();
+
   // `user` owns the batch and its files, and its lines count against the limits of the user's key. Errors: user (the
   // file, the endpoint), resource (too many), kStorageError (the disk).
   Result<Json> create(const std::string& input_file, const std::string& endpoint, const std::string& window,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/start_thread.h"
 #include "base/system.h"
 
 namespace millrace {
@@ -54,15 +55,23 @@ void ConstraintWorkers::Line::remove(const JobPtr& job) {
   std::erase(turns_, job->tenant);
 }
 
-ConstraintWorkers::ConstraintWorkers(const Limits& limits) : limits_(limits) {
-  threads_.emplace_back([this] { loop(false); });
-  threads_.emplace_back([this] { loop(true); });
+ConstraintWorkers::ConstraintWorkers(const Limits& limits) : limits_(limits) {}
+
+// The threads start with the first request, whose error it is if they cannot.
+Result<void> ConstraintWorkers::start_locked() {
+  while (threads_.size() < 2) {
+    MILLRACE_TRY(std::thread started,
+                 start_thread("constraints of answers", [this, long_ones = !threads_.empty()] { loop(long_ones); }));
+    threads_.push_back(std::move(started));
+  }
+  return {};
 }
 
 Result<void> ConstraintWorkers::add(Ticket ticket, Work work) {
   {
     std::lock_guard lock(mutex_);
     if (stop_) return Error::resource("constraint: the server is shutting down");
+    MILLRACE_TRY_VOID(start_locked());
     if (const auto found = jobs_.find(work.key); found != jobs_.end()) {
       found->second->waiters.emplace_back(ticket, std::move(work.done));
       tickets_[ticket] = found->second;
@@ -130,6 +139,8 @@ void ConstraintWorkers::run(const JobPtr& job, bool long_one) {
       return job->compile({long_one ? 0 : limits_.first_try, job->cancelled});
     } catch (const std::bad_alloc&) {
       return Error::resource("constraint: out of memory while compiling it");
+    } catch (const std::exception& error) {
+      return Error::internal(std::string("constraint: compiling it failed: ") + error.what());
     }
   }();
   const double spent = thread_seconds() - began;

@@ -60,7 +60,7 @@ class ConstraintWorkers {
   ~ConstraintWorkers() { stop(); }
 
   Ticket new_ticket() { return ++last_ticket_; }
-  // Errors: resource (the queue is full).
+  // Errors: resource (the queue is full, no thread could be started).
   Result<void> add(Ticket ticket, Work work);
   // This client has left. Its done() may still be called if the compilation is just ending.
   void leave(Ticket ticket);
@@ -94,6 +94,7 @@ class ConstraintWorkers {
     size_t size_ = 0;
   };
 
+  Result<void> start_locked();
   void loop(bool long_ones);
   void run(const JobPtr& job, bool long_one);
   void finish(const JobPtr& job, const Result<CompiledConstraint>& compiled);

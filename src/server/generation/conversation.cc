@@ -7,6 +7,8 @@
 #include "run/chat_prompt.h"
 #include "run/language_model.h"
 #include "server/generation/prompt_parts.h"
+#include "server/generation/text_work.h"
+#include "server/models/served_model.h"
 #include "text/grammar/schema.h"
 #include "text/tools/frames.h"
 
@@ -174,6 +176,11 @@ void report_rewrites(GenerationRequest& params, const RenderedChat& rendered) {
 
 }  // namespace
 
+std::optional<ApiError> charge_text(const GenerationRequest& params, size_t bytes) {
+  if (!params.text_work || !params.served) return std::nullopt;
+  return params.text_work->charge(params.served->text_memory, static_cast<int64_t>(bytes));
+}
+
 std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& params) {
   const std::string& chat_template = model.parts().files->chat_template;
   Json input = params.variables.is_object() ? std::move(params.variables) : Json::object();
@@ -215,6 +222,7 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
                                params.place == ReasoningPlace::inside, std::string(params.call_start())};
   params.request.show_markers = params.marks || params.dialect;
   combine_constraints(params);
+  if (auto wrong = charge_text(params, text->size())) return wrong;
   auto tokens = encode_chat(model, *text);
   if (!tokens.ok()) return ApiError::from(tokens.error());
   std::vector<char> fixed;

@@ -9,6 +9,9 @@
 
 namespace millrace {
 
+// Charges `bytes` of text, which is about to be tokenized, to the model's account; released with params.text_work.
+std::optional<ApiError> charge_text(const GenerationRequest& params, size_t bytes);
+
 // Replaces params.messages by one prompt of text and tokens, and extends params.request.constraint to the whole answer,
 // including thinking and tool calls.
 std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& params);

@@ -117,6 +117,9 @@ bool EmbeddingWorker::run(Job& job, size_t piece) {
   } catch (const std::bad_alloc&) {
     job.work.done(Error::resource("out of memory while embedding"));
     return false;
+  } catch (const std::exception& error) {
+    job.work.done(Error::internal(std::string("embedding failed: ") + error.what()));
+    return false;
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/start_thread.h"
 #include "server/access/key_account.h"
 #include "server/http/http.h"
 
@@ -25,6 +26,9 @@ Result<void> FairWorker::add(Job job) {
   {
     std::lock_guard lock(mutex_);
     if (stop_) return Error::resource("queue: the server is shutting down");
+    if (!thread_.joinable()) {
+      MILLRACE_TRY(thread_, start_thread("requests without an answer", [this] { loop(); }));
+    }
     dropped = take_unwanted();
     const auto known = tenants_.find(share.tenant);
     if (known != tenants_.end() && known->second.jobs.size() >= limits_.requests_of_one)

@@ -62,11 +62,10 @@ class FairWorker {
   };
 
   // `what` is for error messages: "requests are waiting for embeddings".
-  FairWorker(std::string what, const FairLimits& limits = {})
-      : what_(std::move(what)), limits_(limits), thread_([this] { loop(); }) {}
+  FairWorker(std::string what, const FairLimits& limits = {}) : what_(std::move(what)), limits_(limits) {}
   ~FairWorker() { stop(); }
 
-  // Errors: resource (the queue is full).
+  // The first call starts the thread. Errors: resource (the queue is full, no thread could be started).
   Result<void> add(Job job);
   // The highest priority among the waiting requests and the running one; 0: there are none.
   int64_t most_urgent() const;

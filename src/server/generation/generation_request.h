@@ -19,6 +19,7 @@ namespace millrace {
 class KeyUse;
 class QueuePlace;
 struct ServedModel;
+struct TextWork;
 
 struct AskedPrompt {
   std::string text;  // unless tokens are given
@@ -71,6 +72,7 @@ class ResponseStore;
 struct GenerationRequest {
   std::string model;                    // "": the first model
   std::shared_ptr<ServedModel> served;  // the model with that name
+  std::shared_ptr<TextWork> text_work;  // the limits of making the prompts; null: none, or they are made
   std::vector<AskedPrompt> prompts;
   RowLimits row_limits;                // set before the fields are read
   std::vector<std::string> documents;  // before each of the prompts
@@ -129,6 +131,7 @@ struct GenerationRequest {
   std::shared_ptr<QueuePlace> queue_place;  // taken before they are, then for the first prompt's answer; null: none
   std::shared_ptr<KeyUse> use;              // the key account charged for tokens; null: none
   double waited_seconds = 0;                // for the model to load
+  double reading_seconds = 0;               // for its texts to be read
   double compressing_seconds = 0;           // for its prompts to be compressed
   std::optional<double> keep_seconds;       // new idle time before the model is unloaded; negative: forever
 };

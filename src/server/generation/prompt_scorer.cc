@@ -68,6 +68,9 @@ bool PromptScorer::run(Job& job, size_t piece) {
   } catch (const std::bad_alloc&) {
     job.work.done(Error::resource("out of memory while scoring the prompt"));
     return false;
+  } catch (const std::exception& error) {
+    job.work.done(Error::internal(std::string("scoring the prompt failed: ") + error.what()));
+    return false;
   }
 }
 

@@ -116,6 +116,9 @@ bool PromptWorker::run(Job& job, size_t piece) {
   } catch (const std::bad_alloc&) {
     job.work.done(Error::resource("out of memory while compressing the prompt"));
     return false;
+  } catch (const std::exception& error) {
+    job.work.done(Error::internal(std::string("compressing the prompt failed: ") + error.what()));
+    return false;
   }
 }
 

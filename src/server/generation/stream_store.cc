@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/start_thread.h"
 #include "server/access/access.h"
 #include "server/http/answer_taker.h"
 #include "server/telemetry/request_facts.h"
@@ -266,7 +267,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
   std::optional<Clock::time_point> forget_at_;  // nothing: there is a reader
 };
 
-StreamStore::StreamStore(const StreamLimits& limits) : limits_(limits), thread_([this] { loop(); }) {}
+StreamStore::StreamStore(const StreamLimits& limits) : limits_(limits) {}
 
 StreamStore::~StreamStore() {
   {
@@ -274,7 +275,7 @@ StreamStore::~StreamStore() {
     stop_ = true;
   }
   wake_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 std::string stream_owner(const HttpRequest& request) {
@@ -293,6 +294,14 @@ std::string stream_id(const HttpRequest& request) {
 
 bool is_stream_id(std::string_view id) {
   return !id.empty() && id.size() <= kMaxIdBytes && std::ranges::all_of(id, [](char c) { return c > ' ' && c < 0x7F; });
+}
+
+// The first stream starts the thread, without which no stream is kept.
+bool StreamStore::start_locked() {
+  if (thread_.joinable()) return true;
+  auto started = start_thread("kept streams", [this] { loop(); });
+  if (started.ok()) thread_ = std::move(*started);
+  return started.ok();
 }
 
 // Evicts finished streams until `bytes` more fit, counting all streams but `for_stream`.
@@ -336,7 +345,7 @@ std::optional<Exchange> StreamStore::keep(const std::string& owner, const std::s
   const auto stream = std::make_shared<ResumableStream>(*this, id, exchange, std::move(farewell));
   {
     std::lock_guard lock(mutex_);
-    if (!make_room(kStreamOverhead, nullptr)) return std::nullopt;
+    if (!start_locked() || !make_room(kStreamOverhead, nullptr)) return std::nullopt;
     streams_[{owner, id}].push_back(stream);
     wake();
   }

@@ -96,6 +96,7 @@ class StreamStore {
   using Streams = std::vector<std::shared_ptr<ResumableStream>>;
   void loop();
   // Called with the mutex held.
+  bool start_locked();
   bool make_room(int64_t bytes, const ResumableStream* for_stream);
   void forget(const ResumableStream* stream);
   void wake() { wake_.notify_all(); }
@@ -106,7 +107,7 @@ class StreamStore {
   std::map<Key, Streams> streams_;  // of an id, in order of arrival: at most one admitted stream, then waiting ones
   bool stop_ = false;
   std::atomic<bool> draining_{false};
-  std::thread thread_;  // cancels streams without a reader, and deletes expired ones
+  std::thread thread_;  // from the first stream on: cancels streams without a reader, and deletes expired ones
 };
 
 // The stream id of a request, from its X-Conversation-Id header; "": do not buffer. The owner identifies the request's

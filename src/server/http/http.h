@@ -2,7 +2,7 @@
 // Exchange. Only http_connection.cc and http_server.cc deal with sockets, timers and parsing.
 //
 //   I/O threads    read requests and write answers; never block, never compute
-//   workers        run the handler: parse, tokenize, submit
+//   workers        run the handler: parse, and pass what takes time to threads of its own
 //   engine thread  posts its events to an exchange without waiting
 #pragma once
 

@@ -299,8 +299,8 @@ void HttpConnection::body_came(ErrorCode failed) {
   for (const auto& header : request_.headers)
     if (header.first == "x-request-id" || header.first == "origin") answered_request_.headers.push_back(header);
   watch_reader();
-  asio::post(server_.workers, [&server = server_, request = std::move(request_),
-                               exchange = Exchange(shared_from_this(), number_)]() mutable {
+  asio::post(server_.handling, [&server = server_, request = std::move(request_),
+                                exchange = Exchange(shared_from_this(), number_)]() mutable {
     server.handler.handle(std::move(request), std::move(exchange));
   });
   request_ = {};

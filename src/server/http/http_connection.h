@@ -15,7 +15,6 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
-#include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
@@ -47,7 +46,8 @@ struct HttpServer::State {
   boost::asio::io_context io;
   StrandQueue strand_queue{io};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay{io.get_executor()};
-  boost::asio::thread_pool workers;
+  boost::asio::io_context handling;  // runs the handlers
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay_handling{handling.get_executor()};
   // The acceptor and its timer are used on their own strand only.
   boost::asio::strand<boost::asio::io_context::executor_type> accepting{boost::asio::make_strand(io)};
   boost::asio::basic_socket_acceptor<boost::asio::ip::tcp, decltype(accepting)> acceptor{accepting};
@@ -55,13 +55,10 @@ struct HttpServer::State {
                                     decltype(accepting)>
       accept_again{accepting};  // after an error that may go away as connections close
   int bound_port = 0;
-  std::vector<std::thread> threads;
+  std::vector<std::thread> threads, workers;
 
   State(const HttpLimits& l, HttpHandler h, std::shared_ptr<const TlsContext> t)
-      : handler(std::move(h)),
-        limits(std::make_shared<HttpLimits>(l)),
-        tls(std::move(t)),
-        workers(static_cast<size_t>(l.workers)) {}
+      : handler(std::move(h)), limits(std::make_shared<HttpLimits>(l)), tls(std::move(t)) {}
   std::shared_ptr<const HttpLimits> current_limits() {
     std::lock_guard lock(mutex);
     return limits;
@@ -76,7 +73,8 @@ struct HttpServer::State {
   void turn_away(HttpSocket socket, const PeerAddress& peer);
   void stop_accepting();
   void give_up();
-  void run();
+  Result<void> start_threads();
+  static void run(boost::asio::io_context& context);
   template <typename Work>
   std::shared_ptr<std::atomic<int64_t>> for_each_connection(Work work);  // connections still to run `work`
 };

@@ -7,6 +7,7 @@
 #include <future>
 
 #include "base/network_error.h"
+#include "base/start_thread.h"
 #include "server/http/http.h"
 #include "server/http/http_connection.h"
 
@@ -188,15 +189,27 @@ void HttpServer::State::give_up() {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-// A handler that runs out of memory loses at most its own connection.
-void HttpServer::State::run() {
+// A handler that throws, as without memory, loses at most its own connection.
+void HttpServer::State::run(asio::io_context& context) {
   for (;;) {
     try {
-      io.run();
+      context.run();
       return;
-    } catch (const std::bad_alloc&) {
+    } catch (const std::exception&) {
     }
   }
+}
+
+Result<void> HttpServer::State::start_threads() {
+  for (int i = 0; i < limits->io_threads; ++i) {
+    MILLRACE_TRY(std::thread started, start_thread("connections", [this] { run(io); }));
+    threads.push_back(std::move(started));
+  }
+  for (int i = 0; i < limits->workers; ++i) {
+    MILLRACE_TRY(std::thread started, start_thread("requests", [this] { run(handling); }));
+    workers.push_back(std::move(started));
+  }
+  return {};
 }
 
 HttpServer::HttpServer() = default;
@@ -220,8 +233,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, 
   if (failed)
     return network_error(fmt::format("{} port {}: cannot listen: {}", limits.host, limits.port, failed.message()));
   state.bound_port = state.acceptor.local_endpoint(failed).port();
-  state.accept();
-  for (int i = 0; i < limits.io_threads; ++i) state.threads.emplace_back([&state] { state.run(); });
+  if (auto started = state.start_threads(); !started.ok()) return started.error();  // the destructor joins the others
+  asio::post(state.accepting, [&state] { state.accept(); });
   return server;
 }
 
@@ -251,7 +264,8 @@ void HttpServer::stop() {
   state_->give_up();
   state_->for_each_connection([](HttpConnection& connection) { connection.cut(); });
   state_->stay.reset();
-  state_->workers.join();                              // running handlers, which never block
+  state_->stay_handling.reset();
+  for (auto& thread : state_->workers) thread.join();  // running handlers, which never block
   for (auto& thread : state_->threads) thread.join();  // run() returns once all connections are gone
   state_->threads.clear();
 }

@@ -8,6 +8,7 @@
 #include <new>
 #include <system_error>
 
+#include "run/language_model.h"
 #include "run/optional_drafter.h"
 
 namespace millrace {
@@ -148,6 +149,8 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     while (!prompts.ok() && short_of_memory(prompts.error()))
       prompts = PromptWorker::create(*model, config.prompt_passes, options.threads);
     if (!prompts.ok()) return failure(prompts.error());
+    auto text_memory = TextMemory::reserve((*model)->parts().accounts);
+    if (!text_memory.ok()) return failure(text_memory.error());
     if (const std::string why = options.drafter_if_possible ? drafts_do_not_pay(**model) : ""; !why.empty())
       leave_out_drafter(options, load, config.name, why);
     auto engine = make_engine(*model, options, shared != nullptr);
@@ -166,6 +169,7 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     names.insert(names.end(), config.aliases.begin(), config.aliases.end());
     auto served = std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options,
                                                 sampling, config.pooling, std::move(*prompts));
+    served->text_memory = std::move(*text_memory);
     served->system = config.system;
     served->stop_strings = config.defaults.stop;
     served->max_tokens = config.defaults.max_tokens;

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+
+#include "base/start_thread.h"
+
 namespace millrace {
 
 constexpr size_t kMostPulls = 4;
@@ -16,11 +20,24 @@ Result<void> ModelPulls::start(Work work) {
   if (running_.size() >= kMostPulls)
     return Error::resource(fmt::format("pull: {} downloads are running; try again later", running_.size()));
   Running& running = running_.emplace_back();
-  running.thread = std::thread([this, &running, work = std::move(work)]() mutable {
-    work.options.cancelled = [this, gone = work.gone] { return stop_ || *gone; };
-    work.done(pull_model(work.name, work.options));
+  const auto shared = std::make_shared<Work>(std::move(work));
+  auto started = start_thread("download", [this, &running, shared] {
+    shared->options.cancelled = [this, gone = shared->gone] { return stop_ || *gone; };
+    auto pulled = [&]() -> Result<PulledModel> {
+      try {
+        return pull_model(shared->name, shared->options);
+      } catch (const std::exception& error) {
+        return Error::resource(fmt::format("download: {}", error.what()));
+      }
+    }();
+    shared->done(std::move(pulled));
     running.over = true;
   });
+  if (!started.ok()) {
+    running_.pop_back();
+    return started.error();
+  }
+  running.thread = std::move(*started);
   return {};
 }
 

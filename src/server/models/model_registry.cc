@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/memory.h"
+#include "base/start_thread.h"
 #include "run/language_model.h"
 #include "server/models/stored_models.h"
 
@@ -57,7 +58,6 @@ Result<std::unique_ptr<ModelRegistry>> ModelRegistry::create(RegistryOptions opt
     registry->memory_ = std::make_shared<MemoryAccounts>(budget);
     MILLRACE_TRY_VOID(registry->memory_->take("program", program_memory(), "raise the budget"));
   }
-  registry->thread_ = std::thread([registry = registry.get()] { registry->loop(); });
   return registry;
 }
 
@@ -208,6 +208,9 @@ Result<void> ModelRegistry::enqueue_locked(const std::string& name, Entry& entry
   if (entry.waiting.size() >= options_.most_waiting)
     return Error::resource(fmt::format("model '{}': {} requests are already waiting for it to load; try again later",
                                        name, entry.waiting.size()));
+  if (!thread_.joinable()) {
+    MILLRACE_TRY(thread_, start_thread("loading of models", [this] { loop(); }));
+  }
   entry.waiting.push_back(std::move(ready));
   if (!entry.queued && !(entry.loading && !entry.anew)) {
     entry.queued = true;

@@ -14,6 +14,7 @@
 #include "server/generation/embedding_worker.h"
 #include "server/generation/prompt_scorer.h"
 #include "server/generation/prompt_worker.h"
+#include "server/generation/text_work.h"
 #include "server/generation/wait_estimate.h"
 #include "server/models/adapters.h"
 
@@ -33,6 +34,7 @@ struct ServedModel {
   std::unique_ptr<PromptScorer> scorer;
   std::unique_ptr<EmbeddingWorker> embeddings;
   std::shared_ptr<PromptWorker> prompts;
+  TextMemory text_memory;  // for tokenizing prompts
   const std::shared_ptr<WaitEstimate> wait;
 
   ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model,

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/start_thread.h"
 #include "server/generation/answer.h"
 #include "server/service.h"
 
@@ -110,7 +111,10 @@ bool LiveFeed::watch(const Exchange& exchange, HttpReply head) {
   std::lock_guard lock(state_->mutex);
   if (state_->stop || state_->watchers.size() >= kMaxWatchers) return false;
   if (!state_->thread.joinable()) {
-    state_->thread = std::thread([state = state_.get(), self = std::weak_ptr<State>(state_)] { state->loop(self); });
+    auto started =
+        start_thread("live feed", [state = state_.get(), self = std::weak_ptr<State>(state_)] { state->loop(self); });
+    if (!started.ok()) return false;
+    state_->thread = std::move(*started);
   }
   const uint64_t number = state_->next_watcher++;
   state_->watchers.emplace_back(number, exchange);

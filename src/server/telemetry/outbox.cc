@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "base/start_thread.h"
+
 namespace millrace {
 
 Outbox::Outbox(size_t most, size_t batch, std::chrono::milliseconds linger, Send send)
-    : most_(most), batch_(std::max<size_t>(1, batch)), linger_(linger), send_(std::move(send)), thread_([this] {
-        loop();
-      }) {}
+    : most_(most), batch_(std::max<size_t>(1, batch)), linger_(linger), send_(std::move(send)) {}
 
 Outbox::~Outbox() {
   {
@@ -15,14 +15,14 @@ Outbox::~Outbox() {
     stop_ = true;
   }
   wake_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Outbox::put(std::string text) {
   bool wake = false;
   {
     std::lock_guard lock(mutex_);
-    if (waiting_.size() >= most_) {
+    if (waiting_.size() >= most_ || !start_locked()) {
       ++dropped_;
       return;
     }
@@ -30,6 +30,14 @@ void Outbox::put(std::string text) {
     wake = waiting_.size() == 1 || waiting_.size() == batch_;
   }
   if (wake) wake_.notify_one();
+}
+
+// Tried with each text until it works.
+bool Outbox::start_locked() {
+  if (thread_.joinable()) return true;
+  auto started = start_thread("log", [this] { loop(); });
+  if (started.ok()) thread_ = std::move(*started);
+  return started.ok();
 }
 
 void Outbox::loop() {

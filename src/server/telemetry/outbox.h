@@ -1,5 +1,6 @@
 // Outbox: a bounded queue of texts for a slow destination (a log, a collector). put() never blocks: when the queue is
-// full, the text is dropped and counted. A background thread sends the texts in order and in batches.
+// full, or the system starts no thread, the text is dropped and counted. A background thread, started by the first
+// text, sends the texts in order and in batches.
 //
 //   any thread  put() -> [ queue, at most `most` ] -> the thread  send(batch)
 #pragma once
@@ -27,6 +28,7 @@ class Outbox {
   int64_t dropped() const { return dropped_; }
 
  private:
+  bool start_locked();
   void loop();
 
   const size_t most_, batch_;

@@ -1,5 +1,6 @@
 #include "text/tokenizers/base_tokenizer.h"
 
+#include "base/work_limits.h"
 #include "text/unicode.h"
 
 namespace millrace {
@@ -44,7 +45,9 @@ std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions 
   if (options.add_special && spec_.add_bos && begin) ids.push_back(*begin);
   // SentencePiece puts its dummy space before user-defined tokens too; the text after them then gets none.
   bool prefix = true;
+  size_t fragments = 0;
   for (const SpecialTokens::Fragment& fragment : special_.split(text, options.parse_special)) {
+    if (++fragments % kWordsPerLook == 0 && work_is_over()) break;
     if (fragment.id < 0) {
       encode_fragment(fragment.text, options, prefix, ids);
       continue;

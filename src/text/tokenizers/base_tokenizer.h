@@ -18,6 +18,9 @@
 
 namespace millrace {
 
+// How much is encoded between two calls of work_is_over().
+constexpr size_t kWordsPerLook = 1024, kCharactersPerLook = 4096;
+
 // Maps words to ids; direct-mapped, one cache line per entry. Collisions overwrite; long words are not cached.
 class WordCache {
  public:

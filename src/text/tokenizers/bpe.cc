@@ -7,6 +7,7 @@
 #include <array>
 #include <unordered_map>
 
+#include "base/work_limits.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizers/base_tokenizer.h"
 #include "text/tokenizers/pre_tokenizers.h"
@@ -160,7 +161,9 @@ class BpeTokenizer final : public BaseTokenizer {
     pre_.split(text, space.ends, space.scratch);
     out.reserve(out.size() + space.ends.size() + space.ends.size() / 4);
     uint32_t begin = 0;
-    for (const uint32_t end : space.ends) {
+    for (size_t i = 0; i < space.ends.size(); ++i) {
+      if (i % kWordsPerLook == 0 && work_is_over()) return;
+      const uint32_t end = space.ends[i];
       encode_word(text.substr(begin, end - begin), space, out);
       begin = end;
     }

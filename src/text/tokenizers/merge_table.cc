@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "base/work_limits.h"
+
 namespace millrace {
 namespace {
 
-constexpr size_t kShortWord = 40;  // symbols; above it the heap is faster than repeated scans
+constexpr uint32_t kMergesPerLook = 4096;  // between calls of work_is_over()
+constexpr size_t kShortWord = 40;          // symbols; above it the heap is faster than repeated scans
 
 // Heap order: std::*_heap keeps the greatest on top, so "less" means a worse candidate.
 bool worse(const MergeScratch::Candidate& a, const MergeScratch::Candidate& b) {
@@ -101,7 +104,8 @@ void MergeTable::merge_long(std::vector<MergePiece>& pieces, MergeScratch& scrat
   }
   std::make_heap(heap.begin(), heap.end(), worse);
   constexpr int32_t kGone = -2;  // symbol of a piece that was merged into its left neighbour
-  while (!heap.empty()) {
+  for (uint32_t step = 1; !heap.empty(); ++step) {
+    if (step % kMergesPerLook == 0 && work_is_over()) break;
     std::pop_heap(heap.begin(), heap.end(), worse);
     const MergeScratch::Candidate best = heap.back();
     heap.pop_back();

@@ -1,5 +1,6 @@
 // RWKV "World": greedy longest match over byte strings. Tokens hold raw bytes. Lossless when all 256 single
 // bytes are tokens; a byte with which no token begins becomes unk, or is dropped if there is no unk.
+#include "base/work_limits.h"
 #include "text/tokenizers/base_tokenizer.h"
 #include "text/tokenizers/byte_trie.h"
 
@@ -22,7 +23,8 @@ class RwkvTokenizer final : public BaseTokenizer {
 
  protected:
   void encode_text(std::string_view text, TextForm, std::vector<TokenId>& out) const override {
-    while (!text.empty()) {
+    for (size_t i = 1; !text.empty(); ++i) {
+      if (i % kCharactersPerLook == 0 && work_is_over()) return;
       const ByteTrie::Match match = trie_.longest_prefix(text);
       if (match.value >= 0)
         out.push_back(match.value);

@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "text/unicode.h"
 
 namespace millrace {
 namespace {
+
+// Bytes of a key; those of real maps have fewer than 40. The units of a damaged file may form a circle.
+constexpr size_t kMaxKeyBytes = 256;
 
 // One unit of the double array, as Darts-clone stores it.
 bool has_leaf(uint32_t unit) { return unit >> 8 & 1; }
@@ -41,7 +46,7 @@ SentencePieceNormalizer::Step SentencePieceNormalizer::next(std::string_view tex
   uint32_t best_value = 0;
   if (!units_.empty()) {
     size_t node = offset_of(units_[0]);
-    for (size_t i = 0; i < text.size(); ++i) {
+    for (size_t i = 0; i < std::min(text.size(), kMaxKeyBytes); ++i) {
       const auto byte = static_cast<uint8_t>(text[i]);
       node ^= byte;
       if (node >= units_.size() || label_of(units_[node]) != byte) break;

@@ -1,10 +1,12 @@
 #include "text/tokenizers/special_tokens.h"
 
+#include "base/work_limits.h"
 #include "text/unicode.h"
 
 namespace millrace {
 namespace {
 
+constexpr size_t kBytesPerLook = 4096;    // between calls of work_is_over()
 constexpr size_t kMaxSpecialBytes = 512;  // bounds the work per byte of text; far above real vocabularies
 
 bool word_char(std::string_view text, size_t pos) {
@@ -64,8 +66,12 @@ std::vector<SpecialTokens::Fragment> SpecialTokens::split(std::string_view text,
     if (!text.empty()) fragments.push_back({text, -1});
     return fragments;
   }
-  size_t begin = 0;
+  size_t begin = 0, looked = 0;
   for (size_t pos = 0; pos < text.size();) {
+    if (pos - looked >= kBytesPerLook) {
+      looked = pos;
+      if (work_is_over()) break;
+    }
     if (!set.first[static_cast<uint8_t>(text[pos])]) {
       ++pos;
       continue;

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/work_limits.h"
 #include "text/tokenizers/base_tokenizer.h"
 #include "text/tokenizers/pre_tokenizers.h"
 #include "text/tokenizers/sentencepiece_normalizer.h"
@@ -245,6 +246,7 @@ class SpmTokenizer final : public BaseTokenizer {
   void encode_words(std::string_view text, Workspace& space, std::vector<TokenId>& out) const {
     size_t begin = 0;
     for (size_t pos = 1; pos < text.size(); ++pos) {
+      if (pos % kCharactersPerLook == 0 && work_is_over()) return;
       if (text[pos] != ' ') continue;
       const bool cut = spec_.split_on_space || (text[pos - 1] != ' ' && !space_can_follow(text, pos));
       if (!cut) continue;

@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 
+#include "base/work_limits.h"
 #include "text/tokenizers/base_tokenizer.h"
 #include "text/tokenizers/sentencepiece_normalizer.h"
 #include "text/unicode.h"
@@ -94,7 +95,9 @@ class UnigramTokenizer final : public BaseTokenizer {
 
   void best_segmentation(std::string_view text, std::vector<TokenId>& out) const {
     std::vector<Node> best(text.size() + 1);  // best[i]: the best segmentation ending at byte i
+    size_t characters = 0;
     for (size_t start = 0; start < text.size();) {
+      if (++characters % kCharactersPerLook == 0 && work_is_over()) return;
       const float here = best[start].score;
       const CodePoint character = decode_utf8(text, start);
       bool whole_character = false;  // some token is exactly this character

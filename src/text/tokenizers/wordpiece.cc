@@ -3,6 +3,7 @@
 // supported: "##ing" for pieces inside a word (Hugging Face), and U+2581 before pieces that begin one (GGUF).
 #include <algorithm>
 
+#include "base/work_limits.h"
 #include "text/tokenizers/base_tokenizer.h"
 #include "text/tokenizers/byte_trie.h"
 #include "text/unicode.h"
@@ -74,7 +75,9 @@ class WordPieceTokenizer final : public BaseTokenizer {
       decomposed = normalize_unicode(text, NormalForm::nfd);
       text = decomposed;
     }
+    size_t read = 0;
     for (size_t pos = 0; pos < text.size();) {
+      if (++read % kCharactersPerLook == 0 && work_is_over()) return;
       const CodePoint cp = decode_utf8(text, pos);
       pos += cp.length;
       const uint16_t bits = cp.valid ? char_class_of(cp.value) : uint16_t{kOther};
