@@ -91,6 +91,7 @@ Result<ModelFlags> ModelFlags::found() const {
   if (out.context == 0) out.context = out.defaults.context;
   out.system = local.stored->system;
   out.adapters = local.stored->adapters;
+  out.draft = local.stored->draft;
   return out;
 }
 
@@ -288,6 +289,12 @@ Result<EngineOptions> EngineFlags::get(const ModelFlags& model, std::vector<Appl
     const char* flag = model_draft_.empty() ? "--draft-max" : "--model-draft";
     MILLRACE_TRY(out.drafter, drafter_of_flags(flag));
     MILLRACE_TRY_VOID(use_flag("drafter", &EngineOptions::drafter, flag));
+  }
+  const bool names_drafter = std::ranges::find(uses, "drafter", &TechniqueUse::family) != uses.end() ||
+                             out.drafter != drafter_of(defaults_.drafter);
+  if (!model.draft.empty() && !names_drafter) {
+    out.drafter = "draft:model=" + model.draft;
+    MILLRACE_TRY_VOID(use_flag("drafter", &EngineOptions::drafter, "DRAFT of the model's Modelfile"));
   }
   auto done = apply_uses(uses, out);
   if (!done.ok()) return Error{done.error().kind, "--use " + done.error().message};

@@ -32,6 +32,7 @@ struct ModelFlags {
   ModelDefaults defaults;             // of a model of the store
   std::string system;                 // the same
   std::vector<std::string> adapters;  // the same
+  std::string draft;                  // the same: the model that drafts
 
   // Warnings of the load are printed on stderr. `use`, if not null, adds the choices that apply to loading; `applied`,
   // if not null, gets their effects.

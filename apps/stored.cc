@@ -44,7 +44,8 @@ A Modelfile, as Ollama reads it:
   PARAMETER temperature 0.6               also top_k, top_p, min_p, seed, stop, num_ctx, num_predict, repeat_penalty ...
   SYSTEM You are a pirate.                text of several lines stands between """ and """
   TEMPLATE """..."""                      a chat template, in Jinja
-  ADAPTER ./lora.gguf                     LoRA adapters, applied to every request)";
+  ADAPTER ./lora.gguf                     LoRA adapters, applied to every request
+  DRAFT ./small.gguf                      a second model with the same vocabulary that drafts)";
 
 std::string megabytes(int64_t bytes) {
   const auto n = static_cast<double>(bytes);
@@ -137,6 +138,7 @@ Result<int> show(const ShowFlags& flags) {
   for (const auto& [name, value] : model->about.parameters)
     out["defaults"].push_back({{"name", name}, {"value", value}});
   out["adapters"] = model->about.adapters;
+  out["draft"] = model->about.draft;
   if (flags.json) {
     print_json_line(out);
     return 0;
@@ -158,6 +160,7 @@ Result<int> show(const ShowFlags& flags) {
                                                                         : "of the Modelfile");
   for (const auto& [name, value] : model->about.parameters) line("default", name + " " + value);
   for (const std::string& adapter : model->about.adapters) line("adapter", adapter);
+  line("draft", model->about.draft);
   line("system", model->about.system);
   return 0;
 }
@@ -198,14 +201,22 @@ Result<int> create(const std::string& name, const std::string& file) {
   MILLRACE_TRY_VOID(check_new_name(name));
   MILLRACE_TRY(const std::string text, read_text_file(file));
   MILLRACE_TRY(Modelfile about, parse_modelfile(text));
-  for (const std::string& note : about.notes) fmt::print(stderr, "millrace: note: {}: {}\n", file, note);
   about.from = beside(file, about.from);
+  for (std::string& more : about.more_from) more = beside(file, more);
+  if (!about.draft.empty()) about.draft = beside(file, about.draft);
   for (std::string& adapter : about.adapters) adapter = beside(file, adapter);
-  if (about.from.starts_with("hf:") || about.from.starts_with("hf.co/")) {
-    MILLRACE_TRY(about.from, local_model(about.from));
-  }
+  std::vector<std::string*> models = {&about.from, &about.draft};
+  for (std::string& more : about.more_from) models.push_back(&more);
+  for (std::string* one : models)
+    if (one->starts_with("hf:") || one->starts_with("hf.co/")) {
+      MILLRACE_TRY(*one, local_model(*one));
+    }
   const ModelStore store;
+  const auto notes = about.notes;  // printed also where the rest fails
+  for (const std::string& note : notes) fmt::print(stderr, "millrace: note: {}: {}\n", file, note);
+  about.notes.clear();
   MILLRACE_TRY(const ModelRecipe recipe, model_recipe(store, std::move(about)));
+  for (const std::string& note : recipe.about.notes) fmt::print(stderr, "millrace: note: {}: {}\n", file, note);
   MILLRACE_TRY_VOID(store.create(name, recipe));
   fmt::print("created {0}; millrace chat -m {0}\n", canonical_model_name(name));
   return 0;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ordered_json.h"
@@ -26,6 +27,10 @@ struct GeneratedAnswer {
   std::vector<TokenId> tokens;
   RequestTimings timings;
 };
+
+// Passes of the whole model that an answer took: its steps, and with the drafter `pass`, which drafts with the whole
+// model, one pass for each draft. `drafter`: as EngineOptions::drafter. Errors: those of drafter_features().
+Result<int64_t> model_passes(const RequestTimings& timings, std::string_view drafter);
 
 // A conversation that consists of this message of the user.
 nlohmann::ordered_json user_message(const std::string& text);

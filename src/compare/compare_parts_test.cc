@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "base/philox.h"
+#include "compare/answers.h"
 #include "compare/bootstrap.h"
 #include "compare/journal.h"
 #include "compare/spec.h"
@@ -156,6 +157,18 @@ TEST_F(JournalFile, BeginsAgainAfterAHeadThatWasCutOff) {
 
 TEST_F(JournalFile, FactsMayBeAnyBytes) {
   for (int i = 0; i < 2; ++i) EXPECT_EQ(error_of("a\xff model"), "");
+}
+
+TEST(ModelPasses, DraftsOfTheWholeModelCount) {
+  RequestTimings timings;
+  timings.target_passes = 20;
+  for (const char* drafter : {"", "ngram", "lookahead", "pass:k=2,model=m"})
+    EXPECT_EQ(model_passes(timings, drafter).value(), 20);
+  timings.drafted_at = {15, 9, 4};
+  for (const char* drafter : {"", "ngram", "lookahead", "medusa:model=m"})
+    EXPECT_EQ(model_passes(timings, drafter).value(), 20);
+  EXPECT_EQ(model_passes(timings, "pass:k=2,model=m").value(), 35);
+  EXPECT_FALSE(model_passes(timings, "no such drafter").ok());
 }
 
 }  // namespace

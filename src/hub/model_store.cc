@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 using StoreJson = nlohmann::ordered_json;
 
 constexpr const char* kDescription = "millrace.json";
+constexpr const char* kDraftFolder = "draft";  // beside the files of the model that it drafts for
 constexpr size_t kMostDescriptionBytes = size_t{16} << 20;
 constexpr auto kBlobAge = std::chrono::hours(24);  // an upload that no model uses is deleted after this time
 
@@ -213,24 +214,33 @@ std::optional<StoredModel> ModelStore::read(const Place& place) const {
   if (!json.is_object()) return std::nullopt;
   StoredModel out{.name = place.text(), .path = store_text(json, "built_in")};
   out.about = {.from = store_text(json, "from"),
+               .more_from = {},
+               .draft = store_text(json, "draft"),
                .chat_template = store_text(json, "template"),
                .system = store_text(json, "system"),
                .license = store_text(json, "license"),
                .parameters = store_pairs(json, "parameters"),
                .messages = store_pairs(json, "messages"),
                .adapters = {},
+               .kept = store_pairs(json, "kept"),
                .notes = {}};
   for (const std::string& one : store_texts(json, "adapters"))
     if (is_safe_path(one)) out.about.adapters.push_back((folder / one).string());
   const auto files = store_texts(json, "files");
   for (const std::string& one : files)
     if (is_safe_path(one)) out.files.push_back((folder / one).string());
+  for (const std::string& one : store_texts(json, "draft_files"))
+    if (is_safe_path(one)) out.draft_files.push_back((folder / kDraftFolder / one).string());
+  if (!out.draft_files.empty())
+    out.about.draft =
+        out.draft_files.front().ends_with(".gguf") ? out.draft_files.front() : (folder / kDraftFolder).string();
   if (out.path.empty()) {
     if (out.files.empty()) return std::nullopt;
     out.path = out.files.front().ends_with(".gguf") ? out.files.front() : folder.string();
   }
   std::vector<std::string> all = out.files;
   all.insert(all.end(), out.about.adapters.begin(), out.about.adapters.end());
+  all.insert(all.end(), out.draft_files.begin(), out.draft_files.end());
   out.bytes = total_bytes(all);
   out.created = modified(path);
   out.used = last_use(out.name);
@@ -322,12 +332,19 @@ Result<void> ModelStore::create(std::string_view name, const ModelRecipe& recipe
     fs::remove_all(fresh, ignored);
     return error;
   };
-  auto files = StoreJson::array(), adapters = StoreJson::array();
-  for (const std::string& file : recipe.files) {
-    const std::string own = fs::path(file).filename().string();
-    if (auto done = link_or_copy(file, fresh / own); !done.ok()) return give_up(done.error());
-    files.push_back(own);
-  }
+  auto files = StoreJson::array(), draft_files = StoreJson::array(), adapters = StoreJson::array();
+  const auto take = [](const std::vector<std::string>& paths, const fs::path& to, StoreJson& names) -> Result<void> {
+    std::error_code ignored;
+    if (!paths.empty()) fs::create_directories(to, ignored);  // a failure shows in what follows
+    for (const std::string& path : paths) {
+      const std::string own = fs::path(path).filename().string();
+      MILLRACE_TRY_VOID(link_or_copy(path, to / own));
+      names.push_back(own);
+    }
+    return {};
+  };
+  if (auto done = take(recipe.files, fresh, files); !done.ok()) return give_up(done.error());
+  if (auto done = take(recipe.draft_files, fresh / kDraftFolder, draft_files); !done.ok()) return give_up(done.error());
   for (size_t i = 0; i < recipe.about.adapters.size(); ++i) {
     const std::string own = fmt::format("adapter-{}-{}", i, fs::path(recipe.about.adapters[i]).filename().string());
     if (auto done = link_or_copy(recipe.about.adapters[i], fresh / own); !done.ok()) return give_up(done.error());
@@ -338,11 +355,14 @@ Result<void> ModelStore::create(std::string_view name, const ModelRecipe& recipe
                           {"built_in", recipe.built_in},
                           {"files", files},
                           {"adapters", adapters},
+                          {"draft", recipe.draft_files.empty() ? about.draft : ""},
+                          {"draft_files", draft_files},
                           {"template", about.chat_template},
                           {"system", about.system},
                           {"license", about.license},
                           {"parameters", pairs_json(about.parameters)},
-                          {"messages", pairs_json(about.messages)}};
+                          {"messages", pairs_json(about.messages)},
+                          {"kept", pairs_json(about.kept)}};
   {
     std::ofstream out(fresh / kDescription, std::ios::trunc);
     out << json.dump(2, ' ', false, StoreJson::error_handler_t::replace) << '\n';
@@ -357,7 +377,10 @@ Result<void> ModelStore::create(std::string_view name, const ModelRecipe& recipe
 Result<void> ModelStore::copy(std::string_view from, std::string_view to) const {
   const auto model = find(from);
   if (!model) return Error::user(fmt::format("{}: no such model on this machine", from.substr(0, 200)));
-  ModelRecipe recipe{.files = model->files, .built_in = model->files.empty() ? model->path : "", .about = model->about};
+  const ModelRecipe recipe{.files = model->files,
+                           .built_in = model->files.empty() ? model->path : "",
+                           .about = model->about,
+                           .draft_files = model->draft_files};
   return create(to, recipe);
 }
 

@@ -26,10 +26,11 @@
 namespace millrace {
 
 struct StoredModel {
-  std::string name;                // without ":latest"
-  std::string path;                // for loading: a file, a folder, or a name that is built in
-  Modelfile about;                 // adapters with absolute paths
-  std::vector<std::string> files;  // all of them, for their sizes
+  std::string name;  // without ":latest"
+  std::string path;  // for loading: a file, a folder, or a name that is built in
+  Modelfile about;   // adapters and the draft with absolute paths; the draft may be the name of a built-in model
+  std::vector<std::string> files;             // all of them, for their sizes
+  std::vector<std::string> draft_files = {};  // of the model that drafts; empty if it is built in, or if there is none
   int64_t bytes = 0;
   int64_t created = 0;  // Unix seconds
   int64_t used = 0;     // 0: never
@@ -40,7 +41,8 @@ struct StoredModel {
 struct ModelRecipe {
   std::vector<std::string> files;
   std::string built_in;  // instead of files
-  Modelfile about;       // `from` is only shown
+  Modelfile about;       // `from` is only shown; `draft` is the name of a built-in model if there are no draft_files
+  std::vector<std::string> draft_files = {};
 };
 
 class ModelStore {

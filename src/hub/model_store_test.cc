@@ -59,6 +59,25 @@ TEST_F(ModelStoreTest, NamesShareFilesUntilTheLastIsRemoved) {
   EXPECT_EQ(store_->remove("one").error().kind, ErrorKind::user);
 }
 
+TEST_F(ModelStoreTest, ADraftIsStoredBesideItsModelAndCopied) {
+  const ModelRecipe recipe{.files = {file("m.gguf", "weights")},
+                           .about = {.from = "m.gguf", .draft = "m.gguf", .kept = {{"PARSER", "p"}}},
+                           .draft_files = {file("small/m.gguf", "few")}};
+  ASSERT_TRUE(store_->create("one", recipe).ok());
+  ASSERT_TRUE(store_->create("built", {.built_in = "stories", .about = {.draft = "stories-draft"}}).ok());
+  ASSERT_TRUE(store_->copy("one", "two").ok());
+  ASSERT_TRUE(store_->remove("one").ok());
+  fs::remove_all(folder_ / "small");
+  const auto left = store_->find("two");
+  ASSERT_TRUE(left);
+  EXPECT_EQ(left->bytes, 10);
+  EXPECT_EQ(fs::file_size(left->about.draft), 3u);
+  EXPECT_NE(left->about.draft, left->path);
+  EXPECT_EQ(left->about.kept, recipe.about.kept);
+  EXPECT_EQ(store_->find("built")->about.draft, "stories-draft");
+  EXPECT_TRUE(store_->find("built")->draft_files.empty());
+}
+
 TEST_F(ModelStoreTest, ACreateThatFailsLeavesTheOldModel) {
   ASSERT_TRUE(store_->create("a", {.files = {file("m.gguf", "1")}}).ok());
   EXPECT_EQ(store_->create("a", {.files = {(folder_ / "none.gguf").string()}}).error().kind, ErrorKind::corrupt);

@@ -106,16 +106,15 @@ bool is_message_role(std::string_view role) { return role == "system" || role ==
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 constexpr std::string_view kNameLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
 
-// Instructions that name parts of Ollama's own program, or models it runs in its own way. They are read and reported.
-struct IgnoredInstruction {
+// Instructions that name parts of Ollama's own program. They are kept and reported.
+struct KeptInstruction {
   std::string_view word;
   const char* why;
 };
-constexpr IgnoredInstruction kIgnored[] = {
+constexpr KeptInstruction kKept[] = {
     {"REQUIRES", "it is a version of Ollama"},
     {"RENDERER", "it names a part of Ollama's program; the model's chat template writes prompts here"},
     {"PARSER", "it names a part of Ollama's program; the chat template tells how answers are parsed here"},
-    {"DRAFT", "a draft model is chosen where the model runs, with --use drafter=draft:model=PATH"},
 };
 
 // Reads instructions, one at a time.
@@ -165,10 +164,12 @@ class ModelfileReader {
   bool has_name() const { return word_ == "PARAMETER" || word_ == "MESSAGE"; }
 
   Result<void> check_word() const {
-    constexpr std::string_view kKnown[] = {"FROM", "SYSTEM", "TEMPLATE", "ADAPTER", "LICENSE", "PARAMETER", "MESSAGE"};
+    constexpr std::string_view kKnown[] = {"FROM",    "SYSTEM",    "TEMPLATE", "ADAPTER",
+                                           "LICENSE", "PARAMETER", "MESSAGE",  "DRAFT"};
     if (std::ranges::find(kKnown, word_) == std::end(kKnown) &&
-        std::ranges::find(kIgnored, word_, &IgnoredInstruction::word) == std::end(kIgnored))
-      return wrong("unknown instruction; there are FROM, PARAMETER, TEMPLATE, SYSTEM, ADAPTER, LICENSE and MESSAGE");
+        std::ranges::find(kKept, word_, &KeptInstruction::word) == std::end(kKept))
+      return wrong(
+          "unknown instruction; there are FROM, PARAMETER, TEMPLATE, SYSTEM, ADAPTER, DRAFT, LICENSE and MESSAGE");
     if (!at_blank() && !has_name()) return wrong("needs a value");
     return {};
   }
@@ -191,10 +192,16 @@ class ModelfileReader {
     const auto note = [&](const char* what, const char* why) {
       out_.notes.push_back(fmt::format("{} (line {}): {}: {}", word_, line_of_instruction_, what, why));
     };
+    const bool names_model = word_ == "FROM" || word_ == "DRAFT" || word_ == "ADAPTER";
+    if (names_model && value.empty()) return wrong("needs a value");
     if (word_ == "FROM") {
-      if (!out_.from.empty()) return wrong("is given twice");
-      if (value.empty()) return wrong("needs a value");
-      out_.from = value;
+      if (out_.from.empty()) {
+        out_.from = value;
+      } else {
+        out_.more_from.push_back(value);
+      }
+    } else if (word_ == "DRAFT") {
+      out_.draft = value;
     } else if (word_ == "SYSTEM") {
       out_.system = value;
     } else if (word_ == "TEMPLATE") {
@@ -204,7 +211,6 @@ class ModelfileReader {
         out_.chat_template = value;
       }
     } else if (word_ == "ADAPTER") {
-      if (value.empty()) return wrong("needs a value");
       out_.adapters.push_back(value);
     } else if (word_ == "LICENSE") {
       out_.license += (out_.license.empty() ? "" : "\n") + value;
@@ -219,7 +225,9 @@ class ModelfileReader {
     } else {
       if (word_ == "REQUIRES" && !is_version(value))
         return wrong(fmt::format("must be a version such as 0.14.0, is '{}'", value.substr(0, 40)));
-      note("ignored", std::ranges::find(kIgnored, word_, &IgnoredInstruction::word)->why);
+      std::erase_if(out_.kept, [&](const auto& one) { return one.first == word_; });
+      out_.kept.emplace_back(word_, value);
+      note("has no effect", std::ranges::find(kKept, word_, &KeptInstruction::word)->why);
     }
     return {};
   }
@@ -264,6 +272,8 @@ bool is_go_template(std::string_view text) {
 
 std::string modelfile_text(const Modelfile& model) {
   std::string out = instruction("FROM", model.from);
+  for (const std::string& path : model.more_from) out += instruction("FROM", path);
+  if (!model.draft.empty()) out += instruction("DRAFT", model.draft);
   for (const std::string& path : model.adapters) out += instruction("ADAPTER", path);
   for (const auto& [name, value] : model.parameters) out += instruction("PARAMETER " + name, value);
   if (!model.system.empty()) out += instruction("SYSTEM", model.system);
@@ -271,6 +281,8 @@ std::string modelfile_text(const Modelfile& model) {
   for (const auto& [role, text] : model.messages)
     out += is_message_role(role) ? instruction("MESSAGE " + role, text)
                                  : "# MESSAGE is left out: its role is not system, user or assistant\n";
+  for (const auto& [word, value] : model.kept)
+    if (std::ranges::find(kKept, word, &KeptInstruction::word) != std::end(kKept)) out += instruction(word, value);
   if (!model.license.empty()) out += instruction("LICENSE", model.license);
   return out;
 }

@@ -8,6 +8,7 @@
 #include "base/ordered_json.h"
 #include "models/arch/common.h"
 #include "models/arch/rope_fields.h"
+#include "models/arch/unread_fields.h"
 #include "models/mixers/mixer.h"
 
 namespace millrace {
@@ -152,15 +153,16 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
     read_gguf_vocab(meta, spec, files);
     if (arch->read_gguf && meta.status().ok()) arch->read_gguf(meta, spec);
     read_gguf_activation(meta, spec);
+    if (meta.status().ok()) refuse_unread_fields(meta, spec, arch->name, arch->harmless_fields);
     MILLRACE_TRY_VOID(meta.status());
   } else {
     // Multimodal checkpoints store the language model's fields in text_config.
     auto text = config.find("text_config");
     ConfigReader reader(text != config.end() && text->is_object() ? *text : config, files.path + "/config.json");
-    refuse_unread_fields(reader);
     if (arch->common_huggingface) read_common_huggingface(reader, spec);
     if (arch->read_huggingface && reader.status().ok()) arch->read_huggingface(reader, spec);
     assign_window_ropes(spec);
+    if (reader.status().ok()) refuse_unread_fields(reader, spec, arch->name, arch->harmless_fields);
     MILLRACE_TRY_VOID(reader.status());
   }
   for (LayerSpec& layer : spec.layers) set_own_sizes(spec, layer);

@@ -36,6 +36,9 @@ struct Arch {
   // Called after the common fields are filled; either may be null.
   void (*read_gguf)(ConfigReader& meta, ArchSpec& spec) = nullptr;
   void (*read_huggingface)(ConfigReader& config, ArchSpec& spec) = nullptr;
+  // Fields of the family's files that no reader needs, though their names look as if they changed numbers
+  // (models/arch/unread_fields.h).
+  std::vector<std::string_view> harmless_fields = {};
   std::vector<TensorName> names = {};  // in addition to, and before, the common ones
   // Writing (models/convert/). GGUF's architecture name if it is another member's; such a member handles the GGUF files
   // whose spec `takes` accepts, and the member of that name handles the rest.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/ordered_json.h"
@@ -15,6 +16,7 @@ ConfigReader::ConfigReader(const nlohmann::ordered_json& object, std::string sou
     : object_(object.is_object() ? &object : &kEmpty), source_(std::move(source)), prefix_(std::move(prefix)) {}
 
 const nlohmann::ordered_json* ConfigReader::get(std::string_view key) const {
+  read_.emplace(key);
   auto found = object_->find(prefix_ + std::string(key));
   return found == object_->end() || found->is_null() ? nullptr : &*found;
 }
@@ -23,6 +25,21 @@ bool ConfigReader::has(std::string_view key) const { return get(key) != nullptr;
 bool ConfigReader::is_array(std::string_view key) const {
   const auto* value = get(key);
   return value && value->is_array();
+}
+
+bool ConfigReader::is_text(std::string_view key) const {
+  const auto* value = get(key);
+  return value && value->is_string();
+}
+
+bool ConfigReader::states(std::string_view key) const {
+  read_.emplace(key);
+  return object_->contains(prefix_ + std::string(key));
+}
+
+void ConfigReader::wrong_type(std::string_view key, std::string_view wanted) {
+  fail(Error::corrupt(
+      fmt::format("{}: {}{} must be {}, is {}", source_, prefix_, key, wanted, get(key)->dump().substr(0, 60))));
 }
 
 void ConfigReader::fail(Error error) {
@@ -76,18 +93,30 @@ double ConfigReader::number_or(std::string_view key, double otherwise) {
 
 bool ConfigReader::flag_or(std::string_view key, bool otherwise) {
   const auto* value = get(key);
-  return value && value->is_boolean() ? value->get<bool>() : otherwise;
+  if (!value) return otherwise;
+  if (value->is_boolean()) return value->get<bool>();
+  const double number = value->is_number() ? value->get<double>() : NAN;
+  if (number == 0.0 || number == 1.0) return number == 1.0;
+  wrong_type(key, "true or false");
+  return otherwise;
 }
 
 std::string ConfigReader::text_or(std::string_view key, std::string_view otherwise) {
   const auto* value = get(key);
-  return value && value->is_string() ? value->get<std::string>() : std::string(otherwise);
+  if (!value) return std::string(otherwise);
+  if (value->is_string()) return value->get<std::string>();
+  wrong_type(key, "a string");
+  return std::string(otherwise);
 }
 
 std::vector<double> ConfigReader::numbers_or_empty(std::string_view key) {
   std::vector<double> out;
   const auto* value = get(key);
-  if (!value || !value->is_array()) return out;
+  if (!value) return out;
+  if (!value->is_array()) {
+    wrong_type(key, "a list of numbers");
+    return out;
+  }
   for (const auto& item : *value) {
     double number = item.is_number() ? item.get<double>() : item.is_boolean() ? item.get<bool>() : NAN;
     if (!std::isfinite(number)) {
@@ -102,15 +131,19 @@ std::vector<double> ConfigReader::numbers_or_empty(std::string_view key) {
 std::vector<std::string> ConfigReader::texts_or_empty(std::string_view key) {
   std::vector<std::string> out;
   const auto* value = get(key);
-  if (!value || !value->is_array()) return out;
-  for (const auto& item : *value)
-    if (item.is_string()) out.push_back(item.get<std::string>());
+  if (!value) return out;
+  if (!value->is_array() || !std::ranges::all_of(*value, [](const auto& item) { return item.is_string(); })) {
+    wrong_type(key, "a list of strings");
+    return out;
+  }
+  for (const auto& item : *value) out.push_back(item.get<std::string>());
   return out;
 }
 
 std::vector<std::string> ConfigReader::keys() const {
   std::vector<std::string> out;
-  for (const auto& [name, unused] : object_->items()) out.push_back(name);
+  for (const auto& [name, unused] : object_->items())
+    if (name.starts_with(prefix_)) out.push_back(name.substr(prefix_.size()));
   return out;
 }
 

@@ -121,6 +121,37 @@ class Commands(Stored):
         self.assertEqual(self.json_of("inspect", "small", "--json")["architecture"], "llama")
         self.assertTrue(self.json_of("tokenize", "-m", "small", "--json", "ab")["tokens"])
 
+    def test_several_from_lines_and_a_draft(self):
+        projector = os.path.join(self.folder, "mmproj.gguf")
+        with open(projector, "wb") as file:  # GGUF version 3 without tensors, with one key
+            text = lambda value: len(value).to_bytes(8, "little") + value
+            file.write(b"GGUF" + (3).to_bytes(4, "little") + (0).to_bytes(8, "little") + (1).to_bytes(8, "little")
+                       + text(b"general.architecture") + (8).to_bytes(4, "little") + text(b"clip"))
+        text = f"FROM {LLAMA}\nFROM ./mmproj.gguf\nDRAFT {LLAMA}\nPARSER harmony\nPARAMETER temperature 0\nPARAMETER num_predict 8\n"
+        done = subprocess.run([BINARY, "create", "pair", "-f", write(self.folder, "pair", text)], capture_output=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("mmproj.gguf: left out: it holds the part of a model that reads pictures", done.stderr.decode())
+        self.assertIn("PARSER (line 4): has no effect", done.stderr.decode())
+        shown = self.run_it("show", "pair", "--modelfile")
+        self.assertIn("\nDRAFT ", shown)
+        self.assertIn("\nPARSER harmony\n", shown)
+        self.run_it("create", "again", "-f", "-", stdin=shown.encode())
+        again = self.run_it("show", "again", "--modelfile")
+        self.assertEqual(again.replace("/again/", "/pair/"), shown)
+        # The draft drafts wherever no flag says otherwise.
+        ask = ("run", "-p", "ab", "-t", "1", "--ignore-eos", "--json", "-m")
+        drafted, plain = self.json_of(*ask, "pair"), self.json_of(*ask, "pair", "--drafter", "none")
+        self.assertEqual(drafted["tokens"], plain["tokens"])
+        self.assertGreater(drafted["speculation"]["accepted"], 0)
+        self.assertEqual(plain.get("speculation", {}).get("drafted", 0), 0)
+        self.create("base", f"FROM {LLAMA}\n")
+        self.create("last", f"FROM {LLAMA}\nFROM stories\nFROM base\n")  # a name is the base, the last one of several
+        self.assertEqual(self.json_of("show", "last", "--json")["architecture"], "llama")
+        self.assertEqual(self.json_of("show", "last", "--json")["from"], "base")
+        two = f"FROM {LLAMA}\nFROM {QWEN}\n"
+        self.assertIn("is not a part of the model", self.run_it("create", "x", "-f", write(self.folder, "two", two), code=2))
+        self.assertIn("DRAFT nobody", self.run_it("create", "x", "-f", write(self.folder, "draft", f"FROM {LLAMA}\nDRAFT nobody\n"), code=2))
+
     def test_errors(self):
         self.assertIn("did you mean pirate?", (self.create("pirate", f"FROM {LLAMA}\n"), self.run_it("show", "pirat", code=2))[1])
         self.assertIn("no such model", self.run_it("rm", "nobody", code=2))

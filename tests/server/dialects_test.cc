@@ -2,6 +2,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "run/message_rewrites.h"
 #include "server/api/api_docs.h"
 #include "server/api/endpoint.h"
 #include "server/live_server.h"
@@ -275,6 +276,19 @@ TEST(Schema, TheDocsAreWhatTheBinaryPrints) {
   std::ostringstream text;
   text << file.rdbuf();
   EXPECT_EQ(text.str(), api_markdown()) << "write docs/api.md anew: millrace serve --api-docs > docs/api.md";
+}
+
+TEST(Schema, TheDocsNameEveryRewriteOfMessages) {
+  for (const char* name : {"/docs/structured-output.md", "/docs/techniques.md"}) {
+    std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + name);
+    std::ostringstream text;
+    text << file.rdbuf();
+    const auto expect_named = [&](const MessageRewrite& rewrite) {
+      EXPECT_NE(text.str().find("`" + std::string(rewrite.name) + "`"), std::string::npos) << name << rewrite.name;
+    };
+    for (const MessageRewrite& rewrite : message_rewrites()) expect_named(rewrite);
+    expect_named(empty_tools_rewrite());
+  }
 }
 
 TEST(Schema, OpenApiNamesEveryPath) {

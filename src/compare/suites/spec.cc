@@ -39,7 +39,8 @@ class SpecRun final : public SuiteRun {
       }
       const auto tokens = static_cast<double>(answer.timings.generated_tokens);
       const double seconds = answer.timings.decode_seconds;
-      const auto passes = static_cast<double>(answer.timings.target_passes);
+      MILLRACE_TRY(const int64_t steps, model_passes(answer.timings, configs_[config].engine.drafter));
+      const auto passes = static_cast<double>(steps);
       out.push_back({passes > 0 ? tokens / passes : kNoValue, seconds > 0 ? (tokens - 1) / seconds : kNoValue,
                      answer.tokens == base_tokens_ ? 1.0 : 0.0});
       for (size_t i = 0; i < kShownPositions; ++i) out.back().push_back(accepted_at(answer.timings, i));

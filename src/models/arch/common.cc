@@ -5,50 +5,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/arch/gguf_rope.h"
 #include "models/arch/rope_fields.h"
 
 namespace millrace {
 namespace {
-
-// Stored per-frequency divisors (rope_freqs, rope_factors_long / _short), as floats.
-std::vector<float> read_factors(const ModelFiles& files, std::string_view name) {
-  const StoredTensor* stored = files.find(name);
-  if (!stored || !stored->tensor.format || stored->tensor.values() > kMaxWidth) return {};
-  std::vector<float> out(static_cast<size_t>(stored->tensor.values()));
-  stored->tensor.format->decode(stored->tensor.data, out.data(), stored->tensor.values());
-  return out;
-}
-
-void read_gguf_rope(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files) {
-  RopeSpec rope;
-  rope.rotated = meta.count_or("rope.dimension_count", spec.head_dim, 0, kMaxWidth);
-  rope.theta = meta.number_or("rope.freq_base", 10000.0);
-  rope.factor = meta.number_or("rope.scaling.factor", meta.number_or("rope.scale_linear", 1.0));
-  if (rope.factor == 0.0) rope.factor = 1.0;  // some writers store 0 for no scaling
-  rope.original_context = meta.count_or("rope.scaling.original_context_length", spec.context, 0, kMaxContext);
-  rope.attention_factor = meta.number_or("rope.scaling.attn_factor", 0.0);
-  rope.beta_fast = meta.number_or("rope.scaling.yarn_beta_fast", rope.beta_fast);
-  rope.beta_slow = meta.number_or("rope.scaling.yarn_beta_slow", rope.beta_slow);
-  std::string scaling = meta.text_or("rope.scaling.type", rope.factor != 1.0 ? "linear" : "none");
-  if (scaling == "linear") {
-    rope.scaling = RopeSpec::Scaling::linear;
-  } else if (scaling == "yarn") {
-    rope.scaling = RopeSpec::Scaling::yarn;
-    // GGUF's factor multiplies the method's own 1 + 0.1 ln(factor); Hugging Face's replaces it.
-    if (rope.attention_factor > 0.0 && rope.factor > 1.0) rope.attention_factor *= 0.1 * std::log(rope.factor) + 1.0;
-  } else if (scaling == "longrope") {
-    rope.scaling = RopeSpec::Scaling::longrope;
-  } else if (scaling != "none") {
-    meta.fail(Error::unsupported(fmt::format("{}: rope scaling '{}'", meta.source(), scaling)));
-  }
-  rope.long_factors = read_factors(files, "rope_freqs.weight");
-  if (auto factors = read_factors(files, "rope_factors_long.weight"); !factors.empty()) {
-    rope.scaling = RopeSpec::Scaling::longrope;
-    rope.long_factors = std::move(factors);
-    rope.short_factors = read_factors(files, "rope_factors_short.weight");
-  }
-  spec.ropes = {rope};
-}
 
 struct NamedActivation {
   std::string_view name;
@@ -63,6 +24,12 @@ constexpr NamedActivation kActivationNames[] = {
     {"gelu_tanh", HiddenActivation::gelu_tanh}, {"relu", HiddenActivation::relu},
 };
 
+bool is_sliding(ConfigReader& config, const std::string& layer_type) {
+  if (layer_type != "sliding_attention" && layer_type != "full_attention")
+    config.fail(Error::unsupported(fmt::format("{}: layer type '{}'", config.source(), layer_type)));
+  return layer_type == "sliding_attention";
+}
+
 HiddenActivation find_activation(ConfigReader& config, const std::string& name) {
   for (const NamedActivation& one : kActivationNames)
     if (one.name == name) return one.activation;
@@ -74,7 +41,7 @@ HiddenActivation find_activation(ConfigReader& config, const std::string& name) 
 
 void read_gguf_activation(ConfigReader& meta, ArchSpec& spec) {
   if (!meta.has("hidden_activation")) return;
-  const std::string name = meta.text_or("hidden_activation", "");
+  const std::string name = meta.is_text("hidden_activation") ? meta.text_or("hidden_activation", "") : "";
   if (name.empty())
     meta.fail(Error::corrupt(
         fmt::format("{}: hidden_activation must be a string, the name of an activation", meta.source())));
@@ -110,6 +77,8 @@ void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& file
     spec.moe.hidden = meta.count_or("expert_feed_forward_length", spec.hidden, 1, kMaxWidth);
     spec.moe.shared_hidden = meta.count_or("expert_shared_feed_forward_length", 0, 0, kMaxWidth);
     spec.moe.normalize = meta.flag_or("expert_weights_norm", spec.moe.normalize);
+    const double scale = meta.number_or("expert_weights_scale", 1.0);
+    spec.moe.scale = scale == 0.0 ? 1.0f : static_cast<float>(scale);  // 0: none
   } else if (spec.hidden < 1) {
     meta.fail(Error::corrupt(fmt::format("{}: feed_forward_length is missing", meta.source())));
   }
@@ -121,7 +90,8 @@ void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& file
   spec.embedding_scale = static_cast<float>(meta.number_or("embedding_scale", 1.0));
   spec.residual_scale = static_cast<float>(meta.number_or("residual_scale", 1.0));
   spec.logit_scale = static_cast<float>(meta.number_or("logit_scale", 1.0));
-  read_gguf_rope(meta, spec, files);
+  spec.ropes = {read_gguf_rope(meta, spec.head_dim, spec.context, YarnLogUnit::whole).rope};
+  read_gguf_rope_tensors(files, spec.ropes[0]);
   spec.layers.assign(static_cast<size_t>(layers), LayerSpec{0, 0, spec.moe.experts > 0});
 }
 
@@ -154,23 +124,25 @@ void alternate_windows(ArchSpec& spec, int64_t window, int64_t pattern) {
 }
 
 void read_huggingface_windows(ConfigReader& config, ArchSpec& spec, int64_t default_pattern) {
-  int64_t window = config.count_or("sliding_window", 0, 0, kMaxContext);
-  auto types = config.texts_or_empty("layer_types");
-  if (!types.empty()) {
-    if (types.size() != spec.layers.size()) {
-      config.fail(Error::corrupt(fmt::format("{}: layer_types has {} entries for {} layers", config.source(),
-                                             types.size(), spec.layers.size())));
-      return;
-    }
-    for (size_t i = 0; i < types.size(); ++i) {
-      if (types[i] == "sliding_attention")
-        spec.layers[i].window = window;
-      else if (types[i] != "full_attention")
-        config.fail(Error::unsupported(fmt::format("{}: layer type '{}'", config.source(), types[i])));
-    }
+  const int64_t window = config.count_or("sliding_window", 0, 0, kMaxContext);
+  // Transformers writes the second name since it writes layer_types, which says the same.
+  const int64_t stated = config.count_or("_sliding_window_pattern", default_pattern, 0, kMaxLayers);
+  const int64_t pattern = config.count_or("sliding_window_pattern", stated, 0, kMaxLayers);
+  const auto types = config.texts_or_empty("layer_types");
+  if (types.empty()) return alternate_windows(spec, window, pattern);
+  if (types.size() != spec.layers.size()) {
+    config.fail(Error::corrupt(fmt::format("{}: layer_types has {} entries for {} layers", config.source(),
+                                           types.size(), spec.layers.size())));
     return;
   }
-  alternate_windows(spec, window, config.count_or("sliding_window_pattern", default_pattern, 0, kMaxLayers));
+  for (size_t i = 0; i < types.size(); ++i)
+    if (is_sliding(config, types[i])) spec.layers[i].window = window;
+}
+
+void skip_huggingface_windows(ConfigReader& config) {
+  for (const char* key : {"sliding_window", "sliding_window_pattern", "_sliding_window_pattern", "max_window_layers"})
+    config.has(key);
+  for (const std::string& type : config.texts_or_empty("layer_types")) is_sliding(config, type);
 }
 
 void read_huggingface_moe(ConfigReader& config, ArchSpec& spec, std::string_view experts_key,

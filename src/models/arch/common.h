@@ -27,6 +27,9 @@ void alternate_windows(ArchSpec& spec, int64_t window, int64_t pattern);
 // Window and sliding-layer pattern from config.json's sliding_window and layer_types, where present.
 void read_huggingface_windows(ConfigReader& config, ArchSpec& spec, int64_t default_pattern);
 
+// Notes the fields above as read, for files that switch windows off. Fails if layer_types names other kinds of layers.
+void skip_huggingface_windows(ConfigReader& config);
+
 // Mixture-of-experts fields of config.json.
 void read_huggingface_moe(ConfigReader& config, ArchSpec& spec, std::string_view experts_key,
                           std::string_view hidden_key);

@@ -8,6 +8,8 @@
 #include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
+#include "models/arch/gguf_rope.h"
+#include "models/arch/rope_fields.h"
 #include "models/mixers/mixer.h"
 
 namespace millrace {
@@ -15,11 +17,6 @@ namespace {
 
 constexpr int64_t kMaxGroups = 64;                               // the router keeps them in a word
 enum GatingFunction { kSoftmaxGating = 1, kSigmoidGating = 2 };  // frozen: GGUF's expert_gating_func
-
-// YaRN's temperature (Peng et al., 2023): the factor of cos and sin, whose square is a factor of the scores.
-double yarn_factor(double factor, double multiplier) {
-  return factor > 1.0 ? 1.0 + 0.1 * multiplier * std::log(factor) : 1.0;
-}
 
 void set_latent(ArchSpec& spec, const LatentSpec& sizes, double scores_factor) {
   spec.kv_heads = 1;
@@ -61,27 +58,6 @@ LatentSpec read_gguf_latent(ConfigReader& meta, ArchSpec& spec) {
   return sizes;
 }
 
-// Returns the factor of which the square scales the scores.
-double read_gguf_rope(ConfigReader& meta, ArchSpec& spec) {
-  RopeSpec rope;
-  rope.theta = meta.number_or("rope.freq_base", 10000.0);
-  rope.original_context = meta.count_or("rope.scaling.original_context_length", spec.context, 0, kMaxContext);
-  const std::string scaling = meta.text_or("rope.scaling.type", "none");
-  double scores_factor = 1.0;
-  if (scaling == "yarn") {
-    rope.scaling = RopeSpec::Scaling::yarn;
-    rope.factor = meta.number_or("rope.scaling.factor", 1.0);
-    rope.attention_factor = meta.number_or("rope.scaling.attn_factor", 1.0);
-    rope.beta_fast = meta.number_or("rope.scaling.yarn_beta_fast", rope.beta_fast);
-    rope.beta_slow = meta.number_or("rope.scaling.yarn_beta_slow", rope.beta_slow);
-    scores_factor = yarn_factor(rope.factor, 10.0 * meta.number_or("rope.scaling.yarn_log_multiplier", 0.0));
-  } else if (scaling != "none") {
-    meta.fail(Error::unsupported(fmt::format("{}: rope scaling '{}'", meta.source(), scaling)));
-  }
-  spec.ropes = {rope};
-  return scores_factor;
-}
-
 void read_gguf_experts(ConfigReader& meta, ArchSpec& spec) {
   MoeSpec& moe = spec.moe;
   moe.experts = meta.count_or("expert_count", 0, 0, kMaxExperts);
@@ -114,14 +90,19 @@ void read_deepseek_gguf(ConfigReader& meta, ArchSpec& spec) {
   const int64_t layers = blocks - meta.count_or("nextn_predict_layers", 0, 0, blocks - 1);
   spec.layers.assign(static_cast<size_t>(layers), LayerSpec{});
   const LatentSpec sizes = read_gguf_latent(meta, spec);
-  const double scores_factor = read_gguf_rope(meta, spec);
+  const GgufRope stored = read_gguf_rope(meta, sizes.rotated, spec.context, YarnLogUnit::tenth);
+  spec.ropes = {stored.rope};
+  const RopeSpec::Scaling scaling = stored.rope.scaling;
+  if (scaling != RopeSpec::Scaling::none && scaling != RopeSpec::Scaling::yarn)
+    meta.fail(Error::unsupported(
+        fmt::format("{}: rope scaling '{}'", meta.source(), meta.text_or("rope.scaling.type", "linear"))));
   read_gguf_experts(meta, spec);
-  set_latent(spec, sizes, scores_factor);
+  set_latent(spec, sizes, yarn_mscale(stored.rope.factor, stored.mscale_all_dim));
 }
 
 // ---- Hugging Face ----
 
-// Of DeepseekV3's class, defaults differ.
+// The defaults of DeepseekV3's class differ.
 void read_router(ConfigReader& config, MoeSpec& moe, bool v3) {
   const std::string scores = config.text_or("scoring_func", v3 ? "sigmoid" : "softmax");
   const std::string method = config.text_or("topk_method", v3 ? "noaux_tc" : "greedy");
@@ -152,21 +133,6 @@ void read_experts(ConfigReader& config, ArchSpec& spec, bool v3) {
   for (int64_t i = dense; i < spec.layer_count(); ++i) spec.layers[static_cast<size_t>(i)].moe = i % every == 0;
 }
 
-// Returns the factor of which the square scales the scores.
-double read_yarn(ConfigReader& config, ArchSpec& spec) {
-  RopeSpec& rope = spec.ropes[0];
-  if (rope.scaling != RopeSpec::Scaling::yarn) return 1.0;
-  for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (!config.has(key)) continue;
-    ConfigReader scaling = config.object(key);
-    const double all = yarn_factor(rope.factor, scaling.number_or("mscale_all_dim", 0.0));
-    if (rope.attention_factor <= 0.0)
-      rope.attention_factor = yarn_factor(rope.factor, scaling.number_or("mscale", 1.0)) / all;
-    return all;
-  }
-  return 1.0;
-}
-
 void read_any_huggingface(ConfigReader& config, ArchSpec& spec, bool v3) {
   LatentSpec sizes;
   sizes.rank = config.count("kv_lora_rank", 1, kMaxWidth);
@@ -178,13 +144,23 @@ void read_any_huggingface(ConfigReader& config, ArchSpec& spec, bool v3) {
     config.fail(Error::unsupported(fmt::format("{}: biases of latent attention", config.source())));
   if (!config.flag_or("rope_interleave", true))
     config.fail(Error::unsupported(fmt::format("{}: latent attention that rotates halves", config.source())));
-  const double scores_factor = read_yarn(config, spec);
+  if (spec.ropes[0].rotated != spec.head_dim)
+    config.fail(
+        Error::unsupported(fmt::format("{}: latent attention that rotates a part of its dims", config.source())));
   read_experts(config, spec, v3);
-  set_latent(spec, sizes, scores_factor);
+  // As Transformers' DeepseekV3Attention: under any scaling of positions, mscale_all_dim changes the scores. The factor
+  // of cos and sin is that of every family (read_huggingface_ropes()).
+  const RopeSpec& rope = spec.ropes[0];
+  const bool scaled = rope.scaling != RopeSpec::Scaling::none;
+  set_latent(spec, sizes, scaled ? yarn_mscale(rope.factor, rope_object_number(config, "mscale_all_dim")) : 1.0);
 }
 
 void read_v2(ConfigReader& config, ArchSpec& spec) { read_any_huggingface(config, spec, false); }
 void read_v3(ConfigReader& config, ArchSpec& spec) { read_any_huggingface(config, spec, true); }
+
+// Files of models without experts state them too.
+const std::vector<std::string_view> kUnreadWithoutExperts = {
+    "routed_scaling_factor", "norm_topk_prob", "expert_weights_scale", "expert_weights_norm", "expert_gating_func"};
 
 const std::vector<TensorName> kNames = {
     {"blk.{l}.attn_q_a.weight", "model.layers.{l}.self_attn.q_a_proj.weight"},
@@ -211,6 +187,7 @@ const Arch kDeepseek2 = {
     .common_gguf = false,
     .read_gguf = read_deepseek_gguf,
     .read_huggingface = read_v2,
+    .harmless_fields = kUnreadWithoutExperts,
     .names = kNames,
 };
 
@@ -224,6 +201,7 @@ const Arch kDeepseek3 = {
     .common_gguf = false,
     .read_gguf = read_deepseek_gguf,
     .read_huggingface = read_v3,
+    .harmless_fields = kUnreadWithoutExperts,
     .names = kNames,
     .gguf_name = "deepseek2",
 };

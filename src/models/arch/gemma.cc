@@ -21,8 +21,11 @@ void set_gemma(ArchSpec& spec) {
 
 void read_gemma_gguf(ConfigReader&, ArchSpec& spec) { set_gemma(spec); }
 
-void read_gemma(ConfigReader&, ArchSpec& spec) {
+// Old files state hidden_act "gelu" and mean its approximation by tanh; hidden_activation counts as it is.
+void read_gemma(ConfigReader& config, ArchSpec& spec) {
+  const HiddenActivation stated = spec.activation;
   set_gemma(spec);
+  if (config.has("hidden_activation")) spec.activation = stated;
   spec.norm_offset = 1.0f;
 }
 
@@ -33,20 +36,29 @@ void set_query_scale(ArchSpec& spec, double pre_attention_scalar) {
 void read_gemma2_gguf(ConfigReader& meta, ArchSpec& spec) {
   set_gemma(spec);
   spec.post_norm = true;
-  alternate_windows(spec, meta.count_or("attention.sliding_window", 4096, 0, kMaxContext), 2);
+  alternate_windows(spec, meta.count_or("attention.sliding_window", 4096, 0, kMaxContext),
+                    meta.count_or("attention.sliding_window_pattern", 2, 0, kMaxLayers));
   // GGUF does not store query_pre_attn_scalar; only the 27B model (46 layers) deviates from head_dim.
   if (spec.attention_scale == 0.0f && spec.layer_count() == 46)
     set_query_scale(spec, static_cast<double>(spec.width) / static_cast<double>(spec.heads));
 }
 
-void read_gemma2(ConfigReader& config, ArchSpec& spec) {
+// null means no cap; a file without the field has the cap of Transformers' class.
+float read_softcap(ConfigReader& config, std::string_view key, double otherwise) {
+  return static_cast<float>(config.states(key) ? config.number_or(key, 0.0) : otherwise);
+}
+
+void read_gemma2_or_3(ConfigReader& config, ArchSpec& spec, double attention_cap, double final_cap) {
+  constexpr double kQueryScalar = 256;  // of Transformers' classes
   read_gemma(config, spec);
   spec.post_norm = true;
-  spec.attention_softcap = static_cast<float>(config.number_or("attn_logit_softcapping", 0.0));
-  spec.final_softcap = static_cast<float>(config.number_or("final_logit_softcapping", 0.0));
-  set_query_scale(spec, config.number_or("query_pre_attn_scalar", static_cast<double>(spec.head_dim)));
+  spec.attention_softcap = read_softcap(config, "attn_logit_softcapping", attention_cap);
+  spec.final_softcap = read_softcap(config, "final_logit_softcapping", final_cap);
+  set_query_scale(spec, config.number_or("query_pre_attn_scalar", kQueryScalar));
   read_huggingface_windows(config, spec, 2);
 }
+
+void read_gemma2(ConfigReader& config, ArchSpec& spec) { read_gemma2_or_3(config, spec, 50.0, 30.0); }
 
 // Global layers use the long-context rope, local ones a plain one with its own base.
 void split_ropes(ArchSpec& spec, double local_theta) {
@@ -66,7 +78,9 @@ void read_gemma3_gguf(ConfigReader& meta, ArchSpec& spec) {
                         : meta.count_or("attention.sliding_window_pattern", kGemma3Pattern, 0, kMaxLayers);
   int64_t window = meta.count_or("attention.sliding_window", 1024, 0, kMaxContext);
   alternate_windows(spec, window, pattern);
-  auto sliding = meta.numbers_or_empty("attention.sliding_window_pattern");
+  std::vector<double> sliding;
+  if (meta.is_array("attention.sliding_window_pattern"))
+    sliding = meta.numbers_or_empty("attention.sliding_window_pattern");
   for (size_t i = 0; i < sliding.size() && i < spec.layers.size(); ++i)
     spec.layers[i].window = sliding[i] != 0 ? window : 0;
   split_ropes(spec, meta.number_or("rope.freq_base_swa", 10000.0));
@@ -75,15 +89,16 @@ void read_gemma3_gguf(ConfigReader& meta, ArchSpec& spec) {
 }
 
 void read_gemma3(ConfigReader& config, ArchSpec& spec) {
-  read_gemma2(config, spec);
+  read_gemma2_or_3(config, spec, 0.0, 0.0);
   spec.qk_norm = QkNorm::head;
   if (config.texts_or_empty("layer_types").empty()) read_huggingface_windows(config, spec, kGemma3Pattern);
+  const double local_theta = config.number_or("rope_local_base_freq", 10000.0);
   // Newer files have an object for the layers of each type, which the common reader has read.
   if (spec.ropes.size() > 1) return;
   const bool named = config.has("rope_theta") || config.object("rope_parameters").has("rope_theta") ||
                      config.object("rope_parameters").has("full_attention");
   if (!named) spec.ropes[0].theta = 1000000.0;
-  split_ropes(spec, config.number_or("rope_local_base_freq", 10000.0));
+  split_ropes(spec, local_theta);
 }
 
 const std::vector<TensorName> kPrePostNames = {

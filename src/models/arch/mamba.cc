@@ -47,7 +47,7 @@ void read_mamba(ConfigReader& config, ArchSpec& spec) {
   ssm.state = config.count_or("state_size", 16, 1, kMaxState);
   ssm.taps = config.count_or("conv_kernel", 4, 1, kMaxTaps);
   const int64_t automatic = (spec.width + 15) / 16;
-  ssm.rank = config.text_or("time_step_rank", "") == "auto"
+  ssm.rank = config.is_text("time_step_rank") && config.text_or("time_step_rank", "") == "auto"
                  ? automatic
                  : config.count_or("time_step_rank", automatic, 1, kMaxWidth);
   ssm.log_a = true;
@@ -72,6 +72,8 @@ const Arch kMamba = {
     .common_huggingface = false,
     .read_gguf = read_mamba_gguf,
     .read_huggingface = read_mamba,
+    // Of the start of training, and of rounding.
+    .harmless_fields = {"rescale_prenorm_residual", "fused_add_norm", "time_step_scale"},
     .names = {{"token_embd.weight", "backbone.embeddings.weight"},
               {"output_norm.weight", "backbone.norm_f.weight"},
               {"blk.{l}.attn_norm.weight", "backbone.layers.{l}.norm.weight"},

@@ -11,13 +11,13 @@ namespace {
 
 // use_sliding_window is off in all published dense checkpoints; if on, layers from max_window_layers on are sliding.
 void read_windows(ConfigReader& config, ArchSpec& spec) {
-  if (!config.flag_or("use_sliding_window", false)) return;
+  if (!config.flag_or("use_sliding_window", false)) return skip_huggingface_windows(config);
+  const int64_t first = config.count_or("max_window_layers", spec.layer_count(), 0, kMaxLayers);
   if (!config.texts_or_empty("layer_types").empty()) {
     read_huggingface_windows(config, spec, 0);
     return;
   }
-  int64_t window = config.count_or("sliding_window", 0, 0, kMaxContext);
-  int64_t first = config.count_or("max_window_layers", spec.layer_count(), 0, kMaxLayers);
+  const int64_t window = config.count_or("sliding_window", 0, 0, kMaxContext);
   for (int64_t i = first; i < spec.layer_count(); ++i) spec.layers[i].window = window;
 }
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string_view>
 
 #include "base/ordered_json.h"
 #include "models/arch/common.h"
+#include "models/arch/gguf_rope.h"
 
 namespace millrace {
 namespace {
@@ -29,33 +29,6 @@ constexpr std::string_view kRopeFields[] = {
     "mrope_section",   "mrope_interleaved",
 };
 
-// Fields of config.json that change the numbers, with the value that changes nothing.
-struct NeutralField {
-  std::string_view name;
-  double neutral;  // flags: 0 or 1
-};
-constexpr NeutralField kUnreadFields[] = {
-    {"rotary_pct", 1},
-    {"rope_ratio", 1},
-    {"embedding_multiplier", 1},
-    {"residual_multiplier", 1},
-    {"logits_scaling", 1},
-    {"attention_multiplier", 0},
-    {"clip_qkv", 0},
-    {"attention_chunk_size", 0},
-    {"use_qk_norm", 0},
-    {"qk_layernorm", 0},
-    {"alibi", 0},
-    {"use_parallel_residual", 0},
-    {"parallel_attn", 0},
-    {"use_bidirectional_attention", 0},
-    {"attn_temperature_tuning", 0},
-};
-
-double mscale_factor(double factor, double multiplier) {
-  return factor > 1.0 ? 0.1 * multiplier * std::log(factor) + 1.0 : 1.0;
-}
-
 void refuse_unknown(ConfigReader& fields) {
   for (const std::string& key : fields.keys())
     if (std::ranges::find(kRopeFields, key) == std::end(kRopeFields) && fields.has(key))
@@ -76,10 +49,8 @@ void read_rotated(ConfigReader& fields, int64_t head_dim, RopeSpec& rope) {
 
 // The factor that extends the context. Files may state the original context alone.
 void read_factor(ConfigReader& fields, int64_t context, RopeSpec& rope) {
-  rope.original_context = fields.count_or("original_max_position_embeddings", rope.original_context, 0, kMaxContext);
-  const double ratio =
-      rope.original_context > 0 ? static_cast<double>(context) / static_cast<double>(rope.original_context) : 1.0;
-  rope.factor = fields.number_or("factor", ratio);
+  rope.original_context = fields.count_or("original_max_position_embeddings", rope.original_context, 1, kMaxContext);
+  rope.factor = fields.number_or("factor", static_cast<double>(context) / static_cast<double>(rope.original_context));
   if (!(rope.factor > 0.0))
     fields.fail(Error::corrupt(fmt::format("{}: factor must be positive, is {}", fields.source(), rope.factor)));
 }
@@ -92,14 +63,16 @@ void read_yarn(ConfigReader& fields, RopeSpec& rope) {
   rope.truncate = fields.flag_or("truncate", true);
   const double mscale = fields.number_or("mscale", 0.0), all_dim = fields.number_or("mscale_all_dim", 0.0);
   if (rope.attention_factor <= 0.0 && mscale != 0.0 && all_dim != 0.0)
-    rope.attention_factor = mscale_factor(rope.factor, mscale) / mscale_factor(rope.factor, all_dim);
+    rope.attention_factor = yarn_mscale(rope.factor, mscale) / yarn_mscale(rope.factor, all_dim);
 }
 
 void read_scaling(ConfigReader& fields, int64_t context, RopeSpec& rope) {
   const std::string type = fields.text_or("rope_type", fields.text_or("type", "default"));
   if (type == "default" || type == "none") return;
   read_factor(fields, context, rope);
-  rope.attention_factor = fields.number_or("attention_factor", 0.0);
+  // Transformers reads this field for the two types below only.
+  if (type == "yarn" || type == "longrope" || type == "su")
+    rope.attention_factor = fields.number_or("attention_factor", 0.0);
   if (type == "linear") {
     rope.scaling = RopeSpec::Scaling::linear;
     rope.factor = fields.number_or("factor", 1.0);
@@ -164,7 +137,7 @@ void read_huggingface_ropes(ConfigReader& config, ArchSpec& spec) {
   top.rotated = spec.head_dim;
   read_rotated(config, spec.head_dim, top);
   top.theta = config.number_or("rope_theta", top.theta);
-  top.original_context = config.count_or("original_max_position_embeddings", spec.context, 0, kMaxContext);
+  top.original_context = config.count_or("original_max_position_embeddings", spec.context, 1, kMaxContext);
   const RopeJson fields = merged_objects(config);
   if (!is_layer_types(fields)) {
     spec.ropes = {read_rope(config, fields, "rope_parameters", spec, top)};
@@ -195,17 +168,12 @@ void assign_window_ropes(ArchSpec& spec) {
     if (layer.rope == 0 && layer.window > 0) layer.rope = 1;
 }
 
-void refuse_unread_fields(ConfigReader& config) {
-  for (const NeutralField& field : kUnreadFields) {
-    const RopeJson* value = config.value(field.name);
-    if (!value) continue;
-    const bool neutral = value->is_boolean()  ? value->get<bool>() == (field.neutral != 0)
-                         : value->is_number() ? value->get<double>() == field.neutral
-                                              : false;
-    if (!neutral)
-      config.fail(Error::unsupported(fmt::format("{}: {} of {}: changes the numbers and is not supported",
-                                                 config.source(), field.name, value->dump().substr(0, 60))));
-  }
+double rope_object_number(ConfigReader& config, std::string_view key) {
+  const RopeJson fields = merged_objects(config);
+  ConfigReader reader(fields, fmt::format("{}: rope_parameters", config.source()));
+  const double out = reader.number_or(key, 0.0);
+  if (const auto status = reader.status(); !status.ok()) config.fail(status.error());
+  return out;
 }
 
 }  // namespace millrace

@@ -16,8 +16,8 @@ void read_huggingface_ropes(ConfigReader& config, ArchSpec& spec);
 // Gives layers with a window spec.ropes[1], if there is one and no layer refers to it yet.
 void assign_window_ropes(ArchSpec& spec);
 
-// Refuses fields outside the rotary ones that change the numbers and that no architecture here reads, unless they hold
-// the value that changes nothing.
-void refuse_unread_fields(ConfigReader& config);
+// A number of `rope_parameters` or `rope_scaling`, whichever states it; 0 if neither does. Failures are stored in
+// `config`.
+double rope_object_number(ConfigReader& config, std::string_view key);
 
 }  // namespace millrace

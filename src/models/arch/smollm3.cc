@@ -17,16 +17,19 @@ void drop_every(ArchSpec& spec, int64_t interval) {
 void read_smollm3_gguf(ConfigReader&, ArchSpec& spec) { drop_every(spec, 4); }
 
 void read_smollm3(ConfigReader& config, ArchSpec& spec) {
+  const int64_t interval = config.count_or("no_rope_layer_interval", 4, 0, kMaxLayers);
   auto layers = config.numbers_or_empty("no_rope_layers");  // 1: rope, 0: none
   if (layers.empty()) {
-    drop_every(spec, config.count_or("no_rope_layer_interval", 4, 0, kMaxLayers));
+    drop_every(spec, interval);
   } else if (layers.size() != spec.layers.size()) {
     config.fail(Error::corrupt(fmt::format("{}: no_rope_layers has {} entries for {} layers", config.source(),
                                            layers.size(), spec.layers.size())));
   } else {
     for (size_t i = 0; i < layers.size(); ++i) spec.layers[i].rope = layers[i] != 0 ? 0 : -1;
   }
-  if (config.flag_or("use_sliding_window", false)) read_huggingface_windows(config, spec, 0);
+  if (!config.flag_or("use_sliding_window", false)) return skip_huggingface_windows(config);
+  config.has("max_window_layers");
+  read_huggingface_windows(config, spec, 0);
 }
 
 void write_smollm3(const ArchSpec& spec, nlohmann::ordered_json& config) {

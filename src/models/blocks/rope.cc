@@ -61,12 +61,10 @@ std::vector<double> rope_frequencies(const RopeSpec& rope, int64_t context) {
 }
 
 float rope_scale(const RopeSpec& rope) {
-  if (rope.scaling == RopeSpec::Scaling::yarn) {
-    if (rope.attention_factor > 0.0) return static_cast<float>(rope.attention_factor);
+  if (rope.attention_factor > 0.0) return static_cast<float>(rope.attention_factor);
+  if (rope.scaling == RopeSpec::Scaling::yarn)
     return rope.factor > 1.0 ? static_cast<float>(0.1 * std::log(rope.factor) + 1.0) : 1.0f;
-  }
   if (rope.scaling == RopeSpec::Scaling::longrope) {
-    if (rope.attention_factor > 0.0) return static_cast<float>(rope.attention_factor);
     if (rope.factor <= 1.0 || rope.original_context < 2) return 1.0f;
     return static_cast<float>(
         std::sqrt(1.0 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_context))));

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "models/arch/common.h"
+#include "models/arch/unread_fields.h"
 #include "models/blocks/blocks.h"
 #include "models/blocks/rope.h"
 #include "models/mixers/mixer.h"
@@ -55,6 +56,8 @@ Result<void> DocumentEncoder::read_config() {
   const std::string type = config.text_or("model_type", "llama");
   read_common_huggingface(config, spec_);
   start_token_ = static_cast<TokenId>(config.count_or("bos_token_id", -1, -1, spec_.vocab - 1));
+  constexpr std::string_view kHarmlessInEncoders[] = {"is_causal"};  // encoders see all tokens
+  refuse_unread_fields(config, spec_, type, kHarmlessInEncoders);
   MILLRACE_TRY_VOID(config.status());
   if (type != "llama")
     return Error::unsupported(fmt::format("{}: encoder of type '{}'; llama is supported", source, type));

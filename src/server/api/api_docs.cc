@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/version.h"
+#include "run/message_rewrites.h"
 #include "server/api/endpoint.h"
 
 namespace millrace {
@@ -27,6 +28,18 @@ request that repeats all its fields with that seed gets the same tokens, whateve
 With `--api-key`, every path except those under `/health` and the web page's own files needs a key, as
 `Authorization: Bearer KEY` or `x-api-key: KEY`. A full queue returns 429 with `Retry-After` (529 in Anthropic's API,
 503 in Ollama's). Closing the connection cancels its request.
+)";
+
+constexpr const char* kRewriteIntro = R"(
+## Conversations that a chat template refuses
+
+Chat templates of models refuse conversations that the APIs allow. The messages of such a conversation are rewritten
+with the fewest of the rewrites below that the template accepts, and `millrace.applied` of the response names each
+of them as `{"family": "messages", "name", "options", "effect"}`. Messages that the template accepts stay as they are. A
+conversation that it refuses with every rewrite is rejected with status 400 and the template's own words.
+
+| name | effect |
+|---|---|
 )";
 
 std::string number_text(double value) { return fmt::format("{}", value); }
@@ -130,7 +143,12 @@ Json field_json(const Field& field) {
 }  // namespace
 
 std::string api_markdown() {
-  std::string out = kIntro;
+  std::string out = std::string(kIntro) + kRewriteIntro;
+  const auto add_rewrite = [&](const MessageRewrite& rewrite) {
+    out += fmt::format("| `{}` | {} |\n", rewrite.name, rewrite.effect);
+  };
+  for (const MessageRewrite& rewrite : message_rewrites()) add_rewrite(rewrite);
+  add_rewrite(empty_tools_rewrite());
   std::vector<const Dialect*> dialects;
   for (const Endpoint& endpoint : endpoints())
     if (std::ranges::find(dialects, endpoint.dialect) == dialects.end()) dialects.push_back(endpoint.dialect);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "run/embedded_model.h"
@@ -24,12 +25,77 @@ Result<ModelConfig> stored_model_config(const StoredModel& model, const ModelCon
     out.engine.context = out.load.context = context;
   out.engine.adapters.insert(out.engine.adapters.end(), model.about.adapters.begin(), model.about.adapters.end());
   out.apply_adapters = !model.about.adapters.empty();
+  // Only in place of the server's own choice; --drafter takes precedence.
+  if (!model.about.draft.empty() && out.engine.drafter_if_possible)
+    out.engine.drafter = "draft:model=" + model.about.draft;
   return out;
 }
 
+namespace {
+
+bool is_stored_file(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+// Chooses one of several FROM lines as about.from, and notes what the other ones are.
+Result<void> choose_base(Modelfile& about) {
+  std::vector<std::string> all = {about.from};
+  all.insert(all.end(), about.more_from.begin(), about.more_from.end());
+  about.more_from.clear();
+  const auto note = [&](const std::string& from, const std::string& why) {
+    about.notes.push_back(fmt::format("FROM {}: left out: {}", from, why));
+  };
+  const auto name = std::find_if_not(all.rbegin(), all.rend(), is_stored_file);
+  if (name != all.rend()) {
+    about.from = *name;
+    for (const std::string& one : all)
+      if (one != about.from) note(one, fmt::format("the base is {}, the last name", about.from));
+    return {};
+  }
+  std::vector<std::string> models;
+  for (const std::string& one : all) {
+    MILLRACE_TRY(const ModelFiles files, open_model(one));
+    if (files.architecture == "clip") {
+      note(one, "it holds the part of a model that reads pictures, which is not supported");
+    } else {
+      models.push_back(one);
+    }
+  }
+  if (models.empty()) return Error::user(fmt::format("FROM {}: holds no language model", all.front()));
+  about.from = models.front();
+  const std::vector<std::string> parts = files_of_model(about.from);
+  for (const std::string& one : models) {
+    std::error_code ignored;
+    const auto same = [&](const std::string& part) { return std::filesystem::equivalent(part, one, ignored); };
+    if (!same(about.from) && std::ranges::none_of(parts, same))
+      return Error::user(
+          fmt::format("FROM {}: is not a part of the model of FROM {}; a model has one base", one, about.from));
+  }
+  return {};
+}
+
+// The files of the model that DRAFT names. None: it is built in.
+Result<std::vector<std::string>> draft_files_of(const ModelStore& store, const std::string& draft) {
+  if (is_stored_file(draft)) {
+    MILLRACE_TRY_VOID(open_model(draft));
+    return files_of_model(draft);
+  }
+  if (find_embedded_model(draft)) return std::vector<std::string>();
+  if (const auto stored = store.find(draft); stored && !stored->files.empty()) return stored->files;
+  return Error::user(
+      fmt::format("DRAFT {}: no such file, and no model on this machine with files of its own has that name", draft));
+}
+
+}  // namespace
+
 Result<ModelRecipe> model_recipe(const ModelStore& store, Modelfile about) {
   MILLRACE_TRY_VOID(model_defaults(about.parameters));
+  if (!about.more_from.empty()) MILLRACE_TRY_VOID(choose_base(about));
   ModelRecipe out;
+  if (!about.draft.empty()) {
+    MILLRACE_TRY(out.draft_files, draft_files_of(store, about.draft));
+  }
   std::error_code ignored;
   const std::string from = about.from;
   for (const std::string& adapter : about.adapters)
@@ -48,6 +114,11 @@ Result<ModelRecipe> model_recipe(const ModelStore& store, Modelfile about) {
     if (about.system.empty()) about.system = theirs.system;
     if (about.license.empty()) about.license = theirs.license;
     if (about.messages.empty()) about.messages = theirs.messages;
+    if (about.kept.empty()) about.kept = theirs.kept;
+    if (about.draft.empty()) {
+      about.draft = theirs.draft;
+      out.draft_files = base->draft_files;
+    }
     about.parameters.insert(about.parameters.begin(), theirs.parameters.begin(), theirs.parameters.end());
     about.adapters.insert(about.adapters.begin(), theirs.adapters.begin(), theirs.adapters.end());
   } else {

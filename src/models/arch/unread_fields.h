@@ -1,0 +1,20 @@
+// Fields that no reader looked at. Most are harmless: names of tokens, training settings, notes of programs. Some
+// change what the model computes, and a model that runs without them answers with other tokens and no error. A field
+// whose name looks like one of those is therefore refused by name, unless its value changes nothing or the name is
+// known to be harmless.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "models/arch_spec.h"
+#include "models/config_reader.h"
+
+namespace millrace {
+
+// Call it after all fields were read into `spec`. `family`: for the message. `harmless`: names that change nothing in
+// this family. Failures are stored in `config`.
+void refuse_unread_fields(ConfigReader& config, const ArchSpec& spec, std::string_view family,
+                          std::span<const std::string_view> harmless);
+
+}  // namespace millrace
