@@ -373,7 +373,7 @@ std::optional<ApiError> Service::complete(GenerationRequest& params) const {
                       fmt::format("timeout: the request timed out while its {}",
                                   params.compressing_seconds > 0 ? "prompt was being compressed"
                                   : params.waited_seconds > 0    ? "model was being loaded"
-                                                                 : "prompt was waiting to be read"),
+                                                                 : "prompt was being read"),
                       "timeout"};
   }
   for (const AskedPrompt& prompt : params.prompts) {

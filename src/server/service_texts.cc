@@ -15,15 +15,43 @@ namespace {
 constexpr auto kReadingTime = std::chrono::seconds(10);
 constexpr size_t kBytesPerSecond = size_t{1} << 20;  // and a further second for so much text
 
-// The text of a request that is tokenized as it is; a conversation is charged when it is rendered.
+// Texts are tokenized one after the other: the longest counts, and of the others only the tokens that are kept.
+class TextSizes {
+ public:
+  void add(const std::string& text) {
+    longest_ = std::max(longest_, text.size());
+    all_ += text.size();
+  }
+  void add(const Json& json) {
+    if (json.is_string()) return add(json.get_ref<const std::string&>());
+    if (json.is_structured())
+      for (const Json& one : json) add(one);  // as deep as parse_body() allows
+  }
+  size_t charged_bytes() const { return longest_ + (all_ - longest_) / kPartOfTokens; }
+
+ private:
+  static constexpr size_t kPartOfTokens = 8;
+  size_t longest_ = 0, all_ = 0;
+};
+
+// The texts of a request that are tokenized as they are; a conversation is charged when it is rendered.
 size_t text_bytes(const GenerationRequest& params) {
-  size_t bytes = params.prediction.size();
-  for (const AskedPrompt& prompt : params.prompts) bytes += prompt.text.size();
-  for (const std::string& document : params.documents) bytes += document.size();
-  for (const std::string& word : params.bad_words) bytes += word.size();
-  if (!params.infill) return bytes;
-  for (const InfillFile& file : params.infill->files) bytes += file.name.size() + file.text.size();
-  return bytes + params.infill->begun.size() + params.infill->suffix.size();
+  TextSizes sizes;
+  sizes.add(params.prediction);
+  for (const AskedPrompt& prompt : params.prompts) sizes.add(prompt.text);
+  for (const std::string& document : params.documents) sizes.add(document);
+  for (const std::string& word : params.bad_words) sizes.add(word);
+  if (!params.infill) return sizes.charged_bytes();
+  for (const InfillFile& file : params.infill->files) sizes.add(file.text);
+  sizes.add(params.infill->begun);
+  sizes.add(params.infill->suffix);
+  return sizes.charged_bytes();
+}
+
+size_t text_bytes(const Json& body) {
+  TextSizes sizes;
+  sizes.add(body);
+  return sizes.charged_bytes();
 }
 
 }  // namespace
@@ -78,12 +106,11 @@ void Service::answer_texts(const Endpoint& endpoint, WaitingText& waiting, const
   params.reading_seconds = work.seconds();
   const WorkShare share = share_of(waiting.request, params);
   if (share.late())
-    return end({ApiErrorKind::time_limit, "timeout: the request timed out while its prompt was waiting to be read",
-                "timeout"});
+    return end({ApiErrorKind::time_limit, "timeout: the request timed out while its prompt was being read", "timeout"});
   if (share.until) work.request_until = *share.until;
   work.until = std::chrono::steady_clock::now() + kReadingTime + std::chrono::seconds(waiting.bytes / kBytesPerSecond);
   if (!endpoint.format)
-    if (auto wrong = charge_text(params, waiting.bytes)) return end(*wrong);
+    if (auto wrong = charge_text(params, text_bytes(waiting.body))) return end(*wrong);
   Call call{*this, waiting.request, std::move(waiting.rest), std::move(waiting.body), std::move(params)};
   answer_now(endpoint, call, exchange);
 }

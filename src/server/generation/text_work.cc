@@ -9,15 +9,19 @@ namespace {
 
 constexpr int64_t kFreeTextBytes = int64_t{32} << 10;  // covered by the account of the program
 constexpr int64_t kPartOfBudget = 16;                  // of what is left after the weights
+constexpr int64_t kBytesPerToken = 8;                  // of text; more than nearly all texts have
+constexpr int64_t kMinSharedBytes = int64_t{4} << 20;
 constexpr int64_t kMaxReserveBytes = int64_t{512} << 20;
 constexpr const char* kPrompts = "prompts";
 
 }  // namespace
 
-Result<TextMemory> TextMemory::reserve(const std::shared_ptr<MemoryAccounts>& model) {
+Result<TextMemory> TextMemory::reserve(const std::shared_ptr<MemoryAccounts>& model, int64_t context) {
   TextMemory out;
   if (!model || model->budget() == 0) return out;
-  const int64_t bytes = std::clamp<int64_t>(model->left() / kPartOfBudget, 1, kMaxReserveBytes);
+  const int64_t bytes = model->shares() ? std::clamp(context * kBytesPerToken * kTokenizingBytesPerByte,
+                                                     kMinSharedBytes, kMaxReserveBytes)
+                                        : std::clamp<int64_t>(model->left() / kPartOfBudget, 1, kMaxReserveBytes);
   MILLRACE_TRY(out.hold, MemoryHold::take(model, kPrompts, bytes, "raise --memory"));
   out.accounts = std::make_shared<MemoryAccounts>(bytes);
   return out;

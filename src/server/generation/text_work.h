@@ -24,8 +24,10 @@ struct TextMemory {
   MemoryHold hold;                           // from the model's accounts
   std::shared_ptr<MemoryAccounts> accounts;  // the part of `hold` that is in use; null: unlimited
 
-  // Reserves a part of what a budget has left; the engine takes the rest. Without a budget nothing is limited.
-  static Result<TextMemory> reserve(const std::shared_ptr<MemoryAccounts>& model);
+  // Reserves a part of what a model's own budget has left; the engine takes the rest. Of a budget that models share it
+  // reserves what a text of `context` tokens needs, so that a model's size does not depend on the others. Without a
+  // budget nothing is limited. Errors: resource.
+  static Result<TextMemory> reserve(const std::shared_ptr<MemoryAccounts>& model, int64_t context);
 };
 
 struct TextWork {

@@ -149,7 +149,9 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     while (!prompts.ok() && short_of_memory(prompts.error()))
       prompts = PromptWorker::create(*model, config.prompt_passes, options.threads);
     if (!prompts.ok()) return failure(prompts.error());
-    auto text_memory = TextMemory::reserve((*model)->parts().accounts);
+    const auto reserve = [&] { return TextMemory::reserve((*model)->parts().accounts, (*model)->info().context); };
+    auto text_memory = reserve();
+    while (!text_memory.ok() && short_of_memory(text_memory.error())) text_memory = reserve();
     if (!text_memory.ok()) return failure(text_memory.error());
     if (const std::string why = options.drafter_if_possible ? drafts_do_not_pay(**model) : ""; !why.empty())
       leave_out_drafter(options, load, config.name, why);
