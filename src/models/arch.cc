@@ -91,6 +91,23 @@ std::string fill_pattern(std::string_view pattern, std::string_view layer, std::
   return out;
 }
 
+// The published multimodal Gemma 3 state in text_config only what differs from the defaults of Transformers' class.
+constexpr const char* kGemma3Defaults = R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
+    "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 131072, "rms_norm_eps": 1e-6,
+    "query_pre_attn_scalar": 256, "sliding_window": 4096})";
+
+// The language model's fields: multimodal checkpoints store them in text_config.
+nlohmann::ordered_json language_fields(const nlohmann::ordered_json& config) {
+  const auto text = config.find("text_config");
+  if (text == config.end() || !text->is_object()) return config;
+  const auto type = text->find("model_type");
+  if (type == text->end() || *type != "gemma3_text") return *text;
+  auto fields = nlohmann::ordered_json::parse(kGemma3Defaults);
+  fields.update(*text);
+  return fields;
+}
+
 Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
   auto bad = [&](const std::string& what) { return Error::corrupt(fmt::format("{}: {}", source, what)); };
   for (const LayerSpec& layer : spec.layers)
@@ -156,9 +173,8 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
     if (meta.status().ok()) refuse_unread_fields(meta, spec, arch->name, arch->harmless_fields);
     MILLRACE_TRY_VOID(meta.status());
   } else {
-    // Multimodal checkpoints store the language model's fields in text_config.
-    auto text = config.find("text_config");
-    ConfigReader reader(text != config.end() && text->is_object() ? *text : config, files.path + "/config.json");
+    const nlohmann::ordered_json fields = language_fields(config);
+    ConfigReader reader(fields, files.path + "/config.json");
     if (arch->common_huggingface) read_common_huggingface(reader, spec);
     if (arch->read_huggingface && reader.status().ok()) arch->read_huggingface(reader, spec);
     assign_window_ropes(spec);

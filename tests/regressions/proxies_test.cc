@@ -67,6 +67,26 @@ TEST(Proxies, APathPrefixIsRemoved) {
     EXPECT_EQ(asked(live.port(), "GET", path, "").status, 404) << path;
 }
 
+// The page's addresses are relative: without the slash they would be looked for beside the prefix.
+TEST(Proxies, APrefixWithoutItsSlashIsRedirected) {
+  HttpLimits http;
+  http.path_prefix = "/team/l m";
+  LiveServer live({}, http);
+  const std::pair<const char*, const char*> cases[] = {
+      {"/team/l%20m", "./l%20m/"}, {"/team/l%20m?a=b&c=/d", "./l%20m/?a=b&c=/d"}, {"/team/%6C%20m", "./%6C%20m/"}};
+  for (const char* method : {"GET", "HEAD"})
+    for (const auto& [path, location] : cases) {
+      const Response answer = asked(live.port(), method, path, "");
+      EXPECT_EQ(answer.status, 308) << path;
+      EXPECT_EQ(answer.headers.at("location"), location);
+    }
+  EXPECT_EQ(asked(live.port(), "GET", "/team/l%20m/v1/models", "").status, 200);
+  EXPECT_EQ(asked(live.port(), "POST", "/team/l%20m", "").status, 404);
+  EXPECT_EQ(asked(live.port(), "GET", "/team", "").status, 404);
+  LiveServer plain;
+  EXPECT_EQ(asked(plain.port(), "GET", "/team", "").status, 404);
+}
+
 TEST(Proxies, EveryOperationOfTheSchemaHasAnIdOfItsOwn) {
   LiveServer live;
   const Json schema = get(live.port(), "/openapi.json").json();

@@ -199,7 +199,7 @@ function frame(): void {
     } }, "Skip to the message field"),
     el("header", { class: "bar" },
       menuButton,
-      el("span", { class: "brand" }, el("img", { src: "/favicon.svg", alt: "", width: "22", height: "22" }), "millrace"),
+      el("span", { class: "brand" }, el("img", { src: "favicon.svg", alt: "", width: "22", height: "22" }), "millrace"),
       el("nav", { class: "tabs", "aria-label": "Views" }, tabs.chat, tabs.live, tabs.compare),
       modelChoice,
       el("div", { class: "bar-end" }, iconButton("keyboard", "Keyboard shortcuts", showShortcuts, { class: "icon-button only-wide" }), themeButton, panelButton)),

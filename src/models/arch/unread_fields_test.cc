@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/ordered_json.h"
 #include "models/arch.h"
 
@@ -176,6 +178,32 @@ TEST(UnreadFields, FieldsOfTheTextModelAreChecked) {
   const auto refused = read_whole_config(gemma.arch, config);
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("residual_multiplier"), std::string::npos);
+}
+
+// gemma-3-27b-it and gemma-3-4b-it as published: what they do not state is the default of Transformers' class.
+TEST(UnreadFields, PublishedGemma3HasTheDefaultsOfItsClass) {
+  WholeConfig config = WholeConfig::parse(R"({"boi_token_index": 255999, "text_config": {"hidden_size": 2560,
+      "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34,
+      "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024}})");
+  const auto small = read_whole_config("Gemma3ForConditionalGeneration", config);
+  ASSERT_TRUE(small.ok()) << small.error().message;
+  EXPECT_EQ(small->vocab, 262208);
+  EXPECT_EQ(small->heads, 8);
+  EXPECT_EQ(small->kv_heads, 4);
+  EXPECT_EQ(small->head_dim, 256);
+  EXPECT_EQ(small->context, 131072);
+  EXPECT_EQ(small->layer_count(), 34);
+  EXPECT_EQ(small->layers[0].window, 1024);
+  EXPECT_EQ(small->layers[5].window, 0);
+  EXPECT_EQ(small->ropes[0].theta, 1e6);
+  EXPECT_EQ(small->ropes[1].theta, 1e4);
+  const auto differing = WholeConfig::parse(R"({"head_dim": 128, "num_attention_heads": 32, "num_key_value_heads": 16,
+      "query_pre_attn_scalar": 168})");
+  config["text_config"].update(differing);
+  const auto large = read_whole_config("Gemma3ForConditionalGeneration", config);
+  ASSERT_TRUE(large.ok()) << large.error().message;
+  EXPECT_EQ(large->heads, 32);
+  EXPECT_FLOAT_EQ(large->attention_scale, static_cast<float>(1.0 / std::sqrt(168.0)));
 }
 
 // Fields of families that other programs save under another family's class, and of families to come.

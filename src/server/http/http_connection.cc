@@ -236,6 +236,17 @@ bool HttpConnection::take_target(std::string_view target) {
   return true;
 }
 
+// The page's addresses are relative to its own, which must therefore end in '/'. Location is relative too: proxies
+// publish the prefix under names that this server does not know.
+std::optional<HttpReply> HttpConnection::slash_redirect(std::string_view target) const {
+  if (limits_->path_prefix.empty() || request_.path != limits_->path_prefix) return std::nullopt;
+  if (request_.method != "GET" && request_.method != "HEAD") return std::nullopt;
+  const std::string_view path = target.substr(0, target.find('?'));
+  std::string location = "./" + std::string(path.substr(path.rfind('/') + 1)) + "/";
+  if (!request_.query.empty()) location += "?" + request_.query;
+  return HttpReply{.status = 308, .headers = {{"Location", location}}};
+}
+
 void HttpConnection::refuse_for_room() {
   refuse(503, "connections: the limit of this server or for this address is reached; try again later");
 }
@@ -243,13 +254,15 @@ void HttpConnection::refuse_for_room() {
 void HttpConnection::head_came(ErrorCode failed) {
   if (failed) return refuse(400, "not an HTTP request: " + failed.message());
   take_head();
-  if (!take_target({parser_->get().target().data(), parser_->get().target().size()}))
-    return refuse(400, "the request target is not a path");
+  const std::string_view target(parser_->get().target().data(), parser_->get().target().size());
+  if (!take_target(target)) return refuse(400, "the request target is not a path");
   if (turned_away_) return refuse_for_room();
   const auto body_limit = static_cast<uint64_t>(limits_->body_bytes);
   if (parser_->content_length().value_or(0) > body_limit) return refuse(413, too_large());
   parser_->body_limit(body_limit);
-  if (auto refused = server_.handler.admit(request_)) {
+  std::optional<HttpReply> refused = slash_redirect(target);
+  if (!refused) refused = server_.handler.admit(request_);
+  if (refused) {
     if (parser_->is_done()) {
       parser_.reset();  // received completely: the connection can be reused
     } else {

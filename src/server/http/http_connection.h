@@ -113,6 +113,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void read_more_of_head();
   void head_came(ErrorCode failed);
   bool take_target(std::string_view target);
+  // The answer to a page's request for the path prefix without the slash behind it; nullopt: it is another request.
+  std::optional<HttpReply> slash_redirect(std::string_view target) const;
   void refuse_for_room();
   void read_body();
   void body_came(ErrorCode failed);
