@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/secret_memory.h"
 #include "run/language_model.h"
 #include "server/api/api.h"
 #include "server/api/use_field.h"
@@ -47,10 +48,17 @@ std::unique_ptr<ModelRegistry> registry_of_one(std::shared_ptr<const LanguageMod
   return registry;
 }
 
-std::vector<ApiKey> all_keys(const ServiceOptions& options) {
+std::vector<ApiKey> all_keys(const LiveOptions& options) {
   std::vector<ApiKey> out = options.keys;
   for (size_t i = 0; i < options.api_keys.size(); ++i) out.push_back(plain_api_key(options.api_keys[i], i + 1));
   return out;
+}
+
+// Only the digests of keys stay in memory.
+void forget_key_texts(LiveOptions& options) {
+  options.keys = all_keys(options);
+  for (std::string& key : options.api_keys) wipe(key);
+  options.api_keys.clear();
 }
 
 }  // namespace
@@ -80,6 +88,7 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options)
   telemetry_ = options_.telemetry;
   if (!telemetry_)
     telemetry_ = Telemetry::create({.log = {.level = "off"}}, models_->resolve("").value_or(""), {}).value();
+  forget_key_texts(options_);
   change(options_);
   feed_ = std::make_unique<LiveFeed>(*this);
   streams_ = std::make_unique<StreamStore>(options_.streams);
@@ -112,7 +121,8 @@ void Service::stop_engine() {
 
 void Service::change(const ServiceOptions& fresh) {
   auto changed = std::make_shared<LiveOptions>(static_cast<const LiveOptions&>(fresh));
-  access_.replace(all_keys(fresh));
+  forget_key_texts(*changed);
+  access_.replace(changed->keys);
   std::lock_guard lock(live_mutex_);
   live_ = std::move(changed);
 }

@@ -279,11 +279,9 @@ StreamStore::~StreamStore() {
 
 std::string stream_owner(const HttpRequest& request) {
   if (request.account) return "key " + request.account->key().name;
-  std::string_view given = given_key(request);
-  if (given.empty()) given = request.header("authorization");  // another scheme, perhaps of a proxy
-  if (given.empty()) return "";
-  const KeyDigest digest = key_digest(given);
-  return "digest " + std::string(digest.begin(), digest.end());
+  const GivenKey given = given_key(request);
+  const auto& digest = given.key ? given.key : given.other;
+  return digest ? "digest " + std::string(digest->begin(), digest->end()) : "";
 }
 
 std::string stream_id(const HttpRequest& request) {

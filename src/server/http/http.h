@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/access/key_digest.h"
 
 namespace millrace {
 
@@ -28,11 +29,12 @@ struct HttpRequest {
   std::string method;   // "GET"
   std::string path;     // "/v1/models", percent-decoded
   std::string query;    // after the '?', undecoded
-  HttpHeaders headers;  // names in lower case
+  HttpHeaders headers;  // names in lower case; without those that give a key
   std::string body;
   std::string client;  // identifies the client when there is no API key: peer address, or its IPv6 /64 network
   bool by_trusted_proxy = false;        // the peer is one of HttpLimits::trusted_proxies
   std::shared_ptr<KeyAccount> account;  // of the API key; set by admit(), null on a server without keys
+  std::optional<GivenKey> given = {};   // nothing: the request did not arrive over HTTP
 
   std::string_view header(std::string_view name) const;  // "" when absent
 };

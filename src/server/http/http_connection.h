@@ -24,6 +24,7 @@
 #include <set>
 #include <thread>
 
+#include "base/secret_memory.h"
 #include "server/http/http.h"
 #include "server/http/http_stream.h"
 #include "server/http/strand_queue.h"
@@ -108,7 +109,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  private:
   using Clock = std::chrono::steady_clock;
   using ErrorCode = boost::system::error_code;
-  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  // Heads of requests contain API keys: what holds their bytes is overwritten before it is freed.
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body, WipingAllocator<char>>;
+  using Buffer = boost::beast::basic_flat_buffer<WipingAllocator<char>>;
 
   void wait_for_request();
   void read_head();
@@ -119,6 +122,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void read_body();
   void body_came(ErrorCode failed);
   void take_head();
+  void forget_parsed(size_t bytes);
   void take_proxy();
   std::string too_large() const;
   void refuse(int status, const std::string& message);
@@ -141,7 +145,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpServer::State& server_;
   HttpStream stream_;
   boost::asio::steady_timer timer_, ping_timer_;
-  boost::beast::flat_buffer buffer_;
+  Buffer buffer_;
   std::optional<Parser> parser_;
   HttpRequest request_;
   HttpRequest answered_request_;  // method, path and some headers of the request being answered, for give_up()
