@@ -43,8 +43,11 @@ std::unique_ptr<ModelRegistry> registry_of_one(std::shared_ptr<const LanguageMod
   auto registry = std::move(*ModelRegistry::create({.any_name = options.any_name}));
   auto prompts = options.prompts;
   if (!prompts) prompts = std::move(*PromptWorker::create(model, {}, options.engine.threads));
-  registry->adopt(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine,
-                                                options.sampling, options.pooling, std::move(prompts)));
+  const int64_t budget = model->parts().accounts ? model->parts().accounts->budget() : 0;
+  auto served = std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine,
+                                              options.sampling, options.pooling, std::move(prompts));
+  served->answers = std::make_shared<AnswerMemory>(answer_parts(budget));
+  registry->adopt(std::move(served));
   return registry;
 }
 
@@ -91,9 +94,10 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options)
   forget_key_texts(options_);
   change(options_);
   feed_ = std::make_unique<LiveFeed>(*this);
-  streams_ = std::make_unique<StreamStore>(options_.streams);
   constraints_ = std::make_unique<ConstraintWorkers>();
   pulls_ = std::make_unique<ModelPulls>();
+  answer_parts_ = models_->answer_parts();
+  streams_ = std::make_unique<StreamStore>(within(options_.streams, answer_parts_));
   // Under a memory budget, responses are only stored if their limit is a small part of it.
   const auto accounts = models_->memory()  ? models_->memory()
                         : models_->first() ? models_->first()->model->parts().accounts
@@ -430,7 +434,8 @@ std::optional<ApiError> Service::charge(GenerationRequest& params, const HttpReq
 
 void Service::generate(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                        const Exchange& exchange) {
-  if (params.only_load) return Generation::start(*this, endpoint, std::move(params), headers(request), exchange);
+  if (params.only_load)
+    return Generation::start(*this, endpoint, std::move(params), headers(request), exchange, nullptr);
   const auto refuse = [&](const ApiError& error) {
     exchange.end(refused(*endpoint.dialect, error, headers(request)), endpoint.dialect->refuse_in_stream(error));
   };
@@ -537,6 +542,12 @@ void Service::begin_answer(const Endpoint& endpoint, GenerationRequest params, c
   if (auto wrong = check_wait(params, request, expected))
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
+  std::unique_ptr<AnswerMemory::Hold> memory;
+  const int64_t bytes =
+      answer_bytes(params, *endpoint.format, params.served->context, exchange.taker() && !params.stream);
+  if (auto wrong = AnswerMemory::take(params.served->answers, bytes, memory))
+    return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
+                        endpoint.dialect->refuse_in_stream(*wrong));
   if (auto wrong = charge(params, request))
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
@@ -554,7 +565,7 @@ void Service::begin_answer(const Endpoint& endpoint, GenerationRequest params, c
   if (params.compressed_tokens > 0)
     head.emplace_back("Millrace-Compressed-Tokens", std::to_string(params.compressed_tokens));
   if (const std::string id = stream_id(request); !id.empty()) streams_->admit(stream_owner(request), id, exchange);
-  Generation::start(*this, endpoint, std::move(params), std::move(head), exchange);
+  Generation::start(*this, endpoint, std::move(params), std::move(head), exchange, std::move(memory));
 }
 
 }  // namespace millrace

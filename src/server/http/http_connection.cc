@@ -122,6 +122,7 @@ void HttpConnection::close() {
   no_limit();
   ping_timer_.cancel();
   stream_.close();
+  more_ = nullptr;
   if (!answering_) return;
   answering_ = false;
   --server_.answering;

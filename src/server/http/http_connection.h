@@ -4,8 +4,8 @@
 //
 //   wait -> read head -> read body -> answering -> (written) -> wait ...
 //                                        |  the socket is watched, so that a disconnect is reported immediately
-//                                        |  queue_ grows by write(), at most limits.queued_bytes;
-//                                        |  sending_ is being written
+//                                        |  queue_ grows by write(), at most limits.queued_bytes, and by more_,
+//                                        |  whenever everything before has been sent; sending_ is being written
 #pragma once
 
 #include <array>
@@ -131,6 +131,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void release_body();
   void queue(std::string bytes);
   void send();
+  void queue_more();
   void sent(ErrorCode failed, size_t bytes);
   bool lags(size_t more);
   void answered();
@@ -159,7 +160,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool complete_ = false;  // the whole answer is queued
   bool closed_ = false;
   std::string queue_, sending_;
-  size_t sent_ = 0;  // bytes of sending_
+  std::function<bool(std::string&)> more_;  // of a reply that is written in parts; null: no more
+  size_t sent_ = 0;                         // bytes of sending_
   std::function<void(bool)> gone_;
   HttpReply ping_head_;
   std::string ping_;
