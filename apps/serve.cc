@@ -1,6 +1,7 @@
 // millrace serve: serves models over HTTP.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -8,6 +9,7 @@
 #include <set>
 
 #include "base/memory_accounts.h"
+#include "base/secret_memory.h"
 #include "base/version.h"
 #include "command.h"
 #include "durations.h"
@@ -63,20 +65,31 @@ bool is_loopback(const std::string& host) { return host == "localhost" || host =
 Result<void> read_keys(ServeFlags& flags) {
   std::vector<std::string>& keys = flags.service.api_keys;
   if (!flags.key_file.empty()) {
-    std::ifstream file(flags.key_file);
-    if (!file) return Error::corrupt(fmt::format("{}: cannot be read", flags.key_file));
+    MILLRACE_TRY(std::string text, read_secret_file(flags.key_file, kMaxKeysFileBytes));
     const size_t before = keys.size();
-    for (std::string line; std::getline(file, line);)
-      if (!line.empty() && line[0] != '#') keys.push_back(line);
+    keys.reserve(before + static_cast<size_t>(std::ranges::count(text, '\n')) + 1);  // growing would leave copies
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      const std::string_view line = std::string_view(text).substr(begin, end - begin);
+      if (!line.empty() && line[0] != '#') keys.emplace_back(line);
+      begin = end + 1;
+    }
+    wipe(text);
     if (keys.size() == before)
       return Error::corrupt(fmt::format("{}: contains no keys; expected one per line", flags.key_file));
   }
   for (const std::string& key : keys)
     if (key.empty() || key.size() > 1024) return Error::user("API key: must have 1 to 1024 characters");
-  if (flags.keys_path.empty()) return {};
-  MILLRACE_TRY(KeysFile file, read_api_keys(flags.keys_path));
-  if (!file.warning.empty()) std::fprintf(stderr, "millrace: warning: %s\n", file.warning.c_str());
-  flags.service.keys = std::move(file.keys);
+  if (!flags.keys_path.empty()) {
+    MILLRACE_TRY(KeysFile file, read_api_keys(flags.keys_path));
+    if (!file.warning.empty()) std::fprintf(stderr, "millrace: warning: %s\n", file.warning.c_str());
+    flags.service.keys = std::move(file.keys);
+  }
+  for (size_t i = 0; i < keys.size(); ++i) {
+    flags.service.keys.push_back(plain_api_key(keys[i], i + 1));
+    wipe(keys[i]);
+  }
+  keys.clear();
   return {};
 }
 

@@ -365,8 +365,9 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
   const int64_t evictor =
       request_evictor_memory(request, rule.get(), tokens, limits.drafts, core->kv().layout().heads(),
                              core->kv().layout().tables(), limits.gate_dims);
-  const int64_t memory = std::max({request.n, request.best_of, request.beams}) * (request_memory(tokens) + evictor) +
-                         embeddings_bytes(request);
+  const int64_t answer =
+      request_memory(tokens) + request_logprob_memory(request, tokens, stream->sink != nullptr) + evictor;
+  const int64_t memory = std::max({request.n, request.best_of, request.beams}) * answer + embeddings_bytes(request);
   {
     std::lock_guard lock(mutex);
     if (stop) return Error::resource("engine: has stopped");

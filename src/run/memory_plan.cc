@@ -20,6 +20,7 @@ constexpr int64_t kRequestBytes = 16 << 10;  // of a request without its tokens:
 constexpr int64_t kRequestTokenBytes = 16;   // prompt, stream and table entries of one token
 constexpr int64_t kUnreadEvents = 4096;      // of a stream with a slow reader ...
 constexpr int64_t kEventBytes = 256;         // ... each
+constexpr int64_t kListBytes = 32;           // of the list of an event's log-probabilities, without them
 constexpr int64_t kLeastRequests = 8 << 20;  // of all requests, so that engines with a short context have a queue, too
 constexpr int64_t kPrefixBlockBytes = 512;   // node, key and order of one block in the prefix index, without its tokens
 constexpr int64_t kIdBytes = 12;             // references, holders and state of one id
@@ -98,6 +99,13 @@ Result<int64_t> evictor_memory(const ArchSpec& spec, const EngineOptions& option
 
 int64_t request_memory(int64_t tokens) {
   return kRequestBytes + tokens * kRequestTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes;
+}
+
+int64_t request_logprob_memory(const Request& request, int64_t tokens, bool has_sink) {
+  if (request.sampling.logprobs < 0) return 0;
+  const bool all = std::max(request.best_of, request.beams) > request.n;
+  const int64_t events = all ? tokens : has_sink ? 0 : std::min(tokens, kUnreadEvents);
+  return events * (kListBytes + request.sampling.logprobs * static_cast<int64_t>(sizeof(TokenLogprob)));
 }
 
 int64_t request_evictor_memory(const Request& request, const EvictionRule* rule, int64_t tokens, int64_t drafts,

@@ -140,6 +140,20 @@ TEST(MemoryPlan, RequestMemory) {
   EXPECT_EQ(request_memory(100), 16384 + 100 * 16 + 100 * 256);
   EXPECT_EQ(request_memory(4096), 16384 + 4096 * 16 + 4096 * 256);
   EXPECT_EQ(request_memory(10'000), 16384 + 10'000 * 16 + 4096 * 256) << "the number of unread events is bounded";
+  Request request;
+  EXPECT_EQ(request_logprob_memory(request, 100, false), 0);
+  request.sampling.logprobs = 0;
+  EXPECT_EQ(request_logprob_memory(request, 100, false), 100 * 32);
+  request.sampling.logprobs = 20;
+  EXPECT_EQ(request_logprob_memory(request, 100, false), 100 * (32 + 20 * 8));
+  EXPECT_EQ(request_logprob_memory(request, 10'000, false), 4096 * (32 + 20 * 8));
+  EXPECT_EQ(request_logprob_memory(request, 10'000, true), 0);
+  request.best_of = 2;
+  EXPECT_EQ(request_logprob_memory(request, 10'000, true), 10'000 * (32 + 20 * 8));
+  EXPECT_EQ(request_logprob_memory(request, 10'000, false), 10'000 * (32 + 20 * 8))
+      << "held until the best answer is known";
+  request.n = 2;
+  EXPECT_EQ(request_logprob_memory(request, 10'000, false), 4096 * (32 + 20 * 8));
 }
 
 TEST(MemoryPlan, EvictorMemory) {

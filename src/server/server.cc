@@ -2,6 +2,15 @@
 
 namespace millrace {
 
+namespace {
+
+HttpLimits with_budget(HttpLimits limits, const Service& service) {
+  if (const int64_t unsent = service.answer_parts().unsent; unsent > 0) limits.all_queued_bytes = unsent;
+  return limits;
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageModel> model,
                                               std::unique_ptr<Engine> engine, ServiceOptions options,
                                               const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
@@ -40,14 +49,14 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Service> its, cons
     const HttpServer* http = server->listening_;
     return http ? http->counts() : HttpCounts();
   });
-  MILLRACE_TRY(server->http_, HttpServer::start(limits, std::move(handler), std::move(tls)));
+  MILLRACE_TRY(server->http_, HttpServer::start(with_budget(limits, *service), std::move(handler), std::move(tls)));
   server->listening_ = server->http_.get();
   return server;
 }
 
 void Server::change(const ServiceOptions& options, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
   service_->change(options);
-  http_->change(limits, std::move(tls));
+  http_->change(with_budget(limits, *service_), std::move(tls));
 }
 
 void Server::drain() {

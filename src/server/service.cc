@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/secret_memory.h"
 #include "run/language_model.h"
 #include "server/api/api.h"
 #include "server/api/use_field.h"
@@ -43,15 +44,25 @@ std::unique_ptr<ModelRegistry> registry_of_one(std::shared_ptr<const LanguageMod
   auto registry = std::move(*ModelRegistry::create({.any_name = options.any_name}));
   auto prompts = options.prompts;
   if (!prompts) prompts = std::move(*PromptWorker::create(model, {}, options.engine.threads));
-  registry->adopt(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine,
-                                                options.sampling, options.pooling, std::move(prompts)));
+  const int64_t budget = model->parts().accounts ? model->parts().accounts->budget() : 0;
+  auto served = std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine,
+                                              options.sampling, options.pooling, std::move(prompts));
+  served->answers = std::make_shared<AnswerMemory>(answer_parts(budget));
+  registry->adopt(std::move(served));
   return registry;
 }
 
-std::vector<ApiKey> all_keys(const ServiceOptions& options) {
+std::vector<ApiKey> all_keys(const LiveOptions& options) {
   std::vector<ApiKey> out = options.keys;
   for (size_t i = 0; i < options.api_keys.size(); ++i) out.push_back(plain_api_key(options.api_keys[i], i + 1));
   return out;
+}
+
+// Only the digests of keys stay in memory.
+void forget_key_texts(LiveOptions& options) {
+  options.keys = all_keys(options);
+  for (std::string& key : options.api_keys) wipe(key);
+  options.api_keys.clear();
 }
 
 }  // namespace
@@ -82,12 +93,14 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options)
   telemetry_ = options_.telemetry;
   if (!telemetry_)
     telemetry_ = Telemetry::create({.log = {.level = "off"}}, models_->resolve("").value_or(""), {}).value();
+  forget_key_texts(options_);
   change(options_);
   feed_ = std::make_unique<LiveFeed>(*this);
-  streams_ = std::make_unique<StreamStore>(options_.streams);
   constraints_ = std::make_unique<ConstraintWorkers>();
   texts_ = std::make_unique<TextWorkers>();
   pulls_ = std::make_unique<ModelPulls>();
+  answer_parts_ = models_->answer_parts();
+  streams_ = std::make_unique<StreamStore>(within(options_.streams, answer_parts_));
   // Under a memory budget, responses are only stored if their limit is a small part of it.
   const auto accounts = models_->memory()  ? models_->memory()
                         : models_->first() ? models_->first()->model->parts().accounts
@@ -116,7 +129,8 @@ void Service::stop_engine() {
 
 void Service::change(const ServiceOptions& fresh) {
   auto changed = std::make_shared<LiveOptions>(static_cast<const LiveOptions&>(fresh));
-  access_.replace(all_keys(fresh));
+  forget_key_texts(*changed);
+  access_.replace(changed->keys);
   std::lock_guard lock(live_mutex_);
   live_ = std::move(changed);
 }
@@ -442,7 +456,8 @@ std::optional<ApiError> Service::charge(GenerationRequest& params, const HttpReq
 
 void Service::generate(const Endpoint& endpoint, GenerationRequest params, const HttpRequest& request,
                        const Exchange& exchange) {
-  if (params.only_load) return Generation::start(*this, endpoint, std::move(params), headers(request), exchange);
+  if (params.only_load)
+    return Generation::start(*this, endpoint, std::move(params), headers(request), exchange, nullptr);
   const auto refuse = [&](const ApiError& error) {
     exchange.end(refused(*endpoint.dialect, error, headers(request)), endpoint.dialect->refuse_in_stream(error));
   };
@@ -549,6 +564,12 @@ void Service::begin_answer(const Endpoint& endpoint, GenerationRequest params, c
   if (auto wrong = check_wait(params, request, expected))
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
+  std::unique_ptr<AnswerMemory::Hold> memory;
+  const int64_t bytes =
+      answer_bytes(params, *endpoint.format, params.served->context, exchange.taker() && !params.stream);
+  if (auto wrong = AnswerMemory::take(params.served->answers, bytes, memory))
+    return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
+                        endpoint.dialect->refuse_in_stream(*wrong));
   if (auto wrong = charge(params, request))
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
                         endpoint.dialect->refuse_in_stream(*wrong));
@@ -566,7 +587,7 @@ void Service::begin_answer(const Endpoint& endpoint, GenerationRequest params, c
   if (params.compressed_tokens > 0)
     head.emplace_back("Millrace-Compressed-Tokens", std::to_string(params.compressed_tokens));
   if (const std::string id = stream_id(request); !id.empty()) streams_->admit(stream_owner(request), id, exchange);
-  Generation::start(*this, endpoint, std::move(params), std::move(head), exchange);
+  Generation::start(*this, endpoint, std::move(params), std::move(head), exchange, std::move(memory));
 }
 
 }  // namespace millrace

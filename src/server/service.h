@@ -95,6 +95,7 @@ class Service {
     return access_.named(key_name);
   }  // null: no such key
   std::vector<KeyUsage> key_usage() const { return access_.usage(); }
+  const AnswerParts& answer_parts() const { return answer_parts_; }
   ResponseStore& responses() const { return *responses_; }
   const std::shared_ptr<ResponseStore>& shared_responses() const { return responses_; }
 
@@ -199,6 +200,7 @@ class Service {
   std::unique_ptr<ModelPulls> pulls_;
   std::unique_ptr<FileStore> files_;
   std::unique_ptr<BatchRunner> batches_;
+  AnswerParts answer_parts_;  // of the memory budget
   MemoryHold responses_memory_;
   std::shared_ptr<ResponseStore> responses_;
   std::function<HttpCounts()> counts_;

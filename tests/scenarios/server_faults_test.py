@@ -149,8 +149,9 @@ class Faults(unittest.TestCase):
         with Server("--memory", "1G", *flags) as server:  # what all but the KV cache takes depends on the build
             accounts = dict(re.findall(r'^millrace_memory_bytes\{.*account="(.+)"\} (\d+)$', server.ask("GET", "/metrics")[1], re.M))
             self.assertIn("KV", accounts)
-            fixed = sum(int(size) for name, size in accounts.items() if name not in ("KV", "KV tables", "prefix index"))
-        with Server("--memory", str(fixed + (18 << 20)), *flags) as server:
+            fixed = sum(int(size) for name, size in accounts.items() if name not in ("KV", "KV tables", "prefix index", "answers"))
+        budget = (fixed + (18 << 20)) * 32 // 25  # 7 of 32 parts are for answers
+        with Server("--memory", str(budget), *flags) as server:
             statuses, lock = [], threading.Lock()
 
             def ask(i):

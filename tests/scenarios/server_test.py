@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -22,6 +23,23 @@ MILLRACE, SOURCE = sys.argv[1], sys.argv[2]
 
 def Server(*flags):
     return server_process.Server(MILLRACE, *flags)
+
+
+def copies_in_memory(pid, text):
+    """How often a text is in the memory of another process."""
+    found = 0
+    with open(f"/proc/{pid}/maps", encoding="utf-8") as maps, open(f"/proc/{pid}/mem", "rb") as memory:
+        for line in maps:
+            span, access = line.split()[:2]
+            begin, end = (int(one, 16) for one in span.split("-"))
+            if "w" not in access or end - begin > 1 << 28:
+                continue
+            try:
+                memory.seek(begin)
+                found += memory.read(end - begin).count(text)
+            except OSError:  # unmapped since, or of the kernel
+                pass
+    return found
 
 
 def refused(*flags):
@@ -164,6 +182,27 @@ class Settings(unittest.TestCase):
         os.chmod(path, 0o644)
         with Server("--api-keys", path) as server:
             server.says("chmod")
+
+    def test_a_key_leaves_no_text_in_memory(self):
+        path = self.keys(alice="sk-alice-7781-text")
+        with open(self.write("plain.txt", "sk-second-5521-text\n"), encoding="utf-8") as file:
+            flags = ("--api-keys", path, "--api-key-file", file.name)
+        given = [("x-api-key", "sk-alice-7781-text"), ("Authorization", "Bearer sk-second-5521-text"), ("Authorization", "Bearer sk-wrong-1234-text"),
+                 ("x-api-key", "sk-wrong-5678-text"), ("Authorization", "Basic sk-basic-9012-text")]
+        for flags in (flags, ()):
+            with Server(*flags) as server:
+                for name, value in given:
+                    body = {"prompt": "a", "max_tokens": 3, "stream": True}
+                    server.ask("POST", "/v1/completions", body, {name: value, "X-Conversation-Id": "c"})
+                    server.ask("GET", "/no-such-path", None, {name: value})
+                    for more in ("Content-Length: 99999999\r\n", "not a header\r\n"):  # refused once its head is there
+                        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+                            client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{name}: {value}\r\n{more}\r\n".encode())
+                            client.shutdown(socket.SHUT_WR)
+                            while client.recv(4096):
+                                pass
+                for key in {value.split()[-1] for _, value in given}:
+                    self.assertEqual(copies_in_memory(server.process.pid, key.encode()), 0, (flags, key))
 
     def test_the_config_file(self):
         path = self.write("config.toml", "[serve]\nmax-body-bytes = 2000\n")

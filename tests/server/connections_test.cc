@@ -70,6 +70,50 @@ TEST(Connections, ASlowReaderIsCut) {
   EXPECT_TRUE(comes_true([&] { return live.server->counts().connections == 0; }));
 }
 
+TEST(Connections, SlowReadersShareALimit) {
+  HttpLimits http;
+  http.queued_bytes = int64_t{1} << 30;
+  http.all_queued_bytes = 16384;
+  LiveServer live({}, http, {});
+  Client slow(live.port(), 4096), quick(live.port());
+  slow.post(
+      kConnectionPrompt,
+      R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "logprobs": 20, "n": 8})");
+  EXPECT_TRUE(comes_true([&] { return live.server->counts().slow_readers_cut == 1; }));
+  EXPECT_TRUE(comes_true([&] { return all_blocks_free(live.engine()); }));
+  quick.post(kConnectionPrompt,
+             R"({"prompt": "Once upon a time", "max_tokens": 50, "ignore_eos": true, "stream": true, "logprobs": 20})");
+  const Response read = quick.response();
+  EXPECT_NE(read.body.find("[DONE]"), std::string::npos) << "an event larger than its share is sent";
+  EXPECT_EQ(live.server->counts().slow_readers_cut, 1);
+}
+
+TEST(Connections, ALongReplyIsWrittenInParts) {
+  LiveServer live;
+  const auto body = [](int64_t tokens) {
+    return Json{{"prompt", "Once"}, {"n_predict", tokens}, {"n_probs", 100}, {"ignore_eos", true}, {"temperature", 0}}
+        .dump();
+  };
+  const auto probabilities = [](const Response& response) {
+    return response.json()["completion_probabilities"].size();
+  };
+  Client client(live.port());
+  for (const int64_t tokens : {100, 2, 100}) {  // on one connection
+    client.post("/completion", body(tokens));
+    const Response answered = client.response();
+    ASSERT_EQ(answered.status, 200);
+    EXPECT_EQ(answered.headers.contains("content-length"), tokens == 2) << "a short one has its length";
+    EXPECT_EQ(probabilities(answered), static_cast<size_t>(tokens));
+  }
+  Client old(live.port());
+  old.send("POST /completion HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(body(100).size()) + "\r\n\r\n" + body(100));
+  Response whole = old.head();
+  EXPECT_EQ(whole.headers.count("transfer-encoding"), 0u);
+  whole.body = old.rest();
+  EXPECT_EQ(probabilities(whole), 100u) << "the end of the connection ends the reply";
+}
+
 TEST(Connections, DrainFinishesStreamsAndRefusesNewRequests) {
   LiveServer live;
   Client idle(live.port()), client(live.port());

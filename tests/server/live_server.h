@@ -163,6 +163,13 @@ class Client {
     return out;
   }
 
+  // Everything until the other side closes.
+  std::string rest() {
+    while (receive()) {
+    }
+    return std::exchange(held_, {});
+  }
+
  private:
   int socket_ = -1;
   std::string held_;

@@ -206,7 +206,8 @@ TEST(Models, ShareABudget) {
   }
   auto probe = ModelRegistry::create({.memory = int64_t{4} << 30});
   ASSERT_TRUE(probe.ok());
-  const int64_t budget = (*probe)->memory()->total() + 2 * each + each / 2;
+  const int64_t program = (*probe)->memory()->total() - answer_parts(int64_t{4} << 30).total();
+  const int64_t budget = (program + 2 * each + each / 2) * 32 / 25;  // 7 of 32 parts are for answers
   Models server({one("a", golden("llama")), one("b", golden("llama")), one("c", golden("llama"))}, {.memory = budget});
   const Json text = choice_of(post(server.port(), "/v1/completions", body("a", 1, 4)))["text"];
   choice_of(post(server.port(), "/v1/completions", body("b", 1, 4)));

@@ -27,10 +27,17 @@ constexpr std::pair<std::string_view, std::string_view> kAdminOnly[] = {
 
 }  // namespace
 
-std::string_view given_key(const HttpRequest& request) {
-  const std::string_view bearer = request.header("authorization");
-  if (bearer.size() > 7 && (bearer.starts_with("Bearer ") || bearer.starts_with("bearer "))) return bearer.substr(7);
-  return request.header("x-api-key");
+GivenKey read_given_key(std::string_view authorization, std::string_view api_key) {
+  const bool bearer =
+      authorization.size() > 7 && (authorization.starts_with("Bearer ") || authorization.starts_with("bearer "));
+  const std::string_view key = bearer ? authorization.substr(7) : api_key;
+  if (!key.empty()) return {.key = key_digest(key), .other = {}};
+  if (!authorization.empty()) return {.key = {}, .other = key_digest(authorization)};
+  return {};
+}
+
+GivenKey given_key(const HttpRequest& request) {
+  return request.given ? *request.given : read_given_key(request.header("authorization"), request.header("x-api-key"));
 }
 
 void Access::replace(std::vector<ApiKey> keys) {
@@ -54,13 +61,12 @@ bool Access::open() const {
 }
 
 std::shared_ptr<KeyAccount> Access::find(const HttpRequest& request) const {
-  const std::string_view given = given_key(request);
-  if (given.empty()) return nullptr;
-  const KeyDigest digest = key_digest(given);
+  const auto digest = given_key(request).key;
+  if (!digest) return nullptr;
   std::lock_guard lock(mutex_);
   const Entry* found = nullptr;
   for (const Entry& entry : entries_)  // no early exit, for constant time
-    if (same_digest(entry.digest, digest)) found = &entry;
+    if (same_digest(entry.digest, *digest)) found = &entry;
   return found ? found->account : nullptr;
 }
 

@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// The API key that a request gives, under either header name; "": none.
-std::string_view given_key(const HttpRequest& request);
+// The key that the HTTP layer has read; for a request that did not arrive over HTTP, the one in its headers.
+GivenKey given_key(const HttpRequest& request);
 
 enum class Role { none, user, admin };
 

@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cstdio>
+#include <memory>
 #include <set>
 
+#include "base/secret_memory.h"
 #include "loader/json_check.h"
 #include "server/json.h"
 
@@ -18,7 +20,6 @@ namespace {
 constexpr size_t kMaxKeys = 10000;
 constexpr size_t kMaxNameBytes = 64;
 constexpr size_t kMaxKeyBytes = 1024;
-constexpr size_t kMaxFileBytes = size_t{4} << 20;
 constexpr int64_t kMaxCount = int64_t{1} << 50;
 
 bool is_name(std::string_view text) {
@@ -44,6 +45,18 @@ bool read_digest(std::string_view hex, KeyDigest& out) {
   }
   return true;
 }
+
+void wipe_texts(Json& json) {
+  if (auto* text = json.get_ptr<Json::string_t*>()) return wipe(*text);
+  if (json.is_structured())
+    for (Json& one : json) wipe_texts(one);
+}
+
+// A text that is overwritten at the end.
+struct Secret {
+  std::string text;
+  ~Secret() { wipe(text); }
+};
 
 // One key of the file; `where` names it in errors.
 struct KeyReader {
@@ -71,8 +84,9 @@ struct KeyReader {
     return {};
   }
   Result<void> secret(KeyDigest& out) const {
-    std::string key, hex;
-    MILLRACE_TRY_VOID(text("key", key));
+    Secret key;
+    std::string hex;
+    MILLRACE_TRY_VOID(text("key", key.text));
     MILLRACE_TRY_VOID(text("key_sha256", hex));
     if (json.contains("key") == json.contains("key_sha256"))
       return wrong("key", "or key_sha256 is required, but not both");
@@ -80,9 +94,9 @@ struct KeyReader {
       if (!read_digest(hex, out)) return wrong("key_sha256", "must be 64 hexadecimal digits, as sha256sum prints them");
       return {};
     }
-    if (key.empty() || key.size() > kMaxKeyBytes)
+    if (key.text.empty() || key.text.size() > kMaxKeyBytes)
       return wrong("key", fmt::format("must have 1 to {} characters", kMaxKeyBytes));
-    out = key_digest(key);
+    out = key_digest(key.text);
     return {};
   }
   Result<ApiKey> read() const;
@@ -119,23 +133,9 @@ Result<ApiKey> KeyReader::read() const {
   return out;
 }
 
-}  // namespace
-
-KeyDigest key_digest(std::string_view key) {
-  KeyDigest out;
-  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), out.data());
-  return out;
-}
-
-bool same_digest(const KeyDigest& left, const KeyDigest& right) {
-  return CRYPTO_memcmp(left.data(), right.data(), left.size()) == 0;
-}
-
-Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::string& source) {
-  auto json = parse_json_object(text, source, {.keys = 64, .refuse_duplicates = true});
-  if (!json.ok()) return Error::user(json.error().message);
-  const auto list = json->find("keys");
-  if (list == json->end() || !list->is_array() || list->empty() || list->size() > kMaxKeys || json->size() != 1)
+Result<std::vector<ApiKey>> keys_of(const Json& json, const std::string& source) {
+  const auto list = json.find("keys");
+  if (list == json.end() || !list->is_array() || list->empty() || list->size() > kMaxKeys || json.size() != 1)
     return Error::user(fmt::format("{}: expected {{\"keys\": [...]}} with 1 to {} keys", source, kMaxKeys));
   std::vector<ApiKey> out;
   std::set<std::string> names;
@@ -153,16 +153,46 @@ Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::str
   return out;
 }
 
+}  // namespace
+
+KeyDigest key_digest(std::string_view key) {
+  KeyDigest out;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), out.data());
+  return out;
+}
+
+bool same_digest(const KeyDigest& left, const KeyDigest& right) {
+  return CRYPTO_memcmp(left.data(), right.data(), left.size()) == 0;
+}
+
+Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::string& source) {
+  auto json = parse_json_object(text, source, {.keys = 64, .refuse_duplicates = true});
+  if (!json.ok()) return Error::user(json.error().message);
+  auto keys = keys_of(*json, source);
+  wipe_texts(*json);
+  return keys;
+}
+
+Result<std::string> read_secret_file(const std::string& path, size_t most_bytes) {
+  // Unbuffered: no copy stays in a buffer of the library.
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (!file || std::setvbuf(file.get(), nullptr, _IONBF, 0) != 0)
+    return Error::corrupt(fmt::format("{}: cannot be read", path));
+  std::string text(most_bytes + 1, '\0');
+  text.resize(std::fread(text.data(), 1, text.size(), file.get()));
+  if (std::ferror(file.get()) != 0) return Error::corrupt(fmt::format("{}: cannot be read", path));
+  if (text.size() > most_bytes) {
+    wipe(text);
+    return Error::corrupt(fmt::format("{}: is larger than {} bytes", path, most_bytes));
+  }
+  return text;
+}
+
 Result<KeysFile> read_api_keys(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error::corrupt(fmt::format("{}: cannot be read", path));
-  std::string text(kMaxFileBytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMaxFileBytes)
-    return Error::corrupt(fmt::format("{}: is larger than {} bytes", path, kMaxFileBytes));
+  MILLRACE_TRY(std::string text, read_secret_file(path, kMaxKeysFileBytes));
   KeysFile out;
   auto keys = parse_api_keys(text, path);
+  wipe(text);
   if (!keys.ok()) return Error::corrupt(keys.error().message);
   out.keys = std::move(*keys);
   struct stat about {};

@@ -5,24 +5,18 @@
 //              "requests_per_minute": 60, "tokens_per_minute": 20000, "tokens_per_day": 1000000, "streams": 4},
 //             {"name": "ops", "key": "plain text", "role": "admin"}]}
 //
-// Only digests are held in memory. They all have one length, so that comparing a key with all of them takes constant
-// time.
+// Only digests are held in memory; the text of the file is overwritten once it has been read.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "server/access/key_digest.h"
 
 namespace millrace {
-
-using KeyDigest = std::array<uint8_t, 32>;  // SHA-256
-
-KeyDigest key_digest(std::string_view key);
-bool same_digest(const KeyDigest& left, const KeyDigest& right);  // in constant time
 
 // 0: no limit.
 struct KeyLimits {
@@ -51,6 +45,10 @@ struct KeysFile {
   std::string warning;  // the file's permissions are too open; "": none
 };
 Result<KeysFile> read_api_keys(const std::string& path);
+
+// The content of a file with keys, which the caller overwrites (base/secret_memory.h). Errors: corrupt.
+inline constexpr size_t kMaxKeysFileBytes = size_t{4} << 20;
+Result<std::string> read_secret_file(const std::string& path, size_t most_bytes);
 
 // A key without a file entry: role admin, no limits.
 ApiKey plain_api_key(std::string_view key, size_t number);

@@ -57,19 +57,24 @@ HttpReply refuse(const ApiError& error) {
 }
 std::string refuse_in_stream(const ApiError& error) { return sse_data(error_json(error)); }
 
-Json probability_json(const Answer& answer, const ChosenToken& chosen) {
+// {"id": 7, "token": "the", "bytes": [116,104,101], "logprob": -0.5, "top_logprobs": [the same without "top_logprobs"]}
+void append_probability(std::string& out, const Answer& answer, const ChosenToken& chosen) {
   const auto one = [&](TokenId token, float logprob) {
-    Json bytes = Json::array();
-    for (char c : token_bytes(*answer.model, token)) bytes.push_back(static_cast<uint8_t>(c));
-    return Json{{"id", token},
-                {"token", token_text(*answer.model, token)},
-                {"bytes", std::move(bytes)},
-                {"logprob", std::max(logprob, -9999.0f)}};
+    out.append("{\"id\":").append(std::to_string(token)).append(",\"token\":");
+    append_json_text(out, token_text(*answer.model, token));
+    out += ",\"bytes\":";
+    append_token_bytes(out, *answer.model, token);
+    out += ",\"logprob\":";
+    append_logprob(out, logprob);
   };
-  Json out = one(chosen.token, chosen.logprob);
-  out["top_logprobs"] = Json::array();
-  for (const TokenLogprob& top : chosen.top) out["top_logprobs"].push_back(one(top.token, top.logprob));
-  return out;
+  one(chosen.token, chosen.logprob);
+  out += ",\"top_logprobs\":[";
+  for (const TokenLogprob& top : chosen.top) {
+    if (&top != chosen.top.data()) out += ',';
+    one(top.token, top.logprob);
+    out += '}';
+  }
+  out += "]}";
 }
 
 std::string begin(Answer&) { return ""; }
@@ -130,8 +135,10 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
     if (delta.token >= 0) tokens.push_back(delta.token);
     Json part = {
         {"index", index}, {"content", delta.text}, {"tokens", std::move(tokens)}, {"stop", false}, {"id_slot", -1}};
-    if (delta.logprob) part["completion_probabilities"] = Json::array({probability_json(answer, *delta.logprob)});
-    out = sse_data(part);
+    if (delta.logprob)
+      part["completion_probabilities"] =
+          answer.late.add(1, [&](std::string& text, size_t) { append_probability(text, answer, *delta.logprob); });
+    out = sse_data(part, answer.late);
   }
   if (delta.finish != FinishReason::none) {
     Json last = last_json(answer, index, "", Json::array());
@@ -148,11 +155,11 @@ Json whole(Answer& answer) {
   for (size_t i = 0; i < answer.choices.size(); ++i) {
     const Choice& choice = answer.choices[i];
     Json one = last_json(answer, i, choice.text, choice.tokens);
-    if (answer.params.request.sampling.logprobs >= 0) {
-      one["completion_probabilities"] = Json::array();
-      for (const ChosenToken& chosen : choice.logprobs)
-        one["completion_probabilities"].push_back(probability_json(answer, chosen));
-    }
+    if (answer.params.request.sampling.logprobs >= 0)
+      one["completion_probabilities"] =
+          answer.late.add(choice.logprobs.size(), [&answer, &choice](std::string& out, size_t token) {
+            append_probability(out, answer, choice.logprobs[token]);
+          });
     list.push_back(std::move(one));
   }
   return list.size() == 1 ? Json(list[0]) : list;

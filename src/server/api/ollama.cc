@@ -35,15 +35,16 @@ Json head(const Answer& answer) { return {{"model", answer.model_name}, {"create
 // The content of one line: the new part of a stream, or the whole answer.
 struct LineContent {
   std::string text, thinking;
-  Json calls = Json::array(), logprobs = Json::array();
+  Json calls = Json::array();
+  Json logprobs;  // null: none
 };
 
-// OpenAI's format, but without top_logprobs that were not requested.
-void add_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, LineContent& content) {
-  for (const ChosenToken& chosen : tokens) {
-    content.logprobs.push_back(openai_logprob(answer, chosen));
-    if (chosen.top.empty()) content.logprobs.back().erase("top_logprobs");
-  }
+// OpenAI's format, but without top_logprobs that were not requested. The tokens must live until the text is written.
+void add_logprobs(Answer& answer, const std::vector<ChosenToken>& tokens, LineContent& content) {
+  if (tokens.empty()) return;
+  content.logprobs = answer.late.add(tokens.size(), [&answer, &tokens](std::string& out, size_t token) {
+    append_openai_logprob(out, answer, tokens[token], !tokens[token].top.empty());
+  });
 }
 
 void add_call(LineContent& content, const ToolCall& call) {
@@ -68,7 +69,7 @@ template <void (*add_text)(Json&, const LineContent&)>
 Json last(const Answer& answer, const LineContent& content) {
   Json out = head(answer);
   add_text(out, content);
-  if (!content.logprobs.empty()) out["logprobs"] = content.logprobs;
+  if (!content.logprobs.is_null()) out["logprobs"] = content.logprobs;
   const RequestTimings& t = answer.timings;
   out["done"] = true;
   out["done_reason"] = answer.params.only_load ? (answer.params.keep_seconds == 0.0 ? "unload" : "load")
@@ -105,10 +106,11 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   if (content.text.empty() && content.thinking.empty() && content.calls.empty()) return "";
   Json out = head(answer);
   add_text(out, content);
-  add_logprobs(answer, std::exchange(choice.logprobs, {}), content);
-  if (!content.logprobs.empty()) out["logprobs"] = content.logprobs;
+  const std::vector<ChosenToken> logprobs = std::exchange(choice.logprobs, {});
+  add_logprobs(answer, logprobs, content);
+  if (!content.logprobs.is_null()) out["logprobs"] = content.logprobs;
   out["done"] = false;
-  return to_text(out) + "\n";
+  return to_text(out, answer.late) + "\n";
 }
 
 template <void (*add_text)(Json&, const LineContent&)>
@@ -117,7 +119,7 @@ std::string end(Answer& answer) {
   add_logprobs(answer, answer.choices.front().logprobs, content);
   Json out = last<add_text>(answer, content);
   add_own_facts(answer, out);
-  return to_text(out) + "\n";
+  return to_text(out, answer.late) + "\n";
 }
 
 template <void (*add_text)(Json&, const LineContent&)>

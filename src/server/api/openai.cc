@@ -1,6 +1,8 @@
 // OpenAI's API: errors, the list of models, and the shared parts of its responses.
 #include "server/api/openai.h"
 
+#include <algorithm>
+
 #include "server/api/models.h"
 #include "server/api/sampling_fields.h"
 #include "server/service.h"
@@ -110,18 +112,32 @@ const char* openai_finish(const Answer& answer, const Choice& choice) {
   return answer.params.tools.old_form ? "function_call" : "tool_calls";
 }
 
-Json openai_logprob(const Answer& answer, const ChosenToken& chosen) {
+void append_openai_logprob(std::string& out, const Answer& answer, const ChosenToken& chosen, bool top) {
   const auto one = [&](TokenId token, float logprob) {
-    Json list = Json::array();
-    for (char c : token_bytes(*answer.model, token)) list.push_back(static_cast<uint8_t>(c));
-    return Json{{"token", token_text(*answer.model, token)},
-                {"logprob", std::max(logprob, -9999.0f)},
-                {"bytes", std::move(list)}};
+    out += "{\"token\":";
+    append_json_text(out, token_text(*answer.model, token));
+    out += ",\"logprob\":";
+    append_logprob(out, logprob);
+    out += ",\"bytes\":";
+    append_token_bytes(out, *answer.model, token);
   };
-  Json out = one(chosen.token, chosen.logprob);
-  out["top_logprobs"] = Json::array();
-  for (const TokenLogprob& top : chosen.top) out["top_logprobs"].push_back(one(top.token, top.logprob));
-  return out;
+  one(chosen.token, chosen.logprob);
+  if (top) {
+    out += ",\"top_logprobs\":[";
+    for (const TokenLogprob& other : chosen.top) {
+      if (&other != chosen.top.data()) out += ',';
+      one(other.token, other.logprob);
+      out += '}';
+    }
+    out += ']';
+  }
+  out += '}';
+}
+
+Json openai_logprobs(Answer& answer, std::span<const ChosenToken> tokens) {
+  return answer.late.add(tokens.size(), [&answer, tokens](std::string& out, size_t token) {
+    append_openai_logprob(out, answer, tokens[token]);
+  });
 }
 
 Json openai_stop_reason(const Choice& choice) {
@@ -129,27 +145,29 @@ Json openai_stop_reason(const Choice& choice) {
   return choice.stop_token >= 0 ? Json(choice.stop_token) : Json();
 }
 
-Json openai_prompt_logprobs(const Answer& answer, size_t prompt) {
-  Json list = Json::array();
-  for (const ChosenToken& chosen : answer.prompt_logprobs[prompt]) {
-    if (list.empty()) {  // the first token has no context, so no log-probability
-      list.push_back(nullptr);
-      continue;
+Json openai_prompt_logprobs(Answer& answer, size_t prompt) {
+  const std::vector<ChosenToken>& tokens = answer.prompt_logprobs[prompt];
+  return answer.late.add(tokens.size(), [&answer, &tokens](std::string& out, size_t at) {
+    if (at == 0) {  // the first token has no context, so no log-probability
+      out += "null";
+      return;
     }
-    Json one = Json::object();
+    const auto one = [&](TokenId token, float logprob, int64_t rank) {
+      out += out.back() == '{' ? "\"" : ",\"";
+      out.append(std::to_string(token)).append("\":{\"logprob\":");
+      append_logprob(out, logprob);
+      out.append(",\"rank\":").append(rank > 0 ? std::to_string(rank) : "null").append(",\"decoded_token\":");
+      append_json_text(out, token_text(*answer.model, token));
+      out += '}';
+    };
+    const ChosenToken& chosen = tokens[at];
+    out += '{';
     int64_t rank = 0;
-    for (const TokenLogprob& top : chosen.top)
-      one[std::to_string(top.token)] = {{"logprob", std::max(top.logprob, -9999.0f)},
-                                        {"rank", ++rank},
-                                        {"decoded_token", token_text(*answer.model, top.token)}};
-    Json& own = one[std::to_string(chosen.token)];
-    if (own.is_null())
-      own = {{"logprob", std::max(chosen.logprob, -9999.0f)},
-             {"rank", nullptr},
-             {"decoded_token", token_text(*answer.model, chosen.token)}};
-    list.push_back(std::move(one));
-  }
-  return list;
+    for (const TokenLogprob& top : chosen.top) one(top.token, top.logprob, ++rank);
+    if (std::ranges::find(chosen.top, chosen.token, &TokenLogprob::token) == chosen.top.end())
+      one(chosen.token, chosen.logprob, 0);
+    out += '}';
+  });
 }
 
 Json openai_usage(const Answer& answer) {

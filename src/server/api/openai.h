@@ -1,6 +1,8 @@
 // Shared by the endpoints of OpenAI's API.
 #pragma once
 
+#include <span>
+
 #include "server/api/api.h"
 
 namespace millrace {
@@ -22,9 +24,12 @@ const std::string& openai_chunk_head(Answer& answer, const char* object);
 const char* openai_chunk_tail(const Answer& answer);
 Json openai_usage(const Answer& answer);
 const char* openai_finish(const Answer& answer, const Choice& choice);
-Json openai_logprob(const Answer& answer, const ChosenToken& chosen);  // with its bytes and the most likely tokens
-Json openai_stop_reason(const Choice& choice);                     // vLLM's field: the stop string or token, or null
-Json openai_prompt_logprobs(const Answer& answer, size_t prompt);  // vLLM's field
+// A token with its bytes and, unless `top` is false, the most likely tokens.
+void append_openai_logprob(std::string& out, const Answer& answer, const ChosenToken& chosen, bool top = true);
+// The same of all `tokens`, which must live until the text is written.
+Json openai_logprobs(Answer& answer, std::span<const ChosenToken> tokens);
+Json openai_stop_reason(const Choice& choice);               // vLLM's field: the stop string or token, or null
+Json openai_prompt_logprobs(Answer& answer, size_t prompt);  // vLLM's field
 
 // Converts OpenAI's messages to those of a chat template: joins text parts, and maps "developer" to "system".
 std::optional<ApiError> read_messages(const Json& value, GenerationRequest& params);

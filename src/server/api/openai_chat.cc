@@ -31,8 +31,7 @@ Json chunk(const Answer& answer, Json choices) {
 class ChoiceChunks {
  public:
   ChoiceChunks(Answer& answer, size_t index, const Delta& delta) : answer_(answer), index_(index) {
-    if (delta.logprob)
-      logprobs_ = {{"content", Json::array({openai_logprob(answer, *delta.logprob)})}, {"refusal", nullptr}};
+    if (delta.logprob) logprobs_ = {{"content", openai_logprobs(answer, {delta.logprob, 1})}, {"refusal", nullptr}};
     if (answer.params.return_tokens && delta.token >= 0) tokens_ = Json::array({delta.token});
   }
   void add(Json delta, Json finish = nullptr) {
@@ -48,7 +47,7 @@ class ChoiceChunks {
     const bool ended = !choice["finish_reason"].is_null();
     Json out = chunk(answer_, Json::array({std::move(choice)}));
     if (ended) out["timings"] = timings_json(answer_), add_own_facts(answer_, out);
-    out_ += sse_data(out);
+    out_ += sse_data(out, answer_.late);
   }
   // Fast path of add({{name, text}}), which nearly all chunks are.
   void add_text(const char* name, const std::string& text) {
@@ -169,11 +168,8 @@ Json whole(Answer& answer) {
   for (size_t i = 0; i < answer.choices.size(); ++i) {
     const Choice& choice = answer.choices[i];
     Json logprobs;
-    if (answer.params.request.sampling.logprobs >= 0) {
-      Json content = Json::array();
-      for (const ChosenToken& chosen : choice.logprobs) content.push_back(openai_logprob(answer, chosen));
-      logprobs = {{"content", std::move(content)}, {"refusal", nullptr}};
-    }
+    if (answer.params.request.sampling.logprobs >= 0)
+      logprobs = {{"content", openai_logprobs(answer, choice.logprobs)}, {"refusal", nullptr}};
     Json one = {{"index", i},
                 {"message", message_json(answer, choice)},
                 {"logprobs", std::move(logprobs)},

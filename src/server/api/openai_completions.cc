@@ -1,6 +1,9 @@
 // POST /v1/completions: the older API. Evaluation harnesses use it to score prompts (echo, logprobs, max_tokens 0).
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <memory>
+
 #include "server/api/known_fields.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
@@ -16,37 +19,79 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-// The four lists of the old logprobs format. A prompt's first token has no log-probability.
-struct OldLogprobs {
-  Json tokens = Json::array(), logprobs = Json::array(), top = Json::array(), offsets = Json::array();
+// The four lists of the old logprobs format. A prompt's first token has no log-probability. The tokens must live until
+// the text is written.
+class OldLogprobs {
+ public:
+  explicit OldLogprobs(const Answer& answer) : answer_(answer) {}
 
-  void add(const Answer& answer, const ChosenToken& chosen, bool first_of_all, int64_t& offset) {
-    const std::string text = token_text(*answer.model, chosen.token);
-    tokens.push_back(text);
-    offsets.push_back(offset);
-    offset += static_cast<int64_t>(token_bytes(*answer.model, chosen.token).size());
-    logprobs.push_back(first_of_all ? Json() : Json(std::max(chosen.logprob, -9999.0f)));
-    Json best = first_of_all ? Json() : Json::object();
-    if (!first_of_all) {
-      for (const TokenLogprob& one : chosen.top)
-        best[token_text(*answer.model, one.token)] = std::max(one.logprob, -9999.0f);
+  // The prompt of a choice, before the choice's own tokens.
+  void add_prompt(size_t choice, int64_t& offset) {
+    if (answer_.prompt_logprobs.empty() || !answer_.params.echo) return;
+    const size_t prompt = choice / static_cast<size_t>(answer_.params.request.n);
+    for (const ChosenToken& chosen : answer_.prompt_logprobs[prompt]) add(chosen, offset);
+    echoed_ = !tokens_.empty();
+  }
+  void add(const ChosenToken& chosen, int64_t& offset) {
+    tokens_.push_back(&chosen);
+    offsets_.push_back(offset);
+    offset += static_cast<int64_t>(token_bytes(*answer_.model, chosen.token).size());
+  }
+  Json json(LateArrays& late) && {
+    const auto all = std::make_shared<const OldLogprobs>(std::move(*this));
+    const size_t count = all->tokens_.size();
+    using Append = void (OldLogprobs::*)(std::string & out, size_t at) const;
+    const auto list = [&](Append append) {
+      return late.add(count, [all, append](std::string& out, size_t at) { (*all.*append)(out, at); });
+    };
+    return {{"tokens", list(&OldLogprobs::append_token)},
+            {"token_logprobs", list(&OldLogprobs::append_own)},
+            {"top_logprobs", list(&OldLogprobs::append_top)},
+            {"text_offset", list(&OldLogprobs::append_offset)}};
+  }
+
+ private:
+  std::string text(TokenId token) const { return token_text(*answer_.model, token); }
+  bool first_of_all(size_t at) const { return echoed_ && at == 0; }
+  void append_token(std::string& out, size_t at) const { append_json_text(out, text(tokens_[at]->token)); }
+  void append_offset(std::string& out, size_t at) const { out += std::to_string(offsets_[at]); }
+  void append_own(std::string& out, size_t at) const {
+    if (first_of_all(at)) {
+      out += "null";
+      return;
     }
-    top.push_back(std::move(best));
+    append_logprob(out, tokens_[at]->logprob);
   }
-  Json json() {
-    return {{"tokens", std::move(tokens)},
-            {"token_logprobs", std::move(logprobs)},
-            {"top_logprobs", std::move(top)},
-            {"text_offset", std::move(offsets)}};
+  // Tokens with the same text have one member: at the place of the first, with the value of the last.
+  void append_top(std::string& out, size_t at) const {
+    if (first_of_all(at)) {
+      out += "null";
+      return;
+    }
+    std::vector<std::pair<std::string, float>> best;
+    for (const TokenLogprob& one : tokens_[at]->top) {
+      std::string name = text(one.token);
+      const auto same = std::ranges::find(best, name, &std::pair<std::string, float>::first);
+      if (same != best.end())
+        same->second = one.logprob;
+      else
+        best.emplace_back(std::move(name), one.logprob);
+    }
+    out += '{';
+    for (const auto& [name, logprob] : best) {
+      if (out.back() != '{') out += ',';
+      append_json_text(out, name);
+      out += ':';
+      append_logprob(out, logprob);
+    }
+    out += '}';
   }
-};
 
-Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLogprobs& out) {
-  if (answer.prompt_logprobs.empty() || !answer.params.echo) return {};
-  const auto& prompt = answer.prompt_logprobs[choice / static_cast<size_t>(answer.params.request.n)];
-  for (size_t i = 0; i < prompt.size(); ++i) out.add(answer, prompt[i], i == 0, offset);
-  return {};
-}
+  const Answer& answer_;
+  std::vector<const ChosenToken*> tokens_;
+  std::vector<int64_t> offsets_;
+  bool echoed_ = false;  // the first token is the prompt's
+};
 
 // Fast path of chunk() for text only, which nearly all chunks are.
 std::string text_chunk(Answer& answer, size_t index, const std::string& text, const char* finish) {
@@ -61,14 +106,14 @@ std::string text_chunk(Answer& answer, size_t index, const std::string& text, co
   return out.append("}").append(openai_chunk_tail(answer));
 }
 
-std::string chunk(const Answer& answer, size_t index, const std::string& text, Json logprobs, Json finish) {
+std::string chunk(Answer& answer, size_t index, const std::string& text, Json logprobs, Json finish) {
   const bool ended = !finish.is_null();
   Json choice = {
       {"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
   Json out = openai_envelope(answer, "text_completion", Json::array({std::move(choice)}));
   if (answer.params.include_usage) out["usage"] = answer.params.continuous_usage ? openai_usage(answer) : Json();
   if (ended) add_own_facts(answer, out);
-  return sse_data(out);
+  return sse_data(out, answer.late);
 }
 
 std::string begin(Answer&) { return ""; }
@@ -77,21 +122,21 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   Choice& choice = answer.choices[index];
   const bool wants_logprobs = answer.params.request.sampling.logprobs >= 0;
   std::string text = delta.text;
-  OldLogprobs logprobs;
+  OldLogprobs logprobs(answer);
   bool some = delta.logprob != nullptr;
   if (!choice.begun && answer.params.echo) {
     text = answer.prompt_of(index).text + text;
-    echoed_logprobs(answer, index, choice.text_bytes, logprobs);
+    logprobs.add_prompt(index, choice.text_bytes);
     some = wants_logprobs;
   }
   choice.begun = true;
-  if (delta.logprob) logprobs.add(answer, *delta.logprob, false, choice.text_bytes);
+  if (delta.logprob) logprobs.add(*delta.logprob, choice.text_bytes);
   const bool ended = delta.finish != FinishReason::none;
   if (text.empty() && !some && !ended) return "";
   const bool plain = !some && !(ended && !own_facts(answer).empty());
   if (plain && !(answer.params.include_usage && answer.params.continuous_usage))
     return text_chunk(answer, index, text, ended ? openai_finish(answer, choice) : nullptr);
-  return chunk(answer, index, text, some ? logprobs.json() : Json(),
+  return chunk(answer, index, text, some ? std::move(logprobs).json(answer.late) : Json(),
                ended ? Json(openai_finish(answer, choice)) : Json());
 }
 
@@ -111,11 +156,11 @@ Json whole(Answer& answer) {
     const Choice& choice = answer.choices[i];
     Json logprobs;
     if (answer.params.request.sampling.logprobs >= 0) {
-      OldLogprobs lists;
+      OldLogprobs lists(answer);
       int64_t offset = 0;
-      if (answer.params.echo) echoed_logprobs(answer, i, offset, lists);
-      for (const ChosenToken& chosen : choice.logprobs) lists.add(answer, chosen, false, offset);
-      logprobs = lists.json();
+      lists.add_prompt(i, offset);
+      for (const ChosenToken& chosen : choice.logprobs) lists.add(chosen, offset);
+      logprobs = std::move(lists).json(answer.late);
     }
     Json one = {{"index", i},
                 {"text", answer.params.echo ? answer.prompt_of(i).text + choice.text : choice.text},

@@ -26,6 +26,9 @@ namespace {
 std::string stored_as(const std::string& owner, const std::string& id) { return owner + "\n" + id; }
 std::string owner_of(const HttpRequest& request) { return request.account ? request.account->key().name : ""; }
 
+// Of one log-probability in `items`, in the events and the text of the whole response, and in the store's copy.
+constexpr int64_t kKeptLogprobBytes = 1024;
+
 using Wrong = std::optional<ApiError>;
 using Kind = AnswerPiece::Kind;
 
@@ -60,11 +63,16 @@ Json ended(Answer& answer, Json output) {
   return out;
 }
 
-// Log-probabilities of the text's tokens. Tokens before the first piece belong to its kind, `first`.
+// Log-probabilities of the text's tokens. Tokens before the first piece belong to its kind, `first`. JSON, because the
+// items of the response keep them (kKeptLogprobBytes).
 Json text_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, Kind first) {
   Json out = Json::array();
   for (const ChosenToken& chosen : tokens)
-    if (chosen.kind.value_or(first) == Kind::text) out.push_back(openai_logprob(answer, chosen));
+    if (chosen.kind.value_or(first) == Kind::text) {
+      std::string text;
+      append_openai_logprob(text, answer, chosen);
+      out.push_back(parse_json(text));
+    }
   return out;
 }
 
@@ -123,7 +131,8 @@ std::string end(Answer& answer) {
   return events.take();
 }
 
-const AnswerFormat kResponse = {"resp_", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
+const AnswerFormat kResponse = {"resp_", "text/event-stream", ": ping\n\n", begin, delta, end,
+                                whole,   kKeptLogprobBytes};
 
 std::string refuse_in_stream(const ApiError& error) {
   Json data = {

@@ -1,5 +1,7 @@
 #include "server/generation/answer.h"
 
+#include <algorithm>
+
 #include "run/language_model.h"
 #include "server/generation/engine_choices.h"
 #include "server/models/served_model.h"
@@ -16,6 +18,17 @@ std::string token_text(const LanguageModel& model, TokenId token) {
   Utf8Stream text;
   std::string out = text.push(token_bytes(model, token));
   return out + text.flush();
+}
+
+void append_logprob(std::string& out, float logprob) { out += to_text(Json(std::max(logprob, -9999.0f))); }
+
+void append_token_bytes(std::string& out, const LanguageModel& model, TokenId token) {
+  out += '[';
+  for (const char c : token_bytes(model, token)) {
+    if (out.back() != '[') out += ',';
+    out += std::to_string(static_cast<int>(static_cast<unsigned char>(c)));
+  }
+  out += ']';
 }
 
 Json own_facts(const Answer& answer) {

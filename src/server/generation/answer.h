@@ -10,6 +10,7 @@
 #include "millrace/events.h"
 #include "millrace/model.h"
 #include "server/generation/generation_request.h"
+#include "server/late_json.h"
 
 namespace millrace {
 
@@ -58,6 +59,7 @@ struct Answer {
   Json deltas;                 // ... the sizes of the pieces in which each was streamed
   int64_t events = 0;          // ... number of events
   std::string chunk_head;      // the common start of all chunks of a stream; cached
+  LateArrays late;             // of what the format is writing
   RequestTimings timings;      // of the choice that finished last
   double total_seconds = 0;    // since the request arrived
 
@@ -82,7 +84,9 @@ struct AnswerFormat {
   std::string (*begin)(Answer& answer);  // the start of a stream
   std::string (*delta)(Answer& answer, size_t choice, const Delta& delta);
   std::string (*end)(Answer& answer);
-  Json (*whole)(Answer& answer);
+  Json (*whole)(Answer& answer);  // its long arrays are in answer.late, and refer to the answer
+  // What each log-probability takes in addition, because the format keeps it as JSON; 0: nothing.
+  int64_t kept_logprob_bytes = 0;
 };
 
 // {"weakened": [...]} if parts of the answer's constraint are not enforced, {"dropped": [...]} if parts of the request
@@ -95,10 +99,16 @@ void add_own_facts(const Answer& answer, Json& out);
 
 // "data: {...}\n\n"
 inline std::string sse_data(const Json& json) { return "data: " + to_text(json) + "\n\n"; }
+inline std::string sse_data(const Json& json, LateArrays& late) { return "data: " + to_text(json, late) + "\n\n"; }
 // "event: name\ndata: {...}\n\n"
 inline std::string sse_event(const char* name, const Json& json) {
   return "event: " + std::string(name) + "\n" + sse_data(json);
 }
+
+// As to_text(Json(...)) of a log-probability writes it: -infinity, which JSON lacks, becomes -9999.
+void append_logprob(std::string& out, float logprob);
+// [116,104]
+void append_token_bytes(std::string& out, const LanguageModel& model, TokenId token);
 
 // The token as text, with U+FFFD for bytes that are not valid UTF-8 by themselves; and its bytes.
 std::string token_text(const LanguageModel& model, TokenId token);

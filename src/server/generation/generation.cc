@@ -9,6 +9,11 @@
 #include "server/service.h"
 
 namespace millrace {
+namespace {
+
+constexpr size_t kReplyPartBytes = 64 << 10;  // of a reply that is written in parts
+
+}  // namespace
 
 Generation::Generation(Service& service, const Endpoint& endpoint, GenerationRequest params, HttpHeaders headers,
                        const Exchange& exchange)
@@ -48,9 +53,10 @@ HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders header
 }
 
 void Generation::start(Service& service, const Endpoint& endpoint, GenerationRequest params, HttpHeaders headers,
-                       const Exchange& exchange) {
+                       const Exchange& exchange, std::unique_ptr<AnswerMemory::Hold> memory) {
   auto self =
       std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(params), std::move(headers), exchange));
+  self->memory_ = std::move(memory);
   if (self->answer_.params.only_load) return self->answer_empty();
   self->waiting_ = std::make_unique<WaitEntry>(self->answer_.params.served->wait, self->answer_.prompt_tokens,
                                                static_cast<int64_t>(self->answer_.choices.size()));
@@ -245,7 +251,11 @@ void Generation::complete() {
   }
   Json whole = format_.whole(answer_);
   if (whole.is_object()) add_own_facts(answer_, whole);
-  exchange_.reply({.headers = headers_, .body = to_text(whole)});
+  if (answer_.late.empty()) return exchange_.reply({.headers = headers_, .body = to_text(whole)});
+  auto text = std::make_shared<LateText>(whole, std::exchange(answer_.late, {}));  // which refers to answer_
+  exchange_.reply({.headers = headers_, .more = [self = shared_from_this(), text](std::string& out) {
+                     return text->next(out, kReplyPartBytes);
+                   }});
 }
 
 // Before the stream has started, an error is a response with its own status; afterwards it is the stream's last event.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "server/api/endpoint.h"
+#include "server/generation/answer_memory.h"
 #include "server/generation/answer_reader.h"
 #include "server/generation/wait_estimate.h"
 #include "server/http/http.h"
@@ -18,8 +19,9 @@ namespace millrace {
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   static HttpReply stream_head(const AnswerFormat& format, HttpHeaders headers);
+  // `memory` is held until the reply has been sent; null: the request only loads the model.
   static void start(Service& service, const Endpoint& endpoint, GenerationRequest params, HttpHeaders headers,
-                    const Exchange& exchange);
+                    const Exchange& exchange, std::unique_ptr<AnswerMemory::Hold> memory);
 
  private:
   Generation(Service& service, const Endpoint& endpoint, GenerationRequest params, HttpHeaders headers,
@@ -45,6 +47,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const AnswerFormat& format_;
   Exchange exchange_;
   HttpHeaders headers_;
+  std::unique_ptr<AnswerMemory::Hold> memory_;  // of everything below, until the reply has been sent
   Answer answer_;
   std::vector<RequestId> ids_;
   std::unique_ptr<WaitEntry> waiting_;              // counts in the wait estimate; null: no longer

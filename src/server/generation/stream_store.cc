@@ -14,6 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxIdBytes = 256;
+constexpr size_t kPartBytes = 64 << 10;  // of an ended stream that is sent again
 constexpr auto kSweepInterval = std::chrono::milliseconds(200);
 constexpr int64_t kStreamOverhead = 4096;  // bytes counted for each stream in addition to its buffer
 
@@ -146,12 +147,13 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
         if (header.first != "X-Request-Id" && header.first != "Access-Control-Allow-Origin" && header.first != "Vary")
           head.headers.push_back(header);
       if (!begun_) head.content_type = "text/event-stream";
-      head.body = ring_.substr(ring_.size() - static_cast<size_t>(info_.bytes - from));
-      exchange.begin_stream(head);
+      const size_t at = ring_.size() - static_cast<size_t>(info_.bytes - from);
       if (info_.done) {
-        exchange.finish();
+        send_again(std::move(head), at, exchange);
         return StreamStore::Found::yes;
       }
+      head.body = ring_.substr(at);
+      exchange.begin_stream(head);
       head.body.clear();
       if (!ping_.empty()) exchange.ping_with(head, ping_);
       reader_ = exchange;
@@ -233,11 +235,36 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
   std::string add(const std::string& events) {
     if (phase_ != Phase::buffered) return events;
     std::string bytes = with_event_ids(events, info_.bytes);
-    ring_ += bytes;
+    buffer(bytes);
     info_.bytes += static_cast<int64_t>(bytes.size());
-    const auto most = static_cast<size_t>(store_.limits_.stream_bytes);
-    if (ring_.size() > most) ring_.erase(0, ring_.size() - most + most / 4);  // not for every event
     return bytes;
+  }
+  // The ring never has a larger capacity than its limit, which a string that grows by itself would have.
+  void buffer(std::string_view bytes) {
+    const auto most = static_cast<size_t>(store_.limits_.stream_bytes);
+    if (ring_.size() + bytes.size() > most) {
+      const size_t kept = most - most / 4;  // so that the next event drops nothing
+      if (bytes.size() > kept) bytes.remove_prefix(bytes.size() - kept);
+      ring_.erase(0, ring_.size() - std::min(ring_.size(), kept - bytes.size()));
+    }
+    if (const size_t size = ring_.size() + bytes.size(); size > ring_.capacity()) {
+      std::string larger;
+      larger.reserve(std::clamp(2 * ring_.capacity(), size, most));
+      larger += ring_;
+      ring_ = std::move(larger);
+    }
+    ring_ += bytes;
+  }
+  // Any number of clients may read an ended stream at the same time: they share its bytes.
+  void send_again(HttpReply head, size_t from, const Exchange& exchange) {
+    head.more = [self = shared_from_this(), from](std::string& out) mutable {
+      std::lock_guard lock(self->mutex_);
+      const size_t count = std::min(kPartBytes, self->ring_.size() - from);
+      out.append(self->ring_, from, count);
+      from += count;
+      return from < self->ring_.size();
+    };
+    exchange.begin_stream(std::move(head));
   }
   void over() {
     info_.done = true;
@@ -280,11 +307,9 @@ StreamStore::~StreamStore() {
 
 std::string stream_owner(const HttpRequest& request) {
   if (request.account) return "key " + request.account->key().name;
-  std::string_view given = given_key(request);
-  if (given.empty()) given = request.header("authorization");  // another scheme, perhaps of a proxy
-  if (given.empty()) return "";
-  const KeyDigest digest = key_digest(given);
-  return "digest " + std::string(digest.begin(), digest.end());
+  const GivenKey given = given_key(request);
+  const auto& digest = given.key ? given.key : given.other;
+  return digest ? "digest " + std::string(digest->begin(), digest->end()) : "";
 }
 
 std::string stream_id(const HttpRequest& request) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "server/access/key_digest.h"
 
 namespace millrace {
 
@@ -28,11 +29,12 @@ struct HttpRequest {
   std::string method;   // "GET"
   std::string path;     // "/v1/models", percent-decoded
   std::string query;    // after the '?', undecoded
-  HttpHeaders headers;  // names in lower case
+  HttpHeaders headers;  // names in lower case; without those that give a key
   std::string body;
   std::string client;  // identifies the client when there is no API key: peer address, or its IPv6 /64 network
   bool by_trusted_proxy = false;        // the peer is one of HttpLimits::trusted_proxies
   std::shared_ptr<KeyAccount> account;  // of the API key; set by admit(), null on a server without keys
+  std::optional<GivenKey> given = {};   // nothing: the request did not arrive over HTTP
 
   std::string_view header(std::string_view name) const;  // "" when absent
 };
@@ -42,6 +44,9 @@ struct HttpReply {
   std::string content_type = "application/json";
   HttpHeaders headers;
   std::string body;
+  // Appends the next part of a long body, which follows `body`, and returns false if it was the last one; called when
+  // the client has taken what came before. Null: `body` is complete.
+  std::function<bool(std::string& out)> more = nullptr;
   bool close = false;      // close the connection after this answer
   std::string error, why;  // kind and message of an error, for log and trace
 };
@@ -57,6 +62,7 @@ struct HttpLimits {
   int64_t body_bytes = int64_t{8} << 20;
   int64_t bodies_bytes = int64_t{256} << 20;  // total of all request bodies being received
   int64_t queued_bytes = int64_t{1} << 20;    // unsent bytes per stream; above this the client is disconnected
+  int64_t all_queued_bytes = 0;               // ... of all streams together, each with an equal share; 0: no limit
   double handshake_seconds = 10;              // to complete the TLS handshake
   double idle_seconds = 300;                  // between requests on a connection
   double read_seconds = 60;                   // to receive a complete request
@@ -81,8 +87,9 @@ class Exchange {
 
   explicit Exchange(std::shared_ptr<AnswerTaker> taker) : taker_(std::move(taker)) {}  // instead of a connection
 
-  void reply(HttpReply reply) const;
-  void begin_stream(HttpReply head) const;  // head.body is the first part of the stream
+  void reply(HttpReply reply) const;  // in parts, if it has `more`; a taker gets it complete
+  // head.body is the first part of the stream; with `more`, which follows, the stream needs no finish().
+  void begin_stream(HttpReply head) const;
   void write(std::string bytes) const;
   void finish(std::string bytes = {}) const;
   // finish(bytes) if a stream has begun, otherwise reply().

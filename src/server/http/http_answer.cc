@@ -2,6 +2,7 @@
 // closed or reused after the last byte. http_connection.cc is the reading half.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <charconv>
@@ -19,7 +20,8 @@ namespace {
 
 constexpr int64_t kMaxDiscarded = int64_t{4} << 20;  // of a rejected body, so that the client still reads the answer
 constexpr double kLingerSeconds = 2;
-constexpr size_t kKeptBytes = 4096;  // buffer capacity retained between two requests of a connection
+constexpr size_t kKeptBytes = 4096;     // buffer capacity retained between two requests of a connection
+constexpr int64_t kBytesPerUnsent = 4;  // memory for an unsent byte: two buffers, each up to twice its contents
 
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
@@ -61,9 +63,29 @@ void HttpConnection::reply(HttpReply reply) {
   if (streaming_) return finish({});  // the answer is over even if its reply comes too late to be sent
   if (reply.close || server_.draining) keep_alive_ = false;
   complete_ = true;
-  std::string bytes = head_text(reply, false);
-  if (!head_only_) bytes += reply.body;
+  if (reply.more && !reply.more(reply.body)) reply.more = nullptr;  // a short body has a Content-Length
+  const bool in_parts = reply.more != nullptr;
+  if (in_parts && !chunks_) keep_alive_ = false;
+  std::string bytes = head_text(reply, in_parts);
+  if (in_parts && chunks_ && !head_only_) {
+    append_chunk(bytes, reply.body);
+  } else if (!head_only_) {
+    bytes += reply.body;
+  }
+  if (!head_only_) more_ = std::move(reply.more);
   queue(std::move(bytes));
+}
+
+void HttpConnection::queue_more() {
+  std::string part;
+  const bool more = more_(part);
+  if (!chunks_) {
+    queue_ += part;
+  } else {
+    if (!part.empty()) append_chunk(queue_, part);
+    if (!more) queue_ += "0\r\n\r\n";
+  }
+  if (!more) more_ = nullptr;
 }
 
 void HttpConnection::begin_stream(HttpReply head) {
@@ -77,12 +99,18 @@ void HttpConnection::begin_stream(HttpReply head) {
   } else {
     bytes += head.body;
   }
+  more_ = std::move(head.more);
+  complete_ = more_ != nullptr;
   queue(std::move(bytes));
 }
 
-// Disconnects a client that is too far behind to queue `more` bytes.
+// Disconnects a client that is too far behind to queue `more` bytes. Under a limit for all clients, one may be a single
+// event behind whatever its share is.
 bool HttpConnection::lags(size_t more) {
-  if (static_cast<int64_t>(queue_.size() + sending_.size() - sent_ + more) <= limits_->queued_bytes) return false;
+  const auto unsent = static_cast<int64_t>(queue_.size() + sending_.size() - sent_);
+  const int64_t share = limits_->all_queued_bytes / kBytesPerUnsent / std::max<int64_t>(1, server_.answering);
+  const bool above_share = limits_->all_queued_bytes > 0 && unsent > share;
+  if (!above_share && unsent + static_cast<int64_t>(more) <= limits_->queued_bytes) return false;
   ++server_.cut;
   close();
   return true;
@@ -152,6 +180,14 @@ void HttpConnection::send() {
     if (sent_ == sending_.size()) {
       sending_.clear();
       sent_ = 0;
+      if (queue_.empty() && more_) {
+        queue_more();
+        no_limit();
+        // The thread's other connections come first.
+        return asio::post(executor(), [self = shared_from_this()] {
+          if (!self->closed_) self->send();
+        });
+      }
       if (queue_.empty()) {
         no_limit();
         if (complete_) answered();
@@ -186,6 +222,7 @@ void HttpConnection::answered() {
   answering_ = streaming_ = complete_ = false;
   --server_.answering;
   gone_ = nullptr;
+  more_ = nullptr;
   ping_.clear();
   shrink(sending_);
   shrink(queue_);
@@ -235,11 +272,17 @@ void Exchange::reply(HttpReply reply) const {
     facts_->open(reply, false);
     facts_->end(reply.status, false);
   }
-  if (taker_) return taker_->reply(std::move(reply));
+  if (taker_) {
+    while (reply.more && reply.more(reply.body)) {
+    }
+    reply.more = nullptr;
+    return taker_->reply(std::move(reply));
+  }
   on_strand(connection_, number_, [reply = std::move(reply)](HttpConnection& c) mutable { c.reply(std::move(reply)); });
 }
 void Exchange::begin_stream(HttpReply head) const {
   if (facts_) facts_->open(head, true);
+  if (facts_ && head.more) facts_->end(200, false);
   if (taker_) return taker_->begin_stream(std::move(head));
   on_strand(connection_, number_,
             [head = std::move(head)](HttpConnection& c) mutable { c.begin_stream(std::move(head)); });

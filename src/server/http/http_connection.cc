@@ -122,6 +122,7 @@ void HttpConnection::close() {
   no_limit();
   ping_timer_.cancel();
   stream_.close();
+  more_ = nullptr;
   if (!answering_) return;
   answering_ = false;
   --server_.answering;
@@ -187,8 +188,17 @@ void HttpConnection::read_more_of_head() {
     return refuse(fault->status, fault->message);
   }
   ErrorCode failed;
-  buffer_.consume(parser_->put(buffer_.data(), failed));
+  forget_parsed(parser_->put(buffer_.data(), failed));
   head_came(failed);
+}
+
+// The buffer is used for the next request, which may be of another client.
+void HttpConnection::forget_parsed(size_t bytes) {
+  wipe(buffer_.data().data(), bytes);
+  buffer_.consume(bytes);
+  if (buffer_.size() > 0) return;
+  const auto unused = buffer_.prepare(buffer_.capacity());  // it may hold a copy from before its bytes were moved
+  wipe(unused.data(), unused.size());
 }
 
 // Converts Beast's parsed head to ours.
@@ -196,10 +206,13 @@ void HttpConnection::take_head() {
   const auto& head = parser_->get();
   request_.method = std::string(head.method_string());
   request_.client.assign(peer_.begin(), peer_.end());
+  const auto value = [](const auto& text) { return std::string_view(text.data(), text.size()); };
+  request_.given = read_given_key(value(head[http::field::authorization]), value(head["x-api-key"]));
   for (const auto& field : head) {
     std::string name(field.name_string());
     for (char& c : name)
       if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (name == "authorization" || name == "x-api-key") continue;
     request_.headers.emplace_back(std::move(name), std::string(field.value()));
   }
   take_proxy();

@@ -4,8 +4,8 @@
 //
 //   wait -> read head -> read body -> answering -> (written) -> wait ...
 //                                        |  the socket is watched, so that a disconnect is reported immediately
-//                                        |  queue_ grows by write(), at most limits.queued_bytes;
-//                                        |  sending_ is being written
+//                                        |  queue_ grows by write(), at most limits.queued_bytes, and by more_,
+//                                        |  whenever everything before has been sent; sending_ is being written
 #pragma once
 
 #include <array>
@@ -23,6 +23,7 @@
 #include <set>
 #include <thread>
 
+#include "base/secret_memory.h"
 #include "server/http/http.h"
 #include "server/http/http_stream.h"
 #include "server/http/strand_queue.h"
@@ -106,7 +107,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  private:
   using Clock = std::chrono::steady_clock;
   using ErrorCode = boost::system::error_code;
-  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+  // Heads of requests contain API keys: what holds their bytes is overwritten before it is freed.
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body, WipingAllocator<char>>;
+  using Buffer = boost::beast::basic_flat_buffer<WipingAllocator<char>>;
 
   void wait_for_request();
   void read_head();
@@ -119,6 +122,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void read_body();
   void body_came(ErrorCode failed);
   void take_head();
+  void forget_parsed(size_t bytes);
   void take_proxy();
   std::string too_large() const;
   void refuse(int status, const std::string& message);
@@ -127,6 +131,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void release_body();
   void queue(std::string bytes);
   void send();
+  void queue_more();
   void sent(ErrorCode failed, size_t bytes);
   bool lags(size_t more);
   void answered();
@@ -141,7 +146,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpServer::State& server_;
   HttpStream stream_;
   boost::asio::steady_timer timer_, ping_timer_;
-  boost::beast::flat_buffer buffer_;
+  Buffer buffer_;
   std::optional<Parser> parser_;
   HttpRequest request_;
   HttpRequest answered_request_;  // method, path and some headers of the request being answered, for give_up()
@@ -155,7 +160,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool complete_ = false;  // the whole answer is queued
   bool closed_ = false;
   std::string queue_, sending_;
-  size_t sent_ = 0;  // bytes of sending_
+  std::function<bool(std::string&)> more_;  // of a reply that is written in parts; null: no more
+  size_t sent_ = 0;                         // bytes of sending_
   std::function<void(bool)> gone_;
   HttpReply ping_head_;
   std::string ping_;

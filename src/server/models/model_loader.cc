@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr int64_t kMaxDivisor = 16;             // of the part of a budget that is for answers
 constexpr int64_t kDefaultKvTokens = 64 << 10;  // as for an engine without a budget
 
 // The part number in a stem ending in "-00001-of-00003"; 0: not split.
@@ -38,6 +39,21 @@ Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<const Language
     auto made = Engine::create(model, wish);
     if (made.ok() || made.error().kind != ErrorKind::resource || wish.kv_tokens == context) return made;
     wish.kv_tokens = std::max(context, wish.kv_tokens / 2);
+  }
+}
+
+// For a model with a budget of its own, or none. A KV cache of the wanted size comes first: `answers` is then less.
+Result<std::unique_ptr<Engine>> make_beside_answers(const std::shared_ptr<const LanguageModel>& model,
+                                                    EngineOptions& options, std::shared_ptr<AnswerMemory>& answers) {
+  for (int64_t divisor = 1;; divisor *= 4) {
+    answers.reset();  // releases its part
+    auto part = AnswerMemory::of_budget(model->parts().accounts, divisor);
+    auto made = part.ok() ? make_engine(model, options, false) : Result<std::unique_ptr<Engine>>(part.error());
+    const bool limited = !part.ok() || (*part)->parts().values > 0;
+    if (made.ok() || made.error().kind != ErrorKind::resource || !limited || divisor == kMaxDivisor) {
+      if (part.ok()) answers = std::move(*part);
+      return made;
+    }
   }
 }
 
@@ -109,7 +125,8 @@ std::vector<ModelConfig> find_models(const std::string& folder) {
 
 Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config,
                                                        const std::shared_ptr<MemoryAccounts>& shared,
-                                                       const FreeMemory& free_memory) {
+                                                       const FreeMemory& free_memory,
+                                                       const std::shared_ptr<AnswerMemory>& answers) {
   LoadOptions load = config.load;
   load.shared_memory = shared;
   load.memory_name = config.name;
@@ -155,23 +172,28 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     if (!text_memory.ok()) return failure(text_memory.error());
     if (const std::string why = options.drafter_if_possible ? drafts_do_not_pay(**model) : ""; !why.empty())
       leave_out_drafter(options, load, config.name, why);
-    auto engine = make_engine(*model, options, shared != nullptr);
+    std::shared_ptr<AnswerMemory> own = answers;
+    const auto make = [&](EngineOptions& wish) {
+      return shared ? make_engine(*model, wish, true) : make_beside_answers(*model, wish, own);
+    };
+    auto engine = make(options);
     if (!engine.ok() && options.drafter_if_possible) {
       // Only if the engine exists without its drafter is the drafter what was wrong.
       EngineOptions without = options;
       without.drafter.clear();
       without.drafter_if_possible = false;
-      auto plain = make_engine(*model, without, shared != nullptr);
+      auto plain = make(without);
       if (plain.ok()) leave_out_drafter(options, load, config.name, engine.error().message);
       engine = std::move(plain);
     }
-    while (!engine.ok() && short_of_memory(engine.error())) engine = make_engine(*model, options, shared != nullptr);
+    while (!engine.ok() && short_of_memory(engine.error())) engine = make(options);
     if (!engine.ok()) return failure(engine.error());
     std::vector<std::string> names = {config.name};
     names.insert(names.end(), config.aliases.begin(), config.aliases.end());
     auto served = std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options,
                                                 sampling, config.pooling, std::move(*prompts));
     served->text_memory = std::move(*text_memory);
+    served->answers = std::move(own);
     served->system = config.system;
     served->stop_strings = config.defaults.stop;
     served->max_tokens = config.defaults.max_tokens;

@@ -57,6 +57,7 @@ Result<std::unique_ptr<ModelRegistry>> ModelRegistry::create(RegistryOptions opt
                                          total.limit, format_bytes(total.bytes)));
     registry->memory_ = std::make_shared<MemoryAccounts>(budget);
     MILLRACE_TRY_VOID(registry->memory_->take("program", program_memory(), "raise the budget"));
+    MILLRACE_TRY(registry->answers_, AnswerMemory::of_budget(registry->memory_));
   }
   return registry;
 }
@@ -332,7 +333,8 @@ void ModelRegistry::load_locked(Lock& lock, const std::string& name) {
   std::vector<Ready> waiting = std::exchange(entry.waiting, {});  // later requests may name another file
   const int64_t stamp = stamp_of(config.path);
   lock.unlock();
-  auto loaded = load_served_model(config, memory_, [&] { return free_memory(name); });
+  auto loaded = load_served_model(
+      config, memory_, [&] { return free_memory(name); }, answers_);
   lock.lock();
   entry.loading = false;
   std::vector<Result<std::shared_ptr<ServedModel>>> answers;
@@ -386,6 +388,13 @@ std::shared_ptr<ServedModel> ModelRegistry::first() {
   Lock lock(shared_->mutex);
   const Entry* entry = order_.empty() ? nullptr : find_locked(order_.front());
   return entry && entry->slot ? entry->slot->served : nullptr;
+}
+
+AnswerParts ModelRegistry::answer_parts() {
+  if (answers_) return answers_->parts();
+  if (const auto model = first()) return model->answers->parts();
+  Lock lock(shared_->mutex);
+  return millrace::answer_parts(order_.empty() ? 0 : entries_[order_.front()].config.load.memory);
 }
 
 std::vector<std::shared_ptr<ServedModel>> ModelRegistry::loaded() {

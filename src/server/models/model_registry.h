@@ -86,6 +86,8 @@ class ModelRegistry {
   // The first model; null if not loaded. Does not count as use.
   std::shared_ptr<ServedModel> first();
   std::shared_ptr<MemoryAccounts> memory() const { return memory_; }  // null: no budget
+  // Of the budget for all models, or else of the first model's own.
+  AnswerParts answer_parts();
 
   // Stops all engines and with them their streams; waiting requests get an error.
   void stop();
@@ -129,7 +131,8 @@ class ModelRegistry {
   std::chrono::steady_clock::time_point store_looked_;
   std::atomic<bool> store_due_{true};
   std::shared_ptr<MemoryAccounts> memory_;
-  std::shared_ptr<Shared> shared_;  // its mutex guards the members below
+  std::shared_ptr<AnswerMemory> answers_;  // of all models; null: each model has its own
+  std::shared_ptr<Shared> shared_;         // its mutex guards the members below
   std::map<std::string, Entry> entries_;
   std::vector<std::string> order_;  // names in entries_ in the order they were added
   std::deque<std::string> queue_;   // to be loaded

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "millrace/engine.h"
+#include "server/generation/answer_memory.h"
 #include "server/generation/embedding_worker.h"
 #include "server/generation/prompt_scorer.h"
 #include "server/generation/prompt_worker.h"
@@ -35,6 +36,7 @@ struct ServedModel {
   std::unique_ptr<EmbeddingWorker> embeddings;
   std::shared_ptr<PromptWorker> prompts;
   TextMemory text_memory;  // for tokenizing prompts
+  std::shared_ptr<AnswerMemory> answers = std::make_shared<AnswerMemory>();
   const std::shared_ptr<WaitEstimate> wait;
 
   ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model,
