@@ -92,10 +92,20 @@ std::string fill_pattern(std::string_view pattern, std::string_view layer, std::
 }
 
 // The published multimodal Gemma 3 state in text_config only what differs from the defaults of Transformers' class.
-constexpr const char* kGemma3Defaults = R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
-    "num_hidden_layers": 26, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
-    "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 131072, "rms_norm_eps": 1e-6,
-    "query_pre_attn_scalar": 256, "sliding_window": 4096})";
+nlohmann::ordered_json gemma3_defaults() {
+  return {{"vocab_size", 262208},
+          {"hidden_size", 2304},
+          {"intermediate_size", 9216},
+          {"num_hidden_layers", 26},
+          {"num_attention_heads", 8},
+          {"num_key_value_heads", 4},
+          {"head_dim", 256},
+          {"hidden_activation", "gelu_pytorch_tanh"},
+          {"max_position_embeddings", 131072},
+          {"rms_norm_eps", 1e-6},
+          {"query_pre_attn_scalar", 256},
+          {"sliding_window", 4096}};
+}
 
 // The language model's fields: multimodal checkpoints store them in text_config.
 nlohmann::ordered_json language_fields(const nlohmann::ordered_json& config) {
@@ -103,7 +113,7 @@ nlohmann::ordered_json language_fields(const nlohmann::ordered_json& config) {
   if (text == config.end() || !text->is_object()) return config;
   const auto type = text->find("model_type");
   if (type == text->end() || *type != "gemma3_text") return *text;
-  auto fields = nlohmann::ordered_json::parse(kGemma3Defaults);
+  nlohmann::ordered_json fields = gemma3_defaults();
   fields.update(*text);
   return fields;
 }
