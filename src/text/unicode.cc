@@ -6,6 +6,8 @@
 #include <iterator>
 #include <vector>
 
+#include "text/work_count.h"
+
 namespace millrace {
 
 CodePoint decode_utf8(std::string_view text, size_t pos) {
@@ -220,6 +222,7 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
     }
     points.clear();
     decompose(text.substr(pos, end - pos), options, points);
+    text_work += static_cast<int64_t>(points.size());
     order_marks(points);
     const auto size = utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), options);
     for (utf8proc_ssize_t i = 0; i < size; ++i) append_utf8(out, static_cast<uint32_t>(points[static_cast<size_t>(i)]));
