@@ -201,23 +201,39 @@ bool EngineCore::admit(RequestId id) {
   return stream != nullptr;
 }
 
+// Streams whose masks are not ready sit out the step.
+void EngineCore::hold_back(std::vector<TokenEvent>& events) {
+  const auto& over = masks_.hold_back(lists_);
+  for (LiveStream* stream : over) {
+    TokenEvent event;
+    const bool failed = MaskWorker::out_of_memory(*stream);
+    if (failed) event.error = Error::resource("constraint: out of memory while computing the allowed tokens");
+    const FinishReason reason = stream->sampler->ended() ? FinishReason::stop : FinishReason::length;
+    closer_.finish(*stream, failed ? FinishReason::error : reason, std::move(event), events);
+  }
+  if (!over.empty()) lists_.erase_ended_running();
+}
+
 const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
+  const size_t events_before = events.size();
   begin_step(events);
   loop_->planner->plan_places(view(), plan_);
   for (const PlannedPreemption& preemption : plan_.preempted) admission_.preempt(preemption);
   for (RequestId id : plan_.admitted) admit(id);
   loads_.join();
+  hold_back(events);
   drafts_.propose(lists_);
   loop_->planner->plan_chunks(view(), plan_);
   for (const PlannedPreemption& preemption : plan_.preempted_for_blocks) admission_.preempt(preemption);
   runner_.run(plan_, events);
   loads_.part();
-  const bool moves = runner_.waits() || !lists_.leaving().empty() ||
+  const bool moves = runner_.waits() || masks_.any() || !lists_.leaving().empty() ||
                      std::ranges::any_of(lists_.running(), [](const StreamPtr& stream) {
                        return stream->sequence.phase == StreamPhase::loading;
                      });
   loop_->planner->observe_step(runner_.ran(), moves);
   if (plan_.empty() && loads_.any() && events.empty()) loads_.wait();
+  if (masks_.any() && !runner_.ran() && events.size() == events_before) masks_.wait();
   return plan_;
 }
 

@@ -7,7 +7,7 @@
 //   prefix_cache    prefix index, scopes, prefix store               beam_driver   beam search
 //   prefix_service  prefixes for admitted streams                    draft_driver  drafted tokens
 //   admission       queue -> running -> queue                        step_runner   batch, sampling, events
-//   stream_closer   the end of a stream
+//   stream_closer   the end of a stream                              mask_worker   masks that steps have no time for
 #pragma once
 
 #include <memory>
@@ -18,6 +18,7 @@
 #include "engine/block_ledger.h"
 #include "engine/draft_driver.h"
 #include "engine/loop_context.h"
+#include "engine/mask_worker.h"
 #include "engine/prefix_cache.h"
 #include "engine/prefix_files.h"
 #include "engine/prefix_service.h"
@@ -99,6 +100,7 @@ class EngineCore {
   ScheduleView view();
   void begin_step(std::vector<TokenEvent>& events, bool replayed = false);
   bool admit(RequestId stream);
+  void hold_back(std::vector<TokenEvent>& events);
 
   std::unique_ptr<LoopContext> loop_;
   std::unique_ptr<PrefixCache> cache_;
@@ -114,6 +116,7 @@ class EngineCore {
   Admission admission_;
   StepRunner runner_;
   int64_t queue_limit_;
+  MaskWorker masks_;
   std::vector<const Sequence*> waiting_, running_;  // as the planner sees them
   StepPlan plan_;
 };

@@ -241,7 +241,7 @@ bool StepRunner::commit_chunk(const StepWork& item, int64_t row, std::vector<Tok
   for (int64_t at = -1;; ++kept) {
     if (!commit(*item.stream, row + 1 + at, events)) return false;
     at = drafts_.next(s, at, drafted);
-    if (at < 0) break;
+    if (at < 0 || !loop_.executor->may_choose(*item.stream, row + 1 + at)) break;
     keep_drafted(*item.stream, kept, at - kept);
   }
   drafts_.observe(*item.stream, drafted, kept + 1, row, *loop_.executor);
@@ -304,7 +304,9 @@ bool StepRunner::commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>
   }
   stream.logprob_sum += static_cast<double>(event.logprob.logprob);
   if (s.request.sampling.logprobs < 0) event.logprob = {};
-  if (*stopped || s.size() >= s.max_total) {
+  // Whether the last token also ends the stream is not known until it has been parsed (MaskWorker).
+  const bool unsettled = !*stopped && stream.sampler && !stream.sampler->settled();
+  if (*stopped || (s.size() >= s.max_total && !unsettled)) {
     closer_.finish(stream, *stopped ? FinishReason::stop : FinishReason::length, std::move(event), events);
     return false;
   }

@@ -69,6 +69,7 @@ class CpuExecutor final : public Executor {
   void forward(std::span<const StepWork> work) override;
   Result<void> failure() const override;
   void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance) override;
+  bool may_choose(LiveStream& stream, int64_t row) const override { return choice_->may_choose(stream, row); }
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;
   TokenId best_token(int64_t row) override;

@@ -7,6 +7,7 @@
 #include "run/live_stream.h"
 #include "sampling/chain.h"
 #include "sampling/logprobs.h"
+#include "sampling/mask_units.h"
 
 namespace millrace {
 namespace {
@@ -38,8 +39,10 @@ TokenId drawn_token(const DraftRun& run, int64_t end, std::span<float> logits, S
       const auto drawn = chain.sample(logits, end - s.prompt_tokens, scratch);
       return drawn.ok() ? *drawn : 0;
     }
+    if (chain.bytes() > kMaxClonedBytes) return 0;
     SamplerChain copy = chain.clone();
     for (int64_t i = s.size(); i < end; ++i) copy.accept(s.token_at(i));
+    if (!copy.prepare(mask_units().own)) return 0;
     const auto drawn = copy.sample(logits, end - s.prompt_tokens, scratch);
     return drawn.ok() ? *drawn : 0;
   } catch (...) {  // no exception may leave a worker

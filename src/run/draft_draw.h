@@ -9,6 +9,9 @@
 
 namespace millrace {
 
+// A chain with more is not copied for a drafted token.
+inline constexpr size_t kMaxClonedBytes = size_t{8} << 20;
+
 // Whether steps of the stream's chain must be moved on by drafted tokens, so that a copy of it draws them.
 bool follows_tokens(const Request& request);
 

@@ -10,6 +10,7 @@
 #include "run/draft_draw.h"
 #include "run/embedded_model.h"
 #include "run/live_stream.h"
+#include "sampling/mask_units.h"
 
 namespace millrace {
 namespace {
@@ -184,9 +185,11 @@ void DraftRunner::draw_run(const Draw& draw, SamplingRow& scratch) {
         (void)draw_row(draw, i, *run.owner->sampler, scratch);
         continue;
       }
+      if (run.owner->sampler->bytes() > kMaxClonedBytes) continue;
       SamplerChain copy = run.owner->sampler->clone();
       for (int64_t before = (draw.node + i) % run.branches; before < draw.node; before += run.branches)
         copy.accept(s.draft.tokens[static_cast<size_t>(before)]);
+      if (!copy.prepare(mask_units().own)) continue;
       (void)draw_row(draw, i, copy, scratch);
     }
   } catch (...) {  // no exception may leave a worker

@@ -138,6 +138,9 @@ class Executor {
   // After forward() and before choose(): may sample all of the plan's rows now, on several threads. choose() is then
   // asked for the same rows: of each stream in order, as long as the acceptance keeps the drafted tokens.
   virtual void choose_ahead(std::span<const StepWork>, const Acceptance&) {}
+  // False: too much work on what the stream's next token may be is left for this step, so that it does not choose from
+  // that row, behind a drafted token.
+  virtual bool may_choose(LiveStream&, int64_t /*row*/) const { return true; }
   // After forward(): samples the next token of a stream from the `row`-th output of the plan's chunks; token and text
   // go into `event`. True: the stream ends with it. Rows after drafted tokens are used only while the draft is right,
   // in order, each after the token before it has joined the stream.

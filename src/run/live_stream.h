@@ -39,12 +39,14 @@ struct StoreRepair {
   int64_t first = 0, end = 0;
 };
 
+struct LateMask;      // engine/mask_worker.h
 class DocumentLease;  // run/encoded_documents.h
 class RowsLease;      // run/kept_rows.h
 
 struct LiveStream {
   Sequence sequence;
   std::optional<SamplerChain> sampler;
+  std::shared_ptr<LateMask> late_mask;       // work on its next token that another thread does; null: none
   std::unique_ptr<Detokenizer> detokenizer;  // null: the model has no tokenizer, and events have ids only
   AnswerStops stop;
   bool cancelled = false;

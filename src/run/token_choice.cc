@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sampling/logprobs.h"
+#include "sampling/mask_units.h"
 
 namespace millrace {
 
@@ -24,6 +25,7 @@ void TokenChoice::forget() {
   for (int64_t row = 0; row < rows_; ++row) chosen_[static_cast<size_t>(row)].stream = nullptr;
   rows_ = 0;
   rule_ = nullptr;
+  units_ = mask_units().step;
 }
 
 // A lone stream is sampled by choose(), without a job for the pool.
@@ -73,10 +75,14 @@ void TokenChoice::choose_chunk(const Job& job, float* logits, Scratch& scratch) 
       chosen.thrown = std::current_exception();
       return;
     }
-    if (!chosen.ended.ok() || *chosen.ended) return;
+    if (!chosen.ended.ok() || *chosen.ended || !stream.sampler->prepare(0)) return;
     at = kept_child(s.draft, at, drafted, chosen.event.token);
     if (at < 0) return;
   }
+}
+
+bool TokenChoice::may_choose(LiveStream& stream, int64_t row) const {
+  return (row < rows_ && chosen_[static_cast<size_t>(row)].stream == &stream) || stream.sampler->prepare(0);
 }
 
 Result<bool> TokenChoice::choose(LiveStream& stream, int64_t row, float* logits, TokenEvent& event) {
@@ -93,7 +99,7 @@ Result<bool> TokenChoice::choose(LiveStream& stream, int64_t row, float* logits,
 
 // Runs on any thread, on one at a time for each stream. `position` counts the stream's generated tokens.
 Result<bool> TokenChoice::sample(LiveStream& stream, int64_t position, int64_t row, float* all, Scratch& scratch,
-                                 TokenEvent& event) const {
+                                 TokenEvent& event) {
   const Request& request = stream.sequence.request;
   const std::span<float> logits(all + row * vocab_, static_cast<size_t>(vocab_));
   const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
@@ -111,7 +117,18 @@ Result<bool> TokenChoice::sample(LiveStream& stream, int64_t position, int64_t r
   if (!stream.detokenizer) return false;
   event.text = stream.stop.push(stream.detokenizer->push(event.token));
   if (stream.stop.stopped()) event.stopped_by = stream.stop.matched();
-  return stream.stop.stopped() || stream.sampler->ended();
+  if (stream.stop.stopped() || stream.sampler->ended()) return true;
+  if (stream.sequence.prompt_tokens + position + 1 < stream.sequence.max_total) prepare_next(stream);
+  return false;
+}
+
+// Work on the stream's next token that fits in the step.
+void TokenChoice::prepare_next(LiveStream& stream) {
+  const MaskUnits units = mask_units();
+  if (stream.sampler->prepare(units.own)) return;
+  const int64_t part = std::max<int64_t>(1, units.step / 4);
+  while (units_.fetch_sub(part) >= part)
+    if (stream.sampler->prepare(part)) return;
 }
 
 // By the rule where tokens were drafted for the position, else by plain sampling.

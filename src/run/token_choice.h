@@ -7,6 +7,7 @@
 //   worker 1   stream 2: rows 1, 2 (row 3 is behind a wrong token)
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <span>
 #include <vector>
@@ -28,6 +29,8 @@ class TokenChoice {
   // `logits`: the step's rows, [rows, vocab]; sampling modifies them. Allocates nothing once warm. `acceptance`
   // outlives the calls of choose() for this step.
   void choose_ahead(std::span<const StepWork> work, const Acceptance& acceptance, float* logits);
+  // See Executor::may_choose().
+  bool may_choose(LiveStream& stream, int64_t row) const;
   // See Executor::choose(). What sampling ahead threw is thrown here.
   Result<bool> choose(LiveStream& stream, int64_t row, float* logits, TokenEvent& event);
   // Drops results that were not asked for.
@@ -59,7 +62,8 @@ class TokenChoice {
   void use(const Acceptance& acceptance);
   void choose_chunk(const Job& job, float* logits, Scratch& scratch);
   Result<bool> sample(LiveStream& stream, int64_t position, int64_t row, float* logits, Scratch& scratch,
-                      TokenEvent& event) const;
+                      TokenEvent& event);
+  void prepare_next(LiveStream& stream);
   Result<TokenId> choose_token(LiveStream& stream, int64_t position, int64_t row, std::span<float> logits,
                                Scratch& scratch) const;
 
@@ -72,6 +76,7 @@ class TokenChoice {
   const Acceptance* rule_ = nullptr;  // null: tokens are those of plain sampling
   std::vector<Start> starts_;         // [row], where there is a rule
   int64_t rows_ = 0;                  // with results, at most
+  std::atomic<int64_t> units_{0};     // of work on masks that this step may still do
 };
 
 }  // namespace millrace

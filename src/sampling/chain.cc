@@ -1,5 +1,7 @@
 #include "sampling/chain.h"
 
+#include <algorithm>
+
 #include "sampling/schema.h"
 
 namespace millrace {
@@ -40,6 +42,26 @@ Result<TokenId> SamplerChain::sample(std::span<float> logits, int64_t position, 
 
 void SamplerChain::accept(TokenId token) {
   for (auto& step : steps_) step->accept(token);
+}
+
+bool SamplerChain::prepare(int64_t units) {
+  return std::ranges::all_of(steps_, [&](const auto& step) { return step->prepare(units); });
+}
+
+bool SamplerChain::settled() const {
+  return std::ranges::all_of(steps_, [](const auto& step) { return step->settled(); });
+}
+
+std::shared_ptr<DeferredWork> SamplerChain::deferred() {
+  for (auto& step : steps_)
+    if (auto work = step->deferred()) return work;
+  return nullptr;
+}
+
+size_t SamplerChain::bytes() const {
+  size_t bytes = 0;
+  for (const auto& step : steps_) bytes += step->bytes();
+  return bytes;
 }
 
 void SamplerChain::reset() {

@@ -36,6 +36,11 @@ class SamplerChain {
   Result<TokenId> sample(std::span<float> logits, int64_t position, SamplingRow& row);
 
   void accept(TokenId token);
+  // SamplerStep::prepare(), settled() and deferred() of the steps.
+  bool prepare(int64_t units);
+  bool settled() const;
+  std::shared_ptr<DeferredWork> deferred();
+  size_t bytes() const;  // that clone() copies, where they may be many
   void reset();
   bool ended() const;  // a step reports that no token can follow
 

@@ -33,10 +33,25 @@ struct SamplerSetup {
   bool truncates() const { return !greedy() && options.mirostat == 0; }
 };
 
+// Work on the next token that a step has not finished. One thread at a time runs it, and none uses the step meanwhile.
+class DeferredWork {
+ public:
+  virtual ~DeferredWork() = default;
+  virtual bool run(int64_t units) = 0;  // as SamplerStep::prepare()
+};
+
 class SamplerStep {
  public:
   virtual ~SamplerStep() = default;
   virtual void apply(SamplingRow& row) = 0;
+  // Does what the next apply() needs and takes long, at most about `units` of work (mask_units.h); what is
+  // left, apply() does. Returns true if nothing is left; with 0 units it only asks. Results do not depend on the calls.
+  virtual bool prepare(int64_t /*units*/) { return true; }
+  // Whether accept() has left nothing: otherwise ended() and failure() are those of the token before.
+  virtual bool settled() const { return true; }
+  // What is left, for another thread; null: nothing.
+  virtual std::shared_ptr<DeferredWork> deferred() { return nullptr; }
+  virtual size_t bytes() const { return 0; }                // that clone() copies, where they may be many
   virtual void accept(TokenId /*token*/) {}                 // a token of the prompt, or the one sampled after apply()
   virtual void reset() {}                                   // back to before the first accept()
   virtual bool ended() const { return false; }              // no token can follow the accepted ones

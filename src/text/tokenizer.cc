@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "text/tokenizers/base_tokenizer.h"
+#include "text/tokenizers/sentencepiece_normalizer.h"
 
 namespace millrace {
 namespace {
@@ -22,11 +23,11 @@ Result<void> check_id(const char* name, const std::optional<TokenId>& id, size_t
   return {};
 }
 
-// Replacements run one after the other over the whole text, so their growth multiplies. The limits make the time and
-// the memory of normalizing a text proportional to its length.
+// Replacements run one after the other over the whole text, and a character map after them, so their growth multiplies.
+// The limits make the time and the memory of normalizing a text proportional to its length.
 Result<void> check_replacements(const TokenizerSpec& spec) {
   constexpr size_t kMaxReplacements = 64, kMaxPatternBytes = 256;
-  constexpr double kMaxGrowth = 64;
+  constexpr double kMaxGrowth = 64, kMaxGrowthWithMap = 256;
   if (spec.replacements.size() > kMaxReplacements) {
     return Error::unsupported(fmt::format("tokenizer: too many Replace normalizers: {}, at most {}",
                                           spec.replacements.size(), kMaxReplacements));
@@ -46,6 +47,13 @@ Result<void> check_replacements(const TokenizerSpec& spec) {
                       "long; remove those that grow it",
                       kMaxGrowth));
     }
+  }
+  const auto map = static_cast<double>(charsmap_growth(spec.precompiled_charsmap));
+  if (growth * map > kMaxGrowthWithMap) {
+    return Error::unsupported(
+        fmt::format("tokenizer: the Replace normalizers and the character map can make a text more than {} times as "
+                    "long; remove those that grow it",
+                    kMaxGrowthWithMap));
   }
   return {};
 }

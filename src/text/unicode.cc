@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/work_limits.h"
+#include "text/work_count.h"
 
 namespace millrace {
 
@@ -223,6 +224,7 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
     if (work_is_over()) break;
     points.clear();
     decompose(text.substr(pos, end - pos), options, points);
+    text_work += static_cast<int64_t>(points.size());
     order_marks(points);
     const auto size = utf8proc_normalize_utf32(points.data(), static_cast<utf8proc_ssize_t>(points.size()), options);
     for (utf8proc_ssize_t i = 0; i < size; ++i) append_utf8(out, static_cast<uint32_t>(points[static_cast<size_t>(i)]));

@@ -9,6 +9,13 @@
 // A very ambiguous text may need more memory or work than one stream may use. Then exceeded() reports the bound, no
 // token is allowed, and the stream cannot continue; after rollback() another continuation may be tried while work is
 // left.
+//
+// A caller that must not be held up gives each call a slice of work. What does not fit pauses, and goes on with the
+// next call:
+//
+//   matcher.set_slice(50'000);
+//   const size_t allowed = matcher.mask(bits);
+//   if (matcher.paused()) ...            // later, with a new slice: mask(bits) again, with the same bits
 #pragma once
 
 #include <algorithm>
@@ -40,7 +47,8 @@ class GrammarMatcher {
   // milliseconds. Ordinary grammars use 1% of it.
   static constexpr int64_t kFirstWork = 200'000'000, kTokenWork = 4'000'000;
 
-  explicit GrammarMatcher(CompiledGrammar compiled);
+  // `begins`: computes the start of the grammar now, otherwise with the first call that needs it.
+  explicit GrammarMatcher(CompiledGrammar compiled, bool begins = true);
 
   size_t words() const { return compiled_.masks->trie().words(); }
   // Sets bits[token / 64] >> token % 64 for the allowed tokens and returns their number. End-of-generation ids are not
@@ -54,6 +62,12 @@ class GrammarMatcher {
   // Returns the number of tokens undone: limited by kMaxRollback, the tokens accepted, and the history in memory.
   size_t rollback(size_t tokens);
   void reset();
+
+  // Work until mask(), accept() and allows() pause; unlimited at first. Results do not depend on slices. A call that
+  // has paused has changed nothing that shows, and is to be repeated; mask() with the same bits.
+  void set_slice(int64_t work) { table_.set_slice(work); }
+  int64_t slice_left() const { return table_.slice_left(); }
+  bool paused() const { return paused_; }
 
   // The bound that the last mask(), allows(), accept() or jump_ahead() hit. Then the allowed tokens are unknown.
   ParseBound exceeded() const { return exceeded_; }
@@ -69,14 +83,38 @@ class GrammarMatcher {
  private:
   static constexpr size_t kMaxMasks = 64;  // simultaneous parses whose masks are combined
 
+  // A mask that has paused. Not copied: a copy computes it from its beginning.
+  struct MaskProgress {
+    std::vector<ParseConfig> configs;
+    size_t config = 0, exit = 0;  // the next ones
+    bool whole = false;           // walks the vocabulary with the set instead
+    std::shared_ptr<const StateMask> mask;
+    std::shared_ptr<StateMaskWork> work;
+    std::optional<TrieWalk> walk;
+  };
+  struct MaskInProgress {
+    std::unique_ptr<MaskProgress> at;
+    MaskInProgress() = default;
+    MaskInProgress(const MaskInProgress&) {}
+    MaskInProgress(MaskInProgress&&) = default;
+    MaskInProgress& operator=(MaskInProgress other) {
+      at = std::move(other.at);
+      return *this;
+    }
+  };
+
   void advance(SetId set);
+  void begin();
   bool usable();
   void note_bounds();
   bool deep() const;
   SetId after(std::string_view text);
+  bool add_allowed(std::span<uint64_t> bits);
   bool add_state(ParseConfig config, std::span<uint64_t> bits);
-  void add_walk(uint32_t first, uint32_t last, SetId from, std::span<uint64_t> bits);
+  void add_mask(const StateMask& mask, ParseConfig config, std::span<uint64_t> bits);
+  bool add_walk(uint32_t first, uint32_t last, SetId from, std::span<uint64_t> bits);
   void shrink();
+  bool rebuild(bool with_history);
 
   CompiledGrammar compiled_;
   ParseTable table_;
@@ -84,6 +122,9 @@ class GrammarMatcher {
   std::vector<SetId> history_;          // sets before the last tokens
   std::unordered_set<int32_t> masked_;  // states whose mask work has been charged
   ParseBound exceeded_ = ParseBound::none;
+  bool begun_ = false, paused_ = false;
+  bool forgets_ = false;  // rebuilds the table without the history, which has turned out too large
+  MaskInProgress progress_;
 };
 
 }  // namespace millrace

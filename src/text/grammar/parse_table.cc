@@ -32,19 +32,27 @@ ParseTable::ParseTable(std::shared_ptr<const Grammar> grammar, size_t most_bytes
   next_.assign(classes_, kDead);
 }
 
+// What was computed; kDead if it is incomplete. Work of what a pause has cut off is not charged: it is done again.
+SetId ParseTable::kept(SetId set, int64_t work_before) {
+  if (paused()) work_left_ = work_before;
+  return stopped() ? kDead : set;
+}
+
 SetId ParseTable::begin() {
+  const int64_t before = work_left_;
   work_.clear();
   add({grammar_->start(), 0});
-  return close();
+  return kept(close(), before);
 }
 
 SetId ParseTable::begin_on_floor(int32_t state) {
+  const int64_t before = work_left_;
   Frame floor;
   floor.kind = Frame::Kind::floor;
   const FrameId id = intern_frame(floor, {});
   work_.clear();
   add({state, id});
-  return close();
+  return kept(close(), before);
 }
 
 FrameId ParseTable::intern_frame(Frame frame, std::span<const FrameId> parents) {
@@ -81,7 +89,7 @@ SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
   if (configs.empty()) return kDead;
   spend(kSetWork + static_cast<int64_t>(classes_) / 4);
   if (bytes() > most_bytes_) exceed(ParseBound::bytes);
-  if (exceeded_ != ParseBound::none) return kDead;
+  if (stopped()) return kDead;
   uint64_t hash = configs.size();
   for (const ParseConfig& config : configs)
     hash = mix(hash, uint64_t{static_cast<uint32_t>(config.state)} << 32 | config.frame);
@@ -137,7 +145,8 @@ void ParseTable::add(ParseConfig config) {
 }
 
 SetId ParseTable::compute_step(SetId set, int32_t byte_class) {
-  if (exceeded_ != ParseBound::none) return kDead;
+  if (stopped()) return kDead;
+  const int64_t before = work_left_;
   work_.clear();
   const uint8_t byte = grammar_->sample(byte_class);
   const size_t first = sets_[static_cast<size_t>(set)].first, count = sets_[static_cast<size_t>(set)].count;
@@ -152,8 +161,8 @@ SetId ParseTable::compute_step(SetId set, int32_t byte_class) {
     }
     if (possible(config.state, frames_[config.frame])) add(config);
   }
-  const SetId to = close();
-  if (exceeded_ != ParseBound::none) return kDead;  // incomplete, so not cached
+  const SetId to = kept(close(), before);
+  if (stopped()) return kDead;  // incomplete, so not cached
   next_[static_cast<size_t>(set) * classes_ + static_cast<size_t>(byte_class)] = to;
   return to;
 }
@@ -224,28 +233,27 @@ FrameId ParseTable::resolve(FrameId id) {
 SetId ParseTable::close() {
   pending_.clear();
   pending_ids_.clear();
-  for (size_t i = 0; i < work_.size() && exceeded_ == ParseBound::none; ++i) {
+  for (size_t i = 0; i < work_.size() && !stopped(); ++i) {
     const ParseConfig config = work_[i];
     spend(kAddWork);
     if (grammar_->accepting(config.state) && !(config.frame & kPending) && frames_[config.frame].need == 0) {
       const Frame frame = frames_[config.frame];
       if (frame.kind == Frame::Kind::call) {
         spend(kAddWork * int64_t{frame.count});
-        for (uint32_t p = 0; p < frame.count && exceeded_ == ParseBound::none; ++p)
-          add({frame.to, parents_[frame.first + p]});
+        for (uint32_t p = 0; p < frame.count && !stopped(); ++p) add({frame.to, parents_[frame.first + p]});
       }
     }
     const auto calls = grammar_->calls(config.state);
     spend(2 * kAddWork * std::ssize(calls));
     for (const Grammar::Call& call : calls) {
-      if (exceeded_ != ParseBound::none) break;
+      if (stopped()) break;
       const bool fresh = config.frame & kPending;
       if (!possible(call.to, fresh ? pending_[config.frame & ~kPending].frame : frames_[config.frame])) continue;
       if (call.nullable) add({call.to, config.frame});
       enter(config, call);
     }
   }
-  if (exceeded_ != ParseBound::none) return kDead;
+  if (stopped()) return kDead;
   std::vector<ParseConfig> whole;
   for (ParseConfig config : work_) {
     // Drop configurations without byte transitions, which only return or call.
@@ -253,7 +261,7 @@ SetId ParseTable::close() {
     if (!grammar_->moves(config.state) && !(bottom && grammar_->accepting(config.state))) continue;
     config.frame = resolve(config.frame);
     whole.push_back(config);
-    if (exceeded_ != ParseBound::none) return kDead;
+    if (stopped()) return kDead;
   }
   std::ranges::sort(whole);
   whole.erase(std::unique(whole.begin(), whole.end()), whole.end());
@@ -263,15 +271,16 @@ SetId ParseTable::close() {
 SetId ParseTable::returned(FrameId id) {
   if (returned_[id] != kUnknown) return returned_[id];
   const Frame frame = frames_[id];
+  const int64_t before = work_left_;
   SetId set = kDead;
   if (frame.kind == Frame::Kind::call) {
-    if (exceeded_ != ParseBound::none) return kDead;
+    if (stopped()) return kDead;
     work_.clear();
     spend(kAddWork * int64_t{frame.count});
     for (uint32_t p = 0; p < frame.count; ++p) add({frame.to, parents_[frame.first + p]});
-    set = close();
+    set = kept(close(), before);
   }
-  if (exceeded_ != ParseBound::none) return kDead;  // incomplete, so not cached
+  if (stopped()) return kDead;  // incomplete, so not cached
   returned_[id] = set;
   return set;
 }
@@ -283,25 +292,33 @@ void ParseTable::import(const ParseTable& from, std::span<SetId> sets) {
   const auto reach = [&](FrameId id) {
     if (known.try_emplace(id, 0).second) reached.push_back(id);
   };
-  for (SetId set : sets)
+  for (SetId set : sets) {
+    use_slice(kAddWork * std::ssize(from.configs(set)));
+    if (paused()) return;
     for (const ParseConfig& config : from.configs(set)) reach(config.frame);
-  for (size_t i = 0; i < reached.size(); ++i)
+  }
+  for (size_t i = 0; i < reached.size(); ++i) {
+    use_slice(kReachWork);
+    if (paused()) return;
     for (FrameId parent : from.parents(reached[i])) reach(parent);
+  }
   std::ranges::sort(reached);
   std::vector<FrameId> parents;
   for (FrameId id : reached) {
+    if (paused()) return;
     parents.clear();
     for (FrameId parent : from.parents(id)) parents.push_back(known[parent]);
     std::ranges::sort(parents);
-    if (exceeded_ == ParseBound::none) known[id] = intern_frame(from.frames_[id], parents);
+    if (!stopped()) known[id] = intern_frame(from.frames_[id], parents);
   }
   std::vector<ParseConfig> configs;
   for (SetId& set : sets) {
+    if (paused()) return;
     configs.clear();
     for (ParseConfig config : from.configs(set)) configs.push_back({config.state, known[config.frame]});
     std::ranges::sort(configs);
     spend(kAddWork * std::ssize(configs));
-    set = exceeded_ == ParseBound::none ? intern_set(configs) : kDead;
+    set = !stopped() ? intern_set(configs) : kDead;
   }
 }
 

@@ -13,6 +13,10 @@
 // The number of simultaneous parses, the bytes and the work are bounded. Beyond a bound the set is kDead, and
 // exceeded() reports which bound was hit until it is cleared. kDead is a valid set without parses: every query works.
 //
+// A caller may limit what it does at once: set_slice(). What does not fit in the slice is undone, its work is not
+// charged, and the query returns kDead with paused(); the same query with a new slice continues. So results and charges
+// do not depend on slices.
+//
 // To compute what a state allows independent of its caller, a set may stand on a floor: a frame whose parents are
 // unknown. A floor counts the ticks above it and requires none.
 #pragma once
@@ -58,14 +62,31 @@ class ParseTable {
   int64_t work_left() const { return work_left_; }
   void set_work(int64_t work) { work_left_ = work; }
   void spend(int64_t work) {
+    charge(work);
+    use_slice(work);
+  }
+  void charge(int64_t work) {  // was done elsewhere: not part of the slice
     work_left_ -= work;
     if (work_left_ < 0) exceed(ParseBound::work);
   }
 
+  // Work until queries pause, in the same units.
+  int64_t slice_left() const { return slice_left_; }
+  void set_slice(int64_t work) {
+    slice_left_ = work;
+    slice_used_ = false;
+  }
+  void use_slice(int64_t work) {
+    slice_left_ -= work;
+    if (slice_left_ < 0) slice_used_ = true;
+  }
+  bool paused() const { return slice_used_ && exceeded_ == ParseBound::none; }
+
   const Grammar& grammar() const { return *grammar_; }
   SetId begin();  // before the first byte
   SetId begin_on_floor(int32_t state);
-  // Translates sets of another table for the same grammar; kDead for the rest once a bound is hit.
+  // Translates sets of another table for the same grammar; kDead for the rest once a bound is hit. If it pauses,
+  // neither the sets nor this table are of use.
   void import(const ParseTable& from, std::span<SetId> sets);
 
   SetId step(SetId set, uint8_t byte) {
@@ -105,6 +126,7 @@ class ParseTable {
   static constexpr FrameId kPending = 1u << 31;
   // Work per configuration added and per set made.
   static constexpr int64_t kAddWork = 8, kSetWork = 64;
+  static constexpr int64_t kReachWork = 64;  // of a slice alone, per frame that import() finds
 
   struct Set {
     size_t first = 0;
@@ -130,6 +152,8 @@ class ParseTable {
   void exceed(ParseBound bound) {
     if (exceeded_ == ParseBound::none) exceeded_ = bound;
   }
+  bool stopped() const { return slice_used_ || exceeded_ != ParseBound::none; }
+  SetId kept(SetId set, int64_t work_before);
   SetId compute_step(SetId set, int32_t byte_class);
   void add(ParseConfig config);
   void enter(ParseConfig config, const Grammar::Call& call);
@@ -149,7 +173,8 @@ class ParseTable {
   std::vector<SetId> next_;  // [set, class]
 
   size_t most_bytes_;
-  int64_t work_left_ = INT64_MAX;
+  int64_t work_left_ = INT64_MAX, slice_left_ = INT64_MAX;
+  bool slice_used_ = false;
   ParseBound exceeded_ = ParseBound::none;
   bool dropped_ = false;
 

@@ -10,6 +10,8 @@ constexpr size_t kShortList = 1024;  // tokens; larger sets are stored as bits
 constexpr size_t kMaxFingerprints = 4096;
 constexpr int64_t kMaxMaskWork = 20'000'000;  // per state; beyond it there is no mask
 
+}  // namespace
+
 // The tick ranges with which a rule that began on a floor can end, one for each parse that is not subsumed by
 // another.
 class FloorTicks {
@@ -71,6 +73,8 @@ class FloorTicks {
   std::vector<Known> sets_;                     // [set]
 };
 
+namespace {
+
 // Records how tokens of a counted rule depend on the call. `now`: the range of the state, which fits the call.
 void add_counted(StateMask& mask, std::span<const TokenId> tokens, const TickRange& now,
                  const std::vector<TickRange>& ways) {
@@ -87,40 +91,72 @@ void add_counted(StateMask& mask, std::span<const TokenId> tokens, const TickRan
   }
 }
 
-StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& grammar, int32_t state) {
-  ParseTable table(grammar);
-  table.set_work(kMaxMaskWork);
+}  // namespace
+
+class StateMaskWork {
+ public:
+  StateMaskWork(const TokenTrie& trie, const std::shared_ptr<const Grammar>& grammar, int32_t state)
+      : trie_(trie), state_(state), table_(grammar), floor_(table_) {
+    table_.set_work(kMaxMaskWork);
+  }
+  StateMaskWork(const StateMaskWork&) = delete;
+
+  // Returns false if there is more to do. `units`: reduced by the work done.
+  bool run(int64_t& units) {
+    table_.set_slice(units);
+    const bool done = walk();
+    units = table_.slice_left();
+    return done;
+  }
+  StateMask take();
+
+ private:
+  bool walk() {
+    if (!begun_) {
+      const SetId from = table_.begin_on_floor(state_);
+      if (table_.paused()) return false;
+      walk_ = TrieWalk(trie_, 1, static_cast<uint32_t>(trie_.nodes().size()), from);
+      begun_ = true;
+    }
+    return run_walk(trie_, table_, walk_, [this](uint32_t node, SetId set) { visit(node, set); });
+  }
+  void visit(uint32_t node, SetId set) {
+    const bool counted = table_.grammar().counted(state_);
+    const auto tokens = trie_.tokens(node);
+    mask_.list.insert(mask_.list.end(), tokens.begin(), tokens.end());
+    if (counted && !tokens.empty()) add_counted(mask_, tokens, table_.grammar().ticks_left(state_), floor_.ways(set));
+    if (!table_.exits(set) || !trie_.has_children(node)) return;
+    if (!counted) return mask_.exits.push_back({node, 0});
+    for (const uint8_t ticks : floor_.exits(set)) {
+      mask_.exits.push_back({node, ticks});
+      mask_.most_ticks = std::max<uint32_t>(mask_.most_ticks, ticks);
+    }
+  }
+
+  const TokenTrie& trie_;
+  int32_t state_;
+  ParseTable table_;
+  FloorTicks floor_;
+  TrieWalk walk_;
+  bool begun_ = false;
+  StateMask mask_;
+};
+
+StateMask StateMaskWork::take() {
   StateMask mask;
-  const bool counted = grammar->counted(state);
-  const TickRange now = grammar->ticks_left(state);
-  FloorTicks floor(table);
-  walk_trie(trie, table, 1, static_cast<uint32_t>(trie.nodes().size()), table.begin_on_floor(state),
-            [&](uint32_t node, SetId set) {
-              const auto tokens = trie.tokens(node);
-              mask.list.insert(mask.list.end(), tokens.begin(), tokens.end());
-              if (counted && !tokens.empty()) add_counted(mask, tokens, now, floor.ways(set));
-              if (!table.exits(set) || !trie.has_children(node)) return;
-              if (!counted) return mask.exits.push_back({node, 0});
-              for (const uint8_t ticks : floor.exits(set)) {
-                mask.exits.push_back({node, ticks});
-                mask.most_ticks = std::max<uint32_t>(mask.most_ticks, ticks);
-              }
-            });
-  if (table.exceeded() != ParseBound::none) mask = {};
-  mask.exceeded = table.exceeded();
-  mask.work = kMaxMaskWork - std::max<int64_t>(0, table.work_left());
+  if (table_.exceeded() == ParseBound::none) mask = std::move(mask_);
+  mask.exceeded = table_.exceeded();
+  mask.work = kMaxMaskWork - std::max<int64_t>(0, table_.work_left());
   std::ranges::stable_sort(mask.counted_open, [](const auto& a, const auto& b) { return a.ticks > b.ticks; });
   if (mask.list.size() <= kShortList) {
     mask.list.shrink_to_fit();
     return mask;
   }
-  mask.bits.assign(trie.words(), 0);
+  mask.bits.assign(trie_.words(), 0);
   for (TokenId token : mask.list) mask.bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
   mask.list = {};
   return mask;
 }
-
-}  // namespace
 
 TokenMasks::TokenMasks(std::vector<std::string> pieces, size_t limit_bytes)
     : trie_(pieces), limit_bytes_(limit_bytes) {}
@@ -139,6 +175,13 @@ uint64_t TokenMasks::key_of(const Grammar& grammar, int64_t grammar_id, int32_t 
 
 std::shared_ptr<const StateMask> TokenMasks::find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
                                                   int32_t state) {
+  std::shared_ptr<StateMaskWork> work;
+  int64_t units = INT64_MAX;
+  return find(grammar, grammar_id, state, work, units);
+}
+
+std::shared_ptr<const StateMask> TokenMasks::find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
+                                                  int32_t state, std::shared_ptr<StateMaskWork>& work, int64_t& units) {
   uint64_t key;
   {
     std::lock_guard lock(mutex_);
@@ -149,7 +192,9 @@ std::shared_ptr<const StateMask> TokenMasks::find(const std::shared_ptr<const Gr
       return found->second.mask;
     }
   }
-  auto mask = std::make_shared<const StateMask>(compute(trie_, grammar, state));
+  if (!work) work = std::make_shared<StateMaskWork>(trie_, grammar, state);
+  if (!work->run(units)) return nullptr;
+  auto mask = std::make_shared<const StateMask>(work->take());
   std::lock_guard lock(mutex_);
   ++computed_;
   if (auto found = entries_.find(key); found != entries_.end()) return found->second.mask;  // another thread was faster

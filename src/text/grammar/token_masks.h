@@ -13,6 +13,7 @@
 // masks. Thread-safe.
 #pragma once
 
+#include <array>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -55,6 +56,8 @@ struct StateMask {
   }
 };
 
+class StateMaskWork;  // a mask that is being computed
+
 class TokenMasks {
  public:
   explicit TokenMasks(std::vector<std::string> pieces, size_t limit_bytes = size_t{64} << 20);
@@ -67,6 +70,10 @@ class TokenMasks {
   // The mask of one state; `grammar_id` identifies the grammar for masks that cannot be shared.
   std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
                                         int32_t state);
+  // The same in pieces of at most about `units` of work, which is reduced by what was done. Null: continues with the
+  // next call, which takes the same `work`.
+  std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
+                                        int32_t state, std::shared_ptr<StateMaskWork>& work, int64_t& units);
 
   size_t bytes() const;
   int64_t computed() const;  // number of masks computed so far
@@ -89,27 +96,46 @@ class TokenMasks {
   std::list<uint64_t> uses_;                        // most recently used first
 };
 
-// Calls visit(node, set) for every node in [first, last) of the trie that the table can reach from `from`, the set at
-// the parent of `first`. Stops early if a bound of the table is hit: see ParseTable::exceeded().
-template <typename Visit>
-void walk_trie(const TokenTrie& trie, ParseTable& table, uint32_t first, uint32_t last, SetId from, Visit visit) {
-  const auto nodes = trie.nodes();
-  SetId sets[TokenTrie::kMaxTokenBytes + 1];
+// A walk over nodes [first, last) of the trie, which may pause with its table.
+struct TrieWalk {
+  uint32_t at = 0, last = 0;
   int64_t visited = 0;
-  if (first < last) sets[nodes[first].depth - 1] = from;
-  for (uint32_t i = first; i < last; ++visited) {
-    const TokenTrie::Node& node = nodes[i];
-    const SetId set = table.step(sets[node.depth - 1], node.byte);
+  std::array<SetId, TokenTrie::kMaxTokenBytes + 1> sets{};  // by depth
+
+  TrieWalk() = default;
+  // `from`: the set at the parent of `first`.
+  TrieWalk(const TokenTrie& trie, uint32_t first, uint32_t end, SetId from) : at(first), last(end) {
+    if (first < end) sets[trie.nodes()[first].depth - 1u] = from;
+  }
+};
+
+// Calls visit(node, set) once for every node of the walk that the table can reach. Stops early if a bound of the table
+// is hit: see ParseTable::exceeded(). Returns false if the table has paused: call it again with a new slice. Known
+// steps use the slice too; they are charged when the walk is over.
+template <typename Visit>
+bool run_walk(const TokenTrie& trie, ParseTable& table, TrieWalk& walk, Visit visit) {
+  constexpr int64_t kPart = 1024;
+  const auto nodes = trie.nodes();
+  for (; walk.at < walk.last; ++walk.visited) {
+    if (walk.visited % kPart == kPart - 1) {
+      if (table.paused()) return false;
+      table.use_slice(kPart);
+    }
+    const TokenTrie::Node& node = nodes[walk.at];
+    const SetId set = table.step(walk.sets[node.depth - 1u], node.byte);
     if (set == kDead) {
       if (table.exceeded() != ParseBound::none) break;
-      i = node.end;
+      if (table.paused()) return false;
+      walk.at = node.end;
       continue;
     }
-    sets[node.depth] = set;
-    visit(i, set);
-    ++i;
+    walk.sets[node.depth] = set;
+    visit(walk.at, set);
+    ++walk.at;
   }
-  table.spend(visited);
+  table.charge(walk.visited);
+  table.use_slice(walk.visited % kPart);
+  return true;
 }
 
 }  // namespace millrace

@@ -62,8 +62,8 @@ TEST(StateMasks, WithoutTicksCostTheWalkAlone) {
   for (int32_t state = 0; state < grammar->states(); ++state) {
     ParseTable table(grammar);
     table.set_work(kEnoughWork);
-    walk_trie(masks.trie(), table, 1, static_cast<uint32_t>(masks.trie().nodes().size()), table.begin_on_floor(state),
-              [](uint32_t, SetId) {});
+    TrieWalk walk(masks.trie(), 1, static_cast<uint32_t>(masks.trie().nodes().size()), table.begin_on_floor(state));
+    EXPECT_TRUE(run_walk(masks.trie(), table, walk, [](uint32_t, SetId) {}));
     const auto mask = masks.find(grammar, id, state);
     EXPECT_EQ(mask->work, kEnoughWork - table.work_left()) << state;
     EXPECT_EQ(mask->exceeded, ParseBound::none);

@@ -2,6 +2,7 @@
 
 #include "base/work_limits.h"
 #include "text/unicode.h"
+#include "text/work_count.h"
 
 namespace millrace {
 namespace {
@@ -11,6 +12,7 @@ constexpr const char* kEscapedSpace = "\xE2\x96\x81";  // U+2581
 }  // namespace
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
+  text_work += static_cast<int64_t>(text.size());
   size_t pos = from.empty() ? std::string::npos : text.find(from);
   if (pos == std::string::npos) return;
   std::string out;
@@ -20,6 +22,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
     begin = pos + from.size();
   }
   out.append(text, begin);
+  text_work += static_cast<int64_t>(out.size());
   text = std::move(out);
 }
 

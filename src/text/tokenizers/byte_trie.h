@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/work_count.h"
+
 namespace millrace {
 
 class ByteTrie {
@@ -47,12 +49,14 @@ class ByteTrie {
   Match longest_prefix(std::string_view text) const {
     Match best;
     uint32_t node = 0;
-    for (size_t i = 0; i < text.size(); ++i) {
+    size_t i = 0;
+    for (; i < text.size(); ++i) {
       const int64_t next = child(node, static_cast<uint8_t>(text[i]));
       if (next < 0) break;
       node = static_cast<uint32_t>(next);
       if (values_[node] >= 0) best = {values_[node], i + 1};
     }
+    text_work += static_cast<int64_t>(i) + 1;
     return best;
   }
   bool empty() const { return values_.size() == 1; }

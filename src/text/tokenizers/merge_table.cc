@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/work_limits.h"
+#include "text/work_count.h"
 
 namespace millrace {
 namespace {
@@ -48,10 +49,12 @@ void MergeTable::add(int32_t left, int32_t right, uint32_t rank, int32_t merged)
 
 void MergeTable::merge(std::vector<MergePiece>& pieces, MergeScratch& scratch) const {
   if (pieces.size() < 2) return;
+  const uint64_t before = scratch.steps;
   if (pieces.size() <= kShortWord)
     merge_short(pieces, scratch);
   else
     merge_long(pieces, scratch);
+  text_work += static_cast<int64_t>(scratch.steps - before);
 }
 
 void MergeTable::merge_short(std::vector<MergePiece>& pieces, MergeScratch& scratch) const {

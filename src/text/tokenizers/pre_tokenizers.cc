@@ -6,6 +6,7 @@
 
 #include "text/tokenizer_files.h"
 #include "text/unicode.h"
+#include "text/work_count.h"
 
 namespace millrace {
 namespace {
@@ -133,7 +134,7 @@ Result<PreTokenizer> PreTokenizer::from_patterns(const std::vector<std::string>&
   return pre;
 }
 
-void PreTokenizer::split_piece(const Stage& stage, std::string_view text, uint32_t begin, uint32_t end,
+void PreTokenizer::split_piece(const Stage& stage, std::string_view text, uint32_t begin, uint32_t end, int64_t& work,
                                std::vector<uint32_t>& ends) {
   const std::string_view piece = text.substr(begin, end - begin);
   size_t gap = 0;  // start of the text not covered by a match yet
@@ -143,7 +144,7 @@ void PreTokenizer::split_piece(const Stage& stage, std::string_view text, uint32
     gap = to;
   };
   if (stage.scan == nullptr) {
-    size_t pos = stage.regex->find_all(piece, take);
+    size_t pos = stage.regex->find_all(piece, work, take);
     pos = std::max(pos, gap);
     for (; pos < piece.size(); pos = gap) take(pos, scan_whitespace_words(piece, pos));
   } else if (stage.only_at_end) {
@@ -174,10 +175,12 @@ void PreTokenizer::split(std::string_view text, std::vector<uint32_t>& ends, std
     scratch.swap(ends);
     ends.clear();
     uint32_t begin = 0;
+    int64_t work = Regex::work_for(text.size());
     for (uint32_t end : scratch) {
-      split_piece(stage, text, begin, end, ends);
+      split_piece(stage, text, begin, end, work, ends);
       begin = end;
     }
+    text_work += static_cast<int64_t>(text.size()) + Regex::work_for(text.size()) - work;
   }
 }
 

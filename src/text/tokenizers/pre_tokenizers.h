@@ -23,7 +23,7 @@ class PreTokenizer {
   static Result<PreTokenizer> from_patterns(const std::vector<std::string>& patterns);
 
   // Fills `ends` with the end offset of each word, ascending, the last equal to text.size(); none for an empty text.
-  // `scratch` is working memory. text.size() < 2^32.
+  // `scratch` is working memory. text.size() < 2^32. Takes time proportional to the text's length.
   void split(std::string_view text, std::vector<uint32_t>& ends, std::vector<uint32_t>& scratch) const;
 
  private:
@@ -32,7 +32,7 @@ class PreTokenizer {
     bool only_at_end = false;
     std::optional<Regex> regex;
   };
-  static void split_piece(const Stage& stage, std::string_view text, uint32_t begin, uint32_t end,
+  static void split_piece(const Stage& stage, std::string_view text, uint32_t begin, uint32_t end, int64_t& work,
                           std::vector<uint32_t>& ends);
   std::vector<Stage> stages_;
 };

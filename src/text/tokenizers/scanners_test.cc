@@ -61,7 +61,9 @@ TEST(Scanners, EveryKnownPatternMatchesWhatPcre2Matches) {
         if (begin > gap) ends.push_back(begin);
         ends.push_back(gap = end);
       };
-      ASSERT_EQ(regex->find_all(text, [&](size_t begin, size_t end) { piece(expected, begin, end); }), text.size());
+      int64_t work = Regex::work_for(text.size());
+      const auto found = [&](size_t begin, size_t end) { piece(expected, begin, end); };
+      ASSERT_EQ(regex->find_all(text, work, found), text.size());
       gap = 0;
       for (size_t pos = 0; pos < text.size();) {
         const size_t end = known.scan(text, pos);

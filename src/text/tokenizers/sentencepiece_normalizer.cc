@@ -5,12 +5,13 @@
 #include <algorithm>
 
 #include "text/unicode.h"
+#include "text/work_count.h"
 
 namespace millrace {
 namespace {
 
-// Bytes of a key; those of real maps have fewer than 40. The units of a damaged file may form a circle.
-constexpr size_t kMaxKeyBytes = 256;
+constexpr size_t kMaxKeyBytes = 256;    // bounds the work per byte of text; published maps have keys of 18 bytes
+constexpr size_t kMaxOutputBytes = 64;  // for one key, bounds the growth of a text; published maps have 33
 
 // One unit of the double array, as Darts-clone stores it.
 bool has_leaf(uint32_t unit) { return unit >> 8 & 1; }
@@ -23,6 +24,16 @@ uint32_t little_endian(const uint8_t* p) {
 }
 
 }  // namespace
+
+size_t charsmap_growth(std::span<const uint8_t> map) {
+  if (map.size() < 4) return 0;
+  size_t longest = 0, bytes = 0;
+  for (const uint8_t byte : map.subspan(4 + std::min<size_t>(little_endian(map.data()), map.size() - 4))) {
+    bytes = byte == 0 ? 0 : bytes + 1;
+    longest = std::max(longest, bytes);
+  }
+  return longest;
+}
 
 Result<SentencePieceNormalizer> SentencePieceNormalizer::create(const TokenizerSpec& spec) {
   SentencePieceNormalizer normalizer;
@@ -38,6 +49,10 @@ Result<SentencePieceNormalizer> SentencePieceNormalizer::create(const TokenizerS
   normalizer.units_.resize(trie_bytes / 4);
   for (size_t i = 0; i < normalizer.units_.size(); ++i) normalizer.units_[i] = little_endian(map.data() + 4 + 4 * i);
   normalizer.strings_.assign(map.begin() + 4 + static_cast<std::ptrdiff_t>(trie_bytes), map.end());
+  if (const size_t longest = charsmap_growth(map); longest > kMaxOutputBytes) {
+    return Error::unsupported(
+        fmt::format("tokenizer: character map writes {} bytes for a character, at most {}", longest, kMaxOutputBytes));
+  }
   return normalizer;
 }
 
@@ -46,7 +61,8 @@ SentencePieceNormalizer::Step SentencePieceNormalizer::next(std::string_view tex
   uint32_t best_value = 0;
   if (!units_.empty()) {
     size_t node = offset_of(units_[0]);
-    for (size_t i = 0; i < std::min(text.size(), kMaxKeyBytes); ++i) {
+    size_t i = 0;
+    for (; i < std::min(text.size(), kMaxKeyBytes); ++i) {
       const auto byte = static_cast<uint8_t>(text[i]);
       node ^= byte;
       if (node >= units_.size() || label_of(units_[node]) != byte) break;
@@ -57,6 +73,7 @@ SentencePieceNormalizer::Step SentencePieceNormalizer::next(std::string_view tex
       best_length = i + 1;
       best_value = value_of(units_[node]);
     }
+    text_work += static_cast<int64_t>(i) + 1;
   }
   if (best_length > 0 && best_value < strings_.size()) {
     const std::string_view rest = std::string_view(strings_).substr(best_value);
@@ -93,6 +110,7 @@ void SentencePieceNormalizer::normalize(std::string_view text, bool space_prefix
     while (out.size() > start && out.back() == ' ') out.pop_back();
   }
   if (space_prefix && suffix_) out += ' ';
+  text_work += static_cast<int64_t>(out.size() - start);
 }
 
 }  // namespace millrace

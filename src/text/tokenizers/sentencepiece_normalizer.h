@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,9 @@
 #include "text/tokenizer.h"
 
 namespace millrace {
+
+// Bytes of the longest text that a character map writes for one of its keys.
+size_t charsmap_growth(std::span<const uint8_t> map);
 
 class SentencePieceNormalizer {
  public:

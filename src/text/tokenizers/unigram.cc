@@ -9,6 +9,7 @@
 #include "text/tokenizers/base_tokenizer.h"
 #include "text/tokenizers/sentencepiece_normalizer.h"
 #include "text/unicode.h"
+#include "text/work_count.h"
 
 namespace millrace {
 namespace {
@@ -107,7 +108,8 @@ class UnigramTokenizer final : public BaseTokenizer {
         node = {id, static_cast<uint32_t>(start), static_cast<float>(candidate), true};
       };
       uint32_t at = 0;
-      for (size_t end = start; end < text.size();) {
+      size_t end = start;
+      while (end < text.size()) {
         const int64_t next = trie_.child(at, static_cast<uint8_t>(text[end++]));
         if (next < 0) break;
         at = static_cast<uint32_t>(next);
@@ -121,6 +123,7 @@ class UnigramTokenizer final : public BaseTokenizer {
         }
         whole_character |= end - start == character.length;
       }
+      text_work += static_cast<int64_t>(end - start);
       if (!whole_character) offer(start + character.length, -1, static_cast<double>(unk_score_ + here));
       start += character.length;
     }

@@ -1,0 +1,11 @@
+// Units of work that tokenizers have done on this thread: bytes handled, table lookups and steps of patterns. Tests and
+// fuzzers compare what texts of different length cost, without a clock.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+
+inline thread_local int64_t text_work = 0;
+
+}  // namespace millrace
