@@ -90,7 +90,8 @@ TEST(AgentRequests, CompactionKeepsTheUsersMessages) {
                  {{"type", "message"}, {"role", "user"}, {"content", "And that?"}}}},
                {"tools", codex_request()["tools"]},
                {"parallel_tool_calls", true},
-               {"max_output_tokens", 8}};
+               {"max_output_tokens", 8},
+               {"temperature", 0}};
   const Response answer = post(live.port(), "/v1/responses/compact", body.dump());
   ASSERT_EQ(answer.status, 200) << answer.body;
   const Json output = answer.json()["output"];

@@ -97,7 +97,8 @@ TEST(EngineChoices, AreNamedInEveryAnswer) {
   const Response stream = post(live.port(), kCompletions, R"({"prompt": "Once", "max_tokens": 2, "stream": true})");
   EXPECT_NE(stream.body.find(R"("millrace":{"engine":{"kv_format":"q8_0:values=f16")"), std::string::npos)
       << stream.body;
-  const Json own = post(live.port(), kCompletions, completion(R"(, "millrace": {"use": ["evictor=h2o:budget=32"]})")).json();
+  const Json own =
+      post(live.port(), kCompletions, completion(R"(, "millrace": {"use": ["evictor=h2o:budget=32"]})")).json();
   EXPECT_EQ(own["millrace"]["applied"][0]["name"], "h2o");
   EXPECT_EQ(own["millrace"]["engine"], (Json{{"kv_format", "q8_0:values=f16"}}));
 }
@@ -139,7 +140,8 @@ TEST(EngineChoices, AnAnswerNamesTheContextOfItsDocuments) {
   engine.document_context = "kvlink";
   LiveServer live({}, {}, engine);
   const auto named = [&](const std::string& documents) {
-    return post(live.port(), kCompletions, R"({"prompt": "Once", "max_tokens": 2)" + documents + "}").json()["millrace"];
+    return post(live.port(), kCompletions, R"({"prompt": "Once", "max_tokens": 2)" + documents + "}")
+        .json()["millrace"];
   };
   EXPECT_EQ(named(R"(, "millrace": {"documents": ["One text."]})"), (Json{{"engine", {{"context", "kvlink"}}}}));
   EXPECT_TRUE(named("").is_null());
@@ -336,9 +338,10 @@ TEST(RequestUse, ErrorsNameTheFieldAndTheReason) {
     EXPECT_EQ(answer.json()["error"]["message"], message);
     EXPECT_EQ(answer.json()["error"]["param"], "millrace.use");
   }
-  EXPECT_EQ(post(live.port(), kCompletions, completion(R"(, "millrace": {"use": ["sampler=min_p:min_p=0.5"]}, "min_p": 0.5)"))
-                .status,
-            200);
+  EXPECT_EQ(
+      post(live.port(), kCompletions, completion(R"(, "millrace": {"use": ["sampler=min_p:min_p=0.5"]}, "min_p": 0.5)"))
+          .status,
+      200);
 }
 
 }  // namespace
