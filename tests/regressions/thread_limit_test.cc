@@ -44,7 +44,7 @@ std::unique_ptr<Server> start_limited(const std::filesystem::path& folder) {
 }
 
 TEST(ThreadLimit, WithAnyNumberOfThreadsRequestsAreAnsweredOrRefused) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "thread_limit_files";
+  const auto folder = std::filesystem::path(::testing::TempDir()) / "thread_limit_files";
   int started = 0, served = 0;
   for (int allowed = 0; allowed <= 24; allowed += allowed < 14 ? 1 : 10) {
     ThreadShortage shortage(allowed);
