@@ -92,7 +92,7 @@ class InputCalibration {
   std::optional<ResidualStore> streams_;  // of all windows
 };
 
-// What a user should know of a calibration text that is no text, such as a binary file; "": nothing.
+// Warns of a calibration file that holds no text, such as a program or an image; "": it holds text.
 std::string text_warning(const std::string& name, std::string_view text);
 
 }  // namespace millrace

@@ -42,8 +42,8 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
 
 // Of one request that may grow to `tokens`, with its unread events.
 int64_t request_memory(int64_t tokens);
-// Of the log-probabilities of one of its answers of `tokens` tokens in those events, and of all that are held until the
-// best answers are known. `has_sink`: a sink takes each event at once. 0: the request asks for none.
+// The bytes that log-probabilities take in those events, of one answer of `tokens` tokens, and in all candidates that
+// are held until the best answers are known. `has_sink`: a sink takes each event at once. 0: the request asks for none.
 int64_t request_logprob_memory(const Request& request, int64_t tokens, bool has_sink);
 // Of the request's evictor, null if it has none, for each of its streams of `tokens` tokens. 0 for the engine's own,
 // which was planned with it, unless documents are stored whole beside a budget that holds for prompts.

@@ -12,7 +12,7 @@ struct MaskUnits {
   int64_t step = 500'000;
 };
 
-// Of all engines of the process. Tests may change it before they create one.
+// All engines of the process share these numbers. Tests may change them before they create an engine.
 inline MaskUnits& mask_units() {
   static MaskUnits units;
   return units;

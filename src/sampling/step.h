@@ -49,7 +49,7 @@ class SamplerStep {
   virtual bool prepare(int64_t /*units*/) { return true; }
   // Whether accept() has left nothing: otherwise ended() and failure() are those of the token before.
   virtual bool settled() const { return true; }
-  // What is left, for another thread; null: nothing.
+  // The work that prepare() left over, which another thread may do; null: prepare() left nothing.
   virtual std::shared_ptr<DeferredWork> deferred() { return nullptr; }
   virtual size_t bytes() const { return 0; }                // that clone() copies, where they may be many
   virtual void accept(TokenId /*token*/) {}                 // a token of the prompt, or the one sampled after apply()

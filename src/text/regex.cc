@@ -90,7 +90,8 @@ class Search {
                        context_.get());
   }
   size_t start() const { return pcre2_get_startchar(data_.get()); }
-  // Of a match from `pos` on. \K in a look-behind can report odd ranges: nullopt, like a reached limit.
+  // Where the match that was searched from `pos` on begins and ends. \K in a look-behind can report ranges outside the
+  // text that was searched: those are nullopt, like a reached limit.
   std::optional<std::pair<size_t, size_t>> range(size_t pos) const {
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data_.get());
     if (range[0] < pos || range[1] <= range[0] || range[1] > text_.size()) return std::nullopt;

@@ -18,7 +18,7 @@ struct Random {
   int64_t below(int64_t end) { return static_cast<int64_t>(source() % static_cast<uint32_t>(end)); }
 };
 
-// Of all threads; the tests that use it run no others.
+// Counts the bytes that all threads hold; the tests that call it start no others.
 int64_t heap_bytes() {
   const auto info = ::mallinfo2();
   return static_cast<int64_t>(info.uordblks + info.hblkhd);
@@ -63,7 +63,7 @@ GenerationRequest random_request(Random& random, const std::string& path) {
   return params;
 }
 
-// What a Generation collects for the longest answers, and then its reply, part by part.
+// Measures what a Generation collects for the longest answers, and then its reply, part by part.
 TEST(AnswerMemory, TheEstimateCoversFiftyRandomRequests) {
   if (!heap_is_counted()) GTEST_SKIP() << "this build's allocator does not count";
   const auto model = shipped_model();

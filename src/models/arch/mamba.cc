@@ -72,7 +72,7 @@ const Arch kMamba = {
     .common_huggingface = false,
     .read_gguf = read_mamba_gguf,
     .read_huggingface = read_mamba,
-    // Of the start of training, and of rounding.
+    // They set how training starts and which kernels train; inference does not read them.
     .harmless_fields = {"rescale_prenorm_residual", "fused_add_norm", "time_step_scale"},
     .names = {{"token_embd.weight", "backbone.embeddings.weight"},
               {"output_norm.weight", "backbone.norm_f.weight"},

@@ -2,8 +2,8 @@
 // the steps that edit logits and before those that truncate, so that these see only possible tokens. If the matcher
 // exceeds one of its limits the stream ends with an error: the allowed tokens are no longer known.
 //
-// Of an ambiguous grammar, the mask of the next token and the parse of the last one may take long: prepare() does them
-// in pieces, and deferred() lets another thread go on.
+// An ambiguous grammar can make the mask of the next token and the parse of the last one slow: prepare() does both in
+// pieces, and deferred() lets another thread finish them.
 #include <algorithm>
 #include <limits>
 #include <mutex>

@@ -26,7 +26,7 @@ Json openai_usage(const Answer& answer);
 const char* openai_finish(const Answer& answer, const Choice& choice);
 // A token with its bytes and, unless `top` is false, the most likely tokens.
 void append_openai_logprob(std::string& out, const Answer& answer, const ChosenToken& chosen, bool top = true);
-// The same of all `tokens`, which must live until the text is written.
+// The log-probabilities of all `tokens`, which must live until the text is written.
 Json openai_logprobs(Answer& answer, std::span<const ChosenToken> tokens);
 Json openai_stop_reason(const Choice& choice);               // vLLM's field: the stop string or token, or null
 Json openai_prompt_logprobs(Answer& answer, size_t prompt);  // vLLM's field

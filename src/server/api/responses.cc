@@ -26,7 +26,8 @@ namespace {
 std::string stored_as(const std::string& owner, const std::string& id) { return owner + "\n" + id; }
 std::string owner_of(const HttpRequest& request) { return request.account ? request.account->key().name : ""; }
 
-// Of one log-probability in `items`, in the events and the text of the whole response, and in the store's copy.
+// The bytes that one log-probability takes in `items`, the events, the text of the response and the store's copy
+// together.
 constexpr int64_t kKeptLogprobBytes = 1024;
 
 using Wrong = std::optional<ApiError>;

@@ -28,7 +28,7 @@ struct AnswerParts {
   int64_t values = 0, unsent = 0, resumable = 0;
   int64_t total() const { return values + unsent + resumable; }
 };
-// Of each part, one of `divisor`.
+// How much of a memory budget each kind of data about answers gets; with `divisor` > 1, that fraction of it.
 AnswerParts answer_parts(int64_t budget, int64_t divisor = 1);
 // `limits` with at most the part of the budget, and room for at least 8 streams at the same time.
 StreamLimits within(StreamLimits limits, const AnswerParts& parts);

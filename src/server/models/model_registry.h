@@ -86,7 +86,7 @@ class ModelRegistry {
   // The first model; null if not loaded. Does not count as use.
   std::shared_ptr<ServedModel> first();
   std::shared_ptr<MemoryAccounts> memory() const { return memory_; }  // null: no budget
-  // Of the budget for all models, or else of the first model's own.
+  // The shares of the budget that all models have in common; without one, of the first model's own budget.
   AnswerParts answer_parts();
 
   // Stops all engines and with them their streams; waiting requests get an error.

@@ -97,7 +97,7 @@ SliceCounts compare_slices(const CompiledGrammar& whole, const CompiledGrammar& 
 
 class MatcherSlices : public ::testing::Test {
  protected:
-  // Of a cache of its own, so that no mask is there already.
+  // Compiles with a new cache, in which no mask is stored yet.
   CompiledGrammar fresh(const Constraint& constraint, size_t table_bytes = size_t{16} << 20) {
     auto grammar = compile_constraint(constraint);
     EXPECT_TRUE(grammar.ok()) << grammar.error().message;

@@ -70,8 +70,8 @@ class TokenMasks {
   // The mask of one state; `grammar_id` identifies the grammar for masks that cannot be shared.
   std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
                                         int32_t state);
-  // The same in pieces of at most about `units` of work, which is reduced by what was done. Null: continues with the
-  // next call, which takes the same `work`.
+  // Computes that mask in pieces of at most about `units` of work, and subtracts from `units` what it did. Null: the
+  // mask is not complete; the next call continues it if it gets the same `work`.
   std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
                                         int32_t state, std::shared_ptr<StateMaskWork>& work, int64_t& units);
 
