@@ -191,18 +191,22 @@ class Settings(unittest.TestCase):
                  ("x-api-key", "sk-wrong-5678-text"), ("Authorization", "Basic sk-basic-9012-text")]
         for flags in (flags, ()):
             with Server(*flags) as server:
+                waiting = []  # refused, and not closed by the client yet
                 for name, value in given:
                     body = {"prompt": "a", "max_tokens": 3, "stream": True}
                     server.ask("POST", "/v1/completions", body, {name: value, "X-Conversation-Id": "c"})
                     server.ask("GET", "/no-such-path", None, {name: value})
                     for more in ("Content-Length: 99999999\r\n", "not a header\r\n"):  # refused once its head is there
-                        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
-                            client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{name}: {value}\r\n{more}\r\n".encode())
-                            client.shutdown(socket.SHUT_WR)
-                            while client.recv(4096):
-                                pass
+                        client = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+                        self.addCleanup(client.close)
+                        waiting.append(client)
+                        client.sendall(f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n{name}: {value}\r\n{more}\r\n".encode())
+                        while client.recv(4096):
+                            pass
                 for key in {value.split()[-1] for _, value in given}:
                     self.assertEqual(copies_in_memory(server.process.pid, key.encode()), 0, (flags, key))
+                for client in waiting:
+                    client.close()
 
     def test_the_config_file(self):
         path = self.write("config.toml", "[serve]\nmax-body-bytes = 2000\n")

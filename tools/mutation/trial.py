@@ -36,6 +36,8 @@ class Trials:
         """'passed', 'failed', 'died', 'time' or 'memory'. `mutant`: environment variables. `tests`: a GoogleTest filter, or
         "" for all; passed in a file, because Linux limits an argument or a variable to 128 KiB, some thousand names."""
         here = tempfile.mkdtemp(dir=self.scratch)
+        environment = dict(os.environ, TMPDIR=here, **mutant)
+        environment.pop("GTEST_FILTER", None)
         command = [os.path.join(self.folder, "bin", program), "--gtest_fail_fast"]
         flags = here + ".flags"
         if tests:
@@ -53,7 +55,7 @@ class Trials:
                 file.write("1000")
 
         with open(log or os.devnull, "wb") as out:
-            process = subprocess.Popen(command, cwd=here, env=dict(os.environ, TMPDIR=here, **mutant), stdin=subprocess.DEVNULL, stdout=out,
+            process = subprocess.Popen(command, cwd=here, env=environment, stdin=subprocess.DEVNULL, stdout=out,
                                        stderr=subprocess.STDOUT, preexec_fn=limits)
         end = time.monotonic() + wall_seconds
         verdict, wait = None, 0.002

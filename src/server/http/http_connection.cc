@@ -201,6 +201,13 @@ void HttpConnection::forget_parsed(size_t bytes) {
   wipe(unused.data(), unused.size());
 }
 
+// The connection closes after the answer, but only once the client has: its key must not wait in memory for that.
+void HttpConnection::forget_request() {
+  if (reading_) return;  // a read still uses both
+  parser_.reset();
+  forget_parsed(buffer_.size());
+}
+
 // Converts Beast's parsed head to ours.
 void HttpConnection::take_head() {
   const auto& head = parser_->get();
@@ -280,6 +287,7 @@ void HttpConnection::head_came(ErrorCode failed) {
       parser_.reset();  // received completely: the connection can be reused
     } else {
       refused->close = true;
+      forget_request();
     }
     ++number_;
     answering_ = true;
@@ -334,6 +342,7 @@ void HttpConnection::body_came(ErrorCode failed) {
 
 void HttpConnection::refuse(int status, const std::string& message) {
   if (closed_ || answering_) return;
+  forget_request();
   ++number_;
   answering_ = true;
   ++server_.answering;

@@ -123,6 +123,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void body_came(ErrorCode failed);
   void take_head();
   void forget_parsed(size_t bytes);
+  void forget_request();
   void take_proxy();
   std::string too_large() const;
   void refuse(int status, const std::string& message);
