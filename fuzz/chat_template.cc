@@ -4,8 +4,9 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <string_view>
+
+#include "base/json_library.h"
 
 namespace {
 

@@ -21,11 +21,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/json_library.h"
 #include "text/grammar/constraint.h"
 #include "text/grammar/json_rules.h"
 

@@ -2,8 +2,8 @@
 // grammar are JSON.
 #include <cstdint>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
+#include "base/json_library.h"
 #include "text/grammar/constraint.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -2,8 +2,9 @@
 // two or three seconds.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <vector>
+
+#include "base/json_library.h"
 
 // What reads and writes it. Other versions of the library may name it differently; then every file compiles it.
 #if NLOHMANN_JSON_VERSION_MAJOR == 3 && NLOHMANN_JSON_VERSION_MINOR == 11

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/json_library.h"
 #include "schedule/cost_fit.h"
 
 namespace millrace {

@@ -4,8 +4,8 @@
 #include "run/encoded_documents.h"
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/json_library.h"
 #include "models/draft_heads/draft_files.h"
 #include "properties/document_requests.h"
 #include "shared_data.h"

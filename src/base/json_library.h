@@ -1,0 +1,13 @@
+// <nlohmann/json.hpp> without the definition of its operator ""_json. That operator calls nlohmann::json::parse, so the
+// compiler instantiates the parser of nlohmann::json, with all that it needs, in every file that includes the library,
+// also through a precompiled header: half a second to a second a file. Nothing here uses the operator. The macro gives
+// its body to a function template, which nobody instantiates. Versions after 3.11.2 write the
+// operator's name without a space, so the macro does not apply, and they compile as they would without it.
+#pragma once
+
+#define _json(text, size) \
+  _json(text, size);      \
+  template <typename>     \
+  nlohmann::json unused_json_literal(text, size)
+#include <nlohmann/json.hpp>
+#undef _json
