@@ -126,6 +126,13 @@ class LayersTest(CheckCase):
             self.write("src/tensor/map.cc", "\n" + code + "\n")
             self.assert_fails("src/tensor/map.cc:2: starts a thread")
 
+    def test_the_json_library_included_by_hand_fails(self):
+        self.write("src/base/json_library.h", "#pragma once\n#include <nlohmann/json.hpp>\n")
+        self.write("src/tensor/map.cc", "#include <nlohmann/json_fwd.hpp>\n")
+        self.assert_passes()
+        self.write("src/tensor/map.cc", "#include <nlohmann/json.hpp>\n")
+        self.assert_fails("src/tensor/map.cc:1: include \"base/json_library.h\"")
+
     def test_a_file_renamed_by_hand_fails(self):
         self.write("src/base/publish.cc", "void f() { ::rename(a, b); }\n")
         self.write("src/tensor/map.cc", "void f() { publish(a, b); }  // not rename(a, b)\n")
