@@ -226,8 +226,8 @@ TEST(CompressModel, ABudgetSmallerThanTheModelChangesNoByte) {
     ScratchFolder scratch;
     const std::string all = scratch / "all.gguf", little = scratch / "little.gguf";
     CompressOptions options = options_for(shipped_path(), all, passes);
-    options.calibration.windows = 4;
-    options.calibration.held_out = 0.25;
+    options.calibration.windows = 2;
+    options.calibration.held_out = 0.5;
     auto want = compress_model(options);
     ASSERT_TRUE(want.ok()) << want.error().message;
     options.output = little;

@@ -8,6 +8,7 @@
 #include "attention/pattern_layers.h"
 #include "models/forward_switches.h"
 #include "run/evictor_check.h"
+#include "run/kv_places.h"
 #include "speculate/drafter.h"
 
 namespace millrace {
@@ -30,7 +31,7 @@ Result<void> check_drafter_layers(const EngineOptions& options) {
 }  // namespace
 
 Result<void> check_recurrent(const EngineOptions& options) {
-  if (!options.kv_ssd.empty())
+  if (has_store(options))
     return Error::unsupported("KV store: the model has recurrent layers, whose prefixes are not stored; omit it");
   MILLRACE_TRY(const auto second, drafter_model(options.drafter));
   if (second)

@@ -260,15 +260,18 @@ TEST(RecurrentMemory, TheBudgetHoldsThem) {
   EXPECT_EQ(held, core->stats().kv_bytes);
 }
 
-TEST(RecurrentOptions, RefuseThePrefixStore) {
+TEST(RecurrentOptions, RefuseThePrefixStoreHoweverItIsNamed) {
   auto model = load_for(golden_model("mamba"), *select_isa());
-  EngineOptions o = options();
-  o.kv_ssd = "/tmp/unused";
-  o.kv_ssd_size = 1 << 20;
-  auto core = EngineCore::create(model, o);
-  ASSERT_FALSE(core.ok());
-  EXPECT_EQ(core.error().kind, ErrorKind::unsupported);
-  EXPECT_EQ(core.error().message, "KV store: the model has recurrent layers, whose prefixes are not stored; omit it");
+  EngineOptions by_folder = options(), by_member = options();
+  by_folder.kv_ssd = "/tmp/unused";
+  by_folder.kv_ssd_size = 1 << 20;
+  by_member.kv_store = "ssd:path=/tmp/unused,size=1M";
+  for (const EngineOptions& o : {by_folder, by_member}) {
+    auto core = EngineCore::create(model, o);
+    ASSERT_FALSE(core.ok());
+    EXPECT_EQ(core.error().kind, ErrorKind::unsupported);
+    EXPECT_EQ(core.error().message, "KV store: the model has recurrent layers, whose prefixes are not stored; omit it");
+  }
 }
 
 // The files of a golden model, of which a test replaces tensors or configuration.
