@@ -63,7 +63,9 @@ TEST_F(DocumentCases, AreDisjointPiecesOfTheText) {
   for (size_t i = 0; i < cases.size(); ++i) {
     const DocumentCase& one = cases[i];
     ASSERT_EQ(one.prompt.size(), start + 36);
-    if (starts) EXPECT_EQ(one.prompt.front(), *spec.bos);
+    if (starts) {
+      EXPECT_EQ(one.prompt.front(), *spec.bos);
+    }
     for (size_t t = 0; t < 36; ++t) EXPECT_EQ(one.prompt[start + t], tokens_[start + 36 * i + t]);
     ASSERT_EQ(one.documents.size(), 3u);
     for (int64_t d = 0; d < 3; ++d) {

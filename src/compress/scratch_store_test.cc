@@ -69,7 +69,9 @@ TEST(OutputStore, KeepsTensorsInMemoryAndOnTheDisk) {
   const StoreFolder folder;
   for (const bool disk : {false, true}) {
     OutputStore store;
-    if (disk) ASSERT_TRUE(store.use_disk(folder / "out.gguf").ok());
+    if (disk) {
+      ASSERT_TRUE(store.use_disk(folder / "out.gguf").ok());
+    }
     auto first = store.keep({1, 2, 3}), none = store.keep({}), second = store.keep({4, 5});
     ASSERT_TRUE(first.ok() && none.ok() && second.ok());
     EXPECT_EQ(first->memory.empty(), disk);

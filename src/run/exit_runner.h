@@ -30,7 +30,7 @@ class ExitRunner final : public FeatureRunner {
 
  private:
   struct Stores final : ForwardObserver {
-    explicit Stores(ExitRunner& runner) : runner(runner) {}
+    explicit Stores(ExitRunner& owner) : runner(owner) {}
     void residual(int64_t layer, const float* rows, int64_t tokens, int64_t width) override;
     ExitRunner& runner;
   };

@@ -9,7 +9,7 @@ namespace {
 
 using namespace testing;
 
-constexpr int64_t kTokens = 512;
+constexpr int64_t kLevelTokens = 512;
 
 struct LevelShape {
   int bits;
@@ -53,7 +53,7 @@ class RandomLevels : public LevelHead {
 
   void fill(Part& part, int64_t groups, bool is_keys) {
     const bool columns = is_keys && shape.key_tokens > 0;
-    for (int64_t b = 0; b < kTokens / shape.block_tokens; ++b) {
+    for (int64_t b = 0; b < kLevelTokens / shape.block_tokens; ++b) {
       std::vector<uint8_t> tile(static_cast<size_t>(2 * tiles.zeros_at + 64)), rows;
       std::vector<float> scale, zero;
       for (int64_t i = 0; i < tiles.scales_at; ++i)

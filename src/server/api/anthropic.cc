@@ -380,9 +380,9 @@ std::vector<Field> prompt_fields() {
   Field system{"system", kJsonText | kJsonList, "none", "system prompt: a string or blocks of type text"};
   system.set = [](const Json& value, GenerationRequest& params) -> Wrong {
     ReadBlocks blocks;
-    Json system = value;
-    drop_billing_line(system, params);
-    if (auto wrong = read_blocks("system", system, &blocks)) return wrong;
+    Json text = value;
+    drop_billing_line(text, params);
+    if (auto wrong = read_blocks("system", text, &blocks)) return wrong;
     params.messages = Json::array();
     if (!blocks.text.empty()) params.messages.push_back({{"role", "system"}, {"content", std::move(blocks.text)}});
     return std::nullopt;
