@@ -10,6 +10,7 @@
 #include <cctype>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -31,7 +32,11 @@ struct Script {
   std::function<std::vector<TokenLogprob>(const std::vector<TokenId>& tokens)> likeliest;  // for beams
   std::function<float(const Sequence& stream)> logprob;                                    // of the next token
   std::function<void(std::span<const StepWork>)> forwarded;                                // after each step
-  int64_t fails_at = -1;  // choose() fails for a stream with this many generated tokens
+  int64_t fails_at = -1;         // choose() fails for a stream with this many generated tokens
+  std::optional<Error> failure;  // of the weights, after the next steps
+  std::function<bool(const Sequence& stream, int64_t& budget)> documents;  // empty: all that are encoded are held
+  bool prompts_apart = false;
+  bool has_contexts = false;  // moves keys of documents
   // Tier
   TierState tier_state = TierState::ready;
   bool put_fails = false, get_fails = false;
@@ -44,7 +49,7 @@ struct Script {
   std::map<TokenId, float> importance;  // of stored blocks, by first token
   PrefixStoreStats store_stats;
   // Recorded calls
-  std::vector<std::string> shapes, loads_observed, loads, puts;
+  std::vector<std::string> shapes, loads_observed, loads, puts, key_moves;
   int64_t waits = 0, flushes = 0, layer_waits = 0, observed_attention = 0, erased = 0;
 };
 
@@ -227,6 +232,7 @@ class ScriptedExecutor final : public Executor {
     EXPECT_TRUE(pool.ok());
     pool_ = std::make_unique<KvPool>(std::move(*pool));
     limits_ = {o.context, o.batch_tokens, script.outputs, 12345, 0};
+    limits_.prompts_apart = script.prompts_apart;
   }
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *pool_; }
@@ -250,6 +256,19 @@ class ScriptedExecutor final : public Executor {
     return {};
   }
   void observe_attention() override { ++script_.observed_attention; }
+  bool hold_documents(LiveStream& stream, int64_t& budget) override {
+    return !script_.documents || script_.documents(stream.sequence, budget);
+  }
+  void move_keys(std::span<const BlockId>, int64_t slot, int64_t count, int64_t positions) override {
+    script_.key_moves.push_back(fmt::format("move {} from {} by {}", count, slot, positions));
+  }
+  void keys_changed(std::span<const BlockId> blocks, int64_t begin, int64_t end) override {
+    script_.key_moves.push_back(fmt::format("changed {} to {} of {} blocks", begin, end, blocks.size()));
+  }
+  Result<void> check_context(bool weighs) const override {
+    return script_.has_contexts && !weighs ? Result<void>() : Executor::check_context(weighs);
+  }
+  Result<void> failure() const override { return script_.failure ? Result<void>(*script_.failure) : Result<void>(); }
   void forward(std::span<const StepWork> work) override {
     rows_.clear();
     for (int64_t layer = 0; layer < kScriptedLayers && ready_; ++layer) ready_(layer);
