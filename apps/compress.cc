@@ -32,8 +32,8 @@ constexpr const char* kCompressExamples = R"(Examples:
 The passes run in the order given; `millrace techniques --family pass` lists them with their options. The output is an
 ordinary GGUF file of the chosen number format, and runs as fast as one from `millrace convert`: zeros of a pruner save
 no time. Use text like that which the model is to read; 50 thousand tokens and more. Matrices that read no calibrated
-input, such as embedding tables, are rounded as `millrace convert` does. A pass that changes no matrix is named, and the
-command ends with 1.)";
+input, such as embedding tables, are rounded as `millrace convert` does. An embedding table that is also the head stays at
+8 bits unless --table says otherwise. A pass that changes no matrix is named, and the command ends with 1.)";
 
 struct CompressFlags {
   CompressOptions options;
@@ -161,6 +161,11 @@ void add_compress_command(CLI::App& app) {
           "Number format of some tensors, whatever the passes ask for: PATTERN=FORMAT, such as 'output*=q8_0'; "
           "repeatable, the first that matches counts")
       ->allow_extra_args(false);
+  command
+      ->add_option("--table", flags->options.table,
+                   "Format of an embedding table that is also the head, if the passes have fewer bits: q8_0, q6_k ...; "
+                   "same: the passes' format")
+      ->capture_default_str();
   command
       ->add_option(
           "--target-bits", flags->options.target_bits,

@@ -105,6 +105,29 @@ void add_planned(const CompressReport& report, ReportText& out) {
   }
 }
 
+// What the embedding table costs.
+void add_table(const CompressReport& report, ReportText& out) {
+  const TableCost& table = report.table;
+  if (table.name.empty()) return;
+  out.add("embedding table{}: {}, {:.2f} MB, {:.1f} % of the output", table.tied ? ", which is also the head" : "",
+          table.format, static_cast<double>(table.bytes) * 1e-6, 100 * report.table_share());
+  if (!table.rounded_format.empty())
+    out.add("; --table same stores it as {}, {:.2f} MB", table.rounded_format,
+            static_cast<double>(table.rounded_bytes) * 1e-6);
+  out.add("\n");
+}
+
+Json table_json(const CompressReport& report) {
+  const TableCost& table = report.table;
+  Json out = {{"name", table.name},
+              {"format", table.format},
+              {"bytes", table.bytes},
+              {"share", report.table_share()},
+              {"tied", table.tied}};
+  if (!table.rounded_format.empty()) out["same"] = {{"format", table.rounded_format}, {"bytes", table.rounded_bytes}};
+  return out;
+}
+
 void add_done(const CompressReport& report, ReportText& out) {
   const bool held_out = report.held_out_windows > 0;
   if (held_out) out.add("errors are those on {} tokens that the passes did not see\n", report.held_out_tokens);
@@ -131,6 +154,7 @@ Json compress_json(const CompressReport& report, const std::optional<CompressEva
               {"output_bytes", report.output_bytes},
               {"weights", report.weights},
               {"bits_per_weight", report.bits_per_weight()}};
+  if (!report.table.name.empty()) out["table"] = table_json(report);
   if (report.dry_run) out["dry_run"] = {{"estimated", report.estimated()}};
   if (!report.keep.empty()) out["keep"] = report.keep;
   if (!report.calibration_name.empty())
@@ -170,6 +194,7 @@ std::string compress_text(const CompressReport& report, const std::optional<Comp
     for (const auto& [key, value] : row.figures) out.add(", {} {:.4g}", key, value);
     out.add("\n");
   }
+  add_table(report, out);
   if (!report.matrices.empty()) report.dry_run ? add_planned(report, out) : add_done(report, out);
   if (evaluation) {
     const ModelDivergence& found = evaluation->found;

@@ -57,7 +57,7 @@ TEST(Awq, AlphaIsTheBestOfTheGrid) {
     if (error < least) least = error, best = alpha;
   }
   PassMatrix matrix = original;
-  auto row = pass_of("awq:grid=5,clip=0")->apply(matrix, statistics, pool);
+  auto row = pass_of("awq:grid=5,clip=0,fit=plain")->apply(matrix, statistics, pool);
   ASSERT_TRUE(row.ok());
   EXPECT_GT(best, 0);
   EXPECT_DOUBLE_EQ(row->figures.at(0).second, best);
@@ -72,7 +72,7 @@ TEST(Awq, OutputsAreNearerThanThoseOfRounding) {
     const PassMatrix original = matrix_of(rows, cols, format, 8);
     const double plain = squared_outputs(original.values, rounded_matrix(original), statistics.moments);
     double before = plain;
-    for (const char* options : {",clip=0", "", ",fit=search"}) {
+    for (const char* options : {",clip=0,fit=plain", ",fit=plain", ""}) {
       PassMatrix matrix = original;
       ASSERT_TRUE(pass_of(std::string("awq:format=") + format + options)->apply(matrix, statistics, pool).ok());
       const double found = squared_outputs(original.values, whole_matrix(matrix), statistics.moments);

@@ -28,6 +28,7 @@ struct CompressOptions {
   std::vector<std::string> passes;                           // NAME[:key=value,...], in the order in which they run
   CalibrationOptions calibration;                            // with an empty name: none
   std::vector<std::string> keep;                             // PATTERN=FORMAT (keep_rules.h)
+  std::string table = "q8_0";                                // format of a tied embedding table (table_format.h)
   double target_bits = 0;                                    // of all matrices, by the pass llm_mq; 0: none
   bool dry_run = false;                                      // only the report, of what would be done
   bool resume = false;                                       // with the blocks that a stopped run left (run_state.h)
@@ -60,6 +61,16 @@ struct CompressedMatrix {
   std::vector<std::pair<std::string, PassRow>> passes;  // NAME[:key=value,...]
 };
 
+// What the embedding table costs in the output of a compression.
+struct TableCost {
+  std::string name;  // of the tensor; empty: the output has no such tensor
+  std::string format;
+  int64_t bytes = 0;
+  bool tied = false;           // the table is also the output head
+  std::string rounded_format;  // the passes' own format, if --table replaced it; otherwise empty
+  int64_t rounded_bytes = 0;   // bytes of the table in rounded_format
+};
+
 struct CompressReport {
   std::string input, output, architecture;
   std::string calibration_name, calibration_hash;
@@ -71,6 +82,7 @@ struct CompressReport {
   int64_t input_bytes = 0, output_bytes = 0;  // of tensors
   bool dry_run = false;                       // nothing was written
   std::vector<std::string> passes, keep;
+  TableCost table;
   std::vector<CompressedMatrix> matrices;
   std::vector<std::pair<std::string, PassRow>> structure;  // of a structural pass: what became of "blk.3" ...
   std::vector<std::string> notes;
@@ -79,6 +91,10 @@ struct CompressReport {
 
   double bits_per_weight() const {
     return weights > 0 ? 8 * static_cast<double>(output_bytes) / static_cast<double>(weights) : 0;
+  }
+  // The part of the output's bytes that the embedding table takes.
+  double table_share() const {
+    return output_bytes > 0 ? static_cast<double>(table.bytes) / static_cast<double>(output_bytes) : 0;
   }
   bool estimated() const {
     for (const CompressedMatrix& one : matrices)

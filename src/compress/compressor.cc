@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "compress/keep_rules.h"
 #include "compress/matrix_parts.h"
+#include "compress/table_format.h"
 #include "models/convert/format_choice.h"
 #include "models/convert/output.h"
 
@@ -89,6 +90,7 @@ Result<void> Compressor::open() {
   MILLRACE_TRY(plan_,
                plan_conversion(input_, true, {.format = format.empty() ? nullptr : find_format(format)}, converted));
   MILLRACE_TRY(kept_, apply_keep_rules(keep, plan_, report_.notes));
+  MILLRACE_TRY_VOID(fix_table(!format.empty()));
   outputs_.resize(plan_.tensors.size());
   const auto kept = [&](const std::string& name) {
     return std::ranges::any_of(kept_, [&](const auto& one) { return plan_.tensors[one.first].name == name; });
@@ -103,6 +105,18 @@ Result<void> Compressor::open() {
   report_.output = options_.output;
   report_.architecture = converted.architecture;
   MILLRACE_TRY(works_, plan_works(plan_, input_.spec));
+  return {};
+}
+
+// `rounds`: a pass has a format of its own. --keep goes before --table, and so does a pass that chooses the format of
+// each tensor.
+Result<void> Compressor::fix_table(bool rounds) {
+  MILLRACE_TRY(const Format* const format, read_table_format(options_.table));
+  const auto chooses = [](const NamedPass& one) { return !one.pass->choices().empty(); };
+  const auto table = find_table(plan_);
+  if (!format || !rounds || !table || kept_.contains(*table) || std::ranges::any_of(passes_, chooses)) return {};
+  rounded_table_ = raise_table_format(*format, plan_);
+  if (rounded_table_) kept_.emplace(*table, "--table " + options_.table);
   return {};
 }
 

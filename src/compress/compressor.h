@@ -46,6 +46,7 @@ class Compressor {
  private:
   // compressor.cc
   Result<void> open();
+  Result<void> fix_table(bool rounds);
   Result<void> calibrate();
   Result<void> read_text();
   Result<void> choose_formats(Pass& pass);
@@ -88,6 +89,7 @@ class Compressor {
   Result<CompressReport> finish();
   void count_input();
   void note_idle_passes();
+  void count_table();
   void set_metadata();
   Result<void> write();
 
@@ -105,8 +107,9 @@ class Compressor {
   uint32_t needs_ = kNoStatistics;
   ConversionInput input_;
   ConversionPlan plan_;
-  std::map<size_t, std::string> kept_;  // tensors of the plan with a fixed format, and their rule
-  std::vector<TensorWork> works_;       // by layer
+  std::map<size_t, std::string> kept_;     // tensors of the plan with a fixed format, and the option that fixes it
+  const Format* rounded_table_ = nullptr;  // the passes' format of the table, where --table replaced it; or null
+  std::vector<TensorWork> works_;          // by layer
   OutputStore store_;
   std::vector<OutputStore::Bytes> outputs_;  // by tensor of the plan; without any it is written as it is
   std::set<size_t> factored_;                // tensors of the plan whose parts are stored in their place

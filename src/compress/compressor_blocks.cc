@@ -128,11 +128,9 @@ Result<void> Compressor::measure_range(size_t first) {
   return measure(first, end);
 }
 
-// What is written in place of a pass's row where --keep fixes the format.
+// The row of a pass that leaves a matrix alone because --keep or --table fixes its format.
 PassRow Compressor::kept_row(const TensorWork& work) const {
-  return {"left",
-          fmt::format("kept as {} by --keep {}", plan_.tensors[work.tensor].format->name, kept_.at(work.tensor)),
-          {}};
+  return {"left", fmt::format("kept as {} by {}", plan_.tensors[work.tensor].format->name, kept_.at(work.tensor)), {}};
 }
 
 Result<void> Compressor::survey_tensor(const TensorWork& work) {

@@ -12,6 +12,7 @@
 #include "base/version.h"
 #include "compress/compressor.h"
 #include "compress/preview.h"
+#include "compress/table_format.h"
 #include "models/convert/gguf_keys.h"
 #include "models/convert/matrix_scales.h"
 
@@ -49,7 +50,8 @@ Result<void> Compressor::open_state() {
   RunState::Identity identity = {{"version", kVersionText},
                                  {"input", hash_of_input(input_.files)},
                                  {"passes", joined(report_.passes)},
-                                 {"keep", joined(report_.keep)}};
+                                 {"keep", joined(report_.keep)},
+                                 {"table", options_.table}};
   MILLRACE_TRY(const Isa isa, select_isa());
   identity.emplace_back("instruction set", isa_name(isa));
   if (calibration_) {
@@ -96,6 +98,7 @@ Result<CompressReport> Compressor::preview() {
       MILLRACE_TRY(const int64_t bytes, preview_tensor(work));
       report_.output_bytes += bytes - plan_.tensors[work.tensor].bytes();
     }
+  count_table();
   note_idle_passes();
   if (accounts_) report_.memory = accounts_->list();
   return std::move(report_);
@@ -115,6 +118,22 @@ void Compressor::note_idle_passes() {
     report_.idle.push_back(fmt::format("--pass {}: changed none of {} matrices: {}", passes_[pass].text,
                                        report_.matrices.size(), most->first));
   }
+}
+
+// Fills the report's figures of the embedding table.
+void Compressor::count_table() {
+  const auto at = find_table(plan_);
+  if (!at) return;
+  const OutputTensor& tensor = plan_.tensors[*at];
+  TableCost& table = report_.table;
+  table = {.name = tensor.name,
+           .format = std::string(tensor.format->name),
+           .bytes = tensor.bytes(),
+           .tied = is_head_tied(plan_)};
+  if (!rounded_table_) return;
+  table.rounded_format = rounded_table_->name;
+  table.rounded_bytes =
+      tensor.bytes() / tensor.format->row_bytes(tensor.dims.back()) * rounded_table_->row_bytes(tensor.dims.back());
 }
 
 // What the report says of all tensors.
@@ -138,6 +157,7 @@ Result<CompressReport> Compressor::finish() {
         fmt::format("{} was left by a stopped run and is not used; --resume continues one, and "
                     "otherwise it can be removed",
                     left));
+  count_table();
   note_idle_passes();
   report_.memory = accounts_->list();
   return std::move(report_);

@@ -112,7 +112,7 @@ TEST_P(GptqOf, ChoosesTheLevelsOfTheDefinition) {
   ThreadPool pool(3);
   const auto statistics = statistics_of(correlated_rows(cols * 2, cols, 21), cols, pool);
   PassMatrix matrix = matrix_of(rows, cols, format, 22);
-  auto pass = pass_of(std::string("gptq:clip=0,format=") + format);
+  auto pass = pass_of(std::string("gptq:fit=plain,format=") + format);
   auto row = pass->apply(matrix, statistics, pool);
   ASSERT_TRUE(row.ok()) << row.error().message;
   EXPECT_EQ(row->action, "quantized");
@@ -125,8 +125,8 @@ TEST_P(GptqOf, OutputsAreNearerThanThoseOfRounding) {
   const auto statistics = statistics_of(correlated_rows(cols * 2, cols, 31), cols, pool);
   PassMatrix matrix = matrix_of(rows, cols, format, 32);
   const double plain = output_error(matrix, rounded(matrix), statistics.moments);
-  for (const char* options : {"", ",clip=8", ",order=activation", ",order=activation,clip=8", ",damp=0.1",
-                              ",fit=search", ",fit=search,order=activation"}) {
+  for (const char* options : {"", ",fit=plain,clip=8", ",fit=plain,order=activation",
+                              ",fit=plain,order=activation,clip=8", ",damp=0.1", ",fit=plain", ",order=activation"}) {
     matrix.encoded.clear();
     ASSERT_TRUE(pass_of(std::string("gptq:format=") + format + options)->apply(matrix, statistics, pool).ok());
     const double found = output_error(matrix, matrix.encoded, statistics.moments);
@@ -137,7 +137,7 @@ TEST_P(GptqOf, OutputsAreNearerThanThoseOfRounding) {
 
 TEST_P(GptqOf, ThreadsChangeNoBit) {
   const auto [format, rows, cols] = GetParam();
-  for (const char* options : {"", ",clip=4", ",order=activation,clip=4"}) {
+  for (const char* options : {"", ",fit=plain", ",fit=plain,clip=4", ",fit=plain,order=activation,clip=4"}) {
     std::vector<std::vector<uint8_t>> found;
     for (int threads : {1, 2, 5}) {
       ThreadPool pool(threads);
@@ -207,7 +207,7 @@ TEST(Gptq, RefusesOptions) {
                   "pass gptq: format 'f16': is not a format of levels; choose one of q8_0, q4_0, ");
   EXPECT_EQ(make_pass("gptq:order=random").error().message, "pass gptq: order 'random': must be stored or activation");
   EXPECT_CONTAINS(make_pass("gptq:damp=-1").error().message, "damp");
-  EXPECT_EQ(make_pass("gptq:fit=search,clip=3").error().message,
+  EXPECT_EQ(make_pass("gptq:clip=3").error().message,
             "pass gptq: clip: belongs to fit=plain; fit=search chooses the scales itself");
   EXPECT_CONTAINS(make_pass("none").error().message, "pass: unknown 'none'; available: gptq, squeezellm, ");
 }

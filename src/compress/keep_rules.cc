@@ -57,7 +57,7 @@ Result<std::map<size_t, std::string>> apply_keep_rules(const std::vector<KeepRul
       OutputTensor& tensor = plan.tensors[i];
       if (!has_own_format(tensor) || !rule.matches(tensor.name)) continue;
       used = true;
-      if (!kept.emplace(i, rule.text).second) continue;
+      if (!kept.emplace(i, "--keep " + rule.text).second) continue;
       const Format* format = fitting_format(*rule.format, tensor.dims.back());
       tensor.format = format ? format : find_format("f16");
       if (tensor.format != rule.format)

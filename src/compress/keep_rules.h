@@ -22,8 +22,8 @@ struct KeepRule {
 Result<std::vector<KeepRule>> read_keep_rules(const std::vector<std::string>& texts);
 
 // Gives the plan's tensors their formats; a tensor whose rows do not fit one gets the replacement that `millrace
-// convert` chooses, and a note. Vectors, routers and position tables stay as they are. Returns the rule's text of each
-// tensor, by its place in the plan. Errors: user (a rule that matches no matrix).
+// convert` chooses, and a note. Vectors, routers and position tables stay as they are. Returns the option, "--keep
+// RULE", of each tensor whose format is fixed, by its place in the plan. Errors: user (a rule that matches no matrix).
 Result<std::map<size_t, std::string>> apply_keep_rules(const std::vector<KeepRule>& rules, ConversionPlan& plan,
                                                        std::vector<std::string>& notes);
 

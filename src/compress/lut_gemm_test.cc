@@ -89,6 +89,32 @@ TEST(LutGemm, OneBitIsNearTheBestSplit) {
   }
 }
 
+// Evenly spaced sums are a binary code too, so plain rounding over the range of a row is never nearer. Greedy scales
+// alone were worse on evenly distributed weights.
+TEST(LutGemm, NoRowIsWorseThanEvenRounding) {
+  ThreadPool pool(2);
+  for (const int bits : {2, 3, 4}) {
+    PassMatrix ours = matrix_of(9, 128, "f16", 9);
+    for (int64_t i = 0; i < 3 * 128; ++i)  // the first rows: evenly distributed
+      ours.values[static_cast<size_t>(i)] = 0.01f * static_cast<float>(i * 37 % 128) - 0.5f;
+    for (size_t row = 3; row < 6; ++row) ours.values[row * 128 + row] = 12;  // rows with an outlier
+    PassMatrix even = ours;
+    const std::string option = "bits=" + std::to_string(bits);
+    ASSERT_TRUE(pass_of("lut_gemm:" + option)->apply(ours, {}, pool).ok());
+    ASSERT_TRUE(pass_of("squeezellm:table=even," + option)
+                    ->apply(even, statistics_of(normal_values(200 * 128, 10), 128, pool), pool)
+                    .ok());
+    const std::vector<float> found = whole_matrix(ours), plain = whole_matrix(even);
+    for (auto row = ours.values.begin(); row < ours.values.end(); row += 128) {
+      const auto at = row - ours.values.begin();
+      const std::vector<float> values(row, row + 128);
+      EXPECT_LE(squared_error(values, {found.begin() + at, found.begin() + at + 128}),
+                1.001 * squared_error(values, {plain.begin() + at, plain.begin() + at + 128}))
+          << bits << " " << at / 128;
+    }
+  }
+}
+
 TEST(LutGemm, LeavesWhatHasNoTable) {
   ThreadPool pool(1);
   PassMatrix matrix = matrix_of(4, 96, "f16", 5);

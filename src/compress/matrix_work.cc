@@ -5,16 +5,10 @@
 #include <algorithm>
 
 #include "compress/matrix_parts.h"
+#include "compress/table_format.h"
 #include "models/convert/format_choice.h"
 
 namespace millrace {
-namespace {
-
-bool is_head_tied(const ConversionPlan& plan) {
-  return std::ranges::none_of(plan.tensors, [](const OutputTensor& t) { return t.name == "output.weight"; });
-}
-
-}  // namespace
 
 std::vector<LinearId> TensorWork::ids() const {
   std::vector<LinearId> out(static_cast<size_t>(experts), place.id);

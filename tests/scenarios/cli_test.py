@@ -320,6 +320,8 @@ class Compress(unittest.TestCase):
             with open(report, encoding="utf-8") as file:
                 shown = file.read()
             self.assertIn("bits a weight", shown)
+            self.assertIn("embedding table: q4_0, 0.00 MB, ", shown)
+            self.assertEqual(done["table"], planned["table"])
             self.assertIn("median of 5 rounds in turns: prefill of 32 tokens", shown)
             shown = json.loads(millrace("inspect", out, "--tensors", "--json").stdout)
             self.assertEqual(shown["compressed"]["keep"], ["blk.0.attn_*=q8_0"])
@@ -340,6 +342,10 @@ class Compress(unittest.TestCase):
             self.assertFalse(os.path.exists(out))
             done = json.loads(self.compress(folder, *command[2:-2], "--json").stdout)
             self.assertGreaterEqual(done["resumed_blocks"], 2)
+            table = done["table"]  # also the head, so it stays in 8 bits
+            self.assertEqual((table["name"], table["format"], table["tied"]), ("token_embd.weight", "q8_0", True))
+            self.assertEqual(table["same"], {"format": "q3_k", "bytes": 4096 * 110})
+            self.assertAlmostEqual(table["share"], table["bytes"] / done["output_bytes"])
             self.assertFalse(os.path.exists(out + ".partial"))
             with open(whole, "rb") as want, open(out, "rb") as got:
                 self.assertTrue(want.read() == got.read())

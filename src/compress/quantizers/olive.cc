@@ -5,9 +5,9 @@
 //   normal     -7 .. 7 of each             15 x 15 pairs
 //   outlier    +-{12, 16, 24, 32, 48, 64, 96} beside 0, on either side      2 x 14 pairs
 //
-// All values are times one scale for the whole matrix. The 253 pairs are the entries of one codebook of pairs. The
-// scale is the one of a grid around three standard deviations with the smallest squared error. The paper rounds inputs
-// in pairs, too; here they are rounded as `inputs` says.
+// All values are times the scale of their row. The 253 pairs are the entries of one codebook of pairs; scales of rows
+// are applied to the outputs. A row's scale is the one of a grid around three standard deviations with the smallest
+// squared error. The paper rounds inputs in pairs, too; here they are rounded as `inputs` says.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -80,6 +80,7 @@ class Olive final : public Pass {
     matrix.codebook.rows_per_table = matrix.rows;
     matrix.codebook.cols_per_table = matrix.cols;
     matrix.codebook.entries.resize(512);
+    matrix.parts.output.scale.assign(static_cast<size_t>(matrix.rows), 1);
     matrix.parts.input.rounding = inputs_.rounding(matrix.cols);
     return PassPreview{"quantized", "", false};
   }
@@ -87,26 +88,17 @@ class Olive final : public Pass {
   Result<PassRow> apply(PassMatrix& matrix, const LinearStatistics& /*statistics*/, ThreadPool& pool) override {
     if (const std::string why = keeps_its_inputs(matrix); !why.empty()) return PassRow{"left", why, {}};
     if (matrix.cols % 2 != 0) return PassRow{"left", fmt::format("{} columns are an odd number", matrix.cols), {}};
-    double squares = 0;
-    for (float w : matrix.values) squares += double{w} * w;
-    const double deviation = std::sqrt(squares / static_cast<double>(matrix.values.size()));
-    if (!(deviation > 0) || !std::isfinite(deviation)) return PassRow{"left", "its weights are all zero", {}};
-    double best = INFINITY;
-    float scale = 0;
-    for (int k = 1; k <= kScalesTried; ++k) {
-      const float one = rounded(static_cast<float>(3 * deviation / kMostLevel * 2 * k / kScalesTried));
-      const double found = error_with(matrix, one, pool);
-      if (found >= best) continue;
-      best = found;
-      scale = one;
-    }
-    set_codebook(matrix, scale);
+    set_codebook(matrix);
+    std::vector<float>& scales = matrix.parts.output.scale;
+    scales.assign(static_cast<size_t>(matrix.rows), 1);
     std::vector<double> outliers(static_cast<size_t>(matrix.rows));
     pool.parallel_for(matrix.rows, [&](int64_t r, int) {
       uint8_t* indices = matrix.encoded.data() + r * matrix.codebook.row_bytes(matrix.cols);
-      const float* w = matrix.values.data() + r * matrix.cols;
+      float* w = matrix.values.data() + r * matrix.cols;
+      const float scale = scales[static_cast<size_t>(r)] = best_scale(w, matrix.cols);
+      for (int64_t c = 0; c < matrix.cols; ++c) w[c] /= scale;  // the stored matrix
       for (int64_t c = 0; c < matrix.cols; c += 2) {
-        const OlivePair pair = nearest_pair(w[c] / scale, w[c + 1] / scale);
+        const OlivePair pair = nearest_pair(w[c], w[c + 1]);
         set_codebook_index(matrix.codebook, indices, c / 2, pair.index);
         outliers[static_cast<size_t>(r)] += pair.index >= kFirstOutlier;
       }
@@ -118,24 +110,29 @@ class Olive final : public Pass {
   }
 
  private:
-  // So that the entries, its multiples, are what was chosen.
-  static float rounded(float scale) { return f16_to_f32(f32_to_f16(scale)); }
-
-  static double error_with(const PassMatrix& matrix, float scale, ThreadPool& pool) {
-    if (!(scale > 0)) return INFINITY;
-    std::vector<double> errors(static_cast<size_t>(matrix.rows));
-    pool.parallel_for(matrix.rows, [&](int64_t r, int) {
-      const float* w = matrix.values.data() + r * matrix.cols;
-      for (int64_t c = 0; c < matrix.cols; c += 2)
-        errors[static_cast<size_t>(r)] +=
-            pair_error(nearest_pair(w[c] / scale, w[c + 1] / scale), w[c] / scale, w[c + 1] / scale);
-    });
-    double sum = 0;
-    for (double own : errors) sum += own;
-    return sum * scale * scale;
+  // Returns the scale of a row with the least squared error; 1 for a row of zeros.
+  static float best_scale(const float* w, int64_t cols) {
+    double squares = 0;
+    for (int64_t c = 0; c < cols; ++c) squares += double{w[c]} * w[c];
+    const double deviation = std::sqrt(squares / static_cast<double>(cols));
+    float best = 1;
+    double least = INFINITY;
+    for (int k = 1; k <= kScalesTried; ++k) {
+      const auto scale = static_cast<float>(3 * deviation / kMostLevel * 2 * k / kScalesTried);
+      if (!(scale > 0)) break;
+      double error = 0;
+      for (int64_t c = 0; c < cols; c += 2)
+        error += pair_error(nearest_pair(w[c] / scale, w[c + 1] / scale), w[c] / scale, w[c + 1] / scale);
+      error *= double{scale} * scale;
+      if (error >= least) continue;
+      least = error;
+      best = scale;
+    }
+    return best;
   }
 
-  static void set_codebook(PassMatrix& matrix, float scale) {
+  // The entries are in units of a row's scale: whole numbers, which F16 holds exactly.
+  static void set_codebook(PassMatrix& matrix) {
     Codebook& book = matrix.codebook;
     book.bits = 8;
     book.dim = 2;
@@ -154,7 +151,7 @@ class Olive final : public Pass {
         entries[2 * at] = x;
         entries[2 * (at + 14) + 1] = x;
       }
-    for (float x : entries) book.entries.push_back(f32_to_f16(std::clamp(x * scale, -65504.0f, 65504.0f)));
+    for (float x : entries) book.entries.push_back(f32_to_f16(x));
     matrix.encoded.assign(static_cast<size_t>(matrix.rows * book.row_bytes(matrix.cols)), 0);
   }
 
