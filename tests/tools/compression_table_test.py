@@ -77,7 +77,7 @@ class CompressionTable(unittest.TestCase):
         for name in ("q2_k", "q3_k", "q4_k", "q8_0"):
             self.assertIn(f"{PLAIN},format={name}", names)
         self.assertIn("squeezellm:sparse=0.005,bits=3,format=q3_k", names)
-        self.assertIn("rotate:format= + gptq:format=q4_k", names)
+        self.assertIn("rotate:format= + gptq:fit=plain,format=q4_k", names)
         self.assertIn("convert --format iq2_xs", names)
 
     def test_narrow_models_have_other_formats_of_two_to_four_bits(self):
@@ -99,7 +99,7 @@ class CompressionTable(unittest.TestCase):
         self.run_tool("--only", "quip:format=q4_k")
         self.assertEqual(len(self.runs()), 2)
         self.assertNotIn("--keep", self.runs()[0])
-        self.assertIn("--keep [to][ou][kt][ep]*=q8_0 --calibrate b.txt --evaluate a.txt", self.runs()[1])
+        self.assertIn("--keep [to][ou][kt][ep]*=q8_0 --table same --calibrate b.txt --evaluate a.txt", self.runs()[1])
 
     def test_a_second_run_continues(self):
         done = self.run_tool("--only", "obq:*", "--seconds", "0")
@@ -157,17 +157,17 @@ class CompressionTable(unittest.TestCase):
 
     def test_the_order_of_the_papers(self):
         rows = [row(name, 100, perplexity, 1.0, bits=3) for name, perplexity in
-                ((f"{PLAIN},format=q3_k", 6.0), ("gptq:format=q3_k", 5.5), ("awq:format=q3_k", 6.5),
-                 ("rotate:format= + gptq:format=q3_k", 6.001))]
+                ((f"{PLAIN},format=q3_k", 6.0), ("gptq:fit=plain,format=q3_k", 5.5), ("awq:fit=plain,format=q3_k", 6.5),
+                 ("rotate:format= + gptq:fit=plain,format=q3_k", 6.001))]
         rows += [row(name + table_page.LAYERS, 100, perplexity, 1.0, bits=3, group="layers") for name, perplexity in
-                 ((f"{PLAIN},format=q3_k", 5.8), ("gptq:format=q3_k", 5.9))]
+                 ((f"{PLAIN},format=q3_k", 5.8), ("gptq:fit=plain,format=q3_k", 5.9))]
         text = table_page.page([{"model": "m", "machine": {"cpu": "c", "isa": "i"}, "rows": rows,
                                  "settings": {"window": 1, "windows": 1, "texts": "given"}}])
         self.assertIn("| plain rounding | 5.8000, 4.50 bits | 6.0000, 4.50 bits |", text)
         self.assertIn("| GPTQ | 5.9000, 4.50 bits: worse | 5.5000, 4.50 bits: better |", text)
         self.assertIn("| AWQ |  | 6.5000, 4.50 bits: worse |", text)
         self.assertIn("| QuaRot |  | 6.0010, 4.50 bits: alike |", text)
-        self.assertIn("| `gptq:format=q3_k` | 4.50 | 100 | 5.5000 | -8.3 % |", text)
+        self.assertIn("| `gptq:fit=plain,format=q3_k` | 4.50 | 100 | 5.5000 | -8.3 % |", text)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ HEAD = """# Compression passes side by side
 <!-- Made by tools/compression_table from docs/results/compression/; not by hand. -->
 
 Every pass of [compression](compression.md), model by model: the file is written, loaded again and compared with the
-model it came from. Bits and bytes are those of all tensors, embeddings and norms included. Speeds are of one stream on one
+model it came from. Bits and bytes are those of all tensors, embeddings and norms included; embeddings have the format of
+the row (`--table same`) unless it says otherwise. Speeds are of one stream on one
 thread of the machine named below, as a multiple of the model's own in the same run (prompt of 128 tokens, 32 generated
 ones, median of five rounds in turns); of models as small as these they say little about large ones, whose weights do
 not fit a cache. The lab model ships in Q8_0, so its 8-bit rows show only that nothing else changes.
@@ -36,7 +37,8 @@ SPEED_TOLERANCE = 0.05
 # Relative differences of the perplexity below which two rows are alike.
 ALIKE = 0.001
 LAYERS = ", embeddings q8_0"
-CLAIMS = {"GPTQ": "gptq:format={}", "AWQ": "awq:format={}", "QuaRot": "rotate:format= + gptq:format={}",
+CLAIMS = {"GPTQ": "gptq:fit=plain,format={}", "AWQ": "awq:fit=plain,format={}",
+          "QuaRot": "rotate:format= + gptq:fit=plain,format={}",
           "SqueezeLLM": "squeezellm:bits=3,format={}",
           "SqueezeLLM, 0.5 % sparse": "squeezellm:sparse=0.005,bits=3,format={}",
           "plain rounding with a scale for each row": "squeezellm:table=even,bits=3,format={}"}

@@ -9,10 +9,10 @@ NARROW = {2: "q2_g64", 3: "q3_g64", 4: "q4_0", 8: "q8_0"}
 PLAIN = "rtn:fit=plain"
 
 # Passes that round to any format of blocks.
-ANY_FORMAT = (PLAIN, "rtn", "rtn:count=inputs", "gptq", "gptq:fit=search", "gptq:order=activation", "awq",
-              "awq:fit=search", "obq", "owq", "spqr", "quantease", "quip", "rotate", "lqer")
+ANY_FORMAT = (PLAIN, "rtn", "rtn:count=inputs", "gptq", "gptq:fit=plain", "gptq:fit=plain,order=activation", "awq",
+              "awq:fit=plain", "obq", "owq", "spqr", "quantease", "quip", "rotate", "lqer")
 # QuaRot: the rotation, and GPTQ after it.
-PAIRS = (("rotate:format=", "gptq"), ("awq:format=", "gptq"), ("outliers", "gptq"))
+PAIRS = tuple((first, "gptq:fit=plain") for first in ("rotate:format=", "awq:format=", "outliers"))
 # Passes with the number of bits as an option; matrices without a table are those of the head and the embeddings.
 # With table=even a row of the matrix has one scale: the plain rounding that the paper of SqueezeLLM compares with.
 TABLES = {"squeezellm": (2, 3, 4), "squeezellm:sparse=0.005": (2, 3, 4), "squeezellm:table=even": (2, 3, 4),
@@ -22,8 +22,8 @@ MIXED = {2: 2.625, 3: 3.4375, 4: 4.5, 8: 8.5}
 NARROW_MIXED = {2: 2.5, 3: 3.5, 4: 4.5, 8: 8.5}
 # The papers leave embeddings and head in 16 bits; so do these rows, nearly. The glob is both names, of which a model
 # with a tied head has only one.
-LAYERS = (PLAIN, "rtn", "gptq", "gptq:fit=search", "awq", "quantease", "quip", "rotate")
-LAYER_PAIRS = (("rotate:format=", "gptq"), ("awq:format=", "gptq"))
+LAYERS = (PLAIN, "rtn", "gptq", "gptq:fit=plain", "awq", "awq:fit=plain", "quantease", "quip", "rotate")
+LAYER_PAIRS = PAIRS[:2]
 LAYER_TABLES = ("squeezellm", "squeezellm:sparse=0.005", "squeezellm:table=even")
 EMBEDDINGS = "[to][ou][kt][ep]*=q8_0"
 # Passes with formats of their own.
