@@ -98,6 +98,17 @@ struct StepTokens {
   }
 };
 
+// How `draft_length` auto has decided in the steps that had drafts. All counts are 0 where it is fixed.
+struct DraftDecisions {
+  int64_t chosen = 0;    // steps that verified drafts because they were expected to pay
+  int64_t trials = 0;    // steps that verified a draft that was not expected to pay, to measure it
+  int64_t declined = 0;  // steps that verified none
+  // The latest estimate for the best number of drafted tokens, as multiples of a step without drafts.
+  double yield = 1;  // tokens of the step
+  double time = 1;   // duration of the step
+  double gain() const { return yield / time; }
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -120,6 +131,7 @@ struct EngineStats {
   double draft_seconds = 0;     // spent on making them
   double draft_length = 0;      // drafted tokens that run of a draft, of late
   double draft_acceptance = 0;  // estimated share of first drafted tokens that are kept at present; 0: no drafter
+  DraftDecisions draft_decisions;
   // Steps of streams whose draft reached position i, and those of them that kept it.
   std::array<int64_t, kDraftPositions> drafted_at{}, accepted_at{};
   int64_t preemptions = 0;

@@ -224,14 +224,31 @@ void DraftDriver::choose_lengths(const StreamLists& lists) {
     double likely = 1, kept = 0;
     for (int64_t i = 0; i < length; ++i) kept += likely *= share(*stream, i);
     // Probes make later drafts: what counts is what steps with them have kept on average.
-    if (draft.probes > 0) kept = window_kept_;
-    lengths_.add_tree(draft.size(), kept);
+    if (draft.probes > 0)
+      lengths_.add_probed_tree(draft.size() - draft.probes, kept, draft.probes, window_kept_);
+    else
+      lengths_.add_tree(draft.size(), kept);
   }
+  decide(estimate_lengths(plain));
+  for (size_t i = 0; i < offered_.size(); ++i) {
+    const DraftOffer& offer = lengths_.offers()[i];
+    Draft& draft = offered_[i]->sequence.draft;
+    if (draft.probes > 0 && offer.chosen < draft.size()) window_kept_ += kWindowFade * (kWindowPrior - window_kept_);
+    shorten(draft, offer.chosen);
+    if (!model_ || offer.chosen > 0) continue;
+    StreamDrafts& known = *offered_[i]->drafts;
+    known.members[known.chosen].shares.fade(kFadeUnused);
+    shares_[known.chosen].fade(kFadeUnused);
+  }
+}
+
+// Chooses lengths by what they cost on top of the step `plain`, which has no drafts.
+DraftEstimate DraftDriver::estimate_lengths(const StepShape& plain) {
   const CostModel& cost = *loop_->cost;
   const bool learned = loop_->own_cost && learns_times_;
   const PlannerLimits& limits = loop_->limits;
   const int64_t room = std::min(limits.batch_tokens - plain.tokens, limits.outputs - plain.outputs);
-  lengths_.choose(plain.outputs, room, [&](int64_t tokens, int64_t longest) {
+  return lengths_.choose(plain.outputs, room, [&](int64_t tokens, int64_t longest) {
     const double drafting = longest > 0 ? pass_seconds(tokens, longest) * static_cast<double>(longest) : 0;
     if (learned) return drafting + times_.seconds(plain.tokens + tokens, cost);
     StepShape shape = plain;
@@ -241,15 +258,21 @@ void DraftDriver::choose_lengths(const StreamLists& lists) {
     shape.pairs += static_cast<double>(tokens) * static_cast<double>(plain.keys) / static_cast<double>(plain.tokens);
     return drafting + cost.step_seconds(shape);
   });
-  for (size_t i = 0; i < offered_.size(); ++i) {
-    const DraftOffer& offer = lengths_.offers()[i];
-    Draft& draft = offered_[i]->sequence.draft;
-    if (offer.chosen == 0 && draft.probes > 0) window_kept_ += kWindowFade * (kWindowPrior - window_kept_);
-    shorten(draft, offer.chosen);
-    if (!model_ || offer.chosen > 0) continue;
-    StreamDrafts& known = *offered_[i]->drafts;
-    known.members[known.chosen].shares.fade(kFadeUnused);
-    shares_[known.chosen].fade(kFadeUnused);
+}
+
+// Runs the best lengths in a trial now and then where they do not pay, and counts.
+void DraftDriver::decide(const DraftEstimate& best) {
+  DraftDecisions& decisions = loop_->stats.draft_decisions;
+  decisions.yield = best.yield;
+  decisions.time = best.time;
+  if (best.pays()) {
+    ++decisions.chosen;
+    trials_.ran();
+  } else if (best.tokens > 0 && trials_.try_step(best.time - 1)) {
+    ++decisions.trials;
+    lengths_.take();
+  } else {
+    ++decisions.declined;
   }
 }
 

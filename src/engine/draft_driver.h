@@ -18,6 +18,7 @@
 #include "speculate/acceptance.h"
 #include "speculate/draft_length.h"
 #include "speculate/drafter.h"
+#include "speculate/trial_steps.h"
 
 namespace millrace {
 
@@ -58,6 +59,8 @@ class DraftDriver {
   double expected(const StreamDrafts::Member& member, const Draft& draft) const;
   double share(const LiveStream& stream, int64_t place) const;
   void choose_lengths(const StreamLists& lists);
+  DraftEstimate estimate_lengths(const StepShape& plain);
+  void decide(const DraftEstimate& best);
   bool run_model(std::span<StepWork> work);
   // Of the drafter's model, a pass for a token of every draft; of all drafts, and of the longest one.
   double pass_seconds(int64_t tokens, int64_t longest) const;
@@ -80,6 +83,7 @@ class DraftDriver {
   // Choosing lengths
   std::vector<LiveStream*> offered_;  // those with a draft, in this step
   DraftLengths lengths_;
+  TrialSteps trials_;
   DecodeTimes times_;
   double prior_ = 0;                      // share of tokens kept where nothing is known
   double window_kept_ = 0;                // tokens that steps with probes have kept, on average

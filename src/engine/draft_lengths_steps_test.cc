@@ -66,10 +66,16 @@ TEST(DraftLengthsSteps, RightDraftsGrowWhereTokensCostLittle) {
   EXPECT_GT(run.stats().draft_length, 0);
 }
 
+// Trials aside, eight steps of one drafted token each.
 TEST(DraftLengthsSteps, NothingIsVerifiedWhereATokenCostsAStep) {
   const LengthRun run = run_lengths(0.01, 1, std::make_unique<LengthDrafter>(8, 0));
-  EXPECT_EQ(run.steps, 48);
-  EXPECT_EQ(run.stats().drafted_tokens, 0);
+  const DraftDecisions decisions = run.stats().draft_decisions;
+  EXPECT_EQ(decisions.chosen, 0);
+  EXPECT_EQ(decisions.trials, 8);
+  EXPECT_EQ(decisions.declined, 48 - 1 - 2 * 8 - 1);  // the last step has no room for a draft
+  EXPECT_LT(decisions.gain(), 1.05);
+  EXPECT_EQ(run.steps, 48 - 8);
+  EXPECT_EQ(run.stats().drafted_tokens, 8);
   EXPECT_GT(run.stats().draft_acceptance, 0.85);  // drafts that do not run are judged, too
 }
 
@@ -129,6 +135,46 @@ TEST(DraftLengthsSteps, AWindowThatYieldsNothingStops) {
     EXPECT_GT(wide, 3) << cheap;
     EXPECT_EQ(wide <= 14, !cheap) << wide;  // 4 x 0.9^14 = 0.9 tokens do not pay for four at 0.3 / 1.3 steps each
   }
+}
+
+// An engine that learns what steps cost from its clock, with one stream of `answer` tokens.
+std::unique_ptr<ScriptedEngine> learning_engine(const Script& script, int64_t answer) {
+  EngineOptions o = scripted_options(answer, 1);
+  o.context = answer + 4;
+  o.draft_length = "auto";
+  auto engine = std::make_unique<ScriptedEngine>(o, nullptr, script, std::make_unique<LengthDrafter>(4, 3));
+  engine->add(1, scripted_request(20'000, 4, answer));
+  return engine;
+}
+
+// The first steps with drafts are slow by chance: trials show that they are not.
+TEST(DraftLengthsSteps, AStallOfTheFirstDraftsIsForgotten) {
+  Script script;
+  script.has_costs = false;
+  auto engine = learning_engine(script, 200);
+  int slow = 3;
+  engine->script.forwarded = [&](std::span<const StepWork> work) {
+    if (work.front().chunk.drafted > 0 && --slow >= 0) engine->clock.advance_ns(50'000'000);
+  };
+  engine->run();
+  const EngineStats stats = engine->core->stats();
+  EXPECT_GT(stats.draft_decisions.trials, 0);
+  EXPECT_GT(stats.draft_decisions.chosen, 50);
+  EXPECT_GT(stats.draft_decisions.gain(), 1.05);
+}
+
+// Where each token costs ten steps, trials take what they may, on the clock, and no more.
+TEST(DraftLengthsSteps, TrialsTakeABoundedShareOfTheTime) {
+  Script script;
+  script.has_costs = false;
+  script.token_ns = 10 * script.step_ns;
+  auto engine = learning_engine(script, 600);
+  engine->run();
+  const DraftDecisions decisions = engine->core->stats().draft_decisions;
+  EXPECT_GE(decisions.trials, 4);
+  EXPECT_GT(decisions.declined, 400);
+  const int64_t plain = 600 * (script.step_ns + script.token_ns), prompt = 3 * script.token_ns;
+  EXPECT_LE(engine->clock.now_ns() - prompt, plain + plain / 64 + 16 * (script.step_ns + script.token_ns));
 }
 
 // Recorded plans have the lengths, so they can be replayed with other times, and with another way to choose them.

@@ -24,7 +24,8 @@ struct Script {
   double step_seconds = 0, token_seconds = 1, swap_seconds = 1e9,
          load_seconds = 1e-3;  // cost model: per step, per token
   int64_t outputs = 64;
-  int64_t step_ns = 1'000'000;
+  int64_t step_ns = 1'000'000, token_ns = 0;  // on the clock
+  bool has_costs = true;                      // false: the engine learns what steps cost
   bool joins_early = false;
   std::vector<TokenId> end_tokens;
   std::function<std::vector<TokenLogprob>(const std::vector<TokenId>& tokens)> likeliest;  // for beams
@@ -239,7 +240,7 @@ class ScriptedExecutor final : public Executor {
     if (script_.joins_early) ready_ = std::move(ready);
     return script_.joins_early;
   }
-  CostModel* cost() override { return &cost_; }
+  CostModel* cost() override { return script_.has_costs ? &cost_ : nullptr; }
   Result<void> check(const Request& request) const override {
     if (request.prompt.front() == 0) return Error::unsupported("prompt: begins with 0");
     return {};
@@ -258,7 +259,9 @@ class ScriptedExecutor final : public Executor {
       for (int64_t i = item.chunk.first; i < item.chunk.first + item.chunk.count; ++i) store(s, i);
       for (int64_t row = 0; row < item.chunk.outputs(); ++row) rows_.push_back(item.stream);
     }
-    clock_.advance_ns(script_.step_ns);
+    int64_t tokens = 0;
+    for (const StepWork& item : work) tokens += item.chunk.count;
+    clock_.advance_ns(script_.step_ns + tokens * script_.token_ns);
     if (script_.forwarded) script_.forwarded(work);
   }
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override {

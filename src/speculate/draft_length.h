@@ -12,8 +12,20 @@ namespace millrace {
 // The draft of one stream.
 struct DraftOffer {
   int64_t tokens = 0;
-  bool whole = false;  // a tree, which runs as a whole or not at all
+  bool whole = false;  // a tree, which runs whole, without its probes, or not at all
   int64_t chosen = 0;  // set by choose()
+};
+
+// A step with drafted tokens beside the same step without.
+struct DraftEstimate {
+  int64_t tokens = 0;  // drafted ones; 0: none is likely enough, or there is no room
+  double yield = 1;    // expected tokens of the step, as a multiple
+  double time = 1;     // duration of the step, as a multiple
+  double gain() const { return yield / time; }
+  bool pays() const { return tokens > 0 && gain() > kWorthwhile; }
+
+ private:
+  static constexpr double kWorthwhile = 1.05;  // less is within the error of the estimates
 };
 
 class DraftLengths {
@@ -32,33 +44,54 @@ class DraftLengths {
     for (int64_t i = 0; i < tokens; ++i) parts_.push_back({likely(i), 1, i, offers_.size()});
     offers_.push_back({tokens, false, 0});
   }
-  // A tree, of whose tokens `kept` are expected to be kept.
+  // A tree that runs whole or not at all. `kept`: tokens that are expected to be kept.
   void add_tree(int64_t tokens, double kept) {
     parts_.push_back({kept, tokens, 0, offers_.size()});
     offers_.push_back({tokens, true, 0});
   }
-  // `streams`: all that the step samples for. `most`: drafted tokens that it has room for. `seconds(tokens, longest)`:
-  // how long it takes with so many drafted tokens, the longest draft having `longest`.
+  // A tree of `candidates` tokens with `probes` behind them, which run for later drafts. The candidates run alone where
+  // the probes do not pay, never the probes alone. `kept` and `with_probes`: tokens that are expected to be kept where
+  // the candidates run alone, and where the probes run, too.
+  void add_probed_tree(int64_t candidates, double kept, int64_t probes, double with_probes) {
+    const double more = with_probes - kept;
+    if (more * static_cast<double>(candidates) >= kept * static_cast<double>(probes))
+      return add_tree(candidates + probes, with_probes);
+    parts_.push_back({kept, candidates, 0, offers_.size()});
+    parts_.push_back({more, probes, candidates, offers_.size()});
+    offers_.push_back({candidates + probes, true, 0});
+  }
+  // Sets `chosen` of the offers to the best lengths, if they pay. Returns the estimate for the best lengths of one
+  // token or more. `streams`: number of streams that the step samples for. `most`: drafted tokens that the step has
+  // room for. `seconds(tokens, longest)`: duration of the step with that many drafted tokens, the longest draft having
+  // `longest`.
   template <typename Seconds>
-  void choose(int64_t streams, int64_t most, Seconds seconds) {
+  DraftEstimate choose(int64_t streams, int64_t most, Seconds seconds) {
     std::ranges::sort(parts_, [](const Part& a, const Part& b) {
       const double x = a.kept / static_cast<double>(a.tokens), y = b.kept / static_cast<double>(b.tokens);
       return x != y ? x > y : a.place != b.place ? a.place < b.place : a.offer < b.offer;
     });
     const auto made = static_cast<double>(streams);
-    double kept = 0, best = kWorthwhile * made / seconds(int64_t{0}, int64_t{0});
+    const double plain = seconds(int64_t{0}, int64_t{0});
+    DraftEstimate best;
+    double kept = 0;
     int64_t tokens = 0, longest = 0;
-    size_t taken = 0, count = 0;
+    size_t count = 0;
+    best_parts_ = 0;
     for (const Part& part : parts_) {
       if (part.kept < kUnlikely * static_cast<double>(part.tokens) || tokens + part.tokens > most) break;
       kept += part.kept;
       tokens += part.tokens;
       longest = std::max(longest, part.place + part.tokens);
       ++count;
-      const double rate = (made + kept) / seconds(tokens, longest);
-      if (rate > best) best = rate, taken = count;
+      const DraftEstimate estimate{tokens, (made + kept) / made, seconds(tokens, longest) / plain};
+      if (best.tokens == 0 || estimate.gain() > best.gain()) best = estimate, best_parts_ = count;
     }
-    for (size_t i = 0; i < taken; ++i) offers_[parts_[i].offer].chosen += parts_[i].tokens;
+    if (best.pays()) take();
+    return best;
+  }
+  // Sets `chosen` of the offers to the best lengths, whether they pay or not. After choose() of drafts that do not pay.
+  void take() {
+    for (size_t i = 0; i < best_parts_; ++i) offers_[parts_[i].offer].chosen += parts_[i].tokens;
   }
   const std::vector<DraftOffer>& offers() const { return offers_; }
 
@@ -69,11 +102,11 @@ class DraftLengths {
     int64_t place = 0;
     size_t offer = 0;
   };
-  static constexpr double kWorthwhile = 1.05;  // less is within the error of the estimates
-  static constexpr double kUnlikely = 0.01;    // tokens less likely than that are not looked at
+  static constexpr double kUnlikely = 0.01;  // tokens less likely than that are not looked at
 
   std::vector<DraftOffer> offers_;
   std::vector<Part> parts_;
+  size_t best_parts_ = 0;  // of parts_, in order: those of the best lengths
 };
 
 }  // namespace millrace

@@ -101,6 +101,40 @@ TEST(DraftLengths, TreesRunWholeOrNotAtAll) {
   }
 }
 
+// Probes cost as much as candidates: candidates run without them where only they pay.
+TEST(DraftLengths, CandidatesRunWithoutProbesThatDoNotPay) {
+  const auto chosen = [](int64_t candidates, double kept, double with_probes, double per_token) {
+    DraftLengths lengths;
+    lengths.add_probed_tree(candidates, kept, 15, with_probes);
+    lengths.choose(1, 100, [&](int64_t tokens, int64_t) { return 1 + per_token * static_cast<double>(tokens); });
+    return lengths.offers()[0].chosen;
+  };
+  EXPECT_EQ(chosen(3, 2, 4, 0.05), 18);
+  EXPECT_EQ(chosen(3, 2, 4, 0.2), 3);
+  EXPECT_EQ(chosen(3, 2, 4, 0.8), 0);
+  EXPECT_EQ(chosen(3, 2, 1, 0.01), 3);    // probes that bring nothing
+  EXPECT_EQ(chosen(3, 0.3, 4, 0.1), 18);  // candidates that seldom do
+  EXPECT_EQ(chosen(0, 0, 4, 0.1), 15);
+  EXPECT_EQ(chosen(0, 0, 4, 0.3), 0);
+}
+
+// What does not pay is known, too, and runs where it is wanted.
+TEST(DraftLengths, TheEstimateOfDraftsThatDoNotPay) {
+  DraftLengths lengths;
+  lengths.add_chain(3, geometric(0.5));
+  const auto best = lengths.choose(2, 100, [](int64_t tokens, int64_t) { return 2 + static_cast<double>(tokens); });
+  EXPECT_EQ(best.tokens, 1);
+  EXPECT_EQ(best.yield, 1.25);
+  EXPECT_EQ(best.time, 1.5);
+  EXPECT_FALSE(best.pays());
+  EXPECT_EQ(chosen_of(lengths), (std::vector<int64_t>{0}));
+  lengths.take();
+  EXPECT_EQ(chosen_of(lengths), (std::vector<int64_t>{1}));
+  DraftLengths none;
+  none.add_chain(3, geometric(0.001));
+  EXPECT_EQ(none.choose(1, 100, [](int64_t, int64_t) { return 1.0; }).tokens, 0);
+}
+
 TEST(KeptShares, OldObservationsCountLess) {
   KeptShares shares;
   EXPECT_EQ(shares.share(0, 0.6, 2), 0.6);

@@ -67,6 +67,8 @@ class CostedExecutor final : public Executor {
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override {
     inner_->likeliest(row, count, out);
   }
+  TokenId best_token(int64_t row) override { return inner_->best_token(row); }
+  void best_tokens(int64_t row, std::span<TokenId> out) override { inner_->best_tokens(row, out); }
   std::vector<TokenId> end_tokens() const override { return inner_->end_tokens(); }
   void write(LiveStream& stream, TokenEvent& event) override { inner_->write(stream, event); }
   void flush(LiveStream& stream, TokenEvent& event) override { inner_->flush(stream, event); }
