@@ -332,11 +332,13 @@ class ProofsTest(LedgerCase):
 
     def test_a_picture_where_something_is_paid(self):
         self.change("docs/techniques/proofs/policy.toml", "[member.quick]",
-                    '[every.figures.bytes]\nkind = "memory"\nbetter = "lower"\npath = "bytes"\n[member.quick]')
+                    '[every.figures.bytes]\nkind = "memory"\nbetter = "lower"\npath = "bytes"\n[member.quick]\n'
+                    'larger = "It costs a tenth there."')
         path = "docs/techniques/pictures/quick.svg"
         self.values(plain={"cost": 10, "bytes": 100}, quick={"cost": 8, "bytes": 400})
         self.assert_proves("--all")
-        self.assertIn("![quick](pictures/quick.svg)", self.read("docs/techniques/quick.md"))
+        page = self.read("docs/techniques/quick.md")
+        self.assertIn("![quick](pictures/quick.svg)\n\n## On a larger model\n\nIt costs a tenth there.\n", page)
         drawn = self.read(path)
         self.assertIn(">-20 %, better</text>", drawn)
         self.assertIn(">+300 %, worse</text>", drawn)

@@ -153,6 +153,8 @@ def member_page(technique, techniques, family, entry, result):
         pictures.append(f"pictures/{name}.svg")
     for path in pictures:
         lines += ["", f"![{technique['name']}]({path})"]
+    if entry.get("larger"):
+        lines += ["", "## On a larger model", "", _wrap(entry["larger"])]
     of_paper = technique["paper"] and technique["lossless"] is not None
     said = "What the paper claims" if of_paper else "What it claims"
     lines += ["", f"## {said}", "", _wrap(entry["claim"]), "", _wrap(f"{holds} {entry.get('why', '')}"), "",
