@@ -10,6 +10,7 @@
 #include "base/ordered_json.h"
 #include "base/philox.h"
 #include "compare/suite_text.h"
+#include "draft_decisions.h"
 #include "engine/engine_core.h"
 #include "interrupt.h"
 #include "progress.h"
@@ -193,7 +194,7 @@ Result<double> step_ratio(const std::shared_ptr<const LanguageModel>& model, con
 }
 
 nlohmann::ordered_json record_of(const Variant& variant, const Variant& plain, int64_t streams,
-                                 std::span<const double> step_ratios) {
+                                 std::span<const double> step_ratios, bool automatic) {
   const EngineStats now = variant.core->stats();
   const EngineStats& before = variant.before;
   const auto drafted = static_cast<double>(now.drafted_tokens - before.drafted_tokens),
@@ -217,6 +218,7 @@ nlohmann::ordered_json record_of(const Variant& variant, const Variant& plain, i
                                 {"tokens_per_pass", generated / (generated - accepted)},
                                 {"draft_length", drafts > 0 ? drafted / drafts : 0},
                                 {"draft_share", (now.draft_seconds - before.draft_seconds) / variant.seconds}};
+  if (automatic) out["auto"] = draft_decisions_json(decisions_since(before.draft_decisions, now.draft_decisions));
   if (!variant.oracle) return out;
   const double ratio = median({step_ratios.begin(), step_ratios.end()});
   out["step_ratio"] = ratio;
@@ -245,6 +247,16 @@ void print_formula(const nlohmann::ordered_json& r) {
       "\n{}: the formula expects {:.2f}, as a step with the draft takes {:.2f} times as long as one of a single token; "
       "measured: {:.2f}\n",
       r.at("drafter").get<std::string>(), at("formula"), at("step_ratio"), at("decode_speedup"));
+}
+
+// Under the table, where `--draft-length auto` has not verified every draft: how often, and why.
+void print_decisions(const nlohmann::ordered_json& r) {
+  const auto& decided = r.at("auto");
+  const auto steps = [&](const char* name) { return decided.at(name).get<int64_t>(); };
+  if (steps("declined_steps") + steps("trial_steps") == 0) return;
+  fmt::print("\n{}, {} streams: drafts were verified in {} steps, in {} further ones for a trial, and in {} not: {}\n",
+             r.at("drafter").get<std::string>(), r.at("streams").get<int64_t>(), steps("chosen_steps"),
+             steps("trial_steps"), steps("declined_steps"), decided.at("reason").get<std::string>());
 }
 
 // Plain decoding and each drafter in turns, `plan.repetitions` rounds after one that warms up.
@@ -299,7 +311,7 @@ Result<nlohmann::ordered_json> measure_streams(const std::shared_ptr<const Langu
   }
   auto out = nlohmann::ordered_json::array();
   for (size_t i = 0; i < variants.size(); ++i)
-    out.push_back(record_of(variants[i], variants[0], streams, step_ratios[i]));
+    out.push_back(record_of(variants[i], variants[0], streams, step_ratios[i], i > 0 && plan.draft_length == "auto"));
   return out;
 }
 
@@ -323,6 +335,8 @@ Result<int> run_bench_speculate(const std::shared_ptr<const LanguageModel>& mode
   }
   for (const auto& record : all)
     if (plan.output == "md" && record.contains("formula")) print_formula(record);
+  for (const auto& record : all)
+    if (plan.output == "md" && record.contains("auto")) print_decisions(record);
   if (plan.output == "json") fmt::print("{}\n", all.dump(1));
   return 0;
 }

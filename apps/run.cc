@@ -11,6 +11,7 @@
 #include "base/ordered_json.h"
 #include "command.h"
 #include "constraint_flags.h"
+#include "draft_decisions.h"
 #include "input.h"
 #include "interrupt.h"
 #include "memory_report.h"
@@ -134,11 +135,14 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<AnswerText
                     {"generated_tokens_per_second", speed.generated_per_second},
                     {"time_to_first_token_seconds", t.first_token_seconds},
                     {"gb_per_s", speed.gb_per_second}};
-  if (std::ranges::find(applied, "drafter", &AppliedTechnique::family) != applied.end())
+  if (std::ranges::find(applied, "drafter", &AppliedTechnique::family) != applied.end()) {
     out["speculation"] = {{"drafted", stats.drafted_tokens},
                           {"accepted", stats.accepted_tokens},
                           {"target_passes", stats.generated_tokens - stats.accepted_tokens},
                           {"acceptance_by_position", acceptance_json(stats)}};  // of all answers
+    if (flags.engine.options.draft_length == "auto")
+      out["speculation"]["auto"] = draft_decisions_json(stats.draft_decisions);
+  }
   if (stats.attention_rows > 0)
     out["attention"] = {{"rows", stats.attention_rows}, {"flat_rows", stats.flat_rows}};  // of all answers
   if (!compressed.empty()) out["prompt"] = prompt_json(compressed);

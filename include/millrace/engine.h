@@ -112,6 +112,7 @@ struct DraftDecisions {
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
+  int64_t waiting_for_masks = 0;  // of the running streams, those that sat out the latest step for their next mask
   int64_t kv_blocks = 0;
   int64_t kv_tables = 1;         // block tables of a stream that share them: its layers', where these have budgets
   int64_t kv_blocks_free = 0;    // on the free list

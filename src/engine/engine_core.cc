@@ -263,6 +263,8 @@ EngineStats EngineCore::stats() const {
   EngineStats stats = loop_->stats;
   stats.running = std::ssize(lists_.running());
   stats.waiting = std::ssize(lists_.waiting()) + std::ssize(lists_.leaving());
+  stats.waiting_for_masks = std::ranges::count_if(
+      lists_.running(), [](const StreamPtr& stream) { return stream->late_mask && stream->sequence.held_back; });
   stats.kv_blocks = loop_->kv().total_blocks();
   stats.kv_blocks_free = loop_->kv().free_blocks();
   stats.kv_tables = loop_->kv().layout().tables();

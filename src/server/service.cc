@@ -168,7 +168,7 @@ std::string Service::metrics_text() const {
     engines.push_back(
         {model->name(), model->engine->stats(), model->engine_options, std::ssize(model->engine->adapters())});
   return metrics().text(engines, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), constraints_->counts(),
-                        options_.metrics_aliases);
+                        texts_->counts(), options_.metrics_aliases);
 }
 
 ApiError Service::no_such_model(const std::string& name) const {

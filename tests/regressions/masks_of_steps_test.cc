@@ -148,13 +148,17 @@ TEST_F(MasksOfSteps, MatesGoOnMeanwhile) {
   ASSERT_TRUE(core->add(1, free).ok());
   ASSERT_TRUE(core->add(2, held_request(held_to(Constraint::Kind::regex, "[a-z]{30}"), 2)).ok());
   std::vector<TokenEvent> events;
-  int64_t sat_out = 0, steps = 0;
+  int64_t sat_out = 0, shown = 0, steps = 0;
   for (; !core->idle() && steps < 100'000; ++steps) {
     const StepPlan plan = core->step(events);
     const bool mate = std::ranges::find(plan.chunks, RequestId{1}, &PlannedChunk::request) != plan.chunks.end();
     const bool held = std::ranges::find(plan.chunks, RequestId{2}, &PlannedChunk::request) == plan.chunks.end();
     sat_out += mate && held;
+    const int64_t waiting = core->stats().waiting_for_masks;
+    EXPECT_LE(waiting, held ? 1 : 0);
+    shown += waiting;
   }
+  EXPECT_GT(shown, 0);
   EXPECT_TRUE(core->idle());
   EXPECT_GT(sat_out, 0);
   EXPECT_EQ(std::ranges::count_if(events, [](const TokenEvent& event) { return event.last; }), 2);

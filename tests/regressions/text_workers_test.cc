@@ -74,7 +74,10 @@ TEST(TextWorkers, OtherRequestsAreServedWhileTextsAreRead) {
   const auto all = static_cast<int64_t>(waiting.size());
   ASSERT_TRUE(comes_true([&] { return texts.counts().waiting == all + 1; })) << texts.counts().waiting;
   for (int i = 0; i < 20; ++i) EXPECT_EQ(get(live.port(), "/health").status, 200);
-  EXPECT_EQ(get(live.port(), "/metrics").status, 200);
+  const std::string shown = get(live.port(), "/metrics").body;
+  EXPECT_NE(shown.find(fmt::format("\nmillrace_texts_waiting {}\n", all + 1)), std::string::npos) << shown;
+  EXPECT_NE(shown.find("\nmillrace_texts_reading 3\n"), std::string::npos) << shown;
+  EXPECT_NE(shown.find("\nmillrace_texts_turned_away_total 0\n"), std::string::npos) << shown;
   EXPECT_EQ(texts.counts().waiting, all + 1) << "the others were answered while these waited";
   leaving.reset();
   ASSERT_TRUE(comes_true([&] { return texts.counts().waiting == all; })) << "a client that leaves waits no more";

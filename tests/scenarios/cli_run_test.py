@@ -80,6 +80,13 @@ class Run(unittest.TestCase):
                                     "--drafter", f"self:skip={skips}")
             self.assertEqual(drafted["tokens"], plain["tokens"])
             self.assertGreater(drafted["speculation"]["drafted"], 0)
+            self.assertNotIn("auto", drafted["speculation"])
+            chosen = self.run_json("-p", "ab", "-n", "20", "--temp", "0", "--ignore-eos", "--drafter", f"self:skip={skips}")
+            self.assertEqual(chosen["tokens"], plain["tokens"])
+            decided = chosen["speculation"]["auto"]
+            self.assertGreater(decided["chosen_steps"] + decided["trial_steps"], 0)
+            self.assertGreater(decided["expected_time"], 0)
+            self.assertIn("a step with drafted tokens is expected to bring", decided["reason"])
             write(folder, "text.txt", "ab")
             self.assertEqual(millrace(*search).returncode, 2)
 

@@ -274,6 +274,15 @@ class Served(Stored):
         self.lines(server, "/api/create", {"model": "up", "files": {"m.gguf": digest}})
         self.assertIn("up", self.listed(server))
         self.assertEqual(self.json_of("show", "up", "--json")["architecture"], "llama")
+        self.lines(server, "/api/create", {"model": "quick", "files": {"m.gguf": digest}, "draft": {"d.gguf": digest}})
+        self.assertIn("/quick/", self.run_it("show", "quick", "--modelfile").split("\nDRAFT ")[1].splitlines()[0])
+        self.lines(server, "/api/create", {"model": "quicker", "from": "quick", "draft": "up"})
+        self.assertIn("\nDRAFT ", self.run_it("show", "quicker", "--modelfile"))
+        for draft in ("nobody", LLAMA, "../up", {"d.gguf": "sha256:" + "0" * 64}, {"../d.gguf": digest}):
+            status, text = server.ask("POST", "/api/create", {"model": "x", "from": "up", "draft": draft})
+            self.assertEqual(status, 400, text)
+        self.lines(server, "/api/create", {"model": "tale", "from": "stories", "draft": "stories-draft"})
+        self.assertIn("\nDRAFT stories-draft\n", self.run_it("show", "tale", "--modelfile") + "\n")
 
     def test_pull_with_progress(self):
         with open(LLAMA, "rb") as file:

@@ -96,6 +96,23 @@ TEST(Telemetry, DraftedTokensAreCounted) {
   }
   EXPECT_EQ(reached, drafted);
   EXPECT_EQ(kept, accepted);
+  EXPECT_EQ(after.value("millrace_draft_trial_steps_total"), 0) << "lengths are fixed";
+  EXPECT_EQ(after.value("millrace_draft_declined_steps_total"), 0);
+  EXPECT_EQ(after.value("millrace_draft_expected_gain"), 1);
+}
+
+TEST(Telemetry, WhatChosenDraftLengthsExpectIsShown) {
+  EngineOptions engine;
+  engine.drafter = "lookahead:w=3,n=3,g=2";
+  engine.draft_length = "auto";
+  LiveServer live({}, {}, engine);
+  const std::string story = R"({"prompt": "Once", "max_tokens": 12, "temperature": 0, "ignore_eos": true})";
+  ASSERT_EQ(post(live.port(), kTelemetryPrompt, story).status, 200);
+  const Exposition after(get(live.port(), "/metrics").body);
+  EXPECT_GT(after.value("millrace_draft_expected_step_time"), 0);
+  EXPECT_NE(after.value("millrace_draft_expected_gain"), 1);
+  EXPECT_GE(after.value("millrace_draft_trial_steps_total"), 0);
+  EXPECT_GE(after.value("millrace_draft_declined_steps_total"), 0);
 }
 
 TEST(Telemetry, VllmsNamesForOurMetrics) {

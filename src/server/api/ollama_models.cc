@@ -119,6 +119,25 @@ Result<std::vector<std::string>> uploads_in(const Json& body, const char* field,
   return out;
 }
 
+// Whether the text names a model of the store or a built-in one, not a path of this machine.
+bool names_model(const ModelStore& store, const std::string& name) {
+  return store.find(name) || name.find_first_of("/.") == std::string::npos;
+}
+
+// The model that drafts: the name of one on this machine, or uploads as in `files`.
+Result<std::string> draft_in(const Json& body, const ModelStore& store, const std::filesystem::path& folder) {
+  const Json draft = body.value("draft", Json());
+  if (draft.is_object()) {
+    MILLRACE_TRY(const auto files, uploads_in(body, "draft", store, folder));
+    return files.size() > 1 ? folder.string() : files.empty() ? std::string() : files.front();
+  }
+  if (!draft.is_string()) return std::string();
+  const auto name = draft.get<std::string>();
+  if (!names_model(store, name))
+    return Error::user("draft: '" + name.substr(0, 200) + "' is not a model on this machine");
+  return name;
+}
+
 Result<void> create_from(const Json& body, const ModelStore& store, const std::filesystem::path& folder) {
   Modelfile about;
   about.from = body.value("from", std::string());
@@ -137,7 +156,8 @@ Result<void> create_from(const Json& body, const ModelStore& store, const std::f
   MILLRACE_TRY(about.adapters, uploads_in(body, "adapters", store, folder / "adapters"));
   if (!files.empty()) about.from = files.size() == 1 ? files.front() : (folder / "files").string();
   if (about.from.empty()) return Error::user("from: is missing; name a model, or upload files");
-  if (files.empty() && !store.find(about.from) && about.from.find_first_of("/.") != std::string::npos)
+  MILLRACE_TRY(about.draft, draft_in(body, store, folder / "draft"));
+  if (files.empty() && !names_model(store, about.from))
     return Error::user("from: '" + about.from.substr(0, 200) + "' is not a model on this machine");
   const std::string shown = files.empty() ? about.from : std::filesystem::path(files.front()).filename().string();
   MILLRACE_TRY(ModelRecipe recipe, model_recipe(store, std::move(about)));
@@ -249,6 +269,9 @@ std::vector<Endpoint> ollama_model_endpoints() {
                        managed_text("from", "none", "the model to make it from"),
                        {"files", kJsonObject, "{}", "names and digests of uploaded files to make it from"},
                        {"adapters", kJsonObject, "{}", "names and digests of uploaded LoRA adapters"},
+                       {"draft", kJsonText | kJsonObject, "none",
+                        "the model that drafts for it: the name of one on this machine, or names and digests of "
+                        "uploaded files"},
                        managed_text("template", "that of the files", "chat template, in Jinja"),
                        managed_text("system", "none", "system prompt of conversations without one"),
                        {"license", kJsonText | kJsonList, "none", "text of its licence"},

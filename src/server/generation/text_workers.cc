@@ -100,9 +100,9 @@ void TextWorkers::loop() {
   }
 }
 
-TextWorkers::Counts TextWorkers::counts() const {
+TextCounts TextWorkers::counts() const {
   std::lock_guard lock(mutex_);
-  Counts counts{.running = std::ssize(running_), .rejected = rejected_};
+  TextCounts counts{.running = std::ssize(running_), .rejected = rejected_};
   for (const auto& [name, tenant] : tenants_)
     counts.waiting += std::ranges::count_if(tenant.waiting, [](const Work& work) { return !*work.cancelled; });
   return counts;

@@ -24,6 +24,12 @@
 
 namespace millrace {
 
+// For metrics.
+struct TextCounts {
+  int64_t waiting = 0, running = 0;  // requests, now
+  int64_t rejected = 0;              // since the start: the queue was full
+};
+
 class TextWorkers {
  public:
   struct Limits {
@@ -39,10 +45,6 @@ class TextWorkers {
     std::function<void()> run;                     // on a thread; must not throw
     std::function<void()> drop;                    // called by stop() instead of run()
   };
-  struct Counts {
-    int64_t waiting = 0, running = 0;  // now
-    int64_t rejected = 0;              // since the start: the queue was full
-  };
 
   explicit TextWorkers(const Limits& limits) : limits_(limits) {}
   TextWorkers() : TextWorkers(Limits()) {}
@@ -53,7 +55,7 @@ class TextWorkers {
   Result<void> add(Work work);
   // Drops the tenant's work whose flag is set, and with it what it keeps alive, such as a connection.
   void leave(const std::string& tenant);
-  Counts counts() const;
+  TextCounts counts() const;
   // Cancels everything and waits for what runs. Not to be called from a worker.
   void stop();
 

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "server/generation/constraint_workers.h"
+#include "server/generation/text_workers.h"
 #include "server/json.h"
 #include "server/telemetry/machine_metrics.h"
 #include "server/telemetry/metric_family.h"
@@ -272,7 +273,7 @@ void add_constraint_metrics(MetricFamilies& families, const ConstraintCounts& co
 
 std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCounts& http,
                           const TelemetryCounts& telemetry, const ConstraintCounts& constraints,
-                          const std::vector<std::string>& aliases) {
+                          const TextCounts& texts, const std::vector<std::string>& aliases) {
   MetricFamilies families;
   for (auto& family : state_->registry.Collect())
     if (!family.metric.empty()) families.push_back(std::move(family));
@@ -296,6 +297,12 @@ std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCoun
   value("millrace_spans_dropped_total", "Spans rejected by the trace collector, or dropped because it was too slow",
         prometheus::MetricType::Counter, telemetry.spans_dropped);
   add_constraint_metrics(families, constraints);
+  value("millrace_texts_waiting", "Requests whose texts wait to be rendered and tokenized",
+        prometheus::MetricType::Gauge, texts.waiting);
+  value("millrace_texts_reading", "Threads that render and tokenize texts of requests", prometheus::MetricType::Gauge,
+        texts.running);
+  value("millrace_texts_turned_away_total", "Requests rejected because too many texts were waiting",
+        prometheus::MetricType::Counter, texts.rejected);
   int64_t loaded = 0;
   for (const EngineAccount& engine : engines) loaded += engine.adapters;
   if (const AdapterActivity::Lists lists = adapters_.lists(); loaded > 0)

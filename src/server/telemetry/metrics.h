@@ -24,6 +24,7 @@ namespace millrace {
 
 struct ConstraintCounts;
 struct RequestFacts;
+struct TextCounts;
 
 // One engine's input to /metrics.
 struct EngineAccount {
@@ -56,7 +57,8 @@ class Metrics {
 
   // Prometheus's text format. `aliases`: of "vllm" and "llamacpp".
   std::string text(std::span<const EngineAccount> engines, const HttpCounts& http, const TelemetryCounts& telemetry,
-                   const ConstraintCounts& constraints, const std::vector<std::string>& aliases);
+                   const ConstraintCounts& constraints, const TextCounts& texts,
+                   const std::vector<std::string>& aliases);
 
  private:
   struct State;
