@@ -101,6 +101,11 @@ class ThreeModels(unittest.TestCase):
         self.assertIsNone(claims_page.holds(claim(), runs(0.01, bits=5.0)))  # a larger file
         self.assertTrue(claims_page.holds(claim(), runs(0.01, bits=3.0)))
         self.assertEqual(claims_page.verdict(claim(), [{"runs": runs(0.2)}] * 2), "no")
+        for perplexity, by_both in ((5.04, "yes"), (5.06, "no")):
+            found = runs(0.05)
+            found["two + three"]["perplexity"] = perplexity
+            self.assertEqual(claims_page.verdict(claim(), [{"runs": found}] * 2), "yes")
+            self.assertEqual(claims_page.verdict(claim(), [{"runs": found}] * 2, True), by_both)
 
     def test_wrong_arguments_and_failures_are_named(self):
         for words in ([], ["a=b"], ["--page", "a=b,c,d"], ["a=b,c,d", "--about", "a"]):
