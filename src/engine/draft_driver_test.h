@@ -177,6 +177,13 @@ class DraftDriverTest : public ::testing::Test {
     driver_->propose(lists_);
     return drafted();
   }
+  const DraftDecisions& decisions() const { return loop_.stats.draft_decisions; }
+  // Of a step whose lengths are chosen: its tokens, 0 if they run in a trial only (TrialSteps).
+  int64_t worthwhile() {
+    const int64_t before = decisions().chosen;
+    const int64_t tokens = proposed();
+    return decisions().chosen > before ? tokens : 0;
+  }
 
   DriverScript script_;
   LoopContext loop_;

@@ -43,7 +43,9 @@ class LedgerStates : public ::testing::Test {
     made->sequence.id = id;
     made->sequence.phase = StreamPhase::running;
     made->sequence.kv.by_layer = pool_->by_layer();
-    if (computed > 0) EXPECT_TRUE(ledger_->reserve(*made, computed));
+    if (computed > 0) {
+      EXPECT_TRUE(ledger_->reserve(*made, computed));
+    }
     made->sequence.computed = computed;
     lists_.add_running(std::move(made));
     return *lists_.running().back();
