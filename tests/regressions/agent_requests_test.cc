@@ -100,6 +100,8 @@ TEST(AgentRequests, CompactionKeepsTheUsersMessages) {
   EXPECT_EQ(output[1]["content"][0]["text"], "And that?") << output;
   EXPECT_EQ(output[2]["type"], "compaction");
   ASSERT_FALSE(output[2]["encrypted_content"].get<std::string>().empty());
+  const Json again = post(live.port(), "/v1/responses/compact", body.dump()).json()["output"];
+  EXPECT_EQ(again[2]["encrypted_content"], output[2]["encrypted_content"]) << "temperature: 0 was ignored";
   Json next = codex_request();
   next["input"] = output;
   EXPECT_EQ(post(live.port(), "/v1/responses", next.dump()).status, 200);
