@@ -32,8 +32,8 @@ constexpr const char* kCompressExamples = R"(Examples:
 The passes run in the order given; `millrace techniques --family pass` lists them with their options. The output is an
 ordinary GGUF file of the chosen number format, and runs as fast as one from `millrace convert`: zeros of a pruner save
 no time. Use text like that which the model is to read; 50 thousand tokens and more. Matrices that read no calibrated
-input, such as embedding tables, are rounded as `millrace convert` does. An embedding table that is also the head stays at
-8 bits unless --table says otherwise. A pass that changes no matrix is named, and the command ends with 1.)";
+input, such as embedding tables, are rounded as `millrace convert` does. An embedding table that is also the head stays
+at 8 bits unless --table says otherwise. A pass that changes no matrix is named, and the command ends with 1.)";
 
 struct CompressFlags {
   CompressOptions options;

@@ -105,7 +105,7 @@ void add_planned(const CompressReport& report, ReportText& out) {
   }
 }
 
-// What the embedding table costs.
+// Adds the bytes of the embedding table, their share of the file, and the bytes that `--table same` would take.
 void add_table(const CompressReport& report, ReportText& out) {
   const TableCost& table = report.table;
   if (table.name.empty()) return;

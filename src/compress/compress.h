@@ -61,7 +61,7 @@ struct CompressedMatrix {
   std::vector<std::pair<std::string, PassRow>> passes;  // NAME[:key=value,...]
 };
 
-// What the embedding table costs in the output of a compression.
+// The bytes of the embedding table in the output of a compression.
 struct TableCost {
   std::string name;  // of the tensor; empty: the output has no such tensor
   std::string format;

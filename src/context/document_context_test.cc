@@ -146,7 +146,8 @@ TEST(ContextPlan, BordersAreWherePartsBeginAndEnd) {
     EXPECT_EQ(next_border(plan, static_cast<int64_t>(done)), of_placed[done]) << done;
 }
 
-// The first tokens, which would be computed again, are the stream's own; a part that has no others is none.
+// The stream computes the first tokens of a part, which would otherwise be computed again. A part of such tokens alone
+// is dropped.
 TEST(ContextPlan, PlacedPartsBeginBehindWhatIsComputedAgain) {
   const ContextPlan plan = place_parts(two_parts());
   EXPECT_TRUE(plan.placed);

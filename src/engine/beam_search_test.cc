@@ -68,7 +68,8 @@ TEST(BeamChoice, EndsAreAnswers) {
   }
 }
 
-// Beams count as answers where the search is cut; a worse one gives way. A beam that may become better keeps it open.
+// best() ranks beams that have not ended beside the answers, as when the search is cut off; a better beam displaces a
+// worse answer.
 TEST(BeamChoice, OnlyTheBestAnswersAreKept) {
   BeamSearch search({.width = 2, .max_tokens = 10, .end_tokens = {9}});
   EXPECT_EQ(survivors(search, {{{1, -0.125f}, {9, -4.0f}, {2, -5.0f}}}), "0:1 0:2");

@@ -20,7 +20,7 @@ TEST_F(DraftDriverTest, PassesOfTheModelCount) {
   }
 }
 
-// Of late, the fastest pass counts: 0.5 s, then min(1.5, 0.9 x 0.5 + 0.1 x 1.5) = 0.6 s, then 0.1 s.
+// The estimate is the fastest recent pass: 0.5 s, then min(1.5, 0.9 x 0.5 + 0.1 x 1.5) = 0.6 s, then 0.1 s.
 TEST_F(DraftDriverTest, TheFastestPassOfLateCounts) {
   open({.model = true}, true);
   decoding_stream();

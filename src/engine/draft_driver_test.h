@@ -47,7 +47,7 @@ class LinearCost final : public CostModel {
 
 using Words = std::vector<std::string>;
 
-// What a test tells its drafter, and what that has heard.
+// The drafts that a test gives its drafter, and the calls that the drafter has received.
 struct DriverScript {
   ManualClock clock;
   Draft draft;             // of a drafter without a model
@@ -178,7 +178,8 @@ class DraftDriverTest : public ::testing::Test {
     return drafted();
   }
   const DraftDecisions& decisions() const { return loop_.stats.draft_decisions; }
-  // Of a step whose lengths are chosen: its tokens, 0 if they run in a trial only (TrialSteps).
+  // Proposes, and returns the number of drafted tokens if they are expected to pay; 0 if there are none, or if they
+  // run in a trial only (TrialSteps).
   int64_t worthwhile() {
     const int64_t before = decisions().chosen;
     const int64_t tokens = proposed();

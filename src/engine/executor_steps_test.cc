@@ -1,5 +1,5 @@
-// What the loop does where its executor asks for more than tokens: documents that are not encoded yet, weights that
-// turn out damaged, and prompts that are computed in another way than answers.
+// Steps of an engine whose executor has documents that are not encoded yet, finds damaged weights, or computes prompts
+// in another way than answers.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {

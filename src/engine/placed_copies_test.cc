@@ -104,7 +104,7 @@ TEST_F(PlacedDocumentsTest, StalePartsAndStayingOnesAreNoted) {
   EXPECT_TRUE(b.stale.empty());
 }
 
-// What a pattern knows of a prompt's blocks is of keys at their last places.
+// The executor is told of copied and moved keys, because patterns summarize a block's keys at their final positions.
 TEST_F(PlacedDocumentsTest, PatternsHearOfCopiedAndMovedKeys) {
   open(20);
   LiveStream& a = stream(kTwoDocuments, two_parts());

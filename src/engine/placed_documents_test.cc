@@ -166,7 +166,7 @@ TEST_F(PlacedDocumentsTest, OnlyAStreamThatHasJustBegunLooksUp) {
   compute(alone, 1);
   EXPECT_EQ(alone.sequence.computed, 1);
   EXPECT_EQ(alone.sequence.kv.border, 6);
-  // Of other scopes nothing is found.
+  // Another scope has none of these rows.
   LiveStream& foreign = stream(kTwoDocuments, two_parts());
   foreign.sequence.prefix.scope = 7;
   documents_->begin(foreign);

@@ -125,7 +125,7 @@ TEST(KeptTokens, SlotsMayBeChosenElsewhere) {
   EXPECT_EQ(copied(tokens.keep_slots(chosen)), chosen);
   EXPECT_EQ(copied(tokens.kept()), chosen);
   EXPECT_EQ(copied(tokens.positions()), (SlotList{1, 4}));
-  EXPECT_TRUE(tokens.mass().empty()) << "nobody observes";
+  EXPECT_TRUE(tokens.mass().empty()) << "no evictor observes attention";
   EXPECT_EQ(tokens.evicted(), 4);
   std::ranges::copy(SumList{3, 9}, tokens.mass(2).begin());
   const SlotList last = {1};

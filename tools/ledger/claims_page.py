@@ -10,7 +10,7 @@ The claims of [compression passes](../compression.md), each checked on three mod
 
     tools/three_models lab=models/millrace-lab-4m.gguf,held-out.txt,calibration.txt NAME=... NAME=...
 
-Each pass has its default options beside those named. A tied embedding table stays in Q8_0 on both sides. A cell has the
+Each pass runs with its default options, except for those that the table of figures names. A tied embedding table stays in Q8_0 on both sides. A cell has the
 change of the KL divergence from the uncompressed model, and the change of the perplexity, both from the baseline to the
 pass. A claim holds on a model if the divergence is at least 1 % lower; a claim of equality allows 10 % more. **A claim holds
 if it holds on two models.** The divergence decides, because it compares whole distributions: the perplexity of small models
