@@ -31,8 +31,8 @@ constexpr const char* kTechniquesExamples = R"(Examples:
   millrace techniques --family sampler  one family, with its options
   millrace techniques --json)";
 
-// Of the member's page and stored result in docs/techniques/: NAME, or FAMILY-NAME where families share the name
-// (tools/ledger/entries.py).
+// Returns the name of a member's page in docs/techniques/ and of its result in proofs/results/: NAME, or FAMILY-NAME where
+// families share the name (tools/ledger/entries.py).
 std::string ledger_name(const TechniqueInfo& info, const std::vector<TechniqueInfo>& all) {
   const auto same = [&](const TechniqueInfo& other) { return other.name == info.name; };
   return std::ranges::count_if(all, same) > 1 ? info.family + "-" + info.name : info.name;
@@ -70,7 +70,7 @@ nlohmann::ordered_json to_json(const TechniqueInfo& info, const std::string& pro
   return {{"family", info.family},   {"name", info.name},
           {"summary", info.summary}, {"paper", paper},
           {"lossless", lossless},    {"options", options},
-          {"test", info.test},       {"proof", fmt::format("docs/techniques/results/{}.json", proof_name)}};
+          {"test", info.test},       {"proof", fmt::format("proofs/results/{}.json", proof_name)}};
 }
 
 void print_table(const std::vector<TechniqueInfo>& all, const std::string& wanted) {

@@ -68,7 +68,7 @@ class CompressionTable(unittest.TestCase):
             return file.read().splitlines()
 
     def stored(self):
-        with open(os.path.join(self.root, "docs/results/compression/model.json"), encoding="utf-8") as file:
+        with open(os.path.join(self.root, "proofs/compression/model.json"), encoding="utf-8") as file:
             return json.load(file)
 
     def test_rows_have_names_of_their_own_and_plain_rounding_at_each_number_of_bits(self):

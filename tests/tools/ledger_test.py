@@ -71,7 +71,7 @@ class LedgerCase(unittest.TestCase):
         os.chmod(os.path.join(self.root, "bin/millrace"), 0o755)
         self.techniques(technique("quick"))
         self.values(plain={"cost": 10}, quick={"cost": 8})
-        self.write("docs/techniques/proofs/policy.toml", ENTRY)
+        self.write("proofs/entries/policy.toml", ENTRY)
 
     def write(self, path, text):
         path = os.path.join(self.root, path)
@@ -118,7 +118,7 @@ class LedgerCase(unittest.TestCase):
         self.assertIn(text, output)
 
     def stored(self, name="quick"):
-        return json.loads(self.read(f"docs/techniques/results/{name}.json"))
+        return json.loads(self.read(f"proofs/results/{name}.json"))
 
 
 class ProveTest(LedgerCase):
@@ -140,20 +140,20 @@ class ProveTest(LedgerCase):
         before = json.loads(self.read("bin/values.json"))["calls"]
         self.assert_proves("--all")
         self.assertEqual(json.loads(self.read("bin/values.json"))["calls"], before)
-        self.change("docs/techniques/proofs/policy.toml", "measure {name}", "measure {name} --more")
+        self.change("proofs/entries/policy.toml", "measure {name}", "measure {name} --more")
         self.assert_proves("--all")
         self.assertEqual(json.loads(self.read("bin/values.json"))["calls"], before + 2)
 
     def test_texts_need_no_new_run(self):
         self.assert_proves("--all")
-        self.change("docs/techniques/proofs/policy.toml", "It costs less.", "It costs much less.")
+        self.change("proofs/entries/policy.toml", "It costs less.", "It costs much less.")
         self.assert_finds("docs/techniques/quick.md: is not what its result says")
         self.assertIn("2 pages", self.assert_proves("--pages"))
         self.assert_checks()
 
     def test_names_that_families_share(self):
         self.techniques(technique("quick"), technique("quick", family="store"))
-        self.write("docs/techniques/proofs/store.toml", ENTRY)
+        self.write("proofs/entries/store.toml", ENTRY)
         self.assert_proves("--all")
         self.assertEqual(self.stored("store-quick")["family"], "store")
         self.assertEqual(self.stored("policy-quick")["family"], "policy")
@@ -162,7 +162,7 @@ class ProveTest(LedgerCase):
     def test_a_name_that_becomes_shared(self):
         self.assert_proves("--all")
         self.techniques(technique("quick"), technique("quick", family="store"))
-        self.write("docs/techniques/proofs/store.toml", ENTRY)
+        self.write("proofs/entries/store.toml", ENTRY)
         self.assert_proves("store=quick")
         self.assertEqual(self.stored("policy-quick")["family"], "policy")
         self.assert_checks()
@@ -173,7 +173,7 @@ class ProveTest(LedgerCase):
         status, output = self.prove("quick")
         self.assertEqual(status, 1)
         self.assertIn("FAILED: figure 'cost': no 'cost' in the output", output)
-        self.change("docs/techniques/proofs/policy.toml", "{name}", "{nam}")
+        self.change("proofs/entries/policy.toml", "{name}", "{nam}")
         self.assertIn("unknown placeholder {nam}", self.prove("quick")[1])
 
 
@@ -186,7 +186,7 @@ class ProofsTest(LedgerCase):
         self.assert_finds("policy=quick: no result; run tools/prove quick")
         self.assert_proves("--all")
         self.techniques(technique("quick"), technique("slow"))
-        self.assert_finds("policy=slow: no entry in docs/techniques/proofs/policy.toml")
+        self.assert_finds("policy=slow: no entry in proofs/entries/policy.toml")
 
     def test_a_test_that_does_not_exist(self):
         self.assert_proves("--all")
@@ -195,7 +195,7 @@ class ProofsTest(LedgerCase):
 
     def test_a_changed_program(self):
         self.write("tools/ledger/programs/measure", "print(1)\n")
-        self.change("docs/techniques/proofs/policy.toml", '"{millrace} measure plain"', '"{millrace} measure plain {programs}/measure"')
+        self.change("proofs/entries/policy.toml", '"{millrace} measure plain"', '"{millrace} measure plain {programs}/measure"')
         self.assert_proves("--all")
         self.assert_checks()
         self.write("tools/ledger/programs/measure", "print(2)\n")
@@ -228,24 +228,24 @@ class ProofsTest(LedgerCase):
 
     def test_what_belongs_to_no_member(self):
         self.assert_proves("--all")
-        self.write("docs/techniques/results/slow.json", "{}")
-        self.assert_finds("docs/techniques/results/slow.json: no technique of this name")
-        os.remove(os.path.join(self.root, "docs/techniques/results/slow.json"))
+        self.write("proofs/results/slow.json", "{}")
+        self.assert_finds("proofs/results/slow.json: no technique of this name")
+        os.remove(os.path.join(self.root, "proofs/results/slow.json"))
         self.write("docs/techniques/slow.md", "# slow\n")
         self.assert_finds("docs/techniques/slow.md: no technique of this name")
 
     def test_a_result_of_another_entry_or_without_version(self):
         self.assert_proves("--all")
-        self.change("docs/techniques/results/quick.json", "millrace 1.2.3 (0123456789ab)", "today's")
+        self.change("proofs/results/quick.json", "millrace 1.2.3 (0123456789ab)", "today's")
         self.assert_finds("the result names no version: 'today's'")
-        self.change("docs/techniques/proofs/policy.toml", "measure plain", "measure plain --more")
+        self.change("proofs/entries/policy.toml", "measure plain", "measure plain --more")
         self.assert_finds("the result is of another entry")
 
     def test_a_claim_that_does_not_hold_needs_a_reason(self):
         self.values(plain={"cost": 10}, quick={"cost": 12})
         self.assert_proves("--all")
         self.assert_finds("It does not hold here: cost is worse, not better. The entry does not say why")
-        self.change("docs/techniques/proofs/policy.toml", "claims = {", 'why = "It is slow."\nclaims = {')
+        self.change("proofs/entries/policy.toml", "claims = {", 'why = "It is slow."\nclaims = {')
         self.assert_proves("--pages")
         self.assert_checks()
         self.assertIn("cost is worse, not better. It is slow.", self.read("docs/techniques/quick.md"))
@@ -262,7 +262,7 @@ class ProofsTest(LedgerCase):
         self.assert_finds("quick: cost in a short run: equal beside its baseline (0), but stored as better")
 
     def test_a_smoke_tolerance(self):
-        self.change("docs/techniques/proofs/policy.toml", 'path = "cost"', 'path = "cost"\nsmoke_tolerance = 0.1')
+        self.change("proofs/entries/policy.toml", 'path = "cost"', 'path = "cost"\nsmoke_tolerance = 0.1')
         self.assert_proves("--all")
         self.values(plain={"cost": 10}, quick={"cost": 9.5})
         self.assert_checks()
@@ -271,57 +271,57 @@ class ProofsTest(LedgerCase):
 
     def test_a_direction_edited_by_hand(self):
         self.values(plain={"cost": 10}, quick={"cost": 12})
-        self.change("docs/techniques/proofs/policy.toml", "claims = {", 'why = "It is slow."\nclaims = {')
+        self.change("proofs/entries/policy.toml", "claims = {", 'why = "It is slow."\nclaims = {')
         self.assert_proves("--all")
-        self.change("docs/techniques/results/quick.json", '"direction": "worse"', '"direction": "better"')
+        self.change("proofs/results/quick.json", '"direction": "worse"', '"direction": "better"')
         self.assert_proves("--pages")
         self.assert_finds("policy=quick: cost: direction is stored as 'better', but its values make it 'worse'", "--again", "0")
 
     def test_a_round_edited_by_hand(self):
-        self.change("docs/techniques/proofs/policy.toml", 'path = "cost"', 'path = "cost"\ntimed = true')
+        self.change("proofs/entries/policy.toml", 'path = "cost"', 'path = "cost"\ntimed = true')
         self.assert_proves("--all")
         self.assert_checks("--again", "0")
         result = self.stored()
         result["figures"][0]["member"]["rounds"] = [12, 12, 12, 12, 12]
-        self.write("docs/techniques/results/quick.json", json.dumps(result))
+        self.write("proofs/results/quick.json", json.dumps(result))
         self.assert_finds("cost: direction is stored as 'better', but its values make it 'worse'", "--again", "0")
         del result["figures"][0]["member"]["rounds"]
-        self.write("docs/techniques/results/quick.json", json.dumps(result))
+        self.write("proofs/results/quick.json", json.dumps(result))
         self.assert_finds("cost: no values of all rounds", "--again", "0")
 
     def test_times_of_a_busy_machine_or_of_another_deny_nothing(self):
-        self.change("docs/techniques/proofs/policy.toml", 'path = "cost"', 'path = "cost"\ntimed = true')
+        self.change("proofs/entries/policy.toml", 'path = "cost"', 'path = "cost"\ntimed = true')
         self.assert_proves("--all")
         for change in ({"busy": True}, {"busy": False}, {"busy": False, "machine": {"cpu": "Toy", "isa": "ref", "cores": 4}}):
             stored = {**self.stored(), **change}
             turned = {**self.stored(), "busy": False}
             figure = stored["figures"][0]
             turned["figures"] = [{**figure, "direction": "worse"}]
-            entry = entries.entry_of({"policy": entries.read_toml(os.path.join(self.root, "docs/techniques/proofs/policy.toml"))},
+            entry = entries.entry_of({"policy": entries.read_toml(os.path.join(self.root, "proofs/entries/policy.toml"))},
                                      technique("quick"))
             found = check_proofs.denials(entry, stored, turned)
             self.assertEqual(bool(found), change == {"busy": False}, change)
             self.assertEqual(check_proofs.denials(entry, {**stored, "busy": False}, {**turned, "busy": True}), [])
 
     def test_a_busy_result_denies_no_claim_but_says_so(self):
-        self.change("docs/techniques/proofs/policy.toml", 'path = "cost"', 'path = "cost"\ntimed = true')
+        self.change("proofs/entries/policy.toml", 'path = "cost"', 'path = "cost"\ntimed = true')
         self.values(plain={"cost": 10}, quick={"cost": 12})
         self.assert_proves("--all")
         result = {**self.stored(), "busy": True, "load_of_others": 0.5}
-        self.write("docs/techniques/results/quick.json", json.dumps(result))
+        self.write("proofs/results/quick.json", json.dumps(result))
         self.assert_proves("--pages")
         self.assert_checks("--again", "0")
         page = self.read("docs/techniques/quick.md")
         self.assertIn("| worse\\* |", page)
         self.assertIn("while other programs used 50%", page)
         self.assertIn("Whether all of it holds here is unclear: cost is worse on a busy machine.", page)
-        self.write("docs/techniques/results/quick.json", json.dumps({**result, "busy": False}))
+        self.write("proofs/results/quick.json", json.dumps({**result, "busy": False}))
         self.assert_finds("busy is stored as False, with other programs on 0.5", "--again", "0")
-        self.write("docs/techniques/results/quick.json", json.dumps({**result, "busy": False, "load_of_others": 0}))
+        self.write("proofs/results/quick.json", json.dumps({**result, "busy": False, "load_of_others": 0}))
         self.assert_finds("It does not hold here: cost is worse, not better. The entry does not say why", "--again", "0")
 
     def test_unclear_figures_on_pages(self):
-        self.change("docs/techniques/proofs/policy.toml", 'path = "cost"', 'path = "cost"\ntimed = true')
+        self.change("proofs/entries/policy.toml", 'path = "cost"', 'path = "cost"\ntimed = true')
         self.assert_proves("--all")
         entry = {"claims": {"cost": "better"}}
         rounds = [([{"v": 10}], [{"v": value}]) for value in (2, 3, 20)]
@@ -331,14 +331,14 @@ class ProofsTest(LedgerCase):
                          ("Whether all of it holds here is unclear: cost is unclear.", "unclear"))
 
     def test_a_picture_where_something_is_paid(self):
-        self.change("docs/techniques/proofs/policy.toml", "[member.quick]",
+        self.change("proofs/entries/policy.toml", "[member.quick]",
                     '[every.figures.bytes]\nkind = "memory"\nbetter = "lower"\npath = "bytes"\n[member.quick]\n'
                     'larger = "It costs a tenth there."')
-        path = "docs/techniques/pictures/quick.svg"
+        path = "proofs/pictures/quick.svg"
         self.values(plain={"cost": 10, "bytes": 100}, quick={"cost": 8, "bytes": 400})
         self.assert_proves("--all")
         page = self.read("docs/techniques/quick.md")
-        self.assertIn("![quick](pictures/quick.svg)\n\n## On a larger model\n\nIt costs a tenth there.\n", page)
+        self.assertIn("![quick](../../proofs/pictures/quick.svg)\n\n## On a larger model\n\nIt costs a tenth there.\n", page)
         drawn = self.read(path)
         self.assertIn(">-20 %, better</text>", drawn)
         self.assertIn(">+300 %, worse</text>", drawn)
@@ -353,7 +353,7 @@ class ProofsTest(LedgerCase):
         self.assert_finds(f"{path}: no technique of this name", "--again", "0")
 
     def test_what_programs_share(self):
-        self.change("docs/techniques/proofs/policy.toml", '"{millrace} measure plain"',
+        self.change("proofs/entries/policy.toml", '"{millrace} measure plain"',
                     '"{millrace} measure plain {programs}/measure {programs}/templates/a.jinja"')
         for path in ("measure", "common.py", "templates/a.jinja"):
             self.write("tools/ledger/programs/" + path, "1\n")
@@ -365,10 +365,10 @@ class ProofsTest(LedgerCase):
     def test_a_path_with_spaces(self):
         spaced = os.path.join(self.root, "a folder")
         os.mkdir(spaced)
-        for name in ("bin", "docs", "tests"):
+        for name in ("bin", "proofs", "tests"):
             os.rename(os.path.join(self.root, name), os.path.join(spaced, name))
         self.root = spaced
-        self.change("docs/techniques/proofs/policy.toml", "measure {name}", "measure {name} {scratch}/x '{programs}/y z'")
+        self.change("proofs/entries/policy.toml", "measure {name}", "measure {name} {scratch}/x '{programs}/y z'")
         self.assert_proves("--all")
         self.assertEqual(self.stored()["member"]["commands"], ["millrace measure quick SCRATCH/x 'tools/ledger/programs/y z'"])
         self.assert_checks()
@@ -387,7 +387,7 @@ class ProofsTest(LedgerCase):
         self.assertIn("prove: no binary ", self.prove("quick")[1])
 
     def test_an_incomplete_entry(self):
-        self.change("docs/techniques/proofs/policy.toml", "It is one. It is two. It is three.", "It is one.")
+        self.change("proofs/entries/policy.toml", "It is one. It is two. It is three.", "It is one.")
         self.assert_finds("policy=quick: entry: 'what' has 1 sentences, not 3")
 
 

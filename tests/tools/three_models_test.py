@@ -90,7 +90,7 @@ class ThreeModels(unittest.TestCase):
         self.assertIn("none: skipped, /none.gguf does not exist", done.stdout)
         self.assertEqual(self.count(), 3)
         self.assertIn("| open: measured on 1 |", self.page())
-        with open(os.path.join(self.root, "docs/results/three-models.json"), encoding="utf-8") as file:
+        with open(os.path.join(self.root, "proofs/three-models.json"), encoding="utf-8") as file:
             self.assertEqual(list(json.load(file)["models"]), ["c"])
 
     def test_verdicts(self):

@@ -4,7 +4,7 @@ from ledger.model_claims import CLAIMS
 
 HEAD = """# Papers' claims on three models
 
-<!-- Made by tools/three_models from three-models.json; not by hand. -->
+<!-- Made by tools/three_models from proofs/three-models.json; not by hand. -->
 
 The claims of [compression passes](../compression.md), each checked on three models with held-out text:
 

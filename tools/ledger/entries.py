@@ -1,4 +1,4 @@
-"""Reads the ledger: docs/techniques/proofs/FAMILY.toml, one table a member, and `millrace techniques --json`."""
+"""Reads the ledger: proofs/entries/FAMILY.toml, one table a member, and `millrace techniques --json`."""
 
 import hashlib
 import json
@@ -7,7 +7,8 @@ import re
 import subprocess
 import tomllib
 
-FOLDER = "docs/techniques"
+PAGES = "docs/techniques"  # generated pages
+PROOFS = "proofs"  # entries, and results and pictures of members
 # What a run is made of. The rest of an entry is text or for short runs, and may change without a new one.
 RUN_KEYS = ("baseline_name", "model", "prepare", "baseline", "member", "figures", "full", "rounds")
 DIRECTIONS = ("better", "equal", "worse")  # that can be claimed; a figure may also be unclear
@@ -43,8 +44,8 @@ def read_toml(path):
 
 
 def read_families(root):
-    """{family: its table}, of every file in docs/techniques/proofs/."""
-    folder = os.path.join(root, FOLDER, "proofs")
+    """{family: its table}, of every file in proofs/entries/."""
+    folder = os.path.join(root, PROOFS, "entries")
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     return {name[:-5]: read_toml(os.path.join(folder, name)) for name in names if name.endswith(".toml")}
 

@@ -3,7 +3,7 @@
 import os
 
 from ledger import pages, runner
-from ledger.entries import FOLDER, LedgerError, entry_of, read_families, read_techniques, run_hash, stem
+from ledger.entries import PROOFS, LedgerError, entry_of, read_families, read_techniques, run_hash, stem
 
 
 def find_binary(root, given=None):
@@ -30,14 +30,14 @@ class Ledger:
         return entry_of(self.families, technique)
 
     def result_path(self, technique):
-        return os.path.join(self.root, FOLDER, "results", self.stem(technique) + ".json")
+        return os.path.join(self.root, PROOFS, "results", self.stem(technique) + ".json")
 
     def result(self, technique):
         return runner.read_result(self.result_path(technique))
 
     def rename_results(self):
         """Results keep their member when its file's name changes, since another family got a member of that name."""
-        folder = os.path.join(self.root, FOLDER, "results")
+        folder = os.path.join(self.root, PROOFS, "results")
         stems = {self.stem(technique) + ".json" for technique in self.techniques}
         paths = {(one["family"], one["name"]): self.result_path(one) for one in self.techniques}
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
@@ -69,7 +69,7 @@ class Ledger:
     def prove(self, machine, technique, scratch, smoke=False):
         entry = self.entry(technique)
         if entry is None:
-            raise LedgerError(f"no [member.{technique['name']}] in {FOLDER}/proofs/{technique['family']}.toml")
+            raise LedgerError(f"no [member.{technique['name']}] in {PROOFS}/entries/{technique['family']}.toml")
         return runner.prove(machine, technique, self.techniques, entry, scratch, smoke)
 
     def pages(self):

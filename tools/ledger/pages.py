@@ -5,9 +5,10 @@ import os
 import textwrap
 
 from ledger import picture
-from ledger.entries import FOLDER, entry_of, stem
+from ledger.entries import PAGES, PROOFS, entry_of, stem
 
 WIDTH = 120
+UP = f"../../{PROOFS}"  # from a page
 STAR = "\\*"  # of a figure that was timed on a busy machine
 
 
@@ -122,7 +123,7 @@ def _measured(entry, result):
 
 
 def _commands(technique, result, stem_):
-    lines = [_wrap(f"`tools/prove {stem_}` makes [the result](results/{stem_}.json) anew. SCRATCH is "
+    lines = [_wrap(f"`tools/prove {stem_}` makes [the result]({UP}/results/{stem_}.json) again. SCRATCH is "
                    "`build/prove/full`."), "", "```sh"]
     for title, commands in (("before", result["prepare"]), (result["baseline"]["name"], result["baseline"]["commands"]),
                             (technique["name"], result["member"]["commands"])):
@@ -141,16 +142,15 @@ def member_page(technique, techniques, family, entry, result):
     """docs/techniques/NAME.md."""
     name = stem(technique, techniques)
     holds, _ = verdict(entry, result)
-    lines = [f"# {technique['name']}", "",
-             f"<!-- Made by tools/prove from proofs/{technique['family']}.toml and results/{name}.json; not by hand. -->",
-             "", _wrap(entry["what"]), "", *_facts(technique, family, entry),
+    sources = f"{PROOFS}/entries/{technique['family']}.toml and {PROOFS}/results/{name}.json"
+    lines = [f"# {technique['name']}", "", f"<!-- Made by tools/prove from {sources}; not by hand. -->", "", _wrap(entry["what"]), "", *_facts(technique, family, entry),
              "", "## Options", "", *_options(technique), "", "## Measured", ""]
     if entry.get("setting"):
         lines += [_wrap(_filled(entry["setting"], {"name": technique["name"], **entry.get("full", {})})), ""]
     lines += _measured(entry, result)
     pictures = [entry["picture"]] if entry.get("picture") else []
     if picture.says_something(result["figures"]):
-        pictures.append(f"pictures/{name}.svg")
+        pictures.append(f"{UP}/pictures/{name}.svg")
     for path in pictures:
         lines += ["", f"![{technique['name']}]({path})"]
     if entry.get("larger"):
@@ -163,7 +163,7 @@ def member_page(technique, techniques, family, entry, result):
 
 
 def member_picture(entry, result):
-    """docs/techniques/pictures/NAME.svg."""
+    """proofs/pictures/NAME.svg."""
     changes = [change(figure) + STAR[1:] * is_busy(figure, result) for figure in result["figures"]]
     return picture.trade(result["figures"], result["baseline"]["name"], entry.get("member_name", result["name"]), changes)
 
@@ -216,21 +216,21 @@ def table_page(techniques, families, results):
 
 def all_pages(techniques, families, results):
     """{path in the repository: text}, of all members with a result, and of their pictures."""
-    pages = {f"{FOLDER}/README.md": table_page(techniques, families, results)}
+    pages = {f"{PAGES}/README.md": table_page(techniques, families, results)}
     for technique in techniques:
         entry, result = entry_of(families, technique), results.get((technique["family"], technique["name"]))
         if entry and result:
-            path = f"{FOLDER}/{stem(technique, techniques)}.md"
+            path = f"{PAGES}/{stem(technique, techniques)}.md"
             pages[path] = member_page(technique, techniques, families[technique["family"]], entry, result)
             if picture.says_something(result["figures"]):
-                pages[f"{FOLDER}/pictures/{stem(technique, techniques)}.svg"] = member_picture(entry, result)
+                pages[f"{PROOFS}/pictures/{stem(technique, techniques)}.svg"] = member_picture(entry, result)
     return pages
 
 
 def stray_pages(root, pages):
-    """Generated pages and pictures of members that are no more, or that have none any more."""
+    """Generated pages and pictures of members that no longer exist, and pictures that their members no longer have."""
     found = []
-    for folder, ending in ((FOLDER, ".md"), (f"{FOLDER}/pictures", ".svg")):
+    for folder, ending in ((PAGES, ".md"), (f"{PROOFS}/pictures", ".svg")):
         full = os.path.join(root, folder)
         names = sorted(os.listdir(full)) if os.path.isdir(full) else []
         found += [f"{folder}/{name}" for name in names if name.endswith(ending) and f"{folder}/{name}" not in pages]

@@ -4,7 +4,7 @@ from ledger.table_rows import FORMATS, NARROW, PLAIN
 
 HEAD = """# Compression passes side by side
 
-<!-- Made by tools/compression_table from docs/results/compression/; not by hand. -->
+<!-- Made by tools/compression_table from proofs/compression/; not by hand. -->
 
 Every pass of [compression](compression.md), model by model: the file is written, loaded again and compared with the
 model it came from. Bits and bytes are those of all tensors, embeddings and norms included; embeddings have the format of
