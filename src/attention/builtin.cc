@@ -1,4 +1,4 @@
-// The attention patterns, one line each. with_block() adds the options that every member has.
+// The attention patterns. with_block() adds the options that every member has.
 #include "attention/diffusing_pattern.h"
 #include "attention/patterns/factories.h"
 
@@ -16,7 +16,7 @@ std::vector<OptionSpec> with_block(std::vector<OptionSpec> own) {
   return own;
 }
 
-// Of the members that choose by score.
+// Returns the options of a member that chooses blocks by score: the common ones, followed by `own`.
 std::vector<OptionSpec> with_choice(const char* top, const char* window, std::vector<OptionSpec> own) {
   own.push_back({"top", Type::integer, top, 0, kMost, "blocks with the highest scores that a query sees"});
   own.push_back({"sinks", Type::integer, "1", 0, kMost, "first blocks, which all see"});
@@ -24,79 +24,162 @@ std::vector<OptionSpec> with_choice(const char* top, const char* window, std::ve
   return with_block(std::move(own));
 }
 
-}  // namespace
+using PatternEntries = std::vector<Registry<AttentionPatternFactory>::Entry>;
 
-// clang-format off
-const Registry<AttentionPatternFactory>& attention_patterns() {
-  static const Registry<AttentionPatternFactory> registry({.loss = Loss::lossy, .test = "tests/conformance/block_sparse_test.cc", .proof = "docs/sparse-attention.md"}, {
-      {{"attention", "full", "Every earlier key, online softmax over fixed partitions of paged blocks", "Dao et al., 2022, FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness; Kwon et al., 2023, Efficient Memory Management for Large Language Model Serving with PagedAttention",
-        with_block({}), Loss::lossless, "tests/conformance/attention_test.cc"}, make_all_blocks},
-      {{"attention", "window", "The last N keys of a sliding window, in layers where the model uses it", "Beltagy et al., 2020, Longformer: The Long-Document Transformer; Jiang et al., 2023, Mistral 7B",
-        {}, Loss::lossless, "tests/conformance/attention_test.cc"}, nullptr},
-      {{"attention", "sparse_transformer", "a stretch of recent blocks, and every so many blocks one of the older ones", "Child et al., 2019, Generating Long Sequences with Sparse Transformers",
-        with_block({{"form", Type::text, "strided", 0, 0, "strided: older blocks at multiples of the stride before the query; fixed: the last blocks of each stretch"},
-                    {"stride", Type::integer, "16", 1, kMost, "blocks of a stretch"},
-                    {"summary", Type::integer, "1", 1, kMost, "fixed: last blocks of a stretch that later ones see"},
-                    {"split", Type::text, "merged", 0, 0, "merged: every head sees both sets; heads, layers: they take turns"}})}, make_sparse_transformer},
-      {{"attention", "longformer", "a window, with gaps in some heads, and the first blocks", "Beltagy et al., 2020, Longformer: The Long-Document Transformer",
-        with_block({{"window", Type::integer, "16", 1, kMost, "blocks of the window, with the query's own"},
-                    {"global", Type::integer, "1", 0, kMost, "first blocks, which all see"},
-                    {"dilation", Type::integer, "1", 1, kMost, "dilated heads see every n-th block"},
-                    {"dilated_heads", Type::integer, "2", 0, 1 << 16, "KV heads of a layer that are dilated, the last ones"},
-                    {"dilated_from", Type::integer, "0", 0, 1 << 16, "first layer that has dilated heads"}})}, make_longformer},
-      {{"attention", "bigbird", "a window, the first blocks, and random ones between them", "Zaheer et al., 2020, Big Bird: Transformers for Longer Sequences",
+// Patterns whose blocks follow from positions alone.
+PatternEntries fixed_patterns() {
+  return {
+      {{"attention", "full", "Every earlier key, online softmax over fixed partitions of paged blocks",
+        "Dao et al., 2022, FlashAttention: Fast and Memory-Efficient Exact Attention with IO-Awareness; Kwon et "
+        "al., 2023, Efficient Memory Management for Large Language Model Serving with PagedAttention",
+        with_block({}), Loss::lossless, "tests/conformance/attention_test.cc"},
+       make_all_blocks},
+      {{"attention",
+        "window",
+        "The last N keys of a sliding window, in layers where the model uses it",
+        "Beltagy et al., 2020, Longformer: The Long-Document Transformer; Jiang et al., 2023, Mistral 7B",
+        {},
+        Loss::lossless,
+        "tests/conformance/attention_test.cc"},
+       nullptr},
+      {{"attention", "sparse_transformer", "a stretch of recent blocks, and every so many blocks one of the older ones",
+        "Child et al., 2019, Generating Long Sequences with Sparse Transformers",
+        with_block(
+            {{"form", Type::text, "strided", 0, 0,
+              "strided: older blocks at multiples of the stride before the query; fixed: the last blocks of each "
+              "stretch"},
+             {"stride", Type::integer, "16", 1, kMost, "blocks of a stretch"},
+             {"summary", Type::integer, "1", 1, kMost, "fixed: last blocks of a stretch that later ones see"},
+             {"split", Type::text, "merged", 0, 0,
+              "merged: every head sees both sets; heads, layers: they take turns"}})},
+       make_sparse_transformer},
+      {{"attention", "longformer", "a window, with gaps in some heads, and the first blocks",
+        "Beltagy et al., 2020, Longformer: The Long-Document Transformer",
+        with_block(
+            {{"window", Type::integer, "16", 1, kMost, "blocks of the window, with the query's own"},
+             {"global", Type::integer, "1", 0, kMost, "first blocks, which all see"},
+             {"dilation", Type::integer, "1", 1, kMost, "dilated heads see every n-th block"},
+             {"dilated_heads", Type::integer, "2", 0, 1 << 16, "KV heads of a layer that are dilated, the last ones"},
+             {"dilated_from", Type::integer, "0", 0, 1 << 16, "first layer that has dilated heads"}})},
+       make_longformer},
+      {{"attention", "bigbird", "a window, the first blocks, and random ones between them",
+        "Zaheer et al., 2020, Big Bird: Transformers for Longer Sequences",
         with_block({{"window", Type::integer, "3", 1, kMost, "blocks of the window, with the query's own"},
                     {"global", Type::integer, "2", 0, kMost, "first blocks, which all see"},
                     {"random", Type::integer, "3", 0, 1024, "random blocks of each query block, layer and KV head"},
-                    {"seed", Type::integer, "1", 0, 1e15, "of the random blocks"}})}, make_bigbird},
-      {{"attention", "sink_window", "the first blocks, which act as attention sinks, and the newest; all stay stored", "Xiao et al., 2023, Efficient Streaming Language Models with Attention Sinks",
+                    {"seed", Type::integer, "1", 0, 1e15, "of the random blocks"}})},
+       make_bigbird},
+      {{"attention", "sink_window", "the first blocks, which act as attention sinks, and the newest; all stay stored",
+        "Xiao et al., 2023, Efficient Streaming Language Models with Attention Sinks",
         with_block({{"sinks", Type::integer, "1", 0, kMost, "first blocks"},
-                    {"window", Type::integer, "16", 1, kMost, "newest blocks, with the query's own"}})}, make_sink_window},
-      {{"attention", "semsa", "the first blocks, and in each head a window of its own, which may grow with the stream", "Fu et al., 2024, MoA: Mixture of Sparse Attention for Automatic Large Language Model Compression",
-        with_block({{"windows", Type::text, "16", 0, 0, "blocks, or BLOCKS+PERCENT of the stream's, of each KV head in turn, with dots between them"},
-                    {"sinks", Type::integer, "1", 0, kMost, "first blocks, which all see"}})}, make_semsa},
-      {{"attention", "structured_sparse", "dense regions: squares of blocks on the diagonal, those before them, and a strip of the first blocks", "Dai et al., 2023, Efficient Transformer Inference with Statically Structured Sparse Attention",
+                    {"window", Type::integer, "16", 1, kMost, "newest blocks, with the query's own"}})},
+       make_sink_window},
+      {{"attention", "semsa", "the first blocks, and in each head a window of its own, which may grow with the stream",
+        "Fu et al., 2024, MoA: Mixture of Sparse Attention for Automatic Large Language Model Compression",
+        with_block({{"windows", Type::text, "16", 0, 0,
+                     "blocks, or BLOCKS+PERCENT of the stream's, of each KV head in turn, with dots between them"},
+                    {"sinks", Type::integer, "1", 0, kMost, "first blocks, which all see"}})},
+       make_semsa},
+      {{"attention", "structured_sparse",
+        "dense regions: squares of blocks on the diagonal, those before them, and a strip of the first blocks",
+        "Dai et al., 2023, Efficient Transformer Inference with Statically Structured Sparse Attention",
         with_block({{"region", Type::integer, "8", 1, kMost, "blocks of a region, on each side"},
                     {"reach", Type::integer, "1", 0, kMost, "regions before a query's own that it sees"},
-                    {"strip", Type::integer, "1", 0, kMost, "first blocks, which all see"}})}, make_structured_sparse},
-      {{"attention", "diffuser", "a window, the first blocks and random ones, along which values diffuse for several hops in each layer", "Feng et al., 2022, Diffuser: Efficient Transformers with Multi-hop Attention Diffusion for Long Sequences",
-        with_block({{"window", Type::integer, "3", 1, kMost, "blocks of the window, with the query's own"},
-                    {"global", Type::integer, "2", 0, kMost, "first blocks, which all see"},
-                    {"random", Type::integer, "3", 0, 1024, "random blocks of each query block, layer and KV head"},
-                    {"seed", Type::integer, "1", 0, 1e15, "of the random blocks"},
-                    {"hops", Type::integer, "2", 1, kMostHops, "that values go in one layer; 1: attention as it is"},
-                    {"alpha", Type::number, "0.9", 0, 1, "share of a token's own value in what the next hop carries on"}}), Loss::lossy, "tests/conformance/hop_values_test.cc"}, make_diffuser},
-      {{"attention", "quest", "each query sees the blocks whose smallest and largest keys allow the largest products", "Tang et al., 2024, Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference",
-        with_choice("16", "1", {{"first", Type::integer, "2", 0, 1 << 16, "first layers, which see every key"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_quest},
-      {{"attention", "minference", "each head has one of three patterns: the newest blocks; those where earlier queries look, by place or distance; or by mean keys", "Jiang et al., 2024, MInference 1.0: Accelerating Pre-filling for Long-Context LLMs via Dynamic Sparse Attention",
-        with_choice("16", "1", {{"heads", Type::text, "b", 0, 0, "of each KV head in turn: a: the newest; v: lines; b: top; or with blocks of its own: a16.v6+3.b12"},
-                                {"vertical", Type::integer, "8", 0, kMost, "v: blocks that all later queries see"},
-                                {"slash", Type::integer, "2", 0, kMost, "v: distances, at which every query sees a block"},
-                                {"last", Type::integer, "8", 1, 64, "v: lines are found every so many blocks, by the last query of each"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_minference},
-      {{"attention", "reformer", "each query sees the blocks with the most keys that hash to its buckets", "Kitaev et al., 2020, Reformer: The Efficient Transformer",
-        with_choice("14", "2", {{"hashes", Type::integer, "4", 1, 16, "rounds of hashing"},
-                                {"buckets", Type::integer, "32", 2, 256, "of a round, an even number"},
-                                {"seed", Type::integer, "1", 0, 1e15, "of the rotations"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_reformer},
-      {{"attention", "routing_transformer", "each query sees the blocks with the most keys of its cluster", "Roy et al., 2020, Efficient Content-Based Sparse Attention with Routing Transformers",
-        with_choice("14", "2", {{"centroids", Type::text, "", 0, 0, "file of `millrace centroids`; empty: they are random"},
-                                {"clusters", Type::integer, "32", 2, 256, "random centroids"},
-                                {"seed", Type::integer, "1", 0, 1e15, "of random centroids"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_routing_transformer},
-      {{"attention", "sparse_flash_attention", "each query sees the blocks with a key that hashes to its bucket; or each head drops blocks of keys and queries", "Pagliardini et al., 2023, Fast Attention Over Long Sequences With Dynamic Sparse Flash Attention",
+                    {"strip", Type::integer, "1", 0, kMost, "first blocks, which all see"}})},
+       make_structured_sparse},
+      {{"attention", "diffuser",
+        "a window, the first blocks and random ones, along which values diffuse for several hops in each layer",
+        "Feng et al., 2022, Diffuser: Efficient Transformers with Multi-hop Attention Diffusion for Long Sequences",
+        with_block(
+            {{"window", Type::integer, "3", 1, kMost, "blocks of the window, with the query's own"},
+             {"global", Type::integer, "2", 0, kMost, "first blocks, which all see"},
+             {"random", Type::integer, "3", 0, 1024, "random blocks of each query block, layer and KV head"},
+             {"seed", Type::integer, "1", 0, 1e15, "of the random blocks"},
+             {"hops", Type::integer, "2", 1, kMostHops, "that values go in one layer; 1: attention as it is"},
+             {"alpha", Type::number, "0.9", 0, 1, "share of a token's own value in what the next hop carries on"}}),
+        Loss::lossy, "tests/conformance/hop_values_test.cc"},
+       make_diffuser},
+  };
+}
+
+// Patterns with which each query chooses its blocks.
+PatternEntries chosen_patterns() {
+  return {
+      {{"attention", "quest", "each query sees the blocks whose smallest and largest keys allow the largest products",
+        "Tang et al., 2024, Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference",
+        with_choice("16", "1", {{"first", Type::integer, "2", 0, 1 << 16, "first layers, which see every key"}}),
+        Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
+       make_quest},
+      {{"attention", "minference",
+        "each head has one of three patterns: the newest blocks; those where earlier queries look, by place or "
+        "distance; or by mean keys",
+        "Jiang et al., 2024, MInference 1.0: Accelerating Pre-filling for Long-Context LLMs via Dynamic Sparse "
+        "Attention",
+        with_choice(
+            "16", "1",
+            {{"heads", Type::text, "b", 0, 0,
+              "of each KV head in turn: a: the newest; v: lines; b: top; or with blocks of its own: a16.v6+3.b12"},
+             {"vertical", Type::integer, "8", 0, kMost, "v: blocks that all later queries see"},
+             {"slash", Type::integer, "2", 0, kMost, "v: distances, at which every query sees a block"},
+             {"last", Type::integer, "8", 1, 64,
+              "v: lines are found every so many blocks, by the last query of each"}}),
+        Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
+       make_minference},
+      {{"attention", "reformer", "each query sees the blocks with the most keys that hash to its buckets",
+        "Kitaev et al., 2020, Reformer: The Efficient Transformer",
+        with_choice("14", "2",
+                    {{"hashes", Type::integer, "4", 1, 16, "rounds of hashing"},
+                     {"buckets", Type::integer, "32", 2, 256, "of a round, an even number"},
+                     {"seed", Type::integer, "1", 0, 1e15, "of the rotations"}}),
+        Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
+       make_reformer},
+      {{"attention", "routing_transformer", "each query sees the blocks with the most keys of its cluster",
+        "Roy et al., 2020, Efficient Content-Based Sparse Attention with Routing Transformers",
+        with_choice("14", "2",
+                    {{"centroids", Type::text, "", 0, 0, "file of `millrace centroids`; empty: they are random"},
+                     {"clusters", Type::integer, "32", 2, 256, "random centroids"},
+                     {"seed", Type::integer, "1", 0, 1e15, "of random centroids"}}),
+        Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
+       make_routing_transformer},
+      {{"attention", "sparse_flash_attention",
+        "each query sees the blocks with a key that hashes to its bucket; or each head drops blocks of keys and "
+        "queries",
+        "Pagliardini et al., 2023, Fast Attention Over Long Sequences With Dynamic Sparse Flash Attention",
         with_block({{"form", Type::text, "hash", 0, 0, "hash: by buckets; drop: each head goes without random blocks"},
                     {"buckets", Type::integer, "64", 2, 256, "hash: of the hash, an even number"},
                     {"drop", Type::number, "0.5", 0, 1, "drop: share of the blocks of keys that a head drops"},
                     {"drop_queries", Type::number, "0", 0, 1, "drop: share of the blocks of queries that a head drops"},
                     {"sinks", Type::integer, "1", 0, kMost, "drop: first blocks, which are never dropped"},
                     {"window", Type::integer, "1", 1, kMost, "newest blocks, which all see, with the query's own"},
-                    {"seed", Type::integer, "1", 0, 1e15, "of the rotations, or of what is dropped"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_sparse_flash_attention},
-      {{"attention", "sinkhorn", "each query sees the blocks that Sinkhorn normalization of block-to-block scores matches it with", "Tay et al., 2020, Sparse Sinkhorn Attention",
-        with_choice("16", "1", {{"rounds", Type::integer, "5", 0, 100, "of normalization, of rows and columns in turns; 0: none"},
-                                {"temperature", Type::number, "0.75", 0.01, 1000, "of the scores between blocks"},
-                                {"rows", Type::integer, "16", 1, 1024, "newest blocks whose matches count"},
-                                {"scorer", Type::text, "", 0, 0, "file of a sorting network that was trained with the model; empty: blocks match by their mean keys"}}), Loss::lossy, "tests/conformance/chosen_blocks_test.cc"}, make_sinkhorn},
-  });
+                    {"seed", Type::integer, "1", 0, 1e15, "of the rotations, or of what is dropped"}}),
+        Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
+       make_sparse_flash_attention},
+      {{"attention", "sinkhorn",
+        "each query sees the blocks that Sinkhorn normalization of block-to-block scores matches it with",
+        "Tay et al., 2020, Sparse Sinkhorn Attention",
+        with_choice("16", "1",
+                    {{"rounds", Type::integer, "5", 0, 100, "of normalization, of rows and columns in turns; 0: none"},
+                     {"temperature", Type::number, "0.75", 0.01, 1000, "of the scores between blocks"},
+                     {"rows", Type::integer, "16", 1, 1024, "newest blocks whose matches count"},
+                     {"scorer", Type::text, "", 0, 0,
+                      "file of a sorting network that was trained with the model; empty: blocks match by their mean "
+                      "keys"}}),
+        Loss::lossy, "tests/conformance/chosen_blocks_test.cc"},
+       make_sinkhorn},
+  };
+}
+
+}  // namespace
+
+const Registry<AttentionPatternFactory>& attention_patterns() {
+  static const Registry<AttentionPatternFactory> registry(
+      {.loss = Loss::lossy, .test = "tests/conformance/block_sparse_test.cc", .proof = "docs/sparse-attention.md"}, [] {
+        PatternEntries all;
+        for (const PatternEntries& part : {fixed_patterns(), chosen_patterns()})
+          all.insert(all.end(), part.begin(), part.end());
+        return all;
+      }());
   return registry;
 }
-// clang-format on
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
 // Registry<Member>: the members of one family of techniques, in the order in which users see them. A member is a
-// factory or a record. It is one file plus one line in its folder's builtin.cc; there are no static constructors.
+// factory or a record. It is one file plus one entry in its folder's builtin.cc; there are no static constructors.
 // families.h of src/run/ lists the registries, from which `millrace techniques` and the live view are made.
 #pragma once
 

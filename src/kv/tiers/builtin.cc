@@ -1,4 +1,4 @@
-// The built-in tiers and stores, one line each.
+// The built-in tiers and stores.
 #include "kv/tiers/members/records.h"
 
 namespace millrace {
@@ -8,27 +8,36 @@ using Type = OptionSpec::Type;
 
 }  // namespace
 
-// clang-format off
 const Registry<TierMember>& kv_tiers() {
-  static const Registry<TierMember> registry({.loss = Loss::lossless, .test = "tests/properties/engine_preemptions_test.cc", .proof = "docs/kv-tiers.md"}, {
-      {{"tier", "memory", "host memory for preempted streams, which then need not be computed again",
-        "Kwon et al., 2023, Efficient Memory Management for Large Language Model Serving with PagedAttention",
-        {{"tokens", Type::integer, "0", 0, 1099511627776.0, "room, in tokens"}}}, kMemoryTier},
-  });
+  static const Registry<TierMember> registry(
+      {.loss = Loss::lossless, .test = "tests/properties/engine_preemptions_test.cc", .proof = "docs/kv-tiers.md"},
+      {
+          {{"tier",
+            "memory",
+            "host memory for preempted streams, which then need not be computed again",
+            "Kwon et al., 2023, Efficient Memory Management for Large Language Model Serving with PagedAttention",
+            {{"tokens", Type::integer, "0", 0, 1099511627776.0, "room, in tokens"}}},
+           kMemoryTier},
+      });
   return registry;
 }
 
 const Registry<StoreMember>& kv_stores() {
-  static const Registry<StoreMember> registry({.loss = Loss::lossless, .test = "tests/properties/engine_store_test.cc", .proof = "docs/kv-tiers.md"}, {
-      {{"store", "ssd", "a file on a fast disk for blocks evicted from the prefix cache",
-        "Gao et al., 2024, Cost-Efficient Large Language Model Serving for Multi-turn Conversations with CachedAttention",
-        {{"path", Type::text, "", 0, 0, "the file; it is allocated at its full size"},
-         {"size", Type::text, "8G", 0, 0, "maximum size of the file, in bytes or such as 500M"},
-         {"order", Type::text, "arrival", 0, 0, "order of blocks in the file and of reading: arrival or importance"}}},
-       kSsdStore},
-  });
+  static const Registry<StoreMember> registry(
+      {.loss = Loss::lossless, .test = "tests/properties/engine_store_test.cc", .proof = "docs/kv-tiers.md"},
+      {
+          {{"store",
+            "ssd",
+            "a file on a fast disk for blocks evicted from the prefix cache",
+            "Gao et al., 2024, Cost-Efficient Large Language Model Serving for Multi-turn Conversations with "
+            "CachedAttention",
+            {{"path", Type::text, "", 0, 0, "the file; it is allocated at its full size"},
+             {"size", Type::text, "8G", 0, 0, "maximum size of the file, in bytes or such as 500M"},
+             {"order", Type::text, "arrival", 0, 0,
+              "order of blocks in the file and of reading: arrival or importance"}}},
+           kSsdStore},
+      });
   return registry;
 }
-// clang-format on
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// The built-in kernel switches, one line each.
+// The built-in kernel switches.
 #include <fmt/format.h>
 
 #include "models/kernel_switches/records.h"
@@ -10,24 +10,56 @@ using Type = OptionSpec::Type;
 
 }  // namespace
 
-// clang-format off
 const Registry<KernelSwitch>& kernel_switches() {
-  static const Registry<KernelSwitch> registry({.loss = Loss::lossless, .test = "tests/properties/kernel_switches_test.cc"}, {
-      {{"kernel", "fused", "operations of a layer that follow each other run as one", "Zhai et al., 2022, ByteTransformer: A High-Performance Transformer Boosted for Variable-Length Inputs; Aminabadi et al., 2022, DeepSpeed Inference: Enabling Efficient Inference of Transformer Models at Unprecedented Scale",
-        {{"parts", Type::text, "all", 0, 0, "all, none, or some of rows, qkv, heads, gate_up, activation, bias, experts, with + between"}}}, kFusedKernels},
-      {{"kernel", "shared_prefix", "keys that several decoding streams share are read once for all of them", "Ye et al., 2025, FlashInfer: Efficient and Customizable Attention Engine for LLM Inference Serving; Juravsky et al., 2024, Hydragen: High-Throughput LLM Inference with Shared Prefixes"}, kSharedPrefix},
-      {{"kernel", "unified_max", "attention weights are relative to one maximum, not to each row's own; rows that leave its range are computed again", "Hong et al., 2023, FlashDecoding++: Faster Large Language Model Inference on GPUs",
-        {{"max", Type::number, "0", -1000, 1000, "the maximum, a score"}}, Loss::lossy}, kUnifiedMax},
-      {{"kernel", "by_shape", "products take the way that was measured to be the fastest for their shape and number of tokens", "Hong et al., 2023, FlashDecoding++: Faster Large Language Model Inference on GPUs",
-        {{"file", Type::text, "", 0, 0, "what `millrace bench --calibrate -o FILE` wrote; empty: every kernel's own choice"}}}, kByShape},
-      {{"kernel", "gemv", "products of a few tokens are one matrix-vector product each; the baseline of multiplying tokens together", "Hong et al., 2023, FlashDecoding++: Faster Large Language Model Inference on GPUs",
-        {{"tokens", Type::integer, "8", 1, 4096, "up to so many; products of more tokens multiply them together"}}}, kGemv},
-      {{"kernel", "padded_experts", "every expert computes the same number of rows, padded, and drops tokens beyond it; answers depend on the batch", "Lepikhin et al., 2020, GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding; Gale et al., 2022, MegaBlocks: Efficient Sparse Training with Mixture-of-Experts",
-        {{"capacity", Type::number, "1.25", 0.05, 64, "rows of an expert, as a multiple of the mean"}}, Loss::lossy}, kPaddedExperts},
-  });
+  static const Registry<KernelSwitch> registry(
+      {.loss = Loss::lossless, .test = "tests/properties/kernel_switches_test.cc"},
+      {
+          {{"kernel",
+            "fused",
+            "operations of a layer that follow each other run as one",
+            "Zhai et al., 2022, ByteTransformer: A High-Performance Transformer Boosted for Variable-Length Inputs; "
+            "Aminabadi et al., 2022, DeepSpeed Inference: Enabling Efficient Inference of Transformer Models at "
+            "Unprecedented Scale",
+            {{"parts", Type::text, "all", 0, 0,
+              "all, none, or some of rows, qkv, heads, gate_up, activation, bias, experts, with + between"}}},
+           kFusedKernels},
+          {{"kernel", "shared_prefix", "keys that several decoding streams share are read once for all of them",
+            "Ye et al., 2025, FlashInfer: Efficient and Customizable Attention Engine for LLM Inference Serving; "
+            "Juravsky et al., 2024, Hydragen: High-Throughput LLM Inference with Shared Prefixes"},
+           kSharedPrefix},
+          {{"kernel",
+            "unified_max",
+            "attention weights are relative to one maximum, not to each row's own; rows that leave its range are "
+            "computed again",
+            "Hong et al., 2023, FlashDecoding++: Faster Large Language Model Inference on GPUs",
+            {{"max", Type::number, "0", -1000, 1000, "the maximum, a score"}},
+            Loss::lossy},
+           kUnifiedMax},
+          {{"kernel",
+            "by_shape",
+            "products take the way that was measured to be the fastest for their shape and number of tokens",
+            "Hong et al., 2023, FlashDecoding++: Faster Large Language Model Inference on GPUs",
+            {{"file", Type::text, "", 0, 0,
+              "what `millrace bench --calibrate -o FILE` wrote; empty: every kernel's own choice"}}},
+           kByShape},
+          {{"kernel",
+            "gemv",
+            "products of a few tokens are one matrix-vector product each; the baseline of multiplying tokens together",
+            "Hong et al., 2023, FlashDecoding++: Faster Large Language Model Inference on GPUs",
+            {{"tokens", Type::integer, "8", 1, 4096, "up to so many; products of more tokens multiply them together"}}},
+           kGemv},
+          {{"kernel",
+            "padded_experts",
+            "every expert computes the same number of rows, padded, and drops tokens beyond it; answers depend on the "
+            "batch",
+            "Lepikhin et al., 2020, GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding; "
+            "Gale et al., 2022, MegaBlocks: Efficient Sparse Training with Mixture-of-Experts",
+            {{"capacity", Type::number, "1.25", 0.05, 64, "rows of an expert, as a multiple of the mean"}},
+            Loss::lossy},
+           kPaddedExperts},
+      });
   return registry;
 }
-// clang-format on
 
 Result<ForwardSwitches> make_forward_switches(std::span<const std::string> chosen) {
   ForwardSwitches switches;
